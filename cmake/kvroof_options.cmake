@@ -1,0 +1,24 @@
+# Compiler flags of every kvroof target, carried by the interface library kvroof_options.
+add_library(kvroof_options INTERFACE)
+target_include_directories(kvroof_options INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated)
+# Contraction to fma would make results depend on the instruction set; decisions must not.
+target_compile_options(kvroof_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+target_compile_options(kvroof_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>)
+if(KVROOF_WERROR)
+  target_compile_options(kvroof_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(KVROOF_SANITIZE)
+  target_compile_options(kvroof_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${KVROOF_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1>)
+  target_link_options(kvroof_options INTERFACE -fsanitize=${KVROOF_SANITIZE})
+endif()
+
+find_program(KVROOF_CCACHE ccache)
+if(KVROOF_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${KVROOF_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${KVROOF_CCACHE})
+endif()
+
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/generated)
+configure_file(${CMAKE_SOURCE_DIR}/cmake/version.hpp.in ${CMAKE_BINARY_DIR}/generated/kvroof_version.hpp @ONLY)

@@ -1,0 +1,13 @@
+# kvroof_library(name DEPENDS target...): the library kvroof_<name> of all .cpp files of the calling folder.
+# Sources are globbed so that a new policy or analysis is one new file and one table line.
+function(kvroof_library name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS *.cpp)
+  if(sources)
+    add_library(kvroof_${name} STATIC ${sources})
+    target_link_libraries(kvroof_${name} PUBLIC kvroof_options ${ARG_DEPENDS})
+  else()
+    add_library(kvroof_${name} INTERFACE)
+    target_link_libraries(kvroof_${name} INTERFACE kvroof_options ${ARG_DEPENDS})
+  endif()
+endfunction()

@@ -1,0 +1,44 @@
+// Residency: what a policy kept, read and moved, per step and layer; independent of device, batch and data type.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvroof {
+
+// Sums over the storage heads of one layer in one step, in rows (a row is one token's k and v of one storage head).
+struct LayerCounts {
+  std::uint64_t attended = 0;   // rows read by attention: k + 1 a head in the steady state; n (n + 1) / 2 in the prompt
+  std::uint64_t written = 0;    // rows written: 1 a head; n in the prompt
+  std::uint64_t moved = 0;      // rows copied by compaction (each is read once and written once)
+  std::uint64_t resident = 0;   // rows held after eviction
+  std::uint64_t allocated = 0;  // rows the cache must have room for: the largest count present at once, so far
+  std::uint64_t state_read = 0;     // bytes of policy state read (scores, counters)
+  std::uint64_t state_written = 0;  // bytes of policy state written
+  double policy_flops = 0;          // arithmetic of scoring, noise and selection
+  friend bool operator==(const LayerCounts&, const LayerCounts&) = default;
+};
+
+// One sequence under one policy.
+struct Residency {
+  std::string policy;               // resolved specification
+  std::uint32_t sequence = 0;
+  std::uint32_t prompt = 0;         // prompt tokens
+  std::uint32_t steps = 0;          // decoded tokens that passed through the model
+  std::uint32_t layers = 0;
+  std::uint32_t storage_heads = 0;  // KV heads, or query heads for policies that store so
+  std::uint32_t kv_heads = 0;       // of the model
+  std::uint64_t state_bytes_per_row = 0;  // resident policy state for one row
+  bool needs_probabilities = false;       // prefill loses fused attention
+  std::vector<LayerCounts> cells;   // [step 0 … steps][layer]; step 0 is the prompt
+
+  [[nodiscard]] const LayerCounts& at(std::uint32_t step, std::uint32_t layer) const {
+    return cells[static_cast<std::size_t>(step) * layers + layer];
+  }
+  [[nodiscard]] LayerCounts& at(std::uint32_t step, std::uint32_t layer) {
+    return cells[static_cast<std::size_t>(step) * layers + layer];
+  }
+};
+
+}  // namespace kvroof

@@ -1,0 +1,67 @@
+#include "sim/core/suggest.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+#include <vector>
+
+namespace kvroof {
+namespace {
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const bool same = std::tolower(static_cast<unsigned char>(a[i - 1])) == std::tolower(static_cast<unsigned char>(b[j - 1]));
+      const std::size_t substituted = diagonal + (same ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::optional<std::string> nearest_name(std::string_view typed, std::span<const std::string> known) {
+  // A hostile name of a megabyte must not cost a quadratic comparison.
+  if (typed.empty() || typed.size() > 64) return std::nullopt;
+  const std::string* best = nullptr;
+  std::size_t best_distance = std::max<std::size_t>(1, typed.size() / 3) + 1;
+  for (const std::string& name : known) {
+    const std::size_t distance = edit_distance(typed, name);
+    if (distance < best_distance) {
+      best = &name;
+      best_distance = distance;
+    }
+  }
+  if (best == nullptr && typed.size() >= 3) {
+    for (const std::string& name : known) {
+      if (name.starts_with(typed) || typed.starts_with(name)) {
+        best = &name;
+        break;
+      }
+    }
+  }
+  if (best == nullptr) return std::nullopt;
+  return *best;
+}
+
+std::string did_you_mean(std::string_view typed, std::span<const std::string> known) {
+  const auto name = nearest_name(typed, known);
+  return name ? "; did you mean " + *name + "?" : std::string();
+}
+
+std::string join(std::span<const std::string> names, std::string_view separator) {
+  std::string all;
+  for (const std::string& name : names) {
+    if (!all.empty()) all += separator;
+    all += name;
+  }
+  return all;
+}
+
+}  // namespace kvroof

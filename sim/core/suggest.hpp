@@ -1,0 +1,21 @@
+// "Did you mean": the nearest of the known names.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace kvroof {
+
+// The known name with the smallest edit distance, if it is near enough to be a typo (a third of the length, at least 1;
+// or one is a prefix of the other).
+std::optional<std::string> nearest_name(std::string_view typed, std::span<const std::string> known);
+
+// "; did you mean X?" or nothing.
+std::string did_you_mean(std::string_view typed, std::span<const std::string> known);
+
+// "a, b, c": for messages that list what is known.
+std::string join(std::span<const std::string> names, std::string_view separator = ", ");
+
+}  // namespace kvroof

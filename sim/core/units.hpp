@@ -1,0 +1,40 @@
+// Physical quantities; only legal combinations compile.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace kvroof {
+
+// A count or amount with a unit. `Rep` is exact (uint64) for bytes and double elsewhere.
+template <class Tag, class Rep>
+struct Quantity {
+  Rep value{};
+  constexpr Quantity() = default;
+  constexpr explicit Quantity(Rep v) : value(v) {}
+  friend constexpr auto operator<=>(Quantity, Quantity) = default;
+  friend constexpr Quantity operator+(Quantity a, Quantity b) { return Quantity(a.value + b.value); }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) { return Quantity(a.value - b.value); }
+  friend constexpr Quantity operator*(Quantity a, Rep b) { return Quantity(a.value * b); }
+  friend constexpr Quantity operator*(Rep a, Quantity b) { return Quantity(a * b.value); }
+  constexpr Quantity& operator+=(Quantity b) {
+    value += b.value;
+    return *this;
+  }
+};
+
+using Bytes = Quantity<struct BytesTag, std::uint64_t>;
+using Flops = Quantity<struct FlopsTag, double>;  // number of floating-point operations
+using Seconds = Quantity<struct SecondsTag, double>;
+using BytesPerSecond = Quantity<struct BytesPerSecondTag, double>;
+using FlopsPerSecond = Quantity<struct FlopsPerSecondTag, double>;
+
+constexpr Seconds operator/(Bytes a, BytesPerSecond b) { return Seconds(static_cast<double>(a.value) / b.value); }
+constexpr Seconds operator/(Flops a, FlopsPerSecond b) { return Seconds(a.value / b.value); }
+constexpr BytesPerSecond operator/(Bytes a, Seconds b) { return BytesPerSecond(static_cast<double>(a.value) / b.value); }
+
+inline constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+inline constexpr double kGB = 1e9;
+constexpr double gib(Bytes b) { return static_cast<double>(b.value) / kGiB; }
+
+}  // namespace kvroof

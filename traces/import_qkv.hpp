@@ -1,0 +1,20 @@
+// Makes a trace of q, k, v tensors from any framework.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace kvroof {
+
+struct ImportQkvOptions {
+  std::uint32_t prompt = 0;      // 1 ≤ prompt ≤ n
+  std::optional<double> scale;   // default 1/√d
+  bool alibi = false;            // standard slopes for the number of query heads
+};
+
+// `file` holds q [layers, heads, n, d] after rotary, k and v [layers, kv_heads, n, d] (the layer dimension may be absent), f32, bf16 or
+// f16, all of one type, which is kept. Other tensors are ignored. Throws Error naming the tensor and the shapes on anything else.
+void import_qkv(const std::filesystem::path& file, const ImportQkvOptions& options, const std::filesystem::path& out);
+
+}  // namespace kvroof

@@ -1,0 +1,65 @@
+// What a trace says about itself: model, attention parameters of each layer, sequences, provenance.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/core/dtype.hpp"
+#include "sim/core/error.hpp"
+
+namespace kvroof {
+
+inline constexpr std::uint32_t kTraceFormatVersion = 1;
+
+// How rotary embedding was applied to q and k, so that it can be undone.
+struct RotaryInfo {
+  std::string style = "none";  // none | half_split | adjacent_pairs
+  std::uint32_t dims = 0;      // rotated leading dimensions of a head
+  double theta = 10000.0;
+};
+
+struct TraceLayer {
+  std::uint32_t query_heads = 0;
+  std::uint32_t kv_heads = 0;  // query head h reads KV head h / (query_heads / kv_heads)
+  std::uint32_t k_width = 0;   // elements of one k row (and of a query) of one head
+  std::uint32_t v_width = 0;
+  float scale = 0;             // multiplies q·k
+  float softcap = 0;           // 0: none
+  std::uint32_t window = 0;    // sliding window in tokens, own position included; 0: none
+  std::vector<float> alibi_slopes;  // one for each query head, or empty
+  RotaryInfo rotary;
+};
+
+struct TraceSequence {
+  std::uint32_t id = 0;
+  std::uint32_t prompt = 0;                // prompt tokens
+  std::uint32_t requested_new_tokens = 0;  // Keyformer's T
+  std::uint32_t tokens = 0;                // tokens whose q, k, v are recorded (known at the seal)
+  std::string stop_reason = "unknown";     // length | end_of_text | interrupted | context | imported | unknown
+};
+
+struct TraceManifest {
+  std::uint32_t format_version = kTraceFormatVersion;
+  std::string tool_version;
+  std::string source = "engine";   // engine | import
+  std::string model_name;          // empty for imported tensors
+  std::string model_path;
+  std::string model_shape_json;    // ModelShape as JSON text; empty for imported tensors
+  std::string backend;             // reference | fast | cuda
+  std::string policy = "full";     // the policy the run was recorded under
+  std::uint64_t seed = 0;
+  DType weight_type = DType::kF32;
+  DType kv_type = DType::kF32;     // of q, k and v as attention consumed them
+  std::string command_line;
+  std::string host;
+  std::vector<TraceLayer> layers;
+  std::vector<TraceSequence> sequences;
+};
+
+std::string manifest_to_json(const TraceManifest& manifest);
+// Refuses a newer format version, missing or mistyped fields, and numbers out of range (layers and heads ≤ 1,024; tokens ≤ 2^24;
+// query_heads a multiple of kv_heads; …), naming the field.
+Result<TraceManifest> manifest_from_json(std::string_view text);
+
+}  // namespace kvroof
