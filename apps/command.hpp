@@ -1,0 +1,96 @@
+// A verb of the program: its options, its help and its run function; main.cpp holds the table.
+#pragma once
+
+#include <boost/program_options.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/core/error.hpp"
+
+namespace kvroof {
+
+// The parsed options of a verb. Options are kebab-case; positional words are in positional.
+struct Arguments {
+  boost::program_options::variables_map values;
+  std::vector<std::string> positional;
+  std::string command_line;  // as typed, for manifests
+  bool quiet = false;
+  bool verbose = false;
+
+  [[nodiscard]] bool has(const std::string& name) const { return values.count(name) > 0 && !values[name].defaulted(); }
+  template <class T>
+  [[nodiscard]] const T& get(const std::string& name) const {
+    return values[name].as<T>();
+  }
+};
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;   // one line
+  std::string_view usage;     // words after the verb: "run.kvt [options]"
+  std::string_view examples;  // shown first in --help, one a line
+  // Adds the verb's own options. The common ones (--format, --output, --quiet, --verbose, --seed, --threads, --help, --config,
+  // --print-config) are added by main.cpp where a verb lists them in `common`.
+  void (*describe)(boost::program_options::options_description& options);
+  int (*run)(const Arguments& arguments);  // returns the exit code; throws Error
+  std::size_t min_positional = 0;
+  std::size_t max_positional = 0;
+};
+
+// One function a verb, defined in apps/<verb>.cpp; the table in main.cpp lists them.
+Command run_command();
+Command record_command();
+Command import_command();
+Command inspect_command();
+Command replay_command();
+Command models_command();
+Command devices_command();
+Command policies_command();
+Command calibrate_command();
+Command tokenize_command();
+Command detokenize_command();
+
+// Where catalog/ and models/ are: $KVROOF_HOME, else beside or above the program, else the source tree it was built from.
+std::filesystem::path data_folder();
+
+// --format table|json|csv (default table).
+enum class Format : std::uint8_t { kTable, kJson, kCsv };
+Format format_of(const Arguments& arguments);
+
+// Writes a result to stdout, or to the file of --output (under a temporary name first; an existing file is replaced only when the
+// new one is whole). Throws Error when it cannot be written.
+void write_result(const Arguments& arguments, std::string_view text);
+
+// A result as rows: fits the terminal as a table, or JSON (an array of objects), or CSV.
+struct Table {
+  struct Column {
+    std::string title;  // for people, with the unit: "KV read (GiB)"
+    std::string key;    // for JSON and CSV, with the unit: "kv_read_bytes"
+    bool number = true;
+  };
+  std::vector<Column> columns;
+  std::vector<std::vector<std::string>> rows;      // for people
+  std::vector<std::vector<std::string>> raw_rows;  // JSON and CSV: full precision; empty text is null; empty vector: rows
+};
+std::string format_table(const Table& table);
+std::string format_csv(const Table& table);
+std::string format_json_rows(const Table& table);  // numbers unquoted
+
+// A line of progress on stderr, only on a terminal and unless --quiet.
+class Progress {
+ public:
+  Progress(const Arguments& arguments, std::string what);
+  ~Progress();
+  void at(std::uint64_t done, std::uint64_t total);
+
+ private:
+  std::string what_;
+  bool active_ = false;
+  std::uint64_t last_ = 0;
+};
+
+}  // namespace kvroof

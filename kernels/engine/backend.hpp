@@ -1,0 +1,52 @@
+// Backend: runs the model for a session; the KV cache, the policies and the recorder's hooks live behind it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "sim/core/byte_counters.hpp"
+#include "sim/core/ids.hpp"
+#include "traces/writer.hpp"
+
+namespace kvroof {
+
+// What a back end tells while it runs; the session's recorder turns it into a trace. Calls come from one thread.
+class Recorder {
+ public:
+  virtual ~Recorder() = default;
+  // q [count, query_heads, k_width], k [count, kv_heads, k_width], v [count, kv_heads, v_width] as attention consumed them, in
+  // the cache's type, of positions [first, first + count).
+  virtual void rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count,
+                    std::span<const std::byte> q, std::span<const std::byte> k, std::span<const std::byte> v) = 0;
+  virtual void eviction(const EvictionRecord& eviction) = 0;
+};
+
+struct KvUsage {
+  std::uint64_t resident_bytes = 0;   // rows held
+  std::uint64_t allocated_bytes = 0;  // memory the caches own
+  std::uint64_t peak_bytes = 0;       // largest allocated_bytes + prompt buffer so far
+};
+
+struct DecodeEntry {
+  std::uint32_t sequence = 0;
+  std::int64_t token = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  // Runs the whole prompt of a new sequence; `logits` receives the rows of the last logits.size() / vocab tokens.
+  virtual void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
+                       std::span<float> logits) = 0;
+  // One step of a batch: each entry's token is appended to its sequence; logits [entries, vocab].
+  virtual void decode(std::span<const DecodeEntry> batch, std::span<float> logits) = 0;
+  // Frees a finished sequence.
+  virtual void release(std::uint32_t sequence) = 0;
+  [[nodiscard]] virtual KvUsage kv_usage() const = 0;
+  // Bytes by cause since the last call.
+  virtual ByteCounters take_counters() = 0;
+  virtual void set_recorder(Recorder* recorder) = 0;  // may be null; not owned
+};
+
+}  // namespace kvroof

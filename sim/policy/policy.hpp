@@ -1,0 +1,131 @@
+// EvictionPolicy: decides which cached tokens the storage heads of one layer give up.
+//
+// One object serves one (sequence, layer). For each row (a query position) the caller does, in this order:
+//
+//   admit    the new token occupies `slot` of a head
+//   select   which slots are read (default: all)
+//   observe  the attention that the row paid to the slots, one row for each query head of the group
+//   evict    only while the head is over budget: name the slots to free
+//   move     survivors changed slots
+//
+// Prompt rows are observed in order like any other; the first evict comes after the last of them, unless the policy
+// streams the prompt. Eviction is final: a policy never sees an evicted slot again until a new token is admitted there.
+// Calls for different heads may come from different threads, those for one head never overlap.
+// Ties: the oldest token goes first.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/core/ids.hpp"
+#include "sim/policy/spec.hpp"
+
+namespace kvroof {
+
+// Fixed for the life of one policy object.
+struct PolicyContext {
+  std::uint32_t sequence = 0;
+  LayerId layer{};
+  std::uint32_t layers = 1;
+  std::uint32_t storage_heads = 1;
+  std::uint32_t group = 1;  // query heads that read one storage head
+  std::uint32_t head_dim = 0;
+  std::uint32_t prompt = 0;
+  std::uint32_t requested_new_tokens = 0;  // Keyformer's T
+  std::uint64_t seed = 0;
+};
+
+// The attention of one query position over the occupied slots of one storage head. Slot s holds the token at positions[s].
+struct AttentionRows {
+  StepId step{};       // 0 in the prompt
+  TokenPos query{};
+  std::span<const TokenPos> positions;  // [slots]
+  std::uint32_t group = 1;
+  const float* logits = nullptr;   // [group][slots]: after scale, soft-cap and bias
+  const float* weights = nullptr;  // [group][slots]: softmax of the logits over these slots; null unless traits().needs_weights
+
+  [[nodiscard]] std::uint32_t slots() const { return static_cast<std::uint32_t>(positions.size()); }
+  [[nodiscard]] std::span<const float> logits_of(std::uint32_t g) const { return {logits + std::size_t{g} * slots(), slots()}; }
+  [[nodiscard]] std::span<const float> weights_of(std::uint32_t g) const { return {weights + std::size_t{g} * slots(), slots()}; }
+};
+
+struct EvictRequest {
+  StepId step{};
+  TokenPos newest{};       // position of the newest token
+  std::uint32_t budget = 0;  // slots the head may hold
+  std::uint32_t excess = 0;  // at least so many must go; positions.size() − budget
+  std::span<const TokenPos> positions;  // [slots]
+};
+
+struct SlotMove {
+  SlotId from{};
+  SlotId to{};
+};
+
+enum class RowNeed : std::uint8_t { kNone, kAll };
+enum class StorageUnit : std::uint8_t { kKvHead, kQueryHead };
+enum class Schedule : std::uint8_t { kEveryStep, kPrefillOnly };
+
+// What a policy needs and costs; fixed once its parameters are known.
+struct PolicyTraits {
+  RowNeed rows = RowNeed::kNone;            // which attention rows it observes
+  bool needs_weights = false;               // softmax weights beside the logits
+  StorageUnit unit = StorageUnit::kKvHead;  // kQueryHead (group=none) stores k and v once for each query head
+  bool one_set_per_layer = false;           // evict is asked of head 0 only and holds for all heads of the layer
+  Schedule schedule = Schedule::kEveryStep;
+  bool streams_prompt = false;              // evicts after every prompt row
+  bool selects = false;                     // implements select(): resident and read differ
+  bool bound = false;                       // not causal: replay only
+  // Of one storage head, bytes of policy state for one resident slot; read and written for each slot of an observed row.
+  std::uint64_t state_bytes = 0;
+  std::uint64_t state_read = 0;
+  std::uint64_t state_written = 0;
+  double flops_per_slot = 0;  // of scoring, for each observed slot and query head
+};
+
+class EvictionPolicy {
+ public:
+  virtual ~EvictionPolicy() = default;
+  virtual void admit(HeadId head, SlotId slot, TokenPos position) = 0;
+  // Appends the slots that the row reads, ascending, for query head `g` of the group; rows carries logits over all slots.
+  virtual void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read);
+  virtual void observe(HeadId head, const AttentionRows& rows) = 0;
+  // Appends at least request.excess distinct occupied slots to `victims`, in any order.
+  virtual void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) = 0;
+  // Moves happen in the order given: what was in `from` is in `to` afterwards.
+  virtual void move(HeadId head, std::span<const SlotMove> moves) = 0;
+
+  // Bytes of policy state that this object really walked so far, for the engine's own count of the scores traffic.
+  [[nodiscard]] virtual std::uint64_t walked_state_bytes(HeadId head) const = 0;
+};
+
+// One parameter of a policy, for --help, docs and validation.
+struct ParamInfo {
+  std::string_view name;
+  std::string_view values;    // "tokens | share of k", "A | B", …
+  std::string_view fallback;  // the default, as text
+  std::string_view help;
+};
+
+// A line of the table in policies.cpp.
+struct PolicyInfo {
+  std::string_view name;
+  std::string_view summary;  // one sentence
+  std::string_view source;   // paper and code
+  std::span<const ParamInfo> params;
+  // Validates the parameters; throws Error (usage) naming policy, parameter, value and what is expected.
+  PolicyTraits (*traits)(const PolicySpec& spec);
+  std::unique_ptr<EvictionPolicy> (*make)(const PolicySpec& spec, const PolicyContext& context);
+  bool takes_budget = true;
+};
+
+// All policies, sorted by name.
+std::span<const PolicyInfo> policy_table();
+// The entry of a valid specification's policy.
+const PolicyInfo& policy_info(std::string_view name);
+
+}  // namespace kvroof

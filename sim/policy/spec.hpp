@@ -1,0 +1,48 @@
+// Policy specifications: name[:key=value]…, several separated by commas.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sim/policy/budget.hpp"
+
+namespace kvroof {
+
+struct PolicySpec {
+  std::string name;
+  Budget budget;  // from budget= or compression=, or set from --budget; kUnlimited when there is none
+  bool has_budget = false;
+  std::vector<std::pair<std::string, std::string>> params;  // the others, in the order written
+
+  // name:key=value… with the budget first: identifies a point of a sweep.
+  [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::optional<std::string_view> find(std::string_view key) const;
+
+  // Typed access for policies; each throws Error (usage) that names policy, parameter, value and what is expected.
+  [[nodiscard]] std::uint32_t count(std::string_view key, std::uint32_t fallback, std::uint32_t least = 0) const;
+  [[nodiscard]] double number(std::string_view key, double fallback, double least, double most) const;
+  [[nodiscard]] std::string choice(std::string_view key, std::initializer_list<std::string_view> allowed,
+                                   std::string_view fallback) const;
+};
+
+// A count of tokens, or with a decimal point or % a share of k: `recent` and `heavy`.
+struct TokensOrShare {
+  bool is_share = false;
+  double value = 0;
+  // floor(share · k) or the count, at most k.
+  [[nodiscard]] std::uint32_t of(std::uint32_t k) const;
+};
+TokensOrShare tokens_or_share(const PolicySpec& spec, std::string_view key, TokensOrShare fallback);
+
+// Parses and validates names, parameters and values of "a:x=1,b" against the table. Throws Error (usage) with "did you mean".
+std::vector<PolicySpec> parse_policies(std::string_view text);
+
+// The sweep of policies × budgets: a policy that carries a budget is one point, `full` is one point, every other gets one point for
+// each of `budgets`. Throws Error (usage) when a policy has no budget from either side, or from both.
+std::vector<PolicySpec> cross_budgets(std::vector<PolicySpec> policies, const std::vector<Budget>& budgets);
+
+}  // namespace kvroof
