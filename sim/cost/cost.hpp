@@ -1,0 +1,94 @@
+// Traffic on a device, as time with an interval; memory ledger; largest batch; what limits.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "sim/core/units.hpp"
+#include "sim/cost/engine_profile.hpp"
+#include "sim/device/device.hpp"
+#include "sim/model/model_shape.hpp"
+#include "sim/traffic/summary.hpp"
+#include "sim/traffic/traffic.hpp"
+
+namespace kvroof {
+
+// Terms that a step time is the sum of; each has its own uncertainty.
+enum class CostTerm : std::uint8_t { kLinear, kAttention, kElementwise, kPolicy, kHost };
+inline constexpr std::size_t kCostTerms = 5;
+inline constexpr std::array<std::string_view, kCostTerms> kCostTermNames = {"linear", "attention", "elementwise", "policy",
+                                                                            "host"};
+
+// A prediction with its interval. The widths are priors, not calibrated (docs/method.md).
+struct Estimate {
+  double value = 0;
+  double low80 = 0;
+  double high80 = 0;
+  double low95 = 0;
+  double high95 = 0;
+  CostTerm dominated_by = CostTerm::kLinear;  // the term that contributes most to the width
+};
+
+enum class Limit : std::uint8_t { kWeights, kKv, kCompute, kLaunches, kCapacity };
+inline constexpr std::array<std::string_view, 5> kLimitNames = {"weights", "KV", "compute", "launches", "capacity"};
+constexpr std::string_view name_of(Limit limit) { return kLimitNames[static_cast<std::size_t>(limit)]; }
+
+// Memory of a batch on one device, at its largest.
+struct MemoryLedger {
+  Bytes weights;
+  Bytes kv_allocated;       // rows that decoding must have room for
+  Bytes policy_state;       // scores and counters of those rows
+  Bytes activations;        // the larger of a decode step of the batch and the prefill of one sequence
+  Bytes prefill_transient;  // one layer's whole prompt cache, when each layer is compacted at once; probability matrices
+                            // when the engine does not fuse attention
+  Bytes reserve;            // context, graphs, allocator slack
+  Bytes capacity;           // usable memory of the device
+
+  [[nodiscard]] Bytes total() const {
+    return weights + kv_allocated + policy_state + activations + prefill_transient + reserve;
+  }
+  [[nodiscard]] bool fits() const { return total() <= capacity; }
+};
+
+struct Prediction {
+  std::uint32_t batch = 0;
+  bool fits = false;          // when false the times are what they would be with enough memory
+  Estimate step;              // seconds of a mean decode step
+  Estimate tokens_per_s;      // of the whole batch
+  std::array<Seconds, kCostTerms> terms{};
+  Limit limited_by = Limit::kWeights;  // the largest share of the step; capacity when the batch does not fit
+  StepTraffic traffic;        // of a mean decode step of the batch
+  Bytes kv_resident;          // of the batch, mean over decode steps
+};
+
+// One model on one device under one engine. Construction does what does not depend on policy and batch; predict() and
+// ledger() take about a microsecond and allocate nothing.
+class CostModel {
+ public:
+  static constexpr std::uint32_t kMaxBatch = 1U << 20;
+
+  // The device must have its achieved fields (find_device fills them).
+  CostModel(const ModelShape& shape, TrafficTypes types, const Device& device, const EngineProfile& engine);
+
+  [[nodiscard]] Prediction predict(const ResidencySummary& residency, std::uint32_t batch) const;
+  [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint32_t batch) const;
+  // The largest batch whose ledger fits, 0 when not even one sequence does, at most kMaxBatch.
+  [[nodiscard]] std::uint32_t largest_batch(const ResidencySummary& residency) const;
+  // Time of one call with this traffic over `layers` layers; policy_calls is the number of policy kernels.
+  [[nodiscard]] Estimate time_of(const StepTraffic& traffic, std::uint64_t tokens, std::uint64_t policy_kernels) const;
+
+  [[nodiscard]] const ModelShape& shape() const { return shape_; }
+  [[nodiscard]] TrafficTypes types() const { return types_; }
+
+ private:
+  struct Rates;  // defined in cost.cpp
+  ModelShape shape_;
+  TrafficTypes types_;
+  EngineProfile engine_;
+  Bytes weights_, capacity_;
+};
+
+}  // namespace kvroof

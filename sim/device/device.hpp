@@ -1,0 +1,117 @@
+// A GPU or CPU as a list of facts: each number with its unit, its source and whether it was printed or measured.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/core/dtype.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/units.hpp"
+
+namespace kvroof {
+
+enum class DeviceKind : std::uint8_t { kGpu, kCpu };
+enum class MemoryType : std::uint8_t { kHbm, kGddr, kDdr };
+enum class Provenance : std::uint8_t { kDatasheet, kMeasured, kPrior };  // a prior is a judgement: no one measured this device
+
+// What a device file may say; kDeviceFields gives the key, the unit and the plausible range of each.
+enum class DeviceField : std::uint8_t {
+  kUsableMib,             // memory that a process can allocate
+  kMemoryGb,              // as marketed
+  kBandwidthGbPerS,       // peak of the memory
+  kBusBits,               // width of the memory bus
+  kPinMbitPerS,           // data rate of one pin of the bus: bandwidth = rate · bits / 8
+  kPeakFp32Tflops,        // all peaks: dense, without structured sparsity
+  kPeakTf32Tflops,
+  kPeakBf16Tflops,        // accumulated in fp32
+  kPeakFp16Tflops,        // accumulated in fp32
+  kPeakFp8Tflops,         // accumulated in fp32
+  kPeakFp4Tflops,
+  kPeakInt8Tops,
+  kL2Mib,                 // last-level cache of a CPU
+  kSmCount,               // cores of a CPU
+  kBoostMhz,
+  kLinkGbPerS,            // to other devices, both directions together
+  kPcieGbPerS,            // one direction
+  kPowerW,
+  // What kernels achieve: the constants of time = t0 + bytes / (fraction · bandwidth).
+  kLinearFraction,        // share of bandwidth that reading large weight matrices reaches
+  kLinearT0Us,            // start-up of one matrix product
+  kAttentionFraction,     // share of bandwidth that decode attention reaches on large caches
+  kAttentionFloorUs,      // start-up of one decode attention call
+  kElementwiseUs,         // norms, rotation, activation and residuals of one layer together, small batch
+  kMatmulFraction,        // share of the dense peak that the best large product reaches
+};
+inline constexpr std::size_t kDeviceFieldCount = 24;
+
+struct DeviceFieldInfo {
+  DeviceField field;
+  std::string_view key;    // in files and JSON; carries the unit
+  std::string_view label;  // in tables
+  double lowest, highest;  // physically possible values
+};
+std::span<const DeviceFieldInfo> device_fields();
+
+struct Fact {
+  double value = 0;  // in the unit that the key of its field names
+  Provenance provenance = Provenance::kDatasheet;
+  std::string source;
+  double spread = 0;  // relative half-width of an 80 % interval around the value; 0 for what is certain
+  friend bool operator==(const Fact&, const Fact&) = default;
+};
+
+struct Price {
+  double low_usd_per_hour = 0;
+  double high_usd_per_hour = 0;
+  std::string date;  // YYYY-MM
+  std::string source;
+  friend bool operator==(const Price&, const Price&) = default;
+};
+
+struct Device {
+  std::string name;   // as options spell it: h200, rtx-4090
+  std::string title;  // as its vendor spells it
+  std::string vendor;
+  std::string architecture;
+  DeviceKind kind = DeviceKind::kGpu;
+  MemoryType memory_type = MemoryType::kHbm;
+  std::array<std::optional<Fact>, kDeviceFieldCount> facts;
+  std::optional<Price> price;
+
+  [[nodiscard]] const std::optional<Fact>& fact(DeviceField f) const { return facts[static_cast<std::size_t>(f)]; }
+  [[nodiscard]] std::optional<Fact>& fact(DeviceField f) { return facts[static_cast<std::size_t>(f)]; }
+  // The value of a field that every device has (see device_from_yaml), or that the caller knows to be there.
+  [[nodiscard]] double value(DeviceField f) const { return facts[static_cast<std::size_t>(f)]->value; }
+
+  [[nodiscard]] Bytes usable_memory() const;
+  [[nodiscard]] BytesPerSecond bandwidth() const;
+  // Dense rate of products of this type; the next wider type that has a rate when it has none of its own.
+  [[nodiscard]] FlopsPerSecond peak(DType type) const;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+// Reads a device file. Strict: unknown keys, missing sources, and values that no device can have are refused.
+// Required: name, kind, memory_type, usable_mib, bandwidth_gb_per_s and a peak for fp32, fp16 or bf16.
+Result<Device> device_from_yaml(std::string_view text);
+// The same form, for calibrations; device_from_yaml gives back an equal device.
+std::string device_to_yaml(const Device& device);
+// Fills the achieved fields (linear_fraction … matmul_fraction) that the device does not have.
+void fill_achieved(Device& device, const Device& defaults);
+
+// catalog/devices/<name>.yaml, or a file of that form (one with a '/' or ending in .yaml or .yml), completed from
+// catalog/memory/<memory type>.yaml. Throws Error (usage) with "did you mean" for an unknown name.
+Device find_device(const std::string& name_or_path, const std::filesystem::path& catalog);
+// Names of all catalog entries, sorted.
+std::vector<std::string> catalog_device_names(const std::filesystem::path& catalog);
+
+std::string_view name_of(DeviceKind kind);
+std::string_view name_of(MemoryType type);
+std::string_view name_of(Provenance provenance);
+
+}  // namespace kvroof

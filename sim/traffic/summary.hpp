@@ -1,0 +1,56 @@
+// Residency, summed once over layers and steps, so that a what-if point costs microseconds; and its projection on other models.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/core/residency.hpp"
+#include "sim/model/model_shape.hpp"
+#include "sim/traffic/traffic.hpp"
+
+namespace kvroof {
+
+// Sums of the residency of one sequence, or the mean of several under one policy.
+struct ResidencySummary {
+  std::uint32_t prompt = 0;         // tokens
+  std::uint32_t steps = 0;          // decoded tokens; the mean rounded to nearest
+  std::uint32_t layers = 0;
+  std::uint32_t storage_heads = 0;
+  std::uint64_t state_bytes_per_row = 0;
+  bool needs_probabilities = false;
+  bool evicts = false;              // the prompt does not stay whole
+  LayerCounts prefill;              // step 0, summed over layers, a sequence
+  LayerCounts decode;               // summed over layers and decode_steps decode steps
+  std::uint64_t decode_steps = 1;   // divides decode; at least 1
+  std::uint64_t peak_rows = 0;      // rows, over all layers, that must be allocated while decoding, a sequence
+  std::uint64_t layer_prompt_rows = 0;  // rows of the prompt in the layer that has most: the prefill transient
+
+  // Mean rows of one decode step of one sequence, over all layers.
+  [[nodiscard]] double attended_rows() const { return mean(decode.attended); }
+  [[nodiscard]] double resident_rows() const { return mean(decode.resident); }
+
+ private:
+  [[nodiscard]] double mean(std::uint64_t sum) const {
+    return static_cast<double>(sum) / static_cast<double>(decode_steps);
+  }
+};
+
+// The mean of the sequences, which share policy, layers and heads. Without decoded tokens the step that would follow
+// the prompt stands for decoding.
+ResidencySummary summarise(std::span<const Residency> sequences);
+ResidencySummary summarise(const Residency& residency);
+
+// Mean decode step of `batch` sequences like the summary, each count rounded to nearest.
+StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
+                                std::uint32_t batch);
+
+// The residency that the policy would have on a model of shape `to` with another prompt and output length, estimated from
+// that on shape `from`: a layer takes the counts of the layer at its relative depth, every storage head the mean of the
+// heads there. Rows that stay scale with the prompt; rows that grow with each decoded token keep their rate; the deviation
+// from that line is taken at the same relative step. Policy state and arithmetic follow the attended rows.
+// docs/method.md has the formulas. `output` > 0 needs a residency with decoded steps.
+Residency project(const Residency& residency, const ModelShape& from, const ModelShape& to, std::uint32_t prompt,
+                  std::uint32_t output);
+
+}  // namespace kvroof

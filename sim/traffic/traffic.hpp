@@ -1,0 +1,92 @@
+// Bytes by cause and arithmetic by kernel family that one engine step must move and do.
+//
+// The contract between the simulator and an engine that counts its own bytes (tests hold that both agree exactly).
+// One call is a decode step of a batch (one token a sequence) or the prefill of one sequence (n tokens). With
+// T = tokens of the call, S = tokens whose logits are computed (decode: all; prefill: the last, or all when asked for),
+// w = bytes of a weight element, c = bytes of a cache element, counts summed over layers and sequences:
+//
+//   cause        bytes
+//   weights      w · (every matrix, bias and norm vector once a call, whatever T; the head, which is the embedding matrix
+//                when tied, and the final norm once when S > 0; one row of the embedding, and of the position table
+//                if there is one, for each token)
+//   kv_write     written rows  · (k width + v width) · c
+//   kv_read      attended rows · (k width + v width) · c       a row is read once for all query heads of its group
+//   compaction   moved rows    · (k width + v width) · c · 2   read and written
+//   scores       state_read + state_written
+//   activations  4 bytes (f32) for each element of:
+//                embedding output       T · hidden                                   (written)
+//                each norm              T · (hidden + hidden)                        (in + out; final norm: S)
+//                each linear            T · (in + out)                               (head: S · (hidden + vocab))
+//                rotary                 T · (heads + kv_heads) · head_dim · 2        (rotary models only)
+//                attention              T · (heads · head_dim + heads · v_head_dim)  (q in, out out)
+//                each residual          T · (2 · hidden + hidden)
+//                gated activation       T · (2 · ffn + ffn);  plain: T · (ffn + ffn)
+//
+// A layer has the linears q, k, v, o and gate, up, down (plain: up, down), norms_per_layer norms and two residuals.
+// A row is one token's k and v of one storage head.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "sim/core/byte_counters.hpp"
+#include "sim/core/dtype.hpp"
+#include "sim/core/residency.hpp"
+#include "sim/core/units.hpp"
+#include "sim/model/model_shape.hpp"
+
+namespace kvroof {
+
+enum class KernelFamily : std::uint8_t { kLinear, kAttention, kPolicy };
+inline constexpr std::size_t kKernelFamilies = 3;
+
+struct StepTraffic {
+  ByteCounters bytes;
+  std::array<Flops, kKernelFamilies> flops{};  // a multiplication with its addition counts as two
+
+  [[nodiscard]] Flops operator[](KernelFamily f) const { return flops[static_cast<std::size_t>(f)]; }
+  StepTraffic& operator+=(const StepTraffic& other);
+  friend bool operator==(const StepTraffic&, const StepTraffic&) = default;
+};
+
+struct TrafficTypes {
+  DType weights = DType::kBF16;
+  DType kv = DType::kBF16;
+};
+
+// What one call processes.
+struct StepWork {
+  std::uint64_t tokens = 0;         // rows of the activations
+  std::uint64_t logit_tokens = 0;   // rows whose logits are computed
+  std::uint32_t storage_heads = 0;  // KV heads, or query heads for policies that store so
+  LayerCounts rows;                 // summed over layers and sequences (resident and allocated are not used)
+};
+
+// Bytes of one row: k and v of one token in one storage head.
+constexpr std::uint64_t row_bytes(const ModelShape& shape, DType kv) {
+  return (static_cast<std::uint64_t>(shape.head_dim) + shape.v_head_dim) * size_of(kv);
+}
+
+// A shape without hidden size (imported tensors) has attention, policy and cache traffic only.
+constexpr bool attention_only(const ModelShape& shape) { return shape.hidden == 0; }
+
+// Traffic of one call. Pure; allocates nothing, throws nothing.
+StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const StepWork& work);
+
+// Adds the counts of all cells.
+LayerCounts sum_counts(std::span<const LayerCounts> cells);
+
+// A decode step of a batch: batch[i] holds the counts of sequence i in this step, a cell a layer.
+StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
+                           std::span<const std::span<const LayerCounts>> batch);
+
+// The prefill of one sequence of `prompt` tokens; layers are the cells of step 0.
+StepTraffic prefill_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
+                            std::uint32_t prompt, std::span<const LayerCounts> layers, bool all_logits = false);
+
+// Step `step` of one recorded sequence: its prefill for 0, else a decode step of batch 1.
+StepTraffic residency_traffic(const ModelShape& shape, TrafficTypes types, const Residency& residency,
+                              std::uint32_t step);
+
+}  // namespace kvroof
