@@ -20,6 +20,8 @@ struct Arguments {
   std::string command_line;  // as typed, for manifests
   bool quiet = false;
   bool verbose = false;
+  std::uint64_t seed = 0;
+  unsigned threads = 1;  // --threads, or the cores this process may use
 
   [[nodiscard]] bool has(const std::string& name) const { return values.count(name) > 0 && !values[name].defaulted(); }
   template <class T>
@@ -33,9 +35,9 @@ struct Command {
   std::string_view summary;   // one line
   std::string_view usage;     // words after the verb: "run.kvt [options]"
   std::string_view examples;  // shown first in --help, one a line
-  // Adds the verb's own options. The common ones (--format, --output, --quiet, --verbose, --seed, --threads, --help, --config,
-  // --print-config) are added by main.cpp where a verb lists them in `common`.
-  void (*describe)(boost::program_options::options_description& options);
+  // Adds the verb's own options. main.cpp adds the common ones to every verb: --format, --output (-o), --seed, --threads,
+  // --quiet, --verbose, --config, --print-config, --help.
+  void (*describe)(boost::program_options::options_description_easy_init add);
   int (*run)(const Arguments& arguments);  // returns the exit code; throws Error
   std::size_t min_positional = 0;
   std::size_t max_positional = 0;

@@ -5,6 +5,10 @@ target_include_directories(kvroof_options INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_
 target_compile_options(kvroof_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 target_compile_options(kvroof_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 warns falsely about std::string's operator+ (GCC bug 105651).
+  target_compile_options(kvroof_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+endif()
 if(KVROOF_WERROR)
   target_compile_options(kvroof_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()

@@ -1,0 +1,19 @@
+// Parsing of a verb's options: flags, then KVROOF_* variables, then the YAML file of --config, then defaults.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/command.hpp"
+
+namespace kvroof {
+
+// Prints usage, examples and options of a verb.
+void print_help(const Command& command);
+
+// Nothing when --help or --print-config was answered. Throws Error (usage) for unknown options and keys (with "did you mean"),
+// repeated scalars, values that do not parse and wrong numbers of words.
+std::optional<Arguments> parse_arguments(const Command& command, const std::vector<std::string>& words);
+
+}  // namespace kvroof

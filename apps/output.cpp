@@ -1,0 +1,184 @@
+// Results and progress: tables, CSV, JSON rows, files that appear whole, and a progress line on the terminal.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "apps/command.hpp"
+#include "sim/core/suggest.hpp"
+
+namespace kvroof {
+namespace {
+
+const std::vector<std::string>& raw_row(const Table& table, std::size_t i) {
+  return table.raw_rows.empty() ? table.rows[i] : table.raw_rows[i];
+}
+
+// Splits a title at spaces into lines no wider than the column's cells need, so that tables stay narrow.
+std::vector<std::string> wrap_title(const std::string& title, std::size_t width) {
+  std::vector<std::string> lines;
+  std::size_t start = 0;
+  while (start < title.size()) {
+    std::size_t end = title.find(' ', start);
+    if (end == std::string::npos) end = title.size();
+    const std::string word = title.substr(start, end - start);
+    if (!lines.empty() && lines.back().size() + 1 + word.size() <= width) {
+      lines.back() += " " + word;
+    } else {
+      lines.push_back(word);
+    }
+    start = end + 1;
+  }
+  return lines;
+}
+
+// Columns of a terminal that a UTF-8 text takes, counting one for each code point.
+std::size_t display_width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
+}
+
+std::string pad(const std::string& text, std::size_t width, bool right) {
+  const std::string space(width - std::min(width, display_width(text)), ' ');
+  return right ? space + text : text + space;
+}
+
+std::string trim_right(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + "\"";
+}
+
+}  // namespace
+
+std::filesystem::path data_folder() {
+  namespace fs = std::filesystem;
+  if (const char* home = std::getenv("KVROOF_HOME")) return home;
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  for (fs::path at = program.parent_path(); at.has_relative_path(); at = at.parent_path()) {
+    if (fs::is_directory(at / "catalog" / "devices", ignored)) return at;
+    if (fs::is_directory(at / "share" / "kvroof" / "catalog", ignored)) return at / "share" / "kvroof";
+  }
+  throw Error("the folder catalog/ was not found beside or above the program").note("set KVROOF_HOME to the folder that holds it");
+}
+
+Format format_of(const Arguments& arguments) {
+  const auto& text = arguments.get<std::string>("format");
+  if (text == "table") return Format::kTable;
+  if (text == "json") return Format::kJson;
+  if (text == "csv") return Format::kCsv;
+  const std::vector<std::string> known = {"table", "json", "csv"};
+  throw usage_error(fmt::format("--format {}: expected table, json or csv{}", text, did_you_mean(text, known)));
+}
+
+void write_result(const Arguments& arguments, std::string_view text) {
+  if (!arguments.has("output")) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return;
+  }
+  const auto& path = arguments.get<std::string>("output");
+  const std::string temporary = path + ".part";
+  std::FILE* file = std::fopen(temporary.c_str(), "wb");
+  if (file == nullptr) throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool closed = std::fclose(file) == 0;
+  if (!written || !closed || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int reason = errno;
+    std::remove(temporary.c_str());
+    throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(reason)));
+  }
+}
+
+std::string format_table(const Table& table) {
+  std::vector<std::size_t> widths;
+  std::vector<std::vector<std::string>> titles;
+  std::size_t title_lines = 1;
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    std::size_t width = 4;
+    for (const auto& row : table.rows) width = std::max(width, display_width(row[c]));
+    titles.push_back(wrap_title(table.columns[c].title, width));
+    for (const std::string& line : titles.back()) width = std::max(width, display_width(line));
+    title_lines = std::max(title_lines, titles.back().size());
+    widths.push_back(width);
+  }
+  std::string text;
+  for (std::size_t i = 0; i < title_lines; ++i) {
+    std::string line;
+    for (std::size_t c = 0; c < table.columns.size(); ++c) {
+      const std::size_t skipped = title_lines - titles[c].size();
+      line += pad(i < skipped ? "" : titles[c][i - skipped], widths[c], table.columns[c].number) + "  ";
+    }
+    text += trim_right(line) + "\n";
+  }
+  for (const auto& row : table.rows) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c) line += pad(row[c], widths[c], table.columns[c].number) + "  ";
+    text += trim_right(line) + "\n";
+  }
+  return text;
+}
+
+std::string format_csv(const Table& table) {
+  std::string text;
+  for (std::size_t c = 0; c < table.columns.size(); ++c) text += (c > 0 ? "," : "") + csv_field(table.columns[c].key);
+  text += "\n";
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const auto& row = raw_row(table, i);
+    for (std::size_t c = 0; c < row.size(); ++c) text += (c > 0 ? "," : "") + csv_field(row[c]);
+    text += "\n";
+  }
+  return text;
+}
+
+std::string format_json_rows(const Table& table) {
+  auto rows = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    nlohmann::ordered_json object;
+    const auto& row = raw_row(table, i);
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const Table::Column& column = table.columns[c];
+      if (row[c].empty()) {
+        object[column.key] = nullptr;
+      } else if (column.number) {
+        object[column.key] = nlohmann::ordered_json::parse(row[c]);
+      } else {
+        object[column.key] = row[c];
+      }
+    }
+    rows.push_back(std::move(object));
+  }
+  return rows.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+Progress::Progress(const Arguments& arguments, std::string what)
+    : what_(std::move(what)), active_(!arguments.quiet && isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (active_) fmt::print(stderr, "\r\033[K");
+}
+
+void Progress::at(std::uint64_t done, std::uint64_t total) {
+  if (!active_ || total == 0) return;
+  const std::uint64_t percent = done * 100 / total;
+  if (percent == last_ && done != total) return;
+  last_ = percent;
+  fmt::print(stderr, "\r{} {:3} %", what_, percent);
+  std::fflush(stderr);
+}
+
+}  // namespace kvroof
