@@ -1,0 +1,128 @@
+// The rules of the source tree that a reader relies on: layers, one-way includes, sizes of files.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "tests/catch.hpp"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kRoot = KVROOF_SOURCE_DIR;
+
+// A box may include boxes of lower levels and those named for it; docs/architecture.md explains the levels.
+const std::map<std::string, std::vector<std::string>> kMayInclude = {
+    {"sim/core", {}},
+    {"sim/device", {"sim/core"}},
+    {"sim/model", {"sim/core"}},
+    {"sim/attention", {"sim/core"}},
+    {"traces", {"sim/core"}},
+    {"sim/policy", {"sim/core", "sim/attention", "sim/model"}},
+    {"sim/traffic", {"sim/core", "sim/model"}},
+    {"sim/replay", {"sim/core", "sim/attention", "sim/model", "sim/policy", "traces"}},
+    {"sim/cost", {"sim/core", "sim/device", "sim/model", "sim/traffic"}},
+    {"kernels", {"sim/core", "sim/attention", "sim/model", "sim/policy", "traces"}},
+    {"analysis",
+     {"sim/core", "sim/attention", "sim/model", "sim/policy", "sim/replay", "sim/traffic", "sim/cost", "sim/device", "traces"}},
+};
+
+std::string box_of(const std::string& path) {
+  for (const auto& [box, allowed] : kMayInclude) {
+    if (path.starts_with(box + "/")) return box;
+  }
+  return path.substr(0, path.find('/'));
+}
+
+std::vector<fs::path> sources(const std::vector<std::string>& folders) {
+  std::vector<fs::path> found;
+  for (const std::string& folder : folders) {
+    if (!fs::exists(kRoot / folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+      const std::string extension = entry.path().extension().string();
+      if (extension == ".hpp" || extension == ".cpp" || extension == ".cu" || extension == ".cuh") found.push_back(entry.path());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<std::string> lines_of(const fs::path& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+// Includes that leave their box for one that it may not use, as "file: include".
+std::vector<std::string> upward_includes(const std::vector<fs::path>& files) {
+  const std::regex include("^\\s*#\\s*include\\s+\"([^\"]+)\".*");
+  std::vector<std::string> wrong;
+  for (const fs::path& file : files) {
+    const std::string name = fs::relative(file, kRoot).string();
+    const auto rule = kMayInclude.find(box_of(name));
+    if (rule == kMayInclude.end()) continue;
+    for (const std::string& line : lines_of(file)) {
+      std::smatch match;
+      if (!std::regex_match(line, match, include)) continue;
+      const std::string target = match[1].str();
+      if (target == "kvroof_version.hpp" || box_of(target) == rule->first) continue;
+      if (std::find(rule->second.begin(), rule->second.end(), box_of(target)) == rule->second.end()) {
+        wrong.push_back(name + ": " + target);
+      }
+    }
+  }
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("No file includes a header of a layer above its own") {
+  const auto files = sources({"sim", "traces", "kernels", "analysis"});
+  REQUIRE(files.size() > 50);
+  CHECK(upward_includes(files) == std::vector<std::string>{});
+}
+
+TEST_CASE("The layer check sees an upward include") {
+  const fs::path probe = kRoot / "sim" / "core" / "ids.hpp";
+  CHECK(box_of("sim/cost/cost.hpp") == "sim/cost");
+  CHECK(box_of("kernels/engine/ops.hpp") == "kernels");
+  CHECK(box_of("apps/command.hpp") == "apps");
+  CHECK(kMayInclude.at("kernels").size() == 5);  // neither traffic nor cost: the engine counts its own bytes
+  CHECK(upward_includes({probe}).empty());
+}
+
+TEST_CASE("Every header starts with a sentence on what it is for and is included once") {
+  for (const fs::path& file : sources({"sim", "traces", "kernels", "analysis", "apps"})) {
+    if (file.extension() != ".hpp" && file.extension() != ".cuh") continue;
+    const auto lines = lines_of(file);
+    INFO(file.string());
+    REQUIRE(!lines.empty());
+    CHECK(lines[0].starts_with("// "));
+    CHECK(std::find(lines.begin(), lines.end(), "#pragma once") != lines.end());
+  }
+}
+
+TEST_CASE("No source file is longer than 400 lines or wider than 130 columns") {
+  for (const fs::path& file : sources({"sim", "traces", "kernels", "analysis", "apps", "tests"})) {
+    const auto lines = lines_of(file);
+    INFO(file.string());
+    CHECK(lines.size() <= 400);
+    for (const std::string& line : lines) CHECK(line.size() <= 130);
+  }
+}
+
+TEST_CASE("Input is never validated by assert") {
+  const std::regex assertion("\\bassert\\s*\\(");
+  for (const fs::path& file : sources({"sim", "traces", "kernels", "analysis", "apps"})) {
+    for (const std::string& line : lines_of(file)) {
+      if (line.find("static_assert") != std::string::npos) continue;
+      INFO(file.string() << ": " << line);
+      CHECK_FALSE(std::regex_search(line, assertion));
+    }
+  }
+}
