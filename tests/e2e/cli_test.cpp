@@ -1,0 +1,114 @@
+// What a user meets at the command line: help, typos, wrong values.
+#include <algorithm>
+#include <string>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using kvroof::test::TemporaryFolder;
+
+namespace {
+
+const std::string kDemo = std::string(KVROOF_SOURCE_DIR) + "/models/demo";
+
+// A refusal: nothing on stdout, at most five lines on stderr, the first of which starts with "error:".
+void check_refused(const std::string& words, int code, const std::string& expected) {
+  const Ran ran = run_program(words);
+  INFO(words << "\nstdout: " << ran.out << "\nstderr: " << ran.err);
+  CHECK(ran.code == code);
+  CHECK(ran.out.empty());
+  CHECK(ran.err.starts_with("error: "));
+  CHECK(ran.err.find(expected) != std::string::npos);
+  CHECK(std::count(ran.err.begin(), ran.err.end(), '\n') <= 5);
+}
+
+}  // namespace
+
+TEST_CASE("The program alone says what it is for and lists its commands") {
+  const Ran ran = run_program("");
+  CHECK(ran.code == 0);
+  for (const char* verb : {"run", "record", "replay", "inspect", "import", "models", "devices", "policies", "calibrate"}) {
+    CHECK(ran.out.find("\n  " + std::string(verb)) != std::string::npos);
+  }
+}
+
+TEST_CASE("Every command has help that shows examples first") {
+  for (const char* verb : {"run", "record", "replay", "inspect", "import", "models", "devices", "policies", "calibrate", "tokenize"}) {
+    const Ran ran = run_program(std::string("help ") + verb);
+    INFO(verb);
+    CHECK(ran.code == 0);
+    const auto examples = ran.out.find("examples:");
+    const auto options = ran.out.find("Options:");
+    CHECK(examples != std::string::npos);
+    CHECK((options == std::string::npos || examples < options));
+    CHECK(run_program(std::string(verb) + " --help").out == ran.out);
+  }
+}
+
+TEST_CASE("A mistyped command is answered with the nearest one") {
+  check_refused("repaly run.kvt", 2, "did you mean replay?");
+}
+
+TEST_CASE("A mistyped option is answered with the nearest one, and abbreviations are not guessed") {
+  check_refused("run --model " + kDemo + " --promt x", 2, "did you mean --prompt?");
+  check_refused("run --mod " + kDemo + " --prompt x", 2, "unknown option");
+}
+
+TEST_CASE("A wrong number, a repeated scalar and a wrong format are refused before any work") {
+  check_refused("run --model " + kDemo + " --prompt x --max-tokens many", 2, "max-tokens");
+  check_refused("run --model " + kDemo + " --model " + kDemo + " --prompt x", 2, "more than once");
+  check_refused("models --format jsn", 2, "did you mean json?");
+}
+
+TEST_CASE("Missing models and prompts are named") {
+  check_refused("run --model /nowhere --prompt x", 1, "/nowhere");
+  check_refused("run --model " + kDemo + " --prompt-file /nowhere.txt", 1, "/nowhere.txt");
+  check_refused("run --model " + kDemo, 2, "--prompt");
+  check_refused("run --model " + kDemo + " --prompt-file /dev/null", 2, "empty");
+}
+
+TEST_CASE("Policies, parameters and budgets that make no sense are refused with what is expected") {
+  const std::string run = "run --model " + kDemo + " --prompt hello --max-tokens 2 --policy ";
+  check_refused(run + "h20:budget=0.5", 2, "did you mean h2o?");
+  check_refused(run + "h2o:bugdet=0.5", 2, "did you mean budget?");
+  check_refused(run + "h2o:budget=0", 2, "budget");
+  check_refused(run + "h2o:budget=-3", 2, "budget");
+  check_refused(run + "h2o:budget=1.5", 2, "budget");
+  check_refused(run + "h2o:budget=nan", 2, "budget");
+  check_refused(run + "h2o", 2, "budget");
+  check_refused(run + "h2o:budget=0.5 --budget 0.5", 2, "budget");
+  check_refused(run + "oracle:budget=0.5", 2, "replay");
+}
+
+TEST_CASE("Unknown devices and models are answered with the nearest one") {
+  check_refused("devices show h20", 2, "did you mean");
+  check_refused("models show mpt-7", 2, "did you mean mpt-7b?");
+}
+
+TEST_CASE("A configuration file says the same words as the command line, and unknown keys are refused with the line") {
+  const TemporaryFolder folder;
+  const std::string good = folder.file("good.yaml");
+  std::ofstream(good) << "format: json\n";
+  CHECK(run_program("models --config " + good).out.starts_with("["));
+  CHECK(run_program("models --format csv --config " + good).out.find('[') == std::string::npos);
+  const std::string bad = folder.file("bad.yaml");
+  std::ofstream(bad) << "quiet: true\nfromat: json\n";
+  check_refused("models --config " + bad, 2, "bad.yaml:2: unknown key 'fromat'; did you mean format?");
+}
+
+TEST_CASE("The resolved configuration is printed on request and reads back") {
+  const TemporaryFolder folder;
+  const Ran printed = run_program("models --format csv --print-config");
+  CHECK(printed.code == 0);
+  std::ofstream(folder.file("resolved.yaml")) << printed.out;
+  CHECK(run_program("models --config " + folder.file("resolved.yaml")).out == run_program("models --format csv").out);
+}
+
+TEST_CASE("A result file appears whole or not at all") {
+  const TemporaryFolder folder;
+  CHECK(run_program("models -o " + folder.file("models.txt")).code == 0);
+  CHECK(kvroof::test::slurp(folder.file("models.txt")) == run_program("models").out);
+  check_refused("models -o /nowhere/models.txt", 1, "/nowhere/models.txt");
+}
