@@ -1,0 +1,52 @@
+// UTF-8 and the Unicode general categories that tokenizers split text by.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace kvroof {
+
+// General categories under their two-letter names in the Unicode standard (Cn: unassigned).
+enum class Category : std::uint8_t {
+  kCn, kLu, kLl, kLt, kLm, kLo, kMn, kMc, kMe, kNd, kNl, kNo, kPc, kPd, kPs,
+  kPe, kPi, kPf, kPo, kSm, kSc, kSk, kSo, kZs, kZl, kZp, kCc, kCf, kCs, kCo,
+};
+
+// The category of a code point; above U+10FFFF unassigned.
+[[nodiscard]] Category category_of(char32_t code_point);
+
+[[nodiscard]] constexpr bool is_letter(Category c) { return c >= Category::kLu && c <= Category::kLo; }
+[[nodiscard]] constexpr bool is_number(Category c) { return c >= Category::kNd && c <= Category::kNo; }
+[[nodiscard]] constexpr bool is_punctuation(Category c) { return c >= Category::kPc && c <= Category::kPo; }
+
+// The property White_Space: separators, the controls U+0009 … U+000D and U+0085.
+[[nodiscard]] bool is_white_space(char32_t code_point);
+
+// What the first bytes of a text are. An invalid sequence is a maximal one (Unicode 16, section 3.9, "U+FFFD
+// Substitution of Maximal Subparts"): the bytes that one U+FFFD stands for.
+struct Utf8Sequence {
+  enum class Kind : std::uint8_t { kValid, kInvalid, kIncomplete };
+  Kind kind;              // incomplete: the bytes end inside a sequence that is valid so far
+  std::uint32_t length;   // bytes, 1 … 4
+  char32_t code_point;    // U+FFFD unless valid
+};
+
+// Reads the sequence that begins at bytes[at]; at < bytes.size().
+[[nodiscard]] Utf8Sequence read_utf8(std::string_view bytes, std::size_t at);
+
+// Appends the UTF-8 form of a code point (at most U+10FFFF).
+void append_utf8(char32_t code_point, std::string& out);
+
+// Appends bytes with U+FFFD for each invalid sequence. An incomplete sequence at the end counts as invalid when
+// at_end, else it is left alone. Returns the number of bytes taken.
+std::size_t append_valid_utf8(std::string_view bytes, bool at_end, std::string& out);
+
+[[nodiscard]] bool is_valid_utf8(std::string_view bytes);
+
+// The table behind category_of, sorted: first code point of a run · 32 + category (unicode_tables.cpp).
+[[nodiscard]] std::span<const std::uint32_t> unicode_category_runs();
+
+}  // namespace kvroof

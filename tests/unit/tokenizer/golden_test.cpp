@@ -1,0 +1,89 @@
+// Every text and id sequence of the reference tokenizers, produced by the reference library (see the README there).
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kernels/engine/tokenizer.hpp"
+#include "tests/catch.hpp"
+
+namespace {
+
+using kvroof::StreamingDecoder;
+using kvroof::Tokenizer;
+using Ids = std::vector<std::int64_t>;
+
+std::vector<std::filesystem::path> families() {
+  std::vector<std::filesystem::path> folders;
+  for (const auto& entry : std::filesystem::directory_iterator(KVROOF_SOURCE_DIR "/tests/golden/tokenizers")) {
+    if (entry.is_directory()) folders.push_back(entry.path());
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+std::vector<nlohmann::json> read_lines(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+std::string streamed(const Tokenizer& tokenizer, const Ids& ids, bool skip_special) {
+  StreamingDecoder decoder(tokenizer, skip_special);
+  std::string text;
+  for (const std::int64_t id : ids) text += decoder.push(id);
+  return text + decoder.finish();
+}
+
+}  // namespace
+
+TEST_CASE("every reference text gives the ids of the reference library, with and without special tokens") {
+  for (const auto& family : families()) {
+    const Tokenizer tokenizer = Tokenizer::load(family / "tokenizer.json");
+    const auto lines = read_lines(family / "vectors.jsonl");
+    REQUIRE(lines.size() > 100);
+    for (const auto& line : lines) {
+      INFO(family.filename() << ": " << line.dump());
+      const auto text = line.at("text").get<std::string>();
+      CHECK(tokenizer.encode(text, false) == line.at("ids").get<Ids>());
+      CHECK(tokenizer.encode(text, true) == line.at("ids_special").get<Ids>());
+    }
+  }
+}
+
+TEST_CASE("ids of reference texts decode to the reference texts, at once and one by one") {
+  for (const auto& family : families()) {
+    const Tokenizer tokenizer = Tokenizer::load(family / "tokenizer.json");
+    for (const auto& line : read_lines(family / "vectors.jsonl")) {
+      INFO(family.filename() << ": " << line.dump());
+      const auto ids = line.at("ids_special").get<Ids>();
+      CHECK(tokenizer.decode(ids, false) == line.at("decoded").get<std::string>());
+      CHECK(tokenizer.decode(ids, true) == line.at("decoded_skip").get<std::string>());
+      CHECK(streamed(tokenizer, ids, false) == line.at("decoded").get<std::string>());
+    }
+  }
+}
+
+TEST_CASE("ids that no text gives decode as in the reference library, at once and one by one") {
+  for (const auto& family : families()) {
+    const Tokenizer tokenizer = Tokenizer::load(family / "tokenizer.json");
+    for (const auto& line : read_lines(family / "decode.jsonl")) {
+      INFO(family.filename() << ": " << line.dump());
+      const auto ids = line.at("ids").get<Ids>();
+      CHECK(tokenizer.decode(ids, false) == line.at("decoded").get<std::string>());
+      CHECK(tokenizer.decode(ids, true) == line.at("decoded_skip").get<std::string>());
+      CHECK(streamed(tokenizer, ids, false) == line.at("decoded").get<std::string>());
+      CHECK(streamed(tokenizer, ids, true) == line.at("decoded_skip").get<std::string>());
+    }
+  }
+}
+
+TEST_CASE("the demo tokenizer puts its begin of text first and knows 4,096 tokens") {
+  const Tokenizer tokenizer = Tokenizer::load(KVROOF_SOURCE_DIR "/models/demo/tokenizer.json");
+  CHECK(tokenizer.vocab_size() == 4096);
+  CHECK(tokenizer.id_of("<|endoftext|>") == 0);
+  CHECK(tokenizer.encode("", true) == Ids{0});
+}
