@@ -1,0 +1,164 @@
+#include "traces/file_io.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <system_error>
+#include <vector>
+
+namespace kvroof {
+namespace {
+
+constexpr std::size_t kBlock = std::size_t{1} << 20;
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+Error write_error(const std::filesystem::path& path, int error) {
+  return Error(fmt::format("cannot write {}: {}", path.string(), reason(error)));
+}
+
+// Writes all bytes; returns 0 or errno.
+int write_all(int descriptor, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(descriptor, bytes.data(), std::min(bytes.size(), std::size_t{1} << 30));
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      return errno;
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Result<OpenFile> open_file(const std::filesystem::path& path) {
+  // Without O_NONBLOCK, opening a pipe would wait for a writer for ever.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return failure("cannot open: {}", reason(errno));
+  OpenFile file;
+  file.descriptor = std::shared_ptr<const int>(new int(fd), [](const int* p) {
+    ::close(*p);
+    delete p;
+  });
+  struct stat status{};
+  if (::fstat(fd, &status) != 0) return failure("cannot open: {}", reason(errno));
+  if (!S_ISREG(status.st_mode)) return failure("not a regular file");
+  file.size = static_cast<std::uint64_t>(status.st_size);
+  return file;
+}
+
+std::optional<Failure> read_at(const OpenFile& file, std::uint64_t offset, std::span<std::byte> to) {
+  while (!to.empty()) {
+    const ssize_t n =
+        ::pread(*file.descriptor, to.data(), std::min(to.size(), std::size_t{1} << 30), static_cast<off_t>(offset));
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      return failure("cannot read: {}", reason(errno));
+    }
+    if (n == 0) return failure("the file ends at byte {}, {} bytes too early", offset, to.size());
+    to = to.subspan(static_cast<std::size_t>(n));
+    offset += static_cast<std::uint64_t>(n);
+  }
+  return std::nullopt;
+}
+
+Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t limit) {
+  Result<OpenFile> file = open_file(path);
+  if (!file) return failure("{}", file.error());
+  const std::uint64_t size = file.value().size;
+  if (size > limit) return failure("{} bytes; at most {} are read", size, limit);
+  std::string text(size, '\0');
+  if (auto problem = read_at(file.value(), 0, std::as_writable_bytes(std::span(text)))) return *problem;
+  return text;
+}
+
+struct Xxh3::State {
+  XXH3_state_t* state = XXH3_createState();
+  State() { check(state != nullptr && XXH3_64bits_reset(state) == XXH_OK, "xxhash gives a state"); }
+  ~State() { XXH3_freeState(state); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+};
+
+Xxh3::Xxh3() : state_(std::make_unique<State>()) {}
+Xxh3::~Xxh3() = default;
+void Xxh3::update(std::span<const std::byte> bytes) { XXH3_64bits_update(state_->state, bytes.data(), bytes.size()); }
+std::uint64_t Xxh3::digest() const { return XXH3_64bits_digest(state_->state); }
+
+std::uint64_t xxh3(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+Result<std::uint64_t> file_xxh3(const OpenFile& file, std::uint64_t bytes) {
+  std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, bytes)));
+  Xxh3 hash;
+  for (std::uint64_t at = 0; at < bytes; at += kBlock) {
+    const auto part = std::span(block).first(static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, bytes - at)));
+    if (auto problem = read_at(file, at, part)) return *problem;
+    hash.update(part);
+  }
+  return hash.digest();
+}
+
+std::string to_hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
+
+std::optional<std::uint64_t> from_hex(std::string_view text) {
+  const auto lower = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (text.size() != 16 || !std::all_of(text.begin(), text.end(), lower)) return std::nullopt;
+  std::uint64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  return value;
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)), part_(path_.string() + ".part") {
+  descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw write_error(path_, errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  std::error_code ignored;
+  if (!part_.empty()) std::filesystem::remove(part_, ignored);
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  if (const int error = write_all(descriptor_, bytes)) throw write_error(path_, error);
+}
+
+void AtomicFile::commit() {
+  if (::fsync(descriptor_) != 0) throw write_error(path_, errno);
+  const int closed = ::close(std::exchange(descriptor_, -1));
+  if (closed != 0 || ::rename(part_.c_str(), path_.c_str()) != 0) throw write_error(path_, errno);
+  part_.clear();
+  sync_path(path_.has_parent_path() ? path_.parent_path() : ".");
+}
+
+void write_text_file(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+void append_text(const std::filesystem::path& path, std::string_view text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd < 0) throw write_error(path, errno);
+  int error = write_all(fd, std::as_bytes(std::span(text)));
+  if (::close(fd) != 0 && error == 0) error = errno;
+  if (error != 0) throw write_error(path, error);
+}
+
+void sync_path(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw write_error(path, errno);
+  // Some file systems cannot synchronise folders and say EINVAL; there is nothing more to be had from them.
+  const int error = ::fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+  ::close(fd);
+  if (error != 0) throw write_error(path, error);
+}
+
+}  // namespace kvroof
