@@ -99,6 +99,8 @@ struct Device {
 // Reads a device file. Strict: unknown keys, missing sources, and values that no device can have are refused.
 // Required: name, kind, memory_type, usable_mib, bandwidth_gb_per_s and a peak for fp32, fp16 or bf16.
 Result<Device> device_from_yaml(std::string_view text);
+// A file of that form that may hold only some facts: the defaults of a memory type.
+Result<Device> achieved_from_yaml(std::string_view text);
 // The same form, for calibrations; device_from_yaml gives back an equal device.
 std::string device_to_yaml(const Device& device);
 // Fills the achieved fields (linear_fraction … matmul_fraction) that the device does not have.

@@ -55,6 +55,17 @@ Bytes weight_bytes(const ModelShape& shape, DType type);
 // k and v of one token in all layers, unquantised.
 Bytes kv_bytes_per_token(const ModelShape& shape, DType type);
 
+// Parts of the count, for traffic.
+std::uint64_t layer_parameters(const ModelShape& shape);       // attention, MLP and norms of one layer
+std::uint64_t head_parameters(const ModelShape& shape);        // matrix and bias of the LM head, tied or not
+std::uint64_t projection_parameters(const ModelShape& shape);  // between embedding_width and hidden, both ways
+std::uint64_t norm_vectors_outside_layers(const ModelShape& shape);  // embedding norm and final norm
+
+// Why no model can have these sizes, or nothing. Sizes that pass never wrap around in the functions above.
+std::string shape_problem(const ModelShape& shape);
+
+// Every field; reading is strict (unknown keys are errors), and fills kv_heads, head_dim, v_head_dim and
+// embedding_width when they are absent and follow from other sizes.
 std::string shape_to_json(const ModelShape& shape);
 Result<ModelShape> shape_from_json(std::string_view text);
 

@@ -1,0 +1,58 @@
+// Finding device files.
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "sim/core/suggest.hpp"
+#include "sim/device/device.hpp"
+
+namespace kvroof {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_text(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (in) text << in.rdbuf();
+  if (!in || in.bad()) throw Error(fmt::format("{}: cannot be read", path.string()));
+  return text.str();
+}
+
+bool looks_like_a_file(const std::string& text) {
+  return text.find('/') != std::string::npos || text.ends_with(".yaml") || text.ends_with(".yml");
+}
+
+}  // namespace
+
+std::vector<std::string> catalog_device_names(const fs::path& catalog) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(catalog / "devices", error)) {
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  }
+  if (error) throw Error(fmt::format("{}: {}", (catalog / "devices").string(), error.message()));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Device find_device(const std::string& name_or_path, const fs::path& catalog) {
+  fs::path file = name_or_path;
+  if (!looks_like_a_file(name_or_path)) {
+    const std::vector<std::string> names = catalog_device_names(catalog);
+    if (std::find(names.begin(), names.end(), name_or_path) == names.end()) {
+      throw usage_error(fmt::format("unknown device '{}'{}", name_or_path, did_you_mean(name_or_path, names)))
+          .note(fmt::format("known devices: {}; or give the path of a YAML file", join(names)));
+    }
+    file = catalog / "devices" / (name_or_path + ".yaml");
+  } else if (!fs::is_regular_file(file)) {
+    throw usage_error(fmt::format("{}: no such device file", name_or_path));
+  }
+  Device device = device_from_yaml(read_text(file)).or_throw(file.string(), ExitCode::kUsage);
+  const fs::path defaults = catalog / "memory" / fmt::format("{}.yaml", name_of(device.memory_type));
+  fill_achieved(device, achieved_from_yaml(read_text(defaults)).or_throw(defaults.string()));
+  return device;
+}
+
+}  // namespace kvroof

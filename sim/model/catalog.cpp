@@ -1,0 +1,264 @@
+// Model shapes as JSON and YAML, and finding them by name, file or folder.
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "sim/core/suggest.hpp"
+#include "sim/model/config_json.hpp"
+#include "sim/model/model_shape.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+template <class Enum>
+struct Word {
+  Enum value;
+  std::string_view word;
+};
+constexpr std::array<Word<PositionScheme>, 5> kPositions = {{{PositionScheme::kRotaryHalfSplit, "rotary_half_split"},
+                                                             {PositionScheme::kRotaryAdjacent, "rotary_adjacent"},
+                                                             {PositionScheme::kAlibi, "alibi"},
+                                                             {PositionScheme::kLearned, "learned"},
+                                                             {PositionScheme::kNone, "none"}}};
+constexpr std::array<Word<MlpKind>, 2> kMlps = {{{MlpKind::kGated, "gated"}, {MlpKind::kPlain, "plain"}}};
+constexpr std::array<Word<NormKind>, 2> kNorms = {{{NormKind::kRms, "rms"}, {NormKind::kLayer, "layer"}}};
+
+// The fields of a shape in the order of its declaration; the one list behind the writer and the readers.
+template <class Shape, class Visitor>
+void visit_fields(Shape& s, Visitor&& visit) {
+  visit("name", s.name);
+  visit("family", s.family);
+  visit("layers", s.layers);
+  visit("hidden", s.hidden);
+  visit("heads", s.heads);
+  visit("kv_heads", s.kv_heads);
+  visit("head_dim", s.head_dim);
+  visit("v_head_dim", s.v_head_dim);
+  visit("ffn", s.ffn);
+  visit("vocab", s.vocab);
+  visit("max_positions", s.max_positions);
+  visit("position", s.position);
+  visit("position_rows", s.position_rows);
+  visit("embedding_width", s.embedding_width);
+  visit("mlp", s.mlp);
+  visit("norm", s.norm);
+  visit("norms_per_layer", s.norms_per_layer);
+  visit("norm_bias", s.norm_bias);
+  visit("embedding_norm", s.embedding_norm);
+  visit("final_norm", s.final_norm);
+  visit("tied_head", s.tied_head);
+  visit("head_bias", s.head_bias);
+  visit("qkv_bias", s.qkv_bias);
+  visit("out_bias", s.out_bias);
+  visit("mlp_bias", s.mlp_bias);
+  visit("weight_type", s.weight_type);
+}
+
+struct Writer {
+  nlohmann::ordered_json& out;
+  void operator()(const char* key, const std::string& v) const { out[key] = v; }
+  void operator()(const char* key, std::uint32_t v) const { out[key] = v; }
+  void operator()(const char* key, bool v) const { out[key] = v; }
+  void operator()(const char* key, DType v) const { out[key] = name_of(v); }
+  void operator()(const char* key, PositionScheme v) const { word(key, v, kPositions); }
+  void operator()(const char* key, MlpKind v) const { word(key, v, kMlps); }
+  void operator()(const char* key, NormKind v) const { word(key, v, kNorms); }
+  template <class Enum, std::size_t N>
+  void word(const char* key, Enum v, const std::array<Word<Enum>, N>& words) const {
+    for (const auto& w : words) {
+      if (w.value == v) out[key] = w.word;
+    }
+  }
+};
+
+// Takes the fields that are there; remembers the first problem.
+struct Reader {
+  const json& in;
+  std::string problem;
+
+  const json* find(const char* key) {
+    const auto it = in.find(key);
+    return it == in.end() || !problem.empty() ? nullptr : &*it;
+  }
+  void expect(const char* key, std::string_view what, const json& found) {
+    problem = fmt::format("'{}' must be {}, found {}", key, what, found.dump());
+  }
+  void operator()(const char* key, std::string& v) {
+    const json* j = find(key);
+    if (j == nullptr) return;
+    if (!j->is_string()) return expect(key, "text", *j);
+    v = j->get<std::string>();
+  }
+  void operator()(const char* key, std::uint32_t& v) {
+    const json* j = find(key);
+    if (j == nullptr) return;
+    if (!j->is_number_unsigned() || j->get<std::uint64_t>() > UINT32_MAX) return expect(key, "a whole number", *j);
+    v = j->get<std::uint32_t>();
+  }
+  void operator()(const char* key, bool& v) {
+    const json* j = find(key);
+    if (j == nullptr) return;
+    if (!j->is_boolean()) return expect(key, "true or false", *j);
+    v = j->get<bool>();
+  }
+  void operator()(const char* key, DType& v) {
+    const json* j = find(key);
+    if (j == nullptr) return;
+    const auto type = j->is_string() ? parse_dtype(j->get<std::string>()) : std::nullopt;
+    if (!type) return expect(key, "an element type such as bf16", *j);
+    v = *type;
+  }
+  void operator()(const char* key, PositionScheme& v) { word(key, v, kPositions); }
+  void operator()(const char* key, MlpKind& v) { word(key, v, kMlps); }
+  void operator()(const char* key, NormKind& v) { word(key, v, kNorms); }
+  template <class Enum, std::size_t N>
+  void word(const char* key, Enum& v, const std::array<Word<Enum>, N>& words) {
+    const json* j = find(key);
+    if (j == nullptr) return;
+    std::vector<std::string> known;
+    for (const auto& w : words) {
+      if (j->is_string() && j->get<std::string>() == w.word) {
+        v = w.value;
+        return;
+      }
+      known.emplace_back(w.word);
+    }
+    expect(key, "one of " + join(known), *j);
+  }
+};
+
+std::vector<std::string> field_names() {
+  std::vector<std::string> names;
+  ModelShape any;
+  visit_fields(any, [&](const char* key, auto&) { names.emplace_back(key); });
+  return names;
+}
+
+Result<ModelShape> shape_from(const json& in) {
+  if (!in.is_object()) return failure("expected an object with the sizes of a model");
+  const std::vector<std::string> known = field_names();
+  for (const auto& [key, value] : in.items()) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      return failure("unknown key '{}'{}", key.substr(0, 100), did_you_mean(key, known));
+    }
+  }
+  ModelShape s;
+  Reader reader{in, {}};
+  visit_fields(s, reader);
+  if (!reader.problem.empty()) return Failure{reader.problem};
+  // What follows from other sizes in most families need not be written.
+  if (s.kv_heads == 0) s.kv_heads = s.heads;
+  if (s.head_dim == 0 && s.heads > 0) s.head_dim = s.hidden / s.heads;
+  if (s.v_head_dim == 0) s.v_head_dim = s.head_dim;
+  if (s.embedding_width == 0) s.embedding_width = s.hidden;
+  const std::string problem = shape_problem(s);
+  if (!problem.empty()) return Failure{problem};
+  return s;
+}
+
+json scalar_to_json(const YAML::Node& node) {
+  std::uint64_t number = 0;
+  bool truth = false;
+  if (node.Tag() != "!" && YAML::convert<std::uint64_t>::decode(node, number)) return number;
+  if (node.Tag() != "!" && YAML::convert<bool>::decode(node, truth)) return truth;
+  return node.Scalar();
+}
+
+// `source`, a list of texts, is for people; all other keys are those of the JSON form.
+Result<ModelShape> shape_from_yaml(const std::string& text) {
+  try {
+    const YAML::Node root = YAML::Load(text);
+    if (!root.IsMap()) return failure("expected a map with the sizes of a model");
+    if (!root["source"]) return failure("key 'source' is missing: every shape says where its sizes come from");
+    json fields = json::object();
+    for (const auto& entry : root) {
+      const auto key = entry.first.as<std::string>();
+      if (key == "source") continue;
+      if (!entry.second.IsScalar()) return failure("line {}: '{}' must be one value", entry.second.Mark().line + 1, key);
+      if (fields.contains(key)) return failure("line {}: key '{}' is there twice", entry.first.Mark().line + 1, key);
+      fields[key] = scalar_to_json(entry.second);
+    }
+    return shape_from(fields);
+  } catch (const YAML::Exception& e) {
+    return failure("not a valid YAML file: line {}: {}", e.mark.line + 1, e.msg);
+  }
+}
+
+std::string read_text(const fs::path& path) {
+  constexpr std::uintmax_t kLimit = 16U << 20;
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) throw Error(fmt::format("{}: {}", path.string(), error.message()));
+  if (size > kLimit) throw usage_error(fmt::format("{}: {} bytes is no model description", path.string(), size));
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (in) text << in.rdbuf();
+  if (!in || in.bad()) throw Error(fmt::format("{}: cannot be read", path.string()));
+  return text.str();
+}
+
+ModelShape shape_of_file(const fs::path& path) {
+  const std::string text = read_text(path);
+  if (path.extension() != ".json") return shape_from_yaml(text).or_throw(path.string(), ExitCode::kUsage);
+  ModelShape shape = parse_config_json(text).or_throw(path.string(), ExitCode::kUsage).shape;
+  if (shape.name.empty()) shape.name = fs::absolute(path).parent_path().filename().string();
+  const std::string problem = shape_problem(shape);
+  if (!problem.empty()) throw usage_error(fmt::format("{}: {}", path.string(), problem));
+  return shape;
+}
+
+}  // namespace
+
+std::string shape_to_json(const ModelShape& shape) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  visit_fields(shape, Writer{out});
+  return out.dump(2);
+}
+
+Result<ModelShape> shape_from_json(std::string_view text) {
+  const json in = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (in.is_discarded()) return failure("not valid JSON");
+  return shape_from(in);
+}
+
+std::vector<std::string> catalog_model_names(const fs::path& catalog) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(catalog / "models", error)) {
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  }
+  if (error) throw Error(fmt::format("{}: {}", (catalog / "models").string(), error.message()));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+ModelShape find_model_shape(const std::string& name_or_path, const fs::path& catalog) {
+  const std::vector<std::string> names = catalog_model_names(catalog);
+  if (std::find(names.begin(), names.end(), name_or_path) != names.end()) {
+    return shape_of_file(catalog / "models" / (name_or_path + ".yaml"));
+  }
+  const fs::path path = name_or_path;
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    if (!fs::is_regular_file(path / "config.json")) {
+      throw usage_error(fmt::format("{}: this folder has no config.json", name_or_path));
+    }
+    return shape_of_file(path / "config.json");
+  }
+  if (fs::is_regular_file(path, error)) return shape_of_file(path);
+  const std::string extension = path.extension().string();
+  if (name_or_path.find('/') != std::string::npos || extension == ".yaml" || extension == ".yml" || extension == ".json") {
+    throw usage_error(fmt::format("{}: no such file or folder", name_or_path));
+  }
+  throw usage_error(fmt::format("unknown model '{}'{}", name_or_path, did_you_mean(name_or_path, names)))
+      .note(fmt::format("known models: {}; or give a folder, a config.json or a YAML file", join(names)));
+}
+
+}  // namespace kvroof

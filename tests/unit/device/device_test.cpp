@@ -1,0 +1,194 @@
+#include "sim/device/device.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/catch.hpp"
+
+namespace kvroof {
+namespace {
+
+using F = DeviceField;
+const std::filesystem::path kCatalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+
+std::vector<Device> all_devices() {
+  std::vector<Device> devices;
+  for (const std::string& name : catalog_device_names(kCatalog)) devices.push_back(find_device(name, kCatalog));
+  return devices;
+}
+
+double value(const Device& d, F f) { return d.fact(f) ? d.fact(f)->value : 0.0; }
+
+std::string file_with(const std::string& fact) {
+  return "name: mine\nkind: gpu\nmemory_type: hbm\nfacts:\n"
+         "  usable_mib: {value: 80000, provenance: measured, source: me}\n"
+         "  bandwidth_gb_per_s: {value: 2000, provenance: datasheet, source: me}\n"
+         "  peak_bf16_tflops: {value: 300, provenance: datasheet, source: me}\n" +
+         fact;
+}
+
+std::string problem_with(const std::string& fact) {
+  const auto result = device_from_yaml(file_with(fact));
+  return result.ok() ? std::string() : result.error();
+}
+
+std::string message_of(const std::string& name) {
+  try {
+    find_device(name, kCatalog);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("the five devices that every answer names are in the catalog") {
+  for (const char* name : {"h200", "h100-sxm", "a100-80g", "l40s", "rtx-4090"}) CHECK_NOTHROW(find_device(name, kCatalog));
+}
+
+TEST_CASE("every catalog device has its file's name, complete achieved facts and a source for each number") {
+  for (const Device& d : all_devices()) {
+    INFO(d.name);
+    CHECK(std::filesystem::exists(kCatalog / "devices" / (d.name + ".yaml")));
+    for (const DeviceFieldInfo& info : device_fields()) {
+      INFO(info.key);
+      if (info.field >= F::kLinearFraction) CHECK(d.fact(info.field).has_value());
+      if (!d.fact(info.field)) continue;
+      CHECK(d.fact(info.field)->source.size() > 10);  // resolved, not the name of a source
+      if (d.fact(info.field)->provenance == Provenance::kPrior) CHECK(d.fact(info.field)->spread > 0);
+    }
+    if (d.price) CHECK(d.price->low_usd_per_hour <= d.price->high_usd_per_hour);
+  }
+}
+
+TEST_CASE("FP8 is twice BF16 on Hopper, Ada and Blackwell, and absent before them") {
+  for (const Device& d : all_devices()) {
+    INFO(d.name);
+    if (d.architecture == "Hopper" || d.architecture == "Ada" || d.architecture == "Blackwell") {
+      CHECK(value(d, F::kPeakFp8Tflops) == Approx(2 * value(d, F::kPeakBf16Tflops)).epsilon(0.015));
+    } else {
+      CHECK_FALSE(d.fact(F::kPeakFp8Tflops).has_value());
+    }
+  }
+}
+
+TEST_CASE("TF32 is half of BF16") {
+  for (const Device& d : all_devices()) {
+    INFO(d.name);
+    if (d.fact(F::kPeakTf32Tflops)) {
+      CHECK(value(d, F::kPeakTf32Tflops) == Approx(0.5 * value(d, F::kPeakBf16Tflops)).epsilon(0.015));
+    }
+  }
+}
+
+TEST_CASE("bandwidth is bus width times data rate where both are given") {
+  int given = 0;
+  for (const Device& d : all_devices()) {
+    if (!d.fact(F::kBusBits) || !d.fact(F::kPinMbitPerS)) continue;
+    INFO(d.name);
+    CHECK(value(d, F::kBusBits) * value(d, F::kPinMbitPerS) / 8000 ==
+          Approx(value(d, F::kBandwidthGbPerS)).epsilon(0.03));
+    ++given;
+  }
+  CHECK(given >= 10);
+}
+
+TEST_CASE("no rate is a sparse one: 16-bit peaks are clock times units") {
+  // Dense multiply-adds a clock of one multiprocessor, accumulated in fp32, from the vendors' architecture papers.
+  struct Row {
+    const char* name;
+    double clock_mhz, fma_per_clock;
+  };
+  for (const Row& row : {Row{"h200", 1830, 2048}, Row{"h100-sxm", 1830, 2048}, Row{"h100-pcie", 1620, 2048},
+                         Row{"a100-80g", 1410, 1024}, Row{"a100-40g", 1410, 1024}, Row{"l40s", 2520, 512},
+                         Row{"l4", 2040, 512}, Row{"rtx-4090", 2520, 256}, Row{"rtx-3090", 1695, 256},
+                         Row{"rtx-5090", 2407, 256}, Row{"t4", 1590, 512}}) {
+    INFO(row.name);
+    const Device d = find_device(row.name, kCatalog);
+    const double peak = value(d, F::kSmCount) * row.clock_mhz * 1e6 * row.fma_per_clock * 2 / 1e12;
+    CHECK(value(d, F::kPeakFp16Tflops) == Approx(peak).epsilon(0.015));
+  }
+}
+
+TEST_CASE("usable memory is binary, and less than the marketed size read as GiB") {
+  for (const Device& d : all_devices()) {
+    INFO(d.name);
+    CHECK(value(d, F::kUsableMib) < value(d, F::kMemoryGb) * 1024);
+    CHECK(value(d, F::kUsableMib) > value(d, F::kMemoryGb) * 1024 * 0.91);
+  }
+  CHECK(find_device("rtx-4090", kCatalog).usable_memory().value == std::uint64_t{24207} << 20);
+  CHECK(find_device("a100-80g", kCatalog).bandwidth().value == 2039e9);  // decimal
+}
+
+TEST_CASE("a type without a rate of its own is computed in the next one") {
+  const Device t4 = find_device("t4", kCatalog);
+  CHECK(t4.peak(DType::kBF16).value == 65e12);
+  CHECK(t4.peak(DType::kF32).value == Approx(8.1e12));
+  CHECK(find_device("h200", kCatalog).peak(DType::kBF16).value == 989e12);
+}
+
+TEST_CASE("a device that no one has measured takes the priors of its memory type") {
+  const Device a100 = find_device("a100-40g", kCatalog);
+  CHECK(a100.fact(F::kLinearFraction)->provenance == Provenance::kPrior);
+  CHECK(find_device("h200", kCatalog).fact(F::kLinearFraction)->provenance == Provenance::kMeasured);
+}
+
+TEST_CASE("a device file survives the way through its text form") {
+  for (const Device& d : all_devices()) {
+    const auto back = device_from_yaml(device_to_yaml(d));
+    REQUIRE(back.ok());
+    CHECK(back.value() == d);
+  }
+}
+
+TEST_CASE("a device can be given by the path of a file") {
+  const auto path = std::filesystem::temp_directory_path() / "kvroof-device-test.yaml";
+  std::ofstream(path) << file_with("");
+  const Device d = find_device(path.string(), kCatalog);
+  std::filesystem::remove(path);
+  CHECK(d.name == "mine");
+  CHECK(d.bandwidth().value == 2000e9);
+  CHECK(d.fact(F::kAttentionFloorUs).has_value());
+}
+
+TEST_CASE("an unknown device is answered with the nearest name") {
+  CHECK(message_of("h20").find("unknown device 'h20'; did you mean h200?") == 0);
+  CHECK(message_of("rtx4090").find("did you mean rtx-4090?") != std::string::npos);
+  CHECK(message_of("./nothing.yaml") == "./nothing.yaml: no such device file");
+}
+
+TEST_CASE("values that no device can have are refused") {
+  CHECK(problem_with("").empty());
+  CHECK(problem_with("  power_w: {value: -1, provenance: datasheet, source: me}\n").find("power_w is -1") != std::string::npos);
+  CHECK(problem_with("  l2_mib: {value: .nan, provenance: datasheet, source: me}\n").find("l2_mib") != std::string::npos);
+  CHECK(problem_with("  l2_mib: {value: 50 MB, provenance: datasheet, source: me}\n").find("must be a number") !=
+        std::string::npos);
+  CHECK(problem_with("  linear_fraction: {value: 1.2, provenance: measured, source: me}\n").find("linear_fraction is 1.2") !=
+        std::string::npos);
+  // A bus of 5120 bit at 3186 Mbit/s gives 2039 GB/s: 3186 MHz doubled once more contradicts the bandwidth.
+  CHECK(problem_with("  bus_bits: {value: 5120, provenance: datasheet, source: me}\n"
+                     "  pin_mbit_per_s: {value: 6372, provenance: datasheet, source: me}\n")
+            .find("bandwidth_gb_per_s is 2000") != std::string::npos);
+  CHECK(problem_with("  peak_fp8_tflops: {value: 1248, provenance: datasheet, source: me}\n").find("sparse") !=
+        std::string::npos);
+  CHECK(problem_with("  memory_gb: {value: 40, provenance: datasheet, source: me}\n").find("usable_mib") != std::string::npos);
+}
+
+TEST_CASE("a device file is read strictly") {
+  CHECK(problem_with("  l2_mb: {value: 50, provenance: datasheet, source: me}\n").find("did you mean l2_mib?") !=
+        std::string::npos);
+  CHECK(problem_with("  l2_mib: {value: 50, provenance: datasheet}\n").find("'source' is missing") != std::string::npos);
+  CHECK(problem_with("  l2_mib: {value: 50, provenance: guessed, source: me}\n").find("expected one of datasheet, measured") !=
+        std::string::npos);
+  CHECK(problem_with("  l2_mib: 50\n").find("must be a map") != std::string::npos);
+  CHECK(problem_with("prize: 3\n").find("did you mean price?") != std::string::npos);
+  CHECK_FALSE(device_from_yaml("").ok());
+  CHECK_FALSE(device_from_yaml("[1, 2").ok());
+  CHECK_FALSE(device_from_yaml("name: [a]\n").ok());
+  CHECK_FALSE(device_from_yaml("name: x\nkind: gpu\nmemory_type: hbm\nfacts: {}\n").ok());
+  CHECK(problem_with("# a comment\n  usable_mib: {value: 1000, provenance: measured, source: me}\n").find("twice") !=
+        std::string::npos);
+}
+
+}  // namespace kvroof

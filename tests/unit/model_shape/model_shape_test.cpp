@@ -1,0 +1,145 @@
+#include <filesystem>
+#include <fstream>
+
+#include "sim/model/model_shape.hpp"
+#include "tests/catch.hpp"
+
+namespace kvroof {
+namespace {
+
+const std::filesystem::path kCatalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+
+ModelShape shape(const std::string& name) { return find_model_shape(name, kCatalog); }
+
+Bytes kv_of(const std::string& model, std::uint64_t tokens) {
+  return Bytes(kv_bytes_per_token(shape(model), DType::kF16).value * tokens);
+}
+
+// Writes a file that is removed with the object.
+struct TemporaryFile {
+  std::filesystem::path path;
+  TemporaryFile(const std::string& name, const std::string& text)
+      : path(std::filesystem::temp_directory_path() / name) {
+    std::ofstream(path) << text;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path); }
+};
+
+std::string message_of(const std::string& name) {
+  try {
+    shape(name);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("parameter counts equal those of the published checkpoints") {
+  // From the safetensors metadata or model cards of the repositories named in the catalog.
+  const std::vector<std::pair<std::string, std::uint64_t>> published = {
+      {"gpt-j-6b", 6'050'882'784},        {"mpt-7b", 6'649'286'656},      {"bloom", 176'247'271'424},
+      {"llama-2-7b", 6'738'415'616},      {"llama-2-13b", 13'015'864'320}, {"llama-2-70b", 68'976'648'192},
+      {"llama-3-8b", 8'030'261'248},      {"llama-3.1-8b", 8'030'261'248}, {"llama-3-70b", 70'553'706'496},
+      {"llama-65b", 65'285'660'672},      {"mistral-7b", 7'241'732'096},   {"opt-6.7b", 6'658'473'984},
+      {"opt-13b", 12'853'473'280},        {"opt-30b", 29'974'540'288},     {"cerebras-gpt-6.7b", 6'658'404'352},
+  };
+  for (const auto& [name, count] : published) {
+    INFO(name);
+    CHECK(parameter_count(shape(name)) == count);
+  }
+}
+
+TEST_CASE("parameter counts of models without a public checkpoint are within one percent of their names") {
+  CHECK(static_cast<double>(parameter_count(shape("opt-66b"))) == Approx(66e9).epsilon(0.01));
+  CHECK(static_cast<double>(parameter_count(shape("opt-175b"))) == Approx(175e9).epsilon(0.01));
+}
+
+TEST_CASE("weight bytes agree with the sizes logged by the H2O runs, which leave the position table out") {
+  // 12.386, 23.921 and 55.803 GiB: A100 logs in the H2O repository.
+  CHECK(gib(weight_bytes(shape("opt-6.7b"), DType::kF16)) == Approx(12.386).epsilon(0.002));
+  CHECK(gib(weight_bytes(shape("opt-13b"), DType::kF16)) == Approx(23.921).epsilon(0.002));
+  CHECK(gib(weight_bytes(shape("opt-30b"), DType::kF16)) == Approx(55.803).epsilon(0.002));
+}
+
+TEST_CASE("KV bytes at batch 128 and length 2048 equal the Scissorhands table, but for BLOOM") {
+  constexpr std::uint64_t kTokens = 128 * 2048;
+  CHECK(gib(kv_of("opt-175b", kTokens)) == 1152.0);
+  CHECK(gib(kv_of("llama-65b", kTokens)) == 640.0);
+  // The paper prints 950, which no 70 layers of 14,336 can give: 2 · 70 · 14336 · 2 B · 128 · 2048 is 980 GiB.
+  CHECK(gib(kv_of("bloom", kTokens)) == 980.0);
+}
+
+TEST_CASE("KV bytes of MPT-7B with 4 beams are 1 to 32 GiB at 512 to 16k tokens, as in Keyformer's figure 1b") {
+  double expected = 1.0;
+  for (std::uint64_t tokens = 512; tokens <= 16384; tokens *= 2, expected *= 2) {
+    CHECK(gib(kv_of("mpt-7b", 4 * tokens)) == expected);
+  }
+}
+
+TEST_CASE("grouped-query attention stores KV heads, not query heads") {
+  // 32 layers · 8 heads · (128 + 128) · 2 B
+  CHECK(kv_bytes_per_token(shape("llama-3-8b"), DType::kBF16).value == 131'072);
+}
+
+TEST_CASE("an embedding narrower than the hidden size adds two projections") {
+  ModelShape s = shape("opt-6.7b");
+  const std::uint64_t before = parameter_count(s);
+  s.embedding_width = 512;
+  const std::uint64_t narrower = std::uint64_t{50272} * (4096 - 512);
+  CHECK(parameter_count(s) == before - narrower + 2 * 512 * 4096);
+}
+
+TEST_CASE("every catalog model is readable and has the name of its file") {
+  const auto names = catalog_model_names(kCatalog);
+  CHECK(names.size() >= 12);
+  CHECK(std::is_sorted(names.begin(), names.end()));
+  for (const std::string& name : names) CHECK(shape(name).name == name);
+}
+
+TEST_CASE("a shape survives the way through JSON") {
+  for (const std::string& name : catalog_model_names(kCatalog)) {
+    const std::string once = shape_to_json(shape(name));
+    const auto back = shape_from_json(once);
+    REQUIRE(back.ok());
+    CHECK(shape_to_json(back.value()) == once);
+    CHECK(parameter_count(back.value()) == parameter_count(shape(name)));
+  }
+}
+
+TEST_CASE("an unknown model is answered with the nearest name") {
+  CHECK(message_of("llama-2-7B").find("did you mean llama-2-7b?") != std::string::npos);
+  CHECK(message_of("opt-13").find("did you mean opt-13b?") != std::string::npos);
+  CHECK(message_of("no/such/folder") == "no/such/folder: no such file or folder");
+}
+
+TEST_CASE("a model file with an unknown key is refused with the nearest key") {
+  const TemporaryFile file("kvroof-shape-key.yaml", "name: x\nlayer: 3\nsource: [me]\n");
+  CHECK(message_of(file.path.string()).find("unknown key 'layer'; did you mean layers?") != std::string::npos);
+}
+
+TEST_CASE("a model file must name its source") {
+  const TemporaryFile file("kvroof-shape-source.yaml", "name: x\nlayers: 3\n");
+  CHECK(message_of(file.path.string()).find("'source' is missing") != std::string::npos);
+}
+
+TEST_CASE("impossible sizes are refused") {
+  const auto problem = [](const char* key, const char* value) {
+    std::string text = R"({"layers":2,"hidden":64,"heads":4,"ffn":128,"vocab":100,"max_positions":32,)";
+    text += std::string("\"") + key + "\":" + value + "}";
+    const auto result = shape_from_json(text);
+    return result.ok() ? std::string() : result.error();
+  };
+  CHECK(problem("kv_heads", "2").empty());
+  CHECK(problem("kv_heads", "3") == "heads is 4, not a multiple of kv_heads 3");
+  CHECK(problem("layers", "0").find("layers is 0") == 0);
+  CHECK(problem("layers", "-1").find("'layers' must be a whole number") == 0);
+  CHECK(problem("hidden", "4294967295").find("hidden is 4294967295") == 0);
+  CHECK(problem("hidden", "1e30").find("'hidden' must be a whole number") == 0);
+  CHECK(problem("position", "\"sinusoidal\"").find("'position' must be one of") == 0);
+  CHECK_FALSE(shape_from_json("[1, 2").ok());
+  CHECK_FALSE(shape_from_json("3").ok());
+}
+
+}  // namespace kvroof
