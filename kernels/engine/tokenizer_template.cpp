@@ -34,7 +34,8 @@ std::int64_t token_and_id(const JsonView& spec, const TokensById& tokens) {
   const std::int64_t id = known_id(pair[1], tokens);
   const std::string_view token = tokens.at(static_cast<std::uint32_t>(id));
   if (token != pair[0].text()) {
-    throw spec.damaged(fmt::format("the id {} is that of {}, not of {}", id, in_quotes(token), in_quotes(pair[0].text())));
+    throw spec.damaged(
+        fmt::format("the id {} is that of {}, not of {}", id, in_quotes(token), in_quotes(pair[0].text())));
   }
   return id;
 }

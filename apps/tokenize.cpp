@@ -1,0 +1,114 @@
+// kvroof tokenize and kvroof detokenize: text to ids and back, one JSON object a line.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "apps/command.hpp"
+#include "kernels/engine/tokenizer.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+using Json = nlohmann::json;
+
+Tokenizer tokenizer_of(const Arguments& arguments) {
+  if (!arguments.has("model")) throw usage_error("--model DIR is missing: the folder that holds tokenizer.json");
+  const std::filesystem::path given = arguments.get<std::string>("model");
+  if (!std::filesystem::exists(given)) {
+    throw Error(fmt::format("{}: no such model folder", given.string()))
+        .note("tokenize and detokenize need only the tokenizer.json in it");
+  }
+  return Tokenizer::load(std::filesystem::is_directory(given) ? given / "tokenizer.json" : given);
+}
+
+// Applies f to each input line; its results go out in the same order.
+void convert_lines(const Arguments& arguments, const std::function<Json(const Json&)>& f) {
+  std::ifstream file;
+  std::string name = "standard input";
+  if (arguments.has("jsonl")) {
+    name = arguments.get<std::string>("jsonl");
+    file.open(name, std::ios::binary);
+    if (!file) throw Error(fmt::format("{}: no such file, or it cannot be read", name));
+  }
+  std::istream& input = arguments.has("jsonl") ? file : std::cin;
+  std::string result;
+  std::size_t number = 0;
+  for (std::string line; std::getline(input, line);) {
+    ++number;
+    try {
+      result += f(Json::parse(line)).dump() + '\n';
+    } catch (const Json::exception&) {
+      throw Error(fmt::format("{}: line {} is not a JSON object as expected", name, number))
+          .note(R"(tokenize reads {"text": "…"}, detokenize {"ids": [1, 2]}, one a line)");
+    } catch (const Error& e) {
+      throw Error(fmt::format("{}: line {}: {}", name, number, e.what()), e.code());
+    }
+  }
+  if (input.bad()) throw Error(fmt::format("{}: reading failed", name));
+  write_result(arguments, result);
+}
+
+int run_tokenize(const Arguments& arguments) {
+  const Tokenizer tokenizer = tokenizer_of(arguments);
+  const bool special = arguments.has("special");
+  convert_lines(arguments, [&](const Json& line) {
+    return Json{{"ids", tokenizer.encode(line.at("text").get_ref<const std::string&>(), special)}};
+  });
+  return 0;
+}
+
+std::vector<std::int64_t> known_ids(const Json& line, const Tokenizer& tokenizer) {
+  std::vector<std::int64_t> ids;
+  for (const Json& item : line.at("ids")) {
+    if (!item.is_number_integer() || !tokenizer.token_of(item.get<std::int64_t>())) {
+      throw Error(fmt::format("there is no token with the id {} (the largest is {})", item.dump(),
+                              tokenizer.vocab_size() - 1));
+    }
+    ids.push_back(item.get<std::int64_t>());
+  }
+  return ids;
+}
+
+int run_detokenize(const Arguments& arguments) {
+  const Tokenizer tokenizer = tokenizer_of(arguments);
+  const bool skip_special = arguments.has("skip-special");
+  convert_lines(arguments, [&](const Json& line) {
+    return Json{{"text", tokenizer.decode(known_ids(line, tokenizer), skip_special)}};
+  });
+  return 0;
+}
+
+void describe_common(po::options_description_easy_init add) {
+  add("model", po::value<std::string>(), "folder with tokenizer.json")
+     ("jsonl", po::value<std::string>(), "file of JSON lines (default: standard input)");
+}
+
+void describe_tokenize(po::options_description_easy_init add) {
+  describe_common(add);
+  add("special", "add the special tokens of the post-processor, such as begin of text");
+}
+
+void describe_detokenize(po::options_description_easy_init add) {
+  describe_common(add);
+  add("skip-special", "leave special tokens out of the text");
+}
+
+}  // namespace
+
+Command tokenize_command() {
+  return {"tokenize", "text to token ids, as the model's tokenizer.json says",
+          "--model DIR [--special] [--jsonl F]",
+          R"(  echo '{"text": "Hello"}' | kvroof tokenize --model models/demo --special)",
+          describe_tokenize, run_tokenize};
+}
+
+Command detokenize_command() {
+  return {"detokenize", "token ids to text", "--model DIR [--skip-special] [--jsonl F]",
+          R"(  echo '{"ids": [0, 41]}' | kvroof detokenize --model models/demo)", describe_detokenize, run_detokenize};
+}
+
+}  // namespace kvroof
