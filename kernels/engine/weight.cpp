@@ -1,0 +1,57 @@
+#include "kernels/engine/weight.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "sim/core/checked.hpp"
+#include "sim/core/error.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr std::size_t kCacheLine = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
+constexpr std::size_t kChunk = std::size_t{1} << 14;  // elements converted through floats at a time
+
+}  // namespace
+
+AlignedBytes::AlignedBytes(std::size_t size) : size_(size) {
+  if (size == 0) return;
+  const std::size_t alignment = size >= kHugeFrom ? kHugePage : kCacheLine;
+  const auto rounded = checked_add(size, alignment - 1);
+  if (!rounded) throw std::bad_alloc();
+  const std::size_t whole = *rounded / alignment * alignment;
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, whole));
+  if (memory == nullptr) throw std::bad_alloc();
+  data_.reset(memory);
+  // Advice only: without huge pages everything works, a little slower.
+  if (size >= kHugeFrom) madvise(memory, whole, MADV_HUGEPAGE);
+}
+
+void AlignedBytes::Free::operator()(std::byte* p) const { std::free(p); }
+
+void convert_elements(DType from, const std::byte* elements, std::size_t count, DType to, std::byte* out) {
+  if (from == to) {
+    if (count > 0) std::memcpy(out, elements, count * size_of(to));
+    return;
+  }
+  std::vector<float> floats(std::min(count, kChunk));
+  for (std::size_t at = 0; at < count; at += kChunk) {
+    const std::span<float> part(floats.data(), std::min(kChunk, count - at));
+    convert_to_float(from, elements + at * size_of(from), part);
+    convert_from_float(to, part, out + at * size_of(to));
+  }
+}
+
+Weight make_weight(DType from, const std::byte* elements, std::size_t rows, std::size_t cols, DType to) {
+  Weight weight{to, rows, cols, AlignedBytes(rows * cols * size_of(to))};
+  convert_elements(from, elements, rows * cols, to, weight.data.data());
+  return weight;
+}
+
+}  // namespace kvroof
