@@ -1,0 +1,78 @@
+// Residencies of policies whose counts follow from their definition, for tests.
+#pragma once
+
+#include <algorithm>
+
+#include "sim/core/residency.hpp"
+
+namespace kvroof::synthetic {
+
+struct Lengths {
+  std::uint32_t prompt, output;
+};
+
+inline Residency empty(Lengths n, std::uint32_t layers, std::uint32_t heads) {
+  Residency r;
+  r.policy = "synthetic";
+  r.prompt = n.prompt;
+  r.steps = n.output;
+  r.layers = layers;
+  r.storage_heads = r.kv_heads = heads;
+  r.cells.resize((std::size_t{n.output} + 1) * layers);
+  return r;
+}
+
+// One sequence that keeps `kept` rows of the prompt and then never holds more than `limit` (UINT32_MAX: all).
+inline Residency budgeted(Lengths n, std::uint32_t layers, std::uint32_t heads, std::uint64_t kept, std::uint64_t limit) {
+  Residency r = empty(n, layers, heads);
+  const std::uint64_t prompt = n.prompt;
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    LayerCounts& first = r.at(0, layer);
+    first.attended = heads * prompt * (prompt + 1) / 2;
+    first.written = heads * prompt;
+    first.resident = heads * kept;
+    first.moved = kept < prompt ? heads * kept : 0;
+    first.allocated = heads * prompt;
+    std::uint64_t present = kept;
+    for (std::uint32_t step = 1; step <= n.output; ++step) {
+      LayerCounts& c = r.at(step, layer);
+      c.attended = heads * (present + 1);
+      c.written = heads;
+      present = std::min(present + 1, limit);
+      c.resident = heads * present;
+      c.allocated = heads * (present + 1);
+    }
+  }
+  return r;
+}
+
+inline Residency full(Lengths n, std::uint32_t layers = 2, std::uint32_t heads = 4) {
+  return budgeted(n, layers, heads, n.prompt, UINT32_MAX);
+}
+
+// A static budget of a fraction of the prompt.
+inline Residency fraction(Lengths n, double share, std::uint32_t layers = 2, std::uint32_t heads = 4) {
+  const auto kept = static_cast<std::uint64_t>(share * n.prompt);
+  return budgeted(n, layers, heads, kept, kept);
+}
+
+// Drops half of the budget at once whenever it is exceeded (Scissorhands with its published m = B / 2).
+inline Residency sawtooth(Lengths n, std::uint64_t budget, std::uint32_t layers = 1, std::uint32_t heads = 1) {
+  Residency r = budgeted(n, layers, heads, budget, budget);
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    std::uint64_t present = budget;
+    for (std::uint32_t step = 1; step <= n.output; ++step) {
+      LayerCounts& c = r.at(step, layer);
+      c.attended = heads * (present + 1);
+      present += 1;
+      if (present > budget) {
+        present -= budget / 2;
+        c.moved = heads * present;
+      }
+      c.resident = heads * present;
+    }
+  }
+  return r;
+}
+
+}  // namespace kvroof::synthetic

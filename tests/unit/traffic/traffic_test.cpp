@@ -1,0 +1,209 @@
+#include "sim/traffic/traffic.hpp"
+
+#include <vector>
+
+#include "sim/traffic/summary.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/traffic/synthetic.hpp"
+
+namespace kvroof {
+namespace {
+
+// One layer, small enough to count by hand.
+ModelShape small_llama() {
+  ModelShape s;
+  s.layers = 1;
+  s.hidden = 4;
+  s.heads = 2;
+  s.kv_heads = 1;
+  s.head_dim = s.v_head_dim = 2;
+  s.ffn = 6;
+  s.vocab = 10;
+  s.embedding_width = 4;
+  s.max_positions = 16;
+  return s;
+}
+
+LayerCounts counts(std::uint64_t attended, std::uint64_t written) {
+  LayerCounts c;
+  c.attended = attended;
+  c.written = written;
+  return c;
+}
+
+// A decode step of equal sequences.
+StepTraffic decode(const ModelShape& shape, TrafficTypes types, std::size_t batch, const LayerCounts& c) {
+  const std::vector<LayerCounts> layers(shape.layers, c);
+  const std::vector<std::span<const LayerCounts>> sequences(batch, layers);
+  return decode_traffic(shape, types, shape.kv_heads, sequences);
+}
+
+constexpr TrafficTypes kBf16 = {DType::kBF16, DType::kBF16};
+constexpr TrafficTypes kF32 = {DType::kF32, DType::kF32};
+
+double mean_reads(const Residency& r) { return summarise(r).attended_rows(); }
+
+}  // namespace
+
+TEST_CASE("decode traffic of a small LLaMA equals the bytes counted by hand") {
+  const StepTraffic t = decode(small_llama(), kBf16, 1, counts(5, 1));
+  // q 16, k 8, v 8, o 16, gate, up and down 24 each, two norms 4 each; final norm 4, head 40, one embedding row 4.
+  CHECK(t.bytes[Cause::kWeights] == 2 * (16 + 8 + 8 + 16 + 72 + 8 + 4 + 40 + 4));
+  CHECK(t.bytes[Cause::kKvRead] == 5 * (2 + 2) * 2);
+  CHECK(t.bytes[Cause::kKvWrite] == 1 * (2 + 2) * 2);
+  // Embedding 4; norms 16; q 8, k 6, v 6, o 8, gate 10, up 10, down 10; rotary 12; attention 8; residuals 24;
+  // activation 18; final norm 8; head 14.
+  CHECK(t.bytes[Cause::kActivations] == 4 * (4 + 16 + 58 + 12 + 8 + 24 + 18 + 8 + 14));
+  CHECK(t.bytes[Cause::kScores] == 0);
+  CHECK(t.bytes[Cause::kCompaction] == 0);
+}
+
+TEST_CASE("arithmetic of a small LLaMA equals the operations counted by hand") {
+  const StepTraffic t = decode(small_llama(), kBf16, 1, counts(5, 1));
+  CHECK(t[KernelFamily::kLinear].value == 2 * (16 + 8 + 8 + 16 + 72 + 40));
+  CHECK(t[KernelFamily::kAttention].value == 2 * 5 * 2 * (2 + 2));  // two query heads share each row
+  CHECK(t[KernelFamily::kPolicy].value == 0);
+}
+
+TEST_CASE("a batch reads weights once, and everything else once a sequence") {
+  const ModelShape shape = small_llama();
+  const StepTraffic one = decode(shape, kBf16, 1, counts(5, 1));
+  const StepTraffic three = decode(shape, kBf16, 3, counts(5, 1));
+  CHECK(three.bytes[Cause::kWeights] == one.bytes[Cause::kWeights] + 2 * 2 * shape.hidden);  // two more embedding rows
+  for (const Cause c : {Cause::kKvRead, Cause::kKvWrite, Cause::kActivations}) CHECK(three.bytes[c] == 3 * one.bytes[c]);
+  CHECK(three[KernelFamily::kLinear].value == 3 * one[KernelFamily::kLinear].value);
+}
+
+TEST_CASE("prefill computes logits for the last token only, unless all were asked for") {
+  const ModelShape shape = small_llama();
+  const std::vector<LayerCounts> layers = {counts(6, 3)};
+  const StepTraffic last = prefill_traffic(shape, kF32, 1, 3, layers);
+  const StepTraffic all = prefill_traffic(shape, kF32, 1, 3, layers, true);
+  CHECK(last.bytes[Cause::kWeights] == 4 * (128 + 4 + 40 + 3 * 4));
+  CHECK(all.bytes[Cause::kWeights] == last.bytes[Cause::kWeights]);
+  CHECK(last.bytes[Cause::kActivations] == 4 * (3 * 140 + 1 * 22));
+  CHECK(all.bytes[Cause::kActivations] == 4 * (3 * 140 + 3 * 22));
+  CHECK(last.bytes[Cause::kKvRead] == 6 * 16);
+  CHECK(last[KernelFamily::kLinear].value == 2 * (3 * 120 + 40));
+}
+
+TEST_CASE("a call without logits reads neither the head nor the final norm") {
+  const StepTraffic t = step_traffic(small_llama(), kBf16, {2, 0, 1, {}});
+  CHECK(t.bytes[Cause::kWeights] == 2 * (128 + 2 * 4));
+  CHECK(t.bytes[Cause::kActivations] == 4 * 2 * 140);
+}
+
+TEST_CASE("a tied head is read once as the head, and by rows as the embedding") {
+  ModelShape tied = small_llama();
+  tied.tied_head = true;
+  CHECK(decode(tied, kBf16, 1, counts(5, 1)) == decode(small_llama(), kBf16, 1, counts(5, 1)));
+}
+
+TEST_CASE("weights read in one decode step are the parameters less the embedding and position tables but for their rows") {
+  ModelShape opt = small_llama();
+  opt.kv_heads = 2;
+  opt.mlp = MlpKind::kPlain;
+  opt.position = PositionScheme::kLearned;
+  opt.position_rows = 18;
+  opt.tied_head = opt.norm_bias = opt.qkv_bias = opt.out_bias = opt.mlp_bias = true;
+  const StepTraffic t = decode(opt, kF32, 1, counts(5, 1));
+  CHECK(t.bytes[Cause::kWeights] == 4 * (parameter_count(opt) - 18 * 4 + 4 + 4));
+  opt.position = PositionScheme::kNone;
+  opt.position_rows = 0;
+  opt.tied_head = false;
+  CHECK(decode(opt, kF32, 1, counts(5, 1)).bytes[Cause::kWeights] == 4 * (parameter_count(opt) - 10 * 4 + 4));
+}
+
+TEST_CASE("only rotary models read and write rotated heads") {
+  ModelShape alibi = small_llama();
+  alibi.position = PositionScheme::kAlibi;
+  const auto bytes = [](const ModelShape& s) { return decode(s, kBf16, 1, counts(5, 1)).bytes[Cause::kActivations]; };
+  CHECK(bytes(small_llama()) - bytes(alibi) == 4 * 12);
+}
+
+TEST_CASE("compaction reads and writes each moved row; scores are what the policy says") {
+  LayerCounts c = counts(5, 1);
+  c.moved = 7;
+  c.state_read = 11;
+  c.state_written = 13;
+  c.policy_flops = 17;
+  const StepTraffic t = decode(small_llama(), {DType::kBF16, DType::kF32}, 2, c);
+  CHECK(t.bytes[Cause::kCompaction] == 2 * 7 * 2 * (2 + 2) * 4);
+  CHECK(t.bytes[Cause::kScores] == 2 * (11 + 13));
+  CHECK(t[KernelFamily::kPolicy].value == 34);
+}
+
+TEST_CASE("k and v of different widths count each with its own") {
+  ModelShape s = small_llama();
+  s.v_head_dim = 3;
+  CHECK(decode(s, kBf16, 1, counts(5, 1)).bytes[Cause::kKvRead] == 5 * (2 + 3) * 2);
+  CHECK(decode(s, kBf16, 1, counts(5, 1))[KernelFamily::kAttention].value == 2 * 5 * 2 * (2 + 3));
+}
+
+TEST_CASE("rows stored per query head are read by one query head each") {
+  const ModelShape s = small_llama();
+  const std::vector<LayerCounts> layers = {counts(10, 2)};
+  const std::vector<std::span<const LayerCounts>> batch = {layers};
+  CHECK(decode_traffic(s, kBf16, 2, batch)[KernelFamily::kAttention].value == 2 * 10 * (2 + 2));
+}
+
+TEST_CASE("imported tensors without a model have attention traffic only") {
+  ModelShape s = small_llama();
+  s.hidden = s.ffn = s.vocab = s.embedding_width = 0;
+  const StepTraffic t = decode(s, kBf16, 1, counts(5, 1));
+  CHECK(t.bytes[Cause::kWeights] == 0);
+  CHECK(t.bytes[Cause::kActivations] == 4 * (4 + 4));
+  CHECK(t.bytes[Cause::kKvRead] == 40);
+  CHECK(t[KernelFamily::kLinear].value == 0);
+}
+
+TEST_CASE("the traffic of a residency's step is that of its cells") {
+  const Residency r = synthetic::full({6, 3}, 1, 1);
+  const ModelShape s = small_llama();
+  CHECK(residency_traffic(s, kBf16, r, 2).bytes[Cause::kKvRead] == 8 * 8);  // 6 of the prompt, 2 decoded
+  CHECK(residency_traffic(s, kBf16, r, 0).bytes[Cause::kKvRead] == 21 * 8);
+  CHECK(residency_traffic(s, kBf16, r, 0).bytes[Cause::kKvWrite] == 6 * 8);
+}
+
+TEST_CASE("full attention reads 3.0 times the KV of half a prompt, and 1.67 times that of 90 percent, when as much is generated") {
+  // (P + G / 2) / (r · P) with G = P: 1.5 / 0.5 and 1.5 / 0.9. Keyformer prints 2.9 for the first.
+  const synthetic::Lengths lengths = {512, 512};
+  const double full = mean_reads(synthetic::full(lengths));
+  CHECK(full / mean_reads(synthetic::fraction(lengths, 0.5)) == Approx(3.0).epsilon(0.02));
+  CHECK(full / mean_reads(synthetic::fraction(lengths, 0.9)) == Approx(1.0 / 0.6).epsilon(0.02));
+}
+
+TEST_CASE("the mean decode step is the mean of all decode steps") {
+  const Residency r = synthetic::full({6, 3}, 1, 1);
+  const ModelShape s = small_llama();
+  StepTraffic sum;
+  for (std::uint32_t step = 1; step <= 3; ++step) sum += residency_traffic(s, kBf16, r, step);
+  const StepTraffic mean = mean_decode_traffic(s, kBf16, summarise(r), 1);
+  CHECK(3 * mean.bytes[Cause::kKvRead] == sum.bytes[Cause::kKvRead]);
+  CHECK(3 * mean.bytes.total() == sum.bytes.total());
+  CHECK(3 * mean[KernelFamily::kAttention].value == Approx(sum[KernelFamily::kAttention].value));
+}
+
+TEST_CASE("a summary counts the rows that must be allocated: one more than stay resident") {
+  CHECK(summarise(synthetic::full({100, 20}, 2, 4)).peak_rows == 2 * 4 * 120);
+  CHECK(summarise(synthetic::fraction({100, 20}, 0.5, 2, 4)).peak_rows == 2 * 4 * 51);
+  CHECK(summarise(synthetic::fraction({100, 20}, 0.5, 2, 4)).layer_prompt_rows == 4 * 100);
+  CHECK(summarise(synthetic::fraction({100, 20}, 0.5)).evicts);
+  CHECK_FALSE(summarise(synthetic::full({100, 20})).evicts);
+}
+
+TEST_CASE("a prompt without decoded tokens is summarised by the step that would follow it") {
+  const ResidencySummary s = summarise(synthetic::fraction({100, 0}, 0.5, 1, 2));
+  CHECK(s.attended_rows() == 2 * 51);
+  CHECK(s.resident_rows() == 2 * 50);
+}
+
+TEST_CASE("a summary of several sequences is their mean") {
+  const std::vector<Residency> both = {synthetic::full({100, 10}, 1, 1), synthetic::full({200, 10}, 1, 1)};
+  const ResidencySummary s = summarise(both);
+  CHECK(s.prompt == 150);
+  CHECK(s.peak_rows == 160);
+  CHECK(s.attended_rows() == Approx(155.5));
+}
+
+}  // namespace kvroof
