@@ -1,0 +1,61 @@
+// The one arithmetic that makes logits, weights and outputs from q, k and v; engine and replay both call it.
+//
+// Every function adds in an order that depends on the sizes alone, not on the instruction set or the number of threads,
+// and uses separate multiplications and additions, so that two callers with the same rows get the same bits. A dot
+// product sums sixteen interleaved lanes and then folds them in halves; a softmax sums its terms likewise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/core/dtype.hpp"
+#include "sim/core/ids.hpp"
+
+namespace kvroof {
+
+// Rows of k or v in memory: row i starts at data + i · stride elements.
+struct RowsView {
+  const std::byte* data = nullptr;
+  DType type = DType::kF32;   // f32, f16 or bf16; converted to float exactly
+  std::size_t stride = 0;     // elements from one row to the next
+  std::size_t width = 0;      // elements of a row
+  std::size_t count = 0;      // rows
+
+  [[nodiscard]] const std::byte* row(std::size_t i) const { return data + i * stride * size_of(type); }
+  [[nodiscard]] std::uint64_t bytes() const { return count * width * size_of(type); }  // read when each row is walked once
+};
+
+// How a dot product becomes a logit: scale · (q·k), then soft-cap (cap · tanh(x / cap)) when softcap > 0.
+struct LogitRule {
+  float scale = 1;
+  float softcap = 0;
+};
+
+// logits[i] = rule(q · keys.row(i)) for all rows; q.size() == keys.width, logits.size() == keys.count.
+void compute_logits(std::span<const float> q, const RowsView& keys, const LogitRule& rule, std::span<float> logits);
+
+// logits[i] += slope · (positions[i] − query): the ALiBi bias (Press et al. 2022), relative to the query.
+void add_alibi(std::span<const TokenPos> positions, TokenPos query, float slope, std::span<float> logits);
+
+// ALiBi slopes for `heads` query heads, as MPT makes them (bias_max 8): one for each head.
+std::vector<float> alibi_slopes(std::uint32_t heads, float bias_max = 8.0F);
+
+// weights = softmax(logits), in float, with the row maximum subtracted; sizes equal and ≥ 1. May be the same memory.
+// Returns the log of the sum of exponentials (max + log Σ).
+float softmax(std::span<const float> logits, std::span<float> weights);
+
+// weights = softmax((logits + noise) / tau); noise may be empty (none). Keyformer's score function.
+void softmax_with_noise(std::span<const float> logits, std::span<const float> noise, float tau, std::span<float> weights);
+
+// out = Σ_i weights[i] · values.row(i), added in row order; out.size() == values.width.
+void weighted_sum(std::span<const float> weights, const RowsView& values, std::span<float> out);
+
+// e^x for x ≤ 0 of additions and multiplications only; relative error below 2e-7, 0 below −87.
+float portable_exp(float x);
+
+// out[i] = from[index[i]]: the logits of a resident set out of a row over all positions.
+void gather(std::span<const float> from, std::span<const TokenPos> index, std::span<float> out);
+
+}  // namespace kvroof

@@ -1,0 +1,221 @@
+#include "sim/attention/attention.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <hwy/targets.h>
+
+#include "sim/attention/plain.hpp"
+#include "sim/attention/vector.hpp"
+#include "sim/core/philox.hpp"
+#include "tests/catch.hpp"
+
+using namespace kvroof;
+
+namespace {
+
+// Uniform numbers in (−1, 1) from the counter-based generator.
+std::vector<float> numbers(std::size_t count, std::uint32_t stream) {
+  std::vector<float> x(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    x[i] = 2 * uniform_open(philox4x32_10({{static_cast<std::uint32_t>(i), stream, 0, 0}}, 7).x[0]) - 1;
+  }
+  return x;
+}
+
+// Rows of a type, with two elements between rows that belong to nobody.
+struct Rows {
+  std::vector<std::byte> memory;
+  RowsView view;
+
+  Rows(DType type, std::size_t count, std::size_t width, std::uint32_t stream) {
+    const std::size_t stride = width + 2;
+    memory.resize(count * stride * size_of(type));
+    convert_from_float(type, numbers(count * stride, stream), memory.data());
+    view = {memory.data(), type, stride, width, count};
+  }
+  [[nodiscard]] double at(std::size_t i, std::size_t j) const {
+    float x = 0;
+    convert_to_float(view.type, view.row(i) + j * size_of(view.type), {&x, 1});
+    return static_cast<double>(x);
+  }
+};
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Runs `body` once under each instruction set that this processor offers.
+template <class Body>
+void on_every_target(Body body) {
+  const std::int64_t all = hwy::SupportedTargets();
+  for (std::int64_t left = all; left != 0; left &= left - 1) {
+    const std::int64_t target = left & -left;
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(target);
+    INFO("instruction set " << hwy::TargetName(target));
+    body();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+}  // namespace
+
+TEST_CASE("logits have the same bits on every instruction set, for every width, count and type of rows") {
+  for (const DType type : kTypes) {
+    for (const std::size_t width : {1, 3, 15, 16, 17, 31, 64, 80, 96, 128, 129}) {
+      for (const std::size_t count : {0, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 33}) {
+        const Rows keys(type, count, width, 1);
+        const std::vector<float> q = numbers(width, 2);
+        std::vector<float> expected(count);
+        plain::scaled_dots(q.data(), keys.view, 0.125F, expected.data());
+        on_every_target([&] {
+          INFO(name_of(type) << " width " << width << " count " << count);
+          std::vector<float> logits(count, 99);
+          vector::scaled_dots(q.data(), keys.view, 0.125F, logits.data());
+          CHECK(same_bits(logits, expected));
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("softmax and weighted sums have the same bits on every instruction set") {
+  for (std::size_t count = 1; count < 70; ++count) {
+    std::vector<float> logits = numbers(count, 3);
+    for (float& x : logits) x *= 50;
+    std::vector<float> expected(count);
+    float largest = 0;
+    float sum = 0;
+    plain::softmax(logits.data(), expected.data(), count, largest, sum);
+    for (const DType type : kTypes) {
+      for (const std::size_t width : {1, 5, 16, 36, 64, 128, 131}) {
+        const Rows values(type, count, width, 4);
+        std::vector<float> expected_out(width);
+        plain::weighted_sum(expected.data(), values.view, expected_out.data());
+        on_every_target([&] {
+          INFO(name_of(type) << " width " << width << " count " << count);
+          std::vector<float> weights = logits;
+          float here_largest = 0;
+          float here_sum = 0;
+          vector::softmax(weights.data(), weights.data(), count, here_largest, here_sum);
+          CHECK(same_bits(weights, expected));
+          CHECK(here_largest == largest);
+          CHECK(here_sum == sum);
+          std::vector<float> out(width, 99);
+          vector::weighted_sum(weights.data(), values.view, out.data());
+          CHECK(same_bits(out, expected_out));
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("half precision rows keep subnormal and signed values exactly on every instruction set") {
+  std::vector<std::uint16_t> bits = {0x0001, 0x83ff, 0x0400, 0x7bff, 0x8000, 0x3c00, 0xbc00, 0x0200};
+  bits.resize(16, 0x2e66);
+  const RowsView row{reinterpret_cast<const std::byte*>(bits.data()), DType::kF16, 16, 16, 1};
+  const std::vector<float> one(1, 1.0F);
+  on_every_target([&] {
+    std::vector<float> out(16);
+    vector::weighted_sum(one.data(), row, out.data());
+    for (std::size_t i = 0; i < 16; ++i) CHECK(out[i] == f16_to_float(bits[i]));
+  });
+}
+
+TEST_CASE("a logit is the scaled dot product, soft-capped when the rule says so") {
+  const Rows keys(DType::kBF16, 9, 80, 5);
+  const std::vector<float> q = numbers(80, 6);
+  std::vector<float> plain_logits(9);
+  std::vector<float> capped(9);
+  compute_logits(q, keys.view, {.scale = 0.5F}, plain_logits);
+  compute_logits(q, keys.view, {.scale = 0.5F, .softcap = 2.0F}, capped);
+  for (std::size_t i = 0; i < 9; ++i) {
+    double dot = 0;
+    for (std::size_t j = 0; j < 80; ++j) dot += static_cast<double>(q[j]) * keys.at(i, j);
+    CHECK(static_cast<double>(plain_logits[i]) == Approx(0.5 * dot).margin(1e-5));
+    CHECK(static_cast<double>(capped[i]) == Approx(2 * std::tanh(0.25 * dot)).margin(1e-5));
+  }
+}
+
+TEST_CASE("softmax of ln 1, ln 2, ln 5 is 1/8, 2/8, 5/8, and it returns the log of the sum of exponentials") {
+  const std::vector<float> logits = {std::log(1.0F), std::log(2.0F), std::log(5.0F)};
+  std::vector<float> weights(3);
+  CHECK(softmax(logits, weights) == Approx(std::log(8.0)).epsilon(1e-6));
+  CHECK(weights[0] == Approx(0.125).epsilon(1e-6));
+  CHECK(weights[1] == Approx(0.25).epsilon(1e-6));
+  CHECK(weights[2] == Approx(0.625).epsilon(1e-6));
+}
+
+TEST_CASE("softmax survives logits whose exponential would overflow, and underflow gives 0") {
+  std::vector<float> x = {1000, 1000, -1000};
+  softmax(x, x);
+  CHECK(x == std::vector<float>{0.5F, 0.5F, 0.0F});
+}
+
+TEST_CASE("noise is added before the temperature divides") {
+  const std::vector<float> logits = {0.0F, 1.0F, 2.0F};
+  const std::vector<float> noise = {0.5F, -0.25F, 3.0F};
+  std::vector<float> weights(3);
+  softmax_with_noise(logits, noise, 2.0F, weights);
+  const double e[] = {std::exp(0.25), std::exp(0.375), std::exp(2.5)};
+  for (std::size_t i = 0; i < 3; ++i) CHECK(weights[i] == Approx(e[i] / (e[0] + e[1] + e[2])).epsilon(1e-6));
+}
+
+TEST_CASE("without noise and at temperature 1 Keyformer's score function is softmax to the bit") {
+  std::vector<float> logits = numbers(77, 8);
+  std::vector<float> a(77);
+  std::vector<float> b(77);
+  softmax(logits, a);
+  softmax_with_noise(logits, {}, 1.0F, b);
+  CHECK(same_bits(a, b));
+}
+
+TEST_CASE("the portable exponential is within 2e-7 of e^x from -87 to 0, and 0 below") {
+  double worst = 0;
+  for (std::uint32_t bits = 0x80000000U; bits <= std::bit_cast<std::uint32_t>(-87.0F); bits += 1019) {
+    const auto x = std::bit_cast<float>(bits);
+    const double exact = std::exp(static_cast<double>(x));
+    worst = std::max(worst, std::abs(static_cast<double>(portable_exp(x)) - exact) / exact);
+  }
+  CHECK(worst < 2e-7);
+  CHECK(portable_exp(0.0F) == 1.0F);
+  CHECK(portable_exp(-87.0F) > 0.0F);
+  CHECK(portable_exp(std::nextafter(-87.0F, -100.0F)) == 0.0F);
+  CHECK(portable_exp(-std::numeric_limits<float>::infinity()) == 0.0F);
+}
+
+TEST_CASE("a weighted sum adds the rows in order") {
+  // 1e8 + 1 − 1e8 is 0 in float in this order, and 1 in any that cancels first.
+  const std::vector<float> values = {1e8F, 1.0F, -1e8F};
+  const RowsView rows{reinterpret_cast<const std::byte*>(values.data()), DType::kF32, 1, 1, 3};
+  std::vector<float> out(1);
+  weighted_sum(std::vector<float>(3, 1.0F), rows, out);
+  CHECK(out[0] == 0.0F);
+}
+
+TEST_CASE("the ALiBi bias is the slope times the distance back from the query") {
+  const std::vector<TokenPos> positions = {TokenPos(2), TokenPos(7), TokenPos(9)};
+  std::vector<float> logits = {1, 1, 1};
+  add_alibi(positions, TokenPos(9), 0.25F, logits);
+  CHECK(logits == std::vector<float>{-0.75F, 0.5F, 1.0F});
+}
+
+TEST_CASE("ALiBi slopes are 2^-1 … 2^-8 for eight heads, and interleaved for a number that is no power of two") {
+  const std::vector<float> eight = alibi_slopes(8);
+  for (std::size_t i = 0; i < 8; ++i) CHECK(eight[i] == std::exp2(-static_cast<float>(i + 1)));
+  // Six heads take every second slope of eight, then the first ones between.
+  CHECK(alibi_slopes(6) == std::vector<float>{eight[1], eight[3], eight[5], eight[7], eight[0], eight[2]});
+}
+
+TEST_CASE("gather picks the resident positions out of a row") {
+  const std::vector<float> row = {10, 11, 12, 13};
+  std::vector<float> out(3);
+  gather(row, std::vector<TokenPos>{TokenPos(3), TokenPos(0), TokenPos(2)}, out);
+  CHECK(out == std::vector<float>{13, 10, 12});
+}
