@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "sim/core/ids.hpp"
@@ -48,6 +50,11 @@ class LayerPolicy {
   // Whether the last finish_row packed the prompt's survivors (moves are copies out of the prompt buffer).
   [[nodiscard]] bool packed_prompt() const { return packed_prompt_; }
 
+  // Called in finish_row with the slots that a head is about to give up, once for each head that evicts (also where one set
+  // serves the layer). A comparison with a recording may put other occupied slots, as many, in their place.
+  using Review = std::function<void(HeadId head, std::span<const TokenPos> positions, std::vector<SlotId>& victims)>;
+  void set_review(Review review) { review_ = std::move(review); }
+
   // Step of a query position: 0 for the prompt, i for the i-th decoded token.
   [[nodiscard]] StepId step_of(TokenPos position) const;
 
@@ -74,6 +81,7 @@ class LayerPolicy {
   LayerCounts counts_;
   std::uint64_t allocated_ = 0;
   bool packed_prompt_ = false;
+  Review review_;
 };
 
 }  // namespace kvroof
