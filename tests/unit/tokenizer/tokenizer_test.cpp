@@ -166,6 +166,14 @@ TEST_CASE("ids without a token and skipped special tokens give no text") {
   CHECK(tokenizer.decode(Ids{10, 8}, true) == "abcd");
 }
 
+TEST_CASE("a token is bytes when all its characters are stand-ins, else text as it stands") {
+  json file = small_tokenizer();
+  file["added_tokens"] = {added(10, "é中"), added(11, "é")};
+  const Tokenizer tokenizer = make(file);
+  CHECK(tokenizer.decode(Ids{10}, false) == "é中");
+  CHECK(tokenizer.decode(Ids{11, 0}, false) == std::string(kReplacement) + "a");  // the byte E9
+}
+
 TEST_CASE("each maximal invalid sequence of the input is read as U+FFFD") {
   const Tokenizer tokenizer = all_bytes();
   // The cases of the Unicode standard, table 3-8: F0 80 80 is three, E1 80 and F0 91 92 are one each.
