@@ -1,10 +1,8 @@
-// Traffic on a device, as time with an interval; memory ledger; largest batch; what limits.
+// Traffic on a device, as time with an interval; memory ledger; largest batch; what limits. Formulas: docs/method.md.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <string_view>
 
 #include "sim/core/units.hpp"
@@ -16,13 +14,13 @@
 
 namespace kvroof {
 
-// Terms that a step time is the sum of; each has its own uncertainty.
+// The terms that a step time is the sum of; each has its own uncertainty.
 enum class CostTerm : std::uint8_t { kLinear, kAttention, kElementwise, kPolicy, kHost };
 inline constexpr std::size_t kCostTerms = 5;
 inline constexpr std::array<std::string_view, kCostTerms> kCostTermNames = {"linear", "attention", "elementwise", "policy",
                                                                             "host"};
 
-// A prediction with its interval. The widths are priors, not calibrated (docs/method.md).
+// A prediction with its interval. The widths are priors, not calibrated.
 struct Estimate {
   double value = 0;
   double low80 = 0;
@@ -32,8 +30,10 @@ struct Estimate {
   CostTerm dominated_by = CostTerm::kLinear;  // the term that contributes most to the width
 };
 
+// The largest share of a step: reading weights; reading, writing and moving KV; arithmetic; start-ups and host; or memory.
 enum class Limit : std::uint8_t { kWeights, kKv, kCompute, kLaunches, kCapacity };
-inline constexpr std::array<std::string_view, 5> kLimitNames = {"weights", "KV", "compute", "launches", "capacity"};
+inline constexpr std::size_t kLimits = 5;
+inline constexpr std::array<std::string_view, kLimits> kLimitNames = {"weights", "KV", "compute", "launches", "capacity"};
 constexpr std::string_view name_of(Limit limit) { return kLimitNames[static_cast<std::size_t>(limit)]; }
 
 // Memory of a batch on one device, at its largest.
@@ -42,8 +42,8 @@ struct MemoryLedger {
   Bytes kv_allocated;       // rows that decoding must have room for
   Bytes policy_state;       // scores and counters of those rows
   Bytes activations;        // the larger of a decode step of the batch and the prefill of one sequence
-  Bytes prefill_transient;  // one layer's whole prompt cache, when each layer is compacted at once; probability matrices
-                            // when the engine does not fuse attention
+  Bytes prefill_transient;  // one layer's whole prompt cache of one sequence, when each layer is compacted at once; and the
+                            // probability matrices of an engine that does not fuse attention
   Bytes reserve;            // context, graphs, allocator slack
   Bytes capacity;           // usable memory of the device
 
@@ -55,17 +55,16 @@ struct MemoryLedger {
 
 struct Prediction {
   std::uint32_t batch = 0;
-  bool fits = false;          // when false the times are what they would be with enough memory
-  Estimate step;              // seconds of a mean decode step
-  Estimate tokens_per_s;      // of the whole batch
+  bool fits = false;      // when false the times are what they would be with enough memory
+  Estimate step;          // seconds of a mean decode step
+  Estimate tokens_per_s;  // of the whole batch
   std::array<Seconds, kCostTerms> terms{};
-  Limit limited_by = Limit::kWeights;  // the largest share of the step; capacity when the batch does not fit
-  StepTraffic traffic;        // of a mean decode step of the batch
-  Bytes kv_resident;          // of the batch, mean over decode steps
+  Limit limited_by = Limit::kWeights;  // capacity when the batch does not fit
+  StepTraffic traffic;    // of a mean decode step of the batch
+  Bytes kv_resident;      // of the batch, mean over decode steps
 };
 
-// One model on one device under one engine. Construction does what does not depend on policy and batch; predict() and
-// ledger() take about a microsecond and allocate nothing.
+// One model on one device under one engine. predict() and ledger() take about a microsecond and allocate nothing.
 class CostModel {
  public:
   static constexpr std::uint32_t kMaxBatch = 1U << 20;
@@ -75,20 +74,32 @@ class CostModel {
 
   [[nodiscard]] Prediction predict(const ResidencySummary& residency, std::uint32_t batch) const;
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint32_t batch) const;
-  // The largest batch whose ledger fits, 0 when not even one sequence does, at most kMaxBatch.
+  // The largest batch whose ledger fits; 0 when not even one sequence does, at most kMaxBatch.
   [[nodiscard]] std::uint32_t largest_batch(const ResidencySummary& residency) const;
-  // Time of one call with this traffic over `layers` layers; policy_calls is the number of policy kernels.
-  [[nodiscard]] Estimate time_of(const StepTraffic& traffic, std::uint64_t tokens, std::uint64_t policy_kernels) const;
 
   [[nodiscard]] const ModelShape& shape() const { return shape_; }
   [[nodiscard]] TrafficTypes types() const { return types_; }
 
  private:
-  struct Rates;  // defined in cost.cpp
+  // What a step's time is made of, with the relative half-widths (80 %) of the constants.
+  struct Rate {
+    double value = 0;
+    double spread = 0;
+  };
+  struct Parts;  // cost.cpp
+
+  [[nodiscard]] Rate rate(const Device& device, DeviceField field, double unit) const;
+  [[nodiscard]] Parts parts_of(const ResidencySummary& residency, const StepTraffic& traffic, std::uint32_t batch) const;
+  [[nodiscard]] double uncached(std::uint64_t tokens) const;
+
   ModelShape shape_;
   TrafficTypes types_;
   EngineProfile engine_;
   Bytes weights_, capacity_;
+  Rate linear_bandwidth_, attention_bandwidth_;  // bytes/s that kernels reach
+  Rate linear_peak_, attention_peak_, policy_peak_;  // operations/s that kernels reach
+  Rate linear_start_, attention_start_, elementwise_start_, kernel_start_;  // seconds
+  double cache_bytes_ = 0;
 };
 
 }  // namespace kvroof
