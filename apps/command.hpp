@@ -81,6 +81,8 @@ struct Table {
 std::string format_table(const Table& table);
 std::string format_csv(const Table& table);
 std::string format_json_rows(const Table& table);  // numbers unquoted
+// In the form that --format asks for, to where write_result writes.
+void write_table(const Arguments& arguments, const Table& table);
 
 // A line of progress on stderr, only on a terminal and unless --quiet.
 class Progress {

@@ -165,6 +165,14 @@ std::string format_json_rows(const Table& table) {
   return rows.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+void write_table(const Arguments& arguments, const Table& table) {
+  switch (format_of(arguments)) {
+    case Format::kJson: return write_result(arguments, format_json_rows(table));
+    case Format::kCsv: return write_result(arguments, format_csv(table));
+    case Format::kTable: return write_result(arguments, format_table(table));
+  }
+}
+
 Progress::Progress(const Arguments& arguments, std::string what)
     : what_(std::move(what)), active_(!arguments.quiet && isatty(STDERR_FILENO) == 1) {}
 

@@ -20,6 +20,15 @@ std::string read_text(const fs::path& path) {
   return text.str();
 }
 
+// "h100" is no typo of "h200": it names several boards, so these come first.
+std::string suggestion(const std::string& typed, const std::vector<std::string>& names) {
+  std::vector<std::string> boards;
+  for (const std::string& name : names) {
+    if (name.starts_with(typed + "-")) boards.push_back(name);
+  }
+  return boards.empty() ? did_you_mean(typed, names) : fmt::format("; did you mean {}?", join(boards, " or "));
+}
+
 bool looks_like_a_file(const std::string& text) {
   return text.find('/') != std::string::npos || text.ends_with(".yaml") || text.ends_with(".yml");
 }
@@ -42,7 +51,7 @@ Device find_device(const std::string& name_or_path, const fs::path& catalog) {
   if (!looks_like_a_file(name_or_path)) {
     const std::vector<std::string> names = catalog_device_names(catalog);
     if (std::find(names.begin(), names.end(), name_or_path) == names.end()) {
-      throw usage_error(fmt::format("unknown device '{}'{}", name_or_path, did_you_mean(name_or_path, names)))
+      throw usage_error(fmt::format("unknown device '{}'{}", name_or_path, suggestion(name_or_path, names)))
           .note(fmt::format("known devices: {}; or give the path of a YAML file", join(names)));
     }
     file = catalog / "devices" / (name_or_path + ".yaml");

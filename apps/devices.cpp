@@ -1,0 +1,101 @@
+// kvroof devices: GPUs and CPUs of the catalog, each number with its source.
+#include <fmt/format.h>
+
+#include "apps/command.hpp"
+#include "sim/core/suggest.hpp"
+#include "sim/device/device.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+using F = DeviceField;
+
+Table list_devices(const std::filesystem::path& catalog) {
+  Table table;
+  table.columns = {{"device", "device", false},
+                   {"name", "title", false},
+                   {"usable memory (GiB)", "usable_bytes"},
+                   {"bandwidth (GB/s)", "bandwidth_gb_per_s"},
+                   {"dense bf16 or fp16 (TFLOP/s)", "peak_16bit_tflops"},
+                   {"L2 (MiB)", "l2_mib"},
+                   {"power (W)", "power_w"},
+                   {"price ($/h)", "price_usd_per_hour", false}};
+  for (const std::string& name : catalog_device_names(catalog)) {
+    const Device d = find_device(name, catalog);
+    const auto value = [&](F f) { return d.fact(f) ? fmt::format("{}", d.fact(f)->value) : std::string(); };
+    const std::string peak = fmt::format("{:g}", d.peak(DType::kBF16).value / 1e12);
+    const std::string price =
+        d.price ? fmt::format("{:.2f}-{:.2f} ({})", d.price->low_usd_per_hour, d.price->high_usd_per_hour, d.price->date) : "";
+    table.rows.push_back({d.name, d.title, fmt::format("{:.1f}", gib(d.usable_memory())), value(F::kBandwidthGbPerS), peak,
+                          value(F::kL2Mib), value(F::kPowerW), price});
+    table.raw_rows.push_back({d.name, d.title, std::to_string(d.usable_memory().value), value(F::kBandwidthGbPerS), peak,
+                              value(F::kL2Mib), value(F::kPowerW), price});
+  }
+  return table;
+}
+
+Table show_device(const Device& d) {
+  Table table;
+  table.columns = {{"fact", "fact", false},
+                   {"value", "value"},
+                   {"kind", "provenance", false},
+                   {"±80 %", "relative_spread80"},
+                   {"source", "source", false}};
+  for (const DeviceFieldInfo& info : device_fields()) {
+    if (!d.fact(info.field)) continue;
+    const Fact& fact = *d.fact(info.field);
+    const std::string value = fmt::format("{}", fact.value);
+    const std::string kind(name_of(fact.provenance));
+    const std::string spread = fact.spread > 0 ? fmt::format("{:.0f} %", 100 * fact.spread) : "";
+    table.rows.push_back({std::string(info.label), value, kind, spread, fact.source});
+    table.raw_rows.push_back({std::string(info.key), value, kind, fmt::format("{}", fact.spread), fact.source});
+  }
+  if (d.price) {
+    const std::string source = fmt::format("{}, {}", d.price->source, d.price->date);
+    const std::string low = fmt::format("{}", d.price->low_usd_per_hour);
+    const std::string high = fmt::format("{}", d.price->high_usd_per_hour);
+    table.rows.push_back({"price, lowest ($/h)", low, "listed", "", source});
+    table.raw_rows.push_back({"price_low_usd_per_hour", low, "listed", "", source});
+    table.rows.push_back({"price, highest ($/h)", high, "listed", "", source});
+    table.raw_rows.push_back({"price_high_usd_per_hour", high, "listed", "", source});
+  }
+  return table;
+}
+
+int run_devices(const Arguments& arguments) {
+  const std::filesystem::path catalog = data_folder() / "catalog";
+  if (arguments.positional.empty()) {
+    write_table(arguments, list_devices(catalog));
+    return 0;
+  }
+  const std::string& word = arguments.positional[0];
+  const std::vector<std::string> known = {"show"};
+  if (word != "show") {
+    throw usage_error(fmt::format("devices {}: expected `devices` or `devices show NAME`{}", word, did_you_mean(word, known)));
+  }
+  if (arguments.positional.size() < 2) {
+    throw usage_error("devices show: a name or a file is missing").note("`kvroof devices` lists the names");
+  }
+  write_table(arguments, show_device(find_device(arguments.positional[1], catalog)));
+  return 0;
+}
+
+void describe_devices(po::options_description_easy_init) {}
+
+}  // namespace
+
+Command devices_command() {
+  return {"devices",
+          "GPUs and CPUs, each number with its source",
+          "[show NAME|FILE]",
+          "  kvroof devices\n"
+          "  kvroof devices show h200\n"
+          "  kvroof devices show cpu.yaml --format json",
+          describe_devices,
+          run_devices,
+          0,
+          2};
+}
+
+}  // namespace kvroof

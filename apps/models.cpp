@@ -1,0 +1,123 @@
+// kvroof models: the shapes that can be asked about, and what their weights and caches need.
+#include <fmt/format.h>
+
+#include "apps/command.hpp"
+#include "apps/values.hpp"
+#include "sim/core/suggest.hpp"
+#include "sim/model/model_shape.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+std::string gib_text(double gibibytes) { return fmt::format("{:.{}f}", gibibytes, gibibytes < 10 ? 3 : 1); }
+
+Table list_models(const std::filesystem::path& catalog) {
+  Table table;
+  table.columns = {{"model", "model", false},
+                   {"family", "family", false},
+                   {"layers", "layers"},
+                   {"hidden", "hidden"},
+                   {"query heads", "heads"},
+                   {"KV heads", "kv_heads"},
+                   {"head size", "head_dim"},
+                   {"parameters (billion)", "parameters"},
+                   {"type", "weight_type", false},
+                   {"weights (GiB)", "weight_bytes"},
+                   {"KV a token in f16 (KiB)", "kv_bytes_per_token_f16"}};
+  for (const std::string& name : catalog_model_names(catalog)) {
+    const ModelShape s = find_model_shape(name, catalog);
+    const std::uint64_t parameters = parameter_count(s);
+    const Bytes weights = weight_bytes(s, s.weight_type);
+    const Bytes token = kv_bytes_per_token(s, DType::kF16);
+    const std::vector<std::string> sizes = {
+        s.name, s.family, std::to_string(s.layers), std::to_string(s.hidden), std::to_string(s.heads),
+        std::to_string(s.kv_heads), std::to_string(s.head_dim)};
+    std::vector<std::string> row = sizes, raw = sizes;
+    row.insert(row.end(), {fmt::format("{:.2f}", static_cast<double>(parameters) / 1e9), std::string(name_of(s.weight_type)),
+                           gib_text(gib(weights)), fmt::format("{:.1f}", static_cast<double>(token.value) / 1024)});
+    raw.insert(raw.end(), {std::to_string(parameters), std::string(name_of(s.weight_type)), std::to_string(weights.value),
+                           std::to_string(token.value)});
+    table.rows.push_back(std::move(row));
+    table.raw_rows.push_back(std::move(raw));
+  }
+  return table;
+}
+
+Table show_model(const Arguments& arguments, const ModelShape& s) {
+  const auto batches = count_list("batch", arguments.get<std::string>("batch"), 1, 1U << 20);
+  const auto contexts = count_list("context", arguments.get<std::string>("context"), 1, 1U << 24);
+  const DType kv = arguments.has("kv") ? float_type_value("kv", arguments.get<std::string>("kv")) : s.weight_type;
+  const DType weights = arguments.has("dtype") ? float_type_value("dtype", arguments.get<std::string>("dtype")) : s.weight_type;
+  Table table;
+  table.columns = {{"model", "model", false},
+                   {"parameters", "parameters"},
+                   {"weight type", "weight_type", false},
+                   {"weights (GiB)", "weight_bytes"},
+                   {"KV type", "kv_type", false},
+                   {"batch", "batch"},
+                   {"context (tokens)", "context"},
+                   {"KV a token (KiB)", "kv_bytes_per_token"},
+                   {"KV (GiB)", "kv_bytes"},
+                   {"weights and KV (GiB)", "total_bytes"}};
+  for (const std::uint32_t batch : batches) {
+    for (const std::uint32_t context : contexts) {
+      const Bytes weight = weight_bytes(s, weights);
+      const Bytes token = kv_bytes_per_token(s, kv);
+      const Bytes cache = token * (std::uint64_t{batch} * context);
+      const auto parameters = std::to_string(parameter_count(s));
+      const std::string weight_type(name_of(weights)), kv_type(name_of(kv));
+      const std::string b = std::to_string(batch), n = std::to_string(context);
+      table.rows.push_back({s.name, parameters, weight_type, gib_text(gib(weight)), kv_type, b, n,
+                            fmt::format("{:.1f}", static_cast<double>(token.value) / 1024), gib_text(gib(cache)),
+                            gib_text(gib(weight + cache))});
+      table.raw_rows.push_back({s.name, parameters, weight_type, std::to_string(weight.value), kv_type, b, n,
+                                std::to_string(token.value), std::to_string(cache.value),
+                                std::to_string((weight + cache).value)});
+    }
+  }
+  return table;
+}
+
+int run_models(const Arguments& arguments) {
+  const std::filesystem::path catalog = data_folder() / "catalog";
+  if (arguments.positional.empty()) {
+    write_table(arguments, list_models(catalog));
+    return 0;
+  }
+  const std::string& word = arguments.positional[0];
+  const std::vector<std::string> known = {"show"};
+  if (word != "show") {
+    throw usage_error(fmt::format("models {}: expected `models` or `models show NAME|DIR`{}", word, did_you_mean(word, known)));
+  }
+  if (arguments.positional.size() < 2) {
+    throw usage_error("models show: a name, a folder or a file is missing").note("`kvroof models` lists the names");
+  }
+  write_table(arguments, show_model(arguments, find_model_shape(arguments.positional[1], catalog)));
+  return 0;
+}
+
+void describe_models(po::options_description_easy_init add) {
+  add("batch", po::value<std::string>()->default_value("1"), "sequences; a list is a sweep")
+     ("context", po::value<std::string>()->default_value("2k"), "tokens of each, k = 1,024; a list is a sweep")
+     ("kv", po::value<std::string>(), "element type of the cache: f32, f16 or bf16 (default: the checkpoint's)")
+     ("dtype", po::value<std::string>(), "element type of the weights (default: the checkpoint's)");
+}
+
+}  // namespace
+
+Command models_command() {
+  return {"models",
+          "model shapes: parameters, weight and KV bytes",
+          "[show NAME|DIR [--batch B --context N --kv f16]]",
+          "  kvroof models\n"
+          "  kvroof models show opt-175b --batch 128 --context 2k --kv f16\n"
+          "  kvroof models show models/demo --context 512,1k,2k --format csv",
+          describe_models,
+          run_models,
+          0,
+          2};
+}
+
+}  // namespace kvroof
