@@ -1,0 +1,258 @@
+#include "kernels/cpu/cpu_backend.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/core/error.hpp"
+
+namespace kvroof {
+namespace {
+
+AttentionRule attention_rule(const ModelConfig& config) { return {{config.options.attention_scale, 0.0F}, {}}; }
+
+std::vector<TokenPos> positions_from(std::uint32_t first, std::size_t count) {
+  std::vector<TokenPos> positions(count);
+  for (std::size_t i = 0; i < count; ++i) positions[i] = TokenPos(first + static_cast<std::uint32_t>(i));
+  return positions;
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(const Model& model, std::unique_ptr<Ops> ops, CpuBackendOptions options)
+    : model_(model),
+      ops_(std::move(ops)),
+      options_(std::move(options)),
+      forward_(model, *ops_),
+      rule_(attention_rule(model.config)) {
+  const PolicyTraits traits = policy_info(options_.policy.name).traits(options_.policy);
+  if (traits.bound) {
+    throw usage_error(fmt::format("policy {} looks ahead and serves as a bound: `kvroof replay` knows it, run and record cannot",
+                                  options_.policy.name));
+  }
+  check(!traits.selects, "no policy of this engine reads less than it keeps");
+}
+
+CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens) {
+  const ModelShape& shape = model_.config.shape;
+  check(!sequences_.contains(id), "a sequence is prefilled once");
+  Sequence& sequence = sequences_[id];
+  sequence.id = id;
+  sequence.prompt = prompt;
+  sequence.most_tokens = static_cast<std::uint32_t>(
+      std::min(std::uint64_t{prompt} + requested_new_tokens, std::uint64_t{std::max(shape.max_positions, prompt)}));
+  sequence.layers.reserve(shape.layers);
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    PolicyContext context;
+    context.sequence = id;
+    context.layer = LayerId(layer);
+    context.layers = shape.layers;
+    context.head_dim = shape.head_dim;
+    context.prompt = prompt;
+    context.requested_new_tokens = requested_new_tokens;
+    context.seed = options_.seed;
+    sequence.layers.push_back({LayerPolicy(options_.policy, context, shape.heads, shape.kv_heads), {}, 0});
+  }
+  return sequence;
+}
+
+KvLayout CpuBackend::layout(const LayerPolicy& policy) const {
+  return {options_.kv_type, policy.storage_heads(), model_.config.shape.head_dim, model_.config.shape.v_head_dim};
+}
+
+// The most rows that a head can ever hold at once after the prompt: the budget and the token that is being decoded.
+std::uint32_t CpuBackend::slots_to_allocate(const Sequence& sequence, const PolicyTraits& traits) const {
+  const Budget& budget = options_.policy.budget;
+  const std::uint32_t all = sequence.most_tokens;
+  if (budget.kind == Budget::Kind::kUnlimited) return all;
+  const std::uint32_t after_prompt = std::min(sequence.prompt, budget.tokens(sequence.prompt, sequence.prompt));
+  if (traits.schedule == Schedule::kPrefillOnly) return after_prompt + (all - sequence.prompt);
+  const std::uint64_t most = std::max(after_prompt, budget.tokens(sequence.prompt, all));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most + 1));
+}
+
+void CpuBackend::round_and_record(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v) {
+  const DType type = options_.kv_type;
+  if (type == DType::kF32 && recorder_ == nullptr) return;
+  const auto rounded = [&](std::span<const float> from, std::vector<std::byte>& to) {
+    to.resize(from.size() * size_of(type));
+    convert_from_float(type, from, to.data());
+  };
+  rounded(q, q_bytes_);
+  if (type != DType::kF32) convert_to_float(type, q_bytes_.data(), q);
+  if (recorder_ == nullptr) return;
+  rounded(k, k_bytes_);
+  rounded(v, v_bytes_);
+  const std::size_t parts = active_.size();
+  const auto part = [&](const std::vector<std::byte>& bytes, std::size_t i) {
+    return std::span<const std::byte>(bytes).subspan(i * (bytes.size() / parts), bytes.size() / parts);
+  };
+  for (std::size_t i = 0; i < parts; ++i) {
+    const std::uint32_t count = prefilling_ ? active_[i]->prompt : 1;
+    recorder_->rows(active_[i]->id, layer, active_[i]->tokens, count, part(q_bytes_, i), part(k_bytes_, i), part(v_bytes_, i));
+  }
+}
+
+void CpuBackend::attend(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v,
+                        std::span<float> out) {
+  round_and_record(layer, q, k, v);
+  if (!prefilling_) {
+    attend_rows(0, layer, q, k, v, out);
+    return;
+  }
+  Sequence& sequence = *active_[0];
+  LayerState& state = sequence.layers[layer.value];
+  if (!state.policy.traits().streams_prompt) {
+    prefill_layer(sequence, layer, q, k, v, out);
+    return;
+  }
+  state.cache = KvCache(layout(state.policy), slots_to_allocate(sequence, state.policy.traits()));
+  note_peak(0);
+  const std::size_t rows = sequence.prompt;
+  const auto row = [&](auto all, std::uint32_t i) { return all.subspan(i * (all.size() / rows), all.size() / rows); };
+  for (std::uint32_t i = 0; i < rows; ++i) attend_rows(i, layer, row(q, i), row(k, i), row(v, i), row(out, i));
+}
+
+// Stores a token's k and v in the slots that the policy gives it, once for each storage head.
+void CpuBackend::admit_row(LayerState& state, TokenPos position, std::span<const float> k, std::span<const float> v) {
+  const ModelShape& shape = model_.config.shape;
+  const std::uint32_t shared = state.policy.storage_heads() / shape.kv_heads;  // storage heads of one KV head
+  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+    const SlotId slot = state.policy.admit(HeadId(h), position);
+    if (slot.value >= state.cache.capacity()) state.cache.grow(slot.value + slot.value / 2 + 1);
+    const std::size_t kv_head = h / shared;
+    const auto written = state.cache.store(HeadId(h), slot, k.subspan(kv_head * shape.head_dim, shape.head_dim),
+                                           v.subspan(kv_head * shape.v_head_dim, shape.v_head_dim));
+    ops_->counters().add(Cause::kKvWrite, written);
+  }
+  state.resident_rows += state.policy.storage_heads();
+}
+
+void CpuBackend::attend_rows(std::uint32_t offset, LayerId layer, std::span<const float> q, std::span<const float> k,
+                             std::span<const float> v, std::span<float> out) {
+  const std::size_t rows = active_.size();
+  const auto row = [&](auto all, std::size_t i) { return all.subspan(i * (all.size() / rows), all.size() / rows); };
+  calls_.clear();
+  for (std::size_t i = 0; i < rows; ++i) {
+    LayerState& state = active_[i]->layers[layer.value];
+    const TokenPos position(active_[i]->tokens + offset);
+    admit_row(state, position, row(k, i), row(v, i));
+    const std::uint32_t group = state.policy.group();
+    const std::size_t q_width = std::size_t{group} * model_.config.shape.head_dim;
+    const std::size_t out_width = std::size_t{group} * model_.config.shape.v_head_dim;
+    for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+      const auto slots = static_cast<std::uint32_t>(state.policy.positions(HeadId(h)).size());
+      calls_.push_back({row(q, i).subspan(h * q_width, q_width), state.cache.keys(HeadId(h), slots),
+                        state.cache.values(HeadId(h), slots), row(out, i).subspan(h * out_width, out_width), position,
+                        &state.policy, HeadId(h), h * group});
+    }
+  }
+  ops_->attend(calls_, rule_);
+  for (Sequence* sequence : active_) finish_row(*sequence, layer, TokenPos(sequence->tokens + offset), nullptr);
+}
+
+void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<const float> q, std::span<const float> k,
+                               std::span<const float> v, std::span<float> out) {
+  const ModelShape& shape = model_.config.shape;
+  LayerState& state = sequence.layers[layer.value];
+  const std::uint32_t n = sequence.prompt;
+  const std::uint32_t group = state.policy.group();
+  const std::uint32_t shared = state.policy.storage_heads() / shape.kv_heads;
+  const bool keeps_all = n <= options_.policy.budget.tokens(n, n);
+  if (keeps_all || prompt_buffer_.capacity() < n) {
+    prompt_buffer_ = KvCache(layout(state.policy), keeps_all ? slots_to_allocate(sequence, state.policy.traits()) : n);
+  }
+  std::vector<PrefillCall> calls;
+  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+    const std::size_t kv_head = h / shared;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const std::size_t at = std::size_t{i} * shape.kv_heads + kv_head;
+      const auto written = prompt_buffer_.store(HeadId(h), SlotId(i), k.subspan(at * shape.head_dim, shape.head_dim),
+                                                v.subspan(at * shape.v_head_dim, shape.v_head_dim));
+      ops_->counters().add(Cause::kKvWrite, written);
+    }
+    calls.push_back({q.data() + std::size_t{h} * group * shape.head_dim, std::size_t{shape.heads} * shape.head_dim,
+                     prompt_buffer_.keys(HeadId(h), n), prompt_buffer_.values(HeadId(h), n),
+                     out.data() + std::size_t{h} * group * shape.v_head_dim, std::size_t{shape.heads} * shape.v_head_dim,
+                     &state.policy, HeadId(h), h * group});
+  }
+  state.resident_rows = std::uint64_t{n} * state.policy.storage_heads();
+  note_peak(prompt_buffer_.allocated_bytes());
+  ops_->prefill_attend(calls, rule_);
+  finish_row(sequence, layer, TokenPos(n - 1), &prompt_buffer_);
+}
+
+// Lets the policy evict, tells the recorder, and applies the moves. With a prompt buffer, the rows of the layer lie there:
+// survivors are packed into the cache, or, where nothing was evicted, the buffer becomes the cache.
+void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position, KvCache* prompt_buffer) {
+  LayerState& state = sequence.layers[layer.value];
+  state.policy.finish_row(position);
+  const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
+  if (packs) {
+    state.cache = KvCache(layout(state.policy), slots_to_allocate(sequence, state.policy.traits()));
+    note_peak(prompt_buffer->allocated_bytes());
+  }
+  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+    const HeadEviction& eviction = state.policy.eviction(HeadId(h));
+    state.resident_rows -= eviction.evicted.size();
+    for (std::size_t i = 0; recorder_ != nullptr && i < eviction.evicted.size(); ++i) {
+      recorder_->eviction({sequence.id, state.policy.step_of(position).value, layer.value, h, eviction.evicted[i].value});
+    }
+    const auto moved = state.cache.copy(HeadId(h), packs ? *prompt_buffer : state.cache, eviction.moves);
+    ops_->counters().add(Cause::kCompaction, moved);
+  }
+  if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, KvCache());
+  ops_->counters().add(Cause::kScores, state.policy.take_walked_state_bytes());
+}
+
+void CpuBackend::finish_call() {
+  for (Sequence* sequence : active_) sequence->tokens += prefilling_ ? sequence->prompt : 1;
+  active_.clear();
+  prefilling_ = false;
+  prompt_buffer_ = KvCache();
+  note_peak(0);
+}
+
+void CpuBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
+                         std::span<float> logits) {
+  check(!ids.empty(), "a prompt has at least one token");
+  active_ = {&add_sequence(sequence, static_cast<std::uint32_t>(ids.size()), requested_new_tokens)};
+  prefilling_ = true;
+  forward_.run(ids, positions_from(0, ids.size()), *this, logits);
+  finish_call();
+}
+
+void CpuBackend::decode(std::span<const DecodeEntry> batch, std::span<float> logits) {
+  std::vector<std::int64_t> ids;
+  std::vector<TokenPos> positions;
+  active_.clear();
+  for (const DecodeEntry& entry : batch) {
+    active_.push_back(&sequences_.at(entry.sequence));
+    ids.push_back(entry.token);
+    positions.emplace_back(active_.back()->tokens);
+  }
+  prefilling_ = false;
+  forward_.run(ids, positions, *this, logits);
+  finish_call();
+}
+
+void CpuBackend::release(std::uint32_t sequence) { sequences_.erase(sequence); }
+
+KvUsage CpuBackend::kv_usage() const {
+  KvUsage usage;
+  for (const auto& [id, sequence] : sequences_) {
+    for (const LayerState& state : sequence.layers) {
+      usage.resident_bytes += state.resident_rows * layout(state.policy).row_bytes();
+      usage.allocated_bytes += state.cache.allocated_bytes();
+    }
+  }
+  usage.peak_bytes = peak_bytes_;
+  return usage;
+}
+
+void CpuBackend::note_peak(std::uint64_t prompt_buffer_bytes) {
+  peak_bytes_ = std::max(peak_bytes_, kv_usage().allocated_bytes + prompt_buffer_bytes);
+}
+
+ByteCounters CpuBackend::take_counters() { return std::exchange(ops_->counters(), ByteCounters{}); }
+
+}  // namespace kvroof

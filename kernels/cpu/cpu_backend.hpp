@@ -1,0 +1,84 @@
+// The CPU back end: forward pass, KV caches and policies of all sequences, over any implementation of Ops.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/forward.hpp"
+#include "kernels/cpu/kv_cache.hpp"
+#include "kernels/engine/backend.hpp"
+#include "sim/policy/layer_policy.hpp"
+#include "sim/policy/spec.hpp"
+
+namespace kvroof {
+
+struct CpuBackendOptions {
+  PolicySpec policy;  // one point
+  std::uint64_t seed = 0;
+  DType kv_type = DType::kF32;  // of the cache; q is rounded to it before it meets k
+};
+
+// A prompt passes one layer at a time. Where the policy keeps all of it, its rows go straight into the layer's cache;
+// otherwise into a prompt buffer that all layers share, and the survivors are packed into the cache right after the layer's
+// attention. Caches are allocated once, for as many slots as the budget can ever need: nothing grows while decoding.
+// A policy that streams the prompt evicts after each of its rows, within the layer, and needs no prompt buffer.
+class CpuBackend final : public Backend, private AttentionStage {
+ public:
+  // The model must outlive the back end. Throws Error (usage) for policies that only a replay can follow.
+  CpuBackend(const Model& model, std::unique_ptr<Ops> ops, CpuBackendOptions options);
+
+  void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
+               std::span<float> logits) override;
+  void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override;
+  void release(std::uint32_t sequence) override;
+  [[nodiscard]] KvUsage kv_usage() const override;
+  ByteCounters take_counters() override;
+  void set_recorder(Recorder* recorder) override { recorder_ = recorder; }
+
+ private:
+  struct LayerState {
+    LayerPolicy policy;
+    KvCache cache;
+    std::uint64_t resident_rows = 0;
+  };
+  struct Sequence {
+    std::uint32_t id = 0;
+    std::uint32_t prompt = 0;
+    std::uint32_t most_tokens = 0;  // prompt and requested new tokens, within the context
+    std::uint32_t tokens = 0;       // whose k and v were stored, before the call in progress
+    std::vector<LayerState> layers;
+  };
+
+  void attend(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v,
+              std::span<float> out) override;
+  void prefill_layer(Sequence& sequence, LayerId layer, std::span<const float> q, std::span<const float> k,
+                     std::span<const float> v, std::span<float> out);
+  // One row for each active sequence, at its position tokens + offset.
+  void attend_rows(std::uint32_t offset, LayerId layer, std::span<const float> q, std::span<const float> k,
+                   std::span<const float> v, std::span<float> out);
+  void admit_row(LayerState& state, TokenPos position, std::span<const float> k, std::span<const float> v);
+  void finish_row(Sequence& sequence, LayerId layer, TokenPos position, KvCache* prompt_buffer);
+  void round_and_record(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v);
+  void finish_call();
+  Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);
+  [[nodiscard]] std::uint32_t slots_to_allocate(const Sequence& sequence, const PolicyTraits& traits) const;
+  [[nodiscard]] KvLayout layout(const LayerPolicy& policy) const;
+  void note_peak(std::uint64_t prompt_buffer_bytes);
+
+  const Model& model_;
+  std::unique_ptr<Ops> ops_;
+  CpuBackendOptions options_;
+  Forward forward_;
+  AttentionRule rule_;
+  Recorder* recorder_ = nullptr;
+  std::map<std::uint32_t, Sequence> sequences_;
+  std::vector<Sequence*> active_;  // of the call in progress, in the order of its rows
+  bool prefilling_ = false;
+  KvCache prompt_buffer_;          // of the prefill in progress
+  std::uint64_t peak_bytes_ = 0;
+  std::vector<std::byte> q_bytes_, k_bytes_, v_bytes_;
+  std::vector<AttendCall> calls_;
+};
+
+}  // namespace kvroof

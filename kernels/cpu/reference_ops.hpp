@@ -1,0 +1,36 @@
+// The reference operators: plain, single-threaded, in float; the back end that all others are compared with.
+//
+// Dot products and attention are those of sim/attention, so that a replay of what was recorded here decides to the bit
+// what the run decided.
+#pragma once
+
+#include <vector>
+
+#include "kernels/engine/ops.hpp"
+
+namespace kvroof {
+
+class ReferenceOps : public Ops {
+ public:
+  void embed(const Weight& table, std::span<const std::int64_t> ids, std::span<float> out) override;
+  void rms_norm(std::span<const float> x, const Weight& w, float eps, std::span<float> out) override;
+  void linear(std::span<const float> x, const Weight& w, const Weight* bias, std::span<float> out) override;
+  void rotate(std::span<float> x, std::span<const TokenPos> positions, std::uint32_t heads, std::uint32_t head_dim,
+              std::uint32_t dims, double theta, RotaryStyle style) override;
+  void attend(std::span<const AttendCall> calls, const AttentionRule& rule) override;
+  void prefill_attend(std::span<const PrefillCall> calls, const AttentionRule& rule) override;
+  void gated_silu(std::span<const float> gate, std::span<const float> up, std::span<float> out) override;
+  void add_residual(std::span<float> x, std::span<const float> y) override;
+
+ protected:
+  // Attention of one query position, [group, k_width] in and [group, v_width] out, over the rows of one storage head.
+  // The rows are counted as read once: the heads of a group walk them together.
+  void attend_row(const AttendCall& call, const AttentionRule& rule);
+
+ private:
+  std::vector<float> logits_;   // [group, slots]
+  std::vector<float> weights_;  // [group, slots]
+  std::vector<float> row_;      // one row of a weight matrix or a vector as floats
+};
+
+}  // namespace kvroof

@@ -1,0 +1,148 @@
+#include "kernels/engine/model.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "kernels/engine/checkpoint.hpp"
+#include "kernels/engine/weight_families.hpp"
+#include "sim/core/suggest.hpp"
+#include "traces/file_io.hpp"
+
+namespace fs = std::filesystem;
+
+namespace kvroof {
+namespace {
+
+constexpr std::uint64_t kMostConfigBytes = std::uint64_t{16} << 20;
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;  // of a tensor, read and converted at a time
+constexpr std::size_t kNamesShown = 3;
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+std::string first_names(const std::vector<std::string>& names) {
+  const std::size_t shown = std::min(names.size(), kNamesShown);
+  const std::string text = join(std::span(names).first(shown));
+  return names.size() == shown ? text : fmt::format("{} and {} more", text, names.size() - shown);
+}
+
+// The end-of-text ids that generation stops at, where the folder says so beside the configuration.
+void read_generation_config(const fs::path& folder, ModelOptions& options) {
+  const fs::path path = folder / "generation_config.json";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
+  const std::string text = read_text_file(path, kMostConfigBytes).or_throw(path.string());
+  const nlohmann::json root = nlohmann::json::parse(
+      text, [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) { return depth <= 2; }, false);
+  if (root.is_discarded() || !root.is_object()) throw Error(fmt::format("{}: not a JSON object", path.string()));
+  const auto eos = root.find("eos_token_id");
+  if (eos == root.end() || eos->is_null()) return;
+  const nlohmann::json list = eos->is_array() ? *eos : nlohmann::json::array({*eos});
+  std::vector<std::int64_t> ids;
+  for (const nlohmann::json& id : list) {
+    if (!id.is_number_unsigned()) throw Error(fmt::format("{}: eos_token_id is no token id or list of them", path.string()));
+    ids.push_back(id.get<std::int64_t>());
+  }
+  options.eos_ids = std::move(ids);
+}
+
+std::vector<std::uint64_t> expected_shape(const TensorBinding& binding) {
+  if (binding.is_vector) return {binding.cols};
+  return {binding.rows, binding.cols};
+}
+
+bool is_weight_type(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
+
+void check_names(const Model& model, const Checkpoint& checkpoint, std::span<const TensorBinding> bindings) {
+  std::vector<std::string> missing;
+  std::vector<std::string> extra;
+  std::vector<std::string_view> expected;
+  for (const TensorBinding& binding : bindings) {
+    expected.emplace_back(binding.name);
+    if (!checkpoint.tensors().contains(binding.name)) missing.push_back(binding.name);
+  }
+  std::sort(expected.begin(), expected.end());
+  const WeightFamily& family = weight_family(model.config.shape.family);
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    const bool known = std::binary_search(expected.begin(), expected.end(), std::string_view(name));
+    if (!known && !family.skipped(model.config.shape, name)) extra.push_back(name);
+  }
+  if (!missing.empty()) {
+    throw Error(fmt::format("{}: {} of the {} tensors that config.json asks for are missing: {}", model.path.string(),
+                            missing.size(), bindings.size(), first_names(missing)));
+  }
+  if (!extra.empty()) {
+    throw Error(fmt::format("{}: {} tensors have no place in a {} model as config.json describes it: {}", model.path.string(),
+                            extra.size(), model.config.shape.family, first_names(extra)));
+  }
+}
+
+void check_tensors(const Checkpoint& checkpoint, std::span<const TensorBinding> bindings) {
+  for (const TensorBinding& binding : bindings) {
+    const StoredTensor& stored = checkpoint.tensors().at(binding.name);
+    const std::string where = stored.file->path().string();
+    if (!is_weight_type(stored.info->type)) {
+      throw Error(fmt::format("{}: tensor {} has type {}, expected F32, F16 or BF16", where, binding.name,
+                              safetensors_name_of(stored.info->type)));
+    }
+    if (stored.info->shape != expected_shape(binding)) {
+      throw Error(fmt::format("{}: tensor {} has shape {}, expected {} from config.json", where, binding.name,
+                              shape_text(stored.info->shape), shape_text(expected_shape(binding))));
+    }
+  }
+}
+
+// Reads one tensor in pieces, so that a conversion never holds it twice.
+void load_tensor(const StoredTensor& stored, const TensorBinding& binding, DType type, std::vector<std::byte>& piece) {
+  const DType from = stored.info->type;
+  const std::size_t count = binding.rows * binding.cols;
+  Weight& weight = *binding.weight;
+  weight = {type, binding.rows, binding.cols, AlignedBytes(count * size_of(type))};
+  if (from == type) {
+    stored.file->read(*stored.info, 0, {weight.data.data(), weight.data.size()});
+    return;
+  }
+  const std::size_t step = kPieceBytes / size_of(from);
+  piece.resize(kPieceBytes);
+  for (std::size_t at = 0; at < count; at += step) {
+    const std::size_t part = std::min(step, count - at);
+    stored.file->read(*stored.info, at * size_of(from), {piece.data(), part * size_of(from)});
+    convert_elements(from, piece.data(), part, type, weight.data.data() + at * size_of(type));
+  }
+}
+
+}  // namespace
+
+ModelConfig load_model_config(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) {
+    throw usage_error(fmt::format("{}: no such model folder", folder.string()))
+        .note("--model takes a Hugging Face folder with config.json and model.safetensors");
+  }
+  const fs::path path = folder / "config.json";
+  if (!fs::exists(path, ignored)) throw usage_error(fmt::format("{}: no config.json in this folder", folder.string()));
+  ModelConfig config = parse_config_json(read_text_file(path, kMostConfigBytes).or_throw(path.string())).or_throw(path.string());
+  config.shape.name = fs::weakly_canonical(folder).filename().string();
+  read_generation_config(folder, config.options);
+  return config;
+}
+
+Model load_model(const fs::path& folder, std::optional<DType> type) {
+  Model model;
+  model.config = load_model_config(folder);
+  model.name = model.config.shape.name;
+  model.path = folder;
+  const Checkpoint checkpoint = Checkpoint::open(folder);
+  model.weights.layers.resize(model.config.shape.layers);
+  const auto bindings = weight_family(model.config.shape.family).bind(model.config.shape, model.weights);
+  check_names(model, checkpoint, bindings);
+  check_tensors(checkpoint, bindings);
+  model.config.shape.weight_type = checkpoint.tensors().at(bindings.front().name).info->type;
+  model.type = type.value_or(model.config.shape.weight_type);
+  std::vector<std::byte> piece;
+  for (const TensorBinding& binding : bindings) {
+    load_tensor(checkpoint.tensors().at(binding.name), binding, model.type, piece);
+  }
+  return model;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,187 @@
+#include "kernels/engine/session.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "sim/core/error.hpp"
+
+namespace kvroof {
+namespace {
+
+std::uint64_t now_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+// One run in progress.
+class Run {
+ public:
+  Run(Backend& backend, const ModelConfig& config, const std::vector<std::vector<std::int64_t>>& prompts,
+      const SessionOptions& options, TraceRecorder* recorder)
+      : backend_(backend), config_(config), prompts_(prompts), options_(options), recorder_(recorder) {
+    result_.sequences.resize(prompts.size());
+  }
+
+  SessionResult run() {
+    std::vector<DecodeEntry> batch;
+    for (std::uint32_t s = 0; s < prompts_.size() && !stop_asked(); ++s) {
+      if (const auto token = prefill(s)) batch.push_back({s, *token});
+    }
+    while (!batch.empty() && !stop_asked()) batch = decode(batch);
+    if (result_.interrupted) interrupt();
+    return std::move(result_);
+  }
+
+ private:
+  using Token = std::optional<std::int64_t>;
+
+  bool stop_asked() {
+    if (options_.interrupted != nullptr && options_.interrupted->load()) result_.interrupted = true;
+    return result_.interrupted;
+  }
+
+  // Runs a call of the back end as one engine step; returns its seconds.
+  template <class Call>
+  double step(const char* phase, std::size_t sequences, ByteCounters& total, Call&& call) {
+    StepRecord record;
+    record.phase = phase;
+    record.sequences = static_cast<std::uint32_t>(sequences);
+    record.start_ns = now_ns();
+    call();
+    record.end_ns = now_ns();
+    record.bytes = backend_.take_counters();
+    total += record.bytes;
+    pending_ = record;
+    return static_cast<double>(record.end_ns - record.start_ns) * 1e-9;
+  }
+
+  // A step is recorded after the tokens that came out of it.
+  void end_step() {
+    if (recorder_ != nullptr) recorder_->end_step(pending_);
+  }
+
+  Token prefill(std::uint32_t s) {
+    const std::vector<std::int64_t>& ids = prompts_[s];
+    const bool all = options_.all_prompt_logits || recorder_ != nullptr;
+    const std::size_t vocab = config_.shape.vocab;
+    logits_.resize((all ? ids.size() : 1) * vocab);
+    result_.prefill_seconds += step("prefill", 1, result_.prefill_bytes,
+                                    [&] { backend_.prefill(s, ids, options_.max_new_tokens, logits_); });
+    result_.prompt_tokens += ids.size();
+    result_.last_usage = backend_.kv_usage();
+    if (recorder_ != nullptr) {
+      std::vector<float> logprobs(ids.size(), 0.0F);
+      for (std::size_t i = 1; i < ids.size(); ++i) {
+        logprobs[i] = log_probability(std::span<const float>(logits_).subspan((i - 1) * vocab, vocab), ids[i]);
+      }
+      recorder_->tokens(s, 0, ids, logprobs);
+    }
+    if (options_.all_prompt_logits && options_.on_prompt_logits) options_.on_prompt_logits(s, logits_);
+    const Token next = next_token(s, std::span<const float>(logits_).last(vocab));
+    end_step();
+    return next;
+  }
+
+  std::vector<DecodeEntry> decode(const std::vector<DecodeEntry>& batch) {
+    const std::size_t vocab = config_.shape.vocab;
+    logits_.resize(batch.size() * vocab);
+    result_.decode_seconds += step("decode", batch.size(), result_.decode_bytes, [&] { backend_.decode(batch, logits_); });
+    result_.decoded_tokens += batch.size();
+    result_.last_usage = backend_.kv_usage();
+    std::vector<DecodeEntry> next;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const auto row = std::span<const float>(logits_).subspan(i * vocab, vocab);
+      if (const auto token = next_token(batch[i].sequence, row)) next.push_back({batch[i].sequence, *token});
+    }
+    end_step();
+    return next;
+  }
+
+  // Chooses the next token of a sequence; nothing when it need not be fed back because the sequence has ended.
+  Token next_token(std::uint32_t s, std::span<const float> logits) {
+    SequenceResult& sequence = result_.sequences[s];
+    const auto made = static_cast<std::uint32_t>(sequence.ids.size());
+    const std::int64_t token = sample(logits, options_.sampling, s, made);
+    const float logprob = log_probability(logits, token);
+    if (!std::isfinite(logprob)) {
+      throw Error(fmt::format("sequence {}: the logits after {} tokens are not finite numbers", s, prompts_[s].size() + made))
+          .note("half precision can overflow; `--dtype f32 --kv f32` shows whether that is the cause");
+    }
+    sequence.ids.push_back(token);
+    sequence.logprobs.push_back(logprob);
+    const std::size_t position = prompts_[s].size() + made;
+    if (recorder_ != nullptr) {
+      recorder_->tokens(s, static_cast<std::uint32_t>(position), {&token, 1}, {&logprob, 1});
+    }
+    if (options_.on_token) options_.on_token(s, token);
+    const auto& eos = config_.options.eos_ids;
+    if (!options_.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end()) return finish(s, StopReason::kEndOfText);
+    if (made + 1 >= options_.max_new_tokens) return finish(s, StopReason::kLength);
+    if (position >= config_.shape.max_positions) return finish(s, StopReason::kContext);
+    return token;
+  }
+
+  Token finish(std::uint32_t s, StopReason reason) {
+    result_.sequences[s].stop = reason;
+    finished_.push_back(s);
+    if (reason != StopReason::kInterrupted) backend_.release(s);
+    if (recorder_ != nullptr) recorder_->stopped(s, name_of(reason));
+    return std::nullopt;
+  }
+
+  void interrupt() {
+    for (std::uint32_t s = 0; s < prompts_.size(); ++s) {
+      if (std::find(finished_.begin(), finished_.end(), s) == finished_.end()) finish(s, StopReason::kInterrupted);
+    }
+  }
+
+  Backend& backend_;
+  const ModelConfig& config_;
+  const std::vector<std::vector<std::int64_t>>& prompts_;
+  const SessionOptions& options_;
+  TraceRecorder* recorder_;
+  SessionResult result_;
+  StepRecord pending_;
+  std::vector<float> logits_;
+  std::vector<std::uint32_t> finished_;
+};
+
+}  // namespace
+
+std::string_view name_of(StopReason reason) {
+  switch (reason) {
+    case StopReason::kEndOfText: return "end_of_text";
+    case StopReason::kContext: return "context";
+    case StopReason::kInterrupted: return "interrupted";
+    default: return "length";
+  }
+}
+
+void check_prompts(const ModelConfig& config, const std::vector<std::vector<std::int64_t>>& prompts) {
+  for (std::size_t s = 0; s < prompts.size(); ++s) {
+    const auto& ids = prompts[s];
+    if (ids.empty()) throw usage_error(fmt::format("prompt {} is empty; expected at least one token", s));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0 || ids[i] >= config.shape.vocab) {
+        throw usage_error(fmt::format("prompt {}: token {} has id {}, but the model knows ids 0 to {}", s, i, ids[i],
+                                      config.shape.vocab - 1))
+            .note("a tokenizer of another model gives such ids");
+      }
+    }
+    if (ids.size() > config.shape.max_positions) {
+      throw usage_error(fmt::format("prompt {} has {} tokens, but the context of the model is {}", s, ids.size(),
+                                    config.shape.max_positions));
+    }
+  }
+}
+
+SessionResult run_session(Backend& backend, const ModelConfig& config, const std::vector<std::vector<std::int64_t>>& prompts,
+                          const SessionOptions& options, TraceRecorder* recorder) {
+  check_prompts(config, prompts);
+  backend.set_recorder(recorder);
+  return Run(backend, config, prompts, options, recorder).run();
+}
+
+}  // namespace kvroof

@@ -1,0 +1,59 @@
+// A session: prompts in, continuations out, over any back end; recorded when asked for.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/engine/backend.hpp"
+#include "kernels/engine/sampler.hpp"
+#include "kernels/engine/trace_recorder.hpp"
+#include "sim/model/config_json.hpp"
+
+namespace kvroof {
+
+struct SessionOptions {
+  std::uint32_t max_new_tokens = 128;  // ≥ 1; Keyformer's T
+  bool ignore_eos = false;
+  bool all_prompt_logits = false;      // also without a recorder: for log-probabilities and --dump-logits
+  Sampling sampling;
+  const std::atomic<bool>* interrupted = nullptr;  // looked at between steps; may be null
+  // Called for each new token as soon as it is known; may be empty.
+  std::function<void(std::uint32_t sequence, std::int64_t token)> on_token;
+  // Called after each prompt with the logits of all its tokens [n, vocab] when all_prompt_logits is set; may be empty.
+  std::function<void(std::uint32_t sequence, std::span<const float> logits)> on_prompt_logits;
+};
+
+enum class StopReason : std::uint8_t { kLength, kEndOfText, kContext, kInterrupted };
+std::string_view name_of(StopReason reason);  // as in TraceSequence::stop_reason
+
+struct SequenceResult {
+  std::vector<std::int64_t> ids;    // of the continuation; an end-of-text token is its last
+  std::vector<float> logprobs;      // natural log-probability of each
+  StopReason stop = StopReason::kLength;
+};
+
+struct SessionResult {
+  std::vector<SequenceResult> sequences;
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t decoded_tokens = 0;   // that passed through the model, over all sequences
+  double prefill_seconds = 0;         // wall time of the back end's calls
+  double decode_seconds = 0;
+  ByteCounters prefill_bytes;
+  ByteCounters decode_bytes;
+  KvUsage last_usage;                 // after the last step, before anything is released
+  bool interrupted = false;
+};
+
+// Refuses, as usage errors that name the prompt: an empty one, ids outside the vocabulary, more tokens than the context holds.
+void check_prompts(const ModelConfig& config, const std::vector<std::vector<std::int64_t>>& prompts);
+
+// Runs all prompts, which become sequences 0, 1, …: one prefill each, then decode steps of all that are not finished. A sequence stops at
+// an end-of-text id (unless ignored), after max_new_tokens, when the context is full, or when interrupted. `recorder` may be null.
+SessionResult run_session(Backend& backend, const ModelConfig& config, const std::vector<std::vector<std::int64_t>>& prompts,
+                          const SessionOptions& options, TraceRecorder* recorder);
+
+}  // namespace kvroof

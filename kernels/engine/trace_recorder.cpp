@@ -1,0 +1,72 @@
+#include "kernels/engine/trace_recorder.hpp"
+
+#include <sys/utsname.h>
+
+#include "sim/core/error.hpp"
+
+namespace kvroof {
+namespace {
+
+std::string host_name() {
+  utsname system{};
+  if (uname(&system) != 0) return "unknown";
+  return fmt::format("{} {} {} {}", system.nodename, system.sysname, system.release, system.machine);
+}
+
+TraceLayer trace_layer(const ModelConfig& config) {
+  TraceLayer layer;
+  layer.query_heads = config.shape.heads;
+  layer.kv_heads = config.shape.kv_heads;
+  layer.k_width = config.shape.head_dim;
+  layer.v_width = config.shape.v_head_dim;
+  layer.scale = config.options.attention_scale;
+  layer.rotary = {"half_split", config.options.rotary_dims, config.options.rope_theta};
+  return layer;
+}
+
+}  // namespace
+
+TraceManifest make_manifest(const ModelConfig& config, const RecordedRun& run) {
+  TraceManifest manifest;
+  manifest.tool_version = run.tool_version;
+  manifest.model_name = config.shape.name;
+  manifest.model_path = run.model_path;
+  manifest.model_shape_json = shape_to_json(config.shape);
+  manifest.backend = run.backend;
+  manifest.policy = run.policy;
+  manifest.seed = run.seed;
+  manifest.weight_type = run.weight_type;
+  manifest.kv_type = run.kv_type;
+  manifest.command_line = run.command_line;
+  manifest.host = host_name();
+  manifest.layers.assign(config.shape.layers, trace_layer(config));
+  for (std::uint32_t i = 0; i < run.prompts.size(); ++i) {
+    manifest.sequences.push_back({i, run.prompts[i], run.requested_new_tokens, 0, "unknown"});
+  }
+  return manifest;
+}
+
+TraceRecorder::TraceRecorder(const std::filesystem::path& path, TraceManifest manifest) : writer_(path, std::move(manifest)) {}
+
+void TraceRecorder::rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count,
+                         std::span<const std::byte> q, std::span<const std::byte> k, std::span<const std::byte> v) {
+  writer_.add_rows(sequence, layer, first, count, q, k, v);
+}
+
+void TraceRecorder::eviction(const EvictionRecord& eviction) { writer_.add_eviction(eviction); }
+
+void TraceRecorder::tokens(std::uint32_t sequence, std::uint32_t first, std::span<const std::int64_t> ids,
+                           std::span<const float> logprobs) {
+  writer_.add_tokens(sequence, first, ids, logprobs);
+}
+
+void TraceRecorder::end_step(StepRecord step) {
+  step.step = steps_++;
+  writer_.end_step(step);
+}
+
+void TraceRecorder::stopped(std::uint32_t sequence, std::string_view reason) {
+  writer_.set_stop_reason(sequence, std::string(reason));
+}
+
+}  // namespace kvroof

@@ -1,0 +1,54 @@
+// Turns what a back end and a session tell into a trace.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/engine/backend.hpp"
+#include "sim/model/config_json.hpp"
+#include "traces/writer.hpp"
+
+namespace kvroof {
+
+// What the manifest says about a run beside the model.
+struct RecordedRun {
+  std::string backend;  // reference | fast
+  std::string policy;
+  std::string model_path;
+  std::string command_line;
+  std::string tool_version;
+  std::uint64_t seed = 0;
+  DType weight_type = DType::kF32;
+  DType kv_type = DType::kF32;
+  std::uint32_t requested_new_tokens = 0;
+  std::vector<std::uint32_t> prompts;  // tokens of each sequence's prompt
+};
+
+TraceManifest make_manifest(const ModelConfig& config, const RecordedRun& run);
+
+class TraceRecorder final : public Recorder {
+ public:
+  // Creates the trace; `path` must not exist. Throws Error.
+  TraceRecorder(const std::filesystem::path& path, TraceManifest manifest);
+
+  void rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count, std::span<const std::byte> q,
+            std::span<const std::byte> k, std::span<const std::byte> v) override;
+  void eviction(const EvictionRecord& eviction) override;
+
+  // Called by the session. Ids of tokens [first, …) of a sequence and the log-probability that the model gave each.
+  void tokens(std::uint32_t sequence, std::uint32_t first, std::span<const std::int64_t> ids, std::span<const float> logprobs);
+  void end_step(StepRecord step);
+  void stopped(std::uint32_t sequence, std::string_view reason);
+  void seal() { writer_.seal(); }
+
+  [[nodiscard]] std::uint64_t bytes_written() const { return writer_.bytes_written(); }
+
+ private:
+  TraceWriter writer_;
+  std::uint32_t steps_ = 0;
+};
+
+}  // namespace kvroof
