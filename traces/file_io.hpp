@@ -62,6 +62,8 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   void write(std::span<const std::byte> bytes);
+  // The temporary file, for a library that writes it by itself.
+  [[nodiscard]] const std::filesystem::path& part() const { return part_; }
   // fsync, rename, fsync of the folder.
   void commit();
 

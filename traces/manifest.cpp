@@ -1,0 +1,148 @@
+#include "traces/manifest.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "traces/json_object.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr std::uint64_t kMaxLayers = 1024;
+constexpr std::uint64_t kMaxHeads = 1024;
+constexpr std::uint64_t kMaxWidth = 65536;
+constexpr std::uint64_t kMaxSequences = 65536;
+constexpr std::uint64_t kMaxTokens = std::uint64_t{1} << 24;
+constexpr std::uint64_t kMax32 = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint64_t kMax64 = std::numeric_limits<std::uint64_t>::max();
+constexpr double kMaxFloat = std::numeric_limits<float>::max();
+
+const std::vector<std::string> kSources = {"engine", "import"};
+const std::vector<std::string> kBackends = {"reference", "fast", "cuda", ""};
+const std::vector<std::string> kTypes = {"f32", "f16", "bf16"};
+const std::vector<std::string> kRotaryStyles = {"none", "half_split", "adjacent_pairs"};
+const std::vector<std::string> kStopReasons = {"length",  "end_of_text", "interrupted",
+                                               "context", "imported",    "unknown"};
+
+nlohmann::ordered_json layer_to_json(const TraceLayer& layer) {
+  return {{"query_heads", layer.query_heads},
+          {"kv_heads", layer.kv_heads},
+          {"k_width", layer.k_width},
+          {"v_width", layer.v_width},
+          {"scale", layer.scale},
+          {"softcap", layer.softcap},
+          {"window", layer.window},
+          {"alibi_slopes", layer.alibi_slopes},
+          {"rotary", {{"style", layer.rotary.style}, {"dims", layer.rotary.dims}, {"theta", layer.rotary.theta}}}};
+}
+
+nlohmann::ordered_json sequence_to_json(const TraceSequence& sequence) {
+  return {{"id", sequence.id},
+          {"prompt", sequence.prompt},
+          {"requested_new_tokens", sequence.requested_new_tokens},
+          {"tokens", sequence.tokens},
+          {"stop_reason", sequence.stop_reason}};
+}
+
+std::uint32_t integer32(const JsonObject& object, std::string_view field, std::uint64_t low, std::uint64_t high) {
+  return static_cast<std::uint32_t>(object.integer(field, low, high));
+}
+
+RotaryInfo rotary_from(const JsonObject& object, std::uint32_t k_width) {
+  RotaryInfo rotary;
+  rotary.style = object.word("style", kRotaryStyles);
+  rotary.dims = integer32(object, "dims", 0, k_width);
+  rotary.theta = object.number("theta", 0, std::numeric_limits<double>::max());
+  return rotary;
+}
+
+TraceLayer layer_from(const JsonObject& object) {
+  TraceLayer layer;
+  layer.query_heads = integer32(object, "query_heads", 1, kMaxHeads);
+  layer.kv_heads = integer32(object, "kv_heads", 1, layer.query_heads);
+  if (layer.query_heads % layer.kv_heads != 0) object.refuse("query_heads", "is not a multiple of kv_heads");
+  layer.k_width = integer32(object, "k_width", 1, kMaxWidth);
+  layer.v_width = integer32(object, "v_width", 1, kMaxWidth);
+  layer.scale = static_cast<float>(object.number("scale", -kMaxFloat, kMaxFloat));
+  layer.softcap = static_cast<float>(object.number("softcap", 0, kMaxFloat));
+  layer.window = integer32(object, "window", 0, kMaxTokens);
+  layer.alibi_slopes = object.floats("alibi_slopes", layer.query_heads);
+  if (!layer.alibi_slopes.empty() && layer.alibi_slopes.size() != layer.query_heads) {
+    object.refuse("alibi_slopes", "has neither one slope for each query head nor none");
+  }
+  const JsonObject rotary = object.object("rotary");
+  if (object.problem().empty()) layer.rotary = rotary_from(rotary, layer.k_width);
+  return layer;
+}
+
+TraceSequence sequence_from(const JsonObject& object) {
+  TraceSequence sequence;
+  sequence.id = integer32(object, "id", 0, kMax32);
+  sequence.prompt = integer32(object, "prompt", 0, kMaxTokens);
+  sequence.requested_new_tokens = integer32(object, "requested_new_tokens", 0, kMaxTokens);
+  sequence.tokens = integer32(object, "tokens", 0, kMaxTokens);
+  sequence.stop_reason = object.word("stop_reason", kStopReasons);
+  return sequence;
+}
+
+}  // namespace
+
+std::string manifest_to_json(const TraceManifest& m) {
+  nlohmann::ordered_json json = {{"format_version", m.format_version},
+                                 {"tool_version", m.tool_version},
+                                 {"source", m.source},
+                                 {"model_name", m.model_name},
+                                 {"model_path", m.model_path},
+                                 {"model_shape", nullptr},
+                                 {"backend", m.backend},
+                                 {"policy", m.policy},
+                                 {"seed", m.seed},
+                                 {"weight_type", name_of(m.weight_type)},
+                                 {"kv_type", name_of(m.kv_type)},
+                                 {"command_line", m.command_line},
+                                 {"host", m.host},
+                                 {"layers", nlohmann::ordered_json::array()},
+                                 {"sequences", nlohmann::ordered_json::array()}};
+  if (!m.model_shape_json.empty()) json["model_shape"] = nlohmann::ordered_json::parse(m.model_shape_json);
+  for (const TraceLayer& layer : m.layers) json["layers"].push_back(layer_to_json(layer));
+  for (const TraceSequence& sequence : m.sequences) json["sequences"].push_back(sequence_to_json(sequence));
+  // Paths and command lines may hold bytes that are not UTF-8; JSON may not.
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+Result<TraceManifest> manifest_from_json(std::string_view text) {
+  const Result<JsonObject> parsed = JsonObject::parse(text);
+  if (!parsed) return failure("{}", parsed.error());
+  const JsonObject& object = parsed.value();
+  TraceManifest m;
+  m.format_version = integer32(object, "format_version", 1, kMax32);
+  if (m.format_version > kTraceFormatVersion) {
+    return failure(
+        "format version {} is newer than this program, which reads up to {}; a kvroof that knows version {} is needed",
+        m.format_version, kTraceFormatVersion, m.format_version);
+  }
+  m.tool_version = object.string("tool_version");
+  m.source = object.word("source", kSources);
+  m.model_name = object.string("model_name");
+  m.model_path = object.string("model_path");
+  m.model_shape_json = object.object_text("model_shape");
+  m.backend = object.word("backend", kBackends);
+  m.policy = object.string("policy");
+  m.seed = object.integer("seed", 0, kMax64);
+  m.weight_type = parse_dtype(object.word("weight_type", kTypes)).value_or(DType::kF32);
+  m.kv_type = parse_dtype(object.word("kv_type", kTypes)).value_or(DType::kF32);
+  m.command_line = object.string("command_line");
+  m.host = object.string("host");
+  for (const JsonObject& layer : object.objects("layers", 1, kMaxLayers)) m.layers.push_back(layer_from(layer));
+  std::set<std::uint32_t> ids;
+  for (const JsonObject& sequence : object.objects("sequences", 1, kMaxSequences)) {
+    m.sequences.push_back(sequence_from(sequence));
+    if (!ids.insert(m.sequences.back().id).second) sequence.refuse("id", "occurs twice");
+  }
+  if (!object.problem().empty()) return Failure{object.problem()};
+  return m;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,122 @@
+// Repair of traces: keeps the unbroken run of intact segments, sets everything else aside, and seals the result.
+#include <set>
+#include <system_error>
+
+#include "traces/file_io.hpp"
+#include "traces/kernels_db.hpp"
+#include "traces/survey.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Moves a file into lost/, under a name that is not taken there.
+void set_aside(const fs::path& trace, const fs::path& file) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return;
+  fs::create_directory(trace / kLostFolder, error);
+  fs::path target = trace / kLostFolder / file.filename();
+  for (int n = 1; fs::exists(target, error); ++n)
+    target = trace / kLostFolder / fmt::format("{}.{}", file.filename().string(), n);
+  fs::rename(file, target, error);
+  if (error) throw Error(fmt::format("cannot move {} to {}: {}", file.string(), target.string(), error.message()));
+}
+
+// Everything in segments/ that is not one of the first `kept`.
+void set_aside_segments(const fs::path& trace, std::uint32_t kept) {
+  std::set<fs::path> keep;
+  for (std::uint32_t i = 0; i < kept; ++i) keep.insert(trace / segment_file(i));
+  std::set<fs::path> others;
+  for (const fs::directory_entry& entry : fs::directory_iterator(trace / kSegmentsFolder)) {
+    if (!keep.contains(entry.path())) others.insert(entry.path());
+  }
+  for (const fs::path& other : others) set_aside(trace, other);
+}
+
+// Two manifests without what may differ between the start of a run and its end.
+bool same_run(TraceManifest a, TraceManifest b) {
+  for (TraceManifest* m : {&a, &b}) {
+    m->command_line.clear();
+    m->host.clear();
+    for (TraceSequence& sequence : m->sequences) {
+      sequence.tokens = 0;
+      sequence.stop_reason = "unknown";
+    }
+  }
+  return manifest_to_json(a) == manifest_to_json(b);
+}
+
+// manifest.json wherever it tells of the same run as the manifest that the segments vouch for: it may say more about
+// its end.
+TraceManifest believed_manifest(const Survey& survey) {
+  const bool same = survey.manifest_file && same_run(*survey.manifest_file, *survey.manifest);
+  return same ? *survey.manifest_file : *survey.manifest;
+}
+
+// All steps of the intact segments, without clock times.
+std::vector<StepRecord> steps_of(const fs::path& trace, const Survey& survey) {
+  std::vector<StepRecord> steps;
+  for (const SegmentIndex& segment : survey.segments) {
+    const std::string name = (trace / segment_file(segment.segment)).string();
+    std::vector<std::int64_t> rows(segment.step_count * kStepColumns);
+    const OpenFile file = open_file(name).or_throw(name);
+    if (auto problem = read_at(file, segment.steps, std::as_writable_bytes(std::span(rows)))) {
+      throw Error(fmt::format("{}: {}", name, problem->message));
+    }
+    for (std::size_t at = 0; at < rows.size(); at += kStepColumns) {
+      steps.push_back(step_from_row(std::span(rows).subspan(at, kStepColumns)).or_throw(name, ExitCode::kDamagedTrace));
+    }
+  }
+  return steps;
+}
+
+void complete_sequences(TraceManifest& manifest, const Survey& survey) {
+  std::vector<std::uint32_t> rows(manifest.sequences.size());
+  for (const SegmentIndex& segment : survey.segments) {
+    for (const SequenceIndex& s : segment.sequences) rows[s.sequence] += s.rows;
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    TraceSequence& sequence = manifest.sequences[i];
+    if (sequence.tokens != rows[i] || sequence.stop_reason == "unknown") sequence.stop_reason = "interrupted";
+    sequence.tokens = rows[i];
+  }
+}
+
+}  // namespace
+
+TraceReport repair_trace(const fs::path& path) {
+  const Survey survey = survey_trace(path, true);
+  if (survey.newer) throw damaged_trace(path, survey);
+  if (survey.report.sealed && survey.report.intact) return survey.report;
+  if (survey.report.intact_steps == 0) {
+    throw damaged_trace(path, survey).note("there is nothing to keep; the folder was left as it is");
+  }
+  TraceManifest manifest = believed_manifest(survey);
+  complete_sequences(manifest, survey);
+  const std::vector<StepRecord> steps = steps_of(path, survey);
+  const bool keep_kernels = survey.kernels_intact && survey.seal->steps == survey.report.intact_steps;
+
+  // The seal goes first, so that a repair that is cut short leaves a trace that is still known to be incomplete.
+  set_aside(path, path / kSealFile);
+  set_aside_segments(path, survey.report.intact_segments);
+  set_aside(path, path / kJournalFile);
+  if (!keep_kernels) {
+    set_aside(path, path / kKernelsFile);
+    write_kernels_db(path / kKernelsFile, steps);
+  }
+  Seal seal;
+  std::string journal;
+  for (const JournalLine& line : survey.lines) {
+    journal += journal_line_to_json(line);
+    seal.segments += 1;
+    seal.steps += line.steps;
+    seal.bytes += line.bytes;
+  }
+  write_text_file(path / kJournalFile, journal);
+  write_text_file(path / kManifestFile, manifest_to_json(manifest));
+  write_seal(path, seal);
+  return inspect_trace(path, true);
+}
+
+}  // namespace kvroof
