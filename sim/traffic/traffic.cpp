@@ -1,5 +1,7 @@
 #include "sim/traffic/traffic.hpp"
 
+#include <algorithm>
+
 namespace kvroof {
 namespace {
 
@@ -84,7 +86,7 @@ StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const Step
   const LayerCounts& rows = work.rows;
   StepTraffic t;
   if (!attention_only(shape)) t.bytes.add(Cause::kWeights, weight_elements(shape, work) * size_of(types.weights));
-  t.bytes.add(Cause::kKvRead, rows.attended * row);
+  t.bytes.add(Cause::kKvRead, (work.rows_read > 0 ? work.rows_read : rows.attended) * row);
   t.bytes.add(Cause::kKvWrite, rows.written * row);
   t.bytes.add(Cause::kCompaction, 2 * rows.moved * row);
   t.bytes.add(Cause::kScores, rows.state_read + rows.state_written);
@@ -120,16 +122,28 @@ StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uin
   return step_traffic(shape, types, work);
 }
 
+u64 prefill_rows_read(std::uint32_t prompt, std::uint32_t query_block) {
+  // Full blocks end at b, 2b, …, (n / b) · b; the rest, if any, ends at n.
+  const u64 n = prompt;
+  const u64 b = std::max(query_block, 1U);
+  const u64 full = n / b;
+  return b * full * (full + 1) / 2 + (n % b > 0 ? n : 0);
+}
+
 StepTraffic prefill_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
-                            std::uint32_t prompt, std::span<const LayerCounts> layers, bool all_logits) {
-  return step_traffic(shape, types, {prompt, all_logits ? prompt : 1U, storage_heads, sum_counts(layers)});
+                            std::uint32_t prompt, std::span<const LayerCounts> layers, bool all_logits,
+                            std::uint32_t query_block) {
+  StepWork work{prompt, all_logits ? prompt : 1U, storage_heads, sum_counts(layers)};
+  if (query_block > 1) work.rows_read = layers.size() * storage_heads * prefill_rows_read(prompt, query_block);
+  return step_traffic(shape, types, work);
 }
 
 StepTraffic residency_traffic(const ModelShape& shape, TrafficTypes types, const Residency& residency,
-                              std::uint32_t step) {
+                              std::uint32_t step, std::uint32_t query_block) {
   const std::span<const LayerCounts> layers(&residency.at(step, 0), residency.layers);
-  if (step == 0) return prefill_traffic(shape, types, residency.storage_heads, residency.prompt, layers);
-  return step_traffic(shape, types, {1, 1, residency.storage_heads, sum_counts(layers)});
+  const std::uint32_t heads = residency.storage_heads;
+  if (step == 0) return prefill_traffic(shape, types, heads, residency.prompt, layers, false, query_block);
+  return step_traffic(shape, types, {1, 1, heads, sum_counts(layers)});
 }
 
 }  // namespace kvroof

@@ -10,7 +10,8 @@
 //                when tied, and the final norm once when S > 0; one row of the embedding, and of the position table
 //                if there is one, for each token)
 //   kv_write     written rows  · (k width + v width) · c
-//   kv_read      attended rows · (k width + v width) · c       a row is read once for all query heads of its group
+//   kv_read      attended rows · (k width + v width) · c       a row is read once for all query heads of its group, and in
+//                                                              a prompt once for a block of queries (prefill_rows_read)
 //   compaction   moved rows    · (k width + v width) · c · 2   read and written
 //   scores       state_read + state_written
 //   activations  4 bytes (f32) for each element of:
@@ -61,6 +62,7 @@ struct StepWork {
   std::uint64_t logit_tokens = 0;   // rows whose logits are computed
   std::uint32_t storage_heads = 0;  // KV heads, or query heads for policies that store so
   LayerCounts rows;                 // summed over layers and sequences (resident and allocated are not used)
+  std::uint64_t rows_read = 0;      // rows that attention walks when it is not rows.attended, see prefill_rows_read
 };
 
 // Bytes of one row: k and v of one token in one storage head.
@@ -81,12 +83,17 @@ LayerCounts sum_counts(std::span<const LayerCounts> cells);
 StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
                            std::span<const std::span<const LayerCounts>> batch);
 
-// The prefill of one sequence of `prompt` tokens; layers are the cells of step 0.
+// Rows of one storage head that the attention of a prompt walks: a block of query_block consecutive queries walks the rows
+// up to its last one once. With blocks of one, that is the rows attended: n (n + 1) / 2.
+std::uint64_t prefill_rows_read(std::uint32_t prompt, std::uint32_t query_block);
+
+// The prefill of one sequence of `prompt` tokens; layers are the cells of step 0. query_block is the engine's.
 StepTraffic prefill_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
-                            std::uint32_t prompt, std::span<const LayerCounts> layers, bool all_logits = false);
+                            std::uint32_t prompt, std::span<const LayerCounts> layers, bool all_logits = false,
+                            std::uint32_t query_block = 1);
 
 // Step `step` of one recorded sequence: its prefill for 0, else a decode step of batch 1.
 StepTraffic residency_traffic(const ModelShape& shape, TrafficTypes types, const Residency& residency,
-                              std::uint32_t step);
+                              std::uint32_t step, std::uint32_t query_block = 1);
 
 }  // namespace kvroof

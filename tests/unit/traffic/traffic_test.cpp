@@ -165,6 +165,17 @@ TEST_CASE("the traffic of a residency's step is that of its cells") {
   CHECK(residency_traffic(s, kBf16, r, 0).bytes[Cause::kKvWrite] == 6 * 8);
 }
 
+TEST_CASE("a prompt that is read in blocks of queries walks the rows up to each block's last query once") {
+  CHECK(prefill_rows_read(10, 1) == 55);
+  CHECK(prefill_rows_read(10, 4) == 4 + 8 + 10);
+  CHECK(prefill_rows_read(8, 4) == 4 + 8);
+  CHECK(prefill_rows_read(3, 64) == 3);
+  const Residency r = synthetic::full({10, 1}, 1, 1);
+  const StepTraffic blocks = residency_traffic(small_llama(), kBf16, r, 0, 4);
+  CHECK(blocks.bytes[Cause::kKvRead] == 22 * 8);
+  CHECK(blocks[KernelFamily::kAttention].value == residency_traffic(small_llama(), kBf16, r, 0)[KernelFamily::kAttention].value);
+}
+
 TEST_CASE("full attention reads 3.0 times the KV of half a prompt, and 1.67 times that of 90 percent, when as much is generated") {
   // (P + G / 2) / (r · P) with G = P: 1.5 / 0.5 and 1.5 / 0.9. Keyformer prints 2.9 for the first.
   const synthetic::Lengths lengths = {512, 512};
