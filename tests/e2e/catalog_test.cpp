@@ -1,0 +1,57 @@
+// `kvroof models` and `kvroof devices` as a user meets them.
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using nlohmann::json;
+
+TEST_CASE("models show prints the KV bytes of a batch and a context") {
+  const Ran table = run_program("models show opt-175b --batch 128 --context 2k --kv f16");
+  CHECK(table.code == 0);
+  CHECK(table.out.find("1152.0") != std::string::npos);
+  const Ran rows = run_program("models show mpt-7b --batch 4 --context 512,16k --kv f16 --format json");
+  REQUIRE(rows.code == 0);
+  const json points = json::parse(rows.out);
+  REQUIRE(points.size() == 2);
+  CHECK(points[0]["kv_bytes"] == std::uint64_t{1} << 30);
+  CHECK(points[1]["kv_bytes"] == std::uint64_t{32} << 30);
+  CHECK(points[0]["parameters"] == 6649286656);
+}
+
+TEST_CASE("models show reads a model folder") {
+  const Ran ran = run_program(std::string("models show ") + KVROOF_SOURCE_DIR + "/models/demo --format json");
+  REQUIRE(ran.code == 0);
+  CHECK(json::parse(ran.out)[0]["parameters"] == 5868800);  // models/demo/PROVENANCE.md
+}
+
+TEST_CASE("models lists every shape and devices every device") {
+  CHECK(run_program("models --format csv").out.find("\nllama-65b,llama,80,8192,64,64,128,") != std::string::npos);
+  const Ran devices = run_program("devices");
+  for (const char* name : {"h200", "h100-sxm", "a100-80g", "l40s", "rtx-4090"}) {
+    CHECK(devices.out.find("\n" + std::string(name) + " ") != std::string::npos);
+  }
+}
+
+TEST_CASE("devices show gives each number a source and says whether it was printed or measured") {
+  const Ran ran = run_program("devices show h100-sxm --format json");
+  REQUIRE(ran.code == 0);
+  const json facts = json::parse(ran.out);
+  CHECK(facts.size() > 15);
+  for (const json& fact : facts) {
+    CHECK(fact["value"].is_number());
+    CHECK(fact["source"].get<std::string>().size() > 10);
+    CHECK(fact["provenance"].get<std::string>().size() > 3);
+  }
+}
+
+TEST_CASE("an unknown model or device is answered with the nearest name") {
+  CHECK(run_program("models show opt-13").err.find("error: unknown model 'opt-13'; did you mean opt-13b?") == 0);
+  CHECK(run_program("devices show h100").err.find("did you mean h100-pcie or h100-sxm?") != std::string::npos);
+  CHECK(run_program("models shw").code == 2);
+  CHECK(run_program("devices show").code == 2);
+  CHECK(run_program("models show mpt-7b --kv int8").code == 2);
+  CHECK(run_program("models show mpt-7b --context 0").code == 2);
+}
