@@ -24,23 +24,31 @@ struct HeadEviction {
 // Slots of a head are dense whenever attention runs: positions(h)[s] is the token in slot s, for all s < positions(h).size().
 // After a single eviction its slot is a hole, which the next admitted token fills; after several, the last survivors
 // fill the holes (moves). After the prompt, if anything was evicted, the survivors are packed in ascending order and all
-// of them count as moved: they are copied from the layer's prompt buffer into the cache.
+// of them count as moved: they are copied from the layer's prompt buffer into the cache. That buffer is not allocated
+// cache: the rows allocated after such a prompt are the survivors, from the first decoded token on one more a head.
+// A bound (the oracle) keeps every token, so that it can choose anew at each row; its counts are those of a cache of its budget.
 class LayerPolicy {
  public:
   // `kv_heads` and `query_heads` are the model's; traits().unit decides which of them is the storage head.
   LayerPolicy(const PolicySpec& spec, const PolicyContext& model_context, std::uint32_t query_heads, std::uint32_t kv_heads);
+
+  // The same with an entry of one's own, which need not be in the table.
+  LayerPolicy(const PolicyInfo& info, const PolicySpec& spec, const PolicyContext& model_context, std::uint32_t query_heads,
+              std::uint32_t kv_heads);
 
   [[nodiscard]] const PolicyTraits& traits() const { return traits_; }
   [[nodiscard]] std::uint32_t storage_heads() const { return context_.storage_heads; }
   [[nodiscard]] std::uint32_t group() const { return context_.group; }  // query heads of a storage head
 
   // The slot that the token at `position` takes in this head; every head admits every token, in order.
+  // Safe for different heads at once. Counts a row that reads every slot the head then holds.
   SlotId admit(HeadId head, TokenPos position);
+  // By slot. Between finish_row and the next admit a head may have a hole; then these are the tokens it holds, without it.
   [[nodiscard]] std::span<const TokenPos> positions(HeadId head) const;
 
-  // Shows the row to the policy if it wants rows. Safe for different heads at once.
+  // Shows the row to the policy if it wants rows now. Safe for different heads at once.
   void observe(HeadId head, const AttentionRows& rows);
-  // For policies that select: the slots that query head g reads.
+  // For policies that select: appends the slots that query head g reads; called for each g of the group, from 0 on.
   void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read);
 
   // Ends the row of the query at `position` (after all heads observed): evicts where the policy's schedule and the budget say so.
@@ -64,12 +72,29 @@ class LayerPolicy {
   std::uint64_t take_walked_state_bytes();
 
  private:
+  // Sums of the step so far lie with the head, so that heads can be served at once.
   struct Head {
-    std::vector<TokenPos> positions;  // by slot; a hole is marked in `hole`
-    std::int64_t hole = -1;
-    std::uint64_t walked = 0;
+    std::vector<TokenPos> positions;  // by slot
+    std::optional<SlotId> hole;
+    mutable std::vector<TokenPos> without_hole;
+    std::uint64_t attended = 0;
+    std::uint64_t written = 0;
+    std::uint64_t moved = 0;
+    std::uint64_t state_read = 0;
+    std::uint64_t state_written = 0;
+    double flops = 0;
+    std::uint64_t walked = 0;  // what was taken of the policy's count
+
+    [[nodiscard]] std::uint64_t present() const { return positions.size() - (hole ? 1 : 0); }
   };
-  void evict_head(HeadId head, std::span<const SlotId> victims, bool pack);
+  [[nodiscard]] std::uint32_t budget_at(TokenPos position) const;
+  [[nodiscard]] bool evicts_after(TokenPos position) const;
+  void choose_victims(HeadId head, TokenPos newest, std::uint32_t budget);
+  void review_victims(HeadId head, std::uint32_t budget);
+  void evict_head(HeadId head, bool pack);
+  void plan_packing(const Head& head, HeadEviction& eviction) const;
+  void plan_filling(const Head& head, HeadEviction& eviction, std::size_t left) const;
+  void leave_prompt_buffer();
 
   PolicyTraits traits_;
   PolicyContext context_;
@@ -77,11 +102,12 @@ class LayerPolicy {
   std::unique_ptr<EvictionPolicy> policy_;
   std::vector<Head> heads_;
   std::vector<HeadEviction> evictions_;
-  std::vector<SlotId> victims_;
-  LayerCounts counts_;
-  std::uint64_t allocated_ = 0;
-  bool packed_prompt_ = false;
+  std::vector<SlotId> chosen_;   // by the policy
+  std::vector<SlotId> victims_;  // after review, ascending
   Review review_;
+  std::uint64_t allocated_ = 0;
+  std::uint32_t budget_now_ = 0;  // of a bound
+  bool packed_prompt_ = false;
 };
 
 }  // namespace kvroof

@@ -84,7 +84,11 @@ struct PolicyTraits {
   std::uint64_t state_bytes = 0;
   std::uint64_t state_read = 0;
   std::uint64_t state_written = 0;
+  // Of one slot, read where victims are chosen, each time evict is asked. A moved slot's state is read and written once.
+  std::uint64_t evict_read = 0;
   double flops_per_slot = 0;  // of scoring, for each observed slot and query head
+  // State kept for each query head of the group; LayerPolicy::traits() has it added to state_bytes and state_read.
+  std::uint64_t query_head_state = 0;
 };
 
 class EvictionPolicy {
@@ -111,7 +115,7 @@ struct ParamInfo {
   std::string_view help;
 };
 
-// A line of the table in policies.cpp.
+// What policies.cpp lists.
 struct PolicyInfo {
   std::string_view name;
   std::string_view summary;  // one sentence

@@ -1,0 +1,96 @@
+#include "sim/policy/budget.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace kvroof {
+namespace {
+
+// 0.29 · 100 is 28.999999999999996 in binary; the decimal that was written means 29.
+constexpr double kDecimalSlack = 1e-9;
+
+std::uint32_t share_of(double fraction, std::uint32_t tokens) {
+  return std::max(1U, static_cast<std::uint32_t>(std::floor(fraction * tokens + kDecimalSlack)));
+}
+
+// Digits with at most one decimal point; no sign, no exponent, no "nan".
+std::optional<double> parse_decimal(std::string_view text) {
+  const bool digits_only = text.find_first_not_of("0123456789.") == std::string_view::npos;
+  if (!digits_only || text.empty() || text.size() > 30) return std::nullopt;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+Failure not_a_budget(std::string_view text) {
+  return failure("`{}` is no budget: a fraction in (0, 1] such as 0.5 or 50%, a number of tokens ≥ 1 such as 512, or "
+                 "0.5@current", text.substr(0, 40));
+}
+
+Result<Budget> count_budget(std::string_view text, double value) {
+  if (value < 1) return failure("`{}`: a budget of 0 tokens keeps nothing; the least is 1", text);
+  if (value > std::numeric_limits<std::int32_t>::max()) return failure("`{}`: more tokens than any context holds", text);
+  return Budget{Budget::Kind::kTokens, value, std::string(text)};
+}
+
+}  // namespace
+
+std::uint32_t Budget::tokens(std::uint32_t prompt, std::uint32_t current) const {
+  switch (kind) {
+    case Kind::kFractionOfPrompt: return share_of(value, prompt);
+    case Kind::kTokens: return static_cast<std::uint32_t>(value);
+    case Kind::kFractionOfCurrent: return share_of(value, current);
+    case Kind::kCompression: return std::max(1U, static_cast<std::uint32_t>(prompt * (1 - value)));
+    case Kind::kUnlimited: break;
+  }
+  return std::numeric_limits<std::uint32_t>::max();
+}
+
+std::string Budget::describe() const {
+  // Twelve digits hide that 0.07 · 100 is 7.000000000000001.
+  switch (kind) {
+    case Kind::kFractionOfPrompt: return fmt::format("{:.12g} % of the prompt", 100 * value);
+    case Kind::kTokens: return fmt::format("{:.0f} {}", value, value == 1 ? "token" : "tokens");
+    case Kind::kFractionOfCurrent: return fmt::format("{:.12g} % of the current length", 100 * value);
+    case Kind::kCompression: return fmt::format("the prompt less {:.12g} %", 100 * value);
+    case Kind::kUnlimited: break;
+  }
+  return "unlimited";
+}
+
+Result<Budget> parse_budget(std::string_view text) {
+  if (text.starts_with('-')) return failure("`{}`: a budget is positive", text.substr(0, 40));
+  std::string_view number = text;
+  const bool current = number.ends_with("@current");
+  if (current) number.remove_suffix(8);
+  const bool percent = number.ends_with('%');
+  if (percent) number.remove_suffix(1);
+  const auto value = parse_decimal(number);
+  if (!value) return not_a_budget(text);
+  const bool fraction = percent || number.find('.') != std::string_view::npos;
+  if (!fraction) {
+    if (current) return failure("`{}`: relative to the current length a budget is a fraction, such as 0.5@current", text);
+    return count_budget(text, *value);
+  }
+  const double share = percent ? *value / 100 : *value;
+  if (share <= 0) return failure("`{}`: a budget of 0 keeps nothing", text);
+  if (share > 1) {
+    return failure("`{}`: a fraction is at most 1 (100%); for tokens write a whole number without a decimal point", text);
+  }
+  const auto kind = current ? Budget::Kind::kFractionOfCurrent : Budget::Kind::kFractionOfPrompt;
+  return Budget{kind, share, std::string(text)};
+}
+
+Result<Budget> parse_compression(std::string_view text) {
+  const auto value = parse_decimal(text);
+  if (!value || *value >= 1) {
+    return failure("`{}` is no compression: the share of the prompt to drop, at least 0 and below 1", text.substr(0, 40));
+  }
+  return Budget{Budget::Kind::kCompression, *value, std::string(text)};
+}
+
+}  // namespace kvroof

@@ -1,0 +1,222 @@
+#include "sim/policy/layer_policy.hpp"
+
+#include <algorithm>
+
+#include "sim/core/error.hpp"
+
+namespace kvroof {
+namespace {
+
+PolicyContext with_storage(PolicyContext context, const PolicyTraits& traits, std::uint32_t query_heads,
+                           std::uint32_t kv_heads) {
+  check(kv_heads > 0 && query_heads % kv_heads == 0, "query heads are a multiple of the KV heads");
+  context.storage_heads = traits.unit == StorageUnit::kQueryHead ? query_heads : kv_heads;
+  context.group = query_heads / context.storage_heads;
+  return context;
+}
+
+}  // namespace
+
+LayerPolicy::LayerPolicy(const PolicySpec& spec, const PolicyContext& model_context, std::uint32_t query_heads,
+                         std::uint32_t kv_heads)
+    : LayerPolicy(policy_info(spec.name), spec, model_context, query_heads, kv_heads) {}
+
+LayerPolicy::LayerPolicy(const PolicyInfo& info, const PolicySpec& spec, const PolicyContext& model_context,
+                         std::uint32_t query_heads, std::uint32_t kv_heads)
+    : traits_(info.traits(spec)), context_(with_storage(model_context, traits_, query_heads, kv_heads)) {
+  traits_.state_bytes += context_.group * traits_.query_head_state;
+  traits_.state_read += context_.group * traits_.query_head_state;
+  traits_.query_head_state = 0;
+  if (info.takes_budget) budget_ = spec.budget;
+  policy_ = info.make(spec, context_);
+  heads_.resize(context_.storage_heads);
+  evictions_.resize(context_.storage_heads);
+}
+
+SlotId LayerPolicy::admit(HeadId head, TokenPos position) {
+  Head& h = heads_[head.value];
+  SlotId slot(static_cast<std::uint32_t>(h.positions.size()));
+  if (h.hole) {
+    slot = *h.hole;
+    h.hole.reset();
+    h.positions[slot.value] = position;
+  } else {
+    h.positions.push_back(position);
+  }
+  policy_->admit(head, slot, position);
+  h.written += 1;
+  h.attended += h.positions.size();
+  return slot;
+}
+
+std::span<const TokenPos> LayerPolicy::positions(HeadId head) const {
+  const Head& h = heads_[head.value];
+  if (!h.hole) return h.positions;
+  h.without_hole = h.positions;
+  h.without_hole.erase(h.without_hole.begin() + h.hole->value);
+  return h.without_hole;
+}
+
+void LayerPolicy::observe(HeadId head, const AttentionRows& rows) {
+  if (traits_.rows == RowNeed::kNone) return;
+  if (traits_.schedule == Schedule::kPrefillOnly && rows.step.value > 0) return;
+  Head& h = heads_[head.value];
+  policy_->observe(head, rows);
+  h.state_read += rows.slots() * traits_.state_read;
+  h.state_written += rows.slots() * traits_.state_written;
+  h.flops += traits_.flops_per_slot * rows.slots() * rows.group;
+}
+
+void LayerPolicy::select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read) {
+  Head& h = heads_[head.value];
+  const std::size_t before = read.size();
+  policy_->select(head, g, rows, read);
+  // What is selected takes the place of the whole row that admit counted.
+  if (g == 0) h.attended -= h.positions.size();
+  h.attended += read.size() - before;
+}
+
+std::uint32_t LayerPolicy::budget_at(TokenPos position) const {
+  return budget_.tokens(context_.prompt, position.value + 1);
+}
+
+bool LayerPolicy::evicts_after(TokenPos position) const {
+  if (traits_.bound) return false;
+  const bool last_of_prompt = position.value + 1 == context_.prompt;
+  if (position.value + 1 < context_.prompt) return traits_.streams_prompt;
+  return last_of_prompt || traits_.schedule == Schedule::kEveryStep;
+}
+
+void LayerPolicy::finish_row(TokenPos position) {
+  std::uint64_t present = 0;
+  const std::uint32_t budget = budget_at(position);
+  // A bound drops nothing, but stands for a cache that would hold no more than its budget and the newest token.
+  for (const Head& h : heads_) present += traits_.bound ? std::min<std::uint64_t>(h.present(), budget + 1ULL) : h.present();
+  allocated_ = std::max(allocated_, present);
+  packed_prompt_ = false;
+  for (HeadEviction& e : evictions_) {
+    e.evicted.clear();
+    e.moves.clear();
+  }
+  if (traits_.bound) budget_now_ = budget;
+  if (!evicts_after(position)) return;
+  const bool pack = position.value + 1 == context_.prompt && !traits_.streams_prompt;
+  for (std::uint32_t h = 0; h < heads_.size(); ++h) {
+    if (heads_[h].present() <= budget) continue;
+    if (!traits_.one_set_per_layer || h == 0) choose_victims(HeadId(h), position, budget);
+    review_victims(HeadId(h), budget);
+    evict_head(HeadId(h), pack);
+    packed_prompt_ = packed_prompt_ || pack;
+  }
+  if (packed_prompt_) leave_prompt_buffer();
+}
+
+void LayerPolicy::choose_victims(HeadId head, TokenPos newest, std::uint32_t budget) {
+  Head& h = heads_[head.value];
+  check(!h.hole, "every row admits a token to every head");
+  const auto slots = static_cast<std::uint32_t>(h.positions.size());
+  chosen_.clear();
+  policy_->evict(head, {step_of(newest), newest, budget, slots - budget, h.positions}, chosen_);
+  h.state_read += slots * traits_.evict_read;
+}
+
+void LayerPolicy::review_victims(HeadId head, std::uint32_t budget) {
+  const std::size_t slots = heads_[head.value].positions.size();
+  victims_.assign(chosen_.begin(), chosen_.end());
+  if (review_) review_(head, heads_[head.value].positions, victims_);
+  std::sort(victims_.begin(), victims_.end());
+  const bool distinct = std::adjacent_find(victims_.begin(), victims_.end()) == victims_.end();
+  check(distinct && !victims_.empty() && victims_.size() >= slots - budget && victims_.back().value < slots,
+        "a policy frees at least the excess, each occupied slot once");
+}
+
+void LayerPolicy::evict_head(HeadId head, bool pack) {
+  Head& h = heads_[head.value];
+  HeadEviction& e = evictions_[head.value];
+  for (const SlotId slot : victims_) e.evicted.push_back(h.positions[slot.value]);
+  std::sort(e.evicted.begin(), e.evicted.end());
+  const std::size_t left = h.positions.size() - victims_.size();
+  if (!pack && victims_.size() == 1) {
+    if (victims_.front().value == left) {
+      h.positions.pop_back();
+    } else {
+      h.hole = victims_.front();
+    }
+    return;
+  }
+  if (pack) {
+    plan_packing(h, e);
+  } else {
+    plan_filling(h, e, left);
+  }
+  for (const SlotMove& m : e.moves) h.positions[m.to.value] = h.positions[m.from.value];
+  h.positions.resize(left);
+  policy_->move(head, e.moves);
+  h.state_read += e.moves.size() * traits_.state_bytes;
+  h.state_written += e.moves.size() * traits_.state_bytes;
+  h.moved += pack ? left : e.moves.size();
+}
+
+// Survivors keep their order and close up.
+void LayerPolicy::plan_packing(const Head& head, HeadEviction& eviction) const {
+  std::uint32_t to = 0;
+  std::size_t next_victim = 0;
+  for (std::uint32_t from = 0; from < head.positions.size(); ++from) {
+    if (next_victim < victims_.size() && victims_[next_victim].value == from) {
+      ++next_victim;
+      continue;
+    }
+    if (from != to) eviction.moves.push_back({SlotId(from), SlotId(to)});
+    ++to;
+  }
+}
+
+// The survivors in the last slots take the holes before them.
+void LayerPolicy::plan_filling(const Head& head, HeadEviction& eviction, std::size_t left) const {
+  std::size_t hole = 0;
+  std::size_t next_victim = static_cast<std::size_t>(
+      std::lower_bound(victims_.begin(), victims_.end(), SlotId(static_cast<std::uint32_t>(left))) - victims_.begin());
+  for (auto from = static_cast<std::uint32_t>(left); from < head.positions.size(); ++from) {
+    if (next_victim < victims_.size() && victims_[next_victim].value == from) {
+      ++next_victim;
+    } else {
+      eviction.moves.push_back({SlotId(from), victims_[hole++]});
+    }
+  }
+}
+
+// The survivors are copied out of the layer's prompt buffer, which is no part of the cache.
+void LayerPolicy::leave_prompt_buffer() {
+  allocated_ = 0;
+  for (const Head& h : heads_) allocated_ += h.present();
+}
+
+StepId LayerPolicy::step_of(TokenPos position) const {
+  return StepId(position.value < context_.prompt ? 0 : position.value - context_.prompt + 1);
+}
+
+LayerCounts LayerPolicy::take_counts() {
+  LayerCounts counts;
+  for (Head& h : heads_) {
+    counts.attended += std::exchange(h.attended, 0);
+    counts.written += std::exchange(h.written, 0);
+    counts.moved += std::exchange(h.moved, 0);
+    counts.resident += traits_.bound ? std::min<std::uint64_t>(h.present(), budget_now_) : h.present();
+    counts.state_read += std::exchange(h.state_read, 0);
+    counts.state_written += std::exchange(h.state_written, 0);
+    counts.policy_flops += std::exchange(h.flops, 0.0);
+  }
+  counts.allocated = allocated_;
+  return counts;
+}
+
+std::uint64_t LayerPolicy::take_walked_state_bytes() {
+  std::uint64_t walked = 0;
+  for (std::uint32_t h = 0; h < heads_.size(); ++h) {
+    const std::uint64_t total = policy_->walked_state_bytes(HeadId(h));
+    walked += total - std::exchange(heads_[h].walked, total);
+  }
+  return walked;
+}
+
+}  // namespace kvroof

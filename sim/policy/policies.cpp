@@ -1,0 +1,40 @@
+// The table of all policies: a new policy is a new file and a line in each of the two lists here.
+#include <algorithm>
+#include <array>
+
+#include "sim/policy/policy.hpp"
+
+namespace kvroof {
+
+extern const PolicyInfo kFullPolicy;
+extern const PolicyInfo kH2oPolicy;
+extern const PolicyInfo kStreamingPolicy;
+extern const PolicyInfo kWindowPolicy;
+
+namespace {
+
+struct Line {
+  std::string_view name;
+  const PolicyInfo* info;
+};
+
+constexpr std::array kLines = {
+    Line{"full", &kFullPolicy},
+    Line{"h2o", &kH2oPolicy},
+    Line{"streaming", &kStreamingPolicy},
+    Line{"window", &kWindowPolicy},
+};
+static_assert(std::ranges::is_sorted(kLines, std::ranges::less_equal(), &Line::name), "sorted by name, no name twice");
+
+}  // namespace
+
+std::span<const PolicyInfo> policy_table() {
+  static const auto table = [] {
+    std::array<PolicyInfo, kLines.size()> infos{};
+    std::ranges::transform(kLines, infos.begin(), [](const Line& line) { return *line.info; });
+    return infos;
+  }();
+  return table;
+}
+
+}  // namespace kvroof

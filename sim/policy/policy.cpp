@@ -1,0 +1,18 @@
+#include "sim/policy/policy.hpp"
+
+#include "sim/core/error.hpp"
+
+namespace kvroof {
+
+void EvictionPolicy::select(HeadId, std::uint32_t, const AttentionRows& rows, std::vector<SlotId>& read) {
+  for (std::uint32_t s = 0; s < rows.slots(); ++s) read.emplace_back(s);
+}
+
+const PolicyInfo& policy_info(std::string_view name) {
+  for (const PolicyInfo& info : policy_table()) {
+    if (info.name == name) return info;
+  }
+  throw std::logic_error(fmt::format("broken invariant: policy `{}` is not in the table", name));
+}
+
+}  // namespace kvroof

@@ -1,0 +1,27 @@
+#include "sim/policy/table_helpers.hpp"
+
+namespace kvroof {
+namespace {
+
+class Window final : public StatelessPolicy {
+ public:
+  void evict(HeadId, const EvictRequest& request, std::vector<SlotId>& victims) override {
+    evict_oldest(request, 0, victims);
+  }
+};
+
+}  // namespace
+
+extern const PolicyInfo kWindowPolicy;
+constinit const PolicyInfo kWindowPolicy = {
+    .name = "window",
+    .summary = "Keeps the last k tokens at their original positions.",
+    .source = "sliding-window attention; the baseline of the Keyformer and H2O papers",
+    .params = {},
+    .traits = [](const PolicySpec&) { return PolicyTraits{}; },
+    .make = [](const PolicySpec&, const PolicyContext&) -> std::unique_ptr<EvictionPolicy> {
+      return std::make_unique<Window>();
+    },
+};
+
+}  // namespace kvroof

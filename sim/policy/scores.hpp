@@ -1,0 +1,75 @@
+// What scoring policies share: adding attention to scores, and choosing the lowest scores outside the recent window.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "sim/core/ids.hpp"
+#include "sim/policy/policy.hpp"
+
+namespace kvroof {
+
+// How the rows of the query heads that share a storage head become one.
+enum class GroupReduction : std::uint8_t { kSum, kMean, kMax };
+
+// scores[s] += reduction over g of rows[g · slots + s]; rows is [group][slots], slots = scores.size().
+void accumulate(GroupReduction reduction, const float* rows, std::uint32_t group, std::span<float> scores);
+
+// The slots that a policy may give up: those of tokens older than the last `recent`.
+struct Candidates {
+  std::span<const TokenPos> positions;  // [slots]
+  TokenPos newest{};
+  std::uint32_t recent = 0;  // at most slots − 1
+
+  [[nodiscard]] bool has(std::size_t slot) const { return positions[slot].value + recent <= newest.value; }
+};
+
+// The candidate with the lowest score, the oldest of equals. Scores are no NaN; there is a candidate.
+SlotId lowest(std::span<const float> scores, const Candidates& candidates);
+
+// Appends the `count` candidates with the lowest scores, of equals the oldest; fewer when there are not so many.
+void lowest(std::span<const float> scores, const Candidates& candidates, std::uint32_t count,
+            std::vector<SlotId>& victims);
+
+// Columns of values by slot for one storage head, in one allocation that grows with the slots.
+template <class T>
+class SlotColumns {
+ public:
+  explicit SlotColumns(std::uint32_t columns) : columns_(columns) {}
+
+  // Makes room for `slot`, which then holds 0 in every column.
+  void admit(SlotId slot) {
+    if (slot.value >= capacity_) grow(slot.value + 1);
+    for (std::uint32_t c = 0; c < columns_; ++c) at(c, slot) = T{};
+  }
+  void move(std::span<const SlotMove> moves) {
+    for (const SlotMove& m : moves) {
+      for (std::uint32_t c = 0; c < columns_; ++c) at(c, m.to) = at(c, m.from);
+    }
+  }
+  [[nodiscard]] std::span<T> column(std::uint32_t c, std::uint32_t slots) {
+    return {values_.data() + std::size_t{c} * capacity_, slots};
+  }
+  [[nodiscard]] T& at(std::uint32_t c, SlotId slot) { return values_[std::size_t{c} * capacity_ + slot.value]; }
+
+ private:
+  void grow(std::size_t least) {
+    const std::size_t capacity = std::max({least, 2 * capacity_, std::size_t{64}});
+    std::vector<T> values(columns_ * capacity);
+    for (std::uint32_t c = 0; c < columns_; ++c) {
+      std::copy_n(values_.data() + c * capacity_, capacity_, values.data() + c * capacity);
+    }
+    values_ = std::move(values);
+    capacity_ = capacity;
+  }
+
+  std::uint32_t columns_;
+  std::size_t capacity_ = 0;
+  std::vector<T> values_;  // [columns][capacity]
+};
+
+}  // namespace kvroof

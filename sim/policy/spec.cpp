@@ -1,0 +1,203 @@
+#include "sim/policy/spec.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "sim/core/suggest.hpp"
+#include "sim/policy/policy.hpp"
+
+namespace kvroof {
+namespace {
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+// What a message shows of text that may be hostile.
+std::string_view shown(std::string_view text) { return text.substr(0, 40); }
+
+Error bad_value(const PolicySpec& spec, std::string_view key, std::string_view value, const std::string& expected) {
+  return usage_error(fmt::format("policy {}: {}=`{}`: expected {}", spec.name, key, shown(value), expected));
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  if (text.empty() || text.find_first_not_of("0123456789.") != std::string_view::npos) return std::nullopt;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+const PolicyInfo& find_policy(std::string_view name) {
+  std::vector<std::string> names;
+  for (const PolicyInfo& info : policy_table()) {
+    if (info.name == name) return info;
+    names.emplace_back(info.name);
+  }
+  if (name.empty()) throw usage_error("a policy is missing; expected name[:key=value]…").note("policies: " + join(names));
+  throw usage_error(fmt::format("unknown policy `{}`{}", shown(name), did_you_mean(name, names)))
+      .note("policies: " + join(names));
+}
+
+void check_parameter(const PolicyInfo& info, std::string_view key) {
+  std::vector<std::string> names;
+  if (info.takes_budget) names = {"budget", "compression"};
+  for (const ParamInfo& param : info.params) names.emplace_back(param.name);
+  if (std::find(names.begin(), names.end(), key) != names.end()) return;
+  const std::string known = names.empty() ? "it takes no parameters" : "it takes " + join(names);
+  throw usage_error(fmt::format("policy {} has no parameter `{}`{}", info.name, shown(key), did_you_mean(key, names)))
+      .note(known);
+}
+
+void set_budget(PolicySpec& spec, std::string_view key, std::string_view value) {
+  if (spec.has_budget) throw usage_error(fmt::format("policy {}: budget and compression say the same thing twice", spec.name));
+  auto parsed = key == "budget" ? parse_budget(value) : parse_compression(value);
+  spec.budget = std::move(parsed).or_throw(fmt::format("policy {}: {}", spec.name, key), ExitCode::kUsage);
+  spec.has_budget = true;
+}
+
+PolicySpec parse_policy(std::string_view text) {
+  const auto parts = split(text, ':');
+  const PolicyInfo& info = find_policy(parts.front());
+  PolicySpec spec;
+  spec.name = std::string(info.name);
+  std::vector<std::string_view> seen;
+  for (const std::string_view part : std::span(parts).subspan(1)) {
+    const std::size_t equals = part.find('=');
+    const std::string_view key = part.substr(0, equals);
+    check_parameter(info, key);
+    if (equals == std::string_view::npos) {
+      throw usage_error(fmt::format("policy {}: `{}` has no value; write {}=…", spec.name, shown(key), shown(key)));
+    }
+    if (std::find(seen.begin(), seen.end(), key) != seen.end()) {
+      throw usage_error(fmt::format("policy {}: {} is given twice", spec.name, key));
+    }
+    seen.push_back(key);
+    const std::string_view value = part.substr(equals + 1);
+    if (key == "budget" || key == "compression") {
+      set_budget(spec, key, value);
+    } else {
+      spec.params.emplace_back(key, value);
+    }
+  }
+  (void)info.traits(spec);  // validates the values
+  return spec;
+}
+
+}  // namespace
+
+std::string PolicySpec::text() const {
+  std::string all = name;
+  if (has_budget) {
+    const bool compression = budget.kind == Budget::Kind::kCompression;
+    all += fmt::format(":{}={}", compression ? "compression" : "budget", budget.text);
+  }
+  for (const auto& [key, value] : params) all += fmt::format(":{}={}", key, value);
+  return all;
+}
+
+std::optional<std::string_view> PolicySpec::find(std::string_view key) const {
+  for (const auto& [name_of_param, value] : params) {
+    if (name_of_param == key) return value;
+  }
+  return std::nullopt;
+}
+
+std::uint32_t PolicySpec::count(std::string_view key, std::uint32_t fallback, std::uint32_t least) const {
+  const auto text = find(key);
+  if (!text) return fallback;
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size() || value < least) {
+    throw bad_value(*this, key, *text, fmt::format("a whole number, at least {}", least));
+  }
+  return value;
+}
+
+double PolicySpec::number(std::string_view key, double fallback, double least, double most) const {
+  const auto text = find(key);
+  if (!text) return fallback;
+  const auto value = parse_number(*text);
+  if (!value || *value < least || *value > most) {
+    throw bad_value(*this, key, *text, fmt::format("a number from {} to {}", least, most));
+  }
+  return *value;
+}
+
+std::string PolicySpec::choice(std::string_view key, std::initializer_list<std::string_view> allowed,
+                               std::string_view fallback) const {
+  const auto text = find(key);
+  if (!text) return std::string(fallback);
+  const std::vector<std::string> names(allowed.begin(), allowed.end());
+  if (std::find(names.begin(), names.end(), *text) == names.end()) {
+    throw bad_value(*this, key, *text, join(names, " or ") + did_you_mean(*text, names));
+  }
+  return std::string(*text);
+}
+
+std::uint32_t TokensOrShare::of(std::uint32_t k) const {
+  const double tokens = is_share ? std::floor(value * k + 1e-9) : value;
+  return static_cast<std::uint32_t>(std::min(tokens, static_cast<double>(k)));
+}
+
+TokensOrShare tokens_or_share(const PolicySpec& spec, std::string_view key, TokensOrShare fallback) {
+  const auto text = spec.find(key);
+  if (!text) return fallback;
+  const bool percent = text->ends_with('%');
+  const bool share = percent || text->find('.') != std::string_view::npos;
+  auto value = parse_number(percent ? text->substr(0, text->size() - 1) : *text);
+  if (value && percent) *value /= 100;
+  if (!value || (share && *value > 1) || (!share && *value > 0x7fffffff)) {
+    throw bad_value(spec, key, *text, "a number of tokens, or with a decimal point or % a share of the budget up to 1");
+  }
+  if (!share && spec.budget.kind == Budget::Kind::kTokens && *value > spec.budget.value) {
+    throw usage_error(fmt::format("policy {}: {}={} exceeds the budget of {}", spec.name, key, *text, spec.budget.describe()));
+  }
+  return {share, *value};
+}
+
+std::vector<PolicySpec> parse_policies(std::string_view text) {
+  std::vector<PolicySpec> specs;
+  for (const std::string_view part : split(text, ',')) specs.push_back(parse_policy(part));
+  return specs;
+}
+
+std::vector<PolicySpec> cross_budgets(std::vector<PolicySpec> policies, const std::vector<Budget>& budgets) {
+  std::vector<PolicySpec> points;
+  for (PolicySpec& spec : policies) {
+    const PolicyInfo& info = policy_info(spec.name);
+    if (!info.takes_budget) {
+      points.push_back(std::move(spec));
+      continue;
+    }
+    if (spec.has_budget && !budgets.empty()) {
+      throw usage_error(fmt::format("policy {} has a budget of its own, and --budget is given as well", spec.text()))
+          .note("write the budget with each policy, or give --budget for all of them");
+    }
+    if (!spec.has_budget && budgets.empty()) {
+      throw usage_error(fmt::format("policy {} needs a budget", spec.text()))
+          .note(fmt::format("give --budget 0.5, or write {}:budget=0.5", spec.name));
+    }
+    if (spec.has_budget) {
+      points.push_back(std::move(spec));
+      continue;
+    }
+    for (const Budget& budget : budgets) {
+      PolicySpec point = spec;
+      point.budget = budget;
+      point.has_budget = true;
+      (void)info.traits(point);  // recent against the budget
+      points.push_back(std::move(point));
+    }
+  }
+  return points;
+}
+
+}  // namespace kvroof

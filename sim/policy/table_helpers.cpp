@@ -1,0 +1,38 @@
+#include "sim/policy/table_helpers.hpp"
+
+#include <algorithm>
+
+namespace kvroof {
+
+void evict_oldest(const EvictRequest& request, std::uint32_t sinks, std::vector<SlotId>& victims) {
+  const std::span<const TokenPos> positions = request.positions;
+  const auto before = static_cast<std::ptrdiff_t>(victims.size());
+  for (std::uint32_t s = 0; s < positions.size(); ++s) {
+    if (positions[s].value >= sinks) victims.emplace_back(s);
+  }
+  const auto end = victims.begin() + before + request.excess;
+  std::nth_element(victims.begin() + before, end - 1, victims.end(),
+                   [&](SlotId a, SlotId b) { return positions[a.value] < positions[b.value]; });
+  victims.erase(end, victims.end());
+}
+
+Schedule schedule_of(const PolicySpec& spec) {
+  return spec.choice("when", {"every_step", "prefill"}, "every_step") == "prefill" ? Schedule::kPrefillOnly
+                                                                                   : Schedule::kEveryStep;
+}
+
+namespace {
+std::string group_of(const PolicySpec& spec) { return spec.choice("group", {"sum", "mean", "max", "none"}, "sum"); }
+}  // namespace
+
+StorageUnit group_unit(const PolicySpec& spec) {
+  return group_of(spec) == "none" ? StorageUnit::kQueryHead : StorageUnit::kKvHead;
+}
+
+GroupReduction group_reduction(const PolicySpec& spec) {
+  const std::string group = group_of(spec);
+  if (group == "mean") return GroupReduction::kMean;
+  return group == "max" ? GroupReduction::kMax : GroupReduction::kSum;
+}
+
+}  // namespace kvroof

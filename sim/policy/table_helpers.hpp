@@ -1,0 +1,38 @@
+// What the files of the policies share: parameters that several have, and the base of those that keep no state.
+#pragma once
+
+#include "sim/core/error.hpp"
+#include "sim/policy/policy.hpp"
+#include "sim/policy/scores.hpp"
+
+namespace kvroof {
+
+// A policy without per-slot state: it looks at positions alone.
+class StatelessPolicy : public EvictionPolicy {
+ public:
+  void admit(HeadId, SlotId, TokenPos) override {}
+  void observe(HeadId, const AttentionRows&) override {}
+  void move(HeadId, std::span<const SlotMove>) override {}
+  [[nodiscard]] std::uint64_t walked_state_bytes(HeadId) const override { return 0; }
+};
+
+// Appends the slots of the request.excess oldest tokens that are not among the first `sinks`.
+void evict_oldest(const EvictRequest& request, std::uint32_t sinks, std::vector<SlotId>& victims);
+
+// The recent window of a request: the parameter applied to its budget.
+inline Candidates outside_recent(const EvictRequest& request, const TokensOrShare& recent) {
+  return {request.positions, request.newest, recent.of(request.budget)};
+}
+
+Schedule schedule_of(const PolicySpec& spec);
+// group=sum|mean|max|none; `none` stores k and v once for each query head.
+StorageUnit group_unit(const PolicySpec& spec);
+GroupReduction group_reduction(const PolicySpec& spec);
+
+inline constexpr ParamInfo kWhenParam = {"when", "every_step | prefill", "every_step",
+                                         "evict after every step, or once after the prompt"};
+inline constexpr ParamInfo kGroupParam = {"group", "sum | mean | max | none", "sum",
+                                          "how the query heads that share a KV head score together; none: a set for each, "
+                                          "k and v stored for each"};
+
+}  // namespace kvroof

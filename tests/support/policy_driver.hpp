@@ -1,0 +1,121 @@
+// Drives a LayerPolicy through a sequence as an engine would: rows of attention in, kept positions out.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "sim/attention/attention.hpp"
+#include "sim/policy/layer_policy.hpp"
+
+namespace kvroof::test {
+
+// The logit of query head h, query position t and key position j ≤ t.
+using LogitFunction = std::function<float(std::uint32_t h, std::uint32_t t, std::uint32_t j)>;
+
+struct Shape {
+  std::uint32_t query_heads = 1;
+  std::uint32_t kv_heads = 1;
+  std::uint32_t prompt = 0;
+  std::uint32_t decode = 0;
+  std::uint64_t seed = 0;
+  std::uint32_t layer = 0;
+};
+
+using Positions = std::vector<std::uint32_t>;
+
+inline PolicyContext context_of(const Shape& shape) {
+  PolicyContext context;
+  context.prompt = shape.prompt;
+  context.requested_new_tokens = shape.decode;
+  context.seed = shape.seed;
+  context.layer = LayerId(shape.layer);
+  return context;
+}
+
+class Driver {
+ public:
+  Driver(const PolicySpec& spec, const Shape& shape, LogitFunction logit)
+      : Driver(policy_info(spec.name), spec, shape, std::move(logit)) {}
+  Driver(const PolicyInfo& info, const PolicySpec& spec, const Shape& shape, LogitFunction logit)
+      : shape_(shape), logit_(std::move(logit)),
+        policy_(info, spec, context_of(shape), shape.query_heads, shape.kv_heads) {}
+
+  // Runs the row of one query position: admit, select, observe, finish.
+  void row(std::uint32_t t) {
+    for (std::uint32_t h = 0; h < policy_.storage_heads(); ++h) observe(HeadId(h), t);
+    policy_.finish_row(TokenPos(t));
+  }
+  // The whole prompt. Policies that do not stream it see all rows before the one finish.
+  void prompt() {
+    if (policy_.traits().streams_prompt) {
+      for (std::uint32_t t = 0; t < shape_.prompt; ++t) row(t);
+      return;
+    }
+    for (std::uint32_t h = 0; h < policy_.storage_heads(); ++h) {
+      for (std::uint32_t t = 0; t < shape_.prompt; ++t) observe(HeadId(h), t);
+    }
+    policy_.finish_row(TokenPos(shape_.prompt - 1));
+  }
+
+  // Ascending positions that the head holds.
+  [[nodiscard]] Positions kept(std::uint32_t head) const {
+    Positions kept;
+    for (const TokenPos p : policy_.positions(HeadId(head))) kept.push_back(p.value);
+    std::sort(kept.begin(), kept.end());
+    return kept;
+  }
+  // What query head g of storage head h read in the last row (policies that select), ascending.
+  [[nodiscard]] const Positions& read(std::uint32_t query_head) const { return read_[query_head]; }
+  [[nodiscard]] LayerPolicy& policy() { return policy_; }
+  [[nodiscard]] const Shape& shape() const { return shape_; }
+
+ private:
+  void observe(HeadId head, std::uint32_t t) {
+    policy_.admit(head, TokenPos(t));
+    const auto positions = policy_.positions(head);
+    const std::uint32_t group = policy_.group();
+    const std::size_t slots = positions.size();
+    logits_.resize(group * slots);
+    weights_.resize(group * slots);
+    read_.resize(shape_.query_heads);
+    AttentionRows rows{policy_.step_of(TokenPos(t)), TokenPos(t), positions, group, logits_.data(), weights_.data()};
+    for (std::uint32_t g = 0; g < group; ++g) {
+      for (std::size_t s = 0; s < slots; ++s) logits_[g * slots + s] = logit_(head.value * group + g, t, positions[s].value);
+      softmax(rows.logits_of(g), std::span(weights_).subspan(g * slots, slots));
+      if (policy_.traits().selects) select(head, g, rows);
+    }
+    policy_.observe(head, rows);
+  }
+  void select(HeadId head, std::uint32_t g, const AttentionRows& rows) {
+    slots_.clear();
+    policy_.select(head, g, rows, slots_);
+    Positions& read = read_[head.value * rows.group + g];
+    read.clear();
+    for (const SlotId s : slots_) read.push_back(rows.positions[s.value].value);
+    std::sort(read.begin(), read.end());
+  }
+
+  Shape shape_;
+  LogitFunction logit_;
+  LayerPolicy policy_;
+  std::vector<float> logits_, weights_;
+  std::vector<SlotId> slots_;
+  std::vector<Positions> read_;
+};
+
+inline PolicySpec spec_of(std::string_view text) { return parse_policies(text).front(); }
+
+// Kept positions of head 0: after the prompt, then after each decoded token.
+inline std::vector<Positions> kept_each_step(Driver& driver, std::uint32_t head = 0) {
+  driver.prompt();
+  std::vector<Positions> steps = {driver.kept(head)};
+  for (std::uint32_t i = 0; i < driver.shape().decode; ++i) {
+    driver.row(driver.shape().prompt + i);
+    steps.push_back(driver.kept(head));
+  }
+  return steps;
+}
+
+}  // namespace kvroof::test
