@@ -63,7 +63,7 @@ int run_tokenize(const Arguments& arguments) {
 
 std::vector<std::int64_t> known_ids(const Json& line, const Tokenizer& tokenizer) {
   std::vector<std::int64_t> ids;
-  for (const Json& item : line.at("ids")) {
+  for (const Json& item : line.at("ids").get_ref<const Json::array_t&>()) {
     if (!item.is_number_integer() || !tokenizer.token_of(item.get<std::int64_t>())) {
       throw Error(fmt::format("there is no token with the id {} (the largest is {})", item.dump(),
                               tokenizer.vocab_size() - 1));
