@@ -1,0 +1,227 @@
+// Kernels over single vectors of floats, and the plain reading and copying that bandwidth is measured with.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kernels/cpu/fast_kernels.hpp"
+
+// As in fast_rows.cpp.
+#define HWY_BROKEN_EMU128 0
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/fast_elementwise.cpp"
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace kvroof::fast::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+constexpr std::size_t kLanes = HWY_LANES(float);
+constexpr std::size_t kSums = 4;  // independent sums, so that additions need not wait for each other
+
+// e^x: x = n ln 2 + r with |r| ≤ ln 2 / 2, and the Taylor polynomial of degree 7 for e^r (error below 2^-26). 0 below −87.
+HWY_INLINE V exp_of(V x) {
+  const D d;
+  const hn::RebindToSigned<D> di;
+  const V bounded = hn::Min(hn::Max(x, hn::Set(d, -87.0F)), hn::Set(d, 88.0F));
+  const V n = hn::Round(hn::Mul(bounded, hn::Set(d, 1.442695041F)));
+  V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375F), bounded);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4F), r);
+  V p = hn::Set(d, 1.0F / 5040);
+  for (const float c : {1.0F / 720, 1.0F / 120, 1.0F / 24, 1.0F / 6, 0.5F, 1.0F, 1.0F}) p = hn::MulAdd(p, r, hn::Set(d, c));
+  const auto scale = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
+  const V result = hn::IfThenElse(hn::Lt(x, hn::Set(d, -87.0F)), hn::Zero(d), hn::Mul(p, hn::BitCast(d, scale)));
+  return hn::IfThenElse(hn::Eq(x, x), result, x);  // the bounds above would hide a NaN
+}
+
+// Calls body(vector, index) for whole vectors, then once for the rest, filled up with `fill`.
+template <class Body>
+HWY_INLINE void for_vectors(const float* x, std::size_t count, float fill, const Body& body) {
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) body(hn::LoadU(D(), x + i), i);
+  if (i == count) return;
+  alignas(64) std::array<float, kLanes> rest;
+  rest.fill(fill);
+  std::copy(x + i, x + count, rest.begin());
+  body(hn::Load(D(), rest.data()), i);
+}
+
+HWY_INLINE void store(V v, float* to, std::size_t count) {
+  if (count >= kLanes) {
+    hn::StoreU(v, D(), to);
+    return;
+  }
+  alignas(64) std::array<float, kLanes> rest;
+  hn::Store(v, D(), rest.data());
+  std::copy_n(rest.begin(), count, to);
+}
+
+void softmax_row(std::span<const float> logits, std::span<float> weights) {
+  const D d;
+  const std::size_t n = logits.size();
+  V highest = hn::Set(d, logits[0]);
+  for_vectors(logits.data(), n, logits[0], [&](V v, std::size_t) HWY_ATTR { highest = hn::Max(highest, v); });
+  const V top = hn::MaxOfLanes(d, highest);
+  std::array<V, kSums> sums;
+  sums.fill(hn::Zero(d));
+  std::size_t turn = 0;
+  for_vectors(logits.data(), n, -HUGE_VALF, [&](V v, std::size_t i) HWY_ATTR {
+    const V e = exp_of(hn::Sub(v, top));
+    store(e, weights.data() + i, n - i);
+    sums[turn] = hn::Add(sums[turn], e);
+    turn = (turn + 1) % kSums;
+  });
+  const V total = hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
+  const V factor = hn::Div(hn::Set(d, 1.0F), total);
+  for_vectors(weights.data(), n, 0.0F,
+              [&](V v, std::size_t i) HWY_ATTR { store(hn::Mul(v, factor), weights.data() + i, n - i); });
+}
+
+void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps, std::span<float> out) {
+  const D d;
+  std::array<V, kSums> sums;
+  sums.fill(hn::Zero(d));
+  std::size_t turn = 0;
+  for_vectors(x.data(), x.size(), 0.0F, [&](V v, std::size_t) HWY_ATTR {
+    sums[turn] = hn::MulAdd(v, v, sums[turn]);
+    turn = (turn + 1) % kSums;
+  });
+  const float total = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]))));
+  const V factor = hn::Set(d, 1.0F / std::sqrt(total / static_cast<float>(x.size()) + eps));
+  std::size_t i = 0;
+  for (; i + kLanes <= x.size(); i += kLanes) {
+    const V scaled = hn::Mul(hn::LoadU(d, x.data() + i), factor);
+    hn::StoreU(hn::Mul(scaled, hn::LoadU(d, w.data() + i)), d, out.data() + i);
+  }
+  for (; i < x.size(); ++i) out[i] = x[i] * hn::GetLane(factor) * w[i];
+}
+
+HWY_INLINE V silu(V x) {
+  const D d;
+  return hn::Div(x, hn::Add(hn::Set(d, 1.0F), exp_of(hn::Neg(x))));
+}
+
+void gated_silu(std::span<const float> gate, std::span<const float> up, std::span<float> out) {
+  for_vectors(gate.data(), gate.size(), 0.0F,
+              [&](V v, std::size_t i) HWY_ATTR { store(silu(v), out.data() + i, gate.size() - i); });
+  std::size_t i = 0;
+  for (; i + kLanes <= up.size(); i += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(D(), out.data() + i), hn::LoadU(D(), up.data() + i)), D(), out.data() + i);
+  }
+  for (; i < up.size(); ++i) out[i] *= up[i];
+}
+
+void add(std::span<float> x, std::span<const float> y) {
+  std::size_t i = 0;
+  for (; i + kLanes <= x.size(); i += kLanes) {
+    hn::StoreU(hn::Add(hn::LoadU(D(), x.data() + i), hn::LoadU(D(), y.data() + i)), D(), x.data() + i);
+  }
+  for (; i < x.size(); ++i) x[i] += y[i];
+}
+
+void rotate_half_split(float* x, std::span<const float> cosines, std::span<const float> sines) {
+  const D d;
+  const std::size_t pairs = cosines.size();
+  std::size_t i = 0;
+  for (; i + kLanes <= pairs; i += kLanes) {
+    const V a = hn::LoadU(d, x + i);
+    const V b = hn::LoadU(d, x + pairs + i);
+    const V c = hn::LoadU(d, cosines.data() + i);
+    const V s = hn::LoadU(d, sines.data() + i);
+    hn::StoreU(hn::Sub(hn::Mul(a, c), hn::Mul(b, s)), d, x + i);
+    hn::StoreU(hn::Add(hn::Mul(b, c), hn::Mul(a, s)), d, x + pairs + i);
+  }
+  for (; i < pairs; ++i) {
+    const float a = x[i];
+    const float b = x[pairs + i];
+    x[i] = a * cosines[i] - b * sines[i];
+    x[pairs + i] = b * cosines[i] + a * sines[i];
+  }
+}
+
+void rotate_adjacent(float* x, std::span<const float> cosines, std::span<const float> sines) {
+  for (std::size_t i = 0; i < cosines.size(); ++i) {
+    const float a = x[2 * i];
+    const float b = x[2 * i + 1];
+    x[2 * i] = a * cosines[i] - b * sines[i];
+    x[2 * i + 1] = b * cosines[i] + a * sines[i];
+  }
+}
+
+std::uint64_t read_sum(std::span<const std::byte> buffer) {
+  using Words = hn::ScalableTag<std::uint64_t>;
+  const Words d;
+  constexpr std::size_t kParts = 8;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto* p = reinterpret_cast<const std::uint64_t*>(buffer.data());
+  const std::size_t count = buffer.size() / sizeof(std::uint64_t);
+  std::array<hn::Vec<Words>, kParts> sums;
+  sums.fill(hn::Zero(d));
+  std::size_t i = 0;
+  for (; i + kParts * lanes <= count; i += kParts * lanes) {
+    for (std::size_t part = 0; part < kParts; ++part) sums[part] = hn::Add(sums[part], hn::LoadU(d, p + i + part * lanes));
+  }
+  for (std::size_t part = 1; part < kParts; ++part) sums[0] = hn::Add(sums[0], sums[part]);
+  std::uint64_t total = hn::GetLane(hn::SumOfLanes(d, sums[0]));
+  for (; i < count; ++i) total += p[i];
+  return total;
+}
+
+void stream_copy(std::span<const std::byte> from, std::span<std::byte> to) {
+  const D d;
+  const auto* p = reinterpret_cast<const float*>(from.data());
+  auto* q = reinterpret_cast<float*>(to.data());
+  for (std::size_t i = 0; i + kLanes <= from.size() / sizeof(float); i += kLanes) hn::Stream(hn::Load(d, p + i), d, q + i);
+}
+
+}  // namespace kvroof::fast::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvroof::fast {
+
+HWY_EXPORT(softmax_row);
+HWY_EXPORT(rms_norm_row);
+HWY_EXPORT(gated_silu);
+HWY_EXPORT(add);
+HWY_EXPORT(rotate_half_split);
+HWY_EXPORT(rotate_adjacent);
+HWY_EXPORT(read_sum);
+HWY_EXPORT(stream_copy);
+
+void softmax_row(std::span<const float> logits, std::span<float> weights) {
+  HWY_DYNAMIC_DISPATCH(softmax_row)(logits, weights);
+}
+
+void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(rms_norm_row)(x, w, eps, out);
+}
+
+void gated_silu(std::span<const float> gate, std::span<const float> up, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(gated_silu)(gate, up, out);
+}
+
+void add(std::span<float> x, std::span<const float> y) { HWY_DYNAMIC_DISPATCH(add)(x, y); }
+
+void rotate_half_split(float* x, std::span<const float> cosines, std::span<const float> sines) {
+  HWY_DYNAMIC_DISPATCH(rotate_half_split)(x, cosines, sines);
+}
+
+void rotate_adjacent(float* x, std::span<const float> cosines, std::span<const float> sines) {
+  HWY_DYNAMIC_DISPATCH(rotate_adjacent)(x, cosines, sines);
+}
+
+std::uint64_t read_sum(std::span<const std::byte> buffer) { return HWY_DYNAMIC_DISPATCH(read_sum)(buffer); }
+
+void stream_copy(std::span<const std::byte> from, std::span<std::byte> to) {
+  HWY_DYNAMIC_DISPATCH(stream_copy)(from, to);
+}
+
+}  // namespace kvroof::fast
+#endif

@@ -1,0 +1,239 @@
+#include "kernels/cpu/fast_ops.hpp"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/cpu/fast_attention.hpp"
+#include "kernels/cpu/fast_kernels.hpp"
+#include "kernels/cpu/scratch.hpp"
+#include "sim/core/error.hpp"
+#include "sim/core/thread_pool.hpp"
+
+namespace kvroof {
+namespace {
+
+// None of these depends on the number of threads, so neither do the results.
+constexpr std::size_t kBlasTokens = 32;                // from here on the products are worth converting weights for
+constexpr std::size_t kLinearTaskBytes = 128 * 1024;   // of weights: a task of a product for few tokens
+constexpr std::size_t kBlasTaskBytes = 512 * 1024;     // of weights as float: a task of a product for many tokens
+constexpr std::size_t kElementwiseTask = 32 * 1024;    // elements
+
+thread_local Scratch weight_scratch;
+
+std::uint64_t float_bytes(std::size_t count) { return std::uint64_t{count} * sizeof(float); }
+
+// Rows that one task takes, a multiple of eight.
+std::size_t rows_of_task(std::size_t task_bytes, std::size_t row_bytes) {
+  return std::max<std::size_t>(8, task_bytes / std::max<std::size_t>(1, row_bytes) / 8 * 8);
+}
+
+class FastOps final : public Ops {
+ public:
+  explicit FastOps(unsigned threads) : pool_(threads) { openblas_set_num_threads(1); }
+
+  void embed(const Weight& table, std::span<const std::int64_t> ids, std::span<float> out) override {
+    check(out.size() == ids.size() * table.cols, "embed: one output row an id");
+    for (std::size_t t = 0; t < ids.size(); ++t) {
+      check(ids[t] >= 0 && static_cast<std::size_t>(ids[t]) < table.rows, "embed: ids lie in the table");
+      RowsView row = table.view();
+      row.data = row.row(static_cast<std::size_t>(ids[t]));
+      row.count = 1;
+      fast::convert_rows(row, out.data() + t * table.cols);
+    }
+    counters_.add(Cause::kWeights, ids.size() * table.cols * size_of(table.type));
+    counters_.add(Cause::kActivations, float_bytes(out.size()));
+  }
+
+  void rms_norm(std::span<const float> x, const Weight& w, float eps, std::span<float> out) override {
+    check(out.size() == x.size() && x.size() % w.cols == 0, "rms_norm: whole rows");
+    const std::span<const float> scale = as_floats(w, norm_scratch_);
+    for_rows(x.size() / w.cols, w.cols, [&](std::size_t row) {
+      fast::rms_norm_row(x.subspan(row * w.cols, w.cols), scale, eps, out.subspan(row * w.cols, w.cols));
+    });
+    counters_.add(Cause::kWeights, w.bytes());
+    counters_.add(Cause::kActivations, float_bytes(x.size() + out.size()));
+  }
+
+  void linear(std::span<const float> x, const Weight& w, const Weight* bias, std::span<float> out) override {
+    const std::size_t tokens = x.size() / w.cols;
+    check(x.size() == tokens * w.cols && out.size() == tokens * w.rows, "linear: whole rows in and out");
+    const bool has_bias = bias != nullptr && !bias->empty();
+    check(!has_bias || bias->cols == w.rows, "linear: a bias for each output");
+    const std::span<const float> shift = has_bias ? as_floats(*bias, bias_scratch_) : std::span<const float>();
+    if (tokens >= kBlasTokens) {
+      multiply_many(x, w, shift, tokens, out);
+    } else {
+      multiply_few(x, w, shift, tokens, out);
+    }
+    counters_.add(Cause::kWeights, w.bytes() + (has_bias ? bias->bytes() : 0));
+    counters_.add(Cause::kActivations, float_bytes(x.size() + out.size()));
+  }
+
+  void rotate(std::span<float> x, std::span<const TokenPos> positions, std::uint32_t heads, std::uint32_t head_dim,
+              std::uint32_t dims, double theta, RotaryStyle style) override {
+    const std::size_t row = std::size_t{heads} * head_dim;
+    check(x.size() == positions.size() * row && dims <= head_dim && dims % 2 == 0, "rotate: whole rows, pairs within a head");
+    make_angles(positions, dims, theta);
+    const std::size_t pairs = dims / 2;
+    for_rows(positions.size(), row, [&](std::size_t t) {
+      const std::span<const float> cosines(cosines_.data() + t * pairs, pairs);
+      const std::span<const float> sines(sines_.data() + t * pairs, pairs);
+      for (std::size_t h = 0; h < heads; ++h) {
+        float* head = x.data() + t * row + h * head_dim;
+        if (style == RotaryStyle::kHalfSplit) {
+          fast::rotate_half_split(head, cosines, sines);
+        } else {
+          fast::rotate_adjacent(head, cosines, sines);
+        }
+      }
+    });
+    counters_.add(Cause::kActivations, 2 * float_bytes(x.size()));
+  }
+
+  void attend(std::span<const AttendCall> calls, const AttentionRule& rule) override {
+    pool_.parallel_for(calls.size(), [&](std::size_t i) { fast::attend_one(calls[i], rule); });
+    for (const AttendCall& call : calls) {
+      counters_.add(Cause::kKvRead, call.keys.bytes() + call.values.bytes());
+      counters_.add(Cause::kActivations, float_bytes(call.q.size() + call.out.size()));
+    }
+  }
+
+  void prefill_attend(std::span<const PrefillCall> calls, const AttentionRule& rule) override {
+    pool_.parallel_for(calls.size(), [&](std::size_t i) { fast::prefill_attend_one(calls[i], rule); });
+    for (const PrefillCall& call : calls) {
+      const std::uint64_t row_bytes = (call.keys.width + call.values.width) * size_of(call.keys.type);
+      const std::uint64_t group = call.policy->group();
+      counters_.add(Cause::kKvRead, fast::prefill_rows_walked(call.keys.count) * row_bytes);
+      counters_.add(Cause::kActivations, float_bytes(call.keys.count * group * (call.keys.width + call.values.width)));
+    }
+  }
+
+  void gated_silu(std::span<const float> gate, std::span<const float> up, std::span<float> out) override {
+    check(gate.size() == up.size() && out.size() == up.size(), "gated_silu: equal sizes");
+    for_parts(out.size(), [&](std::size_t first, std::size_t count) {
+      fast::gated_silu(gate.subspan(first, count), up.subspan(first, count), out.subspan(first, count));
+    });
+    counters_.add(Cause::kActivations, float_bytes(gate.size() + up.size() + out.size()));
+  }
+
+  void add_residual(std::span<float> x, std::span<const float> y) override {
+    check(x.size() == y.size(), "add_residual: equal sizes");
+    for_parts(x.size(),
+              [&](std::size_t first, std::size_t count) { fast::add(x.subspan(first, count), y.subspan(first, count)); });
+    counters_.add(Cause::kActivations, float_bytes(2 * x.size() + y.size()));
+  }
+
+  [[nodiscard]] std::uint32_t prefill_block() const override { return fast::kPrefillBlock; }
+
+ private:
+  static std::span<const float> as_floats(const Weight& w, Scratch& scratch) {
+    const std::size_t count = w.rows * w.cols;
+    if (w.type == DType::kF32) return {reinterpret_cast<const float*>(w.data.data()), count};
+    float* floats = scratch.floats(count);
+    fast::convert_rows(w.view(), floats);
+    return {floats, count};
+  }
+
+  // Calls body(first, count) over [0, size) in parts of kElementwiseTask.
+  template <class Body>
+  void for_parts(std::size_t size, const Body& body) {
+    pool_.parallel_for((size + kElementwiseTask - 1) / kElementwiseTask, [&](std::size_t i) {
+      const std::size_t first = i * kElementwiseTask;
+      body(first, std::min(kElementwiseTask, size - first));
+    });
+  }
+
+  // Calls body(row) for rows of `width` elements, several to a task.
+  template <class Body>
+  void for_rows(std::size_t rows, std::size_t width, const Body& body) {
+    const std::size_t rows_a_task = std::max<std::size_t>(1, kElementwiseTask / std::max<std::size_t>(1, width));
+    pool_.parallel_for((rows + rows_a_task - 1) / rows_a_task, [&](std::size_t i) {
+      for (std::size_t row = i * rows_a_task; row < std::min(rows, (i + 1) * rows_a_task); ++row) body(row);
+    });
+  }
+
+  // Calls body(rows of w, index of the first) for tasks of about `task_bytes`, counted at `element_bytes` an element.
+  template <class Body>
+  void for_weight_rows(const Weight& w, std::size_t task_bytes, std::size_t element_bytes, const Body& body) {
+    const std::size_t rows_a_task = rows_of_task(task_bytes, w.cols * element_bytes);
+    pool_.parallel_for((w.rows + rows_a_task - 1) / rows_a_task, [&](std::size_t i) {
+      RowsView rows = w.view();
+      const std::size_t first = i * rows_a_task;
+      rows.data = rows.row(first);
+      rows.count = std::min(rows_a_task, w.rows - first);
+      body(rows, first);
+    });
+  }
+
+  static void add_bias(std::span<const float> bias, std::size_t tokens, std::size_t first, std::size_t count,
+                       std::size_t stride, std::span<float> out) {
+    if (bias.empty()) return;
+    for (std::size_t t = 0; t < tokens; ++t) {
+      fast::add(out.subspan(t * stride + first, count), bias.subspan(first, count));
+    }
+  }
+
+  void multiply_few(std::span<const float> x, const Weight& w, std::span<const float> bias, std::size_t tokens,
+                    std::span<float> out) {
+    float* packed = packed_scratch_.floats(tokens * fast::packed_size(w.cols));
+    fast::pack_vectors(w.type, x.data(), w.cols, tokens, w.cols, packed);
+    for_weight_rows(w, kLinearTaskBytes, size_of(w.type), [&](const RowsView& rows, std::size_t first) {
+      fast::dot_rows(rows, packed, tokens, out.data() + first, w.rows);
+      add_bias(bias, tokens, first, rows.count, w.rows, out);
+    });
+  }
+
+  // Each task converts its rows of the weights once and multiplies all tokens by them.
+  void multiply_many(std::span<const float> x, const Weight& w, std::span<const float> bias, std::size_t tokens,
+                     std::span<float> out) {
+    for_weight_rows(w, kBlasTaskBytes, sizeof(float), [&](const RowsView& rows, std::size_t first) {
+      const auto* floats = reinterpret_cast<const float*>(rows.data);
+      if (rows.type != DType::kF32) {
+        float* converted = weight_scratch.floats(rows.count * rows.width);
+        fast::convert_rows(rows, converted);
+        floats = converted;
+      }
+      const auto width = static_cast<int>(w.cols);
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(tokens), static_cast<int>(rows.count), width,
+                  1.0F, x.data(), width, floats, width, 0.0F, out.data() + first, static_cast<int>(w.rows));
+      add_bias(bias, tokens, first, rows.count, w.rows, out);
+    });
+  }
+
+  // Cosines and sines of every position; kept, because q and k of every layer are rotated alike. The angle is formed in
+  // float, as the models were trained: theta^(-2i/dims), rounded, times the position, rounded.
+  void make_angles(std::span<const TokenPos> positions, std::uint32_t dims, double theta) {
+    if (dims == angle_dims_ && theta == angle_theta_ && std::ranges::equal(positions, angle_positions_)) return;
+    angle_dims_ = dims;
+    angle_theta_ = theta;
+    angle_positions_.assign(positions.begin(), positions.end());
+    const std::size_t pairs = dims / 2;
+    cosines_.resize(positions.size() * pairs);
+    sines_.resize(positions.size() * pairs);
+    for (std::size_t i = 0; i < pairs; ++i) {
+      const float exponent = static_cast<float>(2 * i) / static_cast<float>(dims);
+      const float frequency = 1.0F / static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
+      for (std::size_t t = 0; t < positions.size(); ++t) {
+        const auto angle = static_cast<double>(static_cast<float>(positions[t].value) * frequency);
+        cosines_[t * pairs + i] = static_cast<float>(std::cos(angle));
+        sines_[t * pairs + i] = static_cast<float>(std::sin(angle));
+      }
+    }
+  }
+
+  ThreadPool pool_;
+  Scratch packed_scratch_, norm_scratch_, bias_scratch_;
+  std::vector<TokenPos> angle_positions_;
+  std::vector<float> cosines_, sines_;
+  std::uint32_t angle_dims_ = 0;
+  double angle_theta_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> make_fast_ops(unsigned threads) { return std::make_unique<FastOps>(threads); }
+
+}  // namespace kvroof
