@@ -16,6 +16,13 @@ std::vector<TokenPos> positions_from(std::uint32_t first, std::size_t count) {
   return positions;
 }
 
+// Every survivor of a prompt leaves the buffer, where token i lies in slot i.
+std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors) {
+  std::vector<SlotMove> moves(survivors.size());
+  for (std::uint32_t slot = 0; slot < moves.size(); ++slot) moves[slot] = {SlotId(survivors[slot].value), SlotId(slot)};
+  return moves;
+}
+
 }  // namespace
 
 CpuBackend::CpuBackend(const Model& model, std::unique_ptr<Ops> ops, CpuBackendOptions options)
@@ -197,7 +204,8 @@ void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position
     for (std::size_t i = 0; recorder_ != nullptr && i < eviction.evicted.size(); ++i) {
       recorder_->eviction({sequence.id, state.policy.step_of(position).value, layer.value, h, eviction.evicted[i].value});
     }
-    const auto moved = state.cache.copy(HeadId(h), packs ? *prompt_buffer : state.cache, eviction.moves);
+    const auto moved = packs ? state.cache.copy(HeadId(h), *prompt_buffer, packing_moves(state.policy.positions(HeadId(h))))
+                             : state.cache.copy(HeadId(h), state.cache, eviction.moves);
     ops_->counters().add(Cause::kCompaction, moved);
   }
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, KvCache());
