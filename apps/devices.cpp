@@ -25,12 +25,13 @@ Table list_devices(const std::filesystem::path& catalog) {
     const Device d = find_device(name, catalog);
     const auto value = [&](F f) { return d.fact(f) ? fmt::format("{}", d.fact(f)->value) : std::string(); };
     const std::string peak = fmt::format("{:g}", d.peak(DType::kBF16).value / 1e12);
-    const std::string price =
-        d.price ? fmt::format("{:.2f}-{:.2f} ({})", d.price->low_usd_per_hour, d.price->high_usd_per_hour, d.price->date) : "";
-    table.rows.push_back({d.name, d.title, fmt::format("{:.1f}", gib(d.usable_memory())), value(F::kBandwidthGbPerS), peak,
-                          value(F::kL2Mib), value(F::kPowerW), price});
-    table.raw_rows.push_back({d.name, d.title, std::to_string(d.usable_memory().value), value(F::kBandwidthGbPerS), peak,
-                              value(F::kL2Mib), value(F::kPowerW), price});
+    const std::string price = d.price ? fmt::format("{:.2f}-{:.2f} ({})", d.price->low_usd_per_hour,
+                                                    d.price->high_usd_per_hour, d.price->date)
+                                      : "";
+    table.rows.push_back({d.name, d.title, fmt::format("{:.1f}", gib(d.usable_memory())), value(F::kBandwidthGbPerS),
+                          peak, value(F::kL2Mib), value(F::kPowerW), price});
+    table.raw_rows.push_back({d.name, d.title, std::to_string(d.usable_memory().value), value(F::kBandwidthGbPerS),
+                              peak, value(F::kL2Mib), value(F::kPowerW), price});
   }
   return table;
 }
@@ -72,7 +73,8 @@ int run_devices(const Arguments& arguments) {
   const std::string& word = arguments.positional[0];
   const std::vector<std::string> known = {"show"};
   if (word != "show") {
-    throw usage_error(fmt::format("devices {}: expected `devices` or `devices show NAME`{}", word, did_you_mean(word, known)));
+    throw usage_error(
+        fmt::format("devices {}: expected `devices` or `devices show NAME`{}", word, did_you_mean(word, known)));
   }
   if (arguments.positional.size() < 2) {
     throw usage_error("devices show: a name or a file is missing").note("`kvroof devices` lists the names");

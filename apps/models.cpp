@@ -31,14 +31,19 @@ Table list_models(const std::filesystem::path& catalog) {
     const std::uint64_t parameters = parameter_count(s);
     const Bytes weights = weight_bytes(s, s.weight_type);
     const Bytes token = kv_bytes_per_token(s, DType::kF16);
-    const std::vector<std::string> sizes = {
-        s.name, s.family, std::to_string(s.layers), std::to_string(s.hidden), std::to_string(s.heads),
-        std::to_string(s.kv_heads), std::to_string(s.head_dim)};
+    const std::vector<std::string> sizes = {s.name,
+                                            s.family,
+                                            std::to_string(s.layers),
+                                            std::to_string(s.hidden),
+                                            std::to_string(s.heads),
+                                            std::to_string(s.kv_heads),
+                                            std::to_string(s.head_dim)};
     std::vector<std::string> row = sizes, raw = sizes;
-    row.insert(row.end(), {fmt::format("{:.2f}", static_cast<double>(parameters) / 1e9), std::string(name_of(s.weight_type)),
-                           gib_text(gib(weights)), fmt::format("{:.1f}", static_cast<double>(token.value) / 1024)});
-    raw.insert(raw.end(), {std::to_string(parameters), std::string(name_of(s.weight_type)), std::to_string(weights.value),
-                           std::to_string(token.value)});
+    row.insert(row.end(),
+               {fmt::format("{:.2f}", static_cast<double>(parameters) / 1e9), std::string(name_of(s.weight_type)),
+                gib_text(gib(weights)), fmt::format("{:.1f}", static_cast<double>(token.value) / 1024)});
+    raw.insert(raw.end(), {std::to_string(parameters), std::string(name_of(s.weight_type)),
+                           std::to_string(weights.value), std::to_string(token.value)});
     table.rows.push_back(std::move(row));
     table.raw_rows.push_back(std::move(raw));
   }
@@ -49,7 +54,8 @@ Table show_model(const Arguments& arguments, const ModelShape& s) {
   const auto batches = count_list("batch", arguments.get<std::string>("batch"), 1, 1U << 20);
   const auto contexts = count_list("context", arguments.get<std::string>("context"), 1, 1U << 24);
   const DType kv = arguments.has("kv") ? float_type_value("kv", arguments.get<std::string>("kv")) : s.weight_type;
-  const DType weights = arguments.has("dtype") ? float_type_value("dtype", arguments.get<std::string>("dtype")) : s.weight_type;
+  const DType weights =
+      arguments.has("dtype") ? float_type_value("dtype", arguments.get<std::string>("dtype")) : s.weight_type;
   Table table;
   table.columns = {{"model", "model", false},
                    {"parameters", "parameters"},
@@ -89,7 +95,8 @@ int run_models(const Arguments& arguments) {
   const std::string& word = arguments.positional[0];
   const std::vector<std::string> known = {"show"};
   if (word != "show") {
-    throw usage_error(fmt::format("models {}: expected `models` or `models show NAME|DIR`{}", word, did_you_mean(word, known)));
+    throw usage_error(
+        fmt::format("models {}: expected `models` or `models show NAME|DIR`{}", word, did_you_mean(word, known)));
   }
   if (arguments.positional.size() < 2) {
     throw usage_error("models show: a name, a folder or a file is missing").note("`kvroof models` lists the names");
@@ -99,10 +106,10 @@ int run_models(const Arguments& arguments) {
 }
 
 void describe_models(po::options_description_easy_init add) {
-  add("batch", po::value<std::string>()->default_value("1"), "sequences; a list is a sweep")
-     ("context", po::value<std::string>()->default_value("2k"), "tokens of each, k = 1,024; a list is a sweep")
-     ("kv", po::value<std::string>(), "element type of the cache: f32, f16 or bf16 (default: the checkpoint's)")
-     ("dtype", po::value<std::string>(), "element type of the weights (default: the checkpoint's)");
+  add("batch", po::value<std::string>()->default_value("1"), "sequences; a list is a sweep")(
+      "context", po::value<std::string>()->default_value("2k"), "tokens of each, k = 1,024; a list is a sweep")(
+      "kv", po::value<std::string>(), "element type of the cache: f32, f16 or bf16 (default: the checkpoint's)")(
+      "dtype", po::value<std::string>(), "element type of the weights (default: the checkpoint's)");
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ using F = DeviceField;
 // Normal quantiles: 80 % and 95 % of a distribution lie within 1.2816 and 1.9600 deviations.
 constexpr double kWiden95 = 1.9600 / 1.2816;
 // Relative half-widths (80 %) of what no device file states: priors, see docs/method.md.
-constexpr double kChipSpread = 0.05;    // two boards of one product, clocks, temperature
+constexpr double kChipSpread = 0.05;  // two boards of one product, clocks, temperature
 constexpr double kHostSpread = 0.30;
 constexpr double kPolicySpread = 0.50;
 
@@ -83,10 +83,11 @@ CostModel::CostModel(const ModelShape& shape, TrafficTypes types, const Device& 
   if (device.fact(F::kL2Mib)) cache_bytes_ = device.value(F::kL2Mib) * 1024 * 1024;
 }
 
-// The share of the activations that goes through memory: what one operator hands to the next stays in half of the cache.
+// The share of the activations that goes through memory: what operators hand on stays in half of the cache.
 double CostModel::uncached(std::uint64_t tokens) const {
-  const double widest = 4.0 * static_cast<double>(tokens) *
-                        std::max({double{1} * shape_.hidden, double{1} * shape_.ffn, double{1} * shape_.heads * shape_.head_dim});
+  const double widest =
+      4.0 * static_cast<double>(tokens) *
+      std::max({double{1} * shape_.hidden, double{1} * shape_.ffn, double{1} * shape_.heads * shape_.head_dim});
   return widest > 0 ? std::max(0.0, 1 - 0.5 * cache_bytes_ / widest) : 0;
 }
 
@@ -103,15 +104,16 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
     parts.add_roofline(CostTerm::kLinear, Limit::kWeights, layers * engine_.linears_per_layer + 1, linear_start_,
                        bytes(Cause::kWeights), linear_bandwidth_, traffic[KernelFamily::kLinear].value, linear_peak_);
     parts.add(CostTerm::kElementwise, Limit::kLaunches, layers * elementwise_start_.value, elementwise_start_.spread);
-    parts.add(CostTerm::kElementwise, Limit::kCompute, bytes(Cause::kActivations) * uncached(batch) / linear_bandwidth_.value,
-              linear_bandwidth_.spread);
+    parts.add(CostTerm::kElementwise, Limit::kCompute,
+              bytes(Cause::kActivations) * uncached(batch) / linear_bandwidth_.value, linear_bandwidth_.spread);
   }
   // Logits and probabilities are each written and read once when attention is not fused.
   const double unfused = engine_.fused_attention ? 0 : 4 * probabilities;
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
                      bytes(Cause::kKvRead) + bytes(Cause::kKvWrite) + unfused, attention_bandwidth_,
                      traffic[KernelFamily::kAttention].value, attention_peak_);
-  const double observed = residency.needs_probabilities ? 2 * probabilities : 0;  // written by attention, read by the policy
+  // Written by attention and read by the policy.
+  const double observed = residency.needs_probabilities ? 2 * probabilities : 0;
   const double policy_bytes = bytes(Cause::kScores) + bytes(Cause::kCompaction) + observed;
   if (policy_bytes > 0 || traffic[KernelFamily::kPolicy].value > 0) {
     Rate start = kernel_start_, bandwidth = attention_bandwidth_, peak = policy_peak_;

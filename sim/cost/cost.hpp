@@ -17,8 +17,8 @@ namespace kvroof {
 // The terms that a step time is the sum of; each has its own uncertainty.
 enum class CostTerm : std::uint8_t { kLinear, kAttention, kElementwise, kPolicy, kHost };
 inline constexpr std::size_t kCostTerms = 5;
-inline constexpr std::array<std::string_view, kCostTerms> kCostTermNames = {"linear", "attention", "elementwise", "policy",
-                                                                            "host"};
+inline constexpr std::array<std::string_view, kCostTerms> kCostTermNames = {"linear", "attention", "elementwise",
+                                                                            "policy", "host"};
 
 // A prediction with its interval. The widths are priors, not calibrated.
 struct Estimate {
@@ -30,22 +30,25 @@ struct Estimate {
   CostTerm dominated_by = CostTerm::kLinear;  // the term that contributes most to the width
 };
 
-// The largest share of a step: reading weights; reading, writing and moving KV; arithmetic; start-ups and host; or memory.
+// The largest share of a step: reading weights; reading, writing and moving KV; arithmetic; start-ups and host; or that
+// memory does not suffice.
 enum class Limit : std::uint8_t { kWeights, kKv, kCompute, kLaunches, kCapacity };
 inline constexpr std::size_t kLimits = 5;
-inline constexpr std::array<std::string_view, kLimits> kLimitNames = {"weights", "KV", "compute", "launches", "capacity"};
+inline constexpr std::array<std::string_view, kLimits> kLimitNames = {"weights", "KV", "compute", "launches",
+                                                                      "capacity"};
 constexpr std::string_view name_of(Limit limit) { return kLimitNames[static_cast<std::size_t>(limit)]; }
 
 // Memory of a batch on one device, at its largest.
 struct MemoryLedger {
   Bytes weights;
-  Bytes kv_allocated;       // rows that decoding must have room for
-  Bytes policy_state;       // scores and counters of those rows
-  Bytes activations;        // the larger of a decode step of the batch and the prefill of one sequence
-  Bytes prefill_transient;  // one layer's whole prompt cache of one sequence, when each layer is compacted at once; and the
-                            // probability matrices of an engine that does not fuse attention
-  Bytes reserve;            // context, graphs, allocator slack
-  Bytes capacity;           // usable memory of the device
+  Bytes kv_allocated;  // rows that decoding must have room for
+  Bytes policy_state;  // scores and counters of those rows
+  Bytes activations;   // the larger of a decode step of the batch and the prefill of one sequence
+  // One layer's whole prompt cache of one sequence, when each layer is compacted at once; and the probability matrices of
+  // an engine that does not fuse attention.
+  Bytes prefill_transient;
+  Bytes reserve;   // context, graphs, allocator slack
+  Bytes capacity;  // usable memory of the device
 
   [[nodiscard]] Bytes total() const {
     return weights + kv_allocated + policy_state + activations + prefill_transient + reserve;
@@ -60,8 +63,8 @@ struct Prediction {
   Estimate tokens_per_s;  // of the whole batch
   std::array<Seconds, kCostTerms> terms{};
   Limit limited_by = Limit::kWeights;  // capacity when the batch does not fit
-  StepTraffic traffic;    // of a mean decode step of the batch
-  Bytes kv_resident;      // of the batch, mean over decode steps
+  StepTraffic traffic;                 // of a mean decode step of the batch
+  Bytes kv_resident;                   // of the batch, mean over decode steps
 };
 
 // One model on one device under one engine. predict() and ledger() take about a microsecond and allocate nothing.
@@ -89,15 +92,16 @@ class CostModel {
   struct Parts;  // cost.cpp
 
   [[nodiscard]] Rate rate(const Device& device, DeviceField field, double unit) const;
-  [[nodiscard]] Parts parts_of(const ResidencySummary& residency, const StepTraffic& traffic, std::uint32_t batch) const;
+  [[nodiscard]] Parts parts_of(const ResidencySummary& residency, const StepTraffic& traffic,
+                               std::uint32_t batch) const;
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
 
   ModelShape shape_;
   TrafficTypes types_;
   EngineProfile engine_;
   Bytes weights_, capacity_;
-  Rate linear_bandwidth_, attention_bandwidth_;  // bytes/s that kernels reach
-  Rate linear_peak_, attention_peak_, policy_peak_;  // operations/s that kernels reach
+  Rate linear_bandwidth_, attention_bandwidth_;                             // bytes/s that kernels reach
+  Rate linear_peak_, attention_peak_, policy_peak_;                         // operations/s that kernels reach
   Rate linear_start_, attention_start_, elementwise_start_, kernel_start_;  // seconds
   double cache_bytes_ = 0;
 };

@@ -11,8 +11,9 @@ namespace {
 
 constexpr std::array<EngineProfile, 4> kProfiles = {{
     {.name = "graphs",
-     .about = "a GPU engine with CUDA graphs and fused attention; sampling 25 us a step and a 0.65 GiB graph pool as logged "
-              "for public engines, 0.5 GiB of context and 3 % of slack by judgement",
+     .about =
+         "a GPU engine with CUDA graphs and fused attention; sampling 25 us a step and a 0.65 GiB graph pool as logged "
+         "for public engines, 0.5 GiB of context and 3 % of slack by judgement",
      .step_us = 25,
      .reserve_gib = 1.15,
      .reserve_fraction = 0.03},
@@ -25,8 +26,10 @@ constexpr std::array<EngineProfile, 4> kProfiles = {{
      .reserve_gib = 0.5,
      .reserve_fraction = 0.03},
     {.name = "unfused",
-     .about = "a GPU engine that materialises probabilities, as FlexGen does in the H2O repository's logs: 2.3 live copies of "
-              "a layer's prompt matrix fit all seven peaks; launches as in the eager profile, 25 kernels a layer by judgement",
+     .about = "a GPU engine that materialises probabilities, as FlexGen does in the H2O repository's logs: 2.3 live "
+              "copies of "
+              "a layer's prompt matrix fit all seven peaks; launches as in the eager profile, 25 kernels a layer by "
+              "judgement",
      .linears_per_layer = 6,
      .kernels_per_layer = 25,
      .graphs = false,

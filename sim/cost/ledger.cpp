@@ -37,8 +37,7 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint32_t 
   const double prefill = engine_.fused_attention ? prompt * live + shape_.vocab : 0;
   m.activations = bytes_of(kActivationBytes * std::max(decode, prefill));
   const double compacted = residency.evicts ? static_cast<double>(residency.layer_prompt_rows) * row : 0;
-  m.prefill_transient =
-      bytes_of(compacted + engine_.probability_copies * batch * shape_.heads * prompt * prompt * 2);
+  m.prefill_transient = bytes_of(compacted + engine_.probability_copies * batch * shape_.heads * prompt * prompt * 2);
   m.reserve = bytes_of(engine_.reserve_gib * kGiB + engine_.reserve_fraction * static_cast<double>(capacity_.value));
   m.capacity = capacity_;
   return m;

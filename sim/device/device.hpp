@@ -18,35 +18,36 @@ namespace kvroof {
 
 enum class DeviceKind : std::uint8_t { kGpu, kCpu };
 enum class MemoryType : std::uint8_t { kHbm, kGddr, kDdr };
-enum class Provenance : std::uint8_t { kDatasheet, kMeasured, kPrior };  // a prior is a judgement: no one measured this device
+// A prior is a judgement: no one measured this device.
+enum class Provenance : std::uint8_t { kDatasheet, kMeasured, kPrior };
 
 // What a device file may say; kDeviceFields gives the key, the unit and the plausible range of each.
 enum class DeviceField : std::uint8_t {
-  kUsableMib,             // memory that a process can allocate
-  kMemoryGb,              // as marketed
-  kBandwidthGbPerS,       // peak of the memory
-  kBusBits,               // width of the memory bus
-  kPinMbitPerS,           // data rate of one pin of the bus: bandwidth = rate · bits / 8
-  kPeakFp32Tflops,        // all peaks: dense, without structured sparsity
+  kUsableMib,        // memory that a process can allocate
+  kMemoryGb,         // as marketed
+  kBandwidthGbPerS,  // peak of the memory
+  kBusBits,          // width of the memory bus
+  kPinMbitPerS,      // data rate of one pin of the bus: bandwidth = rate · bits / 8
+  kPeakFp32Tflops,   // all peaks: dense, without structured sparsity
   kPeakTf32Tflops,
-  kPeakBf16Tflops,        // accumulated in fp32
-  kPeakFp16Tflops,        // accumulated in fp32
-  kPeakFp8Tflops,         // accumulated in fp32
+  kPeakBf16Tflops,  // accumulated in fp32
+  kPeakFp16Tflops,  // accumulated in fp32
+  kPeakFp8Tflops,   // accumulated in fp32
   kPeakFp4Tflops,
   kPeakInt8Tops,
-  kL2Mib,                 // last-level cache of a CPU
-  kSmCount,               // cores of a CPU
+  kL2Mib,    // last-level cache of a CPU
+  kSmCount,  // cores of a CPU
   kBoostMhz,
-  kLinkGbPerS,            // to other devices, both directions together
-  kPcieGbPerS,            // one direction
+  kLinkGbPerS,  // to other devices, both directions together
+  kPcieGbPerS,  // one direction
   kPowerW,
   // What kernels achieve: the constants of time = t0 + bytes / (fraction · bandwidth).
-  kLinearFraction,        // share of bandwidth that reading large weight matrices reaches
-  kLinearT0Us,            // start-up of one matrix product
-  kAttentionFraction,     // share of bandwidth that decode attention reaches on large caches
-  kAttentionFloorUs,      // start-up of one decode attention call
-  kElementwiseUs,         // norms, rotation, activation and residuals of one layer together, small batch
-  kMatmulFraction,        // share of the dense peak that the best large product reaches
+  kLinearFraction,     // share of bandwidth that reading large weight matrices reaches
+  kLinearT0Us,         // start-up of one matrix product
+  kAttentionFraction,  // share of bandwidth that decode attention reaches on large caches
+  kAttentionFloorUs,   // start-up of one decode attention call
+  kElementwiseUs,      // norms, rotation, activation and residuals of one layer together, small batch
+  kMatmulFraction,     // share of the dense peak that the best large product reaches
 };
 inline constexpr std::size_t kDeviceFieldCount = 24;
 

@@ -46,12 +46,14 @@ std::string text_of(const YAML::Node& map, const std::string& key) {
   return node.Scalar();
 }
 
-double number_of(const YAML::Node& map, const std::string& key, const std::string& where, double lowest, double highest) {
+double number_of(const YAML::Node& map, const std::string& key, const std::string& where, double lowest,
+                 double highest) {
   const YAML::Node node = map[key];
   if (!node) refuse(map, "{} has no '{}'", where, key);
   double value = 0;
   if (!node.IsScalar() || !YAML::convert<double>::decode(node, value)) {
-    refuse(node, "'{}' of {} must be a number, found '{}'", key, where, node.IsScalar() ? node.Scalar() : "a list or map");
+    refuse(node, "'{}' of {} must be a number, found '{}'", key, where,
+           node.IsScalar() ? node.Scalar() : "a list or map");
   }
   if (!(value >= lowest && value <= highest)) {
     refuse(node, "{} is {}, which no device has; expected {} to {}", where, value, lowest, highest);

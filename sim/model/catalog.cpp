@@ -181,7 +181,8 @@ Result<ModelShape> shape_from_yaml(const std::string& text) {
     for (const auto& entry : root) {
       const auto key = entry.first.as<std::string>();
       if (key == "source") continue;
-      if (!entry.second.IsScalar()) return failure("line {}: '{}' must be one value", entry.second.Mark().line + 1, key);
+      if (!entry.second.IsScalar())
+        return failure("line {}: '{}' must be one value", entry.second.Mark().line + 1, key);
       if (fields.contains(key)) return failure("line {}: key '{}' is there twice", entry.first.Mark().line + 1, key);
       fields[key] = scalar_to_json(entry.second);
     }
@@ -254,7 +255,8 @@ ModelShape find_model_shape(const std::string& name_or_path, const fs::path& cat
   }
   if (fs::is_regular_file(path, error)) return shape_of_file(path);
   const std::string extension = path.extension().string();
-  if (name_or_path.find('/') != std::string::npos || extension == ".yaml" || extension == ".yml" || extension == ".json") {
+  if (name_or_path.find('/') != std::string::npos || extension == ".yaml" || extension == ".yml" ||
+      extension == ".json") {
     throw usage_error(fmt::format("{}: no such file or folder", name_or_path));
   }
   throw usage_error(fmt::format("unknown model '{}'{}", name_or_path, did_you_mean(name_or_path, names)))

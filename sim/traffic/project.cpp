@@ -13,9 +13,9 @@ u64 rounded(double x) { return static_cast<u64>(std::llround(std::max(x, 0.0)));
 
 // Where a count of the target comes from.
 struct Scale {
-  double heads = 1;    // target storage heads / recorded ones
-  double prompt = 1;   // target prompt / recorded prompt
-  double causal = 1;   // rows attended by a causal prompt, target / recorded
+  double heads = 1;   // target storage heads / recorded ones
+  double prompt = 1;  // target prompt / recorded prompt
+  double causal = 1;  // rows attended by a causal prompt, target / recorded
 };
 
 double causal_rows(double n) { return n * (n + 1) / 2; }
@@ -42,8 +42,8 @@ class RowsOverTime {
     return low;
   }
 
-  // Rows gained a step: 0 for what never exceeds the level after the prompt (a saw-tooth below it included), else the rise
-  // of the lower envelope from the first to the second half.
+  // Rows gained a step: 0 for what never exceeds the level after the prompt (a saw-tooth below it included), else the
+  // rise of the lower envelope from the first to the second half.
   [[nodiscard]] double growth() const {
     const std::uint32_t half = r_.steps / 2;
     double highest = base_;
@@ -75,7 +75,7 @@ LayerCounts prompt_counts(const LayerCounts& c, const Scale& scale) {
   return t;
 }
 
-// A decode step that starts with `before` rows in the target, like step `c` of the recording, which started with `recorded`.
+// A decode step that starts with `before` rows in the target, like step `c`, which started with `recorded` rows.
 LayerCounts decode_counts(const LayerCounts& c, u64 recorded, double before, double after, const Scale& scale) {
   LayerCounts t;
   t.written = rounded(static_cast<double>(c.written) * scale.heads);
@@ -92,8 +92,8 @@ LayerCounts decode_counts(const LayerCounts& c, u64 recorded, double before, dou
   return t;
 }
 
-// Rows moved in decode step `step` of the target. A policy that moves rows in most steps moves a share of what it holds in
-// each; one that compacts now and then moves a constant number a decoded token on average, so its total follows the steps.
+// Rows moved in decode step `step` of the target. A policy that moves rows in most steps moves a share of what it holds
+// in each; one that compacts now and then moves a constant number a decoded token, so its total follows the steps.
 class MovedRows {
  public:
   MovedRows(const Residency& r, std::uint32_t layer) : r_(r), layer_(layer) {
@@ -123,7 +123,8 @@ class MovedRows {
   bool every_step_ = false;
 };
 
-void project_layer(const Residency& from, std::uint32_t source, Residency& to, std::uint32_t target, const Scale& scale) {
+void project_layer(const Residency& from, std::uint32_t source, Residency& to, std::uint32_t target,
+                   const Scale& scale) {
   to.at(0, target) = prompt_counts(from.at(0, source), scale);
   const RowsOverTime rows(from, source);
   const MovedRows moved(from, source);

@@ -75,7 +75,8 @@ ResidencySummary summarise(std::span<const Residency> sequences) {
   u64 decoded = 0;
   sum.decode_steps = 0;
   for (const Residency& r : sequences) {
-    check(r.layers == first.layers && r.storage_heads == first.storage_heads, "sequences of a summary share their shape");
+    check(r.layers == first.layers && r.storage_heads == first.storage_heads,
+          "sequences of a summary share their shape");
     add_sequence(sum, r);
     prompt += r.prompt;
     decoded += r.steps;

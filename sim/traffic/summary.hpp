@@ -1,4 +1,4 @@
-// Residency, summed once over layers and steps, so that a what-if point costs microseconds; and its projection on other models.
+// Residency summed once over layers and steps, so that a what-if point is cheap; and its projection on other models.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace kvroof {
 
 // Sums of the residency of one sequence, or the mean of several under one policy.
 struct ResidencySummary {
-  std::uint32_t prompt = 0;         // tokens
-  std::uint32_t steps = 0;          // decoded tokens; the mean rounded to nearest
+  std::uint32_t prompt = 0;  // tokens
+  std::uint32_t steps = 0;   // decoded tokens; the mean rounded to nearest
   std::uint32_t layers = 0;
   std::uint32_t storage_heads = 0;
   std::uint64_t state_bytes_per_row = 0;
   bool needs_probabilities = false;
-  bool evicts = false;              // the prompt does not stay whole
-  LayerCounts prefill;              // step 0, summed over layers, a sequence
-  LayerCounts decode;               // summed over layers and decode_steps decode steps
-  std::uint64_t decode_steps = 1;   // divides decode; at least 1
-  std::uint64_t peak_rows = 0;      // rows, over all layers, that must be allocated while decoding, a sequence
+  bool evicts = false;                  // the prompt does not stay whole
+  LayerCounts prefill;                  // step 0, summed over layers, a sequence
+  LayerCounts decode;                   // summed over layers and decode_steps decode steps
+  std::uint64_t decode_steps = 1;       // divides decode; at least 1
+  std::uint64_t peak_rows = 0;          // rows, over all layers, that must be allocated while decoding, a sequence
   std::uint64_t layer_prompt_rows = 0;  // rows of the prompt in the layer that has most: the prefill transient
 
   // Mean rows of one decode step of one sequence, over all layers.
@@ -45,10 +45,10 @@ ResidencySummary summarise(const Residency& residency);
 StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
                                 std::uint32_t batch);
 
-// The residency that the policy would have on a model of shape `to` with another prompt and output length, estimated from
-// that on shape `from`: a layer takes the counts of the layer at its relative depth, every storage head the mean of the
-// heads there. Rows that stay scale with the prompt; rows that grow with each decoded token keep their rate; the deviation
-// from that line is taken at the same relative step. Policy state and arithmetic follow the attended rows.
+// The residency that the policy would have on a model of shape `to` with another prompt and output length, estimated
+// from that on shape `from`: a layer takes the counts of the layer at its relative depth, a storage head the mean of the
+// heads there. Rows that stay scale with the prompt; rows that grow with each decoded token keep their rate; the
+// deviation from that line is taken at the same relative step. Policy state and arithmetic follow the attended rows.
 // docs/method.md has the formulas. `output` > 0 needs a residency with decoded steps.
 Residency project(const Residency& residency, const ModelShape& from, const ModelShape& to, std::uint32_t prompt,
                   std::uint32_t output);

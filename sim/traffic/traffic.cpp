@@ -26,8 +26,7 @@ u64 layer_activations(const ModelShape& s) {
   const u64 k = u64{s.kv_heads} * s.head_dim;
   const u64 v = u64{s.kv_heads} * s.v_head_dim;
   const u64 out = u64{s.heads} * s.v_head_dim;
-  const bool rotary =
-      s.position == PositionScheme::kRotaryHalfSplit || s.position == PositionScheme::kRotaryAdjacent;
+  const bool rotary = s.position == PositionScheme::kRotaryHalfSplit || s.position == PositionScheme::kRotaryAdjacent;
   const u64 inward = s.mlp == MlpKind::kGated ? 2 : 1;
   u64 elements = s.norms_per_layer * 2 * hidden;
   elements += (hidden + q) + (hidden + k) + (hidden + v) + (out + hidden);
@@ -62,8 +61,8 @@ double linear_flops(const ModelShape& s, const StepWork& work) {
   const double projections = s.embedding_width == s.hidden ? 0 : hidden * s.embedding_width;
   const auto tokens = static_cast<double>(work.tokens);
   const auto logits = static_cast<double>(work.logit_tokens);
-  return 2 * (tokens * (s.layers * layer + projections) +
-              logits * (projections + double{1} * s.vocab * s.embedding_width));
+  return 2 *
+         (tokens * (s.layers * layer + projections) + logits * (projections + double{1} * s.vocab * s.embedding_width));
 }
 
 // Every query head of the group that shares a storage head multiplies the row's k and adds its v.

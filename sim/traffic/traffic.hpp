@@ -6,12 +6,12 @@
 // w = bytes of a weight element, c = bytes of a cache element, counts summed over layers and sequences:
 //
 //   cause        bytes
-//   weights      w · (every matrix, bias and norm vector once a call, whatever T; the head, which is the embedding matrix
-//                when tied, and the final norm once when S > 0; one row of the embedding, and of the position table
-//                if there is one, for each token)
+//   weights      w · (every matrix, bias and norm vector once a call, whatever T; the head, which is the embedding
+//                matrix when tied, and the final norm once when S > 0; one row of the embedding, and of the position
+//                table if there is one, for each token)
 //   kv_write     written rows  · (k width + v width) · c
-//   kv_read      attended rows · (k width + v width) · c       a row is read once for all query heads of its group, and in
-//                                                              a prompt once for a block of queries (prefill_rows_read)
+//   kv_read      attended rows · (k width + v width) · c       a row is read once for all query heads of its group, in
+//                                                              a prompt once for a block of queries, see below
 //   compaction   moved rows    · (k width + v width) · c · 2   read and written
 //   scores       state_read + state_written
 //   activations  4 bytes (f32) for each element of:
@@ -83,8 +83,8 @@ LayerCounts sum_counts(std::span<const LayerCounts> cells);
 StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
                            std::span<const std::span<const LayerCounts>> batch);
 
-// Rows of one storage head that the attention of a prompt walks: a block of query_block consecutive queries walks the rows
-// up to its last one once. With blocks of one, that is the rows attended: n (n + 1) / 2.
+// Rows of one storage head that the attention of a prompt walks: a block of query_block consecutive queries walks the
+// rows up to its last one once. With blocks of one, that is the rows attended: n (n + 1) / 2.
 std::uint64_t prefill_rows_read(std::uint32_t prompt, std::uint32_t query_block);
 
 // The prefill of one sequence of `prompt` tokens; layers are the cells of step 0. query_block is the engine's.

@@ -80,10 +80,11 @@ TEST_CASE("decode speeds published for single streams lie within the 95 percent 
   struct Row {
     const char *device, *model;
     std::uint32_t context;
-    double tokens_per_s;  // calm and yalm READMEs (rounded to integers), gpt-fast README (board limited to 330 W), a vLLM sweep
+    double tokens_per_s;
   };
   double error = 0;
   int rows = 0;
+  // calm and yalm READMEs (rounded to integers), gpt-fast README (board limited to 330 W), a vLLM sweep.
   for (const Row& row : {Row{"rtx-4090", "llama-3-8b", 16, 61}, Row{"rtx-4090", "llama-3-8b", 4080, 59},
                          Row{"rtx-4090", "llama-2-7b", 16, 69}, Row{"rtx-4090", "llama-2-7b", 4080, 60},
                          Row{"rtx-4090", "mistral-7b", 16, 65}, Row{"rtx-4090", "mistral-7b", 4080, 62},
@@ -119,7 +120,8 @@ TEST_CASE("the peak memory of the seven H2O runs on an A100 follows from the led
     CHECK(gib(cost.ledger(r, row.batch).total()) == Approx(row.gib).epsilon(0.03));
   }
   // The same logs: full attention at batch 64 ran out of memory.
-  CHECK_FALSE(on("a100-80g", "opt-6.7b", find_engine_profile("unfused")).ledger(full_on("opt-6.7b", {2048, 2048}), 64).fits());
+  CHECK_FALSE(
+      on("a100-80g", "opt-6.7b", find_engine_profile("unfused")).ledger(full_on("opt-6.7b", {2048, 2048}), 64).fits());
 }
 
 TEST_CASE("the largest batch fits, and one more does not") {
@@ -218,7 +220,9 @@ TEST_CASE("probabilities that a policy needs are written by attention and read b
   CHECK(cost.predict(r, 1).terms[3].value == Approx(64 * 3.6e-6 + 1025.0 * 32 * 32 * 4 * 2 / (0.90 * 3350e9)));
 }
 
-TEST_CASE("what limits a step: weights at batch 1, KV at long contexts, arithmetic at large batches, launches for small models") {
+TEST_CASE(
+    "what limits a step: weights at batch 1, KV at long contexts, arithmetic at large batches, launches for small "
+    "models") {
   CHECK(on("h200", "llama-2-7b").predict(full_on("llama-2-7b", {128, 8}), 1).limited_by == Limit::kWeights);
   CHECK(on("h200", "llama-2-7b").predict(full_on("llama-2-7b", {4096, 8}), 32).limited_by == Limit::kKv);
   CHECK(on("h200", "llama-3-8b").predict(full_on("llama-3-8b", {16, 8}), 1024).limited_by == Limit::kCompute);

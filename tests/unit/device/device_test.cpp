@@ -44,7 +44,8 @@ std::string message_of(const std::string& name) {
 }  // namespace
 
 TEST_CASE("the five devices that every answer names are in the catalog") {
-  for (const char* name : {"h200", "h100-sxm", "a100-80g", "l40s", "rtx-4090"}) CHECK_NOTHROW(find_device(name, kCatalog));
+  for (const char* name : {"h200", "h100-sxm", "a100-80g", "l40s", "rtx-4090"})
+    CHECK_NOTHROW(find_device(name, kCatalog));
 }
 
 TEST_CASE("every catalog device has its file's name, complete achieved facts and a source for each number") {
@@ -100,10 +101,10 @@ TEST_CASE("no rate is a sparse one: 16-bit peaks are clock times units") {
     const char* name;
     double clock_mhz, fma_per_clock;
   };
-  for (const Row& row : {Row{"h200", 1830, 2048}, Row{"h100-sxm", 1830, 2048}, Row{"h100-pcie", 1620, 2048},
-                         Row{"a100-80g", 1410, 1024}, Row{"a100-40g", 1410, 1024}, Row{"l40s", 2520, 512},
-                         Row{"l4", 2040, 512}, Row{"rtx-4090", 2520, 256}, Row{"rtx-3090", 1695, 256},
-                         Row{"rtx-5090", 2407, 256}, Row{"t4", 1590, 512}}) {
+  for (const Row& row :
+       {Row{"h200", 1830, 2048}, Row{"h100-sxm", 1830, 2048}, Row{"h100-pcie", 1620, 2048}, Row{"a100-80g", 1410, 1024},
+        Row{"a100-40g", 1410, 1024}, Row{"l40s", 2520, 512}, Row{"l4", 2040, 512}, Row{"rtx-4090", 2520, 256},
+        Row{"rtx-3090", 1695, 256}, Row{"rtx-5090", 2407, 256}, Row{"t4", 1590, 512}}) {
     INFO(row.name);
     const Device d = find_device(row.name, kCatalog);
     const double peak = value(d, F::kSmCount) * row.clock_mhz * 1e6 * row.fma_per_clock * 2 / 1e12;
@@ -161,27 +162,31 @@ TEST_CASE("an unknown device is answered with the nearest name") {
 
 TEST_CASE("values that no device can have are refused") {
   CHECK(problem_with("").empty());
-  CHECK(problem_with("  power_w: {value: -1, provenance: datasheet, source: me}\n").find("power_w is -1") != std::string::npos);
-  CHECK(problem_with("  l2_mib: {value: .nan, provenance: datasheet, source: me}\n").find("l2_mib") != std::string::npos);
+  CHECK(problem_with("  power_w: {value: -1, provenance: datasheet, source: me}\n").find("power_w is -1") !=
+        std::string::npos);
+  CHECK(problem_with("  l2_mib: {value: .nan, provenance: datasheet, source: me}\n").find("l2_mib") !=
+        std::string::npos);
   CHECK(problem_with("  l2_mib: {value: 50 MB, provenance: datasheet, source: me}\n").find("must be a number") !=
         std::string::npos);
-  CHECK(problem_with("  linear_fraction: {value: 1.2, provenance: measured, source: me}\n").find("linear_fraction is 1.2") !=
-        std::string::npos);
+  CHECK(problem_with("  linear_fraction: {value: 1.2, provenance: measured, source: me}\n")
+            .find("linear_fraction is 1.2") != std::string::npos);
   // A bus of 5120 bit at 3186 Mbit/s gives 2039 GB/s: 3186 MHz doubled once more contradicts the bandwidth.
   CHECK(problem_with("  bus_bits: {value: 5120, provenance: datasheet, source: me}\n"
                      "  pin_mbit_per_s: {value: 6372, provenance: datasheet, source: me}\n")
             .find("bandwidth_gb_per_s is 2000") != std::string::npos);
   CHECK(problem_with("  peak_fp8_tflops: {value: 1248, provenance: datasheet, source: me}\n").find("sparse") !=
         std::string::npos);
-  CHECK(problem_with("  memory_gb: {value: 40, provenance: datasheet, source: me}\n").find("usable_mib") != std::string::npos);
+  CHECK(problem_with("  memory_gb: {value: 40, provenance: datasheet, source: me}\n").find("usable_mib") !=
+        std::string::npos);
 }
 
 TEST_CASE("a device file is read strictly") {
   CHECK(problem_with("  l2_mb: {value: 50, provenance: datasheet, source: me}\n").find("did you mean l2_mib?") !=
         std::string::npos);
-  CHECK(problem_with("  l2_mib: {value: 50, provenance: datasheet}\n").find("'source' is missing") != std::string::npos);
-  CHECK(problem_with("  l2_mib: {value: 50, provenance: guessed, source: me}\n").find("expected one of datasheet, measured") !=
+  CHECK(problem_with("  l2_mib: {value: 50, provenance: datasheet}\n").find("'source' is missing") !=
         std::string::npos);
+  CHECK(problem_with("  l2_mib: {value: 50, provenance: guessed, source: me}\n")
+            .find("expected one of datasheet, measured") != std::string::npos);
   CHECK(problem_with("  l2_mib: 50\n").find("must be a map") != std::string::npos);
   CHECK(problem_with("prize: 3\n").find("did you mean price?") != std::string::npos);
   CHECK_FALSE(device_from_yaml("").ok());

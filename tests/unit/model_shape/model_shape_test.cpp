@@ -39,11 +39,11 @@ std::string message_of(const std::string& name) {
 TEST_CASE("parameter counts equal those of the published checkpoints") {
   // From the safetensors metadata or model cards of the repositories named in the catalog.
   const std::vector<std::pair<std::string, std::uint64_t>> published = {
-      {"gpt-j-6b", 6'050'882'784},        {"mpt-7b", 6'649'286'656},      {"bloom", 176'247'271'424},
-      {"llama-2-7b", 6'738'415'616},      {"llama-2-13b", 13'015'864'320}, {"llama-2-70b", 68'976'648'192},
-      {"llama-3-8b", 8'030'261'248},      {"llama-3.1-8b", 8'030'261'248}, {"llama-3-70b", 70'553'706'496},
-      {"llama-65b", 65'285'660'672},      {"mistral-7b", 7'241'732'096},   {"opt-6.7b", 6'658'473'984},
-      {"opt-13b", 12'853'473'280},        {"opt-30b", 29'974'540'288},     {"cerebras-gpt-6.7b", 6'658'404'352},
+      {"gpt-j-6b", 6'050'882'784},   {"mpt-7b", 6'649'286'656},       {"bloom", 176'247'271'424},
+      {"llama-2-7b", 6'738'415'616}, {"llama-2-13b", 13'015'864'320}, {"llama-2-70b", 68'976'648'192},
+      {"llama-3-8b", 8'030'261'248}, {"llama-3.1-8b", 8'030'261'248}, {"llama-3-70b", 70'553'706'496},
+      {"llama-65b", 65'285'660'672}, {"mistral-7b", 7'241'732'096},   {"opt-6.7b", 6'658'473'984},
+      {"opt-13b", 12'853'473'280},   {"opt-30b", 29'974'540'288},     {"cerebras-gpt-6.7b", 6'658'404'352},
   };
   for (const auto& [name, count] : published) {
     INFO(name);

@@ -17,7 +17,8 @@ ModelShape shape(std::uint32_t layers, std::uint32_t heads, std::uint32_t kv_hea
 }  // namespace
 
 TEST_CASE("projecting on the same shape and lengths changes no count") {
-  for (const Residency& r : {synthetic::full({40, 12}), synthetic::fraction({40, 12}, 0.5), synthetic::sawtooth({40, 32}, 16)}) {
+  for (const Residency& r :
+       {synthetic::full({40, 12}), synthetic::fraction({40, 12}, 0.5), synthetic::sawtooth({40, 32}, 16)}) {
     const ModelShape s = shape(r.layers, r.storage_heads, r.storage_heads);
     const Residency same = project(r, s, s, r.prompt, r.steps);
     for (std::size_t i = 0; i < r.cells.size(); ++i) {

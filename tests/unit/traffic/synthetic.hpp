@@ -23,7 +23,8 @@ inline Residency empty(Lengths n, std::uint32_t layers, std::uint32_t heads) {
 }
 
 // One sequence that keeps `kept` rows of the prompt and then never holds more than `limit` (UINT32_MAX: all).
-inline Residency budgeted(Lengths n, std::uint32_t layers, std::uint32_t heads, std::uint64_t kept, std::uint64_t limit) {
+inline Residency budgeted(Lengths n, std::uint32_t layers, std::uint32_t heads, std::uint64_t kept,
+                          std::uint64_t limit) {
   Residency r = empty(n, layers, heads);
   const std::uint64_t prompt = n.prompt;
   for (std::uint32_t layer = 0; layer < layers; ++layer) {

@@ -70,7 +70,8 @@ TEST_CASE("a batch reads weights once, and everything else once a sequence") {
   const StepTraffic one = decode(shape, kBf16, 1, counts(5, 1));
   const StepTraffic three = decode(shape, kBf16, 3, counts(5, 1));
   CHECK(three.bytes[Cause::kWeights] == one.bytes[Cause::kWeights] + 2 * 2 * shape.hidden);  // two more embedding rows
-  for (const Cause c : {Cause::kKvRead, Cause::kKvWrite, Cause::kActivations}) CHECK(three.bytes[c] == 3 * one.bytes[c]);
+  for (const Cause c : {Cause::kKvRead, Cause::kKvWrite, Cause::kActivations})
+    CHECK(three.bytes[c] == 3 * one.bytes[c]);
   CHECK(three[KernelFamily::kLinear].value == 3 * one[KernelFamily::kLinear].value);
 }
 
@@ -99,7 +100,8 @@ TEST_CASE("a tied head is read once as the head, and by rows as the embedding") 
   CHECK(decode(tied, kBf16, 1, counts(5, 1)) == decode(small_llama(), kBf16, 1, counts(5, 1)));
 }
 
-TEST_CASE("weights read in one decode step are the parameters less the embedding and position tables but for their rows") {
+TEST_CASE(
+    "weights read in one decode step are the parameters less the embedding and position tables but for their rows") {
   ModelShape opt = small_llama();
   opt.kv_heads = 2;
   opt.mlp = MlpKind::kPlain;
@@ -173,10 +175,13 @@ TEST_CASE("a prompt that is read in blocks of queries walks the rows up to each 
   const Residency r = synthetic::full({10, 1}, 1, 1);
   const StepTraffic blocks = residency_traffic(small_llama(), kBf16, r, 0, 4);
   CHECK(blocks.bytes[Cause::kKvRead] == 22 * 8);
-  CHECK(blocks[KernelFamily::kAttention].value == residency_traffic(small_llama(), kBf16, r, 0)[KernelFamily::kAttention].value);
+  CHECK(blocks[KernelFamily::kAttention].value ==
+        residency_traffic(small_llama(), kBf16, r, 0)[KernelFamily::kAttention].value);
 }
 
-TEST_CASE("full attention reads 3.0 times the KV of half a prompt, and 1.67 times that of 90 percent, when as much is generated") {
+TEST_CASE(
+    "full attention reads 3.0 times the KV of half a prompt, and 1.67 times that of 90 percent, when as much is "
+    "generated") {
   // (P + G / 2) / (r · P) with G = P: 1.5 / 0.5 and 1.5 / 0.9. Keyformer prints 2.9 for the first.
   const synthetic::Lengths lengths = {512, 512};
   const double full = mean_reads(synthetic::full(lengths));
