@@ -44,8 +44,8 @@ struct MemoryLedger {
   Bytes kv_allocated;  // rows that decoding must have room for
   Bytes policy_state;  // scores and counters of those rows
   Bytes activations;   // the larger of a decode step of the batch and the prefill of one sequence
-  // One layer's whole prompt cache of one sequence, when each layer is compacted at once; and the probability matrices of
-  // an engine that does not fuse attention.
+  // One layer's whole prompt cache of one sequence, when each layer is compacted at once; and the probability matrices
+  // of an engine that does not fuse attention.
   Bytes prefill_transient;
   Bytes reserve;   // context, graphs, allocator slack
   Bytes capacity;  // usable memory of the device

@@ -46,8 +46,8 @@ StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, con
                                 std::uint32_t batch);
 
 // The residency that the policy would have on a model of shape `to` with another prompt and output length, estimated
-// from that on shape `from`: a layer takes the counts of the layer at its relative depth, a storage head the mean of the
-// heads there. Rows that stay scale with the prompt; rows that grow with each decoded token keep their rate; the
+// from that on shape `from`: a layer takes the counts of the layer at its relative depth, a storage head the mean of
+// the heads there. Rows that stay scale with the prompt; rows that grow with each decoded token keep their rate; the
 // deviation from that line is taken at the same relative step. Policy state and arithmetic follow the attended rows.
 // docs/method.md has the formulas. `output` > 0 needs a residency with decoded steps.
 Residency project(const Residency& residency, const ModelShape& from, const ModelShape& to, std::uint32_t prompt,
