@@ -23,15 +23,16 @@ thread_local Scratch tile_scratch;
 bool wants_rows(const LayerPolicy& policy) { return policy.traits().rows == RowNeed::kAll; }
 
 // Dot products, scaled already, become logits of query head `g` of the group.
-void finish_logits(std::span<float> logits, const AttentionRule& rule, std::span<const TokenPos> positions, TokenPos query,
-                   std::uint32_t query_head) {
+void finish_logits(std::span<float> logits, const AttentionRule& rule, std::span<const TokenPos> positions,
+                   TokenPos query, std::uint32_t query_head) {
   if (rule.logits.softcap > 0) {
     for (float& x : logits) x = rule.logits.softcap * std::tanh(x / rule.logits.softcap);
   }
   if (!rule.alibi.empty()) add_alibi(positions, query, rule.alibi[query_head], logits);
 }
 
-void show(LayerPolicy& policy, HeadId head, TokenPos query, std::uint32_t group, const float* logits, const float* weights) {
+void show(LayerPolicy& policy, HeadId head, TokenPos query, std::uint32_t group, const float* logits,
+          const float* weights) {
   AttentionRows rows;
   rows.step = policy.step_of(query);
   rows.query = query;
@@ -88,9 +89,10 @@ class PrefillBlock {
       const std::size_t count = std::min(kKeyTile, last_ - key);
       const FloatRows keys = float_tile(slice(call_.keys, key, count));
       for (std::size_t g = 0; g < group_; ++g) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, queries(), static_cast<int>(count), width, rule_.logits.scale,
-                    call_.q + first_ * call_.q_stride + g * call_.keys.width, static_cast<int>(call_.q_stride), keys.data,
-                    keys.stride, 0.0F, row_scores(first_, g) + key, scores_stride());
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, queries(), static_cast<int>(count), width,
+                    rule_.logits.scale, call_.q + first_ * call_.q_stride + g * call_.keys.width,
+                    static_cast<int>(call_.q_stride), keys.data, keys.stride, 0.0F, row_scores(first_, g) + key,
+                    scores_stride());
       }
     }
   }
@@ -106,7 +108,8 @@ class PrefillBlock {
     float* weights = shown ? logits + group_ * slots : nullptr;
     for (std::size_t g = 0; g < group_; ++g) {
       const std::span<float> scores(row_scores(i, g), slots);
-      finish_logits(scores, rule_, policy.positions(call_.head), query, call_.first_query_head + static_cast<std::uint32_t>(g));
+      finish_logits(scores, rule_, policy.positions(call_.head), query,
+                    call_.first_query_head + static_cast<std::uint32_t>(g));
       if (shown) std::copy(scores.begin(), scores.end(), logits + g * slots);
       softmax_row(scores, scores);
       if (shown) std::copy(scores.begin(), scores.end(), weights + g * slots);
@@ -122,8 +125,9 @@ class PrefillBlock {
       const FloatRows values = float_tile(slice(call_.values, token, count));
       for (std::size_t g = 0; g < group_; ++g) {
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, queries(), width, static_cast<int>(count), 1.0F,
-                    row_scores(first_, g) + token, scores_stride(), values.data, values.stride, token == 0 ? 0.0F : 1.0F,
-                    call_.out + first_ * call_.out_stride + g * call_.values.width, static_cast<int>(call_.out_stride));
+                    row_scores(first_, g) + token, scores_stride(), values.data, values.stride,
+                    token == 0 ? 0.0F : 1.0F, call_.out + first_ * call_.out_stride + g * call_.values.width,
+                    static_cast<int>(call_.out_stride));
       }
     }
   }
@@ -141,7 +145,8 @@ void attend_one(const AttendCall& call, const AttentionRule& rule) {
   const std::size_t width = call.keys.width;
   const std::size_t group = call.q.size() / width;
   LayerPolicy& policy = *call.policy;
-  check(slots > 0 && policy.positions(call.head).size() == slots, "attention runs over the slots that the policy holds");
+  check(slots > 0 && policy.positions(call.head).size() == slots,
+        "attention runs over the slots that the policy holds");
   float* packed = packed_scratch.floats(group * packed_size(width));
   float* logits = logits_scratch.floats(group * slots);
   float* weights = weights_scratch.floats(group * slots);
@@ -150,7 +155,8 @@ void attend_one(const AttendCall& call, const AttentionRule& rule) {
   for (std::size_t i = 0; i < group * slots; ++i) logits[i] *= rule.logits.scale;
   for (std::size_t g = 0; g < group; ++g) {
     const std::span<float> of_head(logits + g * slots, slots);
-    finish_logits(of_head, rule, policy.positions(call.head), call.query, call.first_query_head + static_cast<std::uint32_t>(g));
+    finish_logits(of_head, rule, policy.positions(call.head), call.query,
+                  call.first_query_head + static_cast<std::uint32_t>(g));
     softmax_row(of_head, {weights + g * slots, slots});
   }
   weighted_rows(weights, slots, group, call.values, call.out.data(), call.values.width);

@@ -25,7 +25,8 @@ using V = hn::Vec<D>;
 constexpr std::size_t kLanes = HWY_LANES(float);
 constexpr std::size_t kSums = 4;  // independent sums, so that additions need not wait for each other
 
-// e^x: x = n ln 2 + r with |r| ≤ ln 2 / 2, and the Taylor polynomial of degree 7 for e^r (error below 2^-26). 0 below −87.
+// e^x: x = n ln 2 + r with |r| ≤ ln 2 / 2, and the Taylor polynomial of degree 7 for e^r (error below 2^-26). 0 below
+// −87.
 HWY_INLINE V exp_of(V x) {
   const D d;
   const hn::RebindToSigned<D> di;
@@ -34,7 +35,8 @@ HWY_INLINE V exp_of(V x) {
   V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375F), bounded);
   r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4F), r);
   V p = hn::Set(d, 1.0F / 5040);
-  for (const float c : {1.0F / 720, 1.0F / 120, 1.0F / 24, 1.0F / 6, 0.5F, 1.0F, 1.0F}) p = hn::MulAdd(p, r, hn::Set(d, c));
+  for (const float c : {1.0F / 720, 1.0F / 120, 1.0F / 24, 1.0F / 6, 0.5F, 1.0F, 1.0F})
+    p = hn::MulAdd(p, r, hn::Set(d, c));
   const auto scale = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
   const V result = hn::IfThenElse(hn::Lt(x, hn::Set(d, -87.0F)), hn::Zero(d), hn::Mul(p, hn::BitCast(d, scale)));
   return hn::IfThenElse(hn::Eq(x, x), result, x);  // the bounds above would hide a NaN
@@ -165,7 +167,8 @@ std::uint64_t read_sum(std::span<const std::byte> buffer) {
   sums.fill(hn::Zero(d));
   std::size_t i = 0;
   for (; i + kParts * lanes <= count; i += kParts * lanes) {
-    for (std::size_t part = 0; part < kParts; ++part) sums[part] = hn::Add(sums[part], hn::LoadU(d, p + i + part * lanes));
+    for (std::size_t part = 0; part < kParts; ++part)
+      sums[part] = hn::Add(sums[part], hn::LoadU(d, p + i + part * lanes));
   }
   for (std::size_t part = 1; part < kParts; ++part) sums[0] = hn::Add(sums[0], sums[part]);
   std::uint64_t total = hn::GetLane(hn::SumOfLanes(d, sums[0]));
@@ -177,7 +180,8 @@ void stream_copy(std::span<const std::byte> from, std::span<std::byte> to) {
   const D d;
   const auto* p = reinterpret_cast<const float*>(from.data());
   auto* q = reinterpret_cast<float*>(to.data());
-  for (std::size_t i = 0; i + kLanes <= from.size() / sizeof(float); i += kLanes) hn::Stream(hn::Load(d, p + i), d, q + i);
+  for (std::size_t i = 0; i + kLanes <= from.size() / sizeof(float); i += kLanes)
+    hn::Stream(hn::Load(d, p + i), d, q + i);
 }
 
 }  // namespace kvroof::fast::HWY_NAMESPACE

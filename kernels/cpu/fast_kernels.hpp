@@ -1,6 +1,7 @@
 // SIMD kernels of the fast back end; each is dispatched at run time to the widest instruction set of the host.
 //
-// All are single-threaded and add in an order that depends on the sizes alone. Sizes and shapes are the caller's to check.
+// All are single-threaded and add in an order that depends on the sizes alone. Sizes and shapes are the caller's to
+// check.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +14,17 @@ namespace kvroof::fast {
 // Floats that one packed vector of `cols` elements takes: cols rounded up to a whole number of SIMD steps.
 std::size_t packed_size(std::size_t cols);
 
-// Reorders `count` float vectors of `cols` elements (vector t at x + t · stride) the way dot_rows wants to meet elements of
-// `type`, and fills them up with zeros: vector t goes to packed + t · packed_size(cols).
+// Reorders `count` float vectors of `cols` elements (vector t at x + t · stride) the way dot_rows wants to meet
+// elements of `type`, and fills them up with zeros: vector t goes to packed + t · packed_size(cols).
 void pack_vectors(DType type, const float* x, std::size_t stride, std::size_t count, std::size_t cols, float* packed);
 
-// out[t · out_stride + r] = rows.row(r) · vector t, for all rows and `count` packed vectors. Each row comes from memory once.
-// The sum of a row and a vector does not depend on the other rows and vectors.
+// out[t · out_stride + r] = rows.row(r) · vector t, for all rows and `count` packed vectors. Each row comes from memory
+// once. The sum of a row and a vector does not depend on the other rows and vectors.
 void dot_rows(const RowsView& rows, const float* packed, std::size_t count, float* out, std::size_t out_stride);
 
 // out[g · out_stride + c] = Σ_s weights[g · weights_stride + s] · rows.row(s)[c] for g < group.
-void weighted_rows(const float* weights, std::size_t weights_stride, std::size_t group, const RowsView& rows, float* out,
-                   std::size_t out_stride);
+void weighted_rows(const float* weights, std::size_t weights_stride, std::size_t group, const RowsView& rows,
+                   float* out, std::size_t out_stride);
 
 // Converts rows to float: row r goes to out + r · rows.width.
 void convert_rows(const RowsView& rows, float* out);

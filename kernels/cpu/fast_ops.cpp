@@ -75,7 +75,8 @@ class FastOps final : public Ops {
   void rotate(std::span<float> x, std::span<const TokenPos> positions, std::uint32_t heads, std::uint32_t head_dim,
               std::uint32_t dims, double theta, RotaryStyle style) override {
     const std::size_t row = std::size_t{heads} * head_dim;
-    check(x.size() == positions.size() * row && dims <= head_dim && dims % 2 == 0, "rotate: whole rows, pairs within a head");
+    check(x.size() == positions.size() * row && dims <= head_dim && dims % 2 == 0,
+          "rotate: whole rows, pairs within a head");
     make_angles(positions, dims, theta);
     const std::size_t pairs = dims / 2;
     for_rows(positions.size(), row, [&](std::size_t t) {
@@ -121,8 +122,9 @@ class FastOps final : public Ops {
 
   void add_residual(std::span<float> x, std::span<const float> y) override {
     check(x.size() == y.size(), "add_residual: equal sizes");
-    for_parts(x.size(),
-              [&](std::size_t first, std::size_t count) { fast::add(x.subspan(first, count), y.subspan(first, count)); });
+    for_parts(x.size(), [&](std::size_t first, std::size_t count) {
+      fast::add(x.subspan(first, count), y.subspan(first, count));
+    });
     counters_.add(Cause::kActivations, float_bytes(2 * x.size() + y.size()));
   }
 
@@ -197,8 +199,8 @@ class FastOps final : public Ops {
         floats = converted;
       }
       const auto width = static_cast<int>(w.cols);
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(tokens), static_cast<int>(rows.count), width,
-                  1.0F, x.data(), width, floats, width, 0.0F, out.data() + first, static_cast<int>(w.rows));
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(tokens), static_cast<int>(rows.count),
+                  width, 1.0F, x.data(), width, floats, width, 0.0F, out.data() + first, static_cast<int>(w.rows));
       add_bias(bias, tokens, first, rows.count, w.rows, out);
     });
   }

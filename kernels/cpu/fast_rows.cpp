@@ -6,8 +6,8 @@
 #include "kernels/cpu/fast_kernels.hpp"
 #include "sim/core/error.hpp"
 
-// The fallback is four emulated lanes; the compiler bug that makes Highway avoid it concerns integer products, none of which
-// are here. Hosts between the fallback and AVX2 are too old to be worth their compile time.
+// The fallback is four emulated lanes; the compiler bug that makes Highway avoid it concerns integer products, none of
+// which are here. Hosts between the fallback and AVX2 are too old to be worth their compile time.
 #define HWY_BROKEN_EMU128 0
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
@@ -26,8 +26,8 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr std::size_t kLanes = HWY_LANES(float);
 constexpr std::size_t kStep = 2 * kLanes;  // elements of a row that one load() takes
-// A tile of dot products is kRows rows times kVectors packed vectors: with one vector many rows, so that x is read seldom
-// and additions need not wait for each other; with more as many as there are registers.
+// A tile of dot products is kRows rows times kVectors packed vectors: with one vector many rows, so that x is read
+// seldom and additions need not wait for each other; with more as many as there are registers.
 constexpr std::size_t kMaxVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 constexpr std::size_t kMaxRows = 8;
 constexpr std::size_t kPrefetchBytes = 256;  // ahead in each stream of rows: found by measurement
@@ -82,7 +82,9 @@ struct BF16Rows {
 template <class Rows>
 class Tail {
  public:
-  Tail(const typename Rows::Element* p, std::size_t count) { std::memcpy(elements_.data(), p, count * sizeof(elements_[0])); }
+  Tail(const typename Rows::Element* p, std::size_t count) {
+    std::memcpy(elements_.data(), p, count * sizeof(elements_[0]));
+  }
   [[nodiscard]] Pair load() const { return Rows::load(elements_.data()); }
 
  private:
@@ -121,8 +123,8 @@ HWY_INLINE std::array<Pair, kVectors> load_packed(const float* packed, std::size
 
 // A tile: sums[r][t] = row at[r] · vector t, each added up in the order of the columns.
 template <class Rows, std::size_t kRows, std::size_t kVectors>
-HWY_INLINE void dot_tile(const std::array<const typename Rows::Element*, kRows>& at, std::size_t width, const float* packed,
-                         std::array<std::array<float, kRows>, kVectors>& out) {
+HWY_INLINE void dot_tile(const std::array<const typename Rows::Element*, kRows>& at, std::size_t width,
+                         const float* packed, std::array<std::array<float, kRows>, kVectors>& out) {
   const std::size_t size = (width + kStep - 1) / kStep * kStep;
   std::array<std::array<V, kVectors>, kRows> sums;
   for (auto& of_row : sums) of_row.fill(hn::Zero(D()));
@@ -157,12 +159,13 @@ HWY_INLINE void dot_spaced(const RowsView& rows, std::size_t first, std::size_t 
   std::array<std::array<float, kRows>, kVectors> sums;
   dot_tile<Rows, kRows, kVectors>(at, rows.width, packed, sums);
   for (std::size_t t = 0; t < kVectors; ++t) {
-    for (std::size_t r = 0; r < kRows && first + r * apart < rows.count; ++r) out[t * out_stride + first + r * apart] = sums[t][r];
+    for (std::size_t r = 0; r < kRows && first + r * apart < rows.count; ++r)
+      out[t * out_stride + first + r * apart] = sums[t][r];
   }
 }
 
-// Rows of a tile lie far apart, each the head of its own sequential stream: the hardware prefetcher follows such streams, but
-// loses rows that are read side by side within a few pages.
+// Rows of a tile lie far apart, each the head of its own sequential stream: the hardware prefetcher follows such
+// streams, but loses rows that are read side by side within a few pages.
 template <class Rows, std::size_t kRows, std::size_t kVectors>
 void dot_vectors(const RowsView& rows, const float* packed, float* out, std::size_t out_stride) {
   const std::size_t apart = rows.count / kRows;
@@ -188,7 +191,8 @@ void dot_rows_of(const RowsView& rows, const float* packed, std::size_t count, f
     for (; t + kMaxVectors <= count; t += kMaxVectors) {
       dot_vectors<Rows, 4, kMaxVectors>(part, packed + t * size, out + t * out_stride + first, out_stride);
     }
-    for (; t < count; ++t) dot_vectors<Rows, kMaxRows, 1>(part, packed + t * size, out + t * out_stride + first, out_stride);
+    for (; t < count; ++t)
+      dot_vectors<Rows, kMaxRows, 1>(part, packed + t * size, out + t * out_stride + first, out_stride);
   }
 }
 
@@ -197,8 +201,8 @@ constexpr std::size_t kRowBlock = 64;
 
 // Adds rows [first, last) to columns [c, c + kParts · kStep) of one output.
 template <class Rows, std::size_t kParts>
-HWY_INLINE void add_weighted(const float* weights, const RowsView& rows, std::size_t first, std::size_t last, std::size_t c,
-                             float* out) {
+HWY_INLINE void add_weighted(const float* weights, const RowsView& rows, std::size_t first, std::size_t last,
+                             std::size_t c, float* out) {
   using Element = typename Rows::Element;
   std::array<Pair, kParts> sums;
   for (std::size_t p = 0; p < kParts; ++p) sums[p] = Rows::load_natural(out + c + p * kStep);
@@ -231,8 +235,8 @@ HWY_INLINE void add_weighted_tail(const float* weights, const RowsView& rows, st
 }
 
 template <class Rows>
-void weighted_rows_of(const float* weights, std::size_t weights_stride, std::size_t group, const RowsView& rows, float* out,
-                      std::size_t out_stride) {
+void weighted_rows_of(const float* weights, std::size_t weights_stride, std::size_t group, const RowsView& rows,
+                      float* out, std::size_t out_stride) {
   constexpr std::size_t kParts = 4;
   for (std::size_t g = 0; g < group; ++g) std::fill_n(out + g * out_stride, rows.width, 0.0F);
   for (std::size_t first = 0; first < rows.count; first += kRowBlock) {
@@ -241,7 +245,8 @@ void weighted_rows_of(const float* weights, std::size_t weights_stride, std::siz
       const float* w = weights + g * weights_stride;
       float* o = out + g * out_stride;
       std::size_t c = 0;
-      for (; c + kParts * kStep <= rows.width; c += kParts * kStep) add_weighted<Rows, kParts>(w, rows, first, last, c, o);
+      for (; c + kParts * kStep <= rows.width; c += kParts * kStep)
+        add_weighted<Rows, kParts>(w, rows, first, last, c, o);
       for (; c + kStep <= rows.width; c += kStep) add_weighted<Rows, 1>(w, rows, first, last, c, o);
       if (c < rows.width) add_weighted_tail<Rows>(w, rows, first, last, c, o);
     }
@@ -296,8 +301,8 @@ void dot_rows(const RowsView& rows, const float* packed, std::size_t count, floa
   with_rows(rows.type, [&]<class Rows>(Rows) { dot_rows_of<Rows>(rows, packed, count, out, out_stride); });
 }
 
-void weighted_rows(const float* weights, std::size_t weights_stride, std::size_t group, const RowsView& rows, float* out,
-                   std::size_t out_stride) {
+void weighted_rows(const float* weights, std::size_t weights_stride, std::size_t group, const RowsView& rows,
+                   float* out, std::size_t out_stride) {
   with_rows(rows.type,
             [&]<class Rows>(Rows) { weighted_rows_of<Rows>(weights, weights_stride, group, rows, out, out_stride); });
 }
@@ -328,8 +333,8 @@ void dot_rows(const RowsView& rows, const float* packed, std::size_t count, floa
   HWY_DYNAMIC_DISPATCH(dot_rows)(rows, packed, count, out, out_stride);
 }
 
-void weighted_rows(const float* weights, std::size_t weights_stride, std::size_t group, const RowsView& rows, float* out,
-                   std::size_t out_stride) {
+void weighted_rows(const float* weights, std::size_t weights_stride, std::size_t group, const RowsView& rows,
+                   float* out, std::size_t out_stride) {
   HWY_DYNAMIC_DISPATCH(weighted_rows)(weights, weights_stride, group, rows, out, out_stride);
 }
 

@@ -18,7 +18,10 @@ struct Cache {
   std::size_t rows, width;
   std::vector<std::byte> memory;
 
-  Cache(DType t, std::size_t heads, std::size_t count, std::size_t w, std::uint32_t stream) : type(t), rows(count), width(w) {
+  Cache(DType t, std::size_t heads, std::size_t count, std::size_t w, std::uint32_t stream)
+      : type(t),
+        rows(count),
+        width(w) {
     std::vector<float> x = numbers(heads * rows * stride(), stream);
     for (std::size_t r = 0; r < heads * rows; ++r) {
       std::fill_n(x.begin() + r * stride() + width, 3, std::numeric_limits<float>::quiet_NaN());
@@ -108,7 +111,8 @@ struct Problem {
     std::vector<PrefillCall> calls;
     for (std::uint32_t h = 0; h < shape.heads; ++h) {
       calls.push_back({q.data() + h * shape.group * shape.k_width, q_stride(), keys.head(h, rows), values.head(h, rows),
-                       out.data() + h * shape.group * shape.v_width, out_stride(), &policy, HeadId(h), h * shape.group});
+                       out.data() + h * shape.group * shape.v_width, out_stride(), &policy, HeadId(h),
+                       h * shape.group});
     }
     ops.prefill_attend(calls, rule);
     return out;
@@ -123,7 +127,8 @@ struct Problem {
     std::vector<AttendCall> calls;
     for (std::uint32_t h = 0; h < shape.heads; ++h) {
       const std::size_t q_at = (rows - 1) * q_stride() + h * shape.group * shape.k_width;
-      calls.push_back({std::span(q).subspan(q_at, shape.group * shape.k_width), keys.head(h, rows), values.head(h, rows),
+      calls.push_back({std::span(q).subspan(q_at, shape.group * shape.k_width), keys.head(h, rows),
+                       values.head(h, rows),
                        std::span(out).subspan(h * shape.group * shape.v_width, shape.group * shape.v_width),
                        TokenPos(rows - 1), &policy, HeadId(h), h * shape.group});
     }
@@ -144,8 +149,8 @@ TEST_CASE("attend equals softmax attention in double precision for every type, g
           const Problem problem(shape, type, slots, variant ? 3.0F : 0.0F, variant);
           const std::vector<double> expected = problem.expected(slots - 1);
           on_every_target([&] {
-            INFO(name_of(type) << " group " << shape.group << " widths " << shape.k_width << ", " << shape.v_width << " slots "
-                               << slots << " soft-cap and ALiBi " << variant);
+            INFO(name_of(type) << " group " << shape.group << " widths " << shape.k_width << ", " << shape.v_width
+                               << " slots " << slots << " soft-cap and ALiBi " << variant);
             LayerPolicy policy = make_policy("full", shape, slots);
             CHECK(deviation(problem.attend(*make_fast_ops(2), policy), expected) <= 5e-6);
           });
@@ -200,7 +205,8 @@ TEST_CASE("attention has the same bits for 1, 2 and 16 threads") {
   }
 }
 
-TEST_CASE("policies see the rows of the fast back end as they see those of the reference: the same tokens are given up") {
+TEST_CASE(
+    "policies see the rows of the fast back end as they see those of the reference: the same tokens are given up") {
   for (const std::string spec : {"h2o:budget=30", "window:budget=30", "streaming:budget=30"}) {
     for (const Shape& shape : {Shape{3, 1, 64, 64}, Shape{2, 4, 40, 24}}) {
       const Problem problem(shape, DType::kF32, 140);

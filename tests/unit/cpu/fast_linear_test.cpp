@@ -20,7 +20,8 @@ std::vector<double> product(std::span<const float> x, const Weight& w, const Wei
 
 }  // namespace
 
-TEST_CASE("linear equals the product in double precision for every type, odd size, number of tokens and instruction set") {
+TEST_CASE(
+    "linear equals the product in double precision for every type, odd size, number of tokens and instruction set") {
   struct Size {
     std::size_t rows, cols;
   };

@@ -1,4 +1,5 @@
-// What tests of the operators share: random matrices, poisoned outputs, comparison with double precision, instruction sets.
+// What tests of the operators share: random matrices, poisoned outputs, comparison with double precision, instruction
+// sets.
 #pragma once
 
 #include <hwy/targets.h>
