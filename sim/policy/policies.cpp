@@ -8,6 +8,10 @@ namespace kvroof {
 
 extern const PolicyInfo kFullPolicy;
 extern const PolicyInfo kH2oPolicy;
+extern const PolicyInfo kKeyformerPolicy;
+extern const PolicyInfo kOraclePolicy;
+extern const PolicyInfo kRandomPolicy;
+extern const PolicyInfo kScissorhandsPolicy;
 extern const PolicyInfo kStreamingPolicy;
 extern const PolicyInfo kWindowPolicy;
 
@@ -21,6 +25,10 @@ struct Line {
 constexpr std::array kLines = {
     Line{"full", &kFullPolicy},
     Line{"h2o", &kH2oPolicy},
+    Line{"keyformer", &kKeyformerPolicy},
+    Line{"oracle", &kOraclePolicy},
+    Line{"random", &kRandomPolicy},
+    Line{"scissorhands", &kScissorhandsPolicy},
     Line{"streaming", &kStreamingPolicy},
     Line{"window", &kWindowPolicy},
 };

@@ -30,8 +30,9 @@ class H2o final : public EvictionPolicy {
   }
 
   void move(HeadId head, std::span<const SlotMove> moves) override {
-    heads_[head.value].scores.move(moves);
-    heads_[head.value].walked += moves.size() * 2 * sizeof(float);
+    Head& h = heads_[head.value];
+    h.scores.move(moves);
+    h.walked += moves.size() * 2 * h.scores.bytes_per_slot();
   }
 
   [[nodiscard]] std::uint64_t walked_state_bytes(HeadId head) const override { return heads_[head.value].walked; }

@@ -54,6 +54,7 @@ class SlotColumns {
   [[nodiscard]] std::span<T> column(std::uint32_t c, std::uint32_t slots) {
     return {values_.data() + std::size_t{c} * capacity_, slots};
   }
+  [[nodiscard]] std::uint64_t bytes_per_slot() const { return columns_ * sizeof(T); }
   [[nodiscard]] T& at(std::uint32_t c, SlotId slot) { return values_[std::size_t{c} * capacity_ + slot.value]; }
 
  private:

@@ -1,6 +1,7 @@
 // The 20-token example: x[t][j] = 2·sin(0.7·t + 1.3·j) + cos(0.11·j·t) + (4 if j = 13), prompt 0 … 11, decode 12 … 19.
 #include <cmath>
 
+#include "sim/policy/noise.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/policy_driver.hpp"
 
@@ -13,8 +14,25 @@ float example_logit(std::uint32_t, std::uint32_t t, std::uint32_t j) {
   return static_cast<float>(2 * std::sin(0.7 * t + 1.3 * j) + std::cos(0.11 * j * t) + (j == 13 ? 4 : 0));
 }
 
+constexpr Shape kShape = {.prompt = 12, .decode = 8};
+
 std::vector<Positions> run(std::string_view policy) {
-  Driver driver(spec_of(policy), {.prompt = 12, .decode = 8}, example_logit);
+  Driver driver(spec_of(policy), kShape, example_logit);
+  return kept_each_step(driver);
+}
+
+// ζ_j = −ln(−ln u_j) with u_j = (((37·j + 11) mod 101) + 0.5) / 101.
+void example_noise(NoiseKey, std::span<const TokenPos> positions, std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const double u = (((37 * positions[i].value + 11) % 101) + 0.5) / 101;
+    out[i] = static_cast<float>(-std::log(-std::log(u)));
+  }
+}
+
+std::vector<Positions> run_with_noise(std::string_view policy) {
+  PolicyInfo info = policy_info("keyformer");
+  info.make = [](const PolicySpec& spec, const PolicyContext& context) { return make_keyformer(spec, context, example_noise); };
+  Driver driver(info, spec_of(policy), kShape, example_logit);
   return kept_each_step(driver);
 }
 
@@ -24,5 +42,64 @@ const std::vector<Positions> kH2o = {
 };
 
 }  // namespace
+
+TEST_CASE("keyformer without noise keeps the sets of the 20-token example at every step") {
+  CHECK(run("keyformer:budget=6:recent=2:noise=none:tau=1..2") ==
+        std::vector<Positions>{{0, 1, 3, 7, 10, 11},
+                               {0, 1, 3, 7, 11, 12},
+                               {0, 1, 3, 7, 12, 13},
+                               {0, 1, 3, 7, 13, 14},
+                               {0, 1, 3, 13, 14, 15},
+                               {0, 1, 3, 13, 15, 16},
+                               {0, 1, 3, 13, 16, 17},
+                               {0, 1, 3, 13, 17, 18},
+                               {0, 1, 3, 13, 18, 19}});
+}
+
+TEST_CASE("keyformer with one given draw a token keeps the sets of the 20-token example at every step") {
+  CHECK(run_with_noise("keyformer:budget=6:recent=2:noise=token:tau=1..2") ==
+        std::vector<Positions>{{0, 1, 2, 5, 10, 11},
+                               {0, 1, 2, 5, 11, 12},
+                               {0, 1, 2, 5, 12, 13},
+                               {0, 1, 2, 5, 13, 14},
+                               {0, 2, 5, 13, 14, 15},
+                               {0, 2, 5, 13, 15, 16},
+                               {0, 2, 5, 13, 16, 17},
+                               {0, 2, 5, 13, 17, 18},
+                               {0, 2, 5, 13, 18, 19}});
+}
+
+TEST_CASE("keyformer without noise at temperature 1 equals h2o with the same recent part") {
+  CHECK(run("keyformer:budget=6:recent=3:noise=none:tau=1..1") == kH2o);
+}
+
+TEST_CASE("scissorhands drops the tokens of the 20-token example, token by token from the first") {
+  for (const char* reading : {"A", "B"}) {
+    Driver driver(spec_of(fmt::format("scissorhands:budget=8:history=4:recent=2:drop=3:reading={}:prompt=stream", reading)),
+                  {.prompt = 20}, example_logit);
+    const std::vector<std::pair<std::uint32_t, Positions>> expected = {
+        {8, {0, 1, 5}}, {11, {3, 4, 8}}, {14, {2, 6, 7}}, {17, {9, 10, 11}}};
+    std::vector<std::pair<std::uint32_t, Positions>> dropped;
+    for (std::uint32_t t = 0; t < 20; ++t) {
+      driver.row(t);
+      Positions gone;
+      for (const TokenPos p : driver.policy().eviction(HeadId(0)).evicted) gone.push_back(p.value);
+      if (!gone.empty()) dropped.emplace_back(t, gone);
+    }
+    INFO("reading " << reading);
+    CHECK(dropped == expected);
+    CHECK(driver.kept(0) == Positions{12, 13, 14, 15, 16, 17, 18, 19});
+  }
+}
+
+TEST_CASE("window and streaming keep the last tokens and the first ones in the 20-token example") {
+  const auto window = run("window:budget=6");
+  const auto streaming = run("streaming:budget=6:sinks=2");
+  for (std::uint32_t i = 0; i <= 8; ++i) {
+    const std::uint32_t t = 11 + i;
+    CHECK(window[i] == Positions{t - 5, t - 4, t - 3, t - 2, t - 1, t});
+    CHECK(streaming[i] == Positions{0, 1, t - 3, t - 2, t - 1, t});
+  }
+}
 
 TEST_CASE("h2o keeps the sets of the 20-token example at every step") { CHECK(run("h2o:budget=6:recent=3") == kH2o); }

@@ -1,0 +1,23 @@
+// Where Keyformer's noise comes from: the Gumbel draws of sim/core/gumbel.hpp, or in tests given numbers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "sim/core/gumbel.hpp"
+#include "sim/core/ids.hpp"
+#include "sim/policy/policy.hpp"
+
+namespace kvroof {
+
+// out[i] = the draw for the key with its position set to positions[i].
+using NoiseSource = std::function<void(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out)>;
+
+// gumbel_draw of many positions at once, equal to it bit for bit on every instruction set.
+void gumbel_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out);
+
+// Keyformer with another source of noise than gumbel_draws.
+std::unique_ptr<EvictionPolicy> make_keyformer(const PolicySpec& spec, const PolicyContext& context, NoiseSource noise);
+
+}  // namespace kvroof

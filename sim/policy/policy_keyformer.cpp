@@ -1,0 +1,179 @@
+#include <charconv>
+
+#include "sim/attention/attention.hpp"
+#include "sim/policy/noise.hpp"
+#include "sim/policy/table_helpers.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr TokensOrShare kDefaultRecent = {true, 0.3};
+
+enum class NoiseMode : std::uint8_t { kNone, kPerToken, kPerQuery };
+
+NoiseMode noise_mode(const PolicySpec& spec) {
+  const std::string mode = spec.choice("noise", {"token", "query", "none"}, "token");
+  if (mode == "none") return NoiseMode::kNone;
+  return mode == "query" ? NoiseMode::kPerQuery : NoiseMode::kPerToken;
+}
+
+// The temperature starts at `begin` in the prompt and reaches `end` with the last requested token.
+struct Temperature {
+  double begin = 1;
+  double end = 2;
+
+  [[nodiscard]] float at(StepId step, std::uint32_t requested) const {
+    if (requested == 0) return static_cast<float>(begin);
+    return static_cast<float>(begin + step.value * (end - begin) / requested);
+  }
+};
+
+bool parse_positive(std::string_view text, double& value) {
+  if (text.empty() || text.find_first_not_of("0123456789.") != std::string_view::npos) return false;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && value > 0 && value <= 1000;
+}
+
+Temperature temperature(const PolicySpec& spec) {
+  const std::string_view text = spec.find("tau").value_or("1..2");
+  const std::size_t dots = text.find("..");
+  Temperature t;
+  const bool begins = parse_positive(text.substr(0, dots), t.begin);
+  const bool ends = parse_positive(dots == std::string_view::npos ? text : text.substr(dots + 2), t.end);
+  if (!begins || !ends) {
+    throw usage_error(fmt::format("policy {}: tau=`{}`: expected a temperature above 0 and up to 1000, or two as in 1..2",
+                                  spec.name, text.substr(0, 40)));
+  }
+  return t;
+}
+
+// Score of a token: f += softmax((x + ζ) / τ) over the cached keys, for every row since it came, its own included.
+class Keyformer final : public EvictionPolicy {
+ public:
+  Keyformer(const PolicySpec& spec, const PolicyContext& context, NoiseSource noise)
+      : recent_(tokens_or_share(spec, "recent", kDefaultRecent)),
+        reduction_(group_reduction(spec)),
+        mode_(noise_mode(spec)),
+        temperature_(temperature(spec)),
+        context_(context),
+        noise_(std::move(noise)),
+        heads_(context.storage_heads, Head(mode_ == NoiseMode::kPerToken ? 1 + context.group : 1)) {}
+
+  void admit(HeadId head, SlotId slot, TokenPos position) override {
+    Head& h = heads_[head.value];
+    h.columns.admit(slot);
+    if (mode_ != NoiseMode::kPerToken) return;
+    for (std::uint32_t g = 0; g < context_.group; ++g) {
+      noise_(noise_key(head, g), {&position, 1}, {&h.columns.at(1 + g, slot), 1});
+    }
+  }
+
+  void observe(HeadId head, const AttentionRows& rows) override {
+    Head& h = heads_[head.value];
+    const std::uint32_t slots = rows.slots();
+    const float tau = temperature_.at(rows.step, context_.requested_new_tokens);
+    h.row.resize(std::size_t{rows.group} * slots);
+    for (std::uint32_t g = 0; g < rows.group; ++g) {
+      softmax_with_noise(rows.logits_of(g), noise_of(head, g, rows), tau,
+                         std::span(h.row).subspan(std::size_t{g} * slots, slots));
+    }
+    const std::span<float> scores = h.columns.column(0, slots);
+    accumulate(reduction_, h.row.data(), rows.group, scores);
+    h.walked += 2 * scores.size_bytes();
+  }
+
+  void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override {
+    Head& h = heads_[head.value];
+    const std::span<float> scores = h.columns.column(0, static_cast<std::uint32_t>(request.positions.size()));
+    lowest(scores, outside_recent(request, recent_), request.excess, victims);
+    h.walked += scores.size_bytes();
+  }
+
+  void move(HeadId head, std::span<const SlotMove> moves) override {
+    Head& h = heads_[head.value];
+    h.columns.move(moves);
+    h.walked += moves.size() * 2 * h.columns.bytes_per_slot();
+  }
+
+  [[nodiscard]] std::uint64_t walked_state_bytes(HeadId head) const override { return heads_[head.value].walked; }
+
+ private:
+  struct Head {
+    explicit Head(std::uint32_t count) : columns(count) {}
+    SlotColumns<float> columns;  // score, then with one draw a token the noise of each query head of the group
+    std::vector<float> row, drawn;
+    std::uint64_t walked = 0;
+  };
+
+  [[nodiscard]] NoiseKey noise_key(HeadId head, std::uint32_t g) const {
+    return {.seed = context_.seed, .sequence = context_.sequence, .layer = context_.layer.value,
+            .query_head = head.value * context_.group + g};
+  }
+
+  std::span<const float> noise_of(HeadId head, std::uint32_t g, const AttentionRows& rows) {
+    Head& h = heads_[head.value];
+    if (mode_ == NoiseMode::kNone) return {};
+    if (mode_ == NoiseMode::kPerToken) {
+      const std::span<const float> noise = h.columns.column(1 + g, rows.slots());
+      h.walked += noise.size_bytes();
+      return noise;
+    }
+    NoiseKey key = noise_key(head, g);
+    key.query_position = rows.query.value;
+    h.drawn.resize(rows.slots());
+    noise_(key, rows.positions, h.drawn);
+    return h.drawn;
+  }
+
+  TokensOrShare recent_;
+  GroupReduction reduction_;
+  NoiseMode mode_;
+  Temperature temperature_;
+  PolicyContext context_;
+  NoiseSource noise_;
+  std::vector<Head> heads_;
+};
+
+// Operations on a slot: noise and temperature 2, softmax 26 (22 of them the exponential), the sum 1; a draw has two
+// logarithms of 27.
+constexpr double kScoreFlops = 29;
+constexpr double kDrawFlops = 56;
+
+PolicyTraits traits(const PolicySpec& spec) {
+  (void)tokens_or_share(spec, "recent", kDefaultRecent);
+  (void)temperature(spec);
+  (void)group_reduction(spec);
+  const NoiseMode mode = noise_mode(spec);
+  PolicyTraits t;
+  t.rows = RowNeed::kAll;
+  t.unit = group_unit(spec);
+  t.state_bytes = t.state_read = t.state_written = t.evict_read = sizeof(float);
+  if (mode == NoiseMode::kPerToken) t.query_head_state = sizeof(float);
+  t.flops_per_slot = kScoreFlops + (mode == NoiseMode::kPerQuery ? kDrawFlops : 0);
+  return t;
+}
+
+constexpr ParamInfo kParams[] = {
+    {"recent", "tokens | share of k", "0.3", "most recent tokens, which always stay; the others are key tokens"},
+    {"noise", "token | query | none", "token", "Gumbel noise on the logits: drawn once a token, anew for every query, or none"},
+    {"tau", "A..B", "1..2", "temperature: A in the prompt, then rising evenly to B with the last requested token"},
+    kGroupParam,
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_keyformer(const PolicySpec& spec, const PolicyContext& context, NoiseSource noise) {
+  return std::make_unique<Keyformer>(spec, context, std::move(noise));
+}
+
+extern const PolicyInfo kKeyformerPolicy;
+constinit const PolicyInfo kKeyformerPolicy = {
+    .name = "keyformer",
+    .summary = "Keeps recent and key tokens: those with the largest sum of softmax((logit + Gumbel noise) / temperature).",
+    .source = "Keyformer: Adnan et al., MLSys 2024; the paper's algorithm, not the masks of its code",
+    .params = kParams,
+    .traits = traits,
+    .make = [](const PolicySpec& spec, const PolicyContext& context) { return make_keyformer(spec, context, gumbel_draws); },
+};
+
+}  // namespace kvroof
