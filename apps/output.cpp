@@ -111,7 +111,7 @@ std::string format_table(const Table& table) {
   for (std::size_t c = 0; c < table.columns.size(); ++c) {
     std::size_t width = 4;
     for (const auto& row : table.rows) width = std::max(width, display_width(row[c]));
-    titles.push_back(wrap_title(table.columns[c].title, width));
+    titles.push_back(wrap_title(table.columns[c].title, std::max<std::size_t>(width, 9)));
     for (const std::string& line : titles.back()) width = std::max(width, display_width(line));
     title_lines = std::max(title_lines, titles.back().size());
     widths.push_back(width);
