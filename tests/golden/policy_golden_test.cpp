@@ -1,0 +1,215 @@
+// Kept sets of the policies against reference cases. KVROOF_GOLDEN_POLICIES=DIR compares another folder of such cases.
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "sim/policy/noise.hpp"
+#include "tests/catch.hpp"
+#include "tests/support/policy_driver.hpp"
+#include "traces/safetensors.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+
+namespace {
+
+struct Case {
+  std::string name;
+  nlohmann::json json;
+  SafetensorsFile file;
+
+  [[nodiscard]] const TensorInfo* find(std::string_view tensor) const { return file.header().find(tensor); }
+  [[nodiscard]] std::vector<float> floats(std::string_view tensor) const { return file.read_floats(*find(tensor)); }
+  [[nodiscard]] std::uint32_t size(std::string_view tensor, std::size_t dimension) const {
+    return static_cast<std::uint32_t>(find(tensor)->shape[dimension]);
+  }
+};
+
+std::filesystem::path folder() {
+  const char* other = std::getenv("KVROOF_GOLDEN_POLICIES");
+  return other != nullptr ? other : KVROOF_SOURCE_DIR "/tests/golden/policies";
+}
+
+std::vector<Case> cases_named(std::string_view prefix) {
+  std::vector<Case> cases;
+  for (const auto& entry : std::filesystem::directory_iterator(folder())) {
+    const std::string name = entry.path().stem().string();
+    if (entry.path().extension() != ".json" || !name.starts_with(prefix)) continue;
+    auto json = nlohmann::json::parse(std::ifstream(entry.path()));
+    auto path = entry.path();
+    path.replace_extension(".safetensors");
+    if (std::filesystem::exists(path)) {
+      cases.push_back({name, std::move(json), SafetensorsFile::open(path).or_throw(path.string())});
+    }
+  }
+  std::ranges::sort(cases, {}, &Case::name);
+  REQUIRE(!cases.empty());
+  return cases;
+}
+
+// All logits of a case: [query heads][queries][keys up to the query], scale 1 / √d.
+LogitFunction logits_of(const Case& c) {
+  const std::uint32_t heads = c.size("q", 0);
+  const std::uint32_t n = c.size("q", 1);
+  const std::uint32_t d = c.size("q", 2);
+  const std::uint32_t group = heads / c.size("k", 0);
+  const auto q = c.floats("q");
+  const auto k = c.floats("k");
+  std::vector<float> logits(std::size_t{heads} * n * n);
+  for (std::uint32_t h = 0; h < heads; ++h) {
+    const auto* keys = reinterpret_cast<const std::byte*>(k.data() + std::size_t{h / group} * n * d);
+    for (std::uint32_t t = 0; t < n; ++t) {
+      const std::size_t row = (std::size_t{h} * n + t);
+      compute_logits(std::span(q).subspan(row * d, d), {keys, DType::kF32, d, d, t + 1},
+                     {.scale = 1 / std::sqrt(static_cast<float>(d))}, std::span(logits).subspan(row * n, t + 1));
+    }
+  }
+  return [logits = std::move(logits), n](std::uint32_t h, std::uint32_t t, std::uint32_t j) {
+    return logits[(std::size_t{h} * n + t) * n + j];
+  };
+}
+
+Shape shape_of(const Case& c) {
+  const auto prompt = c.json["shape"]["prompt"].get<std::uint32_t>();
+  const std::uint32_t decode = c.size("q", 1) - prompt;
+  return {.query_heads = c.size("q", 0), .kv_heads = c.size("k", 0), .prompt = prompt, .decode = decode};
+}
+
+// Row `row` of a tensor [rows, heads, …] of positions padded with −1, or of a 0/1 mask over positions.
+Positions expected_row(const Case& c, const std::string& tensor, std::uint32_t row, std::uint32_t head) {
+  const TensorInfo& info = *c.find(tensor);
+  const auto values = c.file.read_integers(info);
+  const bool single = info.shape.size() == 2;  // [heads, kept]
+  const auto heads = static_cast<std::uint32_t>(info.shape[single ? 0 : 1]);
+  const auto width = static_cast<std::size_t>(info.shape.back());
+  const std::size_t begin = (std::size_t{single ? 0 : row} * heads + (heads == 1 ? 0 : head)) * width;
+  Positions positions;
+  for (std::size_t i = 0; i < width; ++i) {
+    const std::int64_t value = values[begin + i];
+    if (tensor.find("mask") != std::string::npos) {
+      if (value != 0) positions.push_back(static_cast<std::uint32_t>(i));
+    } else if (value >= 0) {
+      positions.push_back(static_cast<std::uint32_t>(value));
+    }
+  }
+  return positions;
+}
+
+void check_all_heads(const Case& c, const Driver& driver, const std::string& tensor, std::uint32_t row, std::uint32_t heads) {
+  for (std::uint32_t h = 0; h < heads; ++h) {
+    INFO(c.name << " row " << row << " head " << h);
+    CHECK(driver.kept(h) == expected_row(c, tensor, row, h));
+  }
+}
+
+void compare(const Case& c, Driver& driver, const std::string& tensor) {
+  const std::uint32_t heads = driver.policy().storage_heads();
+  const Shape& shape = driver.shape();
+  const bool every_row = driver.policy().traits().streams_prompt;
+  if (every_row) {
+    for (std::uint32_t t = 0; t < shape.prompt; ++t) {
+      driver.row(t);
+      check_all_heads(c, driver, tensor, t, heads);
+    }
+  } else {
+    driver.prompt();
+    check_all_heads(c, driver, tensor, 0, heads);
+  }
+  for (std::uint32_t i = 1; i <= shape.decode; ++i) {
+    driver.row(shape.prompt + i - 1);
+    check_all_heads(c, driver, tensor, every_row ? shape.prompt + i - 1 : i, heads);
+  }
+}
+
+// Compares each case of a prefix whose policy is given in the program's syntax and whose input are tensors.
+void compare_cases(std::string_view prefix) {
+  for (const Case& c : cases_named(prefix)) {
+    const auto& how = c.json["kvroof"];
+    if (how["policy"].is_null() || how["input"] != "qkv") continue;
+    Driver driver(spec_of(how["policy"].get<std::string>()), shape_of(c), logits_of(c));
+    compare(c, driver, how["compare"].get<std::string>());
+  }
+}
+
+// The noise tensor of the case being run, for a table entry whose functions can hold no state.
+struct GivenNoise {
+  std::vector<float> values;
+  std::uint32_t n = 0;
+  bool per_query = false;
+};
+GivenNoise given;
+
+void given_noise(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out) {
+  const std::size_t row = given.per_query ? std::size_t{key.query_head} * given.n + key.query_position : key.query_head;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = given.values[row * given.n + positions[i].value];
+}
+
+}  // namespace
+
+TEST_CASE("h2o keeps the reference's sets: real drop, grouped query heads, prompt only") { compare_cases("h2o_"); }
+
+TEST_CASE("keyformer without noise keeps the reference's sets at every step") { compare_cases("keyformer_n64_zero"); }
+
+TEST_CASE("keyformer keeps the reference's sets when the reference's noise is given, per token and per query") {
+  PolicyInfo info = policy_info("keyformer");
+  info.make = [](const PolicySpec& spec, const PolicyContext& context) { return make_keyformer(spec, context, given_noise); };
+  for (const Case& c : cases_named("keyformer_")) {
+    const auto& p = c.json["parameters"];
+    if (p["noise"] == "zero") continue;
+    given = {c.floats("noise"), c.size("q", 1), p["noise"] == "per_query"};
+    const auto spec = spec_of(fmt::format("keyformer:budget={}:recent={}:noise={}:tau={}..{}", p["budget"].get<int>(),
+                                          p["recent"].get<int>(), given.per_query ? "query" : "token",
+                                          p["tau_init"].get<double>(), p["tau_end"].get<double>()));
+    Driver driver(info, spec, shape_of(c), logits_of(c));
+    compare(c, driver, "kept_steps");
+  }
+}
+
+TEST_CASE("scissorhands keeps the reference's sets for both readings, both thresholds and both prompt modes") {
+  compare_cases("scissorhands_");
+}
+
+TEST_CASE("window keeps the last tokens of the reference, sinks and window those of the reference's prompt") {
+  compare_cases("basic_");
+  compare_cases("sinks_window_");
+}
+
+TEST_CASE("streaming keeps the reference's sinks and recent tokens after every forward") {
+  for (const Case& c : cases_named("streaming_after")) {
+    const auto chunks = c.file.read_integers(*c.find("chunks"));
+    const auto prompt = static_cast<std::uint32_t>(chunks[0]);
+    const auto decode = static_cast<std::uint32_t>(chunks.size() - 1);
+    Driver driver(spec_of("streaming:budget=32:sinks=4"), {.prompt = prompt, .decode = decode},
+                  [](auto, auto, auto) { return 0.0F; });
+    const auto steps = kept_each_step(driver);
+    const auto expected = c.file.read_integers(*c.find("kept_steps"));
+    const std::size_t width = expected.size() / steps.size();
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      Positions row;
+      for (std::size_t j = 0; j < width; ++j) {
+        if (expected[i * width + j] >= 0) row.push_back(static_cast<std::uint32_t>(expected[i * width + j]));
+      }
+      INFO(c.name << " forward " << i);
+      CHECK(steps[i] == row);
+    }
+  }
+}
+
+TEST_CASE("the oracle reads the reference's most attended tokens of each decode query, its own counted in") {
+  for (const Case& c : cases_named("basic_")) {
+    const auto budget = c.json["parameters"]["budget"].get<std::uint32_t>();
+    const Shape shape = shape_of(c);
+    Driver driver(spec_of(fmt::format("oracle:budget={}", budget - 1)), shape, logits_of(c));
+    driver.prompt();
+    for (std::uint32_t i = 0; i < shape.decode; ++i) {
+      driver.row(shape.prompt + i);
+      for (std::uint32_t h = 0; h < shape.query_heads; ++h) {
+        INFO(c.name << " step " << i + 1 << " query head " << h);
+        CHECK(driver.read(h) == expected_row(c, "oracle_steps", i, h));
+      }
+    }
+  }
+}
