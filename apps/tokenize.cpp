@@ -32,7 +32,9 @@ void convert_lines(const Arguments& arguments, const std::function<Json(const Js
   if (arguments.has("jsonl")) {
     name = arguments.get<std::string>("jsonl");
     file.open(name, std::ios::binary);
-    if (!file) throw Error(fmt::format("{}: no such file, or it cannot be read", name));
+    if (!file || std::filesystem::is_directory(name)) {
+      throw Error(fmt::format("{}: no such file, or it cannot be read", name));
+    }
   }
   std::istream& input = arguments.has("jsonl") ? file : std::cin;
   std::string result;

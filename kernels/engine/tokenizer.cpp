@@ -97,7 +97,9 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view text) {
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(fmt::format("{}: no such file, or it cannot be read", path.string()));
+  if (!file || std::filesystem::is_directory(path)) {
+    throw Error(fmt::format("{}: no such file, or it cannot be read", path.string()));
+  }
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (file.bad()) throw Error(fmt::format("{}: reading failed", path.string()));
   try {

@@ -147,13 +147,14 @@ TEST_CASE("names from the file are shown cut and without control characters") {
 }
 
 TEST_CASE("a missing tokenizer.json is a failure, an unsupported one wrong usage; both name the file") {
-  const std::string missing = "/nonexistent/tokenizer.json";
-  try {
-    (void)Tokenizer::load(missing);
-    FAIL("loaded a missing file");
-  } catch (const kvroof::Error& e) {
-    CHECK(e.code() == kvroof::ExitCode::kFailure);
-    CHECK_THAT(e.what(), ContainsSubstring(missing));
+  for (const std::string missing : {"/nonexistent/tokenizer.json", KVROOF_SOURCE_DIR}) {  // the second is a folder
+    try {
+      (void)Tokenizer::load(missing);
+      FAIL("loaded a missing file");
+    } catch (const kvroof::Error& e) {
+      CHECK(e.code() == kvroof::ExitCode::kFailure);
+      CHECK_THAT(e.what(), ContainsSubstring(missing + ": no such file"));
+    }
   }
   const auto path = std::filesystem::temp_directory_path() / "kvroof_unsupported_tokenizer.json";
   json file = small_tokenizer();
