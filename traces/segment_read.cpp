@@ -178,7 +178,7 @@ std::optional<Failure> SegmentChain::append(const SegmentIndex& segment) {
 }
 
 Result<SegmentChecksums> segment_checksums(const OpenFile& file, std::optional<std::uint64_t> own_checksum) {
-  std::vector<std::byte> block(kBlock);
+  std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, file.size)));
   Xxh3 hash;
   SegmentChecksums result;
   const std::uint64_t cut = own_checksum.value_or(file.size);

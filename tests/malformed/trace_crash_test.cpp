@@ -1,0 +1,263 @@
+// Recorders that are killed or run out of disk: what they leave is known to be incomplete, and repair keeps what is
+// intact.
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+#include "tests/support/small_trace.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kThrew = 10;
+
+// Runs `body` in a process of its own; its exit code (kThrew after an Error), or 128 + the signal that ended it.
+int in_child(const std::function<void()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      body();
+    } catch (const Error&) {
+      _exit(kThrew);
+    } catch (...) {
+      _exit(kThrew + 1);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+bool has_part_file(const fs::path& folder) {
+  if (!fs::exists(folder)) return false;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() == ".part") return true;
+  }
+  return false;
+}
+
+// Every row of a repaired small trace is what was recorded.
+void check_prefix(const fs::path& trace) {
+  const TraceReader reader = TraceReader::open(trace);
+  const TraceManifest m = small_manifest();
+  for (const TraceSequence& sequence : reader.manifest().sequences) {
+    for (std::uint32_t l = 0; l < m.layers.size(); ++l) {
+      const std::uint64_t k_row = std::uint64_t{m.layers[l].kv_heads} * m.layers[l].k_width * 2;
+      CHECK(reader.keys_values(sequence.id, LayerId(l)).k ==
+            row_content(sequence.id, l, 'k', 0, sequence.tokens, k_row));
+    }
+  }
+  CHECK_NOTHROW(everything(reader));
+}
+
+// An unsealed trace is refused with exit code 4 and the number of intact steps; returns that number.
+std::uint32_t check_refused(const fs::path& trace) {
+  const TraceReport report = inspect_trace(trace, true);
+  CHECK_FALSE(report.sealed);
+  try {
+    TraceReader::open(trace);
+    FAIL("an unsealed trace was opened");
+  } catch (const Error& e) {
+    CHECK(e.code() == ExitCode::kDamagedTrace);
+    CHECK(std::string(e.what()).ends_with("; " + std::to_string(report.intact_steps) + " steps are intact"));
+  }
+  return report.intact_steps;
+}
+
+}  // namespace
+
+TEST_CASE("Killed recorder: after any step, the trace is refused, and repair keeps the segments that were sealed") {
+  for (std::uint32_t steps = 0; steps <= kSmallSteps; ++steps) {
+    TemporaryFolder folder;
+    const fs::path trace = folder.path() / "run.kvt";
+    const int status = in_child([&] {
+      const TraceManifest m = small_manifest();
+      TraceWriter writer(trace, m, 512);
+      for (std::uint32_t step = 0; step < steps; ++step) small_step(writer, m, step);
+      kill(getpid(), SIGKILL);
+    });
+    REQUIRE(status == 128 + SIGKILL);
+    INFO("killed after " << steps << " steps");
+    const std::uint32_t intact = check_refused(trace);
+    // Segments end with steps 0, 2 and 5; the last of them may still have been in the hands of the writing thread.
+    const std::uint32_t closed = steps == 0 ? 0 : steps < 3 ? 1 : steps < 6 ? 3 : 6;
+    const std::uint32_t before = steps < 3 ? 0 : steps < 6 ? 1 : 3;
+    CHECK((intact == closed || intact == before));
+    if (intact == 0) {
+      CHECK_THROWS_AS(repair_trace(trace), Error);
+      continue;
+    }
+    const TraceReport repaired = repair_trace(trace);
+    CHECK((repaired.sealed && repaired.intact));
+    CHECK(repaired.intact_steps == intact);
+    CHECK(TraceReader::open(trace).manifest().sequences[0].stop_reason == "interrupted");
+    CHECK(TraceReader::open(trace).manifest().host == "here");
+    check_prefix(trace);
+    CHECK_FALSE(has_part_file(trace / "segments"));
+  }
+}
+
+TEST_CASE("Killed recorder: at any moment, everything that is called intact is what was recorded") {
+  for (int moment = 0; moment < 40; ++moment) {
+    TemporaryFolder folder;
+    const fs::path trace = folder.path() / "run.kvt";
+    const pid_t child = fork();
+    if (child == 0) {
+      write_small_trace(trace, 1);
+      _exit(0);
+    }
+    usleep(static_cast<useconds_t>(300 * moment));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!fs::exists(trace)) continue;
+    const TraceReport report = inspect_trace(trace, true);
+    INFO("moment " << moment);
+    if (report.sealed) {
+      CHECK(report.intact);
+      CHECK(report.intact_steps == kSmallSteps);
+      check_prefix(trace);
+    } else if (check_refused(trace) > 0) {
+      CHECK(repair_trace(trace).intact_steps == report.intact_steps);
+      check_prefix(trace);
+    }
+  }
+}
+
+TEST_CASE("Full disk: wherever the space ends, recording fails with an error and nothing is taken for complete") {
+  bool failed_once = false;
+  for (rlim_t limit = 0; limit <= 20000; limit += limit < 4000 ? 100 : 1000) {
+    TemporaryFolder folder;
+    const fs::path trace = folder.path() / "run.kvt";
+    const int status = in_child([&] {
+      signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit then fails like one on a full disk
+      const rlimit file_size{limit, limit};
+      setrlimit(RLIMIT_FSIZE, &file_size);
+      write_small_trace(trace);
+    });
+    INFO("files of at most " << limit << " bytes");
+    if (status == 0) {
+      CHECK(inspect_trace(trace, true).intact);
+      continue;
+    }
+    failed_once = true;
+    REQUIRE(status == kThrew);
+    CHECK_FALSE(has_part_file(trace));
+    if (!fs::exists(trace)) continue;  // there was not even room for the manifest
+    if (check_refused(trace) > 0) {
+      CHECK(repair_trace(trace).sealed);
+      check_prefix(trace);
+    }
+  }
+  CHECK(failed_once);
+}
+
+TEST_CASE("Full disk: a recorder that failed once can never seal") {
+  TemporaryFolder folder;
+  const fs::path trace = folder.path() / "run.kvt";
+  const TraceManifest m = small_manifest();
+  TraceWriter writer(trace, m, 1);
+  fs::remove_all(trace / "segments");
+  small_step(writer, m, 0);                          // handed to the writing thread
+  CHECK_THROWS_AS(small_step(writer, m, 1), Error);  // which failed
+  CHECK_THROWS_AS(small_step(writer, m, 2), std::logic_error);
+  CHECK_THROWS_AS(writer.seal(), std::logic_error);
+  CHECK_FALSE(inspect_trace(trace, true).sealed);
+}
+
+TEST_CASE("Repair sets damaged and later segments aside and changes nothing else") {
+  TemporaryFolder folder;
+  const fs::path trace = folder.path() / "run.kvt";
+  write_small_trace(trace);
+  const std::string first = slurp(trace / "segments/00000.safetensors");
+  std::string second = slurp(trace / "segments/00001.safetensors");
+  second[second.size() / 2] = static_cast<char>(second[second.size() / 2] ^ 4);
+  write_file(trace / "segments/00001.safetensors", second);
+  const TraceReport report = repair_trace(trace);
+  CHECK((report.sealed && report.intact));
+  CHECK(report.intact_steps == 1);
+  CHECK(slurp(trace / "segments/00000.safetensors") == first);
+  CHECK(slurp(trace / "lost/00001.safetensors") == second);
+  CHECK(fs::exists(trace / "lost/00002.safetensors"));
+  CHECK(fs::exists(trace / "lost/kernels.sqlite"));
+  const TraceReader reader = TraceReader::open(trace);
+  CHECK(reader.manifest().sequences[0].tokens == 3);
+  CHECK(reader.manifest().command_line == "kvroof record");
+  CHECK(reader.steps().size() == 1);
+  CHECK(reader.steps()[0].start_ns == 0);
+  CHECK(reader.steps()[0].bytes[Cause::kKvRead] == 1000);
+  check_prefix(trace);
+}
+
+TEST_CASE("Repair leaves an intact trace alone, and repairing twice is repairing once") {
+  TemporaryFolder folder;
+  const fs::path trace = folder.path() / "run.kvt";
+  write_small_trace(trace);
+  const std::string seal = slurp(trace / "seal.json");
+  CHECK(repair_trace(trace).intact);
+  CHECK(slurp(trace / "seal.json") == seal);
+  CHECK_FALSE(fs::exists(trace / "lost"));
+  fs::remove(trace / "seal.json");
+  const std::string expected_manifest = slurp(trace / "manifest.json");
+  CHECK(repair_trace(trace).intact_steps == kSmallSteps);
+  CHECK(slurp(trace / "manifest.json") == expected_manifest);  // whole already: stop reasons are kept
+  const std::string resealed = slurp(trace / "seal.json");
+  CHECK(repair_trace(trace).intact);
+  CHECK(slurp(trace / "seal.json") == resealed);
+}
+
+TEST_CASE("Repair makes manifest and journal again from the segments when both are gone") {
+  TemporaryFolder folder;
+  const fs::path trace = folder.path() / "run.kvt";
+  write_small_trace(trace);
+  const std::string journal = slurp(trace / "journal.jsonl");
+  for (const char* name : {"manifest.json", "journal.jsonl", "seal.json", "kernels.sqlite"}) fs::remove(trace / name);
+  CHECK(check_refused(trace) == kSmallSteps);
+  CHECK(repair_trace(trace).intact_steps == kSmallSteps);
+  CHECK(slurp(trace / "journal.jsonl") == journal);
+  const TraceReader reader = TraceReader::open(trace);
+  CHECK(reader.manifest().layers[1].scale == 0.5F);
+  CHECK(reader.manifest().model_name == "small");
+  CHECK(reader.manifest().host.empty());
+  CHECK(reader.manifest().sequences[0].tokens == 8);
+  check_prefix(trace);
+}
+
+TEST_CASE("Repair does not believe a changed manifest that nothing vouches for") {
+  TemporaryFolder folder;
+  const fs::path trace = folder.path() / "run.kvt";
+  write_small_trace(trace);
+  fs::remove(trace / "seal.json");
+  std::string manifest = slurp(trace / "manifest.json");
+  manifest.replace(manifest.find("\"scale\": 0.5"), 12, "\"scale\": 0.7");
+  write_file(trace / "manifest.json", manifest);
+  CHECK(repair_trace(trace).intact_steps == kSmallSteps);
+  CHECK(TraceReader::open(trace).manifest().layers[0].scale == 0.5F);
+}
+
+TEST_CASE("Repair: one damaged file of any kind costs at most the segments from the damage on") {
+  for (const char* name : {"manifest.json", "journal.jsonl", "seal.json", "kernels.sqlite"}) {
+    TemporaryFolder folder;
+    const fs::path trace = folder.path() / "run.kvt";
+    write_small_trace(trace);
+    const std::string whole = slurp(trace / name);
+    for (const std::string& damaged : {std::string("garbage"), whole.substr(0, whole.size() / 2), whole + whole}) {
+      write_file(trace / name, damaged);
+      INFO(name << " of " << damaged.size() << " bytes");
+      CHECK_FALSE(inspect_trace(trace, true).intact);
+      const TraceReport report = repair_trace(trace);
+      CHECK((report.sealed && report.intact));
+      CHECK(report.intact_steps == kSmallSteps);
+      check_prefix(trace);
+    }
+  }
+}
