@@ -1,0 +1,128 @@
+#include "sim/replay/exact_rows.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace kvroof {
+namespace {
+
+constexpr std::uint32_t kTileKeys = 256;  // keys that stay in the first cache while the block's queries pass over them
+constexpr std::uint32_t kTaskRows = 8;    // query rows of one task
+
+template <class Term>
+double sum_terms(std::span<const float> x, Term term) {
+  std::array<double, 8> lanes{};
+  std::size_t i = 0;
+  for (; i + 8 <= x.size(); i += 8) {
+    for (std::size_t lane = 0; lane < 8; ++lane) lanes[lane] += term(x[i + lane]);
+  }
+  for (std::size_t lane = 0; i < x.size(); ++i, ++lane) lanes[lane] += term(x[i]);
+  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
+
+RowsView rows_of(const std::vector<std::byte>& data, DType type, std::uint32_t heads, std::uint32_t head,
+                 std::uint32_t width, std::size_t count) {
+  return {data.data() + static_cast<std::size_t>(head) * width * size_of(type), type,
+          static_cast<std::size_t>(heads) * width, width, count};
+}
+
+}  // namespace
+
+double sum_of(std::span<const float> x) {
+  return sum_terms(x, [](float value) { return static_cast<double>(value); });
+}
+
+double norm_of(std::span<const float> x) {
+  return std::sqrt(sum_terms(x, [](float value) { return static_cast<double>(value) * static_cast<double>(value); }));
+}
+
+std::uint64_t ExactRows::bytes_per_row(const TraceLayer& layer, std::uint32_t tokens) {
+  const std::uint64_t elements = 2 * std::uint64_t{tokens} + layer.k_width + layer.v_width + 4;
+  return elements * layer.query_heads * sizeof(float);
+}
+
+void ExactRows::start_layer(const TraceLayer& layer, DType type, const LayerKeysValues& keys_values,
+                            std::uint32_t max_rows) {
+  layer_ = &layer;
+  keys_values_ = &keys_values;
+  type_ = type;
+  const std::size_t heads = layer.query_heads;
+  row_stride_ = heads * keys_values.tokens;
+  // Buffers only grow, so that a later layer allocates nothing.
+  const auto grow = [](auto& buffer, std::size_t size) {
+    if (buffer.size() < size) buffer.resize(size);
+  };
+  grow(q_, max_rows * heads * layer.k_width);
+  grow(logits_, max_rows * row_stride_);
+  grow(weights_, max_rows * row_stride_);
+  grow(outputs_, max_rows * heads * layer.v_width);
+  grow(masses_, max_rows * heads);
+  grow(norms_, max_rows * heads);
+  while (positions_.size() < keys_values.tokens) positions_.emplace_back(static_cast<std::uint32_t>(positions_.size()));
+}
+
+RowsView ExactRows::values_of(std::uint32_t query_head) const {
+  const std::uint32_t kv_head = query_head / (layer_->query_heads / layer_->kv_heads);
+  return rows_of(keys_values_->v, type_, layer_->kv_heads, kv_head, layer_->v_width, keys_values_->tokens);
+}
+
+void ExactRows::compute(std::uint32_t first, std::uint32_t count, std::span<const std::byte> q, RowsWanted wanted) {
+  first_ = first;
+  count_ = count;
+  convert_to_float(type_, q.data(), std::span(q_).first(std::size_t{count} * layer_->query_heads * layer_->k_width));
+  const std::uint32_t chunks = (count + kTaskRows - 1) / kTaskRows;
+  pool_.parallel_for(std::size_t{layer_->kv_heads} * chunks, [&](std::size_t task) {
+    const auto kv_head = static_cast<std::uint32_t>(task / chunks);
+    const std::uint32_t from = first + static_cast<std::uint32_t>(task % chunks) * kTaskRows;
+    const std::uint32_t to = std::min(from + kTaskRows, first + count);
+    logits_of(kv_head, from, to);
+    for (std::uint32_t position = from; position < to; ++position) finish_row(kv_head, position, wanted);
+  });
+}
+
+void ExactRows::logits_of(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last) {
+  const std::uint32_t group = layer_->query_heads / layer_->kv_heads;
+  const std::size_t width = layer_->k_width;
+  const RowsView keys = rows_of(keys_values_->k, type_, layer_->kv_heads, kv_head, layer_->k_width, last);
+  const LogitRule rule{layer_->scale, layer_->softcap};
+  for (std::uint32_t begin = 0; begin < last; begin += kTileKeys) {
+    for (std::uint32_t position = std::max(first, begin); position < last; ++position) {
+      const std::uint32_t end = std::min(begin + kTileKeys, position + 1);
+      const RowsView tile{keys.row(begin), keys.type, keys.stride, keys.width, end - begin};
+      for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        const std::span<const float> query(q_.data() + cell(position, head) * width, width);
+        compute_logits(query, tile, rule, std::span(logits_).subspan(offset(position, head) + begin, end - begin));
+      }
+    }
+  }
+}
+
+void ExactRows::finish_row(std::uint32_t kv_head, std::uint32_t position, RowsWanted wanted) {
+  const std::uint32_t group = layer_->query_heads / layer_->kv_heads;
+  const std::size_t length = std::size_t{position} + 1;
+  for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const std::span<float> logits = std::span(logits_).subspan(offset(position, head), length);
+    if (!layer_->alibi_slopes.empty()) {
+      add_alibi(std::span(positions_).first(length), TokenPos(position), layer_->alibi_slopes[head], logits);
+    }
+    if (layer_->window > 0 && length > layer_->window) {
+      std::fill(logits.begin(), logits.end() - layer_->window, -std::numeric_limits<float>::infinity());
+    }
+    if (!wanted.weights && !wanted.outputs) continue;
+    const std::span<float> weights = std::span(weights_).subspan(offset(position, head), length);
+    softmax(logits, weights);
+    masses_[cell(position, head)] = sum_of(weights);
+    if (!wanted.outputs) continue;
+    RowsView values = values_of(head);
+    values.count = length;
+    const std::span<float> out = std::span(outputs_).subspan(cell(position, head) * layer_->v_width, layer_->v_width);
+    weighted_sum(weights, values, out);
+    const auto scale = static_cast<float>(1.0 / masses_[cell(position, head)]);
+    for (float& x : out) x *= scale;
+    norms_[cell(position, head)] = norm_of(out);
+  }
+}
+
+}  // namespace kvroof

@@ -1,0 +1,86 @@
+// ExactRows: the attention of a block of query rows over all recorded tokens before them; shared by all points of a replay.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/attention/attention.hpp"
+#include "sim/core/ids.hpp"
+#include "sim/core/thread_pool.hpp"
+#include "traces/manifest.hpp"
+#include "traces/reader.hpp"
+
+namespace kvroof {
+
+// What the rows are needed for.
+struct RowsWanted {
+  bool weights = false;  // softmax of the logits
+  bool outputs = false;  // weighted sum of the values; implies weights
+};
+
+class ExactRows {
+ public:
+  explicit ExactRows(ThreadPool& pool) : pool_(pool) {}
+
+  // The layer whose rows follow; all three stay alive until the next call. Rows may be up to max_rows a block.
+  void start_layer(const TraceLayer& layer, DType type, const LayerKeysValues& keys_values, std::uint32_t max_rows);
+  // Rows [first, first + count) of the sequence; q is [count, query_heads, k_width] in the trace's type.
+  void compute(std::uint32_t first, std::uint32_t count, std::span<const std::byte> q, RowsWanted wanted);
+
+  [[nodiscard]] std::uint32_t first() const { return first_; }
+  [[nodiscard]] std::uint32_t count() const { return count_; }
+  // Of the query at `position` in the block: [query_heads][position + 1], from query head `head` on.
+  [[nodiscard]] const float* logits(std::uint32_t position, std::uint32_t head) const {
+    return logits_.data() + offset(position, head);
+  }
+  [[nodiscard]] const float* weights(std::uint32_t position, std::uint32_t head) const {
+    return weights_.data() + offset(position, head);
+  }
+  // Sum of the weights of one row, 1 up to rounding.
+  [[nodiscard]] double mass(std::uint32_t position, std::uint32_t head) const { return masses_[cell(position, head)]; }
+  // Weighted sum of the values, divided by the mass: [v_width]; and its Euclidean norm.
+  [[nodiscard]] const float* output(std::uint32_t position, std::uint32_t head) const {
+    return outputs_.data() + cell(position, head) * layer_->v_width;
+  }
+  [[nodiscard]] double output_norm(std::uint32_t position, std::uint32_t head) const {
+    return norms_[cell(position, head)];
+  }
+  // Values of the KV head that the query head reads, of all tokens of the sequence.
+  [[nodiscard]] RowsView values_of(std::uint32_t query_head) const;
+  [[nodiscard]] const TraceLayer& layer() const { return *layer_; }
+
+  // Bytes of scratch that one row of a sequence of `tokens` tokens takes.
+  static std::uint64_t bytes_per_row(const TraceLayer& layer, std::uint32_t tokens);
+
+ private:
+  [[nodiscard]] std::size_t cell(std::uint32_t position, std::uint32_t head) const {
+    return static_cast<std::size_t>(position - first_) * layer_->query_heads + head;
+  }
+  [[nodiscard]] std::size_t offset(std::uint32_t position, std::uint32_t head) const {
+    return static_cast<std::size_t>(position - first_) * row_stride_ + static_cast<std::size_t>(head) * (position + 1);
+  }
+  void logits_of(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last);
+  void finish_row(std::uint32_t kv_head, std::uint32_t position, RowsWanted wanted);
+
+  ThreadPool& pool_;
+  const TraceLayer* layer_ = nullptr;
+  const LayerKeysValues* keys_values_ = nullptr;
+  DType type_ = DType::kF32;
+  std::size_t row_stride_ = 0;  // elements from one row's logits to the next
+  std::uint32_t first_ = 0;
+  std::uint32_t count_ = 0;
+  std::vector<TokenPos> positions_;  // 0, 1, 2, …
+  std::vector<float> q_;        // [rows, query_heads, k_width]
+  std::vector<float> logits_;   // [rows][query_heads][position + 1]
+  std::vector<float> weights_;  // likewise
+  std::vector<float> outputs_;  // [rows, query_heads, v_width]
+  std::vector<double> masses_, norms_;  // [rows, query_heads]
+};
+
+// Σ x, and √Σ x², in double and in an order that depends on the size alone.
+double sum_of(std::span<const float> x);
+double norm_of(std::span<const float> x);
+
+}  // namespace kvroof

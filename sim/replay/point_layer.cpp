@@ -1,0 +1,190 @@
+#include "sim/replay/point_layer.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvroof {
+namespace {
+
+// Below this share of the exact attention the renormalised weights are computed from the logits again: they may have
+// become zero.
+constexpr double kTinyMass = 1e-25;
+
+template <class T>
+std::span<T> sized(std::vector<T>& buffer, std::size_t size) {
+  if (buffer.size() < size) buffer.resize(size);
+  return std::span(buffer).first(size);
+}
+
+}  // namespace
+
+PointLayer::PointLayer(const PolicySpec& spec, const PolicyContext& context, const TraceLayer& layer,
+                       MeasureOptions measure, PointScratch& scratch)
+    : layer_(layer),
+      prompt_(context.prompt),
+      measure_(measure),
+      scratch_(scratch),
+      policy_(spec, context, layer.query_heads, layer.kv_heads),
+      last_read_(policy_.traits().selects ? layer.query_heads : 0) {}
+
+PointNeeds PointLayer::needs() const {
+  const PolicyTraits& t = traits();
+  const bool observes = t.rows == RowNeed::kAll;
+  const bool while_decoding = observes && t.schedule == Schedule::kEveryStep;
+  return {observes || t.streams_prompt, observes && t.needs_weights, while_decoding || t.selects || measure_.recall};
+}
+
+void PointLayer::follow(RecordedEvictions* recorded) {
+  policy_.set_review([this, recorded](HeadId head, std::span<const TokenPos> positions, std::vector<SlotId>& victims) {
+    recorded->review(policy_.step_of(position_), head, positions, victims);
+  });
+}
+
+void PointLayer::observe_prompt(const ExactRows& rows, HeadId head) {
+  const std::uint32_t group = policy_.group();
+  for (std::uint32_t position = rows.first(); position < rows.first() + rows.count(); ++position) {
+    policy_.admit(head, TokenPos(position));
+    AttentionRows view{StepId(0), TokenPos(position), policy_.positions(head), group};
+    view.logits = rows.logits(position, head.value * group);
+    if (traits().needs_weights) view.weights = rows.weights(position, head.value * group);
+    policy_.observe(head, view);
+  }
+}
+
+void PointLayer::finish_prompt(ResidencyLog& log, std::uint32_t layer) {
+  for (std::uint32_t h = 0; h < storage_heads(); ++h) {
+    for (auto held = static_cast<std::uint32_t>(policy_.positions(HeadId(h)).size()); held < prompt_; ++held) {
+      policy_.admit(HeadId(h), TokenPos(held));
+    }
+  }
+  position_ = TokenPos(prompt_ - 1);
+  policy_.finish_row(position_);
+  log.append(layer, policy_.take_counts());
+}
+
+void PointLayer::stream_prompt(const ExactRows& rows, ResidencyLog& log, std::uint32_t layer) {
+  for (std::uint32_t position = rows.first(); position < rows.first() + rows.count(); ++position) {
+    step_row(rows, position, nullptr);
+    if (position + 1 == prompt_) log.append(layer, policy_.take_counts());
+  }
+}
+
+void PointLayer::decode(const ExactRows& rows, std::span<HeadQuality> quality, ResidencyLog& log, std::uint32_t layer) {
+  HeadQuality* at = measure_.recall ? quality.data() : nullptr;
+  for (std::uint32_t position = rows.first(); position < rows.first() + rows.count(); ++position) {
+    step_row(rows, position, at);
+    log.append(layer, policy_.take_counts());
+    if (at != nullptr) at += layer_.query_heads;
+  }
+}
+
+void PointLayer::decode_blind(std::uint32_t first, std::uint32_t count, ResidencyLog& log, std::uint32_t layer) {
+  for (std::uint32_t position = first; position < first + count; ++position) {
+    for (std::uint32_t h = 0; h < storage_heads(); ++h) policy_.admit(HeadId(h), TokenPos(position));
+    position_ = TokenPos(position);
+    policy_.finish_row(position_);
+    log.append(layer, policy_.take_counts());
+  }
+}
+
+void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality) {
+  const std::uint32_t group = policy_.group();
+  const bool in_prompt = position < prompt_;
+  const bool observes = traits().rows == RowNeed::kAll && (in_prompt || traits().schedule == Schedule::kEveryStep);
+  for (std::uint32_t h = 0; h < storage_heads(); ++h) {
+    const HeadId head(h);
+    policy_.admit(head, TokenPos(position));
+    const std::uint32_t first_query_head = h * group;
+    AttentionRows view{policy_.step_of(TokenPos(position)), TokenPos(position), policy_.positions(head), group};
+    if (observes || traits().selects) fill_rows(rows, first_query_head, view);
+    if (traits().selects) {
+      for (std::uint32_t g = 0; g < group; ++g) {
+        select_row(head, g, view, first_query_head + g);
+        if (quality != nullptr) measure(rows, position, last_read_[first_query_head + g], first_query_head + g, 1, quality);
+      }
+    } else if (quality != nullptr) {
+      measure(rows, position, view.positions, first_query_head, group, quality);
+    }
+    if (observes) policy_.observe(head, view);
+  }
+  position_ = TokenPos(position);
+  policy_.finish_row(position_);
+}
+
+void PointLayer::fill_rows(const ExactRows& rows, std::uint32_t first_query_head, AttentionRows& view) {
+  const std::size_t slots = view.slots();
+  const std::uint32_t position = view.query.value;
+  if (slots == std::size_t{position} + 1) {  // nothing was ever evicted: slot s holds token s
+    view.logits = rows.logits(position, first_query_head);
+    if (traits().needs_weights) view.weights = rows.weights(position, first_query_head);
+    return;
+  }
+  const std::span<float> logits = sized(scratch_.logits, slots * view.group);
+  for (std::uint32_t g = 0; g < view.group; ++g) {
+    const std::span<const float> row(rows.logits(position, first_query_head + g), std::size_t{position} + 1);
+    gather(row, view.positions, logits.subspan(g * slots, slots));
+  }
+  view.logits = logits.data();
+  if (!traits().needs_weights) return;
+  const std::span<float> weights = sized(scratch_.weights, slots * view.group);
+  for (std::uint32_t g = 0; g < view.group; ++g) softmax(view.logits_of(g), weights.subspan(g * slots, slots));
+  view.weights = weights.data();
+}
+
+void PointLayer::select_row(HeadId head, std::uint32_t g, const AttentionRows& view, std::uint32_t query_head) {
+  scratch_.read.clear();
+  policy_.select(head, g, view, scratch_.read);
+  std::vector<TokenPos>& read = last_read_[query_head];
+  read.clear();
+  for (const SlotId slot : scratch_.read) read.push_back(view.positions[slot.value]);
+}
+
+void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
+                         std::uint32_t first_query_head, std::uint32_t group, HeadQuality* quality) {
+  const std::size_t tokens = std::size_t{position} + 1;
+  const std::size_t slots = attended.size();
+  if (slots == tokens) {
+    std::fill_n(quality + first_query_head, group, HeadQuality{});
+    return;
+  }
+  const std::span<float> weights = sized(scratch_.attended, slots * group);
+  const std::span<double> masses = sized(scratch_.masses, group);
+  for (std::uint32_t g = 0; g < group; ++g) {
+    const std::uint32_t head = first_query_head + g;
+    const std::span<float> of_head = weights.subspan(g * slots, slots);
+    gather({rows.weights(position, head), tokens}, attended, of_head);
+    masses[g] = sum_of(of_head);
+    quality[head].recall = std::min(1.0, masses[g] / rows.mass(position, head));
+    if (measure_.output_error && masses[g] < kTinyMass) {
+      gather({rows.logits(position, head), tokens}, attended, of_head);
+      softmax(of_head, of_head);
+      masses[g] = 1;
+    }
+  }
+  if (!measure_.output_error) return;
+  const std::size_t width = layer_.v_width;
+  const std::span<float> out = sized(scratch_.output, width * group);
+  scratch_.outputs.compute(attended, weights, group, rows.values_of(first_query_head), out);
+  for (std::uint32_t g = 0; g < group; ++g) {
+    const std::uint32_t head = first_query_head + g;
+    const auto scale = static_cast<float>(1.0 / masses[g]);
+    const std::span<float> difference = out.subspan(g * width, width);
+    const float* exact = rows.output(position, head);
+    for (std::size_t c = 0; c < width; ++c) difference[c] = difference[c] * scale - exact[c];
+    const double norm = rows.output_norm(position, head);
+    const double distance = norm_of(difference);
+    quality[head].output_error = norm > 0 ? distance / norm : (distance > 0 ? 1.0 : 0.0);
+  }
+}
+
+void PointLayer::kept(std::uint32_t head, std::vector<TokenPos>& positions) const {
+  if (traits().selects) {
+    positions = last_read_[head];
+  } else {
+    const std::span<const TokenPos> held = policy_.positions(HeadId(head));
+    positions.assign(held.begin(), held.end());
+  }
+  std::sort(positions.begin(), positions.end());
+}
+
+}  // namespace kvroof

@@ -1,0 +1,89 @@
+// PointLayer: one point of a replay (a policy with its budget) on one layer of one sequence.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/policy/layer_policy.hpp"
+#include "sim/replay/attended_output.hpp"
+#include "sim/replay/exact_rows.hpp"
+#include "sim/replay/recorded.hpp"
+#include "sim/replay/residency_log.hpp"
+
+namespace kvroof {
+
+// Which rows a point needs.
+struct PointNeeds {
+  bool prompt_rows = false;     // logits of prompt rows
+  bool prompt_weights = false;  // and their softmax over all tokens before them
+  bool decode_rows = false;
+};
+
+// Recall and output error of one query head at one decode step.
+struct HeadQuality {
+  double recall = 1;
+  double output_error = 0;
+};
+
+struct MeasureOptions {
+  bool recall = true;
+  bool output_error = true;  // needs recall
+};
+
+// Memory of a point that outlives its layers, so that rows allocate nothing.
+struct PointScratch {
+  std::vector<float> logits, weights, attended, output;
+  std::vector<double> masses;
+  std::vector<SlotId> read;
+  AttendedOutput outputs;
+};
+
+class PointLayer {
+ public:
+  // `layer` and `scratch` outlive the object.
+  PointLayer(const PolicySpec& spec, const PolicyContext& context, const TraceLayer& layer, MeasureOptions measure,
+             PointScratch& scratch);
+  PointLayer(const PointLayer&) = delete;
+  PointLayer& operator=(const PointLayer&) = delete;
+
+  [[nodiscard]] PointNeeds needs() const;
+  [[nodiscard]] const PolicyTraits& traits() const { return policy_.traits(); }
+  [[nodiscard]] std::uint32_t storage_heads() const { return policy_.storage_heads(); }
+
+  // Compares each eviction with the recording and follows the recording where they differ.
+  void follow(RecordedEvictions* recorded);
+
+  // Prompt rows of a policy that does not stream the prompt, for one head; different heads may run at once.
+  void observe_prompt(const ExactRows& rows, HeadId head);
+  // After all of them, or in their place when the policy needs no rows: brings the prompt down to budget.
+  void finish_prompt(ResidencyLog& log, std::uint32_t layer);
+  // Prompt rows of a policy that streams the prompt: evicts after each.
+  void stream_prompt(const ExactRows& rows, ResidencyLog& log, std::uint32_t layer);
+  // Decode rows; `quality` [rows, query_heads] is written when recall is measured.
+  void decode(const ExactRows& rows, std::span<HeadQuality> quality, ResidencyLog& log, std::uint32_t layer);
+  // The same when no point needs decode rows.
+  void decode_blind(std::uint32_t first, std::uint32_t count, ResidencyLog& log, std::uint32_t layer);
+
+  // What a head holds after the last row, ascending. For policies that select, what a query head read at the last row.
+  void kept(std::uint32_t head, std::vector<TokenPos>& positions) const;
+  [[nodiscard]] std::uint32_t kept_heads() const { return traits().selects ? layer_.query_heads : storage_heads(); }
+
+ private:
+  void step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality);
+  // Logits (and weights) of the query over the slots that the view names.
+  void fill_rows(const ExactRows& rows, std::uint32_t first_query_head, AttentionRows& view);
+  void select_row(HeadId head, std::uint32_t g, const AttentionRows& view, std::uint32_t query_head);
+  void measure(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
+               std::uint32_t first_query_head, std::uint32_t group, HeadQuality* quality);
+
+  const TraceLayer& layer_;
+  std::uint32_t prompt_;
+  MeasureOptions measure_;
+  PointScratch& scratch_;
+  LayerPolicy policy_;
+  TokenPos position_{};  // of the row that is being finished
+  std::vector<std::vector<TokenPos>> last_read_;  // by query head, of policies that select
+};
+
+}  // namespace kvroof

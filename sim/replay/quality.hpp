@@ -1,0 +1,47 @@
+// Quality of what a policy kept: attention recall (mean and worst 1 %) and output error.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace kvroof {
+
+// Recall: the exact attention (softmax over all recorded tokens up to the query) that falls on the attended ones. Output error:
+// ‖o − ô‖ / ‖o‖ with o of the exact attention and ô of the exact weights renormalised over the attended tokens.
+struct LayerQuality {
+  double recall_mean = 0;
+  double output_error = 0;  // mean
+};
+
+struct Quality {
+  std::uint64_t values = 0;   // one for each decode step, layer and query head
+  double recall_mean = 0;
+  double recall_worst1 = 0;   // mean of the lowest max(1, ⌊values / 100⌋) recalls
+  std::optional<double> output_error;  // mean; absent when it was not asked for
+  std::vector<LayerQuality> layers;
+};
+
+// Adds up values as they come; memory is the worst hundredth of them. Sums depend on the order of the calls.
+class QualityStats {
+ public:
+  // `expected` values will be added, over `layers` layers.
+  QualityStats(std::uint64_t expected, std::uint32_t layers, bool with_error);
+
+  void add(std::uint32_t layer, double recall, double output_error);
+  // Nothing when no value was added.
+  [[nodiscard]] std::optional<Quality> finish() const;
+
+ private:
+  struct Layer {
+    std::uint64_t count = 0;
+    double recall = 0;
+    double error = 0;
+  };
+  bool with_error_;
+  std::vector<Layer> layers_;
+  std::vector<double> worst_;  // a heap with the largest on top
+  std::size_t worst_count_;
+};
+
+}  // namespace kvroof

@@ -1,0 +1,303 @@
+#include "sim/replay/replay.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+
+namespace kvroof {
+
+bool ReplayObserver::wants_kept(StepId, StepId) { return false; }
+void ReplayObserver::kept(const KeptSet&) {}
+void ReplayObserver::quality(const QualityValue&) {}
+void ReplayObserver::progress(std::uint64_t, std::uint64_t) {}
+
+namespace {
+
+constexpr std::uint32_t kMostBlockRows = 32;
+constexpr std::uint64_t kLeastBlockBytes = 1U << 20;
+
+// Rows that are computed at once: their logits and weights take at most an eighth of k and v, or 1 MiB.
+std::uint32_t rows_of_block(const TraceLayer& layer, const LayerKeysValues& keys_values) {
+  const std::uint64_t room = std::max<std::uint64_t>(kLeastBlockBytes, (keys_values.k.size() + keys_values.v.size()) / 8);
+  const std::uint64_t rows = room / ExactRows::bytes_per_row(layer, keys_values.tokens);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rows, 1, kMostBlockRows));
+}
+
+// Work that the points of a block share.
+struct Task {
+  std::size_t point;
+  std::uint32_t head;
+};
+
+class Replayer {
+ public:
+  Replayer(const TraceReader& trace, std::span<const PolicySpec> points, const ReplayOptions& options, ThreadPool& pool);
+  std::vector<PointResult> run();
+
+ private:
+  void start_results();
+  void run_layer(std::size_t sequence, std::uint32_t layer);
+  [[nodiscard]] std::uint32_t block_length(std::uint32_t position, std::uint32_t rows) const;
+  void start_points(const TraceSequence& sequence, std::uint32_t layer);
+  void finish_points();
+  void run_rows(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q);
+  void run_prompt_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q);
+  void finish_prompt();
+  void run_decode_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q);
+  void drain_quality(std::uint32_t first, std::uint32_t rows);
+  void show_kept(StepId step);
+  [[nodiscard]] StepId last_step() const { return StepId(at_->tokens - at_->prompt); }
+  [[nodiscard]] bool is_recorded(const PolicySpec& spec) const;
+  [[nodiscard]] ResidencyLog& log(std::size_t point) { return results_[point].residency[sequence_]; }
+
+  const TraceReader& trace_;
+  const TraceManifest& manifest_;
+  std::span<const PolicySpec> points_;
+  const ReplayOptions& options_;
+  ThreadPool& pool_;
+  ExactRows rows_;
+  std::vector<PointResult> results_;
+  std::vector<QualityStats> stats_;
+  std::vector<PointScratch> scratch_;
+  // Of the layer at hand.
+  std::size_t sequence_ = 0;
+  std::uint32_t layer_ = 0;
+  const TraceSequence* at_ = nullptr;
+  std::uint32_t block_rows_ = 1;
+  std::vector<std::unique_ptr<PointLayer>> layers_;            // one a point
+  std::vector<std::unique_ptr<RecordedEvictions>> recorded_;   // one a point; null unless it is the recorded policy
+  std::vector<Task> prompt_tasks_;
+  bool prompt_rows_ = false, prompt_weights_ = false, decode_rows_ = false;
+  std::vector<std::vector<HeadQuality>> block_quality_;        // one a point: [rows, query_heads]
+  std::vector<TokenPos> kept_;
+};
+
+Replayer::Replayer(const TraceReader& trace, std::span<const PolicySpec> points, const ReplayOptions& options,
+                   ThreadPool& pool)
+    : trace_(trace), manifest_(trace.manifest()), points_(points), options_(options), pool_(pool), rows_(pool) {
+  check(!manifest_.layers.empty() && !manifest_.sequences.empty(), "a trace has layers and sequences");
+  const TraceLayer& first = manifest_.layers.front();
+  for (std::size_t i = 1; i < manifest_.layers.size(); ++i) {
+    const TraceLayer& layer = manifest_.layers[i];
+    if (layer.query_heads != first.query_heads || layer.kv_heads != first.kv_heads) {
+      throw Error(fmt::format("{}: layer {} has {} query and {} KV heads, layer 0 has {} and {}; expected layers alike",
+                              trace.path().string(), i, layer.query_heads, layer.kv_heads, first.query_heads,
+                              first.kv_heads));
+    }
+  }
+  scratch_.resize(points.size());
+  block_quality_.resize(points.size());
+}
+
+bool Replayer::is_recorded(const PolicySpec& spec) const {
+  return manifest_.source == "engine" && manifest_.seed == options_.seed && manifest_.policy == spec.text() &&
+         spec.budget.kind != Budget::Kind::kUnlimited;
+}
+
+void Replayer::start_results() {
+  const auto layers = static_cast<std::uint32_t>(manifest_.layers.size());
+  const TraceLayer& shape = manifest_.layers.front();
+  std::uint64_t values = 0;
+  for (const TraceSequence& sequence : manifest_.sequences) {
+    values += std::uint64_t{sequence.tokens - sequence.prompt} * layers * shape.query_heads;
+  }
+  for (const PolicySpec& spec : points_) {
+    PointResult result{spec, policy_info(spec.name).traits(spec), {}, {}, {}};
+    const bool by_query_head = result.traits.unit == StorageUnit::kQueryHead;
+    const std::uint32_t group = by_query_head ? 1 : shape.query_heads / shape.kv_heads;
+    for (const TraceSequence& sequence : manifest_.sequences) {
+      Residency head;
+      head.policy = spec.text();
+      head.sequence = sequence.id;
+      head.prompt = sequence.prompt;
+      head.steps = sequence.tokens - sequence.prompt;
+      head.layers = layers;
+      head.storage_heads = by_query_head ? shape.query_heads : shape.kv_heads;
+      head.kv_heads = shape.kv_heads;
+      head.state_bytes_per_row = result.traits.state_bytes + group * result.traits.query_head_state;
+      head.needs_probabilities = result.traits.rows == RowNeed::kAll && !result.traits.bound;
+      result.residency.emplace_back(std::move(head));
+    }
+    if (is_recorded(spec)) result.reproduction.emplace();
+    results_.push_back(std::move(result));
+    stats_.emplace_back(options_.measure.recall ? values : 0, layers, options_.measure.output_error);
+  }
+}
+
+std::vector<PointResult> Replayer::run() {
+  start_results();
+  const std::uint64_t total = manifest_.sequences.size() * manifest_.layers.size();
+  std::uint64_t done = 0;
+  for (std::size_t sequence = 0; sequence < manifest_.sequences.size(); ++sequence) {
+    for (std::uint32_t layer = 0; layer < manifest_.layers.size(); ++layer) {
+      run_layer(sequence, layer);
+      if (options_.observer != nullptr) options_.observer->progress(++done, total);
+    }
+  }
+  for (std::size_t p = 0; p < results_.size(); ++p) {
+    if (options_.measure.recall) results_[p].quality = stats_[p].finish();
+  }
+  return std::move(results_);
+}
+
+void Replayer::run_layer(std::size_t sequence, std::uint32_t layer) {
+  sequence_ = sequence;
+  layer_ = layer;
+  at_ = &manifest_.sequences[sequence];
+  const TraceLayer& shape = manifest_.layers[layer];
+  const LayerKeysValues keys_values = trace_.keys_values(at_->id, LayerId(layer));
+  block_rows_ = rows_of_block(shape, keys_values);
+  rows_.start_layer(shape, manifest_.kv_type, keys_values, block_rows_);
+  start_points(*at_, layer);
+  const std::size_t row_bytes = std::size_t{shape.query_heads} * shape.k_width * size_of(manifest_.kv_type);
+  const auto visit = [&](std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
+    for (std::uint32_t done = 0; done < rows;) {
+      const std::uint32_t count = block_length(first + done, rows - done);
+      run_rows(first + done, count, q.subspan(done * row_bytes, count * row_bytes));
+      done += count;
+    }
+  };
+  trace_.for_each_query_block(at_->id, LayerId(layer), visit);
+  finish_points();
+}
+
+// Rows from `position` on that can be run together: a block ends with the prompt and with each step whose kept sets are shown.
+std::uint32_t Replayer::block_length(std::uint32_t position, std::uint32_t rows) const {
+  const std::uint32_t most = std::min(rows, block_rows_);
+  if (position < at_->prompt) return std::min(most, at_->prompt - position);
+  if (options_.observer == nullptr) return most;
+  for (std::uint32_t i = 1; i < most; ++i) {
+    if (options_.observer->wants_kept(StepId(position + i - at_->prompt), last_step())) return i;
+  }
+  return most;
+}
+
+void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) {
+  const TraceLayer& shape = manifest_.layers[layer];
+  PolicyContext context;
+  context.sequence = sequence.id;
+  context.layer = LayerId(layer);
+  context.layers = static_cast<std::uint32_t>(manifest_.layers.size());
+  context.head_dim = shape.k_width;
+  context.prompt = sequence.prompt;
+  context.requested_new_tokens = sequence.requested_new_tokens;
+  context.seed = options_.seed;
+  layers_.clear();
+  recorded_.clear();
+  prompt_tasks_.clear();
+  prompt_rows_ = prompt_weights_ = decode_rows_ = false;
+  for (std::size_t p = 0; p < points_.size(); ++p) {
+    layers_.push_back(std::make_unique<PointLayer>(points_[p], context, shape, options_.measure, scratch_[p]));
+    PointLayer& point = *layers_.back();
+    recorded_.emplace_back();
+    if (results_[p].reproduction) {
+      recorded_.back() = std::make_unique<RecordedEvictions>(trace_.evictions(sequence.id, LayerId(layer)),
+                                                             point.storage_heads());
+      point.follow(recorded_.back().get());
+    }
+    const PointNeeds needs = point.needs();
+    prompt_rows_ = prompt_rows_ || needs.prompt_rows;
+    prompt_weights_ = prompt_weights_ || needs.prompt_weights;
+    decode_rows_ = decode_rows_ || needs.decode_rows;
+    const std::uint32_t tasks = point.traits().streams_prompt ? 1 : needs.prompt_rows ? point.storage_heads() : 0;
+    for (std::uint32_t head = 0; head < tasks; ++head) prompt_tasks_.push_back({p, head});
+    block_quality_[p].resize(options_.measure.recall ? std::size_t{block_rows_} * shape.query_heads : 0);
+  }
+}
+
+void Replayer::finish_points() {
+  for (std::size_t p = 0; p < points_.size(); ++p) {
+    if (!recorded_[p]) continue;
+    Reproduction of_layer = recorded_[p]->finish();
+    Reproduction& sum = *results_[p].reproduction;
+    sum.decisions += of_layer.decisions;
+    sum.differences += of_layer.differences;
+    if (sum.first_difference.empty()) sum.first_difference = std::move(of_layer.first_difference);
+  }
+  layers_.clear();
+}
+
+void Replayer::run_rows(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
+  if (first >= at_->prompt) {
+    run_decode_block(first, rows, q);
+    return;
+  }
+  run_prompt_block(first, rows, q);
+  if (first + rows == at_->prompt) finish_prompt();
+}
+
+void Replayer::run_prompt_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
+  if (prompt_tasks_.empty()) return;
+  if (prompt_rows_) rows_.compute(first, rows, q, {prompt_weights_, false});
+  pool_.parallel_for(prompt_tasks_.size(), [&](std::size_t i) {
+    const Task& task = prompt_tasks_[i];
+    PointLayer& point = *layers_[task.point];
+    if (point.traits().streams_prompt) {
+      point.stream_prompt(rows_, log(task.point), layer_);
+    } else {
+      point.observe_prompt(rows_, HeadId(task.head));
+    }
+  });
+}
+
+void Replayer::finish_prompt() {
+  pool_.parallel_for(layers_.size(), [&](std::size_t p) {
+    if (!layers_[p]->traits().streams_prompt) layers_[p]->finish_prompt(log(p), layer_);
+  });
+  show_kept(StepId(0));
+}
+
+void Replayer::run_decode_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
+  const bool measured = options_.measure.recall;
+  if (decode_rows_) {
+    rows_.compute(first, rows, q, {measured || prompt_weights_, measured && options_.measure.output_error});
+  }
+  pool_.parallel_for(layers_.size(), [&](std::size_t p) {
+    if (decode_rows_) {
+      layers_[p]->decode(rows_, block_quality_[p], log(p), layer_);
+    } else {
+      layers_[p]->decode_blind(first, rows, log(p), layer_);
+    }
+  });
+  if (measured) drain_quality(first, rows);
+  show_kept(StepId(first + rows - at_->prompt));
+}
+
+void Replayer::drain_quality(std::uint32_t first, std::uint32_t rows) {
+  const std::uint32_t heads = manifest_.layers[layer_].query_heads;
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    for (std::size_t p = 0; p < layers_.size(); ++p) {
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        const HeadQuality& value = block_quality_[p][std::size_t{row} * heads + head];
+        stats_[p].add(layer_, value.recall, value.output_error);
+        if (options_.observer == nullptr) continue;
+        options_.observer->quality({static_cast<std::uint32_t>(p), at_->id, StepId(first + row + 1 - at_->prompt),
+                                    LayerId(layer_), head, value});
+      }
+    }
+  }
+}
+
+void Replayer::show_kept(StepId step) {
+  if (options_.observer == nullptr || !options_.observer->wants_kept(step, last_step())) return;
+  for (std::size_t p = 0; p < layers_.size(); ++p) {
+    const PolicyTraits& traits = layers_[p]->traits();
+    if (traits.selects && step.value == 0) continue;  // nothing has been read yet
+    for (std::uint32_t head = 0; head < layers_[p]->kept_heads(); ++head) {
+      layers_[p]->kept(head, kept_);
+      options_.observer->kept({static_cast<std::uint32_t>(p), at_->id, step, LayerId(layer_), head,
+                               traits.selects || traits.unit == StorageUnit::kQueryHead, kept_});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<PointResult> replay(const TraceReader& trace, std::span<const PolicySpec> points, const ReplayOptions& options,
+                                ThreadPool& pool) {
+  return Replayer(trace, points, options, pool).run();
+}
+
+}  // namespace kvroof

@@ -1,0 +1,79 @@
+// Replay: one pass over a trace says what each of many policies would have kept, read and moved, and at what quality.
+//
+// For each sequence and layer, k and v are read once and queries are streamed; the logits of each query over all tokens
+// before it are computed once and serve all points. Each point gathers those of its slots and steps a LayerPolicy exactly as
+// the reference engine does, so that its decisions are those of the engine, bit for bit. Memory: k and v of one layer of
+// one sequence, a block of rows (an eighth of that, or 1 MiB), and the points' state.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sim/core/ids.hpp"
+#include "sim/core/residency.hpp"
+#include "sim/core/thread_pool.hpp"
+#include "sim/policy/policy.hpp"
+#include "sim/policy/spec.hpp"
+#include "sim/replay/point_layer.hpp"
+#include "sim/replay/quality.hpp"
+#include "sim/replay/recorded.hpp"
+#include "sim/replay/residency_log.hpp"
+#include "traces/reader.hpp"
+
+namespace kvroof {
+
+// What a point holds after a step.
+struct KeptSet {
+  std::uint32_t point = 0;     // index into the points
+  std::uint32_t sequence = 0;  // its id in the trace
+  StepId step{};
+  LayerId layer{};
+  std::uint32_t head = 0;      // storage head; for policies that select, query head
+  bool query_head = false;     // storage is by query head, or the policy selects
+  std::span<const TokenPos> positions;  // ascending; for policies that select, what the step's query read
+};
+
+struct QualityValue {
+  std::uint32_t point = 0;
+  std::uint32_t sequence = 0;
+  StepId step{};
+  LayerId layer{};
+  std::uint32_t query_head = 0;
+  HeadQuality quality;
+};
+
+// Sees details as the replay goes, on the calling thread, in an order that does not depend on the number of threads: by
+// sequence, layer, step, point, head for kept sets; values of a block of steps come together.
+class ReplayObserver {
+ public:
+  virtual ~ReplayObserver() = default;
+  // Whether kept() shall be called after this step of a sequence of `last` decoded tokens. Steps with a yes are slower.
+  virtual bool wants_kept(StepId step, StepId last);
+  virtual void kept(const KeptSet& set);
+  virtual void quality(const QualityValue& value);
+  // After each layer of each sequence.
+  virtual void progress(std::uint64_t done, std::uint64_t total);
+};
+
+struct ReplayOptions {
+  std::uint64_t seed = 0;
+  MeasureOptions measure;
+  ReplayObserver* observer = nullptr;  // not owned
+};
+
+struct PointResult {
+  PolicySpec spec;
+  PolicyTraits traits;
+  std::vector<ResidencyLog> residency;  // one a sequence, in the order of the manifest
+  std::optional<Quality> quality;       // nothing when no token was decoded, or recall was not asked for
+  std::optional<Reproduction> reproduction;  // when the trace was recorded under this policy, budget and seed
+};
+
+// Results in the order of `points`. Throws Error for a damaged segment (exit code 4) and for layers of unlike heads.
+std::vector<PointResult> replay(const TraceReader& trace, std::span<const PolicySpec> points, const ReplayOptions& options,
+                                ThreadPool& pool);
+
+}  // namespace kvroof
