@@ -1,0 +1,127 @@
+#include "sim/policy/scores.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <hwy/targets.h>
+
+#include "sim/core/gumbel.hpp"
+#include "sim/policy/noise.hpp"
+#include "tests/catch.hpp"
+
+using namespace kvroof;
+
+namespace {
+
+template <class Body>
+void on_every_target(Body body) {
+  const std::int64_t all = hwy::SupportedTargets();
+  for (std::int64_t left = all; left != 0; left &= left - 1) {
+    hwy::SetSupportedTargetsForTest(left & -left);
+    hwy::GetChosenTarget().Update(left & -left);
+    INFO("instruction set " << hwy::TargetName(left & -left));
+    body();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+float number(std::uint32_t i, std::uint32_t stream) { return uniform_draw({.seed = stream, .position = i}); }
+
+// Distinct positions 0 … count − 1 in an order that is none.
+std::vector<TokenPos> shuffled(std::uint32_t count) {
+  std::vector<TokenPos> positions(count);
+  for (std::uint32_t i = 0; i < count; ++i) positions[i] = TokenPos(i);
+  std::ranges::sort(positions, {}, [](TokenPos p) { return number(p.value, 3); });
+  return positions;
+}
+
+}  // namespace
+
+TEST_CASE("the lowest score outside the recent window is found, of equals the oldest token, on every instruction set") {
+  for (const std::uint32_t count : {1U, 2U, 7U, 15U, 16U, 17U, 64U, 133U}) {
+    for (const std::uint32_t recent : {0U, 1U, count / 2, count - 1}) {
+      if (recent >= count) continue;
+      const auto positions = shuffled(count);
+      const Candidates candidates{positions, TokenPos(count - 1), recent};
+      std::vector<float> scores(count);
+      for (std::uint32_t s = 0; s < count; ++s) scores[s] = std::floor(4 * number(s, 9));  // many ties
+      std::vector<std::uint32_t> order;
+      for (std::uint32_t s = 0; s < count; ++s) {
+        if (positions[s].value < count - recent) order.push_back(s);
+      }
+      std::ranges::sort(order, [&](std::uint32_t a, std::uint32_t b) {
+        return std::pair(scores[a], positions[a]) < std::pair(scores[b], positions[b]);
+      });
+      on_every_target([&] {
+        INFO(count << " slots, recent " << recent);
+        CHECK(lowest(scores, candidates).value == order.front());
+        for (const std::uint32_t wanted : {1U, 3U, count}) {
+          std::vector<SlotId> victims;
+          lowest(scores, candidates, wanted, victims);
+          std::vector<SlotId> expected;
+          for (std::uint32_t i = 0; i < std::min<std::size_t>(wanted, order.size()); ++i) expected.emplace_back(order[i]);
+          std::ranges::sort(victims);
+          std::ranges::sort(expected);
+          CHECK(victims == expected);
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("rows of a group are reduced first and added to the scores then, on every instruction set") {
+  constexpr std::uint32_t kSlots = 37;
+  std::vector<float> rows(3 * kSlots);
+  for (std::uint32_t i = 0; i < rows.size(); ++i) rows[i] = number(i, 5);
+  on_every_target([&] {
+    for (const GroupReduction reduction : {GroupReduction::kSum, GroupReduction::kMean, GroupReduction::kMax}) {
+      std::vector<float> scores(kSlots, 2.0F);
+      accumulate(reduction, rows.data(), 3, scores);
+      for (std::uint32_t s = 0; s < kSlots; ++s) {
+        const float a = rows[s];
+        const float b = rows[kSlots + s];
+        const float c = rows[2 * kSlots + s];
+        const float sum = (a + b) + c;
+        const float reduced = reduction == GroupReduction::kSum    ? sum
+                              : reduction == GroupReduction::kMean ? sum * (1.0F / 3)
+                                                                   : std::max({a, b, c});
+        CHECK(scores[s] == 2.0F + reduced);
+      }
+    }
+  });
+}
+
+TEST_CASE("many Gumbel draws at once equal the single draws bit for bit on every instruction set") {
+  const auto positions = shuffled(5000);
+  const NoiseKey key{.seed = 0x123456789abcdef0U, .sequence = 3, .layer = 31, .query_head = 17, .query_position = 4000};
+  on_every_target([&] {
+    for (const std::size_t count : {1, 3, 16, 31, 5000}) {
+      std::vector<float> draws(count);
+      gumbel_draws(key, positions, draws);
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        NoiseKey one = key;
+        one.position = positions[i].value;
+        wrong += float_bits(gumbel_draw(one)) == float_bits(draws[i]) ? 0 : 1;
+      }
+      CHECK(wrong == 0);
+    }
+  });
+}
+
+TEST_CASE("columns of slots start at 0, grow with the slots, and move") {
+  SlotColumns<float> columns(2);
+  for (std::uint32_t s = 0; s < 200; ++s) {
+    columns.admit(SlotId(s));
+    CHECK(columns.at(1, SlotId(s)) == 0.0F);
+    columns.at(0, SlotId(s)) = static_cast<float>(s);
+    columns.at(1, SlotId(s)) = -static_cast<float>(s);
+  }
+  CHECK(columns.column(0, 200)[150] == 150.0F);
+  const SlotMove moves[] = {{SlotId(199), SlotId(3)}, {SlotId(198), SlotId(199)}};
+  columns.move(moves);
+  CHECK(columns.at(1, SlotId(3)) == -199.0F);
+  CHECK(columns.at(0, SlotId(199)) == 198.0F);
+  columns.admit(SlotId(3));
+  CHECK(columns.at(0, SlotId(3)) == 0.0F);
+}

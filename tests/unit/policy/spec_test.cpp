@@ -1,0 +1,105 @@
+#include "sim/policy/spec.hpp"
+
+#include "sim/policy/policy.hpp"
+#include "tests/catch.hpp"
+
+using namespace kvroof;
+
+namespace {
+
+// The message and notes of the error that parsing gives.
+std::string why_not(std::string_view text, const std::vector<Budget>& budgets = {}) {
+  try {
+    (void)cross_budgets(parse_policies(text), budgets);
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kUsage);
+    std::string all = error.what();
+    for (const std::string& note : error.notes()) all += " | " + note;
+    return all;
+  }
+  return "accepted";
+}
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+Budget budget(std::string_view text) { return parse_budget(text).or_throw(text); }
+
+}  // namespace
+
+TEST_CASE("a specification is a name and parameters; several are separated by commas") {
+  const auto specs = parse_policies("full,h2o:budget=0.5,keyformer:recent=0.3:budget=512:noise=query:tau=1..2");
+  REQUIRE(specs.size() == 3);
+  CHECK(specs[0].text() == "full");
+  CHECK(specs[1].text() == "h2o:budget=0.5");
+  CHECK(specs[2].text() == "keyformer:budget=512:recent=0.3:noise=query:tau=1..2");
+  CHECK(specs[2].budget.kind == Budget::Kind::kTokens);
+  CHECK(parse_policies("streaming:compression=0.5:sinks=4")[0].text() == "streaming:compression=0.5:sinks=4");
+}
+
+TEST_CASE("unknown policies, parameters and values are answered with the nearest name") {
+  CHECK(contains(why_not("keyfomer:budget=0.5"), "unknown policy `keyfomer`; did you mean keyformer? | policies: full, h2o"));
+  CHECK(contains(why_not("zebra"), "unknown policy `zebra` | policies: full"));
+  CHECK(contains(why_not("h2o:budget=0.5:recant=3"), "policy h2o has no parameter `recant`; did you mean recent? | it takes"));
+  CHECK(contains(why_not("h2o:budgt=0.5"), "did you mean budget?"));
+  CHECK(contains(why_not("keyformer:budget=9:noise=tokens"), "noise=`tokens`: expected token or query or none; did you mean token?"));
+  CHECK(contains(why_not("scissorhands:budget=9:reading=C"), "reading=`C`: expected A or B"));
+  CHECK(contains(why_not("keyformer:budget=9:tau=warm"), "tau=`warm`: expected a temperature"));
+  CHECK(contains(why_not("keyformer:budget=9:tau=0..1"), "expected a temperature above 0"));
+}
+
+TEST_CASE("malformed specifications are refused in one sentence") {
+  CHECK(contains(why_not(""), "a policy is missing"));
+  CHECK(contains(why_not("full,"), "a policy is missing"));
+  CHECK(contains(why_not("h2o:budget"), "`budget` has no value; write budget=…"));
+  CHECK(contains(why_not("h2o:budget=0.5:budget=0.6"), "budget is given twice"));
+  CHECK(contains(why_not("h2o:budget=0.5:compression=0.5"), "say the same thing twice"));
+  CHECK(contains(why_not("h2o:budget=0.5:recent=1:recent=2"), "recent is given twice"));
+  CHECK(contains(why_not("h2o:budget=0"), "policy h2o: budget: `0`: a budget of 0 tokens keeps nothing"));
+  CHECK(contains(why_not("h2o:budget=1.5"), "a fraction is at most 1"));
+  CHECK(contains(why_not("h2o:budget=nan"), "is no budget"));
+  CHECK(contains(why_not("h2o:budget=0.5:recent=-1"), "recent=`-1`: expected a number of tokens"));
+  CHECK(contains(why_not("h2o:budget=0.5:recent=1.5"), "recent=`1.5`: expected a number of tokens"));
+  CHECK(contains(why_not("full:budget=0.5"), "policy full has no parameter `budget` | it takes no parameters"));
+  CHECK(contains(why_not("scissorhands:budget=9:history=0"), "history=`0`: expected a whole number, at least 1"));
+  CHECK(contains(why_not("scissorhands:budget=9:history=4000000000"), "at most 65536 rows"));
+  CHECK(contains(why_not("streaming:budget=9:sinks=99999999999"), "expected a whole number"));
+  CHECK(why_not(std::string(1'000'000, 'x')).size() < 400);
+}
+
+TEST_CASE("parts of a budget in tokens that exceed it are refused, with both numbers") {
+  CHECK(contains(why_not("h2o:budget=10:recent=20"), "recent=20 exceeds the budget of 10 tokens"));
+  CHECK(contains(why_not("scissorhands:budget=10:recent=2:drop=11"), "drop=11 exceeds the budget of 10 tokens"));
+  CHECK(contains(why_not("streaming:budget=4"), "a budget of 4 tokens leaves no recent token beside 4 sinks"));
+  CHECK(contains(why_not("h2o:recent=20", {budget("0.5"), budget("10")}), "recent=20 exceeds the budget of 10 tokens"));
+  CHECK(contains(why_not("streaming", {budget("3")}), "leaves no recent token beside 4 sinks"));
+  CHECK(why_not("h2o:budget=10:recent=10") == "accepted");
+}
+
+TEST_CASE("a sweep is each policy at each budget; full and policies with a budget of their own are one point") {
+  const auto points = cross_budgets(parse_policies("full,window,h2o:recent=0.3"), {budget("0.2"), budget("512")});
+  std::vector<std::string> names;
+  for (const PolicySpec& point : points) names.push_back(point.text());
+  CHECK(names == std::vector<std::string>{"full", "window:budget=0.2", "window:budget=512", "h2o:budget=0.2:recent=0.3",
+                                          "h2o:budget=512:recent=0.3"});
+  CHECK(cross_budgets(parse_policies("full,h2o:budget=0.5"), {}).size() == 2);
+}
+
+TEST_CASE("a budget from neither side, or from both, is an error") {
+  CHECK(contains(why_not("h2o"), "policy h2o needs a budget | give --budget 0.5, or write h2o:budget=0.5"));
+  CHECK(contains(why_not("h2o:budget=0.5", {budget("0.2")}), "has a budget of its own, and --budget is given as well"));
+  CHECK(contains(why_not("h2o:compression=0.5,window", {budget("0.2")}), "has a budget of its own"));
+  CHECK(why_not("full", {budget("0.2")}) == "accepted");
+}
+
+TEST_CASE("recent with a decimal point is a share of the budget, without one a count of tokens, at most the budget") {
+  const auto recent = [](std::string_view text) {
+    return tokens_or_share(parse_policies(text)[0], "recent", {true, 0.5});
+  };
+  CHECK(recent("h2o").of(11) == 5);
+  CHECK(recent("h2o:recent=0.3").of(10) == 3);
+  CHECK(recent("h2o:recent=0.29").of(100) == 29);
+  CHECK(recent("h2o:recent=30%").of(10) == 3);
+  CHECK(recent("h2o:recent=1.0").of(10) == 10);
+  CHECK(recent("h2o:recent=7").of(100) == 7);
+  CHECK(recent("h2o:recent=7").of(5) == 5);
+}
