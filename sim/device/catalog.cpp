@@ -13,6 +13,10 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string read_text(const fs::path& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) throw Error(fmt::format("{}: {}", path.string(), error.message()));
+  if (size > 1U << 20) throw usage_error(fmt::format("{}: {} bytes is no device file", path.string(), size));
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   if (in) text << in.rdbuf();
