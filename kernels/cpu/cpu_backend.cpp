@@ -25,21 +25,27 @@ std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors) {
 
 }  // namespace
 
+void check_runnable(const PolicySpec& policy) {
+  const PolicyTraits traits = policy_info(policy.name).traits(policy);
+  if (traits.bound) {
+    throw usage_error(
+        fmt::format("policy {} looks ahead and is a bound: `kvroof replay` knows it, run and record cannot follow it",
+                    policy.name));
+  }
+  check(!traits.selects, "no policy of this engine reads less than it keeps");
+}
+
 CpuBackend::CpuBackend(const Model& model, std::unique_ptr<Ops> ops, CpuBackendOptions options)
     : model_(model),
       ops_(std::move(ops)),
       options_(std::move(options)),
       forward_(model, *ops_),
       rule_(attention_rule(model.config)) {
-  const PolicyTraits traits = policy_info(options_.policy.name).traits(options_.policy);
-  if (traits.bound) {
-    throw usage_error(fmt::format("policy {} looks ahead and serves as a bound: `kvroof replay` knows it, run and record cannot",
-                                  options_.policy.name));
-  }
-  check(!traits.selects, "no policy of this engine reads less than it keeps");
+  check_runnable(options_.policy);
 }
 
-CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens) {
+CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t prompt,
+                                               std::uint32_t requested_new_tokens) {
   const ModelShape& shape = model_.config.shape;
   check(!sequences_.contains(id), "a sequence is prefilled once");
   Sequence& sequence = sequences_[id];
@@ -77,7 +83,8 @@ std::uint32_t CpuBackend::slots_to_allocate(const Sequence& sequence, const Poli
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most + 1));
 }
 
-void CpuBackend::round_and_record(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v) {
+void CpuBackend::round_and_record(LayerId layer, std::span<float> q, std::span<const float> k,
+                                  std::span<const float> v) {
   const DType type = options_.kv_type;
   if (type == DType::kF32 && recorder_ == nullptr) return;
   const auto rounded = [&](std::span<const float> from, std::vector<std::byte>& to) {
@@ -95,7 +102,8 @@ void CpuBackend::round_and_record(LayerId layer, std::span<float> q, std::span<c
   };
   for (std::size_t i = 0; i < parts; ++i) {
     const std::uint32_t count = prefilling_ ? active_[i]->prompt : 1;
-    recorder_->rows(active_[i]->id, layer, active_[i]->tokens, count, part(q_bytes_, i), part(k_bytes_, i), part(v_bytes_, i));
+    recorder_->rows(active_[i]->id, layer, active_[i]->tokens, count, part(q_bytes_, i), part(k_bytes_, i),
+                    part(v_bytes_, i));
   }
 }
 
@@ -179,8 +187,8 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
     }
     calls.push_back({q.data() + std::size_t{h} * group * shape.head_dim, std::size_t{shape.heads} * shape.head_dim,
                      prompt_buffer_.keys(HeadId(h), n), prompt_buffer_.values(HeadId(h), n),
-                     out.data() + std::size_t{h} * group * shape.v_head_dim, std::size_t{shape.heads} * shape.v_head_dim,
-                     &state.policy, HeadId(h), h * group});
+                     out.data() + std::size_t{h} * group * shape.v_head_dim,
+                     std::size_t{shape.heads} * shape.v_head_dim, &state.policy, HeadId(h), h * group});
   }
   state.resident_rows = std::uint64_t{n} * state.policy.storage_heads();
   note_peak(prompt_buffer_.allocated_bytes());
@@ -188,8 +196,8 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
   finish_row(sequence, layer, TokenPos(n - 1), &prompt_buffer_);
 }
 
-// Lets the policy evict, tells the recorder, and applies the moves. With a prompt buffer, the rows of the layer lie there:
-// survivors are packed into the cache, or, where nothing was evicted, the buffer becomes the cache.
+// Lets the policy evict, tells the recorder, and applies the moves. With a prompt buffer, the rows of the layer lie
+// there: survivors are packed into the cache, or, where nothing was evicted, the buffer becomes the cache.
 void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position, KvCache* prompt_buffer) {
   LayerState& state = sequence.layers[layer.value];
   state.policy.finish_row(position);
@@ -202,10 +210,12 @@ void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position
     const HeadEviction& eviction = state.policy.eviction(HeadId(h));
     state.resident_rows -= eviction.evicted.size();
     for (std::size_t i = 0; recorder_ != nullptr && i < eviction.evicted.size(); ++i) {
-      recorder_->eviction({sequence.id, state.policy.step_of(position).value, layer.value, h, eviction.evicted[i].value});
+      recorder_->eviction(
+          {sequence.id, state.policy.step_of(position).value, layer.value, h, eviction.evicted[i].value});
     }
-    const auto moved = packs ? state.cache.copy(HeadId(h), *prompt_buffer, packing_moves(state.policy.positions(HeadId(h))))
-                             : state.cache.copy(HeadId(h), state.cache, eviction.moves);
+    const auto moved =
+        packs ? state.cache.copy(HeadId(h), *prompt_buffer, packing_moves(state.policy.positions(HeadId(h))))
+              : state.cache.copy(HeadId(h), state.cache, eviction.moves);
     ops_->counters().add(Cause::kCompaction, moved);
   }
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, KvCache());

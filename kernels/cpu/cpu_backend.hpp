@@ -13,6 +13,9 @@
 
 namespace kvroof {
 
+// Throws Error (usage) for policies that only a replay can follow.
+void check_runnable(const PolicySpec& policy);
+
 struct CpuBackendOptions {
   PolicySpec policy;  // one point
   std::uint64_t seed = 0;
@@ -20,12 +23,13 @@ struct CpuBackendOptions {
 };
 
 // A prompt passes one layer at a time. Where the policy keeps all of it, its rows go straight into the layer's cache;
-// otherwise into a prompt buffer that all layers share, and the survivors are packed into the cache right after the layer's
-// attention. Caches are allocated once, for as many slots as the budget can ever need: nothing grows while decoding.
-// A policy that streams the prompt evicts after each of its rows, within the layer, and needs no prompt buffer.
+// otherwise into a prompt buffer that all layers share, and the survivors are packed into the cache right after the
+// layer's attention. Caches are allocated once, for as many slots as the budget can ever need: nothing grows while
+// decoding. A policy that streams the prompt evicts after each of its rows, within the layer, and needs no prompt
+// buffer.
 class CpuBackend final : public Backend, private AttentionStage {
  public:
-  // The model must outlive the back end. Throws Error (usage) for policies that only a replay can follow.
+  // The model must outlive the back end. Throws Error as check_runnable does.
   CpuBackend(const Model& model, std::unique_ptr<Ops> ops, CpuBackendOptions options);
 
   void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,

@@ -31,8 +31,10 @@ void Forward::attention_block(LayerId layer, std::span<const TokenPos> positions
   ops_.linear(normed_, w.q, optional(w.q_bias), q_);
   ops_.linear(normed_, w.k, optional(w.k_bias), k_);
   ops_.linear(normed_, w.v, optional(w.v_bias), v_);
-  ops_.rotate(q_, positions, shape.heads, shape.head_dim, options.rotary_dims, options.rope_theta, RotaryStyle::kHalfSplit);
-  ops_.rotate(k_, positions, shape.kv_heads, shape.head_dim, options.rotary_dims, options.rope_theta, RotaryStyle::kHalfSplit);
+  ops_.rotate(q_, positions, shape.heads, shape.head_dim, options.rotary_dims, options.rope_theta,
+              RotaryStyle::kHalfSplit);
+  ops_.rotate(k_, positions, shape.kv_heads, shape.head_dim, options.rotary_dims, options.rope_theta,
+              RotaryStyle::kHalfSplit);
   stage.attend(layer, q_, k_, v_, attended_);
   ops_.linear(attended_, w.o, optional(w.o_bias), block_);
   ops_.add_residual(x_, block_);
@@ -52,7 +54,8 @@ void Forward::run(std::span<const std::int64_t> ids, std::span<const TokenPos> p
                   std::span<float> logits) {
   const ModelShape& shape = model_.config.shape;
   const std::size_t rows = logits.size() / shape.vocab;
-  check(ids.size() == positions.size() && rows <= ids.size() && rows * shape.vocab == logits.size(), "forward: sizes agree");
+  check(ids.size() == positions.size() && rows <= ids.size() && rows * shape.vocab == logits.size(),
+        "forward: sizes agree");
   resize(ids.size());
   ops_.embed(model_.weights.embedding, ids, x_);
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {

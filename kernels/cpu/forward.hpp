@@ -15,8 +15,8 @@ namespace kvroof {
 class AttentionStage {
  public:
   virtual ~AttentionStage() = default;
-  // q [tokens, heads, head_dim] and k [tokens, kv_heads, head_dim] after rotary embedding, v [tokens, kv_heads, v_head_dim],
-  // out [tokens, heads, v_head_dim].
+  // q [tokens, heads, head_dim] and k [tokens, kv_heads, head_dim] after rotary embedding, v [tokens, kv_heads,
+  // v_head_dim], out [tokens, heads, v_head_dim].
   virtual void attend(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v,
                       std::span<float> out) = 0;
 };
@@ -26,7 +26,8 @@ class Forward {
   // Both must outlive this object.
   Forward(const Model& model, Ops& ops) : model_(model), ops_(ops) {}
 
-  // One pass over ids[t] at positions[t]; logits [S, vocab] of the last S tokens, S = logits.size() / vocab ≤ ids.size().
+  // One pass over ids[t] at positions[t]; logits [S, vocab] of the last S ≤ ids.size() tokens,
+  // S = logits.size() / vocab.
   void run(std::span<const std::int64_t> ids, std::span<const TokenPos> positions, AttentionStage& stage,
            std::span<float> logits);
 

@@ -38,7 +38,8 @@ RowsView KvCache::values(HeadId head, std::uint32_t count) const {
 }
 
 std::uint64_t KvCache::store(HeadId head, SlotId slot, std::span<const float> k, std::span<const float> v) {
-  check(slot.value < capacity_ && k.size() == layout_.k_width && v.size() == layout_.v_width, "KvCache: a row in a slot");
+  check(slot.value < capacity_ && k.size() == layout_.k_width && v.size() == layout_.v_width,
+        "KvCache: a row in a slot");
   convert_from_float(layout_.type, k, keys_.data() + k_offset(head, slot));
   convert_from_float(layout_.type, v, values_.data() + v_offset(head, slot));
   return (k.size() + v.size()) * size_of(layout_.type);
@@ -51,7 +52,8 @@ std::uint64_t KvCache::copy(HeadId head, const KvCache& from, std::span<const Sl
   for (const SlotMove& move : moves) {
     check(move.from.value < from.capacity_ && move.to.value < capacity_, "KvCache: moves within the allocated slots");
     std::memmove(keys_.data() + k_offset(head, move.to), from.keys_.data() + from.k_offset(head, move.from), k_bytes);
-    std::memmove(values_.data() + v_offset(head, move.to), from.values_.data() + from.v_offset(head, move.from), v_bytes);
+    std::memmove(values_.data() + v_offset(head, move.to), from.values_.data() + from.v_offset(head, move.from),
+                 v_bytes);
     moved += 2 * (k_bytes + v_bytes);
   }
   return moved;
@@ -64,8 +66,10 @@ void KvCache::grow(std::uint32_t capacity) {
   const std::size_t v_bytes = std::size_t{capacity_} * layout_.v_width * size_of(layout_.type);
   for (std::uint32_t h = 0; h < layout_.heads && capacity_ > 0; ++h) {
     const HeadId head(h);
-    std::memcpy(larger.keys_.data() + larger.k_offset(head, SlotId(0)), keys_.data() + k_offset(head, SlotId(0)), k_bytes);
-    std::memcpy(larger.values_.data() + larger.v_offset(head, SlotId(0)), values_.data() + v_offset(head, SlotId(0)), v_bytes);
+    std::memcpy(larger.keys_.data() + larger.k_offset(head, SlotId(0)), keys_.data() + k_offset(head, SlotId(0)),
+                k_bytes);
+    std::memcpy(larger.values_.data() + larger.v_offset(head, SlotId(0)), values_.data() + v_offset(head, SlotId(0)),
+                v_bytes);
   }
   *this = std::move(larger);
 }

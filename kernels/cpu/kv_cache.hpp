@@ -21,8 +21,8 @@ struct KvLayout {
   [[nodiscard]] std::uint64_t row_bytes() const { return (std::uint64_t{k_width} + v_width) * size_of(type); }
 };
 
-// Which token lies in which slot is the policy's business (LayerPolicy); this is the memory. Functions that touch rows return
-// the bytes they moved, from the length of what was copied.
+// Which token lies in which slot is the policy's business (LayerPolicy); this is the memory. Functions that touch rows
+// return the bytes they moved, from the length of what was copied.
 class KvCache {
  public:
   KvCache() = default;

@@ -20,7 +20,8 @@ std::span<const float> row_as_floats(const Weight& w, std::size_t row, std::vect
 void ReferenceOps::embed(const Weight& table, std::span<const std::int64_t> ids, std::span<float> out) {
   check(out.size() == ids.size() * table.cols, "embed: out is [ids, cols]");
   for (std::size_t t = 0; t < ids.size(); ++t) {
-    convert_to_float(table.type, table.view().row(static_cast<std::size_t>(ids[t])), out.subspan(t * table.cols, table.cols));
+    convert_to_float(table.type, table.view().row(static_cast<std::size_t>(ids[t])),
+                     out.subspan(t * table.cols, table.cols));
   }
   counters_.add(Cause::kWeights, ids.size() * table.cols * size_of(table.type));
   counters_.add(Cause::kActivations, out.size_bytes());
@@ -58,7 +59,8 @@ void ReferenceOps::linear(std::span<const float> x, const Weight& w, const Weigh
 
 void ReferenceOps::rotate(std::span<float> x, std::span<const TokenPos> positions, std::uint32_t heads,
                           std::uint32_t head_dim, std::uint32_t dims, double theta, RotaryStyle style) {
-  check(x.size() == positions.size() * heads * head_dim && dims <= head_dim && dims % 2 == 0, "rotate: x is [t, heads, head_dim]");
+  check(x.size() == positions.size() * heads * head_dim && dims <= head_dim && dims % 2 == 0,
+        "rotate: x is [t, heads, head_dim]");
   const std::size_t half = dims / 2;
   const bool split = style == RotaryStyle::kHalfSplit;
   for (std::size_t i = 0; i < half; ++i) {
@@ -83,10 +85,9 @@ void ReferenceOps::rotate(std::span<float> x, std::span<const TokenPos> position
   counters_.add(Cause::kActivations, 2 * x.size_bytes());
 }
 
-void ReferenceOps::attend_row(const AttendCall& call, const AttentionRule& rule) {
+void ReferenceOps::walk_rows(const AttendCall& call, std::span<const TokenPos> positions, const AttentionRule& rule) {
   const std::size_t slots = call.keys.count;
   const std::size_t group = call.q.size() / call.keys.width;
-  const std::span<const TokenPos> positions = call.policy->positions(call.head);
   check(positions.size() == slots && call.values.count == slots, "attention: a row of k and v for every slot");
   logits_.resize(group * slots);
   weights_.resize(group * slots);
@@ -100,13 +101,18 @@ void ReferenceOps::attend_row(const AttendCall& call, const AttentionRule& rule)
   }
   counters_.add(Cause::kKvRead, call.keys.bytes() + call.values.bytes());
   counters_.add(Cause::kActivations, call.q.size_bytes() + call.out.size_bytes());
+}
+
+void ReferenceOps::attend_row(const AttendCall& call, const AttentionRule& rule) {
+  const std::span<const TokenPos> positions = call.policy->positions(call.head);
+  walk_rows(call, positions, rule);
   const PolicyTraits& traits = call.policy->traits();
   if (traits.rows == RowNeed::kNone) return;
   AttentionRows rows;
   rows.step = call.policy->step_of(call.query);
   rows.query = call.query;
   rows.positions = positions;
-  rows.group = static_cast<std::uint32_t>(group);
+  rows.group = static_cast<std::uint32_t>(call.q.size() / call.keys.width);
   rows.logits = logits_.data();
   rows.weights = traits.needs_weights ? weights_.data() : nullptr;
   call.policy->observe(call.head, rows);

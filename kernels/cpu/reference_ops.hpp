@@ -23,11 +23,14 @@ class ReferenceOps : public Ops {
   void add_residual(std::span<float> x, std::span<const float> y) override;
 
  protected:
-  // Attention of one query position, [group, k_width] in and [group, v_width] out, over the rows of one storage head.
-  // The rows are counted as read once: the heads of a group walk them together.
-  void attend_row(const AttendCall& call, const AttentionRule& rule);
+  // Attention of one query position, [group, k_width] in and [group, v_width] out, over the rows of one storage head;
+  // positions[s] is the token of row s. The rows are counted as read once: the heads of a group walk them together.
+  // Logits and weights stay in logits_ and weights_ until the next call.
+  void walk_rows(const AttendCall& call, std::span<const TokenPos> positions, const AttentionRule& rule);
 
  private:
+  void attend_row(const AttendCall& call, const AttentionRule& rule);
+
   std::vector<float> logits_;   // [group, slots]
   std::vector<float> weights_;  // [group, slots]
   std::vector<float> row_;      // one row of a weight matrix or a vector as floats

@@ -15,8 +15,8 @@ namespace kvroof {
 class Recorder {
  public:
   virtual ~Recorder() = default;
-  // q [count, query_heads, k_width], k [count, kv_heads, k_width], v [count, kv_heads, v_width] as attention consumed them, in
-  // the cache's type, of positions [first, first + count).
+  // q [count, query_heads, k_width], k [count, kv_heads, k_width], v [count, kv_heads, v_width] as attention consumed
+  // them, in the cache's type, of positions [first, first + count).
   virtual void rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count,
                     std::span<const std::byte> q, std::span<const std::byte> k, std::span<const std::byte> v) = 0;
   virtual void eviction(const EvictionRecord& eviction) = 0;

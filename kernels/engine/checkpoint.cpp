@@ -33,7 +33,8 @@ Result<WeightMap> parse_index(std::string_view text) {
     if (!file.is_string()) return failure("weight_map[\"{}\"] is not a file name", tensor);
     const auto name = file.get<std::string>();
     if (!is_plain_file_name(name)) {
-      return failure("weight_map[\"{}\"] is \"{}\", expected a plain *.safetensors name inside the folder", tensor, name);
+      return failure("weight_map[\"{}\"] is \"{}\", expected a plain *.safetensors name inside the folder", tensor,
+                     name);
     }
     files.emplace(tensor, name);
   }
@@ -45,13 +46,17 @@ Error no_weights(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string extension = entry.path().extension().string();
     if (extension == ".bin" || extension == ".pt" || extension == ".pth") {
-      return usage_error(fmt::format("{}: only pickled weights ({}), which can run code when read; expected model.safetensors",
-                                     folder.string(), entry.path().filename().string()))
-          .note("convert them once, on a machine that trusts them: python3 -c \"from transformers import "
-                "AutoModelForCausalLM as A; A.from_pretrained('FOLDER').save_pretrained('NEW', safe_serialization=True)\"");
+      return usage_error(
+                 fmt::format("{}: only pickled weights ({}), which can run code when read; expected model.safetensors",
+                             folder.string(), entry.path().filename().string()))
+          .note(
+              "convert them once, on a machine that trusts them: python3 -c \"from transformers import "
+              "AutoModelForCausalLM as A; A.from_pretrained('FOLDER').save_pretrained('NEW', "
+              "safe_serialization=True)\"");
     }
   }
-  return usage_error(fmt::format("{}: neither model.safetensors nor model.safetensors.index.json in this folder", folder.string()));
+  return usage_error(
+      fmt::format("{}: neither model.safetensors nor model.safetensors.index.json in this folder", folder.string()));
 }
 
 }  // namespace
@@ -62,7 +67,8 @@ void Checkpoint::add_file(const fs::path& path) {
   for (const TensorInfo& tensor : file.header().tensors) {
     const auto [it, added] = tensors_.emplace(tensor.name, StoredTensor{&file, &tensor});
     if (!added) {
-      throw Error(fmt::format("{}: tensor {} is also in {}", path.string(), tensor.name, it->second.file->path().string()));
+      throw Error(
+          fmt::format("{}: tensor {} is also in {}", path.string(), tensor.name, it->second.file->path().string()));
     }
   }
 }

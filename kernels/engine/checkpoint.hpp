@@ -19,9 +19,9 @@ struct StoredTensor {
 
 class Checkpoint {
  public:
-  // Opens model.safetensors, or the shards that model.safetensors.index.json lists: plain file names inside the folder, each
-  // holding the tensors that the index says. Throws Error naming the file and what is wrong with it; for a folder with
-  // pickled weights only, it says how to convert them.
+  // Opens model.safetensors, or the shards that model.safetensors.index.json lists: plain file names inside the folder,
+  // each holding the tensors that the index says. Throws Error naming the file and what is wrong with it; for a folder
+  // with pickled weights only, it says how to convert them.
   static Checkpoint open(const std::filesystem::path& folder);
 
   [[nodiscard]] const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }

@@ -11,7 +11,8 @@ class Binder {
   void matrix(const std::string& name, Weight& weight, std::size_t rows, std::size_t cols) {
     out_.push_back({name + ".weight", &weight, rows, cols, false});
   }
-  void linear(const std::string& name, Weight& weight, Weight& bias, bool has_bias, std::size_t rows, std::size_t cols) {
+  void linear(const std::string& name, Weight& weight, Weight& bias, bool has_bias, std::size_t rows,
+              std::size_t cols) {
     matrix(name, weight, rows, cols);
     if (has_bias) out_.push_back({name + ".bias", &bias, 1, rows, true});
   }

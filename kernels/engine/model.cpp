@@ -39,7 +39,8 @@ void read_generation_config(const fs::path& folder, ModelOptions& options) {
   const nlohmann::json list = eos->is_array() ? *eos : nlohmann::json::array({*eos});
   std::vector<std::int64_t> ids;
   for (const nlohmann::json& id : list) {
-    if (!id.is_number_unsigned()) throw Error(fmt::format("{}: eos_token_id is no token id or list of them", path.string()));
+    if (!id.is_number_unsigned())
+      throw Error(fmt::format("{}: eos_token_id is no token id or list of them", path.string()));
     ids.push_back(id.get<std::int64_t>());
   }
   options.eos_ids = std::move(ids);
@@ -71,8 +72,8 @@ void check_names(const Model& model, const Checkpoint& checkpoint, std::span<con
                             missing.size(), bindings.size(), first_names(missing)));
   }
   if (!extra.empty()) {
-    throw Error(fmt::format("{}: {} tensors have no place in a {} model as config.json describes it: {}", model.path.string(),
-                            extra.size(), model.config.shape.family, first_names(extra)));
+    throw Error(fmt::format("{}: {} tensors have no place in a {} model as config.json describes it: {}",
+                            model.path.string(), extra.size(), model.config.shape.family, first_names(extra)));
   }
 }
 
@@ -120,7 +121,8 @@ ModelConfig load_model_config(const fs::path& folder) {
   }
   const fs::path path = folder / "config.json";
   if (!fs::exists(path, ignored)) throw usage_error(fmt::format("{}: no config.json in this folder", folder.string()));
-  ModelConfig config = parse_config_json(read_text_file(path, kMostConfigBytes).or_throw(path.string())).or_throw(path.string());
+  ModelConfig config =
+      parse_config_json(read_text_file(path, kMostConfigBytes).or_throw(path.string())).or_throw(path.string());
   config.shape.name = fs::weakly_canonical(folder).filename().string();
   read_generation_config(folder, config.options);
   return config;

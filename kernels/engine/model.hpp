@@ -38,10 +38,11 @@ struct Model {
   [[nodiscard]] const Weight& head() const { return weights.head.empty() ? weights.embedding : weights.head; }
 };
 
-// Reads config.json, generation_config.json (end-of-text ids) if there is one, and the safetensors files, single or sharded. Weights are
-// converted to `type`, or keep the checkpoint's own (that of the embedding). Everything is validated before memory for weights is
-// allocated, and tensors are streamed: the peak is the weights and a few megabytes. Throws Error: usage for a missing folder
-// or file, failure for damaged or unsupported content; messages name file and tensor.
+// Reads config.json, generation_config.json (end-of-text ids) if there is one, and the safetensors files, single or
+// sharded. Weights are converted to `type`, or keep the checkpoint's own (that of the embedding). Everything is
+// validated before memory for weights is allocated, and tensors are streamed: the peak is the weights and a few
+// megabytes. Throws Error: usage for a missing folder or file, failure for damaged or unsupported content; messages
+// name file and tensor.
 Model load_model(const std::filesystem::path& folder, std::optional<DType> type);
 
 // The configuration alone, with the same checks and messages.

@@ -2,7 +2,8 @@
 //
 // Activations are float, row-major, one row a token. Every operator adds to counters() the bytes of the spans handed to
 // it, by cause, where it takes them: weights, k and v rows in their stored type, activations read and written as float.
-// The table in sim/traffic/traffic.hpp says what a correct forward pass adds up to; nothing of sim/traffic is used here.
+// The table in sim/traffic/traffic.hpp says what a correct forward pass adds up to; nothing of sim/traffic is used
+// here.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,9 @@ struct AttendCall {
   std::uint32_t first_query_head = 0;  // of the group, in the model's numbering
 };
 
-// All prompt rows of one storage head of one sequence; row i attends to tokens 0 … i. Used when the policy does not stream the
-// prompt: nothing is evicted between the rows. The callee admits each token to the policy, in order, before its row.
+// All prompt rows of one storage head of one sequence; row i attends to tokens 0 … i. Used when the policy does not
+// stream the prompt: nothing is evicted between the rows. The callee admits each token to the policy, in order, before
+// its row.
 struct PrefillCall {
   const float* q = nullptr;       // row i at q + i · q_stride: [group, k_width]
   std::size_t q_stride = 0;
@@ -59,9 +61,10 @@ class Ops {
   virtual void rms_norm(std::span<const float> x, const Weight& w, float eps, std::span<float> out) = 0;
   // out [t, w.rows] = x [t, w.cols] · wᵀ (+ bias).
   virtual void linear(std::span<const float> x, const Weight& w, const Weight* bias, std::span<float> out) = 0;
-  // Rotates the first `dims` of each head_dim elements of every row of x [t, heads, head_dim] by its position, in place.
-  virtual void rotate(std::span<float> x, std::span<const TokenPos> positions, std::uint32_t heads, std::uint32_t head_dim,
-                      std::uint32_t dims, double theta, RotaryStyle style) = 0;
+  // Rotates the first `dims` of each head_dim elements of every row of x [t, heads, head_dim] by its position, in
+  // place.
+  virtual void rotate(std::span<float> x, std::span<const TokenPos> positions, std::uint32_t heads,
+                      std::uint32_t head_dim, std::uint32_t dims, double theta, RotaryStyle style) = 0;
   // Softmax attention of each call; shows the rows to the call's policy when it wants them. Calls are independent.
   virtual void attend(std::span<const AttendCall> calls, const AttentionRule& rule) = 0;
   virtual void prefill_attend(std::span<const PrefillCall> calls, const AttentionRule& rule) = 0;

@@ -21,7 +21,8 @@ double uniform(const Sampling& sampling, std::uint32_t sequence, std::uint32_t s
 
 }  // namespace
 
-std::int64_t sample(std::span<const float> logits, const Sampling& sampling, std::uint32_t sequence, std::uint32_t step) {
+std::int64_t sample(std::span<const float> logits, const Sampling& sampling, std::uint32_t sequence,
+                    std::uint32_t step) {
   const auto best = std::max_element(logits.begin(), logits.end());
   if (sampling.temperature <= 0) return best - logits.begin();
   std::vector<std::uint32_t> order(logits.size());

@@ -13,10 +13,11 @@ struct Sampling {
   std::uint64_t seed = 0;
 };
 
-// Greedy takes the largest logit, the lowest id among equals. Sampling sorts by logit (then id), cuts to top_k, then to the
-// shortest prefix whose probability reaches top_p, and draws from what is left. The draw is Philox4x32-10 keyed by seed,
-// sequence and step (the index of the new token), so it depends neither on the batch nor on threads.
-std::int64_t sample(std::span<const float> logits, const Sampling& sampling, std::uint32_t sequence, std::uint32_t step);
+// Greedy takes the largest logit, the lowest id among equals. Sampling sorts by logit (then id), cuts to top_k, then to
+// the shortest prefix whose probability reaches top_p, and draws from what is left. The draw is Philox4x32-10 keyed by
+// seed, sequence and step (the index of the new token), so it depends neither on the batch nor on threads.
+std::int64_t sample(std::span<const float> logits, const Sampling& sampling, std::uint32_t sequence,
+                    std::uint32_t step);
 
 // Natural logarithm of the softmax probability of `token`.
 float log_probability(std::span<const float> logits, std::int64_t token);

@@ -87,7 +87,8 @@ class Run {
   std::vector<DecodeEntry> decode(const std::vector<DecodeEntry>& batch) {
     const std::size_t vocab = config_.shape.vocab;
     logits_.resize(batch.size() * vocab);
-    result_.decode_seconds += step("decode", batch.size(), result_.decode_bytes, [&] { backend_.decode(batch, logits_); });
+    result_.decode_seconds +=
+        step("decode", batch.size(), result_.decode_bytes, [&] { backend_.decode(batch, logits_); });
     result_.decoded_tokens += batch.size();
     result_.last_usage = backend_.kv_usage();
     std::vector<DecodeEntry> next;
@@ -106,7 +107,8 @@ class Run {
     const std::int64_t token = sample(logits, options_.sampling, s, made);
     const float logprob = log_probability(logits, token);
     if (!std::isfinite(logprob)) {
-      throw Error(fmt::format("sequence {}: the logits after {} tokens are not finite numbers", s, prompts_[s].size() + made))
+      throw Error(
+          fmt::format("sequence {}: the logits after {} tokens are not finite numbers", s, prompts_[s].size() + made))
           .note("half precision can overflow; `--dtype f32 --kv f32` shows whether that is the cause");
     }
     sequence.ids.push_back(token);
@@ -117,7 +119,8 @@ class Run {
     }
     if (options_.on_token) options_.on_token(s, token);
     const auto& eos = config_.options.eos_ids;
-    if (!options_.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end()) return finish(s, StopReason::kEndOfText);
+    if (!options_.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end())
+      return finish(s, StopReason::kEndOfText);
     if (made + 1 >= options_.max_new_tokens) return finish(s, StopReason::kLength);
     if (position >= config_.shape.max_positions) return finish(s, StopReason::kContext);
     return token;
@@ -177,8 +180,9 @@ void check_prompts(const ModelConfig& config, const std::vector<std::vector<std:
   }
 }
 
-SessionResult run_session(Backend& backend, const ModelConfig& config, const std::vector<std::vector<std::int64_t>>& prompts,
-                          const SessionOptions& options, TraceRecorder* recorder) {
+SessionResult run_session(Backend& backend, const ModelConfig& config,
+                          const std::vector<std::vector<std::int64_t>>& prompts, const SessionOptions& options,
+                          TraceRecorder* recorder) {
   check_prompts(config, prompts);
   backend.set_recorder(recorder);
   return Run(backend, config, prompts, options, recorder).run();

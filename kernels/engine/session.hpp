@@ -48,12 +48,15 @@ struct SessionResult {
   bool interrupted = false;
 };
 
-// Refuses, as usage errors that name the prompt: an empty one, ids outside the vocabulary, more tokens than the context holds.
+// Refuses, as usage errors that name the prompt: an empty one, ids outside the vocabulary, more tokens than the context
+// holds.
 void check_prompts(const ModelConfig& config, const std::vector<std::vector<std::int64_t>>& prompts);
 
-// Runs all prompts, which become sequences 0, 1, …: one prefill each, then decode steps of all that are not finished. A sequence stops at
-// an end-of-text id (unless ignored), after max_new_tokens, when the context is full, or when interrupted. `recorder` may be null.
-SessionResult run_session(Backend& backend, const ModelConfig& config, const std::vector<std::vector<std::int64_t>>& prompts,
-                          const SessionOptions& options, TraceRecorder* recorder);
+// Runs all prompts, which become sequences 0, 1, …: one prefill each, then decode steps of all that are not finished. A
+// sequence stops at an end-of-text id (unless ignored), after max_new_tokens, when the context is full, or when
+// interrupted. `recorder` may be null.
+SessionResult run_session(Backend& backend, const ModelConfig& config,
+                          const std::vector<std::vector<std::int64_t>>& prompts, const SessionOptions& options,
+                          TraceRecorder* recorder);
 
 }  // namespace kvroof

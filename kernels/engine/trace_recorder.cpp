@@ -46,7 +46,8 @@ TraceManifest make_manifest(const ModelConfig& config, const RecordedRun& run) {
   return manifest;
 }
 
-TraceRecorder::TraceRecorder(const std::filesystem::path& path, TraceManifest manifest) : writer_(path, std::move(manifest)) {}
+TraceRecorder::TraceRecorder(const std::filesystem::path& path, TraceManifest manifest)
+    : writer_(path, std::move(manifest)) {}
 
 void TraceRecorder::rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count,
                          std::span<const std::byte> q, std::span<const std::byte> k, std::span<const std::byte> v) {

@@ -34,12 +34,13 @@ class TraceRecorder final : public Recorder {
   // Creates the trace; `path` must not exist. Throws Error.
   TraceRecorder(const std::filesystem::path& path, TraceManifest manifest);
 
-  void rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count, std::span<const std::byte> q,
-            std::span<const std::byte> k, std::span<const std::byte> v) override;
+  void rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count,
+            std::span<const std::byte> q, std::span<const std::byte> k, std::span<const std::byte> v) override;
   void eviction(const EvictionRecord& eviction) override;
 
   // Called by the session. Ids of tokens [first, …) of a sequence and the log-probability that the model gave each.
-  void tokens(std::uint32_t sequence, std::uint32_t first, std::span<const std::int64_t> ids, std::span<const float> logprobs);
+  void tokens(std::uint32_t sequence, std::uint32_t first, std::span<const std::int64_t> ids,
+              std::span<const float> logprobs);
   void end_step(StepRecord step);
   void stopped(std::uint32_t sequence, std::string_view reason);
   void seal() { writer_.seal(); }

@@ -113,7 +113,8 @@ std::string ConfigFields::text(std::string_view key, std::string_view fallback) 
 void ConfigFields::only(std::string_view key, std::initializer_list<std::string_view> allowed, std::string_view why) {
   const nlohmann::json& value = json_->at(key);
   if (value.is_null()) return;
-  const bool good = value.is_string() && std::find(allowed.begin(), allowed.end(), value.get<std::string>()) != allowed.end();
+  const bool good =
+      value.is_string() && std::find(allowed.begin(), allowed.end(), value.get<std::string>()) != allowed.end();
   if (good) return;
   const std::vector<std::string> names(allowed.begin(), allowed.end());
   fail(fmt::format("{} is {}, {}: {}", key, shown(value), why, join(names)));
@@ -157,7 +158,8 @@ void ConfigFields::check_unscaled(std::string_view key) {
     const bool whole = (name == "factor" || name == "partial_rotary_factor") && part == 1.0;
     plain = part.is_null() || name == "rope_theta" || kind || whole;
   }
-  if (!plain) fail(fmt::format("{} is {}, but only unscaled rotary embedding (\"default\") is supported", key, shown(value)));
+  if (!plain)
+    fail(fmt::format("{} is {}, but only unscaled rotary embedding (\"default\") is supported", key, shown(value)));
 }
 
 double ConfigFields::plain_rope_theta(double fallback) {

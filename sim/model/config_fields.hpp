@@ -14,8 +14,8 @@
 
 namespace kvroof {
 
-// The first thing that is wrong is remembered, later reads go on with harmless values, and the family's parser asks once
-// at its end: `if (fields.failed()) return fields.failure();`. An absent key and a null mean the same.
+// The first thing that is wrong is remembered, later reads go on with harmless values, and the family's parser asks
+// once at its end: `if (fields.failed()) return fields.failure();`. An absent key and a null mean the same.
 class ConfigFields {
  public:
   // Fails at once (see failed()) unless `text` is a JSON object.

@@ -23,9 +23,9 @@ struct ModelConfig {
   ModelOptions options;
 };
 
-// Accepts old and new key names (torch_dtype and dtype; rope_theta and rope_parameters). Refuses, naming key and value: an unknown
-// model_type (with the known ones and "did you mean"), unsupported options (rope_scaling other than null or default, …), missing or
-// impossible sizes (0, negative, above 2^24, heads not a multiple of kv_heads).
+// Accepts old and new key names (torch_dtype and dtype; rope_theta and rope_parameters). Refuses, naming key and value:
+// an unknown model_type (with the known ones and "did you mean"), unsupported options (rope_scaling other than null or
+// default, …), missing or impossible sizes (0, negative, above 2^24, heads not a multiple of kv_heads).
 Result<ModelConfig> parse_config_json(std::string_view text);
 
 // One entry a family, sorted by model_type; a new family is one file and one line in config_json.cpp's table.

@@ -57,7 +57,8 @@ Result<ModelConfig> parse_llama_config(std::string_view config_json) {
   config.shape = read_shape(fields);
   fields.only("hidden_act", {"silu", "swish"}, "but this family's MLP is built with");
   fields.refuse("quantization_config", "quantised checkpoints cannot be read; use the unquantised one");
-  if (fields.positive("partial_rotary_factor", 1.0) != 1.0) fields.refuse("partial_rotary_factor", "whole heads are rotated");
+  if (fields.positive("partial_rotary_factor", 1.0) != 1.0)
+    fields.refuse("partial_rotary_factor", "whole heads are rotated");
   ModelOptions& options = config.options;
   options.norm_eps = static_cast<float>(fields.positive("rms_norm_eps", 1e-6));
   options.rope_theta = fields.plain_rope_theta(10000.0);

@@ -97,7 +97,8 @@ TEST_CASE("greedy continuations with the cache equal PyTorch's") {
     const SafetensorsFile golden = open_tensors(kGoldens / name / "golden.safetensors");
     for (const char* n : {"1", "2", "37"}) {
       INFO(name << ", prompt of " << n);
-      CHECK(greedy(model, integers(golden, std::string("ids_") + n), 16) == integers(golden, std::string("greedy_") + n));
+      CHECK(greedy(model, integers(golden, std::string("ids_") + n), 16) ==
+            integers(golden, std::string("greedy_") + n));
     }
   }
 }
@@ -112,10 +113,13 @@ TEST_CASE("keys after rotary embedding, values and queries equal PyTorch's cache
     RowCollector collected;
     backend.set_recorder(&collected);
     backend.prefill(0, integers(golden, "ids_37"), 1, {});
-    CHECK(relative_error(head_major(collected.k, shape.kv_heads, shape.head_dim), floats(golden, "k_cache")) <= kTolerance);
-    CHECK(relative_error(head_major(collected.v, shape.kv_heads, shape.v_head_dim), floats(golden, "v_cache")) <= kTolerance);
+    CHECK(relative_error(head_major(collected.k, shape.kv_heads, shape.head_dim), floats(golden, "k_cache")) <=
+          kTolerance);
+    CHECK(relative_error(head_major(collected.v, shape.kv_heads, shape.v_head_dim), floats(golden, "v_cache")) <=
+          kTolerance);
     std::vector<float> q_last;
-    for (const auto& layer : collected.q) q_last.insert(q_last.end(), layer.end() - shape.heads * shape.head_dim, layer.end());
+    for (const auto& layer : collected.q)
+      q_last.insert(q_last.end(), layer.end() - shape.heads * shape.head_dim, layer.end());
     CHECK(relative_error(q_last, floats(golden, "q_last")) <= kTolerance);
   }
 }

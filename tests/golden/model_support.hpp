@@ -21,7 +21,8 @@ inline PolicySpec full_policy() {
   return spec;
 }
 
-inline CpuBackend reference_backend(const Model& model, const PolicySpec& policy = full_policy(), DType kv = DType::kF32) {
+inline CpuBackend reference_backend(const Model& model, const PolicySpec& policy = full_policy(),
+                                    DType kv = DType::kF32) {
   return CpuBackend(model, std::make_unique<ReferenceOps>(), {policy, 0, kv});
 }
 

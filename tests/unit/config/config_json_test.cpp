@@ -112,7 +112,8 @@ TEST_CASE("scaled rotary embedding is refused naming key and value") {
   const std::string old_key = refusal(small(R"("rope_scaling":{"type":"linear","factor":4.0})"));
   CHECK(contains(old_key, "rope_scaling"));
   CHECK(contains(old_key, "linear"));
-  const std::string new_key = refusal(small(R"("rope_parameters":{"rope_type":"llama3","rope_theta":500000,"factor":8})"));
+  const std::string new_key =
+      refusal(small(R"("rope_parameters":{"rope_type":"llama3","rope_theta":500000,"factor":8})"));
   CHECK(contains(new_key, "rope_parameters"));
   CHECK(contains(new_key, "llama3"));
   CHECK(contains(refusal(small(R"("rope_scaling":{"factor":2.0})")), "rope_scaling"));

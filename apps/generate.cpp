@@ -1,0 +1,191 @@
+#include "apps/generate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/generate_request.hpp"
+#include "apps/generate_summary.hpp"
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/fast_ops.hpp"
+#include "kernels/cpu/reference_ops.hpp"
+#include "kernels/engine/session.hpp"
+#include "kernels/engine/tokenizer.hpp"
+#include "kvroof_version.hpp"
+#include "traces/safetensors.hpp"
+
+namespace fs = std::filesystem;
+
+namespace kvroof {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+
+std::atomic<bool> g_interrupted{false};
+
+// The first Ctrl-C ends the run after its step; a second one kills it.
+void watch_interrupts() {
+  struct sigaction action{};
+  action.sa_handler = [](int) { g_interrupted.store(true); };
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+// Prompts of ids need no tokenizer; then one that is missing or cannot be read only means that no text is printed.
+std::optional<Tokenizer> load_tokenizer(const GenerateRequest& request) {
+  const fs::path path = request.model / "tokenizer.json";
+  const bool needed =
+      std::any_of(request.prompts.begin(), request.prompts.end(), [](const auto& p) { return p.text.has_value(); });
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) {
+    if (!needed) return std::nullopt;
+    throw usage_error(fmt::format("{}: no tokenizer.json in this folder", request.model.string()))
+        .note("--ids \"5 17\" gives a prompt as token ids and needs no tokenizer");
+  }
+  try {
+    return Tokenizer::load(path);
+  } catch (const Error&) {
+    if (needed) throw;
+    return std::nullopt;
+  }
+}
+
+std::vector<Ids> encode_prompts(const GenerateRequest& request, const std::optional<Tokenizer>& tokenizer) {
+  std::vector<Ids> prompts;
+  for (const PromptSource& prompt : request.prompts) {
+    prompts.push_back(prompt.text ? tokenizer->encode(*prompt.text, true) : prompt.ids);
+  }
+  return prompts;
+}
+
+// Prints the text of a single sequence while it is made.
+class LiveText {
+ public:
+  LiveText(const std::optional<Tokenizer>& tokenizer, bool active) {
+    if (tokenizer && active) decoder_.emplace(*tokenizer, true);
+  }
+  [[nodiscard]] bool active() const { return decoder_.has_value(); }
+  void push(std::int64_t id) { put(decoder_->push(id)); }
+  void finish() { put(decoder_->finish() + "\n"); }
+
+ private:
+  static void put(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
+  std::optional<StreamingDecoder> decoder_;
+};
+
+nlohmann::json sequence_json(const std::optional<Tokenizer>& tokenizer, const SequenceResult& sequence,
+                             std::size_t prompt) {
+  nlohmann::json json;
+  json["text"] = tokenizer ? nlohmann::json(tokenizer->decode(sequence.ids, true)) : nlohmann::json();
+  json["ids"] = sequence.ids;
+  json["logprobs"] = sequence.logprobs;
+  json["stop_reason"] = name_of(sequence.stop);
+  json["prompt_tokens"] = prompt;
+  return json;
+}
+
+std::string result_json(const RunFacts& facts, const std::optional<Tokenizer>& tokenizer,
+                        const std::vector<Ids>& prompts, const SessionResult& result) {
+  nlohmann::json json = sequence_json(tokenizer, result.sequences[0], prompts[0].size());
+  if (prompts.size() > 1) {
+    for (std::size_t s = 0; s < prompts.size(); ++s) {
+      json["sequences"].push_back(sequence_json(tokenizer, result.sequences[s], prompts[s].size()));
+    }
+  }
+  add_counts(json, facts, result);
+  return json.dump() + "\n";
+}
+
+std::string result_text(const std::optional<Tokenizer>& tokenizer, const SessionResult& result) {
+  std::string text;
+  for (std::size_t s = 0; s < result.sequences.size(); ++s) {
+    const Ids& ids = result.sequences[s].ids;
+    if (result.sequences.size() > 1) text += fmt::format("[{}] ", s);
+    text += tokenizer ? tokenizer->decode(ids, true) : fmt::format("{}", fmt::join(ids, " "));
+    text += "\n";
+  }
+  return text;
+}
+
+void dump_logits(const fs::path& path, std::span<const float> logits, std::uint32_t vocab) {
+  const TensorToWrite tensor{"logits", DType::kF32, {logits.size() / vocab, vocab}, std::as_bytes(logits)};
+  write_safetensors(path, {&tensor, 1}, {});
+}
+
+std::unique_ptr<TraceRecorder> make_recorder(const fs::path& path, const Arguments& arguments, const Model& model,
+                                             const RunFacts& facts, const std::vector<Ids>& prompts,
+                                             std::uint32_t requested) {
+  RecordedRun run;
+  run.backend = facts.backend;
+  run.policy = facts.policy.text();
+  run.model_path = model.path.string();
+  run.command_line = arguments.command_line;
+  run.tool_version = kVersion;
+  run.seed = arguments.seed;
+  run.weight_type = model.type;
+  run.kv_type = facts.kv_type;
+  run.requested_new_tokens = requested;
+  for (const Ids& ids : prompts) run.prompts.push_back(static_cast<std::uint32_t>(ids.size()));
+  return std::make_unique<TraceRecorder>(path, make_manifest(model.config, run));
+}
+
+SessionOptions session_options(const GenerateRequest& request, const ModelConfig& config, LiveText& live) {
+  SessionOptions options;
+  options.max_new_tokens = request.max_tokens;
+  options.ignore_eos = request.ignore_eos;
+  options.sampling = request.sampling;
+  options.interrupted = &g_interrupted;
+  if (live.active()) options.on_token = [&live](std::uint32_t, std::int64_t id) { live.push(id); };
+  if (request.dump_logits) {
+    options.all_prompt_logits = true;
+    options.on_prompt_logits = [&request, vocab = config.shape.vocab](std::uint32_t, std::span<const float> logits) {
+      dump_logits(*request.dump_logits, logits, vocab);
+    };
+  }
+  return options;
+}
+
+}  // namespace
+
+int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
+  const GenerateRequest request = parse_generate(arguments);
+  const ModelConfig config = load_model_config(request.model);
+  const std::optional<Tokenizer> tokenizer = load_tokenizer(request);
+  const std::vector<Ids> prompts = encode_prompts(request, tokenizer);
+  check_prompts(config, prompts);
+  const Model model = load_model(request.model, request.weight_type);
+  const RunFacts facts{request.fast ? "fast" : "reference", request.policy, model.type,
+                       request.kv_type.value_or(model.type), arguments.threads};
+  std::unique_ptr<Ops> ops = request.fast ? make_fast_ops(arguments.threads) : std::make_unique<ReferenceOps>();
+  CpuBackend backend(model, std::move(ops), {request.policy, arguments.seed, facts.kv_type});
+  const bool json = format_of(arguments) == Format::kJson;
+  LiveText live(tokenizer, !json && prompts.size() == 1 && (trace || !arguments.has("output")));
+  std::unique_ptr<TraceRecorder> recorder;
+  if (trace) recorder = make_recorder(*trace, arguments, model, facts, prompts, request.max_tokens);
+  watch_interrupts();
+  const SessionResult result =
+      run_session(backend, config, prompts, session_options(request, config, live), recorder.get());
+  if (recorder) recorder->seal();
+  if (live.active()) {
+    live.finish();
+  } else {
+    const std::string text = json ? result_json(facts, tokenizer, prompts, result) : result_text(tokenizer, result);
+    if (trace) {
+      fmt::print("{}", text);  // --output is the trace
+    } else {
+      write_result(arguments, text);
+    }
+  }
+  if (!arguments.quiet) print_summary(facts, result, recorder ? recorder->bytes_written() : 0);
+  return static_cast<int>(result.interrupted ? ExitCode::kInterrupted : ExitCode::kOk);
+}
+
+}  // namespace kvroof

@@ -1,0 +1,201 @@
+#include "apps/generate_request.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "apps/values.hpp"
+#include "kernels/cpu/cpu_backend.hpp"
+#include "sim/core/suggest.hpp"
+#include "traces/file_io.hpp"
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+namespace kvroof {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+constexpr std::uint64_t kMostPromptBytes = std::uint64_t{256} << 20;
+constexpr std::uint32_t kMostSequences = 4096;
+constexpr std::uint32_t kMostNewTokens = 1U << 24;
+
+Strings values_of(const Arguments& arguments, const std::string& option) {
+  return arguments.has(option) ? arguments.get<Strings>(option) : Strings{};
+}
+
+// A folder, or the name of one that is bundled.
+fs::path model_folder(const Arguments& arguments) {
+  if (!arguments.has("model")) {
+    throw usage_error("--model DIR is missing: a Hugging Face folder with config.json and model.safetensors")
+        .note("the bundled model is `--model demo`");
+  }
+  const fs::path given = arguments.get<std::string>("model");
+  std::error_code ignored;
+  if (fs::exists(given, ignored)) return given;
+  const fs::path models = data_folder() / "models";
+  const bool plain_name = given == given.filename();
+  if (plain_name && fs::is_directory(models / given, ignored)) return models / given;
+  Strings known;
+  for (const auto& entry : fs::directory_iterator(models, ignored)) known.push_back(entry.path().filename().string());
+  throw usage_error(fmt::format("--model {}: no such folder{}", given.string(),
+                                plain_name ? did_you_mean(given.string(), known) : std::string()))
+      .note("it takes a Hugging Face folder, or the name of a bundled model: " + join(known));
+}
+
+PromptSource text_prompt(std::string origin, std::string text) {
+  if (text.empty()) throw usage_error(fmt::format("{}: the prompt is empty", origin));
+  return {std::move(origin), std::move(text), {}};
+}
+
+PromptSource file_prompt(const std::string& path) {
+  return text_prompt(path, read_text_file(path, kMostPromptBytes).or_throw("--prompt-file " + path, ExitCode::kUsage));
+}
+
+PromptSource ids_prompt(const std::string& text) {
+  PromptSource prompt{"--ids", std::nullopt, {}};
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto skip = [&] {
+    while (at != end && (*at == ' ' || *at == ',' || *at == '\t' || *at == '\n')) ++at;
+  };
+  for (skip(); at != end; skip()) {
+    std::int64_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    const bool whole = next == end || *next == ' ' || *next == ',' || *next == '\t' || *next == '\n';
+    if (error != std::errc() || !whole) {
+      throw usage_error(fmt::format("--ids \"{}\": expected token ids between spaces, as in \"5 17\"", text));
+    }
+    prompt.ids.push_back(id);
+    at = next;
+  }
+  if (prompt.ids.empty()) throw usage_error("--ids: the prompt is empty");
+  return prompt;
+}
+
+std::vector<PromptSource> prompts_of(const Arguments& arguments) {
+  std::vector<PromptSource> given;
+  for (const std::string& path : values_of(arguments, "prompt-file")) given.push_back(file_prompt(path));
+  for (const std::string& text : values_of(arguments, "prompt")) given.push_back(text_prompt("--prompt", text));
+  for (const std::string& ids : values_of(arguments, "ids")) given.push_back(ids_prompt(ids));
+  if (given.empty()) throw usage_error("no prompt: give --prompt-file F, --prompt \"…\" or --ids \"5 17\"");
+  const std::uint32_t copies = count_value("batch", arguments.get<std::string>("batch"), 1, kMostSequences);
+  if (given.size() * copies > kMostSequences) {
+    throw usage_error(
+        fmt::format("--batch {} of {} prompts: at most {} sequences", copies, given.size(), kMostSequences));
+  }
+  std::vector<PromptSource> prompts;
+  for (const PromptSource& prompt : given) prompts.insert(prompts.end(), copies, prompt);
+  return prompts;
+}
+
+PolicySpec policy_of(const Arguments& arguments) {
+  std::vector<Budget> budgets;
+  if (arguments.has("budget")) {
+    const auto& text = arguments.get<std::string>("budget");
+    budgets.push_back(parse_budget(text).or_throw("--budget", ExitCode::kUsage));
+  }
+  const auto points = cross_budgets(parse_policies(arguments.get<std::string>("policy")), budgets);
+  if (points.size() != 1) {
+    throw usage_error(fmt::format("--policy names {} policies, but a run follows one; sweeps belong to `kvroof replay`",
+                                  points.size()));
+  }
+  return points.front();
+}
+
+double number_of(const Arguments& arguments, const std::string& option, double least, double most) {
+  const auto& text = arguments.get<std::string>(option);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most)) {
+    throw usage_error(fmt::format("--{} {}: expected a number from {} to {}", option, text, least, most));
+  }
+  return value;
+}
+
+Sampling sampling_of(const Arguments& arguments) {
+  Sampling sampling;
+  sampling.seed = arguments.seed;
+  sampling.temperature = number_of(arguments, "temperature", 0, 1000);
+  sampling.top_k = count_value("top-k", arguments.get<std::string>("top-k"), 0, 1U << 24);
+  sampling.top_p = number_of(arguments, "top-p", 1e-9, 1);
+  if (sampling.temperature == 0 && (arguments.has("top-k") || arguments.has("top-p"))) {
+    throw usage_error(
+        "--top-k and --top-p choose among sampled tokens: add --temperature, for example 1 (0 is greedy)");
+  }
+  return sampling;
+}
+
+bool is_fast(const Arguments& arguments) {
+  const auto& name = arguments.get<std::string>("backend");
+  const Strings known = {"reference", "fast"};
+  if (name == "fast" || name == "reference") return name == "fast";
+  throw usage_error(fmt::format("--backend {}: unknown{}", name, did_you_mean(name, known)))
+      .note("known: " + join(known));
+}
+
+std::optional<DType> type_of(const Arguments& arguments, const std::string& option) {
+  if (!arguments.has(option)) return std::nullopt;
+  return float_type_value(option, arguments.get<std::string>(option));
+}
+
+// Dumped logits are what someone compares with another framework: the whole run is in float then.
+void make_whole_run_float(GenerateRequest& request) {
+  for (const auto& [option, type] : {std::pair("dtype", &request.weight_type), std::pair("kv", &request.kv_type)}) {
+    if (type->value_or(DType::kF32) != DType::kF32) {
+      throw usage_error(
+          fmt::format("--dump-logits makes the whole run f32; leave out --{} {}", option, name_of(**type)));
+    }
+    *type = DType::kF32;
+  }
+  if (request.prompts.size() != 1) {
+    throw usage_error(fmt::format("--dump-logits takes one prompt, not {}", request.prompts.size()));
+  }
+}
+
+}  // namespace
+
+void describe_generate(po::options_description_easy_init add) {
+  const auto text = [](const char* fallback) { return po::value<std::string>()->default_value(fallback); };
+  const auto list = [] { return po::value<Strings>()->composing(); };
+  add("model,m", po::value<std::string>(), "Hugging Face folder, or `demo`")(
+      "prompt-file", list(), "text file with a prompt; may be repeated")("prompt", list(), "a prompt; may be repeated")(
+      "ids", list(), "token ids of a prompt, \"5 17\"; needs no tokenizer; may be repeated")(
+      "batch", text("1"), "copies of each prompt")("policy", text("full"), "one eviction policy: name[:key=value]…")(
+      "budget", po::value<std::string>(),
+      "for a policy without budget=: 0.5 or 50% of the prompt, 512 tokens, 0.5@current")(
+      "backend", text("fast"), "fast | reference")("dtype", po::value<std::string>(),
+                                                   "weights as f32, bf16 or f16 (default: as stored; reference: f32)")(
+      "kv", po::value<std::string>(), "KV cache as f32, bf16 or f16 (default: as the weights)")(
+      "max-tokens,n", text("128"), "new tokens at most")("ignore-eos", "go on after an end-of-text token")(
+      "temperature", text("0"), "0 is greedy; above, tokens are sampled")(
+      "top-k", text("0"), "sample among the k most likely tokens; 0: all")(
+      "top-p", text("1"), "sample among the most likely tokens that reach this probability")(
+      "dump-logits", po::value<std::string>(), "write the prompt's logits to this safetensors file; the run is f32");
+}
+
+GenerateRequest parse_generate(const Arguments& arguments) {
+  GenerateRequest request;
+  if (format_of(arguments) == Format::kCsv)
+    throw usage_error("--format csv: a text is no table; expected table or json");
+  request.model = model_folder(arguments);
+  request.policy = policy_of(arguments);
+  check_runnable(request.policy);
+  request.fast = is_fast(arguments);
+  request.weight_type = type_of(arguments, "dtype");
+  request.kv_type = type_of(arguments, "kv");
+  if (!request.fast && !request.weight_type) request.weight_type = DType::kF32;
+  request.max_tokens = count_value("max-tokens", arguments.get<std::string>("max-tokens"), 1, kMostNewTokens);
+  request.ignore_eos = arguments.values.count("ignore-eos") > 0;
+  request.sampling = sampling_of(arguments);
+  request.prompts = prompts_of(arguments);
+  if (arguments.has("dump-logits")) {
+    request.dump_logits = arguments.get<std::string>("dump-logits");
+    make_whole_run_float(request);
+  }
+  return request;
+}
+
+}  // namespace kvroof

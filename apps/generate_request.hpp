@@ -1,0 +1,41 @@
+// The options that run and record share, read and checked before any work.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/command.hpp"
+#include "kernels/engine/sampler.hpp"
+#include "sim/core/dtype.hpp"
+#include "sim/policy/spec.hpp"
+
+namespace kvroof {
+
+// A prompt as it was given: a text to be encoded, or ids.
+struct PromptSource {
+  std::string origin;  // for messages: the file, or the option
+  std::optional<std::string> text;
+  std::vector<std::int64_t> ids;
+};
+
+struct GenerateRequest {
+  std::filesystem::path model;
+  std::vector<PromptSource> prompts;  // copies of --batch included
+  PolicySpec policy;
+  bool fast = true;
+  std::optional<DType> weight_type;   // none: the checkpoint's own
+  std::optional<DType> kv_type;       // none: as the weights
+  std::uint32_t max_tokens = 0;
+  bool ignore_eos = false;
+  Sampling sampling;
+  std::optional<std::filesystem::path> dump_logits;
+};
+
+void describe_generate(boost::program_options::options_description_easy_init add);
+
+// Reads prompt files too. Throws Error (usage) in one sentence.
+GenerateRequest parse_generate(const Arguments& arguments);
+
+}  // namespace kvroof

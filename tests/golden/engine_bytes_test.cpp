@@ -1,0 +1,200 @@
+// The engine's byte counters against the simulator's traffic of the same run, exactly; and evictions against a replay.
+#include "sim/replay/replay.hpp"
+#include "sim/traffic/traffic.hpp"
+#include "tests/catch.hpp"
+#include "tests/golden/model_support.hpp"
+#include "traces/reader.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kDemo = fs::path(KVROOF_SOURCE_DIR) / "models/demo";
+const fs::path kGoldens = fs::path(KVROOF_SOURCE_DIR) / "tests/golden/models";
+
+// A folder for one trace that goes with the object.
+class TraceFolder {
+ public:
+  TraceFolder() : path_(fs::temp_directory_path() / fmt::format("kvroof-bytes-{}.kvt", getpid())) {
+    fs::remove_all(path_);
+  }
+  ~TraceFolder() { fs::remove_all(path_); }
+  TraceFolder(const TraceFolder&) = delete;
+  TraceFolder& operator=(const TraceFolder&) = delete;
+  [[nodiscard]] const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+using Prompts = std::vector<std::vector<std::int64_t>>;
+
+// Three prompts of different lengths out of an unseen document.
+Prompts demo_prompts() {
+  const auto ids = integers(open_tensors(kDemo / "reference.safetensors"), "sqlite-rbu.ids");
+  return {
+      {ids.begin(), ids.begin() + 40}, {ids.begin() + 100, ids.begin() + 133}, {ids.begin() + 200, ids.begin() + 221}};
+}
+
+constexpr std::uint32_t kNewTokens = 12;
+
+TraceReader record(const fs::path& path, const Model& model, const PolicySpec& spec, DType kv, const Prompts& prompts,
+                   std::unique_ptr<Ops> ops) {
+  RecordedRun run;
+  run.backend = "reference";
+  run.policy = spec.text();
+  run.weight_type = model.type;
+  run.kv_type = kv;
+  run.requested_new_tokens = kNewTokens;
+  for (const auto& prompt : prompts) run.prompts.push_back(static_cast<std::uint32_t>(prompt.size()));
+  TraceRecorder recorder(path, make_manifest(model.config, run));
+  CpuBackend backend(model, std::move(ops), {spec, 0, kv});
+  SessionOptions options;
+  options.max_new_tokens = kNewTokens;
+  options.ignore_eos = true;
+  run_session(backend, model.config, prompts, options, &recorder);
+  recorder.seal();
+  return TraceReader::open(path);
+}
+
+struct Expected {
+  std::vector<ByteCounters> steps;  // engine steps: a prefill a sequence, then decode steps of the batch
+  Reproduction reproduction;
+};
+
+// What the simulator says of the trace: the residency that a replay finds, turned into traffic.
+Expected simulate(const TraceReader& trace, const Model& model, const PolicySpec& spec, DType kv) {
+  ThreadPool pool(1);
+  ReplayOptions options;
+  const PointResult point = std::move(replay(trace, std::span(&spec, 1), options, pool).front());
+  std::vector<Residency> residency;
+  for (const ResidencyLog& log : point.residency) residency.push_back(log.expand());
+  const TrafficTypes types{model.type, kv};
+  Expected expected;
+  for (const Residency& r : residency) {
+    const std::span<const LayerCounts> layers = std::span(r.cells).first(r.layers);
+    expected.steps.push_back(prefill_traffic(model.config.shape, types, r.storage_heads, r.prompt, layers, true).bytes);
+  }
+  for (std::uint32_t step = 1; step <= residency[0].steps; ++step) {
+    std::vector<std::span<const LayerCounts>> batch;
+    for (const Residency& r : residency) batch.push_back(std::span(r.cells).subspan(step * r.layers, r.layers));
+    expected.steps.push_back(decode_traffic(model.config.shape, types, residency[0].storage_heads, batch).bytes);
+  }
+  expected.reproduction = point.reproduction.value_or(Reproduction{});
+  return expected;
+}
+
+void check_equal(const TraceReader& trace, const Expected& expected) {
+  const std::vector<StepRecord> steps = trace.steps();
+  REQUIRE(steps.size() == expected.steps.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    for (std::size_t cause = 0; cause < kCauses; ++cause) {
+      INFO("step " << i << ", " << kCauseNames[cause]);
+      CHECK(steps[i].bytes.bytes[cause] == expected.steps[i].bytes[cause]);
+    }
+  }
+}
+
+const std::vector<std::string> kPolicies = {
+    "full",
+    "window:budget=0.5",
+    "streaming:budget=10",
+    "h2o:budget=0.5",
+    "h2o:budget=0.2",
+    "h2o:budget=0.5@current",
+    "keyformer:budget=0.5",
+    "keyformer:budget=0.5:noise=query",
+    "random:budget=0.4",
+    "scissorhands:budget=0.5",
+    "scissorhands:budget=0.5:reading=B:threshold=length",
+    "scissorhands:budget=12:prompt=stream",
+    "h2o:budget=39",  // more than two of the prompts have
+};
+
+// As the reference, but attention walks the first row of its first call a second time.
+class WalksTwice : public ReferenceOps {
+ public:
+  void attend(std::span<const AttendCall> calls, const AttentionRule& rule) override {
+    ReferenceOps::attend(calls, rule);
+    AttendCall again = calls[0];
+    std::vector<float> unused(again.out.size());
+    again.out = unused;
+    again.keys.count = 1;
+    again.values.count = 1;
+    const TokenPos first = again.policy->positions(again.head)[0];
+    ByteCounters before = counters_;
+    walk_rows(again, {&first, 1}, rule);
+    // Only the rows of the cache are walked again, not the query and the output.
+    counters_.bytes[static_cast<std::size_t>(Cause::kActivations)] = before[Cause::kActivations];
+  }
+};
+
+}  // namespace
+
+TEST_CASE("bytes counted by the engine equal the simulator's for every policy, step and cause") {
+  const Model model = load_model(kDemo, DType::kBF16);
+  for (const std::string& policy : kPolicies) {
+    INFO(policy);
+    const TraceFolder folder;
+    const PolicySpec spec = parse_policies(policy).front();
+    const TraceReader trace =
+        record(folder.path(), model, spec, DType::kF32, demo_prompts(), std::make_unique<ReferenceOps>());
+    check_equal(trace, simulate(trace, model, spec, DType::kF32));
+  }
+}
+
+TEST_CASE("bytes are equal with grouped queries, sets for each query head, biases, and a cache of another type") {
+  for (const char* name : {"llama-gqa", "llama-bias"}) {
+    const Model model = load_model(kGoldens / name, DType::kF32);
+    const auto ids = integers(open_tensors(kGoldens / name / "golden.safetensors"), "ids_37");
+    for (const char* policy : {"h2o:budget=0.5:group=none", "keyformer:budget=0.4", "full"}) {
+      INFO(name << " " << policy);
+      const TraceFolder folder;
+      const PolicySpec spec = parse_policies(policy).front();
+      const TraceReader trace =
+          record(folder.path(), model, spec, DType::kBF16, {ids}, std::make_unique<ReferenceOps>());
+      check_equal(trace, simulate(trace, model, spec, DType::kBF16));
+    }
+  }
+}
+
+TEST_CASE("a kernel that walks one row twice breaks the equality of bytes") {
+  const Model model = load_model(kDemo, DType::kF32);
+  const TraceFolder folder;
+  const PolicySpec spec = parse_policies("h2o:budget=0.5").front();
+  const TraceReader trace =
+      record(folder.path(), model, spec, DType::kF32, demo_prompts(), std::make_unique<WalksTwice>());
+  const Expected expected = simulate(trace, model, spec, DType::kF32);
+  const std::vector<StepRecord> steps = trace.steps();
+  REQUIRE(steps.size() == expected.steps.size());
+  const std::uint64_t row = 2 * 64 * sizeof(float);
+  for (std::size_t i = 3; i < steps.size(); ++i) {
+    CHECK(steps[i].bytes[Cause::kKvRead] == expected.steps[i][Cause::kKvRead] + row * model.config.shape.layers);
+    CHECK(steps[i].bytes[Cause::kWeights] == expected.steps[i][Cause::kWeights]);
+  }
+}
+
+TEST_CASE("a trace recorded under an evicting policy lists its evictions, and a replay makes every one of them") {
+  const Model model = load_model(kDemo, DType::kF32);
+  for (const std::string& policy : kPolicies) {
+    if (policy == "full") continue;
+    INFO(policy);
+    const TraceFolder folder;
+    const PolicySpec spec = parse_policies(policy).front();
+    const TraceReader trace =
+        record(folder.path(), model, spec, DType::kF32, demo_prompts(), std::make_unique<ReferenceOps>());
+    std::uint64_t evictions = 0;
+    for (const TraceSequence& sequence : trace.manifest().sequences) {
+      for (std::uint32_t layer = 0; layer < model.config.shape.layers; ++layer) {
+        evictions += trace.evictions(sequence.id, LayerId(layer)).size();
+      }
+    }
+    CHECK(evictions > 0);
+    const Expected expected = simulate(trace, model, spec, DType::kF32);
+    INFO(expected.reproduction.first_difference);
+    CHECK(expected.reproduction.decisions > 0);
+    CHECK(expected.reproduction.differences == 0);
+  }
+}
