@@ -66,8 +66,8 @@ struct TraceReport {
 
 // Looks at a trace without throwing for damage; `verify` recomputes every checksum.
 TraceReport inspect_trace(const std::filesystem::path& path, bool verify);
-// Rebuilds journal, manifest and seal from the segments that are intact from the start on; damaged and later segments are moved into
-// lost/ rather than deleted. Returns the report of the repaired trace. Throws Error when nothing can be saved.
+// Rebuilds journal, manifest and seal from the segments that are intact from the start on; damaged and later segments are
+// moved into lost/ rather than deleted. Returns the report of the repaired trace. Throws Error when nothing can be saved.
 TraceReport repair_trace(const std::filesystem::path& path);
 
 }  // namespace kvroof

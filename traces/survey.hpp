@@ -16,7 +16,8 @@ namespace kvroof {
 struct Survey {
   TraceReport report;
   std::optional<Seal> seal;               // readable
-  std::optional<TraceManifest> manifest;  // that the segments are read by: manifest.json if sealed, else the copy in segment 0
+  // What the segments are read by: manifest.json where the seal vouches for it, else the copy in segment 0.
+  std::optional<TraceManifest> manifest;
   std::optional<TraceManifest> manifest_file;  // manifest.json as it reads
   bool manifest_sealed = false;                // the seal vouches for it
   bool newer = false;                     // written by a version that this program does not know
@@ -25,11 +26,13 @@ struct Survey {
   std::vector<JournalLine> lines;         // what the journal says of these, or should say
 };
 
-// `verify` recomputes every checksum; it is implied for the segments of a trace without a seal, whose journal nothing vouches for.
+// `verify` recomputes every checksum; it is implied for the segments of a trace without a seal, whose journal nothing
+// vouches for.
 // Throws Error only when `path` is not a folder.
 Survey survey_trace(const std::filesystem::path& path, bool verify);
 
-// The error that ends a command: the first problem, how many steps are intact, and what to do. `problem` replaces the survey's own.
+// The error that ends a command: the first problem, how many steps are intact, and what to do. `problem` replaces the
+// survey's own.
 Error damaged_trace(const std::filesystem::path& path, const Survey& survey, const std::string& problem = {});
 
 }  // namespace kvroof

@@ -1,0 +1,226 @@
+#include "traces/import_qkv.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kvroof_version.hpp"
+#include "traces/safetensors.hpp"
+#include "traces/writer.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kBlockBytes = std::uint64_t{8} << 20;  // rows of all layers that are held at a time
+constexpr std::uint64_t kMaxLayers = 1024;
+
+// One of q, k, v: [layers, heads, tokens, width] in the file.
+struct Source {
+  const TensorInfo* tensor = nullptr;
+  std::uint64_t layers = 1, heads = 0, tokens = 0, width = 0;
+  [[nodiscard]] std::uint64_t row_bytes() const { return heads * width * size_of(tensor->type); }  // of one layer
+};
+
+[[noreturn]] void refuse(const fs::path& file, const std::string& why) {
+  throw Error(fmt::format("{}: {}", file.string(), why))
+      .note(
+          "expected q [layers, heads, n, d], k and v [layers, kv_heads, n, d], all f32, f16 or bf16; the layer "
+          "dimension may be absent");
+}
+
+Source find_source(const SafetensorsFile& file, std::string_view name) {
+  Source source;
+  source.tensor = file.header().find(name);
+  if (source.tensor == nullptr) refuse(file.path(), fmt::format("there is no tensor '{}'", name));
+  const TensorInfo& t = *source.tensor;
+  if (t.type != DType::kF32 && t.type != DType::kF16 && t.type != DType::kBF16) {
+    refuse(file.path(), fmt::format("tensor '{}' has type {}", name, safetensors_name_of(t.type)));
+  }
+  const std::size_t rank = t.shape.size();
+  if (rank != 3 && rank != 4) {
+    refuse(file.path(), fmt::format("tensor '{}' has shape [{}]: {} dimensions", name, fmt::join(t.shape, ", "), rank));
+  }
+  if (t.bytes == 0)
+    refuse(file.path(), fmt::format("tensor '{}' has shape [{}] and is empty", name, fmt::join(t.shape, ", ")));
+  if (rank == 4) source.layers = t.shape[0];
+  source.heads = t.shape[rank - 3];
+  source.tokens = t.shape[rank - 2];
+  source.width = t.shape[rank - 1];
+  return source;
+}
+
+struct Sources {
+  Source q, k, v;
+};
+
+Sources find_sources(const SafetensorsFile& file) {
+  const Sources s{find_source(file, "q"), find_source(file, "k"), find_source(file, "v")};
+  const auto shapes = [&] {
+    return fmt::format("q [{}], k [{}], v [{}]", fmt::join(s.q.tensor->shape, ", "), fmt::join(s.k.tensor->shape, ", "),
+                       fmt::join(s.v.tensor->shape, ", "));
+  };
+  if (s.q.tensor->type != s.k.tensor->type || s.q.tensor->type != s.v.tensor->type) {
+    refuse(file.path(),
+           fmt::format("q is {}, k is {}, v is {}: the types differ", safetensors_name_of(s.q.tensor->type),
+                       safetensors_name_of(s.k.tensor->type), safetensors_name_of(s.v.tensor->type)));
+  }
+  if (s.q.layers != s.k.layers || s.q.layers != s.v.layers)
+    refuse(file.path(), shapes() + ": the numbers of layers differ");
+  if (s.q.layers > kMaxLayers) refuse(file.path(), fmt::format("{}: at most {} layers", shapes(), kMaxLayers));
+  if (s.q.tokens != s.k.tokens || s.q.tokens != s.v.tokens)
+    refuse(file.path(), shapes() + ": the numbers of tokens differ");
+  if (s.k.heads != s.v.heads) refuse(file.path(), shapes() + ": k and v have different numbers of heads");
+  if (s.q.heads % s.k.heads != 0) refuse(file.path(), shapes() + ": the heads of q are not a multiple of those of k");
+  if (s.q.width != s.k.width) refuse(file.path(), shapes() + ": q and k have different widths");
+  return s;
+}
+
+// Slopes of ALiBi (Press et al., ICLR 2022): 2^(−8i/n) for n a power of two; otherwise those of the power of two below
+// n, then every other one of the power of two above.
+std::vector<float> alibi_slopes(std::uint64_t heads) {
+  std::uint64_t power = 1;
+  while (power * 2 <= heads) power *= 2;
+  const auto slope = [](std::uint64_t i, std::uint64_t n) {
+    return static_cast<float>(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(n)));
+  };
+  std::vector<float> slopes;
+  for (std::uint64_t i = 1; i <= power; ++i) slopes.push_back(slope(i, power));
+  for (std::uint64_t i = 1; slopes.size() < heads; i += 2) slopes.push_back(slope(i, 2 * power));
+  return slopes;
+}
+
+TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options) {
+  TraceLayer layer;
+  layer.query_heads = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.q.heads, UINT32_MAX));
+  layer.kv_heads = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.k.heads, UINT32_MAX));
+  layer.k_width = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.k.width, UINT32_MAX));
+  layer.v_width = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.v.width, UINT32_MAX));
+  layer.scale = static_cast<float>(options.scale.value_or(1.0 / std::sqrt(static_cast<double>(s.k.width))));
+  if (options.alibi && s.q.heads <= kMaxLayers) layer.alibi_slopes = alibi_slopes(s.q.heads);
+  TraceManifest m;
+  m.tool_version = kVersion;
+  m.source = "import";
+  m.weight_type = s.q.tensor->type;
+  m.kv_type = s.q.tensor->type;
+  m.layers.assign(s.q.layers, layer);
+  const auto new_tokens = static_cast<std::uint32_t>(s.q.tokens - options.prompt);
+  m.sequences = {{0, options.prompt, new_tokens, 0, "imported"}};
+  return m;
+}
+
+// Position of the first infinity or NaN, if any: one of them would make every later number meaningless.
+std::optional<std::size_t> first_not_finite(DType type, std::span<const std::byte> bytes) {
+  const std::size_t size = size_of(type);
+  const std::uint32_t exponent = type == DType::kF32 ? 0x7f800000U : type == DType::kBF16 ? 0x7f80U : 0x7c00U;
+  for (std::size_t at = 0; at < bytes.size(); at += size) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, bytes.data() + at, size);
+    if ((bits & exponent) == exponent) return at / size;
+  }
+  return std::nullopt;
+}
+
+// Rows [first, first + count) of one layer as [count, heads, width].
+void read_rows(const SafetensorsFile& file, const Source& source, std::uint64_t layer, std::uint64_t first,
+               std::uint64_t count, std::vector<std::byte>& scratch, std::vector<std::byte>& rows) {
+  const std::uint64_t width = source.width * size_of(source.tensor->type);
+  rows.resize(count * source.heads * width);
+  scratch.resize(count * width);
+  for (std::uint64_t h = 0; h < source.heads; ++h) {
+    file.read(*source.tensor, ((layer * source.heads + h) * source.tokens + first) * width, scratch);
+    if (const auto at = first_not_finite(source.tensor->type, scratch)) {
+      throw Error(fmt::format("{}: tensor '{}' holds NaN or infinity (layer {}, head {}, token {})",
+                              file.path().string(), source.tensor->name, layer, h, first + *at / source.width));
+    }
+    for (std::uint64_t r = 0; r < count; ++r) {
+      std::memcpy(rows.data() + (r * source.heads + h) * width, scratch.data() + r * width, width);
+    }
+  }
+}
+
+// The prompt as prefill steps of at most a block each, then one decode step for each further token.
+class Importer {
+ public:
+  Importer(const SafetensorsFile& file, const Sources& sources, TraceWriter& writer)
+      : file_(file), sources_(sources), writer_(writer), layers_(sources.q.layers) {}
+
+  void run(std::uint64_t prompt) {
+    const std::uint64_t token_bytes =
+        sources_.q.layers * (sources_.q.row_bytes() + sources_.k.row_bytes() + sources_.v.row_bytes());
+    const std::uint64_t most = std::max<std::uint64_t>(1, kBlockBytes / token_bytes);
+    const std::uint64_t tokens = sources_.q.tokens;
+    for (std::uint64_t at = 0; at < tokens;) {
+      const std::uint64_t count = std::min(most, (at < prompt ? prompt : tokens) - at);
+      read_block(at, count);
+      if (at < prompt) {
+        add(at, 0, count, "prefill");
+      } else {
+        for (std::uint64_t r = 0; r < count; ++r) add(at + r, r, 1, "decode");
+      }
+      at += count;
+    }
+  }
+
+ private:
+  struct Block {
+    std::vector<std::byte> q, k, v;
+  };
+
+  void read_block(std::uint64_t first, std::uint64_t count) {
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      read_rows(file_, sources_.q, l, first, count, scratch_, layers_[l].q);
+      read_rows(file_, sources_.k, l, first, count, scratch_, layers_[l].k);
+      read_rows(file_, sources_.v, l, first, count, scratch_, layers_[l].v);
+    }
+  }
+
+  // One step: `count` rows from row `offset` of the block on.
+  void add(std::uint64_t first, std::uint64_t offset, std::uint64_t count, const char* phase) {
+    const auto part = [&](const std::vector<std::byte>& rows, const Source& source) {
+      return std::span(rows).subspan(offset * source.row_bytes(), count * source.row_bytes());
+    };
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      writer_.add_rows(0, LayerId(static_cast<std::uint32_t>(l)), static_cast<std::uint32_t>(first),
+                       static_cast<std::uint32_t>(count), part(layers_[l].q, sources_.q),
+                       part(layers_[l].k, sources_.k), part(layers_[l].v, sources_.v));
+    }
+    writer_.end_step({step_++, phase, 1, 0, 0, {}});
+  }
+
+  const SafetensorsFile& file_;
+  const Sources& sources_;
+  TraceWriter& writer_;
+  std::vector<Block> layers_;
+  std::vector<std::byte> scratch_;
+  std::uint32_t step_ = 0;
+};
+
+}  // namespace
+
+void import_qkv(const fs::path& path, const ImportQkvOptions& options, const fs::path& out) {
+  const SafetensorsFile file = SafetensorsFile::open(path).or_throw(path.string());
+  const Sources sources = find_sources(file);
+  if (options.prompt < 1 || options.prompt > sources.q.tokens) {
+    throw usage_error(fmt::format("--prompt is {}, expected 1 to {}: {} holds {} tokens", options.prompt,
+                                  sources.q.tokens, path.string(), sources.q.tokens));
+  }
+  if (options.scale && (!std::isfinite(*options.scale) || *options.scale <= 0)) {
+    throw usage_error(fmt::format("--scale is {}, expected a number above 0", *options.scale));
+  }
+  std::error_code ignored;
+  const bool existed = fs::exists(out, ignored);
+  try {
+    TraceWriter writer(out, make_manifest(sources, options));
+    Importer(file, sources, writer).run(options.prompt);
+    writer.seal();
+  } catch (...) {
+    // An import can be repeated, so that half of one is worth nothing; what was there before is not ours to remove.
+    if (!existed) fs::remove_all(out, ignored);
+    throw;
+  }
+}
+
+}  // namespace kvroof
