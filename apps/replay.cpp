@@ -1,0 +1,92 @@
+// kvroof replay: a trace × policies × budgets (× models × devices × batches) → what is kept, read, lost, and how long a step takes.
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "apps/replay_output.hpp"
+#include "apps/replay_points.hpp"
+#include "apps/replay_request.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::string_view kExamples =
+    "  kvroof replay run.kvt --policy full,window,h2o,keyformer --budget 0.2,0.5,0.9\n"
+    "  kvroof replay run.kvt --policy full,h2o --budget 0.5 --as mpt-7b --prompt 4k --output 4k --device h200,l40s --batch 1,16,max\n"
+    "  kvroof replay run.kvt --policy keyformer:budget=512:tau=1..2 --kept kept.jsonl --kept-steps all";
+
+class Observer final : public ReplayObserver {
+ public:
+  Observer(const Arguments& arguments, KeptSteps steps, KeptWriter* writer)
+      : progress_(arguments, "replaying"), steps_(steps), writer_(writer) {}
+  bool wants_kept(StepId step, StepId last) override { return writer_ != nullptr && steps_.contains(step, last); }
+  void kept(const KeptSet& set) override { writer_->write(set); }
+  void progress(std::uint64_t done, std::uint64_t total) override { progress_.at(done, total); }
+
+ private:
+  Progress progress_;
+  KeptSteps steps_;
+  KeptWriter* writer_;
+};
+
+void describe(po::options_description_easy_init add) {
+  add("policy", po::value<std::string>()->default_value("full"), "policies: name[:key=value]…, separated by commas");
+  add("budget", po::value<std::string>(),
+      "budgets for the policies that carry none: 0.5 or 50% (of the prompt), 512 (tokens), 0.5@current");
+  add("device", po::value<std::string>(), "devices by name or file: adds times");
+  add("batch", po::value<std::string>()->default_value("1"), "batch sizes; max: the largest that fits");
+  add("as", po::value<std::string>(), "project on these models, by name, config.json or folder");
+  add("prompt", po::value<std::string>(), "with --as: prompt tokens (default: as recorded)");
+  add("output", po::value<std::string>(), "with --as: generated tokens (default: as recorded)");
+  add("kv", po::value<std::string>(), "type of the KV cache: f32 | f16 | bf16 (default: as recorded; with --as, of the weights)");
+  add("dtype", po::value<std::string>(), "type of the weights: f32 | f16 | bf16 (default: the model's)");
+  add("kept", po::value<std::string>(), "write what each policy kept to this file, as JSON lines");
+  add("kept-steps", po::value<std::string>()->default_value("last"), "last | all | A..B; 0 is after the prompt");
+  add("closed-loop", po::value<std::string>(), "a trace recorded under a policy: how its sets drift from the replay's");
+}
+
+int run(const Arguments& arguments) {
+  const ReplayRequest request = replay_request(arguments);
+  const TraceReader trace = TraceReader::open(request.trace);
+  std::optional<TraceReader> closed;
+  if (request.closed_loop) closed = TraceReader::open(*request.closed_loop);
+  std::optional<KeptWriter> writer;
+  if (request.kept) writer.emplace(*request.kept, request.points);
+
+  ThreadPool pool(arguments.threads);
+  ReplayOptions options;
+  options.seed = request.seed.value_or(trace.manifest().seed);
+  std::vector<PointResult> results;
+  std::optional<OpenClosedReport> open_closed;
+  {
+    Observer observer(arguments, request.kept_steps, writer ? &*writer : nullptr);
+    options.observer = &observer;
+    results = replay(trace, request.points, options, pool);
+    if (closed) open_closed = compare_open_closed(trace, *closed, pool);
+  }
+  const std::vector<ReplayPoint> points = price_points(request, trace.manifest(), results);
+  const ReplayAnswer answer{request, trace.manifest(), options.seed, results, points, open_closed ? &*open_closed : nullptr};
+  const Format format = format_of(arguments);
+  write_result(arguments, format == Format::kJson  ? replay_json(answer)
+                          : format == Format::kCsv ? replay_csv(answer)
+                                                   : replay_table(answer));
+  if (writer) {
+    writer->close();
+    if (!arguments.quiet) fmt::print(stderr, "{}: {} kept sets\n", request.kept->string(), writer->lines());
+  }
+  if (format == Format::kCsv && !arguments.quiet) {
+    for (const std::string& note : replay_notes(answer)) fmt::print(stderr, "note: {}\n", note);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command replay_command() {
+  return {"replay", "what policies would have kept, read and lost on a recorded run, and how long a step would take",
+          "run.kvt [options]", kExamples, &describe, &run, 1, 1};
+}
+
+}  // namespace kvroof

@@ -1,0 +1,88 @@
+#include "apps/replay_kept.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "sim/core/error.hpp"
+#include "sim/core/suggest.hpp"
+
+namespace kvroof {
+namespace {
+
+std::optional<std::uint32_t> whole_number(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+bool KeptSteps::contains(StepId step, StepId last_step) const {
+  if (kind == Kind::kAll) return true;
+  if (kind == Kind::kLast) return step == last_step;
+  return first <= step.value && step.value <= last;
+}
+
+KeptSteps parse_kept_steps(const std::string& text) {
+  if (text == "last") return {};
+  if (text == "all") return {KeptSteps::Kind::kAll, 0, 0};
+  const std::size_t dots = text.find("..");
+  const auto first = whole_number(std::string_view(text).substr(0, dots));
+  const auto last = dots == std::string::npos ? first : whole_number(std::string_view(text).substr(dots + 2));
+  if (first && last && *first <= *last) return {KeptSteps::Kind::kRange, *first, *last};
+  const std::vector<std::string> words = {"last", "all"};
+  throw usage_error(fmt::format("--kept-steps {}: expected last, all or A..B with A ≤ B{}", text, did_you_mean(text, words)));
+}
+
+KeptWriter::KeptWriter(std::filesystem::path path, std::vector<PolicySpec> points)
+    : path_(std::move(path)), temporary_(path_.string() + ".part") {
+  for (const PolicySpec& point : points) {
+    const nlohmann::ordered_json head = {{"point", point.text()}, {"policy", point.name}};
+    std::string text = head.dump();
+    text.back() = ',';
+    heads_.push_back(std::move(text));
+  }
+  file_ = std::fopen(temporary_.c_str(), "wb");
+  if (file_ == nullptr) fail(errno);
+}
+
+KeptWriter::~KeptWriter() {
+  if (file_ == nullptr) return;
+  std::fclose(file_);
+  std::remove(temporary_.c_str());
+}
+
+void KeptWriter::fail(int reason) const {
+  throw Error(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(reason)));
+}
+
+void KeptWriter::write(const KeptSet& set) {
+  line_.clear();
+  fmt::format_to(std::back_inserter(line_), R"({}"sequence":{},"step":{},"layer":{},"head":{},"head_kind":"{}","kept":[)",
+                 heads_[set.point], set.sequence, set.step.value, set.layer.value, set.head,
+                 set.query_head ? "query" : "kv");
+  for (std::size_t i = 0; i < set.positions.size(); ++i) {
+    fmt::format_to(std::back_inserter(line_), "{}{}", i == 0 ? "" : ",", set.positions[i].value);
+  }
+  line_ += "]}\n";
+  if (std::fwrite(line_.data(), 1, line_.size(), file_) != line_.size()) fail(errno);
+  ++lines_;
+}
+
+void KeptWriter::close() {
+  std::FILE* file = std::exchange(file_, nullptr);
+  const bool closed = std::fclose(file) == 0;
+  if (closed && std::rename(temporary_.c_str(), path_.c_str()) == 0) return;
+  const int reason = errno;
+  std::remove(temporary_.c_str());
+  fail(reason);
+}
+
+}  // namespace kvroof

@@ -1,0 +1,84 @@
+// What the numbers of a replay refer to, in sentences.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/replay_output.hpp"
+
+namespace kvroof {
+namespace {
+
+using Notes = std::vector<std::string>;
+
+void add_once(Notes& notes, std::string text) {
+  if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(std::move(text));
+}
+
+void note_budgets(const ReplayAnswer& answer, Notes& notes) {
+  Notes meanings;
+  for (const PolicySpec& spec : answer.request.points) {
+    if (spec.budget.kind == Budget::Kind::kUnlimited) continue;
+    add_once(meanings, fmt::format("{} = {}", spec.budget.text, spec.budget.describe()));
+  }
+  std::string text;
+  for (const std::string& meaning : meanings) text += (text.empty() ? "budget " : "; ") + meaning;
+  if (!text.empty()) notes.push_back(text);
+}
+
+void note_quality(const ReplayAnswer& answer, Notes& notes) {
+  const TraceManifest& m = answer.manifest;
+  const bool decoded = std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.quality; });
+  if (!decoded) {
+    notes.emplace_back("the trace holds no decoded token: recall and output error are not defined");
+    return;
+  }
+  if (m.policy != "full") {
+    notes.push_back(fmt::format("the trace was recorded under {}: recall and output error compare with attention over all "
+                                "recorded tokens in that run, not with a full-attention run", m.policy));
+  }
+  if (!answer.request.models.empty()) {
+    const std::string model = m.model_name.empty() ? "the imported tensors" : "the recorded model, " + m.model_name;
+    notes.push_back(fmt::format("recall and output error are those of {}; bytes and time are projected", model));
+  }
+  if (std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.traits.bound; })) {
+    notes.emplace_back("oracle is a bound, not a policy: it reads the tokens that the query weights most and evicts none for good");
+  }
+}
+
+void note_costs(const ReplayAnswer& answer, Notes& notes) {
+  if (answer.manifest.model_shape_json.empty() && answer.request.models.empty()) {
+    notes.emplace_back("the trace holds imported tensors and names no model: bytes and time cover attention alone; --as adds a model");
+  }
+  if (answer.request.devices.empty()) return;
+  notes.emplace_back("± is half of the 80 % interval: priors on each constant, not calibrated on your machine");
+  const auto no_room = [](const ReplayPoint& p) { return !p.prediction; };
+  if (std::any_of(answer.points.begin(), answer.points.end(), no_room)) {
+    notes.emplace_back("limited by capacity: the batch does not fit, so there is no step time");
+  }
+}
+
+void note_reproduction(const ReplayAnswer& answer, Notes& notes) {
+  for (const PointResult& result : answer.results) {
+    if (!result.reproduction) continue;
+    const Reproduction& r = *result.reproduction;
+    if (r.differences == 0) {
+      notes.push_back(fmt::format("{}: all {} recorded evictions are reproduced", result.spec.text(), r.decisions));
+    } else {
+      notes.push_back(fmt::format("{}: {} of {} recorded evictions differ from the replay's; the first: {}",
+                                  result.spec.text(), r.differences, r.decisions, r.first_difference));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
+  Notes notes;
+  note_budgets(answer, notes);
+  note_quality(answer, notes);
+  note_costs(answer, notes);
+  note_reproduction(answer, notes);
+  return notes;
+}
+
+}  // namespace kvroof

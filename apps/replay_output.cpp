@@ -1,0 +1,311 @@
+#include "apps/replay_output.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "kvroof_version.hpp"
+#include "sim/core/suggest.hpp"
+
+namespace kvroof {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kWidestPolicy = 16;  // of the table; longer ones are numbered and listed below it
+
+// Parameters beside the budget: what distinguishes points of one policy.
+std::string parameters_of(const PolicySpec& spec) {
+  std::string text;
+  for (const auto& [key, value] : spec.params) text += ":" + key + "=" + value;
+  return text;
+}
+
+// The policy as the table shows it, and the full text of those that do not fit.
+class PolicyLabels {
+ public:
+  std::string of(const PolicySpec& spec) {
+    const std::string full = spec.name + parameters_of(spec);
+    if (full.size() <= kWidestPolicy) return full;
+    const auto known = std::find(long_.begin(), long_.end(), full);
+    const auto number = known - long_.begin() + 1;
+    if (known == long_.end()) long_.push_back(full);
+    return fmt::format("{} [{}]", spec.name, number);
+  }
+  [[nodiscard]] const std::vector<std::string>& listed() const { return long_; }
+
+ private:
+  std::vector<std::string> long_;
+};
+
+bool limited(const PolicySpec& spec) { return spec.budget.kind != Budget::Kind::kUnlimited; }
+
+std::string budget_of(const PolicySpec& spec) { return limited(spec) ? spec.budget.text : "–"; }
+
+// Three significant digits, without an exponent.
+std::string short_number(double x) {
+  if (x == 0) return "0";
+  const int digits = std::clamp(2 - static_cast<int>(std::floor(std::log10(std::abs(x)))), 0, 6);
+  return fmt::format("{:.{}f}", x, digits);
+}
+
+std::string share(std::optional<double> x) { return x ? fmt::format("{:.3f}", *x) : "–"; }
+
+// "12.3 ±18%": the larger half of the 80 % interval.
+std::string with_interval(const Estimate& e, double scale) {
+  const double half = std::max(e.high80 - e.value, e.value - e.low80);
+  return fmt::format("{} ±{:.0f}%", short_number(e.value * scale), 100 * half / e.value);
+}
+
+std::string kept_text(double tokens) {
+  return tokens == std::floor(tokens) ? fmt::format("{:.0f}", tokens) : fmt::format("{:.1f}", tokens);
+}
+
+std::string raw(double x) { return fmt::format("{}", x); }
+std::string raw(std::optional<double> x) { return x ? raw(*x) : std::string(); }
+
+struct Unit {
+  const char* name;
+  double bytes;
+};
+
+// One unit for a column: that of its largest value.
+Unit unit_for(std::uint64_t largest) {
+  const auto bytes = static_cast<double>(largest);
+  if (bytes >= kGiB) return {"GiB", kGiB};
+  if (bytes >= 1024.0 * 1024.0) return {"MiB", 1024.0 * 1024.0};
+  return {"KiB", 1024.0};
+}
+
+std::string title_of_model(const ReplayAnswer& answer, const std::string& model) {
+  const ReplayRequest& r = answer.request;
+  std::string text = fmt::format("As {}", model);
+  if (r.prompt) text += fmt::format(", prompt {}", *r.prompt);
+  if (r.output) text += fmt::format(", output {}", *r.output);
+  return text + "\n";
+}
+
+struct Cells {
+  std::vector<Table::Column> columns;
+  std::vector<std::string> row;
+  bool first = true;
+
+  void add(std::string title, std::string text, bool number = true) {
+    if (first) columns.push_back({std::move(title), "", number});
+    row.push_back(std::move(text));
+  }
+};
+
+void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool devices, Unit resident, Unit read) {
+  const PolicySpec& spec = p.result->spec;
+  const auto& quality = p.result->quality;
+  cells.add("policy", labels.of(spec), false);
+  cells.add("budget", budget_of(spec));
+  if (devices) cells.add("device", p.device, false);
+  cells.add("batch", std::to_string(p.batch));
+  cells.add("kept tokens", kept_text(p.kept_tokens));
+  cells.add(fmt::format("KV held {}", resident.name), short_number(static_cast<double>(p.kv_resident_bytes) / resident.bytes));
+  if (!devices) {
+    cells.add(fmt::format("KV read a step {}", read.name), short_number(static_cast<double>(p.kv_read_bytes) / read.bytes));
+  }
+  cells.add("recall mean", share(quality ? std::optional(quality->recall_mean) : std::nullopt));
+  cells.add("recall worst 1%", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
+  cells.add("output error", share(quality ? quality->output_error : std::nullopt));
+  if (!devices) return;
+  cells.add("step ms", p.prediction ? with_interval(p.prediction->step, 1e3) : "–");
+  cells.add("tokens /s", p.prediction ? short_number(p.prediction->tokens_per_s.value) : "–");
+  cells.add("largest batch", p.largest_batch ? std::to_string(*p.largest_batch) : "–");
+  cells.add("limited by", p.limited_by, false);
+}
+
+std::string table_of(std::span<const ReplayPoint> points, PolicyLabels& labels, bool devices) {
+  std::uint64_t resident = 0;
+  std::uint64_t read = 0;
+  for (const ReplayPoint& p : points) {
+    resident = std::max(resident, p.kv_resident_bytes);
+    read = std::max(read, p.kv_read_bytes);
+  }
+  Table table;
+  Cells cells;
+  for (const ReplayPoint& p : points) {
+    add_cells(cells, p, labels, devices, unit_for(resident), unit_for(read));
+    table.rows.push_back(std::move(cells.row));
+    cells.row.clear();
+    cells.first = false;
+  }
+  table.columns = std::move(cells.columns);
+  return format_table(table);
+}
+
+std::string open_closed_table(const OpenClosedReport& report) {
+  Table table;
+  table.columns = {{"layer", "layer"}, {"overlap mean", "mean"}, {"overlap lowest step", "low"}, {"after the prompt", "p"}};
+  for (std::uint32_t layer = 0; layer < report.layers; ++layer) {
+    table.rows.push_back({std::to_string(layer), fmt::format("{:.4f}", report.mean_of_layer(layer)),
+                          fmt::format("{:.4f}", report.lowest_of_layer(layer)), fmt::format("{:.4f}", report.at(0, layer))});
+  }
+  const std::string token = report.first_differing_token
+                                ? fmt::format("decoded token {} is the first that differs", *report.first_differing_token)
+                                : std::string("all generated tokens are equal");
+  return fmt::format(
+      "\nOpen against closed loop under {}: share of the kept tokens that replay and the run have in common; {}\n{}",
+      report.policy, token, format_table(table));
+}
+
+Json json_of(const Estimate& e, double scale) {
+  return {{"value", e.value * scale},
+          {"low80", e.low80 * scale},
+          {"high80", e.high80 * scale},
+          {"low95", e.low95 * scale},
+          {"high95", e.high95 * scale}};
+}
+
+Json or_null(const std::optional<double>& x) { return x ? Json(*x) : Json(nullptr); }
+
+Json json_of(const ReplayPoint& p) {
+  const PolicySpec& spec = p.result->spec;
+  const auto& q = p.result->quality;
+  Json json = {{"point", spec.text()}, {"policy", spec.name}};
+  json["budget"] = limited(spec) ? Json(spec.budget.text) : Json(nullptr);
+  json["budget_meaning"] = spec.budget.describe();
+  if (!p.model.empty()) json["model"] = p.model;
+  json["device"] = p.device.empty() ? Json(nullptr) : Json(p.device);
+  json["batch"] = p.batch;
+  json["batch_is_max"] = p.batch_is_max;
+  json["kept_tokens"] = p.kept_tokens;
+  json["kv_resident_bytes"] = p.kv_resident_bytes;
+  json["kv_read_bytes"] = p.kv_read_bytes;
+  json["recall_mean"] = q ? Json(q->recall_mean) : Json(nullptr);
+  json["recall_worst1"] = q ? Json(q->recall_worst1) : Json(nullptr);
+  json["output_error"] = q ? or_null(q->output_error) : Json(nullptr);
+  const auto& time = p.prediction;
+  json["step_ms"] = time ? Json(time->step.value * 1e3) : Json(nullptr);
+  json["step_ms_interval"] = time ? json_of(time->step, 1e3) : Json(nullptr);
+  json["tokens_per_s"] = time ? Json(time->tokens_per_s.value) : Json(nullptr);
+  json["tokens_per_s_interval"] = time ? json_of(time->tokens_per_s, 1) : Json(nullptr);
+  json["largest_batch"] = p.largest_batch ? Json(*p.largest_batch) : Json(nullptr);
+  json["limited_by"] = p.limited_by.empty() ? Json(nullptr) : Json(p.limited_by);
+  return json;
+}
+
+// What does not depend on device and batch: quality by layer, and how the recording was reproduced.
+Json json_of(const PointResult& result) {
+  Json json = {{"point", result.spec.text()}, {"bound", result.traits.bound}};
+  if (result.quality) {
+    json["values"] = result.quality->values;
+    json["layers"] = Json::array();
+    for (const LayerQuality& layer : result.quality->layers) {
+      json["layers"].push_back({{"recall_mean", layer.recall_mean},
+                                {"output_error", result.quality->output_error ? Json(layer.output_error) : Json(nullptr)}});
+    }
+  }
+  if (result.reproduction) {
+    json["reproduction"] = {{"decisions", result.reproduction->decisions},
+                            {"differences", result.reproduction->differences}};
+  }
+  return json;
+}
+
+Json json_of(const OpenClosedReport& report) {
+  Json json = {{"policy", report.policy}, {"equal_after_prompt", report.equal_after_prompt}};
+  json["first_differing_token"] = report.first_differing_token ? Json(*report.first_differing_token) : Json(nullptr);
+  json["equal_layer0_until_differing"] = report.equal_layer0_until_differing;
+  json["overlap"] = Json::array();  // [step][layer]
+  for (std::uint32_t step = 0; step <= report.steps; ++step) {
+    const auto row = report.overlap.begin() + static_cast<std::ptrdiff_t>(std::size_t{step} * report.layers);
+    json["overlap"].push_back(std::vector<double>(row, row + report.layers));
+  }
+  return json;
+}
+
+Json manifest_json(const ReplayAnswer& answer) {
+  const TraceManifest& m = answer.manifest;
+  Json json = {{"version", kVersion}, {"seed", answer.seed}};
+  json["trace"] = {{"path", answer.request.trace.string()}, {"source", m.source}, {"model", m.model_name},
+                   {"backend", m.backend}, {"policy", m.policy}, {"seed", m.seed}, {"kv_type", name_of(m.kv_type)},
+                   {"layers", m.layers.size()}, {"sequences", Json::array()}};
+  for (const TraceSequence& s : m.sequences) {
+    json["trace"]["sequences"].push_back({{"id", s.id}, {"prompt", s.prompt}, {"tokens", s.tokens}});
+  }
+  json["policies"] = Json::array();
+  for (const PolicySpec& spec : answer.request.points) json["policies"].push_back(spec.text());
+  Json options;
+  const ReplayRequest& r = answer.request;
+  options["as"] = Json::array();
+  for (const ModelShape& shape : r.models) options["as"].push_back(shape.name);
+  options["prompt"] = r.prompt ? Json(*r.prompt) : Json(nullptr);
+  options["output"] = r.output ? Json(*r.output) : Json(nullptr);
+  options["kv"] = r.kv ? Json(name_of(*r.kv)) : Json(nullptr);
+  options["dtype"] = r.weights ? Json(name_of(*r.weights)) : Json(nullptr);
+  json["options"] = std::move(options);
+  json["quality"] = {
+      {"relative_to", m.policy == "full" ? "full attention over the recorded tokens, in the recorded run"
+                                         : "full attention over all recorded tokens, with the queries of the recorded run under " +
+                                               m.policy},
+      {"recall", "share of the exact attention that falls on the attended tokens; mean over decode steps, layers, query heads"},
+      {"recall_worst1", "mean of the lowest 1 % of these values, at least one"},
+      {"output_error", "|o - o'| / |o|, o' with the exact weights renormalised over the attended tokens; mean likewise"}};
+  json["notes"] = replay_notes(answer);
+  return json;
+}
+
+}  // namespace
+
+std::string replay_table(const ReplayAnswer& answer) {
+  PolicyLabels labels;
+  std::string text;
+  const bool devices = !answer.request.devices.empty();
+  for (std::size_t begin = 0; begin < answer.points.size();) {
+    const std::string& model = answer.points[begin].model;
+    std::size_t end = begin;
+    while (end < answer.points.size() && answer.points[end].model == model) ++end;
+    if (begin > 0) text += "\n";
+    if (!model.empty()) text += title_of_model(answer, model);
+    text += table_of(answer.points.subspan(begin, end - begin), labels, devices);
+    begin = end;
+  }
+  if (answer.open_closed != nullptr) text += open_closed_table(*answer.open_closed);
+  text += "\n";
+  for (std::size_t i = 0; i < labels.listed().size(); ++i) text += fmt::format("[{}] {}\n", i + 1, labels.listed()[i]);
+  for (const std::string& note : replay_notes(answer)) text += note + "\n";
+  return text;
+}
+
+std::string replay_json(const ReplayAnswer& answer) {
+  Json json;
+  json["points"] = Json::array();
+  for (const ReplayPoint& point : answer.points) json["points"].push_back(json_of(point));
+  json["policies"] = Json::array();
+  for (const PointResult& result : answer.results) json["policies"].push_back(json_of(result));
+  if (answer.open_closed != nullptr) json["open_closed_loop"] = json_of(*answer.open_closed);
+  json["manifest"] = manifest_json(answer);
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string replay_csv(const ReplayAnswer& answer) {
+  Table table;
+  for (const char* key : {"point", "policy", "budget", "model", "device", "batch", "kept_tokens", "kv_resident_bytes",
+                          "kv_read_bytes", "recall_mean", "recall_worst1", "output_error", "step_ms", "step_ms_low80",
+                          "step_ms_high80", "step_ms_low95", "step_ms_high95", "tokens_per_s", "largest_batch", "limited_by"}) {
+    table.columns.push_back({key, key});
+  }
+  for (const ReplayPoint& p : answer.points) {
+    const PolicySpec& spec = p.result->spec;
+    const auto& q = p.result->quality;
+    const Estimate* step = p.prediction ? &p.prediction->step : nullptr;
+    const auto ms = [&](double Estimate::*field) { return step != nullptr ? raw(step->*field * 1e3) : std::string(); };
+    table.rows.push_back({spec.text(), spec.name, limited(spec) ? spec.budget.text : "", p.model, p.device,
+                          std::to_string(p.batch), raw(p.kept_tokens), std::to_string(p.kv_resident_bytes),
+                          std::to_string(p.kv_read_bytes), q ? raw(q->recall_mean) : "", q ? raw(q->recall_worst1) : "",
+                          q ? raw(q->output_error) : "", ms(&Estimate::value), ms(&Estimate::low80), ms(&Estimate::high80),
+                          ms(&Estimate::low95), ms(&Estimate::high95),
+                          p.prediction ? raw(p.prediction->tokens_per_s.value) : "",
+                          p.largest_batch ? std::to_string(*p.largest_batch) : "", p.limited_by});
+  }
+  return format_csv(table);
+}
+
+}  // namespace kvroof

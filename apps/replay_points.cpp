@@ -1,0 +1,170 @@
+#include "apps/replay_points.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "sim/cost/engine_profile.hpp"
+
+namespace kvroof {
+namespace {
+
+std::uint64_t nearest(double x) { return static_cast<std::uint64_t>(std::llround(x)); }
+
+// Adds up summaries of single layers of single sequences, which are exact sums; the mean is taken once, at the end.
+class SummarySum {
+ public:
+  // A whole sequence, or one layer of it.
+  void add(const ResidencySummary& part) {
+    sum_.storage_heads = part.storage_heads;
+    sum_.state_bytes_per_row = part.state_bytes_per_row;
+    sum_.needs_probabilities = part.needs_probabilities;
+    sum_.evicts = sum_.evicts || part.evicts;
+    sum_.prefill = sum_counts(std::array{sum_.prefill, part.prefill});
+    sum_.decode = sum_counts(std::array{sum_.decode, part.decode});
+    sum_.peak_rows += part.peak_rows;
+    sum_.layer_prompt_rows = std::max(sum_.layer_prompt_rows, part.layer_prompt_rows);
+  }
+  void end_sequence(std::uint32_t prompt, std::uint32_t steps, std::uint32_t layers) {
+    sum_.layers = layers;
+    prompt_ += prompt;
+    steps_ += steps;
+    decode_steps_ += std::max(steps, 1U);
+    ++sequences_;
+  }
+  [[nodiscard]] ResidencySummary mean() const {
+    ResidencySummary mean = sum_;
+    const auto share = [&](std::uint64_t value) { return nearest(static_cast<double>(value) / sequences_); };
+    mean.prompt = static_cast<std::uint32_t>(share(prompt_));
+    mean.steps = static_cast<std::uint32_t>(share(steps_));
+    mean.decode_steps = decode_steps_;
+    mean.peak_rows = share(sum_.peak_rows);
+    for (std::uint64_t LayerCounts::*field :
+         {&LayerCounts::attended, &LayerCounts::written, &LayerCounts::moved, &LayerCounts::resident,
+          &LayerCounts::allocated, &LayerCounts::state_read, &LayerCounts::state_written}) {
+      mean.prefill.*field = share(sum_.prefill.*field);
+    }
+    mean.prefill.policy_flops /= sequences_;
+    return mean;
+  }
+
+ private:
+  ResidencySummary sum_;
+  std::uint64_t prompt_ = 0;
+  std::uint64_t steps_ = 0;
+  std::uint64_t decode_steps_ = 0;
+  double sequences_ = 0;
+};
+
+ResidencySummary summarise_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
+                              const ReplayRequest& request) {
+  SummarySum sum;
+  for (const ResidencyLog& log : result.residency) {
+    const std::uint32_t prompt = request.prompt.value_or(log.head().prompt);
+    const std::uint32_t output = request.output.value_or(log.head().steps);
+    sum.add(kvroof::summarise(project(log.expand(), from, to, prompt, output)));
+    sum.end_sequence(prompt, output, to.layers);
+  }
+  return sum.mean();
+}
+
+// One model on all devices, ready to price any residency.
+struct PricedModel {
+  std::string name;  // empty: as recorded
+  ModelShape shape;
+  TrafficTypes types;
+  std::vector<CostModel> costs;  // one a device
+};
+
+PricedModel priced_model(const ReplayRequest& request, std::string name, const ModelShape& shape, TrafficTypes types) {
+  PricedModel model{std::move(name), shape, types, {}};
+  for (const Device& device : request.devices) {
+    model.costs.emplace_back(shape, types, device, default_engine_profile(device.kind));
+  }
+  return model;
+}
+
+// What holds without a device.
+ReplayPoint sized_point(const PricedModel& model, const PointResult& result, const ResidencySummary& summary,
+                        std::uint32_t batch) {
+  ReplayPoint point;
+  point.result = &result;
+  point.model = model.name;
+  point.batch = batch;
+  point.kept_tokens = summary.resident_rows() / summary.layers / summary.storage_heads;
+  const double bytes = static_cast<double>(row_bytes(model.shape, model.types.kv)) * batch;
+  point.kv_resident_bytes = nearest(summary.resident_rows() * bytes);
+  point.kv_read_bytes = nearest(summary.attended_rows() * bytes);
+  return point;
+}
+
+void price_point(const PricedModel& model, const ReplayRequest& request, const PointResult& result,
+                 const ResidencySummary& summary, std::vector<ReplayPoint>& points) {
+  if (model.costs.empty()) {
+    for (const BatchChoice& batch : request.batches) points.push_back(sized_point(model, result, summary, batch.value_or(1)));
+  }
+  for (std::size_t d = 0; d < model.costs.size(); ++d) {
+    const std::uint32_t largest = model.costs[d].largest_batch(summary);
+    for (const BatchChoice& batch : request.batches) {
+      ReplayPoint point = sized_point(model, result, summary, batch.value_or(largest));
+      point.device = request.devices[d].name;
+      point.batch_is_max = !batch;
+      point.largest_batch = largest;
+      point.limited_by = name_of(Limit::kCapacity);
+      if (point.batch > 0) {
+        const Prediction prediction = model.costs[d].predict(summary, point.batch);
+        point.limited_by = name_of(prediction.limited_by);
+        if (prediction.fits) point.prediction = prediction;
+      }
+      points.push_back(std::move(point));
+    }
+  }
+}
+
+}  // namespace
+
+ModelShape shape_of(const TraceManifest& manifest) {
+  if (!manifest.model_shape_json.empty()) {
+    return shape_from_json(manifest.model_shape_json).or_throw("the trace's model shape", ExitCode::kDamagedTrace);
+  }
+  const TraceLayer& layer = manifest.layers.front();
+  ModelShape shape;
+  shape.name = "imported tensors";
+  shape.layers = static_cast<std::uint32_t>(manifest.layers.size());
+  shape.heads = layer.query_heads;
+  shape.kv_heads = layer.kv_heads;
+  shape.head_dim = layer.k_width;
+  shape.v_head_dim = layer.v_width;
+  shape.weight_type = manifest.kv_type;
+  return shape;
+}
+
+ResidencySummary summarise(std::span<const ResidencyLog> sequences) {
+  SummarySum sum;
+  for (const ResidencyLog& log : sequences) {
+    for (std::uint32_t layer = 0; layer < log.head().layers; ++layer) sum.add(kvroof::summarise(log.expand_layer(layer)));
+    sum.end_sequence(log.head().prompt, log.head().steps, log.head().layers);
+  }
+  return sum.mean();
+}
+
+std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceManifest& manifest,
+                                      std::span<const PointResult> results) {
+  const ModelShape own = shape_of(manifest);
+  std::vector<ReplayPoint> points;
+  if (request.models.empty()) {
+    const TrafficTypes types{request.weights.value_or(manifest.weight_type), request.kv.value_or(manifest.kv_type)};
+    const PricedModel model = priced_model(request, "", own, types);
+    for (const PointResult& result : results) price_point(model, request, result, summarise(result.residency), points);
+  }
+  for (const ModelShape& shape : request.models) {
+    const DType weights = request.weights.value_or(shape.weight_type);
+    const PricedModel model = priced_model(request, shape.name, shape, {weights, request.kv.value_or(weights)});
+    for (const PointResult& result : results) {
+      price_point(model, request, result, summarise_as(result, own, shape, request), points);
+    }
+  }
+  return points;
+}
+
+}  // namespace kvroof

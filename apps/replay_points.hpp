@@ -1,0 +1,41 @@
+// The points of a replay: policy × budget × model × device × batch, each priced from a summary of its residency.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/replay_request.hpp"
+#include "sim/cost/cost.hpp"
+#include "sim/replay/replay.hpp"
+#include "sim/traffic/summary.hpp"
+
+namespace kvroof {
+
+struct ReplayPoint {
+  const PointResult* result = nullptr;
+  std::string model;              // of --as; empty: as recorded
+  std::string device;             // empty: none
+  std::uint32_t batch = 1;        // 0: not even one sequence fits
+  bool batch_is_max = false;
+  double kept_tokens = 0;         // in a storage head, mean over decode steps
+  std::uint64_t kv_resident_bytes = 0;  // of the batch, mean over decode steps
+  std::uint64_t kv_read_bytes = 0;      // of the batch in one decode step, mean
+  std::optional<Prediction> prediction;        // with a device, when the batch fits
+  std::optional<std::uint32_t> largest_batch;  // with a device
+  std::string limited_by;                      // with a device
+};
+
+// The shape of the recorded model; of imported tensors, one with attention alone.
+ModelShape shape_of(const TraceManifest& manifest);
+
+// The mean of the sequences of one point, made layer by layer so that no residency is ever held as a whole.
+ResidencySummary summarise(std::span<const ResidencyLog> sequences);
+
+// Rows in the order: model, policy and budget, device, batch.
+std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceManifest& manifest,
+                                      std::span<const PointResult> results);
+
+}  // namespace kvroof

@@ -1,0 +1,42 @@
+// What `kvroof replay` was asked for, with every list and name checked before any work begins.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/command.hpp"
+#include "apps/replay_kept.hpp"
+#include "sim/core/dtype.hpp"
+#include "sim/device/device.hpp"
+#include "sim/model/model_shape.hpp"
+#include "sim/policy/spec.hpp"
+
+namespace kvroof {
+
+// One entry of --batch; nothing means the largest that fits.
+using BatchChoice = std::optional<std::uint32_t>;
+
+struct ReplayRequest {
+  std::filesystem::path trace;
+  std::vector<PolicySpec> points;     // policies × budgets
+  std::vector<Device> devices;        // may be empty
+  std::vector<BatchChoice> batches;   // at least one
+  std::vector<ModelShape> models;     // of --as; empty: the trace's own
+  std::optional<std::uint32_t> prompt, output;  // tokens, for --as
+  std::optional<DType> kv, weights;
+  std::optional<std::filesystem::path> kept;
+  KeptSteps kept_steps;
+  std::optional<std::filesystem::path> closed_loop;  // a recording under a policy, to compare with
+  std::optional<std::uint64_t> seed;                 // of the trace unless given
+};
+
+// Throws Error (usage) with "did you mean".
+ReplayRequest replay_request(const Arguments& arguments);
+
+// Items between commas, each with its surrounding blanks removed; throws Error (usage) for an empty item.
+std::vector<std::string> split_list(const std::string& option, const std::string& text);
+
+}  // namespace kvroof
