@@ -237,7 +237,6 @@ HWY_INLINE void add_weighted_tail(const float* weights, const RowsView& rows, st
 template <class Rows>
 void weighted_rows_of(const float* weights, std::size_t weights_stride, std::size_t group, const RowsView& rows,
                       float* out, std::size_t out_stride) {
-  constexpr std::size_t kParts = 4;
   for (std::size_t g = 0; g < group; ++g) std::fill_n(out + g * out_stride, rows.width, 0.0F);
   for (std::size_t first = 0; first < rows.count; first += kRowBlock) {
     const std::size_t last = std::min(first + kRowBlock, rows.count);
@@ -245,8 +244,8 @@ void weighted_rows_of(const float* weights, std::size_t weights_stride, std::siz
       const float* w = weights + g * weights_stride;
       float* o = out + g * out_stride;
       std::size_t c = 0;
-      for (; c + kParts * kStep <= rows.width; c += kParts * kStep)
-        add_weighted<Rows, kParts>(w, rows, first, last, c, o);
+      for (; c + 4 * kStep <= rows.width; c += 4 * kStep) add_weighted<Rows, 4>(w, rows, first, last, c, o);
+      for (; c + 2 * kStep <= rows.width; c += 2 * kStep) add_weighted<Rows, 2>(w, rows, first, last, c, o);
       for (; c + kStep <= rows.width; c += kStep) add_weighted<Rows, 1>(w, rows, first, last, c, o);
       if (c < rows.width) add_weighted_tail<Rows>(w, rows, first, last, c, o);
     }
