@@ -35,7 +35,7 @@ struct Command {
   std::string_view summary;   // one line
   std::string_view usage;     // words after the verb: "run.kvt [options]"
   std::string_view examples;  // shown first in --help, one a line
-  // Adds the verb's own options. main.cpp adds the common ones to every verb: --format, --output (-o), --seed, --threads,
+  // Adds the verb's own options. main.cpp adds the common ones to every verb: --format, --out (-o), --seed, --threads,
   // --quiet, --verbose, --config, --print-config, --help.
   void (*describe)(boost::program_options::options_description_easy_init add);
   int (*run)(const Arguments& arguments);  // returns the exit code; throws Error
@@ -63,7 +63,7 @@ std::filesystem::path data_folder();
 enum class Format : std::uint8_t { kTable, kJson, kCsv };
 Format format_of(const Arguments& arguments);
 
-// Writes a result to stdout, or to the file of --output (under a temporary name first; an existing file is replaced only when the
+// Writes a result to stdout, or to the file of --out (under a temporary name first; an existing file is replaced only when the
 // new one is whole). Throws Error when it cannot be written.
 void write_result(const Arguments& arguments, std::string_view text);
 

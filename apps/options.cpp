@@ -21,7 +21,7 @@ po::options_description common_options() {
   po::options_description options("Common options");
   options.add_options()
       ("format", po::value<std::string>()->default_value("table"), "table | json | csv")
-      ("output,o", po::value<std::string>(), "write the result to this file")
+      ("out,o", po::value<std::string>(), "write the result to this file")
       ("seed", po::value<std::uint64_t>()->default_value(0), "seed of every random draw")
       ("threads", po::value<unsigned>(), "threads (default: the cores this process may use)")
       ("quiet,q", "no progress and no summary on stderr")

@@ -87,11 +87,11 @@ Format format_of(const Arguments& arguments) {
 }
 
 void write_result(const Arguments& arguments, std::string_view text) {
-  if (!arguments.has("output")) {
+  if (!arguments.has("out")) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     return;
   }
-  const auto& path = arguments.get<std::string>("output");
+  const auto& path = arguments.get<std::string>("out");
   const std::string temporary = path + ".part";
   std::FILE* file = std::fopen(temporary.c_str(), "wb");
   if (file == nullptr) throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
