@@ -1,0 +1,332 @@
+// What every policy of the table must hold, found through the table: a new policy is tested without a line here.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <new>
+#include <set>
+
+#include "sim/core/gumbel.hpp"
+#include "tests/catch.hpp"
+#include "tests/support/policy_driver.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+
+namespace {
+std::atomic<std::uint64_t> allocations{0};
+}  // namespace
+
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+constexpr Shape kShape = {.query_heads = 4, .kv_heads = 2, .prompt = 48, .decode = 40, .seed = 5};
+
+// Multiples of 1/64 in [−4, 4), so that adding 8 is exact.
+float random_logit(std::uint32_t h, std::uint32_t t, std::uint32_t j) {
+  const float u = uniform_draw({.seed = 99, .layer = h, .query_head = t, .position = j});
+  return std::floor(512 * u) / 64 - 4;
+}
+
+// Each policy at its defaults, and with each word that its parameters list ("a | b").
+std::vector<std::string> variants(const PolicyInfo& info) {
+  std::vector<std::string> all = {std::string(info.name)};
+  for (const ParamInfo& param : info.params) {
+    std::string_view rest = param.values;
+    while (!rest.empty()) {
+      const std::size_t bar = rest.find(" | ");
+      const std::string_view word = rest.substr(0, bar);
+      rest = bar == std::string_view::npos ? std::string_view() : rest.substr(bar + 3);
+      const std::string variant = fmt::format("{}:{}={}", info.name, param.name, word);
+      try {
+        (void)parse_policies(variant);
+        all.push_back(variant);
+      } catch (const Error&) {
+        // "tokens", "share of k": a kind of value, not a value.
+      }
+    }
+  }
+  return all;
+}
+
+// All variants of all policies at each budget.
+std::vector<PolicySpec> specs(std::initializer_list<const char*> budgets) {
+  std::vector<PolicySpec> all;
+  for (const PolicyInfo& info : policy_table()) {
+    for (const std::string& variant : variants(info)) {
+      for (const char* budget : budgets) {
+        all.push_back(spec_of(info.takes_budget ? fmt::format("{}:{}", variant, budget) : variant));
+        if (!info.takes_budget) break;
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<PolicySpec> all_specs() {
+  return specs({"budget=0.5", "budget=13", "budget=0.5@current", "compression=0.6", "budget=0.05"});
+}
+
+bool draws_by_head(const PolicySpec& spec) {
+  return spec.name == "random" || (spec.name == "keyformer" && spec.find("noise") != "none");
+}
+
+// Every set a policy ever holds (or reads, where it selects): [row][head].
+std::vector<std::vector<Positions>> history(const PolicySpec& spec, const Shape& shape, const LogitFunction& logit) {
+  Driver driver(spec, shape, logit);
+  const bool selects = driver.policy().traits().selects;
+  std::vector<std::vector<Positions>> rows;
+  const auto record = [&] {
+    std::vector<Positions> heads;
+    const std::uint32_t count = selects ? shape.query_heads : driver.policy().storage_heads();
+    for (std::uint32_t h = 0; h < count; ++h) heads.push_back(selects ? driver.read(h) : driver.kept(h));
+    rows.push_back(std::move(heads));
+  };
+  driver.prompt();
+  record();
+  for (std::uint32_t t = shape.prompt; t < shape.prompt + shape.decode; ++t) {
+    driver.row(t);
+    record();
+  }
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("the policy table is sorted, and every entry says what it is, where it comes from and what it takes") {
+  std::string_view last;
+  for (const PolicyInfo& info : policy_table()) {
+    INFO(info.name);
+    CHECK(info.name > last);
+    last = info.name;
+    CHECK(info.summary.ends_with('.'));
+    CHECK_FALSE(info.source.empty());
+    for (const ParamInfo& param : info.params) {
+      CHECK_FALSE(param.values.empty());
+      CHECK_FALSE(param.fallback.empty());
+      CHECK_FALSE(param.help.empty());
+    }
+    CHECK(&policy_info(info.name) == &info);
+  }
+  CHECK(policy_table().size() >= 8);
+}
+
+TEST_CASE("the defaults that the table names are the defaults") {
+  for (const PolicyInfo& info : policy_table()) {
+    for (const ParamInfo& param : info.params) {
+      const std::string budget = info.takes_budget ? ":budget=0.5" : "";
+      const auto plain = spec_of(fmt::format("{}{}", info.name, budget));
+      const auto spelled = spec_of(fmt::format("{}{}:{}={}", info.name, budget, param.name, param.fallback));
+      INFO(spelled.text());
+      CHECK(history(plain, kShape, random_logit) == history(spelled, kShape, random_logit));
+    }
+  }
+}
+
+TEST_CASE("after each row a head holds at most its budget, unless the policy acts on the prompt alone") {
+  for (const PolicySpec& spec : all_specs()) {
+    INFO(spec.text());
+    Driver driver(spec, kShape, random_logit);
+    const PolicyTraits& traits = driver.policy().traits();
+    if (traits.bound) continue;
+    driver.prompt();
+    for (std::uint32_t t = kShape.prompt;; ++t) {
+      const std::uint32_t budget = spec.budget.tokens(kShape.prompt, t);
+      for (std::uint32_t h = 0; h < driver.policy().storage_heads(); ++h) CHECK(driver.kept(h).size() <= budget);
+      if (t == kShape.prompt + kShape.decode || traits.schedule == Schedule::kPrefillOnly) break;
+      driver.row(t);
+    }
+  }
+}
+
+TEST_CASE("the sets of two steps differ by the new token and by what was evicted; no evicted token comes back") {
+  for (const PolicySpec& spec : all_specs()) {
+    INFO(spec.text());
+    Driver driver(spec, kShape, random_logit);
+    driver.prompt();
+    const std::uint32_t heads = driver.policy().storage_heads();
+    std::vector<std::set<std::uint32_t>> held(heads);
+    for (std::uint32_t h = 0; h < heads; ++h) {
+      const Positions kept = driver.kept(h);
+      held[h] = {kept.begin(), kept.end()};
+      CHECK(held[h].size() == kept.size());
+    }
+    for (std::uint32_t t = kShape.prompt; t < kShape.prompt + kShape.decode; ++t) {
+      driver.row(t);
+      for (std::uint32_t h = 0; h < heads; ++h) {
+        held[h].insert(t);
+        for (const TokenPos p : driver.policy().eviction(HeadId(h)).evicted) CHECK(held[h].erase(p.value) == 1);
+        const Positions kept = driver.kept(h);
+        CHECK(std::ranges::equal(kept, held[h]));
+      }
+    }
+  }
+}
+
+TEST_CASE("counts are conserved: resident is what was resident, plus written, less evicted") {
+  for (const PolicySpec& spec : all_specs()) {
+    INFO(spec.text());
+    Driver driver(spec, kShape, random_logit);
+    if (driver.policy().traits().bound) continue;
+    const std::uint32_t heads = driver.policy().storage_heads();
+    driver.prompt();
+    std::uint64_t resident = driver.policy().take_counts().resident;
+    for (std::uint32_t t = kShape.prompt; t < kShape.prompt + kShape.decode; ++t) {
+      driver.row(t);
+      std::uint64_t evicted = 0;
+      for (std::uint32_t h = 0; h < heads; ++h) evicted += driver.policy().eviction(HeadId(h)).evicted.size();
+      const LayerCounts counts = driver.policy().take_counts();
+      CHECK(counts.written == heads);
+      CHECK(counts.attended == resident + heads);
+      CHECK(counts.resident == resident + heads - evicted);
+      CHECK(counts.allocated >= resident + heads);
+      resident = counts.resident;
+    }
+  }
+}
+
+TEST_CASE("the bytes of state that a policy walks are those that its traits announce, in every step") {
+  for (const PolicySpec& spec : all_specs()) {
+    INFO(spec.text());
+    Driver driver(spec, kShape, random_logit);
+    driver.prompt();
+    for (std::uint32_t t = kShape.prompt;; ++t) {
+      const LayerCounts counts = driver.policy().take_counts();
+      CHECK(driver.policy().take_walked_state_bytes() == counts.state_read + counts.state_written);
+      if (t == kShape.prompt + kShape.decode) break;
+      driver.row(t);
+    }
+  }
+}
+
+TEST_CASE("the same seed gives the same sets") {
+  for (const PolicySpec& spec : all_specs()) {
+    INFO(spec.text());
+    CHECK(history(spec, kShape, random_logit) == history(spec, kShape, random_logit));
+  }
+}
+
+TEST_CASE("policies that draw give other sets for another seed and another layer") {
+  for (const char* text : {"random:budget=0.5", "keyformer:budget=0.5", "keyformer:budget=0.5:noise=query"}) {
+    INFO(text);
+    Shape other_seed = kShape;
+    other_seed.seed = 6;
+    Shape other_layer = kShape;
+    other_layer.layer = 1;
+    const auto sets = history(spec_of(text), kShape, random_logit);
+    CHECK(sets != history(spec_of(text), other_seed, random_logit));
+    CHECK(sets != history(spec_of(text), other_layer, random_logit));
+  }
+}
+
+TEST_CASE("a budget of at least all tokens evicts nothing") {
+  for (const PolicySpec& spec : specs({"budget=88", "budget=4000", "budget=1.0@current"})) {
+    INFO(spec.text());
+    Driver driver(spec, kShape, random_logit);
+    driver.prompt();
+    for (std::uint32_t t = kShape.prompt; t < kShape.prompt + kShape.decode; ++t) {
+      driver.row(t);
+      CHECK(driver.kept(0).size() == t + 1);
+      if (driver.policy().traits().selects) CHECK(driver.read(0).size() == t + 1);
+    }
+    CHECK(driver.policy().take_counts().moved == 0);
+  }
+}
+
+TEST_CASE("adding a constant to all logits of a row changes nothing") {
+  const auto shifted = [](std::uint32_t h, std::uint32_t t, std::uint32_t j) { return random_logit(h, t, j) + 8; };
+  for (const PolicySpec& spec : all_specs()) {
+    INFO(spec.text());
+    CHECK(history(spec, kShape, random_logit) == history(spec, kShape, shifted));
+  }
+}
+
+TEST_CASE("permuting the heads permutes the sets and nothing else, where no draw belongs to a head") {
+  // Query heads 2 and 3 come first: the KV heads swap, the query heads of each group keep their order.
+  const auto swapped = [](std::uint32_t h, std::uint32_t t, std::uint32_t j) { return random_logit((h + 2) % 4, t, j); };
+  for (const PolicySpec& spec : all_specs()) {
+    if (draws_by_head(spec)) continue;
+    INFO(spec.text());
+    const auto sets = history(spec, kShape, random_logit);
+    const auto others = history(spec, kShape, swapped);
+    for (std::size_t row = 0; row < sets.size(); ++row) {
+      const std::size_t heads = sets[row].size();
+      for (std::size_t h = 0; h < heads; ++h) CHECK(others[row][h] == sets[row][(h + heads / 2) % heads]);
+    }
+  }
+}
+
+TEST_CASE("heads can be served in any order") {
+  // The driver shows a head all its prompt rows before the next head; here each row goes to all heads, last head first.
+  for (const PolicySpec& spec : specs({"budget=0.5"})) {
+    INFO(spec.text());
+    Driver expected(spec, kShape, random_logit);
+    expected.prompt();
+    if (expected.policy().traits().streams_prompt) continue;
+    LayerPolicy policy(spec, context_of(kShape), kShape.query_heads, kShape.kv_heads);
+    for (std::uint32_t t = 0; t < kShape.prompt; ++t) {
+      for (std::uint32_t h = policy.storage_heads(); h-- > 0;) {
+        policy.admit(HeadId(h), TokenPos(t));
+        const std::uint32_t group = policy.group();
+        const auto positions = policy.positions(HeadId(h));
+        std::vector<float> logits, weights(group * positions.size());
+        for (std::uint32_t g = 0; g < group; ++g) {
+          for (const TokenPos p : positions) logits.push_back(random_logit(h * group + g, t, p.value));
+        }
+        AttentionRows rows{StepId(0), TokenPos(t), positions, group, logits.data(), weights.data()};
+        for (std::uint32_t g = 0; g < group; ++g) {
+          softmax(rows.logits_of(g), std::span(weights).subspan(g * positions.size(), positions.size()));
+        }
+        policy.observe(HeadId(h), rows);
+      }
+    }
+    policy.finish_row(TokenPos(kShape.prompt - 1));
+    for (std::uint32_t h = 0; h < policy.storage_heads(); ++h) {
+      CHECK(std::ranges::equal(policy.positions(HeadId(h)), expected.kept(h), {}, [](TokenPos p) { return p.value; }));
+    }
+  }
+}
+
+TEST_CASE("the recent tokens that a policy protects are always there") {
+  struct Protected {
+    const char* spec;
+    std::uint32_t recent;
+  };
+  for (const Protected& p : {Protected{"h2o:budget=20", 10}, Protected{"h2o:budget=21:recent=0.3", 6},
+                             Protected{"keyformer:budget=20", 6}, Protected{"keyformer:budget=20:recent=12", 12},
+                             Protected{"scissorhands:budget=20", 10}, Protected{"scissorhands:budget=20:recent=3", 3},
+                             Protected{"window:budget=20", 20}, Protected{"streaming:budget=20", 16},
+                             Protected{"random:budget=20:recent=5", 5}}) {
+    INFO(p.spec);
+    const auto sets = history(spec_of(p.spec), kShape, random_logit);
+    for (std::size_t row = 0; row < sets.size(); ++row) {
+      for (const Positions& kept : sets[row]) {
+        const auto newest = static_cast<std::uint32_t>(kShape.prompt + row - 1);
+        for (std::uint32_t i = 0; i < p.recent; ++i) CHECK(std::ranges::binary_search(kept, newest - i));
+      }
+    }
+  }
+}
+
+TEST_CASE("once the budget is filled, no row allocates memory") {
+  for (const PolicySpec& spec : specs({"budget=0.5", "budget=13"})) {
+    Shape shape = kShape;
+    shape.decode = 200;
+    Driver driver(spec, shape, random_logit);
+    const PolicyTraits& traits = driver.policy().traits();
+    if (spec.budget.kind == Budget::Kind::kUnlimited || traits.bound || traits.schedule == Schedule::kPrefillOnly) continue;
+    INFO(spec.text());
+    driver.prompt();
+    for (std::uint32_t t = shape.prompt; t < shape.prompt + 60; ++t) driver.row(t);
+    const std::uint64_t before = allocations;
+    for (std::uint32_t t = shape.prompt + 60; t < shape.prompt + shape.decode; ++t) driver.row(t);
+    CHECK(allocations == before);
+  }
+}
