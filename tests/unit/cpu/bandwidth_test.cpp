@@ -1,0 +1,50 @@
+#include "kernels/cpu/bandwidth.hpp"
+
+#include <set>
+
+#include "kernels/cpu/fast_kernels.hpp"
+#include "tests/unit/cpu/twin.hpp"
+
+using namespace kvroof;
+
+TEST_CASE("the last-level cache and the buffer that it cannot hold have plausible sizes") {
+  CHECK(last_level_cache_bytes() >= 256 * 1024);
+  CHECK(last_level_cache_bytes() <= (std::uint64_t{1} << 34));
+  CHECK(uncached_bytes() >= 4 * last_level_cache_bytes() - (1 << 20));
+  CHECK(uncached_bytes() >= 256 << 20);
+}
+
+TEST_CASE("read_sum reads every word once: a change anywhere changes the sum by as much") {
+  twin::on_every_target([] {
+    for (const std::size_t words : {1, 7, 64, 65, 1000}) {
+      std::vector<std::uint64_t> buffer(words, 3);
+      const auto sum = [&] { return fast::read_sum(std::as_bytes(std::span(buffer))); };
+      CHECK(sum() == 3 * words);
+      for (std::size_t i = 0; i < words; ++i) {
+        buffer[i] += 100;
+        CHECK(sum() == 3 * words + 100);
+        buffer[i] -= 100;
+      }
+    }
+  });
+}
+
+TEST_CASE("stream_copy copies every byte and none behind") {
+  twin::on_every_target([] {
+    AlignedBytes from(4096), to(4096);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      from.data()[i] = static_cast<std::byte>(i * 7 % 251);
+      to.data()[i] = std::byte{255};
+    }
+    fast::stream_copy({from.data(), 4032}, {to.data(), 4032});
+    CHECK(std::equal(from.data(), from.data() + 4032, to.data()));
+    CHECK(std::all_of(to.data() + 4032, to.data() + 4096, [](std::byte b) { return b == std::byte{255}; }));
+  });
+}
+
+TEST_CASE("a measured bandwidth is one that a machine can have") {
+  // Slower than the slowest memory that runs this, or faster than any memory, means a wrong count of bytes or passes.
+  const double bandwidth = measure_read_bandwidth(default_threads());
+  CHECK(bandwidth > 0.2e9);
+  CHECK(bandwidth < 10e12);
+}
