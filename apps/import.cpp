@@ -1,0 +1,64 @@
+// kvroof import: makes traces of what other programs recorded.
+#include <fmt/format.h>
+
+#include "apps/command.hpp"
+#include "apps/values.hpp"
+#include "sim/core/suggest.hpp"
+#include "traces/import_qkv.hpp"
+#include "traces/reader.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::uint32_t kMaxTokens = 1U << 24;
+
+int run_import(const Arguments& arguments) {
+  const std::vector<std::string> known = {"qkv"};
+  const std::string& kind = arguments.positional[0];
+  if (kind != "qkv") {
+    throw usage_error(fmt::format("import {}: this kind is not known{}", kind, did_you_mean(kind, known)))
+        .note("`kvroof import qkv F.safetensors --prompt N -o run.kvt` makes a trace of tensors q, k and v");
+  }
+  if (arguments.positional.size() < 2) throw usage_error("import qkv: the safetensors file is missing");
+  if (!arguments.has("prompt")) throw usage_error("--prompt N is missing: how many of the tokens are the prompt");
+  if (!arguments.has("out")) throw usage_error("-o run.kvt is missing: where the trace goes");
+  ImportQkvOptions options;
+  options.prompt = count_value("prompt", arguments.get<std::string>("prompt"), 1, kMaxTokens);
+  if (arguments.has("scale")) options.scale = arguments.get<double>("scale");
+  options.alibi = arguments.get<bool>("alibi");
+  const std::filesystem::path out = arguments.get<std::string>("out");
+  import_qkv(arguments.positional[1], options, out);
+  if (arguments.quiet) return 0;
+  const TraceReader reader = TraceReader::open(out);
+  const TraceManifest& m = reader.manifest();
+  fmt::print(stderr, "{}: {} layers, {} tokens ({} of them the prompt), {}\n", out.string(), m.layers.size(),
+             m.sequences[0].tokens, m.sequences[0].prompt, name_of(m.kv_type));
+  return 0;
+}
+
+void describe_import(po::options_description_easy_init add) {
+  add("prompt", po::value<std::string>(), "how many of the tokens are the prompt (1 to all)");
+  add("scale", po::value<double>(), "multiplies q·k (default 1/√d)");
+  add("alibi", po::bool_switch(), "attention has ALiBi: the standard slopes for the number of query heads");
+}
+
+}  // namespace
+
+Command import_command() {
+  return {
+      "import",
+      "make a trace of tensors from another framework",
+      "qkv F.safetensors --prompt N -o run.kvt [--scale S] [--alibi]",
+      "  kvroof import qkv attention.safetensors --prompt 512 -o run.kvt\n"
+      "\n"
+      "  The file holds q [layers, heads, n, d] after rotary, k and v [layers, kv_heads, n, d], all f32, f16 or bf16;\n"
+      "  the layer dimension may be absent.",
+      describe_import,
+      run_import,
+      1,
+      2};
+}
+
+}  // namespace kvroof
