@@ -52,7 +52,8 @@ float softmax(std::span<const float> logits, std::span<float> weights) {
   return largest + portable_log(sum);
 }
 
-void softmax_with_noise(std::span<const float> logits, std::span<const float> noise, float tau, std::span<float> weights) {
+void softmax_with_noise(std::span<const float> logits, std::span<const float> noise, float tau,
+                        std::span<float> weights) {
   check(!logits.empty() && logits.size() == weights.size(), "a weight for each logit, and at least one");
   check(noise.empty() || noise.size() == logits.size(), "a draw for each logit, or none");
   const float factor = 1 / tau;

@@ -18,13 +18,14 @@ namespace kvroof {
 // Rows of k or v in memory: row i starts at data + i · stride elements.
 struct RowsView {
   const std::byte* data = nullptr;
-  DType type = DType::kF32;   // f32, f16 or bf16; converted to float exactly
-  std::size_t stride = 0;     // elements from one row to the next
-  std::size_t width = 0;      // elements of a row
-  std::size_t count = 0;      // rows
+  DType type = DType::kF32;  // f32, f16 or bf16; converted to float exactly
+  std::size_t stride = 0;    // elements from one row to the next
+  std::size_t width = 0;     // elements of a row
+  std::size_t count = 0;     // rows
 
   [[nodiscard]] const std::byte* row(std::size_t i) const { return data + i * stride * size_of(type); }
-  [[nodiscard]] std::uint64_t bytes() const { return count * width * size_of(type); }  // read when each row is walked once
+  // Read when each row is walked once.
+  [[nodiscard]] std::uint64_t bytes() const { return count * width * size_of(type); }
 };
 
 // How a dot product becomes a logit: scale · (q·k), then soft-cap (cap · tanh(x / cap)) when softcap > 0.
@@ -47,7 +48,8 @@ std::vector<float> alibi_slopes(std::uint32_t heads, float bias_max = 8.0F);
 float softmax(std::span<const float> logits, std::span<float> weights);
 
 // weights = softmax((logits + noise) / tau); noise may be empty (none). Keyformer's score function.
-void softmax_with_noise(std::span<const float> logits, std::span<const float> noise, float tau, std::span<float> weights);
+void softmax_with_noise(std::span<const float> logits, std::span<const float> noise, float tau,
+                        std::span<float> weights);
 
 // out = Σ_i weights[i] · values.row(i), added in row order; out.size() == values.width.
 void weighted_sum(std::span<const float> weights, const RowsView& values, std::span<float> out);

@@ -112,7 +112,8 @@ HWY_INLINE void load_tail(const std::byte* row, std::size_t begin, std::size_t w
 
 // The dot products of q with kRows rows.
 template <class From>
-HWY_INLINE void dot_rows(const float* q, const std::array<const std::byte*, kRows>& rows, std::size_t width, float* out) {
+HWY_INLINE void dot_rows(const float* q, const std::array<const std::byte*, kRows>& rows, std::size_t width,
+                         float* out) {
   const F f;
   V sums[kRows][kParts];
   for (std::size_t r = 0; r < kRows; ++r) {
@@ -175,7 +176,8 @@ HWY_INLINE V exp_of_negative(V x) {
   const V shift = hn::Set(f, portable::kRound);
   const V shifted = hn::Add(hn::Mul(x, hn::Set(f, portable::kLog2E)), shift);
   const V n = hn::Sub(shifted, shift);
-  const V r = hn::Sub(hn::Sub(x, hn::Mul(n, hn::Set(f, portable::kLn2High))), hn::Mul(n, hn::Set(f, portable::kLn2Low)));
+  const V r =
+      hn::Sub(hn::Sub(x, hn::Mul(n, hn::Set(f, portable::kLn2High))), hn::Mul(n, hn::Set(f, portable::kLn2Low)));
   V p = hn::Set(f, portable::kExp5);
   p = hn::Add(hn::Mul(p, r), hn::Set(f, portable::kExp4));
   p = hn::Add(hn::Mul(p, r), hn::Set(f, portable::kExp3));

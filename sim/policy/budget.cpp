@@ -27,13 +27,16 @@ std::optional<double> parse_decimal(std::string_view text) {
 }
 
 Failure not_a_budget(std::string_view text) {
-  return failure("`{}` is no budget: a fraction in (0, 1] such as 0.5 or 50%, a number of tokens ≥ 1 such as 512, or "
-                 "0.5@current", text.substr(0, 40));
+  return failure(
+      "`{}` is no budget: a fraction in (0, 1] such as 0.5 or 50%, a number of tokens ≥ 1 such as 512, or "
+      "0.5@current",
+      text.substr(0, 40));
 }
 
 Result<Budget> count_budget(std::string_view text, double value) {
   if (value < 1) return failure("`{}`: a budget of 0 tokens keeps nothing; the least is 1", text);
-  if (value > std::numeric_limits<std::int32_t>::max()) return failure("`{}`: more tokens than any context holds", text);
+  if (value > std::numeric_limits<std::int32_t>::max())
+    return failure("`{}`: more tokens than any context holds", text);
   return Budget{Budget::Kind::kTokens, value, std::string(text)};
 }
 
@@ -73,13 +76,15 @@ Result<Budget> parse_budget(std::string_view text) {
   if (!value) return not_a_budget(text);
   const bool fraction = percent || number.find('.') != std::string_view::npos;
   if (!fraction) {
-    if (current) return failure("`{}`: relative to the current length a budget is a fraction, such as 0.5@current", text);
+    if (current)
+      return failure("`{}`: relative to the current length a budget is a fraction, such as 0.5@current", text);
     return count_budget(text, *value);
   }
   const double share = percent ? *value / 100 : *value;
   if (share <= 0) return failure("`{}`: a budget of 0 keeps nothing", text);
   if (share > 1) {
-    return failure("`{}`: a fraction is at most 1 (100%); for tokens write a whole number without a decimal point", text);
+    return failure("`{}`: a fraction is at most 1 (100%); for tokens write a whole number without a decimal point",
+                   text);
   }
   const auto kind = current ? Budget::Kind::kFractionOfCurrent : Budget::Kind::kFractionOfPrompt;
   return Budget{kind, share, std::string(text)};
@@ -88,7 +93,8 @@ Result<Budget> parse_budget(std::string_view text) {
 Result<Budget> parse_compression(std::string_view text) {
   const auto value = parse_decimal(text);
   if (!value || *value >= 1) {
-    return failure("`{}` is no compression: the share of the prompt to drop, at least 0 and below 1", text.substr(0, 40));
+    return failure("`{}` is no compression: the share of the prompt to drop, at least 0 and below 1",
+                   text.substr(0, 40));
   }
   return Budget{Budget::Kind::kCompression, *value, std::string(text)};
 }

@@ -28,7 +28,8 @@ struct Budget {
   friend bool operator==(const Budget&, const Budget&) = default;
 };
 
-// With a decimal point or `%`: a fraction in (0, 1]; without: a count ≥ 1. Refuses 0, negatives, text, fractions above 1.
+// With a decimal point or `%`: a fraction in (0, 1]; without: a count ≥ 1. Refuses 0, negatives, text, fractions
+// above 1.
 Result<Budget> parse_budget(std::string_view text);
 Result<Budget> parse_compression(std::string_view text);
 

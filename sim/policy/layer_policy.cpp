@@ -91,7 +91,8 @@ void LayerPolicy::finish_row(TokenPos position) {
   std::uint64_t present = 0;
   const std::uint32_t budget = budget_at(position);
   // A bound drops nothing, but stands for a cache that would hold no more than its budget and the newest token.
-  for (const Head& h : heads_) present += traits_.bound ? std::min<std::uint64_t>(h.present(), budget + 1ULL) : h.present();
+  for (const Head& h : heads_)
+    present += traits_.bound ? std::min<std::uint64_t>(h.present(), budget + 1ULL) : h.present();
   allocated_ = std::max(allocated_, present);
   packed_prompt_ = false;
   for (HeadEviction& e : evictions_) {

@@ -1,4 +1,5 @@
-// LayerPolicy: slots, eviction and accounting of one (sequence, layer) under one policy; stepped alike by engine and replay.
+// LayerPolicy: slots, eviction and accounting of one (sequence, layer) under one policy; stepped alike by engine and
+// replay.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +22,22 @@ struct HeadEviction {
   std::vector<SlotMove> moves;    // to be applied to k and v in this order (to ≠ from)
 };
 
-// Slots of a head are dense whenever attention runs: positions(h)[s] is the token in slot s, for all s < positions(h).size().
-// After a single eviction its slot is a hole, which the next admitted token fills; after several, the last survivors
-// fill the holes (moves). After the prompt, if anything was evicted, the survivors are packed in ascending order and all
-// of them count as moved: they are copied from the layer's prompt buffer into the cache. That buffer is not allocated
-// cache: the rows allocated after such a prompt are the survivors, from the first decoded token on one more a head.
-// A bound (the oracle) keeps every token, so that it can choose anew at each row; its counts are those of a cache of its budget.
+// Slots of a head are dense whenever attention runs: positions(h)[s] is the token in slot s, for every slot. After a
+// single eviction its slot is a hole, which the next admitted token fills; after several, the last survivors fill the
+// holes (moves). After the prompt, if anything was evicted, the survivors are packed in ascending order and all of them
+// count as moved: they are copied from the layer's prompt buffer into the cache. That buffer is not allocated cache:
+// the rows allocated after such a prompt are the survivors, from the first decoded token on one more a head. A bound
+// (the oracle) keeps every token, so that it can choose anew at each row; its counts are those of a cache of its
+// budget.
 class LayerPolicy {
  public:
   // `kv_heads` and `query_heads` are the model's; traits().unit decides which of them is the storage head.
-  LayerPolicy(const PolicySpec& spec, const PolicyContext& model_context, std::uint32_t query_heads, std::uint32_t kv_heads);
+  LayerPolicy(const PolicySpec& spec, const PolicyContext& model_context, std::uint32_t query_heads,
+              std::uint32_t kv_heads);
 
   // The same with an entry of one's own, which need not be in the table.
-  LayerPolicy(const PolicyInfo& info, const PolicySpec& spec, const PolicyContext& model_context, std::uint32_t query_heads,
-              std::uint32_t kv_heads);
+  LayerPolicy(const PolicyInfo& info, const PolicySpec& spec, const PolicyContext& model_context,
+              std::uint32_t query_heads, std::uint32_t kv_heads);
 
   [[nodiscard]] const PolicyTraits& traits() const { return traits_; }
   [[nodiscard]] std::uint32_t storage_heads() const { return context_.storage_heads; }
@@ -43,7 +46,7 @@ class LayerPolicy {
   // The slot that the token at `position` takes in this head; every head admits every token, in order.
   // Safe for different heads at once. Counts a row that reads every slot the head then holds.
   SlotId admit(HeadId head, TokenPos position);
-  // By slot. Between finish_row and the next admit a head may have a hole; then these are the tokens it holds, without it.
+  // By slot. Between finish_row and the next admit a head may have a hole; then these are the tokens without it.
   [[nodiscard]] std::span<const TokenPos> positions(HeadId head) const;
 
   // Shows the row to the policy if it wants rows now. Safe for different heads at once.
@@ -51,15 +54,15 @@ class LayerPolicy {
   // For policies that select: appends the slots that query head g reads; called for each g of the group, from 0 on.
   void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read);
 
-  // Ends the row of the query at `position` (after all heads observed): evicts where the policy's schedule and the budget say so.
-  // What happened to each head is in eviction(head) until the next call.
+  // Ends the row of the query at `position` (after all heads observed): evicts where the policy's schedule and the
+  // budget say so. What happened to each head is in eviction(head) until the next call.
   void finish_row(TokenPos position);
   [[nodiscard]] const HeadEviction& eviction(HeadId head) const { return evictions_[head.value]; }
   // Whether the last finish_row packed the prompt's survivors (moves are copies out of the prompt buffer).
   [[nodiscard]] bool packed_prompt() const { return packed_prompt_; }
 
-  // Called in finish_row with the slots that a head is about to give up, once for each head that evicts (also where one set
-  // serves the layer). A comparison with a recording may put other occupied slots, as many, in their place.
+  // Called in finish_row with the slots that a head is about to give up, once for each head that evicts (also where one
+  // set serves the layer). A comparison with a recording may put other occupied slots, as many, in their place.
   using Review = std::function<void(HeadId head, std::span<const TokenPos> positions, std::vector<SlotId>& victims)>;
   void set_review(Review review) { review_ = std::move(review); }
 

@@ -69,7 +69,7 @@ HWY_INLINE VF log_of(VF x) {
   m = hn::Add(m, hn::IfThenElseZero(small, m));
   m = hn::Sub(m, hn::Set(f, 1.0F));
   const VF z = hn::Mul(m, m);
-  constexpr float kTerms[] = {-1.1514610310e-1F, 1.1676998740e-1F,  -1.2420140846e-1F, 1.4249322787e-1F,
+  constexpr float kTerms[] = {-1.1514610310e-1F, 1.1676998740e-1F, -1.2420140846e-1F, 1.4249322787e-1F,
                               -1.6668057665e-1F, 2.0000714765e-1F, -2.4999993993e-1F, 3.3333331174e-1F};
   VF p = hn::Set(f, 7.0376836292e-2F);
   for (const float term : kTerms) p = hn::Add(hn::Mul(p, m), hn::Set(f, term));

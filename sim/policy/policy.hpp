@@ -39,25 +39,29 @@ struct PolicyContext {
   std::uint64_t seed = 0;
 };
 
-// The attention of one query position over the occupied slots of one storage head. Slot s holds the token at positions[s].
+// The attention of one query position over the slots of one storage head. Slot s holds the token at positions[s].
 struct AttentionRows {
-  StepId step{};       // 0 in the prompt
+  StepId step{};  // 0 in the prompt
   TokenPos query{};
   std::span<const TokenPos> positions;  // [slots]
   std::uint32_t group = 1;
   const float* logits = nullptr;   // [group][slots]: after scale, soft-cap and bias
-  const float* weights = nullptr;  // [group][slots]: softmax of the logits over these slots; null unless traits().needs_weights
+  const float* weights = nullptr;  // [group][slots]: softmax of the logits over these slots, where the policy needs it
 
   [[nodiscard]] std::uint32_t slots() const { return static_cast<std::uint32_t>(positions.size()); }
-  [[nodiscard]] std::span<const float> logits_of(std::uint32_t g) const { return {logits + std::size_t{g} * slots(), slots()}; }
-  [[nodiscard]] std::span<const float> weights_of(std::uint32_t g) const { return {weights + std::size_t{g} * slots(), slots()}; }
+  [[nodiscard]] std::span<const float> logits_of(std::uint32_t g) const {
+    return {logits + std::size_t{g} * slots(), slots()};
+  }
+  [[nodiscard]] std::span<const float> weights_of(std::uint32_t g) const {
+    return {weights + std::size_t{g} * slots(), slots()};
+  }
 };
 
 struct EvictRequest {
   StepId step{};
-  TokenPos newest{};       // position of the newest token
-  std::uint32_t budget = 0;  // slots the head may hold
-  std::uint32_t excess = 0;  // at least so many must go; positions.size() − budget
+  TokenPos newest{};                    // position of the newest token
+  std::uint32_t budget = 0;             // slots the head may hold
+  std::uint32_t excess = 0;             // at least so many must go; positions.size() − budget
   std::span<const TokenPos> positions;  // [slots]
 };
 
@@ -77,14 +81,15 @@ struct PolicyTraits {
   StorageUnit unit = StorageUnit::kKvHead;  // kQueryHead (group=none) stores k and v once for each query head
   bool one_set_per_layer = false;           // evict is asked of head 0 only and holds for all heads of the layer
   Schedule schedule = Schedule::kEveryStep;
-  bool streams_prompt = false;              // evicts after every prompt row
-  bool selects = false;                     // implements select(): resident and read differ
-  bool bound = false;                       // not causal: replay only
-  // Of one storage head, bytes of policy state for one resident slot; read and written for each slot of an observed row.
+  bool streams_prompt = false;  // evicts after every prompt row
+  bool selects = false;         // implements select(): resident and read differ
+  bool bound = false;           // not causal: replay only
+  // Bytes of policy state for one slot of a storage head; read and written for each slot of an observed row.
   std::uint64_t state_bytes = 0;
   std::uint64_t state_read = 0;
   std::uint64_t state_written = 0;
-  // Of one slot, read where victims are chosen, each time evict is asked. A moved slot's state is read and written once.
+  // Of one slot, read where victims are chosen, each time evict is asked. A moved slot's state is read and written
+  // once.
   std::uint64_t evict_read = 0;
   double flops_per_slot = 0;  // of scoring, for each observed slot and query head
   // State kept for each query head of the group; LayerPolicy::traits() has it added to state_bytes and state_read.
@@ -95,7 +100,8 @@ class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
   virtual void admit(HeadId head, SlotId slot, TokenPos position) = 0;
-  // Appends the slots that the row reads, ascending, for query head `g` of the group; rows carries logits over all slots.
+  // Appends the slots that the row reads, ascending, for query head `g` of the group; rows carries logits over all
+  // slots.
   virtual void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read);
   virtual void observe(HeadId head, const AttentionRows& rows) = 0;
   // Appends at least request.excess distinct occupied slots to `victims`, in any order.

@@ -5,7 +5,9 @@ namespace {
 
 class Full final : public StatelessPolicy {
  public:
-  void evict(HeadId, const EvictRequest&, std::vector<SlotId>&) override { check(false, "full is never asked to evict"); }
+  void evict(HeadId, const EvictRequest&, std::vector<SlotId>&) override {
+    check(false, "full is never asked to evict");
+  }
 };
 
 }  // namespace

@@ -41,8 +41,9 @@ Temperature temperature(const PolicySpec& spec) {
   const bool begins = parse_positive(text.substr(0, dots), t.begin);
   const bool ends = parse_positive(dots == std::string_view::npos ? text : text.substr(dots + 2), t.end);
   if (!begins || !ends) {
-    throw usage_error(fmt::format("policy {}: tau=`{}`: expected a temperature above 0 and up to 1000, or two as in 1..2",
-                                  spec.name, text.substr(0, 40)));
+    throw usage_error(
+        fmt::format("policy {}: tau=`{}`: expected a temperature above 0 and up to 1000, or two as in 1..2", spec.name,
+                    text.substr(0, 40)));
   }
   return t;
 }
@@ -106,7 +107,9 @@ class Keyformer final : public EvictionPolicy {
   };
 
   [[nodiscard]] NoiseKey noise_key(HeadId head, std::uint32_t g) const {
-    return {.seed = context_.seed, .sequence = context_.sequence, .layer = context_.layer.value,
+    return {.seed = context_.seed,
+            .sequence = context_.sequence,
+            .layer = context_.layer.value,
             .query_head = head.value * context_.group + g};
   }
 
@@ -155,25 +158,29 @@ PolicyTraits traits(const PolicySpec& spec) {
 
 constexpr ParamInfo kParams[] = {
     {"recent", "tokens | share of k", "0.3", "most recent tokens, which always stay; the others are key tokens"},
-    {"noise", "token | query | none", "token", "Gumbel noise on the logits: drawn once a token, anew for every query, or none"},
+    {"noise", "token | query | none", "token",
+     "Gumbel noise on the logits: drawn once a token, anew for every query, or none"},
     {"tau", "A..B", "1..2", "temperature: A in the prompt, then rising evenly to B with the last requested token"},
     kGroupParam,
 };
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_keyformer(const PolicySpec& spec, const PolicyContext& context, NoiseSource noise) {
+std::unique_ptr<EvictionPolicy> make_keyformer(const PolicySpec& spec, const PolicyContext& context,
+                                               NoiseSource noise) {
   return std::make_unique<Keyformer>(spec, context, std::move(noise));
 }
 
 extern const PolicyInfo kKeyformerPolicy;
 constinit const PolicyInfo kKeyformerPolicy = {
     .name = "keyformer",
-    .summary = "Keeps recent and key tokens: those with the largest sum of softmax((logit + Gumbel noise) / temperature).",
+    .summary =
+        "Keeps recent and key tokens: those with the largest sum of softmax((logit + Gumbel noise) / temperature).",
     .source = "Keyformer: Adnan et al., MLSys 2024; the paper's algorithm, not the masks of its code",
     .params = kParams,
     .traits = traits,
-    .make = [](const PolicySpec& spec, const PolicyContext& context) { return make_keyformer(spec, context, gumbel_draws); },
+    .make = [](const PolicySpec& spec,
+               const PolicyContext& context) { return make_keyformer(spec, context, gumbel_draws); },
 };
 
 }  // namespace kvroof

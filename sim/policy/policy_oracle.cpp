@@ -24,7 +24,9 @@ class Oracle final : public StatelessPolicy {
     std::sort(read.begin() + before, read.end());
   }
 
-  void evict(HeadId, const EvictRequest&, std::vector<SlotId>&) override { check(false, "the oracle is never asked to evict"); }
+  void evict(HeadId, const EvictRequest&, std::vector<SlotId>&) override {
+    check(false, "the oracle is never asked to evict");
+  }
 
  private:
   Budget budget_;

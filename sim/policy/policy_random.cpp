@@ -15,8 +15,11 @@ class Random final : public EvictionPolicy {
   void admit(HeadId head, SlotId slot, TokenPos position) override {
     Head& h = heads_[head.value];
     h.draws.admit(slot);
-    h.draws.at(0, slot) = uniform_draw({.seed = context_.seed, .sequence = context_.sequence, .layer = context_.layer.value,
-                                        .query_head = head.value, .position = position.value});
+    h.draws.at(0, slot) = uniform_draw({.seed = context_.seed,
+                                        .sequence = context_.sequence,
+                                        .layer = context_.layer.value,
+                                        .query_head = head.value,
+                                        .position = position.value});
   }
 
   void observe(HeadId, const AttentionRows&) override {}

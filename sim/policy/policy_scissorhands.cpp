@@ -11,7 +11,8 @@ constexpr TokensOrShare kDefaultDrop = {true, 0.5};
 std::uint32_t history_rows(const PolicySpec& spec) {
   const std::uint32_t rows = spec.count("history", kDefaultHistory, 1);
   if (rows > kLongestHistory) {
-    throw usage_error(fmt::format("policy {}: history={}: at most {} rows are remembered", spec.name, rows, kLongestHistory));
+    throw usage_error(
+        fmt::format("policy {}: history={}: at most {} rows are remembered", spec.name, rows, kLongestHistory));
   }
   return rows;
 }
@@ -27,8 +28,8 @@ StorageUnit unit(const PolicySpec& spec) {
 }
 
 // Reading A counts, of the last `history` rows, those that paid a token less than the threshold, and drops the largest
-// counts; reading B counts those that paid it more, and drops the smallest. Equal to the threshold is neither. A ring of
-// one bit a row remembers what leaves the count.
+// counts; reading B counts those that paid it more, and drops the smallest. Equal to the threshold is neither. A ring
+// of one bit a row remembers what leaves the count.
 class Scissorhands final : public EvictionPolicy {
  public:
   Scissorhands(const PolicySpec& spec, const PolicyContext& context)
@@ -121,15 +122,18 @@ PolicyTraits traits(const PolicySpec& spec) {
 }
 
 constexpr ParamInfo kParams[] = {
-    {"reading", "A | B", "A", "of the paper's contradictory listing. A: drop what was below the threshold most often; B: drop "
-                              "what was above it least often"},
+    {"reading", "A | B", "A",
+     "of the paper's contradictory listing. A: drop what was below the threshold most often; B: drop "
+     "what was above it least often"},
     {"threshold", "count | length", "count", "1 / cached tokens, or 1 / tokens so far"},
     {"history", "rows", "400", "rows that the count looks back on"},
     {"recent", "tokens | share of k", "10", "most recent tokens, which always stay"},
     {"drop", "tokens | share of k", "0.5", "tokens that go at once when the cache is over budget"},
-    {"prompt", "once | stream", "once", "one compression after the prompt, which drops max(drop, prompt - k); or token by token"},
-    {"group", "mean | none", "mean", "compare the mean attention of the query heads that share a KV head; none: a set for "
-                                     "each, k and v stored for each"},
+    {"prompt", "once | stream", "once",
+     "one compression after the prompt, which drops max(drop, prompt - k); or token by token"},
+    {"group", "mean | none", "mean",
+     "compare the mean attention of the query heads that share a KV head; none: a set for "
+     "each, k and v stored for each"},
 };
 
 }  // namespace

@@ -30,7 +30,8 @@ PolicyTraits traits(const PolicySpec& spec) {
 }
 
 constexpr ParamInfo kParams[] = {
-    {"sinks", "tokens", "4", "first tokens that always stay; a budget too small for them keeps the newest and fewer sinks"},
+    {"sinks", "tokens", "4",
+     "first tokens that always stay; a budget too small for them keeps the newest and fewer sinks"},
     kWhenParam,
 };
 

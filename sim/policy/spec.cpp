@@ -41,7 +41,8 @@ const PolicyInfo& find_policy(std::string_view name) {
     if (info.name == name) return info;
     names.emplace_back(info.name);
   }
-  if (name.empty()) throw usage_error("a policy is missing; expected name[:key=value]…").note("policies: " + join(names));
+  if (name.empty())
+    throw usage_error("a policy is missing; expected name[:key=value]…").note("policies: " + join(names));
   throw usage_error(fmt::format("unknown policy `{}`{}", shown(name), did_you_mean(name, names)))
       .note("policies: " + join(names));
 }
@@ -57,7 +58,8 @@ void check_parameter(const PolicyInfo& info, std::string_view key) {
 }
 
 void set_budget(PolicySpec& spec, std::string_view key, std::string_view value) {
-  if (spec.has_budget) throw usage_error(fmt::format("policy {}: budget and compression say the same thing twice", spec.name));
+  if (spec.has_budget)
+    throw usage_error(fmt::format("policy {}: budget and compression say the same thing twice", spec.name));
   auto parsed = key == "budget" ? parse_budget(value) : parse_compression(value);
   spec.budget = std::move(parsed).or_throw(fmt::format("policy {}: {}", spec.name, key), ExitCode::kUsage);
   spec.has_budget = true;
@@ -158,7 +160,8 @@ TokensOrShare tokens_or_share(const PolicySpec& spec, std::string_view key, Toke
     throw bad_value(spec, key, *text, "a number of tokens, or with a decimal point or % a share of the budget up to 1");
   }
   if (!share && spec.budget.kind == Budget::Kind::kTokens && *value > spec.budget.value) {
-    throw usage_error(fmt::format("policy {}: {}={} exceeds the budget of {}", spec.name, key, *text, spec.budget.describe()));
+    throw usage_error(
+        fmt::format("policy {}: {}={} exceeds the budget of {}", spec.name, key, *text, spec.budget.describe()));
   }
   return {share, *value};
 }

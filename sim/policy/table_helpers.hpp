@@ -31,8 +31,9 @@ GroupReduction group_reduction(const PolicySpec& spec);
 
 inline constexpr ParamInfo kWhenParam = {"when", "every_step | prefill", "every_step",
                                          "evict after every step, or once after the prompt"};
-inline constexpr ParamInfo kGroupParam = {"group", "sum | mean | max | none", "sum",
-                                          "how the query heads that share a KV head score together; none: a set for each, "
-                                          "k and v stored for each"};
+inline constexpr ParamInfo kGroupParam = {
+    "group", "sum | mean | max | none", "sum",
+    "how the query heads that share a KV head score together; none: a set for each, "
+    "k and v stored for each"};
 
 }  // namespace kvroof

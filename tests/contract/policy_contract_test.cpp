@@ -250,7 +250,9 @@ TEST_CASE("adding a constant to all logits of a row changes nothing") {
 
 TEST_CASE("permuting the heads permutes the sets and nothing else, where no draw belongs to a head") {
   // Query heads 2 and 3 come first: the KV heads swap, the query heads of each group keep their order.
-  const auto swapped = [](std::uint32_t h, std::uint32_t t, std::uint32_t j) { return random_logit((h + 2) % 4, t, j); };
+  const auto swapped = [](std::uint32_t h, std::uint32_t t, std::uint32_t j) {
+    return random_logit((h + 2) % 4, t, j);
+  };
   for (const PolicySpec& spec : all_specs()) {
     if (draws_by_head(spec)) continue;
     INFO(spec.text());
@@ -299,11 +301,11 @@ TEST_CASE("the recent tokens that a policy protects are always there") {
     const char* spec;
     std::uint32_t recent;
   };
-  for (const Protected& p : {Protected{"h2o:budget=20", 10}, Protected{"h2o:budget=21:recent=0.3", 6},
-                             Protected{"keyformer:budget=20", 6}, Protected{"keyformer:budget=20:recent=12", 12},
-                             Protected{"scissorhands:budget=20", 10}, Protected{"scissorhands:budget=20:recent=3", 3},
-                             Protected{"window:budget=20", 20}, Protected{"streaming:budget=20", 16},
-                             Protected{"random:budget=20:recent=5", 5}}) {
+  for (const Protected& p :
+       {Protected{"h2o:budget=20", 10}, Protected{"h2o:budget=21:recent=0.3", 6}, Protected{"keyformer:budget=20", 6},
+        Protected{"keyformer:budget=20:recent=12", 12}, Protected{"scissorhands:budget=20", 10},
+        Protected{"scissorhands:budget=20:recent=3", 3}, Protected{"window:budget=20", 20},
+        Protected{"streaming:budget=20", 16}, Protected{"random:budget=20:recent=5", 5}}) {
     INFO(p.spec);
     const auto sets = history(spec_of(p.spec), kShape, random_logit);
     for (std::size_t row = 0; row < sets.size(); ++row) {
@@ -321,7 +323,8 @@ TEST_CASE("once the budget is filled, no row allocates memory") {
     shape.decode = 200;
     Driver driver(spec, shape, random_logit);
     const PolicyTraits& traits = driver.policy().traits();
-    if (spec.budget.kind == Budget::Kind::kUnlimited || traits.bound || traits.schedule == Schedule::kPrefillOnly) continue;
+    if (spec.budget.kind == Budget::Kind::kUnlimited || traits.bound || traits.schedule == Schedule::kPrefillOnly)
+      continue;
     INFO(spec.text());
     driver.prompt();
     for (std::uint32_t t = shape.prompt; t < shape.prompt + 60; ++t) driver.row(t);

@@ -98,7 +98,8 @@ Positions expected_row(const Case& c, const std::string& tensor, std::uint32_t r
   return positions;
 }
 
-void check_all_heads(const Case& c, const Driver& driver, const std::string& tensor, std::uint32_t row, std::uint32_t heads) {
+void check_all_heads(const Case& c, const Driver& driver, const std::string& tensor, std::uint32_t row,
+                     std::uint32_t heads) {
   for (std::uint32_t h = 0; h < heads; ++h) {
     INFO(c.name << " row " << row << " head " << h);
     CHECK(driver.kept(h) == expected_row(c, tensor, row, h));
@@ -155,7 +156,9 @@ TEST_CASE("keyformer without noise keeps the reference's sets at every step") { 
 
 TEST_CASE("keyformer keeps the reference's sets when the reference's noise is given, per token and per query") {
   PolicyInfo info = policy_info("keyformer");
-  info.make = [](const PolicySpec& spec, const PolicyContext& context) { return make_keyformer(spec, context, given_noise); };
+  info.make = [](const PolicySpec& spec, const PolicyContext& context) {
+    return make_keyformer(spec, context, given_noise);
+  };
   for (const Case& c : cases_named("keyformer_")) {
     const auto& p = c.json["parameters"];
     if (p["noise"] == "zero") continue;

@@ -46,13 +46,16 @@ TEST_CASE("h2o whose recent part is the budget is the window") {
   check_equal_sets("h2o:budget=0.5:recent=1.0", "window:budget=0.5");
 }
 
-TEST_CASE("streaming without sinks is the window") { check_equal_sets("streaming:budget=15:sinks=0", "window:budget=15"); }
+TEST_CASE("streaming without sinks is the window") {
+  check_equal_sets("streaming:budget=15:sinks=0", "window:budget=15");
+}
 
 TEST_CASE("sum and mean over a group choose the same sets") {
   check_equal_sets("h2o:budget=15:group=sum", "h2o:budget=15:group=mean");
 }
 
-TEST_CASE("scissorhands that drops one token at a time holds the budget, and each compression drops half of it by default") {
+TEST_CASE(
+    "scissorhands that drops one token at a time holds the budget, and each compression drops half of it by default") {
   const Shape shape = {.prompt = 40, .decode = 100};
   const auto one_by_one = all_sets("scissorhands:budget=20:drop=1:recent=5", shape, random_attention(1))[0];
   for (const Positions& kept : one_by_one) CHECK(kept.size() == 20);
@@ -73,7 +76,8 @@ TEST_CASE("scissorhands' occupancy is a saw-tooth around three quarters of the b
 }
 
 TEST_CASE("readings A and B of scissorhands agree while every token has been there for the whole history") {
-  // At the end of a prompt of 60 rows all tokens older than the last 4 have been seen by 4 rows, and no weight equals 1/c.
+  // At the end of a prompt of 60 rows all tokens older than the last 4 have been seen by 4 rows, and no weight equals
+  // 1/c.
   const Shape shape = {.prompt = 60, .decode = 0};
   const char* rest = "budget=30:history=4:recent=4";
   CHECK(all_sets(fmt::format("scissorhands:reading=A:{}", rest), shape, random_attention(3)) ==

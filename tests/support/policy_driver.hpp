@@ -39,7 +39,8 @@ class Driver {
   Driver(const PolicySpec& spec, const Shape& shape, LogitFunction logit)
       : Driver(policy_info(spec.name), spec, shape, std::move(logit)) {}
   Driver(const PolicyInfo& info, const PolicySpec& spec, const Shape& shape, LogitFunction logit)
-      : shape_(shape), logit_(std::move(logit)),
+      : shape_(shape),
+        logit_(std::move(logit)),
         policy_(info, spec, context_of(shape), shape.query_heads, shape.kv_heads) {}
 
   // Runs the row of one query position: admit, select, observe, finish.
@@ -82,7 +83,8 @@ class Driver {
     read_.resize(shape_.query_heads);
     AttentionRows rows{policy_.step_of(TokenPos(t)), TokenPos(t), positions, group, logits_.data(), weights_.data()};
     for (std::uint32_t g = 0; g < group; ++g) {
-      for (std::size_t s = 0; s < slots; ++s) logits_[g * slots + s] = logit_(head.value * group + g, t, positions[s].value);
+      for (std::size_t s = 0; s < slots; ++s)
+        logits_[g * slots + s] = logit_(head.value * group + g, t, positions[s].value);
       softmax(rows.logits_of(g), std::span(weights_).subspan(g * slots, slots));
       if (policy_.traits().selects) select(head, g, rows);
     }

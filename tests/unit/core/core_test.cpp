@@ -48,7 +48,11 @@ TEST_CASE("a parallel loop visits each index once, for one thread and for severa
 
 TEST_CASE("a parallel loop passes on an exception and can be used again") {
   ThreadPool pool(3);
-  CHECK_THROWS_AS(pool.parallel_for(100, [](std::size_t i) { if (i == 42) throw Error("stop"); }), Error);
+  CHECK_THROWS_AS(pool.parallel_for(100,
+                                    [](std::size_t i) {
+                                      if (i == 42) throw Error("stop");
+                                    }),
+                  Error);
   std::atomic<std::size_t> sum = 0;
   pool.parallel_for(100, [&](std::size_t i) { sum += i; });
   CHECK(sum == 4950);

@@ -64,7 +64,8 @@ TEST_CASE("a budget of 0, below 0, above 1, or that is no number is refused with
   CHECK(why_not("101%").find("at most 1") != std::string::npos);
   CHECK(why_not("512@current").find("fraction") != std::string::npos);
   CHECK(why_not("99999999999").find("more tokens") != std::string::npos);
-  for (const char* wrong : {"nan", "inf", "+5", "0x10", "1e3", "", ".", "%", "@current", "half", "0.5@now", "0.5 ", "1.2.3"}) {
+  for (const char* wrong :
+       {"nan", "inf", "+5", "0x10", "1e3", "", ".", "%", "@current", "half", "0.5@now", "0.5 ", "1.2.3"}) {
     INFO(wrong);
     CHECK(why_not(wrong).find("is no budget") != std::string::npos);
   }

@@ -173,7 +173,8 @@ TEST_CASE("a policy that streams the prompt evicts after each of its rows, and n
 TEST_CASE("one set for the layer is chosen in head 0 and holds for all heads") {
   PolicyTraits traits;
   traits.one_set_per_layer = true;
-  Driver driver = scripted({.victims = {{0, 2}, {1}}}, traits, {.query_heads = 4, .kv_heads = 2, .prompt = 4, .decode = 1}, "2");
+  Driver driver =
+      scripted({.victims = {{0, 2}, {1}}}, traits, {.query_heads = 4, .kv_heads = 2, .prompt = 4, .decode = 1}, "2");
   driver.prompt();
   driver.row(4);
   CHECK(script.victims.empty());
@@ -183,9 +184,8 @@ TEST_CASE("one set for the layer is chosen in head 0 and holds for all heads") {
 
 TEST_CASE("a review can put other tokens in the place of the victims") {
   Driver driver = scripted({.victims = {{0, 1}}}, {}, {.prompt = 4}, "2");
-  driver.policy().set_review([](HeadId, std::span<const TokenPos>, std::vector<SlotId>& victims) {
-    victims = {SlotId(3), SlotId(0)};
-  });
+  driver.policy().set_review(
+      [](HeadId, std::span<const TokenPos>, std::vector<SlotId>& victims) { victims = {SlotId(3), SlotId(0)}; });
   driver.prompt();
   CHECK(driver.kept(0) == Positions{1, 2});
 }
@@ -198,7 +198,8 @@ TEST_CASE("a policy that frees too few slots, or one twice, breaks an invariant"
 }
 
 TEST_CASE("a policy that stores for each query head has as many storage heads, each with its own set") {
-  Driver grouped(spec_of("h2o:budget=4"), {.query_heads = 4, .kv_heads = 2, .prompt = 8}, [](auto, auto, auto) { return 0.0F; });
+  Driver grouped(spec_of("h2o:budget=4"), {.query_heads = 4, .kv_heads = 2, .prompt = 8},
+                 [](auto, auto, auto) { return 0.0F; });
   Driver single(spec_of("h2o:budget=4:group=none"), {.query_heads = 4, .kv_heads = 2, .prompt = 8},
                 [](auto, auto, auto) { return 0.0F; });
   CHECK(grouped.policy().storage_heads() == 2);

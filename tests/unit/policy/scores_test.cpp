@@ -59,7 +59,8 @@ TEST_CASE("the lowest score outside the recent window is found, of equals the ol
           std::vector<SlotId> victims;
           lowest(scores, candidates, wanted, victims);
           std::vector<SlotId> expected;
-          for (std::uint32_t i = 0; i < std::min<std::size_t>(wanted, order.size()); ++i) expected.emplace_back(order[i]);
+          for (std::uint32_t i = 0; i < std::min<std::size_t>(wanted, order.size()); ++i)
+            expected.emplace_back(order[i]);
           std::ranges::sort(victims);
           std::ranges::sort(expected);
           CHECK(victims == expected);

@@ -31,29 +31,31 @@ void example_noise(NoiseKey, std::span<const TokenPos> positions, std::span<floa
 
 std::vector<Positions> run_with_noise(std::string_view policy) {
   PolicyInfo info = policy_info("keyformer");
-  info.make = [](const PolicySpec& spec, const PolicyContext& context) { return make_keyformer(spec, context, example_noise); };
+  info.make = [](const PolicySpec& spec, const PolicyContext& context) {
+    return make_keyformer(spec, context, example_noise);
+  };
   Driver driver(info, spec_of(policy), kShape, example_logit);
   return kept_each_step(driver);
 }
 
 const std::vector<Positions> kH2o = {
-    {0, 1, 3, 9, 10, 11},   {0, 1, 3, 10, 11, 12},  {0, 1, 3, 11, 12, 13},  {0, 1, 3, 12, 13, 14},  {0, 1, 3, 13, 14, 15},
-    {0, 1, 13, 14, 15, 16}, {0, 1, 13, 15, 16, 17}, {0, 1, 13, 16, 17, 18}, {0, 1, 13, 17, 18, 19},
+    {0, 1, 3, 9, 10, 11},   {0, 1, 3, 10, 11, 12},  {0, 1, 3, 11, 12, 13},
+    {0, 1, 3, 12, 13, 14},  {0, 1, 3, 13, 14, 15},  {0, 1, 13, 14, 15, 16},
+    {0, 1, 13, 15, 16, 17}, {0, 1, 13, 16, 17, 18}, {0, 1, 13, 17, 18, 19},
 };
 
 }  // namespace
 
 TEST_CASE("keyformer without noise keeps the sets of the 20-token example at every step") {
-  CHECK(run("keyformer:budget=6:recent=2:noise=none:tau=1..2") ==
-        std::vector<Positions>{{0, 1, 3, 7, 10, 11},
-                               {0, 1, 3, 7, 11, 12},
-                               {0, 1, 3, 7, 12, 13},
-                               {0, 1, 3, 7, 13, 14},
-                               {0, 1, 3, 13, 14, 15},
-                               {0, 1, 3, 13, 15, 16},
-                               {0, 1, 3, 13, 16, 17},
-                               {0, 1, 3, 13, 17, 18},
-                               {0, 1, 3, 13, 18, 19}});
+  CHECK(run("keyformer:budget=6:recent=2:noise=none:tau=1..2") == std::vector<Positions>{{0, 1, 3, 7, 10, 11},
+                                                                                         {0, 1, 3, 7, 11, 12},
+                                                                                         {0, 1, 3, 7, 12, 13},
+                                                                                         {0, 1, 3, 7, 13, 14},
+                                                                                         {0, 1, 3, 13, 14, 15},
+                                                                                         {0, 1, 3, 13, 15, 16},
+                                                                                         {0, 1, 3, 13, 16, 17},
+                                                                                         {0, 1, 3, 13, 17, 18},
+                                                                                         {0, 1, 3, 13, 18, 19}});
 }
 
 TEST_CASE("keyformer with one given draw a token keeps the sets of the 20-token example at every step") {
@@ -75,8 +77,9 @@ TEST_CASE("keyformer without noise at temperature 1 equals h2o with the same rec
 
 TEST_CASE("scissorhands drops the tokens of the 20-token example, token by token from the first") {
   for (const char* reading : {"A", "B"}) {
-    Driver driver(spec_of(fmt::format("scissorhands:budget=8:history=4:recent=2:drop=3:reading={}:prompt=stream", reading)),
-                  {.prompt = 20}, example_logit);
+    Driver driver(
+        spec_of(fmt::format("scissorhands:budget=8:history=4:recent=2:drop=3:reading={}:prompt=stream", reading)),
+        {.prompt = 20}, example_logit);
     const std::vector<std::pair<std::uint32_t, Positions>> expected = {
         {8, {0, 1, 5}}, {11, {3, 4, 8}}, {14, {2, 6, 7}}, {17, {9, 10, 11}}};
     std::vector<std::pair<std::uint32_t, Positions>> dropped;
