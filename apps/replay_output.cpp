@@ -80,6 +80,18 @@ Unit unit_for(std::uint64_t largest) {
   return {"KiB", 1024.0};
 }
 
+// Lines of at most 110 bytes, broken at blanks; a line that goes on is indented.
+std::string wrapped(std::string text) {
+  constexpr std::size_t kWidth = 110;
+  for (std::size_t begin = 0; text.size() - begin > kWidth;) {
+    const std::size_t blank = text.rfind(' ', begin + kWidth);
+    if (blank == std::string::npos || blank <= begin + 2) break;
+    text.replace(blank, 1, "\n  ");
+    begin = blank + 1;
+  }
+  return text + "\n";
+}
+
 std::string title_of_model(const ReplayAnswer& answer, const std::string& model) {
   const ReplayRequest& r = answer.request;
   std::string text = fmt::format("As {}", model);
@@ -150,9 +162,10 @@ std::string open_closed_table(const OpenClosedReport& report) {
   const std::string token = report.first_differing_token
                                 ? fmt::format("decoded token {} is the first that differs", *report.first_differing_token)
                                 : std::string("all generated tokens are equal");
-  return fmt::format(
-      "\nOpen against closed loop under {}: share of the kept tokens that replay and the run have in common; {}\n{}",
-      report.policy, token, format_table(table));
+  return "\n" +
+         wrapped(fmt::format("Open against closed loop under {}: share of the kept tokens that replay and the run have in common; {}",
+                             report.policy, token)) +
+         format_table(table);
 }
 
 Json json_of(const Estimate& e, double scale) {
@@ -269,8 +282,8 @@ std::string replay_table(const ReplayAnswer& answer) {
   }
   if (answer.open_closed != nullptr) text += open_closed_table(*answer.open_closed);
   text += "\n";
-  for (std::size_t i = 0; i < labels.listed().size(); ++i) text += fmt::format("[{}] {}\n", i + 1, labels.listed()[i]);
-  for (const std::string& note : replay_notes(answer)) text += note + "\n";
+  for (std::size_t i = 0; i < labels.listed().size(); ++i) text += wrapped(fmt::format("[{}] {}", i + 1, labels.listed()[i]));
+  for (const std::string& note : replay_notes(answer)) text += wrapped(note);
   return text;
 }
 
