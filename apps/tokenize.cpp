@@ -19,7 +19,7 @@ Tokenizer tokenizer_of(const Arguments& arguments) {
   if (!arguments.has("model")) throw usage_error("--model DIR is missing: the folder that holds tokenizer.json");
   const std::filesystem::path given = arguments.get<std::string>("model");
   if (!std::filesystem::exists(given)) {
-    throw Error(fmt::format("{}: no such model folder", given.string()))
+    throw usage_error(fmt::format("{}: no such model folder", given.string()))
         .note("tokenize and detokenize need only the tokenizer.json in it");
   }
   return Tokenizer::load(std::filesystem::is_directory(given) ? given / "tokenizer.json" : given);

@@ -122,7 +122,8 @@ ModelConfig load_model_config(const fs::path& folder) {
   const fs::path path = folder / "config.json";
   if (!fs::exists(path, ignored)) throw usage_error(fmt::format("{}: no config.json in this folder", folder.string()));
   ModelConfig config =
-      parse_config_json(read_text_file(path, kMostConfigBytes).or_throw(path.string())).or_throw(path.string());
+      parse_config_json(read_text_file(path, kMostConfigBytes).or_throw(path.string()))
+          .or_throw(path.string(), ExitCode::kUsage);
   config.shape.name = fs::weakly_canonical(folder).filename().string();
   read_generation_config(folder, config.options);
   return config;
