@@ -17,7 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-constexpr std::uint64_t kBlock = kMiB;
 
 std::string first_line(const fs::path& path) {
   std::ifstream file(path);
@@ -55,36 +54,45 @@ std::uint64_t last_level_cache_bytes() {
   return total;
 }
 
-std::uint64_t uncached_bytes() { return std::max(256 * kMiB, 4 * last_level_cache_bytes()) / kBlock * kBlock; }
+std::uint64_t uncached_bytes() { return std::max(256 * kMiB, 4 * last_level_cache_bytes()) / kMiB * kMiB; }
+
+double Timing::best() const { return *std::min_element(seconds_.begin(), seconds_.end()); }
+
+double Timing::spread() const {
+  std::vector<double> sorted = seconds_;
+  std::nth_element(sorted.begin(), sorted.begin() + sorted.size() / 2, sorted.end());
+  return sorted[sorted.size() / 2] / best() - 1;
+}
 
 MemoryProbe::MemoryProbe(unsigned threads, std::uint64_t bytes) : pool_(threads), buffer_(bytes) {
+  block_ = std::clamp<std::uint64_t>(bytes / threads / 64 * 64, 64, kMiB);
+  repeats_ = kMiB / block_;
+  // Each thread is the first to touch what it fills, which places the page near it.
   for_blocks(bytes, [&](std::uint64_t first, std::uint64_t count) {
-    // 1.0 in bf16: also valid numbers for the products that are measured against this read.
-    for (std::uint64_t i = first; i + 1 < first + count; i += 2) {
-      buffer_.data()[i] = std::byte{0x80};
-      buffer_.data()[i + 1] = std::byte{0x3f};
-    }
+    std::memset(buffer_.data() + first, 1, count);
   });
 }
 
 void MemoryProbe::for_blocks(std::uint64_t bytes,
                              const std::function<void(std::uint64_t first, std::uint64_t count)>& body) {
-  pool_.parallel_for((bytes + kBlock - 1) / kBlock, [&](std::size_t i) {
-    const std::uint64_t first = i * kBlock;
-    body(first, std::min(kBlock, bytes - first));
+  pool_.parallel_for((bytes + block_ - 1) / block_, [&](std::size_t i) {
+    const std::uint64_t first = i * block_;
+    body(first, std::min(block_, bytes - first));
   });
 }
 
 std::uint64_t MemoryProbe::read() {
   std::atomic<std::uint64_t> sum{0};
-  for_blocks(bytes(), [&](std::uint64_t first, std::uint64_t count) {
-    sum += fast::read_sum({buffer_.data() + first, count});
+  for_blocks(buffer_.size(), [&](std::uint64_t first, std::uint64_t count) {
+    std::uint64_t of_block = 0;
+    for (std::uint64_t i = 0; i < repeats_; ++i) of_block += fast::read_sum({buffer_.data() + first, count});
+    sum += of_block;
   });
   return sum;
 }
 
 void MemoryProbe::copy() {
-  const std::uint64_t half = bytes() / 2 / 64 * 64;
+  const std::uint64_t half = buffer_.size() / 2 / 64 * 64;
   for_blocks(half, [&](std::uint64_t first, std::uint64_t count) {
     fast::stream_copy({buffer_.data() + first, count}, {buffer_.data() + half + first, count});
   });
@@ -95,10 +103,10 @@ double measure_read_bandwidth(unsigned threads) {
   constexpr int kLeastPasses = 3;
   const auto start = std::chrono::steady_clock::now();
   MemoryProbe probe(threads, uncached_bytes());
-  BestTime best;
+  Timing timing;
   const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  for (int pass = 0; pass < kLeastPasses || elapsed() < kSeconds; ++pass) best.run([&] { probe.read(); });
-  return static_cast<double>(probe.bytes()) / best.seconds();
+  for (int pass = 0; pass < kLeastPasses || elapsed() < kSeconds; ++pass) timing.run([&] { probe.read(); });
+  return static_cast<double>(probe.bytes_read()) / timing.best();
 }
 
 }  // namespace kvroof

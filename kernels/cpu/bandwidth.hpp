@@ -1,31 +1,32 @@
 // Memory bandwidth of this host, measured: the limit that the engine's speed is compared with.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <limits>
+#include <vector>
 
 #include "kernels/engine/weight.hpp"
 #include "sim/core/thread_pool.hpp"
 
 namespace kvroof {
 
-// The shortest of several runs of the same work: what others do on the machine only ever adds.
-class BestTime {
+// Wall times of several runs of the same work.
+class Timing {
  public:
   template <class Body>
   void run(const Body& body) {
     const auto start = std::chrono::steady_clock::now();
     body();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    seconds_ = std::min(seconds_, took.count());
+    seconds_.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  [[nodiscard]] double seconds() const { return seconds_; }
+  // The shortest run: what others do on the machine only ever adds. At least one run.
+  [[nodiscard]] double best() const;
+  // How much longer the median run took than the shortest, relative to it.
+  [[nodiscard]] double spread() const;
 
  private:
-  double seconds_ = std::numeric_limits<double>::infinity();
+  std::vector<double> seconds_;
 };
 
 // Bytes of all caches of the last level together, as the kernel reports them; 32 MiB where it says nothing.
@@ -34,23 +35,26 @@ std::uint64_t last_level_cache_bytes();
 // Bytes that no cache holds: four times the last level, at least 256 MiB.
 std::uint64_t uncached_bytes();
 
-// A buffer that a team of threads reads or copies in blocks; each thread first touches what it is the first to fill.
+// A buffer that a team of threads reads or copies in blocks of 1 MiB, or one smaller block for each thread.
 class MemoryProbe {
  public:
   MemoryProbe(unsigned threads, std::uint64_t bytes);
 
-  [[nodiscard]] std::uint64_t bytes() const { return buffer_.size(); }
-  [[nodiscard]] const std::byte* data() const { return buffer_.data(); }
-  // Reads everything once; returns the sum of all words, so that no read can be left out.
+  // Reads every block once, a smaller one until 1 MiB has been read; returns the sum of all words, so that no read can
+  // be left out.
   std::uint64_t read();
-  // Copies the lower half to the upper with stores that bypass the caches: reads and writes half of bytes() each.
+  [[nodiscard]] std::uint64_t bytes_read() const { return buffer_.size() * repeats_; }
+  // Copies the lower half to the upper with stores that bypass the caches.
   void copy();
+  [[nodiscard]] std::uint64_t bytes_copied() const { return buffer_.size() / 2 / 64 * 64 * 2; }  // read and written
 
  private:
   void for_blocks(std::uint64_t bytes, const std::function<void(std::uint64_t first, std::uint64_t count)>& body);
 
   ThreadPool pool_;
   AlignedBytes buffer_;
+  std::uint64_t block_ = 0;
+  std::uint64_t repeats_ = 1;
 };
 
 // Bytes per second of a read of uncached_bytes() by so many threads: the best of the passes that fit in a fifth of a

@@ -184,6 +184,21 @@ void stream_copy(std::span<const std::byte> from, std::span<std::byte> to) {
     hn::Stream(hn::Load(d, p + i), d, q + i);
 }
 
+std::uint64_t multiply_add_in_registers(std::uint64_t rounds) {
+  const D d;
+  constexpr std::size_t kChains = 12;  // more than latency times units of any core
+  std::array<V, kChains> sums;
+  for (std::size_t i = 0; i < kChains; ++i) sums[i] = hn::Set(d, static_cast<float>(i));
+  const V factor = hn::Set(d, 0.5F + static_cast<float>(rounds % 2));
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    for (V& sum : sums) sum = hn::MulAdd(sum, factor, factor);
+  }
+  for (std::size_t i = 1; i < kChains; ++i) sums[0] = hn::Add(sums[0], sums[i]);
+  // No sum is negative; the comparison keeps the work from being left out.
+  const bool negative = hn::GetLane(sums[0]) < 0;
+  return negative ? 0 : rounds * kChains * kLanes * 2;
+}
+
 }  // namespace kvroof::fast::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -198,6 +213,7 @@ HWY_EXPORT(rotate_half_split);
 HWY_EXPORT(rotate_adjacent);
 HWY_EXPORT(read_sum);
 HWY_EXPORT(stream_copy);
+HWY_EXPORT(multiply_add_in_registers);
 
 void softmax_row(std::span<const float> logits, std::span<float> weights) {
   HWY_DYNAMIC_DISPATCH(softmax_row)(logits, weights);
@@ -225,6 +241,10 @@ std::uint64_t read_sum(std::span<const std::byte> buffer) { return HWY_DYNAMIC_D
 
 void stream_copy(std::span<const std::byte> from, std::span<std::byte> to) {
   HWY_DYNAMIC_DISPATCH(stream_copy)(from, to);
+}
+
+std::uint64_t multiply_add_in_registers(std::uint64_t rounds) {
+  return HWY_DYNAMIC_DISPATCH(multiply_add_in_registers)(rounds);
 }
 
 }  // namespace kvroof::fast

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "sim/attention/attention.hpp"
@@ -50,5 +51,9 @@ std::uint64_t read_sum(std::span<const std::byte> buffer);
 
 // Copies with stores that bypass the caches; both sizes equal and a multiple of 64, both aligned to 64.
 void stream_copy(std::span<const std::byte> from, std::span<std::byte> to);
+
+// Multiplies and adds in registers as fast as one core can, `rounds` times; returns the operations done, a
+// multiplication and an addition counting as two.
+std::uint64_t multiply_add_in_registers(std::uint64_t rounds);
 
 }  // namespace kvroof::fast

@@ -1,0 +1,126 @@
+// kvroof calibrate: measures this host and writes it as a device file.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+
+#include "apps/command.hpp"
+#include "kernels/cpu/calibration.hpp"
+#include "sim/core/suggest.hpp"
+#include "sim/device/device.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+using F = DeviceField;
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// The value of "key : value" in one of the kernel's text files; empty when it is not there.
+std::string kernel_fact(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (line.compare(0, key.size(), key) != 0 || colon == std::string::npos) continue;
+    const std::size_t first = line.find_first_not_of(" \t", colon + 1);
+    return first == std::string::npos ? std::string() : line.substr(first);
+  }
+  return {};
+}
+
+std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
+
+// Four digits: more than such measurements are worth.
+double rounded(double x) { return std::strtod(fmt::format("{:.4g}", x).c_str(), nullptr); }
+
+Device to_device(const CpuCalibration& c) {
+  const std::string host = host_name();
+  const std::string source = fmt::format("kvroof calibrate on {}, {}, {} thread{}, best of repeated runs", host,
+                                         today(), c.threads, c.threads == 1 ? "" : "s");
+  Device device;
+  const std::string model = kernel_fact("/proc/cpuinfo", "model name");
+  device.name = "cpu";
+  device.title = fmt::format("{} ({})", model.empty() ? "CPU" : model, host);
+  device.vendor = kernel_fact("/proc/cpuinfo", "vendor_id");
+  device.kind = DeviceKind::kCpu;
+  device.memory_type = MemoryType::kDdr;
+  const auto put = [&](F field, double value, double spread) {
+    device.fact(field) = Fact{rounded(value), Provenance::kMeasured, source, rounded(spread)};
+  };
+  const auto share = [](const Measured& part, const Measured& limit) { return part.rate / limit.rate; };
+  const Measured& weights = c.products.back().weights;  // bf16
+  put(F::kUsableMib, std::strtod(kernel_fact("/proc/meminfo", "MemAvailable").c_str(), nullptr) / 1024, 0);
+  put(F::kBandwidthGbPerS, c.read.rate / 1e9, c.read.spread);
+  put(F::kPeakFp32Tflops, c.multiply_add.rate / 1e12, c.multiply_add.spread);
+  put(F::kL2Mib, static_cast<double>(c.cache_bytes) / (1 << 20), 0);
+  put(F::kSmCount, c.threads, 0);
+  put(F::kLinearFraction, share(weights, c.paired_read), weights.spread);
+  put(F::kLinearT0Us, c.linear_start_seconds * 1e6, 0.5);
+  put(F::kAttentionFraction, share(c.attention, c.paired_read), c.attention.spread);
+  put(F::kAttentionFloorUs, c.attention_start_seconds * 1e6, 0.5);
+  put(F::kElementwiseUs, c.elementwise_seconds * 1e6, 0.5);
+  put(F::kMatmulFraction, share(c.matmul, c.multiply_add), c.matmul.spread);
+  return device;
+}
+
+// The curves behind the facts, as comments: for people, and for whoever wonders about a share.
+std::string curves(const CpuCalibration& c) {
+  std::string text = fmt::format("# Uncached reads of {} MiB, by threads:\n", c.uncached_bytes >> 20);
+  for (const ThreadSample& s : c.by_threads) {
+    text += fmt::format("#   {:>4} threads  {:8.1f} GB/s   empty parallel loop {:7.2f} us\n", s.threads,
+                        s.read.rate / 1e9, s.barrier_seconds * 1e6);
+  }
+  text += fmt::format("# Reads by working set, {} threads:\n", c.threads);
+  for (const SizeSample& s : c.by_size) {
+    text += fmt::format("#   {:>9} KiB  {:8.1f} GB/s\n", s.bytes >> 10, s.read.rate / 1e9);
+  }
+  text += fmt::format("# Copy past the caches, read and written: {:.1f} GB/s\n", c.copy.rate / 1e9);
+  text += fmt::format("# Matrix-vector products, share of a read in turn with them ({:.1f} GB/s):\n",
+                      c.paired_read.rate / 1e9);
+  for (const ProductSample& s : c.products) {
+    text += fmt::format("#   {:<5} {:8.1f} GB/s  {:5.1f} %\n", name_of(s.type), s.weights.rate / 1e9,
+                        100 * s.weights.rate / c.paired_read.rate);
+  }
+  return text;
+}
+
+int run_calibrate(const Arguments& arguments) {
+  const std::string& name = arguments.get<std::string>("device");
+  if (name != "cpu") {
+    const std::vector<std::string> known = {"cpu"};
+    throw usage_error(fmt::format("--device {}: calibrate measures the cpu{}", name, did_you_mean(name, known)));
+  }
+  Progress progress(arguments, "calibrating");
+  const CpuCalibration c =
+      calibrate_cpu(arguments.threads, [&](unsigned done, unsigned total) { progress.at(done, total); });
+  const std::string text = device_to_yaml(to_device(c)) + curves(c);
+  (void)device_from_yaml(text).or_throw("calibrate: the measurements make no valid device");
+  write_result(arguments, text);
+  return 0;
+}
+
+void describe_calibrate(po::options_description_easy_init add) {
+  add("device", po::value<std::string>()->default_value("cpu"), "what to measure: cpu");
+}
+
+}  // namespace
+
+Command calibrate_command() {
+  return {"calibrate",
+          "measure this host and write it as a device file",
+          "[--device cpu] [-o F]",
+          "  kvroof calibrate --device cpu -o cpu.yaml\n"
+          "  kvroof replay run.kvt --policy full,h2o --budget 0.5 --device cpu.yaml",
+          describe_calibrate,
+          run_calibrate};
+}
+
+}  // namespace kvroof

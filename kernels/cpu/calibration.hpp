@@ -1,0 +1,61 @@
+// Calibration of this host: what its memory and cores can do, and what share of it the fast back end reaches.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "sim/core/dtype.hpp"
+
+namespace kvroof {
+
+// Work per second, and how much longer than the best the median run took, relative to it.
+struct Measured {
+  double rate = 0;
+  double spread = 0;
+};
+
+struct ThreadSample {
+  unsigned threads = 0;
+  Measured read;           // of uncached memory, bytes/s
+  double barrier_seconds;  // an empty parallel loop
+};
+
+struct SizeSample {
+  std::uint64_t bytes = 0;
+  Measured read;  // by all threads, bytes/s
+};
+
+struct ProductSample {
+  DType type = DType::kF32;
+  Measured weights;  // bytes/s of an uncached matrix-vector product
+};
+
+struct CpuCalibration {
+  unsigned threads = 0;
+  std::uint64_t cache_bytes = 0;     // all caches of the last level
+  std::uint64_t uncached_bytes = 0;  // of each buffer
+  std::vector<ThreadSample> by_threads;  // 1, 2, 4, … and `threads`
+  std::vector<SizeSample> by_size;       // ascending
+  Measured read;                         // by all threads, bytes/s: the best seen
+  Measured paired_read;                  // bytes/s in turn with products and attention: the limit of both
+  Measured copy;                         // bytes/s, read and written
+  std::array<ProductSample, 3> products;
+  Measured attention;                    // bytes/s of k and v (bf16) in a decode step
+  double linear_start_seconds = 0;       // a product of almost nothing
+  double attention_start_seconds = 0;    // attention over one slot
+  double elementwise_seconds = 0;        // norms, rotation, activation and residuals of a layer of 2,048
+  Measured multiply_add;                 // flop/s in registers, all threads: the limit of matmul
+  Measured matmul;                       // flop/s of a product with 512 tokens, float
+};
+
+// Measures for at most about half a minute on a quiet machine; `progress(done, total)` is called between the parts.
+// Throws Error when a share above 100 % of its limit comes out even after repeating: then the machine was too busy to
+// be measured.
+CpuCalibration calibrate_cpu(unsigned threads, const std::function<void(unsigned, unsigned)>& progress);
+
+// Throws that Error when `rate` exceeds `limit`; `what` and `of` name them.
+void refuse_above_limit(const char* what, double rate, const char* of, double limit);
+
+}  // namespace kvroof
