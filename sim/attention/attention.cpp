@@ -76,7 +76,20 @@ float portable_exp(float x) { return portable::exp_of_negative(x); }
 
 void gather(std::span<const float> from, std::span<const TokenPos> index, std::span<float> out) {
   check(index.size() == out.size(), "an index for each element");
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = from[index[i].value];
+  // Four at a time, so that the loads need not wait for the stores.
+  const std::size_t count = out.size();
+  std::size_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const float a = from[index[i].value];
+    const float b = from[index[i + 1].value];
+    const float c = from[index[i + 2].value];
+    const float d = from[index[i + 3].value];
+    out[i] = a;
+    out[i + 1] = b;
+    out[i + 2] = c;
+    out[i + 3] = d;
+  }
+  for (; i < count; ++i) out[i] = from[index[i].value];
 }
 
 }  // namespace kvroof

@@ -47,46 +47,49 @@ HWY_ATTR void accumulate_on(GroupReduction reduction, const float* rows, std::ui
   }
 }
 
-// (score, position) is a total order, so that the lane in which a slot is seen does not matter.
+// Scores of one vector of slots, those in the recent window set to infinity.
+HWY_INLINE hn::Vec<F> candidate_scores(const float* scores, const std::uint32_t* positions, hn::Vec<U> newest,
+                                       hn::Vec<U> recent) {
+  const auto is_recent = hn::Lt(newest, hn::Add(hn::LoadU(U(), positions), recent));
+  const auto infinity = hn::Set(F(), std::numeric_limits<float>::infinity());
+  return hn::IfThenElse(hn::RebindMask(F(), is_recent), infinity, hn::LoadU(F(), scores));
+}
+
+// Two passes: the least score, and the oldest of those that have it. Neither depends on the number of lanes.
 HWY_ATTR std::uint32_t lowest_on(std::span<const float> scores, const Candidates& candidates) {
   const F f;
-  const U u;
   const auto* positions = &candidates.positions.data()->value;
-  const auto infinity = hn::Set(f, std::numeric_limits<float>::infinity());
-  const auto newest = hn::Set(u, candidates.newest.value);
-  const auto recent = hn::Set(u, candidates.recent);
-  auto best_score = infinity;
-  auto best_position = hn::Set(u, 0xffffffffU);
-  auto best_slot = hn::Zero(u);
-  auto slot = hn::Iota(u, 0);
+  const auto newest = hn::Set(U(), candidates.newest.value);
+  const auto recent = hn::Set(U(), candidates.recent);
+  const std::size_t slots = scores.size();
+  auto even = hn::Set(f, std::numeric_limits<float>::infinity());
+  auto odd = even;
   std::size_t s = 0;
-  for (; s + kLanes <= scores.size(); s += kLanes) {
-    const auto position = hn::LoadU(u, positions + s);
-    const auto allowed = hn::Not(hn::RebindMask(f, hn::Lt(newest, hn::Add(position, recent))));
-    const auto score = hn::IfThenElse(allowed, hn::LoadU(f, scores.data() + s), infinity);
-    const auto older = hn::RebindMask(f, hn::Lt(position, best_position));
-    const auto better = hn::Or(hn::Lt(score, best_score), hn::And(hn::Eq(score, best_score), older));
-    best_score = hn::IfThenElse(better, score, best_score);
-    best_position = hn::IfThenElse(hn::RebindMask(u, better), position, best_position);
-    best_slot = hn::IfThenElse(hn::RebindMask(u, better), slot, best_slot);
-    slot = hn::Add(slot, hn::Set(u, static_cast<std::uint32_t>(kLanes)));
+  for (; s + 2 * kLanes <= slots; s += 2 * kLanes) {
+    even = hn::Min(even, candidate_scores(&scores[s], positions + s, newest, recent));
+    odd = hn::Min(odd, candidate_scores(&scores[s + kLanes], positions + s + kLanes, newest, recent));
   }
-  alignas(64) std::array<float, kLanes> lane_score;
-  alignas(64) std::array<std::uint32_t, kLanes> lane_slot;
-  hn::Store(best_score, f, lane_score.data());
-  hn::Store(best_slot, u, lane_slot.data());
-  float least = std::numeric_limits<float>::infinity();
+  alignas(64) std::array<float, kLanes> lanes;
+  hn::Store(hn::Min(even, odd), f, lanes.data());
+  float least = *std::min_element(lanes.begin(), lanes.end());
+  const std::size_t whole = s;
+  for (; s < slots; ++s) {
+    if (candidates.has(s)) least = std::min(least, scores[s]);
+  }
+  std::uint32_t oldest = 0xffffffffU;
   std::uint32_t at = 0;
-  const auto offer = [&](float score, std::uint32_t candidate) {
-    if (score < least || (score == least && candidates.positions[candidate] < candidates.positions[at])) {
-      least = score;
-      at = candidate;
+  const auto offer = [&](std::size_t slot) {
+    if (scores[slot] == least && candidates.has(slot) && positions[slot] < oldest) {
+      oldest = positions[slot];
+      at = static_cast<std::uint32_t>(slot);
     }
   };
-  for (std::size_t lane = 0; lane < kLanes; ++lane) offer(lane_score[lane], lane_slot[lane]);
-  for (; s < scores.size(); ++s) {
-    if (candidates.has(s)) offer(scores[s], static_cast<std::uint32_t>(s));
+  const auto wanted = hn::Set(f, least);
+  for (s = 0; s < whole; s += kLanes) {
+    if (hn::AllFalse(f, hn::Eq(hn::LoadU(f, &scores[s]), wanted))) continue;
+    for (std::size_t lane = 0; lane < kLanes; ++lane) offer(s + lane);
   }
+  for (; s < slots; ++s) offer(s);
   return at;
 }
 
