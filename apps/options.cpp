@@ -177,7 +177,7 @@ void print_help(const Command& command) {
   fmt::print("kvroof {}: {}\n\nusage: kvroof {} {}\n", command.name, command.summary, command.name, command.usage);
   if (!command.examples.empty()) fmt::print("\nexamples:\n{}\n", command.examples);
   std::ostringstream text;
-  text << own_options(command) << common_options();
+  text << own_options(command) << "\n" << common_options();
   fmt::print("\n{}", text.str());
 }
 
