@@ -149,17 +149,21 @@ void ConfigFields::refuse(std::string_view key, std::string_view why) {
 
 void ConfigFields::check_unscaled(std::string_view key) {
   const nlohmann::json& value = json_->at(key);
+  constexpr std::string_view kWhy = "but only unscaled rotary embedding (\"default\") is supported";
   if (value.is_null()) return;
-  bool plain = value.is_object();
-  for (auto it = value.begin(); plain && it != value.end(); ++it) {
-    const std::string& name = it.key();
-    const nlohmann::json& part = it.value();
-    const bool kind = (name == "rope_type" || name == "type") && part == "default";
-    const bool whole = (name == "factor" || name == "partial_rotary_factor") && part == 1.0;
-    plain = part.is_null() || name == "rope_theta" || kind || whole;
+  if (!value.is_object()) return fail(fmt::format("{} is {}, {}", key, shown(value), kWhy));
+  // The kind comes first: it says more than the first of its parameters.
+  for (const char* name : {"rope_type", "type"}) {
+    const auto kind = value.find(name);
+    if (kind != value.end() && !kind->is_null() && *kind != "default") {
+      return fail(fmt::format("{}.{} is {}, {}", key, name, shown(*kind), kWhy));
+    }
   }
-  if (!plain)
-    fail(fmt::format("{} is {}, but only unscaled rotary embedding (\"default\") is supported", key, shown(value)));
+  for (const auto& [name, part] : value.items()) {
+    const bool whole = (name == "factor" || name == "partial_rotary_factor") && part == 1.0;
+    const bool known = name == "rope_theta" || name == "rope_type" || name == "type";
+    if (!known && !whole && !part.is_null()) return fail(fmt::format("{}.{} is {}, {}", key, name, shown(part), kWhy));
+  }
 }
 
 double ConfigFields::plain_rope_theta(double fallback) {

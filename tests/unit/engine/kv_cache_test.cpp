@@ -1,0 +1,81 @@
+#include "kernels/cpu/kv_cache.hpp"
+
+#include <array>
+
+#include "tests/catch.hpp"
+
+using namespace kvroof;
+
+namespace {
+
+const KvLayout kLayout{DType::kF32, 2, 3, 2};
+
+void store(KvCache& cache, std::uint32_t head, std::uint32_t slot, float value) {
+  const std::array<float, 3> k = {value, value, value};
+  const std::array<float, 2> v = {-value, -value};
+  CHECK(cache.store(HeadId(head), SlotId(slot), k, v) == kLayout.row_bytes());
+}
+
+float key(const KvCache& cache, std::uint32_t head, std::uint32_t slot) {
+  return *reinterpret_cast<const float*>(cache.keys(HeadId(head), cache.capacity()).row(slot));
+}
+
+float value(const KvCache& cache, std::uint32_t head, std::uint32_t slot) {
+  return *reinterpret_cast<const float*>(cache.values(HeadId(head), cache.capacity()).row(slot));
+}
+
+}  // namespace
+
+TEST_CASE("a cache owns capacity rows of k and v for each storage head") {
+  CHECK(KvCache(kLayout, 10).allocated_bytes() == 2 * 10 * (3 + 2) * 4);
+  CHECK(KvCache().allocated_bytes() == 0);
+}
+
+TEST_CASE("rows of different heads and slots do not touch each other") {
+  KvCache cache(kLayout, 4);
+  for (std::uint32_t h = 0; h < 2; ++h) {
+    for (std::uint32_t s = 0; s < 4; ++s) store(cache, h, s, static_cast<float>(10 * h + s));
+  }
+  for (std::uint32_t h = 0; h < 2; ++h) {
+    for (std::uint32_t s = 0; s < 4; ++s) {
+      CHECK(key(cache, h, s) == static_cast<float>(10 * h + s));
+      CHECK(value(cache, h, s) == -static_cast<float>(10 * h + s));
+    }
+  }
+}
+
+TEST_CASE("rows are rounded to the type of the cache") {
+  KvCache cache({DType::kBF16, 1, 1, 1}, 1);
+  const float x = 1.00390625F;  // half way between two bf16 numbers
+  CHECK(cache.store(HeadId(0), SlotId(0), {&x, 1}, {&x, 1}) == 4);
+  float stored = 0;
+  convert_to_float(DType::kBF16, cache.keys(HeadId(0), 1).data, {&stored, 1});
+  CHECK(stored == 1.0F);
+}
+
+TEST_CASE("moved rows count as read and written") {
+  KvCache cache(kLayout, 4);
+  for (std::uint32_t s = 0; s < 4; ++s) store(cache, 1, s, static_cast<float>(s));
+  const std::array<SlotMove, 2> moves = {SlotMove{SlotId(3), SlotId(0)}, SlotMove{SlotId(2), SlotId(1)}};
+  CHECK(cache.copy(HeadId(1), cache, moves) == 2 * 2 * kLayout.row_bytes());
+  CHECK(key(cache, 1, 0) == 3);
+  CHECK(value(cache, 1, 1) == -2);
+}
+
+TEST_CASE("a cache that grows keeps its rows") {
+  KvCache cache(kLayout, 2);
+  store(cache, 0, 1, 5);
+  store(cache, 1, 0, 7);
+  cache.grow(5);
+  CHECK(cache.capacity() == 5);
+  CHECK(key(cache, 0, 1) == 5);
+  CHECK(value(cache, 1, 0) == -7);
+}
+
+TEST_CASE("a slot beyond the capacity breaks an invariant") {
+  KvCache cache(kLayout, 2);
+  const std::array<float, 3> k{};
+  const std::array<float, 2> v{};
+  CHECK_THROWS_AS(cache.store(HeadId(0), SlotId(2), k, v), std::logic_error);
+  CHECK_THROWS_AS(cache.keys(HeadId(0), 3), std::logic_error);
+}

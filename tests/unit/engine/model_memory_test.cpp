@@ -1,0 +1,60 @@
+// Loading streams: the peak of memory is little more than the weights.
+#include <fstream>
+#include <sstream>
+
+#include "kernels/engine/model.hpp"
+#include "kernels/engine/weight_families.hpp"
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+#include "traces/safetensors.hpp"
+
+using namespace kvroof;
+using kvroof::test::TemporaryFolder;
+
+namespace {
+
+const char* const kConfig = R"({"model_type":"llama","hidden_size":512,"num_attention_heads":8,"num_hidden_layers":4,
+  "intermediate_size":1536,"vocab_size":6000,"tie_word_embeddings":true,"torch_dtype":"bfloat16"})";
+
+void write_model(const std::filesystem::path& folder) {
+  std::ofstream(folder / "config.json") << kConfig;
+  ModelConfig config = load_model_config(folder);
+  ModelWeights weights;
+  weights.layers.resize(config.shape.layers);
+  const auto bindings = bind_llama(config.shape, weights);
+  const std::vector<std::byte> zeros(std::size_t{6000} * 512 * 2);
+  std::vector<TensorToWrite> tensors;
+  for (const TensorBinding& b : bindings) {
+    std::vector<std::uint64_t> shape = {b.rows, b.cols};
+    if (b.is_vector) shape = {b.cols};
+    tensors.push_back({b.name, DType::kBF16, shape, std::span(zeros).first(b.rows * b.cols * 2)});
+  }
+  write_safetensors(folder / "model.safetensors", tensors, {});
+}
+
+std::uint64_t status_bytes(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with(field + ":")) continue;
+    std::uint64_t kib = 0;
+    std::istringstream(line.substr(field.size() + 1)) >> kib;
+    return kib * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("loading with a conversion peaks at no more than 1.1 times the weights") {
+  const TemporaryFolder folder;
+  write_model(folder.path());
+  std::ofstream("/proc/self/clear_refs") << "5";  // the high-water mark begins anew
+  const std::uint64_t before = status_bytes("VmRSS");
+  const Model model = load_model(folder.path(), DType::kF32);
+  const std::uint64_t peak = status_bytes("VmHWM") - before;
+  const std::uint64_t weights = weight_bytes(model.config.shape, DType::kF32).value;
+  CHECK(peak >= weights);
+  CHECK(static_cast<double>(peak) <= 1.1 * static_cast<double>(weights) + (1 << 20));
+}
+#endif

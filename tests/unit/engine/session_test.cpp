@@ -1,0 +1,172 @@
+// Sessions over a back end whose next token is known beforehand.
+#include "kernels/engine/session.hpp"
+
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "tests/catch.hpp"
+
+using namespace kvroof;
+
+namespace {
+
+constexpr std::uint32_t kVocab = 16;
+
+ModelConfig config() {
+  ModelConfig config;
+  config.shape.vocab = kVocab;
+  config.shape.max_positions = 12;
+  config.options.eos_ids = {9, 11};
+  return config;
+}
+
+// Says the last token plus one, whatever came before.
+class CountingBackend : public Backend {
+ public:
+  void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested,
+               std::span<float> logits) override {
+    requested_ = requested;
+    logit_rows.push_back(logits.size() / kVocab);
+    for (std::size_t i = 0; i < logits.size() / kVocab; ++i) {
+      say(ids[ids.size() - logits.size() / kVocab + i], logits.subspan(i * kVocab, kVocab));
+    }
+    counters_.add(Cause::kWeights, 100);
+    alive[sequence] = true;
+  }
+  void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override {
+    batches.push_back(batch.size());
+    for (std::size_t i = 0; i < batch.size(); ++i) say(batch[i].token, logits.subspan(i * kVocab, kVocab));
+    counters_.add(Cause::kWeights, 10);
+  }
+  void release(std::uint32_t sequence) override { alive[sequence] = false; }
+  [[nodiscard]] KvUsage kv_usage() const override { return {}; }
+  ByteCounters take_counters() override { return std::exchange(counters_, {}); }
+  void set_recorder(Recorder*) override {}
+
+  std::vector<std::size_t> batches, logit_rows;
+  std::map<std::uint32_t, bool> alive;
+  std::uint32_t requested_ = 0;
+
+ private:
+  static void say(std::int64_t last, std::span<float> logits) {
+    std::fill(logits.begin(), logits.end(), 0.0F);
+    logits[static_cast<std::size_t>(last + 1) % kVocab] = 8;
+  }
+  ByteCounters counters_;
+};
+
+using Prompts = std::vector<std::vector<std::int64_t>>;
+
+}  // namespace
+
+TEST_CASE("a session stops after the tokens that were asked for, feeding back all but the last") {
+  CountingBackend backend;
+  SessionOptions options;
+  options.max_new_tokens = 3;
+  const SessionResult result = run_session(backend, config(), {{1, 2}}, options, nullptr);
+  CHECK(result.sequences[0].ids == std::vector<std::int64_t>{3, 4, 5});
+  CHECK(result.sequences[0].stop == StopReason::kLength);
+  CHECK(backend.batches == std::vector<std::size_t>{1, 1});
+  CHECK(backend.requested_ == 3);
+  CHECK(result.prompt_tokens == 2);
+  CHECK(result.decoded_tokens == 2);
+  CHECK(result.prefill_bytes[Cause::kWeights] == 100);
+  CHECK(result.decode_bytes[Cause::kWeights] == 20);
+}
+
+TEST_CASE("any of the end-of-text ids ends a sequence, and is its last id") {
+  CountingBackend backend;
+  const SessionResult result = run_session(backend, config(), {{6}, {10}}, {}, nullptr);
+  CHECK(result.sequences[0].ids == std::vector<std::int64_t>{7, 8, 9});
+  CHECK(result.sequences[0].stop == StopReason::kEndOfText);
+  CHECK(result.sequences[1].ids == std::vector<std::int64_t>{11});
+  CHECK_FALSE(backend.alive[0]);
+  CHECK_FALSE(backend.alive[1]);
+}
+
+TEST_CASE("end of text can be ignored, but not the end of the context") {
+  CountingBackend backend;
+  SessionOptions options;
+  options.ignore_eos = true;
+  const SessionResult result = run_session(backend, config(), {{6, 7, 8}}, options, nullptr);
+  // Twelve positions: three of the prompt, nine of new tokens; the last new token is known but has no position.
+  CHECK(result.sequences[0].ids.size() == 10);
+  CHECK(result.sequences[0].stop == StopReason::kContext);
+  CHECK(backend.batches.size() == 9);
+}
+
+TEST_CASE("sequences leave the batch as they end") {
+  CountingBackend backend;
+  SessionOptions options;
+  options.max_new_tokens = 5;
+  const SessionResult result = run_session(backend, config(), {{7}, {1}, {8}}, options, nullptr);
+  CHECK(result.sequences[0].ids == std::vector<std::int64_t>{8, 9});
+  CHECK(result.sequences[1].ids == std::vector<std::int64_t>{2, 3, 4, 5, 6});
+  CHECK(result.sequences[2].ids == std::vector<std::int64_t>{9});
+  CHECK(backend.batches == std::vector<std::size_t>{2, 1, 1, 1});
+}
+
+TEST_CASE("new tokens are told as they come, with the log-probability that the model gave them") {
+  CountingBackend backend;
+  SessionOptions options;
+  options.max_new_tokens = 2;
+  std::vector<std::int64_t> told;
+  options.on_token = [&](std::uint32_t, std::int64_t token) { told.push_back(token); };
+  const SessionResult result = run_session(backend, config(), {{1}}, options, nullptr);
+  CHECK(told == result.sequences[0].ids);
+  const double expected = 8 - std::log(std::exp(8.0) + kVocab - 1);
+  CHECK(result.sequences[0].logprobs[0] == Approx(expected));
+}
+
+TEST_CASE("logits of the whole prompt are computed only when they are asked for") {
+  CountingBackend backend;
+  SessionOptions options;
+  options.max_new_tokens = 1;
+  run_session(backend, config(), {{1, 2, 3}}, options, nullptr);
+  options.all_prompt_logits = true;
+  std::size_t rows = 0;
+  options.on_prompt_logits = [&](std::uint32_t, std::span<const float> logits) { rows = logits.size() / kVocab; };
+  run_session(backend, config(), {{1, 2, 3}}, options, nullptr);
+  CHECK(backend.logit_rows == std::vector<std::size_t>{1, 3});
+  CHECK(rows == 3);
+}
+
+TEST_CASE("an interrupt ends the run after the step in progress") {
+  CountingBackend backend;
+  std::atomic<bool> interrupted{false};
+  SessionOptions options;
+  options.interrupted = &interrupted;
+  options.on_token = [&](std::uint32_t, std::int64_t token) { interrupted = token == 4; };
+  const SessionResult result = run_session(backend, config(), {{1}}, options, nullptr);
+  CHECK(result.interrupted);
+  CHECK(result.sequences[0].ids == std::vector<std::int64_t>{2, 3, 4});
+  CHECK(result.sequences[0].stop == StopReason::kInterrupted);
+}
+
+TEST_CASE("prompts that cannot be run are refused by name") {
+  const auto refusal = [](const Prompts& prompts) {
+    try {
+      check_prompts(config(), prompts);
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kUsage);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal({{1}, {}}) == "prompt 1 is empty; expected at least one token");
+  CHECK(refusal({{1, 16}}) == "prompt 0: token 1 has id 16, but the model knows ids 0 to 15");
+  CHECK(refusal({{-1}}) == "prompt 0: token 0 has id -1, but the model knows ids 0 to 15");
+  CHECK(refusal({std::vector<std::int64_t>(13, 1)}) == "prompt 0 has 13 tokens, but the context of the model is 12");
+  CHECK(refusal({std::vector<std::int64_t>(12, 1)}).empty());
+}
+
+TEST_CASE("logits that are no numbers end the run instead of becoming a token") {
+  class NanBackend : public CountingBackend {
+    void prefill(std::uint32_t, std::span<const std::int64_t>, std::uint32_t, std::span<float> logits) override {
+      std::fill(logits.begin(), logits.end(), std::nanf(""));
+    }
+  } backend;
+  CHECK_THROWS_WITH(run_session(backend, config(), {{1}}, {}, nullptr), ContainsSubstring("not finite"));
+}
