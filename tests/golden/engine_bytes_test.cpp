@@ -155,7 +155,10 @@ TEST_CASE("bytes are equal with grouped queries, sets for each query head, biase
       const PolicySpec spec = parse_policies(policy).front();
       const TraceReader trace =
           record(folder.path(), model, spec, DType::kBF16, {ids}, std::make_unique<ReferenceOps>());
-      check_equal(trace, simulate(trace, model, spec, DType::kBF16));
+      const Expected expected = simulate(trace, model, spec, DType::kBF16);
+      check_equal(trace, expected);
+      CHECK(expected.reproduction.differences == 0);
+      CHECK((expected.reproduction.decisions > 0) == (spec.name != "full"));
     }
   }
 }

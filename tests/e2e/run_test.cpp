@@ -1,0 +1,144 @@
+// `run` and `record` as a user types them.
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+#include "traces/reader.hpp"
+#include "traces/safetensors.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kSource = KVROOF_SOURCE_DIR;
+const std::string kDemo = "--model " + kSource + "/models/demo ";
+const std::string kGolden = "--model " + kSource + "/tests/golden/models/llama-gqa ";
+const std::string kDocument = "--prompt-file " + kSource + "/models/demo/prompts/python-tempfile.txt ";
+
+Ran run_ok(const std::string& words) {
+  const Ran ran = run_program(words);
+  INFO(words << "\n" << ran.err);
+  REQUIRE(ran.code == 0);
+  return ran;
+}
+
+nlohmann::json run_json(const std::string& words) {
+  return nlohmann::json::parse(run_ok(words + " --format json -q").out);
+}
+
+std::vector<std::int64_t> golden_ids(const std::string& name) {
+  const std::string path = kSource + "/tests/golden/models/llama-gqa/golden.safetensors";
+  const SafetensorsFile file = SafetensorsFile::open(path).or_throw(path);
+  return file.read_integers(*file.header().find(name));
+}
+
+std::string joined(const std::vector<std::int64_t>& ids) {
+  std::string text;
+  for (const std::int64_t id : ids) text += (text.empty() ? "" : " ") + std::to_string(id);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("run continues given ids as PyTorch does, on both back ends, without a tokenizer") {
+  for (const char* backend : {"reference", "fast"}) {
+    const auto json = run_json("run " + kGolden + "--ids '" + joined(golden_ids("ids_37")) +
+                               "' --max-tokens 16 --ignore-eos --dtype f32 --backend " + backend);
+    CHECK(json["ids"].get<std::vector<std::int64_t>>() == golden_ids("greedy_37"));
+    CHECK(json["text"].is_null());
+    CHECK(json["stop_reason"] == "length");
+    CHECK(json["prompt_tokens"] == 37);
+  }
+}
+
+TEST_CASE("dumped logits are float32 [prompt tokens, vocabulary] and PyTorch's within 1e-4 of the largest") {
+  const TemporaryFolder folder;
+  run_ok("run " + kGolden + "--ids '" + joined(golden_ids("ids_37")) + "' --max-tokens 1 -q --dump-logits " +
+         folder.file("l.safetensors"));
+  const SafetensorsFile ours = SafetensorsFile::open(folder.file("l.safetensors")).or_throw("logits");
+  const std::string path = kSource + "/tests/golden/models/llama-gqa/golden.safetensors";
+  const SafetensorsFile golden = SafetensorsFile::open(path).or_throw(path);
+  const TensorInfo* logits = ours.header().find("logits");
+  REQUIRE(logits != nullptr);
+  CHECK(logits->type == DType::kF32);
+  CHECK(logits->shape == std::vector<std::uint64_t>{37, 224});
+  const auto a = ours.read_floats(*logits);
+  const auto b = golden.read_floats(*golden.header().find("logits_37"));
+  float largest = 0;
+  float difference = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    largest = std::max(largest, std::abs(b[i]));
+    difference = std::max(difference, std::abs(a[i] - b[i]));
+  }
+  CHECK(difference <= 1e-4F * largest);
+}
+
+TEST_CASE("run prints the text on stdout, the speeds on stderr, and the text is that of its ids") {
+  const Ran ran = run_ok("run " + kDemo + kDocument + "--max-tokens 12");
+  const auto json = run_json("run " + kDemo + kDocument + "--max-tokens 12");
+  CHECK(ran.out == json["text"].get<std::string>() + "\n");
+  CHECK(json["ids"].size() == 12);
+  for (const char* part : {"tokens/s", "resident", "peak", "weights", "kv_read", "GB/s"}) {
+    INFO(part);
+    CHECK(ran.err.find(part) != std::string::npos);
+  }
+}
+
+TEST_CASE("the same seed gives the same bytes for any number of threads, another seed other text") {
+  const std::string words =
+      "run " + kDemo + kDocument + "--max-tokens 40 --temperature 1 --top-p 0.9 --format json -q ";
+  const std::string one = run_ok(words + "--threads 1 --seed 3").out;
+  CHECK(run_ok(words + "--threads 2 --seed 3").out == one);
+  CHECK(run_ok(words + "--threads 7 --seed 3").out == one);
+  CHECK(run_ok(words + "--threads 2 --seed 4").out != one);
+}
+
+TEST_CASE("a batch gives every sequence the text that it gets alone") {
+  const std::string options = " --max-tokens 8 --policy h2o:budget=0.5 --dtype f32 --ignore-eos";
+  const auto batch =
+      run_json("run " + kDemo + "--prompt 'The tempfile module' --prompt 'SQLite is' --batch 2" + options);
+  REQUIRE(batch["sequences"].size() == 4);
+  const auto first = run_json("run " + kDemo + "--prompt 'The tempfile module'" + options);
+  const auto second = run_json("run " + kDemo + "--prompt 'SQLite is'" + options);
+  CHECK(batch["sequences"][0]["ids"] == first["ids"]);
+  CHECK(batch["sequences"][1]["ids"] == first["ids"]);
+  CHECK(batch["sequences"][2]["ids"] == second["ids"]);
+  CHECK(batch["sequences"][3]["text"] == second["text"]);
+}
+
+TEST_CASE("a policy bounds the resident and allocated bytes of a run") {
+  const auto full = run_json("run " + kDemo + kDocument + "--max-tokens 4 --ignore-eos");
+  const auto half = run_json("run " + kDemo + kDocument + "--max-tokens 4 --ignore-eos --policy h2o --budget 0.5");
+  const std::uint64_t prompt = full["prompt_tokens"];
+  const std::uint64_t row = 6 * 4 * 128 * 2;  // layers, heads, k and v of 64, bf16
+  CHECK(full["kv_resident_bytes"] == (prompt + 3) * row);
+  CHECK(half["kv_resident_bytes"] == prompt / 2 * row);
+  CHECK(half["kv_allocated_bytes"] == (prompt / 2 + 1) * row);
+  CHECK(half["budget"] == "50 % of the prompt");
+}
+
+TEST_CASE("a recorded run says the same as a run, and its trace holds prompt, continuation and evictions") {
+  const TemporaryFolder folder;
+  const std::string words =
+      kDemo + kDocument + "--max-tokens 6 --ignore-eos --backend reference --policy h2o:budget=0.5 ";
+  const auto run = run_json("run " + words);
+  const auto recorded = run_json("record " + words + "-o " + folder.file("run.kvt"));
+  CHECK(recorded["ids"] == run["ids"]);
+  const TraceReader trace = TraceReader::open(folder.file("run.kvt"));
+  const TraceSequence& sequence = trace.manifest().sequences.at(0);
+  CHECK(sequence.prompt == run["prompt_tokens"]);
+  CHECK(sequence.tokens == sequence.prompt + 5);  // the sixth new token is never fed back
+  CHECK(sequence.requested_new_tokens == 6);
+  CHECK(sequence.stop_reason == "length");
+  CHECK(trace.manifest().policy == "h2o:budget=0.5");
+  CHECK(trace.manifest().backend == "reference");
+  const auto ids = trace.token_ids(0);
+  const std::vector<std::int64_t> tail(ids.end() - 6, ids.end());
+  CHECK(tail == run["ids"].get<std::vector<std::int64_t>>());
+  CHECK(trace.logprobs(0).size() == ids.size());
+  // Half of the prompt goes at once, then a token a step, in each of four heads.
+  CHECK(trace.evictions(0, LayerId(0)).size() == 4 * (sequence.prompt - sequence.prompt / 2 + 5));
+  CHECK(trace.steps().size() == 6);
+}
