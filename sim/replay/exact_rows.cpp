@@ -3,13 +3,31 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace kvroof {
 namespace {
 
-constexpr std::uint32_t kTileKeys = 256;  // keys that stay in the first cache while the block's queries pass over them
-constexpr std::uint32_t kTaskRows = 8;    // query rows of one task
+constexpr std::uint32_t kTileRows = 64;  // rows of k or v that stay in the first cache while the queries pass over them
+constexpr std::uint32_t kTaskRows = 8;   // query rows of one task
+
+// Memory of one thread.
+struct Scratch {
+  std::vector<std::byte> rows;
+  std::vector<float> partial;
+};
+thread_local Scratch scratch;
+
+// Rows [begin, end) of one head, copied side by side: with those of other heads between them few would fit in the cache.
+RowsView tile_of(const RowsView& all, std::uint32_t begin, std::uint32_t end) {
+  const std::size_t row_bytes = all.width * size_of(all.type);
+  scratch.rows.resize(kTileRows * row_bytes);
+  for (std::uint32_t i = begin; i < end; ++i) {
+    std::memcpy(scratch.rows.data() + (i - begin) * row_bytes, all.row(i), row_bytes);
+  }
+  return {scratch.rows.data(), all.type, all.width, all.width, end - begin};
+}
 
 template <class Term>
 double sum_terms(std::span<const float> x, Term term) {
@@ -78,7 +96,10 @@ void ExactRows::compute(std::uint32_t first, std::uint32_t count, std::span<cons
     const std::uint32_t from = first + static_cast<std::uint32_t>(task % chunks) * kTaskRows;
     const std::uint32_t to = std::min(from + kTaskRows, first + count);
     logits_of(kv_head, from, to);
-    for (std::uint32_t position = from; position < to; ++position) finish_row(kv_head, position, wanted);
+    for (std::uint32_t position = from; position < to; ++position) finish_logits(kv_head, position);
+    if (!wanted.weights && !wanted.outputs) return;
+    for (std::uint32_t position = from; position < to; ++position) weights_of(kv_head, position);
+    if (wanted.outputs) outputs_of(kv_head, from, to);
   });
 }
 
@@ -87,10 +108,11 @@ void ExactRows::logits_of(std::uint32_t kv_head, std::uint32_t first, std::uint3
   const std::size_t width = layer_->k_width;
   const RowsView keys = rows_of(keys_values_->k, type_, layer_->kv_heads, kv_head, layer_->k_width, last);
   const LogitRule rule{layer_->scale, layer_->softcap};
-  for (std::uint32_t begin = 0; begin < last; begin += kTileKeys) {
+  for (std::uint32_t begin = 0; begin < last; begin += kTileRows) {
+    RowsView tile = tile_of(keys, begin, std::min(begin + kTileRows, last));
     for (std::uint32_t position = std::max(first, begin); position < last; ++position) {
-      const std::uint32_t end = std::min(begin + kTileKeys, position + 1);
-      const RowsView tile{keys.row(begin), keys.type, keys.stride, keys.width, end - begin};
+      const std::uint32_t end = std::min(begin + kTileRows, position + 1);
+      tile.count = end - begin;
       for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         const std::span<const float> query(q_.data() + cell(position, head) * width, width);
         compute_logits(query, tile, rule, std::span(logits_).subspan(offset(position, head) + begin, end - begin));
@@ -99,7 +121,7 @@ void ExactRows::logits_of(std::uint32_t kv_head, std::uint32_t first, std::uint3
   }
 }
 
-void ExactRows::finish_row(std::uint32_t kv_head, std::uint32_t position, RowsWanted wanted) {
+void ExactRows::finish_logits(std::uint32_t kv_head, std::uint32_t position) {
   const std::uint32_t group = layer_->query_heads / layer_->kv_heads;
   const std::size_t length = std::size_t{position} + 1;
   for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -110,18 +132,45 @@ void ExactRows::finish_row(std::uint32_t kv_head, std::uint32_t position, RowsWa
     if (layer_->window > 0 && length > layer_->window) {
       std::fill(logits.begin(), logits.end() - layer_->window, -std::numeric_limits<float>::infinity());
     }
-    if (!wanted.weights && !wanted.outputs) continue;
+  }
+}
+
+void ExactRows::weights_of(std::uint32_t kv_head, std::uint32_t position) {
+  const std::uint32_t group = layer_->query_heads / layer_->kv_heads;
+  const std::size_t length = std::size_t{position} + 1;
+  for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const std::span<float> weights = std::span(weights_).subspan(offset(position, head), length);
-    softmax(logits, weights);
+    softmax(std::span(logits_).subspan(offset(position, head), length), weights);
     masses_[cell(position, head)] = sum_of(weights);
-    if (!wanted.outputs) continue;
-    RowsView values = values_of(head);
-    values.count = length;
-    const std::span<float> out = std::span(outputs_).subspan(cell(position, head) * layer_->v_width, layer_->v_width);
-    weighted_sum(weights, values, out);
-    const auto scale = static_cast<float>(1.0 / masses_[cell(position, head)]);
-    for (float& x : out) x *= scale;
-    norms_[cell(position, head)] = norm_of(out);
+  }
+}
+
+void ExactRows::outputs_of(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last) {
+  const std::uint32_t group = layer_->query_heads / layer_->kv_heads;
+  const std::size_t width = layer_->v_width;
+  const RowsView values = values_of(kv_head * group);
+  const auto output_of = [&](std::uint32_t position, std::uint32_t head) {
+    return std::span(outputs_).subspan(cell(position, head) * width, width);
+  };
+  scratch.partial.resize(width);
+  for (std::uint32_t begin = 0; begin < last; begin += kTileRows) {
+    RowsView tile = tile_of(values, begin, std::min(begin + kTileRows, last));
+    for (std::uint32_t position = std::max(first, begin); position < last; ++position) {
+      tile.count = std::min(begin + kTileRows, position + 1) - begin;
+      for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        weighted_sum({weights(position, head) + begin, tile.count}, tile, scratch.partial);
+        const std::span<float> out = output_of(position, head);
+        for (std::size_t c = 0; c < width; ++c) out[c] = (begin == 0 ? 0.0F : out[c]) + scratch.partial[c];
+      }
+    }
+  }
+  for (std::uint32_t position = first; position < last; ++position) {
+    for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      const std::span<float> out = output_of(position, head);
+      const auto scale = static_cast<float>(1.0 / mass(position, head));
+      for (float& x : out) x *= scale;
+      norms_[cell(position, head)] = norm_of(out);
+    }
   }
 }
 

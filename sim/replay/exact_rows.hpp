@@ -62,7 +62,9 @@ class ExactRows {
     return static_cast<std::size_t>(position - first_) * row_stride_ + static_cast<std::size_t>(head) * (position + 1);
   }
   void logits_of(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last);
-  void finish_row(std::uint32_t kv_head, std::uint32_t position, RowsWanted wanted);
+  void finish_logits(std::uint32_t kv_head, std::uint32_t position);  // ALiBi and sliding window
+  void weights_of(std::uint32_t kv_head, std::uint32_t position);
+  void outputs_of(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last);
 
   ThreadPool& pool_;
   const TraceLayer* layer_ = nullptr;

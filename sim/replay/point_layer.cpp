@@ -1,7 +1,7 @@
 #include "sim/replay/point_layer.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 
 namespace kvroof {
 namespace {
@@ -25,7 +25,10 @@ PointLayer::PointLayer(const PolicySpec& spec, const PolicyContext& context, con
       measure_(measure),
       scratch_(scratch),
       policy_(spec, context, layer.query_heads, layer.kv_heads),
-      last_read_(policy_.traits().selects ? layer.query_heads : 0) {}
+      last_read_(policy_.traits().selects ? layer.query_heads : 0) {
+  scratch_.outputs.resize(kept_heads());
+  scratch_.output_masses.resize(std::size_t{AttendedOutput::kMostRows} * layer.query_heads);
+}
 
 PointNeeds PointLayer::needs() const {
   const PolicyTraits& t = traits();
@@ -69,22 +72,28 @@ void PointLayer::stream_prompt(const ExactRows& rows, ResidencyLog& log, std::ui
   }
 }
 
-void PointLayer::decode(const ExactRows& rows, std::span<HeadQuality> quality, ResidencyLog& log, std::uint32_t layer) {
-  HeadQuality* at = measure_.recall ? quality.data() : nullptr;
-  for (std::uint32_t position = rows.first(); position < rows.first() + rows.count(); ++position) {
-    step_row(rows, position, at);
+void PointLayer::decode(const ExactRows* rows, std::uint32_t first, std::uint32_t count, BlockRecord& record,
+                        ResidencyLog& log, std::uint32_t layer) {
+  block_quality_ = measure_.recall ? record.quality.data() : nullptr;
+  for (std::uint32_t row = 0; row < count; ++row) {
+    if (rows != nullptr) {
+      step_row(*rows, first + row, measure_.recall ? block_quality_ + std::size_t{row} * layer_.query_heads : nullptr);
+    } else {
+      step_blind(first + row);
+    }
     log.append(layer, policy_.take_counts());
-    if (at != nullptr) at += layer_.query_heads;
+    if (!record.wants_kept[row]) continue;
+    for (std::uint32_t head = 0; head < kept_heads(); ++head) kept(head, record.kept[std::size_t{row} * kept_heads() + head]);
   }
+  if (rows == nullptr || !measure_.recall || !measure_.output_error) return;
+  const std::uint32_t group = layer_.query_heads / kept_heads();
+  for (std::uint32_t head = 0; head < kept_heads(); ++head) measure_outputs(*rows, head * group, group);
 }
 
-void PointLayer::decode_blind(std::uint32_t first, std::uint32_t count, ResidencyLog& log, std::uint32_t layer) {
-  for (std::uint32_t position = first; position < first + count; ++position) {
-    for (std::uint32_t h = 0; h < storage_heads(); ++h) policy_.admit(HeadId(h), TokenPos(position));
-    position_ = TokenPos(position);
-    policy_.finish_row(position_);
-    log.append(layer, policy_.take_counts());
-  }
+void PointLayer::step_blind(std::uint32_t position) {
+  for (std::uint32_t h = 0; h < storage_heads(); ++h) policy_.admit(HeadId(h), TokenPos(position));
+  position_ = TokenPos(position);
+  policy_.finish_row(position_);
 }
 
 void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality) {
@@ -161,19 +170,42 @@ void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::spa
       masses[g] = 1;
     }
   }
-  if (!measure_.output_error) return;
+  if (measure_.output_error) wait_for_output(rows, position, attended, first_query_head, group);
+}
+
+void PointLayer::wait_for_output(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
+                                 std::uint32_t first_query_head, std::uint32_t group) {
+  const std::uint32_t head = first_query_head / group;
+  AttendedOutput& outputs = scratch_.outputs[head];
+  if (!outputs.add(TokenPos(position), attended, scratch_.attended, group)) {
+    measure_outputs(rows, first_query_head, group);
+    check(outputs.add(TokenPos(position), attended, scratch_.attended, group), "there is room when nothing waits");
+  }
+  const std::size_t row = std::size_t{head} * AttendedOutput::kMostRows + outputs.queries().size() - 1;
+  std::copy_n(scratch_.masses.begin(), group, scratch_.output_masses.begin() + static_cast<std::ptrdiff_t>(row * group));
+}
+
+void PointLayer::measure_outputs(const ExactRows& rows, std::uint32_t first_query_head, std::uint32_t group) {
+  const std::uint32_t kept_head = first_query_head / group;
+  AttendedOutput& outputs = scratch_.outputs[kept_head];
   const std::size_t width = layer_.v_width;
-  const std::span<float> out = sized(scratch_.output, width * group);
-  scratch_.outputs.compute(attended, weights, group, rows.values_of(first_query_head), out);
-  for (std::uint32_t g = 0; g < group; ++g) {
-    const std::uint32_t head = first_query_head + g;
-    const auto scale = static_cast<float>(1.0 / masses[g]);
-    const std::span<float> difference = out.subspan(g * width, width);
-    const float* exact = rows.output(position, head);
-    for (std::size_t c = 0; c < width; ++c) difference[c] = difference[c] * scale - exact[c];
-    const double norm = rows.output_norm(position, head);
-    const double distance = norm_of(difference);
-    quality[head].output_error = norm > 0 ? distance / norm : (distance > 0 ? 1.0 : 0.0);
+  const double* mass = scratch_.output_masses.data() + std::size_t{kept_head} * AttendedOutput::kMostRows * group;
+  std::array<TokenPos, AttendedOutput::kMostRows> queries;
+  const std::size_t count = outputs.queries().size();
+  std::copy_n(outputs.queries().begin(), count, queries.begin());
+  const float* output = outputs.compute(rows.values_of(first_query_head)).data();
+  const std::span<float> difference = sized(scratch_.difference, width);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t position = queries[i].value;
+    for (std::uint32_t head = first_query_head; head < first_query_head + group; ++head, output += width) {
+      const auto scale = static_cast<float>(1.0 / *mass++);
+      const float* exact = rows.output(position, head);
+      for (std::size_t c = 0; c < width; ++c) difference[c] = output[c] * scale - exact[c];
+      const double norm = rows.output_norm(position, head);
+      const double distance = norm_of(difference);
+      HeadQuality& quality = block_quality_[std::size_t{position - rows.first()} * layer_.query_heads + head];
+      quality.output_error = norm > 0 ? distance / norm : (distance > 0 ? 1.0 : 0.0);
+    }
   }
 }
 

@@ -33,10 +33,18 @@ struct MeasureOptions {
 
 // Memory of a point that outlives its layers, so that rows allocate nothing.
 struct PointScratch {
-  std::vector<float> logits, weights, attended, output;
+  std::vector<float> logits, weights, attended, difference;
   std::vector<double> masses;
   std::vector<SlotId> read;
-  AttendedOutput outputs;
+  std::vector<AttendedOutput> outputs;  // one for each head of kept_heads()
+  std::vector<double> output_masses;    // [kept heads, AttendedOutput::kMostRows, group]: weight of what waits there
+};
+
+// What a point tells of a block of decode rows.
+struct BlockRecord {
+  std::vector<HeadQuality> quality;         // [rows, query_heads], when recall is measured
+  std::vector<bool> wants_kept;             // [rows]
+  std::vector<std::vector<TokenPos>> kept;  // [rows, kept_heads], of the rows that want it; ascending
 };
 
 class PointLayer {
@@ -60,10 +68,9 @@ class PointLayer {
   void finish_prompt(ResidencyLog& log, std::uint32_t layer);
   // Prompt rows of a policy that streams the prompt: evicts after each.
   void stream_prompt(const ExactRows& rows, ResidencyLog& log, std::uint32_t layer);
-  // Decode rows; `quality` [rows, query_heads] is written when recall is measured.
-  void decode(const ExactRows& rows, std::span<HeadQuality> quality, ResidencyLog& log, std::uint32_t layer);
-  // The same when no point needs decode rows.
-  void decode_blind(std::uint32_t first, std::uint32_t count, ResidencyLog& log, std::uint32_t layer);
+  // Decode rows [first, first + count); `rows` holds them, or is null when no point needs them. `record` has its sizes.
+  void decode(const ExactRows* rows, std::uint32_t first, std::uint32_t count, BlockRecord& record, ResidencyLog& log,
+              std::uint32_t layer);
 
   // What a head holds after the last row, ascending. For policies that select, what a query head read at the last row.
   void kept(std::uint32_t head, std::vector<TokenPos>& positions) const;
@@ -71,11 +78,16 @@ class PointLayer {
 
  private:
   void step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality);
+  void step_blind(std::uint32_t position);
   // Logits (and weights) of the query over the slots that the view names.
   void fill_rows(const ExactRows& rows, std::uint32_t first_query_head, AttentionRows& view);
   void select_row(HeadId head, std::uint32_t g, const AttentionRows& view, std::uint32_t query_head);
+  // Recall of the group's query heads; their output error comes with measure_outputs, once a few rows have gathered.
   void measure(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
                std::uint32_t first_query_head, std::uint32_t group, HeadQuality* quality);
+  void wait_for_output(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
+                       std::uint32_t first_query_head, std::uint32_t group);
+  void measure_outputs(const ExactRows& rows, std::uint32_t first_query_head, std::uint32_t group);
 
   const TraceLayer& layer_;
   std::uint32_t prompt_;
@@ -83,6 +95,7 @@ class PointLayer {
   PointScratch& scratch_;
   LayerPolicy policy_;
   TokenPos position_{};  // of the row that is being finished
+  HeadQuality* block_quality_ = nullptr;  // of the rows at hand
   std::vector<std::vector<TokenPos>> last_read_;  // by query head, of policies that select
 };
 

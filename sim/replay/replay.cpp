@@ -46,8 +46,9 @@ class Replayer {
   void run_prompt_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q);
   void finish_prompt();
   void run_decode_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q);
-  void drain_quality(std::uint32_t first, std::uint32_t rows);
-  void show_kept(StepId step);
+  void drain_quality(std::size_t point, std::uint32_t row, StepId step);
+  void show_prompt_kept();
+  void show_kept(std::size_t point, std::uint32_t head, StepId step, std::span<const TokenPos> positions);
   [[nodiscard]] StepId last_step() const { return StepId(at_->tokens - at_->prompt); }
   [[nodiscard]] bool is_recorded(const PolicySpec& spec) const;
   [[nodiscard]] ResidencyLog& log(std::size_t point) { return results_[point].residency[sequence_]; }
@@ -70,7 +71,7 @@ class Replayer {
   std::vector<std::unique_ptr<RecordedEvictions>> recorded_;   // one a point; null unless it is the recorded policy
   std::vector<Task> prompt_tasks_;
   bool prompt_rows_ = false, prompt_weights_ = false, decode_rows_ = false;
-  std::vector<std::vector<HeadQuality>> block_quality_;        // one a point: [rows, query_heads]
+  std::vector<BlockRecord> records_;                           // one a point
   std::vector<TokenPos> kept_;
 };
 
@@ -88,7 +89,7 @@ Replayer::Replayer(const TraceReader& trace, std::span<const PolicySpec> points,
     }
   }
   scratch_.resize(points.size());
-  block_quality_.resize(points.size());
+  records_.resize(points.size());
 }
 
 bool Replayer::is_recorded(const PolicySpec& spec) const {
@@ -163,15 +164,10 @@ void Replayer::run_layer(std::size_t sequence, std::uint32_t layer) {
   finish_points();
 }
 
-// Rows from `position` on that can be run together: a block ends with the prompt and with each step whose kept sets are shown.
+// Rows from `position` on that can be run together: a block ends with the prompt.
 std::uint32_t Replayer::block_length(std::uint32_t position, std::uint32_t rows) const {
   const std::uint32_t most = std::min(rows, block_rows_);
-  if (position < at_->prompt) return std::min(most, at_->prompt - position);
-  if (options_.observer == nullptr) return most;
-  for (std::uint32_t i = 1; i < most; ++i) {
-    if (options_.observer->wants_kept(StepId(position + i - at_->prompt), last_step())) return i;
-  }
-  return most;
+  return position < at_->prompt ? std::min(most, at_->prompt - position) : most;
 }
 
 void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) {
@@ -203,7 +199,10 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
     decode_rows_ = decode_rows_ || needs.decode_rows;
     const std::uint32_t tasks = point.traits().streams_prompt ? 1 : needs.prompt_rows ? point.storage_heads() : 0;
     for (std::uint32_t head = 0; head < tasks; ++head) prompt_tasks_.push_back({p, head});
-    block_quality_[p].resize(options_.measure.recall ? std::size_t{block_rows_} * shape.query_heads : 0);
+    BlockRecord& record = records_[p];
+    record.quality.resize(options_.measure.recall ? std::size_t{block_rows_} * shape.query_heads : 0);
+    record.wants_kept.assign(block_rows_, false);
+    record.kept.resize(std::size_t{block_rows_} * point.kept_heads());
   }
 }
 
@@ -246,7 +245,7 @@ void Replayer::finish_prompt() {
   pool_.parallel_for(layers_.size(), [&](std::size_t p) {
     if (!layers_[p]->traits().streams_prompt) layers_[p]->finish_prompt(log(p), layer_);
   });
-  show_kept(StepId(0));
+  show_prompt_kept();
 }
 
 void Replayer::run_decode_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
@@ -254,43 +253,50 @@ void Replayer::run_decode_block(std::uint32_t first, std::uint32_t rows, std::sp
   if (decode_rows_) {
     rows_.compute(first, rows, q, {measured || prompt_weights_, measured && options_.measure.output_error});
   }
+  const StepId first_step(first + 1 - at_->prompt);
+  for (std::uint32_t row = 0; row < rows && options_.observer != nullptr; ++row) {
+    const bool wanted = options_.observer->wants_kept(StepId(first_step.value + row), last_step());
+    for (BlockRecord& record : records_) record.wants_kept[row] = wanted;
+  }
   pool_.parallel_for(layers_.size(), [&](std::size_t p) {
-    if (decode_rows_) {
-      layers_[p]->decode(rows_, block_quality_[p], log(p), layer_);
-    } else {
-      layers_[p]->decode_blind(first, rows, log(p), layer_);
-    }
+    layers_[p]->decode(decode_rows_ ? &rows_ : nullptr, first, rows, records_[p], log(p), layer_);
   });
-  if (measured) drain_quality(first, rows);
-  show_kept(StepId(first + rows - at_->prompt));
-}
-
-void Replayer::drain_quality(std::uint32_t first, std::uint32_t rows) {
-  const std::uint32_t heads = manifest_.layers[layer_].query_heads;
   for (std::uint32_t row = 0; row < rows; ++row) {
+    const StepId step(first_step.value + row);
     for (std::size_t p = 0; p < layers_.size(); ++p) {
-      for (std::uint32_t head = 0; head < heads; ++head) {
-        const HeadQuality& value = block_quality_[p][std::size_t{row} * heads + head];
-        stats_[p].add(layer_, value.recall, value.output_error);
-        if (options_.observer == nullptr) continue;
-        options_.observer->quality({static_cast<std::uint32_t>(p), at_->id, StepId(first + row + 1 - at_->prompt),
-                                    LayerId(layer_), head, value});
-      }
+      if (measured) drain_quality(p, row, step);
+      if (!records_[p].wants_kept[row]) continue;
+      const std::uint32_t heads = layers_[p]->kept_heads();
+      for (std::uint32_t head = 0; head < heads; ++head) show_kept(p, head, step, records_[p].kept[std::size_t{row} * heads + head]);
     }
   }
 }
 
-void Replayer::show_kept(StepId step) {
-  if (options_.observer == nullptr || !options_.observer->wants_kept(step, last_step())) return;
+void Replayer::drain_quality(std::size_t point, std::uint32_t row, StepId step) {
+  const std::uint32_t heads = manifest_.layers[layer_].query_heads;
+  for (std::uint32_t head = 0; head < heads; ++head) {
+    const HeadQuality& value = records_[point].quality[std::size_t{row} * heads + head];
+    stats_[point].add(layer_, value.recall, value.output_error);
+    if (options_.observer == nullptr) continue;
+    options_.observer->quality({static_cast<std::uint32_t>(point), at_->id, step, LayerId(layer_), head, value});
+  }
+}
+
+void Replayer::show_prompt_kept() {
+  if (options_.observer == nullptr || !options_.observer->wants_kept(StepId(0), last_step())) return;
   for (std::size_t p = 0; p < layers_.size(); ++p) {
-    const PolicyTraits& traits = layers_[p]->traits();
-    if (traits.selects && step.value == 0) continue;  // nothing has been read yet
+    if (layers_[p]->traits().selects) continue;  // nothing has been read yet
     for (std::uint32_t head = 0; head < layers_[p]->kept_heads(); ++head) {
       layers_[p]->kept(head, kept_);
-      options_.observer->kept({static_cast<std::uint32_t>(p), at_->id, step, LayerId(layer_), head,
-                               traits.selects || traits.unit == StorageUnit::kQueryHead, kept_});
+      show_kept(p, head, StepId(0), kept_);
     }
   }
+}
+
+void Replayer::show_kept(std::size_t point, std::uint32_t head, StepId step, std::span<const TokenPos> positions) {
+  const PolicyTraits& traits = layers_[point]->traits();
+  options_.observer->kept({static_cast<std::uint32_t>(point), at_->id, step, LayerId(layer_), head,
+                           traits.selects || traits.unit == StorageUnit::kQueryHead, positions});
 }
 
 }  // namespace

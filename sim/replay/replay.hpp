@@ -46,11 +46,11 @@ struct QualityValue {
 };
 
 // Sees details as the replay goes, on the calling thread, in an order that does not depend on the number of threads: by
-// sequence, layer, step, point, head for kept sets; values of a block of steps come together.
+// sequence, layer, step, point, head.
 class ReplayObserver {
  public:
   virtual ~ReplayObserver() = default;
-  // Whether kept() shall be called after this step of a sequence of `last` decoded tokens. Steps with a yes are slower.
+  // Whether kept() shall be called for this step of a sequence of `last` decoded tokens.
   virtual bool wants_kept(StepId step, StepId last);
   virtual void kept(const KeptSet& set);
   virtual void quality(const QualityValue& value);
