@@ -17,7 +17,9 @@ namespace {
 
 // None of these depends on the number of threads, so neither do the results.
 constexpr std::size_t kBlasTokens = 32;                // from here on the products are worth converting weights for
-constexpr std::size_t kLinearTaskBytes = 128 * 1024;   // of weights: a task of a product for few tokens
+constexpr std::size_t kLinearTasks = 64;               // of a product for few tokens: enough for threads to even out,
+constexpr std::size_t kLeastTaskBytes = 128 * 1024;    // large enough to be worth waking one,
+constexpr std::size_t kMostTaskBytes = 1024 * 1024;    // and long enough for the hardware to prefetch
 constexpr std::size_t kBlasTaskBytes = 512 * 1024;     // of weights as float: a task of a product for many tokens
 constexpr std::size_t kElementwiseTask = 32 * 1024;    // elements
 
@@ -182,7 +184,8 @@ class FastOps final : public Ops {
                     std::span<float> out) {
     float* packed = packed_scratch_.floats(tokens * fast::packed_size(w.cols));
     fast::pack_vectors(w.type, x.data(), w.cols, tokens, w.cols, packed);
-    for_weight_rows(w, kLinearTaskBytes, size_of(w.type), [&](const RowsView& rows, std::size_t first) {
+    const std::size_t task_bytes = std::clamp(w.bytes() / kLinearTasks, kLeastTaskBytes, kMostTaskBytes);
+    for_weight_rows(w, task_bytes, size_of(w.type), [&](const RowsView& rows, std::size_t first) {
       fast::dot_rows(rows, packed, tokens, out.data() + first, w.rows);
       add_bias(bias, tokens, first, rows.count, w.rows, out);
     });

@@ -182,7 +182,8 @@ template <class Rows>
 void dot_rows_of(const RowsView& rows, const float* packed, std::size_t count, float* out, std::size_t out_stride) {
   const std::size_t size = (rows.width + kStep - 1) / kStep * kStep;
   const std::size_t row_bytes = std::max<std::size_t>(1, rows.width * sizeof(typename Rows::Element));
-  const std::size_t block = std::max(kMaxRows, kDotBlockBytes / row_bytes / kMaxRows * kMaxRows);
+  const bool once = count <= kMaxVectors;
+  const std::size_t block = once ? rows.count : std::max(kMaxRows, kDotBlockBytes / row_bytes / kMaxRows * kMaxRows);
   for (std::size_t first = 0; first < rows.count; first += block) {
     RowsView part = rows;
     part.data = rows.row(first);
