@@ -133,10 +133,9 @@ int run_inspect(const Arguments& arguments) {
   const TraceReport& report = result.report;
   if (report.sealed && report.intact) return static_cast<int>(ExitCode::kOk);
   const std::string why = report.problems.empty() ? "damaged" : report.problems.front();
-  Error error(fmt::format("{}: {}; {} steps are intact", result.path.string(), why, report.intact_steps),
-              ExitCode::kDamagedTrace);
+  Error error(fmt::format("{}: {}; {}", result.path.string(), why, report.intact_text()), ExitCode::kDamagedTrace);
   if (report.intact_steps == 0) throw error;
-  throw std::move(error).note(fmt::format("`kvroof inspect --repair {}` keeps these steps", result.path.string()));
+  throw std::move(error).note(fmt::format("`kvroof inspect --repair {}` keeps what is intact", result.path.string()));
 }
 
 void describe_inspect(po::options_description_easy_init add) {

@@ -62,6 +62,7 @@ struct TraceReport {
   std::uint32_t intact_steps = 0;  // engine steps in the unbroken run of intact segments from the start
   std::vector<std::string> problems;  // one sentence each
   std::uint64_t bytes = 0;
+  [[nodiscard]] std::string intact_text() const;  // "1 step is intact", "12 steps are intact"
 };
 
 // Looks at a trace without throwing for damage; `verify` recomputes every checksum.

@@ -222,6 +222,10 @@ class Surveyor {
 
 }  // namespace
 
+std::string TraceReport::intact_text() const {
+  return fmt::format("{} step{} intact", intact_steps, intact_steps == 1 ? " is" : "s are");
+}
+
 Survey survey_trace(const fs::path& path, bool verify) {
   std::error_code error;
   if (!fs::exists(path, error)) throw Error(fmt::format("there is no trace {}", path.string()));
@@ -233,11 +237,9 @@ Error damaged_trace(const fs::path& path, const Survey& survey, const std::strin
   const TraceReport& report = survey.report;
   const std::string why = !problem.empty() ? problem : report.problems.empty() ? "damaged" : report.problems.front();
   if (survey.newer) return Error(fmt::format("{}: {}", path.string(), why), ExitCode::kDamagedTrace);
-  Error error(fmt::format("{}: {}; {} steps are intact", path.string(), why, report.intact_steps),
-              ExitCode::kDamagedTrace);
+  Error error(fmt::format("{}: {}; {}", path.string(), why, report.intact_text()), ExitCode::kDamagedTrace);
   if (report.intact_steps == 0) return error;
-  return std::move(error).note(
-      fmt::format("`kvroof inspect --repair {}` keeps these {} steps", path.string(), report.intact_steps));
+  return std::move(error).note(fmt::format("`kvroof inspect --repair {}` keeps what is intact", path.string()));
 }
 
 }  // namespace kvroof
