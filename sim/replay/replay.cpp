@@ -25,6 +25,17 @@ std::uint32_t rows_of_block(const TraceLayer& layer, const LayerKeysValues& keys
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rows, 1, kMostBlockRows));
 }
 
+// A recording that was interrupted among its prompts lists sequences that never began: there is nothing to replay.
+TraceManifest with_whole_prompts(const TraceReader& trace) {
+  TraceManifest manifest = trace.manifest();
+  std::erase_if(manifest.sequences, [](const TraceSequence& s) { return s.tokens < s.prompt; });
+  if (manifest.sequences.empty()) {
+    throw Error(fmt::format("{}: no sequence was recorded to the end of its prompt", trace.path().string()),
+                ExitCode::kDamagedTrace);
+  }
+  return manifest;
+}
+
 // Work that the points of a block share.
 struct Task {
   std::size_t point;
@@ -54,7 +65,7 @@ class Replayer {
   [[nodiscard]] ResidencyLog& log(std::size_t point) { return results_[point].residency[sequence_]; }
 
   const TraceReader& trace_;
-  const TraceManifest& manifest_;
+  const TraceManifest manifest_;  // of the sequences that are replayed
   std::span<const PolicySpec> points_;
   const ReplayOptions& options_;
   ThreadPool& pool_;
@@ -77,8 +88,8 @@ class Replayer {
 
 Replayer::Replayer(const TraceReader& trace, std::span<const PolicySpec> points, const ReplayOptions& options,
                    ThreadPool& pool)
-    : trace_(trace), manifest_(trace.manifest()), points_(points), options_(options), pool_(pool), rows_(pool) {
-  check(!manifest_.layers.empty() && !manifest_.sequences.empty(), "a trace has layers and sequences");
+    : trace_(trace), manifest_(with_whole_prompts(trace)), points_(points), options_(options), pool_(pool), rows_(pool) {
+  check(!manifest_.layers.empty(), "a trace has layers");
   const TraceLayer& first = manifest_.layers.front();
   for (std::size_t i = 1; i < manifest_.layers.size(); ++i) {
     const TraceLayer& layer = manifest_.layers[i];

@@ -67,7 +67,7 @@ struct ReplayOptions {
 struct PointResult {
   PolicySpec spec;
   PolicyTraits traits;
-  std::vector<ResidencyLog> residency;  // one a sequence, in the order of the manifest
+  std::vector<ResidencyLog> residency;  // one a sequence whose whole prompt is recorded, in the manifest's order
   std::optional<Quality> quality;       // nothing when no token was decoded, or recall was not asked for
   std::optional<Reproduction> reproduction;  // when the trace was recorded under this policy, budget and seed
 };

@@ -134,3 +134,24 @@ TEST_CASE("Ctrl-C while recording ends with 130 and a sealed trace") {
   CHECK(manifest["sequences"][0]["stop_reason"] == "interrupted");
   CHECK(manifest["sequences"][0]["tokens"] > 3);
 }
+
+TEST_CASE("a trace that was interrupted among its prompts is replayed as far as it goes") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const std::string prompt = kSource + "/models/demo/prompts/sqlite-rbu.txt";
+  const std::string record = fmt::format("{} record {} --prompt-file {} --batch 200 --backend reference -q -o {}",
+                                         KVROOF_PROGRAM, kDemo, prompt, trace);
+  const std::string command = fmt::format(
+      "bash -c 'set -m; {} >{} & pid=$!; while [ ! -e {}/segments/00000.safetensors ]; do sleep 0.05; done; "
+      "kill -INT $pid; wait $pid' 2>/dev/null",
+      record, folder.file("text"), trace);
+  const int status = std::system(command.c_str());
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 130);
+  const auto manifest = nlohmann::json::parse(slurp(trace + "/manifest.json"));
+  CHECK(manifest["sequences"][0]["tokens"] == manifest["sequences"][0]["prompt"]);
+  CHECK(manifest["sequences"][199]["tokens"] == 0);
+  const Ran replayed = run_program("replay " + trace + " --policy h2o:budget=0.5 --format json -q");
+  INFO(replayed.err);
+  CHECK(replayed.code == 0);
+}
