@@ -123,13 +123,13 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
   if (!devices) {
     cells.add(fmt::format("KV read a step {}", read.name), short_number(static_cast<double>(p.kv_read_bytes) / read.bytes));
   }
-  cells.add("recall mean", share(quality ? std::optional(quality->recall_mean) : std::nullopt));
-  cells.add("recall worst 1%", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
+  cells.add("recall", share(quality ? std::optional(quality->recall_mean) : std::nullopt));
+  cells.add("worst 1%", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
   cells.add("output error", share(quality ? quality->output_error : std::nullopt));
   if (!devices) return;
   cells.add("step ms", p.prediction ? with_interval(p.prediction->step, 1e3) : "–");
-  cells.add("tokens /s", p.prediction ? short_number(p.prediction->tokens_per_s.value) : "–");
-  cells.add("largest batch", p.largest_batch ? std::to_string(*p.largest_batch) : "–");
+  cells.add("tok/s", p.prediction ? short_number(p.prediction->tokens_per_s.value) : "–");
+  cells.add("max batch", p.largest_batch ? std::to_string(*p.largest_batch) : "–");
   cells.add("limited by", p.limited_by, false);
 }
 

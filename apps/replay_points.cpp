@@ -56,13 +56,45 @@ class SummarySum {
   double sequences_ = 0;
 };
 
+// The projection of a budget that is a number of tokens: what is held does not grow with the prompt. Work on the prompt itself does,
+// and no head holds more than there are tokens.
+Residency project_tokens(const Residency& residency, const ModelShape& from, const ModelShape& to, std::uint32_t prompt,
+                         std::uint32_t output) {
+  Residency held = project(residency, from, to, residency.prompt, output);
+  const Residency scaled = project(residency, from, to, prompt, output);
+  held.prompt = prompt;
+  for (std::uint32_t step = 0; step <= output; ++step) {
+    const std::uint64_t most = std::uint64_t{held.storage_heads} * (std::uint64_t{prompt} + step);
+    for (std::uint32_t layer = 0; layer < held.layers; ++layer) {
+      LayerCounts& c = held.at(step, layer);
+      c.resident = std::min(c.resident, most);
+      c.allocated = std::min(c.allocated, most);
+      c.moved = std::min(c.moved, most);
+      if (step > 0) {
+        c.attended = std::min(c.attended, most);
+        continue;
+      }
+      const LayerCounts& whole = scaled.at(0, layer);
+      c.attended = whole.attended;
+      c.written = whole.written;
+      c.state_read = whole.state_read;
+      c.state_written = whole.state_written;
+      c.policy_flops = whole.policy_flops;
+    }
+  }
+  return held;
+}
+
 ResidencySummary summarise_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
                               const ReplayRequest& request) {
   SummarySum sum;
   for (const ResidencyLog& log : result.residency) {
     const std::uint32_t prompt = request.prompt.value_or(log.head().prompt);
     const std::uint32_t output = request.output.value_or(log.head().steps);
-    sum.add(kvroof::summarise(project(log.expand(), from, to, prompt, output)));
+    const bool tokens = result.spec.budget.kind == Budget::Kind::kTokens;
+    const Residency recorded = log.expand();
+    sum.add(kvroof::summarise(tokens ? project_tokens(recorded, from, to, prompt, output)
+                                     : project(recorded, from, to, prompt, output)));
     sum.end_sequence(prompt, output, to.layers);
   }
   return sum.mean();
