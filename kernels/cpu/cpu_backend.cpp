@@ -121,7 +121,7 @@ void CpuBackend::attend(LayerId layer, std::span<float> q, std::span<const float
     return;
   }
   state.cache = KvCache(layout(state.policy), slots_to_allocate(sequence, state.policy.traits()));
-  note_peak(0);
+  note_peak();
   const std::size_t rows = sequence.prompt;
   const auto row = [&](auto all, std::uint32_t i) { return all.subspan(i * (all.size() / rows), all.size() / rows); };
   for (std::uint32_t i = 0; i < rows; ++i) attend_rows(i, layer, row(q, i), row(k, i), row(v, i), row(out, i));
@@ -191,7 +191,7 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
                      std::size_t{shape.heads} * shape.v_head_dim, &state.policy, HeadId(h), h * group});
   }
   state.resident_rows = std::uint64_t{n} * state.policy.storage_heads();
-  note_peak(prompt_buffer_.allocated_bytes());
+  note_peak();
   ops_->prefill_attend(calls, rule_);
   finish_row(sequence, layer, TokenPos(n - 1), &prompt_buffer_);
 }
@@ -204,7 +204,7 @@ void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
     state.cache = KvCache(layout(state.policy), slots_to_allocate(sequence, state.policy.traits()));
-    note_peak(prompt_buffer->allocated_bytes());
+    note_peak();
   }
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
     const HeadEviction& eviction = state.policy.eviction(HeadId(h));
@@ -227,7 +227,7 @@ void CpuBackend::finish_call() {
   active_.clear();
   prefilling_ = false;
   prompt_buffer_ = KvCache();
-  note_peak(0);
+  note_peak();
 }
 
 void CpuBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
@@ -257,6 +257,7 @@ void CpuBackend::release(std::uint32_t sequence) { sequences_.erase(sequence); }
 
 KvUsage CpuBackend::kv_usage() const {
   KvUsage usage;
+  usage.allocated_bytes = prompt_buffer_.allocated_bytes();
   for (const auto& [id, sequence] : sequences_) {
     for (const LayerState& state : sequence.layers) {
       usage.resident_bytes += state.resident_rows * layout(state.policy).row_bytes();
@@ -267,9 +268,7 @@ KvUsage CpuBackend::kv_usage() const {
   return usage;
 }
 
-void CpuBackend::note_peak(std::uint64_t prompt_buffer_bytes) {
-  peak_bytes_ = std::max(peak_bytes_, kv_usage().allocated_bytes + prompt_buffer_bytes);
-}
+void CpuBackend::note_peak() { peak_bytes_ = std::max(peak_bytes_, kv_usage().allocated_bytes); }
 
 ByteCounters CpuBackend::take_counters() { return std::exchange(ops_->counters(), ByteCounters{}); }
 

@@ -68,7 +68,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);
   [[nodiscard]] std::uint32_t slots_to_allocate(const Sequence& sequence, const PolicyTraits& traits) const;
   [[nodiscard]] KvLayout layout(const LayerPolicy& policy) const;
-  void note_peak(std::uint64_t prompt_buffer_bytes);
+  void note_peak();
 
   const Model& model_;
   std::unique_ptr<Ops> ops_;

@@ -24,8 +24,8 @@ class Recorder {
 
 struct KvUsage {
   std::uint64_t resident_bytes = 0;   // rows held
-  std::uint64_t allocated_bytes = 0;  // memory the caches own
-  std::uint64_t peak_bytes = 0;       // largest allocated_bytes + prompt buffer so far
+  std::uint64_t allocated_bytes = 0;  // memory that caches and prompt buffer own
+  std::uint64_t peak_bytes = 0;       // largest allocated_bytes so far
 };
 
 struct DecodeEntry {
