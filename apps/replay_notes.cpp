@@ -40,6 +40,7 @@ void note_quality(const ReplayAnswer& answer, Notes& notes) {
     const std::string model = m.model_name.empty() ? "the imported tensors" : "the recorded model, " + m.model_name;
     notes.push_back(fmt::format("recall and output error are those of {}; bytes and time are projected", model));
   }
+  notes.emplace_back("kept: tokens in a head, mean over the decoded steps; recall worst: the mean of the lowest 1 %");
   if (std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.traits.bound; })) {
     notes.emplace_back("oracle is a bound, not a policy: it reads the tokens that the query weights most and evicts none for good");
   }

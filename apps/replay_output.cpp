@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kWidestPolicy = 16;  // of the table; longer ones are numbered and listed below it
+constexpr std::size_t kWidestPolicy = 12;  // of the table; longer ones are numbered and listed below it
 
 // Parameters beside the budget: what distinguishes points of one policy.
 std::string parameters_of(const PolicySpec& spec) {
@@ -33,7 +33,7 @@ class PolicyLabels {
     const auto known = std::find(long_.begin(), long_.end(), full);
     const auto number = known - long_.begin() + 1;
     if (known == long_.end()) long_.push_back(full);
-    return fmt::format("{} [{}]", spec.name, number);
+    return fmt::format("{}[{}]", spec.name, number);
   }
   [[nodiscard]] const std::vector<std::string>& listed() const { return long_; }
 
@@ -48,7 +48,8 @@ std::string budget_of(const PolicySpec& spec) { return limited(spec) ? spec.budg
 // Three significant digits, without an exponent.
 std::string short_number(double x) {
   if (x == 0) return "0";
-  const int digits = std::clamp(2 - static_cast<int>(std::floor(std::log10(std::abs(x)))), 0, 6);
+  const double rounded = std::stod(fmt::format("{:.2e}", x));  // 9.996 has one digit less than it seems
+  const int digits = std::clamp(2 - static_cast<int>(std::floor(std::log10(std::abs(rounded)))), 0, 6);
   return fmt::format("{:.{}f}", x, digits);
 }
 
@@ -61,7 +62,8 @@ std::string with_interval(const Estimate& e, double scale) {
 }
 
 std::string kept_text(double tokens) {
-  return tokens == std::floor(tokens) ? fmt::format("{:.0f}", tokens) : fmt::format("{:.1f}", tokens);
+  const bool whole = tokens == std::floor(tokens) || tokens >= 1000;
+  return whole ? fmt::format("{:.0f}", tokens) : fmt::format("{:.1f}", tokens);
 }
 
 std::string raw(double x) { return fmt::format("{}", x); }
@@ -118,18 +120,18 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
   cells.add("budget", budget_of(spec));
   if (devices) cells.add("device", p.device, false);
   cells.add("batch", std::to_string(p.batch));
-  cells.add("kept tokens", kept_text(p.kept_tokens));
+  cells.add("kept", kept_text(p.kept_tokens));
   cells.add(fmt::format("KV held {}", resident.name), short_number(static_cast<double>(p.kv_resident_bytes) / resident.bytes));
   if (!devices) {
     cells.add(fmt::format("KV read a step {}", read.name), short_number(static_cast<double>(p.kv_read_bytes) / read.bytes));
   }
-  cells.add("recall", share(quality ? std::optional(quality->recall_mean) : std::nullopt));
-  cells.add("worst 1%", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
+  cells.add("recall mean", share(quality ? std::optional(quality->recall_mean) : std::nullopt));
+  cells.add("recall worst", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
   cells.add("output error", share(quality ? quality->output_error : std::nullopt));
   if (!devices) return;
   cells.add("step ms", p.prediction ? with_interval(p.prediction->step, 1e3) : "–");
   cells.add("tok/s", p.prediction ? short_number(p.prediction->tokens_per_s.value) : "–");
-  cells.add("max batch", p.largest_batch ? std::to_string(*p.largest_batch) : "–");
+  cells.add("largest batch", p.largest_batch ? std::to_string(*p.largest_batch) : "–");
   cells.add("limited by", p.limited_by, false);
 }
 
