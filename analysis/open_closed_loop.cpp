@@ -11,7 +11,8 @@ namespace kvroof {
 namespace {
 
 Error unlike(const TraceReader& open, const TraceReader& closed, std::string_view what) {
-  return usage_error(fmt::format("{} and {} cannot be compared: {}", open.path().string(), closed.path().string(), what))
+  return usage_error(
+             fmt::format("{} and {} cannot be compared: {}", open.path().string(), closed.path().string(), what))
       .note("record the same prompts of the same model, once with --policy full and once under the policy");
 }
 
@@ -28,7 +29,8 @@ void check_alike(const TraceReader& open, const TraceReader& closed) {
     const auto ours = open.token_ids(a.sequences[i].id);
     const auto theirs = closed.token_ids(b.sequences[i].id);
     const std::uint32_t prompt = a.sequences[i].prompt;
-    if (ours.size() < prompt || theirs.size() < prompt || !std::equal(ours.begin(), ours.begin() + prompt, theirs.begin())) {
+    if (ours.size() < prompt || theirs.size() < prompt ||
+        !std::equal(ours.begin(), ours.begin() + prompt, theirs.begin())) {
       throw unlike(open, closed, "prompts differ");
     }
   }

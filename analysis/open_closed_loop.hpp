@@ -1,4 +1,5 @@
-// Open against closed loop: how far the sets that replay finds on a full-attention trace drift from those of a run under the policy.
+// Open against closed loop: how far the sets that replay finds on a full-attention trace drift from those of a run
+// under the policy.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +12,15 @@
 
 namespace kvroof {
 
-// In the open loop (replay) hidden states are those of full attention; in the closed loop (the engine under the policy) they
-// follow what was evicted, and so do the tokens that are generated.
+// In the open loop (replay) hidden states are those of full attention; in the closed loop (the engine under the policy)
+// they follow what was evicted, and so do the tokens that are generated.
 struct OpenClosedReport {
-  std::string policy;            // of the closed loop
+  std::string policy;  // of the closed loop
   std::uint32_t layers = 0;
-  std::uint32_t steps = 0;       // decoded tokens that both runs have, of the longest sequence
+  std::uint32_t steps = 0;  // decoded tokens that both runs have, of the longest sequence
   // The first decoded token (from 1) that differs in any sequence; nothing when none does.
   std::optional<std::uint32_t> first_differing_token;
-  bool equal_after_prompt = true;         // all sets of step 0
+  bool equal_after_prompt = true;            // all sets of step 0
   bool equal_layer0_until_differing = true;  // sets of layer 0 before that token passed through the model
   // [step 0 … steps][layer]: |open ∩ closed| / max(|open|, |closed|), mean over sequences and storage heads.
   std::vector<double> overlap;
@@ -31,8 +32,8 @@ struct OpenClosedReport {
   [[nodiscard]] double lowest_of_layer(std::uint32_t layer) const;
 };
 
-// `open` was recorded under full attention, `closed` under a policy that evicts, on the same model and prompts. Throws Error
-// (usage) otherwise.
+// `open` was recorded under full attention, `closed` under a policy that evicts, on the same model and prompts. Throws
+// Error (usage) otherwise.
 OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader& closed, ThreadPool& pool);
 
 }  // namespace kvroof

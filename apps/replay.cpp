@@ -1,4 +1,5 @@
-// kvroof replay: a trace × policies × budgets (× models × devices × batches) → what is kept, read, lost, and how long a step takes.
+// kvroof replay: a trace × policies × budgets (× models × devices × batches) → what is kept, read, lost, and how long a
+// step takes.
 #include <fmt/format.h>
 
 #include <optional>
@@ -14,7 +15,8 @@ namespace po = boost::program_options;
 
 constexpr std::string_view kExamples =
     "  kvroof replay run.kvt --policy full,window,h2o,keyformer --budget 0.2,0.5,0.9\n"
-    "  kvroof replay run.kvt --policy full,h2o --budget 0.5 --as mpt-7b --prompt 4k --output 4k --device h200,l40s --batch 1,16,max\n"
+    "  kvroof replay run.kvt --policy full,h2o --budget 0.5 --as mpt-7b --prompt 4k --output 4k --device h200,l40s "
+    "--batch 1,16,max\n"
     "  kvroof replay run.kvt --policy keyformer:budget=512:tau=1..2 --kept kept.jsonl --kept-steps all";
 
 class Observer final : public ReplayObserver {
@@ -40,7 +42,8 @@ void describe(po::options_description_easy_init add) {
   add("as", po::value<std::string>(), "project on these models, by name, config.json or folder");
   add("prompt", po::value<std::string>(), "with --as: prompt tokens (default: as recorded)");
   add("output", po::value<std::string>(), "with --as: generated tokens (default: as recorded)");
-  add("kv", po::value<std::string>(), "type of the KV cache: f32 | f16 | bf16 (default: as recorded; with --as, of the weights)");
+  add("kv", po::value<std::string>(),
+      "type of the KV cache: f32 | f16 | bf16 (default: as recorded; with --as, of the weights)");
   add("dtype", po::value<std::string>(), "type of the weights: f32 | f16 | bf16 (default: the model's)");
   add("kept", po::value<std::string>(), "write what each policy kept to this file, as JSON lines");
   add("kept-steps", po::value<std::string>()->default_value("last"), "last | all | A..B; 0 is after the prompt");
@@ -67,7 +70,8 @@ int run(const Arguments& arguments) {
     if (closed) open_closed = compare_open_closed(trace, *closed, pool);
   }
   const std::vector<ReplayPoint> points = price_points(request, trace.manifest(), results);
-  const ReplayAnswer answer{request, trace.manifest(), options.seed, results, points, open_closed ? &*open_closed : nullptr};
+  const ReplayAnswer answer{request, trace.manifest(), options.seed,
+                            results, points,           open_closed ? &*open_closed : nullptr};
   const Format format = format_of(arguments);
   write_result(arguments, format == Format::kJson  ? replay_json(answer)
                           : format == Format::kCsv ? replay_csv(answer)
@@ -85,8 +89,14 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 Command replay_command() {
-  return {"replay", "what policies would have kept, read and lost on a recorded run, and how long a step would take",
-          "run.kvt [options]", kExamples, &describe, &run, 1, 1};
+  return {"replay",
+          "what policies would have kept, read and lost on a recorded run, and how long a step would take",
+          "run.kvt [options]",
+          kExamples,
+          &describe,
+          &run,
+          1,
+          1};
 }
 
 }  // namespace kvroof

@@ -38,7 +38,8 @@ KeptSteps parse_kept_steps(const std::string& text) {
   const auto last = dots == std::string::npos ? first : whole_number(std::string_view(text).substr(dots + 2));
   if (first && last && *first <= *last) return {KeptSteps::Kind::kRange, *first, *last};
   const std::vector<std::string> words = {"last", "all"};
-  throw usage_error(fmt::format("--kept-steps {}: expected last, all or A..B with A ≤ B{}", text, did_you_mean(text, words)));
+  throw usage_error(
+      fmt::format("--kept-steps {}: expected last, all or A..B with A ≤ B{}", text, did_you_mean(text, words)));
 }
 
 KeptWriter::KeptWriter(std::filesystem::path path, std::vector<PolicySpec> points)
@@ -65,9 +66,9 @@ void KeptWriter::fail(int reason) const {
 
 void KeptWriter::write(const KeptSet& set) {
   line_.clear();
-  fmt::format_to(std::back_inserter(line_), R"({}"sequence":{},"step":{},"layer":{},"head":{},"head_kind":"{}","kept":[)",
-                 heads_[set.point], set.sequence, set.step.value, set.layer.value, set.head,
-                 set.query_head ? "query" : "kv");
+  fmt::format_to(std::back_inserter(line_),
+                 R"({}"sequence":{},"step":{},"layer":{},"head":{},"head_kind":"{}","kept":[)", heads_[set.point],
+                 set.sequence, set.step.value, set.layer.value, set.head, set.query_head ? "query" : "kv");
   for (std::size_t i = 0; i < set.positions.size(); ++i) {
     fmt::format_to(std::back_inserter(line_), "{}{}", i == 0 ? "" : ",", set.positions[i].value);
   }

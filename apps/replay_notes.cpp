@@ -27,14 +27,17 @@ void note_budgets(const ReplayAnswer& answer, Notes& notes) {
 
 void note_quality(const ReplayAnswer& answer, Notes& notes) {
   const TraceManifest& m = answer.manifest;
-  const bool decoded = std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.quality; });
+  const bool decoded =
+      std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.quality; });
   if (!decoded) {
     notes.emplace_back("the trace holds no decoded token: recall and output error are not defined");
     return;
   }
   if (m.policy != "full") {
-    notes.push_back(fmt::format("the trace was recorded under {}: recall and output error compare with attention over all "
-                                "recorded tokens in that run, not with a full-attention run", m.policy));
+    notes.push_back(
+        fmt::format("the trace was recorded under {}: recall and output error compare with attention over all "
+                    "recorded tokens in that run, not with a full-attention run",
+                    m.policy));
   }
   if (!answer.request.models.empty()) {
     const std::string model = m.model_name.empty() ? "the imported tensors" : "the recorded model, " + m.model_name;
@@ -42,13 +45,15 @@ void note_quality(const ReplayAnswer& answer, Notes& notes) {
   }
   notes.emplace_back("kept: tokens in a head, mean over the decoded steps; recall worst: the mean of the lowest 1 %");
   if (std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.traits.bound; })) {
-    notes.emplace_back("oracle is a bound, not a policy: it reads the tokens that the query weights most and evicts none for good");
+    notes.emplace_back(
+        "oracle is a bound, not a policy: it reads the tokens that the query weights most and evicts none for good");
   }
 }
 
 void note_costs(const ReplayAnswer& answer, Notes& notes) {
   if (answer.manifest.model_shape_json.empty() && answer.request.models.empty()) {
-    notes.emplace_back("the trace holds imported tensors and names no model: bytes and time cover attention alone; --as adds a model");
+    notes.emplace_back(
+        "the trace holds imported tensors and names no model: bytes and time cover attention alone; --as adds a model");
   }
   if (answer.request.devices.empty()) return;
   notes.emplace_back("± is half of the 80 % interval: priors on each constant, not calibrated on your machine");

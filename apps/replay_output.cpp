@@ -121,9 +121,11 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
   if (devices) cells.add("device", p.device, false);
   cells.add("batch", std::to_string(p.batch));
   cells.add("kept", kept_text(p.kept_tokens));
-  cells.add(fmt::format("KV held {}", resident.name), short_number(static_cast<double>(p.kv_resident_bytes) / resident.bytes));
+  cells.add(fmt::format("KV held {}", resident.name),
+            short_number(static_cast<double>(p.kv_resident_bytes) / resident.bytes));
   if (!devices) {
-    cells.add(fmt::format("KV read a step {}", read.name), short_number(static_cast<double>(p.kv_read_bytes) / read.bytes));
+    cells.add(fmt::format("KV read a step {}", read.name),
+              short_number(static_cast<double>(p.kv_read_bytes) / read.bytes));
   }
   cells.add("recall mean", share(quality ? std::optional(quality->recall_mean) : std::nullopt));
   cells.add("recall worst", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
@@ -156,17 +158,20 @@ std::string table_of(std::span<const ReplayPoint> points, PolicyLabels& labels, 
 
 std::string open_closed_table(const OpenClosedReport& report) {
   Table table;
-  table.columns = {{"layer", "layer"}, {"overlap mean", "mean"}, {"overlap lowest step", "low"}, {"after the prompt", "p"}};
+  table.columns = {
+      {"layer", "layer"}, {"overlap mean", "mean"}, {"overlap lowest step", "low"}, {"after the prompt", "p"}};
   for (std::uint32_t layer = 0; layer < report.layers; ++layer) {
     table.rows.push_back({std::to_string(layer), fmt::format("{:.4f}", report.mean_of_layer(layer)),
-                          fmt::format("{:.4f}", report.lowest_of_layer(layer)), fmt::format("{:.4f}", report.at(0, layer))});
+                          fmt::format("{:.4f}", report.lowest_of_layer(layer)),
+                          fmt::format("{:.4f}", report.at(0, layer))});
   }
-  const std::string token = report.first_differing_token
-                                ? fmt::format("decoded token {} is the first that differs", *report.first_differing_token)
-                                : std::string("all generated tokens are equal");
+  const std::string token = report.first_differing_token ? fmt::format("decoded token {} is the first that differs",
+                                                                       *report.first_differing_token)
+                                                         : std::string("all generated tokens are equal");
   return "\n" +
-         wrapped(fmt::format("Open against closed loop under {}: share of the kept tokens that replay and the run have in common; {}",
-                             report.policy, token)) +
+         wrapped(fmt::format(
+             "Open against closed loop under {}: share of the kept tokens that replay and the run have in common; {}",
+             report.policy, token)) +
          format_table(table);
 }
 
@@ -213,8 +218,9 @@ Json json_of(const PointResult& result) {
     json["values"] = result.quality->values;
     json["layers"] = Json::array();
     for (const LayerQuality& layer : result.quality->layers) {
-      json["layers"].push_back({{"recall_mean", layer.recall_mean},
-                                {"output_error", result.quality->output_error ? Json(layer.output_error) : Json(nullptr)}});
+      json["layers"].push_back(
+          {{"recall_mean", layer.recall_mean},
+           {"output_error", result.quality->output_error ? Json(layer.output_error) : Json(nullptr)}});
     }
   }
   if (result.reproduction) {
@@ -239,9 +245,15 @@ Json json_of(const OpenClosedReport& report) {
 Json manifest_json(const ReplayAnswer& answer) {
   const TraceManifest& m = answer.manifest;
   Json json = {{"version", kVersion}, {"seed", answer.seed}};
-  json["trace"] = {{"path", answer.request.trace.string()}, {"source", m.source}, {"model", m.model_name},
-                   {"backend", m.backend}, {"policy", m.policy}, {"seed", m.seed}, {"kv_type", name_of(m.kv_type)},
-                   {"layers", m.layers.size()}, {"sequences", Json::array()}};
+  json["trace"] = {{"path", answer.request.trace.string()},
+                   {"source", m.source},
+                   {"model", m.model_name},
+                   {"backend", m.backend},
+                   {"policy", m.policy},
+                   {"seed", m.seed},
+                   {"kv_type", name_of(m.kv_type)},
+                   {"layers", m.layers.size()},
+                   {"sequences", Json::array()}};
   for (const TraceSequence& s : m.sequences) {
     json["trace"]["sequences"].push_back({{"id", s.id}, {"prompt", s.prompt}, {"tokens", s.tokens}});
   }
@@ -257,12 +269,15 @@ Json manifest_json(const ReplayAnswer& answer) {
   options["dtype"] = r.weights ? Json(name_of(*r.weights)) : Json(nullptr);
   json["options"] = std::move(options);
   json["quality"] = {
-      {"relative_to", m.policy == "full" ? "full attention over the recorded tokens, in the recorded run"
-                                         : "full attention over all recorded tokens, with the queries of the recorded run under " +
-                                               m.policy},
-      {"recall", "share of the exact attention that falls on the attended tokens; mean over decode steps, layers, query heads"},
+      {"relative_to",
+       m.policy == "full"
+           ? "full attention over the recorded tokens, in the recorded run"
+           : "full attention over all recorded tokens, with the queries of the recorded run under " + m.policy},
+      {"recall",
+       "share of the exact attention that falls on the attended tokens; mean over decode steps, layers, query heads"},
       {"recall_worst1", "mean of the lowest 1 % of these values, at least one"},
-      {"output_error", "|o - o'| / |o|, o' with the exact weights renormalised over the attended tokens; mean likewise"}};
+      {"output_error",
+       "|o - o'| / |o|, o' with the exact weights renormalised over the attended tokens; mean likewise"}};
   json["notes"] = replay_notes(answer);
   return json;
 }
@@ -284,7 +299,8 @@ std::string replay_table(const ReplayAnswer& answer) {
   }
   if (answer.open_closed != nullptr) text += open_closed_table(*answer.open_closed);
   text += "\n";
-  for (std::size_t i = 0; i < labels.listed().size(); ++i) text += wrapped(fmt::format("[{}] {}", i + 1, labels.listed()[i]));
+  for (std::size_t i = 0; i < labels.listed().size(); ++i)
+    text += wrapped(fmt::format("[{}] {}", i + 1, labels.listed()[i]));
   for (const std::string& note : replay_notes(answer)) text += wrapped(note);
   return text;
 }
@@ -302,23 +318,38 @@ std::string replay_json(const ReplayAnswer& answer) {
 
 std::string replay_csv(const ReplayAnswer& answer) {
   Table table;
-  for (const char* key : {"point", "policy", "budget", "model", "device", "batch", "kept_tokens", "kv_resident_bytes",
-                          "kv_read_bytes", "recall_mean", "recall_worst1", "output_error", "step_ms", "step_ms_low80",
-                          "step_ms_high80", "step_ms_low95", "step_ms_high95", "tokens_per_s", "largest_batch", "limited_by"}) {
+  for (const char* key : {"point",          "policy",        "budget",         "model",
+                          "device",         "batch",         "kept_tokens",    "kv_resident_bytes",
+                          "kv_read_bytes",  "recall_mean",   "recall_worst1",  "output_error",
+                          "step_ms",        "step_ms_low80", "step_ms_high80", "step_ms_low95",
+                          "step_ms_high95", "tokens_per_s",  "largest_batch",  "limited_by"}) {
     table.columns.push_back({key, key});
   }
   for (const ReplayPoint& p : answer.points) {
     const PolicySpec& spec = p.result->spec;
     const auto& q = p.result->quality;
     const Estimate* step = p.prediction ? &p.prediction->step : nullptr;
-    const auto ms = [&](double Estimate::*field) { return step != nullptr ? raw(step->*field * 1e3) : std::string(); };
-    table.rows.push_back({spec.text(), spec.name, limited(spec) ? spec.budget.text : "", p.model, p.device,
-                          std::to_string(p.batch), raw(p.kept_tokens), std::to_string(p.kv_resident_bytes),
-                          std::to_string(p.kv_read_bytes), q ? raw(q->recall_mean) : "", q ? raw(q->recall_worst1) : "",
-                          q ? raw(q->output_error) : "", ms(&Estimate::value), ms(&Estimate::low80), ms(&Estimate::high80),
-                          ms(&Estimate::low95), ms(&Estimate::high95),
+    const auto ms = [&](double Estimate::* field) { return step != nullptr ? raw(step->*field * 1e3) : std::string(); };
+    table.rows.push_back({spec.text(),
+                          spec.name,
+                          limited(spec) ? spec.budget.text : "",
+                          p.model,
+                          p.device,
+                          std::to_string(p.batch),
+                          raw(p.kept_tokens),
+                          std::to_string(p.kv_resident_bytes),
+                          std::to_string(p.kv_read_bytes),
+                          q ? raw(q->recall_mean) : "",
+                          q ? raw(q->recall_worst1) : "",
+                          q ? raw(q->output_error) : "",
+                          ms(&Estimate::value),
+                          ms(&Estimate::low80),
+                          ms(&Estimate::high80),
+                          ms(&Estimate::low95),
+                          ms(&Estimate::high95),
                           p.prediction ? raw(p.prediction->tokens_per_s.value) : "",
-                          p.largest_batch ? std::to_string(*p.largest_batch) : "", p.limited_by});
+                          p.largest_batch ? std::to_string(*p.largest_batch) : "",
+                          p.limited_by});
   }
   return format_csv(table);
 }

@@ -39,7 +39,7 @@ class SummarySum {
     mean.steps = static_cast<std::uint32_t>(share(steps_));
     mean.decode_steps = decode_steps_;
     mean.peak_rows = share(sum_.peak_rows);
-    for (std::uint64_t LayerCounts::*field :
+    for (std::uint64_t LayerCounts::* field :
          {&LayerCounts::attended, &LayerCounts::written, &LayerCounts::moved, &LayerCounts::resident,
           &LayerCounts::allocated, &LayerCounts::state_read, &LayerCounts::state_written}) {
       mean.prefill.*field = share(sum_.prefill.*field);
@@ -56,8 +56,8 @@ class SummarySum {
   double sequences_ = 0;
 };
 
-// The projection of a budget that is a number of tokens: what is held does not grow with the prompt. Work on the prompt itself does,
-// and no head holds more than there are tokens.
+// The projection of a budget that is a number of tokens: what is held does not grow with the prompt. Work on the prompt
+// itself does, and no head holds more than there are tokens.
 Residency project_tokens(const Residency& residency, const ModelShape& from, const ModelShape& to, std::uint32_t prompt,
                          std::uint32_t output) {
   Residency held = project(residency, from, to, residency.prompt, output);
@@ -133,7 +133,8 @@ ReplayPoint sized_point(const PricedModel& model, const PointResult& result, con
 void price_point(const PricedModel& model, const ReplayRequest& request, const PointResult& result,
                  const ResidencySummary& summary, std::vector<ReplayPoint>& points) {
   if (model.costs.empty()) {
-    for (const BatchChoice& batch : request.batches) points.push_back(sized_point(model, result, summary, batch.value_or(1)));
+    for (const BatchChoice& batch : request.batches)
+      points.push_back(sized_point(model, result, summary, batch.value_or(1)));
   }
   for (std::size_t d = 0; d < model.costs.size(); ++d) {
     const std::uint32_t largest = model.costs[d].largest_batch(summary);
@@ -174,7 +175,8 @@ ModelShape shape_of(const TraceManifest& manifest) {
 ResidencySummary summarise(std::span<const ResidencyLog> sequences) {
   SummarySum sum;
   for (const ResidencyLog& log : sequences) {
-    for (std::uint32_t layer = 0; layer < log.head().layers; ++layer) sum.add(kvroof::summarise(log.expand_layer(layer)));
+    for (std::uint32_t layer = 0; layer < log.head().layers; ++layer)
+      sum.add(kvroof::summarise(log.expand_layer(layer)));
     sum.end_sequence(log.head().prompt, log.head().steps, log.head().layers);
   }
   return sum.mean();

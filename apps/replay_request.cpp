@@ -79,7 +79,8 @@ std::vector<std::string> split_list(const std::string& option, const std::string
     const std::size_t end = std::min(text.find(',', begin), text.size());
     std::string item = text.substr(begin, end - begin);
     const std::size_t first = item.find_first_not_of(" \t");
-    if (first == std::string::npos) throw usage_error(fmt::format("--{} '{}': an item of the list is empty", option, text));
+    if (first == std::string::npos)
+      throw usage_error(fmt::format("--{} '{}': an item of the list is empty", option, text));
     items.push_back(item.substr(first, item.find_last_not_of(" \t") - first + 1));
     begin = end + 1;
   }

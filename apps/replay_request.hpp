@@ -21,10 +21,10 @@ using BatchChoice = std::optional<std::uint32_t>;
 
 struct ReplayRequest {
   std::filesystem::path trace;
-  std::vector<PolicySpec> points;     // policies × budgets
-  std::vector<Device> devices;        // may be empty
-  std::vector<BatchChoice> batches;   // at least one
-  std::vector<ModelShape> models;     // of --as; empty: the trace's own
+  std::vector<PolicySpec> points;               // policies × budgets
+  std::vector<Device> devices;                  // may be empty
+  std::vector<BatchChoice> batches;             // at least one
+  std::vector<ModelShape> models;               // of --as; empty: the trace's own
   std::optional<std::uint32_t> prompt, output;  // tokens, for --as
   std::optional<DType> kv, weights;
   std::optional<std::filesystem::path> kept;

@@ -19,7 +19,8 @@ struct Scratch {
 };
 thread_local Scratch scratch;
 
-// Rows [begin, end) of one head, copied side by side: with those of other heads between them few would fit in the cache.
+// Rows [begin, end) of one head, copied side by side: with those of other heads between them few would fit in the
+// cache.
 RowsView tile_of(const RowsView& all, std::uint32_t begin, std::uint32_t end) {
   const std::size_t row_bytes = all.width * size_of(all.type);
   scratch.rows.resize(kTileRows * row_bytes);

@@ -1,4 +1,5 @@
-// ExactRows: the attention of a block of query rows over all recorded tokens before them; shared by all points of a replay.
+// ExactRows: the attention of a block of query rows over all recorded tokens before them; shared by all points of a
+// replay.
 #pragma once
 
 #include <cstddef>
@@ -73,11 +74,11 @@ class ExactRows {
   std::size_t row_stride_ = 0;  // elements from one row's logits to the next
   std::uint32_t first_ = 0;
   std::uint32_t count_ = 0;
-  std::vector<TokenPos> positions_;  // 0, 1, 2, …
-  std::vector<float> q_;        // [rows, query_heads, k_width]
-  std::vector<float> logits_;   // [rows][query_heads][position + 1]
-  std::vector<float> weights_;  // likewise
-  std::vector<float> outputs_;  // [rows, query_heads, v_width]
+  std::vector<TokenPos> positions_;     // 0, 1, 2, …
+  std::vector<float> q_;                // [rows, query_heads, k_width]
+  std::vector<float> logits_;           // [rows][query_heads][position + 1]
+  std::vector<float> weights_;          // likewise
+  std::vector<float> outputs_;          // [rows, query_heads, v_width]
   std::vector<double> masses_, norms_;  // [rows, query_heads]
 };
 

@@ -83,7 +83,8 @@ void PointLayer::decode(const ExactRows* rows, std::uint32_t first, std::uint32_
     }
     log.append(layer, policy_.take_counts());
     if (!record.wants_kept[row]) continue;
-    for (std::uint32_t head = 0; head < kept_heads(); ++head) kept(head, record.kept[std::size_t{row} * kept_heads() + head]);
+    for (std::uint32_t head = 0; head < kept_heads(); ++head)
+      kept(head, record.kept[std::size_t{row} * kept_heads() + head]);
   }
   if (rows == nullptr || !measure_.recall || !measure_.output_error) return;
   const std::uint32_t group = layer_.query_heads / kept_heads();
@@ -109,7 +110,8 @@ void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQua
     if (traits().selects) {
       for (std::uint32_t g = 0; g < group; ++g) {
         select_row(head, g, view, first_query_head + g);
-        if (quality != nullptr) measure(rows, position, last_read_[first_query_head + g], first_query_head + g, 1, quality);
+        if (quality != nullptr)
+          measure(rows, position, last_read_[first_query_head + g], first_query_head + g, 1, quality);
       }
     } else if (quality != nullptr) {
       measure(rows, position, view.positions, first_query_head, group, quality);
@@ -182,7 +184,8 @@ void PointLayer::wait_for_output(const ExactRows& rows, std::uint32_t position, 
     check(outputs.add(TokenPos(position), attended, scratch_.attended, group), "there is room when nothing waits");
   }
   const std::size_t row = std::size_t{head} * AttendedOutput::kMostRows + outputs.queries().size() - 1;
-  std::copy_n(scratch_.masses.begin(), group, scratch_.output_masses.begin() + static_cast<std::ptrdiff_t>(row * group));
+  std::copy_n(scratch_.masses.begin(), group,
+              scratch_.output_masses.begin() + static_cast<std::ptrdiff_t>(row * group));
 }
 
 void PointLayer::measure_outputs(const ExactRows& rows, std::uint32_t first_query_head, std::uint32_t group) {

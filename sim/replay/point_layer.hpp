@@ -94,8 +94,8 @@ class PointLayer {
   MeasureOptions measure_;
   PointScratch& scratch_;
   LayerPolicy policy_;
-  TokenPos position_{};  // of the row that is being finished
-  HeadQuality* block_quality_ = nullptr;  // of the rows at hand
+  TokenPos position_{};                           // of the row that is being finished
+  HeadQuality* block_quality_ = nullptr;          // of the rows at hand
   std::vector<std::vector<TokenPos>> last_read_;  // by query head, of policies that select
 };
 

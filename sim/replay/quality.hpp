@@ -7,17 +7,18 @@
 
 namespace kvroof {
 
-// Recall: the exact attention (softmax over all recorded tokens up to the query) that falls on the attended ones. Output error:
-// ‖o − ô‖ / ‖o‖ with o of the exact attention and ô of the exact weights renormalised over the attended tokens.
+// Recall: the exact attention (softmax over all recorded tokens up to the query) that falls on the attended ones.
+// Output error: ‖o − ô‖ / ‖o‖ with o of the exact attention and ô of the exact weights renormalised over the attended
+// tokens.
 struct LayerQuality {
   double recall_mean = 0;
   double output_error = 0;  // mean
 };
 
 struct Quality {
-  std::uint64_t values = 0;   // one for each decode step, layer and query head
+  std::uint64_t values = 0;  // one for each decode step, layer and query head
   double recall_mean = 0;
-  double recall_worst1 = 0;   // mean of the lowest max(1, ⌊values / 100⌋) recalls
+  double recall_worst1 = 0;            // mean of the lowest max(1, ⌊values / 100⌋) recalls
   std::optional<double> output_error;  // mean; absent when it was not asked for
   std::vector<LayerQuality> layers;
 };

@@ -23,8 +23,9 @@ class RecordedEvictions {
   // The evictions of one (sequence, layer) in the order they happened.
   RecordedEvictions(std::span<const EvictionRecord> evictions, std::uint32_t heads);
 
-  // The head, which holds positions[s] in slot s, is about to give up `victims` at the end of this step. Where the recording
-  // names other tokens that the head holds, they take the victims' place: one difference does not make the next ones.
+  // The head, which holds positions[s] in slot s, is about to give up `victims` at the end of this step. Where the
+  // recording names other tokens that the head holds, they take the victims' place: one difference does not make the
+  // next ones.
   void review(StepId step, HeadId head, std::span<const TokenPos> positions, std::vector<SlotId>& victims);
 
   // After the last row: evictions that the replay did not ask for count as differences.

@@ -20,7 +20,8 @@ constexpr std::uint64_t kLeastBlockBytes = 1U << 20;
 
 // Rows that are computed at once: their logits and weights take at most an eighth of k and v, or 1 MiB.
 std::uint32_t rows_of_block(const TraceLayer& layer, const LayerKeysValues& keys_values) {
-  const std::uint64_t room = std::max<std::uint64_t>(kLeastBlockBytes, (keys_values.k.size() + keys_values.v.size()) / 8);
+  const std::uint64_t room =
+      std::max<std::uint64_t>(kLeastBlockBytes, (keys_values.k.size() + keys_values.v.size()) / 8);
   const std::uint64_t rows = room / ExactRows::bytes_per_row(layer, keys_values.tokens);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rows, 1, kMostBlockRows));
 }
@@ -44,7 +45,8 @@ struct Task {
 
 class Replayer {
  public:
-  Replayer(const TraceReader& trace, std::span<const PolicySpec> points, const ReplayOptions& options, ThreadPool& pool);
+  Replayer(const TraceReader& trace, std::span<const PolicySpec> points, const ReplayOptions& options,
+           ThreadPool& pool);
   std::vector<PointResult> run();
 
  private:
@@ -78,17 +80,22 @@ class Replayer {
   std::uint32_t layer_ = 0;
   const TraceSequence* at_ = nullptr;
   std::uint32_t block_rows_ = 1;
-  std::vector<std::unique_ptr<PointLayer>> layers_;            // one a point
-  std::vector<std::unique_ptr<RecordedEvictions>> recorded_;   // one a point; null unless it is the recorded policy
+  std::vector<std::unique_ptr<PointLayer>> layers_;           // one a point
+  std::vector<std::unique_ptr<RecordedEvictions>> recorded_;  // one a point; null unless it is the recorded policy
   std::vector<Task> prompt_tasks_;
   bool prompt_rows_ = false, prompt_weights_ = false, decode_rows_ = false;
-  std::vector<BlockRecord> records_;                           // one a point
+  std::vector<BlockRecord> records_;  // one a point
   std::vector<TokenPos> kept_;
 };
 
 Replayer::Replayer(const TraceReader& trace, std::span<const PolicySpec> points, const ReplayOptions& options,
                    ThreadPool& pool)
-    : trace_(trace), manifest_(with_whole_prompts(trace)), points_(points), options_(options), pool_(pool), rows_(pool) {
+    : trace_(trace),
+      manifest_(with_whole_prompts(trace)),
+      points_(points),
+      options_(options),
+      pool_(pool),
+      rows_(pool) {
   check(!manifest_.layers.empty(), "a trace has layers");
   const TraceLayer& first = manifest_.layers.front();
   for (std::size_t i = 1; i < manifest_.layers.size(); ++i) {
@@ -191,7 +198,6 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   context.prompt = sequence.prompt;
   context.requested_new_tokens = sequence.requested_new_tokens;
   context.seed = options_.seed;
-  layers_.clear();
   recorded_.clear();
   prompt_tasks_.clear();
   prompt_rows_ = prompt_weights_ = decode_rows_ = false;
@@ -200,8 +206,8 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
     PointLayer& point = *layers_.back();
     recorded_.emplace_back();
     if (results_[p].reproduction) {
-      recorded_.back() = std::make_unique<RecordedEvictions>(trace_.evictions(sequence.id, LayerId(layer)),
-                                                             point.storage_heads());
+      recorded_.back() =
+          std::make_unique<RecordedEvictions>(trace_.evictions(sequence.id, LayerId(layer)), point.storage_heads());
       point.follow(recorded_.back().get());
     }
     const PointNeeds needs = point.needs();
@@ -278,7 +284,8 @@ void Replayer::run_decode_block(std::uint32_t first, std::uint32_t rows, std::sp
       if (measured) drain_quality(p, row, step);
       if (!records_[p].wants_kept[row]) continue;
       const std::uint32_t heads = layers_[p]->kept_heads();
-      for (std::uint32_t head = 0; head < heads; ++head) show_kept(p, head, step, records_[p].kept[std::size_t{row} * heads + head]);
+      for (std::uint32_t head = 0; head < heads; ++head)
+        show_kept(p, head, step, records_[p].kept[std::size_t{row} * heads + head]);
     }
   }
 }
@@ -312,8 +319,8 @@ void Replayer::show_kept(std::size_t point, std::uint32_t head, StepId step, std
 
 }  // namespace
 
-std::vector<PointResult> replay(const TraceReader& trace, std::span<const PolicySpec> points, const ReplayOptions& options,
-                                ThreadPool& pool) {
+std::vector<PointResult> replay(const TraceReader& trace, std::span<const PolicySpec> points,
+                                const ReplayOptions& options, ThreadPool& pool) {
   return Replayer(trace, points, options, pool).run();
 }
 

@@ -1,9 +1,9 @@
 // Replay: one pass over a trace says what each of many policies would have kept, read and moved, and at what quality.
 //
 // For each sequence and layer, k and v are read once and queries are streamed; the logits of each query over all tokens
-// before it are computed once and serve all points. Each point gathers those of its slots and steps a LayerPolicy exactly as
-// the reference engine does, so that its decisions are those of the engine, bit for bit. Memory: k and v of one layer of
-// one sequence, a block of rows (an eighth of that, or 1 MiB), and the points' state.
+// before it are computed once and serve all points. Each point gathers those of its slots and steps a LayerPolicy
+// exactly as the reference engine does, so that its decisions are those of the engine, bit for bit. Memory: k and v of
+// one layer of one sequence, a block of rows (an eighth of that, or 1 MiB), and the points' state.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct KeptSet {
   std::uint32_t sequence = 0;  // its id in the trace
   StepId step{};
   LayerId layer{};
-  std::uint32_t head = 0;      // storage head; for policies that select, query head
-  bool query_head = false;     // storage is by query head, or the policy selects
+  std::uint32_t head = 0;               // storage head; for policies that select, query head
+  bool query_head = false;              // storage is by query head, or the policy selects
   std::span<const TokenPos> positions;  // ascending; for policies that select, what the step's query read
 };
 
@@ -67,13 +67,13 @@ struct ReplayOptions {
 struct PointResult {
   PolicySpec spec;
   PolicyTraits traits;
-  std::vector<ResidencyLog> residency;  // one a sequence whose whole prompt is recorded, in the manifest's order
-  std::optional<Quality> quality;       // nothing when no token was decoded, or recall was not asked for
+  std::vector<ResidencyLog> residency;       // one a sequence whose whole prompt is recorded, in the manifest's order
+  std::optional<Quality> quality;            // nothing when no token was decoded, or recall was not asked for
   std::optional<Reproduction> reproduction;  // when the trace was recorded under this policy, budget and seed
 };
 
 // Results in the order of `points`. Throws Error for a damaged segment (exit code 4) and for layers of unlike heads.
-std::vector<PointResult> replay(const TraceReader& trace, std::span<const PolicySpec> points, const ReplayOptions& options,
-                                ThreadPool& pool);
+std::vector<PointResult> replay(const TraceReader& trace, std::span<const PolicySpec> points,
+                                const ReplayOptions& options, ThreadPool& pool);
 
 }  // namespace kvroof

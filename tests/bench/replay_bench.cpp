@@ -1,7 +1,8 @@
 // The whole replay of a trace, one core: reading, logits from q and k, softmax, scores, victims, recall, output error.
 //
 // An element·policy is one resident slot of one row of one query head under one point. `decode` counts only the steps
-// after the prompt, where every point has slots of its own; the prompt's rows are shared by all points until the first eviction.
+// after the prompt, where every point has slots of its own; the prompt's rows are shared by all points until the first
+// eviction.
 #include <benchmark/benchmark.h>
 
 #include <unistd.h>
@@ -19,7 +20,8 @@ using namespace kvroof::test;
 
 // Two layers of four heads of 64, a prompt of 1,024 and as many decoded tokens.
 struct BenchTrace {
-  std::filesystem::path path = std::filesystem::temp_directory_path() / ("kvroof-bench-" + std::to_string(getpid()) + ".kvt");
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("kvroof-bench-" + std::to_string(getpid()) + ".kvt");
 
   ~BenchTrace() { std::filesystem::remove_all(path); }
   BenchTrace(const BenchTrace&) = delete;
@@ -54,7 +56,8 @@ double element_policies(const std::vector<PointResult>& results) {
   return sum;
 }
 
-void whole_replay(benchmark::State& state, const std::string& policy, DType type, std::uint32_t tokens, MeasureOptions measure) {
+void whole_replay(benchmark::State& state, const std::string& policy, DType type, std::uint32_t tokens,
+                  MeasureOptions measure) {
   const BenchTrace files(type, tokens);
   const TraceReader trace = TraceReader::open(files.path);
   const auto points = parse_policies(eight_points(policy));
@@ -77,6 +80,7 @@ BENCHMARK_CAPTURE(whole_replay, h2o_recall, "h2o", DType::kF32, 2048U, kRecall)-
 BENCHMARK_CAPTURE(whole_replay, h2o_output_error, "h2o", DType::kF32, 2048U, kAll)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(whole_replay, h2o_output_error_bf16, "h2o", DType::kBF16, 2048U, kAll)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(whole_replay, window_recall, "window", DType::kF32, 2048U, kRecall)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(whole_replay, keyformer_recall, "keyformer", DType::kF32, 2048U, kRecall)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(whole_replay, keyformer_recall, "keyformer", DType::kF32, 2048U, kRecall)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace

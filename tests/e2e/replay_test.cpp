@@ -17,7 +17,8 @@ using nlohmann::json;
 namespace {
 
 const std::string kDemo = std::string(KVROOF_SOURCE_DIR) + "/models/demo";
-const std::string kGolden = std::string(KVROOF_SOURCE_DIR) + "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
+const std::string kGolden =
+    std::string(KVROOF_SOURCE_DIR) + "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
 
 // A run of the demo model: a prompt of 64 tokens and 40 decoded ones.
 struct Recorded {
@@ -27,8 +28,9 @@ struct Recorded {
   explicit Recorded(const std::string& policy = "full", const std::string& backend = "reference") {
     std::string ids;
     for (int i = 0; i < 64; ++i) ids += std::to_string(100 + i * 37 % 900) + " ";
-    const Ran ran = run_program("record --model " + kDemo + " --ids \"" + ids + "\" --max-tokens 41 --ignore-eos --policy " + policy +
-                                " --backend " + backend + " -o " + path);
+    const Ran ran =
+        run_program("record --model " + kDemo + " --ids \"" + ids + "\" --max-tokens 41 --ignore-eos --policy " +
+                    policy + " --backend " + backend + " -o " + path);
     INFO(ran.err);
     REQUIRE(ran.code == 0);
   }
@@ -65,7 +67,8 @@ std::size_t widest_line(const std::string& text) {
   std::size_t widest = 0;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    const auto letters = std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; });
+    const auto letters = std::count_if(line.begin(), line.end(),
+                                       [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; });
     widest = std::max(widest, static_cast<std::size_t>(letters));
   }
   return widest;
@@ -80,11 +83,13 @@ TEST_CASE("a point of a replay has every promised key; without a device those of
   const json out = replay_json(run.path + " --policy " + kAll + " --budget 0.2,0.5");
   REQUIRE(out["points"].size() == 15);  // full has no budget
   for (const json& p : out["points"]) {
-    for (const char* key : {"point", "policy", "budget", "device", "batch", "kept_tokens", "kv_resident_bytes", "kv_read_bytes",
-                            "recall_mean", "recall_worst1", "output_error", "step_ms", "tokens_per_s", "largest_batch", "limited_by"}) {
+    for (const char* key :
+         {"point", "policy", "budget", "device", "batch", "kept_tokens", "kv_resident_bytes", "kv_read_bytes",
+          "recall_mean", "recall_worst1", "output_error", "step_ms", "tokens_per_s", "largest_batch", "limited_by"}) {
       CHECK(p.contains(key));
     }
-    for (const char* key : {"device", "step_ms", "tokens_per_s", "largest_batch", "limited_by"}) CHECK(p[key].is_null());
+    for (const char* key : {"device", "step_ms", "tokens_per_s", "largest_batch", "limited_by"})
+      CHECK(p[key].is_null());
     CHECK(p["recall_mean"] >= p["recall_worst1"]);
   }
   const json& full = out["points"][0];
@@ -95,7 +100,8 @@ TEST_CASE("a point of a replay has every promised key; without a device those of
   // 6 layers of 4 heads of 64 in fp32: 12,288 bytes a token; the mean of 65 … 104 tokens.
   CHECK(full["kept_tokens"] == 84.5);
   CHECK(full["kv_resident_bytes"] == 84.5 * 12288);
-  const json& h2o = *std::find_if(out["points"].begin(), out["points"].end(), [](const json& p) { return p["point"] == "h2o:budget=0.5"; });
+  const json& h2o = *std::find_if(out["points"].begin(), out["points"].end(),
+                                  [](const json& p) { return p["point"] == "h2o:budget=0.5"; });
   CHECK(h2o["kept_tokens"] == 32.0);
   CHECK(h2o["kv_resident_bytes"] == 32 * 12288);
   CHECK(h2o["kv_read_bytes"] == 33 * 12288);
@@ -103,9 +109,13 @@ TEST_CASE("a point of a replay has every promised key; without a device those of
   CHECK(out["manifest"]["policies"].size() == 15);
 }
 
-TEST_CASE("devices and batches multiply the points; times come with their interval, the largest batch fits and one more does not") {
+TEST_CASE(
+    "devices and batches multiply the points; times come with their interval, the largest batch fits and one more does "
+    "not") {
   const Recorded run;
-  const json out = replay_json(run.path + " --policy full,h2o --budget 0.5 --as llama-2-7b --prompt 2k --output 2k --device h200,l40s --batch 1,16,max");
+  const json out = replay_json(
+      run.path +
+      " --policy full,h2o --budget 0.5 --as llama-2-7b --prompt 2k --output 2k --device h200,l40s --batch 1,16,max");
   REQUIRE(out["points"].size() == 2 * 2 * 3);
   for (const json& p : out["points"]) {
     CHECK(p["model"] == "llama-2-7b");
@@ -127,10 +137,13 @@ TEST_CASE("devices and batches multiply the points; times come with their interv
   }
 }
 
-TEST_CASE("projected on another model, full reads three times what 50 % of the prompt does when as much is generated; quality stays") {
+TEST_CASE(
+    "projected on another model, full reads three times what 50 % of the prompt does when as much is generated; "
+    "quality stays") {
   const Recorded run;
   const json own = replay_json(run.path + " --policy full,keyformer:budget=0.5,h2o:budget=0.9");
-  const json as = replay_json(run.path + " --policy full,keyformer:budget=0.5,h2o:budget=0.9 --as mpt-7b --prompt 4k --output 4k");
+  const json as =
+      replay_json(run.path + " --policy full,keyformer:budget=0.5,h2o:budget=0.9 --as mpt-7b --prompt 4k --output 4k");
   const auto read = [&](int i) { return as["points"][i]["kv_read_bytes"].get<double>(); };
   CHECK(read(0) / read(1) == Approx(3.0).epsilon(0.02));
   CHECK(read(0) / read(2) == Approx(1.67).epsilon(0.02));
@@ -141,7 +154,9 @@ TEST_CASE("projected on another model, full reads three times what 50 % of the p
   CHECK(as["manifest"]["notes"].dump().find("recorded model") != std::string::npos);
 }
 
-TEST_CASE("projected on another model, a budget in tokens holds as many tokens whatever the prompt, and never more than there are") {
+TEST_CASE(
+    "projected on another model, a budget in tokens holds as many tokens whatever the prompt, and never more than "
+    "there are") {
   const Recorded run;
   const auto kept = [&](const std::string& lengths) {
     const json out = replay_json(run.path + " --policy h2o:budget=20,window:budget=20 --as mpt-7b " + lengths);
@@ -156,8 +171,10 @@ TEST_CASE("projected on another model, a budget in tokens holds as many tokens w
 
 TEST_CASE("the table fits 120 columns, with devices and long policies as well") {
   const Recorded run;
-  for (const char* more : {"", " --as opt-175b --prompt 4k --output 4k --batch 1,max --device h100-sxm,rtx-4090,a100-pcie-80g"}) {
-    const Ran ran = replay_ok(run.path + " --policy " + kAll + ",keyformer:noise=query:tau=1..2:recent=0.2 --budget 0.5,12" + more);
+  for (const char* more :
+       {"", " --as opt-175b --prompt 4k --output 4k --batch 1,max --device h100-sxm,rtx-4090,a100-pcie-80g"}) {
+    const Ran ran =
+        replay_ok(run.path + " --policy " + kAll + ",keyformer:noise=query:tau=1..2:recent=0.2 --budget 0.5,12" + more);
     INFO(ran.out);
     CHECK(widest_line(ran.out) <= 120);
     CHECK(ran.out.find("[1] keyformer:noise=query:tau=1..2:recent=0.2") != std::string::npos);
@@ -187,8 +204,9 @@ TEST_CASE("the JSON and the kept sets are the same bytes for 1, 2 and 5 threads"
   std::set<std::string> kept;
   for (const char* threads : {"1", "2", "5"}) {
     const std::string file = run.folder.file("kept.jsonl");
-    outputs.insert(replay_ok(run.path + " --policy " + kAll + " --budget 0.3 --device h200 --format json --threads " + threads + " --kept " +
-                             file + " --kept-steps all").out);
+    outputs.insert(replay_ok(run.path + " --policy " + kAll + " --budget 0.3 --device h200 --format json --threads " +
+                             threads + " --kept " + file + " --kept-steps all")
+                       .out);
     kept.insert(slurp(file));
   }
   CHECK(outputs.size() == 1);
@@ -260,7 +278,8 @@ TEST_CASE("open against closed loop: the same sets after the prompt, and in laye
   CHECK(loop["equal_after_prompt"] == true);
   CHECK(loop["equal_layer0_until_differing"] == true);
   for (const json& overlap : loop["overlap"][0]) CHECK(overlap == 1.0);
-  CHECK(replay_ok(open.path + " --closed-loop " + closed.path).out.find("Open against closed loop") != std::string::npos);
+  CHECK(replay_ok(open.path + " --closed-loop " + closed.path).out.find("Open against closed loop") !=
+        std::string::npos);
   check_refused(closed.path + " --closed-loop " + open.path, 2, "cannot be compared");
 }
 
@@ -270,7 +289,8 @@ TEST_CASE("wrong policies, budgets, devices, models, batches and steps are refus
   check_refused(run.path + " --policy h20 --budget 0.5", 2, "did you mean h2o?");
   check_refused(h2o, 2, "budget");
   check_refused(run.path + " --policy h2o:budget=0.5 --budget 0.5", 2, "budget");
-  for (const char* budget : {"0", "-1", "1.5", "0.0", "many", "''", "0.5,,0.2"}) check_refused(h2o + " --budget " + budget, 2, "budget");
+  for (const char* budget : {"0", "-1", "1.5", "0.0", "many", "''", "0.5,,0.2"})
+    check_refused(h2o + " --budget " + budget, 2, "budget");
   check_refused(h2o + " --budget 0.5 --device h201", 2, "did you mean");
   check_refused(h2o + " --budget 0.5 --as mpt-7", 2, "did you mean");
   check_refused(h2o + " --budget 0.5 --batch max", 2, "--device");

@@ -42,7 +42,8 @@ Qkv shape_of(std::uint32_t tokens, std::uint32_t heads = 4, std::uint32_t kv_hea
   return shape;
 }
 
-std::vector<PointResult> run(const Qkv& x, std::uint32_t prompt, const std::string& policies, Log& log, unsigned threads = 2) {
+std::vector<PointResult> run(const Qkv& x, std::uint32_t prompt, const std::string& policies, Log& log,
+                             unsigned threads = 2) {
   const TemporaryFolder folder;
   TraceOptions options;
   options.prompt = prompt;
@@ -66,7 +67,8 @@ std::string all_policies(const std::string& budget) {
 
 TEST_CASE("a replay gives the same results for 1, 2 and 7 threads") {
   const Qkv x = random_qkv(shape_of(120), 3, 1.2);
-  const std::string policies = "full,h2o:budget=0.3:group=none,scissorhands:budget=20:prompt=stream," + all_policies("0.25");
+  const std::string policies =
+      "full,h2o:budget=0.3:group=none,scissorhands:budget=20:prompt=stream," + all_policies("0.25");
   for (const bool keep : {true, false}) {
     std::vector<std::vector<PointResult>> results;
     std::vector<Log> logs(3);
@@ -111,7 +113,8 @@ TEST_CASE("a budget of all tokens equals full attention, for every policy") {
     CHECK(result.quality->recall_worst1 == 1);
     CHECK(*result.quality->output_error == 0);
     const Residency r = result.residency[0].expand();
-    for (std::uint32_t step = 0; step <= r.steps; ++step) CHECK(r.at(step, 1).resident == r.storage_heads * (40 + step));
+    for (std::uint32_t step = 0; step <= r.steps; ++step)
+      CHECK(r.at(step, 1).resident == r.storage_heads * (40 + step));
   }
 }
 
@@ -122,7 +125,9 @@ TEST_CASE("a larger window never recalls less: its sets are nested") {
   for (const auto& [where, recalls] : log.recalls) CHECK(std::is_sorted(recalls.begin(), recalls.end()));
 }
 
-TEST_CASE("weights at initialisation do not tell policies apart: at 50 % and as many tokens as the prompt, each recalls 0.346") {
+TEST_CASE(
+    "weights at initialisation do not tell policies apart: at 50 % and as many tokens as the prompt, each recalls "
+    "0.346") {
   // Normalised inputs of width 256 through weights of standard deviation 0.02 make q and k of deviation 0.02 · √256.
   const Qkv x = random_qkv(shape_of(600, 2, 2, 64), 8, 0.32);
   Log log;

@@ -22,8 +22,8 @@ struct Qkv {
   std::vector<float> k;  // [layers, kv_heads, tokens, d]
   std::vector<float> v;
 
-  [[nodiscard]] std::span<const float> row(const std::vector<float>& x, std::uint32_t of, std::uint32_t layer, std::uint32_t head,
-                                           std::uint32_t token) const {
+  [[nodiscard]] std::span<const float> row(const std::vector<float>& x, std::uint32_t of, std::uint32_t layer,
+                                           std::uint32_t head, std::uint32_t token) const {
     return std::span(x).subspan(((std::size_t{layer} * of + head) * tokens + token) * d, d);
   }
   [[nodiscard]] std::span<const float> q_row(std::uint32_t layer, std::uint32_t head, std::uint32_t token) const {
@@ -88,7 +88,8 @@ inline TraceManifest manifest_of(const Qkv& x, const TraceOptions& options) {
 }
 
 // All tokens of one layer, token-major, in the type of the tensors.
-inline std::vector<std::byte> token_major(const Qkv& x, const std::vector<float>& from, std::uint32_t heads, std::uint32_t layer) {
+inline std::vector<std::byte> token_major(const Qkv& x, const std::vector<float>& from, std::uint32_t heads,
+                                          std::uint32_t layer) {
   std::vector<float> rows;
   for (std::uint32_t t = 0; t < x.tokens; ++t) {
     for (std::uint32_t h = 0; h < heads; ++h) {

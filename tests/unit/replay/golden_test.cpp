@@ -1,4 +1,5 @@
-// The whole replay, from q, k and v in a trace, against reference sets and metrics computed in double by other programs.
+// The whole replay, from q, k and v in a trace, against reference sets and metrics computed in double by other
+// programs.
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -34,7 +35,9 @@ struct GoldenCase {
 GoldenCase golden(const std::string& name) {
   const std::filesystem::path base = std::filesystem::path(KVROOF_SOURCE_DIR) / "tests/golden/policies" / name;
   GoldenCase c{nlohmann::json::parse(std::ifstream(base.string() + ".json")),
-               SafetensorsFile::open(base.string() + ".safetensors").or_throw(name), {}, 0};
+               SafetensorsFile::open(base.string() + ".safetensors").or_throw(name),
+               {},
+               0};
   const auto& q = *c.file.header().find("q");
   const auto& k = *c.file.header().find("k");
   c.x.heads = static_cast<std::uint32_t>(q.shape[0]);
@@ -51,9 +54,7 @@ GoldenCase golden(const std::string& name) {
 // Kept sets by (step, head), recall and error by (step − 1) · heads + query head.
 struct Seen final : ReplayObserver {
   bool wants_kept(StepId, StepId) override { return true; }
-  void kept(const KeptSet& s) override {
-    sets[{s.step.value, s.head}].assign(s.positions.begin(), s.positions.end());
-  }
+  void kept(const KeptSet& s) override { sets[{s.step.value, s.head}].assign(s.positions.begin(), s.positions.end()); }
   void quality(const QualityValue& v) override {
     recall.push_back(v.quality.recall);
     error.push_back(v.quality.output_error);
@@ -83,7 +84,8 @@ void check_close(const std::vector<double>& ours, const std::vector<double>& ref
 }
 
 // Row `row`, head `head` of positions padded with −1 or of a mask.
-std::vector<TokenPos> expected_set(const GoldenCase& c, const std::string& tensor, std::uint32_t row, std::uint32_t head) {
+std::vector<TokenPos> expected_set(const GoldenCase& c, const std::string& tensor, std::uint32_t row,
+                                   std::uint32_t head) {
   const TensorInfo& info = *c.file.header().find(tensor);
   const auto values = c.file.read_integers(info);
   const std::size_t heads = info.shape[1];
@@ -124,7 +126,9 @@ TEST_CASE("replay keeps the reference's sets at every step, with its recall and 
   check_case("scissorhands_B_count_n120_once");
 }
 
-TEST_CASE("recall and output error of full, window and oracle equal the reference's, whose budget counts the query's own token") {
+TEST_CASE(
+    "recall and output error of full, window and oracle equal the reference's, whose budget counts the query's own "
+    "token") {
   const GoldenCase c = golden("basic_n64_h4_kv2");
   for (const auto& [name, policy] : std::map<std::string, std::string>{
            {"full", "full"}, {"window", "window:budget=15"}, {"oracle", "oracle:budget=15"}}) {

@@ -47,7 +47,7 @@ using namespace kvroof::test;
 namespace {
 
 struct Use {
-  std::size_t peak = 0;         // bytes beyond what was there before
+  std::size_t peak = 0;  // bytes beyond what was there before
   std::size_t allocations = 0;
 };
 
@@ -74,7 +74,8 @@ Use measure(std::uint32_t layers, std::uint32_t tokens, std::uint32_t prompt, co
   return {peak_bytes - before, allocations - allocated};
 }
 
-constexpr const char* kPolicies = "full,window:budget=0.5,h2o:budget=0.5,keyformer:budget=0.5,random:budget=0.5,oracle:budget=0.5";
+constexpr const char* kPolicies =
+    "full,window:budget=0.5,h2o:budget=0.5,keyformer:budget=0.5,random:budget=0.5,oracle:budget=0.5";
 
 }  // namespace
 

@@ -19,7 +19,8 @@ std::vector<TokenPos> positions(std::initializer_list<std::uint32_t> list) {
 }
 
 // The evictions of a window of `budget` tokens, known without any of our code.
-std::vector<EvictionRecord> window_evictions(std::uint32_t heads, std::uint32_t prompt, std::uint32_t tokens, std::uint32_t budget) {
+std::vector<EvictionRecord> window_evictions(std::uint32_t heads, std::uint32_t prompt, std::uint32_t tokens,
+                                             std::uint32_t budget) {
   std::vector<EvictionRecord> list;
   for (std::uint32_t head = 0; head < heads; ++head) {
     for (std::uint32_t p = 0; p < prompt - budget; ++p) list.push_back({0, 0, 0, head, p});
@@ -68,7 +69,8 @@ TEST_CASE("one recorded eviction that differs is counted once: the replay follow
   REQUIRE(result.reproduction);
   CHECK(result.reproduction->decisions == 2 * 41);
   CHECK(result.reproduction->differences == 1);
-  CHECK(result.reproduction->first_difference == "layer 0, step 3, head 1: the replay gives up token 14, the recording token 15");
+  CHECK(result.reproduction->first_difference ==
+        "layer 0, step 3, head 1: the replay gives up token 14, the recording token 15");
 }
 
 TEST_CASE("recorded evictions that the replay never makes, and missing ones, are differences") {

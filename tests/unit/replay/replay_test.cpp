@@ -53,7 +53,8 @@ double dot(std::span<const float> a, std::span<const float> b) {
 }
 
 // Exact attention weights of a query in double, with everything that a layer may ask for.
-std::vector<double> exact_weights(const Qkv& x, const TraceLayer& layer, std::uint32_t l, std::uint32_t head, std::uint32_t query) {
+std::vector<double> exact_weights(const Qkv& x, const TraceLayer& layer, std::uint32_t l, std::uint32_t head,
+                                  std::uint32_t query) {
   std::vector<double> w(query + 1);
   double largest = -1e300;
   for (std::uint32_t j = 0; j <= query; ++j) {
@@ -71,8 +72,8 @@ std::vector<double> exact_weights(const Qkv& x, const TraceLayer& layer, std::ui
 }
 
 // Recall and output error of reading `attended`, in double.
-HeadQuality exact_quality(const Qkv& x, const TraceLayer& layer, std::uint32_t l, std::uint32_t head, std::uint32_t query,
-                          const std::vector<TokenPos>& attended) {
+HeadQuality exact_quality(const Qkv& x, const TraceLayer& layer, std::uint32_t l, std::uint32_t head,
+                          std::uint32_t query, const std::vector<TokenPos>& attended) {
   const std::vector<double> w = exact_weights(x, layer, l, head, query);
   HeadQuality quality{0, 0};
   for (const TokenPos t : attended) quality.recall += w[t.value];
@@ -82,7 +83,8 @@ HeadQuality exact_quality(const Qkv& x, const TraceLayer& layer, std::uint32_t l
     double full = 0;
     double kept = 0;
     for (std::uint32_t j = 0; j <= query; ++j) full += w[j] * static_cast<double>(x.v_row(l, head, j)[c]);
-    for (const TokenPos t : attended) kept += w[t.value] / quality.recall * static_cast<double>(x.v_row(l, head, t.value)[c]);
+    for (const TokenPos t : attended)
+      kept += w[t.value] / quality.recall * static_cast<double>(x.v_row(l, head, t.value)[c]);
     difference += (full - kept) * (full - kept);
     norm += full * full;
   }
@@ -245,7 +247,8 @@ TEST_CASE("measuring quality or not changes no decision") {
   ThreadPool pool(1);
   const auto points = parse_policies("full,h2o:budget=0.3,random:budget=9");
   std::vector<std::map<Key, std::vector<TokenPos>>> sets;
-  for (const MeasureOptions measure : {MeasureOptions{true, true}, MeasureOptions{true, false}, MeasureOptions{false, false}}) {
+  for (const MeasureOptions measure :
+       {MeasureOptions{true, true}, MeasureOptions{true, false}, MeasureOptions{false, false}}) {
     Everything seen;
     const auto results = replay(trace, points, {0, measure, &seen}, pool);
     CHECK(results[1].quality.has_value() == measure.recall);
@@ -275,5 +278,6 @@ TEST_CASE("layers with unlike heads are refused by name") {
   writer.seal();
   const TraceReader trace = TraceReader::open(folder.path() / "x.kvt");
   ThreadPool pool(1);
-  CHECK_THROWS_WITH(replay(trace, parse_policies("full"), {}, pool), ContainsSubstring("layer 1 has 4 query and 4 KV heads"));
+  CHECK_THROWS_WITH(replay(trace, parse_policies("full"), {}, pool),
+                    ContainsSubstring("layer 1 has 4 query and 4 KV heads"));
 }
