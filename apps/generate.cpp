@@ -167,7 +167,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   std::unique_ptr<Ops> ops = request.fast ? make_fast_ops(arguments.threads) : std::make_unique<ReferenceOps>();
   CpuBackend backend(model, std::move(ops), {request.policy, arguments.seed, facts.kv_type});
   const bool json = format_of(arguments) == Format::kJson;
-  LiveText live(tokenizer, !json && prompts.size() == 1 && (trace || !arguments.has("output")));
+  LiveText live(tokenizer, !json && prompts.size() == 1 && (trace || !arguments.has("out")));
   std::unique_ptr<TraceRecorder> recorder;
   if (trace) recorder = make_recorder(*trace, arguments, model, facts, prompts, request.max_tokens);
   watch_interrupts();
@@ -179,7 +179,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   } else {
     const std::string text = json ? result_json(facts, tokenizer, prompts, result) : result_text(tokenizer, result);
     if (trace) {
-      fmt::print("{}", text);  // --output is the trace
+      fmt::print("{}", text);  // --out is the trace
     } else {
       write_result(arguments, text);
     }

@@ -10,8 +10,8 @@ namespace kvroof {
 namespace {
 
 fs::path trace_path(const Arguments& arguments) {
-  if (!arguments.has("output")) throw usage_error("-o run.kvt is missing: where the trace goes");
-  const fs::path path = arguments.get<std::string>("output");
+  if (!arguments.has("out")) throw usage_error("-o run.kvt is missing: where the trace goes");
+  const fs::path path = arguments.get<std::string>("out");
   std::error_code ignored;
   if (fs::exists(path, ignored) && !(fs::is_directory(path, ignored) && fs::is_empty(path, ignored))) {
     throw usage_error(fmt::format("{}: exists already, and a recording never overwrites", path.string()))
