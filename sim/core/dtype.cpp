@@ -84,6 +84,7 @@ float round_to(DType t, float x) {
 }
 
 void convert_to_float(DType t, const void* from, std::span<float> to) {
+  if (to.empty()) return;
   if (t == DType::kF32) {
     std::memcpy(to.data(), from, to.size_bytes());
     return;
@@ -98,6 +99,7 @@ void convert_to_float(DType t, const void* from, std::span<float> to) {
 }
 
 void convert_from_float(DType t, std::span<const float> from, void* to) {
+  if (from.empty()) return;
   if (t == DType::kF32) {
     std::memcpy(to, from.data(), from.size_bytes());
     return;

@@ -123,8 +123,8 @@ PolicyTraits traits(const PolicySpec& spec) {
 
 constexpr ParamInfo kParams[] = {
     {"reading", "A | B", "A",
-     "of the paper's contradictory listing. A: drop what was below the threshold most often; B: drop "
-     "what was above it least often"},
+     "two readings of the paper's listing. A drops what was below the threshold most often, B what was above it least "
+     "often"},
     {"threshold", "count | length", "count", "1 / cached tokens, or 1 / tokens so far"},
     {"history", "rows", "400", "rows that the count looks back on"},
     {"recent", "tokens | share of k", "10", "most recent tokens, which always stay"},

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "sim/core/gumbel.hpp"
+#include "sim/core/thread_pool.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/policy_driver.hpp"
 
@@ -265,30 +266,32 @@ TEST_CASE("permuting the heads permutes the sets and nothing else, where no draw
   }
 }
 
-TEST_CASE("heads can be served in any order") {
-  // The driver shows a head all its prompt rows before the next head; here each row goes to all heads, last head first.
+TEST_CASE("heads can be served in any order, and at once") {
+  // The driver serves one head after the other; here four threads serve them together.
+  ThreadPool pool(4);
   for (const PolicySpec& spec : specs({"budget=0.5"})) {
     INFO(spec.text());
     Driver expected(spec, kShape, random_logit);
     expected.prompt();
     if (expected.policy().traits().streams_prompt) continue;
     LayerPolicy policy(spec, context_of(kShape), kShape.query_heads, kShape.kv_heads);
-    for (std::uint32_t t = 0; t < kShape.prompt; ++t) {
-      for (std::uint32_t h = policy.storage_heads(); h-- > 0;) {
-        policy.admit(HeadId(h), TokenPos(t));
-        const std::uint32_t group = policy.group();
-        const auto positions = policy.positions(HeadId(h));
+    const std::uint32_t group = policy.group();
+    pool.parallel_for(policy.storage_heads(), [&](std::size_t h) {
+      const HeadId head(static_cast<std::uint32_t>(h));
+      for (std::uint32_t t = 0; t < kShape.prompt; ++t) {
+        policy.admit(head, TokenPos(t));
+        const auto positions = policy.positions(head);
         std::vector<float> logits, weights(group * positions.size());
         for (std::uint32_t g = 0; g < group; ++g) {
-          for (const TokenPos p : positions) logits.push_back(random_logit(h * group + g, t, p.value));
+          for (const TokenPos p : positions) logits.push_back(random_logit(head.value * group + g, t, p.value));
         }
         AttentionRows rows{StepId(0), TokenPos(t), positions, group, logits.data(), weights.data()};
         for (std::uint32_t g = 0; g < group; ++g) {
           softmax(rows.logits_of(g), std::span(weights).subspan(g * positions.size(), positions.size()));
         }
-        policy.observe(HeadId(h), rows);
+        policy.observe(head, rows);
       }
-    }
+    });
     policy.finish_row(TokenPos(kShape.prompt - 1));
     for (std::uint32_t h = 0; h < policy.storage_heads(); ++h) {
       CHECK(std::ranges::equal(policy.positions(HeadId(h)), expected.kept(h), {}, [](TokenPos p) { return p.value; }));
