@@ -56,15 +56,16 @@ Command calibrate_command();
 Command tokenize_command();
 Command detokenize_command();
 
-// Where catalog/ and models/ are: $KVROOF_HOME, else beside or above the program, else the source tree it was built from.
+// Where catalog/ and models/ are: $KVROOF_HOME, else beside or above the program, else the source tree it was built
+// from.
 std::filesystem::path data_folder();
 
 // --format table|json|csv (default table).
 enum class Format : std::uint8_t { kTable, kJson, kCsv };
 Format format_of(const Arguments& arguments);
 
-// Writes a result to stdout, or to the file of --out (under a temporary name first; an existing file is replaced only when the
-// new one is whole). Throws Error when it cannot be written.
+// Writes a result to stdout, or to the file of --out (under a temporary name first; an existing file is replaced only
+// when the new one is whole). Throws Error when it cannot be written.
 void write_result(const Arguments& arguments, std::string_view text);
 
 // A result as rows: fits the terminal as a table, or JSON (an array of objects), or CSV.
@@ -76,7 +77,8 @@ struct Table {
   };
   std::vector<Column> columns;
   std::vector<std::vector<std::string>> rows;      // for people
-  std::vector<std::vector<std::string>> raw_rows;  // JSON and CSV: full precision; empty text is null; empty vector: rows
+  std::vector<std::vector<std::string>>
+      raw_rows;  // JSON and CSV: full precision; empty text is null; empty vector: rows
 };
 std::string format_table(const Table& table);
 std::string format_csv(const Table& table);

@@ -1,4 +1,5 @@
-// The kvroof program: finds the verb, parses its options strictly, runs it, and turns errors into one sentence and an exit code.
+// The kvroof program: finds the verb, parses its options strictly, runs it, and turns errors into one sentence and an
+// exit code.
 #include <fmt/format.h>
 
 #include <array>
@@ -24,11 +25,12 @@ std::vector<Command> command_table() {
 }
 
 void print_overview(std::FILE* to, const std::vector<Command>& commands) {
-  fmt::print(to,
-             "kvroof {}: what a KV-cache eviction policy will really do on your GPU\n\n"
-             "  kvroof record --model models/demo --prompt-file models/demo/prompts/sqlite-rbu.txt -o run.kvt\n"
-             "  kvroof replay run.kvt --policy full,h2o,keyformer --budget 0.5 --as mpt-7b --device h200,l40s\n\ncommands:\n",
-             kVersion);
+  fmt::print(
+      to,
+      "kvroof {}: what a KV-cache eviction policy will really do on your GPU\n\n"
+      "  kvroof record --model models/demo --prompt-file models/demo/prompts/sqlite-rbu.txt -o run.kvt\n"
+      "  kvroof replay run.kvt --policy full,h2o,keyformer --budget 0.5 --as mpt-7b --device h200,l40s\n\ncommands:\n",
+      kVersion);
   for (const Command& command : commands) fmt::print(to, "  {:<12} {}\n", command.name, command.summary);
   fmt::print(to, "\n`kvroof help COMMAND` says more.\n");
 }

@@ -166,8 +166,8 @@ void check_words(const Command& command, const Strings& positional) {
         .note(fmt::format("`kvroof help {}` shows examples", command.name));
   }
   if (positional.size() > command.max_positional) {
-    throw usage_error(fmt::format("unexpected word '{}': `kvroof {} {}`", positional[command.max_positional], command.name,
-                                  command.usage));
+    throw usage_error(fmt::format("unexpected word '{}': `kvroof {} {}`", positional[command.max_positional],
+                                  command.name, command.usage));
   }
 }
 
@@ -184,7 +184,8 @@ void print_help(const Command& command) {
 std::optional<Arguments> parse_arguments(const Command& command, const Strings& words) {
   po::options_description visible;
   visible.add(own_options(command)).add(common_options());
-  if (std::find_if(words.begin(), words.end(), [](const auto& w) { return w == "--help" || w == "-h"; }) != words.end()) {
+  if (std::find_if(words.begin(), words.end(), [](const auto& w) { return w == "--help" || w == "-h"; }) !=
+      words.end()) {
     print_help(command);
     return std::nullopt;
   }

@@ -12,8 +12,8 @@ namespace kvroof {
 // Prints usage, examples and options of a verb.
 void print_help(const Command& command);
 
-// Nothing when --help or --print-config was answered. Throws Error (usage) for unknown options and keys (with "did you mean"),
-// repeated scalars, values that do not parse and wrong numbers of words.
+// Nothing when --help or --print-config was answered. Throws Error (usage) for unknown options and keys (with "did you
+// mean"), repeated scalars, values that do not parse and wrong numbers of words.
 std::optional<Arguments> parse_arguments(const Command& command, const std::vector<std::string>& words);
 
 }  // namespace kvroof

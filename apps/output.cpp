@@ -74,7 +74,8 @@ std::filesystem::path data_folder() {
     if (fs::is_directory(at / "catalog" / "devices", ignored)) return at;
     if (fs::is_directory(at / "share" / "kvroof" / "catalog", ignored)) return at / "share" / "kvroof";
   }
-  throw Error("the folder catalog/ was not found beside or above the program").note("set KVROOF_HOME to the folder that holds it");
+  throw Error("the folder catalog/ was not found beside or above the program")
+      .note("set KVROOF_HOME to the folder that holds it");
 }
 
 Format format_of(const Arguments& arguments) {

@@ -13,9 +13,10 @@ struct ImportQkvOptions {
   bool alibi = false;            // standard slopes for the number of query heads
 };
 
-// `file` holds q [layers, heads, n, d] after rotary, k and v [layers, kv_heads, n, d] (the layer dimension may be absent), f32,
-// bf16 or f16, all of one type, which is kept; rows of v may have another width. Other tensors are ignored. Throws Error naming the
-// tensor and the shapes on anything else, and on NaN or infinity; then nothing is left at `out`.
+// `file` holds q [layers, heads, n, d] after rotary, k and v [layers, kv_heads, n, d] (the layer dimension may be
+// absent), f32, bf16 or f16, all of one type, which is kept; rows of v may have another width. Other tensors are
+// ignored. Throws Error naming the tensor and the shapes on anything else, and on NaN or infinity; then nothing is left
+// at `out`.
 void import_qkv(const std::filesystem::path& file, const ImportQkvOptions& options, const std::filesystem::path& out);
 
 }  // namespace kvroof

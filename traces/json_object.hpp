@@ -11,7 +11,8 @@
 
 namespace kvroof {
 
-// After the first problem every reader returns an empty value, so that a caller reads all fields and looks at problem() once.
+// After the first problem every reader returns an empty value, so that a caller reads all fields and looks at problem()
+// once.
 class JsonObject {
  public:
   // Refuses anything but one object, duplicate keys, and nesting deeper than 16.

@@ -26,8 +26,9 @@ struct LayerKeysValues {
 
 class TraceReader {
  public:
-  // Opens a complete trace: seal present, checksums of manifest and journal right, every segment there with the size the
-  // journal says. Throws Error with exit code 4 (kDamagedTrace) otherwise; the message says how many steps are intact.
+  // Opens a complete trace: seal present, checksums of manifest and journal right, every segment there with the size
+  // the journal says. Throws Error with exit code 4 (kDamagedTrace) otherwise; the message says how many steps are
+  // intact.
   static TraceReader open(const std::filesystem::path& path);
 
   [[nodiscard]] const TraceManifest& manifest() const;
@@ -36,10 +37,11 @@ class TraceReader {
   // k and v of all tokens of the sequence in this layer. Each segment's checksum is verified the first time it is read.
   [[nodiscard]] LayerKeysValues keys_values(std::uint32_t sequence, LayerId layer) const;
 
-  // Calls visit(first position, rows, q bytes [rows, query_heads, k_width]) for ascending blocks of rows: queries need not be
-  // held in memory all at once.
-  void for_each_query_block(std::uint32_t sequence, LayerId layer,
-                            const std::function<void(std::uint32_t, std::uint32_t, std::span<const std::byte>)>& visit) const;
+  // Calls visit(first position, rows, q bytes [rows, query_heads, k_width]) for ascending blocks of rows: queries need
+  // not be held in memory all at once.
+  void for_each_query_block(
+      std::uint32_t sequence, LayerId layer,
+      const std::function<void(std::uint32_t, std::uint32_t, std::span<const std::byte>)>& visit) const;
 
   [[nodiscard]] std::vector<std::int64_t> token_ids(std::uint32_t sequence) const;
   [[nodiscard]] std::vector<float> logprobs(std::uint32_t sequence) const;
@@ -67,8 +69,9 @@ struct TraceReport {
 
 // Looks at a trace without throwing for damage; `verify` recomputes every checksum.
 TraceReport inspect_trace(const std::filesystem::path& path, bool verify);
-// Rebuilds journal, manifest and seal from the segments that are intact from the start on; damaged and later segments are
-// moved into lost/ rather than deleted. Returns the report of the repaired trace. Throws Error when nothing can be saved.
+// Rebuilds journal, manifest and seal from the segments that are intact from the start on; damaged and later segments
+// are moved into lost/ rather than deleted. Returns the report of the repaired trace. Throws Error when nothing can be
+// saved.
 TraceReport repair_trace(const std::filesystem::path& path);
 
 }  // namespace kvroof

@@ -36,8 +36,8 @@ struct SafetensorsHeader {
 Result<std::uint64_t> safetensors_header_size(std::span<const std::byte> head, std::uint64_t file_size);
 
 // Parses the first bytes of a file of `file_size` bytes. `head` holds at least 8 + N bytes or all of a shorter file.
-// Refuses, with one sentence: N beyond the file or 100,000,000; anything but an object of tensors; duplicate names; unknown
-// types; shapes whose size wraps or differs from the offsets; holes, overlaps and trailing bytes.
+// Refuses, with one sentence: N beyond the file or 100,000,000; anything but an object of tensors; duplicate names;
+// unknown types; shapes whose size wraps or differs from the offsets; holes, overlaps and trailing bytes.
 Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> head, std::uint64_t file_size);
 
 // An open file. Reads by pread: a file that shrinks after opening gives an error, not a signal.
@@ -67,9 +67,9 @@ struct TensorToWrite {
   std::span<const std::byte> data;
 };
 
-// Writes `path` under a temporary name, fsyncs and renames it: the file appears whole or not at all. The same input gives the
-// same bytes. Throws Error (disk full, read-only, …) after removing the temporary file. Returns the XXH3-64 of the file.
-// With `self_checksum` a last tensor `checksum`, U8 [8], holds the XXH3-64 of everything before it.
+// Writes `path` under a temporary name, fsyncs and renames it: the file appears whole or not at all. The same input
+// gives the same bytes. Throws Error (disk full, read-only, …) after removing the temporary file. Returns the XXH3-64
+// of the file. With `self_checksum` a last tensor `checksum`, U8 [8], holds the XXH3-64 of everything before it.
 std::uint64_t write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
                                 const std::map<std::string, std::string>& metadata, bool self_checksum = false);
 

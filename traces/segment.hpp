@@ -50,7 +50,8 @@ struct SegmentBuffer {
 };
 
 // Writes the segment's file into the trace's folder; `manifest` goes into segment 0. Throws Error.
-JournalLine write_segment(const std::filesystem::path& trace, const SegmentBuffer& buffer, const TraceManifest& manifest);
+JournalLine write_segment(const std::filesystem::path& trace, const SegmentBuffer& buffer,
+                          const TraceManifest& manifest);
 
 // --- What is read ---
 
@@ -83,7 +84,8 @@ Result<SegmentIndex> index_segment(const SafetensorsHeader& header, const TraceM
 // Holds that each segment continues where the one before stopped.
 class SegmentChain {
  public:
-  explicit SegmentChain(const TraceManifest& manifest) : rows_(manifest.sequences.size()), ids_(manifest.sequences.size()) {}
+  explicit SegmentChain(const TraceManifest& manifest)
+      : rows_(manifest.sequences.size()), ids_(manifest.sequences.size()) {}
   // Takes the next segment, or says why it is not the next one.
   std::optional<Failure> append(const SegmentIndex& segment);
   [[nodiscard]] std::uint32_t segments() const { return segments_; }

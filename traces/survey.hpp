@@ -1,4 +1,5 @@
-// One look at a trace's folder that serves opening, inspecting and repairing: what is there, and how much of it is intact.
+// One look at a trace's folder that serves opening, inspecting and repairing: what is there, and how much of it is
+// intact.
 #pragma once
 
 #include <filesystem>

@@ -47,7 +47,8 @@ class TraceWriter {
   // (sequence, layer) arrive in order without gaps.
   void add_rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count,
                 std::span<const std::byte> q, std::span<const std::byte> k, std::span<const std::byte> v);
-  // Ids of tokens [first, …) and the natural log-probability that the model gave each (NaN-free; 0 for the first token).
+  // Ids of tokens [first, …) and the natural log-probability that the model gave each (NaN-free; 0 for the first
+  // token).
   void add_tokens(std::uint32_t sequence, std::uint32_t first, std::span<const std::int64_t> ids,
                   std::span<const float> logprobs);
   void add_eviction(const EvictionRecord& eviction);

@@ -36,7 +36,9 @@ std::string_view safetensors_name_of(DType t);
 std::optional<DType> parse_dtype(std::string_view text);
 
 // bf16 is the upper half of a float; rounding is to nearest, ties to even. NaN stays NaN.
-constexpr float bf16_to_float(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+constexpr float bf16_to_float(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 constexpr std::uint16_t float_to_bf16(float x) {
   const auto u = std::bit_cast<std::uint32_t>(x);
   if ((u & 0x7fffffffU) > 0x7f800000U) return static_cast<std::uint16_t>((u >> 16) | 0x40U);

@@ -31,7 +31,9 @@ using FlopsPerSecond = Quantity<struct FlopsPerSecondTag, double>;
 
 constexpr Seconds operator/(Bytes a, BytesPerSecond b) { return Seconds(static_cast<double>(a.value) / b.value); }
 constexpr Seconds operator/(Flops a, FlopsPerSecond b) { return Seconds(a.value / b.value); }
-constexpr BytesPerSecond operator/(Bytes a, Seconds b) { return BytesPerSecond(static_cast<double>(a.value) / b.value); }
+constexpr BytesPerSecond operator/(Bytes a, Seconds b) {
+  return BytesPerSecond(static_cast<double>(a.value) / b.value);
+}
 
 inline constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 inline constexpr double kGB = 1e9;

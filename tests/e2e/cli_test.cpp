@@ -29,13 +29,15 @@ void check_refused(const std::string& words, int code, const std::string& expect
 TEST_CASE("The program alone says what it is for and lists its commands") {
   const Ran ran = run_program("");
   CHECK(ran.code == 0);
-  for (const char* verb : {"run", "record", "replay", "inspect", "import", "models", "devices", "policies", "calibrate"}) {
+  for (const char* verb :
+       {"run", "record", "replay", "inspect", "import", "models", "devices", "policies", "calibrate"}) {
     CHECK(ran.out.find("\n  " + std::string(verb)) != std::string::npos);
   }
 }
 
 TEST_CASE("Every command has help that shows examples first") {
-  for (const char* verb : {"run", "record", "replay", "inspect", "import", "models", "devices", "policies", "calibrate", "tokenize"}) {
+  for (const char* verb :
+       {"run", "record", "replay", "inspect", "import", "models", "devices", "policies", "calibrate", "tokenize"}) {
     const Ran ran = run_program(std::string("help ") + verb);
     INFO(verb);
     CHECK(ran.code == 0);
@@ -63,10 +65,12 @@ TEST_CASE("A wrong number, a repeated scalar and a wrong format are refused befo
 }
 
 TEST_CASE("Missing models and prompts are named") {
-  check_refused("run --model /nowhere --prompt x", 1, "/nowhere");
-  check_refused("run --model " + kDemo + " --prompt-file /nowhere.txt", 1, "/nowhere.txt");
+  check_refused("run --model /nowhere --prompt x", 2, "/nowhere");
+  check_refused("run --model " + kDemo + " --prompt-file /nowhere.txt", 2, "/nowhere.txt");
   check_refused("run --model " + kDemo, 2, "--prompt");
-  check_refused("run --model " + kDemo + " --prompt-file /dev/null", 2, "empty");
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("empty.txt")).flush();
+  check_refused("run --model " + kDemo + " --prompt-file " + folder.file("empty.txt"), 2, "empty");
 }
 
 TEST_CASE("Policies, parameters and budgets that make no sense are refused with what is expected") {

@@ -64,7 +64,8 @@ TEST_CASE("a line that is not as expected is named and nothing is printed") {
     CHECK(ran.err.find("line 2") != std::string::npos);
   };
   for (const char* line : {"", "{", "[]", "{\"text\": 1}", "{\"texts\": \"a\"}"}) refused("tokenize", line);
-  for (const char* line : {"{\"ids\": [4096]}", "{\"ids\": [-1]}", "{\"ids\": [1.5]}", "{\"ids\": 7}", "{\"text\": \"a\"}"}) {
+  for (const char* line :
+       {"{\"ids\": [4096]}", "{\"ids\": [-1]}", "{\"ids\": [1.5]}", "{\"ids\": 7}", "{\"text\": \"a\"}"}) {
     refused("detokenize", line);
   }
 }

@@ -24,7 +24,8 @@ bool device_available() {
 std::vector<NoiseKey> keys_of_every_kind() {
   std::vector<NoiseKey> keys;
   for (std::uint32_t position = 0; position < 100000; ++position) {
-    keys.push_back({position % 3, position % 5, position % 7, position % 11, position, position % 2 ? 0xffffffffU : 17});
+    keys.push_back(
+        {position % 3, position % 5, position % 7, position % 11, position, position % 2 ? 0xffffffffU : 17});
   }
   for (const std::uint32_t edge : {0U, 1U, 0x7fffffffU, 0x80000000U, 0xffffffffU}) {
     keys.push_back({0xffffffffffffffffULL, edge, edge, edge, edge, edge});

@@ -103,7 +103,8 @@ TEST_CASE("merges that are no two tokens, or name unknown ones, are refused with
     file["model"]["merges"].push_back(merge);
     return refusal(file);
   };
-  CHECK_THAT(with("a q"), ContainsSubstring("model.merges[4]") && ContainsSubstring("\"q\"") && ContainsSubstring("not in the vocabulary"));
+  CHECK_THAT(with("a q"), ContainsSubstring("model.merges[4]") && ContainsSubstring("\"q\"") &&
+                              ContainsSubstring("not in the vocabulary"));
   CHECK_THAT(with("a d"), ContainsSubstring("\"ad\"") && ContainsSubstring("not in the vocabulary"));
   CHECK_THAT(with("ab"), ContainsSubstring("two tokens"));
   CHECK_THAT(with("a b c"), ContainsSubstring("two tokens"));

@@ -47,8 +47,8 @@ inline std::string slurp(const std::filesystem::path& path) {
 // `words` are passed to a shell: quote what needs quoting.
 inline Ran run_program(const std::string& words) {
   const TemporaryFolder folder;
-  const std::string command = std::string(KVROOF_PROGRAM) + " " + words + " >" + folder.file("out") + " 2>" + folder.file("err") +
-                              " </dev/null";
+  const std::string command = std::string(KVROOF_PROGRAM) + " " + words + " >" + folder.file("out") + " 2>" +
+                              folder.file("err") + " </dev/null";
   const int status = std::system(command.c_str());
   Ran ran;
   ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
