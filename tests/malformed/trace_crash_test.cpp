@@ -191,6 +191,8 @@ TEST_CASE("Repair sets damaged and later segments aside and changes nothing else
   CHECK(fs::exists(trace / "lost/kernels.sqlite"));
   const TraceReader reader = TraceReader::open(trace);
   CHECK(reader.manifest().sequences[0].tokens == 3);
+  CHECK(reader.manifest().sequences[0].stop_reason == "interrupted");
+  CHECK(reader.manifest().sequences[1].stop_reason == "interrupted");
   CHECK(reader.manifest().command_line == "kvroof record");
   CHECK(reader.steps().size() == 1);
   CHECK(reader.steps()[0].start_ns == 0);
@@ -230,6 +232,26 @@ TEST_CASE("Repair makes manifest and journal again from the segments when both a
   CHECK(reader.manifest().host.empty());
   CHECK(reader.manifest().sequences[0].tokens == 8);
   check_prefix(trace);
+}
+
+TEST_CASE("Without a seal a segment vouches for itself, with the journal and without it") {
+  for (const bool with_journal : {true, false}) {
+    TemporaryFolder folder;
+    const fs::path trace = folder.path() / "run.kvt";
+    write_small_trace(trace);
+    fs::remove(trace / "seal.json");
+    if (!with_journal) fs::remove(trace / "journal.jsonl");
+    const fs::path segment = trace / "segments/00001.safetensors";
+    const std::string whole = slurp(segment);
+    for (std::size_t at = 0; at < whole.size(); at += 5) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));
+      write_file(segment, damaged);
+      if (inspect_trace(trace, false).intact_steps != 1) FAIL("byte " << at << " is not missed");
+    }
+    write_file(segment, whole);
+    CHECK(inspect_trace(trace, false).intact_steps == kSmallSteps);
+  }
 }
 
 TEST_CASE("Repair does not believe a changed manifest that nothing vouches for") {

@@ -58,8 +58,7 @@ std::string outcome(const Fixture& f) {
     return everything(TraceReader::open(f.trace)) == f.expected ? "same" : "other content was read";
   } catch (const Error& e) {
     const std::string why = e.what();
-    const bool counted =
-        why.ends_with(" intact") || why.find("format version") != std::string::npos;
+    const bool counted = why.ends_with(" intact") || why.find("format version") != std::string::npos;
     return e.code() == ExitCode::kDamagedTrace && counted ? "refused" : "wrong error: " + why;
   }
 }
@@ -151,6 +150,8 @@ TEST_CASE("Damaged trace: appended bytes, zero-filled tails, text-mode damage an
       write_file(f.trace / name, damaged);
       INFO(name << " of " << damaged.size() << " bytes");
       CHECK(outcome(f) == "refused");
+      if (damaged.size() != whole.size())
+        CHECK_THROWS_AS(TraceReader::open(f.trace), Error);  // at once, not when it is read
     }
     write_file(f.trace / name, crlf);
     const std::string result = outcome(f);
@@ -170,7 +171,7 @@ TEST_CASE("Damaged trace: swapped, doubled and foreign segments are refused") {
   CHECK(outcome(f) == "refused");
   write_file(segment(1), second);
   CHECK(outcome(f) == "refused");
-  // A segment of another run, intact by itself and of the same length.
+  // A segment of another run, intact by itself.
   TraceManifest m = small_manifest();
   TraceWriter writer(f.folder.path() / "other.kvt", m, 512);
   small_step(writer, m, 0);
@@ -181,6 +182,7 @@ TEST_CASE("Damaged trace: swapped, doubled and foreign segments are refused") {
   writer.seal();
   write_file(segment(2), slurp(f.folder.path() / "other.kvt/segments/00002.safetensors"));
   CHECK(outcome(f) == "refused");
+  CHECK_THROWS_AS(TraceReader::open(f.trace), Error);  // its length differs, which is seen at once
   write_file(segment(2), third);
   CHECK(outcome(f) == "same");
 }
@@ -211,6 +213,13 @@ TEST_CASE(
   CHECK(report.intact_steps == 1);
   REQUIRE(report.problems.size() == 1);
   CHECK(report.problems[0].starts_with("segment 1 (steps 1..2): checksum "));
+}
+
+TEST_CASE("Damaged trace: a segment that was cut is named with both lengths") {
+  const Fixture f;
+  REQUIRE(truncate((f.trace / "segments/00002.safetensors").c_str(), 1000) == 0);
+  CHECK(refusal(f.trace).find("segment 2 (steps 3..5): 1000 bytes, expected 1668; 3 steps are intact") !=
+        std::string::npos);
 }
 
 TEST_CASE("Damaged trace: a newer version is refused with the version that is needed") {
