@@ -36,8 +36,10 @@ TEST_CASE("a safetensors file written by hand is read: types, shapes, metadata, 
       24);
   const std::string json =
       R"({"__metadata__":{"format":"pt"},"h":{"dtype":"F16","shape":[2],"data_offsets":[12,16]},)"
-      R"("f":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]},)"
-      R"("i":{"dtype":"I32","shape":[2],"data_offsets":[16,24]},"none":{"dtype":"U8","shape":[0,3],"data_offsets":[8,8]}}   )";
+      R"("f":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
+      R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]},)"
+      R"("i":{"dtype":"I32","shape":[2],"data_offsets":[16,24]},)"
+      R"("none":{"dtype":"U8","shape":[0,3],"data_offsets":[8,8]}}   )";
   write_file(folder.path() / "a.safetensors", file_of(json, data));
   const SafetensorsFile file = SafetensorsFile::open(folder.path() / "a.safetensors").or_throw("a");
   CHECK(file.header().metadata.at("format") == "pt");
