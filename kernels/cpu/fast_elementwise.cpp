@@ -171,7 +171,11 @@ std::uint64_t read_sum(std::span<const std::byte> buffer) {
       sums[part] = hn::Add(sums[part], hn::LoadU(d, p + i + part * lanes));
   }
   for (std::size_t part = 1; part < kParts; ++part) sums[0] = hn::Add(sums[0], sums[part]);
-  std::uint64_t total = hn::GetLane(hn::SumOfLanes(d, sums[0]));
+  // Summed here, because a vector sum of lanes is a signed sum to the compiler, and this one wraps.
+  alignas(64) std::array<std::uint64_t, HWY_LANES(std::uint64_t)> parts;
+  hn::Store(sums[0], d, parts.data());
+  std::uint64_t total = 0;
+  for (const std::uint64_t part : parts) total += part;
   for (; i < count; ++i) total += p[i];
   return total;
 }

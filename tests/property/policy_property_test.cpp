@@ -139,9 +139,22 @@ TEST_CASE("equal scores give up the oldest token first") {
   for (std::uint32_t t = 1; t < 13; ++t) driver.row(t);
   // Uniform attention scores older tokens higher, so the lowest is the one that just left the recent window.
   CHECK(driver.kept(0) == Positions{0, 1, 2, 3, 11, 12});
-  Driver counts(spec_of("scissorhands:budget=6:recent=2:drop=3:threshold=count:prompt=stream"), {.prompt = 7},
-                [](auto, auto, auto) { return 0.0F; });
-  counts.prompt();
-  // Uniform attention equals 1/c: every count is 0.
-  CHECK(counts.kept(0) == Positions{3, 4, 5, 6});
+}
+
+TEST_CASE("attention equal to scissorhands' threshold is neither above nor below it") {
+  for (const char* reading : {"A", "B"}) {
+    INFO("reading " << reading);
+    const std::string spec =
+        fmt::format("scissorhands:budget=6:recent=2:drop=3:prompt=stream:history=16:reading={}", reading);
+    // Uniform attention is 1/c: every count is 0, and the oldest go.
+    Driver uniform(spec_of(spec), {.prompt = 7}, [](auto, auto, auto) { return 0.0F; });
+    uniform.prompt();
+    CHECK(uniform.kept(0) == Positions{3, 4, 5, 6});
+    // Only the last row tells tokens apart: it finds 2, 3 and 4 unimportant, however often 0 and 1 were at the
+    // threshold.
+    Driver last(spec_of(spec), {.prompt = 7},
+                [](auto, std::uint32_t t, std::uint32_t j) { return t == 6 && j >= 2 && j <= 4 ? -10.0F : 0.0F; });
+    last.prompt();
+    CHECK(last.kept(0) == Positions{0, 1, 5, 6});
+  }
 }
