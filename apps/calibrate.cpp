@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -52,8 +53,9 @@ Device to_device(const CpuCalibration& c) {
   device.vendor = kernel_fact("/proc/cpuinfo", "vendor_id");
   device.kind = DeviceKind::kCpu;
   device.memory_type = MemoryType::kDdr;
+  // A spread above 2 says no more than that the machine was busy; the format of devices ends there.
   const auto put = [&](F field, double value, double spread) {
-    device.fact(field) = Fact{rounded(value), Provenance::kMeasured, source, rounded(spread)};
+    device.fact(field) = Fact{rounded(value), Provenance::kMeasured, source, rounded(std::min(spread, 2.0))};
   };
   const auto share = [](const Measured& part, const Measured& limit) { return part.rate / limit.rate; };
   const Measured& weights = c.products.back().weights;  // bf16

@@ -65,6 +65,13 @@ std::string csv_field(const std::string& text) {
 
 }  // namespace
 
+std::string temporary_name(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const bool replaceable = !std::filesystem::exists(path, ignored) ||
+                           std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored));
+  return replaceable ? path.string() + ".part" : path.string();
+}
+
 std::filesystem::path data_folder() {
   namespace fs = std::filesystem;
   if (const char* home = std::getenv("KVROOF_HOME")) return home;
@@ -93,14 +100,14 @@ void write_result(const Arguments& arguments, std::string_view text) {
     return;
   }
   const auto& path = arguments.get<std::string>("out");
-  const std::string temporary = path + ".part";
+  const std::string temporary = temporary_name(path);
   std::FILE* file = std::fopen(temporary.c_str(), "wb");
   if (file == nullptr) throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   const bool closed = std::fclose(file) == 0;
   if (!written || !closed || std::rename(temporary.c_str(), path.c_str()) != 0) {
     const int reason = errno;
-    std::remove(temporary.c_str());
+    if (temporary != path) std::remove(temporary.c_str());
     throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(reason)));
   }
 }
@@ -168,9 +175,12 @@ std::string format_json_rows(const Table& table) {
 
 void write_table(const Arguments& arguments, const Table& table) {
   switch (format_of(arguments)) {
-    case Format::kJson: return write_result(arguments, format_json_rows(table));
-    case Format::kCsv: return write_result(arguments, format_csv(table));
-    case Format::kTable: return write_result(arguments, format_table(table));
+    case Format::kJson:
+      return write_result(arguments, format_json_rows(table));
+    case Format::kCsv:
+      return write_result(arguments, format_csv(table));
+    case Format::kTable:
+      return write_result(arguments, format_table(table));
   }
 }
 

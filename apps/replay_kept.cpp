@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/command.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/suggest.hpp"
 
@@ -43,7 +44,7 @@ KeptSteps parse_kept_steps(const std::string& text) {
 }
 
 KeptWriter::KeptWriter(std::filesystem::path path, std::vector<PolicySpec> points)
-    : path_(std::move(path)), temporary_(path_.string() + ".part") {
+    : path_(std::move(path)), temporary_(temporary_name(path_)) {
   for (const PolicySpec& point : points) {
     const nlohmann::ordered_json head = {{"point", point.text()}, {"policy", point.name}};
     std::string text = head.dump();
@@ -57,7 +58,7 @@ KeptWriter::KeptWriter(std::filesystem::path path, std::vector<PolicySpec> point
 KeptWriter::~KeptWriter() {
   if (file_ == nullptr) return;
   std::fclose(file_);
-  std::remove(temporary_.c_str());
+  if (temporary_ != path_) std::remove(temporary_.c_str());
 }
 
 void KeptWriter::fail(int reason) const {
@@ -82,7 +83,7 @@ void KeptWriter::close() {
   const bool closed = std::fclose(file) == 0;
   if (closed && std::rename(temporary_.c_str(), path_.c_str()) == 0) return;
   const int reason = errno;
-  std::remove(temporary_.c_str());
+  if (temporary_ != path_) std::remove(temporary_.c_str());
   fail(reason);
 }
 

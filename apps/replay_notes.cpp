@@ -46,7 +46,7 @@ void note_quality(const ReplayAnswer& answer, Notes& notes) {
   notes.emplace_back("kept: tokens in a head, mean over the decoded steps; recall worst: the mean of the lowest 1 %");
   if (std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.traits.bound; })) {
     notes.emplace_back(
-        "oracle is a bound, not a policy: it reads the tokens that the query weights most and evicts none for good");
+        "oracle is a bound, not a policy: each query head reads the tokens that it weights most, and evicts none");
   }
 }
 
@@ -56,7 +56,8 @@ void note_costs(const ReplayAnswer& answer, Notes& notes) {
         "the trace holds imported tensors and names no model: bytes and time cover attention alone; --as adds a model");
   }
   if (answer.request.devices.empty()) return;
-  notes.emplace_back("± is half of the 80 % interval: priors on each constant, not calibrated on your machine");
+  notes.emplace_back(
+      "± is the larger side of the 80 % interval: priors on each constant, not calibrated on your machine");
   const auto no_room = [](const ReplayPoint& p) { return !p.prediction; };
   if (std::any_of(answer.points.begin(), answer.points.end(), no_room)) {
     notes.emplace_back("limited by capacity: the batch does not fit, so there is no step time");

@@ -56,22 +56,26 @@ class SummarySum {
   double sequences_ = 0;
 };
 
-// The projection of a budget that is a number of tokens: what is held does not grow with the prompt. Work on the prompt
-// itself does, and no head holds more than there are tokens.
+// The projection of a budget of `k` tokens: what is held does not grow with the prompt, no head holds more than k (a
+// policy that evicts after the prompt only: k and what came since) or than there are tokens. Work on the prompt itself
+// does grow. A recording whose prompt fitted the budget is projected like full attention up to there.
 Residency project_tokens(const Residency& residency, const ModelShape& from, const ModelShape& to, std::uint32_t prompt,
-                         std::uint32_t output) {
-  Residency held = project(residency, from, to, residency.prompt, output);
+                         std::uint32_t output, std::uint32_t k, Schedule schedule) {
   const Residency scaled = project(residency, from, to, prompt, output);
+  Residency held = residency.prompt < k ? scaled : project(residency, from, to, residency.prompt, output);
   held.prompt = prompt;
+  const std::uint64_t heads = held.storage_heads;
   for (std::uint32_t step = 0; step <= output; ++step) {
-    const std::uint64_t most = std::uint64_t{held.storage_heads} * (std::uint64_t{prompt} + step);
+    const std::uint64_t tokens = std::uint64_t{prompt} + step;
+    const std::uint64_t most = schedule == Schedule::kEveryStep ? std::min<std::uint64_t>(tokens, k)
+                                                                : std::uint64_t{std::min(prompt, k)} + step;
     for (std::uint32_t layer = 0; layer < held.layers; ++layer) {
       LayerCounts& c = held.at(step, layer);
-      c.resident = std::min(c.resident, most);
-      c.allocated = std::min(c.allocated, most);
-      c.moved = std::min(c.moved, most);
+      c.resident = std::min(c.resident, heads * most);
+      c.allocated = std::min(c.allocated, heads * std::min(tokens, most + 1));
+      c.moved = std::min(c.moved, heads * most);
       if (step > 0) {
-        c.attended = std::min(c.attended, most);
+        c.attended = std::min(c.attended, heads * std::min(tokens, most + 1));
         continue;
       }
       const LayerCounts& whole = scaled.at(0, layer);
@@ -93,7 +97,8 @@ ResidencySummary summarise_as(const PointResult& result, const ModelShape& from,
     const std::uint32_t output = request.output.value_or(log.head().steps);
     const bool tokens = result.spec.budget.kind == Budget::Kind::kTokens;
     const Residency recorded = log.expand();
-    sum.add(kvroof::summarise(tokens ? project_tokens(recorded, from, to, prompt, output)
+    const std::uint32_t k = result.spec.budget.tokens(prompt, prompt);
+    sum.add(kvroof::summarise(tokens ? project_tokens(recorded, from, to, prompt, output, k, result.traits.schedule)
                                      : project(recorded, from, to, prompt, output)));
     sum.end_sequence(prompt, output, to.layers);
   }

@@ -207,7 +207,9 @@ void import_qkv(const fs::path& path, const ImportQkvOptions& options, const fs:
     throw usage_error(fmt::format("--prompt is {}, expected 1 to {}: {} holds {} tokens", options.prompt,
                                   sources.q.tokens, path.string(), sources.q.tokens));
   }
-  if (options.scale && (!std::isfinite(*options.scale) || *options.scale <= 0)) {
+  // Attention computes in float: what rounds to 0 or infinity there is no scale.
+  const auto scale = static_cast<float>(options.scale.value_or(1.0));
+  if (!std::isfinite(scale) || scale <= 0) {
     throw usage_error(fmt::format("--scale is {}, expected a number above 0", *options.scale));
   }
   std::error_code ignored;

@@ -18,7 +18,6 @@ constexpr std::uint64_t kBlock = std::uint64_t{1} << 20;  // of queries, in byte
 struct TraceReader::State {
   std::filesystem::path path;
   TraceManifest manifest;
-  Seal seal;
   std::vector<JournalLine> lines;
   std::vector<SegmentIndex> segments;
   std::unique_ptr<std::atomic<bool>[]> verified;  // [segment]; two threads may both verify one, which is harmless
@@ -81,7 +80,6 @@ TraceReader TraceReader::open(const std::filesystem::path& path) {
   State& s = *reader.state_;
   s.path = path;
   s.manifest = std::move(*survey.manifest);
-  s.seal = *survey.seal;
   s.lines = std::move(survey.lines);
   s.segments = std::move(survey.segments);
   s.verified = std::make_unique<std::atomic<bool>[]>(s.segments.size());
@@ -202,11 +200,6 @@ std::vector<StepRecord> TraceReader::steps() const {
       if (step.value().step != steps.size()) throw s.damaged(fmt::format("segment {}: its steps are out of order", i));
       steps.push_back(step.value());
     }
-  }
-  const auto file = open_file(s.path / kKernelsFile);
-  const auto sum = file ? file_xxh3(file.value(), file.value().size) : Result<std::uint64_t>(Failure{file.error()});
-  if (!sum || sum.value() != s.seal.kernels_xxh3) {
-    throw s.damaged(fmt::format("{}: {}", kKernelsFile, sum ? "its checksum is wrong" : sum.error()));
   }
   const auto times = read_step_times(s.path / kKernelsFile);
   if (!times) throw s.damaged(fmt::format("{}: {}", kKernelsFile, times.error()));

@@ -26,9 +26,9 @@ struct LayerKeysValues {
 
 class TraceReader {
  public:
-  // Opens a complete trace: seal present, checksums of manifest and journal right, every segment there with the size
-  // the journal says. Throws Error with exit code 4 (kDamagedTrace) otherwise; the message says how many steps are
-  // intact.
+  // Opens a complete trace: seal present, checksums of manifest, journal and kernels.sqlite right, every segment there
+  // with the size the journal says. Throws Error with exit code 4 (kDamagedTrace) otherwise; the message says how many
+  // steps are intact. Exit code 1 when `path` is not a folder at all.
   static TraceReader open(const std::filesystem::path& path);
 
   [[nodiscard]] const TraceManifest& manifest() const;

@@ -197,12 +197,10 @@ class Surveyor {
       problem("{}: {} bytes, expected {}", kKernelsFile, file.value().size, survey_.seal->kernels_bytes);
       return;
     }
-    if (verify_) {
-      const Result<std::uint64_t> sum = file_xxh3(file.value(), file.value().size);
-      if (!sum || sum.value() != survey_.seal->kernels_xxh3) {
-        problem("{}: {}", kKernelsFile, sum ? "its checksum is wrong" : sum.error());
-        return;
-      }
+    const Result<std::uint64_t> sum = file_xxh3(file.value(), file.value().size);
+    if (!sum || sum.value() != survey_.seal->kernels_xxh3) {
+      problem("{}: {}", kKernelsFile, sum ? "its checksum is wrong" : sum.error());
+      return;
     }
     survey_.kernels_intact = true;
   }

@@ -22,7 +22,7 @@ struct Survey {
   std::optional<TraceManifest> manifest_file;  // manifest.json as it reads
   bool manifest_sealed = false;                // the seal vouches for it
   bool newer = false;                     // written by a version that this program does not know
-  bool kernels_intact = false;            // as far as the seal and the depth of the look tell
+  bool kernels_intact = false;            // kernels.sqlite is the one that was sealed
   std::vector<SegmentIndex> segments;     // the unbroken run of intact segments from the start
   std::vector<JournalLine> lines;         // what the journal says of these, or should say
 };

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "sim/core/error.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -129,6 +131,14 @@ void ExactRows::finish_logits(std::uint32_t kv_head, std::uint32_t position) {
     const std::span<float> logits = std::span(logits_).subspan(offset(position, head), length);
     if (!layer_->alibi_slopes.empty()) {
       add_alibi(std::span(positions_).first(length), TokenPos(position), layer_->alibi_slopes[head], logits);
+    }
+    // One sentence instead of scores of NaN: 0 · x is NaN for every x that is not finite, and NaN spreads through a
+    // sum.
+    float sum_of_zeros = 0;
+    for (const float x : logits) sum_of_zeros += 0.0F * x;
+    if (!(sum_of_zeros == 0)) {
+      throw Error(fmt::format("query head {}, token {}: q·k is beyond the range of float, so nothing can be said of it",
+                              head, position));
     }
     if (layer_->window > 0 && length > layer_->window) {
       std::fill(logits.begin(), logits.end() - layer_->window, -std::numeric_limits<float>::infinity());

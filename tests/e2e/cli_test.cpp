@@ -1,9 +1,15 @@
 // What a user meets at the command line: help, typos, wrong values.
 #include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/support/run_program.hpp"
+#include "traces/safetensors.hpp"
 
 using kvroof::test::Ran;
 using kvroof::test::run_program;
@@ -108,6 +114,55 @@ TEST_CASE("The resolved configuration is printed on request and reads back") {
   CHECK(printed.code == 0);
   std::ofstream(folder.file("resolved.yaml")) << printed.out;
   CHECK(run_program("models --config " + folder.file("resolved.yaml")).out == run_program("models --format csv").out);
+}
+
+TEST_CASE("A budget that no policy can use is refused rather than ignored") {
+  check_refused("run --model " + kDemo + " --prompt hello --budget 0.5 --max-tokens 2", 2, "no policy to serve");
+}
+
+TEST_CASE("A link named as the result's file is written through, not replaced") {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink(folder.file("real.txt"), folder.file("link.txt"));
+  std::ofstream(folder.file("real.txt")) << "before";
+  CHECK(run_program("models -o " + folder.file("link.txt")).code == 0);
+  CHECK(std::filesystem::is_symlink(folder.file("link.txt")));
+  CHECK(kvroof::test::slurp(folder.file("real.txt")) == run_program("models").out);
+}
+
+TEST_CASE("Imported tensors whose products overflow give one sentence, not numbers") {
+  const TemporaryFolder folder;
+  const std::vector<float> huge(std::size_t{2} * 12 * 8, 1e25F);
+  const auto bytes = std::as_bytes(std::span(huge));
+  const std::vector<kvroof::TensorToWrite> tensors = {{"q", kvroof::DType::kF32, {2, 12, 8}, bytes},
+                                                      {"k", kvroof::DType::kF32, {2, 12, 8}, bytes},
+                                                      {"v", kvroof::DType::kF32, {2, 12, 8}, bytes}};
+  kvroof::write_safetensors(folder.file("huge.safetensors"), tensors, {});
+  const std::string import = "import qkv " + folder.file("huge.safetensors") + " --prompt 8 -q -o ";
+  check_refused(import + folder.file("none.kvt") + " --scale 1e-60", 2, "--scale");
+  REQUIRE(run_program(import + folder.file("huge.kvt")).code == 0);
+  for (const char* policy : {"window", "h2o", "oracle"}) {
+    check_refused("replay " + folder.file("huge.kvt") + " --budget 0.5 --policy " + policy, 1,
+                  "beyond the range of float");
+  }
+}
+
+TEST_CASE("A budget in tokens holds that many on another model, also when the recorded prompt fitted it") {
+  const TemporaryFolder folder;
+  REQUIRE(run_program("record --model " + kDemo + " --ids '5 17 9 33 8 21' --max-tokens 6 --ignore-eos -q -o " +
+                      folder.file("short.kvt"))
+              .code == 0);
+  const Ran ran = run_program("replay " + folder.file("short.kvt") +
+                              " --policy window,h2o --budget 4,8,512 --as mpt-7b --prompt 4k --output 64 --format csv");
+  REQUIRE(ran.code == 0);
+  for (const char* budget : {"4", "8", "512"}) {
+    for (const char* policy : {"window", "h2o"}) {
+      INFO(policy << " " << budget << "\n" << ran.out);
+      const auto row = ran.out.find(std::string("\n") + policy + ":budget=" + budget + ",");
+      REQUIRE(row != std::string::npos);
+      CHECK(ran.out.substr(row + 1, ran.out.find('\n', row + 1) - row - 1).find(std::string(",") + budget + ",") !=
+            std::string::npos);
+    }
+  }
 }
 
 TEST_CASE("A result file appears whole or not at all") {

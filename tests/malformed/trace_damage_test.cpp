@@ -124,6 +124,19 @@ TEST_CASE("Damaged trace: a bit that flips in any byte of kernels.sqlite is noti
   flip_bits(f, "kernels.sqlite", true);  // one bit of each byte: it is long, and one checksum covers all of it
 }
 
+TEST_CASE("Damaged trace: everything but the content of segments is checked when a trace is opened") {
+  const Fixture f;
+  for (const char* name : {"manifest.json", "journal.jsonl", "seal.json", "kernels.sqlite"}) {
+    const std::string whole = slurp(f.trace / name);
+    std::string damaged = whole;
+    damaged[whole.size() / 2] = static_cast<char>(whole[whole.size() / 2] ^ 1);
+    write_file(f.trace / name, damaged);
+    INFO(name);
+    CHECK_THROWS_AS(TraceReader::open(f.trace), Error);
+    write_file(f.trace / name, whole);
+  }
+}
+
 TEST_CASE("Damaged trace: a missing file is named") {
   const Fixture f;
   for (const std::string& name : kFiles) {

@@ -91,7 +91,8 @@ TEST_CASE("a budget from neither side, or from both, is an error") {
   CHECK(contains(why_not("h2o"), "policy h2o needs a budget | give --budget 0.5, or write h2o:budget=0.5"));
   CHECK(contains(why_not("h2o:budget=0.5", {budget("0.2")}), "has a budget of its own, and --budget is given as well"));
   CHECK(contains(why_not("h2o:compression=0.5,window", {budget("0.2")}), "has a budget of its own"));
-  CHECK(why_not("full", {budget("0.2")}) == "accepted");
+  CHECK(contains(why_not("full", {budget("0.2")}), "--budget has no policy to serve"));
+  CHECK(why_not("full,window", {budget("0.2")}) == "accepted");
 }
 
 TEST_CASE("recent with a decimal point is a share of the budget, without one a count of tokens, at most the budget") {
