@@ -191,6 +191,8 @@ void PointLayer::wait_for_output(const ExactRows& rows, std::uint32_t position, 
 void PointLayer::measure_outputs(const ExactRows& rows, std::uint32_t first_query_head, std::uint32_t group) {
   const std::uint32_t kept_head = first_query_head / group;
   AttendedOutput& outputs = scratch_.outputs[kept_head];
+  // Nothing waits: its columns are those of an earlier sequence, which may have had more tokens.
+  if (outputs.queries().empty()) return;
   const std::size_t width = layer_.v_width;
   const double* mass = scratch_.output_masses.data() + std::size_t{kept_head} * AttendedOutput::kMostRows * group;
   std::array<TokenPos, AttendedOutput::kMostRows> queries;
