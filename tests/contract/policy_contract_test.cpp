@@ -227,6 +227,16 @@ TEST_CASE("policies that draw give other sets for another seed and another layer
   }
 }
 
+TEST_CASE("policies that draw do so for each head by itself") {
+  // All heads see the same attention, so that only their draws can tell them apart.
+  const auto same = [](std::uint32_t, std::uint32_t t, std::uint32_t j) { return random_logit(0, t, j); };
+  for (const char* text : {"random:budget=0.5", "keyformer:budget=0.5", "keyformer:budget=0.5:noise=query"}) {
+    INFO(text);
+    const auto sets = history(spec_of(text), kShape, same);
+    CHECK(sets.front()[0] != sets.front()[1]);
+  }
+}
+
 TEST_CASE("a budget of at least all tokens evicts nothing") {
   for (const PolicySpec& spec : specs({"budget=88", "budget=4000", "budget=1.0@current"})) {
     INFO(spec.text());

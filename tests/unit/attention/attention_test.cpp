@@ -213,9 +213,17 @@ TEST_CASE("ALiBi slopes are 2^-1 … 2^-8 for eight heads, and interleaved for a
   CHECK(alibi_slopes(6) == std::vector<float>{eight[1], eight[3], eight[5], eight[7], eight[0], eight[2]});
 }
 
-TEST_CASE("gather picks the resident positions out of a row") {
-  const std::vector<float> row = {10, 11, 12, 13};
-  std::vector<float> out(3);
-  gather(row, std::vector<TokenPos>{TokenPos(3), TokenPos(0), TokenPos(2)}, out);
-  CHECK(out == std::vector<float>{13, 10, 12});
+TEST_CASE("gather picks the resident positions out of a row, however many there are") {
+  const std::vector<float> row = {10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
+  for (std::uint32_t count = 0; count <= 11; ++count) {
+    std::vector<TokenPos> positions;
+    std::vector<float> expected;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      positions.emplace_back(7 * i % 11);
+      expected.push_back(10 + static_cast<float>(7 * i % 11));
+    }
+    std::vector<float> out(count);
+    gather(row, positions, out);
+    CHECK(out == expected);
+  }
 }
