@@ -14,7 +14,7 @@
 #include "kernels/cpu/fast_ops.hpp"
 #include "kernels/cpu/reference_ops.hpp"
 #include "kernels/engine/session.hpp"
-#include "kernels/engine/tokenizer.hpp"
+#include "kernels/tokenizer/tokenizer.hpp"
 #include "kvroof_version.hpp"
 #include "traces/safetensors.hpp"
 

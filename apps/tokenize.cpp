@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/command.hpp"
-#include "kernels/engine/tokenizer.hpp"
+#include "kernels/tokenizer/tokenizer.hpp"
 
 namespace kvroof {
 namespace {

@@ -26,15 +26,17 @@ const std::map<std::string, std::vector<std::string>> kMayInclude = {
     {"sim/traffic", {"sim/core", "sim/model"}},
     {"sim/replay", {"sim/core", "sim/attention", "sim/model", "sim/policy", "traces"}},
     {"sim/cost", {"sim/core", "sim/device", "sim/model", "sim/traffic"}},
-    {"kernels", {"sim/core", "sim/attention", "sim/model", "sim/policy", "traces"}},
+    {"kernels", {"sim/core", "sim/attention", "sim/model", "sim/policy", "traces", "kernels/tokenizer"}},
+    {"kernels/tokenizer", {"sim/core"}},
     {"analysis",
      {"sim/core", "sim/attention", "sim/model", "sim/policy", "sim/replay", "sim/traffic", "sim/cost", "sim/device",
       "traces"}},
 };
 
+// The innermost box that holds the path: names of inner boxes sort after those around them.
 std::string box_of(const std::string& path) {
-  for (const auto& [box, allowed] : kMayInclude) {
-    if (path.starts_with(box + "/")) return box;
+  for (auto box = kMayInclude.rbegin(); box != kMayInclude.rend(); ++box) {
+    if (path.starts_with(box->first + "/")) return box->first;
   }
   return path.substr(0, path.find('/'));
 }
@@ -102,6 +104,8 @@ TEST_CASE("The engine may use neither traffic nor cost, and the simulator not th
   CHECK(is_upward("sim/replay", "kernels/engine/ops.hpp"));
   CHECK(is_upward("sim/policy", "traces/reader.hpp"));
   CHECK(is_upward("sim/core", "apps/command.hpp"));
+  CHECK(is_upward("kernels/tokenizer", "kernels/engine/ops.hpp"));
+  CHECK_FALSE(is_upward("kernels/engine", "kernels/tokenizer/tokenizer.hpp"));
   CHECK_FALSE(is_upward("kernels", "traces/writer.hpp"));
   CHECK_FALSE(is_upward("sim/cost", "sim/traffic/traffic.hpp"));
 }

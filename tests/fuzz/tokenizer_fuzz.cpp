@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/engine/tokenizer.hpp"
-#include "kernels/engine/unicode.hpp"
+#include "kernels/tokenizer/tokenizer.hpp"
+#include "kernels/tokenizer/unicode.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/engine/tokenizer.hpp"
+#include "kernels/tokenizer/tokenizer.hpp"
 #include "tests/catch.hpp"
 
 namespace {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kernels/engine/tokenizer.hpp"
+#include "kernels/tokenizer/tokenizer.hpp"
 
 namespace kvroof::test {
 

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/engine/unicode.hpp"
+#include "kernels/tokenizer/unicode.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/tokenizer/small_tokenizer.hpp"
 

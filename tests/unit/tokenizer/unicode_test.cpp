@@ -1,5 +1,5 @@
 // Categories of the Unicode standard and the boundaries of its well-formed UTF-8.
-#include "kernels/engine/unicode.hpp"
+#include "kernels/tokenizer/unicode.hpp"
 
 #include <string>
 

@@ -1,9 +1,9 @@
 #include <array>
 #include <utility>
 
-#include "kernels/engine/tokenizer_parts.hpp"
-#include "kernels/engine/tokenizer_scanners.hpp"
-#include "kernels/engine/unicode.hpp"
+#include "kernels/tokenizer/parts.hpp"
+#include "kernels/tokenizer/scanners.hpp"
+#include "kernels/tokenizer/unicode.hpp"
 
 namespace kvroof {
 namespace {

@@ -1,9 +1,9 @@
-#include "kernels/engine/tokenizer_scanners.hpp"
+#include "kernels/tokenizer/scanners.hpp"
 
 #include <array>
 #include <cstdint>
 
-#include "kernels/engine/unicode.hpp"
+#include "kernels/tokenizer/unicode.hpp"
 
 namespace kvroof {
 namespace {

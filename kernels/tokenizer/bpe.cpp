@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/engine/tokenizer_parts.hpp"
-#include "kernels/engine/unicode.hpp"
+#include "kernels/tokenizer/parts.hpp"
+#include "kernels/tokenizer/unicode.hpp"
 
 namespace kvroof {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/engine/unicode.hpp"
+#include "kernels/tokenizer/unicode.hpp"
 
 #include <algorithm>
 #include <vector>

@@ -1,6 +1,6 @@
 // The parts of a tokenizer and the functions that make them; internal to the tokenizer.
 //
-// A new kind of part is one file with a make function and one line in a table of tokenizer_parts.cpp. A make function
+// A new kind of part is one file with a make function and one line in a table of parts.cpp. A make function
 // reads its JSON object strictly: it throws Error (unsupported or damaged, see JsonView) for anything it does not know.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/engine/tokenizer_json.hpp"
+#include "kernels/tokenizer/json_view.hpp"
 
 namespace kvroof {
 
@@ -85,15 +85,15 @@ std::unique_ptr<const TokenModel> make_token_model(const JsonView& spec);
 std::unique_ptr<const PostProcessor> make_post_processor(const JsonView& spec, const TokensById& tokens);
 std::unique_ptr<const Decoder> make_decoder(const JsonView& spec);
 
-// tokenizer_byte_level.cpp: bytes as printable stand-in characters (GPT-2).
+// byte_level.cpp: bytes as printable stand-in characters (GPT-2).
 std::unique_ptr<const PreTokenizer> make_byte_level_pre_tokenizer(const JsonView& spec);
 std::unique_ptr<const PostProcessor> make_byte_level_post_processor(const JsonView& spec, const TokensById& tokens);
 std::unique_ptr<const Decoder> make_byte_level_decoder(const JsonView& spec);
 
-// tokenizer_bpe.cpp: byte-pair encoding with ranked merges.
+// bpe.cpp: byte-pair encoding with ranked merges.
 std::unique_ptr<const TokenModel> make_bpe_model(const JsonView& spec);
 
-// tokenizer_template.cpp: special tokens before and after a text.
+// template.cpp: special tokens before and after a text.
 std::unique_ptr<const PostProcessor> make_template_post_processor(const JsonView& spec, const TokensById& tokens);
 std::unique_ptr<const PostProcessor> make_roberta_post_processor(const JsonView& spec, const TokensById& tokens);
 

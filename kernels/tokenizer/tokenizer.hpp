@@ -1,7 +1,7 @@
 // Text to token ids and back, as a Hugging Face tokenizer.json says.
 //
 // The pipeline is the file's own: added tokens, normalizer, pre-tokenizer, model, post-processor, decoder. Each part is
-// selected by its "type" from a table (tokenizer_parts.cpp); a part or setting that is not known is refused by name.
+// selected by its "type" from a table (parts.cpp); a part or setting that is not known is refused by name.
 #pragma once
 
 #include <cstdint>

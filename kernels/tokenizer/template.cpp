@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "kernels/engine/tokenizer_parts.hpp"
+#include "kernels/tokenizer/parts.hpp"
 
 namespace kvroof {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/engine/tokenizer_parts.hpp"
+#include "kernels/tokenizer/parts.hpp"
 
 #include <algorithm>
 #include <span>

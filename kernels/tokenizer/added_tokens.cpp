@@ -1,8 +1,8 @@
-#include "kernels/engine/tokenizer_added.hpp"
+#include "kernels/tokenizer/added_tokens.hpp"
 
 #include <algorithm>
 
-#include "kernels/engine/unicode.hpp"
+#include "kernels/tokenizer/unicode.hpp"
 
 namespace kvroof {
 namespace {

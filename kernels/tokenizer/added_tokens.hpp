@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/engine/tokenizer_json.hpp"
+#include "kernels/tokenizer/json_view.hpp"
 
 namespace kvroof {
 

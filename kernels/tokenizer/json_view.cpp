@@ -1,10 +1,10 @@
-#include "kernels/engine/tokenizer_json.hpp"
+#include "kernels/tokenizer/json_view.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "kernels/engine/unicode.hpp"
+#include "kernels/tokenizer/unicode.hpp"
 
 namespace kvroof {
 

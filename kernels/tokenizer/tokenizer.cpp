@@ -1,4 +1,4 @@
-#include "kernels/engine/tokenizer.hpp"
+#include "kernels/tokenizer/tokenizer.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -6,9 +6,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "kernels/engine/tokenizer_added.hpp"
-#include "kernels/engine/tokenizer_parts.hpp"
-#include "kernels/engine/unicode.hpp"
+#include "kernels/tokenizer/added_tokens.hpp"
+#include "kernels/tokenizer/parts.hpp"
+#include "kernels/tokenizer/unicode.hpp"
 
 namespace kvroof {
 
