@@ -164,17 +164,17 @@ class Calibrator {
 
     constexpr std::size_t kHidden = 2048;
     constexpr std::size_t kFfn = 5632;
-    const Weight norm = constant_weight(DType::kBF16, 1, kHidden);
+    const Norm norm{constant_weight(DType::kBF16, 1, kHidden), {}};
+    const RotaryRule rotary = plain_rotary(RotaryStyle::kHalfSplit, 128, 1e4);
     std::vector<float> row(kHidden, 0.5F), other(kHidden, 0.5F), gate(kFfn, 0.5F), up(kFfn, 0.5F);
     const TokenPos position(100);
     result_.elementwise_seconds = repeat(200, [&] {
                                     for (int i = 0; i < 2; ++i) {
-                                      ops_->rms_norm(row, norm, 1e-5F, other);
-                                      ops_->rotate(other, {&position, 1}, kHidden / 128, 128, 128, 1e4,
-                                                   RotaryStyle::kHalfSplit);
+                                      ops_->norm(row, norm, {}, other);
+                                      ops_->rotate(other, {{&position, 1}, {}}, kHidden / 128, 128, 0, rotary);
                                       ops_->add_residual(row, other);
                                     }
-                                    ops_->gated_silu(gate, up, gate);
+                                    ops_->gated(Activation::kSilu, gate, up, gate);
                                   }).best();
   }
 

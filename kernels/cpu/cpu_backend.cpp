@@ -8,7 +8,13 @@
 namespace kvroof {
 namespace {
 
-AttentionRule attention_rule(const ModelConfig& config) { return {{config.options.attention_scale, 0.0F}, {}}; }
+std::vector<AttentionRule> attention_rules(const ModelConfig& config) {
+  std::vector<AttentionRule> rules;
+  for (const LayerRule& layer : config.options.layers) {
+    rules.push_back({{layer.scale, layer.softcap}, config.options.alibi_slopes});
+  }
+  return rules;
+}
 
 std::vector<TokenPos> positions_from(std::uint32_t first, std::size_t count) {
   std::vector<TokenPos> positions(count);
@@ -40,7 +46,7 @@ CpuBackend::CpuBackend(const Model& model, std::unique_ptr<Ops> ops, CpuBackendO
       ops_(std::move(ops)),
       options_(std::move(options)),
       forward_(model, *ops_),
-      rule_(attention_rule(model.config)) {
+      rules_(attention_rules(model.config)) {
   check_runnable(options_.policy);
 }
 
@@ -161,7 +167,7 @@ void CpuBackend::attend_rows(std::uint32_t offset, LayerId layer, std::span<cons
                         &state.policy, HeadId(h), h * group});
     }
   }
-  ops_->attend(calls_, rule_);
+  ops_->attend(calls_, rules_[layer.value]);
   for (Sequence* sequence : active_) finish_row(*sequence, layer, TokenPos(sequence->tokens + offset), nullptr);
 }
 
@@ -192,7 +198,7 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
   }
   state.resident_rows = std::uint64_t{n} * state.policy.storage_heads();
   note_peak();
-  ops_->prefill_attend(calls, rule_);
+  ops_->prefill_attend(calls, rules_[layer.value]);
   finish_row(sequence, layer, TokenPos(n - 1), &prompt_buffer_);
 }
 
@@ -235,21 +241,25 @@ void CpuBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> i
   check(!ids.empty(), "a prompt has at least one token");
   active_ = {&add_sequence(sequence, static_cast<std::uint32_t>(ids.size()), requested_new_tokens)};
   prefilling_ = true;
-  forward_.run(ids, positions_from(0, ids.size()), *this, logits);
+  const std::vector<TokenPos> positions = positions_from(0, ids.size());
+  const std::vector<std::uint32_t> prompts(ids.size(), static_cast<std::uint32_t>(ids.size()));
+  forward_.run({ids, positions, prompts}, *this, logits);
   finish_call();
 }
 
 void CpuBackend::decode(std::span<const DecodeEntry> batch, std::span<float> logits) {
   std::vector<std::int64_t> ids;
   std::vector<TokenPos> positions;
+  std::vector<std::uint32_t> prompts;
   active_.clear();
   for (const DecodeEntry& entry : batch) {
     active_.push_back(&sequences_.at(entry.sequence));
     ids.push_back(entry.token);
     positions.emplace_back(active_.back()->tokens);
+    prompts.push_back(active_.back()->prompt);
   }
   prefilling_ = false;
-  forward_.run(ids, positions, *this, logits);
+  forward_.run({ids, positions, prompts}, *this, logits);
   finish_call();
 }
 

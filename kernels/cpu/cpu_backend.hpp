@@ -74,7 +74,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   std::unique_ptr<Ops> ops_;
   CpuBackendOptions options_;
   Forward forward_;
-  AttentionRule rule_;
+  std::vector<AttentionRule> rules_;  // of each layer
   Recorder* recorder_ = nullptr;
   std::map<std::uint32_t, Sequence> sequences_;
   std::vector<Sequence*> active_;  // of the call in progress, in the order of its rows

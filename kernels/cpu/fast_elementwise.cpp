@@ -85,8 +85,9 @@ void softmax_row(std::span<const float> logits, std::span<float> weights) {
               [&](V v, std::size_t i) HWY_ATTR { store(hn::Mul(v, factor), weights.data() + i, n - i); });
 }
 
-void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps, std::span<float> out) {
+void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps, float offset, std::span<float> out) {
   const D d;
+  const V shift = hn::Set(d, offset);
   std::array<V, kSums> sums;
   sums.fill(hn::Zero(d));
   std::size_t turn = 0;
@@ -99,9 +100,44 @@ void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps,
   std::size_t i = 0;
   for (; i + kLanes <= x.size(); i += kLanes) {
     const V scaled = hn::Mul(hn::LoadU(d, x.data() + i), factor);
-    hn::StoreU(hn::Mul(scaled, hn::LoadU(d, w.data() + i)), d, out.data() + i);
+    hn::StoreU(hn::Mul(scaled, hn::Add(hn::LoadU(d, w.data() + i), shift)), d, out.data() + i);
   }
-  for (; i < x.size(); ++i) out[i] = x[i] * hn::GetLane(factor) * w[i];
+  for (; i < x.size(); ++i) out[i] = x[i] * hn::GetLane(factor) * (w[i] + offset);
+}
+
+// Four interleaved sums of f(x) over all elements; `fill` pads the last vector and has to give 0.
+template <class F>
+HWY_INLINE float sum_of(std::span<const float> x, float fill, const F& f) {
+  const D d;
+  std::array<V, kSums> sums;
+  sums.fill(hn::Zero(d));
+  std::size_t turn = 0;
+  for_vectors(x.data(), x.size(), fill, [&](V v, std::size_t) HWY_ATTR {
+    sums[turn] = hn::Add(sums[turn], f(v));
+    turn = (turn + 1) % kSums;
+  });
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]))));
+}
+
+void layer_norm_row(std::span<const float> x, std::span<const float> w, std::span<const float> bias, float eps,
+                    std::span<float> out) {
+  const D d;
+  const auto count = static_cast<float>(x.size());
+  const float mean = sum_of(x, 0.0F, [](V v) HWY_ATTR { return v; }) / count;
+  const V centre = hn::Set(d, mean);
+  const float squares = sum_of(x, mean, [centre](V v) HWY_ATTR {
+    const V c = hn::Sub(v, centre);
+    return hn::Mul(c, c);
+  });
+  const float factor = 1.0F / std::sqrt(squares / count + eps);
+  const V scale = hn::Set(d, factor);
+  std::size_t i = 0;
+  for (; i + kLanes <= x.size(); i += kLanes) {
+    V v = hn::Mul(hn::Mul(hn::Sub(hn::LoadU(d, x.data() + i), centre), scale), hn::LoadU(d, w.data() + i));
+    if (!bias.empty()) v = hn::Add(v, hn::LoadU(d, bias.data() + i));
+    hn::StoreU(v, d, out.data() + i);
+  }
+  for (; i < x.size(); ++i) out[i] = (x[i] - mean) * factor * w[i] + (bias.empty() ? 0.0F : bias[i]);
 }
 
 HWY_INLINE V silu(V x) {
@@ -109,14 +145,54 @@ HWY_INLINE V silu(V x) {
   return hn::Div(x, hn::Add(hn::Set(d, 1.0F), exp_of(hn::Neg(x))));
 }
 
-void gated_silu(std::span<const float> gate, std::span<const float> up, std::span<float> out) {
+// 0.5 x (1 + tanh(y)) is x · sigmoid(2 y).
+HWY_INLINE V gelu_tanh(V x) {
+  const D d;
+  const V cube = hn::Mul(hn::Mul(x, x), x);
+  const V y = hn::Mul(hn::Set(d, 2 * 0.79788456F), hn::MulAdd(hn::Set(d, 0.044715F), cube, x));
+  return hn::Div(x, hn::Add(hn::Set(d, 1.0F), exp_of(hn::Neg(y))));
+}
+
+// Lane by lane: models with the exact form spend no time here that matters.
+HWY_INLINE V gelu(V x) {
+  alignas(64) std::array<float, kLanes> lanes;
+  hn::Store(x, D(), lanes.data());
+  for (float& v : lanes) v = 0.5F * v * (1.0F + std::erf(v * 0.70710678F));
+  return hn::Load(D(), lanes.data());
+}
+
+HWY_INLINE V activated(Activation f, V x) {
+  switch (f) {
+    case Activation::kSilu: return silu(x);
+    case Activation::kGelu: return gelu(x);
+    case Activation::kGeluTanh: return gelu_tanh(x);
+    default: return hn::Max(x, hn::Zero(D()));
+  }
+}
+
+void activate(Activation f, std::span<float> x) {
+  for_vectors(x.data(), x.size(), 0.0F,
+              [&](V v, std::size_t i) HWY_ATTR { store(activated(f, v), x.data() + i, x.size() - i); });
+}
+
+void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) {
   for_vectors(gate.data(), gate.size(), 0.0F,
-              [&](V v, std::size_t i) HWY_ATTR { store(silu(v), out.data() + i, gate.size() - i); });
+              [&](V v, std::size_t i) HWY_ATTR { store(activated(f, v), out.data() + i, gate.size() - i); });
   std::size_t i = 0;
   for (; i + kLanes <= up.size(); i += kLanes) {
     hn::StoreU(hn::Mul(hn::LoadU(D(), out.data() + i), hn::LoadU(D(), up.data() + i)), D(), out.data() + i);
   }
   for (; i < up.size(); ++i) out[i] *= up[i];
+}
+
+void add_scaled(std::span<float> x, float factor, std::span<const float> y) {
+  const D d;
+  const V f = hn::Set(d, factor);
+  std::size_t i = 0;
+  for (; i + kLanes <= x.size(); i += kLanes) {
+    hn::StoreU(hn::MulAdd(f, hn::LoadU(d, y.data() + i), hn::LoadU(d, x.data() + i)), d, x.data() + i);
+  }
+  for (; i < x.size(); ++i) x[i] += factor * y[i];
 }
 
 void add(std::span<float> x, std::span<const float> y) {
@@ -211,7 +287,10 @@ namespace kvroof::fast {
 
 HWY_EXPORT(softmax_row);
 HWY_EXPORT(rms_norm_row);
-HWY_EXPORT(gated_silu);
+HWY_EXPORT(layer_norm_row);
+HWY_EXPORT(gated);
+HWY_EXPORT(activate);
+HWY_EXPORT(add_scaled);
 HWY_EXPORT(add);
 HWY_EXPORT(rotate_half_split);
 HWY_EXPORT(rotate_adjacent);
@@ -223,12 +302,23 @@ void softmax_row(std::span<const float> logits, std::span<float> weights) {
   HWY_DYNAMIC_DISPATCH(softmax_row)(logits, weights);
 }
 
-void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(rms_norm_row)(x, w, eps, out);
+void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps, float offset, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(rms_norm_row)(x, w, eps, offset, out);
 }
 
-void gated_silu(std::span<const float> gate, std::span<const float> up, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(gated_silu)(gate, up, out);
+void layer_norm_row(std::span<const float> x, std::span<const float> w, std::span<const float> bias, float eps,
+                    std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(layer_norm_row)(x, w, bias, eps, out);
+}
+
+void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(gated)(f, gate, up, out);
+}
+
+void activate(Activation f, std::span<float> x) { HWY_DYNAMIC_DISPATCH(activate)(f, x); }
+
+void add_scaled(std::span<float> x, float factor, std::span<const float> y) {
+  HWY_DYNAMIC_DISPATCH(add_scaled)(x, factor, y);
 }
 
 void add(std::span<float> x, std::span<const float> y) { HWY_DYNAMIC_DISPATCH(add)(x, y); }

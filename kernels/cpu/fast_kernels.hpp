@@ -9,6 +9,7 @@
 #include <span>
 
 #include "sim/attention/attention.hpp"
+#include "sim/model/config_json.hpp"
 
 namespace kvroof::fast {
 
@@ -33,11 +34,18 @@ void convert_rows(const RowsView& rows, float* out);
 // weights = softmax(logits); may be the same memory; sizes equal and ≥ 1. A NaN gives NaN everywhere.
 void softmax_row(std::span<const float> logits, std::span<float> weights);
 
-// out = x / sqrt(mean(x²) + eps) · w; sizes equal.
-void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps, std::span<float> out);
+// out = x / sqrt(mean(x²) + eps) · (w + offset); sizes equal; out may be x.
+void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps, float offset, std::span<float> out);
+// out = (x − mean) / sqrt(variance + eps) · w + bias; sizes equal, bias may be empty; out may be x.
+void layer_norm_row(std::span<const float> x, std::span<const float> w, std::span<const float> bias, float eps,
+                    std::span<float> out);
 
-// out = silu(gate) · up; sizes equal.
-void gated_silu(std::span<const float> gate, std::span<const float> up, std::span<float> out);
+// out = f(gate) · up; sizes equal; out may be gate.
+void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out);
+// x = f(x).
+void activate(Activation f, std::span<float> x);
+// x += factor · y; sizes equal.
+void add_scaled(std::span<float> x, float factor, std::span<const float> y);
 
 // x += y; sizes equal.
 void add(std::span<float> x, std::span<const float> y);

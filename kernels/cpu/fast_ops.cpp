@@ -36,26 +36,48 @@ class FastOps final : public Ops {
  public:
   explicit FastOps(unsigned threads) : pool_(threads) { openblas_set_num_threads(1); }
 
-  void embed(const Weight& table, std::span<const std::int64_t> ids, std::span<float> out) override {
+  void embed(const Weight& table, std::span<const std::int64_t> ids, float scale, std::span<float> out) override {
     check(out.size() == ids.size() * table.cols, "embed: one output row an id");
     for (std::size_t t = 0; t < ids.size(); ++t) {
       check(ids[t] >= 0 && static_cast<std::size_t>(ids[t]) < table.rows, "embed: ids lie in the table");
-      RowsView row = table.view();
-      row.data = row.row(static_cast<std::size_t>(ids[t]));
-      row.count = 1;
-      fast::convert_rows(row, out.data() + t * table.cols);
+      fast::convert_rows(one_row(table, static_cast<std::size_t>(ids[t])), out.data() + t * table.cols);
+    }
+    if (scale != 1) {
+      for (float& value : out) value *= scale;
     }
     counters_.add(Cause::kWeights, ids.size() * table.cols * size_of(table.type));
     counters_.add(Cause::kActivations, float_bytes(out.size()));
   }
 
-  void rms_norm(std::span<const float> x, const Weight& w, float eps, std::span<float> out) override {
-    check(out.size() == x.size() && x.size() % w.cols == 0, "rms_norm: whole rows");
-    const std::span<const float> scale = as_floats(w, norm_scratch_);
-    for_rows(x.size() / w.cols, w.cols, [&](std::size_t row) {
-      fast::rms_norm_row(x.subspan(row * w.cols, w.cols), scale, eps, out.subspan(row * w.cols, w.cols));
+  void add_rows(const Weight& table, std::span<const std::uint32_t> rows, std::span<float> x) override {
+    check(x.size() == rows.size() * table.cols, "add_rows: one row of x an index");
+    float* floats = norm_scratch_.floats(table.cols);
+    for (std::size_t t = 0; t < rows.size(); ++t) {
+      check(rows[t] < table.rows, "add_rows: rows lie in the table");
+      fast::convert_rows(one_row(table, rows[t]), floats);
+      fast::add(x.subspan(t * table.cols, table.cols), {floats, table.cols});
+    }
+    counters_.add(Cause::kWeights, rows.size() * table.cols * size_of(table.type));
+  }
+
+  void norm(std::span<const float> x, const Norm& norm, const NormRule& rule, std::span<float> out) override {
+    const std::size_t width = norm.scale.cols;
+    check(out.size() == x.size() && x.size() % width == 0, "norm: whole rows");
+    const std::span<const float> scale = as_floats(norm.scale, norm_scratch_);
+    const std::span<const float> shift =
+        norm.bias.empty() ? std::span<const float>() : as_floats(norm.bias, bias_scratch_);
+    for_rows(x.size() / width, width, [&](std::size_t row) {
+      const std::size_t at = row % norm.scale.rows * width;
+      const auto in = x.subspan(row * width, width);
+      const auto to = out.subspan(row * width, width);
+      if (rule.kind == NormKind::kRms) {
+        fast::rms_norm_row(in, scale.subspan(at, width), rule.eps, rule.offset, to);
+      } else {
+        fast::layer_norm_row(in, scale.subspan(at, width), shift.empty() ? shift : shift.subspan(at, width), rule.eps,
+                             to);
+      }
     });
-    counters_.add(Cause::kWeights, w.bytes());
+    counters_.add(Cause::kWeights, norm.scale.bytes() + norm.bias.bytes());
     counters_.add(Cause::kActivations, float_bytes(x.size() + out.size()));
   }
 
@@ -74,22 +96,42 @@ class FastOps final : public Ops {
     counters_.add(Cause::kActivations, float_bytes(x.size() + out.size()));
   }
 
-  void rotate(std::span<float> x, std::span<const TokenPos> positions, std::uint32_t heads, std::uint32_t head_dim,
-              std::uint32_t dims, double theta, RotaryStyle style) override {
+  void linear_heads(std::span<const float> x, const Weight& w, std::uint32_t heads, std::span<float> out) override {
+    const std::size_t rows = w.rows / heads;
+    const std::size_t tokens = x.size() / w.cols / heads;
+    check(x.size() == tokens * heads * w.cols && out.size() == tokens * w.rows && w.rows == rows * heads,
+          "linear_heads: whole rows in and out");
+    const std::size_t size = fast::packed_size(w.cols);
+    float* packed = packed_scratch_.floats(tokens * heads * size);
+    fast::pack_vectors(w.type, x.data(), w.cols, tokens * heads, w.cols, packed);
+    pool_.parallel_for(heads, [&](std::size_t h) {
+      RowsView head = w.view();
+      head.data = head.row(h * rows);
+      head.count = rows;
+      for (std::size_t t = 0; t < tokens; ++t) {
+        fast::dot_rows(head, packed + (t * heads + h) * size, 1, out.data() + t * w.rows + h * rows, rows);
+      }
+    });
+    counters_.add(Cause::kWeights, w.bytes());
+    counters_.add(Cause::kActivations, float_bytes(x.size() + out.size()));
+  }
+
+  void rotate(std::span<float> x, const RowPlaces& places, std::uint32_t heads, std::uint32_t head_dim,
+              std::uint32_t first, const RotaryRule& rule) override {
     const std::size_t row = std::size_t{heads} * head_dim;
-    check(x.size() == positions.size() * row && dims <= head_dim && dims % 2 == 0,
+    check(x.size() == places.positions.size() * row && first + rule.dims <= head_dim && rule.dims % 2 == 0,
           "rotate: whole rows, pairs within a head");
-    make_angles(positions, dims, theta);
-    const std::size_t pairs = dims / 2;
-    for_rows(positions.size(), row, [&](std::size_t t) {
+    make_angles(places, rule);
+    const std::size_t pairs = rule.dims / 2;
+    for_rows(places.positions.size(), row, [&](std::size_t t) {
       const std::span<const float> cosines(cosines_.data() + t * pairs, pairs);
       const std::span<const float> sines(sines_.data() + t * pairs, pairs);
       for (std::size_t h = 0; h < heads; ++h) {
-        float* head = x.data() + t * row + h * head_dim;
-        if (style == RotaryStyle::kHalfSplit) {
-          fast::rotate_half_split(head, cosines, sines);
+        float* part = x.data() + t * row + h * head_dim + first;
+        if (rule.style == RotaryStyle::kHalfSplit) {
+          fast::rotate_half_split(part, cosines, sines);
         } else {
-          fast::rotate_adjacent(head, cosines, sines);
+          fast::rotate_adjacent(part, cosines, sines);
         }
       }
     });
@@ -114,12 +156,26 @@ class FastOps final : public Ops {
     }
   }
 
-  void gated_silu(std::span<const float> gate, std::span<const float> up, std::span<float> out) override {
-    check(gate.size() == up.size() && out.size() == up.size(), "gated_silu: equal sizes");
+  void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) override {
+    check(gate.size() == up.size() && out.size() == up.size(), "gated: equal sizes");
     for_parts(out.size(), [&](std::size_t first, std::size_t count) {
-      fast::gated_silu(gate.subspan(first, count), up.subspan(first, count), out.subspan(first, count));
+      fast::gated(f, gate.subspan(first, count), up.subspan(first, count), out.subspan(first, count));
     });
     counters_.add(Cause::kActivations, float_bytes(gate.size() + up.size() + out.size()));
+  }
+
+  void activate(Activation f, std::span<float> x) override {
+    for_parts(x.size(), [&](std::size_t first, std::size_t count) { fast::activate(f, x.subspan(first, count)); });
+    counters_.add(Cause::kActivations, 2 * float_bytes(x.size()));
+  }
+
+  void add_scaled_rows(std::span<float> x, std::size_t width, std::span<const std::uint32_t> rows,
+                       std::span<const float> factors, std::span<const float> y) override {
+    check(y.size() == rows.size() * width && factors.size() == rows.size(), "add_scaled_rows: a row and a factor each");
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      fast::add_scaled(x.subspan(rows[r] * width, width), factors[r], y.subspan(r * width, width));
+    }
+    counters_.add(Cause::kActivations, 3 * float_bytes(y.size()));
   }
 
   void add_residual(std::span<float> x, std::span<const float> y) override {
@@ -133,6 +189,13 @@ class FastOps final : public Ops {
   [[nodiscard]] std::uint32_t prefill_block() const override { return fast::kPrefillBlock; }
 
  private:
+  static RowsView one_row(const Weight& table, std::size_t row) {
+    RowsView view = table.view();
+    view.data = view.row(row);
+    view.count = 1;
+    return view;
+  }
+
   static std::span<const float> as_floats(const Weight& w, Scratch& scratch) {
     const std::size_t count = w.rows * w.cols;
     if (w.type == DType::kF32) return {reinterpret_cast<const float*>(w.data.data()), count};
@@ -208,23 +271,24 @@ class FastOps final : public Ops {
     });
   }
 
-  // Cosines and sines of every position; kept, because q and k of every layer are rotated alike. The angle is formed in
-  // float, as the models were trained: theta^(-2i/dims), rounded, times the position, rounded.
-  void make_angles(std::span<const TokenPos> positions, std::uint32_t dims, double theta) {
-    if (dims == angle_dims_ && theta == angle_theta_ && std::ranges::equal(positions, angle_positions_)) return;
-    angle_dims_ = dims;
-    angle_theta_ = theta;
-    angle_positions_.assign(positions.begin(), positions.end());
-    const std::size_t pairs = dims / 2;
-    cosines_.resize(positions.size() * pairs);
-    sines_.resize(positions.size() * pairs);
-    for (std::size_t i = 0; i < pairs; ++i) {
-      const float exponent = static_cast<float>(2 * i) / static_cast<float>(dims);
-      const float frequency = 1.0F / static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
-      for (std::size_t t = 0; t < positions.size(); ++t) {
-        const auto angle = static_cast<double>(static_cast<float>(positions[t].value) * frequency);
-        cosines_[t * pairs + i] = static_cast<float>(std::cos(angle));
-        sines_[t * pairs + i] = static_cast<float>(std::sin(angle));
+  // Cosines and sines of every position; kept, because q and k of every layer are rotated alike.
+  void make_angles(const RowPlaces& places, const RotaryRule& rule) {
+    const bool same = &rule == angle_rule_ && std::ranges::equal(places.positions, angle_positions_) &&
+                      std::ranges::equal(places.use_long, angle_use_long_);
+    if (same) return;
+    angle_rule_ = &rule;
+    angle_positions_.assign(places.positions.begin(), places.positions.end());
+    angle_use_long_.assign(places.use_long.begin(), places.use_long.end());
+    const std::size_t pairs = rule.dims / 2;
+    cosines_.resize(places.positions.size() * pairs);
+    sines_.resize(places.positions.size() * pairs);
+    for (std::size_t t = 0; t < places.positions.size(); ++t) {
+      const bool use_long = !places.use_long.empty() && places.use_long[t] != 0;
+      const std::vector<float>& frequencies = use_long ? rule.long_inverse_frequencies : rule.inverse_frequencies;
+      for (std::size_t i = 0; i < pairs; ++i) {
+        const auto angle = static_cast<double>(static_cast<float>(places.positions[t].value) * frequencies[i]);
+        cosines_[t * pairs + i] = static_cast<float>(std::cos(angle)) * rule.magnitude;
+        sines_[t * pairs + i] = static_cast<float>(std::sin(angle)) * rule.magnitude;
       }
     }
   }
@@ -233,8 +297,8 @@ class FastOps final : public Ops {
   Scratch packed_scratch_, norm_scratch_, bias_scratch_;
   std::vector<TokenPos> angle_positions_;
   std::vector<float> cosines_, sines_;
-  std::uint32_t angle_dims_ = 0;
-  double angle_theta_ = 0;
+  std::vector<std::uint8_t> angle_use_long_;
+  const RotaryRule* angle_rule_ = nullptr;
 };
 
 }  // namespace

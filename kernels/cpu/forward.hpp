@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/experts.hpp"
 #include "kernels/engine/model.hpp"
 #include "kernels/engine/ops.hpp"
 #include "sim/core/ids.hpp"
@@ -16,33 +17,54 @@ class AttentionStage {
  public:
   virtual ~AttentionStage() = default;
   // q [tokens, heads, head_dim] and k [tokens, kv_heads, head_dim] after rotary embedding, v [tokens, kv_heads,
-  // v_head_dim], out [tokens, heads, v_head_dim].
+  // v_head_dim], out [tokens, heads, v_head_dim]. Of a latent model, k is the latent row and v its leading part.
   virtual void attend(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v,
                       std::span<float> out) = 0;
+};
+
+// One pass of tokens.
+struct ForwardTokens {
+  std::span<const std::int64_t> ids;
+  std::span<const TokenPos> positions;       // [ids]
+  std::span<const std::uint32_t> prompts;    // [ids]: tokens in the prompt of each token's sequence
 };
 
 class Forward {
  public:
   // Both must outlive this object.
-  Forward(const Model& model, Ops& ops) : model_(model), ops_(ops) {}
+  Forward(const Model& model, Ops& ops) : model_(model), ops_(ops), experts_(model, ops) {}
 
-  // One pass over ids[t] at positions[t]; logits [S, vocab] of the last S ≤ ids.size() tokens,
-  // S = logits.size() / vocab.
-  void run(std::span<const std::int64_t> ids, std::span<const TokenPos> positions, AttentionStage& stage,
-           std::span<float> logits);
+  // Logits [S, vocab] of the last S ≤ ids.size() tokens, S = logits.size() / vocab.
+  void run(const ForwardTokens& tokens, AttentionStage& stage, std::span<float> logits);
 
  private:
-  void attention_block(LayerId layer, std::span<const TokenPos> positions, AttentionStage& stage);
-  void mlp_block(LayerId layer);
+  void layer(LayerId layer, const ForwardTokens& tokens, AttentionStage& stage);
+  void embed(const ForwardTokens& tokens);
+  void head(std::span<float> logits);
+  // attended_ → block_: the output of a layer's attention for its input.
+  void attention(LayerId layer, std::span<const float> in, const ForwardTokens& tokens, AttentionStage& stage);
+  void project_heads(LayerId layer, std::span<const float> in, const ForwardTokens& tokens);
+  void project_latent(LayerId layer, std::span<const float> in, const ForwardTokens& tokens);
+  void mlp(LayerId layer, std::span<const float> in, std::span<float> out);
+  void rotate(LayerId layer, std::span<float> x, std::uint32_t heads, std::uint32_t head_dim, std::uint32_t first,
+              const ForwardTokens& tokens);
+  // x itself where the family has no such norm.
+  std::span<const float> normed(std::span<const float> x, const Norm& norm);
+  void norm_in_place(std::span<float> x, const Norm& norm);
+  [[nodiscard]] NormRule norm_rule() const;
   void resize(std::size_t tokens);
 
   const Model& model_;
   Ops& ops_;
+  ExpertLayer experts_;
   std::vector<float> x_;       // the residual stream, [tokens, hidden]
   std::vector<float> normed_;  // [tokens, hidden]
   std::vector<float> q_, k_, v_, attended_;
+  std::vector<float> latent_q_, heads_;  // of a latent model: q before absorption, the output before o
   std::vector<float> gate_, up_;
   std::vector<float> block_;   // output of a block, [tokens, hidden]
+  std::vector<std::uint8_t> use_long_;
+  std::vector<std::uint32_t> position_rows_;
 };
 
 }  // namespace kvroof

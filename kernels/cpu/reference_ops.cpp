@@ -15,29 +15,63 @@ std::span<const float> row_as_floats(const Weight& w, std::size_t row, std::vect
   return buffer;
 }
 
+float activation_of(Activation f, float x) {
+  switch (f) {
+    case Activation::kSilu: return x / (1.0F + std::exp(-x));
+    case Activation::kGelu: return 0.5F * x * (1.0F + std::erf(x * 0.70710678F));
+    case Activation::kGeluTanh: return 0.5F * x * (1.0F + std::tanh(0.79788456F * (x + 0.044715F * x * x * x)));
+    default: return std::max(x, 0.0F);
+  }
+}
+
 }  // namespace
 
-void ReferenceOps::embed(const Weight& table, std::span<const std::int64_t> ids, std::span<float> out) {
+void ReferenceOps::embed(const Weight& table, std::span<const std::int64_t> ids, float scale, std::span<float> out) {
   check(out.size() == ids.size() * table.cols, "embed: out is [ids, cols]");
   for (std::size_t t = 0; t < ids.size(); ++t) {
-    convert_to_float(table.type, table.view().row(static_cast<std::size_t>(ids[t])),
-                     out.subspan(t * table.cols, table.cols));
+    const std::span<float> row = out.subspan(t * table.cols, table.cols);
+    convert_to_float(table.type, table.view().row(static_cast<std::size_t>(ids[t])), row);
+    for (float& x : row) x *= scale;
   }
   counters_.add(Cause::kWeights, ids.size() * table.cols * size_of(table.type));
   counters_.add(Cause::kActivations, out.size_bytes());
 }
 
-void ReferenceOps::rms_norm(std::span<const float> x, const Weight& w, float eps, std::span<float> out) {
-  check(x.size() == out.size() && x.size() % w.cols == 0, "rms_norm: rows of w.cols elements");
-  const std::span<const float> scale = row_as_floats(w, 0, row_);
-  for (std::size_t at = 0; at < x.size(); at += w.cols) {
-    double sum = 0;
-    for (std::size_t i = 0; i < w.cols; ++i) sum += static_cast<double>(x[at + i]) * x[at + i];
-    const double mean = sum / static_cast<double>(w.cols);
-    const auto factor = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(eps)));
-    for (std::size_t i = 0; i < w.cols; ++i) out[at + i] = x[at + i] * factor * scale[i];
+void ReferenceOps::add_rows(const Weight& table, std::span<const std::uint32_t> rows, std::span<float> x) {
+  check(x.size() == rows.size() * table.cols, "add_rows: x is [rows, cols]");
+  for (std::size_t t = 0; t < rows.size(); ++t) {
+    check(rows[t] < table.rows, "add_rows: rows lie in the table");
+    const std::span<const float> row = row_as_floats(table, rows[t], row_);
+    for (std::size_t i = 0; i < table.cols; ++i) x[t * table.cols + i] += row[i];
   }
-  counters_.add(Cause::kWeights, w.bytes());
+  counters_.add(Cause::kWeights, rows.size() * table.cols * size_of(table.type));
+}
+
+void ReferenceOps::norm(std::span<const float> x, const Norm& norm, const NormRule& rule, std::span<float> out) {
+  const std::size_t width = norm.scale.cols;
+  check(x.size() == out.size() && x.size() % width == 0, "norm: rows of the norm's width");
+  for (std::size_t at = 0; at < x.size(); at += width) {
+    const std::size_t weight_row = at / width % norm.scale.rows;
+    const std::span<const float> scale = row_as_floats(norm.scale, weight_row, row_);
+    double mean = 0;
+    if (rule.kind == NormKind::kLayer) {
+      for (std::size_t i = 0; i < width; ++i) mean += static_cast<double>(x[at + i]);
+      mean /= static_cast<double>(width);
+    }
+    double sum = 0;
+    for (std::size_t i = 0; i < width; ++i) {
+      const double centred = static_cast<double>(x[at + i]) - mean;
+      sum += centred * centred;
+    }
+    const double variance = sum / static_cast<double>(width);
+    const auto factor = static_cast<float>(1.0 / std::sqrt(variance + static_cast<double>(rule.eps)));
+    const auto centre = static_cast<float>(mean);
+    for (std::size_t i = 0; i < width; ++i) out[at + i] = (x[at + i] - centre) * factor * (scale[i] + rule.offset);
+    if (norm.bias.empty()) continue;
+    const std::span<const float> shift = row_as_floats(norm.bias, weight_row, row_);
+    for (std::size_t i = 0; i < width; ++i) out[at + i] += shift[i];
+  }
+  counters_.add(Cause::kWeights, norm.scale.bytes() + norm.bias.bytes());
   counters_.add(Cause::kActivations, x.size_bytes() + out.size_bytes());
 }
 
@@ -57,28 +91,44 @@ void ReferenceOps::linear(std::span<const float> x, const Weight& w, const Weigh
   counters_.add(Cause::kActivations, x.size_bytes() + out.size_bytes());
 }
 
-void ReferenceOps::rotate(std::span<float> x, std::span<const TokenPos> positions, std::uint32_t heads,
-                          std::uint32_t head_dim, std::uint32_t dims, double theta, RotaryStyle style) {
-  check(x.size() == positions.size() * heads * head_dim && dims <= head_dim && dims % 2 == 0,
+void ReferenceOps::linear_heads(std::span<const float> x, const Weight& w, std::uint32_t heads, std::span<float> out) {
+  const std::size_t rows = w.rows / heads;
+  const std::size_t count = x.size() / w.cols;
+  check(x.size() == count * w.cols && count % heads == 0 && out.size() == count * rows && w.rows == rows * heads,
+        "linear_heads: x is [t, heads, cols], out is [t, heads, rows]");
+  for (std::size_t i = 0; i < count; ++i) {
+    RowsView head = w.view();
+    head.data = head.row(i % heads * rows);
+    head.count = rows;
+    compute_logits(x.subspan(i * w.cols, w.cols), head, LogitRule{}, out.subspan(i * rows, rows));
+  }
+  counters_.add(Cause::kWeights, w.bytes());
+  counters_.add(Cause::kActivations, x.size_bytes() + out.size_bytes());
+}
+
+void ReferenceOps::rotate(std::span<float> x, const RowPlaces& places, std::uint32_t heads, std::uint32_t head_dim,
+                          std::uint32_t first, const RotaryRule& rule) {
+  const std::size_t rows = places.positions.size();
+  check(x.size() == rows * heads * head_dim && first + rule.dims <= head_dim && rule.dims % 2 == 0,
         "rotate: x is [t, heads, head_dim]");
-  const std::size_t half = dims / 2;
-  const bool split = style == RotaryStyle::kHalfSplit;
-  for (std::size_t i = 0; i < half; ++i) {
-    // Frequency and angle are rounded to float where the published models round them; a long context notices.
-    const auto exponent = static_cast<float>(2 * i) / static_cast<float>(dims);
-    const auto frequency = 1.0F / static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
-    const std::size_t first = split ? i : 2 * i;
-    const std::size_t second = split ? i + half : 2 * i + 1;
-    for (std::size_t t = 0; t < positions.size(); ++t) {
-      const float angle = static_cast<float>(positions[t].value) * frequency;
-      const auto cosine = static_cast<float>(std::cos(static_cast<double>(angle)));
-      const auto sine = static_cast<float>(std::sin(static_cast<double>(angle)));
+  const std::size_t half = rule.dims / 2;
+  const bool split = rule.style == RotaryStyle::kHalfSplit;
+  for (std::size_t t = 0; t < rows; ++t) {
+    const bool use_long = !places.use_long.empty() && places.use_long[t] != 0;
+    const std::vector<float>& frequencies = use_long ? rule.long_inverse_frequencies : rule.inverse_frequencies;
+    for (std::size_t i = 0; i < half; ++i) {
+      // The angle is rounded to float where the published models round it; a long context notices.
+      const float angle = static_cast<float>(places.positions[t].value) * frequencies[i];
+      const auto cosine = static_cast<float>(std::cos(static_cast<double>(angle))) * rule.magnitude;
+      const auto sine = static_cast<float>(std::sin(static_cast<double>(angle))) * rule.magnitude;
+      const std::size_t one = split ? i : 2 * i;
+      const std::size_t other = split ? i + half : 2 * i + 1;
       for (std::size_t h = 0; h < heads; ++h) {
-        float* head = x.data() + (t * heads + h) * head_dim;
-        const float a = head[first];
-        const float b = head[second];
-        head[first] = a * cosine - b * sine;
-        head[second] = b * cosine + a * sine;
+        float* part = x.data() + (t * heads + h) * head_dim + first;
+        const float a = part[one];
+        const float b = part[other];
+        part[one] = a * cosine - b * sine;
+        part[other] = b * cosine + a * sine;
       }
     }
   }
@@ -138,10 +188,24 @@ void ReferenceOps::prefill_attend(std::span<const PrefillCall> calls, const Atte
   }
 }
 
-void ReferenceOps::gated_silu(std::span<const float> gate, std::span<const float> up, std::span<float> out) {
-  check(gate.size() == up.size() && gate.size() == out.size(), "gated_silu: equal sizes");
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = gate[i] / (1.0F + std::exp(-gate[i])) * up[i];
+void ReferenceOps::gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) {
+  check(gate.size() == up.size() && gate.size() == out.size(), "gated: equal sizes");
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = activation_of(f, gate[i]) * up[i];
   counters_.add(Cause::kActivations, gate.size_bytes() + up.size_bytes() + out.size_bytes());
+}
+
+void ReferenceOps::activate(Activation f, std::span<float> x) {
+  for (float& value : x) value = activation_of(f, value);
+  counters_.add(Cause::kActivations, 2 * x.size_bytes());
+}
+
+void ReferenceOps::add_scaled_rows(std::span<float> x, std::size_t width, std::span<const std::uint32_t> rows,
+                                   std::span<const float> factors, std::span<const float> y) {
+  check(y.size() == rows.size() * width && factors.size() == rows.size(), "add_scaled_rows: a row and a factor each");
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    for (std::size_t i = 0; i < width; ++i) x[rows[r] * width + i] += factors[r] * y[r * width + i];
+  }
+  counters_.add(Cause::kActivations, 3 * y.size_bytes());
 }
 
 void ReferenceOps::add_residual(std::span<float> x, std::span<const float> y) {

@@ -12,14 +12,19 @@ namespace kvroof {
 
 class ReferenceOps : public Ops {
  public:
-  void embed(const Weight& table, std::span<const std::int64_t> ids, std::span<float> out) override;
-  void rms_norm(std::span<const float> x, const Weight& w, float eps, std::span<float> out) override;
+  void embed(const Weight& table, std::span<const std::int64_t> ids, float scale, std::span<float> out) override;
+  void add_rows(const Weight& table, std::span<const std::uint32_t> rows, std::span<float> x) override;
+  void norm(std::span<const float> x, const Norm& norm, const NormRule& rule, std::span<float> out) override;
   void linear(std::span<const float> x, const Weight& w, const Weight* bias, std::span<float> out) override;
-  void rotate(std::span<float> x, std::span<const TokenPos> positions, std::uint32_t heads, std::uint32_t head_dim,
-              std::uint32_t dims, double theta, RotaryStyle style) override;
+  void linear_heads(std::span<const float> x, const Weight& w, std::uint32_t heads, std::span<float> out) override;
+  void rotate(std::span<float> x, const RowPlaces& places, std::uint32_t heads, std::uint32_t head_dim,
+              std::uint32_t first, const RotaryRule& rule) override;
   void attend(std::span<const AttendCall> calls, const AttentionRule& rule) override;
   void prefill_attend(std::span<const PrefillCall> calls, const AttentionRule& rule) override;
-  void gated_silu(std::span<const float> gate, std::span<const float> up, std::span<float> out) override;
+  void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) override;
+  void activate(Activation f, std::span<float> x) override;
+  void add_scaled_rows(std::span<float> x, std::size_t width, std::span<const std::uint32_t> rows,
+                       std::span<const float> factors, std::span<const float> y) override;
   void add_residual(std::span<float> x, std::span<const float> y) override;
 
  protected:

@@ -46,26 +46,49 @@ void read_generation_config(const fs::path& folder, ModelOptions& options) {
   options.eos_ids = std::move(ids);
 }
 
-std::vector<std::uint64_t> expected_shape(const TensorBinding& binding) {
-  if (binding.is_vector) return {binding.cols};
-  return {binding.rows, binding.cols};
-}
-
 bool is_weight_type(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
 
-void check_names(const Model& model, const Checkpoint& checkpoint, std::span<const TensorBinding> bindings) {
+// A tensor of the checkpoint under the name that it has without a prefix.
+class NamedTensors {
+ public:
+  NamedTensors(const Checkpoint& checkpoint, std::span<const std::string_view> prefixes)
+      : checkpoint_(checkpoint), prefixes_(prefixes) {}
+
+  [[nodiscard]] const StoredTensor* find(const std::string& name) const {
+    const auto& tensors = checkpoint_.tensors();
+    if (const auto plain = tensors.find(name); plain != tensors.end()) return &plain->second;
+    for (const std::string_view prefix : prefixes_) {
+      if (const auto it = tensors.find(std::string(prefix) + name); it != tensors.end()) return &it->second;
+    }
+    return nullptr;
+  }
+  [[nodiscard]] std::string_view without_prefix(std::string_view name) const {
+    for (const std::string_view prefix : prefixes_) {
+      if (name.starts_with(prefix)) return name.substr(prefix.size());
+    }
+    return name;
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+  std::span<const std::string_view> prefixes_;
+};
+
+void check_names(const Model& model, const Checkpoint& checkpoint, const NamedTensors& tensors,
+                 std::span<const TensorBinding> bindings) {
   std::vector<std::string> missing;
   std::vector<std::string> extra;
   std::vector<std::string_view> expected;
   for (const TensorBinding& binding : bindings) {
     expected.emplace_back(binding.name);
-    if (!checkpoint.tensors().contains(binding.name)) missing.push_back(binding.name);
+    if (tensors.find(binding.name) == nullptr) missing.push_back(binding.name);
   }
   std::sort(expected.begin(), expected.end());
   const WeightFamily& family = weight_family(model.config.shape.family);
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    const bool known = std::binary_search(expected.begin(), expected.end(), std::string_view(name));
-    if (!known && !family.skipped(model.config.shape, name)) extra.push_back(name);
+    const std::string_view plain = tensors.without_prefix(name);
+    const bool known = std::binary_search(expected.begin(), expected.end(), plain);
+    if (!known && !family.skipped(model.config, plain)) extra.push_back(name);
   }
   if (!missing.empty()) {
     throw Error(fmt::format("{}: {} of the {} tensors that config.json asks for are missing: {}", model.path.string(),
@@ -77,39 +100,100 @@ void check_names(const Model& model, const Checkpoint& checkpoint, std::span<con
   }
 }
 
-void check_tensors(const Checkpoint& checkpoint, std::span<const TensorBinding> bindings) {
+void check_tensors(const NamedTensors& tensors, std::span<const TensorBinding> bindings) {
   for (const TensorBinding& binding : bindings) {
-    const StoredTensor& stored = checkpoint.tensors().at(binding.name);
+    const StoredTensor& stored = *tensors.find(binding.name);
     const std::string where = stored.file->path().string();
     if (!is_weight_type(stored.info->type)) {
       throw Error(fmt::format("{}: tensor {} has type {}, expected F32, F16 or BF16", where, binding.name,
                               safetensors_name_of(stored.info->type)));
     }
-    if (stored.info->shape != expected_shape(binding)) {
+    if (stored.info->shape != binding.shape) {
       throw Error(fmt::format("{}: tensor {} has shape {}, expected {} from config.json", where, binding.name,
-                              shape_text(stored.info->shape), shape_text(expected_shape(binding))));
+                              shape_text(stored.info->shape), shape_text(binding.shape)));
     }
   }
 }
 
-// Reads one tensor in pieces, so that a conversion never holds it twice.
-void load_tensor(const StoredTensor& stored, const TensorBinding& binding, DType type, std::vector<std::byte>& piece) {
-  const DType from = stored.info->type;
-  const std::size_t count = binding.rows * binding.cols;
-  Weight& weight = *binding.weight;
-  weight = {type, binding.rows, binding.cols, AlignedBytes(count * size_of(type))};
-  if (from == type) {
-    stored.file->read(*stored.info, 0, {weight.data.data(), weight.data.size()});
-    return;
+// Places the rows of one stored tensor, read in pieces, so that nothing is held twice.
+class TensorLoader {
+ public:
+  explicit TensorLoader(DType type) : type_(type) {}
+
+  void load(const StoredTensor& stored, const TensorBinding& binding) {
+    const bool matrix = binding.shape.size() == 2;
+    const std::size_t rows = binding.shape[0];
+    const std::size_t cols = matrix ? binding.shape[1] : 1;
+    for (const RowBlock& block : binding.blocks) {
+      if (block.weight->empty())
+        *block.weight = {type_, block.rows, block.cols, AlignedBytes(block.rows * block.cols * size_of(type_))};
+      if (binding.transposed) {
+        load_columns(stored, block, rows, cols);
+      } else if (block.transposed) {
+        load_transposed(stored, block, cols);
+      } else {
+        load_rows(stored, block, cols);
+      }
+    }
   }
-  const std::size_t step = kPieceBytes / size_of(from);
-  piece.resize(kPieceBytes);
-  for (std::size_t at = 0; at < count; at += step) {
-    const std::size_t part = std::min(step, count - at);
-    stored.file->read(*stored.info, at * size_of(from), {piece.data(), part * size_of(from)});
-    convert_elements(from, piece.data(), part, type, weight.data.data() + at * size_of(type));
+
+ private:
+  // Elements [first, first + count) of the tensor, converted.
+  std::span<const std::byte> read(const StoredTensor& stored, std::size_t first, std::size_t count) {
+    const DType from = stored.info->type;
+    raw_.resize(count * size_of(from));
+    stored.file->read(*stored.info, first * size_of(from), raw_);
+    if (from == type_) return raw_;
+    converted_.resize(count * size_of(type_));
+    convert_elements(from, raw_.data(), count, type_, converted_.data());
+    return converted_;
   }
-}
+
+  void load_rows(const StoredTensor& stored, const RowBlock& block, std::size_t cols) {
+    std::byte* out = block.weight->data.data() + block.to * cols * size_of(type_);
+    const std::size_t count = block.count * cols;
+    if (stored.info->type == type_) {
+      stored.file->read(*stored.info, block.from * cols * size_of(type_), {out, count * size_of(type_)});
+      return;
+    }
+    const std::size_t step = kPieceBytes / size_of(stored.info->type);
+    for (std::size_t at = 0; at < count; at += step) {
+      const auto piece = read(stored, block.from * cols + at, std::min(step, count - at));
+      std::copy(piece.begin(), piece.end(), out + at * size_of(type_));
+    }
+  }
+
+  // Stored [in, out]: rows of the block are columns [from, from + count).
+  void load_columns(const StoredTensor& stored, const RowBlock& block, std::size_t rows, std::size_t cols) {
+    const std::size_t size = size_of(type_);
+    const std::size_t rows_a_piece = std::max<std::size_t>(1, kPieceBytes / (cols * sizeof(float)));
+    for (std::size_t first = 0; first < rows; first += rows_a_piece) {
+      const std::size_t count = std::min(rows_a_piece, rows - first);
+      const auto piece = read(stored, first * cols, count * cols);
+      for (std::size_t c = 0; c < block.count; ++c) {
+        std::byte* out = block.weight->data.data() + ((block.to + c) * rows + first) * size;
+        for (std::size_t r = 0; r < count; ++r) {
+          std::copy_n(piece.data() + (r * cols + block.from + c) * size, size, out + r * size);
+        }
+      }
+    }
+  }
+
+  // Stored rows of the block become columns of rows [to, to + cols) of the weight.
+  void load_transposed(const StoredTensor& stored, const RowBlock& block, std::size_t cols) {
+    const std::size_t size = size_of(type_);
+    for (std::size_t r = 0; r < block.count; ++r) {
+      const auto row = read(stored, (block.from + r) * cols, cols);
+      for (std::size_t c = 0; c < cols; ++c) {
+        std::copy_n(row.data() + c * size, size,
+                    block.weight->data.data() + ((block.to + c) * block.cols + r) * size);
+      }
+    }
+  }
+
+  DType type_;
+  std::vector<std::byte> raw_, converted_;
+};
 
 }  // namespace
 
@@ -136,15 +220,15 @@ Model load_model(const fs::path& folder, std::optional<DType> type) {
   model.path = folder;
   const Checkpoint checkpoint = Checkpoint::open(folder);
   model.weights.layers.resize(model.config.shape.layers);
-  const auto bindings = weight_family(model.config.shape.family).bind(model.config.shape, model.weights);
-  check_names(model, checkpoint, bindings);
-  check_tensors(checkpoint, bindings);
-  model.config.shape.weight_type = checkpoint.tensors().at(bindings.front().name).info->type;
+  const WeightFamily& family = weight_family(model.config.shape.family);
+  const NamedTensors tensors(checkpoint, family.prefixes);
+  const auto bindings = family.bind(model.config, model.weights);
+  check_names(model, checkpoint, tensors, bindings);
+  check_tensors(tensors, bindings);
+  model.config.shape.weight_type = tensors.find(bindings.front().name)->info->type;
   model.type = type.value_or(model.config.shape.weight_type);
-  std::vector<std::byte> piece;
-  for (const TensorBinding& binding : bindings) {
-    load_tensor(checkpoint.tensors().at(binding.name), binding, model.type, piece);
-  }
+  TensorLoader loader(model.type);
+  for (const TensorBinding& binding : bindings) loader.load(*tensors.find(binding.name), binding);
   return model;
 }
 

@@ -11,21 +11,67 @@
 
 namespace kvroof {
 
-// Matrices are [out, in]; norms and biases have one row. What a family lacks stays empty.
+// What a family lacks stays empty.
+struct Norm {
+  Weight scale;  // [rows, cols]: row r of the input takes row r mod rows; one row unless each head has its own
+  Weight bias;
+
+  [[nodiscard]] bool empty() const { return scale.empty(); }
+};
+
+struct Linear {
+  Weight matrix;  // [out, in]
+  Weight bias;    // [1, out]
+
+  [[nodiscard]] bool empty() const { return matrix.empty(); }
+};
+
+struct Mlp {
+  Linear gate;  // empty in a plain MLP
+  Linear up, down;
+};
+
+struct ExpertWeights {
+  Weight router;               // [experts, hidden]
+  std::vector<Mlp> routed;     // [experts]
+  Mlp shared;                  // all shared experts as one
+  Weight shared_gate;          // [1, hidden]
+};
+
+// Multi-head latent attention: k and v of a token come from one latent row. The up projections act on q and on the
+// output instead (absorbed), so that attention runs over the latent rows themselves.
+struct LatentWeights {
+  Linear q_down;    // [q rank, hidden]; empty: q_up takes the layer's input
+  Norm q_norm;
+  Weight q_up;      // [heads · (nope + rope), q rank or hidden]
+  Linear kv_down;   // [rank + rope, hidden]
+  Norm kv_norm;     // over the rank
+  Weight k_up;      // [heads · rank, nope]: for each head, the transpose of its key projection
+  Weight v_up;      // [heads · v dim, rank]
+};
+
 struct LayerWeights {
-  Weight attention_norm;
-  Weight q, k, v, o;
-  Weight q_bias, k_bias, v_bias, o_bias;
-  Weight mlp_norm;
-  Weight gate, up, down;
-  Weight gate_bias, up_bias, down_bias;
+  Norm attention_norm;      // before attention (kNormAfterAdd: after adding it)
+  Linear q, k, v, o;
+  Norm q_norm, k_norm;
+  Norm attention_out_norm;  // of attention's output, before it is added
+  Norm mlp_norm;            // before the MLP (kNormAfterAdd: after adding it)
+  Mlp mlp;                  // of dense layers
+  Norm mlp_out_norm;        // of the MLP's output, before it is added
+  ExpertWeights experts;    // of expert layers
+  LatentWeights latent;
 };
 
 struct ModelWeights {
-  Weight embedding;  // [vocab, hidden]
+  Weight embedding;      // [vocab, embedding width]
+  Weight positions;      // [position rows, hidden], learned
+  Weight project_in;     // [hidden, embedding width]; empty when they are equal
+  Norm embedding_norm;
   std::vector<LayerWeights> layers;
-  Weight final_norm;
-  Weight head;  // [vocab, hidden]; empty when tied: the embedding serves
+  Norm final_norm;
+  Weight project_out;    // [embedding width, hidden]
+  Weight head;           // [vocab, embedding width]; empty when tied: the embedding serves
+  Weight head_bias;      // [1, vocab]
 };
 
 struct Model {

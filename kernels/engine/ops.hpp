@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/engine/weight.hpp"
+#include "kernels/engine/model.hpp"
 #include "sim/attention/attention.hpp"
 #include "sim/core/byte_counters.hpp"
 #include "sim/policy/layer_policy.hpp"
@@ -49,29 +49,48 @@ struct PrefillCall {
   std::uint32_t first_query_head = 0;
 };
 
-enum class RotaryStyle : std::uint8_t { kHalfSplit, kAdjacentPairs };
+// Where the rows of a pass stand in their sequences.
+struct RowPlaces {
+  std::span<const TokenPos> positions;
+  std::span<const std::uint8_t> use_long;  // != 0: takes a rotary rule's second table; empty: none does
+};
+
+struct NormRule {
+  NormKind kind = NormKind::kRms;
+  float eps = 1e-5F;
+  float offset = 0;  // added to the scale of an RMS norm
+};
 
 class Ops {
  public:
   virtual ~Ops() = default;
 
-  // out row t = table row ids[t].
-  virtual void embed(const Weight& table, std::span<const std::int64_t> ids, std::span<float> out) = 0;
-  // out row = x row / sqrt(mean(x²) + eps) · w; rows of w.cols elements.
-  virtual void rms_norm(std::span<const float> x, const Weight& w, float eps, std::span<float> out) = 0;
+  // out row t = scale · table row ids[t].
+  virtual void embed(const Weight& table, std::span<const std::int64_t> ids, float scale, std::span<float> out) = 0;
+  // x row t += table row rows[t]: learned positions; done where the embedding is written, so that only the table counts.
+  virtual void add_rows(const Weight& table, std::span<const std::uint32_t> rows, std::span<float> x) = 0;
+  // RMS norm: x / sqrt(mean(x²) + eps) · (scale + offset). Layer norm: (x − mean) / sqrt(variance + eps) · scale + bias.
+  // Rows of scale.cols elements; row r takes row r mod scale.rows of the scale. out may be x.
+  virtual void norm(std::span<const float> x, const Norm& norm, const NormRule& rule, std::span<float> out) = 0;
   // out [t, w.rows] = x [t, w.cols] · wᵀ (+ bias).
   virtual void linear(std::span<const float> x, const Weight& w, const Weight* bias, std::span<float> out) = 0;
-  // Rotates the first `dims` of each head_dim elements of every row of x [t, heads, head_dim] by its position, in
-  // place.
-  virtual void rotate(std::span<float> x, std::span<const TokenPos> positions, std::uint32_t heads,
-                      std::uint32_t head_dim, std::uint32_t dims, double theta, RotaryStyle style) = 0;
+  // The same for each head with rows of its own: x [t, heads, w.cols], w [heads · r, w.cols], out [t, heads, r].
+  virtual void linear_heads(std::span<const float> x, const Weight& w, std::uint32_t heads, std::span<float> out) = 0;
+  // Rotates elements [first, first + rule.dims) of every head of x [t, heads, head_dim] by its row's position, in place.
+  virtual void rotate(std::span<float> x, const RowPlaces& places, std::uint32_t heads, std::uint32_t head_dim,
+                      std::uint32_t first, const RotaryRule& rule) = 0;
   // Softmax attention of each call; shows the rows to the call's policy when it wants them. Calls are independent.
   virtual void attend(std::span<const AttendCall> calls, const AttentionRule& rule) = 0;
   virtual void prefill_attend(std::span<const PrefillCall> calls, const AttentionRule& rule) = 0;
-  // out = silu(gate) · up.
-  virtual void gated_silu(std::span<const float> gate, std::span<const float> up, std::span<float> out) = 0;
+  // out = f(gate) · up; out may be gate.
+  virtual void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) = 0;
+  // x = f(x).
+  virtual void activate(Activation f, std::span<float> x) = 0;
   // x += y: the residual connection.
   virtual void add_residual(std::span<float> x, std::span<const float> y) = 0;
+  // x row rows[i] += factors[i] · y row i; rows of `width` elements: outputs of an expert join the residual.
+  virtual void add_scaled_rows(std::span<float> x, std::size_t width, std::span<const std::uint32_t> rows,
+                               std::span<const float> factors, std::span<const float> y) = 0;
 
   // Query rows that share one pass over the keys in prefill_attend: 1 in the reference.
   [[nodiscard]] virtual std::uint32_t prefill_block() const { return 1; }

@@ -13,14 +13,22 @@ std::string host_name() {
   return fmt::format("{} {} {} {}", system.nodename, system.sysname, system.release, system.machine);
 }
 
-TraceLayer trace_layer(const ModelConfig& config) {
+TraceLayer trace_layer(const ModelConfig& config, std::uint32_t index) {
+  const LayerRule& rule = config.options.layers[index];
   TraceLayer layer;
   layer.query_heads = config.shape.heads;
   layer.kv_heads = config.shape.kv_heads;
   layer.k_width = config.shape.head_dim;
   layer.v_width = config.shape.v_head_dim;
-  layer.scale = config.options.attention_scale;
-  layer.rotary = {"half_split", config.options.rotary_dims, config.options.rope_theta};
+  layer.scale = rule.scale;
+  layer.softcap = rule.softcap;
+  layer.window = config.shape.window(index);
+  layer.alibi_slopes = config.options.alibi_slopes;
+  if (!config.options.rotary.empty()) {
+    const RotaryRule& rotary = config.options.rotary[rule.rotary];
+    layer.rotary = {rotary.style == RotaryStyle::kHalfSplit ? "half_split" : "adjacent_pairs", rotary.dims,
+                    rotary.theta};
+  }
   return layer;
 }
 
@@ -39,7 +47,7 @@ TraceManifest make_manifest(const ModelConfig& config, const RecordedRun& run) {
   manifest.kv_type = run.kv_type;
   manifest.command_line = run.command_line;
   manifest.host = host_name();
-  manifest.layers.assign(config.shape.layers, trace_layer(config));
+  for (std::uint32_t i = 0; i < config.shape.layers; ++i) manifest.layers.push_back(trace_layer(config, i));
   for (std::uint32_t i = 0; i < run.prompts.size(); ++i) {
     manifest.sequences.push_back({i, run.prompts[i], run.requested_new_tokens, 0, "unknown"});
   }

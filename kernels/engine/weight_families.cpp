@@ -5,8 +5,10 @@
 namespace kvroof {
 namespace {
 
+constexpr std::array<std::string_view, 1> kModel = {"model."};
+
 constexpr std::array kFamilies = {
-    WeightFamily{"llama", bind_llama, skipped_llama},
+    WeightFamily{"llama", kModel, bind_llama, skipped_llama},
 };
 
 }  // namespace

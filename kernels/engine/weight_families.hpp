@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,28 +12,40 @@
 
 namespace kvroof {
 
-// A tensor that the checkpoint must hold, and the weight it becomes. A vector has one row and is stored as [cols].
-struct TensorBinding {
-  std::string name;
+// Rows of a stored matrix that become rows of a weight. A vector (norm, bias) is a matrix of one column here, and a
+// weight of one row.
+struct RowBlock {
   Weight* weight = nullptr;
-  std::size_t rows = 0;
+  std::size_t rows = 0;        // of the whole weight, allocated when its first block is met
   std::size_t cols = 0;
-  bool is_vector = false;
+  std::size_t from = 0;        // first stored row
+  std::size_t to = 0;          // first row of the weight
+  std::size_t count = 0;       // stored rows
+  bool transposed = false;     // the block [count, cols'] goes to rows [to, to + cols') of the weight as [cols', count]
+};
+
+// A tensor that the checkpoint must hold, and where its rows go; every row goes somewhere.
+struct TensorBinding {
+  std::string name;                   // without the family's prefix
+  std::vector<std::uint64_t> shape;   // as stored
+  std::vector<RowBlock> blocks;
+  bool transposed = false;            // stored [in, out] (GPT-2's Conv1D): rows of the blocks are its columns
 };
 
 // One entry a family: a new family is one file and one line.
 struct WeightFamily {
   std::string_view model_type;
-  // Every tensor of a checkpoint of this shape; weights.layers has been sized.
-  std::vector<TensorBinding> (*bind)(const ModelShape& shape, ModelWeights& weights);
-  // Stored tensors that are no weights, and copies of tied weights: to be skipped.
-  bool (*skipped)(const ModelShape& shape, std::string_view tensor);
+  std::span<const std::string_view> prefixes;  // that checkpoints may put before names, beside none
+  // Every tensor of a checkpoint of this configuration; weights.layers has been sized.
+  std::vector<TensorBinding> (*bind)(const ModelConfig& config, ModelWeights& weights);
+  // Stored tensors that are no weights, and copies of tied weights: to be skipped. The name has no prefix.
+  bool (*skipped)(const ModelConfig& config, std::string_view tensor);
 };
 
 // Throws std::logic_error for a family without an entry: the tables of config.json and weights go together.
 const WeightFamily& weight_family(std::string_view model_type);
 
-std::vector<TensorBinding> bind_llama(const ModelShape& shape, ModelWeights& weights);
-bool skipped_llama(const ModelShape& shape, std::string_view tensor);
+std::vector<TensorBinding> bind_llama(const ModelConfig& config, ModelWeights& weights);
+bool skipped_llama(const ModelConfig& config, std::string_view tensor);
 
 }  // namespace kvroof

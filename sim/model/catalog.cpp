@@ -29,6 +29,10 @@ constexpr std::array<Word<PositionScheme>, 5> kPositions = {{{PositionScheme::kR
                                                              {PositionScheme::kNone, "none"}}};
 constexpr std::array<Word<MlpKind>, 2> kMlps = {{{MlpKind::kGated, "gated"}, {MlpKind::kPlain, "plain"}}};
 constexpr std::array<Word<NormKind>, 2> kNorms = {{{NormKind::kRms, "rms"}, {NormKind::kLayer, "layer"}}};
+constexpr std::array<Word<QkNorm>, 4> kQkNorms = {{{QkNorm::kNone, "none"},
+                                                    {QkNorm::kHead, "head"},
+                                                    {QkNorm::kEachHead, "each_head"},
+                                                    {QkNorm::kWhole, "whole"}}};
 
 // The fields of a shape in the order of its declaration; the one list behind the writer and the readers.
 template <class Shape, class Visitor>
@@ -58,6 +62,19 @@ void visit_fields(Shape& s, Visitor&& visit) {
   visit("qkv_bias", s.qkv_bias);
   visit("out_bias", s.out_bias);
   visit("mlp_bias", s.mlp_bias);
+  visit("qk_norm", s.qk_norm);
+  visit("layer_windows", s.layer_windows);
+  visit("experts", s.experts);
+  visit("experts_per_token", s.experts_per_token);
+  visit("expert_ffn", s.expert_ffn);
+  visit("shared_expert_ffn", s.shared_expert_ffn);
+  visit("shared_expert_gate", s.shared_expert_gate);
+  visit("dense_layers", s.dense_layers);
+  visit("latent_rank", s.latent_rank);
+  visit("latent_q_rank", s.latent_q_rank);
+  visit("latent_nope_dim", s.latent_nope_dim);
+  visit("latent_rope_dim", s.latent_rope_dim);
+  visit("latent_v_dim", s.latent_v_dim);
   visit("weight_type", s.weight_type);
 }
 
@@ -70,6 +87,10 @@ struct Writer {
   void operator()(const char* key, PositionScheme v) const { word(key, v, kPositions); }
   void operator()(const char* key, MlpKind v) const { word(key, v, kMlps); }
   void operator()(const char* key, NormKind v) const { word(key, v, kNorms); }
+  void operator()(const char* key, QkNorm v) const { word(key, v, kQkNorms); }
+  void operator()(const char* key, const std::vector<std::uint32_t>& v) const {
+    if (!v.empty()) out[key] = v;
+  }
   template <class Enum, std::size_t N>
   void word(const char* key, Enum v, const std::array<Word<Enum>, N>& words) const {
     for (const auto& w : words) {
@@ -118,6 +139,14 @@ struct Reader {
   void operator()(const char* key, PositionScheme& v) { word(key, v, kPositions); }
   void operator()(const char* key, MlpKind& v) { word(key, v, kMlps); }
   void operator()(const char* key, NormKind& v) { word(key, v, kNorms); }
+  void operator()(const char* key, QkNorm& v) { word(key, v, kQkNorms); }
+  void operator()(const char* key, std::vector<std::uint32_t>& v) {
+    const json* j = find(key);
+    if (j == nullptr) return;
+    const auto good = [](const json& e) { return e.is_number_unsigned() && e.get<std::uint64_t>() <= UINT32_MAX; };
+    if (!j->is_array() || !std::all_of(j->begin(), j->end(), good)) return expect(key, "a list of whole numbers", *j);
+    v = j->get<std::vector<std::uint32_t>>();
+  }
   template <class Enum, std::size_t N>
   void word(const char* key, Enum& v, const std::array<Word<Enum>, N>& words) {
     const json* j = find(key);
@@ -181,9 +210,13 @@ Result<ModelShape> shape_from_yaml(const std::string& text) {
     for (const auto& entry : root) {
       const auto key = entry.first.as<std::string>();
       if (key == "source") continue;
-      if (!entry.second.IsScalar())
-        return failure("line {}: '{}' must be one value", entry.second.Mark().line + 1, key);
       if (fields.contains(key)) return failure("line {}: key '{}' is there twice", entry.first.Mark().line + 1, key);
+      if (entry.second.IsSequence()) {
+        for (const auto& item : entry.second) fields[key].push_back(scalar_to_json(item));
+        continue;
+      }
+      if (!entry.second.IsScalar())
+        return failure("line {}: '{}' must be one value or a list", entry.second.Mark().line + 1, key);
       fields[key] = scalar_to_json(entry.second);
     }
     return shape_from(fields);

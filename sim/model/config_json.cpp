@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "sim/core/suggest.hpp"
 #include "sim/model/config_fields.hpp"
@@ -17,6 +18,10 @@ static_assert(std::is_sorted(kFamilies.begin(), kFamilies.end(),
                              [](const ConfigFamily& a, const ConfigFamily& b) { return a.model_type < b.model_type; }));
 
 }  // namespace
+
+float default_attention_scale(std::uint32_t head_dim) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
 
 Result<ModelConfig> parse_config_json(std::string_view text) {
   ConfigFields fields(text);

@@ -1,19 +1,54 @@
 // Hugging Face config.json → ModelShape and the options that the engine needs.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "sim/core/error.hpp"
 #include "sim/model/model_shape.hpp"
+#include "sim/model/rotary.hpp"
 
 namespace kvroof {
+
+enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh, kRelu };  // kGelu is the exact (erf) form
+
+enum class ResidualOrder : std::uint8_t {
+  kSequential,    // x += attention(norm(x)); x += mlp(norm(x)); a norm that the family lacks is left out
+  kParallel,      // x += attention(norm(x)) + mlp(norm'(x)); without a norm of its own the MLP takes attention's input
+  kNormAfterAdd,  // x = norm(x + attention(x)); x = norm(x + mlp(x)) (OPT-350m)
+};
+
+// How the attention of one layer turns q·k into weights.
+struct LayerRule {
+  float scale = 0;           // multiplies q·k; 1/√head_dim unless the family says otherwise
+  float softcap = 0;         // cap · tanh(logit / cap); 0: none
+  std::uint32_t rotary = 0;  // index into ModelOptions::rotary; not used where that is empty
+};
+
+// Routing of a mixture of experts: softmax over all experts, the best experts_per_token are taken.
+struct RoutingRule {
+  bool renormalise = false;        // the weights of the chosen ones sum to 1 (norm_topk_prob)
+  float scale = 1;                 // of the routed output (routed_scaling_factor)
+  std::uint32_t groups = 1;        // group-limited routing: only experts of the `top_groups` groups with the best
+  std::uint32_t top_groups = 1;    // single expert compete (DeepSeek-V2)
+};
 
 // What a forward pass must know beside the shape.
 struct ModelOptions {
   float norm_eps = 1e-5F;
-  double rope_theta = 10000.0;
-  std::uint32_t rotary_dims = 0;  // leading dimensions of a head that are rotated
-  float attention_scale = 0;      // multiplies q·k; 1/√head_dim unless the family says otherwise
+  float norm_offset = 0;  // added to every weight of an RMS norm: 1 in Gemma
+  Activation activation = Activation::kSilu;
+  ResidualOrder residual = ResidualOrder::kSequential;
+  float embedding_scale = 1;
+  std::uint32_t position_offset = 0;   // row of the learned position table for position 0: 2 in OPT
+  std::vector<LayerRule> layers;       // one for each layer
+  std::vector<RotaryRule> rotary;      // empty: no rotary embedding
+  std::vector<float> alibi_slopes;     // one for each query head, or empty; added to the scaled logits
+  float qkv_clip = 0;                  // q, k and v are clamped to ± this; 0: not
+  float logit_scale = 1;
+  float logit_softcap = 0;             // after the scale
+  RoutingRule routing;
   std::vector<std::int64_t> bos_ids;
   std::vector<std::int64_t> eos_ids;
 };
@@ -22,6 +57,9 @@ struct ModelConfig {
   ModelShape shape;
   ModelOptions options;
 };
+
+// 1/√head_dim.
+float default_attention_scale(std::uint32_t head_dim);
 
 // Accepts old and new key names (torch_dtype and dtype; rope_theta and rope_parameters). Refuses, naming key and value:
 // an unknown model_type (with the known ones and "did you mean"), unsupported options (rope_scaling other than null or

@@ -1,7 +1,6 @@
 // LLaMA: RMS norms, half-split rotary embedding, grouped queries, gated MLP, optional biases, tied or untied head.
 // The keys and their defaults are those of Hugging Face's LlamaConfig, old (2023) and new (rope_parameters, dtype).
 #include <algorithm>
-#include <cmath>
 
 #include "sim/model/config_fields.hpp"
 #include "sim/model/families.hpp"
@@ -61,9 +60,8 @@ Result<ModelConfig> parse_llama_config(std::string_view config_json) {
     fields.refuse("partial_rotary_factor", "whole heads are rotated");
   ModelOptions& options = config.options;
   options.norm_eps = static_cast<float>(fields.positive("rms_norm_eps", 1e-6));
-  options.rope_theta = fields.plain_rope_theta(10000.0);
-  options.rotary_dims = config.shape.head_dim;
-  options.attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.shape.head_dim)));
+  options.rotary = {plain_rotary(RotaryStyle::kHalfSplit, config.shape.head_dim, fields.plain_rope_theta(10000.0))};
+  options.layers.assign(config.shape.layers, {default_attention_scale(config.shape.head_dim)});
   options.bos_ids = fields.ids("bos_token_id", {1});
   options.eos_ids = fields.ids("eos_token_id", {2});
   if (fields.failed()) return fields.failure();

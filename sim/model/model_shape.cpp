@@ -9,25 +9,60 @@ using u64 = std::uint64_t;
 
 u64 norm_parameters(const ModelShape& s) { return u64{s.hidden} * (s.norm_bias ? 2 : 1); }
 
+u64 qk_norm_parameters(const ModelShape& s) {
+  switch (s.qk_norm) {
+    case QkNorm::kHead: return 2 * u64{s.head_dim};
+    case QkNorm::kEachHead:
+    case QkNorm::kWhole: return (u64{s.heads} + s.kv_heads) * s.head_dim;
+    default: return 0;
+  }
+}
+
+// The latent's projections and norms: q (at once, or through its own latent), kv down, k and v up, out.
+u64 latent_attention_parameters(const ModelShape& s) {
+  const u64 hidden = s.hidden;
+  const u64 q = u64{s.heads} * (u64{s.latent_nope_dim} + s.latent_rope_dim);
+  const u64 q_rank = s.latent_q_rank;
+  const u64 q_parameters = q_rank > 0 ? hidden * q_rank + q_rank + q_rank * q : hidden * q;
+  const u64 down = hidden * (u64{s.latent_rank} + s.latent_rope_dim) + s.latent_rank;
+  const u64 up = u64{s.heads} * (u64{s.latent_nope_dim} + s.latent_v_dim) * s.latent_rank;
+  return q_parameters + down + up + u64{s.heads} * s.latent_v_dim * hidden;
+}
+
 u64 attention_parameters(const ModelShape& s) {
+  if (s.latent()) return latent_attention_parameters(s);
   const u64 hidden = s.hidden;
   const u64 q = u64{s.heads} * s.head_dim;
   const u64 k = u64{s.kv_heads} * s.head_dim;
   const u64 v = u64{s.kv_heads} * s.v_head_dim;
   const u64 out = u64{s.heads} * s.v_head_dim;
-  return hidden * (q + k + v + out) + (s.qkv_bias ? q + k + v : 0) + (s.out_bias ? hidden : 0);
+  return hidden * (q + k + v + out) + (s.qkv_bias ? q + k + v : 0) + (s.out_bias ? hidden : 0) +
+         qk_norm_parameters(s);
 }
 
-u64 mlp_parameters(const ModelShape& s) {
+u64 mlp_parameters(const ModelShape& s, u64 ffn) {
   const u64 inward = s.mlp == MlpKind::kGated ? 2 : 1;  // gate and up, or up alone
-  const u64 matrices = (inward + 1) * s.hidden * s.ffn;
-  return matrices + (s.mlp_bias ? inward * s.ffn + s.hidden : 0);
+  const u64 matrices = (inward + 1) * s.hidden * ffn;
+  return matrices + (s.mlp_bias ? inward * ffn + s.hidden : 0);
 }
 
 }  // namespace
 
-u64 layer_parameters(const ModelShape& s) {
-  return attention_parameters(s) + mlp_parameters(s) + s.norms_per_layer * norm_parameters(s);
+u64 expert_parameters(const ModelShape& s) { return mlp_parameters(s, s.expert_ffn); }
+
+u64 layer_parameters(const ModelShape& s, std::uint32_t layer) {
+  const u64 outside_mlp = attention_parameters(s) + s.norms_per_layer * norm_parameters(s);
+  if (!s.is_expert_layer(layer)) return outside_mlp + mlp_parameters(s, s.ffn);
+  const u64 shared = s.shared_expert_ffn > 0 ? mlp_parameters(s, s.shared_expert_ffn) : 0;
+  const u64 routers = u64{s.hidden} * (s.experts + (s.shared_expert_gate ? 1 : 0));
+  return outside_mlp + routers + shared + s.experts * expert_parameters(s);
+}
+
+u64 layers_parameters(const ModelShape& s) {
+  const std::uint32_t dense = s.experts > 0 ? std::min(s.dense_layers, s.layers) : s.layers;
+  u64 total = dense > 0 ? dense * layer_parameters(s, 0) : 0;
+  if (dense < s.layers) total += u64{s.layers - dense} * layer_parameters(s, dense);
+  return total;
 }
 
 u64 head_parameters(const ModelShape& s) { return u64{s.vocab} * s.embedding_width + (s.head_bias ? s.vocab : 0); }
@@ -42,7 +77,7 @@ u64 norm_vectors_outside_layers(const ModelShape& s) {
 
 u64 parameter_count(const ModelShape& s) {
   u64 total = u64{s.vocab} * s.embedding_width + u64{s.position_rows} * s.hidden + projection_parameters(s);
-  total += s.layers * layer_parameters(s) + norm_vectors_outside_layers(s);
+  total += layers_parameters(s) + norm_vectors_outside_layers(s);
   if (s.tied_head) return total + (s.head_bias ? s.vocab : 0);
   return total + head_parameters(s);
 }
@@ -50,16 +85,43 @@ u64 parameter_count(const ModelShape& s) {
 Bytes weight_bytes(const ModelShape& shape, DType type) { return Bytes(parameter_count(shape) * size_of(type)); }
 
 Bytes kv_bytes_per_token(const ModelShape& s, DType type) {
-  return Bytes(u64{s.layers} * s.kv_heads * (u64{s.head_dim} + s.v_head_dim) * size_of(type));
+  return Bytes(u64{s.layers} * s.kv_heads * s.row_width() * size_of(type));
 }
+
+namespace {
+
+// With these limits no product of sizes can wrap around 64 bits.
+constexpr std::uint32_t kWide = 1U << 20;
+
+std::string layout_problem(const ModelShape& s) {
+  if (s.norms_per_layer > 16) return fmt::format("norms_per_layer is {}, expected at most 16", s.norms_per_layer);
+  if (!s.layer_windows.empty() && s.layer_windows.size() != s.layers) {
+    return fmt::format("layer_windows has {} entries, expected one for each of the {} layers", s.layer_windows.size(),
+                       s.layers);
+  }
+  if (s.experts > 0 && (s.experts > 1U << 16 || s.experts_per_token == 0 || s.experts_per_token > s.experts ||
+                        s.expert_ffn == 0 || s.expert_ffn > kWide || s.shared_expert_ffn > kWide)) {
+    return fmt::format("{} experts of size {}, {} a token: expected at most 65536 experts and 1 to all of them a token",
+                       s.experts, s.expert_ffn, s.experts_per_token);
+  }
+  if (!s.latent()) return {};
+  for (const std::uint32_t size : {s.latent_rank, s.latent_nope_dim, s.latent_rope_dim, s.latent_v_dim}) {
+    if (size == 0 || size > 1U << 16) return fmt::format("a latent size is {}, expected 1 to 65536", size);
+  }
+  if (s.latent_q_rank > kWide || s.kv_heads != 1 || s.head_dim != s.latent_rank + s.latent_rope_dim ||
+      s.v_head_dim != s.latent_rank) {
+    return "latent attention has one KV head of latent_rank + latent_rope_dim, whose first latent_rank elements are v";
+  }
+  return {};
+}
+
+}  // namespace
 
 std::string shape_problem(const ModelShape& s) {
   struct Size {
     std::string_view name;
     std::uint32_t value, highest;
   };
-  // With these limits no product of sizes can wrap around 64 bits.
-  constexpr std::uint32_t kWide = 1U << 20;
   for (const Size& size :
        {Size{"layers", s.layers, 1U << 12}, Size{"hidden", s.hidden, kWide}, Size{"heads", s.heads, 1U << 16},
         Size{"kv_heads", s.kv_heads, 1U << 16}, Size{"head_dim", s.head_dim, 1U << 16},
@@ -75,8 +137,7 @@ std::string shape_problem(const ModelShape& s) {
                        kWide);
   }
   if (s.position_rows > 1U << 30) return fmt::format("position_rows is {}, expected at most 2^30", s.position_rows);
-  if (s.norms_per_layer > 16) return fmt::format("norms_per_layer is {}, expected at most 16", s.norms_per_layer);
-  return {};
+  return layout_problem(s);
 }
 
 }  // namespace kvroof

@@ -16,6 +16,9 @@ namespace kvroof {
 enum class PositionScheme : std::uint8_t { kRotaryHalfSplit, kRotaryAdjacent, kAlibi, kLearned, kNone };
 enum class MlpKind : std::uint8_t { kGated, kPlain };    // gate·up then down (3 matrices), or up then down (2)
 enum class NormKind : std::uint8_t { kRms, kLayer };
+// Norms of q and k after their projections: none; over each head with one vector for all heads, or with a vector for
+// each head; over the whole projection with one vector.
+enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kWhole };
 
 struct ModelShape {
   std::string name;
@@ -43,9 +46,35 @@ struct ModelShape {
   bool qkv_bias = false;
   bool out_bias = false;         // attention output projection
   bool mlp_bias = false;
+  QkNorm qk_norm = QkNorm::kNone;
+  std::vector<std::uint32_t> layer_windows;  // of each layer: tokens it sees, its own included; 0: all. Empty: all 0
+
+  // Mixture of experts: all layers but the first `dense_layers`. Every expert is an MLP of the kind above.
+  std::uint32_t experts = 0;             // routed; 0: a dense model
+  std::uint32_t experts_per_token = 0;
+  std::uint32_t expert_ffn = 0;          // hidden size of one routed expert
+  std::uint32_t shared_expert_ffn = 0;   // of all shared experts together; 0: none
+  bool shared_expert_gate = false;       // the shared output is scaled by a sigmoid of one row
+  std::uint32_t dense_layers = 0;        // leading layers with one MLP of size ffn
+
+  // Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): the cache holds one row a token, the latent and the
+  // rotary part of k; its leading v_head_dim elements serve as v. Then kv_heads is 1, head_dim is latent_rank +
+  // latent_rope_dim, and v_head_dim is latent_rank.
+  std::uint32_t latent_rank = 0;      // kv_lora_rank; 0: no latent attention
+  std::uint32_t latent_q_rank = 0;    // q_lora_rank; 0: q is projected at once
+  std::uint32_t latent_nope_dim = 0;  // of a query head, without rotation
+  std::uint32_t latent_rope_dim = 0;  // of a query head, rotated
+  std::uint32_t latent_v_dim = 0;     // of a head's output before the output projection
   DType weight_type = DType::kBF16;  // as stored in the checkpoint
 
   [[nodiscard]] std::uint32_t group() const { return heads / kv_heads; }
+  [[nodiscard]] bool latent() const { return latent_rank > 0; }
+  [[nodiscard]] bool is_expert_layer(std::uint32_t layer) const { return experts > 0 && layer >= dense_layers; }
+  [[nodiscard]] std::uint32_t window(std::uint32_t layer) const {
+    return layer_windows.empty() ? 0 : layer_windows[layer];
+  }
+  // Elements of a cached row: k and v of one token in one KV head. A latent row holds its v inside k.
+  [[nodiscard]] std::uint32_t row_width() const { return head_dim + (latent() ? 0 : v_head_dim); }
 };
 
 // Parameters that a checkpoint of this shape stores (a tied head counts once).
@@ -56,7 +85,9 @@ Bytes weight_bytes(const ModelShape& shape, DType type);
 Bytes kv_bytes_per_token(const ModelShape& shape, DType type);
 
 // Parts of the count, for traffic.
-std::uint64_t layer_parameters(const ModelShape& shape);       // attention, MLP and norms of one layer
+std::uint64_t layer_parameters(const ModelShape& shape, std::uint32_t layer);  // attention, MLP or experts, norms
+std::uint64_t layers_parameters(const ModelShape& shape);      // of all layers
+std::uint64_t expert_parameters(const ModelShape& shape);      // of one routed expert
 std::uint64_t head_parameters(const ModelShape& shape);        // matrix and bias of the LM head, tied or not
 std::uint64_t projection_parameters(const ModelShape& shape);  // between embedding_width and hidden, both ways
 std::uint64_t norm_vectors_outside_layers(const ModelShape& shape);  // embedding norm and final norm

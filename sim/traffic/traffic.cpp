@@ -11,7 +11,7 @@ constexpr u64 kActivationBytes = 4;  // activations are f32
 
 // Elements of a weight read in one call.
 u64 weight_elements(const ModelShape& s, const StepWork& work) {
-  u64 elements = s.layers * layer_parameters(s) + projection_parameters(s);
+  u64 elements = layers_parameters(s) + projection_parameters(s);
   elements += work.tokens * (s.embedding_width + (s.position_rows > 0 ? s.hidden : 0));
   const u64 outside = norm_vectors_outside_layers(s);
   const u64 norm = u64{s.hidden} * (s.norm_bias ? 2 : 1);

@@ -11,10 +11,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   const kvroof::ModelShape& shape = config.value().shape;
-  kvroof::check(shape.layers > 0 && shape.heads > 0 && shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 &&
-                    shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.vocab > 0,
-                "accepted shapes are possible");
-  kvroof::check(config.value().options.attention_scale > 0 && config.value().options.rope_theta > 0,
-                "accepted options are numbers");
+  const kvroof::ModelOptions& options = config.value().options;
+  kvroof::check(kvroof::shape_problem(shape).empty(), "accepted shapes are possible");
+  kvroof::check(options.layers.size() == shape.layers, "every layer has a rule");
+  for (const kvroof::LayerRule& layer : options.layers) {
+    kvroof::check(layer.scale > 0 && (options.rotary.empty() || layer.rotary < options.rotary.size()),
+                  "accepted options are numbers");
+  }
+  for (const kvroof::RotaryRule& rule : options.rotary) {
+    kvroof::check(rule.dims % 2 == 0 && rule.inverse_frequencies.size() == rule.dims / 2, "a frequency for each pair");
+  }
   return 0;
 }

@@ -54,9 +54,9 @@ TEST_CASE("a first-generation LLaMA configuration has as many KV heads as heads 
   CHECK(config.shape.max_positions == 512);
   CHECK(config.shape.tied_head);
   CHECK(config.shape.weight_type == DType::kF16);
-  CHECK(config.options.rope_theta == 10000.0);
-  CHECK(config.options.rotary_dims == 64);
-  CHECK(config.options.attention_scale == 0.125F);
+  CHECK(config.options.rotary[0].theta == 10000.0);
+  CHECK(config.options.rotary[0].dims == 64);
+  CHECK(config.options.layers[0].scale == 0.125F);
   CHECK(config.options.norm_eps == 1e-5F);
   CHECK(config.options.bos_ids == std::vector<std::int64_t>{1});
   CHECK(config.options.eos_ids == std::vector<std::int64_t>{2});
@@ -88,16 +88,16 @@ TEST_CASE("the new form of a configuration says the same as the old one") {
     const ModelConfig old_form = parsed(golden_config(model, "config.json"));
     const ModelConfig new_form = parsed(golden_config(model, "config.new.json"));
     CHECK(shape_to_json(old_form.shape) == shape_to_json(new_form.shape));
-    CHECK(old_form.options.rope_theta == new_form.options.rope_theta);
+    CHECK(old_form.options.rotary[0].theta == new_form.options.rotary[0].theta);
     CHECK(old_form.options.norm_eps == new_form.options.norm_eps);
     CHECK(old_form.options.eos_ids == new_form.options.eos_ids);
   }
 }
 
 TEST_CASE("rope_theta is read from the top and from rope_parameters") {
-  CHECK(parsed(small(R"("rope_theta":500000)")).options.rope_theta == 500000.0);
-  CHECK(parsed(small(R"("rope_parameters":{"rope_type":"default","rope_theta":1e6})")).options.rope_theta == 1e6);
-  CHECK(parsed(small("")).options.rope_theta == 10000.0);
+  CHECK(parsed(small(R"("rope_theta":500000)")).options.rotary[0].theta == 500000.0);
+  CHECK(parsed(small(R"("rope_parameters":{"rope_type":"default","rope_theta":1e6})")).options.rotary[0].theta == 1e6);
+  CHECK(parsed(small("")).options.rotary[0].theta == 10000.0);
 }
 
 TEST_CASE("begin and end ids are a number, a list, or none") {
@@ -118,8 +118,8 @@ TEST_CASE("scaled rotary embedding is refused naming key and value") {
   CHECK(contains(new_key, "llama3"));
   CHECK(contains(refusal(small(R"("rope_scaling":{"factor":2.0})")), "rope_scaling"));
   CHECK(contains(refusal(small(R"("rope_scaling":"linear")")), "rope_scaling"));
-  CHECK(parsed(small(R"("rope_scaling":null)")).options.rope_theta == 10000.0);
-  CHECK(parsed(small(R"("rope_scaling":{"rope_type":"default"})")).options.rope_theta == 10000.0);
+  CHECK(parsed(small(R"("rope_scaling":null)")).options.rotary[0].theta == 10000.0);
+  CHECK(parsed(small(R"("rope_scaling":{"rope_type":"default"})")).options.rotary[0].theta == 10000.0);
 }
 
 TEST_CASE("an unknown model_type is answered with the known ones and the nearest") {

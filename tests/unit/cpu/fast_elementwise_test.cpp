@@ -10,7 +10,7 @@ TEST_CASE("embed gives the rows of the table, exactly, and counts only those") {
     on_every_target([&] {
       std::vector<float> out = poisoned(4 * 37);
       const auto ops = make_fast_ops(2);
-      ops->embed(table, ids, out);
+      ops->embed(table, ids, 1, out);
       for (std::size_t t = 0; t < 4; ++t) {
         for (std::size_t c = 0; c < 37; ++c) {
           CHECK(static_cast<double>(out[t * 37 + c]) == at(table.view(), static_cast<std::size_t>(ids[t]), c));
@@ -22,10 +22,10 @@ TEST_CASE("embed gives the rows of the table, exactly, and counts only those") {
   }
 }
 
-TEST_CASE("rms_norm equals its formula in double precision for every width and instruction set") {
+TEST_CASE("an RMS norm equals its formula in double precision for every width and instruction set") {
   for (const DType type : kTypes) {
     for (const std::size_t width : {1, 3, 16, 31, 64, 100, 257, 4099}) {
-      const Weight w = random_weight(type, 1, width, 21);
+      const Norm norm{random_weight(type, 1, width, 21), {}};
       const std::vector<float> x = numbers(5 * width, 22);
       std::vector<double> expected(x.size());
       for (std::size_t t = 0; t < 5; ++t) {
@@ -33,14 +33,14 @@ TEST_CASE("rms_norm equals its formula in double precision for every width and i
         for (std::size_t i = 0; i < width; ++i) squares += std::pow(static_cast<double>(x[t * width + i]), 2);
         const double factor = 1 / std::sqrt(squares / static_cast<double>(width) + 1e-5);
         for (std::size_t i = 0; i < width; ++i) {
-          expected[t * width + i] = static_cast<double>(x[t * width + i]) * factor * at(w.view(), 0, i);
+          expected[t * width + i] = static_cast<double>(x[t * width + i]) * factor * at(norm.scale.view(), 0, i);
         }
       }
       on_every_target([&] {
         INFO(name_of(type) << " width " << width);
         std::vector<float> out = poisoned(x.size());
         const auto ops = make_fast_ops(2);
-        ops->rms_norm(x, w, 1e-5F, out);
+        ops->norm(x, norm, {NormKind::kRms, 1e-5F}, out);
         CHECK(deviation(out, expected) <= 2e-6);
         CHECK(ops->counters()[Cause::kWeights] == width * size_of(type));
         CHECK(ops->counters()[Cause::kActivations] == 2 * 5 * width * 4);
@@ -73,20 +73,21 @@ TEST_CASE("rotate turns each pair by position · theta^(-2i/dims), in both layou
         INFO("dims " << dims);
         std::vector<float> rotated = x;
         const auto ops = make_fast_ops(2);
-        ops->rotate(rotated, positions, heads, head_dim, dims, 10000.0, style);
+        const RotaryRule rule = plain_rotary(style, dims, 10000.0);
+        ops->rotate(rotated, {positions, {}}, heads, head_dim, 0, rule);
         CHECK(deviation(rotated, expected) <= 2e-4);  // an angle near 2000 is rounded to 1.2e-4
         CHECK(ops->counters()[Cause::kActivations] == 2 * x.size() * 4);
         // Kept tables must not serve other positions.
         std::vector<float> other(x.begin(), x.begin() + heads * head_dim);
         const std::vector<TokenPos> zero = {TokenPos(0)};
-        ops->rotate(other, zero, heads, head_dim, dims, 10000.0, style);
+        ops->rotate(other, {zero, {}}, heads, head_dim, 0, rule);
         CHECK(std::equal(other.begin(), other.end(), x.begin()));
       });
     }
   }
 }
 
-TEST_CASE("gated_silu equals gate / (1 + e^-gate) · up, also in place and at the ends of the range") {
+TEST_CASE("a gated silu equals gate / (1 + e^-gate) · up, also in place and at the ends of the range") {
   for (const std::size_t count : {1, 15, 16, 17, 1000, 70000}) {
     std::vector<float> gate = numbers(count, 24);
     for (float& g : gate) g *= 20;
@@ -106,11 +107,11 @@ TEST_CASE("gated_silu equals gate / (1 + e^-gate) · up, also in place and at th
       INFO("count " << count);
       std::vector<float> out = poisoned(count);
       const auto ops = make_fast_ops(2);
-      ops->gated_silu(gate, up, out);
+      ops->gated(Activation::kSilu, gate, up, out);
       CHECK(deviation(out, expected) <= 1e-6);
       CHECK(ops->counters()[Cause::kActivations] == 3 * count * 4);
       std::vector<float> in_place = gate;
-      ops->gated_silu(in_place, up, in_place);
+      ops->gated(Activation::kSilu, in_place, up, in_place);
       CHECK(same_bits(in_place, out));
     });
   }
@@ -122,7 +123,7 @@ TEST_CASE("a NaN gate gives NaN") {
       std::vector<float> gate(last + 1, 1.0F);
       gate[last] = std::numeric_limits<float>::quiet_NaN();
       std::vector<float> out(last + 1, 0.0F);
-      make_fast_ops(1)->gated_silu(gate, gate, out);
+      make_fast_ops(1)->gated(Activation::kSilu, gate, gate, out);
       CHECK(std::isnan(out[last]));
     }
   });

@@ -20,7 +20,7 @@ TEST_CASE("rotary embedding turns pair i of position p by p · theta^(-2i/dims),
   const double slow = 3 * std::pow(100.0, -0.5);
   // Four dimensions are rotated, the fifth and sixth stay.
   std::vector<float> split = {1, 2, 3, 4, 5, 6};
-  ops.rotate(split, positions, 1, 6, 4, 100.0, RotaryStyle::kHalfSplit);
+  ops.rotate(split, {positions, {}}, 1, 6, 0, plain_rotary(RotaryStyle::kHalfSplit, 4, 100.0));
   CHECK(split[0] == Approx(1 * std::cos(3.0) - 3 * std::sin(3.0)));
   CHECK(split[2] == Approx(3 * std::cos(3.0) + 1 * std::sin(3.0)));
   CHECK(split[1] == Approx(2 * std::cos(slow) - 4 * std::sin(slow)));
@@ -28,7 +28,7 @@ TEST_CASE("rotary embedding turns pair i of position p by p · theta^(-2i/dims),
   CHECK(split[4] == 5);
   CHECK(split[5] == 6);
   std::vector<float> pairs = {1, 2, 3, 4, 5, 6};
-  ops.rotate(pairs, positions, 1, 6, 4, 100.0, RotaryStyle::kAdjacentPairs);
+  ops.rotate(pairs, {positions, {}}, 1, 6, 0, plain_rotary(RotaryStyle::kAdjacentPairs, 4, 100.0));
   CHECK(pairs[0] == Approx(1 * std::cos(3.0) - 2 * std::sin(3.0)));
   CHECK(pairs[1] == Approx(2 * std::cos(3.0) + 1 * std::sin(3.0)));
   CHECK(pairs[2] == Approx(3 * std::cos(slow) - 4 * std::sin(slow)));
@@ -50,7 +50,7 @@ TEST_CASE("the RMS norm divides by the root of the mean square and multiplies by
   ReferenceOps ops;
   const std::vector<float> x = {3, 4, 0, 0};
   std::vector<float> out(4);
-  ops.rms_norm(x, weight_of({1, 2, 1, 1}, 1, DType::kBF16), 0.0F, out);
+  ops.norm(x, {weight_of({1, 2, 1, 1}, 1, DType::kBF16), {}}, {NormKind::kRms, 0.0F}, out);
   CHECK(out[0] == Approx(3 / 2.5));
   CHECK(out[1] == Approx(2 * 4 / 2.5));
   CHECK(ops.counters()[Cause::kWeights] == 4 * 2);
@@ -60,7 +60,7 @@ TEST_CASE("an embedding copies one row for each id and counts those rows alone")
   ReferenceOps ops;
   const std::vector<std::int64_t> ids = {2, 0};
   std::vector<float> out(4);
-  ops.embed(weight_of({1, 2, 3, 4, 5, 6}, 3, DType::kF16), ids, out);
+  ops.embed(weight_of({1, 2, 3, 4, 5, 6}, 3, DType::kF16), ids, 1, out);
   CHECK(out == std::vector<float>{5, 6, 1, 2});
   CHECK(ops.counters()[Cause::kWeights] == 4 * 2);
   CHECK(ops.counters()[Cause::kActivations] == 4 * 4);
@@ -71,7 +71,7 @@ TEST_CASE("the gate passes through x / (1 + e^-x)") {
   const std::vector<float> gate = {0, 1, -2};
   const std::vector<float> up = {5, 2, 3};
   std::vector<float> out(3);
-  ops.gated_silu(gate, up, out);
+  ops.gated(Activation::kSilu, gate, up, out);
   CHECK(out[0] == 0);
   CHECK(out[1] == Approx(2 / (1 + std::exp(-1.0))));
   CHECK(out[2] == Approx(3 * -2 / (1 + std::exp(2.0))));

@@ -1,0 +1,47 @@
+#include "kernels/engine/weight_binder.hpp"
+
+namespace kvroof {
+
+void WeightBinder::matrix(const std::string& name, Weight& weight, std::size_t rows, std::size_t cols) {
+  add({name, {rows, cols}, {{&weight, rows, cols, 0, 0, rows}}});
+}
+
+void WeightBinder::vector(const std::string& name, Weight& weight, std::size_t size) {
+  add({name, {size}, {{&weight, 1, size, 0, 0, size}}});
+}
+
+void WeightBinder::linear(const std::string& name, Linear& linear, std::size_t out, std::size_t in, bool bias) {
+  fused(name, {{&linear, out}}, 1, in, bias);
+}
+
+void WeightBinder::conv1d(const std::string& name, Linear& linear, std::size_t out, std::size_t in, bool bias) {
+  fused(name, {{&linear, out}}, 1, in, bias, true);
+}
+
+void WeightBinder::norm(const std::string& name, Norm& norm, std::size_t size, bool bias) {
+  vector(name + ".weight", norm.scale, size);
+  if (bias) vector(name + ".bias", norm.bias, size);
+}
+
+void WeightBinder::fused(const std::string& name, std::initializer_list<Part> parts, std::size_t repetitions,
+                         std::size_t in, bool bias, bool transposed) {
+  std::size_t out = 0;
+  for (const Part& part : parts) out += repetitions * part.rows;
+  TensorBinding matrix{name + ".weight", {out, in}, {}, transposed};
+  if (transposed) matrix.shape = {in, out};
+  TensorBinding vector{name + ".bias", {out}, {}};
+  std::size_t from = 0;
+  for (std::size_t r = 0; r < repetitions; ++r) {
+    for (const Part& part : parts) {
+      const std::size_t rows = repetitions * part.rows;
+      const std::size_t to = r * part.rows;
+      matrix.blocks.push_back({&part.linear->matrix, rows, in, from, to, part.rows});
+      vector.blocks.push_back({&part.linear->bias, 1, rows, from, to, part.rows});
+      from += part.rows;
+    }
+  }
+  add(std::move(matrix));
+  if (bias) add(std::move(vector));
+}
+
+}  // namespace kvroof

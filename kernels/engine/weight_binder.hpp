@@ -1,0 +1,43 @@
+// WeightBinder: the ways in which checkpoints store the tensors of a layer, for the files of the families.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "kernels/engine/weight_families.hpp"
+
+namespace kvroof {
+
+class WeightBinder {
+ public:
+  // name, a whole matrix [rows, cols].
+  void matrix(const std::string& name, Weight& weight, std::size_t rows, std::size_t cols);
+  // name, a vector [size].
+  void vector(const std::string& name, Weight& weight, std::size_t size);
+  // name.weight, and name.bias where there is one.
+  void linear(const std::string& name, Linear& linear, std::size_t out, std::size_t in, bool bias);
+  // The same, stored [in, out] as GPT-2's Conv1D does.
+  void conv1d(const std::string& name, Linear& linear, std::size_t out, std::size_t in, bool bias);
+  // name.weight, and name.bias where there is one.
+  void norm(const std::string& name, Norm& norm, std::size_t size, bool bias);
+
+  // One part of a fused projection: `rows` rows of every repetition go to `linear`.
+  struct Part {
+    Linear* linear = nullptr;
+    std::size_t rows = 0;
+  };
+  // name.weight [repetitions · Σ rows, in] and name.bias: the parts follow each other, `repetitions` times. One
+  // repetition: thirds (MPT, GPT-2); one a head: BLOOM, GPT-NeoX; one a group: Falcon.
+  void fused(const std::string& name, std::initializer_list<Part> parts, std::size_t repetitions, std::size_t in,
+             bool bias, bool transposed = false);
+
+  // For what none of the above says.
+  void add(TensorBinding binding) { bindings_.push_back(std::move(binding)); }
+  std::vector<TensorBinding> take() { return std::move(bindings_); }
+
+ private:
+  std::vector<TensorBinding> bindings_;
+};
+
+}  // namespace kvroof
