@@ -138,14 +138,20 @@ class TensorLoader {
   }
 
  private:
-  // Elements [first, first + count) of the tensor, converted.
+  // Elements [first, first + count) of the tensor.
+  std::span<const std::byte> read_raw(const StoredTensor& stored, std::size_t first, std::size_t count) {
+    const std::size_t size = size_of(stored.info->type);
+    raw_.resize(count * size);
+    stored.file->read(*stored.info, first * size, raw_);
+    return raw_;
+  }
+
   std::span<const std::byte> read(const StoredTensor& stored, std::size_t first, std::size_t count) {
     const DType from = stored.info->type;
-    raw_.resize(count * size_of(from));
-    stored.file->read(*stored.info, first * size_of(from), raw_);
-    if (from == type_) return raw_;
+    const auto raw = read_raw(stored, first, count);
+    if (from == type_) return raw;
     converted_.resize(count * size_of(type_));
-    convert_elements(from, raw_.data(), count, type_, converted_.data());
+    convert_elements(from, raw.data(), count, type_, converted_.data());
     return converted_;
   }
 
@@ -158,8 +164,9 @@ class TensorLoader {
     }
     const std::size_t step = kPieceBytes / size_of(stored.info->type);
     for (std::size_t at = 0; at < count; at += step) {
-      const auto piece = read(stored, block.from * cols + at, std::min(step, count - at));
-      std::copy(piece.begin(), piece.end(), out + at * size_of(type_));
+      const std::size_t part = std::min(step, count - at);
+      const auto raw = read_raw(stored, block.from * cols + at, part);
+      convert_elements(stored.info->type, raw.data(), part, type_, out + at * size_of(type_));
     }
   }
 

@@ -67,16 +67,16 @@ class Ops {
 
   // out row t = scale · table row ids[t].
   virtual void embed(const Weight& table, std::span<const std::int64_t> ids, float scale, std::span<float> out) = 0;
-  // x row t += table row rows[t]: learned positions; done where the embedding is written, so that only the table counts.
+  // x row t += table row rows[t]: learned positions; done where the embedding is written, so only the table counts.
   virtual void add_rows(const Weight& table, std::span<const std::uint32_t> rows, std::span<float> x) = 0;
-  // RMS norm: x / sqrt(mean(x²) + eps) · (scale + offset). Layer norm: (x − mean) / sqrt(variance + eps) · scale + bias.
+  // RMS norm: x / sqrt(mean(x²) + eps) · (scale + offset); layer norm: (x − mean) / sqrt(var + eps) · scale + bias.
   // Rows of scale.cols elements; row r takes row r mod scale.rows of the scale. out may be x.
   virtual void norm(std::span<const float> x, const Norm& norm, const NormRule& rule, std::span<float> out) = 0;
   // out [t, w.rows] = x [t, w.cols] · wᵀ (+ bias).
   virtual void linear(std::span<const float> x, const Weight& w, const Weight* bias, std::span<float> out) = 0;
   // The same for each head with rows of its own: x [t, heads, w.cols], w [heads · r, w.cols], out [t, heads, r].
   virtual void linear_heads(std::span<const float> x, const Weight& w, std::uint32_t heads, std::span<float> out) = 0;
-  // Rotates elements [first, first + rule.dims) of every head of x [t, heads, head_dim] by its row's position, in place.
+  // Rotates elements [first, first + rule.dims) of every head of x [t, heads, head_dim] by the row's position.
   virtual void rotate(std::span<float> x, const RowPlaces& places, std::uint32_t heads, std::uint32_t head_dim,
                       std::uint32_t first, const RotaryRule& rule) = 0;
   // Softmax attention of each call; shows the rows to the call's policy when it wants them. Calls are independent.

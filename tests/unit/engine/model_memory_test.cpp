@@ -21,13 +21,13 @@ void write_model(const std::filesystem::path& folder) {
   ModelConfig config = load_model_config(folder);
   ModelWeights weights;
   weights.layers.resize(config.shape.layers);
-  const auto bindings = bind_llama(config.shape, weights);
+  const auto bindings = bind_llama(config, weights);
   const std::vector<std::byte> zeros(std::size_t{6000} * 512 * 2);
   std::vector<TensorToWrite> tensors;
   for (const TensorBinding& b : bindings) {
-    std::vector<std::uint64_t> shape = {b.rows, b.cols};
-    if (b.is_vector) shape = {b.cols};
-    tensors.push_back({b.name, DType::kBF16, shape, std::span(zeros).first(b.rows * b.cols * 2)});
+    std::uint64_t count = 1;
+    for (const std::uint64_t size : b.shape) count *= size;
+    tensors.push_back({b.name, DType::kBF16, b.shape, std::span(zeros).first(count * 2)});
   }
   write_safetensors(folder / "model.safetensors", tensors, {});
 }
