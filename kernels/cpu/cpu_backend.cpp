@@ -75,7 +75,8 @@ CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t p
 }
 
 KvLayout CpuBackend::layout(const LayerPolicy& policy) const {
-  return {options_.kv_type, policy.storage_heads(), model_.config.shape.head_dim, model_.config.shape.v_head_dim};
+  const ModelShape& shape = model_.config.shape;
+  return {options_.kv_type, policy.storage_heads(), shape.head_dim, shape.v_head_dim, shape.latent()};
 }
 
 // The most rows that a head can ever hold at once after the prompt: the budget and the token that is being decoded.

@@ -141,7 +141,7 @@ class FastOps final : public Ops {
   void attend(std::span<const AttendCall> calls, const AttentionRule& rule) override {
     pool_.parallel_for(calls.size(), [&](std::size_t i) { fast::attend_one(calls[i], rule); });
     for (const AttendCall& call : calls) {
-      counters_.add(Cause::kKvRead, call.keys.bytes() + call.values.bytes());
+      counters_.add(Cause::kKvRead, bytes_of_rows(call.keys.count, call.keys, call.values));
       counters_.add(Cause::kActivations, float_bytes(call.q.size() + call.out.size()));
     }
   }
@@ -149,9 +149,9 @@ class FastOps final : public Ops {
   void prefill_attend(std::span<const PrefillCall> calls, const AttentionRule& rule) override {
     pool_.parallel_for(calls.size(), [&](std::size_t i) { fast::prefill_attend_one(calls[i], rule); });
     for (const PrefillCall& call : calls) {
-      const std::uint64_t row_bytes = (call.keys.width + call.values.width) * size_of(call.keys.type);
       const std::uint64_t group = call.policy->group();
-      counters_.add(Cause::kKvRead, fast::prefill_rows_walked(call.keys.count) * row_bytes);
+      const std::uint64_t rows = fast::prefill_rows_walked(call.keys.count);
+      counters_.add(Cause::kKvRead, bytes_of_rows(rows, call.keys, call.values));
       counters_.add(Cause::kActivations, float_bytes(call.keys.count * group * (call.keys.width + call.values.width)));
     }
   }

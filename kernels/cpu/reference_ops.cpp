@@ -149,7 +149,7 @@ void ReferenceOps::walk_rows(const AttendCall& call, std::span<const TokenPos> p
     softmax(logits, weights);
     weighted_sum(weights, call.values, call.out.subspan(g * call.values.width, call.values.width));
   }
-  counters_.add(Cause::kKvRead, call.keys.bytes() + call.values.bytes());
+  counters_.add(Cause::kKvRead, bytes_of_rows(slots, call.keys, call.values));
   counters_.add(Cause::kActivations, call.q.size_bytes() + call.out.size_bytes());
 }
 

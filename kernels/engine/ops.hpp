@@ -16,6 +16,12 @@
 
 namespace kvroof {
 
+// Bytes of `rows` rows of k and of v; a latent row holds its v inside k and counts once.
+inline std::uint64_t bytes_of_rows(std::uint64_t rows, const RowsView& keys, const RowsView& values) {
+  const bool shared = keys.data == values.data;
+  return rows * (keys.width + (shared ? 0 : values.width)) * size_of(keys.type);
+}
+
 // What attention needs beside q, k and v; the same for all calls of a layer.
 struct AttentionRule {
   LogitRule logits;
@@ -26,7 +32,7 @@ struct AttentionRule {
 struct AttendCall {
   std::span<const float> q;  // [group, k_width], already rounded to the cache's type
   RowsView keys;             // [slots, k_width]; slot s holds policy->positions(head)[s]
-  RowsView values;           // [slots, v_width]
+  RowsView values;           // [slots, v_width]; of a latent cache, inside the rows of k
   std::span<float> out;      // [group, v_width]
   TokenPos query{};
   LayerPolicy* policy = nullptr;

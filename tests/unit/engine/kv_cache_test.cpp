@@ -79,3 +79,31 @@ TEST_CASE("a slot beyond the capacity breaks an invariant") {
   CHECK_THROWS_AS(cache.store(HeadId(0), SlotId(2), k, v), std::logic_error);
   CHECK_THROWS_AS(cache.keys(HeadId(0), 3), std::logic_error);
 }
+
+TEST_CASE("a latent cache keeps one row a token: v is read from inside k and counts no bytes of its own") {
+  const KvLayout latent{DType::kBF16, 2, 6, 4, true};
+  CHECK(latent.row_bytes() == 6 * 2);
+  KvCache cache(latent, 3);
+  CHECK(cache.allocated_bytes() == 2 * 3 * 6 * 2);
+  const auto store_row = [&](std::uint32_t head, std::uint32_t slot, float first) {
+    const std::array<float, 6> k = {first, first + 1, first + 2, first + 3, -1, -2};
+    CHECK(cache.store(HeadId(head), SlotId(slot), k, std::span(k).first(4)) == latent.row_bytes());
+  };
+  const auto row_of = [&](const RowsView& rows, std::uint32_t slot) {
+    std::vector<float> row(rows.width);
+    convert_to_float(rows.type, rows.row(slot), row);
+    return row;
+  };
+  for (std::uint32_t slot = 0; slot < 3; ++slot) {
+    store_row(0, slot, 100);
+    store_row(1, slot, static_cast<float>(10 * slot));
+  }
+  CHECK(row_of(cache.keys(HeadId(1), 3), 2) == std::vector<float>{20, 21, 22, 23, -1, -2});
+  CHECK(row_of(cache.values(HeadId(1), 3), 2) == std::vector<float>{20, 21, 22, 23});
+  const std::array<SlotMove, 1> moves = {SlotMove{SlotId(2), SlotId(0)}};
+  CHECK(cache.copy(HeadId(1), cache, moves) == 2 * latent.row_bytes());
+  CHECK(row_of(cache.values(HeadId(1), 3), 0) == std::vector<float>{20, 21, 22, 23});
+  cache.grow(5);
+  CHECK(row_of(cache.values(HeadId(1), 5), 1) == std::vector<float>{10, 11, 12, 13});
+  CHECK(row_of(cache.keys(HeadId(0), 5), 2) == std::vector<float>{100, 101, 102, 103, -1, -2});
+}
