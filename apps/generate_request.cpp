@@ -5,9 +5,9 @@
 #include <charconv>
 #include <cmath>
 
+#include "apps/shared_options.hpp"
 #include "apps/values.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
-#include "sim/core/suggest.hpp"
 #include "traces/file_io.hpp"
 
 namespace fs = std::filesystem;
@@ -24,25 +24,6 @@ constexpr std::uint32_t kMostNewTokens = 1U << 24;
 
 Strings values_of(const Arguments& arguments, const std::string& option) {
   return arguments.has(option) ? arguments.get<Strings>(option) : Strings{};
-}
-
-// A folder, or the name of one that is bundled.
-fs::path model_folder(const Arguments& arguments) {
-  if (!arguments.has("model")) {
-    throw usage_error("--model DIR is missing: a Hugging Face folder with config.json and model.safetensors")
-        .note("the bundled model is `--model demo`");
-  }
-  const fs::path given = arguments.get<std::string>("model");
-  std::error_code ignored;
-  if (fs::exists(given, ignored)) return given;
-  const fs::path models = data_folder() / "models";
-  const bool plain_name = given == given.filename();
-  if (plain_name && fs::is_directory(models / given, ignored)) return models / given;
-  Strings known;
-  for (const auto& entry : fs::directory_iterator(models, ignored)) known.push_back(entry.path().filename().string());
-  throw usage_error(fmt::format("--model {}: no such folder{}", given.string(),
-                                plain_name ? did_you_mean(given.string(), known) : std::string()))
-      .note("it takes a Hugging Face folder, or the name of a bundled model: " + join(known));
 }
 
 PromptSource text_prompt(std::string origin, std::string text) {
@@ -92,12 +73,7 @@ std::vector<PromptSource> prompts_of(const Arguments& arguments) {
 }
 
 PolicySpec policy_of(const Arguments& arguments) {
-  std::vector<Budget> budgets;
-  if (arguments.has("budget")) {
-    const auto& text = arguments.get<std::string>("budget");
-    budgets.push_back(parse_budget(text).or_throw("--budget", ExitCode::kUsage));
-  }
-  const auto points = cross_budgets(parse_policies(arguments.get<std::string>("policy")), budgets);
+  const std::vector<PolicySpec> points = policy_points(arguments);
   if (points.size() != 1) {
     throw usage_error(fmt::format("--policy names {} policies, but a run follows one; sweeps belong to `kvroof replay`",
                                   points.size()));
@@ -126,19 +102,6 @@ Sampling sampling_of(const Arguments& arguments) {
         "--top-k and --top-p choose among sampled tokens: add --temperature, for example 1 (0 is greedy)");
   }
   return sampling;
-}
-
-bool is_fast(const Arguments& arguments) {
-  const auto& name = arguments.get<std::string>("backend");
-  const Strings known = {"reference", "fast"};
-  if (name == "fast" || name == "reference") return name == "fast";
-  throw usage_error(fmt::format("--backend {}: unknown{}", name, did_you_mean(name, known)))
-      .note("known: " + join(known));
-}
-
-std::optional<DType> type_of(const Arguments& arguments, const std::string& option) {
-  if (!arguments.has(option)) return std::nullopt;
-  return float_type_value(option, arguments.get<std::string>(option));
 }
 
 // Dumped logits are what someone compares with another framework: the whole run is in float then.
@@ -183,9 +146,9 @@ GenerateRequest parse_generate(const Arguments& arguments) {
   request.model = model_folder(arguments);
   request.policy = policy_of(arguments);
   check_runnable(request.policy);
-  request.fast = is_fast(arguments);
-  request.weight_type = type_of(arguments, "dtype");
-  request.kv_type = type_of(arguments, "kv");
+  request.fast = is_fast_backend(arguments);
+  request.weight_type = float_type_option(arguments, "dtype");
+  request.kv_type = float_type_option(arguments, "kv");
   if (!request.fast && !request.weight_type) request.weight_type = DType::kF32;
   request.max_tokens = count_value("max-tokens", arguments.get<std::string>("max-tokens"), 1, kMostNewTokens);
   request.ignore_eos = arguments.values.count("ignore-eos") > 0;

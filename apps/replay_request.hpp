@@ -36,7 +36,4 @@ struct ReplayRequest {
 // Throws Error (usage) with "did you mean".
 ReplayRequest replay_request(const Arguments& arguments);
 
-// Items between commas, each with its surrounding blanks removed; throws Error (usage) for an empty item.
-std::vector<std::string> split_list(const std::string& option, const std::string& text);
-
 }  // namespace kvroof

@@ -1,0 +1,55 @@
+#include "apps/shared_options.hpp"
+
+#include <fmt/format.h>
+
+#include "apps/values.hpp"
+#include "sim/core/suggest.hpp"
+
+namespace fs = std::filesystem;
+
+namespace kvroof {
+
+fs::path model_folder(const Arguments& arguments) {
+  if (!arguments.has("model")) {
+    throw usage_error("--model DIR is missing: a Hugging Face folder with config.json and model.safetensors")
+        .note("the bundled model is `--model demo`");
+  }
+  const fs::path given = arguments.get<std::string>("model");
+  std::error_code ignored;
+  if (fs::exists(given, ignored)) return given;
+  const fs::path models = data_folder() / "models";
+  const bool plain_name = given == given.filename();
+  if (plain_name && fs::is_directory(models / given, ignored)) return models / given;
+  std::vector<std::string> known;
+  for (const auto& entry : fs::directory_iterator(models, ignored)) known.push_back(entry.path().filename().string());
+  throw usage_error(fmt::format("--model {}: no such folder{}", given.string(),
+                                plain_name ? did_you_mean(given.string(), known) : std::string()))
+      .note("it takes a Hugging Face folder, or the name of a bundled model: " + join(known));
+}
+
+bool is_fast_backend(const Arguments& arguments) {
+  const auto& name = arguments.get<std::string>("backend");
+  const std::vector<std::string> known = {"reference", "fast"};
+  if (name == "fast" || name == "reference") return name == "fast";
+  throw usage_error(fmt::format("--backend {}: unknown{}", name, did_you_mean(name, known)))
+      .note("known: " + join(known));
+}
+
+std::optional<DType> float_type_option(const Arguments& arguments, const std::string& option) {
+  if (!arguments.has(option)) return std::nullopt;
+  return float_type_value(option, arguments.get<std::string>(option));
+}
+
+std::vector<PolicySpec> policy_points(const Arguments& arguments) {
+  std::vector<Budget> budgets;
+  if (arguments.has("budget")) {
+    for (const std::string& item : split_list("budget", arguments.get<std::string>("budget"))) {
+      Result<Budget> budget = parse_budget(item);
+      if (!budget) throw usage_error(fmt::format("--budget {}: {}", item, budget.error()));
+      budgets.push_back(std::move(budget).value());
+    }
+  }
+  return cross_budgets(parse_policies(arguments.get<std::string>("policy")), budgets);
+}
+
+}  // namespace kvroof
