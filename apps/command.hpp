@@ -53,6 +53,7 @@ Command models_command();
 Command devices_command();
 Command policies_command();
 Command calibrate_command();
+Command eval_command();
 Command tokenize_command();
 Command detokenize_command();
 

@@ -1,0 +1,46 @@
+// Perplexity of a text: how it is cut into windows, and what the log-probabilities of its tokens add up to.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kvroof {
+
+// Tokens [begin, end) of a text: up to prompt_end they are the prompt, each later one is predicted and counts.
+struct TextWindow {
+  std::uint64_t begin = 0;
+  std::uint64_t prompt_end = 0;
+  std::uint64_t end = 0;
+};
+
+// Windows of `context` tokens of which the first `prompt` are the prompt, `stride` apart; the last one ends with the
+// text and may be shorter. With stride = context − prompt every token but the first `prompt` counts once, which is the
+// sliding window of the Hugging Face guide to perplexity; with stride = context windows do not overlap (llama.cpp).
+// prompt < context, 1 ≤ stride; empty when there are not more than `prompt` tokens.
+std::vector<TextWindow> text_windows(std::uint64_t tokens, std::uint32_t context, std::uint32_t prompt,
+                                     std::uint32_t stride);
+
+// What the counted tokens of a text cost.
+struct TextScore {
+  std::uint64_t tokens = 0;
+  std::uint64_t bytes = 0;  // of the text of these tokens
+  double nats = 0;          // − sum of natural log-probabilities
+
+  void add(std::span<const float> logprobs, std::uint64_t text_bytes);
+  [[nodiscard]] double nats_per_token() const { return nats / static_cast<double>(tokens); }
+  [[nodiscard]] double perplexity() const;     // exp(nats per token)
+  [[nodiscard]] double bits_per_byte() const;  // comparable between tokenizers
+};
+
+// The mean of a − b over the same tokens, and its standard error as if tokens were independent (they are not quite:
+// errors within a window go together).
+struct PairedDifference {
+  double mean = 0;
+  double standard_error = 0;
+};
+
+// Of nats per token: positive when `logprobs` gives the tokens less probability than `base`. As many of each, ≥ 1.
+PairedDifference nats_difference(std::span<const float> logprobs, std::span<const float> base);
+
+}  // namespace kvroof

@@ -1,0 +1,71 @@
+// kvroof eval: what a policy costs in quality, closed loop: perplexity, ROUGE and multiple choice.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "apps/eval_output.hpp"
+#include "apps/eval_request.hpp"
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/fast_ops.hpp"
+#include "kernels/cpu/reference_ops.hpp"
+#include "traces/file_io.hpp"
+
+namespace kvroof {
+namespace {
+
+Tokenizer tokenizer_of(const EvalRequest& request) {
+  const std::filesystem::path path = request.model / "tokenizer.json";
+  if (!std::filesystem::exists(path)) {
+    throw usage_error(fmt::format("{}: no tokenizer.json in this folder", request.model.string()))
+        .note("eval reads texts, so it needs the model's tokenizer");
+  }
+  return Tokenizer::load(path);
+}
+
+std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalRequest& request, const EvalRun& run) {
+  const Model model = load_model(request.model, request.weight_type);
+  const std::uint64_t total = expected_tokens(run) * request.points.size();
+  std::uint64_t done = 0;
+  std::vector<EvalPoint> points;
+  for (const PolicySpec& spec : request.points) {
+    Progress progress(arguments, "evaluating " + spec.text());
+    std::unique_ptr<Ops> ops = request.fast ? make_fast_ops(arguments.threads) : std::make_unique<ReferenceOps>();
+    CpuBackend backend(model, std::move(ops), {spec, arguments.seed, request.kv_type.value_or(model.type)});
+    points.push_back(evaluate(run, backend, spec, [&](std::size_t tokens) { progress.at(done += tokens, total); }));
+  }
+  return points;
+}
+
+int run_eval(const Arguments& arguments) {
+  const EvalRequest request = parse_eval(arguments);
+  const ModelConfig config = load_model_config(request.model);
+  const Tokenizer tokenizer = tokenizer_of(request);
+  const Examples examples = read_examples(arguments, request, config, tokenizer);
+  const EvalRun run{config, tokenizer, examples, request.batch, request.max_tokens};
+  const std::vector<EvalPoint> points = evaluate_all(arguments, request, run);
+  if (request.details) write_text_file(*request.details, eval_details(examples, points));
+  write_table(arguments, eval_table(examples, points, format_of(arguments)));
+  if (arguments.quiet) return 0;
+  for (const std::string& note : eval_notes(run, points)) fmt::print(stderr, "{}\n", note);
+  return 0;
+}
+
+}  // namespace
+
+Command eval_command() {
+  Command command;
+  command.name = "eval";
+  command.summary = "what a policy costs in quality: perplexity, ROUGE, multiple choice";
+  command.usage = "--model DIR --text F | --jsonl F [--policy SPEC[,SPEC…]] [--budget B[,B…]] [options]";
+  command.examples =
+      "  kvroof eval --model demo --text models/demo/prompts/sqlite-rbu.txt --policy window,h2o --budget 0.2,0.5\n"
+      "  kvroof eval --model DIR --text book.txt --context 4k --prompt 2k --policy keyformer:budget=0.5\n"
+      "  kvroof eval --model DIR --jsonl summaries.jsonl --max-tokens 64 --policy h2o:budget=0.5\n"
+      "  kvroof eval --model DIR --jsonl questions.jsonl --prompt 0.5 --policy h2o:budget=0.5";
+  command.describe = describe_eval;
+  command.run = run_eval;
+  return command;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,112 @@
+// What the numbers of an evaluation mean, in sentences, and what each example gave, as JSON lines.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/eval_output.hpp"
+
+namespace kvroof {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Notes {
+  std::vector<std::string>& notes;
+
+  void operator()(const TextExamples& text) const {
+    notes.push_back(fmt::format(
+        "perplexity: {} window(s) of {} tokens, {} apart; the first {} of each are the prompt, and each later "
+        "one is a decode step under the policy and counts",
+        text.windows.size(), text.context, text.stride, text.prompt));
+    notes.emplace_back("difference: in nats a token against full on the same tokens, with 1.96 standard errors");
+  }
+  void operator()(const std::vector<RougeExample>&) const {
+    notes.emplace_back(
+        "ROUGE of greedy continuations, means over prompts; no beam search: beams are simulated as batch");
+  }
+  void operator()(const std::vector<ChoiceExample>& examples) const {
+    notes.emplace_back("for length: log-likelihood divided by the bytes of the choice; ±: one standard error");
+    std::size_t all = 0, unaffected = 0;
+    for (const auto& example : examples) {
+      for (const auto& choice : example.choices) {
+        ++all;
+        if (choice.prompt + 1 == choice.ids.size()) ++unaffected;
+      }
+    }
+    if (unaffected == 0) return;
+    notes.push_back(
+        fmt::format("{} of {} choices are one token after the prompt, before anything is evicted: no policy can change "
+                    "their likelihood; --prompt 0.5 lets policies evict within the context",
+                    unaffected, all));
+  }
+};
+
+struct Details {
+  const EvalPoint& point;
+  std::string& lines;
+
+  void add(Json line) const {
+    Json whole = {{"policy", point.spec.text()}};
+    whole.update(line);
+    lines += whole.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+  void operator()(const TextExamples& text) const {
+    for (std::size_t i = 0; i < text.windows.size(); ++i) {
+      add({{"window", i},
+           {"first_token", text.windows[i].first},
+           {"bytes", text.windows[i].bytes},
+           {"logprobs", point.logprobs[i]}});
+    }
+  }
+  void operator()(const std::vector<RougeExample>& examples) const {
+    const auto json = [](const RougeScore& s) {
+      return Json{{"precision", s.precision}, {"recall", s.recall}, {"f1", s.f1}};
+    };
+    for (std::size_t i = 0; i < examples.size(); ++i) {
+      const EvalPoint::Continuation& c = point.continuations[i];
+      add({{"line", examples[i].line},
+           {"text", c.text},
+           {"ids", c.ids},
+           {"rouge1", json(c.score.rouge1)},
+           {"rouge2", json(c.score.rouge2)},
+           {"rougeL", json(c.score.rougeL)}});
+    }
+  }
+  void operator()(const std::vector<ChoiceExample>& examples) const {
+    for (std::size_t i = 0; i < examples.size(); ++i) {
+      const std::vector<ChoiceScore>& choices = point.questions[i].choices;
+      std::vector<double> likelihoods;
+      for (const ChoiceScore& choice : choices) likelihoods.push_back(choice.log_likelihood);
+      add({{"line", examples[i].line},
+           {"answer", examples[i].answer},
+           {"likeliest", likeliest(choices)},
+           {"likeliest_for_length", likeliest_for_length(choices)},
+           {"log_likelihoods", likelihoods}});
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<std::string> eval_notes(const EvalRun& run, std::span<const EvalPoint> points) {
+  std::vector<std::string> notes;
+  std::visit(Notes{notes}, run.examples);
+  std::vector<std::string> budgets;
+  for (const EvalPoint& point : points) {
+    const Budget& budget = point.spec.budget;
+    if (budget.kind == Budget::Kind::kUnlimited) continue;
+    std::string text = fmt::format("budget {} = {}", budget.text, budget.describe());
+    if (std::find(budgets.begin(), budgets.end(), text) == budgets.end()) budgets.push_back(std::move(text));
+  }
+  notes.insert(notes.end(), budgets.begin(), budgets.end());
+  if (points.front().kv_resident_bytes) notes.emplace_back("KV held: of one sequence, mean over decode steps");
+  return notes;
+}
+
+std::string eval_details(const Examples& examples, std::span<const EvalPoint> points) {
+  std::string lines;
+  for (const EvalPoint& point : points) std::visit(Details{point, lines}, examples);
+  return lines;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,135 @@
+#include "apps/eval_output.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "apps/eval_summary.hpp"
+
+namespace kvroof {
+namespace {
+
+// One cell of a row with its column: rows are made cell by cell, and the first row gives the columns.
+struct Cell {
+  Table::Column column;
+  std::string text;  // for people; empty: not in their table
+  std::string raw;
+};
+using Cells = std::vector<Cell>;
+
+std::string exact(double value) { return fmt::format("{}", value); }
+std::string exact(const std::optional<double>& value) { return value ? exact(*value) : std::string(); }
+Cell words(const char* title, const char* key, const std::string& text) { return {{title, key, false}, text, text}; }
+Cell count(const char* title, const char* key, std::uint64_t value) {
+  return {{title, key}, std::to_string(value), std::to_string(value)};
+}
+Cell number(const char* title, const char* key, double value, int digits) {
+  return {{title, key}, fmt::format("{:.{}f}", value, digits), exact(value)};
+}
+Cell change(const char* title, const char* key, double value, int digits) {
+  return {{title, key}, fmt::format("{:+.{}f}", value, digits), exact(value)};
+}
+// Only in JSON and CSV.
+Cell machine(const char* key, std::string raw, bool is_number = true) {
+  return {{key, key, is_number}, "", std::move(raw)};
+}
+
+void add_point(const EvalPoint& point, Cells& cells) {
+  const Budget& budget = point.spec.budget;
+  const std::string text = budget.kind == Budget::Kind::kUnlimited ? "–" : budget.text;
+  cells.push_back(words("policy", "policy", point.spec.name));
+  cells.push_back({{"budget", "budget", false}, text, budget.kind == Budget::Kind::kUnlimited ? "" : budget.text});
+  cells.push_back(machine("spec", point.spec.text(), false));
+}
+
+void add_kv(const EvalPoint& point, const EvalPoint& full, Cells& cells) {
+  const auto& held = point.kv_resident_bytes;
+  const std::string mib = held ? fmt::format("{:.3g}", *held / (1 << 20)) : "–";
+  cells.push_back({{"KV held (MiB)", "kv_resident_bytes"}, mib, exact(held)});
+  const auto share = held ? std::optional(*held / *full.kv_resident_bytes) : std::nullopt;
+  cells.push_back(
+      {{"KV of full", "kv_share_of_full"}, share ? fmt::format("{:.1f} %", *share * 100) : "–", exact(share)});
+}
+
+struct RowMaker {
+  const EvalPoint& point;
+  const EvalPoint& full;
+
+  Cells operator()(const TextExamples& text) const {
+    const TextScore score = text_score(text, point), base = text_score(text, full);
+    const PairedDifference d = difference(point, full);
+    Cells cells;
+    add_point(point, cells);
+    cells.push_back(count("tokens counted", "tokens", score.tokens));
+    cells.push_back(machine("bytes", std::to_string(score.bytes)));
+    cells.push_back(number("perplexity", "perplexity", score.perplexity(), 4));
+    const double ratio = score.perplexity() / base.perplexity() - 1;
+    cells.push_back({{"change", "perplexity_change"}, fmt::format("{:+.2f} %", ratio * 100), exact(ratio)});
+    cells.push_back(number("nats a token", "nats_per_token", score.nats_per_token(), 4));
+    cells.push_back({{"difference", "nats_difference"},
+                     &point == &full ? "–" : fmt::format("{:+.4f} ±{:.4f}", d.mean, 1.96 * d.standard_error),
+                     exact(d.mean)});
+    cells.push_back(machine("nats_difference_standard_error", exact(d.standard_error)));
+    cells.push_back(number("bits a byte", "bits_per_byte", score.bits_per_byte(), 4));
+    add_kv(point, full, cells);
+    return cells;
+  }
+
+  Cells operator()(const std::vector<RougeExample>& examples) const {
+    const Rouge mean = mean_rouge(point), base = mean_rouge(full);
+    Cells cells;
+    add_point(point, cells);
+    cells.push_back(count("prompts", "examples", examples.size()));
+    const auto add = [&](const std::string& name, const RougeScore& ours, const RougeScore& theirs) {
+      const std::string title = fmt::format("ROUGE-{}", name), key = fmt::format("rouge{}", name);
+      cells.push_back(number((title + " F1").c_str(), (key + "_f1").c_str(), ours.f1, 4));
+      cells.push_back(change("change", (key + "_f1_change").c_str(), ours.f1 - theirs.f1, 4));
+      cells.push_back(machine((key + "_precision").c_str(), exact(ours.precision)));
+      cells.push_back(machine((key + "_recall").c_str(), exact(ours.recall)));
+    };
+    add("1", mean.rouge1, base.rouge1);
+    add("2", mean.rouge2, base.rouge2);
+    add("L", mean.rougeL, base.rougeL);
+    cells.push_back(machine("decoding", "greedy; beams are simulated as batch", false));
+    add_kv(point, full, cells);
+    return cells;
+  }
+
+  Cells operator()(const std::vector<ChoiceExample>& examples) const {
+    const ChoiceSummary summary = choice_summary(examples, point, full), base = choice_summary(examples, full, full);
+    Cells cells;
+    add_point(point, cells);
+    cells.push_back(count("questions", "examples", examples.size()));
+    cells.push_back(number("accuracy", "accuracy", summary.accuracy, 4));
+    cells.push_back(change("change", "accuracy_change", summary.accuracy - base.accuracy, 4));
+    cells.push_back(number("±", "accuracy_standard_error", summary.standard_error, 4));
+    cells.push_back(number("accuracy for length", "accuracy_per_byte", summary.accuracy_per_byte, 4));
+    cells.push_back(
+        change("change", "accuracy_per_byte_change", summary.accuracy_per_byte - base.accuracy_per_byte, 4));
+    cells.push_back(number("same choice as full", "agreement_with_full", summary.agreement, 4));
+    add_kv(point, full, cells);
+    return cells;
+  }
+};
+
+}  // namespace
+
+Table eval_table(const Examples& examples, std::span<const EvalPoint> points, Format format) {
+  Table table;
+  for (const EvalPoint& point : points) {
+    std::vector<std::string> row;
+    const bool first = table.rows.empty();
+    for (Cell& cell : std::visit(RowMaker{point, points.front()}, examples)) {
+      if (format == Format::kTable && cell.text.empty()) continue;
+      if (first) table.columns.push_back(std::move(cell.column));
+      row.push_back(format == Format::kTable ? std::move(cell.text) : std::move(cell.raw));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+}  // namespace kvroof

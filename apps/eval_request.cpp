@@ -1,0 +1,130 @@
+#include "apps/eval_request.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "apps/shared_options.hpp"
+#include "apps/values.hpp"
+#include "kernels/cpu/cpu_backend.hpp"
+#include "sim/core/suggest.hpp"
+
+namespace po = boost::program_options;
+
+namespace kvroof {
+namespace {
+
+constexpr std::uint32_t kMostTokens = 1U << 24;
+constexpr std::uint32_t kMostSequences = 4096;
+
+// Full attention is what everything is compared with: it comes first, whether it was asked for or not.
+std::vector<PolicySpec> points_with_full(const Arguments& arguments) {
+  std::vector<PolicySpec> points = parse_policies("full");
+  for (PolicySpec& point : policy_points(arguments)) {
+    check_runnable(point);
+    if (point.name != "full") points.push_back(std::move(point));
+  }
+  return points;
+}
+
+std::optional<EvalTask> task_option(const Arguments& arguments) {
+  if (arguments.has("text") == arguments.has("jsonl")) {
+    throw usage_error("give either --text F (perplexity) or --jsonl F (ROUGE or multiple choice)");
+  }
+  if (arguments.has("text")) {
+    if (arguments.has("task")) throw usage_error("--task belongs to --jsonl; of --text the perplexity is measured");
+    return EvalTask::kPerplexity;
+  }
+  if (!arguments.has("task")) return std::nullopt;
+  const auto& name = arguments.get<std::string>("task");
+  if (name == "rouge") return EvalTask::kRouge;
+  if (name == "choice") return EvalTask::kChoice;
+  const std::vector<std::string> known = {"rouge", "choice"};
+  throw usage_error(fmt::format("--task {}: expected rouge or choice{}", name, did_you_mean(name, known)));
+}
+
+std::optional<Budget> prompt_option(const Arguments& arguments) {
+  if (!arguments.has("prompt")) return std::nullopt;
+  const auto& text = arguments.get<std::string>("prompt");
+  if (text.find_first_of(".%") == std::string::npos) {
+    return Budget{Budget::Kind::kTokens, static_cast<double>(count_value("prompt", text, 1, kMostTokens)), text};
+  }
+  const Result<Budget> share = parse_budget(text);
+  if (!share.ok() || share.value().kind != Budget::Kind::kFractionOfPrompt) {
+    throw usage_error(fmt::format("--prompt {}: expected tokens such as 512, or a share such as 0.5 or 50%", text));
+  }
+  return share.value();
+}
+
+std::optional<std::uint32_t> count_option(const Arguments& arguments, const std::string& option, std::uint32_t least) {
+  if (!arguments.has(option)) return std::nullopt;
+  return count_value(option, arguments.get<std::string>(option), least, kMostTokens);
+}
+
+}  // namespace
+
+void describe_eval(po::options_description_easy_init add) {
+  const auto text = [](const char* fallback) { return po::value<std::string>()->default_value(fallback); };
+  const auto any = [] { return po::value<std::string>(); };
+  add("model,m", any(), "Hugging Face folder, or `demo`")("text", any(), "a text file: perplexity")(
+      "jsonl", any(), "a file of JSON lines: {\"prompt\", \"reference\"} or {\"context\", \"choices\", \"answer\"}")(
+      "task", any(), "rouge | choice (default: what the keys of the first line say)")(
+      "policy", text("full"), "eviction policies, name[:key=value]…, between commas; full is always the base line")(
+      "budget", any(), "for policies without budget=, a list: 0.5 or 50% of the prompt, 512 tokens, 0.5@current")(
+      "context", any(), "perplexity: tokens of a window (default 1k, or the model's context if that is less)")(
+      "stride", any(), "perplexity: tokens from window to window (default: those after the prompt)")(
+      "prompt", any(),
+      "tokens, or a share, that are prefilled before the first eviction (default: 0.5 of a window, 1.0 of a context)")(
+      "max-tokens,n", text("128"), "rouge: new tokens at most")("delimiter", text(" "),
+                                                                "choice: what stands between the context and a choice")(
+      "batch", text("8"), "sequences that are decoded at once; changes the speed only")(
+      "details", any(), "write what each window, prompt or question gave to this file, as JSON lines")(
+      "backend", text("fast"), "fast | reference")("dtype", any(),
+                                                   "weights as f32, bf16 or f16 (default: as stored; reference: f32)")(
+      "kv", any(), "KV cache as f32, bf16 or f16 (default: as the weights)");
+}
+
+EvalRequest parse_eval(const Arguments& arguments) {
+  format_of(arguments);
+  EvalRequest request;
+  request.task = task_option(arguments);
+  request.file = arguments.get<std::string>(arguments.has("text") ? "text" : "jsonl");
+  request.model = model_folder(arguments);
+  request.points = points_with_full(arguments);
+  request.fast = is_fast_backend(arguments);
+  request.weight_type = float_type_option(arguments, "dtype");
+  request.kv_type = float_type_option(arguments, "kv");
+  if (!request.fast && !request.weight_type) request.weight_type = DType::kF32;
+  request.prompt = prompt_option(arguments);
+  request.context = count_option(arguments, "context", 2);
+  request.stride = count_option(arguments, "stride", 1);
+  request.batch = count_value("batch", arguments.get<std::string>("batch"), 1, kMostSequences);
+  request.max_tokens = count_value("max-tokens", arguments.get<std::string>("max-tokens"), 1, kMostTokens);
+  request.delimiter = arguments.get<std::string>("delimiter");
+  if (arguments.has("details")) request.details = arguments.get<std::string>("details");
+  if (request.task) check_task_options(arguments, *request.task);
+  return request;
+}
+
+void check_task_options(const Arguments& arguments, EvalTask task) {
+  struct Owner {
+    const char* option;
+    const char* tasks;
+    bool fits;
+  };
+  const bool perplexity = task == EvalTask::kPerplexity;
+  const bool rouge = task == EvalTask::kRouge;
+  const std::array<Owner, 5> owners = {{{"context", "--text", perplexity},
+                                        {"stride", "--text", perplexity},
+                                        {"prompt", "--text and --task choice", !rouge},
+                                        {"max-tokens", "--task rouge", rouge},
+                                        {"delimiter", "--task choice", task == EvalTask::kChoice}}};
+  for (const Owner& owner : owners) {
+    if (arguments.has(owner.option) && !owner.fits) {
+      throw usage_error(fmt::format("--{} belongs to {}", owner.option, owner.tasks));
+    }
+  }
+}
+
+}  // namespace kvroof

@@ -1,0 +1,43 @@
+// What `kvroof eval` was asked for, read and checked before any work.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/command.hpp"
+#include "sim/core/dtype.hpp"
+#include "sim/policy/spec.hpp"
+
+namespace kvroof {
+
+enum class EvalTask : std::uint8_t { kPerplexity, kRouge, kChoice };
+
+struct EvalRequest {
+  std::filesystem::path model;
+  std::vector<PolicySpec> points;  // full first, then policies × budgets
+  bool fast = true;
+  std::optional<DType> weight_type;  // none: the checkpoint's own
+  std::optional<DType> kv_type;      // none: as the weights
+  std::filesystem::path file;        // of --text or --jsonl
+  std::optional<EvalTask> task;      // none: the keys of the first JSON line say it
+  std::optional<Budget> prompt;      // a count of tokens, or a share of the window or context
+  std::optional<std::uint32_t> context;
+  std::optional<std::uint32_t> stride;
+  std::uint32_t batch = 0;
+  std::uint32_t max_tokens = 0;
+  std::string delimiter;
+  std::optional<std::filesystem::path> details;
+};
+
+void describe_eval(boost::program_options::options_description_easy_init add);
+
+// Throws Error (usage) in one sentence.
+EvalRequest parse_eval(const Arguments& arguments);
+
+// Refuses options that say nothing about this task: a usage error that names the option and its task.
+void check_task_options(const Arguments& arguments, EvalTask task);
+
+}  // namespace kvroof

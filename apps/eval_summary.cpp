@@ -1,0 +1,56 @@
+#include "apps/eval_summary.hpp"
+
+#include <cmath>
+
+namespace kvroof {
+namespace {
+
+std::vector<float> all_of(const std::vector<std::vector<float>>& parts) {
+  std::vector<float> all;
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+}  // namespace
+
+TextScore text_score(const TextExamples& text, const EvalPoint& point) {
+  TextScore score;
+  for (std::size_t i = 0; i < text.windows.size(); ++i) score.add(point.logprobs[i], text.windows[i].bytes);
+  return score;
+}
+
+PairedDifference difference(const EvalPoint& point, const EvalPoint& full) {
+  return nats_difference(all_of(point.logprobs), all_of(full.logprobs));
+}
+
+Rouge mean_rouge(const EvalPoint& point) {
+  Rouge mean;
+  const auto n = static_cast<double>(point.continuations.size());
+  for (const auto& continuation : point.continuations) {
+    for (RougeScore Rouge::* part : {&Rouge::rouge1, &Rouge::rouge2, &Rouge::rougeL}) {
+      for (double RougeScore::* value : {&RougeScore::precision, &RougeScore::recall, &RougeScore::f1}) {
+        mean.*part.*value += continuation.score.*part.*value / n;
+      }
+    }
+  }
+  return mean;
+}
+
+ChoiceSummary choice_summary(const std::vector<ChoiceExample>& examples, const EvalPoint& point,
+                             const EvalPoint& full) {
+  std::size_t right = 0, right_per_byte = 0, agreeing = 0;
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    const auto& choices = point.questions[i].choices;
+    const std::size_t chosen = likeliest(choices);
+    right += chosen == examples[i].answer ? 1 : 0;
+    right_per_byte += likeliest_for_length(choices) == examples[i].answer ? 1 : 0;
+    agreeing += chosen == likeliest(full.questions[i].choices) ? 1 : 0;
+  }
+  const auto n = static_cast<double>(examples.size());
+  const auto share = [n](std::size_t count) { return static_cast<double>(count) / n; };
+  ChoiceSummary summary{share(right), 0, share(right_per_byte), share(agreeing)};
+  if (n > 1) summary.standard_error = std::sqrt(summary.accuracy * (1 - summary.accuracy) / (n - 1));
+  return summary;
+}
+
+}  // namespace kvroof

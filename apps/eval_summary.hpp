@@ -1,0 +1,24 @@
+// Means over the examples of `kvroof eval`.
+#pragma once
+
+#include "analysis/perplexity.hpp"
+#include "apps/eval_tasks.hpp"
+
+namespace kvroof {
+
+TextScore text_score(const TextExamples& text, const EvalPoint& point);
+// Of nats a token against full attention, over all counted tokens.
+PairedDifference difference(const EvalPoint& point, const EvalPoint& full);
+
+// Over all prompts.
+Rouge mean_rouge(const EvalPoint& point);
+
+struct ChoiceSummary {
+  double accuracy = 0;           // the likeliest choice is the answer
+  double standard_error = 0;     // of the accuracy: √(p (1 − p) / (n − 1)), 0 for one question
+  double accuracy_per_byte = 0;  // the likeliest for its length is the answer
+  double agreement = 0;          // questions where the likeliest choice is the one of full attention
+};
+ChoiceSummary choice_summary(const std::vector<ChoiceExample>& examples, const EvalPoint& point, const EvalPoint& full);
+
+}  // namespace kvroof

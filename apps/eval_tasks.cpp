@@ -1,0 +1,109 @@
+#include "apps/eval_tasks.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/engine/metered_backend.hpp"
+#include "kernels/engine/session.hpp"
+#include "kernels/engine/teacher_forcing.hpp"
+
+namespace kvroof {
+namespace {
+
+// Forces all sequences, a batch at a time; sequence i of the back end is sequences[i], whatever the batch.
+std::vector<std::vector<float>> force_all(const EvalRun& run, Backend& backend, const OnTokens& on_tokens,
+                                          std::span<const KnownSequence> sequences) {
+  std::vector<std::vector<float>> logprobs;
+  for (std::size_t i = 0; i < sequences.size(); i += run.batch) {
+    const auto batch = sequences.subspan(i, std::min<std::size_t>(run.batch, sequences.size() - i));
+    auto part = force_tokens(backend, run.config.shape.vocab, batch, static_cast<std::uint32_t>(i), on_tokens);
+    std::move(part.begin(), part.end(), std::back_inserter(logprobs));
+  }
+  return logprobs;
+}
+
+struct Evaluation {
+  const EvalRun& run;
+  MeteredBackend& backend;
+  const OnTokens& on_tokens;
+  EvalPoint& point;
+
+  void operator()(const TextExamples& text) const {
+    std::vector<KnownSequence> sequences;
+    for (const auto& w : text.windows) sequences.push_back({w.ids, w.prompt, text.context - text.prompt});
+    point.logprobs = force_all(run, backend, on_tokens, sequences);
+  }
+
+  void operator()(const std::vector<RougeExample>& examples) const {
+    SessionOptions options;
+    options.max_new_tokens = run.max_tokens;
+    options.on_token = [this](std::uint32_t, std::int64_t) { on_tokens(1); };
+    for (std::size_t first = 0; first < examples.size(); first += run.batch) {
+      backend.first_sequence = static_cast<std::uint32_t>(first);
+      std::vector<TokenIds> prompts;
+      for (std::size_t i = first; i < std::min(first + run.batch, examples.size()); ++i) {
+        prompts.push_back(examples[i].prompt);
+      }
+      SessionResult result = run_session(backend, run.config, prompts, options, nullptr);
+      for (std::size_t i = 0; i < prompts.size(); ++i) {
+        TokenIds& ids = result.sequences[i].ids;
+        std::string text = run.tokenizer.decode(ids, true);
+        const Rouge score = rouge(text, examples[first + i].reference);
+        point.continuations.push_back({std::move(text), std::move(ids), score});
+      }
+    }
+  }
+
+  void operator()(const std::vector<ChoiceExample>& examples) const {
+    std::vector<KnownSequence> sequences;
+    for (const ChoiceExample& example : examples) {
+      for (const auto& choice : example.choices) {
+        sequences.push_back({choice.ids, choice.prompt, static_cast<std::uint32_t>(choice.ids.size()) - choice.prompt});
+      }
+    }
+    const auto logprobs = force_all(run, backend, on_tokens, sequences);
+    std::size_t next = 0;
+    for (const ChoiceExample& example : examples) {
+      EvalPoint::Question question;
+      for (const auto& choice : example.choices) {
+        const std::vector<float>& of_choice = logprobs[next++];
+        const auto counted = of_choice.begin() + (choice.begin - choice.prompt);
+        question.choices.push_back({std::accumulate(counted, of_choice.end(), 0.0), choice.bytes});
+      }
+      point.questions.push_back(std::move(question));
+    }
+  }
+};
+
+}  // namespace
+
+EvalPoint evaluate(const EvalRun& run, Backend& backend, const PolicySpec& spec, const OnTokens& on_tokens) {
+  MeteredBackend metered(backend);
+  EvalPoint point;
+  point.spec = spec;
+  std::visit(Evaluation{run, metered, on_tokens, point}, run.examples);
+  point.kv_resident_bytes = metered.resident_bytes();
+  return point;
+}
+
+std::uint64_t expected_tokens(const EvalRun& run) {
+  struct Count {
+    std::uint64_t max_tokens;
+    std::uint64_t operator()(const TextExamples& text) const {
+      std::uint64_t tokens = 0;
+      for (const auto& window : text.windows) tokens += window.ids.size() - window.prompt;
+      return tokens;
+    }
+    std::uint64_t operator()(const std::vector<RougeExample>& examples) const { return examples.size() * max_tokens; }
+    std::uint64_t operator()(const std::vector<ChoiceExample>& examples) const {
+      std::uint64_t tokens = 0;
+      for (const auto& example : examples) {
+        for (const auto& choice : example.choices) tokens += choice.ids.size() - choice.prompt;
+      }
+      return tokens;
+    }
+  };
+  return std::visit(Count{run.max_tokens}, run.examples);
+}
+
+}  // namespace kvroof

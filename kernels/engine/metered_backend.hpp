@@ -1,0 +1,49 @@
+// A back end that notes how many bytes of KV each sequence holds while another one does the work.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "kernels/engine/backend.hpp"
+
+namespace kvroof {
+
+// Every call goes on to `inner`, which must outlive this, with `first_sequence` added to the sequences' numbers:
+// several sessions, each of which counts from 0, can so run one after another as different sequences of one back end.
+class MeteredBackend final : public Backend {
+ public:
+  explicit MeteredBackend(Backend& inner) : inner_(inner) {}
+
+  std::uint32_t first_sequence = 0;
+
+  // Bytes of KV that a sequence holds after a decode step, mean over steps and sequences; nothing before the first.
+  [[nodiscard]] std::optional<double> resident_bytes() const {
+    if (entries_ == 0) return std::nullopt;
+    return static_cast<double>(resident_) / static_cast<double>(entries_);
+  }
+
+  void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
+               std::span<float> logits) override {
+    inner_.prefill(first_sequence + sequence, ids, requested_new_tokens, logits);
+  }
+  void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override {
+    shifted_.assign(batch.begin(), batch.end());
+    for (DecodeEntry& entry : shifted_) entry.sequence += first_sequence;
+    inner_.decode(shifted_, logits);
+    resident_ += inner_.kv_usage().resident_bytes;
+    entries_ += batch.size();
+  }
+  void release(std::uint32_t sequence) override { inner_.release(first_sequence + sequence); }
+  [[nodiscard]] KvUsage kv_usage() const override { return inner_.kv_usage(); }
+  ByteCounters take_counters() override { return inner_.take_counters(); }
+  void set_recorder(Recorder* recorder) override { inner_.set_recorder(recorder); }
+
+ private:
+  Backend& inner_;
+  std::vector<DecodeEntry> shifted_;
+  std::uint64_t resident_ = 0;
+  std::uint64_t entries_ = 0;
+};
+
+}  // namespace kvroof

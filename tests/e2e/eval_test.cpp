@@ -1,0 +1,198 @@
+// kvroof eval: perplexity, ROUGE and multiple choice under policies, and what it refuses.
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+#include "traces/safetensors.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+using nlohmann::json;
+
+namespace {
+
+const std::string kDemo = std::string(KVROOF_SOURCE_DIR) + "/models/demo";
+const std::string kText = kDemo + "/prompts/boost-move-copyable.txt";
+
+json rows_of(const std::string& words) {
+  const Ran ran = run_program("eval --format json --quiet --model " + kDemo + " " + words);
+  INFO(words << ": " << ran.err);
+  REQUIRE(ran.code == 0);
+  return json::parse(ran.out);
+}
+
+std::vector<json> lines_of(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+std::string file_with(const TemporaryFolder& folder, const std::string& name, const std::string& text) {
+  std::ofstream(folder.file(name), std::ios::binary) << text;
+  return folder.file(name);
+}
+
+}  // namespace
+
+TEST_CASE("The perplexity of a text equals PyTorch's, whatever the text is cut into") {
+  const auto reference = SafetensorsFile::open(kDemo + "/reference.safetensors").or_throw("reference");
+  const auto expected = reference.read_floats(*reference.header().find("boost-move-copyable.logprob"));
+  double nats = 0;  // of the tokens from position 900 on; [i] is of token i + 1
+  for (std::size_t i = 899; i < expected.size(); ++i) nats -= static_cast<double>(expected[i]);
+  const auto tokens = expected.size() - 899;
+  const json row = rows_of("--text " + kText + " --context 2k --prompt 900 --dtype f32 --kv f32")[0];
+  CHECK(row["tokens"] == tokens);
+  CHECK(row["nats_per_token"].get<double>() == Approx(nats / static_cast<double>(tokens)).epsilon(1e-4));
+  CHECK(row["perplexity"].get<double>() == Approx(std::exp(nats / static_cast<double>(tokens))).epsilon(1e-4));
+  CHECK(row["bits_per_byte"].get<double>() == Approx(nats / std::log(2.0) / row["bytes"].get<double>()).epsilon(1e-4));
+}
+
+TEST_CASE("Windows count every token after the first prompt once and all bytes of their text") {
+  const TemporaryFolder folder;
+  const std::string text = slurp(kText).substr(0, 1200);
+  const std::string path = file_with(folder, "text", text);
+  const std::string details = folder.file("details");
+  const json row = rows_of("--text " + path + " --context 64 --prompt 1 --details " + details)[0];
+  CHECK(row["bytes"] == text.size());  // the prompt is the begin-of-text token alone
+  std::uint64_t next = 0;
+  std::uint64_t bytes = 0;
+  for (const json& window : lines_of(details)) {
+    CHECK(window["first_token"] == next);
+    next += window["logprobs"].size();
+    bytes += window["bytes"].get<std::uint64_t>();
+  }
+  CHECK(row["tokens"] == next);
+  CHECK(bytes == text.size());
+}
+
+TEST_CASE("A policy whose budget holds everything gives what full attention gives; one that evicts does not") {
+  const TemporaryFolder folder;
+  const std::string path = file_with(folder, "text", slurp(kText).substr(0, 1500));
+  const json rows = rows_of("--text " + path + " --context 256 --policy window:budget=256,window:budget=16,full");
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[0]["policy"] == "full");
+  for (const char* key : {"perplexity", "nats_per_token", "kv_resident_bytes"}) CHECK(rows[1][key] == rows[0][key]);
+  CHECK(rows[1]["nats_difference"] == 0);
+  CHECK(rows[2]["nats_difference"].get<double>() > 0.05);
+  // 16 tokens of 6 layers, 4 heads, 64 + 64 elements of 2 bytes.
+  CHECK(rows[2]["kv_resident_bytes"] == 16 * 6 * 4 * 128 * 2);
+}
+
+TEST_CASE("An evaluation gives the same bytes for any number of threads and any batch") {
+  const TemporaryFolder folder;
+  const std::string path = file_with(folder, "text", slurp(kText).substr(0, 2500));
+  const std::string words = "--text " + path + " --context 128 --policy keyformer:budget=0.5,random:budget=24";
+  const json first = rows_of(words + " --threads 1 --batch 1");
+  CHECK(rows_of(words + " --threads 3 --batch 5") == first);
+  const std::string prompts = "--jsonl " + kDemo + "/eval/continuations.jsonl -n 12 --policy keyformer:budget=0.3";
+  CHECK(rows_of(prompts + " --threads 1 --batch 1") == rows_of(prompts + " --threads 3 --batch 3"));
+}
+
+TEST_CASE("A reference that is the model's own continuation scores 1, and the output says how beams are treated") {
+  const TemporaryFolder folder;
+  const std::string prompt = "CREATE TABLE creates a new, empty table in";
+  const Ran ran = run_program("run --quiet --format json -n 16 --model " + kDemo + " --prompt '" + prompt + "'");
+  REQUIRE(ran.code == 0);
+  const std::string text = json::parse(ran.out)["text"];
+  const std::string path = file_with(folder, "one.jsonl",
+                                     json{{"prompt", prompt}, {"reference", text}}.dump() + "\n\n" +
+                                         json{{"prompt", prompt}, {"reference", "?"}}.dump());
+  const std::string details = folder.file("details");
+  const json row = rows_of("--jsonl " + path + " --max-tokens 16 --details " + details)[0];
+  CHECK(row["examples"] == 2);
+  for (const char* key : {"rouge1_f1", "rouge2_f1", "rougeL_f1", "rougeL_precision", "rougeL_recall"}) {
+    CHECK(row[key] == 0.5);  // 1 and 0
+  }
+  CHECK(row["decoding"] == "greedy; beams are simulated as batch");
+  const auto lines = lines_of(details);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0]["text"] == text);
+  CHECK(lines[1]["line"] == 3);  // blank lines count
+}
+
+TEST_CASE("A choice's log-likelihood is the sum over its tokens, and no policy changes a choice of one token") {
+  const TemporaryFolder folder;
+  const std::string context = slurp(kText).substr(0, 400);
+  const std::string choice = "The library provides a container.";
+  const std::string details = folder.file("choice"), windows = folder.file("text");
+  const std::string path =
+      file_with(folder, "q.jsonl", json{{"context", context}, {"choices", {choice, "a"}}, {"answer", 0}}.dump());
+  const json rows = rows_of("--jsonl " + path + " --policy window:budget=8 --details " + details);
+  const auto lines = lines_of(details);
+  REQUIRE(lines.size() == 2);
+  const json full = lines[0]["log_likelihoods"], window = lines[1]["log_likelihoods"];
+  CHECK(full[1] == window[1]);
+  CHECK(full[0] != window[0]);
+  // The same tokens as the end of a text.
+  const std::string whole = file_with(folder, "whole", context + " " + choice);
+  rows_of("--text " + whole + " --context 1k --prompt 1 --details " + windows);
+  const json logprobs = lines_of(windows)[0]["logprobs"];
+  const std::string shorter = file_with(folder, "context", context);
+  const std::size_t before = rows_of("--text " + shorter + " --context 1k --prompt 1")[0]["tokens"];
+  double sum = 0;
+  for (std::size_t i = before; i < logprobs.size(); ++i) sum += logprobs[i].get<double>();
+  CHECK(full[0].get<double>() == Approx(sum).epsilon(1e-2));  // weights and cache are bf16
+  CHECK(rows[0]["accuracy"].get<double>() == (full[0] > full[1] ? 1 : 0));
+}
+
+TEST_CASE("Blanks at the end of a context belong to the choice, as lm-evaluation-harness has it") {
+  const TemporaryFolder folder;
+  const auto likelihoods = [&](const std::string& context, const std::string& options) {
+    const std::string path = file_with(
+        folder, "q.jsonl", json{{"context", context}, {"choices", {"raised.", "opened."}}, {"answer", 0}}.dump());
+    rows_of("--jsonl " + path + " " + options + " --details " + folder.file("d"));
+    return lines_of(folder.file("d"))[0]["log_likelihoods"];
+  };
+  CHECK(likelihoods("an error is", "") == likelihoods("an error is ", "--delimiter ''"));
+}
+
+TEST_CASE("The bundled questions are answered by the bundled model") {
+  const json rows = rows_of("--jsonl " + kDemo + "/eval/questions.jsonl --policy h2o:budget=0.5 --prompt 0.5");
+  CHECK(rows[0]["accuracy"] == 1.0);
+  CHECK(rows[0]["agreement_with_full"] == 1.0);
+  CHECK(rows[1]["kv_share_of_full"].get<double>() < 0.5);
+}
+
+TEST_CASE("Bad input of an evaluation is answered with one sentence that names it") {
+  const TemporaryFolder folder;
+  int files = 0;
+  const auto input = [&](const std::string& content) { return file_with(folder, std::to_string(++files), content); };
+  const auto jsonl = [&](const std::string& content) { return "--jsonl " + input(content); };
+  const auto text = [&](const std::string& content) { return "--text " + input(content); };
+  const std::string question = R"({"context": "a", "choices": ["b", "c"], "answer": )";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "give either --text F (perplexity) or --jsonl F"},
+      {text(""), "the file is empty"},
+      {text("a") + " --prompt 2", "no token is left to predict in a window of 2, which is the whole text"},
+      {text("some words") + " --context 5k", "--context 5120: the context of the model is 4096"},
+      {text("some words") + " --task rouge", "--task belongs to --jsonl"},
+      {text("some words") + " --prompt 0", "--prompt 0: expected"},
+      {text("some words") + " --policy oracle:budget=2", "looks ahead"},
+      {"--text " + folder.file("absent"), "No such file"},
+      {jsonl(""), "the file is empty"},
+      {jsonl("{\"prompt\": \"a\", \"reference\": \"b\"}\n{oops"), "line 2: not a JSON object"},
+      {jsonl("[1]"), "line 1: not a JSON object"},
+      {jsonl("{\"prompt\": \"a\"}"), "line 1 has neither \"reference\" nor \"choices\""},
+      {jsonl("{\"prompt\": \"a\"}") + " --task rouge", "line 1: key \"reference\" is missing"},
+      {jsonl("{\"prompt\": \"\", \"reference\": \"b\"}"), "\"prompt\" must be a text that is not empty"},
+      {jsonl("{\"prompt\": 7, \"reference\": \"b\"}"), "\"prompt\" must be a text, found 7"},
+      {jsonl(question + "2}"), "\"answer\" must be a number from 0 to 1, the index of a choice, found 2"},
+      {jsonl(question + "-1}"), "found -1"},
+      {jsonl(question + "\"b\"}"), "found \"b\""},
+      {jsonl(R"({"context": "a", "choices": ["b"], "answer": 0})"), "\"choices\" must be a list of at least two texts"},
+      {jsonl(R"({"context": "a", "choices": ["b", ""], "answer": 0})"), "\"choices\" must be texts that are not empty"},
+      {jsonl(question + "0}") + " --max-tokens 4", "--max-tokens belongs to --task rouge"},
+      {jsonl(question + "0}") + " --task guess", "--task guess: expected rouge or choice"},
+  };
+  for (const auto& [words, expected] : cases) {
+    const Ran ran = run_program("eval --model " + kDemo + " " + words);
+    INFO(words << "\n" << ran.err);
+    CHECK(ran.code == 2);
+    CHECK(ran.out.empty());
+    CHECK(ran.err.find("error: ") == 0);
+    CHECK(ran.err.find(expected) != std::string::npos);
+  }
+}
