@@ -8,7 +8,7 @@
 
 #include "analysis/perplexity.hpp"
 #include "apps/eval_request.hpp"
-#include "kernels/engine/tokenizer.hpp"
+#include "kernels/tokenizer/tokenizer.hpp"
 #include "sim/model/config_json.hpp"
 
 namespace kvroof {

@@ -68,7 +68,7 @@ TEST_CASE("Windows count every token after the first prompt once and all bytes o
   CHECK(bytes == text.size());
 }
 
-TEST_CASE("A policy whose budget holds everything gives what full attention gives; one that evicts does not") {
+TEST_CASE("A policy whose budget holds everything gives what full attention gives, one that evicts does not") {
   const TemporaryFolder folder;
   const std::string path = file_with(folder, "text", slurp(kText).substr(0, 1500));
   const json rows = rows_of("--text " + path + " --context 256 --policy window:budget=256,window:budget=16,full");
