@@ -137,17 +137,20 @@ std::unique_ptr<TraceRecorder> make_recorder(const fs::path& path, const Argumen
   return std::make_unique<TraceRecorder>(path, make_manifest(model.config, run));
 }
 
-SessionOptions session_options(const GenerateRequest& request, const ModelConfig& config, LiveText& live) {
+SessionOptions session_options(const GenerateRequest& request, std::size_t prompt_tokens, std::uint32_t vocab,
+                               LiveText& live) {
   SessionOptions options;
   options.max_new_tokens = request.max_tokens;
   options.ignore_eos = request.ignore_eos;
+  options.prompt_logprobs = request.prompt_logprobs;
   options.sampling = request.sampling;
   options.interrupted = &g_interrupted;
   if (live.active()) options.on_token = [&live](std::uint32_t, std::int64_t id) { live.push(id); };
   if (request.dump_logits) {
-    options.all_prompt_logits = true;
-    options.on_prompt_logits = [&request, vocab = config.shape.vocab](std::uint32_t, std::span<const float> logits) {
-      dump_logits(*request.dump_logits, logits, vocab);
+    options.on_prompt_logits = [&request, prompt_tokens, vocab, logits = std::vector<float>()](
+                                   std::uint32_t, std::span<const float> rows) mutable {
+      logits.insert(logits.end(), rows.begin(), rows.end());
+      if (logits.size() == prompt_tokens * vocab) dump_logits(*request.dump_logits, logits, vocab);
     };
   }
   return options;
@@ -171,8 +174,8 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   std::unique_ptr<TraceRecorder> recorder;
   if (trace) recorder = make_recorder(*trace, arguments, model, facts, prompts, request.max_tokens);
   watch_interrupts();
-  const SessionResult result =
-      run_session(backend, config, prompts, session_options(request, config, live), recorder.get());
+  const SessionOptions options = session_options(request, prompts[0].size(), config.shape.vocab, live);
+  const SessionResult result = run_session(backend, config, prompts, options, recorder.get());
   if (recorder) recorder->seal();
   if (live.active()) {
     live.finish();

@@ -152,6 +152,7 @@ GenerateRequest parse_generate(const Arguments& arguments) {
   if (!request.fast && !request.weight_type) request.weight_type = DType::kF32;
   request.max_tokens = count_value("max-tokens", arguments.get<std::string>("max-tokens"), 1, kMostNewTokens);
   request.ignore_eos = arguments.values.count("ignore-eos") > 0;
+  request.prompt_logprobs = arguments.values.count("prompt-logprobs") > 0;
   request.sampling = sampling_of(arguments);
   request.prompts = prompts_of(arguments);
   if (arguments.has("dump-logits")) {

@@ -29,6 +29,7 @@ struct GenerateRequest {
   std::optional<DType> kv_type;       // none: as the weights
   std::uint32_t max_tokens = 0;
   bool ignore_eos = false;
+  bool prompt_logprobs = false;       // record alone
   Sampling sampling;
   std::optional<std::filesystem::path> dump_logits;
 };

@@ -20,6 +20,11 @@ fs::path trace_path(const Arguments& arguments) {
   return path;
 }
 
+void describe_record(boost::program_options::options_description_easy_init add) {
+  describe_generate(add);
+  add("prompt-logprobs", "also record the log-probabilities of the prompt: all its logits are then computed");
+}
+
 int record(const Arguments& arguments) { return generate(arguments, trace_path(arguments)); }
 
 }  // namespace
@@ -32,7 +37,7 @@ Command record_command() {
   command.examples =
       "  kvroof record --model demo --prompt-file models/demo/prompts/sqlite-rbu.txt --max-tokens 128 -o run.kvt\n"
       "  kvroof record --model DIR --prompt-file F --policy h2o:budget=0.2 --backend reference -o h2o.kvt";
-  command.describe = describe_generate;
+  command.describe = describe_record;
   command.run = record;
   return command;
 }

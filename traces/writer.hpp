@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,6 +35,9 @@ struct StepRecord {
   ByteCounters bytes;           // counted by the engine
 };
 
+// Of a token of a prompt whose logits were not asked for.
+inline constexpr float kUnknownLogprob = std::numeric_limits<float>::quiet_NaN();
+
 class TraceWriter {
  public:
   // Creates the folder `path`, which must not exist or be empty. Throws Error when it cannot be written.
@@ -47,8 +51,8 @@ class TraceWriter {
   // (sequence, layer) arrive in order without gaps.
   void add_rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count,
                 std::span<const std::byte> q, std::span<const std::byte> k, std::span<const std::byte> v);
-  // Ids of tokens [first, …) and the natural log-probability that the model gave each (NaN-free; 0 for the first
-  // token).
+  // Ids of tokens [first, …) and the natural log-probability that the model gave each: 0 for the first of a sequence,
+  // kUnknownLogprob where it was not computed.
   void add_tokens(std::uint32_t sequence, std::uint32_t first, std::span<const std::int64_t> ids,
                   std::span<const float> logprobs);
   void add_eviction(const EvictionRecord& eviction);

@@ -238,13 +238,13 @@ void CpuBackend::finish_call() {
 }
 
 void CpuBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
-                         std::span<float> logits) {
+                         std::span<float> last, const LogitsSink& all) {
   check(!ids.empty(), "a prompt has at least one token");
   active_ = {&add_sequence(sequence, static_cast<std::uint32_t>(ids.size()), requested_new_tokens)};
   prefilling_ = true;
   const std::vector<TokenPos> positions = positions_from(0, ids.size());
   const std::vector<std::uint32_t> prompts(ids.size(), static_cast<std::uint32_t>(ids.size()));
-  forward_.run({ids, positions, prompts}, *this, logits);
+  forward_.run({ids, positions, prompts}, *this, last, all);
   finish_call();
 }
 
@@ -260,7 +260,7 @@ void CpuBackend::decode(std::span<const DecodeEntry> batch, std::span<float> log
     prompts.push_back(active_.back()->prompt);
   }
   prefilling_ = false;
-  forward_.run({ids, positions, prompts}, *this, logits);
+  forward_.run({ids, positions, prompts}, *this, logits, {});
   finish_call();
 }
 

@@ -33,7 +33,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   CpuBackend(const Model& model, std::unique_ptr<Ops> ops, CpuBackendOptions options);
 
   void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
-               std::span<float> logits) override;
+               std::span<float> last, const LogitsSink& all) override;
   void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override;
   void release(std::uint32_t sequence) override;
   [[nodiscard]] KvUsage kv_usage() const override;

@@ -196,32 +196,50 @@ void Forward::layer(LayerId layer, const ForwardTokens& tokens, AttentionStage& 
   ops_.add_residual(x_, block_);
 }
 
-void Forward::head(std::span<float> logits) {
-  const ModelShape& shape = model_.config.shape;
+std::span<const float> Forward::head_input(std::size_t rows) {
   const ModelWeights& w = model_.weights;
-  const std::size_t rows = logits.size() / shape.vocab;
-  if (rows == 0) return;
-  std::span<const float> last = normed(std::span<const float>(x_).last(rows * shape.hidden), w.final_norm);
-  if (!w.project_out.empty()) {
-    up_.resize(rows * w.project_out.rows);
-    ops_.linear(last, w.project_out, nullptr, up_);
-    last = up_;
-  }
-  ops_.linear(last, model_.head(), optional(w.head_bias), logits);
+  const auto last = normed(std::span<const float>(x_).last(rows * model_.config.shape.hidden), w.final_norm);
+  if (w.project_out.empty()) return last;
+  up_.resize(rows * w.project_out.rows);
+  ops_.linear(last, w.project_out, nullptr, up_);
+  return up_;
+}
+
+void Forward::head(std::span<const float> in, std::span<float> logits) {
+  ops_.linear(in, model_.head(), optional(model_.weights.head_bias), logits);
   scale_and_cap(logits, model_.config.options.logit_scale, model_.config.options.logit_softcap);
 }
 
-void Forward::run(const ForwardTokens& tokens, AttentionStage& stage, std::span<float> logits) {
+void Forward::all_logits(std::size_t tokens, std::span<float> last, const LogitsSink& all) {
+  const std::size_t vocab = model_.config.shape.vocab;
+  const std::size_t block = logit_block(model_.config.shape.vocab);
+  const std::span<const float> in = head_input(tokens);
+  const std::size_t width = in.size() / tokens;
+  logits_.resize(std::min(block, tokens) * vocab);
+  for (std::size_t first = 0; first < tokens; first += block) {
+    const std::size_t count = std::min(block, tokens - first);
+    const std::span<float> logits = std::span<float>(logits_).first(count * vocab);
+    head(in.subspan(first * width, count * width), logits);
+    all(logits);
+    if (first + count == tokens) std::ranges::copy(logits.last(last.size()), last.begin());
+  }
+}
+
+void Forward::run(const ForwardTokens& tokens, AttentionStage& stage, std::span<float> logits, const LogitsSink& all) {
   const ModelShape& shape = model_.config.shape;
   const std::size_t count = tokens.ids.size();
   const std::size_t rows = logits.size() / shape.vocab;
   check(count == tokens.positions.size() && count == tokens.prompts.size() && rows <= count &&
-            rows * shape.vocab == logits.size(),
+            rows * shape.vocab == logits.size() && (!all || rows <= 1),
         "forward: sizes agree");
   resize(count);
   embed(tokens);
   for (std::uint32_t i = 0; i < shape.layers; ++i) layer(LayerId(i), tokens, stage);
-  head(logits);
+  if (all) {
+    all_logits(count, logits, all);
+  } else if (rows > 0) {
+    head(head_input(rows), logits);
+  }
 }
 
 }  // namespace kvroof

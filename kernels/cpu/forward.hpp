@@ -1,11 +1,13 @@
 // The forward pass of a decoder-only transformer, written once over Ops; attention and the KV cache are the caller's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "kernels/cpu/experts.hpp"
+#include "kernels/engine/backend.hpp"
 #include "kernels/engine/model.hpp"
 #include "kernels/engine/ops.hpp"
 #include "sim/core/ids.hpp"
@@ -29,18 +31,28 @@ struct ForwardTokens {
   std::span<const std::uint32_t> prompts;    // [ids]: tokens in the prompt of each token's sequence
 };
 
+// Tokens whose logits are computed at once when those of a whole prompt are asked for: 4 MiB of them, but enough for
+// reading the head once a block to be worth it.
+constexpr std::uint32_t logit_block(std::uint32_t vocab) {
+  return std::clamp<std::uint32_t>((4U << 20) / sizeof(float) / vocab, 32, 256);
+}
+
 class Forward {
  public:
   // Both must outlive this object.
   Forward(const Model& model, Ops& ops) : model_(model), ops_(ops), experts_(model, ops) {}
 
-  // Logits [S, vocab] of the last S ≤ ids.size() tokens, S = logits.size() / vocab.
-  void run(const ForwardTokens& tokens, AttentionStage& stage, std::span<float> logits);
+  // Logits [S, vocab] of the last S ≤ ids.size() tokens, S = logits.size() / vocab. `all`, unless empty, is handed the
+  // logits of every token in blocks of logit_block(vocab) tokens; S is then at most 1.
+  void run(const ForwardTokens& tokens, AttentionStage& stage, std::span<float> logits, const LogitsSink& all);
 
  private:
   void layer(LayerId layer, const ForwardTokens& tokens, AttentionStage& stage);
   void embed(const ForwardTokens& tokens);
-  void head(std::span<float> logits);
+  // What the head multiplies for the last `rows` tokens, and its product.
+  std::span<const float> head_input(std::size_t rows);
+  void head(std::span<const float> in, std::span<float> logits);
+  void all_logits(std::size_t tokens, std::span<float> last, const LogitsSink& all);
   // attended_ → block_: the output of a layer's attention for its input.
   void attention(LayerId layer, std::span<const float> in, const ForwardTokens& tokens, AttentionStage& stage);
   void project_heads(LayerId layer, std::span<const float> in, const ForwardTokens& tokens);
@@ -63,6 +75,7 @@ class Forward {
   std::vector<float> latent_q_, heads_;  // of a latent model: q before absorption, the output before o
   std::vector<float> gate_, up_;
   std::vector<float> block_;   // output of a block, [tokens, hidden]
+  std::vector<float> logits_;  // of one block of a prompt, [logit_block, vocab]
   std::vector<std::uint8_t> use_long_;
   std::vector<std::uint32_t> position_rows_;
 };

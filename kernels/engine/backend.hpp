@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "sim/core/byte_counters.hpp"
@@ -33,12 +34,17 @@ struct DecodeEntry {
   std::int64_t token = 0;
 };
 
+// Takes logits [rows, vocab] of consecutive tokens of a prompt; they are gone after the call.
+using LogitsSink = std::function<void(std::span<const float> logits)>;
+
 class Backend {
  public:
   virtual ~Backend() = default;
-  // Runs the whole prompt of a new sequence; `logits` receives the rows of the last logits.size() / vocab tokens.
+  // Runs the whole prompt of a new sequence; `last` [vocab] receives the logits of its last token, unless it is empty.
+  // `all`, unless empty, is handed those of every token, first to last, in blocks of as many as the back end likes:
+  // those of a long prompt would fill more memory than its KV cache.
   virtual void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
-                       std::span<float> logits) = 0;
+                       std::span<float> last, const LogitsSink& all) = 0;
   // One step of a batch: each entry's token is appended to its sequence; logits [entries, vocab].
   virtual void decode(std::span<const DecodeEntry> batch, std::span<float> logits) = 0;
   // Frees a finished sequence.

@@ -64,24 +64,32 @@ class Run {
 
   Token prefill(std::uint32_t s) {
     const std::vector<std::int64_t>& ids = prompts_[s];
-    const bool all = options_.all_prompt_logits || recorder_ != nullptr;
-    const std::size_t vocab = config_.shape.vocab;
-    logits_.resize((all ? ids.size() : 1) * vocab);
+    logits_.resize(config_.shape.vocab);
+    std::vector<float> logprobs{0.0F};  // nothing predicts the first token
+    const LogitsSink sink = prompt_sink(s, logprobs);
     result_.prefill_seconds += step("prefill", 1, result_.prefill_bytes,
-                                    [&] { backend_.prefill(s, ids, options_.max_new_tokens, logits_); });
+                                    [&] { backend_.prefill(s, ids, options_.max_new_tokens, logits_, sink); });
     result_.prompt_tokens += ids.size();
     result_.last_usage = backend_.kv_usage();
-    if (recorder_ != nullptr) {
-      std::vector<float> logprobs(ids.size(), 0.0F);
-      for (std::size_t i = 1; i < ids.size(); ++i) {
-        logprobs[i] = log_probability(std::span<const float>(logits_).subspan((i - 1) * vocab, vocab), ids[i]);
-      }
-      recorder_->tokens(s, 0, ids, logprobs);
-    }
-    if (options_.all_prompt_logits && options_.on_prompt_logits) options_.on_prompt_logits(s, logits_);
-    const Token next = next_token(s, std::span<const float>(logits_).last(vocab));
+    logprobs.resize(ids.size(), kUnknownLogprob);
+    if (recorder_ != nullptr) recorder_->tokens(s, 0, ids, logprobs);
+    const Token next = next_token(s, logits_);
     end_step();
     return next;
+  }
+
+  // What to do with the logits of all tokens of a prompt: empty when nobody wants them, so that they are not computed.
+  LogitsSink prompt_sink(std::uint32_t s, std::vector<float>& logprobs) {
+    const bool wants_logprobs = recorder_ != nullptr && options_.prompt_logprobs;
+    if (!wants_logprobs && !options_.on_prompt_logits) return {};
+    return [this, s, wants_logprobs, &logprobs](std::span<const float> logits) {
+      if (options_.on_prompt_logits) options_.on_prompt_logits(s, logits);
+      const std::vector<std::int64_t>& ids = prompts_[s];
+      const std::size_t vocab = config_.shape.vocab;
+      for (; wants_logprobs && !logits.empty() && logprobs.size() < ids.size(); logits = logits.subspan(vocab)) {
+        logprobs.push_back(log_probability(logits.first(vocab), ids[logprobs.size()]));
+      }
+    };
   }
 
   std::vector<DecodeEntry> decode(const std::vector<DecodeEntry>& batch) {

@@ -18,12 +18,14 @@ namespace kvroof {
 struct SessionOptions {
   std::uint32_t max_new_tokens = 128;  // ≥ 1; Keyformer's T
   bool ignore_eos = false;
-  bool all_prompt_logits = false;      // also without a recorder: for log-probabilities and --dump-logits
+  // Records the log-probabilities of the prompt's tokens as well. The model then computes the logits of all of them,
+  // which a run does not need; of new tokens they are always there.
+  bool prompt_logprobs = false;
   Sampling sampling;
   const std::atomic<bool>* interrupted = nullptr;  // looked at between steps; may be null
   // Called for each new token as soon as it is known; may be empty.
   std::function<void(std::uint32_t sequence, std::int64_t token)> on_token;
-  // Called after each prompt with the logits of all its tokens [n, vocab] when all_prompt_logits is set; may be empty.
+  // Called with the logits of all tokens of each prompt, [rows, vocab] at a time, first to last; may be empty.
   std::function<void(std::uint32_t sequence, std::span<const float> logits)> on_prompt_logits;
 };
 

@@ -15,7 +15,7 @@ u64 weight_elements(const ModelShape& s, const StepWork& work) {
   elements += work.tokens * (s.embedding_width + (s.position_rows > 0 ? s.hidden : 0));
   const u64 outside = norm_vectors_outside_layers(s);
   const u64 norm = u64{s.hidden} * (s.norm_bias ? 2 : 1);
-  if (work.logit_tokens > 0) return elements + outside + head_parameters(s);
+  if (work.logit_tokens > 0) return elements + outside + work.head_reads * head_parameters(s);
   return elements + outside - (s.final_norm ? norm : 0);
 }
 
@@ -130,9 +130,10 @@ u64 prefill_rows_read(std::uint32_t prompt, std::uint32_t query_block) {
 }
 
 StepTraffic prefill_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
-                            std::uint32_t prompt, std::span<const LayerCounts> layers, bool all_logits,
+                            std::uint32_t prompt, std::span<const LayerCounts> layers, std::uint32_t logit_block,
                             std::uint32_t query_block) {
-  StepWork work{prompt, all_logits ? prompt : 1U, storage_heads, sum_counts(layers)};
+  StepWork work{prompt, logit_block > 0 ? prompt : 1U, storage_heads, sum_counts(layers)};
+  if (logit_block > 0) work.head_reads = (u64{prompt} + logit_block - 1) / logit_block;
   if (query_block > 1) work.rows_read = layers.size() * storage_heads * prefill_rows_read(prompt, query_block);
   return step_traffic(shape, types, work);
 }
@@ -141,7 +142,7 @@ StepTraffic residency_traffic(const ModelShape& shape, TrafficTypes types, const
                               std::uint32_t step, std::uint32_t query_block) {
   const std::span<const LayerCounts> layers(&residency.at(step, 0), residency.layers);
   const std::uint32_t heads = residency.storage_heads;
-  if (step == 0) return prefill_traffic(shape, types, heads, residency.prompt, layers, false, query_block);
+  if (step == 0) return prefill_traffic(shape, types, heads, residency.prompt, layers, 0, query_block);
   return step_traffic(shape, types, {1, 1, heads, sum_counts(layers)});
 }
 

@@ -8,7 +8,8 @@
 //   cause        bytes
 //   weights      w · (every matrix, bias and norm vector once a call, whatever T; the head, which is the embedding
 //                matrix when tied, and the final norm once when S > 0; one row of the embedding, and of the position
-//                table if there is one, for each token)
+//                table if there is one, for each token). An engine that hands out all logits of a prompt in blocks of b
+//                tokens reads the head ⌈n / b⌉ times
 //   kv_write     written rows  · (k width + v width) · c
 //   kv_read      attended rows · (k width + v width) · c       a row is read once for all query heads of its group, in
 //                                                              a prompt once for a block of queries, see below
@@ -63,6 +64,7 @@ struct StepWork {
   std::uint32_t storage_heads = 0;  // KV heads, or query heads for policies that store so
   LayerCounts rows;                 // summed over layers and sequences (resident and allocated are not used)
   std::uint64_t rows_read = 0;      // rows that attention walks when it is not rows.attended, see prefill_rows_read
+  std::uint64_t head_reads = 1;     // how often the head is read when there are logits
 };
 
 // Bytes of one row: k and v of one token in one storage head.
@@ -87,9 +89,10 @@ StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uin
 // rows up to its last one once. With blocks of one, that is the rows attended: n (n + 1) / 2.
 std::uint64_t prefill_rows_read(std::uint32_t prompt, std::uint32_t query_block);
 
-// The prefill of one sequence of `prompt` tokens; layers are the cells of step 0. query_block is the engine's.
+// The prefill of one sequence of `prompt` tokens; layers are the cells of step 0. logit_block is 0 when only the last
+// token's logits are computed; otherwise those of all are, in blocks of so many. It and query_block are the engine's.
 StepTraffic prefill_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
-                            std::uint32_t prompt, std::span<const LayerCounts> layers, bool all_logits = false,
+                            std::uint32_t prompt, std::span<const LayerCounts> layers, std::uint32_t logit_block = 0,
                             std::uint32_t query_block = 1);
 
 // Step `step` of one recorded sequence: its prefill for 0, else a decode step of batch 1.

@@ -99,8 +99,7 @@ void demo_model(benchmark::State& state, const std::string& policy) {
   state.counters["tokens_per_s"] = (kNewTokens - 1) / best.decode;
 }
 
-// The same run with and without a recorder, in turn. The prompt also differs in the logits of all its tokens, which a
-// trace holds.
+// The same run with and without a recorder, in turn.
 void recording(benchmark::State& state) {
   const auto prompt = demo_prompt();
   const fs::path path = fs::temp_directory_path() / ("kvroof-recording-" + std::to_string(getpid()) + ".kvt");
@@ -124,6 +123,8 @@ void recording(benchmark::State& state) {
   state.counters["tokens_per_s"] = (kNewTokens - 1) / plain.decode;
   state.counters["recorded_tokens_per_s"] = (kNewTokens - 1) / recorded.decode;
   state.counters["overhead"] = recorded.decode / plain.decode - 1;
+  state.counters["prompt_tokens_per_s"] = static_cast<double>(prompt.size()) / plain.prompt;
+  state.counters["recorded_prompt_tokens_per_s"] = static_cast<double>(prompt.size()) / recorded.prompt;
   state.counters["prompt_overhead"] = recorded.prompt / plain.prompt - 1;
 }
 

@@ -110,7 +110,9 @@ def check_record(program, model, folder):
     assert evicted == sum((tokens - 6) * layer["kv_heads"] for layer in manifest["layers"])
     ids, logprobs = tensors["s0.ids"], tensors["s0.logprobs"]
     assert ids.dtype == np.int64 and len(ids) == len(logprobs) >= tokens
-    assert logprobs[0] == 0 and (logprobs <= 0).all()
+    prompt = manifest["sequences"][0]["prompt"]
+    assert logprobs[0] == 0 and (logprobs[prompt:] < 0).all() and len(logprobs) == prompt + 8
+    assert np.isnan(logprobs[1:prompt]).all()  # not asked for
     for row in check_tables(trace, tensors):
         assert row[3] <= row[4] and row[5] > 0
 

@@ -1,4 +1,5 @@
 // The engine's byte counters against the simulator's traffic of the same run, exactly; and evictions against a replay.
+#include "kernels/cpu/fast_ops.hpp"
 #include "sim/replay/replay.hpp"
 #include "sim/traffic/traffic.hpp"
 #include "tests/catch.hpp"
@@ -41,7 +42,7 @@ Prompts demo_prompts() {
 constexpr std::uint32_t kNewTokens = 12;
 
 TraceReader record(const fs::path& path, const Model& model, const PolicySpec& spec, DType kv, const Prompts& prompts,
-                   std::unique_ptr<Ops> ops) {
+                   std::unique_ptr<Ops> ops, bool prompt_logprobs = false) {
   RecordedRun run;
   run.backend = "reference";
   run.policy = spec.text();
@@ -54,6 +55,7 @@ TraceReader record(const fs::path& path, const Model& model, const PolicySpec& s
   SessionOptions options;
   options.max_new_tokens = kNewTokens;
   options.ignore_eos = true;
+  options.prompt_logprobs = prompt_logprobs;
   run_session(backend, model.config, prompts, options, &recorder);
   recorder.seal();
   return TraceReader::open(path);
@@ -65,7 +67,8 @@ struct Expected {
 };
 
 // What the simulator says of the trace: the residency that a replay finds, turned into traffic.
-Expected simulate(const TraceReader& trace, const Model& model, const PolicySpec& spec, DType kv) {
+Expected simulate(const TraceReader& trace, const Model& model, const PolicySpec& spec, DType kv,
+                  std::uint32_t block = 0) {
   ThreadPool pool(1);
   ReplayOptions options;
   const PointResult point = std::move(replay(trace, std::span(&spec, 1), options, pool).front());
@@ -75,7 +78,8 @@ Expected simulate(const TraceReader& trace, const Model& model, const PolicySpec
   Expected expected;
   for (const Residency& r : residency) {
     const std::span<const LayerCounts> layers = std::span(r.cells).first(r.layers);
-    expected.steps.push_back(prefill_traffic(model.config.shape, types, r.storage_heads, r.prompt, layers, true).bytes);
+    const StepTraffic t = prefill_traffic(model.config.shape, types, r.storage_heads, r.prompt, layers, block);
+    expected.steps.push_back(t.bytes);
   }
   for (std::uint32_t step = 1; step <= residency[0].steps; ++step) {
     std::vector<std::span<const LayerCounts>> batch;
@@ -161,6 +165,27 @@ TEST_CASE("bytes are equal with grouped queries, sets for each query head, biase
       CHECK((expected.reproduction.decisions > 0) == (spec.name != "full"));
     }
   }
+}
+
+TEST_CASE("bytes are equal when a prompt of more than one block of logits records its log-probabilities") {
+  const Model model = load_model(kDemo, DType::kBF16);
+  const std::uint32_t block = logit_block(model.config.shape.vocab);
+  auto ids = integers(open_tensors(kDemo / "reference.safetensors"), "sqlite-rbu.ids");
+  ids.resize(block + 10);
+  const auto logprobs = floats(open_tensors(kDemo / "reference.safetensors"), "sqlite-rbu.logprob");
+  const TraceFolder folder;
+  const PolicySpec spec = parse_policies("full").front();
+  const TraceReader trace = record(folder.path(), model, spec, DType::kF32, {ids}, make_fast_ops(2), true);
+  Expected expected = simulate(trace, model, spec, DType::kF32, block);
+  // The fast back end walks the prompt's k and v once for a block of queries.
+  expected.steps[0].bytes[static_cast<std::size_t>(Cause::kKvRead)] = trace.steps()[0].bytes[Cause::kKvRead];
+  check_equal(trace, expected);
+  const std::vector<float> recorded = trace.logprobs(0);
+  double largest = 0;
+  for (std::size_t i = 1; i < ids.size(); ++i) {
+    largest = std::max(largest, std::fabs(static_cast<double>(recorded[i]) - logprobs[i - 1]));
+  }
+  CHECK(largest <= 0.1);  // bf16 weights against float32
 }
 
 TEST_CASE("a kernel that walks one row twice breaks the equality of bytes") {

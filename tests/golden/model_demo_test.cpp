@@ -30,9 +30,8 @@ TEST_CASE("the demo model's logits, log-probabilities and greedy text equal PyTo
     SessionOptions options;
     options.max_new_tokens = static_cast<std::uint32_t>(expected.size());
     options.ignore_eos = true;
-    options.all_prompt_logits = true;
-    options.on_prompt_logits = [&](std::uint32_t, std::span<const float> all) {
-      logits.assign(all.begin(), all.end());
+    options.on_prompt_logits = [&](std::uint32_t, std::span<const float> rows) {
+      logits.insert(logits.end(), rows.begin(), rows.end());
     };
     const SessionResult result = run_session(backend, model.config, {ids}, options, nullptr);
     CHECK(result.sequences[0].ids == expected);

@@ -112,7 +112,7 @@ TEST_CASE("keys after rotary embedding, values and queries equal PyTorch's cache
     CpuBackend backend = reference_backend(model);
     RowCollector collected;
     backend.set_recorder(&collected);
-    backend.prefill(0, integers(golden, "ids_37"), 1, {});
+    backend.prefill(0, integers(golden, "ids_37"), 1, {}, {});
     CHECK(relative_error(head_major(collected.k, shape.kv_heads, shape.head_dim), floats(golden, "k_cache")) <=
           kTolerance);
     CHECK(relative_error(head_major(collected.v, shape.kv_heads, shape.v_head_dim), floats(golden, "v_cache")) <=
@@ -136,7 +136,7 @@ TEST_CASE("a batch decodes each sequence as if it were alone, and as PyTorch doe
     std::vector<DecodeEntry> last;
     // All tokens but the last as prompts; the last in one step of the batch.
     for (std::uint32_t s = 0; s < 3; ++s) {
-      backend.prefill(s, std::span(ids).subspan(s * kLength, kLength - 1), 1, {});
+      backend.prefill(s, std::span(ids).subspan(s * kLength, kLength - 1), 1, {}, {});
       last.push_back({s, ids[s * kLength + kLength - 1]});
     }
     std::vector<float> logits(3 * vocab);

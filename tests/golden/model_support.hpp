@@ -58,8 +58,10 @@ inline double relative_error(const std::vector<float>& a, const std::vector<floa
 // Logits of every position of a prompt.
 inline std::vector<float> prompt_logits(const Model& model, const std::vector<std::int64_t>& ids) {
   CpuBackend backend = reference_backend(model);
-  std::vector<float> logits(ids.size() * model.config.shape.vocab);
-  backend.prefill(0, ids, 1, logits);
+  std::vector<float> logits;
+  backend.prefill(0, ids, 1, {}, [&](std::span<const float> rows) {
+    logits.insert(logits.end(), rows.begin(), rows.end());
+  });
   return logits;
 }
 

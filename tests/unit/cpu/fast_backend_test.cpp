@@ -26,7 +26,12 @@ Run run(const Model& model, std::unique_ptr<Ops> ops, const std::string& policy,
   Run result;
   result.logits = poisoned((prompt.size() + fed.size()) * vocab);
   const std::span<float> logits(result.logits);
-  backend.prefill(0, prompt, static_cast<std::uint32_t>(fed.size()), logits.first(prompt.size() * vocab));
+  std::size_t told = 0;
+  backend.prefill(0, prompt, static_cast<std::uint32_t>(fed.size()), {}, [&](std::span<const float> rows) {
+    std::ranges::copy(rows, logits.begin() + static_cast<std::ptrdiff_t>(told));
+    told += rows.size();
+  });
+  CHECK(told == prompt.size() * vocab);
   result.prompt = backend.take_counters();
   for (std::size_t i = 0; i < fed.size(); ++i) {
     const DecodeEntry entry{0, fed[i]};

@@ -25,7 +25,7 @@ std::vector<KvUsage> usage_of(const std::string& policy) {
   CpuBackend backend = reference_backend(gqa_model(), parse_policies(policy).front());
   std::vector<std::int64_t> ids;
   for (std::uint32_t i = 0; i < kPrompt; ++i) ids.push_back((7 * i + 3) % 224);
-  backend.prefill(0, ids, kDecoded, {});
+  backend.prefill(0, ids, kDecoded, {}, {});
   std::vector<KvUsage> usage = {backend.kv_usage()};
   std::vector<float> logits(gqa_model().config.shape.vocab);
   for (std::uint32_t i = 0; i < kDecoded; ++i) {
@@ -96,7 +96,7 @@ TEST_CASE("sets for each query head store the rows of a group as often as it has
 TEST_CASE("a released sequence gives its memory back") {
   CpuBackend backend = reference_backend(gqa_model());
   const std::vector<std::int64_t> ids = {1, 2, 3};
-  backend.prefill(4, ids, 10, {});
+  backend.prefill(4, ids, 10, {}, {});
   CHECK(backend.kv_usage().allocated_bytes > 0);
   backend.release(4);
   CHECK(backend.kv_usage().allocated_bytes == 0);

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+#include "traces/reader.hpp"
 
 using namespace kvroof;
 
@@ -16,6 +18,8 @@ constexpr std::uint32_t kVocab = 16;
 
 ModelConfig config() {
   ModelConfig config;
+  config.shape.layers = config.shape.heads = config.shape.kv_heads = 1;
+  config.shape.head_dim = config.shape.v_head_dim = 2;
   config.shape.vocab = kVocab;
   config.shape.max_positions = 12;
   config.options.eos_ids = {9, 11};
@@ -26,11 +30,18 @@ ModelConfig config() {
 class CountingBackend : public Backend {
  public:
   void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested,
-               std::span<float> logits) override {
+               std::span<float> last, const LogitsSink& all) override {
     requested_ = requested;
-    logit_rows.push_back(logits.size() / kVocab);
-    for (std::size_t i = 0; i < logits.size() / kVocab; ++i) {
-      say(ids[ids.size() - logits.size() / kVocab + i], logits.subspan(i * kVocab, kVocab));
+    say(ids.back(), last);
+    asked_for_all.push_back(static_cast<bool>(all));
+    // Blocks of two tokens.
+    std::vector<float> rows;
+    for (std::size_t i = 0; all && i < ids.size(); ++i) {
+      rows.resize(rows.size() + kVocab);
+      say(ids[i], std::span(rows).last(kVocab));
+      if (i % 2 == 0 && i + 1 < ids.size()) continue;
+      all(rows);
+      rows.clear();
     }
     counters_.add(Cause::kWeights, 100);
     alive[sequence] = true;
@@ -45,7 +56,8 @@ class CountingBackend : public Backend {
   ByteCounters take_counters() override { return std::exchange(counters_, {}); }
   void set_recorder(Recorder*) override {}
 
-  std::vector<std::size_t> batches, logit_rows;
+  std::vector<std::size_t> batches;
+  std::vector<bool> asked_for_all;
   std::map<std::uint32_t, bool> alive;
   std::uint32_t requested_ = 0;
 
@@ -124,13 +136,41 @@ TEST_CASE("logits of the whole prompt are computed only when they are asked for"
   CountingBackend backend;
   SessionOptions options;
   options.max_new_tokens = 1;
+  options.prompt_logprobs = true;  // of no use without a recorder
   run_session(backend, config(), {{1, 2, 3}}, options, nullptr);
-  options.all_prompt_logits = true;
-  std::size_t rows = 0;
-  options.on_prompt_logits = [&](std::uint32_t, std::span<const float> logits) { rows = logits.size() / kVocab; };
+  std::vector<std::size_t> blocks;
+  options.on_prompt_logits = [&](std::uint32_t, std::span<const float> logits) {
+    blocks.push_back(logits.size() / kVocab);
+  };
   run_session(backend, config(), {{1, 2, 3}}, options, nullptr);
-  CHECK(backend.logit_rows == std::vector<std::size_t>{1, 3});
-  CHECK(rows == 3);
+  CHECK(backend.asked_for_all == std::vector<bool>{false, true});
+  CHECK(blocks == std::vector<std::size_t>{2, 1});
+}
+
+TEST_CASE("a recording computes what a run does, and more only for the log-probabilities of the prompt") {
+  for (const bool wanted : {false, true}) {
+    CountingBackend backend;
+    SessionOptions options;
+    options.max_new_tokens = 2;
+    options.prompt_logprobs = wanted;
+    const test::TemporaryFolder folder;
+    RecordedRun run;
+    run.prompts = {3};
+    TraceRecorder recorder(folder.path() / "run.kvt", make_manifest(config(), run));
+    run_session(backend, config(), {{1, 2, 5}}, options, &recorder);
+    recorder.seal();
+    const auto logprobs = TraceReader::open(folder.path() / "run.kvt").logprobs(0);
+    REQUIRE(logprobs.size() == 5);
+    CHECK(backend.asked_for_all == std::vector<bool>{wanted});
+    CHECK(logprobs[0] == 0);
+    // The back end says 2 after 1, and 3 after 2: the prompt's second token is likely, its third is not.
+    const double likely = 8 - std::log(std::exp(8.0) + kVocab - 1);
+    for (const auto& [token, logprob] : {std::pair(1, likely), std::pair(2, likely - 8)}) {
+      if (wanted) CHECK(logprobs[token] == Approx(logprob));
+      if (!wanted) CHECK(std::isnan(logprobs[token]));
+    }
+    for (const int token : {3, 4}) CHECK(logprobs[token] == Approx(likely));
+  }
 }
 
 TEST_CASE("an interrupt ends the run after the step in progress") {
@@ -164,7 +204,8 @@ TEST_CASE("prompts that cannot be run are refused by name") {
 
 TEST_CASE("logits that are no numbers end the run instead of becoming a token") {
   class NanBackend : public CountingBackend {
-    void prefill(std::uint32_t, std::span<const std::int64_t>, std::uint32_t, std::span<float> logits) override {
+    void prefill(std::uint32_t, std::span<const std::int64_t>, std::uint32_t, std::span<float> logits,
+                 const LogitsSink&) override {
       std::fill(logits.begin(), logits.end(), std::nanf(""));
     }
   } backend;

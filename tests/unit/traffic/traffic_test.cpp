@@ -79,13 +79,22 @@ TEST_CASE("prefill computes logits for the last token only, unless all were aske
   const ModelShape shape = small_llama();
   const std::vector<LayerCounts> layers = {counts(6, 3)};
   const StepTraffic last = prefill_traffic(shape, kF32, 1, 3, layers);
-  const StepTraffic all = prefill_traffic(shape, kF32, 1, 3, layers, true);
+  const StepTraffic all = prefill_traffic(shape, kF32, 1, 3, layers, 3);
   CHECK(last.bytes[Cause::kWeights] == 4 * (128 + 4 + 40 + 3 * 4));
   CHECK(all.bytes[Cause::kWeights] == last.bytes[Cause::kWeights]);
   CHECK(last.bytes[Cause::kActivations] == 4 * (3 * 140 + 1 * 22));
   CHECK(all.bytes[Cause::kActivations] == 4 * (3 * 140 + 3 * 22));
   CHECK(last.bytes[Cause::kKvRead] == 6 * 16);
   CHECK(last[KernelFamily::kLinear].value == 2 * (3 * 120 + 40));
+}
+
+TEST_CASE("logits of a prompt in blocks read the head once a block, and nothing else again") {
+  const std::vector<LayerCounts> layers = {counts(6, 3)};
+  const StepTraffic one = prefill_traffic(small_llama(), kF32, 1, 3, layers, 3);
+  StepTraffic two = prefill_traffic(small_llama(), kF32, 1, 3, layers, 2);
+  CHECK(two.bytes[Cause::kWeights] == one.bytes[Cause::kWeights] + 4 * 40);
+  two.bytes.bytes[static_cast<std::size_t>(Cause::kWeights)] = one.bytes[Cause::kWeights];
+  CHECK(two == one);
 }
 
 TEST_CASE("a call without logits reads neither the head nor the final norm") {
