@@ -24,8 +24,8 @@ class MeteredBackend final : public Backend {
   }
 
   void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
-               std::span<float> logits) override {
-    inner_.prefill(first_sequence + sequence, ids, requested_new_tokens, logits);
+               std::span<float> last, const LogitsSink& all) override {
+    inner_.prefill(first_sequence + sequence, ids, requested_new_tokens, last, all);
   }
   void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override {
     shifted_.assign(batch.begin(), batch.end());

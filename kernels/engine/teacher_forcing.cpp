@@ -20,7 +20,7 @@ class Forced {
       const KnownSequence& known = batch_[s];
       check(known.prompt >= 1 && known.prompt < known.ids.size(), "a known sequence has a prompt and tokens after it");
       logits_.resize(vocab_);
-      backend_.prefill(first_ + s, known.ids.first(known.prompt), known.requested_new_tokens, logits_);
+      backend_.prefill(first_ + s, known.ids.first(known.prompt), known.requested_new_tokens, logits_, {});
       count(s, logits_);
     }
     return batch_.size();

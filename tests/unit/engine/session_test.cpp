@@ -21,6 +21,7 @@ ModelConfig config() {
   config.shape.layers = config.shape.heads = config.shape.kv_heads = 1;
   config.shape.head_dim = config.shape.v_head_dim = 2;
   config.shape.vocab = kVocab;
+  config.options.layers.resize(1);
   config.shape.max_positions = 12;
   config.options.eos_ids = {9, 11};
   return config;
