@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cmath>
 
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
@@ -81,22 +80,12 @@ PolicySpec policy_of(const Arguments& arguments) {
   return points.front();
 }
 
-double number_of(const Arguments& arguments, const std::string& option, double least, double most) {
-  const auto& text = arguments.get<std::string>(option);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most)) {
-    throw usage_error(fmt::format("--{} {}: expected a number from {} to {}", option, text, least, most));
-  }
-  return value;
-}
-
 Sampling sampling_of(const Arguments& arguments) {
   Sampling sampling;
   sampling.seed = arguments.seed;
-  sampling.temperature = number_of(arguments, "temperature", 0, 1000);
+  sampling.temperature = number_value("temperature", arguments.get<std::string>("temperature"), 0, 1000);
   sampling.top_k = count_value("top-k", arguments.get<std::string>("top-k"), 0, 1U << 24);
-  sampling.top_p = number_of(arguments, "top-p", 1e-9, 1);
+  sampling.top_p = number_value("top-p", arguments.get<std::string>("top-p"), 1e-9, 1);
   if (sampling.temperature == 0 && (arguments.has("top-k") || arguments.has("top-p"))) {
     throw usage_error(
         "--top-k and --top-p choose among sampled tokens: add --temperature, for example 1 (0 is greedy)");

@@ -26,7 +26,7 @@ int run_import(const Arguments& arguments) {
   if (!arguments.has("out")) throw usage_error("-o run.kvt is missing: where the trace goes");
   ImportQkvOptions options;
   options.prompt = count_value("prompt", arguments.get<std::string>("prompt"), 1, kMaxTokens);
-  if (arguments.has("scale")) options.scale = arguments.get<double>("scale");
+  if (arguments.has("scale")) options.scale = number_value("scale", arguments.get<std::string>("scale"), 1e-30, 1e30);
   options.alibi = arguments.get<bool>("alibi");
   const std::filesystem::path out = arguments.get<std::string>("out");
   import_qkv(arguments.positional[1], options, out);
@@ -40,7 +40,7 @@ int run_import(const Arguments& arguments) {
 
 void describe_import(po::options_description_easy_init add) {
   add("prompt", po::value<std::string>(), "how many of the tokens are the prompt (1 to all)");
-  add("scale", po::value<double>(), "multiplies q·k (default 1/√d)");
+  add("scale", po::value<std::string>(), "multiplies q·k (default 1/√d)");
   add("alibi", po::bool_switch(), "attention has ALiBi: the standard slopes for the number of query heads");
 }
 

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cstdlib>
 
+#include "apps/values.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/core/thread_pool.hpp"
 
@@ -22,8 +23,8 @@ po::options_description common_options() {
   options.add_options()
       ("format", po::value<std::string>()->default_value("table"), "table | json | csv")
       ("out,o", po::value<std::string>(), "write the result to this file")
-      ("seed", po::value<std::uint64_t>()->default_value(0), "seed of every random draw")
-      ("threads", po::value<unsigned>(), "threads (default: the cores this process may use)")
+      ("seed", po::value<std::string>()->default_value("0"), "seed of every random draw")
+      ("threads", po::value<std::string>(), "threads (default: the cores this process may use)")
       ("quiet,q", "no progress and no summary on stderr")
       ("verbose,v", "more on stderr")
       ("config", po::value<std::string>(), "YAML file with the same options")
@@ -71,6 +72,13 @@ void store_texts(const std::vector<std::pair<std::string, Strings>>& texts, cons
   }
 }
 
+// The value of a flag, which takes none on the command line: whether it is set.
+bool is_set(const std::string& where, const std::string& value) {
+  if (value == "true" || value == "1") return true;
+  if (value == "false" || value == "0") return false;
+  throw usage_error(fmt::format("{}: '{}' for an option without a value; expected true or false", where, value));
+}
+
 void store_environment(const po::options_description& options, po::variables_map& values) {
   std::vector<std::pair<std::string, Strings>> texts;
   for (const std::string& name : option_names(options)) {
@@ -78,7 +86,13 @@ void store_environment(const po::options_description& options, po::variables_map
     std::string variable = "KVROOF_" + name;
     std::transform(variable.begin(), variable.end(), variable.begin(),
                    [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
-    if (const char* value = std::getenv(variable.c_str())) texts.emplace_back(name, Strings{value});
+    const char* value = std::getenv(variable.c_str());
+    if (value == nullptr) continue;
+    if (options.find(name, false).semantic()->max_tokens() > 0) {
+      texts.emplace_back(name, Strings{value});
+    } else if (is_set("environment: " + variable, value)) {
+      texts.emplace_back(name, Strings{""});
+    }
   }
   store_texts(texts, options, "environment", values);
 }
@@ -115,7 +129,8 @@ void store_file(const std::string& path, const po::options_description& options,
     }
     const po::option_description& option = options.find(key, false);
     if (option.semantic()->max_tokens() == 0) {
-      if (entry.second.as<std::string>("") == "true") texts.emplace_back(key, Strings{""});
+      if (is_set(fmt::format("{}:{}: {}", path, line, key), entry.second.as<std::string>("")))
+        texts.emplace_back(key, Strings{""});
       continue;
     }
     texts.emplace_back(key, yaml_values(entry.second, option, fmt::format("{}:{}", path, line)));
@@ -123,20 +138,24 @@ void store_file(const std::string& path, const po::options_description& options,
   store_texts(texts, options, path, values);
 }
 
-std::string text_of(const boost::any& value) {
-  if (const auto* s = boost::any_cast<std::string>(&value)) return *s;
-  if (const auto* list = boost::any_cast<Strings>(&value)) return "[" + join(*list) + "]";
-  if (const auto* u = boost::any_cast<std::uint64_t>(&value)) return std::to_string(*u);
-  if (const auto* u = boost::any_cast<unsigned>(&value)) return std::to_string(*u);
-  if (const auto* i = boost::any_cast<int>(&value)) return std::to_string(*i);
-  if (const auto* d = boost::any_cast<double>(&value)) return fmt::format("{}", *d);
-  return "true";
-}
-
-void print_config(const po::variables_map& values) {
+// As YAML that --config reads back.
+void print_config(const po::variables_map& values, const po::options_description& options) {
+  YAML::Emitter yaml;
+  yaml << YAML::BeginMap;
   for (const auto& [name, value] : values) {
-    if (name != "print-config" && name != "words") fmt::print("{}: {}\n", name, text_of(value.value()));
+    if (name == "config" || name == "print-config" || name == "words") continue;
+    yaml << YAML::Key << name << YAML::Value;
+    if (options.find(name, false).semantic()->max_tokens() == 0) {
+      const auto* flag = boost::any_cast<bool>(&value.value());
+      yaml << (flag == nullptr || *flag);
+    } else if (const auto* list = boost::any_cast<Strings>(&value.value())) {
+      yaml << YAML::Flow << *list;
+    } else {
+      yaml << value.as<std::string>();
+    }
   }
+  yaml << YAML::EndMap;
+  fmt::print("{}\n", yaml.c_str());
 }
 
 po::variables_map parse_words(const Command& command, const Strings& words, const po::options_description& visible) {
@@ -196,7 +215,7 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
   if (values.count("config") > 0) store_file(values["config"].as<std::string>(), visible, values);
   if (values.count("words") > 0) arguments.positional = values["words"].as<Strings>();
   if (values.count("print-config") > 0) {
-    print_config(values);
+    print_config(values, visible);
     return std::nullopt;
   }
   check_words(command, arguments.positional);
@@ -204,10 +223,10 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
   for (const std::string& word : words) arguments.command_line += " " + word;
   arguments.quiet = values.count("quiet") > 0;
   arguments.verbose = values.count("verbose") > 0;
-  arguments.seed = values["seed"].as<std::uint64_t>();
-  arguments.threads = values.count("threads") > 0 ? values["threads"].as<unsigned>() : default_threads();
-  if (arguments.threads == 0 || arguments.threads > 1024) {
-    throw usage_error(fmt::format("--threads {}: expected 1 to 1024", arguments.threads));
+  arguments.seed = whole_value("seed", arguments.get<std::string>("seed"), 0, UINT64_MAX);
+  arguments.threads = default_threads();
+  if (arguments.has("threads")) {
+    arguments.threads = static_cast<unsigned>(whole_value("threads", arguments.get<std::string>("threads"), 1, 1024));
   }
   format_of(arguments);  // a wrong --format is refused before any work
   return arguments;

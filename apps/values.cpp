@@ -1,25 +1,52 @@
 #include "apps/values.hpp"
 
 #include <charconv>
+#include <optional>
 
 #include "sim/core/error.hpp"
 
 namespace kvroof {
+namespace {
+
+// The whole of `text` as a number; nothing for signs before unsigned numbers, garbage and overflow.
+template <class Number>
+std::optional<Number> parsed(std::string_view text) {
+  Number value{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+// What a message shows of text that may be hostile.
+std::string_view shown(std::string_view text) { return text.empty() ? "''" : text.substr(0, 40); }
+
+}  // namespace
+
+double number_value(const std::string& option, std::string_view text, double least, double most) {
+  const auto value = parsed<double>(text);
+  if (!value || !(*value >= least && *value <= most)) {
+    throw usage_error(fmt::format("--{} {}: expected a number from {} to {}", option, shown(text), least, most));
+  }
+  return *value;
+}
+
+std::uint64_t whole_value(const std::string& option, std::string_view text, std::uint64_t least, std::uint64_t most) {
+  const auto value = parsed<std::uint64_t>(text);
+  if (!value || *value < least || *value > most) {
+    throw usage_error(fmt::format("--{} {}: expected a whole number from {} to {}", option, shown(text), least, most));
+  }
+  return *value;
+}
 
 std::uint32_t count_value(const std::string& option, std::string_view text, std::uint32_t least, std::uint32_t most) {
-  std::string_view digits = text;
-  std::uint64_t unit = 1;
-  if (digits.ends_with('k') || digits.ends_with('K')) {
-    unit = 1024;
-    digits.remove_suffix(1);
+  const bool thousands = text.ends_with('k') || text.ends_with('K');
+  const auto value = parsed<std::uint32_t>(text.substr(0, text.size() - (thousands ? 1 : 0)));
+  const std::uint64_t count = std::uint64_t{value.value_or(0)} * (thousands ? 1024 : 1);
+  if (!value || count < least || count > most) {
+    throw usage_error(fmt::format("--{} {}: expected a count from {} to {}", option, shown(text), least, most));
   }
-  std::uint32_t value = 0;
-  const char* end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, value);
-  if (digits.empty() || error != std::errc() || stop != end || value * unit < least || value * unit > most) {
-    throw usage_error(fmt::format("--{} {}: expected a count from {} to {}", option, text, least, most));
-  }
-  return static_cast<std::uint32_t>(value * unit);
+  return static_cast<std::uint32_t>(count);
 }
 
 std::vector<std::string> split_list(const std::string& option, const std::string& text) {
@@ -40,19 +67,29 @@ std::vector<std::string> split_list(const std::string& option, const std::string
 std::vector<std::uint32_t> count_list(const std::string& option, const std::string& text, std::uint32_t least,
                                       std::uint32_t most) {
   std::vector<std::uint32_t> counts;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
+  for (const std::string& item : split_list(option, text)) counts.push_back(count_value(option, item, least, most));
+  return counts;
+}
+
+std::vector<std::string> split_list(const std::string& option, const std::string& text) {
+  std::vector<std::string> items;
+  for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
-    counts.push_back(count_value(option, std::string_view(text).substr(begin, end - begin), least, most));
+    const std::string item = text.substr(begin, end - begin);
+    const std::size_t first = item.find_first_not_of(" \t");
+    if (first == std::string::npos) {
+      throw usage_error(fmt::format("--{} '{}': an item of the list is empty", option, shown(text)));
+    }
+    items.push_back(item.substr(first, item.find_last_not_of(" \t") - first + 1));
     begin = end + 1;
   }
-  return counts;
+  return items;
 }
 
 DType float_type_value(const std::string& option, const std::string& text) {
   const auto type = parse_dtype(text);
   if (type == DType::kF32 || type == DType::kF16 || type == DType::kBF16) return *type;
-  throw usage_error(fmt::format("--{} {}: expected f32, f16 or bf16", option, text));
+  throw usage_error(fmt::format("--{} {}: expected f32, f16 or bf16", option, shown(text)));
 }
 
 }  // namespace kvroof

@@ -1,4 +1,5 @@
-// Values of options that several verbs read in the same way: counts with k, lists, element types.
+// Values of options that several verbs read in the same way: numbers, counts with k, lists, element types. Each function
+// throws Error (usage) in one sentence with the option, the value and what is expected.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,13 @@
 
 namespace kvroof {
 
-// A count from least to most, with an optional k (1,024): "4k". Throws Error (usage) that names the option.
+// A number from least to most; "nan" is none.
+double number_value(const std::string& option, std::string_view text, double least, double most);
+
+// Digits alone, from least to most.
+std::uint64_t whole_value(const std::string& option, std::string_view text, std::uint64_t least, std::uint64_t most);
+
+// A count from least to most, with an optional k (1,024): "4k".
 std::uint32_t count_value(const std::string& option, std::string_view text, std::uint32_t least, std::uint32_t most);
 
 // Items between commas, each with its surrounding blanks removed; throws Error (usage) for an empty item.
@@ -20,7 +27,10 @@ std::vector<std::string> split_list(const std::string& option, const std::string
 std::vector<std::uint32_t> count_list(const std::string& option, const std::string& text, std::uint32_t least,
                                       std::uint32_t most);
 
-// f32, f16 or bf16 in any of their spellings; throws Error (usage) for every other type.
+// Items between commas, each without its surrounding blanks; an empty item is refused.
+std::vector<std::string> split_list(const std::string& option, const std::string& text);
+
+// f32, f16 or bf16 in any of their spellings; every other type is refused.
 DType float_type_value(const std::string& option, const std::string& text);
 
 }  // namespace kvroof

@@ -70,6 +70,38 @@ TEST_CASE("A wrong number, a repeated scalar and a wrong format are refused befo
   check_refused("models --format jsn", 2, "did you mean json?");
 }
 
+TEST_CASE("Every number is refused with its option, its value and what is expected: signs, garbage, overflow, holes") {
+  const std::string run = "run --model " + kDemo + " --prompt x ";
+  const std::string replay = "replay none.kvt ";
+  const std::string import = "import qkv none.safetensors -o none.kvt --prompt ";
+  for (const std::string& words :
+       {std::string("models --seed -1"), std::string("models --seed 5x"), std::string("models --seed 18446744073709551616"),
+        std::string("models --seed 1.5"), std::string("models --seed ''"), std::string("models --threads -1"),
+        std::string("models --threads 0"), std::string("models --threads 4294967297"), run + "--max-tokens -1",
+        run + "--max-tokens 5x", run + "--max-tokens 4294967297", run + "--batch -1", run + "--batch 2,3",
+        run + "--temperature -1", run + "--temperature nan", run + "--temperature 1x", run + "--top-k -3",
+        run + "--top-p 1.5", run + "--top-p 1e999", replay + "--batch -1", replay + "--batch 2,3x",
+        replay + "--batch 4194304k", replay + "--as mpt-7b --prompt -4k", replay + "--as mpt-7b --output 4kk",
+        replay + "--kept k --kept-steps -1", replay + "--kept k --kept-steps 1..99999999999", import + "-3",
+        import + "3 --scale abc", import + "3 --scale -1", import + "3 --scale inf",
+        std::string("models show mpt-7b --batch -1"), std::string("models show mpt-7b --context 1,2x")}) {
+    const std::size_t option = words.rfind(" --") + 1;
+    check_refused(words, 2, words.substr(option, words.find(' ', option) - option));
+    CHECK(run_program(words).err.find("expected") != std::string::npos);
+  }
+  check_refused("models show mpt-7b --context 1,,2", 2, "--context '1,,2': an item of the list is empty");
+}
+
+TEST_CASE("Flags of a configuration file and of the environment are true or false, and print-config says which") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("wrong.yaml")) << "verify: maybe\n";
+  check_refused("inspect none.kvt --config " + folder.file("wrong.yaml"), 2, "expected true or false");
+  std::ofstream(folder.file("flags.yaml")) << "verify: true\nrepair: false\n";
+  const Ran printed = run_program("inspect none.kvt --print-config --config " + folder.file("flags.yaml"));
+  CHECK(printed.out.find("verify: true\n") != std::string::npos);
+  CHECK(printed.out.find("repair: false\n") != std::string::npos);
+}
+
 TEST_CASE("Missing models and prompts are named") {
   check_refused("run --model /nowhere --prompt x", 2, "/nowhere");
   check_refused("run --model " + kDemo + " --prompt-file /nowhere.txt", 2, "/nowhere.txt");
