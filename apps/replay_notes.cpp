@@ -53,7 +53,8 @@ void note_quality(const ReplayAnswer& answer, Notes& notes) {
 void note_costs(const ReplayAnswer& answer, Notes& notes) {
   if (answer.manifest.model_shape_json.empty() && answer.request.models.empty()) {
     notes.emplace_back(
-        "the trace holds imported tensors and names no model: bytes and time cover attention alone; --as adds a model");
+        "the trace holds imported tensors and names no model: bytes and time cover attention alone, and the largest "
+        "batch is that of a device which holds nothing else; --as adds a model");
   }
   if (answer.request.devices.empty()) return;
   notes.emplace_back(

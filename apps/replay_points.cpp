@@ -56,51 +56,32 @@ class SummarySum {
   double sequences_ = 0;
 };
 
-// The projection of a budget of `k` tokens: what is held does not grow with the prompt, no head holds more than k (a
-// policy that evicts after the prompt only: k and what came since) or than there are tokens. Work on the prompt itself
-// does grow. A recording whose prompt fitted the budget is projected like full attention up to there.
-Residency project_tokens(const Residency& residency, const ModelShape& from, const ModelShape& to, std::uint32_t prompt,
-                         std::uint32_t output, std::uint32_t k, Schedule schedule) {
-  const Residency scaled = project(residency, from, to, prompt, output);
-  Residency held = residency.prompt < k ? scaled : project(residency, from, to, residency.prompt, output);
-  held.prompt = prompt;
-  const std::uint64_t heads = held.storage_heads;
-  for (std::uint32_t step = 0; step <= output; ++step) {
-    const std::uint64_t tokens = std::uint64_t{prompt} + step;
-    const std::uint64_t most = schedule == Schedule::kEveryStep ? std::min<std::uint64_t>(tokens, k)
-                                                                : std::uint64_t{std::min(prompt, k)} + step;
-    for (std::uint32_t layer = 0; layer < held.layers; ++layer) {
-      LayerCounts& c = held.at(step, layer);
-      c.resident = std::min(c.resident, heads * most);
-      c.allocated = std::min(c.allocated, heads * std::min(tokens, most + 1));
-      c.moved = std::min(c.moved, heads * most);
-      if (step > 0) {
-        c.attended = std::min(c.attended, heads * std::min(tokens, most + 1));
-        continue;
-      }
-      const LayerCounts& whole = scaled.at(0, layer);
-      c.attended = whole.attended;
-      c.written = whole.written;
-      c.state_read = whole.state_read;
-      c.state_written = whole.state_written;
-      c.policy_flops = whole.policy_flops;
-    }
+// The tokens that a head of this point may hold: those there are, or as many as its budget says for such a prompt.
+Room room_of(const PointResult& result) {
+  const Budget& budget = result.spec.budget;
+  const PolicyTraits& traits = result.traits;
+  const bool reads_less_than_held = traits.selects && !traits.bound;
+  if (reads_less_than_held || budget.kind == Budget::Kind::kUnlimited) {
+    return [](std::uint32_t prompt, std::uint32_t step) { return std::uint64_t{prompt} + step; };
   }
-  return held;
+  return [&budget, once = traits.schedule == Schedule::kPrefillOnly](std::uint32_t prompt, std::uint32_t step) {
+    if (once) return std::uint64_t{std::min(prompt, budget.tokens(prompt, prompt))} + step;
+    const std::uint64_t tokens = std::uint64_t{prompt} + step;
+    return std::min<std::uint64_t>(tokens, budget.tokens(prompt, static_cast<std::uint32_t>(tokens)));
+  };
 }
 
 ResidencySummary summarise_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
                               const ReplayRequest& request) {
   SummarySum sum;
+  const Room room = room_of(result);
   for (const ResidencyLog& log : result.residency) {
-    const std::uint32_t prompt = request.prompt.value_or(log.head().prompt);
-    const std::uint32_t output = request.output.value_or(log.head().steps);
-    const bool tokens = result.spec.budget.kind == Budget::Kind::kTokens;
     const Residency recorded = log.expand();
-    const std::uint32_t k = result.spec.budget.tokens(prompt, prompt);
-    sum.add(kvroof::summarise(tokens ? project_tokens(recorded, from, to, prompt, output, k, result.traits.schedule)
-                                     : project(recorded, from, to, prompt, output)));
-    sum.end_sequence(prompt, output, to.layers);
+    const ProjectedLengths lengths{request.prompt.value_or(recorded.prompt), request.output.value_or(recorded.steps)};
+    for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
+      sum.add(kvroof::summarise(project_layer(recorded, from, to, lengths, room, layer)));
+    }
+    sum.end_sequence(lengths.prompt, lengths.output, to.layers);
   }
   return sum.mean();
 }
@@ -123,13 +104,13 @@ PricedModel priced_model(const ReplayRequest& request, std::string name, const M
 
 // What holds without a device.
 ReplayPoint sized_point(const PricedModel& model, const PointResult& result, const ResidencySummary& summary,
-                        std::uint32_t batch) {
+                        std::uint64_t batch) {
   ReplayPoint point;
   point.result = &result;
   point.model = model.name;
   point.batch = batch;
   point.kept_tokens = summary.resident_rows() / summary.layers / summary.storage_heads;
-  const double bytes = static_cast<double>(row_bytes(model.shape, model.types.kv)) * batch;
+  const double bytes = static_cast<double>(row_bytes(model.shape, model.types.kv) * batch);
   point.kv_resident_bytes = nearest(summary.resident_rows() * bytes);
   point.kv_read_bytes = nearest(summary.attended_rows() * bytes);
   return point;
@@ -142,9 +123,9 @@ void price_point(const PricedModel& model, const ReplayRequest& request, const P
       points.push_back(sized_point(model, result, summary, batch.value_or(1)));
   }
   for (std::size_t d = 0; d < model.costs.size(); ++d) {
-    const std::uint32_t largest = model.costs[d].largest_batch(summary);
+    const std::uint64_t largest = model.costs[d].largest_batch(summary);
     for (const BatchChoice& batch : request.batches) {
-      ReplayPoint point = sized_point(model, result, summary, batch.value_or(largest));
+      ReplayPoint point = sized_point(model, result, summary, batch ? *batch : largest);
       point.device = request.devices[d].name;
       point.batch_is_max = !batch;
       point.largest_batch = largest;

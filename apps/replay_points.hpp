@@ -18,13 +18,13 @@ struct ReplayPoint {
   const PointResult* result = nullptr;
   std::string model;        // of --as; empty: as recorded
   std::string device;       // empty: none
-  std::uint32_t batch = 1;  // 0: not even one sequence fits
+  std::uint64_t batch = 1;  // 0: not even one sequence fits
   bool batch_is_max = false;
   double kept_tokens = 0;                      // in a storage head, mean over decode steps
   std::uint64_t kv_resident_bytes = 0;         // of the batch, mean over decode steps
   std::uint64_t kv_read_bytes = 0;             // of the batch in one decode step, mean
   std::optional<Prediction> prediction;        // with a device, when the batch fits
-  std::optional<std::uint32_t> largest_batch;  // with a device
+  std::optional<std::uint64_t> largest_batch;  // with a device
   std::string limited_by;                      // with a device
 };
 

@@ -92,13 +92,13 @@ double CostModel::uncached(std::uint64_t tokens) const {
 }
 
 CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const StepTraffic& traffic,
-                                     std::uint32_t batch) const {
+                                     std::uint64_t batch) const {
   const auto bytes = [&](Cause c) { return static_cast<double>(traffic.bytes[c]); };
   const bool whole_model = !attention_only(shape_);
   const double layers = shape_.layers;
   const double group = static_cast<double>(shape_.heads) / std::max(residency.storage_heads, 1U);
   // One probability, f32, for each attended row and query head.
-  const double probabilities = 4 * group * residency.attended_rows() * batch;
+  const double probabilities = 4 * group * residency.attended_rows() * static_cast<double>(batch);
   Parts parts;
   if (whole_model) {
     parts.add_roofline(CostTerm::kLinear, Limit::kWeights, layers * engine_.linears_per_layer + 1, linear_start_,
@@ -124,18 +124,19 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   if (!whole_model) return parts;
   // Without graphs the device waits for the host when launching takes longer than computing.
   const double launches = engine_.graphs ? 0 : layers * engine_.kernels_per_layer * engine_.launch_us * 1e-6;
-  const double host = std::max(0.0, launches - parts.total()) + (engine_.step_us + engine_.request_us * batch) * 1e-6;
+  const double host = std::max(0.0, launches - parts.total()) + (engine_.step_us + engine_.request_us * static_cast<double>(batch)) * 1e-6;
   parts.add(CostTerm::kHost, Limit::kLaunches, host, kHostSpread);
   return parts;
 }
 
-Prediction CostModel::predict(const ResidencySummary& residency, std::uint32_t batch) const {
+Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch) const {
+  const auto sequences = static_cast<double>(batch);
   Prediction p;
   p.batch = batch;
   p.fits = ledger(residency, batch).fits();
   p.traffic = mean_decode_traffic(shape_, types_, residency, batch);
   p.kv_resident = Bytes(static_cast<std::uint64_t>(
-      std::llround(residency.resident_rows() * batch * static_cast<double>(row_bytes(shape_, types_.kv)))));
+      std::llround(residency.resident_rows() * sequences * static_cast<double>(row_bytes(shape_, types_.kv)))));
   const Parts parts = parts_of(residency, p.traffic, batch);
   const double total = parts.total();
   double width_squared = square(kChipSpread * total);
@@ -144,7 +145,7 @@ Prediction CostModel::predict(const ResidencySummary& residency, std::uint32_t b
   const auto widest = std::max_element(parts.width_squared.begin(), parts.width_squared.end());
   const auto dominated_by = static_cast<CostTerm>(widest - parts.width_squared.begin());
   p.step = around(total, total > 0 ? std::sqrt(width_squared) / total : 0, dominated_by);
-  p.tokens_per_s = throughput(p.step, batch);
+  p.tokens_per_s = throughput(p.step, sequences);
   const auto largest = std::max_element(parts.limits.begin(), parts.limits.end());
   p.limited_by = p.fits ? static_cast<Limit>(largest - parts.limits.begin()) : Limit::kCapacity;
   return p;

@@ -57,7 +57,7 @@ struct MemoryLedger {
 };
 
 struct Prediction {
-  std::uint32_t batch = 0;
+  std::uint64_t batch = 0;
   bool fits = false;      // when false the times are what they would be with enough memory
   Estimate step;          // seconds of a mean decode step
   Estimate tokens_per_s;  // of the whole batch
@@ -70,15 +70,13 @@ struct Prediction {
 // One model on one device under one engine. predict() and ledger() take about a microsecond and allocate nothing.
 class CostModel {
  public:
-  static constexpr std::uint32_t kMaxBatch = 1U << 20;
-
   // The device must have its achieved fields (find_device fills them).
   CostModel(const ModelShape& shape, TrafficTypes types, const Device& device, const EngineProfile& engine);
 
-  [[nodiscard]] Prediction predict(const ResidencySummary& residency, std::uint32_t batch) const;
-  [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint32_t batch) const;
-  // The largest batch whose ledger fits; 0 when not even one sequence does, at most kMaxBatch.
-  [[nodiscard]] std::uint32_t largest_batch(const ResidencySummary& residency) const;
+  [[nodiscard]] Prediction predict(const ResidencySummary& residency, std::uint64_t batch) const;
+  [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;
+  // The largest batch whose ledger fits; 0 when not even one sequence does.
+  [[nodiscard]] std::uint64_t largest_batch(const ResidencySummary& residency) const;
 
   [[nodiscard]] const ModelShape& shape() const { return shape_; }
   [[nodiscard]] TrafficTypes types() const { return types_; }
@@ -93,7 +91,7 @@ class CostModel {
 
   [[nodiscard]] Rate rate(const Device& device, DeviceField field, double unit) const;
   [[nodiscard]] Parts parts_of(const ResidencySummary& residency, const StepTraffic& traffic,
-                               std::uint32_t batch) const;
+                               std::uint64_t batch) const;
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
 
   ModelShape shape_;

@@ -93,7 +93,7 @@ ResidencySummary summarise(std::span<const Residency> sequences) {
 ResidencySummary summarise(const Residency& residency) { return summarise(std::span(&residency, 1)); }
 
 StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
-                                std::uint32_t batch) {
+                                std::uint64_t batch) {
   const double factor = static_cast<double>(batch) / static_cast<double>(summary.decode_steps);
   return step_traffic(shape, types, {batch, batch, summary.storage_heads, scaled(summary.decode, factor)});
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -43,14 +44,26 @@ ResidencySummary summarise(const Residency& residency);
 
 // Mean decode step of `batch` sequences like the summary, each count rounded to nearest.
 StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
-                                std::uint32_t batch);
+                                std::uint64_t batch);
+
+// Tokens that a head may hold after step `step` (0: the prompt) of a sequence of `prompt` prompt tokens: the policy's
+// budget there, at most the tokens there are. At least 1.
+using Room = std::function<std::uint64_t(std::uint32_t prompt, std::uint32_t step)>;
+
+struct ProjectedLengths {
+  std::uint32_t prompt = 0;  // ≥ 1
+  std::uint32_t output = 0;  // decoded tokens; above 0 needs a residency with decoded steps
+};
 
 // The residency that the policy would have on a model of shape `to` with another prompt and output length, estimated
 // from that on shape `from`: a layer takes the counts of the layer at its relative depth, a storage head the mean of
-// the heads there. Rows that stay scale with the prompt; rows that grow with each decoded token keep their rate; the
-// deviation from that line is taken at the same relative step. Policy state and arithmetic follow the attended rows.
-// docs/method.md has the formulas. `output` > 0 needs a residency with decoded steps.
-Residency project(const Residency& residency, const ModelShape& from, const ModelShape& to, std::uint32_t prompt,
-                  std::uint32_t output);
+// the heads there. A head fills the same share of its room as the recorded one at the same relative step, so a policy
+// that fills its budget fills exactly the target's. Policy state and arithmetic follow the attended rows.
+// docs/method.md has the formulas.
+Residency project(const Residency& residency, const ModelShape& from, const ModelShape& to, ProjectedLengths lengths,
+                  const Room& room);
+// One layer of it, as a residency of one layer.
+Residency project_layer(const Residency& residency, const ModelShape& from, const ModelShape& to,
+                        ProjectedLengths lengths, const Room& room, std::uint32_t layer);
 
 }  // namespace kvroof

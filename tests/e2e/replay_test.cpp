@@ -169,6 +169,28 @@ TEST_CASE(
   CHECK(kept("--prompt 8 --output 24") == Approx((9 + 20) / 2.0 * 12 / 24 + 20.0 * 12 / 24));
 }
 
+TEST_CASE("projected on another model, a share of the prompt is computed for that prompt, not from the recorded rounding") {
+  const TemporaryFolder folder;
+  const std::string seven = folder.file("seven.kvt");
+  REQUIRE(run_program("record --model " + kDemo + " --ids '5 17 9 33 8 21 40' --max-tokens 6 --ignore-eos -q -o " + seven)
+              .code == 0);
+  const json out = replay_json(seven + " --policy h2o --budget 0.5,0.3,0.5@current --as mpt-7b --prompt 4k --output 1k");
+  CHECK(out["points"][0]["kept_tokens"] == 2048);  // half of 7 is 3, and 3/7 of 4096 were 1755
+  CHECK(out["points"][1]["kept_tokens"] == 1228);
+  // floor((4096 + i) / 2) for i = 1 … 1024
+  CHECK(out["points"][2]["kept_tokens"] == 2048 + (511.0 * 512 + 512) / 1024);
+  const json compressed = replay_json(seven + " --policy h2o:compression=0.7 --as mpt-7b --prompt 4k --output 1k");
+  CHECK(compressed["points"][0]["kept_tokens"] == 1228);
+}
+
+TEST_CASE("the largest batch of a small cache is found, not a cap of the search") {
+  const Imported trace;
+  const json out = replay_json(trace.path + " --policy h2o --budget 16 --device h200,l40s --batch max");
+  for (const json& p : out["points"]) CHECK(p["largest_batch"].get<std::uint64_t>() > 1U << 20);
+  CHECK(out["points"][0]["largest_batch"] > out["points"][1]["largest_batch"]);
+  CHECK(out["manifest"]["notes"].dump().find("holds nothing else") != std::string::npos);
+}
+
 TEST_CASE("the table fits 120 columns, with devices and long policies as well") {
   const Recorded run;
   for (const char* more :

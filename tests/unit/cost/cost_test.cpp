@@ -137,7 +137,7 @@ TEST_CASE("the largest batch fits, and one more does not") {
         const CostModel cost = on(name, shape);
         const Lengths n = {1024, 64};
         const ResidencySummary r = kept > 0 ? with_scores(fraction_on(shape, n, kept)) : full_on(shape, n);
-        const std::uint32_t batch = cost.largest_batch(r);
+        const std::uint64_t batch = cost.largest_batch(r);
         if (batch > 0) CHECK(cost.ledger(r, batch).fits());
         CHECK_FALSE(cost.ledger(r, batch + 1).fits());
       }
@@ -199,7 +199,7 @@ TEST_CASE("a larger batch takes longer a step and never makes fewer tokens a sec
 TEST_CASE("fewer kept rows are never slower without a score, and allow a larger batch") {
   const CostModel cost = on("l40s", "llama-2-7b");
   double last_time = INFINITY;
-  std::uint32_t last_batch = 0;
+  std::uint64_t last_batch = 0;
   for (const double kept : {1.0, 0.9, 0.5, 0.2, 0.1}) {
     const ResidencySummary r = fraction_on("llama-2-7b", {2048, 512}, kept);
     CHECK(cost.predict(r, 16).step.value <= last_time);
@@ -291,7 +291,20 @@ TEST_CASE("imported tensors without a model cost attention only") {
   CHECK(p.terms[4].value == 0);
   CHECK(p.terms[1].value > 2 * 8e-6);
   CHECK(cost.ledger(summarise(synthetic::full({64, 8}, 2, 4)), 2).weights.value == 0);
-  CHECK(cost.largest_batch(summarise(synthetic::full({64, 8}, 2, 4))) > 0);
+}
+
+TEST_CASE("the largest batch has no cap: tiny caches on a large device hold millions, and one more does not fit") {
+  ModelShape s;
+  s.layers = s.heads = s.kv_heads = 1;
+  s.head_dim = s.v_head_dim = 16;
+  const CostModel cost(s, kF16, device("h200"), graphs());
+  const ResidencySummary r = summarise(synthetic::full({64, 8}, 1, 1));
+  // 72 rows of 64 bytes and 64 live floats are 4,864 bytes a sequence; the device holds about 139 GiB.
+  const std::uint64_t batch = cost.largest_batch(r);
+  CHECK(batch > 20U << 20);
+  CHECK(batch < 139 * (std::uint64_t{1} << 30) / 4864);
+  CHECK(cost.ledger(r, batch).fits());
+  CHECK_FALSE(cost.ledger(r, batch + 1).fits());
 }
 
 TEST_CASE("a what-if point allocates nothing") {
@@ -299,7 +312,9 @@ TEST_CASE("a what-if point allocates nothing") {
   const ResidencySummary r = with_scores(fraction_on("llama-2-7b", {2048, 512}, 0.5));
   const std::size_t before = allocations;
   double sum = 0;
-  for (std::uint32_t batch = 1; batch <= 64; ++batch) sum += cost.predict(r, batch).step.value + cost.largest_batch(r);
+  for (std::uint64_t batch = 1; batch <= 64; ++batch) {
+    sum += cost.predict(r, batch).step.value + static_cast<double>(cost.largest_batch(r));
+  }
   const std::size_t after = allocations;
   CHECK(after == before);
   CHECK(sum > 0);
