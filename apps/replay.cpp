@@ -50,11 +50,20 @@ void describe(po::options_description_easy_init add) {
   add("closed-loop", po::value<std::string>(), "a trace recorded under a policy: how its sets drift from the replay's");
 }
 
+void print_notes(std::span<const std::string> notes) {
+  for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
+}
+
 int run(const Arguments& arguments) {
   const ReplayRequest request = replay_request(arguments);
   const TraceReader trace = TraceReader::open(request.trace);
   std::optional<TraceReader> closed;
   if (request.closed_loop) closed = TraceReader::open(*request.closed_loop);
+  std::string clipped;
+  const KeptSteps steps = recorded_steps(request.kept_steps, trace.manifest(), clipped);
+  std::vector<std::string> notes = policy_notes(request.points, trace.manifest());
+  if (!clipped.empty()) notes.insert(notes.begin(), clipped);
+  if (!arguments.quiet) print_notes(notes);
   std::optional<KeptWriter> writer;
   if (request.kept) writer.emplace(*request.kept, request.points);
 
@@ -64,7 +73,7 @@ int run(const Arguments& arguments) {
   std::vector<PointResult> results;
   std::optional<OpenClosedReport> open_closed;
   {
-    Observer observer(arguments, request.kept_steps, writer ? &*writer : nullptr);
+    Observer observer(arguments, steps, writer ? &*writer : nullptr);
     options.observer = &observer;
     results = replay(trace, request.points, options, pool);
     if (closed) open_closed = compare_open_closed(trace, *closed, pool);
@@ -72,17 +81,15 @@ int run(const Arguments& arguments) {
   const std::vector<ReplayPoint> points = price_points(request, trace.manifest(), results);
   const ReplayAnswer answer{request, trace.manifest(), options.seed,
                             results, points,           open_closed ? &*open_closed : nullptr};
-  const Format format = format_of(arguments);
-  write_result(arguments, format == Format::kJson  ? replay_json(answer)
-                          : format == Format::kCsv ? replay_csv(answer)
-                                                   : replay_table(answer));
   if (writer) {
     writer->close();
     if (!arguments.quiet) fmt::print(stderr, "{}: {} kept sets\n", request.kept->string(), writer->lines());
   }
-  if (format == Format::kCsv && !arguments.quiet) {
-    for (const std::string& note : replay_notes(answer)) fmt::print(stderr, "note: {}\n", note);
-  }
+  const Format format = format_of(arguments);
+  write_result(arguments, format == Format::kJson  ? replay_json(answer)
+                          : format == Format::kCsv ? replay_csv(answer)
+                                                   : replay_table(answer));
+  if (format == Format::kCsv && !arguments.quiet) print_notes(replay_notes(answer));
   return 0;
 }
 

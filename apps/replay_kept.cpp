@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -43,6 +44,19 @@ KeptSteps parse_kept_steps(const std::string& text) {
       fmt::format("--kept-steps {}: expected last, all or A..B with A ≤ B{}", text, did_you_mean(text, words)));
 }
 
+KeptSteps recorded_steps(const KeptSteps& asked, const TraceManifest& manifest, std::string& clipped) {
+  if (asked.kind != KeptSteps::Kind::kRange) return asked;
+  std::uint32_t end = 0;
+  for (const TraceSequence& s : manifest.sequences) end = std::max(end, s.tokens - std::min(s.tokens, s.prompt));
+  const std::string range =
+      fmt::format("--kept-steps {}..{}: the trace has steps 0 to {}", asked.first, asked.last, end);
+  if (asked.first > end) throw usage_error(range + " (0 is after the prompt)");
+  KeptSteps steps = asked;
+  steps.last = std::min(asked.last, end);
+  if (steps.last < asked.last) clipped = fmt::format("{}; written are {}..{}", range, steps.first, steps.last);
+  return steps;
+}
+
 KeptWriter::KeptWriter(std::filesystem::path path, std::vector<PolicySpec> points)
     : path_(std::move(path)), temporary_(temporary_name(path_)) {
   for (const PolicySpec& point : points) {
@@ -79,6 +93,10 @@ void KeptWriter::write(const KeptSet& set) {
 }
 
 void KeptWriter::close() {
+  if (lines_ == 0) {
+    throw usage_error(fmt::format("{}: no policy keeps a set in the steps asked for", path_.string()))
+        .note("oracle chooses what to read at each decoded step and keeps nothing after the prompt");
+  }
   std::FILE* file = std::exchange(file_, nullptr);
   const bool closed = std::fclose(file) == 0;
   if (closed && std::rename(temporary_.c_str(), path_.c_str()) == 0) return;

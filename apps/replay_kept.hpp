@@ -25,6 +25,10 @@ struct KeptSteps {
 // "last", "all", "A..B" or "A"; throws Error (usage) for anything else.
 KeptSteps parse_kept_steps(const std::string& text);
 
+// The steps asked for that the trace has; `clipped` says in a sentence what it lacks of a range, else it is empty.
+// Throws Error (usage) when it has none of them.
+KeptSteps recorded_steps(const KeptSteps& asked, const TraceManifest& manifest, std::string& clipped);
+
 // Writes under a temporary name; the file appears whole with close().
 class KeptWriter {
  public:
@@ -35,6 +39,7 @@ class KeptWriter {
   KeptWriter& operator=(const KeptWriter&) = delete;
 
   void write(const KeptSet& set);
+  // Throws Error (usage) when nothing was written.
   void close();
   [[nodiscard]] std::uint64_t lines() const { return lines_; }
 

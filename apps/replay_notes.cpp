@@ -89,4 +89,17 @@ std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   return notes;
 }
 
+std::vector<std::string> policy_notes(std::span<const PolicySpec> points, const TraceManifest& manifest) {
+  Notes notes;
+  for (const PolicySpec& spec : points) {
+    for (const TraceSequence& sequence : manifest.sequences) {
+      std::string advice = policy_advice(spec, sequence.prompt);
+      if (advice.empty()) continue;
+      notes.push_back(std::move(advice));
+      break;
+    }
+  }
+  return notes;
+}
+
 }  // namespace kvroof

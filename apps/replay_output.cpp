@@ -279,6 +279,7 @@ Json manifest_json(const ReplayAnswer& answer) {
       {"output_error",
        "|o - o'| / |o|, o' with the exact weights renormalised over the attended tokens; mean likewise"}};
   json["notes"] = replay_notes(answer);
+  for (std::string& note : policy_notes(r.points, m)) json["notes"].push_back(std::move(note));
   return json;
 }
 

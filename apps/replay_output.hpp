@@ -22,6 +22,9 @@ struct ReplayAnswer {
 // Sentences on what the numbers refer to; below the table and in the JSON manifest.
 std::vector<std::string> replay_notes(const ReplayAnswer& answer);
 
+// What policies make of their parameters that a user may not expect, a sentence a point.
+std::vector<std::string> policy_notes(std::span<const PolicySpec> points, const TraceManifest& manifest);
+
 std::string replay_table(const ReplayAnswer& answer);
 std::string replay_json(const ReplayAnswer& answer);
 std::string replay_csv(const ReplayAnswer& answer);

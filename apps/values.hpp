@@ -1,5 +1,4 @@
-// Values of options that several verbs read in the same way: numbers, counts with k, lists, element types. Each function
-// throws Error (usage) in one sentence with the option, the value and what is expected.
+// Values of options that several verbs read in the same way: numbers, counts with k, lists, element types.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +9,8 @@
 #include "sim/core/dtype.hpp"
 
 namespace kvroof {
+
+// Each function throws Error (usage) in one sentence with the option, the value and what is expected.
 
 // A number from least to most; "nan" is none.
 double number_value(const std::string& option, std::string_view text, double least, double most);

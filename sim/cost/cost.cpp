@@ -124,7 +124,8 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   if (!whole_model) return parts;
   // Without graphs the device waits for the host when launching takes longer than computing.
   const double launches = engine_.graphs ? 0 : layers * engine_.kernels_per_layer * engine_.launch_us * 1e-6;
-  const double host = std::max(0.0, launches - parts.total()) + (engine_.step_us + engine_.request_us * static_cast<double>(batch)) * 1e-6;
+  const double idle = std::max(0.0, launches - parts.total());
+  const double host = idle + (engine_.step_us + engine_.request_us * static_cast<double>(batch)) * 1e-6;
   parts.add(CostTerm::kHost, Limit::kLaunches, host, kHostSpread);
   return parts;
 }

@@ -39,7 +39,8 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   const double prefill = engine_.fused_attention ? prompt * live + shape_.vocab : 0;
   m.activations = bytes_of(double{kActivationBytes} * std::max(decode, prefill));
   const double compacted = residency.evicts ? static_cast<double>(residency.layer_prompt_rows) * row : 0;
-  m.prefill_transient = bytes_of(compacted + engine_.probability_copies * sequences * shape_.heads * prompt * prompt * 2);
+  const double probabilities = sequences * shape_.heads * prompt * prompt * 2;
+  m.prefill_transient = bytes_of(compacted + engine_.probability_copies * probabilities);
   m.reserve = bytes_of(engine_.reserve_gib * kGiB + engine_.reserve_fraction * static_cast<double>(capacity_.value));
   m.capacity = capacity_;
   return m;

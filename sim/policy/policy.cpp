@@ -15,4 +15,11 @@ const PolicyInfo& policy_info(std::string_view name) {
   throw std::logic_error(fmt::format("broken invariant: policy `{}` is not in the table", name));
 }
 
+std::string policy_advice(const PolicySpec& spec, std::uint32_t prompt) {
+  const PolicyInfo& info = policy_info(spec.name);
+  if (info.advice == nullptr) return {};
+  const std::string sentence = info.advice(spec, spec.budget.tokens(prompt, prompt));
+  return sentence.empty() ? sentence : fmt::format("{}: {}", spec.text(), sentence);
+}
+
 }  // namespace kvroof

@@ -131,10 +131,14 @@ struct PolicyInfo {
   PolicyTraits (*traits)(const PolicySpec& spec);
   std::unique_ptr<EvictionPolicy> (*make)(const PolicySpec& spec, const PolicyContext& context);
   bool takes_budget = true;
+  // What these parameters do with k tokens that a user may not expect, in one sentence; empty: nothing. May be null.
+  std::string (*advice)(const PolicySpec& spec, std::uint32_t k) = nullptr;
 };
 
 // All policies, sorted by name.
 std::span<const PolicyInfo> policy_table();
+// "point: sentence" when its policy has an advice for a prompt of so many tokens, else empty.
+std::string policy_advice(const PolicySpec& spec, std::uint32_t prompt);
 // The entry of a valid specification's policy.
 const PolicyInfo& policy_info(std::string_view name);
 

@@ -121,6 +121,17 @@ PolicyTraits traits(const PolicySpec& spec) {
   return t;
 }
 
+// Every compression after the prompt's then drops all that is not recent, whatever was counted.
+std::string advice(const PolicySpec& spec, std::uint32_t k) {
+  const std::uint32_t recent = tokens_or_share(spec, "recent", kDefaultRecent).of(k);
+  const std::uint32_t drop = tokens_or_share(spec, "drop", kDefaultDrop).of(k);
+  if (recent + drop <= k) return {};
+  return fmt::format(
+      "recent {} and drop {} leave no choice within a budget of {}: while decoding, each compression keeps the last {} "
+      "tokens alone, as a window would",
+      recent, drop, k, recent);
+}
+
 constexpr ParamInfo kParams[] = {
     {"reading", "A | B", "A",
      "two readings of the paper's listing. A drops what was below the threshold most often, B what was above it least "
@@ -148,6 +159,7 @@ constinit const PolicyInfo kScissorhandsPolicy = {
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<Scissorhands>(spec, context);
     },
+    .advice = advice,
 };
 
 }  // namespace kvroof

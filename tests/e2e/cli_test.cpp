@@ -72,19 +72,19 @@ TEST_CASE("A wrong number, a repeated scalar and a wrong format are refused befo
 
 TEST_CASE("Every number is refused with its option, its value and what is expected: signs, garbage, overflow, holes") {
   const std::string run = "run --model " + kDemo + " --prompt x ";
+  const std::string models = "models ";
   const std::string replay = "replay none.kvt ";
   const std::string import = "import qkv none.safetensors -o none.kvt --prompt ";
   for (const std::string& words :
-       {std::string("models --seed -1"), std::string("models --seed 5x"), std::string("models --seed 18446744073709551616"),
-        std::string("models --seed 1.5"), std::string("models --seed ''"), std::string("models --threads -1"),
-        std::string("models --threads 0"), std::string("models --threads 4294967297"), run + "--max-tokens -1",
+       {models + "--seed -1", models + "--seed 5x", models + "--seed 18446744073709551616", models + "--seed 1.5",
+        models + "--seed ''", models + "--threads -1", models + "--threads 0", models + "--threads 4294967297",
+        models + "show mpt-7b --batch -1", models + "show mpt-7b --context 1,2x", run + "--max-tokens -1",
         run + "--max-tokens 5x", run + "--max-tokens 4294967297", run + "--batch -1", run + "--batch 2,3",
         run + "--temperature -1", run + "--temperature nan", run + "--temperature 1x", run + "--top-k -3",
         run + "--top-p 1.5", run + "--top-p 1e999", replay + "--batch -1", replay + "--batch 2,3x",
         replay + "--batch 4194304k", replay + "--as mpt-7b --prompt -4k", replay + "--as mpt-7b --output 4kk",
         replay + "--kept k --kept-steps -1", replay + "--kept k --kept-steps 1..99999999999", import + "-3",
-        import + "3 --scale abc", import + "3 --scale -1", import + "3 --scale inf",
-        std::string("models show mpt-7b --batch -1"), std::string("models show mpt-7b --context 1,2x")}) {
+        import + "3 --scale abc", import + "3 --scale -1", import + "3 --scale inf"}) {
     const std::size_t option = words.rfind(" --") + 1;
     check_refused(words, 2, words.substr(option, words.find(' ', option) - option));
     CHECK(run_program(words).err.find("expected") != std::string::npos);

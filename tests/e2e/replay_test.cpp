@@ -169,17 +169,18 @@ TEST_CASE(
   CHECK(kept("--prompt 8 --output 24") == Approx((9 + 20) / 2.0 * 12 / 24 + 20.0 * 12 / 24));
 }
 
-TEST_CASE("projected on another model, a share of the prompt is computed for that prompt, not from the recorded rounding") {
+TEST_CASE("projected on another model, a share of the prompt is rounded for that prompt") {
   const TemporaryFolder folder;
   const std::string seven = folder.file("seven.kvt");
-  REQUIRE(run_program("record --model " + kDemo + " --ids '5 17 9 33 8 21 40' --max-tokens 6 --ignore-eos -q -o " + seven)
-              .code == 0);
-  const json out = replay_json(seven + " --policy h2o --budget 0.5,0.3,0.5@current --as mpt-7b --prompt 4k --output 1k");
+  const std::string record = "record --model " + kDemo + " --ids '5 17 9 33 8 21 40' -n 6 --ignore-eos -q -o ";
+  REQUIRE(run_program(record + seven).code == 0);
+  const std::string as = " --as mpt-7b --prompt 4k --output 1k";
+  const json out = replay_json(seven + " --policy h2o --budget 0.5,0.3,0.5@current" + as);
   CHECK(out["points"][0]["kept_tokens"] == 2048);  // half of 7 is 3, and 3/7 of 4096 were 1755
   CHECK(out["points"][1]["kept_tokens"] == 1228);
   // floor((4096 + i) / 2) for i = 1 … 1024
   CHECK(out["points"][2]["kept_tokens"] == 2048 + (511.0 * 512 + 512) / 1024);
-  const json compressed = replay_json(seven + " --policy h2o:compression=0.7 --as mpt-7b --prompt 4k --output 1k");
+  const json compressed = replay_json(seven + " --policy h2o:compression=0.7" + as);
   CHECK(compressed["points"][0]["kept_tokens"] == 1228);
 }
 
@@ -265,6 +266,46 @@ TEST_CASE("the file of --kept has a line for each storage head, layer and step t
   for (const json& line : last) CHECK(line["step"] == 40);
   CHECK(lines_of(" --kept-steps 0..2").size() == last.size() * 3);
   CHECK(lines_of(" --kept-steps 0").front()["step"] == 0);
+}
+
+TEST_CASE("a range of kept steps ends with the recorded ones and says so; one that begins past them is refused") {
+  const Recorded run;
+  const std::string file = run.folder.file("kept.jsonl");
+  const std::string words = run.path + " --policy window:budget=10 --kept " + file + " --kept-steps ";
+  check_refused(words + "41..50", 2, "the trace has steps 0 to 40");
+  CHECK_FALSE(std::filesystem::exists(file));
+  const Ran clipped = replay_ok(words + "39..50");
+  CHECK(clipped.err.find("note: --kept-steps 39..50: the trace has steps 0 to 40; written are 39..40") == 0);
+  const std::string kept = slurp(file);
+  CHECK(std::count(kept.begin(), kept.end(), '\n') == 2 * 6 * 4);
+  CHECK(replay_ok(words + "39..40").err.find("note:") == std::string::npos);
+}
+
+TEST_CASE("a bound has no kept set after the prompt: asking for that alone is refused, and leaves no file") {
+  const Recorded run;
+  const std::string file = run.folder.file("kept.jsonl");
+  check_refused(run.path + " --policy oracle:budget=10 --kept-steps 0 --kept " + file, 2, "no policy keeps a set");
+  CHECK_FALSE(std::filesystem::exists(file));
+  CHECK_FALSE(std::filesystem::exists(file + ".part"));
+}
+
+TEST_CASE("scissorhands without a choice within its budget says so once a point, on stderr and in the JSON") {
+  const Recorded run;
+  const Ran ran = replay_ok(run.path + " --policy scissorhands --budget 12,40 --format json");
+  const std::string note = "scissorhands:budget=12: recent 10 and drop 6 leave no choice within a budget of 12";
+  CHECK(ran.err.find("note: " + note) == 0);
+  CHECK(std::count(ran.err.begin(), ran.err.end(), '\n') == 1);
+  CHECK(json::parse(ran.out)["manifest"]["notes"].dump().find(note) != std::string::npos);
+  // After the first compression while decoding, it is what a window of 10 to 12 tokens keeps: recent ones alone.
+  const std::string file = run.folder.file("kept.jsonl");
+  replay_ok(run.path + " --policy scissorhands:budget=12 --kept-steps all -q --kept " + file);
+  std::istringstream lines(slurp(file));
+  for (std::string line; std::getline(lines, line);) {
+    const json set = json::parse(line);
+    if (set["step"] == 0) continue;
+    const int newest = 63 + set["step"].get<int>();
+    CHECK(set["kept"].front() == newest + 1 - static_cast<int>(set["kept"].size()));
+  }
 }
 
 TEST_CASE("imported tensors name no model: bytes cover attention alone, and the output says so") {
