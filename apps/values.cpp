@@ -49,21 +49,6 @@ std::uint32_t count_value(const std::string& option, std::string_view text, std:
   return static_cast<std::uint32_t>(count);
 }
 
-std::vector<std::string> split_list(const std::string& option, const std::string& text) {
-  std::vector<std::string> items;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    std::string item = text.substr(begin, end - begin);
-    const std::size_t first = item.find_first_not_of(" \t");
-    if (first == std::string::npos)
-      throw usage_error(fmt::format("--{} '{}': an item of the list is empty", option, text));
-    items.push_back(item.substr(first, item.find_last_not_of(" \t") - first + 1));
-    begin = end + 1;
-  }
-  return items;
-}
-
 std::vector<std::uint32_t> count_list(const std::string& option, const std::string& text, std::uint32_t least,
                                       std::uint32_t most) {
   std::vector<std::uint32_t> counts;

@@ -21,9 +21,6 @@ std::uint64_t whole_value(const std::string& option, std::string_view text, std:
 // A count from least to most, with an optional k (1,024): "4k".
 std::uint32_t count_value(const std::string& option, std::string_view text, std::uint32_t least, std::uint32_t most);
 
-// Items between commas, each with its surrounding blanks removed; throws Error (usage) for an empty item.
-std::vector<std::string> split_list(const std::string& option, const std::string& text);
-
 // Counts between commas.
 std::vector<std::uint32_t> count_list(const std::string& option, const std::string& text, std::uint32_t least,
                                       std::uint32_t most);
