@@ -1,0 +1,226 @@
+"""Traces written by tools/ replay to the same sets and bytes as those of `kvroof record`.
+
+usage: python_hook.py KVROOF FOLDER-OF-GOLDEN-MODELS numpy|torch      (exit 77: SKIPPED, packages are not installed)
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+try:
+    import numpy as np
+    from kvroof_trace import CAUSES, Layer, Sequence, TraceWriter
+    from kvroof_xxh3 import xxh3
+
+    if sys.argv[3] == "torch":
+        import torch
+        from kvroof_hook import RecordingError, record
+        from transformers import AutoModelForCausalLM
+except ImportError as missing:
+    print(f"SKIPPED: {missing}")
+    sys.exit(77)
+
+NEW_TOKENS = 24
+POLICIES = "full,window:budget=12,h2o:budget=0.5,keyformer:budget=14,streaming:budget=10,random:budget=9"
+
+
+def run(program, *words, expected=0):
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=False)
+    assert done.returncode == expected, f"{words}: exit {done.returncode}: {done.stderr}"
+    return done.stdout
+
+
+def tensors_of(path):
+    """Name → array of a safetensors file; bfloat16 as uint16."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__", None)
+    types = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
+    return {
+        name: np.frombuffer(data[8 + length + t["data_offsets"][0]:8 + length + t["data_offsets"][1]],
+                            types[t["dtype"]]).reshape(t["shape"])
+        for name, t in header.items()
+    }
+
+
+def check_same_replay(program, ours, theirs, folder):
+    """Kept sets of every step, layer and head, and every column that does not name the model."""
+    answers = []
+    for trace in (ours, theirs):
+        kept = folder / f"{trace.name}.jsonl"
+        rows = json.loads(run(program, "replay", trace, "--policy", POLICIES, "--format", "json", "--quiet", "--kept", kept,
+                              "--kept-steps", "all"))
+        answers.append((kept.read_text(), rows))
+    assert answers[0][0] and answers[0][0] == answers[1][0], "kept sets differ"
+    rows = [answer[1]["points"] if isinstance(answer[1], dict) else answer[1] for answer in answers]
+    assert len(rows[0]) == 6
+    for a, b in zip(*rows):
+        for key in ("policy", "kept_tokens", "kv_resident_bytes", "kv_read_bytes"):
+            assert a[key] == b[key], f"{a['policy']}: {key} {a[key]} and {b[key]}"
+        for key in ("recall_mean", "output_error"):
+            assert abs((a[key] or 0) - (b[key] or 0)) < 1e-4, f"{a['policy']}: {key} {a[key]} and {b[key]}"
+
+
+def record_ours(program, model, trace, ids, dtype, *more):
+    run(program, "record", "--model", model, "--ids", " ".join(map(str, ids)), "-n", NEW_TOKENS, "--ignore-eos", "--backend",
+        "reference", "--dtype", dtype, "--kv", dtype, *more, "-o", trace)
+
+
+def copy_trace(source, target, **options):
+    """Reads a recorded trace step by step and writes it again."""
+    manifest = json.loads((source / "manifest.json").read_text())
+    segments = [tensors_of(source / json.loads(line)["file"]) for line in (source / "journal.jsonl").read_text().splitlines()]
+    joined = {}
+    for segment in segments:
+        for name, array in segment.items():
+            joined.setdefault(name, []).append(array)
+    joined = {name: np.concatenate(parts) for name, parts in joined.items() if name != "checksum"}
+    layers = [Layer(**layer) for layer in manifest["layers"]]
+    sequences = [Sequence(s["prompt"], s["requested_new_tokens"], s["stop_reason"]) for s in manifest["sequences"]]
+    kept = {key: manifest[key] for key in ("weight_type", "policy", "model_name", "model_shape", "source", "backend", "seed")}
+    with TraceWriter(target, layers, sequences, manifest["kv_type"], **kept, **options) as trace:
+        prompt, tokens = sequences[0].prompt, manifest["sequences"][0]["tokens"]
+        ids, logprobs = joined["s0.ids"], joined["s0.logprobs"]
+        first = 0
+        for step, end in enumerate([prompt, *range(prompt + 1, tokens + 1)]):
+            for l in range(len(layers)):
+                trace.add_rows(0, l, *(joined[f"s0.l{l}.{name}"][first:end] for name in "qkv"))
+                for s, head, position in joined.get(f"s0.l{l}.evictions", ()):
+                    if s == step:
+                        trace.add_eviction(0, l, s, head, position)
+            upto = len(ids) if end == tokens else end
+            trace.add_tokens(0, ids[first:upto], logprobs[first:upto])
+            trace.end_step("prefill" if step == 0 else "decode", counted_bytes=tuple(joined["steps"][step][3:]))
+            first = end
+    return joined
+
+
+def check_xxh3(folder):
+    """The checksums that kvroof wrote, of files of many lengths."""
+    for line in (folder / "journal.jsonl").read_text().splitlines():
+        segment = json.loads(line)
+        assert f"{xxh3((folder / segment['file']).read_bytes()):016x}" == segment["xxh3"]
+    # XXH3_64bits of libxxhash 0.8.1 for the bytes 0, 1, 2, … (mod 256), at every border between its cases.
+    known = {
+        0: 0x2d06800538d394c2, 1: 0xc44bdff4074eecdb, 3: 0x5f4299fc161c9cbb, 4: 0x60dab036a58211f2, 8:
+        0x3a1c2d7c85af88f8, 9: 0xe9612598145bb9dc, 16: 0x8355e3a6f61770db, 17: 0x9ef341a99de37328, 128:
+        0x85c6174c7ff4c46b, 129: 0xec7642b431ba3e5a, 240: 0x375a384d957fe865, 241: 0x02e8cd95421c6d02, 1024:
+        0xa870f92984398d22, 1025: 0x78c86e91ee939852, 2049: 0x62dff343e7dbac9b, 70000: 0xd35a895856e09167,
+    }
+    for length, value in known.items():
+        assert xxh3(bytes(i % 256 for i in range(length))) == value, length
+
+
+def check_numpy(program, models, folder):
+    model = models / "llama-gqa"
+    ids = tensors_of(model / "golden.safetensors")["ids_37"].tolist()
+    for dtype in ("f32", "bf16", "f16"):
+        ours, again, small = (folder / f"{dtype}-{name}.kvt" for name in ("ours", "again", "small"))
+        record_ours(program, model, ours, ids, dtype)
+        check_xxh3(ours)
+        joined = copy_trace(ours, again)
+        copy_trace(ours, small, segment_bytes=20000)
+        assert len((small / "journal.jsonl").read_text().splitlines()) > 3
+        for trace in (again, small):
+            run(program, "inspect", trace, "--verify")
+            check_same_replay(program, ours, trace, folder)
+        written = tensors_of(again / "segments/00000.safetensors")
+        for name, array in joined.items():
+            assert np.array_equal(written[name], array), name
+        # A flipped bit is found, as in our own.
+        path = again / "segments/00000.safetensors"
+        data = bytearray(path.read_bytes())
+        data[-100] ^= 1
+        path.write_bytes(data)
+        run(program, "inspect", again, "--verify", expected=4)
+    # Evictions of a run under a policy, and what a crash leaves.
+    ours, again, cut = (folder / f"{name}.kvt" for name in ("policy", "policy-again", "cut"))
+    record_ours(program, model, ours, ids, "f32", "--policy", "h2o:budget=12")
+    joined = copy_trace(ours, again)
+    run(program, "inspect", again, "--verify")
+    assert np.array_equal(tensors_of(again / "segments/00000.safetensors")["s0.l1.evictions"], joined["s0.l1.evictions"])
+    try:
+        copy_trace(ours, cut, segment_bytes=1 << 14)
+    finally:
+        (cut / "seal.json").unlink()
+    run(program, "replay", cut, "--policy", "full", expected=4)
+    run(program, "inspect", cut, "--repair")
+    check_same_replay(program, ours, cut, folder)
+    for wrong in (lambda t: t.add_rows(0, 0, np.zeros((1, 2, 4)), np.zeros((1, 1, 4)), np.zeros((1, 1, 8))),
+                  lambda t: t.add_tokens(0, [1, 2], [0.0]), lambda t: t.add_tokens(0, [1], [np.nan])):
+        trace = TraceWriter(folder / f"wrong-{id(wrong)}.kvt", [Layer(2, 1, 4)], [Sequence(1)])
+        try:
+            wrong(trace)
+        except ValueError:
+            continue
+        raise AssertionError("a wrong shape was taken")
+    assert len(CAUSES) == 6
+
+
+def check_torch(program, models, folder):
+    torch.manual_seed(0)
+    for name in ("llama", "llama-bias", "llama-gqa"):
+        for attention in ("eager", "sdpa"):
+            model = AutoModelForCausalLM.from_pretrained(models / name, dtype=torch.float32, attn_implementation=attention)
+            ids = tensors_of(models / name / "golden.safetensors")["ids_37"].tolist()
+            ours, hooked, forward = (folder / f"{name}-{attention}-{kind}.kvt" for kind in ("ours", "hook", "forward"))
+            record_ours(program, models / name, ours, ids, "f32")
+            with record(model, hooked, max_new_tokens=NEW_TOKENS):
+                made = model.generate(torch.tensor([ids]), max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS,
+                                      do_sample=False, pad_token_id=0)[0].tolist()
+            run(program, "inspect", hooked, "--verify")
+            written = tensors_of(hooked / "segments/00000.safetensors")
+            recorded = tensors_of(ours / "segments/00000.safetensors")
+            assert made == recorded["s0.ids"].tolist(), "greedy continuations differ"
+            assert written["s0.ids"].tolist() == made[:-1]  # the last one is never fed back
+            assert np.abs(written["s0.logprobs"] - recorded["s0.logprobs"][:-1]).max() < 1e-3
+            for tensor in (n for n in written if n[-2:] in (".q", ".k", ".v")):
+                assert np.abs(written[tensor] - recorded[tensor]).max() < 1e-3, tensor
+            check_same_replay(program, ours, hooked, folder)
+            # The whole text in one forward pass gives the same trace but for rounding.
+            with record(model, forward, max_new_tokens=NEW_TOKENS, prompt=len(ids)):
+                model(torch.tensor([made[:-1]]))
+            check_same_replay(program, ours, forward, folder)
+            assert not hasattr(model.forward, "kvroof_original")
+    check_batch_and_refusals(program, model, folder)
+
+
+def check_batch_and_refusals(program, model, folder):
+    """Left padding is no part of a trace; what cannot be recorded is refused."""
+    short, long = torch.tensor([5, 6, 7, 8, 9]), torch.arange(3, 14)
+    padded = torch.stack([torch.cat([torch.zeros(6, dtype=torch.long), short]), long])
+    mask = torch.ones_like(padded)
+    mask[0, :6] = 0
+    for name, inputs, attention_mask in (("batch", padded, mask), ("alone", short[None], torch.ones(1, 5))):
+        with record(model, folder / f"{name}.kvt", max_new_tokens=4):
+            model.generate(inputs, attention_mask=attention_mask.long(), max_new_tokens=4, min_new_tokens=4, do_sample=False,
+                           pad_token_id=0)
+    batch, alone = (tensors_of(folder / f"{name}.kvt/segments/00000.safetensors") for name in ("batch", "alone"))
+    run(program, "inspect", folder / "batch.kvt", "--verify")
+    assert batch["s1.l0.q"].shape[0] == 11 + 3
+    for name, array in alone.items():
+        if name.startswith("s0."):
+            assert np.abs(batch[name] - array).max() < 1e-4, name
+    for number, wrong in enumerate((lambda: (model(long[None]), model(long[None])),
+                                    lambda: model(padded, attention_mask=1 - mask), lambda: None)):
+        try:
+            with record(model, folder / f"refused-{number}.kvt"):
+                wrong()
+        except RecordingError as refusal:
+            assert str(refusal)
+            continue
+        raise AssertionError("this could not be recorded")
+
+
+def main():
+    program, models, kind = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
+    with tempfile.TemporaryDirectory() as folder:
+        (check_torch if kind == "torch" else check_numpy)(program, models, pathlib.Path(folder))
+    print("traces of other writers replay to the same sets and bytes")
+
+
+main()
