@@ -49,8 +49,8 @@ def _rotary(config, width):
 class Recording:
     """One batch of sequences on its way into a trace; made by record()."""
 
-    def __init__(self, model, path, max_new_tokens, prompt, model_shape, segment_bytes):
-        self.model, self.path = model, path
+    def __init__(self, model, path, max_new_tokens, prompt, prompt_logprobs, model_shape, segment_bytes):
+        self.model, self.path, self.prompt_logprobs = model, path, prompt_logprobs
         self.max_new_tokens, self.prompt = max_new_tokens, prompt
         self.model_shape, self.segment_bytes = model_shape, segment_bytes
         self.config = model.config.get_text_config()
@@ -86,8 +86,8 @@ class Recording:
                       float(options.get("softcap") or 0.0), int(options.get("sliding_window") or 0), [],
                       _rotary(self.config, width))
         if key.shape[2] > self.tokens + count:
-            raise RecordingError(f"layer {layer}: {key.shape[2]} cached keys after {self.tokens + count} tokens; static caches "
-                                 "and caches that were filled before cannot be recorded")
+            raise RecordingError(f"layer {layer}: {key.shape[2]} cached keys after {self.tokens + count} tokens; static "
+                                 "caches and caches that were filled before cannot be recorded")
         self.seen[layer] = (query, key[:, :, -count:], value[:, :, -count:], sizes)
 
     def before_forward(self, module, arguments, options):
@@ -97,8 +97,8 @@ class Recording:
         if self.tokens > 0 and ids.shape[1] > 1:
             raise RecordingError("a second prompt, or several tokens in one decode step: one record() holds one batch that "
                                  "is decoded token by token")
-        for key in ("logits_to_keep", "num_logits_to_keep"):  # log-probabilities of the whole prompt are part of a trace
-            if key in options:
+        for key in ("logits_to_keep", "num_logits_to_keep"):  # generate() asks for the last logits of a prompt alone
+            if self.prompt_logprobs and key in options:
                 options[key] = 0
         if self.tokens == 0:
             self.start(ids, options.get("attention_mask"))
@@ -119,8 +119,8 @@ class Recording:
         layers = self.config.num_hidden_layers
         if sorted(self.seen) != list(range(layers)):
             missing = sorted(set(range(layers)) - set(self.seen))
-            raise RecordingError(f"{self.config.model_type}: layers {missing} did not call an attention function that can be "
-                                 "recorded; kvroof_trace.TraceWriter writes traces of any model")
+            raise RecordingError(f"{self.config.model_type}: layers {missing} did not call an attention function that can "
+                                 "be recorded; kvroof_trace.TraceWriter writes traces of any model")
         if self.writer is None:
             self.open_writer()
         count = ids.shape[1]
@@ -129,7 +129,7 @@ class Recording:
             skip = pad if self.tokens == 0 else 0
             for layer in range(layers):
                 query, key, value, _ = self.seen[layer]
-                self.writer.add_rows(b, layer, _rows(query[b, :, skip:]), _rows(key[b, :, skip:]), _rows(value[b, :, skip:]))
+                self.writer.add_rows(b, layer, *(_rows(part[b, :, skip:]) for part in (query, key, value)))
             self.writer.add_tokens(b, ids[b, skip:].cpu().numpy(), logprobs[b, skip:])
         phase = "prefill" if self.tokens == 0 else "decode"
         self.tokens += count
@@ -152,12 +152,13 @@ class Recording:
             segment_bytes=self.segment_bytes)
 
     def logprobs(self, ids, logits):
-        """Of each fed token, from the logits before it; 0 for the first of a sequence."""
+        """Of each fed token, from the logits before it; 0 for the first of a sequence, NaN where there were no logits."""
         after = torch.log_softmax(logits.detach().float(), -1)
-        found = torch.zeros(ids.shape)
+        found = torch.full(ids.shape, math.nan)
         if self.last is not None:
             found[:, 0] = self.last.gather(1, ids[:, :1]).squeeze(1).cpu()
-        found[:, 1:] = after[:, :-1].gather(2, ids[:, 1:, None]).squeeze(2).cpu()
+        if after.shape[1] == ids.shape[1]:
+            found[:, 1:] = after[:, :-1].gather(2, ids[:, 1:, None]).squeeze(2).cpu()
         if self.tokens == 0:
             for b, pad in enumerate(self.pads):
                 found[b, pad] = 0
@@ -180,15 +181,17 @@ def _patches(model, recording):
 
 
 @contextlib.contextmanager
-def record(model, path, max_new_tokens=None, prompt=None, model_shape=None, segment_bytes=8 << 20):
+def record(model, path, max_new_tokens=None, prompt=None, prompt_logprobs=False, model_shape=None,
+           segment_bytes=8 << 20):
     """Records what `model` (a causal language model of transformers) runs within `with` into the trace `path`.
 
     One batch: a prompt, padded on the left if at all, then one token a step, as generate() does without beams; or one
     forward pass over a whole text, with `prompt` saying how many tokens of it are the prompt. `max_new_tokens` is what
-    was asked for (Keyformer's T), by default what was generated. `model_shape` is the shape of format.md as a dict;
+    was asked for (Keyformer's T), by default what was generated. `prompt_logprobs` asks for all logits of the prompt, which
+    takes memory of prompt × vocabulary. `model_shape` is the shape of format.md as a dict;
     without it, replays cover attention alone, unless --as names a model. An exception leaves the trace unsealed.
     """
-    recording = Recording(model, path, max_new_tokens, prompt, model_shape, segment_bytes)
+    recording = Recording(model, path, max_new_tokens, prompt, prompt_logprobs, model_shape, segment_bytes)
     patches = _patches(model, recording)
     hooks = [model.register_forward_pre_hook(recording.before_forward, with_kwargs=True),
              model.register_forward_hook(recording.after_forward, with_kwargs=True)]

@@ -162,10 +162,11 @@ class TraceWriter:
         self._rows[sequence][layer] += n
 
     def add_tokens(self, sequence, ids, logprobs):
-        """The next token ids and the natural log-probability that the model gave each; 0 for the first of a sequence."""
+        """The next token ids and the natural log-probability that the model gave each: 0 for the first of a sequence, NaN
+        for others of a prompt whose logits nobody asked for."""
         ids, logprobs = np.asarray(ids, np.int64), np.asarray(logprobs, np.float32)
-        if ids.shape != logprobs.shape or ids.ndim != 1 or not np.isfinite(logprobs).all():
-            raise ValueError(f"sequence {sequence}: expected as many finite log-probabilities as ids")
+        if ids.shape != logprobs.shape or ids.ndim != 1 or np.isinf(logprobs).any():
+            raise ValueError(f"sequence {sequence}: expected as many log-probabilities, finite or NaN, as ids")
         self._open[sequence]["ids"].append(ids)
         self._open[sequence]["logprobs"].append(logprobs)
         self._ids[sequence] += len(ids)

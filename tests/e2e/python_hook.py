@@ -52,8 +52,8 @@ def check_same_replay(program, ours, theirs, folder):
     answers = []
     for trace in (ours, theirs):
         kept = folder / f"{trace.name}.jsonl"
-        rows = json.loads(run(program, "replay", trace, "--policy", POLICIES, "--format", "json", "--quiet", "--kept", kept,
-                              "--kept-steps", "all"))
+        rows = json.loads(run(program, "replay", trace, "--policy", POLICIES, "--format", "json", "--quiet", "--kept",
+                              kept, "--kept-steps", "all"))
         answers.append((kept.read_text(), rows))
     assert answers[0][0] and answers[0][0] == answers[1][0], "kept sets differ"
     rows = [answer[1]["points"] if isinstance(answer[1], dict) else answer[1] for answer in answers]
@@ -66,14 +66,15 @@ def check_same_replay(program, ours, theirs, folder):
 
 
 def record_ours(program, model, trace, ids, dtype, *more):
-    run(program, "record", "--model", model, "--ids", " ".join(map(str, ids)), "-n", NEW_TOKENS, "--ignore-eos", "--backend",
-        "reference", "--dtype", dtype, "--kv", dtype, *more, "-o", trace)
+    run(program, "record", "--model", model, "--ids", " ".join(map(str, ids)), "-n", NEW_TOKENS, "--ignore-eos",
+        "--backend", "reference", "--dtype", dtype, "--kv", dtype, "--prompt-logprobs", *more, "-o", trace)
 
 
 def copy_trace(source, target, **options):
     """Reads a recorded trace step by step and writes it again."""
     manifest = json.loads((source / "manifest.json").read_text())
-    segments = [tensors_of(source / json.loads(line)["file"]) for line in (source / "journal.jsonl").read_text().splitlines()]
+    lines = (source / "journal.jsonl").read_text().splitlines()
+    segments = [tensors_of(source / json.loads(line)["file"]) for line in lines]
     joined = {}
     for segment in segments:
         for name, array in segment.items():
@@ -151,7 +152,7 @@ def check_numpy(program, models, folder):
     run(program, "inspect", cut, "--repair")
     check_same_replay(program, ours, cut, folder)
     for wrong in (lambda t: t.add_rows(0, 0, np.zeros((1, 2, 4)), np.zeros((1, 1, 4)), np.zeros((1, 1, 8))),
-                  lambda t: t.add_tokens(0, [1, 2], [0.0]), lambda t: t.add_tokens(0, [1], [np.nan])):
+                  lambda t: t.add_tokens(0, [1, 2], [0.0]), lambda t: t.add_tokens(0, [1], [np.inf])):
         trace = TraceWriter(folder / f"wrong-{id(wrong)}.kvt", [Layer(2, 1, 4)], [Sequence(1)])
         try:
             wrong(trace)
@@ -169,7 +170,7 @@ def check_torch(program, models, folder):
             ids = tensors_of(models / name / "golden.safetensors")["ids_37"].tolist()
             ours, hooked, forward = (folder / f"{name}-{attention}-{kind}.kvt" for kind in ("ours", "hook", "forward"))
             record_ours(program, models / name, ours, ids, "f32")
-            with record(model, hooked, max_new_tokens=NEW_TOKENS):
+            with record(model, hooked, max_new_tokens=NEW_TOKENS, prompt_logprobs=True):
                 made = model.generate(torch.tensor([ids]), max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS,
                                       do_sample=False, pad_token_id=0)[0].tolist()
             run(program, "inspect", hooked, "--verify")
@@ -202,9 +203,10 @@ def check_batch_and_refusals(program, model, folder):
     batch, alone = (tensors_of(folder / f"{name}.kvt/segments/00000.safetensors") for name in ("batch", "alone"))
     run(program, "inspect", folder / "batch.kvt", "--verify")
     assert batch["s1.l0.q"].shape[0] == 11 + 3
+    assert np.isnan(batch["s1.logprobs"]).tolist() == [False, *[True] * 10, *[False] * 3]  # nobody asked for the prompt's
     for name, array in alone.items():
         if name.startswith("s0."):
-            assert np.abs(batch[name] - array).max() < 1e-4, name
+            assert np.allclose(batch[name], array, atol=1e-4, equal_nan=True), name
     for number, wrong in enumerate((lambda: (model(long[None]), model(long[None])),
                                     lambda: model(padded, attention_mask=1 - mask), lambda: None)):
         try:
