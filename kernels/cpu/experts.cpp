@@ -5,51 +5,56 @@
 #include <numeric>
 
 #include "sim/attention/attention.hpp"
+#include "sim/core/error.hpp"
 
 namespace kvroof {
 namespace {
 
-const Weight* bias_of(const Linear& linear) { return linear.bias.empty() ? nullptr : &linear.bias; }
-
-// The groups whose experts may be chosen: those with the best single expert.
-std::vector<bool> open_groups(std::span<const float> scores, const RoutingRule& rule) {
-  const std::size_t size = scores.size() / rule.groups;
-  std::vector<std::uint32_t> order(rule.groups);
-  std::iota(order.begin(), order.end(), 0U);
-  const auto best = [&](std::uint32_t g) {
-    return *std::max_element(scores.begin() + static_cast<std::ptrdiff_t>(g * size),
-                             scores.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
-  };
-  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return best(a) > best(b); });
-  std::vector<bool> open(rule.groups, false);
-  for (std::size_t i = 0; i < std::min<std::size_t>(rule.top_groups, order.size()); ++i) open[order[i]] = true;
-  return open;
+// The index of the largest value that is still open, of equal ones the lowest; closes it.
+std::size_t take_best(std::span<const float> values, std::span<std::uint8_t> open) {
+  std::size_t best = values.size();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (open[i] != 0 && (best == values.size() || values[i] > values[best])) best = i;
+  }
+  check(best < values.size(), "routing: enough experts compete");
+  open[best] = 0;
+  return best;
 }
 
 }  // namespace
 
-std::vector<Route> route(std::span<const float> router_logits, std::uint32_t experts_per_token,
-                         const RoutingRule& rule) {
-  std::vector<float> scores(router_logits.size());
-  softmax(router_logits, scores);
-  std::vector<std::uint32_t> order(scores.size());
-  std::iota(order.begin(), order.end(), 0U);
-  if (rule.groups > 1) {
-    const std::vector<bool> open = open_groups(scores, rule);
-    const std::size_t size = scores.size() / rule.groups;
-    std::erase_if(order, [&](std::uint32_t e) { return !open[e / size]; });
+// Leaves open the experts of the groups with the best single expert.
+void Router::close_groups(const RoutingRule& rule) {
+  const std::size_t size = scores_.size() / rule.groups;
+  group_scores_.resize(rule.groups);
+  for (std::size_t g = 0; g < rule.groups; ++g) {
+    const std::span<const float> group = std::span(scores_).subspan(g * size, size);
+    group_scores_[g] = *std::max_element(group.begin(), group.end());
   }
-  const std::size_t count = std::min<std::size_t>(experts_per_token, order.size());
-  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return scores[a] > scores[b]; });
-  std::vector<Route> routes;
+  open_groups_.assign(rule.groups, 1);
+  open_.assign(scores_.size(), 0);
+  for (std::uint32_t i = 0; i < rule.top_groups; ++i) {
+    std::fill_n(open_.begin() + static_cast<std::ptrdiff_t>(take_best(group_scores_, open_groups_) * size), size,
+                std::uint8_t{1});
+  }
+}
+
+void Router::route(std::span<const float> logits, const RoutingRule& rule, std::span<Route> chosen) {
+  scores_.resize(logits.size());
+  softmax(logits, scores_);
+  if (rule.groups > 1) {
+    close_groups(rule);
+  } else {
+    open_.assign(scores_.size(), 1);
+  }
   float sum = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    routes.push_back({order[i], scores[order[i]]});
-    sum += scores[order[i]];
+  for (Route& route : chosen) {
+    route.expert = static_cast<std::uint32_t>(take_best(scores_, open_));
+    route.weight = scores_[route.expert];
+    sum += route.weight;
   }
   const float factor = rule.scale / (rule.renormalise ? sum : 1.0F);
-  for (Route& r : routes) r.weight *= factor;
-  return routes;
+  for (Route& route : chosen) route.weight *= factor;
 }
 
 void run_mlp(Ops& ops, const Mlp& mlp, Activation activation, std::span<const float> in, std::size_t ffn,
@@ -57,60 +62,76 @@ void run_mlp(Ops& ops, const Mlp& mlp, Activation activation, std::span<const fl
   const std::size_t tokens = in.size() / mlp.up.matrix.cols;
   up.resize(tokens * ffn);
   if (mlp.gate.empty()) {
-    ops.linear(in, mlp.up.matrix, bias_of(mlp.up), up);
+    ops.linear(in, mlp.up.matrix, mlp.up.bias_or_none(), up);
     ops.activate(activation, up);
-    ops.linear(up, mlp.down.matrix, bias_of(mlp.down), out);
+    ops.linear(up, mlp.down.matrix, mlp.down.bias_or_none(), out);
     return;
   }
   gate.resize(tokens * ffn);
-  ops.linear(in, mlp.gate.matrix, bias_of(mlp.gate), gate);
-  ops.linear(in, mlp.up.matrix, bias_of(mlp.up), up);
+  ops.linear(in, mlp.gate.matrix, mlp.gate.bias_or_none(), gate);
+  ops.linear(in, mlp.up.matrix, mlp.up.bias_or_none(), up);
   ops.gated(activation, gate, up, gate);
-  ops.linear(gate, mlp.down.matrix, bias_of(mlp.down), out);
+  ops.linear(gate, mlp.down.matrix, mlp.down.bias_or_none(), out);
+}
+
+void ExpertLayer::choose(const ExpertWeights& experts, std::span<const float> in) {
+  const ModelShape& shape = model_.config.shape;
+  const std::size_t tokens = in.size() / shape.hidden;
+  const std::size_t count = shape.experts_per_token;
+  router_logits_.resize(tokens * shape.experts);
+  ops_.linear(in, experts.router, nullptr, router_logits_);
+  routes_.resize(tokens * count);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    router_.route(std::span<const float>(router_logits_).subspan(t * shape.experts, shape.experts),
+                  model_.config.options.routing, std::span(routes_).subspan(t * count, count));
+  }
+}
+
+// A counting sort: tokens of an expert stay in ascending order.
+void ExpertLayer::group_by_expert() {
+  const ModelShape& shape = model_.config.shape;
+  starts_.assign(shape.experts + 2, 0);
+  for (const Route& route : routes_) ++starts_[route.expert + 2];
+  std::partial_sum(starts_.begin(), starts_.end(), starts_.begin());
+  rows_.resize(routes_.size());
+  factors_.resize(routes_.size());
+  for (std::size_t i = 0; i < routes_.size(); ++i) {
+    const std::size_t at = starts_[routes_[i].expert + 1]++;
+    rows_[at] = static_cast<std::uint32_t>(i / shape.experts_per_token);
+    factors_[at] = routes_[i].weight;
+  }
 }
 
 void ExpertLayer::run(std::uint32_t layer, std::span<const float> in, std::span<float> out) {
   const ModelShape& shape = model_.config.shape;
   const ExpertWeights& experts = model_.weights.layers[layer].experts;
   const std::size_t hidden = shape.hidden;
-  const std::size_t tokens = in.size() / hidden;
-  router_.resize(tokens * shape.experts);
-  ops_.linear(in, experts.router, nullptr, router_);
-  std::vector<std::vector<std::pair<std::uint32_t, float>>> chosen(shape.experts);  // of each expert: token, weight
-  for (std::uint32_t t = 0; t < tokens; ++t) {
-    const auto logits = std::span<const float>(router_).subspan(t * std::size_t{shape.experts}, shape.experts);
-    for (const Route& r : route(logits, shape.experts_per_token, model_.config.options.routing)) {
-      chosen[r.expert].emplace_back(t, r.weight);
-    }
-  }
+  choose(experts, in);
+  group_by_expert();
   std::fill(out.begin(), out.end(), 0.0F);
   for (std::uint32_t e = 0; e < shape.experts; ++e) {
-    if (chosen[e].empty()) continue;
-    rows_.clear();
-    factors_.clear();
-    gathered_.resize(chosen[e].size() * hidden);
-    for (std::size_t i = 0; i < chosen[e].size(); ++i) {
-      rows_.push_back(chosen[e][i].first);
-      factors_.push_back(chosen[e][i].second);
-      const auto row = in.subspan(rows_.back() * hidden, hidden);
-      std::copy(row.begin(), row.end(), gathered_.begin() + static_cast<std::ptrdiff_t>(i * hidden));
+    const std::size_t count = starts_[e + 1] - starts_[e];
+    if (count == 0) continue;
+    const std::span<const std::uint32_t> rows = std::span(rows_).subspan(starts_[e], count);
+    gathered_.resize(count * hidden);
+    for (std::size_t i = 0; i < count; ++i) {
+      std::copy_n(in.data() + rows[i] * hidden, hidden, gathered_.data() + i * hidden);
     }
-    result_.resize(gathered_.size());
-    pass(experts.routed[e], shape.expert_ffn, gathered_, result_);
-    ops_.add_scaled_rows(out, hidden, rows_, factors_, result_);
+    pass(experts.routed[e], shape.expert_ffn, gathered_);
+    ops_.add_scaled_rows(out, hidden, rows, std::span(factors_).subspan(starts_[e], count), result_);
   }
   if (shape.shared_expert_ffn > 0) add_shared(experts, in, out);
 }
 
-void ExpertLayer::pass(const Mlp& mlp, std::size_t ffn, std::span<const float> in, std::span<float> out) {
-  run_mlp(ops_, mlp, model_.config.options.activation, in, ffn, gate_, up_, out);
+void ExpertLayer::pass(const Mlp& mlp, std::size_t ffn, std::span<const float> in) {
+  result_.resize(in.size());
+  run_mlp(ops_, mlp, model_.config.options.activation, in, ffn, gate_, up_, result_);
 }
 
 void ExpertLayer::add_shared(const ExpertWeights& experts, std::span<const float> in, std::span<float> out) {
   const std::size_t hidden = model_.config.shape.hidden;
   const std::size_t tokens = in.size() / hidden;
-  result_.resize(in.size());
-  pass(experts.shared, model_.config.shape.shared_expert_ffn, in, result_);
+  pass(experts.shared, model_.config.shape.shared_expert_ffn, in);
   factors_.assign(tokens, 1.0F);
   if (!experts.shared_gate.empty()) {
     ops_.linear(in, experts.shared_gate, nullptr, factors_);

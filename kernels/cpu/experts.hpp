@@ -16,10 +16,19 @@ struct Route {
   float weight = 0;
 };
 
-// The experts of one token, best first, by its router logits; of equal ones the lower index. Softmax over all experts;
-// group-limited where the rule says so.
-std::vector<Route> route(std::span<const float> router_logits, std::uint32_t experts_per_token,
-                         const RoutingRule& rule);
+// Softmax over all experts of a token; the best are chosen, of equal ones the lower index. Group-limited where the rule
+// says so (DeepSeek-V2, arXiv:2405.04434, section 2.2.2).
+class Router {
+ public:
+  // Fills `chosen`, best first, from the router's logits of one token. At least as many experts must compete.
+  void route(std::span<const float> logits, const RoutingRule& rule, std::span<Route> chosen);
+
+ private:
+  void close_groups(const RoutingRule& rule);
+
+  std::vector<float> scores_, group_scores_;
+  std::vector<std::uint8_t> open_, open_groups_;  // != 0: may still be chosen
+};
 
 class ExpertLayer {
  public:
@@ -32,13 +41,21 @@ class ExpertLayer {
   void run(std::uint32_t layer, std::span<const float> in, std::span<float> out);
 
  private:
-  void pass(const Mlp& mlp, std::size_t ffn, std::span<const float> in, std::span<float> out);
+  void choose(const ExpertWeights& experts, std::span<const float> in);
+  void group_by_expert();
+  void pass(const Mlp& mlp, std::size_t ffn, std::span<const float> in);
   void add_shared(const ExpertWeights& experts, std::span<const float> in, std::span<float> out);
 
   const Model& model_;
   Ops& ops_;
-  std::vector<float> router_, gathered_, gate_, up_, result_, factors_;
-  std::vector<std::uint32_t> rows_;
+  Router router_;
+  std::vector<float> router_logits_;  // [tokens, experts]
+  std::vector<Route> routes_;         // [tokens, experts_per_token]
+  // The routes sorted by expert, then token: those of expert e are [starts_[e], starts_[e + 1]).
+  std::vector<std::size_t> starts_;
+  std::vector<std::uint32_t> rows_;   // token
+  std::vector<float> factors_;        // weight
+  std::vector<float> gathered_, gate_, up_, result_;
 };
 
 // out = down(f(gate(in)) · up(in)), or down(f(up(in))) of a plain MLP; gate and up are scratch.

@@ -44,6 +44,8 @@ void layer_norm_row(std::span<const float> x, std::span<const float> w, std::spa
 void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out);
 // x = f(x).
 void activate(Activation f, std::span<float> x);
+// x = cap · tanh(x / cap).
+void soft_cap(std::span<float> x, float cap);
 // x += factor · y; sizes equal.
 void add_scaled(std::span<float> x, float factor, std::span<const float> y);
 

@@ -3,11 +3,11 @@
 #include <cblas.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "kernels/cpu/fast_attention.hpp"
 #include "kernels/cpu/fast_kernels.hpp"
+#include "kernels/cpu/rotary_angles.hpp"
 #include "kernels/cpu/scratch.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/thread_pool.hpp"
@@ -87,11 +87,7 @@ class FastOps final : public Ops {
     const bool has_bias = bias != nullptr && !bias->empty();
     check(!has_bias || bias->cols == w.rows, "linear: a bias for each output");
     const std::span<const float> shift = has_bias ? as_floats(*bias, bias_scratch_) : std::span<const float>();
-    if (tokens >= kBlasTokens) {
-      multiply_many(x, w, shift, tokens, out);
-    } else {
-      multiply_few(x, w, shift, tokens, out);
-    }
+    multiply(x, w, 1, shift, tokens, out);
     counters_.add(Cause::kWeights, w.bytes() + (has_bias ? bias->bytes() : 0));
     counters_.add(Cause::kActivations, float_bytes(x.size() + out.size()));
   }
@@ -101,17 +97,7 @@ class FastOps final : public Ops {
     const std::size_t tokens = x.size() / w.cols / heads;
     check(x.size() == tokens * heads * w.cols && out.size() == tokens * w.rows && w.rows == rows * heads,
           "linear_heads: whole rows in and out");
-    const std::size_t size = fast::packed_size(w.cols);
-    float* packed = packed_scratch_.floats(tokens * heads * size);
-    fast::pack_vectors(w.type, x.data(), w.cols, tokens * heads, w.cols, packed);
-    pool_.parallel_for(heads, [&](std::size_t h) {
-      RowsView head = w.view();
-      head.data = head.row(h * rows);
-      head.count = rows;
-      for (std::size_t t = 0; t < tokens; ++t) {
-        fast::dot_rows(head, packed + (t * heads + h) * size, 1, out.data() + t * w.rows + h * rows, rows);
-      }
-    });
+    multiply(x, w, heads, {}, tokens, out);
     counters_.add(Cause::kWeights, w.bytes());
     counters_.add(Cause::kActivations, float_bytes(x.size() + out.size()));
   }
@@ -121,11 +107,11 @@ class FastOps final : public Ops {
     const std::size_t row = std::size_t{heads} * head_dim;
     check(x.size() == places.positions.size() * row && first + rule.dims <= head_dim && rule.dims % 2 == 0,
           "rotate: whole rows, pairs within a head");
-    make_angles(places, rule);
+    const RotaryAngles& angles = rotary_tables_.angles(places, rule);
     const std::size_t pairs = rule.dims / 2;
     for_rows(places.positions.size(), row, [&](std::size_t t) {
-      const std::span<const float> cosines(cosines_.data() + t * pairs, pairs);
-      const std::span<const float> sines(sines_.data() + t * pairs, pairs);
+      const std::span<const float> cosines(angles.cosines.data() + t * pairs, pairs);
+      const std::span<const float> sines(angles.sines.data() + t * pairs, pairs);
       for (std::size_t h = 0; h < heads; ++h) {
         float* part = x.data() + t * row + h * head_dim + first;
         if (rule.style == RotaryStyle::kHalfSplit) {
@@ -169,12 +155,21 @@ class FastOps final : public Ops {
     counters_.add(Cause::kActivations, 2 * float_bytes(x.size()));
   }
 
+  void cap(std::span<float> x, float scale, float softcap) override {
+    if (scale == 1 && softcap <= 0) return;
+    for_parts(x.size(), [&](std::size_t first, std::size_t count) {
+      const std::span<float> part = x.subspan(first, count);
+      for (float& value : part) value *= scale;
+      if (softcap > 0) fast::soft_cap(part, softcap);
+    });
+  }
+
   void add_scaled_rows(std::span<float> x, std::size_t width, std::span<const std::uint32_t> rows,
                        std::span<const float> factors, std::span<const float> y) override {
     check(y.size() == rows.size() * width && factors.size() == rows.size(), "add_scaled_rows: a row and a factor each");
-    for (std::size_t r = 0; r < rows.size(); ++r) {
+    for_rows(rows.size(), width, [&](std::size_t r) {
       fast::add_scaled(x.subspan(rows[r] * width, width), factors[r], y.subspan(r * width, width));
-    }
+    });
     counters_.add(Cause::kActivations, 3 * float_bytes(y.size()));
   }
 
@@ -222,17 +217,58 @@ class FastOps final : public Ops {
     });
   }
 
-  // Calls body(rows of w, index of the first) for tasks of about `task_bytes`, counted at `element_bytes` an element.
-  template <class Body>
-  void for_weight_rows(const Weight& w, std::size_t task_bytes, std::size_t element_bytes, const Body& body) {
-    const std::size_t rows_a_task = rows_of_task(task_bytes, w.cols * element_bytes);
-    pool_.parallel_for((w.rows + rows_a_task - 1) / rows_a_task, [&](std::size_t i) {
-      RowsView rows = w.view();
-      const std::size_t first = i * rows_a_task;
-      rows.data = rows.row(first);
-      rows.count = std::min(rows_a_task, w.rows - first);
-      body(rows, first);
+  // Of each head h: out [t, h, rows of a head] = x [t, h, w.cols] · (the head's rows of w)ᵀ + bias. Few tokens meet the
+  // weights as they are stored; for many, each task converts its rows once and leaves the rest to BLAS.
+  void multiply(std::span<const float> x, const Weight& w, std::size_t heads, std::span<const float> bias,
+                std::size_t tokens, std::span<float> out) {
+    const bool many = tokens >= kBlasTokens;
+    const std::size_t size = fast::packed_size(w.cols);
+    float* packed = many ? nullptr : packed_scratch_.floats(heads * tokens * size);
+    for (std::size_t h = 0; h < heads && !many; ++h) {
+      fast::pack_vectors(w.type, x.data() + h * w.cols, heads * w.cols, tokens, w.cols, packed + h * tokens * size);
+    }
+    const std::size_t task_rows =
+        many ? rows_of_task(kBlasTaskBytes, w.cols * sizeof(float))
+             : rows_of_task(std::clamp(w.bytes() / kLinearTasks, kLeastTaskBytes, kMostTaskBytes),
+                            w.cols * size_of(w.type));
+    for_weight_rows(w, heads, task_rows, [&](const RowsView& rows, std::size_t first, std::size_t head) {
+      if (many) {
+        multiply_floats(x.data() + head * w.cols, heads * w.cols, as_float_rows(rows), rows, tokens,
+                        out.data() + first, w.rows);
+      } else {
+        fast::dot_rows(rows, packed + head * tokens * size, tokens, out.data() + first, w.rows);
+      }
+      add_bias(bias, tokens, first, rows.count, w.rows, out);
     });
+  }
+
+  // Calls body(rows of w, index of the first, head) for tasks of at most `task_rows` rows, each within one head.
+  template <class Body>
+  void for_weight_rows(const Weight& w, std::size_t heads, std::size_t task_rows, const Body& body) {
+    const std::size_t head_rows = w.rows / heads;
+    const std::size_t tasks = (head_rows + task_rows - 1) / task_rows;
+    pool_.parallel_for(heads * tasks, [&](std::size_t i) {
+      const std::size_t first = i % tasks * task_rows;
+      const std::size_t at = i / tasks * head_rows + first;
+      RowsView rows = w.view();
+      rows.data = rows.row(at);
+      rows.count = std::min(task_rows, head_rows - first);
+      body(rows, at, i / tasks);
+    });
+  }
+
+  static const float* as_float_rows(const RowsView& rows) {
+    if (rows.type == DType::kF32) return reinterpret_cast<const float*>(rows.data);
+    float* converted = weight_scratch.floats(rows.count * rows.width);
+    fast::convert_rows(rows, converted);
+    return converted;
+  }
+
+  static void multiply_floats(const float* x, std::size_t x_stride, const float* floats, const RowsView& rows,
+                              std::size_t tokens, float* out, std::size_t out_stride) {
+    const auto width = static_cast<int>(rows.width);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(tokens), static_cast<int>(rows.count), width,
+                1.0F, x, static_cast<int>(x_stride), floats, width, 0.0F, out, static_cast<int>(out_stride));
   }
 
   static void add_bias(std::span<const float> bias, std::size_t tokens, std::size_t first, std::size_t count,
@@ -243,62 +279,9 @@ class FastOps final : public Ops {
     }
   }
 
-  void multiply_few(std::span<const float> x, const Weight& w, std::span<const float> bias, std::size_t tokens,
-                    std::span<float> out) {
-    float* packed = packed_scratch_.floats(tokens * fast::packed_size(w.cols));
-    fast::pack_vectors(w.type, x.data(), w.cols, tokens, w.cols, packed);
-    const std::size_t task_bytes = std::clamp(w.bytes() / kLinearTasks, kLeastTaskBytes, kMostTaskBytes);
-    for_weight_rows(w, task_bytes, size_of(w.type), [&](const RowsView& rows, std::size_t first) {
-      fast::dot_rows(rows, packed, tokens, out.data() + first, w.rows);
-      add_bias(bias, tokens, first, rows.count, w.rows, out);
-    });
-  }
-
-  // Each task converts its rows of the weights once and multiplies all tokens by them.
-  void multiply_many(std::span<const float> x, const Weight& w, std::span<const float> bias, std::size_t tokens,
-                     std::span<float> out) {
-    for_weight_rows(w, kBlasTaskBytes, sizeof(float), [&](const RowsView& rows, std::size_t first) {
-      const auto* floats = reinterpret_cast<const float*>(rows.data);
-      if (rows.type != DType::kF32) {
-        float* converted = weight_scratch.floats(rows.count * rows.width);
-        fast::convert_rows(rows, converted);
-        floats = converted;
-      }
-      const auto width = static_cast<int>(w.cols);
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(tokens), static_cast<int>(rows.count),
-                  width, 1.0F, x.data(), width, floats, width, 0.0F, out.data() + first, static_cast<int>(w.rows));
-      add_bias(bias, tokens, first, rows.count, w.rows, out);
-    });
-  }
-
-  // Cosines and sines of every position; kept, because q and k of every layer are rotated alike.
-  void make_angles(const RowPlaces& places, const RotaryRule& rule) {
-    const bool same = &rule == angle_rule_ && std::ranges::equal(places.positions, angle_positions_) &&
-                      std::ranges::equal(places.use_long, angle_use_long_);
-    if (same) return;
-    angle_rule_ = &rule;
-    angle_positions_.assign(places.positions.begin(), places.positions.end());
-    angle_use_long_.assign(places.use_long.begin(), places.use_long.end());
-    const std::size_t pairs = rule.dims / 2;
-    cosines_.resize(places.positions.size() * pairs);
-    sines_.resize(places.positions.size() * pairs);
-    for (std::size_t t = 0; t < places.positions.size(); ++t) {
-      const bool use_long = !places.use_long.empty() && places.use_long[t] != 0;
-      const std::vector<float>& frequencies = use_long ? rule.long_inverse_frequencies : rule.inverse_frequencies;
-      for (std::size_t i = 0; i < pairs; ++i) {
-        const auto angle = static_cast<double>(static_cast<float>(places.positions[t].value) * frequencies[i]);
-        cosines_[t * pairs + i] = static_cast<float>(std::cos(angle)) * rule.magnitude;
-        sines_[t * pairs + i] = static_cast<float>(std::sin(angle)) * rule.magnitude;
-      }
-    }
-  }
-
   ThreadPool pool_;
   Scratch packed_scratch_, norm_scratch_, bias_scratch_;
-  std::vector<TokenPos> angle_positions_;
-  std::vector<float> cosines_, sines_;
-  std::vector<std::uint8_t> angle_use_long_;
-  const RotaryRule* angle_rule_ = nullptr;
+  RotaryTables rotary_tables_;
 };
 
 }  // namespace

@@ -1,35 +1,15 @@
 #include "kernels/cpu/forward.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "sim/core/error.hpp"
 
 namespace kvroof {
 namespace {
 
-const Weight* optional(const Weight& weight) { return weight.empty() ? nullptr : &weight; }
-
-// These change what a product has just written, where it is written: they move no bytes of their own.
+// Changes what a product has just written, where it is written: no bytes move.
 void clamp_all(std::span<float> x, float limit) {
   for (float& value : x) value = std::clamp(value, -limit, limit);
-}
-
-// Copies `count` elements at from_first of every row of `from` to to_first of the same row of `to`.
-void copy_parts(std::span<const float> from, std::size_t from_width, std::size_t from_first, std::span<float> to,
-                std::size_t to_width, std::size_t to_first, std::size_t count) {
-  for (std::size_t row = 0; row < from.size() / from_width; ++row) {
-    std::copy_n(from.data() + row * from_width + from_first, count, to.data() + row * to_width + to_first);
-  }
-}
-
-void scale_and_cap(std::span<float> x, float scale, float cap) {
-  if (scale != 1) {
-    for (float& value : x) value *= scale;
-  }
-  if (cap > 0) {
-    for (float& value : x) value = cap * std::tanh(value / cap);
-  }
 }
 
 }  // namespace
@@ -43,7 +23,7 @@ void Forward::resize(std::size_t tokens) {
   k_.resize(tokens * shape.kv_heads * shape.head_dim);
   v_.resize(tokens * shape.kv_heads * shape.v_head_dim);
   attended_.resize(tokens * shape.heads * shape.v_head_dim);
-  if (shape.latent()) heads_.resize(tokens * shape.heads * shape.latent_v_dim);
+  if (model_.config.options.residual == ResidualOrder::kParallel) parallel_.resize(tokens * shape.hidden);
 }
 
 NormRule Forward::norm_rule() const {
@@ -78,12 +58,14 @@ void Forward::embed(const ForwardTokens& tokens) {
     ops_.add_rows(w.positions, position_rows_, x_);
   }
   norm_in_place(x_, w.embedding_norm);
+}
+
+void Forward::choose_tables(const ForwardTokens& tokens) {
   use_long_.clear();
-  for (const RotaryRule& rule : options.rotary) {
-    if (rule.long_from == 0) continue;
-    for (const std::uint32_t prompt : tokens.prompts) use_long_.push_back(prompt > rule.long_from ? 1 : 0);
-    break;
-  }
+  const auto& rules = model_.config.options.rotary;
+  const auto rule = std::ranges::find_if(rules, [](const RotaryRule& r) { return r.long_from > 0; });
+  if (rule == rules.end()) return;
+  for (const std::uint32_t prompt : tokens.prompts) use_long_.push_back(prompt > rule->long_from ? 1 : 0);
 }
 
 void Forward::rotate(LayerId layer, std::span<float> x, std::uint32_t heads, std::uint32_t head_dim,
@@ -97,9 +79,9 @@ void Forward::rotate(LayerId layer, std::span<float> x, std::uint32_t heads, std
 void Forward::project_heads(LayerId layer, std::span<const float> in, const ForwardTokens& tokens) {
   const ModelShape& shape = model_.config.shape;
   const LayerWeights& w = model_.weights.layers[layer.value];
-  ops_.linear(in, w.q.matrix, optional(w.q.bias), q_);
-  ops_.linear(in, w.k.matrix, optional(w.k.bias), k_);
-  ops_.linear(in, w.v.matrix, optional(w.v.bias), v_);
+  ops_.linear(in, w.q.matrix, w.q.bias_or_none(), q_);
+  ops_.linear(in, w.k.matrix, w.k.bias_or_none(), k_);
+  ops_.linear(in, w.v.matrix, w.v.bias_or_none(), v_);
   if (const float clip = model_.config.options.qkv_clip; clip > 0) {
     for (std::vector<float>* part : {&q_, &k_, &v_}) clamp_all(*part, clip);
   }
@@ -109,50 +91,22 @@ void Forward::project_heads(LayerId layer, std::span<const float> in, const Forw
   rotate(layer, k_, shape.kv_heads, shape.head_dim, 0, tokens);
 }
 
-// q_ = [k_upᵀ q_nope, rotated q_rope] and k_ = [latent, rotated k_rope]: their product is that of the expanded heads.
-void Forward::project_latent(LayerId layer, std::span<const float> in, const ForwardTokens& tokens) {
-  const ModelShape& s = model_.config.shape;
-  const LatentWeights& w = model_.weights.layers[layer.value].latent;
-  const std::size_t count = tokens.ids.size();
-  const std::uint32_t q_dim = s.latent_nope_dim + s.latent_rope_dim;
-  latent_q_.resize(count * s.heads * q_dim);
-  if (w.q_down.empty()) {
-    ops_.linear(in, w.q_up, nullptr, latent_q_);
-  } else {
-    up_.resize(count * s.latent_q_rank);
-    ops_.linear(in, w.q_down.matrix, optional(w.q_down.bias), up_);
-    norm_in_place(up_, w.q_norm);
-    ops_.linear(up_, w.q_up, nullptr, latent_q_);
-  }
-  rotate(layer, latent_q_, s.heads, q_dim, s.latent_nope_dim, tokens);
-  ops_.linear(in, w.kv_down.matrix, optional(w.kv_down.bias), k_);
-  rotate(layer, k_, 1, s.head_dim, s.latent_rank, tokens);
-  copy_parts(k_, s.head_dim, 0, v_, s.latent_rank, 0, s.latent_rank);
-  norm_in_place(v_, w.kv_norm);
-  copy_parts(v_, s.latent_rank, 0, k_, s.head_dim, 0, s.latent_rank);
-  // The absorbed product of each head, then its rotated part behind it.
-  gate_.resize(count * s.heads * s.latent_nope_dim);
-  up_.resize(count * s.heads * s.latent_rank);
-  copy_parts(latent_q_, q_dim, 0, gate_, s.latent_nope_dim, 0, s.latent_nope_dim);
-  ops_.linear_heads(gate_, w.k_up, s.heads, up_);
-  copy_parts(up_, s.latent_rank, 0, q_, s.head_dim, 0, s.latent_rank);
-  copy_parts(latent_q_, q_dim, s.latent_nope_dim, q_, s.head_dim, s.latent_rank, s.latent_rope_dim);
-}
-
 void Forward::attention(LayerId layer, std::span<const float> in, const ForwardTokens& tokens,
                         AttentionStage& stage) {
   const ModelShape& shape = model_.config.shape;
   const LayerWeights& w = model_.weights.layers[layer.value];
+  std::span<const float> heads = attended_;
   if (shape.latent()) {
     project_latent(layer, in, tokens);
     stage.attend(layer, q_, k_, v_, attended_);
+    heads_.resize(tokens.ids.size() * shape.heads * shape.latent_v_dim);
     ops_.linear_heads(attended_, w.latent.v_up, shape.heads, heads_);
-    ops_.linear(heads_, w.o.matrix, optional(w.o.bias), block_);
-    return;
+    heads = heads_;
+  } else {
+    project_heads(layer, in, tokens);
+    stage.attend(layer, q_, k_, v_, attended_);
   }
-  project_heads(layer, in, tokens);
-  stage.attend(layer, q_, k_, v_, attended_);
-  ops_.linear(attended_, w.o.matrix, optional(w.o.bias), block_);
+  ops_.linear(heads, w.o.matrix, w.o.bias_or_none(), block_);
 }
 
 void Forward::mlp(LayerId layer, std::span<const float> in, std::span<float> out) {
@@ -165,35 +119,36 @@ void Forward::mlp(LayerId layer, std::span<const float> in, std::span<float> out
   }
 }
 
+void Forward::add(std::span<const float> block) { ops_.add_residual(x_, block); }
+
 void Forward::layer(LayerId layer, const ForwardTokens& tokens, AttentionStage& stage) {
   const LayerWeights& w = model_.weights.layers[layer.value];
-  const ResidualOrder order = model_.config.options.residual;
-  if (order == ResidualOrder::kNormAfterAdd) {
-    attention(layer, x_, tokens, stage);
-    ops_.add_residual(x_, block_);
-    norm_in_place(x_, w.attention_norm);
-    mlp(layer, x_, block_);
-    ops_.add_residual(x_, block_);
-    norm_in_place(x_, w.mlp_norm);
-    return;
+  switch (model_.config.options.residual) {
+    case ResidualOrder::kSequential:
+      attention(layer, normed(x_, w.attention_norm), tokens, stage);
+      norm_in_place(block_, w.attention_out_norm);
+      add(block_);
+      mlp(layer, normed(x_, w.mlp_norm), block_);
+      norm_in_place(block_, w.mlp_out_norm);
+      add(block_);
+      break;
+    case ResidualOrder::kParallel: {
+      const std::span<const float> in = normed(x_, w.attention_norm);
+      attention(layer, in, tokens, stage);
+      mlp(layer, w.mlp_norm.empty() ? in : normed(x_, w.mlp_norm), parallel_);
+      add(block_);
+      add(parallel_);
+      break;
+    }
+    case ResidualOrder::kNormAfterAdd:
+      attention(layer, x_, tokens, stage);
+      add(block_);
+      norm_in_place(x_, w.attention_norm);
+      mlp(layer, x_, block_);
+      add(block_);
+      norm_in_place(x_, w.mlp_norm);
+      break;
   }
-  const std::span<const float> in = normed(x_, w.attention_norm);
-  attention(layer, in, tokens, stage);
-  if (order == ResidualOrder::kParallel) {
-    // attended_ is free again; the MLP reads the block's input, so the residual waits for both.
-    attended_.resize(std::max(attended_.size(), x_.size()));
-    const std::span<float> out = std::span<float>(attended_).first(x_.size());
-    mlp(layer, w.mlp_norm.empty() ? in : normed(x_, w.mlp_norm), out);
-    ops_.add_residual(x_, block_);
-    ops_.add_residual(x_, out);
-    attended_.resize(tokens.ids.size() * model_.config.shape.heads * model_.config.shape.v_head_dim);
-    return;
-  }
-  norm_in_place(block_, w.attention_out_norm);
-  ops_.add_residual(x_, block_);
-  mlp(layer, normed(x_, w.mlp_norm), block_);
-  norm_in_place(block_, w.mlp_out_norm);
-  ops_.add_residual(x_, block_);
 }
 
 std::span<const float> Forward::head_input(std::size_t rows) {
@@ -206,8 +161,9 @@ std::span<const float> Forward::head_input(std::size_t rows) {
 }
 
 void Forward::head(std::span<const float> in, std::span<float> logits) {
-  ops_.linear(in, model_.head(), optional(model_.weights.head_bias), logits);
-  scale_and_cap(logits, model_.config.options.logit_scale, model_.config.options.logit_softcap);
+  const Weight& bias = model_.weights.head_bias;
+  ops_.linear(in, model_.head(), bias.empty() ? nullptr : &bias, logits);
+  ops_.cap(logits, model_.config.options.logit_scale, model_.config.options.logit_softcap);
 }
 
 void Forward::all_logits(std::size_t tokens, std::span<float> last, const LogitsSink& all) {
@@ -233,6 +189,7 @@ void Forward::run(const ForwardTokens& tokens, AttentionStage& stage, std::span<
             rows * shape.vocab == logits.size() && (!all || rows <= 1),
         "forward: sizes agree");
   resize(count);
+  choose_tables(tokens);
   embed(tokens);
   for (std::uint32_t i = 0; i < shape.layers; ++i) layer(LayerId(i), tokens, stage);
   if (all) {

@@ -48,19 +48,28 @@ class Forward {
 
  private:
   void layer(LayerId layer, const ForwardTokens& tokens, AttentionStage& stage);
+  // Which rows take the second table of a rotary rule.
+  void choose_tables(const ForwardTokens& tokens);
   void embed(const ForwardTokens& tokens);
   // What the head multiplies for the last `rows` tokens, and its product.
   std::span<const float> head_input(std::size_t rows);
   void head(std::span<const float> in, std::span<float> logits);
   void all_logits(std::size_t tokens, std::span<float> last, const LogitsSink& all);
-  // attended_ → block_: the output of a layer's attention for its input.
+  // x_ += block.
+  void add(std::span<const float> block);
+  // block_ = the output of a layer's attention for its input.
   void attention(LayerId layer, std::span<const float> in, const ForwardTokens& tokens, AttentionStage& stage);
+  // in → q_, k_, v_, as attention takes them.
   void project_heads(LayerId layer, std::span<const float> in, const ForwardTokens& tokens);
+  // The same for latent attention, where all heads share one row of k; forward_latent.cpp.
   void project_latent(LayerId layer, std::span<const float> in, const ForwardTokens& tokens);
+  void make_latent_rows(LayerId layer, std::span<const float> in, const ForwardTokens& tokens);
+  void make_latent_queries(LayerId layer, std::span<const float> in, const ForwardTokens& tokens);
+  void absorb_k_up(LayerId layer);
   void mlp(LayerId layer, std::span<const float> in, std::span<float> out);
   void rotate(LayerId layer, std::span<float> x, std::uint32_t heads, std::uint32_t head_dim, std::uint32_t first,
               const ForwardTokens& tokens);
-  // x itself where the family has no such norm.
+  // In normed_, which the next call overwrites; x itself where the family has no such norm.
   std::span<const float> normed(std::span<const float> x, const Norm& norm);
   void norm_in_place(std::span<float> x, const Norm& norm);
   [[nodiscard]] NormRule norm_rule() const;
@@ -72,10 +81,11 @@ class Forward {
   std::vector<float> x_;       // the residual stream, [tokens, hidden]
   std::vector<float> normed_;  // [tokens, hidden]
   std::vector<float> q_, k_, v_, attended_;
-  std::vector<float> latent_q_, heads_;  // of a latent model: q before absorption, the output before o
-  std::vector<float> gate_, up_;
-  std::vector<float> block_;   // output of a block, [tokens, hidden]
-  std::vector<float> logits_;  // of one block of a prompt, [logit_block, vocab]
+  std::vector<float> latent_q_, heads_;  // of a latent model: q before absorption, the heads' output before o
+  std::vector<float> gate_, up_;  // scratch of the MLP, and of whatever projects through a narrower or wider row
+  std::vector<float> block_;     // output of attention, or of the MLP after it, [tokens, hidden]
+  std::vector<float> parallel_;  // output of an MLP beside attention, [tokens, hidden]
+  std::vector<float> logits_;    // of one block of a prompt, [logit_block, vocab]
   std::vector<std::uint8_t> use_long_;
   std::vector<std::uint32_t> position_rows_;
 };

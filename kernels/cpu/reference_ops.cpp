@@ -29,6 +29,7 @@ float activation_of(Activation f, float x) {
 void ReferenceOps::embed(const Weight& table, std::span<const std::int64_t> ids, float scale, std::span<float> out) {
   check(out.size() == ids.size() * table.cols, "embed: out is [ids, cols]");
   for (std::size_t t = 0; t < ids.size(); ++t) {
+    check(ids[t] >= 0 && static_cast<std::size_t>(ids[t]) < table.rows, "embed: ids lie in the table");
     const std::span<float> row = out.subspan(t * table.cols, table.cols);
     convert_to_float(table.type, table.view().row(static_cast<std::size_t>(ids[t])), row);
     for (float& x : row) x *= scale;
@@ -49,6 +50,7 @@ void ReferenceOps::add_rows(const Weight& table, std::span<const std::uint32_t> 
 
 void ReferenceOps::norm(std::span<const float> x, const Norm& norm, const NormRule& rule, std::span<float> out) {
   const std::size_t width = norm.scale.cols;
+  const float offset = rule.kind == NormKind::kRms ? rule.offset : 0.0F;
   check(x.size() == out.size() && x.size() % width == 0, "norm: rows of the norm's width");
   for (std::size_t at = 0; at < x.size(); at += width) {
     const std::size_t weight_row = at / width % norm.scale.rows;
@@ -66,7 +68,7 @@ void ReferenceOps::norm(std::span<const float> x, const Norm& norm, const NormRu
     const double variance = sum / static_cast<double>(width);
     const auto factor = static_cast<float>(1.0 / std::sqrt(variance + static_cast<double>(rule.eps)));
     const auto centre = static_cast<float>(mean);
-    for (std::size_t i = 0; i < width; ++i) out[at + i] = (x[at + i] - centre) * factor * (scale[i] + rule.offset);
+    for (std::size_t i = 0; i < width; ++i) out[at + i] = (x[at + i] - centre) * factor * (scale[i] + offset);
     if (norm.bias.empty()) continue;
     const std::span<const float> shift = row_as_floats(norm.bias, weight_row, row_);
     for (std::size_t i = 0; i < width; ++i) out[at + i] += shift[i];
@@ -197,6 +199,13 @@ void ReferenceOps::gated(Activation f, std::span<const float> gate, std::span<co
 void ReferenceOps::activate(Activation f, std::span<float> x) {
   for (float& value : x) value = activation_of(f, value);
   counters_.add(Cause::kActivations, 2 * x.size_bytes());
+}
+
+void ReferenceOps::cap(std::span<float> x, float scale, float softcap) {
+  for (float& value : x) {
+    value *= scale;
+    if (softcap > 0) value = softcap * std::tanh(value / softcap);
+  }
 }
 
 void ReferenceOps::add_scaled_rows(std::span<float> x, std::size_t width, std::span<const std::uint32_t> rows,

@@ -24,6 +24,7 @@ struct Linear {
   Weight bias;    // [1, out]
 
   [[nodiscard]] bool empty() const { return matrix.empty(); }
+  [[nodiscard]] const Weight* bias_or_none() const { return bias.empty() ? nullptr : &bias; }
 };
 
 struct Mlp {

@@ -92,9 +92,13 @@ class Ops {
   virtual void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) = 0;
   // x = f(x).
   virtual void activate(Activation f, std::span<float> x) = 0;
+  // x = scale · x, then softcap · tanh(x / softcap) where softcap > 0: done to logits where their product has just
+  // written them, so that nothing counts.
+  virtual void cap(std::span<float> x, float scale, float softcap) = 0;
   // x += y: the residual connection.
   virtual void add_residual(std::span<float> x, std::span<const float> y) = 0;
-  // x row rows[i] += factors[i] · y row i; rows of `width` elements: outputs of an expert join the residual.
+  // x row rows[i] += factors[i] · y row i; rows of `width` elements, no two the same: outputs of an expert join the
+  // residual.
   virtual void add_scaled_rows(std::span<float> x, std::size_t width, std::span<const std::uint32_t> rows,
                                std::span<const float> factors, std::span<const float> y) = 0;
 

@@ -19,6 +19,8 @@ struct RotaryRule {
   // Phi-3's longrope: sequences whose prompt is longer than this take the second table.
   std::uint32_t long_from = 0;  // tokens; 0: there is no second table
   std::vector<float> long_inverse_frequencies;
+
+  bool operator==(const RotaryRule&) const = default;
 };
 
 // theta^(-2i/dims) for each pair, rounded to float where the published models round.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/cpu/fast_ops.hpp"
+#include "kernels/cpu/reference_ops.hpp"
 #include "sim/core/philox.hpp"
 #include "tests/catch.hpp"
 
@@ -75,6 +76,23 @@ void on_every_target(Body body) {
     hwy::SetSupportedTargetsForTest(0);
   }
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+// Runs body(ops) with new operators of the reference, and of the fast back end on one and on three threads under every
+// instruction set.
+template <class Body>
+void on_every_back_end(Body body) {
+  {
+    INFO("reference");
+    ReferenceOps ops;
+    body(static_cast<Ops&>(ops));
+  }
+  on_every_target([&] {
+    for (const unsigned threads : {1U, 3U}) {
+      INFO("fast, threads " << threads);
+      body(*make_fast_ops(threads));
+    }
+  });
 }
 
 }  // namespace kvroof::twin
