@@ -4,6 +4,7 @@
 #include "apps/command.hpp"
 #include "apps/values.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/model/gguf.hpp"
 #include "sim/model/model_shape.hpp"
 
 namespace kvroof {
@@ -50,12 +51,35 @@ Table list_models(const std::filesystem::path& catalog) {
   return table;
 }
 
-Table show_model(const Arguments& arguments, const ModelShape& s) {
+// What is known about the weights of a model that is shown.
+struct Weights {
+  std::uint64_t parameters = 0;
+  Bytes bytes;
+  std::string types, raw_types;  // for people; for JSON and CSV
+};
+
+Weights projected_weights(const Arguments& arguments, const ModelShape& s) {
+  const DType type =
+      arguments.has("dtype") ? float_type_value("dtype", arguments.get<std::string>("dtype")) : s.weight_type;
+  const std::string name(name_of(type));
+  return {parameter_count(s), weight_bytes(s, type), name, name};
+}
+
+// The bytes of the tensors themselves, type by type.
+Weights stored_weights(const Arguments& arguments, const GgufModel& model) {
+  if (arguments.has("dtype")) throw usage_error("--dtype: a GGUF file says the types of its weights itself");
+  Weights weights{model.parameters, Bytes{model.bytes}, {}, {}};
+  for (const auto& type : model.types) {
+    weights.types += fmt::format("{}{}", weights.types.empty() ? "" : " ", type.name);
+    weights.raw_types += fmt::format("{}{}:{}", weights.raw_types.empty() ? "" : " ", type.name, type.bytes);
+  }
+  return weights;
+}
+
+Table show_model(const Arguments& arguments, const ModelShape& s, const Weights& weights) {
   const auto batches = count_list("batch", arguments.get<std::string>("batch"), 1, 1U << 20);
   const auto contexts = count_list("context", arguments.get<std::string>("context"), 1, 1U << 24);
   const DType kv = arguments.has("kv") ? float_type_value("kv", arguments.get<std::string>("kv")) : s.weight_type;
-  const DType weights =
-      arguments.has("dtype") ? float_type_value("dtype", arguments.get<std::string>("dtype")) : s.weight_type;
   Table table;
   table.columns = {{"model", "model", false},
                    {"parameters", "parameters"},
@@ -69,16 +93,16 @@ Table show_model(const Arguments& arguments, const ModelShape& s) {
                    {"weights and KV (GiB)", "total_bytes"}};
   for (const std::uint32_t batch : batches) {
     for (const std::uint32_t context : contexts) {
-      const Bytes weight = weight_bytes(s, weights);
+      const Bytes weight = weights.bytes;
       const Bytes token = kv_bytes_per_token(s, kv);
       const Bytes cache = token * (std::uint64_t{batch} * context);
-      const auto parameters = std::to_string(parameter_count(s));
-      const std::string weight_type(name_of(weights)), kv_type(name_of(kv));
+      const auto parameters = std::to_string(weights.parameters);
+      const std::string kv_type(name_of(kv));
       const std::string b = std::to_string(batch), n = std::to_string(context);
-      table.rows.push_back({s.name, parameters, weight_type, gib_text(gib(weight)), kv_type, b, n,
+      table.rows.push_back({s.name, parameters, weights.types, gib_text(gib(weight)), kv_type, b, n,
                             fmt::format("{:.1f}", static_cast<double>(token.value) / 1024), gib_text(gib(cache)),
                             gib_text(gib(weight + cache))});
-      table.raw_rows.push_back({s.name, parameters, weight_type, std::to_string(weight.value), kv_type, b, n,
+      table.raw_rows.push_back({s.name, parameters, weights.raw_types, std::to_string(weight.value), kv_type, b, n,
                                 std::to_string(token.value), std::to_string(cache.value),
                                 std::to_string((weight + cache).value)});
     }
@@ -96,12 +120,19 @@ int run_models(const Arguments& arguments) {
   const std::vector<std::string> known = {"show"};
   if (word != "show") {
     throw usage_error(
-        fmt::format("models {}: expected `models` or `models show NAME|DIR`{}", word, did_you_mean(word, known)));
+        fmt::format("models {}: expected `models` or `models show NAME|DIR|F.gguf`{}", word, did_you_mean(word, known)));
   }
   if (arguments.positional.size() < 2) {
     throw usage_error("models show: a name, a folder or a file is missing").note("`kvroof models` lists the names");
   }
-  write_table(arguments, show_model(arguments, find_model_shape(arguments.positional[1], catalog)));
+  const std::filesystem::path path = arguments.positional[1];
+  if (path.extension() == ".gguf" && std::filesystem::is_regular_file(path)) {
+    const GgufModel model = load_gguf(path);
+    write_table(arguments, show_model(arguments, model.shape, stored_weights(arguments, model)));
+    return 0;
+  }
+  const ModelShape shape = find_model_shape(arguments.positional[1], catalog);
+  write_table(arguments, show_model(arguments, shape, projected_weights(arguments, shape)));
   return 0;
 }
 
@@ -117,7 +148,7 @@ void describe_models(po::options_description_easy_init add) {
 Command models_command() {
   return {"models",
           "model shapes: parameters, weight and KV bytes",
-          "[show NAME|DIR [--batch B --context N --kv f16]]",
+          "[show NAME|DIR|F.gguf [--batch B --context N --kv f16]]",
           "  kvroof models\n"
           "  kvroof models show opt-175b --batch 128 --context 2k --kv f16\n"
           "  kvroof models show models/demo --context 512,1k,2k --format csv",

@@ -9,6 +9,7 @@
 
 #include "sim/core/suggest.hpp"
 #include "sim/model/config_json.hpp"
+#include "sim/model/gguf.hpp"
 #include "sim/model/model_shape.hpp"
 
 namespace kvroof {
@@ -238,7 +239,24 @@ std::string read_text(const fs::path& path) {
   return text.str();
 }
 
+// Only where the shape says all about the weights: --as computes their bytes from it.
+ModelShape shape_of_gguf(const fs::path& path) {
+  const GgufModel model = load_gguf(path);
+  if (model.quantised) {
+    throw usage_error(fmt::format("{}: its weights are {}, and only f32, bf16 and f16 can be projected", path.string(),
+                                  model.types.front().name))
+        .note("`kvroof models show` has its exact bytes; the Hugging Face folder of the model can be projected");
+  }
+  if (model.parameters != parameter_count(model.shape)) {
+    throw usage_error(fmt::format("{}: its tensors hold {} parameters, but its metadata describe {}", path.string(),
+                                  model.parameters, parameter_count(model.shape)))
+        .note("the Hugging Face folder of the model says more about it");
+  }
+  return model.shape;
+}
+
 ModelShape shape_of_file(const fs::path& path) {
+  if (path.extension() == ".gguf") return shape_of_gguf(path);
   const std::string text = read_text(path);
   if (path.extension() != ".json") return shape_from_yaml(text).or_throw(path.string(), ExitCode::kUsage);
   ModelShape shape = parse_config_json(text).or_throw(path.string(), ExitCode::kUsage).shape;
@@ -289,11 +307,11 @@ ModelShape find_model_shape(const std::string& name_or_path, const fs::path& cat
   if (fs::is_regular_file(path, error)) return shape_of_file(path);
   const std::string extension = path.extension().string();
   if (name_or_path.find('/') != std::string::npos || extension == ".yaml" || extension == ".yml" ||
-      extension == ".json") {
+      extension == ".json" || extension == ".gguf") {
     throw usage_error(fmt::format("{}: no such file or folder", name_or_path));
   }
   throw usage_error(fmt::format("unknown model '{}'{}", name_or_path, did_you_mean(name_or_path, names)))
-      .note(fmt::format("known models: {}; or give a folder, a config.json or a YAML file", join(names)));
+      .note(fmt::format("known models: {}; or give a folder, a config.json, a GGUF or a YAML file", join(names)));
 }
 
 }  // namespace kvroof

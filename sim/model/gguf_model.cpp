@@ -1,0 +1,200 @@
+// GGUF metadata and tensors → ModelShape, parameters and bytes by type.
+#include <algorithm>
+#include <limits>
+
+#include "sim/model/gguf.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr std::uint64_t kMostSize = std::numeric_limits<std::uint32_t>::max();
+
+// Sizes under the architecture's own keys; the first thing that is wrong is remembered.
+class Keys {
+ public:
+  Keys(const GgufHeader& header, std::string arch) : header_(header), arch_(std::move(arch)) {}
+
+  [[nodiscard]] bool has(std::string_view key) const { return header_.values.contains(arch_ + "." + std::string(key)); }
+
+  // A size; a list of sizes, one for each layer, has to hold the same one throughout.
+  std::uint32_t size(std::string_view key, std::optional<std::uint32_t> fallback = {}) {
+    const std::string name = arch_ + "." + std::string(key);
+    const auto found = header_.values.find(name);
+    if (found == header_.values.end()) {
+      if (!fallback) fail(fmt::format("the metadata key '{}' is missing", name));
+      return fallback.value_or(1);
+    }
+    const GgufValue& value = found->second;
+    if (const auto* u = std::get_if<std::uint64_t>(&value)) return checked(name, *u);
+    if (const auto* i = std::get_if<std::int64_t>(&value)) {
+      return checked(name, *i < 0 ? kMostSize + 1 : static_cast<std::uint64_t>(*i));
+    }
+    if (const auto* list = std::get_if<GgufList>(&value); list != nullptr && !list->integers.empty()) {
+      const auto& all = list->integers;
+      if (std::any_of(all.begin(), all.end(), [&](std::int64_t i) { return i != all.front(); })) {
+        fail(fmt::format("'{}' differs between layers, which a shape cannot express", name));
+        return 1;
+      }
+      return checked(name, all.front() < 0 ? kMostSize + 1 : static_cast<std::uint64_t>(all.front()));
+    }
+    fail(fmt::format("'{}' is no size", name));
+    return 1;
+  }
+  void fail(std::string problem) {
+    if (problem_.empty()) problem_ = std::move(problem);
+  }
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+ private:
+  std::uint32_t checked(const std::string& name, std::uint64_t value) {
+    if (value > kMostSize) fail(fmt::format("'{}' is no size of a model", name));
+    return static_cast<std::uint32_t>(std::min(value, kMostSize));
+  }
+
+  const GgufHeader& header_;
+  std::string arch_;
+  std::string problem_;
+};
+
+std::string text_of(const GgufHeader& header, std::string_view key) {
+  const auto found = header.values.find(key);
+  const auto* text = found == header.values.end() ? nullptr : std::get_if<std::string>(&found->second);
+  return text == nullptr ? std::string() : *text;
+}
+
+std::uint32_t rows_of(const GgufTensor* tensor) {
+  if (tensor == nullptr || tensor->dims.size() < 2) return 0;
+  return static_cast<std::uint32_t>(std::min(tensor->dims[1], kMostSize));
+}
+
+std::uint32_t vocabulary(const GgufHeader& header, Keys& keys) {
+  if (const std::uint32_t rows = rows_of(header.find("token_embd.weight")); rows > 0) return rows;
+  const auto tokens = header.values.find("tokenizer.ggml.tokens");
+  if (tokens != header.values.end()) {
+    if (const auto* list = std::get_if<GgufList>(&tokens->second)) {
+      return static_cast<std::uint32_t>(std::min(list->count, kMostSize));
+    }
+  }
+  return keys.size("vocab_size");
+}
+
+void set_attention(const GgufHeader& header, Keys& keys, ModelShape& s) {
+  s.heads = keys.size("attention.head_count");
+  s.kv_heads = keys.size("attention.head_count_kv", s.heads);
+  s.head_dim = keys.size("attention.key_length", s.heads > 0 ? s.hidden / s.heads : 0);
+  s.v_head_dim = keys.size("attention.value_length", s.head_dim);
+  s.qkv_bias = header.find("blk.0.attn_q.bias") != nullptr || header.find("blk.0.attn_qkv.bias") != nullptr;
+  s.out_bias = header.find("blk.0.attn_output.bias") != nullptr;
+  if (const GgufTensor* norm = header.find("blk.0.attn_q_norm.weight")) {
+    s.qk_norm = norm->elements == s.head_dim ? QkNorm::kHead
+                : norm->dims.size() > 1      ? QkNorm::kEachHead
+                                             : QkNorm::kWhole;
+  }
+  if (keys.has("attention.kv_lora_rank")) {
+    keys.fail("latent attention in a GGUF file is not supported; the Hugging Face folder of the model is");
+  }
+}
+
+// Which layers have the window differs between architectures; where it is not every layer, none is claimed.
+void set_windows(Keys& keys, ModelShape& s) {
+  static constexpr std::array<std::string_view, 3> kEveryLayer = {"llama", "phi3", "starcoder2"};
+  const std::uint32_t window = keys.size("attention.sliding_window", 0);
+  const bool every = std::find(kEveryLayer.begin(), kEveryLayer.end(), s.family) != kEveryLayer.end();
+  if (window > 0 && every && s.layers <= 4096) s.layer_windows.assign(s.layers, window);
+}
+
+void set_position(const GgufHeader& header, const Keys& keys, ModelShape& s) {
+  static constexpr std::array<std::string_view, 5> kAdjacent = {"gptj", "command-r", "cohere2", "chatglm", "codegen"};
+  if (const std::uint32_t rows = rows_of(header.find("position_embd.weight")); rows > 0) {
+    s.position = PositionScheme::kLearned;
+    s.position_rows = rows;
+  } else if (s.family == "bloom" || keys.has("attention.max_alibi_bias")) {
+    s.position = PositionScheme::kAlibi;
+  } else if (std::find(kAdjacent.begin(), kAdjacent.end(), s.family) != kAdjacent.end()) {
+    s.position = PositionScheme::kRotaryAdjacent;
+  }
+}
+
+void set_mlp(const GgufHeader& header, Keys& keys, ModelShape& s) {
+  s.experts = keys.size("expert_count", 0);
+  s.experts_per_token = keys.size("expert_used_count", 0);
+  s.dense_layers = s.experts > 0 ? keys.size("leading_dense_block_count", 0) : 0;
+  const bool gated_tensor = std::any_of(header.tensors.begin(), header.tensors.end(), [](const GgufTensor& t) {
+    return t.name.find(".ffn_gate") != std::string::npos;
+  });
+  s.ffn = keys.size("feed_forward_length");
+  if (s.experts > 0) {
+    s.expert_ffn = keys.size("expert_feed_forward_length", s.ffn);
+    s.shared_expert_ffn = keys.size("expert_shared_feed_forward_length", 0);
+    s.shared_expert_gate = header.find("blk.0.ffn_gate_inp_shexp.weight") != nullptr;
+  }
+  // Phi-3 and others fuse gate and up: twice as many rows.
+  const bool fused = rows_of(header.find("blk.0.ffn_up.weight")) == std::uint64_t{s.ffn} * 2;
+  s.mlp = gated_tensor || fused ? MlpKind::kGated : MlpKind::kPlain;
+  s.mlp_bias = header.find("blk.0.ffn_up.bias") != nullptr;
+}
+
+void set_norms(const GgufHeader& header, const Keys& keys, ModelShape& s) {
+  s.norm = keys.has("attention.layer_norm_rms_epsilon") ? NormKind::kRms : NormKind::kLayer;
+  s.norms_per_layer = 0;
+  for (const GgufTensor& t : header.tensors) {
+    const bool of_q_or_k = t.name.find("_q_norm") != std::string::npos || t.name.find("_k_norm") != std::string::npos;
+    if (t.name.starts_with("blk.0.") && t.name.ends_with("norm.weight") && !of_q_or_k) ++s.norms_per_layer;
+  }
+  s.norm_bias = header.find("output_norm.bias") != nullptr;
+  s.embedding_norm = header.find("token_embd_norm.weight") != nullptr;
+  s.final_norm = header.find("output_norm.weight") != nullptr;
+}
+
+void count_weights(const GgufHeader& header, GgufModel& model) {
+  for (const GgufTensor& tensor : header.tensors) {
+    if (!tensor.name.starts_with("rope_")) model.parameters += tensor.elements;
+    model.bytes += tensor.bytes;
+    auto of_type = std::find_if(model.types.begin(), model.types.end(),
+                                [&](const auto& t) { return t.name == tensor.type->name; });
+    if (of_type == model.types.end()) of_type = model.types.insert(of_type, {tensor.type->name, 0, 0});
+    ++of_type->tensors;
+    of_type->bytes += tensor.bytes;
+  }
+  std::stable_sort(model.types.begin(), model.types.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  const auto type = parse_dtype(model.types.front().name);
+  model.quantised = type != DType::kF32 && type != DType::kF16 && type != DType::kBF16;
+  model.shape.weight_type = model.quantised ? DType::kF16 : *type;
+}
+
+}  // namespace
+
+Result<GgufModel> gguf_model(const GgufHeader& header) {
+  const std::string arch = text_of(header, "general.architecture");
+  if (arch.empty()) return failure("the metadata key 'general.architecture' is missing");
+  if (header.tensors.empty()) return failure("it holds no tensors: a vocabulary alone is no model");
+  const auto split = header.values.find("split.count");
+  if (split != header.values.end() && split->second != GgufValue(std::uint64_t{1})) {
+    return failure("a part of a split model; llama.cpp's llama-gguf-split --merge makes one file of the parts");
+  }
+  Keys keys(header, arch);
+  GgufModel model;
+  ModelShape& s = model.shape;
+  s.name = text_of(header, "general.name");
+  s.family = arch;
+  s.layers = keys.size("block_count");
+  s.hidden = keys.size("embedding_length");
+  s.embedding_width = s.hidden;
+  s.max_positions = keys.size("context_length");
+  s.vocab = vocabulary(header, keys);
+  s.tied_head = header.find("output.weight") == nullptr;
+  s.head_bias = header.find("output.bias") != nullptr;
+  set_attention(header, keys, s);
+  set_windows(keys, s);
+  set_position(header, keys, s);
+  set_mlp(header, keys, s);
+  set_norms(header, keys, s);
+  count_weights(header, model);
+  if (!keys.problem().empty()) return Failure{keys.problem()};
+  const std::string problem = shape_problem(s);
+  if (!problem.empty()) return failure("architecture '{}': {}", arch, problem);
+  return model;
+}
+
+}  // namespace kvroof
