@@ -119,8 +119,8 @@ int run_models(const Arguments& arguments) {
   const std::string& word = arguments.positional[0];
   const std::vector<std::string> known = {"show"};
   if (word != "show") {
-    throw usage_error(
-        fmt::format("models {}: expected `models` or `models show NAME|DIR|F.gguf`{}", word, did_you_mean(word, known)));
+    throw usage_error(fmt::format("models {}: expected `models` or `models show NAME|DIR|F.gguf`{}", word,
+                                  did_you_mean(word, known)));
   }
   if (arguments.positional.size() < 2) {
     throw usage_error("models show: a name, a folder or a file is missing").note("`kvroof models` lists the names");
