@@ -45,7 +45,18 @@ struct WeightFamily {
 // Throws std::logic_error for a family without an entry: the tables of config.json and weights go together.
 const WeightFamily& weight_family(std::string_view model_type);
 
+std::vector<TensorBinding> bind_cohere(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_deepseek_v2(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_gemma2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_llama(const ModelConfig& config, ModelWeights& weights);
-bool skipped_llama(const ModelConfig& config, std::string_view tensor);
+std::vector<TensorBinding> bind_mixtral(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_olmo2(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_phi3(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_stablelm(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_starcoder2(const ModelConfig& config, ModelWeights& weights);
+
+// Buffers of rotary embeddings, and a copy of a tied head.
+bool skipped_decoder(const ModelConfig& config, std::string_view tensor);
+bool skipped_gemma3(const ModelConfig& config, std::string_view tensor);
 
 }  // namespace kvroof

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "sim/core/suggest.hpp"
@@ -14,8 +15,15 @@ struct ConfigFields::Json {
   // Null for an absent key.
   [[nodiscard]] const nlohmann::json& at(std::string_view key) const {
     static const nlohmann::json kNull;
-    const auto it = root.find(std::string(key));
-    return it == root.end() ? kNull : *it;
+    const nlohmann::json* value = &root;
+    for (std::size_t dot = 0; dot != std::string_view::npos;) {
+      dot = key.find('.');
+      const auto it = value->find(std::string(key.substr(0, dot)));  // of what is no object: its end
+      if (it == value->end()) return kNull;
+      value = &*it;
+      if (dot != std::string_view::npos) key.remove_prefix(dot + 1);
+    }
+    return *value;
   }
 };
 
@@ -36,6 +44,10 @@ nlohmann::json parse_shallow(std::string_view text, bool& too_deep) {
     return !too_deep;  // what is too deep is not even stored
   };
   return nlohmann::json::parse(text, watch, false);
+}
+
+bool is_positive(const nlohmann::json& value) {
+  return value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() > 0;
 }
 
 bool is_token_id(const nlohmann::json& value) {
@@ -63,31 +75,77 @@ void ConfigFields::fail(std::string message) {
   if (problem_.empty()) problem_ = std::move(message);
 }
 
+void ConfigFields::enter(std::string_view key) {
+  if (!has_object(key)) return;
+  nlohmann::json inner = json_->at(key);
+  json_->root = std::move(inner);
+}
+
+void ConfigFields::defaults(std::string_view json_object) {
+  const nlohmann::json values = nlohmann::json::parse(json_object);
+  for (const auto& [key, value] : values.items()) {
+    if (!json_->root.contains(key)) json_->root[key] = value;
+  }
+}
+
 bool ConfigFields::has(std::string_view key) const { return !json_->at(key).is_null(); }
 
-std::uint32_t ConfigFields::size(std::string_view key, std::optional<std::uint32_t> fallback, std::uint32_t most) {
+bool ConfigFields::has_object(std::string_view key) const { return json_->at(key).is_object(); }
+
+std::vector<std::string> ConfigFields::names(std::string_view key) const {
+  std::vector<std::string> names;
+  if (!has_object(key)) return names;
+  for (const auto& [name, value] : json_->at(key).items()) names.push_back(name);
+  return names;
+}
+
+bool ConfigFields::empty(std::string_view key) const { return json_->at(key).empty(); }
+
+std::uint32_t ConfigFields::whole(std::string_view key, std::optional<std::uint32_t> fallback, std::uint32_t least,
+                                  std::uint32_t most) {
   const nlohmann::json& value = json_->at(key);
   if (value.is_null()) {
     if (!fallback) fail(fmt::format("{} is missing", key));
     return fallback.value_or(1);
   }
-  const bool good = value.is_number_unsigned() && value.get<std::uint64_t>() >= 1 && value.get<std::uint64_t>() <= most;
+  const bool good =
+      value.is_number_unsigned() && value.get<std::uint64_t>() >= least && value.get<std::uint64_t>() <= most;
   if (!good) {
-    fail(fmt::format("{} is {}, expected a whole number from 1 to {}", key, shown(value), most));
-    return 1;
+    fail(fmt::format("{} is {}, expected a whole number from {} to {}", key, shown(value), least, most));
+    return std::max(1U, least);
   }
   return value.get<std::uint32_t>();
 }
 
-double ConfigFields::positive(std::string_view key, double fallback) {
+std::uint32_t ConfigFields::size(std::string_view key, std::optional<std::uint32_t> fallback, std::uint32_t most) {
+  return whole(key, fallback, 1, most);
+}
+
+std::uint32_t ConfigFields::count(std::string_view key, std::uint32_t fallback, std::uint32_t most) {
+  return whole(key, fallback, 0, most);
+}
+
+double ConfigFields::positive(std::string_view key, std::optional<double> fallback) {
   const nlohmann::json& value = json_->at(key);
-  if (value.is_null()) return fallback;
-  const bool good = value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() > 0;
-  if (!good) {
+  if (value.is_null()) {
+    if (!fallback) fail(fmt::format("{} is missing", key));
+    return fallback.value_or(1);
+  }
+  if (!is_positive(value)) {
     fail(fmt::format("{} is {}, expected a number above 0", key, shown(value)));
-    return fallback;
+    return fallback.value_or(1);
   }
   return value.get<double>();
+}
+
+std::vector<double> ConfigFields::positives(std::string_view key) {
+  const nlohmann::json& value = json_->at(key);
+  if (value.is_null()) return {};
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_positive)) {
+    fail(fmt::format("{} is {}, expected a list of numbers above 0", key, shown(value)));
+    return {};
+  }
+  return value.get<std::vector<double>>();
 }
 
 bool ConfigFields::flag(std::string_view key, bool fallback) {
@@ -110,6 +168,33 @@ std::string ConfigFields::text(std::string_view key, std::string_view fallback) 
   return value.get<std::string>();
 }
 
+std::vector<std::string> ConfigFields::texts(std::string_view key) {
+  const nlohmann::json& value = json_->at(key);
+  if (value.is_null()) return {};
+  const auto is_text = [](const nlohmann::json& entry) { return entry.is_string(); };
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_text)) {
+    fail(fmt::format("{} is {}, expected a list of texts", key, shown(value)));
+    return {};
+  }
+  return value.get<std::vector<std::string>>();
+}
+
+Activation ConfigFields::activation(std::string_view key, Activation fallback) {
+  // The names of transformers' ACT2FN that are built.
+  static const std::map<std::string_view, Activation> kNames = {
+      {"gelu", Activation::kGelu},         {"gelu_fast", Activation::kGeluTanh},
+      {"gelu_new", Activation::kGeluTanh}, {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"relu", Activation::kRelu},         {"silu", Activation::kSilu},
+      {"swish", Activation::kSilu}};
+  if (!has(key)) return fallback;
+  const std::string name = text(key, "");
+  if (const auto it = kNames.find(name); it != kNames.end()) return it->second;
+  std::vector<std::string> known;
+  for (const auto& [word, activation] : kNames) known.emplace_back(word);
+  fail(fmt::format("{} is {}, which is not supported; known: {}", key, shown(json_->at(key)), join(known)));
+  return fallback;
+}
+
 void ConfigFields::only(std::string_view key, std::initializer_list<std::string_view> allowed, std::string_view why) {
   const nlohmann::json& value = json_->at(key);
   if (value.is_null()) return;
@@ -118,6 +203,10 @@ void ConfigFields::only(std::string_view key, std::initializer_list<std::string_
   if (good) return;
   const std::vector<std::string> names(allowed.begin(), allowed.end());
   fail(fmt::format("{} is {}, {}: {}", key, shown(value), why, join(names)));
+}
+
+void ConfigFields::only(std::string_view key, bool allowed, std::string_view why) {
+  if (flag(key, allowed) != allowed) refuse(key, why);
 }
 
 std::vector<std::int64_t> ConfigFields::ids(std::string_view key, std::vector<std::int64_t> fallback) {
@@ -145,39 +234,6 @@ DType ConfigFields::weight_type() {
 
 void ConfigFields::refuse(std::string_view key, std::string_view why) {
   if (has(key)) fail(fmt::format("{} is {}, but {}", key, shown(json_->at(key)), why));
-}
-
-void ConfigFields::check_unscaled(std::string_view key) {
-  const nlohmann::json& value = json_->at(key);
-  constexpr std::string_view kWhy = "but only unscaled rotary embedding (\"default\") is supported";
-  if (value.is_null()) return;
-  if (!value.is_object()) return fail(fmt::format("{} is {}, {}", key, shown(value), kWhy));
-  // The kind comes first: it says more than the first of its parameters.
-  for (const char* name : {"rope_type", "type"}) {
-    const auto kind = value.find(name);
-    if (kind != value.end() && !kind->is_null() && *kind != "default") {
-      return fail(fmt::format("{}.{} is {}, {}", key, name, shown(*kind), kWhy));
-    }
-  }
-  for (const auto& [name, part] : value.items()) {
-    const bool whole = (name == "factor" || name == "partial_rotary_factor") && part == 1.0;
-    const bool known = name == "rope_theta" || name == "rope_type" || name == "type";
-    if (!known && !whole && !part.is_null()) return fail(fmt::format("{}.{} is {}, {}", key, name, shown(part), kWhy));
-  }
-}
-
-double ConfigFields::plain_rope_theta(double fallback) {
-  check_unscaled("rope_scaling");
-  check_unscaled("rope_parameters");
-  const double top = positive("rope_theta", fallback);
-  const nlohmann::json& parameters = json_->at("rope_parameters");
-  if (!parameters.is_object() || !parameters.contains("rope_theta")) return top;
-  const nlohmann::json& theta = parameters["rope_theta"];
-  if (!theta.is_number() || !std::isfinite(theta.get<double>()) || theta.get<double>() <= 0) {
-    fail(fmt::format("rope_parameters.rope_theta is {}, expected a number above 0", shown(theta)));
-    return fallback;
-  }
-  return theta.get<double>();
 }
 
 }  // namespace kvroof

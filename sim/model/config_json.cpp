@@ -12,7 +12,23 @@ namespace kvroof {
 namespace {
 
 constexpr std::array kFamilies = {
+    ConfigFamily{"cohere", parse_cohere_config},
+    ConfigFamily{"deepseek_v2", parse_deepseek_v2_config},
+    ConfigFamily{"gemma", parse_gemma_config},
+    ConfigFamily{"gemma2", parse_gemma2_config},
+    ConfigFamily{"gemma3", parse_gemma3_config},
+    ConfigFamily{"gemma3_text", parse_gemma3_config},
     ConfigFamily{"llama", parse_llama_config},
+    ConfigFamily{"mistral", parse_mistral_config},
+    ConfigFamily{"mixtral", parse_mixtral_config},
+    ConfigFamily{"olmo2", parse_olmo2_config},
+    ConfigFamily{"phi3", parse_phi3_config},
+    ConfigFamily{"qwen2", parse_qwen2_config},
+    ConfigFamily{"qwen2_moe", parse_qwen2_moe_config},
+    ConfigFamily{"qwen3", parse_qwen3_config},
+    ConfigFamily{"qwen3_moe", parse_qwen3_moe_config},
+    ConfigFamily{"stablelm", parse_stablelm_config},
+    ConfigFamily{"starcoder2", parse_starcoder2_config},
 };
 static_assert(std::is_sorted(kFamilies.begin(), kFamilies.end(),
                              [](const ConfigFamily& a, const ConfigFamily& b) { return a.model_type < b.model_type; }));
@@ -26,6 +42,7 @@ float default_attention_scale(std::uint32_t head_dim) {
 Result<ModelConfig> parse_config_json(std::string_view text) {
   ConfigFields fields(text);
   const std::string type = fields.text("model_type", "");
+  fields.refuse("quantization_config", "quantised checkpoints are not supported; use the unquantised one");
   if (fields.failed()) return fields.failure();
   std::vector<std::string> known;
   for (const ConfigFamily& family : kFamilies) {

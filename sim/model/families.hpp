@@ -7,7 +7,22 @@
 
 namespace kvroof {
 
-// LLaMA 1 to 3 and models that keep its layout.
+Result<ModelConfig> parse_cohere_config(std::string_view config_json);
+Result<ModelConfig> parse_deepseek_v2_config(std::string_view config_json);
+Result<ModelConfig> parse_gemma_config(std::string_view config_json);
+Result<ModelConfig> parse_gemma2_config(std::string_view config_json);
+// Also the text part of a multi-modal Gemma 3 ("gemma3" with text_config).
+Result<ModelConfig> parse_gemma3_config(std::string_view config_json);
 Result<ModelConfig> parse_llama_config(std::string_view config_json);
+Result<ModelConfig> parse_mistral_config(std::string_view config_json);
+Result<ModelConfig> parse_mixtral_config(std::string_view config_json);
+Result<ModelConfig> parse_olmo2_config(std::string_view config_json);
+Result<ModelConfig> parse_phi3_config(std::string_view config_json);
+Result<ModelConfig> parse_qwen2_config(std::string_view config_json);
+Result<ModelConfig> parse_qwen2_moe_config(std::string_view config_json);
+Result<ModelConfig> parse_qwen3_config(std::string_view config_json);
+Result<ModelConfig> parse_qwen3_moe_config(std::string_view config_json);
+Result<ModelConfig> parse_stablelm_config(std::string_view config_json);
+Result<ModelConfig> parse_starcoder2_config(std::string_view config_json);
 
 }  // namespace kvroof

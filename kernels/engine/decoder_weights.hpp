@@ -1,0 +1,39 @@
+// Tensor names of decoders that are built like LLaMA: a family says where it differs.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/engine/weight_binder.hpp"
+
+namespace kvroof {
+
+struct MlpNames {
+  std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
+// Binds q, k, v and o of a layer (whose name is "layers.N"), with the norms of q and k.
+using AttentionBinding = void (*)(WeightBinder& binder, const ModelShape& shape, const std::string& layer,
+                                  LayerWeights& weights);
+// q_proj, k_proj, v_proj, o_proj.
+void bind_projections(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& weights);
+// The same, and q_norm and k_norm where the shape has them.
+void bind_attention(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& weights);
+
+// Names below "layers.N."; a norm without a name is one that the family lacks.
+struct DecoderNames {
+  std::string_view attention_norm = "input_layernorm";
+  std::string_view attention_out_norm = {};
+  std::string_view mlp_norm = "post_attention_layernorm";
+  std::string_view mlp_out_norm = {};
+  AttentionBinding attention = bind_attention;
+  std::string_view mlp = "mlp";  // also of router (gate) and experts
+  MlpNames parts = {};
+  std::string_view fused_gate_up = {};  // gate and up in one tensor
+  std::string_view shared_expert = "shared_expert";
+};
+
+std::vector<TensorBinding> bind_decoder(const ModelConfig& config, ModelWeights& weights, const DecoderNames& names);
+
+}  // namespace kvroof
