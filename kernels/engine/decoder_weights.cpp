@@ -65,10 +65,14 @@ void bind_qk_norms(WeightBinder& binder, const ModelShape& shape, const std::str
   const auto bind = [&](const char* name, Norm& norm, std::size_t heads) {
     const std::string tensor = attention + name;
     switch (shape.qk_norm) {
-      case QkNorm::kHead: return binder.norm(tensor, norm, shape.head_dim, false);
-      case QkNorm::kEachHead: return binder.matrix(tensor + ".weight", norm.scale, heads, shape.head_dim);
-      case QkNorm::kWhole: return binder.norm(tensor, norm, heads * shape.head_dim, false);
-      default: return;
+      case QkNorm::kHead:
+        return binder.norm(tensor, norm, shape.head_dim, false);
+      case QkNorm::kEachHead:
+        return binder.matrix(tensor + ".weight", norm.scale, heads, shape.head_dim);
+      case QkNorm::kWhole:
+        return binder.norm(tensor, norm, heads * shape.head_dim, false);
+      default:
+        return;
     }
   };
   bind("q_norm", w.q_norm, shape.heads);

@@ -1,5 +1,5 @@
-// Tensor names of DeepSeek-V2: latent attention, whose kv_b_proj holds for each head the rows of its keys, then those of
-// its values.
+// Tensor names of DeepSeek-V2: latent attention, whose kv_b_proj holds for each head the rows of its keys, then those
+// of its values.
 #include "kernels/engine/decoder_weights.hpp"
 
 namespace kvroof {

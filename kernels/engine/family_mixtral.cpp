@@ -4,8 +4,7 @@
 namespace kvroof {
 
 std::vector<TensorBinding> bind_mixtral(const ModelConfig& config, ModelWeights& weights) {
-  return bind_decoder(config, weights,
-                      {.mlp = "block_sparse_moe", .parts = {.gate = "w1", .up = "w3", .down = "w2"}});
+  return bind_decoder(config, weights, {.mlp = "block_sparse_moe", .parts = {.gate = "w1", .up = "w3", .down = "w2"}});
 }
 
 }  // namespace kvroof

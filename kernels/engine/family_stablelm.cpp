@@ -1,4 +1,5 @@
-// Tensor names of StableLM: norms of q and k lie in a tensor for each head, and a parallel residual has one norm a layer.
+// Tensor names of StableLM: norms of q and k lie in a tensor for each head, and a parallel residual has one norm a
+// layer.
 #include "kernels/engine/decoder_weights.hpp"
 
 namespace kvroof {
@@ -6,7 +7,8 @@ namespace {
 
 void bind_head_norms(WeightBinder& binder, const std::string& name, Norm& norm, std::size_t heads, std::size_t width) {
   for (std::size_t h = 0; h < heads; ++h) {
-    binder.add({fmt::format("{}.norms.{}.weight", name, h), {width}, {{&norm.scale, heads, width, 0, h * width, width}}});
+    binder.add(
+        {fmt::format("{}.norms.{}.weight", name, h), {width}, {{&norm.scale, heads, width, 0, h * width, width}}});
   }
 }
 

@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kModel = {"model."};
 // The longest first: names are cut at the first that fits.
-constexpr std::array<std::string_view, 4> kGemma3 = {"language_model.model.", "model.language_model.", "language_model.",
-                                                     "model."};
+constexpr std::array<std::string_view, 4> kGemma3 = {"language_model.model.", "model.language_model.",
+                                                     "language_model.", "model."};
 
 constexpr std::array kFamilies = {
     WeightFamily{"cohere", kModel, bind_cohere, skipped_decoder},

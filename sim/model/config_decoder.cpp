@@ -82,7 +82,8 @@ std::vector<bool> read_windows(ConfigFields& fields, ModelConfig& config,
     return std::vector<bool>(shape.layers);
   }
   std::vector<bool> sliding(shape.layers);
-  for (std::uint32_t i = 0; i < shape.layers; ++i) sliding[i] = types.empty() ? slides(i) : is_sliding(fields, types[i]);
+  for (std::uint32_t i = 0; i < shape.layers; ++i)
+    sliding[i] = types.empty() ? slides(i) : is_sliding(fields, types[i]);
   if (std::find(sliding.begin(), sliding.end(), true) == sliding.end()) return sliding;
   if (!types.empty() && !fields.has("sliding_window")) fields.fail("sliding_window is missing, but layer_types has it");
   const std::uint32_t window = fields.has("sliding_window") ? fields.size("sliding_window") : shape.max_positions;

@@ -10,14 +10,14 @@
 namespace kvroof {
 
 struct DecoderKeys {
-  std::string_view family;                         // model_type
+  std::string_view family;  // model_type
   NormKind norm = NormKind::kRms;
   std::string_view norm_eps = "rms_norm_eps";
   std::string_view activation = "hidden_act";
-  std::string_view head_dim = "head_dim";          // hidden_size / num_attention_heads where it is absent
+  std::string_view head_dim = "head_dim";  // hidden_size / num_attention_heads where it is absent
   RotaryStyle rotary = RotaryStyle::kHalfSplit;
-  bool partial_rotary = false;                     // a part of each head may be rotated
-  std::string_view rotary_layer_type = {};         // see RotaryRequest
+  bool partial_rotary = false;              // a part of each head may be rotated
+  std::string_view rotary_layer_type = {};  // see RotaryRequest
 };
 
 // Sizes, heads (grouped queries, explicit head_dim), biases by attention_bias and mlp_bias, norm, activation, rotary

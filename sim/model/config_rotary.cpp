@@ -72,11 +72,11 @@ void read_longrope(ConfigFields& fields, const std::string& section, RotaryRule&
   scaling.short_factors = fields.positives(section + ".short_factor");
   scaling.long_factors = fields.positives(section + ".long_factor");
   scaling.original = original_length(fields, section);
-  for (const auto& [key, factors] : {std::pair(".short_factor", scaling.short_factors),
-                                     std::pair(".long_factor", scaling.long_factors)}) {
+  for (const auto& [key, factors] :
+       {std::pair(".short_factor", scaling.short_factors), std::pair(".long_factor", scaling.long_factors)}) {
     if (factors.size() != rule.dims / 2) {
-      return fields.fail(fmt::format("{}{} has {} numbers, expected one for each of the {} pairs of a head", section, key,
-                                     factors.size(), rule.dims / 2));
+      return fields.fail(fmt::format("{}{} has {} numbers, expected one for each of the {} pairs of a head", section,
+                                     key, factors.size(), rule.dims / 2));
     }
   }
   if (scaling.original < 2) {
@@ -93,9 +93,7 @@ const std::vector<Kind> kKinds = {
     {"default", {"original_max_position_embeddings"}, leave},
     {"linear", {"factor"}, read_linear},
     {"dynamic", {"factor"}, leave},
-    {"llama3",
-     {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"},
-     read_llama3},
+    {"llama3", {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}, read_llama3},
     {"yarn",
      {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale",
       "mscale_all_dim", "finetuned"},
@@ -121,8 +119,8 @@ const Kind* find_kind(ConfigFields& fields, const std::string& section) {
     if (kind.name == name) return &kind;
     known.emplace_back(kind.name);
   }
-  fields.refuse(kind_key(fields, section), "this kind is not supported; known: " + join(known) +
-                                               did_you_mean(name, known));
+  fields.refuse(kind_key(fields, section),
+                "this kind is not supported; known: " + join(known) + did_you_mean(name, known));
   return nullptr;
 }
 

@@ -11,8 +11,8 @@ namespace kvroof {
 
 struct RotaryRequest {
   RotaryStyle style = RotaryStyle::kHalfSplit;
-  std::uint32_t dims = 0;        // of the part that may turn
-  bool partial = false;          // partial_rotary_factor may be below 1
+  std::uint32_t dims = 0;            // of the part that may turn
+  bool partial = false;              // partial_rotary_factor may be below 1
   std::string_view layer_type = {};  // whose parameters count where rope_parameters has an object for each type
 };
 

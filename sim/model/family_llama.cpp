@@ -1,5 +1,6 @@
-// LLaMA 1 to 3: RMS norms, half-split rotary embedding, grouped queries, gated MLP, optional biases, tied or untied head.
-// The keys and their defaults are those of Hugging Face's LlamaConfig, old (2023) and new (rope_parameters, dtype).
+// LLaMA 1 to 3: RMS norms, half-split rotary embedding, grouped queries, gated MLP, optional biases, tied or untied
+// head. The keys and their defaults are those of Hugging Face's LlamaConfig, old (2023) and new (rope_parameters,
+// dtype).
 #include "sim/model/config_decoder.hpp"
 #include "sim/model/families.hpp"
 

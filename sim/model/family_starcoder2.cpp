@@ -1,5 +1,5 @@
-// StarCoder2: layer norms with bias, biases everywhere, a plain MLP, a window; hidden_act counts, activation_function does
-// not.
+// StarCoder2: layer norms with bias, biases everywhere, a plain MLP, a window; hidden_act counts, activation_function
+// does not.
 #include "sim/model/config_decoder.hpp"
 #include "sim/model/families.hpp"
 

@@ -13,10 +13,10 @@ enum class RotaryStyle : std::uint8_t { kHalfSplit, kAdjacentPairs };
 // Pair i at position p turns by p · inverse_frequencies[i], in float; cosine and sine are multiplied by `magnitude`.
 struct RotaryRule {
   RotaryStyle style = RotaryStyle::kHalfSplit;
-  std::uint32_t dims = 0;   // rotated elements, even
-  double theta = 10000.0;   // base, before scaling
+  std::uint32_t dims = 0;                  // rotated elements, even
+  double theta = 10000.0;                  // base, before scaling
   std::vector<float> inverse_frequencies;  // [dims / 2], scaling applied
-  float magnitude = 1;      // attention factor of YaRN and longrope
+  float magnitude = 1;                     // attention factor of YaRN and longrope
   // Phi-3's longrope: sequences whose prompt is longer than this take the second table.
   std::uint32_t long_from = 0;  // tokens; 0: there is no second table
   std::vector<float> long_inverse_frequencies;
@@ -40,22 +40,22 @@ void scale_linear(RotaryRule& rule, double factor);
 // are divided by the factor, those below original / high_frequency stay, and between the two there is a linear blend.
 struct Llama3Scaling {
   double factor = 8;
-  double low_frequency = 1;   // below high_frequency
+  double low_frequency = 1;  // below high_frequency
   double high_frequency = 4;
   double original = 8192;
 };
 void scale_llama3(RotaryRule& rule, const Llama3Scaling& scaling);
 
-// YaRN (Peng et al. 2023, arXiv:2309.00071): pairs that turn more than beta_fast times within the original context stay,
-// those that turn less than beta_slow times are divided by the factor, and between the two there is a linear ramp over
-// the index of the pair.
+// YaRN (Peng et al. 2023, arXiv:2309.00071): pairs that turn more than beta_fast times within the original context
+// stay, those that turn less than beta_slow times are divided by the factor, and between the two there is a linear ramp
+// over the index of the pair.
 struct YarnScaling {
   double factor = 1;
   double original = 4096;
   double beta_fast = 32;
   double beta_slow = 1;
-  bool truncate = true;   // the ends of the ramp are whole indices
-  double magnitude = 1;   // see yarn_magnitude
+  bool truncate = true;  // the ends of the ramp are whole indices
+  double magnitude = 1;  // see yarn_magnitude
 };
 void scale_yarn(RotaryRule& rule, const YarnScaling& scaling);  // theta > 1
 

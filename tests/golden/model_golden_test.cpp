@@ -125,9 +125,7 @@ void check_cache(const ModelShape& shape, const RowCollector& collected, const S
 
 }  // namespace
 
-TEST_CASE("logits at all positions equal PyTorch's for prompts of 1, 2 and 37 tokens") {
-  for_each_model(check_logits);
-}
+TEST_CASE("logits at all positions equal PyTorch's for prompts of 1, 2 and 37 tokens") { for_each_model(check_logits); }
 
 TEST_CASE("a configuration as transformers 5 writes it gives the same logits") {
   for (const std::string& name : models()) {

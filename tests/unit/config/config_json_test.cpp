@@ -1,8 +1,9 @@
+#include "sim/model/config_json.hpp"
+
 #include <fstream>
 #include <iterator>
 #include <string>
 
-#include "sim/model/config_json.hpp"
 #include "tests/catch.hpp"
 
 using namespace kvroof;
