@@ -1,5 +1,6 @@
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "kernels/tokenizer/parts.hpp"
 #include "kernels/tokenizer/scanners.hpp"
@@ -35,14 +36,30 @@ const StandIns& stand_ins() {
   return table;
 }
 
+void append_stand_ins(std::string_view bytes, std::string& out) {
+  const StandIns& table = stand_ins();
+  for (const char byte : bytes) out += table.of_byte[static_cast<std::uint8_t>(byte)];
+}
+
+class ByteLevelNormalizer : public Normalizer {
+ public:
+  void apply(NormalizedText& stretch) const override {
+    std::string out;
+    append_stand_ins(stretch.text, out);
+    stretch.text = std::move(out);
+  }
+};
+
 class ByteLevelPreTokenizer : public PreTokenizer {
  public:
   explicit ByteLevelPreTokenizer(const JsonView& spec)
-      : add_prefix_space_(spec.at("add_prefix_space").flag_or(true)), use_regex_(spec.at("use_regex").flag_or(true)) {}
+      : add_prefix_space_(spec.at("add_prefix_space").flag_or(true)),
+        scanner_(spec.at("use_regex").flag_or(true) ? scanner_of(gpt2_expression()) : nullptr) {}
 
   void apply(Pieces& pieces) const override {
-    Pieces result;
+    Pieces result{{}, {}, pieces.at_text_start};
     result.text.reserve(pieces.text.size() + pieces.text.size() / 4);
+    result.ends.reserve(scanner_ ? pieces.text.size() / 4 : pieces.ends.size());
     std::size_t begin = 0;
     for (const std::size_t end : pieces.ends) {
       const std::string_view piece = std::string_view(pieces.text).substr(begin, end - begin);
@@ -57,18 +74,18 @@ class ByteLevelPreTokenizer : public PreTokenizer {
   }
 
  private:
+  // The expression matches everywhere, so that its matches leave no gaps.
   void cut(std::string_view piece, Pieces& result) const {
-    const StandIns& table = stand_ins();
-    std::size_t at = 0;
-    while (at < piece.size()) {
-      const std::size_t end = use_regex_ ? gpt2_piece_end(piece, at) : piece.size();
-      for (; at < end; ++at) result.text += table.of_byte[static_cast<std::uint8_t>(piece[at])];
+    for (std::size_t at = 0; at < piece.size();) {
+      const std::size_t end = scanner_ ? scanner_(piece, at).end : piece.size();
+      append_stand_ins(piece.substr(at, end - at), result.text);
       result.ends.push_back(result.text.size());
+      at = end;
     }
   }
 
   bool add_prefix_space_;
-  bool use_regex_;
+  Scanner scanner_;  // null: pieces stay whole
 };
 
 // As a post-processor ByteLevel only trims offsets, which nobody asks for here.
@@ -77,19 +94,27 @@ class ByteLevelPostProcessor : public PostProcessor {
   void apply(std::vector<std::int64_t>&) const override {}
 };
 
-// Bytes of tokens are joined over token borders before they are read as UTF-8.
-class ByteLevelTokenDecoder : public TokenDecoder {
+// Bytes of tokens are joined over token borders before they are read as UTF-8; they become one token.
+class ByteLevelStep : public WholeTokenStep {
  public:
-  void push(std::string_view token, std::string& out) override {
-    append_bytes(token);
-    pending_.erase(0, append_valid_utf8(pending_, false, out));
-  }
-  void finish(std::string& out) override {
-    append_valid_utf8(pending_, true, out);
-    pending_.clear();
-  }
+  using WholeTokenStep::WholeTokenStep;
 
  private:
+  void take(std::string_view token) override {
+    append_bytes(token);
+    hand_on(false);
+  }
+  void finish() override {
+    hand_on(true);
+    next().end_token();
+  }
+
+  void hand_on(bool at_end) {
+    text_.clear();
+    pending_.erase(0, append_valid_utf8(pending_, at_end, text_));
+    if (!text_.empty()) next().part(text_);
+  }
+
   // A token with any character that is no stand-in (an added token, mostly) is text as it stands.
   void append_bytes(std::string_view token) {
     const std::size_t before = pending_.size();
@@ -106,23 +131,29 @@ class ByteLevelTokenDecoder : public TokenDecoder {
     }
   }
 
-  std::string pending_;
+  std::string pending_;  // bytes of an unfinished character
+  std::string text_;
 };
 
 class ByteLevelDecoder : public Decoder {
  public:
-  [[nodiscard]] std::unique_ptr<TokenDecoder> start() const override {
-    return std::make_unique<ByteLevelTokenDecoder>();
+  TokenSink& start(TokenSink& end, std::vector<std::unique_ptr<TokenSink>>& steps) const override {
+    return *steps.emplace_back(std::make_unique<ByteLevelStep>(end));
   }
 };
 
-// All three kinds carry the same settings; those that a kind has no use for are checked all the same.
+// All kinds but the normalizer carry the same settings; those that a kind has no use for are checked all the same.
 void check_settings(const JsonView& spec) {
   spec.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   for (const char* key : {"add_prefix_space", "trim_offsets", "use_regex"}) (void)spec.at(key).flag_or(true);
 }
 
 }  // namespace
+
+std::unique_ptr<const Normalizer> make_byte_level_normalizer(const JsonView& spec) {
+  spec.allow_only({"type"});
+  return std::make_unique<const ByteLevelNormalizer>();
+}
 
 std::unique_ptr<const PreTokenizer> make_byte_level_pre_tokenizer(const JsonView& spec) {
   check_settings(spec);

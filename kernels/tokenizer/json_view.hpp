@@ -36,6 +36,10 @@ class JsonView {
   [[nodiscard]] std::string text_or(std::string_view fallback) const;  // for null
   [[nodiscard]] bool flag_or(bool fallback) const;                     // for null
   [[nodiscard]] std::uint32_t id() const;                              // a token id, 0 … 2^31 − 1
+  [[nodiscard]] double number() const;
+  [[nodiscard]] std::size_t count_or(std::size_t fallback) const;  // for null; 0 … 2^31 − 1
+  [[nodiscard]] char32_t character() const;                        // a string of one character
+  [[nodiscard]] std::size_t size() const;                          // of an array or object
   [[nodiscard]] std::vector<JsonView> items() const;
 
   // Calls f for each element of an array or each member of an object (sorted by key).

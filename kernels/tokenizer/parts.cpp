@@ -32,10 +32,8 @@ Steps<Part> make_steps(const JsonView& spec, std::string_view key,
 class NormalizerSequence : public Normalizer {
  public:
   explicit NormalizerSequence(const JsonView& spec) : steps_(make_steps(spec, "normalizers", make_normalizer)) {}
-  [[nodiscard]] std::string normalize(std::string_view text) const override {
-    std::string result(text);
-    for (const auto& step : steps_) result = step->normalize(result);
-    return result;
+  void apply(NormalizedText& stretch) const override {
+    for (const auto& step : steps_) step->apply(stretch);
   }
 
  private:
@@ -65,6 +63,19 @@ class PostProcessorSequence : public PostProcessor {
   Steps<PostProcessor> steps_;
 };
 
+class DecoderSequence : public Decoder {
+ public:
+  explicit DecoderSequence(const JsonView& spec) : parts_(make_steps(spec, "decoders", make_decoder)) {}
+  TokenSink& start(TokenSink& end, std::vector<std::unique_ptr<TokenSink>>& steps) const override {
+    TokenSink* first = &end;
+    for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) first = &(*part)->start(*first, steps);
+    return *first;
+  }
+
+ private:
+  Steps<Decoder> parts_;
+};
+
 template <class Part, class Concrete, class... Context>
 std::unique_ptr<const Part> make(const JsonView& spec, const Context&... context) {
   return std::make_unique<const Concrete>(spec, context...);
@@ -78,23 +89,50 @@ struct PartType {
 
 // What tokenizer.json files may name; one line a type.
 constexpr PartType<Normalizer> kNormalizers[] = {
+    {"ByteLevel", make_byte_level_normalizer},
+    {"Lowercase", make_lowercase},
+    {"NFC", make_nfc},
+    {"NFD", make_nfd},
+    {"NFKC", make_nfkc},
+    {"NFKD", make_nfkd},
+    {"Prepend", make_prepend},
+    {"Replace", make_replace_normalizer},
     {"Sequence", make<Normalizer, NormalizerSequence>},
+    {"Strip", make_strip_normalizer},
+    {"StripAccents", make_strip_accents},
 };
 constexpr PartType<PreTokenizer> kPreTokenizers[] = {
+    {"BertPreTokenizer", make_bert_pre_tokenizer},
     {"ByteLevel", make_byte_level_pre_tokenizer},
+    {"CharDelimiterSplit", make_character_split},
+    {"Digits", make_digits},
+    {"FixedLength", make_fixed_length},
+    {"Metaspace", make_metaspace_pre_tokenizer},
+    {"Punctuation", make_punctuation},
     {"Sequence", make<PreTokenizer, PreTokenizerSequence>},
+    {"Split", make_split},
+    {"Whitespace", make_whitespace},
+    {"WhitespaceSplit", make_whitespace_split},
 };
 constexpr PartType<TokenModel> kModels[] = {
     {"BPE", make_bpe_model},
+    {"Unigram", make_unigram_model},
 };
 constexpr PartType<PostProcessor, TokensById> kPostProcessors[] = {
+    {"BertProcessing", make_bert_post_processor},
     {"ByteLevel", make_byte_level_post_processor},
     {"RobertaProcessing", make_roberta_post_processor},
     {"Sequence", make<PostProcessor, PostProcessorSequence>},
     {"TemplateProcessing", make_template_post_processor},
 };
 constexpr PartType<Decoder> kDecoders[] = {
+    {"ByteFallback", make_byte_fallback_decoder},
     {"ByteLevel", make_byte_level_decoder},
+    {"Fuse", make_fuse_decoder},
+    {"Metaspace", make_metaspace_decoder},
+    {"Replace", make_replace_decoder},
+    {"Sequence", make<Decoder, DecoderSequence>},
+    {"Strip", make_strip_decoder},
 };
 
 template <class Table, class... Context>
@@ -129,8 +167,7 @@ std::unique_ptr<const PostProcessor> make_post_processor(const JsonView& spec, c
 }
 
 std::unique_ptr<const Decoder> make_decoder(const JsonView& spec) {
-  if (spec.is_null()) throw spec.unsupported("a tokenizer without a decoder is not supported");
-  return select(kDecoders, spec, spec.at("type").text());
+  return spec.is_null() ? nullptr : select(kDecoders, spec, spec.at("type").text());
 }
 
 }  // namespace kvroof

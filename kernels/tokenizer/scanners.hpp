@@ -1,15 +1,21 @@
-// Hand-written scanners for the regular expressions by which tokenizers cut text into pieces.
+// Hand-written scanners for the regular expressions by which published tokenizers cut text into pieces.
 #pragma once
 
 #include <cstddef>
 #include <string_view>
 
+#include "kernels/tokenizer/pattern.hpp"
+
 namespace kvroof {
 
-// Where the piece that begins at text[at] ends under the pattern of GPT-2,
-//   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-// with Unicode classes. The pattern matches at every position, so its pieces leave no gaps.
+// Finds the first match of one expression that begins at or after text[at]; its begin is text.size() when there is none.
 // The text is valid UTF-8, at < text.size() lies at the start of a character.
-[[nodiscard]] std::size_t gpt2_piece_end(std::string_view text, std::size_t at);
+using Scanner = Match (*)(std::string_view text, std::size_t at);
+
+// The scanner for exactly this expression, null when none is written: a new one is one function and one table line.
+[[nodiscard]] Scanner scanner_of(std::string_view expression);
+
+// The expression of GPT-2, which ByteLevel has built in.
+[[nodiscard]] std::string_view gpt2_expression();
 
 }  // namespace kvroof

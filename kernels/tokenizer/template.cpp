@@ -40,6 +40,12 @@ std::int64_t token_and_id(const JsonView& spec, const TokensById& tokens) {
   return id;
 }
 
+// One token before the text and one behind it.
+std::unique_ptr<const PostProcessor> make_enclosing(const JsonView& spec, const TokensById& tokens) {
+  return std::make_unique<const Frame>(std::vector{token_and_id(spec.at("cls"), tokens)},
+                                       std::vector{token_and_id(spec.at("sep"), tokens)});
+}
+
 }  // namespace
 
 // Only the template for one text is used; the one for pairs of texts is of no concern to a decoder-only model.
@@ -69,8 +75,12 @@ std::unique_ptr<const PostProcessor> make_template_post_processor(const JsonView
 
 std::unique_ptr<const PostProcessor> make_roberta_post_processor(const JsonView& spec, const TokensById& tokens) {
   spec.allow_only({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});  // the last two only move offsets
-  return std::make_unique<const Frame>(std::vector{token_and_id(spec.at("cls"), tokens)},
-                                       std::vector{token_and_id(spec.at("sep"), tokens)});
+  return make_enclosing(spec, tokens);
+}
+
+std::unique_ptr<const PostProcessor> make_bert_post_processor(const JsonView& spec, const TokensById& tokens) {
+  spec.allow_only({"type", "sep", "cls"});
+  return make_enclosing(spec, tokens);
 }
 
 }  // namespace kvroof

@@ -21,25 +21,34 @@ struct Tokenizer::Parts {
   std::unique_ptr<const PreTokenizer> pre_tokenizer;     // may be null
   std::unique_ptr<const PostProcessor> post_processor;   // may be null
   std::unique_ptr<const Decoder> decoder;
-  TokensById tokens;
+  TokensById tokens;                                          // as the file writes them
+  std::unordered_map<std::uint32_t, std::string> normalized;  // added tokens whose normalised content differs
+  TokensById decoded;                                         // what decoders get: these in their normalised form
   TokenIds added_ids;
   std::unordered_set<std::uint32_t> special_ids;
   std::uint32_t vocab_size = 0;
 
   explicit Parts(const JsonView& file);
   void collect_tokens(const JsonView& added_spec);
-  void encode_stretch(std::string_view text, PieceEncoder& encoder, std::vector<std::int64_t>& ids) const;
+  void add_to_finders(const AddedToken& token);
+  void collect_special_ids();
+  void encode_stretch(std::string_view text, bool at_text_start, PieceEncoder& encoder,
+                      std::vector<std::int64_t>& ids) const;
 };
 
 Tokenizer::Parts::Parts(const JsonView& file) {
   file.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
                    "post_processor", "decoder", "model"});
+  if (const JsonView version = file.at("version"); !version.is_null() && version.text() != "1.0") {
+    throw version.unsupported(fmt::format("only \"1.0\" is supported, found {}", in_quotes(version.text())));
+  }
   for (const char* key : {"truncation", "padding"}) {
     if (!file.at(key).is_null()) throw file.at(key).unsupported("is not supported, and changes ids; set it to null");
   }
   normalizer = make_normalizer(file.at("normalizer"));
   pre_tokenizer = make_pre_tokenizer(file.at("pre_tokenizer"));
   decoder = make_decoder(file.at("decoder"));
+  if (!decoder) decoder = make_spaced_decoder();
   model = make_token_model(file.at("model"));
   added = read_added_tokens(file.at("added_tokens"));
   collect_tokens(file.at("added_tokens"));
@@ -60,21 +69,39 @@ void Tokenizer::Parts::collect_tokens(const JsonView& added_spec) {
                                            in_quotes(holder->second)));
     }
     added_ids[token.content] = token.id;
-    if (token.special) special_ids.insert(token.id);
-    if (token.normalized) {
-      const std::string content = normalizer ? normalizer->normalize(token.content) : token.content;
-      if (!content.empty()) normalized_finder.add(content, token);
-    } else {
-      raw_finder.add(token.content, token);
-    }
+    add_to_finders(token);
   }
   for (const auto& [id, token] : tokens) vocab_size = std::max(vocab_size, id + 1);
+  collect_special_ids();
 }
 
-void Tokenizer::Parts::encode_stretch(std::string_view text, PieceEncoder& encoder,
+void Tokenizer::Parts::add_to_finders(const AddedToken& token) {
+  if (!token.normalized) return raw_finder.add(token.content, token);
+  if (!normalizer) return normalized_finder.add(token.content, token);
+  NormalizedText content{token.content};
+  normalizer->apply(content);
+  if (content.text != token.content) normalized.insert_or_assign(token.id, content.text);
+  if (!content.text.empty()) normalized_finder.add(content.text, token);
+}
+
+// What decodes to the content of a special token is special: the reference library compares texts, not ids.
+void Tokenizer::Parts::collect_special_ids() {
+  decoded = tokens;
+  for (const auto& [id, text] : normalized) decoded[id] = text;
+  std::unordered_set<std::string_view> contents;
+  for (const AddedToken& token : added) {
+    if (token.special) contents.insert(token.content);
+  }
+  for (const auto& [id, text] : decoded) {
+    if (contents.contains(text)) special_ids.insert(id);
+  }
+}
+
+void Tokenizer::Parts::encode_stretch(std::string_view text, bool at_text_start, PieceEncoder& encoder,
                                       std::vector<std::int64_t>& ids) const {
-  Pieces pieces{std::string(text), {text.size()}};
-  if (pre_tokenizer) pre_tokenizer->apply(pieces);
+  if (!pre_tokenizer) return encoder.encode(text, ids);
+  Pieces pieces{std::string(text), {text.size()}, at_text_start};
+  pre_tokenizer->apply(pieces);
   std::size_t begin = 0;
   for (const std::size_t end : pieces.ends) {
     encoder.encode(std::string_view(pieces.text).substr(begin, end - begin), ids);
@@ -116,19 +143,20 @@ std::vector<std::int64_t> Tokenizer::encode(std::string_view text, bool add_spec
     text = repaired;
   }
   std::vector<std::int64_t> ids;
-  const auto encoder = parts_->model->start();
+  const auto encoder = parts_->model->start(text.size());
   for (const auto& raw : parts_->raw_finder.split(text)) {
     if (raw.id) {
       ids.push_back(*raw.id);
       continue;
     }
-    const std::string normalized =
-        parts_->normalizer ? parts_->normalizer->normalize(raw.text) : std::string(raw.text);
-    for (const auto& stretch : parts_->normalized_finder.split(normalized)) {
+    NormalizedText normalized{std::string(raw.text)};
+    if (parts_->normalizer) parts_->normalizer->apply(normalized);
+    const bool at_start = normalized.at_start && raw.text.data() == text.data();
+    for (const auto& stretch : parts_->normalized_finder.split(normalized.text)) {
       if (stretch.id) {
         ids.push_back(*stretch.id);
       } else {
-        parts_->encode_stretch(stretch.text, *encoder, ids);
+        parts_->encode_stretch(stretch.text, at_start && stretch.text.data() == normalized.text.data(), *encoder, ids);
       }
     }
   }
@@ -159,33 +187,52 @@ std::optional<std::string_view> Tokenizer::token_of(std::int64_t id) const {
   return found == parts_->tokens.end() ? std::nullopt : std::optional(found->second);
 }
 
+namespace {
+
+// The end of a decoder: the text.
+class TextSink : public TokenSink {
+ public:
+  void part(std::string_view text) override { text_ += text; }
+  void end_token() override {}
+  void end_sequence() override {}
+  [[nodiscard]] std::string take() { return std::exchange(text_, {}); }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
+
 struct StreamingDecoder::State {
+  State(const Tokenizer::Parts& p, bool skip) : parts(&p), skip_special(skip), first(&p.decoder->start(end, steps)) {}
+
   const Tokenizer::Parts* parts;
   bool skip_special;
-  std::unique_ptr<TokenDecoder> decoder;
+  TextSink end;
+  std::vector<std::unique_ptr<TokenSink>> steps;
+  TokenSink* first;
 };
 
 StreamingDecoder::StreamingDecoder(const Tokenizer& tokenizer, bool skip_special)
-    : state_(new State{tokenizer.parts_.get(), skip_special, tokenizer.parts_->decoder->start()}) {}
+    : state_(std::make_unique<State>(*tokenizer.parts_, skip_special)) {}
 StreamingDecoder::StreamingDecoder(StreamingDecoder&&) noexcept = default;
 StreamingDecoder& StreamingDecoder::operator=(StreamingDecoder&&) noexcept = default;
 StreamingDecoder::~StreamingDecoder() = default;
 
 std::string StreamingDecoder::push(std::int64_t id) {
-  std::string text;
   const Tokenizer::Parts& parts = *state_->parts;
-  if (id < 0 || id >= parts.vocab_size) return text;
+  if (id < 0 || id >= parts.vocab_size) return {};
   const auto narrow = static_cast<std::uint32_t>(id);
-  const auto token = parts.tokens.find(narrow);
-  const bool skipped = state_->skip_special && parts.special_ids.contains(narrow);
-  if (token != parts.tokens.end() && !skipped) state_->decoder->push(token->second, text);
-  return text;
+  const auto token = parts.decoded.find(narrow);
+  if (token == parts.decoded.end() || (state_->skip_special && parts.special_ids.contains(narrow))) return {};
+  state_->first->part(token->second);
+  state_->first->end_token();
+  return state_->end.take();
 }
 
 std::string StreamingDecoder::finish() {
-  std::string text;
-  state_->decoder->finish(text);
-  return text;
+  state_->first->end_sequence();
+  return state_->end.take();
 }
 
 }  // namespace kvroof

@@ -34,7 +34,8 @@ class Tokenizer {
 
   // The ids of a text; with add_special also what the post-processor adds (begin of text, …). Invalid UTF-8 is no
   // error: each maximal invalid sequence is read as U+FFFD. A character that the vocabulary cannot express gives the
-  // file's unknown token, or nothing where the file names none, as in the reference library.
+  // file's unknown token, or nothing where the file names none, as in the reference library. Throws Error when a
+  // regular expression of the file takes unreasonably long on the text, or the unknown token does not exist.
   [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text, bool add_special) const;
 
   // The text of ids, always valid UTF-8. With skip_special, special tokens give no text; ids without a token never do.

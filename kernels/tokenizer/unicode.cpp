@@ -20,6 +20,13 @@ std::vector<Category> expand_categories() {
   return table;
 }
 
+// Bounds are the first and last code points of runs, in order.
+bool is_in_runs(std::span<const char32_t> bounds, char32_t code_point) {
+  const auto above = std::upper_bound(bounds.begin(), bounds.end(), code_point);
+  const bool inside = (above - bounds.begin()) % 2 == 1;
+  return inside || (above != bounds.begin() && *(above - 1) == code_point);
+}
+
 struct LeadByte {
   std::uint32_t length;         // of the whole sequence; 0: cannot begin one
   std::uint8_t low, high;       // allowed range of the second byte
@@ -51,6 +58,25 @@ bool is_white_space(char32_t code_point) {
   const Category c = category_of(code_point);
   return code_point == 0x85 || (c >= Category::kZs && c <= Category::kZp);
 }
+
+bool is_word_character(char32_t c) {
+  const Category category = category_of(c);
+  if (is_letter(category) || is_mark(category)) return true;
+  if (category == Category::kNd || category == Category::kNl || category == Category::kPc) return true;
+  if (c == 0x200C || c == 0x200D) return true;
+  // Alphabetic characters that are neither letters, marks nor numbers: circled and squared Latin letters.
+  constexpr char32_t kAlphabeticSymbols[] = {0x24B6, 0x24E9, 0x1F130, 0x1F149, 0x1F150, 0x1F169, 0x1F170, 0x1F189};
+  return is_in_runs(kAlphabeticSymbols, c);
+}
+
+bool is_splitting_punctuation(char32_t c) {
+  if (c < 0x80) return c > ' ' && c < 0x7F && !is_letter(category_of(c)) && !is_number(category_of(c));
+  constexpr char32_t kCanadianSyllabicsChi = 0x166D;  // a symbol since Unicode 12
+  if (c == kCanadianSyllabicsChi) return true;
+  return is_punctuation(category_of(c)) && !is_in_runs(unicode_late_punctuation(), c);
+}
+
+bool is_late_in_normal_forms(char32_t c) { return is_in_runs(unicode_late_in_normal_forms(), c); }
 
 Utf8Sequence read_utf8(std::string_view bytes, std::size_t at) {
   using Kind = Utf8Sequence::Kind;
@@ -110,6 +136,25 @@ bool is_valid_utf8(std::string_view bytes) {
     at += s.length;
   }
   return true;
+}
+
+std::size_t white_space_before(std::string_view text, std::size_t end, std::size_t limit) {
+  while (end > limit) {
+    std::size_t begin = end - 1;
+    while (begin > limit && (static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80) --begin;
+    if (!is_white_space(read_utf8(text, begin).code_point)) break;
+    end = begin;
+  }
+  return end;
+}
+
+std::size_t white_space_after(std::string_view text, std::size_t at) {
+  while (at < text.size()) {
+    const Utf8Sequence c = read_utf8(text, at);
+    if (!is_white_space(c.code_point)) break;
+    at += c.length;
+  }
+  return at;
 }
 
 }  // namespace kvroof

@@ -20,10 +20,22 @@ enum class Category : std::uint8_t {
 
 [[nodiscard]] constexpr bool is_letter(Category c) { return c >= Category::kLu && c <= Category::kLo; }
 [[nodiscard]] constexpr bool is_number(Category c) { return c >= Category::kNd && c <= Category::kNo; }
+[[nodiscard]] constexpr bool is_mark(Category c) { return c >= Category::kMn && c <= Category::kMe; }
 [[nodiscard]] constexpr bool is_punctuation(Category c) { return c >= Category::kPc && c <= Category::kPo; }
 
 // The property White_Space: separators, the controls U+0009 … U+000D and U+0085.
 [[nodiscard]] bool is_white_space(char32_t code_point);
+
+// A character of a word (\w) by Unicode Technical Standard 18, annex C: Alphabetic, marks, decimal numbers, connector
+// punctuation and the joiners U+200C and U+200D.
+[[nodiscard]] bool is_word_character(char32_t code_point);
+
+// Punctuation as the reference library's pre-tokenizers have it: ASCII punctuation and symbols, and the classes P of
+// Unicode 8, the version that it takes them from.
+[[nodiscard]] bool is_splitting_punctuation(char32_t code_point);
+
+// A mark, or part of a decomposition, that came after Unicode 9: the reference library's normal forms leave it alone.
+[[nodiscard]] bool is_late_in_normal_forms(char32_t code_point);
 
 // What the first bytes of a text are. An invalid sequence is a maximal one (Unicode 16, section 3.9, "U+FFFD
 // Substitution of Maximal Subparts"): the bytes that one U+FFFD stands for.
@@ -46,7 +58,14 @@ std::size_t append_valid_utf8(std::string_view bytes, bool at_end, std::string& 
 
 [[nodiscard]] bool is_valid_utf8(std::string_view bytes);
 
-// The table behind category_of, sorted: first code point of a run · 32 + category (unicode_tables.cpp).
+// In valid UTF-8: where the white space that ends at `end` begins, not before `limit`, and where that at `at` ends.
+[[nodiscard]] std::size_t white_space_before(std::string_view text, std::size_t end, std::size_t limit);
+[[nodiscard]] std::size_t white_space_after(std::string_view text, std::size_t at);
+
+// The tables behind the functions above, sorted (unicode_tables.cpp): first code point of a run · 32 + category, and
+// first and last code points of runs.
 [[nodiscard]] std::span<const std::uint32_t> unicode_category_runs();
+[[nodiscard]] std::span<const char32_t> unicode_late_punctuation();
+[[nodiscard]] std::span<const char32_t> unicode_late_in_normal_forms();
 
 }  // namespace kvroof
