@@ -104,13 +104,19 @@ void describe_detokenize(po::options_description_easy_init add) {
 Command tokenize_command() {
   return {"tokenize", "text to token ids, as the model's tokenizer.json says",
           "--model DIR [--special] [--jsonl F]",
-          R"(  echo '{"text": "Hello"}' | kvroof tokenize --model models/demo --special)",
+          R"(  echo '{"text": "Hello"}' | kvroof tokenize --model models/demo --special
+
+Reads {"text": "…"} and prints {"ids": […]}, one a line. Only tokenizer.json is needed; docs/tokenizers.md lists the parts
+that are known. Chat templates are out of scope: give the text as the model is to see it, special tokens included.)",
           describe_tokenize, run_tokenize};
 }
 
 Command detokenize_command() {
   return {"detokenize", "token ids to text", "--model DIR [--skip-special] [--jsonl F]",
-          R"(  echo '{"ids": [0, 41]}' | kvroof detokenize --model models/demo)", describe_detokenize, run_detokenize};
+          R"(  echo '{"ids": [0, 41]}' | kvroof detokenize --model models/demo
+
+Reads {"ids": […]} and prints {"text": "…"}, one a line.)",
+          describe_detokenize, run_detokenize};
 }
 
 }  // namespace kvroof

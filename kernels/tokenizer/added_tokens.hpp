@@ -54,7 +54,7 @@ class AddedTokenFinder {
 
   std::vector<Flags> tokens_;
   std::array<bool, 256> first_byte_{};
-  FlatMap<std::uint32_t> edges_;       // (node, byte) → node; node 0 is the root
+  FlatMap<std::uint32_t> edges_;              // (node, byte) → node; node 0 is the root
   std::vector<std::uint32_t> endings_ = {0};  // of each node: index into tokens_ + 1, 0 when no token ends there
 };
 

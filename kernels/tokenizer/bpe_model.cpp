@@ -108,9 +108,10 @@ bool BpeModel::has_bytes_of(std::string_view character) const {
 
 std::uint32_t BpeModel::unknown(std::string_view character) const {
   if (unknown_ == kNoToken && !unknown_name_.empty()) {
-    throw Error(fmt::format("the text has the character {}, which is not in the vocabulary, and the unknown token {} "
-                            "of tokenizer.json is not in it either",
-                            in_quotes(character), in_quotes(unknown_name_)));
+    throw Error(
+        fmt::format("the text has the character {}, which is not in the vocabulary, and the unknown token {} "
+                    "of tokenizer.json is not in it either",
+                    in_quotes(character), in_quotes(unknown_name_)));
   }
   return unknown_;
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -17,7 +18,11 @@ constexpr bool stands_for_itself(std::uint32_t byte) {
 
 // GPT-2's stand-in characters: printable Latin-1 bytes are themselves, the others U+0100, U+0101, … in order.
 struct StandIns {
-  std::array<std::string, 256> of_byte;
+  struct Character {
+    std::array<char, 2> utf8{};
+    std::uint8_t length = 0;
+  };
+  std::array<Character, 256> of_byte;
   std::array<std::int16_t, 0x180> to_byte{};  // −1: no stand-in
 
   StandIns() {
@@ -25,7 +30,10 @@ struct StandIns {
     char32_t next = kStandIns;
     for (std::uint32_t byte = 0; byte < 256; ++byte) {
       const char32_t c = stands_for_itself(byte) ? byte : next++;
-      append_utf8(c, of_byte[byte]);
+      std::string utf8;
+      append_utf8(c, utf8);
+      std::copy(utf8.begin(), utf8.end(), of_byte[byte].utf8.begin());
+      of_byte[byte].length = static_cast<std::uint8_t>(utf8.size());
       to_byte[c] = static_cast<std::int16_t>(byte);
     }
   }
@@ -38,7 +46,15 @@ const StandIns& stand_ins() {
 
 void append_stand_ins(std::string_view bytes, std::string& out) {
   const StandIns& table = stand_ins();
-  for (const char byte : bytes) out += table.of_byte[static_cast<std::uint8_t>(byte)];
+  std::size_t end = out.size();
+  out.resize(end + 2 * bytes.size());
+  for (const char byte : bytes) {
+    const StandIns::Character& c = table.of_byte[static_cast<std::uint8_t>(byte)];
+    out[end] = c.utf8[0];
+    out[end + 1] = c.utf8[1];
+    end += c.length;
+  }
+  out.resize(end);
 }
 
 class ByteLevelNormalizer : public Normalizer {

@@ -30,10 +30,14 @@ struct JsonView::Node {
 
   [[nodiscard]] std::string name() const {
     switch (step) {
-      case Step::kKey: return "." + key;
-      case Step::kMember: return "[" + in_quotes(key) + "]";
-      case Step::kIndex: return fmt::format("[{}]", index);
-      case Step::kRoot: break;
+      case Step::kKey:
+        return "." + key;
+      case Step::kMember:
+        return "[" + in_quotes(key) + "]";
+      case Step::kIndex:
+        return fmt::format("[{}]", index);
+      case Step::kRoot:
+        break;
     }
     return {};
   }

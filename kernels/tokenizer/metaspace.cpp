@@ -46,9 +46,8 @@ class MetaspacePreTokenizer : public PreTokenizer {
     std::size_t begin = 0;
     for (const std::size_t end : pieces.ends) {
       const std::string_view piece = std::string_view(pieces.text).substr(begin, end - begin);
-      const bool wanted =
-          settings_.prepend == Prepend::kAlways ||
-          (settings_.prepend == Prepend::kFirst && begin == 0 && pieces.at_text_start);
+      const bool wanted = settings_.prepend == Prepend::kAlways ||
+                          (settings_.prepend == Prepend::kFirst && begin == 0 && pieces.at_text_start);
       rewrite(piece, wanted, result);
       begin = end;
     }

@@ -2,7 +2,6 @@
 
 #include <utf8proc.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -29,23 +28,12 @@ void append_normalized(std::string_view text, NormalForm form, std::string& out)
   out.append(reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(length));
 }
 
-// Below the first combining mark NFC changes nothing, and no other form changes ASCII.
-bool is_normal(std::string_view text, NormalForm form) {
-  constexpr unsigned char kLeadOfFirstMark = 0xCC;  // U+0300
-  const unsigned char limit = form == NormalForm::kNfc ? kLeadOfFirstMark : 0x80;
-  return std::all_of(text.begin(), text.end(), [&](char c) { return static_cast<unsigned char>(c) < limit; });
-}
-
-}  // namespace
-
-std::string to_normal_form(std::string_view text, NormalForm form) {
-  if (is_normal(text, form)) return std::string(text);
-  std::string out;
-  out.reserve(text.size());
+// Appends a stretch of text that may change; characters that came late are borders that nothing crosses.
+void append_stretch(std::string_view text, NormalForm form, std::string& out) {
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
     const Utf8Sequence c = read_utf8(text, at);
-    if (c.code_point >= 0x300 && is_late_in_normal_forms(c.code_point)) {
+    if (is_late_in_normal_forms(c.code_point)) {
       append_normalized(text.substr(begin, at - begin), form, out);
       out.append(text, at, c.length);
       begin = at + c.length;
@@ -53,7 +41,36 @@ std::string to_normal_form(std::string_view text, NormalForm form) {
     at += c.length;
   }
   append_normalized(text.substr(begin), form, out);
-  return out;
+}
+
+// Bytes below this one begin no character that a form changes or joins to the one before it.
+unsigned char first_lead_that_changes(NormalForm form) {
+  constexpr unsigned char kLeadOfFirstMark = 0xCC;  // U+0300
+  return form == NormalForm::kNfc ? kLeadOfFirstMark : 0x80;
+}
+
+}  // namespace
+
+std::string to_normal_form(std::string_view text, NormalForm form) {
+  const unsigned char limit = first_lead_that_changes(form);
+  const auto may_change = [&](std::size_t i) { return static_cast<unsigned char>(text[i]) >= limit; };
+  std::string out;
+  out.reserve(text.size());
+  std::size_t done = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (!may_change(at)) continue;
+    // The character before may take a mark.
+    std::size_t begin = at;
+    while (begin > done && (static_cast<unsigned char>(text[--begin]) & 0xC0U) == 0x80) {
+    }
+    std::size_t end = at;
+    while (end < text.size() && may_change(end)) end += read_utf8(text, end).length;
+    out.append(text, done, begin - done);
+    append_stretch(text.substr(begin, end - begin), form, out);
+    done = end;
+    at = end - 1;
+  }
+  return out.append(text.substr(done));
 }
 
 std::string to_lower_case(std::string_view text) {

@@ -119,10 +119,8 @@ constexpr PartType<TokenModel> kModels[] = {
     {"Unigram", make_unigram_model},
 };
 constexpr PartType<PostProcessor, TokensById> kPostProcessors[] = {
-    {"BertProcessing", make_bert_post_processor},
-    {"ByteLevel", make_byte_level_post_processor},
-    {"RobertaProcessing", make_roberta_post_processor},
-    {"Sequence", make<PostProcessor, PostProcessorSequence>},
+    {"BertProcessing", make_bert_post_processor},         {"ByteLevel", make_byte_level_post_processor},
+    {"RobertaProcessing", make_roberta_post_processor},   {"Sequence", make<PostProcessor, PostProcessorSequence>},
     {"TemplateProcessing", make_template_post_processor},
 };
 constexpr PartType<Decoder> kDecoders[] = {

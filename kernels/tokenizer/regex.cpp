@@ -20,13 +20,16 @@ struct Property {
 // Oniguruma releases differ in their version of Unicode; these properties are made to follow our own tables, which are
 // those of the reference library. Oniguruma takes at most 20.
 constexpr Property kProperties[] = {
-    {"L", Category::kLu, Category::kLo},  {"M", Category::kMn, Category::kMe},  {"N", Category::kNd, Category::kNo},
-    {"P", Category::kPc, Category::kPo},  {"S", Category::kSm, Category::kSo},  {"Lu", Category::kLu, Category::kLu},
-    {"Ll", Category::kLl, Category::kLl}, {"Lt", Category::kLt, Category::kLt}, {"Lm", Category::kLm, Category::kLm},
-    {"Lo", Category::kLo, Category::kLo}, {"Mn", Category::kMn, Category::kMn}, {"Mc", Category::kMc, Category::kMc},
-    {"Nd", Category::kNd, Category::kNd}, {"Nl", Category::kNl, Category::kNl}, {"No", Category::kNo, Category::kNo},
-    {"So", Category::kSo, Category::kSo}, {"Sm", Category::kSm, Category::kSm}, {"Sc", Category::kSc, Category::kSc},
-    {"Sk", Category::kSk, Category::kSk},
+    {"L", Category::kLu, Category::kLo},           {"M", Category::kMn, Category::kMe},
+    {"N", Category::kNd, Category::kNo},           {"P", Category::kPc, Category::kPo},
+    {"S", Category::kSm, Category::kSo},           {"Lu", Category::kLu, Category::kLu},
+    {"Ll", Category::kLl, Category::kLl},          {"Lt", Category::kLt, Category::kLt},
+    {"Lm", Category::kLm, Category::kLm},          {"Lo", Category::kLo, Category::kLo},
+    {"Mn", Category::kMn, Category::kMn},          {"Nd", Category::kNd, Category::kNd},
+    {"Nl", Category::kNl, Category::kNl},          {"No", Category::kNo, Category::kNo},
+    {"So", Category::kSo, Category::kSo},          {"Letter", Category::kLu, Category::kLo},
+    {"Mark", Category::kMn, Category::kMe},        {"Number", Category::kNd, Category::kNo},
+    {"Punctuation", Category::kPc, Category::kPo}, {"Symbol", Category::kSm, Category::kSo},
 };
 
 // Oniguruma's form of a set: the number of ranges, then the first and last code point of each.
@@ -71,7 +74,8 @@ void initialise_once() {
 
 std::string reason_of(int status, OnigErrorInfo* info = nullptr) {
   std::array<UChar, ONIG_MAX_ERROR_MESSAGE_LEN> text{};
-  const int length = info ? onig_error_code_to_str(text.data(), status, info) : onig_error_code_to_str(text.data(), status);
+  const int length =
+      info ? onig_error_code_to_str(text.data(), status, info) : onig_error_code_to_str(text.data(), status);
   return {reinterpret_cast<const char*>(text.data()), static_cast<std::size_t>(std::max(length, 0))};
 }
 
@@ -91,7 +95,8 @@ const UChar* bytes_of(std::string_view text) { return reinterpret_cast<const UCh
 
 // Memory that searches of one thread share.
 struct Scratch {
-  std::unique_ptr<OnigRegion, void (*)(OnigRegion*)> region{onig_region_new(), [](OnigRegion* r) { onig_region_free(r, 1); }};
+  std::unique_ptr<OnigRegion, void (*)(OnigRegion*)> region{onig_region_new(),
+                                                            [](OnigRegion* r) { onig_region_free(r, 1); }};
   std::unique_ptr<OnigMatchParam, void (*)(OnigMatchParam*)> limits{onig_new_match_param(), &onig_free_match_param};
 };
 
@@ -126,9 +131,10 @@ class Search {
       }
       spent_ += limit;
       if (spent_ > budget_) {
-        throw Error(fmt::format("a regular expression of the tokenizer takes more than {} steps on a text of {} bytes; "
-                                "give it shorter texts",
-                                budget_, text_.size()));
+        throw Error(
+            fmt::format("a regular expression of the tokenizer takes more than {} steps on a text of {} bytes; "
+                        "give it shorter texts",
+                        budget_, text_.size()));
       }
     }
   }

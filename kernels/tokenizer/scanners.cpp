@@ -155,8 +155,8 @@ std::size_t run_while(bool (*holds)(char32_t), std::string_view text, std::size_
   return at;
 }
 
-// [upper]*[lower]+ at text[at]; `at` when it does not match. When nothing lower follows the upper run, the run gives back
-// as few characters as it must: down to the last that is in both sets.
+// [upper]*[lower]+ at text[at]; `at` when it does not match. When nothing lower follows the upper run, the run gives
+// back as few characters as it must: down to the last that is in both sets.
 std::size_t capitalised_end(std::string_view text, std::size_t at) {
   std::size_t end_of_both = at;
   std::size_t upper_end = at;
@@ -176,8 +176,8 @@ std::size_t upper_end(std::string_view text, std::size_t at) {
   return end == at ? at : run_while(is_lower_or_neutral, text, end);
 }
 
-// The word of o200k and tekken at text[at], with at most one character before it that is no line break, letter or number;
-// `at` when there is none.
+// The word of o200k and tekken at text[at], with at most one character before it that is no line break, letter or
+// number; `at` when there is none.
 std::size_t cased_word_end(std::string_view text, std::size_t at) {
   const Char first = char_at(text, at);
   const bool may_precede =

@@ -8,8 +8,8 @@
 
 namespace kvroof {
 
-// Finds the first match of one expression that begins at or after text[at]; its begin is text.size() when there is none.
-// The text is valid UTF-8, at < text.size() lies at the start of a character.
+// Finds the first match of one expression that begins at or after text[at]; its begin is text.size() when there is
+// none. The text is valid UTF-8, at < text.size() lies at the start of a character.
 using Scanner = Match (*)(std::string_view text, std::size_t at);
 
 // The scanner for exactly this expression, null when none is written: a new one is one function and one table line.

@@ -36,10 +36,17 @@ void join_parts(std::vector<Part>& parts, Joins joins) {
 
 void apply_behavior(Behavior behavior, std::vector<Part>& parts) {
   switch (behavior) {
-    case Behavior::kIsolated: return;
-    case Behavior::kRemoved: std::erase_if(parts, [](const Part& p) { return p.is_match; }); return;
-    case Behavior::kContiguous: join_parts(parts, [](bool match, bool before) { return match == before; }); return;
-    case Behavior::kMergedWithPrevious: join_parts(parts, [](bool match, bool before) { return match && !before; }); return;
+    case Behavior::kIsolated:
+      return;
+    case Behavior::kRemoved:
+      std::erase_if(parts, [](const Part& p) { return p.is_match; });
+      return;
+    case Behavior::kContiguous:
+      join_parts(parts, [](bool match, bool before) { return match == before; });
+      return;
+    case Behavior::kMergedWithPrevious:
+      join_parts(parts, [](bool match, bool before) { return match && !before; });
+      return;
     case Behavior::kMergedWithNext: {
       // The same from the other end.
       std::size_t kept = parts.size();
@@ -123,9 +130,10 @@ Behavior behavior_of(const JsonView& spec, std::string_view fallback) {
   for (const auto& [known, behavior] : kNames) {
     if (known == name) return behavior;
   }
-  throw spec.unsupported(fmt::format("{} is not supported; Isolated, Removed, MergedWithPrevious, MergedWithNext and "
-                                     "Contiguous are",
-                                     in_quotes(name)));
+  throw spec.unsupported(
+      fmt::format("{} is not supported; Isolated, Removed, MergedWithPrevious, MergedWithNext and "
+                  "Contiguous are",
+                  in_quotes(name)));
 }
 
 std::unique_ptr<const PreTokenizer> split_at(bool (*holds)(char32_t), Behavior behavior) {
@@ -197,7 +205,8 @@ std::unique_ptr<const PreTokenizer> make_split(const JsonView& spec) {
 
 std::unique_ptr<const PreTokenizer> make_digits(const JsonView& spec) {
   spec.allow_only({"type", "individual_digits"});
-  return split_at(is_numeric, spec.at("individual_digits").flag_or(false) ? Behavior::kIsolated : Behavior::kContiguous);
+  return split_at(is_numeric,
+                  spec.at("individual_digits").flag_or(false) ? Behavior::kIsolated : Behavior::kContiguous);
 }
 
 std::unique_ptr<const PreTokenizer> make_punctuation(const JsonView& spec) {

@@ -65,9 +65,8 @@ std::unique_ptr<const PostProcessor> make_template_post_processor(const JsonView
     const std::string& name = item.at("SpecialToken").at("id").text();
     const JsonView token = spec.at("special_tokens").at(name);
     if (token.is_null()) throw item.damaged(fmt::format("{} is not among the special_tokens", in_quotes(name)));
-    token.at("ids").for_each_item([&](const JsonView& id) {
-      (text_seen ? after : before).push_back(known_id(id, tokens));
-    });
+    token.at("ids").for_each_item(
+        [&](const JsonView& id) { (text_seen ? after : before).push_back(known_id(id, tokens)); });
   });
   if (!text_seen) throw spec.damaged("the template leaves out the text");
   return std::make_unique<const Frame>(std::move(before), std::move(after));

@@ -15,11 +15,11 @@ namespace kvroof {
 struct Tokenizer::Parts {
   std::unique_ptr<const TokenModel> model;
   std::vector<AddedToken> added;
-  AddedTokenFinder raw_finder;         // added tokens that are looked for in the text as given
-  AddedTokenFinder normalized_finder;  // and in the normalised text
-  std::unique_ptr<const Normalizer> normalizer;          // may be null
-  std::unique_ptr<const PreTokenizer> pre_tokenizer;     // may be null
-  std::unique_ptr<const PostProcessor> post_processor;   // may be null
+  AddedTokenFinder raw_finder;                          // added tokens that are looked for in the text as given
+  AddedTokenFinder normalized_finder;                   // and in the normalised text
+  std::unique_ptr<const Normalizer> normalizer;         // may be null
+  std::unique_ptr<const PreTokenizer> pre_tokenizer;    // may be null
+  std::unique_ptr<const PostProcessor> post_processor;  // may be null
   std::unique_ptr<const Decoder> decoder;
   TokensById tokens;                                          // as the file writes them
   std::unordered_map<std::uint32_t, std::string> normalized;  // added tokens whose normalised content differs
@@ -37,8 +37,8 @@ struct Tokenizer::Parts {
 };
 
 Tokenizer::Parts::Parts(const JsonView& file) {
-  file.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
-                   "post_processor", "decoder", "model"});
+  file.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+                   "decoder", "model"});
   if (const JsonView version = file.at("version"); !version.is_null() && version.text() != "1.0") {
     throw version.unsupported(fmt::format("only \"1.0\" is supported, found {}", in_quotes(version.text())));
   }

@@ -28,8 +28,8 @@ bool is_in_runs(std::span<const char32_t> bounds, char32_t code_point) {
 }
 
 struct LeadByte {
-  std::uint32_t length;         // of the whole sequence; 0: cannot begin one
-  std::uint8_t low, high;       // allowed range of the second byte
+  std::uint32_t length;    // of the whole sequence; 0: cannot begin one
+  std::uint8_t low, high;  // allowed range of the second byte
 };
 
 // Table 3-7 of the Unicode standard, "Well-Formed UTF-8 Byte Sequences".
@@ -78,7 +78,7 @@ bool is_splitting_punctuation(char32_t c) {
 
 bool is_late_in_normal_forms(char32_t c) { return is_in_runs(unicode_late_in_normal_forms(), c); }
 
-Utf8Sequence read_utf8(std::string_view bytes, std::size_t at) {
+Utf8Sequence read_long_utf8(std::string_view bytes, std::size_t at) {
   using Kind = Utf8Sequence::Kind;
   constexpr char32_t kReplacement = 0xFFFD;
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(bytes[at + i]); };

@@ -11,8 +11,36 @@ namespace kvroof {
 
 // General categories under their two-letter names in the Unicode standard (Cn: unassigned).
 enum class Category : std::uint8_t {
-  kCn, kLu, kLl, kLt, kLm, kLo, kMn, kMc, kMe, kNd, kNl, kNo, kPc, kPd, kPs,
-  kPe, kPi, kPf, kPo, kSm, kSc, kSk, kSo, kZs, kZl, kZp, kCc, kCf, kCs, kCo,
+  kCn,
+  kLu,
+  kLl,
+  kLt,
+  kLm,
+  kLo,
+  kMn,
+  kMc,
+  kMe,
+  kNd,
+  kNl,
+  kNo,
+  kPc,
+  kPd,
+  kPs,
+  kPe,
+  kPi,
+  kPf,
+  kPo,
+  kSm,
+  kSc,
+  kSk,
+  kSo,
+  kZs,
+  kZl,
+  kZp,
+  kCc,
+  kCf,
+  kCs,
+  kCo,
 };
 
 // The category of a code point; above U+10FFFF unassigned.
@@ -41,13 +69,17 @@ enum class Category : std::uint8_t {
 // Substitution of Maximal Subparts"): the bytes that one U+FFFD stands for.
 struct Utf8Sequence {
   enum class Kind : std::uint8_t { kValid, kInvalid, kIncomplete };
-  Kind kind;              // incomplete: the bytes end inside a sequence that is valid so far
-  std::uint32_t length;   // bytes, 1 … 4
-  char32_t code_point;    // U+FFFD unless valid
+  Kind kind;             // incomplete: the bytes end inside a sequence that is valid so far
+  std::uint32_t length;  // bytes, 1 … 4
+  char32_t code_point;   // U+FFFD unless valid
 };
 
 // Reads the sequence that begins at bytes[at]; at < bytes.size().
-[[nodiscard]] Utf8Sequence read_utf8(std::string_view bytes, std::size_t at);
+[[nodiscard]] Utf8Sequence read_long_utf8(std::string_view bytes, std::size_t at);
+[[nodiscard]] inline Utf8Sequence read_utf8(std::string_view bytes, std::size_t at) {
+  const auto first = static_cast<std::uint8_t>(bytes[at]);
+  return first < 0x80 ? Utf8Sequence{Utf8Sequence::Kind::kValid, 1, first} : read_long_utf8(bytes, at);
+}
 
 // Appends the UTF-8 form of a code point (at most U+10FFFF).
 void append_utf8(char32_t code_point, std::string& out);

@@ -104,7 +104,7 @@ class UnigramModel : public TokenModel {
 
   TokenIds ids_;
   std::vector<double> scores_;
-  FlatMap<std::uint32_t> edges_;  // (node, byte) → node of a trie; node 0 is the root
+  FlatMap<std::uint32_t> edges_;                     // (node, byte) → node of a trie; node 0 is the root
   std::vector<std::uint32_t> endings_ = {kNoToken};  // of each node: the token that ends there
   std::array<std::uint32_t, 256> bytes_;
   std::uint32_t unknown_ = kNoToken;

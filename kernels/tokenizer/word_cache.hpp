@@ -36,9 +36,8 @@ class WordCache {
       length = static_cast<std::uint8_t>(text.size());
       count = static_cast<std::uint8_t>(of_text.size());
       std::memcpy(word.data(), text.data(), text.size());
-      std::transform(of_text.begin(), of_text.end(), ids.begin(), [](std::int64_t id) {
-        return static_cast<std::uint32_t>(id);
-      });
+      std::transform(of_text.begin(), of_text.end(), ids.begin(),
+                     [](std::int64_t id) { return static_cast<std::uint32_t>(id); });
     }
   };
   static_assert(sizeof(Entry) == 128);

@@ -44,8 +44,9 @@ TEST_CASE("text that is no JSON object is refused with the place of the error") 
 
 TEST_CASE("part types that are not built are refused by name, with the nearest known one") {
   json file = small_tokenizer();
-  file["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}};
-  CHECK_THAT(refusal(file), ContainsSubstring("pre_tokenizer") && ContainsSubstring("\"Metaspace\" is not supported"));
+  file["pre_tokenizer"] = {{"type", "UnicodeScripts"}};
+  CHECK_THAT(refusal(file), ContainsSubstring("pre_tokenizer: the type \"UnicodeScripts\" is not supported") &&
+                                ContainsSubstring("Metaspace") && ContainsSubstring("WhitespaceSplit"));
   file = small_tokenizer();
   file["pre_tokenizer"]["type"] = "ByteLevl";
   CHECK_THAT(refusal(file), ContainsSubstring("did you mean ByteLevel?"));
@@ -66,16 +67,80 @@ TEST_CASE("settings that change ids and are not built are refused by name, never
     return refusal(file);
   };
   CHECK_THAT(with("/model/dropout", 0.1), ContainsSubstring("model.dropout"));
-  CHECK_THAT(with("/model/byte_fallback", true), ContainsSubstring("model.byte_fallback"));
   CHECK_THAT(with("/model/end_of_word_suffix", "</w>"), ContainsSubstring("model.end_of_word_suffix"));
   CHECK_THAT(with("/model/continuing_subword_prefix", "##"), ContainsSubstring("model.continuing_subword_prefix"));
   CHECK_THAT(with("/model/magic", 1), ContainsSubstring("\"magic\""));
   CHECK_THAT(with("/pre_tokenizer/magic", 1), ContainsSubstring("pre_tokenizer") && ContainsSubstring("\"magic\""));
   CHECK_THAT(with("/truncation", json{{"max_length", 10}}), ContainsSubstring("truncation"));
   CHECK_THAT(with("/padding", json{{"pad_id", 1}}), ContainsSubstring("padding"));
-  CHECK_THAT(with("/added_tokens/0/single_word", true), ContainsSubstring("added_tokens[0].single_word"));
+  CHECK_THAT(with("/added_tokens/0/magic", true),
+             ContainsSubstring("added_tokens[0]") && ContainsSubstring("\"magic\""));
   CHECK_THAT(with("/magic", 1), ContainsSubstring("\"magic\""));
-  CHECK_THAT(with("/decoder", nullptr), ContainsSubstring("decoder"));
+  CHECK_THAT(with("/version", "2.0"), ContainsSubstring("version: only \"1.0\" is supported, found \"2.0\""));
+}
+
+TEST_CASE("settings of parts that are wrong are refused by path and value") {
+  const auto with = [](const char* key, const json& part) {
+    json file = small_tokenizer();
+    file[key] = part;
+    return refusal(file);
+  };
+  const json pattern = {{"Regex", "a"}};
+  const auto split = [](const json& p, const char* behavior) {
+    return json{{"type", "Split"}, {"pattern", p}, {"behavior", behavior}, {"invert", false}};
+  };
+  CHECK_THAT(
+      with("pre_tokenizer", split(pattern, "Merged")),
+      ContainsSubstring("pre_tokenizer.behavior: \"Merged\" is not supported") && ContainsSubstring("Contiguous"));
+  CHECK_THAT(with("pre_tokenizer", split({{"Regex", "(a"}}, "Isolated")),
+             ContainsSubstring("pre_tokenizer.pattern.Regex") && ContainsSubstring("\"(a\" is not valid"));
+  CHECK_THAT(with("pre_tokenizer", split({{"Regex", "a"}, {"String", "a"}}, "Isolated")),
+             ContainsSubstring("either String or Regex"));
+  CHECK_THAT(with("pre_tokenizer", split({{"Glob", "a"}}, "Isolated")), ContainsSubstring("\"Glob\""));
+  CHECK_THAT(with("pre_tokenizer", split({{"Regex", std::string(100'000, 'a')}}, "Isolated")),
+             ContainsSubstring("too long"));
+  CHECK_THAT(with("pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "__"}}), ContainsSubstring("one character"));
+  CHECK_THAT(with("pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "often"}}),
+             ContainsSubstring("prepend_scheme: \"often\" is not supported"));
+  CHECK_THAT(
+      with("pre_tokenizer",
+           {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "first"}, {"add_prefix_space", false}}),
+      ContainsSubstring("contradicts add_prefix_space"));
+  CHECK_THAT(with("pre_tokenizer", {{"type", "FixedLength"}, {"length", 0}}), ContainsSubstring("above 0"));
+  CHECK_THAT(with("normalizer", {{"type", "Prepend"}}), ContainsSubstring("normalizer.prepend: expected a string"));
+  CHECK_THAT(with("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "x"}}),
+             ContainsSubstring("\"Precompiled\" is not supported"));
+  CHECK_THAT(with("decoder", {{"type", "Strip"}, {"content", " "}, {"start", -1}, {"stop", 0}}),
+             ContainsSubstring("decoder.start: expected a whole number"));
+  CHECK_THAT(with("decoder", {{"type", "Sequence"}, {"decoders", {nullptr}}}),
+             ContainsSubstring("decoder.decoders[0]"));
+}
+
+TEST_CASE("unigram models with wrong tokens, scores or unknown ids are refused") {
+  const auto with = [](const json& vocab, const json& unknown) {
+    json file = small_tokenizer();
+    file["added_tokens"] = json::array();
+    file["model"] = {{"type", "Unigram"}, {"unk_id", unknown}, {"vocab", vocab}};
+    return refusal(file);
+  };
+  const json a = json::array({"a", -1.0});
+  CHECK_THAT(with(json::array({a}), 1), ContainsSubstring("model.unk_id: there is no token 1"));
+  CHECK_THAT(with(json::array({a, a}), 0), ContainsSubstring("\"a\" is listed twice"));
+  CHECK_THAT(with(json::array({json::array({"a"})}), 0),
+             ContainsSubstring("model.vocab[0]: expected a token and its score"));
+  CHECK_THAT(with(json::array({json::array({"a", "b"})}), 0),
+             ContainsSubstring("model.vocab[0][1]: expected a number"));
+  CHECK_THAT(with(json::array({json::array({"", 0})}), 0), ContainsSubstring("may not be empty"));
+  CHECK_THAT(with(json::array(), nullptr), ContainsSubstring("the vocabulary is empty"));
+}
+
+TEST_CASE("a hostile regular expression ends in one sentence, not in a hang") {
+  json file = small_tokenizer();
+  file["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "(a|aa)+$"}}}, {"behavior", "Isolated"}};
+  const auto tokenizer = Tokenizer::from_json(file.dump());
+  REQUIRE(tokenizer.ok());
+  CHECK_THROWS_WITH(tokenizer.value().encode(std::string(60, 'a') + "b", false),
+                    ContainsSubstring("takes more than") && ContainsSubstring("steps on a text of 61 bytes"));
 }
 
 TEST_CASE("token ids that are no ids, or belong to two tokens, are refused") {

@@ -102,6 +102,27 @@ TEST_CASE("lstrip and rstrip tokens take the white space of all kinds around the
   CHECK(tokenizer.encode("a <n> a", false) == Ids{0, 5, 12, 9});
 }
 
+TEST_CASE("a single_word token is found only between characters that are no word characters") {
+  json file = small_tokenizer();
+  file["added_tokens"] = {added(10, "xa"), added(11, "xab")};
+  file["added_tokens"][0]["single_word"] = true;
+  CHECK(make(file).encode("xa", false) == Ids{10});
+  CHECK(make(file).encode("d²xa.", false) == Ids{3, 10});
+  CHECK(make(file).encode("dxa", false) == Ids{3, 4, 0});
+  CHECK(make(file).encode("xa\u0301", false) == Ids{4, 0});
+  file["added_tokens"][1]["single_word"] = true;
+  CHECK(make(file).encode("xabd", false) == Ids{4, 6, 3});  // no shorter token in the place of a refused one
+}
+
+TEST_CASE("a token that begins in white space which another has taken is found all the same") {
+  json file = small_tokenizer();
+  file["added_tokens"] = {added(10, "<r>"), added(11, "\n")};
+  file["added_tokens"][0]["rstrip"] = true;
+  CHECK(make(file).encode("<r> \na", false) == Ids{10, 11, 0});
+  file["added_tokens"][1]["lstrip"] = true;
+  CHECK(make(file).encode("<r> \na", false) == Ids{10, 0});  // nothing is left of it
+}
+
 TEST_CASE("the template puts its tokens before and after a text, and only when asked") {
   json file = small_tokenizer();
   const json special = {{"SpecialToken", {{"id", "S"}, {"type_id", 0}}}};
@@ -177,7 +198,10 @@ TEST_CASE("a token is bytes when all its characters are stand-ins, else text as 
 TEST_CASE("each maximal invalid sequence of the input is read as U+FFFD") {
   const Tokenizer tokenizer = all_bytes();
   // The cases of the Unicode standard, table 3-8: F0 80 80 is three, E1 80 and F0 91 92 are one each.
-  const std::string broken = "a\xF0\x80\x80" "b\xE1\x80" "c\xF0\x91\x92";
+  const std::string broken =
+      "a\xF0\x80\x80"
+      "b\xE1\x80"
+      "c\xF0\x91\x92";
   const std::string r = kReplacement;
   CHECK(tokenizer.encode(broken, false) == tokenizer.encode("a" + r + r + r + "b" + r + "c" + r, false));
 }
@@ -193,6 +217,87 @@ TEST_CASE("vocab_size is the largest id + 1 and names go both ways") {
   CHECK(tokenizer.token_of(9) == "Ġa");
   CHECK_FALSE(tokenizer.token_of(20).has_value());
   CHECK_FALSE(tokenizer.token_of(-1).has_value());
+}
+
+TEST_CASE("bytes stand in for characters outside the vocabulary, and come back as text") {
+  json file = small_tokenizer();
+  file["pre_tokenizer"] = nullptr;
+  file["model"]["byte_fallback"] = true;
+  int id = 20;
+  for (const char* byte : {"<0xC3>", "<0xA9>", "<0xE4>"}) file["model"]["vocab"][byte] = id++;
+  file["decoder"] = {{"type", "Sequence"}, {"decoders", {{{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}};
+  const Tokenizer tokenizer = make(file);
+  CHECK(tokenizer.encode("aéab", false) == Ids{0, 20, 21, 6});
+  CHECK(tokenizer.encode("ä", false).empty());  // C3 A4: one of its bytes is missing
+  CHECK(tokenizer.decode(Ids{0, 20, 21, 1}, false) == "aéb");
+  CHECK(tokenizer.decode(Ids{20, 21, 22, 0}, false) == std::string(kReplacement) + kReplacement + kReplacement + "a");
+  StreamingDecoder decoder(tokenizer, false);
+  CHECK(decoder.push(0) == "a");
+  CHECK(decoder.push(20).empty());
+  CHECK(decoder.push(21).empty());  // the run may still go on and break
+  CHECK(decoder.push(1) == "éb");
+  CHECK(decoder.finish().empty());
+}
+
+TEST_CASE("strip takes spaces at both ends of the fused text, also when it arrives in parts") {
+  json file = small_tokenizer();
+  file["decoder"] = {{"type", "Sequence"},
+                     {"decoders",
+                      {{{"type", "Replace"}, {"pattern", {{"String", "Ġ"}}}, {"content", " "}},
+                       {{"type", "Fuse"}},
+                       {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 2}}}}};
+  const Tokenizer tokenizer = make(file);
+  CHECK(tokenizer.decode(Ids{5, 5, 0, 5, 1, 5, 5, 5}, false) == " a b ");
+  StreamingDecoder decoder(tokenizer, false);
+  CHECK(decoder.push(5).empty());
+  CHECK(decoder.push(0) == "a");
+  CHECK(decoder.push(5).empty());
+  CHECK(decoder.push(1) == " b");
+}
+
+TEST_CASE("tokens of a file without a decoder have a space between them") {
+  json file = small_tokenizer();
+  file["decoder"] = nullptr;
+  CHECK(make(file).decode(Ids{0, 6, 10}, true) == "a ab");
+  CHECK(make(file).decode(Ids{0, 6, 10}, false) == "a ab <s>");
+}
+
+TEST_CASE("a unigram model takes the likeliest cut; unknown characters next to each other count as one") {
+  json file = small_tokenizer();
+  file["pre_tokenizer"] = nullptr;
+  file["added_tokens"] = json::array();
+  file["model"] = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", json::array()}};
+  for (const auto& [token, score] : {std::pair("<unk>", 0.0), std::pair("a", -1.0), std::pair("b", -1.0),
+                                     std::pair("ab", -1.5), std::pair("aba", -4.0), std::pair("é", -2.0)}) {
+    file["model"]["vocab"].push_back(json::array({token, score}));
+  }
+  const Tokenizer tokenizer = make(file);
+  CHECK(tokenizer.encode("abab", false) == Ids{3, 3});  // -3, better than aba b (-5) and a b a b (-4)
+  CHECK(tokenizer.encode("aba", false) == Ids{3, 1});   // -2.5 beats -4
+  CHECK(tokenizer.encode("axyzé", false) == Ids{1, 0, 5});
+}
+
+TEST_CASE("an unknown token that does not exist is an error only when a text needs it") {
+  json file = small_tokenizer();
+  file["model"]["unk_token"] = "<none>";
+  const Tokenizer tokenizer = make(file);
+  CHECK(tokenizer.encode("ab", false) == Ids{6});
+  CHECK_THROWS_WITH(tokenizer.encode("z", false), ContainsSubstring("\"z\"") && ContainsSubstring("\"<none>\""));
+}
+
+TEST_CASE("a sentencepiece-style text of a million spaces or words is one piece and still encoded near-linearly") {
+  json file = small_tokenizer();
+  file["pre_tokenizer"] = nullptr;
+  file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}};
+  file["model"]["vocab"] = {{"a", 0}, {"b", 1}, {"▁", 2}, {"ab", 3}, {"▁▁", 4}, {"▁▁▁▁", 5}, {"▁a", 6}};
+  file["model"]["merges"] = {"a b", "▁ ▁", "▁▁ ▁▁", "▁ a"};
+  const Tokenizer tokenizer = make(file);
+  CHECK(tokenizer.encode(std::string(1 << 20, ' '), false) == Ids(1 << 18, 5));
+  std::string words;
+  for (int i = 0; i < 1 << 18; ++i) words += " ab";
+  Ids expected;
+  for (int i = 0; i < 1 << 18; ++i) expected.insert(expected.end(), {2, 3});
+  CHECK(tokenizer.encode(words, false) == expected);
 }
 
 TEST_CASE("a word of a million letters is encoded in one pass over a heap, not quadratically") {

@@ -36,8 +36,9 @@ TEST_CASE("white space is the property White_Space and nothing else") {
   for (char32_t c = 0; c < 0x110000; ++c) {
     if (is_white_space(c)) spaces += c;
   }
-  CHECK(spaces == U"\t\n\v\f\r \u0085\u00A0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200A"
-                  U"\u2028\u2029\u202F\u205F\u3000");
+  CHECK(spaces ==
+        U"\t\n\v\f\r \u0085\u00A0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200A"
+        U"\u2028\u2029\u202F\u205F\u3000");
 }
 
 TEST_CASE("every code point but the surrogates survives UTF-8") {
