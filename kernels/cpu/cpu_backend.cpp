@@ -68,8 +68,9 @@ CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t p
     context.head_dim = shape.head_dim;
     context.prompt = prompt;
     context.requested_new_tokens = requested_new_tokens;
+    context.window = shape.window(layer);
     context.seed = options_.seed;
-    sequence.layers.push_back({LayerPolicy(options_.policy, context, shape.heads, shape.kv_heads), {}, 0});
+    sequence.layers.push_back({LayerPolicy(options_.policy, context, shape.heads, shape.kv_heads), {}});
   }
   return sequence;
 }
@@ -79,15 +80,20 @@ KvLayout CpuBackend::layout(const LayerPolicy& policy) const {
   return {options_.kv_type, policy.storage_heads(), shape.head_dim, shape.v_head_dim, shape.latent()};
 }
 
-// The most rows that a head can ever hold at once after the prompt: the budget and the token that is being decoded.
-std::uint32_t CpuBackend::slots_to_allocate(const Sequence& sequence, const PolicyTraits& traits) const {
+// The most rows that a head can ever hold at once after the prompt: the budget and the token that is being decoded, but
+// never more than the window shows.
+std::uint32_t CpuBackend::slots_to_allocate(const Sequence& sequence, const LayerPolicy& policy) const {
   const Budget& budget = options_.policy.budget;
-  const std::uint32_t all = sequence.most_tokens;
+  const std::uint32_t window = policy.window();
+  const std::uint32_t all = window > 0 ? std::min(window, sequence.most_tokens) : sequence.most_tokens;
   if (budget.kind == Budget::Kind::kUnlimited) return all;
-  const std::uint32_t after_prompt = std::min(sequence.prompt, budget.tokens(sequence.prompt, sequence.prompt));
-  if (traits.schedule == Schedule::kPrefillOnly) return after_prompt + (all - sequence.prompt);
-  const std::uint64_t most = std::max(after_prompt, budget.tokens(sequence.prompt, all));
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most + 1));
+  std::uint64_t most = std::min(sequence.prompt, budget.tokens(sequence.prompt, sequence.prompt));
+  if (policy.traits().schedule == Schedule::kPrefillOnly) {
+    most += sequence.most_tokens - sequence.prompt;
+  } else {
+    most = 1 + std::max<std::uint64_t>(most, budget.tokens(sequence.prompt, sequence.most_tokens));
+  }
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
 }
 
 void CpuBackend::round_and_record(LayerId layer, std::span<float> q, std::span<const float> k,
@@ -127,7 +133,7 @@ void CpuBackend::attend(LayerId layer, std::span<float> q, std::span<const float
     prefill_layer(sequence, layer, q, k, v, out);
     return;
   }
-  state.cache = KvCache(layout(state.policy), slots_to_allocate(sequence, state.policy.traits()));
+  state.cache = KvCache(layout(state.policy), slots_to_allocate(sequence, state.policy));
   note_peak();
   const std::size_t rows = sequence.prompt;
   const auto row = [&](auto all, std::uint32_t i) { return all.subspan(i * (all.size() / rows), all.size() / rows); };
@@ -146,7 +152,6 @@ void CpuBackend::admit_row(LayerState& state, TokenPos position, std::span<const
                                            v.subspan(kv_head * shape.v_head_dim, shape.v_head_dim));
     ops_->counters().add(Cause::kKvWrite, written);
   }
-  state.resident_rows += state.policy.storage_heads();
 }
 
 void CpuBackend::attend_rows(std::uint32_t offset, LayerId layer, std::span<const float> q, std::span<const float> k,
@@ -179,9 +184,10 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
   const std::uint32_t n = sequence.prompt;
   const std::uint32_t group = state.policy.group();
   const std::uint32_t shared = state.policy.storage_heads() / shape.kv_heads;
-  const bool keeps_all = n <= options_.policy.budget.tokens(n, n);
+  const bool seen = state.policy.window() == 0 || n <= state.policy.window();
+  const bool keeps_all = seen && n <= options_.policy.budget.tokens(n, n);
   if (keeps_all || prompt_buffer_.capacity() < n) {
-    prompt_buffer_ = KvCache(layout(state.policy), keeps_all ? slots_to_allocate(sequence, state.policy.traits()) : n);
+    prompt_buffer_ = KvCache(layout(state.policy), keeps_all ? slots_to_allocate(sequence, state.policy) : n);
   }
   std::vector<PrefillCall> calls;
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
@@ -197,7 +203,6 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
                      out.data() + std::size_t{h} * group * shape.v_head_dim,
                      std::size_t{shape.heads} * shape.v_head_dim, &state.policy, HeadId(h), h * group});
   }
-  state.resident_rows = std::uint64_t{n} * state.policy.storage_heads();
   note_peak();
   ops_->prefill_attend(calls, rules_[layer.value]);
   finish_row(sequence, layer, TokenPos(n - 1), &prompt_buffer_);
@@ -210,12 +215,11 @@ void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position
   state.policy.finish_row(position);
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
-    state.cache = KvCache(layout(state.policy), slots_to_allocate(sequence, state.policy.traits()));
+    state.cache = KvCache(layout(state.policy), slots_to_allocate(sequence, state.policy));
     note_peak();
   }
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
     const HeadEviction& eviction = state.policy.eviction(HeadId(h));
-    state.resident_rows -= eviction.evicted.size();
     for (std::size_t i = 0; recorder_ != nullptr && i < eviction.evicted.size(); ++i) {
       recorder_->eviction(
           {sequence.id, state.policy.step_of(position).value, layer.value, h, eviction.evicted[i].value});
@@ -271,7 +275,7 @@ KvUsage CpuBackend::kv_usage() const {
   usage.allocated_bytes = prompt_buffer_.allocated_bytes();
   for (const auto& [id, sequence] : sequences_) {
     for (const LayerState& state : sequence.layers) {
-      usage.resident_bytes += state.resident_rows * layout(state.policy).row_bytes();
+      usage.resident_bytes += state.policy.rows_held() * layout(state.policy).row_bytes();
       usage.allocated_bytes += state.cache.allocated_bytes();
     }
   }

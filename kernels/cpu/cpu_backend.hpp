@@ -22,9 +22,9 @@ struct CpuBackendOptions {
   DType kv_type = DType::kF32;  // of the cache; q is rounded to it before it meets k
 };
 
-// A prompt passes one layer at a time. Where the policy keeps all of it, its rows go straight into the layer's cache;
-// otherwise into a prompt buffer that all layers share, and the survivors are packed into the cache right after the
-// layer's attention. Caches are allocated once, for as many slots as the budget can ever need: nothing grows while
+// A prompt passes one layer at a time. Where policy and window keep all of it, its rows go straight into the layer's
+// cache; otherwise into a prompt buffer that all layers share, and the survivors are packed into the cache right after
+// the layer's attention. Caches are allocated once, for as many slots as the budget can ever need: nothing grows while
 // decoding. A policy that streams the prompt evicts after each of its rows, within the layer, and needs no prompt
 // buffer.
 class CpuBackend final : public Backend, private AttentionStage {
@@ -44,7 +44,6 @@ class CpuBackend final : public Backend, private AttentionStage {
   struct LayerState {
     LayerPolicy policy;
     KvCache cache;
-    std::uint64_t resident_rows = 0;
   };
   struct Sequence {
     std::uint32_t id = 0;
@@ -66,7 +65,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   void round_and_record(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v);
   void finish_call();
   Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);
-  [[nodiscard]] std::uint32_t slots_to_allocate(const Sequence& sequence, const PolicyTraits& traits) const;
+  [[nodiscard]] std::uint32_t slots_to_allocate(const Sequence& sequence, const LayerPolicy& policy) const;
   [[nodiscard]] KvLayout layout(const LayerPolicy& policy) const;
   void note_peak();
 

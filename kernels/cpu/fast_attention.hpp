@@ -16,7 +16,8 @@ void attend_one(const AttendCall& call, const AttentionRule& rule);
 // All rows of a prompt, in blocks of kPrefillBlock; admits each token and shows its row in order.
 void prefill_attend_one(const PrefillCall& call, const AttentionRule& rule);
 
-// Rows of k (and of v) that prefill_attend_one walks for a prompt: every block walks the tokens up to its end.
-std::uint64_t prefill_rows_walked(std::uint64_t prompt);
+// Rows of k (and of v) that prefill_attend_one walks for a prompt: every block walks the tokens up to its end, from the
+// first that its first row sees through the window (0: none).
+std::uint64_t prefill_rows_walked(std::uint64_t prompt, std::uint32_t window);
 
 }  // namespace kvroof::fast

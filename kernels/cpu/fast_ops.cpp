@@ -136,7 +136,7 @@ class FastOps final : public Ops {
     pool_.parallel_for(calls.size(), [&](std::size_t i) { fast::prefill_attend_one(calls[i], rule); });
     for (const PrefillCall& call : calls) {
       const std::uint64_t group = call.policy->group();
-      const std::uint64_t rows = fast::prefill_rows_walked(call.keys.count);
+      const std::uint64_t rows = fast::prefill_rows_walked(call.keys.count, call.policy->window());
       counters_.add(Cause::kKvRead, bytes_of_rows(rows, call.keys, call.values));
       counters_.add(Cause::kActivations, float_bytes(call.keys.count * group * (call.keys.width + call.values.width)));
     }

@@ -137,27 +137,32 @@ void ReferenceOps::rotate(std::span<float> x, const RowPlaces& places, std::uint
   counters_.add(Cause::kActivations, 2 * x.size_bytes());
 }
 
-void ReferenceOps::walk_rows(const AttendCall& call, std::span<const TokenPos> positions, const AttentionRule& rule) {
+void ReferenceOps::walk_rows(const AttendCall& call, std::span<const TokenPos> positions, const AttentionRule& rule,
+                             std::size_t oldest) {
   const std::size_t slots = call.keys.count;
   const std::size_t group = call.q.size() / call.keys.width;
   check(positions.size() == slots && call.values.count == slots, "attention: a row of k and v for every slot");
   logits_.resize(group * slots);
   weights_.resize(group * slots);
+  row_.resize(slots);
+  const auto turn = static_cast<std::ptrdiff_t>(oldest);
   for (std::size_t g = 0; g < group; ++g) {
     const std::span<float> logits(logits_.data() + g * slots, slots);
     const std::span<float> weights(weights_.data() + g * slots, slots);
     compute_logits(call.q.subspan(g * call.keys.width, call.keys.width), call.keys, rule.logits, logits);
+    std::rotate(logits.begin(), logits.end() - turn, logits.end());
     if (!rule.alibi.empty()) add_alibi(positions, call.query, rule.alibi[call.first_query_head + g], logits);
     softmax(logits, weights);
-    weighted_sum(weights, call.values, call.out.subspan(g * call.values.width, call.values.width));
+    std::rotate_copy(weights.begin(), weights.begin() + turn, weights.end(), row_.begin());
+    weighted_sum(row_, call.values, call.out.subspan(g * call.values.width, call.values.width));
   }
   counters_.add(Cause::kKvRead, bytes_of_rows(slots, call.keys, call.values));
   counters_.add(Cause::kActivations, call.q.size_bytes() + call.out.size_bytes());
 }
 
-void ReferenceOps::attend_row(const AttendCall& call, const AttentionRule& rule) {
+void ReferenceOps::attend_row(const AttendCall& call, const AttentionRule& rule, std::size_t oldest) {
   const std::span<const TokenPos> positions = call.policy->positions(call.head);
-  walk_rows(call, positions, rule);
+  walk_rows(call, positions, rule, oldest);
   const PolicyTraits& traits = call.policy->traits();
   if (traits.rows == RowNeed::kNone) return;
   AttentionRows rows;
@@ -182,10 +187,11 @@ void ReferenceOps::prefill_attend(std::span<const PrefillCall> calls, const Atte
       row.query = TokenPos(static_cast<std::uint32_t>(i));
       row.q = {call.q + i * call.q_stride, group * call.keys.width};
       row.out = {call.out + i * call.out_stride, group * call.values.width};
-      row.keys.count = i + 1;
-      row.values.count = i + 1;
       call.policy->admit(call.head, row.query);
-      attend_row(row, rule);
+      const PromptRows seen = prompt_rows(*call.policy, call.head, row.query);
+      row.keys = call.keys.slice(seen.first, seen.count);
+      row.values = call.values.slice(seen.first, seen.count);
+      attend_row(row, rule, seen.oldest);
     }
   }
 }

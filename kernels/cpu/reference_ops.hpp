@@ -30,16 +30,18 @@ class ReferenceOps : public Ops {
 
  protected:
   // Attention of one query position, [group, k_width] in and [group, v_width] out, over the rows of one storage head;
-  // positions[s] is the token of row s. The rows are counted as read once: the heads of a group walk them together.
-  // Logits and weights stay in logits_ and weights_ until the next call.
-  void walk_rows(const AttendCall& call, std::span<const TokenPos> positions, const AttentionRule& rule);
+  // positions[s] is the token of slot s. Row 0 of k and v is slot `oldest`, the next the one after it, and around. The
+  // rows are counted as read once: the heads of a group walk them together. Logits and weights, by slot, stay in
+  // logits_ and weights_ until the next call.
+  void walk_rows(const AttendCall& call, std::span<const TokenPos> positions, const AttentionRule& rule,
+                 std::size_t oldest = 0);
 
  private:
-  void attend_row(const AttendCall& call, const AttentionRule& rule);
+  void attend_row(const AttendCall& call, const AttentionRule& rule, std::size_t oldest = 0);
 
   std::vector<float> logits_;   // [group, slots]
   std::vector<float> weights_;  // [group, slots]
-  std::vector<float> row_;      // one row of a weight matrix or a vector as floats
+  std::vector<float> row_;      // one row of a weight matrix or a vector as floats; weights in the order of rows
 };
 
 }  // namespace kvroof

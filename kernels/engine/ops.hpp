@@ -40,9 +40,10 @@ struct AttendCall {
   std::uint32_t first_query_head = 0;  // of the group, in the model's numbering
 };
 
-// All prompt rows of one storage head of one sequence; row i attends to tokens 0 … i. Used when the policy does not
-// stream the prompt: nothing is evicted between the rows. The callee admits each token to the policy, in order, before
-// its row.
+// All prompt rows of one storage head of one sequence; row i attends to tokens 0 … i, or to those of them that the
+// policy's window shows. Used when the policy does not stream the prompt: nothing is evicted between the rows. The
+// callee admits each token to the policy, in order, before its row. The slots that the policy sees then go around:
+// prompt_rows() says which.
 struct PrefillCall {
   const float* q = nullptr;       // row i at q + i · q_stride: [group, k_width]
   std::size_t q_stride = 0;
@@ -54,6 +55,17 @@ struct PrefillCall {
   HeadId head{};
   std::uint32_t first_query_head = 0;
 };
+
+// The rows of a prompt that one query attends to, once its token is admitted: tokens [first, first + count), of which
+// the first lies in the policy's slot `oldest`, the next in the one after it, and around.
+struct PromptRows {
+  std::size_t first, count, oldest;
+};
+inline PromptRows prompt_rows(const LayerPolicy& policy, HeadId head, TokenPos query) {
+  const std::size_t tokens = std::size_t{query.value} + 1;
+  const std::size_t count = policy.positions(head).size();
+  return {tokens - count, count, tokens % count};
+}
 
 // Where the rows of a pass stand in their sequences.
 struct RowPlaces {

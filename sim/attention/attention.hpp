@@ -24,6 +24,9 @@ struct RowsView {
   std::size_t count = 0;     // rows
 
   [[nodiscard]] const std::byte* row(std::size_t i) const { return data + i * stride * size_of(type); }
+  [[nodiscard]] RowsView slice(std::size_t first, std::size_t rows) const {
+    return {row(first), type, stride, width, rows};
+  }
   // Read when each row is walked once.
   [[nodiscard]] std::uint64_t bytes() const { return count * width * size_of(type); }
 };

@@ -33,8 +33,21 @@ LayerPolicy::LayerPolicy(const PolicyInfo& info, const PolicySpec& spec, const P
   evictions_.resize(context_.storage_heads);
 }
 
+// The slot of the token that has just left the window of this query, if the head holds it. Queries come one by one, so
+// there is at most one.
+std::optional<SlotId> LayerPolicy::take_hidden(Head& head, TokenPos query) const {
+  const std::uint32_t window = context_.window;
+  if (window == 0 || query.value < window || query.value - window < head.visible_from) return std::nullopt;
+  const TokenPos hidden(query.value - window);
+  head.visible_from = hidden.value + 1;
+  const auto found = std::find(head.positions.begin(), head.positions.end(), hidden);
+  if (found == head.positions.end()) return std::nullopt;
+  return SlotId(static_cast<std::uint32_t>(found - head.positions.begin()));
+}
+
 SlotId LayerPolicy::admit(HeadId head, TokenPos position) {
   Head& h = heads_[head.value];
+  if (const auto hidden = take_hidden(h, position)) h.hole = hidden;
   SlotId slot(static_cast<std::uint32_t>(h.positions.size()));
   if (h.hole) {
     slot = *h.hole;
@@ -103,18 +116,35 @@ void LayerPolicy::finish_row(TokenPos position) {
   if (!evicts_after(position)) return;
   const bool pack = position.value + 1 == context_.prompt && !traits_.streams_prompt;
   for (std::uint32_t h = 0; h < heads_.size(); ++h) {
-    if (heads_[h].present() <= budget) continue;
-    if (!traits_.one_set_per_layer || h == 0) choose_victims(HeadId(h), position, budget);
-    review_victims(HeadId(h), budget);
-    evict_head(HeadId(h), pack);
-    packed_prompt_ = packed_prompt_ || pack;
+    Head& head = heads_[h];
+    if (head.present() > budget) bring_to_budget(HeadId(h), position, budget, pack);
+    if (!pack || head.present() == context_.prompt) continue;
+    head.moved += head.present();
+    packed_prompt_ = true;
   }
   if (packed_prompt_) leave_prompt_buffer();
 }
 
-void LayerPolicy::choose_victims(HeadId head, TokenPos newest, std::uint32_t budget) {
+void LayerPolicy::bring_to_budget(HeadId head, TokenPos position, std::uint32_t budget, bool pack) {
   Head& h = heads_[head.value];
   check(!h.hole, "every row admits a token to every head");
+  const Close close = pack ? Close::kPack : Close::kLeaveHole;
+  if (const auto hidden = take_hidden(h, TokenPos(position.value + 1))) {
+    const bool enough = h.present() - 1 <= budget;
+    victims_.assign(1, *hidden);
+    free_slots(head, enough || pack ? close : Close::kFill);
+    if (enough) return;
+  }
+  if (!traits_.one_set_per_layer || head.value == 0) choose_victims(head, position, budget);
+  review_victims(head, budget);
+  HeadEviction& e = evictions_[head.value];
+  for (const SlotId slot : victims_) e.evicted.push_back(h.positions[slot.value]);
+  std::sort(e.evicted.begin(), e.evicted.end());
+  free_slots(head, close);
+}
+
+void LayerPolicy::choose_victims(HeadId head, TokenPos newest, std::uint32_t budget) {
+  Head& h = heads_[head.value];
   const auto slots = static_cast<std::uint32_t>(h.positions.size());
   chosen_.clear();
   policy_->evict(head, {step_of(newest), newest, budget, slots - budget, h.positions}, chosen_);
@@ -131,31 +161,27 @@ void LayerPolicy::review_victims(HeadId head, std::uint32_t budget) {
         "a policy frees at least the excess, each occupied slot once");
 }
 
-void LayerPolicy::evict_head(HeadId head, bool pack) {
+void LayerPolicy::free_slots(HeadId head, Close close) {
   Head& h = heads_[head.value];
   HeadEviction& e = evictions_[head.value];
-  for (const SlotId slot : victims_) e.evicted.push_back(h.positions[slot.value]);
-  std::sort(e.evicted.begin(), e.evicted.end());
   const std::size_t left = h.positions.size() - victims_.size();
-  if (!pack && victims_.size() == 1) {
-    if (victims_.front().value == left) {
-      h.positions.pop_back();
-    } else {
-      h.hole = victims_.front();
-    }
+  if (close == Close::kLeaveHole && victims_.size() == 1 && victims_.front().value != left) {
+    h.hole = victims_.front();
     return;
   }
-  if (pack) {
+  const std::size_t before = e.moves.size();
+  if (close == Close::kPack) {
     plan_packing(h, e);
   } else {
     plan_filling(h, e, left);
   }
-  for (const SlotMove& m : e.moves) h.positions[m.to.value] = h.positions[m.from.value];
+  const std::span<const SlotMove> moves = std::span(e.moves).subspan(before);
+  for (const SlotMove& m : moves) h.positions[m.to.value] = h.positions[m.from.value];
   h.positions.resize(left);
-  policy_->move(head, e.moves);
-  h.state_read += e.moves.size() * traits_.state_bytes;
-  h.state_written += e.moves.size() * traits_.state_bytes;
-  h.moved += pack ? left : e.moves.size();
+  policy_->move(head, moves);
+  h.state_read += moves.size() * traits_.state_bytes;
+  h.state_written += moves.size() * traits_.state_bytes;
+  if (close != Close::kPack) h.moved += moves.size();  // the rows of a prompt are moved once, when it is packed
 }
 
 // Survivors keep their order and close up.
@@ -188,8 +214,13 @@ void LayerPolicy::plan_filling(const Head& head, HeadEviction& eviction, std::si
 
 // The survivors are copied out of the layer's prompt buffer, which is no part of the cache.
 void LayerPolicy::leave_prompt_buffer() {
-  allocated_ = 0;
-  for (const Head& h : heads_) allocated_ += h.present();
+  allocated_ = rows_held();
+}
+
+std::uint64_t LayerPolicy::rows_held() const {
+  std::uint64_t rows = 0;
+  for (const Head& h : heads_) rows += h.present();
+  return rows;
 }
 
 StepId LayerPolicy::step_of(TokenPos position) const {

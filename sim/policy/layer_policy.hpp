@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,17 +19,22 @@ namespace kvroof {
 
 // What the end of a row did to one storage head.
 struct HeadEviction {
-  std::vector<TokenPos> evicted;  // ascending positions
+  std::vector<TokenPos> evicted;  // what the policy gave up, ascending; what a window hides is not among them
   std::vector<SlotMove> moves;    // to be applied to k and v in this order (to ≠ from)
 };
 
 // Slots of a head are dense whenever attention runs: positions(h)[s] is the token in slot s, for every slot. After a
 // single eviction its slot is a hole, which the next admitted token fills; after several, the last survivors fill the
-// holes (moves). After the prompt, if anything was evicted, the survivors are packed in ascending order and all of them
-// count as moved: they are copied from the layer's prompt buffer into the cache. That buffer is not allocated cache:
-// the rows allocated after such a prompt are the survivors, from the first decoded token on one more a head. A bound
-// (the oracle) keeps every token, so that it can choose anew at each row; its counts are those of a cache of its
+// holes (moves). After the prompt, if it is not whole, the survivors are packed in the order of their slots and all of
+// them count as moved: they are copied from the layer's prompt buffer into the cache. That buffer is not allocated
+// cache: the rows allocated after such a prompt are the survivors, from the first decoded token on one more a head. A
+// bound (the oracle) keeps every token, so that it can choose anew at each row; its counts are those of a cache of its
 // budget.
+//
+// Where a layer has a sliding window w, a head never holds a token that the window hides, so that every count is that
+// of a cache of at most w slots: the token that the window leaves behind gives its slot to the one that comes, without
+// a word to the policy. While a prompt is admitted, token t thus lies in slot t mod w. A head over its budget first
+// gives up the token that no later row will see; the policy is asked for what is still too much.
 class LayerPolicy {
  public:
   // `kv_heads` and `query_heads` are the model's; traits().unit decides which of them is the storage head.
@@ -42,6 +48,8 @@ class LayerPolicy {
   [[nodiscard]] const PolicyTraits& traits() const { return traits_; }
   [[nodiscard]] std::uint32_t storage_heads() const { return context_.storage_heads; }
   [[nodiscard]] std::uint32_t group() const { return context_.group; }  // query heads of a storage head
+  [[nodiscard]] std::uint32_t window() const { return context_.window; }
+  [[nodiscard]] std::uint64_t rows_held() const;  // in all heads
 
   // The slot that the token at `position` takes in this head; every head admits every token, in order.
   // Safe for different heads at once. Counts a row that reads every slot the head then holds.
@@ -75,10 +83,13 @@ class LayerPolicy {
   std::uint64_t take_walked_state_bytes();
 
  private:
+  // Where freed slots lead: a hole for the next token when it is one, or dense slots, those of a prompt in their order.
+  enum class Close : std::uint8_t { kLeaveHole, kFill, kPack };
   // Sums of the step so far lie with the head, so that heads can be served at once.
   struct Head {
     std::vector<TokenPos> positions;  // by slot
     std::optional<SlotId> hole;
+    std::uint32_t visible_from = 0;  // tokens before it were taken out because a window hides them
     mutable std::vector<TokenPos> without_hole;
     std::uint64_t attended = 0;
     std::uint64_t written = 0;
@@ -92,9 +103,11 @@ class LayerPolicy {
   };
   [[nodiscard]] std::uint32_t budget_at(TokenPos position) const;
   [[nodiscard]] bool evicts_after(TokenPos position) const;
+  std::optional<SlotId> take_hidden(Head& head, TokenPos query) const;
+  void bring_to_budget(HeadId head, TokenPos position, std::uint32_t budget, bool pack);
   void choose_victims(HeadId head, TokenPos newest, std::uint32_t budget);
   void review_victims(HeadId head, std::uint32_t budget);
-  void evict_head(HeadId head, bool pack);
+  void free_slots(HeadId head, Close close);
   void plan_packing(const Head& head, HeadEviction& eviction) const;
   void plan_filling(const Head& head, HeadEviction& eviction, std::size_t left) const;
   void leave_prompt_buffer();
@@ -106,7 +119,7 @@ class LayerPolicy {
   std::vector<Head> heads_;
   std::vector<HeadEviction> evictions_;
   std::vector<SlotId> chosen_;   // by the policy
-  std::vector<SlotId> victims_;  // after review, ascending
+  std::vector<SlotId> victims_;  // that are being freed, ascending
   Review review_;
   std::uint64_t allocated_ = 0;
   std::uint32_t budget_now_ = 0;  // of a bound

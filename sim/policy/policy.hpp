@@ -36,6 +36,7 @@ struct PolicyContext {
   std::uint32_t head_dim = 0;
   std::uint32_t prompt = 0;
   std::uint32_t requested_new_tokens = 0;  // Keyformer's T
+  std::uint32_t window = 0;                // tokens that a query of the layer sees, its own included; 0: all
   std::uint64_t seed = 0;
 };
 

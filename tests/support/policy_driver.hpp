@@ -21,6 +21,7 @@ struct Shape {
   std::uint32_t decode = 0;
   std::uint64_t seed = 0;
   std::uint32_t layer = 0;
+  std::uint32_t window = 0;
 };
 
 using Positions = std::vector<std::uint32_t>;
@@ -31,6 +32,7 @@ inline PolicyContext context_of(const Shape& shape) {
   context.requested_new_tokens = shape.decode;
   context.seed = shape.seed;
   context.layer = LayerId(shape.layer);
+  context.window = shape.window;
   return context;
 }
 

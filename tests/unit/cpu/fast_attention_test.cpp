@@ -40,8 +40,9 @@ struct Shape {
   std::size_t k_width, v_width;
 };
 
-PolicyContext context(const Shape& shape, std::uint32_t prompt) {
+PolicyContext context(const Shape& shape, std::uint32_t prompt, std::uint32_t window) {
   PolicyContext c;
+  c.window = window;
   c.layers = 1;
   c.head_dim = static_cast<std::uint32_t>(shape.k_width);
   c.prompt = prompt;
@@ -49,16 +50,17 @@ PolicyContext context(const Shape& shape, std::uint32_t prompt) {
   return c;
 }
 
-LayerPolicy make_policy(const std::string& spec, const Shape& shape, std::uint32_t prompt) {
-  return LayerPolicy(parse_policies(spec).at(0), context(shape, prompt), shape.heads * shape.group, shape.heads);
+LayerPolicy make_policy(const std::string& spec, const Shape& shape, std::uint32_t prompt, std::uint32_t window = 0) {
+  return LayerPolicy(parse_policies(spec).at(0), context(shape, prompt, window), shape.heads * shape.group,
+                     shape.heads);
 }
 
-// softmax(scale · q kᵀ + bias) v of one query over the first `slots` rows, in double precision.
+// softmax(scale · q kᵀ + bias) v of one query over rows [first, …), in double precision.
 std::vector<double> attention(std::span<const float> q, const RowsView& keys, const RowsView& values, double scale,
-                              double softcap, double slope, std::uint32_t query) {
+                              double softcap, double slope, std::uint32_t query, std::size_t first) {
   std::vector<double> weights(keys.count);
   double highest = -1e300;
-  for (std::size_t s = 0; s < keys.count; ++s) {
+  for (std::size_t s = first; s < keys.count; ++s) {
     double dot = 0;
     for (std::size_t i = 0; i < keys.width; ++i) dot += static_cast<double>(q[i]) * at(keys, s, i);
     weights[s] = softcap > 0 ? softcap * std::tanh(scale * dot / softcap) : scale * dot;
@@ -66,9 +68,9 @@ std::vector<double> attention(std::span<const float> q, const RowsView& keys, co
     highest = std::max(highest, weights[s]);
   }
   double sum = 0;
-  for (double& w : weights) sum += w = std::exp(w - highest);
+  for (std::size_t s = first; s < keys.count; ++s) sum += weights[s] = std::exp(weights[s] - highest);
   std::vector<double> out(values.width);
-  for (std::size_t s = 0; s < values.count; ++s) {
+  for (std::size_t s = first; s < values.count; ++s) {
     for (std::size_t i = 0; i < values.width; ++i) out[i] += weights[s] / sum * at(values, s, i);
   }
   return out;
@@ -92,14 +94,15 @@ struct Problem {
   [[nodiscard]] std::size_t q_stride() const { return shape.heads * shape.group * shape.k_width; }
   [[nodiscard]] std::size_t out_stride() const { return shape.heads * shape.group * shape.v_width; }
 
-  [[nodiscard]] std::vector<double> expected(std::uint32_t row) const {
+  [[nodiscard]] std::vector<double> expected(std::uint32_t row, std::uint32_t window = 0) const {
+    const std::size_t first = window > 0 && row >= window ? row + 1 - window : 0;
     std::vector<double> out;
     for (std::uint32_t h = 0; h < shape.heads * shape.group; ++h) {
       const std::size_t storage = h / shape.group;
       const auto of_head = attention(std::span(q).subspan(row * q_stride() + h * shape.k_width, shape.k_width),
                                      keys.head(storage, row + 1), values.head(storage, row + 1),
                                      static_cast<double>(rule.logits.scale), static_cast<double>(rule.logits.softcap),
-                                     slopes.empty() ? 0.0 : static_cast<double>(slopes[h]), row);
+                                     slopes.empty() ? 0.0 : static_cast<double>(slopes[h]), row, first);
       out.insert(out.end(), of_head.begin(), of_head.end());
     }
     return out;
@@ -188,6 +191,43 @@ TEST_CASE("prefill_attend equals causal attention in double precision in every r
   }
 }
 
+TEST_CASE("prefill_attend under a window equals attention over the last tokens in every row, on both back ends") {
+  for (const Shape& shape : kShapes) {
+    for (const std::uint32_t window : {1U, 2U, 5U, 40U, 64U, 65U, 129U}) {
+      for (const char* spec : {"full", "h2o:budget=200"}) {  // without and with rows for the policy
+        const Problem problem(shape, DType::kBF16, 130, 3.0F, true);
+        INFO("group " << shape.group << " width " << shape.k_width << " window " << window << " " << spec);
+        std::vector<double> expected;
+        for (std::uint32_t row = 0; row < problem.rows; ++row) {
+          const std::vector<double> of_row = problem.expected(row, window);
+          expected.insert(expected.end(), of_row.begin(), of_row.end());
+        }
+        LayerPolicy fast = make_policy(spec, shape, problem.rows, window);
+        const auto ops = make_fast_ops(2);
+        CHECK(deviation(problem.prefill(*ops, fast), expected) <= 5e-6);
+        LayerPolicy plain = make_policy(spec, shape, problem.rows, window);
+        ReferenceOps reference;
+        CHECK(deviation(problem.prefill(reference, plain), expected) <= 5e-6);
+        CHECK(fast.take_counts() == plain.take_counts());
+      }
+    }
+  }
+}
+
+TEST_CASE("under a window both back ends count the rows that they walk, and no others") {
+  const Problem problem({2, 4, 64, 32}, DType::kBF16, 150);
+  constexpr std::uint64_t kRow = (64 + 32) * 2;
+  LayerPolicy policy = make_policy("full", problem.shape, 150, 30);
+  const auto ops = make_fast_ops(2);
+  (void)problem.prefill(*ops, policy);
+  // Rows 64 to 127 see tokens from 35 on, rows 128 to 149 from 99 on.
+  CHECK(ops->counters()[Cause::kKvRead] == 2 * (64 + (128 - 35) + (150 - 99)) * kRow);
+  LayerPolicy again = make_policy("full", problem.shape, 150, 30);
+  ReferenceOps reference;
+  (void)problem.prefill(reference, again);
+  CHECK(reference.counters()[Cause::kKvRead] == 2 * (30 * 31 / 2 + 120 * 30) * kRow);
+}
+
 TEST_CASE("attention has the same bits for 1, 2 and 16 threads") {
   for (const DType type : kTypes) {
     const Problem problem({5, 2, 64, 64}, type, 150);
@@ -210,19 +250,22 @@ TEST_CASE(
   for (const std::string spec : {"h2o:budget=30", "window:budget=30", "streaming:budget=30"}) {
     for (const Shape& shape : {Shape{3, 1, 64, 64}, Shape{2, 4, 40, 24}}) {
       const Problem problem(shape, DType::kF32, 140);
-      LayerPolicy fast = make_policy(spec, shape, problem.rows);
-      LayerPolicy reference = make_policy(spec, shape, problem.rows);
-      (void)problem.prefill(*make_fast_ops(2), fast);
-      ReferenceOps ops;
-      (void)problem.prefill(ops, reference);
-      fast.finish_row(TokenPos(problem.rows - 1));
-      reference.finish_row(TokenPos(problem.rows - 1));
-      for (std::uint32_t h = 0; h < fast.storage_heads(); ++h) {
-        INFO(spec << " head " << h);
-        CHECK(fast.eviction(HeadId(h)).evicted.size() == 110);
-        CHECK(fast.eviction(HeadId(h)).evicted == reference.eviction(HeadId(h)).evicted);
+      for (const std::uint32_t window : {0U, 75U}) {
+        LayerPolicy fast = make_policy(spec, shape, problem.rows, window);
+        LayerPolicy reference = make_policy(spec, shape, problem.rows, window);
+        (void)problem.prefill(*make_fast_ops(2), fast);
+        ReferenceOps ops;
+        (void)problem.prefill(ops, reference);
+        fast.finish_row(TokenPos(problem.rows - 1));
+        reference.finish_row(TokenPos(problem.rows - 1));
+        for (std::uint32_t h = 0; h < fast.storage_heads(); ++h) {
+          INFO(spec << " head " << h << " window " << window);
+          // One of the window's tokens goes unasked: the next row does not see it.
+          CHECK(fast.eviction(HeadId(h)).evicted.size() == (window == 0 ? 110 : window - 1 - 30));
+          CHECK(fast.eviction(HeadId(h)).evicted == reference.eviction(HeadId(h)).evicted);
+        }
+        CHECK(fast.take_counts() == reference.take_counts());
       }
-      CHECK(fast.take_counts() == reference.take_counts());
     }
   }
 }

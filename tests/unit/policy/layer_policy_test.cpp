@@ -239,3 +239,63 @@ TEST_CASE("steps count decoded tokens from 1; the prompt is step 0") {
   CHECK(driver.policy().step_of(TokenPos(5)) == StepId(1));
   CHECK(driver.policy().step_of(TokenPos(7)) == StepId(3));
 }
+
+TEST_CASE("a token takes the slot of the one that the window hides, and the policy is not asked") {
+  Driver driver = scripted({}, {}, {.prompt = 3, .decode = 4, .window = 4}, "9");
+  driver.prompt();
+  for (std::uint32_t t = 3; t < 6; ++t) driver.row(t);
+  CHECK(by_slot(driver) == Positions{4, 5, 2, 3});
+  check_slots_agree(driver);
+  CHECK(script.excess.empty());
+  CHECK(driver.policy().eviction(HeadId(0)).evicted.empty());
+  (void)driver.policy().take_counts();
+  driver.row(6);
+  const LayerCounts counts = driver.policy().take_counts();
+  CHECK(counts.attended == 4);
+  CHECK(counts.written == 1);
+  CHECK(counts.moved == 0);
+  CHECK(counts.resident == 4);
+  CHECK(counts.allocated == 4);
+}
+
+TEST_CASE("a prompt longer than the window attends to what each row sees, and only the last tokens are packed") {
+  Driver driver = scripted({}, {}, {.prompt = 7, .decode = 1, .window = 4}, "9");
+  driver.prompt();
+  CHECK(driver.policy().packed_prompt());
+  CHECK(by_slot(driver) == Positions{4, 5, 6, 3});
+  check_slots_agree(driver);
+  const LayerCounts counts = driver.policy().take_counts();
+  CHECK(counts.attended == 1 + 2 + 3 + 4 + 4 + 4 + 4);
+  CHECK(counts.written == 7);
+  CHECK(counts.moved == 4);
+  CHECK(counts.resident == 4);
+  CHECK(counts.allocated == 4);
+  driver.row(7);
+  CHECK(driver.kept(0) == Positions{4, 5, 6, 7});
+}
+
+TEST_CASE("a head over its budget gives up the token that no later row sees before it asks the policy") {
+  // Budget 3, window 4: rows 4 and 5 make room by themselves; the prompt leaves one more token than its hidden one.
+  Driver driver = scripted({.victims = {{2}}}, {}, {.prompt = 5, .decode = 2, .window = 5}, "3");
+  driver.prompt();
+  CHECK(script.excess == std::vector<std::uint32_t>{1});
+  CHECK(driver.kept(0) == Positions{1, 3, 4});
+  check_slots_agree(driver);
+  CHECK(driver.policy().eviction(HeadId(0)).evicted == std::vector<TokenPos>{TokenPos(2)});
+  CHECK(driver.policy().take_counts().moved == 3);
+  driver.row(5);
+  CHECK(driver.kept(0) == Positions{3, 4, 5});
+  CHECK(script.excess.size() == 1);
+  CHECK(driver.policy().eviction(HeadId(0)).evicted.empty());
+}
+
+TEST_CASE("where a hidden token is not enough, the last one takes its slot and the policy sees living tokens alone") {
+  // A budget that shrinks below the window while decoding: relative to the prompt it cannot, so the prompt streams.
+  PolicyTraits traits;
+  traits.schedule = Schedule::kPrefillOnly;
+  Driver grown = scripted({.victims = {{0, 1}}}, traits, {.prompt = 4, .decode = 3, .window = 6}, "2");
+  grown.prompt();
+  for (std::uint32_t t = 4; t < 7; ++t) grown.row(t);
+  CHECK(grown.kept(0) == Positions{2, 3, 4, 5, 6});
+  CHECK(script.excess == std::vector<std::uint32_t>{2});
+}
