@@ -59,7 +59,8 @@ inline std::vector<PolicySpec> all_specs() {
 }
 
 // Every set a policy ever holds (or reads, where it selects): [row][head].
-inline std::vector<std::vector<Positions>> history(const PolicySpec& spec, const Shape& shape, const LogitFunction& logit) {
+inline std::vector<std::vector<Positions>> history(const PolicySpec& spec, const Shape& shape,
+                                                   const LogitFunction& logit) {
   Driver driver(spec, shape, logit);
   const bool selects = driver.policy().traits().selects;
   std::vector<std::vector<Positions>> rows;
