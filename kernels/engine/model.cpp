@@ -223,9 +223,6 @@ ModelConfig load_model_config(const fs::path& folder) {
 Model load_model(const fs::path& folder, std::optional<DType> type) {
   Model model;
   model.config = load_model_config(folder);
-  if (!model.config.shape.layer_windows.empty()) {
-    throw usage_error(fmt::format("{}: sliding windows are not supported", folder.string()));
-  }
   model.name = model.config.shape.name;
   model.path = folder;
   const Checkpoint checkpoint = Checkpoint::open(folder);
