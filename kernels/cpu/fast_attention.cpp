@@ -3,7 +3,6 @@
 #include <cblas.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "kernels/cpu/fast_kernels.hpp"
@@ -16,7 +15,11 @@ namespace {
 // Rows of k or v that are converted to float at a time in prefill: 128 KiB at a width of 128.
 constexpr std::size_t kKeyTile = 256;
 
-thread_local Scratch packed_scratch;
+// Attention of few storage heads is cut into tasks where it is worth the threads' meeting twice more.
+constexpr std::size_t kLeastSharedWork = std::size_t{1} << 20;  // multiplications
+constexpr std::size_t kSlotsOfTask = 128;
+constexpr std::size_t kHeadsOfTask = 2;
+
 thread_local Scratch logits_scratch;
 thread_local Scratch weights_scratch;
 thread_local Scratch tile_scratch;
@@ -32,9 +35,7 @@ bool wants_rows(const LayerPolicy& policy) { return policy.traits().rows == RowN
 // Dot products, scaled already, become logits of query head `g` of the group.
 void finish_logits(std::span<float> logits, const AttentionRule& rule, std::span<const TokenPos> positions,
                    TokenPos query, std::uint32_t query_head) {
-  if (rule.logits.softcap > 0) {
-    for (float& x : logits) x = rule.logits.softcap * std::tanh(x / rule.logits.softcap);
-  }
+  if (rule.logits.softcap > 0) soft_cap(logits, rule.logits.softcap);
   if (!rule.alibi.empty()) add_alibi(positions, query, rule.alibi[query_head], logits);
 }
 
@@ -152,27 +153,110 @@ class PrefillBlock {
 
 }  // namespace
 
-void attend_one(const AttendCall& call, const AttentionRule& rule) {
-  const std::size_t slots = call.keys.count;
-  const std::size_t width = call.keys.width;
-  const std::size_t group = call.q.size() / width;
-  LayerPolicy& policy = *call.policy;
-  check(slots > 0 && policy.positions(call.head).size() == slots,
-        "attention runs over the slots that the policy holds");
-  float* packed = packed_scratch.floats(group * packed_size(width));
-  float* logits = logits_scratch.floats(group * slots);
-  float* weights = weights_scratch.floats(group * slots);
-  pack_vectors(call.keys.type, call.q.data(), width, group, width, packed);
-  dot_rows(call.keys, packed, group, logits, slots);
-  for (std::size_t i = 0; i < group * slots; ++i) logits[i] *= rule.logits.scale;
-  for (std::size_t g = 0; g < group; ++g) {
-    const std::span<float> of_head(logits + g * slots, slots);
-    finish_logits(of_head, rule, policy.positions(call.head), call.query,
-                  call.first_query_head + static_cast<std::uint32_t>(g));
-    softmax_row(of_head, {weights + g * slots, slots});
+// One query position of one storage head. Dot products may be cut by slots, what follows by query heads: neither cut
+// changes a bit.
+class DecodeAttention {
+ public:
+  DecodeAttention(const AttendCall& call, const AttentionRule& rule) : call_(&call), rule_(&rule) {
+    check(slots() > 0 && call.policy->positions(call.head).size() == slots(),
+          "attention runs over the slots that the policy holds");
   }
-  weighted_rows(weights, slots, group, call.values, call.out.data(), call.values.width);
-  if (wants_rows(policy)) show(policy, call.head, call.query, static_cast<std::uint32_t>(group), logits, weights);
+
+  [[nodiscard]] std::size_t slots() const { return call_->keys.count; }
+  [[nodiscard]] std::size_t group() const { return call_->q.size() / call_->keys.width; }
+  // Multiplications of k and v.
+  [[nodiscard]] std::size_t work() const { return group() * slots() * (call_->keys.width + call_->values.width); }
+  [[nodiscard]] std::size_t scratch_floats() const { return group() * (packed_size(call_->keys.width) + 2 * slots()); }
+
+  void prepare(float* scratch) {
+    packed_ = scratch;
+    logits_ = packed_ + group() * packed_size(call_->keys.width);
+    weights_ = logits_ + group() * slots();
+    pack_vectors(call_->keys.type, call_->q.data(), call_->keys.width, group(), call_->keys.width, packed_);
+  }
+
+  void multiply_keys(std::size_t first, std::size_t count) const {
+    dot_rows(slice(call_->keys, first, count), packed_, group(), logits_ + first, slots());
+    for (std::size_t g = 0; g < group(); ++g) {
+      for (float& x : std::span(logits_ + g * slots() + first, count)) x *= rule_->logits.scale;
+    }
+  }
+
+  void finish_heads(std::size_t first, std::size_t count) const {
+    const std::span<const TokenPos> positions = call_->policy->positions(call_->head);
+    for (std::size_t g = first; g < first + count; ++g) {
+      const std::span<float> logits(logits_ + g * slots(), slots());
+      finish_logits(logits, *rule_, positions, call_->query, call_->first_query_head + static_cast<std::uint32_t>(g));
+      softmax_row(logits, {weights_ + g * slots(), slots()});
+    }
+    const std::size_t width = call_->values.width;
+    weighted_rows(weights_ + first * slots(), slots(), count, call_->values, call_->out.data() + first * width, width);
+  }
+
+  void show_row() const {
+    if (!wants_rows(*call_->policy)) return;
+    show(*call_->policy, call_->head, call_->query, static_cast<std::uint32_t>(group()), logits_, weights_);
+  }
+
+ private:
+  const AttendCall* call_;
+  const AttentionRule* rule_;
+  float* packed_ = nullptr;   // [group, packed width]
+  float* logits_ = nullptr;   // [group, slots]
+  float* weights_ = nullptr;  // [group, slots]
+};
+
+namespace {
+
+void attend_one(const AttendCall& call, const AttentionRule& rule) {
+  DecodeAttention attention(call, rule);
+  attention.prepare(logits_scratch.floats(attention.scratch_floats()));
+  attention.multiply_keys(0, attention.slots());
+  attention.finish_heads(0, attention.group());
+  attention.show_row();
+}
+
+}  // namespace
+
+Attender::Attender() = default;
+Attender::~Attender() = default;
+
+void Attender::attend(std::span<const AttendCall> calls, const AttentionRule& rule, ThreadPool& pool) {
+  std::size_t work = 0;
+  std::size_t floats = 0;
+  shared_.clear();
+  for (const AttendCall& call : calls) {
+    work += shared_.emplace_back(call, rule).work();
+    floats += shared_.back().scratch_floats();
+  }
+  const bool even = calls.size() % pool.threads() == 0 || calls.size() >= 2 * pool.threads();
+  if (even || work < kLeastSharedWork) {
+    pool.parallel_for(calls.size(), [&](std::size_t i) { attend_one(calls[i], rule); });
+    return;
+  }
+  float* scratch = scratch_.floats(floats);
+  for (DecodeAttention& attention : shared_) {
+    attention.prepare(scratch);
+    scratch += attention.scratch_floats();
+  }
+  const auto by_slots = [](const DecodeAttention& a) { return a.slots(); };
+  const auto by_heads = [](const DecodeAttention& a) { return a.group(); };
+  cut(kSlotsOfTask, by_slots);
+  pool.parallel_for(tasks_.size(), [&](std::size_t i) { tasks_[i].of->multiply_keys(tasks_[i].first, tasks_[i].count); });
+  cut(kHeadsOfTask, by_heads);
+  pool.parallel_for(tasks_.size(), [&](std::size_t i) { tasks_[i].of->finish_heads(tasks_[i].first, tasks_[i].count); });
+  pool.parallel_for(shared_.size(), [&](std::size_t i) { shared_[i].show_row(); });
+}
+
+template <class Size>
+void Attender::cut(std::size_t most, const Size& size) {
+  tasks_.clear();
+  for (const DecodeAttention& attention : shared_) {
+    const std::size_t all = size(attention);
+    for (std::size_t first = 0; first < all; first += most) {
+      tasks_.push_back({&attention, first, std::min(most, all - first)});
+    }
+  }
 }
 
 void prefill_attend_one(const PrefillCall& call, const AttentionRule& rule) {

@@ -1,17 +1,42 @@
-// Attention of the fast back end, one call at a time; calls of different heads may run on different threads.
+// Attention of the fast back end; calls of different heads may run on different threads.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "kernels/cpu/scratch.hpp"
 #include "kernels/engine/ops.hpp"
+#include "sim/core/thread_pool.hpp"
 
 namespace kvroof::fast {
 
 // Query rows that share one pass over k and v in prefill_attend_one.
 inline constexpr std::uint32_t kPrefillBlock = 64;
 
-// One query position over the slots of its cache; shows the row to the policy when it wants rows.
-void attend_one(const AttendCall& call, const AttentionRule& rule);
+class DecodeAttention;
+
+// Decode attention of many calls; shows each row to its policy when that wants rows. Few calls that mean much work
+// (multi-query, grouped and latent attention) are shared by the threads, with the same bits.
+class Attender {
+ public:
+  Attender();
+  ~Attender();
+  void attend(std::span<const AttendCall> calls, const AttentionRule& rule, ThreadPool& pool);
+
+ private:
+  // What a task does of one call: slots, then query heads.
+  struct Task {
+    const DecodeAttention* of = nullptr;
+    std::size_t first = 0;
+    std::size_t count = 0;
+  };
+  template <class Size>
+  void cut(std::size_t most, const Size& size);
+
+  std::vector<DecodeAttention> shared_;
+  std::vector<Task> tasks_;
+  Scratch scratch_;
+};
 
 // All rows of a prompt, in blocks of kPrefillBlock; admits each token and shows its row in order.
 void prefill_attend_one(const PrefillCall& call, const AttentionRule& rule);

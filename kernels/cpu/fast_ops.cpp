@@ -15,9 +15,10 @@
 namespace kvroof {
 namespace {
 
-// None of these depends on the number of threads, so neither do the results.
+// Results do not depend on the number of threads: how the rows of a product for few tokens are cut changes no bit, and
+// the other cuts are these constants.
 constexpr std::size_t kBlasTokens = 32;                // from here on the products are worth converting weights for
-constexpr std::size_t kLinearTasks = 64;               // of a product for few tokens: enough for threads to even out,
+constexpr std::size_t kTasksOfThread = 4;              // of a product for few tokens: enough for threads to even out,
 constexpr std::size_t kLeastTaskBytes = 128 * 1024;    // large enough to be worth waking one,
 constexpr std::size_t kMostTaskBytes = 1024 * 1024;    // and long enough for the hardware to prefetch
 constexpr std::size_t kBlasTaskBytes = 512 * 1024;     // of weights as float: a task of a product for many tokens
@@ -125,7 +126,7 @@ class FastOps final : public Ops {
   }
 
   void attend(std::span<const AttendCall> calls, const AttentionRule& rule) override {
-    pool_.parallel_for(calls.size(), [&](std::size_t i) { fast::attend_one(calls[i], rule); });
+    attender_.attend(calls, rule, pool_);
     for (const AttendCall& call : calls) {
       counters_.add(Cause::kKvRead, bytes_of_rows(call.keys.count, call.keys, call.values));
       counters_.add(Cause::kActivations, float_bytes(call.q.size() + call.out.size()));
@@ -227,10 +228,10 @@ class FastOps final : public Ops {
     for (std::size_t h = 0; h < heads && !many; ++h) {
       fast::pack_vectors(w.type, x.data() + h * w.cols, heads * w.cols, tokens, w.cols, packed + h * tokens * size);
     }
+    const std::size_t even_bytes = w.bytes() / (kTasksOfThread * pool_.threads());
     const std::size_t task_rows =
         many ? rows_of_task(kBlasTaskBytes, w.cols * sizeof(float))
-             : rows_of_task(std::clamp(w.bytes() / kLinearTasks, kLeastTaskBytes, kMostTaskBytes),
-                            w.cols * size_of(w.type));
+             : rows_of_task(std::clamp(even_bytes, kLeastTaskBytes, kMostTaskBytes), w.cols * size_of(w.type));
     for_weight_rows(w, heads, task_rows, [&](const RowsView& rows, std::size_t first, std::size_t head) {
       if (many) {
         multiply_floats(x.data() + head * w.cols, heads * w.cols, as_float_rows(rows), rows, tokens,
@@ -282,6 +283,7 @@ class FastOps final : public Ops {
   ThreadPool pool_;
   Scratch packed_scratch_, norm_scratch_, bias_scratch_;
   RotaryTables rotary_tables_;
+  fast::Attender attender_;
 };
 
 }  // namespace

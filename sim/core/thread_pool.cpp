@@ -12,6 +12,16 @@
 
 namespace kvroof {
 
+namespace {
+
+// Waits a while before somebody sleeps.
+template <class Condition>
+void yield_while(const Condition& condition) {
+  for (int spin = 0; spin < 2000 && condition(); ++spin) std::this_thread::yield();
+}
+
+}  // namespace
+
 struct ThreadPool::State {
   std::mutex mutex;
   std::condition_variable wake;
@@ -38,10 +48,8 @@ struct ThreadPool::State {
   void run_worker() {
     std::uint64_t seen = 0;
     for (;;) {
-      // Decode steps follow each other within microseconds: spin briefly before sleeping.
-      for (int spin = 0; spin < 2000 && generation.load(std::memory_order_acquire) == seen; ++spin) {
-        std::this_thread::yield();
-      }
+      // Decode steps follow each other within microseconds.
+      yield_while([&] { return generation.load(std::memory_order_acquire) == seen; });
       {
         std::unique_lock lock(mutex);
         wake.wait(lock, [&] { return stopping || generation.load() != seen; });
@@ -90,6 +98,8 @@ void ThreadPool::parallel_for(std::size_t count, const std::function<void(std::s
   }
   state_->wake.notify_all();
   state_->work();
+  // The others finish within microseconds as well; a wake-up would cost more than their rest.
+  yield_while([&] { return state_->busy.load(std::memory_order_acquire) != 0; });
   std::unique_lock lock(state_->mutex);
   state_->done.wait(lock, [&] { return state_->busy.load() == 0; });
   if (state_->first_error) std::rethrow_exception(state_->first_error);

@@ -308,3 +308,30 @@ TEST_CASE("prefill_attend counts the rows that it walks: each block of queries w
   CHECK(ops->counters()[Cause::kKvRead] == 2 * (64 + 128 + 150) * (64 + 32) * 2);
   CHECK(ops->counters()[Cause::kActivations] == 150 * 8 * (64 + 32) * 4);
 }
+
+TEST_CASE("few heads over many slots are shared by the threads: the same bits, the same rows shown, the same bytes") {
+  for (const DType type : kTypes) {
+    for (const Shape& shape : {Shape{1, 5, 64, 48}, Shape{3, 2, 40, 40}}) {
+      const Problem problem(shape, type, 3001, 3.0F, true);
+      std::vector<float> alone;
+      std::vector<TokenPos> evicted;
+      for (const unsigned threads : {1U, 2U, 16U}) {
+        INFO(name_of(type) << " heads " << shape.heads << " threads " << threads);
+        LayerPolicy policy = make_policy("h2o:budget=30", shape, problem.rows);
+        const auto ops = make_fast_ops(threads);
+        const std::vector<float> out = problem.attend(*ops, policy);
+        policy.finish_row(TokenPos(problem.rows - 1));
+        if (threads == 1) {
+          alone = out;
+          evicted = policy.eviction(HeadId(0)).evicted;
+          CHECK(deviation(out, problem.expected(problem.rows - 1)) <= 5e-6);
+          CHECK(evicted.size() == 2971);
+        }
+        CHECK(same_bits(out, alone));
+        CHECK(policy.eviction(HeadId(0)).evicted == evicted);
+        CHECK(ops->counters()[Cause::kKvRead] ==
+              shape.heads * 3001 * (shape.k_width + shape.v_width) * size_of(type));
+      }
+    }
+  }
+}
