@@ -18,19 +18,9 @@ constexpr double kTolerance = 1e-4;  // of the largest reference value
 
 const fs::path kGoldens = fs::path(KVROOF_SOURCE_DIR) / "tests/golden/models";
 
-// Folders with reference values, sorted.
-std::vector<std::string> models() {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(kGoldens)) {
-    if (fs::exists(entry.path() / "golden.safetensors")) names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 void for_each_model(const std::function<void(const Model&, const SafetensorsFile&)>& check_one) {
-  REQUIRE(models().size() > 2);
-  for (const std::string& name : models()) {
+  REQUIRE(model_folders().size() > 2);
+  for (const std::string& name : model_folders()) {
     INFO(name);
     check_one(load_model(kGoldens / name, DType::kF32), open_tensors(kGoldens / name / "golden.safetensors"));
   }
@@ -128,7 +118,7 @@ void check_cache(const ModelShape& shape, const RowCollector& collected, const S
 TEST_CASE("logits at all positions equal PyTorch's for prompts of 1, 2 and 37 tokens") { for_each_model(check_logits); }
 
 TEST_CASE("a configuration as transformers 5 writes it gives the same logits") {
-  for (const std::string& name : models()) {
+  for (const std::string& name : model_folders()) {
     INFO(name);
     const NewConfigFolder folder(name);
     check_logits(load_model(folder.path(), DType::kF32), open_tensors(kGoldens / name / "golden.safetensors"));
@@ -200,7 +190,7 @@ TEST_CASE("log-probabilities of the next prompt token equal PyTorch's") {
 }
 
 TEST_CASE("scales, windows and soft-caps of the layers are those that the reference models used") {
-  for (const std::string& name : models()) {
+  for (const std::string& name : model_folders()) {
     INFO(name);
     const ModelConfig config = load_model_config(kGoldens / name);
     const auto golden = nlohmann::json::parse(std::ifstream(kGoldens / name / "golden.json")).at("attention");

@@ -15,6 +15,17 @@
 
 namespace kvroof::test {
 
+// Folders with reference values, sorted by name.
+inline std::vector<std::string> model_folders() {
+  std::vector<std::string> names;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(KVROOF_SOURCE_DIR) / "tests/golden/models")) {
+    if (std::filesystem::exists(entry.path() / "golden.safetensors")) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 inline PolicySpec full_policy() {
   PolicySpec spec;
   spec.name = "full";
