@@ -239,12 +239,13 @@ void Attender::attend(std::span<const AttendCall> calls, const AttentionRule& ru
     attention.prepare(scratch);
     scratch += attention.scratch_floats();
   }
-  const auto by_slots = [](const DecodeAttention& a) { return a.slots(); };
-  const auto by_heads = [](const DecodeAttention& a) { return a.group(); };
-  cut(kSlotsOfTask, by_slots);
-  pool.parallel_for(tasks_.size(), [&](std::size_t i) { tasks_[i].of->multiply_keys(tasks_[i].first, tasks_[i].count); });
-  cut(kHeadsOfTask, by_heads);
-  pool.parallel_for(tasks_.size(), [&](std::size_t i) { tasks_[i].of->finish_heads(tasks_[i].first, tasks_[i].count); });
+  const auto run_tasks = [&](const auto& body) {
+    pool.parallel_for(tasks_.size(), [&](std::size_t i) { body(*tasks_[i].of, tasks_[i].first, tasks_[i].count); });
+  };
+  cut(kSlotsOfTask, [](const DecodeAttention& a) { return a.slots(); });
+  run_tasks([](const DecodeAttention& a, std::size_t first, std::size_t count) { a.multiply_keys(first, count); });
+  cut(kHeadsOfTask, [](const DecodeAttention& a) { return a.group(); });
+  run_tasks([](const DecodeAttention& a, std::size_t first, std::size_t count) { a.finish_heads(first, count); });
   pool.parallel_for(shared_.size(), [&](std::size_t i) { shared_[i].show_row(); });
 }
 

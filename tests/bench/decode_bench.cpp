@@ -115,7 +115,7 @@ void decode_step(benchmark::State& state, Model (*make)(DType), DType type) {
   backend.prefill(0, prompt, kSteps * 2, logits, {});
   MemoryProbe probe(threads, uncached_bytes());
   Timing step, read;
-  std::uint64_t steps = 0;
+  int steps = 0;
   (void)backend.take_counters();
   for (auto _ : state) {
     for (int i = 0; i < kSteps; ++i, ++steps) {
@@ -125,7 +125,7 @@ void decode_step(benchmark::State& state, Model (*make)(DType), DType type) {
     }
   }
   const ByteCounters counted = backend.take_counters();
-  const auto bytes = static_cast<double>(counted[Cause::kWeights] + counted[Cause::kKvRead]) / static_cast<double>(steps);
+  const double bytes = static_cast<double>(counted[Cause::kWeights] + counted[Cause::kKvRead]) / steps;
   const double limit = static_cast<double>(probe.bytes_read()) / read.best();
   state.counters["tokens_per_s"] = 1 / step.best();
   state.counters["bytes_per_s"] = bytes / step.best();
@@ -134,7 +134,8 @@ void decode_step(benchmark::State& state, Model (*make)(DType), DType type) {
 }
 
 void threads_only(benchmark::internal::Benchmark* b) {
-  b->ArgName("threads")->Iterations(1)->Unit(benchmark::kMillisecond)->Arg(static_cast<std::int64_t>(default_threads()));
+  b->ArgName("threads")->Iterations(1)->Unit(benchmark::kMillisecond);
+  b->Arg(static_cast<std::int64_t>(default_threads()));
 }
 
 BENCHMARK_CAPTURE(decode_step, dense_bf16, dense_model, DType::kBF16)->Apply(threads_only);
