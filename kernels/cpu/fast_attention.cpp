@@ -176,7 +176,7 @@ class DecodeAttention {
   }
 
   void multiply_keys(std::size_t first, std::size_t count) const {
-    dot_rows(slice(call_->keys, first, count), packed_, group(), logits_ + first, slots());
+    dot_rows(call_->keys.slice(first, count), packed_, group(), logits_ + first, slots());
     for (std::size_t g = 0; g < group(); ++g) {
       for (float& x : std::span(logits_ + g * slots() + first, count)) x *= rule_->logits.scale;
     }
