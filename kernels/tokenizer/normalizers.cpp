@@ -36,7 +36,7 @@ class StripAccents : public Normalizer {
     std::string out;
     for (std::size_t at = 0; at < stretch.text.size();) {
       const Utf8Sequence c = read_utf8(stretch.text, at);
-      if (!is_mark(category_of(c.code_point)) || is_late_in_normal_forms(c.code_point)) {
+      if (!is_strippable_mark(c.code_point)) {
         out.append(stretch.text, at, c.length);
       } else if (at == 0) {
         stretch.at_start = false;

@@ -140,8 +140,6 @@ std::unique_ptr<const PreTokenizer> split_at(bool (*holds)(char32_t), Behavior b
   return std::make_unique<const Split>(make_character_pattern(holds), behavior, false);
 }
 
-bool is_numeric(char32_t c) { return is_number(category_of(c)); }
-
 // Runs of word characters, and runs of what is neither such nor white space.
 class WordPattern : public TextPattern {
  public:
@@ -205,7 +203,7 @@ std::unique_ptr<const PreTokenizer> make_split(const JsonView& spec) {
 
 std::unique_ptr<const PreTokenizer> make_digits(const JsonView& spec) {
   spec.allow_only({"type", "individual_digits"});
-  return split_at(is_numeric,
+  return split_at(is_splitting_number,
                   spec.at("individual_digits").flag_or(false) ? Behavior::kIsolated : Behavior::kContiguous);
 }
 

@@ -7,6 +7,7 @@ namespace kvroof {
 namespace {
 
 constexpr std::uint32_t kCodePoints = 0x110000;
+constexpr char32_t kSharadaSandhi = 0x111C9;  // punctuation until Unicode 10, a mark since
 
 // One byte a code point: 1.1 MB, of which a text touches a few pages.
 std::vector<Category> expand_categories() {
@@ -69,10 +70,20 @@ bool is_word_character(char32_t c) {
   return is_in_runs(kAlphabeticSymbols, c);
 }
 
+bool is_strippable_mark(char32_t c) {
+  if (c == 0x1CF2 || c == 0x1CF3) return true;  // letters since Unicode 12: VEDIC SIGN ARDHAVISARGA and its rotation
+  return is_mark(category_of(c)) && c != kSharadaSandhi && !is_late_in_normal_forms(c);
+}
+
+bool is_splitting_number(char32_t c) {
+  constexpr char32_t kSinceUnicode17[] = {0x11DE0, 0x11DE9, 0x16FF4, 0x16FF6};
+  return is_number(category_of(c)) || is_in_runs(kSinceUnicode17, c);
+}
+
 bool is_splitting_punctuation(char32_t c) {
   if (c < 0x80) return c > ' ' && c < 0x7F && !is_letter(category_of(c)) && !is_number(category_of(c));
   constexpr char32_t kCanadianSyllabicsChi = 0x166D;  // a symbol since Unicode 12
-  if (c == kCanadianSyllabicsChi) return true;
+  if (c == kCanadianSyllabicsChi || c == kSharadaSandhi) return true;
   return is_punctuation(category_of(c)) && !is_in_runs(unicode_late_punctuation(), c);
 }
 

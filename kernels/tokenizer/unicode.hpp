@@ -62,6 +62,12 @@ enum class Category : std::uint8_t {
 // Unicode 8, the version that it takes them from.
 [[nodiscard]] bool is_splitting_punctuation(char32_t code_point);
 
+// A mark by Unicode 9, which is what StripAccents takes away.
+[[nodiscard]] bool is_strippable_mark(char32_t code_point);
+
+// A number (Nd, Nl, No) by Unicode 17, which is what Digits cuts at.
+[[nodiscard]] bool is_splitting_number(char32_t code_point);
+
 // A mark, or part of a decomposition, that came after Unicode 9: the reference library's normal forms leave it alone.
 [[nodiscard]] bool is_late_in_normal_forms(char32_t code_point);
 

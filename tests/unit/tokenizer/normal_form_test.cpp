@@ -63,10 +63,17 @@ TEST_CASE("word characters are those of Unicode Technical Standard 18") {
 }
 
 TEST_CASE("splitting punctuation is ASCII symbols and the classes P of Unicode 8") {
-  for (const char32_t c : {U'$', U'+', U'`', U'~', U'.', U'_', U'…', U'。', U'\u166D'}) {
+  for (const char32_t c : {U'$', U'+', U'`', U'~', U'.', U'_', U'…', U'。', U'\u166D', U'\U000111C9'}) {
     CHECK(kvroof::is_splitting_punctuation(c));
   }
   for (const char32_t c : {U'€', U'a', U'1', U' ', U'\x7F', U'\u2E43', U'\u1B4E'}) {  // the last two came later
     CHECK_FALSE(kvroof::is_splitting_punctuation(c));
   }
+}
+
+TEST_CASE("marks that are stripped are those of Unicode 9, numbers that are cut at those of Unicode 17") {
+  for (const char32_t c : {U'\u0301', U'\u093F', U'\u1CF2'}) CHECK(kvroof::is_strippable_mark(c));
+  for (const char32_t c : {U'a', U'\u0898', U'\U000111C9'}) CHECK_FALSE(kvroof::is_strippable_mark(c));
+  for (const char32_t c : {U'1', U'²', U'Ⅷ', U'\U00011DE0'}) CHECK(kvroof::is_splitting_number(c));
+  for (const char32_t c : {U'a', U'一'}) CHECK_FALSE(kvroof::is_splitting_number(c));
 }
