@@ -107,7 +107,8 @@ Command tokenize_command() {
           R"(  echo '{"text": "Hello"}' | kvroof tokenize --model models/demo --special
 
 Reads {"text": "…"} and prints {"ids": […]}, one a line. Only tokenizer.json is needed; docs/tokenizers.md lists the
-parts that are known. Chat templates are out of scope: give the text as the model is to see it, special tokens included.)",
+parts that are known. Chat templates are out of scope: give the text as the model is to see it, with the special tokens
+that it expects.)",
           describe_tokenize, run_tokenize};
 }
 
