@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kvroof_version.hpp"
+#include "sim/core/alibi.hpp"
 #include "traces/safetensors.hpp"
 #include "traces/writer.hpp"
 
@@ -78,20 +79,6 @@ Sources find_sources(const SafetensorsFile& file) {
   return s;
 }
 
-// Slopes of ALiBi (Press et al., ICLR 2022): 2^(−8i/n) for n a power of two; otherwise those of the power of two below
-// n, then every other one of the power of two above.
-std::vector<float> alibi_slopes(std::uint64_t heads) {
-  std::uint64_t power = 1;
-  while (power * 2 <= heads) power *= 2;
-  const auto slope = [](std::uint64_t i, std::uint64_t n) {
-    return static_cast<float>(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(n)));
-  };
-  std::vector<float> slopes;
-  for (std::uint64_t i = 1; i <= power; ++i) slopes.push_back(slope(i, power));
-  for (std::uint64_t i = 1; slopes.size() < heads; i += 2) slopes.push_back(slope(i, 2 * power));
-  return slopes;
-}
-
 TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options) {
   TraceLayer layer;
   layer.query_heads = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.q.heads, UINT32_MAX));
@@ -99,7 +86,7 @@ TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options) {
   layer.k_width = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.k.width, UINT32_MAX));
   layer.v_width = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.v.width, UINT32_MAX));
   layer.scale = static_cast<float>(options.scale.value_or(1.0 / std::sqrt(static_cast<double>(s.k.width))));
-  if (options.alibi && s.q.heads <= kMaxLayers) layer.alibi_slopes = alibi_slopes(s.q.heads);
+  if (options.alibi && s.q.heads <= kMaxLayers) layer.alibi_slopes = alibi_slopes(layer.query_heads);
   TraceManifest m;
   m.tool_version = kVersion;
   m.source = "import";

@@ -103,12 +103,7 @@ std::vector<TensorBinding> bind_decoder(const ModelConfig& config, ModelWeights&
   binder.matrix("embed_tokens.weight", weights.embedding, shape.vocab, shape.hidden);
   for (std::uint32_t i = 0; i < weights.layers.size(); ++i) decoder.layer(i, weights.layers[i]);
   binder.norm("norm", weights.final_norm, shape.hidden, shape.norm_bias);
-  if (!shape.tied_head) binder.matrix("lm_head.weight", weights.head, shape.vocab, shape.hidden);
   return binder.take();
-}
-
-bool skipped_decoder(const ModelConfig& config, std::string_view tensor) {
-  return tensor.ends_with("rotary_emb.inv_freq") || (config.shape.tied_head && tensor == "lm_head.weight");
 }
 
 }  // namespace kvroof

@@ -10,10 +10,4 @@ std::vector<TensorBinding> bind_gemma2(const ModelConfig& config, ModelWeights& 
                        .mlp_out_norm = "post_feedforward_layernorm"});
 }
 
-bool skipped_gemma3(const ModelConfig& config, std::string_view tensor) {
-  // Of a multi-modal checkpoint only the text model is used.
-  return skipped_decoder(config, tensor) || tensor.starts_with("vision_tower.") ||
-         tensor.starts_with("multi_modal_projector.");
-}
-
 }  // namespace kvroof

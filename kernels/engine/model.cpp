@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/engine/checkpoint.hpp"
+#include "kernels/engine/tensor_loader.hpp"
 #include "kernels/engine/weight_families.hpp"
 #include "sim/core/suggest.hpp"
 #include "traces/file_io.hpp"
@@ -14,7 +15,6 @@ namespace kvroof {
 namespace {
 
 constexpr std::uint64_t kMostConfigBytes = std::uint64_t{16} << 20;
-constexpr std::size_t kPieceBytes = std::size_t{4} << 20;  // of a tensor, read and converted at a time
 constexpr std::size_t kNamesShown = 3;
 
 std::string shape_text(const std::vector<std::uint64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
@@ -84,11 +84,10 @@ void check_names(const Model& model, const Checkpoint& checkpoint, const NamedTe
     if (tensors.find(binding.name) == nullptr) missing.push_back(binding.name);
   }
   std::sort(expected.begin(), expected.end());
-  const WeightFamily& family = weight_family(model.config.shape.family);
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     const std::string_view plain = tensors.without_prefix(name);
     const bool known = std::binary_search(expected.begin(), expected.end(), plain);
-    if (!known && !family.skipped(model.config, plain)) extra.push_back(name);
+    if (!known && !is_skipped(model.config.shape, plain)) extra.push_back(name);
   }
   if (!missing.empty()) {
     throw Error(fmt::format("{}: {} of the {} tensors that config.json asks for are missing: {}", model.path.string(),
@@ -115,93 +114,6 @@ void check_tensors(const NamedTensors& tensors, std::span<const TensorBinding> b
   }
 }
 
-// Places the rows of one stored tensor, read in pieces, so that nothing is held twice.
-class TensorLoader {
- public:
-  explicit TensorLoader(DType type) : type_(type) {}
-
-  void load(const StoredTensor& stored, const TensorBinding& binding) {
-    const bool matrix = binding.shape.size() == 2;
-    const std::size_t rows = binding.shape[0];
-    const std::size_t cols = matrix ? binding.shape[1] : 1;
-    for (const RowBlock& block : binding.blocks) {
-      if (block.weight->empty())
-        *block.weight = {type_, block.rows, block.cols, AlignedBytes(block.rows * block.cols * size_of(type_))};
-      if (binding.transposed) {
-        load_columns(stored, block, rows, cols);
-      } else if (block.transposed) {
-        load_transposed(stored, block, cols);
-      } else {
-        load_rows(stored, block, cols);
-      }
-    }
-  }
-
- private:
-  // Elements [first, first + count) of the tensor.
-  std::span<const std::byte> read_raw(const StoredTensor& stored, std::size_t first, std::size_t count) {
-    const std::size_t size = size_of(stored.info->type);
-    raw_.resize(count * size);
-    stored.file->read(*stored.info, first * size, raw_);
-    return raw_;
-  }
-
-  std::span<const std::byte> read(const StoredTensor& stored, std::size_t first, std::size_t count) {
-    const DType from = stored.info->type;
-    const auto raw = read_raw(stored, first, count);
-    if (from == type_) return raw;
-    converted_.resize(count * size_of(type_));
-    convert_elements(from, raw.data(), count, type_, converted_.data());
-    return converted_;
-  }
-
-  void load_rows(const StoredTensor& stored, const RowBlock& block, std::size_t cols) {
-    std::byte* out = block.weight->data.data() + block.to * cols * size_of(type_);
-    const std::size_t count = block.count * cols;
-    if (stored.info->type == type_) {
-      stored.file->read(*stored.info, block.from * cols * size_of(type_), {out, count * size_of(type_)});
-      return;
-    }
-    const std::size_t step = kPieceBytes / size_of(stored.info->type);
-    for (std::size_t at = 0; at < count; at += step) {
-      const std::size_t part = std::min(step, count - at);
-      const auto raw = read_raw(stored, block.from * cols + at, part);
-      convert_elements(stored.info->type, raw.data(), part, type_, out + at * size_of(type_));
-    }
-  }
-
-  // Stored [in, out]: rows of the block are columns [from, from + count).
-  void load_columns(const StoredTensor& stored, const RowBlock& block, std::size_t rows, std::size_t cols) {
-    const std::size_t size = size_of(type_);
-    const std::size_t rows_a_piece = std::max<std::size_t>(1, kPieceBytes / (cols * sizeof(float)));
-    for (std::size_t first = 0; first < rows; first += rows_a_piece) {
-      const std::size_t count = std::min(rows_a_piece, rows - first);
-      const auto piece = read(stored, first * cols, count * cols);
-      for (std::size_t c = 0; c < block.count; ++c) {
-        std::byte* out = block.weight->data.data() + ((block.to + c) * rows + first) * size;
-        for (std::size_t r = 0; r < count; ++r) {
-          std::copy_n(piece.data() + (r * cols + block.from + c) * size, size, out + r * size);
-        }
-      }
-    }
-  }
-
-  // Stored rows of the block become columns of rows [to, to + cols) of the weight.
-  void load_transposed(const StoredTensor& stored, const RowBlock& block, std::size_t cols) {
-    const std::size_t size = size_of(type_);
-    for (std::size_t r = 0; r < block.count; ++r) {
-      const auto row = read(stored, (block.from + r) * cols, cols);
-      for (std::size_t c = 0; c < cols; ++c) {
-        std::copy_n(row.data() + c * size, size,
-                    block.weight->data.data() + ((block.to + c) * block.cols + r) * size);
-      }
-    }
-  }
-
-  DType type_;
-  std::vector<std::byte> raw_, converted_;
-};
-
 }  // namespace
 
 ModelConfig load_model_config(const fs::path& folder) {
@@ -226,10 +138,8 @@ Model load_model(const fs::path& folder, std::optional<DType> type) {
   model.name = model.config.shape.name;
   model.path = folder;
   const Checkpoint checkpoint = Checkpoint::open(folder);
-  model.weights.layers.resize(model.config.shape.layers);
-  const WeightFamily& family = weight_family(model.config.shape.family);
-  const NamedTensors tensors(checkpoint, family.prefixes);
-  const auto bindings = family.bind(model.config, model.weights);
+  const NamedTensors tensors(checkpoint, weight_family(model.config.shape.family).prefixes);
+  const auto bindings = bind_tensors(model.config, model.weights);
   check_names(model, checkpoint, tensors, bindings);
   check_tensors(tensors, bindings);
   model.config.shape.weight_type = tensors.find(bindings.front().name)->info->type;

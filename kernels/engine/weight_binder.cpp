@@ -44,4 +44,21 @@ void WeightBinder::fused(const std::string& name, std::initializer_list<Part> pa
   if (bias) add(std::move(vector));
 }
 
+void WeightBinder::fused_qkv(const std::string& name, const ModelShape& shape, LayerWeights& layer,
+                             std::uint32_t groups, bool transposed) {
+  const std::size_t q_rows = std::size_t{shape.heads} * shape.head_dim / groups;
+  const std::size_t k_rows = std::size_t{shape.kv_heads} * shape.head_dim / groups;
+  const std::size_t v_rows = std::size_t{shape.kv_heads} * shape.v_head_dim / groups;
+  fused(name, {{&layer.q, q_rows}, {&layer.k, k_rows}, {&layer.v, v_rows}}, groups, shape.hidden, shape.qkv_bias,
+        transposed);
+}
+
+void WeightBinder::megatron_layer(const std::string& attention, const std::string& mlp, const ModelShape& shape,
+                                  LayerWeights& layer) {
+  fused_qkv(attention + ".query_key_value", shape, layer, shape.kv_heads);
+  linear(attention + ".dense", layer.o, shape.hidden, std::size_t{shape.heads} * shape.v_head_dim, shape.out_bias);
+  linear(mlp + ".dense_h_to_4h", layer.mlp.up, shape.ffn, shape.hidden, shape.mlp_bias);
+  linear(mlp + ".dense_4h_to_h", layer.mlp.down, shape.hidden, shape.ffn, shape.mlp_bias);
+}
+
 }  // namespace kvroof

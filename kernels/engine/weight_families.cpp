@@ -1,33 +1,48 @@
 #include "kernels/engine/weight_families.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace kvroof {
 namespace {
 
+constexpr std::array<std::string_view, 1> kGptNeox = {"gpt_neox."};
 constexpr std::array<std::string_view, 1> kModel = {"model."};
+constexpr std::array<std::string_view, 1> kTransformer = {"transformer."};
 // The longest first: names are cut at the first that fits.
 constexpr std::array<std::string_view, 4> kGemma3 = {"language_model.model.", "model.language_model.",
                                                      "language_model.", "model."};
+constexpr std::array<std::string_view, 2> kVision = {"vision_tower.", "multi_modal_projector."};
 
 constexpr std::array kFamilies = {
-    WeightFamily{"cohere", kModel, bind_cohere, skipped_decoder},
-    WeightFamily{"deepseek_v2", kModel, bind_deepseek_v2, skipped_decoder},
-    WeightFamily{"gemma", kModel, bind_llama, skipped_decoder},
-    WeightFamily{"gemma2", kModel, bind_gemma2, skipped_decoder},
-    WeightFamily{"gemma3_text", kGemma3, bind_gemma2, skipped_gemma3},
-    WeightFamily{"llama", kModel, bind_llama, skipped_decoder},
-    WeightFamily{"mistral", kModel, bind_llama, skipped_decoder},
-    WeightFamily{"mixtral", kModel, bind_mixtral, skipped_decoder},
-    WeightFamily{"olmo2", kModel, bind_olmo2, skipped_decoder},
-    WeightFamily{"phi3", kModel, bind_phi3, skipped_decoder},
-    WeightFamily{"qwen2", kModel, bind_llama, skipped_decoder},
-    WeightFamily{"qwen2_moe", kModel, bind_llama, skipped_decoder},
-    WeightFamily{"qwen3", kModel, bind_llama, skipped_decoder},
-    WeightFamily{"qwen3_moe", kModel, bind_llama, skipped_decoder},
-    WeightFamily{"stablelm", kModel, bind_stablelm, skipped_decoder},
-    WeightFamily{"starcoder2", kModel, bind_starcoder2, skipped_decoder},
+    WeightFamily{"bloom", kTransformer, bind_bloom},
+    WeightFamily{"cohere", kModel, bind_cohere},
+    WeightFamily{"deepseek_v2", kModel, bind_deepseek_v2},
+    WeightFamily{"falcon", kTransformer, bind_falcon},
+    WeightFamily{"gemma", kModel, bind_llama},
+    WeightFamily{"gemma2", kModel, bind_gemma2},
+    WeightFamily{"gemma3_text", kGemma3, bind_gemma2, "lm_head.weight", kVision},
+    WeightFamily{"gpt2", kTransformer, bind_gpt2},
+    WeightFamily{"gpt_neox", kGptNeox, bind_gpt_neox, "embed_out.weight"},
+    WeightFamily{"gptj", kTransformer, bind_gptj},
+    WeightFamily{"llama", kModel, bind_llama},
+    WeightFamily{"mistral", kModel, bind_llama},
+    WeightFamily{"mixtral", kModel, bind_mixtral},
+    WeightFamily{"mpt", kTransformer, bind_mpt},
+    WeightFamily{"olmo2", kModel, bind_olmo2},
+    WeightFamily{"opt", kModel, bind_opt},
+    WeightFamily{"phi3", kModel, bind_phi3},
+    WeightFamily{"qwen2", kModel, bind_llama},
+    WeightFamily{"qwen2_moe", kModel, bind_llama},
+    WeightFamily{"qwen3", kModel, bind_llama},
+    WeightFamily{"qwen3_moe", kModel, bind_llama},
+    WeightFamily{"stablelm", kModel, bind_stablelm},
+    WeightFamily{"starcoder2", kModel, bind_starcoder2},
 };
+
+// Causal masks and rotary frequencies that checkpoints hold beside their weights.
+constexpr std::array<std::string_view, 4> kBuffers = {".attn.bias", ".attention.bias", ".masked_bias",
+                                                      "rotary_emb.inv_freq"};
 
 }  // namespace
 
@@ -36,6 +51,28 @@ const WeightFamily& weight_family(std::string_view model_type) {
     if (family.model_type == model_type) return family;
   }
   throw std::logic_error(fmt::format("broken invariant: no weight names for model_type {}", model_type));
+}
+
+std::vector<TensorBinding> bind_tensors(const ModelConfig& config, ModelWeights& weights) {
+  const ModelShape& shape = config.shape;
+  const WeightFamily& family = weight_family(shape.family);
+  weights.layers.resize(shape.layers);
+  std::vector<TensorBinding> bindings = family.bind(config, weights);
+  if (!shape.tied_head) {
+    const std::size_t rows = shape.vocab;
+    const std::size_t cols = shape.embedding_width;
+    bindings.push_back({std::string(family.head), {rows, cols}, {{&weights.head, rows, cols, 0, 0, rows}}});
+  }
+  return bindings;
+}
+
+bool is_skipped(const ModelShape& shape, std::string_view tensor) {
+  const WeightFamily& family = weight_family(shape.family);
+  const auto ends = [&](std::string_view buffer) { return tensor.ends_with(buffer); };
+  const auto starts = [&](std::string_view part) { return tensor.starts_with(part); };
+  return std::any_of(kBuffers.begin(), kBuffers.end(), ends) ||
+         std::any_of(family.unused.begin(), family.unused.end(), starts) ||
+         (shape.tied_head && tensor == family.head);
 }
 
 }  // namespace kvroof

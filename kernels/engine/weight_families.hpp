@@ -36,27 +36,36 @@ struct TensorBinding {
 struct WeightFamily {
   std::string_view model_type;
   std::span<const std::string_view> prefixes;  // that checkpoints may put before names, beside none
-  // Every tensor of a checkpoint of this configuration; weights.layers has been sized.
+  // The embedding and then every other tensor but the head; weights.layers has been sized.
   std::vector<TensorBinding> (*bind)(const ModelConfig& config, ModelWeights& weights);
-  // Stored tensors that are no weights, and copies of tied weights: to be skipped. The name has no prefix.
-  bool (*skipped)(const ModelConfig& config, std::string_view tensor);
+  std::string_view head = "lm_head.weight";        // a tied one may be stored as well
+  std::span<const std::string_view> unused = {};   // how the names of other models' tensors begin (vision)
 };
 
 // Throws std::logic_error for a family without an entry: the tables of config.json and weights go together.
 const WeightFamily& weight_family(std::string_view model_type);
 
+// Every tensor of a checkpoint of this configuration, the embedding first; sizes weights.layers.
+std::vector<TensorBinding> bind_tensors(const ModelConfig& config, ModelWeights& weights);
+// Stored tensors that the model does not use: buffers of masks and rotary embeddings, a copy of the tied head, parts of
+// another model. The name has no prefix.
+bool is_skipped(const ModelShape& shape, std::string_view tensor);
+
+std::vector<TensorBinding> bind_bloom(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_cohere(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_deepseek_v2(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_falcon(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gemma2(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_gpt2(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_gpt_neox(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_gptj(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_llama(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_mixtral(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_mpt(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_olmo2(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_opt(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_phi3(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_stablelm(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_starcoder2(const ModelConfig& config, ModelWeights& weights);
-
-// Buffers of rotary embeddings, and a copy of a tied head.
-bool skipped_decoder(const ModelConfig& config, std::string_view tensor);
-bool skipped_gemma3(const ModelConfig& config, std::string_view tensor);
 
 }  // namespace kvroof

@@ -1,6 +1,5 @@
 #include "sim/attention/attention.hpp"
 
-#include <bit>
 #include <cmath>
 
 #include "sim/attention/portable_math.hpp"
@@ -24,24 +23,6 @@ void add_alibi(std::span<const TokenPos> positions, TokenPos query, float slope,
     const auto distance = static_cast<std::int32_t>(positions[i].value - query.value);
     logits[i] += slope * static_cast<float>(distance);
   }
-}
-
-std::vector<float> alibi_slopes(std::uint32_t heads, float bias_max) {
-  // For a number of heads that is no power of two, those of the next power: first every second one, then the rest.
-  const std::uint32_t rounded = std::bit_ceil(heads);
-  std::vector<float> slopes;
-  slopes.reserve(rounded);
-  const auto slope = [&](std::uint32_t i) {
-    return static_cast<float>(std::exp2(-static_cast<double>(i + 1) * static_cast<double>(bias_max) / rounded));
-  };
-  if (rounded == heads) {
-    for (std::uint32_t i = 0; i < heads; ++i) slopes.push_back(slope(i));
-    return slopes;
-  }
-  for (std::uint32_t i = 1; i < rounded; i += 2) slopes.push_back(slope(i));
-  for (std::uint32_t i = 0; i < rounded; i += 2) slopes.push_back(slope(i));
-  slopes.resize(heads);
-  return slopes;
 }
 
 float softmax(std::span<const float> logits, std::span<float> weights) {

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "sim/core/dtype.hpp"
 #include "sim/core/ids.hpp"
@@ -42,9 +41,6 @@ void compute_logits(std::span<const float> q, const RowsView& keys, const LogitR
 
 // logits[i] += slope · (positions[i] − query): the ALiBi bias (Press et al. 2022), relative to the query.
 void add_alibi(std::span<const TokenPos> positions, TokenPos query, float slope, std::span<float> logits);
-
-// ALiBi slopes for `heads` query heads, as MPT makes them (bias_max 8): one for each head.
-std::vector<float> alibi_slopes(std::uint32_t heads, float bias_max = 8.0F);
 
 // weights = softmax(logits), in float, with the row maximum subtracted; sizes equal and ≥ 1. May be the same memory.
 // Returns the log of the sum of exponentials (max + log Σ).

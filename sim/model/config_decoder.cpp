@@ -5,10 +5,6 @@
 namespace kvroof {
 namespace {
 
-constexpr std::uint32_t kMostLayers = 1024;
-constexpr std::uint32_t kMostHeads = 1024;
-constexpr std::uint32_t kMostHeadDim = 65536;
-
 void read_heads(ConfigFields& fields, const DecoderKeys& keys, ModelShape& shape) {
   shape.heads = fields.size("num_attention_heads", {}, kMostHeads);
   shape.kv_heads = fields.size("num_key_value_heads", shape.heads, kMostHeads);
@@ -120,13 +116,6 @@ void read_experts(ConfigFields& fields, ModelConfig& config) {
   if (!fields.empty("mlp_only_layers")) {
     fields.refuse("mlp_only_layers", "dense layers between expert layers are not supported");
   }
-}
-
-Result<ModelConfig> finish_config(const ConfigFields& fields, ModelConfig config) {
-  if (fields.failed()) return fields.failure();
-  const std::string problem = shape_problem(config.shape);
-  if (!problem.empty()) return Failure{problem};
-  return config;
 }
 
 }  // namespace kvroof

@@ -39,7 +39,4 @@ void read_qwen_moe_windows(ConfigFields& fields, ModelConfig& config);
 // Refuses dense layers between them (decoder_sparse_step, mlp_only_layers).
 void read_experts(ConfigFields& fields, ModelConfig& config);
 
-// What was read, unless something is wrong.
-Result<ModelConfig> finish_config(const ConfigFields& fields, ModelConfig config);
-
 }  // namespace kvroof

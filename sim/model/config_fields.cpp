@@ -92,6 +92,19 @@ bool ConfigFields::has(std::string_view key) const { return !json_->at(key).is_n
 
 bool ConfigFields::has_object(std::string_view key) const { return json_->at(key).is_object(); }
 
+std::string_view ConfigFields::named(std::initializer_list<std::string_view> keys) {
+  std::string_view found;
+  for (const std::string_view key : keys) {
+    if (!has(key)) continue;
+    if (found.empty()) found = key;
+    if (json_->at(key) != json_->at(found)) {
+      fail(fmt::format("{} is {}, but {} is {}: they name the same", found, shown(json_->at(found)), key,
+                       shown(json_->at(key))));
+    }
+  }
+  return found.empty() ? *keys.begin() : found;
+}
+
 std::vector<std::string> ConfigFields::names(std::string_view key) const {
   std::vector<std::string> names;
   if (!has_object(key)) return names;
@@ -234,6 +247,13 @@ DType ConfigFields::weight_type() {
 
 void ConfigFields::refuse(std::string_view key, std::string_view why) {
   if (has(key)) fail(fmt::format("{} is {}, but {}", key, shown(json_->at(key)), why));
+}
+
+Result<ModelConfig> finish_config(const ConfigFields& fields, ModelConfig config) {
+  if (fields.failed()) return fields.failure();
+  const std::string problem = shape_problem(config.shape);
+  if (!problem.empty()) return Failure{problem};
+  return config;
 }
 
 }  // namespace kvroof

@@ -15,6 +15,11 @@
 
 namespace kvroof {
 
+// Larger ones are refused in every family.
+inline constexpr std::uint32_t kMostLayers = 1024;
+inline constexpr std::uint32_t kMostHeads = 1024;
+inline constexpr std::uint32_t kMostHeadDim = 65536;
+
 // The first thing that is wrong is remembered, later reads go on with harmless values, and the family's parser asks
 // once at its end: `if (fields.failed()) return fields.failure();`. An absent key and a null mean the same. A key with
 // dots names a value inside objects: rope_scaling.factor.
@@ -32,6 +37,8 @@ class ConfigFields {
   void defaults(std::string_view json_object);
 
   [[nodiscard]] bool has(std::string_view key) const;
+  // The one of several names for a value that is there, or the first; two that differ are refused.
+  std::string_view named(std::initializer_list<std::string_view> keys);
   [[nodiscard]] bool has_object(std::string_view key) const;
   // Names in the object under a key; none where there is no object.
   [[nodiscard]] std::vector<std::string> names(std::string_view key) const;
@@ -73,5 +80,8 @@ class ConfigFields {
   std::unique_ptr<Json> json_;
   std::string problem_;
 };
+
+// What was read, unless something is wrong.
+Result<ModelConfig> finish_config(const ConfigFields& fields, ModelConfig config);
 
 }  // namespace kvroof

@@ -12,16 +12,23 @@ namespace kvroof {
 namespace {
 
 constexpr std::array kFamilies = {
+    ConfigFamily{"bloom", parse_bloom_config},
     ConfigFamily{"cohere", parse_cohere_config},
     ConfigFamily{"deepseek_v2", parse_deepseek_v2_config},
+    ConfigFamily{"falcon", parse_falcon_config},
     ConfigFamily{"gemma", parse_gemma_config},
     ConfigFamily{"gemma2", parse_gemma2_config},
     ConfigFamily{"gemma3", parse_gemma3_config},
     ConfigFamily{"gemma3_text", parse_gemma3_config},
+    ConfigFamily{"gpt2", parse_gpt2_config},
+    ConfigFamily{"gpt_neox", parse_gpt_neox_config},
+    ConfigFamily{"gptj", parse_gptj_config},
     ConfigFamily{"llama", parse_llama_config},
     ConfigFamily{"mistral", parse_mistral_config},
     ConfigFamily{"mixtral", parse_mixtral_config},
+    ConfigFamily{"mpt", parse_mpt_config},
     ConfigFamily{"olmo2", parse_olmo2_config},
+    ConfigFamily{"opt", parse_opt_config},
     ConfigFamily{"phi3", parse_phi3_config},
     ConfigFamily{"qwen2", parse_qwen2_config},
     ConfigFamily{"qwen2_moe", parse_qwen2_moe_config},

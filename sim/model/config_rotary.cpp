@@ -137,7 +137,7 @@ void refuse_unknown_keys(ConfigFields& fields, const std::string& section, const
 // Elements that turn: all of them, or a share that is cut to a whole number.
 std::uint32_t rotated_dims(ConfigFields& fields, const std::string& section, const RotaryRequest& request) {
   std::string key = section + ".partial_rotary_factor";
-  if (!fields.has(key)) key = "partial_rotary_factor";
+  if (!fields.has(key)) key = request.share_key;
   const double share = fields.positive(key, 1.0);
   if (share == 1) return request.dims;
   if (!request.partial) fields.refuse(key, "this family rotates whole heads; a part is not supported");
@@ -149,9 +149,9 @@ std::uint32_t rotated_dims(ConfigFields& fields, const std::string& section, con
   return dims;
 }
 
-double read_theta(ConfigFields& fields, const std::string& section) {
+double read_theta(ConfigFields& fields, const std::string& section, std::string_view outer) {
   const std::string inner = section + ".rope_theta";
-  const std::string key = fields.has(inner) ? inner : "rope_theta";
+  const std::string key = fields.has(inner) ? inner : std::string(outer);
   const double theta = fields.positive(key, 10000.0);
   if (theta >= 1) return theta;
   fields.fail(fmt::format("{} is {}, expected at least 1", key, theta));
@@ -172,7 +172,8 @@ RotaryRule read_rotary(ConfigFields& fields, const RotaryRequest& request) {
   }
   const std::string section = rotary_section(fields, request.layer_type);
   if (fields.has(section) && !fields.has_object(section)) fields.refuse(section, "an object is expected");
-  RotaryRule rule = plain_rotary(request.style, rotated_dims(fields, section, request), read_theta(fields, section));
+  RotaryRule rule = plain_rotary(request.style, rotated_dims(fields, section, request),
+                                 read_theta(fields, section, request.theta_key));
   const Kind* kind = find_kind(fields, section);
   if (kind == nullptr) return rule;
   refuse_unknown_keys(fields, section, *kind);

@@ -14,6 +14,9 @@ struct RotaryRequest {
   std::uint32_t dims = 0;            // of the part that may turn
   bool partial = false;              // partial_rotary_factor may be below 1
   std::string_view layer_type = {};  // whose parameters count where rope_parameters has an object for each type
+  // Older names, which some families have outside of rope_parameters.
+  std::string_view theta_key = "rope_theta";
+  std::string_view share_key = "partial_rotary_factor";
 };
 
 // Kinds: default, linear, llama3, yarn, longrope ("su"), and dynamic, which changes nothing up to

@@ -7,16 +7,25 @@
 
 namespace kvroof {
 
+Result<ModelConfig> parse_bloom_config(std::string_view config_json);
 Result<ModelConfig> parse_cohere_config(std::string_view config_json);
 Result<ModelConfig> parse_deepseek_v2_config(std::string_view config_json);
+Result<ModelConfig> parse_falcon_config(std::string_view config_json);
 Result<ModelConfig> parse_gemma_config(std::string_view config_json);
 Result<ModelConfig> parse_gemma2_config(std::string_view config_json);
 // Also the text part of a multi-modal Gemma 3 ("gemma3" with text_config).
 Result<ModelConfig> parse_gemma3_config(std::string_view config_json);
+// GPT-2 and Cerebras-GPT.
+Result<ModelConfig> parse_gpt2_config(std::string_view config_json);
+// GPT-NeoX and Pythia.
+Result<ModelConfig> parse_gpt_neox_config(std::string_view config_json);
+Result<ModelConfig> parse_gptj_config(std::string_view config_json);
 Result<ModelConfig> parse_llama_config(std::string_view config_json);
 Result<ModelConfig> parse_mistral_config(std::string_view config_json);
 Result<ModelConfig> parse_mixtral_config(std::string_view config_json);
+Result<ModelConfig> parse_mpt_config(std::string_view config_json);
 Result<ModelConfig> parse_olmo2_config(std::string_view config_json);
+Result<ModelConfig> parse_opt_config(std::string_view config_json);
 Result<ModelConfig> parse_phi3_config(std::string_view config_json);
 Result<ModelConfig> parse_qwen2_config(std::string_view config_json);
 Result<ModelConfig> parse_qwen2_moe_config(std::string_view config_json);

@@ -20,8 +20,7 @@ void write_model(const std::filesystem::path& folder) {
   std::ofstream(folder / "config.json") << kConfig;
   ModelConfig config = load_model_config(folder);
   ModelWeights weights;
-  weights.layers.resize(config.shape.layers);
-  const auto bindings = bind_llama(config, weights);
+  const auto bindings = bind_tensors(config, weights);
   const std::vector<std::byte> zeros(std::size_t{6000} * 512 * 2);
   std::vector<TensorToWrite> tensors;
   for (const TensorBinding& b : bindings) {

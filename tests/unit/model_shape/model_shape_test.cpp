@@ -44,6 +44,9 @@ TEST_CASE("parameter counts equal those of the published checkpoints") {
       {"llama-3-8b", 8'030'261'248}, {"llama-3.1-8b", 8'030'261'248}, {"llama-3-70b", 70'553'706'496},
       {"llama-65b", 65'285'660'672}, {"mistral-7b", 7'241'732'096},   {"opt-6.7b", 6'658'473'984},
       {"opt-13b", 12'853'473'280},   {"opt-30b", 29'974'540'288},     {"cerebras-gpt-6.7b", 6'658'404'352},
+      {"opt-125m", 125'239'296},     {"opt-350m", 331'196'416},       {"opt-1.3b", 1'315'758'080},
+      {"gpt2", 124'439'808},         {"gpt2-xl", 1'557'611'200},      {"gpt-neox-20b", 20'554'567'680},
+      {"bloom-7b1", 7'069'016'064},  {"pythia-6.9b", 6'857'302'016},
   };
   for (const auto& [name, count] : published) {
     INFO(name);
@@ -51,7 +54,13 @@ TEST_CASE("parameter counts equal those of the published checkpoints") {
   }
 }
 
+TEST_CASE("Falcon's checkpoints hold the parameters and a second copy of the tied head") {
+  CHECK(parameter_count(shape("falcon-7b")) + std::uint64_t{65024} * 4544 == 7'217'189'760);
+  CHECK(parameter_count(shape("falcon-40b")) + std::uint64_t{65024} * 8192 == 41'835'970'560);
+}
+
 TEST_CASE("parameter counts of models without a public checkpoint are within one percent of their names") {
+  CHECK(static_cast<double>(parameter_count(shape("mpt-30b"))) == Approx(29.95e9).epsilon(0.001));
   CHECK(static_cast<double>(parameter_count(shape("opt-66b"))) == Approx(66e9).epsilon(0.01));
   CHECK(static_cast<double>(parameter_count(shape("opt-175b"))) == Approx(175e9).epsilon(0.01));
 }
@@ -76,6 +85,20 @@ TEST_CASE("KV bytes of MPT-7B with 4 beams are 1 to 32 GiB at 512 to 16k tokens,
   for (std::uint64_t tokens = 512; tokens <= 16384; tokens *= 2, expected *= 2) {
     CHECK(gib(kv_of("mpt-7b", 4 * tokens)) == expected);
   }
+}
+
+TEST_CASE("KV bytes of OPT are those that the papers on serving it print") {
+  // 800 KB a token of OPT-13B: vLLM (arXiv 2309.06180), section 3.
+  CHECK(kv_of("opt-13b", 1).value == 800 * 1024);
+  // OPT-175B, batch 512, 512 + 32 tokens: weights of 325 GB and a cache of 1.2 TB: FlexGen (arXiv 2303.06865).
+  CHECK(gib(weight_bytes(shape("opt-175b"), DType::kF16)) == Approx(325).epsilon(0.005));
+  CHECK(gib(kv_of("opt-175b", 512 * (512 + 32))) / 1024 == Approx(1.2).epsilon(0.01));
+}
+
+TEST_CASE("multi-query attention stores one head, grouped queries store the groups") {
+  // 32 layers · 1 head · (64 + 64) · 2 B, and 60 layers · 8 heads
+  CHECK(kv_bytes_per_token(shape("falcon-7b"), DType::kBF16).value == 8'192);
+  CHECK(kv_bytes_per_token(shape("falcon-40b"), DType::kBF16).value == 122'880);
 }
 
 TEST_CASE("grouped-query attention stores KV heads, not query heads") {
