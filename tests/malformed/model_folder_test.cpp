@@ -5,64 +5,21 @@
 
 #include "kernels/engine/model.hpp"
 #include "tests/catch.hpp"
-#include "tests/support/run_program.hpp"
-#include "traces/safetensors.hpp"
+#include "tests/support/model_folder.hpp"
 
 using namespace kvroof;
-using kvroof::test::slurp;
-using kvroof::test::TemporaryFolder;
+using namespace kvroof::test;
 namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path kGolden = fs::path(KVROOF_SOURCE_DIR) / "tests/golden/models/llama-gqa";
+const fs::path kGolden = kGoldenModels / "llama-gqa";
 
 void write(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
-// A tensor with its content.
-struct Tensor {
-  std::string name;
-  DType type;
-  std::vector<std::uint64_t> shape;
-  std::vector<std::byte> data;
-};
+Tensors golden_tensors() { return kvroof::test::golden_tensors("llama-gqa"); }
 
-std::vector<Tensor> golden_tensors() {
-  const SafetensorsFile file = SafetensorsFile::open(kGolden / "model.safetensors").or_throw("golden");
-  std::vector<Tensor> tensors;
-  for (const TensorInfo& info : file.header().tensors) {
-    tensors.push_back({info.name, info.type, info.shape, std::vector<std::byte>(info.bytes)});
-    file.read(info, 0, tensors.back().data);
-  }
-  return tensors;
-}
-
-void write_tensors(const fs::path& path, const std::vector<Tensor>& tensors) {
-  std::vector<TensorToWrite> list;
-  for (const Tensor& t : tensors) list.push_back({t.name, t.type, t.shape, t.data});
-  write_safetensors(path, list, {});
-}
-
-Tensor& named(std::vector<Tensor>& tensors, const std::string& name) {
-  return *std::find_if(tensors.begin(), tensors.end(), [&](const Tensor& t) { return t.name == name; });
-}
-
-std::string refusal(const fs::path& folder) {
-  try {
-    load_model(folder, std::nullopt);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
-// A folder with the golden's configuration and these tensors.
-std::string refusal_of(const std::vector<Tensor>& tensors) {
-  const TemporaryFolder folder;
-  fs::copy_file(kGolden / "config.json", folder.path() / "config.json");
-  write_tensors(folder.path() / "model.safetensors", tensors);
-  return refusal(folder.path());
-}
+std::string refusal_of(const Tensors& tensors) { return kvroof::test::refusal_of("llama-gqa", tensors); }
 
 std::string refusal_with_config(const std::string& key, const nlohmann::json& value) {
   const TemporaryFolder folder;
@@ -149,13 +106,13 @@ TEST_CASE("missing tensors are named and counted") {
 
 TEST_CASE("an untied head that is missing is not replaced by the embedding") {
   auto tensors = golden_tensors();
-  std::erase_if(tensors, [](const Tensor& t) { return t.name == "lm_head.weight"; });
+  std::erase_if(tensors, [](const StoredContent& t) { return t.name == "lm_head.weight"; });
   contains(refusal_of(tensors), "missing: lm_head.weight");
 }
 
 TEST_CASE("tensors that have no place in the model are named") {
   auto tensors = golden_tensors();
-  Tensor extra = named(tensors, "model.norm.weight");
+  StoredContent extra = named(tensors, "model.norm.weight");
   extra.name = "model.layers.0.self_attn.q_proj.bias";
   tensors.push_back(extra);
   contains(refusal_of(tensors), "no place in a llama model as config.json describes it: " + extra.name);
@@ -163,7 +120,7 @@ TEST_CASE("tensors that have no place in the model are named") {
 
 TEST_CASE("buffers of rotary embedding are skipped") {
   auto tensors = golden_tensors();
-  Tensor buffer = named(tensors, "model.norm.weight");
+  StoredContent buffer = named(tensors, "model.norm.weight");
   buffer.name = "model.layers.0.self_attn.rotary_emb.inv_freq";
   tensors.push_back(buffer);
   CHECK(refusal_of(tensors) == "accepted");
@@ -171,7 +128,7 @@ TEST_CASE("buffers of rotary embedding are skipped") {
 
 TEST_CASE("shapes that disagree with config.json are refused with both") {
   auto tensors = golden_tensors();
-  Tensor& norm = named(tensors, "model.norm.weight");
+  StoredContent& norm = named(tensors, "model.norm.weight");
   norm.shape = {48};
   norm.data.resize(96);
   contains(refusal_of(tensors), "model.norm.weight has shape [48], expected [96] from config.json");
@@ -184,7 +141,7 @@ TEST_CASE("shapes that disagree with config.json are refused with both") {
 
 TEST_CASE("a transposed matrix is refused although its size is right") {
   auto tensors = golden_tensors();
-  Tensor& down = named(tensors, "model.layers.0.mlp.down_proj.weight");
+  StoredContent& down = named(tensors, "model.layers.0.mlp.down_proj.weight");
   std::swap(down.shape[0], down.shape[1]);
   contains(refusal_of(tensors), "down_proj.weight has shape [128, 96], expected [96, 128]");
 }

@@ -13,11 +13,16 @@ using kvroof::test::TemporaryFolder;
 
 namespace {
 
-const char* const kConfig = R"({"model_type":"llama","hidden_size":512,"num_attention_heads":8,"num_hidden_layers":4,
+// Plain, transposed (GPT-2), and interleaved by head (BLOOM).
+const char* const kLlama = R"({"model_type":"llama","hidden_size":512,"num_attention_heads":8,"num_hidden_layers":4,
   "intermediate_size":1536,"vocab_size":6000,"tie_word_embeddings":true,"torch_dtype":"bfloat16"})";
+const char* const kGpt2 = R"({"model_type":"gpt2","n_embd":512,"n_head":8,"n_layer":4,"vocab_size":6000,
+  "torch_dtype":"bfloat16"})";
+const char* const kBloom = R"({"model_type":"bloom","n_embed":512,"n_head":8,"n_layer":4,"vocab_size":6000,
+  "torch_dtype":"bfloat16"})";
 
-void write_model(const std::filesystem::path& folder) {
-  std::ofstream(folder / "config.json") << kConfig;
+void write_model(const std::filesystem::path& folder, const char* config_json) {
+  std::ofstream(folder / "config.json") << config_json;
   ModelConfig config = load_model_config(folder);
   ModelWeights weights;
   const auto bindings = bind_tensors(config, weights);
@@ -45,9 +50,11 @@ std::uint64_t status_bytes(const std::string& field) {
 }  // namespace
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_CASE("loading with a conversion peaks at no more than 1.1 times the weights") {
+TEST_CASE("loading with a conversion peaks at no more than 1.1 times the weights, fused and transposed ones too") {
+  const char* const config = GENERATE(kLlama, kGpt2, kBloom);
+  INFO(config);
   const TemporaryFolder folder;
-  write_model(folder.path());
+  write_model(folder.path(), config);
   std::ofstream("/proc/self/clear_refs") << "5";  // the high-water mark begins anew
   const std::uint64_t before = status_bytes("VmRSS");
   const Model model = load_model(folder.path(), DType::kF32);

@@ -1,0 +1,137 @@
+// Rows, columns and transposed blocks of stored tensors arrive where their bindings say, in any element type.
+#include "kernels/engine/tensor_loader.hpp"
+
+#include <array>
+
+#include "kernels/engine/weight_binder.hpp"
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+#include "traces/safetensors.hpp"
+
+using namespace kvroof;
+using kvroof::test::TemporaryFolder;
+
+namespace {
+
+// What element i of every stored tensor is: exact in bf16.
+float value_at(std::size_t i) { return static_cast<float>(i % 251); }
+
+// Writes each binding's tensor in bf16, and loads it as `type`.
+void load_all(const std::vector<TensorBinding>& bindings, DType type) {
+  const TemporaryFolder folder;
+  std::vector<std::vector<std::byte>> contents;
+  std::vector<TensorToWrite> tensors;
+  for (const TensorBinding& b : bindings) {
+    std::size_t count = 1;
+    for (const std::uint64_t size : b.shape) count *= size;
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = value_at(i);
+    contents.emplace_back(count * 2);
+    convert_from_float(DType::kBF16, values, contents.back().data());
+  }
+  for (std::size_t i = 0; i < bindings.size(); ++i) {
+    tensors.push_back({bindings[i].name, DType::kBF16, bindings[i].shape, contents[i]});
+  }
+  const auto path = folder.path() / "model.safetensors";
+  write_safetensors(path, tensors, {});
+  const SafetensorsFile file = SafetensorsFile::open(path).or_throw("test");
+  TensorLoader loader(type);
+  for (const TensorBinding& b : bindings) loader.load({&file, file.header().find(b.name)}, b);
+}
+
+std::vector<float> floats_of(const Weight& weight) {
+  std::vector<float> out(weight.rows * weight.cols);
+  convert_to_float(weight.type, weight.data.data(), out);
+  return out;
+}
+
+// Row r, column c of the weight is element index(r, c) of the stored tensor.
+template <class Index>
+void check_elements(const Weight& weight, std::size_t rows, std::size_t cols, Index&& index) {
+  REQUIRE(weight.rows == rows);
+  REQUIRE(weight.cols == cols);
+  const std::vector<float> values = floats_of(weight);
+  std::size_t wrong = 0;
+  for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t c = 0; c < cols; ++c) wrong += values[r * cols + c] == value_at(index(r, c)) ? 0 : 1;
+  }
+  CHECK(wrong == 0);
+}
+
+constexpr std::array kTypes = {DType::kBF16, DType::kF16, DType::kF32};
+
+}  // namespace
+
+TEST_CASE("q, k and v interleaved by group come apart into rows of their own, and so do their biases") {
+  for (const DType type : kTypes) {
+    constexpr std::size_t kHidden = 12, kHead = 8, kGroups = 3;
+    ModelShape shape;
+    shape.hidden = kHidden;
+    shape.heads = 6;
+    shape.kv_heads = kGroups;
+    shape.head_dim = shape.v_head_dim = kHead;
+    shape.qkv_bias = true;
+    LayerWeights layer;
+    WeightBinder binder;
+    binder.fused_qkv("qkv", shape, layer, kGroups);
+    const auto bindings = binder.take();
+    REQUIRE(bindings[0].shape == std::vector<std::uint64_t>{(6 + 3 + 3) * kHead, kHidden});
+    load_all(bindings, type);
+    // A group: 16 rows of two q heads, 8 of k, 8 of v.
+    const auto stored_row = [](std::size_t row, std::size_t part, std::size_t before) {
+      return row / part * 4 * kHead + before + row % part;
+    };
+    const auto check_part = [&](const Linear& linear, std::size_t part, std::size_t before) {
+      const std::size_t rows = part * kGroups;
+      check_elements(linear.matrix, rows, kHidden, [&](std::size_t r, std::size_t c) {
+        return stored_row(r, part, before) * kHidden + c;
+      });
+      check_elements(linear.bias, 1, rows, [&](std::size_t, std::size_t c) { return stored_row(c, part, before); });
+    };
+    check_part(layer.q, 2 * kHead, 0);
+    check_part(layer.k, kHead, 2 * kHead);
+    check_part(layer.v, kHead, 3 * kHead);
+  }
+}
+
+TEST_CASE("thirds of a matrix stored [in, out] become rows of q, k and v, over many pieces and odd edges") {
+  for (const DType type : kTypes) {
+    // More than one piece of 4 MiB, and no multiple of a tile in either direction.
+    constexpr std::size_t kIn = 731, kQ = 1030, kKv = 515;
+    constexpr std::size_t kOut = kQ + 2 * kKv;
+    LayerWeights layer;
+    WeightBinder binder;
+    binder.fused("c_attn", {{&layer.q, kQ}, {&layer.k, kKv}, {&layer.v, kKv}}, 1, kIn, true, true);
+    const auto bindings = binder.take();
+    REQUIRE(bindings[0].shape == std::vector<std::uint64_t>{kIn, kOut});
+    load_all(bindings, type);
+    const auto check_part = [&](const Linear& linear, std::size_t rows, std::size_t first) {
+      check_elements(linear.matrix, rows, kIn, [&](std::size_t r, std::size_t c) { return c * kOut + first + r; });
+      check_elements(linear.bias, 1, rows, [&](std::size_t, std::size_t c) { return first + c; });
+    };
+    check_part(layer.q, kQ, 0);
+    check_part(layer.k, kKv, kQ);
+    check_part(layer.v, kKv, kQ + kKv);
+  }
+}
+
+TEST_CASE("transposed blocks of rows land beside rows that keep their order") {
+  for (const DType type : kTypes) {
+    // Two heads of 5 rows that turn and 3 that stay, 40 columns.
+    constexpr std::size_t kTurned = 5, kKept = 3, kCols = 40;
+    Weight turned, kept;
+    TensorBinding binding{"kv_b", {2 * (kTurned + kKept), kCols}, {}};
+    for (std::size_t h = 0; h < 2; ++h) {
+      const std::size_t first = h * (kTurned + kKept);
+      binding.blocks.push_back({&turned, 2 * kCols, kTurned, first, h * kCols, kTurned, true});
+      binding.blocks.push_back({&kept, 2 * kKept, kCols, first + kTurned, h * kKept, kKept});
+    }
+    load_all({binding}, type);
+    check_elements(turned, 2 * kCols, kTurned, [](std::size_t r, std::size_t c) {
+      return (r / kCols * (kTurned + kKept) + c) * kCols + r % kCols;
+    });
+    check_elements(kept, 2 * kKept, kCols, [](std::size_t r, std::size_t c) {
+      return (r / kKept * (kTurned + kKept) + kTurned + r % kKept) * kCols + c;
+    });
+  }
+}
