@@ -132,10 +132,14 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 void AtomicFile::commit() {
   if (::fsync(descriptor_) != 0) throw write_error(path_, errno);
+  publish();
+  sync_path(path_.has_parent_path() ? path_.parent_path() : ".");
+}
+
+void AtomicFile::publish() {
   const int closed = ::close(std::exchange(descriptor_, -1));
   if (closed != 0 || ::rename(part_.c_str(), path_.c_str()) != 0) throw write_error(path_, errno);
   part_.clear();
-  sync_path(path_.has_parent_path() ? path_.parent_path() : ".");
 }
 
 void write_text_file(const std::filesystem::path& path, std::string_view text) {

@@ -53,7 +53,7 @@ Result<std::uint64_t> file_xxh3(const OpenFile& file, std::uint64_t bytes);
 std::string to_hex(std::uint64_t value);
 std::optional<std::uint64_t> from_hex(std::string_view text);
 
-// A file that appears under its name whole (commit) or not at all. Every failure throws Error.
+// A file that appears under its name whole (commit, publish) or not at all. Every failure throws Error.
 class AtomicFile {
  public:
   // Creates `<path>.part`, replacing what an interrupted writer left there.
@@ -66,6 +66,9 @@ class AtomicFile {
   [[nodiscard]] const std::filesystem::path& part() const { return part_; }
   // fsync, rename, fsync of the folder.
   void commit();
+  // Rename alone: whole for everyone on this machine, even if this process is killed, but after a power cut only once
+  // sync_path was called for the file and its folder.
+  void publish();
 
  private:
   std::filesystem::path path_;

@@ -67,10 +67,15 @@ struct TensorToWrite {
   std::span<const std::byte> data;
 };
 
-// Writes `path` under a temporary name, fsyncs and renames it: the file appears whole or not at all. The same input
-// gives the same bytes. Throws Error (disk full, read-only, …) after removing the temporary file. Returns the XXH3-64
-// of the file. With `self_checksum` a last tensor `checksum`, U8 [8], holds the XXH3-64 of everything before it.
+struct SafetensorsWriting {
+  bool self_checksum = false;  // a last tensor `checksum`, U8 [8], holds the XXH3-64 of everything before it
+  bool durable = true;         // returns when the disk has it; false: AtomicFile::publish
+};
+
+// Writes `path` under a temporary name and renames it: the file appears whole or not at all. The same input gives the
+// same bytes. Throws Error (disk full, read-only, …) after removing the temporary file. Returns the XXH3-64 of the
+// file.
 std::uint64_t write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
-                                const std::map<std::string, std::string>& metadata, bool self_checksum = false);
+                                const std::map<std::string, std::string>& metadata, SafetensorsWriting how = {});
 
 }  // namespace kvroof

@@ -123,10 +123,10 @@ std::vector<std::int64_t> SafetensorsFile::read_integers(const TensorInfo& tenso
 }
 
 std::uint64_t write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
-                                const std::map<std::string, std::string>& metadata, bool self_checksum) {
+                                const std::map<std::string, std::string>& metadata, SafetensorsWriting how) {
   std::array<std::byte, 8> checksum{};
   std::vector<TensorToWrite> all(tensors.begin(), tensors.end());
-  if (self_checksum) all.push_back({"checksum", DType::kU8, {checksum.size()}, checksum});
+  if (how.self_checksum) all.push_back({"checksum", DType::kU8, {checksum.size()}, checksum});
   const std::string head = header_bytes(all, metadata);
   AtomicFile file(path);
   Xxh3 hash;
@@ -136,11 +136,15 @@ std::uint64_t write_safetensors(const std::filesystem::path& path, std::span<con
   };
   put(std::as_bytes(std::span(head)));
   for (const TensorToWrite& t : tensors) put(t.data);
-  if (self_checksum) {
+  if (how.self_checksum) {
     checksum = little_endian(hash.digest());
     put(checksum);
   }
-  file.commit();
+  if (how.durable) {
+    file.commit();
+  } else {
+    file.publish();
+  }
   return hash.digest();
 }
 

@@ -49,7 +49,8 @@ struct SegmentBuffer {
   std::vector<SequenceBuffer> sequences;  // as in the manifest
 };
 
-// Writes the segment's file into the trace's folder; `manifest` goes into segment 0. Throws Error.
+// Writes the segment's file into the trace's folder; `manifest` goes into segment 0. When it returns the file is whole
+// whatever becomes of this process, but not yet on the disk. Throws Error.
 JournalLine write_segment(const std::filesystem::path& trace, const SegmentBuffer& buffer,
                           const TraceManifest& manifest);
 

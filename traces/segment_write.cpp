@@ -111,7 +111,8 @@ JournalLine write_segment(const std::filesystem::path& trace, const SegmentBuffe
   line.segment = buffer.segment;
   line.first_step = buffer.first_step;
   line.steps = static_cast<std::uint32_t>(buffer.steps.size() / kStepColumns);
-  line.xxh3 = write_safetensors(path, list.tensors(), describe(buffer, manifest), true);
+  line.xxh3 =
+      write_safetensors(path, list.tensors(), describe(buffer, manifest), {.self_checksum = true, .durable = false});
   line.bytes = std::filesystem::file_size(path);
   return line;
 }

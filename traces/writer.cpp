@@ -1,9 +1,7 @@
 #include "traces/writer.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <future>
-#include <limits>
 
 #include "traces/file_io.hpp"
 #include "traces/journal.hpp"
@@ -47,21 +45,19 @@ void create_trace(const std::filesystem::path& path, std::string_view manifest) 
 struct TraceWriter::State {
   std::filesystem::path path;
   TraceManifest manifest;
-  TraceManifest first_manifest;  // as it was at the start: what segment 0 carries, read by the writing thread
+  TraceManifest first_manifest;  // as it was at the start: what segment 0 carries
   std::uint64_t segment_bytes = 0;
   SegmentBuffer open;                                // being filled
-  SegmentBuffer in_flight;                           // being written by `pending`
   std::uint64_t buffered = 0;                        // bytes in `open`
   std::vector<std::vector<std::uint32_t>> next_row;  // [sequence][layer]
   std::vector<std::uint32_t> next_id;                // [sequence]
   std::vector<StepRecord> steps;
   std::vector<RowBytes> row;  // [layer]
-  Seal seal;                  // segments, steps and bytes so far; written by the writing thread
-  std::atomic<std::uint64_t> bytes_written = 0;
+  Seal seal;                  // segments, steps and bytes so far
   bool in_step = false;  // rows or evictions came after the last end_step
   bool failed = false;
   bool sealed = false;
-  // Declared last: its destructor waits for the thread that uses the rest.
+  // Makes the last written segment durable. Declared last: its destructor waits for the thread that uses the rest.
   std::future<void> pending;
 
   [[nodiscard]] std::size_t index_of(std::uint32_t sequence) const;
@@ -69,7 +65,7 @@ struct TraceWriter::State {
   void note_progress();
   void close_segment();
   void wait();
-  void write_in_flight();
+  void make_durable(const JournalLine& line) const;
 };
 
 std::size_t TraceWriter::State::index_of(std::uint32_t sequence) const {
@@ -81,7 +77,7 @@ std::size_t TraceWriter::State::index_of(std::uint32_t sequence) const {
   return static_cast<std::size_t>(it - manifest.sequences.begin());
 }
 
-// Empties a buffer but keeps its memory for the segment after the next.
+// Empties a buffer but keeps its memory for the next segment.
 void TraceWriter::State::reset(SegmentBuffer& buffer) const {
   buffer.steps.clear();
   buffer.sequences.resize(manifest.sequences.size());
@@ -101,31 +97,31 @@ void TraceWriter::State::reset(SegmentBuffer& buffer) const {
   }
 }
 
-// Runs on a thread of its own, so that hashing and fsync do not hold up the engine.
-void TraceWriter::State::write_in_flight() {
-  const JournalLine line = write_segment(path, in_flight, first_manifest);
+// Runs on a thread of its own, so that the disk does not hold up the engine.
+void TraceWriter::State::make_durable(const JournalLine& line) const {
+  sync_path(path / segment_file(line.segment));
+  sync_path(path / kSegmentsFolder);
   append_text(path / kJournalFile, journal_line_to_json(line));
-  seal.segments += 1;
-  seal.steps += line.steps;
-  seal.bytes += line.bytes;
-  bytes_written += line.bytes;
 }
 
 void TraceWriter::State::wait() {
-  if (!pending.valid()) return;
-  failed = true;  // unless get() returns
-  pending.get();
-  failed = false;
+  if (pending.valid()) pending.get();
 }
 
+// The engine's own thread writes the segment: once it goes on, a kill cannot take the segment away.
 void TraceWriter::State::close_segment() {
-  wait();
-  std::swap(open, in_flight);
-  open.segment = in_flight.segment + 1;
+  failed = true;  // unless the end of this function is reached
+  const JournalLine line = write_segment(path, open, first_manifest);
+  seal.segments += 1;
+  seal.steps += line.steps;
+  seal.bytes += line.bytes;
+  open.segment += 1;
   open.first_step = static_cast<std::uint32_t>(steps.size());
   reset(open);
   buffered = 0;
-  pending = std::async(std::launch::async, [this] { write_in_flight(); });
+  wait();
+  pending = std::async(std::launch::async, [this, line] { make_durable(line); });
+  failed = false;
 }
 
 TraceWriter::TraceWriter(std::filesystem::path path, TraceManifest manifest, std::uint64_t segment_bytes)
@@ -218,8 +214,8 @@ void TraceWriter::seal() {
   check(!s.failed && !s.sealed, "a trace is sealed once, and never after a failure");
   check(!s.in_step, "every step is ended before the seal");
   if (s.buffered > 0) s.close_segment();
-  s.wait();
   s.failed = true;  // unless the end of this function is reached
+  s.wait();
   for (std::size_t i = 0; i < s.manifest.sequences.size(); ++i) s.manifest.sequences[i].tokens = s.next_row[i][0];
   write_kernels_db(s.path / kKernelsFile, s.steps);
   const std::string manifest = manifest_to_json(s.manifest);
@@ -231,6 +227,6 @@ void TraceWriter::seal() {
   s.sealed = true;
 }
 
-std::uint64_t TraceWriter::bytes_written() const { return state_->bytes_written; }
+std::uint64_t TraceWriter::bytes_written() const { return state_->seal.bytes; }
 
 }  // namespace kvroof

@@ -56,7 +56,7 @@ struct Segment {
   void write(const fs::path& path, bool self_checksum) const {
     std::vector<TensorToWrite> list;
     for (const Tensor& t : tensors) list.push_back({t.name, t.type, t.shape, t.data});
-    write_safetensors(path, list, metadata, self_checksum);
+    write_safetensors(path, list, metadata, {.self_checksum = self_checksum});
   }
 };
 
