@@ -16,6 +16,7 @@
 #include "kernels/engine/session.hpp"
 #include "kernels/tokenizer/tokenizer.hpp"
 #include "kvroof_version.hpp"
+#include "sim/policy/policy.hpp"
 #include "traces/safetensors.hpp"
 
 namespace fs = std::filesystem;
@@ -92,15 +93,21 @@ nlohmann::json sequence_json(const std::optional<Tokenizer>& tokenizer, const Se
   return json;
 }
 
+// One prompt: everything at the top. Several: a list of what belongs to each, and the totals under their own key.
 std::string result_json(const RunFacts& facts, const std::optional<Tokenizer>& tokenizer,
-                        const std::vector<Ids>& prompts, const SessionResult& result) {
-  nlohmann::json json = sequence_json(tokenizer, result.sequences[0], prompts[0].size());
-  if (prompts.size() > 1) {
+                        const std::vector<Ids>& prompts, const SessionResult& result,
+                        const std::optional<ReadSpeed>& speed) {
+  nlohmann::json json;
+  add_facts(json, facts);
+  if (prompts.size() == 1) {
+    add_totals(json, result, speed);
+    json.update(sequence_json(tokenizer, result.sequences[0], prompts[0].size()));
+  } else {
+    add_totals(json["totals"], result, speed);
     for (std::size_t s = 0; s < prompts.size(); ++s) {
       json["sequences"].push_back(sequence_json(tokenizer, result.sequences[s], prompts[s].size()));
     }
   }
-  add_counts(json, facts, result);
   return json.dump() + "\n";
 }
 
@@ -118,6 +125,23 @@ std::string result_text(const std::optional<Tokenizer>& tokenizer, const Session
 void dump_logits(const fs::path& path, std::span<const float> logits, std::uint32_t vocab) {
   const TensorToWrite tensor{"logits", DType::kF32, {logits.size() / vocab, vocab}, std::as_bytes(logits)};
   write_safetensors(path, {&tensor, 1}, {});
+}
+
+RunFacts run_facts(const Arguments& arguments, const GenerateRequest& request, const Model& model,
+                   const std::vector<Ids>& prompts) {
+  RunFacts facts;
+  facts.backend = request.fast ? "fast" : "reference";
+  facts.policy = request.policy;
+  facts.weight_type = model.type;
+  facts.kv_type = request.kv_type.value_or(model.type);
+  facts.threads = arguments.threads;
+  facts.max_tokens = request.max_tokens;
+  facts.context = model.config.shape.max_positions;
+  for (const Ids& prompt : prompts) {
+    const std::string advice = policy_advice(request.policy, static_cast<std::uint32_t>(prompt.size()));
+    if (facts.notes.empty() && !advice.empty()) facts.notes.push_back(advice);
+  }
+  return facts;
 }
 
 std::unique_ptr<TraceRecorder> make_recorder(const fs::path& path, const Arguments& arguments, const Model& model,
@@ -165,29 +189,34 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   const std::vector<Ids> prompts = encode_prompts(request, tokenizer);
   check_prompts(config, prompts);
   const Model model = load_model(request.model, request.weight_type);
-  const RunFacts facts{request.fast ? "fast" : "reference", request.policy, model.type,
-                       request.kv_type.value_or(model.type), arguments.threads};
+  const RunFacts facts = run_facts(arguments, request, model, prompts);
   std::unique_ptr<Ops> ops = request.fast ? make_fast_ops(arguments.threads) : std::make_unique<ReferenceOps>();
   CpuBackend backend(model, std::move(ops), {request.policy, arguments.seed, facts.kv_type});
   const bool json = format_of(arguments) == Format::kJson;
   LiveText live(tokenizer, !json && prompts.size() == 1 && (trace || !arguments.has("out")));
   std::unique_ptr<TraceRecorder> recorder;
   if (trace) recorder = make_recorder(*trace, arguments, model, facts, prompts, request.max_tokens);
+  for (const std::string& note : facts.notes) {
+    if (!arguments.quiet) fmt::print(stderr, "note: {}\n", note);
+  }
   watch_interrupts();
   const SessionOptions options = session_options(request, prompts[0].size(), config.shape.vocab, live);
   const SessionResult result = run_session(backend, config, prompts, options, recorder.get());
   if (recorder) recorder->seal();
+  std::optional<ReadSpeed> speed;
+  if (json || !arguments.quiet) speed = measure_read_speed(facts, result);
   if (live.active()) {
     live.finish();
   } else {
-    const std::string text = json ? result_json(facts, tokenizer, prompts, result) : result_text(tokenizer, result);
+    const std::string text =
+        json ? result_json(facts, tokenizer, prompts, result, speed) : result_text(tokenizer, result);
     if (trace) {
       fmt::print("{}", text);  // --out is the trace
     } else {
       write_result(arguments, text);
     }
   }
-  if (!arguments.quiet) print_summary(facts, result, recorder ? recorder->bytes_written() : 0);
+  if (!arguments.quiet) print_summary(facts, result, speed, recorder ? recorder->bytes_written() : 0);
   return static_cast<int>(result.interrupted ? ExitCode::kInterrupted : ExitCode::kOk);
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/bandwidth.hpp"
+#include "sim/core/suggest.hpp"
 
 namespace kvroof {
 namespace {
@@ -38,49 +39,86 @@ void print_bytes_per_token(const SessionResult& result) {
              bytes_text(static_cast<double>(result.decode_bytes.total()) / tokens), parts);
 }
 
-// Activations stay in the caches; what has to come from memory is weights, k and v.
-void print_bandwidth(const RunFacts& facts, const SessionResult& result) {
-  const double bytes = static_cast<double>(result.decode_bytes[Cause::kWeights] + result.decode_bytes[Cause::kKvRead]);
-  const double reached = bytes / result.decode_seconds;
-  const unsigned threads = facts.backend == "reference" ? 1 : facts.threads;
-  const double host = measure_read_bandwidth(threads);
-  fmt::print(stderr, "weights and KV are read at {:.2f} GB/s, {:.0f} % of the {:.1f} GB/s that {} thread{} read here\n",
-             reached / 1e9, 100 * reached / host, host / 1e9, threads, threads == 1 ? "" : "s");
+// Sequences that ended before the tokens asked for, and why.
+void print_early_stops(const RunFacts& facts, const SessionResult& result) {
+  for (const StopReason reason : {StopReason::kEndOfText, StopReason::kContext, StopReason::kInterrupted}) {
+    std::vector<std::string> stops;
+    for (std::size_t s = 0; s < result.sequences.size(); ++s) {
+      if (result.sequences[s].stop != reason) continue;
+      const std::string name = result.sequences.size() > 1 ? fmt::format("[{}] ", s) : std::string();
+      stops.push_back(fmt::format("{}{}", name, result.sequences[s].ids.size()));
+    }
+    if (stops.empty()) continue;
+    const std::string why = reason == StopReason::kContext
+                                ? fmt::format("the context of the model, {} tokens, is full", facts.context)
+                            : reason == StopReason::kEndOfText ? "end of text"
+                                                               : "interrupted";
+    fmt::print(stderr, "stopped after {} of {} new tokens: {}\n", join(stops), facts.max_tokens, why);
+  }
 }
+
+std::string mib(std::uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
 }  // namespace
 
-void add_counts(nlohmann::json& json, const RunFacts& facts, const SessionResult& result) {
+std::optional<ReadSpeed> measure_read_speed(const RunFacts& facts, const SessionResult& result) {
+  if (result.decoded_tokens == 0) return std::nullopt;
+  // Activations stay in the caches; what has to come from memory is weights, k and v.
+  const std::uint64_t bytes = result.decode_bytes[Cause::kWeights] + result.decode_bytes[Cause::kKvRead];
+  const unsigned threads = facts.backend == "reference" ? 1 : facts.threads;
+  return ReadSpeed{static_cast<double>(bytes) / result.decode_seconds, measure_read_bandwidth(threads), threads};
+}
+
+void add_facts(nlohmann::json& json, const RunFacts& facts) {
   json["policy"] = facts.policy.text();
   json["budget"] = facts.policy.budget.describe();
   json["backend"] = facts.backend;
   json["weight_type"] = name_of(facts.weight_type);
   json["kv_type"] = name_of(facts.kv_type);
+  json["max_tokens"] = facts.max_tokens;
+  json["notes"] = facts.notes;
+}
+
+void add_totals(nlohmann::json& json, const SessionResult& result, const std::optional<ReadSpeed>& speed) {
+  json["prompt_tokens"] = result.prompt_tokens;
   json["decoded_tokens"] = result.decoded_tokens;
   json["kv_resident_bytes"] = result.last_usage.resident_bytes;
+  json["kv_peak_bytes"] = result.last_usage.peak_resident_bytes;
   json["kv_allocated_bytes"] = result.last_usage.allocated_bytes;
-  json["kv_peak_bytes"] = result.last_usage.peak_bytes;
+  json["kv_allocated_peak_bytes"] = result.last_usage.peak_bytes;
   for (std::size_t i = 0; i < kCauses; ++i) {
     json["prefill_bytes"][std::string(kCauseNames[i])] = result.prefill_bytes.bytes[i];
     json["decode_bytes"][std::string(kCauseNames[i])] = result.decode_bytes.bytes[i];
   }
+  json["tokens_per_s"]["prefill"] = per_second(result.prompt_tokens, result.prefill_seconds);
+  json["tokens_per_s"]["decode"] = per_second(result.decoded_tokens, result.decode_seconds);
+  json["read_bandwidth"] = nullptr;
+  if (!speed) return;
+  json["read_bandwidth"] = {{"reached_bytes_per_s", speed->reached},
+                            {"host_bytes_per_s", speed->host},
+                            {"share", speed->reached / speed->host},
+                            {"threads", speed->threads}};
 }
 
-void print_summary(const RunFacts& facts, const SessionResult& result, std::uint64_t trace_bytes) {
+void print_summary(const RunFacts& facts, const SessionResult& result, const std::optional<ReadSpeed>& speed,
+                   std::uint64_t trace_bytes) {
   fmt::print(stderr, "\npolicy {} ({}), {} back end, weights {}, KV cache {}\n", facts.policy.text(),
              facts.policy.budget.describe(), facts.backend, name_of(facts.weight_type), name_of(facts.kv_type));
   fmt::print(stderr, "prefill {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s\n", result.prompt_tokens,
              per_second(result.prompt_tokens, result.prefill_seconds), result.decoded_tokens,
              per_second(result.decoded_tokens, result.decode_seconds));
-  fmt::print(stderr, "KV cache {} resident, {} allocated, {} at the peak\n",
-             bytes_text(static_cast<double>(result.last_usage.resident_bytes)),
-             bytes_text(static_cast<double>(result.last_usage.allocated_bytes)),
-             bytes_text(static_cast<double>(result.last_usage.peak_bytes)));
-  if (result.decoded_tokens > 0) {
-    print_bytes_per_token(result);
-    print_bandwidth(facts, result);
+  print_early_stops(facts, result);
+  const KvUsage& kv = result.last_usage;
+  fmt::print(stderr, "KV rows {} resident, {} at their peak; memory for them {} allocated, {} at its peak\n",
+             mib(kv.resident_bytes), mib(kv.peak_resident_bytes), mib(kv.allocated_bytes), mib(kv.peak_bytes));
+  if (result.decoded_tokens > 0) print_bytes_per_token(result);
+  if (speed) {
+    fmt::print(stderr,
+               "weights and KV are read at {:.2f} GB/s, {:.0f} % of the {:.1f} GB/s that {} thread{} read here\n",
+               speed->reached / 1e9, 100 * speed->reached / speed->host, speed->host / 1e9, speed->threads,
+               speed->threads == 1 ? "" : "s");
   }
-  if (trace_bytes > 0) fmt::print(stderr, "trace {}\n", bytes_text(static_cast<double>(trace_bytes)));
+  if (trace_bytes > 0) fmt::print(stderr, "trace {}\n", mib(trace_bytes));
 }
 
 }  // namespace kvroof

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/engine/session.hpp"
 #include "sim/policy/spec.hpp"
@@ -16,13 +18,28 @@ struct RunFacts {
   DType weight_type = DType::kF32;
   DType kv_type = DType::kF32;
   unsigned threads = 1;
+  std::uint32_t max_tokens = 0;    // asked for
+  std::uint32_t context = 0;       // tokens that the model's positions reach
+  std::vector<std::string> notes;  // on what the policy makes of its parameters
 };
 
-// Adds what depends on the input and the seed alone: policy, types, bytes. Speeds are not results; they go to stderr.
-void add_counts(nlohmann::json& json, const RunFacts& facts, const SessionResult& result);
+// How fast decoding read weights, k and v, beside a plain read of this host's memory by as many threads.
+struct ReadSpeed {
+  double reached = 0;  // bytes/s
+  double host = 0;
+  unsigned threads = 1;
+};
 
-// Speeds, KV bytes, bytes per token by cause and the share of this host's read bandwidth (measured now, about 0.3 s),
-// on stderr. trace_bytes: 0 when nothing was recorded.
-void print_summary(const RunFacts& facts, const SessionResult& result, std::uint64_t trace_bytes);
+// Measures the host, which takes about 0.3 s; nothing when no token was decoded.
+std::optional<ReadSpeed> measure_read_speed(const RunFacts& facts, const SessionResult& result);
+
+// Adds how the run was made: policy, types, notes.
+void add_facts(nlohmann::json& json, const RunFacts& facts);
+// Adds the sums over all sequences: tokens, KV bytes, bytes by cause; and speeds, which alone differ from run to run.
+void add_totals(nlohmann::json& json, const SessionResult& result, const std::optional<ReadSpeed>& speed);
+
+// The same for people, on stderr. trace_bytes: 0 when nothing was recorded.
+void print_summary(const RunFacts& facts, const SessionResult& result, const std::optional<ReadSpeed>& speed,
+                   std::uint64_t trace_bytes);
 
 }  // namespace kvroof

@@ -279,11 +279,16 @@ KvUsage CpuBackend::kv_usage() const {
       usage.allocated_bytes += state.cache.allocated_bytes();
     }
   }
+  usage.peak_resident_bytes = peak_resident_bytes_;
   usage.peak_bytes = peak_bytes_;
   return usage;
 }
 
-void CpuBackend::note_peak() { peak_bytes_ = std::max(peak_bytes_, kv_usage().allocated_bytes); }
+void CpuBackend::note_peak() {
+  const KvUsage now = kv_usage();
+  peak_resident_bytes_ = std::max(peak_resident_bytes_, now.resident_bytes);
+  peak_bytes_ = std::max(peak_bytes_, now.allocated_bytes);
+}
 
 ByteCounters CpuBackend::take_counters() { return std::exchange(ops_->counters(), ByteCounters{}); }
 

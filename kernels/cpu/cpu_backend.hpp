@@ -79,7 +79,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   std::vector<Sequence*> active_;  // of the call in progress, in the order of its rows
   bool prefilling_ = false;
   KvCache prompt_buffer_;          // of the prefill in progress
-  std::uint64_t peak_bytes_ = 0;
+  std::uint64_t peak_resident_bytes_ = 0, peak_bytes_ = 0;
   std::vector<std::byte> q_bytes_, k_bytes_, v_bytes_;
   std::vector<AttendCall> calls_;
 };

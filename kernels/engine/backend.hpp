@@ -24,9 +24,10 @@ class Recorder {
 };
 
 struct KvUsage {
-  std::uint64_t resident_bytes = 0;   // rows held
-  std::uint64_t allocated_bytes = 0;  // memory that caches and prompt buffer own
-  std::uint64_t peak_bytes = 0;       // largest allocated_bytes so far
+  std::uint64_t resident_bytes = 0;       // rows held
+  std::uint64_t peak_resident_bytes = 0;  // largest so far; the layer whose prompt is computed holds all of it
+  std::uint64_t allocated_bytes = 0;      // memory that caches and prompt buffer own
+  std::uint64_t peak_bytes = 0;           // largest allocated_bytes so far
 };
 
 struct DecodeEntry {

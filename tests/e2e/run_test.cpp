@@ -87,12 +87,72 @@ TEST_CASE("run prints the text on stdout, the speeds on stderr, and the text is 
 }
 
 TEST_CASE("the same seed gives the same bytes for any number of threads, another seed other text") {
-  const std::string words =
-      "run " + kDemo + kDocument + "--max-tokens 40 --temperature 1 --top-p 0.9 --format json -q ";
-  const std::string one = run_ok(words + "--threads 1 --seed 3").out;
-  CHECK(run_ok(words + "--threads 2 --seed 3").out == one);
-  CHECK(run_ok(words + "--threads 7 --seed 3").out == one);
-  CHECK(run_ok(words + "--threads 2 --seed 4").out != one);
+  const std::string words = "run " + kDemo + kDocument + "--max-tokens 40 --temperature 1 --top-p 0.9 ";
+  const auto without_speeds = [&](const std::string& options) {
+    auto json = run_json(words + options);
+    json.erase("tokens_per_s");
+    json.erase("read_bandwidth");
+    return json.dump();
+  };
+  const std::string one = without_speeds("--threads 1 --seed 3");
+  CHECK(without_speeds("--threads 2 --seed 3") == one);
+  CHECK(without_speeds("--threads 7 --seed 3") == one);
+  CHECK(without_speeds("--threads 2 --seed 4") != one);
+}
+
+TEST_CASE("the JSON of one prompt has everything at the top, with speeds and the share of the host's bandwidth") {
+  const auto json = run_json("run " + kDemo + "--prompt 'SQLite is' --max-tokens 8 --ignore-eos");
+  for (const char* key : {"text", "ids", "logprobs", "stop_reason", "prompt_tokens", "decoded_tokens", "decode_bytes"})
+    CHECK(json.contains(key));
+  CHECK_FALSE(json.contains("sequences"));
+  CHECK_FALSE(json.contains("totals"));
+  CHECK(json["tokens_per_s"]["prefill"] > 0);
+  CHECK(json["tokens_per_s"]["decode"] > 0);
+  const auto& read = json["read_bandwidth"];
+  CHECK(read["share"].get<double>() ==
+        Approx(read["reached_bytes_per_s"].get<double>() / read["host_bytes_per_s"].get<double>()));
+}
+
+TEST_CASE("the JSON of several prompts has what belongs to each in a list, and the sums under totals alone") {
+  const auto json = run_json("run " + kDemo + "--prompt 'SQLite is' --ids '5 17 9' --max-tokens 8 --ignore-eos");
+  for (const char* key : {"text", "ids", "stop_reason", "prompt_tokens", "decoded_tokens", "kv_resident_bytes",
+                          "tokens_per_s"})
+    CHECK_FALSE(json.contains(key));
+  REQUIRE(json["sequences"].size() == 2);
+  CHECK(json["sequences"][1]["prompt_tokens"] == 3);
+  const std::uint64_t first = json["sequences"][0]["prompt_tokens"];
+  CHECK(json["totals"]["prompt_tokens"] == first + 3);
+  CHECK(json["totals"]["decoded_tokens"] == 14);
+  CHECK(json["totals"]["kv_resident_bytes"] == (first + 3 + 14) * 6 * 4 * 128 * 2);
+  CHECK(json["totals"]["tokens_per_s"]["decode"] > 0);
+  CHECK(json["policy"] == "full");
+}
+
+TEST_CASE("resident bytes and their peak, allocated bytes and theirs are four numbers") {
+  // While the last of six layers computes its prompt, the others are down to the budget of 100, in memory for 101.
+  const auto json = run_json("run " + kDemo + kDocument + "--max-tokens 4 --ignore-eos --policy h2o:budget=100");
+  const std::uint64_t row = 4 * 128 * 2;
+  const std::uint64_t prompt = json["prompt_tokens"];
+  CHECK(json["kv_resident_bytes"] == 6 * 100 * row);
+  CHECK(json["kv_peak_bytes"] == (5 * 100 + prompt) * row);
+  CHECK(json["kv_allocated_bytes"] == 6 * 101 * row);
+  CHECK(json["kv_allocated_peak_bytes"] == (6 * 101 + prompt) * row);
+}
+
+TEST_CASE("a run that the context ends before --max-tokens says so, in the summary and in the JSON") {
+  std::string ids;
+  for (int i = 0; i < 4000; ++i) ids += std::to_string(100 + i * 37 % 900) + " ";
+  const std::string words = "run " + kDemo + "--ids '" + ids + "' --policy window:budget=16 -n 500 --ignore-eos";
+  const Ran ran = run_ok(words);
+  CHECK(ran.err.find("stopped after 97 of 500 new tokens: the context of the model, 4096 tokens, is full") !=
+        std::string::npos);
+  CHECK(run_json(words)["stop_reason"] == "context");
+}
+
+TEST_CASE("a run under scissorhands without a choice notes it on stderr and in the JSON") {
+  const std::string words = "run " + kDemo + kDocument + "-n 2 --policy scissorhands:budget=12";
+  CHECK(run_ok(words).err.starts_with("note: scissorhands:budget=12: recent 10 and drop 6 leave no choice"));
+  CHECK(run_json(words)["notes"].size() == 1);
 }
 
 TEST_CASE("a batch gives every sequence the text that it gets alone") {
