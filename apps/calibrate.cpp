@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "apps/command.hpp"
 #include "kernels/cpu/calibration.hpp"
@@ -57,7 +58,7 @@ Device to_device(const CpuCalibration& c) {
   const auto put = [&](F field, double value, double spread) {
     device.fact(field) = Fact{rounded(value), Provenance::kMeasured, source, rounded(std::min(spread, 2.0))};
   };
-  const auto share = [](const Measured& part, const Measured& limit) { return part.rate / limit.rate; };
+  const auto share = [](const Measured& part, const Measured& limit) { return std::min(1.0, part.rate / limit.rate); };
   const Measured& weights = c.products.back().weights;  // bf16
   put(F::kUsableMib, std::strtod(kernel_fact("/proc/meminfo", "MemAvailable").c_str(), nullptr) / 1024, 0);
   put(F::kBandwidthGbPerS, c.read.rate / 1e9, c.read.spread);
@@ -94,6 +95,37 @@ std::string curves(const CpuCalibration& c) {
   return text;
 }
 
+nlohmann::ordered_json json_of(const Measured& m, const char* unit) {
+  return {{unit, m.rate}, {"relative_spread", m.spread}};
+}
+
+// The facts as `kvroof devices show` has them, and the curves behind them.
+std::string calibration_json(const CpuCalibration& c, const Device& device) {
+  constexpr const char* kBytes = "bytes_per_s";
+  nlohmann::ordered_json json = {{"device", device.name},
+                                 {"title", device.title},
+                                 {"threads", c.threads},
+                                 {"cache_bytes", c.cache_bytes},
+                                 {"uncached_bytes", c.uncached_bytes}};
+  json["facts"] = nlohmann::ordered_json::parse(format_json_rows(device_facts(device)));
+  for (const ThreadSample& s : c.by_threads) {
+    json["reads_by_threads"].push_back(
+        {{"threads", s.threads}, {"read", json_of(s.read, kBytes)}, {"empty_loop_us", s.barrier_seconds * 1e6}});
+  }
+  for (const SizeSample& s : c.by_size) {
+    json["reads_by_size"].push_back({{"bytes", s.bytes}, {"read", json_of(s.read, kBytes)}});
+  }
+  json["copy"] = json_of(c.copy, kBytes);
+  json["read_in_turn"] = json_of(c.paired_read, kBytes);
+  for (const ProductSample& s : c.products) {
+    json["products"].push_back({{"type", name_of(s.type)}, {"weights", json_of(s.weights, kBytes)}});
+  }
+  json["attention"] = json_of(c.attention, kBytes);
+  json["multiply_add"] = json_of(c.multiply_add, "flops_per_s");
+  json["matrix_product"] = json_of(c.matmul, "flops_per_s");
+  return json.dump(2) + "\n";
+}
+
 int run_calibrate(const Arguments& arguments) {
   const std::string& name = arguments.get<std::string>("device");
   if (name != "cpu") {
@@ -103,9 +135,14 @@ int run_calibrate(const Arguments& arguments) {
   Progress progress(arguments, "calibrating");
   const CpuCalibration c =
       calibrate_cpu(arguments.threads, [&](unsigned done, unsigned total) { progress.at(done, total); });
-  const std::string text = device_to_yaml(to_device(c)) + curves(c);
-  (void)device_from_yaml(text).or_throw("calibrate: the measurements make no valid device");
-  write_result(arguments, text);
+  const Device device = to_device(c);
+  const std::string file = device_to_yaml(device) + curves(c);
+  (void)device_from_yaml(file).or_throw("calibrate: the measurements make no valid device");
+  const Format format = format_of(arguments);
+  // -o is the device file, whatever is printed.
+  if (arguments.has("out") || format == Format::kTable) write_result(arguments, file);
+  if (format == Format::kJson) fmt::print("{}", calibration_json(c, device));
+  if (format == Format::kCsv) fmt::print("{}", format_csv(device_facts(device)));
   return 0;
 }
 
@@ -120,6 +157,7 @@ Command calibrate_command() {
           "measure this host and write it as a device file",
           "[--device cpu] [-o F]",
           "  kvroof calibrate --device cpu -o cpu.yaml\n"
+          "  kvroof calibrate --format json\n"
           "  kvroof replay run.kvt --policy full,h2o --budget 0.5 --device cpu.yaml",
           describe_calibrate,
           run_calibrate};

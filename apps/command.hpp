@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/core/error.hpp"
+#include "sim/device/device.hpp"
 
 namespace kvroof {
 
@@ -41,6 +42,7 @@ struct Command {
   int (*run)(const Arguments& arguments);  // returns the exit code; throws Error
   std::size_t min_positional = 0;
   std::size_t max_positional = 0;
+  std::string_view formats = "table | json | csv";  // that --format takes; the first is the default
 };
 
 // One function a verb, defined in apps/<verb>.cpp; the table in main.cpp lists them.
@@ -61,7 +63,7 @@ Command detokenize_command();
 // from.
 std::filesystem::path data_folder();
 
-// --format table|json|csv (default table).
+// --format, which parse_arguments has checked against the verb's formats.
 enum class Format : std::uint8_t { kTable, kJson, kCsv };
 Format format_of(const Arguments& arguments);
 
@@ -88,6 +90,8 @@ struct Table {
 std::string format_table(const Table& table);
 std::string format_csv(const Table& table);
 std::string format_json_rows(const Table& table);  // numbers unquoted
+// What is known of a device, a fact a row.
+Table device_facts(const Device& device);
 // In the form that --format asks for, to where write_result writes.
 void write_table(const Arguments& arguments, const Table& table);
 

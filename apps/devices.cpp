@@ -36,7 +36,30 @@ Table list_devices(const std::filesystem::path& catalog) {
   return table;
 }
 
-Table show_device(const Device& d) {
+int run_devices(const Arguments& arguments) {
+  const std::filesystem::path catalog = data_folder() / "catalog";
+  if (arguments.positional.empty()) {
+    write_table(arguments, list_devices(catalog));
+    return 0;
+  }
+  const std::string& word = arguments.positional[0];
+  const std::vector<std::string> known = {"show"};
+  if (word != "show") {
+    throw usage_error(
+        fmt::format("devices {}: expected `devices` or `devices show NAME`{}", word, did_you_mean(word, known)));
+  }
+  if (arguments.positional.size() < 2) {
+    throw usage_error("devices show: a name or a file is missing").note("`kvroof devices` lists the names");
+  }
+  write_table(arguments, device_facts(find_device(arguments.positional[1], catalog)));
+  return 0;
+}
+
+void describe_devices(po::options_description_easy_init) {}
+
+}  // namespace
+
+Table device_facts(const Device& d) {
   Table table;
   table.columns = {{"fact", "fact", false},
                    {"value", "value"},
@@ -63,29 +86,6 @@ Table show_device(const Device& d) {
   }
   return table;
 }
-
-int run_devices(const Arguments& arguments) {
-  const std::filesystem::path catalog = data_folder() / "catalog";
-  if (arguments.positional.empty()) {
-    write_table(arguments, list_devices(catalog));
-    return 0;
-  }
-  const std::string& word = arguments.positional[0];
-  const std::vector<std::string> known = {"show"};
-  if (word != "show") {
-    throw usage_error(
-        fmt::format("devices {}: expected `devices` or `devices show NAME`{}", word, did_you_mean(word, known)));
-  }
-  if (arguments.positional.size() < 2) {
-    throw usage_error("devices show: a name or a file is missing").note("`kvroof devices` lists the names");
-  }
-  write_table(arguments, show_device(find_device(arguments.positional[1], catalog)));
-  return 0;
-}
-
-void describe_devices(po::options_description_easy_init) {}
-
-}  // namespace
 
 Command devices_command() {
   return {"devices",

@@ -130,8 +130,6 @@ void describe_generate(po::options_description_easy_init add) {
 
 GenerateRequest parse_generate(const Arguments& arguments) {
   GenerateRequest request;
-  if (format_of(arguments) == Format::kCsv)
-    throw usage_error("--format csv: a text is no table; expected table or json");
   request.model = model_folder(arguments);
   request.policy = policy_of(arguments);
   check_runnable(request.policy);

@@ -1,6 +1,8 @@
 // kvroof import: makes traces of what other programs recorded.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/command.hpp"
 #include "apps/values.hpp"
 #include "sim/core/suggest.hpp"
@@ -13,6 +15,26 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::uint32_t kMaxTokens = 1U << 24;
+
+nlohmann::ordered_json imported_json(const std::filesystem::path& out, const TraceManifest& m) {
+  const TraceLayer& layer = m.layers.front();
+  return {{"trace", out.string()},
+          {"layers", m.layers.size()},
+          {"query_heads", layer.query_heads},
+          {"kv_heads", layer.kv_heads},
+          {"k_width", layer.k_width},
+          {"v_width", layer.v_width},
+          {"scale", layer.scale},
+          {"alibi", !layer.alibi_slopes.empty()},
+          {"kv_type", name_of(m.kv_type)},
+          {"tokens", m.sequences[0].tokens},
+          {"prompt_tokens", m.sequences[0].prompt}};
+}
+
+std::string imported_text(const std::filesystem::path& out, const TraceManifest& m) {
+  return fmt::format("{}: {} layer{}, {} tokens ({} of them the prompt), {}", out.string(), m.layers.size(),
+                     m.layers.size() == 1 ? "" : "s", m.sequences[0].tokens, m.sequences[0].prompt, name_of(m.kv_type));
+}
 
 int run_import(const Arguments& arguments) {
   const std::vector<std::string> known = {"qkv"};
@@ -30,11 +52,9 @@ int run_import(const Arguments& arguments) {
   options.alibi = arguments.get<bool>("alibi");
   const std::filesystem::path out = arguments.get<std::string>("out");
   import_qkv(arguments.positional[1], options, out);
-  if (arguments.quiet) return 0;
   const TraceReader reader = TraceReader::open(out);
-  const TraceManifest& m = reader.manifest();
-  fmt::print(stderr, "{}: {} layers, {} tokens ({} of them the prompt), {}\n", out.string(), m.layers.size(),
-             m.sequences[0].tokens, m.sequences[0].prompt, name_of(m.kv_type));
+  if (format_of(arguments) == Format::kJson) fmt::print("{}\n", imported_json(out, reader.manifest()).dump(2));
+  if (!arguments.quiet) fmt::print(stderr, "{}\n", imported_text(out, reader.manifest()));
   return 0;
 }
 
@@ -58,7 +78,8 @@ Command import_command() {
       describe_import,
       run_import,
       1,
-      2};
+      2,
+      "table | json"};
 }
 
 }  // namespace kvroof

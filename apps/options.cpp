@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <sstream>
 
 #include "apps/values.hpp"
 #include "sim/core/suggest.hpp"
@@ -18,10 +19,28 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-po::options_description common_options() {
+// The formats of a verb, the default first.
+Strings formats_of(const Command& command) {
+  Strings formats;
+  std::istringstream words{std::string(command.formats)};
+  for (std::string word; words >> word;) {
+    if (word != "|") formats.push_back(word);
+  }
+  return formats;
+}
+
+void check_format(const Command& command, const std::string& format) {
+  const Strings formats = formats_of(command);
+  if (std::find(formats.begin(), formats.end(), format) != formats.end()) return;
+  throw usage_error(fmt::format("--format {}: `kvroof {}` gives {}{}", format, command.name, join(formats, " or "),
+                                did_you_mean(format, formats)));
+}
+
+po::options_description common_options(const Command& command) {
+  const std::string formats(command.formats);
   po::options_description options("Common options");
   options.add_options()
-      ("format", po::value<std::string>()->default_value("table"), "table | json | csv")
+      ("format", po::value<std::string>()->default_value(formats_of(command).front()), formats.c_str())
       ("out,o", po::value<std::string>(), "write the result to this file")
       ("seed", po::value<std::string>()->default_value("0"), "seed of every random draw")
       ("threads", po::value<std::string>(), "threads (default: the cores this process may use)")
@@ -196,13 +215,13 @@ void print_help(const Command& command) {
   fmt::print("kvroof {}: {}\n\nusage: kvroof {} {}\n", command.name, command.summary, command.name, command.usage);
   if (!command.examples.empty()) fmt::print("\nexamples:\n{}\n", command.examples);
   std::ostringstream text;
-  text << own_options(command) << "\n" << common_options();
+  text << own_options(command) << "\n" << common_options(command);
   fmt::print("\n{}", text.str());
 }
 
 std::optional<Arguments> parse_arguments(const Command& command, const Strings& words) {
   po::options_description visible;
-  visible.add(own_options(command)).add(common_options());
+  visible.add(own_options(command)).add(common_options(command));
   if (std::find_if(words.begin(), words.end(), [](const auto& w) { return w == "--help" || w == "-h"; }) !=
       words.end()) {
     print_help(command);
@@ -228,7 +247,7 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
   if (arguments.has("threads")) {
     arguments.threads = static_cast<unsigned>(whole_value("threads", arguments.get<std::string>("threads"), 1, 1024));
   }
-  format_of(arguments);  // a wrong --format is refused before any work
+  check_format(command, arguments.get<std::string>("format"));
   return arguments;
 }
 

@@ -39,6 +39,7 @@ Command record_command() {
       "  kvroof record --model DIR --prompt-file F --policy h2o:budget=0.2 --backend reference -o h2o.kvt";
   command.describe = describe_record;
   command.run = record;
+  command.formats = "table | json";
   return command;
 }
 

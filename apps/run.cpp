@@ -20,6 +20,7 @@ Command run_command() {
       "  kvroof run --model DIR --ids \"5 17\" --dump-logits logits.safetensors";
   command.describe = describe_generate;
   command.run = run;
+  command.formats = "table | json";
   return command;
 }
 

@@ -8,8 +8,10 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "kernels/cpu/fast_kernels.hpp"
+#include "sim/core/error.hpp"
 
 namespace kvroof {
 namespace {
@@ -17,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kBlock = kMiB / 4;
 
 std::string first_line(const fs::path& path) {
   std::ifstream file(path);
@@ -58,15 +61,20 @@ std::uint64_t uncached_bytes() { return std::max(256 * kMiB, 4 * last_level_cach
 
 double Timing::best() const { return *std::min_element(seconds_.begin(), seconds_.end()); }
 
+std::uint64_t window_bytes(unsigned threads) {
+  return std::min(uncached_bytes(), std::max<std::uint64_t>(64, 8ULL * threads) * kMiB);
+}
+
 double Timing::spread() const {
   std::vector<double> sorted = seconds_;
-  std::nth_element(sorted.begin(), sorted.begin() + sorted.size() / 2, sorted.end());
-  return sorted[sorted.size() / 2] / best() - 1;
+  const auto quarter = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 4);
+  std::nth_element(sorted.begin(), quarter, sorted.end());
+  return *quarter / best() - 1;
 }
 
 MemoryProbe::MemoryProbe(unsigned threads, std::uint64_t bytes) : pool_(threads), buffer_(bytes) {
-  block_ = std::clamp<std::uint64_t>(bytes / threads / 64 * 64, 64, kMiB);
-  repeats_ = kMiB / block_;
+  block_ = std::clamp<std::uint64_t>(bytes / threads / 64 * 64, 64, kBlock);
+  repeats_ = bytes / threads >= kMiB ? 1 : kMiB / block_;
   // Each thread is the first to touch what it fills, which places the page near it.
   for_blocks(bytes, [&](std::uint64_t first, std::uint64_t count) {
     std::memset(buffer_.data() + first, 1, count);
@@ -81,14 +89,22 @@ void MemoryProbe::for_blocks(std::uint64_t bytes,
   });
 }
 
-std::uint64_t MemoryProbe::read() {
+std::uint64_t MemoryProbe::read_at(std::uint64_t from, std::uint64_t bytes, std::uint64_t repeats) {
   std::atomic<std::uint64_t> sum{0};
-  for_blocks(buffer_.size(), [&](std::uint64_t first, std::uint64_t count) {
+  for_blocks(bytes, [&](std::uint64_t first, std::uint64_t count) {
     std::uint64_t of_block = 0;
-    for (std::uint64_t i = 0; i < repeats_; ++i) of_block += fast::read_sum({buffer_.data() + first, count});
+    for (std::uint64_t i = 0; i < repeats; ++i) of_block += fast::read_sum({buffer_.data() + from + first, count});
     sum += of_block;
   });
   return sum;
+}
+
+std::uint64_t MemoryProbe::read() { return read_at(0, buffer_.size(), repeats_); }
+
+std::uint64_t MemoryProbe::read_next(std::uint64_t bytes) {
+  check(bytes <= buffer_.size(), "a window lies within its buffer");
+  if (next_ + bytes > buffer_.size()) next_ = 0;
+  return read_at(std::exchange(next_, next_ + bytes), bytes, 1);
 }
 
 void MemoryProbe::copy() {
@@ -100,13 +116,15 @@ void MemoryProbe::copy() {
 
 double measure_read_bandwidth(unsigned threads) {
   constexpr double kSeconds = 0.2;
-  constexpr int kLeastPasses = 3;
   const auto start = std::chrono::steady_clock::now();
+  const std::uint64_t window = window_bytes(threads);
   MemoryProbe probe(threads, uncached_bytes());
   Timing timing;
   const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  for (int pass = 0; pass < kLeastPasses || elapsed() < kSeconds; ++pass) timing.run([&] { probe.read(); });
-  return static_cast<double>(probe.bytes_read()) / timing.best();
+  while (timing.runs() * window < uncached_bytes() || elapsed() < kSeconds) {
+    timing.run([&] { probe.read_next(window); });
+  }
+  return static_cast<double>(window) / timing.best();
 }
 
 }  // namespace kvroof

@@ -18,12 +18,15 @@ class Timing {
   void run(const Body& body) {
     const auto start = std::chrono::steady_clock::now();
     body();
-    seconds_.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    add(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
+  void add(double seconds) { seconds_.push_back(seconds); }
   // The shortest run: what others do on the machine only ever adds. At least one run.
   [[nodiscard]] double best() const;
-  // How much longer the median run took than the shortest, relative to it.
+  // How much longer than the shortest the run took that a quarter of the others beat, relative to it: on a busy machine
+  // most runs are disturbed and say nothing about the work.
   [[nodiscard]] double spread() const;
+  [[nodiscard]] std::size_t runs() const { return seconds_.size(); }
 
  private:
   std::vector<double> seconds_;
@@ -35,7 +38,12 @@ std::uint64_t last_level_cache_bytes();
 // Bytes that no cache holds: four times the last level, at least 256 MiB.
 std::uint64_t uncached_bytes();
 
-// A buffer that a team of threads reads or copies in blocks of 1 MiB, or one smaller block for each thread.
+// The part of such a buffer that one run of a measurement walks, in turn: long beside the start of a parallel loop, and
+// so short (milliseconds) that some runs are disturbed by nothing else even on a busy machine. Divides uncached_bytes()
+// but for a rest.
+std::uint64_t window_bytes(unsigned threads);
+
+// A buffer that a team of threads reads or copies in blocks of 256 KiB, or one smaller block for each thread.
 class MemoryProbe {
  public:
   MemoryProbe(unsigned threads, std::uint64_t bytes);
@@ -44,21 +52,25 @@ class MemoryProbe {
   // be left out.
   std::uint64_t read();
   [[nodiscard]] std::uint64_t bytes_read() const { return buffer_.size() * repeats_; }
+  // Reads the next `bytes` of a buffer of at least as many, from its start again when too few are left.
+  std::uint64_t read_next(std::uint64_t bytes);
   // Copies the lower half to the upper with stores that bypass the caches.
   void copy();
   [[nodiscard]] std::uint64_t bytes_copied() const { return buffer_.size() / 2 / 64 * 64 * 2; }  // read and written
 
  private:
   void for_blocks(std::uint64_t bytes, const std::function<void(std::uint64_t first, std::uint64_t count)>& body);
+  std::uint64_t read_at(std::uint64_t from, std::uint64_t bytes, std::uint64_t repeats);
 
   ThreadPool pool_;
   AlignedBytes buffer_;
   std::uint64_t block_ = 0;
   std::uint64_t repeats_ = 1;
+  std::uint64_t next_ = 0;
 };
 
-// Bytes per second of a read of uncached_bytes() by so many threads: the best of the passes that fit in a fifth of a
-// second, and of three at least.
+// Bytes per second at which so many threads read uncached memory: the best of the windows that fit in a fifth of a
+// second, and of one pass over uncached_bytes() at least.
 double measure_read_bandwidth(unsigned threads);
 
 }  // namespace kvroof

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -13,12 +14,33 @@
 namespace kvroof {
 namespace {
 
-constexpr int kRounds = 12;        // of a measurement
-constexpr int kMostRounds = 4 * kRounds;  // while a share lies above its limit
+constexpr int kRounds = 64;                   // of a measurement: runs of a few milliseconds
+constexpr int kLeastRounds = 8;               // where a busy machine makes them slow
+constexpr double kSecondsEach = 3;            // of a measurement, once it has its least rounds
+constexpr double kSecondsAltogether = 40;     // a share above its limit is measured on until then
+constexpr double kResolution = 0.02;          // of a share: what best runs of equal work differ by
 constexpr std::size_t kWidth = 4096;      // columns of the measured matrices: a 7 B model's
 constexpr unsigned kParts = 8;
 
 Measured measured(double work, const Timing& timing) { return {work / timing.best(), timing.spread()}; }
+
+// Something that is run again and again, and how much of it one run does.
+struct Work {
+  double amount = 0;
+  std::function<void()> run;
+
+  [[nodiscard]] double rate(const Timing& timing) const { return amount / timing.best(); }
+};
+
+class Stopwatch {
+ public:
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 Weight constant_weight(DType type, std::size_t rows, std::size_t cols) {
   // 1.0 in bf16, and a number near 1 in the other types.
@@ -34,22 +56,25 @@ class Calibrator {
     result_.threads = threads;
     result_.cache_bytes = last_level_cache_bytes();
     result_.uncached_bytes = uncached_bytes();
+    window_ = window_bytes(threads);
+    windows_ = result_.uncached_bytes / window_;
   }
 
   CpuCalibration run() {
     measure_memory();
     MemoryProbe probe(result_.threads, result_.uncached_bytes);
+    reading_ = {static_cast<double>(window_), [&] { probe.read_next(window_); }};
     std::size_t product = 0;
     for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
-      result_.products[product++] = {type, measure_product(type, probe)};
+      result_.products[product++] = {type, measure_product(type)};
       step();
     }
-    result_.attention = measure_attention(probe);
+    result_.attention = measure_attention();
     step();
     measure_starts();
     measure_matmul();
     step();
-    result_.paired_read = measured(static_cast<double>(probe.bytes_read()), read_);
+    result_.paired_read = measured(reading_.amount, read_);
     result_.read = result_.paired_read;
     for (const Measured& other : {result_.by_threads.back().read, result_.by_size.back().read}) {
       if (other.rate > result_.read.rate) result_.read = other;
@@ -63,20 +88,23 @@ class Calibrator {
 
   static Timing repeat(int rounds, const std::function<void()>& body) {
     Timing timing;
-    for (int i = 0; i < rounds; ++i) timing.run(body);
+    const Stopwatch watch;
+    for (int i = 0; i < rounds && (i < kLeastRounds || watch.seconds() < kSecondsEach); ++i) timing.run(body);
     return timing;
   }
 
-  // Runs work and limit in turn; goes on while the work seems to beat its limit, which then was not seen at its best.
-  static Timing against(double work, const std::function<void()>& body, double limit_work, Timing& limit,
-                        const std::function<void()>& limit_body) {
+  // Runs work and limit in turn, so that both meet the same machine; goes on while the work seems to beat its limit,
+  // which then was not seen at its best.
+  Timing against(const Work& work, const Work& limit, Timing& limit_timing) const {
     Timing timing;
-    for (int i = 0; i < kMostRounds; ++i) {
-      if (i >= kRounds && work / timing.best() <= limit_work / limit.best()) break;
-      limit.run(limit_body);
-      timing.run(body);
+    const Stopwatch watch;
+    for (int i = 0;; ++i) {
+      const bool enough = i >= kRounds || (i >= kLeastRounds && watch.seconds() > kSecondsEach);
+      const bool possible = i > 0 && work.rate(timing) <= limit.rate(limit_timing);
+      if (enough && (possible || altogether_.seconds() > kSecondsAltogether)) return timing;
+      limit_timing.run(limit.run);
+      timing.run(work.run);
     }
-    return timing;
   }
 
   void measure_memory() {
@@ -86,12 +114,12 @@ class Calibrator {
     counts.push_back(all);
     for (const unsigned n : counts) {
       MemoryProbe probe(n, result_.uncached_bytes);
-      const Timing reads = repeat(kRounds, [&] { probe.read(); });
+      const Timing reads = repeat(kRounds, [&] { probe.read_next(window_); });
       ThreadPool pool(n);
       const Timing barrier = repeat(1000, [&] { pool.parallel_for(n, [](std::size_t) {}); });
-      result_.by_threads.push_back({n, measured(static_cast<double>(probe.bytes_read()), reads), barrier.best()});
+      result_.by_threads.push_back({n, measured(static_cast<double>(window_), reads), barrier.best()});
       if (n == all) {
-        const Timing copies = repeat(kRounds, [&] { probe.copy(); });
+        const Timing copies = repeat(kRounds / 4, [&] { probe.copy(); });
         result_.copy = measured(static_cast<double>(probe.bytes_copied()), copies);
       }
     }
@@ -102,56 +130,76 @@ class Calibrator {
     for (const std::uint64_t bytes : sizes) {
       MemoryProbe probe(all, bytes);
       result_.by_size.push_back({bytes, measured(static_cast<double>(probe.bytes_read()),
-                                                 repeat(2 * kRounds, [&] { probe.read(); }))});
+                                                 repeat(kRounds / 2, [&] { probe.read(); }))});
     }
     step();
   }
 
-  Measured measure_product(DType type, MemoryProbe& probe) {
-    const std::size_t rows = result_.uncached_bytes / (kWidth * size_of(type));
-    const Weight w = constant_weight(type, rows, kWidth);
+  // Windows of a matrix that no cache holds, one a run.
+  Measured measure_product(DType type) {
+    const std::size_t rows = window_ / (kWidth * size_of(type));
+    std::vector<Weight> windows;
+    for (std::size_t i = 0; i < windows_; ++i) windows.push_back(constant_weight(type, rows, kWidth));
     const std::vector<float> x(kWidth, 0.5F);
     std::vector<float> out(rows);
-    const auto bytes = static_cast<double>(w.bytes());
-    return measured(bytes, against(bytes, [&] { ops_->linear(x, w, nullptr, out); },
-                                   static_cast<double>(probe.bytes_read()), read_, [&] { probe.read(); }));
+    std::size_t next = 0;
+    const Work product{static_cast<double>(windows[0].bytes()),
+                       [&] { ops_->linear(x, windows[next++ % windows_], nullptr, out); }};
+    return measured(product.amount, against(product, reading_, read_));
   }
 
-  // A decode step's attention of one layer, 32 heads of 128, over caches that no processor cache holds.
-  Measured measure_attention(MemoryProbe& probe) {
-    constexpr std::uint32_t kHeads = 32;
-    constexpr std::size_t kHeadDim = 128;
-    const auto slots = static_cast<std::uint32_t>(result_.uncached_bytes / (kHeads * kHeadDim * 2 * 2));
-    const auto step_over = [&](std::uint32_t count, const std::function<void(std::span<const AttendCall>)>& body) {
-      const Weight keys = constant_weight(DType::kBF16, std::size_t{kHeads} * count, kHeadDim);
-      const Weight values = constant_weight(DType::kBF16, std::size_t{kHeads} * count, kHeadDim);
-      const std::vector<float> q(kHeads * kHeadDim, 0.01F);
-      std::vector<float> out(q.size());
-      LayerPolicy policy({"full", {}, false, {}}, PolicyContext{}, kHeads, kHeads);
+  // A decode step's attention of one layer, 32 heads of 128, over caches of `slots` tokens, another one a run.
+  class AttentionWork {
+   public:
+    static constexpr std::uint32_t kHeads = 32;
+    static constexpr std::size_t kHeadDim = 128;
+    static constexpr std::size_t kSlotBytes = kHeads * kHeadDim * 2 * 2;
+
+    AttentionWork(Ops& ops, std::uint32_t slots, std::size_t caches)
+        : ops_(ops), policy_({"full", {}, false, {}}, PolicyContext{}, kHeads, kHeads), out_(q_.size()) {
+      for (std::uint32_t h = 0; h < kHeads; ++h) {
+        for (std::uint32_t i = 0; i < slots; ++i) policy_.admit(HeadId(h), TokenPos(i));
+      }
+      for (std::size_t i = 0; i < caches; ++i) {
+        keys_.push_back(constant_weight(DType::kBF16, std::size_t{kHeads} * slots, kHeadDim));
+        values_.push_back(constant_weight(DType::kBF16, std::size_t{kHeads} * slots, kHeadDim));
+        calls_.push_back(calls_over(keys_.back(), values_.back(), slots));
+      }
+    }
+    void run() { ops_.attend(calls_[next_++ % calls_.size()], {}); }
+
+   private:
+    std::vector<AttendCall> calls_over(const Weight& keys, const Weight& values, std::uint32_t slots) {
       std::vector<AttendCall> calls;
       for (std::uint32_t h = 0; h < kHeads; ++h) {
-        for (std::uint32_t i = 0; i < count; ++i) policy.admit(HeadId(h), TokenPos(i));
         const auto part = [&](const Weight& w) {
           RowsView rows = w.view();
-          rows.data = rows.row(std::size_t{h} * count);
-          rows.count = count;
+          rows.data = rows.row(std::size_t{h} * slots);
+          rows.count = slots;
           return rows;
         };
-        calls.push_back({std::span(q).subspan(h * kHeadDim, kHeadDim), part(keys), part(values),
-                         std::span(out).subspan(h * kHeadDim, kHeadDim), TokenPos(count - 1), &policy, HeadId(h), h});
+        calls.push_back({std::span(q_).subspan(h * kHeadDim, kHeadDim), part(keys), part(values),
+                         std::span(out_).subspan(h * kHeadDim, kHeadDim), TokenPos(slots - 1), &policy_, HeadId(h), h});
       }
-      body(calls);
-    };
-    step_over(1, [&](std::span<const AttendCall> calls) {
-      result_.attention_start_seconds = repeat(1000, [&] { ops_->attend(calls, {}); }).best();
-    });
-    Measured attention;
-    step_over(slots, [&](std::span<const AttendCall> calls) {
-      const double bytes = 2.0 * static_cast<double>(slots) * kHeads * kHeadDim * 2;
-      attention = measured(bytes, against(bytes, [&] { ops_->attend(calls, {}); },
-                                          static_cast<double>(probe.bytes_read()), read_, [&] { probe.read(); }));
-    });
-    return attention;
+      return calls;
+    }
+
+    Ops& ops_;
+    LayerPolicy policy_;
+    std::vector<float> q_ = std::vector<float>(kHeads * kHeadDim, 0.01F);
+    std::vector<float> out_;
+    std::vector<Weight> keys_, values_;
+    std::vector<std::vector<AttendCall>> calls_;
+    std::size_t next_ = 0;
+  };
+
+  Measured measure_attention() {
+    AttentionWork one_slot(*ops_, 1, 1);
+    result_.attention_start_seconds = repeat(1000, [&] { one_slot.run(); }).best();
+    const auto slots = static_cast<std::uint32_t>(window_ / AttentionWork::kSlotBytes);
+    AttentionWork windows(*ops_, slots, windows_);
+    const Work attention{static_cast<double>(slots) * AttentionWork::kSlotBytes, [&] { windows.run(); }};
+    return measured(attention.amount, against(attention, reading_, read_));
   }
 
   // What each operator costs before it has read anything.
@@ -185,19 +233,19 @@ class Calibrator {
     const Weight w = constant_weight(DType::kF32, rows, kCols);
     const std::vector<float> x(kTokens * kCols, 0.5F);
     std::vector<float> out(kTokens * rows);
-    const double flops = 2.0 * kTokens * kCols * static_cast<double>(rows);
+    const Work product{2.0 * kTokens * kCols * static_cast<double>(rows), [&] { ops_->linear(x, w, nullptr, out); }};
     constexpr std::uint64_t kMultiplyAdds = 1000000;
     std::atomic<std::uint64_t> done{0};
-    const auto in_registers = [&] {
-      pool_.parallel_for(result_.threads, [&](std::size_t) { done += fast::multiply_add_in_registers(kMultiplyAdds); });
-    };
-    in_registers();
-    const auto limit_flops = static_cast<double>(done);
+    Work registers{0, [&] {
+                     pool_.parallel_for(result_.threads, [&](std::size_t) {
+                       done += fast::multiply_add_in_registers(kMultiplyAdds);
+                     });
+                   }};
+    registers.run();
+    registers.amount = static_cast<double>(done);
     Timing limit;
-    const Timing matmul =
-        against(flops, [&] { ops_->linear(x, w, nullptr, out); }, limit_flops, limit, in_registers);
-    result_.matmul = measured(flops, matmul);
-    result_.multiply_add = measured(limit_flops, limit);
+    result_.matmul = measured(product.amount, against(product, registers, limit));
+    result_.multiply_add = measured(registers.amount, limit);
   }
 
   void refuse_shares() const {
@@ -213,16 +261,20 @@ class Calibrator {
   CpuCalibration result_;
   std::unique_ptr<Ops> ops_;
   ThreadPool pool_;
-  Timing read_;  // of everything uncached, by all threads: every measurement adds runs
+  Stopwatch altogether_;
+  std::uint64_t window_ = 0;  // bytes
+  std::size_t windows_ = 1;   // of what no cache holds
+  Work reading_;              // the limit of what reads memory
+  Timing read_;               // of it, by all threads: every measurement adds runs
 };
 
 }  // namespace
 
 void refuse_above_limit(const char* what, double rate, const char* of, double limit) {
-  if (rate <= limit) return;
+  if (rate <= limit * (1 + kResolution)) return;
   throw Error(fmt::format("calibration: {} reached {:.1f} % of {}, which cannot be: the machine was busy", what,
                           100 * rate / limit, of))
-      .note("close other programs and run it again");
+      .note("close other programs and run it again, or leave them a core with --threads");
 }
 
 CpuCalibration calibrate_cpu(unsigned threads, const std::function<void(unsigned, unsigned)>& progress) {

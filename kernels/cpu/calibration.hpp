@@ -10,7 +10,7 @@
 
 namespace kvroof {
 
-// Work per second, and how much longer than the best the median run took, relative to it.
+// Work per second of the best run, and how much longer the run took that a quarter of the others beat, relative to it.
 struct Measured {
   double rate = 0;
   double spread = 0;
@@ -50,12 +50,13 @@ struct CpuCalibration {
   Measured matmul;                       // flop/s of a product with 512 tokens, float
 };
 
-// Measures for at most about half a minute on a quiet machine; `progress(done, total)` is called between the parts.
-// Throws Error when a share above 100 % of its limit comes out even after repeating: then the machine was too busy to
-// be measured.
+// Measures for a few seconds on a quiet machine and for less than a minute on a busy one: what is compared runs in turn,
+// in windows of milliseconds, of which the best counts. `progress(done, total)` is called between the parts. Throws
+// Error when a share above 100 % of its limit comes out after all that: the machine was too busy to be measured.
 CpuCalibration calibrate_cpu(unsigned threads, const std::function<void(unsigned, unsigned)>& progress);
 
-// Throws that Error when `rate` exceeds `limit`; `what` and `of` name them.
+// Throws that Error when `rate` exceeds `limit` by more than 2 %, which the best runs of equal work differ by; `what`
+// and `of` name them.
 void refuse_above_limit(const char* what, double rate, const char* of, double limit);
 
 }  // namespace kvroof

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -100,6 +101,30 @@ TEST_CASE("Flags of a configuration file and of the environment are true or fals
   const Ran printed = run_program("inspect none.kvt --print-config --config " + folder.file("flags.yaml"));
   CHECK(printed.out.find("verify: true\n") != std::string::npos);
   CHECK(printed.out.find("repair: false\n") != std::string::npos);
+}
+
+TEST_CASE("A format that a command does not give is refused, and its help lists those it gives") {
+  check_refused("import qkv none.safetensors --prompt 3 -o none.kvt --format csv", 2, "gives table or json");
+  check_refused("run --model demo --prompt x --format csv", 2, "--format csv: `kvroof run` gives table or json");
+  CHECK(run_program("help run").out.find("table | json\n") != std::string::npos);
+  CHECK(run_program("help replay").out.find("table | json | csv\n") != std::string::npos);
+}
+
+TEST_CASE("An import says as JSON what it took") {
+  const TemporaryFolder folder;
+  const std::string tensors = "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
+  const Ran ran = run_program("import qkv " + std::string(KVROOF_SOURCE_DIR) + tensors + " --prompt 64 --format json -q -o " + folder.file("x.kvt"));
+  REQUIRE(ran.code == 0);
+  const auto json = nlohmann::json::parse(ran.out);
+  CHECK(json["trace"] == folder.file("x.kvt"));
+  CHECK(json["layers"] == 1);
+  CHECK(json["query_heads"] == 8);
+  CHECK(json["kv_heads"] == 2);
+  CHECK(json["k_width"] == 16);
+  CHECK(json["scale"] == 0.25);
+  CHECK(json["prompt_tokens"] == 64);
+  CHECK(json["tokens"] == 104);
+  CHECK(json["kv_type"] == "f32");
 }
 
 TEST_CASE("Missing models and prompts are named") {

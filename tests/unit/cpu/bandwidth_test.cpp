@@ -48,3 +48,28 @@ TEST_CASE("a measured bandwidth is one that a machine can have") {
   CHECK(bandwidth > 0.2e9);
   CHECK(bandwidth < 10e12);
 }
+
+TEST_CASE("a buffer is read in windows, one after the other and from the start again, every word of each once") {
+  constexpr std::uint64_t kBytes = 10 << 20;
+  MemoryProbe probe(2, kBytes);
+  const std::uint64_t all = probe.read();  // of words that hold eight times the byte 1
+  CHECK(all == kBytes / 8 * 0x0101010101010101U);
+  for (int i = 0; i < 5; ++i) CHECK(probe.read_next(kBytes / 4) == kBytes / 4 / 8 * 0x0101010101010101U);
+  CHECK(probe.read_next(3 * kBytes / 4) == 3 * kBytes / 4 / 8 * 0x0101010101010101U);
+  CHECK_THROWS(probe.read_next(kBytes + 64));
+}
+
+TEST_CASE("a window divides what no cache holds, and is long beside the start of a parallel loop") {
+  for (const unsigned threads : {1U, 2U, 64U}) {
+    CHECK(window_bytes(threads) <= uncached_bytes());
+    CHECK(window_bytes(threads) >= std::uint64_t{threads} << 20);
+  }
+}
+
+TEST_CASE("the spread is that of the quicker runs: disturbed ones do not widen it") {
+  Timing timing;
+  for (const double seconds : {9.0, 1.3, 8.0, 1.0, 30.0, 7.0, 1.1, 10.0, 9.5, 1.2, 50.0, 6.0}) timing.add(seconds);
+  CHECK(timing.runs() == 12);
+  CHECK(timing.best() == 1.0);
+  CHECK(timing.spread() == Approx(0.3));  // a quarter of the runs took less than 1.3
+}

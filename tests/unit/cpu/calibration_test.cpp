@@ -6,8 +6,9 @@
 
 using namespace kvroof;
 
-TEST_CASE("a share of exactly 100 % passes, one above is refused with both names and what to do") {
+TEST_CASE("a share of 100 % passes within the resolution, one above is refused with both names and what to do") {
   CHECK_NOTHROW(refuse_above_limit("a product", 10, "reading", 10));
+  CHECK_NOTHROW(refuse_above_limit("a product", 10.1, "reading", 10));
   try {
     refuse_above_limit("a product", 10.5, "reading", 10);
     FAIL("105 % was accepted");
