@@ -54,6 +54,14 @@ void print_notes(std::span<const std::string> notes) {
   for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
 }
 
+// A recording that the replay of its own policy does not reproduce casts doubt on one of the two.
+void check_reproduction(const std::vector<PointResult>& results) {
+  for (const PointResult& result : results) {
+    const std::string problem = result.reproduction ? result.reproduction->problem() : std::string();
+    if (!problem.empty()) throw Error(fmt::format("{}: {}", result.spec.text(), problem), ExitCode::kGateFailed);
+  }
+}
+
 int run(const Arguments& arguments) {
   const ReplayRequest request = replay_request(arguments);
   const TraceReader trace = TraceReader::open(request.trace);
@@ -90,6 +98,7 @@ int run(const Arguments& arguments) {
                           : format == Format::kCsv ? replay_csv(answer)
                                                    : replay_table(answer));
   if (format == Format::kCsv && !arguments.quiet) print_notes(replay_notes(answer));
+  check_reproduction(results);
   return 0;
 }
 

@@ -71,9 +71,12 @@ void note_reproduction(const ReplayAnswer& answer, Notes& notes) {
     const Reproduction& r = *result.reproduction;
     if (r.differences == 0) {
       notes.push_back(fmt::format("{}: all {} recorded evictions are reproduced", result.spec.text(), r.decisions));
+    } else if (const std::string problem = r.problem(); !problem.empty()) {
+      notes.push_back(fmt::format("{}: {}", result.spec.text(), problem));
     } else {
-      notes.push_back(fmt::format("{}: {} of {} recorded evictions differ from the replay's; the first: {}",
-                                  result.spec.text(), r.differences, r.decisions, r.first_difference));
+      notes.push_back(
+          fmt::format("{}: {} of {} recorded evictions differ from the replay's, within rounding; the first: {}",
+                      result.spec.text(), r.differences, r.decisions, r.first_difference));
     }
   }
 }

@@ -224,8 +224,11 @@ Json json_of(const PointResult& result) {
     }
   }
   if (result.reproduction) {
-    json["reproduction"] = {{"decisions", result.reproduction->decisions},
-                            {"differences", result.reproduction->differences}};
+    const Reproduction& r = *result.reproduction;
+    json["reproduction"] = {{"decisions", r.decisions},
+                            {"differences", r.differences},
+                            {"beyond_rounding", r.beyond_rounding},
+                            {"holds", r.problem().empty()}};
   }
   return json;
 }

@@ -1,5 +1,7 @@
 #include "sim/policy/policy.hpp"
 
+#include <limits>
+
 #include "sim/core/error.hpp"
 
 namespace kvroof {
@@ -7,6 +9,8 @@ namespace kvroof {
 void EvictionPolicy::select(HeadId, std::uint32_t, const AttentionRows& rows, std::vector<SlotId>& read) {
   for (std::uint32_t s = 0; s < rows.slots(); ++s) read.emplace_back(s);
 }
+
+double EvictionPolicy::score_gap(HeadId, SlotId, SlotId) const { return std::numeric_limits<double>::infinity(); }
 
 const PolicyInfo& policy_info(std::string_view name) {
   for (const PolicyInfo& info : policy_table()) {

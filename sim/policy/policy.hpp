@@ -107,6 +107,9 @@ class EvictionPolicy {
   virtual void observe(HeadId head, const AttentionRows& rows) = 0;
   // Appends at least request.excess distinct occupied slots to `victims`, in any order.
   virtual void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) = 0;
+  // How far apart the scores are by which the last evict of this head chose between two slots: |a − b| / max(|a|, |b|).
+  // Two engines may order scores within rounding of each other differently. Infinity: other things than scores decide.
+  [[nodiscard]] virtual double score_gap(HeadId head, SlotId a, SlotId b) const;
   // Moves happen in the order given: what was in `from` is in `to` afterwards.
   virtual void move(HeadId head, std::span<const SlotMove> moves) = 0;
 

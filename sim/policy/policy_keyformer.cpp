@@ -90,6 +90,11 @@ class Keyformer final : public EvictionPolicy {
     h.walked += scores.size_bytes();
   }
 
+  [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const override {
+    const auto& scores = heads_[head.value].columns;
+    return relative_gap(scores.at(0, a), scores.at(0, b));
+  }
+
   void move(HeadId head, std::span<const SlotMove> moves) override {
     Head& h = heads_[head.value];
     h.columns.move(moves);

@@ -73,6 +73,13 @@ class Scissorhands final : public EvictionPolicy {
     h.walked += counts.size_bytes();
   }
 
+  // Attention within rounding of the threshold makes one more or one less of a count.
+  [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const override {
+    const auto& counts = heads_[head.value].columns;
+    const auto [less, more] = std::minmax(counts.at(0, a), counts.at(0, b));
+    return more - less <= 1 ? 0 : relative_gap(less + 1, more);
+  }
+
   void move(HeadId head, std::span<const SlotMove> moves) override {
     Head& h = heads_[head.value];
     h.columns.move(moves);

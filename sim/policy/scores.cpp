@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "sim/core/error.hpp"
@@ -132,6 +133,10 @@ void lowest(std::span<const float> scores, const Candidates& candidates, std::ui
   const auto begin = victims.begin() + static_cast<std::ptrdiff_t>(before);
   std::nth_element(begin, begin + count, victims.end(), order);
   victims.erase(begin + count, victims.end());
+}
+
+double relative_gap(double a, double b) {
+  return a == b ? 0 : std::fabs(a - b) / std::max(std::fabs(a), std::fabs(b));
 }
 
 }  // namespace kvroof

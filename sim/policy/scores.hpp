@@ -35,6 +35,9 @@ SlotId lowest(std::span<const float> scores, const Candidates& candidates);
 void lowest(std::span<const float> scores, const Candidates& candidates, std::uint32_t count,
             std::vector<SlotId>& victims);
 
+// |a − b| / max(|a|, |b|); 0 for equals.
+double relative_gap(double a, double b);
+
 // Columns of values by slot for one storage head, in one allocation that grows with the slots.
 template <class T>
 class SlotColumns {
@@ -56,6 +59,9 @@ class SlotColumns {
   }
   [[nodiscard]] std::uint64_t bytes_per_slot() const { return columns_ * sizeof(T); }
   [[nodiscard]] T& at(std::uint32_t c, SlotId slot) { return values_[std::size_t{c} * capacity_ + slot.value]; }
+  [[nodiscard]] const T& at(std::uint32_t c, SlotId slot) const {
+    return values_[std::size_t{c} * capacity_ + slot.value];
+  }
 
  private:
   void grow(std::size_t least) {

@@ -39,7 +39,8 @@ PointNeeds PointLayer::needs() const {
 
 void PointLayer::follow(RecordedEvictions* recorded) {
   policy_.set_review([this, recorded](HeadId head, std::span<const TokenPos> positions, std::vector<SlotId>& victims) {
-    recorded->review(policy_.step_of(position_), head, positions, victims);
+    const auto gap = [this, head](SlotId a, SlotId b) { return policy_.score_gap(head, a, b); };
+    recorded->review(policy_.step_of(position_), head, positions, gap, victims);
   });
 }
 

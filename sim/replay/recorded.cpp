@@ -3,9 +3,58 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <string_view>
 #include <utility>
 
 namespace kvroof {
+namespace {
+
+// The most that scores must be wrong by for `theirs` to be given up in place of `ours`: the gap between the lowest of
+// ours that stays and the highest of theirs that goes. Gaps grow with distance, so that one pass finds each end.
+double widest_gap(std::vector<SlotId> ours, std::vector<SlotId> theirs, const RecordedEvictions::ScoreGap& gap) {
+  std::sort(ours.begin(), ours.end());
+  std::sort(theirs.begin(), theirs.end());
+  std::vector<SlotId> stays, goes;
+  std::set_difference(ours.begin(), ours.end(), theirs.begin(), theirs.end(), std::back_inserter(stays));
+  std::set_difference(theirs.begin(), theirs.end(), ours.begin(), ours.end(), std::back_inserter(goes));
+  const auto further = [&](SlotId from) {
+    return [&gap, from](SlotId a, SlotId b) { return gap(from, a) < gap(from, b); };
+  };
+  const SlotId highest = *std::max_element(goes.begin(), goes.end(), further(stays.front()));
+  return gap(highest, *std::max_element(stays.begin(), stays.end(), further(highest)));
+}
+
+// The gap of a decision that scores made.
+std::string in_words(double gap) {
+  return std::isfinite(gap) ? fmt::format(" (scores {:.1g} apart)", gap) : std::string();
+}
+
+}  // namespace
+
+Reproduction& Reproduction::operator+=(const Reproduction& other) {
+  const bool graver = beyond_rounding == 0 && other.beyond_rounding > 0;
+  if (first_difference.empty() || graver) first_difference = other.first_difference;
+  decisions += other.decisions;
+  differences += other.differences;
+  beyond_rounding += other.beyond_rounding;
+  return *this;
+}
+
+std::string Reproduction::problem() const {
+  const auto says = [&](std::uint64_t count, std::string_view why) {
+    return fmt::format("{} of {} recorded evictions differ from the replay's{}; the first: {}", count, decisions, why,
+                       first_difference);
+  };
+  if (exact && differences > 0) return says(differences, ", whose arithmetic is the recording's");
+  if (beyond_rounding > 0) return says(beyond_rounding, " by more than rounding");
+  if (static_cast<double>(differences) > kMostDifferences * static_cast<double>(decisions)) {
+    return says(differences, fmt::format(", and rounding explains at most {} %", 100 * kMostDifferences));
+  }
+  return {};
+}
 
 RecordedEvictions::RecordedEvictions(std::span<const EvictionRecord> evictions, std::uint32_t heads) : heads_(heads) {
   for (const EvictionRecord& eviction : evictions) {
@@ -15,13 +64,15 @@ RecordedEvictions::RecordedEvictions(std::span<const EvictionRecord> evictions, 
   }
 }
 
-void RecordedEvictions::note_difference(StepId step, HeadId head, std::string what) {
-  ++result_.differences;
-  if (!result_.first_difference.empty()) return;
-  result_.first_difference = fmt::format("layer {}, step {}, head {}: {}", layer_, step.value, head.value, what);
+void RecordedEvictions::note_difference(StepId step, HeadId head, bool within_rounding, const std::string& what) {
+  Reproduction one;
+  one.differences = 1;
+  one.beyond_rounding = within_rounding ? 0 : 1;
+  one.first_difference = fmt::format("layer {}, step {}, head {}: {}", layer_, step.value, head.value, what);
+  result_ += one;
 }
 
-void RecordedEvictions::review(StepId step, HeadId head, std::span<const TokenPos> positions,
+void RecordedEvictions::review(StepId step, HeadId head, std::span<const TokenPos> positions, const ScoreGap& gap,
                                std::vector<SlotId>& victims) {
   ++result_.decisions;
   Head& recorded = heads_[head.value];
@@ -38,17 +89,18 @@ void RecordedEvictions::review(StepId step, HeadId head, std::span<const TokenPo
   std::sort(theirs_.begin(), theirs_.end());
   if (ours_ == theirs_) return;
   const auto first = std::mismatch(ours_.begin(), ours_.end(), theirs_.begin(), theirs_.end());
-  note_difference(step, head,
-                  first.second == theirs_.end()
-                      ? fmt::format("the replay gives up token {}, the recording fewer", first.first->value)
-                      : fmt::format("the replay gives up token {}, the recording token {}", first.first->value,
-                                    first.second->value));
-  if (ours_.size() != theirs_.size()) return;
   std::vector<SlotId> slots;
   for (std::uint32_t slot = 0; slot < positions.size(); ++slot) {
     if (std::binary_search(theirs_.begin(), theirs_.end(), positions[slot])) slots.emplace_back(slot);
   }
-  if (slots.size() == theirs_.size()) victims = std::move(slots);
+  const bool can_follow = slots.size() == ours_.size();
+  const double widest = can_follow ? widest_gap(victims, slots, gap) : std::numeric_limits<double>::infinity();
+  note_difference(step, head, widest <= kRoundingGap,
+                  first.second == theirs_.end()
+                      ? fmt::format("the replay gives up token {}, the recording fewer", first.first->value)
+                      : fmt::format("the replay gives up token {}, the recording token {}{}", first.first->value,
+                                    first.second->value, in_words(widest)));
+  if (can_follow) victims = std::move(slots);
 }
 
 Reproduction RecordedEvictions::finish() {
@@ -57,7 +109,7 @@ Reproduction RecordedEvictions::finish() {
     if (head.next == head.entries.size()) continue;
     const Entry& entry = head.entries[head.next];
     ++result_.decisions;
-    note_difference(StepId(entry.step), HeadId(h),
+    note_difference(StepId(entry.step), HeadId(h), false,
                     fmt::format("the recording gives up token {}, the replay nothing more", entry.position.value));
     head.next = head.entries.size();
   }

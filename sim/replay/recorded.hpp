@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,11 +12,23 @@
 
 namespace kvroof {
 
+// Engines that add in another order than the replay may choose differently between scores that lie within this of each
+// other, relative to the larger, and in so many of all decisions.
+inline constexpr double kRoundingGap = 1e-4;
+inline constexpr double kMostDifferences = 0.005;
+
 // How a replay of the recorded policy agrees with the recording.
 struct Reproduction {
-  std::uint64_t decisions = 0;    // a head that gave up tokens at the end of a row, in either
-  std::uint64_t differences = 0;  // decisions that name other tokens
-  std::string first_difference;   // one sentence; empty when there is none
+  bool exact = false;                 // recorded by the reference back end, which adds as the replay does
+  std::uint64_t decisions = 0;        // a head that gave up tokens at the end of a row, in either
+  std::uint64_t differences = 0;      // decisions that name other tokens
+  std::uint64_t beyond_rounding = 0;  // of these, the ones between scores further apart than kRoundingGap
+  std::string first_difference;       // one sentence, on the first beyond rounding if there is one; empty: none
+
+  // Adds those of another layer or sequence.
+  Reproduction& operator+=(const Reproduction& other);
+  // What is wrong, in one sentence: a difference where there must be none, or more than may be. Empty: nothing.
+  [[nodiscard]] std::string problem() const;
 };
 
 class RecordedEvictions {
@@ -23,10 +36,13 @@ class RecordedEvictions {
   // The evictions of one (sequence, layer) in the order they happened.
   RecordedEvictions(std::span<const EvictionRecord> evictions, std::uint32_t heads);
 
+  using ScoreGap = std::function<double(SlotId, SlotId)>;  // as EvictionPolicy::score_gap
+
   // The head, which holds positions[s] in slot s, is about to give up `victims` at the end of this step. Where the
   // recording names other tokens that the head holds, they take the victims' place: one difference does not make the
   // next ones.
-  void review(StepId step, HeadId head, std::span<const TokenPos> positions, std::vector<SlotId>& victims);
+  void review(StepId step, HeadId head, std::span<const TokenPos> positions, const ScoreGap& gap,
+              std::vector<SlotId>& victims);
 
   // After the last row: evictions that the replay did not ask for count as differences.
   [[nodiscard]] Reproduction finish();
@@ -40,7 +56,7 @@ class RecordedEvictions {
     std::vector<Entry> entries;  // ascending positions within a step of a prompt that is not streamed
     std::size_t next = 0;
   };
-  void note_difference(StepId step, HeadId head, std::string what);
+  void note_difference(StepId step, HeadId head, bool within_rounding, const std::string& what);
 
   std::vector<Head> heads_;
   std::uint32_t layer_ = 0;

@@ -139,7 +139,7 @@ void Replayer::start_results() {
       head.needs_probabilities = result.traits.rows == RowNeed::kAll && !result.traits.bound;
       result.residency.emplace_back(std::move(head));
     }
-    if (is_recorded(spec)) result.reproduction.emplace();
+    if (is_recorded(spec)) result.reproduction.emplace().exact = manifest_.backend == "reference";
     results_.push_back(std::move(result));
     stats_.emplace_back(options_.measure.recall ? values : 0, layers, options_.measure.output_error);
   }
@@ -226,11 +226,7 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
 void Replayer::finish_points() {
   for (std::size_t p = 0; p < points_.size(); ++p) {
     if (!recorded_[p]) continue;
-    Reproduction of_layer = recorded_[p]->finish();
-    Reproduction& sum = *results_[p].reproduction;
-    sum.decisions += of_layer.decisions;
-    sum.differences += of_layer.differences;
-    if (sum.first_difference.empty()) sum.first_difference = std::move(of_layer.first_difference);
+    *results_[p].reproduction += recorded_[p]->finish();
   }
   layers_.clear();
 }

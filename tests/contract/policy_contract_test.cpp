@@ -266,6 +266,28 @@ TEST_CASE("the recent tokens that a policy protects are always there") {
   }
 }
 
+TEST_CASE("a policy that decides by attention says how far apart the scores of two slots are") {
+  for (const PolicySpec& spec : specs({"budget=0.5"})) {
+    INFO(spec.text());
+    Driver driver(spec, kShape, random_logit);
+    LayerPolicy& policy = driver.policy();
+    if (policy.traits().rows == RowNeed::kNone || policy.traits().bound) continue;
+    std::size_t wrong = 0, decisions = 0;
+    policy.set_review([&](HeadId head, std::span<const TokenPos> positions, std::vector<SlotId>& victims) {
+      ++decisions;
+      for (std::uint32_t s = 0; s < positions.size(); ++s) {
+        const double gap = policy.score_gap(head, victims.front(), SlotId(s));
+        const bool same = SlotId(s) == victims.front();
+        wrong += gap >= 0 && std::isfinite(gap) && (!same || gap == 0) ? 0 : 1;
+      }
+    });
+    driver.prompt();
+    for (std::uint32_t t = kShape.prompt; t < kShape.prompt + kShape.decode; ++t) driver.row(t);
+    CHECK(decisions > 0);
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("once the budget is filled, no row allocates memory") {
   for (const PolicySpec& spec : specs({"budget=0.5", "budget=13"})) {
     Shape shape = kShape;

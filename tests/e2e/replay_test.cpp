@@ -325,6 +325,7 @@ TEST_CASE("a trace recorded under a policy: its evictions are reproduced, and qu
     const Recorded run(policy);
     const json out = replay_json(run.path + " --policy full," + policy);
     CHECK(out["policies"][1]["reproduction"]["differences"] == 0);
+    CHECK(out["policies"][1]["reproduction"]["holds"] == true);
     CHECK(out["policies"][1]["reproduction"]["decisions"].get<int>() > 0);
     CHECK(out["policies"][0].contains("reproduction") == false);
     CHECK(out["manifest"]["quality"]["relative_to"].get<std::string>().find(policy) != std::string::npos);

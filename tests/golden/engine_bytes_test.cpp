@@ -41,10 +41,15 @@ Prompts demo_prompts() {
 
 constexpr std::uint32_t kNewTokens = 12;
 
+struct Recording {
+  const char* backend = "reference";
+  bool prompt_logprobs = false;
+};
+
 TraceReader record(const fs::path& path, const Model& model, const PolicySpec& spec, DType kv, const Prompts& prompts,
-                   std::unique_ptr<Ops> ops, bool prompt_logprobs = false) {
+                   std::unique_ptr<Ops> ops, Recording how = {}) {
   RecordedRun run;
-  run.backend = "reference";
+  run.backend = how.backend;
   run.policy = spec.text();
   run.weight_type = model.type;
   run.kv_type = kv;
@@ -55,7 +60,7 @@ TraceReader record(const fs::path& path, const Model& model, const PolicySpec& s
   SessionOptions options;
   options.max_new_tokens = kNewTokens;
   options.ignore_eos = true;
-  options.prompt_logprobs = prompt_logprobs;
+  options.prompt_logprobs = how.prompt_logprobs;
   run_session(backend, model.config, prompts, options, &recorder);
   recorder.seal();
   return TraceReader::open(path);
@@ -173,6 +178,27 @@ TEST_CASE("bytes of every family equal the simulator's, and a replay makes the d
   }
 }
 
+TEST_CASE("bytes are equal when a prompt of more than one block of logits records its log-probabilities") {
+  const Model model = load_model(kDemo, DType::kBF16);
+  const std::uint32_t block = logit_block(model.config.shape.vocab);
+  auto ids = integers(open_tensors(kDemo / "reference.safetensors"), "sqlite-rbu.ids");
+  ids.resize(block + 10);
+  const auto logprobs = floats(open_tensors(kDemo / "reference.safetensors"), "sqlite-rbu.logprob");
+  const TraceFolder folder;
+  const PolicySpec spec = parse_policies("full").front();
+  const TraceReader trace = record(folder.path(), model, spec, DType::kF32, {ids}, make_fast_ops(2), {"fast", true});
+  Expected expected = simulate(trace, model, spec, DType::kF32, block);
+  // The fast back end walks the prompt's k and v once for a block of queries.
+  expected.steps[0].bytes[static_cast<std::size_t>(Cause::kKvRead)] = trace.steps()[0].bytes[Cause::kKvRead];
+  check_equal(trace, expected);
+  const std::vector<float> recorded = trace.logprobs(0);
+  double largest = 0;
+  for (std::size_t i = 1; i < ids.size(); ++i) {
+    largest = std::max(largest, std::fabs(static_cast<double>(recorded[i]) - logprobs[i - 1]));
+  }
+  CHECK(largest <= 0.1);  // bf16 weights against float32
+}
+
 TEST_CASE("a kernel that walks one row twice breaks the equality of bytes") {
   const Model model = load_model(kDemo, DType::kF32);
   const TraceFolder folder;
@@ -209,5 +235,22 @@ TEST_CASE("a trace recorded under an evicting policy lists its evictions, and a 
     INFO(expected.reproduction.first_difference);
     CHECK(expected.reproduction.decisions > 0);
     CHECK(expected.reproduction.differences == 0);
+  }
+}
+
+TEST_CASE("the fast back end evicts as a replay does, but for scores within rounding") {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    const Model model = load_model(kDemo, type);
+    for (const std::string& policy : kPolicies) {
+      if (policy == "full") continue;
+      INFO(policy << " " << name_of(type));
+      const TraceFolder folder;
+      const PolicySpec spec = parse_policies(policy).front();
+      const TraceReader trace =
+          record(folder.path(), model, spec, type, demo_prompts(), make_fast_ops(2), {"fast"});
+      const Reproduction reproduction = simulate(trace, model, spec, type).reproduction;
+      CHECK(reproduction.decisions > 0);
+      CHECK(reproduction.problem() == "");
+    }
   }
 }

@@ -1,5 +1,6 @@
 #include "sim/policy/layer_policy.hpp"
 
+#include <cmath>
 #include <deque>
 #include <map>
 
@@ -188,6 +189,32 @@ TEST_CASE("a review can put other tokens in the place of the victims") {
       [](HeadId, std::span<const TokenPos>, std::vector<SlotId>& victims) { victims = {SlotId(3), SlotId(0)}; });
   driver.prompt();
   CHECK(driver.kept(0) == Positions{1, 2});
+}
+
+TEST_CASE("scores of two slots are as far apart as their difference, relative to the larger") {
+  // Every row pays its tokens alike: 1, 1/2, 1/3 …
+  Driver h2o(spec_of("h2o:budget=3"), {.prompt = 3}, [](auto, auto, auto) { return 0.0F; });
+  h2o.prompt();
+  const double first = 1 + 1.0 / 2 + 1.0 / 3;
+  CHECK(h2o.policy().score_gap(HeadId(0), SlotId(0), SlotId(2)) == Approx((first - 1.0 / 3) / first));
+  CHECK(h2o.policy().score_gap(HeadId(0), SlotId(2), SlotId(0)) == Approx((first - 1.0 / 3) / first));
+  CHECK(h2o.policy().score_gap(HeadId(0), SlotId(1), SlotId(1)) == 0);
+  Driver window(spec_of("window:budget=3"), {.prompt = 3}, [](auto, auto, auto) { return 0.0F; });
+  window.prompt();
+  CHECK(std::isinf(window.policy().score_gap(HeadId(0), SlotId(0), SlotId(1))));
+}
+
+TEST_CASE("counts that differ by one row are within rounding, as attention at the threshold is") {
+  // Rows pay token 0 more than the threshold and all others less: token j was below it in 4 - j rows.
+  Driver driver(spec_of("scissorhands:budget=4"), {.prompt = 4},
+                [](auto, auto, auto j) { return j == 0 ? 5.0F : 0.0F; });
+  driver.prompt();
+  const auto gap = [&](std::uint32_t a, std::uint32_t b) {
+    return driver.policy().score_gap(HeadId(0), SlotId(a), SlotId(b));
+  };
+  CHECK(gap(2, 3) == 0);
+  CHECK(gap(1, 3) == Approx(1.0 / 3));
+  CHECK(gap(0, 1) == Approx(2.0 / 3));
 }
 
 TEST_CASE("a policy that frees too few slots, or one twice, breaks an invariant") {

@@ -1,7 +1,9 @@
 #include "sim/replay/recorded.hpp"
 
 #include <algorithm>
+#include <limits>
 
+#include "sim/policy/scores.hpp"
 #include "sim/replay/replay.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/qkv_trace.hpp"
@@ -31,6 +33,8 @@ std::vector<EvictionRecord> window_evictions(std::uint32_t heads, std::uint32_t 
   return list;
 }
 
+constexpr auto no_scores = [](SlotId, SlotId) { return std::numeric_limits<double>::infinity(); };
+
 PointResult replay_recorded(const std::string& policy, std::vector<EvictionRecord> evictions) {
   Qkv shape;
   shape.tokens = 60;
@@ -55,6 +59,7 @@ TEST_CASE("the replay of the recorded policy reproduces every recorded eviction"
   REQUIRE(result.reproduction);
   CHECK(result.reproduction->decisions == 2 * 41);
   CHECK(result.reproduction->differences == 0);
+  CHECK(result.reproduction->problem().empty());
 }
 
 TEST_CASE("one recorded eviction that differs is counted once: the replay follows the recording from there on") {
@@ -71,6 +76,57 @@ TEST_CASE("one recorded eviction that differs is counted once: the replay follow
   CHECK(result.reproduction->differences == 1);
   CHECK(result.reproduction->first_difference ==
         "layer 0, step 3, head 1: the replay gives up token 14, the recording token 15");
+  // A window decides by age, which no rounding changes.
+  CHECK(result.reproduction->problem() ==
+        "1 of 82 recorded evictions differ from the replay's by more than rounding; the first: layer 0, step 3, "
+        "head 1: the replay gives up token 14, the recording token 15");
+}
+
+TEST_CASE("a decision between scores within rounding may differ, one between scores further apart may not") {
+  const std::vector<float> scores = {0.5F, 0.2F, 0.20001F, 0.21F, 0.9F};
+  const auto held = positions({10, 11, 12, 13, 14});
+  const auto reviewed = [&](std::initializer_list<std::uint32_t> ours, std::initializer_list<std::uint32_t> theirs) {
+    std::vector<EvictionRecord> recorded;
+    for (const std::uint32_t slot : theirs) recorded.push_back({0, 1, 0, 0, 10 + slot});
+    RecordedEvictions evictions(recorded, 1);
+    std::vector<SlotId> victims;
+    for (const std::uint32_t slot : ours) victims.emplace_back(slot);
+    const auto gap = [&](SlotId a, SlotId b) { return relative_gap(scores[a.value], scores[b.value]); };
+    evictions.review(StepId(1), HeadId(0), held, gap, victims);
+    return evictions.finish();
+  };
+  CHECK(reviewed({1}, {2}).differences == 1);
+  CHECK(reviewed({1}, {2}).beyond_rounding == 0);
+  CHECK(reviewed({1}, {2}).first_difference ==
+        "layer 0, step 1, head 0: the replay gives up token 11, the recording token 12 (scores 5e-05 apart)");
+  CHECK(reviewed({1}, {3}).beyond_rounding == 1);
+  // Of several, it is those exchanged that count, and of these the furthest apart, in whatever order they come.
+  CHECK(reviewed({3, 1}, {2, 3}).beyond_rounding == 0);
+  CHECK(reviewed({2, 1}, {1, 0}).beyond_rounding == 1);
+  CHECK(reviewed({1, 2}, {4, 3}).beyond_rounding == 1);
+}
+
+TEST_CASE("differences within rounding are accepted up to 0.5 % of the decisions, of the reference back end none") {
+  Reproduction r;
+  r.decisions = 1000;
+  CHECK(r.problem().empty());
+  r.differences = 5;
+  CHECK(r.problem().empty());
+  r.exact = true;
+  CHECK_THAT(r.problem(), ContainsSubstring("5 of 1000 recorded evictions differ"));
+  r.exact = false;
+  r.differences = 6;
+  CHECK_THAT(r.problem(), ContainsSubstring("6 of 1000 recorded evictions differ from the replay's, and rounding"));
+}
+
+TEST_CASE("sums of reproductions tell of the first difference beyond rounding") {
+  Reproduction sum{false, 10, 1, 0, "a"};
+  sum += {false, 10, 1, 1, "b"};
+  sum += {false, 10, 2, 1, "c"};
+  CHECK(sum.decisions == 30);
+  CHECK(sum.differences == 4);
+  CHECK(sum.beyond_rounding == 2);
+  CHECK(sum.first_difference == "b");
 }
 
 TEST_CASE("recorded evictions that the replay never makes, and missing ones, are differences") {
@@ -89,10 +145,10 @@ TEST_CASE("a reviewed decision takes the recorded tokens only when the head hold
   RecordedEvictions evictions(recorded, 1);
   const auto held = positions({4, 7, 9});
   std::vector<SlotId> victims = {SlotId(0)};
-  evictions.review(StepId(1), HeadId(0), held, victims);
+  evictions.review(StepId(1), HeadId(0), held, no_scores, victims);
   CHECK(victims == std::vector<SlotId>{SlotId(1)});
   victims = {SlotId(2)};
-  evictions.review(StepId(2), HeadId(0), held, victims);
+  evictions.review(StepId(2), HeadId(0), held, no_scores, victims);
   CHECK(victims == std::vector<SlotId>{SlotId(2)});
   CHECK(evictions.finish().differences == 2);
 }
