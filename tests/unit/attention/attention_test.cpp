@@ -9,6 +9,7 @@
 
 #include "sim/attention/plain.hpp"
 #include "sim/attention/vector.hpp"
+#include "sim/core/alibi.hpp"
 #include "sim/core/philox.hpp"
 #include "tests/catch.hpp"
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "kernels/cpu/reference_ops.hpp"
+#include "sim/core/alibi.hpp"
 #include "sim/core/error.hpp"
 #include "sim/policy/layer_policy.hpp"
 #include "tests/unit/cpu/twin.hpp"
