@@ -20,7 +20,6 @@ struct Arguments {
   std::vector<std::string> positional;
   std::string command_line;  // as typed, for manifests
   bool quiet = false;
-  bool verbose = false;
   std::uint64_t seed = 0;
   unsigned threads = 1;  // --threads, or the cores this process may use
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "apps/command.hpp"
-#include "sim/core/suggest.hpp"
+#include "apps/shared_options.hpp"
 #include "sim/device/device.hpp"
 
 namespace kvroof {
@@ -43,11 +43,7 @@ int run_devices(const Arguments& arguments) {
     return 0;
   }
   const std::string& word = arguments.positional[0];
-  const std::vector<std::string> known = {"show"};
-  if (word != "show") {
-    throw usage_error(
-        fmt::format("devices {}: expected `devices` or `devices show NAME`{}", word, did_you_mean(word, known)));
-  }
+  if (word != "show") throw not_show("devices", word, catalog_device_names(catalog));
   if (arguments.positional.size() < 2) {
     throw usage_error("devices show: a name or a file is missing").note("`kvroof devices` lists the names");
   }

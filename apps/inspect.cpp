@@ -101,9 +101,12 @@ Table to_table(const Inspection& i) {
   lines.push_back({"state", state_of(i)});
   lines.push_back({"segments", fmt::format("{} of {} intact", i.report.intact_segments, i.report.segments)});
   lines.push_back({"intact steps", std::to_string(i.report.intact_steps)});
-  lines.push_back({"bytes", std::to_string(i.report.bytes)});
+  const std::size_t size_line = lines.size();
+  lines.push_back({"size", fmt::format("{:.2f} MiB", static_cast<double>(i.report.bytes) / (1 << 20))});
   for (const std::string& problem : i.report.problems) lines.push_back({"problem", problem});
   if (i.manifest) add_manifest(lines, *i.manifest);
+  table.raw_rows = lines;
+  table.raw_rows[size_line] = {"bytes", std::to_string(i.report.bytes)};
   return table;
 }
 

@@ -36,7 +36,7 @@ void print_overview(std::FILE* to, const std::vector<Command>& commands) {
 }
 
 const Command& find_command(const std::vector<Command>& commands, const std::string& name) {
-  std::vector<std::string> known;
+  std::vector<std::string> known = {"help", "version"};
   for (const Command& command : commands) {
     if (command.name == name) return command;
     known.emplace_back(command.name);

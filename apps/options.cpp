@@ -45,7 +45,7 @@ po::options_description common_options(const Command& command) {
       ("seed", po::value<std::string>()->default_value("0"), "seed of every random draw")
       ("threads", po::value<std::string>(), "threads (default: the cores this process may use)")
       ("quiet,q", "no progress and no summary on stderr")
-      ("verbose,v", "more on stderr")
+      ("verbose,v", "print the resolved options on stderr first")
       ("config", po::value<std::string>(), "YAML file with the same options")
       ("print-config", "print the resolved options and stop")
       ("help,h", "this text");
@@ -158,7 +158,7 @@ void store_file(const std::string& path, const po::options_description& options,
 }
 
 // As YAML that --config reads back.
-void print_config(const po::variables_map& values, const po::options_description& options) {
+std::string config_yaml(const po::variables_map& values, const po::options_description& options) {
   YAML::Emitter yaml;
   yaml << YAML::BeginMap;
   for (const auto& [name, value] : values) {
@@ -174,7 +174,7 @@ void print_config(const po::variables_map& values, const po::options_description
     }
   }
   yaml << YAML::EndMap;
-  fmt::print("{}\n", yaml.c_str());
+  return std::string(yaml.c_str()) + "\n";
 }
 
 po::variables_map parse_words(const Command& command, const Strings& words, const po::options_description& visible) {
@@ -234,14 +234,14 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
   if (values.count("config") > 0) store_file(values["config"].as<std::string>(), visible, values);
   if (values.count("words") > 0) arguments.positional = values["words"].as<Strings>();
   if (values.count("print-config") > 0) {
-    print_config(values, visible);
+    fmt::print("{}", config_yaml(values, visible));
     return std::nullopt;
   }
   check_words(command, arguments.positional);
   arguments.command_line = fmt::format("kvroof {}", command.name);
   for (const std::string& word : words) arguments.command_line += " " + word;
   arguments.quiet = values.count("quiet") > 0;
-  arguments.verbose = values.count("verbose") > 0;
+  if (values.count("verbose") > 0) fmt::print(stderr, "{}", config_yaml(values, visible));
   arguments.seed = whole_value("seed", arguments.get<std::string>("seed"), 0, UINT64_MAX);
   arguments.threads = default_threads();
   if (arguments.has("threads")) {

@@ -1,5 +1,6 @@
 // Results and progress: tables, CSV, JSON rows, files that appear whole, and a progress line on the terminal.
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,8 +19,8 @@ const std::vector<std::string>& raw_row(const Table& table, std::size_t i) {
   return table.raw_rows.empty() ? table.rows[i] : table.raw_rows[i];
 }
 
-// Splits a title at spaces into lines no wider than the column's cells need, so that tables stay narrow.
-std::vector<std::string> wrap_title(const std::string& title, std::size_t width) {
+// Splits a text at spaces into lines of at most `width`, as far as its words allow.
+std::vector<std::string> wrap_words(const std::string& title, std::size_t width) {
   std::vector<std::string> lines;
   std::size_t start = 0;
   while (start < title.size()) {
@@ -50,6 +51,24 @@ std::string pad(const std::string& text, std::size_t width, bool right) {
 std::string trim_right(std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   return line;
+}
+
+// Columns of the terminal, or those of a page where the result goes elsewhere.
+std::size_t page_width() {
+  constexpr std::size_t kPage = 120;
+  winsize size{};
+  if (isatty(STDOUT_FILENO) != 1 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kPage;
+  return std::max<std::size_t>(size.ws_col, 80);
+}
+
+// A last column of text takes what the others leave of the page: its cells go on below themselves.
+void fit_last_column(const Table& table, std::vector<std::size_t>& widths) {
+  if (table.columns.back().number) return;
+  constexpr std::size_t kLeast = 30;
+  std::size_t others = 0;
+  for (std::size_t c = 0; c + 1 < widths.size(); ++c) others += widths[c] + 2;
+  const std::size_t page = page_width();
+  widths.back() = std::min(widths.back(), page > others + kLeast ? page - others : kLeast);
 }
 
 std::string csv_field(const std::string& text) {
@@ -115,11 +134,12 @@ std::string format_table(const Table& table) {
   for (std::size_t c = 0; c < table.columns.size(); ++c) {
     std::size_t width = 4;
     for (const auto& row : table.rows) width = std::max(width, display_width(row[c]));
-    titles.push_back(wrap_title(table.columns[c].title, std::max<std::size_t>(width, 9)));
+    titles.push_back(wrap_words(table.columns[c].title, std::max<std::size_t>(width, 9)));
     for (const std::string& line : titles.back()) width = std::max(width, display_width(line));
     title_lines = std::max(title_lines, titles.back().size());
     widths.push_back(width);
   }
+  fit_last_column(table, widths);
   std::string text;
   for (std::size_t i = 0; i < title_lines; ++i) {
     std::string line;
@@ -131,8 +151,14 @@ std::string format_table(const Table& table) {
   }
   for (const auto& row : table.rows) {
     std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) line += pad(row[c], widths[c], table.columns[c].number) + "  ";
-    text += trim_right(line) + "\n";
+    for (std::size_t c = 0; c + 1 < row.size(); ++c) line += pad(row[c], widths[c], table.columns[c].number) + "  ";
+    const std::string indent(display_width(line), ' ');
+    const std::size_t last = row.size() - 1;
+    for (const std::string& part : wrap_words(row[last], widths[last])) {
+      text += trim_right(line + pad(part, widths[last], table.columns[last].number)) + "\n";
+      line = indent;
+    }
+    if (row[last].empty()) text += trim_right(line) + "\n";
   }
   return text;
 }

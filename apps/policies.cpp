@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/command.hpp"
-#include "sim/core/suggest.hpp"
+#include "apps/shared_options.hpp"
 #include "sim/policy/policy.hpp"
 
 namespace kvroof {
@@ -127,10 +127,10 @@ int run(const Arguments& arguments) {
     return 0;
   }
   const std::string& word = arguments.positional[0];
-  const std::vector<std::string> known = {"show"};
   if (word != "show") {
-    throw usage_error(
-        fmt::format("policies {}: expected `policies` or `policies show NAME`{}", word, did_you_mean(word, known)));
+    std::vector<std::string> names;
+    for (const PolicyInfo& info : policy_table()) names.emplace_back(info.name);
+    throw not_show("policies", word, names);
   }
   if (arguments.positional.size() < 2) {
     throw usage_error("policies show: a name is missing").note("`kvroof policies` lists the names");

@@ -74,13 +74,37 @@ struct Unit {
   double bytes;
 };
 
-// One unit for a column: that of its largest value.
-Unit unit_for(std::uint64_t largest) {
-  const auto bytes = static_cast<double>(largest);
+Unit unit_for(double bytes) {
   if (bytes >= kGiB) return {"GiB", kGiB};
   if (bytes >= 1024.0 * 1024.0) return {"MiB", 1024.0 * 1024.0};
   return {"KiB", 1024.0};
 }
+
+// A column of bytes: in the unit of its largest value, or, where they lie too far apart, each cell in its own.
+class BytesColumn {
+ public:
+  explicit BytesColumn(const char* title) : title_(title) {}
+  void see(std::uint64_t bytes) {
+    const auto value = static_cast<double>(bytes);
+    largest_ = std::max(largest_, value);
+    if (value > 0) smallest_ = std::min(smallest_, value);
+  }
+  [[nodiscard]] std::string title() const { return shared() ? fmt::format("{} {}", title_, unit().name) : title_; }
+  [[nodiscard]] std::string cell(std::uint64_t bytes) const {
+    const auto value = static_cast<double>(bytes);
+    if (shared()) return short_number(value / unit().bytes);
+    const Unit own = unit_for(value);
+    return fmt::format("{} {}", short_number(value / own.bytes), own.name);
+  }
+
+ private:
+  [[nodiscard]] Unit unit() const { return unit_for(largest_); }
+  [[nodiscard]] bool shared() const { return largest_ < 1e4 * smallest_; }
+
+  std::string title_;
+  double largest_ = 0;
+  double smallest_ = INFINITY;
+};
 
 // Lines of at most 110 bytes, broken at blanks; a line that goes on is indented.
 std::string wrapped(std::string text) {
@@ -113,7 +137,8 @@ struct Cells {
   }
 };
 
-void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool devices, Unit resident, Unit read) {
+void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool devices, const BytesColumn& resident,
+               const BytesColumn& read) {
   const PolicySpec& spec = p.result->spec;
   const auto& quality = p.result->quality;
   cells.add("policy", labels.of(spec), false);
@@ -121,12 +146,8 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
   if (devices) cells.add("device", p.device, false);
   cells.add("batch", std::to_string(p.batch));
   cells.add("kept", kept_text(p.kept_tokens));
-  cells.add(fmt::format("KV held {}", resident.name),
-            short_number(static_cast<double>(p.kv_resident_bytes) / resident.bytes));
-  if (!devices) {
-    cells.add(fmt::format("KV read a step {}", read.name),
-              short_number(static_cast<double>(p.kv_read_bytes) / read.bytes));
-  }
+  cells.add(resident.title(), resident.cell(p.kv_resident_bytes));
+  if (!devices) cells.add(read.title(), read.cell(p.kv_read_bytes));
   cells.add("recall mean", share(quality ? std::optional(quality->recall_mean) : std::nullopt));
   cells.add("recall worst", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
   cells.add("output error", share(quality ? quality->output_error : std::nullopt));
@@ -138,16 +159,16 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
 }
 
 std::string table_of(std::span<const ReplayPoint> points, PolicyLabels& labels, bool devices) {
-  std::uint64_t resident = 0;
-  std::uint64_t read = 0;
+  BytesColumn resident("KV held");
+  BytesColumn read("KV read a step");
   for (const ReplayPoint& p : points) {
-    resident = std::max(resident, p.kv_resident_bytes);
-    read = std::max(read, p.kv_read_bytes);
+    resident.see(p.kv_resident_bytes);
+    read.see(p.kv_read_bytes);
   }
   Table table;
   Cells cells;
   for (const ReplayPoint& p : points) {
-    add_cells(cells, p, labels, devices, unit_for(resident), unit_for(read));
+    add_cells(cells, p, labels, devices, resident, read);
     table.rows.push_back(std::move(cells.row));
     cells.row.clear();
     cells.first = false;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "apps/values.hpp"
 #include "sim/core/suggest.hpp"
 
@@ -40,6 +42,15 @@ std::optional<DType> float_type_option(const Arguments& arguments, const std::st
   return float_type_value(option, arguments.get<std::string>(option));
 }
 
+Error not_show(const std::string& verb, const std::string& word, std::vector<std::string> names) {
+  for (std::string& name : names) name.insert(0, "show ");
+  const auto nearest = nearest_name("show " + word, names);
+  const std::vector<std::string> known = {"show"};
+  return usage_error(fmt::format("{0} {1}: expected `{0}` or `{0} show NAME`{2}", verb, word,
+                                 nearest ? fmt::format("; did you mean `{} {}`?", verb, *nearest)
+                                         : did_you_mean(word, known)));
+}
+
 std::vector<PolicySpec> policy_points(const Arguments& arguments) {
   std::vector<Budget> budgets;
   if (arguments.has("budget")) {
@@ -49,7 +60,12 @@ std::vector<PolicySpec> policy_points(const Arguments& arguments) {
       budgets.push_back(std::move(budget).value());
     }
   }
-  return cross_budgets(parse_policies(arguments.get<std::string>("policy")), budgets);
+  std::vector<PolicySpec> points;
+  for (PolicySpec& point : cross_budgets(parse_policies(arguments.get<std::string>("policy")), budgets)) {
+    const auto same = [&](const PolicySpec& other) { return other.text() == point.text(); };
+    if (std::none_of(points.begin(), points.end(), same)) points.push_back(std::move(point));
+  }
+  return points;
 }
 
 }  // namespace kvroof

@@ -21,7 +21,10 @@ bool is_fast_backend(const Arguments& arguments);
 // f32, f16 or bf16 of an option, or nothing when it was not given. Throws Error (usage).
 std::optional<DType> float_type_option(const Arguments& arguments, const std::string& option);
 
-// --policy crossed with --budget. Throws Error (usage).
+// The refusal of `kvroof VERB word`, where only `kvroof VERB` and `kvroof VERB show NAME` are; suggests the nearest.
+Error not_show(const std::string& verb, const std::string& word, std::vector<std::string> names);
+
+// --policy crossed with --budget, each point once. Throws Error (usage).
 std::vector<PolicySpec> policy_points(const Arguments& arguments);
 
 }  // namespace kvroof

@@ -1,5 +1,6 @@
 #include "apps/values.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -19,7 +20,8 @@ std::optional<Number> parsed(std::string_view text) {
 }
 
 // What a message shows of text that may be hostile.
-std::string_view shown(std::string_view text) { return text.empty() ? "''" : text.substr(0, 40); }
+constexpr std::size_t kShown = 40;
+std::string_view shown(std::string_view text) { return text.empty() ? "''" : text.substr(0, kShown); }
 
 }  // namespace
 
@@ -60,12 +62,13 @@ std::vector<std::string> split_list(const std::string& option, const std::string
   std::vector<std::string> items;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string item = text.substr(begin, end - begin);
+    std::string item = text.substr(begin, end - begin);
     const std::size_t first = item.find_first_not_of(" \t");
     if (first == std::string::npos) {
-      throw usage_error(fmt::format("--{} '{}': an item of the list is empty", option, shown(text)));
+      throw usage_error(fmt::format("--{} '{}': an item of the list is empty", option, text.substr(0, kShown)));
     }
-    items.push_back(item.substr(first, item.find_last_not_of(" \t") - first + 1));
+    item = item.substr(first, item.find_last_not_of(" \t") - first + 1);
+    if (std::find(items.begin(), items.end(), item) == items.end()) items.push_back(std::move(item));
     begin = end + 1;
   }
   return items;

@@ -25,7 +25,7 @@ std::uint32_t count_value(const std::string& option, std::string_view text, std:
 std::vector<std::uint32_t> count_list(const std::string& option, const std::string& text, std::uint32_t least,
                                       std::uint32_t most);
 
-// Items between commas, each without its surrounding blanks; an empty item is refused.
+// Items between commas, each without its surrounding blanks and once; an empty item is refused.
 std::vector<std::string> split_list(const std::string& option, const std::string& text);
 
 // f32, f16 or bf16 in any of their spellings; every other type is refused.

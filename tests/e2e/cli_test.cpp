@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -113,7 +114,8 @@ TEST_CASE("A format that a command does not give is refused, and its help lists 
 TEST_CASE("An import says as JSON what it took") {
   const TemporaryFolder folder;
   const std::string tensors = "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
-  const Ran ran = run_program("import qkv " + std::string(KVROOF_SOURCE_DIR) + tensors + " --prompt 64 --format json -q -o " + folder.file("x.kvt"));
+  const Ran ran = run_program("import qkv " + std::string(KVROOF_SOURCE_DIR) + tensors +
+                              " --prompt 64 --format json -q -o " + folder.file("x.kvt"));
   REQUIRE(ran.code == 0);
   const auto json = nlohmann::json::parse(ran.out);
   CHECK(json["trace"] == folder.file("x.kvt"));
@@ -125,6 +127,33 @@ TEST_CASE("An import says as JSON what it took") {
   CHECK(json["prompt_tokens"] == 64);
   CHECK(json["tokens"] == 104);
   CHECK(json["kv_type"] == "f32");
+}
+
+TEST_CASE("A name in the place of show is answered with show and that name") {
+  check_refused("devices h20", 2, "did you mean `devices show h200`?");
+  check_refused("policies keyformr", 2, "did you mean `policies show keyformer`?");
+  check_refused("devices shw", 2, "expected `devices` or `devices show NAME`");
+  check_refused("halp", 2, "did you mean help?");
+}
+
+TEST_CASE("Tables fit 120 columns: a long last column goes on below itself, and no word of it is lost") {
+  for (const char* words : {"models", "devices", "devices show h200", "policies", "policies show scissorhands"}) {
+    const Ran ran = run_program(words);
+    std::istringstream lines(ran.out);
+    for (std::string line; std::getline(lines, line);) {
+      INFO(words << "\n" << line);
+      CHECK(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; }) <= 120);
+    }
+  }
+  std::string shown = run_program("devices show h200").out;
+  shown.erase(std::remove_if(shown.begin(), shown.end(), [](char c) { return c == ' ' || c == '\n'; }), shown.end());
+  CHECK(shown.find("eachrowlinkedtothevendor'spage") != std::string::npos);
+}
+
+TEST_CASE("Verbose prints the resolved options on stderr, and the result stays the same") {
+  const Ran ran = run_program("policies --verbose --format csv");
+  CHECK(ran.err.find("format: csv\n") != std::string::npos);
+  CHECK(ran.out == run_program("policies --format csv").out);
 }
 
 TEST_CASE("Missing models and prompts are named") {

@@ -184,6 +184,20 @@ TEST_CASE("projected on another model, a share of the prompt is rounded for that
   CHECK(compressed["points"][0]["kept_tokens"] == 1228);
 }
 
+TEST_CASE("a point, device or batch that is named twice is computed once") {
+  const Recorded run;
+  const std::string twice = " --policy h2o,window,h2o --budget 0.5,0.2,0.5 --device l40s,l40s --batch 2,2";
+  const json out = replay_json(run.path + twice);
+  CHECK(out["points"].size() == 4);
+}
+
+TEST_CASE("bytes that lie far apart have units of their own in the table") {
+  const Imported trace;
+  const Ran ran = replay_ok(trace.path + " --policy full --device h200 --batch 1,max");
+  CHECK(ran.out.find(" KiB") != std::string::npos);
+  CHECK(ran.out.find(" GiB") != std::string::npos);
+}
+
 TEST_CASE("the largest batch of a small cache is found, not a cap of the search") {
   const Imported trace;
   const json out = replay_json(trace.path + " --policy h2o --budget 16 --device h200,l40s --batch max");
