@@ -1,9 +1,12 @@
 // kvroof models: the shapes that can be asked about, and what their weights and caches need.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "apps/command.hpp"
 #include "apps/values.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/model/config_json.hpp"
 #include "sim/model/gguf.hpp"
 #include "sim/model/model_shape.hpp"
 
@@ -55,6 +58,7 @@ Table list_models(const std::filesystem::path& catalog) {
 struct Weights {
   std::uint64_t parameters = 0;
   Bytes bytes;
+  Bytes a_token;                 // read to decode one; 0: not known
   std::string types, raw_types;  // for people; for JSON and CSV
 };
 
@@ -62,13 +66,13 @@ Weights projected_weights(const Arguments& arguments, const ModelShape& s) {
   const DType type =
       arguments.has("dtype") ? float_type_value("dtype", arguments.get<std::string>("dtype")) : s.weight_type;
   const std::string name(name_of(type));
-  return {parameter_count(s), weight_bytes(s, type), name, name};
+  return {parameter_count(s), weight_bytes(s, type), Bytes(active_parameters(s) * size_of(type)), name, name};
 }
 
 // The bytes of the tensors themselves, type by type.
 Weights stored_weights(const Arguments& arguments, const GgufModel& model) {
   if (arguments.has("dtype")) throw usage_error("--dtype: a GGUF file says the types of its weights itself");
-  Weights weights{model.parameters, Bytes{model.bytes}, {}, {}};
+  Weights weights{model.parameters, Bytes{model.bytes}, {}, {}, {}};
   for (const auto& type : model.types) {
     weights.types += fmt::format("{}{}", weights.types.empty() ? "" : " ", type.name);
     weights.raw_types += fmt::format("{}{}:{}", weights.raw_types.empty() ? "" : " ", type.name, type.bytes);
@@ -95,7 +99,7 @@ Table show_model(const Arguments& arguments, const ModelShape& s, const Weights&
     for (const std::uint32_t context : contexts) {
       const Bytes weight = weights.bytes;
       const Bytes token = kv_bytes_per_token(s, kv);
-      const Bytes cache = token * (std::uint64_t{batch} * context);
+      const Bytes cache = kv_bytes(s, kv, context) * batch;
       const auto parameters = std::to_string(weights.parameters);
       const std::string kv_type(name_of(kv));
       const std::string b = std::to_string(batch), n = std::to_string(context);
@@ -108,6 +112,102 @@ Table show_model(const Arguments& arguments, const ModelShape& s, const Weights&
     }
   }
   return table;
+}
+
+std::string_view position_text(const ModelShape& s) {
+  switch (s.position) {
+    case PositionScheme::kRotaryHalfSplit:
+      return "rotary, half split";
+    case PositionScheme::kRotaryAdjacent:
+      return "rotary, adjacent pairs";
+    case PositionScheme::kAlibi:
+      return "ALiBi";
+    case PositionScheme::kLearned:
+      return "learned";
+    default:
+      return "none";
+  }
+}
+
+std::uint32_t windowed_layers(const ModelShape& s) {
+  return static_cast<std::uint32_t>(
+      std::count_if(s.layer_windows.begin(), s.layer_windows.end(), [](std::uint32_t window) { return window > 0; }));
+}
+
+std::uint32_t smallest_window(const ModelShape& s) {
+  std::uint32_t smallest = 0;
+  for (const std::uint32_t window : s.layer_windows) {
+    if (window > 0 && (smallest == 0 || window < smallest)) smallest = window;
+  }
+  return smallest;
+}
+
+std::uint32_t expert_layers(const ModelShape& s) { return s.experts > 0 ? s.layers - s.dense_layers : 0; }
+
+// What the engine cannot do with this model, or nothing.
+std::string not_supported(const ModelShape& s, bool gguf) {
+  if (gguf) return "running GGUF weights: only their sizes are read";
+  return is_known_model_type(s.family) ? "" : fmt::format("running model_type {}: only its sizes are known", s.family);
+}
+
+std::string facts_text(const ModelShape& s, const Weights& weights, bool gguf) {
+  const auto line = [](std::string_view title, const std::string& text) {
+    return fmt::format("{:<20} {}\n", title, text);
+  };
+  std::string text = line("family", fmt::format("{}: {} layers of {}", s.family, s.layers, s.hidden));
+  text +=
+      line("attention",
+           s.latent() ? fmt::format("{} heads on one latent row of {} + {}", s.heads, s.latent_rank, s.latent_rope_dim)
+                      : fmt::format("{} query heads on {} KV heads of {}", s.heads, s.kv_heads, s.head_dim));
+  text += line("positions", fmt::format("{}; up to {} tokens", position_text(s), s.max_positions));
+  const std::uint32_t windowed = windowed_layers(s);
+  text += line("windows", windowed == 0
+                              ? "none"
+                              : fmt::format("{} tokens in {} of {} layers", smallest_window(s), windowed, s.layers));
+  if (s.experts > 0) {
+    text += line("experts", fmt::format("{} of {} a token{} in {} of {} layers", s.experts_per_token, s.experts,
+                                        s.shared_expert_ffn > 0 ? " and shared ones" : "", expert_layers(s), s.layers));
+  }
+  if (weights.a_token.value > 0) {
+    text += line("weights a token", fmt::format("{} GiB of {} GiB are read", gib_text(gib(weights.a_token)),
+                                                gib_text(gib(weights.bytes))));
+  }
+  const std::string missing = not_supported(s, gguf);
+  return text + line("not supported", missing.empty() ? "nothing" : missing) + "\n";
+}
+
+// The same for programs: the same cells in every row.
+void add_facts(Table& table, const ModelShape& s, const Weights& weights, bool gguf) {
+  const std::vector<std::pair<Table::Column, std::string>> facts = {
+      {{"family", "family", false}, s.family},
+      {{"positions", "positions", false}, std::string(position_text(s))},
+      {{"longest context", "max_positions"}, std::to_string(s.max_positions)},
+      {{"layers with a window", "windowed_layers"}, std::to_string(windowed_layers(s))},
+      {{"window (tokens)", "window"}, windowed_layers(s) > 0 ? std::to_string(smallest_window(s)) : ""},
+      {{"experts", "experts"}, std::to_string(s.experts)},
+      {{"experts a token", "experts_per_token"}, std::to_string(s.experts_per_token)},
+      {{"layers with experts", "expert_layers"}, std::to_string(expert_layers(s))},
+      {{"weights a token", "weight_bytes_per_token"},
+       weights.a_token.value > 0 ? std::to_string(weights.a_token.value) : ""},
+      {{"not supported", "not_supported", false}, not_supported(s, gguf)},
+  };
+  for (const auto& [column, cell] : facts) {
+    table.columns.push_back(column);
+    for (auto* rows : {&table.rows, &table.raw_rows}) {
+      for (auto& row : *rows) row.push_back(cell);
+    }
+  }
+}
+
+int show(const Arguments& arguments, const ModelShape& shape, const Weights& weights, bool gguf) {
+  Table table = show_model(arguments, shape, weights);
+  if (format_of(arguments) == Format::kTable) {
+    write_result(arguments, facts_text(shape, weights, gguf) + format_table(table));
+  } else {
+    add_facts(table, shape, weights, gguf);
+    write_table(arguments, table);
+  }
+  return 0;
 }
 
 int run_models(const Arguments& arguments) {
@@ -128,12 +228,10 @@ int run_models(const Arguments& arguments) {
   const std::filesystem::path path = arguments.positional[1];
   if (path.extension() == ".gguf" && std::filesystem::is_regular_file(path)) {
     const GgufModel model = load_gguf(path);
-    write_table(arguments, show_model(arguments, model.shape, stored_weights(arguments, model)));
-    return 0;
+    return show(arguments, model.shape, stored_weights(arguments, model), true);
   }
   const ModelShape shape = find_model_shape(arguments.positional[1], catalog);
-  write_table(arguments, show_model(arguments, shape, projected_weights(arguments, shape)));
-  return 0;
+  return show(arguments, shape, projected_weights(arguments, shape), false);
 }
 
 void describe_models(po::options_description_easy_init add) {

@@ -46,6 +46,11 @@ float default_attention_scale(std::uint32_t head_dim) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
+bool is_known_model_type(std::string_view model_type) {
+  return std::any_of(kFamilies.begin(), kFamilies.end(),
+                     [&](const ConfigFamily& family) { return family.model_type == model_type; });
+}
+
 Result<ModelConfig> parse_config_json(std::string_view text) {
   ConfigFields fields(text);
   const std::string type = fields.text("model_type", "");

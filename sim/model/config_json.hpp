@@ -66,6 +66,9 @@ float default_attention_scale(std::uint32_t head_dim);
 // default, …), missing or impossible sizes (0, negative, above 2^24, heads not a multiple of kv_heads).
 Result<ModelConfig> parse_config_json(std::string_view text);
 
+// Whether there is a parser for it, and so weights of this family can be run.
+bool is_known_model_type(std::string_view model_type);
+
 // One entry a family, sorted by model_type; a new family is one file and one line in config_json.cpp's table.
 struct ConfigFamily {
   std::string_view model_type;

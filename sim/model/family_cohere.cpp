@@ -13,6 +13,8 @@ Result<ModelConfig> parse_cohere_config(std::string_view config_json) {
                                              .norm = NormKind::kLayer,
                                              .norm_eps = "layer_norm_eps",
                                              .rotary = RotaryStyle::kAdjacentPairs});
+  // The context that the model is made for; max_position_embeddings only sized a table of its first code.
+  config.shape.max_positions = fields.size("model_max_length", config.shape.max_positions);
   config.shape.norms_per_layer = 1;
   if (fields.flag("use_qk_norm", false)) config.shape.qk_norm = QkNorm::kEachHead;
   config.options.residual = ResidualOrder::kParallel;

@@ -82,10 +82,27 @@ u64 parameter_count(const ModelShape& s) {
   return total + head_parameters(s);
 }
 
+u64 active_parameters(const ModelShape& s) {
+  const u64 embedding = u64{s.embedding_width} + (s.position_rows > 0 ? s.hidden : 0);
+  u64 layers = layers_parameters(s);
+  if (s.experts > 0 && s.dense_layers < s.layers) {
+    layers -= u64{s.layers - s.dense_layers} * (s.experts - s.experts_per_token) * expert_parameters(s);
+  }
+  return embedding + projection_parameters(s) + layers + norm_vectors_outside_layers(s) + head_parameters(s);
+}
+
 Bytes weight_bytes(const ModelShape& shape, DType type) { return Bytes(parameter_count(shape) * size_of(type)); }
 
 Bytes kv_bytes_per_token(const ModelShape& s, DType type) {
   return Bytes(u64{s.layers} * s.kv_heads * s.row_width() * size_of(type));
+}
+
+Bytes kv_bytes(const ModelShape& s, DType type, u64 tokens) {
+  u64 rows = 0;
+  for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
+    rows += s.window(layer) > 0 ? std::min<u64>(tokens, s.window(layer)) : tokens;
+  }
+  return Bytes(rows * s.kv_heads * s.row_width() * size_of(type));
 }
 
 namespace {

@@ -79,10 +79,16 @@ struct ModelShape {
 
 // Parameters that a checkpoint of this shape stores (a tied head counts once).
 std::uint64_t parameter_count(const ModelShape& shape);
+// Of these, what one decoded token reads: of the routed experts those that it takes, one row of the embedding and of the
+// position table, and the head, also where it is the embedding.
+std::uint64_t active_parameters(const ModelShape& shape);
 // Weights in `type`, tied head once.
 Bytes weight_bytes(const ModelShape& shape, DType type);
 // k and v of one token in all layers, unquantised.
 Bytes kv_bytes_per_token(const ModelShape& shape, DType type);
+
+// k and v of a sequence of so many tokens: a layer with a window holds no more than that.
+Bytes kv_bytes(const ModelShape& shape, DType type, std::uint64_t tokens);
 
 // Parts of the count, for traffic.
 std::uint64_t layer_parameters(const ModelShape& shape, std::uint32_t layer);  // attention, MLP or experts, norms
