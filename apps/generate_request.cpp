@@ -74,8 +74,9 @@ std::vector<PromptSource> prompts_of(const Arguments& arguments) {
 PolicySpec policy_of(const Arguments& arguments) {
   const std::vector<PolicySpec> points = policy_points(arguments);
   if (points.size() != 1) {
-    throw usage_error(fmt::format("--policy names {} policies, but a run follows one; sweeps belong to `kvroof replay`",
-                                  points.size()));
+    throw usage_error(fmt::format("--policy and --budget give {} points, but a run follows one policy at one budget",
+                                  points.size()))
+        .note("`kvroof replay` sweeps over lists of them");
   }
   return points.front();
 }

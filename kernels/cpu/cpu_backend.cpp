@@ -203,8 +203,8 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
                      out.data() + std::size_t{h} * group * shape.v_head_dim,
                      std::size_t{shape.heads} * shape.v_head_dim, &state.policy, HeadId(h), h * group});
   }
-  note_peak();
   ops_->prefill_attend(calls, rules_[layer.value]);
+  note_peak();
   finish_row(sequence, layer, TokenPos(n - 1), &prompt_buffer_);
 }
 

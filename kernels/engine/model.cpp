@@ -62,6 +62,16 @@ class NamedTensors {
     }
     return nullptr;
   }
+  // As the checkpoint has it, or would have it: beside tensors with a prefix, names have that.
+  [[nodiscard]] std::string full_name(const std::string& name) const {
+    const auto& tensors = checkpoint_.tensors();
+    if (tensors.contains(name) || name.starts_with("lm_head")) return name;
+    for (const std::string_view prefix : prefixes_) {
+      const auto next = tensors.lower_bound(std::string(prefix));
+      if (next != tensors.end() && next->first.starts_with(prefix)) return std::string(prefix) + name;
+    }
+    return name;
+  }
   [[nodiscard]] std::string_view without_prefix(std::string_view name) const {
     for (const std::string_view prefix : prefixes_) {
       if (name.starts_with(prefix)) return name.substr(prefix.size());
@@ -81,7 +91,7 @@ void check_names(const Model& model, const Checkpoint& checkpoint, const NamedTe
   std::vector<std::string_view> expected;
   for (const TensorBinding& binding : bindings) {
     expected.emplace_back(binding.name);
-    if (tensors.find(binding.name) == nullptr) missing.push_back(binding.name);
+    if (tensors.find(binding.name) == nullptr) missing.push_back(tensors.full_name(binding.name));
   }
   std::sort(expected.begin(), expected.end());
   for (const auto& [name, tensor] : checkpoint.tensors()) {
@@ -103,12 +113,13 @@ void check_tensors(const NamedTensors& tensors, std::span<const TensorBinding> b
   for (const TensorBinding& binding : bindings) {
     const StoredTensor& stored = *tensors.find(binding.name);
     const std::string where = stored.file->path().string();
+    const std::string name = tensors.full_name(binding.name);
     if (!is_weight_type(stored.info->type)) {
-      throw Error(fmt::format("{}: tensor {} has type {}, expected F32, F16 or BF16", where, binding.name,
+      throw Error(fmt::format("{}: tensor {} has type {}, expected F32, F16 or BF16", where, name,
                               safetensors_name_of(stored.info->type)));
     }
     if (stored.info->shape != binding.shape) {
-      throw Error(fmt::format("{}: tensor {} has shape {}, expected {} from config.json", where, binding.name,
+      throw Error(fmt::format("{}: tensor {} has shape {}, expected {} from config.json", where, name,
                               shape_text(stored.info->shape), shape_text(binding.shape)));
     }
   }

@@ -32,7 +32,8 @@ class WeightBinder {
   void fused(const std::string& name, std::initializer_list<Part> parts, std::size_t repetitions, std::size_t in,
              bool bias, bool transposed = false);
 
-  // q, k and v fused: `groups` times, the rows of its q heads, k heads and v heads. One group: all of q, then k, then v.
+  // q, k and v fused: `groups` times, the rows of its q heads, k heads and v heads. One group: all of q, then k, then
+  // v.
   void fused_qkv(const std::string& name, const ModelShape& shape, LayerWeights& layer, std::uint32_t groups,
                  bool transposed = false);
   // A layer's matrices as Megatron-LM names them: QKV fused by KV head and the output in `attention`, the MLP in `mlp`.

@@ -20,8 +20,8 @@ struct GptKeys {
   std::string_view norm_eps = "layer_norm_epsilon";
 };
 
-// As many KV heads as heads, each hidden / heads wide; two layer norms a layer; a plain MLP of 4 · hidden with the exact
-// GELU; biases everywhere; attention scale 1/√head_dim; token ids. Families change what they do otherwise. Call
+// As many KV heads as heads, each hidden / heads wide; two layer norms a layer; a plain MLP of 4 · hidden with the
+// exact GELU; biases everywhere; attention scale 1/√head_dim; token ids. Families change what they do otherwise. Call
 // fields.defaults() with the family's own first.
 ModelConfig read_gpt(ConfigFields& fields, const GptKeys& keys);
 

@@ -40,7 +40,7 @@ u64 layer_activations(const ModelShape& s) {
 u64 activation_elements(const ModelShape& s, const StepWork& work) {
   const u64 q_and_out = u64{s.heads} * (u64{s.head_dim} + s.v_head_dim);
   if (attention_only(s)) return work.tokens * s.layers * q_and_out;
-  u64 per_token = s.hidden + s.layers * layer_activations(s) + (s.embedding_norm ? 2 * s.hidden : 0);
+  u64 per_token = s.embedding_width + s.layers * layer_activations(s) + (s.embedding_norm ? 2 * s.hidden : 0);
   u64 per_logit = u64{s.hidden} + s.vocab + (s.final_norm ? 2 * s.hidden : 0);
   if (s.embedding_width != s.hidden) {
     // The projections from and to the narrower embedding are linears as well.

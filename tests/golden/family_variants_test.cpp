@@ -68,7 +68,8 @@ void append(std::vector<std::size_t>& to, const std::vector<std::size_t>& rows) 
 TEST_CASE("MPT with learned positions and biases computes what Cerebras-GPT computes with its weights") {
   const std::vector<std::array<std::string, 2>> names = {
       {"attn.c_attn", "attn.Wqkv"}, {"attn.c_proj", "attn.out_proj"}, {"ln_1", "norm_1"}, {"ln_2", "norm_2"},
-      {"mlp.c_fc", "ffn.up_proj"},  {"mlp.c_proj", "ffn.down_proj"},  {"ln_f", "norm_f"}, {"transformer.h.", "transformer.blocks."}};
+      {"mlp.c_fc", "ffn.up_proj"},  {"mlp.c_proj", "ffn.down_proj"},  {"ln_f", "norm_f"},
+      {"transformer.h.", "transformer.blocks."}};
   Tensors tensors;
   for (const StoredContent& tensor : golden_tensors("cerebras-gpt")) {
     std::string name = tensor.name;

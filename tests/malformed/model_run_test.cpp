@@ -74,7 +74,7 @@ TEST_CASE("run refuses policies and budgets that make no sense") {
   check_refused(words + "h2o:budget=0.5 --budget 0.5", 2, "budget");
   check_refused(words + "h2oo:budget=1", 2, "did you mean h2o?");
   check_refused(words + "h2o:budget=4,full", 2, "a run follows one");
-  check_refused(words + "h2o --budget 4,8", 2, "4,8");
+  check_refused(words + "h2o --budget 4,8", 2, "give 2 points");
 }
 
 TEST_CASE("run refuses values out of range") {
