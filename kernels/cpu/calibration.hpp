@@ -51,8 +51,8 @@ struct CpuCalibration {
 };
 
 // Measures for a few seconds on a quiet machine and for less than a minute on a busy one: what is compared runs in
-// turn, in windows of milliseconds, of which the best counts. `progress(done, total)` is called between the parts. Throws
-// Error when a share above 100 % of its limit comes out after all that: the machine was too busy to be measured.
+// turn, in windows of milliseconds, of which the best counts. `progress(done, total)` is called between the parts.
+// Throws Error when a share above 100 % of its limit comes out after all that: the machine was too busy to be measured.
 CpuCalibration calibrate_cpu(unsigned threads, const std::function<void(unsigned, unsigned)>& progress);
 
 // Throws that Error when `rate` exceeds `limit` by more than 2 %, which the best runs of equal work differ by; `what`

@@ -65,7 +65,7 @@ class NamedTensors {
   // As the checkpoint has it, or would have it: beside tensors with a prefix, names have that.
   [[nodiscard]] std::string full_name(const std::string& name) const {
     const auto& tensors = checkpoint_.tensors();
-    if (tensors.contains(name) || name.starts_with("lm_head")) return name;
+    if (tensors.contains(name) || name.starts_with("lm_head") || name.starts_with("embed_out")) return name;
     for (const std::string_view prefix : prefixes_) {
       const auto next = tensors.lower_bound(std::string(prefix));
       if (next != tensors.end() && next->first.starts_with(prefix)) return std::string(prefix) + name;

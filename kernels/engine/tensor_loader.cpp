@@ -6,7 +6,7 @@
 namespace kvroof {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{4} << 20;  // of a tensor, read and converted at a time
+constexpr std::size_t kPieceBytes = std::size_t{2} << 20;  // of a tensor, read and converted at a time
 constexpr std::size_t kTile = 32;  // rows and columns that are transposed while their cache lines stay near
 
 // out[c · out_stride + r] = in[r · in_stride + c] for one tile.

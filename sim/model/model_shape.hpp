@@ -79,8 +79,8 @@ struct ModelShape {
 
 // Parameters that a checkpoint of this shape stores (a tied head counts once).
 std::uint64_t parameter_count(const ModelShape& shape);
-// Of these, what one decoded token reads: of the routed experts those that it takes, one row of the embedding and of the
-// position table, and the head, also where it is the embedding.
+// Of these, what one decoded token reads: of the routed experts those that it takes, one row of the embedding and of
+// the position table, and the head, also where it is the embedding.
 std::uint64_t active_parameters(const ModelShape& shape);
 // Weights in `type`, tied head once.
 Bytes weight_bytes(const ModelShape& shape, DType type);

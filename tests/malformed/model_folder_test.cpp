@@ -136,7 +136,7 @@ TEST_CASE("shapes that disagree with config.json are refused with both") {
   contains(refusal_with_config("vocab_size", 225), "model.embed_tokens.weight has shape [224, 96], expected [225, 96]");
   contains(refusal_with_config("num_hidden_layers", 3), "model.layers.2.");
   contains(refusal_with_config("num_hidden_layers", 1), "no place in a llama model");
-  contains(refusal_with_config("hidden_size", 1U << 24), "has shape");
+  contains(refusal_with_config("hidden_size", 1U << 24), "hidden is 16777216, expected 1 to 1048576");
 }
 
 TEST_CASE("a transposed matrix is refused although its size is right") {
