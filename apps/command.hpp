@@ -86,6 +86,8 @@ struct Table {
   std::vector<std::vector<std::string>>
       raw_rows;  // JSON and CSV: full precision; empty text is null; empty vector: rows
 };
+// A paragraph in lines that fit the page, each behind `indent` spaces.
+std::string format_paragraph(const std::string& text, std::size_t indent);
 std::string format_table(const Table& table);
 std::string format_csv(const Table& table);
 std::string format_json_rows(const Table& table);  // numbers unquoted

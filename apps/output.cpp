@@ -127,6 +127,12 @@ void write_result(const Arguments& arguments, std::string_view text) {
   }
 }
 
+std::string format_paragraph(const std::string& text, std::size_t indent) {
+  std::string out;
+  for (const std::string& line : wrap_words(text, page_width() - indent)) out += std::string(indent, ' ') + line + "\n";
+  return out;
+}
+
 std::string format_table(const Table& table) {
   std::vector<std::size_t> widths;
   std::vector<std::vector<std::string>> titles;

@@ -110,8 +110,8 @@ std::string show_text(const PolicySpec& spec) {
   text += fmt::format("arithmetic           {} flops for each slot and query head\n", t.flops_per_slot);
   if (info.takes_budget) text += "\nparameters\n";
   for (const auto& row : parameter_table(info).rows) {
-    text += fmt::format("  {:<12} {}{}\n  {:<12} {}\n", row[0], row[1], row[2].empty() ? "" : ", default " + row[2], "",
-                        row[3]);
+    text += fmt::format("  {:<12} {}{}\n", row[0], row[1], row[2].empty() ? "" : ", default " + row[2]);
+    text += format_paragraph(row[3], 15);
   }
   return text;
 }

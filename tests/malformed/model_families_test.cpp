@@ -66,7 +66,7 @@ TEST_CASE("a bias or norm that is missing is named in every family") {
     INFO(family.model);
     Tensors tensors = golden_tensors(family.model);
     std::erase_if(tensors, [&](const auto& t) { return t.name == family.bias; });
-    CHECK_THAT(refusal_of(family.model, tensors), ContainsSubstring("are missing: " + family.bias));
+    CHECK_THAT(refusal_of(family.model, tensors), ContainsSubstring(std::string("are missing: ") + family.bias));
   }
 }
 
