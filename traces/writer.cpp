@@ -205,6 +205,22 @@ void TraceWriter::end_step(const StepRecord& step) {
   if (s.buffered >= s.segment_bytes) s.close_segment();
 }
 
+void TraceWriter::forget(std::uint32_t sequence) {
+  State& s = *state_;
+  const std::size_t index = s.index_of(sequence);
+  SequenceBuffer& buffer = s.open.sequences[index];
+  check(buffer.first_row == 0 && s.next_id[index] == 0, "only a sequence without a whole step is forgotten");
+  for (LayerBuffer& layer : buffer.layers) {
+    s.buffered -= layer.q.size() + layer.k.size() + layer.v.size() + layer.evictions.size() * sizeof(std::int32_t);
+    layer.q.clear();
+    layer.k.clear();
+    layer.v.clear();
+    layer.evictions.clear();
+  }
+  std::fill(s.next_row[index].begin(), s.next_row[index].end(), 0U);
+  s.in_step = false;
+}
+
 void TraceWriter::set_stop_reason(std::uint32_t sequence, std::string reason) {
   state_->manifest.sequences[state_->index_of(sequence)].stop_reason = std::move(reason);
 }

@@ -122,6 +122,7 @@ void CpuBackend::round_and_record(LayerId layer, std::span<float> q, std::span<c
 
 void CpuBackend::attend(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v,
                         std::span<float> out) {
+  if (prefilling_ && interrupt_ != nullptr && interrupt_->load()) throw Interrupted{};
   round_and_record(layer, q, k, v);
   if (!prefilling_) {
     attend_rows(0, layer, q, k, v, out);
@@ -248,7 +249,14 @@ void CpuBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> i
   prefilling_ = true;
   const std::vector<TokenPos> positions = positions_from(0, ids.size());
   const std::vector<std::uint32_t> prompts(ids.size(), static_cast<std::uint32_t>(ids.size()));
-  forward_.run({ids, positions, prompts}, *this, last, all);
+  try {
+    forward_.run({ids, positions, prompts}, *this, last, all);
+  } catch (const Interrupted&) {
+    active_.clear();
+    finish_call();
+    release(sequence);
+    throw;
+  }
   finish_call();
 }
 

@@ -39,6 +39,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   [[nodiscard]] KvUsage kv_usage() const override;
   ByteCounters take_counters() override;
   void set_recorder(Recorder* recorder) override { recorder_ = recorder; }
+  void set_interrupt(const std::atomic<bool>* asked) override { interrupt_ = asked; }
 
  private:
   struct LayerState {
@@ -75,6 +76,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   Forward forward_;
   std::vector<AttentionRule> rules_;  // of each layer
   Recorder* recorder_ = nullptr;
+  const std::atomic<bool>* interrupt_ = nullptr;
   std::map<std::uint32_t, Sequence> sequences_;
   std::vector<Sequence*> active_;  // of the call in progress, in the order of its rows
   bool prefilling_ = false;

@@ -1,6 +1,7 @@
 // Backend: runs the model for a session; the KV cache, the policies and the recorder's hooks live behind it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -38,12 +39,17 @@ struct DecodeEntry {
 // Takes logits [rows, vocab] of consecutive tokens of a prompt; they are gone after the call.
 using LogitsSink = std::function<void(std::span<const float> logits)>;
 
+// Thrown by a prefill that was told to stop.
+struct Interrupted {};
+
 class Backend {
  public:
   virtual ~Backend() = default;
   // Runs the whole prompt of a new sequence; `last` [vocab] receives the logits of its last token, unless it is empty.
   // `all`, unless empty, is handed those of every token, first to last, in blocks of as many as the back end likes:
   // those of a long prompt would fill more memory than its KV cache.
+  // Throws Interrupted between two layers when the flag of set_interrupt is set: the back end then knows nothing of the
+  // sequence, and the recorder has got rows of some layers.
   virtual void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
                        std::span<float> last, const LogitsSink& all) = 0;
   // One step of a batch: each entry's token is appended to its sequence; logits [entries, vocab].
@@ -54,6 +60,8 @@ class Backend {
   // Bytes by cause since the last call.
   virtual ByteCounters take_counters() = 0;
   virtual void set_recorder(Recorder* recorder) = 0;  // may be null; not owned
+  // A flag to look at during a prefill; may be null; not owned. A back end need not look.
+  virtual void set_interrupt(const std::atomic<bool>* /*asked*/) {}
 };
 
 }  // namespace kvroof

@@ -67,8 +67,14 @@ class Run {
     logits_.resize(config_.shape.vocab);
     std::vector<float> logprobs{0.0F};  // nothing predicts the first token
     const LogitsSink sink = prompt_sink(s, logprobs);
-    result_.prefill_seconds += step("prefill", 1, result_.prefill_bytes,
-                                    [&] { backend_.prefill(s, ids, options_.max_new_tokens, logits_, sink); });
+    try {
+      result_.prefill_seconds += step("prefill", 1, result_.prefill_bytes,
+                                      [&] { backend_.prefill(s, ids, options_.max_new_tokens, logits_, sink); });
+    } catch (const Interrupted&) {
+      backend_.take_counters();
+      if (recorder_ != nullptr) recorder_->forget(s);
+      return std::nullopt;
+    }
     result_.prompt_tokens += ids.size();
     result_.last_usage = backend_.kv_usage();
     logprobs.resize(ids.size(), kUnknownLogprob);
@@ -193,7 +199,10 @@ SessionResult run_session(Backend& backend, const ModelConfig& config,
                           TraceRecorder* recorder) {
   check_prompts(config, prompts);
   backend.set_recorder(recorder);
-  return Run(backend, config, prompts, options, recorder).run();
+  backend.set_interrupt(options.interrupted);
+  SessionResult result = Run(backend, config, prompts, options, recorder).run();
+  backend.set_interrupt(nullptr);
+  return result;
 }
 
 }  // namespace kvroof

@@ -22,7 +22,7 @@ struct SessionOptions {
   // which a run does not need; of new tokens they are always there.
   bool prompt_logprobs = false;
   Sampling sampling;
-  const std::atomic<bool>* interrupted = nullptr;  // looked at between steps; may be null
+  const std::atomic<bool>* interrupted = nullptr;  // looked at between steps, and layers of a prompt; may be null
   // Called for each new token as soon as it is known; may be empty.
   std::function<void(std::uint32_t sequence, std::int64_t token)> on_token;
   // Called with the logits of all tokens of each prompt, [rows, vocab] at a time, first to last; may be empty.

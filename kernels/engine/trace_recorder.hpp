@@ -42,6 +42,8 @@ class TraceRecorder final : public Recorder {
   void tokens(std::uint32_t sequence, std::uint32_t first, std::span<const std::int64_t> ids,
               std::span<const float> logprobs);
   void end_step(StepRecord step);
+  // The sequence's prompt was cut: what was recorded of it is taken back.
+  void forget(std::uint32_t sequence) { writer_.forget(sequence); }
   void stopped(std::uint32_t sequence, std::string_view reason);
   void seal() { writer_.seal(); }
 

@@ -1,0 +1,121 @@
+// An interrupt while a prompt is computed: the run ends between two layers, and the trace holds whole sequences alone.
+#include <atomic>
+#include <optional>
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/reference_ops.hpp"
+#include "kernels/engine/session.hpp"
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+#include "traces/reader.hpp"
+
+using namespace kvroof;
+
+namespace {
+
+const std::filesystem::path kModel = std::string(KVROOF_SOURCE_DIR) + "/tests/golden/models/llama-gqa";
+
+// Sets the flag once layer `last` of sequence `victim` was recorded, and tells everything on.
+class FlagAfterLayer final : public Recorder {
+ public:
+  FlagAfterLayer(std::atomic<bool>& flag, std::uint32_t victim, std::uint32_t last)
+      : flag_(flag), victim_(victim), last_(last) {}
+  void rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count,
+            std::span<const std::byte> q, std::span<const std::byte> k, std::span<const std::byte> v) override {
+    if (inner != nullptr) inner->rows(sequence, layer, first, count, q, k, v);
+    layers_seen += sequence == victim_ ? 1 : 0;
+    if (sequence == victim_ && layer.value == last_) flag_ = true;
+  }
+  void eviction(const EvictionRecord& eviction) override {
+    if (inner != nullptr) inner->eviction(eviction);
+  }
+  Recorder* inner = nullptr;
+  int layers_seen = 0;
+
+ private:
+  std::atomic<bool>& flag_;
+  std::uint32_t victim_;
+  std::uint32_t last_;
+};
+
+// A CPU back end whose recorder is watched.
+class Watched final : public Backend {
+ public:
+  Watched(Backend& inner, FlagAfterLayer& recorder) : inner_(inner), recorder_(recorder) {}
+  void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested,
+               std::span<float> last, const LogitsSink& all) override {
+    inner_.prefill(sequence, ids, requested, last, all);
+  }
+  void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override { inner_.decode(batch, logits); }
+  void release(std::uint32_t sequence) override { inner_.release(sequence); }
+  [[nodiscard]] KvUsage kv_usage() const override { return inner_.kv_usage(); }
+  ByteCounters take_counters() override { return inner_.take_counters(); }
+  void set_recorder(Recorder* recorder) override {
+    recorder_.inner = recorder;
+    inner_.set_recorder(&recorder_);
+  }
+  void set_interrupt(const std::atomic<bool>* asked) override { inner_.set_interrupt(asked); }
+
+ private:
+  Backend& inner_;
+  FlagAfterLayer& recorder_;
+};
+
+const PolicySpec kPolicy = parse_policies("h2o:budget=4").front();
+
+}  // namespace
+
+TEST_CASE("a prefill stops between two layers, and the back end knows nothing of the sequence afterwards") {
+  const Model model = load_model(kModel, DType::kF32);
+  CpuBackend backend(model, std::make_unique<ReferenceOps>(), {kPolicy, 0, DType::kF32});
+  std::atomic<bool> flag{false};
+  FlagAfterLayer recorder(flag, 0, 0);
+  backend.set_recorder(&recorder);
+  backend.set_interrupt(&flag);
+  const std::vector<std::int64_t> ids = {5, 17, 9, 33, 8, 21, 40, 3};
+  std::vector<float> logits(model.config.shape.vocab);
+  CHECK_THROWS_AS(backend.prefill(0, ids, 4, logits, {}), Interrupted);
+  CHECK(recorder.layers_seen == 1);
+  CHECK(backend.kv_usage().resident_bytes == 0);
+  CHECK(backend.kv_usage().allocated_bytes == 0);
+  flag = false;
+  backend.set_interrupt(nullptr);
+  backend.prefill(0, ids, 4, logits, {});
+  CHECK(recorder.layers_seen == 1 + static_cast<int>(model.config.shape.layers));
+}
+
+TEST_CASE("a recording that is interrupted in its second prompt seals the first and forgets the second") {
+  const test::TemporaryFolder folder;
+  const Model model = load_model(kModel, DType::kF32);
+  const std::vector<std::vector<std::int64_t>> prompts = {{5, 17, 9, 33, 8, 21}, {7, 3, 12, 9, 4, 4, 1}, {6, 6}};
+  RecordedRun run;
+  run.backend = "reference";
+  run.policy = kPolicy.text();
+  run.requested_new_tokens = 4;
+  for (const auto& ids : prompts) run.prompts.push_back(static_cast<std::uint32_t>(ids.size()));
+  TraceRecorder trace(folder.path() / "run.kvt", make_manifest(model.config, run));
+  CpuBackend cpu(model, std::make_unique<ReferenceOps>(), {kPolicy, 0, DType::kF32});
+  std::atomic<bool> flag{false};
+  FlagAfterLayer recorder(flag, 1, 0);
+  Watched backend(cpu, recorder);
+  SessionOptions options;
+  options.max_new_tokens = 4;
+  options.interrupted = &flag;
+  const SessionResult result = run_session(backend, model.config, prompts, options, &trace);
+  trace.seal();
+  CHECK(result.interrupted);
+  CHECK(result.prompt_tokens == 6);
+  CHECK(result.sequences[0].ids.size() == 1);
+  for (const SequenceResult& sequence : result.sequences) CHECK(sequence.stop == StopReason::kInterrupted);
+
+  CHECK(inspect_trace(folder.path() / "run.kvt", true).intact);
+  const TraceReader reader = TraceReader::open(folder.path() / "run.kvt");
+  CHECK(reader.steps().size() == 1);
+  const std::vector<TraceSequence>& sequences = reader.manifest().sequences;
+  CHECK(sequences[0].tokens == 6);
+  CHECK(sequences[1].tokens == 0);
+  CHECK(sequences[2].tokens == 0);
+  for (const TraceSequence& sequence : sequences) CHECK(sequence.stop_reason == "interrupted");
+  CHECK(reader.evictions(0, LayerId(0)).size() == 2 * model.config.shape.kv_heads);
+  CHECK(reader.evictions(1, LayerId(0)).empty());
+}
