@@ -64,6 +64,7 @@ TEST_CASE("loading with a conversion peaks at no more than 1.1 times the weights
   const std::uint64_t peak = status_bytes("VmHWM") - before;
   const std::uint64_t weights = weight_bytes(model.config.shape, DType::kF32).value;
   CHECK(peak >= weights);
-  CHECK(static_cast<double>(peak) <= 1.1 * static_cast<double>(weights) + (1 << 20));
+  // Beside them, pieces of a fixed size and the ends of pages of 2 MiB.
+  CHECK(static_cast<double>(peak) <= 1.1 * static_cast<double>(weights) + (4 << 20));
 }
 #endif
