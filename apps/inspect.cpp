@@ -49,11 +49,22 @@ std::string state_of(const Inspection& i) {
   return i.verified ? "sealed, every checksum is right" : "sealed; --verify reads every checksum";
 }
 
+// ", rotary half_split of 64, base 10000, scaled, magnitude 1.19"
+std::string describe_rotary(const RotaryInfo& r) {
+  std::string text = fmt::format(", rotary {} of {}", r.style, r.dims);
+  if (r.first > 0) text += fmt::format(" from element {}", r.first);
+  text += fmt::format(", base {:.6g}", r.theta);
+  if (!r.inverse_frequencies.empty()) text += ", scaled";
+  if (r.long_from > 0) text += fmt::format(", another table for prompts above {}", r.long_from);
+  if (r.magnitude != 1) text += fmt::format(", magnitude {:.6g}", r.magnitude);
+  return text;
+}
+
 // "4 query heads, 2 KV heads, k 64 wide, v 64 wide"
 std::string describe_layer(const TraceLayer& l) {
   std::string text = fmt::format("{} query heads, {} KV heads, k {} wide, v {} wide, scale {:.6g}", l.query_heads,
                                  l.kv_heads, l.k_width, l.v_width, l.scale);
-  if (l.rotary.style != "none") text += fmt::format(", rotary {} of {}", l.rotary.style, l.rotary.dims);
+  if (l.rotary.style != "none") text += describe_rotary(l.rotary);
   if (!l.alibi_slopes.empty()) text += ", ALiBi";
   if (l.softcap > 0) text += fmt::format(", soft-cap {:.6g}", l.softcap);
   if (l.window > 0) text += fmt::format(", window {}", l.window);

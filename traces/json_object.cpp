@@ -88,6 +88,10 @@ Result<JsonObject> JsonObject::parse(std::string_view text) {
   return result;
 }
 
+bool JsonObject::has(std::string_view field) const {
+  return node_->value != nullptr && node_->value->contains(field);
+}
+
 std::uint64_t JsonObject::integer(std::string_view field, std::uint64_t low, std::uint64_t high) const {
   const json* value = node_->find(field);
   if (value == nullptr) return low;

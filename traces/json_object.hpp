@@ -18,6 +18,8 @@ class JsonObject {
   // Refuses anything but one object, duplicate keys, and nesting deeper than 16.
   static Result<JsonObject> parse(std::string_view text);
 
+  // Whether the field is there, for those that may be absent.
+  [[nodiscard]] bool has(std::string_view field) const;
   [[nodiscard]] std::uint64_t integer(std::string_view field, std::uint64_t low, std::uint64_t high) const;
   [[nodiscard]] double number(std::string_view field, double low, double high) const;
   [[nodiscard]] std::string string(std::string_view field) const;

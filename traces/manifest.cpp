@@ -26,6 +26,19 @@ const std::vector<std::string> kRotaryStyles = {"none", "half_split", "adjacent_
 const std::vector<std::string> kStopReasons = {"length",  "end_of_text", "interrupted",
                                                "context", "imported",    "unknown"};
 
+// What is as in a plain rotation of leading elements is left out.
+nlohmann::ordered_json rotary_to_json(const RotaryInfo& rotary) {
+  nlohmann::ordered_json json = {{"style", rotary.style}, {"dims", rotary.dims}, {"theta", rotary.theta}};
+  if (rotary.first > 0) json["first"] = rotary.first;
+  if (rotary.magnitude != 1) json["magnitude"] = rotary.magnitude;
+  if (!rotary.inverse_frequencies.empty()) json["inverse_frequencies"] = rotary.inverse_frequencies;
+  if (rotary.long_from > 0) {
+    json["long_from"] = rotary.long_from;
+    json["long_inverse_frequencies"] = rotary.long_inverse_frequencies;
+  }
+  return json;
+}
+
 nlohmann::ordered_json layer_to_json(const TraceLayer& layer) {
   return {{"query_heads", layer.query_heads},
           {"kv_heads", layer.kv_heads},
@@ -35,7 +48,7 @@ nlohmann::ordered_json layer_to_json(const TraceLayer& layer) {
           {"softcap", layer.softcap},
           {"window", layer.window},
           {"alibi_slopes", layer.alibi_slopes},
-          {"rotary", {{"style", layer.rotary.style}, {"dims", layer.rotary.dims}, {"theta", layer.rotary.theta}}}};
+          {"rotary", rotary_to_json(layer.rotary)}};
 }
 
 nlohmann::ordered_json sequence_to_json(const TraceSequence& sequence) {
@@ -50,11 +63,27 @@ std::uint32_t integer32(const JsonObject& object, std::string_view field, std::u
   return static_cast<std::uint32_t>(object.integer(field, low, high));
 }
 
+// A frequency for each pair, or nothing where the field is absent.
+std::vector<float> frequencies_from(const JsonObject& object, std::string_view field, std::uint32_t dims) {
+  if (!object.has(field)) return {};
+  std::vector<float> frequencies = object.floats(field, dims / 2);
+  if (frequencies.size() != dims / 2) object.refuse(field, "has no frequency for each pair of the rotated elements");
+  return frequencies;
+}
+
 RotaryInfo rotary_from(const JsonObject& object, std::uint32_t k_width) {
   RotaryInfo rotary;
   rotary.style = object.word("style", kRotaryStyles);
   rotary.dims = integer32(object, "dims", 0, k_width);
   rotary.theta = object.number("theta", 0, std::numeric_limits<double>::max());
+  if (object.has("first")) rotary.first = integer32(object, "first", 0, k_width - rotary.dims);
+  if (object.has("magnitude")) rotary.magnitude = static_cast<float>(object.number("magnitude", 0, kMaxFloat));
+  rotary.inverse_frequencies = frequencies_from(object, "inverse_frequencies", rotary.dims);
+  if (object.has("long_from")) {
+    rotary.long_from = integer32(object, "long_from", 1, kMaxTokens);
+    rotary.long_inverse_frequencies = frequencies_from(object, "long_inverse_frequencies", rotary.dims);
+    if (rotary.long_inverse_frequencies.empty()) object.refuse("long_inverse_frequencies", "is missing");
+  }
   return rotary;
 }
 

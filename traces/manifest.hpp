@@ -12,21 +12,30 @@ namespace kvroof {
 
 inline constexpr std::uint32_t kTraceFormatVersion = 1;
 
-// How rotary embedding was applied to q and k, so that it can be undone.
+// How rotary embedding was applied to q and k, so that it can be undone: pair i of the rotated elements turned by
+// position · frequency i, and both grew by `magnitude`.
 struct RotaryInfo {
   std::string style = "none";  // none | half_split | adjacent_pairs
-  std::uint32_t dims = 0;      // rotated leading dimensions of a head
-  double theta = 10000.0;
+  std::uint32_t dims = 0;      // rotated elements of a head
+  double theta = 10000.0;      // frequency i is theta^(−2i / dims) where no table says otherwise
+  std::uint32_t first = 0;     // first rotated element: after the latent part of a latent row
+  float magnitude = 1;
+  std::vector<float> inverse_frequencies = {};  // [dims / 2] of a scaled rotation, or empty
+  // Sequences whose prompt is longer than this took the second table; 0: there is none.
+  std::uint32_t long_from = 0;
+  std::vector<float> long_inverse_frequencies = {};
 };
 
 struct TraceLayer {
   std::uint32_t query_heads = 0;
   std::uint32_t kv_heads = 0;  // query head h reads KV head h / (query_heads / kv_heads)
   std::uint32_t k_width = 0;   // elements of one k row (and of a query) of one head
-  std::uint32_t v_width = 0;
+  std::uint32_t v_width = 0;   // of a latent row: v is the leading part of k
   float scale = 0;             // multiplies q·k
   float softcap = 0;           // 0: none
-  std::uint32_t window = 0;    // sliding window in tokens, own position included; 0: none
+  // Sliding window in tokens, own position included; 0: none. Tokens that it hides left the cache without being listed
+  // among the evictions.
+  std::uint32_t window = 0;
   std::vector<float> alibi_slopes;  // one for each query head, or empty
   RotaryInfo rotary;
 };

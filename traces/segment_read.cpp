@@ -129,6 +129,10 @@ Result<SegmentIndex> index_segment(const SafetensorsHeader& header, const TraceM
     tensors.refuse("the tensor 'steps' does not hold the {} steps of this segment", index.step_count);
   }
   if (steps != nullptr) index.steps = steps->offset;
+  if (const TensorInfo* experts = tensors.take("x-experts", DType::kI64, {})) {
+    if (experts->shape[0] != index.step_count) tensors.refuse("the tensor 'x-experts' has no number for each step");
+    index.experts = experts->offset;
+  }
   for (std::size_t s = 0; s < manifest.sequences.size() && tensors.problem().empty(); ++s) {
     const std::string prefix = fmt::format("s{}.", manifest.sequences[s].id);
     const auto first_row = tensors.number(prefix + "first_row", kMaxTokens);

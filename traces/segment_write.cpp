@@ -35,6 +35,9 @@ void add_rows(TensorList& list, const std::string& prefix, const LayerBuffer& bu
 TensorList list_tensors(const SegmentBuffer& buffer, const TraceManifest& manifest) {
   TensorList list;
   list.add("steps", DType::kI64, {buffer.steps.size() / kStepColumns, kStepColumns}, bytes_of(buffer.steps));
+  if (std::any_of(buffer.experts.begin(), buffer.experts.end(), [](std::int64_t x) { return x != 0; })) {
+    list.add("x-experts", DType::kI64, {buffer.experts.size()}, bytes_of(buffer.experts));
+  }
   const auto each_sequence = [&](auto&& body) {
     for (std::size_t s = 0; s < buffer.sequences.size(); ++s) {
       body(buffer.sequences[s], fmt::format("s{}.", manifest.sequences[s].id));

@@ -80,6 +80,7 @@ std::size_t TraceWriter::State::index_of(std::uint32_t sequence) const {
 // Empties a buffer but keeps its memory for the next segment.
 void TraceWriter::State::reset(SegmentBuffer& buffer) const {
   buffer.steps.clear();
+  buffer.experts.clear();
   buffer.sequences.resize(manifest.sequences.size());
   for (std::size_t s = 0; s < buffer.sequences.size(); ++s) {
     SequenceBuffer& sequence = buffer.sequences[s];
@@ -201,6 +202,7 @@ void TraceWriter::end_step(const StepRecord& step) {
   std::vector<std::int64_t>& row = s.open.steps;
   row.insert(row.end(), {step.step, step.phase == "decode" ? 1 : 0, step.sequences});
   for (const std::uint64_t bytes : step.bytes.bytes) row.push_back(static_cast<std::int64_t>(bytes));
+  s.open.experts.push_back(static_cast<std::int64_t>(step.experts));
   s.buffered += kStepColumns * sizeof(std::int64_t);
   if (s.buffered >= s.segment_bytes) s.close_segment();
 }

@@ -33,6 +33,7 @@ struct StepRecord {
   std::uint64_t start_ns = 0;   // monotonic clock
   std::uint64_t end_ns = 0;
   ByteCounters bytes;           // counted by the engine
+  std::uint64_t experts = 0;    // routed experts that passed tokens, summed over layers; 0 in a dense model
 };
 
 // Of a token of a prompt whose logits were not asked for.

@@ -240,6 +240,8 @@ void CpuBackend::finish_call() {
   prefilling_ = false;
   prompt_buffer_ = KvCache();
   note_peak();
+  const std::uint64_t experts = forward_.take_experts();
+  if (recorder_ != nullptr && experts > 0) recorder_->experts(experts);
 }
 
 void CpuBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,

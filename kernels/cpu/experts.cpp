@@ -118,6 +118,7 @@ void ExpertLayer::run(std::uint32_t layer, std::span<const float> in, std::span<
       std::copy_n(in.data() + rows[i] * hidden, hidden, gathered_.data() + i * hidden);
     }
     pass(experts.routed[e], shape.expert_ffn, gathered_);
+    ++passed_;
     ops_.add_scaled_rows(out, hidden, rows, std::span(factors_).subspan(starts_[e], count), result_);
   }
   if (shape.shared_expert_ffn > 0) add_shared(experts, in, out);

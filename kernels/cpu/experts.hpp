@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/engine/model.hpp"
@@ -39,6 +40,8 @@ class ExpertLayer {
   // are passed in ascending order, each once for all its tokens: its weights are read once a call, if any token chose
   // it.
   void run(std::uint32_t layer, std::span<const float> in, std::span<float> out);
+  // Routed experts that passed tokens, summed over layers, since the last call.
+  std::uint64_t take_passed() { return std::exchange(passed_, 0); }
 
  private:
   void choose(const ExpertWeights& experts, std::span<const float> in);
@@ -56,6 +59,7 @@ class ExpertLayer {
   std::vector<std::uint32_t> rows_;   // token
   std::vector<float> factors_;        // weight
   std::vector<float> gathered_, gate_, up_, result_;
+  std::uint64_t passed_ = 0;
 };
 
 // out = down(f(gate(in)) · up(in)), or down(f(up(in))) of a plain MLP; gate and up are scratch.

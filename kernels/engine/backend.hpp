@@ -22,6 +22,9 @@ class Recorder {
   virtual void rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count,
                     std::span<const std::byte> q, std::span<const std::byte> k, std::span<const std::byte> v) = 0;
   virtual void eviction(const EvictionRecord& eviction) = 0;
+  // Routed experts that passed tokens in this call of the back end, summed over layers; said at its end where there are
+  // any.
+  virtual void experts(std::uint64_t passed) { static_cast<void>(passed); }
 };
 
 struct KvUsage {

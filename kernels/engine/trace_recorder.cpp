@@ -13,6 +13,20 @@ std::string host_name() {
   return fmt::format("{} {} {} {}", system.nodename, system.sysname, system.release, system.machine);
 }
 
+RotaryInfo rotary_info(const RotaryRule& rule) {
+  RotaryInfo info;
+  info.style = rule.style == RotaryStyle::kHalfSplit ? "half_split" : "adjacent_pairs";
+  info.dims = rule.dims;
+  info.theta = rule.theta;
+  info.magnitude = rule.magnitude;
+  if (rule.inverse_frequencies != plain_inverse_frequencies(rule.theta, rule.dims)) {
+    info.inverse_frequencies = rule.inverse_frequencies;
+  }
+  info.long_from = rule.long_from;
+  info.long_inverse_frequencies = rule.long_inverse_frequencies;
+  return info;
+}
+
 TraceLayer trace_layer(const ModelConfig& config, std::uint32_t index) {
   const LayerRule& rule = config.options.layers[index];
   TraceLayer layer;
@@ -25,9 +39,8 @@ TraceLayer trace_layer(const ModelConfig& config, std::uint32_t index) {
   layer.window = config.shape.window(index);
   layer.alibi_slopes = config.options.alibi_slopes;
   if (!config.options.rotary.empty()) {
-    const RotaryRule& rotary = config.options.rotary[rule.rotary];
-    layer.rotary = {rotary.style == RotaryStyle::kHalfSplit ? "half_split" : "adjacent_pairs", rotary.dims,
-                    rotary.theta};
+    layer.rotary = rotary_info(config.options.rotary[rule.rotary]);
+    layer.rotary.first = config.shape.latent_rank;
   }
   return layer;
 }
@@ -71,6 +84,7 @@ void TraceRecorder::tokens(std::uint32_t sequence, std::uint32_t first, std::spa
 
 void TraceRecorder::end_step(StepRecord step) {
   step.step = steps_++;
+  step.experts = std::exchange(experts_, 0);
   writer_.end_step(step);
 }
 

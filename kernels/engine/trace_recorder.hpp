@@ -37,6 +37,7 @@ class TraceRecorder final : public Recorder {
   void rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count,
             std::span<const std::byte> q, std::span<const std::byte> k, std::span<const std::byte> v) override;
   void eviction(const EvictionRecord& eviction) override;
+  void experts(std::uint64_t passed) override { experts_ = passed; }
 
   // Called by the session. Ids of tokens [first, …) of a sequence and the log-probability that the model gave each.
   void tokens(std::uint32_t sequence, std::uint32_t first, std::span<const std::int64_t> ids,
@@ -52,6 +53,7 @@ class TraceRecorder final : public Recorder {
  private:
   TraceWriter writer_;
   std::uint32_t steps_ = 0;
+  std::uint64_t experts_ = 0;  // of the step in progress
 };
 
 }  // namespace kvroof

@@ -1,6 +1,7 @@
 // Residency: what a policy kept, read and moved, per step and layer; independent of device, batch and data type.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -29,10 +30,16 @@ struct Residency {
   std::uint32_t layers = 0;
   std::uint32_t storage_heads = 0;  // KV heads, or query heads for policies that store so
   std::uint32_t kv_heads = 0;       // of the model
+  std::vector<std::uint32_t> layer_windows;  // tokens that each layer sees; 0: all. Empty: all 0
   std::uint64_t state_bytes_per_row = 0;  // resident policy state for one row
   bool needs_probabilities = false;       // prefill loses fused attention
   std::vector<LayerCounts> cells;   // [step 0 … steps][layer]; step 0 is the prompt
 
+  // Rows that a layer has room for at most, of `rows` that there would be without a window.
+  [[nodiscard]] std::uint64_t within_window(std::uint32_t layer, std::uint64_t rows) const {
+    const std::uint64_t window = layer_windows.empty() ? 0 : layer_windows[layer];
+    return window == 0 ? rows : std::min(rows, window * storage_heads);
+  }
   [[nodiscard]] const LayerCounts& at(std::uint32_t step, std::uint32_t layer) const {
     return cells[static_cast<std::size_t>(step) * layers + layer];
   }

@@ -85,9 +85,9 @@ CostModel::CostModel(const ModelShape& shape, TrafficTypes types, const Device& 
 
 // The share of the activations that goes through memory: what operators hand on stays in half of the cache.
 double CostModel::uncached(std::uint64_t tokens) const {
-  const double widest =
-      4.0 * static_cast<double>(tokens) *
-      std::max({double{1} * shape_.hidden, double{1} * shape_.ffn, double{1} * shape_.heads * shape_.head_dim});
+  const std::uint64_t q = std::uint64_t{shape_.heads} * shape_.head_dim;
+  const std::uint64_t elements = std::max({std::uint64_t{shape_.hidden}, widest_mlp(shape_), q});
+  const double widest = 4.0 * static_cast<double>(tokens) * static_cast<double>(elements);
   return widest > 0 ? std::max(0.0, 1 - 0.5 * cache_bytes_ / widest) : 0;
 }
 

@@ -11,11 +11,12 @@ using u64 = std::uint64_t;
 
 constexpr u64 kActivationBytes = 4;
 
-// Elements alive at once for one token: the residual and its norm, and the widest of attention and MLP.
+// Elements alive at once for one token: the residual and its norm, and the widest of attention and MLP (of a layer of
+// experts, those that the token chose).
 u64 live_elements(const ModelShape& s) {
   const u64 q_and_out = u64{s.heads} * (u64{s.head_dim} + s.v_head_dim);
-  const u64 k_and_v = u64{s.kv_heads} * (u64{s.head_dim} + s.v_head_dim);
-  const u64 mlp = (s.mlp == MlpKind::kGated ? 3 : 2) * u64{s.ffn};
+  const u64 k_and_v = u64{s.kv_heads} * s.row_width();
+  const u64 mlp = (s.mlp == MlpKind::kGated ? 3 : 2) * widest_mlp(s);
   return 2 * u64{s.hidden} + std::max(q_and_out + k_and_v, mlp);
 }
 

@@ -93,8 +93,14 @@ u64 active_parameters(const ModelShape& s) {
 
 Bytes weight_bytes(const ModelShape& shape, DType type) { return Bytes(parameter_count(shape) * size_of(type)); }
 
-Bytes kv_bytes_per_token(const ModelShape& s, DType type) {
-  return Bytes(u64{s.layers} * s.kv_heads * s.row_width() * size_of(type));
+Bytes kv_bytes_per_token(const ModelShape& s, DType type) { return kv_bytes(s, type, 1); }
+
+Bytes kv_bytes(const ModelShape& s, DType type, u64 tokens) {
+  u64 rows = 0;
+  for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
+    rows += s.window(layer) > 0 ? std::min<u64>(tokens, s.window(layer)) : tokens;
+  }
+  return Bytes(rows * s.kv_heads * s.row_width() * size_of(type));
 }
 
 Bytes kv_bytes(const ModelShape& s, DType type, u64 tokens) {

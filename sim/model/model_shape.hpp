@@ -86,6 +86,8 @@ std::uint64_t active_parameters(const ModelShape& shape);
 Bytes weight_bytes(const ModelShape& shape, DType type);
 // k and v of one token in all layers, unquantised.
 Bytes kv_bytes_per_token(const ModelShape& shape, DType type);
+// The cache of one sequence of `tokens` tokens: a layer with a window holds no more than its window.
+Bytes kv_bytes(const ModelShape& shape, DType type, std::uint64_t tokens);
 
 // k and v of a sequence of so many tokens: a layer with a window holds no more than that.
 Bytes kv_bytes(const ModelShape& shape, DType type, std::uint64_t tokens);

@@ -111,10 +111,11 @@ void ExactRows::logits_of(std::uint32_t kv_head, std::uint32_t first, std::uint3
   const std::size_t width = layer_->k_width;
   const RowsView keys = rows_of(keys_values_->k, type_, layer_->kv_heads, kv_head, layer_->k_width, last);
   const LogitRule rule{layer_->scale, layer_->softcap};
-  for (std::uint32_t begin = 0; begin < last; begin += kTileRows) {
+  for (std::uint32_t begin = first_visible(first) / kTileRows * kTileRows; begin < last; begin += kTileRows) {
     RowsView tile = tile_of(keys, begin, std::min(begin + kTileRows, last));
     for (std::uint32_t position = std::max(first, begin); position < last; ++position) {
       const std::uint32_t end = std::min(begin + kTileRows, position + 1);
+      if (end <= first_visible(position)) continue;
       tile.count = end - begin;
       for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         const std::span<const float> query(q_.data() + cell(position, head) * width, width);
@@ -124,13 +125,21 @@ void ExactRows::logits_of(std::uint32_t kv_head, std::uint32_t first, std::uint3
   }
 }
 
+std::span<float> ExactRows::visible_part(std::vector<float>& rows, std::uint32_t position, std::uint32_t head,
+                                         float hidden) {
+  const std::span<float> row = std::span(rows).subspan(offset(position, head), std::size_t{position} + 1);
+  const std::uint32_t first = first_visible(position);
+  std::fill_n(row.begin(), first, hidden);
+  return row.subspan(first);
+}
+
 void ExactRows::finish_logits(std::uint32_t kv_head, std::uint32_t position) {
   const std::uint32_t group = layer_->query_heads / layer_->kv_heads;
-  const std::size_t length = std::size_t{position} + 1;
   for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const std::span<float> logits = std::span(logits_).subspan(offset(position, head), length);
+    const std::span<float> logits = visible_part(logits_, position, head, -std::numeric_limits<float>::infinity());
     if (!layer_->alibi_slopes.empty()) {
-      add_alibi(std::span(positions_).first(length), TokenPos(position), layer_->alibi_slopes[head], logits);
+      add_alibi(std::span(positions_).subspan(first_visible(position), logits.size()), TokenPos(position),
+                layer_->alibi_slopes[head], logits);
     }
     // One sentence instead of scores of NaN: 0 · x is NaN for every x that is not finite, and NaN spreads through a
     // sum.
@@ -140,18 +149,14 @@ void ExactRows::finish_logits(std::uint32_t kv_head, std::uint32_t position) {
       throw Error(fmt::format("query head {}, token {}: q·k is beyond the range of float, so nothing can be said of it",
                               head, position));
     }
-    if (layer_->window > 0 && length > layer_->window) {
-      std::fill(logits.begin(), logits.end() - layer_->window, -std::numeric_limits<float>::infinity());
-    }
   }
 }
 
 void ExactRows::weights_of(std::uint32_t kv_head, std::uint32_t position) {
   const std::uint32_t group = layer_->query_heads / layer_->kv_heads;
-  const std::size_t length = std::size_t{position} + 1;
   for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const std::span<float> weights = std::span(weights_).subspan(offset(position, head), length);
-    softmax(std::span(logits_).subspan(offset(position, head), length), weights);
+    const std::span<float> weights = visible_part(weights_, position, head, 0);
+    softmax(std::span(logits_).subspan(offset(position, head) + first_visible(position), weights.size()), weights);
     masses_[cell(position, head)] = sum_of(weights);
   }
 }
@@ -164,14 +169,17 @@ void ExactRows::outputs_of(std::uint32_t kv_head, std::uint32_t first, std::uint
     return std::span(outputs_).subspan(cell(position, head) * width, width);
   };
   scratch.partial.resize(width);
-  for (std::uint32_t begin = 0; begin < last; begin += kTileRows) {
+  for (std::uint32_t position = first; position < last; ++position) {
+    std::fill_n(output_of(position, kv_head * group).data(), group * width, 0.0F);
+  }
+  for (std::uint32_t begin = first_visible(first) / kTileRows * kTileRows; begin < last; begin += kTileRows) {
     RowsView tile = tile_of(values, begin, std::min(begin + kTileRows, last));
     for (std::uint32_t position = std::max(first, begin); position < last; ++position) {
       tile.count = std::min(begin + kTileRows, position + 1) - begin;
       for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         weighted_sum({weights(position, head) + begin, tile.count}, tile, scratch.partial);
         const std::span<float> out = output_of(position, head);
-        for (std::size_t c = 0; c < width; ++c) out[c] = (begin == 0 ? 0.0F : out[c]) + scratch.partial[c];
+        for (std::size_t c = 0; c < width; ++c) out[c] += scratch.partial[c];
       }
     }
   }

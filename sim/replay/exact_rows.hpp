@@ -1,5 +1,5 @@
-// ExactRows: the attention of a block of query rows over all recorded tokens before them; shared by all points of a
-// replay.
+// ExactRows: the attention of a block of query rows over all recorded tokens before them that the layer's window shows;
+// shared by all points of a replay.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,10 @@ class ExactRows {
 
   [[nodiscard]] std::uint32_t first() const { return first_; }
   [[nodiscard]] std::uint32_t count() const { return count_; }
-  // Of the query at `position` in the block: [query_heads][position + 1], from query head `head` on.
+  // Tokens that the query at `position` sees.
+  [[nodiscard]] std::uint32_t visible(std::uint32_t position) const { return position + 1 - first_visible(position); }
+  // Of the query at `position` in the block: [query_heads][position + 1], from query head `head` on. What a window
+  // hides has the logit −∞ and the weight 0.
   [[nodiscard]] const float* logits(std::uint32_t position, std::uint32_t head) const {
     return logits_.data() + offset(position, head);
   }
@@ -62,8 +65,14 @@ class ExactRows {
   [[nodiscard]] std::size_t offset(std::uint32_t position, std::uint32_t head) const {
     return static_cast<std::size_t>(position - first_) * row_stride_ + static_cast<std::size_t>(head) * (position + 1);
   }
+  [[nodiscard]] std::uint32_t first_visible(std::uint32_t position) const {
+    const std::uint32_t window = layer_->window;
+    return window > 0 && position >= window ? position + 1 - window : 0;
+  }
+  // Of the query's row, [position + 1], the part that it sees; what is before it is set to `hidden`.
+  std::span<float> visible_part(std::vector<float>& rows, std::uint32_t position, std::uint32_t head, float hidden);
   void logits_of(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last);
-  void finish_logits(std::uint32_t kv_head, std::uint32_t position);  // ALiBi and sliding window
+  void finish_logits(std::uint32_t kv_head, std::uint32_t position);  // ALiBi, and what a window hides
   void weights_of(std::uint32_t kv_head, std::uint32_t position);
   void outputs_of(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last);
 

@@ -10,6 +10,12 @@ namespace {
 // become zero.
 constexpr double kTinyMass = 1e-25;
 
+// Memory of one thread: heads of a point may be served at once.
+struct SlotRows {
+  std::vector<float> logits, weights;
+};
+thread_local SlotRows slot_rows;
+
 template <class T>
 std::span<T> sized(std::vector<T>& buffer, std::size_t size) {
   if (buffer.size() < size) buffer.resize(size);
@@ -49,16 +55,15 @@ void PointLayer::observe_prompt(const ExactRows& rows, HeadId head) {
   for (std::uint32_t position = rows.first(); position < rows.first() + rows.count(); ++position) {
     policy_.admit(head, TokenPos(position));
     AttentionRows view{StepId(0), TokenPos(position), policy_.positions(head), group};
-    view.logits = rows.logits(position, head.value * group);
-    if (traits().needs_weights) view.weights = rows.weights(position, head.value * group);
+    fill_rows(rows, head.value * group, view);
     policy_.observe(head, view);
   }
 }
 
 void PointLayer::finish_prompt(ResidencyLog& log, std::uint32_t layer) {
-  for (std::uint32_t h = 0; h < storage_heads(); ++h) {
-    for (auto held = static_cast<std::uint32_t>(policy_.positions(HeadId(h)).size()); held < prompt_; ++held) {
-      policy_.admit(HeadId(h), TokenPos(held));
+  if (!needs().prompt_rows) {
+    for (std::uint32_t h = 0; h < storage_heads(); ++h) {
+      for (std::uint32_t position = 0; position < prompt_; ++position) policy_.admit(HeadId(h), TokenPos(position));
     }
   }
   position_ = TokenPos(prompt_ - 1);
@@ -126,19 +131,19 @@ void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQua
 void PointLayer::fill_rows(const ExactRows& rows, std::uint32_t first_query_head, AttentionRows& view) {
   const std::size_t slots = view.slots();
   const std::uint32_t position = view.query.value;
-  if (slots == std::size_t{position} + 1) {  // nothing was ever evicted: slot s holds token s
+  if (slots == std::size_t{position} + 1) {  // nothing ever left: slot s holds token s
     view.logits = rows.logits(position, first_query_head);
     if (traits().needs_weights) view.weights = rows.weights(position, first_query_head);
     return;
   }
-  const std::span<float> logits = sized(scratch_.logits, slots * view.group);
+  const std::span<float> logits = sized(slot_rows.logits, slots * view.group);
   for (std::uint32_t g = 0; g < view.group; ++g) {
     const std::span<const float> row(rows.logits(position, first_query_head + g), std::size_t{position} + 1);
     gather(row, view.positions, logits.subspan(g * slots, slots));
   }
   view.logits = logits.data();
   if (!traits().needs_weights) return;
-  const std::span<float> weights = sized(scratch_.weights, slots * view.group);
+  const std::span<float> weights = sized(slot_rows.weights, slots * view.group);
   for (std::uint32_t g = 0; g < view.group; ++g) softmax(view.logits_of(g), weights.subspan(g * slots, slots));
   view.weights = weights.data();
 }
@@ -155,7 +160,7 @@ void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::spa
                          std::uint32_t first_query_head, std::uint32_t group, HeadQuality* quality) {
   const std::size_t tokens = std::size_t{position} + 1;
   const std::size_t slots = attended.size();
-  if (slots == tokens) {
+  if (slots == rows.visible(position)) {
     std::fill_n(quality + first_query_head, group, HeadQuality{});
     return;
   }

@@ -33,7 +33,7 @@ struct MeasureOptions {
 
 // Memory of a point that outlives its layers, so that rows allocate nothing.
 struct PointScratch {
-  std::vector<float> logits, weights, attended, difference;
+  std::vector<float> attended, difference;
   std::vector<double> masses;
   std::vector<SlotId> read;
   std::vector<AttendedOutput> outputs;  // one for each head of kept_heads()
@@ -79,7 +79,7 @@ class PointLayer {
  private:
   void step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality);
   void step_blind(std::uint32_t position);
-  // Logits (and weights) of the query over the slots that the view names.
+  // Logits (and weights) of the query over the slots that the view names; they stay until the thread's next call.
   void fill_rows(const ExactRows& rows, std::uint32_t first_query_head, AttentionRows& view);
   void select_row(HeadId head, std::uint32_t g, const AttentionRows& view, std::uint32_t query_head);
   // Recall of the group's query heads; their output error comes with measure_outputs, once a few rows have gathered.

@@ -135,6 +135,7 @@ void Replayer::start_results() {
       head.layers = layers;
       head.storage_heads = by_query_head ? shape.query_heads : shape.kv_heads;
       head.kv_heads = shape.kv_heads;
+      for (const TraceLayer& layer : manifest_.layers) head.layer_windows.push_back(layer.window);
       head.state_bytes_per_row = result.traits.state_bytes + group * result.traits.query_head_state;
       head.needs_probabilities = result.traits.rows == RowNeed::kAll && !result.traits.bound;
       result.residency.emplace_back(std::move(head));
@@ -197,6 +198,7 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   context.head_dim = shape.k_width;
   context.prompt = sequence.prompt;
   context.requested_new_tokens = sequence.requested_new_tokens;
+  context.window = shape.window;
   context.seed = options_.seed;
   recorded_.clear();
   prompt_tasks_.clear();

@@ -11,7 +11,12 @@ using u64 = std::uint64_t;
 
 u64 rounded(double x) { return static_cast<u64>(std::llround(std::max(x, 0.0))); }
 
-double causal_rows(double n) { return n * (n + 1) / 2; }
+// Tokens that a head of a layer can hold, and that a query can see, of `tokens`.
+u64 seen(u64 tokens, std::uint32_t window) { return window == 0 ? tokens : std::min<u64>(tokens, window); }
+
+double causal_rows(std::uint32_t n, std::uint32_t window) {
+  return static_cast<double>(prefill_rows_read(n, 1, window));
+}
 
 // From what the target's counts come.
 struct Target {
@@ -19,7 +24,14 @@ struct Target {
   double heads = 1;    // storage heads, target / recorded
   double prompts = 1;  // prompt tokens, target / recorded
   double causal = 1;   // rows attended by a causal prompt, target / recorded
+  std::uint32_t window = 0, recorded_window = 0;  // of the layer
+  std::uint32_t storage_heads = 1, recorded_heads = 1;
   const Room& room;
+
+  [[nodiscard]] u64 room_at(std::uint32_t step) const { return seen(room(prompt, step), window); }
+  [[nodiscard]] u64 recorded_room_at(std::uint32_t recorded_prompt, std::uint32_t step) const {
+    return seen(room(recorded_prompt, step), recorded_window);
+  }
 };
 
 // Rows resident in one layer of the recording, as a share of what its heads have room for.
@@ -31,12 +43,12 @@ class Occupancy {
   [[nodiscard]] double rows(std::uint32_t step, const Target& to) const {
     const double recorded = to.output > 0 ? static_cast<double>(step) / to.output * r_.steps : 0;
     const auto s = static_cast<std::uint32_t>(std::clamp<long long>(std::llround(recorded), 0, r_.steps));
-    const double most = to.heads * r_.storage_heads * (u64{to.prompt} + step);
+    const double most = static_cast<double>(to.storage_heads * seen(u64{to.prompt} + step, to.window));
     return std::min(most, static_cast<double>(r_.at(s, layer_).resident) * to.heads * growth(s, step, to));
   }
   // Room for a head after a step of the target, over that after a step of the recording.
   [[nodiscard]] double growth(std::uint32_t recorded, std::uint32_t step, const Target& to) const {
-    return static_cast<double>(to.room(to.prompt, step)) / static_cast<double>(to.room(r_.prompt, recorded));
+    return static_cast<double>(to.room_at(step)) / static_cast<double>(to.recorded_room_at(r_.prompt, recorded));
   }
 
  private:
@@ -52,7 +64,7 @@ LayerCounts prompt_counts(const LayerCounts& c, const Occupancy& occupancy, cons
   t.written = rounded(static_cast<double>(c.written) * to.heads * to.prompts);
   t.resident = rounded(occupancy.rows(0, to));
   // Where all of the prompt fits nothing is moved.
-  t.moved = to.room(to.prompt, 0) < to.prompt ? rounded(static_cast<double>(c.moved) * held) : 0;
+  t.moved = to.room_at(0) < to.prompt ? rounded(static_cast<double>(c.moved) * held) : 0;
   t.allocated = std::min(t.written, rounded(static_cast<double>(c.allocated) * held));
   t.state_read = rounded(static_cast<double>(c.state_read) * attended);
   t.state_written = rounded(static_cast<double>(c.state_written) * attended);
@@ -60,16 +72,21 @@ LayerCounts prompt_counts(const LayerCounts& c, const Occupancy& occupancy, cons
   return t;
 }
 
+u64 within(u64 rows, std::uint32_t heads, std::uint32_t window) {
+  return window == 0 ? rows : std::min(rows, u64{heads} * window);
+}
+
 // A decode step that starts with `before` rows in the target, like step `c`, which started with `recorded` rows.
 LayerCounts decode_counts(const LayerCounts& c, u64 recorded, double before, double after, const Target& to) {
   LayerCounts t;
   t.written = rounded(static_cast<double>(c.written) * to.heads);
-  // Selective reading attends to fewer rows than are present; the share stays.
-  const auto present = static_cast<double>(recorded + c.written);
-  const double share = present > 0 ? static_cast<double>(c.attended) / present : 1;
-  t.attended = rounded(share * (before + static_cast<double>(t.written)));
+  // Selective reading attends to fewer rows than are present; the share stays. Under a window a new row takes the place
+  // of the oldest.
+  const u64 present = within(recorded + c.written, to.recorded_heads, to.recorded_window);
+  const double share = present > 0 ? static_cast<double>(c.attended) / static_cast<double>(present) : 1;
+  t.allocated = within(rounded(before) + t.written, to.storage_heads, to.window);
+  t.attended = rounded(share * std::min(before + static_cast<double>(t.written), static_cast<double>(t.allocated)));
   t.resident = rounded(after);
-  t.allocated = rounded(before) + t.written;
   const double attended = c.attended > 0 ? static_cast<double>(t.attended) / static_cast<double>(c.attended) : 1;
   t.state_read = rounded(static_cast<double>(c.state_read) * attended);
   t.state_written = rounded(static_cast<double>(c.state_written) * attended);
@@ -134,10 +151,18 @@ Residency without_cells(const Residency& from, const ModelShape& from_shape, con
 
 // Fills layer `cell` of a projection from layer `source` of a recording.
 void fill_layer(const Residency& from, std::uint32_t source, const Room& room, Residency& out, std::uint32_t cell) {
-  Target to{out.prompt, out.steps, 1, 1, 1, room};
-  to.heads = static_cast<double>(out.storage_heads) / from.storage_heads;
-  to.prompts = static_cast<double>(out.prompt) / from.prompt;
-  to.causal = causal_rows(out.prompt) / causal_rows(from.prompt);
+  const std::uint32_t window = out.layer_windows.empty() ? 0 : out.layer_windows[cell];
+  const std::uint32_t recorded_window = from.layer_windows.empty() ? 0 : from.layer_windows[source];
+  const Target to{out.prompt,
+                  out.steps,
+                  static_cast<double>(out.storage_heads) / from.storage_heads,
+                  static_cast<double>(out.prompt) / from.prompt,
+                  causal_rows(out.prompt, window) / causal_rows(from.prompt, recorded_window),
+                  window,
+                  recorded_window,
+                  out.storage_heads,
+                  from.storage_heads,
+                  room};
   const Occupancy occupancy(from, source);
   const MovedRows moved(from, source);
   out.at(0, cell) = prompt_counts(from.at(0, source), occupancy, to);
@@ -160,6 +185,7 @@ std::uint32_t source_layer(std::uint32_t layer, const ModelShape& to, const Resi
 Residency project(const Residency& residency, const ModelShape& from, const ModelShape& to, ProjectedLengths lengths,
                   const Room& room) {
   Residency out = without_cells(residency, from, to, lengths, to.layers);
+  out.layer_windows = to.layer_windows;
   for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
     fill_layer(residency, source_layer(layer, to, residency), room, out, layer);
   }
@@ -169,6 +195,7 @@ Residency project(const Residency& residency, const ModelShape& from, const Mode
 Residency project_layer(const Residency& residency, const ModelShape& from, const ModelShape& to,
                         ProjectedLengths lengths, const Room& room, std::uint32_t layer) {
   Residency out = without_cells(residency, from, to, lengths, 1);
+  out.layer_windows = {to.window(layer)};
   fill_layer(residency, source_layer(layer, to, residency), room, out, 0);
   return out;
 }

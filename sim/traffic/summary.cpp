@@ -8,11 +8,13 @@ namespace {
 
 using u64 = std::uint64_t;
 
-// The step that would follow a prompt without decoded tokens: every kept row and the new one are read.
-LayerCounts step_after_prompt(const LayerCounts& prompt, std::uint32_t heads) {
+// The step that would follow a prompt without decoded tokens: every kept row and the new one are read, as far as the
+// layer's window shows them.
+LayerCounts step_after_prompt(const Residency& r, std::uint32_t layer) {
+  const LayerCounts& prompt = r.at(0, layer);
   LayerCounts next;
-  next.attended = prompt.resident + heads;
-  next.written = heads;
+  next.attended = r.within_window(layer, prompt.resident + r.storage_heads);
+  next.written = r.storage_heads;
   next.resident = prompt.resident;
   return next;
 }
@@ -22,7 +24,7 @@ u64 peak_rows_of_layer(const Residency& r, std::uint32_t layer) {
   u64 present = r.at(0, layer).resident;
   u64 peak = present;
   for (std::uint32_t step = 1; step <= r.steps; ++step) {
-    peak = std::max(peak, present + r.at(step, layer).written);
+    peak = std::max(peak, r.within_window(layer, present + r.at(step, layer).written));
     present = r.at(step, layer).resident;
   }
   return peak;
@@ -50,8 +52,8 @@ void add_sequence(ResidencySummary& sum, const Residency& r) {
     sum.decode = sum_counts(std::array{sum.decode, sum_counts(layers(step))});
   }
   if (r.steps == 0) {
-    for (const LayerCounts& c : layers(0)) {
-      sum.decode = sum_counts(std::array{sum.decode, step_after_prompt(c, r.storage_heads)});
+    for (std::uint32_t layer = 0; layer < r.layers; ++layer) {
+      sum.decode = sum_counts(std::array{sum.decode, step_after_prompt(r, layer)});
     }
   }
   for (std::uint32_t layer = 0; layer < r.layers; ++layer) {

@@ -1,6 +1,7 @@
 #include "sim/traffic/traffic.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvroof {
 namespace {
@@ -9,60 +10,142 @@ using u64 = std::uint64_t;
 
 constexpr u64 kActivationBytes = 4;  // activations are f32
 
-// Elements of a weight read in one call.
-u64 weight_elements(const ModelShape& s, const StepWork& work) {
-  u64 elements = layers_parameters(s) + projection_parameters(s);
-  elements += work.tokens * (s.embedding_width + (s.position_rows > 0 ? s.hidden : 0));
-  const u64 outside = norm_vectors_outside_layers(s);
-  const u64 norm = u64{s.hidden} * (s.norm_bias ? 2 : 1);
-  if (work.logit_tokens > 0) return elements + outside + work.head_reads * head_parameters(s);
-  return elements + outside - (s.final_norm ? norm : 0);
+bool rotates(const ModelShape& s) {
+  return s.position == PositionScheme::kRotaryHalfSplit || s.position == PositionScheme::kRotaryAdjacent;
 }
 
-// Elements that one layer's operators read and write for one token, attention included.
-u64 layer_activations(const ModelShape& s) {
-  const u64 hidden = s.hidden;
+u64 expert_layers(const ModelShape& s) {
+  return s.experts > 0 && s.layers > s.dense_layers ? s.layers - s.dense_layers : 0;
+}
+
+// Elements of the weights read in one call.
+u64 weight_elements(const ModelShape& s, const StepWork& work) {
+  const u64 experts = work.experts.value_or(static_cast<u64>(std::llround(expected_experts(s, work.tokens))));
+  u64 elements = layers_parameters(s) - expert_layers(s) * s.experts * expert_parameters(s);
+  elements += experts * expert_parameters(s);
+  elements += work.tokens * (s.embedding_width + (s.position_rows > 0 ? s.hidden : 0));
+  const u64 projection = projection_parameters(s) / 2;  // one way
+  const u64 outside = norm_vectors_outside_layers(s);
+  const u64 norm = u64{s.hidden} * (s.norm_bias ? 2 : 1);
+  if (work.logit_tokens > 0) return elements + 2 * projection + outside + work.head_reads * head_parameters(s);
+  return elements + projection + outside - (s.final_norm ? norm : 0);
+}
+
+// What linears of one token read, write and multiply: `in` elements in, `out` elements out.
+struct Elements {
+  u64 moved = 0;     // read and written by all operators
+  u64 products = 0;  // multiplications of the linears
+
+  void add_linear(u64 in, u64 out, u64 times = 1) {
+    moved += times * (in + out);
+    products += times * in * out;
+  }
+  // One linear for each head, with rows of its own.
+  void add_heads(u64 heads, u64 in, u64 out) {
+    moved += heads * (in + out);
+    products += heads * in * out;
+  }
+  void add_mlp(const ModelShape& s, u64 ffn, u64 times = 1) {
+    const u64 inward = s.mlp == MlpKind::kGated ? 2 : 1;
+    add_linear(s.hidden, ffn, times * inward);
+    moved += times * (inward + 1) * ffn;  // the activation
+    add_linear(ffn, s.hidden, times);
+  }
+  // `times` elements of every layer's operators.
+  void add(const Elements& other, u64 times) {
+    moved += times * other.moved;
+    products += times * other.products;
+  }
+};
+
+void add_latent_attention(Elements& e, const ModelShape& s) {
+  const u64 q_dim = u64{s.latent_nope_dim} + s.latent_rope_dim;
+  const u64 q = s.heads * q_dim;
+  if (s.latent_q_rank > 0) {
+    e.add_linear(s.hidden, s.latent_q_rank);
+    e.moved += 2 * u64{s.latent_q_rank};  // norm
+    e.add_linear(s.latent_q_rank, q);
+  } else {
+    e.add_linear(s.hidden, q);
+  }
+  e.add_linear(s.hidden, s.head_dim);
+  e.moved += 2 * u64{s.latent_rank};  // norm
+  if (rotates(s)) e.moved += 2 * (q + s.head_dim);
+  e.add_heads(s.heads, s.latent_nope_dim, s.latent_rank);
+  e.add_heads(s.heads, s.latent_rank, s.latent_v_dim);
+  e.add_linear(u64{s.heads} * s.latent_v_dim, s.hidden);
+}
+
+void add_attention(Elements& e, const ModelShape& s) {
   const u64 q = u64{s.heads} * s.head_dim;
   const u64 k = u64{s.kv_heads} * s.head_dim;
-  const u64 v = u64{s.kv_heads} * s.v_head_dim;
-  const u64 out = u64{s.heads} * s.v_head_dim;
-  const bool rotary = s.position == PositionScheme::kRotaryHalfSplit || s.position == PositionScheme::kRotaryAdjacent;
-  const u64 inward = s.mlp == MlpKind::kGated ? 2 : 1;
-  u64 elements = s.norms_per_layer * 2 * hidden;
-  elements += (hidden + q) + (hidden + k) + (hidden + v) + (out + hidden);
-  elements += rotary ? 2 * (q + k) : 0;
-  elements += q + out;
-  elements += 2 * 3 * hidden;
-  elements += inward * (hidden + s.ffn) + (inward + 1) * s.ffn + (s.ffn + hidden);
-  return elements;
+  e.add_linear(s.hidden, q);
+  e.add_linear(s.hidden, k);
+  e.add_linear(s.hidden, u64{s.kv_heads} * s.v_head_dim);
+  if (s.qk_norm != QkNorm::kNone) e.moved += 2 * (q + k);
+  if (rotates(s)) e.moved += 2 * (q + k);
+  e.add_linear(u64{s.heads} * s.v_head_dim, s.hidden);
+}
+
+// One token in what all layers have in common.
+Elements layer_elements(const ModelShape& s) {
+  Elements e;
+  if (s.latent()) {
+    add_latent_attention(e, s);
+  } else {
+    add_attention(e, s);
+  }
+  e.moved += u64{s.heads} * (u64{s.head_dim} + s.v_head_dim);  // attention itself
+  e.moved += s.norms_per_layer * 2 * u64{s.hidden} + 2 * 3 * u64{s.hidden};
+  return e;
+}
+
+Elements expert_layer_elements(const ModelShape& s) {
+  Elements e;
+  e.add_linear(s.hidden, s.experts);
+  e.add_mlp(s, s.expert_ffn, s.experts_per_token);
+  e.moved += s.experts_per_token * 3 * u64{s.hidden};
+  if (s.shared_expert_ffn == 0) return e;
+  e.add_mlp(s, s.shared_expert_ffn);
+  if (s.shared_expert_gate) e.add_linear(s.hidden, 1);
+  e.moved += 3 * u64{s.hidden};
+  return e;
+}
+
+// One token up to the last layer.
+Elements token_elements(const ModelShape& s) {
+  Elements e;
+  e.moved = s.embedding_width + (s.embedding_norm ? 2 * u64{s.hidden} : 0);
+  if (s.embedding_width != s.hidden) e.add_linear(s.embedding_width, s.hidden);
+  e.add(layer_elements(s), s.layers);
+  Elements dense;
+  dense.add_mlp(s, s.ffn);
+  e.add(dense, s.layers - expert_layers(s));
+  if (s.experts > 0) e.add(expert_layer_elements(s), expert_layers(s));
+  return e;
+}
+
+// One row of logits.
+Elements logit_elements(const ModelShape& s) {
+  Elements e;
+  if (s.final_norm) e.moved += 2 * u64{s.hidden};
+  if (s.embedding_width != s.hidden) e.add_linear(s.hidden, s.embedding_width);
+  e.add_linear(s.embedding_width, s.vocab);
+  return e;
 }
 
 u64 activation_elements(const ModelShape& s, const StepWork& work) {
   const u64 q_and_out = u64{s.heads} * (u64{s.head_dim} + s.v_head_dim);
   if (attention_only(s)) return work.tokens * s.layers * q_and_out;
-  u64 per_token = s.embedding_width + s.layers * layer_activations(s) + (s.embedding_norm ? 2 * s.hidden : 0);
-  u64 per_logit = u64{s.hidden} + s.vocab + (s.final_norm ? 2 * s.hidden : 0);
-  if (s.embedding_width != s.hidden) {
-    // The projections from and to the narrower embedding are linears as well.
-    per_token += s.embedding_width + s.hidden;
-    per_logit += u64{s.embedding_width} * 2;
-  }
-  return work.tokens * per_token + work.logit_tokens * per_logit;
+  return work.tokens * token_elements(s).moved + work.logit_tokens * logit_elements(s).moved;
 }
 
 double linear_flops(const ModelShape& s, const StepWork& work) {
   if (attention_only(s)) return 0;
-  const double hidden = s.hidden;
-  const double q = double{1} * s.heads * s.head_dim;
-  const double kv = double{1} * s.kv_heads * (s.head_dim + s.v_head_dim);
-  const double out = double{1} * s.heads * s.v_head_dim;
-  const double matrices = s.mlp == MlpKind::kGated ? 3 : 2;
-  const double layer = hidden * (q + kv + out + matrices * s.ffn);
-  const double projections = s.embedding_width == s.hidden ? 0 : hidden * s.embedding_width;
-  const auto tokens = static_cast<double>(work.tokens);
-  const auto logits = static_cast<double>(work.logit_tokens);
-  return 2 *
-         (tokens * (s.layers * layer + projections) + logits * (projections + double{1} * s.vocab * s.embedding_width));
+  const auto products = [](u64 times, const Elements& e) {
+    return static_cast<double>(times) * static_cast<double>(e.products);
+  };
+  return 2 * (products(work.tokens, token_elements(s)) + products(work.logit_tokens, logit_elements(s)));
 }
 
 // Every query head of the group that shares a storage head multiplies the row's k and adds its v.
@@ -73,6 +156,18 @@ double attention_flops(const ModelShape& s, const StepWork& work) {
 }
 
 }  // namespace
+
+double expected_experts(const ModelShape& s, std::uint64_t tokens) {
+  if (expert_layers(s) == 0 || tokens == 0) return 0;
+  const double chosen = s.experts_per_token;
+  const double missed = std::pow(1 - chosen / s.experts, static_cast<double>(tokens));
+  return static_cast<double>(expert_layers(s)) * (tokens == 1 ? chosen : s.experts * (1 - missed));
+}
+
+u64 widest_mlp(const ModelShape& s) {
+  const u64 experts = u64{s.experts_per_token} * s.expert_ffn + s.shared_expert_ffn;
+  return std::max(expert_layers(s) > 0 ? experts : 0, expert_layers(s) < s.layers ? u64{s.ffn} : 0);
+}
 
 StepTraffic& StepTraffic::operator+=(const StepTraffic& other) {
   bytes += other.bytes;
@@ -110,10 +205,11 @@ LayerCounts sum_counts(std::span<const LayerCounts> cells) {
 }
 
 StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
-                           std::span<const std::span<const LayerCounts>> batch) {
+                           std::span<const std::span<const LayerCounts>> batch, std::optional<u64> experts) {
   StepWork work;
   work.tokens = work.logit_tokens = batch.size();
   work.storage_heads = storage_heads;
+  work.experts = experts;
   for (const auto& sequence : batch) {
     const LayerCounts sum = sum_counts(sequence);
     work.rows = sum_counts(std::array{work.rows, sum});
@@ -121,20 +217,32 @@ StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uin
   return step_traffic(shape, types, work);
 }
 
-u64 prefill_rows_read(std::uint32_t prompt, std::uint32_t query_block) {
+u64 prefill_rows_read(std::uint32_t prompt, std::uint32_t query_block, std::uint32_t window) {
   // Full blocks end at b, 2b, …, (n / b) · b; the rest, if any, ends at n.
   const u64 n = prompt;
   const u64 b = std::max(query_block, 1U);
   const u64 full = n / b;
-  return b * full * (full + 1) / 2 + (n % b > 0 ? n : 0);
+  const u64 causal = b * full * (full + 1) / 2 + (n % b > 0 ? n : 0);
+  if (window == 0) return causal;
+  // A block that starts at j · b ≥ w does without its first j · b + 1 − w rows.
+  const u64 blocks = (n + b - 1) / b;
+  const u64 first = (u64{window} + b - 1) / b;
+  if (first >= blocks) return causal;
+  const u64 later = blocks - first;
+  return causal - (b * (later * (first + blocks - 1) / 2) - later * (u64{window} - 1));
 }
 
 StepTraffic prefill_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
                             std::uint32_t prompt, std::span<const LayerCounts> layers, std::uint32_t logit_block,
-                            std::uint32_t query_block) {
+                            std::uint32_t query_block, std::optional<u64> experts) {
   StepWork work{prompt, logit_block > 0 ? prompt : 1U, storage_heads, sum_counts(layers)};
+  work.experts = experts;
+  if (query_block > 1) {
+    for (std::uint32_t layer = 0; layer < layers.size(); ++layer) {
+      work.rows_read += storage_heads * prefill_rows_read(prompt, query_block, shape.window(layer));
+    }
+  }
   if (logit_block > 0) work.head_reads = (u64{prompt} + logit_block - 1) / logit_block;
-  if (query_block > 1) work.rows_read = layers.size() * storage_heads * prefill_rows_read(prompt, query_block);
   return step_traffic(shape, types, work);
 }
 

@@ -6,30 +6,37 @@
 // w = bytes of a weight element, c = bytes of a cache element, counts summed over layers and sequences:
 //
 //   cause        bytes
-//   weights      w · (every matrix, bias and norm vector once a call, whatever T; the head, which is the embedding
-//                matrix when tied, and the final norm once when S > 0; one row of the embedding, and of the position
-//                table if there is one, for each token). An engine that hands out all logits of a prompt in blocks of b
-//                tokens reads the head ⌈n / b⌉ times
-//   kv_write     written rows  · (k width + v width) · c
-//   kv_read      attended rows · (k width + v width) · c       a row is read once for all query heads of its group, in
-//                                                              a prompt once for a block of queries, see below
-//   compaction   moved rows    · (k width + v width) · c · 2   read and written
+//   weights      w · (every matrix, bias and norm vector that the call uses once, whatever T: of routed experts those
+//                that any token chose; the head, which is the embedding matrix when tied, the projection before it and
+//                the final norm once when S > 0; one row of the embedding, and of the position table if there is one,
+//                for each token)
+//   kv_write     written rows  · row width · c
+//   kv_read      attended rows · row width · c       a row is read once for all query heads of its group, in a prompt
+//                                                    once for a block of queries, see below
+//   compaction   moved rows    · row width · c · 2   read and written
 //   scores       state_read + state_written
 //   activations  4 bytes (f32) for each element of:
-//                embedding output       T · hidden                                   (written)
-//                each norm              T · (hidden + hidden)                        (in + out; final norm: S)
-//                each linear            T · (in + out)                               (head: S · (hidden + vocab))
+//                embedding output       T · embedding width                          (written; a row of the position
+//                                                                                     table is added where it lies)
+//                each norm              T · (width + width)                          (in + out; final norm: S)
+//                each linear            T · (in + out)                               (head: S · (width + vocab))
 //                rotary                 T · (heads + kv_heads) · head_dim · 2        (rotary models only)
 //                attention              T · (heads · head_dim + heads · v_head_dim)  (q in, out out)
 //                each residual          T · (2 · hidden + hidden)
 //                gated activation       T · (2 · ffn + ffn);  plain: T · (ffn + ffn)
+//                each expert's output   3 · hidden for each token that it passed     (added to the others' sum)
 //
-// A layer has the linears q, k, v, o and gate, up, down (plain: up, down), norms_per_layer norms and two residuals.
-// A row is one token's k and v of one storage head.
+// A layer has the linears q, k, v, o, norms_per_layer norms, norms of q and of k where the family has them, and two
+// residuals. Its MLP has the linears gate, up, down (plain: up, down); a layer of experts has a router, such an MLP for
+// each of the k experts that a token chose, and one for the shared experts with their gate. Latent attention has the
+// linears q (or q down, norm, q up), kv down, a norm, the absorbed products of k up and v up of each head, and o; its
+// rotary passes all of q and of the latent row. A clamp, a scale or a soft-cap changes what was just written and moves
+// nothing. A row is one token's k and v of one storage head, or its latent row.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "sim/core/byte_counters.hpp"
@@ -65,11 +72,20 @@ struct StepWork {
   LayerCounts rows;                 // summed over layers and sequences (resident and allocated are not used)
   std::uint64_t rows_read = 0;      // rows that attention walks when it is not rows.attended, see prefill_rows_read
   std::uint64_t head_reads = 1;     // how often the head is read when there are logits
+  // Routed experts that some token chose, summed over layers; unknown: as many as expected_experts says.
+  std::optional<std::uint64_t> experts = std::nullopt;
 };
 
+// Routed experts, summed over layers, that at least one of `tokens` tokens chooses: k a layer for one token, and
+// E · (1 − (1 − k/E)^T) where T tokens choose k of E evenly and independently.
+double expected_experts(const ModelShape& shape, std::uint64_t tokens);
+
+// Hidden elements of the MLP that one token passes: those of its experts together, or of a dense layer.
+std::uint64_t widest_mlp(const ModelShape& shape);
+
 // Bytes of one row: k and v of one token in one storage head.
-constexpr std::uint64_t row_bytes(const ModelShape& shape, DType kv) {
-  return (static_cast<std::uint64_t>(shape.head_dim) + shape.v_head_dim) * size_of(kv);
+inline std::uint64_t row_bytes(const ModelShape& shape, DType kv) {
+  return std::uint64_t{shape.row_width()} * size_of(kv);
 }
 
 // A shape without hidden size (imported tensors) has attention, policy and cache traffic only.
@@ -81,19 +97,22 @@ StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const Step
 // Adds the counts of all cells.
 LayerCounts sum_counts(std::span<const LayerCounts> cells);
 
-// A decode step of a batch: batch[i] holds the counts of sequence i in this step, a cell a layer.
+// A decode step of a batch: batch[i] holds the counts of sequence i in this step, a cell a layer. `experts` as in
+// StepWork.
 StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
-                           std::span<const std::span<const LayerCounts>> batch);
+                           std::span<const std::span<const LayerCounts>> batch,
+                           std::optional<std::uint64_t> experts = {});
 
 // Rows of one storage head that the attention of a prompt walks: a block of query_block consecutive queries walks the
-// rows up to its last one once. With blocks of one, that is the rows attended: n (n + 1) / 2.
-std::uint64_t prefill_rows_read(std::uint32_t prompt, std::uint32_t query_block);
+// rows up to its last one once, from the first that its first query sees through the layer's window (0: none). With
+// blocks of one, that is the rows attended: n (n + 1) / 2 without a window.
+std::uint64_t prefill_rows_read(std::uint32_t prompt, std::uint32_t query_block, std::uint32_t window = 0);
 
 // The prefill of one sequence of `prompt` tokens; layers are the cells of step 0. logit_block is 0 when only the last
 // token's logits are computed; otherwise those of all are, in blocks of so many. It and query_block are the engine's.
 StepTraffic prefill_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
                             std::uint32_t prompt, std::span<const LayerCounts> layers, std::uint32_t logit_block = 0,
-                            std::uint32_t query_block = 1);
+                            std::uint32_t query_block = 1, std::optional<std::uint64_t> experts = {});
 
 // Step `step` of one recorded sequence: its prefill for 0, else a decode step of batch 1.
 StepTraffic residency_traffic(const ModelShape& shape, TrafficTypes types, const Residency& residency,

@@ -1,10 +1,5 @@
 // The engine's byte counters against the simulator's traffic of the same run, exactly; and evictions against a replay.
-#include "kernels/cpu/fast_ops.hpp"
-#include "sim/replay/replay.hpp"
-#include "sim/traffic/traffic.hpp"
-#include "tests/catch.hpp"
-#include "tests/golden/model_support.hpp"
-#include "traces/reader.hpp"
+#include "tests/golden/engine_bytes.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;
@@ -15,95 +10,11 @@ namespace {
 const fs::path kDemo = fs::path(KVROOF_SOURCE_DIR) / "models/demo";
 const fs::path kGoldens = fs::path(KVROOF_SOURCE_DIR) / "tests/golden/models";
 
-// A folder for one trace that goes with the object.
-class TraceFolder {
- public:
-  TraceFolder() : path_(fs::temp_directory_path() / fmt::format("kvroof-bytes-{}.kvt", getpid())) {
-    fs::remove_all(path_);
-  }
-  ~TraceFolder() { fs::remove_all(path_); }
-  TraceFolder(const TraceFolder&) = delete;
-  TraceFolder& operator=(const TraceFolder&) = delete;
-  [[nodiscard]] const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-using Prompts = std::vector<std::vector<std::int64_t>>;
-
 // Three prompts of different lengths out of an unseen document.
 Prompts demo_prompts() {
   const auto ids = integers(open_tensors(kDemo / "reference.safetensors"), "sqlite-rbu.ids");
   return {
       {ids.begin(), ids.begin() + 40}, {ids.begin() + 100, ids.begin() + 133}, {ids.begin() + 200, ids.begin() + 221}};
-}
-
-constexpr std::uint32_t kNewTokens = 12;
-
-struct Recording {
-  const char* backend = "reference";
-  bool prompt_logprobs = false;
-};
-
-TraceReader record(const fs::path& path, const Model& model, const PolicySpec& spec, DType kv, const Prompts& prompts,
-                   std::unique_ptr<Ops> ops, Recording how = {}) {
-  RecordedRun run;
-  run.backend = how.backend;
-  run.policy = spec.text();
-  run.weight_type = model.type;
-  run.kv_type = kv;
-  run.requested_new_tokens = kNewTokens;
-  for (const auto& prompt : prompts) run.prompts.push_back(static_cast<std::uint32_t>(prompt.size()));
-  TraceRecorder recorder(path, make_manifest(model.config, run));
-  CpuBackend backend(model, std::move(ops), {spec, 0, kv});
-  SessionOptions options;
-  options.max_new_tokens = kNewTokens;
-  options.ignore_eos = true;
-  options.prompt_logprobs = how.prompt_logprobs;
-  run_session(backend, model.config, prompts, options, &recorder);
-  recorder.seal();
-  return TraceReader::open(path);
-}
-
-struct Expected {
-  std::vector<ByteCounters> steps;  // engine steps: a prefill a sequence, then decode steps of the batch
-  Reproduction reproduction;
-};
-
-// What the simulator says of the trace: the residency that a replay finds, turned into traffic.
-Expected simulate(const TraceReader& trace, const Model& model, const PolicySpec& spec, DType kv,
-                  std::uint32_t block = 0) {
-  ThreadPool pool(1);
-  ReplayOptions options;
-  const PointResult point = std::move(replay(trace, std::span(&spec, 1), options, pool).front());
-  std::vector<Residency> residency;
-  for (const ResidencyLog& log : point.residency) residency.push_back(log.expand());
-  const TrafficTypes types{model.type, kv};
-  Expected expected;
-  for (const Residency& r : residency) {
-    const std::span<const LayerCounts> layers = std::span(r.cells).first(r.layers);
-    const StepTraffic t = prefill_traffic(model.config.shape, types, r.storage_heads, r.prompt, layers, block);
-    expected.steps.push_back(t.bytes);
-  }
-  for (std::uint32_t step = 1; step <= residency[0].steps; ++step) {
-    std::vector<std::span<const LayerCounts>> batch;
-    for (const Residency& r : residency) batch.push_back(std::span(r.cells).subspan(step * r.layers, r.layers));
-    expected.steps.push_back(decode_traffic(model.config.shape, types, residency[0].storage_heads, batch).bytes);
-  }
-  expected.reproduction = point.reproduction.value_or(Reproduction{});
-  return expected;
-}
-
-void check_equal(const TraceReader& trace, const Expected& expected) {
-  const std::vector<StepRecord> steps = trace.steps();
-  REQUIRE(steps.size() == expected.steps.size());
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    for (std::size_t cause = 0; cause < kCauses; ++cause) {
-      INFO("step " << i << ", " << kCauseNames[cause]);
-      CHECK(steps[i].bytes.bytes[cause] == expected.steps[i].bytes[cause]);
-    }
-  }
 }
 
 const std::vector<std::string> kPolicies = {
@@ -188,10 +99,8 @@ TEST_CASE("bytes are equal when a prompt of more than one block of logits record
   const TraceFolder folder;
   const PolicySpec spec = parse_policies("full").front();
   const TraceReader trace = record(folder.path(), model, spec, DType::kF32, {ids}, make_fast_ops(2), {"fast", true});
-  Expected expected = simulate(trace, model, spec, DType::kF32, block);
   // The fast back end walks the prompt's k and v once for a block of queries.
-  expected.steps[0].bytes[static_cast<std::size_t>(Cause::kKvRead)] = trace.steps()[0].bytes[Cause::kKvRead];
-  check_equal(trace, expected);
+  check_equal(trace, simulate(trace, model, spec, DType::kF32, {block, make_fast_ops(1)->prefill_block()}));
   const std::vector<float> recorded = trace.logprobs(0);
   double largest = 0;
   for (std::size_t i = 1; i < ids.size(); ++i) {

@@ -307,6 +307,21 @@ TEST_CASE("the largest batch has no cap: tiny caches on a large device hold mill
   CHECK_FALSE(cost.ledger(r, batch + 1).fits());
 }
 
+TEST_CASE("with a window the largest batch follows from what each layer can hold, not from the context") {
+  // LLaMA-3-8B's caches as if every second layer saw 1,024 tokens.
+  ModelShape s = model("llama-3-8b");
+  for (std::uint32_t layer = 0; layer < s.layers; ++layer) s.layer_windows.push_back(layer % 2 == 0 ? 1024 : 0);
+  const CostModel cost(s, kF16, device("h100-sxm"), graphs());
+  constexpr Lengths kLong = {16384, 512};
+  const std::uint64_t without = cost.largest_batch(summarise(synthetic::full(kLong, s.layers, s.kv_heads)));
+  const auto summary = summarise(synthetic::windowed(kLong, s.layer_windows, s.kv_heads));
+  const std::uint64_t with = cost.largest_batch(summary);
+  CHECK(kv_bytes(s, DType::kF16, kLong.prompt + kLong.output).value ==
+        16 * (1024 + 16896) * std::uint64_t{s.kv_heads} * 2 * 128 * 2);
+  CHECK(cost.ledger(summary, with).kv_allocated == kv_bytes(s, DType::kF16, kLong.prompt + kLong.output) * with);
+  CHECK(static_cast<double>(with) / static_cast<double>(without) == Approx(2 * 16896.0 / (16896 + 1024)).epsilon(0.1));
+}
+
 TEST_CASE("a what-if point allocates nothing") {
   const CostModel cost = on("h200", "llama-2-7b");
   const ResidencySummary r = with_scores(fraction_on("llama-2-7b", {2048, 512}, 0.5));

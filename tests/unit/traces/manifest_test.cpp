@@ -114,3 +114,26 @@ TEST_CASE("A seal survives the way through JSON and needs all its fields") {
   CHECK(seal_from_json("{\"format_version\":1}").error() == "segments is missing");
   CHECK(seal_from_json("{\"format_version\":2}").error().starts_with("format_version is 2"));
 }
+
+TEST_CASE("A rotation that was scaled, moved or has two tables is kept whole, and a plain one is written as ever") {
+  TraceManifest m = small_manifest();
+  RotaryInfo& rotary = m.layers[0].rotary;
+  rotary = {"adjacent_pairs", 2, 10000.0, 2, 1.1902380F, {0.3333333F}, 4096, {0.1F}};
+  m.layers[0].k_width = 4;
+  const std::string text = manifest_to_json(m);
+  const TraceManifest read = manifest_from_json(text).or_throw("m");
+  CHECK(manifest_to_json(read) == text);
+  const RotaryInfo& again = read.layers[0].rotary;
+  CHECK(again.first == 2);
+  CHECK(again.magnitude == 1.1902380F);
+  CHECK(again.inverse_frequencies == std::vector<float>{0.3333333F});
+  CHECK(again.long_from == 4096);
+  CHECK(again.long_inverse_frequencies == std::vector<float>{0.1F});
+  CHECK(manifest_to_json(small_manifest()).find("magnitude") == std::string::npos);
+  CHECK(refusal(text, "\"first\": 2", "\"first\": 3").starts_with("layers[0].rotary.first is 3, expected"));
+  CHECK(refusal(text, "\"magnitude\": 1", "\"magnitude\": -1").starts_with("layers[0].rotary.magnitude is -1"));
+  CHECK(refusal(text, "\"inverse_frequencies\": [\n", "\"inverse_frequencies\": [1, \n")
+            .starts_with("layers[0].rotary.inverse_frequencies"));
+  CHECK(refusal(text, "\"long_inverse_frequencies\"", "\"other\"") ==
+        "layers[0].rotary.long_inverse_frequencies is missing");
+}

@@ -51,6 +51,25 @@ inline Residency full(Lengths n, std::uint32_t layers = 2, std::uint32_t heads =
   return budgeted(n, layers, heads, n.prompt, UINT32_MAX);
 }
 
+// Full attention on layers of which each sees so many tokens (0: all).
+inline Residency windowed(Lengths n, std::vector<std::uint32_t> windows, std::uint32_t heads) {
+  const auto layers = static_cast<std::uint32_t>(windows.size());
+  Residency r = empty(n, layers, heads);
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    const std::uint64_t most = windows[layer] == 0 ? UINT64_MAX : windows[layer];
+    for (std::uint64_t i = 1; i <= n.prompt; ++i) r.at(0, layer).attended += heads * std::min(i, most);
+    for (std::uint32_t step = 0; step <= n.output; ++step) {
+      LayerCounts& c = r.at(step, layer);
+      c.resident = c.allocated = heads * std::min<std::uint64_t>(n.prompt + step, most);
+      c.written = heads * (step == 0 ? n.prompt : 1);
+      if (step > 0) c.attended = c.resident;
+    }
+    if (n.prompt > most) r.at(0, layer).moved = r.at(0, layer).resident;
+  }
+  r.layer_windows = std::move(windows);
+  return r;
+}
+
 // A static budget of a fraction of the prompt.
 inline Residency fraction(Lengths n, double share, std::uint32_t layers = 2, std::uint32_t heads = 4) {
   const auto kept = static_cast<std::uint64_t>(share * n.prompt);
