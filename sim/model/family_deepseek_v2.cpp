@@ -57,13 +57,10 @@ void read_moe(ConfigFields& fields, ModelConfig& config) {
   s.expert_ffn = fields.size("moe_intermediate_size", {}, 1U << 20);
   s.shared_expert_ffn = s.expert_ffn * fields.count("n_shared_experts", 0, 1U << 10);
   s.dense_layers = fields.count("first_k_dense_replace", 0, s.layers);
+  // The published code then leaves routed_scaling_factor out, and transformers does not normalise at all.
+  fields.only("norm_topk_prob", false, "in this family it is not supported");
   RoutingRule& routing = config.options.routing;
-  routing.renormalise = fields.flag("norm_topk_prob", false);
   routing.scale = static_cast<float>(fields.positive("routed_scaling_factor", 1.0));
-  if (routing.renormalise && routing.scale != 1) {
-    // The published code drops the factor then, transformers does not.
-    fields.refuse("routed_scaling_factor", "together with norm_topk_prob it is not supported");
-  }
   read_groups(fields, s, routing);
 }
 

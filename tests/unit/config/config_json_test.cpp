@@ -84,17 +84,6 @@ TEST_CASE("attention_bias gives q, k, v and output biases, mlp_bias those of the
   CHECK_FALSE(without.mlp_bias);
 }
 
-TEST_CASE("the new form of a configuration says the same as the old one") {
-  for (const char* model : {"llama", "llama-gqa", "llama-bias"}) {
-    const ModelConfig old_form = parsed(golden_config(model, "config.json"));
-    const ModelConfig new_form = parsed(golden_config(model, "config.new.json"));
-    CHECK(shape_to_json(old_form.shape) == shape_to_json(new_form.shape));
-    CHECK(old_form.options.rotary[0].theta == new_form.options.rotary[0].theta);
-    CHECK(old_form.options.norm_eps == new_form.options.norm_eps);
-    CHECK(old_form.options.eos_ids == new_form.options.eos_ids);
-  }
-}
-
 TEST_CASE("rope_theta is read from the top and from rope_parameters") {
   CHECK(parsed(small(R"("rope_theta":500000)")).options.rotary[0].theta == 500000.0);
   CHECK(parsed(small(R"("rope_parameters":{"rope_type":"default","rope_theta":1e6})")).options.rotary[0].theta == 1e6);

@@ -1,7 +1,8 @@
+#include "sim/model/model_shape.hpp"
+
 #include <filesystem>
 #include <fstream>
 
-#include "sim/model/model_shape.hpp"
 #include "tests/catch.hpp"
 
 namespace kvroof {
@@ -39,14 +40,46 @@ std::string message_of(const std::string& name) {
 TEST_CASE("parameter counts equal those of the published checkpoints") {
   // From the safetensors metadata or model cards of the repositories named in the catalog.
   const std::vector<std::pair<std::string, std::uint64_t>> published = {
-      {"gpt-j-6b", 6'050'882'784},   {"mpt-7b", 6'649'286'656},       {"bloom", 176'247'271'424},
-      {"llama-2-7b", 6'738'415'616}, {"llama-2-13b", 13'015'864'320}, {"llama-2-70b", 68'976'648'192},
-      {"llama-3-8b", 8'030'261'248}, {"llama-3.1-8b", 8'030'261'248}, {"llama-3-70b", 70'553'706'496},
-      {"llama-65b", 65'285'660'672}, {"mistral-7b", 7'241'732'096},   {"opt-6.7b", 6'658'473'984},
-      {"opt-13b", 12'853'473'280},   {"opt-30b", 29'974'540'288},     {"cerebras-gpt-6.7b", 6'658'404'352},
-      {"opt-125m", 125'239'296},     {"opt-350m", 331'196'416},       {"opt-1.3b", 1'315'758'080},
-      {"gpt2", 124'439'808},         {"gpt2-xl", 1'557'611'200},      {"gpt-neox-20b", 20'554'567'680},
-      {"bloom-7b1", 7'069'016'064},  {"pythia-6.9b", 6'857'302'016},
+      {"gpt-j-6b", 6'050'882'784},
+      {"mpt-7b", 6'649'286'656},
+      {"bloom", 176'247'271'424},
+      {"llama-2-7b", 6'738'415'616},
+      {"llama-2-13b", 13'015'864'320},
+      {"llama-2-70b", 68'976'648'192},
+      {"llama-3-8b", 8'030'261'248},
+      {"llama-3.1-8b", 8'030'261'248},
+      {"llama-3-70b", 70'553'706'496},
+      {"llama-65b", 65'285'660'672},
+      {"mistral-7b", 7'241'732'096},
+      {"opt-6.7b", 6'658'473'984},
+      {"opt-13b", 12'853'473'280},
+      {"opt-30b", 29'974'540'288},
+      {"cerebras-gpt-6.7b", 6'658'404'352},
+      {"llama-3.1-70b", 70'553'706'496},
+      {"llama-3.1-405b", 405'853'388'800},
+      {"mixtral-8x7b", 46'702'792'704},
+      {"qwen2.5-7b", 7'615'616'512},
+      {"qwen3-8b", 8'190'735'360},
+      {"qwen3-30b-a3b", 30'532'122'624},
+      {"qwen1.5-moe-a2.7b", 14'315'784'192},
+      {"gemma-7b", 8'537'680'896},
+      {"gemma-2-9b", 9'241'705'984},
+      {"phi-3-mini-4k", 3'821'079'552},
+      {"olmo-2-7b", 7'298'617'344},
+      {"stablelm-2-1.6b", 1'644'515'328},
+      {"stablelm-3b", 2'795'443'200},
+      {"starcoder2-7b", 7'173'923'840},
+      {"command-r", 34'980'831'232},
+      {"deepseek-v2-lite", 15'706'484'224},
+      {"deepseek-v2", 235'741'434'880},
+      {"opt-125m", 125'239'296},
+      {"opt-350m", 331'196'416},
+      {"opt-1.3b", 1'315'758'080},
+      {"gpt2", 124'439'808},
+      {"gpt2-xl", 1'557'611'200},
+      {"gpt-neox-20b", 20'554'567'680},
+      {"bloom-7b1", 7'069'016'064},
+      {"pythia-6.9b", 6'857'302'016},
   };
   for (const auto& [name, count] : published) {
     INFO(name);
@@ -57,6 +90,46 @@ TEST_CASE("parameter counts equal those of the published checkpoints") {
 TEST_CASE("Falcon's checkpoints hold the parameters and a second copy of the tied head") {
   CHECK(parameter_count(shape("falcon-7b")) + std::uint64_t{65024} * 4544 == 7'217'189'760);
   CHECK(parameter_count(shape("falcon-40b")) + std::uint64_t{65024} * 8192 == 41'835'970'560);
+}
+
+TEST_CASE("Gemma 3's published counts exceed its text models by one and the same vision tower") {
+  // Safetensors metadata of google/gemma-3-12b-it and 27b-it, less the projector of the tower: 1152 inputs and a norm.
+  const auto tower = [](const std::string& name, std::uint64_t published) {
+    const ModelShape text = shape(name);
+    return published - parameter_count(text) - 1152 * std::uint64_t{text.hidden} - 1152;
+  };
+  const std::uint64_t of_12b = tower("gemma-3-12b", 12'187'325'040);
+  CHECK(of_12b == tower("gemma-3-27b", 27'432'406'640));
+  CHECK(static_cast<double>(of_12b) == Approx(417e6).epsilon(0.01));  // table 1 of arXiv:2503.19786
+}
+
+TEST_CASE("of a mixture of experts one token reads what its name says") {
+  // 12.9 billion: arXiv:2401.04088; 2.4 and 21 billion: arXiv:2405.04434; 3.3 billion: the Qwen3-30B-A3B model card.
+  const auto billions = [](const std::string& name) {
+    const ModelShape s = shape(name);
+    // The papers count the embedding, of which a token reads one row.
+    return static_cast<double>(active_parameters(s) + std::uint64_t{s.vocab} * s.hidden) / 1e9;
+  };
+  CHECK(billions("mixtral-8x7b") == Approx(12.9).epsilon(0.01));
+  CHECK(billions("deepseek-v2") == Approx(21).epsilon(0.03));
+  CHECK(billions("qwen3-30b-a3b") == Approx(3.3).epsilon(0.02));
+  CHECK(active_parameters(shape("llama-3-8b")) == parameter_count(shape("llama-3-8b")) - 128255ULL * 4096);
+}
+
+TEST_CASE("KV bytes a token equal the published ones of grouped and of latent attention") {
+  const auto bytes = [](const std::string& name) { return kv_bytes_per_token(shape(name), DType::kBF16).value; };
+  CHECK(bytes("llama-3.1-405b") == 516'096);  // 516 KB: table 1 of arXiv:2505.09343
+  CHECK(bytes("deepseek-v2") == 2 * 34'560);  // 34.6 thousand elements: appendix D of arXiv:2405.04434
+  // 0.125 and 0.313 GB at 1,024 tokens: Hugging Face's notes on LLaMA 3.1.
+  CHECK(bytes("llama-3.1-8b") * 1024 == 134'217'728);
+  CHECK(bytes("llama-3.1-70b") * 1024 == 335'544'320);
+  CHECK(bytes("mixtral-8x7b") == bytes("mistral-7b"));
+}
+
+TEST_CASE("a layer with a window holds no more rows than that") {
+  const ModelShape gemma = shape("gemma-2-9b");  // 21 of 42 layers see 4096 tokens
+  CHECK(kv_bytes(gemma, DType::kBF16, 4096) == kv_bytes_per_token(gemma, DType::kBF16) * 4096);
+  CHECK(kv_bytes(gemma, DType::kBF16, 8192) == kv_bytes_per_token(gemma, DType::kBF16) * 6144);
 }
 
 TEST_CASE("parameter counts of models without a public checkpoint are within one percent of their names") {

@@ -1,0 +1,232 @@
+// The families' configurations: what each golden folder says, and what is refused.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "sim/model/config_json.hpp"
+#include "tests/catch.hpp"
+
+using namespace kvroof;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kGoldens = fs::path(KVROOF_SOURCE_DIR) / "tests/golden/models";
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+ModelConfig parsed(const std::string& text) {
+  auto config = parse_config_json(text);
+  INFO((config.ok() ? "" : config.error()));
+  REQUIRE(config.ok());
+  return std::move(config).value();
+}
+
+ModelConfig golden(const std::string& model) { return parsed(read_file(kGoldens / model / "config.json")); }
+
+// The sizes of any decoder, with a family and more keys.
+std::string decoder(const std::string& family, const std::string& more = "") {
+  return R"({"model_type":")" + family +
+         R"(","hidden_size":64,"num_attention_heads":4,"num_hidden_layers":4,"intermediate_size":96,"vocab_size":100,)"
+         R"("max_position_embeddings":512)" +
+         (more.empty() ? "" : "," + more) + "}";
+}
+
+std::string latent(const std::string& more) {
+  return decoder("deepseek_v2",
+                 R"("kv_lora_rank":32,"qk_nope_head_dim":16,"qk_rope_head_dim":8,"v_head_dim":16,"n_routed_experts":8,)"
+                 R"("num_experts_per_tok":2,"moe_intermediate_size":32)" +
+                     (more.empty() ? "" : "," + more));
+}
+
+std::string experts(const std::string& family, const std::string& more = "") {
+  return decoder(family, R"("num_experts":4,"num_experts_per_tok":2,"shared_expert_intermediate_size":32)" +
+                             (more.empty() ? "" : "," + more));
+}
+
+std::string refusal(const std::string& text) {
+  const auto config = parse_config_json(text);
+  REQUIRE_FALSE(config.ok());
+  return config.error();
+}
+
+void check_refused(const std::string& text, const std::string& part) {
+  const std::string message = refusal(text);
+  INFO(message);
+  CHECK(message.find(part) != std::string::npos);
+}
+
+using Windows = std::vector<std::uint32_t>;
+
+}  // namespace
+
+TEST_CASE("the new form of every family's configuration says the same as the old one") {
+  std::size_t compared = 0;
+  for (const auto& entry : fs::directory_iterator(kGoldens)) {
+    if (!fs::exists(entry.path() / "config.new.json")) continue;
+    INFO(entry.path().filename().string());
+    const ModelConfig old_form = parsed(read_file(entry.path() / "config.json"));
+    const ModelConfig new_form = parsed(read_file(entry.path() / "config.new.json"));
+    ModelShape old_shape = old_form.shape;
+    old_shape.weight_type = new_form.shape.weight_type;  // first configurations leave it out; the checkpoint decides
+    CHECK(shape_to_json(old_shape) == shape_to_json(new_form.shape));
+    CHECK(old_form.options.rotary == new_form.options.rotary);
+    CHECK(old_form.options.norm_eps == new_form.options.norm_eps);
+    CHECK(old_form.options.activation == new_form.options.activation);
+    CHECK(old_form.options.eos_ids == new_form.options.eos_ids);
+    ++compared;
+  }
+  CHECK(compared >= 28);
+}
+
+TEST_CASE("windows are those of every layer, of the even ones, of the upper ones, or of five of six") {
+  CHECK(golden("mistral").shape.layer_windows == Windows{16, 16});
+  CHECK(golden("gemma2").shape.layer_windows == Windows{8, 0});
+  CHECK(golden("qwen2-window").shape.layer_windows == Windows{0, 8});
+  CHECK(golden("gemma3").shape.layer_windows == Windows{8, 8, 8, 8, 8, 0});
+  CHECK(golden("qwen2").shape.layer_windows.empty());          // switched off
+  CHECK(golden("phi3-longrope").shape.layer_windows.empty());  // longer than any sequence
+  CHECK(golden("mixtral").shape.layer_windows.empty());        // null
+}
+
+TEST_CASE("an absent sliding_window of Mistral is 4096 tokens, a null none") {
+  const auto windows = [&](const std::string& more) {
+    std::string text = decoder("mistral", more);
+    text.replace(text.find("512"), 3, "32768");
+    return parsed(text).shape.layer_windows;
+  };
+  CHECK(windows("") == Windows(4, 4096));
+  CHECK(windows(R"("sliding_window":null)").empty());
+}
+
+TEST_CASE("sliding layers of Gemma 3 have the local rotary embedding, full ones the scaled global one") {
+  const ModelConfig config = golden("gemma3-multimodal");
+  CHECK(config.shape.family == "gemma3_text");
+  CHECK(config.shape.weight_type == DType::kBF16);  // said outside text_config
+  CHECK(config.options.rotary[0].theta == 1e6);
+  CHECK(config.options.rotary[0].inverse_frequencies[0] == 0.125F);  // linear, factor 8
+  CHECK(config.options.rotary[1].theta == 1e4);
+  CHECK(config.options.rotary[1].inverse_frequencies[0] == 1);
+  CHECK(config.options.layers[0].rotary == 1);
+  CHECK(config.options.layers[1].rotary == 0);
+}
+
+TEST_CASE("a published Gemma 3 leaves out what its class assumes") {
+  // config.json of google/gemma-3-4b-it, text_config, as published.
+  const ModelShape shape =
+      parsed(R"({"model_type":"gemma3","text_config":{"hidden_size":2560,"intermediate_size":10240,)"
+             R"("model_type":"gemma3_text","num_hidden_layers":34,"rope_scaling":{"factor":8.0,"rope_type":"linear"},)"
+             R"("sliding_window":1024},"torch_dtype":"bfloat16"})")
+          .shape;
+  CHECK(shape.heads == 8);
+  CHECK(shape.kv_heads == 4);
+  CHECK(shape.head_dim == 256);
+  CHECK(shape.vocab == 262208);
+  CHECK(shape.window(0) == 1024);
+  CHECK(shape.window(5) == 0);
+  CHECK(shape.tied_head);
+}
+
+TEST_CASE("Gemma scales embeddings by the root of the hidden size, and its first release's gelu is the tanh form") {
+  const ModelOptions options = golden("gemma").options;
+  CHECK(options.embedding_scale == 8);  // √64
+  CHECK(options.norm_offset == 1);
+  CHECK(options.activation == Activation::kGeluTanh);
+  const ModelOptions second = golden("gemma2").options;
+  CHECK(static_cast<double>(second.layers[0].scale) == Approx(0.17677669529));  // 32^-0.5
+  CHECK(second.layers[0].softcap == 5);
+  CHECK(second.logit_softcap == 3);
+}
+
+TEST_CASE("experts: how many, how large, which layers, and how their outputs are weighted") {
+  const ModelConfig mixtral = golden("mixtral");
+  CHECK(mixtral.shape.experts == 4);
+  CHECK(mixtral.shape.experts_per_token == 2);
+  CHECK(mixtral.shape.expert_ffn == 64);
+  CHECK(mixtral.options.routing.renormalise);
+  const ModelConfig qwen2 = golden("qwen2-moe");
+  CHECK(qwen2.shape.expert_ffn == 48);
+  CHECK(qwen2.shape.shared_expert_ffn == 96);
+  CHECK(qwen2.shape.shared_expert_gate);
+  CHECK_FALSE(qwen2.options.routing.renormalise);
+  CHECK(golden("qwen3-moe").options.routing.renormalise);
+  const ModelConfig deepseek = golden("deepseek-v2-groups");
+  CHECK(deepseek.shape.dense_layers == 1);
+  CHECK(deepseek.shape.shared_expert_ffn == 32);
+  CHECK(deepseek.options.routing.groups == 4);
+  CHECK(deepseek.options.routing.top_groups == 2);
+  CHECK(deepseek.options.routing.scale == 2.5F);
+}
+
+TEST_CASE("a latent model caches one row of the latent and the rotary part, whose beginning is v") {
+  const ModelShape shape = golden("deepseek-v2").shape;
+  CHECK(shape.kv_heads == 1);
+  CHECK(shape.head_dim == 64 + 32);
+  CHECK(shape.v_head_dim == 64);
+  CHECK(kv_bytes_per_token(shape, DType::kF16).value == 2 * (64 + 32) * 2);
+}
+
+TEST_CASE("a head is tied or not as the family's class assumes when the file is silent") {
+  for (const char* family : {"gemma", "gemma2", "gemma3_text", "cohere", "starcoder2"}) {
+    INFO(family);
+    CHECK(parsed(decoder(family)).shape.tied_head);
+  }
+  for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "stablelm"}) {
+    INFO(family);
+    CHECK_FALSE(parsed(decoder(family)).shape.tied_head);
+  }
+}
+
+TEST_CASE("Command-R's context is model_max_length") {
+  CHECK(parsed(decoder("cohere", R"("model_max_length":131072)")).shape.max_positions == 131072);
+}
+
+TEST_CASE("what a family does not build is refused by key and value") {
+  check_refused(decoder("starcoder2", R"("mlp_type":"gated")"), "mlp_type is \"gated\"");
+  check_refused(decoder("starcoder2", R"("norm_type":"rms_norm")"), "norm_type is \"rms_norm\"");
+  check_refused(decoder("gemma3_text", R"("use_bidirectional_attention":true)"), "use_bidirectional_attention is true");
+  check_refused(decoder("qwen3", R"("layer_types":["full_attention","linear_attention","full_attention","x"])"),
+                "\"linear_attention\", which is not supported");
+  check_refused(decoder("qwen2", R"("layer_types":["full_attention"])"), "layer_types has 1 entries");
+  check_refused(decoder("qwen2", R"("layer_types":"full_attention")"), "expected a list of texts");
+  check_refused(experts("qwen2_moe", R"("use_sliding_window":true)"), "use_sliding_window is true");
+  check_refused(experts("qwen3_moe", R"("decoder_sparse_step":2)"), "decoder_sparse_step is 2");
+  check_refused(experts("qwen3_moe", R"("mlp_only_layers":[0])"), "mlp_only_layers is [0]");
+  check_refused(experts("qwen3_moe", R"("num_experts_per_tok":5)"), "num_experts_per_tok is 5");
+  check_refused(decoder("phi3", R"("partial_rotary_factor":1.5)"), "partial_rotary_factor is 1.5");
+  check_refused(decoder("olmo2", R"("quantization_config":{"bits":4})"), "quantization_config");
+}
+
+TEST_CASE("what DeepSeek-V2's code does not build, and V3's routing, is refused by key and value") {
+  CHECK(parsed(latent("")).shape.latent());
+  check_refused(latent(R"("scoring_func":"sigmoid")"), "scoring_func is \"sigmoid\"");
+  check_refused(latent(R"("topk_method":"noaux_tc")"), "topk_method is \"noaux_tc\"");
+  check_refused(latent(R"("moe_layer_freq":2)"), "moe_layer_freq is 2");
+  check_refused(latent(R"("attention_bias":true)"), "attention_bias is true");
+  check_refused(latent(R"("norm_topk_prob":true)"), "norm_topk_prob is true");
+  check_refused(latent(R"("topk_method":"group_limited_greedy","n_group":3,"topk_group":1)"),
+                "multiple of n_group (3)");
+  check_refused(latent(R"("topk_method":"group_limited_greedy","n_group":8,"topk_group":1)"),
+                "num_experts_per_tok is 2");
+  check_refused(latent(R"("topk_method":"group_limited_greedy")"), "n_group is missing");
+  check_refused(latent(R"("kv_lora_rank":1000000)"), "kv_lora_rank is 1000000");
+  check_refused(latent(R"("n_shared_experts":-1)"), "n_shared_experts is -1");
+  check_refused(latent(R"("rope_scaling":{"type":"yarn","factor":40,"mscale":0.7})"), "rope_scaling.mscale is 0.7");
+}
+
+TEST_CASE("longrope needs a factor for each pair, and lists of numbers") {
+  const auto phi3 = [](const std::string& factors) {
+    return decoder("phi3", R"("rope_scaling":{"type":"longrope",)" + factors + "}");
+  };
+  check_refused(phi3(R"("short_factor":[1,2],"long_factor":[1,2])"), "short_factor has 2 numbers");
+  check_refused(phi3(R"("short_factor":["a"],"long_factor":[1])"), "expected a list of numbers above 0");
+  check_refused(phi3(R"("short_mscale":1.1)"), "short_mscale is 1.1");
+  CHECK(parsed(phi3(R"("short_factor":[1,1,1,1,1,1,1,1],"long_factor":[2,2,2,2,2,2,2,2])"))
+            .options.rotary[0]
+            .long_inverse_frequencies[0] == 0.5F);
+}
