@@ -103,14 +103,6 @@ Bytes kv_bytes(const ModelShape& s, DType type, u64 tokens) {
   return Bytes(rows * s.kv_heads * s.row_width() * size_of(type));
 }
 
-Bytes kv_bytes(const ModelShape& s, DType type, u64 tokens) {
-  u64 rows = 0;
-  for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
-    rows += s.window(layer) > 0 ? std::min<u64>(tokens, s.window(layer)) : tokens;
-  }
-  return Bytes(rows * s.kv_heads * s.row_width() * size_of(type));
-}
-
 namespace {
 
 // With these limits no product of sizes can wrap around 64 bits.

@@ -89,9 +89,6 @@ Bytes kv_bytes_per_token(const ModelShape& shape, DType type);
 // The cache of one sequence of `tokens` tokens: a layer with a window holds no more than its window.
 Bytes kv_bytes(const ModelShape& shape, DType type, std::uint64_t tokens);
 
-// k and v of a sequence of so many tokens: a layer with a window holds no more than that.
-Bytes kv_bytes(const ModelShape& shape, DType type, std::uint64_t tokens);
-
 // Parts of the count, for traffic.
 std::uint64_t layer_parameters(const ModelShape& shape, std::uint32_t layer);  // attention, MLP or experts, norms
 std::uint64_t layers_parameters(const ModelShape& shape);      // of all layers

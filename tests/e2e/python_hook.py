@@ -125,7 +125,7 @@ def check_numpy(program, models, folder):
         check_xxh3(ours)
         joined = copy_trace(ours, again)
         copy_trace(ours, small, segment_bytes=20000)
-        assert len((small / "journal.jsonl").read_text().splitlines()) > 3
+        assert len((small / "journal.jsonl").read_text().splitlines()) > 2
         for trace in (again, small):
             run(program, "inspect", trace, "--verify")
             check_same_replay(program, ours, trace, folder)

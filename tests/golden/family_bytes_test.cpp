@@ -39,7 +39,10 @@ void check_family(const std::string& name, const Model& model, const std::string
   INFO(expected.reproduction.first_difference);
   if (fast) return;  // its decisions may differ where rounding does
   CHECK(expected.reproduction.differences == 0);
-  CHECK((expected.reproduction.decisions > 0) == (spec.name != "full"));
+  if (spec.name == "full") CHECK(expected.reproduction.decisions == 0);
+  // Where every layer has a window below the budget, there is nothing left to decide.
+  const bool windowed = !model.config.shape.layer_windows.empty();
+  if (spec.name != "full" && !windowed) CHECK(expected.reproduction.decisions > 0);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "sim/core/alibi.hpp"
 #include "sim/attention/attention.hpp"
 #include "sim/replay/replay.hpp"
 #include "tests/catch.hpp"

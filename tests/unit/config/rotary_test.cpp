@@ -78,8 +78,12 @@ TEST_CASE("YaRN without truncation ramps between the exact indices") {
 TEST_CASE("longrope divides each pair by its own factor, and longer prompts by another") {
   RotaryRule rule = plain(4, 10000);
   scale_longrope(rule, {{1, 2}, {4, 5}, 4096, longrope_magnitude(32, 4096)});
-  CHECK(rule.inverse_frequencies == std::vector<float>{1.0F, 0.005F});
-  CHECK(rule.long_inverse_frequencies == std::vector<float>{0.25F, 0.002F});
+  REQUIRE(rule.inverse_frequencies.size() == 2);
+  REQUIRE(rule.long_inverse_frequencies.size() == 2);
+  CHECK(rule.inverse_frequencies[0] == 1.0F);
+  CHECK(rule.inverse_frequencies[1] == Approx(0.005F).epsilon(1e-6));
+  CHECK(rule.long_inverse_frequencies[0] == 0.25F);
+  CHECK(rule.long_inverse_frequencies[1] == Approx(0.002F).epsilon(1e-6));
   CHECK(rule.long_from == 4096);
   CHECK(static_cast<double>(rule.magnitude) == Approx(1.1902380714).epsilon(1e-7));  // Phi-3-mini-128k
 }
