@@ -1,0 +1,202 @@
+// What the kernels are given: plain data, the same for nvcc and for the host compiler.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kvroof::cuda {
+
+// Types of weights (the first two) and of cached rows.
+enum class Stored : std::uint8_t { kBF16, kF16, kInt8, kInt4 };
+
+// The slots of one storage head of one sequence, in memory of their own.
+struct CacheSlots {
+  std::byte* keys = nullptr;          // slot s at s · row bytes
+  std::byte* values = nullptr;
+  float* key_scales = nullptr;        // of each slot, int8 and int4 only
+  float* value_scales = nullptr;
+  std::uint32_t* positions = nullptr;  // of each slot
+  float* logits = nullptr;            // [slots, kGroup] of the last query, or null: what scores are made of
+};
+
+enum class NormMode : std::uint8_t { kNone, kRms, kLayer };
+enum class ActivationMode : std::uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu };
+
+struct DeviceMatrix {
+  const std::byte* data = nullptr;  // [rows, cols] of a 16-bit type
+  std::uint32_t rows = 0;
+  std::uint32_t cols = 0;           // a multiple of 8
+};
+
+// out[t] = f(W · norm(x[t]) + bias), or f(gate) · up, or added to out.
+struct LinearArguments {
+  const float* x = nullptr;         // [tokens, cols]
+  std::uint32_t tokens = 0;         // ≤ the kernel's kTokens
+  NormMode norm = NormMode::kNone;
+  const std::byte* norm_scale = nullptr;  // [cols] of the weights' type
+  const std::byte* norm_bias = nullptr;   // or null
+  float norm_eps = 0;
+  float norm_offset = 0;            // added to the scale
+  DeviceMatrix w;
+  DeviceMatrix up;                  // rows > 0: out = f(w x) · (up x)
+  const std::byte* bias = nullptr;  // [rows], or null
+  const std::byte* up_bias = nullptr;
+  ActivationMode activation = ActivationMode::kNone;
+  bool add = false;                 // to out: the residual connection
+  float factor = 1;                 // of the result, before the cap
+  float softcap = 0;
+  const float* token_factors = nullptr;  // [tokens] of the result (experts), or null
+  float* out = nullptr;             // [tokens, rows]
+};
+
+enum class HeadNorm : std::uint8_t { kNone, kHead, kEachHead, kWhole };
+
+// One projection's heads within a row of x: q, k or v.
+struct HeadPart {
+  std::uint32_t heads = 0;
+  std::uint32_t dim = 0;                  // elements of a head, ≤ kMostHeadDim, a multiple of 8
+  const std::byte* norm_scale = nullptr;  // [dim], [heads, dim] or [heads · dim], as the norm says
+  const std::byte* norm_bias = nullptr;
+  bool rotates = false;
+};
+
+constexpr std::uint32_t kMostHeadDim = 256;
+
+struct PrepareArguments {
+  const float* x = nullptr;  // [tokens, q | k | v]
+  std::uint32_t tokens = 0;
+  HeadPart q, k, v;
+  float clip = 0;            // 0: none
+  HeadNorm norm = HeadNorm::kNone;
+  NormMode norm_mode = NormMode::kRms;
+  float norm_eps = 0;
+  float norm_offset = 0;
+  bool adjacent = false;     // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
+  std::uint32_t rotary_first = 0;
+  std::uint32_t rotary_pairs = 0;
+  const float* turns = nullptr;              // [tokens, pairs, 2]: cosine, sine
+  const std::uint32_t* positions = nullptr;  // [tokens]
+  // Each KV head is stored `copies` times: head s of `storage heads` holds KV head s / copies. Decoding: the tokens are
+  // of different sequences, and `slot_of` says which slot each takes. A prompt: all are of one, token i takes slot i.
+  const CacheSlots* slots = nullptr;         // [sequences, storage heads]
+  const std::uint32_t* slot_of = nullptr;    // [tokens, storage heads]; null: a prompt
+  std::uint32_t copies = 1;
+  std::uint32_t key_row_bytes = 0;
+  std::uint32_t value_row_bytes = 0;
+  float* q_out = nullptr;                    // [tokens, heads, dim], rounded as the keys are (16-bit caches)
+  std::byte* k_copy = nullptr;               // [tokens, KV heads, row], or null: the new rows once more, side by side
+  std::byte* v_copy = nullptr;
+};
+
+struct RotaryArguments {
+  const std::uint32_t* positions = nullptr;  // [tokens]
+  const std::uint8_t* use_long = nullptr;    // [tokens], or null
+  const float* frequencies = nullptr;        // [pairs]
+  const float* long_frequencies = nullptr;   // [pairs], or null
+  std::uint32_t tokens = 0;
+  std::uint32_t pairs = 0;
+  float magnitude = 1;
+  float* turns = nullptr;                    // [tokens, pairs, 2]
+};
+
+constexpr unsigned kItemSlots = 256;
+
+struct AttentionItem {
+  std::uint32_t unit = 0;
+  std::uint32_t first = 0;  // slot
+  std::uint32_t count = 0;  // slots, 1 … kItemSlots
+  std::uint32_t part = 0;   // of the unit, from 0
+};
+
+struct AttentionUnit {
+  CacheSlots slots;
+  std::uint32_t sequence = 0;
+  std::uint32_t first_query_head = 0;
+  std::uint32_t query_heads = 0;  // 1 … kGroup
+  std::uint32_t parts = 0;        // items
+};
+
+struct AttentionArguments {
+  const AttentionItem* items = nullptr;
+  const std::uint32_t* item_count = nullptr;
+  const AttentionUnit* units = nullptr;
+  std::uint32_t key_row_bytes = 0;
+  std::uint32_t value_row_bytes = 0;
+  const float* q = nullptr;             // [sequences, heads, head_dim], ready to meet the keys
+  const std::uint32_t* query = nullptr;  // [sequences] position of the query
+  std::uint32_t heads = 0;
+  std::uint32_t head_dim = 0;           // ≤ kWidth, a multiple of 8
+  std::uint32_t value_dim = 0;          // ≤ kWidth, a multiple of 8
+  float scale = 1;
+  float softcap = 0;                    // 0: none
+  std::uint32_t window = 0;             // 0: none
+  const float* alibi = nullptr;         // [heads], or null
+  std::uint32_t most_parts = 0;         // of any unit
+  float* part_max = nullptr;            // [units, most_parts, kGroup]
+  float* part_sum = nullptr;
+  float* part_out = nullptr;            // [units, most_parts, kGroup, kWidth]
+  unsigned* finished = nullptr;         // [units] parts that are done; 0 before and after
+  float* log_sums = nullptr;            // [units, kGroup] of the exponentials
+  float* out = nullptr;                 // [sequences, heads, value_dim]
+};
+
+constexpr std::uint32_t kPromptQueries = 64;  // that meet the keys together
+
+struct PromptArguments {
+  const float* q = nullptr;           // [tokens, heads, head_dim], ready to meet the keys
+  const CacheSlots* slots = nullptr;  // [storage heads]: token i in slot i
+  std::uint32_t key_row_bytes = 0;
+  std::uint32_t value_row_bytes = 0;
+  std::uint32_t tokens = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t group = 1;            // query heads of a storage head
+  std::uint32_t head_dim = 0;         // ≤ kWidth, a multiple of 8
+  std::uint32_t value_dim = 0;
+  float scale = 1;
+  float softcap = 0;
+  std::uint32_t window = 0;
+  const float* alibi = nullptr;       // [heads], or null
+  float* log_sums = nullptr;          // [heads, tokens], or null
+  float* out = nullptr;               // [tokens, heads, value_dim]
+};
+
+// out row t = factor · table row ids[t] (+ positions row): where a pass begins.
+struct EmbedArguments {
+  const std::byte* table = nullptr;      // [rows, cols], 16-bit
+  const std::byte* positions = nullptr;  // learned, or null
+  const std::int64_t* ids = nullptr;     // [tokens]
+  const std::uint32_t* position_rows = nullptr;  // [tokens]
+  std::uint32_t tokens = 0;
+  std::uint32_t cols = 0;
+  float factor = 1;
+  float* out = nullptr;                  // [tokens, cols]
+};
+
+// out row = norm(x row), or out row += norm(x row).
+struct NormArguments {
+  const float* x = nullptr;  // [rows, cols]
+  std::uint32_t rows = 0;
+  std::uint32_t cols = 0;
+  NormMode mode = NormMode::kRms;
+  const std::byte* scale = nullptr;
+  const std::byte* bias = nullptr;
+  float eps = 0;
+  float offset = 0;
+  bool add = false;
+  float* out = nullptr;
+};
+
+// Rows of k and v that change slots: a survivor fills a hole, or leaves the prompt's buffer. No row is both moved and
+// written over in one call.
+struct MoveArguments {
+  const CacheSlots* from = nullptr;          // [moves]
+  const CacheSlots* to = nullptr;
+  const std::uint32_t* from_slot = nullptr;
+  const std::uint32_t* to_slot = nullptr;
+  std::uint32_t moves = 0;
+  std::uint32_t key_row_bytes = 0;           // multiples of 4
+  std::uint32_t value_row_bytes = 0;
+  bool scales = false;
+};
+
+}  // namespace kvroof::cuda

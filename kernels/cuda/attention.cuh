@@ -1,0 +1,220 @@
+// Decode attention over the slots of an evicted, ragged cache: split over the slots, one pass over k and v for all
+// query heads of a group, exact log-sum-exp.
+//
+// A unit is one KV head of one sequence (and, where more than kGroup query heads share it, one pass over kGroup of
+// them). The slots of a unit are cut into items of at most kItemSlots; a block takes one item at a time. The block that
+// finishes a unit's last item combines its parts. Softmax does not depend on the order of slots, so a token may lie in
+// any of them: what matters about a slot is its position.
+#pragma once
+
+#include "kernels/cuda/numbers.cuh"
+
+namespace kvroof::cuda {
+
+constexpr unsigned kAttentionThreads = 128;
+constexpr unsigned kAttentionWarps = kAttentionThreads / 32;
+constexpr unsigned kInFlight = 4;  // rows that a lane asks for before it uses the first
+constexpr float kNever = -1e30F;  // the logit of a slot that must not be seen
+
+// Loads the group's queries into registers: this lane's eight elements of each.
+template <unsigned kGroup>
+KV_DEVICE void load_queries(const AttentionArguments& a, const AttentionUnit& unit, unsigned column,
+                            float (&q)[kGroup][8]) {
+  KV_UNROLL
+  for (unsigned g = 0; g < kGroup; ++g) {
+    const bool there = g < unit.query_heads && column < a.head_dim;
+    const float* row = a.q + (std::size_t{unit.sequence} * a.heads + unit.first_query_head + g) * a.head_dim + column;
+    KV_UNROLL
+    for (unsigned i = 0; i < 8; ++i) q[g][i] = there ? row[i] : 0.0F;
+  }
+}
+
+// scale · q·k, soft-cap, ALiBi and window, in that order.
+KV_DEVICE float finished_logit(const AttentionArguments& a, float dot, std::uint32_t position, std::uint32_t query,
+                               float slope) {
+  float logit = a.scale * dot;
+  if (a.softcap > 0) logit = a.softcap * tanhf(logit / a.softcap);
+  logit += slope * static_cast<float>(static_cast<std::int32_t>(position - query));
+  return a.window > 0 && position + a.window <= query ? kNever : logit;
+}
+
+// Logits of the item's slots into `weights` [kGroup][kItemSlots].
+template <Stored kType, unsigned kWidth, unsigned kGroup>
+KV_DEVICE void item_logits(const AttentionArguments& a, const AttentionUnit& unit, const AttentionItem& item,
+                           float* weights) {
+  constexpr unsigned kLanes = kWidth / 8;      // of one row
+  constexpr unsigned kRows = 32 / kLanes;      // that a warp takes at once
+  constexpr unsigned kStep = kRows * kAttentionWarps;
+  const unsigned lane = thread_x() % 32;
+  const unsigned column = lane % kLanes * 8;
+  const unsigned row_of_lane = thread_x() / 32 * kRows + lane / kLanes;
+  const std::uint32_t query = a.query[unit.sequence];
+  const bool has_slope = a.alibi != nullptr && lane % kGroup < unit.query_heads;
+  const float slope = has_slope ? a.alibi[unit.first_query_head + lane % kGroup] : 0.0F;
+  float q[kGroup][8];
+  load_queries<kGroup>(a, unit, column, q);
+  for (unsigned at = 0; at < item.count; at += kStep * kInFlight) {
+    Eight<kType> keys[kInFlight] = {};
+    KV_UNROLL
+    for (unsigned u = 0; u < kInFlight; ++u) {
+      const unsigned slot = at + u * kStep + row_of_lane;
+      if (slot >= item.count || column >= a.head_dim) continue;
+      keys[u] = load_eight<kType>(unit.slots.keys + std::size_t{item.first + slot} * a.key_row_bytes, lane % kLanes);
+    }
+    KV_UNROLL
+    for (unsigned u = 0; u < kInFlight; ++u) {
+      const unsigned slot = at + u * kStep + row_of_lane;
+      float k[8];
+      to_floats<kType>(keys[u], k);
+      float dots[kGroup];
+      KV_UNROLL
+      for (unsigned g = 0; g < kGroup; ++g) {
+        dots[g] = 0;
+        KV_UNROLL
+        for (unsigned i = 0; i < 8; ++i) dots[g] += q[g][i] * k[i];
+      }
+      const float dot = scattered_sum<kGroup, kLanes>(dots, lane);
+      if (slot >= item.count || lane % kLanes >= kGroup) continue;
+      const std::size_t row = item.first + slot;
+      const float key_scale = kBits<kType> < 16 ? unit.slots.key_scales[row] : 1.0F;
+      const float logit = finished_logit(a, dot * key_scale, unit.slots.positions[row], query, slope);
+      weights[lane % kGroup * kItemSlots + slot] = logit;
+      if (unit.slots.logits != nullptr) unit.slots.logits[row * kGroup + lane % kGroup] = logit;
+    }
+  }
+}
+
+// weights = exp(logit − max) of each head; the max and the sum go to the unit's parts.
+template <unsigned kGroup>
+KV_DEVICE void item_softmax(const AttentionArguments& a, const AttentionItem& item, float* weights) {
+  const unsigned lane = thread_x() % 32;
+  for (unsigned g = thread_x() / 32; g < kGroup; g += kAttentionWarps) {
+    float* row = weights + g * kItemSlots;
+    float highest = kNever;
+    for (unsigned slot = lane; slot < item.count; slot += 32) highest = row[slot] > highest ? row[slot] : highest;
+    highest = max_over(highest, 32);
+    float sum = 0;
+    for (unsigned slot = lane; slot < item.count; slot += 32) {
+      const float weight = row[slot] <= kNever ? 0.0F : exp_of(row[slot] - highest);
+      row[slot] = weight;
+      sum += weight;
+    }
+    sum = sum_over(sum, 32);
+    const std::size_t at = (std::size_t{item.unit} * a.most_parts + item.part) * kGroup + g;
+    if (lane == 0) {
+      a.part_max[at] = highest;
+      a.part_sum[at] = sum;
+    }
+  }
+}
+
+// Σ weight · value of the item's slots, summed over the warps in `sums` [warps][kGroup][kWidth].
+template <Stored kType, unsigned kWidth, unsigned kGroup>
+KV_DEVICE void item_output(const AttentionArguments& a, const AttentionUnit& unit, const AttentionItem& item,
+                           const float* weights, float* sums) {
+  constexpr unsigned kLanes = kWidth / 8;
+  constexpr unsigned kRows = 32 / kLanes;
+  constexpr unsigned kStep = kRows * kAttentionWarps;
+  const unsigned lane = thread_x() % 32;
+  const unsigned warp = thread_x() / 32;
+  const unsigned column = lane % kLanes * 8;
+  float out[kGroup][8] = {};
+  const unsigned row_of_lane = warp * kRows + lane / kLanes;
+  for (unsigned at = 0; at < item.count; at += kStep * kInFlight) {
+    Eight<kType> values[kInFlight] = {};
+    KV_UNROLL
+    for (unsigned u = 0; u < kInFlight; ++u) {
+      const unsigned slot = at + u * kStep + row_of_lane;
+      if (slot >= item.count || column >= a.value_dim) continue;
+      values[u] = load_eight<kType>(unit.slots.values + std::size_t{item.first + slot} * a.value_row_bytes,
+          lane % kLanes);
+    }
+    KV_UNROLL
+    for (unsigned u = 0; u < kInFlight; ++u) {
+      const unsigned slot = at + u * kStep + row_of_lane;
+      if (slot >= item.count) continue;
+      float v[8];
+      to_floats<kType>(values[u], v);
+      const float value_scale = kBits<kType> < 16 ? unit.slots.value_scales[item.first + slot] : 1.0F;
+      KV_UNROLL
+      for (unsigned g = 0; g < kGroup; ++g) {
+        const float weight = weights[g * kItemSlots + slot] * value_scale;
+        KV_UNROLL
+        for (unsigned i = 0; i < 8; ++i) out[g][i] += weight * v[i];
+      }
+    }
+  }
+  KV_UNROLL
+  for (unsigned g = 0; g < kGroup; ++g) {
+    KV_UNROLL
+    for (unsigned i = 0; i < 8; ++i) {
+      float sum = out[g][i];
+      for (unsigned mask = kLanes; mask < 32; mask *= 2) sum += from_lane_xor(sum, mask);
+      if (lane < kLanes) sums[(warp * kGroup + g) * kWidth + column + i] = sum;
+    }
+  }
+  sync_block();
+  const std::size_t part = std::size_t{item.unit} * a.most_parts + item.part;
+  for (unsigned at = thread_x(); at < kGroup * kWidth; at += kAttentionThreads) {
+    float sum = 0;
+    for (unsigned w = 0; w < kAttentionWarps; ++w) sum += sums[w * kGroup * kWidth + at];
+    a.part_out[part * kGroup * kWidth + at] = sum;
+  }
+}
+
+// The unit's parts become its output; run by the block that finished the last of them.
+template <unsigned kWidth, unsigned kGroup>
+KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& unit, std::uint32_t index) {
+  const std::size_t first = std::size_t{index} * a.most_parts;
+  for (unsigned g = 0; g < unit.query_heads; ++g) {
+    float highest = kNever;
+    for (unsigned p = 0; p < unit.parts; ++p) {
+      const float other = a.part_max[(first + p) * kGroup + g];
+      highest = other > highest ? other : highest;
+    }
+    float total = 0;
+    for (unsigned p = 0; p < unit.parts; ++p) {
+      const std::size_t at = (first + p) * kGroup + g;
+      total += a.part_sum[at] * exp_of(a.part_max[at] - highest);
+    }
+    if (thread_x() == 0) a.log_sums[index * kGroup + g] = highest + logf(total);
+    const std::size_t out = (std::size_t{unit.sequence} * a.heads + unit.first_query_head + g) * a.value_dim;
+    for (unsigned c = thread_x(); c < a.value_dim; c += kAttentionThreads) {
+      float sum = 0;
+      for (unsigned p = 0; p < unit.parts; ++p) {
+        const std::size_t at = (first + p) * kGroup + g;
+        sum += a.part_out[at * kWidth + c] * exp_of(a.part_max[at] - highest);
+      }
+      a.out[out + c] = sum / total;
+    }
+  }
+}
+
+// Blocks of kAttentionThreads; any number of them. Reads k and v of every slot of every unit once.
+template <Stored kType, unsigned kWidth, unsigned kGroup>
+KV_KERNEL void decode_attention(AttentionArguments a) {
+  KV_SHARED(float, weights, kGroup * kItemSlots);
+  KV_SHARED(float, sums, kAttentionWarps * kGroup * kWidth);
+  KV_SHARED(unsigned, before, 1);
+  for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
+    const AttentionItem item = a.items[i];
+    const AttentionUnit unit = a.units[item.unit];
+    item_logits<kType, kWidth, kGroup>(a, unit, item, weights);
+    sync_block();
+    item_softmax<kGroup>(a, item, weights);
+    sync_block();
+    item_output<kType, kWidth, kGroup>(a, unit, item, weights, sums);
+    fence_device();
+    sync_block();
+    if (thread_x() == 0) before[0] = add_atomic(a.finished + item.unit, 1);
+    sync_block();
+    if (before[0] + 1 == unit.parts) {
+      fence_device();
+      combine_parts<kWidth, kGroup>(a, unit, item.unit);
+      if (thread_x() == 0) a.finished[item.unit] = 0;
+    }
+    sync_block();
+  }
+}
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,97 @@
+#include "kernels/cuda/attention_plan.hpp"
+
+#include <algorithm>
+
+#include "sim/core/error.hpp"
+
+namespace kvroof::cuda {
+
+AttentionPlan::AttentionPlan(std::uint32_t storage_heads, std::uint32_t group)
+    : storage_heads_(storage_heads),
+      group_(group),
+      passes_((group + kMostGroup - 1) / kMostGroup),
+      kernel_group_(padded_group(std::min(group, kMostGroup))) {}
+
+void AttentionPlan::add(std::span<const CacheSlots> heads, std::uint32_t position, std::uint32_t length) {
+  check(heads.size() == storage_heads_ && length > 0, "a plan: slots of every storage head");
+  const auto query = static_cast<std::uint32_t>(positions_.size());
+  positions_.push_back(position);
+  for (std::uint32_t s = 0; s < storage_heads_; ++s) {
+    for (std::uint32_t pass = 0; pass < passes_; ++pass) {
+      const std::uint32_t first = pass * kMostGroup;
+      units_.push_back({heads[s], query, s * group_ + first, std::min(kMostGroup, group_ - first), 0});
+      lengths_.push_back(length);
+      logits_at_.push_back(logit_floats_);
+      logit_floats_ += std::size_t{length} * kernel_group_;
+    }
+    rows_ += length;
+  }
+}
+
+void AttentionPlan::place_logits(float* memory) {
+  for (std::size_t u = 0; u < units_.size(); ++u) units_[u].slots.logits = memory + logits_at_[u];
+}
+
+void AttentionPlan::for_rows(
+    std::size_t query, std::span<const float> logits,
+    const std::function<void(std::uint32_t head, std::span<const float> rows, std::uint32_t length)>& body) {
+  for (std::uint32_t s = 0; s < storage_heads_; ++s) {
+    const std::size_t first = (query * storage_heads_ + s) * passes_;
+    const std::uint32_t length = lengths_[first];
+    gathered_.resize(std::size_t{group_} * length);
+    for (std::uint32_t g = 0; g < group_; ++g) {
+      const float* unit = logits.data() + logits_at_[first + g / kMostGroup] + g % kMostGroup;
+      for (std::uint32_t slot = 0; slot < length; ++slot) {
+        gathered_[std::size_t{g} * length + slot] = unit[std::size_t{slot} * kernel_group_];
+      }
+    }
+    body(s, gathered_, length);
+  }
+}
+
+void AttentionPlan::cut(unsigned blocks) {
+  std::uint64_t slots = 0;
+  for (const std::uint32_t length : lengths_) slots += length;
+  // A power of two that leaves each block about two items, within what a block can hold.
+  std::uint32_t size = kItemSlots;
+  while (size > 32 && slots / size < std::uint64_t{2} * blocks) size /= 2;
+  items_.clear();
+  most_parts_ = 1;
+  for (std::uint32_t u = 0; u < units_.size(); ++u) {
+    units_[u].parts = 0;
+    for (std::uint32_t first = 0; first < lengths_[u]; first += size) {
+      items_.push_back({u, first, std::min(size, lengths_[u] - first), units_[u].parts++});
+    }
+    most_parts_ = std::max(most_parts_, units_[u].parts);
+  }
+}
+
+AttentionArguments AttentionPlan::arguments(Stream& stream, DeviceBuffer& table_memory, DeviceBuffer& parts,
+                                            unsigned width) {
+  check(!items_.empty(), "a plan is cut before it is sent");
+  const std::vector<std::uint32_t> count = {static_cast<std::uint32_t>(items_.size())};
+  const std::vector<unsigned> finished(units_.size(), 0);
+  DeviceTables tables(stream, table_memory);
+  const std::size_t items_at = tables.add(std::span<const AttentionItem>(items_));
+  const std::size_t count_at = tables.add(std::span<const std::uint32_t>(count));
+  const std::size_t units_at = tables.add(std::span<const AttentionUnit>(units_));
+  const std::size_t query_at = tables.add(std::span<const std::uint32_t>(positions_));
+  const std::size_t finished_at = tables.add(std::span<const unsigned>(finished));
+  tables.send();
+  const std::size_t scalars = units_.size() * most_parts_ * kernel_group_;
+  parts.reserve((scalars * (2 + width) + units_.size() * kernel_group_) * sizeof(float));
+  AttentionArguments a;
+  a.items = tables.at<AttentionItem>(items_at);
+  a.item_count = tables.at<std::uint32_t>(count_at);
+  a.units = tables.at<AttentionUnit>(units_at);
+  a.query = tables.at<std::uint32_t>(query_at);
+  a.finished = const_cast<unsigned*>(tables.at<unsigned>(finished_at));
+  a.most_parts = most_parts_;
+  a.part_max = parts.at<float>();
+  a.part_sum = a.part_max + scalars;
+  a.log_sums = a.part_sum + scalars;
+  a.part_out = a.log_sums + units_.size() * kernel_group_;
+  return a;
+}
+
+}  // namespace kvroof::cuda

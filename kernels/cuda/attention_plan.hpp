@@ -1,0 +1,56 @@
+// Cuts the attention of a set of queries into items of equal size, so that blocks balance whatever the lengths.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/device_tables.hpp"
+
+namespace kvroof::cuda {
+
+// A query meets every storage head of its layer's cache: one unit each, or several where more than kMostGroup query
+// heads share it.
+class AttentionPlan {
+ public:
+  // `group` query heads share each of the storage heads.
+  AttentionPlan(std::uint32_t storage_heads, std::uint32_t group);
+
+  // One query at `position` over the first `length` ≥ 1 slots of each storage head; heads[s] are head s's.
+  void add(std::span<const CacheSlots> heads, std::uint32_t position, std::uint32_t length);
+
+  // Gives every unit a place for its logits in `memory`, which holds logit_floats().
+  [[nodiscard]] std::size_t logit_floats() const { return logit_floats_; }
+  void place_logits(float* memory);
+  // Calls body(head, rows [group, length], length) for each storage head of query i; `logits` is that memory, copied.
+  void for_rows(std::size_t query, std::span<const float> logits,
+                const std::function<void(std::uint32_t head, std::span<const float> rows, std::uint32_t length)>& body);
+
+  // Slots that the plan's attention reads, over all units.
+  [[nodiscard]] std::uint64_t rows() const { return rows_; }
+  [[nodiscard]] unsigned kernel_group() const { return kernel_group_; }
+  [[nodiscard]] std::span<const AttentionItem> items() const { return items_; }
+  [[nodiscard]] std::span<const AttentionUnit> units() const { return units_; }
+
+  // Sends the plan and makes room for its parts; what the plan does not know is the caller's to fill in.
+  AttentionArguments arguments(Stream& stream, DeviceBuffer& tables, DeviceBuffer& parts, unsigned width);
+
+  // Slots of an item: fewer when there are too few units to keep all blocks busy. Call before arguments().
+  void cut(unsigned blocks);
+
+ private:
+  std::uint32_t storage_heads_, group_, passes_;
+  unsigned kernel_group_;
+  std::uint64_t rows_ = 0;
+  std::size_t logit_floats_ = 0;
+  std::uint32_t most_parts_ = 1;
+  std::vector<AttentionUnit> units_;
+  std::vector<AttentionItem> items_;
+  std::vector<std::uint32_t> lengths_;     // of each unit
+  std::vector<std::size_t> logits_at_;     // of each unit, in floats
+  std::vector<std::uint32_t> positions_;   // of each query
+  std::vector<float> gathered_;
+};
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,398 @@
+#include "kernels/cuda/cuda_backend.hpp"
+
+#include <algorithm>
+
+#include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/kv_bookkeeping.hpp"
+#include "sim/core/error.hpp"
+
+namespace kvroof::cuda {
+namespace {
+
+constexpr std::uint32_t kLogitBlockBytes = 8U << 20;
+constexpr std::uint32_t kPromptBlock = 32;  // queries of a prompt whose rows go to the host together
+
+HeadNorm head_norm_of(QkNorm norm) {
+  switch (norm) {
+    case QkNorm::kHead: return HeadNorm::kHead;
+    case QkNorm::kEachHead: return HeadNorm::kEachHead;
+    case QkNorm::kWhole: return HeadNorm::kWhole;
+    default: return HeadNorm::kNone;
+  }
+}
+
+}  // namespace
+
+CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
+    : model_(model),
+      options_(std::move(options)),
+      cache_type_(options_.kv_type == DType::kBF16 ? Stored::kBF16 : Stored::kF16) {
+  check(options_.kv_type == DType::kBF16 || options_.kv_type == DType::kF16, "a cache of 16-bit rows");
+  check_device(find_device(device_), "looking for a device");
+  check_device(open_stream(stream_), "opening a stream");
+  weights_ = std::make_unique<DeviceModel>(stream_, model_);
+  forward_ = std::make_unique<DeviceForward>(stream_, *weights_);
+}
+
+CudaBackend::~CudaBackend() { close_stream(stream_); }
+
+CudaBackend::Sequence& CudaBackend::add_sequence(std::uint32_t id, std::uint32_t prompt,
+                                                 std::uint32_t requested_new_tokens) {
+  check(!sequences_.contains(id), "a sequence is prefilled once");
+  Sequence& sequence = sequences_[id];
+  sequence.id = id;
+  sequence.prompt = prompt;
+  sequence.most_tokens = most_tokens(shape(), prompt, requested_new_tokens);
+  sequence.layers.reserve(shape().layers);
+  for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
+    const PolicyContext context =
+        policy_context(shape(), LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
+    sequence.layers.push_back({LayerPolicy(options_.policy, context, shape().heads, shape().kv_heads), {}, 0});
+  }
+  return sequence;
+}
+
+std::uint32_t CudaBackend::capacity_for(const Sequence& sequence, const PolicyTraits& traits) const {
+  return slots_to_allocate(options_.policy.budget, traits, sequence.prompt, sequence.most_tokens);
+}
+
+std::uint64_t CudaBackend::row_bytes() const { return std::uint64_t{2} * (shape().head_dim + shape().v_head_dim); }
+
+void CudaBackend::prepare(const AttentionInput& input, std::span<const DeviceCache* const> caches,
+                          std::span<const std::uint32_t> slot_of) {
+  const ModelOptions& options = model_.config.options;
+  const DeviceLayer& w = weights_->layers[input.layer.value];
+  const std::uint32_t storage_heads = active_[0]->layers[input.layer.value].policy.storage_heads();
+  std::vector<CacheSlots> slots;
+  for (const DeviceCache* cache : caches) cache->append_slots(slots);
+  DeviceTables tables(stream_, tables_);
+  const std::size_t slots_at = tables.add(std::span<const CacheSlots>(slots));
+  const std::size_t slot_of_at = tables.add(slot_of);
+  tables.send();
+  PrepareArguments a;
+  a.slots = tables.at<CacheSlots>(slots_at);
+  if (!slot_of.empty()) a.slot_of = tables.at<std::uint32_t>(slot_of_at);
+  a.x = input.projections;
+  a.tokens = input.tokens;
+  const bool rotates = input.turns != nullptr;
+  a.q = {shape().heads, shape().head_dim, w.q_norm.scale, w.q_norm.bias, rotates};
+  a.k = {shape().kv_heads, shape().head_dim, w.k_norm.scale, w.k_norm.bias, rotates};
+  a.v = {shape().kv_heads, shape().v_head_dim, nullptr, nullptr, false};
+  a.clip = options.qkv_clip;
+  a.norm = head_norm_of(shape().qk_norm);
+  a.norm_mode = shape().norm == NormKind::kRms ? NormMode::kRms : NormMode::kLayer;
+  a.norm_eps = options.norm_eps;
+  a.norm_offset = options.norm_offset;
+  a.adjacent = rotates && options.rotary[options.layers[input.layer.value].rotary].style == RotaryStyle::kAdjacentPairs;
+  a.rotary_pairs = input.rotary_pairs;
+  a.turns = input.turns;
+  a.positions = input.positions;
+  a.copies = storage_heads / shape().kv_heads;
+  a.key_row_bytes = cache_row_bytes(shape().head_dim);
+  a.value_row_bytes = cache_row_bytes(shape().v_head_dim);
+  a.q_out = q_.at<float>();
+  if (recorder_ != nullptr) {
+    const std::size_t keys = std::size_t{2} * input.tokens * shape().kv_heads * shape().head_dim;
+    new_rows_.reserve(keys + std::size_t{2} * input.tokens * shape().kv_heads * shape().v_head_dim);
+    a.k_copy = new_rows_.at();
+    a.v_copy = new_rows_.at(keys);
+  }
+  counters_.add(Cause::kKvWrite, std::uint64_t{input.tokens} * storage_heads * row_bytes());
+  run_prepare(stream_, weights_->type(), cache_type_, a);
+  record(input);
+}
+
+void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries) {
+  const std::size_t layer = input.layer.value;
+  const LayerPolicy& policy = queries[0].sequence->layers[layer].policy;
+  const LayerRule& rule = model_.config.options.layers[layer];
+  const bool wants_rows = policy.traits().rows != RowNeed::kNone;
+  AttentionPlan plan(policy.storage_heads(), policy.group());
+  std::vector<CacheSlots> slots;
+  for (const Query& query : queries) {
+    slots.clear();
+    query.cache->append_slots(slots);
+    plan.add(slots, query.position, query.length);
+  }
+  const unsigned blocks = 4 * device_.multiprocessors;
+  plan.cut(blocks);
+  const std::size_t row_floats = wants_rows ? plan.logit_floats() : 0;
+  rows_.reserve(row_floats * sizeof(float));
+  if (wants_rows) plan.place_logits(rows_.at<float>());
+  const unsigned width = padded_width(std::max(shape().head_dim, shape().v_head_dim));
+  AttentionArguments a = plan.arguments(stream_, tables_, parts_, width);
+  a.key_row_bytes = cache_row_bytes(shape().head_dim);
+  a.value_row_bytes = cache_row_bytes(shape().v_head_dim);
+  a.q = q_.at<float>() + std::size_t{first_token} * shape().heads * shape().head_dim;
+  a.heads = shape().heads;
+  a.head_dim = shape().head_dim;
+  a.value_dim = shape().v_head_dim;
+  a.scale = rule.scale;
+  a.softcap = rule.softcap;
+  a.window = shape().window(input.layer.value);
+  a.alibi = weights_->alibi;
+  a.out = input.out + std::size_t{first_token} * shape().heads * shape().v_head_dim;
+  counters_.add(Cause::kKvRead, plan.rows() * row_bytes());
+  run_decode_attention(stream_, cache_type_, blocks, plan.kernel_group(), a);
+  if (!wants_rows) return;
+  std::vector<float> logits(row_floats);
+  copy_to_host(stream_, std::as_writable_bytes(std::span(logits)), rows_.at());
+  for (std::size_t i = 0; i < queries.size(); ++i) {
+    LayerPolicy& own = queries[i].sequence->layers[layer].policy;
+    const TokenPos position(queries[i].position);
+    plan.for_rows(i, logits, [&](std::uint32_t head, std::span<const float> rows, std::uint32_t) {
+      if (queries[i].admits) own.admit(HeadId(head), position);
+      show_rows(own, HeadId(head), position, rows, row_weights_);
+    });
+  }
+}
+
+// One new token of each active sequence, `offset` tokens after those stored before the call.
+void CudaBackend::attend_step(const AttentionInput& input, std::uint32_t offset) {
+  const std::size_t layer = input.layer.value;
+  std::vector<const DeviceCache*> caches;
+  std::vector<std::uint32_t> slot_of;
+  std::vector<Query> queries;
+  for (Sequence* sequence : active_) {
+    LayerState& state = sequence->layers[layer];
+    const std::uint32_t position = sequence->tokens + offset;
+    for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+      slot_of.push_back(state.policy.admit(HeadId(h), TokenPos(position)).value);
+      check(slot_of.back() < state.cache.capacity(), "a cache has room for its budget and one token");
+    }
+    state.resident_rows += state.policy.storage_heads();
+    caches.push_back(&state.cache);
+    const auto length = static_cast<std::uint32_t>(state.policy.positions(HeadId(0)).size());
+    queries.push_back({sequence, position, &state.cache, length});
+  }
+  prepare(input, caches, slot_of);
+  attend(input, 0, queries);
+  for (Sequence* sequence : active_) finish_row(*sequence, input.layer, TokenPos(sequence->tokens + offset), nullptr);
+}
+
+void CudaBackend::attend_prompt(const AttentionInput& input) {
+  Sequence& sequence = *active_[0];
+  LayerState& state = sequence.layers[input.layer.value];
+  const std::uint32_t n = sequence.prompt;
+  const PolicyTraits& traits = state.policy.traits();
+  if (traits.streams_prompt) return stream_prompt(input);
+  const bool keeps_all = n <= options_.policy.budget.tokens(n, n);
+  const std::uint32_t storage_heads = state.policy.storage_heads();
+  if (keeps_all || prompt_buffer_.capacity() < n) {
+    prompt_buffer_ = DeviceCache(shape(), storage_heads, keeps_all ? capacity_for(sequence, traits) : n);
+  }
+  note_peak();
+  const DeviceCache* buffer = &prompt_buffer_;
+  prepare(input, {&buffer, 1}, {});
+  state.resident_rows = std::uint64_t{n} * storage_heads;
+  if (traits.rows == RowNeed::kNone) {
+    for (std::uint32_t i = 0; i < n * storage_heads; ++i) {
+      state.policy.admit(HeadId(i % storage_heads), TokenPos(i / storage_heads));
+    }
+    attend_prompt_at_once(input, storage_heads);
+  } else {
+    for (std::uint32_t first = 0; first < n; first += kPromptBlock) {
+      std::vector<Query> queries;
+      for (std::uint32_t i = first; i < std::min(n, first + kPromptBlock); ++i) {
+        queries.push_back({&sequence, i, buffer, i + 1, true});
+      }
+      attend(input, first, queries);
+    }
+  }
+  finish_row(sequence, input.layer, TokenPos(n - 1), &prompt_buffer_);
+}
+
+// The policy evicts after every row of the prompt: each is a step of its own.
+void CudaBackend::stream_prompt(const AttentionInput& input) {
+  Sequence& sequence = *active_[0];
+  LayerState& state = sequence.layers[input.layer.value];
+  state.cache = DeviceCache(shape(), state.policy.storage_heads(), capacity_for(sequence, state.policy.traits()));
+  note_peak();
+  const std::size_t width = weights_->layers[input.layer.value].qkv.matrix.rows;
+  AttentionInput row = input;
+  row.tokens = 1;
+  for (std::uint32_t i = 0; i < sequence.prompt; ++i) {
+    row.projections = input.projections + i * width;
+    row.positions = input.positions + i;
+    if (input.turns != nullptr) row.turns = input.turns + std::size_t{i} * input.rotary_pairs * 2;
+    row.out = input.out + std::size_t{i} * shape().heads * shape().v_head_dim;
+    attend_step(row, i);
+  }
+}
+
+void CudaBackend::attend_prompt_at_once(const AttentionInput& input, std::uint32_t storage_heads) {
+  const LayerRule& rule = model_.config.options.layers[input.layer.value];
+  std::vector<CacheSlots> slots;
+  prompt_buffer_.append_slots(slots);
+  DeviceTables tables(stream_, tables_);
+  const std::size_t slots_at = tables.add(std::span<const CacheSlots>(slots));
+  tables.send();
+  PromptArguments a;
+  a.slots = tables.at<CacheSlots>(slots_at);
+  a.q = q_.at<float>();
+  a.key_row_bytes = cache_row_bytes(shape().head_dim);
+  a.value_row_bytes = cache_row_bytes(shape().v_head_dim);
+  a.tokens = input.tokens;
+  a.heads = shape().heads;
+  a.group = shape().heads / storage_heads;
+  a.head_dim = shape().head_dim;
+  a.value_dim = shape().v_head_dim;
+  a.scale = rule.scale;
+  a.softcap = rule.softcap;
+  a.window = shape().window(input.layer.value);
+  a.alibi = weights_->alibi;
+  a.out = input.out;
+  // A tile of queries meets the rows up to its last one; the query heads of a group find them in the cache of the chip.
+  std::uint64_t rows = 0;
+  for (std::uint32_t first = 0; first < input.tokens; first += kPromptQueries) {
+    rows += std::min(first + kPromptQueries, input.tokens);
+  }
+  counters_.add(Cause::kKvRead, rows * storage_heads * row_bytes());
+  run_prompt_attention(stream_, cache_type_, a);
+}
+
+void CudaBackend::record(const AttentionInput& input) {
+  if (recorder_ == nullptr) return;
+  const std::size_t n = input.tokens;
+  std::vector<float> q(n * shape().heads * shape().head_dim);
+  copy_to_host(stream_, std::as_writable_bytes(std::span(q)), q_.at());
+  std::vector<std::byte> q_bytes(q.size() * 2);
+  convert_from_float(options_.kv_type, q, q_bytes.data());
+  const std::size_t keys = 2 * n * shape().kv_heads * shape().head_dim;
+  const std::size_t values = 2 * n * shape().kv_heads * shape().v_head_dim;
+  std::vector<std::byte> rows(keys + values);
+  copy_to_host(stream_, rows, new_rows_.at());
+  const std::size_t parts = active_.size();
+  const auto part = [&](std::span<const std::byte> bytes, std::size_t i) {
+    return bytes.subspan(i * (bytes.size() / parts), bytes.size() / parts);
+  };
+  for (std::size_t i = 0; i < parts; ++i) {
+    recorder_->rows(active_[i]->id, input.layer, active_[i]->tokens, static_cast<std::uint32_t>(n / parts),
+                    part(q_bytes, i), part(std::span(rows).first(keys), i), part(std::span(rows).subspan(keys), i));
+  }
+}
+
+void CudaBackend::move(const DeviceCache& from, const DeviceCache& to, std::uint32_t head,
+                       std::span<const SlotMove> moves) {
+  moves_.from.insert(moves_.from.end(), moves.size(), from.slots(head));
+  moves_.to.insert(moves_.to.end(), moves.size(), to.slots(head));
+  for (const SlotMove& m : moves) {
+    moves_.from_slot.push_back(m.from.value);
+    moves_.to_slot.push_back(m.to.value);
+  }
+}
+
+void CudaBackend::launch_moves() {
+  const Moves moves = std::exchange(moves_, {});
+  if (moves.from.empty()) return;
+  DeviceTables tables(stream_, move_tables_);
+  const std::size_t from_at = tables.add(std::span<const CacheSlots>(moves.from));
+  const std::size_t to_at = tables.add(std::span<const CacheSlots>(moves.to));
+  const std::size_t from_slot_at = tables.add(std::span<const std::uint32_t>(moves.from_slot));
+  const std::size_t to_slot_at = tables.add(std::span<const std::uint32_t>(moves.to_slot));
+  tables.send();
+  MoveArguments a;
+  a.from = tables.at<CacheSlots>(from_at);
+  a.to = tables.at<CacheSlots>(to_at);
+  a.from_slot = tables.at<std::uint32_t>(from_slot_at);
+  a.to_slot = tables.at<std::uint32_t>(to_slot_at);
+  a.moves = static_cast<std::uint32_t>(moves.from.size());
+  a.key_row_bytes = cache_row_bytes(shape().head_dim);
+  a.value_row_bytes = cache_row_bytes(shape().v_head_dim);
+  run_moves(stream_, a);
+  counters_.add(Cause::kCompaction, 2 * row_bytes() * a.moves);
+}
+
+void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position, DeviceCache* prompt_buffer) {
+  LayerState& state = sequence.layers[layer.value];
+  state.policy.finish_row(position);
+  const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
+  if (packs) {
+    state.cache = DeviceCache(shape(), state.policy.storage_heads(), capacity_for(sequence, state.policy.traits()));
+    note_peak();
+  }
+  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+    const HeadEviction& eviction = state.policy.eviction(HeadId(h));
+    state.resident_rows -= eviction.evicted.size();
+    for (std::size_t i = 0; recorder_ != nullptr && i < eviction.evicted.size(); ++i) {
+      recorder_->eviction(
+          {sequence.id, state.policy.step_of(position).value, layer.value, h, eviction.evicted[i].value});
+    }
+    if (packs) {
+      move(*prompt_buffer, state.cache, h, packing_moves(state.policy.positions(HeadId(h))));
+    } else {
+      move(state.cache, state.cache, h, eviction.moves);
+    }
+  }
+  launch_moves();
+  if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, DeviceCache());
+  counters_.add(Cause::kScores, state.policy.take_walked_state_bytes());
+}
+
+void CudaBackend::prompt_logits(std::uint32_t n, std::span<float> last, const LogitsSink& all) {
+  if (!all) return forward_->logits(n - 1, last);
+  std::vector<float> logits;
+  const std::uint32_t block = std::max(1U, kLogitBlockBytes / (4 * shape().vocab));
+  for (std::uint32_t first = 0; first < n; first += block) {
+    logits.resize(std::size_t{std::min(block, n - first)} * shape().vocab);
+    forward_->logits(first, logits);
+    all(logits);
+  }
+  if (!last.empty()) std::copy(logits.end() - shape().vocab, logits.end(), last.begin());
+}
+
+void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
+                          std::span<float> last, const LogitsSink& all) {
+  const auto n = static_cast<std::uint32_t>(ids.size());
+  active_ = {&add_sequence(sequence, n, requested_new_tokens)};
+  std::vector<std::uint32_t> positions(n);
+  for (std::uint32_t i = 0; i < n; ++i) positions[i] = i;
+  q_.reserve(sizeof(float) * n * shape().heads * shape().head_dim);
+  const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, std::vector<std::uint32_t>(n, n));
+  forward_->run({ids, positions, use_long}, [&](const AttentionInput& input) { attend_prompt(input); });
+  prompt_logits(n, last, all);
+  check_device(stream_.problem, "launching kernels");
+  active_[0]->tokens = n;
+  prompt_buffer_ = DeviceCache();
+}
+
+void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> logits) {
+  std::vector<std::int64_t> ids;
+  std::vector<std::uint32_t> positions, prompts;
+  active_.clear();
+  for (const DecodeEntry& entry : batch) {
+    active_.push_back(&sequences_.at(entry.sequence));
+    ids.push_back(entry.token);
+    positions.push_back(active_.back()->tokens);
+    prompts.push_back(active_.back()->prompt);
+  }
+  q_.reserve(sizeof(float) * ids.size() * shape().heads * shape().head_dim);
+  const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, prompts);
+  forward_->run({ids, positions, use_long}, [&](const AttentionInput& input) {
+    attend_step(input, 0);
+  });
+  forward_->logits(0, logits);
+  check_device(stream_.problem, "launching kernels");
+  for (Sequence* sequence : active_) ++sequence->tokens;
+}
+
+KvUsage CudaBackend::kv_usage() const {
+  KvUsage usage;
+  usage.allocated_bytes = prompt_buffer_.bytes();
+  for (const auto& [id, sequence] : sequences_) {
+    for (const LayerState& state : sequence.layers) {
+      usage.resident_bytes += state.resident_rows * row_bytes();
+      usage.allocated_bytes += state.cache.bytes();
+    }
+  }
+  usage.peak_bytes = peak_bytes_;
+  return usage;
+}
+
+void CudaBackend::note_peak() { peak_bytes_ = std::max(peak_bytes_, kv_usage().allocated_bytes); }
+
+ByteCounters CudaBackend::take_counters() {
+  return std::exchange(counters_, {}) += forward_->take_counters();
+}
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,107 @@
+// The words that device code is written in: one text for nvcc and for the emulator of the tests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+
+#include <cuda_fp16.h>
+
+#define KV_KERNEL __global__        // templates
+#define KV_PLAIN_KERNEL __global__
+#define KV_DEVICE __device__ __forceinline__
+#define KV_SHARED(type, name, count) __shared__ type name[count]
+#define KV_UNROLL _Pragma("unroll")
+#define KV_PRAGMA(text) _Pragma(#text)
+#define KV_UNROLL_BY(n) KV_PRAGMA(unroll n)
+
+namespace kvroof::cuda {
+
+using Pack = uint4;  // 16 bytes, loaded at once
+using float2_t = float2;
+constexpr unsigned kAllLanes = 0xffffffffU;
+
+KV_DEVICE unsigned thread_x() { return threadIdx.x; }
+KV_DEVICE unsigned block_x() { return blockIdx.x; }
+KV_DEVICE unsigned block_y() { return blockIdx.y; }
+KV_DEVICE unsigned block_z() { return blockIdx.z; }
+KV_DEVICE unsigned threads_x() { return blockDim.x; }
+KV_DEVICE unsigned blocks_x() { return gridDim.x; }
+KV_DEVICE void sync_block() { __syncthreads(); }
+KV_DEVICE void sync_warp() { __syncwarp(); }
+template <class T>
+KV_DEVICE T from_lane_xor(T v, unsigned mask) { return __shfl_xor_sync(kAllLanes, v, mask); }
+template <class T>
+KV_DEVICE T from_lane(T v, unsigned lane) { return __shfl_sync(kAllLanes, v, lane); }
+KV_DEVICE unsigned add_atomic(unsigned* p, unsigned v) { return atomicAdd(p, v); }
+KV_DEVICE void fence_device() { __threadfence(); }
+// What is read once a step goes past the first-level cache.
+KV_DEVICE Pack load_once(const Pack* p) { return __ldcs(p); }
+KV_DEVICE float exp_of(float x) { return __expf(x); }
+KV_DEVICE float rsqrt_of(float x) { return rsqrtf(x); }
+KV_DEVICE float half_to_float(std::uint16_t x) { return __half2float(__ushort_as_half(x)); }
+KV_DEVICE std::uint16_t float_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
+KV_DEVICE std::uint32_t bits_of(float x) { return __float_as_uint(x); }
+KV_DEVICE float float_of(std::uint32_t x) { return __uint_as_float(x); }
+
+}  // namespace kvroof::cuda
+
+#else
+
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "kernels/cuda/emulator.hpp"
+#include "sim/core/dtype.hpp"
+
+#define KV_KERNEL
+#define KV_PLAIN_KERNEL inline
+#define KV_DEVICE inline
+#define KV_SHARED(type, name, count) static type name[count]
+#define KV_UNROLL
+#define KV_UNROLL_BY(n)
+
+namespace kvroof::cuda {
+
+struct alignas(16) Pack {
+  std::uint32_t x, y, z, w;
+};
+struct float2_t {
+  float x, y;
+};
+
+inline unsigned thread_x() { return emulator::thread_index.x; }
+inline unsigned block_x() { return emulator::block_index.x; }
+inline unsigned block_y() { return emulator::block_index.y; }
+inline unsigned block_z() { return emulator::block_index.z; }
+inline unsigned threads_x() { return emulator::block_size.x; }
+inline unsigned blocks_x() { return emulator::grid_size.x; }
+inline void sync_block() { emulator::sync_block(); }
+inline void sync_warp() { emulator::sync_warp(); }
+template <class T>
+T from_lane(T v, unsigned lane) { return emulator::from_lane(v, lane); }
+template <class T>
+T from_lane_xor(T v, unsigned mask) { return emulator::from_lane(v, (thread_x() % 32) ^ mask); }
+inline unsigned add_atomic(unsigned* p, unsigned v) { return std::exchange(*p, *p + v); }
+inline void fence_device() {}
+inline Pack load_once(const Pack* p) { return *p; }
+inline float exp_of(float x) { return std::exp(x); }
+inline float rsqrt_of(float x) { return 1.0F / std::sqrt(x); }
+inline float half_to_float(std::uint16_t x) {
+  float out = 0;
+  convert_to_float(DType::kF16, reinterpret_cast<const std::byte*>(&x), {&out, 1});
+  return out;
+}
+inline std::uint16_t float_to_half(float x) {
+  std::uint16_t out = 0;
+  convert_from_float(DType::kF16, {&x, 1}, reinterpret_cast<std::byte*>(&out));
+  return out;
+}
+inline std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
+inline float float_of(std::uint32_t x) { return std::bit_cast<float>(x); }
+
+}  // namespace kvroof::cuda
+
+#endif

@@ -1,0 +1,47 @@
+// Memory of the CUDA device, owned; errors of the device as Error.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "kernels/cuda/kernels.hpp"
+
+namespace kvroof::cuda {
+
+// Throws Error naming what was being done, unless `problem` is null.
+void check_device(const char* problem, const char* doing);
+
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  // Throws Error saying what was asked and what was free.
+  explicit DeviceBuffer(std::size_t bytes);
+  ~DeviceBuffer() { release(data_); }
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  template <class T = std::byte>
+  [[nodiscard]] T* at(std::size_t byte = 0) const {
+    return reinterpret_cast<T*>(static_cast<std::byte*>(data_) + byte);
+  }
+  // Makes room for at least so many bytes; what was inside is lost when it has to grow.
+  void reserve(std::size_t bytes) {
+    if (bytes > bytes_) *this = DeviceBuffer(bytes);
+  }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+void copy_to_device(Stream& stream, std::byte* to, std::span<const std::byte> from);
+void copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from);
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,183 @@
+#include "kernels/cuda/device_forward.hpp"
+
+#include <algorithm>
+
+#include "sim/core/error.hpp"
+
+namespace kvroof::cuda {
+namespace {
+
+ActivationMode activation_of(Activation f) {
+  switch (f) {
+    case Activation::kSilu: return ActivationMode::kSilu;
+    case Activation::kGelu: return ActivationMode::kGelu;
+    case Activation::kGeluTanh: return ActivationMode::kGeluTanh;
+    default: return ActivationMode::kRelu;
+  }
+}
+
+std::uint64_t matrix_bytes(const DeviceMatrix& w) { return std::uint64_t{2} * w.rows * w.cols; }
+
+}  // namespace
+
+NormMode DeviceForward::norm_mode() const {
+  return model_.host().config.shape.norm == NormKind::kRms ? NormMode::kRms : NormMode::kLayer;
+}
+
+LinearArguments DeviceForward::with_norm(const float* x, const DeviceNorm& norm) const {
+  LinearArguments a;
+  a.x = x;
+  a.tokens = tokens_;
+  if (norm.scale == nullptr) return a;
+  a.norm = norm_mode();
+  a.norm_scale = norm.scale;
+  a.norm_bias = norm.bias;
+  a.norm_eps = model_.host().config.options.norm_eps;
+  a.norm_offset = model_.host().config.options.norm_offset;
+  return a;
+}
+
+void DeviceForward::launch_linear(LinearArguments& a) {
+  const std::uint64_t vectors = (a.norm_scale != nullptr ? a.w.cols : 0) + (a.norm_bias != nullptr ? a.w.cols : 0) +
+                                (a.bias != nullptr ? a.w.rows : 0) + (a.up_bias != nullptr ? a.w.rows : 0);
+  counters_.add(Cause::kWeights, matrix_bytes(a.w) + matrix_bytes(a.up) + 2 * vectors);
+  counters_.add(Cause::kActivations, sizeof(float) * a.tokens * (a.w.cols + std::uint64_t{a.w.rows} * (a.add ? 2 : 1)));
+  run_linear(stream_, model_.type(), a);
+}
+
+void DeviceForward::linear(const float* x, const DeviceNorm& norm, const DeviceLinear& w, float* out, bool add) {
+  LinearArguments a = with_norm(x, norm);
+  a.w = w.matrix;
+  a.bias = w.bias;
+  a.add = add;
+  a.out = out;
+  launch_linear(a);
+}
+
+void DeviceForward::norm_rows(const float* x, const DeviceNorm& norm, float* out, bool add) {
+  const ModelConfig& config = model_.host().config;
+  const std::uint32_t hidden = config.shape.hidden;
+  counters_.add(Cause::kWeights, std::uint64_t{2} * hidden * (norm.bias != nullptr ? 2 : 1));
+  counters_.add(Cause::kActivations, sizeof(float) * tokens_ * hidden * (add ? 3 : 2));
+  run_norm(stream_, model_.type(),
+           {x, tokens_, hidden, norm_mode(), norm.scale, norm.bias, config.options.norm_eps,
+            config.options.norm_offset, add, out});
+}
+
+void DeviceForward::begin(const PassTokens& tokens) {
+  const ModelConfig& config = model_.host().config;
+  const ModelShape& shape = config.shape;
+  tokens_ = static_cast<std::uint32_t>(tokens.ids.size());
+  const std::size_t n = tokens_;
+  const std::size_t projections = std::size_t{shape.heads} * shape.head_dim +
+                                  std::size_t{shape.kv_heads} * (shape.head_dim + shape.v_head_dim);
+  x_.reserve(n * shape.hidden * sizeof(float));
+  block_.reserve(n * shape.hidden * sizeof(float));
+  projections_.reserve(n * projections * sizeof(float));
+  attended_.reserve(n * shape.heads * shape.v_head_dim * sizeof(float));
+  activated_.reserve(n * shape.ffn * sizeof(float));
+  // ids, positions, rows of the position table, one behind the other.
+  std::vector<std::uint32_t> rows(tokens.positions.begin(), tokens.positions.end());
+  for (std::uint32_t& row : rows) row += config.options.position_offset;
+  inputs_.reserve(n * (sizeof(std::int64_t) + 2 * sizeof(std::uint32_t) + 1));
+  copy_to_device(stream_, inputs_.at(), std::as_bytes(tokens.ids));
+  copy_to_device(stream_, inputs_.at(n * 8), std::as_bytes(tokens.positions));
+  copy_to_device(stream_, inputs_.at(n * 12), std::as_bytes(std::span(rows)));
+  copy_to_device(stream_, inputs_.at(n * 16), std::as_bytes(tokens.use_long));
+  positions_ = inputs_.at<std::uint32_t>(n * 8);
+  counters_.add(Cause::kWeights, 2 * n * shape.hidden * (model_.positions != nullptr ? 2 : 1));
+  counters_.add(Cause::kActivations, sizeof(float) * n * shape.hidden);
+  run_embed(stream_, model_.type(),
+            {model_.embedding.data, model_.positions, inputs_.at<std::int64_t>(), inputs_.at<std::uint32_t>(n * 12),
+             tokens_, shape.hidden, config.options.embedding_scale, x_.at<float>()});
+  if (model_.embedding_norm.scale != nullptr) norm_rows(x_.at<float>(), model_.embedding_norm, x_.at<float>(), false);
+}
+
+void DeviceForward::make_rotary_turns(const PassTokens& tokens) {
+  const auto& rules = model_.host().config.options.rotary;
+  std::size_t bytes = 0;
+  for (const RotaryRule& rule : rules) bytes += std::size_t{tokens_} * rule.dims * sizeof(float);
+  turns_.reserve(bytes);
+  rule_turns_.clear();
+  std::size_t at = 0;
+  for (std::size_t r = 0; r < rules.size(); ++r) {
+    const bool has_long = rules[r].long_from > 0 && !tokens.use_long.empty();
+    rule_turns_.push_back(turns_.at<float>(at));
+    run_turns(stream_, {positions_, has_long ? inputs_.at<std::uint8_t>(std::size_t{tokens_} * 16) : nullptr,
+                        model_.frequencies[r], model_.long_frequencies[r], tokens_, rules[r].dims / 2,
+                        rules[r].magnitude, turns_.at<float>(at)});
+    at += std::size_t{tokens_} * rules[r].dims * sizeof(float);
+  }
+}
+
+// activated = f(gate(norm(x))) · up(norm(x)), or f(up(norm(x))) of a plain MLP.
+void DeviceForward::mlp(const DeviceLayer& w, const float* x, const DeviceNorm& norm, float* activated) {
+  const bool gated = w.gate.matrix.rows > 0;
+  LinearArguments a = with_norm(x, norm);
+  a.w = gated ? w.gate.matrix : w.up.matrix;
+  a.bias = gated ? w.gate.bias : w.up.bias;
+  if (gated) {
+    a.up = w.up.matrix;
+    a.up_bias = w.up.bias;
+  }
+  a.activation = activation_of(model_.host().config.options.activation);
+  a.out = activated;
+  launch_linear(a);
+}
+
+void DeviceForward::join(const float* x, const DeviceLinear& w, const DeviceNorm& out_norm) {
+  if (out_norm.scale == nullptr) return linear(x, {}, w, x_.at<float>(), true);
+  linear(x, {}, w, block_.at<float>(), false);
+  norm_rows(block_.at<float>(), out_norm, x_.at<float>(), true);
+}
+
+void DeviceForward::layer(LayerId id, const Attention& attention) {
+  const ModelOptions& options = model_.host().config.options;
+  const DeviceLayer& w = model_.layers[id.value];
+  const bool norm_after = options.residual == ResidualOrder::kNormAfterAdd;
+  float* x = x_.at<float>();
+  linear(x, norm_after ? DeviceNorm{} : w.attention_norm, w.qkv, projections_.at<float>(), false);
+  AttentionInput input{id, tokens_, projections_.at<float>(), positions_, nullptr, 0, attended_.at<float>()};
+  if (!options.rotary.empty()) {
+    input.turns = rule_turns_[options.layers[id.value].rotary];
+    input.rotary_pairs = options.rotary[options.layers[id.value].rotary].dims / 2;
+  }
+  attention(input);
+  if (options.residual == ResidualOrder::kParallel) {
+    // The MLP reads what attention read, before either is added.
+    mlp(w, x, w.mlp_norm.scale != nullptr ? w.mlp_norm : w.attention_norm, activated_.at<float>());
+    join(attended_.at<float>(), w.o, {});
+    join(activated_.at<float>(), w.down, {});
+    return;
+  }
+  join(attended_.at<float>(), w.o, w.attention_out_norm);
+  if (norm_after) norm_rows(x, w.attention_norm, x, false);
+  mlp(w, x, norm_after ? DeviceNorm{} : w.mlp_norm, activated_.at<float>());
+  join(activated_.at<float>(), w.down, w.mlp_out_norm);
+  if (norm_after) norm_rows(x, w.mlp_norm, x, false);
+}
+
+void DeviceForward::run(const PassTokens& tokens, const Attention& attention) {
+  begin(tokens);
+  make_rotary_turns(tokens);
+  for (std::uint32_t i = 0; i < model_.host().config.shape.layers; ++i) layer(LayerId(i), attention);
+}
+
+void DeviceForward::logits(std::uint32_t first, std::span<float> out) {
+  const ModelConfig& config = model_.host().config;
+  const std::size_t rows = out.size() / config.shape.vocab;
+  if (rows == 0) return;
+  check(first + rows <= tokens_, "logits of tokens of the pass");
+  logits_.reserve(out.size_bytes());
+  LinearArguments a = with_norm(x_.at<float>() + std::size_t{first} * config.shape.hidden, model_.final_norm);
+  a.tokens = static_cast<std::uint32_t>(rows);
+  a.w = model_.head;
+  a.bias = model_.head_bias;
+  a.factor = config.options.logit_scale;
+  a.softcap = config.options.logit_softcap;
+  a.out = logits_.at<float>();
+  launch_linear(a);
+  copy_to_host(stream_, std::as_writable_bytes(out), logits_.at());
+}
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,71 @@
+// The forward pass on the device: fused kernels in the order that the family asks for; attention is the caller's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/device_model.hpp"
+#include "sim/core/byte_counters.hpp"
+#include "sim/core/ids.hpp"
+
+namespace kvroof::cuda {
+
+// One pass of tokens; all pointers of the host.
+struct PassTokens {
+  std::span<const std::int64_t> ids;
+  std::span<const std::uint32_t> positions;
+  std::span<const std::uint8_t> use_long;  // as in RowPlaces; empty: none
+};
+
+// What a layer's attention is given: projections before clamp, norm and rotation, and a place for its output.
+struct AttentionInput {
+  LayerId layer{};
+  std::uint32_t tokens = 0;
+  const float* projections = nullptr;        // [tokens, q | k | v]
+  const std::uint32_t* positions = nullptr;  // [tokens], on the device
+  const float* turns = nullptr;              // of the layer's rotary rule, or null
+  std::uint32_t rotary_pairs = 0;
+  float* out = nullptr;                      // [tokens, heads, v_head_dim]
+};
+
+class DeviceForward {
+ public:
+  using Attention = std::function<void(const AttentionInput&)>;
+
+  // Both must outlive this object.
+  DeviceForward(Stream& stream, const DeviceModel& model) : stream_(stream), model_(model) {}
+
+  // Runs all layers; the residual stream stays on the device until the next call.
+  void run(const PassTokens& tokens, const Attention& attention);
+  // Logits [out.size() / vocab, vocab] of the pass's tokens from `first` on.
+  void logits(std::uint32_t first, std::span<float> out);
+
+  // Bytes that the launches moved by declaration, by cause, since the last call.
+  ByteCounters take_counters() { return std::exchange(counters_, {}); }
+
+ private:
+  void begin(const PassTokens& tokens);
+  void make_rotary_turns(const PassTokens& tokens);
+  void layer(LayerId layer, const Attention& attention);
+  void linear(const float* x, const DeviceNorm& norm, const DeviceLinear& w, float* out, bool add);
+  void mlp(const DeviceLayer& w, const float* x, const DeviceNorm& norm, float* activated);
+  // out += linear(x), or out += norm(linear(x)) where the family has a norm there.
+  void join(const float* x, const DeviceLinear& w, const DeviceNorm& out_norm);
+  void norm_rows(const float* x, const DeviceNorm& norm, float* out, bool add);
+  void launch_linear(LinearArguments& a);
+  [[nodiscard]] LinearArguments with_norm(const float* x, const DeviceNorm& norm) const;
+  [[nodiscard]] NormMode norm_mode() const;
+
+  Stream& stream_;
+  const DeviceModel& model_;
+  ByteCounters counters_;
+  std::uint32_t tokens_ = 0;
+  DeviceBuffer inputs_, turns_;
+  DeviceBuffer x_, projections_, attended_, activated_, block_, logits_;
+  const std::uint32_t* positions_ = nullptr;
+  std::vector<const float*> rule_turns_;
+};
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,59 @@
+// Where a pass begins, norms that stand alone, and rows that change slots.
+#pragma once
+
+#include "kernels/cuda/linear.cuh"
+
+namespace kvroof::cuda {
+
+constexpr unsigned kRowThreads = 256;
+
+// Blocks of kRowThreads, one a token.
+template <Stored kType>
+KV_KERNEL void embed_rows(EmbedArguments a) {
+  const unsigned t = block_x();
+  const std::size_t row = static_cast<std::size_t>(a.ids[t]) * a.cols;
+  for (unsigned i = thread_x(); i < a.cols; i += kRowThreads) {
+    float value = a.factor * element<kType>(a.table, row + i);
+    if (a.positions != nullptr) value += element<kType>(a.positions, std::size_t{a.position_rows[t]} * a.cols + i);
+    a.out[std::size_t{t} * a.cols + i] = value;
+  }
+}
+
+// Blocks of kRowThreads, one a row.
+template <Stored kType>
+KV_KERNEL void norm_rows(NormArguments a) {
+  KV_SHARED(float, scratch, kRowThreads / 32);
+  const float* x = a.x + std::size_t{block_x()} * a.cols;
+  float* out = a.out + std::size_t{block_x()} * a.cols;
+  const float2_t norm = norm_of(x, a.cols, a.mode, a.eps, scratch);
+  for (unsigned i = thread_x(); i < a.cols; i += kRowThreads) {
+    float value = (x[i] - norm.x) * norm.y * (element<kType>(a.scale, i) + a.offset);
+    if (a.bias != nullptr) value += element<kType>(a.bias, i);
+    out[i] = a.add ? out[i] + value : value;
+  }
+}
+
+// Blocks of kRowThreads, a warp a move.
+KV_PLAIN_KERNEL void move_rows(MoveArguments a) {
+  const unsigned i = block_x() * (kRowThreads / 32) + thread_x() / 32;
+  if (i >= a.moves) return;
+  const CacheSlots from = a.from[i];
+  const CacheSlots to = a.to[i];
+  const std::size_t source = a.from_slot[i];
+  const std::size_t target = a.to_slot[i];
+  const unsigned lane = thread_x() % 32;
+  const auto copy = [&](const std::byte* in, std::byte* out, std::uint32_t bytes) {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(in + source * bytes);
+    auto* copies = reinterpret_cast<std::uint32_t*>(out + target * bytes);
+    for (unsigned w = lane; w < bytes / 4; w += 32) copies[w] = words[w];
+  };
+  copy(from.keys, to.keys, a.key_row_bytes);
+  copy(from.values, to.values, a.value_row_bytes);
+  if (lane != 0) return;
+  to.positions[target] = from.positions[source];
+  if (!a.scales) return;
+  to.key_scales[target] = from.key_scales[source];
+  to.value_scales[target] = from.value_scales[source];
+}
+
+}  // namespace kvroof::cuda

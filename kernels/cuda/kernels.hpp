@@ -1,0 +1,54 @@
+// The kernels as host code calls them: each function launches what fits its arguments.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/arguments.hpp"
+
+namespace kvroof::cuda {
+
+// Where launches go. After a refusal nothing more is launched, and `problem` says why.
+struct Stream {
+  void* handle = nullptr;  // cudaStream_t
+  const char* problem = nullptr;
+  std::uint64_t launches = 0;
+};
+
+void run_embed(Stream& stream, Stored weights, const EmbedArguments& a);
+void run_norm(Stream& stream, Stored weights, const NormArguments& a);
+void run_linear(Stream& stream, Stored weights, const LinearArguments& a);
+void run_turns(Stream& stream, const RotaryArguments& a);
+void run_prepare(Stream& stream, Stored weights, Stored cache, const PrepareArguments& a);
+void run_moves(Stream& stream, const MoveArguments& a);
+// `blocks` of any number walk the items; heads of `width` ≤ 256, groups of `group` ≤ kMostGroup.
+void run_decode_attention(Stream& stream, Stored cache, unsigned blocks, unsigned group, const AttentionArguments& a);
+void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a);
+
+constexpr unsigned kMostGroup = 8;
+// The number of query heads that the attention kernel for a group keeps side by side: 1, 2, 4 or 8.
+constexpr unsigned padded_group(unsigned group) { return group > 4 ? 8 : group > 2 ? 4 : group; }
+// The width of the attention kernel for heads of this size: 64, 128 or 256.
+constexpr unsigned padded_width(unsigned dim) { return dim > 128 ? 256 : dim > 64 ? 128 : 64; }
+
+// Memory of the device. Null, or what the device answered.
+const char* allocate(std::size_t bytes, void** out);
+void release(void* memory);
+const char* copy_in(Stream& stream, void* to, const void* from, std::size_t bytes);
+// Returns after the bytes have arrived, and all that was launched before.
+const char* copy_out(Stream& stream, void* to, const void* from, std::size_t bytes);
+const char* synchronize(Stream& stream);
+const char* open_stream(Stream& stream);
+void close_stream(Stream& stream);
+
+struct DeviceFacts {
+  char name[256] = {};
+  unsigned multiprocessors = 0;
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  int major = 0, minor = 0;
+};
+// Null, or why there is no device that this program has code for.
+const char* find_device(DeviceFacts& facts);
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,74 @@
+#include "kernels/cuda/kv_bookkeeping.hpp"
+
+#include <algorithm>
+
+#include "sim/attention/attention.hpp"
+#include "sim/core/error.hpp"
+
+namespace kvroof::cuda {
+
+std::uint32_t most_tokens(const ModelShape& shape, std::uint32_t prompt, std::uint32_t requested_new_tokens) {
+  return static_cast<std::uint32_t>(
+      std::min(std::uint64_t{prompt} + requested_new_tokens, std::uint64_t{std::max(shape.max_positions, prompt)}));
+}
+
+PolicyContext policy_context(const ModelShape& shape, LayerId layer, std::uint32_t sequence, std::uint32_t prompt,
+                             std::uint32_t requested_new_tokens, std::uint64_t seed) {
+  PolicyContext context;
+  context.sequence = sequence;
+  context.layer = layer;
+  context.layers = shape.layers;
+  context.head_dim = shape.head_dim;
+  context.prompt = prompt;
+  context.requested_new_tokens = requested_new_tokens;
+  context.seed = seed;
+  return context;
+}
+
+std::uint32_t slots_to_allocate(const Budget& budget, const PolicyTraits& traits, std::uint32_t prompt,
+                                std::uint32_t most_tokens) {
+  if (budget.kind == Budget::Kind::kUnlimited) return most_tokens;
+  const std::uint32_t after_prompt = std::min(prompt, budget.tokens(prompt, prompt));
+  if (traits.schedule == Schedule::kPrefillOnly) return after_prompt + (most_tokens - prompt);
+  const std::uint64_t most = std::max(after_prompt, budget.tokens(prompt, most_tokens));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(most_tokens, most + 1));
+}
+
+std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors) {
+  std::vector<SlotMove> moves(survivors.size());
+  for (std::uint32_t slot = 0; slot < moves.size(); ++slot) moves[slot] = {SlotId(survivors[slot].value), SlotId(slot)};
+  return moves;
+}
+
+void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<const float> logits,
+               std::vector<float>& weights) {
+  const std::span<const TokenPos> positions = policy.positions(head);
+  const std::size_t slots = positions.size();
+  check(logits.size() == policy.group() * slots, "show_rows: a row of every query head over every slot");
+  AttentionRows rows;
+  rows.step = policy.step_of(query);
+  rows.query = query;
+  rows.positions = positions;
+  rows.group = policy.group();
+  rows.logits = logits.data();
+  if (policy.traits().needs_weights) {
+    weights.resize(logits.size());
+    for (std::uint32_t g = 0; g < rows.group; ++g) {
+      softmax(logits.subspan(g * slots, slots), std::span(weights).subspan(g * slots, slots));
+    }
+    rows.weights = weights.data();
+  }
+  policy.observe(head, rows);
+}
+
+std::vector<std::uint8_t> use_long_rotary(const ModelOptions& options, std::span<const std::uint32_t> prompts) {
+  for (const RotaryRule& rule : options.rotary) {
+    if (rule.long_from == 0) continue;
+    std::vector<std::uint8_t> use(prompts.size());
+    for (std::size_t i = 0; i < prompts.size(); ++i) use[i] = prompts[i] > rule.long_from ? 1 : 0;
+    return use;
+  }
+  return {};
+}
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,158 @@
+// Products of a weight matrix with a few vectors: each weight is read once, and what comes before and after the product
+// (norm; bias, activation, gate, residual) is done on the way.
+#pragma once
+
+#include "kernels/cuda/numbers.cuh"
+
+namespace kvroof::cuda {
+
+constexpr unsigned kLinearThreads = 256;
+constexpr unsigned kLinearWarps = kLinearThreads / 32;
+constexpr unsigned kRowsOfWarp = 2;
+constexpr unsigned kChunk = 2048;  // columns of x that lie in shared memory at once
+
+KV_DEVICE float activated(ActivationMode f, float x) {
+  switch (f) {
+    case ActivationMode::kSilu: return x / (1.0F + exp_of(-x));
+    case ActivationMode::kGelu: return 0.5F * x * (1.0F + erff(x * 0.70710678F));
+    case ActivationMode::kGeluTanh: return 0.5F * x * (1.0F + tanhf(0.79788456F * (x + 0.044715F * x * x * x)));
+    case ActivationMode::kRelu: return x > 0 ? x : 0.0F;
+    default: return x;
+  }
+}
+
+template <Stored kType>
+KV_DEVICE float element(const std::byte* data, std::size_t index) {
+  const std::uint16_t bits = reinterpret_cast<const std::uint16_t*>(data)[index];
+  return kType == Stored::kBF16 ? bf16_to_float(bits) : half_to_float(bits);
+}
+
+// The sum of a value over the block, in every thread; `scratch` has a place for each warp.
+KV_DEVICE float block_sum(float x, float* scratch) {
+  x = sum_over(x, 32);
+  sync_block();
+  if (thread_x() % 32 == 0) scratch[thread_x() / 32] = x;
+  sync_block();
+  float total = 0;
+  for (unsigned w = 0; w < threads_x() / 32; ++w) total += scratch[w];
+  return total;
+}
+
+// (centre, factor): the norm of a row is (x − centre) · factor · (scale + offset) + bias.
+KV_DEVICE float2_t norm_of(const float* x, std::uint32_t cols, NormMode mode, float eps, float* scratch) {
+  float2_t result = {0.0F, 1.0F};
+  if (mode == NormMode::kNone) return result;
+  if (mode == NormMode::kLayer) {
+    float sum = 0;
+    for (unsigned i = thread_x(); i < cols; i += threads_x()) sum += x[i];
+    result.x = block_sum(sum, scratch) / static_cast<float>(cols);
+  }
+  float squares = 0;
+  for (unsigned i = thread_x(); i < cols; i += threads_x()) squares += (x[i] - result.x) * (x[i] - result.x);
+  result.y = rsqrt_of(block_sum(squares, scratch) / static_cast<float>(cols) + eps);
+  return result;
+}
+
+// Place of column i of a chunk in shared memory: a lane's eight columns lie in two halves, so that neighbouring lanes
+// read neighbouring 16 bytes.
+KV_DEVICE unsigned chunk_place(unsigned i) { return i % 8 / 4 * (kChunk / 2) + i / 8 * 4 + i % 4; }
+
+// Columns [first, first + count) of every token's normed x into `chunk` [kTokens][kChunk]; zeros up to a multiple of
+// 256.
+template <Stored kType, unsigned kTokens>
+KV_DEVICE void load_chunk(const LinearArguments& a, const float2_t (&norms)[kTokens], unsigned first, unsigned count,
+                          float* chunk) {
+  const unsigned padded = (count + 255) / 256 * 256;
+  KV_UNROLL
+  for (unsigned t = 0; t < kTokens; ++t) {
+    for (unsigned i = thread_x(); i < padded; i += kLinearThreads) {
+      float value = 0;
+      if (t < a.tokens && i < count) {
+        value = a.x[std::size_t{t} * a.w.cols + first + i];
+        if (a.norm != NormMode::kNone) {
+          value = (value - norms[t].x) * norms[t].y * (element<kType>(a.norm_scale, first + i) + a.norm_offset);
+          if (a.norm_bias != nullptr) value += element<kType>(a.norm_bias, first + i);
+        }
+      }
+      chunk[t * kChunk + chunk_place(i)] = value;
+    }
+  }
+}
+
+// Adds the products of kRowsOfWarp rows from `row` on with the chunk's columns to `sums`.
+template <Stored kType, unsigned kTokens>
+KV_DEVICE void add_products(const DeviceMatrix& w, std::uint32_t row, unsigned first, unsigned count,
+                            const float* chunk, float (&sums)[kRowsOfWarp][kTokens]) {
+  const unsigned lane = thread_x() % 32;
+  KV_UNROLL_BY(4)
+  for (unsigned at = 0; at < count; at += 256) {
+    const unsigned column = at + lane * 8;
+    Eight<kType> weights[kRowsOfWarp] = {};
+    KV_UNROLL
+    for (unsigned r = 0; r < kRowsOfWarp; ++r) {
+      if (row + r >= w.rows || column >= count) continue;
+      weights[r] = load_eight<kType>(w.data + (std::size_t{row + r} * w.cols + first) * 2, column / 8);
+    }
+    float values[kRowsOfWarp][8];
+    KV_UNROLL
+    for (unsigned r = 0; r < kRowsOfWarp; ++r) to_floats<kType>(weights[r], values[r]);
+    KV_UNROLL
+    for (unsigned t = 0; t < kTokens; ++t) {
+      KV_UNROLL
+      for (unsigned i = 0; i < 8; ++i) {
+        const float x = chunk[t * kChunk + i / 4 * (kChunk / 2) + column / 8 * 4 + i % 4];
+        KV_UNROLL
+        for (unsigned r = 0; r < kRowsOfWarp; ++r) sums[r][t] += values[r][i] * x;
+      }
+    }
+  }
+}
+
+// What becomes of a finished product of row `row` and token t.
+template <Stored kType>
+KV_DEVICE void finish_product(const LinearArguments& a, std::uint32_t row, unsigned t, float y, float up) {
+  if (a.bias != nullptr) y += element<kType>(a.bias, row);
+  y = activated(a.activation, y);
+  if (a.up.rows > 0) y *= a.up_bias != nullptr ? up + element<kType>(a.up_bias, row) : up;
+  y *= a.factor;
+  if (a.token_factors != nullptr) y *= a.token_factors[t];
+  if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
+  float* out = a.out + std::size_t{t} * a.w.rows + row;
+  *out = a.add ? *out + y : y;
+}
+
+// Blocks of kLinearThreads, one for each kLinearWarps · kRowsOfWarp rows. Reads every weight once.
+template <Stored kType, unsigned kTokens>
+KV_KERNEL void linear(LinearArguments a) {
+  KV_SHARED(float, chunk, kTokens * kChunk);
+  KV_SHARED(float, scratch, kLinearWarps);
+  const unsigned lane = thread_x() % 32;
+  const std::uint32_t row = (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp;
+  float2_t norms[kTokens];
+  KV_UNROLL
+  for (unsigned t = 0; t < kTokens; ++t) {
+    norms[t] = {0.0F, 1.0F};
+    if (t < a.tokens) norms[t] = norm_of(a.x + std::size_t{t} * a.w.cols, a.w.cols, a.norm, a.norm_eps, scratch);
+  }
+  float sums[kRowsOfWarp][kTokens] = {};
+  float ups[kRowsOfWarp][kTokens] = {};
+  for (unsigned first = 0; first < a.w.cols; first += kChunk) {
+    const unsigned count = a.w.cols - first < kChunk ? a.w.cols - first : kChunk;
+    sync_block();
+    load_chunk<kType, kTokens>(a, norms, first, count, chunk);
+    sync_block();
+    add_products<kType, kTokens>(a.w, row, first, count, chunk, sums);
+    if (a.up.rows > 0) add_products<kType, kTokens>(a.up, row, first, count, chunk, ups);
+  }
+  KV_UNROLL
+  for (unsigned r = 0; r < kRowsOfWarp; ++r) {
+    KV_UNROLL
+    for (unsigned t = 0; t < kTokens; ++t) {
+      const float y = sum_over(sums[r][t], 32);
+      const float up = a.up.rows > 0 ? sum_over(ups[r][t], 32) : 0.0F;
+      if (lane == 0 && t < a.tokens && row + r < a.w.rows) finish_product<kType>(a, row + r, t, y, up);
+    }
+  }
+}
+
+}  // namespace kvroof::cuda

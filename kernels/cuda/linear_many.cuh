@@ -1,0 +1,109 @@
+// Products of a weight matrix with many vectors (a batch, a prompt) on the tensor cores; each vector is rounded to the
+// type of the weights.
+//
+// A block makes kBlockRows rows of the result for kTile tokens. Sums over columns do not depend on their order, so a
+// lane takes eight neighbouring columns of weights (16 bytes) and of vectors as its share of two products, and no
+// weight passes through shared memory.
+#pragma once
+
+#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/matrix_unit.cuh"
+
+namespace kvroof::cuda {
+
+constexpr unsigned kBlockRows = kLinearWarps * 16;
+constexpr unsigned kTileColumns = 128;                     // of the vectors, in shared memory at once
+constexpr unsigned kTileStride = kTileColumns / 2 + 4;     // words of a token's columns; the gap spreads the banks
+
+// Columns [first, first + kTileColumns) of the tile's tokens, rounded, as pairs; zeros beyond the ends.
+template <Stored kType, unsigned kTile>
+KV_DEVICE void load_tile(const LinearArguments& a, const float* norms, unsigned first_token, unsigned first,
+                         std::uint32_t* tile) {
+  for (unsigned i = thread_x(); i < kTile * kTileColumns / 2; i += kLinearThreads) {
+    const unsigned t = i / (kTileColumns / 2);
+    const unsigned column = first + i % (kTileColumns / 2) * 2;
+    float pair[2] = {0, 0};
+    KV_UNROLL
+    for (unsigned j = 0; j < 2; ++j) {
+      if (first_token + t >= a.tokens || column + j >= a.w.cols) continue;
+      pair[j] = a.x[std::size_t{first_token + t} * a.w.cols + column + j];
+      if (a.norm == NormMode::kNone) continue;
+      pair[j] = (pair[j] - norms[2 * t]) * norms[2 * t + 1] *
+                (element<kType>(a.norm_scale, column + j) + a.norm_offset);
+      if (a.norm_bias != nullptr) pair[j] += element<kType>(a.norm_bias, column + j);
+    }
+    tile[t * kTileStride + i % (kTileColumns / 2)] = packed_pair<kType>(pair[0], pair[1]);
+  }
+}
+
+// This lane's eight columns of rows r and r + 8 of the warp's sixteen; zeros beyond the ends.
+template <Stored kType>
+KV_DEVICE void load_rows(const DeviceMatrix& w, std::uint32_t row, unsigned column, Eight<kType> (&out)[2]) {
+  KV_UNROLL
+  for (unsigned half = 0; half < 2; ++half) {
+    const std::uint32_t r = row + half * 8;
+    out[half] = {};
+    if (r < w.rows && column < w.cols) out[half] = load_eight<kType>(w.data + std::size_t{r} * w.cols * 2, column / 8);
+  }
+}
+
+template <Stored kType, unsigned kTile>
+KV_DEVICE void multiply_tile(const DeviceMatrix& w, std::uint32_t row, unsigned first, const std::uint32_t* tile,
+                             float (&sums)[kTile / 8][4]) {
+  const unsigned lane = thread_x() % 32;
+  KV_UNROLL_BY(2)
+  for (unsigned at = 0; at < kTileColumns; at += 32) {
+    Eight<kType> rows[2];
+    load_rows<kType>(w, row, first + at + lane % 4 * 8, rows);
+    KV_UNROLL
+    for (unsigned n = 0; n < kTile / 8; ++n) {
+      const std::uint32_t* x = tile + (n * 8 + lane / 4) * kTileStride + at / 2 + lane % 4 * 4;
+      KV_UNROLL
+      for (unsigned s = 0; s < 2; ++s) {
+        const std::uint32_t left[4] = {rows[0].words[2 * s], rows[1].words[2 * s], rows[0].words[2 * s + 1],
+                                       rows[1].words[2 * s + 1]};
+        const std::uint32_t right[2] = {x[2 * s], x[2 * s + 1]};
+        multiply_add<kType>(sums[n], left, right);
+      }
+    }
+  }
+}
+
+// Blocks of kLinearThreads: x over kBlockRows rows, y over kTile tokens.
+template <Stored kType, unsigned kTile>
+KV_KERNEL void linear_many(LinearArguments a) {
+  KV_SHARED(std::uint32_t, tile, kTile * kTileStride);
+  KV_SHARED(float, norms, kTile * 2);
+  KV_SHARED(float, scratch, kLinearWarps);
+  const unsigned lane = thread_x() % 32;
+  const unsigned first_token = block_y() * kTile;
+  const std::uint32_t row = block_x() * kBlockRows + thread_x() / 32 * 16 + lane / 4;
+  for (unsigned t = 0; t < kTile && a.norm != NormMode::kNone && first_token + t < a.tokens; ++t) {
+    const float* x = a.x + std::size_t{first_token + t} * a.w.cols;
+    const float2_t norm = norm_of(x, a.w.cols, a.norm, a.norm_eps, scratch);
+    if (thread_x() == 0) {
+      norms[2 * t] = norm.x;
+      norms[2 * t + 1] = norm.y;
+    }
+  }
+  float sums[kTile / 8][4] = {};
+  float ups[kTile / 8][4] = {};
+  for (unsigned first = 0; first < a.w.cols; first += kTileColumns) {
+    sync_block();
+    load_tile<kType, kTile>(a, norms, first_token, first, tile);
+    sync_block();
+    multiply_tile<kType, kTile>(a.w, row, first, tile, sums);
+    if (a.up.rows > 0) multiply_tile<kType, kTile>(a.up, row, first, tile, ups);
+  }
+  KV_UNROLL
+  for (unsigned n = 0; n < kTile / 8; ++n) {
+    KV_UNROLL
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned t = first_token + n * 8 + lane % 4 * 2 + i % 2;
+      const std::uint32_t r = row + i / 2 * 8;
+      if (t < a.tokens && r < a.w.rows) finish_product<kType>(a, r, t, sums[n][i], ups[n][i]);
+    }
+  }
+}
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,69 @@
+// One product of the tensor cores: C [16, 8] += A [16, 16] · B [16, 8], 16-bit factors, float sums.
+//
+// Lane l of a warp holds of A, with r = l / 4 and c = l mod 4, the pairs of columns (2c, 2c + 1) and (2c + 8, 2c + 9)
+// of rows r and r + 8: {r low, r + 8 low, r high, r + 8 high}; of B the same pairs of rows of column r; of C the
+// columns (2c, 2c + 1) of rows r and r + 8 (PTX ISA, mma.m16n8k16).
+#pragma once
+
+#include "kernels/cuda/numbers.cuh"
+
+namespace kvroof::cuda {
+
+#if defined(__CUDACC__)
+
+template <Stored kType>
+KV_DEVICE void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  if constexpr (kType == Stored::kBF16) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+}
+
+#else
+
+template <Stored kType>
+float part_of(std::uint32_t pair, unsigned which) {
+  const auto bits = static_cast<std::uint16_t>(pair >> (which * 16));
+  return kType == Stored::kBF16 ? bf16_to_float(bits) : half_to_float(bits);
+}
+
+// Each lane computes its own four sums from what all lanes hold.
+template <Stored kType>
+void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  const std::uint32_t held[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  const unsigned lane = thread_x() % 32;
+  emulator::exchange_all(held, sizeof held, [&](const std::byte* lanes) {
+    const auto word = [&](unsigned l, unsigned i) {
+      return reinterpret_cast<const std::uint32_t*>(lanes + l * emulator::kLargestExchange)[i];
+    };
+    for (unsigned out = 0; out < 4; ++out) {
+      const unsigned row = lane / 4;
+      const unsigned column = lane % 4 * 2 + out % 2;
+      for (unsigned k = 0; k < 16; ++k) {
+        const unsigned pair = k % 8 / 2;
+        const float left = part_of<kType>(word(row * 4 + pair, k / 8 * 2 + out / 2), k % 2);
+        const float right = part_of<kType>(word(column * 4 + pair, 4 + k / 8), k % 2);
+        c[out] += left * right;
+      }
+    }
+  });
+}
+
+#endif
+
+// Two floats as a pair of stored elements, rounded to nearest even.
+template <Stored kType>
+KV_DEVICE std::uint32_t packed_pair(float low, float high) {
+  const std::uint32_t first = kType == Stored::kBF16 ? float_to_bf16(low) : float_to_half(low);
+  const std::uint32_t second = kType == Stored::kBF16 ? float_to_bf16(high) : float_to_half(high);
+  return first | second << 16;
+}
+
+}  // namespace kvroof::cuda

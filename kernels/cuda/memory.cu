@@ -1,0 +1,85 @@
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cuda/launch.cuh"
+
+namespace kvroof::cuda {
+
+#if defined(__CUDACC__)
+namespace {
+
+__global__ void code_probe() {}
+
+const char* problem_of(cudaError_t status) { return status == cudaSuccess ? nullptr : cudaGetErrorString(status); }
+cudaStream_t handle_of(Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+}  // namespace
+
+const char* allocate(std::size_t bytes, void** out) { return problem_of(cudaMalloc(out, bytes)); }
+void release(void* memory) { cudaFree(memory); }
+const char* copy_in(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  return problem_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, handle_of(stream)));
+}
+const char* copy_out(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  const cudaError_t status = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle_of(stream));
+  return status == cudaSuccess ? synchronize(stream) : problem_of(status);
+}
+const char* synchronize(Stream& stream) { return problem_of(cudaStreamSynchronize(handle_of(stream))); }
+const char* open_stream(Stream& stream) {
+  cudaStream_t handle = nullptr;
+  const cudaError_t status = cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking);
+  stream.handle = handle;
+  return problem_of(status);
+}
+void close_stream(Stream& stream) { cudaStreamDestroy(handle_of(stream)); }
+
+const char* find_device(DeviceFacts& facts) {
+  int devices = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&devices);
+  if (counted != cudaSuccess || devices == 0) {
+    cudaGetLastError();  // a missing driver must not fail a later call
+    return counted != cudaSuccess ? cudaGetErrorString(counted) : "no CUDA-capable device is detected";
+  }
+  cudaDeviceProp properties;
+  cudaFuncAttributes attributes;
+  if (const char* why = problem_of(cudaGetDeviceProperties(&properties, 0))) return why;
+  if (cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&code_probe)) != cudaSuccess) {
+    cudaGetLastError();
+    return "this program has no code for the device's architecture";
+  }
+  std::strncpy(facts.name, properties.name, sizeof facts.name - 1);
+  facts.multiprocessors = static_cast<unsigned>(properties.multiProcessorCount);
+  facts.major = properties.major;
+  facts.minor = properties.minor;
+  return problem_of(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes));
+}
+
+#else
+
+const char* allocate(std::size_t bytes, void** out) {
+  *out = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (*out == nullptr) return "out of memory";
+  std::memset(*out, 0xff, bytes);  // what is read before it is written shows as NaN
+  return nullptr;
+}
+void release(void* memory) { std::free(memory); }
+const char* copy_in(Stream&, void* to, const void* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+  return nullptr;
+}
+const char* copy_out(Stream&, void* to, const void* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+  return nullptr;
+}
+const char* synchronize(Stream&) { return nullptr; }
+const char* open_stream(Stream&) { return nullptr; }
+void close_stream(Stream&) {}
+const char* find_device(DeviceFacts& facts) {
+  std::strncpy(facts.name, "emulator", sizeof facts.name - 1);
+  facts.multiprocessors = 3;
+  return nullptr;
+}
+
+#endif
+
+}  // namespace kvroof::cuda

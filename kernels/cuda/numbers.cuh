@@ -1,0 +1,106 @@
+// Eight stored elements as floats, whatever their type, and sums over the lanes of a warp.
+#pragma once
+
+#include "kernels/cuda/arguments.hpp"
+#include "kernels/cuda/device.cuh"
+
+namespace kvroof::cuda {
+
+// Bits of one stored element.
+template <Stored kType>
+constexpr unsigned kBits = kType == Stored::kInt8 ? 8 : kType == Stored::kInt4 ? 4 : 16;
+
+KV_DEVICE float bf16_to_float(std::uint32_t bits) { return float_of(bits << 16); }
+
+// Round to nearest even; a NaN stays one.
+KV_DEVICE std::uint16_t float_to_bf16(float x) {
+  const std::uint32_t bits = bits_of(x);
+  if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<std::uint16_t>((bits >> 16) | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
+}
+
+// Eight elements as they lie in memory: 16 bytes of 16-bit types, 8 of int8, 4 of int4.
+template <Stored kType>
+struct Eight {
+  std::uint32_t words[kBits<kType> / 4];
+};
+
+// Reads elements [8 · index, 8 · index + 8) of a row that starts at `row`.
+template <Stored kType>
+KV_DEVICE Eight<kType> load_eight(const std::byte* row, unsigned index) {
+  Eight<kType> out;
+  if constexpr (kBits<kType> == 16) {
+    const Pack pack = load_once(reinterpret_cast<const Pack*>(row) + index);
+    out.words[0] = pack.x;
+    out.words[1] = pack.y;
+    out.words[2] = pack.z;
+    out.words[3] = pack.w;
+  } else {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(row) + index * (kBits<kType> / 4);
+    KV_UNROLL
+    for (unsigned i = 0; i < kBits<kType> / 4; ++i) out.words[i] = words[i];
+  }
+  return out;
+}
+
+// int8 and int4 are signed, in units of the row's scale; the scale is the caller's to apply.
+template <Stored kType>
+KV_DEVICE void to_floats(const Eight<kType>& eight, float (&out)[8]) {
+  KV_UNROLL
+  for (unsigned i = 0; i < 8; ++i) {
+    if constexpr (kType == Stored::kBF16) {
+      const std::uint32_t word = eight.words[i / 2];
+      out[i] = i % 2 == 0 ? float_of(word << 16) : float_of(word & 0xffff0000U);
+    } else if constexpr (kType == Stored::kF16) {
+      out[i] = half_to_float(static_cast<std::uint16_t>(eight.words[i / 2] >> (i % 2 * 16)));
+    } else if constexpr (kType == Stored::kInt8) {
+      out[i] = static_cast<float>(static_cast<std::int8_t>(eight.words[i / 4] >> (i % 4 * 8)));
+    } else {
+      // Sign extension by two shifts.
+      out[i] = static_cast<float>(static_cast<std::int32_t>(eight.words[0] << (28 - i * 4)) >> 28);
+    }
+  }
+}
+
+// The sum over groups of `width` neighbouring lanes (a power of two), in every lane.
+KV_DEVICE float sum_over(float x, unsigned width) {
+  for (unsigned mask = width / 2; mask > 0; mask /= 2) x += from_lane_xor(x, mask);
+  return x;
+}
+
+KV_DEVICE float max_over(float x, unsigned width) {
+  for (unsigned mask = width / 2; mask > 0; mask /= 2) {
+    const float other = from_lane_xor(x, mask);
+    x = other > x ? other : x;
+  }
+  return x;
+}
+
+// The sums of kCount values over groups of kWidth lanes: lane l of a group has that of value l mod kCount. While a lane
+// still holds several values it hands half of them on, so that kCount values cost fewer than kCount + log kWidth steps.
+template <unsigned kCount, unsigned kWidth>
+KV_DEVICE float scattered_sum(float (&values)[kCount], unsigned lane) {
+  static_assert(kCount <= kWidth && (kCount & (kCount - 1)) == 0);
+  KV_UNROLL
+  for (unsigned half = kCount / 2; half > 0; half /= 2) {
+    const bool upper = (lane & half) != 0;
+    KV_UNROLL
+    for (unsigned i = 0; i < half; ++i) {
+      const float give = upper ? values[i] : values[i + half];
+      const float keep = upper ? values[i + half] : values[i];
+      values[i] = keep + from_lane_xor(give, half);
+    }
+  }
+  float sum = values[0];
+  KV_UNROLL
+  for (unsigned mask = kCount; mask < kWidth; mask *= 2) sum += from_lane_xor(sum, mask);
+  return sum;
+}
+
+// Floats in the order of unsigned numbers.
+KV_DEVICE std::uint32_t ordered_bits(float x) {
+  const std::uint32_t bits = bits_of(x);
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+}  // namespace kvroof::cuda

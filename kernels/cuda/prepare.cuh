@@ -1,0 +1,157 @@
+// Between the projections and attention: clamp, q/k norms and rotation of each head, and the new rows of the cache.
+#pragma once
+
+#include "kernels/cuda/linear.cuh"
+
+namespace kvroof::cuda {
+
+constexpr unsigned kPrepareThreads = 256;
+
+// A row of floats in shared memory becomes a stored row; written by one warp. Elements per lane: dim / 32, in steps
+// of 8.
+template <Stored kType>
+KV_DEVICE void store_row(const float* row, std::uint32_t dim, std::byte* out, float* scale_out) {
+  const unsigned lane = thread_x() % 32;
+  float scale = 1;
+  if constexpr (kBits<kType> < 16) {
+    float largest = 0;
+    for (unsigned i = lane; i < dim; i += 32) largest = fabsf(row[i]) > largest ? fabsf(row[i]) : largest;
+    constexpr float kLargest = kType == Stored::kInt8 ? 127.0F : 7.0F;
+    scale = max_over(largest, 32) / kLargest;
+    if (lane == 0) *scale_out = scale;
+  }
+  const float factor = scale > 0 ? 1.0F / scale : 0.0F;
+  for (unsigned eight = lane; eight < dim / 8; eight += 32) {
+    std::uint32_t words[4] = {};
+    KV_UNROLL
+    for (unsigned i = 0; i < 8; ++i) {
+      const float value = row[eight * 8 + i];
+      if constexpr (kBits<kType> == 16) {
+        const std::uint32_t bits = kType == Stored::kBF16 ? float_to_bf16(value) : float_to_half(value);
+        words[i / 2] |= bits << (i % 2 * 16);
+      } else {
+        const auto rounded = static_cast<std::int32_t>(rintf(value * factor));
+        constexpr std::uint32_t kMask = (1U << kBits<kType>)-1;
+        words[i * kBits<kType> / 32] |= (static_cast<std::uint32_t>(rounded) & kMask) << (i * kBits<kType> % 32);
+      }
+    }
+    auto* to = reinterpret_cast<std::uint32_t*>(out) + eight * (kBits<kType> / 4);
+    KV_UNROLL
+    for (unsigned i = 0; i < kBits<kType> / 4; ++i) to[i] = words[i];
+  }
+}
+
+template <Stored kType>
+KV_DEVICE float rounded_as(float x) {
+  if constexpr (kType == Stored::kBF16) return bf16_to_float(float_to_bf16(x));
+  if constexpr (kType == Stored::kF16) return half_to_float(float_to_half(x));
+  return x;
+}
+
+// Clamp, norm and rotation of one head into `row` (shared memory of this warp).
+template <Stored kWeights>
+KV_DEVICE void prepare_head(const PrepareArguments& a, const HeadPart& part, const float* x, unsigned head,
+                            unsigned token, float whole_factor, float* row) {
+  const unsigned lane = thread_x() % 32;
+  float sum = 0;
+  for (unsigned i = lane; i < part.dim; i += 32) {
+    float value = x[i];
+    if (a.clip > 0) value = value < -a.clip ? -a.clip : value > a.clip ? a.clip : value;
+    row[i] = value;
+    sum += value;
+  }
+  if (part.norm_scale != nullptr) {
+    const bool layer = a.norm_mode == NormMode::kLayer;
+    const float centre = layer ? sum_over(sum, 32) / static_cast<float>(part.dim) : 0.0F;
+    float squares = 0;
+    for (unsigned i = lane; i < part.dim; i += 32) squares += (row[i] - centre) * (row[i] - centre);
+    squares = sum_over(squares, 32);
+    const bool whole = a.norm == HeadNorm::kWhole;
+    const float factor = whole ? whole_factor : rsqrt_of(squares / static_cast<float>(part.dim) + a.norm_eps);
+    const unsigned first = a.norm == HeadNorm::kHead ? 0 : head * part.dim;
+    for (unsigned i = lane; i < part.dim; i += 32) {
+      const float scale = element<kWeights>(part.norm_scale, first + i) + a.norm_offset;
+      row[i] = (row[i] - (whole ? 0.0F : centre)) * factor * scale;
+      if (part.norm_bias != nullptr) row[i] += element<kWeights>(part.norm_bias, first + i);
+    }
+  }
+  if (!part.rotates) return;
+  sync_warp();
+  for (unsigned i = lane; i < a.rotary_pairs; i += 32) {
+    const float* turn = a.turns + (std::size_t{token} * a.rotary_pairs + i) * 2;
+    float* one = row + a.rotary_first + (a.adjacent ? 2 * i : i);
+    float* other = row + a.rotary_first + (a.adjacent ? 2 * i + 1 : i + a.rotary_pairs);
+    const float first = *one;
+    const float second = *other;
+    *one = first * turn[0] - second * turn[1];
+    *other = second * turn[0] + first * turn[1];
+  }
+}
+
+// The factor of an RMS norm over a whole projection; 0 where there is none. For all threads of the block.
+KV_DEVICE float whole_norm(const PrepareArguments& a, const HeadPart& part, const float* x, float* scratch) {
+  if (a.norm != HeadNorm::kWhole || part.norm_scale == nullptr) return 0;
+  float squares = 0;
+  for (unsigned i = thread_x(); i < part.heads * part.dim; i += kPrepareThreads) {
+    float value = x[i];
+    if (a.clip > 0) value = value < -a.clip ? -a.clip : value > a.clip ? a.clip : value;
+    squares += value * value;
+  }
+  return rsqrt_of(block_sum(squares, scratch) / static_cast<float>(part.heads * part.dim) + a.norm_eps);
+}
+
+// Blocks of kPrepareThreads: x over tokens, y over q, k, v. A warp takes a head.
+template <Stored kWeights, Stored kCache>
+KV_KERNEL void prepare_heads(PrepareArguments a) {
+  KV_SHARED(float, rows, kPrepareThreads / 32 * kMostHeadDim);
+  KV_SHARED(float, scratch, kPrepareThreads / 32);
+  const unsigned token = block_x();
+  const unsigned which = block_y();
+  const HeadPart part = which == 0 ? a.q : which == 1 ? a.k : a.v;
+  const std::size_t width = a.q.heads * a.q.dim + a.k.heads * a.k.dim + a.v.heads * a.v.dim;
+  const std::size_t before = which == 0 ? 0 : a.q.heads * a.q.dim + (which == 2 ? a.k.heads * a.k.dim : 0);
+  const float* x = a.x + token * width + before;
+  const float whole = whole_norm(a, part, x, scratch);
+  float* row = rows + thread_x() / 32 * kMostHeadDim;
+  const unsigned lane = thread_x() % 32;
+  for (unsigned head = thread_x() / 32; head < part.heads; head += kPrepareThreads / 32) {
+    prepare_head<kWeights>(a, part, x + head * part.dim, head, token, whole, row);
+    sync_warp();
+    if (which == 0) {
+      float* out = a.q_out + (std::size_t{token} * part.heads + head) * part.dim;
+      for (unsigned i = lane; i < part.dim; i += 32) out[i] = rounded_as<kCache>(row[i]);
+    } else {
+      std::byte* record = which == 1 ? a.k_copy : a.v_copy;
+      if (record != nullptr && kBits<kCache> == 16) {
+        store_row<kCache>(row, part.dim, record + (std::size_t{token} * part.heads + head) * part.dim * 2, nullptr);
+      }
+      for (unsigned copy = 0; copy < a.copies; ++copy) {
+        const unsigned storage = head * a.copies + copy;
+        const bool prompt = a.slot_of == nullptr;
+        const CacheSlots to = a.slots[prompt ? storage : token * part.heads * a.copies + storage];
+        const std::size_t slot = prompt ? token : a.slot_of[token * part.heads * a.copies + storage];
+        if (which == 1) {
+          store_row<kCache>(row, part.dim, to.keys + slot * a.key_row_bytes, to.key_scales + slot);
+          if (lane == 0) to.positions[slot] = a.positions[token];
+        } else {
+          store_row<kCache>(row, part.dim, to.values + slot * a.value_row_bytes, to.value_scales + slot);
+        }
+      }
+    }
+    sync_warp();
+  }
+}
+
+// A thread a pair. The angle is formed in float, as the models were trained.
+KV_PLAIN_KERNEL void make_turns(RotaryArguments a) {
+  const unsigned i = block_x() * threads_x() + thread_x();
+  if (i >= a.tokens * a.pairs) return;
+  const unsigned token = i / a.pairs;
+  const bool use_long = a.use_long != nullptr && a.use_long[token] != 0;
+  const float angle =
+      static_cast<float>(a.positions[token]) * (use_long ? a.long_frequencies : a.frequencies)[i % a.pairs];
+  a.turns[2 * i] = cosf(angle) * a.magnitude;
+  a.turns[2 * i + 1] = sinf(angle) * a.magnitude;
+}
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,60 @@
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/prepare.cuh"
+#include "kernels/cuda/prompt_attention.cuh"
+
+namespace kvroof::cuda {
+namespace {
+
+template <Stored kType>
+void run_prompt(Stream& stream, const PromptArguments& a) {
+  const Grid grid = {(a.tokens + kQueries - 1) / kQueries, a.heads};
+  switch (padded_width(a.head_dim > a.value_dim ? a.head_dim : a.value_dim)) {
+    case 64: return launch(stream, &prompt_attention<kType, 64>, grid, kPromptThreads, a);
+    case 128: return launch(stream, &prompt_attention<kType, 128>, grid, kPromptThreads, a);
+    default: return launch(stream, &prompt_attention<kType, 256>, grid, kPromptThreads, a);
+  }
+}
+
+template <Stored kWeights>
+void run_prepare_as(Stream& stream, Stored cache, const PrepareArguments& a) {
+  const Grid grid = {a.tokens, 3};
+  switch (cache) {
+    case Stored::kBF16: return launch(stream, &prepare_heads<kWeights, Stored::kBF16>, grid, kPrepareThreads, a);
+    case Stored::kF16: return launch(stream, &prepare_heads<kWeights, Stored::kF16>, grid, kPrepareThreads, a);
+    case Stored::kInt8: return launch(stream, &prepare_heads<kWeights, Stored::kInt8>, grid, kPrepareThreads, a);
+    default: return launch(stream, &prepare_heads<kWeights, Stored::kInt4>, grid, kPrepareThreads, a);
+  }
+}
+
+}  // namespace
+
+void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a) {
+  cache == Stored::kBF16 ? run_prompt<Stored::kBF16>(stream, a) : run_prompt<Stored::kF16>(stream, a);
+}
+
+void run_prepare(Stream& stream, Stored weights, Stored cache, const PrepareArguments& a) {
+  weights == Stored::kBF16 ? run_prepare_as<Stored::kBF16>(stream, cache, a)
+                           : run_prepare_as<Stored::kF16>(stream, cache, a);
+}
+
+void run_turns(Stream& stream, const RotaryArguments& a) {
+  launch(stream, &make_turns, {(a.tokens * a.pairs + kRowThreads - 1) / kRowThreads}, kRowThreads, a);
+}
+
+void run_embed(Stream& stream, Stored weights, const EmbedArguments& a) {
+  launch(stream, weights == Stored::kBF16 ? &embed_rows<Stored::kBF16> : &embed_rows<Stored::kF16>, {a.tokens},
+         kRowThreads, a);
+}
+
+void run_norm(Stream& stream, Stored weights, const NormArguments& a) {
+  launch(stream, weights == Stored::kBF16 ? &norm_rows<Stored::kBF16> : &norm_rows<Stored::kF16>, {a.rows},
+         kRowThreads, a);
+}
+
+void run_moves(Stream& stream, const MoveArguments& a) {
+  constexpr unsigned kMoves = kRowThreads / 32;
+  launch(stream, &move_rows, {(a.moves + kMoves - 1) / kMoves}, kRowThreads, a);
+}
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,184 @@
+// Causal attention of a prompt on the tensor cores, with the running softmax of FlashAttention (Dao 2023): the matrix
+// of weights never exists. A block makes the output of kQueries consecutive queries of one query head.
+#pragma once
+
+#include "kernels/cuda/matrix_unit.cuh"
+
+namespace kvroof::cuda {
+
+constexpr unsigned kPromptThreads = 128;  // a warp takes sixteen queries
+constexpr unsigned kQueries = kPromptQueries;
+constexpr unsigned kKeys = 32;            // that a block meets at once
+
+constexpr float kHidden = -1e30F;
+
+// What query i sees of key j.
+KV_DEVICE float prompt_logit(const PromptArguments& a, float dot, unsigned query, unsigned key, float slope) {
+  if (key > query || query >= a.tokens || (a.window > 0 && key + a.window <= query)) return kHidden;
+  float logit = a.scale * dot;
+  if (a.softcap > 0) logit = a.softcap * tanhf(logit / a.softcap);
+  return logit - slope * static_cast<float>(query - key);
+}
+
+// Rows [first, first + count) of a head as pairs of 16-bit words, zeros beyond the ends; row r at r · stride words.
+template <unsigned kWidth>
+KV_DEVICE void load_head_rows(const std::byte* rows, std::uint32_t row_bytes, std::uint32_t dim, unsigned first,
+                              unsigned count, unsigned end, unsigned stride, std::uint32_t* out) {
+  for (unsigned i = thread_x(); i < count * kWidth / 2; i += kPromptThreads) {
+    const unsigned r = i / (kWidth / 2);
+    const unsigned word = i % (kWidth / 2);
+    const bool there = first + r < end && word * 2 < dim;
+    const auto* row = reinterpret_cast<const std::uint32_t*>(rows + std::size_t{first + r} * row_bytes);
+    out[r * stride + word] = there ? row[word] : 0;
+  }
+}
+
+// The same, transposed: pairs of neighbouring rows of one column; column c at c · (kKeys / 2 + 1) words.
+template <unsigned kWidth>
+KV_DEVICE void load_columns(const std::byte* rows, std::uint32_t row_bytes, std::uint32_t dim, unsigned first,
+                            unsigned end, std::uint32_t* out) {
+  for (unsigned i = thread_x(); i < kKeys / 2 * kWidth; i += kPromptThreads) {
+    const unsigned column = i % kWidth;
+    const unsigned pair = i / kWidth;
+    std::uint32_t word = 0;
+    KV_UNROLL
+    for (unsigned j = 0; j < 2; ++j) {
+      const unsigned r = first + pair * 2 + j;
+      if (r >= end || column >= dim) continue;
+      const auto* row = reinterpret_cast<const std::uint16_t*>(rows + std::size_t{r} * row_bytes);
+      word |= static_cast<std::uint32_t>(row[column]) << (j * 16);
+    }
+    out[column * (kKeys / 2 + 1) + pair] = word;
+  }
+}
+
+// The queries of this warp as left factors of products over sixteen elements each.
+template <Stored kType, unsigned kWidth>
+KV_DEVICE void load_query_factors(const PromptArguments& a, unsigned head, unsigned first,
+                                  std::uint32_t (&factors)[kWidth / 16][4]) {
+  const unsigned lane = thread_x() % 32;
+  KV_UNROLL
+  for (unsigned step = 0; step < kWidth / 16; ++step) {
+    KV_UNROLL
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned query = first + lane / 4 + i % 2 * 8;
+      const unsigned column = step * 16 + lane % 4 * 2 + i / 2 * 8;
+      const bool there = query < a.tokens && column < a.head_dim;
+      const float* q = a.q + (std::size_t{query} * a.heads + head) * a.head_dim + column;
+      factors[step][i] = there ? packed_pair<kType>(q[0], q[1]) : 0;
+    }
+  }
+}
+
+// Logits of the warp's sixteen queries against kKeys keys in shared memory.
+template <Stored kType, unsigned kWidth>
+KV_DEVICE void tile_logits(const PromptArguments& a, const std::uint32_t (&factors)[kWidth / 16][4],
+                           const std::uint32_t* keys, unsigned first_query, unsigned first_key, float slope,
+                           float (&logits)[kKeys / 8][4]) {
+  const unsigned lane = thread_x() % 32;
+  KV_UNROLL
+  for (unsigned n = 0; n < kKeys / 8; ++n) {
+    KV_UNROLL
+    for (unsigned i = 0; i < 4; ++i) logits[n][i] = 0;
+    KV_UNROLL
+    for (unsigned step = 0; step < kWidth / 16; ++step) {
+      const std::uint32_t* row = keys + (n * 8 + lane / 4) * (kWidth / 2 + 4) + step * 8 + lane % 4;
+      const std::uint32_t right[2] = {row[0], row[4]};
+      multiply_add<kType>(logits[n], factors[step], right);
+    }
+    KV_UNROLL
+    for (unsigned i = 0; i < 4; ++i) {
+      logits[n][i] = prompt_logit(a, logits[n][i], first_query + lane / 4 + i / 2 * 8,
+                                  first_key + n * 8 + lane % 4 * 2 + i % 2, slope);
+    }
+  }
+}
+
+// Blocks of kPromptThreads: x over tiles of queries, y over query heads.
+template <Stored kType, unsigned kWidth>
+KV_KERNEL void prompt_attention(PromptArguments a) {
+  KV_SHARED(std::uint32_t, keys, kKeys * (kWidth / 2 + 4));
+  KV_SHARED(std::uint32_t, values, kWidth * (kKeys / 2 + 1));
+  const unsigned lane = thread_x() % 32;
+  const unsigned head = block_y();
+  const unsigned block_first = block_x() * kQueries;
+  const unsigned first_query = block_first + thread_x() / 32 * 16;
+  const float slope = a.alibi != nullptr ? a.alibi[head] : 0.0F;
+  const std::byte* head_keys = a.slots[head / a.group].keys;
+  const std::byte* head_values = a.slots[head / a.group].values;
+  std::uint32_t factors[kWidth / 16][4];
+  load_query_factors<kType, kWidth>(a, head, first_query, factors);
+  float out[kWidth / 8][4] = {};
+  float highest[2] = {kHidden, kHidden};
+  float total[2] = {0, 0};
+  const unsigned end = block_first + kQueries < a.tokens ? block_first + kQueries : a.tokens;
+  const unsigned begin = a.window > 0 && block_first + 1 > a.window ? (block_first + 1 - a.window) / kKeys * kKeys : 0;
+  for (unsigned first_key = begin; first_key < end; first_key += kKeys) {
+    sync_block();
+    load_head_rows<kWidth>(head_keys, a.key_row_bytes, a.head_dim, first_key, kKeys, end, kWidth / 2 + 4, keys);
+    load_columns<kWidth>(head_values, a.value_row_bytes, a.value_dim, first_key, end, values);
+    sync_block();
+    float logits[kKeys / 8][4];
+    tile_logits<kType, kWidth>(a, factors, keys, first_query, first_key, slope, logits);
+    KV_UNROLL
+    for (unsigned half = 0; half < 2; ++half) {
+      float top = highest[half];
+      KV_UNROLL
+      for (unsigned n = 0; n < kKeys / 8; ++n) {
+        KV_UNROLL
+        for (unsigned i = 0; i < 2; ++i) top = logits[n][half * 2 + i] > top ? logits[n][half * 2 + i] : top;
+      }
+      top = max_over(top, 4);
+      const float shrink = exp_of(highest[half] - top);
+      highest[half] = top;
+      float sum = 0;
+      KV_UNROLL
+      for (unsigned n = 0; n < kKeys / 8; ++n) {
+        KV_UNROLL
+        for (unsigned i = 0; i < 2; ++i) {
+          float& logit = logits[n][half * 2 + i];
+          logit = logit <= kHidden ? 0.0F : exp_of(logit - top);
+          sum += logit;
+        }
+      }
+      total[half] = total[half] * shrink + sum_over(sum, 4);
+      KV_UNROLL
+      for (unsigned n = 0; n < kWidth / 8; ++n) {
+        out[n][half * 2] *= shrink;
+        out[n][half * 2 + 1] *= shrink;
+      }
+    }
+    KV_UNROLL
+    for (unsigned step = 0; step < kKeys / 16; ++step) {
+      const std::uint32_t left[4] = {packed_pair<kType>(logits[2 * step][0], logits[2 * step][1]),
+                                     packed_pair<kType>(logits[2 * step][2], logits[2 * step][3]),
+                                     packed_pair<kType>(logits[2 * step + 1][0], logits[2 * step + 1][1]),
+                                     packed_pair<kType>(logits[2 * step + 1][2], logits[2 * step + 1][3])};
+      KV_UNROLL
+      for (unsigned n = 0; n < kWidth / 8; ++n) {
+        const std::uint32_t* column = values + (n * 8 + lane / 4) * (kKeys / 2 + 1) + step * 8 + lane % 4;
+        const std::uint32_t right[2] = {column[0], column[4]};
+        multiply_add<kType>(out[n], left, right);
+      }
+    }
+  }
+  KV_UNROLL
+  for (unsigned half = 0; half < 2; ++half) {
+    const unsigned query = first_query + lane / 4 + half * 8;
+    if (query >= a.tokens) continue;
+    if (a.log_sums != nullptr && lane % 4 == 0) {
+      a.log_sums[std::size_t{head} * a.tokens + query] = highest[half] + logf(total[half]);
+    }
+    KV_UNROLL
+    for (unsigned n = 0; n < kWidth / 8; ++n) {
+      KV_UNROLL
+      for (unsigned i = 0; i < 2; ++i) {
+        const unsigned column = n * 8 + lane % 4 * 2 + i;
+        if (column >= a.value_dim) continue;
+        a.out[(std::size_t{query} * a.heads + head) * a.value_dim + column] = out[n][half * 2 + i] / total[half];
+      }
+    }
+  }
+}
+
+}  // namespace kvroof::cuda

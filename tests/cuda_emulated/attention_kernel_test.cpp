@@ -1,0 +1,204 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/attention.cuh"
+#include "sim/core/dtype.hpp"
+#include "tests/catch.hpp"
+
+using namespace kvroof;
+using namespace kvroof::cuda;
+
+namespace {
+
+struct Case {
+  std::uint32_t kv_heads = 2, group = 1, head_dim = 128, value_dim = 128;
+  std::vector<std::uint32_t> lengths;  // of each unit, sequence by sequence
+  std::uint32_t item = kItemSlots;     // slots of one item
+  float softcap = 0;
+  std::uint32_t window = 0;
+  bool alibi = false;
+};
+
+// A row of numbers in the stored type, beside what the kernel must read from it.
+struct StoredRows {
+  std::vector<std::byte> bytes;
+  std::vector<float> values;  // [rows, width], after the scale
+  std::vector<float> scales;  // [rows], int8 and int4
+  std::uint32_t row_bytes = 0;
+};
+
+StoredRows stored_rows(Stored type, std::size_t rows, std::uint32_t width, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  const unsigned bits = type == Stored::kInt8 ? 8 : type == Stored::kInt4 ? 4 : 16;
+  StoredRows out;
+  out.row_bytes = (width * bits / 8 + 15) / 16 * 16;
+  out.bytes.assign(rows * out.row_bytes, std::byte{0xff});  // what lies between rows must not be read as numbers
+  for (std::size_t r = 0; r < rows; ++r) {
+    std::byte* row = out.bytes.data() + r * out.row_bytes;
+    const float scale = bits == 16 ? 1 : 0.01F * static_cast<float>(1 + r % 7);
+    if (bits < 16) out.scales.push_back(scale);
+    for (std::uint32_t c = 0; c < width; ++c) {
+      float value = normal(random);
+      if (bits == 16) {
+        const DType as = type == Stored::kBF16 ? DType::kBF16 : DType::kF16;
+        convert_from_float(as, {&value, 1}, row + 2 * c);
+        convert_to_float(as, row + 2 * c, {&value, 1});
+      } else if (bits == 8) {
+        const auto stored = static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127);
+        row[c] = static_cast<std::byte>(stored);
+        value = scale * static_cast<float>(stored);
+      } else {
+        const int stored = static_cast<int>(random() % 16) - 8;
+        const auto nibble = static_cast<unsigned>(stored & 15) << (c % 2 * 4);
+        const unsigned old = c % 2 == 0 ? 0 : static_cast<unsigned>(row[c / 2]);
+        row[c / 2] = static_cast<std::byte>(old | nibble);
+        value = scale * static_cast<float>(stored);
+      }
+      out.values.push_back(value);
+    }
+  }
+  return out;
+}
+
+// What one launch works on, and its results.
+struct Run {
+  std::vector<AttentionItem> items;
+  std::vector<AttentionUnit> units;
+  std::vector<std::uint64_t> first_row;  // of each unit
+  StoredRows keys, values;
+  std::vector<std::uint32_t> positions, query;
+  std::vector<float> q, alibi, part_max, part_sum, part_out, logits, log_sums, out;
+  std::vector<unsigned> finished;
+  AttentionArguments arguments;
+  std::uint32_t item_count = 0;
+};
+
+Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  Run run;
+  std::uint64_t rows = 0;
+  std::uint32_t most_parts = 0;
+  for (std::uint32_t u = 0; u < c.lengths.size(); ++u) {
+    AttentionUnit unit{{}, u / c.kv_heads, u % c.kv_heads * c.group, c.group, 0};
+    run.first_row.push_back(rows);
+    for (std::uint32_t first = 0; first < c.lengths[u]; first += c.item) {
+      run.items.push_back({u, first, std::min(c.item, c.lengths[u] - first), unit.parts++});
+    }
+    rows += c.lengths[u] + 3;  // capacity beyond the length
+    most_parts = std::max(most_parts, unit.parts);
+    run.units.push_back(unit);
+  }
+  std::shuffle(run.items.begin(), run.items.end(), random);
+  const auto sequences = static_cast<std::uint32_t>(c.lengths.size()) / c.kv_heads;
+  const std::uint32_t heads = c.kv_heads * c.group;
+  run.keys = stored_rows(type, rows, c.head_dim, random);
+  run.values = stored_rows(type, rows, c.value_dim, random);
+  for (std::uint64_t r = 0; r < rows; ++r) run.positions.push_back(static_cast<std::uint32_t>(random() % 1000));
+  for (std::uint32_t s = 0; s < sequences; ++s) run.query.push_back(1000 + s);
+  for (std::uint32_t i = 0; i < sequences * heads * c.head_dim; ++i) run.q.push_back(normal(random));
+  for (std::uint32_t h = 0; h < heads; ++h) run.alibi.push_back(0.01F * static_cast<float>(h + 1));
+  const std::size_t parts = c.lengths.size() * most_parts * group;
+  const float poison = std::numeric_limits<float>::quiet_NaN();
+  run.part_max.assign(parts, poison);
+  run.part_sum.assign(parts, poison);
+  run.part_out.assign(parts * width, poison);
+  run.logits.assign(rows * group, poison);
+  run.log_sums.assign(c.lengths.size() * group, poison);
+  run.out.assign(std::size_t{sequences} * heads * c.value_dim, poison);
+  run.finished.assign(c.lengths.size(), 0);
+  run.item_count = static_cast<std::uint32_t>(run.items.size());
+  for (std::size_t u = 0; u < run.units.size(); ++u) {
+    const std::uint64_t row = run.first_row[u];
+    run.units[u].slots = {run.keys.bytes.data() + row * run.keys.row_bytes,
+                          run.values.bytes.data() + row * run.values.row_bytes,
+                          run.keys.scales.data() + row, run.values.scales.data() + row,
+                          run.positions.data() + row, run.logits.data() + row * group};
+  }
+  run.arguments = {run.items.data(), &run.item_count, run.units.data(), run.keys.row_bytes, run.values.row_bytes,
+      run.q.data(), run.query.data(), heads,
+                   c.head_dim, c.value_dim, 0.1F, c.softcap, c.window, c.alibi ? run.alibi.data() : nullptr,
+                   most_parts, run.part_max.data(), run.part_sum.data(), run.part_out.data(), run.finished.data(),
+                   run.log_sums.data(), run.out.data()};
+  return run;
+}
+
+// The same in double precision, one query head after the other.
+void check_against_twin(const Case& c, const Run& run, unsigned group) {
+  for (std::uint32_t u = 0; u < c.lengths.size(); ++u) {
+    const AttentionUnit& unit = run.units[u];
+    for (std::uint32_t g = 0; g < c.group; ++g) {
+      const std::uint32_t head = unit.first_query_head + g;
+      const float* q = run.q.data() + (std::size_t{unit.sequence} * c.kv_heads * c.group + head) * c.head_dim;
+      std::vector<double> logits(c.lengths[u]);
+      double highest = -1e300;
+      for (std::uint32_t s = 0; s < c.lengths[u]; ++s) {
+        const std::uint64_t row = run.first_row[u] + s;
+        double dot = 0;
+        for (std::uint32_t i = 0; i < c.head_dim; ++i) {
+          dot += static_cast<double>(q[i]) * static_cast<double>(run.keys.values[row * c.head_dim + i]);
+        }
+        double logit = 0.1 * dot;
+        if (c.softcap > 0) logit = c.softcap * std::tanh(logit / c.softcap);
+        const double distance = static_cast<double>(run.positions[row]) - run.query[unit.sequence];
+        if (c.alibi) logit += static_cast<double>(run.alibi[head]) * distance;
+        if (c.window > 0 && run.positions[row] + c.window <= run.query[unit.sequence]) logit = -1e30;
+        CHECK(run.logits[row * group + g] == Approx(logit).epsilon(1e-4).margin(1e-3));
+        logits[s] = logit;
+        highest = std::max(highest, logit);
+      }
+      double total = 0;
+      for (double& logit : logits) total += logit = logit <= -1e29 ? 0 : std::exp(logit - highest);
+      CHECK(run.log_sums[u * group + g] == Approx(highest + std::log(total)).epsilon(1e-4).margin(1e-3));
+      for (std::uint32_t i = 0; i < c.value_dim; ++i) {
+        double sum = 0;
+        for (std::uint32_t s = 0; s < c.lengths[u]; ++s) {
+          sum += logits[s] / total * static_cast<double>(run.values.values[(run.first_row[u] + s) * c.value_dim + i]);
+        }
+        const std::size_t at = (std::size_t{unit.sequence} * c.kv_heads * c.group + head) * c.value_dim + i;
+        CHECK(run.out[at] == Approx(sum).epsilon(1e-3).margin(1e-3));
+      }
+    }
+    CHECK(run.finished[u] == 0);
+  }
+}
+
+template <Stored kType, unsigned kWidth, unsigned kGroup>
+void check_case(const Case& c, unsigned blocks) {
+  Run run = make_run(c, kType, kGroup, kWidth, 7);
+  emulator::run({blocks}, {kAttentionThreads}, [&] { decode_attention<kType, kWidth, kGroup>(run.arguments); });
+  check_against_twin(c, run, kGroup);
+}
+
+}  // namespace
+
+TEST_CASE("decode attention equals attention in double precision for ragged units, however they are cut into items") {
+  const std::vector<std::uint32_t> ragged = {1, 2, 31, 300};
+  check_case<Stored::kBF16, 128, 1>({.kv_heads = 2, .lengths = ragged}, 1);
+  check_case<Stored::kBF16, 128, 1>({.kv_heads = 2, .lengths = ragged, .item = 7}, 5);
+  check_case<Stored::kF16, 64, 4>({.group = 4, .head_dim = 64, .value_dim = 64, .lengths = ragged, .item = 64}, 3);
+  check_case<Stored::kBF16, 256, 2>({.group = 2, .head_dim = 256, .value_dim = 256, .lengths = ragged}, 2);
+}
+
+TEST_CASE("head sizes between the widths and groups that are no power of two are padded, not read") {
+  check_case<Stored::kBF16, 128, 1>({.head_dim = 80, .value_dim = 80, .lengths = {17, 65}}, 2);
+  check_case<Stored::kF16, 128, 4>({.group = 3, .head_dim = 96, .value_dim = 64, .lengths = {33, 64}}, 2);
+  check_case<Stored::kBF16, 128, 8>({.group = 7, .lengths = {9, 40}}, 2);
+}
+
+TEST_CASE("int8 and int4 rows are read with the scale of their row") {
+  check_case<Stored::kInt8, 128, 2>({.group = 2, .lengths = {5, 130}}, 2);
+  check_case<Stored::kInt4, 64, 4>({.group = 4, .head_dim = 64, .value_dim = 64, .lengths = {5, 130}}, 2);
+  check_case<Stored::kInt4, 256, 1>({.head_dim = 256, .value_dim = 256, .lengths = {3, 70}}, 1);
+}
+
+TEST_CASE("soft-cap, ALiBi and window act on the scaled logit in that order") {
+  check_case<Stored::kBF16, 128, 2>({.group = 2, .lengths = {50, 90}, .softcap = 1.5F}, 2);
+  check_case<Stored::kBF16, 128, 2>({.group = 2, .lengths = {50, 90}, .alibi = true}, 2);
+  check_case<Stored::kBF16, 128, 2>({.group = 2, .lengths = {50, 90}, .item = 16, .softcap = 2, .window = 500,
+      .alibi = true},
+                                    2);
+}

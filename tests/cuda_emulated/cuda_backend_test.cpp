@@ -1,0 +1,125 @@
+#include "kernels/cuda/cuda_backend.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <random>
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/reference_ops.hpp"
+#include "tests/catch.hpp"
+
+using namespace kvroof;
+
+namespace {
+
+Model model_named(const std::string& name, DType type) {
+  return load_model(std::filesystem::path(KVROOF_SOURCE_DIR) / "tests/golden/models" / name, type);
+}
+
+PolicySpec policy_of(const std::string& text) { return parse_policies(text).at(0); }
+
+std::vector<std::int64_t> prompt_of(const Model& model, std::uint32_t n) {
+  std::mt19937 random(5);
+  std::vector<std::int64_t> ids(n);
+  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % model.config.shape.vocab);
+  return ids;
+}
+
+// Evictions and logits of a prompt and a few given tokens.
+class Listener final : public Recorder {
+ public:
+  void rows(std::uint32_t, LayerId, std::uint32_t, std::uint32_t, std::span<const std::byte> q,
+            std::span<const std::byte> k, std::span<const std::byte> v) override {
+    row_bytes += q.size() + k.size() + v.size();
+  }
+  void eviction(const EvictionRecord& e) override { evictions.push_back(e); }
+  std::vector<EvictionRecord> evictions;
+  std::uint64_t row_bytes = 0;
+};
+
+struct Outcome {
+  std::vector<float> logits;
+  Listener heard;
+  ByteCounters bytes;
+  KvUsage usage;
+};
+
+Outcome outcome_of(Backend& backend, const Model& model, std::uint32_t prompt, std::uint32_t steps,
+                   std::uint32_t batch) {
+  Outcome out;
+  backend.set_recorder(&out.heard);
+  const std::size_t vocab = model.config.shape.vocab;
+  std::vector<float> last(vocab);
+  const auto collect = [&](std::span<const float> logits) {
+    out.logits.insert(out.logits.end(), logits.begin(), logits.end());
+  };
+  for (std::uint32_t s = 0; s < batch; ++s) backend.prefill(s, prompt_of(model, prompt + s), steps, last, collect);
+  std::vector<float> logits(batch * vocab);
+  for (std::uint32_t i = 0; i < steps; ++i) {
+    std::vector<DecodeEntry> entries;
+    for (std::uint32_t s = 0; s < batch; ++s) entries.push_back({s, (17 * i + 31 * s + 3) % 200});
+    backend.decode(entries, logits);
+    out.logits.insert(out.logits.end(), logits.begin(), logits.end());
+  }
+  out.usage = backend.kv_usage();
+  out.bytes = backend.take_counters();
+  return out;
+}
+
+double difference(const Outcome& a, const Outcome& b) {
+  REQUIRE(a.logits.size() == b.logits.size());
+  double largest = 0, worst = 0;
+  for (std::size_t i = 0; i < a.logits.size(); ++i) {
+    REQUIRE(std::isfinite(a.logits[i]));
+    largest = std::max(largest, std::abs(static_cast<double>(b.logits[i])));
+    worst = std::max(worst, std::abs(static_cast<double>(a.logits[i]) - static_cast<double>(b.logits[i])));
+  }
+  return worst / largest;
+}
+
+struct Pair {
+  Outcome device, host;
+};
+
+Pair run_both(const std::string& name, DType type, const std::string& policy, std::uint32_t prompt,
+              std::uint32_t steps, std::uint32_t batch) {
+  const Model model = model_named(name, type);
+  cuda::CudaBackend device(model, {policy_of(policy), 7, type});
+  CpuBackend host(model, std::make_unique<ReferenceOps>(), {policy_of(policy), 7, type});
+  return {outcome_of(device, model, prompt, steps, batch), outcome_of(host, model, prompt, steps, batch)};
+}
+
+}  // namespace
+
+TEST_CASE("the device's logits equal the reference's for a prompt and decoding, alone and in a batch") {
+  for (const char* name : {"llama", "llama-gqa", "llama-bias"}) {
+    INFO(name);
+    const Pair pair = run_both(name, DType::kF16, "full", 19, 2, 1);
+    CHECK(difference(pair.device, pair.host) <= 5e-3);
+  }
+  const Pair batch = run_both("llama-gqa", DType::kBF16, "full", 5, 2, 5);
+  CHECK(difference(batch.device, batch.host) <= 2e-2);
+}
+
+// Rounding may decide otherwise where two scores are close; here they are not.
+TEST_CASE("a policy evicts the same tokens on the device as on the host, and the same bytes move") {
+  for (const char* policy : {"window:budget=8", "streaming:budget=8", "h2o:budget=8", "keyformer:budget=8",
+                             "scissorhands:budget=8:prompt=stream", "h2o:budget=8:group=none"}) {
+    INFO(policy);
+    const Pair pair = run_both("llama-gqa", DType::kF16, policy, 12, 3, 1);
+    CHECK(difference(pair.device, pair.host) <= 5e-3);
+    REQUIRE(pair.device.heard.evictions.size() == pair.host.heard.evictions.size());
+    CHECK(pair.host.heard.evictions.size() > 0);
+    for (std::size_t i = 0; i < pair.host.heard.evictions.size(); ++i) {
+      CHECK(pair.device.heard.evictions[i].position == pair.host.heard.evictions[i].position);
+    }
+    CHECK(pair.device.heard.row_bytes == pair.host.heard.row_bytes);
+    CHECK(pair.device.usage.resident_bytes == pair.host.usage.resident_bytes);
+    for (const Cause cause : {Cause::kWeights, Cause::kKvWrite, Cause::kScores, Cause::kCompaction}) {
+      INFO(kCauseNames[static_cast<std::size_t>(cause)]);
+      CHECK(pair.device.bytes[cause] == pair.host.bytes[cause]);
+    }
+  }
+}

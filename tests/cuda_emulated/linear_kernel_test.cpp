@@ -1,0 +1,149 @@
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/linear_many.cuh"
+#include "sim/core/dtype.hpp"
+#include "tests/catch.hpp"
+
+using namespace kvroof;
+using namespace kvroof::cuda;
+
+namespace {
+
+struct Stored16 {
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+};
+
+Stored16 stored(Stored type, std::size_t count, float scale, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  const DType as = type == Stored::kBF16 ? DType::kBF16 : DType::kF16;
+  Stored16 out;
+  out.values.resize(count);
+  out.bytes.resize(count * 2);
+  for (float& v : out.values) v = scale * normal(random);
+  convert_from_float(as, out.values, out.bytes.data());
+  convert_to_float(as, out.bytes.data(), out.values);
+  return out;
+}
+
+struct Case {
+  std::uint32_t tokens = 1, cols = 64, rows = 32;
+  NormMode norm = NormMode::kNone;
+  ActivationMode activation = ActivationMode::kNone;
+  bool gated = false, bias = false, add = false;
+  float softcap = 0;
+};
+
+double activated_twin(ActivationMode f, double x) {
+  switch (f) {
+    case ActivationMode::kSilu: return x / (1 + std::exp(-x));
+    case ActivationMode::kGelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case ActivationMode::kGeluTanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case ActivationMode::kRelu: return std::max(x, 0.0);
+    default: return x;
+  }
+}
+
+// `tolerance` is relative to the largest result: exact vectors, or rounded to the weights' type.
+template <class Kernel>
+void check_case(const Case& c, Stored type, double tolerance, const Kernel& run_kernel) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(std::size_t{c.tokens} * c.cols), out(std::size_t{c.tokens} * c.rows);
+  for (float& v : x) v = normal(random) + 0.3F;
+  for (float& v : out) v = c.add ? normal(random) : std::numeric_limits<float>::quiet_NaN();
+  const Stored16 w = stored(type, std::size_t{c.rows} * c.cols, 0.1F, random);
+  const Stored16 up = stored(type, std::size_t{c.rows} * c.cols, 0.1F, random);
+  const Stored16 scale = stored(type, c.cols, 1, random), shift = stored(type, c.cols, 1, random);
+  const Stored16 bias = stored(type, c.rows, 1, random), up_bias = stored(type, c.rows, 1, random);
+  LinearArguments a;
+  a.x = x.data();
+  a.tokens = c.tokens;
+  a.norm = c.norm;
+  a.norm_scale = scale.bytes.data();
+  a.norm_bias = c.norm == NormMode::kLayer ? shift.bytes.data() : nullptr;
+  a.norm_eps = 1e-5F;
+  a.norm_offset = c.norm == NormMode::kRms ? 1.0F : 0.0F;
+  a.w = {w.bytes.data(), c.rows, c.cols};
+  if (c.gated) a.up = {up.bytes.data(), c.rows, c.cols};
+  if (c.bias) a.bias = bias.bytes.data();
+  if (c.bias && c.gated) a.up_bias = up_bias.bytes.data();
+  a.activation = c.activation;
+  a.add = c.add;
+  a.softcap = c.softcap;
+  const std::vector<float> before = out;
+  a.out = out.data();
+  run_kernel(a);
+
+  double largest = 0, worst = 0;
+  for (std::uint32_t t = 0; t < c.tokens; ++t) {
+    double mean = 0, variance = 0;
+    for (std::uint32_t i = 0; i < c.cols; ++i) mean += static_cast<double>(x[t * c.cols + i]) / c.cols;
+    if (c.norm != NormMode::kLayer) mean = 0;
+    for (std::uint32_t i = 0; i < c.cols; ++i) variance += std::pow(static_cast<double>(x[t * c.cols + i]) - mean,
+        2) / c.cols;
+    for (std::uint32_t r = 0; r < c.rows; ++r) {
+      double sums[2] = {c.bias ? bias.values[r] : 0.0, c.bias ? up_bias.values[r] : 0.0};
+      for (std::uint32_t i = 0; i < c.cols; ++i) {
+        double value = x[t * c.cols + i];
+        if (c.norm != NormMode::kNone) {
+          value = (value - mean) / std::sqrt(variance + 1e-5) * (static_cast<double>(scale.values[i]) +
+              static_cast<double>(a.norm_offset));
+          if (c.norm == NormMode::kLayer) value += static_cast<double>(shift.values[i]);
+        }
+        sums[0] += value * static_cast<double>(w.values[std::size_t{r} * c.cols + i]);
+        sums[1] += value * static_cast<double>(up.values[std::size_t{r} * c.cols + i]);
+      }
+      double expected = activated_twin(c.activation, sums[0]) * (c.gated ? sums[1] : 1);
+      if (c.softcap > 0) expected = c.softcap * std::tanh(expected / c.softcap);
+      if (c.add) expected += static_cast<double>(before[t * c.rows + r]);
+      const double got = out[t * c.rows + r];
+      REQUIRE(std::isfinite(got));
+      largest = std::max(largest, std::abs(expected));
+      worst = std::max(worst, std::abs(got - expected));
+    }
+  }
+  INFO("tokens " << c.tokens << " cols " << c.cols << " rows " << c.rows);
+  CHECK(worst <= tolerance * largest);
+}
+
+template <Stored kType, unsigned kTokens>
+void check_few(const Case& c) {
+  check_case(c, kType, 2e-5, [](const LinearArguments& a) {
+    const unsigned blocks = (a.w.rows + kLinearWarps * kRowsOfWarp - 1) / (kLinearWarps * kRowsOfWarp);
+    emulator::run({blocks}, {kLinearThreads}, [&] { linear<kType, kTokens>(a); });
+  });
+}
+
+template <Stored kType, unsigned kTile>
+void check_many(const Case& c) {
+  check_case(c, kType, kType == Stored::kBF16 ? 1e-2 : 2e-3, [](const LinearArguments& a) {
+    const unsigned blocks = (a.w.rows + kBlockRows - 1) / kBlockRows;
+    const unsigned tiles = (a.tokens + kTile - 1) / kTile;
+    emulator::run({blocks, tiles}, {kLinearThreads}, [&] { linear_many<kType, kTile>(a); });
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a product for few tokens equals the product in double precision, whatever comes before and after it") {
+  check_few<Stored::kBF16, 1>({.cols = 96, .rows = 37});
+  check_few<Stored::kF16, 1>({.cols = 2056, .rows = 17, .norm = NormMode::kRms, .bias = true});
+  check_few<Stored::kBF16, 4>({.tokens = 3, .cols = 328, .rows = 40, .norm = NormMode::kLayer, .add = true});
+  check_few<Stored::kBF16, 4>({.tokens = 4, .cols = 64, .rows = 24, .norm = NormMode::kRms,
+                               .activation = ActivationMode::kSilu, .gated = true, .bias = true});
+  check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kGelu});
+  check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kGeluTanh, .softcap = 2});
+  check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kRelu});
+}
+
+TEST_CASE("a product for many tokens equals it within the rounding of the vectors") {
+  check_many<Stored::kBF16, 16>({.tokens = 16, .cols = 128, .rows = 128});
+  check_many<Stored::kF16, 16>({.tokens = 9, .cols = 296, .rows = 141, .norm = NormMode::kRms, .bias = true});
+  check_many<Stored::kF16, 16>({.tokens = 35, .cols = 64, .rows = 20, .norm = NormMode::kLayer, .add = true});
+  check_many<Stored::kF16, 64>({.tokens = 70, .cols = 96, .rows = 33, .activation = ActivationMode::kSilu,
+                                .gated = true, .bias = true});
+}
