@@ -7,7 +7,7 @@
 
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
-#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/engine/kv_bookkeeping.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace po = boost::program_options;

@@ -6,7 +6,7 @@
 
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
-#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/engine/kv_bookkeeping.hpp"
 #include "traces/file_io.hpp"
 
 namespace fs = std::filesystem;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/engine/kv_bookkeeping.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof {
@@ -22,24 +23,7 @@ std::vector<TokenPos> positions_from(std::uint32_t first, std::size_t count) {
   return positions;
 }
 
-// Every survivor of a prompt leaves the buffer, where token i lies in slot i.
-std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors) {
-  std::vector<SlotMove> moves(survivors.size());
-  for (std::uint32_t slot = 0; slot < moves.size(); ++slot) moves[slot] = {SlotId(survivors[slot].value), SlotId(slot)};
-  return moves;
-}
-
 }  // namespace
-
-void check_runnable(const PolicySpec& policy) {
-  const PolicyTraits traits = policy_info(policy.name).traits(policy);
-  if (traits.bound) {
-    throw usage_error(
-        fmt::format("policy {} looks ahead and is a bound: `kvroof replay` knows it, run and record cannot follow it",
-                    policy.name));
-  }
-  check(!traits.selects, "no policy of this engine reads less than it keeps");
-}
 
 CpuBackend::CpuBackend(const Model& model, std::unique_ptr<Ops> ops, CpuBackendOptions options)
     : model_(model),
@@ -57,19 +41,11 @@ CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t p
   Sequence& sequence = sequences_[id];
   sequence.id = id;
   sequence.prompt = prompt;
-  sequence.most_tokens = static_cast<std::uint32_t>(
-      std::min(std::uint64_t{prompt} + requested_new_tokens, std::uint64_t{std::max(shape.max_positions, prompt)}));
+  sequence.most_tokens = most_tokens(shape, prompt, requested_new_tokens);
   sequence.layers.reserve(shape.layers);
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-    PolicyContext context;
-    context.sequence = id;
-    context.layer = LayerId(layer);
-    context.layers = shape.layers;
-    context.head_dim = shape.head_dim;
-    context.prompt = prompt;
-    context.requested_new_tokens = requested_new_tokens;
-    context.window = shape.window(layer);
-    context.seed = options_.seed;
+    const PolicyContext context =
+        policy_context(shape, LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
     sequence.layers.push_back({LayerPolicy(options_.policy, context, shape.heads, shape.kv_heads), {}});
   }
   return sequence;
@@ -80,20 +56,8 @@ KvLayout CpuBackend::layout(const LayerPolicy& policy) const {
   return {options_.kv_type, policy.storage_heads(), shape.head_dim, shape.v_head_dim, shape.latent()};
 }
 
-// The most rows that a head can ever hold at once after the prompt: the budget and the token that is being decoded, but
-// never more than the window shows.
-std::uint32_t CpuBackend::slots_to_allocate(const Sequence& sequence, const LayerPolicy& policy) const {
-  const Budget& budget = options_.policy.budget;
-  const std::uint32_t window = policy.window();
-  const std::uint32_t all = window > 0 ? std::min(window, sequence.most_tokens) : sequence.most_tokens;
-  if (budget.kind == Budget::Kind::kUnlimited) return all;
-  std::uint64_t most = std::min(sequence.prompt, budget.tokens(sequence.prompt, sequence.prompt));
-  if (policy.traits().schedule == Schedule::kPrefillOnly) {
-    most += sequence.most_tokens - sequence.prompt;
-  } else {
-    most = 1 + std::max<std::uint64_t>(most, budget.tokens(sequence.prompt, sequence.most_tokens));
-  }
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
+std::uint32_t CpuBackend::capacity_for(const Sequence& sequence, const LayerPolicy& policy) const {
+  return slots_to_allocate(options_.policy.budget, policy, sequence.prompt, sequence.most_tokens);
 }
 
 void CpuBackend::round_and_record(LayerId layer, std::span<float> q, std::span<const float> k,
@@ -134,7 +98,7 @@ void CpuBackend::attend(LayerId layer, std::span<float> q, std::span<const float
     prefill_layer(sequence, layer, q, k, v, out);
     return;
   }
-  state.cache = KvCache(layout(state.policy), slots_to_allocate(sequence, state.policy));
+  state.cache = KvCache(layout(state.policy), capacity_for(sequence, state.policy));
   note_peak();
   const std::size_t rows = sequence.prompt;
   const auto row = [&](auto all, std::uint32_t i) { return all.subspan(i * (all.size() / rows), all.size() / rows); };
@@ -185,10 +149,9 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
   const std::uint32_t n = sequence.prompt;
   const std::uint32_t group = state.policy.group();
   const std::uint32_t shared = state.policy.storage_heads() / shape.kv_heads;
-  const bool seen = state.policy.window() == 0 || n <= state.policy.window();
-  const bool keeps_all = seen && n <= options_.policy.budget.tokens(n, n);
+  const bool keeps_all = keeps_prompt(options_.policy.budget, state.policy, n);
   if (keeps_all || prompt_buffer_.capacity() < n) {
-    prompt_buffer_ = KvCache(layout(state.policy), keeps_all ? slots_to_allocate(sequence, state.policy) : n);
+    prompt_buffer_ = KvCache(layout(state.policy), keeps_all ? capacity_for(sequence, state.policy) : n);
   }
   std::vector<PrefillCall> calls;
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
@@ -216,7 +179,7 @@ void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position
   state.policy.finish_row(position);
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
-    state.cache = KvCache(layout(state.policy), slots_to_allocate(sequence, state.policy));
+    state.cache = KvCache(layout(state.policy), capacity_for(sequence, state.policy));
     note_peak();
   }
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {

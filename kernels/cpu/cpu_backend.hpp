@@ -13,9 +13,6 @@
 
 namespace kvroof {
 
-// Throws Error (usage) for policies that only a replay can follow.
-void check_runnable(const PolicySpec& policy);
-
 struct CpuBackendOptions {
   PolicySpec policy;  // one point
   std::uint64_t seed = 0;
@@ -66,7 +63,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   void round_and_record(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v);
   void finish_call();
   Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);
-  [[nodiscard]] std::uint32_t slots_to_allocate(const Sequence& sequence, const LayerPolicy& policy) const;
+  [[nodiscard]] std::uint32_t capacity_for(const Sequence& sequence, const LayerPolicy& policy) const;
   [[nodiscard]] KvLayout layout(const LayerPolicy& policy) const;
   void note_peak();
 

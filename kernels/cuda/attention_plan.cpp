@@ -34,7 +34,7 @@ void AttentionPlan::place_logits(float* memory) {
 
 void AttentionPlan::for_rows(
     std::size_t query, std::span<const float> logits,
-    const std::function<void(std::uint32_t head, std::span<const float> rows, std::uint32_t length)>& body) {
+    const std::function<void(std::uint32_t head, std::span<float> rows, std::uint32_t length)>& body) {
   for (std::uint32_t s = 0; s < storage_heads_; ++s) {
     const std::size_t first = (query * storage_heads_ + s) * passes_;
     const std::uint32_t length = lengths_[first];

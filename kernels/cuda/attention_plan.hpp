@@ -24,8 +24,9 @@ class AttentionPlan {
   [[nodiscard]] std::size_t logit_floats() const { return logit_floats_; }
   void place_logits(float* memory);
   // Calls body(head, rows [group, length], length) for each storage head of query i; `logits` is that memory, copied.
+  // The rows are scratch, which the body may change.
   void for_rows(std::size_t query, std::span<const float> logits,
-                const std::function<void(std::uint32_t head, std::span<const float> rows, std::uint32_t length)>& body);
+                const std::function<void(std::uint32_t head, std::span<float> rows, std::uint32_t length)>& body);
 
   // Slots that the plan's attention reads, over all units.
   [[nodiscard]] std::uint64_t rows() const { return rows_; }

@@ -3,14 +3,11 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention_plan.hpp"
-#include "kernels/cuda/kv_bookkeeping.hpp"
+#include "kernels/engine/kv_bookkeeping.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof::cuda {
 namespace {
-
-constexpr std::uint32_t kLogitBlockBytes = 8U << 20;
-constexpr std::uint32_t kPromptBlock = 32;  // queries of a prompt whose rows go to the host together
 
 HeadNorm head_norm_of(QkNorm norm) {
   switch (norm) {
@@ -27,6 +24,7 @@ CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
     : model_(model),
       options_(std::move(options)),
       cache_type_(options_.kv_type == DType::kBF16 ? Stored::kBF16 : Stored::kF16) {
+  check_runnable(options_.policy);
   check(options_.kv_type == DType::kBF16 || options_.kv_type == DType::kF16, "a cache of 16-bit rows");
   check_device(find_device(device_), "looking for a device");
   check_device(open_stream(stream_), "opening a stream");
@@ -47,13 +45,13 @@ CudaBackend::Sequence& CudaBackend::add_sequence(std::uint32_t id, std::uint32_t
   for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
     const PolicyContext context =
         policy_context(shape(), LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
-    sequence.layers.push_back({LayerPolicy(options_.policy, context, shape().heads, shape().kv_heads), {}, 0});
+    sequence.layers.push_back({LayerPolicy(options_.policy, context, shape().heads, shape().kv_heads), {}});
   }
   return sequence;
 }
 
-std::uint32_t CudaBackend::capacity_for(const Sequence& sequence, const PolicyTraits& traits) const {
-  return slots_to_allocate(options_.policy.budget, traits, sequence.prompt, sequence.most_tokens);
+std::uint32_t CudaBackend::capacity_for(const Sequence& sequence, const LayerPolicy& policy) const {
+  return slots_to_allocate(options_.policy.budget, policy, sequence.prompt, sequence.most_tokens);
 }
 
 std::uint64_t CudaBackend::row_bytes() const { return std::uint64_t{2} * (shape().head_dim + shape().v_head_dim); }
@@ -111,7 +109,7 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
   std::vector<CacheSlots> slots;
   for (const Query& query : queries) {
     slots.clear();
-    query.cache->append_slots(slots);
+    query.cache->append_slots(slots, query.first);
     plan.add(slots, query.position, query.length);
   }
   const unsigned blocks = 4 * device_.multiprocessors;
@@ -140,9 +138,10 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
   for (std::size_t i = 0; i < queries.size(); ++i) {
     LayerPolicy& own = queries[i].sequence->layers[layer].policy;
     const TokenPos position(queries[i].position);
-    plan.for_rows(i, logits, [&](std::uint32_t head, std::span<const float> rows, std::uint32_t) {
-      if (queries[i].admits) own.admit(HeadId(head), position);
-      show_rows(own, HeadId(head), position, rows, row_weights_);
+    plan.for_rows(i, logits, [&](std::uint32_t head, std::span<float> rows, std::uint32_t length) {
+      const bool admits = queries[i].admits;
+      if (admits) own.admit(HeadId(head), position);
+      show_rows(own, HeadId(head), position, rows, admits ? (position.value + 1) % length : 0, row_weights_);
     });
   }
 }
@@ -160,95 +159,13 @@ void CudaBackend::attend_step(const AttentionInput& input, std::uint32_t offset)
       slot_of.push_back(state.policy.admit(HeadId(h), TokenPos(position)).value);
       check(slot_of.back() < state.cache.capacity(), "a cache has room for its budget and one token");
     }
-    state.resident_rows += state.policy.storage_heads();
     caches.push_back(&state.cache);
     const auto length = static_cast<std::uint32_t>(state.policy.positions(HeadId(0)).size());
-    queries.push_back({sequence, position, &state.cache, length});
+    queries.push_back({sequence, position, &state.cache, 0, length});
   }
   prepare(input, caches, slot_of);
   attend(input, 0, queries);
   for (Sequence* sequence : active_) finish_row(*sequence, input.layer, TokenPos(sequence->tokens + offset), nullptr);
-}
-
-void CudaBackend::attend_prompt(const AttentionInput& input) {
-  Sequence& sequence = *active_[0];
-  LayerState& state = sequence.layers[input.layer.value];
-  const std::uint32_t n = sequence.prompt;
-  const PolicyTraits& traits = state.policy.traits();
-  if (traits.streams_prompt) return stream_prompt(input);
-  const bool keeps_all = n <= options_.policy.budget.tokens(n, n);
-  const std::uint32_t storage_heads = state.policy.storage_heads();
-  if (keeps_all || prompt_buffer_.capacity() < n) {
-    prompt_buffer_ = DeviceCache(shape(), storage_heads, keeps_all ? capacity_for(sequence, traits) : n);
-  }
-  note_peak();
-  const DeviceCache* buffer = &prompt_buffer_;
-  prepare(input, {&buffer, 1}, {});
-  state.resident_rows = std::uint64_t{n} * storage_heads;
-  if (traits.rows == RowNeed::kNone) {
-    for (std::uint32_t i = 0; i < n * storage_heads; ++i) {
-      state.policy.admit(HeadId(i % storage_heads), TokenPos(i / storage_heads));
-    }
-    attend_prompt_at_once(input, storage_heads);
-  } else {
-    for (std::uint32_t first = 0; first < n; first += kPromptBlock) {
-      std::vector<Query> queries;
-      for (std::uint32_t i = first; i < std::min(n, first + kPromptBlock); ++i) {
-        queries.push_back({&sequence, i, buffer, i + 1, true});
-      }
-      attend(input, first, queries);
-    }
-  }
-  finish_row(sequence, input.layer, TokenPos(n - 1), &prompt_buffer_);
-}
-
-// The policy evicts after every row of the prompt: each is a step of its own.
-void CudaBackend::stream_prompt(const AttentionInput& input) {
-  Sequence& sequence = *active_[0];
-  LayerState& state = sequence.layers[input.layer.value];
-  state.cache = DeviceCache(shape(), state.policy.storage_heads(), capacity_for(sequence, state.policy.traits()));
-  note_peak();
-  const std::size_t width = weights_->layers[input.layer.value].qkv.matrix.rows;
-  AttentionInput row = input;
-  row.tokens = 1;
-  for (std::uint32_t i = 0; i < sequence.prompt; ++i) {
-    row.projections = input.projections + i * width;
-    row.positions = input.positions + i;
-    if (input.turns != nullptr) row.turns = input.turns + std::size_t{i} * input.rotary_pairs * 2;
-    row.out = input.out + std::size_t{i} * shape().heads * shape().v_head_dim;
-    attend_step(row, i);
-  }
-}
-
-void CudaBackend::attend_prompt_at_once(const AttentionInput& input, std::uint32_t storage_heads) {
-  const LayerRule& rule = model_.config.options.layers[input.layer.value];
-  std::vector<CacheSlots> slots;
-  prompt_buffer_.append_slots(slots);
-  DeviceTables tables(stream_, tables_);
-  const std::size_t slots_at = tables.add(std::span<const CacheSlots>(slots));
-  tables.send();
-  PromptArguments a;
-  a.slots = tables.at<CacheSlots>(slots_at);
-  a.q = q_.at<float>();
-  a.key_row_bytes = cache_row_bytes(shape().head_dim);
-  a.value_row_bytes = cache_row_bytes(shape().v_head_dim);
-  a.tokens = input.tokens;
-  a.heads = shape().heads;
-  a.group = shape().heads / storage_heads;
-  a.head_dim = shape().head_dim;
-  a.value_dim = shape().v_head_dim;
-  a.scale = rule.scale;
-  a.softcap = rule.softcap;
-  a.window = shape().window(input.layer.value);
-  a.alibi = weights_->alibi;
-  a.out = input.out;
-  // A tile of queries meets the rows up to its last one; the query heads of a group find them in the cache of the chip.
-  std::uint64_t rows = 0;
-  for (std::uint32_t first = 0; first < input.tokens; first += kPromptQueries) {
-    rows += std::min(first + kPromptQueries, input.tokens);
-  }
-  counters_.add(Cause::kKvRead, rows * storage_heads * row_bytes());
-  run_prompt_attention(stream_, cache_type_, a);
 }
 
 void CudaBackend::record(const AttentionInput& input) {
@@ -308,12 +225,11 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
   state.policy.finish_row(position);
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
-    state.cache = DeviceCache(shape(), state.policy.storage_heads(), capacity_for(sequence, state.policy.traits()));
+    state.cache = DeviceCache(shape(), state.policy.storage_heads(), capacity_for(sequence, state.policy));
     note_peak();
   }
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
     const HeadEviction& eviction = state.policy.eviction(HeadId(h));
-    state.resident_rows -= eviction.evicted.size();
     for (std::size_t i = 0; recorder_ != nullptr && i < eviction.evicted.size(); ++i) {
       recorder_->eviction(
           {sequence.id, state.policy.step_of(position).value, layer.value, h, eviction.evicted[i].value});
@@ -327,33 +243,6 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
   launch_moves();
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, DeviceCache());
   counters_.add(Cause::kScores, state.policy.take_walked_state_bytes());
-}
-
-void CudaBackend::prompt_logits(std::uint32_t n, std::span<float> last, const LogitsSink& all) {
-  if (!all) return forward_->logits(n - 1, last);
-  std::vector<float> logits;
-  const std::uint32_t block = std::max(1U, kLogitBlockBytes / (4 * shape().vocab));
-  for (std::uint32_t first = 0; first < n; first += block) {
-    logits.resize(std::size_t{std::min(block, n - first)} * shape().vocab);
-    forward_->logits(first, logits);
-    all(logits);
-  }
-  if (!last.empty()) std::copy(logits.end() - shape().vocab, logits.end(), last.begin());
-}
-
-void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
-                          std::span<float> last, const LogitsSink& all) {
-  const auto n = static_cast<std::uint32_t>(ids.size());
-  active_ = {&add_sequence(sequence, n, requested_new_tokens)};
-  std::vector<std::uint32_t> positions(n);
-  for (std::uint32_t i = 0; i < n; ++i) positions[i] = i;
-  q_.reserve(sizeof(float) * n * shape().heads * shape().head_dim);
-  const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, std::vector<std::uint32_t>(n, n));
-  forward_->run({ids, positions, use_long}, [&](const AttentionInput& input) { attend_prompt(input); });
-  prompt_logits(n, last, all);
-  check_device(stream_.problem, "launching kernels");
-  active_[0]->tokens = n;
-  prompt_buffer_ = DeviceCache();
 }
 
 void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> logits) {
@@ -374,6 +263,7 @@ void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> lo
   forward_->logits(0, logits);
   check_device(stream_.problem, "launching kernels");
   for (Sequence* sequence : active_) ++sequence->tokens;
+  note_peak();
 }
 
 KvUsage CudaBackend::kv_usage() const {
@@ -381,15 +271,20 @@ KvUsage CudaBackend::kv_usage() const {
   usage.allocated_bytes = prompt_buffer_.bytes();
   for (const auto& [id, sequence] : sequences_) {
     for (const LayerState& state : sequence.layers) {
-      usage.resident_bytes += state.resident_rows * row_bytes();
+      usage.resident_bytes += state.policy.rows_held() * row_bytes();
       usage.allocated_bytes += state.cache.bytes();
     }
   }
+  usage.peak_resident_bytes = peak_resident_bytes_;
   usage.peak_bytes = peak_bytes_;
   return usage;
 }
 
-void CudaBackend::note_peak() { peak_bytes_ = std::max(peak_bytes_, kv_usage().allocated_bytes); }
+void CudaBackend::note_peak() {
+  const KvUsage now = kv_usage();
+  peak_resident_bytes_ = std::max(peak_resident_bytes_, now.resident_bytes);
+  peak_bytes_ = std::max(peak_bytes_, now.allocated_bytes);
+}
 
 ByteCounters CudaBackend::take_counters() {
   return std::exchange(counters_, {}) += forward_->take_counters();

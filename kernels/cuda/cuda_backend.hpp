@@ -35,12 +35,12 @@ class CudaBackend final : public Backend {
   [[nodiscard]] KvUsage kv_usage() const override;
   ByteCounters take_counters() override;
   void set_recorder(Recorder* recorder) override { recorder_ = recorder; }
+  void set_interrupt(const std::atomic<bool>* asked) override { interrupt_ = asked; }
 
  private:
   struct LayerState {
     LayerPolicy policy;
     DeviceCache cache;
-    std::uint64_t resident_rows = 0;
   };
   struct Sequence {
     std::uint32_t id = 0, prompt = 0, most_tokens = 0;
@@ -51,7 +51,8 @@ class CudaBackend final : public Backend {
   struct Query {
     Sequence* sequence = nullptr;
     std::uint32_t position = 0;
-    const DeviceCache* cache = nullptr;  // whose slots 0 … length − 1 of each head it meets
+    const DeviceCache* cache = nullptr;  // of whose slots it meets [first, first + length) of each head
+    std::uint32_t first = 0;
     std::uint32_t length = 0;
     bool admits = false;  // the policy has not met the token yet
   };
@@ -75,7 +76,7 @@ class CudaBackend final : public Backend {
   void launch_moves();
   void prompt_logits(std::uint32_t n, std::span<float> last, const LogitsSink& all);
   void record(const AttentionInput& input);
-  [[nodiscard]] std::uint32_t capacity_for(const Sequence& sequence, const PolicyTraits& traits) const;
+  [[nodiscard]] std::uint32_t capacity_for(const Sequence& sequence, const LayerPolicy& policy) const;
   [[nodiscard]] const ModelShape& shape() const { return model_.config.shape; }
   [[nodiscard]] std::uint64_t row_bytes() const;
   void note_peak();
@@ -88,11 +89,12 @@ class CudaBackend final : public Backend {
   std::unique_ptr<DeviceModel> weights_;
   std::unique_ptr<DeviceForward> forward_;
   Recorder* recorder_ = nullptr;
+  const std::atomic<bool>* interrupt_ = nullptr;
   ByteCounters counters_;
   std::map<std::uint32_t, Sequence> sequences_;
   std::vector<Sequence*> active_;
   DeviceCache prompt_buffer_;
-  std::uint64_t peak_bytes_ = 0;
+  std::uint64_t peak_resident_bytes_ = 0, peak_bytes_ = 0;
   Moves moves_;
   std::vector<float> row_weights_;
   DeviceBuffer q_, tables_, parts_, rows_, move_tables_, new_rows_;

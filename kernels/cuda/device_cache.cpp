@@ -9,13 +9,13 @@ DeviceCache::DeviceCache(const ModelShape& shape, std::uint32_t storage_heads, s
       value_bytes_(cache_row_bytes(shape.v_head_dim)),
       buffer_(std::size_t{storage_heads} * capacity * (key_bytes_ + value_bytes_ + sizeof(std::uint32_t))) {}
 
-void DeviceCache::append_slots(std::vector<CacheSlots>& out) const {
-  for (std::uint32_t h = 0; h < heads_; ++h) out.push_back(slots(h));
+void DeviceCache::append_slots(std::vector<CacheSlots>& out, std::uint32_t first) const {
+  for (std::uint32_t h = 0; h < heads_; ++h) out.push_back(slots(h, first));
 }
 
-CacheSlots DeviceCache::slots(std::uint32_t head) const {
+CacheSlots DeviceCache::slots(std::uint32_t head, std::uint32_t slot) const {
   const std::size_t all = std::size_t{heads_} * capacity_;
-  const std::size_t first = std::size_t{head} * capacity_;
+  const std::size_t first = std::size_t{head} * capacity_ + slot;
   CacheSlots slots;
   slots.keys = buffer_.at(first * key_bytes_);
   slots.values = buffer_.at(all * key_bytes_ + first * value_bytes_);

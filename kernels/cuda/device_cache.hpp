@@ -19,8 +19,8 @@ class DeviceCache {
   DeviceCache(const ModelShape& shape, std::uint32_t storage_heads, std::uint32_t capacity);
 
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
-  [[nodiscard]] CacheSlots slots(std::uint32_t head) const;
-  void append_slots(std::vector<CacheSlots>& out) const;  // of every head
+  [[nodiscard]] CacheSlots slots(std::uint32_t head, std::uint32_t first = 0) const;  // from slot `first` on
+  void append_slots(std::vector<CacheSlots>& out, std::uint32_t first = 0) const;     // of every head
   [[nodiscard]] std::uint64_t bytes() const { return buffer_.bytes(); }
 
  private:

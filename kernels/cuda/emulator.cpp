@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulator.hpp"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -31,8 +32,11 @@ struct Warp {
   std::array<std::array<std::byte, kLargestExchange>, kWarp> values;
 };
 
+// Fibers are entered by swapcontext, which asks the kernel for the signal mask, and resumed by _longjmp, which does not.
 struct Fiber {
   ucontext_t context;
+  jmp_buf place;
+  bool started = false;
   std::unique_ptr<std::byte[]> stack;
   Dim index;
   bool done = false;
@@ -44,6 +48,7 @@ struct Block {
   std::vector<Warp> warps;
   Barrier barrier;
   ucontext_t scheduler;
+  jmp_buf scheduler_place;
   std::size_t running = 0;
   std::size_t threads = 0;
   bool progress = false;
@@ -58,11 +63,24 @@ void release_if_full(Barrier& barrier) {
   g_block->progress = true;
 }
 
+// From a fiber back to the scheduler, and on from here when its turn comes.
+void leave() {
+  if (_setjmp(g_block->fibers[g_block->running].place) == 0) _longjmp(g_block->scheduler_place, 1);
+}
+
+// From the scheduler into a fiber; returns when it leaves.
+void resume(Fiber& fiber) {
+  if (_setjmp(g_block->scheduler_place) != 0) return;
+  if (fiber.started) _longjmp(fiber.place, 1);
+  fiber.started = true;
+  swapcontext(&g_block->scheduler, &fiber.context);
+}
+
 void wait(Barrier& barrier) {
   const std::uint64_t turn = barrier.turn;
   ++barrier.arrived;
   release_if_full(barrier);
-  while (barrier.turn == turn) swapcontext(&g_block->fibers[g_block->running].context, &g_block->scheduler);
+  while (barrier.turn == turn) leave();
 }
 
 Warp& own_warp() { return g_block->warps[g_block->running / kWarp]; }
@@ -77,13 +95,13 @@ void enter() {
   release_if_full(g_block->barrier);
   --own_warp().barrier.members;
   release_if_full(own_warp().barrier);
-  swapcontext(&fiber.context, &g_block->scheduler);
+  leave();
 }
 
 void start_fiber(Fiber& fiber, unsigned thread) {
   if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(kStack);
   fiber.index = {thread % block_size.x, thread / block_size.x % block_size.y, thread / (block_size.x * block_size.y)};
-  fiber.done = false;
+  fiber.done = fiber.started = false;
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = kStack;
@@ -112,7 +130,7 @@ void run_block(Block& block, unsigned threads) {
       alive = true;
       block.running = t;
       thread_index = block.fibers[t].index;
-      swapcontext(&block.scheduler, &block.fibers[t].context);
+      resume(block.fibers[t]);
     }
     if (alive && !block.progress) throw std::logic_error("threads of a block wait for each other in different places");
   }

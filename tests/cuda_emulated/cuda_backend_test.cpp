@@ -84,8 +84,9 @@ struct Pair {
 };
 
 Pair run_both(const std::string& name, DType type, const std::string& policy, std::uint32_t prompt,
-              std::uint32_t steps, std::uint32_t batch) {
-  const Model model = model_named(name, type);
+              std::uint32_t steps, std::uint32_t batch, std::vector<std::uint32_t> windows = {}) {
+  Model model = model_named(name, type);
+  model.config.shape.layer_windows = std::move(windows);
   cuda::CudaBackend device(model, {policy_of(policy), 7, type});
   CpuBackend host(model, std::make_unique<ReferenceOps>(), {policy_of(policy), 7, type});
   return {outcome_of(device, model, prompt, steps, batch), outcome_of(host, model, prompt, steps, batch)};
@@ -121,5 +122,20 @@ TEST_CASE("a policy evicts the same tokens on the device as on the host, and the
       INFO(kCauseNames[static_cast<std::size_t>(cause)]);
       CHECK(pair.device.bytes[cause] == pair.host.bytes[cause]);
     }
+  }
+}
+
+TEST_CASE("a sliding window bounds a layer's cache on the device as on the host, whatever the policy sees of it") {
+  for (const char* policy : {"full", "h2o:budget=8", "h2o:budget=3", "scissorhands:budget=8:prompt=stream"}) {
+    INFO(policy);
+    const Pair pair = run_both("llama-gqa", DType::kF16, policy, 12, 3, 1, {0, 5});
+    CHECK(difference(pair.device, pair.host) <= 5e-3);
+    REQUIRE(pair.device.heard.evictions.size() == pair.host.heard.evictions.size());
+    for (std::size_t i = 0; i < pair.host.heard.evictions.size(); ++i) {
+      CHECK(pair.device.heard.evictions[i].position == pair.host.heard.evictions[i].position);
+    }
+    CHECK(pair.device.usage.resident_bytes == pair.host.usage.resident_bytes);
+    CHECK(pair.device.usage.peak_resident_bytes == pair.host.usage.peak_resident_bytes);
+    CHECK(pair.device.bytes[Cause::kCompaction] == pair.host.bytes[Cause::kCompaction]);
   }
 }

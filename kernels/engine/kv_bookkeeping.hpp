@@ -8,7 +8,10 @@
 #include "sim/model/config_json.hpp"
 #include "sim/policy/layer_policy.hpp"
 
-namespace kvroof::cuda {
+namespace kvroof {
+
+// Throws Error (usage) for policies that only a replay can follow.
+void check_runnable(const PolicySpec& policy);
 
 // Tokens that a sequence can ever have: its prompt and what was asked for, within the model's context.
 std::uint32_t most_tokens(const ModelShape& shape, std::uint32_t prompt, std::uint32_t requested_new_tokens);
@@ -16,19 +19,23 @@ std::uint32_t most_tokens(const ModelShape& shape, std::uint32_t prompt, std::ui
 PolicyContext policy_context(const ModelShape& shape, LayerId layer, std::uint32_t sequence, std::uint32_t prompt,
                              std::uint32_t requested_new_tokens, std::uint64_t seed);
 
-// The most rows that a head can ever hold at once after the prompt: the budget and the token that is being decoded.
-std::uint32_t slots_to_allocate(const Budget& budget, const PolicyTraits& traits, std::uint32_t prompt,
+// The most rows that a head can ever hold at once after the prompt: the budget and the token that is being decoded, but
+// never more than the window shows.
+std::uint32_t slots_to_allocate(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt,
                                 std::uint32_t most_tokens);
+
+// Whether policy and window keep every token of such a prompt, so that its rows may go straight into the cache.
+bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt);
 
 // Every survivor of a prompt leaves the buffer, where token i lies in slot i.
 std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors);
 
 // Shows a row that was made elsewhere to the policy: logits [group, slots] of the query at `query` over the head's
-// slots.
-void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<const float> logits,
+// tokens, of which the first lies in slot `oldest`, the next in the one after it, and around. `weights` is scratch.
+void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float> logits, std::uint32_t oldest,
                std::vector<float>& weights);
 
 // 1 for each token whose sequence's prompt takes the second table of a rotary rule; empty where no rule has one.
 std::vector<std::uint8_t> use_long_rotary(const ModelOptions& options, std::span<const std::uint32_t> prompts);
 
-}  // namespace kvroof::cuda
+}  // namespace kvroof

@@ -1,11 +1,21 @@
-#include "kernels/cuda/kv_bookkeeping.hpp"
+#include "kernels/engine/kv_bookkeeping.hpp"
 
 #include <algorithm>
 
 #include "sim/attention/attention.hpp"
 #include "sim/core/error.hpp"
 
-namespace kvroof::cuda {
+namespace kvroof {
+
+void check_runnable(const PolicySpec& policy) {
+  const PolicyTraits traits = policy_info(policy.name).traits(policy);
+  if (traits.bound) {
+    throw usage_error(
+        fmt::format("policy {} looks ahead and is a bound: `kvroof replay` knows it, run and record cannot follow it",
+                    policy.name));
+  }
+  check(!traits.selects, "no policy of this engine reads less than it keeps");
+}
 
 std::uint32_t most_tokens(const ModelShape& shape, std::uint32_t prompt, std::uint32_t requested_new_tokens) {
   return static_cast<std::uint32_t>(
@@ -21,17 +31,28 @@ PolicyContext policy_context(const ModelShape& shape, LayerId layer, std::uint32
   context.head_dim = shape.head_dim;
   context.prompt = prompt;
   context.requested_new_tokens = requested_new_tokens;
+  context.window = shape.window(layer.value);
   context.seed = seed;
   return context;
 }
 
-std::uint32_t slots_to_allocate(const Budget& budget, const PolicyTraits& traits, std::uint32_t prompt,
+std::uint32_t slots_to_allocate(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt,
                                 std::uint32_t most_tokens) {
-  if (budget.kind == Budget::Kind::kUnlimited) return most_tokens;
-  const std::uint32_t after_prompt = std::min(prompt, budget.tokens(prompt, prompt));
-  if (traits.schedule == Schedule::kPrefillOnly) return after_prompt + (most_tokens - prompt);
-  const std::uint64_t most = std::max(after_prompt, budget.tokens(prompt, most_tokens));
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(most_tokens, most + 1));
+  const std::uint32_t window = policy.window();
+  const std::uint32_t all = window > 0 ? std::min(window, most_tokens) : most_tokens;
+  if (budget.kind == Budget::Kind::kUnlimited) return all;
+  std::uint64_t most = std::min(prompt, budget.tokens(prompt, prompt));
+  if (policy.traits().schedule == Schedule::kPrefillOnly) {
+    most += most_tokens - prompt;
+  } else {
+    most = 1 + std::max<std::uint64_t>(most, budget.tokens(prompt, most_tokens));
+  }
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
+}
+
+bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt) {
+  const bool seen = policy.window() == 0 || prompt <= policy.window();
+  return seen && prompt <= budget.tokens(prompt, prompt);
 }
 
 std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors) {
@@ -40,11 +61,15 @@ std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors) {
   return moves;
 }
 
-void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<const float> logits,
+void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float> logits, std::uint32_t oldest,
                std::vector<float>& weights) {
   const std::span<const TokenPos> positions = policy.positions(head);
   const std::size_t slots = positions.size();
   check(logits.size() == policy.group() * slots, "show_rows: a row of every query head over every slot");
+  for (std::uint32_t g = 0; oldest > 0 && g < policy.group(); ++g) {
+    const auto row = logits.subspan(g * slots, slots);
+    std::rotate(row.begin(), row.end() - oldest, row.end());
+  }
   AttentionRows rows;
   rows.step = policy.step_of(query);
   rows.query = query;
@@ -71,4 +96,4 @@ std::vector<std::uint8_t> use_long_rotary(const ModelOptions& options, std::span
   return {};
 }
 
-}  // namespace kvroof::cuda
+}  // namespace kvroof
