@@ -1,101 +1,19 @@
-// Recorded runs of the engine, and what the simulator says of them: shared by the tests that hold both equal.
+// Runs of the CPU engine that are recorded and compared with the simulator, byte for byte.
 #pragma once
 
-#include <filesystem>
 #include <memory>
-#include <vector>
 
 #include "kernels/cpu/fast_ops.hpp"
-#include "sim/replay/replay.hpp"
-#include "sim/traffic/traffic.hpp"
 #include "tests/catch.hpp"
 #include "tests/golden/model_support.hpp"
-#include "traces/reader.hpp"
+#include "tests/support/recorded_run.hpp"
 
 namespace kvroof::test {
 
-// A folder for one trace that goes with the object.
-class TraceFolder {
- public:
-  TraceFolder() : path_(std::filesystem::temp_directory_path() / fmt::format("kvroof-bytes-{}.kvt", getpid())) {
-    std::filesystem::remove_all(path_);
-  }
-  ~TraceFolder() { std::filesystem::remove_all(path_); }
-  TraceFolder(const TraceFolder&) = delete;
-  TraceFolder& operator=(const TraceFolder&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-using Prompts = std::vector<std::vector<std::int64_t>>;
-
-inline constexpr std::uint32_t kNewTokens = 12;
-
-struct Recording {
-  const char* backend = "reference";  // as the trace names it: rounding may decide otherwise on others
-  bool prompt_logprobs = false;
-};
-
 inline TraceReader record(const std::filesystem::path& path, const Model& model, const PolicySpec& spec, DType kv,
                           const Prompts& prompts, std::unique_ptr<Ops> ops, Recording how = {}) {
-  RecordedRun run;
-  run.backend = how.backend;
-  run.policy = spec.text();
-  run.weight_type = model.type;
-  run.kv_type = kv;
-  run.requested_new_tokens = kNewTokens;
-  for (const auto& prompt : prompts) run.prompts.push_back(static_cast<std::uint32_t>(prompt.size()));
-  TraceRecorder recorder(path, make_manifest(model.config, run));
   CpuBackend backend(model, std::move(ops), {spec, 0, kv});
-  SessionOptions options;
-  options.max_new_tokens = kNewTokens;
-  options.ignore_eos = true;
-  options.prompt_logprobs = how.prompt_logprobs;
-  run_session(backend, model.config, prompts, options, &recorder);
-  recorder.seal();
-  return TraceReader::open(path);
-}
-
-struct Expected {
-  std::vector<ByteCounters> steps;  // engine steps: a prefill a sequence, then decode steps of the batch
-  Reproduction reproduction;
-};
-
-// Tokens that an engine takes at once in a prompt.
-struct Blocks {
-  std::uint32_t logits = 0;   // 0: only the last token's are computed
-  std::uint32_t queries = 1;
-};
-
-// What the simulator says of the trace: the residency that a replay finds, turned into traffic.
-inline Expected simulate(const TraceReader& trace, const Model& model, const PolicySpec& spec, DType kv,
-                         Blocks blocks = {}) {
-  ThreadPool pool(1);
-  ReplayOptions options;
-  const PointResult point = std::move(replay(trace, std::span(&spec, 1), options, pool).front());
-  std::vector<Residency> residency;
-  for (const ResidencyLog& log : point.residency) residency.push_back(log.expand());
-  const TrafficTypes types{model.type, kv};
-  const std::vector<StepRecord> steps = trace.steps();
-  Expected expected;
-  for (const Residency& r : residency) {
-    const std::span<const LayerCounts> layers = std::span(r.cells).first(r.layers);
-    const std::uint64_t experts = steps[expected.steps.size()].experts;
-    const StepTraffic t = prefill_traffic(model.config.shape, types, r.storage_heads, r.prompt, layers, blocks.logits,
-                                          blocks.queries, experts);
-    expected.steps.push_back(t.bytes);
-  }
-  for (std::uint32_t step = 1; step <= residency[0].steps; ++step) {
-    std::vector<std::span<const LayerCounts>> batch;
-    for (const Residency& r : residency) batch.push_back(std::span(r.cells).subspan(step * r.layers, r.layers));
-    const std::uint64_t experts = steps[expected.steps.size()].experts;
-    const std::uint32_t heads = residency[0].storage_heads;
-    expected.steps.push_back(decode_traffic(model.config.shape, types, heads, batch, experts).bytes);
-  }
-  expected.reproduction = point.reproduction.value_or(Reproduction{});
-  return expected;
+  return record_on(backend, path, model, spec, kv, prompts, how);
 }
 
 inline void check_equal(const TraceReader& trace, const Expected& expected) {

@@ -1,0 +1,63 @@
+// What the suite itself needs of the device: facts, timed graphs of launches, and the plainest kernels that read, copy,
+// fill and make random numbers. nvcc and the emulator's compiler read the same text.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "kernels/cuda/kernels.hpp"
+
+namespace kvroof::suite {
+
+struct CardFacts {
+  bool emulated = false;
+  std::size_t l2_bytes = 0;
+  int runtime_version = 0;  // 13000: CUDA 13.0
+  int driver_version = 0;   // that the driver supports
+  int sm_clock_khz = 0;     // the highest
+  int memory_clock_khz = 0;
+  int bus_bits = 0;
+  int ecc = 0;
+  int shared_memory_bytes = 0;  // a block may ask for
+};
+CardFacts card_facts();
+
+// A few kernels launched again and again, as one CUDA graph where the launches allow it (no copies from or to the
+// host).
+class TimedWork {
+ public:
+  // Captures work(0) … work(repetitions − 1), launched on `stream`. `problem()` says what the device refused.
+  TimedWork(cuda::Stream& stream, unsigned repetitions, const std::function<void(unsigned)>& work);
+  ~TimedWork();
+  TimedWork(const TimedWork&) = delete;
+  TimedWork& operator=(const TimedWork&) = delete;
+
+  // Runs all repetitions once; the device's seconds of one repetition, between two events.
+  double run();
+  [[nodiscard]] const char* problem() const { return problem_; }
+
+ private:
+  void note(const char* problem) { problem_ = problem_ != nullptr ? problem_ : problem; }
+
+  cuda::Stream& stream_;
+  unsigned repetitions_;
+  std::function<void(unsigned)> work_;  // run anew each time where there is no graph
+  const char* problem_ = nullptr;
+  void* graph_ = nullptr;
+  void* start_ = nullptr;
+  void* end_ = nullptr;
+};
+
+// Whole packs of 16 bytes, aligned. `sink` holds one float, which no result depends on.
+void run_read(cuda::Stream& stream, const std::byte* from, std::size_t bytes, float* sink);
+void run_copy(cuda::Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
+void run_fill(cuda::Stream& stream, std::byte* to, std::size_t bytes);
+// The driver's own copy within the device.
+void run_driver_copy(cuda::Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
+
+enum class Noise : std::uint8_t { kBF16, kF16, kF32, kBytes };
+// Numbers evenly in (−scale, scale) or random bytes; equal arguments, equal bytes.
+void run_noise(cuda::Stream& stream, Noise kind, float scale, std::uint32_t seed, std::byte* to, std::size_t bytes);
+
+}  // namespace kvroof::suite

@@ -1,0 +1,239 @@
+// The whole engine on the device against the CPU reference: logits, greedy choices, kept sets and declared bytes.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/reference_ops.hpp"
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/tokenizer/tokenizer.hpp"
+#include "sim/policy/policy.hpp"
+#include "tests/gpu/suite/device_data.hpp"
+#include "tests/gpu/suite/parts.hpp"
+#include "tests/support/recorded_run.hpp"
+
+namespace kvroof::suite {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Prompts;
+
+std::vector<std::int64_t> random_ids(const Model& model, std::size_t count, Random& random) {
+  std::vector<std::int64_t> ids(count);
+  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % model.config.shape.vocab);
+  return ids;
+}
+
+std::size_t best_of(std::span<const float> row) {
+  return static_cast<std::size_t>(std::max_element(row.begin(), row.end()) - row.begin());
+}
+
+// Logits of all tokens of all prompts, then of `steps` decode steps of the batch. The tokens that are fed are in
+// `tokens`; where that is empty it is filled with the greedy ones.
+std::vector<float> logits_of(Backend& backend, const Model& model, const Prompts& prompts, std::uint32_t steps,
+                             std::vector<std::int64_t>& tokens) {
+  const std::size_t vocab = model.config.shape.vocab;
+  const bool greedy = tokens.empty();
+  std::vector<float> all, last(vocab), logits(prompts.size() * vocab);
+  std::vector<std::int64_t> next;
+  for (std::uint32_t s = 0; s < prompts.size(); ++s) {
+    backend.prefill(s, prompts[s], steps, last,
+                    [&](std::span<const float> rows) { all.insert(all.end(), rows.begin(), rows.end()); });
+    next.push_back(static_cast<std::int64_t>(best_of(last)));
+  }
+  for (std::uint32_t i = 0; i < steps; ++i) {
+    if (greedy) tokens.insert(tokens.end(), next.begin(), next.end());
+    std::vector<DecodeEntry> batch;
+    for (std::uint32_t s = 0; s < prompts.size(); ++s) batch.push_back({s, tokens[i * prompts.size() + s]});
+    backend.decode(batch, logits);
+    for (std::uint32_t s = 0; s < prompts.size(); ++s) {
+      next[s] = static_cast<std::int64_t>(best_of(std::span(logits).subspan(s * vocab, vocab)));
+    }
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
+}
+
+struct Agreement {
+  Deviation logits;
+  std::size_t choices = 0, other_choices = 0, beyond_rounding = 0;
+};
+
+// A greedy choice may differ only where the reference's best two are within rounding of each other.
+Agreement compare(std::span<const float> device, std::span<const float> host, std::size_t vocab, double tolerance) {
+  Agreement agreement;
+  double largest = 0;
+  for (const float x : host) largest = std::max(largest, std::abs(static_cast<double>(x)));
+  for (std::size_t i = 0; i < host.size(); ++i) agreement.logits.add(device[i], host[i]);
+  for (std::size_t at = 0; at < host.size(); at += vocab) {
+    const auto row = host.subspan(at, vocab);
+    const std::size_t theirs = best_of(device.subspan(at, vocab)), ours = best_of(row);
+    ++agreement.choices;
+    if (theirs == ours) continue;
+    ++agreement.other_choices;
+    if (static_cast<double>(row[ours] - row[theirs]) > 2 * tolerance * largest) ++agreement.beyond_rounding;
+  }
+  return agreement;
+}
+
+// Nothing, or the sentence with which the back end refuses the model.
+std::optional<std::string> refusal(const Model& model, DType type) {
+  try {
+    cuda::CudaBackend(model, {parse_policies("full").at(0), 0, type});
+    return std::nullopt;
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    if (what.find("does not run") == std::string::npos) throw;
+    return what;
+  }
+}
+
+void check_logits(Report& report, const Model& model, const Prompts& prompts, std::uint32_t steps) {
+  std::vector<std::size_t> lengths;
+  for (const auto& prompt : prompts) lengths.push_back(prompt.size());
+  const Json parameters = {
+      {"model", model.name}, {"type", name_of(model.type)}, {"prompts", lengths}, {"steps", steps}};
+  report.guarded("logits", parameters, [&] {
+    if (const auto why = refusal(model, model.type)) return report.add("logits", parameters, {{"refused", *why}});
+    // Activations are rounded to the weights' type on their way through the tensor cores, a few times a layer.
+    const double tolerance = model.type == DType::kBF16 ? 2e-2 : 5e-3;
+    const PolicySpec full = parse_policies("full").at(0);
+    CpuBackend host(model, std::make_unique<ReferenceOps>(), {full, 0, model.type});
+    std::vector<std::int64_t> tokens;
+    const std::vector<float> expected = logits_of(host, model, prompts, steps, tokens);
+    cuda::CudaBackend device(model, {full, 0, model.type});
+    const std::vector<float> got = logits_of(device, model, prompts, steps, tokens);
+    const Agreement a = compare(got, expected, model.config.shape.vocab, tolerance);
+    report.check("logits", parameters, a.logits.relative() <= tolerance && a.beyond_rounding == 0,
+                 {{"logits", a.logits.relative()},
+                  {"tolerance", tolerance},
+                  {"greedy_choices", a.choices},
+                  {"other_choices", a.other_choices},
+                  {"beyond_rounding", a.beyond_rounding}});
+  });
+}
+
+// Declared by the engine against computed by the simulator, of every step and cause. Activations are left out: fused
+// kernels pass fewer of them than the table of sim/traffic counts.
+Json byte_differences(const std::vector<StepRecord>& steps, const std::vector<ByteCounters>& expected) {
+  Json differences = Json::array();
+  for (std::size_t i = 0; i < steps.size() && differences.size() < 8; ++i) {
+    for (const Cause cause : {Cause::kWeights, Cause::kKvRead, Cause::kKvWrite, Cause::kScores, Cause::kCompaction}) {
+      if (steps[i].bytes[cause] == expected[i][cause]) continue;
+      differences.push_back({{"step", i},
+                             {"cause", kCauseNames[static_cast<std::size_t>(cause)]},
+                             {"declared", steps[i].bytes[cause]},
+                             {"simulated", expected[i][cause]}});
+    }
+  }
+  return differences;
+}
+
+void check_policy(Report& report, const Model& model, const std::string& policy, const Prompts& prompts,
+                  std::uint32_t steps) {
+  const Json parameters = {{"model", model.name},         {"type", name_of(model.type)}, {"policy", policy},
+                           {"prompt", prompts[0].size()}, {"batch", prompts.size()},     {"steps", steps}};
+  report.guarded("kept_sets", parameters, [&] {
+    const PolicySpec spec = parse_policies(policy).at(0);
+    const bool sees_rows = policy_info(spec.name).traits(spec).rows != RowNeed::kNone;
+    cuda::CudaBackend device(model, {spec, 0, model.type});
+    const test::TraceFolder folder;
+    const TraceReader trace =
+        test::record_on(device, folder.path(), model, spec, model.type, prompts, {"cuda", false, steps});
+    // A prompt whose rows are shown to the policy is attended row by row.
+    const std::uint32_t queries = sees_rows ? 1 : cuda::kPromptQueries;
+    const test::Expected expected = test::simulate(trace, model, spec, model.type, {0, queries});
+    const Reproduction& r = expected.reproduction;
+    report.check("kept_sets", parameters, r.decisions > 0 && r.problem().empty(),
+                 {{"decisions", r.decisions},
+                  {"differences", r.differences},
+                  {"beyond_rounding", r.beyond_rounding},
+                  {"problem", r.problem()}});
+    const Json differences = byte_differences(trace.steps(), expected.steps);
+    report.check("declared_bytes", parameters, differences.empty(),
+                 {{"steps", trace.steps().size()}, {"differences", differences}});
+  });
+}
+
+// Every policy that the engine can follow, at half of the prompt.
+std::vector<std::string> policies(bool small) {
+  if (small) return {"window:budget=0.5", "h2o:budget=0.5"};
+  std::vector<std::string> list;
+  for (const PolicyInfo& info : policy_table()) {
+    const std::string text = std::string(info.name) + (info.takes_budget ? ":budget=0.5" : "");
+    if (info.name == "full" || info.traits(parse_policies(text).at(0)).bound) continue;
+    list.push_back(text);
+  }
+  list.emplace_back("h2o:budget=0.5:group=none");
+  list.emplace_back("scissorhands:budget=0.5:prompt=stream");
+  return list;
+}
+
+std::vector<std::string> golden_models(const fs::path& data) {
+  std::vector<std::string> names;
+  const fs::path folder = data / "tests/golden/models";
+  if (!fs::exists(folder)) return names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::int64_t> demo_prompt(const fs::path& demo, std::size_t tokens) {
+  const Tokenizer tokenizer = Tokenizer::load(demo / "tokenizer.json");
+  std::ifstream file(demo / "prompts/sqlite-rbu.txt", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::int64_t> ids = tokenizer.encode(text, false);
+  ids.resize(std::min(ids.size(), tokens));
+  return ids;
+}
+
+void check_goldens(const Options& options, Report& report) {
+  Random random(options.seed + 5000);
+  for (const std::string& name : golden_models(options.data)) {
+    if (options.small && name != "llama-gqa") continue;
+    for (const DType type : {DType::kF16, DType::kBF16}) {
+      if (options.small && type == DType::kBF16) continue;
+      const Json parameters = {{"model", name}, {"type", name_of(type)}};
+      report.guarded("logits", parameters, [&] {
+        const Model model = load_model(options.data / "tests/golden/models" / name, type);
+        Prompts prompts = {random_ids(model, 1, random), random_ids(model, 2, random)};
+        if (!options.small) prompts.push_back(random_ids(model, 37, random));
+        check_logits(report, model, prompts, options.small ? 2 : 6);
+      });
+    }
+  }
+}
+
+void check_policies(const Options& options, Report& report) {
+  Random random(options.seed + 6000);
+  const fs::path demo = options.data / "models/demo";
+  const bool demo_too = !options.small && fs::exists(demo);
+  for (const std::string& policy : policies(options.small)) {
+    report.guarded("kept_sets", {{"policy", policy}}, [&] {
+      const Model model = load_model(options.data / "tests/golden/models/llama-gqa", DType::kF16);
+      const std::size_t prompt = options.small ? 10 : 40;
+      Prompts prompts = {random_ids(model, prompt, random)};
+      if (!options.small) prompts.push_back(random_ids(model, 23, random));
+      check_policy(report, model, policy, prompts, options.small ? 3 : 24);
+      if (!demo_too) return;
+      const Model text = load_model(demo, DType::kBF16);
+      check_policy(report, text, policy, {demo_prompt(demo, 256)}, 64);
+    });
+  }
+}
+
+}  // namespace
+
+void check_engine(const Options& options, Report& report) {
+  const fs::path demo = options.data / "models/demo";
+  if (!options.small && fs::exists(demo)) {
+    report.guarded("logits", {{"model", "demo"}}, [&] {
+      check_logits(report, load_model(demo, DType::kBF16), {demo_prompt(demo, 200), demo_prompt(demo, 63)}, 48);
+    });
+  }
+  check_policies(options, report);
+  check_goldens(options, report);
+}
+
+}  // namespace kvroof::suite

@@ -1,0 +1,32 @@
+// Times of repeated work: best and median, until they are steady or the time for them is over.
+#pragma once
+
+#include "tests/gpu/suite/bench_device.hpp"
+#include "tests/gpu/suite/report.hpp"
+
+namespace kvroof::suite {
+
+struct Measured {
+  double best = 0;  // seconds of one repetition
+  double median = 0;
+  double spread = 0;  // half of the middle half's width, relative to the median
+  unsigned runs = 0;
+};
+
+// The statistics of a list of seconds; `seconds` is sorted.
+Measured measured(std::vector<double>& seconds);
+
+// One run that does not count, then at least kLeastRuns, then more until the middle half of the runs lies within 1 % of
+// the median or `seconds` are over. Throws Error when the device refuses.
+inline constexpr unsigned kLeastRuns = 7;
+Measured measure(const std::function<double()>& run, double seconds);
+Measured measure(TimedWork& work, double seconds);
+
+// Repetitions in one graph: about a millisecond of work at so many bytes, so that the events weigh nothing.
+unsigned repetitions_for(std::size_t bytes, const CardFacts& card);
+
+// {seconds, median_seconds, spread, runs, bytes, bytes_per_s, share}: of `bytes` that one repetition must move, and
+// their share of `limit` bytes/s (0: none is known).
+Json results_of(const Measured& m, double bytes, double limit);
+
+}  // namespace kvroof::suite

@@ -1,0 +1,42 @@
+// The parts of the suite: each is a run of the program of its own, so that one that dies takes no other with it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "tests/gpu/suite/bench_device.hpp"
+#include "tests/gpu/suite/report.hpp"
+
+namespace kvroof::suite {
+
+struct Options {
+  std::filesystem::path out;   // the part's JSON; empty: none
+  std::filesystem::path data;  // holds tests/golden/models, models/demo and catalog/models
+  double seconds = 60;         // rows that have not begun by then are cut
+  bool small = false;          // sizes that an emulator can bear
+  std::uint32_t seed = 0;      // of the random inputs
+  cuda::DeviceFacts device;
+  CardFacts card;
+};
+
+void check_kernels(const Options& options, Report& report);
+void check_engine(const Options& options, Report& report);
+void measure_limits(const Options& options, Report& report);
+void measure_steps(const Options& options, Report& report);
+void measure_paper(const Options& options, Report& report);
+
+// Groups of check_kernels.
+void check_attention(const Options& options, Report& report);
+void check_linear(const Options& options, Report& report);
+void check_prompt_attention(const Options& options, Report& report);
+void check_prepare(const Options& options, Report& report);
+void check_rows(const Options& options, Report& report);
+
+// Groups of measure_limits.
+// Bytes/s, read and written, of the fastest large copy that was measured; every share is of it.
+double measure_bandwidth(const Options& options, Report& report);
+void measure_linear(const Options& options, Report& report, double limit);
+void measure_attention(const Options& options, Report& report, double limit);
+void measure_moves(const Options& options, Report& report, double limit);
+
+}  // namespace kvroof::suite
