@@ -54,6 +54,8 @@ Command models_command();
 Command devices_command();
 Command policies_command();
 Command calibrate_command();
+Command plan_command();
+Command compare_command();
 Command eval_command();
 Command tokenize_command();
 Command detokenize_command();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "apps/estimate_text.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
 
@@ -45,21 +46,7 @@ bool limited(const PolicySpec& spec) { return spec.budget.kind != Budget::Kind::
 
 std::string budget_of(const PolicySpec& spec) { return limited(spec) ? spec.budget.text : "–"; }
 
-// Three significant digits, without an exponent.
-std::string short_number(double x) {
-  if (x == 0) return "0";
-  const double rounded = std::stod(fmt::format("{:.2e}", x));  // 9.996 has one digit less than it seems
-  const int digits = std::clamp(2 - static_cast<int>(std::floor(std::log10(std::abs(rounded)))), 0, 6);
-  return fmt::format("{:.{}f}", x, digits);
-}
-
 std::string share(std::optional<double> x) { return x ? fmt::format("{:.3f}", *x) : "–"; }
-
-// "12.3 ±18%": the larger half of the 80 % interval.
-std::string with_interval(const Estimate& e, double scale) {
-  const double half = std::max(e.high80 - e.value, e.value - e.low80);
-  return fmt::format("{} ±{:.0f}%", short_number(e.value * scale), 100 * half / e.value);
-}
 
 std::string kept_text(double tokens) {
   const bool whole = tokens == std::floor(tokens) || tokens >= 1000;
@@ -196,14 +183,6 @@ std::string open_closed_table(const OpenClosedReport& report) {
          format_table(table);
 }
 
-Json json_of(const Estimate& e, double scale) {
-  return {{"value", e.value * scale},
-          {"low80", e.low80 * scale},
-          {"high80", e.high80 * scale},
-          {"low95", e.low95 * scale},
-          {"high95", e.high95 * scale}};
-}
-
 Json or_null(const std::optional<double>& x) { return x ? Json(*x) : Json(nullptr); }
 
 Json json_of(const ReplayPoint& p) {
@@ -224,9 +203,9 @@ Json json_of(const ReplayPoint& p) {
   json["output_error"] = q ? or_null(q->output_error) : Json(nullptr);
   const auto& time = p.prediction;
   json["step_ms"] = time ? Json(time->step.value * 1e3) : Json(nullptr);
-  json["step_ms_interval"] = time ? json_of(time->step, 1e3) : Json(nullptr);
+  json["step_ms_interval"] = time ? interval_json(time->step, 1e3) : Json(nullptr);
   json["tokens_per_s"] = time ? Json(time->tokens_per_s.value) : Json(nullptr);
-  json["tokens_per_s_interval"] = time ? json_of(time->tokens_per_s, 1) : Json(nullptr);
+  json["tokens_per_s_interval"] = time ? interval_json(time->tokens_per_s, 1) : Json(nullptr);
   json["largest_batch"] = p.largest_batch ? Json(*p.largest_batch) : Json(nullptr);
   json["limited_by"] = p.limited_by.empty() ? Json(nullptr) : Json(p.limited_by);
   return json;

@@ -71,21 +71,6 @@ Room room_of(const PointResult& result) {
   };
 }
 
-ResidencySummary summarise_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
-                              const ReplayRequest& request) {
-  SummarySum sum;
-  const Room room = room_of(result);
-  for (const ResidencyLog& log : result.residency) {
-    const Residency recorded = log.expand();
-    const ProjectedLengths lengths{request.prompt.value_or(recorded.prompt), request.output.value_or(recorded.steps)};
-    for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
-      sum.add(kvroof::summarise(project_layer(recorded, from, to, lengths, room, layer)));
-    }
-    sum.end_sequence(lengths.prompt, lengths.output, to.layers);
-  }
-  return sum.mean();
-}
-
 // One model on all devices, ready to price any residency.
 struct PricedModel {
   std::string name;  // empty: as recorded
@@ -168,6 +153,40 @@ ResidencySummary summarise(std::span<const ResidencyLog> sequences) {
   return sum.mean();
 }
 
+ResidencySummary summarise_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
+                              std::optional<std::uint32_t> prompt, std::optional<std::uint32_t> output) {
+  SummarySum sum;
+  const Room room = room_of(result);
+  for (const ResidencyLog& log : result.residency) {
+    const Residency recorded = log.expand();
+    const ProjectedLengths lengths{prompt.value_or(recorded.prompt), output.value_or(recorded.steps)};
+    for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
+      sum.add(kvroof::summarise(project_layer(recorded, from, to, lengths, room, layer)));
+    }
+    sum.end_sequence(lengths.prompt, lengths.output, to.layers);
+  }
+  return sum.mean();
+}
+
+std::vector<ResidencySummary> step_summaries_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
+                                                std::uint32_t prompt, std::uint32_t output) {
+  check(result.residency.size() == 1, "steps belong to one sequence");
+  const Room room = room_of(result);
+  const Residency recorded = result.residency.front().expand();
+  std::vector<ResidencySummary> steps(output, summarise_as(result, from, to, prompt, output));
+  for (ResidencySummary& step : steps) {
+    step.decode = {};
+    step.decode_steps = 1;
+  }
+  for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
+    const Residency projected = project_layer(recorded, from, to, {prompt, output}, room, layer);
+    for (std::uint32_t s = 0; s < output; ++s) {
+      steps[s].decode = sum_counts(std::array{steps[s].decode, projected.at(s + 1, 0)});
+    }
+  }
+  return steps;
+}
+
 std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceManifest& manifest,
                                       std::span<const PointResult> results) {
   const ModelShape own = shape_of(manifest);
@@ -181,7 +200,7 @@ std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceM
     const DType weights = request.weights.value_or(shape.weight_type);
     const PricedModel model = priced_model(request, shape.name, shape, {weights, request.kv.value_or(weights)});
     for (const PointResult& result : results) {
-      price_point(model, request, result, summarise_as(result, own, shape, request), points);
+      price_point(model, request, result, summarise_as(result, own, shape, request.prompt, request.output), points);
     }
   }
   return points;

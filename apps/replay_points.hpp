@@ -34,6 +34,13 @@ ModelShape shape_of(const TraceManifest& manifest);
 // The mean of the sequences of one point, made layer by layer so that no residency is ever held as a whole.
 ResidencySummary summarise(std::span<const ResidencyLog> sequences);
 
+// The same on another model's shape and with other lengths, where given; sim/traffic/summary.hpp says how.
+ResidencySummary summarise_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
+                              std::optional<std::uint32_t> prompt, std::optional<std::uint32_t> output);
+// A summary of each decode step, for a trace of one sequence.
+std::vector<ResidencySummary> step_summaries_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
+                                                std::uint32_t prompt, std::uint32_t output);
+
 // Rows in the order: model, policy and budget, device, batch.
 std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceManifest& manifest,
                                       std::span<const PointResult> results);

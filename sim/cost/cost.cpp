@@ -14,6 +14,10 @@ constexpr double kWiden95 = 1.9600 / 1.2816;
 constexpr double kChipSpread = 0.05;  // two boards of one product, clocks, temperature
 constexpr double kHostSpread = 0.30;
 constexpr double kPolicySpread = 0.50;
+// Of the rate of the best product, what a prompt reaches, all that lies between the products included: 0.6 of the peak
+// on A100 and H100, set by judgement before any test.
+constexpr double kPrefillShare = 0.7;
+constexpr double kPrefillSpread = 0.30;
 
 constexpr double square(double x) { return x * x; }
 
@@ -130,6 +134,53 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   return parts;
 }
 
+// Prompts are bound by arithmetic; short ones by the weights, which are read once for all of them.
+CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std::uint64_t batch) const {
+  const std::uint64_t tokens = batch * residency.prompt;
+  const auto sequences = static_cast<double>(batch);
+  LayerCounts rows = residency.prefill;
+  rows.attended *= batch;
+  rows.written *= batch;
+  rows.moved *= batch;
+  const StepTraffic traffic = step_traffic(shape_, types_, {tokens, batch, residency.storage_heads, rows});
+  const auto bytes = [&](Cause c) { return static_cast<double>(traffic.bytes[c]); };
+  const auto prompt_rate = [](Rate peak) { return Rate{kPrefillShare * peak.value, kPrefillSpread}; };
+  const double layers = shape_.layers;
+  Parts parts;
+  if (!attention_only(shape_)) {
+    parts.add_roofline(CostTerm::kLinear, Limit::kWeights, layers * engine_.linears_per_layer + 1, linear_start_,
+                       bytes(Cause::kWeights), linear_bandwidth_, traffic[KernelFamily::kLinear].value,
+                       prompt_rate(linear_peak_));
+    parts.add(CostTerm::kElementwise, Limit::kLaunches, layers * elementwise_start_.value, elementwise_start_.spread);
+    parts.add(CostTerm::kHost, Limit::kLaunches, (engine_.step_us + engine_.request_us * sequences) * 1e-6,
+              kHostSpread);
+  }
+  // A policy that looks at the probabilities of a prompt has q · k computed a second time.
+  const double passes = residency.needs_probabilities ? 1.5 : 1;
+  parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_, bytes(Cause::kKvWrite),
+                     attention_bandwidth_, passes * traffic[KernelFamily::kAttention].value,
+                     prompt_rate(attention_peak_));
+  const double compaction = bytes(Cause::kCompaction);
+  if (compaction > 0) {
+    parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, kernel_start_, compaction,
+                       {attention_bandwidth_.value, kPolicySpread}, 0, policy_peak_);
+  }
+  return parts;
+}
+
+Estimate CostModel::estimate_of(const Parts& parts) {
+  const double total = parts.total();
+  double width_squared = square(kChipSpread * total);
+  for (const double w : parts.width_squared) width_squared += w;
+  const auto widest = std::max_element(parts.width_squared.begin(), parts.width_squared.end());
+  const auto dominated_by = static_cast<CostTerm>(widest - parts.width_squared.begin());
+  return around(total, total > 0 ? std::sqrt(width_squared) / total : 0, dominated_by);
+}
+
+Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t batch) const {
+  return estimate_of(prefill_parts(residency, batch));
+}
+
 Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch) const {
   const auto sequences = static_cast<double>(batch);
   Prediction p;
@@ -139,13 +190,8 @@ Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t b
   p.kv_resident = Bytes(static_cast<std::uint64_t>(
       std::llround(residency.resident_rows() * sequences * static_cast<double>(row_bytes(shape_, types_.kv)))));
   const Parts parts = parts_of(residency, p.traffic, batch);
-  const double total = parts.total();
-  double width_squared = square(kChipSpread * total);
-  for (const double w : parts.width_squared) width_squared += w;
   for (std::size_t i = 0; i < kCostTerms; ++i) p.terms[i] = Seconds(parts.seconds[i]);
-  const auto widest = std::max_element(parts.width_squared.begin(), parts.width_squared.end());
-  const auto dominated_by = static_cast<CostTerm>(widest - parts.width_squared.begin());
-  p.step = around(total, total > 0 ? std::sqrt(width_squared) / total : 0, dominated_by);
+  p.step = estimate_of(parts);
   p.tokens_per_s = throughput(p.step, sequences);
   const auto largest = std::max_element(parts.limits.begin(), parts.limits.end());
   p.limited_by = p.fits ? static_cast<Limit>(largest - parts.limits.begin()) : Limit::kCapacity;

@@ -74,6 +74,8 @@ class CostModel {
   CostModel(const ModelShape& shape, TrafficTypes types, const Device& device, const EngineProfile& engine);
 
   [[nodiscard]] Prediction predict(const ResidencySummary& residency, std::uint64_t batch) const;
+  // Seconds that the prompts of `batch` sequences take together, up to their first tokens.
+  [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch) const;
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;
   // The largest batch whose ledger fits; 0 when not even one sequence does.
   [[nodiscard]] std::uint64_t largest_batch(const ResidencySummary& residency) const;
@@ -92,6 +94,8 @@ class CostModel {
   [[nodiscard]] Rate rate(const Device& device, DeviceField field, double unit) const;
   [[nodiscard]] Parts parts_of(const ResidencySummary& residency, const StepTraffic& traffic,
                                std::uint64_t batch) const;
+  [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch) const;
+  static Estimate estimate_of(const Parts& parts);
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
 
   ModelShape shape_;

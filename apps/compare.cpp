@@ -1,0 +1,212 @@
+// kvroof compare: the same work on several devices and under several policies, ranked by speed, price and energy.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/estimate_text.hpp"
+#include "apps/scatter.hpp"
+#include "apps/shared_options.hpp"
+#include "apps/values.hpp"
+#include "apps/workload.hpp"
+#include "kvroof_version.hpp"
+#include "sim/core/suggest.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+using Json = nlohmann::ordered_json;
+
+struct Contender {
+  const Device* device = nullptr;
+  const Workload* workload = nullptr;
+  std::uint64_t batch = 0;  // the largest that fits; 0: none
+  Prediction prediction;    // of that batch
+  std::vector<std::pair<double, double>> batches;  // tokens/s a sequence and in all, at 1, 2, 4, … sequences
+
+  [[nodiscard]] double tokens_per_s() const { return batch > 0 ? prediction.tokens_per_s.value : 0; }
+  [[nodiscard]] double tokens_per_s_a_sequence() const {
+    return batch > 0 ? tokens_per_s() / static_cast<double>(batch) : 0;
+  }
+  // At the lowest and at the highest listed price; 0 without a price.
+  [[nodiscard]] double tokens_per_usd(double usd_per_hour) const { return tokens_per_s() * 3600 / usd_per_hour; }
+  [[nodiscard]] double tokens_per_usd() const {
+    return device->price ? tokens_per_usd(device->price->high_usd_per_hour) : 0;
+  }
+  // At the power that the board may draw, so at least so many.
+  [[nodiscard]] double tokens_per_joule() const {
+    const auto& power = device->fact(DeviceField::kPowerW);
+    return power ? tokens_per_s() / power->value : 0;
+  }
+};
+
+struct Measure {
+  std::string_view name;
+  double (*of)(const Contender&);
+};
+constexpr Measure kMeasures[] = {
+    {"tokens_per_s", [](const Contender& c) { return c.tokens_per_s(); }},
+    {"tokens_per_s_a_sequence", [](const Contender& c) { return c.tokens_per_s_a_sequence(); }},
+    {"tokens_per_usd", [](const Contender& c) { return c.tokens_per_usd(); }},
+    {"tokens_per_joule", [](const Contender& c) { return c.tokens_per_joule(); }},
+};
+
+const Measure& measure_of(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Measure& m : kMeasures) {
+    if (m.name == name) return m;
+    names.emplace_back(m.name);
+  }
+  throw usage_error(fmt::format("--by {}: unknown{}", name, did_you_mean(name, names))).note("known: " + join(names));
+}
+
+Contender contend(const WorkloadRequest& request, const Device& device, const Workload& workload) {
+  const CostModel cost(request.model, request.types, device, request.engine_on(device));
+  Contender c{&device, &workload, cost.largest_batch(workload.mean()), {}, {}};
+  if (c.batch == 0) return c;
+  c.prediction = cost.predict(workload.mean(), c.batch);
+  for (std::uint64_t batch = 1; batch <= c.batch; batch *= 2) {
+    const double all = cost.predict(workload.mean(), batch).tokens_per_s.value;
+    c.batches.emplace_back(all / static_cast<double>(batch), all);
+  }
+  c.batches.emplace_back(c.tokens_per_s_a_sequence(), c.tokens_per_s());
+  return c;
+}
+
+std::string or_dash(double x) { return x > 0 ? short_number(x) : "–"; }
+
+std::string usd_text(const Contender& c) {
+  if (!c.device->price || c.batch == 0) return "–";
+  return fmt::format("{} to {}", short_number(c.tokens_per_usd(c.device->price->high_usd_per_hour) / 1e6),
+                     short_number(c.tokens_per_usd(c.device->price->low_usd_per_hour) / 1e6));
+}
+
+Table compare_rows(const std::vector<Contender>& contenders) {
+  Table table;
+  table.columns = {{"device", "device", false},
+                   {"policy", "policy", false},
+                   {"largest batch", "largest_batch"},
+                   {"ms a token", "tpot_ms"},
+                   {"tokens/s", "tokens_per_s"},
+                   {"tokens/s a sequence", "tokens_per_s_a_sequence"},
+                   {"million tokens/$", "tokens_per_usd"},
+                   {"tokens/J", "tokens_per_joule"},
+                   {"most of a step", "step_limited_by", false}};
+  for (const Contender& c : contenders) {
+    const bool fits = c.batch > 0;
+    const std::string limit = fits ? std::string(name_of(c.prediction.limited_by)) : "does not fit";
+    const auto raw = [](double x) { return x > 0 ? fmt::format("{}", x) : std::string(); };
+    table.rows.push_back({c.device->name, c.workload->policy().text(), std::to_string(c.batch),
+                          fits ? with_interval(c.prediction.step, 1e3) : "–", or_dash(c.tokens_per_s()),
+                          or_dash(c.tokens_per_s_a_sequence()), usd_text(c), or_dash(c.tokens_per_joule()), limit});
+    table.raw_rows.push_back({c.device->name, c.workload->policy().text(), std::to_string(c.batch),
+                              fits ? raw(c.prediction.step.value * 1e3) : "", raw(c.tokens_per_s()),
+                              raw(c.tokens_per_s_a_sequence()), raw(c.tokens_per_usd()), raw(c.tokens_per_joule()),
+                              limit});
+  }
+  return table;
+}
+
+std::string answer_text(const WorkloadRequest& request, const std::vector<Contender>& ranked, const Measure& by) {
+  const Contender& best = ranked.front();
+  std::string text = fmt::format("{}, {} + {} tokens a sequence, each device at the largest batch that fits: ",
+                                 request.model.name, request.prompt, request.output);
+  if (best.batch == 0) return text + "not even one sequence fits any of them.";
+  text += fmt::format("{} under {} is first by {}", best.device->title, best.workload->policy().text(), by.name);
+  const auto second = std::find_if(ranked.begin(), ranked.end(),
+                                   [&](const Contender& c) { return c.device != best.device && by.of(c) > 0; });
+  if (second == ranked.end()) return text + ".";
+  return text + fmt::format(", {} times {} under {}.", short_number(by.of(best) / by.of(*second)), second->device->title,
+                            second->workload->policy().text());
+}
+
+std::vector<std::string> compare_notes(const WorkloadRequest& request, const std::vector<Contender>& ranked) {
+  std::vector<std::string> notes = workload_notes(request);
+  std::string dates;
+  for (const Contender& c : ranked) {
+    if (c.device->price && c.device->price->date > dates) dates = c.device->price->date;
+  }
+  if (!dates.empty()) {
+    notes.push_back(fmt::format(
+        "$: one device for an hour at the highest to the lowest listed price, the latest of {}; no price, no figure",
+        dates));
+  }
+  notes.emplace_back("tokens/J: at the power that the board may draw; what it does draw is less");
+  return notes;
+}
+
+std::string compare_table(const WorkloadRequest& request, const std::vector<Contender>& ranked, const Measure& by) {
+  std::string text = format_paragraph(answer_text(request, ranked, by), 0) + "\n";
+  text += format_table(compare_rows(ranked)) + "\n";
+  std::vector<ScatterSeries> series;
+  for (const Contender& c : ranked) {
+    const char mark = static_cast<char>('A' + series.size() % 26);
+    series.push_back({fmt::format("{} {}", c.device->name, c.workload->policy().text()), mark, c.batches});
+  }
+  text += scatter_text(series, "tokens/s a sequence, from the largest batch (left) to 1 (right)", "tokens/s") + "\n";
+  for (const std::string& note : compare_notes(request, ranked)) text += format_paragraph(note, 0);
+  return text;
+}
+
+Json compare_json(const WorkloadRequest& request, const std::vector<Contender>& ranked, const Measure& by) {
+  Json json;
+  json["answer"] = answer_text(request, ranked, by);
+  json["by"] = by.name;
+  json["points"] = Json::parse(format_json_rows(compare_rows(ranked)));
+  for (std::size_t i = 0; i < ranked.size(); ++i) {
+    Json& point = json["points"][i];
+    const Contender& c = ranked[i];
+    point["tpot_ms_interval"] = c.batch > 0 ? interval_json(c.prediction.step, 1e3) : Json(nullptr);
+    point["tokens_per_s_interval"] = c.batch > 0 ? interval_json(c.prediction.tokens_per_s, 1) : Json(nullptr);
+    point["batches"] = Json::array();
+    for (const auto& [one, all] : c.batches) {
+      point["batches"].push_back({{"tokens_per_s_a_sequence", one}, {"tokens_per_s", all}});
+    }
+  }
+  json["notes"] = compare_notes(request, ranked);
+  json["version"] = kVersion;
+  return json;
+}
+
+int run_compare(const Arguments& arguments) {
+  const WorkloadRequest request = workload_request(arguments);
+  const Measure& by = measure_of(arguments.get<std::string>("by"));
+  if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
+  std::vector<Device> devices;
+  for (const std::string& name : split_list("device", arguments.get<std::string>("device"))) {
+    devices.push_back(find_device(name, data_folder() / "catalog"));
+  }
+  const std::vector<Workload> workloads = make_workloads(request, arguments);
+  std::vector<Contender> ranked;
+  for (const Device& device : devices) {
+    for (const Workload& workload : workloads) ranked.push_back(contend(request, device, workload));
+  }
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [&](const Contender& a, const Contender& b) { return by.of(a) > by.of(b); });
+  const Format format = format_of(arguments);
+  write_result(arguments, format == Format::kJson  ? compare_json(request, ranked, by).dump(2) + "\n"
+                          : format == Format::kCsv ? format_csv(compare_rows(ranked))
+                                                   : compare_table(request, ranked, by));
+  return static_cast<int>(ranked.front().batch > 0 ? ExitCode::kOk : ExitCode::kGateFailed);
+}
+
+void describe_compare(po::options_description_easy_init add) {
+  describe_workload(add);
+  add("device", po::value<std::string>(), "names of the catalog or files, separated by commas");
+  add("by", po::value<std::string>()->default_value("tokens_per_s"),
+      "what ranks: tokens_per_s | tokens_per_s_a_sequence | tokens_per_usd | tokens_per_joule");
+}
+
+constexpr std::string_view kCompareExamples =
+    "  kvroof compare --model llama-3-8b --device h100-sxm,h200,b200,rtx-5090 --prompt 4k --output 1k\n"
+    "  kvroof compare --model mpt-7b --device l40s,a100-80g --policy full,h2o --budget 0.5 --by tokens_per_usd";
+
+}  // namespace
+
+Command compare_command() {
+  return {"compare", "the same work on several devices and policies: tokens/s, $ and J",
+          "--model NAME --device NAME,… [options]", kCompareExamples, &describe_compare, &run_compare};
+}
+
+}  // namespace kvroof

@@ -1,0 +1,20 @@
+// Predictions with their intervals, for people and for programs.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "sim/cost/cost.hpp"
+
+namespace kvroof {
+
+// Three significant digits, without an exponent.
+std::string short_number(double x);
+// "12.3 ±18%": the larger half of the 80 % interval; the value is multiplied by `scale`.
+std::string with_interval(const Estimate& e, double scale);
+// "10.4 to 14.5": the 80 % interval.
+std::string interval_text(const Estimate& e, double scale);
+// {value, low80, high80, low95, high95}, each multiplied by `scale`.
+nlohmann::ordered_json interval_json(const Estimate& e, double scale);
+
+}  // namespace kvroof

@@ -1,0 +1,151 @@
+#include "apps/workload.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "apps/replay_points.hpp"
+#include "apps/shared_options.hpp"
+#include "apps/values.hpp"
+#include "sim/cost/engine_profile.hpp"
+#include "traces/nominal_trace.hpp"
+
+namespace fs = std::filesystem;
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+// A nominal trace has so many logits, over all query heads, at most: about a second of replay.
+constexpr double kMostLogits = 1e8;
+constexpr std::uint32_t kMostNominalOutput = 1024;
+constexpr std::uint32_t kMostNominalHeads = 8;
+
+// A folder under the system's temporary one that is gone with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (fs::temp_directory_path() / "kvroof-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw Error("cannot create a folder for temporary files: " + name);
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// Lengths of the nominal trace: those asked for, unless they are too long to replay. A budget in tokens must still
+// be less than the prompt where it was, so such a prompt is never cut below twice the budget.
+NominalTrace nominal_trace(const WorkloadRequest& request, std::uint64_t seed) {
+  NominalTrace trace;
+  trace.seed = seed;
+  trace.query_heads = std::min(request.model.group(), kMostNominalHeads);
+  double least = 1;
+  for (const PolicySpec& point : request.points) {
+    if (point.budget.kind == Budget::Kind::kTokens) least = std::max(least, 2 * point.budget.value);
+  }
+  const double longest = std::max(std::sqrt(2 * kMostLogits / trace.query_heads), least);
+  trace.prompt = static_cast<std::uint32_t>(std::min<double>(request.prompt, longest));
+  trace.output = std::min(request.output, kMostNominalOutput);
+  return trace;
+}
+
+std::vector<PointResult> replay_points(const TraceReader& trace, const WorkloadRequest& request,
+                                       const Arguments& arguments) {
+  ThreadPool pool(arguments.threads);
+  ReplayOptions options;
+  options.seed = arguments.has("seed") ? arguments.seed : trace.manifest().seed;
+  options.measure = {.recall = false, .output_error = false};
+  return replay(trace, request.points, options, pool);
+}
+
+std::vector<Workload> workloads_of(const TraceReader& trace, const WorkloadRequest& request,
+                                   const Arguments& arguments) {
+  const ModelShape recorded = shape_of(trace.manifest());
+  std::vector<Workload> workloads;
+  for (PointResult& result : replay_points(trace, request, arguments)) {
+    workloads.emplace_back(request, std::move(result), recorded);
+  }
+  return workloads;
+}
+
+const std::string& required(const Arguments& arguments, const std::string& option, const std::string& what) {
+  if (!arguments.has(option)) throw usage_error(fmt::format("--{} is missing: {}", option, what));
+  return arguments.get<std::string>(option);
+}
+
+}  // namespace
+
+void describe_workload(po::options_description_easy_init add) {
+  add("model", po::value<std::string>(), "a name of the catalog, a folder or its config.json");
+  add("policy", po::value<std::string>()->default_value("full"), "name[:key=value]…");
+  add("budget", po::value<std::string>(), "for a policy that carries none: 0.5 or 50% (of the prompt), 512 (tokens)");
+  add("prompt", po::value<std::string>()->default_value("2k"), "prompt tokens of a sequence");
+  add("output", po::value<std::string>()->default_value("512"), "generated tokens of a sequence");
+  add("trace", po::value<std::string>(), "a recorded run whose residency is projected (default: a nominal one)");
+  add("dtype", po::value<std::string>(), "type of the weights: f32 | f16 | bf16 (default: the model's)");
+  add("kv", po::value<std::string>(), "type of the KV cache: f32 | f16 | bf16 (default: of the weights)");
+  add("engine", po::value<std::string>(),
+      "how the engine launches work: graphs | eager | unfused | cpu (default: the device's)");
+}
+
+WorkloadRequest workload_request(const Arguments& arguments) {
+  WorkloadRequest request;
+  const fs::path catalog = data_folder() / "catalog";
+  request.model = find_model_shape(required(arguments, "model", "`kvroof models` lists the names"), catalog);
+  request.points = policy_points(arguments);
+  request.prompt = count_value("prompt", arguments.get<std::string>("prompt"), 1, 1U << 24);
+  request.output = count_value("output", arguments.get<std::string>("output"), 1, 1U << 20);
+  request.types.weights = float_type_option(arguments, "dtype").value_or(request.model.weight_type);
+  request.types.kv = float_type_option(arguments, "kv").value_or(request.types.weights);
+  if (arguments.has("trace")) request.trace = arguments.get<std::string>("trace");
+  if (arguments.has("engine")) request.engine = find_engine_profile(arguments.get<std::string>("engine"));
+  return request;
+}
+
+Workload::Workload(const WorkloadRequest& request, PointResult result, ModelShape recorded)
+    : model_(request.model),
+      recorded_(std::move(recorded)),
+      prompt_(request.prompt),
+      output_(request.output),
+      result_(std::move(result)),
+      mean_(with_prompt(request.prompt)) {}
+
+ResidencySummary Workload::with_prompt(std::uint32_t prompt) const {
+  return summarise_as(result_, recorded_, model_, prompt, output_);
+}
+
+std::vector<ResidencySummary> Workload::steps() const {
+  return step_summaries_as(result_, recorded_, model_, prompt_, output_);
+}
+
+std::vector<Workload> make_workloads(const WorkloadRequest& request, const Arguments& arguments) {
+  if (request.trace) return workloads_of(TraceReader::open(*request.trace), request, arguments);
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "nominal.kvt";
+  write_nominal_trace(path, nominal_trace(request, arguments.seed));
+  return workloads_of(TraceReader::open(path), request, arguments);
+}
+
+std::vector<std::string> workload_notes(const WorkloadRequest& request) {
+  std::vector<std::string> notes;
+  if (!request.trace) {
+    notes.emplace_back(
+        "what the policy holds comes from drawn attention, which fills budgets as a model's does; --trace takes it "
+        "from a recorded run");
+  }
+  notes.emplace_back("intervals come from priors on each constant, not from a calibration on your machine");
+  return notes;
+}
+
+}  // namespace kvroof

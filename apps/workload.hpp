@@ -1,0 +1,63 @@
+// A model under a policy, with prompt and output lengths: what it holds, reads and moves, to be priced on devices.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/command.hpp"
+#include "sim/cost/cost.hpp"
+#include "sim/model/model_shape.hpp"
+#include "sim/policy/spec.hpp"
+#include "sim/replay/replay.hpp"
+#include "sim/traffic/summary.hpp"
+
+namespace kvroof {
+
+// What plan and compare are asked about.
+struct WorkloadRequest {
+  ModelShape model;
+  TrafficTypes types;
+  std::vector<PolicySpec> points;  // policies × budgets
+  std::uint32_t prompt = 0, output = 0;
+  std::optional<std::filesystem::path> trace;  // whose residency is projected; nothing: a nominal one
+  std::optional<EngineProfile> engine;         // nothing: the device's own
+
+  [[nodiscard]] const EngineProfile& engine_on(const Device& device) const {
+    return engine ? *engine : default_engine_profile(device.kind);
+  }
+};
+
+void describe_workload(boost::program_options::options_description_easy_init add);
+// Throws Error (usage) with "did you mean".
+WorkloadRequest workload_request(const Arguments& arguments);
+
+// One policy of a request.
+class Workload {
+ public:
+  Workload(const WorkloadRequest& request, PointResult result, ModelShape recorded);
+
+  [[nodiscard]] const PolicySpec& policy() const { return result_.spec; }
+  // A mean decode step, at the lengths of the request or at another prompt.
+  [[nodiscard]] const ResidencySummary& mean() const { return mean_; }
+  [[nodiscard]] ResidencySummary with_prompt(std::uint32_t prompt) const;
+  // Each decode step; empty without output.
+  [[nodiscard]] std::vector<ResidencySummary> steps() const;
+
+ private:
+  ModelShape model_, recorded_;
+  std::uint32_t prompt_, output_;
+  PointResult result_;
+  ResidencySummary mean_;
+};
+
+// One for each policy of the request, from a replay of the trace or of a nominal one.
+std::vector<Workload> make_workloads(const WorkloadRequest& request, const Arguments& arguments);
+
+// What a reader of the numbers must know, a sentence each.
+std::vector<std::string> workload_notes(const WorkloadRequest& request);
+
+}  // namespace kvroof

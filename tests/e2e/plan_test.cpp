@@ -1,0 +1,144 @@
+// `kvroof plan` and `kvroof compare` as a user meets them.
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using kvroof::test::slurp;
+using kvroof::test::TemporaryFolder;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kWork = " --model llama-3-8b --prompt 4k --output 256 ";
+
+json plan(const std::string& words, int code = 0) {
+  const Ran ran = run_program("plan" + words + " --format json");
+  INFO(ran.err);
+  REQUIRE(ran.code == code);
+  return json::parse(ran.out);
+}
+
+std::uint64_t sum_of(const json& ledger) {
+  std::uint64_t sum = 0;
+  for (const json& line : ledger) sum += line["bytes"].get<std::uint64_t>();
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("the largest batch of a plan fits into memory, and one sequence more does not") {
+  for (const std::string words : {"--device h100-sxm", "--device h100-sxm --policy h2o:budget=0.5",
+                                  "--device l40s --policy keyformer:budget=512 --engine eager"}) {
+    const json best = plan(kWork + words);
+    const auto largest = best["largest_batch"].get<std::uint64_t>();
+    REQUIRE(largest > 1);
+    CHECK(best["batch"] == largest);
+    CHECK(best["limited_by"] == "capacity");
+    CHECK(sum_of(best["ledger"]) <= best["capacity_bytes"].get<std::uint64_t>());
+    const json more = plan(kWork + words + " --batch " + std::to_string(largest + 1), 3);
+    CHECK(more["fits"] == false);
+    CHECK(sum_of(more["ledger"]) > more["capacity_bytes"].get<std::uint64_t>());
+  }
+}
+
+TEST_CASE("the cache of a plan is the budget's: rows of the prompt's half and one more, of every sequence and layer") {
+  const json p = plan(std::string(kWork) + "--device h100-sxm --policy window:budget=0.5 --batch 3");
+  // 2,049 rows of 8 KV heads of 32 layers, k and v of 128 bf16 elements.
+  CHECK(p["ledger"][1]["name"] == "kv_allocated");
+  CHECK(p["ledger"][1]["bytes"] == 3ULL * 2049 * 8 * 32 * 2 * 128 * 2);
+  CHECK(p["ledger"][0]["bytes"] == 2ULL * 8030261248);
+}
+
+TEST_CASE("a plan on a recorded run says what its replay says") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const std::string document = std::string(KVROOF_SOURCE_DIR) + "/models/demo/prompts/sqlite-rbu.txt";
+  REQUIRE(run_program("record --model demo --quiet -n 24 --prompt-file " + document + " -o " + trace).code == 0);
+  const std::string lengths = " --prompt 1k --output 512 ";
+  const json p = plan(lengths + "--model mpt-7b --device a100-80g --policy scissorhands:budget=0.5 --trace " + trace);
+  const Ran replay = run_program("replay " + trace + lengths + "--as mpt-7b --device a100-80g --policy scissorhands" +
+                                 " --budget 0.5 --batch max --format json");
+  REQUIRE(replay.code == 0);
+  const json point = json::parse(replay.out)["points"][0];
+  CHECK(p["largest_batch"] == point["largest_batch"]);
+  CHECK(p["tpot_ms"]["value"] == point["step_ms"]);
+  CHECK(p["tokens_per_s"] == point["tokens_per_s_interval"]);
+  CHECK(p["tpot_worst_step_ms"].get<double>() >= p["tpot_p99_step_ms"].get<double>());
+  CHECK(p["tpot_worst_step_ms"].get<double>() >= p["tpot_ms"]["value"].get<double>());
+}
+
+TEST_CASE("a goal gives the largest batch that meets it, and exit code 3 where none does") {
+  const std::string words = std::string(kWork) + "--device h200 --policy h2o:budget=0.5";
+  const json p = plan(words + " --tpot-ms 15");
+  CHECK(p["limited_by"] == "tpot");
+  CHECK(p["tpot_ms"]["value"].get<double>() <= 15);
+  const auto next = std::to_string(p["largest_batch"].get<std::uint64_t>() + 1);
+  CHECK(plan(words + " --batch " + next)["tpot_ms"]["value"].get<double>() > 15);
+  CHECK(plan(words + " --tpot-ms 1", 3)["largest_batch"] == 0);
+  CHECK(plan(words + " --ttft-ms 1", 3)["limited_by"] == "ttft");
+}
+
+TEST_CASE("a device with less memory and slower attention is never better") {
+  const TemporaryFolder folder;
+  std::string yaml = slurp(std::string(KVROOF_SOURCE_DIR) + "/catalog/devices/l40s.yaml");
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    REQUIRE(yaml.find(from) != std::string::npos);
+    yaml.replace(yaml.find(from), from.size(), to);
+  };
+  replace("usable_mib: {value: 4", "usable_mib: {value: 3");
+  replace("attention_fraction: {value: 0.8", "attention_fraction: {value: 0.7");
+  replace("name: l40s", "name: l40s-less");
+  const std::string less = folder.file("less.yaml");
+  std::ofstream(less) << yaml;
+  for (const std::string policy : {"full", "h2o:budget=0.2"}) {
+    const std::string words = std::string(kWork) + "--policy " + policy + " --device ";
+    const json small = plan(words + less);
+    const json large = plan(words + "l40s");
+    CHECK(large["largest_batch"] > small["largest_batch"]);
+    CHECK(large["tokens_per_s"]["value"] > small["tokens_per_s"]["value"]);
+    const std::string two = " --batch 2" + words;
+    CHECK(plan(two + "l40s")["tpot_ms"]["value"] < plan(two + less)["tpot_ms"]["value"]);
+  }
+}
+
+TEST_CASE("compare ranks what plan says of each device and policy") {
+  const Ran ran = run_program("compare" + std::string(kWork) +
+                              "--device l40s,h200,t4 --policy full,window --budget 0.5 --format json");
+  REQUIRE(ran.code == 0);
+  const json points = json::parse(ran.out)["points"];
+  REQUIRE(points.size() == 6);
+  for (std::size_t i = 1; i < 5; ++i) CHECK(points[i - 1]["tokens_per_s"] >= points[i]["tokens_per_s"]);
+  CHECK(points[0]["device"] == "h200");
+  const json p = plan(std::string(kWork) + "--device h200 --policy window:budget=0.5");
+  CHECK(points[0]["largest_batch"] == p["largest_batch"]);
+  CHECK(points[0]["tokens_per_s"].get<double>() == Approx(p["tokens_per_s"]["value"].get<double>()));
+  // 16 GB hold neither the weights.
+  CHECK(points[5]["device"] == "t4");
+  CHECK(points[5]["tokens_per_s"].is_null());
+  const Ran by = run_program("compare" + std::string(kWork) + "--device l40s,h200 --by tokens_per_usd");
+  CHECK(by.code == 0);
+  CHECK(by.out.find("tokens/s a sequence, from the largest batch") != std::string::npos);
+}
+
+TEST_CASE("questions that plan and compare cannot answer get one sentence") {
+  const auto refused = [](const std::string& words, const std::string& sentence) {
+    const Ran ran = run_program(words);
+    INFO(words << "\n" << ran.err);
+    CHECK(ran.code == 2);
+    CHECK(ran.out.empty());
+    CHECK(ran.err.find(sentence) != std::string::npos);
+  };
+  refused("plan --device h200", "--model is missing");
+  refused("plan --model llama-3-8b", "--device is missing");
+  refused("plan --model llama-3-8 --device h200", "did you mean llama-3-8b?");
+  refused("plan --model llama-3-8b --device h20", "did you mean h200?");
+  refused("plan --model llama-3-8b --device h200 --engine egar", "known engines: graphs, eager, unfused, cpu");
+  refused("plan --model llama-3-8b --device h200 --policy full,h2o --budget 0.5", "one budget; 2 were given");
+  refused("plan --model llama-3-8b --device h200 --batch 4 --tpot-ms 20", "contradict each other");
+  refused("plan --model llama-3-8b --device h200 --tpot-ms 0", "--tpot-ms 0: expected a number from");
+  refused("compare --model llama-3-8b --device h200 --by tokens", "--by tokens: unknown");
+}
