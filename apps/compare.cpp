@@ -117,8 +117,8 @@ std::string answer_text(const WorkloadRequest& request, const std::vector<Conten
   const auto second = std::find_if(ranked.begin(), ranked.end(),
                                    [&](const Contender& c) { return c.device != best.device && by.of(c) > 0; });
   if (second == ranked.end()) return text + ".";
-  return text + fmt::format(", {} times {} under {}.", short_number(by.of(best) / by.of(*second)), second->device->title,
-                            second->workload->policy().text());
+  return text + fmt::format(", {} times {} under {}.", short_number(by.of(best) / by.of(*second)),
+                            second->device->title, second->workload->policy().text());
 }
 
 std::vector<std::string> compare_notes(const WorkloadRequest& request, const std::vector<Contender>& ranked) {
@@ -200,7 +200,7 @@ void describe_compare(po::options_description_easy_init add) {
 
 constexpr std::string_view kCompareExamples =
     "  kvroof compare --model llama-3-8b --device h100-sxm,h200,b200,rtx-5090 --prompt 4k --output 1k\n"
-    "  kvroof compare --model mpt-7b --device l40s,a100-80g --policy full,h2o --budget 0.5 --by tokens_per_usd";
+    "  kvroof compare --model mpt-7b --device l40s,h200 --policy full,h2o --budget 0.5 --by tokens_per_usd";
 
 }  // namespace
 

@@ -32,7 +32,8 @@ struct Warp {
   std::array<std::array<std::byte, kLargestExchange>, kWarp> values;
 };
 
-// Fibers are entered by swapcontext, which asks the kernel for the signal mask, and resumed by _longjmp, which does not.
+// Fibers are entered by swapcontext, which asks the kernel for the signal mask, and resumed by _longjmp, which does
+// not.
 struct Fiber {
   ucontext_t context;
   jmp_buf place;
