@@ -55,6 +55,7 @@ Command devices_command();
 Command policies_command();
 Command calibrate_command();
 Command plan_command();
+Command validate_command();
 Command compare_command();
 Command eval_command();
 Command tokenize_command();

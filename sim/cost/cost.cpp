@@ -14,9 +14,8 @@ constexpr double kWiden95 = 1.9600 / 1.2816;
 constexpr double kChipSpread = 0.05;  // two boards of one product, clocks, temperature
 constexpr double kHostSpread = 0.30;
 constexpr double kPolicySpread = 0.50;
-// Of the rate of the best product, what a prompt reaches, all that lies between the products included: 0.6 of the peak
-// on A100 and H100, set by judgement before any test.
-constexpr double kPrefillShare = 0.7;
+// Of the peak, what a prompt reaches, all that lies between the products included; set by judgement before any test.
+constexpr double kPrefillShare = 0.60;
 constexpr double kPrefillSpread = 0.30;
 
 constexpr double square(double x) { return x * x; }
@@ -77,6 +76,7 @@ CostModel::CostModel(const ModelShape& shape, TrafficTypes types, const Device& 
   const double bandwidth = device.bandwidth().value;
   linear_bandwidth_ = rate(device, F::kLinearFraction, bandwidth);
   attention_bandwidth_ = rate(device, F::kAttentionFraction, bandwidth);
+  matmul_fraction_ = device.value(F::kMatmulFraction);
   linear_peak_ = rate(device, F::kMatmulFraction, device.peak(types.weights).value);
   attention_peak_ = rate(device, F::kMatmulFraction, device.peak(types.kv).value);
   policy_peak_ = rate(device, F::kMatmulFraction, device.peak(DType::kF32).value);
@@ -144,7 +144,8 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   rows.moved *= batch;
   const StepTraffic traffic = step_traffic(shape_, types_, {tokens, batch, residency.storage_heads, rows});
   const auto bytes = [&](Cause c) { return static_cast<double>(traffic.bytes[c]); };
-  const auto prompt_rate = [](Rate peak) { return Rate{kPrefillShare * peak.value, kPrefillSpread}; };
+  const double share = std::min(1.0, kPrefillShare / matmul_fraction_);
+  const auto prompt_rate = [share](Rate best) { return Rate{share * best.value, kPrefillSpread}; };
   const double layers = shape_.layers;
   Parts parts;
   if (!attention_only(shape_)) {
@@ -179,6 +180,22 @@ Estimate CostModel::estimate_of(const Parts& parts) {
 
 Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t batch) const {
   return estimate_of(prefill_parts(residency, batch));
+}
+
+Estimate CostModel::product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const {
+  const auto elements = static_cast<double>(n * k);
+  Parts parts;
+  parts.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, linear_start_,
+                     elements * static_cast<double>(size_of(types_.weights)), linear_bandwidth_,
+                     2 * static_cast<double>(m) * elements, linear_peak_);
+  return estimate_of(parts);
+}
+
+Estimate CostModel::attention_call(Bytes kv_bytes) const {
+  Parts parts;
+  parts.add_roofline(CostTerm::kAttention, Limit::kKv, 1, attention_start_, static_cast<double>(kv_bytes.value),
+                     attention_bandwidth_, 0, attention_peak_);
+  return estimate_of(parts);
 }
 
 Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch) const {

@@ -77,6 +77,9 @@ class CostModel {
   // Seconds that the prompts of `batch` sequences take together, up to their first tokens.
   [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch) const;
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;
+  // One matrix product y[m, n] = x[m, k] · w[k, n] by itself; decode attention over `kv_bytes` of cache by itself.
+  [[nodiscard]] Estimate product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const;
+  [[nodiscard]] Estimate attention_call(Bytes kv_bytes) const;
   // The largest batch whose ledger fits; 0 when not even one sequence does.
   [[nodiscard]] std::uint64_t largest_batch(const ResidencySummary& residency) const;
 
@@ -106,6 +109,7 @@ class CostModel {
   Rate linear_peak_, attention_peak_, policy_peak_;                         // operations/s that kernels reach
   Rate linear_start_, attention_start_, elementwise_start_, kernel_start_;  // seconds
   double cache_bytes_ = 0;
+  double matmul_fraction_ = 1;  // the peaks above are this share of the device's
 };
 
 }  // namespace kvroof

@@ -94,6 +94,39 @@ ResidencySummary summarise(std::span<const Residency> sequences) {
 
 ResidencySummary summarise(const Residency& residency) { return summarise(std::span(&residency, 1)); }
 
+ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output) {
+  Residency layer;
+  layer.prompt = prompt;
+  layer.steps = output;
+  layer.layers = 1;
+  layer.storage_heads = layer.kv_heads = shape.kv_heads;
+  ResidencySummary sum;
+  sum.decode_steps = 0;
+  for (std::uint32_t l = 0; l < shape.layers; ++l) {
+    const u64 window = shape.window(l);
+    const auto seen = [&](u64 tokens) { return window == 0 ? tokens : std::min(tokens, window); };
+    layer.layer_windows = {shape.window(l)};
+    layer.cells.assign(std::size_t{output} + 1, {});
+    LayerCounts& first = layer.at(0, 0);
+    first.attended = shape.kv_heads * prefill_rows_read(prompt, 1, shape.window(l));
+    first.written = u64{shape.kv_heads} * prompt;
+    first.resident = first.allocated = shape.kv_heads * seen(prompt);
+    for (std::uint32_t step = 1; step <= output; ++step) {
+      LayerCounts& c = layer.at(step, 0);
+      c.attended = c.resident = c.allocated = shape.kv_heads * seen(u64{prompt} + step);
+      c.written = shape.kv_heads;
+    }
+    add_sequence(sum, layer);
+  }
+  sum.prompt = prompt;
+  sum.steps = output;
+  sum.layers = shape.layers;
+  sum.storage_heads = shape.kv_heads;
+  sum.decode_steps = std::max(output, 1U);
+  sum.evicts = false;
+  return sum;
+}
+
 StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
                                 std::uint64_t batch) {
   const double factor = static_cast<double>(batch) / static_cast<double>(summary.decode_steps);

@@ -42,6 +42,9 @@ struct ResidencySummary {
 ResidencySummary summarise(std::span<const Residency> sequences);
 ResidencySummary summarise(const Residency& residency);
 
+// Full attention: every token stays, as far as a layer's window shows it. prompt ≥ 1.
+ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output);
+
 // Mean decode step of `batch` sequences like the summary, each count rounded to nearest.
 StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
                                 std::uint64_t batch);

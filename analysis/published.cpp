@@ -1,0 +1,125 @@
+#include "analysis/published.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+
+namespace kvroof {
+namespace {
+
+// Fields of the line that starts at `at`, which moves behind it; nothing for a quote that never ends.
+std::optional<std::vector<std::string>> next_line(std::string_view csv, std::size_t& at) {
+  std::vector<std::string> fields(1);
+  bool quoted = false;
+  for (; at < csv.size(); ++at) {
+    const char c = csv[at];
+    if (quoted) {
+      if (c != '"') {
+        fields.back() += c;
+      } else if (at + 1 < csv.size() && csv[at + 1] == '"') {
+        fields.back() += '"';
+        ++at;
+      } else {
+        quoted = false;
+      }
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == ',') {
+      fields.emplace_back();
+    } else if (c == '\n') {
+      ++at;
+      return fields;
+    } else if (c != '\r') {
+      fields.back() += c;
+    }
+  }
+  if (quoted) return std::nullopt;
+  return fields;
+}
+
+struct TextColumn {
+  std::string_view name;
+  std::string PublishedRow::* field;
+};
+constexpr std::array kTextColumns = {
+    TextColumn{"row_id", &PublishedRow::id},
+    TextColumn{"level", &PublishedRow::level},
+    TextColumn{"model_or_op", &PublishedRow::model},
+    TextColumn{"weight_precision", &PublishedRow::weight_precision},
+    TextColumn{"kv_precision", &PublishedRow::kv_precision},
+    TextColumn{"gpu", &PublishedRow::gpu},
+    TextColumn{"engine", &PublishedRow::engine},
+    TextColumn{"batch_mode", &PublishedRow::batch_mode},
+    TextColumn{"batch", &PublishedRow::batch},
+    TextColumn{"input_len", &PublishedRow::input},
+    TextColumn{"output_len", &PublishedRow::output},
+    TextColumn{"metric", &PublishedRow::metric},
+    TextColumn{"unit", &PublishedRow::unit},
+    TextColumn{"source", &PublishedRow::source},
+};
+
+template <class Number>
+bool parse(const std::string& text, Number& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Columns by name; nothing, and `problem`, when one is missing.
+class Header {
+ public:
+  explicit Header(std::vector<std::string> names) : names_(std::move(names)) {}
+  [[nodiscard]] std::string missing() const {
+    for (const TextColumn& column : kTextColumns) {
+      if (!find(column.name)) return std::string(column.name);
+    }
+    return !find("n_gpus") ? "n_gpus" : !find("value") ? "value" : "";
+  }
+  [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const {
+    const auto at = std::find(names_.begin(), names_.end(), name);
+    return at == names_.end() ? std::nullopt : std::optional(static_cast<std::size_t>(at - names_.begin()));
+  }
+  [[nodiscard]] std::size_t size() const { return names_.size(); }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+// Why the fields are no row, or nothing.
+std::string fill(const Header& header, const std::vector<std::string>& fields, PublishedRow& row) {
+  if (fields.size() != header.size()) {
+    return fmt::format("{} fields, but the header has {}", fields.size(), header.size());
+  }
+  for (const TextColumn& column : kTextColumns) row.*column.field = fields[*header.find(column.name)];
+  const std::string& value = fields[*header.find("value")];
+  if (!parse(value, row.value)) return fmt::format("value `{}` is no number", value);
+  const std::string& gpus = fields[*header.find("n_gpus")];
+  if (!gpus.empty() && !parse(gpus, row.gpus)) return fmt::format("n_gpus `{}` is no number", gpus);
+  return row.unit.empty() ? "it has no unit" : "";
+}
+
+}  // namespace
+
+Result<std::vector<PublishedRow>> published_rows(std::string_view csv) {
+  std::size_t at = 0;
+  auto names = next_line(csv, at);
+  if (!names) return Failure{"line 1: a quote is never closed"};
+  const Header header(std::move(*names));
+  if (const std::string missing = header.missing(); !missing.empty()) {
+    return failure("line 1: the column {} is missing", missing);
+  }
+  std::vector<PublishedRow> rows;
+  for (std::size_t line = 2; at < csv.size(); ++line) {
+    const auto fields = next_line(csv, at);
+    if (!fields) return failure("line {}: a quote is never closed", line);
+    PublishedRow row;
+    const std::string problem = fill(header, *fields, row);
+    if (!problem.empty()) return failure("line {}: {}", line, problem);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace kvroof

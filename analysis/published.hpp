@@ -1,0 +1,25 @@
+// Published measurements as rows: what was run, on what, and the number that was printed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/core/error.hpp"
+
+namespace kvroof {
+
+// One row of validation/published.csv; its README says what each column means. Texts are as published.
+struct PublishedRow {
+  std::string id, level, model, weight_precision, kv_precision, gpu, engine, batch_mode, batch, input, output, metric,
+      unit, source;
+  std::uint32_t gpus = 1;
+  double value = 0;
+};
+
+// A CSV file with a header line that names at least those columns, in any order; quoted fields as in RFC 4180. Refuses
+// rows of another number of fields, values that are no numbers and rows without a unit, naming the line.
+Result<std::vector<PublishedRow>> published_rows(std::string_view csv);
+
+}  // namespace kvroof
