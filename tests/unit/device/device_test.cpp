@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "tests/catch.hpp"
 
@@ -63,10 +64,11 @@ TEST_CASE("every catalog device has its file's name, complete achieved facts and
   }
 }
 
-TEST_CASE("FP8 is twice BF16 on Hopper, Ada and Blackwell, and absent before them") {
+TEST_CASE("FP8 is twice BF16 on Hopper, Ada, Blackwell and CDNA from 3 on, and absent elsewhere") {
   for (const Device& d : all_devices()) {
     INFO(d.name);
-    if (d.architecture == "Hopper" || d.architecture == "Ada" || d.architecture == "Blackwell") {
+    const std::set<std::string> with_fp8 = {"Hopper", "Ada", "Blackwell", "CDNA3", "CDNA4"};
+    if (with_fp8.count(d.architecture) > 0) {
       CHECK(value(d, F::kPeakFp8Tflops) == Approx(2 * value(d, F::kPeakBf16Tflops)).epsilon(0.015));
     } else {
       CHECK_FALSE(d.fact(F::kPeakFp8Tflops).has_value());
@@ -104,7 +106,11 @@ TEST_CASE("no rate is a sparse one: 16-bit peaks are clock times units") {
   for (const Row& row :
        {Row{"h200", 1830, 2048}, Row{"h100-sxm", 1830, 2048}, Row{"h100-pcie", 1620, 2048}, Row{"a100-80g", 1410, 1024},
         Row{"a100-40g", 1410, 1024}, Row{"l40s", 2520, 512}, Row{"l4", 2040, 512}, Row{"rtx-4090", 2520, 256},
-        Row{"rtx-3090", 1695, 256}, Row{"rtx-5090", 2407, 256}, Row{"t4", 1590, 512}}) {
+        Row{"rtx-3090", 1695, 256}, Row{"rtx-5090", 2407, 256}, Row{"t4", 1590, 512}, Row{"v100-32g", 1530, 512},
+        Row{"a10", 1695, 512}, Row{"a30", 1440, 1024}, Row{"a40", 1740, 512}, Row{"rtx-a6000", 1800, 512},
+        Row{"rtx-6000-ada", 2505, 512}, Row{"rtx-pro-6000", 2617, 512}, Row{"rtx-pro-6000-server", 2430, 512},
+        Row{"gh200-96g", 1830, 2048}, Row{"gh200-144g", 1830, 2048}, Row{"mi300x", 2100, 1024},
+        Row{"mi325x", 2100, 1024}, Row{"mi355x", 2400, 2048}}) {
     INFO(row.name);
     const Device d = find_device(row.name, kCatalog);
     const double peak = value(d, F::kSmCount) * row.clock_mhz * 1e6 * row.fma_per_clock * 2 / 1e12;
@@ -155,7 +161,7 @@ TEST_CASE("a device can be given by the path of a file") {
 
 TEST_CASE("an unknown device is answered with the nearest name") {
   CHECK(message_of("h20").find("unknown device 'h20'; did you mean h200?") == 0);
-  CHECK(message_of("h100") == "unknown device 'h100'; did you mean h100-pcie or h100-sxm?");
+  CHECK(message_of("h100") == "unknown device 'h100'; did you mean h100-nvl or h100-pcie or h100-sxm?");
   CHECK(message_of("rtx4090").find("did you mean rtx-4090?") != std::string::npos);
   CHECK(message_of("./nothing.yaml") == "./nothing.yaml: no such device file");
 }
