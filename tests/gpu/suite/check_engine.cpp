@@ -218,7 +218,7 @@ void check_policies(const Options& options, Report& report) {
       check_policy(report, model, policy, prompts, options.small ? 3 : 24);
       if (!demo_too) return;
       const Model text = load_model(demo, DType::kBF16);
-      check_policy(report, text, policy, {demo_prompt(demo, 256)}, 64);
+      check_policy(report, text, policy, {demo_prompt(demo, 160)}, 40);
     });
   }
 }
@@ -232,8 +232,8 @@ void check_engine(const Options& options, Report& report) {
       check_logits(report, load_model(demo, DType::kBF16), {demo_prompt(demo, 200), demo_prompt(demo, 63)}, 48);
     });
   }
-  check_policies(options, report);
   check_goldens(options, report);
+  check_policies(options, report);
 }
 
 }  // namespace kvroof::suite

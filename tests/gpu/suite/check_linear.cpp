@@ -59,7 +59,7 @@ Inputs make_inputs(const Case& c, std::uint64_t seed) {
   in.x = normal_floats(std::size_t{c.tokens} * c.cols, 0.3F, random);
   in.before = normal_floats(std::size_t{c.tokens} * c.rows, 0, random);
   in.w = stored_rows(c.type, c.rows, c.cols, 0.1F, random);
-  in.up = stored_rows(c.type, c.rows, c.cols, 0.1F, random);
+  if (c.gated) in.up = stored_rows(c.type, c.rows, c.cols, 0.1F, random);
   in.scale = stored_rows(c.type, 1, c.cols, 1, random);
   in.shift = stored_rows(c.type, 1, c.cols, 1, random);
   in.bias = stored_rows(c.type, 1, c.rows, 1, random);

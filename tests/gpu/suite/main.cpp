@@ -29,6 +29,9 @@ constexpr Part kParts[] = {
     {"environment", [](const Options&, Report&) {}},
     {"kernels", check_kernels},
     {"engine", check_engine},
+    {"limits", measure_limits},
+    {"steps", measure_steps},
+    {"paper", measure_paper},
 };
 
 Json device_json(const Options& options) {

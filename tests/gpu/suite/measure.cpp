@@ -16,20 +16,20 @@ Measured measured(std::vector<double>& seconds) {
   return {seconds[0], median, median > 0 ? width / 2 / median : 0, static_cast<unsigned>(n)};
 }
 
-Measured measure(const std::function<double()>& run, double seconds) {
+Measured measure(const std::function<double()>& run, double seconds, unsigned most_runs) {
   using Clock = std::chrono::steady_clock;
   constexpr double kSteady = 0.01;
-  constexpr unsigned kMostRuns = 2000;
   run();
   std::vector<double> times;
   const auto start = Clock::now();
   const auto gone = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   for (;;) {
     times.push_back(run());
+    if (times.size() >= most_runs) break;
     if (times.size() >= 3 && gone() > 4 * seconds) break;  // far longer than was planned: what there is must do
     if (times.size() < kLeastRuns) continue;
     std::vector<double> sorted = times;
-    if (measured(sorted).spread < kSteady || gone() > seconds || times.size() >= kMostRuns) break;
+    if (measured(sorted).spread < kSteady || gone() > seconds) break;
   }
   return measured(times);
 }

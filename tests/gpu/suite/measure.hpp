@@ -17,9 +17,9 @@ struct Measured {
 Measured measured(std::vector<double>& seconds);
 
 // One run that does not count, then at least kLeastRuns, then more until the middle half of the runs lies within 1 % of
-// the median or `seconds` are over. Throws Error when the device refuses.
+// the median, or `seconds` are over, or there were `most_runs`. Throws Error when the device refuses.
 inline constexpr unsigned kLeastRuns = 7;
-Measured measure(const std::function<double()>& run, double seconds);
+Measured measure(const std::function<double()>& run, double seconds, unsigned most_runs = 2000);
 Measured measure(TimedWork& work, double seconds);
 
 // Repetitions in one graph: about a millisecond of work at so many bytes, so that the events weigh nothing.

@@ -35,6 +35,8 @@ void check_rows(const Options& options, Report& report);
 // Groups of measure_limits.
 // Bytes/s, read and written, of the fastest large copy that was measured; every share is of it.
 double measure_bandwidth(const Options& options, Report& report);
+// The same of one large copy, for the other parts.
+double measure_copy(const Options& options);
 void measure_linear(const Options& options, Report& report, double limit);
 void measure_attention(const Options& options, Report& report, double limit);
 void measure_moves(const Options& options, Report& report, double limit);

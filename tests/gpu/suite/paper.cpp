@@ -1,0 +1,135 @@
+// The experiment of the papers on H2O (arXiv:2306.14048) and Keyformer (arXiv:2403.09054): MPT-7B, prompts and outputs
+// of equal length, the whole cache against H2O with 90 % and Keyformer with 50 % of it.
+#include <algorithm>
+#include <memory>
+
+#include "tests/gpu/suite/engine_timing.hpp"
+#include "tests/gpu/suite/measure.hpp"
+#include "tests/gpu/suite/parts.hpp"
+
+namespace kvroof::suite {
+namespace {
+
+struct Point {
+  std::string policy;
+  double kept = 1;  // of the prompt; the whole cache grows beyond it
+  std::uint32_t prompt = 0, output = 0, batch = 0;
+  bool largest = false;
+
+  [[nodiscard]] bool evicts() const { return policy != "full"; }
+  [[nodiscard]] Json parameters() const {
+    return {{"model", "mpt-7b"}, {"policy", policy}, {"prompt", prompt},
+            {"output", output},  {"batch", batch},   {"largest", largest}};
+  }
+};
+
+// Tokens of a cache that memory must hold.
+double tokens_of(const Point& p) { return p.evicts() ? p.kept * p.prompt + 1 : p.prompt + p.output; }
+
+class Experiment {
+ public:
+  Experiment(const Options& options, Report& report)
+      : options_(options),
+        report_(report),
+        model_(random_model("mpt-7b", 8192, options.small, options.seed)),
+        steps_(options.small ? 2 : 32) {}
+
+  // Batch 4 and the largest batch that fits, shortest prompts first.
+  void run(const std::string& policy, double kept) {
+    engine_.reset();
+    engine_ = std::make_unique<EngineTiming>(model_, policy);
+    prefill_per_token_ = 0;
+    cuda::DeviceFacts facts;
+    cuda::check_device(cuda::find_device(facts), "asking for free memory");
+    const double free = 0.9 * static_cast<double>(facts.free_bytes);
+    for (const bool largest : {false, true}) {
+      for (const std::uint32_t length : {1024U, 2048U, 4096U}) {
+        if (options_.small && (largest || length > 1024)) continue;
+        Point p{policy, kept, length, length, 4, largest};
+        if (options_.small) p.prompt = p.output = 12, p.batch = 1;
+        if (largest)
+          p.batch = static_cast<std::uint32_t>(std::clamp(free / (tokens_of(p) * token_bytes()), 4.0, 256.0));
+        report_.guarded("paper", p.parameters(), [&] { point(p); });
+      }
+    }
+  }
+
+  // Every step of a run of the whole cache, against what the few timed ones make of it.
+  void whole_run() {
+    const std::uint32_t length = options_.small ? 12 : 1024;
+    const Point p{"full", 1, length, length, options_.small ? 1U : 4U, false};
+    report_.guarded("whole_run", p.parameters(), [&] {
+      engine_->grow(p.batch, p.prompt, p.output);
+      double sum = 0;
+      for (std::uint32_t i = 0; i < p.output; ++i) sum += engine_->decode();
+      engine_->release();
+      const double off = integral_ > 0 ? integral_ / sum - 1 : INFINITY;
+      report_.check("whole_run", p.parameters(), options_.small || std::abs(off) <= 0.02,
+                    {{"seconds", sum}, {"integrated_seconds", integral_}, {"deviation", off}, {"tolerance", 0.02}});
+    });
+  }
+
+ private:
+  [[nodiscard]] double token_bytes() const {
+    const ModelShape& s = model_.config.shape;
+    return static_cast<double>(s.layers) * s.kv_heads * (2.0 * s.row_width() + sizeof(std::uint32_t));
+  }
+
+  // Median seconds of a step when a sequence has `length` tokens behind it, and of the prefill of one sequence.
+  std::pair<double, double> step_at(const Point& p, std::uint32_t length) {
+    const double prefill = engine_->grow(p.batch, length, steps_ + 2) / p.batch;
+    std::vector<double> times;
+    engine_->decode();
+    for (std::uint32_t i = 0; i < steps_; ++i) times.push_back(engine_->decode());
+    engine_->release();
+    return {measured(times).median, prefill};
+  }
+
+  // The mean of steps in the middle of equal stretches of the output. A policy that evicts holds the same rows all the
+  // time, so that one length says it all; the whole cache takes eight, or as many as time allows, but at least two.
+  void point(const Point& p) {
+    const std::uint32_t least = p.evicts() ? 1 : 2;
+    std::uint32_t lengths = p.evicts() ? 1 : 8;
+    const double once = prefill_per_token_ * p.batch * (p.prompt + (p.evicts() ? 0 : p.output / 2.0));
+    const double share = report_.seconds_left() / 2;  // no point takes more than half of what is left
+    while (lengths > least && once * lengths > share) lengths /= 2;
+    if (once * lengths > share) return report_.cut("paper", p.parameters());
+    Json at = Json::array();
+    double sum = 0, prompt_seconds = 0;
+    for (std::uint32_t i = 0; i < lengths; ++i) {
+      const std::uint32_t length = p.prompt + (p.evicts() ? 0 : (2 * i + 1) * p.output / (2 * lengths));
+      const auto [step, seconds] = step_at(p, length);
+      prefill_per_token_ = seconds / length;
+      if (i == 0) prompt_seconds = seconds * p.batch;
+      sum += step;
+      at.push_back({{"length", length}, {"step_seconds", step}});
+    }
+    const double decode = sum / lengths * p.output;
+    if (!p.evicts() && !p.largest && integral_ == 0) integral_ = decode;
+    report_.add("paper", p.parameters(),
+                {{"decode_seconds", decode},
+                 {"tokens_per_s", double{1} * p.batch * p.output / decode},
+                 {"prefill_seconds", prompt_seconds},
+                 {"steps", at},
+                 {"cache_tokens", tokens_of(p)}});
+  }
+
+  const Options& options_;
+  Report& report_;
+  Model model_;
+  std::uint32_t steps_;
+  std::unique_ptr<EngineTiming> engine_;
+  double prefill_per_token_ = 0, integral_ = 0;
+};
+
+}  // namespace
+
+void measure_paper(const Options& options, Report& report) {
+  Experiment experiment(options, report);
+  experiment.run("full", 1);
+  experiment.whole_run();
+  experiment.run("h2o:budget=0.9", 0.9);
+  experiment.run("keyformer:budget=0.5", 0.5);
+}
+
+}  // namespace kvroof::suite
