@@ -5,6 +5,7 @@
 
 #include "apps/command.hpp"
 #include "apps/shared_options.hpp"
+#include "sim/core/suggest.hpp"
 #include "sim/policy/policy.hpp"
 
 namespace kvroof {
@@ -13,6 +14,18 @@ namespace {
 std::string rows_needed(const PolicyTraits& t) {
   if (t.rows == RowNeed::kNone) return t.selects ? "logits" : "none";
   return t.needs_weights ? "softmax weights" : "logits";
+}
+
+std::string tensors_needed(const PolicyTraits& t) {
+  std::vector<std::string> rows;
+  if (t.tensors.keys) rows.emplace_back("k");
+  if (t.tensors.values) rows.emplace_back("v");
+  if (t.tensors.queries == TensorNeed::kWholePrompt) {
+    rows.emplace_back("q of the prompt");
+  } else if (t.tensors.queries > 0) {
+    rows.push_back(fmt::format("q of the last {} prompt rows", t.tensors.queries));
+  }
+  return rows.empty() ? "none" : join(rows);
 }
 
 std::string when(const PolicyInfo& info, const PolicyTraits& t) {
@@ -44,6 +57,7 @@ nlohmann::ordered_json policy_json(const PolicySpec& spec) {
           {"takes_budget", info.takes_budget},
           {"parameters", std::move(params)},
           {"attention_rows", rows_needed(t)},
+          {"tensors_read_to_evict", tensors_needed(t)},
           {"evicts", when(info, t)},
           {"stores_for_each", storage_unit(t)},
           {"state_bytes_per_slot", t.state_bytes},
@@ -56,7 +70,7 @@ nlohmann::ordered_json policy_json(const PolicySpec& spec) {
 
 std::string list_text() {
   std::string text;
-  for (const PolicyInfo& info : policy_table()) text += fmt::format("{:<13} {}\n", info.name, info.summary);
+  for (const PolicyInfo& info : policy_table()) text += fmt::format("{:<18} {}\n", info.name, info.summary);
   return text +
          "\nSPEC = name[:key=value]…; budget=0.5 or 50% is a share of the prompt, 512 a count of tokens, 0.5@current a "
          "share of "
@@ -101,6 +115,7 @@ std::string show_text(const PolicySpec& spec) {
   const PolicyTraits t = info.traits(spec);
   std::string text = fmt::format("{}: {}\nsource: {}\n\n", spec.text(), info.summary, info.source);
   text += fmt::format("reads of attention   {}\n", rows_needed(t));
+  text += fmt::format("reads to evict       {}\n", tensors_needed(t));
   text += fmt::format("evicts               {}\n", when(info, t));
   text += fmt::format("stores for each      {}\n", storage_unit(t));
   text += fmt::format("state (B a slot)     {}\n", state_text(t));

@@ -41,7 +41,7 @@ class SummarySum {
     mean.peak_rows = share(sum_.peak_rows);
     for (std::uint64_t LayerCounts::* field :
          {&LayerCounts::attended, &LayerCounts::written, &LayerCounts::moved, &LayerCounts::resident,
-          &LayerCounts::allocated, &LayerCounts::state_read, &LayerCounts::state_written}) {
+          &LayerCounts::allocated, &LayerCounts::state_read, &LayerCounts::state_written, &LayerCounts::scored}) {
       mean.prefill.*field = share(sum_.prefill.*field);
     }
     mean.prefill.policy_flops /= sequences_;

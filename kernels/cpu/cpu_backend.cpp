@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cpu/cache_rows.hpp"
 #include "kernels/engine/kv_bookkeeping.hpp"
 #include "sim/core/error.hpp"
 
@@ -21,6 +22,12 @@ std::vector<TokenPos> positions_from(std::uint32_t first, std::size_t count) {
   std::vector<TokenPos> positions(count);
   for (std::size_t i = 0; i < count; ++i) positions[i] = TokenPos(first + static_cast<std::uint32_t>(i));
   return positions;
+}
+
+LayerRotation rotation_of(const ModelConfig& config, std::uint32_t layer, std::uint32_t prompt) {
+  if (config.options.rotary.empty()) return {};
+  const RotaryRule& rule = config.options.rotary[config.options.layers[layer].rotary];
+  return {&rule, config.shape.latent_rank, rule.long_from > 0 && prompt > rule.long_from};
 }
 
 }  // namespace
@@ -44,8 +51,9 @@ CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t p
   sequence.most_tokens = most_tokens(shape, prompt, requested_new_tokens);
   sequence.layers.reserve(shape.layers);
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-    const PolicyContext context =
-        policy_context(shape, LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
+    PolicyContext context = policy_context(shape, LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
+    context.scale = model_.config.options.layers[layer].scale;
+    context.rotation = rotation_of(model_.config, layer, prompt);
     sequence.layers.push_back({LayerPolicy(options_.policy, context, shape.heads, shape.kv_heads), {}});
   }
   return sequence;
@@ -139,7 +147,10 @@ void CpuBackend::attend_rows(std::uint32_t offset, LayerId layer, std::span<cons
     }
   }
   ops_->attend(calls_, rules_[layer.value]);
-  for (Sequence* sequence : active_) finish_row(*sequence, layer, TokenPos(sequence->tokens + offset), nullptr);
+  for (Sequence* sequence : active_) {
+    const CacheRows cached(sequence->layers[layer.value].cache);
+    finish_row(*sequence, layer, TokenPos(sequence->tokens + offset), cached, nullptr);
+  }
 }
 
 void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<const float> q, std::span<const float> k,
@@ -169,14 +180,16 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
   }
   ops_->prefill_attend(calls, rules_[layer.value]);
   note_peak();
-  finish_row(sequence, layer, TokenPos(n - 1), &prompt_buffer_);
+  const CacheRows rows(prompt_buffer_, n, q, group);
+  finish_row(sequence, layer, TokenPos(n - 1), rows, &prompt_buffer_);
 }
 
 // Lets the policy evict, tells the recorder, and applies the moves. With a prompt buffer, the rows of the layer lie
 // there: survivors are packed into the cache, or, where nothing was evicted, the buffer becomes the cache.
-void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position, KvCache* prompt_buffer) {
+void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position, const HeadRowsSource& rows,
+                            KvCache* prompt_buffer) {
   LayerState& state = sequence.layers[layer.value];
-  state.policy.finish_row(position);
+  state.policy.finish_row(position, &rows);
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
     state.cache = KvCache(layout(state.policy), capacity_for(sequence, state.policy));
@@ -194,7 +207,8 @@ void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position
     ops_->counters().add(Cause::kCompaction, moved);
   }
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, KvCache());
-  ops_->counters().add(Cause::kScores, state.policy.take_walked_state_bytes());
+  ops_->counters().add(Cause::kScores, state.policy.take_walked_state_bytes() +
+                                            state.policy.take_read_elements() * size_of(options_.kv_type));
 }
 
 void CpuBackend::finish_call() {

@@ -59,7 +59,8 @@ class CpuBackend final : public Backend, private AttentionStage {
   void attend_rows(std::uint32_t offset, LayerId layer, std::span<const float> q, std::span<const float> k,
                    std::span<const float> v, std::span<float> out);
   void admit_row(LayerState& state, TokenPos position, std::span<const float> k, std::span<const float> v);
-  void finish_row(Sequence& sequence, LayerId layer, TokenPos position, KvCache* prompt_buffer);
+  void finish_row(Sequence& sequence, LayerId layer, TokenPos position, const HeadRowsSource& rows,
+                  KvCache* prompt_buffer);
   void round_and_record(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v);
   void finish_call();
   Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);

@@ -25,6 +25,11 @@ CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
       options_(std::move(options)),
       cache_type_(options_.kv_type == DType::kBF16 ? Stored::kBF16 : Stored::kF16) {
   check_runnable(options_.policy);
+  if (policy_info(options_.policy.name).traits(options_.policy).tensors.any()) {
+    throw usage_error(fmt::format("policy {} scores tokens by k, v or q, which the CUDA back end does not do yet",
+                                  options_.policy.name))
+        .note("--backend fast or --backend reference does; kvroof replay tells what it keeps of any trace");
+  }
   check(options_.kv_type == DType::kBF16 || options_.kv_type == DType::kF16, "a cache of 16-bit rows");
   check_device(find_device(device_), "looking for a device");
   check_device(open_stream(stream_), "opening a stream");

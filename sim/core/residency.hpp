@@ -17,6 +17,7 @@ struct LayerCounts {
   std::uint64_t allocated = 0;  // rows the cache must have room for: the largest count present at once, so far
   std::uint64_t state_read = 0;     // bytes of policy state read (scores, counters)
   std::uint64_t state_written = 0;  // bytes of policy state written
+  std::uint64_t scored = 0;         // elements of k, v and q that the policy read to score tokens
   double policy_flops = 0;          // arithmetic of scoring, noise and selection
   friend bool operator==(const LayerCounts&, const LayerCounts&) = default;
 };

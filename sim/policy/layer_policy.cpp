@@ -100,7 +100,8 @@ bool LayerPolicy::evicts_after(TokenPos position) const {
   return last_of_prompt || traits_.schedule == Schedule::kEveryStep;
 }
 
-void LayerPolicy::finish_row(TokenPos position) {
+void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
+  rows_ = rows;
   std::uint64_t present = 0;
   const std::uint32_t budget = budget_at(position);
   // A bound drops nothing, but stands for a cache that would hold no more than its budget and the newest token.
@@ -147,8 +148,29 @@ void LayerPolicy::choose_victims(HeadId head, TokenPos newest, std::uint32_t bud
   Head& h = heads_[head.value];
   const auto slots = static_cast<std::uint32_t>(h.positions.size());
   chosen_.clear();
-  policy_->evict(head, {step_of(newest), newest, budget, slots - budget, h.positions}, chosen_);
+  EvictRequest request{step_of(newest), newest, budget, slots - budget, h.positions};
   h.state_read += slots * traits_.evict_read;
+  if (!traits_.tensors.any()) return policy_->evict(head, request, chosen_);
+  check(rows_ != nullptr, "a policy that scores by k, v or q is given their rows");
+  const HeadRows rows = rows_->rows(head);
+  HeadTensors tensors(rows, h.positions, evictions_[head.value].moves);
+  request.tensors = &tensors;
+  policy_->evict(head, request, chosen_);
+  h.scored += elements_to_score(rows, slots, newest);
+  h.read_elements += tensors.elements_read();
+  h.flops += tensors.flops();
+}
+
+// What the traits announce, for the simulator's count.
+std::uint64_t LayerPolicy::elements_to_score(const HeadRows& rows, std::uint64_t slots, TokenPos newest) const {
+  const TensorNeed& need = traits_.tensors;
+  std::uint64_t elements = 0;
+  if (need.keys) elements += slots * rows.keys.width;
+  if (need.values) elements += slots * rows.values.width;
+  if (newest.value + 1 == context_.prompt) {
+    elements += std::min<std::uint64_t>(need.queries, context_.prompt) * context_.group * rows.keys.width;
+  }
+  return elements;
 }
 
 void LayerPolicy::review_victims(HeadId head, std::uint32_t budget) {
@@ -236,6 +258,7 @@ LayerCounts LayerPolicy::take_counts() {
     counts.resident += traits_.bound ? std::min<std::uint64_t>(h.present(), budget_now_) : h.present();
     counts.state_read += std::exchange(h.state_read, 0);
     counts.state_written += std::exchange(h.state_written, 0);
+    counts.scored += std::exchange(h.scored, 0);
     counts.policy_flops += std::exchange(h.flops, 0.0);
   }
   counts.allocated = allocated_;
@@ -249,6 +272,12 @@ std::uint64_t LayerPolicy::take_walked_state_bytes() {
     walked += total - std::exchange(heads_[h].walked, total);
   }
   return walked;
+}
+
+std::uint64_t LayerPolicy::take_read_elements() {
+  std::uint64_t elements = 0;
+  for (Head& h : heads_) elements += std::exchange(h.read_elements, 0);
+  return elements;
 }
 
 }  // namespace kvroof

@@ -63,8 +63,9 @@ class LayerPolicy {
   void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read);
 
   // Ends the row of the query at `position` (after all heads observed): evicts where the policy's schedule and the
-  // budget say so. What happened to each head is in eviction(head) until the next call.
-  void finish_row(TokenPos position);
+  // budget say so. What happened to each head is in eviction(head) until the next call. Where traits().tensors asks
+  // for rows, `rows` knows them: those of every slot, as they lie before what this call moves.
+  void finish_row(TokenPos position, const HeadRowsSource* rows = nullptr);
   [[nodiscard]] const HeadEviction& eviction(HeadId head) const { return evictions_[head.value]; }
   // Whether the last finish_row packed the prompt's survivors (moves are copies out of the prompt buffer).
   [[nodiscard]] bool packed_prompt() const { return packed_prompt_; }
@@ -85,6 +86,8 @@ class LayerPolicy {
   LayerCounts take_counts();
   // Policy state that the policy itself walked in all heads since the last call, in bytes.
   std::uint64_t take_walked_state_bytes();
+  // Elements of k, v and q that the policy itself read in all heads since the last call.
+  std::uint64_t take_read_elements();
 
  private:
   // Where freed slots lead: a hole for the next token when it is one, or dense slots, those of a prompt in their order.
@@ -102,6 +105,8 @@ class LayerPolicy {
     std::uint64_t state_written = 0;
     double flops = 0;
     std::uint64_t walked = 0;  // what was taken of the policy's count
+    std::uint64_t scored = 0;
+    std::uint64_t read_elements = 0;
 
     [[nodiscard]] std::uint64_t present() const { return positions.size() - (hole ? 1 : 0); }
   };
@@ -109,6 +114,7 @@ class LayerPolicy {
   [[nodiscard]] bool evicts_after(TokenPos position) const;
   std::optional<SlotId> take_hidden(Head& head, TokenPos query) const;
   void bring_to_budget(HeadId head, TokenPos position, std::uint32_t budget, bool pack);
+  [[nodiscard]] std::uint64_t elements_to_score(const HeadRows& rows, std::uint64_t slots, TokenPos newest) const;
   void choose_victims(HeadId head, TokenPos newest, std::uint32_t budget);
   void review_victims(HeadId head, std::uint32_t budget);
   void free_slots(HeadId head, Close close);
@@ -125,6 +131,7 @@ class LayerPolicy {
   std::vector<SlotId> chosen_;   // by the policy
   std::vector<SlotId> victims_;  // that are being freed, ascending
   Review review_;
+  const HeadRowsSource* rows_ = nullptr;  // of the row that is being finished
   std::uint64_t allocated_ = 0;
   std::uint32_t budget_now_ = 0;  // of a bound
   bool packed_prompt_ = false;

@@ -6,9 +6,14 @@
 
 namespace kvroof {
 
+extern const PolicyInfo kCurPolicy;
+extern const PolicyInfo kExpectedAttentionPolicy;
 extern const PolicyInfo kFullPolicy;
 extern const PolicyInfo kH2oPolicy;
+extern const PolicyInfo kKeydiffPolicy;
 extern const PolicyInfo kKeyformerPolicy;
+extern const PolicyInfo kKnormPolicy;
+extern const PolicyInfo kLagkvPolicy;
 extern const PolicyInfo kOraclePolicy;
 extern const PolicyInfo kRandomPolicy;
 extern const PolicyInfo kScissorhandsPolicy;
@@ -23,9 +28,14 @@ struct Line {
 };
 
 constexpr std::array kLines = {
+    Line{"cur", &kCurPolicy},
+    Line{"expected-attention", &kExpectedAttentionPolicy},
     Line{"full", &kFullPolicy},
     Line{"h2o", &kH2oPolicy},
+    Line{"keydiff", &kKeydiffPolicy},
     Line{"keyformer", &kKeyformerPolicy},
+    Line{"knorm", &kKnormPolicy},
+    Line{"lagkv", &kLagkvPolicy},
     Line{"oracle", &kOraclePolicy},
     Line{"random", &kRandomPolicy},
     Line{"scissorhands", &kScissorhandsPolicy},

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "sim/core/ids.hpp"
+#include "sim/policy/head_tensors.hpp"
 #include "sim/policy/spec.hpp"
 
 namespace kvroof {
@@ -38,6 +39,8 @@ struct PolicyContext {
   std::uint32_t requested_new_tokens = 0;  // Keyformer's T
   std::uint32_t window = 0;                // tokens that a query of the layer sees, its own included; 0: all
   std::uint64_t seed = 0;
+  float scale = 0;             // multiplies q·k
+  LayerRotation rotation = {};
 };
 
 // The attention of one query position over the slots of one storage head. Slot s holds the token at positions[s].
@@ -64,6 +67,7 @@ struct EvictRequest {
   std::uint32_t budget = 0;             // slots the head may hold
   std::uint32_t excess = 0;             // at least so many must go; positions.size() − budget
   std::span<const TokenPos> positions;  // [slots]
+  HeadTensors* tensors = nullptr;       // where the traits ask for it
 };
 
 struct SlotMove {
@@ -75,10 +79,21 @@ enum class RowNeed : std::uint8_t { kNone, kAll };
 enum class StorageUnit : std::uint8_t { kKvHead, kQueryHead };
 enum class Schedule : std::uint8_t { kEveryStep, kPrefillOnly };
 
+// The rows of k, v and q that a policy reads each time it is asked to evict.
+struct TensorNeed {
+  static constexpr std::uint32_t kWholePrompt = 0xffffffffU;
+  bool keys = false;
+  bool values = false;
+  std::uint32_t queries = 0;       // of the last so many prompt rows; only after the prompt
+
+  [[nodiscard]] bool any() const { return keys || values || queries > 0; }
+};
+
 // What a policy needs and costs; fixed once its parameters are known.
 struct PolicyTraits {
   RowNeed rows = RowNeed::kNone;            // which attention rows it observes
   bool needs_weights = false;               // softmax weights beside the logits
+  TensorNeed tensors = {};
   StorageUnit unit = StorageUnit::kKvHead;  // kQueryHead (group=none) stores k and v once for each query head
   bool one_set_per_layer = false;           // evict is asked of head 0 only and holds for all heads of the layer
   Schedule schedule = Schedule::kEveryStep;

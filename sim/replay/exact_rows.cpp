@@ -1,8 +1,6 @@
 #include "sim/replay/exact_rows.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -32,17 +30,6 @@ RowsView tile_of(const RowsView& all, std::uint32_t begin, std::uint32_t end) {
   return {scratch.rows.data(), all.type, all.width, all.width, end - begin};
 }
 
-template <class Term>
-double sum_terms(std::span<const float> x, Term term) {
-  std::array<double, 8> lanes{};
-  std::size_t i = 0;
-  for (; i + 8 <= x.size(); i += 8) {
-    for (std::size_t lane = 0; lane < 8; ++lane) lanes[lane] += term(x[i + lane]);
-  }
-  for (std::size_t lane = 0; i < x.size(); ++i, ++lane) lanes[lane] += term(x[i]);
-  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
-}
-
 RowsView rows_of(const std::vector<std::byte>& data, DType type, std::uint32_t heads, std::uint32_t head,
                  std::uint32_t width, std::size_t count) {
   return {data.data() + static_cast<std::size_t>(head) * width * size_of(type), type,
@@ -50,14 +37,6 @@ RowsView rows_of(const std::vector<std::byte>& data, DType type, std::uint32_t h
 }
 
 }  // namespace
-
-double sum_of(std::span<const float> x) {
-  return sum_terms(x, [](float value) { return static_cast<double>(value); });
-}
-
-double norm_of(std::span<const float> x) {
-  return std::sqrt(sum_terms(x, [](float value) { return static_cast<double>(value) * static_cast<double>(value); }));
-}
 
 std::uint64_t ExactRows::bytes_per_row(const TraceLayer& layer, std::uint32_t tokens) {
   const std::uint64_t elements = 2 * std::uint64_t{tokens} + layer.k_width + layer.v_width + 4;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/attention/attention.hpp"
+#include "sim/attention/sums.hpp"
 #include "sim/core/ids.hpp"
 #include "sim/core/thread_pool.hpp"
 #include "traces/manifest.hpp"
@@ -90,9 +91,5 @@ class ExactRows {
   std::vector<float> outputs_;          // [rows, query_heads, v_width]
   std::vector<double> masses_, norms_;  // [rows, query_heads]
 };
-
-// Σ x, and √Σ x², in double and in an order that depends on the size alone.
-double sum_of(std::span<const float> x);
-double norm_of(std::span<const float> x);
 
 }  // namespace kvroof

@@ -24,23 +24,25 @@ std::span<T> sized(std::vector<T>& buffer, std::size_t size) {
 
 }  // namespace
 
-PointLayer::PointLayer(const PolicySpec& spec, const PolicyContext& context, const TraceLayer& layer,
+PointLayer::PointLayer(const PolicySpec& spec, const PolicyContext& context, const LayerTensors& tensors,
                        MeasureOptions measure, PointScratch& scratch)
-    : layer_(layer),
+    : layer_(*tensors.layer),
       prompt_(context.prompt),
       measure_(measure),
       scratch_(scratch),
-      policy_(spec, context, layer.query_heads, layer.kv_heads),
-      last_read_(policy_.traits().selects ? layer.query_heads : 0) {
+      policy_(spec, context, layer_.query_heads, layer_.kv_heads),
+      tensors_(tensors, policy_.storage_heads()),
+      last_read_(policy_.traits().selects ? layer_.query_heads : 0) {
   scratch_.outputs.resize(kept_heads());
-  scratch_.output_masses.resize(std::size_t{AttendedOutput::kMostRows} * layer.query_heads);
+  scratch_.output_masses.resize(std::size_t{AttendedOutput::kMostRows} * layer_.query_heads);
 }
 
 PointNeeds PointLayer::needs() const {
   const PolicyTraits& t = traits();
   const bool observes = t.rows == RowNeed::kAll;
   const bool while_decoding = observes && t.schedule == Schedule::kEveryStep;
-  return {observes || t.streams_prompt, observes && t.needs_weights, while_decoding || t.selects || measure_.recall};
+  return {observes || t.streams_prompt, observes && t.needs_weights, while_decoding || t.selects || measure_.recall,
+          t.tensors.queries};
 }
 
 void PointLayer::follow(RecordedEvictions* recorded) {
@@ -67,7 +69,7 @@ void PointLayer::finish_prompt(ResidencyLog& log, std::uint32_t layer) {
     }
   }
   position_ = TokenPos(prompt_ - 1);
-  policy_.finish_row(position_);
+  policy_.finish_row(position_, &tensors_);
   log.append(layer, policy_.take_counts());
 }
 
@@ -100,7 +102,7 @@ void PointLayer::decode(const ExactRows* rows, std::uint32_t first, std::uint32_
 void PointLayer::step_blind(std::uint32_t position) {
   for (std::uint32_t h = 0; h < storage_heads(); ++h) policy_.admit(HeadId(h), TokenPos(position));
   position_ = TokenPos(position);
-  policy_.finish_row(position_);
+  policy_.finish_row(position_, &tensors_);
 }
 
 void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality) {
@@ -125,7 +127,7 @@ void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQua
     if (observes) policy_.observe(head, view);
   }
   position_ = TokenPos(position);
-  policy_.finish_row(position_);
+  policy_.finish_row(position_, &tensors_);
 }
 
 void PointLayer::fill_rows(const ExactRows& rows, std::uint32_t first_query_head, AttentionRows& view) {

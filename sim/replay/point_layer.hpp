@@ -9,6 +9,7 @@
 #include "sim/replay/attended_output.hpp"
 #include "sim/replay/exact_rows.hpp"
 #include "sim/replay/recorded.hpp"
+#include "sim/replay/recorded_rows.hpp"
 #include "sim/replay/residency_log.hpp"
 
 namespace kvroof {
@@ -18,6 +19,7 @@ struct PointNeeds {
   bool prompt_rows = false;     // logits of prompt rows
   bool prompt_weights = false;  // and their softmax over all tokens before them
   bool decode_rows = false;
+  std::uint32_t queries = 0;    // of the last so many prompt rows
 };
 
 // Recall and output error of one query head at one decode step.
@@ -49,8 +51,8 @@ struct BlockRecord {
 
 class PointLayer {
  public:
-  // `layer` and `scratch` outlive the object.
-  PointLayer(const PolicySpec& spec, const PolicyContext& context, const TraceLayer& layer, MeasureOptions measure,
+  // `tensors`, with the layer that it names, and `scratch` outlive the object.
+  PointLayer(const PolicySpec& spec, const PolicyContext& context, const LayerTensors& tensors, MeasureOptions measure,
              PointScratch& scratch);
   PointLayer(const PointLayer&) = delete;
   PointLayer& operator=(const PointLayer&) = delete;
@@ -94,6 +96,7 @@ class PointLayer {
   MeasureOptions measure_;
   PointScratch& scratch_;
   LayerPolicy policy_;
+  RecordedRows tensors_;
   TokenPos position_{};                           // of the row that is being finished
   HeadQuality* block_quality_ = nullptr;          // of the rows at hand
   std::vector<std::vector<TokenPos>> last_read_;  // by query head, of policies that select

@@ -37,6 +37,20 @@ TraceManifest with_whole_prompts(const TraceReader& trace) {
   return manifest;
 }
 
+// The rule that turned q and k of a recorded layer.
+RotaryRule rule_of(const RotaryInfo& info) {
+  RotaryRule rule;
+  rule.style = info.style == "adjacent_pairs" ? RotaryStyle::kAdjacentPairs : RotaryStyle::kHalfSplit;
+  rule.dims = info.dims;
+  rule.theta = info.theta;
+  rule.magnitude = info.magnitude;
+  rule.inverse_frequencies = info.inverse_frequencies;
+  if (rule.inverse_frequencies.empty()) rule.inverse_frequencies = plain_inverse_frequencies(info.theta, info.dims);
+  rule.long_from = info.long_from;
+  rule.long_inverse_frequencies = info.long_inverse_frequencies;
+  return rule;
+}
+
 // Work that the points of a block share.
 struct Task {
   std::size_t point;
@@ -83,6 +97,10 @@ class Replayer {
   std::vector<std::unique_ptr<PointLayer>> layers_;           // one a point
   std::vector<std::unique_ptr<RecordedEvictions>> recorded_;  // one a point; null unless it is the recorded policy
   std::vector<Task> prompt_tasks_;
+  RotaryRule rotary_;
+  LayerTensors tensors_;
+  std::vector<std::byte> queries_;  // of the last prompt rows, as many as a point needs
+  std::uint32_t queries_from_ = 0;  // the first of them
   bool prompt_rows_ = false, prompt_weights_ = false, decode_rows_ = false;
   std::vector<BlockRecord> records_;  // one a point
   std::vector<TokenPos> kept_;
@@ -170,6 +188,7 @@ void Replayer::run_layer(std::size_t sequence, std::uint32_t layer) {
   const LayerKeysValues keys_values = trace_.keys_values(at_->id, LayerId(layer));
   block_rows_ = rows_of_block(shape, keys_values);
   rows_.start_layer(shape, manifest_.kv_type, keys_values, block_rows_);
+  tensors_ = {&shape, manifest_.kv_type, &keys_values, {}};
   start_points(*at_, layer);
   const std::size_t row_bytes = std::size_t{shape.query_heads} * shape.k_width * size_of(manifest_.kv_type);
   const auto visit = [&](std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
@@ -200,11 +219,19 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   context.requested_new_tokens = sequence.requested_new_tokens;
   context.window = shape.window;
   context.seed = options_.seed;
+  context.scale = shape.scale;
+  rotary_ = rule_of(shape.rotary);
+  if (shape.rotary.style != "none") {
+    const bool long_table = rotary_.long_from > 0 && sequence.prompt > rotary_.long_from;
+    context.rotation = {&rotary_, shape.rotary.first, long_table};
+  }
+  queries_.clear();
+  queries_from_ = sequence.prompt;
   recorded_.clear();
   prompt_tasks_.clear();
   prompt_rows_ = prompt_weights_ = decode_rows_ = false;
   for (std::size_t p = 0; p < points_.size(); ++p) {
-    layers_.push_back(std::make_unique<PointLayer>(points_[p], context, shape, options_.measure, scratch_[p]));
+    layers_.push_back(std::make_unique<PointLayer>(points_[p], context, tensors_, options_.measure, scratch_[p]));
     PointLayer& point = *layers_.back();
     recorded_.emplace_back();
     if (results_[p].reproduction) {
@@ -216,6 +243,7 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
     prompt_rows_ = prompt_rows_ || needs.prompt_rows;
     prompt_weights_ = prompt_weights_ || needs.prompt_weights;
     decode_rows_ = decode_rows_ || needs.decode_rows;
+    queries_from_ = std::min(queries_from_, sequence.prompt - std::min(sequence.prompt, needs.queries));
     const std::uint32_t tasks = point.traits().streams_prompt ? 1 : needs.prompt_rows ? point.storage_heads() : 0;
     for (std::uint32_t head = 0; head < tasks; ++head) prompt_tasks_.push_back({p, head});
     BlockRecord& record = records_[p];
@@ -238,6 +266,11 @@ void Replayer::run_rows(std::uint32_t first, std::uint32_t rows, std::span<const
     run_decode_block(first, rows, q);
     return;
   }
+  if (first + rows > queries_from_) {
+    const std::uint32_t skipped = queries_from_ > first ? queries_from_ - first : 0;
+    const std::span<const std::byte> wanted = q.subspan(q.size() / rows * skipped);
+    queries_.insert(queries_.end(), wanted.begin(), wanted.end());
+  }
   run_prompt_block(first, rows, q);
   if (first + rows == at_->prompt) finish_prompt();
 }
@@ -257,6 +290,7 @@ void Replayer::run_prompt_block(std::uint32_t first, std::uint32_t rows, std::sp
 }
 
 void Replayer::finish_prompt() {
+  tensors_.queries = queries_;
   pool_.parallel_for(layers_.size(), [&](std::size_t p) {
     if (!layers_[p]->traits().streams_prompt) layers_[p]->finish_prompt(log(p), layer_);
   });

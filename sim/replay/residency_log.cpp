@@ -17,6 +17,7 @@ LayerCounts add(const LayerCounts& a, const LayerCounts& b, std::uint64_t times)
   sum.allocated = a.allocated + times * b.allocated;
   sum.state_read = a.state_read + times * b.state_read;
   sum.state_written = a.state_written + times * b.state_written;
+  sum.scored = a.scored + times * b.scored;
   sum.policy_flops = a.policy_flops + static_cast<double>(times) * b.policy_flops;
   return sum;
 }

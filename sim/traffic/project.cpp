@@ -68,6 +68,7 @@ LayerCounts prompt_counts(const LayerCounts& c, const Occupancy& occupancy, cons
   t.allocated = std::min(t.written, rounded(static_cast<double>(c.allocated) * held));
   t.state_read = rounded(static_cast<double>(c.state_read) * attended);
   t.state_written = rounded(static_cast<double>(c.state_written) * attended);
+  t.scored = rounded(static_cast<double>(c.scored) * to.heads * to.prompts);
   t.policy_flops = c.policy_flops * attended;
   return t;
 }
@@ -90,6 +91,7 @@ LayerCounts decode_counts(const LayerCounts& c, u64 recorded, double before, dou
   const double attended = c.attended > 0 ? static_cast<double>(t.attended) / static_cast<double>(c.attended) : 1;
   t.state_read = rounded(static_cast<double>(c.state_read) * attended);
   t.state_written = rounded(static_cast<double>(c.state_written) * attended);
+  t.scored = rounded(static_cast<double>(c.scored) * attended);
   t.policy_flops = c.policy_flops * attended;
   return t;
 }

@@ -41,6 +41,7 @@ LayerCounts scaled(const LayerCounts& c, double factor) {
   s.allocated = scaled(c.allocated, factor);
   s.state_read = scaled(c.state_read, factor);
   s.state_written = scaled(c.state_written, factor);
+  s.scored = scaled(c.scored, factor);
   s.policy_flops = c.policy_flops * factor;
   return s;
 }

@@ -183,7 +183,7 @@ StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const Step
   t.bytes.add(Cause::kKvRead, (work.rows_read > 0 ? work.rows_read : rows.attended) * row);
   t.bytes.add(Cause::kKvWrite, rows.written * row);
   t.bytes.add(Cause::kCompaction, 2 * rows.moved * row);
-  t.bytes.add(Cause::kScores, rows.state_read + rows.state_written);
+  t.bytes.add(Cause::kScores, rows.state_read + rows.state_written + rows.scored * size_of(types.kv));
   t.bytes.add(Cause::kActivations, activation_elements(shape, work) * kActivationBytes);
   t.flops = {Flops(linear_flops(shape, work)), Flops(attention_flops(shape, work)), Flops(rows.policy_flops)};
   return t;
@@ -199,6 +199,7 @@ LayerCounts sum_counts(std::span<const LayerCounts> cells) {
     sum.allocated += c.allocated;
     sum.state_read += c.state_read;
     sum.state_written += c.state_written;
+    sum.scored += c.scored;
     sum.policy_flops += c.policy_flops;
   }
   return sum;

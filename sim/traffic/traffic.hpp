@@ -14,7 +14,7 @@
 //   kv_read      attended rows · row width · c       a row is read once for all query heads of its group, in a prompt
 //                                                    once for a block of queries, see below
 //   compaction   moved rows    · row width · c · 2   read and written
-//   scores       state_read + state_written
+//   scores       state_read + state_written + scored · c
 //   activations  4 bytes (f32) for each element of:
 //                embedding output       T · embedding width                          (written; a row of the position
 //                                                                                     table is added where it lies)

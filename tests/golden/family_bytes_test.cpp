@@ -51,7 +51,8 @@ TEST_CASE("bytes and evictions of every family equal the simulator's, at every s
   for (const std::string& name : models()) {
     const Model model = load_model(kGoldens / name, DType::kF32);
     for (const char* policy : {"full", "h2o:budget=0.5", "keyformer:budget=6", "scissorhands:budget=12:prompt=stream",
-                               "h2o:budget=0.4:group=none"}) {
+                               "h2o:budget=0.4:group=none", "expected-attention:budget=0.4",
+                               "cur:budget=0.5:group=none"}) {
       check_family(name, model, policy, DType::kF32, false);
     }
     for (const char* policy : {"full", "streaming:budget=9"}) check_family(name, model, policy, DType::kBF16, true);

@@ -125,6 +125,37 @@ void compare(const Case& c, Driver& driver, const std::string& tensor) {
   }
 }
 
+// Of [layers, heads, positions, d], one layer.
+std::vector<float> layer_of(const Case& c, std::string_view tensor, std::uint32_t layer) {
+  const std::vector<float> all = c.floats(tensor);
+  const auto size = static_cast<std::ptrdiff_t>(all.size() / c.size(tensor, 0));
+  return {all.begin() + layer * size, all.begin() + (layer + 1) * size};
+}
+
+// Compares each case of a prefix whose input is the model's prompt, on the q, k and v that its base case gives.
+void compare_model_cases(std::string_view prefix) {
+  for (const Case& c : cases_named(prefix)) {
+    const auto& how = c.json["kvroof"];
+    if (how["input"] != "model") continue;
+    const Case base = std::move(cases_named(how["base"].get<std::string>()).front());
+    const auto& model = base.json["parameters"];
+    const RotaryRule rotary =
+        plain_rotary(RotaryStyle::kHalfSplit, base.size("q", 3), model["rope_theta"].get<double>());
+    const Shape shape = {.query_heads = base.size("q", 1),
+                         .kv_heads = base.size("k", 1),
+                         .prompt = base.size("q", 2),
+                         .rotary = &rotary,
+                         .width = base.size("q", 3)};
+    for (std::uint32_t layer = 0; layer < base.size("q", 0); ++layer) {
+      Driver driver(spec_of(how["policy"].get<std::string>()), shape, [](auto, auto, auto) { return 0.0F; },
+                    DriverRows(layer_of(base, "q", layer), layer_of(base, "k", layer), layer_of(base, "v", layer),
+                               shape.query_heads, shape.kv_heads, shape.prompt, shape.prompt));
+      driver.prompt();
+      check_all_heads(c, driver, how["compare"].get<std::string>(), layer, shape.kv_heads);
+    }
+  }
+}
+
 // Compares each case of a prefix whose policy is given in the program's syntax and whose input are tensors.
 void compare_cases(std::string_view prefix) {
   for (const Case& c : cases_named(prefix)) {
@@ -173,6 +204,13 @@ TEST_CASE("keyformer keeps the reference's sets when the reference's noise is gi
 
 TEST_CASE("scissorhands keeps the reference's sets for both readings, both thresholds and both prompt modes") {
   compare_cases("scissorhands_");
+}
+
+TEST_CASE("policies that score by k, v and q keep the reference's sets of every layer and head") {
+  for (const char* prefix : {"kvpress_knorm", "kvpress_chunk_knorm", "kvpress_keydiff", "kvpress_block_keydiff",
+                             "kvpress_cur", "kvpress_lagkv", "kvpress_expected"}) {
+    compare_model_cases(prefix);
+  }
 }
 
 TEST_CASE("window keeps the last tokens of the reference, sinks and window those of the reference's prompt") {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 #include <vector>
 
 #include "sim/attention/attention.hpp"
+#include "sim/core/gumbel.hpp"
 #include "sim/policy/layer_policy.hpp"
 
 namespace kvroof::test {
@@ -22,9 +24,66 @@ struct Shape {
   std::uint64_t seed = 0;
   std::uint32_t layer = 0;
   std::uint32_t window = 0;
+  const RotaryRule* rotary = nullptr;  // how the tensors' q and k were turned; null: they were not
+  std::uint32_t width = 8;             // of a row of k, v and q
+  std::uint32_t first_head = 0;  // the tensors of query head h are those of (h + first_head) mod query_heads
 };
 
 using Positions = std::vector<std::uint32_t>;
+
+// Rows of k, v and q that depend on head and token alone, for policies that score by them; or those of a test.
+class DriverRows final : public HeadRowsSource {
+ public:
+  // k and v [kv_heads, tokens, width] and q [query_heads, tokens, width]; the prompt's queries are shown.
+  DriverRows(std::vector<float> q, std::vector<float> k, std::vector<float> v, std::uint32_t query_heads,
+             std::uint32_t kv_heads, std::uint32_t tokens, std::uint32_t prompt)
+      : k_(std::move(k)), v_(std::move(v)), query_heads_(query_heads), kv_heads_(kv_heads), tokens_(tokens),
+        width_(k_.size() / kv_heads / tokens), queries_(std::size_t{prompt} * query_heads * width_) {
+    for (std::size_t h = 0; h < query_heads; ++h) {
+      for (std::size_t t = 0; t < prompt; ++t) {
+        std::copy_n(q.data() + (h * tokens + t) * width_, width_, queries_.data() + (t * query_heads + h) * width_);
+      }
+    }
+  }
+  static DriverRows random(const Shape& shape) {
+    const std::uint32_t tokens = shape.prompt + shape.decode;
+    const auto draw = [&](std::uint32_t heads, std::uint32_t first, std::uint32_t kind) {
+      std::vector<float> rows;
+      for (std::uint32_t h = 0; h < heads; ++h) {
+        for (std::uint32_t t = 0; t < tokens; ++t) {
+          for (std::uint32_t i = 0; i < shape.width; ++i) {
+            const std::uint32_t head = (h + first) % heads;
+            rows.push_back(uniform_draw({.seed = kind, .layer = head, .query_head = i, .position = t}) - 0.4F);
+          }
+        }
+      }
+      return rows;
+    };
+    const std::uint32_t first_kv = shape.first_head / (shape.query_heads / shape.kv_heads);
+    return {draw(shape.query_heads, shape.first_head, 1), draw(shape.kv_heads, first_kv, 2),
+            draw(shape.kv_heads, first_kv, 3), shape.query_heads, shape.kv_heads, tokens, shape.prompt};
+  }
+
+  // The policy that is driven decides what a storage head is.
+  void serve(std::uint32_t storage_heads) { storage_heads_ = storage_heads; }
+  [[nodiscard]] HeadRows rows(HeadId head) const override {
+    const std::size_t kv_head = head.value / (storage_heads_ / kv_heads_);
+    const std::size_t group = query_heads_ / storage_heads_;
+    const auto view = [&](const std::vector<float>& data) {
+      const auto* first = reinterpret_cast<const std::byte*>(data.data() + kv_head * tokens_ * width_);
+      return RowsView{first, DType::kF32, width_, width_, tokens_};
+    };
+    const auto* queries = reinterpret_cast<const std::byte*>(queries_.data() + head.value * group * width_);
+    return {view(k_), view(v_), true,
+            {queries, DType::kF32, query_heads_ * width_, group * width_, queries_.size() / query_heads_ / width_}};
+  }
+
+ private:
+  std::vector<float> k_, v_;
+  std::uint32_t query_heads_, kv_heads_, storage_heads_ = 1;
+  std::size_t tokens_, width_;
+  std::vector<float> queries_;  // [prompt, query heads, width]
+};
 
 inline PolicyContext context_of(const Shape& shape) {
   PolicyContext context;
@@ -33,6 +92,8 @@ inline PolicyContext context_of(const Shape& shape) {
   context.seed = shape.seed;
   context.layer = LayerId(shape.layer);
   context.window = shape.window;
+  context.rotation = {shape.rotary, 0, false};
+  context.scale = 1 / std::sqrt(static_cast<float>(shape.width));
   return context;
 }
 
@@ -43,12 +104,21 @@ class Driver {
   Driver(const PolicyInfo& info, const PolicySpec& spec, const Shape& shape, LogitFunction logit)
       : shape_(shape),
         logit_(std::move(logit)),
-        policy_(info, spec, context_of(shape), shape.query_heads, shape.kv_heads) {}
+        policy_(info, spec, context_of(shape), shape.query_heads, shape.kv_heads),
+        rows_(DriverRows::random(shape)) {
+    rows_.serve(policy_.storage_heads());
+  }
+  // The same over tensors of a test.
+  Driver(const PolicySpec& spec, const Shape& shape, LogitFunction logit, DriverRows rows)
+      : Driver(spec, shape, std::move(logit)) {
+    rows_ = std::move(rows);
+    rows_.serve(policy_.storage_heads());
+  }
 
   // Runs the row of one query position: admit, select, observe, finish.
   void row(std::uint32_t t) {
     for (std::uint32_t h = 0; h < policy_.storage_heads(); ++h) observe(HeadId(h), t);
-    policy_.finish_row(TokenPos(t));
+    policy_.finish_row(TokenPos(t), &rows_);
   }
   // The whole prompt. Policies that do not stream it see all rows before the one finish.
   void prompt() {
@@ -59,7 +129,7 @@ class Driver {
     for (std::uint32_t h = 0; h < policy_.storage_heads(); ++h) {
       for (std::uint32_t t = 0; t < shape_.prompt; ++t) observe(HeadId(h), t);
     }
-    policy_.finish_row(TokenPos(shape_.prompt - 1));
+    policy_.finish_row(TokenPos(shape_.prompt - 1), &rows_);
   }
 
   // Ascending positions that the head holds.
@@ -71,6 +141,7 @@ class Driver {
   }
   // What query head g of storage head h read in the last row (policies that select), ascending.
   [[nodiscard]] const Positions& read(std::uint32_t query_head) const { return read_[query_head]; }
+  [[nodiscard]] const DriverRows& rows() const { return rows_; }
   [[nodiscard]] LayerPolicy& policy() { return policy_; }
   [[nodiscard]] const Shape& shape() const { return shape_; }
 
@@ -104,6 +175,7 @@ class Driver {
   Shape shape_;
   LogitFunction logit_;
   LayerPolicy policy_;
+  DriverRows rows_;
   std::vector<float> logits_, weights_;
   std::vector<SlotId> slots_;
   std::vector<Positions> read_;

@@ -38,8 +38,8 @@ TEST_CASE("a specification is a name and parameters; several are separated by co
 
 TEST_CASE("unknown policies, parameters and values are answered with the nearest name") {
   CHECK(contains(why_not("keyfomer:budget=0.5"),
-                 "unknown policy `keyfomer`; did you mean keyformer? | policies: full, h2o"));
-  CHECK(contains(why_not("zebra"), "unknown policy `zebra` | policies: full"));
+                 "unknown policy `keyfomer`; did you mean keyformer? | policies: "));
+  CHECK(contains(why_not("zebra"), "unknown policy `zebra` | policies: "));
   CHECK(contains(why_not("h2o:budget=0.5:recant=3"),
                  "policy h2o has no parameter `recant`; did you mean recent? | it takes"));
   CHECK(contains(why_not("h2o:budgt=0.5"), "did you mean budget?"));

@@ -1,0 +1,57 @@
+// PromptScorer: the base of policies that score every token of a prompt once, by its k and v, and drop the lowest.
+#pragma once
+
+#include <vector>
+
+#include "sim/attention/sums.hpp"
+#include "sim/policy/table_helpers.hpp"
+
+namespace kvroof {
+
+// Evicts once, after the prompt, and keeps no state. Derived classes say what the tokens are worth; the lowest scores
+// go, of equals the oldest.
+class PromptScorer : public StatelessPolicy {
+ public:
+  explicit PromptScorer(const PolicySpec& spec) : chunk_(spec.count("chunk", 0)), budget_(spec.budget) {}
+  void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) final;
+  [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const final;
+
+ protected:
+  // One score for each token of the request: order_[i] is the slot of the i-th oldest.
+  virtual void score(HeadId head, const EvictRequest& request, std::span<const SlotId> order,
+                     std::vector<float>& scores) = 0;
+  // Appends at least request.excess of the tokens 0 … scores.size() − 1, counted from the oldest, to `drop`. By default
+  // those with the lowest scores, of the whole prompt or, with chunk=, of each chunk of tokens.
+  virtual void choose(const EvictRequest& request, std::span<const float> scores, std::vector<SlotId>& drop);
+
+ private:
+  void choose_in_chunks(const EvictRequest& request, std::span<const float> scores, std::vector<SlotId>& drop) const;
+
+  std::uint32_t chunk_;
+  Budget budget_;
+  std::vector<SlotId> order_;
+  std::vector<float> scores_, by_slot_;
+  std::vector<SlotId> drop_;
+};
+
+// Appends the `count` lowest of scores [first, last), of equals those that come first, as indices.
+void drop_lowest(std::span<const float> scores, std::size_t first, std::size_t last, std::size_t count,
+                 std::vector<SlotId>& drop);
+
+// Appends the lowest of those that are not in `drop` yet, until `count` are.
+void drop_more(std::span<const float> scores, std::size_t count, std::vector<SlotId>& drop);
+
+// The share of a prompt of n tokens that stays: 1 − r where the budget is a compression, else k / n.
+double kept_share(const Budget& budget, std::uint32_t k, std::uint32_t n);
+
+// What scorers of a prompt have in common: no attention rows, one eviction, the parameters chunk and group.
+PolicyTraits prompt_scorer_traits(const PolicySpec& spec, TensorNeed tensors);
+bool yes_or_no(const PolicySpec& spec, std::string_view key, bool fallback);
+
+inline constexpr ParamInfo kChunkParam = {
+    "chunk", "tokens", "0",
+    "choose within each chunk of so many tokens by itself, where max(1, int(length · share)) stay; 0: among all"};
+inline constexpr ParamInfo kKeyGroupParam = {
+    "group", "mean | none", "mean", "none: a set for each query head, k and v stored for each; mean: one a KV head"};
+
+}  // namespace kvroof
