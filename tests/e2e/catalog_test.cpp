@@ -49,7 +49,8 @@ TEST_CASE("devices show gives each number a source and says whether it was print
 
 TEST_CASE("an unknown model or device is answered with the nearest name") {
   CHECK(run_program("models show opt-13").err.find("error: unknown model 'opt-13'; did you mean opt-13b?") == 0);
-  CHECK(run_program("devices show h100").err.find("did you mean h100-nvl or h100-pcie or h100-sxm?") != std::string::npos);
+  CHECK(run_program("devices show h100").err.find("did you mean h100-nvl or h100-pcie or h100-sxm?") !=
+        std::string::npos);
   CHECK(run_program("models shw").code == 2);
   CHECK(run_program("devices show").code == 2);
   CHECK(run_program("models show mpt-7b --kv int8").code == 2);
