@@ -6,9 +6,6 @@
 
 #include "apps/eval_output.hpp"
 #include "apps/eval_request.hpp"
-#include "kernels/cpu/cpu_backend.hpp"
-#include "kernels/cpu/fast_ops.hpp"
-#include "kernels/cpu/reference_ops.hpp"
 #include "traces/file_io.hpp"
 
 namespace kvroof {
@@ -30,16 +27,17 @@ std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalReques
   std::vector<EvalPoint> points;
   for (const PolicySpec& spec : request.points) {
     Progress progress(arguments, "evaluating " + spec.text());
-    std::unique_ptr<Ops> ops = request.fast ? make_fast_ops(arguments.threads) : std::make_unique<ReferenceOps>();
-    CpuBackend backend(model, std::move(ops), {spec, arguments.seed, request.kv_type.value_or(model.type)});
-    points.push_back(evaluate(run, backend, spec, [&](std::size_t tokens) { progress.at(done += tokens, total); }));
+    const DType kv_type = request.kv_type.value_or(model.type);
+    const auto backend = make_backend(request.backend.kind, arguments, model, spec, kv_type);
+    points.push_back(evaluate(run, *backend, spec, [&](std::size_t tokens) { progress.at(done += tokens, total); }));
   }
   return points;
 }
 
 int run_eval(const Arguments& arguments) {
-  const EvalRequest request = parse_eval(arguments);
+  EvalRequest request = parse_eval(arguments);
   const ModelConfig config = load_model_config(request.model);
+  settle_backend(request.backend, config, request.weight_type, request.kv_type);
   const Tokenizer tokenizer = tokenizer_of(request);
   const Examples examples = read_examples(arguments, request, config, tokenizer);
   const EvalRun run{config, tokenizer, examples, request.batch, request.max_tokens};
@@ -47,6 +45,7 @@ int run_eval(const Arguments& arguments) {
   if (request.details) write_text_file(*request.details, eval_details(examples, points));
   write_table(arguments, eval_table(examples, points, format_of(arguments)));
   if (arguments.quiet) return 0;
+  if (!request.backend.note.empty()) fmt::print(stderr, "note: {}\n", request.backend.note);
   for (const std::string& note : eval_notes(run, points)) fmt::print(stderr, "{}\n", note);
   return 0;
 }

@@ -80,7 +80,7 @@ void describe_eval(po::options_description_easy_init add) {
                                                                 "choice: what stands between the context and a choice")(
       "batch", text("8"), "sequences that are decoded at once; changes the speed only")(
       "details", any(), "write what each window, prompt or question gave to this file, as JSON lines")(
-      "backend", text("fast"), "fast | reference")("dtype", any(),
+      "backend", po::value<std::string>(), kBackendHelp)("dtype", any(),
                                                    "weights as f32, bf16 or f16 (default: as stored; reference: f32)")(
       "kv", any(), "KV cache as f32, bf16 or f16 (default: as the weights)");
 }
@@ -88,14 +88,14 @@ void describe_eval(po::options_description_easy_init add) {
 EvalRequest parse_eval(const Arguments& arguments) {
   format_of(arguments);
   EvalRequest request;
+  request.backend = backend_option(arguments);
   request.task = task_option(arguments);
   request.file = arguments.get<std::string>(arguments.has("text") ? "text" : "jsonl");
   request.model = model_folder(arguments);
   request.points = points_with_full(arguments);
-  request.fast = is_fast_backend(arguments);
   request.weight_type = float_type_option(arguments, "dtype");
   request.kv_type = float_type_option(arguments, "kv");
-  if (!request.fast && !request.weight_type) request.weight_type = DType::kF32;
+  if (request.backend.kind == BackendKind::kReference && !request.weight_type) request.weight_type = DType::kF32;
   request.prompt = prompt_option(arguments);
   request.context = count_option(arguments, "context", 2);
   request.stride = count_option(arguments, "stride", 1);

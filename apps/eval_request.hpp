@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/backend_choice.hpp"
 #include "apps/command.hpp"
 #include "sim/core/dtype.hpp"
 #include "sim/policy/spec.hpp"
@@ -18,7 +19,7 @@ enum class EvalTask : std::uint8_t { kPerplexity, kRouge, kChoice };
 struct EvalRequest {
   std::filesystem::path model;
   std::vector<PolicySpec> points;  // full first, then policies × budgets
-  bool fast = true;
+  BackendChoice backend;
   std::optional<DType> weight_type;  // none: the checkpoint's own
   std::optional<DType> kv_type;      // none: as the weights
   std::filesystem::path file;        // of --text or --jsonl

@@ -10,9 +10,6 @@
 
 #include "apps/generate_request.hpp"
 #include "apps/generate_summary.hpp"
-#include "kernels/cpu/cpu_backend.hpp"
-#include "kernels/cpu/fast_ops.hpp"
-#include "kernels/cpu/reference_ops.hpp"
 #include "kernels/engine/session.hpp"
 #include "kernels/tokenizer/tokenizer.hpp"
 #include "kvroof_version.hpp"
@@ -130,16 +127,19 @@ void dump_logits(const fs::path& path, std::span<const float> logits, std::uint3
 RunFacts run_facts(const Arguments& arguments, const GenerateRequest& request, const Model& model,
                    const std::vector<Ids>& prompts) {
   RunFacts facts;
-  facts.backend = request.fast ? "fast" : "reference";
+  facts.backend = name_of(request.backend.kind);
   facts.policy = request.policy;
   facts.weight_type = model.type;
   facts.kv_type = request.kv_type.value_or(model.type);
   facts.threads = arguments.threads;
   facts.max_tokens = request.max_tokens;
   facts.context = model.config.shape.max_positions;
+  if (!request.backend.note.empty()) facts.notes.push_back(request.backend.note);
+  bool advised = false;
   for (const Ids& prompt : prompts) {
     const std::string advice = policy_advice(request.policy, static_cast<std::uint32_t>(prompt.size()));
-    if (facts.notes.empty() && !advice.empty()) facts.notes.push_back(advice);
+    if (!advised && !advice.empty()) facts.notes.push_back(advice);
+    advised = advised || !advice.empty();
   }
   return facts;
 }
@@ -183,15 +183,15 @@ SessionOptions session_options(const GenerateRequest& request, std::size_t promp
 }  // namespace
 
 int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
-  const GenerateRequest request = parse_generate(arguments);
+  GenerateRequest request = parse_generate(arguments);
   const ModelConfig config = load_model_config(request.model);
+  settle_backend(request.backend, config, request.weight_type, request.kv_type);
   const std::optional<Tokenizer> tokenizer = load_tokenizer(request);
   const std::vector<Ids> prompts = encode_prompts(request, tokenizer);
   check_prompts(config, prompts);
   const Model model = load_model(request.model, request.weight_type);
   const RunFacts facts = run_facts(arguments, request, model, prompts);
-  std::unique_ptr<Ops> ops = request.fast ? make_fast_ops(arguments.threads) : std::make_unique<ReferenceOps>();
-  CpuBackend backend(model, std::move(ops), {request.policy, arguments.seed, facts.kv_type});
+  const auto backend = make_backend(request.backend.kind, arguments, model, request.policy, facts.kv_type);
   const bool json = format_of(arguments) == Format::kJson;
   LiveText live(tokenizer, !json && prompts.size() == 1 && (trace || !arguments.has("out")));
   std::unique_ptr<TraceRecorder> recorder;
@@ -201,7 +201,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   }
   watch_interrupts();
   const SessionOptions options = session_options(request, prompts[0].size(), config.shape.vocab, live);
-  const SessionResult result = run_session(backend, config, prompts, options, recorder.get());
+  const SessionResult result = run_session(*backend, config, prompts, options, recorder.get());
   if (recorder) recorder->seal();
   std::optional<ReadSpeed> speed;
   if (json || !arguments.quiet) speed = measure_read_speed(facts, result);

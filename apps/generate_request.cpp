@@ -119,7 +119,7 @@ void describe_generate(po::options_description_easy_init add) {
       "batch", text("1"), "copies of each prompt")("policy", text("full"), "one eviction policy: name[:key=value]…")(
       "budget", po::value<std::string>(),
       "for a policy without budget=: 0.5 or 50% of the prompt, 512 tokens, 0.5@current")(
-      "backend", text("fast"), "fast | reference")("dtype", po::value<std::string>(),
+      "backend", po::value<std::string>(), kBackendHelp)("dtype", po::value<std::string>(),
                                                    "weights as f32, bf16 or f16 (default: as stored; reference: f32)")(
       "kv", po::value<std::string>(), "KV cache as f32, bf16 or f16 (default: as the weights)")(
       "max-tokens,n", text("128"), "new tokens at most")("ignore-eos", "go on after an end-of-text token")(
@@ -131,13 +131,13 @@ void describe_generate(po::options_description_easy_init add) {
 
 GenerateRequest parse_generate(const Arguments& arguments) {
   GenerateRequest request;
+  request.backend = backend_option(arguments);
   request.model = model_folder(arguments);
   request.policy = policy_of(arguments);
   check_runnable(request.policy);
-  request.fast = is_fast_backend(arguments);
   request.weight_type = float_type_option(arguments, "dtype");
   request.kv_type = float_type_option(arguments, "kv");
-  if (!request.fast && !request.weight_type) request.weight_type = DType::kF32;
+  if (request.backend.kind == BackendKind::kReference && !request.weight_type) request.weight_type = DType::kF32;
   request.max_tokens = count_value("max-tokens", arguments.get<std::string>("max-tokens"), 1, kMostNewTokens);
   request.ignore_eos = arguments.values.count("ignore-eos") > 0;
   request.prompt_logprobs = arguments.values.count("prompt-logprobs") > 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/backend_choice.hpp"
 #include "apps/command.hpp"
 #include "kernels/engine/sampler.hpp"
 #include "sim/core/dtype.hpp"
@@ -24,7 +25,7 @@ struct GenerateRequest {
   std::filesystem::path model;
   std::vector<PromptSource> prompts;  // copies of --batch included
   PolicySpec policy;
-  bool fast = true;
+  BackendChoice backend;
   std::optional<DType> weight_type;   // none: the checkpoint's own
   std::optional<DType> kv_type;       // none: as the weights
   std::uint32_t max_tokens = 0;

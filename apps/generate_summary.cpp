@@ -62,7 +62,7 @@ std::string mib(std::uint64_t bytes) { return bytes_text(static_cast<double>(byt
 }  // namespace
 
 std::optional<ReadSpeed> measure_read_speed(const RunFacts& facts, const SessionResult& result) {
-  if (result.decoded_tokens == 0) return std::nullopt;
+  if (result.decoded_tokens == 0 || facts.backend == "cuda") return std::nullopt;
   // Activations stay in the caches; what has to come from memory is weights, k and v.
   const std::uint64_t bytes = result.decode_bytes[Cause::kWeights] + result.decode_bytes[Cause::kKvRead];
   const unsigned threads = facts.backend == "reference" ? 1 : facts.threads;

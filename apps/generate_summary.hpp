@@ -30,7 +30,7 @@ struct ReadSpeed {
   unsigned threads = 1;
 };
 
-// Measures the host, which takes about 0.3 s; nothing when no token was decoded.
+// Measures the host, which takes about 0.3 s; nothing when no token was decoded, or not by it.
 std::optional<ReadSpeed> measure_read_speed(const RunFacts& facts, const SessionResult& result);
 
 // Adds how the run was made: policy, types, notes.

@@ -29,14 +29,6 @@ fs::path model_folder(const Arguments& arguments) {
       .note("it takes a Hugging Face folder, or the name of a bundled model: " + join(known));
 }
 
-bool is_fast_backend(const Arguments& arguments) {
-  const auto& name = arguments.get<std::string>("backend");
-  const std::vector<std::string> known = {"reference", "fast"};
-  if (name == "fast" || name == "reference") return name == "fast";
-  throw usage_error(fmt::format("--backend {}: unknown{}", name, did_you_mean(name, known)))
-      .note("known: " + join(known));
-}
-
 std::optional<DType> float_type_option(const Arguments& arguments, const std::string& option) {
   if (!arguments.has(option)) return std::nullopt;
   return float_type_value(option, arguments.get<std::string>(option));

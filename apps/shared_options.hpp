@@ -1,4 +1,4 @@
-// Options that several verbs read in the same way: the model folder, the back end, the points of a policy sweep.
+// Options that several verbs read in the same way: the model folder, types, the points of a policy sweep.
 #pragma once
 
 #include <filesystem>
@@ -14,9 +14,6 @@ namespace kvroof {
 
 // --model: a folder, or the name of one that is bundled. Throws Error (usage).
 std::filesystem::path model_folder(const Arguments& arguments);
-
-// --backend: whether it is the fast one. Throws Error (usage) unless it is fast or reference.
-bool is_fast_backend(const Arguments& arguments);
 
 // f32, f16 or bf16 of an option, or nothing when it was not given. Throws Error (usage).
 std::optional<DType> float_type_option(const Arguments& arguments, const std::string& option);

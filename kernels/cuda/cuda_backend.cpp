@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/device_problem.hpp"
 #include "kernels/engine/kv_bookkeeping.hpp"
 #include "sim/core/error.hpp"
 
@@ -31,7 +32,7 @@ CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
         .note("--backend fast or --backend reference does; kvroof replay tells what it keeps of any trace");
   }
   check(options_.kv_type == DType::kBF16 || options_.kv_type == DType::kF16, "a cache of 16-bit rows");
-  check_device(find_device(device_), "looking for a device");
+  if (const char* why = find_device(device_)) throw Error(device_problem(device_, why), ExitCode::kNeedsDevice);
   check_device(open_stream(stream_), "opening a stream");
   weights_ = std::make_unique<DeviceModel>(stream_, model_);
   forward_ = std::make_unique<DeviceForward>(stream_, *weights_);

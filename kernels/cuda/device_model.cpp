@@ -1,26 +1,15 @@
 #include "kernels/cuda/device_model.hpp"
 
+#include "kernels/cuda/cuda.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof::cuda {
 namespace {
 
-void refuse(const Model& model, std::string_view what) {
-  throw Error(fmt::format("{}: the CUDA back end does not run {}", model.name, what))
-      .note("`--backend fast` runs it on the CPU");
-}
-
 void check_supported(const Model& model) {
-  const ModelShape& shape = model.config.shape;
-  if (model.type == DType::kF32) refuse(model, "weights of 32 bits; `--dtype bf16` or `--dtype f16` converts them");
-  if (shape.latent()) refuse(model, "multi-head latent attention");
-  if (shape.experts > 0) refuse(model, "mixtures of experts");
-  if (!model.weights.project_in.empty()) refuse(model, "projections between embedding and residual stream");
-  for (const std::uint32_t size : {shape.head_dim, shape.v_head_dim}) {
-    if (size % 8 != 0 || size > 256) refuse(model, fmt::format("heads of {} elements", size));
-  }
-  for (const std::uint32_t size : {shape.hidden, shape.ffn}) {
-    if (size % 8 != 0) refuse(model, fmt::format("rows of {} elements, which is no multiple of 8", size));
+  if (const auto what = cuda_model_problem(model.config, model.type, model.type)) {
+    throw usage_error(fmt::format("{}: the CUDA back end does not run {}", model.name, *what))
+        .note("`--backend fast` runs it on the CPU");
   }
 }
 

@@ -41,14 +41,18 @@ const char* synchronize(Stream& stream);
 const char* open_stream(Stream& stream);
 void close_stream(Stream& stream);
 
+// What is not known is 0.
 struct DeviceFacts {
+  int driver = 0, runtime = 0;  // CUDA versions, 13.0 as 13000
+  int devices = 0;
   char name[256] = {};
   unsigned multiprocessors = 0;
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
   int major = 0, minor = 0;
+  bool has_code = false;  // this program, for the device
 };
-// Null, or why there is no device that this program has code for.
+// Null, or why there is no device that this program has code for; the facts are filled in as far as they are known.
 const char* find_device(DeviceFacts& facts);
 
 }  // namespace kvroof::cuda

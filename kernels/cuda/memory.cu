@@ -34,23 +34,28 @@ const char* open_stream(Stream& stream) {
 void close_stream(Stream& stream) { cudaStreamDestroy(handle_of(stream)); }
 
 const char* find_device(DeviceFacts& facts) {
-  int devices = 0;
-  const cudaError_t counted = cudaGetDeviceCount(&devices);
-  if (counted != cudaSuccess || devices == 0) {
+  cudaRuntimeGetVersion(&facts.runtime);
+  if (cudaDriverGetVersion(&facts.driver) != cudaSuccess) facts.driver = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&facts.devices);
+  if (counted != cudaSuccess || facts.devices == 0) {
+    facts.devices = counted == cudaErrorNoDevice ? 0 : facts.devices;
     cudaGetLastError();  // a missing driver must not fail a later call
     return counted != cudaSuccess ? cudaGetErrorString(counted) : "no CUDA-capable device is detected";
   }
   cudaDeviceProp properties;
-  cudaFuncAttributes attributes;
   if (const char* why = problem_of(cudaGetDeviceProperties(&properties, 0))) return why;
-  if (cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&code_probe)) != cudaSuccess) {
-    cudaGetLastError();
-    return "this program has no code for the device's architecture";
-  }
   std::strncpy(facts.name, properties.name, sizeof facts.name - 1);
   facts.multiprocessors = static_cast<unsigned>(properties.multiProcessorCount);
   facts.major = properties.major;
   facts.minor = properties.minor;
+  cudaFuncAttributes attributes;
+  const cudaError_t probed = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&code_probe));
+  const bool no_code = probed == cudaErrorNoKernelImageForDevice || probed == cudaErrorInvalidDeviceFunction;
+  facts.has_code = !no_code;
+  if (probed != cudaSuccess) {
+    cudaGetLastError();
+    return no_code ? "this program has no code for the device's architecture" : cudaGetErrorString(probed);
+  }
   return problem_of(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes));
 }
 

@@ -45,9 +45,9 @@ inline std::string slurp(const std::filesystem::path& path) {
 }
 
 // `words` are passed to a shell: quote what needs quoting.
-inline Ran run_program(const std::string& words) {
+inline Ran run_program(const std::string& words, const std::string& program = KVROOF_PROGRAM) {
   const TemporaryFolder folder;
-  const std::string command = std::string(KVROOF_PROGRAM) + " " + words + " >" + folder.file("out") + " 2>" +
+  const std::string command = program + " " + words + " >" + folder.file("out") + " 2>" +
                               folder.file("err") + " </dev/null";
   const int status = std::system(command.c_str());
   Ran ran;

@@ -1,0 +1,65 @@
+#include "apps/backend_choice.hpp"
+
+#include <array>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/fast_ops.hpp"
+#include "kernels/cpu/reference_ops.hpp"
+#include "kernels/cuda/cuda.hpp"
+#include "sim/core/suggest.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr std::array kKinds = {BackendKind::kFast, BackendKind::kReference, BackendKind::kCuda};
+
+}  // namespace
+
+std::string_view name_of(BackendKind kind) {
+  switch (kind) {
+    case BackendKind::kReference: return "reference";
+    case BackendKind::kFast: return "fast";
+    default: return "cuda";
+  }
+}
+
+BackendChoice backend_option(const Arguments& arguments) {
+  if (!arguments.has("backend")) return {cuda_device_problem() ? BackendKind::kFast : BackendKind::kCuda, false, {}};
+  const auto& name = arguments.get<std::string>("backend");
+  std::vector<std::string> known;
+  for (const BackendKind kind : kKinds) {
+    known.emplace_back(name_of(kind));
+    if (name != known.back()) continue;
+    const auto problem = kind == BackendKind::kCuda ? cuda_device_problem() : std::nullopt;
+    if (problem) throw Error("--backend cuda: " + *problem, ExitCode::kNeedsDevice);
+    return {kind, true, {}};
+  }
+  throw usage_error(fmt::format("--backend {}: unknown{}", name, did_you_mean(name, known)))
+      .note("known: " + join(known));
+}
+
+void settle_backend(BackendChoice& choice, const ModelConfig& config, std::optional<DType> weights,
+                    std::optional<DType> kv) {
+  if (choice.kind != BackendKind::kCuda) return;
+  const DType type = weights.value_or(config.shape.weight_type);
+  const auto what = cuda_model_problem(config, type, kv.value_or(type));
+  if (!what) return;
+  const std::string refusal = fmt::format("{}: the CUDA back end does not run {}", config.shape.name, *what);
+  if (choice.asked_for) throw usage_error(refusal).note("`--backend fast` runs it on the CPU");
+  choice = {BackendKind::kFast, false, refusal + "; the CPU does"};
+}
+
+std::unique_ptr<Backend> make_backend(BackendKind kind, const Arguments& arguments, const Model& model,
+                                      const PolicySpec& policy, DType kv_type) {
+  if (kind == BackendKind::kCuda) return make_cuda_backend(model, policy, arguments.seed, kv_type);
+  std::unique_ptr<Ops> ops;
+  if (kind == BackendKind::kFast) {
+    ops = make_fast_ops(arguments.threads);
+  } else {
+    ops = std::make_unique<ReferenceOps>();
+  }
+  return std::make_unique<CpuBackend>(model, std::move(ops), CpuBackendOptions{policy, arguments.seed, kv_type});
+}
+
+}  // namespace kvroof

@@ -1,0 +1,41 @@
+// Which back end runs a model: --backend, or the best that there is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "apps/command.hpp"
+#include "kernels/engine/backend.hpp"
+#include "kernels/engine/model.hpp"
+#include "sim/policy/spec.hpp"
+
+namespace kvroof {
+
+enum class BackendKind : std::uint8_t { kReference, kFast, kCuda };
+std::string_view name_of(BackendKind kind);
+
+struct BackendChoice {
+  BackendKind kind = BackendKind::kFast;
+  bool asked_for = false;  // by name
+  std::string note;        // why it is not the best that there is; empty: it is
+};
+
+inline constexpr const char* kBackendHelp = "fast | reference | cuda (default: cuda where a GPU is and runs the model)";
+
+// --backend. To be called before a model or a prompt is read: throws Error (needs a device) for cuda without a device
+// that can be used, Error (usage) for an unknown name.
+BackendChoice backend_option(const Arguments& arguments);
+
+// Whether the chosen back end runs such a model; `weights` and `kv`: none: as the model has them. A choice that was not
+// asked for by name becomes one that does; otherwise throws Error (usage).
+void settle_backend(BackendChoice& choice, const ModelConfig& config, std::optional<DType> weights,
+                    std::optional<DType> kv);
+
+// The model must outlive the back end. Throws Error when a device refuses.
+std::unique_ptr<Backend> make_backend(BackendKind kind, const Arguments& arguments, const Model& model,
+                                      const PolicySpec& policy, DType kv_type);
+
+}  // namespace kvroof

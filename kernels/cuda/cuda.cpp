@@ -1,0 +1,36 @@
+#include "kernels/cuda/cuda.hpp"
+
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/device_problem.hpp"
+
+namespace kvroof {
+
+std::optional<std::string> cuda_device_problem() {
+  cuda::DeviceFacts facts;
+  const char* why = cuda::find_device(facts);
+  if (why == nullptr) return std::nullopt;
+  return cuda::device_problem(facts, why);
+}
+
+std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType weights, DType kv) {
+  const ModelShape& shape = config.shape;
+  if (weights == DType::kF32) return "weights of 32 bits; `--dtype bf16` or `--dtype f16` converts them";
+  if (kv == DType::kF32) return "a KV cache of 32 bits; `--kv bf16` or `--kv f16` rounds it";
+  if (shape.latent()) return "multi-head latent attention";
+  if (shape.experts > 0) return "mixtures of experts";
+  if (shape.embedding_width != shape.hidden) return "projections between the embedding and the layers";
+  for (const std::uint32_t size : {shape.head_dim, shape.v_head_dim}) {
+    if (size % 8 != 0 || size > 256) return fmt::format("heads of {} elements", size);
+  }
+  for (const std::uint32_t size : {shape.hidden, shape.ffn}) {
+    if (size % 8 != 0) return fmt::format("rows of {} elements, which is no multiple of 8", size);
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<Backend> make_cuda_backend(const Model& model, const PolicySpec& policy, std::uint64_t seed,
+                                           DType kv_type) {
+  return std::make_unique<cuda::CudaBackend>(model, cuda::CudaBackendOptions{policy, seed, kv_type});
+}
+
+}  // namespace kvroof

@@ -1,0 +1,26 @@
+// The CUDA back end as a program sees it. A build without CUDA has the same functions: there is no device then.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kernels/engine/backend.hpp"
+#include "kernels/engine/model.hpp"
+#include "sim/policy/spec.hpp"
+
+namespace kvroof {
+
+// Why no CUDA device can be used here, in one sentence; nothing: one can. Reads no file and allocates no memory.
+std::optional<std::string> cuda_device_problem();
+
+// What of such a model no CUDA kernel runs, as in "the CUDA back end does not run …"; nothing: all of it runs.
+std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType weights, DType kv);
+
+// The model must outlive the back end. Throws Error where the functions above have something to say, for policies that
+// only a replay can follow, and when the device refuses.
+std::unique_ptr<Backend> make_cuda_backend(const Model& model, const PolicySpec& policy, std::uint64_t seed,
+                                           DType kv_type);
+
+}  // namespace kvroof

@@ -1,0 +1,14 @@
+#include "kernels/cuda/cuda.hpp"
+#include "sim/core/error.hpp"
+
+namespace kvroof {
+
+std::optional<std::string> cuda_device_problem() { return "this build has no CUDA"; }
+
+std::optional<std::string> cuda_model_problem(const ModelConfig&, DType, DType) { return std::nullopt; }
+
+std::unique_ptr<Backend> make_cuda_backend(const Model&, const PolicySpec&, std::uint64_t, DType) {
+  throw Error(*cuda_device_problem(), ExitCode::kNeedsDevice);
+}
+
+}  // namespace kvroof

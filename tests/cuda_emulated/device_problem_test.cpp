@@ -1,0 +1,27 @@
+#include "kernels/cuda/device_problem.hpp"
+
+#include <cstring>
+
+#include "tests/catch.hpp"
+
+using namespace kvroof::cuda;
+
+TEST_CASE("no driver, an old driver, no GPU and a GPU without code are told apart") {
+  DeviceFacts facts;
+  facts.runtime = 13000;
+  CHECK(device_problem(facts, "x") == "no NVIDIA driver is installed (libcuda.so.1 was not found)");
+  facts.driver = 12040;
+  CHECK(device_problem(facts, "x") ==
+        "the NVIDIA driver is too old: it runs CUDA 12.4, and this program needs 13.0 or newer");
+  facts.driver = 13010;
+  CHECK(device_problem(facts, "x") == "the NVIDIA driver sees no GPU (CUDA_VISIBLE_DEVICES can hide them)");
+  facts.devices = 1;
+  CHECK(device_problem(facts, "uncorrectable ECC error") == "the GPU cannot be used: uncorrectable ECC error");
+  std::strcpy(facts.name, "Tesla T4");
+  facts.major = 7;
+  facts.minor = 5;
+  CHECK(device_problem(facts, "x") ==
+        "the GPU, Tesla T4, has compute capability 7.5; this program has code for 8.0 and newer");
+  facts.has_code = true;
+  CHECK(device_problem(facts, "out of memory") == "the GPU cannot be used: out of memory");
+}

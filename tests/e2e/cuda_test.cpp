@@ -1,0 +1,101 @@
+// The CUDA back end as a user meets it: without a device, and with the emulator in a device's place.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+
+namespace {
+
+const std::string kModels = std::string(KVROOF_SOURCE_DIR) + "/tests/golden/models/";
+constexpr const char* kIds = " --ids \"5 17 9 40 2\" -n 4 --ignore-eos ";
+
+Ran run_emulated(const std::string& words) { return run_program(words, KVROOF_EMULATED); }
+
+nlohmann::json json_of(const Ran& ran) {
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  return nlohmann::json::parse(ran.out);
+}
+
+std::size_t lines_of(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+}  // namespace
+
+TEST_CASE("--backend cuda without a usable device exits 77 before it reads model or prompt, and says why") {
+  for (const char* verb : {"run", "record -o /nowhere/run.kvt", "eval --text /nowhere/text"}) {
+    const Ran ran = run_program(std::string(verb) + " --backend cuda --model /nowhere/model");
+    if (ran.code == 2) {  // a device is here: then it is the model that is missing
+      std::puts("SKIPPED: this machine has a CUDA device");
+      return;
+    }
+    INFO(ran.err);
+    CHECK(ran.code == 77);
+    CHECK(ran.out.empty());
+    CHECK(lines_of(ran.err) == 1);
+    CHECK(ran.err.starts_with("error: --backend cuda: "));
+  }
+}
+
+TEST_CASE("where a device is, run takes the CUDA back end by itself and gives the text of the CPU") {
+  const std::string words = "run --format json -q --dtype f16 --model " + kModels + "llama-gqa" + kIds;
+  for (const char* policy : {"full", "h2o:budget=3"}) {
+    const std::string with_policy = words + "--policy " + policy;
+    const auto device = json_of(run_emulated(with_policy));
+    const auto host = json_of(run_emulated(with_policy + " --backend fast"));
+    CHECK(device["backend"] == "cuda");
+    CHECK(host["backend"] == "fast");
+    CHECK(device["ids"] == host["ids"]);
+    CHECK(device["kv_resident_bytes"] == host["kv_resident_bytes"]);
+    CHECK(device["decode_bytes"]["kv_read"] == host["decode_bytes"]["kv_read"]);
+  }
+}
+
+TEST_CASE("a trace that the CUDA back end records is whole and replays") {
+  const kvroof::test::TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const Ran ran = run_emulated("record -q --dtype bf16 --model " + kModels + "llama-gqa" + kIds + "-o " + trace);
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(run_program("inspect --verify " + trace).code == 0);
+  CHECK(run_program("replay " + trace + " --policy h2o --budget 3").code == 0);
+}
+
+TEST_CASE("eval scores a text on the CUDA back end as on the CPU") {
+  const kvroof::test::TemporaryFolder folder;
+  std::ofstream(folder.file("text")) << "The extension is";
+  const std::string words = "eval --format json -q --model demo --text " + folder.file("text");
+  const auto device = json_of(run_emulated(words));
+  const auto host = json_of(run_emulated(words + " --backend fast"));
+  CHECK(device[0]["tokens"] == host[0]["tokens"]);
+  CHECK(device[0]["perplexity"].get<double>() == Approx(host[0]["perplexity"].get<double>()).epsilon(0.02));
+}
+
+TEST_CASE("a model that no CUDA kernel runs is refused when it was asked for, and goes to the CPU when it was not") {
+  struct Case {
+    const char *model, *options, *what;
+  };
+  for (const Case& c : {Case{"mixtral", "--dtype f16", "mixtures of experts"},
+                        Case{"deepseek-v2", "--dtype f16", "latent attention"},
+                        Case{"opt-350m", "--dtype f16", "projections between the embedding"},
+                        Case{"llama", "--dtype f32", "weights of 32 bits"},
+                        Case{"llama", "--dtype f16 --kv f32", "KV cache of 32 bits"}}) {
+    const std::string words = std::string("run ") + c.options + " --model " + kModels + c.model + kIds;
+    const Ran refused = run_emulated(words + "--backend cuda");
+    INFO(c.model << ": " << refused.err);
+    CHECK(refused.code == 2);
+    CHECK(refused.err.find(c.what) != std::string::npos);
+    CHECK(refused.err.find("--backend fast") != std::string::npos);
+    const Ran other = run_emulated(words);
+    CHECK(other.code == 0);
+    CHECK(other.err.find("fast back end") != std::string::npos);
+    CHECK(other.err.find(c.what) != std::string::npos);
+  }
+}
