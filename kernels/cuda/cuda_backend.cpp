@@ -103,7 +103,6 @@ void CudaBackend::prepare(const AttentionInput& input, std::span<const DeviceCac
   }
   counters_.add(Cause::kKvWrite, std::uint64_t{input.tokens} * storage_heads * row_bytes());
   run_prepare(stream_, weights_->type(), cache_type_, a);
-  record(input);
 }
 
 void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries) {
@@ -170,11 +169,12 @@ void CudaBackend::attend_step(const AttentionInput& input, std::uint32_t offset)
     queries.push_back({sequence, position, &state.cache, 0, length});
   }
   prepare(input, caches, slot_of);
+  record(input, offset);
   attend(input, 0, queries);
   for (Sequence* sequence : active_) finish_row(*sequence, input.layer, TokenPos(sequence->tokens + offset), nullptr);
 }
 
-void CudaBackend::record(const AttentionInput& input) {
+void CudaBackend::record(const AttentionInput& input, std::uint32_t offset) {
   if (recorder_ == nullptr) return;
   const std::size_t n = input.tokens;
   std::vector<float> q(n * shape().heads * shape().head_dim);
@@ -190,7 +190,7 @@ void CudaBackend::record(const AttentionInput& input) {
     return bytes.subspan(i * (bytes.size() / parts), bytes.size() / parts);
   };
   for (std::size_t i = 0; i < parts; ++i) {
-    recorder_->rows(active_[i]->id, input.layer, active_[i]->tokens, static_cast<std::uint32_t>(n / parts),
+    recorder_->rows(active_[i]->id, input.layer, active_[i]->tokens + offset, static_cast<std::uint32_t>(n / parts),
                     part(q_bytes, i), part(std::span(rows).first(keys), i), part(std::span(rows).subspan(keys), i));
   }
 }

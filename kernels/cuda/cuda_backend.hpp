@@ -75,7 +75,8 @@ class CudaBackend final : public Backend {
   void move(const DeviceCache& from, const DeviceCache& to, std::uint32_t head, std::span<const SlotMove> moves);
   void launch_moves();
   void prompt_logits(std::uint32_t n, std::span<float> last, const LogitsSink& all);
-  void record(const AttentionInput& input);
+  // The rows of q, k and v that prepare() made; `offset` as in attend_step.
+  void record(const AttentionInput& input, std::uint32_t offset);
   [[nodiscard]] std::uint32_t capacity_for(const Sequence& sequence, const LayerPolicy& policy) const;
   [[nodiscard]] const ModelShape& shape() const { return model_.config.shape; }
   [[nodiscard]] std::uint64_t row_bytes() const;

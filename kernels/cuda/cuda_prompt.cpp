@@ -27,6 +27,7 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
   }
   const DeviceCache* buffer = &prompt_buffer_;
   prepare(input, {&buffer, 1}, {});
+  record(input, 0);
   if (traits.rows == RowNeed::kNone) {
     for (std::uint32_t i = 0; i < n * storage_heads; ++i) {
       state.policy.admit(HeadId(i % storage_heads), TokenPos(i / storage_heads));
