@@ -39,11 +39,12 @@ BackendChoice backend_option(const Arguments& arguments) {
       .note("known: " + join(known));
 }
 
-void settle_backend(BackendChoice& choice, const ModelConfig& config, std::optional<DType> weights,
-                    std::optional<DType> kv) {
+void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<const PolicySpec> policies,
+                    std::optional<DType> weights, std::optional<DType> kv) {
   if (choice.kind != BackendKind::kCuda) return;
   const DType type = weights.value_or(config.shape.weight_type);
-  const auto what = cuda_model_problem(config, type, kv.value_or(type));
+  auto what = cuda_model_problem(config, type, kv.value_or(type));
+  for (std::size_t i = 0; !what && i < policies.size(); ++i) what = cuda_policy_problem(policies[i]);
   if (!what) return;
   const std::string refusal = fmt::format("{}: the CUDA back end does not run {}", config.shape.name, *what);
   if (choice.asked_for) throw usage_error(refusal).note("`--backend fast` runs it on the CPU");

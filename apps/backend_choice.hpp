@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -29,10 +30,10 @@ inline constexpr const char* kBackendHelp = "fast | reference | cuda (default: c
 // that can be used, Error (usage) for an unknown name.
 BackendChoice backend_option(const Arguments& arguments);
 
-// Whether the chosen back end runs such a model; `weights` and `kv`: none: as the model has them. A choice that was not
-// asked for by name becomes one that does; otherwise throws Error (usage).
-void settle_backend(BackendChoice& choice, const ModelConfig& config, std::optional<DType> weights,
-                    std::optional<DType> kv);
+// Whether the chosen back end runs such a model under these policies; `weights` and `kv`: none: as the model has them.
+// A choice that was not asked for by name becomes one that does; otherwise throws Error (usage).
+void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<const PolicySpec> policies,
+                    std::optional<DType> weights, std::optional<DType> kv);
 
 // The model must outlive the back end. Throws Error when a device refuses.
 std::unique_ptr<Backend> make_backend(BackendKind kind, const Arguments& arguments, const Model& model,

@@ -37,7 +37,7 @@ std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalReques
 int run_eval(const Arguments& arguments) {
   EvalRequest request = parse_eval(arguments);
   const ModelConfig config = load_model_config(request.model);
-  settle_backend(request.backend, config, request.weight_type, request.kv_type);
+  settle_backend(request.backend, config, request.points, request.weight_type, request.kv_type);
   const Tokenizer tokenizer = tokenizer_of(request);
   const Examples examples = read_examples(arguments, request, config, tokenizer);
   const EvalRun run{config, tokenizer, examples, request.batch, request.max_tokens};

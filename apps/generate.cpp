@@ -185,7 +185,7 @@ SessionOptions session_options(const GenerateRequest& request, std::size_t promp
 int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   GenerateRequest request = parse_generate(arguments);
   const ModelConfig config = load_model_config(request.model);
-  settle_backend(request.backend, config, request.weight_type, request.kv_type);
+  settle_backend(request.backend, config, {&request.policy, 1}, request.weight_type, request.kv_type);
   const std::optional<Tokenizer> tokenizer = load_tokenizer(request);
   const std::vector<Ids> prompts = encode_prompts(request, tokenizer);
   check_prompts(config, prompts);

@@ -28,6 +28,11 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
   return std::nullopt;
 }
 
+std::optional<std::string> cuda_policy_problem(const PolicySpec& policy) {
+  if (!policy_info(policy.name).traits(policy).tensors.any()) return std::nullopt;
+  return fmt::format("policy {}, which scores tokens by k, v or q", policy.name);
+}
+
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const PolicySpec& policy, std::uint64_t seed,
                                            DType kv_type) {
   return std::make_unique<cuda::CudaBackend>(model, cuda::CudaBackendOptions{policy, seed, kv_type});

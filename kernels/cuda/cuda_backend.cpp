@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/device_problem.hpp"
 #include "kernels/engine/kv_bookkeeping.hpp"
 #include "sim/core/error.hpp"
@@ -26,9 +27,8 @@ CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
       options_(std::move(options)),
       cache_type_(options_.kv_type == DType::kBF16 ? Stored::kBF16 : Stored::kF16) {
   check_runnable(options_.policy);
-  if (policy_info(options_.policy.name).traits(options_.policy).tensors.any()) {
-    throw usage_error(fmt::format("policy {} scores tokens by k, v or q, which the CUDA back end does not do yet",
-                                  options_.policy.name))
+  if (const auto what = cuda_policy_problem(options_.policy)) {
+    throw usage_error(fmt::format("the CUDA back end does not run {}", *what))
         .note("--backend fast or --backend reference does; kvroof replay tells what it keeps of any trace");
   }
   check(options_.kv_type == DType::kBF16 || options_.kv_type == DType::kF16, "a cache of 16-bit rows");

@@ -7,6 +7,8 @@ std::optional<std::string> cuda_device_problem() { return "this build has no CUD
 
 std::optional<std::string> cuda_model_problem(const ModelConfig&, DType, DType) { return std::nullopt; }
 
+std::optional<std::string> cuda_policy_problem(const PolicySpec&) { return std::nullopt; }
+
 std::unique_ptr<Backend> make_cuda_backend(const Model&, const PolicySpec&, std::uint64_t, DType) {
   throw Error(*cuda_device_problem(), ExitCode::kNeedsDevice);
 }
