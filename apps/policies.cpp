@@ -13,7 +13,11 @@ namespace {
 
 std::string rows_needed(const PolicyTraits& t) {
   if (t.rows == RowNeed::kNone) return t.selects ? "logits" : "none";
-  return t.needs_weights ? "softmax weights" : "logits";
+  const std::string what = t.needs_weights ? "softmax weights" : "logits";
+  if (t.rows == RowNeed::kAll) return what;
+  const std::string which =
+      t.last_rows == 1 ? "the prompt's last row" : fmt::format("the prompt's last {} rows", t.last_rows);
+  return fmt::format("{} of {}{}", what, which, t.schedule == Schedule::kEveryStep ? " and of all decoded ones" : "");
 }
 
 std::string tensors_needed(const PolicyTraits& t) {
@@ -32,7 +36,9 @@ std::string when(const PolicyInfo& info, const PolicyTraits& t) {
   if (!info.takes_budget) return "never";
   if (t.bound) return "never: replay only";
   if (t.streams_prompt) return "after every row, the prompt's too";
-  return t.schedule == Schedule::kPrefillOnly ? "once after the prompt" : "after the prompt and every step";
+  if (t.schedule == Schedule::kPrefillOnly) return "once after the prompt";
+  return t.interval == 1 ? "after the prompt and every step"
+                         : fmt::format("after the prompt and every {} steps", t.interval);
 }
 
 std::string_view storage_unit(const PolicyTraits& t) {
@@ -62,6 +68,7 @@ nlohmann::ordered_json policy_json(const PolicySpec& spec) {
           {"stores_for_each", storage_unit(t)},
           {"state_bytes_per_slot", t.state_bytes},
           {"state_bytes_per_slot_and_query_head", t.query_head_state},
+          {"prompt_sum_bytes_per_slot_and_query_head", t.query_head_sums},
           {"state_read_bytes_per_slot", t.state_read},
           {"state_written_bytes_per_slot", t.state_written},
           {"evict_read_bytes_per_slot", t.evict_read},
@@ -121,7 +128,7 @@ std::string show_text(const PolicySpec& spec) {
   text += fmt::format("state (B a slot)     {}\n", state_text(t));
   text += fmt::format(
       "state traffic        {} B read and {} B written for each slot of a row, {} B read to choose victims\n",
-      t.state_read + t.query_head_state, t.state_written, t.evict_read);
+      t.state_read + t.query_head_state + t.query_head_sums, t.state_written + t.query_head_sums, t.evict_read);
   text += fmt::format("arithmetic           {} flops for each slot and query head\n", t.flops_per_slot);
   if (info.takes_budget) text += "\nparameters\n";
   for (const auto& row : parameter_table(info).rows) {

@@ -64,6 +64,7 @@ Room room_of(const PointResult& result) {
   if (reads_less_than_held || budget.kind == Budget::Kind::kUnlimited) {
     return [](std::uint32_t prompt, std::uint32_t step) { return std::uint64_t{prompt} + step; };
   }
+  // Where a policy gives its heads capacities of its own, their mean is about the budget.
   return [&budget, once = traits.schedule == Schedule::kPrefillOnly](std::uint32_t prompt, std::uint32_t step) {
     if (once) return std::uint64_t{std::min(prompt, budget.tokens(prompt, prompt))} + step;
     const std::uint64_t tokens = std::uint64_t{prompt} + step;

@@ -64,8 +64,13 @@ KvLayout CpuBackend::layout(const LayerPolicy& policy) const {
   return {options_.kv_type, policy.storage_heads(), shape.head_dim, shape.v_head_dim, shape.latent()};
 }
 
-std::uint32_t CpuBackend::capacity_for(const Sequence& sequence, const LayerPolicy& policy) const {
-  return slots_to_allocate(options_.policy.budget, policy, sequence.prompt, sequence.most_tokens);
+// Memory for the most rows that each head can ever hold at once after the prompt.
+KvCache CpuBackend::new_cache(const Sequence& sequence, const LayerPolicy& policy) const {
+  std::vector<std::uint32_t> slots;
+  for (std::uint32_t h = 0; h < policy.storage_heads(); ++h) {
+    slots.push_back(policy.most_rows(HeadId(h), sequence.most_tokens));
+  }
+  return {layout(policy), slots};
 }
 
 void CpuBackend::round_and_record(LayerId layer, std::span<float> q, std::span<const float> k,
@@ -106,7 +111,7 @@ void CpuBackend::attend(LayerId layer, std::span<float> q, std::span<const float
     prefill_layer(sequence, layer, q, k, v, out);
     return;
   }
-  state.cache = KvCache(layout(state.policy), capacity_for(sequence, state.policy));
+  state.cache = new_cache(sequence, state.policy);
   note_peak();
   const std::size_t rows = sequence.prompt;
   const auto row = [&](auto all, std::uint32_t i) { return all.subspan(i * (all.size() / rows), all.size() / rows); };
@@ -119,7 +124,9 @@ void CpuBackend::admit_row(LayerState& state, TokenPos position, std::span<const
   const std::uint32_t shared = state.policy.storage_heads() / shape.kv_heads;  // storage heads of one KV head
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
     const SlotId slot = state.policy.admit(HeadId(h), position);
-    if (slot.value >= state.cache.capacity()) state.cache.grow(slot.value + slot.value / 2 + 1);
+    if (slot.value >= state.cache.capacity(HeadId(h))) {
+      state.cache.grow(HeadId(h), slot.value + slot.value / 2 + 1);
+    }
     const std::size_t kv_head = h / shared;
     const auto written = state.cache.store(HeadId(h), slot, k.subspan(kv_head * shape.head_dim, shape.head_dim),
                                            v.subspan(kv_head * shape.v_head_dim, shape.v_head_dim));
@@ -161,8 +168,8 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
   const std::uint32_t group = state.policy.group();
   const std::uint32_t shared = state.policy.storage_heads() / shape.kv_heads;
   const bool keeps_all = keeps_prompt(options_.policy.budget, state.policy, n);
-  if (keeps_all || prompt_buffer_.capacity() < n) {
-    prompt_buffer_ = KvCache(layout(state.policy), keeps_all ? capacity_for(sequence, state.policy) : n);
+  if (keeps_all || prompt_buffer_.capacity(HeadId(0)) < n) {
+    prompt_buffer_ = keeps_all ? new_cache(sequence, state.policy) : KvCache(layout(state.policy), n);
   }
   std::vector<PrefillCall> calls;
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
@@ -192,7 +199,7 @@ void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position
   state.policy.finish_row(position, &rows);
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
-    state.cache = KvCache(layout(state.policy), capacity_for(sequence, state.policy));
+    state.cache = new_cache(sequence, state.policy);
     note_peak();
   }
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {

@@ -64,7 +64,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   void round_and_record(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v);
   void finish_call();
   Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);
-  [[nodiscard]] std::uint32_t capacity_for(const Sequence& sequence, const LayerPolicy& policy) const;
+  [[nodiscard]] KvCache new_cache(const Sequence& sequence, const LayerPolicy& policy) const;
   [[nodiscard]] KvLayout layout(const LayerPolicy& policy) const;
   void note_peak();
 

@@ -30,8 +30,6 @@ std::span<const TokenPos> tokens_up_to(std::size_t count) {
   return std::span(token_scratch).first(count);
 }
 
-bool wants_rows(const LayerPolicy& policy) { return policy.traits().rows == RowNeed::kAll; }
-
 // Dot products, scaled already, become logits of query head `g` of the group.
 void finish_logits(std::span<float> logits, const AttentionRule& rule, std::span<const TokenPos> positions,
                    TokenPos query, std::uint32_t query_head) {
@@ -110,7 +108,7 @@ class PrefillBlock {
     const TokenPos query(static_cast<std::uint32_t>(i));
     policy.admit(call_.head, query);
     const PromptRows seen = prompt_rows(policy, call_.head, query);
-    const bool shown = wants_rows(policy);
+    const bool shown = policy.observes(query);
     float* logits = shown ? weights_scratch.floats(2 * group_ * seen.count) : nullptr;
     float* weights = shown ? logits + group_ * seen.count : nullptr;
     const auto copy_by_slot = [&](std::span<const float> scores, float* to, std::size_t g) {
@@ -194,7 +192,7 @@ class DecodeAttention {
   }
 
   void show_row() const {
-    if (!wants_rows(*call_->policy)) return;
+    if (!call_->policy->observes(call_->query)) return;
     show(*call_->policy, call_->head, call_->query, static_cast<std::uint32_t>(group()), logits_, weights_);
   }
 

@@ -7,35 +7,41 @@
 namespace kvroof {
 namespace {
 
-AlignedBytes rows_memory(const KvLayout& layout, std::uint32_t capacity, std::uint32_t width) {
-  return AlignedBytes(std::size_t{layout.heads} * capacity * width * size_of(layout.type));
+std::vector<std::size_t> sums_before(std::span<const std::uint32_t> capacities) {
+  std::vector<std::size_t> starts = {0};
+  for (const std::uint32_t capacity : capacities) starts.push_back(starts.back() + capacity);
+  return starts;
 }
 
 }  // namespace
 
 KvCache::KvCache(const KvLayout& layout, std::uint32_t capacity)
+    : KvCache(layout, std::vector<std::uint32_t>(layout.heads, capacity)) {}
+
+KvCache::KvCache(const KvLayout& layout, std::span<const std::uint32_t> capacities)
     : layout_(layout),
-      capacity_(capacity),
-      keys_(rows_memory(layout, capacity, layout.k_width)),
-      values_(rows_memory(layout, capacity, layout.stored_v_width())) {
+      starts_(sums_before(capacities)),
+      keys_(starts_.back() * layout.k_width * size_of(layout.type)),
+      values_(starts_.back() * layout.stored_v_width() * size_of(layout.type)) {
+  check(capacities.size() == layout.heads, "KvCache: a capacity for each head");
   check(!layout.v_in_k || layout.v_width <= layout.k_width, "KvCache: v is a part of k");
 }
 
 std::size_t KvCache::k_offset(HeadId head, SlotId slot) const {
-  return (std::size_t{head.value} * capacity_ + slot.value) * layout_.k_width * size_of(layout_.type);
+  return (starts_[head.value] + slot.value) * layout_.k_width * size_of(layout_.type);
 }
 
 std::size_t KvCache::v_offset(HeadId head, SlotId slot) const {
-  return (std::size_t{head.value} * capacity_ + slot.value) * layout_.stored_v_width() * size_of(layout_.type);
+  return (starts_[head.value] + slot.value) * layout_.stored_v_width() * size_of(layout_.type);
 }
 
 RowsView KvCache::keys(HeadId head, std::uint32_t count) const {
-  check(count <= capacity_ && head.value < layout_.heads, "KvCache: rows within the allocated slots");
+  check(head.value < layout_.heads && count <= capacity(head), "KvCache: rows within the allocated slots");
   return {keys_.data() + k_offset(head, SlotId(0)), layout_.type, layout_.k_width, layout_.k_width, count};
 }
 
 RowsView KvCache::values(HeadId head, std::uint32_t count) const {
-  check(count <= capacity_ && head.value < layout_.heads, "KvCache: rows within the allocated slots");
+  check(head.value < layout_.heads && count <= capacity(head), "KvCache: rows within the allocated slots");
   if (layout_.v_in_k) {
     return {keys_.data() + k_offset(head, SlotId(0)), layout_.type, layout_.k_width, layout_.v_width, count};
   }
@@ -43,7 +49,7 @@ RowsView KvCache::values(HeadId head, std::uint32_t count) const {
 }
 
 std::uint64_t KvCache::store(HeadId head, SlotId slot, std::span<const float> k, std::span<const float> v) {
-  check(slot.value < capacity_ && k.size() == layout_.k_width && v.size() == layout_.v_width,
+  check(slot.value < capacity(head) && k.size() == layout_.k_width && v.size() == layout_.v_width,
         "KvCache: a row in a slot");
   convert_from_float(layout_.type, k, keys_.data() + k_offset(head, slot));
   if (!layout_.v_in_k) convert_from_float(layout_.type, v, values_.data() + v_offset(head, slot));
@@ -53,18 +59,23 @@ std::uint64_t KvCache::store(HeadId head, SlotId slot, std::span<const float> k,
 std::uint64_t KvCache::copy(HeadId head, const KvCache& from, std::span<const SlotMove> moves) {
   std::uint64_t moved = 0;
   for (const SlotMove& move : moves) {
-    check(move.from.value < from.capacity_ && move.to.value < capacity_, "KvCache: moves within the allocated slots");
+    check(move.from.value < from.capacity(head) && move.to.value < capacity(head),
+          "KvCache: moves within the allocated slots");
     copy_rows(head, move.to, from, move.from, 1);
     moved += 2 * layout_.row_bytes();
   }
   return moved;
 }
 
-void KvCache::grow(std::uint32_t capacity) {
-  check(capacity >= capacity_, "KvCache: it never shrinks");
-  KvCache larger(layout_, capacity);
-  for (std::uint32_t h = 0; h < layout_.heads && capacity_ > 0; ++h) {
-    larger.copy_rows(HeadId(h), SlotId(0), *this, SlotId(0), capacity_);
+void KvCache::grow(HeadId head, std::uint32_t slots) {
+  check(slots >= capacity(head), "KvCache: it never shrinks");
+  std::vector<std::uint32_t> capacities;
+  for (std::uint32_t h = 0; h < layout_.heads; ++h) {
+    capacities.push_back(h == head.value ? slots : capacity(HeadId(h)));
+  }
+  KvCache larger(layout_, capacities);
+  for (std::uint32_t h = 0; h < layout_.heads; ++h) {
+    if (capacity(HeadId(h)) > 0) larger.copy_rows(HeadId(h), SlotId(0), *this, SlotId(0), capacity(HeadId(h)));
   }
   *this = std::move(larger);
 }

@@ -1,8 +1,9 @@
-// The k and v rows of one layer of one sequence: storage heads × slots in the cache's type.
+// The k and v rows of one layer of one sequence: slots of each storage head in the cache's type.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/engine/weight.hpp"
 #include "sim/core/ids.hpp"
@@ -31,8 +32,13 @@ class KvCache {
   KvCache() = default;
   // Memory for `capacity` slots of every head.
   KvCache(const KvLayout& layout, std::uint32_t capacity);
+  // Memory for capacities[h] slots of head h.
+  KvCache(const KvLayout& layout, std::span<const std::uint32_t> capacities);
 
-  [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
+  // Slots of a head; 0 without memory.
+  [[nodiscard]] std::uint32_t capacity(HeadId head) const {
+    return starts_.empty() ? 0 : static_cast<std::uint32_t>(starts_[head.value + 1] - starts_[head.value]);
+  }
   [[nodiscard]] std::uint64_t allocated_bytes() const { return keys_.size() + values_.size(); }
 
   // The first `count` slots of a head.
@@ -43,8 +49,8 @@ class KvCache {
   std::uint64_t store(HeadId head, SlotId slot, std::span<const float> k, std::span<const float> v);
   // Copies rows of `from` (this cache or another of the same layout) in the order given; bytes read and written.
   std::uint64_t copy(HeadId head, const KvCache& from, std::span<const SlotMove> moves);
-  // Makes room for more slots, keeping all rows.
-  void grow(std::uint32_t capacity);
+  // Makes room for more slots of a head, keeping all rows.
+  void grow(HeadId head, std::uint32_t slots);
 
  private:
   [[nodiscard]] std::size_t k_offset(HeadId head, SlotId slot) const;
@@ -52,9 +58,9 @@ class KvCache {
   void copy_rows(HeadId head, SlotId to, const KvCache& from, SlotId first, std::size_t count);
 
   KvLayout layout_;
-  std::uint32_t capacity_ = 0;
-  AlignedBytes keys_;    // [heads][capacity][k_width]
-  AlignedBytes values_;  // [heads][capacity][v_width]; empty where v lies in k
+  std::vector<std::size_t> starts_;  // [heads + 1]: slots before each head's
+  AlignedBytes keys_;                // [slots of all heads][k_width]
+  AlignedBytes values_;              // [slots of all heads][v_width]; empty where v lies in k
 };
 
 }  // namespace kvroof

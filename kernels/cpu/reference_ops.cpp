@@ -164,7 +164,7 @@ void ReferenceOps::attend_row(const AttendCall& call, const AttentionRule& rule,
   const std::span<const TokenPos> positions = call.policy->positions(call.head);
   walk_rows(call, positions, rule, oldest);
   const PolicyTraits& traits = call.policy->traits();
-  if (traits.rows == RowNeed::kNone) return;
+  if (!call.policy->observes(call.query)) return;
   AttentionRows rows;
   rows.step = call.policy->step_of(call.query);
   rows.query = call.query;

@@ -29,8 +29,12 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
 }
 
 std::optional<std::string> cuda_policy_problem(const PolicySpec& policy) {
-  if (!policy_info(policy.name).traits(policy).tensors.any()) return std::nullopt;
-  return fmt::format("policy {}, which scores tokens by k, v or q", policy.name);
+  const PolicyTraits traits = policy_info(policy.name).traits(policy);
+  if (traits.tensors.any()) return fmt::format("policy {}, which scores tokens by k, v or q", policy.name);
+  if (traits.capacities == Capacities::kByHead) {
+    return fmt::format("policy {}, whose heads hold different numbers of tokens", policy.name);
+  }
+  return std::nullopt;
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const PolicySpec& policy, std::uint64_t seed,

@@ -57,7 +57,7 @@ CudaBackend::Sequence& CudaBackend::add_sequence(std::uint32_t id, std::uint32_t
 }
 
 std::uint32_t CudaBackend::capacity_for(const Sequence& sequence, const LayerPolicy& policy) const {
-  return slots_to_allocate(options_.policy.budget, policy, sequence.prompt, sequence.most_tokens);
+  return slots_to_allocate(policy, sequence.most_tokens);
 }
 
 std::uint64_t CudaBackend::row_bytes() const { return std::uint64_t{2} * (shape().head_dim + shape().v_head_dim); }

@@ -14,7 +14,11 @@ void check_runnable(const PolicySpec& policy) {
         fmt::format("policy {} looks ahead and is a bound: `kvroof replay` knows it, run and record cannot follow it",
                     policy.name));
   }
-  check(!traits.selects, "no policy of this engine reads less than it keeps");
+  if (traits.selects) {
+    throw usage_error(fmt::format(
+        "policy {} keeps more than it reads: `kvroof replay` knows it, run and record always read all that is kept",
+        policy.name));
+  }
 }
 
 std::uint32_t most_tokens(const ModelShape& shape, std::uint32_t prompt, std::uint32_t requested_new_tokens) {
@@ -36,18 +40,12 @@ PolicyContext policy_context(const ModelShape& shape, LayerId layer, std::uint32
   return context;
 }
 
-std::uint32_t slots_to_allocate(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt,
-                                std::uint32_t most_tokens) {
-  const std::uint32_t window = policy.window();
-  const std::uint32_t all = window > 0 ? std::min(window, most_tokens) : most_tokens;
-  if (budget.kind == Budget::Kind::kUnlimited) return all;
-  std::uint64_t most = std::min(prompt, budget.tokens(prompt, prompt));
-  if (policy.traits().schedule == Schedule::kPrefillOnly) {
-    most += most_tokens - prompt;
-  } else {
-    most = 1 + std::max<std::uint64_t>(most, budget.tokens(prompt, most_tokens));
+std::uint32_t slots_to_allocate(const LayerPolicy& policy, std::uint32_t most_tokens) {
+  std::uint32_t most = 0;
+  for (std::uint32_t h = 0; h < policy.storage_heads(); ++h) {
+    most = std::max(most, policy.most_rows(HeadId(h), most_tokens));
   }
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
+  return most;
 }
 
 bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt) {

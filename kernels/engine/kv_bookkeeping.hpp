@@ -19,10 +19,8 @@ std::uint32_t most_tokens(const ModelShape& shape, std::uint32_t prompt, std::ui
 PolicyContext policy_context(const ModelShape& shape, LayerId layer, std::uint32_t sequence, std::uint32_t prompt,
                              std::uint32_t requested_new_tokens, std::uint64_t seed);
 
-// The most rows that a head can ever hold at once after the prompt: the budget and the token that is being decoded, but
-// never more than the window shows.
-std::uint32_t slots_to_allocate(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt,
-                                std::uint32_t most_tokens);
+// The most rows that any head of the layer can hold at once from now on (LayerPolicy::most_rows).
+std::uint32_t slots_to_allocate(const LayerPolicy& policy, std::uint32_t most_tokens);
 
 // Whether policy and window keep every token of such a prompt, so that its rows may go straight into the cache.
 bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt);

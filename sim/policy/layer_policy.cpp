@@ -27,10 +27,14 @@ LayerPolicy::LayerPolicy(const PolicyInfo& info, const PolicySpec& spec, const P
   traits_.state_bytes += context_.group * traits_.query_head_state;
   traits_.state_read += context_.group * traits_.query_head_state;
   traits_.query_head_state = 0;
+  traits_.state_read += context_.group * traits_.query_head_sums;
+  traits_.state_written += context_.group * traits_.query_head_sums;
+  traits_.query_head_sums = 0;
   if (info.takes_budget) budget_ = spec.budget;
   policy_ = info.make(spec, context_);
   heads_.resize(context_.storage_heads);
   evictions_.resize(context_.storage_heads);
+  capacities_.assign(context_.storage_heads, budget_.tokens(context_.prompt, context_.prompt));
 }
 
 // The slot of the token that has just left the window of this query, if the head holds it. Queries come one by one, so
@@ -70,9 +74,14 @@ std::span<const TokenPos> LayerPolicy::positions(HeadId head) const {
   return h.without_hole;
 }
 
+bool LayerPolicy::observes(TokenPos position) const {
+  if (traits_.rows == RowNeed::kNone) return false;
+  if (position.value >= context_.prompt) return traits_.schedule == Schedule::kEveryStep;
+  return traits_.rows == RowNeed::kAll || position.value + traits_.last_rows >= context_.prompt;
+}
+
 void LayerPolicy::observe(HeadId head, const AttentionRows& rows) {
-  if (traits_.rows == RowNeed::kNone) return;
-  if (traits_.schedule == Schedule::kPrefillOnly && rows.step.value > 0) return;
+  if (!observes(rows.query)) return;
   Head& h = heads_[head.value];
   policy_->observe(head, rows);
   h.state_read += rows.slots() * traits_.state_read;
@@ -97,7 +106,28 @@ bool LayerPolicy::evicts_after(TokenPos position) const {
   if (traits_.bound) return false;
   const bool last_of_prompt = position.value + 1 == context_.prompt;
   if (position.value + 1 < context_.prompt) return traits_.streams_prompt;
-  return last_of_prompt || traits_.schedule == Schedule::kEveryStep;
+  if (last_of_prompt) return true;
+  return traits_.schedule == Schedule::kEveryStep && step_of(position).value % traits_.interval == 0;
+}
+
+std::uint32_t LayerPolicy::most_rows(HeadId head, std::uint32_t most_tokens) const {
+  const std::uint32_t all = context_.window > 0 ? std::min(context_.window, most_tokens) : most_tokens;
+  std::uint64_t most = std::min(context_.prompt, capacity(head));
+  if (traits_.schedule == Schedule::kPrefillOnly) {
+    most += most_tokens - context_.prompt;
+  } else {
+    const std::uint32_t later =
+        traits_.capacities == Capacities::kBudget ? budget_.tokens(context_.prompt, most_tokens) : capacity(head);
+    most = std::max<std::uint64_t>(most, later) + traits_.interval;
+  }
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
+}
+
+void LayerPolicy::set_capacities(TokenPos newest, std::uint32_t budget) {
+  std::fill(capacities_.begin(), capacities_.end(), budget);
+  if (traits_.capacities == Capacities::kBudget) return;
+  policy_->capacities(newest, budget, capacities_);
+  for (std::uint32_t& slots : capacities_) slots = std::max(slots, 1U);
 }
 
 void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
@@ -115,10 +145,14 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
   }
   if (traits_.bound) budget_now_ = budget;
   if (!evicts_after(position)) return;
+  set_capacities(position, budget);
   const bool pack = position.value + 1 == context_.prompt && !traits_.streams_prompt;
   for (std::uint32_t h = 0; h < heads_.size(); ++h) {
+    if (heads_[h].present() > capacities_[h]) drop_hidden(HeadId(h), position, pack);
+  }
+  for (std::uint32_t h = 0; h < heads_.size(); ++h) {
     Head& head = heads_[h];
-    if (head.present() > budget) bring_to_budget(HeadId(h), position, budget, pack);
+    if (head.present() > capacities_[h]) bring_to_capacity(HeadId(h), position, pack);
     if (!pack || head.present() == context_.prompt) continue;
     head.moved += head.present();
     packed_prompt_ = true;
@@ -126,30 +160,33 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
   if (packed_prompt_) leave_prompt_buffer();
 }
 
-void LayerPolicy::bring_to_budget(HeadId head, TokenPos position, std::uint32_t budget, bool pack) {
+// Done for all heads before any chooses victims, so that heads with one set still hold the same tokens then.
+void LayerPolicy::drop_hidden(HeadId head, TokenPos position, bool pack) {
   Head& h = heads_[head.value];
   check(!h.hole, "every row admits a token to every head");
-  const Close close = pack ? Close::kPack : Close::kLeaveHole;
-  if (const auto hidden = take_hidden(h, TokenPos(position.value + 1))) {
-    const bool enough = h.present() - 1 <= budget;
-    victims_.assign(1, *hidden);
-    free_slots(head, enough || pack ? close : Close::kFill);
-    if (enough) return;
-  }
-  if (!traits_.one_set_per_layer || head.value == 0) choose_victims(head, position, budget);
-  review_victims(head, budget);
+  const auto hidden = take_hidden(h, TokenPos(position.value + 1));
+  if (!hidden) return;
+  const bool enough = h.present() - 1 <= capacity(head);
+  victims_.assign(1, *hidden);
+  free_slots(head, pack ? Close::kPack : enough ? Close::kLeaveHole : Close::kFill);
+}
+
+void LayerPolicy::bring_to_capacity(HeadId head, TokenPos position, bool pack) {
+  Head& h = heads_[head.value];
+  if (!traits_.one_set_per_layer || head.value == 0) choose_victims(head, position);
+  h.state_read += h.positions.size() * traits_.evict_read;
+  review_victims(head);
   HeadEviction& e = evictions_[head.value];
   for (const SlotId slot : victims_) e.evicted.push_back(h.positions[slot.value]);
   std::sort(e.evicted.begin(), e.evicted.end());
-  free_slots(head, close);
+  free_slots(head, pack ? Close::kPack : Close::kLeaveHole);
 }
 
-void LayerPolicy::choose_victims(HeadId head, TokenPos newest, std::uint32_t budget) {
+void LayerPolicy::choose_victims(HeadId head, TokenPos newest) {
   Head& h = heads_[head.value];
   const auto slots = static_cast<std::uint32_t>(h.positions.size());
   chosen_.clear();
-  EvictRequest request{step_of(newest), newest, budget, slots - budget, h.positions};
-  h.state_read += slots * traits_.evict_read;
+  EvictRequest request{step_of(newest), newest, capacity(head), slots - capacity(head), h.positions};
   if (!traits_.tensors.any()) return policy_->evict(head, request, chosen_);
   check(rows_ != nullptr, "a policy that scores by k, v or q is given their rows");
   const HeadRows rows = rows_->rows(head);
@@ -173,13 +210,13 @@ std::uint64_t LayerPolicy::elements_to_score(const HeadRows& rows, std::uint64_t
   return elements;
 }
 
-void LayerPolicy::review_victims(HeadId head, std::uint32_t budget) {
+void LayerPolicy::review_victims(HeadId head) {
   const std::size_t slots = heads_[head.value].positions.size();
   victims_.assign(chosen_.begin(), chosen_.end());
   if (review_) review_(head, heads_[head.value].positions, victims_);
   std::sort(victims_.begin(), victims_.end());
   const bool distinct = std::adjacent_find(victims_.begin(), victims_.end()) == victims_.end();
-  check(distinct && !victims_.empty() && victims_.size() >= slots - budget && victims_.back().value < slots,
+  check(distinct && !victims_.empty() && victims_.size() >= slots - capacity(head) && victims_.back().value < slots,
         "a policy frees at least the excess, each occupied slot once");
 }
 

@@ -50,6 +50,11 @@ class LayerPolicy {
   [[nodiscard]] std::uint32_t group() const { return context_.group; }  // query heads of a storage head
   [[nodiscard]] std::uint32_t window() const { return context_.window; }
   [[nodiscard]] std::uint64_t rows_held() const;  // in all heads
+  // Slots that a head may hold after the last finish_row that might evict; before the first, by the budget alone.
+  [[nodiscard]] std::uint32_t capacity(HeadId head) const { return capacities_[head.value]; }
+  // The most rows that the head will hold at once from now on, the incoming token counted, in a sequence of
+  // `most_tokens` tokens at the end. Where the policy gives its heads more later, it is what is known now.
+  [[nodiscard]] std::uint32_t most_rows(HeadId head, std::uint32_t most_tokens) const;
 
   // The slot that the token at `position` takes in this head; every head admits every token, in order.
   // Safe for different heads at once. Counts a row that reads every slot the head then holds.
@@ -57,7 +62,9 @@ class LayerPolicy {
   // By slot. Between finish_row and the next admit a head may have a hole; then these are the tokens without it.
   [[nodiscard]] std::span<const TokenPos> positions(HeadId head) const;
 
-  // Shows the row to the policy if it wants rows now. Safe for different heads at once.
+  // Whether the policy looks at the attention of the query at `position`.
+  [[nodiscard]] bool observes(TokenPos position) const;
+  // Shows the row to the policy if it observes it. Safe for different heads at once.
   void observe(HeadId head, const AttentionRows& rows);
   // For policies that select: appends the slots that query head g reads; called for each g of the group, from 0 on.
   void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read);
@@ -113,10 +120,12 @@ class LayerPolicy {
   [[nodiscard]] std::uint32_t budget_at(TokenPos position) const;
   [[nodiscard]] bool evicts_after(TokenPos position) const;
   std::optional<SlotId> take_hidden(Head& head, TokenPos query) const;
-  void bring_to_budget(HeadId head, TokenPos position, std::uint32_t budget, bool pack);
+  void set_capacities(TokenPos newest, std::uint32_t budget);
+  void drop_hidden(HeadId head, TokenPos position, bool pack);
+  void bring_to_capacity(HeadId head, TokenPos position, bool pack);
   [[nodiscard]] std::uint64_t elements_to_score(const HeadRows& rows, std::uint64_t slots, TokenPos newest) const;
-  void choose_victims(HeadId head, TokenPos newest, std::uint32_t budget);
-  void review_victims(HeadId head, std::uint32_t budget);
+  void choose_victims(HeadId head, TokenPos newest);
+  void review_victims(HeadId head);
   void free_slots(HeadId head, Close close);
   void plan_packing(const Head& head, HeadEviction& eviction) const;
   void plan_filling(const Head& head, HeadEviction& eviction, std::size_t left) const;
@@ -128,6 +137,7 @@ class LayerPolicy {
   std::unique_ptr<EvictionPolicy> policy_;
   std::vector<Head> heads_;
   std::vector<HeadEviction> evictions_;
+  std::vector<std::uint32_t> capacities_;  // by head
   std::vector<SlotId> chosen_;   // by the policy
   std::vector<SlotId> victims_;  // that are being freed, ascending
   Review review_;

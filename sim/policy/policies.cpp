@@ -6,6 +6,7 @@
 
 namespace kvroof {
 
+extern const PolicyInfo kAdaKvPolicy;
 extern const PolicyInfo kCurPolicy;
 extern const PolicyInfo kExpectedAttentionPolicy;
 extern const PolicyInfo kFullPolicy;
@@ -14,10 +15,14 @@ extern const PolicyInfo kKeydiffPolicy;
 extern const PolicyInfo kKeyformerPolicy;
 extern const PolicyInfo kKnormPolicy;
 extern const PolicyInfo kLagkvPolicy;
+extern const PolicyInfo kObservedAttentionPolicy;
 extern const PolicyInfo kOraclePolicy;
+extern const PolicyInfo kPyramidKvPolicy;
 extern const PolicyInfo kRandomPolicy;
 extern const PolicyInfo kScissorhandsPolicy;
+extern const PolicyInfo kSnapKvPolicy;
 extern const PolicyInfo kStreamingPolicy;
+extern const PolicyInfo kTovaPolicy;
 extern const PolicyInfo kWindowPolicy;
 
 namespace {
@@ -28,6 +33,7 @@ struct Line {
 };
 
 constexpr std::array kLines = {
+    Line{"adakv", &kAdaKvPolicy},
     Line{"cur", &kCurPolicy},
     Line{"expected-attention", &kExpectedAttentionPolicy},
     Line{"full", &kFullPolicy},
@@ -36,10 +42,14 @@ constexpr std::array kLines = {
     Line{"keyformer", &kKeyformerPolicy},
     Line{"knorm", &kKnormPolicy},
     Line{"lagkv", &kLagkvPolicy},
+    Line{"observed-attention", &kObservedAttentionPolicy},
     Line{"oracle", &kOraclePolicy},
+    Line{"pyramidkv", &kPyramidKvPolicy},
     Line{"random", &kRandomPolicy},
     Line{"scissorhands", &kScissorhandsPolicy},
+    Line{"snapkv", &kSnapKvPolicy},
     Line{"streaming", &kStreamingPolicy},
+    Line{"tova", &kTovaPolicy},
     Line{"window", &kWindowPolicy},
 };
 static_assert(std::ranges::is_sorted(kLines, std::ranges::less_equal(), &Line::name), "sorted by name, no name twice");

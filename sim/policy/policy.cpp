@@ -10,6 +10,8 @@ void EvictionPolicy::select(HeadId, std::uint32_t, const AttentionRows& rows, st
   for (std::uint32_t s = 0; s < rows.slots(); ++s) read.emplace_back(s);
 }
 
+void EvictionPolicy::capacities(TokenPos, std::uint32_t, std::span<std::uint32_t>) {}
+
 double EvictionPolicy::score_gap(HeadId, SlotId, SlotId) const { return std::numeric_limits<double>::infinity(); }
 
 const PolicyInfo& policy_info(std::string_view name) {

@@ -5,7 +5,8 @@
 //   admit    the new token occupies `slot` of a head
 //   select   which slots are read (default: all)
 //   observe  the attention that the row paid to the slots, one row for each query head of the group
-//   evict    only while the head is over budget: name the slots to free
+//   capacities  where rows may evict: how many slots each head may hold (default: the budget for all)
+//   evict    only while the head is over its capacity: name the slots to free
 //   move     survivors changed slots
 //
 // Prompt rows are observed in order like any other; the first evict comes after the last of them, unless the policy
@@ -64,7 +65,7 @@ struct AttentionRows {
 struct EvictRequest {
   StepId step{};
   TokenPos newest{};                    // position of the newest token
-  std::uint32_t budget = 0;             // slots the head may hold
+  std::uint32_t budget = 0;             // slots the head may hold: its capacity
   std::uint32_t excess = 0;             // at least so many must go; positions.size() − budget
   std::span<const TokenPos> positions;  // [slots]
   HeadTensors* tensors = nullptr;       // where the traits ask for it
@@ -75,9 +76,12 @@ struct SlotMove {
   SlotId to{};
 };
 
-enum class RowNeed : std::uint8_t { kNone, kAll };
+// kLast: the last traits.last_rows rows of the prompt, and what follows it.
+enum class RowNeed : std::uint8_t { kNone, kLast, kAll };
 enum class StorageUnit : std::uint8_t { kKvHead, kQueryHead };
 enum class Schedule : std::uint8_t { kEveryStep, kPrefillOnly };
+// Whether EvictionPolicy::capacities() has a say: layers may then hold more or less than the budget, or heads may.
+enum class Capacities : std::uint8_t { kBudget, kByLayer, kByHead };
 
 // The rows of k, v and q that a policy reads each time it is asked to evict.
 struct TensorNeed {
@@ -92,11 +96,14 @@ struct TensorNeed {
 // What a policy needs and costs; fixed once its parameters are known.
 struct PolicyTraits {
   RowNeed rows = RowNeed::kNone;            // which attention rows it observes
+  std::uint32_t last_rows = 0;              // of RowNeed::kLast
   bool needs_weights = false;               // softmax weights beside the logits
   TensorNeed tensors = {};
   StorageUnit unit = StorageUnit::kKvHead;  // kQueryHead (group=none) stores k and v once for each query head
   bool one_set_per_layer = false;           // evict is asked of head 0 only and holds for all heads of the layer
   Schedule schedule = Schedule::kEveryStep;
+  std::uint32_t interval = 1;   // kEveryStep: while decoding, evicts after every so many steps
+  Capacities capacities = Capacities::kBudget;
   bool streams_prompt = false;  // evicts after every prompt row
   bool selects = false;         // implements select(): resident and read differ
   bool bound = false;           // not causal: replay only
@@ -110,6 +117,9 @@ struct PolicyTraits {
   double flops_per_slot = 0;  // of scoring, for each observed slot and query head
   // State kept for each query head of the group; LayerPolicy::traits() has it added to state_bytes and state_read.
   std::uint64_t query_head_state = 0;
+  // Sums for each query head that end with the prompt; LayerPolicy::traits() has them added to state_read and
+  // state_written.
+  std::uint64_t query_head_sums = 0;
 };
 
 class EvictionPolicy {
@@ -120,6 +130,9 @@ class EvictionPolicy {
   // slots.
   virtual void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read);
   virtual void observe(HeadId head, const AttentionRows& rows) = 0;
+  // How many slots each storage head may hold after the row of `newest`, which may evict. `slots` comes with `budget`
+  // in every head; 0 is read as 1.
+  virtual void capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots);
   // Appends at least request.excess distinct occupied slots to `victims`, in any order.
   virtual void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) = 0;
   // How far apart the scores are by which the last evict of this head chose between two slots: |a − b| / max(|a|, |b|).

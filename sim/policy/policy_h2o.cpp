@@ -59,7 +59,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.rows = RowNeed::kAll;
   t.needs_weights = true;
   t.unit = group_unit(spec);
-  t.schedule = schedule_of(spec);
+  read_schedule(spec, t);
   t.state_bytes = t.state_read = t.state_written = t.evict_read = sizeof(float);
   t.flops_per_slot = 1;
   return t;

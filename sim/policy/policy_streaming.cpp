@@ -25,7 +25,7 @@ PolicyTraits traits(const PolicySpec& spec) {
         .note("raise the budget or lower sinks");
   }
   PolicyTraits t;
-  t.schedule = schedule_of(spec);
+  read_schedule(spec, t);
   return t;
 }
 

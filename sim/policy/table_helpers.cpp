@@ -16,9 +16,13 @@ void evict_oldest(const EvictRequest& request, std::uint32_t sinks, std::vector<
   victims.erase(end, victims.end());
 }
 
-Schedule schedule_of(const PolicySpec& spec) {
-  return spec.choice("when", {"every_step", "prefill"}, "every_step") == "prefill" ? Schedule::kPrefillOnly
-                                                                                   : Schedule::kEveryStep;
+void read_schedule(const PolicySpec& spec, PolicyTraits& traits) {
+  const std::string_view when = spec.find("when").value_or("every_step");
+  if (!when.empty() && when.find_first_not_of("0123456789") == std::string_view::npos) {
+    traits.interval = spec.count("when", 1, 1);
+  } else if (spec.choice("when", {"every_step", "prefill"}, "every_step") == "prefill") {
+    traits.schedule = Schedule::kPrefillOnly;
+  }
 }
 
 namespace {

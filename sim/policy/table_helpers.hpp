@@ -24,13 +24,15 @@ inline Candidates outside_recent(const EvictRequest& request, const TokensOrShar
   return {request.positions, request.newest, recent.of(request.budget)};
 }
 
-Schedule schedule_of(const PolicySpec& spec);
+// when=every_step|prefill|r: sets schedule and interval.
+void read_schedule(const PolicySpec& spec, PolicyTraits& traits);
 // group=sum|mean|max|none; `none` stores k and v once for each query head.
 StorageUnit group_unit(const PolicySpec& spec);
 GroupReduction group_reduction(const PolicySpec& spec);
 
-inline constexpr ParamInfo kWhenParam = {"when", "every_step | prefill", "every_step",
-                                         "evict after every step, or once after the prompt"};
+inline constexpr ParamInfo kWhenParam = {
+    "when", "every_step | prefill | 8", "every_step",
+    "evict after every step, once after the prompt, or after every so many steps, which may exceed the budget between"};
 inline constexpr ParamInfo kGroupParam = {
     "group", "sum | mean | max | none", "sum",
     "how the query heads that share a KV head score together; none: a set for each, "

@@ -39,9 +39,10 @@ PointLayer::PointLayer(const PolicySpec& spec, const PolicyContext& context, con
 
 PointNeeds PointLayer::needs() const {
   const PolicyTraits& t = traits();
-  const bool observes = t.rows == RowNeed::kAll;
-  const bool while_decoding = observes && t.schedule == Schedule::kEveryStep;
-  return {observes || t.streams_prompt, observes && t.needs_weights, while_decoding || t.selects || measure_.recall,
+  std::uint32_t first = 0;
+  while (first < prompt_ && !t.streams_prompt && !policy_.observes(TokenPos(first))) ++first;
+  const bool while_decoding = policy_.observes(TokenPos(prompt_));
+  return {first, first < prompt_ && t.needs_weights, while_decoding || t.selects || measure_.recall,
           t.tensors.queries};
 }
 
@@ -52,10 +53,11 @@ void PointLayer::follow(RecordedEvictions* recorded) {
   });
 }
 
-void PointLayer::observe_prompt(const ExactRows& rows, HeadId head) {
+void PointLayer::observe_prompt(const ExactRows& rows, std::uint32_t first, std::uint32_t count, HeadId head) {
   const std::uint32_t group = policy_.group();
-  for (std::uint32_t position = rows.first(); position < rows.first() + rows.count(); ++position) {
+  for (std::uint32_t position = first; position < first + count; ++position) {
     policy_.admit(head, TokenPos(position));
+    if (!policy_.observes(TokenPos(position))) continue;
     AttentionRows view{StepId(0), TokenPos(position), policy_.positions(head), group};
     fill_rows(rows, head.value * group, view);
     policy_.observe(head, view);
@@ -63,11 +65,6 @@ void PointLayer::observe_prompt(const ExactRows& rows, HeadId head) {
 }
 
 void PointLayer::finish_prompt(ResidencyLog& log, std::uint32_t layer) {
-  if (!needs().prompt_rows) {
-    for (std::uint32_t h = 0; h < storage_heads(); ++h) {
-      for (std::uint32_t position = 0; position < prompt_; ++position) policy_.admit(HeadId(h), TokenPos(position));
-    }
-  }
   position_ = TokenPos(prompt_ - 1);
   policy_.finish_row(position_, &tensors_);
   log.append(layer, policy_.take_counts());
@@ -107,8 +104,7 @@ void PointLayer::step_blind(std::uint32_t position) {
 
 void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality) {
   const std::uint32_t group = policy_.group();
-  const bool in_prompt = position < prompt_;
-  const bool observes = traits().rows == RowNeed::kAll && (in_prompt || traits().schedule == Schedule::kEveryStep);
+  const bool observes = policy_.observes(TokenPos(position));
   for (std::uint32_t h = 0; h < storage_heads(); ++h) {
     const HeadId head(h);
     policy_.admit(head, TokenPos(position));

@@ -16,8 +16,8 @@ namespace kvroof {
 
 // Which rows a point needs.
 struct PointNeeds {
-  bool prompt_rows = false;     // logits of prompt rows
-  bool prompt_weights = false;  // and their softmax over all tokens before them
+  std::uint32_t first_prompt_row = 0;  // logits of the prompt's rows from it on; the prompt's length: none
+  bool prompt_weights = false;         // and their softmax over all tokens before them
   bool decode_rows = false;
   std::uint32_t queries = 0;    // of the last so many prompt rows
 };
@@ -64,9 +64,10 @@ class PointLayer {
   // Compares each eviction with the recording and follows the recording where they differ.
   void follow(RecordedEvictions* recorded);
 
-  // Prompt rows of a policy that does not stream the prompt, for one head; different heads may run at once.
-  void observe_prompt(const ExactRows& rows, HeadId head);
-  // After all of them, or in their place when the policy needs no rows: brings the prompt down to budget.
+  // Prompt rows [first, first + count) of a policy that does not stream the prompt, for one head; different heads may
+  // run at once. `rows` holds them where the policy observes them.
+  void observe_prompt(const ExactRows& rows, std::uint32_t first, std::uint32_t count, HeadId head);
+  // After all of them: brings the prompt down to budget.
   void finish_prompt(ResidencyLog& log, std::uint32_t layer);
   // Prompt rows of a policy that streams the prompt: evicts after each.
   void stream_prompt(const ExactRows& rows, ResidencyLog& log, std::uint32_t layer);

@@ -101,7 +101,8 @@ class Replayer {
   LayerTensors tensors_;
   std::vector<std::byte> queries_;  // of the last prompt rows, as many as a point needs
   std::uint32_t queries_from_ = 0;  // the first of them
-  bool prompt_rows_ = false, prompt_weights_ = false, decode_rows_ = false;
+  std::uint32_t first_prompt_row_ = 0;  // that any point observes
+  bool prompt_weights_ = false, decode_rows_ = false;
   std::vector<BlockRecord> records_;  // one a point
   std::vector<TokenPos> kept_;
 };
@@ -202,10 +203,12 @@ void Replayer::run_layer(std::size_t sequence, std::uint32_t layer) {
   finish_points();
 }
 
-// Rows from `position` on that can be run together: a block ends with the prompt.
+// Rows from `position` on that can be run together: a block ends with the prompt, and where rows begin to be observed.
 std::uint32_t Replayer::block_length(std::uint32_t position, std::uint32_t rows) const {
   const std::uint32_t most = std::min(rows, block_rows_);
-  return position < at_->prompt ? std::min(most, at_->prompt - position) : most;
+  if (position >= at_->prompt) return most;
+  const std::uint32_t end = position < first_prompt_row_ ? first_prompt_row_ : at_->prompt;
+  return std::min(most, end - position);
 }
 
 void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) {
@@ -229,7 +232,8 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   queries_from_ = sequence.prompt;
   recorded_.clear();
   prompt_tasks_.clear();
-  prompt_rows_ = prompt_weights_ = decode_rows_ = false;
+  first_prompt_row_ = sequence.prompt;
+  prompt_weights_ = decode_rows_ = false;
   for (std::size_t p = 0; p < points_.size(); ++p) {
     layers_.push_back(std::make_unique<PointLayer>(points_[p], context, tensors_, options_.measure, scratch_[p]));
     PointLayer& point = *layers_.back();
@@ -240,11 +244,11 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
       point.follow(recorded_.back().get());
     }
     const PointNeeds needs = point.needs();
-    prompt_rows_ = prompt_rows_ || needs.prompt_rows;
+    first_prompt_row_ = std::min(first_prompt_row_, needs.first_prompt_row);
     prompt_weights_ = prompt_weights_ || needs.prompt_weights;
     decode_rows_ = decode_rows_ || needs.decode_rows;
     queries_from_ = std::min(queries_from_, sequence.prompt - std::min(sequence.prompt, needs.queries));
-    const std::uint32_t tasks = point.traits().streams_prompt ? 1 : needs.prompt_rows ? point.storage_heads() : 0;
+    const std::uint32_t tasks = point.traits().streams_prompt ? 1 : point.storage_heads();
     for (std::uint32_t head = 0; head < tasks; ++head) prompt_tasks_.push_back({p, head});
     BlockRecord& record = records_[p];
     record.quality.resize(options_.measure.recall ? std::size_t{block_rows_} * shape.query_heads : 0);
@@ -276,15 +280,14 @@ void Replayer::run_rows(std::uint32_t first, std::uint32_t rows, std::span<const
 }
 
 void Replayer::run_prompt_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
-  if (prompt_tasks_.empty()) return;
-  if (prompt_rows_) rows_.compute(first, rows, q, {prompt_weights_, false});
+  if (first >= first_prompt_row_) rows_.compute(first, rows, q, {prompt_weights_, false});
   pool_.parallel_for(prompt_tasks_.size(), [&](std::size_t i) {
     const Task& task = prompt_tasks_[i];
     PointLayer& point = *layers_[task.point];
     if (point.traits().streams_prompt) {
       point.stream_prompt(rows_, log(task.point), layer_);
     } else {
-      point.observe_prompt(rows_, HeadId(task.head));
+      point.observe_prompt(rows_, first, rows, HeadId(task.head));
     }
   });
 }

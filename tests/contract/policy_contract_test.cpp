@@ -63,7 +63,7 @@ TEST_CASE("the defaults that the table names are the defaults") {
   }
 }
 
-TEST_CASE("after each row a head holds at most its budget, unless the policy acts on the prompt alone") {
+TEST_CASE("after each row that may evict a head holds at most its capacity: the budget unless the policy has its own") {
   for (const PolicySpec& spec : all_specs()) {
     INFO(spec.text());
     Driver driver(spec, kShape, random_logit);
@@ -72,7 +72,11 @@ TEST_CASE("after each row a head holds at most its budget, unless the policy act
     driver.prompt();
     for (std::uint32_t t = kShape.prompt;; ++t) {
       const std::uint32_t budget = spec.budget.tokens(kShape.prompt, t);
-      for (std::uint32_t h = 0; h < driver.policy().storage_heads(); ++h) CHECK(driver.kept(h).size() <= budget);
+      const bool may_evict = (t - kShape.prompt) % traits.interval == 0;
+      for (std::uint32_t h = 0; h < driver.policy().storage_heads() && may_evict; ++h) {
+        if (traits.capacities == Capacities::kBudget) CHECK(driver.policy().capacity(HeadId(h)) == budget);
+        CHECK(driver.kept(h).size() <= driver.policy().capacity(HeadId(h)));
+      }
       if (t == kShape.prompt + kShape.decode || traits.schedule == Schedule::kPrefillOnly) break;
       driver.row(t);
     }
@@ -257,7 +261,9 @@ TEST_CASE("the recent tokens that a policy protects are always there") {
        {Protected{"h2o:budget=20", 10}, Protected{"h2o:budget=21:recent=0.3", 6}, Protected{"keyformer:budget=20", 6},
         Protected{"keyformer:budget=20:recent=12", 12}, Protected{"scissorhands:budget=20", 10},
         Protected{"scissorhands:budget=20:recent=3", 3}, Protected{"window:budget=20", 20},
-        Protected{"streaming:budget=20", 16}, Protected{"random:budget=20:recent=5", 5}}) {
+        Protected{"streaming:budget=20", 16}, Protected{"random:budget=20:recent=5", 5},
+        Protected{"snapkv:budget=20:window=6", 6}, Protected{"pyramidkv:budget=20:window=6", 6},
+        Protected{"adakv:budget=20:window=6", 6}, Protected{"tova:budget=20:rule=kvpress", 1}}) {
     INFO(p.spec);
     const auto sets = history(spec_of(p.spec), kShape, random_logit);
     for (std::size_t row = 0; row < sets.size(); ++row) {

@@ -14,7 +14,8 @@ TEST_CASE("kvroof policies lists the policies, and as JSON what each takes and c
   const Ran ran = run_program("policies --format json");
   REQUIRE(ran.code == 0);
   const auto all = nlohmann::json::parse(ran.out);
-  for (const char* name : {"full", "h2o", "keyformer", "oracle", "random", "scissorhands", "streaming", "window"}) {
+  for (const char* name : {"adakv", "full", "h2o", "keyformer", "observed-attention", "oracle", "pyramidkv", "random",
+                           "scissorhands", "snapkv", "streaming", "tova", "window"}) {
     INFO(name);
     CHECK(("\n" + text.out).find("\n" + std::string(name) + " ") != std::string::npos);
     CHECK(std::ranges::count_if(all, [&](const auto& policy) { return policy["policy"] == name; }) == 1);

@@ -34,6 +34,14 @@ const std::vector<std::string> kPolicies = {
     "scissorhands:budget=0.5:reading=B:threshold=length",
     "scissorhands:budget=12:prompt=stream",
     "h2o:budget=39",  // more than two of the prompts have
+    "h2o:budget=0.5:when=4",
+    "tova:budget=0.5",
+    "snapkv:budget=0.5:window=8",
+    "snapkv:budget=0.5:window=8:group=none",
+    "pyramidkv:budget=0.5:window=4",
+    "adakv:budget=0.5:window=4",
+    "adakv:budget=0.5:window=4:group=none:layers=pyramid",
+    "observed-attention:budget=0.5",
 };
 
 // As the reference, but attention walks the first row of its first call a second time.

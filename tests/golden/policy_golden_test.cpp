@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/noise.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/policy_driver.hpp"
@@ -106,7 +107,8 @@ void check_all_heads(const Case& c, const Driver& driver, const std::string& ten
   }
 }
 
-void compare(const Case& c, Driver& driver, const std::string& tensor) {
+// `first_row` is the tensor's row of what is held after the prompt, where only that is given.
+void compare(const Case& c, Driver& driver, const std::string& tensor, std::uint32_t first_row = 0) {
   const std::uint32_t heads = driver.policy().storage_heads();
   const Shape& shape = driver.shape();
   const bool every_row = driver.policy().traits().streams_prompt;
@@ -117,7 +119,7 @@ void compare(const Case& c, Driver& driver, const std::string& tensor) {
     }
   } else {
     driver.prompt();
-    check_all_heads(c, driver, tensor, 0, heads);
+    check_all_heads(c, driver, tensor, first_row, heads);
   }
   for (std::uint32_t i = 1; i <= shape.decode; ++i) {
     driver.row(shape.prompt + i - 1);
@@ -161,8 +163,16 @@ void compare_cases(std::string_view prefix) {
   for (const Case& c : cases_named(prefix)) {
     const auto& how = c.json["kvroof"];
     if (how["policy"].is_null() || how["input"] != "qkv") continue;
-    Driver driver(spec_of(how["policy"].get<std::string>()), shape_of(c), logits_of(c));
-    compare(c, driver, how["compare"].get<std::string>());
+    const auto tensor = how["compare"].get<std::string>();
+    Shape shape = shape_of(c);
+    shape.layers = how.value("layers", 1U);
+    const bool has_rows_of_layers = shape.layers > 1 && c.find(tensor)->shape.size() == 3;
+    const std::uint32_t first = how.value("layer", 0U);
+    const std::uint32_t end = has_rows_of_layers ? shape.layers : first + 1;
+    for (shape.layer = first; shape.layer < end; ++shape.layer) {
+      Driver driver(spec_of(how["policy"].get<std::string>()), shape, logits_of(c));
+      compare(c, driver, tensor, has_rows_of_layers ? shape.layer : 0);
+    }
   }
 }
 
@@ -210,6 +220,26 @@ TEST_CASE("policies that score by k, v and q keep the reference's sets of every 
   for (const char* prefix : {"kvpress_knorm", "kvpress_chunk_knorm", "kvpress_keydiff", "kvpress_block_keydiff",
                              "kvpress_cur", "kvpress_lagkv", "kvpress_expected"}) {
     compare_model_cases(prefix);
+  }
+}
+
+TEST_CASE("tova, snapkv, pyramidkv and adakv keep the reference's sets, layer by layer and head by head") {
+  for (const char* prefix : {"tova_", "snapkv_", "pyramidkv_n", "adakv_"}) compare_cases(prefix);
+}
+
+TEST_CASE("pyramidkv's layers keep as many tokens as the reference's, rounded down at every step as there") {
+  const auto table = nlohmann::json::parse(std::ifstream(folder() / "pyramidkv_layer_budgets.json"));
+  for (const auto& row : table["rows"]) {
+    INFO(row.dump());
+    PolicyContext context;
+    context.prompt = row["prompt"];
+    context.layers = row["layers"];
+    const std::uint32_t capacity = row["capacity"];
+    for (std::uint32_t layer = 0; layer < context.layers; ++layer) {
+      context.layer = LayerId(layer);
+      const std::uint32_t kept = pyramid_budget({row["window"], row["beta"]}, context, capacity);
+      CHECK(std::min(kept, context.prompt) == row["kept_per_layer"][layer].get<std::uint32_t>());
+    }
   }
 }
 

@@ -54,15 +54,21 @@ std::vector<PointResult> run(const Qkv& x, std::uint32_t prompt, const std::stri
   return replay(TraceReader::open(folder.path() / "x.kvt"), parse_policies(policies), replay_options, pool);
 }
 
-// Every policy of the table but full, at this budget; with or without those that act on the prompt alone.
-std::string all_policies(const std::string& budget, bool prefill_only = true) {
+// Every policy of the table but full, at this budget.
+std::string all_policies(const std::string& budget) {
   std::string text;
   for (const PolicyInfo& info : policy_table()) {
-    const bool once = info.traits(parse_policies(info.name).front()).schedule == Schedule::kPrefillOnly;
-    if (!info.takes_budget || (once && !prefill_only)) continue;
-    text += std::string(text.empty() ? "" : ",") + std::string(info.name) + ":budget=" + budget;
+    if (info.takes_budget) text += std::string(text.empty() ? "" : ",") + std::string(info.name) + ":budget=" + budget;
   }
   return text;
+}
+
+// Why the oracle of the same budget is no bound for a policy; empty: it is one.
+std::string holds_more(const PolicySpec& spec) {
+  const PolicyTraits traits = policy_info(spec.name).traits(spec);
+  if (traits.schedule == Schedule::kPrefillOnly) return "acts on the prompt alone and then grows by a token a step";
+  if (traits.capacities != Capacities::kBudget) return "gives layers or heads more than the budget";
+  return {};
 }
 
 }  // namespace
@@ -94,8 +100,14 @@ TEST_CASE("a replay gives the same results for 1, 2 and 7 threads") {
 TEST_CASE("no policy recalls more than the oracle at the same budget, at any step, layer and head") {
   for (const std::uint32_t seed : {1U, 2U, 3U}) {
     const Qkv x = random_qkv(shape_of(100), seed, 0.4 * seed + 0.4);
-    // A policy that evicts once holds one token more at every step, and so more than the oracle reads.
-    const std::string others = all_policies(seed == 1 ? "5" : "0.5", false);
+    std::string others;
+    for (const PolicySpec& spec : parse_policies(all_policies(seed == 1 ? "5" : "0.5"))) {
+      if (const std::string reason = holds_more(spec); reason.empty()) {
+        others += (others.empty() ? "" : ",") + spec.text();
+      } else if (seed == 1) {
+        WARN("exempt: " << spec.name << " " << reason);
+      }
+    }
     Log log;
     run(x, 50, "oracle:budget=" + std::string(seed == 1 ? "5" : "0.5") + "," + others, log);
     for (const auto& [where, recalls] : log.recalls) {

@@ -27,6 +27,7 @@ struct Shape {
   const RotaryRule* rotary = nullptr;  // how the tensors' q and k were turned; null: they were not
   std::uint32_t width = 8;             // of a row of k, v and q
   std::uint32_t first_head = 0;  // the tensors of query head h are those of (h + first_head) mod query_heads
+  std::uint32_t layers = 1;
 };
 
 using Positions = std::vector<std::uint32_t>;
@@ -91,6 +92,7 @@ inline PolicyContext context_of(const Shape& shape) {
   context.requested_new_tokens = shape.decode;
   context.seed = shape.seed;
   context.layer = LayerId(shape.layer);
+  context.layers = shape.layers;
   context.window = shape.window;
   context.rotation = {shape.rotary, 0, false};
   context.scale = 1 / std::sqrt(static_cast<float>(shape.width));

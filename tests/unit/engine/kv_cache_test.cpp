@@ -17,11 +17,11 @@ void store(KvCache& cache, std::uint32_t head, std::uint32_t slot, float value) 
 }
 
 float key(const KvCache& cache, std::uint32_t head, std::uint32_t slot) {
-  return *reinterpret_cast<const float*>(cache.keys(HeadId(head), cache.capacity()).row(slot));
+  return *reinterpret_cast<const float*>(cache.keys(HeadId(head), cache.capacity(HeadId(head))).row(slot));
 }
 
 float value(const KvCache& cache, std::uint32_t head, std::uint32_t slot) {
-  return *reinterpret_cast<const float*>(cache.values(HeadId(head), cache.capacity()).row(slot));
+  return *reinterpret_cast<const float*>(cache.values(HeadId(head), cache.capacity(HeadId(head))).row(slot));
 }
 
 }  // namespace
@@ -29,6 +29,16 @@ float value(const KvCache& cache, std::uint32_t head, std::uint32_t slot) {
 TEST_CASE("a cache owns capacity rows of k and v for each storage head") {
   CHECK(KvCache(kLayout, 10).allocated_bytes() == 2 * 10 * (3 + 2) * 4);
   CHECK(KvCache().allocated_bytes() == 0);
+}
+
+TEST_CASE("a cache can own more rows of one head than of another") {
+  KvCache cache(kLayout, std::vector<std::uint32_t>{3, 1});
+  CHECK(cache.allocated_bytes() == (3 + 1) * (3 + 2) * 4);
+  store(cache, 0, 2, 5);
+  store(cache, 1, 0, 7);
+  CHECK(key(cache, 0, 2) == 5);
+  CHECK(value(cache, 1, 0) == -7);
+  CHECK_THROWS_AS(cache.keys(HeadId(1), 2), std::logic_error);
 }
 
 TEST_CASE("rows of different heads and slots do not touch each other") {
@@ -66,8 +76,9 @@ TEST_CASE("a cache that grows keeps its rows") {
   KvCache cache(kLayout, 2);
   store(cache, 0, 1, 5);
   store(cache, 1, 0, 7);
-  cache.grow(5);
-  CHECK(cache.capacity() == 5);
+  cache.grow(HeadId(0), 5);
+  CHECK(cache.capacity(HeadId(0)) == 5);
+  CHECK(cache.capacity(HeadId(1)) == 2);
   CHECK(key(cache, 0, 1) == 5);
   CHECK(value(cache, 1, 0) == -7);
 }
@@ -103,7 +114,7 @@ TEST_CASE("a latent cache keeps one row a token: v is read from inside k and cou
   const std::array<SlotMove, 1> moves = {SlotMove{SlotId(2), SlotId(0)}};
   CHECK(cache.copy(HeadId(1), cache, moves) == 2 * latent.row_bytes());
   CHECK(row_of(cache.values(HeadId(1), 3), 0) == std::vector<float>{20, 21, 22, 23});
-  cache.grow(5);
+  for (const std::uint32_t head : {0, 1}) cache.grow(HeadId(head), 5);
   CHECK(row_of(cache.values(HeadId(1), 5), 1) == std::vector<float>{10, 11, 12, 13});
   CHECK(row_of(cache.keys(HeadId(0), 5), 2) == std::vector<float>{100, 101, 102, 103, -1, -2});
 }

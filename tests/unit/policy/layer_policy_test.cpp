@@ -18,6 +18,7 @@ struct Script {
   std::vector<std::uint32_t> excess = {};
   std::map<std::uint32_t, std::uint32_t> slot_of = {};  // of head 0, as admit and move say
   std::uint32_t observed = 0;
+  std::vector<std::uint32_t> capacities = {};  // of the heads
 };
 Script script;
 
@@ -27,6 +28,9 @@ class Scripted final : public EvictionPolicy {
     if (head.value == 0) script.slot_of[position.value] = slot.value;
   }
   void observe(HeadId, const AttentionRows&) override { ++script.observed; }
+  void capacities(TokenPos, std::uint32_t, std::span<std::uint32_t> slots) override {
+    std::ranges::copy(script.capacities, slots.begin());
+  }
   void evict(HeadId, const EvictRequest& request, std::vector<SlotId>& victims) override {
     script.excess.push_back(request.excess);
     for (const std::uint32_t position : script.victims.front()) {
@@ -156,6 +160,54 @@ TEST_CASE("a policy for the prompt alone lets the cache grow afterwards, and see
   CHECK(script.observed == 4);
   CHECK(driver.kept(0) == Positions{2, 3, 4, 5});
   CHECK(driver.policy().take_counts().state_read == 0);
+}
+
+TEST_CASE("heads may hold different numbers of tokens, and counts are sums over what each holds") {
+  PolicyTraits traits;
+  traits.capacities = Capacities::kByHead;
+  traits.schedule = Schedule::kPrefillOnly;
+  Driver driver = scripted({.victims = {{0, 1, 2, 3}, {4}}, .capacities = {2, 5}}, traits,
+                           {.query_heads = 2, .kv_heads = 2, .prompt = 6, .decode = 3}, "3");
+  driver.prompt();
+  CHECK(script.excess == std::vector<std::uint32_t>{4, 1});
+  CHECK(driver.kept(0) == Positions{4, 5});
+  CHECK(driver.kept(1) == Positions{0, 1, 2, 3, 5});
+  LayerCounts counts = driver.policy().take_counts();
+  CHECK(counts.resident == 7);
+  CHECK(counts.moved == 7);
+  CHECK(counts.allocated == 7);
+  driver.row(6);
+  counts = driver.policy().take_counts();
+  CHECK(counts.attended == 3 + 6);
+  CHECK(counts.allocated == 9);
+  CHECK(driver.policy().most_rows(HeadId(0), 9) == 2 + 3);
+  CHECK(driver.policy().most_rows(HeadId(1), 9) == 5 + 3);
+}
+
+TEST_CASE("a policy that evicts every r steps lets heads grow between, and has room for that") {
+  PolicyTraits traits;
+  traits.interval = 3;
+  Driver driver = scripted({.victims = {{0}, {1, 2, 3}}}, traits, {.prompt = 4, .decode = 3}, "3");
+  driver.prompt();
+  CHECK(driver.policy().most_rows(HeadId(0), 100) == 3 + 3);
+  driver.row(4);
+  driver.row(5);
+  CHECK(driver.kept(0) == Positions{1, 2, 3, 4, 5});
+  driver.row(6);
+  CHECK(driver.kept(0) == Positions{4, 5, 6});
+}
+
+TEST_CASE("a policy that looks at the last rows of the prompt is shown those, and what is decoded") {
+  PolicyTraits traits;
+  traits.rows = RowNeed::kLast;
+  traits.last_rows = 2;
+  traits.state_written = 4;
+  Driver driver = scripted({}, traits, {.prompt = 5, .decode = 1}, "8");
+  driver.prompt();
+  CHECK(script.observed == 2);
+  CHECK(driver.policy().take_counts().state_written == 4 * (4 + 5));
+  driver.row(5);
+  CHECK(script.observed == 3);
 }
 
 TEST_CASE("a policy that streams the prompt evicts after each of its rows, and nothing is packed") {

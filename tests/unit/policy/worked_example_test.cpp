@@ -106,3 +106,20 @@ TEST_CASE("window and streaming keep the last tokens and the first ones in the 2
 }
 
 TEST_CASE("h2o keeps the sets of the 20-token example at every step") { CHECK(run("h2o:budget=6:recent=3") == kH2o); }
+
+TEST_CASE("tova keeps the sets of the 20-token example, where the newest token may go at once") {
+  CHECK(run("tova:budget=6") == std::vector<Positions>{{0, 1, 5, 6, 9, 10},
+                                                       {0, 1, 5, 6, 9, 10},
+                                                       {0, 1, 5, 9, 10, 13},
+                                                       {0, 1, 5, 9, 13, 14},
+                                                       {0, 1, 9, 13, 14, 15},
+                                                       {0, 1, 13, 14, 15, 16},
+                                                       {0, 1, 13, 15, 16, 17},
+                                                       {0, 1, 13, 15, 16, 17},
+                                                       {0, 1, 13, 15, 16, 19}});
+}
+
+TEST_CASE("snapkv keeps the sets of the 20-token example's prompt") {
+  CHECK(run("snapkv:budget=6:window=2:kernel=3").front() == Positions{0, 1, 5, 6, 10, 11});
+  CHECK(run("snapkv:budget=8:window=3:kernel=5").front() == Positions{2, 4, 5, 6, 7, 9, 10, 11});
+}

@@ -1,0 +1,53 @@
+// Policies that must equal simpler ones where their parameters leave nothing of their own.
+#include <algorithm>
+
+#include "tests/catch.hpp"
+#include "tests/support/all_policies.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+
+TEST_CASE("a policy whose parameters take away what is its own is the simpler policy") {
+  struct Reduction {
+    const char* policy;
+    const char* simpler;
+  };
+  Shape shape = kShape;
+  shape.layers = 4;
+  for (const Reduction& r :
+       {Reduction{"h2o:budget=20:recent=20", "window:budget=20"},
+        Reduction{"streaming:budget=20:sinks=0", "window:budget=20"},
+        Reduction{"keyformer:budget=20:recent=10:noise=none:tau=1..1", "h2o:budget=20:recent=10"},
+        Reduction{"h2o:budget=20:when=1", "h2o:budget=20"},
+        Reduction{"pyramidkv:budget=20:window=6:beta=1", "snapkv:budget=20:window=6"},
+        Reduction{"adakv:budget=20:window=6:floor=1", "snapkv:budget=20:window=6:kernel=7:pool=max"},
+        Reduction{"adakv:budget=20:window=6:safeguard=1:rule=kvpress", "snapkv:budget=20:window=6"}}) {
+    for (shape.layer = 0; shape.layer < shape.layers; shape.layer += 3) {
+      INFO(r.policy << " layer " << shape.layer);
+      CHECK(history(spec_of(r.policy), shape, random_logit) == history(spec_of(r.simpler), shape, random_logit));
+    }
+  }
+}
+
+TEST_CASE("a set for each query head of a group is the set of a model that has a KV head for each") {
+  Shape one_each = kShape;
+  one_each.kv_heads = one_each.query_heads;
+  for (const PolicyInfo& info : policy_table()) {
+    if (std::ranges::find(info.params, "group", &ParamInfo::name) == info.params.end()) continue;
+    const auto for_each = spec_of(fmt::format("{}:budget=0.5:group=none", info.name));
+    const auto shared = spec_of(fmt::format("{}:budget=0.5", info.name));
+    INFO(for_each.text());
+    CHECK(history(for_each, kShape, random_logit) == history(shared, one_each, random_logit));
+  }
+}
+
+TEST_CASE("a larger budget keeps every token that a smaller one keeps, where scores do not depend on what is kept") {
+  for (const char* policy : {"snapkv:window=6", "observed-attention", "window", "random"}) {
+    INFO(policy);
+    const auto smaller = history(spec_of(fmt::format("{}:budget=12", policy)), kShape, random_logit);
+    const auto larger = history(spec_of(fmt::format("{}:budget=30", policy)), kShape, random_logit);
+    for (std::size_t h = 0; h < smaller.front().size(); ++h) {
+      CHECK(std::ranges::includes(larger.front()[h], smaller.front()[h]));
+    }
+  }
+}
