@@ -42,6 +42,7 @@ struct Command {
   std::size_t min_positional = 0;
   std::size_t max_positional = 0;
   std::string_view formats = "table | json | csv";  // that --format takes; the first is the default
+  std::string_view out = "write the result to this file";   // what -o does
 };
 
 // One function a verb, defined in apps/<verb>.cpp; the table in main.cpp lists them.
@@ -53,6 +54,7 @@ Command replay_command();
 Command models_command();
 Command devices_command();
 Command policies_command();
+Command analyze_command();
 Command calibrate_command();
 Command plan_command();
 Command validate_command();

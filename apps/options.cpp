@@ -38,10 +38,11 @@ void check_format(const Command& command, const std::string& format) {
 
 po::options_description common_options(const Command& command) {
   const std::string formats(command.formats);
+  const std::string out(command.out);
   po::options_description options("Common options");
   options.add_options()
       ("format", po::value<std::string>()->default_value(formats_of(command).front()), formats.c_str())
-      ("out,o", po::value<std::string>(), "write the result to this file")
+      ("out,o", po::value<std::string>(), out.c_str())
       ("seed", po::value<std::string>()->default_value("0"), "seed of every random draw")
       ("threads", po::value<std::string>(), "threads (default: the cores this process may use)")
       ("quiet,q", "no progress and no summary on stderr")

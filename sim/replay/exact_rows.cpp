@@ -38,6 +38,14 @@ RowsView rows_of(const std::vector<std::byte>& data, DType type, std::uint32_t h
 
 }  // namespace
 
+std::uint32_t rows_of_block(const TraceLayer& layer, const LayerKeysValues& keys_values) {
+  constexpr std::uint32_t kMostRows = 32;
+  constexpr std::uint64_t kLeastBytes = 1U << 20;
+  const std::uint64_t room = std::max<std::uint64_t>(kLeastBytes, (keys_values.k.size() + keys_values.v.size()) / 8);
+  const std::uint64_t rows = room / ExactRows::bytes_per_row(layer, keys_values.tokens);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rows, 1, kMostRows));
+}
+
 std::uint64_t ExactRows::bytes_per_row(const TraceLayer& layer, std::uint32_t tokens) {
   const std::uint64_t elements = 2 * std::uint64_t{tokens} + layer.k_width + layer.v_width + 4;
   return elements * layer.query_heads * sizeof(float);

@@ -13,19 +13,6 @@ void ReplayObserver::kept(const KeptSet&) {}
 void ReplayObserver::quality(const QualityValue&) {}
 void ReplayObserver::progress(std::uint64_t, std::uint64_t) {}
 
-namespace {
-
-constexpr std::uint32_t kMostBlockRows = 32;
-constexpr std::uint64_t kLeastBlockBytes = 1U << 20;
-
-// Rows that are computed at once: their logits and weights take at most an eighth of k and v, or 1 MiB.
-std::uint32_t rows_of_block(const TraceLayer& layer, const LayerKeysValues& keys_values) {
-  const std::uint64_t room =
-      std::max<std::uint64_t>(kLeastBlockBytes, (keys_values.k.size() + keys_values.v.size()) / 8);
-  const std::uint64_t rows = room / ExactRows::bytes_per_row(layer, keys_values.tokens);
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rows, 1, kMostBlockRows));
-}
-
 // A recording that was interrupted among its prompts lists sequences that never began: there is nothing to replay.
 TraceManifest with_whole_prompts(const TraceReader& trace) {
   TraceManifest manifest = trace.manifest();
@@ -36,6 +23,8 @@ TraceManifest with_whole_prompts(const TraceReader& trace) {
   }
   return manifest;
 }
+
+namespace {
 
 // The rule that turned q and k of a recorded layer.
 RotaryRule rule_of(const RotaryInfo& info) {

@@ -72,6 +72,9 @@ struct PointResult {
   std::optional<Reproduction> reproduction;  // when the trace was recorded under this policy, budget and seed
 };
 
+// The trace's manifest with the sequences whose prompt was recorded to its end. Throws Error (exit code 4) without any.
+TraceManifest with_whole_prompts(const TraceReader& trace);
+
 // Results in the order of `points`. Throws Error for a damaged segment (exit code 4) and for layers of unlike heads.
 std::vector<PointResult> replay(const TraceReader& trace, std::span<const PolicySpec> points,
                                 const ReplayOptions& options, ThreadPool& pool);

@@ -1,0 +1,103 @@
+// What policies keep of the attention, head by head, and how far they are from an oracle.
+#include <algorithm>
+#include <cmath>
+
+#include "analysis/analysis.hpp"
+#include "analysis/head_quality.hpp"
+
+namespace kvroof {
+namespace {
+
+bool limited(const PolicySpec& spec) { return spec.budget.kind != Budget::Kind::kUnlimited; }
+
+PolicySpec oracle_of(const PolicySpec& spec) {
+  PolicySpec oracle;
+  oracle.name = "oracle";
+  oracle.budget = spec.budget;
+  oracle.has_budget = true;
+  return oracle;
+}
+
+// The points asked for, and after them the oracle of each budget among them.
+std::vector<PolicySpec> with_oracles(const std::vector<PolicySpec>& points) {
+  std::vector<PolicySpec> all = points;
+  for (const PolicySpec& point : points) {
+    const auto same = [&](const PolicySpec& other) { return other.text() == oracle_of(point).text(); };
+    if (limited(point) && std::none_of(all.begin(), all.end(), same)) all.push_back(oracle_of(point));
+  }
+  return all;
+}
+
+struct Recalls {
+  double mean, worst, error;
+};
+
+Recalls recalls_of(const std::vector<HeadQuality>& values) {
+  QualityStats stats(values.size(), 1, true);
+  for (const HeadQuality& value : values) stats.add(0, value.recall, value.output_error);
+  const std::optional<Quality> quality = stats.finish();
+  return {quality->recall_mean, quality->recall_worst1, quality->output_error.value_or(std::nan(""))};
+}
+
+void adapt(const AnalyzeOptions& options, AnalysisInfo& info) {
+  info.measures.clear();
+  for (const PolicySpec& point : options.points) {
+    const std::string name = point.text();
+    info.measures.push_back({name + ".recall", name + ": recall", MeasureUnit::kShare, true});
+    info.measures.push_back({name + ".recall_worst1", "  recall, worst 1 % of a head's steps", MeasureUnit::kShare});
+    info.measures.push_back({name + ".output_error", "  output error", MeasureUnit::kShare});
+    info.measures.push_back(
+        {name + ".oracle_gap", "  oracle's recall at this budget, minus its own", MeasureUnit::kShare});
+  }
+}
+
+void replay_points(const ReplayedTrace& replayed, AnalysisResult& result) {
+  const std::vector<PolicySpec>& asked = replayed.options.points;
+  const std::vector<PolicySpec> points = with_oracles(asked);
+  const auto oracle_index = [&](const PolicySpec& spec) {
+    const auto same = [&](const PolicySpec& other) { return other.text() == oracle_of(spec).text(); };
+    return static_cast<std::size_t>(std::find_if(points.begin(), points.end(), same) - points.begin());
+  };
+  for_each_head_quality(replayed, points, {}, [&](std::uint32_t layer, std::uint32_t head, const HeadQualities& all) {
+    HeadValues values;
+    for (std::size_t p = 0; p < asked.size(); ++p) {
+      const Recalls own = recalls_of(all[p]);
+      const double best = limited(asked[p]) ? recalls_of(all[oracle_index(asked[p])]).mean : 1.0;
+      values.measures.insert(values.measures.end(), {own.mean, own.worst, own.error, best - own.mean});
+    }
+    result.add(layer, head, values);
+  });
+}
+
+std::string finding(const AnalysisResult& result) {
+  std::string text = "Of a step's attention";
+  const auto& measures = result.info().measures;
+  for (std::size_t m = 0; m < measures.size(); m += 4) {
+    const std::string name = measures[m].key.substr(0, measures[m].key.rfind('.'));
+    text += fmt::format("{} {} keeps {}", m == 0 ? "" : ",", name, percent_text(result.mean(m)));
+    const double gap = result.mean(m + 3);
+    if (gap > 0) text += fmt::format(" ({} less than an oracle)", percent_text(gap));
+  }
+  return text + ".";
+}
+
+}  // namespace
+
+AnalysisInfo policy_analysis() {
+  AnalysisInfo info;
+  info.name = "policy";
+  info.title = "What policies keep";
+  info.definition =
+      "Of --policy and --budget, replayed: recall is the share of a decode step's attention on the tokens that the "
+      "policy "
+      "lets it attend to; output error is ‖o − ô‖ / ‖o‖; the oracle reads the tokens with the most attention, chosen "
+      "anew "
+      "at each step. As `kvroof replay` computes them, here by head.";
+  info.source = "docs/replay.md";
+  info.finding = finding;
+  info.replay = replay_points;
+  info.adapt = adapt;
+  return info;
+}
+
+}  // namespace kvroof

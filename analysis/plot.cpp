@@ -1,0 +1,197 @@
+#include "analysis/plot.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "analysis/plot_svg.hpp"
+
+namespace kvroof {
+namespace {
+
+using svg::Anchor;
+
+constexpr double kLeft = 66, kRight = svg::kWidth - 22;
+constexpr double kPlotHeight = 260;
+constexpr std::size_t kColours = 6;
+
+// Columns of a text, counting one for each code point.
+double width_of(const std::string& text, double of_one) {
+  const auto points =
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; });
+  return static_cast<double>(points) * of_one;
+}
+
+std::string style_of(std::size_t i, bool dashed) {
+  return fmt::format("line c{}{}", i % kColours, dashed ? " dashed" : "");
+}
+
+// One entry a line, in rows that fit the width; `y` becomes the bottom.
+std::string legend(const std::vector<PlotLine>& lines, double& y) {
+  std::string out;
+  double x = kLeft;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const double width = 34 + width_of(lines[i].label, 6.9) + 18;
+    if (x > kLeft && x + width > kRight) {
+      x = kLeft;
+      y += 19;
+    }
+    out += svg::line(x, y - 4, x + 26, y - 4, style_of(i, lines[i].dashed));
+    out += svg::text(x + 33, y, lines[i].label, "label", Anchor::kStart);
+    x += width;
+  }
+  return out;
+}
+
+std::string path_of(const PlotLine& line, const svg::Scale& x, const svg::Scale& y, const std::string& style) {
+  std::string path;
+  bool drawing = false;
+  for (std::size_t i = 0; i < line.x.size(); ++i) {
+    const bool shown = x.shows(line.x[i]) && y.shows(line.y[i]);
+    if (shown) path += fmt::format("{}{:.1f},{:.1f} ", drawing ? "L" : "M", x.place(line.x[i]), y.place(line.y[i]));
+    drawing = shown;
+  }
+  return path.empty() ? "" : fmt::format("<path class=\"{}\" d=\"{}\"/>\n", style, path);
+}
+
+std::string axes(const LineChart& chart, const svg::Scale& x, const svg::Scale& y, double top, double bottom) {
+  std::string out;
+  for (const svg::Scale::Tick& tick : y.ticks()) {
+    out += svg::line(kLeft, tick.at, kRight, tick.at, "grid");
+    out += svg::text(kLeft - 8, tick.at + 4, tick.label, "tick", Anchor::kEnd);
+  }
+  for (const svg::Scale::Tick& tick : x.ticks()) {
+    out += svg::line(tick.at, bottom, tick.at, bottom + 5, "axis");
+    out += svg::text(tick.at, bottom + 19, tick.label, "tick", Anchor::kMiddle);
+  }
+  out += svg::line(kLeft, bottom, kRight, bottom, "axis");
+  out += svg::text((kLeft + kRight) / 2, bottom + 40, chart.x.label, "label", Anchor::kMiddle);
+  return out + svg::upright_text(18, (top + bottom) / 2, chart.y.label, "label");
+}
+
+// Samples of viridis (van der Walt and Smith 2015), which is ordered by lightness also without colour.
+constexpr std::array<std::array<double, 3>, 9> kViridis = {{{68, 1, 84},
+                                                            {71, 44, 122},
+                                                            {59, 81, 139},
+                                                            {44, 113, 142},
+                                                            {33, 144, 141},
+                                                            {39, 173, 129},
+                                                            {92, 200, 99},
+                                                            {170, 220, 50},
+                                                            {253, 231, 37}}};
+
+std::string colour_of(double share) {
+  const double place = std::clamp(share, 0.0, 1.0) * (kViridis.size() - 1);
+  const auto i = std::min(static_cast<std::size_t>(place), kViridis.size() - 2);
+  std::string colour = "#";
+  for (std::size_t c = 0; c < 3; ++c) {
+    const double value = kViridis[i][c] + (place - static_cast<double>(i)) * (kViridis[i + 1][c] - kViridis[i][c]);
+    colour += fmt::format("{:02x}", static_cast<int>(std::lround(value)));
+  }
+  return colour;
+}
+
+std::string value_text(const HeatMap& map, double value) {
+  return map.percent ? fmt::format("{:.3g}", value * 100) : fmt::format("{:.3g}", value);
+}
+
+// Numbers along rows or columns: so many that they do not touch.
+std::uint32_t number_step(double cell, double least) {
+  for (std::uint32_t step = 1;; step *= 2) {
+    if (cell * step >= least || step > 1024) return step;
+  }
+}
+
+std::string colour_bar(const HeatMap& map, double low, double high, double x, double top, double height) {
+  constexpr int kSteps = 64;
+  std::string out;
+  for (int i = 0; i < kSteps; ++i) {
+    out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.2f}\" width=\"16\" height=\"{:.2f}\" fill=\"{}\"/>\n", x,
+                       top + height * (kSteps - 1 - i) / kSteps, height / kSteps + 0.5,
+                       colour_of(static_cast<double>(i) / (kSteps - 1)));
+  }
+  for (const double share : {0.0, 0.5, 1.0}) {
+    out += svg::text(x + 22, top + height * (1 - share) + 4, value_text(map, low + share * (high - low)), "tick",
+                     Anchor::kStart);
+  }
+  return out;
+}
+
+std::string cells(const HeatMap& map, double low, double high, double top, double width, double height) {
+  std::string out;
+  for (std::uint32_t row = 0; row < map.rows; ++row) {
+    for (std::uint32_t column = 0; column < map.columns; ++column) {
+      const double value = map.values[std::size_t{row} * map.columns + column];
+      if (std::isnan(value)) continue;
+      const double share = high > low ? (value - low) / (high - low) : 0.5;
+      out += fmt::format(
+          "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"><title>{} {}, {} {}: "
+          "{}{}</title></rect>\n",
+          kLeft + column * width, top + row * height, width - (width > 6 ? 1 : 0), height - (height > 6 ? 1 : 0),
+          colour_of(share), xml_text(map.row_label), map.first_row + row, xml_text(map.column_label), column,
+          value_text(map, value), map.percent ? " %" : "");
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string line_chart_svg(const LineChart& chart) {
+  double y = 52;
+  const std::string names = legend(chart.lines, y);
+  const double top = y + 18;
+  const double bottom = top + kPlotHeight;
+  std::vector<double> xs;
+  std::vector<double> ys;
+  for (const PlotLine& line : chart.lines) {
+    for (std::size_t i = 0; i < line.x.size(); ++i) {
+      if (std::isnan(line.y[i])) continue;
+      xs.push_back(line.x[i]);
+      ys.push_back(line.y[i]);
+    }
+  }
+  const svg::Scale x_scale(chart.x, xs, kLeft, kRight);
+  const svg::Scale y_scale(chart.y, ys, bottom, top);
+  std::string out = svg::open_picture(bottom + 56, chart.title) + names + axes(chart, x_scale, y_scale, top, bottom);
+  for (std::size_t i = 0; i < chart.lines.size(); ++i) {
+    out += path_of(chart.lines[i], x_scale, y_scale, style_of(i, chart.lines[i].dashed));
+  }
+  if (xs.empty()) out += svg::text((kLeft + kRight) / 2, (top + bottom) / 2, "no values", "label", Anchor::kMiddle);
+  return out + "</svg>\n";
+}
+
+std::string heat_map_svg(const HeatMap& map) {
+  double low = INFINITY;
+  double high = -INFINITY;
+  for (const double value : map.values) {
+    if (std::isnan(value)) continue;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  constexpr double kTop = 64;
+  const double right = kRight - 74;
+  const double width = (right - kLeft) / map.columns;
+  const double height = std::clamp(360.0 / map.rows, 5.0, 34.0);
+  const double bottom = kTop + height * map.rows;
+  std::string out = svg::open_picture(bottom + 56, map.title) +
+                    svg::text(kRight, 52, map.value_label, "label", Anchor::kEnd) +
+                    svg::text((kLeft + right) / 2, bottom + 40, map.column_label, "label", Anchor::kMiddle) +
+                    svg::upright_text(18, (kTop + bottom) / 2, map.row_label, "label");
+  const std::uint32_t row_step = number_step(height, 14);
+  for (std::uint32_t row = 0; row < map.rows; row += row_step) {
+    out += svg::text(kLeft - 8, kTop + (row + 0.5) * height + 4, std::to_string(map.first_row + row), "tick",
+                     Anchor::kEnd);
+  }
+  const std::uint32_t column_step = number_step(width, 26);
+  for (std::uint32_t column = 0; column < map.columns; column += column_step) {
+    out += svg::text(kLeft + (column + 0.5) * width, bottom + 18, std::to_string(column), "tick", Anchor::kMiddle);
+  }
+  if (low > high) return out + "</svg>\n";
+  return out + cells(map, low, high, kTop, width, height) +
+         colour_bar(map, low, high, right + 18, kTop, bottom - kTop) + "</svg>\n";
+}
+
+}  // namespace kvroof

@@ -1,0 +1,45 @@
+// Pictures as SVG text: line charts and heat maps with axes, units and a legend, readable on light and dark pages.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvroof {
+
+struct PlotAxis {
+  std::string label;     // with the unit
+  bool log = false;      // values ≤ 0 are left out
+  bool percent = false;  // values are shares: the axis goes from 0 to 1 and says 0 to 100
+};
+
+struct PlotLine {
+  std::string label;
+  std::vector<double> x, y;  // as many of each; where either is NaN the line has a gap
+  bool dashed = false;
+};
+
+struct LineChart {
+  std::string title;
+  PlotAxis x, y;
+  std::vector<PlotLine> lines;
+};
+
+struct HeatMap {
+  std::string title;
+  std::string value_label;  // with the unit
+  std::string row_label, column_label;
+  std::uint32_t rows = 0, columns = 0;
+  std::uint32_t first_row = 0;  // number of the first row
+  std::vector<double> values;   // [rows, columns]; NaN is left empty
+  bool percent = false;
+};
+
+// Complete files; without any line that has points, a chart that says so.
+std::string line_chart_svg(const LineChart& chart);
+std::string heat_map_svg(const HeatMap& map);
+
+// Text for XML: & < > " escaped.
+std::string xml_text(std::string_view text);
+
+}  // namespace kvroof

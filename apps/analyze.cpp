@@ -1,0 +1,123 @@
+// kvroof analyze: a trace → the attention statistics of the papers, as tables, JSON, CSV and pictures.
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "analysis/analysis.hpp"
+#include "apps/analyze_output.hpp"
+#include "apps/shared_options.hpp"
+#include "apps/values.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+// Examples, then the analyses there are.
+std::string_view examples() {
+  static const std::string text = [] {
+    std::string lines =
+        "  kvroof analyze run.kvt --all -o analyses      # every analysis; open analyses/index.html\n"
+        "  kvroof analyze run.kvt mass,persistence --layers 0..3\n"
+        "  kvroof analyze run.kvt sparsity --format csv\n"
+        "  kvroof analyze run.kvt policy --policy h2o,keyformer --budget 0.2,0.5\n\nanalyses:";
+    for (const AnalysisInfo& info : analysis_table()) lines += fmt::format("\n  {:<16} {}", info.name, info.title);
+    return lines;
+  }();
+  return text;
+}
+
+void describe(po::options_description_easy_init add) {
+  add("all", "every analysis; the default when none is named");
+  add("layers", po::value<std::string>(), "only these layers, from 0: A..B, or one");
+  add("policy", po::value<std::string>()->default_value("window,h2o,keyformer"),
+      "of the analysis `policy`: as in replay");
+  add("budget", po::value<std::string>(), "budgets for the policies that carry none (default 0.5)");
+}
+
+std::vector<const AnalysisInfo*> chosen(const Arguments& arguments) {
+  std::vector<const AnalysisInfo*> analyses;
+  const bool named = arguments.positional.size() > 1;
+  if (named && arguments.has("all")) throw usage_error("--all and names of analyses exclude each other");
+  if (!named) {
+    for (const AnalysisInfo& info : analysis_table()) analyses.push_back(&info);
+    return analyses;
+  }
+  for (const std::string& name : split_list("analyses", arguments.positional[1])) {
+    analyses.push_back(&find_analysis(name));
+  }
+  return analyses;
+}
+
+// "3" or "3..7".
+void read_layers(const Arguments& arguments, AnalyzeOptions& options) {
+  if (!arguments.has("layers")) return;
+  const auto& text = arguments.get<std::string>("layers");
+  const std::size_t dots = text.find("..");
+  options.first_layer = static_cast<std::uint32_t>(whole_value("layers", text.substr(0, dots), 0, 1023));
+  options.last_layer = options.first_layer;
+  if (dots == std::string::npos) return;
+  options.last_layer = static_cast<std::uint32_t>(whole_value("layers", text.substr(dots + 2), 0, 1023));
+  if (options.last_layer < options.first_layer) {
+    throw usage_error(fmt::format("--layers {}: expected the lower layer first", text));
+  }
+}
+
+// As replay reads them, but with half of the prompt where neither policies nor budgets were asked for.
+std::vector<PolicySpec> points_of(const Arguments& arguments) {
+  if (arguments.has("policy") || arguments.has("budget")) return policy_points(arguments);
+  const std::vector<Budget> half = {parse_budget("0.5").or_throw("--budget")};
+  return cross_budgets(parse_policies(arguments.get<std::string>("policy")), half);
+}
+
+int run(const Arguments& arguments) {
+  const std::vector<const AnalysisInfo*> analyses = chosen(arguments);
+  AnalyzeOptions options;
+  read_layers(arguments, options);
+  options.points = points_of(arguments);
+  std::optional<std::filesystem::path> folder;
+  if (arguments.has("out")) folder = arguments.get<std::string>("out");
+  if (folder) check_new_folder(*folder);
+  const TraceReader trace = TraceReader::open(arguments.positional.front());
+  const std::string& policy = trace.manifest().policy;
+  if (policy != "full" && !arguments.quiet) {
+    fmt::print(stderr, "note: recorded under {}: attention is over all recorded tokens, also those it had evicted\n",
+               policy);
+  }
+  std::vector<AnalysisResult> results;
+  {
+    Progress progress(arguments, "analysing");
+    options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.at(done, total); };
+    ThreadPool pool(arguments.threads);
+    results = analyze(trace, analyses, options, pool);
+  }
+  const AnalyzeAnswer answer{arguments, trace, results};
+  if (folder) write_folder(answer, *folder);
+  const Format format = format_of(arguments);
+  const std::string text = format == Format::kJson  ? analyze_json(answer)
+                           : format == Format::kCsv ? analyze_csv(results)
+                                                    : analyze_table(answer);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (folder && !arguments.quiet) {
+    fmt::print(stderr, "{}: pictures and data of {} analyses; open index.html\n", folder->string(), results.size());
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command analyze_command() {
+  Command command;
+  command.name = "analyze";
+  command.summary = "the attention statistics of the papers on a recorded run: tables, data, pictures";
+  command.usage = "run.kvt [NAME,…] [-o DIR] [options]";
+  command.examples = examples();
+  command.describe = &describe;
+  command.run = &run;
+  command.min_positional = 1;
+  command.max_positional = 2;
+  command.out = "also write data and pictures into this new folder";
+  return command;
+}
+
+}  // namespace kvroof
