@@ -17,6 +17,21 @@ struct CacheSlots {
   float* value_scales = nullptr;
   std::uint32_t* positions = nullptr;  // of each slot
   float* logits = nullptr;            // [slots, kGroup] of the last query, or null: what scores are made of
+  std::uint32_t* state = nullptr;     // of a policy, column after column: that of slot s in column c at c · stride + s
+  std::uint32_t stride = 0;           // slots that the head has room for
+  std::uint32_t* next = nullptr;      // the slot of the victim, which the next token takes
+};
+
+// What the host knows of one sequence's row in one layer before it is computed. Every head holds as many slots.
+constexpr std::uint32_t kOwnSlot = 0xffffffffU;
+struct StepRow {
+  std::uint32_t length = 0;       // slots that the row meets, that of its own token included
+  std::uint32_t slot = kOwnSlot;  // of its token in every head, or: of the head's last victim
+  std::uint32_t recent = 0;       // newest tokens that may not go
+  std::uint32_t evicts = 0;       // 1: a victim is chosen after the row
+  std::uint32_t sequence = 0;     // as noise is keyed
+  float temperature = 1;
+  float threshold = 0;            // of the weights that are counted
 };
 
 enum class NormMode : std::uint8_t { kNone, kRms, kLayer };
@@ -79,7 +94,8 @@ struct PrepareArguments {
   // Each KV head is stored `copies` times: head s of `storage heads` holds KV head s / copies. Decoding: the tokens are
   // of different sequences, and `slot_of` says which slot each takes. A prompt: all are of one, token i takes slot i.
   const CacheSlots* slots = nullptr;         // [sequences, storage heads]
-  const std::uint32_t* slot_of = nullptr;    // [tokens, storage heads]; null: a prompt
+  const std::uint32_t* slot_of = nullptr;    // [tokens, storage heads]; null: see `rows`
+  const StepRow* rows = nullptr;             // [tokens] that say the slots; null as well: a prompt
   std::uint32_t copies = 1;
   std::uint32_t key_row_bytes = 0;
   std::uint32_t value_row_bytes = 0;
@@ -138,6 +154,55 @@ struct AttentionArguments {
   unsigned* finished = nullptr;         // [units] parts that are done; 0 before and after
   float* log_sums = nullptr;            // [units, kGroup] of the exponentials
   float* out = nullptr;                 // [sequences, heads, value_dim]
+  // Null: items and units say all lengths. Else [sequences]: items, all of item_slots, are cut for the longest rows to
+  // come, and the slots beyond a row's length are left out.
+  const StepRow* rows = nullptr;
+  std::uint32_t item_slots = 0;
+};
+
+enum class ScoreKind : std::uint8_t { kAttentionSum, kNoisySum, kCounts };
+enum class ScoreReduction : std::uint8_t { kSum, kMean, kMax };
+enum class ScoreNoise : std::uint8_t { kNone, kPerToken, kPerQuery };
+
+constexpr std::uint32_t kNoToken = 0xffffffffU;
+
+// The slot that a part of a head would give up, or none.
+struct Victim {
+  std::uint64_t key = ~std::uint64_t{0};  // score in the order of unsigned numbers, then position: the least goes
+  std::uint32_t slot = 0;
+};
+
+// The policy's state of each slot after a row: columns of 4 bytes, as the policy objects keep them. Column 0 is the
+// score or the count; then, for one draw a token, the noise of each query head; or the words of the ring.
+struct ScoreArguments {
+  const AttentionItem* items = nullptr;
+  const std::uint32_t* item_count = nullptr;
+  const AttentionUnit* units = nullptr;
+  const StepRow* rows = nullptr;         // [sequences], or of a prompt: [queries]
+  const std::uint32_t* query = nullptr;  // [sequences] position
+  std::uint32_t item_slots = 0;          // of every item
+  std::uint32_t passes = 1;              // units of a storage head
+  std::uint32_t group = 1;               // query heads of a storage head
+  std::uint32_t kernel_group = 1;        // of the attention kernel: logits are [slots, kernel_group]
+  std::uint32_t storage_heads = 1;
+  ScoreKind kind = ScoreKind::kAttentionSum;
+  ScoreReduction reduction = ScoreReduction::kSum;
+  ScoreNoise noise = ScoreNoise::kNone;
+  bool counts_low = true;
+  std::uint32_t history = 1;
+  std::uint32_t window = 0;              // 0: none
+  std::uint32_t layer = 0;
+  std::uint64_t seed = 0;
+  const float* log_sums = nullptr;       // [units, kernel_group]
+  std::uint32_t most_parts = 1;
+  float* noisy_max = nullptr;            // [units, most_parts, kernel_group] of the noisy softmax
+  float* noisy_sum = nullptr;
+  Victim* victims = nullptr;             // [units, most_parts]
+  unsigned* finished = nullptr;          // [units]; 0 before and after
+  std::uint32_t* evicted = nullptr;      // [sequences, storage heads]: position of the victim, or kNoToken
+  // A prompt's: rows of `queries` consecutive tokens from `first_query` on.
+  std::uint32_t first_query = 0;
+  std::uint32_t queries = 0;
 };
 
 constexpr std::uint32_t kPromptQueries = 64;  // that meet the keys together
@@ -197,6 +262,7 @@ struct MoveArguments {
   std::uint32_t key_row_bytes = 0;           // multiples of 4
   std::uint32_t value_row_bytes = 0;
   bool scales = false;
+  std::uint32_t state_columns = 0;
 };
 
 }  // namespace kvroof::cuda

@@ -190,6 +190,16 @@ KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& u
   }
 }
 
+// Whether anything of the item is within its row; leaves out what is not.
+KV_DEVICE bool cut_to_row(const StepRow* rows, std::uint32_t item_slots, AttentionUnit& unit, AttentionItem& item) {
+  if (rows == nullptr) return true;
+  const std::uint32_t length = rows[unit.sequence].length;
+  if (item.first >= length) return false;
+  if (item.count > length - item.first) item.count = length - item.first;
+  unit.parts = (length + item_slots - 1) / item_slots;
+  return true;
+}
+
 // Blocks of kAttentionThreads; any number of them. Reads k and v of every slot of every unit once.
 template <Stored kType, unsigned kWidth, unsigned kGroup>
 KV_KERNEL void decode_attention(AttentionArguments a) {
@@ -197,8 +207,9 @@ KV_KERNEL void decode_attention(AttentionArguments a) {
   KV_SHARED(float, sums, kAttentionWarps * kGroup * kWidth);
   KV_SHARED(unsigned, before, 1);
   for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
-    const AttentionItem item = a.items[i];
-    const AttentionUnit unit = a.units[item.unit];
+    AttentionItem item = a.items[i];
+    AttentionUnit unit = a.units[item.unit];
+    if (!cut_to_row(a.rows, a.item_slots, unit, item)) continue;
     item_logits<kType, kWidth, kGroup>(a, unit, item, weights);
     sync_block();
     item_softmax<kGroup>(a, item, weights);

@@ -56,6 +56,7 @@ void AttentionPlan::cut(unsigned blocks) {
   std::uint32_t size = kItemSlots;
   while (size > 32 && slots / size < std::uint64_t{2} * blocks) size /= 2;
   items_.clear();
+  item_slots_ = size;
   most_parts_ = 1;
   for (std::uint32_t u = 0; u < units_.size(); ++u) {
     units_[u].parts = 0;
@@ -64,6 +65,10 @@ void AttentionPlan::cut(unsigned blocks) {
     }
     most_parts_ = std::max(most_parts_, units_[u].parts);
   }
+}
+
+std::size_t AttentionPlan::part_bytes(unsigned width) const {
+  return (parts() * (2 + width) + units_.size()) * kernel_group_ * sizeof(float);
 }
 
 AttentionArguments AttentionPlan::arguments(Stream& stream, DeviceBuffer& table_memory, DeviceBuffer& parts,
@@ -78,8 +83,8 @@ AttentionArguments AttentionPlan::arguments(Stream& stream, DeviceBuffer& table_
   const std::size_t query_at = tables.add(std::span<const std::uint32_t>(positions_));
   const std::size_t finished_at = tables.add(std::span<const unsigned>(finished));
   tables.send();
-  const std::size_t scalars = units_.size() * most_parts_ * kernel_group_;
-  parts.reserve((scalars * (2 + width) + units_.size() * kernel_group_) * sizeof(float));
+  const std::size_t scalars = this->parts() * kernel_group_;
+  parts.reserve(part_bytes(width));
   AttentionArguments a;
   a.items = tables.at<AttentionItem>(items_at);
   a.item_count = tables.at<std::uint32_t>(count_at);

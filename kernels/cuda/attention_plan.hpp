@@ -31,6 +31,12 @@ class AttentionPlan {
   // Slots that the plan's attention reads, over all units.
   [[nodiscard]] std::uint64_t rows() const { return rows_; }
   [[nodiscard]] unsigned kernel_group() const { return kernel_group_; }
+  [[nodiscard]] std::uint32_t storage_heads() const { return storage_heads_; }
+  [[nodiscard]] std::uint32_t group() const { return group_; }
+  [[nodiscard]] std::uint32_t passes() const { return passes_; }          // units of a storage head
+  [[nodiscard]] std::uint32_t item_slots() const { return item_slots_; }  // of every item but a unit's last
+  [[nodiscard]] std::size_t parts() const { return units_.size() * most_parts_; }
+  [[nodiscard]] std::size_t part_bytes(unsigned width) const;  // that arguments() needs
   [[nodiscard]] std::span<const AttentionItem> items() const { return items_; }
   [[nodiscard]] std::span<const AttentionUnit> units() const { return units_; }
 
@@ -46,6 +52,7 @@ class AttentionPlan {
   std::uint64_t rows_ = 0;
   std::size_t logit_floats_ = 0;
   std::uint32_t most_parts_ = 1;
+  std::uint32_t item_slots_ = kItemSlots;
   std::vector<AttentionUnit> units_;
   std::vector<AttentionItem> items_;
   std::vector<std::uint32_t> lengths_;     // of each unit

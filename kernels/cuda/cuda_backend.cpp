@@ -25,13 +25,19 @@ HeadNorm head_norm_of(QkNorm norm) {
 CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
     : model_(model),
       options_(std::move(options)),
-      cache_type_(options_.kv_type == DType::kBF16 ? Stored::kBF16 : Stored::kF16) {
+      format_{options_.quantised.value_or(options_.kv_type == DType::kBF16 ? Stored::kBF16 : Stored::kF16),
+              shape().head_dim, shape().v_head_dim, 0} {
   check_runnable(options_.policy);
   if (const auto what = cuda_policy_problem(options_.policy)) {
     throw usage_error(fmt::format("the CUDA back end does not run {}", *what))
         .note("--backend fast or --backend reference does; kvroof replay tells what it keeps of any trace");
   }
   check(options_.kv_type == DType::kBF16 || options_.kv_type == DType::kF16, "a cache of 16-bit rows");
+  if (options_.fused) device_policy_ = device_policy(options_.policy, shape());
+  if (device_policy_) {
+    const bool alone = device_policy_->traits.unit == StorageUnit::kQueryHead;
+    format_.state_columns = device_policy_->state_columns(alone ? 1 : shape().heads / shape().kv_heads);
+  }
   if (const char* why = find_device(device_)) throw Error(device_problem(device_, why), ExitCode::kNeedsDevice);
   check_device(open_stream(stream_), "opening a stream");
   weights_ = std::make_unique<DeviceModel>(stream_, model_);
@@ -46,12 +52,13 @@ CudaBackend::Sequence& CudaBackend::add_sequence(std::uint32_t id, std::uint32_t
   Sequence& sequence = sequences_[id];
   sequence.id = id;
   sequence.prompt = prompt;
+  sequence.requested_new_tokens = requested_new_tokens;
   sequence.most_tokens = most_tokens(shape(), prompt, requested_new_tokens);
   sequence.layers.reserve(shape().layers);
   for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
     const PolicyContext context =
         policy_context(shape(), LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
-    sequence.layers.push_back({LayerPolicy(options_.policy, context, shape().heads, shape().kv_heads), {}});
+    sequence.layers.push_back({LayerPolicy(options_.policy, context, shape().heads, shape().kv_heads), {}, {}});
   }
   return sequence;
 }
@@ -60,22 +67,37 @@ std::uint32_t CudaBackend::capacity_for(const Sequence& sequence, const LayerPol
   return slots_to_allocate(policy, sequence.most_tokens);
 }
 
-std::uint64_t CudaBackend::row_bytes() const { return std::uint64_t{2} * (shape().head_dim + shape().v_head_dim); }
+void CudaBackend::set_recorder(Recorder* recorder) {
+  if (recorder != nullptr && format_.has_scales()) {
+    throw usage_error("a quantised KV cache cannot be recorded: a trace holds rows of f32, f16 or bf16");
+  }
+  recorder_ = recorder;
+}
+
+void CudaBackend::release(std::uint32_t sequence) {
+  sequences_.erase(sequence);
+  plan_.forget();
+}
 
 void CudaBackend::prepare(const AttentionInput& input, std::span<const DeviceCache* const> caches,
                           std::span<const std::uint32_t> slot_of) {
-  const ModelOptions& options = model_.config.options;
-  const DeviceLayer& w = weights_->layers[input.layer.value];
-  const std::uint32_t storage_heads = active_[0]->layers[input.layer.value].policy.storage_heads();
   std::vector<CacheSlots> slots;
   for (const DeviceCache* cache : caches) cache->append_slots(slots);
   DeviceTables tables(stream_, tables_);
   const std::size_t slots_at = tables.add(std::span<const CacheSlots>(slots));
   const std::size_t slot_of_at = tables.add(slot_of);
   tables.send();
-  PrepareArguments a;
+  PrepareArguments a = prepare_arguments(input);
   a.slots = tables.at<CacheSlots>(slots_at);
   if (!slot_of.empty()) a.slot_of = tables.at<std::uint32_t>(slot_of_at);
+  counters_.add(Cause::kKvWrite, std::uint64_t{input.tokens} * shape().kv_heads * a.copies * row_bytes());
+  run_prepare(stream_, weights_->type(), format_.type, a);
+}
+
+PrepareArguments CudaBackend::prepare_arguments(const AttentionInput& input) {
+  const ModelOptions& options = model_.config.options;
+  const DeviceLayer& w = weights_->layers[input.layer.value];
+  PrepareArguments a;
   a.x = input.projections;
   a.tokens = input.tokens;
   const bool rotates = input.turns != nullptr;
@@ -91,9 +113,9 @@ void CudaBackend::prepare(const AttentionInput& input, std::span<const DeviceCac
   a.rotary_pairs = input.rotary_pairs;
   a.turns = input.turns;
   a.positions = input.positions;
-  a.copies = storage_heads / shape().kv_heads;
-  a.key_row_bytes = cache_row_bytes(shape().head_dim);
-  a.value_row_bytes = cache_row_bytes(shape().v_head_dim);
+  a.copies = active_[0]->layers[input.layer.value].policy.storage_heads() / shape().kv_heads;
+  a.key_row_bytes = format_.key_row_bytes();
+  a.value_row_bytes = format_.value_row_bytes();
   a.q_out = q_.at<float>();
   if (recorder_ != nullptr) {
     const std::size_t keys = std::size_t{2} * input.tokens * shape().kv_heads * shape().head_dim;
@@ -101,31 +123,13 @@ void CudaBackend::prepare(const AttentionInput& input, std::span<const DeviceCac
     a.k_copy = new_rows_.at();
     a.v_copy = new_rows_.at(keys);
   }
-  counters_.add(Cause::kKvWrite, std::uint64_t{input.tokens} * storage_heads * row_bytes());
-  run_prepare(stream_, weights_->type(), cache_type_, a);
+  return a;
 }
 
-void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries) {
-  const std::size_t layer = input.layer.value;
-  const LayerPolicy& policy = queries[0].sequence->layers[layer].policy;
-  const LayerRule& rule = model_.config.options.layers[layer];
-  const bool wants_rows = policy.traits().rows != RowNeed::kNone;
-  AttentionPlan plan(policy.storage_heads(), policy.group());
-  std::vector<CacheSlots> slots;
-  for (const Query& query : queries) {
-    slots.clear();
-    query.cache->append_slots(slots, query.first);
-    plan.add(slots, query.position, query.length);
-  }
-  const unsigned blocks = 4 * device_.multiprocessors;
-  plan.cut(blocks);
-  const std::size_t row_floats = wants_rows ? plan.logit_floats() : 0;
-  rows_.reserve(row_floats * sizeof(float));
-  if (wants_rows) plan.place_logits(rows_.at<float>());
-  const unsigned width = padded_width(std::max(shape().head_dim, shape().v_head_dim));
-  AttentionArguments a = plan.arguments(stream_, tables_, parts_, width);
-  a.key_row_bytes = cache_row_bytes(shape().head_dim);
-  a.value_row_bytes = cache_row_bytes(shape().v_head_dim);
+void CudaBackend::set_model(AttentionArguments& a, const AttentionInput& input, std::uint32_t first_token) const {
+  const LayerRule& rule = model_.config.options.layers[input.layer.value];
+  a.key_row_bytes = format_.key_row_bytes();
+  a.value_row_bytes = format_.value_row_bytes();
   a.q = q_.at<float>() + std::size_t{first_token} * shape().heads * shape().head_dim;
   a.heads = shape().heads;
   a.head_dim = shape().head_dim;
@@ -135,9 +139,30 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
   a.window = shape().window(input.layer.value);
   a.alibi = weights_->alibi;
   a.out = input.out + std::size_t{first_token} * shape().heads * shape().v_head_dim;
+}
+
+void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries) {
+  const std::size_t layer = input.layer.value;
+  const LayerPolicy& policy = queries[0].sequence->layers[layer].policy;
+  const bool wants_rows = policy.traits().rows != RowNeed::kNone;
+  AttentionPlan plan(policy.storage_heads(), policy.group());
+  std::vector<CacheSlots> slots;
+  for (const Query& query : queries) {
+    slots.clear();
+    query.cache->append_slots(slots, query.first);
+    plan.add(slots, query.position, query.length);
+  }
+  plan.cut(attention_blocks());
+  const std::size_t row_floats = wants_rows ? plan.logit_floats() : 0;
+  rows_.reserve(row_floats * sizeof(float));
+  if (wants_rows) plan.place_logits(rows_.at<float>());
+  const unsigned width = padded_width(std::max(shape().head_dim, shape().v_head_dim));
+  AttentionArguments a = plan.arguments(stream_, tables_, parts_, width);
+  set_model(a, input, first_token);
   counters_.add(Cause::kKvRead, plan.rows() * row_bytes());
-  run_decode_attention(stream_, cache_type_, blocks, plan.kernel_group(), a);
+  run_decode_attention(stream_, format_.type, attention_blocks(), plan.kernel_group(), a);
   if (!wants_rows) return;
+  if (device_policy_) return observe_prompt(input, plan, a, queries);
   std::vector<float> logits(row_floats);
   copy_to_host(stream_, std::as_writable_bytes(std::span(logits)), rows_.at());
   for (std::size_t i = 0; i < queries.size(); ++i) {
@@ -220,18 +245,21 @@ void CudaBackend::launch_moves() {
   a.from_slot = tables.at<std::uint32_t>(from_slot_at);
   a.to_slot = tables.at<std::uint32_t>(to_slot_at);
   a.moves = static_cast<std::uint32_t>(moves.from.size());
-  a.key_row_bytes = cache_row_bytes(shape().head_dim);
-  a.value_row_bytes = cache_row_bytes(shape().v_head_dim);
+  a.key_row_bytes = format_.key_row_bytes();
+  a.value_row_bytes = format_.value_row_bytes();
+  a.scales = format_.has_scales();
+  a.state_columns = format_.state_columns;
   run_moves(stream_, a);
   counters_.add(Cause::kCompaction, 2 * row_bytes() * a.moves);
 }
 
 void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position, DeviceCache* prompt_buffer) {
   LayerState& state = sequence.layers[layer.value];
+  if (device_policy_ && device_policy_->keeps_scores()) review_prompt(state);
   state.policy.finish_row(position);
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
-    state.cache = DeviceCache(shape(), state.policy.storage_heads(), capacity_for(sequence, state.policy));
+    state.cache = DeviceCache(format_, state.policy.storage_heads(), capacity_for(sequence, state.policy));
     note_peak();
   }
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
@@ -241,7 +269,10 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
           {sequence.id, state.policy.step_of(position).value, layer.value, h, eviction.evicted[i].value});
     }
     if (packs) {
-      move(*prompt_buffer, state.cache, h, packing_moves(state.policy.positions(HeadId(h))));
+      const std::span<const TokenPos> held = state.policy.positions(HeadId(h));
+      std::vector<TokenPos> survivors(held.begin(), held.end());
+      if (device_policy_) std::sort(survivors.begin(), survivors.end());
+      move(*prompt_buffer, state.cache, h, packing_moves(survivors));
     } else {
       move(state.cache, state.cache, h, eviction.moves);
     }
@@ -263,9 +294,9 @@ void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> lo
   }
   q_.reserve(sizeof(float) * ids.size() * shape().heads * shape().head_dim);
   const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, prompts);
-  forward_->run({ids, positions, use_long}, [&](const AttentionInput& input) {
-    attend_step(input, 0);
-  });
+  const PassTokens tokens{ids, positions, use_long};
+  if (device_policy_) return decode_on_device(tokens, logits);
+  forward_->run(tokens, [&](const AttentionInput& input) { attend_step(input, 0); });
   forward_->logits(0, logits);
   check_device(stream_.problem, "launching kernels");
   for (Sequence* sequence : active_) ++sequence->tokens;
@@ -277,7 +308,9 @@ KvUsage CudaBackend::kv_usage() const {
   usage.allocated_bytes = prompt_buffer_.bytes();
   for (const auto& [id, sequence] : sequences_) {
     for (const LayerState& state : sequence.layers) {
-      usage.resident_bytes += state.policy.rows_held() * row_bytes();
+      const std::uint64_t rows = state.schedule ? std::uint64_t{state.schedule->held()} * state.policy.storage_heads()
+                                                : state.policy.rows_held();
+      usage.resident_bytes += rows * row_bytes();
       usage.allocated_bytes += state.cache.bytes();
     }
   }

@@ -1,15 +1,20 @@
 // The CUDA back end: forward pass, KV caches of slots and policies of all sequences on one device.
 //
-// Slots, eviction and accounting of each (sequence, layer) are LayerPolicy's, as in the CPU back end. A policy that
-// looks at attention rows gets them copied to the host, layer by layer; the others cost no copy.
+// In a prompt, slots, eviction and accounting of each (sequence, layer) are LayerPolicy's, as in the CPU back end. A
+// policy with a recipe (sim/policy/score_recipe.hpp) then lives on the device: its scores lie beside the cache, and the
+// victim's slot is known there alone until somebody asks. Every other policy gets its attention rows copied to the
+// host, layer by layer.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/cuda/device_cache.hpp"
 #include "kernels/cuda/device_forward.hpp"
+#include "kernels/cuda/slot_schedule.hpp"
+#include "kernels/cuda/step_plan.hpp"
 #include "kernels/engine/backend.hpp"
 #include "sim/policy/layer_policy.hpp"
 
@@ -19,6 +24,10 @@ struct CudaBackendOptions {
   PolicySpec policy;
   std::uint64_t seed = 0;
   DType kv_type = DType::kBF16;  // bf16 or f16
+  bool fused = true;             // false: every policy is asked on the host
+  // kInt8 or kInt4: rows of k and v are kept so instead, each with its own scale, and so a prompt's attention meets
+  // them.
+  std::optional<Stored> quantised{};
 };
 
 class CudaBackend final : public Backend {
@@ -31,19 +40,21 @@ class CudaBackend final : public Backend {
   void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
                std::span<float> last, const LogitsSink& all) override;
   void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override;
-  void release(std::uint32_t sequence) override { sequences_.erase(sequence); }
+  void release(std::uint32_t sequence) override;
   [[nodiscard]] KvUsage kv_usage() const override;
   ByteCounters take_counters() override;
-  void set_recorder(Recorder* recorder) override { recorder_ = recorder; }
+  // Throws Error (usage) for quantised caches: a trace has no type for their rows.
+  void set_recorder(Recorder* recorder) override;
   void set_interrupt(const std::atomic<bool>* asked) override { interrupt_ = asked; }
 
  private:
   struct LayerState {
     LayerPolicy policy;
+    std::optional<SlotSchedule> schedule;  // after a prompt, of a policy that lives on the device
     DeviceCache cache;
   };
   struct Sequence {
-    std::uint32_t id = 0, prompt = 0, most_tokens = 0;
+    std::uint32_t id = 0, prompt = 0, requested_new_tokens = 0, most_tokens = 0;
     std::uint32_t tokens = 0;  // stored before the call in progress
     std::vector<LayerState> layers;
   };
@@ -65,9 +76,24 @@ class CudaBackend final : public Backend {
   void attend_prompt(const AttentionInput& input);
   void attend_step(const AttentionInput& input, std::uint32_t offset);
   void stream_prompt(const AttentionInput& input);
+  // A decode step of a policy that lives on the device.
+  void decode_on_device(const PassTokens& tokens, std::span<float> logits);
+  void admit_rows();
+  void attend_on_device(const AttentionInput& input);
+  void finish_rows();
+  void drop_tokens(Sequence& sequence, LayerId layer);
+  void observe_prompt(const AttentionInput& input, const AttentionPlan& plan, const AttentionArguments& attention,
+                      std::span<const Query> queries);
+  void review_prompt(LayerState& state);
+  void set_policy(ScoreArguments& a, LayerId layer) const;
+  [[nodiscard]] std::vector<float> scores_of(const CacheSlots& slots, std::uint32_t count);
   // Clamp, norm, rotation; the new rows go to slots of `caches`: slot_of is empty for a prompt.
   void prepare(const AttentionInput& input, std::span<const DeviceCache* const> caches,
                std::span<const std::uint32_t> slot_of);
+  [[nodiscard]] PrepareArguments prepare_arguments(const AttentionInput& input);
+  // What the plan of an attention does not know.
+  void set_model(AttentionArguments& a, const AttentionInput& input, std::uint32_t first_token) const;
+  [[nodiscard]] unsigned attention_blocks() const { return 4 * device_.multiprocessors; }
   // Decode attention of all queries, which are rows of q in order; shows the rows to policies that want them.
   void attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries);
   void attend_prompt_at_once(const AttentionInput& input, std::uint32_t storage_heads);
@@ -79,12 +105,13 @@ class CudaBackend final : public Backend {
   void record(const AttentionInput& input, std::uint32_t offset);
   [[nodiscard]] std::uint32_t capacity_for(const Sequence& sequence, const LayerPolicy& policy) const;
   [[nodiscard]] const ModelShape& shape() const { return model_.config.shape; }
-  [[nodiscard]] std::uint64_t row_bytes() const;
+  [[nodiscard]] std::uint64_t row_bytes() const { return format_.token_bytes(); }
   void note_peak();
 
   const Model& model_;
   CudaBackendOptions options_;
-  Stored cache_type_;
+  std::optional<DevicePolicy> device_policy_;
+  CacheFormat format_;
   Stream stream_;
   DeviceFacts device_;
   std::unique_ptr<DeviceModel> weights_;
@@ -98,7 +125,9 @@ class CudaBackend final : public Backend {
   std::uint64_t peak_resident_bytes_ = 0, peak_bytes_ = 0;
   Moves moves_;
   std::vector<float> row_weights_;
-  DeviceBuffer q_, tables_, parts_, rows_, move_tables_, new_rows_;
+  StepPlan plan_{stream_};
+  std::vector<StepRow> step_rows_;  // [layers, active sequences]
+  DeviceBuffer q_, tables_, parts_, rows_, move_tables_, new_rows_, score_tables_, score_parts_;
 };
 
 }  // namespace kvroof::cuda

@@ -1,16 +1,18 @@
 // The part of CudaBackend that runs prompts.
 #include <algorithm>
+#include <bit>
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/device_tables.hpp"
 #include "kernels/engine/kv_bookkeeping.hpp"
 #include "sim/core/error.hpp"
+#include "sim/policy/scores.hpp"
 
 namespace kvroof::cuda {
 namespace {
 
 constexpr std::uint32_t kLogitBlockBytes = 8U << 20;
-constexpr std::uint32_t kPromptBlock = 32;  // queries of a prompt whose rows go to the host together
+constexpr std::uint32_t kPromptBlock = 32;  // queries of a prompt whose rows are shown to the policy together
 
 }  // namespace
 
@@ -23,36 +25,43 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
   const bool keeps_all = keeps_prompt(options_.policy.budget, state.policy, n);
   const std::uint32_t storage_heads = state.policy.storage_heads();
   if (keeps_all || prompt_buffer_.capacity() < n) {
-    prompt_buffer_ = DeviceCache(shape(), storage_heads, keeps_all ? capacity_for(sequence, state.policy) : n);
+    prompt_buffer_ = DeviceCache(format_, storage_heads, keeps_all ? capacity_for(sequence, state.policy) : n);
   }
   const DeviceCache* buffer = &prompt_buffer_;
   prepare(input, {&buffer, 1}, {});
   record(input, 0);
-  if (traits.rows == RowNeed::kNone) {
-    for (std::uint32_t i = 0; i < n * storage_heads; ++i) {
-      state.policy.admit(HeadId(i % storage_heads), TokenPos(i / storage_heads));
-    }
+  const bool shows_rows = traits.rows != RowNeed::kNone && !device_policy_;
+  for (std::uint32_t i = 0; !shows_rows && i < n * storage_heads; ++i) {
+    state.policy.admit(HeadId(i % storage_heads), TokenPos(i / storage_heads));
+  }
+  if (traits.rows == RowNeed::kNone && !format_.has_scales()) {
     attend_prompt_at_once(input, storage_heads);
   } else {
     for (std::uint32_t first = 0; first < n; first += kPromptBlock) {
       std::vector<Query> queries;
       for (std::uint32_t i = first; i < std::min(n, first + kPromptBlock); ++i) {
         const std::uint32_t window = state.policy.window();
-        const std::uint32_t length = window > 0 ? std::min(window, i + 1) : i + 1;
-        queries.push_back({&sequence, i, buffer, i + 1 - length, length, true});
+        // Scores on the device lie by slot of the buffer; there the window is the kernel's to apply.
+        const std::uint32_t length = window > 0 && shows_rows ? std::min(window, i + 1) : i + 1;
+        queries.push_back({&sequence, i, buffer, i + 1 - length, length, shows_rows});
       }
       attend(input, first, queries);
     }
   }
   note_peak();
   finish_row(sequence, input.layer, TokenPos(n - 1), &prompt_buffer_);
+  if (!device_policy_) return;
+  const PolicyContext context =
+      policy_context(shape(), input.layer, sequence.id, n, sequence.requested_new_tokens, options_.seed);
+  const auto held = static_cast<std::uint32_t>(state.policy.positions(HeadId(0)).size());
+  state.schedule = SlotSchedule(*device_policy_, context, held);
 }
 
 // The policy evicts after every row of the prompt: each is a step of its own.
 void CudaBackend::stream_prompt(const AttentionInput& input) {
   Sequence& sequence = *active_[0];
   LayerState& state = sequence.layers[input.layer.value];
-  state.cache = DeviceCache(shape(), state.policy.storage_heads(), capacity_for(sequence, state.policy));
+  state.cache = DeviceCache(format_, state.policy.storage_heads(), capacity_for(sequence, state.policy));
   note_peak();
   const std::size_t width = weights_->layers[input.layer.value].qkv.matrix.rows;
   AttentionInput row = input;
@@ -76,8 +85,8 @@ void CudaBackend::attend_prompt_at_once(const AttentionInput& input, std::uint32
   PromptArguments a;
   a.slots = tables.at<CacheSlots>(slots_at);
   a.q = q_.at<float>();
-  a.key_row_bytes = cache_row_bytes(shape().head_dim);
-  a.value_row_bytes = cache_row_bytes(shape().v_head_dim);
+  a.key_row_bytes = format_.key_row_bytes();
+  a.value_row_bytes = format_.value_row_bytes();
   a.tokens = input.tokens;
   a.heads = shape().heads;
   a.group = shape().heads / storage_heads;
@@ -94,7 +103,69 @@ void CudaBackend::attend_prompt_at_once(const AttentionInput& input, std::uint32
     rows += std::min(first + kPromptQueries, input.tokens);
   }
   counters_.add(Cause::kKvRead, rows * storage_heads * row_bytes());
-  run_prompt_attention(stream_, cache_type_, a);
+  run_prompt_attention(stream_, format_.type, a);
+}
+
+// Adds the rows of a block of queries to the scores beside the prompt's buffer.
+void CudaBackend::observe_prompt(const AttentionInput& input, const AttentionPlan& plan,
+                                 const AttentionArguments& attention, std::span<const Query> queries) {
+  const DevicePolicy& policy = *device_policy_;
+  const std::uint32_t window = shape().window(input.layer.value);
+  const PolicyTraits& traits = queries[0].sequence->layers[input.layer.value].policy.traits();
+  std::vector<StepRow> rows(queries.size());
+  std::uint64_t slots = 0;
+  for (std::size_t i = 0; i < queries.size(); ++i) {
+    const std::uint32_t tokens = queries[i].position + 1;
+    rows[i].length = queries[i].length;
+    rows[i].sequence = queries[i].sequence->id;
+    rows[i].temperature = policy.recipe.temperature.at(StepId(0), queries[i].sequence->requested_new_tokens);
+    rows[i].threshold = 1.0F / static_cast<float>(tokens);
+    slots += std::uint64_t{plan.storage_heads()} * (window > 0 ? std::min(tokens, window) : tokens);
+  }
+  counters_.add(Cause::kScores, slots * (traits.state_read + traits.state_written));
+  DeviceTables tables(stream_, score_tables_);
+  const std::size_t rows_at = tables.add(std::span<const StepRow>(rows));
+  tables.send();
+  ScoreArguments a = score_arguments(plan, attention, score_parts_);
+  a.rows = tables.at<StepRow>(rows_at);
+  a.first_query = queries[0].position;
+  a.queries = static_cast<std::uint32_t>(queries.size());
+  set_policy(a, input.layer);
+  if (a.kind == ScoreKind::kNoisySum) {
+    // Rows of later queries want the noise of all tokens before them, and the first query's units have all slots.
+    ScoreArguments draws = a;
+    draws.queries = a.first_query + a.queries;
+    if (a.noise == ScoreNoise::kPerToken) run_draw_prompt_noise(stream_, draws);
+    run_noisy_sums(stream_, attention_blocks(), a);
+  }
+  run_observe_prompt(stream_, a);
+}
+
+std::vector<float> CudaBackend::scores_of(const CacheSlots& slots, std::uint32_t count) {
+  std::vector<float> scores(count);
+  copy_to_host(stream_, std::as_writable_bytes(std::span(scores)), reinterpret_cast<const std::byte*>(slots.state));
+  if (device_policy_->recipe.kind != ScoreRecipe::Kind::kCounts) return scores;
+  for (float& score : scores) {
+    const auto counted = static_cast<float>(std::bit_cast<std::uint32_t>(score));
+    score = device_policy_->recipe.counts_low ? -counted : counted;
+  }
+  return scores;
+}
+
+// What the policy's object chooses knows nothing of the prompt's rows: as many tokens go, but by the device's scores.
+void CudaBackend::review_prompt(LayerState& state) {
+  state.policy.set_review([this](HeadId head, std::span<const TokenPos> positions,
+                                         std::vector<SlotId>& victims) {
+    std::uint32_t newest = 0;
+    for (const TokenPos position : positions) newest = std::max(newest, position.value);
+    const std::vector<float> all = scores_of(prompt_buffer_.slots(head.value), newest + 1);
+    std::vector<float> scores;
+    for (const TokenPos position : positions) scores.push_back(all[position.value]);
+    const std::uint32_t budget = device_policy_->budget.tokens(newest + 1, newest + 1);
+    const auto count = static_cast<std::uint32_t>(victims.size());
+    victims.clear();
+    lowest(scores, {positions, TokenPos(newest), device_policy_->recipe.recent.of(budget)}, count, victims);
+  });
 }
 
 void CudaBackend::prompt_logits(std::uint32_t n, std::span<float> last, const LogitsSink& all) {
@@ -133,6 +204,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
   check_device(stream_.problem, "launching kernels");
   active_[0]->tokens = n;
   prompt_buffer_ = DeviceCache();
+  plan_.forget();
   note_peak();
 }
 

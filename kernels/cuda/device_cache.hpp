@@ -5,18 +5,35 @@
 #include <vector>
 
 #include "kernels/cuda/device_buffer.hpp"
-#include "sim/model/model_shape.hpp"
 
 namespace kvroof::cuda {
 
-// Bytes from one 16-bit row of so many elements to the next.
-constexpr std::uint32_t cache_row_bytes(std::uint32_t width) { return (width * 2 + 15) / 16 * 16; }
+constexpr std::uint32_t bits_of_stored(Stored type) {
+  return type == Stored::kInt8 ? 8 : type == Stored::kInt4 ? 4 : 16;
+}
+
+// What all caches of a run have in common.
+struct CacheFormat {
+  Stored type = Stored::kBF16;
+  std::uint32_t key_dim = 0;  // elements of a row of k, a multiple of 8
+  std::uint32_t value_dim = 0;
+  std::uint32_t state_columns = 0;  // of 4 bytes, that a policy keeps for each slot
+
+  // From one row to the next; kernels read 16 bytes at once.
+  [[nodiscard]] std::uint32_t key_row_bytes() const { return (key_dim * bits_of_stored(type) + 127) / 128 * 16; }
+  [[nodiscard]] std::uint32_t value_row_bytes() const { return (value_dim * bits_of_stored(type) + 127) / 128 * 16; }
+  [[nodiscard]] bool has_scales() const { return bits_of_stored(type) < 16; }
+  // Of one token's k and v in one storage head that attention must read, scales included.
+  [[nodiscard]] std::uint64_t token_bytes() const {
+    return (std::uint64_t{key_dim} + value_dim) * bits_of_stored(type) / 8 + (has_scales() ? 2 * sizeof(float) : 0);
+  }
+};
 
 // The slots of all storage heads of one (sequence, layer).
 class DeviceCache {
  public:
   DeviceCache() = default;
-  DeviceCache(const ModelShape& shape, std::uint32_t storage_heads, std::uint32_t capacity);
+  DeviceCache(const CacheFormat& format, std::uint32_t storage_heads, std::uint32_t capacity);
 
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
   [[nodiscard]] CacheSlots slots(std::uint32_t head, std::uint32_t first = 0) const;  // from slot `first` on
@@ -24,8 +41,10 @@ class DeviceCache {
   [[nodiscard]] std::uint64_t bytes() const { return buffer_.bytes(); }
 
  private:
-  std::uint32_t heads_ = 0, capacity_ = 0, key_bytes_ = 0, value_bytes_ = 0;
-  DeviceBuffer buffer_;  // keys, values, positions of all heads
+  CacheFormat format_;
+  std::uint32_t heads_ = 0, capacity_ = 0;
+  // keys, values, positions, scales of k and of v, policy state, of all heads each; last, the heads' next slots
+  DeviceBuffer buffer_;
 };
 
 }  // namespace kvroof::cuda

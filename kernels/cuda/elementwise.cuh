@@ -49,6 +49,9 @@ KV_PLAIN_KERNEL void move_rows(MoveArguments a) {
   };
   copy(from.keys, to.keys, a.key_row_bytes);
   copy(from.values, to.values, a.value_row_bytes);
+  for (unsigned c = lane; c < a.state_columns; c += 32) {
+    to.state[c * to.stride + target] = from.state[c * from.stride + source];
+  }
   if (lane != 0) return;
   to.positions[target] = from.positions[source];
   if (!a.scales) return;

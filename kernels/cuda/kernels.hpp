@@ -23,9 +23,17 @@ void run_prepare(Stream& stream, Stored weights, Stored cache, const PrepareArgu
 void run_moves(Stream& stream, const MoveArguments& a);
 // `blocks` of any number walk the items; heads of `width` ≤ 256, groups of `group` ≤ kMostGroup.
 void run_decode_attention(Stream& stream, Stored cache, unsigned blocks, unsigned group, const AttentionArguments& a);
+// Policy scores, in this order after the attention of the same items: the sums of Keyformer's noisy softmax, then the
+// scores and the victims. `blocks` of any number walk the items; groups of up to kMostScoreGroup.
+void run_noisy_sums(Stream& stream, unsigned blocks, const ScoreArguments& a);
+void run_update_scores(Stream& stream, unsigned blocks, const ScoreArguments& a);
+// The same for a prompt: one draw for each token, then the rows of consecutive queries in order.
+void run_draw_prompt_noise(Stream& stream, const ScoreArguments& a);
+void run_observe_prompt(Stream& stream, const ScoreArguments& a);
 void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a);
 
 constexpr unsigned kMostGroup = 8;
+constexpr unsigned kMostScoreGroup = 128;
 // The number of query heads that the attention kernel for a group keeps side by side: 1, 2, 4 or 8.
 constexpr unsigned padded_group(unsigned group) { return group > 4 ? 8 : group > 2 ? 4 : group; }
 // The width of the attention kernel for heads of this size: 64, 128 or 256.

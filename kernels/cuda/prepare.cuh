@@ -127,9 +127,15 @@ KV_KERNEL void prepare_heads(PrepareArguments a) {
       }
       for (unsigned copy = 0; copy < a.copies; ++copy) {
         const unsigned storage = head * a.copies + copy;
-        const bool prompt = a.slot_of == nullptr;
-        const CacheSlots to = a.slots[prompt ? storage : token * part.heads * a.copies + storage];
-        const std::size_t slot = prompt ? token : a.slot_of[token * part.heads * a.copies + storage];
+        const bool prompt = a.slot_of == nullptr && a.rows == nullptr;
+        const unsigned place = token * part.heads * a.copies + storage;
+        const CacheSlots to = a.slots[prompt ? storage : place];
+        std::size_t slot = token;
+        if (a.slot_of != nullptr) {
+          slot = a.slot_of[place];
+        } else if (a.rows != nullptr) {
+          slot = a.rows[token].slot == kOwnSlot ? *to.next : a.rows[token].slot;
+        }
         if (which == 1) {
           store_row<kCache>(row, part.dim, to.keys + slot * a.key_row_bytes, to.key_scales + slot);
           if (lane == 0) to.positions[slot] = a.positions[token];

@@ -24,6 +24,7 @@
 
 #include "sim/core/ids.hpp"
 #include "sim/policy/head_tensors.hpp"
+#include "sim/policy/score_recipe.hpp"
 #include "sim/policy/spec.hpp"
 
 namespace kvroof {
@@ -165,6 +166,8 @@ struct PolicyInfo {
   bool takes_budget = true;
   // What these parameters do with k tokens that a user may not expect, in one sentence; empty: nothing. May be null.
   std::string (*advice)(const PolicySpec& spec, std::uint32_t k) = nullptr;
+  // For an engine that keeps the scores itself. Null: only the policy object knows what goes.
+  ScoreRecipe (*recipe)(const PolicySpec& spec) = nullptr;
 };
 
 // All policies, sorted by name.

@@ -23,6 +23,7 @@ constinit const PolicyInfo kFullPolicy = {
       return std::make_unique<Full>();
     },
     .takes_budget = false,
+    .recipe = [](const PolicySpec&) { return ScoreRecipe{}; },
 };
 
 }  // namespace kvroof

@@ -65,6 +65,12 @@ PolicyTraits traits(const PolicySpec& spec) {
   return t;
 }
 
+ScoreRecipe recipe(const PolicySpec& spec) {
+  return {.kind = ScoreRecipe::Kind::kAttentionSum,
+          .recent = tokens_or_share(spec, "recent", kDefaultRecent),
+          .reduction = group_reduction(spec)};
+}
+
 constexpr ParamInfo kParams[] = {
     {"recent", "tokens | share of k", "0.5", "most recent tokens, which always stay; the others are heavy hitters"},
     kGroupParam,
@@ -83,6 +89,7 @@ constinit const PolicyInfo kH2oPolicy = {
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<H2o>(spec, context);
     },
+    .recipe = recipe,
 };
 
 }  // namespace kvroof

@@ -9,24 +9,11 @@ namespace {
 
 constexpr TokensOrShare kDefaultRecent = {true, 0.3};
 
-enum class NoiseMode : std::uint8_t { kNone, kPerToken, kPerQuery };
-
 NoiseMode noise_mode(const PolicySpec& spec) {
   const std::string mode = spec.choice("noise", {"token", "query", "none"}, "token");
   if (mode == "none") return NoiseMode::kNone;
   return mode == "query" ? NoiseMode::kPerQuery : NoiseMode::kPerToken;
 }
-
-// The temperature starts at `begin` in the prompt and reaches `end` with the last requested token.
-struct Temperature {
-  double begin = 1;
-  double end = 2;
-
-  [[nodiscard]] float at(StepId step, std::uint32_t requested) const {
-    if (requested == 0) return static_cast<float>(begin);
-    return static_cast<float>(begin + step.value * (end - begin) / requested);
-  }
-};
 
 bool parse_positive(std::string_view text, double& value) {
   if (text.empty() || text.find_first_not_of("0123456789.") != std::string_view::npos) return false;
@@ -161,6 +148,14 @@ PolicyTraits traits(const PolicySpec& spec) {
   return t;
 }
 
+ScoreRecipe recipe(const PolicySpec& spec) {
+  return {.kind = ScoreRecipe::Kind::kNoisySum,
+          .recent = tokens_or_share(spec, "recent", kDefaultRecent),
+          .reduction = group_reduction(spec),
+          .noise = noise_mode(spec),
+          .temperature = temperature(spec)};
+}
+
 constexpr ParamInfo kParams[] = {
     {"recent", "tokens | share of k", "0.3", "most recent tokens, which always stay; the others are key tokens"},
     {"noise", "token | query | none", "token",
@@ -186,6 +181,7 @@ constinit const PolicyInfo kKeyformerPolicy = {
     .traits = traits,
     .make = [](const PolicySpec& spec,
                const PolicyContext& context) { return make_keyformer(spec, context, gumbel_draws); },
+    .recipe = recipe,
 };
 
 }  // namespace kvroof

@@ -128,6 +128,16 @@ PolicyTraits traits(const PolicySpec& spec) {
   return t;
 }
 
+ScoreRecipe recipe(const PolicySpec& spec) {
+  return {.kind = ScoreRecipe::Kind::kCounts,
+          .recent = tokens_or_share(spec, "recent", kDefaultRecent),
+          .reduction = GroupReduction::kMean,
+          .history = history_rows(spec),
+          .counts_low = is_reading_a(spec),
+          .threshold_is_count = threshold_is_count(spec),
+          .drop = tokens_or_share(spec, "drop", kDefaultDrop)};
+}
+
 // Every compression after the prompt's then drops all that is not recent, whatever was counted.
 std::string advice(const PolicySpec& spec, std::uint32_t k) {
   const std::uint32_t recent = tokens_or_share(spec, "recent", kDefaultRecent).of(k);
@@ -167,6 +177,7 @@ constinit const PolicyInfo kScissorhandsPolicy = {
       return std::make_unique<Scissorhands>(spec, context);
     },
     .advice = advice,
+    .recipe = recipe,
 };
 
 }  // namespace kvroof

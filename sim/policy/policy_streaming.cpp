@@ -47,6 +47,7 @@ constinit const PolicyInfo kStreamingPolicy = {
     .make = [](const PolicySpec& spec, const PolicyContext&) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<Streaming>(spec.count("sinks", kDefaultSinks));
     },
+    .recipe = [](const PolicySpec& spec) { return ScoreRecipe{.sinks = spec.count("sinks", kDefaultSinks)}; },
 };
 
 }  // namespace kvroof

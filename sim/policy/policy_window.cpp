@@ -22,6 +22,7 @@ constinit const PolicyInfo kWindowPolicy = {
     .make = [](const PolicySpec&, const PolicyContext&) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<Window>();
     },
+    .recipe = [](const PolicySpec&) { return ScoreRecipe{}; },
 };
 
 }  // namespace kvroof

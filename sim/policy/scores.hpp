@@ -13,9 +13,6 @@
 
 namespace kvroof {
 
-// How the rows of the query heads that share a storage head become one.
-enum class GroupReduction : std::uint8_t { kSum, kMean, kMax };
-
 // scores[s] += reduction over g of rows[g · slots + s]; rows is [group][slots], slots = scores.size().
 void accumulate(GroupReduction reduction, const float* rows, std::uint32_t group, std::span<float> scores);
 

@@ -1,0 +1,166 @@
+// Decode steps of policies that live on the device.
+#include <algorithm>
+
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/engine/kv_bookkeeping.hpp"
+#include "sim/policy/scores.hpp"
+
+namespace kvroof::cuda {
+namespace {
+
+ScoreKind kind_of(ScoreRecipe::Kind kind) {
+  switch (kind) {
+    case ScoreRecipe::Kind::kNoisySum: return ScoreKind::kNoisySum;
+    case ScoreRecipe::Kind::kCounts: return ScoreKind::kCounts;
+    default: return ScoreKind::kAttentionSum;
+  }
+}
+
+ScoreReduction reduction_of(GroupReduction reduction) {
+  switch (reduction) {
+    case GroupReduction::kMean: return ScoreReduction::kMean;
+    case GroupReduction::kMax: return ScoreReduction::kMax;
+    default: return ScoreReduction::kSum;
+  }
+}
+
+ScoreNoise noise_of(NoiseMode noise) {
+  switch (noise) {
+    case NoiseMode::kPerToken: return ScoreNoise::kPerToken;
+    case NoiseMode::kPerQuery: return ScoreNoise::kPerQuery;
+    default: return ScoreNoise::kNone;
+  }
+}
+
+}  // namespace
+
+void CudaBackend::set_policy(ScoreArguments& a, LayerId layer) const {
+  const ScoreRecipe& recipe = device_policy_->recipe;
+  a.kind = kind_of(recipe.kind);
+  a.reduction = reduction_of(recipe.reduction);
+  a.noise = noise_of(recipe.noise);
+  a.counts_low = recipe.counts_low;
+  a.history = std::max(1U, recipe.history);
+  a.window = shape().window(layer.value);
+  a.layer = layer.value;
+  a.seed = options_.seed;
+}
+
+// Rows of every layer and sequence, and the plan that serves them; counts what attention and scores will move.
+void CudaBackend::admit_rows() {
+  step_rows_.clear();
+  std::vector<const DeviceCache*> caches;
+  for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
+    for (Sequence* sequence : active_) {
+      LayerState& state = sequence->layers[layer];
+      const PolicyTraits& traits = state.policy.traits();
+      const std::uint64_t heads = state.policy.storage_heads();
+      const StepRow row = state.schedule->admit(sequence->tokens);
+      check(row.length <= state.cache.capacity(), "a cache has room for its budget and one token");
+      counters_.add(Cause::kKvRead, heads * row.length * row_bytes());
+      counters_.add(Cause::kKvWrite, heads * row_bytes());
+      if (device_policy_->observes()) {
+        const bool chooses = state.schedule->over_budget();
+        counters_.add(Cause::kScores, heads * row.length * (traits.state_read + traits.state_written +
+                                                            (chooses ? traits.evict_read : 0)));
+      }
+      step_rows_.push_back(row);
+      caches.push_back(&state.cache);
+    }
+  }
+  if (!plan_.serves(step_rows_)) {
+    const LayerPolicy& policy = active_[0]->layers[0].policy;
+    plan_.build({shape().layers, policy.storage_heads(), policy.group(),
+                 padded_width(std::max(shape().head_dim, shape().v_head_dim)), attention_blocks(),
+                 device_policy_->observes()},
+                caches, step_rows_);
+  }
+  copy_to_device(stream_, plan_.rows().at(), std::as_bytes(std::span(step_rows_)));
+}
+
+void CudaBackend::attend_on_device(const AttentionInput& input) {
+  const StepLayer& layer = plan_.layer(input.layer);
+  PrepareArguments prepared = prepare_arguments(input);
+  prepared.slots = layer.slots;
+  prepared.rows = layer.rows;
+  run_prepare(stream_, weights_->type(), format_.type, prepared);
+  record(input, 0);
+  AttentionArguments attention = layer.attention;
+  set_model(attention, input, 0);
+  attention.query = input.positions;
+  run_decode_attention(stream_, format_.type, plan_.blocks(), plan_.kernel_group(), attention);
+  if (!device_policy_->observes()) return;
+  ScoreArguments scores = layer.scores;
+  scores.query = input.positions;
+  set_policy(scores, input.layer);
+  if (scores.kind == ScoreKind::kNoisySum) run_noisy_sums(stream_, plan_.blocks(), scores);
+  run_update_scores(stream_, plan_.blocks(), scores);
+}
+
+void CudaBackend::decode_on_device(const PassTokens& tokens, std::span<float> logits) {
+  admit_rows();
+  forward_->run(tokens, [&](const AttentionInput& input) { attend_on_device(input); });
+  forward_->logits(0, logits);
+  check_device(stream_.problem, "launching kernels");
+  finish_rows();
+  for (Sequence* sequence : active_) ++sequence->tokens;
+  note_peak();
+}
+
+// What the host learns of a step after it: the recorder is told what went.
+void CudaBackend::finish_rows() {
+  const std::uint32_t heads = active_[0]->layers[0].policy.storage_heads();
+  std::vector<std::uint32_t> evicted(step_rows_.size() * heads, kNoToken);
+  if (recorder_ != nullptr && device_policy_->observes()) {
+    copy_to_host(stream_, std::as_writable_bytes(std::span(evicted)), plan_.evicted());
+  }
+  for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
+    for (std::size_t i = 0; i < active_.size(); ++i) {
+      Sequence& sequence = *active_[i];
+      LayerState& state = sequence.layers[layer];
+      const StepId step = state.policy.step_of(TokenPos(sequence.tokens));
+      for (std::uint32_t h = 0; recorder_ != nullptr && h < heads; ++h) {
+        const std::uint32_t gone = device_policy_->observes()
+                                       ? evicted[(layer * active_.size() + i) * heads + h]
+                                       : state.schedule->evicted();
+        if (gone != kNoToken) recorder_->eviction({sequence.id, step.value, layer, h, gone});
+      }
+      const bool drops = device_policy_->recipe.kind == ScoreRecipe::Kind::kCounts && state.schedule->over_budget();
+      if (drops) drop_tokens(sequence, LayerId(layer));
+    }
+  }
+  launch_moves();
+}
+
+// The counts of a head over its budget come to the host once in `drop` steps; the survivors close up on the device.
+void CudaBackend::drop_tokens(Sequence& sequence, LayerId layer) {
+  LayerState& state = sequence.layers[layer.value];
+  const TokenPos newest(sequence.tokens);
+  const StepId step = state.policy.step_of(newest);
+  const std::uint32_t budget = state.schedule->budget(newest.value);
+  const std::uint32_t length = state.schedule->length();
+  const std::uint32_t count = std::max(device_policy_->recipe.drop.of(budget), length - budget);
+  std::uint32_t dropped = 0;
+  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+    const CacheSlots slots = state.cache.slots(h);
+    std::vector<TokenPos> positions(length);
+    copy_to_host(stream_, std::as_writable_bytes(std::span(positions)),
+                 reinterpret_cast<const std::byte*>(slots.positions));
+    std::vector<SlotId> victims;
+    lowest(scores_of(slots, length), {positions, newest, device_policy_->recipe.recent.of(budget)}, count, victims);
+    std::sort(victims.begin(), victims.end());
+    std::vector<std::uint32_t> evicted;
+    for (const SlotId victim : victims) evicted.push_back(positions[victim.value].value);
+    std::sort(evicted.begin(), evicted.end());
+    for (const std::uint32_t gone : evicted) {
+      if (recorder_ != nullptr) recorder_->eviction({sequence.id, step.value, layer.value, h, gone});
+    }
+    const std::vector<SlotMove> moves = filling_moves(victims, length);
+    move(state.cache, state.cache, h, moves);
+    counters_.add(Cause::kScores, 2 * moves.size() * state.policy.traits().state_bytes);
+    dropped = static_cast<std::uint32_t>(victims.size());
+  }
+  state.schedule->dropped(dropped);
+}
+
+}  // namespace kvroof::cuda

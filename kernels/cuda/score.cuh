@@ -1,0 +1,243 @@
+// Scores of a policy beside the cache: each row's attention is added to them, and the victim is found on the way.
+//
+// The work items are those of decode attention; a block takes the slots of one item of one storage head, a thread a
+// slot. Weights are exact: exp(logit − log-sum-exp) of the logits that attention left behind, which the second-level
+// cache still holds. The block that finishes a head's last item writes the victim's slot for the next token.
+#pragma once
+
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/kernels.hpp"
+#include "sim/core/gumbel.hpp"
+
+namespace kvroof::cuda {
+
+constexpr unsigned kScoreThreads = kItemSlots;
+constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
+
+// The units of one storage head and what a row says of it.
+struct ScoreHead {
+  std::uint32_t unit = 0;  // the first
+  std::uint32_t head = 0;  // storage head of the layer
+  std::uint32_t query = 0;
+  StepRow row;
+  CacheSlots slots;
+};
+
+KV_DEVICE ScoreHead score_head(const ScoreArguments& a, std::uint32_t unit) {
+  const std::uint32_t sequence = a.units[unit].sequence;
+  return {unit, unit / a.passes % a.storage_heads, a.query[sequence], a.rows[sequence], a.units[unit].slots};
+}
+
+KV_DEVICE float logit_of(const ScoreArguments& a, std::uint32_t unit, std::uint32_t slot, unsigned g) {
+  return a.units[unit + g / kMostGroup].slots.logits[std::size_t{slot} * a.kernel_group + g % kMostGroup];
+}
+
+// The noise on a slot's logit; draws and keeps that of a row's own token where there is one draw a token.
+KV_DEVICE float noise_on(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, unsigned g) {
+  if (a.noise == ScoreNoise::kNone) return 0;
+  const std::uint32_t position = h.slots.positions[slot];
+  const bool each_query = a.noise == ScoreNoise::kPerQuery;
+  std::uint32_t* kept = h.slots.state + std::size_t{1 + g} * h.slots.stride + slot;
+  if (!each_query && position != h.query) return float_of(*kept);
+  NoiseKey key = {a.seed, h.row.sequence, a.layer, h.head * a.group + g, position};
+  if (each_query) key.query_position = h.query;
+  const float noise = gumbel_draw(key);
+  if (!each_query) *kept = bits_of(noise);
+  return noise;
+}
+
+// The max and sum of exp((logit + noise) / temperature) over the item's slots, for each query head; blocks of
+// kScoreThreads, any number of them.
+KV_PLAIN_KERNEL void noisy_sums(ScoreArguments a) {
+  for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
+    AttentionItem item = a.items[i];
+    AttentionUnit unit = a.units[item.unit];
+    if (item.unit % a.passes != 0 || !cut_to_row(a.rows, a.item_slots, unit, item)) continue;
+    const ScoreHead h = score_head(a, item.unit);
+    const unsigned lane = thread_x() % 32;
+    for (unsigned g = thread_x() / 32; g < a.group; g += kScoreThreads / 32) {
+      float highest = kNever;
+      float sum = 0;
+      for (unsigned s = lane; s < item.count; s += 32) {
+        const float logit = logit_of(a, h.unit, item.first + s, g);
+        if (logit <= kNever) continue;
+        const float x = (logit + noise_on(a, h, item.first + s, g)) / h.row.temperature;
+        if (x > highest) {
+          sum = sum * exp_of(highest - x) + 1.0F;
+          highest = x;
+        } else {
+          sum += exp_of(x - highest);
+        }
+      }
+      const float top = max_over(highest, 32);
+      sum = sum_over(sum * exp_of(highest - top), 32);
+      const std::size_t at = (std::size_t{h.unit + g / kMostGroup} * a.most_parts + item.part) * a.kernel_group;
+      if (lane != 0) continue;
+      a.noisy_max[at + g % kMostGroup] = top;
+      a.noisy_sum[at + g % kMostGroup] = sum;
+    }
+  }
+}
+
+// The log-sum-exp of the noisy logits of query head g, from its parts.
+KV_DEVICE float noisy_log_sum(const ScoreArguments& a, const ScoreHead& h, unsigned g) {
+  const std::uint32_t parts = (h.row.length + a.item_slots - 1) / a.item_slots;
+  const std::size_t first = std::size_t{h.unit + g / kMostGroup} * a.most_parts;
+  float highest = kNever;
+  for (unsigned p = 0; p < parts; ++p) {
+    const float other = a.noisy_max[(first + p) * a.kernel_group + g % kMostGroup];
+    highest = other > highest ? other : highest;
+  }
+  float total = 0;
+  for (unsigned p = 0; p < parts; ++p) {
+    const std::size_t at = (first + p) * a.kernel_group + g % kMostGroup;
+    total += a.noisy_sum[at] * exp_of(a.noisy_max[at] - highest);
+  }
+  return highest + logf(total);
+}
+
+// The log-sum that each query head's weights are relative to, into `sums`; for all threads of the block.
+KV_DEVICE void load_log_sums(const ScoreArguments& a, const ScoreHead& h, float* sums) {
+  sync_block();
+  for (unsigned g = thread_x(); g < a.group; g += kScoreThreads) {
+    const std::size_t at = std::size_t{h.unit + g / kMostGroup} * a.kernel_group + g % kMostGroup;
+    sums[g] = a.kind == ScoreKind::kNoisySum ? noisy_log_sum(a, h, g) : a.log_sums[at];
+  }
+  sync_block();
+}
+
+// The weights of a slot, reduced over the group.
+KV_DEVICE float reduced_weight(const ScoreArguments& a, const ScoreHead& h, const float* sums, std::uint32_t slot) {
+  float reduced = 0;
+  for (unsigned g = 0; g < a.group; ++g) {
+    float x = logit_of(a, h.unit, slot, g);
+    if (x <= kNever) continue;
+    if (a.kind == ScoreKind::kNoisySum) x = (x + noise_on(a, h, slot, g)) / h.row.temperature;
+    const float weight = exp_of(x - sums[g]);
+    if (a.reduction == ScoreReduction::kMax) {
+      reduced = weight > reduced ? weight : reduced;
+    } else {
+      reduced += weight;
+    }
+  }
+  return a.reduction == ScoreReduction::kMean ? reduced * (1.0F / static_cast<float>(a.group)) : reduced;
+}
+
+// Adds a row to the count of a slot, and what leaves the history out of it; a ring of one bit a row remembers.
+KV_DEVICE float counted(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, float weight, bool is_new) {
+  std::uint32_t* count = h.slots.state + slot;
+  if (is_new) {
+    for (unsigned c = 0; c < 1 + (a.history + 31) / 32; ++c) count[std::size_t{c} * h.slots.stride] = 0;
+  }
+  const std::uint32_t row = h.query % a.history;
+  std::uint32_t* ring = count + std::size_t{1 + row / 32} * h.slots.stride;
+  const std::uint32_t hit = (a.counts_low ? weight < h.row.threshold : weight > h.row.threshold) ? 1 : 0;
+  const std::uint32_t gone = *ring >> (row % 32) & 1U;
+  *count += hit - gone;
+  *ring ^= (hit ^ gone) << (row % 32);
+  const auto value = static_cast<float>(*count);
+  return a.counts_low ? -value : value;
+}
+
+// The slot's score after the row: the lowest goes.
+KV_DEVICE float scored(const ScoreArguments& a, const ScoreHead& h, const float* sums, std::uint32_t slot) {
+  const float weight = reduced_weight(a, h, sums, slot);
+  const bool is_new = h.slots.positions[slot] == h.query;
+  if (a.kind == ScoreKind::kCounts) return counted(a, h, slot, weight, is_new);
+  const float score = (is_new ? 0.0F : float_of(h.slots.state[slot])) + weight;
+  h.slots.state[slot] = bits_of(score);
+  return score;
+}
+
+// A slot's place in the order of leaving. What the window hides from the next query goes before all others.
+KV_DEVICE std::uint64_t victim_key(const ScoreArguments& a, const ScoreHead& h, std::uint32_t position, float score) {
+  if (a.window > 0 && position + a.window == h.query + 1) return position;
+  if (h.row.evicts == 0 || position + h.row.recent > h.query) return kNoKey;
+  return std::uint64_t{ordered_bits(score)} << 32 | position;
+}
+
+KV_DEVICE std::uint64_t lowest_over_warp(std::uint64_t key) {
+  for (unsigned mask = 16; mask > 0; mask /= 2) {
+    const std::uint64_t other = from_lane_xor(key, mask);
+    key = other < key ? other : key;
+  }
+  return key;
+}
+
+// The least key of the block, in every thread; `scratch` has a place for each warp.
+KV_DEVICE std::uint64_t lowest_over_block(std::uint64_t key, std::uint64_t* scratch) {
+  key = lowest_over_warp(key);
+  sync_block();
+  if (thread_x() % 32 == 0) scratch[thread_x() / 32] = key;
+  sync_block();
+  for (unsigned w = 0; w < kScoreThreads / 32; ++w) key = scratch[w] < key ? scratch[w] : key;
+  return key;
+}
+
+// The parts' victims become the head's; run by the first warp of the block that finished the last of them.
+KV_DEVICE void choose_victim(const ScoreArguments& a, const ScoreHead& h, std::uint32_t parts) {
+  const Victim* victims = a.victims + std::size_t{h.unit} * a.most_parts;
+  Victim best;
+  for (unsigned p = thread_x(); p < parts; p += 32) best = victims[p].key < best.key ? victims[p] : best;
+  const std::uint64_t least = lowest_over_warp(best.key);
+  if (thread_x() == 0) {
+    const bool hidden = least >> 32 == 0;
+    a.evicted[h.unit / a.passes] = least == kNoKey || hidden ? kNoToken : static_cast<std::uint32_t>(least);
+  }
+  if (least != kNoKey && best.key == least) *h.slots.next = best.slot;
+}
+
+// Blocks of kScoreThreads; any number of them.
+KV_PLAIN_KERNEL void update_scores(ScoreArguments a) {
+  KV_SHARED(float, sums, kMostScoreGroup);
+  KV_SHARED(std::uint64_t, keys, kScoreThreads / 32);
+  KV_SHARED(unsigned, before, 1);
+  for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
+    AttentionItem item = a.items[i];
+    AttentionUnit unit = a.units[item.unit];
+    if (item.unit % a.passes != 0 || !cut_to_row(a.rows, a.item_slots, unit, item)) continue;
+    const ScoreHead h = score_head(a, item.unit);
+    load_log_sums(a, h, sums);
+    const std::uint32_t slot = item.first + thread_x();
+    std::uint64_t key = kNoKey;
+    if (thread_x() < item.count) key = victim_key(a, h, h.slots.positions[slot], scored(a, h, sums, slot));
+    const std::uint64_t least = lowest_over_block(key, keys);
+    Victim* victim = a.victims + std::size_t{h.unit} * a.most_parts + item.part;
+    if (least == kNoKey ? thread_x() == 0 : key == least) *victim = {least, slot};
+    fence_device();
+    sync_block();
+    if (thread_x() == 0) before[0] = add_atomic(a.finished + h.unit, 1);
+    sync_block();
+    if (before[0] + 1 == unit.parts && thread_x() < 32) {
+      fence_device();
+      choose_victim(a, h, unit.parts);
+      if (thread_x() == 0) a.finished[h.unit] = 0;
+    }
+    sync_block();
+  }
+}
+
+// The noise of a prompt's tokens, one draw each: a thread a token, y over storage heads. Units are those of the first
+// query; the noise is drawn before any row wants it.
+KV_PLAIN_KERNEL void draw_prompt_noise(ScoreArguments a) {
+  const std::uint32_t slot = block_x() * kScoreThreads + thread_x();
+  if (slot >= a.queries) return;
+  ScoreHead h = score_head(a, block_y() * a.passes);
+  h.query = h.slots.positions[slot];
+  for (unsigned g = 0; g < a.group; ++g) noise_on(a, h, slot, g);
+}
+
+// Consecutive rows of a prompt, in order: a thread a slot, y over storage heads. Token i lies in slot i; `sums` are
+// those of one row after the other, and unit (query · heads + head) · passes is a query's.
+KV_PLAIN_KERNEL void observe_prompt(ScoreArguments a) {
+  KV_SHARED(float, sums, kMostScoreGroup);
+  const std::uint32_t slot = block_x() * kScoreThreads + thread_x();
+  for (std::uint32_t q = 0; q < a.queries; ++q) {
+    const ScoreHead h = score_head(a, (q * a.storage_heads + block_y()) * a.passes);
+    load_log_sums(a, h, sums);
+    const bool seen = slot <= h.query && (a.window == 0 || slot + a.window > h.query);
+    if (seen) scored(a, h, sums, slot);
+  }
+}
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,63 @@
+// The tables of a whole decode step on the device: they serve every step until the batch changes or a sequence outgrows
+// what the plan was cut for, so that a step needs no table of its own but one row for each layer and sequence.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/device_cache.hpp"
+#include "sim/core/ids.hpp"
+
+namespace kvroof::cuda {
+
+// One layer's launches.
+struct StepLayer {
+  const CacheSlots* slots = nullptr;  // [sequences, storage heads]
+  const StepRow* rows = nullptr;      // [sequences]
+  AttentionArguments attention;       // without model, query and output
+  ScoreArguments scores;              // without policy and query
+};
+
+// Room for the sums and victims of a plan's scores, and what is known of them from its attention.
+ScoreArguments score_arguments(const AttentionPlan& plan, const AttentionArguments& attention, DeviceBuffer& memory);
+
+class StepPlan {
+ public:
+  struct Shape {
+    std::uint32_t layers = 1;
+    std::uint32_t storage_heads = 1;
+    std::uint32_t group = 1;
+    unsigned width = 64;   // of the attention kernel
+    unsigned blocks = 1;   // that walk the items
+    bool scores = false;   // logits are kept for them
+  };
+
+  explicit StepPlan(Stream& stream) : stream_(stream) {}
+
+  // Whether the plan serves rows of these lengths; [layers, sequences].
+  [[nodiscard]] bool serves(std::span<const StepRow> rows) const;
+  // `caches` and `rows` [layers, sequences].
+  void build(const Shape& shape, std::span<const DeviceCache* const> caches, std::span<const StepRow> rows);
+  // No step is served until the next build().
+  void forget() { limits_.clear(); }
+
+  [[nodiscard]] DeviceBuffer& rows() { return rows_; }  // [layers, sequences] StepRow, sent before each step
+  [[nodiscard]] const StepLayer& layer(LayerId layer) const { return layers_[layer.value]; }
+  [[nodiscard]] unsigned blocks() const { return shape_.blocks; }
+  [[nodiscard]] unsigned kernel_group() const { return kernel_group_; }
+  // [layers, sequences, storage heads] positions of the victims, on the device.
+  [[nodiscard]] const std::byte* evicted() const { return evicted_.at(); }
+
+ private:
+  Stream& stream_;
+  Shape shape_;
+  unsigned kernel_group_ = 1;
+  std::vector<StepLayer> layers_;
+  std::vector<std::uint32_t> limits_;  // of the rows' lengths
+  std::vector<DeviceBuffer> tables_, slot_tables_;  // of each layer
+  DeviceBuffer rows_, parts_, logits_, scores_, finished_, evicted_;
+};
+
+}  // namespace kvroof::cuda
