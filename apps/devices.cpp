@@ -25,11 +25,11 @@ Table list_devices(const std::filesystem::path& catalog) {
     const Device d = find_device(name, catalog);
     const auto value = [&](F f) { return d.fact(f) ? fmt::format("{}", d.fact(f)->value) : std::string(); };
     const std::string peak = fmt::format("{:g}", d.peak(DType::kBF16).value / 1e12);
-    const std::string price = d.price ? fmt::format("{:.2f}-{:.2f} ({})", d.price->low_usd_per_hour,
-                                                    d.price->high_usd_per_hour, d.price->date)
-                                      : "";
+    const std::string range =
+        d.price ? fmt::format("{:.2f}-{:.2f}", d.price->low_usd_per_hour, d.price->high_usd_per_hour) : "";
+    const std::string price = d.price ? fmt::format("{} ({})", range, d.price->date) : "";
     table.rows.push_back({d.name, d.title, fmt::format("{:.1f}", gib(d.usable_memory())), value(F::kBandwidthGbPerS),
-                          peak, value(F::kL2Mib), value(F::kPowerW), price});
+                          peak, value(F::kL2Mib), value(F::kPowerW), range});
     table.raw_rows.push_back({d.name, d.title, std::to_string(d.usable_memory().value), value(F::kBandwidthGbPerS),
                               peak, value(F::kL2Mib), value(F::kPowerW), price});
   }

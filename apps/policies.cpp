@@ -76,12 +76,17 @@ nlohmann::ordered_json policy_json(const PolicySpec& spec) {
 }
 
 std::string list_text() {
+  constexpr std::size_t kIndent = 20;
   std::string text;
-  for (const PolicyInfo& info : policy_table()) text += fmt::format("{:<18} {}\n", info.name, info.summary);
-  return text +
-         "\nSPEC = name[:key=value]…; budget=0.5 or 50% is a share of the prompt, 512 a count of tokens, 0.5@current a "
-         "share of "
-         "the\ncurrent length, compression=r keeps int(n·(1 − r)). `kvroof policies show NAME` says more.\n";
+  for (const PolicyInfo& info : policy_table()) {
+    text += fmt::format("{:<{}}", info.name, kIndent) +
+            format_paragraph(std::string(info.summary), kIndent).substr(kIndent);
+  }
+  return text + "\n" +
+         format_paragraph(
+             "SPEC = name[:key=value]…; budget=0.5 or 50% is a share of the prompt, 512 a count of tokens, 0.5@current "
+             "a share of the current length, compression=r keeps int(n·(1 − r)). `kvroof policies show NAME` says more.",
+             0);
 }
 
 std::string list_csv() {

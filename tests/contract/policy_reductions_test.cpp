@@ -36,6 +36,7 @@ TEST_CASE("a set for each query head of a group is the set of a model that has a
     if (std::ranges::find(info.params, "group", &ParamInfo::name) == info.params.end()) continue;
     const auto for_each = spec_of(fmt::format("{}:budget=0.5:group=none", info.name));
     const auto shared = spec_of(fmt::format("{}:budget=0.5", info.name));
+    if (info.traits(shared).tensors.any()) continue;  // the keys of the two models differ
     INFO(for_each.text());
     CHECK(history(for_each, kShape, random_logit) == history(shared, one_each, random_logit));
   }

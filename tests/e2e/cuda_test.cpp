@@ -29,7 +29,7 @@ std::size_t lines_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("--backend cuda without a usable device exits 77 before it reads model or prompt, and says why") {
+TEST_CASE("the back end cuda without a usable device exits 77 before it reads model or prompt, and says why") {
   for (const char* verb : {"run", "record -o /nowhere/run.kvt", "eval --text /nowhere/text"}) {
     const Ran ran = run_program(std::string(verb) + " --backend cuda --model /nowhere/model");
     if (ran.code == 2) {  // a device is here: then it is the model that is missing
