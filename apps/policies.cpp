@@ -85,7 +85,8 @@ std::string list_text() {
   return text + "\n" +
          format_paragraph(
              "SPEC = name[:key=value]…; budget=0.5 or 50% is a share of the prompt, 512 a count of tokens, 0.5@current "
-             "a share of the current length, compression=r keeps int(n·(1 − r)). `kvroof policies show NAME` says more.",
+             "a share of the current length, compression=r keeps int(n·(1 − r)). `kvroof policies show NAME` says "
+             "more.",
              0);
 }
 
