@@ -30,7 +30,7 @@ class PolicyLabels {
  public:
   std::string of(const PolicySpec& spec) {
     const std::string full = spec.name + parameters_of(spec);
-    if (full.size() <= kWidestPolicy) return full;
+    if (full.size() <= kWidestPolicy || spec.params.empty()) return full;
     const auto known = std::find(long_.begin(), long_.end(), full);
     const auto number = known - long_.begin() + 1;
     if (known == long_.end()) long_.push_back(full);
