@@ -74,8 +74,7 @@ class BoundOfHead final : public HeadAnalysis {
 std::string finding(const AnalysisResult& result) {
   return fmt::format(
       "A window of half the prompt loses {} of the attention and changes the output by {} of its norm; the bound "
-      "allows "
-      "{}. The worst step of a head comes to {} of its bound (mean over heads).",
+      "allows {}. The worst step of a head comes to {} of its bound (mean over heads).",
       percent_text(result.mean("lost_attention")), percent_text(result.mean("output_error")),
       percent_text(result.mean("bound")), percent_text(result.mean("most_of_bound")));
 }
@@ -88,10 +87,8 @@ AnalysisInfo bound_analysis() {
   info.title = "Output error beside its bound";
   info.definition =
       "A window of half the prompt and the own token. R: the share of the attention on it; o the output of full "
-      "attention, ô "
-      "that of the window's weights renormalised: ‖o − ô‖ ≤ 2 (1 − R) · max ‖v‖, because the weights move by 2 (1 − R) "
-      "in "
-      "all. Error and bound are divided by ‖o‖; in the chart by max ‖v‖ of the tokens so far.";
+      "attention, ô that of the window's weights renormalised: ‖o − ô‖ ≤ 2 (1 − R) · max ‖v‖, because the weights "
+      "move by 2 (1 − R) in all. Error and bound are divided by ‖o‖; in the chart by max ‖v‖ of the tokens so far.";
   info.source = "triangle inequality; Scissorhands (Liu et al. 2023) bounds the same error in its theorem";
   info.measures = {{"output_error", "‖o − ô‖ / ‖o‖", MeasureUnit::kShare, true},
                    {"bound", "2 (1 − R) · max ‖v‖ / ‖o‖", MeasureUnit::kShare},

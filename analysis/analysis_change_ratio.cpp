@@ -37,8 +37,7 @@ void replay_change(const ReplayedTrace& replayed, AnalysisResult& result) {
 std::string finding(const AnalysisResult& result) {
   return fmt::format(
       "With a third of the prompt as budget, the attention on each token that Scissorhands keeps grows by {} (median "
-      "step, "
-      "mean over heads); {} of the steps grow by no more than a tenth.",
+      "step, mean over heads); {} of the steps grow by no more than a tenth.",
       percent_text(result.mean("median_change")), percent_text(result.mean("at_most_a_tenth")));
 }
 
@@ -50,10 +49,8 @@ AnalysisInfo change_ratio_analysis() {
   info.title = "Attention change ratio";
   info.definition =
       "(α' − α) / α of the tokens that scissorhands:budget=0.333 keeps, α' being their attention when the others are "
-      "gone. A "
-      "replay holds queries and keys as recorded, so that every kept token of a step changes by the same 1/R − 1, R "
-      "being "
-      "the recall; the drift of a run under the policy, which the paper's figure contains, is not in it.";
+      "gone. A replay holds queries and keys as recorded, so that every kept token of a step changes by the same 1/R "
+      "− 1, R being the recall; the drift of a run under the policy, which the paper's figure contains, is not in it.";
   info.source = "Scissorhands (Liu et al. 2023), attention change ratio at 3× on OPT-13B";
   info.measures = {{"median_change", "change of the median step", MeasureUnit::kShare, true},
                    {"p90_change", "change of the 90th-percentile step", MeasureUnit::kShare},

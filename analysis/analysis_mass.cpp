@@ -81,10 +81,8 @@ AnalysisInfo mass_analysis() {
   info.title = "Attention mass of the top tokens";
   info.definition =
       "M(p): the share of a decode step's attention on its ⌈p·t⌉ largest weights, t being the tokens that the step "
-      "sees; "
-      "mean over steps. Accumulated: the same of each token's attention summed over all decode steps, which is what "
-      "one "
-      "fixed set, chosen with hindsight, would get.";
+      "sees; mean over steps. Accumulated: the same of each token's attention summed over all decode steps, which is "
+      "what one fixed set, chosen with hindsight, would get.";
   info.source = "Keyformer (Adnan et al. 2024), Fig. 3b, which does not say which of the two it shows";
   info.measures = {
       {"share_for_90", "tokens for 90 % of a step's attention, of those it sees", MeasureUnit::kShare, true},

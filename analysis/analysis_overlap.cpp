@@ -89,8 +89,7 @@ class OverlapOfHead final : public HeadAnalysis {
 std::string finding(const AnalysisResult& result) {
   return fmt::format(
       "Of the prompt tokens that get the most attention while decoding, {} are heavy hitters of the prompt itself ({} "
-      "at "
-      "the end of the generation); chance would give {}.",
+      "at the end of the generation); chance would give {}.",
       percent_text(result.mean("overlap")), percent_text(result.mean("overlap_at_end")),
       percent_text(result.mean("chance")));
 }
@@ -103,8 +102,7 @@ AnalysisInfo overlap_analysis() {
   info.title = "Heavy-hitter overlap over time";
   info.definition =
       "Heavy hitters: the 10 % of the prompt's tokens with the most attention, summed over the rows of the prompt, or "
-      "over "
-      "those of one eighth of the generation. Overlap: the share of the latter that is among the former.";
+      "over those of one eighth of the generation. Overlap: the share of the latter that is among the former.";
   info.source = "H2O (Zhang et al. 2023), heavy hitters by accumulated attention";
   info.measures = {{"overlap", "overlap with the prompt's, mean over the generation", MeasureUnit::kShare, true},
                    {"overlap_at_end", "in its last eighth", MeasureUnit::kShare, true},

@@ -70,8 +70,7 @@ std::string finding(const AnalysisResult& result) {
   const double chance = result.mean("pivotal_before");
   return fmt::format(
       "Of the earlier tokens that are pivotal in the second half, {} were pivotal in the first half. A random set of "
-      "the "
-      "same size would hold {} of them: {}.",
+      "the same size would hold {} of them: {}.",
       percent_text(ratio), percent_text(chance),
       chance > 0.9            ? "the ratio says little here, because nearly every token was pivotal once"
       : ratio - chance < 0.05 ? "hardly less"
@@ -86,11 +85,9 @@ AnalysisInfo persistence_analysis() {
   info.title = "Persistence of importance";
   info.definition =
       "Pivotal at a step: more than 1/t of its attention, t being the tokens that it sees. With S before and S after "
-      "the "
-      "sets of tokens pivotal in any row before and after the split (half of the sequence, prompt included): |S after "
-      "∩ S "
-      "before| / |tokens of S after that are older than the split|. Baseline: a random set as large as S before, |S "
-      "before| / split.";
+      "the sets of tokens pivotal in any row before and after the split (half of the sequence, prompt included): |S "
+      "after ∩ S before| / |tokens of S after that are older than the split|. Baseline: a random set as large as S "
+      "before, |S before| / split.";
   info.source = "Scissorhands (Liu et al. 2023), Fig. 2";
   info.measures = {{"persistence", "persistence ratio, split at half", MeasureUnit::kShare, true},
                    {"pivotal_before", "of a random set of the same size", MeasureUnit::kShare, true},

@@ -89,10 +89,8 @@ AnalysisInfo policy_analysis() {
   info.title = "What policies keep";
   info.definition =
       "Of --policy and --budget, replayed: recall is the share of a decode step's attention on the tokens that the "
-      "policy "
-      "lets it attend to; output error is ‖o − ô‖ / ‖o‖; the oracle reads the tokens with the most attention, chosen "
-      "anew "
-      "at each step. As `kvroof replay` computes them, here by head.";
+      "policy lets it attend to; output error is ‖o − ô‖ / ‖o‖; the oracle reads the tokens with the most attention, "
+      "chosen anew at each step. As `kvroof replay` computes them, here by head.";
   info.source = "docs/replay.md";
   info.finding = finding;
   info.replay = replay_points;

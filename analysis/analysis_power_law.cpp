@@ -93,10 +93,9 @@ AnalysisInfo power_law_analysis() {
   info.name = "power-law";
   info.title = "Power law of accumulated attention";
   info.definition =
-      "f(r): the attention that the token of rank r gets, summed over all rows (prompt included), as a share of all. s "
-      "and R² "
-      "of the least-squares line ln f = c − s · ln r over the ranks 1, 1.2, 1.4 … (four an octave, so that each octave "
-      "weighs the same) up to half of the tokens; at least three ranks.";
+      "f(r): the attention that the token of rank r gets, summed over all rows (prompt included), as a share of all. "
+      "s and R² of the least-squares line ln f = c − s · ln r over the ranks 1, 1.2, 1.4 … (four an octave, so that "
+      "each octave weighs the same) up to half of the tokens; at least three ranks.";
   info.source = "Scissorhands (Liu et al. 2023), whose theorem assumes such a law";
   info.measures = {{"exponent", "exponent s", MeasureUnit::kNumber, true},
                    {"r_squared", "R² of the fit", MeasureUnit::kNumber, true},

@@ -66,8 +66,7 @@ class RecencyOfHead final : public HeadAnalysis {
 std::string finding(const AnalysisResult& result) {
   return fmt::format(
       "{} of a step's attention lies on the first 4 tokens, {} on the last 32, {} on what is between; a policy that "
-      "keeps "
-      "only first and last tokens loses the latter.",
+      "keeps only first and last tokens loses the latter.",
       percent_text(result.mean("sinks")), percent_text(result.mean("last_32")), percent_text(result.mean("between")));
 }
 

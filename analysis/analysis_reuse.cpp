@@ -77,8 +77,7 @@ class ReuseOfHead final : public HeadAnalysis {
 std::string finding(const AnalysisResult& result) {
   return fmt::format(
       "A token that is attended to is attended to again after {} steps (median; nine of ten within {}). {} of the "
-      "prompt "
-      "are attended to at all while decoding, and {} of these still in the second half.",
+      "prompt are attended to at all while decoding, and {} of these still in the second half.",
       number_text(result.mean("median_distance")), number_text(result.mean("p90_distance")),
       percent_text(result.mean("prompt_used")), percent_text(result.mean("prompt_used_after_half")));
 }
@@ -91,10 +90,9 @@ AnalysisInfo reuse_analysis() {
   info.title = "Reuse distance and survival";
   info.definition =
       "A token is touched at a step that gives it more than 1/t of its attention, t being the tokens that the step "
-      "sees. Reuse "
-      "distance: steps from one touch of a token to its next, over all rows (prompt included). Survival: of the prompt "
-      "tokens touched while decoding, the share that will be touched after a given step; nothing is known beyond the "
-      "recording, so the curve ends at 0.";
+      "sees. Reuse distance: steps from one touch of a token to its next, over all rows (prompt included). Survival: "
+      "of the prompt tokens touched while decoding, the share that will be touched after a given step; nothing is "
+      "known beyond the recording, so the curve ends at 0.";
   info.source = "reuse distance: Mattson et al. 1970; pivotal tokens: Scissorhands (Liu et al. 2023)";
   info.measures = {{"prompt_used", "prompt tokens touched while decoding", MeasureUnit::kShare, true},
                    {"prompt_used_after_half", "of these, touched after half of it", MeasureUnit::kShare, true},

@@ -63,8 +63,7 @@ AnalysisInfo sparsity_analysis() {
   info.title = "Sparsity of attention";
   info.definition =
       "The share of a decode step's weights below a threshold: 1 % of the step's largest weight (H2O), or 1/t with t "
-      "the "
-      "tokens that the step sees (Scissorhands). Only tokens that the query may see count.";
+      "the tokens that the step sees (Scissorhands). Only tokens that the query may see count.";
   info.source = "H2O (Zhang et al. 2023); Scissorhands (Liu et al. 2023)";
   info.measures = {{"below_1_percent_of_max", "below 1 % of the step's maximum", MeasureUnit::kShare, true},
                    {"below_even_share", "below 1/t", MeasureUnit::kShare, true}};

@@ -64,8 +64,6 @@ StepSpread step_spread(const CostModel& cost, const Workload& workload, std::uin
   return {seconds[rank - 1], seconds.back()};
 }
 
-std::string name_of_limit(Limit limit) { return std::string(name_of(limit)); }
-
 Plan make_plan(const CostModel& cost, const Workload& workload, const WorkloadRequest& request, const Goals& goals) {
   Plan plan;
   const ResidencySummary& mean = workload.mean();
@@ -77,7 +75,8 @@ Plan make_plan(const CostModel& cost, const Workload& workload, const WorkloadRe
       return cost.predict(mean, batch).step.value * 1e3 <= *goals.tpot_ms;
     });
   }
-  if (goals.ttft_ms && plan.first_token.value * 1e3 > *goals.ttft_ms) plan.largest = 0;
+  const bool first_token_late = goals.ttft_ms && plan.first_token.value * 1e3 > *goals.ttft_ms;
+  if (first_token_late) plan.largest = 0;
   plan.batch = goals.batch.value_or(plan.largest);
   const std::uint64_t shown = std::max<std::uint64_t>(plan.batch, 1);
   plan.prediction = cost.predict(mean, shown);
@@ -85,9 +84,9 @@ Plan make_plan(const CostModel& cost, const Workload& workload, const WorkloadRe
   plan.steps = step_spread(cost, workload, shown);
   const bool goal_binds = plan.largest < plan.largest_in_memory;
   if (!goals.batch) {
-    plan.limited_by = !goal_binds ? "capacity" : plan.largest == 0 && goals.ttft_ms ? "ttft" : "tpot";
+    plan.limited_by = !goal_binds ? "capacity" : first_token_late ? "ttft" : "tpot";
   } else {
-    plan.limited_by = name_of_limit(plan.prediction.limited_by);
+    plan.limited_by = name_of(plan.prediction.limited_by);
   }
   plan.longest_prompt = static_cast<std::uint32_t>(largest_that(
       1, std::max<std::uint32_t>(request.model.max_positions, request.prompt + request.output) - request.output,

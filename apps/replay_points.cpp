@@ -169,20 +169,19 @@ ResidencySummary summarise_as(const PointResult& result, const ModelShape& from,
   return sum.mean();
 }
 
-std::vector<ResidencySummary> step_summaries_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
-                                                std::uint32_t prompt, std::uint32_t output) {
-  check(result.residency.size() == 1, "steps belong to one sequence");
+std::vector<LayerCounts> step_counts_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
+                                        std::uint32_t prompt, std::uint32_t output) {
   const Room room = room_of(result);
-  const Residency recorded = result.residency.front().expand();
-  std::vector<ResidencySummary> steps(output, summarise_as(result, from, to, prompt, output));
-  for (ResidencySummary& step : steps) {
-    step.decode = {};
-    step.decode_steps = 1;
-  }
-  for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
-    const Residency projected = project_layer(recorded, from, to, {prompt, output}, room, layer);
-    for (std::uint32_t s = 0; s < output; ++s) {
-      steps[s].decode = sum_counts(std::array{steps[s].decode, projected.at(s + 1, 0)});
+  std::vector<LayerCounts> steps;
+  for (const ResidencyLog& log : result.residency) {
+    const Residency recorded = log.expand();
+    const std::size_t first = steps.size();
+    steps.resize(first + output);
+    for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
+      const Residency projected = project_layer(recorded, from, to, {prompt, output}, room, layer);
+      for (std::uint32_t s = 0; s < output; ++s) {
+        steps[first + s] = sum_counts(std::array{steps[first + s], projected.at(s + 1, 0)});
+      }
     }
   }
   return steps;

@@ -37,9 +37,9 @@ ResidencySummary summarise(std::span<const ResidencyLog> sequences);
 // The same on another model's shape and with other lengths, where given; sim/traffic/summary.hpp says how.
 ResidencySummary summarise_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
                               std::optional<std::uint32_t> prompt, std::optional<std::uint32_t> output);
-// A summary of each decode step, for a trace of one sequence.
-std::vector<ResidencySummary> step_summaries_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
-                                                std::uint32_t prompt, std::uint32_t output);
+// Likewise the counts of each decode step, summed over layers: `output` of them for each sequence.
+std::vector<LayerCounts> step_counts_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
+                                        std::uint32_t prompt, std::uint32_t output);
 
 // Rows in the order: model, policy and budget, device, batch.
 std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceManifest& manifest,

@@ -126,7 +126,13 @@ ResidencySummary Workload::with_prompt(std::uint32_t prompt) const {
 }
 
 std::vector<ResidencySummary> Workload::steps() const {
-  return step_summaries_as(result_, recorded_, model_, prompt_, output_);
+  std::vector<ResidencySummary> steps;
+  for (const LayerCounts& counts : step_counts_as(result_, recorded_, model_, prompt_, output_)) {
+    ResidencySummary& step = steps.emplace_back(mean_);
+    step.decode = counts;
+    step.decode_steps = 1;
+  }
+  return steps;
 }
 
 std::vector<Workload> make_workloads(const WorkloadRequest& request, const Arguments& arguments) {

@@ -44,7 +44,7 @@ class Workload {
   // A mean decode step, at the lengths of the request or at another prompt.
   [[nodiscard]] const ResidencySummary& mean() const { return mean_; }
   [[nodiscard]] ResidencySummary with_prompt(std::uint32_t prompt) const;
-  // Each decode step; empty without output.
+  // Each decode step of each sequence.
   [[nodiscard]] std::vector<ResidencySummary> steps() const;
 
  private:

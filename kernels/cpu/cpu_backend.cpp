@@ -112,7 +112,7 @@ void CpuBackend::attend(LayerId layer, std::span<float> q, std::span<const float
     return;
   }
   state.cache = new_cache(sequence, state.policy);
-  note_peak();
+  peaks_.note(kv_usage());
   const std::size_t rows = sequence.prompt;
   const auto row = [&](auto all, std::uint32_t i) { return all.subspan(i * (all.size() / rows), all.size() / rows); };
   for (std::uint32_t i = 0; i < rows; ++i) attend_rows(i, layer, row(q, i), row(k, i), row(v, i), row(out, i));
@@ -186,7 +186,7 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
                      std::size_t{shape.heads} * shape.v_head_dim, &state.policy, HeadId(h), h * group});
   }
   ops_->prefill_attend(calls, rules_[layer.value]);
-  note_peak();
+  peaks_.note(kv_usage());
   const CacheRows rows(prompt_buffer_, n, q, group);
   finish_row(sequence, layer, TokenPos(n - 1), rows, &prompt_buffer_);
 }
@@ -200,7 +200,7 @@ void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
     state.cache = new_cache(sequence, state.policy);
-    note_peak();
+    peaks_.note(kv_usage());
   }
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
     const HeadEviction& eviction = state.policy.eviction(HeadId(h));
@@ -223,7 +223,7 @@ void CpuBackend::finish_call() {
   active_.clear();
   prefilling_ = false;
   prompt_buffer_ = KvCache();
-  note_peak();
+  peaks_.note(kv_usage());
   const std::uint64_t experts = forward_.take_experts();
   if (recorder_ != nullptr && experts > 0) recorder_->experts(experts);
 }
@@ -273,15 +273,8 @@ KvUsage CpuBackend::kv_usage() const {
       usage.allocated_bytes += state.cache.allocated_bytes();
     }
   }
-  usage.peak_resident_bytes = peak_resident_bytes_;
-  usage.peak_bytes = peak_bytes_;
+  peaks_.fill(usage);
   return usage;
-}
-
-void CpuBackend::note_peak() {
-  const KvUsage now = kv_usage();
-  peak_resident_bytes_ = std::max(peak_resident_bytes_, now.resident_bytes);
-  peak_bytes_ = std::max(peak_bytes_, now.allocated_bytes);
 }
 
 ByteCounters CpuBackend::take_counters() { return std::exchange(ops_->counters(), ByteCounters{}); }

@@ -8,6 +8,7 @@
 #include "kernels/cpu/forward.hpp"
 #include "kernels/cpu/kv_cache.hpp"
 #include "kernels/engine/backend.hpp"
+#include "kernels/engine/kv_bookkeeping.hpp"
 #include "sim/policy/layer_policy.hpp"
 #include "sim/policy/spec.hpp"
 
@@ -66,7 +67,6 @@ class CpuBackend final : public Backend, private AttentionStage {
   Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);
   [[nodiscard]] KvCache new_cache(const Sequence& sequence, const LayerPolicy& policy) const;
   [[nodiscard]] KvLayout layout(const LayerPolicy& policy) const;
-  void note_peak();
 
   const Model& model_;
   std::unique_ptr<Ops> ops_;
@@ -79,7 +79,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   std::vector<Sequence*> active_;  // of the call in progress, in the order of its rows
   bool prefilling_ = false;
   KvCache prompt_buffer_;          // of the prefill in progress
-  std::uint64_t peak_resident_bytes_ = 0, peak_bytes_ = 0;
+  KvPeaks peaks_;
   std::vector<std::byte> q_bytes_, k_bytes_, v_bytes_;
   std::vector<AttendCall> calls_;
 };

@@ -260,7 +260,7 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
     state.cache = DeviceCache(format_, state.policy.storage_heads(), capacity_for(sequence, state.policy));
-    note_peak();
+    peaks_.note(kv_usage());
   }
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
     const HeadEviction& eviction = state.policy.eviction(HeadId(h));
@@ -300,7 +300,7 @@ void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> lo
   forward_->logits(0, logits);
   check_device(stream_.problem, "launching kernels");
   for (Sequence* sequence : active_) ++sequence->tokens;
-  note_peak();
+  peaks_.note(kv_usage());
 }
 
 KvUsage CudaBackend::kv_usage() const {
@@ -314,15 +314,8 @@ KvUsage CudaBackend::kv_usage() const {
       usage.allocated_bytes += state.cache.bytes();
     }
   }
-  usage.peak_resident_bytes = peak_resident_bytes_;
-  usage.peak_bytes = peak_bytes_;
+  peaks_.fill(usage);
   return usage;
-}
-
-void CudaBackend::note_peak() {
-  const KvUsage now = kv_usage();
-  peak_resident_bytes_ = std::max(peak_resident_bytes_, now.resident_bytes);
-  peak_bytes_ = std::max(peak_bytes_, now.allocated_bytes);
 }
 
 ByteCounters CudaBackend::take_counters() {

@@ -16,6 +16,7 @@
 #include "kernels/cuda/slot_schedule.hpp"
 #include "kernels/cuda/step_plan.hpp"
 #include "kernels/engine/backend.hpp"
+#include "kernels/engine/kv_bookkeeping.hpp"
 #include "sim/policy/layer_policy.hpp"
 
 namespace kvroof::cuda {
@@ -106,7 +107,6 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::uint32_t capacity_for(const Sequence& sequence, const LayerPolicy& policy) const;
   [[nodiscard]] const ModelShape& shape() const { return model_.config.shape; }
   [[nodiscard]] std::uint64_t row_bytes() const { return format_.token_bytes(); }
-  void note_peak();
 
   const Model& model_;
   CudaBackendOptions options_;
@@ -122,7 +122,7 @@ class CudaBackend final : public Backend {
   std::map<std::uint32_t, Sequence> sequences_;
   std::vector<Sequence*> active_;
   DeviceCache prompt_buffer_;
-  std::uint64_t peak_resident_bytes_ = 0, peak_bytes_ = 0;
+  KvPeaks peaks_;
   Moves moves_;
   std::vector<float> row_weights_;
   StepPlan plan_{stream_};

@@ -48,7 +48,7 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
       attend(input, first, queries);
     }
   }
-  note_peak();
+  peaks_.note(kv_usage());
   finish_row(sequence, input.layer, TokenPos(n - 1), &prompt_buffer_);
   if (!device_policy_) return;
   const PolicyContext context =
@@ -62,7 +62,7 @@ void CudaBackend::stream_prompt(const AttentionInput& input) {
   Sequence& sequence = *active_[0];
   LayerState& state = sequence.layers[input.layer.value];
   state.cache = DeviceCache(format_, state.policy.storage_heads(), capacity_for(sequence, state.policy));
-  note_peak();
+  peaks_.note(kv_usage());
   const std::size_t width = weights_->layers[input.layer.value].qkv.matrix.rows;
   AttentionInput row = input;
   row.tokens = 1;
@@ -205,7 +205,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
   active_[0]->tokens = n;
   prompt_buffer_ = DeviceCache();
   plan_.forget();
-  note_peak();
+  peaks_.note(kv_usage());
 }
 
 }  // namespace kvroof::cuda

@@ -104,7 +104,7 @@ void CudaBackend::decode_on_device(const PassTokens& tokens, std::span<float> lo
   check_device(stream_.problem, "launching kernels");
   finish_rows();
   for (Sequence* sequence : active_) ++sequence->tokens;
-  note_peak();
+  peaks_.note(kv_usage());
 }
 
 // What the host learns of a step after it: the recorder is told what went.

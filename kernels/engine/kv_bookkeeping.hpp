@@ -1,10 +1,12 @@
 // What every back end does alike around LayerPolicy: contexts, capacities, packing, and showing rows to a policy.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "kernels/engine/backend.hpp"
 #include "sim/model/config_json.hpp"
 #include "sim/policy/layer_policy.hpp"
 
@@ -24,6 +26,22 @@ std::uint32_t slots_to_allocate(const LayerPolicy& policy, std::uint32_t most_to
 
 // Whether policy and window keep every token of such a prompt, so that its rows may go straight into the cache.
 bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt);
+
+// The largest that a back end has had in its caches so far.
+class KvPeaks {
+ public:
+  void note(const KvUsage& now) {
+    resident_bytes_ = std::max(resident_bytes_, now.resident_bytes);
+    bytes_ = std::max(bytes_, now.allocated_bytes);
+  }
+  void fill(KvUsage& usage) const {
+    usage.peak_resident_bytes = resident_bytes_;
+    usage.peak_bytes = bytes_;
+  }
+
+ private:
+  std::uint64_t resident_bytes_ = 0, bytes_ = 0;
+};
 
 // Every survivor of a prompt leaves the buffer, where token i lies in slot i.
 std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors);

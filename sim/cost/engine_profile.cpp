@@ -27,9 +27,8 @@ constexpr std::array<EngineProfile, 4> kProfiles = {{
      .reserve_fraction = 0.03},
     {.name = "unfused",
      .about = "a GPU engine that materialises probabilities, as FlexGen does in the H2O repository's logs: 2.3 live "
-              "copies of "
-              "a layer's prompt matrix fit all seven peaks; launches as in the eager profile, 25 kernels a layer by "
-              "judgement",
+              "copies of a layer's prompt matrix fit all seven peaks; launches as in the eager profile, 25 kernels a "
+              "layer by judgement",
      .linears_per_layer = 6,
      .kernels_per_layer = 25,
      .graphs = false,

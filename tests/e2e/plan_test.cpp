@@ -71,6 +71,17 @@ TEST_CASE("a plan on a recorded run says what its replay says") {
   CHECK(p["tpot_worst_step_ms"].get<double>() >= p["tpot_ms"]["value"].get<double>());
 }
 
+TEST_CASE("a plan takes the mean of a recording of several sequences") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const std::string prompts = "--prompt one --prompt 'another, longer one'";
+  REQUIRE(run_program("record --model demo --quiet -n 8 --ignore-eos " + prompts + " -o " + trace).code == 0);
+  const std::string lengths = " --prompt 64 --output 16 --model mpt-7b --device a100-80g";
+  const json p = plan(lengths + " --policy window:budget=0.5 --trace " + trace);
+  // 32 rows and the one that comes, of 32 heads in 32 layers, k and v of 128 bf16 elements, of every sequence.
+  CHECK(p["ledger"][1]["bytes"] == p["batch"].get<std::uint64_t>() * 33 * 32 * 32 * 2 * 128 * 2);
+}
+
 TEST_CASE("a goal gives the largest batch that meets it, and exit code 3 where none does") {
   const std::string words = std::string(kWork) + "--device h200 --policy h2o:budget=0.5";
   const json p = plan(words + " --tpot-ms 15");

@@ -44,8 +44,10 @@ inline std::string slurp(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// `words` are passed to a shell: quote what needs quoting.
-inline Ran run_program(const std::string& words, const std::string& program = KVROOF_PROGRAM) {
+// `words` are passed to a shell: quote what needs quoting. The program as built stays on the CPU unless the words say
+// otherwise, so that its answers are the same on a machine with a GPU.
+inline Ran run_program(const std::string& words,
+                       const std::string& program = "KVROOF_BACKEND=fast " + std::string(KVROOF_PROGRAM)) {
   const TemporaryFolder folder;
   const std::string command = program + " " + words + " >" + folder.file("out") + " 2>" +
                               folder.file("err") + " </dev/null";

@@ -10,22 +10,9 @@
 namespace kvroof {
 namespace {
 
-constexpr TrafficTypes kF32 = {DType::kF32, DType::kF32};
+using synthetic::small_llama;
 
-// One layer: q 16, k 8, v 8, o 16, MLP 72, two norms 4 each; final norm 4, head 40, an embedding row 4.
-ModelShape small_llama() {
-  ModelShape s;
-  s.layers = 1;
-  s.hidden = 4;
-  s.heads = 2;
-  s.kv_heads = 1;
-  s.head_dim = s.v_head_dim = 2;
-  s.ffn = 6;
-  s.vocab = 10;
-  s.embedding_width = 4;
-  s.max_positions = 16;
-  return s;
-}
+constexpr TrafficTypes kF32 = {DType::kF32, DType::kF32};
 
 StepTraffic one_token(const ModelShape& s, std::optional<std::uint64_t> experts = {}) {
   StepWork work{1, 1, s.kv_heads, {}};

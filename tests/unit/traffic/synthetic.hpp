@@ -4,12 +4,29 @@
 #include <algorithm>
 
 #include "sim/core/residency.hpp"
+#include "sim/model/model_shape.hpp"
 
 namespace kvroof::synthetic {
 
 struct Lengths {
   std::uint32_t prompt, output;
 };
+
+// One layer, small enough to count by hand: q 16, k 8, v 8, o 16, MLP 72, two norms 4 each; final norm 4, head 40, an
+// embedding row 4.
+inline ModelShape small_llama() {
+  ModelShape s;
+  s.layers = 1;
+  s.hidden = 4;
+  s.heads = 2;
+  s.kv_heads = 1;
+  s.head_dim = s.v_head_dim = 2;
+  s.ffn = 6;
+  s.vocab = 10;
+  s.embedding_width = 4;
+  s.max_positions = 16;
+  return s;
+}
 
 inline Residency empty(Lengths n, std::uint32_t layers, std::uint32_t heads) {
   Residency r;

@@ -9,20 +9,7 @@
 namespace kvroof {
 namespace {
 
-// One layer, small enough to count by hand.
-ModelShape small_llama() {
-  ModelShape s;
-  s.layers = 1;
-  s.hidden = 4;
-  s.heads = 2;
-  s.kv_heads = 1;
-  s.head_dim = s.v_head_dim = 2;
-  s.ffn = 6;
-  s.vocab = 10;
-  s.embedding_width = 4;
-  s.max_positions = 16;
-  return s;
-}
+using synthetic::small_llama;
 
 LayerCounts counts(std::uint64_t attended, std::uint64_t written) {
   LayerCounts c;
