@@ -121,6 +121,22 @@ TEST_CASE("Every header starts with a sentence on what it is for and is included
   }
 }
 
+TEST_CASE("A source includes its own header first, so that the header compiles alone") {
+  std::size_t pairs = 0;
+  for (const fs::path& file : sources({"sim", "traces", "kernels", "analysis", "apps"})) {
+    const fs::path header = fs::path(file).replace_extension(".hpp");
+    if (file.extension() != ".cpp" || !fs::exists(header)) continue;
+    const auto lines = lines_of(file);
+    const auto first =
+        std::find_if(lines.begin(), lines.end(), [](const std::string& line) { return line.starts_with("#include"); });
+    INFO(file.string());
+    REQUIRE(first != lines.end());
+    CHECK(*first == "#include \"" + fs::relative(header, kRoot).string() + "\"");
+    ++pairs;
+  }
+  CHECK(pairs > 100);
+}
+
 TEST_CASE("No source file is longer than 400 lines or wider than 120 columns") {
   for (const fs::path& file : sources({"sim", "traces", "kernels", "analysis", "apps", "tests"})) {
     const auto lines = lines_of(file);
