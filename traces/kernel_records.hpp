@@ -1,0 +1,130 @@
+// What a profiler saw: kernels, copies, launches, ranges, counters. Every recorder and importer hands these to a sink.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace kvroof {
+
+// Views in these records need to live only for the call that hands them over. Times are nanoseconds of one clock, and
+// start = end = 0 says that the profiler gave none. Codes are those of CUPTI 13, which Nsight Systems exports unchanged.
+
+// Where device work ran, and the call that launched it (0: unknown).
+struct DeviceWork {
+  std::uint64_t start_ns = 0, end_ns = 0;
+  std::uint32_t device = 0, context = 0, stream = 0;
+  std::uint32_t correlation = 0;   // of the launching call; all kernels of one graph launch share it
+  std::uint64_t graph_node = 0;    // tells the kernels of one graph apart
+  std::uint32_t process = 0;
+};
+
+struct KernelRecord {
+  DeviceWork work;
+  std::string_view mangled_name;
+  std::array<std::uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};
+  std::uint32_t registers = 0;           // per thread
+  std::uint32_t static_shared = 0, dynamic_shared = 0, shared_executed = 0;  // bytes per block
+  std::uint32_t local_per_thread = 0;    // bytes
+  std::uint64_t local_total = 0;         // bytes
+  std::uint64_t grid_id = 0;
+};
+
+struct CopyRecord {
+  DeviceWork work;
+  std::uint64_t bytes = 0;
+  std::uint32_t kind = 0;                      // CUpti_ActivityMemcpyKind: 1 host to device, 2 back, 8 on the device
+  std::uint32_t source_kind = 0, target_kind = 0;  // CUpti_ActivityMemoryKind
+};
+
+struct FillRecord {
+  DeviceWork work;
+  std::uint64_t bytes = 0;
+  std::uint32_t value = 0;
+  std::uint32_t memory_kind = 0;
+};
+
+// A call of the runtime or the driver.
+struct CallRecord {
+  std::uint64_t start_ns = 0, end_ns = 0;
+  std::uint32_t process = 0, thread = 0;
+  std::uint32_t correlation = 0;
+  std::uint32_t result = 0;
+  bool driver = false;
+  std::string_view name;
+};
+
+// A range or mark of the application (NVTX). end_ns = 0: a mark.
+struct RangeRecord {
+  std::uint64_t start_ns = 0, end_ns = 0;
+  std::uint32_t process = 0, thread = 0;
+  std::string_view text;
+};
+
+struct MemoryRecord {
+  std::uint64_t time_ns = 0;
+  std::uint32_t process = 0, device = 0, context = 0;
+  std::uint64_t address = 0, bytes = 0;
+  std::uint32_t memory_kind = 0;
+  bool release = false;
+};
+
+// Time that the profiler itself cost.
+struct OverheadRecord {
+  std::uint64_t start_ns = 0, end_ns = 0;
+  std::uint32_t kind = 0;  // CUpti_ActivityOverheadKind
+};
+
+// A device's clocks, power and temperature at a moment.
+struct EnvironmentRecord {
+  std::uint64_t time_ns = 0;
+  std::uint32_t device = 0;
+  std::uint32_t sm_clock_mhz = 0, memory_clock_mhz = 0, power_mw = 0, temperature_c = 0;
+};
+
+struct DeviceRecord {
+  std::uint32_t device = 0;
+  std::string_view name, chip;
+  std::uint64_t memory_bytes = 0, l2_bytes = 0;
+  std::uint32_t multiprocessors = 0, compute_major = 0, compute_minor = 0;
+};
+
+// What the engine meant by a kernel: found by its graph node where there is one, else by its launching call.
+struct OperatorRecord {
+  std::uint64_t graph_node = 0;
+  std::uint32_t correlation = 0;
+  std::uint32_t step = 0;
+  std::int32_t layer = -1;  // -1: outside the layers
+  std::string_view name;    // qkv, attention, output, …
+  std::string_view cause;   // weights | kv_read | kv_write | scores | compaction | activations
+  std::uint64_t declared_bytes = 0;
+};
+
+// A counter over the steps [first_step, first_step + steps), or, with steps = 0, a sample at time_ns.
+struct CounterRecord {
+  std::uint32_t first_step = 0, steps = 0;
+  std::uint64_t time_ns = 0;
+  std::uint32_t device = 0;
+  std::string_view name;  // a metric's name, such as dram__bytes_read.sum
+  double value = 0;
+};
+
+class ProfileSink {
+ public:
+  virtual ~ProfileSink() = default;
+  virtual void add(const KernelRecord& record) = 0;
+  virtual void add(const CopyRecord& record) = 0;
+  virtual void add(const FillRecord& record) = 0;
+  virtual void add(const CallRecord& record) = 0;
+  virtual void add(const RangeRecord& record) = 0;
+  virtual void add(const MemoryRecord& record) = 0;
+  virtual void add(const OverheadRecord& record) = 0;
+  virtual void add(const EnvironmentRecord& record) = 0;
+  virtual void add(const DeviceRecord& record) = 0;
+  virtual void add(const OperatorRecord& record) = 0;
+  virtual void add(const CounterRecord& record) = 0;
+  // A fact about the recording: "level" = none | trace | counters | pm, "why" = why not more, "dropped" = records lost, …
+  virtual void note(std::string_view key, std::string_view value) = 0;
+};
+
+}  // namespace kvroof
