@@ -206,6 +206,7 @@ KV_KERNEL void decode_attention(AttentionArguments a) {
   KV_SHARED(float, weights, kGroup * kItemSlots);
   KV_SHARED(float, sums, kAttentionWarps * kGroup * kWidth);
   KV_SHARED(unsigned, before, 1);
+  await_previous();
   for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
     AttentionItem item = a.items[i];
     AttentionUnit unit = a.units[item.unit];

@@ -296,7 +296,8 @@ void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> lo
   const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, prompts);
   const PassTokens tokens{ids, positions, use_long};
   if (device_policy_) return decode_on_device(tokens, logits);
-  forward_->run(tokens, [&](const AttentionInput& input) { attend_step(input, 0); });
+  forward_->begin(tokens);
+  forward_->run([&](const AttentionInput& input) { attend_step(input, 0); });
   forward_->logits(0, logits);
   check_device(stream_.problem, "launching kernels");
   for (Sequence* sequence : active_) ++sequence->tokens;

@@ -81,6 +81,7 @@ class CudaBackend final : public Backend {
   void decode_on_device(const PassTokens& tokens, std::span<float> logits);
   void admit_rows();
   void attend_on_device(const AttentionInput& input);
+  void launch_step();
   void finish_rows();
   void drop_tokens(Sequence& sequence, LayerId layer);
   void observe_prompt(const AttentionInput& input, const AttentionPlan& plan, const AttentionArguments& attention,
@@ -126,6 +127,7 @@ class CudaBackend final : public Backend {
   Moves moves_;
   std::vector<float> row_weights_;
   StepPlan plan_{stream_};
+  std::vector<Sequence*> planned_;  // whose slots the plan has
   std::vector<StepRow> step_rows_;  // [layers, active sequences]
   DeviceBuffer q_, tables_, parts_, rows_, move_tables_, new_rows_, score_tables_, score_parts_;
 };

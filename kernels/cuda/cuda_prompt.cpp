@@ -189,8 +189,10 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
   for (std::uint32_t i = 0; i < n; ++i) positions[i] = i;
   q_.reserve(sizeof(float) * n * shape().heads * shape().head_dim);
   const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, std::vector<std::uint32_t>(n, n));
+  plan_.forget();  // buffers that it knows may grow
   try {
-    forward_->run({ids, positions, use_long}, [&](const AttentionInput& input) {
+    forward_->begin({ids, positions, use_long});
+    forward_->run([&](const AttentionInput& input) {
       if (interrupt_ != nullptr && interrupt_->load()) throw Interrupted{};
       attend_prompt(input);
     });
@@ -204,7 +206,6 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
   check_device(stream_.problem, "launching kernels");
   active_[0]->tokens = n;
   prompt_buffer_ = DeviceCache();
-  plan_.forget();
   peaks_.note(kv_usage());
 }
 

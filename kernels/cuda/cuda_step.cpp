@@ -68,7 +68,8 @@ void CudaBackend::admit_rows() {
       caches.push_back(&state.cache);
     }
   }
-  if (!plan_.serves(step_rows_)) {
+  if (active_ != planned_ || !plan_.serves(step_rows_)) {
+    planned_ = active_;
     const LayerPolicy& policy = active_[0]->layers[0].policy;
     plan_.build({shape().layers, policy.storage_heads(), policy.group(),
                  padded_width(std::max(shape().head_dim, shape().v_head_dim)), attention_blocks(),
@@ -97,10 +98,30 @@ void CudaBackend::attend_on_device(const AttentionInput& input) {
   run_update_scores(stream_, plan_.blocks(), scores);
 }
 
+// A plan's steps are the same launches with the same arguments: what differs lies in memory. So they are noted once and
+// made as one. A recorder copies rows between them, and has them one by one.
+void CudaBackend::launch_step() {
+  const auto launches = [this] {
+    forward_->run([&](const AttentionInput& input) { attend_on_device(input); });
+    forward_->project(0, static_cast<std::uint32_t>(active_.size()));
+  };
+  StepPlan::Train& train = plan_.train();
+  if (recorder_ != nullptr || !std::exchange(train.loaded, true)) return launches();
+  if (train.launches.empty()) {
+    const ByteCounters before = take_counters();
+    train.launches.note(stream_, launches);
+    train.bytes = take_counters();
+    counters_ = before;
+  }
+  train.launches.run(stream_);
+  counters_ += train.bytes;
+}
+
 void CudaBackend::decode_on_device(const PassTokens& tokens, std::span<float> logits) {
   admit_rows();
-  forward_->run(tokens, [&](const AttentionInput& input) { attend_on_device(input); });
-  forward_->logits(0, logits);
+  forward_->begin(tokens);
+  launch_step();
+  forward_->read_logits(logits);
   check_device(stream_.problem, "launching kernels");
   finish_rows();
   for (Sequence* sequence : active_) ++sequence->tokens;

@@ -36,6 +36,16 @@ template <class T>
 KV_DEVICE T from_lane(T v, unsigned lane) { return __shfl_sync(kAllLanes, v, lane); }
 KV_DEVICE unsigned add_atomic(unsigned* p, unsigned v) { return atomicAdd(p, v); }
 KV_DEVICE void fence_device() { __threadfence(); }
+// The first words of every kernel: the next launch may be made ready (programmatic dependent launch), and nothing that
+// an earlier launch writes is read before that launch is done.
+KV_DEVICE void await_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Has the line brought to the second-level cache.
+KV_DEVICE void prefetch(const std::byte* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // What is read once a step goes past the first-level cache.
 KV_DEVICE Pack load_once(const Pack* p) { return __ldcs(p); }
 KV_DEVICE float exp_of(float x) { return __expf(x); }
@@ -86,6 +96,8 @@ template <class T>
 T from_lane_xor(T v, unsigned mask) { return emulator::from_lane(v, (thread_x() % 32) ^ mask); }
 inline unsigned add_atomic(unsigned* p, unsigned v) { return std::exchange(*p, *p + v); }
 inline void fence_device() {}
+inline void await_previous() {}
+inline void prefetch(const std::byte*) {}
 inline Pack load_once(const Pack* p) { return *p; }
 inline float exp_of(float x) { return std::exp(x); }
 inline float rsqrt_of(float x) { return 1.0F / std::sqrt(x); }

@@ -41,6 +41,32 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
+// Launches that were noted once and are made again and again (a CUDA graph): the host asks for all of them at once.
+class LaunchTrain {
+ public:
+  LaunchTrain() = default;
+  ~LaunchTrain() { release_train(train_); }
+  LaunchTrain(LaunchTrain&& other) noexcept : train_(std::exchange(other.train_, nullptr)) {}
+  LaunchTrain& operator=(LaunchTrain&& other) noexcept {
+    std::swap(train_, other.train_);
+    return *this;
+  }
+
+  [[nodiscard]] bool empty() const { return train_ == nullptr; }
+  // Notes what `launches` asks the stream for, and makes none of it.
+  template <class Launches>
+  void note(Stream& stream, const Launches& launches) {
+    *this = LaunchTrain();
+    check_device(begin_train(stream), "noting launches");
+    launches();
+    check_device(end_train(stream, &train_), "noting launches");
+  }
+  void run(Stream& stream) const { check_device(run_train(stream, train_), "launching kernels"); }
+
+ private:
+  void* train_ = nullptr;
+};
+
 void copy_to_device(Stream& stream, std::byte* to, std::span<const std::byte> from);
 void copy_to_host(Stream& stream, std::span<std::byte> to, const std::byte* from);
 

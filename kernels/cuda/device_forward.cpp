@@ -85,6 +85,16 @@ void DeviceForward::begin(const PassTokens& tokens) {
   copy_to_device(stream_, inputs_.at(n * 12), std::as_bytes(std::span(rows)));
   copy_to_device(stream_, inputs_.at(n * 16), std::as_bytes(tokens.use_long));
   positions_ = inputs_.at<std::uint32_t>(n * 8);
+  knows_long_ = !tokens.use_long.empty();
+  std::size_t turn_floats = 0;
+  for (const RotaryRule& rule : config.options.rotary) turn_floats += n * rule.dims;
+  turns_.reserve(turn_floats * sizeof(float));
+}
+
+void DeviceForward::embed() {
+  const ModelConfig& config = model_.host().config;
+  const ModelShape& shape = config.shape;
+  const std::size_t n = tokens_;
   counters_.add(Cause::kWeights, 2 * n * shape.hidden * (model_.positions != nullptr ? 2 : 1));
   counters_.add(Cause::kActivations, sizeof(float) * n * shape.hidden);
   run_embed(stream_, model_.type(),
@@ -93,15 +103,12 @@ void DeviceForward::begin(const PassTokens& tokens) {
   if (model_.embedding_norm.scale != nullptr) norm_rows(x_.at<float>(), model_.embedding_norm, x_.at<float>(), false);
 }
 
-void DeviceForward::make_rotary_turns(const PassTokens& tokens) {
+void DeviceForward::make_rotary_turns() {
   const auto& rules = model_.host().config.options.rotary;
-  std::size_t bytes = 0;
-  for (const RotaryRule& rule : rules) bytes += std::size_t{tokens_} * rule.dims * sizeof(float);
-  turns_.reserve(bytes);
   rule_turns_.clear();
   std::size_t at = 0;
   for (std::size_t r = 0; r < rules.size(); ++r) {
-    const bool has_long = rules[r].long_from > 0 && !tokens.use_long.empty();
+    const bool has_long = rules[r].long_from > 0 && knows_long_;
     rule_turns_.push_back(turns_.at<float>(at));
     run_turns(stream_, {positions_, has_long ? inputs_.at<std::uint8_t>(std::size_t{tokens_} * 16) : nullptr,
                         model_.frequencies[r], model_.long_frequencies[r], tokens_, rules[r].dims / 2,
@@ -157,26 +164,28 @@ void DeviceForward::layer(LayerId id, const Attention& attention) {
   if (norm_after) norm_rows(x, w.mlp_norm, x, false);
 }
 
-void DeviceForward::run(const PassTokens& tokens, const Attention& attention) {
-  begin(tokens);
-  make_rotary_turns(tokens);
+void DeviceForward::run(const Attention& attention) {
+  embed();
+  make_rotary_turns();
   for (std::uint32_t i = 0; i < model_.host().config.shape.layers; ++i) layer(LayerId(i), attention);
 }
 
-void DeviceForward::logits(std::uint32_t first, std::span<float> out) {
+void DeviceForward::project(std::uint32_t first, std::uint32_t rows) {
   const ModelConfig& config = model_.host().config;
-  const std::size_t rows = out.size() / config.shape.vocab;
   if (rows == 0) return;
   check(first + rows <= tokens_, "logits of tokens of the pass");
-  logits_.reserve(out.size_bytes());
+  logits_.reserve(std::size_t{rows} * config.shape.vocab * sizeof(float));
   LinearArguments a = with_norm(x_.at<float>() + std::size_t{first} * config.shape.hidden, model_.final_norm);
-  a.tokens = static_cast<std::uint32_t>(rows);
+  a.tokens = rows;
   a.w = model_.head;
   a.bias = model_.head_bias;
   a.factor = config.options.logit_scale;
   a.softcap = config.options.logit_softcap;
   a.out = logits_.at<float>();
   launch_linear(a);
+}
+
+void DeviceForward::read_logits(std::span<float> out) {
   copy_to_host(stream_, std::as_writable_bytes(out), logits_.at());
 }
 

@@ -37,17 +37,24 @@ class DeviceForward {
   // Both must outlive this object.
   DeviceForward(Stream& stream, const DeviceModel& model) : stream_(stream), model_(model) {}
 
-  // Runs all layers; the residual stream stays on the device until the next call.
-  void run(const PassTokens& tokens, const Attention& attention);
-  // Logits [out.size() / vocab, vocab] of the pass's tokens from `first` on.
-  void logits(std::uint32_t first, std::span<float> out);
+  // A pass: its tokens go to the device; all layers run, and the residual stream stays on the device until the next
+  // pass. run() and project() only launch, the same whatever the tokens are, so that a train of launches can hold them.
+  void begin(const PassTokens& tokens);
+  void run(const Attention& attention);
+  // Logits of `rows` tokens of the pass from `first` on, and to the host: [out.size() / vocab, vocab].
+  void project(std::uint32_t first, std::uint32_t rows);
+  void read_logits(std::span<float> out);
+  void logits(std::uint32_t first, std::span<float> out) {
+    project(first, static_cast<std::uint32_t>(out.size() / model_.host().config.shape.vocab));
+    read_logits(out);
+  }
 
   // Bytes that the launches moved by declaration, by cause, since the last call.
   ByteCounters take_counters() { return std::exchange(counters_, {}); }
 
  private:
-  void begin(const PassTokens& tokens);
-  void make_rotary_turns(const PassTokens& tokens);
+  void embed();
+  void make_rotary_turns();
   void layer(LayerId layer, const Attention& attention);
   void linear(const float* x, const DeviceNorm& norm, const DeviceLinear& w, float* out, bool add);
   void mlp(const DeviceLayer& w, const float* x, const DeviceNorm& norm, float* activated);
@@ -65,6 +72,7 @@ class DeviceForward {
   DeviceBuffer inputs_, turns_;
   DeviceBuffer x_, projections_, attended_, activated_, block_, logits_;
   const std::uint32_t* positions_ = nullptr;
+  bool knows_long_ = false;  // of each token, whether its prompt takes the long rotary frequencies
   std::vector<const float*> rule_turns_;
 };
 

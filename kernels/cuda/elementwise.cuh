@@ -10,6 +10,7 @@ constexpr unsigned kRowThreads = 256;
 // Blocks of kRowThreads, one a token.
 template <Stored kType>
 KV_KERNEL void embed_rows(EmbedArguments a) {
+  await_previous();
   const unsigned t = block_x();
   const std::size_t row = static_cast<std::size_t>(a.ids[t]) * a.cols;
   for (unsigned i = thread_x(); i < a.cols; i += kRowThreads) {
@@ -23,6 +24,7 @@ KV_KERNEL void embed_rows(EmbedArguments a) {
 template <Stored kType>
 KV_KERNEL void norm_rows(NormArguments a) {
   KV_SHARED(float, scratch, kRowThreads / 32);
+  await_previous();
   const float* x = a.x + std::size_t{block_x()} * a.cols;
   float* out = a.out + std::size_t{block_x()} * a.cols;
   const float2_t norm = norm_of(x, a.cols, a.mode, a.eps, scratch);
@@ -35,6 +37,7 @@ KV_KERNEL void norm_rows(NormArguments a) {
 
 // Blocks of kRowThreads, a warp a move.
 KV_PLAIN_KERNEL void move_rows(MoveArguments a) {
+  await_previous();
   const unsigned i = block_x() * (kRowThreads / 32) + thread_x() / 32;
   if (i >= a.moves) return;
   const CacheSlots from = a.from[i];

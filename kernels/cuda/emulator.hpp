@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
+#include <vector>
 
 namespace kvroof::cuda::emulator {
 
@@ -20,6 +22,14 @@ extern Dim thread_index, block_index, block_size, grid_size;
 // Runs `kernel` once for every thread of every block. Throws std::logic_error when threads of a block wait for each
 // other in different places.
 void run(Dim grid, Dim block, const std::function<void()>& kernel);
+
+// Launches in order, made or noted in the stream's train.
+using Train = std::vector<std::function<void()>>;
+template <class Stream>
+void submit(Stream& stream, std::function<void()> launch) {
+  if (stream.recording == nullptr) return launch();
+  static_cast<Train*>(stream.recording)->push_back(std::move(launch));
+}
 
 void sync_block();
 void sync_warp();

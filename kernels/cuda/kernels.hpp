@@ -12,7 +12,8 @@ namespace kvroof::cuda {
 struct Stream {
   void* handle = nullptr;  // cudaStream_t
   const char* problem = nullptr;
-  std::uint64_t launches = 0;
+  bool overlaps = false;    // the device has programmatic dependent launch
+  void* recording = nullptr;  // of the emulator
 };
 
 void run_embed(Stream& stream, Stored weights, const EmbedArguments& a);
@@ -48,6 +49,14 @@ const char* copy_out(Stream& stream, void* to, const void* from, std::size_t byt
 const char* synchronize(Stream& stream);
 const char* open_stream(Stream& stream);
 void close_stream(Stream& stream);
+
+// Launches between these two are noted instead of made; `train` then holds them (a CUDA graph). Nothing may be copied
+// meanwhile.
+const char* begin_train(Stream& stream);
+const char* end_train(Stream& stream, void** train);
+// Makes them all, with the arguments that they were noted with.
+const char* run_train(Stream& stream, void* train);
+void release_train(void* train);
 
 // What is not known is 0.
 struct DeviceFacts {

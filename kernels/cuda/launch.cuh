@@ -10,16 +10,24 @@ struct Grid {
   unsigned x = 1, y = 1;
 };
 
+// The kernel may be made ready while the launch before it still runs: it begins with await_previous().
 template <class Arguments>
 void launch(Stream& stream, void (*kernel)(Arguments), Grid grid, unsigned threads, const Arguments& arguments) {
   if (stream.problem != nullptr || grid.x == 0 || grid.y == 0) return;
-  ++stream.launches;
 #if defined(__CUDACC__)
-  kernel<<<dim3(grid.x, grid.y), threads, 0, static_cast<cudaStream_t>(stream.handle)>>>(arguments);
-  const cudaError_t status = cudaGetLastError();
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(grid.x, grid.y);
+  config.blockDim = dim3(threads);
+  config.stream = static_cast<cudaStream_t>(stream.handle);
+  config.attrs = &overlap;
+  config.numAttrs = stream.overlaps ? 1 : 0;
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments);
   if (status != cudaSuccess) stream.problem = cudaGetErrorString(status);
 #else
-  emulator::run({grid.x, grid.y}, {threads}, [&] { kernel(arguments); });
+  emulator::submit(stream, [=] { emulator::run({grid.x, grid.y}, {threads}, [&] { kernel(arguments); }); });
 #endif
 }
 

@@ -121,6 +121,15 @@ KV_DEVICE void finish_product(const LinearArguments& a, std::uint32_t row, unsig
   *out = a.add ? *out + y : y;
 }
 
+// The first 4 KiB of a warp's rows set out while the launch before still runs: weights wait for nobody.
+KV_DEVICE void prefetch_rows(const DeviceMatrix& w, std::uint32_t row) {
+  const std::size_t at = std::size_t{thread_x() % 32} * 128;
+  for (unsigned r = 0; r < kRowsOfWarp; ++r) {
+    const std::size_t bytes = std::size_t{w.cols} * 2;
+    if (row + r < w.rows && at < bytes) prefetch(w.data + (row + r) * bytes + at);
+  }
+}
+
 // Blocks of kLinearThreads, one for each kLinearWarps · kRowsOfWarp rows. Reads every weight once.
 template <Stored kType, unsigned kTokens>
 KV_KERNEL void linear(LinearArguments a) {
@@ -128,6 +137,9 @@ KV_KERNEL void linear(LinearArguments a) {
   KV_SHARED(float, scratch, kLinearWarps);
   const unsigned lane = thread_x() % 32;
   const std::uint32_t row = (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp;
+  prefetch_rows(a.w, row);
+  if (a.up.rows > 0) prefetch_rows(a.up, row);
+  await_previous();
   float2_t norms[kTokens];
   KV_UNROLL
   for (unsigned t = 0; t < kTokens; ++t) {

@@ -75,6 +75,7 @@ KV_KERNEL void linear_many(LinearArguments a) {
   KV_SHARED(std::uint32_t, tile, kTile * kTileStride);
   KV_SHARED(float, norms, kTile * 2);
   KV_SHARED(float, scratch, kLinearWarps);
+  await_previous();
   const unsigned lane = thread_x() % 32;
   const unsigned first_token = block_y() * kTile;
   const std::uint32_t row = block_x() * kBlockRows + thread_x() / 32 * 16 + lane / 4;

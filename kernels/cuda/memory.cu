@@ -29,9 +29,32 @@ const char* open_stream(Stream& stream) {
   cudaStream_t handle = nullptr;
   const cudaError_t status = cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking);
   stream.handle = handle;
-  return problem_of(status);
+  if (status != cudaSuccess) return problem_of(status);
+  int major = 0;
+  stream.overlaps = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && major >= 9;
+  return nullptr;
 }
 void close_stream(Stream& stream) { cudaStreamDestroy(handle_of(stream)); }
+
+const char* begin_train(Stream& stream) {
+  return problem_of(cudaStreamBeginCapture(handle_of(stream), cudaStreamCaptureModeThreadLocal));
+}
+const char* end_train(Stream& stream, void** train) {
+  cudaGraph_t graph = nullptr;
+  const cudaError_t captured = cudaStreamEndCapture(handle_of(stream), &graph);
+  if (captured != cudaSuccess) return problem_of(captured);
+  cudaGraphExec_t ready = nullptr;
+  const cudaError_t made = cudaGraphInstantiate(&ready, graph, 0);
+  cudaGraphDestroy(graph);
+  *train = ready;
+  return problem_of(made);
+}
+const char* run_train(Stream& stream, void* train) {
+  return problem_of(cudaGraphLaunch(static_cast<cudaGraphExec_t>(train), handle_of(stream)));
+}
+void release_train(void* train) {
+  if (train != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(train));
+}
 
 const char* find_device(DeviceFacts& facts) {
   cudaRuntimeGetVersion(&facts.runtime);
@@ -68,17 +91,31 @@ const char* allocate(std::size_t bytes, void** out) {
   return nullptr;
 }
 void release(void* memory) { std::free(memory); }
-const char* copy_in(Stream&, void* to, const void* from, std::size_t bytes) {
+constexpr const char* kCopyInTrain = "a copy between launches that are noted";
+const char* copy_in(Stream& stream, void* to, const void* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
-  return nullptr;
+  return stream.recording == nullptr ? nullptr : kCopyInTrain;
 }
-const char* copy_out(Stream&, void* to, const void* from, std::size_t bytes) {
-  std::memcpy(to, from, bytes);
-  return nullptr;
+const char* copy_out(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  return copy_in(stream, to, from, bytes);
 }
-const char* synchronize(Stream&) { return nullptr; }
+const char* synchronize(Stream& stream) { return stream.recording == nullptr ? nullptr : kCopyInTrain; }
 const char* open_stream(Stream&) { return nullptr; }
 void close_stream(Stream&) {}
+
+const char* begin_train(Stream& stream) {
+  stream.recording = new emulator::Train;
+  return nullptr;
+}
+const char* end_train(Stream& stream, void** train) {
+  *train = std::exchange(stream.recording, nullptr);
+  return nullptr;
+}
+const char* run_train(Stream&, void* train) {
+  for (const auto& launch : *static_cast<emulator::Train*>(train)) launch();
+  return nullptr;
+}
+void release_train(void* train) { delete static_cast<emulator::Train*>(train); }
 const char* find_device(DeviceFacts& facts) {
   std::strncpy(facts.name, "emulator", sizeof facts.name - 1);
   facts.multiprocessors = 3;

@@ -105,6 +105,7 @@ template <Stored kWeights, Stored kCache>
 KV_KERNEL void prepare_heads(PrepareArguments a) {
   KV_SHARED(float, rows, kPrepareThreads / 32 * kMostHeadDim);
   KV_SHARED(float, scratch, kPrepareThreads / 32);
+  await_previous();
   const unsigned token = block_x();
   const unsigned which = block_y();
   const HeadPart part = which == 0 ? a.q : which == 1 ? a.k : a.v;
@@ -150,6 +151,7 @@ KV_KERNEL void prepare_heads(PrepareArguments a) {
 
 // A thread a pair. The angle is formed in float, as the models were trained.
 KV_PLAIN_KERNEL void make_turns(RotaryArguments a) {
+  await_previous();
   const unsigned i = block_x() * threads_x() + thread_x();
   if (i >= a.tokens * a.pairs) return;
   const unsigned token = i / a.pairs;

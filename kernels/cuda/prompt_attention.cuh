@@ -99,6 +99,7 @@ template <Stored kType, unsigned kWidth>
 KV_KERNEL void prompt_attention(PromptArguments a) {
   KV_SHARED(std::uint32_t, keys, kKeys * (kWidth / 2 + 4));
   KV_SHARED(std::uint32_t, values, kWidth * (kKeys / 2 + 1));
+  await_previous();
   const unsigned lane = thread_x() % 32;
   const unsigned head = block_y();
   const unsigned block_first = block_x() * kQueries;

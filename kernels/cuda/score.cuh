@@ -49,6 +49,7 @@ KV_DEVICE float noise_on(const ScoreArguments& a, const ScoreHead& h, std::uint3
 // The max and sum of exp((logit + noise) / temperature) over the item's slots, for each query head; blocks of
 // kScoreThreads, any number of them.
 KV_PLAIN_KERNEL void noisy_sums(ScoreArguments a) {
+  await_previous();
   for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
     AttentionItem item = a.items[i];
     AttentionUnit unit = a.units[item.unit];
@@ -192,6 +193,7 @@ KV_PLAIN_KERNEL void update_scores(ScoreArguments a) {
   KV_SHARED(float, sums, kMostScoreGroup);
   KV_SHARED(std::uint64_t, keys, kScoreThreads / 32);
   KV_SHARED(unsigned, before, 1);
+  await_previous();
   for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
     AttentionItem item = a.items[i];
     AttentionUnit unit = a.units[item.unit];
@@ -220,6 +222,7 @@ KV_PLAIN_KERNEL void update_scores(ScoreArguments a) {
 // The noise of a prompt's tokens, one draw each: a thread a token, y over storage heads. Units are those of the first
 // query; the noise is drawn before any row wants it.
 KV_PLAIN_KERNEL void draw_prompt_noise(ScoreArguments a) {
+  await_previous();
   const std::uint32_t slot = block_x() * kScoreThreads + thread_x();
   if (slot >= a.queries) return;
   ScoreHead h = score_head(a, block_y() * a.passes);
@@ -231,6 +234,7 @@ KV_PLAIN_KERNEL void draw_prompt_noise(ScoreArguments a) {
 // those of one row after the other, and unit (query · heads + head) · passes is a query's.
 KV_PLAIN_KERNEL void observe_prompt(ScoreArguments a) {
   KV_SHARED(float, sums, kMostScoreGroup);
+  await_previous();
   const std::uint32_t slot = block_x() * kScoreThreads + thread_x();
   for (std::uint32_t q = 0; q < a.queries; ++q) {
     const ScoreHead h = score_head(a, (q * a.storage_heads + block_y()) * a.passes);

@@ -42,8 +42,8 @@ bool StepPlan::serves(std::span<const StepRow> rows) const {
 }
 
 void StepPlan::build(const Shape& shape, std::span<const DeviceCache* const> caches, std::span<const StepRow> rows) {
+  forget();
   shape_ = shape;
-  limits_.clear();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     limits_.push_back(planned_length(rows[i].length, caches[i]->capacity()));
   }

@@ -137,6 +137,21 @@ TEST_CASE("A source includes its own header first, so that the header compiles a
   CHECK(pairs > 100);
 }
 
+TEST_CASE("Every kernel waits for the launch before it, which may still be running when it is made ready") {
+  const std::regex kernel("KV_(PLAIN_)?KERNEL void (\\w+)\\([^)]*\\) \\{[^]*?\\n\\}");
+  std::size_t kernels = 0;
+  for (const fs::path& file : sources({"kernels/cuda", "tests/gpu"})) {
+    if (file.filename() == "device.cuh") continue;
+    std::string text;
+    for (const std::string& line : lines_of(file)) text += line + '\n';
+    for (std::sregex_iterator i(text.begin(), text.end(), kernel), end; i != end; ++i, ++kernels) {
+      INFO(file.string() << ": " << (*i)[2].str());
+      CHECK(i->str().find("\n  await_previous();") != std::string::npos);
+    }
+  }
+  CHECK(kernels > 10);
+}
+
 TEST_CASE("No source file is longer than 400 lines or wider than 120 columns") {
   for (const fs::path& file : sources({"sim", "traces", "kernels", "analysis", "apps", "tests"})) {
     const auto lines = lines_of(file);

@@ -27,6 +27,7 @@ struct Stretch {
 KV_DEVICE std::size_t first_pack() { return std::size_t{block_x()} * kThreads * kPacks + thread_x(); }
 
 KV_PLAIN_KERNEL void read_packs(Stretch a) {
+  await_previous();
   Pack packs[kPacks] = {};
   KV_UNROLL
   for (unsigned i = 0; i < kPacks; ++i) {
@@ -40,6 +41,7 @@ KV_PLAIN_KERNEL void read_packs(Stretch a) {
 }
 
 KV_PLAIN_KERNEL void copy_packs(Stretch a) {
+  await_previous();
   Pack packs[kPacks] = {};
   KV_UNROLL
   for (unsigned i = 0; i < kPacks; ++i) {
@@ -54,6 +56,7 @@ KV_PLAIN_KERNEL void copy_packs(Stretch a) {
 }
 
 KV_PLAIN_KERNEL void fill_packs(Stretch a) {
+  await_previous();
   KV_UNROLL
   for (unsigned i = 0; i < kPacks; ++i) {
     const std::size_t at = first_pack() + i * kThreads;
@@ -84,6 +87,7 @@ KV_DEVICE std::uint32_t noise_word(const Stretch& a, std::size_t word) {
 }
 
 KV_PLAIN_KERNEL void noise_packs(Stretch a) {
+  await_previous();
   for (unsigned i = 0; i < kPacks; ++i) {
     const std::size_t at = first_pack() + i * kThreads;
     if (at >= a.packs) continue;
