@@ -180,6 +180,19 @@ SessionOptions session_options(const GenerateRequest& request, std::size_t promp
   return options;
 }
 
+// A run that fails leaves a whole trace of what came before.
+SessionResult run_to_seal(Backend& backend, const ModelConfig& config, const std::vector<Ids>& prompts,
+                          const SessionOptions& options, TraceRecorder* recorder) {
+  try {
+    SessionResult result = run_session(backend, config, prompts, options, recorder);
+    if (recorder != nullptr) recorder->seal();
+    return result;
+  } catch (const Error&) {
+    if (recorder != nullptr && recorder->can_seal()) recorder->seal();
+    throw;
+  }
+}
+
 }  // namespace
 
 int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
@@ -201,8 +214,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   }
   watch_interrupts();
   const SessionOptions options = session_options(request, prompts[0].size(), config.shape.vocab, live);
-  const SessionResult result = run_session(*backend, config, prompts, options, recorder.get());
-  if (recorder) recorder->seal();
+  const SessionResult result = run_to_seal(*backend, config, prompts, options, recorder.get());
   std::optional<ReadSpeed> speed;
   if (json || !arguments.quiet) speed = measure_read_speed(facts, result);
   if (live.active()) {

@@ -7,20 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/bandwidth.hpp"
+#include "sim/core/bytes_text.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
 namespace {
-
-std::string bytes_text(double bytes) {
-  constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 2, kUnits[unit]);
-}
 
 double per_second(std::uint64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
@@ -57,7 +48,6 @@ void print_early_stops(const RunFacts& facts, const SessionResult& result) {
   }
 }
 
-std::string mib(std::uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
 }  // namespace
 
@@ -110,7 +100,8 @@ void print_summary(const RunFacts& facts, const SessionResult& result, const std
   print_early_stops(facts, result);
   const KvUsage& kv = result.last_usage;
   fmt::print(stderr, "KV rows {} resident, {} at their peak; memory for them {} allocated, {} at its peak\n",
-             mib(kv.resident_bytes), mib(kv.peak_resident_bytes), mib(kv.allocated_bytes), mib(kv.peak_bytes));
+             bytes_text(kv.resident_bytes), bytes_text(kv.peak_resident_bytes), bytes_text(kv.allocated_bytes),
+             bytes_text(kv.peak_bytes));
   if (result.decoded_tokens > 0) print_bytes_per_token(result);
   if (speed) {
     fmt::print(stderr,
@@ -118,7 +109,7 @@ void print_summary(const RunFacts& facts, const SessionResult& result, const std
                speed->reached / 1e9, 100 * speed->reached / speed->host, speed->host / 1e9, speed->threads,
                speed->threads == 1 ? "" : "s");
   }
-  if (trace_bytes > 0) fmt::print(stderr, "trace {}\n", mib(trace_bytes));
+  if (trace_bytes > 0) fmt::print(stderr, "trace {}\n", bytes_text(trace_bytes));
 }
 
 }  // namespace kvroof

@@ -8,7 +8,7 @@
 namespace kvroof {
 
 // Views in these records need to live only for the call that hands them over. Times are nanoseconds of one clock, and
-// start = end = 0 says that the profiler gave none. Codes are those of CUPTI 13, which Nsight Systems exports unchanged.
+// start = end = 0 says that the profiler gave none. Codes are CUPTI 13's, which Nsight Systems exports unchanged.
 
 // Where device work ran, and the call that launched it (0: unknown).
 struct DeviceWork {
@@ -123,7 +123,8 @@ class ProfileSink {
   virtual void add(const DeviceRecord& record) = 0;
   virtual void add(const OperatorRecord& record) = 0;
   virtual void add(const CounterRecord& record) = 0;
-  // A fact about the recording: "level" = none | trace | counters | pm, "why" = why not more, "dropped" = records lost, …
+  // A fact about the recording: "level" = none | trace | counters | pm, "why" = why not more, "dropped" = records
+  // lost, …
   virtual void note(std::string_view key, std::string_view value) = 0;
 };
 

@@ -24,7 +24,7 @@ const std::vector<std::string> kBackends = {"reference", "fast", "cuda", ""};
 const std::vector<std::string> kTypes = {"f32", "f16", "bf16"};
 const std::vector<std::string> kRotaryStyles = {"none", "half_split", "adjacent_pairs"};
 const std::vector<std::string> kStopReasons = {"length",  "end_of_text", "interrupted",
-                                               "context", "imported",    "unknown"};
+                                               "context", "imported",    "unknown",     "failed"};
 
 // What is as in a plain rotation of leading elements is left out.
 nlohmann::ordered_json rotary_to_json(const RotaryInfo& rotary) {

@@ -55,6 +55,13 @@ struct TraceWriter::State {
   std::vector<RowBytes> row;  // [layer]
   Seal seal;                  // segments, steps and bytes so far
   bool in_step = false;  // rows or evictions came after the last end_step
+  // Where the last whole step ends within `open`, and `buffered` then.
+  struct Mark {
+    std::uint32_t rows = 0, ids = 0;      // of the sequence
+    std::vector<std::size_t> evictions;   // [layer] numbers
+  };
+  std::vector<Mark> marks;  // [sequence]
+  std::uint64_t marked_bytes = 0;
   bool failed = false;
   bool sealed = false;
   // Makes the last written segment durable. Declared last: its destructor waits for the thread that uses the rest.
@@ -62,7 +69,7 @@ struct TraceWriter::State {
 
   [[nodiscard]] std::size_t index_of(std::uint32_t sequence) const;
   void reset(SegmentBuffer& buffer) const;
-  void note_progress();
+  void mark_step();
   void close_segment();
   void wait();
   void make_durable(const JournalLine& line) const;
@@ -95,6 +102,16 @@ void TraceWriter::State::reset(SegmentBuffer& buffer) const {
       layer.v.clear();
       layer.evictions.clear();
     }
+  }
+}
+
+void TraceWriter::State::mark_step() {
+  marked_bytes = buffered;
+  marks.resize(open.sequences.size());
+  for (std::size_t i = 0; i < marks.size(); ++i) {
+    const SequenceBuffer& sequence = open.sequences[i];
+    marks[i] = {next_row[i][0], next_id[i], {}};
+    for (const LayerBuffer& layer : sequence.layers) marks[i].evictions.push_back(layer.evictions.size());
   }
 }
 
@@ -138,6 +155,7 @@ TraceWriter::TraceWriter(std::filesystem::path path, TraceManifest manifest, std
   s.next_row.assign(s.manifest.sequences.size(), std::vector<std::uint32_t>(s.manifest.layers.size()));
   s.next_id.assign(s.manifest.sequences.size(), 0);
   s.reset(s.open);
+  s.mark_step();
   create_trace(s.path, text);
 }
 
@@ -205,21 +223,28 @@ void TraceWriter::end_step(const StepRecord& step) {
   s.open.experts.push_back(static_cast<std::int64_t>(step.experts));
   s.buffered += kStepColumns * sizeof(std::int64_t);
   if (s.buffered >= s.segment_bytes) s.close_segment();
+  s.mark_step();
 }
 
-void TraceWriter::forget(std::uint32_t sequence) {
+void TraceWriter::forget_step() {
   State& s = *state_;
-  const std::size_t index = s.index_of(sequence);
-  SequenceBuffer& buffer = s.open.sequences[index];
-  check(buffer.first_row == 0 && s.next_id[index] == 0, "only a sequence without a whole step is forgotten");
-  for (LayerBuffer& layer : buffer.layers) {
-    s.buffered -= layer.q.size() + layer.k.size() + layer.v.size() + layer.evictions.size() * sizeof(std::int32_t);
-    layer.q.clear();
-    layer.k.clear();
-    layer.v.clear();
-    layer.evictions.clear();
+  for (std::size_t i = 0; i < s.marks.size(); ++i) {
+    SequenceBuffer& sequence = s.open.sequences[i];
+    const State::Mark& mark = s.marks[i];
+    for (std::size_t l = 0; l < sequence.layers.size(); ++l) {
+      LayerBuffer& layer = sequence.layers[l];
+      const std::size_t rows = mark.rows - sequence.first_row;
+      layer.q.resize(rows * s.row[l].q);
+      layer.k.resize(rows * s.row[l].k);
+      layer.v.resize(rows * s.row[l].v);
+      layer.evictions.resize(mark.evictions[l]);
+      s.next_row[i][l] = mark.rows;
+    }
+    sequence.ids.resize(mark.ids - sequence.first_id);
+    sequence.logprobs.resize(mark.ids - sequence.first_id);
+    s.next_id[i] = mark.ids;
   }
-  std::fill(s.next_row[index].begin(), s.next_row[index].end(), 0U);
+  s.buffered = s.marked_bytes;
   s.in_step = false;
 }
 
@@ -244,6 +269,8 @@ void TraceWriter::seal() {
   s.failed = false;
   s.sealed = true;
 }
+
+bool TraceWriter::can_seal() const { return !state_->failed && !state_->sealed; }
 
 std::uint64_t TraceWriter::bytes_written() const { return state_->seal.bytes; }
 

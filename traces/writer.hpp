@@ -59,11 +59,13 @@ class TraceWriter {
   void add_eviction(const EvictionRecord& eviction);
   // Ends an engine step. A segment is closed only here, so that it holds whole steps of all layers.
   void end_step(const StepRecord& step);
-  // Takes back the rows and evictions of a sequence of which no step has ended and no id was added.
-  void forget(std::uint32_t sequence);
+  // Takes back what came after the last end_step: a step that was cut.
+  void forget_step();
   void set_stop_reason(std::uint32_t sequence, std::string reason);
   // Writes the open segment, the final manifest, kernels.sqlite and the seal. Nothing may be added afterwards.
   void seal();
+  // Not after the seal, nor when writing has failed: then the trace stays as a killed recorder would leave it.
+  [[nodiscard]] bool can_seal() const;
 
   [[nodiscard]] std::uint64_t bytes_written() const;
 

@@ -292,16 +292,24 @@ void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> lo
     positions.push_back(active_.back()->tokens);
     prompts.push_back(active_.back()->prompt);
   }
-  q_.reserve(sizeof(float) * ids.size() * shape().heads * shape().head_dim);
   const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, prompts);
   const PassTokens tokens{ids, positions, use_long};
-  if (device_policy_) return decode_on_device(tokens, logits);
-  forward_->begin(tokens);
-  forward_->run([&](const AttentionInput& input) { attend_step(input, 0); });
-  forward_->logits(0, logits);
+  try {
+    q_.reserve(sizeof(float) * ids.size() * shape().heads * shape().head_dim);
+    device_policy_ ? decode_on_device(tokens, logits) : decode_by_rows(tokens, logits);
+  } catch (const OutOfDeviceMemory& refused) {
+    plan_.forget();
+    throw refused_step(refused);
+  }
   check_device(stream_.problem, "launching kernels");
   for (Sequence* sequence : active_) ++sequence->tokens;
   peaks_.note(kv_usage());
+}
+
+void CudaBackend::decode_by_rows(const PassTokens& tokens, std::span<float> logits) {
+  forward_->begin(tokens);
+  forward_->run([&](const AttentionInput& input) { attend_step(input, 0); });
+  forward_->logits(0, logits);
 }
 
 KvUsage CudaBackend::kv_usage() const {

@@ -77,7 +77,8 @@ class CudaBackend final : public Backend {
   void attend_prompt(const AttentionInput& input);
   void attend_step(const AttentionInput& input, std::uint32_t offset);
   void stream_prompt(const AttentionInput& input);
-  // A decode step of a policy that lives on the device.
+  // A decode step of a policy that is asked on the host, and of one that lives on the device.
+  void decode_by_rows(const PassTokens& tokens, std::span<float> logits);
   void decode_on_device(const PassTokens& tokens, std::span<float> logits);
   void admit_rows();
   void attend_on_device(const AttentionInput& input);
@@ -102,6 +103,11 @@ class CudaBackend final : public Backend {
   void finish_row(Sequence& sequence, LayerId layer, TokenPos position, DeviceCache* prompt_buffer);
   void move(const DeviceCache& from, const DeviceCache& to, std::uint32_t head, std::span<const SlotMove> moves);
   void launch_moves();
+  void run_prompt(std::span<const std::int64_t> ids, std::span<float> last, const LogitsSink& all);
+  void drop_prompt(std::uint32_t sequence);
+  // For what memory was refused, and what would fit.
+  [[nodiscard]] Error refused_prompt(const OutOfDeviceMemory& refused, const Sequence& sequence) const;
+  [[nodiscard]] Error refused_step(const OutOfDeviceMemory& refused) const;
   void prompt_logits(std::uint32_t n, std::span<float> last, const LogitsSink& all);
   // The rows of q, k and v that prepare() made; `offset` as in attend_step.
   void record(const AttentionInput& input, std::uint32_t offset);

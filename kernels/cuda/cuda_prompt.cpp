@@ -180,33 +180,48 @@ void CudaBackend::prompt_logits(std::uint32_t n, std::span<float> last, const Lo
   if (!last.empty()) std::copy(logits.end() - shape().vocab, logits.end(), last.begin());
 }
 
-void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
-                          std::span<float> last, const LogitsSink& all) {
-  check(!ids.empty(), "a prompt has at least one token");
+void CudaBackend::run_prompt(std::span<const std::int64_t> ids, std::span<float> last, const LogitsSink& all) {
   const auto n = static_cast<std::uint32_t>(ids.size());
-  active_ = {&add_sequence(sequence, n, requested_new_tokens)};
   std::vector<std::uint32_t> positions(n);
   for (std::uint32_t i = 0; i < n; ++i) positions[i] = i;
-  q_.reserve(sizeof(float) * n * shape().heads * shape().head_dim);
   const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, std::vector<std::uint32_t>(n, n));
-  plan_.forget();  // buffers that it knows may grow
-  try {
-    forward_->begin({ids, positions, use_long});
-    forward_->run([&](const AttentionInput& input) {
-      if (interrupt_ != nullptr && interrupt_->load()) throw Interrupted{};
-      attend_prompt(input);
-    });
-  } catch (const Interrupted&) {
-    active_.clear();
-    prompt_buffer_ = DeviceCache();
-    release(sequence);
-    throw;
-  }
+  q_.reserve(sizeof(float) * n * shape().heads * shape().head_dim);
+  forward_->begin({ids, positions, use_long});
+  forward_->run([&](const AttentionInput& input) {
+    if (interrupt_ != nullptr && interrupt_->load()) throw Interrupted{};
+    attend_prompt(input);
+  });
   prompt_logits(n, last, all);
   check_device(stream_.problem, "launching kernels");
   active_[0]->tokens = n;
   prompt_buffer_ = DeviceCache();
   peaks_.note(kv_usage());
+}
+
+void CudaBackend::drop_prompt(std::uint32_t sequence) {
+  active_.clear();
+  prompt_buffer_ = DeviceCache();
+  release(sequence);
+}
+
+void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
+                          std::span<float> last, const LogitsSink& all) {
+  check(!ids.empty(), "a prompt has at least one token");
+  const auto n = static_cast<std::uint32_t>(ids.size());
+  active_ = {&add_sequence(sequence, n, requested_new_tokens)};
+  plan_.forget();  // buffers that it knows may grow
+  try {
+    run_prompt(ids, last, all);
+  } catch (const Interrupted&) {
+    drop_prompt(sequence);
+    throw;
+  } catch (const OutOfDeviceMemory& refused) {
+    Error error = refused_prompt(refused, *active_[0]);
+    drop_prompt(sequence);
+    q_ = DeviceBuffer();  // what was made for so long a prompt
+    forward_ = std::make_unique<DeviceForward>(stream_, *weights_);
+    throw error;
+  }
 }
 
 }  // namespace kvroof::cuda

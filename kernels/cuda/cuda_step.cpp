@@ -122,10 +122,7 @@ void CudaBackend::decode_on_device(const PassTokens& tokens, std::span<float> lo
   forward_->begin(tokens);
   launch_step();
   forward_->read_logits(logits);
-  check_device(stream_.problem, "launching kernels");
   finish_rows();
-  for (Sequence* sequence : active_) ++sequence->tokens;
-  peaks_.note(kv_usage());
 }
 
 // What the host learns of a step after it: the recorder is told what went.

@@ -1,6 +1,6 @@
 #include "kernels/cuda/device_buffer.hpp"
 
-#include "sim/core/error.hpp"
+#include "sim/core/bytes_text.hpp"
 
 namespace kvroof::cuda {
 
@@ -8,16 +8,23 @@ void check_device(const char* problem, const char* doing) {
   if (problem != nullptr) throw Error(fmt::format("CUDA: {} while {}", problem, doing));
 }
 
-DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
+OutOfDeviceMemory::OutOfDeviceMemory(std::uint64_t asked_for, std::uint64_t is_free, std::uint64_t in_all,
+                                     const char* answer)
+    : Error(fmt::format("CUDA: {} of device memory were asked for, {} of {} are free: {}", bytes_text(asked_for),
+                        bytes_text(is_free), bytes_text(in_all), answer)),
+      asked(asked_for),
+      free(is_free),
+      total(in_all) {}
+
+DeviceBuffer::DeviceBuffer(std::size_t bytes) {
   if (bytes == 0) return;
   const char* problem = allocate(bytes, &data_);
+  bytes_ = bytes;
   if (problem == nullptr) return;
   data_ = nullptr;
   DeviceFacts facts;
-  const bool known = find_device(facts) == nullptr;
-  throw Error(fmt::format("CUDA: {} bytes of device memory were asked for, {} are free: {}", bytes,
-                          known ? facts.free_bytes : 0, problem))
-      .note("a smaller batch, a shorter context or a policy with a smaller budget needs less");
+  find_device(facts);
+  throw OutOfDeviceMemory(bytes, facts.free_bytes, facts.total_bytes, problem);
 }
 
 void copy_to_device(Stream& stream, std::byte* to, std::span<const std::byte> from) {

@@ -2,20 +2,29 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 
 #include "kernels/cuda/kernels.hpp"
+#include "sim/core/error.hpp"
 
 namespace kvroof::cuda {
 
 // Throws Error naming what was being done, unless `problem` is null.
 void check_device(const char* problem, const char* doing);
 
+// The device refused memory. What it was for is said by whoever knows.
+class OutOfDeviceMemory : public Error {
+ public:
+  OutOfDeviceMemory(std::uint64_t asked, std::uint64_t free, std::uint64_t total, const char* answer);
+  std::uint64_t asked, free, total;  // bytes
+};
+
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  // Throws Error saying what was asked and what was free.
+  // Throws OutOfDeviceMemory.
   explicit DeviceBuffer(std::size_t bytes);
   ~DeviceBuffer() { release(data_); }
   DeviceBuffer(DeviceBuffer&& other) noexcept
@@ -33,7 +42,10 @@ class DeviceBuffer {
   }
   // Makes room for at least so many bytes; what was inside is lost when it has to grow.
   void reserve(std::size_t bytes) {
-    if (bytes > bytes_) *this = DeviceBuffer(bytes);
+    if (bytes <= bytes_) return;
+    release(std::exchange(data_, nullptr));
+    bytes_ = 0;
+    *this = DeviceBuffer(bytes);
   }
 
  private:

@@ -1,20 +1,11 @@
 #include "kernels/cuda/device_cache.hpp"
 
 namespace kvroof::cuda {
-namespace {
-
-std::size_t slot_bytes(const CacheFormat& format) {
-  const std::size_t words = 1 + (format.has_scales() ? 2 : 0) + format.state_columns;
-  return format.key_row_bytes() + format.value_row_bytes() + words * sizeof(std::uint32_t);
-}
-
-}  // namespace
-
 DeviceCache::DeviceCache(const CacheFormat& format, std::uint32_t storage_heads, std::uint32_t capacity)
     : format_(format),
       heads_(storage_heads),
       capacity_(capacity),
-      buffer_(std::size_t{storage_heads} * (capacity * slot_bytes(format) + sizeof(std::uint32_t))) {}
+      buffer_(std::size_t{storage_heads} * (capacity * format.slot_bytes() + sizeof(std::uint32_t))) {}
 
 void DeviceCache::append_slots(std::vector<CacheSlots>& out, std::uint32_t first) const {
   for (std::uint32_t h = 0; h < heads_; ++h) out.push_back(slots(h, first));

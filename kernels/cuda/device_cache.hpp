@@ -23,6 +23,11 @@ struct CacheFormat {
   [[nodiscard]] std::uint32_t key_row_bytes() const { return (key_dim * bits_of_stored(type) + 127) / 128 * 16; }
   [[nodiscard]] std::uint32_t value_row_bytes() const { return (value_dim * bits_of_stored(type) + 127) / 128 * 16; }
   [[nodiscard]] bool has_scales() const { return bits_of_stored(type) < 16; }
+  // Of all that lies beside a slot of one storage head: rows, position, scales, state.
+  [[nodiscard]] std::uint64_t slot_bytes() const {
+    const std::uint64_t words = 1 + (has_scales() ? 2 : 0) + state_columns;
+    return key_row_bytes() + value_row_bytes() + words * sizeof(std::uint32_t);
+  }
   // Of one token's k and v in one storage head that attention must read, scales included.
   [[nodiscard]] std::uint64_t token_bytes() const {
     return (std::uint64_t{key_dim} + value_dim) * bits_of_stored(type) / 8 + (has_scales() ? 2 * sizeof(float) : 0);

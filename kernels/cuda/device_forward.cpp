@@ -16,6 +16,13 @@ ActivationMode activation_of(Activation f) {
   }
 }
 
+// Of a token: its id, its position, its row in the position table, and whether it takes the long frequencies.
+constexpr std::size_t kInputBytes = sizeof(std::int64_t) + 2 * sizeof(std::uint32_t) + 1;
+
+std::size_t projection_width(const ModelShape& shape) {
+  return std::size_t{shape.heads} * shape.head_dim + std::size_t{shape.kv_heads} * (shape.head_dim + shape.v_head_dim);
+}
+
 std::uint64_t matrix_bytes(const DeviceMatrix& w) { return std::uint64_t{2} * w.rows * w.cols; }
 
 }  // namespace
@@ -64,22 +71,36 @@ void DeviceForward::norm_rows(const float* x, const DeviceNorm& norm, float* out
             config.options.norm_offset, add, out});
 }
 
+std::uint64_t DeviceForward::token_bytes() const {
+  const ModelShape& shape = model_.host().config.shape;
+  std::uint64_t floats = 2ULL * shape.hidden + projection_width(shape) + shape.heads * shape.v_head_dim + shape.ffn;
+  for (const RotaryRule& rule : model_.host().config.options.rotary) floats += rule.dims;
+  return floats * sizeof(float) + kInputBytes;
+}
+
+std::uint64_t DeviceForward::held_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const DeviceBuffer* buffer :
+       {&inputs_, &turns_, &x_, &projections_, &attended_, &activated_, &block_, &logits_}) {
+    bytes += buffer->bytes();
+  }
+  return bytes;
+}
+
 void DeviceForward::begin(const PassTokens& tokens) {
   const ModelConfig& config = model_.host().config;
   const ModelShape& shape = config.shape;
   tokens_ = static_cast<std::uint32_t>(tokens.ids.size());
   const std::size_t n = tokens_;
-  const std::size_t projections = std::size_t{shape.heads} * shape.head_dim +
-                                  std::size_t{shape.kv_heads} * (shape.head_dim + shape.v_head_dim);
   x_.reserve(n * shape.hidden * sizeof(float));
   block_.reserve(n * shape.hidden * sizeof(float));
-  projections_.reserve(n * projections * sizeof(float));
+  projections_.reserve(n * projection_width(shape) * sizeof(float));
   attended_.reserve(n * shape.heads * shape.v_head_dim * sizeof(float));
   activated_.reserve(n * shape.ffn * sizeof(float));
   // ids, positions, rows of the position table, one behind the other.
   std::vector<std::uint32_t> rows(tokens.positions.begin(), tokens.positions.end());
   for (std::uint32_t& row : rows) row += config.options.position_offset;
-  inputs_.reserve(n * (sizeof(std::int64_t) + 2 * sizeof(std::uint32_t) + 1));
+  inputs_.reserve(n * kInputBytes);
   copy_to_device(stream_, inputs_.at(), std::as_bytes(tokens.ids));
   copy_to_device(stream_, inputs_.at(n * 8), std::as_bytes(tokens.positions));
   copy_to_device(stream_, inputs_.at(n * 12), std::as_bytes(std::span(rows)));

@@ -49,6 +49,10 @@ class DeviceForward {
     read_logits(out);
   }
 
+  // Device memory of a pass, for each of its tokens, and what is held by now.
+  [[nodiscard]] std::uint64_t token_bytes() const;
+  [[nodiscard]] std::uint64_t held_bytes() const;
+
   // Bytes that the launches moved by declaration, by cause, since the last call.
   ByteCounters take_counters() { return std::exchange(counters_, {}); }
 

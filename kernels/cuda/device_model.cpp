@@ -1,7 +1,7 @@
 #include "kernels/cuda/device_model.hpp"
 
 #include "kernels/cuda/cuda.hpp"
-#include "sim/core/error.hpp"
+#include "sim/core/bytes_text.hpp"
 
 namespace kvroof::cuda {
 namespace {
@@ -11,6 +11,27 @@ void check_supported(const Model& model) {
     throw usage_error(fmt::format("{}: the CUDA back end does not run {}", model.name, *what))
         .note("`--backend fast` runs it on the CPU");
   }
+}
+
+// What one large allocation after the other would find out late, and without a word for it.
+void check_room(const Model& model) {
+  std::uint64_t bytes = 0;
+  const auto add = [&](std::initializer_list<const Weight*> weights) {
+    for (const Weight* w : weights) bytes += w->data.size();
+  };
+  const auto add_linear = [&](const Linear& l) { add({&l.matrix, &l.bias}); };
+  const ModelWeights& w = model.weights;
+  add({&w.embedding, &w.head, &w.positions});
+  for (const LayerWeights& l : w.layers) {
+    for (const Linear* linear : {&l.q, &l.k, &l.v, &l.o, &l.mlp.gate, &l.mlp.up, &l.mlp.down}) add_linear(*linear);
+  }
+  DeviceFacts facts;
+  check_device(find_device(facts), "asking for free memory");
+  if (facts.total_bytes == 0 || bytes <= facts.free_bytes) return;
+  Error error(fmt::format("{}: the weights take {}, but {} of {} of device memory are free", model.name,
+                          bytes_text(bytes), bytes_text(facts.free_bytes), bytes_text(facts.total_bytes)));
+  if (bytes <= facts.total_bytes) throw std::move(error).note("nvidia-smi says which processes hold the rest");
+  throw std::move(error).note("`--backend fast` runs the model on the CPU");
 }
 
 }  // namespace
@@ -64,6 +85,7 @@ DeviceLinear DeviceModel::stacked(std::initializer_list<const Linear*> parts) {
 
 DeviceModel::DeviceModel(Stream& stream, const Model& model) : stream_(stream), model_(model) {
   check_supported(model);
+  check_room(model);
   type_ = model.type == DType::kBF16 ? Stored::kBF16 : Stored::kF16;
   const ModelWeights& w = model.weights;
   embedding = matrix(w.embedding);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -14,6 +15,10 @@
 namespace kvroof::cuda::emulator {
 
 Dim thread_index, block_index, block_size, grid_size;
+std::size_t memory_limit = [] {
+  const char* text = std::getenv("KVROOF_EMULATED_BYTES");
+  return text == nullptr ? std::size_t{0} : std::size_t{std::strtoull(text, nullptr, 10)};
+}();
 
 namespace {
 

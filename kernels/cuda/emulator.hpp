@@ -23,6 +23,9 @@ extern Dim thread_index, block_index, block_size, grid_size;
 // other in different places.
 void run(Dim grid, Dim block, const std::function<void()>& kernel);
 
+// What the device's memory holds at most; 0: no limit. At the start KVROOF_EMULATED_BYTES of the environment says it.
+extern std::size_t memory_limit;
+
 // Launches in order, made or noted in the stream's train.
 using Train = std::vector<std::function<void()>>;
 template <class Stream>

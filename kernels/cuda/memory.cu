@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 
 #include "kernels/cuda/launch.cuh"
 
@@ -84,13 +86,27 @@ const char* find_device(DeviceFacts& facts) {
 
 #else
 
+namespace {
+
+std::map<void*, std::size_t> g_allocated;
+std::size_t g_in_use = 0;
+
+}  // namespace
+
 const char* allocate(std::size_t bytes, void** out) {
-  *out = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  const bool room = emulator::memory_limit == 0 || bytes <= emulator::memory_limit - g_in_use;
+  *out = room ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
   if (*out == nullptr) return "out of memory";
   std::memset(*out, 0xff, bytes);  // what is read before it is written shows as NaN
+  g_allocated[*out] = bytes;
+  g_in_use += bytes;
   return nullptr;
 }
-void release(void* memory) { std::free(memory); }
+void release(void* memory) {
+  if (memory == nullptr) return;
+  g_in_use -= g_allocated.extract(memory).mapped();
+  std::free(memory);
+}
 constexpr const char* kCopyInTrain = "a copy between launches that are noted";
 const char* copy_in(Stream& stream, void* to, const void* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
@@ -119,6 +135,8 @@ void release_train(void* train) { delete static_cast<emulator::Train*>(train); }
 const char* find_device(DeviceFacts& facts) {
   std::strncpy(facts.name, "emulator", sizeof facts.name - 1);
   facts.multiprocessors = 3;
+  facts.total_bytes = emulator::memory_limit;
+  facts.free_bytes = emulator::memory_limit - std::min(g_in_use, emulator::memory_limit);
   return nullptr;
 }
 

@@ -55,7 +55,8 @@ class Backend {
   // sequence, and the recorder has got rows of some layers.
   virtual void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
                        std::span<float> last, const LogitsSink& all) = 0;
-  // One step of a batch: each entry's token is appended to its sequence; logits [entries, vocab].
+  // One step of a batch: each entry's token is appended to its sequence; logits [entries, vocab]. After an Error the
+  // sequences of the batch can only be released; after one in prefill() the others go on.
   virtual void decode(std::span<const DecodeEntry> batch, std::span<float> logits) = 0;
   // Frees a finished sequence.
   virtual void release(std::uint32_t sequence) = 0;

@@ -25,17 +25,27 @@ class Run {
   }
 
   SessionResult run() {
-    std::vector<DecodeEntry> batch;
-    for (std::uint32_t s = 0; s < prompts_.size() && !stop_asked(); ++s) {
-      if (const auto token = prefill(s)) batch.push_back({s, *token});
+    try {
+      run_steps();
+    } catch (const Error&) {
+      if (recorder_ != nullptr) recorder_->forget_step();
+      finish_rest(StopReason::kFailed);
+      throw;
     }
-    while (!batch.empty() && !stop_asked()) batch = decode(batch);
-    if (result_.interrupted) interrupt();
+    if (result_.interrupted) finish_rest(StopReason::kInterrupted);
     return std::move(result_);
   }
 
  private:
   using Token = std::optional<std::int64_t>;
+
+  void run_steps() {
+    std::vector<DecodeEntry> batch;
+    for (std::uint32_t s = 0; s < prompts_.size() && !stop_asked(); ++s) {
+      if (const auto token = prefill(s)) batch.push_back({s, *token});
+    }
+    while (!batch.empty() && !stop_asked()) batch = decode(batch);
+  }
 
   bool stop_asked() {
     if (options_.interrupted != nullptr && options_.interrupted->load()) result_.interrupted = true;
@@ -72,7 +82,7 @@ class Run {
                                       [&] { backend_.prefill(s, ids, options_.max_new_tokens, logits_, sink); });
     } catch (const Interrupted&) {
       backend_.take_counters();
-      if (recorder_ != nullptr) recorder_->forget(s);
+      if (recorder_ != nullptr) recorder_->forget_step();
       return std::nullopt;
     }
     result_.prompt_tokens += ids.size();
@@ -143,14 +153,14 @@ class Run {
   Token finish(std::uint32_t s, StopReason reason) {
     result_.sequences[s].stop = reason;
     finished_.push_back(s);
-    if (reason != StopReason::kInterrupted) backend_.release(s);
+    if (reason != StopReason::kInterrupted && reason != StopReason::kFailed) backend_.release(s);
     if (recorder_ != nullptr) recorder_->stopped(s, name_of(reason));
     return std::nullopt;
   }
 
-  void interrupt() {
+  void finish_rest(StopReason reason) {
     for (std::uint32_t s = 0; s < prompts_.size(); ++s) {
-      if (std::find(finished_.begin(), finished_.end(), s) == finished_.end()) finish(s, StopReason::kInterrupted);
+      if (std::find(finished_.begin(), finished_.end(), s) == finished_.end()) finish(s, reason);
     }
   }
 
@@ -172,6 +182,7 @@ std::string_view name_of(StopReason reason) {
     case StopReason::kEndOfText: return "end_of_text";
     case StopReason::kContext: return "context";
     case StopReason::kInterrupted: return "interrupted";
+    case StopReason::kFailed: return "failed";
     default: return "length";
   }
 }

@@ -29,7 +29,7 @@ struct SessionOptions {
   std::function<void(std::uint32_t sequence, std::span<const float> logits)> on_prompt_logits;
 };
 
-enum class StopReason : std::uint8_t { kLength, kEndOfText, kContext, kInterrupted };
+enum class StopReason : std::uint8_t { kLength, kEndOfText, kContext, kInterrupted, kFailed };
 std::string_view name_of(StopReason reason);  // as in TraceSequence::stop_reason
 
 struct SequenceResult {
@@ -56,7 +56,8 @@ void check_prompts(const ModelConfig& config, const std::vector<std::vector<std:
 
 // Runs all prompts, which become sequences 0, 1, …: one prefill each, then decode steps of all that are not finished. A
 // sequence stops at an end-of-text id (unless ignored), after max_new_tokens, when the context is full, or when
-// interrupted. `recorder` may be null.
+// interrupted. `recorder` may be null. An Error of the back end or the recorder is passed on; the recorder, where it
+// can still be sealed, then holds the whole steps before it.
 SessionResult run_session(Backend& backend, const ModelConfig& config,
                           const std::vector<std::vector<std::int64_t>>& prompts, const SessionOptions& options,
                           TraceRecorder* recorder);

@@ -43,10 +43,11 @@ class TraceRecorder final : public Recorder {
   void tokens(std::uint32_t sequence, std::uint32_t first, std::span<const std::int64_t> ids,
               std::span<const float> logprobs);
   void end_step(StepRecord step);
-  // The sequence's prompt was cut: what was recorded of it is taken back.
-  void forget(std::uint32_t sequence) { writer_.forget(sequence); }
+  // The step in progress was cut: what was recorded of it is taken back.
+  void forget_step() { writer_.forget_step(); }
   void stopped(std::uint32_t sequence, std::string_view reason);
   void seal() { writer_.seal(); }
+  [[nodiscard]] bool can_seal() const { return writer_.can_seal(); }
 
   [[nodiscard]] std::uint64_t bytes_written() const { return writer_.bytes_written(); }
 

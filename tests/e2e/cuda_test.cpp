@@ -68,6 +68,24 @@ TEST_CASE("a trace that the CUDA back end records is whole and replays") {
   CHECK(run_program("replay " + trace + " --policy h2o --budget 3").code == 0);
 }
 
+TEST_CASE("a recording that meets the end of the device's memory is sealed, and says what fits") {
+  const kvroof::test::TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const std::string ids = " --ids \"5 17 9 40 2 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7\"";
+  std::string words = "record -q --dtype f16 -n 4 --ignore-eos --model " + kModels + "llama-gqa -o " + trace;
+  for (int i = 0; i < 40; ++i) words += ids;
+  const Ran ran = run_program(words, "KVROOF_EMULATED_BYTES=1500000 " + std::string(KVROOF_EMULATED));
+  INFO(ran.err);
+  CHECK(ran.code == 1);
+  CHECK(lines_of(ran.err) == 2);
+  CHECK(ran.err.find("out of device memory at the prompt of sequence") != std::string::npos);
+  CHECK(ran.err.find("a batch of ") != std::string::npos);
+  const Ran verified = run_program("inspect --verify " + trace);
+  INFO(verified.err);
+  CHECK(verified.code == 0);
+  CHECK(verified.out.find("failed") != std::string::npos);
+}
+
 TEST_CASE("eval scores a text on the CUDA back end as on the CPU") {
   const kvroof::test::TemporaryFolder folder;
   std::ofstream(folder.file("text")) << "The extension is";

@@ -1,4 +1,4 @@
-// An interrupt while a prompt is computed: the run ends between two layers, and the trace holds whole sequences alone.
+// Runs that are cut, by an interrupt or by a back end that fails: the trace holds whole steps of whole sequences alone.
 #include <atomic>
 #include <optional>
 
@@ -46,7 +46,10 @@ class Watched final : public Backend {
                std::span<float> last, const LogitsSink& all) override {
     inner_.prefill(sequence, ids, requested, last, all);
   }
-  void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override { inner_.decode(batch, logits); }
+  void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override {
+    inner_.decode(batch, logits);
+    if (--steps_before_failure == 0) throw Error("the device is lost");
+  }
   void release(std::uint32_t sequence) override { inner_.release(sequence); }
   [[nodiscard]] KvUsage kv_usage() const override { return inner_.kv_usage(); }
   ByteCounters take_counters() override { return inner_.take_counters(); }
@@ -55,6 +58,7 @@ class Watched final : public Backend {
     inner_.set_recorder(&recorder_);
   }
   void set_interrupt(const std::atomic<bool>* asked) override { inner_.set_interrupt(asked); }
+  int steps_before_failure = 0;  // 0: none fails
 
  private:
   Backend& inner_;
@@ -118,4 +122,36 @@ TEST_CASE("a recording that is interrupted in its second prompt seals the first 
   for (const TraceSequence& sequence : sequences) CHECK(sequence.stop_reason == "interrupted");
   CHECK(reader.evictions(0, LayerId(0)).size() == 2 * model.config.shape.kv_heads);
   CHECK(reader.evictions(1, LayerId(0)).empty());
+}
+
+TEST_CASE("a back end that fails in a decode step leaves the whole steps before it, and its error is passed on") {
+  const test::TemporaryFolder folder;
+  const Model model = load_model(kModel, DType::kF32);
+  const std::vector<std::vector<std::int64_t>> prompts = {{5, 17, 9, 33, 8, 21}, {7, 3, 12, 9, 4, 4, 1}};
+  RecordedRun run;
+  run.backend = "reference";
+  run.policy = kPolicy.text();
+  run.requested_new_tokens = 9;
+  for (const auto& ids : prompts) run.prompts.push_back(static_cast<std::uint32_t>(ids.size()));
+  TraceRecorder trace(folder.path() / "run.kvt", make_manifest(model.config, run));
+  CpuBackend cpu(model, std::make_unique<ReferenceOps>(), {kPolicy, 0, DType::kF32});
+  std::atomic<bool> flag{false};
+  FlagAfterLayer recorder(flag, 99, 0);
+  Watched backend(cpu, recorder);
+  backend.steps_before_failure = 3;
+  SessionOptions options;
+  options.max_new_tokens = 9;
+  options.ignore_eos = true;
+  CHECK_THROWS_WITH(run_session(backend, model.config, prompts, options, &trace), "the device is lost");
+  REQUIRE(trace.can_seal());
+  trace.seal();
+  CHECK_FALSE(trace.can_seal());
+
+  CHECK(inspect_trace(folder.path() / "run.kvt", true).intact);
+  const TraceReader reader = TraceReader::open(folder.path() / "run.kvt");
+  CHECK(reader.steps().size() == 4);  // two prompts, two decode steps
+  CHECK(reader.manifest().sequences[0].tokens == 6 + 2);
+  CHECK(reader.manifest().sequences[1].tokens == 7 + 2);
+  for (const TraceSequence& sequence : reader.manifest().sequences) CHECK(sequence.stop_reason == "failed");
+  CHECK(reader.evictions(0, LayerId(0)).size() == (2 + 2) * model.config.shape.kv_heads);
 }

@@ -1,0 +1,42 @@
+// What a refusal of device memory means for the run that met it.
+#include <algorithm>
+
+#include "kernels/cuda/cuda_backend.hpp"
+
+namespace kvroof::cuda {
+
+// All that a prompt needs grows with its tokens: its rows in the caches of all layers, and the buffers of its pass.
+Error CudaBackend::refused_prompt(const OutOfDeviceMemory& refused, const Sequence& sequence) const {
+  std::uint64_t held = q_.bytes() + prompt_buffer_.bytes() + forward_->held_bytes();
+  std::uint64_t needed = 0;
+  for (const LayerState& state : sequence.layers) {
+    held += state.cache.bytes();
+    needed += std::uint64_t{capacity_for(sequence, state.policy)} * state.policy.storage_heads() * format_.slot_bytes();
+  }
+  const std::uint64_t of_pass = forward_->token_bytes() + sizeof(float) * shape().heads * shape().head_dim +
+                                std::uint64_t{shape().kv_heads} * format_.slot_bytes();
+  const std::uint64_t fits = (refused.free + held) / (needed / sequence.prompt + of_pass);
+  const std::size_t before = sequences_.size() - 1;
+  Error error(fmt::format("out of device memory at the prompt of sequence {} ({} tokens, {} to come) under {}: {}",
+                          sequence.id, sequence.prompt, sequence.most_tokens - sequence.prompt, options_.policy.text(),
+                          refused.what()));
+  if (before > 0) {
+    return std::move(error).note(
+        fmt::format("a batch of {} fits; a policy with a smaller budget makes room for more", before));
+  }
+  return std::move(error).note(fmt::format("a prompt of about {} tokens fits, with as much to come in proportion",
+                                           std::min<std::uint64_t>(fits, sequence.prompt - 1)));
+}
+
+// Caches are made with their prompts; a step needs room for its batch alone.
+Error CudaBackend::refused_step(const OutOfDeviceMemory& refused) const {
+  const std::size_t batch = active_.size();
+  const std::uint64_t asked = std::max<std::uint64_t>(1, refused.asked);
+  const std::uint64_t fits = std::min<std::uint64_t>(batch - 1, batch * refused.free / asked);
+  return Error(fmt::format("out of device memory in a decode step of {} sequences under {}: {}", batch,
+                           options_.policy.text(), refused.what()))
+      .note(fits > 0 ? fmt::format("a batch of about {} fits", fits)
+                     : std::string("shorter prompts, or a policy with a smaller budget, leave more"));
+}
+
+}  // namespace kvroof::cuda
