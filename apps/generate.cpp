@@ -10,9 +10,12 @@
 
 #include "apps/generate_request.hpp"
 #include "apps/generate_summary.hpp"
+#include "kernels/engine/random_model.hpp"
 #include "kernels/engine/session.hpp"
 #include "kernels/tokenizer/tokenizer.hpp"
 #include "kvroof_version.hpp"
+#include "sim/core/philox.hpp"
+#include "sim/model/config_of_shape.hpp"
 #include "sim/policy/policy.hpp"
 #include "traces/safetensors.hpp"
 
@@ -36,9 +39,13 @@ void watch_interrupts() {
 
 // Prompts of ids need no tokenizer; then one that is missing or cannot be read only means that no text is printed.
 std::optional<Tokenizer> load_tokenizer(const GenerateRequest& request) {
-  const fs::path path = request.model / "tokenizer.json";
   const bool needed =
       std::any_of(request.prompts.begin(), request.prompts.end(), [](const auto& p) { return p.text.has_value(); });
+  if (request.random_weights) {
+    if (!needed) return std::nullopt;
+    throw usage_error("--random-weights has no tokenizer for a text; give --random-prompt 1024, or --ids \"5 17\"");
+  }
+  const fs::path path = request.model / "tokenizer.json";
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
     if (!needed) return std::nullopt;
@@ -53,12 +60,35 @@ std::optional<Tokenizer> load_tokenizer(const GenerateRequest& request) {
   }
 }
 
-std::vector<Ids> encode_prompts(const GenerateRequest& request, const std::optional<Tokenizer>& tokenizer) {
+Ids random_ids(std::uint32_t count, std::uint32_t prompt, std::uint32_t vocab, std::uint64_t seed) {
+  Ids ids;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    ids.push_back(philox4x32_10({{i, prompt, 0, 0x70726f6dU}}, seed).x[0] % vocab);
+  }
+  return ids;
+}
+
+std::vector<Ids> encode_prompts(const GenerateRequest& request, const std::optional<Tokenizer>& tokenizer,
+                                std::uint32_t vocab, std::uint64_t seed) {
   std::vector<Ids> prompts;
   for (const PromptSource& prompt : request.prompts) {
-    prompts.push_back(prompt.text ? tokenizer->encode(*prompt.text, true) : prompt.ids);
+    if (prompt.text) {
+      prompts.push_back(tokenizer->encode(*prompt.text, true));
+    } else if (prompt.random > 0) {
+      prompts.push_back(random_ids(prompt.random, static_cast<std::uint32_t>(prompts.size()), vocab, seed));
+    } else {
+      prompts.push_back(prompt.ids);
+    }
   }
   return prompts;
+}
+
+// Of the folder, or of the shape with weights that a device makes itself; the CPU's lie in memory.
+Model make_model(const GenerateRequest& request, const ModelConfig& config, std::uint64_t seed) {
+  if (!request.random_weights) return load_model(request.model, request.weight_type);
+  Model model = random_model(config, request.weight_type.value_or(config.shape.weight_type), seed);
+  if (request.backend.kind != BackendKind::kCuda) make_elements(model);
+  return model;
 }
 
 // Prints the text of a single sequence while it is made.
@@ -197,12 +227,13 @@ SessionResult run_to_seal(Backend& backend, const ModelConfig& config, const std
 
 int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   GenerateRequest request = parse_generate(arguments);
-  const ModelConfig config = load_model_config(request.model);
+  const ModelConfig config =
+      request.random_weights ? config_of_shape(*request.random_weights) : load_model_config(request.model);
   settle_backend(request.backend, config, {&request.policy, 1}, request.weight_type, request.kv_type);
   const std::optional<Tokenizer> tokenizer = load_tokenizer(request);
-  const std::vector<Ids> prompts = encode_prompts(request, tokenizer);
+  const std::vector<Ids> prompts = encode_prompts(request, tokenizer, config.shape.vocab, arguments.seed);
   check_prompts(config, prompts);
-  const Model model = load_model(request.model, request.weight_type);
+  const Model model = make_model(request, config, arguments.seed);
   const RunFacts facts = run_facts(arguments, request, model, prompts);
   const auto backend = make_backend(request.backend.kind, arguments, model, request.policy, facts.kv_type);
   const bool json = format_of(arguments) == Format::kJson;

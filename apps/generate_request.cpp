@@ -27,7 +27,7 @@ Strings values_of(const Arguments& arguments, const std::string& option) {
 
 PromptSource text_prompt(std::string origin, std::string text) {
   if (text.empty()) throw usage_error(fmt::format("{}: the prompt is empty", origin));
-  return {std::move(origin), std::move(text), {}};
+  return {std::move(origin), std::move(text), {}, 0};
 }
 
 PromptSource file_prompt(const std::string& path) {
@@ -35,7 +35,7 @@ PromptSource file_prompt(const std::string& path) {
 }
 
 PromptSource ids_prompt(const std::string& text) {
-  PromptSource prompt{"--ids", std::nullopt, {}};
+  PromptSource prompt{"--ids", std::nullopt, {}, 0};
   const char* at = text.data();
   const char* const end = at + text.size();
   const auto skip = [&] {
@@ -60,7 +60,12 @@ std::vector<PromptSource> prompts_of(const Arguments& arguments) {
   for (const std::string& path : values_of(arguments, "prompt-file")) given.push_back(file_prompt(path));
   for (const std::string& text : values_of(arguments, "prompt")) given.push_back(text_prompt("--prompt", text));
   for (const std::string& ids : values_of(arguments, "ids")) given.push_back(ids_prompt(ids));
-  if (given.empty()) throw usage_error("no prompt: give --prompt-file F, --prompt \"…\" or --ids \"5 17\"");
+  for (const std::string& tokens : values_of(arguments, "random-prompt")) {
+    given.push_back({"--random-prompt", std::nullopt, {}, count_value("random-prompt", tokens, 1, kMostNewTokens)});
+  }
+  if (given.empty()) {
+    throw usage_error("no prompt: give --prompt-file F, --prompt \"…\", --ids \"5 17\" or --random-prompt 1024");
+  }
   const std::uint32_t copies = count_value("batch", arguments.get<std::string>("batch"), 1, kMostSequences);
   if (given.size() * copies > kMostSequences) {
     throw usage_error(
@@ -114,6 +119,9 @@ void describe_generate(po::options_description_easy_init add) {
   const auto text = [](const char* fallback) { return po::value<std::string>()->default_value(fallback); };
   const auto list = [] { return po::value<Strings>()->composing(); };
   add("model,m", po::value<std::string>(), "Hugging Face folder, or `demo`")(
+      "random-weights", po::value<std::string>(),
+      "instead of --model: a catalog model, or a shape in a file, with weights made from --seed")(
+      "random-prompt", list(), "a prompt of so many random ids; may be repeated")(
       "prompt-file", list(), "text file with a prompt; may be repeated")("prompt", list(), "a prompt; may be repeated")(
       "ids", list(), "token ids of a prompt, \"5 17\"; needs no tokenizer; may be repeated")(
       "batch", text("1"), "copies of each prompt")("policy", text("full"), "one eviction policy: name[:key=value]…")(
@@ -132,7 +140,12 @@ void describe_generate(po::options_description_easy_init add) {
 GenerateRequest parse_generate(const Arguments& arguments) {
   GenerateRequest request;
   request.backend = backend_option(arguments);
-  request.model = model_folder(arguments);
+  if (arguments.has("random-weights")) {
+    if (arguments.has("model")) throw usage_error("--model and --random-weights exclude each other: give one");
+    request.random_weights = find_model_shape(arguments.get<std::string>("random-weights"), data_folder() / "catalog");
+  } else {
+    request.model = model_folder(arguments);
+  }
   request.policy = policy_of(arguments);
   check_runnable(request.policy);
   request.weight_type = float_type_option(arguments, "dtype");

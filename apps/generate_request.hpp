@@ -10,6 +10,7 @@
 #include "apps/command.hpp"
 #include "kernels/engine/sampler.hpp"
 #include "sim/core/dtype.hpp"
+#include "sim/model/model_shape.hpp"
 #include "sim/policy/spec.hpp"
 
 namespace kvroof {
@@ -19,10 +20,12 @@ struct PromptSource {
   std::string origin;  // for messages: the file, or the option
   std::optional<std::string> text;
   std::vector<std::int64_t> ids;
+  std::uint32_t random = 0;  // so many random ids
 };
 
 struct GenerateRequest {
   std::filesystem::path model;
+  std::optional<ModelShape> random_weights;  // of such a model, instead of the folder's
   std::vector<PromptSource> prompts;  // copies of --batch included
   PolicySpec policy;
   BackendChoice backend;

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/engine/random_fill.hpp"
+
 namespace kvroof::cuda {
 
 // Types of weights (the first two) and of cached rows.
@@ -249,6 +251,12 @@ struct NormArguments {
   float offset = 0;
   bool add = false;
   float* out = nullptr;
+};
+
+struct FillArguments {
+  RandomFill fill;
+  std::uint64_t count = 0;   // elements of a 16-bit type
+  std::byte* out = nullptr;  // aligned to 16 bytes
 };
 
 // Rows of k and v that change slots: a survivor fills a hole, or leaves the prompt's buffer. No row is both moved and

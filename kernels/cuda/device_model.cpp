@@ -17,7 +17,7 @@ void check_supported(const Model& model) {
 void check_room(const Model& model) {
   std::uint64_t bytes = 0;
   const auto add = [&](std::initializer_list<const Weight*> weights) {
-    for (const Weight* w : weights) bytes += w->data.size();
+    for (const Weight* w : weights) bytes += w->bytes();
   };
   const auto add_linear = [&](const Linear& l) { add({&l.matrix, &l.bias}); };
   const ModelWeights& w = model.weights;
@@ -36,18 +36,33 @@ void check_room(const Model& model) {
 
 }  // namespace
 
-const std::byte* DeviceModel::upload(std::span<const std::byte> bytes) {
-  buffers_.emplace_back(bytes.size());
-  copy_to_device(stream_, buffers_.back().at(), bytes);
+std::byte* DeviceModel::room(std::size_t bytes) {
+  buffers_.emplace_back(bytes);
   return buffers_.back().at();
 }
 
+void DeviceModel::place(const Weight& weight, std::byte* to) {
+  if (weight.data.size() > 0) return copy_to_device(stream_, to, {weight.data.data(), weight.data.size()});
+  run_fill(stream_, type_, {weight.random, std::uint64_t{weight.rows} * weight.cols, to});
+}
+
+const std::byte* DeviceModel::vector(const Weight& weight) {
+  if (weight.empty()) return nullptr;
+  std::byte* out = room(weight.bytes());
+  place(weight, out);
+  return out;
+}
+
 const float* DeviceModel::floats(const std::vector<float>& values) {
-  return values.empty() ? nullptr : reinterpret_cast<const float*>(upload(std::as_bytes(std::span(values))));
+  if (values.empty()) return nullptr;
+  const auto bytes = std::as_bytes(std::span(values));
+  std::byte* out = room(bytes.size());
+  copy_to_device(stream_, out, bytes);
+  return reinterpret_cast<const float*>(out);
 }
 
 DeviceMatrix DeviceModel::matrix(const Weight& weight) {
-  return {upload(bytes_of(weight)), static_cast<std::uint32_t>(weight.rows), static_cast<std::uint32_t>(weight.cols)};
+  return {vector(weight), static_cast<std::uint32_t>(weight.rows), static_cast<std::uint32_t>(weight.cols)};
 }
 
 DeviceLinear DeviceModel::linear(const Linear& linear) {
@@ -57,29 +72,28 @@ DeviceLinear DeviceModel::linear(const Linear& linear) {
 
 DeviceLinear DeviceModel::stacked(std::initializer_list<const Linear*> parts) {
   DeviceLinear out;
-  std::size_t bytes = 0;
   bool bias = false;
   for (const Linear* part : parts) {
-    bytes += part->matrix.data.size();
     out.matrix.rows += static_cast<std::uint32_t>(part->matrix.rows);
     out.matrix.cols = static_cast<std::uint32_t>(part->matrix.cols);
     bias = bias || !part->bias.empty();
   }
-  buffers_.emplace_back(bytes);
-  out.matrix.data = buffers_.back().at();
-  std::size_t at = 0;
+  std::byte* matrix = room(std::size_t{2} * out.matrix.rows * out.matrix.cols);
+  std::byte* joined = bias ? room(std::size_t{2} * out.matrix.rows) : nullptr;
+  out.matrix.data = matrix;
+  out.bias = joined;
   for (const Linear* part : parts) {
-    copy_to_device(stream_, buffers_.back().at(at), bytes_of(part->matrix));
-    at += part->matrix.data.size();
+    place(part->matrix, matrix);
+    matrix += part->matrix.bytes();
+    if (!bias) continue;
+    if (part->bias.empty()) {
+      const std::vector<std::byte> zeros(2 * part->matrix.rows);
+      copy_to_device(stream_, joined, zeros);
+    } else {
+      place(part->bias, joined);
+    }
+    joined += 2 * part->matrix.rows;
   }
-  if (!bias) return out;
-  std::vector<std::byte> joined;  // a part without a bias has zeros
-  for (const Linear* part : parts) {
-    const auto own = bytes_of(part->bias);
-    joined.insert(joined.end(), own.begin(), own.end());
-    joined.resize(joined.size() + part->matrix.rows * 2 - own.size());
-  }
-  out.bias = upload(joined);
   return out;
 }
 

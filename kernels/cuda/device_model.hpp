@@ -42,14 +42,15 @@ class DeviceModel {
   const float* alibi = nullptr;
 
  private:
-  const std::byte* upload(std::span<const std::byte> bytes);
-  const std::byte* vector(const Weight& weight) { return weight.empty() ? nullptr : upload(bytes_of(weight)); }
+  std::byte* room(std::size_t bytes);
+  // The elements of a weight, from memory or made on the device.
+  void place(const Weight& weight, std::byte* to);
+  const std::byte* vector(const Weight& weight);
   DeviceNorm norm(const Norm& norm) { return {vector(norm.scale), vector(norm.bias)}; }
   DeviceLinear linear(const Linear& linear);
   DeviceLinear stacked(std::initializer_list<const Linear*> parts);
   DeviceMatrix matrix(const Weight& weight);
   const float* floats(const std::vector<float>& values);
-  static std::span<const std::byte> bytes_of(const Weight& w) { return {w.data.data(), w.data.size()}; }
 
   Stream& stream_;
   const Model& model_;

@@ -20,6 +20,19 @@ KV_KERNEL void embed_rows(EmbedArguments a) {
   }
 }
 
+// Blocks of kRowThreads, a thread eight elements.
+template <Stored kType>
+KV_KERNEL void fill_random(FillArguments a) {
+  await_previous();
+  const std::uint64_t block = std::uint64_t{block_x()} * kRowThreads + thread_x();
+  float eight[8];
+  random_eight(a.fill, block, eight);
+  for (unsigned i = 0; i < 8 && block * 8 + i < a.count; ++i) {
+    reinterpret_cast<std::uint16_t*>(a.out)[block * 8 + i] =
+        kType == Stored::kBF16 ? float_to_bf16(eight[i]) : float_to_half(eight[i]);
+  }
+}
+
 // Blocks of kRowThreads, one a row.
 template <Stored kType>
 KV_KERNEL void norm_rows(NormArguments a) {

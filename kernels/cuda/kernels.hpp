@@ -17,6 +17,7 @@ struct Stream {
 };
 
 void run_embed(Stream& stream, Stored weights, const EmbedArguments& a);
+void run_fill(Stream& stream, Stored type, const FillArguments& a);
 void run_norm(Stream& stream, Stored weights, const NormArguments& a);
 void run_linear(Stream& stream, Stored weights, const LinearArguments& a);
 void run_turns(Stream& stream, const RotaryArguments& a);

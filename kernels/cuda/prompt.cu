@@ -47,6 +47,12 @@ void run_embed(Stream& stream, Stored weights, const EmbedArguments& a) {
          kRowThreads, a);
 }
 
+void run_fill(Stream& stream, Stored type, const FillArguments& a) {
+  const std::uint64_t blocks = (a.count + 8 * kRowThreads - 1) / (8 * kRowThreads);
+  launch(stream, type == Stored::kBF16 ? &fill_random<Stored::kBF16> : &fill_random<Stored::kF16>,
+         {static_cast<unsigned>(blocks)}, kRowThreads, a);
+}
+
 void run_norm(Stream& stream, Stored weights, const NormArguments& a) {
   launch(stream, weights == Stored::kBF16 ? &norm_rows<Stored::kBF16> : &norm_rows<Stored::kF16>, {a.rows},
          kRowThreads, a);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "kernels/engine/random_fill.hpp"
 #include "sim/attention/attention.hpp"
 #include "sim/core/dtype.hpp"
 
@@ -34,6 +35,7 @@ struct Weight {
   std::size_t rows = 0;
   std::size_t cols = 0;
   AlignedBytes data;
+  RandomFill random{};  // what the elements are where there is no data yet (random_model.hpp)
 
   [[nodiscard]] bool empty() const { return rows == 0; }
   [[nodiscard]] std::uint64_t bytes() const { return std::uint64_t{rows} * cols * size_of(type); }

@@ -58,6 +58,24 @@ TEST_CASE("where a device is, run takes the CUDA back end by itself and gives th
   }
 }
 
+TEST_CASE("random weights are the same on a device, which makes them itself, as on the CPU") {
+  const kvroof::test::TemporaryFolder folder;
+  std::ofstream(folder.file("tiny.yaml"))
+      << "name: tiny\nfamily: qwen2\nlayers: 2\nhidden: 64\nheads: 4\nkv_heads: 2\nffn: 96\nvocab: 200\n"
+         "max_positions: 512\nposition: rotary_half_split\nmlp: gated\nnorm: rms\nqkv_bias: true\n"
+         "weight_type: bf16\nsource: [\"none\"]\n";
+  const std::string words = "run --format json -q --policy h2o:budget=8 --random-prompt 20 -n 6 --random-weights " +
+                            folder.file("tiny.yaml");
+  const auto device = json_of(run_emulated(words));
+  const auto host = json_of(run_emulated(words + " --backend fast"));
+  CHECK(device["backend"] == "cuda");
+  CHECK(device["ids"] == host["ids"]);
+  CHECK(device["ids"] != json_of(run_emulated(words + " --seed 9"))["ids"]);
+  const Ran both = run_emulated(words + " --model demo");
+  CHECK(both.code == 2);
+  CHECK(both.err.find("exclude each other") != std::string::npos);
+}
+
 TEST_CASE("a trace that the CUDA back end records is whole and replays") {
   const kvroof::test::TemporaryFolder folder;
   const std::string trace = folder.file("run.kvt");

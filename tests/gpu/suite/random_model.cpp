@@ -1,11 +1,9 @@
 #include "tests/gpu/suite/random_model.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "kernels/engine/weight_families.hpp"
-#include "sim/core/philox.hpp"
+#include "kernels/engine/random_model.hpp"
 
 namespace kvroof::suite {
 namespace {
@@ -60,41 +58,6 @@ ModelConfig config_of(const std::string& name, std::uint32_t positions, bool sma
   throw usage_error(fmt::format("there is no random model {}", name));
 }
 
-// Numbers as small as those of trained weights, so that nothing overflows on its way through the layers.
-std::vector<std::byte> random_block(std::uint32_t seed) {
-  constexpr std::size_t kNumbers = std::size_t{1} << 22;
-  std::vector<std::byte> block(2 * kNumbers);
-  std::vector<float> numbers(kNumbers);
-  for (std::size_t i = 0; i < kNumbers; i += 4) {
-    const auto random = philox4x32_10({{static_cast<std::uint32_t>(i), seed, 0, 0}}, 29).x;
-    for (std::size_t j = 0; j < 4; ++j) numbers[i + j] = 0.05F * (uniform_open(random[j]) - 0.5F);
-  }
-  convert_from_float(DType::kBF16, numbers, block.data());
-  return block;
-}
-
-class Filler {
- public:
-  explicit Filler(std::uint32_t seed) : block_(random_block(seed)) {}
-
-  void fill(Weight& weight, std::size_t rows, std::size_t cols) {
-    weight.type = DType::kBF16;
-    weight.rows = rows;
-    weight.cols = cols;
-    weight.data = AlignedBytes(2 * rows * cols);
-    for (std::size_t at = 0; at < weight.data.size();) {
-      const std::size_t count = std::min(block_.size() - from_, weight.data.size() - at);
-      std::memcpy(weight.data.data() + at, block_.data() + from_, count);
-      at += count;
-      from_ = (from_ + count) % block_.size();
-    }
-  }
-
- private:
-  std::vector<std::byte> block_;
-  std::size_t from_ = 0;
-};
-
 }  // namespace
 
 std::vector<std::string> random_model_names() {
@@ -104,17 +67,9 @@ std::vector<std::string> random_model_names() {
 }
 
 Model random_model(const std::string& name, std::uint32_t positions, bool small, std::uint32_t seed) {
-  Model model;
-  model.name = name;
-  model.type = DType::kBF16;
-  model.config = config_of(name, positions, small);
-  Filler filler(seed);
-  for (const TensorBinding& tensor : bind_tensors(model.config, model.weights)) {
-    for (const RowBlock& block : tensor.blocks) {
-      if (block.weight->empty()) filler.fill(*block.weight, block.rows, block.cols);
-    }
-  }
-  return model;
+  ModelConfig config = config_of(name, positions, small);
+  config.shape.name = name;
+  return kvroof::random_model(std::move(config), DType::kBF16, seed);
 }
 
 }  // namespace kvroof::suite

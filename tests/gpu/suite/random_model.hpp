@@ -12,8 +12,8 @@ namespace kvroof::suite {
 // Of the catalog: gpt-j-6b, mpt-7b, llama-2-7b, llama-3-8b.
 std::vector<std::string> random_model_names();
 
-// The published config.json, with weights from one block of random bf16 numbers that repeats, so that a model is made
-// as fast as memory is written. `positions` above the published context are allowed. `small`: two thin layers, for the
+// The published config.json with random bf16 weights, which the device makes. `positions` above the published context
+// are allowed. `small`: two thin layers, for the
 // emulator. Throws Error for an unknown name.
 Model random_model(const std::string& name, std::uint32_t positions, bool small, std::uint32_t seed);
 

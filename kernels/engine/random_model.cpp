@@ -1,0 +1,81 @@
+#include "kernels/engine/random_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "kernels/engine/weight_families.hpp"
+
+namespace kvroof {
+namespace {
+
+// The weights that norms multiply by.
+std::set<const Weight*> norm_scales(const ModelWeights& w) {
+  std::set<const Weight*> scales = {&w.embedding_norm.scale, &w.final_norm.scale};
+  for (const LayerWeights& l : w.layers) {
+    for (const Norm* norm : {&l.attention_norm, &l.q_norm, &l.k_norm, &l.attention_out_norm, &l.mlp_norm,
+                             &l.mlp_out_norm, &l.latent.q_norm, &l.latent.kv_norm}) {
+      scales.insert(&norm->scale);
+    }
+  }
+  return scales;
+}
+
+std::vector<RowBlock> blocks_of(Model& model) {
+  std::vector<RowBlock> blocks;
+  for (const TensorBinding& tensor : bind_tensors(model.config, model.weights)) {
+    blocks.insert(blocks.end(), tensor.blocks.begin(), tensor.blocks.end());
+  }
+  return blocks;
+}
+
+// A sum of `cols` products keeps the variance of its terms when the factors' variance is 1 / cols.
+RandomFill fill_for(const Weight& weight, bool is_scale) {
+  if (is_scale) return {0, 0, 1.0F, 0.25F};
+  if (weight.rows == 1) return {0, 0, 0.0F, 0.05F};
+  return {0, 0, 0.0F, std::sqrt(3.0F / static_cast<float>(weight.cols))};
+}
+
+}  // namespace
+
+Model random_model(ModelConfig config, DType type, std::uint64_t seed) {
+  if (!is_known_model_type(config.shape.family)) {
+    throw usage_error(fmt::format("{}: the engine runs no model of family {}", config.shape.name, config.shape.family))
+        .note("`kvroof plan` predicts models that cannot be run");
+  }
+  Model model;
+  model.name = config.shape.name;
+  model.type = type;
+  model.config = std::move(config);
+  model.config.shape.weight_type = type;
+  const std::vector<RowBlock> blocks = blocks_of(model);
+  const std::set<const Weight*> scales = norm_scales(model.weights);
+  std::uint32_t stream = 0;
+  for (const RowBlock& block : blocks) {
+    if (!block.weight->empty()) continue;  // several blocks make one weight
+    block.weight->type = type;
+    block.weight->rows = block.rows;
+    block.weight->cols = block.cols;
+    block.weight->random = fill_for(*block.weight, scales.contains(block.weight));
+    block.weight->random.seed = seed;
+    block.weight->random.stream = stream++;
+  }
+  return model;
+}
+
+void make_elements(Model& model) {
+  for (const RowBlock& block : blocks_of(model)) {
+    Weight* weight = block.weight;
+    if (weight->data.size() > 0) continue;
+    const std::size_t count = weight->rows * weight->cols;
+    weight->data = AlignedBytes(weight->bytes());
+    float eight[8];
+    for (std::size_t at = 0; at < count; at += 8) {
+      random_eight(weight->random, at / 8, eight);
+      convert_from_float(weight->type, std::span<const float>(eight).first(std::min<std::size_t>(8, count - at)),
+                         weight->data.data() + at * size_of(weight->type));
+    }
+  }
+}
+
+}  // namespace kvroof

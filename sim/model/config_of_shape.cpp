@@ -1,0 +1,38 @@
+#include "sim/model/config_of_shape.hpp"
+
+#include <cmath>
+
+#include "sim/core/alibi.hpp"
+
+namespace kvroof {
+namespace {
+
+RotaryRule rotary_of(const ModelShape& shape) {
+  const auto style =
+      shape.position == PositionScheme::kRotaryAdjacent ? RotaryStyle::kAdjacentPairs : RotaryStyle::kHalfSplit;
+  return plain_rotary(style, shape.latent() ? shape.latent_rope_dim : shape.head_dim, 10000.0);
+}
+
+}  // namespace
+
+ModelConfig config_of_shape(ModelShape shape) {
+  ModelConfig config;
+  ModelOptions& options = config.options;
+  const float scale = shape.latent()
+                          ? 1.0F / std::sqrt(static_cast<float>(shape.latent_nope_dim + shape.latent_rope_dim))
+                          : default_attention_scale(shape.head_dim);
+  options.layers.assign(shape.layers, {scale});
+  options.activation = shape.mlp == MlpKind::kGated ? Activation::kSilu : Activation::kGeluTanh;
+  if (shape.norms_per_layer == 1) options.residual = ResidualOrder::kParallel;
+  switch (shape.position) {
+    case PositionScheme::kRotaryHalfSplit:
+    case PositionScheme::kRotaryAdjacent: options.rotary = {rotary_of(shape)}; break;
+    case PositionScheme::kAlibi: options.alibi_slopes = alibi_slopes(shape.heads); break;
+    case PositionScheme::kLearned: options.position_offset = shape.position_rows - shape.max_positions; break;
+    default: break;
+  }
+  config.shape = std::move(shape);
+  return config;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,13 @@
+// A configuration for a shape that comes without a config.json.
+#pragma once
+
+#include "sim/model/config_json.hpp"
+
+namespace kvroof {
+
+// What a shape does not say is as in most models that have such a one: rotary embeddings of base 10000 over whole
+// heads, SiLU in a gated MLP and GELU in a plain one, parallel residuals where a layer has one norm. The operators, and
+// so time, bytes and memory, are those of the model; its text is not.
+ModelConfig config_of_shape(ModelShape shape);
+
+}  // namespace kvroof
