@@ -7,6 +7,7 @@
 namespace kvroof {
 
 extern const PolicyInfo kAdaKvPolicy;
+extern const PolicyInfo kChunkKvPolicy;
 extern const PolicyInfo kCurPolicy;
 extern const PolicyInfo kExpectedAttentionPolicy;
 extern const PolicyInfo kFullPolicy;
@@ -34,6 +35,7 @@ struct Line {
 
 constexpr std::array kLines = {
     Line{"adakv", &kAdaKvPolicy},
+    Line{"chunkkv", &kChunkKvPolicy},
     Line{"cur", &kCurPolicy},
     Line{"expected-attention", &kExpectedAttentionPolicy},
     Line{"full", &kFullPolicy},

@@ -51,6 +51,13 @@ class WindowScoredPolicy : public EvictionPolicy {
   [[nodiscard]] std::uint32_t window() const;
   // After the prompt's last row: the scores of all tokens outside the window, by position.
   [[nodiscard]] std::span<const float> scores(HeadId head) const { return heads_[head.value].scored; }
+  // In evict(), for policies that decide by something else: the values by which score_gap tells slots apart.
+  template <class ScoreOfSlot>
+  void replace_scores(HeadId head, std::size_t slots, ScoreOfSlot score) {
+    const std::span<float> column = heads_[head.value].columns.column(0, static_cast<std::uint32_t>(slots));
+    for (std::size_t s = 0; s < slots; ++s) column[s] = score(s);
+    heads_[head.value].walked += column.size_bytes();
+  }
 
  private:
   struct Head {

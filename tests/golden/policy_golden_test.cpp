@@ -51,26 +51,32 @@ std::vector<Case> cases_named(std::string_view prefix) {
   return cases;
 }
 
-// All logits of a case: [query heads][queries][keys up to the query], scale 1 / √d.
-LogitFunction logits_of(const Case& c) {
-  const std::uint32_t heads = c.size("q", 0);
-  const std::uint32_t n = c.size("q", 1);
-  const std::uint32_t d = c.size("q", 2);
-  const std::uint32_t group = heads / c.size("k", 0);
-  const auto q = c.floats("q");
-  const auto k = c.floats("k");
-  std::vector<float> logits(std::size_t{heads} * n * n);
-  for (std::uint32_t h = 0; h < heads; ++h) {
-    const auto* keys = reinterpret_cast<const std::byte*>(k.data() + std::size_t{h / group} * n * d);
+// q and k of some heads: [heads][tokens][d].
+struct QueriesAndKeys {
+  std::uint32_t query_heads, kv_heads, tokens, d;
+  std::vector<float> q, k;
+};
+
+// All logits: [query heads][queries][keys up to the query], scale 1 / √d.
+LogitFunction logits_of(const QueriesAndKeys& x) {
+  const std::uint32_t n = x.tokens;
+  const std::uint32_t group = x.query_heads / x.kv_heads;
+  std::vector<float> logits(std::size_t{x.query_heads} * n * n);
+  for (std::uint32_t h = 0; h < x.query_heads; ++h) {
+    const auto* keys = reinterpret_cast<const std::byte*>(x.k.data() + std::size_t{h / group} * n * x.d);
     for (std::uint32_t t = 0; t < n; ++t) {
       const std::size_t row = (std::size_t{h} * n + t);
-      compute_logits(std::span(q).subspan(row * d, d), {keys, DType::kF32, d, d, t + 1},
-                     {.scale = 1 / std::sqrt(static_cast<float>(d))}, std::span(logits).subspan(row * n, t + 1));
+      compute_logits(std::span(x.q).subspan(row * x.d, x.d), {keys, DType::kF32, x.d, x.d, t + 1},
+                     {.scale = 1 / std::sqrt(static_cast<float>(x.d))}, std::span(logits).subspan(row * n, t + 1));
     }
   }
   return [logits = std::move(logits), n](std::uint32_t h, std::uint32_t t, std::uint32_t j) {
     return logits[(std::size_t{h} * n + t) * n + j];
   };
+}
+
+LogitFunction logits_of(const Case& c) {
+  return logits_of({c.size("q", 0), c.size("k", 0), c.size("q", 1), c.size("q", 2), c.floats("q"), c.floats("k")});
 }
 
 Shape shape_of(const Case& c) {
@@ -149,9 +155,12 @@ void compare_model_cases(std::string_view prefix) {
                          .rotary = &rotary,
                          .width = base.size("q", 3)};
     for (std::uint32_t layer = 0; layer < base.size("q", 0); ++layer) {
-      Driver driver(spec_of(how["policy"].get<std::string>()), shape, [](auto, auto, auto) { return 0.0F; },
-                    DriverRows(layer_of(base, "q", layer), layer_of(base, "k", layer), layer_of(base, "v", layer),
-                               shape.query_heads, shape.kv_heads, shape.prompt, shape.prompt));
+      const auto q = layer_of(base, "q", layer);
+      const auto k = layer_of(base, "k", layer);
+      Driver driver(spec_of(how["policy"].get<std::string>()), shape,
+                    logits_of({shape.query_heads, shape.kv_heads, shape.prompt, shape.width, q, k}),
+                    DriverRows(q, k, layer_of(base, "v", layer), shape.query_heads, shape.kv_heads, shape.prompt,
+                               shape.prompt));
       driver.prompt();
       check_all_heads(c, driver, how["compare"].get<std::string>(), layer, shape.kv_heads);
     }
@@ -221,6 +230,10 @@ TEST_CASE("policies that score by k, v and q keep the reference's sets of every 
                              "kvpress_cur", "kvpress_lagkv", "kvpress_expected"}) {
     compare_model_cases(prefix);
   }
+}
+
+TEST_CASE("chunkkv keeps the chunks of the reference, the same in every head of a layer") {
+  compare_model_cases("kvpress_chunkkv");
 }
 
 TEST_CASE("tova, snapkv, pyramidkv and adakv keep the reference's sets, layer by layer and head by head") {
