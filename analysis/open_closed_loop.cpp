@@ -153,7 +153,8 @@ double OpenClosedReport::lowest_of_layer(std::uint32_t layer) const {
   return lowest;
 }
 
-OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader& closed, ThreadPool& pool) {
+OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader& closed, ThreadPool& pool,
+                                     std::function<RowsView(LayerId)> output_projection) {
   check_alike(open, closed);
   OpenClosedReport report;
   report.policy = closed.manifest().policy;
@@ -162,6 +163,7 @@ OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader&
   ReplayOptions options;
   options.seed = closed.manifest().seed;
   options.measure = {false, false};
+  options.output_projection = std::move(output_projection);
   options.observer = &comparison;
   const std::vector<PolicySpec> points = parse_policies(report.policy);
   replay(open, points, options, pool);

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "sim/attention/attention.hpp"
 #include "sim/core/thread_pool.hpp"
 #include "traces/reader.hpp"
 
@@ -34,6 +36,8 @@ struct OpenClosedReport {
 
 // `open` was recorded under full attention, `closed` under a policy that evicts, on the same model and prompts. Throws
 // Error (usage) otherwise.
-OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader& closed, ThreadPool& pool);
+// `output_projection` is ReplayOptions::output_projection.
+OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader& closed, ThreadPool& pool,
+                                     std::function<RowsView(LayerId)> output_projection = {});
 
 }  // namespace kvroof

@@ -7,6 +7,7 @@
 #include "apps/replay_output.hpp"
 #include "apps/replay_points.hpp"
 #include "apps/replay_request.hpp"
+#include "kernels/engine/output_projections.hpp"
 
 namespace kvroof {
 namespace {
@@ -78,13 +79,14 @@ int run(const Arguments& arguments) {
   ThreadPool pool(arguments.threads);
   ReplayOptions options;
   options.seed = request.seed.value_or(trace.manifest().seed);
+  options.output_projection = output_projections_of(trace.manifest());
   std::vector<PointResult> results;
   std::optional<OpenClosedReport> open_closed;
   {
     Observer observer(arguments, steps, writer ? &*writer : nullptr);
     options.observer = &observer;
     results = replay(trace, request.points, options, pool);
-    if (closed) open_closed = compare_open_closed(trace, *closed, pool);
+    if (closed) open_closed = compare_open_closed(trace, *closed, pool, options.output_projection);
   }
   const std::vector<ReplayPoint> points = price_points(request, trace.manifest(), results);
   const ReplayAnswer answer{request, trace.manifest(), options.seed,

@@ -66,6 +66,12 @@ std::vector<PointResult> replay_points(const TraceReader& trace, const WorkloadR
   ReplayOptions options;
   options.seed = arguments.has("seed") ? arguments.seed : trace.manifest().seed;
   options.measure = {.recall = false, .output_error = false};
+  // Sets are not asked for, and counts do not depend on the numbers in W_O: its rows are one row of zeros.
+  const TraceLayer& layer = trace.manifest().layers.front();
+  const std::vector<float> row(std::size_t{layer.query_heads} * layer.v_width);
+  options.output_projection = [&](LayerId) -> RowsView {
+    return {reinterpret_cast<const std::byte*>(row.data()), DType::kF32, 0, row.size(), request.model.hidden};
+  };
   return replay(trace, request.points, options, pool);
 }
 

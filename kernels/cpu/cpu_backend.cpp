@@ -54,6 +54,7 @@ CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t p
     PolicyContext context = policy_context(shape, LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
     context.scale = model_.config.options.layers[layer].scale;
     context.rotation = rotation_of(model_.config, layer, prompt);
+    if (!shape.latent()) context.output_projection = model_.weights.layers[layer].o.matrix.view();
     sequence.layers.push_back({LayerPolicy(options_.policy, context, shape.heads, shape.kv_heads), {}});
   }
   return sequence;

@@ -1,6 +1,7 @@
 #include "kernels/engine/model.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "kernels/engine/checkpoint.hpp"
@@ -143,7 +144,11 @@ ModelConfig load_model_config(const fs::path& folder) {
   return config;
 }
 
-Model load_model(const fs::path& folder, std::optional<DType> type) {
+namespace {
+
+// Checks all tensors and loads those whose rows go to a weight that is wanted.
+Model load_wanted(const fs::path& folder, std::optional<DType> type,
+                  const std::function<bool(const ModelWeights&, const Weight*)>& wanted) {
   Model model;
   model.config = load_model_config(folder);
   model.name = model.config.shape.name;
@@ -156,8 +161,24 @@ Model load_model(const fs::path& folder, std::optional<DType> type) {
   model.config.shape.weight_type = tensors.find(bindings.front().name)->info->type;
   model.type = type.value_or(model.config.shape.weight_type);
   TensorLoader loader(model.type);
-  for (const TensorBinding& binding : bindings) loader.load(*tensors.find(binding.name), binding);
+  for (const TensorBinding& binding : bindings) {
+    const auto is_wanted = [&](const RowBlock& block) { return wanted(model.weights, block.weight); };
+    if (std::ranges::any_of(binding.blocks, is_wanted)) loader.load(*tensors.find(binding.name), binding);
+  }
   return model;
+}
+
+}  // namespace
+
+Model load_model(const fs::path& folder, std::optional<DType> type) {
+  return load_wanted(folder, type, [](const ModelWeights&, const Weight*) { return true; });
+}
+
+Model load_output_projections(const fs::path& folder, DType type) {
+  return load_wanted(folder, type, [](const ModelWeights& weights, const Weight* weight) {
+    return std::ranges::any_of(weights.layers,
+                               [weight](const LayerWeights& layer) { return &layer.o.matrix == weight; });
+  });
 }
 
 }  // namespace kvroof

@@ -92,6 +92,9 @@ struct Model {
 // name file and tensor.
 Model load_model(const std::filesystem::path& folder, std::optional<DType> type);
 
+// The same with the output projections (o) of all layers alone.
+Model load_output_projections(const std::filesystem::path& folder, DType type);
+
 // The configuration alone, with the same checks and messages.
 ModelConfig load_model_config(const std::filesystem::path& folder);
 

@@ -132,7 +132,7 @@ void ExpectedAttention::score(HeadTensors& tensors, std::span<const SlotId> orde
   tensors.read_keys(order, keys_);
   if (vnorm_) tensors.read_values(order, values_);
   scores.assign(n, 0.0F);
-  const std::size_t first = std::min<std::size_t>(sinks_, n - 1);
+  const std::size_t first = protected_of(n);
   for (std::uint32_t g = 0; g < context_.group && !queries_.empty(); ++g) {
     find_statistics(g);
     add_group_scores(first, scores);

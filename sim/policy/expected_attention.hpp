@@ -1,6 +1,7 @@
 // ExpectedAttention: the attention that later queries are expected to pay to each token (Devoto et al. 2025).
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "sim/policy/prompt_scorer.hpp"
@@ -19,6 +20,10 @@ class ExpectedAttention {
   static TensorNeed needs(const PolicySpec& spec);  // validates the parameters
 
   void score(HeadTensors& tensors, std::span<const SlotId> order, std::vector<float>& scores);
+  // Of n tokens, the first that get the largest score.
+  [[nodiscard]] std::size_t protected_of(std::size_t n) const { return std::min<std::size_t>(sinks_, n - 1); }
+  // The rows of v that score() read, in its order; empty without vnorm.
+  [[nodiscard]] std::span<const float> values() const { return values_; }
 
  private:
   void find_mean_rotation();

@@ -8,13 +8,16 @@
 
 namespace kvroof {
 
-HeadTensors::HeadTensors(const HeadRows& rows, std::span<const TokenPos> positions, std::span<const SlotMove> moves)
-    : rows_(rows), row_of_slot_(positions.size()) {
+HeadTensors::HeadTensors(const HeadRows& rows, std::span<const TokenPos> positions, std::span<const SlotMove> moves,
+                         Scratch& scratch)
+    : rows_(rows), row_of_slot_(scratch.row_of_slot) {
+  row_of_slot_.resize(positions.size());
   if (rows.by_position) {
     std::ranges::transform(positions, row_of_slot_.begin(), [](TokenPos p) { return p.value; });
     return;
   }
-  std::vector<std::uint32_t> origin(rows.keys.count);
+  std::vector<std::uint32_t>& origin = scratch.origin;
+  origin.resize(rows.keys.count);
   std::iota(origin.begin(), origin.end(), 0U);
   for (const SlotMove& m : moves) origin[m.to.value] = origin[m.from.value];
   std::copy_n(origin.begin(), row_of_slot_.size(), row_of_slot_.begin());

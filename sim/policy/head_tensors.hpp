@@ -33,8 +33,13 @@ class HeadRowsSource {
 // cache holds it, and what was read is counted.
 class HeadTensors {
  public:
+  // Memory that outlives the object, so that an eviction allocates nothing.
+  struct Scratch {
+    std::vector<std::uint32_t> row_of_slot, origin;
+  };
   // Slot s holds positions[s]. `moves` were planned for this head and have not been applied to its rows.
-  HeadTensors(const HeadRows& rows, std::span<const TokenPos> positions, std::span<const SlotMove> moves);
+  HeadTensors(const HeadRows& rows, std::span<const TokenPos> positions, std::span<const SlotMove> moves,
+              Scratch& scratch);
 
   // Of the slots in this order: [order.size(), k_width], or [.., v_width].
   void read_keys(std::span<const SlotId> order, std::vector<float>& out);
@@ -53,7 +58,7 @@ class HeadTensors {
   void read(const RowsView& rows, std::span<const SlotId> order, std::vector<float>& out);
 
   HeadRows rows_;
-  std::vector<std::uint32_t> row_of_slot_;
+  std::vector<std::uint32_t>& row_of_slot_;
   std::uint64_t elements_read_ = 0;
   double flops_ = 0;
 };

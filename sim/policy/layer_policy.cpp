@@ -150,6 +150,7 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
   for (std::uint32_t h = 0; h < heads_.size(); ++h) {
     if (heads_[h].present() > capacities_[h]) drop_hidden(HeadId(h), position, pack);
   }
+  if (traits_.scores_layer_first) score_heads(position);
   for (std::uint32_t h = 0; h < heads_.size(); ++h) {
     Head& head = heads_[h];
     if (head.present() > capacities_[h]) bring_to_capacity(HeadId(h), position, pack);
@@ -182,18 +183,36 @@ void LayerPolicy::bring_to_capacity(HeadId head, TokenPos position, bool pack) {
   free_slots(head, pack ? Close::kPack : Close::kLeaveHole);
 }
 
+void LayerPolicy::score_heads(TokenPos newest) {
+  for (std::uint32_t h = 0; h < heads_.size(); ++h) {
+    if (heads_[h].present() <= capacities_[h]) continue;
+    show_request(HeadId(h), newest, [&](const EvictRequest& request) { policy_->score_head(HeadId(h), request); });
+  }
+}
+
 void LayerPolicy::choose_victims(HeadId head, TokenPos newest) {
-  Head& h = heads_[head.value];
-  const auto slots = static_cast<std::uint32_t>(h.positions.size());
   chosen_.clear();
-  EvictRequest request{step_of(newest), newest, capacity(head), slots - capacity(head), h.positions};
-  if (!traits_.tensors.any()) return policy_->evict(head, request, chosen_);
+  const auto evict = [&](const EvictRequest& request) { policy_->evict(head, request, chosen_); };
+  if (traits_.scores_layer_first || !traits_.tensors.any()) return evict(request_for(head, newest));
+  show_request(head, newest, evict);
+}
+
+EvictRequest LayerPolicy::request_for(HeadId head, TokenPos newest) const {
+  const Head& h = heads_[head.value];
+  const auto slots = static_cast<std::uint32_t>(h.positions.size());
+  return {step_of(newest), newest, capacity(head), slots - capacity(head), h.positions};
+}
+
+// With the tensors that the traits ask for, and counts what is read of them.
+void LayerPolicy::show_request(HeadId head, TokenPos newest, const std::function<void(const EvictRequest&)>& show) {
+  Head& h = heads_[head.value];
+  EvictRequest request = request_for(head, newest);
   check(rows_ != nullptr, "a policy that scores by k, v or q is given their rows");
   const HeadRows rows = rows_->rows(head);
-  HeadTensors tensors(rows, h.positions, evictions_[head.value].moves);
+  HeadTensors tensors(rows, h.positions, evictions_[head.value].moves, tensor_scratch_);
   request.tensors = &tensors;
-  policy_->evict(head, request, chosen_);
-  h.scored += elements_to_score(rows, slots, newest);
+  show(request);
+  h.scored += elements_to_score(rows, h.positions.size(), newest);
   h.read_elements += tensors.elements_read();
   h.flops += tensors.flops();
 }

@@ -124,6 +124,9 @@ class LayerPolicy {
   void drop_hidden(HeadId head, TokenPos position, bool pack);
   void bring_to_capacity(HeadId head, TokenPos position, bool pack);
   [[nodiscard]] std::uint64_t elements_to_score(const HeadRows& rows, std::uint64_t slots, TokenPos newest) const;
+  void score_heads(TokenPos newest);
+  [[nodiscard]] EvictRequest request_for(HeadId head, TokenPos newest) const;
+  void show_request(HeadId head, TokenPos newest, const std::function<void(const EvictRequest&)>& show);
   void choose_victims(HeadId head, TokenPos newest);
   void review_victims(HeadId head);
   void free_slots(HeadId head, Close close);
@@ -141,6 +144,7 @@ class LayerPolicy {
   std::vector<SlotId> chosen_;   // by the policy
   std::vector<SlotId> victims_;  // that are being freed, ascending
   Review review_;
+  HeadTensors::Scratch tensor_scratch_;
   const HeadRowsSource* rows_ = nullptr;  // of the row that is being finished
   std::uint64_t allocated_ = 0;
   std::uint32_t budget_now_ = 0;  // of a bound

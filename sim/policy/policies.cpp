@@ -8,6 +8,7 @@ namespace kvroof {
 
 extern const PolicyInfo kAdaKvPolicy;
 extern const PolicyInfo kChunkKvPolicy;
+extern const PolicyInfo kCriticalKvPolicy;
 extern const PolicyInfo kCurPolicy;
 extern const PolicyInfo kExpectedAttentionPolicy;
 extern const PolicyInfo kFullPolicy;
@@ -20,6 +21,7 @@ extern const PolicyInfo kObservedAttentionPolicy;
 extern const PolicyInfo kOraclePolicy;
 extern const PolicyInfo kPyramidKvPolicy;
 extern const PolicyInfo kRandomPolicy;
+extern const PolicyInfo kRkvPolicy;
 extern const PolicyInfo kScissorhandsPolicy;
 extern const PolicyInfo kSnapKvPolicy;
 extern const PolicyInfo kStreamingPolicy;
@@ -36,6 +38,7 @@ struct Line {
 constexpr std::array kLines = {
     Line{"adakv", &kAdaKvPolicy},
     Line{"chunkkv", &kChunkKvPolicy},
+    Line{"criticalkv", &kCriticalKvPolicy},
     Line{"cur", &kCurPolicy},
     Line{"expected-attention", &kExpectedAttentionPolicy},
     Line{"full", &kFullPolicy},
@@ -47,6 +50,7 @@ constexpr std::array kLines = {
     Line{"observed-attention", &kObservedAttentionPolicy},
     Line{"oracle", &kOraclePolicy},
     Line{"pyramidkv", &kPyramidKvPolicy},
+    Line{"r-kv", &kRkvPolicy},
     Line{"random", &kRandomPolicy},
     Line{"scissorhands", &kScissorhandsPolicy},
     Line{"snapkv", &kSnapKvPolicy},

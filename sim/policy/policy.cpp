@@ -12,6 +12,8 @@ void EvictionPolicy::select(HeadId, std::uint32_t, const AttentionRows& rows, st
 
 void EvictionPolicy::capacities(TokenPos, std::uint32_t, std::span<std::uint32_t>) {}
 
+void EvictionPolicy::score_head(HeadId, const EvictRequest&) {}
+
 double EvictionPolicy::score_gap(HeadId, SlotId, SlotId) const { return std::numeric_limits<double>::infinity(); }
 
 const PolicyInfo& policy_info(std::string_view name) {

@@ -43,6 +43,8 @@ struct PolicyContext {
   std::uint64_t seed = 0;
   float scale = 0;             // multiplies q·k
   LayerRotation rotation = {};
+  // W_O of the layer, [hidden, query heads · v width], where the traits ask for it; outlives the policy.
+  RowsView output_projection = {};
 };
 
 // The attention of one query position over the slots of one storage head. Slot s holds the token at positions[s].
@@ -100,6 +102,8 @@ struct PolicyTraits {
   std::uint32_t last_rows = 0;              // of RowNeed::kLast
   bool needs_weights = false;               // softmax weights beside the logits
   TensorNeed tensors = {};
+  bool scores_layer_first = false;          // implements score_head()
+  bool needs_output_projection = false;     // PolicyContext::output_projection
   StorageUnit unit = StorageUnit::kKvHead;  // kQueryHead (group=none) stores k and v once for each query head
   bool one_set_per_layer = false;           // evict is asked of head 0 only and holds for all heads of the layer
   Schedule schedule = Schedule::kEveryStep;
@@ -134,6 +138,9 @@ class EvictionPolicy {
   // How many slots each storage head may hold after the row of `newest`, which may evict. `slots` comes with `budget`
   // in every head; 0 is read as 1.
   virtual void capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots);
+  // Where traits.scores_layer_first: called for every head that is about to evict, before any of them does. Then it is
+  // this call that is shown tensors, and evict() is not.
+  virtual void score_head(HeadId head, const EvictRequest& request);
   // Appends at least request.excess distinct occupied slots to `victims`, in any order.
   virtual void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) = 0;
   // How far apart the scores are by which the last evict of this head chose between two slots: |a − b| / max(|a|, |b|).

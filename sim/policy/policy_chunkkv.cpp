@@ -23,11 +23,11 @@ class ChunkKv final : public WindowScoredPolicy {
       : WindowScoredPolicy(rule_of(spec), context), chunk_(chunk_of(spec)), budget_(spec.budget) {}
 
   void capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots) override {
-    const std::size_t tokens = scores(HeadId(0)).size() + window();
+    const std::uint32_t tokens = this->tokens(HeadId(0));
     if (budget >= tokens || tokens < chunk_) return;
-    first_ = newest.value + 1 - static_cast<std::uint32_t>(tokens);
+    first_ = newest.value + 1 - tokens;
     score_chunks(static_cast<std::uint32_t>(slots.size()), tokens);
-    const double share = kept_share(budget_, budget, static_cast<std::uint32_t>(tokens));
+    const double share = kept_share(budget_, budget, tokens);
     const std::size_t chunks = chunk_scores_.size();
     const auto stay = std::max<std::size_t>(1, static_cast<std::size_t>(static_cast<double>(chunks) * share));
     std::vector<SlotId> drop;
@@ -65,7 +65,8 @@ class ChunkKv final : public WindowScoredPolicy {
         largest = std::max(largest, values[i]);
       }
     }
-    std::fill(sums.end() - window(), sums.end(), static_cast<double>(largest) * heads);
+    const std::size_t scored = scores(HeadId(0)).size();
+    std::fill(sums.begin() + static_cast<std::ptrdiff_t>(scored), sums.end(), static_cast<double>(largest) * heads);
     chunk_scores_.clear();
     for (std::size_t begin = 0; begin < tokens; begin += chunk_) {
       const std::size_t length = std::min<std::size_t>(chunk_, tokens - begin);

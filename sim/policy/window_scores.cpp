@@ -58,6 +58,7 @@ void WindowScoredPolicy::observe(HeadId head, const AttentionRows& rows) {
 
 // Turns the sums of the query heads into one score a slot, in the first column.
 void WindowScoredPolicy::finish(Head& head, const AttentionRows& rows) const {
+  head.tokens = rows.slots();
   const Candidates candidates{rows.positions, rows.query, window()};
   for (std::uint32_t s = 0; s < rows.slots(); ++s) {
     if (candidates.has(s)) head.order.emplace_back(s);

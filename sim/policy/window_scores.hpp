@@ -51,6 +51,8 @@ class WindowScoredPolicy : public EvictionPolicy {
   [[nodiscard]] std::uint32_t window() const;
   // After the prompt's last row: the scores of all tokens outside the window, by position.
   [[nodiscard]] std::span<const float> scores(HeadId head) const { return heads_[head.value].scored; }
+  // What the head held at that row, the tokens of the window among it.
+  [[nodiscard]] std::uint32_t tokens(HeadId head) const { return heads_[head.value].tokens; }
   // In evict(), for policies that decide by something else: the values by which score_gap tells slots apart.
   template <class ScoreOfSlot>
   void replace_scores(HeadId head, std::size_t slots, ScoreOfSlot score) {
@@ -65,6 +67,7 @@ class WindowScoredPolicy : public EvictionPolicy {
     SlotColumns<float> columns;  // sums of each query head; after the last row the first holds the scores
     std::vector<SlotId> order;   // scored slots by position
     std::vector<float> scored, pooled;
+    std::uint32_t tokens = 0;
     std::uint64_t walked = 0;
   };
   void finish(Head& head, const AttentionRows& rows) const;

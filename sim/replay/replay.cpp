@@ -40,6 +40,19 @@ RotaryRule rule_of(const RotaryInfo& info) {
   return rule;
 }
 
+RowsView output_projection(const ReplayOptions& options, const TraceLayer& shape, LayerId layer) {
+  if (!options.output_projection) {
+    throw usage_error("a policy that weighs v by the model's output projection is replayed by `kvroof replay` alone");
+  }
+  const RowsView rows = options.output_projection(layer);
+  const std::size_t width = std::size_t{shape.query_heads} * shape.v_width;
+  if (rows.width != width) {
+    throw usage_error(fmt::format("the output projection of layer {} takes {} elements, the trace has {} heads of {}",
+                                  layer.value, rows.width, shape.query_heads, shape.v_width));
+  }
+  return rows;
+}
+
 // Work that the points of a block share.
 struct Task {
   std::size_t point;
@@ -92,6 +105,7 @@ class Replayer {
   std::uint32_t queries_from_ = 0;  // the first of them
   std::uint32_t first_prompt_row_ = 0;  // that any point observes
   bool prompt_weights_ = false, decode_rows_ = false;
+  bool projects_ = false;  // whether a point needs the output projection
   std::vector<BlockRecord> records_;  // one a point
   std::vector<TokenPos> kept_;
 };
@@ -132,6 +146,7 @@ void Replayer::start_results() {
   }
   for (const PolicySpec& spec : points_) {
     PointResult result{spec, policy_info(spec.name).traits(spec), {}, {}, {}};
+    projects_ = projects_ || result.traits.needs_output_projection;
     const bool by_query_head = result.traits.unit == StorageUnit::kQueryHead;
     const std::uint32_t group = by_query_head ? 1 : shape.query_heads / shape.kv_heads;
     for (const TraceSequence& sequence : manifest_.sequences) {
@@ -223,6 +238,7 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   prompt_tasks_.clear();
   first_prompt_row_ = sequence.prompt;
   prompt_weights_ = decode_rows_ = false;
+  if (projects_) context.output_projection = output_projection(options_, shape, LayerId(layer));
   for (std::size_t p = 0; p < points_.size(); ++p) {
     layers_.push_back(std::make_unique<PointLayer>(points_[p], context, tensors_, options_.measure, scratch_[p]));
     PointLayer& point = *layers_.back();

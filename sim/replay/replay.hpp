@@ -62,6 +62,8 @@ struct ReplayOptions {
   std::uint64_t seed = 0;
   MeasureOptions measure;
   ReplayObserver* observer = nullptr;  // not owned
+  // W_O by layer, [hidden, query heads · v width], for policies that need it; what it returns outlives the replay.
+  std::function<RowsView(LayerId)> output_projection;
 };
 
 struct PointResult {

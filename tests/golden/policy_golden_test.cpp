@@ -140,6 +140,13 @@ std::vector<float> layer_of(const Case& c, std::string_view tensor, std::uint32_
   return {all.begin() + layer * size, all.begin() + (layer + 1) * size};
 }
 
+// The output projections of the model of the base cases: [layers, hidden, query heads · width].
+const SafetensorsFile& output_projections() {
+  static const SafetensorsFile file =
+      SafetensorsFile::open(KVROOF_SOURCE_DIR "/tests/golden/policies/kvpress_o_proj.safetensors").or_throw("o_proj");
+  return file;
+}
+
 // Compares each case of a prefix whose input is the model's prompt, on the q, k and v that its base case gives.
 void compare_model_cases(std::string_view prefix) {
   for (const Case& c : cases_named(prefix)) {
@@ -149,12 +156,17 @@ void compare_model_cases(std::string_view prefix) {
     const auto& model = base.json["parameters"];
     const RotaryRule rotary =
         plain_rotary(RotaryStyle::kHalfSplit, base.size("q", 3), model["rope_theta"].get<double>());
-    const Shape shape = {.query_heads = base.size("q", 1),
+    Shape shape = {.query_heads = base.size("q", 1),
                          .kv_heads = base.size("k", 1),
                          .prompt = base.size("q", 2),
                          .rotary = &rotary,
                          .width = base.size("q", 3)};
+    const TensorInfo& o = *output_projections().header().find("o_proj");
+    const std::vector<float> projections = output_projections().read_floats(o);
     for (std::uint32_t layer = 0; layer < base.size("q", 0); ++layer) {
+      const std::size_t cols = o.shape[2];
+      const float* projection = projections.data() + layer * o.shape[1] * cols;
+      shape.projection = {reinterpret_cast<const std::byte*>(projection), DType::kF32, cols, cols, o.shape[1]};
       const auto q = layer_of(base, "q", layer);
       const auto k = layer_of(base, "k", layer);
       Driver driver(spec_of(how["policy"].get<std::string>()), shape,
@@ -234,6 +246,36 @@ TEST_CASE("policies that score by k, v and q keep the reference's sets of every 
 
 TEST_CASE("chunkkv keeps the chunks of the reference, the same in every head of a layer") {
   compare_model_cases("kvpress_chunkkv");
+}
+
+TEST_CASE("criticalkv keeps the reference's sets, whichever policy scores first") {
+  compare_model_cases("kvpress_criticalkv");
+}
+
+TEST_CASE("r-kv keeps the reference's sets call after call, in the reference's order of storage") {
+  for (const Case& c : cases_named("rkv_")) {
+    const auto& p = c.json["parameters"];
+    const auto lengths = c.file.read_integers(*c.find("lengths"));
+    const auto interval = p["interval"].get<std::uint32_t>();
+    const Shape shape = {.query_heads = c.size("q", 0),
+                         .kv_heads = c.size("k", 0),
+                         .prompt = static_cast<std::uint32_t>(lengths.front()),
+                         .decode = static_cast<std::uint32_t>(lengths.back() - lengths.front()),
+                         .width = c.size("q", 2)};
+    Driver driver(spec_of(fmt::format("r-kv:budget={}:window={}:kernel={}:lambda={}:when={}", p["budget"].get<int>(),
+                                      p["window"].get<int>(), p["kernel"].get<int>(), p["mix_lambda"].get<double>(),
+                                      interval)),
+                  shape, logits_of(c),
+                  DriverRows(c.floats("q"), c.floats("k"), c.floats("v"), shape.query_heads, shape.kv_heads,
+                             c.size("q", 1), shape.prompt));
+    driver.prompt();
+    for (std::uint32_t call = 0; call < lengths.size(); ++call) {
+      for (std::uint32_t i = 0; call > 0 && i < interval; ++i) {
+        driver.row(shape.prompt + (call - 1) * interval + i);
+      }
+      check_all_heads(c, driver, "kept_steps", call, shape.kv_heads);
+    }
+  }
 }
 
 TEST_CASE("tova, snapkv, pyramidkv and adakv keep the reference's sets, layer by layer and head by head") {

@@ -51,6 +51,11 @@ std::vector<PointResult> run(const Qkv& x, std::uint32_t prompt, const std::stri
   ThreadPool pool(threads);
   ReplayOptions replay_options;
   replay_options.observer = &log;
+  const std::vector<float> projection(std::size_t{x.heads} * x.d, 0.25F);
+  replay_options.output_projection = [&](LayerId) -> RowsView {
+    return {reinterpret_cast<const std::byte*>(projection.data()), DType::kF32, projection.size(), projection.size(),
+            1};
+  };
   return replay(TraceReader::open(folder.path() / "x.kvt"), parse_policies(policies), replay_options, pool);
 }
 
@@ -67,6 +72,7 @@ std::string all_policies(const std::string& budget) {
 std::string holds_more(const PolicySpec& spec) {
   const PolicyTraits traits = policy_info(spec.name).traits(spec);
   if (traits.schedule == Schedule::kPrefillOnly) return "acts on the prompt alone and then grows by a token a step";
+  if (traits.interval > 1) return "grows between two evictions";
   if (traits.capacities != Capacities::kBudget) return "gives layers or heads more than the budget";
   return {};
 }

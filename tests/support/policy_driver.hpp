@@ -28,6 +28,7 @@ struct Shape {
   std::uint32_t width = 8;             // of a row of k, v and q
   std::uint32_t first_head = 0;  // the tensors of query head h are those of (h + first_head) mod query_heads
   std::uint32_t layers = 1;
+  RowsView projection = {};      // W_O; empty: one that depends on the head
 };
 
 using Positions = std::vector<std::uint32_t>;
@@ -86,6 +87,32 @@ class DriverRows final : public HeadRowsSource {
   std::vector<float> queries_;  // [prompt, query heads, width]
 };
 
+// [12, query heads · width]: the columns of a query head are the same wherever the head lies.
+inline RowsView projection_of(const Shape& shape) {
+  if (shape.projection.data != nullptr) return shape.projection;
+  constexpr std::uint32_t kRows = 12;
+  struct Made {
+    std::uint32_t heads, width, first_head;
+    std::vector<float> matrix;
+  };
+  static std::vector<Made> all;
+  const std::uint32_t cols = shape.query_heads * shape.width;
+  auto made = std::ranges::find_if(all, [&](const Made& m) {
+    return m.heads == shape.query_heads && m.width == shape.width && m.first_head == shape.first_head;
+  });
+  if (made == all.end()) made = all.insert(made, {shape.query_heads, shape.width, shape.first_head, {}});
+  std::vector<float>& matrix = made->matrix;
+  for (std::uint32_t row = 0; row < kRows && matrix.size() < kRows * cols; ++row) {
+    for (std::uint32_t h = 0; h < shape.query_heads; ++h) {
+      const std::uint32_t head = (h + shape.first_head) % shape.query_heads;
+      for (std::uint32_t i = 0; i < shape.width; ++i) {
+        matrix.push_back(uniform_draw({.seed = 4, .layer = head, .query_head = i, .position = row}) - 0.5F);
+      }
+    }
+  }
+  return {reinterpret_cast<const std::byte*>(matrix.data()), DType::kF32, cols, cols, kRows};
+}
+
 inline PolicyContext context_of(const Shape& shape) {
   PolicyContext context;
   context.prompt = shape.prompt;
@@ -96,6 +123,7 @@ inline PolicyContext context_of(const Shape& shape) {
   context.window = shape.window;
   context.rotation = {shape.rotary, 0, false};
   context.scale = 1 / std::sqrt(static_cast<float>(shape.width));
+  context.output_projection = projection_of(shape);
   return context;
 }
 

@@ -73,14 +73,15 @@ TEST_CASE("rows of k are those of the token in a slot: by position, by slot, and
   const std::vector<TokenPos> positions = {TokenPos(4), TokenPos(1), TokenPos(3)};
   const std::vector<SlotId> order = {SlotId(1), SlotId(2), SlotId(0)};
   std::vector<float> read;
-  HeadTensors by_position({view_of(rows, 1), view_of(rows, 1), true, {}}, positions, {});
+  HeadTensors::Scratch scratch;
+  HeadTensors by_position({view_of(rows, 1), view_of(rows, 1), true, {}}, positions, {}, scratch);
   by_position.read_keys(order, read);
   CHECK(read == std::vector<float>{10, 30, 40});
-  HeadTensors by_slot({view_of(rows, 1), view_of(rows, 1), false, {}}, positions, {});
+  HeadTensors by_slot({view_of(rows, 1), view_of(rows, 1), false, {}}, positions, {}, scratch);
   by_slot.read_values(order, read);
   CHECK(read == std::vector<float>{10, 20, 0});
   const std::vector<SlotMove> moves = {{SlotId(4), SlotId(1)}};
-  HeadTensors moved({view_of(rows, 1), view_of(rows, 1), false, {}}, positions, moves);
+  HeadTensors moved({view_of(rows, 1), view_of(rows, 1), false, {}}, positions, moves, scratch);
   moved.read_keys(order, read);
   CHECK(read == std::vector<float>{40, 20, 0});
   CHECK(moved.elements_read() == 3);
@@ -88,7 +89,8 @@ TEST_CASE("rows of k are those of the token in a slot: by position, by slot, and
 
 TEST_CASE("the last rows of the queries are read, no more than there are") {
   const std::vector<float> rows = {0, 1, 2, 3, 4, 5};
-  HeadTensors tensors({view_of(rows, 2), view_of(rows, 2), true, view_of(rows, 2)}, {}, {});
+  HeadTensors::Scratch scratch;
+  HeadTensors tensors({view_of(rows, 2), view_of(rows, 2), true, view_of(rows, 2)}, {}, {}, scratch);
   std::vector<float> read;
   tensors.read_queries(2, read);
   CHECK(read == std::vector<float>{2, 3, 4, 5});
