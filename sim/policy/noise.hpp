@@ -17,7 +17,13 @@ using NoiseSource = std::function<void(NoiseKey key, std::span<const TokenPos> p
 // gumbel_draw of many positions at once, equal to it bit for bit on every instruction set.
 void gumbel_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out);
 
+// The parameters noise and tau of Keyformer's two policies.
+NoiseMode keyformer_noise(const PolicySpec& spec);
+Temperature keyformer_temperature(const PolicySpec& spec);
+
 // Keyformer with another source of noise than gumbel_draws.
 std::unique_ptr<EvictionPolicy> make_keyformer(const PolicySpec& spec, const PolicyContext& context, NoiseSource noise);
+std::unique_ptr<EvictionPolicy> make_keyformer_refcompat(const PolicySpec& spec, const PolicyContext& context,
+                                                         NoiseSource noise);
 
 }  // namespace kvroof

@@ -12,9 +12,11 @@ extern const PolicyInfo kCriticalKvPolicy;
 extern const PolicyInfo kCurPolicy;
 extern const PolicyInfo kExpectedAttentionPolicy;
 extern const PolicyInfo kFullPolicy;
+extern const PolicyInfo kH2oMaskedPolicy;
 extern const PolicyInfo kH2oPolicy;
 extern const PolicyInfo kKeydiffPolicy;
 extern const PolicyInfo kKeyformerPolicy;
+extern const PolicyInfo kKeyformerRefcompatPolicy;
 extern const PolicyInfo kKnormPolicy;
 extern const PolicyInfo kLagkvPolicy;
 extern const PolicyInfo kObservedAttentionPolicy;
@@ -43,8 +45,10 @@ constexpr std::array kLines = {
     Line{"expected-attention", &kExpectedAttentionPolicy},
     Line{"full", &kFullPolicy},
     Line{"h2o", &kH2oPolicy},
+    Line{"h2o-masked", &kH2oMaskedPolicy},
     Line{"keydiff", &kKeydiffPolicy},
     Line{"keyformer", &kKeyformerPolicy},
+    Line{"keyformer-refcompat", &kKeyformerRefcompatPolicy},
     Line{"knorm", &kKnormPolicy},
     Line{"lagkv", &kLagkvPolicy},
     Line{"observed-attention", &kObservedAttentionPolicy},

@@ -9,19 +9,21 @@ namespace {
 
 constexpr TokensOrShare kDefaultRecent = {true, 0.3};
 
-NoiseMode noise_mode(const PolicySpec& spec) {
-  const std::string mode = spec.choice("noise", {"token", "query", "none"}, "token");
-  if (mode == "none") return NoiseMode::kNone;
-  return mode == "query" ? NoiseMode::kPerQuery : NoiseMode::kPerToken;
-}
-
 bool parse_positive(std::string_view text, double& value) {
   if (text.empty() || text.find_first_not_of("0123456789.") != std::string_view::npos) return false;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() && value > 0 && value <= 1000;
 }
 
-Temperature temperature(const PolicySpec& spec) {
+}  // namespace
+
+NoiseMode keyformer_noise(const PolicySpec& spec) {
+  const std::string mode = spec.choice("noise", {"token", "query", "none"}, "token");
+  if (mode == "none") return NoiseMode::kNone;
+  return mode == "query" ? NoiseMode::kPerQuery : NoiseMode::kPerToken;
+}
+
+Temperature keyformer_temperature(const PolicySpec& spec) {
   const std::string_view text = spec.find("tau").value_or("1..2");
   const std::size_t dots = text.find("..");
   Temperature t;
@@ -35,14 +37,16 @@ Temperature temperature(const PolicySpec& spec) {
   return t;
 }
 
+namespace {
+
 // Score of a token: f += softmax((x + ζ) / τ) over the cached keys, for every row since it came, its own included.
 class Keyformer final : public EvictionPolicy {
  public:
   Keyformer(const PolicySpec& spec, const PolicyContext& context, NoiseSource noise)
       : recent_(tokens_or_share(spec, "recent", kDefaultRecent)),
         reduction_(group_reduction(spec)),
-        mode_(noise_mode(spec)),
-        temperature_(temperature(spec)),
+        mode_(keyformer_noise(spec)),
+        temperature_(keyformer_temperature(spec)),
         context_(context),
         noise_(std::move(noise)),
         heads_(context.storage_heads, Head(mode_ == NoiseMode::kPerToken ? 1 + context.group : 1)) {}
@@ -136,9 +140,9 @@ constexpr double kDrawFlops = 56;
 
 PolicyTraits traits(const PolicySpec& spec) {
   (void)tokens_or_share(spec, "recent", kDefaultRecent);
-  (void)temperature(spec);
+  (void)keyformer_temperature(spec);
   (void)group_reduction(spec);
-  const NoiseMode mode = noise_mode(spec);
+  const NoiseMode mode = keyformer_noise(spec);
   PolicyTraits t;
   t.rows = RowNeed::kAll;
   t.unit = group_unit(spec);
@@ -152,8 +156,8 @@ ScoreRecipe recipe(const PolicySpec& spec) {
   return {.kind = ScoreRecipe::Kind::kNoisySum,
           .recent = tokens_or_share(spec, "recent", kDefaultRecent),
           .reduction = group_reduction(spec),
-          .noise = noise_mode(spec),
-          .temperature = temperature(spec)};
+          .noise = keyformer_noise(spec),
+          .temperature = keyformer_temperature(spec)};
 }
 
 constexpr ParamInfo kParams[] = {

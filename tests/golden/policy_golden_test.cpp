@@ -96,7 +96,7 @@ Positions expected_row(const Case& c, const std::string& tensor, std::uint32_t r
   Positions positions;
   for (std::size_t i = 0; i < width; ++i) {
     const std::int64_t value = values[begin + i];
-    if (tensor.find("mask") != std::string::npos) {
+    if (tensor.find("mask") != std::string::npos || tensor.find("visible") != std::string::npos) {
       if (value != 0) positions.push_back(static_cast<std::uint32_t>(i));
     } else if (value >= 0) {
       positions.push_back(static_cast<std::uint32_t>(value));
@@ -213,6 +213,48 @@ void given_noise(NoiseKey key, std::span<const TokenPos> positions, std::span<fl
 }  // namespace
 
 TEST_CASE("h2o keeps the reference's sets: real drop, grouped query heads, prompt only") { compare_cases("h2o_"); }
+
+// What each decode query sees, its own token among it.
+void compare_visible(const Case& c, Driver& driver, const std::string& tensor) {
+  const Shape& shape = driver.shape();
+  driver.prompt();
+  for (std::uint32_t i = 0; i < shape.decode; ++i) {
+    driver.row(shape.prompt + i);
+    for (std::uint32_t h = 0; h < shape.query_heads; ++h) {
+      INFO(c.name << " decode query " << i << " head " << h);
+      CHECK(driver.read(h) == expected_row(c, tensor, i, h));
+    }
+  }
+}
+
+TEST_CASE("h2o-masked shows each query what the reference's masks show it, tokens that return among them") {
+  for (const Case& c : cases_named("h2o_masked_")) {
+    const auto& p = c.json["parameters"];
+    Driver driver(spec_of(fmt::format("h2o-masked:heavy={}:recent={}", p["heavy_ratio"].get<double>(),
+                                      p["recent_ratio"].get<double>())),
+                  shape_of(c), logits_of(c));
+    compare_visible(c, driver, "visible_next");
+  }
+}
+
+TEST_CASE("keyformer-refcompat shows each query what the reference's masks show it, with the reference's noise") {
+  PolicyInfo info = policy_info("keyformer-refcompat");
+  info.make = [](const PolicySpec& spec, const PolicyContext& context) {
+    return make_keyformer_refcompat(spec, context, given_noise);
+  };
+  for (const Case& c : cases_named("keyformer_")) {
+    if (c.find("ref_visible_next") == nullptr) continue;
+    const auto& p = c.json["parameters"];
+    const bool zero = p["noise"] == "zero";
+    if (!zero) given = {c.floats("noise"), c.size("q", 1), p["noise"] == "per_query"};
+    const auto spec = spec_of(fmt::format("keyformer-refcompat:budget={}:recent={}:noise={}:tau={}..{}",
+                                          p["budget"].get<int>(), p["recent"].get<int>(),
+                                          zero ? "none" : (given.per_query ? "query" : "token"),
+                                          p["tau_init"].get<double>(), p["tau_end"].get<double>()));
+    Driver driver(info, spec, shape_of(c), logits_of(c));
+    compare_visible(c, driver, "ref_visible_next");
+  }
+}
 
 TEST_CASE("keyformer without noise keeps the reference's sets at every step") { compare_cases("keyformer_n64_zero"); }
 
