@@ -62,6 +62,7 @@ Command compare_command();
 Command eval_command();
 Command tokenize_command();
 Command detokenize_command();
+Command doctor_command();
 
 // Where catalog/ and models/ are: $KVROOF_HOME, else beside or above the program, else the source tree it was built
 // from.

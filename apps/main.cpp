@@ -22,6 +22,7 @@ std::vector<Command> command_table() {
       analyze_command(),
       models_command(),  devices_command(),   policies_command(), calibrate_command(), tokenize_command(),
       detokenize_command(),  eval_command(), plan_command(), validate_command(), compare_command(),
+      doctor_command(),
   };
 }
 

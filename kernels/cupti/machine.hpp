@@ -1,0 +1,52 @@
+// The machine as the recorder and `kvroof doctor` look at it: files below a root, the environment, libraries by path.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvroof {
+
+struct DriverDevice {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  std::uint64_t memory_bytes = 0;
+};
+
+// What libcuda answers. version = 0: the library is not here.
+struct DriverFacts {
+  int version = 0;      // the newest CUDA that it serves, 13.0 as 13000
+  std::string path;     // of the library
+  std::string problem;  // why devices cannot be listed; empty: they are below
+  std::vector<DriverDevice> devices;
+};
+
+// A test gives a folder for the root, and answers of its own.
+struct Machine {
+  std::filesystem::path root = "/";
+  std::function<std::optional<std::string>(const char* name)> variable;          // of the environment
+  std::function<DriverFacts()> driver;                                           // starts the driver
+  std::function<std::optional<std::uint32_t>(const std::string&)> cupti_version;  // of the library at a path; 13.0: 130001
+  bool superuser = false;
+};
+
+// This machine.
+Machine this_machine();
+
+// A path of the machine as a path below its root.
+std::filesystem::path below(const Machine& machine, std::string_view path);
+
+// Paths (of the machine, not below its root) of a shared library that exist, in this order: LD_LIBRARY_PATH; the
+// toolkits that CUDA_HOME, CUDA_PATH and /usr/local/cuda* name, newest first, each with its extras/CUPTI; the system's
+// folders; the nvidia/ folders of Python environments (VIRTUAL_ENV, CONDA_PREFIX, system, user). No path comes twice.
+std::vector<std::string> find_library(const Machine& machine, const std::string& file_name);
+
+// Major version of CUDA that CUPTI's records are decoded for.
+inline constexpr std::uint32_t kCuptiMajor = 13;
+inline constexpr const char* kCuptiFile = "libcupti.so.13";
+
+}  // namespace kvroof
