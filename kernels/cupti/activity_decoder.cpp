@@ -163,10 +163,11 @@ void ActivityDecoder::call(Record r, bool driver) {
 
 void ActivityDecoder::external(Record r) {
   using F = ExternalFields;
-  OperatorRecord meant;
-  if (get<F::Kind>(r) != kExternalCustom || !lookup_.meaning(get<F::Id>(r), meant)) return;
-  meant.correlation = get<F::Correlation>(r);
-  sink_.add(meant);
+  if (get<F::Kind>(r) != kExternalCustom) return;
+  for (OperatorRecord& meant : lookup_.meaning(get<F::Id>(r))) {
+    meant.correlation = get<F::Correlation>(r);
+    sink_.add(meant);
+  }
 }
 
 void ActivityDecoder::join(std::uint32_t id, const HalfRange& first, const HalfRange& second) {

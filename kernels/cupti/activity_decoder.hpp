@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "traces/kernel_records.hpp"
 
@@ -21,8 +22,9 @@ class ActivityLookup {
   virtual std::string_view text(std::uint64_t address) = 0;
   // The name of a function of the runtime or of the driver; empty where it is not known.
   virtual std::string_view call(bool driver, std::uint32_t function) = 0;
-  // What the engine meant by the launch that it pushed this id for; false: nothing. Its correlation is filled in after.
-  virtual bool meaning(std::uint64_t external_id, OperatorRecord& record) = 0;
+  // What the engine meant by the launch that it pushed this id for: a record for each cause of its bytes. The
+  // correlation is filled in after.
+  virtual std::vector<OperatorRecord> meaning(std::uint64_t external_id) = 0;
 };
 
 struct ActivityCounts {

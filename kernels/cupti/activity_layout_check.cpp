@@ -19,8 +19,9 @@ constexpr bool same(std::size_t offset, const T*) {
   return F::kAt == offset && sizeof(typename F::Type) == sizeof(T);
 }
 // The member's offset and size are those of the field.
-#define KVROOF_SAME(Field, Record, member) \
-  static_assert(same<Field>(offsetof(Record, member), static_cast<decltype(&static_cast<Record*>(nullptr)->member)>(nullptr)))
+#define KVROOF_SAME(Field, Record, member)                \
+  static_assert(same<Field>(offsetof(Record, member),     \
+                            static_cast<decltype(&static_cast<Record*>(nullptr)->member)>(nullptr)))
 
 static_assert(record_size(CUPTI_ACTIVITY_KIND_MEMCPY) == sizeof(CUpti_ActivityMemcpy6));
 static_assert(record_size(CUPTI_ACTIVITY_KIND_MEMSET) == sizeof(CUpti_ActivityMemset4));

@@ -227,11 +227,11 @@ Finding counter_permission(const Machine& machine) {
                                      : "the driver's parameters are not to be seen here";
   if (machine.superuser) {
     return {"counters", Health::kLimited, why + ", and this root has no CAP_SYS_ADMIN",
-            "start the container with `--cap-add SYS_ADMIN`; kernel times (`--cupti trace`) need no right"};
+            "start the container with `--cap-add SYS_ADMIN`; kernel times need no right"};
   }
   return {"counters", Health::kLimited, why,
           "run with `sudo`, or `echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee "
-          "/etc/modprobe.d/nvidia-counters.conf` and restart; kernel times (`--cupti trace`) need no right"};
+          "/etc/modprobe.d/nvidia-counters.conf` and restart; kernel times need no right"};
 }
 
 Examination examine(const Machine& machine, const std::optional<std::string>& engine_problem) {
@@ -243,9 +243,11 @@ Examination examine(const Machine& machine, const std::optional<std::string>& en
   add_devices(machine, facts, engine_problem, findings);
   findings.push_back(toolkit_finding(machine));
   findings.push_back(library_finding(machine, "cudart", "libcudart.so.13",
-                                     "kvroof has its own linked in; a program that is recorded may need it: `pip install nvidia-cuda-runtime`"));
+                                     "kvroof has its own linked in; a program that is recorded may need it: "
+                                     "`pip install nvidia-cuda-runtime`"));
   findings.push_back(library_finding(machine, "cuBLASLt", "libcublasLt.so.13",
-                                     "kvroof calls none; a program that is recorded may need it: `pip install nvidia-cublas`"));
+                                     "kvroof calls none; a program that is recorded may need it: "
+                                     "`pip install nvidia-cublas`"));
   findings.push_back(cupti_finding(machine));
   findings.push_back(library_finding(machine, "nvperf", "libnvperf_host.so",
                                      "for counters: it comes with CUPTI, `pip install nvidia-cuda-cupti` (CUDA 13)"));

@@ -28,9 +28,10 @@ struct DriverFacts {
 // A test gives a folder for the root, and answers of its own.
 struct Machine {
   std::filesystem::path root = "/";
-  std::function<std::optional<std::string>(const char* name)> variable;          // of the environment
-  std::function<DriverFacts()> driver;                                           // starts the driver
-  std::function<std::optional<std::uint32_t>(const std::string&)> cupti_version;  // of the library at a path; 13.0: 130001
+  std::function<std::optional<std::string>(const char* name)> variable;  // of the environment
+  std::function<DriverFacts()> driver;                                   // starts the driver
+  // Of the library at a path, 13.0 as 130001; nothing: it cannot be loaded.
+  std::function<std::optional<std::uint32_t>(const std::string&)> cupti_version;
   bool superuser = false;
 };
 

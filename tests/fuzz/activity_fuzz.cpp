@@ -39,7 +39,7 @@ class NoLookup final : public ActivityLookup {
  public:
   std::string_view text(std::uint64_t) override { return "name"; }
   std::string_view call(bool, std::uint32_t) override { return {}; }
-  bool meaning(std::uint64_t id, OperatorRecord&) override { return id % 2 == 0; }
+  std::vector<OperatorRecord> meaning(std::uint64_t id) override { return std::vector<OperatorRecord>(id % 3); }
 };
 
 }  // namespace

@@ -111,11 +111,12 @@ class MadeLookup final : public ActivityLookup {
   std::string_view call(bool driver, std::uint32_t function) override {
     return !driver && function == 211 ? "cudaLaunchKernel" : "";
   }
-  bool meaning(std::uint64_t id, OperatorRecord& record) override {
-    if (id != 9) return false;
+  std::vector<OperatorRecord> meaning(std::uint64_t id) override {
+    if (id != 9) return {};
+    OperatorRecord record;
     record.step = 4;
     record.name = "attention";
-    return true;
+    return {record};
   }
   std::map<std::uint64_t, std::string> texts{{0x1000, "_Z4gemvPf"}, {0x2000, "forward"}};
 };

@@ -15,7 +15,8 @@ using kvroof::test::MadeMachine;
 namespace {
 
 constexpr const char* kModule =
-    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 06:54:38 UTC 2025\nGCC version: gcc 12.2.0\n";
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 06:54:38 UTC 2025\n"
+    "GCC version: gcc 12.2.0\n";
 const std::string kToolkit = "/usr/local/cuda/lib64/";
 
 Finding find(const Examination& examination, const std::string& item) {

@@ -1,0 +1,53 @@
+// What the activity recorder asks of CUPTI: the library does it (cupti_library.hpp), or a made one in the tests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "kernels/cupti/activity_decoder.hpp"
+
+namespace kvroof {
+
+// Gives buffers to CUPTI and takes them back; called from threads of the program and of CUPTI, at any moment between
+// start and stop, and may not call CUPTI.
+class ActivityBuffers {
+ public:
+  virtual ~ActivityBuffers() = default;
+  // A buffer of zeros; empty: none is left, and CUPTI drops what it had for it.
+  virtual std::span<std::byte> request() = 0;
+  // A buffer comes back; `used` bytes of it hold records.
+  virtual void complete(std::byte* buffer, std::size_t used) = 0;
+};
+
+// Functions return why they failed; empty: done.
+class ActivityApi {
+ public:
+  virtual ~ActivityApi() = default;
+  // Sizes of the pools that CUPTI keeps on a device; before the first context.
+  virtual std::string set_device_pool(std::size_t buffers) = 0;
+  // Takes the one subscription of the process. A refusal names the tool that has it.
+  virtual std::string subscribe() = 0;
+  virtual void unsubscribe() = 0;
+  // Once in a process.
+  virtual std::string set_buffers(ActivityBuffers& buffers) = 0;
+  virtual std::string enable(std::uint32_t kind) = 0;
+  virtual void disable(std::uint32_t kind) = 0;
+  virtual std::string enable_call(bool driver, std::uint32_t function) = 0;
+  // Launches of this thread between push and pop carry the id.
+  virtual void push_id(std::uint64_t id) = 0;
+  virtual void pop_id() = 0;
+  // Hands over every buffer, also those that are not full, records in progress included. Does not wait for the device.
+  virtual void flush() = 0;
+  // How long a buffer that is not full may wait.
+  virtual void flush_every(std::uint32_t milliseconds) = 0;
+  // Records that were lost for want of a buffer since the last call.
+  virtual std::uint64_t dropped() = 0;
+  // Name of a function; empty: not known. Valid for ever.
+  virtual std::string_view call_name(bool driver, std::uint32_t function) = 0;
+  // Walks a buffer: by known sizes, unless the library has records of its own.
+  virtual void walk(std::span<const std::byte> buffer, ActivityDecoder& decoder) { decoder.decode(buffer); }
+};
+
+}  // namespace kvroof

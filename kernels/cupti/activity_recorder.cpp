@@ -1,0 +1,221 @@
+#include "kernels/cupti/activity_recorder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+
+#include "kernels/cupti/activity_layout.hpp"
+
+namespace kvroof {
+namespace {
+
+using namespace cupti;
+
+constexpr std::uint64_t kKernelsPerPoolBuffer = 80'000;
+// Buffers come back out of order: a meaning stays for as many later launches as they may hold.
+constexpr std::uint64_t kMeaningsKept = 1U << 18;
+constexpr std::size_t kLongestName = 1U << 16;
+
+std::uint64_t kernel_limit(const ActivityOptions& options) {
+  return std::min<std::uint64_t>(options.most_kernels, options.device_pool * kKernelsPerPoolBuffer);
+}
+
+}  // namespace
+
+ActivityRecorder::ActivityRecorder(ActivityApi& api, ProfileSink& sink, const ActivityOptions& options)
+    : api_(api), sink_(sink), options_(options), decoder_(sink, *this, options.process) {}
+
+ActivityRecorder::~ActivityRecorder() { stop(); }
+
+std::string ActivityRecorder::start() {
+  if (std::string why = api_.set_device_pool(options_.device_pool); !why.empty()) return why;
+  if (std::string why = api_.subscribe(); !why.empty()) return why;
+  std::string why = api_.set_buffers(*this);
+  if (why.empty()) why = enable_kinds();
+  if (!why.empty()) {
+    disable_kinds();
+    api_.flush();  // CUPTI must not keep a buffer of ours
+    api_.unsubscribe();
+    return why;
+  }
+  if (options_.flush_ms != 0) api_.flush_every(options_.flush_ms);
+  writer_ = std::thread([this] { write(); });
+  started_ = true;
+  return {};
+}
+
+// Launching calls first: the records of kernels refer to theirs. Kernels must be had; others are noted when missing.
+std::string ActivityRecorder::enable_kinds() {
+  std::size_t refused_calls = 0;
+  for (const std::uint32_t function : kRuntimeLaunches) refused_calls += !api_.enable_call(false, function).empty();
+  for (const std::uint32_t function : kDriverLaunches) refused_calls += !api_.enable_call(true, function).empty();
+  if (refused_calls == kRuntimeLaunches.size() + kDriverLaunches.size()) missing_ = "launching calls";
+  const std::uint32_t work = options_.whole_graphs ? kGraphTrace : kConcurrentKernel;
+  struct Wanted {
+    std::uint32_t kind;
+    const char* name;
+    bool wanted;
+  };
+  const std::array<Wanted, 10> wanted = {{{kExternalCorrelation, "ids of operators", true},
+                                          {work, "kernels", true},
+                                          {kConcurrentKernel, "kernels outside graphs", options_.whole_graphs},
+                                          {kMemcpy, "copies", true},
+                                          {kMemset, "fills", true},
+                                          {kMemory2, "allocations", true},
+                                          {kMarker, "NVTX ranges", options_.ranges},
+                                          {kOverhead, "overhead", true},
+                                          {kDevice, "devices", true},
+                                          {kEnvironment, "clocks and power", options_.environment}}};
+  for (const Wanted& kind : wanted) {
+    if (!kind.wanted) continue;
+    const std::string why = api_.enable(kind.kind);
+    if (why.empty()) {
+      enabled_.push_back(kind.kind);
+    } else if (kind.kind == work) {
+      return why;
+    } else {
+      missing_ += fmt::format("{}{} ({})", missing_.empty() ? "" : ", ", kind.name, why);
+    }
+  }
+  return {};
+}
+
+void ActivityRecorder::disable_kinds() {
+  for (auto kind = enabled_.rbegin(); kind != enabled_.rend(); ++kind) api_.disable(*kind);
+}
+
+std::span<std::byte> ActivityRecorder::request() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty() && buffers_.size() < options_.most_buffers) {
+    buffers_.push_back(std::make_unique<Buffer>(options_.buffer_bytes));
+    free_.push_back(buffers_.back().get());
+  }
+  if (free_.empty()) {
+    ++refused_;
+    return {};
+  }
+  Buffer* const buffer = free_.back();
+  free_.pop_back();
+  return *buffer;
+}
+
+void ActivityRecorder::complete(std::byte* buffer, std::size_t used) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto own = std::find_if(buffers_.begin(), buffers_.end(), [&](const auto& b) { return b->data() == buffer; });
+    if (own == buffers_.end()) {
+      ++foreign_;
+      return;
+    }
+    full_.push_back({own->get(), std::min(used, (*own)->size())});
+  }
+  changed_.notify_one();
+}
+
+// A sink that fails (a full disk) ends the recording, never the program that is recorded.
+void ActivityRecorder::take_in(std::span<const std::byte> records) {
+  if (!ended_early_.empty()) return;
+  try {
+    api_.walk(records, decoder_);
+  } catch (const std::exception& problem) {
+    ended_early_ = problem.what();
+  }
+  if (ended_early_.empty() && decoder_.counts().kernels >= kernel_limit(options_)) {
+    ended_early_ = fmt::format("after {} kernels, before CUPTI 13.0 gives wrong times", decoder_.counts().kernels);
+  }
+  if (!ended_early_.empty()) disable_kinds();
+}
+
+// The thread of the recorder: decodes, hands to the sink, and makes buffers zero again, so that CUPTI need not do it in
+// a thread of the program.
+void ActivityRecorder::write() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return closing_ || !full_.empty(); });
+    if (full_.empty()) return;
+    const Full full = full_.front();
+    full_.pop_front();
+    lock.unlock();
+    take_in(std::span<const std::byte>(*full.buffer).first(full.used));
+    std::memset(full.buffer->data(), 0, full.used);
+    lock.lock();
+    free_.push_back(full.buffer);
+  }
+}
+
+void ActivityRecorder::begin_launch(std::vector<OperatorRecord> meaning) {
+  std::uint64_t id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    id = ++last_id_;
+    meanings_.emplace_hint(meanings_.end(), id, std::move(meaning));
+    if (meanings_.size() > kMeaningsKept) meanings_.erase(meanings_.begin());
+  }
+  api_.push_id(id);
+}
+
+void ActivityRecorder::end_launch() { api_.pop_id(); }
+
+std::vector<OperatorRecord> ActivityRecorder::meaning(std::uint64_t external_id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = meanings_.find(external_id);
+  if (found == meanings_.end()) return {};
+  std::vector<OperatorRecord> meant = found->second;
+  for (OperatorRecord& record : found->second) record.declared_bytes = 0;
+  return meant;
+}
+
+// Addresses come from CUPTI's own records, and it keeps names for the life of the process.
+std::string_view ActivityRecorder::text(std::uint64_t address) {
+  if (address == 0) return {};
+  const auto* const text = reinterpret_cast<const char*>(static_cast<std::uintptr_t>(address));
+  return {text, strnlen(text, kLongestName)};
+}
+
+std::string_view ActivityRecorder::call(bool driver, std::uint32_t function) {
+  return api_.call_name(driver, function);
+}
+
+void ActivityRecorder::stop() {
+  if (!started_) return;
+  started_ = false;
+  // What was launched before is handed over while its kinds are on, what ended in between after.
+  api_.flush();
+  disable_kinds();
+  api_.flush();
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_one();
+  writer_.join();
+  decoder_.finish();
+  api_.unsubscribe();
+  try {
+    note_losses();
+  } catch (const std::exception& problem) {
+    if (ended_early_.empty()) ended_early_ = problem.what();
+  }
+}
+
+void ActivityRecorder::note_losses() {
+  const ActivityCounts& counts = decoder_.counts();
+  const std::uint64_t dropped = api_.dropped();
+  const auto number = [this](const char* key, std::uint64_t value) { sink_.note(key, std::to_string(value)); };
+  number("records", counts.records);
+  number("dropped", dropped);
+  for (const auto& [key, value] : {std::pair("buffers_refused", refused_), std::pair("buffers_unknown", foreign_),
+                                   std::pair("records_unknown", counts.unknown), std::pair("records_cut", counts.cut),
+                                   std::pair("bytes_lost", counts.lost_bytes),
+                                   std::pair("without_time", counts.without_time),
+                                   std::pair("ranges_open", counts.open_ranges)}) {
+    if (value != 0) number(key, value);
+  }
+  if (!missing_.empty()) sink_.note("not_recorded", missing_);
+  if (!ended_early_.empty()) sink_.note("ended_early", ended_early_);
+}
+
+}  // namespace kvroof

@@ -1,0 +1,349 @@
+// The activity recorder, driven by a made CUPTI that follows the real one's rules.
+#include "kernels/cupti/activity_recorder.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "kernels/cupti/cupti_library.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/cupti/activity_bytes.hpp"
+#include "tests/unit/cupti/machine.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+
+namespace {
+
+// Fills the buffers that it is given with records, as CUPTI does: a record goes where there is a buffer and room, else
+// it is dropped and counted.
+class MadeCupti final : public ActivityApi {
+ public:
+  std::string set_device_pool(std::size_t buffers) override { return say("pool " + std::to_string(buffers)); }
+  std::string subscribe() override { return say("subscribe"); }
+  void unsubscribe() override { say("unsubscribe"); }
+  std::string set_buffers(ActivityBuffers& buffers) override {
+    buffers_ = &buffers;
+    return say("buffers");
+  }
+  std::string enable(std::uint32_t kind) override { return say("enable " + std::to_string(kind)); }
+  void disable(std::uint32_t kind) override { say("disable " + std::to_string(kind)); }
+  std::string enable_call(bool, std::uint32_t) override { return refuse == "calls" ? "no" : ""; }
+  void push_id(std::uint64_t id) override { pushed_ = id; }
+  void pop_id() override { pushed_ = 0; }
+  void flush() override {
+    say("flush");
+    const std::lock_guard lock(mutex_);
+    hand_over();
+  }
+  void flush_every(std::uint32_t) override {}
+  std::uint64_t dropped() override { return dropped_; }
+  std::string_view call_name(bool, std::uint32_t) override { return "cudaLaunchKernel"; }
+
+  void put(const RecordBytes& record) {
+    const std::lock_guard lock(mutex_);
+    const auto& bytes = record.bytes();
+    if (used_ + bytes.size() > open_.size()) {
+      hand_over();
+      open_ = buffers_->request();
+      if (open_.empty()) {
+        ++dropped_;
+        return;
+      }
+      zeros = zeros && std::all_of(open_.begin(), open_.end(), [](std::byte b) { return b == std::byte{0}; });
+    }
+    std::copy(bytes.begin(), bytes.end(), open_.begin() + static_cast<std::ptrdiff_t>(used_));
+    used_ += bytes.size();
+  }
+  void launch(std::uint32_t correlation, std::uint64_t start) {
+    if (pushed_ != 0) put(external_bytes(pushed_, correlation));
+    RecordBytes kernel = kernel_bytes(start, start + 10, correlation);
+    put(kernel.put<std::uint64_t>(104, reinterpret_cast<std::uintptr_t>("gemv")));
+  }
+  ActivityBuffers& buffers() { return *buffers_; }
+  // Everything that was asked, in order.
+  std::vector<std::string> asked() {
+    const std::lock_guard lock(mutex_of_words_);
+    return words_;
+  }
+
+  std::string refuse;  // the word that is answered with "no"
+  bool zeros = true;   // of every buffer that was given
+
+ private:
+  std::string say(const std::string& word) {
+    const std::lock_guard lock(mutex_of_words_);
+    words_.push_back(word);
+    return word == refuse ? "no" : "";
+  }
+  void hand_over() {
+    if (!open_.empty()) buffers_->complete(open_.data(), used_);
+    open_ = {};
+    used_ = 0;
+  }
+
+  std::mutex mutex_, mutex_of_words_;
+  ActivityBuffers* buffers_ = nullptr;
+  std::span<std::byte> open_;
+  std::size_t used_ = 0;
+  std::uint64_t dropped_ = 0;
+  std::uint64_t pushed_ = 0;
+  std::vector<std::string> words_;
+};
+
+std::size_t at(const std::vector<std::string>& words, const std::string& word) {
+  return static_cast<std::size_t>(std::find(words.begin(), words.end(), word) - words.begin());
+}
+
+}  // namespace
+
+TEST_CASE("Everything that CUPTI hands over arrives, in order, and nothing is lost") {
+  MadeCupti cupti;
+  KeepingSink sink;
+  ActivityOptions options;
+  options.buffer_bytes = 1000;  // four kernels
+  options.most_buffers = 3000;
+  ActivityRecorder recorder(cupti, sink, options);
+  REQUIRE(recorder.start().empty());
+  for (std::uint32_t i = 1; i <= 5000; ++i) cupti.launch(i, i * 100);
+  recorder.stop();
+  REQUIRE(sink.kernels.size() == 5000);
+  for (std::uint32_t i = 1; i <= 5000; ++i) CHECK(sink.kernels[i - 1].work.correlation == i);
+  CHECK(sink.names[0] == "gemv");
+  CHECK(sink.notes.at("records") == "5000");
+  CHECK(sink.notes.at("dropped") == "0");
+  CHECK(sink.notes.size() == 2);  // nothing else to say
+  CHECK(cupti.zeros);
+}
+
+TEST_CASE("Sizes of pools are set before the subscription, buffers before kinds, and all is undone in the end") {
+  MadeCupti cupti;
+  KeepingSink sink;
+  ActivityRecorder recorder(cupti, sink, {});
+  REQUIRE(recorder.start().empty());
+  recorder.stop();
+  recorder.stop();  // a second one does nothing
+  const auto words = cupti.asked();
+  CHECK(at(words, "pool 250") < at(words, "subscribe"));
+  CHECK(at(words, "subscribe") < at(words, "buffers"));
+  CHECK(at(words, "buffers") < at(words, "enable 10"));
+  CHECK(at(words, "enable 3") == words.size());    // the kind that serialises kernels
+  CHECK(at(words, "enable 51") == words.size());   // graphs as a whole would hide their kernels
+  CHECK(at(words, "flush") < at(words, "disable 10"));
+  CHECK(std::count(words.begin(), words.end(), "unsubscribe") == 1);
+  CHECK(words.back() == "unsubscribe");
+  for (const std::string& word : words) {
+    if (word.starts_with("enable ")) CHECK(at(words, "disable " + word.substr(7)) < words.size());
+  }
+}
+
+TEST_CASE("Graphs can be recorded as a whole, ranges and clocks when they are asked for") {
+  MadeCupti cupti;
+  KeepingSink sink;
+  ActivityOptions options;
+  options.whole_graphs = options.ranges = options.environment = true;
+  ActivityRecorder recorder(cupti, sink, options);
+  REQUIRE(recorder.start().empty());
+  const auto words = cupti.asked();
+  for (const char* kind : {"enable 51", "enable 10", "enable 12", "enable 20"}) CHECK(at(words, kind) < words.size());
+}
+
+TEST_CASE("A refused subscription, buffers or kernels mean no recording, and leave nothing behind") {
+  for (const char* word : {"pool 250", "subscribe", "buffers", "enable 10"}) {
+    MadeCupti cupti;
+    KeepingSink sink;
+    cupti.refuse = word;
+    ActivityRecorder recorder(cupti, sink, {});
+    INFO(word);
+    CHECK(recorder.start() == "no");
+    const auto words = cupti.asked();
+    const bool subscribed = std::string(word) == "buffers" || std::string(word) == "enable 10";
+    CHECK(std::count(words.begin(), words.end(), "unsubscribe") == (subscribed ? 1 : 0));
+    CHECK((at(words, "enable 39") == words.size()) == (at(words, "disable 39") == words.size()));
+  }
+}
+
+TEST_CASE("A kind that the device does not give is noted, and the rest is recorded") {
+  for (const auto& [refused, name] :
+       {std::pair("enable 49", "allocations (no)"), std::pair("calls", "launching calls")}) {
+    MadeCupti cupti;
+    KeepingSink sink;
+    cupti.refuse = refused;
+    ActivityRecorder recorder(cupti, sink, {});
+    REQUIRE(recorder.start().empty());
+    cupti.launch(1, 100);
+    recorder.stop();
+    CHECK(sink.kernels.size() == 1);
+    CHECK(sink.notes.at("not_recorded") == name);
+  }
+}
+
+TEST_CASE("A launch is explained by what the engine said around it; its bytes are declared once") {
+  MadeCupti cupti;
+  KeepingSink sink;
+  ActivityRecorder recorder(cupti, sink, {});
+  REQUIRE(recorder.start().empty());
+  OperatorRecord meaning;
+  meaning.step = 3;
+  meaning.layer = 7;
+  meaning.name = "attention";
+  meaning.declared_bytes = 4096;
+  recorder.begin_launch({meaning});
+  cupti.launch(41, 100);
+  cupti.launch(42, 200);
+  recorder.end_launch();
+  cupti.launch(43, 300);
+  recorder.stop();
+  CHECK(sink.kernels.size() == 3);
+  REQUIRE(sink.operators.size() == 2);
+  CHECK((sink.operators[0].correlation == 41 && sink.operators[0].step == 3 && sink.operators[0].layer == 7));
+  CHECK(sink.operators[0].declared_bytes == 4096);
+  CHECK((sink.operators[1].correlation == 42 && sink.operators[1].declared_bytes == 0));
+  CHECK(sink.operator_names[1] == "attention");
+}
+
+namespace {
+
+// A sink that is slower than the device, or has no place.
+class SlowSink final : public ProfileSink {
+ public:
+  explicit SlowSink(KeepingSink& sink) : sink_(sink) {}
+  void add(const KernelRecord& r) override {
+    const std::lock_guard lock(gate);
+    if (full) throw std::runtime_error("disk full");
+    sink_.add(r);
+  }
+  void add(const CopyRecord&) override {}
+  void add(const FillRecord&) override {}
+  void add(const CallRecord&) override {}
+  void add(const RangeRecord&) override {}
+  void add(const MemoryRecord&) override {}
+  void add(const OverheadRecord&) override {}
+  void add(const EnvironmentRecord&) override {}
+  void add(const DeviceRecord&) override {}
+  void add(const OperatorRecord&) override {}
+  void add(const CounterRecord&) override {}
+  void note(std::string_view key, std::string_view value) override { sink_.note(key, value); }
+  std::mutex gate;    // locked: nothing gets through
+  bool full = false;  // nothing more is taken
+
+ private:
+  KeepingSink& sink_;
+};
+
+}  // namespace
+
+TEST_CASE("When the sink is too slow the buffers run out: records are dropped and counted, memory stays bounded") {
+  MadeCupti cupti;
+  KeepingSink kept;
+  SlowSink sink(kept);
+  ActivityOptions options;
+  options.buffer_bytes = 216;  // one kernel
+  options.most_buffers = 4;
+  ActivityRecorder recorder(cupti, sink, options);
+  REQUIRE(recorder.start().empty());
+  {
+    const std::lock_guard shut(sink.gate);
+    for (std::uint32_t i = 1; i <= 100; ++i) cupti.launch(i, i * 100);
+  }
+  recorder.stop();
+  CHECK(kept.kernels.size() == 4);
+  CHECK(kept.notes.at("dropped") == "96");
+  CHECK(kept.notes.at("buffers_refused") == "96");
+}
+
+TEST_CASE("A sink that fails ends the recording and is named; the program and its launches go on") {
+  MadeCupti cupti;
+  KeepingSink kept;
+  SlowSink sink(kept);
+  sink.full = true;
+  ActivityRecorder recorder(cupti, sink, {});
+  REQUIRE(recorder.start().empty());
+  for (std::uint32_t i = 1; i <= 100; ++i) cupti.launch(i, i * 100);
+  recorder.stop();
+  CHECK(recorder.ended_early() == "disk full");
+  CHECK(kept.kernels.empty());
+  CHECK(kept.notes.at("ended_early") == "disk full");
+}
+
+TEST_CASE("Recording ends well before the pool of CUPTI 13.0 is used up, and says so") {
+  MadeCupti cupti;
+  KeepingSink sink;
+  ActivityOptions options;
+  options.buffer_bytes = 2160;
+  options.most_kernels = 25;
+  ActivityRecorder recorder(cupti, sink, options);
+  REQUIRE(recorder.start().empty());
+  for (std::uint32_t i = 1; i <= 60; ++i) cupti.launch(i, i * 100);
+  recorder.stop();
+  CHECK(sink.kernels.size() == 30);  // the buffer that reaches the limit is the last
+  CHECK(sink.notes.at("ended_early").starts_with("after 30 kernels"));
+  // The smaller pool's first wrong record was number 899,477; the default pool is used up near 25,000,000.
+  CHECK(80'000 * 8 < 899'477);
+  CHECK(ActivityOptions{}.most_kernels <= 80'000 * ActivityOptions{}.device_pool);
+}
+
+TEST_CASE("A buffer that was never given is not read, and a size beyond a buffer's end is not believed") {
+  MadeCupti cupti;
+  KeepingSink sink;
+  ActivityOptions options;
+  options.buffer_bytes = 216;
+  ActivityRecorder recorder(cupti, sink, options);
+  REQUIRE(recorder.start().empty());
+  std::byte foreign[8] = {};
+  cupti.buffers().complete(foreign, sizeof foreign);
+  const std::span<std::byte> own = cupti.buffers().request();
+  const RecordBytes kernel = kernel_bytes(1, 2, 3).put<std::uint64_t>(104, 0);
+  std::copy(kernel.bytes().begin(), kernel.bytes().end(), own.begin());
+  cupti.buffers().complete(own.data(), 1U << 30U);
+  recorder.stop();
+  CHECK(sink.kernels.size() == 1);
+  CHECK(sink.notes.at("buffers_unknown") == "1");
+}
+
+TEST_CASE("Many threads launch, explain and complete at once: every record arrives once") {
+  MadeCupti cupti;
+  KeepingSink sink;
+  ActivityOptions options;
+  options.buffer_bytes = 2000;
+  options.most_buffers = 4000;
+  ActivityRecorder recorder(cupti, sink, options);
+  REQUIRE(recorder.start().empty());
+  std::vector<std::thread> threads;
+  for (std::uint32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::uint32_t i = 0; i < 1000; ++i) cupti.put(kernel_bytes(1, 2, t * 1000 + i).put<std::uint64_t>(104, 0));
+    });
+  }
+  OperatorRecord meaning;
+  meaning.name = "norm";
+  for (int i = 0; i < 1000; ++i) {
+    recorder.begin_launch({meaning});
+    recorder.end_launch();
+  }
+  for (std::thread& thread : threads) thread.join();
+  recorder.stop();
+  std::vector<std::uint32_t> seen;
+  for (const KernelRecord& kernel : sink.kernels) seen.push_back(kernel.work.correlation);
+  std::sort(seen.begin(), seen.end());
+  REQUIRE(seen.size() == 4000);
+  for (std::uint32_t i = 0; i < 4000; ++i) CHECK(seen[i] == i);
+}
+
+TEST_CASE("CUPTI that is not here, or is not CUPTI, is refused in one sentence") {
+  MadeMachine made;
+  auto loaded = load_cupti(made.machine);
+  REQUIRE_FALSE(loaded);
+  CHECK(loaded.error().find('\n') == std::string::npos);
+  if (loaded.error().find("this build has no CUPTI") != std::string::npos) {
+    std::puts("SKIPPED: built without CUPTI's headers");
+    return;
+  }
+  CHECK(loaded.error().find("was not found") != std::string::npos);
+  made.file("/usr/local/cuda/lib64/libcupti.so.13", "not a library");
+  loaded = load_cupti(made.machine);
+  REQUIRE_FALSE(loaded);
+  CHECK(loaded.error().find("/usr/local/cuda/lib64/libcupti.so.13 cannot be loaded") != std::string::npos);
+}
