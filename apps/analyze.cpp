@@ -78,7 +78,7 @@ int run(const Arguments& arguments) {
   std::optional<std::filesystem::path> folder;
   if (arguments.has("out")) folder = arguments.get<std::string>("out");
   if (folder) check_new_folder(*folder);
-  const TraceReader trace = TraceReader::open(arguments.positional.front());
+  const TraceReader trace = TraceReader::open_attention(arguments.positional.front());
   const std::string& policy = trace.manifest().policy;
   if (policy != "full" && !arguments.quiet) {
     fmt::print(stderr, "note: recorded under {}: attention is over all recorded tokens, also those it had evicted\n",

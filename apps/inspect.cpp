@@ -6,6 +6,7 @@
 #include "apps/command.hpp"
 #include "traces/file_io.hpp"
 #include "traces/journal.hpp"
+#include "traces/kernel_reader.hpp"
 #include "traces/reader.hpp"
 
 namespace kvroof {
@@ -18,9 +19,20 @@ struct Inspection {
   fs::path path;
   TraceReport report;
   std::optional<TraceManifest> manifest;  // as far as it can be read
+  KernelCounts kernels;                   // of an intact trace
+  std::vector<std::pair<std::string, std::string>> notes;
+  std::vector<std::string> devices;
   bool verified = false;
   bool repaired = false;
 };
+
+void read_profile(Inspection& i) {
+  if (!i.report.sealed || !i.report.intact) return;
+  const KernelReader reader = KernelReader::open(i.path);
+  i.kernels = reader.counts();
+  i.notes = reader.notes();
+  for (const DeviceRecord& device : reader.devices()) i.devices.emplace_back(device.name);
+}
 
 Inspection inspect(const Arguments& arguments) {
   Inspection result;
@@ -34,6 +46,7 @@ Inspection inspect(const Arguments& arguments) {
   } else {
     result.report = inspect_trace(result.path, result.verified);
   }
+  read_profile(result);
   const Result<std::string> text = read_text_file(result.path / kManifestFile, kMaxTextFile);
   if (text) {
     Result<TraceManifest> manifest = manifest_from_json(text.value());
@@ -84,12 +97,27 @@ void add_layers(Lines& lines, const TraceManifest& m) {
   }
 }
 
+void add_profile(Lines& lines, const Inspection& i) {
+  const KernelCounts& k = i.kernels;
+  for (const std::string& device : i.devices) lines.push_back({"device", device});
+  if (k.kernels + k.copies + k.fills > 0) {
+    lines.push_back({"profile", fmt::format("{} kernels, {} copies and fills, {} calls, {} ranges in {:.6g} ms",
+                                            k.kernels, k.copies + k.fills, k.calls, k.ranges,
+                                            static_cast<double>(k.last_ns - k.first_ns) / 1e6)});
+  }
+  for (const auto& [key, value] : i.notes) lines.push_back({"profile: " + key, value});
+}
+
 void add_manifest(Lines& lines, const TraceManifest& m) {
   constexpr std::size_t kShownSequences = 8;
-  lines.push_back({"model", m.model_name.empty() ? "none (imported tensors)" : m.model_name});
-  if (!m.backend.empty()) lines.push_back({"back end", m.backend});
-  lines.push_back({"policy", m.policy});
-  lines.push_back({"type of q, k, v", std::string(name_of(m.kv_type))});
+  if (!has_attention(m)) {
+    lines.push_back({"attention", "none: a profiler's records alone"});
+  } else {
+    lines.push_back({"model", m.model_name.empty() ? "none (imported tensors)" : m.model_name});
+    if (!m.backend.empty()) lines.push_back({"back end", m.backend});
+    lines.push_back({"policy", m.policy});
+    lines.push_back({"type of q, k, v", std::string(name_of(m.kv_type))});
+  }
   add_layers(lines, m);
   for (std::size_t i = 0; i < std::min(kShownSequences, m.sequences.size()); ++i) {
     const TraceSequence& s = m.sequences[i];
@@ -116,6 +144,7 @@ Table to_table(const Inspection& i) {
   lines.push_back({"size", fmt::format("{:.2f} MiB", static_cast<double>(i.report.bytes) / (1 << 20))});
   for (const std::string& problem : i.report.problems) lines.push_back({"problem", problem});
   if (i.manifest) add_manifest(lines, *i.manifest);
+  add_profile(lines, i);
   table.raw_rows = lines;
   table.raw_rows[size_line] = {"bytes", std::to_string(i.report.bytes)};
   return table;
@@ -132,6 +161,9 @@ std::string to_json(const Inspection& i) {
                                  {"intact_steps", i.report.intact_steps},
                                  {"bytes", i.report.bytes},
                                  {"problems", i.report.problems},
+                                 {"kernels", i.kernels.kernels},
+                                 {"copies", i.kernels.copies},
+                                 {"devices", i.devices},
                                  {"manifest", nullptr}};
   if (i.manifest) json["manifest"] = nlohmann::ordered_json::parse(manifest_to_json(*i.manifest));
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

@@ -65,9 +65,9 @@ void check_reproduction(const std::vector<PointResult>& results) {
 
 int run(const Arguments& arguments) {
   const ReplayRequest request = replay_request(arguments);
-  const TraceReader trace = TraceReader::open(request.trace);
+  const TraceReader trace = TraceReader::open_attention(request.trace);
   std::optional<TraceReader> closed;
-  if (request.closed_loop) closed = TraceReader::open(*request.closed_loop);
+  if (request.closed_loop) closed = TraceReader::open_attention(*request.closed_loop);
   std::string clipped;
   const KeptSteps steps = recorded_steps(request.kept_steps, trace.manifest(), clipped);
   std::vector<std::string> notes = policy_notes(request.points, trace.manifest());

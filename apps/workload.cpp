@@ -142,11 +142,11 @@ std::vector<ResidencySummary> Workload::steps() const {
 }
 
 std::vector<Workload> make_workloads(const WorkloadRequest& request, const Arguments& arguments) {
-  if (request.trace) return workloads_of(TraceReader::open(*request.trace), request, arguments);
+  if (request.trace) return workloads_of(TraceReader::open_attention(*request.trace), request, arguments);
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "nominal.kvt";
   write_nominal_trace(path, nominal_trace(request, arguments.seed));
-  return workloads_of(TraceReader::open(path), request, arguments);
+  return workloads_of(TraceReader::open_attention(path), request, arguments);
 }
 
 std::vector<std::string> workload_notes(const WorkloadRequest& request) {

@@ -8,7 +8,7 @@
 namespace kvroof {
 
 // Views in these records need to live only for the call that hands them over. Times are nanoseconds of one clock, and
-// start = end = 0 says that the profiler gave none. Codes are CUPTI 13's, which Nsight Systems exports unchanged.
+// start = end = 0 says that the profiler gave none. Codes are those of CUPTI 13.
 
 // Where device work ran, and the call that launched it (0: unknown).
 struct DeviceWork {
@@ -21,7 +21,7 @@ struct DeviceWork {
 
 struct KernelRecord {
   DeviceWork work;
-  std::string_view mangled_name;
+  std::string_view mangled_name;  // or the demangled one where a profiler gave no other
   std::array<std::uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};
   std::uint32_t registers = 0;           // per thread
   std::uint32_t static_shared = 0, dynamic_shared = 0, shared_executed = 0;  // bytes per block
@@ -89,7 +89,9 @@ struct DeviceRecord {
   std::uint32_t multiprocessors = 0, compute_major = 0, compute_minor = 0;
 };
 
-// What the engine meant by a kernel: found by its graph node where there is one, else by its launching call.
+// What the engine meant by a kernel: that of this launching call and this graph node (0 outside graphs). A record whose
+// correlation is 0 holds for every launch of its node that has no record of its own. A kernel that moves bytes for
+// several causes has a record for each, one after another.
 struct OperatorRecord {
   std::uint64_t graph_node = 0;
   std::uint32_t correlation = 0;
@@ -98,6 +100,7 @@ struct OperatorRecord {
   std::string_view name;    // qkv, attention, output, …
   std::string_view cause;   // weights | kv_read | kv_write | scores | compaction | activations
   std::uint64_t declared_bytes = 0;
+  std::uint64_t declared_flops = 0;  // 0: not known
 };
 
 // A counter over the steps [first_step, first_step + steps), or, with steps = 0, a sample at time_ns.
@@ -124,7 +127,7 @@ class ProfileSink {
   virtual void add(const OperatorRecord& record) = 0;
   virtual void add(const CounterRecord& record) = 0;
   // A fact about the recording: "level" = none | trace | counters | pm, "why" = why not more, "dropped" = records
-  // lost, …
+  // lost, …; of a key that is given twice the last value counts.
   virtual void note(std::string_view key, std::string_view value) = 0;
 };
 

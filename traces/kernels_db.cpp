@@ -1,75 +1,25 @@
 #include "traces/kernels_db.hpp"
 
-#include <sqlite3.h>
-
-#include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "traces/file_io.hpp"
+#include "traces/kernel_names.hpp"
+#include "traces/kernel_tables.hpp"
+#include "traces/sqlite.hpp"
 
 namespace kvroof {
 namespace {
 
-// Names and columns of Nsight Systems' export, so that one reader serves both.
-constexpr const char* kTables = R"(
-CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (
-  start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL,
-  greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER,
-  demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, mangledName INTEGER, launchType INTEGER,
-  cacheConfig INTEGER, registersPerThread INTEGER NOT NULL, gridX INTEGER NOT NULL, gridY INTEGER NOT NULL,
-  gridZ INTEGER NOT NULL, blockX INTEGER NOT NULL, blockY INTEGER NOT NULL, blockZ INTEGER NOT NULL,
-  staticSharedMemory INTEGER NOT NULL, dynamicSharedMemory INTEGER NOT NULL, localMemoryPerThread INTEGER NOT NULL,
-  localMemoryTotal INTEGER NOT NULL, gridId INTEGER NOT NULL, sharedMemoryExecuted INTEGER, graphNodeId INTEGER,
-  sharedMemoryLimitConfig INTEGER);
-)";
+namespace fs = std::filesystem;
 
+constexpr std::uint64_t kTransaction = 100'000;  // rows
 // Columns of kvroof_step before the bytes by cause.
-constexpr int kFixedColumns = 5;
-
-struct CloseDatabase {
-  void operator()(sqlite3* db) const { sqlite3_close(db); }
-};
-struct FinishStatement {
-  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
-};
-using Database = std::unique_ptr<sqlite3, CloseDatabase>;
-using Statement = std::unique_ptr<sqlite3_stmt, FinishStatement>;
-
-Result<Database> open_database(const std::filesystem::path& path, int flags) {
-  sqlite3* raw = nullptr;
-  const int code = sqlite3_open_v2(path.c_str(), &raw, flags, nullptr);
-  Database database(raw);
-  if (code != SQLITE_OK) return failure("{}", sqlite3_errstr(code));
-  return database;
-}
-
-// The writing side: every failure is an Error with the path.
-class Writer {
- public:
-  explicit Writer(const std::filesystem::path& path, const std::filesystem::path& shown)
-      : shown_(shown),
-        db_(open_database(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)
-                .or_throw("cannot write " + shown.string())) {}
-  void run(const std::string& sql) { require(sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr)); }
-  Statement prepare(const std::string& sql) {
-    sqlite3_stmt* raw = nullptr;
-    require(sqlite3_prepare_v2(db_.get(), sql.c_str(), -1, &raw, nullptr));
-    return Statement(raw);
-  }
-  void insert(sqlite3_stmt* statement) {
-    const int code = sqlite3_step(statement);
-    require(code == SQLITE_DONE ? SQLITE_OK : code);
-    require(sqlite3_reset(statement));
-  }
-
- private:
-  void require(int code) const {
-    if (code != SQLITE_OK) throw Error(fmt::format("cannot write {}: {}", shown_.string(), sqlite3_errmsg(db_.get())));
-  }
-  std::filesystem::path shown_;
-  Database db_;
-};
+constexpr std::size_t kFixedColumns = 5;
+// Codes of the export that its readers filter by.
+constexpr int kRuntimeCall = 0, kDriverCall = 1;
+constexpr int kMark = 34, kRange = 60;
+constexpr std::uint32_t kUnknownMemory = 7;
 
 std::string create_steps() {
   std::string sql =
@@ -79,62 +29,299 @@ std::string create_steps() {
   return sql + ");";
 }
 
-void insert_steps(Writer& writer, std::span<const StepRecord> steps) {
+std::optional<std::uint64_t> if_not_0(std::uint64_t value) {
+  return value == 0 ? std::nullopt : std::optional<std::uint64_t>(value);
+}
+
+// The export packs processes and threads of all virtual machines into one number.
+std::uint64_t global_process(std::uint32_t process) { return std::uint64_t{process & 0xffffffU} << 24U; }
+std::uint64_t global_thread(std::uint32_t process, std::uint32_t thread) {
+  return global_process(process) | (thread & 0xffffffU);
+}
+
+// CUPTI counts kinds of memory from 1 and has 0 for unknown; the export counts from 0.
+std::uint32_t exported_memory_kind(std::uint32_t kind) {
+  return kind == 0 || kind > kUnknownMemory ? kUnknownMemory : kind - 1;
+}
+
+struct TextHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+template <class T>
+using ByText = std::unordered_map<std::string, T, TextHash, std::equal_to<>>;
+
+struct KernelName {
+  std::uint64_t mangled = 0, demangled = 0, brief = 0;  // ids in StringIds
+};
+
+}  // namespace
+
+struct KernelDatabase::State {
+  fs::path path;
+  std::optional<SqliteWriter> db;  // closed before the rename
+  SqliteStatement insert_string;
+  std::unordered_map<std::string_view, SqliteStatement> inserts;  // of tables with rows; keys are table names
+  ByText<std::uint64_t> strings;
+  ByText<KernelName> names;
+  std::uint64_t pending = 0;  // rows of the open transaction
+  bool has_records = false;
+  bool has_operators = false;
+  bool committed = false;  // a transaction with records
+  bool completed = false;
+  std::uint64_t first_ns = UINT64_MAX, last_ns = 0;  // of the device's work
+
+  void create_tables();
+  void learn_names();
+  sqlite3_stmt* insert_into(std::string_view table);
+  template <class... Values>
+  void add(std::string_view table, const Values&... values) {
+    db->insert(insert_into(table), values...);
+    if (++pending >= kTransaction) commit();
+  }
+  void commit() {
+    db->run("COMMIT; BEGIN;");
+    committed = committed || has_records;
+    pending = 0;
+  }
+  std::uint64_t intern(std::string_view text);
+  const KernelName& name_of(std::string_view mangled);
+  void saw(const DeviceWork& work);
+};
+
+void KernelDatabase::State::create_tables() {
+  db->run(create_steps());
+  db->run(kCommonTables);
+}
+
+// Tables and names are as the killed writer left them.
+void KernelDatabase::State::learn_names() {
+  const std::string part = staged_kernels_db(path).string();
+  const SqliteReader old = SqliteReader::open(part).or_throw(part);
+  SqliteRows rows = SqliteRows::select(old, "SELECT id, value FROM StringIds").or_throw(part);
+  while (rows.next()) strings.emplace(rows.text(1), static_cast<std::uint64_t>(rows.integer(0)));
+  if (rows.problem()) throw Error(fmt::format("{}: {}", part, rows.problem()->message));
+  has_records = committed = old.has_table("META_DATA_EXPORT");
+  has_operators = old.has_table(kOperatorTable);
+}
+
+sqlite3_stmt* KernelDatabase::State::insert_into(std::string_view table) {
+  const auto it = inserts.find(table);
+  if (it != inserts.end()) return it->second.get();
+  if (!has_records) {
+    db->run(kExportTables);
+    has_records = true;
+  }
+  has_operators = has_operators || table == kOperatorTable;
+  const KernelTable& t = kernel_table(table);
+  if (!t.columns.empty()) db->run(fmt::format("CREATE TABLE IF NOT EXISTS {} ({})", t.name, t.columns));
+  std::string marks = "?";
+  for (const char c : t.inserted) marks += c == ',' ? ", ?" : "";
+  const std::string sql = fmt::format("INSERT OR REPLACE INTO {} ({}) VALUES ({})", t.name, t.inserted, marks);
+  return inserts.emplace(t.name, db->prepare(sql)).first->second.get();
+}
+
+std::uint64_t KernelDatabase::State::intern(std::string_view text) {
+  const auto it = strings.find(text);
+  if (it != strings.end()) return it->second;
+  const std::uint64_t id = strings.size();
+  db->insert(insert_string.get(), id, text);
+  strings.emplace(text, id);
+  return id;
+}
+
+const KernelName& KernelDatabase::State::name_of(std::string_view mangled) {
+  const auto it = names.find(mangled);
+  if (it != names.end()) return it->second;
+  const std::string demangled = demangled_name(mangled);
+  return names.emplace(mangled, KernelName{intern(mangled), intern(demangled), intern(short_name(demangled))})
+      .first->second;
+}
+
+void KernelDatabase::State::saw(const DeviceWork& work) {
+  if (work.end_ns == 0) return;
+  first_ns = std::min(first_ns, work.start_ns);
+  last_ns = std::max(last_ns, work.end_ns);
+}
+
+bool recover_staged_kernels_db(const fs::path& path) {
+  const fs::path part = staged_kernels_db(path);
+  if (!fs::exists(part)) return false;
+  try {
+    SqliteWriter(part, part).run("BEGIN IMMEDIATE; COMMIT;");  // takes back the transaction that was cut
+  } catch (const Error&) {
+    return false;
+  }
+  const Result<SqliteReader> db = SqliteReader::open(part);
+  return db && db.value().has_table("META_DATA_EXPORT");
+}
+
+fs::path staged_kernels_db(const fs::path& path) { return path.string() + ".part"; }
+
+KernelDatabase::KernelDatabase(const fs::path& path, From from) : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.path = path;
+  const fs::path part = staged_kernels_db(path);
+  if (from == From::kNothing) {
+    fs::remove(part);
+    fs::remove(part.string() + "-journal");
+  } else {
+    s.learn_names();
+  }
+  s.db.emplace(part, path);
+  // A rollback journal that is never synchronised: it outlives a kill, and rows that are only ever appended hardly
+  // touch it. complete() synchronises the whole file.
+  s.db->run("PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE;");
+  s.db->run("BEGIN;");
+  if (from == From::kNothing) s.create_tables();
+  s.insert_string = s.db->prepare("INSERT INTO StringIds VALUES (?, ?)");
+}
+
+KernelDatabase::~KernelDatabase() {
+  State& s = *state_;
+  if (s.completed) return;
+  s.inserts.clear();
+  s.insert_string.reset();
+  s.db.reset();
+  std::error_code ignored;
+  if (s.committed) return;
+  fs::remove(staged_kernels_db(s.path), ignored);
+  fs::remove(staged_kernels_db(s.path).string() + "-journal", ignored);
+}
+
+void KernelDatabase::add(const KernelRecord& r) {
+  State& s = *state_;
+  const KernelName name = s.name_of(r.mangled_name);
+  const DeviceWork& w = r.work;
+  s.saw(w);
+  s.add(kKernelTable, w.start_ns, w.end_ns, w.device, w.context, w.stream, w.correlation, global_process(w.process),
+        name.demangled, name.brief, name.mangled, r.registers, r.grid[0], r.grid[1], r.grid[2], r.block[0],
+        r.block[1], r.block[2], r.static_shared, r.dynamic_shared, r.local_per_thread, r.local_total, r.grid_id,
+        r.shared_executed, if_not_0(w.graph_node));
+}
+
+void KernelDatabase::add(const CopyRecord& r) {
+  const DeviceWork& w = r.work;
+  state_->saw(w);
+  state_->add(kCopyTable, w.start_ns, w.end_ns, w.device, w.context, w.stream, w.correlation,
+              global_process(w.process), r.bytes, r.kind, exported_memory_kind(r.source_kind),
+              exported_memory_kind(r.target_kind), if_not_0(w.graph_node));
+}
+
+void KernelDatabase::add(const FillRecord& r) {
+  const DeviceWork& w = r.work;
+  state_->saw(w);
+  state_->add(kFillTable, w.start_ns, w.end_ns, w.device, w.context, w.stream, w.correlation,
+              global_process(w.process), r.value, r.bytes, if_not_0(w.graph_node),
+              exported_memory_kind(r.memory_kind));
+}
+
+void KernelDatabase::add(const CallRecord& r) {
+  state_->add(kCallTable, r.start_ns, r.end_ns, r.driver ? kDriverCall : kRuntimeCall,
+              global_thread(r.process, r.thread), r.correlation, state_->intern(r.name), r.result);
+}
+
+void KernelDatabase::add(const RangeRecord& r) {
+  state_->add(kRangeTable, r.start_ns, if_not_0(r.end_ns), r.end_ns == 0 ? kMark : kRange, r.text,
+              global_thread(r.process, r.thread));
+}
+
+void KernelDatabase::add(const MemoryRecord& r) {
+  state_->add(kMemoryTable, r.time_ns, global_process(r.process), r.device, r.context, r.address, 0, r.bytes,
+              exported_memory_kind(r.memory_kind), r.release ? 1 : 0);
+}
+
+void KernelDatabase::add(const OverheadRecord& r) { state_->add(kOverheadTable, r.start_ns, r.end_ns, r.kind); }
+
+void KernelDatabase::add(const EnvironmentRecord& r) {
+  state_->add(kEnvironmentTable, r.time_ns, r.device, if_not_0(r.sm_clock_mhz), if_not_0(r.memory_clock_mhz),
+              if_not_0(r.power_mw), if_not_0(r.temperature_c));
+}
+
+void KernelDatabase::add(const DeviceRecord& r) {
+  state_->add(kDeviceTable, r.device, r.name, r.l2_bytes, r.memory_bytes, r.multiprocessors, r.chip, r.compute_major,
+              r.compute_minor);
+}
+
+void KernelDatabase::add(const OperatorRecord& r) {
+  state_->add(kOperatorTable, r.correlation, r.graph_node, r.step,
+              r.layer < 0 ? std::nullopt : std::optional<std::int32_t>(r.layer), r.name, r.cause, r.declared_bytes,
+              if_not_0(r.declared_flops));
+}
+
+void KernelDatabase::add(const CounterRecord& r) {
+  const auto of_steps = r.steps > 0 ? std::optional<std::uint32_t>(r.first_step) : std::nullopt;
+  const auto at = r.steps > 0 ? std::nullopt : std::optional<std::uint64_t>(r.time_ns);
+  state_->add(kCounterTable, of_steps, r.steps, at, r.device, r.name, r.value);
+}
+
+void KernelDatabase::note(std::string_view key, std::string_view value) { state_->add(kNoteTable, key, value); }
+
+namespace {
+
+void insert_steps(SqliteWriter& writer, std::span<const StepRecord> steps) {
   std::string sql = "INSERT INTO kvroof_step VALUES (?";
   for (std::size_t i = 1; i < kFixedColumns + kCauses; ++i) sql += ",?";
-  const Statement statement = writer.prepare(sql + ")");
-  sqlite3_stmt* s = statement.get();
+  const SqliteStatement statement = writer.prepare(sql + ")");
   for (const StepRecord& step : steps) {
-    sqlite3_bind_int64(s, 1, step.step);
-    sqlite3_bind_text(s, 2, step.phase.c_str(), -1, SQLITE_STATIC);
-    sqlite3_bind_int64(s, 3, step.sequences);
-    if (step.start_ns != 0 || step.end_ns != 0) {
-      sqlite3_bind_int64(s, 4, static_cast<sqlite3_int64>(step.start_ns));
-      sqlite3_bind_int64(s, 5, static_cast<sqlite3_int64>(step.end_ns));
-    } else {
-      sqlite3_bind_null(s, 4);
-      sqlite3_bind_null(s, 5);
-    }
-    for (std::size_t c = 0; c < kCauses; ++c) {
-      sqlite3_bind_int64(s, kFixedColumns + 1 + static_cast<int>(c), static_cast<sqlite3_int64>(step.bytes.bytes[c]));
-    }
-    writer.insert(s);
+    const bool timed = step.start_ns != 0 || step.end_ns != 0;
+    const auto start = timed ? std::optional(step.start_ns) : std::nullopt;
+    const auto end = timed ? std::optional(step.end_ns) : std::nullopt;
+    const auto& b = step.bytes.bytes;
+    static_assert(kCauses == 6);
+    writer.insert(statement.get(), step.step, std::string_view(step.phase), step.sequences, start, end, b[0], b[1],
+                  b[2], b[3], b[4], b[5]);
   }
+}
+
+// What readers of the export look at first, and the index that finds what the engine meant by a kernel.
+void describe_export(SqliteWriter& db, bool operators, std::uint64_t first_ns, std::uint64_t last_ns) {
+  const auto& v = kNsightSchema;
+  db.run(fmt::format("DELETE FROM META_DATA_EXPORT; INSERT INTO META_DATA_EXPORT VALUES "
+                     "('EXPORT_SCHEMA_VERSION', '{}.{}.{}'), ('EXPORT_SCHEMA_VERSION_MAJOR', '{}'), "
+                     "('EXPORT_SCHEMA_VERSION_MINOR', '{}'), ('EXPORT_SCHEMA_VERSION_MICRO', '{}');",
+                     v[0], v[1], v[2], v[0], v[1], v[2]));
+  if (first_ns <= last_ns) {
+    db.run(fmt::format("CREATE TABLE IF NOT EXISTS ANALYSIS_DETAILS (duration INTEGER NOT NULL, startTime INTEGER NOT "
+                       "NULL, stopTime INTEGER NOT NULL); INSERT INTO ANALYSIS_DETAILS VALUES ({}, {}, {});",
+                       last_ns - first_ns, first_ns, last_ns));
+  }
+  if (operators) db.run("CREATE INDEX kvroof_operator_of_call ON kvroof_operator (correlation, graph_node);");
 }
 
 }  // namespace
 
-void write_kernels_db(const std::filesystem::path& path, std::span<const StepRecord> steps) {
-  AtomicFile file(path);
-  {
-    Writer writer(file.part(), path);
-    // The file is synchronised and renamed as a whole, so the database needs no journal of its own.
-    writer.run("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; BEGIN;");
-    writer.run(create_steps());
-    writer.run(kTables);
-    insert_steps(writer, steps);
-    writer.run("COMMIT;");
-  }
-  file.commit();
+void KernelDatabase::complete(std::span<const StepRecord> steps) {
+  State& s = *state_;
+  check(!s.completed, "a database is completed once");
+  insert_steps(*s.db, steps);
+  if (s.has_records) describe_export(*s.db, s.has_operators, s.first_ns, s.last_ns);
+  s.db->run("COMMIT; PRAGMA journal_mode=DELETE;");
+  s.inserts.clear();
+  s.insert_string.reset();
+  s.db.reset();
+  s.completed = true;
+  const fs::path part = staged_kernels_db(s.path);
+  sync_path(part);
+  std::error_code error;
+  fs::rename(part, s.path, error);
+  if (error) throw Error(fmt::format("cannot rename {} to {}: {}", part.string(), s.path.string(), error.message()));
+  sync_path(s.path.parent_path());
 }
 
-Result<std::vector<std::pair<std::uint64_t, std::uint64_t>>> read_step_times(const std::filesystem::path& path) {
-  const Result<Database> database = open_database(path, SQLITE_OPEN_READONLY);
-  if (!database) return failure("{}", database.error());
-  sqlite3* db = database.value().get();
-  sqlite3_stmt* raw = nullptr;
-  if (sqlite3_prepare_v2(db, "SELECT start_ns, end_ns FROM kvroof_step ORDER BY step", -1, &raw, nullptr) !=
-      SQLITE_OK) {
-    return failure("{}", sqlite3_errmsg(db));
-  }
-  const Statement statement(raw);
+void write_kernels_db(const fs::path& path, std::span<const StepRecord> steps) { KernelDatabase(path).complete(steps); }
+
+Result<std::vector<std::pair<std::uint64_t, std::uint64_t>>> read_step_times(const fs::path& path) {
+  const Result<SqliteReader> db = SqliteReader::open(path);
+  if (!db) return failure("{}", db.error());
+  auto rows = SqliteRows::select(db.value(), "SELECT start_ns, end_ns FROM kvroof_step ORDER BY step");
+  if (!rows) return failure("{}", rows.error());
   std::vector<std::pair<std::uint64_t, std::uint64_t>> times;
-  int code = SQLITE_ROW;
-  while ((code = sqlite3_step(raw)) == SQLITE_ROW) {
-    times.emplace_back(static_cast<std::uint64_t>(sqlite3_column_int64(raw, 0)),
-                       static_cast<std::uint64_t>(sqlite3_column_int64(raw, 1)));
+  while (rows.value().next()) {
+    times.emplace_back(static_cast<std::uint64_t>(rows.value().integer(0)),
+                       static_cast<std::uint64_t>(rows.value().integer(1)));
   }
-  if (code != SQLITE_DONE) return failure("{}", sqlite3_errmsg(db));
+  if (rows.value().problem()) return *rows.value().problem();
   return times;
 }
 

@@ -19,7 +19,7 @@ constexpr std::uint64_t kMax32 = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kMax64 = std::numeric_limits<std::uint64_t>::max();
 constexpr double kMaxFloat = std::numeric_limits<float>::max();
 
-const std::vector<std::string> kSources = {"engine", "import"};
+const std::vector<std::string> kSources = {"engine", "import", "profile"};
 const std::vector<std::string> kBackends = {"reference", "fast", "cuda", ""};
 const std::vector<std::string> kTypes = {"f32", "f16", "bf16"};
 const std::vector<std::string> kRotaryStyles = {"none", "half_split", "adjacent_pairs"};
@@ -164,9 +164,13 @@ Result<TraceManifest> manifest_from_json(std::string_view text) {
   m.kv_type = parse_dtype(object.word("kv_type", kTypes)).value_or(DType::kF32);
   m.command_line = object.string("command_line");
   m.host = object.string("host");
-  for (const JsonObject& layer : object.objects("layers", 1, kMaxLayers)) m.layers.push_back(layer_from(layer));
+  const std::size_t least = has_attention(m) ? 1 : 0;
+  const auto most = [&](std::uint64_t limit) { return has_attention(m) ? limit : 0; };
+  for (const JsonObject& layer : object.objects("layers", least, most(kMaxLayers))) {
+    m.layers.push_back(layer_from(layer));
+  }
   std::set<std::uint32_t> ids;
-  for (const JsonObject& sequence : object.objects("sequences", 1, kMaxSequences)) {
+  for (const JsonObject& sequence : object.objects("sequences", least, most(kMaxSequences))) {
     m.sequences.push_back(sequence_from(sequence));
     if (!ids.insert(m.sequences.back().id).second) sequence.refuse("id", "occurs twice");
   }

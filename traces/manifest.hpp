@@ -51,7 +51,8 @@ struct TraceSequence {
 struct TraceManifest {
   std::uint32_t format_version = kTraceFormatVersion;
   std::string tool_version;
-  std::string source = "engine";   // engine | import
+  // profile: a profiler's records alone, without attention; such a trace has neither layers nor sequences.
+  std::string source = "engine";   // engine | import | profile
   std::string model_name;          // empty for imported tensors
   std::string model_path;
   std::string model_shape_json;    // ModelShape as JSON text; empty for imported tensors
@@ -65,6 +66,9 @@ struct TraceManifest {
   std::vector<TraceLayer> layers;
   std::vector<TraceSequence> sequences;
 };
+
+// Whether the trace holds attention (q, k, v), and not a profiler's records alone.
+inline bool has_attention(const TraceManifest& manifest) { return manifest.source != "profile"; }
 
 std::string manifest_to_json(const TraceManifest& manifest);
 // Refuses a newer format version, missing or mistyped fields, and numbers out of range (layers and heads ≤ 1,024;

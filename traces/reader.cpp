@@ -86,6 +86,15 @@ TraceReader TraceReader::open(const std::filesystem::path& path) {
   return reader;
 }
 
+TraceReader TraceReader::open_attention(const std::filesystem::path& path) {
+  TraceReader reader = open(path);
+  if (has_attention(reader.manifest())) return reader;
+  throw usage_error(fmt::format("{} holds a profiler's records alone, no queries, keys and values", path.string()))
+      .note(fmt::format("`kvroof report-kernels {}` reads it; traces with attention come from `kvroof record --model` "
+                        "and `kvroof import qkv`",
+                        path.string()));
+}
+
 const TraceManifest& TraceReader::manifest() const { return state_->manifest; }
 const std::filesystem::path& TraceReader::path() const { return state_->path; }
 

@@ -47,9 +47,25 @@ bool same_run(TraceManifest a, TraceManifest b) {
   return manifest_to_json(a) == manifest_to_json(b);
 }
 
+// kernels.sqlite with these steps: what was staged is kept where it can be read.
+void restore_kernels(const fs::path& trace, std::span<const StepRecord> steps) {
+  const fs::path path = trace / kKernelsFile;
+  set_aside(trace, path);
+  if (recover_staged_kernels_db(path)) {
+    try {
+      KernelDatabase(path, KernelDatabase::From::kStaged).complete(steps);
+      return;
+    } catch (const Error&) {
+      set_aside(trace, staged_kernels_db(path));
+    }
+  }
+  write_kernels_db(path, steps);
+}
+
 // manifest.json wherever it tells of the same run as the manifest that the segments vouch for: it may say more about
 // its end.
 TraceManifest believed_manifest(const Survey& survey) {
+  if (!survey.manifest) return *survey.manifest_file;
   const bool same = survey.manifest_file && same_run(*survey.manifest_file, *survey.manifest);
   return same ? *survey.manifest_file : *survey.manifest;
 }
@@ -89,7 +105,10 @@ TraceReport repair_trace(const fs::path& path) {
   const Survey survey = survey_trace(path, true);
   if (survey.newer) throw damaged_trace(path, survey);
   if (survey.report.sealed && survey.report.intact) return survey.report;
-  if (survey.report.intact_steps == 0) {
+  // A trace of a profiler's records alone has no steps.
+  const bool kernels_only = survey.manifest_file && !has_attention(*survey.manifest_file) &&
+                            recover_staged_kernels_db(path / kKernelsFile);
+  if (survey.report.intact_steps == 0 && !kernels_only) {
     throw damaged_trace(path, survey).note("there is nothing to keep; the folder was left as it is");
   }
   TraceManifest manifest = believed_manifest(survey);
@@ -102,8 +121,7 @@ TraceReport repair_trace(const fs::path& path) {
   set_aside_segments(path, survey.report.intact_segments);
   set_aside(path, path / kJournalFile);
   if (!keep_kernels) {
-    set_aside(path, path / kKernelsFile);
-    write_kernels_db(path / kKernelsFile, steps);
+    restore_kernels(path, steps);
   }
   Seal seal;
   std::string journal;

@@ -53,6 +53,7 @@ struct TraceWriter::State {
   std::vector<std::uint32_t> next_id;                // [sequence]
   std::vector<StepRecord> steps;
   std::vector<RowBytes> row;  // [layer]
+  std::optional<KernelDatabase> kernels;  // once a profiler asked for it
   Seal seal;                  // segments, steps and bytes so far
   bool in_step = false;  // rows or evictions came after the last end_step
   // Where the last whole step ends within `open`, and `buffered` then.
@@ -252,6 +253,13 @@ void TraceWriter::set_stop_reason(std::uint32_t sequence, std::string reason) {
   state_->manifest.sequences[state_->index_of(sequence)].stop_reason = std::move(reason);
 }
 
+ProfileSink& TraceWriter::profile() {
+  State& s = *state_;
+  check(!s.sealed, "nothing is recorded after the seal");
+  if (!s.kernels) s.kernels.emplace(s.path / kKernelsFile);
+  return *s.kernels;
+}
+
 void TraceWriter::seal() {
   State& s = *state_;
   check(!s.failed && !s.sealed, "a trace is sealed once, and never after a failure");
@@ -260,7 +268,9 @@ void TraceWriter::seal() {
   s.failed = true;  // unless the end of this function is reached
   s.wait();
   for (std::size_t i = 0; i < s.manifest.sequences.size(); ++i) s.manifest.sequences[i].tokens = s.next_row[i][0];
-  write_kernels_db(s.path / kKernelsFile, s.steps);
+  static_cast<void>(profile());
+  s.kernels->complete(s.steps);
+  s.kernels.reset();
   const std::string manifest = manifest_to_json(s.manifest);
   write_text_file(s.path / kManifestFile, manifest);
   append_text(s.path / kJournalFile, "");  // a run without a step has a journal as well

@@ -15,6 +15,8 @@
 
 namespace kvroof {
 
+class ProfileSink;
+
 // One eviction: the storage head `head` of `layer` gave up `position` at the end of `step`.
 struct EvictionRecord {
   std::uint32_t sequence = 0;
@@ -62,6 +64,9 @@ class TraceWriter {
   // Takes back what came after the last end_step: a step that was cut.
   void forget_step();
   void set_stop_reason(std::uint32_t sequence, std::string reason);
+  // Where a profiler's records go: into kernels.sqlite, which seal() completes. To be called before anything runs that
+  // it watches; then one thread at a time may add records, another one than the engine's as well, until seal().
+  ProfileSink& profile();
   // Writes the open segment, the final manifest, kernels.sqlite and the seal. Nothing may be added afterwards.
   void seal();
   // Not after the seal, nor when writing has failed: then the trace stays as a killed recorder would leave it.

@@ -1,0 +1,292 @@
+#include "traces/kernel_reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "traces/journal.hpp"
+#include "traces/kernel_tables.hpp"
+#include "traces/sqlite.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr std::array<std::string_view, 14> kCopyNames = {
+    "copy",           "copy host to device", "copy device to host",   "copy", "copy", "copy", "copy", "copy",
+    "copy on device", "copy on host",        "copy device to device", "copy unified", "copy unified", "copy unified"};
+
+std::uint64_t u64(const SqliteRows& rows, int column) { return static_cast<std::uint64_t>(rows.integer(column)); }
+std::uint32_t u32(const SqliteRows& rows, int column) { return static_cast<std::uint32_t>(rows.integer(column)); }
+std::uint32_t process_of(std::uint64_t global) { return static_cast<std::uint32_t>(global >> 24U & 0xffffffU); }
+
+}  // namespace
+
+struct KernelReader::State {
+  std::filesystem::path path;
+  SqliteReader db;
+  std::unordered_map<std::int64_t, std::string> strings;
+  std::vector<std::pair<std::string, std::string>> device_names;  // name, chip
+
+  [[nodiscard]] Error damaged(const std::string& why) const {
+    return Error(fmt::format("{}: {}", path.string(), why), ExitCode::kDamagedTrace);
+  }
+  [[nodiscard]] SqliteRows select(const std::string& sql) const {
+    Result<SqliteRows> rows = SqliteRows::select(db, sql);
+    if (!rows) throw damaged(rows.error());
+    return std::move(rows).value();
+  }
+  void finish(const SqliteRows& rows) const {
+    if (rows.problem()) throw damaged(rows.problem()->message);
+  }
+  [[nodiscard]] std::uint64_t count(std::string_view table) const {
+    if (!db.has_table(table)) return 0;
+    SqliteRows rows = select(fmt::format("SELECT count(*) FROM {}", table));
+    const std::uint64_t n = rows.next() ? u64(rows, 0) : 0;
+    finish(rows);
+    return n;
+  }
+  [[nodiscard]] std::string_view string(std::int64_t id) const {
+    const auto it = strings.find(id);
+    return it == strings.end() ? std::string_view{} : std::string_view(it->second);
+  }
+  void read_strings();
+  void read_device_names();
+  [[nodiscard]] std::string work_query() const;
+  [[nodiscard]] bool has_templates() const;
+};
+
+void KernelReader::State::read_strings() {
+  SqliteRows rows = select("SELECT id, value FROM StringIds");
+  while (rows.next()) strings.emplace(rows.integer(0), rows.text(1));
+  finish(rows);
+}
+
+void KernelReader::State::read_device_names() {
+  if (!db.has_table(kDeviceTable)) return;
+  SqliteRows rows = select("SELECT name, chipName FROM TARGET_INFO_GPU ORDER BY id, rowid");
+  while (rows.next()) device_names.emplace_back(rows.text(0), rows.text(1));
+  finish(rows);
+}
+
+KernelReader KernelReader::open(const std::filesystem::path& trace) {
+  auto state = std::make_shared<State>();
+  state->path = trace / kKernelsFile;
+  Result<SqliteReader> db = SqliteReader::open(state->path);
+  if (!db) throw state->damaged(db.error());
+  state->db = std::move(db).value();
+  if (!state->db.has_table("StringIds") || !state->db.has_table(kKernelTable)) {
+    throw state->damaged("it has no table of kernels");
+  }
+  state->read_strings();
+  state->read_device_names();
+  KernelReader reader;
+  reader.state_ = std::move(state);
+  return reader;
+}
+
+KernelCounts KernelReader::counts() const {
+  const State& s = *state_;
+  KernelCounts c;
+  c.kernels = s.count(kKernelTable);
+  c.copies = s.count(kCopyTable);
+  c.fills = s.count(kFillTable);
+  c.calls = s.count(kCallTable);
+  c.ranges = s.count(kRangeTable);
+  c.memory = s.count(kMemoryTable);
+  c.operators = s.count(kOperatorTable);
+  c.counters = s.count(kCounterTable);
+  for (const std::string_view table : {kKernelTable, kCopyTable, kFillTable}) {
+    if (!s.db.has_table(table)) continue;
+    SqliteRows rows = s.select(fmt::format("SELECT min(start), max(end) FROM {} WHERE end > 0", table));
+    if (rows.next() && !rows.null(0)) {
+      c.first_ns = c.last_ns == 0 ? u64(rows, 0) : std::min(c.first_ns, u64(rows, 0));
+      c.last_ns = std::max(c.last_ns, u64(rows, 1));
+    }
+    s.finish(rows);
+  }
+  return c;
+}
+
+std::vector<std::pair<std::string, std::string>> KernelReader::notes() const {
+  std::vector<std::pair<std::string, std::string>> notes;
+  if (!state_->db.has_table(kNoteTable)) return notes;
+  SqliteRows rows = state_->select("SELECT key, value FROM kvroof_note ORDER BY key");
+  while (rows.next()) notes.emplace_back(rows.text(0), rows.text(1));
+  state_->finish(rows);
+  return notes;
+}
+
+std::vector<DeviceRecord> KernelReader::devices() const {
+  std::vector<DeviceRecord> devices;
+  if (!state_->db.has_table(kDeviceTable)) return devices;
+  SqliteRows rows = state_->select(
+      "SELECT id, totalMemory, l2CacheSize, smCount, computeMajor, computeMinor FROM TARGET_INFO_GPU "
+      "ORDER BY id, rowid");
+  while (rows.next() && devices.size() < state_->device_names.size()) {
+    const auto& [name, chip] = state_->device_names[devices.size()];
+    devices.push_back({u32(rows, 0), name, chip, u64(rows, 1), u64(rows, 2), u32(rows, 3), u32(rows, 4), u32(rows, 5)});
+  }
+  state_->finish(rows);
+  return devices;
+}
+
+// Whether any operator holds for every launch of its node.
+bool KernelReader::State::has_templates() const {
+  SqliteRows rows = select("SELECT 1 FROM kvroof_operator WHERE correlation = 0 AND graph_node <> 0 LIMIT 1");
+  const bool any = rows.next();
+  finish(rows);
+  return any;
+}
+
+// Columns: kind, start, end, device, context, stream, correlation, graph node, process, name or copy kind, bytes, row,
+// then the operator: name, cause, step, layer, bytes, flops.
+std::string KernelReader::State::work_query() const {
+  constexpr std::string_view kWork = "start, end, deviceId, contextId, streamId, correlationId, graphNodeId, globalPid";
+  std::string sql;
+  if (db.has_table(kOperatorTable)) {
+    constexpr std::string_view kExact = "k.correlationId";
+    constexpr std::string_view kEither =
+        "CASE WHEN EXISTS (SELECT 1 FROM kvroof_operator e WHERE e.correlation = k.correlationId AND "
+        "e.graph_node = coalesce(k.graphNodeId, 0)) THEN k.correlationId ELSE 0 END";
+    sql = fmt::format(
+        "SELECT 0, {}, shortName, 0, k.rowid, o.name, o.cause, o.step, o.layer, o.declared_bytes, o.declared_flops "
+        "FROM {} k LEFT JOIN kvroof_operator o ON o.correlation = {} AND o.graph_node = coalesce(k.graphNodeId, 0) AND "
+        "(o.correlation <> 0 OR o.graph_node <> 0)",
+        kWork, kKernelTable, has_templates() ? kEither : kExact);
+  } else {
+    sql = fmt::format("SELECT 0, {}, shortName, 0, rowid, NULL, NULL, NULL, NULL, NULL, NULL FROM {}", kWork,
+                      kKernelTable);
+  }
+  constexpr std::string_view kNoOperator = "NULL, NULL, NULL, NULL, NULL, NULL";
+  if (db.has_table(kCopyTable)) {
+    sql += fmt::format(" UNION ALL SELECT 1, {}, copyKind, bytes, rowid, {} FROM {}", kWork, kNoOperator, kCopyTable);
+  }
+  if (db.has_table(kFillTable)) {
+    sql += fmt::format(" UNION ALL SELECT 2, {}, 0, bytes, rowid, {} FROM {}", kWork, kNoOperator, kFillTable);
+  }
+  return sql + " ORDER BY 2, 1, 12";
+}
+
+namespace {
+
+// Gathers the operator records of one kernel, which come one after another, into one row.
+class WorkGatherer {
+ public:
+  explicit WorkGatherer(const std::function<void(const WorkRow&)>& visit) : visit_(visit) {}
+
+  void take(const SqliteRows& rows, std::string_view name) {
+    const auto key = std::pair(rows.integer(0), rows.integer(11));
+    if (!any_ || key != key_) {
+      flush();
+      key_ = key;
+      any_ = true;
+      begin(rows, name);
+    }
+    if (!rows.null(12)) add_meaning(rows);
+  }
+  void flush() {
+    if (any_) visit_(row_);
+    any_ = false;
+  }
+
+ private:
+  void begin(const SqliteRows& rows, std::string_view name) {
+    row_ = {};
+    row_.kind = static_cast<WorkKind>(rows.integer(0));
+    row_.work = {u64(rows, 1), u64(rows, 2), u32(rows, 3), u32(rows, 4), u32(rows, 5), u32(rows, 6), u64(rows, 7),
+                 process_of(u64(rows, 8))};
+    row_.name = name;
+    row_.bytes = u64(rows, 10);
+  }
+  void add_meaning(const SqliteRows& rows) {
+    if (!row_.meaning) {
+      operation_ = rows.text(12);
+      cause_ = rows.text(13);
+      row_.meaning = KernelMeaning{u32(rows, 14), rows.null(15) ? -1 : static_cast<std::int32_t>(rows.integer(15)),
+                                   operation_, cause_, {}, 0};
+    }
+    const std::string_view cause = rows.text(13);
+    const auto it = std::find(kCauseNames.begin(), kCauseNames.end(), cause);
+    const auto index = it == kCauseNames.end() ? static_cast<std::size_t>(Cause::kActivations)
+                                               : static_cast<std::size_t>(it - kCauseNames.begin());
+    row_.meaning->declared.bytes[index] += u64(rows, 16);
+    row_.meaning->flops += u64(rows, 17);
+  }
+
+  const std::function<void(const WorkRow&)>& visit_;
+  WorkRow row_;
+  std::string operation_, cause_;
+  std::pair<std::int64_t, std::int64_t> key_;
+  bool any_ = false;
+};
+
+}  // namespace
+
+void KernelReader::for_each_work(const std::function<void(const WorkRow&)>& visit) const {
+  SqliteRows rows = state_->select(state_->work_query());
+  WorkGatherer gatherer(visit);
+  while (rows.next()) {
+    const auto kind = static_cast<WorkKind>(rows.integer(0));
+    const auto code = static_cast<std::uint64_t>(rows.integer(9));
+    gatherer.take(rows, kind == WorkKind::kKernel ? state_->string(rows.integer(9))
+                        : kind == WorkKind::kFill ? "fill"
+                                                  : kCopyNames[code < kCopyNames.size() ? code : 0]);
+  }
+  gatherer.flush();
+  state_->finish(rows);
+}
+
+void KernelReader::for_each_range(const std::function<void(const RangeRecord&)>& visit) const {
+  if (!state_->db.has_table(kRangeTable)) return;
+  SqliteRows rows =
+      state_->select("SELECT start, end, globalTid, text FROM NVTX_EVENTS ORDER BY start, end DESC, rowid");
+  while (rows.next()) {
+    const std::uint64_t thread = u64(rows, 2);
+    visit({u64(rows, 0), u64(rows, 1), process_of(thread), static_cast<std::uint32_t>(thread & 0xffffffU),
+           rows.text(3)});
+  }
+  state_->finish(rows);
+}
+
+void KernelReader::for_each_counter(const std::function<void(const CounterRecord&)>& visit) const {
+  if (!state_->db.has_table(kCounterTable)) return;
+  SqliteRows rows = state_->select(
+      "SELECT first_step, steps, time_ns, device, name, value FROM kvroof_counter "
+      "ORDER BY steps = 0, first_step, time_ns, rowid");
+  while (rows.next()) visit({u32(rows, 0), u32(rows, 1), u64(rows, 2), u32(rows, 3), rows.text(4), rows.number(5)});
+  state_->finish(rows);
+}
+
+void KernelReader::for_each_table(const std::function<void(std::string_view)>& begin,
+                                  const std::function<void(const std::vector<std::string_view>&)>& row) const {
+  std::vector<std::string> tables;
+  SqliteRows names = state_->select(
+      "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'StringIds' AND name NOT LIKE 'sqlite_%' "
+      "ORDER BY name");
+  while (names.next()) tables.emplace_back(names.text(0));
+  state_->finish(names);
+  constexpr std::array<std::string_view, 5> kIds = {"demangledName", "shortName", "mangledName", "nameId", "textId"};
+  for (const std::string& table : tables) {
+    SqliteRows rows = state_->select(fmt::format("SELECT * FROM \"{}\"", table));
+    std::vector<std::string_view> cells(static_cast<std::size_t>(rows.columns()));
+    std::vector<bool> is_id(cells.size());
+    bool begun = false;
+    while (rows.next()) {
+      for (std::size_t c = 0; c < cells.size() && !begun; ++c) {
+        cells[c] = rows.column_name(static_cast<int>(c));
+        is_id[c] = std::find(kIds.begin(), kIds.end(), cells[c]) != kIds.end();
+      }
+      if (!begun) begin(table), row(cells);
+      begun = true;
+      for (std::size_t c = 0; c < cells.size(); ++c) {
+        const int column = static_cast<int>(c);
+        const bool id = is_id[c] && !rows.null(column);
+        cells[c] = id ? state_->string(rows.integer(column)) : rows.text(column);
+      }
+      row(cells);
+    }
+    state_->finish(rows);
+  }
+}
+
+}  // namespace kvroof

@@ -1,0 +1,92 @@
+#include "traces/sqlite.hpp"
+
+namespace kvroof {
+namespace {
+
+Result<SqliteHandle> open_database(const std::filesystem::path& path, int flags) {
+  sqlite3* raw = nullptr;
+  const int code = sqlite3_open_v2(path.c_str(), &raw, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+  SqliteHandle database(raw);
+  if (code != SQLITE_OK) return failure("{}", sqlite3_errstr(code));
+  return database;
+}
+
+}  // namespace
+
+SqliteWriter::SqliteWriter(const std::filesystem::path& path, std::filesystem::path shown)
+    : shown_(std::move(shown)),
+      db_(open_database(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)
+              .or_throw("cannot write " + shown_.string())) {}
+
+void SqliteWriter::run(const std::string& sql) {
+  require(sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr));
+}
+
+SqliteStatement SqliteWriter::prepare(const std::string& sql) {
+  sqlite3_stmt* raw = nullptr;
+  require(sqlite3_prepare_v2(db_.get(), sql.c_str(), -1, &raw, nullptr));
+  return SqliteStatement(raw);
+}
+
+void SqliteWriter::finish_row(sqlite3_stmt* statement) {
+  const int code = sqlite3_step(statement);
+  require(code == SQLITE_DONE ? SQLITE_OK : code);
+  require(sqlite3_reset(statement));
+}
+
+void SqliteWriter::require(int code) const {
+  if (code != SQLITE_OK) throw Error(fmt::format("cannot write {}: {}", shown_.string(), sqlite3_errmsg(db_.get())));
+}
+
+Result<SqliteReader> SqliteReader::open(const std::filesystem::path& path) {
+  Result<SqliteHandle> database = open_database(path, SQLITE_OPEN_READONLY);
+  if (!database) return failure("{}", database.error());
+  SqliteReader reader;
+  reader.db_ = std::move(database).value();
+  sqlite3_db_config(reader.handle(), SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  sqlite3_db_config(reader.handle(), SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  const auto schema = SqliteRows::select(reader, "SELECT count(*) FROM sqlite_schema");
+  if (!schema) return failure("{}", schema.error());
+  return reader;
+}
+
+bool SqliteReader::has_table(std::string_view table) const {
+  auto rows = SqliteRows::select(*this, fmt::format("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '{}' "
+                                                    "AND sql NOT LIKE 'CREATE VIRTUAL%'", table));
+  return rows && rows.value().next();
+}
+
+bool SqliteReader::has_column(std::string_view table, std::string_view column) const {
+  auto rows = SqliteRows::select(*this, fmt::format("SELECT 1 FROM pragma_table_info('{}') WHERE name = '{}'", table,
+                                                    column));
+  return rows && rows.value().next();
+}
+
+Result<SqliteRows> SqliteRows::select(const SqliteReader& from, const std::string& sql, std::uint64_t most_rows) {
+  sqlite3_stmt* raw = nullptr;
+  if (sqlite3_prepare_v2(from.handle(), sql.c_str(), -1, &raw, nullptr) != SQLITE_OK) {
+    return failure("{}", sqlite3_errmsg(from.handle()));
+  }
+  SqliteRows rows;
+  rows.db_ = from.handle();
+  rows.statement_.reset(raw);
+  rows.left_ = most_rows;
+  return rows;
+}
+
+bool SqliteRows::next() {
+  if (problem_) return false;
+  const int code = sqlite3_step(row());
+  if (code == SQLITE_ROW && left_-- > 0) return true;
+  if (code == SQLITE_ROW) problem_ = failure("a table shows more rows than the file has room for: it is damaged");
+  if (code != SQLITE_ROW && code != SQLITE_DONE) problem_ = failure("{}", sqlite3_errmsg(db_));
+  return false;
+}
+
+std::string_view SqliteRows::text(int column) const {
+  const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(row(), column));
+  if (bytes == nullptr) return {};
+  return {bytes, static_cast<std::size_t>(sqlite3_column_bytes(row(), column))};
+}
+
+}  // namespace kvroof
