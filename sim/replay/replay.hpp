@@ -63,7 +63,7 @@ struct ReplayOptions {
   MeasureOptions measure;
   ReplayObserver* observer = nullptr;  // not owned
   // W_O by layer, [hidden, query heads · v width], for policies that need it; what it returns outlives the replay.
-  std::function<RowsView(LayerId)> output_projection;
+  std::function<RowsView(LayerId)> output_projection{};
 };
 
 struct PointResult {
