@@ -61,6 +61,11 @@ constexpr std::array kTextColumns = {
     TextColumn{"source", &PublishedRow::source},
 };
 
+constexpr std::array kOptionalColumns = {
+    TextColumn{"parallelism", &PublishedRow::parallelism},
+    TextColumn{"conditions", &PublishedRow::conditions},
+};
+
 template <class Number>
 bool parse(const std::string& text, Number& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -93,8 +98,13 @@ std::string fill(const Header& header, const std::vector<std::string>& fields, P
     return fmt::format("{} fields, but the header has {}", fields.size(), header.size());
   }
   for (const TextColumn& column : kTextColumns) row.*column.field = fields[*header.find(column.name)];
+  for (const TextColumn& column : kOptionalColumns) {
+    if (const auto at = header.find(column.name)) row.*column.field = fields[*at];
+  }
   const std::string& value = fields[*header.find("value")];
-  if (!parse(value, row.value)) return fmt::format("value `{}` is no number", value);
+  double number = 0;
+  if (!value.empty() && !parse(value, number)) return fmt::format("value `{}` is no number", value);
+  if (!value.empty()) row.value = number;
   const std::string& gpus = fields[*header.find("n_gpus")];
   if (!gpus.empty() && !parse(gpus, row.gpus)) return fmt::format("n_gpus `{}` is no number", gpus);
   return row.unit.empty() ? "it has no unit" : "";

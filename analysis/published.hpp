@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,12 +15,13 @@ namespace kvroof {
 struct PublishedRow {
   std::string id, level, model, weight_precision, kv_precision, gpu, engine, batch_mode, batch, input, output, metric,
       unit, source;
+  std::string parallelism, conditions;  // empty where the file has no such column
   std::uint32_t gpus = 1;
-  double value = 0;
+  std::optional<double> value;  // nothing: to be predicted only
 };
 
 // A CSV file with a header line that names at least those columns, in any order; quoted fields as in RFC 4180. Refuses
-// rows of another number of fields, values that are no numbers and rows without a unit, naming the line.
+// rows of another number of fields, values that are neither empty nor numbers and rows without a unit, naming the line.
 Result<std::vector<PublishedRow>> published_rows(std::string_view csv);
 
 }  // namespace kvroof

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "analysis/published.hpp"
+#include "analysis/conformal.hpp"
+#include "analysis/published_setting.hpp"
 #include "sim/cost/cost.hpp"
 
 namespace kvroof {
@@ -17,22 +17,33 @@ struct ScoredRow {
   std::string group;                  // what, model, device, engine: neighbours in one published table
   std::optional<Estimate> predicted;  // in the row's unit
   std::string refused;                // why nothing is predicted
+  RowKind kind;                       // of what is predicted
+  std::string doubt;                  // why the measurement cannot be what it says: predicted, not counted
+  std::string width_from;             // which rows or priors the interval is from
 
+  // Predicted, and measured as more than 0 without a doubt.
+  [[nodiscard]] bool compared() const { return predicted && row->value && *row->value > 0 && doubt.empty(); }
   // (predicted − measured) / measured.
-  [[nodiscard]] double error() const { return predicted->value / row->value - 1; }
-  [[nodiscard]] bool within80() const { return row->value >= predicted->low80 && row->value <= predicted->high80; }
-  [[nodiscard]] bool within95() const { return row->value >= predicted->low95 && row->value <= predicted->high95; }
+  [[nodiscard]] double error() const { return predicted->value / *row->value - 1; }
+  [[nodiscard]] bool within80() const { return *row->value >= predicted->low80 && *row->value <= predicted->high80; }
+  [[nodiscard]] bool within95() const { return *row->value >= predicted->low95 && *row->value <= predicted->high95; }
 };
 
 // Scores a row with the devices and models of the catalog. Nothing of a row but its conditions enters a prediction.
 class Scoreboard {
  public:
-  explicit Scoreboard(std::filesystem::path catalog) : catalog_(std::move(catalog)) {}
+  explicit Scoreboard(const std::filesystem::path& catalog) : catalog_(catalog) {}
+  // With the interval that follows from the priors.
   [[nodiscard]] ScoredRow score(const PublishedRow& row) const;
 
  private:
-  std::filesystem::path catalog_;
+  PublishedCatalog catalog_;
 };
+
+// Intervals from the compared rows among `measured`. Values of the rows that get intervals are not looked at.
+IntervalTable interval_table(std::span<const ScoredRow> measured);
+// Moves the intervals to those of the table; leave_out: as if the row's own group had not been measured.
+void set_intervals(std::span<ScoredRow> rows, const IntervalTable& table, bool leave_out);
 
 struct GroupScore {
   std::string group;
@@ -42,6 +53,14 @@ struct GroupScore {
   double bias = 0;            // mean of the signed ones
   double covered80 = 0, covered95 = 0;  // shares of rows inside their intervals
 };
+
+// What the shipped rows must show; a test and `kvroof validate` hold it.
+struct Gate {
+  std::string what;
+  double value = 0, lowest = 0, highest = 0;
+  [[nodiscard]] bool met() const { return value >= lowest && value <= highest; }
+};
+std::vector<Gate> gates_of(std::span<const ScoredRow> rows);
 
 // Of the predicted rows, by group in the order of their first row.
 std::vector<GroupScore> group_scores(std::span<const ScoredRow> rows);

@@ -83,7 +83,7 @@ struct PricedModel {
 PricedModel priced_model(const ReplayRequest& request, std::string name, const ModelShape& shape, TrafficTypes types) {
   PricedModel model{std::move(name), shape, types, {}};
   for (const Device& device : request.devices) {
-    model.costs.emplace_back(shape, types, device, default_engine_profile(device.kind));
+    model.costs.emplace_back(shape, types, device, default_engine_profile(device.kind, data_folder() / "catalog"));
   }
   return model;
 }

@@ -1,6 +1,7 @@
 // kvroof validate: the cost model against published measurements, as a scoreboard that anyone can make again.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -33,87 +34,141 @@ Table groups_table(const std::vector<GroupScore>& groups) {
   return table;
 }
 
-// Each row with its prediction.
+std::string raw(double x) { return fmt::format("{}", x); }
+
+// Each row with its prediction in the row's own unit, or why there is none.
 Table rows_table(const std::vector<ScoredRow>& rows) {
   Table table;
-  table.columns = {{"row", "row_id", false}, {"published rows", "group", false}, {"batch", "batch", false},
-                   {"in", "input", false},   {"out", "output", false},           {"measured", "measured"},
-                   {"predicted", "predicted"}, {"unit", "unit", false},          {"error", "error"},
-                   {"80 %", "within80", false}};
+  table.columns = {{"row", "row_id", false},   {"measured", "measured"},
+                   {"predicted", "predicted"}, {"80 % low", "low80"},
+                   {"high", "high80"},         {"95 % low", "low95"},
+                   {"high", "high95"},         {"unit", "unit", false},
+                   {"error", "error"},         {"group", "group", false},
+                   {"interval from", "interval_from", false}, {"unsupported", "unsupported", false}};
   for (const ScoredRow& r : rows) {
-    if (!r.predicted) continue;
-    const auto& p = *r.row;
-    table.rows.push_back({p.id, r.group, p.batch, p.input, p.output, fmt::format("{:g}", p.value),
-                          fmt::format("{:.4g}", r.predicted->value), p.unit, fmt::format("{:+.1f} %", 100 * r.error()),
-                          r.within80() ? "inside" : "outside"});
-    table.raw_rows.push_back({p.id, r.group, p.batch, p.input, p.output, fmt::format("{}", p.value),
-                              fmt::format("{}", r.predicted->value), p.unit, fmt::format("{}", r.error()),
-                              r.within80() ? "true" : "false"});
+    const auto estimate = [&](double Estimate::* field, bool short_form) -> std::string {
+      if (!r.predicted) return "";
+      return short_form ? fmt::format("{:.4g}", *r.predicted.*field) : raw(*r.predicted.*field);
+    };
+    for (const bool text : {true, false}) {
+      const std::string measured = !r.row->value ? "" : text ? fmt::format("{:g}", *r.row->value) : raw(*r.row->value);
+      const std::string error = !r.compared() ? "" : text ? fmt::format("{:+.1f} %", 100 * r.error()) : raw(r.error());
+      (text ? table.rows : table.raw_rows)
+          .push_back({r.row->id, measured, estimate(&Estimate::value, text), estimate(&Estimate::low80, text),
+                      estimate(&Estimate::high80, text), estimate(&Estimate::low95, text),
+                      estimate(&Estimate::high95, text), r.row->unit, error, r.group, r.width_from, r.refused});
+    }
   }
   return table;
 }
 
-std::map<std::string, std::size_t> refusals(const std::vector<ScoredRow>& rows) {
-  std::map<std::string, std::size_t> reasons;
+std::string rows_json(const std::vector<ScoredRow>& rows) {
+  nlohmann::ordered_json json;
+  json["rows"] = nlohmann::ordered_json::array();
   for (const ScoredRow& r : rows) {
-    if (!r.predicted) reasons[r.refused] += 1;
+    nlohmann::ordered_json row = {{"row_id", r.row->id}};
+    for (const auto& [key, field] :
+         {std::pair{"predicted", &Estimate::value}, {"low80", &Estimate::low80}, {"high80", &Estimate::high80},
+          {"low95", &Estimate::low95}, {"high95", &Estimate::high95}}) {
+      row[key] = r.predicted ? nlohmann::ordered_json(*r.predicted.*field) : nlohmann::ordered_json();
+    }
+    row["unit"] = r.row->unit;
+    row["group"] = r.group;
+    row["interval_from"] = r.width_from;
+    row["unsupported"] = r.predicted ? nlohmann::ordered_json() : nlohmann::ordered_json(r.refused);
+    json["rows"].push_back(std::move(row));
   }
-  return reasons;
+  return json.dump(1) + "\n";
 }
 
 std::string summary_text(const std::vector<ScoredRow>& rows) {
-  std::size_t predicted = 0, inside80 = 0, inside95 = 0;
+  std::size_t predicted = 0;
+  std::map<std::string, std::size_t> reasons, doubts;
   for (const ScoredRow& r : rows) {
-    if (!r.predicted) continue;
-    ++predicted;
-    inside80 += r.within80() ? 1 : 0;
-    inside95 += r.within95() ? 1 : 0;
+    predicted += r.predicted ? 1 : 0;
+    if (!r.predicted) reasons[r.refused] += 1;
+    if (!r.doubt.empty()) doubts[r.doubt] += 1;
   }
-  const auto share = [&](std::size_t n) {
-    return predicted > 0 ? 100.0 * static_cast<double>(n) / static_cast<double>(predicted) : 0;
-  };
-  std::string text = fmt::format(
-      "{} of {} rows are predicted; {:.0f} % lie inside the 80 % interval, {:.0f} % inside the 95 % one\n", predicted,
-      rows.size(), share(inside80), share(inside95));
-  for (const auto& [reason, count] : refusals(rows)) text += fmt::format("not predicted: {:>4}  {}\n", count, reason);
+  std::string text = fmt::format("{} of {} rows are predicted\n", predicted, rows.size());
+  for (const auto& [reason, count] : reasons) text += fmt::format("not predicted: {:>4}  {}\n", count, reason);
+  for (const auto& [doubt, count] : doubts) text += fmt::format("not counted:   {:>4}  {}\n", count, doubt);
   return text;
+}
+
+std::string gates_text(const std::vector<Gate>& gates) {
+  std::string text;
+  for (const Gate& gate : gates) {
+    text += fmt::format("{}  {:6.3f}  expected {:g} to {:g}  {}\n", gate.met() ? "met   " : "MISSED", gate.value,
+                        gate.lowest, gate.highest, gate.what);
+  }
+  return text;
+}
+
+std::vector<PublishedRow> read_rows(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw usage_error(fmt::format("{}: cannot open", path.string()));
+  const std::string csv{std::istreambuf_iterator<char>(file), {}};
+  return published_rows(csv).or_throw(path.string());
+}
+
+std::vector<ScoredRow> score_all(const Scoreboard& scoreboard, const std::vector<PublishedRow>& rows) {
+  std::vector<ScoredRow> scored;
+  scored.reserve(rows.size());
+  for (const PublishedRow& row : rows) scored.push_back(scoreboard.score(row));
+  return scored;
+}
+
+// The groups of the shipped rows, each with the interval that it would have if it had not been measured.
+int print_scoreboard(const Arguments& arguments, std::vector<ScoredRow> rows) {
+  set_intervals(rows, interval_table(rows), true);
+  const Table table = groups_table(group_scores(rows));
+  const std::vector<Gate> gates = gates_of(rows);
+  const std::string below = summary_text(rows) + gates_text(gates);
+  if (format_of(arguments) == Format::kTable) {
+    write_result(arguments, format_table(table) + "\n" + below);
+  } else {
+    write_table(arguments, table);
+    if (!arguments.quiet) fmt::print(stderr, "{}", below);
+  }
+  const bool met = std::all_of(gates.begin(), gates.end(), [](const Gate& g) { return g.met(); });
+  return static_cast<int>(met ? ExitCode::kOk : ExitCode::kGateFailed);
 }
 
 int run_validate(const Arguments& arguments) {
   const std::filesystem::path home = data_folder();
-  const std::filesystem::path path = arguments.positional.empty() ? home / "validation" / "published.csv"
-                                                                  : std::filesystem::path(arguments.positional[0]);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw usage_error(fmt::format("{}: cannot open", path.string()));
-  const std::string csv{std::istreambuf_iterator<char>(file), {}};
-  const std::vector<PublishedRow> published = published_rows(csv).or_throw(path.string());
+  const std::vector<PublishedRow> shipped = read_rows(home / "validation" / "published.csv");
   const Scoreboard scoreboard(home / "catalog");
-  std::vector<ScoredRow> rows;
-  for (const PublishedRow& row : published) rows.push_back(scoreboard.score(row));
-  const Table table = arguments.get<bool>("rows") ? rows_table(rows) : groups_table(group_scores(rows));
-  if (format_of(arguments) == Format::kTable) {
-    write_result(arguments, format_table(table) + "\n" + summary_text(rows));
+  std::vector<ScoredRow> known = score_all(scoreboard, shipped);
+  if (!arguments.has("rows")) return print_scoreboard(arguments, std::move(known));
+  const std::vector<PublishedRow> asked = read_rows(arguments.get<std::string>("rows"));
+  std::vector<ScoredRow> rows = score_all(scoreboard, asked);
+  set_intervals(rows, interval_table(known), false);
+  if (format_of(arguments) == Format::kJson) {
+    write_result(arguments, rows_json(rows));
+    return 0;
+  }
+  if (format_of(arguments) == Format::kCsv) {
+    write_table(arguments, rows_table(rows));
   } else {
-    write_table(arguments, table);
-    if (!arguments.quiet) fmt::print(stderr, "{}", summary_text(rows));
+    write_result(arguments, format_table(rows_table(rows)) + "\n" + summary_text(rows));
   }
   return 0;
 }
 
 void describe_validate(po::options_description_easy_init add) {
-  add("rows", po::bool_switch(), "each row instead of the groups");
+  add("rows", po::value<std::string>(), "a file of rows to predict, each with its interval; values may be empty");
 }
 
 constexpr std::string_view kValidateExamples =
     "  kvroof validate\n"
-    "  kvroof validate --rows --format csv > scoreboard.csv\n"
-    "  kvroof validate my-measurements.csv";
+    "  kvroof validate --rows my-measurements.csv\n"
+    "  kvroof validate --rows my-measurements.csv --format json";
 
 }  // namespace
 
 Command validate_command() {
   return {"validate", "the cost model against published measurements: errors and coverage of the intervals",
-          "[FILE.csv] [options]", kValidateExamples, &describe_validate, &run_validate, 0, 1};
+          "[--rows FILE.csv] [options]", kValidateExamples, &describe_validate, &run_validate};
 }
 
 }  // namespace kvroof

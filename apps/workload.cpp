@@ -102,7 +102,7 @@ void describe_workload(po::options_description_easy_init add) {
   add("dtype", po::value<std::string>(), "type of the weights: f32 | f16 | bf16 (default: the model's)");
   add("kv", po::value<std::string>(), "type of the KV cache: f32 | f16 | bf16 (default: of the weights)");
   add("engine", po::value<std::string>(),
-      "how the engine launches work: graphs | eager | unfused | cpu (default: the device's)");
+      "how an engine launches work, a name of catalog/engines: kvroof, vllm, tensorrt-llm … (default: kvroof's own)");
 }
 
 WorkloadRequest workload_request(const Arguments& arguments) {
@@ -115,8 +115,12 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   request.types.weights = float_type_option(arguments, "dtype").value_or(request.model.weight_type);
   request.types.kv = float_type_option(arguments, "kv").value_or(request.types.weights);
   if (arguments.has("trace")) request.trace = arguments.get<std::string>("trace");
-  if (arguments.has("engine")) request.engine = find_engine_profile(arguments.get<std::string>("engine"));
+  if (arguments.has("engine")) request.engine = find_engine_profile(arguments.get<std::string>("engine"), catalog);
   return request;
+}
+
+EngineProfile WorkloadRequest::engine_on(const Device& device) const {
+  return engine ? *engine : default_engine_profile(device.kind, data_folder() / "catalog");
 }
 
 Workload::Workload(const WorkloadRequest& request, PointResult result, ModelShape recorded)

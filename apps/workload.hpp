@@ -26,9 +26,7 @@ struct WorkloadRequest {
   std::optional<std::filesystem::path> trace;  // whose residency is projected; nothing: a nominal one
   std::optional<EngineProfile> engine;         // nothing: the device's own
 
-  [[nodiscard]] const EngineProfile& engine_on(const Device& device) const {
-    return engine ? *engine : default_engine_profile(device.kind);
-  }
+  [[nodiscard]] EngineProfile engine_on(const Device& device) const;
 };
 
 void describe_workload(boost::program_options::options_description_easy_init add);

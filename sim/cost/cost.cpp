@@ -18,6 +18,19 @@ constexpr double kPolicySpread = 0.50;
 constexpr double kPrefillShare = 0.60;
 constexpr double kPrefillSpread = 0.30;
 
+// A call by itself starts on an idle memory and waits for its last block: public tables of H100 fit
+// 25 us + bytes / 3.1 TB/s above the size of the cache, of which 8 us are the floor of a warm call. Within a step
+// neighbours hide it.
+constexpr double kColdStart = 17e-6, kColdStartSpread = 0.3;
+constexpr double kUnderWaySpread = 0.25;
+constexpr double kUnpackSpread = 0.40;
+constexpr double kLinkSpread = 0.40;
+// Of a link's rate in one direction, what a ring of large messages reaches.
+constexpr double kLinkShare = 0.6;
+// A sum through host memory, without links between the devices, starts so much later.
+constexpr double kHostedSumUs = 20;
+constexpr double kActivationBytes = 2;  // of what devices exchange
+
 constexpr double square(double x) { return x * x; }
 
 Estimate around(double value, double half_width, CostTerm dominated_by) {
@@ -70,20 +83,63 @@ CostModel::Rate CostModel::rate(const Device& device, DeviceField field, double 
   return {fact->value * unit, fact->spread};
 }
 
-CostModel::CostModel(const ModelShape& shape, TrafficTypes types, const Device& device, const EngineProfile& engine)
-    : shape_(shape), types_(types), engine_(engine), capacity_(device.usable_memory()) {
-  if (!attention_only(shape)) weights_ = weight_bytes(shape, types.weights);
+std::string deployment_problem(const ModelShape& shape, const Deployment& deployment) {
+  if (deployment.tensor_parallel == 0 || shape.heads % deployment.tensor_parallel != 0) {
+    return fmt::format("{} query heads cannot be spread over {} devices", shape.heads, deployment.tensor_parallel);
+  }
+  if (deployment.stages == 0 || deployment.stages > shape.layers) {
+    return fmt::format("{} layers cannot be spread over {} stages", shape.layers, deployment.stages);
+  }
+  return {};
+}
+
+CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, const Device& device,
+                     const EngineProfile& engine)
+    : shape_(shape),
+      types_(deployment.types),
+      deployment_(deployment),
+      engine_(engine),
+      capacity_(device.usable_memory()),
+      share_(1.0 / deployment.tensor_parallel) {
+  check(deployment_problem(shape, deployment).empty(), "a deployment of a cost model is possible");
+  const std::uint32_t devices = deployment.tensor_parallel * deployment.stages;
+  const WeightFormat& format = deployment.weights;
+  if (!attention_only(shape)) {
+    const double second_head = engine.unties_head && shape.tied_head ? format.head_bits / 8 : 0;
+    const std::uint64_t all = weight_bytes(shape, format).value +
+                              static_cast<std::uint64_t>(second_head * static_cast<double>(head_parameters(shape)));
+    weights_ = Bytes((all + devices - 1) / devices);
+  }
+  const std::uint32_t kv_heads = std::max(shape.kv_heads, 1U);
+  kv_share_ = (kv_heads + deployment.tensor_parallel - 1) / deployment.tensor_parallel / static_cast<double>(kv_heads);
   const double bandwidth = device.bandwidth().value;
   linear_bandwidth_ = rate(device, F::kLinearFraction, bandwidth);
+  if (engine.bytes_per_clock > 0 && device.fact(F::kSmCount) && device.fact(F::kBoostMhz)) {
+    const double under_way = device.value(F::kSmCount) * device.value(F::kBoostMhz) * 1e6 * engine.bytes_per_clock;
+    if (under_way < linear_bandwidth_.value) linear_bandwidth_ = {under_way, kUnderWaySpread};
+  }
   attention_bandwidth_ = rate(device, F::kAttentionFraction, bandwidth);
   matmul_fraction_ = device.value(F::kMatmulFraction);
-  linear_peak_ = rate(device, F::kMatmulFraction, device.peak(types.weights).value);
-  attention_peak_ = rate(device, F::kMatmulFraction, device.peak(types.kv).value);
+  const bool own_products = engine.quantises_activations && format.peak && device.fact(*format.peak);
+  if (own_products) prompt_share_ = format.prompt_share;
+  if (!own_products) unpack_seconds_ = format.unpack_operations / device.peak(DType::kF32).value;
+  linear_peak_ = rate(device, F::kMatmulFraction,
+                      own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value);
+  // Products of an 8-bit cache are computed in 16 bits.
+  const DType attention_type = size_of(types_.kv) == 1 ? DType::kF16 : types_.kv;
+  attention_peak_ = rate(device, F::kMatmulFraction, device.peak(attention_type).value);
   policy_peak_ = rate(device, F::kMatmulFraction, device.peak(DType::kF32).value);
   kernel_start_ = rate(device, F::kLinearT0Us, 1e-6);
   linear_start_ = kernel_start_;
+  if (own_products) linear_start_.value += format.start_us * 1e-6;
   attention_start_ = rate(device, F::kAttentionFloorUs, 1e-6);
   elementwise_start_ = rate(device, F::kElementwiseUs, 1e-6);
+  const bool linked = device.fact(F::kLinkGbPerS).has_value();
+  const double one_way = linked                        ? device.value(F::kLinkGbPerS) / 2
+                         : device.fact(F::kPcieGbPerS) ? device.value(F::kPcieGbPerS)
+                                                       : 16;
+  link_bandwidth_ = {kLinkShare * one_way * 1e9, kLinkSpread};
+  link_start_ = {(engine.sum_us + (linked ? 0 : kHostedSumUs)) * 1e-6, kLinkSpread};
   if (device.fact(F::kL2Mib)) cache_bytes_ = device.value(F::kL2Mib) * 1024 * 1024;
 }
 
@@ -93,6 +149,59 @@ double CostModel::uncached(std::uint64_t tokens) const {
   const std::uint64_t elements = std::max({std::uint64_t{shape_.hidden}, widest_mlp(shape_), q});
   const double widest = 4.0 * static_cast<double>(tokens) * static_cast<double>(elements);
   return widest > 0 ? std::max(0.0, 1 - 0.5 * cache_bytes_ / widest) : 0;
+}
+
+// What the weights of a call take, and the parameters among them that are stored in the format: traffic counts all in
+// one type.
+CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::uint64_t tokens) const {
+  const WeightFormat& format = deployment_.weights;
+  const auto counted = static_cast<double>(traffic.bytes[Cause::kWeights]);
+  const double elements = counted / static_cast<double>(size_of(types_.weights));
+  const double experts = std::round(expected_experts(shape_, tokens)) *
+                         (shape_.experts > 0 ? static_cast<double>(expert_parameters(shape_)) : 0);
+  const auto head = static_cast<double>(head_parameters(shape_));
+  const double layers = elements - experts - head;
+  const auto packed = [](double count, double bits) { return bits < 16 ? count : 0; };
+  return {(layers * format.layer_bits + experts * format.expert_bits + head * format.head_bits) / 8,
+          packed(layers, format.layer_bits) + packed(experts, format.expert_bits) + packed(head, format.head_bits)};
+}
+
+void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate peak) const {
+  const double layers = shape_.layers;
+  const double routed = shape_.experts > 0 ? layers - shape_.dense_layers : 0;
+  const double calls = layers * engine_.linears_per_layer + routed + 1;
+  const ReadWeights read = read_weights(traffic, tokens);
+  Rate reading = linear_bandwidth_;
+  const double unpacking = read.packed * unpack_seconds_;
+  if (unpacking * reading.value > read.bytes) reading = {read.bytes / unpacking, kUnpackSpread};
+  parts.add_roofline(CostTerm::kLinear, Limit::kWeights, calls, linear_start_,
+                     share_ * read.bytes, reading, share_ * traffic[KernelFamily::kLinear].value, peak);
+  // Routing and gathering of the experts' tokens: two kernels more.
+  parts.add(CostTerm::kElementwise, Limit::kLaunches,
+            layers * elementwise_start_.value + 2 * routed * kernel_start_.value, elementwise_start_.spread);
+}
+
+// Two sums of the residual stream a layer over the devices that share it, by a ring; a hand-over between stages.
+void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
+  const double bytes = static_cast<double>(tokens * shape_.hidden) * kActivationBytes;
+  const double devices = deployment_.tensor_parallel;
+  const double hops = deployment_.stages - 1.0;
+  double seconds = hops * (link_start_.value + bytes / link_bandwidth_.value);
+  if (devices > 1) {
+    const double start = link_start_.value + engine_.sum_doubling_us * 1e-6 * (std::log2(devices) - 1);
+    seconds += 2.0 * shape_.layers * (start + 2 * (devices - 1) / devices * bytes / link_bandwidth_.value);
+  }
+  if (seconds > 0) parts.add(CostTerm::kLinks, Limit::kLinks, seconds, kLinkSpread);
+}
+
+// Without graphs the device waits for the host when launching takes longer than computing.
+void CostModel::add_host(Parts& parts, std::uint64_t batch) const {
+  const double kernels = engine_.kernels_per_layer + (deployment_.tensor_parallel > 1 ? 2 : 0);
+  const double launches = engine_.graphs ? 0 : shape_.layers * kernels * engine_.launch_us * 1e-6;
+  const double idle = std::max(0.0, launches - parts.total());
+  const double gaps = shape_.layers * kernels * engine_.gap_us * 1e-6;
+  const double host = idle + gaps + (engine_.step_us + engine_.request_us * static_cast<double>(batch)) * 1e-6;
+  parts.add(CostTerm::kHost, Limit::kLaunches, host, kHostSpread);
 }
 
 CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const StepTraffic& traffic,
@@ -105,39 +214,33 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   const double probabilities = 4 * group * residency.attended_rows() * static_cast<double>(batch);
   Parts parts;
   if (whole_model) {
-    parts.add_roofline(CostTerm::kLinear, Limit::kWeights, layers * engine_.linears_per_layer + 1, linear_start_,
-                       bytes(Cause::kWeights), linear_bandwidth_, traffic[KernelFamily::kLinear].value, linear_peak_);
-    parts.add(CostTerm::kElementwise, Limit::kLaunches, layers * elementwise_start_.value, elementwise_start_.spread);
+    add_linears(parts, traffic, batch, linear_peak_);
     parts.add(CostTerm::kElementwise, Limit::kCompute,
-              bytes(Cause::kActivations) * uncached(batch) / linear_bandwidth_.value, linear_bandwidth_.spread);
+              share_ * bytes(Cause::kActivations) * uncached(batch) / linear_bandwidth_.value,
+              linear_bandwidth_.spread);
+    add_links(parts, batch);
   }
   // Logits and probabilities are each written and read once when attention is not fused.
   const double unfused = engine_.fused_attention ? 0 : 4 * probabilities;
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
-                     bytes(Cause::kKvRead) + bytes(Cause::kKvWrite) + unfused, attention_bandwidth_,
-                     traffic[KernelFamily::kAttention].value, attention_peak_);
+                     kv_share_ * (bytes(Cause::kKvRead) + bytes(Cause::kKvWrite)) + share_ * unfused,
+                     attention_bandwidth_, share_ * traffic[KernelFamily::kAttention].value, attention_peak_);
   // Written by attention and read by the policy.
   const double observed = residency.needs_probabilities ? 2 * probabilities : 0;
-  const double policy_bytes = bytes(Cause::kScores) + bytes(Cause::kCompaction) + observed;
+  const double policy_bytes = kv_share_ * (bytes(Cause::kScores) + bytes(Cause::kCompaction)) + share_ * observed;
   if (policy_bytes > 0 || traffic[KernelFamily::kPolicy].value > 0) {
     Rate start = kernel_start_, bandwidth = attention_bandwidth_, peak = policy_peak_;
     start.spread = bandwidth.spread = peak.spread = kPolicySpread;
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, start, policy_bytes, bandwidth,
-                       traffic[KernelFamily::kPolicy].value, peak);
+                       share_ * traffic[KernelFamily::kPolicy].value, peak);
   }
-  if (!whole_model) return parts;
-  // Without graphs the device waits for the host when launching takes longer than computing.
-  const double launches = engine_.graphs ? 0 : layers * engine_.kernels_per_layer * engine_.launch_us * 1e-6;
-  const double idle = std::max(0.0, launches - parts.total());
-  const double host = idle + (engine_.step_us + engine_.request_us * static_cast<double>(batch)) * 1e-6;
-  parts.add(CostTerm::kHost, Limit::kLaunches, host, kHostSpread);
+  if (whole_model) add_host(parts, batch);
   return parts;
 }
 
 // Prompts are bound by arithmetic; short ones by the weights, which are read once for all of them.
 CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std::uint64_t batch) const {
   const std::uint64_t tokens = batch * residency.prompt;
-  const auto sequences = static_cast<double>(batch);
   LayerCounts rows = residency.prefill;
   rows.attended *= batch;
   rows.written *= batch;
@@ -149,23 +252,22 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   const double layers = shape_.layers;
   Parts parts;
   if (!attention_only(shape_)) {
-    parts.add_roofline(CostTerm::kLinear, Limit::kWeights, layers * engine_.linears_per_layer + 1, linear_start_,
-                       bytes(Cause::kWeights), linear_bandwidth_, traffic[KernelFamily::kLinear].value,
-                       prompt_rate(linear_peak_));
-    parts.add(CostTerm::kElementwise, Limit::kLaunches, layers * elementwise_start_.value, elementwise_start_.spread);
-    parts.add(CostTerm::kHost, Limit::kLaunches, (engine_.step_us + engine_.request_us * sequences) * 1e-6,
-              kHostSpread);
+    Rate peak = prompt_rate(linear_peak_);
+    peak.value *= prompt_share_;
+    add_linears(parts, traffic, tokens, peak);
+    add_links(parts, tokens);
   }
   // A policy that looks at the probabilities of a prompt has q · k computed a second time.
   const double passes = residency.needs_probabilities ? 1.5 : 1;
-  parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_, bytes(Cause::kKvWrite),
-                     attention_bandwidth_, passes * traffic[KernelFamily::kAttention].value,
+  parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_, kv_share_ * bytes(Cause::kKvWrite),
+                     attention_bandwidth_, share_ * passes * traffic[KernelFamily::kAttention].value,
                      prompt_rate(attention_peak_));
-  const double compaction = bytes(Cause::kCompaction);
+  const double compaction = kv_share_ * bytes(Cause::kCompaction);
   if (compaction > 0) {
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, kernel_start_, compaction,
                        {attention_bandwidth_.value, kPolicySpread}, 0, policy_peak_);
   }
+  if (!attention_only(shape_)) add_host(parts, batch);
   return parts;
 }
 
@@ -182,19 +284,41 @@ Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t bat
   return estimate_of(prefill_parts(residency, batch));
 }
 
+Estimate CostModel::layer(const ResidencySummary& residency, std::uint64_t batch) const {
+  Parts parts = parts_of(residency, mean_decode_traffic(shape_, types_, residency, batch), batch);
+  // The head is the one product that is of no layer.
+  const auto elements = static_cast<double>(head_parameters(shape_));
+  Parts head;
+  head.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, linear_start_,
+                    share_ * elements * deployment_.weights.head_bits / 8, linear_bandwidth_,
+                    share_ * 2 * elements * static_cast<double>(batch), linear_peak_);
+  constexpr auto kLinear = static_cast<std::size_t>(CostTerm::kLinear);
+  constexpr auto kHost = static_cast<std::size_t>(CostTerm::kHost);
+  parts.seconds[kLinear] -= head.seconds[kLinear];
+  parts.seconds[kHost] = parts.width_squared[kHost] = 0;
+  for (std::size_t i = 0; i < kCostTerms; ++i) {
+    parts.seconds[i] /= shape_.layers;
+    parts.width_squared[i] /= square(shape_.layers);
+  }
+  return estimate_of(parts);
+}
+
 Estimate CostModel::product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const {
   const auto elements = static_cast<double>(n * k);
   Parts parts;
   parts.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, linear_start_,
-                     elements * static_cast<double>(size_of(types_.weights)), linear_bandwidth_,
+                     elements * deployment_.weights.layer_bits / 8, linear_bandwidth_,
                      2 * static_cast<double>(m) * elements, linear_peak_);
   return estimate_of(parts);
 }
 
 Estimate CostModel::attention_call(Bytes kv_bytes) const {
   Parts parts;
-  parts.add_roofline(CostTerm::kAttention, Limit::kKv, 1, attention_start_, static_cast<double>(kv_bytes.value),
-                     attention_bandwidth_, 0, attention_peak_);
+  const auto bytes = static_cast<double>(kv_bytes.value);
+  const double cold = cache_bytes_ > 0 ? 1 - std::exp(-bytes / cache_bytes_) : 1;
+  parts.add(CostTerm::kAttention, Limit::kLaunches, cold * kColdStart, kColdStartSpread);
+  parts.add_roofline(CostTerm::kAttention, Limit::kKv, 1, attention_start_, bytes, attention_bandwidth_, 0,
+                     attention_peak_);
   return estimate_of(parts);
 }
 

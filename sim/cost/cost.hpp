@@ -3,10 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "sim/core/units.hpp"
 #include "sim/cost/engine_profile.hpp"
+#include "sim/cost/weight_format.hpp"
 #include "sim/device/device.hpp"
 #include "sim/model/model_shape.hpp"
 #include "sim/traffic/summary.hpp"
@@ -15,10 +17,10 @@
 namespace kvroof {
 
 // The terms that a step time is the sum of; each has its own uncertainty.
-enum class CostTerm : std::uint8_t { kLinear, kAttention, kElementwise, kPolicy, kHost };
-inline constexpr std::size_t kCostTerms = 5;
+enum class CostTerm : std::uint8_t { kLinear, kAttention, kElementwise, kPolicy, kHost, kLinks };
+inline constexpr std::size_t kCostTerms = 6;
 inline constexpr std::array<std::string_view, kCostTerms> kCostTermNames = {"linear", "attention", "elementwise",
-                                                                            "policy", "host"};
+                                                                            "policy", "host",      "links"};
 
 // A prediction with its interval. The widths are priors, not calibrated.
 struct Estimate {
@@ -30,15 +32,30 @@ struct Estimate {
   CostTerm dominated_by = CostTerm::kLinear;  // the term that contributes most to the width
 };
 
-// The largest share of a step: reading weights; reading, writing and moving KV; arithmetic; start-ups and host; or that
-// memory does not suffice.
-enum class Limit : std::uint8_t { kWeights, kKv, kCompute, kLaunches, kCapacity };
-inline constexpr std::size_t kLimits = 5;
-inline constexpr std::array<std::string_view, kLimits> kLimitNames = {"weights", "KV", "compute", "launches",
-                                                                      "capacity"};
+// The largest share of a step: reading weights; reading, writing and moving KV; arithmetic; start-ups and host; what
+// devices tell each other; or that memory does not suffice.
+enum class Limit : std::uint8_t { kWeights, kKv, kCompute, kLaunches, kLinks, kCapacity };
+inline constexpr std::size_t kLimits = 6;
+inline constexpr std::array<std::string_view, kLimits> kLimitNames = {"weights",  "KV",    "compute",
+                                                                      "launches", "links", "capacity"};
 constexpr std::string_view name_of(Limit limit) { return kLimitNames[static_cast<std::size_t>(limit)]; }
 
-// Memory of a batch on one device, at its largest.
+// How a model is laid out: types of its numbers, and over how many devices.
+struct Deployment {
+  // NOLINTNEXTLINE(google-explicit-constructor): plain types on one device are a deployment
+  Deployment(TrafficTypes plain) : types(plain), weights(plain_format(plain.weights)) {}
+  Deployment(TrafficTypes activations, const WeightFormat& format) : types(activations), weights(format) {}
+
+  TrafficTypes types;  // weights: the type that products without a format of their own are computed in
+  WeightFormat weights;
+  std::uint32_t tensor_parallel = 1;  // devices that share each layer; divides the query heads
+  std::uint32_t stages = 1;           // groups of them that each hold a part of the layers, one after the other
+};
+
+// Why the model cannot be spread so, or nothing.
+std::string deployment_problem(const ModelShape& shape, const Deployment& deployment);
+
+// Memory of a batch on one device (of several, on each), at its largest.
 struct MemoryLedger {
   Bytes weights;
   Bytes kv_allocated;  // rows that decoding must have room for
@@ -67,24 +84,28 @@ struct Prediction {
   Bytes kv_resident;                   // of the batch, mean over decode steps
 };
 
-// One model on one device under one engine. predict() and ledger() take about a microsecond and allocate nothing.
+// One model on one device, or on several alike, under one engine. predict() and ledger() take about a microsecond and
+// allocate nothing.
 class CostModel {
  public:
-  // The device must have its achieved fields (find_device fills them).
-  CostModel(const ModelShape& shape, TrafficTypes types, const Device& device, const EngineProfile& engine);
+  // The device must have its achieved fields (find_device fills them). The deployment has no problem.
+  CostModel(const ModelShape& shape, const Deployment& deployment, const Device& device, const EngineProfile& engine);
 
   [[nodiscard]] Prediction predict(const ResidencySummary& residency, std::uint64_t batch) const;
+  // A mean decode step of one layer by itself, without host and head: what a profile of a layer shows.
+  [[nodiscard]] Estimate layer(const ResidencySummary& residency, std::uint64_t batch) const;
   // Seconds that the prompts of `batch` sequences take together, up to their first tokens.
   [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch) const;
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;
   // One matrix product y[m, n] = x[m, k] · w[k, n] by itself; decode attention over `kv_bytes` of cache by itself.
   [[nodiscard]] Estimate product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const;
   [[nodiscard]] Estimate attention_call(Bytes kv_bytes) const;
-  // The largest batch whose ledger fits; 0 when not even one sequence does.
+  // The largest batch whose ledger fits and that the engine takes; 0 when not even one sequence fits.
   [[nodiscard]] std::uint64_t largest_batch(const ResidencySummary& residency) const;
 
   [[nodiscard]] const ModelShape& shape() const { return shape_; }
   [[nodiscard]] TrafficTypes types() const { return types_; }
+  [[nodiscard]] const Deployment& deployment() const { return deployment_; }
 
  private:
   // What a step's time is made of, with the relative half-widths (80 %) of the constants.
@@ -100,14 +121,27 @@ class CostModel {
   [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch) const;
   static Estimate estimate_of(const Parts& parts);
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
+  struct ReadWeights {
+    double bytes = 0, packed = 0;
+  };
+  [[nodiscard]] ReadWeights read_weights(const StepTraffic& traffic, std::uint64_t tokens) const;
+  void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate peak) const;
+  void add_links(Parts& parts, std::uint64_t tokens) const;
+  void add_host(Parts& parts, std::uint64_t batch) const;
 
   ModelShape shape_;
   TrafficTypes types_;
+  Deployment deployment_;
   EngineProfile engine_;
-  Bytes weights_, capacity_;
+  Bytes weights_, capacity_;  // of one device
+  double share_ = 1;          // of each layer, on one device
+  double kv_share_ = 1;       // of its cache: devices hold the same heads where there are fewer than devices
   Rate linear_bandwidth_, attention_bandwidth_;                             // bytes/s that kernels reach
   Rate linear_peak_, attention_peak_, policy_peak_;                         // operations/s that kernels reach
   Rate linear_start_, attention_start_, elementwise_start_, kernel_start_;  // seconds
+  Rate link_start_, link_bandwidth_;                                        // of a sum over devices
+  double unpack_seconds_ = 0;  // of one parameter
+  double prompt_share_ = 1;
   double cache_bytes_ = 0;
   double matmul_fraction_ = 1;  // the peaks above are this share of the device's
 };

@@ -1,67 +1,137 @@
 #include "sim/cost/engine_profile.hpp"
 
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
 #include <array>
-#include <string>
-#include <vector>
+#include <fstream>
+#include <iterator>
+#include <variant>
 
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
 namespace {
 
-constexpr std::array<EngineProfile, 4> kProfiles = {{
-    {.name = "graphs",
-     .about =
-         "a GPU engine with CUDA graphs and fused attention; sampling 25 us a step and a 0.65 GiB graph pool as logged "
-         "for public engines, 0.5 GiB of context and 3 % of slack by judgement",
-     .step_us = 25,
-     .reserve_gib = 1.15,
-     .reserve_fraction = 0.03},
-    {.name = "eager",
-     .about = "a GPU engine without graphs: 32 us a layer, 126 us a step and 4 us a request, as fitted to vLLM by BLIS",
-     .graphs = false,
-     .launch_us = 3.2,
-     .step_us = 151,
-     .request_us = 4,
-     .reserve_gib = 0.5,
-     .reserve_fraction = 0.03},
-    {.name = "unfused",
-     .about = "a GPU engine that materialises probabilities, as FlexGen does in the H2O repository's logs: 2.3 live "
-              "copies of a layer's prompt matrix fit all seven peaks; launches as in the eager profile, 25 kernels a "
-              "layer by judgement",
-     .linears_per_layer = 6,
-     .kernels_per_layer = 25,
-     .graphs = false,
-     .fused_attention = false,
-     .launch_us = 3.2,
-     .step_us = 151,
-     .probability_copies = 2.3},
-    {.name = "cpu",
-     .about = "kvroof's own CPU back ends: one call an operator, no launches; 2 % of slack by judgement",
-     .linears_per_layer = 7,
-     .kernels_per_layer = 15,
-     .policy_kernels = 1,
-     .step_us = 50,
-     .reserve_gib = 0.05,
-     .reserve_fraction = 0.02},
+namespace fs = std::filesystem;
+using P = EngineProfile;
+
+struct Field {
+  std::string_view key;
+  std::variant<bool P::*, std::uint32_t P::*, double P::*> member;
+  double lowest, highest;
+};
+constexpr double kSecond = 1e6;  // microseconds; nothing of a step takes longer
+constexpr std::array<Field, 22> kFields = {{
+    {"linears_per_layer", &P::linears_per_layer, 1, 64},
+    {"kernels_per_layer", &P::kernels_per_layer, 1, 1024},
+    {"policy_kernels", &P::policy_kernels, 0, 64},
+    {"graphs", &P::graphs, 0, 1},
+    {"fused_attention", &P::fused_attention, 0, 1},
+    {"prompts_together", &P::prompts_together, 0, 1},
+    {"launch_us", &P::launch_us, 0, kSecond},
+    {"gap_us", &P::gap_us, 0, kSecond},
+    {"step_us", &P::step_us, 0, kSecond},
+    {"request_us", &P::request_us, 0, kSecond},
+    {"unties_head", &P::unties_head, 0, 1},
+    {"quantises_activations", &P::quantises_activations, 0, 1},
+    {"small_cache_with_weights", &P::small_cache_with_weights, 0, 1},
+    {"bytes_per_clock", &P::bytes_per_clock, 0, 1024},
+    {"activation_bytes", &P::activation_bytes, 1, 8},
+    {"reserve_gib", &P::reserve_gib, 0, 64},
+    {"reserve_fraction", &P::reserve_fraction, 0, 0.9},
+    {"probability_copies", &P::probability_copies, 0, 16},
+    {"sum_us", &P::sum_us, 0, kSecond},
+    {"sum_doubling_us", &P::sum_doubling_us, 0, kSecond},
+    {"largest_batch", &P::largest_batch, 1, 1e9},
+    {"prompt_chunk", &P::prompt_chunk, 1, 1e9},
 }};
+
+std::string line_of(const YAML::Node& node) { return fmt::format("line {}", node.Mark().line + 1); }
+
+// Why the value is none of the field, or nothing.
+std::string read_field(P& profile, const Field& field, const YAML::Node& node) {
+  if (const auto* flag = std::get_if<bool P::*>(&field.member)) {
+    if (YAML::convert<bool>::decode(node, profile.*(*flag))) return {};
+    return fmt::format("{}: {} must be true or false", line_of(node), field.key);
+  }
+  double value = 0;
+  if (!node.IsScalar() || !YAML::convert<double>::decode(node, value) ||
+      !(value >= field.lowest && value <= field.highest)) {
+    return fmt::format("{}: {} must be a number from {} to {}", line_of(node), field.key, field.lowest, field.highest);
+  }
+  if (const auto* number = std::get_if<double P::*>(&field.member)) {
+    profile.*(*number) = value;
+  } else {
+    profile.*std::get<std::uint32_t P::*>(field.member) = static_cast<std::uint32_t>(value);
+  }
+  return {};
+}
+
+std::string read_entry(P& profile, const std::string& key, const YAML::Node& node) {
+  if (key == "name" || key == "about") {
+    if (!node.IsScalar() || node.Scalar().empty()) return fmt::format("{}: {} must be text", line_of(node), key);
+    (key == "name" ? profile.name : profile.about) = node.Scalar();
+    return {};
+  }
+  if (key == "published_as") {
+    if (!node.IsSequence()) return fmt::format("{}: published_as must be a list", line_of(node));
+    for (const auto& name : node) profile.published_as.push_back(name.as<std::string>());
+    return {};
+  }
+  std::vector<std::string> known = {"name", "about", "published_as"};
+  for (const Field& field : kFields) {
+    if (field.key == key) return read_field(profile, field, node);
+    known.emplace_back(field.key);
+  }
+  return fmt::format("{}: unknown key '{}'{}", line_of(node), key, did_you_mean(key, known));
+}
 
 }  // namespace
 
-std::span<const EngineProfile> engine_profiles() { return kProfiles; }
-
-const EngineProfile& find_engine_profile(std::string_view name) {
-  std::vector<std::string> names;
-  for (const EngineProfile& p : kProfiles) {
-    if (p.name == name) return p;
-    names.emplace_back(p.name);
+Result<EngineProfile> engine_from_yaml(std::string_view text) {
+  if (text.size() > 1U << 16) return failure("an engine file has at most 64 KiB, this one has {} bytes", text.size());
+  try {
+    const YAML::Node root = YAML::Load(std::string(text));
+    if (!root.IsMap()) return failure("expected a map with name, about and numbers");
+    EngineProfile profile;
+    for (const auto& entry : root) {
+      const std::string problem = read_entry(profile, entry.first.as<std::string>(), entry.second);
+      if (!problem.empty()) return Failure{problem};
+    }
+    if (profile.name.empty() || profile.about.empty()) return failure("name and about are needed");
+    return profile;
+  } catch (const YAML::Exception& e) {
+    return failure("not a valid YAML file: line {}: {}", e.mark.line + 1, e.msg);
   }
-  throw usage_error(fmt::format("unknown engine '{}'{}", name, did_you_mean(name, names)))
-      .note(fmt::format("known engines: {}", join(names)));
 }
 
-const EngineProfile& default_engine_profile(DeviceKind kind) {
-  return kind == DeviceKind::kGpu ? kProfiles[0] : kProfiles[3];
+std::vector<std::string> catalog_engine_names(const fs::path& catalog) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(catalog / "engines", error)) {
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  }
+  if (error) throw Error(fmt::format("{}: {}", (catalog / "engines").string(), error.message()));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+EngineProfile find_engine_profile(const std::string& name, const fs::path& catalog) {
+  const std::vector<std::string> names = catalog_engine_names(catalog);
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    throw usage_error(fmt::format("unknown engine '{}'{}", name, did_you_mean(name, names)))
+        .note(fmt::format("known engines: {}", join(names)));
+  }
+  const fs::path file = catalog / "engines" / (name + ".yaml");
+  std::ifstream in(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in && text.empty()) throw Error(fmt::format("{}: cannot be read", file.string()));
+  return engine_from_yaml(text).or_throw(file.string());
+}
+
+EngineProfile default_engine_profile(DeviceKind kind, const fs::path& catalog) {
+  return find_engine_profile(kind == DeviceKind::kGpu ? "kvroof" : "cpu", catalog);
 }
 
 }  // namespace kvroof

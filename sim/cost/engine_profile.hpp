@@ -1,35 +1,54 @@
-// How an engine launches work: kernels a layer, graphs or not, fused attention or not; data beside the device's.
+// How an engine launches work, spreads it over devices and fills memory: a file a engine, beside the devices.
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <filesystem>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "sim/core/error.hpp"
 #include "sim/device/device.hpp"
 
 namespace kvroof {
 
 struct EngineProfile {
-  std::string_view name;
-  std::string_view about;                // one sentence, with the source of its numbers
-  std::uint32_t linears_per_layer = 4;   // launches of matrix products in a layer: qkv, o, gate and up, down
-  std::uint32_t kernels_per_layer = 10;  // all launches of a layer but the policy's
-  std::uint32_t policy_kernels = 2;      // launches of a scoring policy in a layer: update scores; choose and free
-  bool graphs = true;                    // launches are replayed from a graph: the host never waits between them
-  bool fused_attention = true;           // the probability matrix never exists in memory
-  double launch_us = 0;                  // host time of one launch, without graphs
-  double step_us = 0;                    // host and sampling time of one step
-  double request_us = 0;                 // host time of one sequence in a step
-  double reserve_gib = 0;                // context and graph pools
-  double reserve_fraction = 0;           // of usable memory: allocator slack
-  double probability_copies = 0;  // live copies of one layer's prompt probabilities of the whole batch, without fused
-                                  // attention; the prompt's activations are fitted inside
+  std::string name;
+  std::string about;                      // a sentence or two, with the source of its numbers
+  std::vector<std::string> published_as;  // what tables of measurements call it; a version may follow
+  std::uint32_t linears_per_layer = 4;    // launches of matrix products in a layer: qkv, o, gate and up, down
+  std::uint32_t kernels_per_layer = 10;   // all launches of a layer but the policy's
+  std::uint32_t policy_kernels = 2;       // launches of a scoring policy in a layer: update scores; choose and free
+  bool graphs = true;                     // launches are replayed from a graph: the host never waits between them
+  bool fused_attention = true;            // the probability matrix never exists in memory
+  bool prompts_together = false;          // the prompts of a batch are computed as one
+  double launch_us = 0;                   // host time of one launch, without graphs
+  double gap_us = 0;                      // the device idles so long between two kernels of a layer
+  double step_us = 0;                     // host and sampling time of one step
+  double request_us = 0;                  // host time of one sequence in a step
+  bool unties_head = false;               // holds a head of its own where the model's is the embedding
+  bool quantises_activations = true;      // where the weights have products of their own type on the device
+  bool small_cache_with_weights = false;  // 8-bit weights bring an 8-bit cache, where nothing is said of it
+  // Bytes that one multiprocessor's kernel has under way a clock; 0: enough for the device's bandwidth.
+  double bytes_per_clock = 0;
+  double activation_bytes = 4;            // of an element of the activations
+  double reserve_gib = 0;                 // context and graph pools
+  double reserve_fraction = 0;            // of usable memory: allocator slack
+  double probability_copies = 0;   // live copies of one layer's prompt probabilities of the whole batch, without fused
+                                   // attention; the prompt's activations are fitted inside
+  double sum_us = 8;               // start of a sum over two devices
+  double sum_doubling_us = 3;      // more for each doubling of their number
+  double largest_batch = 1e9;      // sequences that its scheduler takes at once
+  double prompt_chunk = 1e9;       // tokens of a prompt that are computed at once
 };
 
-std::span<const EngineProfile> engine_profiles();
-// The profile of that name; throws Error (usage) with "did you mean".
-const EngineProfile& find_engine_profile(std::string_view name);
-// Graphs and fused attention on a GPU; kvroof's own back end on a CPU.
-const EngineProfile& default_engine_profile(DeviceKind kind);
+// A file of that form; strict: unknown keys and numbers that no engine has are refused with their line.
+Result<EngineProfile> engine_from_yaml(std::string_view text);
+
+// catalog/engines/<name>.yaml. Throws Error (usage) with "did you mean" for an unknown name.
+EngineProfile find_engine_profile(const std::string& name, const std::filesystem::path& catalog);
+std::vector<std::string> catalog_engine_names(const std::filesystem::path& catalog);
+// kvroof's own back end on a GPU or on a CPU.
+EngineProfile default_engine_profile(DeviceKind kind, const std::filesystem::path& catalog);
 
 }  // namespace kvroof

@@ -9,15 +9,15 @@ namespace {
 
 using u64 = std::uint64_t;
 
-constexpr u64 kActivationBytes = 4;
+constexpr u64 kLeastActivationBytes = 1;
 
 // Elements alive at once for one token: the residual and its norm, and the widest of attention and MLP (of a layer of
 // experts, those that the token chose).
-u64 live_elements(const ModelShape& s) {
+u64 live_elements(const ModelShape& s, std::uint32_t devices = 1) {
   const u64 q_and_out = u64{s.heads} * (u64{s.head_dim} + s.v_head_dim);
   const u64 k_and_v = u64{s.kv_heads} * s.row_width();
   const u64 mlp = (s.mlp == MlpKind::kGated ? 3 : 2) * widest_mlp(s);
-  return 2 * u64{s.hidden} + std::max(q_and_out + k_and_v, mlp);
+  return 2 * u64{s.hidden} + (std::max(q_and_out + k_and_v, mlp) + devices - 1) / devices;
 }
 
 // Exact below 2^53; more than an exabyte is one exabyte, so that sums cannot wrap around.
@@ -28,19 +28,22 @@ Bytes bytes_of(double bytes) { return Bytes(static_cast<u64>(std::llround(std::m
 MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t batch) const {
   const auto sequences = static_cast<double>(batch);
   const auto row = static_cast<double>(row_bytes(shape_, types_.kv));
-  const double rows = static_cast<double>(residency.peak_rows) * sequences;
-  const auto live = static_cast<double>(live_elements(shape_));
+  const double held = kv_share_ / deployment_.stages;  // of all rows, on this device
+  const double rows = held * static_cast<double>(residency.peak_rows) * sequences;
+  const auto live = static_cast<double>(live_elements(shape_, deployment_.tensor_parallel));
   MemoryLedger m;
   m.weights = weights_;
   m.kv_allocated = bytes_of(rows * row);
   m.policy_state = bytes_of(rows * static_cast<double>(residency.state_bytes_per_row));
   const double decode = sequences * (live + shape_.vocab);
-  // Sequences are prefilled one after the other.
+  // Sequences are prefilled one after the other, long ones in chunks, unless the engine takes all prompts as one.
   const double prompt = residency.prompt;
-  const double prefill = engine_.fused_attention ? prompt * live + shape_.vocab : 0;
-  m.activations = bytes_of(double{kActivationBytes} * std::max(decode, prefill));
-  const double compacted = residency.evicts ? static_cast<double>(residency.layer_prompt_rows) * row : 0;
-  const double probabilities = sequences * shape_.heads * prompt * prompt * 2;
+  double prefill = std::min(prompt, engine_.prompt_chunk) * live + shape_.vocab;
+  if (!engine_.fused_attention) prefill = 0;
+  if (engine_.prompts_together) prefill = sequences * (prompt * live + shape_.vocab);
+  m.activations = bytes_of(engine_.activation_bytes * std::max(decode, prefill));
+  const double compacted = residency.evicts ? kv_share_ * static_cast<double>(residency.layer_prompt_rows) * row : 0;
+  const double probabilities = sequences * share_ * shape_.heads * prompt * prompt * 2;
   m.prefill_transient = bytes_of(compacted + engine_.probability_copies * probabilities);
   m.reserve = bytes_of(engine_.reserve_gib * kGiB + engine_.reserve_fraction * static_cast<double>(capacity_.value));
   m.capacity = capacity_;
@@ -51,7 +54,9 @@ std::uint64_t CostModel::largest_batch(const ResidencySummary& residency) const 
   // The ledger grows with the batch: bisect between none and more sequences than the activations of a step leave room
   // for.
   u64 fits = 0;
-  u64 too_many = capacity_.value / (kActivationBytes * (live_elements(shape_) + shape_.vocab)) + 1;
+  const u64 least = kLeastActivationBytes * (live_elements(shape_, deployment_.tensor_parallel) + shape_.vocab);
+  u64 too_many = capacity_.value / least + 1;
+  too_many = std::min(too_many, static_cast<u64>(engine_.largest_batch) + 1);
   while (too_many - fits > 1) {
     const u64 middle = fits + (too_many - fits) / 2;
     (ledger(residency, middle).fits() ? fits : too_many) = middle;

@@ -11,7 +11,7 @@ const std::filesystem::path kCatalog = std::filesystem::path(KVROOF_SOURCE_DIR) 
 
 void what_if_point(benchmark::State& state) {
   const CostModel cost(find_model_shape("llama-2-7b", kCatalog), {DType::kF16, DType::kF16},
-                       find_device("h200", kCatalog), find_engine_profile("graphs"));
+                       find_device("h200", kCatalog), find_engine_profile("graphs", kCatalog));
   const ResidencySummary residency = summarise(synthetic::fraction({2048, 512}, 0.5, 32, 32));
   std::uint32_t batch = 0;
   for (auto _ : state) {

@@ -18,8 +18,20 @@ std::string problem_of(const std::string& csv) {
   const auto rows = published_rows(csv);
   return rows ? "" : rows.error();
 }
-ScoredRow score(const PublishedRow& row) {
-  return Scoreboard(std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog").score(row);
+const Scoreboard& scoreboard() {
+  static const Scoreboard board(std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog");
+  return board;
+}
+ScoredRow score(const PublishedRow& row) { return scoreboard().score(row); }
+
+constexpr const char* kServed = "m,end_to_end,";
+// A prediction for one row; the row must be supported.
+double predicted(const std::string& line) {
+  const auto rows = rows_of(line);
+  const ScoredRow scored = score(rows[0]);
+  INFO(line << scored.refused);
+  REQUIRE(scored.predicted);
+  return scored.predicted->value;
 }
 
 }  // namespace
@@ -45,6 +57,8 @@ TEST_CASE("published rows that cannot be read are refused with their line") {
   CHECK(problem_of(kHeader + good + "m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time,1,,s\n") ==
         "line 3: it has no unit");
   CHECK(problem_of(kHeader + good + good).empty());
+  const auto empty = rows_of("m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time,,us,s\n");
+  CHECK_FALSE(empty[0].value.has_value());
 }
 
 TEST_CASE("a matrix product is its start-up and the bytes of its weights, computed by hand") {
@@ -52,23 +66,123 @@ TEST_CASE("a matrix product is its start-up and the bytes of its weights, comput
       rows_of("m,kernel,GEMM m=1 n=4096 k=4096,bf16,,A100-SXM4-80GB,1,e,kernel,1,,,kernel_time,26.21,us,s\n");
   const ScoredRow scored = score(row[0]);
   REQUIRE(scored.predicted);
-  const double by_hand = 5.3 + 4096.0 * 4096 * 2 / (0.76 * 2039e3);
+  const double by_hand = 5.3 + 4096.0 * 4096 * 2 / (0.785 * 2039e3);
   CHECK(scored.predicted->value == Approx(by_hand).epsilon(1e-6));
   CHECK(scored.error() == Approx(by_hand / 26.21 - 1).epsilon(1e-6));
 }
 
 TEST_CASE("what the model does not know is refused in words, never predicted") {
-  const auto refused = [](const std::string& line) { return score(rows_of(line)[0]).refused; };
+  const auto refused = [](const std::string& line) {
+    const auto rows = rows_of(line);
+    return score(rows[0]).refused;
+  };
   CHECK(refused("m,kernel,GEMM m=1 n=9 k=9,bf16,,B9000,1,e,kernel,1,,,kernel_time,1,us,s\n") ==
-        "no such device in the catalog");
-  CHECK(refused("m,end_to_end,Llama-7B,fp8,fp8,H100-SXM-80GB,1,e,static,1,9,9,total_latency,1,ms,s\n") ==
-        "weights are not of 16 bits");
-  CHECK(refused("m,end_to_end,Llama-7B,fp16,fp16,A100-SXM4-80GB,2,e,static,1,9,9,total_latency,1,ms,s\n") ==
-        "several devices");
+        "no such device in the catalog: B9000");
+  CHECK(refused("m,end_to_end,Llama-7B,int3,,H100-SXM-80GB,1,vLLM,static,1,9,9,total_latency,1,ms,s\n") ==
+        "no such weight format: int3");
+  CHECK(refused("m,end_to_end,Llama-7B,fp16,fp16,A100-SXM4-80GB,5,vLLM,static,1,9,9,total_latency,1,ms,s\n") ==
+        "32 query heads cannot be spread over 5 devices");
+  CHECK(refused("m,end_to_end,Llama-9B,fp16,fp16,A100-SXM4-80GB,1,vLLM,static,1,9,9,total_latency,1,ms,s\n") ==
+        "no such model in the catalog: Llama-9B");
+  CHECK(refused("m,end_to_end,Llama-7B,fp16,fp16,A100-SXM4-80GB,1,mine,static,1,9,9,total_latency,1,ms,s\n") ==
+        "no profile of the engine: mine");
+  CHECK(refused("m,end_to_end,Llama-7B,fp16,fp16,A100-SXM4-80GB,1,vLLM,static,,9,9,total_latency,1,ms,s\n") ==
+        "the batch is not stated");
+  CHECK(refused("m,eviction_ratio,Llama-7B,,,A100-SXM4-80GB,1,,,,,,latency_ratio,1,x,s\n") ==
+        "no time or memory of a model or kernel");
+}
+
+TEST_CASE("a measurement that the memory cannot do is predicted and not counted, whatever its value") {
   // 1 GiB in 10 us is 50 times what the memory can do.
-  CHECK(refused("m,kernel,decode attention 32q/8kv heads x128,,bf16,A100-SXM4-80GB,1,e,kernel,64,4096,1,kernel_time,"
-                "10,us,s\n")
-            .find("faster than the memory's peak") == 0);
+  const std::string row =
+      "m,kernel,decode attention 32q/8kv heads x128,,bf16,A100-SXM4-80GB,1,e,kernel,64,4096,1,kernel_time,";
+  const auto fast = rows_of(row + "10,us,s\n"), slow = rows_of(row + "1000,us,s\n");
+  CHECK(score(fast[0]).doubt.find("faster than the memory's peak") == 0);
+  CHECK_FALSE(score(fast[0]).compared());
+  CHECK(score(slow[0]).compared());
+  CHECK(score(fast[0]).predicted->value == score(slow[0]).predicted->value);
+}
+
+TEST_CASE("names are found as tables of measurements write them") {
+  const std::string rest = ",1,vLLM,static,1,100,100,total_latency,,ms,s\n";
+  const double known = predicted("m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB" + rest);
+  for (const char* name :
+       {"Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B", "llama 3.1 8b", "Llama-3.1-8B-Instruct-FP8"}) {
+    CHECK(predicted(std::string(kServed) + name + ",bf16,,H100-SXM-80GB" + rest) == known);
+  }
+  for (const char* name : {"NVIDIA H100 SXM 80GB", "H100-SXM", "H100"}) {
+    CHECK(predicted(std::string("m,end_to_end,Llama-3.1-8B,bf16,,") + name + rest) == known);
+  }
+}
+
+TEST_CASE("every named precision, model and metric of serving tables is predicted") {
+  for (const char* weights :
+       {"bf16", "fp16", "fp8", "fp4", "nvfp4", "int8", "int8-wo", "int4", "int4-g32-wo", "Q4_K_M", "gf4"}) {
+    CHECK(predicted(std::string("m,end_to_end,Llama-3.1-8B,") + weights +
+                    ",,H200-SXM-141GB,1,vLLM,static,8,100,100,total_latency,,ms,s\n") > 0);
+  }
+  const std::string rest = ",fp8,,B200-180GB,8,SGLang,static,8,100,100,total_latency,,ms,s\n";
+  for (const char* model : {"Llama-2-70B", "Llama-3.1-405B", "Mistral-7B", "Mixtral-8x22B", "Qwen3-32B",
+                            "Qwen3-235B-A22B", "gpt-oss-120b", "Llama-4-Scout", "CodeLlama-34b", "Yi-34B"}) {
+    CHECK(predicted(std::string(kServed) + model + rest) > 0);
+  }
+  for (const char* metric : {"ttft_mean", "tpot_mean", "itl_mean", "e2e_mean", "layer_time"}) {
+    for (const char* mode : {"continuous_fixed_concurrency", "continuous_open_loop"}) {
+      CHECK(predicted(std::string("m,end_to_end,Qwen3-14B,bf16,,L40S,2,vLLM,") + mode + ",8,500,200," + metric +
+                      ",,ms,s\n") > 0);
+    }
+  }
+}
+
+TEST_CASE("metrics of one server agree with each other") {
+  const auto of = [](const std::string& metric, const std::string& unit) {
+    return predicted("m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,continuous_fixed_concurrency,16,1000,201," +
+                     metric + ",," + unit + ",s\n");
+  };
+  CHECK(of("e2e_mean", "ms") == Approx(of("ttft_mean", "ms") + 200 * of("tpot_mean", "ms")));
+  CHECK(of("tpot_mean", "s") * 1e6 == Approx(of("itl_mean", "us")));
+  CHECK(of("output_tokens_per_s", "tok/s") == Approx(16e3 / of("tpot_mean", "ms")));
+}
+
+TEST_CASE("an open loop holds as many sequences as arrive while one is served; an unstated load widens intervals") {
+  const std::string row = "m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,continuous_open_loop,";
+  const std::string rest = ",500,200,tpot_mean,,ms,s\n";
+  const double idle = predicted(row + "0.01 req/s" + rest), busy = predicted(row + "20 req/s" + rest);
+  CHECK(idle < busy);
+  const auto unknown = rows_of(row + rest), alone = rows_of(row + "0.01 req/s" + rest);
+  const Estimate wide = *score(unknown[0]).predicted, narrow = *score(alone[0]).predicted;
+  CHECK(wide.high80 / wide.low80 > narrow.high80 / narrow.low80);
+  CHECK(wide.low80 <= narrow.value);
+}
+
+TEST_CASE("a saturated server of more memory serves no fewer tokens") {
+  const auto of = [](const char* gpu) {
+    return predicted(std::string("m,end_to_end,Llama-3.1-70B,fp8,fp8,") + gpu +
+                     ",1,TensorRT-LLM,continuous_max_load,max,1000,1000,output_tokens_per_s_total,,tok/s,s\n");
+  };
+  CHECK(of("H200-SXM-141GB") > 2 * of("H100-SXM-80GB"));
+}
+
+TEST_CASE("intervals hold the share of like rows that they claim, and leave out a row's own table") {
+  std::vector<Residual> residuals;
+  const RowKind kind{"hbm", "e", "step"};
+  for (int table = 0; table < 5; ++table) {
+    for (int i = 1; i <= 20; ++i) residuals.push_back({kind, std::string(1, static_cast<char>('a' + table)), i / 20.0});
+  }
+  for (int i = 0; i < 20; ++i) residuals.push_back({kind, "far", 100});
+  const IntervalTable table(residuals);
+  CHECK(table.factors(kind, "far").factor80 == Approx(0.85));  // 81 of 101
+  CHECK(table.factors(kind, "far").factor95 == Approx(1.0));
+  CHECK(table.factors(kind).factor80 == Approx(1.0));  // 17 % of the rows are far
+  CHECK(table.factors(kind).factor95 == Approx(100));
+  CHECK(table.factors({"gddr", "other", "step"}, "far").from == "step: 100 rows");
+  CHECK(IntervalTable({}).factors(kind).from == "priors");
+  const Estimate e{100, 80, 125, 70, 140, CostTerm::kLinear};
+  const Estimate twice = with_factors(e, {2, 3, ""});
+  CHECK(twice.high80 == Approx(100 * 1.25 * 1.25));
+  CHECK(twice.low95 == Approx(100 / std::pow(1.25, 3)));
+  CHECK(residual_score(e, 156.25) == Approx(2));
+  CHECK(residual_score(e, 64) == Approx(2));
 }
 
 TEST_CASE("groups add up errors, their sign, and how many rows lie inside their intervals") {
@@ -77,7 +191,12 @@ TEST_CASE("groups add up errors, their sign, and how many rows lie inside their 
   b.value = 200;
   const Estimate far{150, 120, 187.5, 110, 204.5, CostTerm::kLinear};
   const Estimate near{190, 170, 212.4, 160, 225.6, CostTerm::kLinear};
-  const ScoredRow rows[] = {{&a, "g", far, ""}, {&b, "g", near, ""}, {&a, "g", {}, "refused"}};
+  std::vector<ScoredRow> rows(3);
+  for (ScoredRow& row : rows) row.group = "g";
+  rows[0].row = rows[2].row = &a;
+  rows[1].row = &b;
+  rows[0].predicted = far;
+  rows[1].predicted = near;
   const auto groups = group_scores(rows);
   REQUIRE(groups.size() == 1);
   CHECK(groups[0].rows == 2);

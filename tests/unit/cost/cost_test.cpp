@@ -37,10 +37,11 @@ constexpr TrafficTypes kF16 = {DType::kF16, DType::kF16};
 
 Device device(const std::string& name) { return find_device(name, kCatalog); }
 ModelShape model(const std::string& name) { return find_model_shape(name, kCatalog); }
-const EngineProfile& graphs() { return find_engine_profile("graphs"); }
+EngineProfile engine(const char* name) { return find_engine_profile(name, kCatalog); }
+EngineProfile graphs() { return engine("graphs"); }
 
-CostModel on(const std::string& device_name, const std::string& model_name, const EngineProfile& engine = graphs()) {
-  return CostModel(model(model_name), kF16, device(device_name), engine);
+CostModel on(const std::string& device_name, const std::string& model_name, const EngineProfile& profile = graphs()) {
+  return CostModel(model(model_name), kF16, device(device_name), profile);
 }
 
 ResidencySummary full_on(const std::string& name, Lengths n) {
@@ -146,14 +147,14 @@ TEST_CASE("the peak memory of the seven H2O runs on an A100 follows from the led
                          Row{"opt-13b", 4, 5000, 5000, 0.4, 46.511}, Row{"opt-30b", 1, 7000, 1024, 0, 77.579},
                          Row{"opt-30b", 1, 7000, 1024, 0.22, 69.170}}) {
     INFO(row.model << " batch " << row.batch << " kept " << row.kept);
-    const CostModel cost = on("a100-80g", row.model, find_engine_profile("unfused"));
+    const CostModel cost = on("a100-80g", row.model, engine("unfused"));
     const Lengths n = {row.prompt, row.output};
     const ResidencySummary r = row.kept > 0 ? fraction_on(row.model, n, row.kept) : full_on(row.model, n);
     CHECK(gib(cost.ledger(r, row.batch).total()) == Approx(row.gib).epsilon(0.03));
   }
   // The same logs: full attention at batch 64 ran out of memory.
   CHECK_FALSE(
-      on("a100-80g", "opt-6.7b", find_engine_profile("unfused")).ledger(full_on("opt-6.7b", {2048, 2048}), 64).fits());
+      on("a100-80g", "opt-6.7b", engine("unfused")).ledger(full_on("opt-6.7b", {2048, 2048}), 64).fits());
 }
 
 TEST_CASE("the largest batch fits, and one more does not") {
@@ -268,15 +269,15 @@ TEST_CASE(
 
 TEST_CASE("an engine without graphs is never faster, and pays for launches when the model is small") {
   const ResidencySummary r = full_on("llama-2-7b", {512, 8});
-  const auto host = [&](const char* engine) {
-    return on("h200", "llama-2-7b", find_engine_profile(engine)).predict(r, 1).terms[4].value;
+  const auto host = [&](const char* name) {
+    return on("h200", "llama-2-7b", engine(name)).predict(r, 1).terms[4].value;
   };
   CHECK(host("eager") > host("graphs"));
   ModelShape small = model("llama-2-7b");
   small.hidden = small.embedding_width = 256;
   small.ffn = 704;
   small.heads = small.kv_heads = 4;
-  EngineProfile slow = find_engine_profile("eager");
+  EngineProfile slow = engine("eager");
   slow.launch_us = 20;
   const CostModel cost(small, kF16, device("h200"), slow);
   const Prediction p = cost.predict(summarise(synthetic::full({128, 8}, 32, 4)), 1);
@@ -363,7 +364,7 @@ TEST_CASE("a what-if point allocates nothing") {
 }
 
 TEST_CASE("an unknown engine is answered with the nearest name") {
-  CHECK_THROWS_WITH(find_engine_profile("graph"), "unknown engine 'graph'; did you mean graphs?");
+  CHECK_THROWS_WITH(engine("graph"), "unknown engine 'graph'; did you mean graphs?");
 }
 
 }  // namespace kvroof

@@ -1,0 +1,252 @@
+#include "analysis/published_metric.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "sim/traffic/summary.hpp"
+
+namespace kvroof {
+namespace {
+
+// More than any product or head count has; a number above it is a mistake of the file.
+constexpr unsigned kMostHeads = 1024, kMostWidth = 4096;
+constexpr std::uint32_t kMostProduct = 1U << 20;
+// Sequences at once that an open loop of unstated load may have: the middle is predicted, the ends widen the interval.
+constexpr std::uint32_t kUnstatedLoad = 16, kLightLoad = 1, kHeavyLoad = 128;
+constexpr double kSeconds = 1, kMilliseconds = 1e3, kMicroseconds = 1e6;
+
+Estimate scaled(const Estimate& e, double factor) {
+  return {e.value * factor, e.low80 * factor, e.high80 * factor, e.low95 * factor, e.high95 * factor, e.dominated_by};
+}
+// A rate out of a time: amount / seconds, ends exchanged.
+Estimate inverted(const Estimate& e, double amount) {
+  return {amount / e.value, amount / e.high80, amount / e.low80, amount / e.high95, amount / e.low95, e.dominated_by};
+}
+// Times one after the other. Their errors come from the same constants, so the ends add up.
+Estimate sum(const Estimate& a, const Estimate& b) {
+  return {a.value + b.value,   a.low80 + b.low80,   a.high80 + b.high80,
+          a.low95 + b.low95,   a.high95 + b.high95, a.value > b.value ? a.dominated_by : b.dominated_by};
+}
+// Wide enough for both ends as well.
+Estimate widened(Estimate e, const Estimate& low, const Estimate& high) {
+  e.low80 = std::min(e.low80, low.value);
+  e.high80 = std::max(e.high80, high.value);
+  e.low95 = std::min(e.low95, low.low80);
+  e.high95 = std::max(e.high95, high.high80);
+  return e;
+}
+
+// What a server does with `batch` sequences at once.
+struct Served {
+  Estimate first_token, token;  // seconds
+
+  [[nodiscard]] Estimate whole(double output) const { return sum(first_token, scaled(token, output - 1)); }
+};
+
+class Server {
+ public:
+  explicit Server(const PublishedSetting& s)
+      : s_(s), cost_(s.shape, s.deployment, s.device, s.engine),
+        residency_(full_attention_summary(s.shape, s.input, std::max(s.output, 2U) - 1)) {}
+
+  [[nodiscard]] const CostModel& cost() const { return cost_; }
+  [[nodiscard]] const ResidencySummary& residency() const { return residency_; }
+
+  // Prompts of a batch, then its decode steps; the first token comes with the prompts.
+  [[nodiscard]] Estimate static_batch(std::uint32_t batch) const {
+    const Estimate prompts = cost_.prefill(residency_, batch);
+    return s_.output < 2 ? prompts : sum(prompts, scaled(cost_.predict(residency_, batch).step, s_.output - 1));
+  }
+  // So many clients that each wait for their answer: no more run at once than fit, and a token shares its step with
+  // the prompts of the others.
+  [[nodiscard]] Served closed_loop(std::uint32_t clients) const {
+    const double most = static_cast<double>(std::max<std::uint64_t>(cost_.largest_batch(residency_), 1));
+    const double running = std::min<double>(clients, most);
+    const Estimate prompt = cost_.prefill(residency_, 1);
+    Served served;
+    served.token = sum(cost_.predict(residency_, static_cast<std::uint64_t>(running)).step,
+                       scaled(prompt, (running - 1) / s_.output));
+    const double ahead = std::min(running - 1, kPromptsAhead + kPromptsAheadShare * running);
+    served.first_token = sum(prompt, scaled(prompt, ahead));
+    if (clients > running) {  // the others wait for a place
+      const double turns = clients / running - 1;
+      served.first_token = sum(served.first_token, scaled(served.whole(s_.output), turns));
+    }
+    return served;
+  }
+  // Requests that arrive so many a second: as many are there as arrive while one is served.
+  [[nodiscard]] Served open_loop(double arrivals) const {
+    std::uint32_t running = 1;
+    Served served = under_arrivals(running, arrivals);
+    for (int round = 0; round < 30; ++round) {
+      const double there = arrivals * served.whole(s_.output).value;
+      const auto next = static_cast<std::uint32_t>(std::clamp(there, 1.0, 4096.0));
+      if (next == running) break;
+      running = next;
+      served = under_arrivals(running, arrivals);
+    }
+    return served;
+  }
+  // Tokens a second with requests waiting: as many run as fit, and each step has its share of new prompts.
+  [[nodiscard]] std::optional<Estimate> saturated() const {
+    const std::uint64_t batch = cost_.largest_batch(residency_);
+    if (batch == 0) return std::nullopt;
+    const auto running = static_cast<double>(batch);
+    const double arriving = running / s_.output;  // prompts a step, computed together as far as a chunk holds them
+    const double most = std::max(1.0, std::min(s_.engine.prompt_chunk, kChunk) / s_.input);
+    const double together = std::floor(std::clamp(arriving, 1.0, most));
+    const Estimate prompts = cost_.prefill(residency_, static_cast<std::uint64_t>(together));
+    const Estimate token = sum(cost_.predict(residency_, batch).step, scaled(prompts, arriving / together));
+    return inverted(token, running);
+  }
+
+ private:
+  static constexpr double kChunk = 8192;  // tokens, where the engine states none
+  // Prompts that are computed before one's own: clients of equal lengths finish, and ask again, in groups.
+  static constexpr double kPromptsAhead = 3, kPromptsAheadShare = 0.05;
+
+  [[nodiscard]] Served under_arrivals(std::uint32_t running, double arrivals) const {
+    const Estimate prompt = cost_.prefill(residency_, 1);
+    const double busy = std::min(0.9, arrivals * prompt.value);  // share of time that goes to prompts
+    const Estimate step = cost_.predict(residency_, running).step;
+    return {sum(scaled(prompt, 1 / (1 - busy)), scaled(step, 0.5)), scaled(step, 1 / (1 - busy))};
+  }
+
+  const PublishedSetting& s_;
+  CostModel cost_;
+  ResidencySummary residency_;
+};
+
+std::optional<double> per_second(const std::string& unit) {
+  if (unit == "s") return kSeconds;
+  if (unit == "ms") return kMilliseconds;
+  if (unit == "us" || unit == "µs") return kMicroseconds;
+  return std::nullopt;
+}
+
+// A kernel by itself: its time, and the bytes that it cannot do without.
+struct Kernel {
+  Estimate seconds;
+  Bytes bytes;
+};
+
+Result<Kernel> kernel_of(const PublishedRow& row, const PublishedSetting& s) {
+  const CostModel cost(s.shape, s.deployment, s.device, s.engine);
+  unsigned m = 0, n = 0, k = 0;
+  if (std::sscanf(row.model.c_str(), "GEMM m=%u n=%u k=%u", &m, &n, &k) == 3) {
+    if (std::max({m, n, k}) > kMostProduct || std::min({m, n, k}) == 0) return failure("a product that no model has");
+    const double bytes = static_cast<double>(std::uint64_t{n} * k) * s.deployment.weights.layer_bits / 8;
+    return Kernel{cost.product(m, n, k), Bytes(static_cast<std::uint64_t>(bytes))};
+  }
+  unsigned heads = 0, kv_heads = 0, width = 0;
+  if (std::sscanf(row.model.c_str(), "decode attention %uq/%ukv heads x%u", &heads, &kv_heads, &width) == 3) {
+    if (kv_heads == 0 || kv_heads > kMostHeads || width == 0 || width > kMostWidth || !s.batch) {
+      return failure("heads that no model has");
+    }
+    const Bytes kv(std::uint64_t{*s.batch} * s.input * kv_heads * width * 2 * size_of(s.deployment.types.kv));
+    return Kernel{cost.attention_call(kv), kv};
+  }
+  return failure("this kernel is not predicted");
+}
+
+// Times in seconds; the caller brings them to the row's unit.
+Result<Estimate> predict_latency(const PublishedRow& row, const PublishedSetting& s) {
+  const Server server(s);
+  const std::string& metric = row.metric;
+  if (metric == "layer_time") return server.cost().layer(server.residency(), s.batch.value_or(1));
+  if (metric == "total_latency" && !s.open_loop) {
+    if (!s.batch) return failure("a latency without a batch");
+    return server.static_batch(*s.batch);
+  }
+  if (metric == "first_token_latency") return server.cost().prefill(server.residency(), s.batch.value_or(1));
+  const auto pick = [&](const Served& served) -> std::optional<Estimate> {
+    if (metric.starts_with("ttft")) return served.first_token;
+    if (metric.starts_with("tpot") || metric.starts_with("itl")) return served.token;
+    if (metric.starts_with("e2e") || metric == "total_latency") return served.whole(s.output);
+    return std::nullopt;
+  };
+  const auto at = [&](std::uint32_t clients) { return pick(server.closed_loop(clients)); };
+  std::optional<Estimate> e;
+  if (s.open_loop && s.arrivals) {
+    e = pick(server.open_loop(*s.arrivals));
+  } else if (s.open_loop) {
+    e = at(kUnstatedLoad);
+    if (e) e = widened(*e, *at(kLightLoad), *at(kHeavyLoad));
+  } else {
+    e = at(s.batch.value_or(1));
+  }
+  if (!e) return failure("this metric is not predicted: {}", metric);
+  return *e;
+}
+
+// Of one page, one table says that its figures are of one GPU and another says nothing; they are alike.
+bool per_device(const std::string& metric) {
+  return metric.find("per_gpu") != std::string::npos || metric.find("per GPU") != std::string::npos;
+}
+
+Result<Estimate> predict_rate(const PublishedRow& row, const PublishedSetting& s) {
+  const Server server(s);
+  const double devices = per_device(row.metric) ? s.devices : 1;
+  if (s.saturated) {
+    const auto rate = server.saturated();
+    if (!rate) return failure("not even one sequence fits");
+    return scaled(*rate, 1 / devices);
+  }
+  const std::uint32_t batch = s.batch.value_or(1);
+  if (row.metric.starts_with("output_tokens_per_s")) {
+    if (row.batch_mode.starts_with("continuous")) {
+      return scaled(inverted(server.closed_loop(batch).token, batch), 1 / devices);
+    }
+    return scaled(inverted(server.static_batch(batch), static_cast<double>(batch) * s.output), 1 / devices);
+  }
+  if (row.metric == "tokens_per_s" && row.batch_mode == "microbatch_of_prefill") {
+    return inverted(server.cost().predict(full_attention_summary(s.shape, s.input / 2 + 1, 1), batch).step, batch);
+  }
+  if (row.metric == "decode_tokens_per_s") return server.cost().predict(server.residency(), batch).tokens_per_s;
+  return failure("this metric is not predicted: {}", row.metric);
+}
+
+// Of one device. Device tools print binary units under decimal names.
+Result<Estimate> predict_memory(const PublishedRow& row, const PublishedSetting& s) {
+  if (!s.batch) return failure("the batch is not stated");
+  const Server server(s);
+  const MemoryLedger ledger = server.cost().ledger(server.residency(), *s.batch);
+  if (row.metric == "fits_in_memory") {
+    const double fits = ledger.fits() ? 1 : 0;
+    return Estimate{fits, fits, fits, fits, fits, CostTerm::kLinear};
+  }
+  const double unit = row.unit == "MB" || row.unit == "MiB" ? 1 << 20 : kGiB;
+  const double bytes = static_cast<double>(ledger.total().value) / unit;
+  return Estimate{bytes, bytes / 1.08, bytes * 1.08, bytes / 1.15, bytes * 1.15, CostTerm::kLinear};
+}
+
+}  // namespace
+
+Result<Estimate> predict_metric(const PublishedRow& row, const PublishedSetting& s) {
+  const bool memory = row.metric == "memory_used" || row.metric == "fits_in_memory";
+  if (memory) return predict_memory(row, s);
+  const auto unit = per_second(row.unit);
+  if (!unit) {
+    if (row.unit.find("tok") == std::string::npos) return failure("this metric is not predicted: {}", row.metric);
+    return predict_rate(row, s);
+  }
+  if (row.level == "kernel") {
+    const auto kernel = kernel_of(row, s);
+    return kernel ? Result<Estimate>(scaled(kernel.value().seconds, *unit)) : Failure{kernel.error()};
+  }
+  const Result<Estimate> seconds = predict_latency(row, s);
+  if (!seconds) return seconds;
+  return scaled(seconds.value(), *unit);
+}
+
+double least_kernel_seconds(const PublishedRow& row, const PublishedSetting& s) {
+  if (row.level != "kernel") return 0;
+  const auto kernel = kernel_of(row, s);
+  return kernel ? static_cast<double>(kernel.value().bytes.value) / s.device.bandwidth().value : 0;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,281 @@
+#include "analysis/published_setting.hpp"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+
+namespace kvroof {
+namespace {
+
+namespace fs = std::filesystem;
+
+// More than any model or run has; a number above it is a mistake of the file.
+constexpr unsigned kMostHeads = 1024, kMostWidth = 4096, kMostLayers = 1024;
+constexpr std::uint32_t kMostBatch = 1U << 20, kMostTokens = 1U << 20;
+constexpr std::uint32_t kShortPrompt = 32;
+constexpr std::uint32_t kUnstatedOutput = 128;  // of decode speeds alone, which it hardly changes
+
+// Endings that name a tuning or a storage of the same shape, in plain letters.
+constexpr std::array<std::string_view, 14> kEndings = {"instruct", "chat", "hf",   "it",   "base", "fp8",    "bf16",
+                                                       "nvfp4",    "fp4",  "awq",  "gptq", "v01",  "v02",    "v03"};
+constexpr std::array<std::string_view, 6> kVendors = {"nvidia", "geforce", "amd", "instinct", "intel", "meta"};
+
+std::string without_ending(std::string text) {
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view ending : kEndings) {
+      if (text.size() <= ending.size() || !text.ends_with(ending)) continue;
+      text.resize(text.size() - ending.size());
+      again = true;
+    }
+  }
+  return text;
+}
+
+std::string without_vendor(std::string text) {
+  for (const std::string_view vendor : kVendors) {
+    if (text.starts_with(vendor)) text.erase(0, vendor.size());
+  }
+  return text;
+}
+
+std::string model_key(std::string_view name) {
+  const std::size_t owner = name.rfind('/');  // meta-llama/Llama-3.1-8B
+  if (owner != std::string_view::npos) name.remove_prefix(owner + 1);
+  return without_ending(without_vendor(plain_letters(name)));
+}
+
+std::string device_key(std::string_view name) {
+  const std::size_t limit = name.find('@');  // A100-SXM4-80GB@330W
+  return without_vendor(plain_letters(name.substr(0, limit)));
+}
+
+// "GPT-20B (48 heads x128, 44 layers)": FasterTransformer's own GPT models, with a vocabulary of 51,200 and 1,024
+// positions.
+std::optional<ModelShape> sized_gpt(const std::string& name) {
+  unsigned heads = 0, width = 0, layers = 0;
+  const std::size_t open = name.find('(');
+  if (open == std::string::npos) return std::nullopt;
+  if (std::sscanf(name.c_str() + open, "(%u heads x%u, %u layers", &heads, &width, &layers) != 3) return std::nullopt;
+  if (open == 0 || heads > kMostHeads || width > kMostWidth || layers > kMostLayers) return std::nullopt;
+  ModelShape s;
+  s.name = name.substr(0, open - 1);
+  s.family = "gpt2";
+  s.layers = layers;
+  s.heads = s.kv_heads = heads;
+  s.head_dim = s.v_head_dim = width;
+  s.hidden = s.embedding_width = heads * width;
+  s.ffn = 4 * s.hidden;
+  s.vocab = 51200;
+  s.max_positions = s.position_rows = 1024;
+  s.position = PositionScheme::kLearned;
+  s.mlp = MlpKind::kPlain;
+  s.norm = NormKind::kLayer;
+  s.norm_bias = s.qkv_bias = s.out_bias = s.mlp_bias = s.tied_head = true;
+  return shape_problem(s).empty() ? std::optional(s) : std::nullopt;
+}
+
+// A number in front of a word such as req/s: "rate 8 req/s", "2.5 qps".
+std::optional<double> rate_of(std::string_view text) {
+  for (const std::string_view unit : {"req/s", "requests/s", "rps", "qps", "QPS"}) {
+    std::size_t end = text.find(unit);
+    if (end == std::string_view::npos) continue;
+    while (end > 0 && text[end - 1] == ' ') --end;
+    std::size_t begin = end;
+    while (begin > 0 && (std::isdigit(static_cast<unsigned char>(text[begin - 1])) != 0 || text[begin - 1] == '.')) {
+      --begin;
+    }
+    double value = 0;
+    const auto [at, error] = std::from_chars(text.data() + begin, text.data() + end, value);
+    if (error == std::errc() && value > 0) return value;
+  }
+  return std::nullopt;
+}
+
+// "TP4", "PP2", "TP4PP2", "TP2+PP2", "layer-split x4"; the number of devices where it says nothing.
+std::optional<std::pair<std::uint32_t, std::uint32_t>> layout_of(const PublishedRow& row) {
+  if (row.gpus == 1) return std::pair{1U, 1U};
+  const std::string text = plain_letters(row.parallelism);
+  const auto after = [&](std::string_view word) -> std::uint32_t {
+    const std::size_t at = text.find(word);
+    return at == std::string::npos ? 0 : published_count(std::string_view(text).substr(at + word.size())).value_or(0);
+  };
+  if (text.find("layersplit") != std::string::npos) return std::pair{1U, row.gpus};
+  const std::uint32_t tensor = after("tp"), stages = after("pp");
+  if (tensor == 0 && stages == 0 && text.empty()) return std::pair{row.gpus, 1U};
+  const std::pair layout{std::max(tensor, 1U), std::max(stages, 1U)};
+  return layout.first * layout.second == row.gpus ? std::optional(layout) : std::nullopt;
+}
+
+}  // namespace
+
+std::string plain_letters(std::string_view text) {
+  std::string plain;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+  }
+  return plain;
+}
+
+std::optional<std::uint32_t> published_count(std::string_view text) {
+  const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
+  const auto at = std::find_if(text.begin(), text.end(), digit);
+  if (at == text.end()) return text.starts_with("short") ? std::optional(kShortPrompt) : std::nullopt;
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(&*at, text.data() + text.size(), value);
+  return error == std::errc() ? std::optional(value) : std::nullopt;
+}
+
+struct PublishedCatalog::Names {
+  fs::path catalog;
+  std::map<std::string, std::string> devices, models;  // key of a published name → name of the catalog
+  std::vector<EngineProfile> engines;
+  std::map<std::string, Device> read_devices;
+  std::map<std::string, ModelShape> read_models;
+
+  const Device& device(const std::string& name) {
+    const auto at = read_devices.find(name);
+    return at != read_devices.end() ? at->second : read_devices.emplace(name, find_device(name, catalog)).first->second;
+  }
+  const ModelShape& model(const std::string& name) {
+    const auto at = read_models.find(name);
+    return at != read_models.end() ? at->second
+                                   : read_models.emplace(name, find_model_shape(name, catalog)).first->second;
+  }
+  // The engine whose published name begins the text; nothing when none does.
+  const EngineProfile* engine(std::string_view text) const {
+    const std::string plain = plain_letters(text);
+    const EngineProfile* best = nullptr;
+    std::size_t longest = 0;
+    for (const EngineProfile& e : engines) {
+      for (const std::string& name : e.published_as) {
+        const std::string key = plain_letters(name);
+        if (key.size() <= longest || !plain.starts_with(key)) continue;
+        best = &e;
+        longest = key.size();
+      }
+    }
+    return best;
+  }
+};
+
+PublishedCatalog::PublishedCatalog(fs::path catalog) : names_(std::make_shared<Names>()) {
+  Names& names = *names_;
+  names.catalog = std::move(catalog);
+  for (const std::string& name : catalog_device_names(names.catalog)) names.devices[device_key(name)] = name;
+  for (const std::string& name : catalog_model_names(names.catalog)) names.models[model_key(name)] = name;
+  const fs::path file = names.catalog / "names.yaml";
+  try {
+    const YAML::Node root = YAML::LoadFile(file.string());
+    for (const auto& entry : root["devices"]) {
+      for (const auto& alias : entry.second) {
+        names.devices[device_key(alias.as<std::string>())] = entry.first.as<std::string>();
+      }
+    }
+    for (const auto& entry : root["models"]) {
+      for (const auto& alias : entry.second) {
+        names.models[model_key(alias.as<std::string>())] = entry.first.as<std::string>();
+      }
+    }
+  } catch (const YAML::Exception& e) {
+    throw Error(fmt::format("{}: {}", file.string(), e.what()));
+  }
+  for (const std::string& name : catalog_engine_names(names.catalog)) {
+    names.engines.push_back(find_engine_profile(name, names.catalog));
+  }
+}
+
+namespace {
+
+// Types of weights and cache, or why they are unknown.
+Result<Deployment> deployment_of(const PublishedRow& row, bool kernel) {
+  const std::string& text = row.weight_precision.empty() && kernel ? row.kv_precision : row.weight_precision;
+  const auto weights = parse_weight_format(text);
+  if (!weights) return failure("no such weight format: {}", text.empty() ? "none is stated" : text);
+  // 8-bit caches count a byte an element; what is not stated is 16 bits, as engines have it.
+  DType kv = DType::kF16;
+  const std::string kv_text = plain_letters(row.kv_precision);
+  if (kv_text.starts_with("fp8") || kv_text.starts_with("int8") || kv_text.starts_with("q8")) kv = DType::kI8;
+  else if (kv_text == "fp32" || kv_text == "f32") kv = DType::kF32;
+  else if (!kv_text.empty() && kv_text != "fp16" && kv_text != "f16" && kv_text != "bf16") {
+    return failure("no such type of the KV cache: {}", row.kv_precision);
+  }
+  const DType activations = weights->name == "f32" ? DType::kF32 : DType::kBF16;
+  return Deployment({activations, kv}, *weights);
+}
+
+std::string read_lengths(const PublishedRow& row, bool kernel, PublishedSetting& s) {
+  s.saturated = row.batch_mode == "continuous_max_load" || row.batch == "max";
+  s.open_loop = row.batch_mode == "continuous_open_loop";
+  s.batch = row.batch_mode == "single_stream" && row.batch.empty() ? 1 : published_count(row.batch);
+  if (s.open_loop) {
+    s.arrivals = rate_of(row.batch) ? rate_of(row.batch) : rate_of(row.conditions);
+    s.batch.reset();
+  }
+  const bool layer = row.metric == "layer_time";
+  if (!s.batch && !s.saturated && !s.open_loop && row.level != "capacity") return "the batch is not stated";
+  const auto input = published_count(row.input), output = published_count(row.output);
+  if (!kernel && !layer && !input && row.level != "capacity") return "the length of the prompt is not stated";
+  s.input = std::max(input.value_or(1), 1U);
+  s.output = std::max(output.value_or(kUnstatedOutput), 1U);
+  if (s.batch && (*s.batch == 0 || *s.batch > kMostBatch)) return "a batch that no run has";
+  if (s.input > kMostTokens || s.output > kMostTokens) return "lengths that no run has";
+  return {};
+}
+
+}  // namespace
+
+Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) const {
+  PublishedSetting s;
+  const bool kernel = row.level == "kernel";
+  const auto device = names_->devices.find(device_key(row.gpu));
+  if (device == names_->devices.end()) return failure("no such device in the catalog: {}", row.gpu);
+  s.device = names_->device(device->second);
+  // A board below its power limit runs slower: power falls with the cube of the clock.
+  const std::size_t at = row.gpu.find('@');
+  const auto watts = at == std::string::npos ? std::nullopt : published_count(std::string_view(row.gpu).substr(at));
+  if (watts && s.device.fact(DeviceField::kPowerW) && *watts < s.device.value(DeviceField::kPowerW)) {
+    const double clock = std::cbrt(*watts / s.device.value(DeviceField::kPowerW));
+    for (const DeviceField f : {DeviceField::kLinearFraction, DeviceField::kAttentionFraction,
+                                DeviceField::kMatmulFraction}) {
+      s.device.fact(f)->value *= clock;
+    }
+  }
+  if (const auto gpt = sized_gpt(row.model)) {
+    s.shape = *gpt;
+  } else if (const auto model = names_->models.find(model_key(row.model)); model != names_->models.end()) {
+    s.shape = names_->model(model->second);
+  } else if (kernel) {
+    s.shape = names_->model("llama-2-7b");  // any: kernels are priced by themselves
+  } else {
+    return failure("no such model in the catalog: {}", row.model);
+  }
+  const auto deployment = deployment_of(row, kernel);
+  if (!deployment) return Failure{deployment.error()};
+  s.deployment = deployment.value();
+  const EngineProfile* engine = names_->engine(row.engine);
+  const bool small_weights = s.deployment.weights.layer_bits <= 8;
+  if (engine != nullptr && engine->small_cache_with_weights && row.kv_precision.empty() && small_weights) {
+    s.deployment.types.kv = DType::kI8;
+  }
+  if (engine == nullptr && !kernel) return failure("no profile of the engine: {}", row.engine);
+  s.engine = engine != nullptr && !kernel ? *engine : find_engine_profile("graphs", names_->catalog);
+  s.engine_name = s.engine.name;
+  s.devices = row.gpus;
+  const auto layout = layout_of(row);
+  if (!layout) return failure("no such layout over devices: {} on {}", row.parallelism, row.gpus);
+  std::tie(s.deployment.tensor_parallel, s.deployment.stages) = *layout;
+  std::string problem = deployment_problem(s.shape, s.deployment);
+  if (problem.empty()) problem = read_lengths(row, kernel, s);
+  if (!problem.empty()) return Failure{problem};
+  return s;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,47 @@
+// What a published row ran, in the catalog's terms: model, device, engine, layout, batch and lengths.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "analysis/published.hpp"
+#include "sim/cost/cost.hpp"
+
+namespace kvroof {
+
+struct PublishedSetting {
+  ModelShape shape;
+  Device device;
+  EngineProfile engine;
+  std::string engine_name;  // as published, without its version; empty: kernels by themselves
+  Deployment deployment = TrafficTypes{};
+  std::uint32_t devices = 1;
+  std::optional<std::uint32_t> batch;  // nothing: as many as fit, or as many as arrive
+  bool saturated = false;              // all requests queued at once
+  bool open_loop = false;              // requests arrive whatever the server does
+  std::optional<double> arrivals;      // of them, a second
+  std::uint32_t input = 1, output = 1;
+};
+
+// Reads rows with the devices, models and engines of the catalog, each of which is read once.
+class PublishedCatalog {
+ public:
+  explicit PublishedCatalog(std::filesystem::path catalog);
+  // The setting, or why there is none.
+  [[nodiscard]] Result<PublishedSetting> setting(const PublishedRow& row) const;
+
+ private:
+  struct Names;  // published_setting.cpp
+  std::shared_ptr<Names> names_;
+};
+
+// Letters and digits in lower case: "H100-SXM 80GB" and "h100_sxm_80gb" are one.
+std::string plain_letters(std::string_view text);
+// The first count in a text: "~4064", "200(default)", "mean 512 tokens"; "short" is a prompt of 32 tokens.
+std::optional<std::uint32_t> published_count(std::string_view text);
+
+}  // namespace kvroof

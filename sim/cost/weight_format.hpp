@@ -1,0 +1,40 @@
+// How weights are stored: bits of a parameter with their scales, and what reading them costs beside 16-bit weights.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "sim/core/dtype.hpp"
+#include "sim/device/device.hpp"
+#include "sim/model/model_shape.hpp"
+
+namespace kvroof {
+
+struct WeightFormat {
+  std::string_view name;
+  double layer_bits = 16;      // of a parameter of a layer, scales and zero points included
+  double expert_bits = 16;     // of a parameter of a routed expert
+  double head_bits = 16;       // of the head
+  double embedding_bits = 16;  // of the embedding and of position tables
+  std::optional<DeviceField> peak;  // of its own products; nothing: they are computed in the activations' type
+  // Where weights are unpacked to the activations' type: operations a parameter, at the rate of fp32 arithmetic.
+  double unpack_operations = 0;
+  // Where activations are quantised for products of the format's own type.
+  double start_us = 0;       // what a product starts later
+  double prompt_share = 1;   // of the peak, what a prompt reaches, beside that share for 16-bit products
+
+  [[nodiscard]] bool quantised() const { return layer_bits < 16 || expert_bits < 16; }
+};
+
+// The formats that are not plain floating-point types: fp8, nvfp4, int4-g32-wo, Q4_K_M …
+std::span<const WeightFormat> weight_formats();
+// "bf16", "fp8", "int8-wo", "Q4_K_M" as papers and engines spell them, in any case; nothing when none is meant.
+std::optional<WeightFormat> parse_weight_format(std::string_view text);
+// A plain type: all parameters alike.
+WeightFormat plain_format(DType type);
+
+// Weights of the whole model, a tied head once.
+Bytes weight_bytes(const ModelShape& shape, const WeightFormat& format);
+
+}  // namespace kvroof

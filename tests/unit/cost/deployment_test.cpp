@@ -1,0 +1,161 @@
+// Stored formats, engines as files, and models over several devices.
+#include <cmath>
+
+#include "sim/cost/cost.hpp"
+#include "tests/catch.hpp"
+
+namespace kvroof {
+namespace {
+
+const std::filesystem::path kCatalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+constexpr TrafficTypes kBf16 = {DType::kBF16, DType::kBF16};
+
+ModelShape model(const std::string& name) { return find_model_shape(name, kCatalog); }
+WeightFormat format(std::string_view name) { return parse_weight_format(name).value(); }
+
+CostModel cost_of(const Deployment& deployment, const char* device = "h100-sxm", const char* name = "llama-3.1-70b",
+                  const char* engine = "graphs") {
+  return CostModel(model(name), deployment, find_device(device, kCatalog), find_engine_profile(engine, kCatalog));
+}
+Deployment over(std::uint32_t devices) {
+  Deployment deployment = kBf16;
+  deployment.tensor_parallel = devices;
+  return deployment;
+}
+double seconds(const CostModel& cost, std::uint64_t batch = 1) {
+  return cost.predict(full_attention_summary(cost.shape(), 512, 8), batch).step.value;
+}
+std::string problem(std::string_view text) {
+  const auto engine = engine_from_yaml(text);
+  return engine ? "" : engine.error();
+}
+
+}  // namespace
+
+TEST_CASE("stored weights have the sizes of the published files") {
+  // llama.cpp's README and file listings: Q4_K_M of Llama-3-8B is 4.58 GiB, of Llama-3-70B 39.6 GiB; Q4_0 of Llama-2-7B
+  // 3.56 GiB; Q8_0 of Llama-2-7B 6.67 GiB.
+  const auto gib = [](const char* name, const char* type) {
+    return static_cast<double>(weight_bytes(model(name), format(type)).value) / kGiB;
+  };
+  CHECK(gib("llama-3-8b", "Q4_K_M") == Approx(4.58).epsilon(0.01));
+  CHECK(gib("llama-3-70b", "q4_k_m") == Approx(39.6).epsilon(0.01));
+  CHECK(gib("llama-2-7b", "Q4_0") == Approx(3.56).epsilon(0.01));
+  CHECK(gib("llama-2-7b", "Q8_0") == Approx(6.67).epsilon(0.01));
+  // openai/gpt-oss-120b: 60.8 GiB of checkpoint, experts in MXFP4 and the rest in bf16.
+  CHECK(gib("gpt-oss-120b", "mxfp4") == Approx(60.8).epsilon(0.02));
+}
+
+TEST_CASE("a plain format weighs what the model's parameters weigh, tied head or not") {
+  for (const char* name : {"llama-3.2-1b", "llama-3-8b", "mixtral-8x7b", "gpt2", "deepseek-v2-lite"}) {
+    INFO(name);
+    CHECK(weight_bytes(model(name), plain_format(DType::kBF16)) == weight_bytes(model(name), DType::kBF16));
+  }
+}
+
+TEST_CASE("formats are found as engines and papers spell them, and nothing else is") {
+  for (const WeightFormat& f : weight_formats()) CHECK(format(f.name).layer_bits == f.layer_bits);
+  CHECK(format("F16").name == "f16");
+  CHECK(format("BF16").layer_bits == 16);
+  CHECK(format("q4").name == "Q4_K_M");
+  CHECK_FALSE(parse_weight_format("int3").has_value());
+  CHECK_FALSE(parse_weight_format("").has_value());
+  CHECK_FALSE(parse_weight_format("i64").has_value());
+}
+
+TEST_CASE("smaller weights are faster, and unpacking bounds them where arithmetic is slow") {
+  const auto read = [](const char* device, const char* type, const char* engine) {
+    const CostModel cost = cost_of(Deployment(kBf16, format(type)), device, "llama-2-7b", engine);
+    return cost.predict(full_attention_summary(cost.shape(), 16, 8), 1).terms[0].value;
+  };
+  // 6.6e9 parameters of a layer and of the head in int8: 18 fp32 operations each take 6.1 ms at 19.5 TFLOP/s, reading
+  // takes 4.1 ms.
+  CHECK(read("a100-80g", "int8-wo", "single-stream") == Approx(6.607e9 * 18 / 19.5e12 + 129 * 5.3e-6).epsilon(0.01));
+  CHECK(read("rtx-4090", "int8-wo", "single-stream") < 0.55 * read("rtx-4090", "bf16", "single-stream"));
+  CHECK(read("h100-sxm", "fp8", "vllm") < read("h100-sxm", "bf16", "vllm"));
+}
+
+TEST_CASE("several devices are faster than one, slower than their number says, and hold less each") {
+  const ResidencySummary r = full_attention_summary(model("llama-3.1-70b"), 512, 8);
+  for (const std::uint32_t n : {2U, 4U, 8U}) {
+    const CostModel one = cost_of(kBf16), many = cost_of(over(n));
+    CHECK(seconds(many) < seconds(one));
+    CHECK(seconds(many) > seconds(one) / n);
+    CHECK(many.ledger(r, 4).weights.value == (one.ledger(r, 4).weights.value + n - 1) / n);
+    CHECK(many.ledger(r, 4).kv_allocated.value * n == one.ledger(r, 4).kv_allocated.value);
+  }
+}
+
+TEST_CASE("a sum over devices is its start and the ring's bytes, two a layer, computed by hand") {
+  const Prediction p = cost_of(over(4)).predict(full_attention_summary(model("llama-3.1-70b"), 512, 8), 64);
+  const double bytes = 64.0 * 8192 * 2;
+  const double by_hand = 160 * (8e-6 + 3e-6 + 2 * 3 / 4.0 * bytes / (0.6 * 450e9));
+  CHECK(p.terms[static_cast<std::size_t>(CostTerm::kLinks)].value == Approx(by_hand).epsilon(1e-9));
+  CHECK(cost_of(kBf16).predict(full_attention_summary(model("llama-3.1-70b"), 512, 8), 64).terms[5].value == 0);
+}
+
+TEST_CASE("more devices than KV heads hold the same heads: the cache of a device shrinks no further") {
+  const auto kv = [](std::uint32_t n) {
+    const CostModel cost = cost_of(over(n));
+    return cost.ledger(full_attention_summary(cost.shape(), 4096, 8), 8).kv_allocated.value;
+  };
+  CHECK(kv(16) == kv(8));
+  CHECK(kv(8) * 8 == kv(1));
+}
+
+TEST_CASE("stages share the memory, not the time, of one stream") {
+  Deployment staged = kBf16;
+  staged.stages = 4;
+  const CostModel one = cost_of(kBf16), four = cost_of(staged);
+  CHECK(seconds(four) > seconds(one));
+  CHECK(seconds(four) < 1.01 * seconds(one));
+  const ResidencySummary r = full_attention_summary(one.shape(), 512, 8);
+  CHECK(four.ledger(r, 1).weights.value * 4 >= one.ledger(r, 1).weights.value);
+  CHECK(four.ledger(r, 1).kv_allocated.value * 4 == one.ledger(r, 1).kv_allocated.value);
+}
+
+TEST_CASE("what cannot be spread is said") {
+  CHECK(deployment_problem(model("llama-3.1-70b"), over(5)) == "64 query heads cannot be spread over 5 devices");
+  Deployment staged = kBf16;
+  staged.stages = 81;
+  CHECK(deployment_problem(model("llama-3.1-70b"), staged) == "80 layers cannot be spread over 81 stages");
+  CHECK(deployment_problem(model("llama-3.1-70b"), over(8)).empty());
+}
+
+TEST_CASE("every engine of the catalog is readable, has its file's name and says where its numbers come from") {
+  const auto names = catalog_engine_names(kCatalog);
+  CHECK(names.size() >= 10);
+  for (const std::string& name : names) {
+    const EngineProfile engine = find_engine_profile(name, kCatalog);
+    CHECK(engine.name == name);
+    CHECK(engine.about.size() > 40);
+  }
+  CHECK(default_engine_profile(DeviceKind::kGpu, kCatalog).name == "kvroof");
+  CHECK(default_engine_profile(DeviceKind::kCpu, kCatalog).name == "cpu");
+}
+
+TEST_CASE("an engine file that says what no engine does is refused with its line") {
+  const std::string head = "name: mine\nabout: mine\n";
+  CHECK(problem(head).empty());
+  CHECK(problem(head + "step_uss: 3\n") == "line 3: unknown key 'step_uss'; did you mean step_us?");
+  CHECK(problem(head + "step_us: -3\n") == "line 3: step_us must be a number from 0 to 1000000");
+  CHECK(problem(head + "graphs: 3\n") == "line 3: graphs must be true or false");
+  CHECK(problem("- a\n") == "expected a map with name, about and numbers");
+  CHECK(problem("name: mine\n") == "name and about are needed");
+  CHECK(problem("name: [\n").find("not a valid YAML file") == 0);
+}
+
+TEST_CASE("an engine with gaps between its kernels is slower by them, graph or none") {
+  EngineProfile gaps = find_engine_profile("graphs", kCatalog);
+  gaps.gap_us = 3;
+  const CostModel with(model("llama-2-7b"), kBf16, find_device("h200", kCatalog), gaps);
+  const CostModel without = cost_of(kBf16, "h200", "llama-2-7b");
+  CHECK(seconds(with) - seconds(without) == Approx(32 * 10 * 3e-6));
+}
+
+TEST_CASE("no more sequences run than the engine takes") {
+  const CostModel cost = cost_of(kBf16, "h200", "llama-3.2-1b", "vllm");
+  CHECK(cost.largest_batch(full_attention_summary(cost.shape(), 16, 8)) == 256);
+}
+
+}  // namespace kvroof
