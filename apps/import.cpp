@@ -1,11 +1,14 @@
 // kvroof import: makes traces of what other programs recorded.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "apps/command.hpp"
 #include "apps/values.hpp"
+#include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
+#include "traces/import_profile.hpp"
 #include "traces/import_qkv.hpp"
 #include "traces/reader.hpp"
 
@@ -36,26 +39,55 @@ std::string imported_text(const std::filesystem::path& out, const TraceManifest&
                      m.layers.size() == 1 ? "" : "s", m.sequences[0].tokens, m.sequences[0].prompt, name_of(m.kv_type));
 }
 
-int run_import(const Arguments& arguments) {
-  const std::vector<std::string> known = {"qkv"};
-  const std::string& kind = arguments.positional[0];
-  if (kind != "qkv") {
-    throw usage_error(fmt::format("import {}: this kind is not known{}", kind, did_you_mean(kind, known)))
-        .note("`kvroof import qkv F.safetensors --prompt N -o run.kvt` makes a trace of tensors q, k and v");
-  }
-  if (arguments.positional.size() < 2) throw usage_error("import qkv: the safetensors file is missing");
+int import_tensors(const Arguments& arguments, const std::filesystem::path& out) {
   if (!arguments.has("prompt")) throw usage_error("--prompt N is missing: how many of the tokens are the prompt");
-  if (!arguments.has("out")) throw usage_error("-o run.kvt is missing: where the trace goes");
   ImportQkvOptions options;
   options.prompt = count_value("prompt", arguments.get<std::string>("prompt"), 1, kMaxTokens);
   if (arguments.has("scale")) options.scale = number_value("scale", arguments.get<std::string>("scale"), 1e-30, 1e30);
   options.alibi = arguments.get<bool>("alibi");
-  const std::filesystem::path out = arguments.get<std::string>("out");
   import_qkv(arguments.positional[1], options, out);
   const TraceReader reader = TraceReader::open(out);
   if (format_of(arguments) == Format::kJson) fmt::print("{}\n", imported_json(out, reader.manifest()).dump(2));
   if (!arguments.quiet) fmt::print(stderr, "{}\n", imported_text(out, reader.manifest()));
   return 0;
+}
+
+int import_records(const Arguments& arguments, const std::filesystem::path& out, ReadProfile read) {
+  for (const char* option : {"prompt", "scale", "alibi"}) {
+    const bool given = std::string_view(option) == "alibi" ? arguments.get<bool>(option) : arguments.has(option);
+    if (given) throw usage_error(fmt::format("--{} is about tensors, not about a profile", option));
+  }
+  const ProfileCounts n = import_profile(arguments.positional[1], arguments.positional[0], read, out,
+                                         std::string(kVersion), arguments.command_line);
+  if (format_of(arguments) == Format::kJson) {
+    const nlohmann::ordered_json json = {{"trace", out.string()}, {"kernels", n.kernels}, {"copies", n.copies},
+                                         {"fills", n.fills},      {"calls", n.calls},     {"ranges", n.ranges},
+                                         {"not_imported", n.others}};
+    fmt::print("{}\n", json.dump(2));
+  }
+  if (!arguments.quiet) {
+    fmt::print(stderr, "{}: {} kernels, {} copies and fills, {} calls, {} ranges; {} records of other kinds left out\n",
+               out.string(), n.kernels, n.copies + n.fills, n.calls, n.ranges, n.others);
+  }
+  return 0;
+}
+
+int run_import(const Arguments& arguments) {
+  const std::vector<std::string> known = {"qkv", "nsys", "kineto"};
+  const std::string& kind = arguments.positional[0];
+  if (std::find(known.begin(), known.end(), kind) == known.end()) {
+    throw usage_error(fmt::format("import {}: this kind is not known{}", kind, did_you_mean(kind, known)))
+        .note("`kvroof import qkv F.safetensors --prompt N -o run.kvt` makes a trace of tensors q, k and v")
+        .note("`kvroof import nsys F.sqlite -o run.kvt` and `kvroof import kineto F.json -o run.kvt` take profiles");
+  }
+  if (arguments.positional.size() < 2) {
+    throw usage_error(fmt::format("import {}: the {} is missing", kind,
+                                  kind == "qkv" ? "safetensors file" : "profile's file"));
+  }
+  if (!arguments.has("out")) throw usage_error("-o run.kvt is missing: where the trace goes");
+  const std::filesystem::path out = arguments.get<std::string>("out");
+  if (kind == "qkv") return import_tensors(arguments, out);
+  return import_records(arguments, out, kind == "nsys" ? read_nsys : read_kineto);
 }
 
 void describe_import(po::options_description_easy_init add) {
@@ -69,12 +101,17 @@ void describe_import(po::options_description_easy_init add) {
 Command import_command() {
   return {
       "import",
-      "make a trace of tensors from another framework",
-      "qkv F.safetensors --prompt N -o run.kvt [--scale S] [--alibi]",
+      "make a trace of another framework's tensors or of a profile",
+      "qkv|nsys|kineto F -o run.kvt [--prompt N] [--scale S] [--alibi]",
       "  kvroof import qkv attention.safetensors --prompt 512 -o run.kvt\n"
       "\n"
       "  The file holds q [layers, heads, n, d] after rotary, k and v [layers, kv_heads, n, d], all f32, f16 or bf16;\n"
-      "  the layer dimension may be absent.",
+      "  the layer dimension may be absent.\n"
+      "\n"
+      "  kvroof import nsys report.sqlite -o run.kvt    (nsys export --type sqlite report.nsys-rep)\n"
+      "  kvroof import kineto trace.json.gz -o run.kvt  (export_chrome_trace of PyTorch's profiler)\n"
+      "\n"
+      "  A profile has kernels and no attention: `kvroof report-kernels` and `kvroof export` read it.",
       describe_import,
       run_import,
       1,

@@ -1,0 +1,216 @@
+#include "traces/import_profile.hpp"
+
+#include <zlib.h>
+
+#include "tests/support/profile.hpp"
+#include "tests/support/run_program.hpp"
+#include "tests/support/small_trace.hpp"
+#include "traces/kernel_reader.hpp"
+#include "traces/kineto_event.hpp"
+#include "traces/sqlite.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+void make_database(const fs::path& path, const std::string& sql) {
+  sqlite3* db = nullptr;
+  REQUIRE(sqlite3_open(path.c_str(), &db) == SQLITE_OK);
+  char* why = nullptr;
+  const int code = sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &why);
+  INFO(std::string(why == nullptr ? "" : why));
+  sqlite3_free(why);
+  REQUIRE(code == SQLITE_OK);
+  sqlite3_close(db);
+}
+
+// Few tables and columns, in another order than ours: what an early version wrote.
+const std::string kOldExport = R"sql(
+CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+INSERT INTO StringIds VALUES (3, 'void ns::softmax<float>(float*)'), (4, 'softmax'), (9, 'cudaLaunchKernel_v7000');
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (streamId INTEGER, start INTEGER, end INTEGER, demangledName INTEGER,
+  correlationId INTEGER, globalPid INTEGER);
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (7, 100, 250, 3, 1, 704643072), (7, 300, 350, 3, 2, 704643072);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER,
+  nameId INTEGER);
+INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (50, 60, 704643115, 1, 9);
+CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, textId INTEGER, globalTid INTEGER);
+INSERT INTO NVTX_EVENTS VALUES (40, 400, 59, NULL, 4, 704643115), (45, NULL, 34, 'mark', NULL, 704643115),
+  (0, NULL, 75, 'a thread', NULL, 1);
+)sql";
+
+const std::string kKineto = R"json({
+  "schemaVersion": 1,
+  "deviceProperties": [{"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150754820096, "computeMajor": 9,
+                        "computeMinor": 0, "numSms": 132, "extra": [1, {"name": "inner"}]}],
+  "distributedInfo": {"backend": "nccl", "rank": 0},
+  "traceEvents": [
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 11, "tid": 12, "ts": 1.0, "dur": 9.0},
+    {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 11, "tid": 12, "ts": 0.5, "dur": 100},
+    {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 11, "tid": 12, "ts": 2.250, "dur": 1.001,
+     "args": {"External id": 5, "cbid": 211, "correlation": 77}},
+    {"ph": "X", "cat": "kernel", "name": "void ns::softmax<float>(float*)", "pid": 0, "tid": 7,
+     "ts": 1757000000000123.456, "dur": 2.500,
+     "args": {"device": 0, "context": 1, "stream": 7, "correlation": 77, "grid": [132, 2, 1], "block": [64, 1, 1],
+              "registers per thread": 40, "est. achieved occupancy %": 12.5, "graph node id": 4294967297}},
+    {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pinned)", "pid": 0, "tid": 7,
+     "ts": 1757000000000130, "dur": 1, "args": {"device": 0, "stream": 7, "correlation": 78, "bytes": 4096}},
+    {"ph": "s", "id": 77, "cat": "ac2g", "name": "ac2g", "pid": 11, "tid": 12, "ts": 2.250},
+    {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "ts": 1757000000000140.000, "dur": 1,
+     "pid": 0, "tid": "stream 7", "args": {"bytes": 64, "stream": 7}},
+    {"name": ""}
+  ],
+  "traceName": "trace.json", "displayTimeUnit": "ms", "baseTimeNanoseconds": 1727000000000000000
+})json";
+
+std::string refusal(const fs::path& file, ReadProfile read) {
+  const TemporaryFolder folder;
+  const fs::path out = folder.path() / "out.kvt";
+  try {
+    import_profile(file, "test", read, out, "0", "");
+  } catch (const Error& e) {
+    CHECK_FALSE(fs::exists(out));
+    const std::string why = e.what();
+    CHECK(why.find('\n') == std::string::npos);
+    CHECK(why.starts_with(file.string() + ": "));
+    return why.substr(file.string().size() + 2);
+  }
+  FAIL("it was taken");
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("An export of Nsight Systems with few tables and columns is imported") {
+  const TemporaryFolder folder;
+  make_database(folder.path() / "old.sqlite", kOldExport);
+  const fs::path out = folder.path() / "run.kvt";
+  const ProfileCounts counts = import_profile(folder.path() / "old.sqlite", "nsys", read_nsys, out, "0", "");
+  CHECK(counts.kernels == 2);
+  CHECK(counts.calls == 1);
+  CHECK(counts.ranges == 2);
+  CHECK(counts.others == 1);
+  CHECK(inspect_trace(out, true).intact);
+  const fs::path db = out / "kernels.sqlite";
+  CHECK(query(db, "SELECT start, end, streamId, correlationId, globalPid / 16777216, d.value, s.value, gridX FROM "
+                  "CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds d ON d.id = demangledName JOIN StringIds s ON s.id = "
+                  "shortName ORDER BY 1") ==
+        "100|250|7|1|42|void ns::softmax<float>(float*)|softmax|0\n"
+        "300|350|7|2|42|void ns::softmax<float>(float*)|softmax|0\n");
+  CHECK(query(db, "SELECT k.start, r.start FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON "
+                  "r.correlationId = k.correlationId AND r.globalTid / 16777216 = k.globalPid / 16777216") ==
+        "100|50\n");
+  CHECK(query(db, "SELECT start, end, text FROM NVTX_EVENTS ORDER BY 1") == "40|400|softmax\n45|NULL|mark\n");
+  CHECK(query(db, "SELECT value FROM kvroof_note WHERE key = 'imported_from'") == "nsys\n");
+}
+
+TEST_CASE("kernels.sqlite of a trace is imported again as it is") {
+  const TemporaryFolder folder;
+  write_profile_trace(folder.path() / "a.kvt");
+  import_profile(folder.path() / "a.kvt/kernels.sqlite", "nsys", read_nsys, folder.path() / "b.kvt", "0", "");
+  for (const std::string table : {"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS",
+                                  "CUDA_GPU_MEMORY_USAGE_EVENTS", "TARGET_INFO_GPU"}) {
+    const auto of = [&](const char* trace) {
+      const bool calls = table == "CUPTI_ACTIVITY_KIND_RUNTIME";
+      return query(folder.path() / trace / "kernels.sqlite",
+                   calls ? "SELECT start, end, eventClass, globalTid, correlationId, value FROM " + table +
+                               " JOIN StringIds ON id = nameId ORDER BY start"
+                         : "SELECT * FROM " + table);
+    };
+    INFO(table);
+    CHECK(of("a.kvt") == of("b.kvt"));
+  }
+  CHECK(KernelReader::open(folder.path() / "b.kvt").counts().kernels == 4);
+}
+
+TEST_CASE("A trace of PyTorch's profiler is imported to the nanosecond, compressed or not") {
+  const TemporaryFolder folder;
+  const std::string plain = folder.file("trace.json"), packed = folder.file("trace.json.gz");
+  write_file(plain, kKineto);
+  const gzFile gz = gzopen(packed.c_str(), "wb");
+  gzwrite(gz, kKineto.data(), static_cast<unsigned>(kKineto.size()));
+  gzclose(gz);
+  for (const std::string& file : {plain, packed}) {
+    const fs::path out = file + ".kvt";
+    const ProfileCounts counts = import_profile(file, "kineto", read_kineto, out, "0", "");
+    CHECK(counts.kernels == 1);
+    CHECK(counts.others == 1);
+    const fs::path db = out / "kernels.sqlite";
+    CHECK(query(db, "SELECT start, end, streamId, correlationId, gridX, gridY, blockX, registersPerThread, "
+                    "graphNodeId, value FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = shortName") ==
+          "1757000000000123456|1757000000000125956|7|77|132|2|64|40|4294967297|softmax\n");
+    CHECK(query(db, "SELECT start, end, value FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId") ==
+          "2250|3251|cudaLaunchKernel\n");
+    CHECK(query(db, "SELECT bytes, copyKind, srcKind, dstKind FROM CUPTI_ACTIVITY_KIND_MEMCPY") == "4096|2|2|1\n");
+    CHECK(query(db, "SELECT bytes FROM CUPTI_ACTIVITY_KIND_MEMSET") == "64\n");
+    CHECK(query(db, "SELECT start, end, text FROM NVTX_EVENTS") == "500|100500|ProfilerStep#3\n");
+    CHECK(query(db, "SELECT name, totalMemory, smCount, computeMajor FROM TARGET_INFO_GPU") ==
+          "NVIDIA H200|150754820096|132|9\n");
+  }
+}
+
+TEST_CASE("A table that shows more rows than its file has room for is a damaged one") {
+  const TemporaryFolder folder;
+  make_database(folder.path() / "old.sqlite", kOldExport);
+  const SqliteReader db = SqliteReader::open(folder.path() / "old.sqlite").or_throw("old");
+  SqliteRows rows = SqliteRows::select(db, "SELECT id FROM StringIds", 2).or_throw("rows");
+  CHECK(rows.next());
+  CHECK(rows.next());
+  CHECK_FALSE(rows.problem());
+  CHECK_FALSE(rows.next());
+  CHECK(rows.problem()->message.find("more rows than the file has room for") != std::string::npos);
+}
+
+TEST_CASE("A time in microseconds is read without rounding") {
+  CHECK(KinetoNumber{"1757000000000123.456"}.nanoseconds() == 1757000000000123456);
+  CHECK(KinetoNumber{"5"}.nanoseconds() == 5000);
+  CHECK(KinetoNumber{"0.5"}.nanoseconds() == 500);
+  CHECK(KinetoNumber{"-1.25"}.nanoseconds() == -1250);
+  CHECK(KinetoNumber{"-0.25"}.nanoseconds() == -250);
+  CHECK(KinetoNumber{"1.5e3"}.nanoseconds() == 1500000);
+  CHECK_FALSE(KinetoNumber{"1e300"}.nanoseconds());
+  CHECK_FALSE(KinetoNumber{"9223372036854775807"}.nanoseconds());
+}
+
+TEST_CASE("A profile that cannot be right is refused in one sentence, and leaves nothing") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("profile");
+  const auto nsys = [&](const std::string& sql) {
+    fs::remove(file);
+    make_database(file, sql);
+    return refusal(file, read_nsys);
+  };
+  const auto kineto = [&](const std::string& text) {
+    write_file(file, text);
+    return refusal(file, read_kineto);
+  };
+  write_file(file, "{}");
+  CHECK(refusal(file, read_nsys).starts_with("it is no SQLite file"));
+  CHECK(nsys("CREATE TABLE t (x)").starts_with("it has no table CUPTI_ACTIVITY_KIND_KERNEL"));
+  CHECK(nsys("CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (x)").find("--cuda-graph-trace=node") != std::string::npos);
+  CHECK(nsys("CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT 1 AS start, 2 AS end").starts_with("it has no table"));
+  CHECK(nsys("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, shortName)") ==
+        "CUPTI_ACTIVITY_KIND_KERNEL has no column end");
+  CHECK(nsys(kOldExport + "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 299 WHERE start = 300") ==
+        "CUPTI_ACTIVITY_KIND_KERNEL, row 2: it ends at 299 ns, before its start at 300 ns");
+  CHECK(nsys(kOldExport + "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = -5") ==
+        "CUPTI_ACTIVITY_KIND_RUNTIME, row 1: it starts at -5 ns, before the recording");
+  CHECK(nsys(kOldExport + "DELETE FROM StringIds") == "CUPTI_ACTIVITY_KIND_KERNEL, row 1: the kernel has no name");
+
+  CHECK(kineto(kKineto.substr(0, 900)) == "the JSON breaks off at byte 900: the file was cut");
+  CHECK(kineto("") == "the JSON breaks off at byte 0: the file was cut");
+  CHECK(kineto("[]") == "it is no JSON object");
+  CHECK(kineto("{}") == "it has no traceEvents: no trace of PyTorch's profiler");
+  CHECK(kineto(R"({"traceEvents": [{"ph": "X", "cat": "cpu_op"}]})") ==
+        "none of its 1 events is a kernel; record with ProfilerActivity.CUDA");
+  CHECK(kineto(R"({"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 5, "dur": -1}]})") ==
+        "traceEvents[0]: \"k\" ends 1000 ns before it starts");
+  CHECK(kineto(R"({"traceEvents": [{}, {"ph": "X", "cat": "kernel", "name": "k"}]})") ==
+        "traceEvents[1]: \"k\" has no start (ts) that is a time");
+  CHECK(kineto(R"({"traceEvents": [{"name": "a "b""}]})").starts_with("byte 31 of the JSON is not"));
+  CHECK(kineto("{\"a\": " + std::string(100, '[')) == "its values are nested deeper than 64");
+  CHECK(kineto("{\"a\": \"" + std::string(17 << 20, 'x') + "\"}").find("is longer than 16 MiB") !=
+        std::string::npos);
+}

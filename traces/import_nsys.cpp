@@ -1,0 +1,234 @@
+// Reads the SQLite export of Nsight Systems. Its tables are made lazily and their columns grow from version to version.
+#include <unordered_map>
+#include <vector>
+
+#include "traces/file_io.hpp"
+#include "traces/import_profile.hpp"
+#include "traces/kernel_tables.hpp"
+#include "traces/sqlite.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr std::string_view kMagic = "SQLite format 3";
+constexpr std::uint64_t kLeastRow = 4;  // bytes that any row takes in a file
+constexpr int kMark = 34, kPushPop = 59, kStartEnd = 60;
+
+using Columns = std::vector<std::string_view>;
+
+class NsysReader {
+ public:
+  NsysReader(const SqliteReader& db, std::uint64_t file_bytes, ProfileSink& to)
+      : db_(db), most_rows_(file_bytes / kLeastRow), to_(to) {}
+
+  Result<ProfileCounts> run() {
+    read_strings();
+    read_version();
+    read_devices();
+    read_kernels();
+    read_copies();
+    read_fills();
+    read_calls();
+    read_ranges();
+    read_memory();
+    if (problem_) return *problem_;
+    return counts_;
+  }
+
+ private:
+  // The columns of a table in this order, NULL where the file's table lacks one.
+  template <class Visit>
+  void select(std::string_view table, const Columns& columns, Visit&& visit) {
+    if (problem_ || !db_.has_table(table)) return;
+    std::string list;
+    for (const std::string_view column : columns) {
+      list += list.empty() ? "" : ", ";
+      list += db_.has_column(table, column) ? column : "NULL";
+    }
+    auto rows = SqliteRows::select(db_, fmt::format("SELECT {} FROM {}", list, table), most_rows_);
+    if (!rows) {
+      problem_ = failure("{}: {}", table, rows.error());
+      return;
+    }
+    table_ = table;
+    for (row_ = 1; !problem_ && rows.value().next(); ++row_) visit(rows.value());
+    if (rows.value().problem()) problem_ = failure("{}: {}", table, rows.value().problem()->message);
+  }
+
+  template <class... Args>
+  void refuse(fmt::format_string<Args...> text, Args&&... args) {
+    problem_ = failure("{}, row {}: {}", table_, row_, fmt::format(text, std::forward<Args>(args)...));
+  }
+
+  static std::uint64_t u64(const SqliteRows& rows, int c) { return static_cast<std::uint64_t>(rows.integer(c)); }
+  static std::uint32_t u32(const SqliteRows& rows, int c) { return static_cast<std::uint32_t>(rows.integer(c)); }
+  static std::uint32_t process(const SqliteRows& rows, int c) {
+    return static_cast<std::uint32_t>(u64(rows, c) >> 24U & 0xffffffU);
+  }
+  static std::uint32_t thread(const SqliteRows& rows, int c) {
+    return static_cast<std::uint32_t>(u64(rows, c) & 0xffffffU);
+  }
+  // The export counts kinds of memory from 0, CUPTI from 1; 0 is then unknown.
+  static std::uint32_t memory_kind(const SqliteRows& rows, int c) {
+    const std::int64_t kind = rows.integer(c);
+    return rows.null(c) || kind < 0 || kind > 6 ? 0 : static_cast<std::uint32_t>(kind) + 1;
+  }
+
+  // Columns 0 and 1 are start and end.
+  void check_times(const SqliteRows& rows) {
+    const std::int64_t start = rows.integer(0), end = rows.integer(1);
+    if (start < 0) refuse("it starts at {} ns, before the recording", start);
+    if (end < start) refuse("it ends at {} ns, before its start at {} ns", end, start);
+  }
+  // Columns 0 to 7.
+  static constexpr std::array<std::string_view, 8> kWork = {"start",    "end",           "deviceId",  "contextId",
+                                                            "streamId", "correlationId", "globalPid", "graphNodeId"};
+  static Columns work_and(const Columns& more) {
+    Columns columns(kWork.begin(), kWork.end());
+    columns.insert(columns.end(), more.begin(), more.end());
+    return columns;
+  }
+  DeviceWork work(const SqliteRows& rows) {
+    check_times(rows);
+    return {u64(rows, 0), u64(rows, 1), u32(rows, 2), u32(rows, 3), u32(rows, 4), u32(rows, 5), u64(rows, 7),
+            process(rows, 6)};
+  }
+  // The text itself, or its id.
+  [[nodiscard]] std::string_view string(const SqliteRows& rows, int c) const {
+    if (rows.type(c) == SQLITE_TEXT) return rows.text(c);
+    const auto it = rows.null(c) ? strings_.end() : strings_.find(rows.integer(c));
+    return it == strings_.end() ? std::string_view{} : std::string_view(it->second);
+  }
+
+  void read_strings() {
+    select("StringIds", {"id", "value"},
+           [&](const SqliteRows& rows) { strings_.emplace(rows.integer(0), rows.text(1)); });
+  }
+  void read_version() {
+    select("META_DATA_EXPORT", {"name", "value"}, [&](const SqliteRows& rows) {
+      if (rows.text(0) == "EXPORT_SCHEMA_VERSION") to_.note("export_schema_version", rows.text(1));
+    });
+  }
+  void read_devices() {
+    select(kDeviceTable,
+           {"id", "name", "chipName", "totalMemory", "l2CacheSize", "smCount", "computeMajor", "computeMinor"},
+           [&](const SqliteRows& rows) {
+             // Only one view of a row's text is asked for at a time.
+             const std::string name(rows.text(1)), chip(rows.text(2));
+             to_.add(DeviceRecord{u32(rows, 0), name, chip, u64(rows, 3), u64(rows, 4), u32(rows, 5), u32(rows, 6),
+                                  u32(rows, 7)});
+           });
+  }
+  void read_kernels() {
+    select(kKernelTable,
+           work_and({"demangledName", "shortName", "mangledName", "registersPerThread", "gridX", "gridY", "gridZ",
+                     "blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread",
+                     "localMemoryTotal", "gridId", "sharedMemoryExecuted"}),
+           [&](const SqliteRows& rows) {
+             KernelRecord k;
+             k.work = work(rows);
+             for (int c = 8; c < 11 && k.mangled_name.empty(); ++c) k.mangled_name = string(rows, c);
+             if (k.mangled_name.empty()) refuse("the kernel has no name");
+             k.registers = u32(rows, 11);
+             k.grid = {u32(rows, 12), u32(rows, 13), u32(rows, 14)};
+             k.block = {u32(rows, 15), u32(rows, 16), u32(rows, 17)};
+             k.static_shared = u32(rows, 18);
+             k.dynamic_shared = u32(rows, 19);
+             k.local_per_thread = u32(rows, 20);
+             k.local_total = u64(rows, 21);
+             k.grid_id = u64(rows, 22);
+             k.shared_executed = u32(rows, 23);
+             take(k, counts_.kernels);
+           });
+  }
+  void read_copies() {
+    select(kCopyTable, work_and({"bytes", "copyKind", "srcKind", "dstKind"}), [&](const SqliteRows& rows) {
+      take(CopyRecord{work(rows), u64(rows, 8), u32(rows, 9), memory_kind(rows, 10), memory_kind(rows, 11)},
+           counts_.copies);
+    });
+  }
+  void read_fills() {
+    select(kFillTable, work_and({"bytes", "value", "memKind"}), [&](const SqliteRows& rows) {
+      take(FillRecord{work(rows), u64(rows, 8), u32(rows, 9), memory_kind(rows, 10)}, counts_.fills);
+    });
+  }
+  void read_calls() {
+    select(kCallTable, {"start", "end", "globalTid", "correlationId", "returnValue", "eventClass", "nameId"},
+           [&](const SqliteRows& rows) {
+             check_times(rows);
+             take(CallRecord{u64(rows, 0), u64(rows, 1), process(rows, 2), thread(rows, 2), u32(rows, 3), u32(rows, 4),
+                             rows.integer(5) == 1, string(rows, 6)},
+                  counts_.calls);
+           });
+  }
+  void read_ranges() {
+    select(kRangeTable, {"start", "end", "globalTid", "eventType", "text", "textId"}, [&](const SqliteRows& rows) {
+      const std::int64_t type = rows.integer(3);
+      const std::string_view text = rows.null(4) ? string(rows, 5) : rows.text(4);
+      if ((type != kMark && type != kPushPop && type != kStartEnd) || text.empty()) {
+        ++counts_.others;
+        return;
+      }
+      if (!rows.null(1)) check_times(rows);
+      take(RangeRecord{u64(rows, 0), u64(rows, 1), process(rows, 2), thread(rows, 2), text}, counts_.ranges);
+    });
+  }
+  void read_memory() {
+    std::uint64_t taken = 0;
+    select(kMemoryTable,
+           {"start", "globalPid", "deviceId", "contextId", "address", "bytes", "memKind", "memoryOperationType"},
+           [&](const SqliteRows& rows) {
+             take(MemoryRecord{u64(rows, 0), process(rows, 1), u32(rows, 2), u32(rows, 3), u64(rows, 4), u64(rows, 5),
+                               memory_kind(rows, 6), rows.integer(7) == 1},
+                  taken);
+           });
+  }
+  template <class Record>
+  void take(const Record& record, std::uint64_t& count) {
+    if (problem_) return;
+    to_.add(record);
+    ++count;
+  }
+
+  const SqliteReader& db_;
+  std::uint64_t most_rows_;
+  ProfileSink& to_;
+  std::unordered_map<std::int64_t, std::string> strings_;
+  ProfileCounts counts_;
+  std::string_view table_;
+  std::uint64_t row_ = 0;
+  std::optional<Failure> problem_;
+};
+
+std::optional<Failure> missing_kernels(const SqliteReader& db) {
+  if (!db.has_table(kKernelTable)) {
+    if (db.has_table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")) {
+      return failure("it has times of whole CUDA graphs, not of kernels; record with `nsys profile "
+                     "--cuda-graph-trace=node`");
+    }
+    return failure("it has no table {}: no kernel ran under nsys, or this is no `nsys export --type sqlite`",
+                   kKernelTable);
+  }
+  for (const std::string_view column : {"start", "end"}) {
+    if (!db.has_column(kKernelTable, column)) return failure("{} has no column {}", kKernelTable, column);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<ProfileCounts> read_nsys(const std::filesystem::path& file, ProfileSink& to) {
+  const Result<OpenFile> opened = open_file(file);
+  if (!opened) return failure("{}", opened.error());
+  std::string magic(kMagic.size(), '\0');
+  if (opened.value().size < 100 || read_at(opened.value(), 0, std::as_writable_bytes(std::span(magic))) ||
+      magic != kMagic) {
+    return failure("it is no SQLite file; `nsys export --type sqlite` makes one of an .nsys-rep");
+  }
+  const Result<SqliteReader> db = SqliteReader::open(file);
+  if (!db) return failure("the SQLite file cannot be read: {}", db.error());
+  if (auto problem = missing_kernels(db.value())) return *problem;
+  return NsysReader(db.value(), opened.value().size, to).run();
+}
+
+}  // namespace kvroof

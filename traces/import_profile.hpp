@@ -1,0 +1,32 @@
+// Imports of profiles: what other programs' profilers saw becomes a trace without attention.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "sim/core/error.hpp"
+#include "traces/kernel_records.hpp"
+
+namespace kvroof {
+
+struct ProfileCounts {
+  std::uint64_t kernels = 0, copies = 0, fills = 0, calls = 0, ranges = 0;
+  std::uint64_t others = 0;  // records of kinds that are not taken
+};
+
+// `nsys export --type sqlite`: tables and columns that are absent are done without, but for the kernels' times and
+// names.
+Result<ProfileCounts> read_nsys(const std::filesystem::path& file, ProfileSink& to);
+
+// The JSON that PyTorch's profiler (Kineto) exports, compressed by gzip or not; read event by event, so that memory
+// stays flat.
+Result<ProfileCounts> read_kineto(const std::filesystem::path& file, ProfileSink& to);
+
+using ReadProfile = Result<ProfileCounts> (*)(const std::filesystem::path& file, ProfileSink& to);
+
+// Writes the trace `out`, or nothing. `kind` (nsys, kineto) is noted in it. Throws Error, also for a refused file.
+ProfileCounts import_profile(const std::filesystem::path& file, std::string_view kind, ReadProfile read,
+                             const std::filesystem::path& out, const std::string& tool_version,
+                             const std::string& command_line);
+
+}  // namespace kvroof

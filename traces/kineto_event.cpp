@@ -1,0 +1,153 @@
+#include "traces/kineto_event.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace kvroof {
+namespace {
+
+constexpr std::int64_t kMaxNs = std::int64_t{1} << 62;
+
+std::uint32_t narrow(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
+
+struct Direction {
+  std::string_view in_name;
+  std::uint32_t kind;  // CUpti_ActivityMemcpyKind
+};
+constexpr std::array<Direction, 5> kDirections = {{{"HtoD", 1}, {"DtoH", 2}, {"DtoD", 8}, {"HtoH", 9}, {"PtoP", 10}}};
+
+// Of "Memcpy HtoD (Pinned -> Device)".
+std::uint32_t copy_kind(std::string_view name) {
+  for (const Direction& d : kDirections) {
+    if (name.find(d.in_name) != std::string_view::npos) return d.kind;
+  }
+  return 0;
+}
+
+// CUpti_ActivityMemoryKind
+std::uint32_t memory_kind(std::string_view word) {
+  constexpr std::array<std::string_view, 6> kKinds = {"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed"};
+  const auto* const it = std::find(kKinds.begin(), kKinds.end(), word);
+  return it == kKinds.end() ? 0 : static_cast<std::uint32_t>(it - kKinds.begin());
+}
+
+std::pair<std::uint32_t, std::uint32_t> memory_kinds(std::string_view name) {
+  const std::size_t open = name.find('('), arrow = name.find(" -> "), close = name.find(')');
+  if (close == std::string_view::npos || open >= arrow || arrow >= close) return {0, 0};
+  return {memory_kind(name.substr(open + 1, arrow - open - 1)), memory_kind(name.substr(arrow + 4, close - arrow - 4))};
+}
+
+}  // namespace
+
+std::uint64_t KinetoNumber::integer() const {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? value : 0;
+}
+
+std::optional<std::int64_t> KinetoNumber::nanoseconds() const {
+  constexpr std::size_t kDecimals = 3;
+  const std::size_t point = std::min(text.find('.'), text.size());
+  std::int64_t us = 0, ns = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + point, us);
+  const std::string_view rest = text.substr(std::min(point + 1, text.size()));
+  const bool plain = error == std::errc() && end == text.data() + point &&
+                     std::all_of(rest.begin(), rest.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!plain) {  // 1.5e3, or out of range
+    double value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    if (!(std::abs(value) * 1000 < static_cast<double>(kMaxNs))) return std::nullopt;
+    return std::llround(value * 1000);
+  }
+  for (std::size_t i = 0; i < kDecimals; ++i) ns = ns * 10 + (i < rest.size() ? rest[i] - '0' : 0);
+  if (us > kMaxNs / 1000 - 1 || us < -kMaxNs / 1000 + 1) return std::nullopt;
+  return us * 1000 + (text.starts_with('-') ? -ns : ns);
+}
+
+void KinetoEvent::reset() {
+  for (std::string* text : {&phase, &category, &name}) text->clear();
+  start_ns = duration_ns = std::nullopt;
+  times_valid = true;
+  process = thread = device = context = stream = correlation = graph_node = registers = shared = bytes = 0;
+  grid = block = {1, 1, 1};
+}
+
+void KinetoEvent::set(std::string_view field, std::string_view text) {
+  if (field == "ph") phase = text;
+  if (field == "cat") category = text;
+  if (field == "name") name = text;
+}
+
+void KinetoEvent::set(std::string_view field, KinetoNumber number) {
+  if (field == "ts" || field == "dur") {
+    (field == "ts" ? start_ns : duration_ns) = number.nanoseconds();
+    times_valid = times_valid && number.nanoseconds().has_value();
+  }
+  if (field == "pid") process = number.integer();
+  if (field == "tid") thread = number.integer();
+}
+
+void KinetoEvent::set_argument(std::string_view field, KinetoNumber number) {
+  constexpr std::array<std::pair<std::string_view, std::uint64_t KinetoEvent::*>, 8> kArguments = {{
+      {"device", &KinetoEvent::device},
+      {"context", &KinetoEvent::context},
+      {"stream", &KinetoEvent::stream},
+      {"correlation", &KinetoEvent::correlation},
+      {"graph node id", &KinetoEvent::graph_node},
+      {"registers per thread", &KinetoEvent::registers},
+      {"shared memory", &KinetoEvent::shared},
+      {"bytes", &KinetoEvent::bytes},
+  }};
+  for (const auto& [name_of, member] : kArguments) {
+    if (field == name_of) this->*member = number.integer();
+  }
+}
+
+std::optional<Failure> KinetoEvent::deliver(ProfileSink& to, ProfileCounts& counts) const {
+  const bool kernel = category == "kernel", copy = category == "gpu_memcpy", fill = category == "gpu_memset";
+  const bool call = category == "cuda_runtime" || category == "cuda_driver";
+  const bool range = category == "user_annotation", overhead = category == "overhead";
+  if (phase != "X" || !(kernel || copy || fill || call || range || overhead)) {
+    if (phase == "X") ++counts.others;
+    return std::nullopt;
+  }
+  if (!start_ns || !times_valid) return failure("\"{}\" has no start (ts) that is a time", name);
+  if (*start_ns < 0) return failure("\"{}\" starts at {} ns, before the recording", name, *start_ns);
+  const std::int64_t duration = duration_ns.value_or(0);
+  if (duration < 0) return failure("\"{}\" ends {} ns before it starts", name, -duration);
+  const auto start = static_cast<std::uint64_t>(*start_ns), end = static_cast<std::uint64_t>(*start_ns + duration);
+  // A file holds one process, whose number the rows of a GPU do not say: 0 for all, so that calls meet their kernels.
+  const DeviceWork work{start,           end,            narrow(device), narrow(context),
+                        narrow(stream), narrow(correlation),
+                        graph_node,      0};
+  if (kernel) {
+    KernelRecord record;
+    record.work = work;
+    record.mangled_name = name;
+    record.grid = grid;
+    record.block = block;
+    record.registers = narrow(registers);
+    record.shared_executed = narrow(shared);
+    to.add(record);
+    ++counts.kernels;
+  } else if (copy) {
+    const auto [source, target] = memory_kinds(name);
+    to.add(CopyRecord{work, bytes, copy_kind(name), source, target});
+    ++counts.copies;
+  } else if (fill) {
+    to.add(FillRecord{work, bytes, 0, 0});
+    ++counts.fills;
+  } else if (call) {
+    to.add(CallRecord{start, end, 0, narrow(thread), narrow(correlation), 0, category == "cuda_driver", name});
+    ++counts.calls;
+  } else if (range) {
+    to.add(RangeRecord{start, end, 0, narrow(thread), name});
+    ++counts.ranges;
+  } else {
+    to.add(OverheadRecord{start, end, 0});
+  }
+  return std::nullopt;
+}
+
+}  // namespace kvroof

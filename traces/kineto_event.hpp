@@ -1,0 +1,42 @@
+// One event of a Kineto (PyTorch profiler) trace, and what it is as a record.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "sim/core/error.hpp"
+#include "traces/import_profile.hpp"
+
+namespace kvroof {
+
+// A number of the file: its digits, so that no time is rounded.
+struct KinetoNumber {
+  std::string_view text;
+  [[nodiscard]] std::uint64_t integer() const;  // 0 where it is negative, no integer or too large
+  // Microseconds with decimals as nanoseconds; nothing where that is out of range.
+  [[nodiscard]] std::optional<std::int64_t> nanoseconds() const;
+};
+
+// Fields that an event may have; absent ones are 0 or empty. reset() keeps the memory of the strings.
+struct KinetoEvent {
+  std::string phase, category, name;
+  std::optional<std::int64_t> start_ns, duration_ns;
+  bool times_valid = true;
+  std::uint64_t process = 0, thread = 0;
+  std::uint64_t device = 0, context = 0, stream = 0, correlation = 0, graph_node = 0;
+  std::uint64_t registers = 0, shared = 0, bytes = 0;
+  std::array<std::uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};
+
+  void reset();
+  void set(std::string_view field, std::string_view text);
+  void set(std::string_view field, KinetoNumber number);
+  void set_argument(std::string_view field, KinetoNumber number);
+
+  // Hands the record over and counts it, or says why it cannot.
+  std::optional<Failure> deliver(ProfileSink& to, ProfileCounts& counts) const;
+};
+
+}  // namespace kvroof
