@@ -6,6 +6,7 @@
 
 namespace kvroof {
 
+extern const PolicyInfo kA2sfPolicy;
 extern const PolicyInfo kAdaKvPolicy;
 extern const PolicyInfo kChunkKvPolicy;
 extern const PolicyInfo kCriticalKvPolicy;
@@ -38,6 +39,7 @@ struct Line {
 };
 
 constexpr std::array kLines = {
+    Line{"a2sf", &kA2sfPolicy},
     Line{"adakv", &kAdaKvPolicy},
     Line{"chunkkv", &kChunkKvPolicy},
     Line{"criticalkv", &kCriticalKvPolicy},

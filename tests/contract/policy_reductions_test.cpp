@@ -19,6 +19,7 @@ TEST_CASE("a policy whose parameters take away what is its own is the simpler po
         Reduction{"streaming:budget=20:sinks=0", "window:budget=20"},
         Reduction{"keyformer:budget=20:recent=10:noise=none:tau=1..1", "h2o:budget=20:recent=10"},
         Reduction{"h2o:budget=20:when=1", "h2o:budget=20"},
+        Reduction{"a2sf:budget=20:forgetting=1:recent=10", "h2o:budget=20:recent=10"},
         Reduction{"pyramidkv:budget=20:window=6:beta=1", "snapkv:budget=20:window=6"},
         Reduction{"adakv:budget=20:window=6:floor=1", "snapkv:budget=20:window=6:kernel=7:pool=max"},
         Reduction{"adakv:budget=20:window=6:safeguard=1:rule=kvpress", "snapkv:budget=20:window=6"}}) {

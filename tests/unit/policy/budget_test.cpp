@@ -81,3 +81,11 @@ TEST_CASE("the output can say what a budget is relative to") {
   CHECK(parse_compression("0.3").or_throw("").describe() == "the prompt less 30 %");
   CHECK(Budget().describe() == "unlimited");
 }
+
+TEST_CASE("a compression of 0.8 brings the cache of Llama-3.1-8B at 128k from 15.6 to 3.1 GiB, as kvpress measured") {
+  constexpr double kGib = 1024.0 * 1024 * 1024;
+  constexpr double kTokenBytes = 2.0 * 32 * 8 * 128 * 2;  // k and v, layers, KV heads, width, bf16
+  const Budget compressed = parse_compression("0.8").or_throw("0.8");
+  CHECK(128000 * kTokenBytes / kGib == Approx(15.6).margin(0.05));
+  CHECK(compressed.tokens(128000, 128000) * kTokenBytes / kGib == Approx(3.1).margin(0.05));
+}

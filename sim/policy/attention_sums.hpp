@@ -1,0 +1,39 @@
+// AttentionSums: scores that add up the attention of all rows, for H2O and what follows from it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/policy/table_helpers.hpp"
+
+namespace kvroof {
+
+// The score of a token is the attention that all rows since it came, its own included, paid to it; with every row,
+// what earlier rows paid counts `forgetting` times what it did.
+class AttentionSums final : public EvictionPolicy {
+ public:
+  AttentionSums(TokensOrShare recent, GroupReduction reduction, float forgetting, const PolicyContext& context)
+      : recent_(recent), reduction_(reduction), forgetting_(forgetting), heads_(context.storage_heads) {}
+
+  void admit(HeadId head, SlotId slot, TokenPos) override { heads_[head.value].scores.admit(slot); }
+  void observe(HeadId head, const AttentionRows& rows) override;
+  void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override;
+  [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const override;
+  void move(HeadId head, std::span<const SlotMove> moves) override;
+  [[nodiscard]] std::uint64_t walked_state_bytes(HeadId head) const override { return heads_[head.value].walked; }
+
+ private:
+  struct Head {
+    SlotColumns<float> scores{1};
+    std::uint64_t walked = 0;
+  };
+  TokensOrShare recent_;
+  GroupReduction reduction_;
+  float forgetting_;
+  std::vector<Head> heads_;
+};
+
+// Traits of such policies: parameters recent, group and when.
+PolicyTraits attention_sums_traits(const PolicySpec& spec, TokensOrShare default_recent);
+
+}  // namespace kvroof
