@@ -10,7 +10,7 @@ namespace {
 const std::filesystem::path kCatalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
 
 void what_if_point(benchmark::State& state) {
-  const CostModel cost(find_model_shape("llama-2-7b", kCatalog), {DType::kF16, DType::kF16},
+  const CostModel cost(find_model_shape("llama-2-7b", kCatalog), TrafficTypes{DType::kF16, DType::kF16},
                        find_device("h200", kCatalog), find_engine_profile("graphs", kCatalog));
   const ResidencySummary residency = summarise(synthetic::fraction({2048, 512}, 0.5, 32, 32));
   std::uint32_t batch = 0;
