@@ -18,7 +18,8 @@ namespace kvroof {
 struct Arguments {
   boost::program_options::variables_map values;
   std::vector<std::string> positional;
-  std::string command_line;  // as typed, for manifests
+  std::vector<std::string> program;  // what follows `--`: someone else's command line
+  std::string command_line;          // as typed, for manifests
   bool quiet = false;
   std::uint64_t seed = 0;
   unsigned threads = 1;  // --threads, or the cores this process may use
@@ -43,6 +44,7 @@ struct Command {
   std::size_t max_positional = 0;
   std::string_view formats = "table | json | csv";  // that --format takes; the first is the default
   std::string_view out = "write the result to this file";   // what -o does
+  bool takes_program = false;  // words after `--` are another program's
 };
 
 // One function a verb, defined in apps/<verb>.cpp; the table in main.cpp lists them.

@@ -220,7 +220,9 @@ void print_help(const Command& command) {
   fmt::print("\n{}", text.str());
 }
 
-std::optional<Arguments> parse_arguments(const Command& command, const Strings& words) {
+std::optional<Arguments> parse_arguments(const Command& command, const Strings& typed) {
+  const auto dashes = command.takes_program ? std::find(typed.begin(), typed.end(), "--") : typed.end();
+  const Strings words(typed.begin(), dashes);
   po::options_description visible;
   visible.add(own_options(command)).add(common_options(command));
   if (std::find_if(words.begin(), words.end(), [](const auto& w) { return w == "--help" || w == "-h"; }) !=
@@ -229,6 +231,10 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
     return std::nullopt;
   }
   Arguments arguments;
+  if (dashes != typed.end()) {
+    arguments.program.assign(dashes + 1, typed.end());
+    if (arguments.program.empty()) throw usage_error("after `--` the command to run is missing");
+  }
   arguments.values = parse_words(command, words, visible);
   po::variables_map& values = arguments.values;
   store_environment(visible, values);
@@ -240,7 +246,7 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
   }
   check_words(command, arguments.positional);
   arguments.command_line = fmt::format("kvroof {}", command.name);
-  for (const std::string& word : words) arguments.command_line += " " + word;
+  for (const std::string& word : typed) arguments.command_line += " " + word;
   arguments.quiet = values.count("quiet") > 0;
   if (values.count("verbose") > 0) fmt::print(stderr, "{}", config_yaml(values, visible));
   arguments.seed = whole_value("seed", arguments.get<std::string>("seed"), 0, UINT64_MAX);

@@ -3,6 +3,7 @@
 
 #include "apps/generate.hpp"
 #include "apps/generate_request.hpp"
+#include "apps/record_program.hpp"
 
 namespace fs = std::filesystem;
 
@@ -25,21 +26,28 @@ void describe_record(boost::program_options::options_description_easy_init add) 
   add("prompt-logprobs", "also record the log-probabilities of the prompt: all its logits are then computed");
 }
 
-int record(const Arguments& arguments) { return generate(arguments, trace_path(arguments)); }
+int record(const Arguments& arguments) {
+  const fs::path path = trace_path(arguments);
+  if (arguments.program.empty()) return generate(arguments, path);
+  if (arguments.has("model")) throw usage_error("--model and `-- CMD`: record runs a model, or someone else's program");
+  return record_program(arguments, path);
+}
 
 }  // namespace
 
 Command record_command() {
   Command command;
   command.name = "record";
-  command.summary = "run a prompt and record queries, keys, values and evictions as a trace";
-  command.usage = "--model DIR --prompt-file F -o run.kvt [options]";
+  command.summary = "run a prompt and record queries, keys, values and evictions; or a program's GPU work";
+  command.usage = "--model DIR --prompt-file F -o run.kvt [options], or -o run.kvt -- CMD ARGS…";
   command.examples =
       "  kvroof record --model demo --prompt-file models/demo/prompts/sqlite-rbu.txt --max-tokens 128 -o run.kvt\n"
-      "  kvroof record --model DIR --prompt-file F --policy h2o:budget=0.2 --backend reference -o h2o.kvt";
+      "  kvroof record --model DIR --prompt-file F --policy h2o:budget=0.2 --backend reference -o h2o.kvt\n"
+      "  kvroof record -o vllm.kvt -- python3 serve.py    (its kernels, copies and NVTX ranges)";
   command.describe = describe_record;
   command.run = record;
   command.formats = "table | json";
+  command.takes_program = true;
   return command;
 }
 

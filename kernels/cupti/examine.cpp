@@ -142,7 +142,7 @@ Finding library_finding(const Machine& machine, std::string item, const std::str
 }
 
 Finding cupti_finding(const Machine& machine) {
-  const std::string install = "for `record --cupti` and `record -- CMD`: `pip install nvidia-cuda-cupti` (CUDA 13), or "
+  const std::string install = "for `record -- CMD`: `pip install nvidia-cuda-cupti` (CUDA 13), or "
                               "set CUDA_HOME to a toolkit of CUDA 13";
   const auto paths = find_library(machine, kCuptiFile);
   for (const std::string& path : paths) {

@@ -1,0 +1,311 @@
+#include "kernels/cupti/profile_spool.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+#include "sim/core/byte_reader.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr std::size_t kPending = std::size_t{256} << 10;
+constexpr std::uint8_t kText = 0;
+
+// A note as a record among others.
+struct Note {
+  std::string_view key, value;
+};
+
+// The type of a record in the file, and its fields: one list, for writing and for reading.
+template <class Archive>
+void fields(Archive& a, DeviceWork& r) {
+  a(r.start_ns, r.end_ns, r.device, r.context, r.stream, r.correlation, r.graph_node, r.process);
+}
+template <class Archive>
+void fields(Archive& a, KernelRecord& r) {
+  fields(a, r.work);
+  a(r.mangled_name, r.grid[0], r.grid[1], r.grid[2], r.block[0], r.block[1], r.block[2], r.registers, r.static_shared,
+    r.dynamic_shared, r.shared_executed, r.local_per_thread, r.local_total, r.grid_id);
+}
+template <class Archive>
+void fields(Archive& a, CopyRecord& r) {
+  fields(a, r.work);
+  a(r.bytes, r.kind, r.source_kind, r.target_kind);
+}
+template <class Archive>
+void fields(Archive& a, FillRecord& r) {
+  fields(a, r.work);
+  a(r.bytes, r.value, r.memory_kind);
+}
+template <class Archive>
+void fields(Archive& a, CallRecord& r) {
+  a(r.start_ns, r.end_ns, r.process, r.thread, r.correlation, r.result, r.driver, r.name);
+}
+template <class Archive>
+void fields(Archive& a, RangeRecord& r) {
+  a(r.start_ns, r.end_ns, r.process, r.thread, r.text);
+}
+template <class Archive>
+void fields(Archive& a, MemoryRecord& r) {
+  a(r.time_ns, r.process, r.device, r.context, r.address, r.bytes, r.memory_kind, r.release);
+}
+template <class Archive>
+void fields(Archive& a, OverheadRecord& r) {
+  a(r.start_ns, r.end_ns, r.kind);
+}
+template <class Archive>
+void fields(Archive& a, EnvironmentRecord& r) {
+  a(r.time_ns, r.device, r.sm_clock_mhz, r.memory_clock_mhz, r.power_mw, r.temperature_c);
+}
+template <class Archive>
+void fields(Archive& a, DeviceRecord& r) {
+  a(r.device, r.name, r.chip, r.memory_bytes, r.l2_bytes, r.multiprocessors, r.compute_major, r.compute_minor);
+}
+template <class Archive>
+void fields(Archive& a, OperatorRecord& r) {
+  a(r.graph_node, r.correlation, r.step, r.layer, r.name, r.cause, r.declared_bytes, r.declared_flops);
+}
+template <class Archive>
+void fields(Archive& a, CounterRecord& r) {
+  a(r.first_step, r.steps, r.time_ns, r.device, r.name, r.value);
+}
+template <class Archive>
+void fields(Archive& a, Note& r) {
+  a(r.key, r.value);
+}
+
+template <class Record>
+constexpr std::uint8_t kType = 0;
+template <>
+constexpr std::uint8_t kType<KernelRecord> = 1;
+template <>
+constexpr std::uint8_t kType<CopyRecord> = 2;
+template <>
+constexpr std::uint8_t kType<FillRecord> = 3;
+template <>
+constexpr std::uint8_t kType<CallRecord> = 4;
+template <>
+constexpr std::uint8_t kType<RangeRecord> = 5;
+template <>
+constexpr std::uint8_t kType<MemoryRecord> = 6;
+template <>
+constexpr std::uint8_t kType<OverheadRecord> = 7;
+template <>
+constexpr std::uint8_t kType<EnvironmentRecord> = 8;
+template <>
+constexpr std::uint8_t kType<DeviceRecord> = 9;
+template <>
+constexpr std::uint8_t kType<OperatorRecord> = 10;
+template <>
+constexpr std::uint8_t kType<CounterRecord> = 11;
+template <>
+constexpr std::uint8_t kType<Note> = 12;
+
+// Values one behind the other; a text is replaced by its number.
+template <class NumberOf>
+class Encoder {
+ public:
+  explicit Encoder(NumberOf number_of) : number_of_(number_of) {}
+  template <class... Values>
+  void operator()(const Values&... values) {
+    (value(values), ...);
+  }
+  [[nodiscard]] const std::string& bytes() const { return bytes_; }
+
+ private:
+  void value(std::string_view text) { value(number_of_(text)); }
+  void value(bool flag) { value(static_cast<std::uint8_t>(flag)); }
+  template <class T>
+    requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
+  void value(T number) {
+    char bytes[sizeof number];
+    std::memcpy(bytes, &number, sizeof number);
+    bytes_.append(bytes, sizeof number);
+  }
+  NumberOf number_of_;
+  std::string bytes_;
+};
+
+class Decoder {
+ public:
+  Decoder(std::string_view payload, const std::vector<std::string_view>& texts)
+      : reader_(std::as_bytes(std::span(payload))), size_(payload.size()), texts_(texts) {}
+  template <class... Values>
+  void operator()(Values&... values) {
+    (value(values), ...);
+  }
+  // Every byte was a field's, and every text is known.
+  [[nodiscard]] bool whole() const { return !reader_.ran_out() && reader_.position() == size_ && known_; }
+
+ private:
+  void value(std::string_view& text) {
+    const auto number = reader_.read<std::uint32_t>();
+    known_ = known_ && number < texts_.size();
+    text = number < texts_.size() ? texts_[number] : std::string_view();
+  }
+  void value(bool& flag) { flag = reader_.read<std::uint8_t>() != 0; }
+  template <class T>
+    requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
+  void value(T& number) {
+    number = reader_.read<T>();
+  }
+  ByteReader reader_;
+  std::size_t size_;
+  const std::vector<std::string_view>& texts_;
+  bool known_ = true;
+};
+
+void give(const Note& note, ProfileSink& to) { to.note(note.key, note.value); }
+template <class Record>
+void give(const Record& record, ProfileSink& to) {
+  to.add(record);
+}
+
+// Whether the payload is such a record.
+template <class Record>
+bool take(std::string_view payload, const std::vector<std::string_view>& texts, ProfileSink& to) {
+  Record record;
+  Decoder decoder(payload, texts);
+  fields(decoder, record);
+  if (decoder.whole()) give(record, to);
+  return decoder.whole();
+}
+
+using Take = bool (*)(std::string_view, const std::vector<std::string_view>&, ProfileSink&);
+
+Take reader_of(std::uint8_t type) {
+  switch (type) {
+    case kType<KernelRecord>: return take<KernelRecord>;
+    case kType<CopyRecord>: return take<CopyRecord>;
+    case kType<FillRecord>: return take<FillRecord>;
+    case kType<CallRecord>: return take<CallRecord>;
+    case kType<RangeRecord>: return take<RangeRecord>;
+    case kType<MemoryRecord>: return take<MemoryRecord>;
+    case kType<OverheadRecord>: return take<OverheadRecord>;
+    case kType<EnvironmentRecord>: return take<EnvironmentRecord>;
+    case kType<DeviceRecord>: return take<DeviceRecord>;
+    case kType<OperatorRecord>: return take<OperatorRecord>;
+    case kType<CounterRecord>: return take<CounterRecord>;
+    case kType<Note>: return take<Note>;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+SpoolWriter::SpoolWriter(const std::filesystem::path& path) : path_(path), pending_(kSpoolMagic) {
+  descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw Error(fmt::format("{}: cannot be created: {}", path.string(), std::strerror(errno)));
+}
+
+SpoolWriter::~SpoolWriter() {
+  try {
+    flush();
+  } catch (const Error&) {  // whoever wanted to know has flushed
+  }
+  close(descriptor_);
+}
+
+void SpoolWriter::flush() {
+  if (failed_) pending_.clear();
+  for (std::string_view left = pending_; !left.empty();) {
+    const ssize_t n = write(descriptor_, left.data(), left.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const int why = errno;
+      failed_ = true;
+      pending_.clear();
+      throw Error(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(why)));
+    }
+    left.remove_prefix(static_cast<std::size_t>(n));
+  }
+  pending_.clear();
+}
+
+void SpoolWriter::append(std::uint8_t type, std::string_view payload) {
+  const auto length = static_cast<std::uint32_t>(payload.size());
+  char bytes[sizeof length];
+  std::memcpy(bytes, &length, sizeof length);
+  pending_.push_back(static_cast<char>(type));
+  pending_.append(bytes, sizeof length).append(payload);
+  if (pending_.size() >= kPending) flush();
+}
+
+std::uint32_t SpoolWriter::text_number(std::string_view text) {
+  const auto [found, is_new] = texts_.try_emplace(std::string(text), static_cast<std::uint32_t>(texts_.size()));
+  if (is_new) append(kText, text);
+  return found->second;
+}
+
+template <class Record>
+void SpoolWriter::put(Record record) {
+  Encoder encoder([this](std::string_view text) { return text_number(text); });
+  fields(encoder, record);
+  append(kType<Record>, encoder.bytes());
+}
+
+void SpoolWriter::add(const KernelRecord& record) { put(record); }
+void SpoolWriter::add(const CopyRecord& record) { put(record); }
+void SpoolWriter::add(const FillRecord& record) { put(record); }
+void SpoolWriter::add(const CallRecord& record) { put(record); }
+void SpoolWriter::add(const RangeRecord& record) { put(record); }
+void SpoolWriter::add(const MemoryRecord& record) { put(record); }
+void SpoolWriter::add(const OverheadRecord& record) { put(record); }
+void SpoolWriter::add(const EnvironmentRecord& record) { put(record); }
+void SpoolWriter::add(const DeviceRecord& record) { put(record); }
+void SpoolWriter::add(const OperatorRecord& record) { put(record); }
+void SpoolWriter::add(const CounterRecord& record) { put(record); }
+void SpoolWriter::note(std::string_view key, std::string_view value) { put(Note{key, value}); }
+
+Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to) {
+  if (!bytes.starts_with(kSpoolMagic)) return failure("not a spool: it does not start with '{}'", kSpoolMagic);
+  SpoolCounts counts;
+  std::vector<std::string_view> texts;
+  constexpr std::size_t kHead = 1 + sizeof(std::uint32_t);
+  for (std::size_t at = kSpoolMagic.size(); at < bytes.size();) {
+    std::uint32_t length = 0;
+    const bool has_head = bytes.size() - at >= kHead;
+    if (has_head) std::memcpy(&length, bytes.data() + at + 1, sizeof length);
+    counts.cut = !has_head || bytes.size() - at - kHead < length;
+    if (counts.cut) break;
+    const auto type = static_cast<std::uint8_t>(bytes[at]);
+    const std::string_view payload = bytes.substr(at + kHead, length);
+    if (type == kText) {
+      texts.push_back(payload);
+    } else {
+      const Take take_it = reader_of(type);
+      if (take_it == nullptr) return failure("byte {}: a record of type {} is not known", at, type);
+      if (!take_it(payload, texts, to)) return failure("byte {}: a record of type {} is damaged", at, type);
+      ++counts.records;
+      counts.kernels += type == kType<KernelRecord>;
+    }
+    at += kHead + length;
+  }
+  return counts;
+}
+
+Result<SpoolCounts> read_spool(const std::filesystem::path& path, ProfileSink& to) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat facts {};
+  if (descriptor < 0 || fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    if (descriptor >= 0) close(descriptor);
+    return failure("cannot be read: {}", std::strerror(errno));
+  }
+  const auto size = static_cast<std::size_t>(facts.st_size);
+  void* const memory = size == 0 ? nullptr : mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  close(descriptor);
+  if (memory == MAP_FAILED) return failure("cannot be mapped: {}", std::strerror(errno));
+  auto counts = parse_spool(std::string_view(static_cast<const char*>(memory), size), to);
+  if (memory != nullptr) munmap(memory, size);
+  return counts;
+}
+
+}  // namespace kvroof

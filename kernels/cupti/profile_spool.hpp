@@ -1,0 +1,69 @@
+// A profiler's records in a plain file: a recorded process writes it as it goes, cheaply and safe against its own
+// death; it is read afterwards.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "sim/core/error.hpp"
+#include "traces/kernel_records.hpp"
+
+namespace kvroof {
+
+// The file starts with kSpoolMagic; then records, each a byte of type, its length (u32) and its fields in the order of
+// kernel_records.hpp, little-endian; a text is the number (u32) of an earlier record of type text. What the death of
+// its writer cuts off is at most its last 256 KiB.
+inline constexpr std::string_view kSpoolMagic = "kvroof spool 1\n";
+
+class SpoolWriter final : public ProfileSink {
+ public:
+  // Creates the file, which must not exist. Every function throws Error when it cannot be written.
+  explicit SpoolWriter(const std::filesystem::path& path);
+  ~SpoolWriter() override;  // writes what is left, without a word where that fails
+  SpoolWriter(const SpoolWriter&) = delete;
+  SpoolWriter& operator=(const SpoolWriter&) = delete;
+
+  void add(const KernelRecord& record) override;
+  void add(const CopyRecord& record) override;
+  void add(const FillRecord& record) override;
+  void add(const CallRecord& record) override;
+  void add(const RangeRecord& record) override;
+  void add(const MemoryRecord& record) override;
+  void add(const OverheadRecord& record) override;
+  void add(const EnvironmentRecord& record) override;
+  void add(const DeviceRecord& record) override;
+  void add(const OperatorRecord& record) override;
+  void add(const CounterRecord& record) override;
+  void note(std::string_view key, std::string_view value) override;
+  void flush();
+
+ private:
+  template <class Record>
+  void put(Record record);
+  std::uint32_t text_number(std::string_view text);
+  void append(std::uint8_t type, std::string_view payload);
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  bool failed_ = false;  // what would follow a gap is not written
+  std::string pending_;
+  std::unordered_map<std::string, std::uint32_t> texts_;
+};
+
+struct SpoolCounts {
+  std::uint64_t records = 0;
+  std::uint64_t kernels = 0;
+  bool cut = false;  // the file ends within a record: its writer died
+};
+
+// Hands every whole record to the sink, in order. A failure is one sentence: not a spool, an unknown type, a record
+// whose length is not its fields', a text that was not written before.
+Result<SpoolCounts> read_spool(const std::filesystem::path& path, ProfileSink& to);
+// The same of a file's bytes.
+Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to);
+
+}  // namespace kvroof

@@ -1,0 +1,125 @@
+// kvroof record -- CMD: someone else's program runs as if nothing were there, and its GPU work becomes a trace.
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include "tests/catch.hpp"
+#include "tests/support/profile.hpp"
+#include "tests/support/run_program.hpp"
+
+using namespace kvroof::test;
+
+namespace {
+
+const std::string kMade = KVROOF_MADE_CUDA;  // the folder of the made CUPTI and of the made program
+
+std::string note_of(const std::string& trace, const std::string& key) {
+  return query(trace + "/kernels.sqlite", "SELECT value FROM kvroof_note WHERE key = '" + key + "'");
+}
+
+}  // namespace
+
+TEST_CASE("A program without CUDA runs as by itself, and the trace says that nothing was seen and why") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const Ran ran = run_program("record -q -o " + trace + " -- /bin/sh -c 'echo out; echo err >&2; exit 7'");
+  CHECK(ran.code == 7);
+  CHECK(ran.out == "out\n");
+  CHECK(ran.err == "err\n");
+  CHECK(note_of(trace, "level") == "none\n");
+  CHECK(note_of(trace, "exit_code") == "7\n");
+  CHECK(note_of(trace, "processes") == "0\n");
+  const std::string why = note_of(trace, "why");
+  CHECK((why.starts_with("no device was seen") || why == "no process of the program started CUDA\n"));
+  CHECK(run_program("inspect " + trace + " --verify").code == 0);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);  // no spools are left
+}
+
+TEST_CASE("Words after -- are the program's, whatever they look like; its input is ours") {
+  const TemporaryFolder folder;
+  const Ran ran = run_program("record -q -o " + folder.file("a.kvt") + " -- /bin/echo --help -o x --model y");
+  CHECK(ran.out == "--help -o x --model y\n");
+  CHECK(ran.code == 0);
+}
+
+TEST_CASE("A program that is not there, or none, is refused and leaves no trace") {
+  const TemporaryFolder folder;
+  const Ran missing = run_program("record -o " + folder.file("a.kvt") + " -- /nowhere/at-all");
+  CHECK(missing.code == 1);
+  CHECK(missing.err == "error: /nowhere/at-all: cannot be run: No such file or directory\n");
+  CHECK(run_program("record -o " + folder.file("a.kvt") + " --").code == 2);
+  CHECK(run_program("record -o " + folder.file("a.kvt") + " --model demo -- /bin/true").code == 2);
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("A signal that ends the program, or is sent to the recorder, ends the program and seals the trace") {
+  const TemporaryFolder folder;
+  CHECK(run_program("record -q -o " + folder.file("a.kvt") + " -- /bin/sh -c 'kill -KILL $$'").code == 128 + SIGKILL);
+  CHECK(note_of(folder.file("a.kvt"), "exit_code") == "137\n");
+
+  const std::string ready = folder.file("ready"), trace = folder.file("b.kvt");
+  const pid_t recorder = fork();
+  REQUIRE(recorder >= 0);
+  if (recorder == 0) {
+    const std::string program = "trap 'exit 9' TERM; touch " + ready + "; while :; do sleep 0.05; done";
+    execl(KVROOF_PROGRAM, KVROOF_PROGRAM, "record", "-q", "-o", trace.c_str(), "--", "/bin/sh", "-c", program.c_str(),
+          nullptr);
+    _exit(126);
+  }
+  while (!std::filesystem::exists(ready)) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  kill(recorder, SIGTERM);
+  int status = 0;
+  waitpid(recorder, &status, 0);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 9));
+  CHECK(note_of(trace, "exit_code") == "9\n");
+}
+
+TEST_CASE("Kernels and ranges of every process are in the trace, under Nsight Systems' names, told apart by process") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), database = trace + "/kernels.sqlite";
+  const Ran ran = run_program("record -o " + trace + " -- " + kMade + "/made_program 3 40",
+                              "LD_LIBRARY_PATH=" + kMade + " " KVROOF_PROGRAM);
+  INFO(ran.err);
+  CHECK(ran.code == 5);
+  CHECK(ran.out == "40 launched\n3 launched\n");
+  if (ran.err.find("this build has no CUPTI") != std::string::npos) {
+    std::puts("SKIPPED: built without CUPTI's headers");
+    return;
+  }
+  CHECK(ran.err.find("43 kernels") != std::string::npos);
+  CHECK(note_of(trace, "level") == "trace\n");
+  CHECK(note_of(trace, "processes") == "2\n");
+  CHECK(query(database, "SELECT COUNT(*), SUM(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL") == "43|21500\n");
+  CHECK(query(database, "SELECT COUNT(DISTINCT globalPid) FROM CUPTI_ACTIVITY_KIND_KERNEL") == "2\n");
+  CHECK(query(database,
+              "SELECT s.value, COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.mangledName "
+              "GROUP BY 1 ORDER BY 1") == "_Z4gemvPf|21\n_Z7softmaxPf|22\n");
+  CHECK(query(database, "SELECT COUNT(*) FROM NVTX_EVENTS") == "2\n");
+  CHECK(query(database, "SELECT value FROM kvroof_note WHERE key LIKE 'process %: dropped'") == "0\n0\n");
+}
+
+TEST_CASE("The injected library alone is silent, without a folder for spools does nothing, and shows one function") {
+  const TemporaryFolder folder;
+  const std::string inject = "CUDA_INJECTION64_PATH=" KVROOF_INJECT " ";
+  const Ran alone = run_program("0", inject + kMade + "/made_program");
+  CHECK(alone.code == 5);
+  CHECK(alone.out == "0 launched\n");
+  CHECK(alone.err.empty());
+  const Ran spooled = run_program("0", "KVROOF_SPOOL_FOLDER=" + folder.path().string() + " " + inject + kMade +
+                                           "/made_program");
+  CHECK((spooled.code == 5 && spooled.err.empty()));
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+  // A folder that cannot be written is no reason to disturb the program.
+  const Ran nowhere = run_program("0", "KVROOF_SPOOL_FOLDER=/nowhere/at-all " + inject + kMade + "/made_program");
+  CHECK((nowhere.code == 5 && nowhere.err.empty()));
+  void* const library = dlopen(KVROOF_INJECT, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  CHECK(dlsym(library, "InitializeInjection") != nullptr);
+  dlclose(library);
+}

@@ -1,0 +1,116 @@
+// The spool of a recorded process: what goes in comes out, cut files give what is whole, damaged ones a sentence.
+#include "kernels/cupti/profile_spool.hpp"
+
+#include <fstream>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+#include "tests/unit/cupti/activity_bytes.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+
+namespace {
+
+void write_one_of_each(SpoolWriter& spool) {
+  KernelRecord kernel;
+  kernel.work = {10, 20, 1, 2, 3, 4, 5, 6};
+  kernel.mangled_name = "gemv";
+  kernel.grid = {7, 8, 9};
+  kernel.local_total = 1ULL << 40U;
+  spool.add(kernel);
+  kernel.mangled_name = "softmax";
+  spool.add(kernel);
+  kernel.mangled_name = "gemv";
+  spool.add(kernel);
+  CopyRecord copy;
+  copy.bytes = 4096;
+  copy.target_kind = 3;
+  spool.add(copy);
+  spool.add(FillRecord{{}, 64, 5, 2});
+  spool.add(CallRecord{1, 2, 3, 4, 5, 6, true, "cuLaunchKernel"});
+  spool.add(RangeRecord{1, 2, 3, 4, "forward"});
+  spool.add(MemoryRecord{1, 2, 3, 4, 5, 6, 7, true});
+  spool.add(OverheadRecord{1, 2, 3});
+  spool.add(EnvironmentRecord{1, 2, 3, 4, 5, 6});
+  spool.add(DeviceRecord{1, "H200", "GH100", 2, 3, 4, 9, 0});
+  OperatorRecord meaning;
+  meaning.layer = -1;
+  meaning.name = "qkv";
+  meaning.declared_flops = 12;
+  spool.add(meaning);
+  spool.add(CounterRecord{1, 2, 0, 3, "dram__bytes_read.sum", 1.5});
+  spool.note("dropped", "0");
+}
+
+}  // namespace
+
+TEST_CASE("Every kind of record comes out of a spool as it went in") {
+  const TemporaryFolder folder;
+  {
+    SpoolWriter spool(folder.file("a.spool"));
+    write_one_of_each(spool);
+  }
+  KeepingSink sink;
+  const auto counts = read_spool(folder.path() / "a.spool", sink);
+  REQUIRE(counts.ok());
+  CHECK((counts.value().records == 14 && counts.value().kernels == 3 && !counts.value().cut));
+  CHECK((sink.names == std::vector<std::string>{"gemv", "softmax", "gemv"}));
+  const DeviceWork& work = sink.kernels[2].work;
+  CHECK((work.start_ns == 10 && work.end_ns == 20 && work.device == 1 && work.context == 2 && work.stream == 3));
+  CHECK((work.correlation == 4 && work.graph_node == 5 && work.process == 6));
+  CHECK((sink.kernels[0].grid == std::array<std::uint32_t, 3>{7, 8, 9} && sink.kernels[0].local_total == 1ULL << 40U));
+  CHECK((sink.copies[0].bytes == 4096 && sink.copies[0].target_kind == 3 && sink.fills[0].value == 5));
+  CHECK((sink.calls[0].driver && sink.calls[0].result == 6 && sink.call_names[0] == "cuLaunchKernel"));
+  CHECK((sink.ranges[0].thread == 4 && sink.range_texts[0] == "forward" && sink.memory[0].release));
+  CHECK((sink.memory[0].address == 5 && sink.overheads[0].kind == 3 && sink.environments[0].temperature_c == 6));
+  CHECK((sink.devices[0].compute_major == 9 && sink.device_names[0] == "H200"));
+  CHECK((sink.operators[0].layer == -1 && sink.operators[0].declared_flops == 12 && sink.operator_names[0] == "qkv"));
+  CHECK((sink.counters[0].value == 1.5 && sink.counter_names[0] == "dram__bytes_read.sum"));
+  CHECK(sink.notes.at("dropped") == "0");
+}
+
+TEST_CASE("A spool that is cut anywhere gives the records before the cut, in order") {
+  const TemporaryFolder folder;
+  {
+    SpoolWriter spool(folder.file("a.spool"));
+    write_one_of_each(spool);
+  }
+  const std::string whole = slurp(folder.path() / "a.spool");
+  std::uint64_t before = 0;
+  for (std::size_t size = kSpoolMagic.size(); size <= whole.size(); ++size) {
+    KeepingSink sink;
+    const std::string bytes(whole.data(), size);
+    const auto counts = parse_spool(bytes, sink);
+    REQUIRE(counts.ok());
+    CHECK(counts.value().records >= before);
+    before = counts.value().records;
+  }
+  CHECK(before == 14);
+}
+
+TEST_CASE("What is no spool, or is damaged, is refused in one sentence with its place") {
+  KeepingSink sink;
+  const std::string magic(kSpoolMagic);
+  const auto refused = [&](const std::string& bytes) {
+    const auto counts = parse_spool(bytes, sink);
+    REQUIRE_FALSE(counts.ok());
+    return counts.error();
+  };
+  CHECK(refused("SQLite format 3").find("not a spool") != std::string::npos);
+  const std::string length4("\4\0\0\0", 4), length0("\0\0\0\0", 4);
+  CHECK(refused(magic + "\x63" + length0) == "byte 15: a record of type 99 is not known");
+  CHECK(refused(magic + "\x07" + length4 + "abcd") == "byte 15: a record of type 7 is damaged");
+  // A range whose text was never written.
+  CHECK(refused(magic + "\x05" + std::string("\x1c\0\0\0", 4) + std::string(28, '\1')).find("damaged") !=
+        std::string::npos);
+  CHECK(read_spool("/nowhere/at-all", sink).error() == "cannot be read: No such file or directory");
+  CHECK(sink.ranges.empty());
+}
+
+TEST_CASE("A spool that is there already is not overwritten") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("a.spool")) << "mine";
+  CHECK_THROWS_AS(SpoolWriter(folder.file("a.spool")), Error);
+  CHECK(slurp(folder.path() / "a.spool") == "mine");
+}
