@@ -101,6 +101,8 @@ TEST_CASE("What is no spool, or is damaged, is refused in one sentence with its 
   const std::string length4("\4\0\0\0", 4), length0("\0\0\0\0", 4);
   CHECK(refused(magic + "\x63" + length0) == "byte 15: a record of type 99 is not known");
   CHECK(refused(magic + "\x07" + length4 + "abcd") == "byte 15: a record of type 7 is damaged");
+  const std::string overhead = magic + "\x07" + std::string("\x18\0\0\0", 4) + std::string(24, '\1');
+  CHECK(refused(overhead) == "byte 15: a record of type 7 is damaged");  // its fields are 20 bytes
   // A range whose text was never written.
   CHECK(refused(magic + "\x05" + std::string("\x1c\0\0\0", 4) + std::string(28, '\1')).find("damaged") !=
         std::string::npos);
