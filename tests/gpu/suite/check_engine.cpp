@@ -164,7 +164,7 @@ std::vector<std::string> policies(bool small) {
   for (const PolicyInfo& info : policy_table()) {
     const std::string text = std::string(info.name) + (info.takes_budget ? ":budget=0.5" : "");
     const PolicyTraits traits = info.traits(parse_policies(text).at(0));
-    if (info.name == "full" || traits.bound || traits.capacities == Capacities::kByHead) continue;
+    if (info.name == "full" || traits.selects || traits.capacities == Capacities::kByHead) continue;
     list.push_back(text);
   }
   list.emplace_back("h2o:budget=0.5:group=none");
