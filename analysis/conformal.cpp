@@ -68,7 +68,11 @@ IntervalFactors IntervalTable::factors(const RowKind& kind, const std::string& l
       for (const double score : table) scores.push_back({score, weight});
     }
     std::sort(scores.begin(), scores.end(), [](const Weighted& a, const Weighted& b) { return a.score < b.score; });
-    return {quantile(scores, 0.80), quantile(scores, 0.95), fmt::format("{}: {} rows", level.name, rows)};
+    // Rows of other engines or memories say that priors are too narrow, never that they are too wide.
+    const bool same = &level == levels.data();
+    return {std::max(quantile(scores, 0.80), same ? 0 : IntervalFactors{}.factor80),
+            std::max(quantile(scores, 0.95), same ? 0 : IntervalFactors{}.factor95),
+            fmt::format("{}: {} rows", level.name, rows)};
   }
   return {1, 1.9600 / 1.2816, "priors"};
 }

@@ -31,13 +31,14 @@ struct IntervalFactors {
 };
 
 // Split-conformal prediction (Vovk et al. 2005; Lei et al. 2018) with scores relative to the prior width: the smallest
-// factor that holds 80 % (95 %) of the scores of like rows and of one more. Alike are, as soon as there are enough of at
-// least two tables: the same memory, engine and metric; the same memory and metric; the same metric; all rows.
+// factor that holds 80 % (95 %) of the scores of like rows and of one more. Alike are, as soon as there are enough of
+// at least two tables: the same memory, engine and metric; the same memory and metric; the same metric; all rows.
 // Tables count alike, whatever their rows, but for the square root of these: neighbours in one table err alike.
 class IntervalTable {
  public:
   explicit IntervalTable(std::vector<Residual> residuals) : residuals_(std::move(residuals)) {}
-  // Without the rows of `left_out`: for a row of that table itself.
+  // Never below those of the priors where the like rows are of another engine or memory. Without the rows of
+  // `left_out`: for a row of that table itself.
   [[nodiscard]] IntervalFactors factors(const RowKind& kind, const std::string& left_out = {}) const;
 
  private:

@@ -14,11 +14,11 @@ using F = DeviceField;
 // Bits follow from the layouts: fp8 and int8 have a scale a channel or tensor (nothing a parameter); nvfp4 an fp8 scale
 // for 16; mxfp4 an 8-bit exponent for 32, experts alone (gpt-oss); int4-g32-wo a 16-bit scale and zero point for 32;
 // AWQ and GPTQ the same for 128, the zero point in 4 bits; gf4 a shared fp8 scale and eight 3-bit values in 32 bits;
-// Q4_0 a 16-bit scale for 32; Q4_K 144 bytes, Q5_K 176 and Q6_K 210 for 256, of which the _M mixtures take a part in Q6_K.
+// Q4_0 a 16-bit scale for 32; Q4_K 144 bytes, Q5_K 176 and Q6_K 210 for 256; _M mixtures have a part in Q6_K.
 // Unpacking goes on beside reading and bounds it where arithmetic is slow: public weight-only int8 runs on A100 read
-// 1,030 to 1,070 GB/s where 16-bit ones read 1,410, as 18 fp32 operations a parameter would; 4-bit kernels unpack several
-// at once, and on boards with GDDR memory neither is seen. fp8 has an instruction. Products in fp8 start later and reach
-// less of their peak, because activations are quantised before them.
+// 1,030 to 1,070 GB/s where 16-bit ones read 1,410, as 18 fp32 operations a parameter would; 4-bit kernels unpack
+// several at once, and on boards with GDDR memory neither is seen. fp8 has an instruction. Products in fp8 start later
+// and reach less of their peak, because activations are quantised before them.
 constexpr double kUnpackInt8 = 18, kUnpack = 11, kUnpackFp8 = 4;
 constexpr std::array<WeightFormat, 17> kFormats = {{
     {"fp8", 8, 8, 16, 16, F::kPeakFp8Tflops, kUnpackFp8, 1.5, 0.8},

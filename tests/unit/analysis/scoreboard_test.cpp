@@ -175,7 +175,10 @@ TEST_CASE("intervals hold the share of like rows that they claim, and leave out 
   CHECK(table.factors(kind, "far").factor95 == Approx(1.0));
   CHECK(table.factors(kind).factor80 == Approx(1.0));  // 17 % of the rows are far
   CHECK(table.factors(kind).factor95 == Approx(100));
-  CHECK(table.factors({"gddr", "other", "step"}, "far").from == "step: 100 rows");
+  const IntervalFactors others = table.factors({"gddr", "other", "step"}, "far");
+  CHECK(others.from == "step: 100 rows");
+  CHECK(others.factor80 == 1);  // 0.85 would be narrower than the priors
+  CHECK(others.factor95 == Approx(1.96 / 1.2816));
   CHECK(IntervalTable({}).factors(kind).from == "priors");
   const Estimate e{100, 80, 125, 70, 140, CostTerm::kLinear};
   const Estimate twice = with_factors(e, {2, 3, ""});
