@@ -65,6 +65,8 @@ Command eval_command();
 Command tokenize_command();
 Command detokenize_command();
 Command doctor_command();
+Command report_kernels_command();
+Command export_command();
 
 // Where catalog/ and models/ are: $KVROOF_HOME, else beside or above the program, else the source tree it was built
 // from.
@@ -98,6 +100,7 @@ struct Table {
 std::string format_paragraph(const std::string& text, std::size_t indent);
 std::string format_table(const Table& table);
 std::string format_csv(const Table& table);
+std::string csv_field(std::string_view text);  // quoted where it must be
 std::string format_json_rows(const Table& table);  // numbers unquoted
 // What is known of a device, a fact a row.
 Table device_facts(const Device& device);

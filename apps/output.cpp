@@ -71,8 +71,10 @@ void fit_last_column(const Table& table, std::vector<std::size_t>& widths) {
   widths.back() = std::min(widths.back(), page > others + kLeast ? page - others : kLeast);
 }
 
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+}  // namespace
+
+std::string csv_field(std::string_view text) {
+  if (text.find_first_of(",\"\n\r") == std::string_view::npos) return std::string(text);
   std::string quoted = "\"";
   for (const char c : text) {
     if (c == '"') quoted += '"';
@@ -80,8 +82,6 @@ std::string csv_field(const std::string& text) {
   }
   return quoted + "\"";
 }
-
-}  // namespace
 
 std::string temporary_name(const std::filesystem::path& path) {
   std::error_code ignored;

@@ -139,7 +139,7 @@ bool KernelReader::State::has_templates() const {
 }
 
 // Columns: kind, start, end, device, context, stream, correlation, graph node, process, name or copy kind, bytes, row,
-// then the operator: name, cause, step, layer, bytes, flops.
+// then the operator: name, cause, step, layer, bytes, flops, row.
 std::string KernelReader::State::work_query() const {
   constexpr std::string_view kWork = "start, end, deviceId, contextId, streamId, correlationId, graphNodeId, globalPid";
   std::string sql;
@@ -149,22 +149,23 @@ std::string KernelReader::State::work_query() const {
         "CASE WHEN EXISTS (SELECT 1 FROM kvroof_operator e WHERE e.correlation = k.correlationId AND "
         "e.graph_node = coalesce(k.graphNodeId, 0)) THEN k.correlationId ELSE 0 END";
     sql = fmt::format(
-        "SELECT 0, {}, shortName, 0, k.rowid, o.name, o.cause, o.step, o.layer, o.declared_bytes, o.declared_flops "
+        "SELECT 0, {}, shortName, 0, k.rowid, o.name, o.cause, o.step, o.layer, o.declared_bytes, o.declared_flops, "
+        "o.rowid "
         "FROM {} k LEFT JOIN kvroof_operator o ON o.correlation = {} AND o.graph_node = coalesce(k.graphNodeId, 0) AND "
         "(o.correlation <> 0 OR o.graph_node <> 0)",
         kWork, kKernelTable, has_templates() ? kEither : kExact);
   } else {
-    sql = fmt::format("SELECT 0, {}, shortName, 0, rowid, NULL, NULL, NULL, NULL, NULL, NULL FROM {}", kWork,
+    sql = fmt::format("SELECT 0, {}, shortName, 0, rowid, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM {}", kWork,
                       kKernelTable);
   }
-  constexpr std::string_view kNoOperator = "NULL, NULL, NULL, NULL, NULL, NULL";
+  constexpr std::string_view kNoOperator = "NULL, NULL, NULL, NULL, NULL, NULL, NULL";
   if (db.has_table(kCopyTable)) {
     sql += fmt::format(" UNION ALL SELECT 1, {}, copyKind, bytes, rowid, {} FROM {}", kWork, kNoOperator, kCopyTable);
   }
   if (db.has_table(kFillTable)) {
     sql += fmt::format(" UNION ALL SELECT 2, {}, 0, bytes, rowid, {} FROM {}", kWork, kNoOperator, kFillTable);
   }
-  return sql + " ORDER BY 2, 1, 12";
+  return sql + " ORDER BY 2, 1, 12, 19";
 }
 
 namespace {

@@ -23,3 +23,78 @@ TEST_CASE("inspect says what a trace of a profiler's records alone holds, and re
                                   " holds a profiler's records alone, no queries, keys and values\n"));
   }
 }
+
+TEST_CASE("report-kernels sets each operator against the limit of the recorded device") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  write_profile_trace(trace);
+  const Ran table = run_program("report-kernels " + trace);
+  CHECK(table.code == 0);
+  CHECK(table.err == "limit: 4800 GB/s, h200 (datasheet)\n");
+  for (const char* line : {"qkv", "attention", "all kernels", "policy: scores and compaction", "copy device to host",
+                           "idle between work"}) {
+    INFO(table.out);
+    CHECK(table.out.find(line) != std::string::npos);
+  }
+  const Ran csv = run_program("report-kernels " + trace + " --format csv --top 1");
+  // 700 of 1600 ns; 1600 bytes in 700 ns are 2.29 GB/s of 4800; 3200 flops.
+  CHECK(csv.out.starts_with("name,kind,calls,total_ns,share_percent,mean_ns,min_ns,max_ns,bytes,bytes_per_second,"
+                            "limit_percent,flops_per_byte,roof_percent\nqkv,operator,2,700,43.75,350,300,400,1600,"
+                            "2285714285.71"));
+  CHECK(csv.out.find("\n1 more,operator,2,500,31.25,250,200,300,1000,2000000000") != std::string::npos);
+  CHECK(csv.out.find("\npolicy: scores and compaction,policy,,125,7.8125,") != std::string::npos);
+  CHECK(csv.out.find("\nidle between work,idle,3,300,18.75,100,,100,") != std::string::npos);
+  const Ran steps = run_program("report-kernels " + trace + " --by step --format csv");
+  CHECK(steps.out ==
+        "steps,kernels,total_ns,weights_ns,kv_ns,policy_ns,activations_ns,declared_bytes,counted_bytes,counted_ratio\n"
+        "0,3,900,700,150,50,0,2000,,\n1,1,300,0,225,75,0,600,,\n0,,,,,,,2000,1200,0.6\n");
+  const Ran json = run_program("report-kernels " + trace + " --format json --device a100-80g");
+  CHECK(json.out.find("\"device\": \"a100-80g\"") != std::string::npos);
+  CHECK(json.out.find("\"elapsed_ns\": 1600") != std::string::npos);
+  const Ran wrong = run_program("report-kernels " + trace + " --by layer");
+  CHECK(wrong.code == 2);
+  CHECK(wrong.err == "error: --by layer: expected operator or step\n");
+}
+
+TEST_CASE("A profile of another program is imported and reported by kernel") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  write_profile_trace(folder.file("ours.kvt"));
+  const Ran imported = run_program("import nsys " + folder.file("ours.kvt/kernels.sqlite") + " -o " + trace);
+  CHECK(imported.code == 0);
+  CHECK(imported.err.find("4 kernels, 1 copies and fills, 4 calls, 2 ranges") != std::string::npos);
+  const Ran csv = run_program("report-kernels " + trace + " --format csv");
+  CHECK(csv.out.find("\ngemm,operator,2,700,43.75,350,300,400,,\n") != std::string::npos);
+  CHECK(csv.out.find("policy") == std::string::npos);
+  const Ran steps = run_program("report-kernels " + trace + " --by step");
+  CHECK(steps.code == 2);
+  CHECK(steps.err.find("does not say which step a kernel belongs to") != std::string::npos);
+  const Ran again = run_program("import nsys " + folder.file("ours.kvt/kernels.sqlite") + " -o " + trace);
+  CHECK(again.code == 2);
+  const Ran wrong =
+      run_program("import kineto " + folder.file("ours.kvt/kernels.sqlite") + " -o " + folder.file("k.kvt"));
+  CHECK(wrong.code == 1);
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "k.kvt"));
+}
+
+TEST_CASE("export refuses what it cannot do in one sentence, and leaves nothing") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), out = folder.file("out");
+  write_profile_trace(trace);
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"perfeto " + trace + " -o " + out, "error: export perfeto: this kind is not known; did you mean"},
+      {"perfetto " + trace, "error: -o F is missing"},
+      {"perfetto " + trace + " --policy h2o -o " + out, "error: --device NAME is missing"},
+      {"perfetto " + trace + " --device h200 -o " + out, "error: " + trace + " holds a profiler's records alone"},
+      {"csv " + trace + " --device h200 -o " + out, "error: export csv takes neither"},
+      {"csv " + trace + " -o " + trace, "error: " + trace + " exists already"},
+  };
+  for (const auto& [words, error] : cases) {
+    const Ran ran = run_program("export " + words);
+    INFO(ran.err);
+    CHECK(ran.code == 2);
+    CHECK(ran.err.starts_with(error));
+    CHECK_FALSE(std::filesystem::exists(out));
+    CHECK_FALSE(std::filesystem::exists(out + ".part"));
+  }
+}

@@ -1,0 +1,85 @@
+// Where a GPU's time went: by operator or kernel, by engine step and cause, and between pieces of work.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/core/byte_counters.hpp"
+#include "traces/kernel_reader.hpp"
+
+namespace kvroof {
+
+// All launches of one name.
+struct WorkTotals {
+  std::string name;
+  std::uint64_t calls = 0;
+  std::uint64_t timed = 0;  // of them with times: the others add to calls and bytes alone
+  std::uint64_t total_ns = 0, min_ns = 0, max_ns = 0;
+  std::uint64_t bytes = 0;  // that the engine declared for kernels; moved by copies and fills
+  std::uint64_t flops = 0;  // 0: not known
+
+  void add(std::uint64_t duration_ns, bool has_times);
+  [[nodiscard]] double mean_ns() const;
+  [[nodiscard]] double bytes_per_second() const;  // 0 where no time was measured
+};
+
+// An engine step. The time of a kernel is shared among its causes as the bytes are that it declared for each.
+struct StepTotals {
+  std::uint32_t step = 0;
+  std::uint64_t kernels = 0;
+  std::array<double, kCauses> cause_ns{};
+  ByteCounters declared;
+  [[nodiscard]] double of(Cause cause) const { return cause_ns[static_cast<std::size_t>(cause)]; }
+  [[nodiscard]] double policy_ns() const { return of(Cause::kScores) + of(Cause::kCompaction); }
+  [[nodiscard]] double kv_ns() const { return of(Cause::kKvRead) + of(Cause::kKvWrite); }
+  [[nodiscard]] double total_ns() const;
+};
+
+// DRAM bytes that counters saw over some steps, and what the engine declared for the same ones.
+struct CountedSteps {
+  std::uint32_t first_step = 0, steps = 0;
+  double counted_bytes = 0;
+  std::uint64_t declared_bytes = 0;
+};
+
+struct KernelReport {
+  // By time, the longest first. The name is the operator's where the engine said what it meant, else the kernel's.
+  std::vector<WorkTotals> operators;
+  std::vector<WorkTotals> copies;  // and fills, by their direction
+  WorkTotals all_kernels;
+  std::vector<StepTotals> steps;  // those with declared kernels, ascending
+  std::vector<CountedSteps> counted;
+  double policy_ns = 0;  // of all steps: scores and compaction, what the eviction policy itself costs
+  std::uint64_t policy_bytes = 0;
+  std::uint64_t elapsed_ns = 0;  // from the first to the last work of each device, added up
+  std::uint64_t idle_ns = 0, gaps = 0, longest_gap_ns = 0;  // of it with nothing running
+};
+
+// Takes work in the order of its starts; memory grows with names, steps and devices alone.
+class KernelReportBuilder {
+ public:
+  void add(const WorkRow& row);
+  void add(const CounterRecord& counter);
+  [[nodiscard]] KernelReport finish();
+
+ private:
+  struct Span {
+    std::uint64_t first_ns = 0, last_ns = 0;
+  };
+  static WorkTotals& named(std::map<std::string, WorkTotals, std::less<>>& totals, std::string_view name);
+  void add_meaning(const KernelMeaning& meaning, std::uint64_t duration_ns);
+  void add_span(const DeviceWork& work);
+
+  KernelReport report_;
+  std::map<std::string, WorkTotals, std::less<>> operators_, copies_;
+  std::map<std::uint32_t, StepTotals> steps_;
+  std::map<std::uint32_t, Span> devices_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, double> counted_;
+};
+
+}  // namespace kvroof

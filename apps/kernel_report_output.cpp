@@ -1,0 +1,223 @@
+#include "apps/kernel_report_output.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+
+namespace kvroof {
+namespace {
+
+// A quantity for people (with few digits) and for programs (in full).
+struct Cell {
+  std::string shown, raw;
+};
+Cell nothing() { return {"", ""}; }
+Cell text(const std::string& value) { return {value, value}; }
+Cell count(std::uint64_t value) { return text(std::to_string(value)); }
+Cell scaled(double value, double unit, int digits) {
+  return {fmt::format("{:.{}f}", value / unit, digits), fmt::format("{}", value)};
+}
+Cell ms(double ns) { return {fmt::format("{:.3f}", ns / 1e6), fmt::format("{:.0f}", ns)}; }
+Cell us(double ns) { return {fmt::format("{:.2f}", ns / 1e3), fmt::format("{:.0f}", ns)}; }
+Cell megabytes(double bytes) { return {fmt::format("{:.3f}", bytes / 1e6), fmt::format("{:.0f}", bytes)}; }
+
+void add_row(Table& table, const std::vector<Cell>& cells) {
+  table.rows.emplace_back();
+  table.raw_rows.emplace_back();
+  for (const Cell& cell : cells) {
+    table.rows.back().push_back(cell.shown);
+    table.raw_rows.back().push_back(cell.raw);
+  }
+}
+
+// Takes out columns in which no row has anything to say.
+void drop_empty_columns(Table& table) {
+  for (std::size_t c = table.columns.size(); c-- > 0;) {
+    const auto empty = [&](const std::vector<std::string>& row) { return row[c].empty(); };
+    if (!std::all_of(table.rows.begin(), table.rows.end(), empty)) continue;
+    const auto at = static_cast<std::ptrdiff_t>(c);
+    table.columns.erase(table.columns.begin() + at);
+    for (auto* rows : {&table.rows, &table.raw_rows}) {
+      for (std::vector<std::string>& row : *rows) row.erase(row.begin() + at);
+    }
+  }
+}
+
+double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
+
+class OperatorTable {
+ public:
+  explicit OperatorTable(const KernelAnswer& answer) : answer_(answer), report_(answer.report) {
+    table_.columns = {{"what", "name", false},
+                      {"kind", "kind", false},
+                      {"calls", "calls"},
+                      {"time (ms)", "total_ns"},
+                      {"of elapsed (%)", "share_percent"},
+                      {"mean (us)", "mean_ns"},
+                      {"min (us)", "min_ns"},
+                      {"max (us)", "max_ns"},
+                      {"bytes (MB)", "bytes"},
+                      {"rate (GB/s)", "bytes_per_second"},
+                      {"of limit (%)", "limit_percent"},
+                      {"flop/byte", "flops_per_byte"},
+                      {"of roof (%)", "roof_percent"}};
+  }
+
+  Table make() {
+    const std::size_t shown = answer_.top == 0 ? report_.operators.size() : answer_.top;
+    WorkTotals others;
+    for (std::size_t i = 0; i < report_.operators.size(); ++i) {
+      if (i < shown) {
+        add(report_.operators[i], "operator");
+      } else {
+        merge(others, report_.operators[i]);
+      }
+    }
+    if (others.calls > 0) {
+      others.name = fmt::format("{} more", report_.operators.size() - shown);
+      add(others, "operator");
+    }
+    add(report_.all_kernels, "total");
+    if (!report_.steps.empty()) add_policy();
+    for (const WorkTotals& copy : report_.copies) add(copy, "copy");
+    if (report_.elapsed_ns > 0) add_idle();
+    drop_empty_columns(table_);
+    return std::move(table_);
+  }
+
+ private:
+  static void merge(WorkTotals& into, const WorkTotals& from) {
+    into.min_ns = into.timed == 0 ? from.min_ns : std::min(into.min_ns, from.min_ns);
+    into.max_ns = std::max(into.max_ns, from.max_ns);
+    into.calls += from.calls;
+    into.timed += from.timed;
+    into.total_ns += from.total_ns;
+    into.bytes += from.bytes;
+    into.flops += from.flops;
+  }
+  [[nodiscard]] Cell of_elapsed(double ns) const {
+    if (report_.elapsed_ns == 0) return nothing();
+    return scaled(share(ns, static_cast<double>(report_.elapsed_ns)), 1, 1);
+  }
+  void add(const WorkTotals& t, const std::string& kind) {
+    const bool timed = t.timed > 0;
+    const double rate = t.bytes_per_second();
+    const bool kernels = kind != "copy";  // copies to the host go over another link
+    const bool rated = rate > 0, limited = rated && kernels && answer_.device;
+    const double limit = answer_.device ? answer_.device->bandwidth().value : 0;
+    const double intensity = t.bytes > 0 ? static_cast<double>(t.flops) / static_cast<double>(t.bytes) : 0;
+    const bool roofed = limited && t.flops > 0;
+    const double roof = roofed ? std::min(answer_.device->peak(DType::kBF16).value, intensity * limit) : 0;
+    add_row(table_, {text(t.name), text(kind), count(t.calls),
+                     timed ? ms(static_cast<double>(t.total_ns)) : nothing(),
+                     timed ? of_elapsed(static_cast<double>(t.total_ns)) : nothing(),
+                     timed ? us(t.mean_ns()) : nothing(), timed ? us(static_cast<double>(t.min_ns)) : nothing(),
+                     timed ? us(static_cast<double>(t.max_ns)) : nothing(),
+                     t.bytes > 0 ? megabytes(static_cast<double>(t.bytes)) : nothing(),
+                     rated ? scaled(rate, 1e9, 1) : nothing(),
+                     limited ? scaled(share(rate, limit), 1, 1) : nothing(),
+                     t.flops > 0 && t.bytes > 0 ? scaled(intensity, 1, 2) : nothing(),
+                     roofed ? scaled(share(intensity * rate, roof), 1, 1) : nothing()});
+  }
+  void add_policy() {
+    add_row(table_, {text("policy: scores and compaction"), text("policy"), nothing(), ms(report_.policy_ns),
+                     of_elapsed(report_.policy_ns), nothing(), nothing(), nothing(),
+                     megabytes(static_cast<double>(report_.policy_bytes)), nothing(), nothing(), nothing(), nothing()});
+  }
+  void add_idle() {
+    const auto idle = static_cast<double>(report_.idle_ns);
+    const double mean = report_.gaps > 0 ? idle / static_cast<double>(report_.gaps) : 0;
+    add_row(table_, {text("idle between work"), text("idle"), count(report_.gaps), ms(idle), of_elapsed(idle),
+                     us(mean), nothing(), us(static_cast<double>(report_.longest_gap_ns)), nothing(), nothing(),
+                     nothing(), nothing(), nothing()});
+  }
+
+  const KernelAnswer& answer_;
+  const KernelReport& report_;
+  Table table_;
+};
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    const auto lower = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      words.back() += lower;
+    } else if (!words.back().empty()) {
+      words.emplace_back();
+    }
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+}  // namespace
+
+Table operator_table(const KernelAnswer& answer) { return OperatorTable(answer).make(); }
+
+Table step_table(const KernelAnswer& answer) {
+  const KernelReport& report = answer.report;
+  Table table;
+  table.columns = {{"steps", "steps", false},
+                   {"kernels", "kernels"},
+                   {"time (us)", "total_ns"},
+                   {"weights (us)", "weights_ns"},
+                   {"KV (us)", "kv_ns"},
+                   {"policy (us)", "policy_ns"},
+                   {"activations (us)", "activations_ns"},
+                   {"declared (MB)", "declared_bytes"},
+                   {"counted (MB)", "counted_bytes"},
+                   {"counted / declared", "counted_ratio"}};
+  const auto full = [&] { return answer.top > 0 && table.rows.size() >= answer.top; };
+  for (const StepTotals& s : report.steps) {
+    if (full()) break;
+    add_row(table, {count(s.step), count(s.kernels), us(s.total_ns()), us(s.of(Cause::kWeights)), us(s.kv_ns()),
+                    us(s.policy_ns()), us(s.of(Cause::kActivations)),
+                    megabytes(static_cast<double>(s.declared.total())), nothing(), nothing()});
+  }
+  std::size_t windows = 0;
+  for (const CountedSteps& c : report.counted) {
+    if (answer.top > 0 && ++windows > answer.top) break;
+    const auto declared = static_cast<double>(c.declared_bytes);
+    const std::string steps =
+        c.steps == 1 ? std::to_string(c.first_step) : fmt::format("{}..{}", c.first_step, c.first_step + c.steps - 1);
+    add_row(table, {text(steps), nothing(), nothing(), nothing(), nothing(), nothing(), nothing(), megabytes(declared),
+                    megabytes(c.counted_bytes),
+                    declared > 0 ? scaled(c.counted_bytes / declared, 1, 3) : nothing()});
+  }
+  drop_empty_columns(table);
+  return table;
+}
+
+std::string kernel_report_json(const KernelAnswer& answer) {
+  const auto rows = [](const Table& table) { return nlohmann::ordered_json::parse(format_json_rows(table)); };
+  nlohmann::ordered_json json = {{"device", nullptr},
+                                 {"limit_bytes_per_second", nullptr},
+                                 {"elapsed_ns", answer.report.elapsed_ns},
+                                 {"operators", rows(operator_table(answer))},
+                                 {"steps", rows(step_table(answer))}};
+  if (answer.device) {
+    json["device"] = answer.device->name;
+    json["limit_bytes_per_second"] = answer.device->bandwidth().value;
+  }
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::optional<std::string> catalog_name_of(std::string_view recorded, const std::vector<std::string>& catalog) {
+  const std::vector<std::string> there = words_of(recorded);
+  std::optional<std::string> best;
+  for (const std::string& name : catalog) {
+    const std::vector<std::string> wanted = words_of(name);
+    const auto begins = [&](const std::string& word) {
+      return std::any_of(there.begin(), there.end(), [&](const std::string& w) { return w.starts_with(word); });
+    };
+    const bool first = std::find(there.begin(), there.end(), wanted.front()) != there.end();
+    if (!first || !std::all_of(wanted.begin(), wanted.end(), begins)) continue;
+    if (!best || name.size() > best->size()) best = name;
+  }
+  return best;
+}
+
+}  // namespace kvroof

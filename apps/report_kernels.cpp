@@ -1,0 +1,104 @@
+// kvroof report-kernels: time and bytes of each operator against the device's limit.
+#include <fmt/format.h>
+
+#include "analysis/kernel_report.hpp"
+#include "apps/command.hpp"
+#include "apps/kernel_report_output.hpp"
+#include "apps/values.hpp"
+#include "traces/kernel_reader.hpp"
+#include "traces/reader.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::uint32_t kMostRows = 1'000'000;
+constexpr std::uint64_t kProgressRows = 1U << 16;
+
+// --device, else the device that the trace names where the catalog has it.
+std::optional<Device> device_of(const Arguments& arguments, const KernelReader& reader) {
+  const std::filesystem::path catalog = data_folder() / "catalog";
+  if (arguments.has("device")) return find_device(arguments.get<std::string>("device"), catalog);
+  for (const DeviceRecord& recorded : reader.devices()) {
+    const auto name = catalog_name_of(recorded.name, catalog_device_names(catalog));
+    if (name) return find_device(*name, catalog);
+  }
+  return std::nullopt;
+}
+
+KernelReport make_report(const Arguments& arguments, const KernelReader& reader, const KernelCounts& counts) {
+  Progress progress(arguments, "reading kernels");
+  KernelReportBuilder builder;
+  std::uint64_t done = 0;
+  const std::uint64_t all = counts.kernels + counts.copies + counts.fills;
+  reader.for_each_work([&](const WorkRow& row) {
+    builder.add(row);
+    if (++done % kProgressRows == 0) progress.at(done, all);
+  });
+  reader.for_each_counter([&](const CounterRecord& counter) { builder.add(counter); });
+  return builder.finish();
+}
+
+void print_limit(const std::optional<Device>& device, const KernelReader& reader) {
+  if (device) {
+    const auto& fact = device->fact(DeviceField::kBandwidthGbPerS);
+    fmt::print(stderr, "limit: {:.6g} GB/s, {} ({})\n", device->bandwidth().value / 1e9, device->name,
+               name_of(fact->provenance));
+    return;
+  }
+  const std::vector<DeviceRecord> devices = reader.devices();
+  const std::string recorded = devices.empty() ? "no device is recorded"
+                                               : fmt::format("the catalog has no device \"{}\"", devices[0].name);
+  fmt::print(stderr, "no limit to compare with: {}; --device NAME gives one\n", recorded);
+}
+
+int run_report(const Arguments& arguments) {
+  const std::filesystem::path path = arguments.positional[0];
+  const std::string& by = arguments.get<std::string>("by");
+  if (by != "operator" && by != "step") throw usage_error(fmt::format("--by {}: expected operator or step", by));
+  const std::uint32_t top = count_value("top", arguments.get<std::string>("top"), 0, kMostRows);
+  static_cast<void>(TraceReader::open(path));  // checks seal and checksums
+  const KernelReader reader = KernelReader::open(path);
+  const KernelCounts counts = reader.counts();
+  if (counts.kernels == 0) {
+    throw usage_error(fmt::format("{} has no kernel records", path.string()))
+        .note("they come from a recording on a GPU, or from `kvroof import nsys` and `kvroof import kineto`");
+  }
+  const KernelReport report = make_report(arguments, reader, counts);
+  const KernelAnswer answer{report, device_of(arguments, reader), top};
+  if (by == "step" && report.steps.empty() && report.counted.empty()) {
+    throw usage_error(fmt::format("{} does not say which step a kernel belongs to", path.string()))
+        .note("only recordings of kvroof's own engine do");
+  }
+  if (!arguments.quiet) print_limit(answer.device, reader);
+  if (format_of(arguments) == Format::kJson) {
+    write_result(arguments, kernel_report_json(answer));
+  } else {
+    write_table(arguments, by == "step" ? step_table(answer) : operator_table(answer));
+  }
+  return 0;
+}
+
+void describe_report(po::options_description_easy_init add) {
+  add("by", po::value<std::string>()->default_value("operator"), "rows of the table: operator or step");
+  add("top", po::value<std::string>()->default_value("20"), "so many rows at most (0: all)");
+  add("device", po::value<std::string>(), "compare with this device (default: the recorded one)");
+}
+
+}  // namespace
+
+Command report_kernels_command() {
+  return {"report-kernels",
+          "time and bytes of each operator or kernel against the device's limit",
+          "run.kvt [--by operator|step] [--top N] [--device NAME]",
+          "  kvroof report-kernels run.kvt\n"
+          "  kvroof report-kernels run.kvt --by step --format csv -o steps.csv\n"
+          "  kvroof import nsys report.sqlite -o run.kvt && kvroof report-kernels run.kvt --device h100-sxm",
+          describe_report,
+          run_report,
+          1,
+          1};
+}
+
+}  // namespace kvroof

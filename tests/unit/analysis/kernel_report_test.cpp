@@ -1,0 +1,112 @@
+#include "analysis/kernel_report.hpp"
+
+#include "tests/support/profile.hpp"
+#include "tests/support/run_program.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+
+namespace {
+
+KernelReport report_of(const std::filesystem::path& trace) {
+  const KernelReader reader = KernelReader::open(trace);
+  KernelReportBuilder builder;
+  reader.for_each_work([&](const WorkRow& row) { builder.add(row); });
+  reader.for_each_counter([&](const CounterRecord& counter) { builder.add(counter); });
+  return builder.finish();
+}
+
+WorkRow row(std::uint64_t start, std::uint64_t end, std::uint32_t device = 0, std::uint32_t stream = 0) {
+  WorkRow r;
+  r.work.start_ns = start;
+  r.work.end_ns = end;
+  r.work.device = device;
+  r.work.stream = stream;
+  r.name = "k";
+  return r;
+}
+
+}  // namespace
+
+// The numbers follow from the times and bytes that tests/support/profile.hpp lists.
+TEST_CASE("A kernel report adds up time and bytes by operator, step and cause") {
+  const TemporaryFolder folder;
+  write_profile_trace(folder.path() / "run.kvt");
+  const KernelReport r = report_of(folder.path() / "run.kvt");
+  REQUIRE(r.operators.size() == 2);
+  const WorkTotals& qkv = r.operators[0];
+  CHECK(qkv.name == "qkv");
+  CHECK(qkv.calls == 2);
+  CHECK(qkv.total_ns == 400 + 300);
+  CHECK(qkv.min_ns == 300);
+  CHECK(qkv.max_ns == 400);
+  CHECK(qkv.bytes == 2 * 800);
+  CHECK(qkv.flops == 2 * 1600);
+  CHECK(qkv.bytes_per_second() == Approx(1600 / 700e-9));
+  const WorkTotals& attention = r.operators[1];
+  CHECK(attention.name == "attention");
+  CHECK(attention.total_ns == 500);
+  CHECK(attention.bytes == 300 + 100 + 450 + 150);
+  CHECK(r.all_kernels.calls == 4);
+  CHECK(r.all_kernels.total_ns == 1200);
+  REQUIRE(r.copies.size() == 1);
+  CHECK(r.copies[0].bytes == 4096);
+  CHECK(r.copies[0].total_ns == 100);
+  REQUIRE(r.steps.size() == 2);
+  CHECK(r.steps[0].of(Cause::kWeights) == Approx(700));
+  CHECK(r.steps[0].kv_ns() == Approx(200 * 300 / 400.0));
+  CHECK(r.steps[0].policy_ns() == Approx(50));
+  CHECK(r.steps[1].total_ns() == Approx(300));
+  CHECK(r.steps[1].kv_ns() == Approx(225));
+  CHECK(r.policy_ns == Approx(50 + 75));
+  CHECK(r.policy_bytes == 250);
+  CHECK(r.elapsed_ns == 1600);
+  CHECK(r.idle_ns == 300);
+  CHECK(r.gaps == 3);
+  CHECK(r.longest_gap_ns == 100);
+  REQUIRE(r.counted.size() == 1);
+  CHECK(r.counted[0].counted_bytes == 1200);
+  CHECK(r.counted[0].declared_bytes == 2 * 800 + 400);
+}
+
+TEST_CASE("A device idles only while none of its streams works, and each device for itself") {
+  KernelReportBuilder builder;
+  builder.add(row(0, 100, 0, 1));
+  builder.add(row(10, 20, 0, 2));  // inside the first
+  builder.add(row(50, 60, 1, 1));
+  builder.add(row(90, 150, 0, 2));
+  builder.add(row(170, 180, 0, 1));
+  builder.add(row(260, 300, 1, 1));
+  const KernelReport r = builder.finish();
+  CHECK(r.idle_ns == (170 - 150) + (260 - 60));
+  CHECK(r.gaps == 2);
+  CHECK(r.longest_gap_ns == 200);
+  CHECK(r.elapsed_ns == 180 + 250);
+}
+
+TEST_CASE("Launches without times count as calls and not as time") {
+  KernelReportBuilder builder;
+  WorkRow untimed = row(0, 0);
+  untimed.meaning = KernelMeaning{3, 0, "attention", "scores", {}, 0};
+  untimed.meaning->declared.add(Cause::kKvRead, 1000);
+  builder.add(untimed);
+  WorkRow timed = untimed;
+  timed.work.start_ns = 500;
+  timed.work.end_ns = 700;
+  builder.add(timed);
+  const KernelReport r = builder.finish();
+  REQUIRE(r.operators.size() == 1);
+  CHECK(r.operators[0].calls == 2);
+  CHECK(r.operators[0].mean_ns() == Approx(200));
+  CHECK(r.operators[0].min_ns == 200);
+  CHECK(r.operators[0].bytes_per_second() == Approx(1000 / 200e-9));
+  CHECK(r.elapsed_ns == 200);
+}
+
+TEST_CASE("A kernel that declares no bytes gives its time to its cause") {
+  KernelReportBuilder builder;
+  WorkRow compaction = row(100, 140);
+  compaction.meaning = KernelMeaning{0, -1, "move", "compaction", {}, 0};
+  builder.add(compaction);
+  CHECK(builder.finish().policy_ns == Approx(40));
+}
