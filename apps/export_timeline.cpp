@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "apps/command.hpp"
 #include "apps/replay_points.hpp"
 #include "sim/cost/cost.hpp"
 #include "sim/cost/engine_profile.hpp"
@@ -74,7 +75,7 @@ std::vector<TimelineStep> simulated_steps(const TraceManifest& manifest, const P
                                           const Device& device, std::uint64_t start_ns) {
   const ModelShape shape = shape_of(manifest);
   const TrafficTypes types{manifest.weight_type, manifest.kv_type};
-  const CostModel cost(shape, types, device, default_engine_profile(device.kind));
+  const CostModel cost(shape, types, device, default_engine_profile(device.kind, data_folder() / "catalog"));
   ResidencySummary summary = summarise(result.residency);
   const std::uint64_t row = row_bytes(shape, types.kv);
   std::vector<LayerCounts> totals;  // [step], of all sequences
