@@ -179,6 +179,7 @@ Result<CuptiLibrary> use_library(void* library, std::string path) {
   }
   CuptiLibrary loaded;
   loaded.path = std::move(path);
+  loaded.handle = library;
   if (functions.cuptiGetVersion(&loaded.version) != CUPTI_SUCCESS || loaded.version / 10000 != kCuptiMajor) {
     return failure("{} is version {}; {}xxxx is needed", loaded.path, loaded.version, kCuptiMajor);
   }

@@ -14,6 +14,7 @@ namespace kvroof {
 struct CuptiLibrary {
   std::string path;
   std::uint32_t version = 0;  // 13.0: 130001
+  void* handle = nullptr;     // of dlopen; the library stays loaded
   std::unique_ptr<ActivityApi> activity;
 };
 
