@@ -35,7 +35,9 @@ class Observer final : public ReplayObserver {
 };
 
 void describe(po::options_description_easy_init add) {
-  add("policy", po::value<std::string>()->default_value("full"), "policies: name[:key=value]…, separated by commas");
+  add("policy", po::value<std::string>()->default_value("full"),
+      "policies: name[:key=value]…, separated by commas; with random and oracle among them, each gets its position "
+      "between the two");
   add("budget", po::value<std::string>(),
       "budgets for the policies that carry none: 0.5 or 50% (of the prompt), 512 (tokens), 0.5@current");
   add("device", po::value<std::string>(), "devices by name or file: adds times");

@@ -44,6 +44,9 @@ void note_quality(const ReplayAnswer& answer, Notes& notes) {
     notes.push_back(fmt::format("recall and output error are those of {}; bytes and time are projected", model));
   }
   notes.emplace_back("kept: tokens in a head, mean over the decoded steps; recall worst: the mean of the lowest 1 %");
+  if (std::any_of(answer.points.begin(), answer.points.end(), [](const auto& p) { return p.position; })) {
+    notes.emplace_back("position: where the mean recall lies between random (0) and oracle (1) at the same budget");
+  }
   if (std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.traits.bound; })) {
     notes.emplace_back(
         "oracle is a bound, not a policy: each query head reads the tokens that it weights most, and evicts none");

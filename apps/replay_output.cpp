@@ -124,8 +124,10 @@ struct Cells {
   }
 };
 
-void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool devices, const BytesColumn& resident,
-               const BytesColumn& read) {
+bool has_position(const ReplayPoint& p) { return p.position.has_value(); }
+
+void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool devices, bool bounds,
+               const BytesColumn& resident, const BytesColumn& read) {
   const PolicySpec& spec = p.result->spec;
   const auto& quality = p.result->quality;
   cells.add("policy", labels.of(spec), false);
@@ -137,6 +139,7 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
   if (!devices) cells.add(read.title(), read.cell(p.kv_read_bytes));
   cells.add("recall mean", share(quality ? std::optional(quality->recall_mean) : std::nullopt));
   cells.add("recall worst", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
+  if (bounds) cells.add("position", share(p.position));
   cells.add("output error", share(quality ? quality->output_error : std::nullopt));
   if (!devices) return;
   cells.add("step ms", p.prediction ? with_interval(p.prediction->step, 1e3) : "–");
@@ -152,10 +155,11 @@ std::string table_of(std::span<const ReplayPoint> points, PolicyLabels& labels, 
     resident.see(p.kv_resident_bytes);
     read.see(p.kv_read_bytes);
   }
+  const bool bounds = std::any_of(points.begin(), points.end(), has_position);
   Table table;
   Cells cells;
   for (const ReplayPoint& p : points) {
-    add_cells(cells, p, labels, devices, resident, read);
+    add_cells(cells, p, labels, devices, bounds, resident, read);
     table.rows.push_back(std::move(cells.row));
     cells.row.clear();
     cells.first = false;
@@ -200,6 +204,7 @@ Json json_of(const ReplayPoint& p) {
   json["kv_read_bytes"] = p.kv_read_bytes;
   json["recall_mean"] = q ? Json(q->recall_mean) : Json(nullptr);
   json["recall_worst1"] = q ? Json(q->recall_worst1) : Json(nullptr);
+  json["position"] = or_null(p.position);
   json["output_error"] = q ? or_null(q->output_error) : Json(nullptr);
   const auto& time = p.prediction;
   json["step_ms"] = time ? Json(time->step.value * 1e3) : Json(nullptr);
@@ -279,6 +284,7 @@ Json manifest_json(const ReplayAnswer& answer) {
       {"recall",
        "share of the exact attention that falls on the attended tokens; mean over decode steps, layers, query heads"},
       {"recall_worst1", "mean of the lowest 1 % of these values, at least one"},
+      {"position", "(recall - random) / (oracle - random), of mean recalls at the point's budget"},
       {"output_error",
        "|o - o'| / |o|, o' with the exact weights renormalised over the attended tokens; mean likewise"}};
   json["notes"] = replay_notes(answer);
@@ -322,11 +328,12 @@ std::string replay_json(const ReplayAnswer& answer) {
 
 std::string replay_csv(const ReplayAnswer& answer) {
   Table table;
-  for (const char* key : {"point",          "policy",        "budget",         "model",
-                          "device",         "batch",         "kept_tokens",    "kv_resident_bytes",
-                          "kv_read_bytes",  "recall_mean",   "recall_worst1",  "output_error",
-                          "step_ms",        "step_ms_low80", "step_ms_high80", "step_ms_low95",
-                          "step_ms_high95", "tokens_per_s",  "largest_batch",  "limited_by"}) {
+  for (const char* key : {"point",         "policy",         "budget",        "model",
+                          "device",        "batch",          "kept_tokens",   "kv_resident_bytes",
+                          "kv_read_bytes", "recall_mean",    "recall_worst1", "position",
+                          "output_error",  "step_ms",        "step_ms_low80", "step_ms_high80",
+                          "step_ms_low95", "step_ms_high95", "tokens_per_s",  "largest_batch",
+                          "limited_by"}) {
     table.columns.push_back({key, key});
   }
   for (const ReplayPoint& p : answer.points) {
@@ -345,6 +352,7 @@ std::string replay_csv(const ReplayAnswer& answer) {
                           std::to_string(p.kv_read_bytes),
                           q ? raw(q->recall_mean) : "",
                           q ? raw(q->recall_worst1) : "",
+                          raw(p.position),
                           q ? raw(q->output_error) : "",
                           ms(&Estimate::value),
                           ms(&Estimate::low80),

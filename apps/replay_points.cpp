@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sim/cost/engine_profile.hpp"
+#include "sim/replay/bounds.hpp"
 
 namespace kvroof {
 namespace {
@@ -203,6 +204,7 @@ std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceM
       price_point(model, request, result, summarise_as(result, own, shape, request.prompt, request.output), points);
     }
   }
+  for (ReplayPoint& point : points) point.position = position_between_bounds(*point.result, results);
   return points;
 }
 

@@ -26,6 +26,7 @@ struct ReplayPoint {
   std::optional<Prediction> prediction;        // with a device, when the batch fits
   std::optional<std::uint64_t> largest_batch;  // with a device
   std::string limited_by;                      // with a device
+  std::optional<double> position;              // between random and oracle; sim/replay/bounds.hpp
 };
 
 // The shape of the recorded model; of imported tensors, one with attention alone.

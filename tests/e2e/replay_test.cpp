@@ -85,13 +85,15 @@ TEST_CASE("a point of a replay has every promised key; without a device those of
   for (const json& p : out["points"]) {
     for (const char* key :
          {"point", "policy", "budget", "device", "batch", "kept_tokens", "kv_resident_bytes", "kv_read_bytes",
-          "recall_mean", "recall_worst1", "output_error", "step_ms", "tokens_per_s", "largest_batch", "limited_by"}) {
+          "recall_mean", "recall_worst1", "position", "output_error", "step_ms", "tokens_per_s", "largest_batch",
+          "limited_by"}) {
       CHECK(p.contains(key));
     }
     for (const char* key : {"device", "step_ms", "tokens_per_s", "largest_batch", "limited_by"})
       CHECK(p[key].is_null());
     CHECK(p["recall_mean"] >= p["recall_worst1"]);
   }
+  for (const json& p : out["points"]) CHECK(p["position"].is_null() == (p["policy"] == "full"));
   const json& full = out["points"][0];
   CHECK(full["policy"] == "full");
   CHECK(full["budget"].is_null());
