@@ -33,7 +33,7 @@ void print_overview(std::FILE* to, const std::vector<Command>& commands) {
       "  kvroof record --model models/demo --prompt-file models/demo/prompts/sqlite-rbu.txt -o run.kvt\n"
       "  kvroof replay run.kvt --policy full,h2o,keyformer --budget 0.5 --as mpt-7b --device h200,l40s\n\ncommands:\n",
       kVersion);
-  for (const Command& command : commands) fmt::print(to, "  {:<12} {}\n", command.name, command.summary);
+  for (const Command& command : commands) fmt::print(to, "  {:<14} {}\n", command.name, command.summary);
   fmt::print(to, "\n`kvroof help COMMAND` says more.\n");
 }
 
