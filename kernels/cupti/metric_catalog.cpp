@@ -83,8 +83,7 @@ class LibraryCatalog final : public MetricCatalog {
     params.structSize = CUpti_Profiler_Host_GetMetricProperties_Params_STRUCT_SIZE;
     params.pHostObject = host_.get();
     params.pMetricName = metric.c_str();
-    // Sampling does not give every metric that a chip has: it must be possible to read it alone.
-    return cupti_.cuptiProfilerHostGetMetricProperties(&params) == CUPTI_SUCCESS && bool(passes({metric}));
+    return cupti_.cuptiProfilerHostGetMetricProperties(&params) == CUPTI_SUCCESS;
   }
 
   Result<std::size_t> passes(const std::vector<std::string>& metrics) const override {

@@ -132,6 +132,18 @@ TEST_CASE("CUPTI's load of the SMs, which takes eight passes on GH100, is refuse
   CHECK_THAT(resolved.error(), ContainsSubstring("in 8 passes"));
 }
 
+TEST_CASE("a metric that a chip counts over ranges only is not one that it samples") {
+  const kvroof::CuptiLibrary* const cupti = installed_cupti();
+  if (cupti == nullptr) return;
+  for (const CounterMode mode : {CounterMode::kRange, CounterMode::kSampling}) {
+    const auto catalog = kvroof::open_metric_catalog(*cupti, "GH100", mode);
+    REQUIRE(catalog.ok());
+    CHECK(catalog.value()->has("lts__t_sectors_op_read.sum") == (mode == CounterMode::kRange));
+    CHECK(catalog.value()->has("lts__t_bytes.sum"));
+    CHECK_FALSE(catalog.value()->has("lts__t_byte.sum"));
+  }
+}
+
 TEST_CASE("a chip that CUPTI does not know is a failure that names it") {
   const kvroof::CuptiLibrary* const cupti = installed_cupti();
   if (cupti == nullptr) return;
