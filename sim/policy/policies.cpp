@@ -26,6 +26,7 @@ extern const PolicyInfo kPyramidKvPolicy;
 extern const PolicyInfo kRandomPolicy;
 extern const PolicyInfo kRkvPolicy;
 extern const PolicyInfo kScissorhandsPolicy;
+extern const PolicyInfo kScissorhandsRefcompatPolicy;
 extern const PolicyInfo kSnapKvPolicy;
 extern const PolicyInfo kStreamingPolicy;
 extern const PolicyInfo kTovaPolicy;
@@ -59,6 +60,7 @@ constexpr std::array kLines = {
     Line{"r-kv", &kRkvPolicy},
     Line{"random", &kRandomPolicy},
     Line{"scissorhands", &kScissorhandsPolicy},
+    Line{"scissorhands-refcompat", &kScissorhandsRefcompatPolicy},
     Line{"snapkv", &kSnapKvPolicy},
     Line{"streaming", &kStreamingPolicy},
     Line{"tova", &kTovaPolicy},

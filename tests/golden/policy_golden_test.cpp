@@ -256,6 +256,23 @@ TEST_CASE("keyformer-refcompat shows each query what the reference's masks show 
   }
 }
 
+TEST_CASE("scissorhands-refcompat shows each row of the prompt what the published code shows it") {
+  for (const Case& c : cases_named("scissorhands_official_")) {
+    const auto& p = c.json["parameters"];
+    Driver driver(spec_of(fmt::format("scissorhands-refcompat:start={}:history={}:recent={}",
+                                      p["start_compress_length"].get<int>(), p["lru_window"].get<int>(),
+                                      p["position_window"].get<int>())),
+                  shape_of(c), logits_of(c));
+    for (std::uint32_t t = 0; t < driver.shape().prompt; ++t) {
+      driver.row(t);
+      for (std::uint32_t h = 0; h < driver.shape().query_heads; ++h) {
+        INFO(c.name << " row " << t << " head " << h);
+        CHECK(driver.read(h) == expected_row(c, "visible", h, t));  // [heads, rows, keys]
+      }
+    }
+  }
+}
+
 TEST_CASE("keyformer without noise keeps the reference's sets at every step") { compare_cases("keyformer_n64_zero"); }
 
 TEST_CASE("keyformer keeps the reference's sets when the reference's noise is given, per token and per query") {
