@@ -76,7 +76,7 @@ nlohmann::ordered_json policy_json(const PolicySpec& spec) {
 }
 
 std::string list_text() {
-  constexpr std::size_t kIndent = 20;
+  constexpr std::size_t kIndent = 24;
   std::string text;
   for (const PolicyInfo& info : policy_table()) {
     text += fmt::format("{:<{}}", info.name, kIndent) +

@@ -138,7 +138,10 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
   cells.add(resident.title(), resident.cell(p.kv_resident_bytes));
   if (!devices) cells.add(read.title(), read.cell(p.kv_read_bytes));
   cells.add("recall mean", share(quality ? std::optional(quality->recall_mean) : std::nullopt));
-  cells.add("recall worst", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
+  // Beside devices there is room for one of the two.
+  if (!devices || !bounds) {
+    cells.add("recall worst", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
+  }
   if (bounds) cells.add("position", share(p.position));
   cells.add("output error", share(quality ? quality->output_error : std::nullopt));
   if (!devices) return;
