@@ -43,8 +43,12 @@ void note_quality(const ReplayAnswer& answer, Notes& notes) {
     const std::string model = m.model_name.empty() ? "the imported tensors" : "the recorded model, " + m.model_name;
     notes.push_back(fmt::format("recall and output error are those of {}; bytes and time are projected", model));
   }
-  notes.emplace_back("kept: tokens in a head, mean over the decoded steps; recall worst: the mean of the lowest 1 %");
-  if (std::any_of(answer.points.begin(), answer.points.end(), [](const auto& p) { return p.position; })) {
+  const bool positions =
+      std::any_of(answer.points.begin(), answer.points.end(), [](const auto& p) { return p.position; });
+  const bool shows_worst = answer.request.devices.empty() || !positions;
+  notes.push_back(std::string("kept: tokens in a head, mean over the decoded steps") +
+                  (shows_worst ? "; recall worst: the mean of the lowest 1 %" : ""));
+  if (positions) {
     notes.emplace_back("position: where the mean recall lies between random (0) and oracle (1) at the same budget");
   }
   if (std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.traits.bound; })) {

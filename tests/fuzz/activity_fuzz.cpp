@@ -5,14 +5,16 @@
 
 #include "kernels/cupti/activity_decoder.hpp"
 #include "sim/core/error.hpp"
+#include "tests/support/null_sink.hpp"
 
 namespace {
 
 using namespace kvroof;
 
 // What must hold of every record, whatever the bytes.
-class CheckingSink final : public ProfileSink {
+class CheckingSink final : public test::NullSink {
  public:
+  using NullSink::add;
   void add(const KernelRecord& r) override { check_work(r.work); }
   void add(const CopyRecord& r) override { check_work(r.work); }
   void add(const FillRecord& r) override { check_work(r.work); }
@@ -20,13 +22,6 @@ class CheckingSink final : public ProfileSink {
   void add(const RangeRecord& r) override {
     check(r.end_ns == 0 || r.end_ns >= r.start_ns, "a range ends after its start");
   }
-  void add(const MemoryRecord&) override {}
-  void add(const OverheadRecord&) override {}
-  void add(const EnvironmentRecord&) override {}
-  void add(const DeviceRecord&) override {}
-  void add(const OperatorRecord&) override {}
-  void add(const CounterRecord&) override {}
-  void note(std::string_view, std::string_view) override {}
 
  private:
   static void check_work(const DeviceWork& work) {

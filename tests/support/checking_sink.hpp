@@ -7,12 +7,13 @@
 #include <fstream>
 
 #include "sim/core/error.hpp"
-#include "traces/kernel_records.hpp"
+#include "tests/support/null_sink.hpp"
 
 namespace kvroof::test {
 
-class CheckingSink : public ProfileSink {
+class CheckingSink : public NullSink {
  public:
+  using NullSink::add;
   void add(const KernelRecord& r) override {
     check_work(r.work);
     check(!r.mangled_name.empty(), "a kernel has a name");
@@ -23,13 +24,6 @@ class CheckingSink : public ProfileSink {
   void add(const RangeRecord& r) override {
     check(r.end_ns == 0 || r.start_ns <= r.end_ns, "a range ends after its start");
   }
-  void add(const MemoryRecord&) override {}
-  void add(const OverheadRecord&) override {}
-  void add(const EnvironmentRecord&) override {}
-  void add(const DeviceRecord&) override {}
-  void add(const OperatorRecord&) override {}
-  void add(const CounterRecord&) override {}
-  void note(std::string_view, std::string_view) override {}
 
  private:
   static void check_work(const DeviceWork& w) { check(w.start_ns <= w.end_ns, "work ends after its start"); }

@@ -9,6 +9,7 @@
 
 #include "kernels/cupti/cupti_library.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/null_sink.hpp"
 #include "tests/unit/cupti/activity_bytes.hpp"
 #include "tests/unit/cupti/machine.hpp"
 
@@ -207,24 +208,15 @@ TEST_CASE("A launch is explained by what the engine said around it; its bytes ar
 namespace {
 
 // A sink that is slower than the device, or has no place.
-class SlowSink final : public ProfileSink {
+class SlowSink final : public test::NullSink {
  public:
+  using NullSink::add;
   explicit SlowSink(KeepingSink& sink) : sink_(sink) {}
   void add(const KernelRecord& r) override {
     const std::lock_guard lock(gate);
     if (full) throw std::runtime_error("disk full");
     sink_.add(r);
   }
-  void add(const CopyRecord&) override {}
-  void add(const FillRecord&) override {}
-  void add(const CallRecord&) override {}
-  void add(const RangeRecord&) override {}
-  void add(const MemoryRecord&) override {}
-  void add(const OverheadRecord&) override {}
-  void add(const EnvironmentRecord&) override {}
-  void add(const DeviceRecord&) override {}
-  void add(const OperatorRecord&) override {}
-  void add(const CounterRecord&) override {}
   void note(std::string_view key, std::string_view value) override { sink_.note(key, value); }
   std::mutex gate;    // locked: nothing gets through
   bool full = false;  // nothing more is taken

@@ -67,6 +67,16 @@ class Watched final : public Backend {
 
 const PolicySpec kPolicy = parse_policies("h2o:budget=4").front();
 
+TraceManifest manifest_of(const Model& model, const std::vector<std::vector<std::int64_t>>& prompts,
+                          std::uint32_t new_tokens) {
+  RecordedRun run;
+  run.backend = "reference";
+  run.policy = kPolicy.text();
+  run.requested_new_tokens = new_tokens;
+  for (const auto& ids : prompts) run.prompts.push_back(static_cast<std::uint32_t>(ids.size()));
+  return make_manifest(model.config, run);
+}
+
 }  // namespace
 
 TEST_CASE("a prefill stops between two layers, and the back end knows nothing of the sequence afterwards") {
@@ -92,12 +102,7 @@ TEST_CASE("a recording that is interrupted in its second prompt seals the first 
   const test::TemporaryFolder folder;
   const Model model = load_model(kModel, DType::kF32);
   const std::vector<std::vector<std::int64_t>> prompts = {{5, 17, 9, 33, 8, 21}, {7, 3, 12, 9, 4, 4, 1}, {6, 6}};
-  RecordedRun run;
-  run.backend = "reference";
-  run.policy = kPolicy.text();
-  run.requested_new_tokens = 4;
-  for (const auto& ids : prompts) run.prompts.push_back(static_cast<std::uint32_t>(ids.size()));
-  TraceRecorder trace(folder.path() / "run.kvt", make_manifest(model.config, run));
+  TraceRecorder trace(folder.path() / "run.kvt", manifest_of(model, prompts, 4));
   CpuBackend cpu(model, std::make_unique<ReferenceOps>(), {kPolicy, 0, DType::kF32});
   std::atomic<bool> flag{false};
   FlagAfterLayer recorder(flag, 1, 0);
@@ -128,12 +133,7 @@ TEST_CASE("a back end that fails in a decode step leaves the whole steps before 
   const test::TemporaryFolder folder;
   const Model model = load_model(kModel, DType::kF32);
   const std::vector<std::vector<std::int64_t>> prompts = {{5, 17, 9, 33, 8, 21}, {7, 3, 12, 9, 4, 4, 1}};
-  RecordedRun run;
-  run.backend = "reference";
-  run.policy = kPolicy.text();
-  run.requested_new_tokens = 9;
-  for (const auto& ids : prompts) run.prompts.push_back(static_cast<std::uint32_t>(ids.size()));
-  TraceRecorder trace(folder.path() / "run.kvt", make_manifest(model.config, run));
+  TraceRecorder trace(folder.path() / "run.kvt", manifest_of(model, prompts, 9));
   CpuBackend cpu(model, std::make_unique<ReferenceOps>(), {kPolicy, 0, DType::kF32});
   std::atomic<bool> flag{false};
   FlagAfterLayer recorder(flag, 99, 0);
