@@ -20,7 +20,9 @@ namespace {
   throw Error(fmt::format("{}: cannot be written (disk full, or not allowed)", path.string()));
 }
 
-bool is_simulated(const Arguments& arguments) { return arguments.has("policy") || arguments.has("device"); }
+bool is_simulated(const Arguments& arguments) {
+  return arguments.has("policy") || arguments.has("device") || arguments.has("budget");
+}
 
 std::vector<TimelineStep> simulate(const Arguments& arguments, const TraceReader& trace, const PolicySpec& policy,
                                    const Device& device, std::uint64_t start_ns) {
@@ -107,7 +109,7 @@ int run_export(const Arguments& arguments) {
   if (!arguments.has("out")) throw usage_error("-o F is missing: where the result goes");
   const bool simulated = is_simulated(arguments);
   if (kind == "csv" && simulated) {
-    throw usage_error("export csv takes neither --policy nor --device: its tables are those of the recording");
+    throw usage_error("export csv takes neither --policy, --budget nor --device: it writes what was recorded");
   }
   if (simulated && !arguments.has("device")) {
     throw usage_error("--device NAME is missing: what the simulated run runs on");

@@ -89,8 +89,10 @@ class OperatorTable {
 
  private:
   static void merge(WorkTotals& into, const WorkTotals& from) {
-    into.min_ns = into.timed == 0 ? from.min_ns : std::min(into.min_ns, from.min_ns);
-    into.max_ns = std::max(into.max_ns, from.max_ns);
+    if (from.timed > 0) {
+      into.min_ns = into.timed == 0 ? from.min_ns : std::min(into.min_ns, from.min_ns);
+      into.max_ns = std::max(into.max_ns, from.max_ns);
+    }
     into.calls += from.calls;
     into.timed += from.timed;
     into.total_ns += from.total_ns;

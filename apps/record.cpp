@@ -29,7 +29,10 @@ void describe_record(boost::program_options::options_description_easy_init add) 
 int record(const Arguments& arguments) {
   const fs::path path = trace_path(arguments);
   if (arguments.program.empty()) return generate(arguments, path);
-  if (arguments.has("model")) throw usage_error("--model and `-- CMD`: record runs a model, or someone else's program");
+  for (const char* option : {"model", "random-weights", "prompt", "prompt-file", "ids", "random-prompt"}) {
+    if (!arguments.has(option)) continue;
+    throw usage_error(fmt::format("--{} and `-- CMD`: record runs a model, or someone else's program", option));
+  }
   return record_program(arguments, path);
 }
 

@@ -37,8 +37,14 @@ fs::path inject_library() {
 
 // The folder where processes write while the program runs; gone in the end.
 class SpoolFolder {
+  // Never inside: `run.kvt/` names run.kvt.
+  static fs::path beside(const fs::path& out) {
+    const fs::path path = fs::absolute(out).lexically_normal();
+    return (path.has_filename() ? path : path.parent_path()).string() + ".spools-XXXXXX";
+  }
+
  public:
-  explicit SpoolFolder(const fs::path& out) : path_(fs::absolute(out.string() + ".spools-XXXXXX")) {
+  explicit SpoolFolder(const fs::path& out) : path_(beside(out)) {
     std::string name = path_.string();
     if (mkdtemp(name.data()) == nullptr) {
       throw Error(fmt::format("{}: no folder can be made beside it: {}", out.string(), std::strerror(errno)));
@@ -102,12 +108,18 @@ constexpr int kPassed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 int run_to_its_end(std::vector<std::string> words, std::vector<std::string> variables) {
   sigset_t passed, before;
   sigemptyset(&passed);
-  for (const int signal : kPassed) sigaddset(&passed, signal);
+  for (const int signal : kPassed) {
+    struct sigaction own {};
+    sigaction(signal, nullptr, &own);
+    if (own.sa_handler != SIG_IGN) sigaddset(&passed, signal);  // nohup: ignored here and by the program
+  }
   sigprocmask(SIG_BLOCK, &passed, &before);  // until there is someone to pass them to
   struct sigaction action {};
   action.sa_sigaction = pass_on;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
-  for (const int signal : kPassed) sigaction(signal, &action, nullptr);
+  for (const int signal : kPassed) {
+    if (sigismember(&passed, signal) == 1) sigaction(signal, &action, nullptr);
+  }
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
@@ -124,6 +136,11 @@ int run_to_its_end(std::vector<std::string> words, std::vector<std::string> vari
   while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
   }
   g_program.store(0);
+  action.sa_handler = SIG_DFL;
+  action.sa_flags = 0;
+  for (const int signal : kPassed) {
+    if (sigismember(&passed, signal) == 1) sigaction(signal, &action, nullptr);
+  }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -156,16 +173,25 @@ struct Merged {
   std::string why;            // of the first process without one
 };
 
+// A recorder that ends in order writes this note among its last.
+constexpr const char* kLastNote = "dropped";
+
 // Notes of a process carry its number: "process 4711: dropped".
 void merge_process(const fs::path& file, ProfileSink& to, Merged& merged) {
   ProcessSink sink(to);
-  const SpoolCounts counts = read_spool(file, sink).or_throw(file.string());
+  const Result<SpoolCounts> read = read_spool(file, sink);
+  const SpoolCounts counts = read ? read.value() : SpoolCounts{};
   ++merged.processes;
   merged.records += counts.records;
   merged.kernels += counts.kernels;
   const std::string process = file.filename().string();
   const std::string name = "process " + process.substr(0, process.find('-'));
-  if (counts.cut) sink.notes["ended_early"] = "the process was killed: its last records are lost";
+  const bool closed = sink.notes.contains("why") || sink.notes.contains(kLastNote);
+  if (!read) {
+    sink.notes["why"] = read.error();
+  } else if (counts.cut || !closed) {
+    sink.notes["ended_early"] = "the process was killed or left without exit handlers: its last records may be lost";
+  }
   if (const auto why = sink.notes.find("why"); why == sink.notes.end()) {
     ++merged.recorded;
   } else if (merged.why.empty()) {

@@ -63,13 +63,13 @@ int run_report(const Arguments& arguments) {
   const KernelCounts counts = reader.counts();
   if (counts.kernels == 0) {
     throw usage_error(fmt::format("{} has no kernel records", path.string()))
-        .note("they come from a recording on a GPU, or from `kvroof import nsys` and `kvroof import kineto`");
+        .note("they come from `kvroof record -o run.kvt -- CMD`, `kvroof import nsys` and `kvroof import kineto`");
   }
   const KernelReport report = make_report(arguments, reader, counts);
   const KernelAnswer answer{report, device_of(arguments, reader), top};
   if (by == "step" && report.steps.empty() && report.counted.empty()) {
     throw usage_error(fmt::format("{} does not say which step a kernel belongs to", path.string()))
-        .note("only recordings of kvroof's own engine do");
+        .note("a recorder that knows the engine's steps writes it; none of kvroof's own does yet");
   }
   if (!arguments.quiet) print_limit(answer.device, reader);
   if (format_of(arguments) == Format::kJson) {

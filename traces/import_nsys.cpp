@@ -32,6 +32,7 @@ class NsysReader {
     read_ranges();
     read_memory();
     if (problem_) return *problem_;
+    if (counts_.kernels == 0) return failure("its table of kernels is empty: no kernel ran under nsys");
     return counts_;
   }
 

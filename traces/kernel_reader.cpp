@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <unordered_map>
 
 #include "traces/journal.hpp"
@@ -266,6 +267,12 @@ void KernelReader::for_each_table(const std::function<void(std::string_view)>& b
       "ORDER BY name");
   while (names.next()) tables.emplace_back(names.text(0));
   state_->finish(names);
+  for (const std::string& table : tables) {
+    const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+    if (std::all_of(table.begin(), table.end(), plain)) continue;
+    throw Error(fmt::format("kernels.sqlite has a table `{}`: expected letters, digits and _", table),
+                ExitCode::kDamagedTrace);
+  }
   constexpr std::array<std::string_view, 5> kIds = {"demangledName", "shortName", "mangledName", "nameId", "textId"};
   for (const std::string& table : tables) {
     SqliteRows rows = state_->select(fmt::format("SELECT * FROM \"{}\"", table));

@@ -129,6 +129,8 @@ class ProfileSink {
   // A fact about the recording: "level" = none | trace | counters | pm, "why" = why not more, "dropped" = records
   // lost, …; of a key that is given twice the last value counts.
   virtual void note(std::string_view key, std::string_view value) = 0;
+  // What was added so far may be brought where a kill of the process cannot take it away.
+  virtual void flush() {}
 };
 
 }  // namespace kvroof

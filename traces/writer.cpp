@@ -229,6 +229,7 @@ void TraceWriter::end_step(const StepRecord& step) {
 
 void TraceWriter::forget_step() {
   State& s = *state_;
+  if (s.failed) return;  // nothing more is written
   for (std::size_t i = 0; i < s.marks.size(); ++i) {
     SequenceBuffer& sequence = s.open.sequences[i];
     const State::Mark& mark = s.marks[i];

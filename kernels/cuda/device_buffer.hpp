@@ -70,7 +70,13 @@ class LaunchTrain {
   void note(Stream& stream, const Launches& launches) {
     *this = LaunchTrain();
     check_device(begin_train(stream), "noting launches");
-    launches();
+    try {
+      launches();
+    } catch (...) {
+      end_train(stream, &train_);
+      *this = LaunchTrain();
+      throw;
+    }
     check_device(end_train(stream, &train_), "noting launches");
   }
   void run(Stream& stream) const { check_device(run_train(stream, train_), "launching kernels"); }

@@ -120,6 +120,7 @@ void ActivityRecorder::take_in(std::span<const std::byte> records) {
   if (!ended_early_.empty()) return;
   try {
     api_.walk(records, decoder_);
+    sink_.flush();
   } catch (const std::exception& problem) {
     ended_early_ = problem.what();
   }

@@ -39,7 +39,7 @@ class SpoolWriter final : public ProfileSink {
   void add(const OperatorRecord& record) override;
   void add(const CounterRecord& record) override;
   void note(std::string_view key, std::string_view value) override;
-  void flush();
+  void flush() override;
 
  private:
   template <class Record>
