@@ -31,8 +31,9 @@ struct IntervalFactors {
 };
 
 // Split-conformal prediction (Vovk et al. 2005; Lei et al. 2018) with scores relative to the prior width: the smallest
-// factor that holds 80 % (95 %) of the scores of like rows and of one more. Alike are, as soon as there are enough of
-// at least two tables: the same memory, engine and metric; the same memory and metric; the same metric; all rows.
+// factor that holds 80 % (95 %) of the scores of like rows and of one more, or the largest where they are too few for
+// that. Alike are, as soon as there are enough of at least two tables: the same memory, engine and metric; the same
+// memory and metric; the same metric; all rows.
 // Tables count alike, whatever their rows, but for the square root of these: neighbours in one table err alike.
 class IntervalTable {
  public:

@@ -22,10 +22,6 @@ constexpr double kSeconds = 1, kMilliseconds = 1e3, kMicroseconds = 1e6;
 Estimate scaled(const Estimate& e, double factor) {
   return {e.value * factor, e.low80 * factor, e.high80 * factor, e.low95 * factor, e.high95 * factor, e.dominated_by};
 }
-// A rate out of a time: amount / seconds, ends exchanged.
-Estimate inverted(const Estimate& e, double amount) {
-  return {amount / e.value, amount / e.high80, amount / e.low80, amount / e.high95, amount / e.low95, e.dominated_by};
-}
 // Times one after the other. Their errors come from the same constants, so the ends add up.
 Estimate sum(const Estimate& a, const Estimate& b) {
   return {a.value + b.value,   a.low80 + b.low80,   a.high80 + b.high80,
@@ -101,7 +97,7 @@ class Server {
     const double together = std::floor(std::clamp(arriving, 1.0, most));
     const Estimate prompts = cost_.prefill(residency_, static_cast<std::uint64_t>(together));
     const Estimate token = sum(cost_.predict(residency_, batch).step, scaled(prompts, arriving / together));
-    return inverted(token, running);
+    return throughput(token, running);
   }
 
  private:
@@ -199,12 +195,12 @@ Result<Estimate> predict_rate(const PublishedRow& row, const PublishedSetting& s
   const std::uint32_t batch = s.batch.value_or(1);
   if (row.metric.starts_with("output_tokens_per_s")) {
     if (row.batch_mode.starts_with("continuous")) {
-      return scaled(inverted(server.closed_loop(batch).token, batch), 1 / devices);
+      return scaled(throughput(server.closed_loop(batch).token, batch), 1 / devices);
     }
-    return scaled(inverted(server.static_batch(batch), static_cast<double>(batch) * s.output), 1 / devices);
+    return scaled(throughput(server.static_batch(batch), static_cast<double>(batch) * s.output), 1 / devices);
   }
   if (row.metric == "tokens_per_s" && row.batch_mode == "microbatch_of_prefill") {
-    return inverted(server.cost().predict(full_attention_summary(s.shape, s.input / 2 + 1, 1), batch).step, batch);
+    return throughput(server.cost().predict(full_attention_summary(s.shape, s.input / 2 + 1, 1), batch).step, batch);
   }
   if (row.metric == "decode_tokens_per_s") return server.cost().predict(server.residency(), batch).tokens_per_s;
   return failure("this metric is not predicted: {}", row.metric);

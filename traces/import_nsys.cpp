@@ -63,12 +63,8 @@ class NsysReader {
 
   static std::uint64_t u64(const SqliteRows& rows, int c) { return static_cast<std::uint64_t>(rows.integer(c)); }
   static std::uint32_t u32(const SqliteRows& rows, int c) { return static_cast<std::uint32_t>(rows.integer(c)); }
-  static std::uint32_t process(const SqliteRows& rows, int c) {
-    return static_cast<std::uint32_t>(u64(rows, c) >> 24U & 0xffffffU);
-  }
-  static std::uint32_t thread(const SqliteRows& rows, int c) {
-    return static_cast<std::uint32_t>(u64(rows, c) & 0xffffffU);
-  }
+  static std::uint32_t process(const SqliteRows& rows, int c) { return process_of(u64(rows, c)); }
+  static std::uint32_t thread(const SqliteRows& rows, int c) { return thread_of(u64(rows, c)); }
   // The export counts kinds of memory from 0, CUPTI from 1; 0 is then unknown.
   static std::uint32_t memory_kind(const SqliteRows& rows, int c) {
     const std::int64_t kind = rows.integer(c);

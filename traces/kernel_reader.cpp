@@ -18,7 +18,6 @@ constexpr std::array<std::string_view, 14> kCopyNames = {
 
 std::uint64_t u64(const SqliteRows& rows, int column) { return static_cast<std::uint64_t>(rows.integer(column)); }
 std::uint32_t u32(const SqliteRows& rows, int column) { return static_cast<std::uint32_t>(rows.integer(column)); }
-std::uint32_t process_of(std::uint64_t global) { return static_cast<std::uint32_t>(global >> 24U & 0xffffffU); }
 
 }  // namespace
 
@@ -244,7 +243,7 @@ void KernelReader::for_each_range(const std::function<void(const RangeRecord&)>&
       state_->select("SELECT start, end, globalTid, text FROM NVTX_EVENTS ORDER BY start, end DESC, rowid");
   while (rows.next()) {
     const std::uint64_t thread = u64(rows, 2);
-    visit({u64(rows, 0), u64(rows, 1), process_of(thread), static_cast<std::uint32_t>(thread & 0xffffffU),
+    visit({u64(rows, 0), u64(rows, 1), process_of(thread), thread_of(thread),
            rows.text(3)});
   }
   state_->finish(rows);

@@ -19,6 +19,10 @@ inline constexpr std::string_view kOperatorTable = "kvroof_operator";
 inline constexpr std::string_view kCounterTable = "kvroof_counter";
 inline constexpr std::string_view kNoteTable = "kvroof_note";
 
+// Ids of the export that pack a process and a thread.
+inline std::uint32_t process_of(std::uint64_t global) { return static_cast<std::uint32_t>(global >> 24U & 0xffffffU); }
+inline std::uint32_t thread_of(std::uint64_t global) { return static_cast<std::uint32_t>(global & 0xffffffU); }
+
 // The version of the export whose names and columns these tables have.
 inline constexpr std::array<int, 3> kNsightSchema = {3, 16, 1};
 

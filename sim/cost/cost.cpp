@@ -40,14 +40,13 @@ Estimate around(double value, double half_width, CostTerm dominated_by) {
   return {value, value / h80, value * h80, value / h95, value * h95, dominated_by};
 }
 
-// Tokens per second from seconds per step: the fast end of one is the slow end of the other.
+}  // namespace
+
 Estimate throughput(const Estimate& step, double tokens) {
   if (!(step.value > 0)) return {};
   return {tokens / step.value,  tokens / step.high80, tokens / step.low80,
           tokens / step.high95, tokens / step.low95,  step.dominated_by};
 }
-
-}  // namespace
 
 // Seconds of one step by term and by limit, and the absolute half-width of each term.
 struct CostModel::Parts {

@@ -40,6 +40,9 @@ inline constexpr std::array<std::string_view, kLimits> kLimitNames = {"weights",
                                                                       "launches", "links", "capacity"};
 constexpr std::string_view name_of(Limit limit) { return kLimitNames[static_cast<std::size_t>(limit)]; }
 
+// Tokens per second from seconds per step: the fast end of one is the slow end of the other.
+Estimate throughput(const Estimate& step, double tokens);
+
 // How a model is laid out: types of its numbers, and over how many devices.
 struct Deployment {
   // NOLINTNEXTLINE(google-explicit-constructor): plain types on one device are a deployment

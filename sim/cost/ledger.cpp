@@ -9,7 +9,6 @@ namespace {
 
 using u64 = std::uint64_t;
 
-constexpr u64 kLeastActivationBytes = 1;
 
 // Elements alive at once for one token: the residual and its norm, and the widest of attention and MLP (of a layer of
 // experts, those that the token chose).
@@ -54,7 +53,7 @@ std::uint64_t CostModel::largest_batch(const ResidencySummary& residency) const 
   // The ledger grows with the batch: bisect between none and more sequences than the activations of a step leave room
   // for.
   u64 fits = 0;
-  const u64 least = kLeastActivationBytes * (live_elements(shape_, deployment_.tensor_parallel) + shape_.vocab);
+  const u64 least = live_elements(shape_, deployment_.tensor_parallel) + shape_.vocab;
   u64 too_many = capacity_.value / least + 1;
   too_many = std::min(too_many, static_cast<u64>(engine_.largest_batch) + 1);
   while (too_many - fits > 1) {
