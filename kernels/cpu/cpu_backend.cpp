@@ -24,12 +24,6 @@ std::vector<TokenPos> positions_from(std::uint32_t first, std::size_t count) {
   return positions;
 }
 
-LayerRotation rotation_of(const ModelConfig& config, std::uint32_t layer, std::uint32_t prompt) {
-  if (config.options.rotary.empty()) return {};
-  const RotaryRule& rule = config.options.rotary[config.options.layers[layer].rotary];
-  return {&rule, config.shape.latent_rank, rule.long_from > 0 && prompt > rule.long_from};
-}
-
 }  // namespace
 
 CpuBackend::CpuBackend(const Model& model, std::unique_ptr<Ops> ops, CpuBackendOptions options)
@@ -51,10 +45,8 @@ CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t p
   sequence.most_tokens = most_tokens(shape, prompt, requested_new_tokens);
   sequence.layers.reserve(shape.layers);
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-    PolicyContext context = policy_context(shape, LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
-    context.scale = model_.config.options.layers[layer].scale;
-    context.rotation = rotation_of(model_.config, layer, prompt);
-    if (!shape.latent()) context.output_projection = model_.weights.layers[layer].o.matrix.view();
+    const PolicyContext context =
+        policy_context(model_, LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
     sequence.layers.push_back({LayerPolicy(options_.policy, context, shape.heads, shape.kv_heads), {}});
   }
   return sequence;

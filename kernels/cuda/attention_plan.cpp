@@ -12,11 +12,14 @@ AttentionPlan::AttentionPlan(std::uint32_t storage_heads, std::uint32_t group)
       passes_((group + kMostGroup - 1) / kMostGroup),
       kernel_group_(padded_group(std::min(group, kMostGroup))) {}
 
-void AttentionPlan::add(std::span<const CacheSlots> heads, std::uint32_t position, std::uint32_t length) {
-  check(heads.size() == storage_heads_ && length > 0, "a plan: slots of every storage head");
+void AttentionPlan::add(std::span<const CacheSlots> heads, std::uint32_t position,
+                        std::span<const std::uint32_t> lengths) {
+  check(heads.size() == storage_heads_ && lengths.size() == storage_heads_, "a plan: slots of every storage head");
   const auto query = static_cast<std::uint32_t>(positions_.size());
   positions_.push_back(position);
   for (std::uint32_t s = 0; s < storage_heads_; ++s) {
+    const std::uint32_t length = lengths[s];
+    check(length > 0, "a plan: a query meets one slot at least");
     for (std::uint32_t pass = 0; pass < passes_; ++pass) {
       const std::uint32_t first = pass * kMostGroup;
       units_.push_back({heads[s], query, s * group_ + first, std::min(kMostGroup, group_ - first), 0});

@@ -17,8 +17,8 @@ class AttentionPlan {
   // `group` query heads share each of the storage heads.
   AttentionPlan(std::uint32_t storage_heads, std::uint32_t group);
 
-  // One query at `position` over the first `length` ≥ 1 slots of each storage head; heads[s] are head s's.
-  void add(std::span<const CacheSlots> heads, std::uint32_t position, std::uint32_t length);
+  // One query at `position` over the first lengths[s] ≥ 1 slots of each storage head; heads[s] are head s's.
+  void add(std::span<const CacheSlots> heads, std::uint32_t position, std::span<const std::uint32_t> lengths);
 
   // Gives every unit a place for its logits in `memory`, which holds logit_floats().
   [[nodiscard]] std::size_t logit_floats() const { return logit_floats_; }

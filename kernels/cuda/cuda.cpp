@@ -30,10 +30,7 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
 
 std::optional<std::string> cuda_policy_problem(const PolicySpec& policy) {
   const PolicyTraits traits = policy_info(policy.name).traits(policy);
-  if (traits.tensors.any()) return fmt::format("policy {}, which scores tokens by k, v or q", policy.name);
-  if (traits.capacities == Capacities::kByHead) {
-    return fmt::format("policy {}, whose heads hold different numbers of tokens", policy.name);
-  }
+  if (traits.selects) return fmt::format("policy {}, which reads a part of what it keeps", policy.name);
   return std::nullopt;
 }
 

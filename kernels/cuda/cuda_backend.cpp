@@ -57,14 +57,41 @@ CudaBackend::Sequence& CudaBackend::add_sequence(std::uint32_t id, std::uint32_t
   sequence.layers.reserve(shape().layers);
   for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
     const PolicyContext context =
-        policy_context(shape(), LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
+        policy_context(model_, LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
     sequence.layers.push_back({LayerPolicy(options_.policy, context, shape().heads, shape().kv_heads), {}, {}});
   }
   return sequence;
 }
 
-std::uint32_t CudaBackend::capacity_for(const Sequence& sequence, const LayerPolicy& policy) const {
-  return slots_to_allocate(policy, sequence.most_tokens);
+DeviceCache CudaBackend::new_cache(const Sequence& sequence, const LayerPolicy& policy) const {
+  std::vector<std::uint32_t> slots;
+  for (std::uint32_t h = 0; h < policy.storage_heads(); ++h) {
+    slots.push_back(policy.most_rows(HeadId(h), sequence.most_tokens));
+  }
+  return {format_, slots};
+}
+
+DeviceCache CudaBackend::prompt_cache(const LayerPolicy& policy, std::uint32_t tokens) const {
+  return {format_, std::vector<std::uint32_t>(policy.storage_heads(), tokens)};
+}
+
+// A policy that gives a head more than was known: its rows move to larger memory.
+void CudaBackend::grow(LayerState& state, std::uint32_t head, std::uint32_t slots) {
+  std::vector<std::uint32_t> capacities;
+  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+    capacities.push_back(h == head ? slots : state.cache.capacity(h));
+  }
+  DeviceCache larger(format_, capacities);
+  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+    const std::size_t held = std::min<std::size_t>(state.policy.positions(HeadId(h)).size(), state.cache.capacity(h));
+    std::vector<SlotMove> all(held);
+    for (std::uint32_t slot = 0; slot < held; ++slot) all[slot] = {SlotId(slot), SlotId(slot)};
+    move(state.cache, larger, h, all);
+  }
+  const ByteCounters before = counters_;
+  launch_moves();
+  counters_ = before;  // memory is made, nothing is evicted
+  state.cache = std::move(larger);
 }
 
 void CudaBackend::set_recorder(Recorder* recorder) {
@@ -150,7 +177,7 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
   for (const Query& query : queries) {
     slots.clear();
     query.cache->append_slots(slots, query.first);
-    plan.add(slots, query.position, query.length);
+    plan.add(slots, query.position, query.lengths);
   }
   plan.cut(attention_blocks());
   const std::size_t row_floats = wants_rows ? plan.logit_floats() : 0;
@@ -185,18 +212,21 @@ void CudaBackend::attend_step(const AttentionInput& input, std::uint32_t offset)
   for (Sequence* sequence : active_) {
     LayerState& state = sequence->layers[layer];
     const std::uint32_t position = sequence->tokens + offset;
+    Query& query = queries.emplace_back(Query{sequence, position, &state.cache, 0, {}});
     for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
       slot_of.push_back(state.policy.admit(HeadId(h), TokenPos(position)).value);
-      check(slot_of.back() < state.cache.capacity(), "a cache has room for its budget and one token");
+      if (slot_of.back() >= state.cache.capacity(h)) grow(state, h, slot_of.back() + slot_of.back() / 2 + 1);
+      query.lengths.push_back(static_cast<std::uint32_t>(state.policy.positions(HeadId(h)).size()));
     }
     caches.push_back(&state.cache);
-    const auto length = static_cast<std::uint32_t>(state.policy.positions(HeadId(0)).size());
-    queries.push_back({sequence, position, &state.cache, 0, length});
   }
   prepare(input, caches, slot_of);
   record(input, offset);
   attend(input, 0, queries);
-  for (Sequence* sequence : active_) finish_row(*sequence, input.layer, TokenPos(sequence->tokens + offset), nullptr);
+  for (Sequence* sequence : active_) {
+    const DeviceRows cached(stream_, format_, sequence->layers[layer].cache);
+    finish_row(*sequence, input.layer, TokenPos(sequence->tokens + offset), cached, nullptr);
+  }
 }
 
 void CudaBackend::record(const AttentionInput& input, std::uint32_t offset) {
@@ -253,13 +283,14 @@ void CudaBackend::launch_moves() {
   counters_.add(Cause::kCompaction, 2 * row_bytes() * a.moves);
 }
 
-void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position, DeviceCache* prompt_buffer) {
+void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position, const DeviceRows& rows,
+                             DeviceCache* prompt_buffer) {
   LayerState& state = sequence.layers[layer.value];
   if (device_policy_ && device_policy_->keeps_scores()) review_prompt(state);
-  state.policy.finish_row(position);
+  state.policy.finish_row(position, &rows);
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
-    state.cache = DeviceCache(format_, state.policy.storage_heads(), capacity_for(sequence, state.policy));
+    state.cache = new_cache(sequence, state.policy);
     peaks_.note(kv_usage());
   }
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
@@ -279,7 +310,8 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
   }
   launch_moves();
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, DeviceCache());
-  counters_.add(Cause::kScores, state.policy.take_walked_state_bytes());
+  counters_.add(Cause::kScores, state.policy.take_walked_state_bytes() +
+                                    state.policy.take_read_elements() * size_of(options_.kv_type));
 }
 
 void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> logits) {

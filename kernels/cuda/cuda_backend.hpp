@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/device_cache.hpp"
 #include "kernels/cuda/device_forward.hpp"
+#include "kernels/cuda/device_rows.hpp"
 #include "kernels/cuda/slot_schedule.hpp"
 #include "kernels/cuda/step_plan.hpp"
 #include "kernels/engine/backend.hpp"
@@ -63,10 +64,10 @@ class CudaBackend final : public Backend {
   struct Query {
     Sequence* sequence = nullptr;
     std::uint32_t position = 0;
-    const DeviceCache* cache = nullptr;  // of whose slots it meets [first, first + length) of each head
+    const DeviceCache* cache = nullptr;  // of whose slots it meets [first, first + lengths[h]) of head h
     std::uint32_t first = 0;
-    std::uint32_t length = 0;
-    bool admits = false;  // the policy has not met the token yet
+    std::vector<std::uint32_t> lengths;  // [storage heads]
+    bool admits = false;                 // the policy has not met the token yet
   };
   struct Moves {
     std::vector<CacheSlots> from, to;
@@ -100,7 +101,8 @@ class CudaBackend final : public Backend {
   // Decode attention of all queries, which are rows of q in order; shows the rows to policies that want them.
   void attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries);
   void attend_prompt_at_once(const AttentionInput& input, std::uint32_t storage_heads);
-  void finish_row(Sequence& sequence, LayerId layer, TokenPos position, DeviceCache* prompt_buffer);
+  void finish_row(Sequence& sequence, LayerId layer, TokenPos position, const DeviceRows& rows,
+                  DeviceCache* prompt_buffer);
   void move(const DeviceCache& from, const DeviceCache& to, std::uint32_t head, std::span<const SlotMove> moves);
   void launch_moves();
   void run_prompt(std::span<const std::int64_t> ids, std::span<float> last, const LogitsSink& all);
@@ -111,7 +113,10 @@ class CudaBackend final : public Backend {
   void prompt_logits(std::uint32_t n, std::span<float> last, const LogitsSink& all);
   // The rows of q, k and v that prepare() made; `offset` as in attend_step.
   void record(const AttentionInput& input, std::uint32_t offset);
-  [[nodiscard]] std::uint32_t capacity_for(const Sequence& sequence, const LayerPolicy& policy) const;
+  // Memory for the most rows that each head can ever hold at once after the prompt.
+  [[nodiscard]] DeviceCache new_cache(const Sequence& sequence, const LayerPolicy& policy) const;
+  [[nodiscard]] DeviceCache prompt_cache(const LayerPolicy& policy, std::uint32_t tokens) const;
+  void grow(LayerState& state, std::uint32_t head, std::uint32_t slots);
   [[nodiscard]] const ModelShape& shape() const { return model_.config.shape; }
   [[nodiscard]] std::uint64_t row_bytes() const { return format_.token_bytes(); }
 

@@ -11,7 +11,9 @@ Error CudaBackend::refused_prompt(const OutOfDeviceMemory& refused, const Sequen
   std::uint64_t needed = 0;
   for (const LayerState& state : sequence.layers) {
     held += state.cache.bytes();
-    needed += std::uint64_t{capacity_for(sequence, state.policy)} * state.policy.storage_heads() * format_.slot_bytes();
+    for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+      needed += state.policy.most_rows(HeadId(h), sequence.most_tokens) * format_.slot_bytes();
+    }
   }
   const std::uint64_t of_pass = forward_->token_bytes() + sizeof(float) * shape().heads * shape().head_dim +
                                 std::uint64_t{shape().kv_heads} * format_.slot_bytes();

@@ -25,34 +25,36 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
   const bool keeps_all = keeps_prompt(options_.policy.budget, state.policy, n);
   const std::uint32_t storage_heads = state.policy.storage_heads();
   if (keeps_all || prompt_buffer_.capacity() < n) {
-    prompt_buffer_ = DeviceCache(format_, storage_heads, keeps_all ? capacity_for(sequence, state.policy) : n);
+    prompt_buffer_ = keeps_all ? new_cache(sequence, state.policy) : prompt_cache(state.policy, n);
   }
   const DeviceCache* buffer = &prompt_buffer_;
   prepare(input, {&buffer, 1}, {});
   record(input, 0);
   const bool shows_rows = traits.rows != RowNeed::kNone && !device_policy_;
-  for (std::uint32_t i = 0; !shows_rows && i < n * storage_heads; ++i) {
+  // Rows that the policy looks at go through the kernel that shows them, as does all that has scales.
+  std::uint32_t apart = format_.has_scales() || traits.rows == RowNeed::kAll ? 0 : n;
+  if (apart > 0 && traits.rows == RowNeed::kLast) apart = n - std::min(n, traits.last_rows);
+  if (apart > 0) attend_prompt_at_once(input, storage_heads);
+  const std::uint32_t unshown = shows_rows ? apart : n;
+  for (std::uint32_t i = 0; i < unshown * storage_heads; ++i) {
     state.policy.admit(HeadId(i % storage_heads), TokenPos(i / storage_heads));
   }
-  if (traits.rows == RowNeed::kNone && !format_.has_scales()) {
-    attend_prompt_at_once(input, storage_heads);
-  } else {
-    for (std::uint32_t first = 0; first < n; first += kPromptBlock) {
-      std::vector<Query> queries;
-      for (std::uint32_t i = first; i < std::min(n, first + kPromptBlock); ++i) {
-        const std::uint32_t window = state.policy.window();
-        // Scores on the device lie by slot of the buffer; there the window is the kernel's to apply.
-        const std::uint32_t length = window > 0 && shows_rows ? std::min(window, i + 1) : i + 1;
-        queries.push_back({&sequence, i, buffer, i + 1 - length, length, shows_rows});
-      }
-      attend(input, first, queries);
+  for (std::uint32_t first = apart; first < n; first += kPromptBlock) {
+    std::vector<Query> queries;
+    for (std::uint32_t i = first; i < std::min(n, first + kPromptBlock); ++i) {
+      const std::uint32_t window = state.policy.window();
+      // Scores on the device lie by slot of the buffer; there the window is the kernel's to apply.
+      const std::uint32_t length = window > 0 && shows_rows ? std::min(window, i + 1) : i + 1;
+      queries.push_back({&sequence, i, buffer, i + 1 - length, std::vector(storage_heads, length), shows_rows});
     }
+    attend(input, first, queries);
   }
   peaks_.note(kv_usage());
-  finish_row(sequence, input.layer, TokenPos(n - 1), &prompt_buffer_);
+  const DeviceRows rows(stream_, format_, prompt_buffer_, n, q_.at<float>(), shape().heads, traits.tensors.queries);
+  finish_row(sequence, input.layer, TokenPos(n - 1), rows, &prompt_buffer_);
   if (!device_policy_) return;
   const PolicyContext context =
-      policy_context(shape(), input.layer, sequence.id, n, sequence.requested_new_tokens, options_.seed);
+      policy_context(model_, input.layer, sequence.id, n, sequence.requested_new_tokens, options_.seed);
   const auto held = static_cast<std::uint32_t>(state.policy.positions(HeadId(0)).size());
   state.schedule = SlotSchedule(*device_policy_, context, held);
 }
@@ -61,7 +63,7 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
 void CudaBackend::stream_prompt(const AttentionInput& input) {
   Sequence& sequence = *active_[0];
   LayerState& state = sequence.layers[input.layer.value];
-  state.cache = DeviceCache(format_, state.policy.storage_heads(), capacity_for(sequence, state.policy));
+  state.cache = new_cache(sequence, state.policy);
   peaks_.note(kv_usage());
   const std::size_t width = weights_->layers[input.layer.value].qkv.matrix.rows;
   AttentionInput row = input;
@@ -116,7 +118,7 @@ void CudaBackend::observe_prompt(const AttentionInput& input, const AttentionPla
   std::uint64_t slots = 0;
   for (std::size_t i = 0; i < queries.size(); ++i) {
     const std::uint32_t tokens = queries[i].position + 1;
-    rows[i].length = queries[i].length;
+    rows[i].length = queries[i].lengths[0];  // a prompt's are equal
     rows[i].sequence = queries[i].sequence->id;
     rows[i].temperature = policy.recipe.temperature.at(StepId(0), queries[i].sequence->requested_new_tokens);
     rows[i].threshold = 1.0F / static_cast<float>(tokens);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/cuda/device_buffer.hpp"
@@ -38,16 +39,21 @@ struct CacheFormat {
 class DeviceCache {
  public:
   DeviceCache() = default;
-  DeviceCache(const CacheFormat& format, std::uint32_t storage_heads, std::uint32_t capacity);
+  // Memory for capacities[h] slots of storage head h.
+  DeviceCache(const CacheFormat& format, std::span<const std::uint32_t> capacities);
 
-  [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
+  [[nodiscard]] std::uint32_t heads() const { return static_cast<std::uint32_t>(starts_.size()) - 1; }
+  // Slots of a head; 0 without memory.
+  [[nodiscard]] std::uint32_t capacity(std::uint32_t head = 0) const {
+    return heads() == 0 ? 0 : starts_[head + 1] - starts_[head];
+  }
   [[nodiscard]] CacheSlots slots(std::uint32_t head, std::uint32_t first = 0) const;  // from slot `first` on
   void append_slots(std::vector<CacheSlots>& out, std::uint32_t first = 0) const;     // of every head
   [[nodiscard]] std::uint64_t bytes() const { return buffer_.bytes(); }
 
  private:
   CacheFormat format_;
-  std::uint32_t heads_ = 0, capacity_ = 0;
+  std::vector<std::uint32_t> starts_{0};  // [heads + 1]: slots before each head's
   // keys, values, positions, scales of k and of v, policy state, of all heads each; last, the heads' next slots
   DeviceBuffer buffer_;
 };

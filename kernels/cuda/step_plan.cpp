@@ -54,7 +54,8 @@ void StepPlan::build(const Shape& shape, std::span<const DeviceCache* const> cac
   for (std::uint32_t l = 0; l < shape.layers; ++l) {
     for (std::size_t i = l * batch; i < (l + 1) * batch; ++i) {
       caches[i]->append_slots(slots[l]);
-      plans[l].add(std::span(slots[l]).last(shape.storage_heads), 0, limits_[i]);
+      const std::vector<std::uint32_t> lengths(shape.storage_heads, limits_[i]);
+      plans[l].add(std::span(slots[l]).last(shape.storage_heads), 0, lengths);
     }
     plans[l].cut(shape.blocks);
     parts_.reserve(plans[l].part_bytes(shape.width));

@@ -6,6 +6,15 @@
 #include "sim/core/error.hpp"
 
 namespace kvroof {
+namespace {
+
+LayerRotation rotation_of(const ModelConfig& config, std::uint32_t layer, std::uint32_t prompt) {
+  if (config.options.rotary.empty()) return {};
+  const RotaryRule& rule = config.options.rotary[config.options.layers[layer].rotary];
+  return {&rule, config.shape.latent_rank, rule.long_from > 0 && prompt > rule.long_from};
+}
+
+}  // namespace
 
 void check_runnable(const PolicySpec& policy) {
   const PolicyTraits traits = policy_info(policy.name).traits(policy);
@@ -26,8 +35,9 @@ std::uint32_t most_tokens(const ModelShape& shape, std::uint32_t prompt, std::ui
       std::min(std::uint64_t{prompt} + requested_new_tokens, std::uint64_t{std::max(shape.max_positions, prompt)}));
 }
 
-PolicyContext policy_context(const ModelShape& shape, LayerId layer, std::uint32_t sequence, std::uint32_t prompt,
+PolicyContext policy_context(const Model& model, LayerId layer, std::uint32_t sequence, std::uint32_t prompt,
                              std::uint32_t requested_new_tokens, std::uint64_t seed) {
+  const ModelShape& shape = model.config.shape;
   PolicyContext context;
   context.sequence = sequence;
   context.layer = layer;
@@ -37,15 +47,10 @@ PolicyContext policy_context(const ModelShape& shape, LayerId layer, std::uint32
   context.requested_new_tokens = requested_new_tokens;
   context.window = shape.window(layer.value);
   context.seed = seed;
+  context.scale = model.config.options.layers[layer.value].scale;
+  context.rotation = rotation_of(model.config, layer.value, prompt);
+  if (!shape.latent()) context.output_projection = model.weights.layers[layer.value].o.matrix.view();
   return context;
-}
-
-std::uint32_t slots_to_allocate(const LayerPolicy& policy, std::uint32_t most_tokens) {
-  std::uint32_t most = 0;
-  for (std::uint32_t h = 0; h < policy.storage_heads(); ++h) {
-    most = std::max(most, policy.most_rows(HeadId(h), most_tokens));
-  }
-  return most;
 }
 
 bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt) {

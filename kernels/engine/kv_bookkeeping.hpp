@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/engine/backend.hpp"
-#include "sim/model/config_json.hpp"
+#include "kernels/engine/model.hpp"
 #include "sim/policy/layer_policy.hpp"
 
 namespace kvroof {
@@ -18,11 +18,8 @@ void check_runnable(const PolicySpec& policy);
 // Tokens that a sequence can ever have: its prompt and what was asked for, within the model's context.
 std::uint32_t most_tokens(const ModelShape& shape, std::uint32_t prompt, std::uint32_t requested_new_tokens);
 
-PolicyContext policy_context(const ModelShape& shape, LayerId layer, std::uint32_t sequence, std::uint32_t prompt,
+PolicyContext policy_context(const Model& model, LayerId layer, std::uint32_t sequence, std::uint32_t prompt,
                              std::uint32_t requested_new_tokens, std::uint64_t seed);
-
-// The most rows that any head of the layer can hold at once from now on (LayerPolicy::most_rows).
-std::uint32_t slots_to_allocate(const LayerPolicy& policy, std::uint32_t most_tokens);
 
 // Whether policy and window keep every token of such a prompt, so that its rows may go straight into the cache.
 bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt);

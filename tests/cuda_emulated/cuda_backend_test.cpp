@@ -92,6 +92,22 @@ Pair run_both(const std::string& name, DType type, const std::string& policy, st
   return {outcome_of(device, model, prompt, steps, batch), outcome_of(host, model, prompt, steps, batch)};
 }
 
+// Evictions, bytes and memory are the host's, and logits within rounding.
+void check_alike(const Pair& pair) {
+  CHECK(difference(pair.device, pair.host) <= 5e-3);
+  REQUIRE(pair.device.heard.evictions.size() == pair.host.heard.evictions.size());
+  CHECK(pair.host.heard.evictions.size() > 0);
+  for (std::size_t i = 0; i < pair.host.heard.evictions.size(); ++i) {
+    CHECK(pair.device.heard.evictions[i].position == pair.host.heard.evictions[i].position);
+  }
+  CHECK(pair.device.heard.row_bytes == pair.host.heard.row_bytes);
+  CHECK(pair.device.usage.resident_bytes == pair.host.usage.resident_bytes);
+  for (const Cause cause : {Cause::kWeights, Cause::kKvWrite, Cause::kScores, Cause::kCompaction}) {
+    INFO(kCauseNames[static_cast<std::size_t>(cause)]);
+    CHECK(pair.device.bytes[cause] == pair.host.bytes[cause]);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the device's logits equal the reference's for a prompt and decoding, alone and in a batch") {
@@ -105,23 +121,35 @@ TEST_CASE("the device's logits equal the reference's for a prompt and decoding, 
 }
 
 // Rounding may decide otherwise where two scores are close; here they are not.
+
 TEST_CASE("a policy evicts the same tokens on the device as on the host, and the same bytes move") {
   for (const char* policy : {"window:budget=8", "streaming:budget=8", "h2o:budget=8", "keyformer:budget=8",
                              "scissorhands:budget=8:prompt=stream", "h2o:budget=8:group=none"}) {
     INFO(policy);
-    const Pair pair = run_both("llama-gqa", DType::kF16, policy, 12, 3, 1);
-    CHECK(difference(pair.device, pair.host) <= 5e-3);
-    REQUIRE(pair.device.heard.evictions.size() == pair.host.heard.evictions.size());
-    CHECK(pair.host.heard.evictions.size() > 0);
-    for (std::size_t i = 0; i < pair.host.heard.evictions.size(); ++i) {
-      CHECK(pair.device.heard.evictions[i].position == pair.host.heard.evictions[i].position);
-    }
-    CHECK(pair.device.heard.row_bytes == pair.host.heard.row_bytes);
-    CHECK(pair.device.usage.resident_bytes == pair.host.usage.resident_bytes);
-    for (const Cause cause : {Cause::kWeights, Cause::kKvWrite, Cause::kScores, Cause::kCompaction}) {
-      INFO(kCauseNames[static_cast<std::size_t>(cause)]);
-      CHECK(pair.device.bytes[cause] == pair.host.bytes[cause]);
-    }
+    check_alike(run_both("llama-gqa", DType::kF16, policy, 12, 3, 1));
+  }
+}
+
+TEST_CASE("policies that score by k, v and q find them on the device") {
+  for (const char* policy : {"knorm:budget=8", "keydiff:budget=8:group=none", "expected-attention:budget=8:sinks=2",
+                             "criticalkv:budget=8:window=3", "r-kv:budget=8:window=2:when=2"}) {
+    INFO(policy);
+    check_alike(run_both("llama-gqa", DType::kF16, policy, 12, 3, 2));
+  }
+}
+
+TEST_CASE("heads hold different numbers of tokens on the device as on the host") {
+  for (const char* policy : {"adakv:budget=8:window=3", "adakv:budget=8:window=3:group=none:rule=kvpress"}) {
+    INFO(policy);
+    check_alike(run_both("llama-gqa", DType::kF16, policy, 12, 3, 2));
+  }
+}
+
+TEST_CASE("a policy that looks at the last rows of a prompt is shown those alone, and evicts the same") {
+  for (const char* policy : {"snapkv:budget=8:window=3", "tova:budget=8"}) {
+    INFO(policy);
+    check_alike(run_both("llama-gqa", DType::kF16, policy, 45, 3, 1));
+    check_alike(run_both("llama-gqa", DType::kF16, policy, 12, 3, 1, {0, 5}));
   }
 }
 

@@ -78,7 +78,7 @@ class DecodeCheck {
                          key_scales.at<float>(4 * row), value_scales.at<float>(4 * row),
                          const_cast<std::uint32_t*>(positions.at<std::uint32_t>(4 * row)), nullptr});
       }
-      plan.add(heads, query_position(s), c_.lengths[s]);
+      plan.add(heads, query_position(s), std::vector(c_.kv_heads, c_.lengths[s]));
     }
     const unsigned blocks = 4 * options.device.multiprocessors;
     plan.cut(blocks);

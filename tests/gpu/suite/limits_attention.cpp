@@ -54,7 +54,7 @@ class Call {
                          arena.at<float>(scales + 4 * row), arena.at<float>(scales + 4 * (rows + row)),
                          arena.at<std::uint32_t>(scales + 4 * (2 * rows + row)), nullptr});
       }
-      plan_.add(heads, length, length);
+      plan_.add(heads, length, std::vector(heads.size(), length));
     }
     plan_.cut(blocks);
     if (c.rows) {
