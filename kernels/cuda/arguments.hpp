@@ -174,9 +174,22 @@ struct Victim {
   std::uint32_t slot = 0;
 };
 
-// The policy's state of each slot after a row: columns of 4 bytes, as the policy objects keep them. Column 0 is the
-// score or the count; then, for one draw a token, the noise of each query head; or the words of the ring.
-struct ScoreArguments {
+// How a policy's scores come of attention. Its state of each slot is columns of 4 bytes, as the policy objects keep
+// them: column 0 is the score or the count; then, for one draw a token, the noise of each query head; or the words of
+// the ring.
+struct ScoreRule {
+  ScoreKind kind = ScoreKind::kAttentionSum;
+  ScoreReduction reduction = ScoreReduction::kSum;
+  ScoreNoise noise = ScoreNoise::kNone;
+  bool counts_low = true;
+  std::uint32_t history = 1;
+  std::uint32_t window = 0;  // 0: none
+  std::uint32_t layer = 0;
+  std::uint64_t seed = 0;
+};
+
+// The state after a row.
+struct ScoreArguments : ScoreRule {
   const AttentionItem* items = nullptr;
   const std::uint32_t* item_count = nullptr;
   const AttentionUnit* units = nullptr;
@@ -187,14 +200,6 @@ struct ScoreArguments {
   std::uint32_t group = 1;               // query heads of a storage head
   std::uint32_t kernel_group = 1;        // of the attention kernel: logits are [slots, kernel_group]
   std::uint32_t storage_heads = 1;
-  ScoreKind kind = ScoreKind::kAttentionSum;
-  ScoreReduction reduction = ScoreReduction::kSum;
-  ScoreNoise noise = ScoreNoise::kNone;
-  bool counts_low = true;
-  std::uint32_t history = 1;
-  std::uint32_t window = 0;              // 0: none
-  std::uint32_t layer = 0;
-  std::uint64_t seed = 0;
   const float* log_sums = nullptr;       // [units, kernel_group]
   std::uint32_t most_parts = 1;
   float* noisy_max = nullptr;            // [units, most_parts, kernel_group] of the noisy softmax
@@ -225,6 +230,14 @@ struct PromptArguments {
   const float* alibi = nullptr;       // [heads], or null
   float* log_sums = nullptr;          // [heads, tokens], or null
   float* out = nullptr;               // [tokens, heads, value_dim]
+};
+
+// The state after all rows of a prompt, of sums of weights: exp(logit − log-sum), or the same of noisy logits.
+struct PromptScoreArguments : ScoreRule {
+  PromptArguments rows;  // as attention met them; the slots have room for the policy's state
+  float temperature = 1;
+  std::uint32_t sequence = 0;
+  float* log_sums = nullptr;  // [heads, tokens]: attention's; or room for those of the noisy logits
 };
 
 // out row t = factor · table row ids[t] (+ positions row): where a pass begins.

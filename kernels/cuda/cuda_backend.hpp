@@ -89,7 +89,7 @@ class CudaBackend final : public Backend {
   void observe_prompt(const AttentionInput& input, const AttentionPlan& plan, const AttentionArguments& attention,
                       std::span<const Query> queries);
   void review_prompt(LayerState& state);
-  void set_policy(ScoreArguments& a, LayerId layer) const;
+  [[nodiscard]] ScoreRule score_rule(LayerId layer) const;
   [[nodiscard]] std::vector<float> scores_of(const CacheSlots& slots, std::uint32_t count);
   // Clamp, norm, rotation; the new rows go to slots of `caches`: slot_of is empty for a prompt.
   void prepare(const AttentionInput& input, std::span<const DeviceCache* const> caches,
@@ -100,7 +100,10 @@ class CudaBackend final : public Backend {
   [[nodiscard]] unsigned attention_blocks() const { return 4 * device_.multiprocessors; }
   // Decode attention of all queries, which are rows of q in order; shows the rows to policies that want them.
   void attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries);
-  void attend_prompt_at_once(const AttentionInput& input, std::uint32_t storage_heads);
+  [[nodiscard]] bool scores_prompt_at_once() const;
+  [[nodiscard]] PromptArguments prompt_arguments(const AttentionInput& input, std::uint32_t storage_heads);
+  void attend_prompt_at_once(const PromptArguments& a);
+  void score_prompt(const PromptArguments& a, LayerId layer);
   void finish_row(Sequence& sequence, LayerId layer, TokenPos position, const DeviceRows& rows,
                   DeviceCache* prompt_buffer);
   void move(const DeviceCache& from, const DeviceCache& to, std::uint32_t head, std::span<const SlotMove> moves);
@@ -140,7 +143,8 @@ class CudaBackend final : public Backend {
   StepPlan plan_{stream_};
   std::vector<Sequence*> planned_;  // whose slots the plan has
   std::vector<StepRow> step_rows_;  // [layers, active sequences]
-  DeviceBuffer q_, tables_, parts_, rows_, move_tables_, new_rows_, score_tables_, score_parts_;
+  DeviceBuffer q_, tables_, prompt_table_, log_sums_, parts_, rows_;
+  DeviceBuffer move_tables_, new_rows_, score_tables_, score_parts_;
 };
 
 }  // namespace kvroof::cuda

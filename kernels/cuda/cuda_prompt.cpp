@@ -32,9 +32,12 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
   record(input, 0);
   const bool shows_rows = traits.rows != RowNeed::kNone && !device_policy_;
   // Rows that the policy looks at go through the kernel that shows them, as does all that has scales.
-  std::uint32_t apart = format_.has_scales() || traits.rows == RowNeed::kAll ? 0 : n;
+  const bool all_rows = traits.rows == RowNeed::kAll && !scores_prompt_at_once();
+  std::uint32_t apart = format_.has_scales() || all_rows ? 0 : n;
   if (apart > 0 && traits.rows == RowNeed::kLast) apart = n - std::min(n, traits.last_rows);
-  if (apart > 0) attend_prompt_at_once(input, storage_heads);
+  const PromptArguments at_once = prompt_arguments(input, storage_heads);
+  if (apart > 0) attend_prompt_at_once(at_once);
+  if (device_policy_ && device_policy_->keeps_scores()) score_prompt(at_once, input.layer);
   const std::uint32_t unshown = shows_rows ? apart : n;
   for (std::uint32_t i = 0; i < unshown * storage_heads; ++i) {
     state.policy.admit(HeadId(i % storage_heads), TokenPos(i / storage_heads));
@@ -77,11 +80,11 @@ void CudaBackend::stream_prompt(const AttentionInput& input) {
   }
 }
 
-void CudaBackend::attend_prompt_at_once(const AttentionInput& input, std::uint32_t storage_heads) {
+PromptArguments CudaBackend::prompt_arguments(const AttentionInput& input, std::uint32_t storage_heads) {
   const LayerRule& rule = model_.config.options.layers[input.layer.value];
   std::vector<CacheSlots> slots;
   prompt_buffer_.append_slots(slots);
-  DeviceTables tables(stream_, tables_);
+  DeviceTables tables(stream_, prompt_table_);
   const std::size_t slots_at = tables.add(std::span<const CacheSlots>(slots));
   tables.send();
   PromptArguments a;
@@ -99,13 +102,48 @@ void CudaBackend::attend_prompt_at_once(const AttentionInput& input, std::uint32
   a.window = shape().window(input.layer.value);
   a.alibi = weights_->alibi;
   a.out = input.out;
+  if (device_policy_ && device_policy_->keeps_scores()) {
+    log_sums_.reserve(sizeof(float) * a.heads * a.tokens);
+    a.log_sums = log_sums_.at<float>();
+  }
+  return a;
+}
+
+void CudaBackend::attend_prompt_at_once(const PromptArguments& a) {
   // A tile of queries meets the rows up to its last one; the query heads of a group find them in the cache of the chip.
   std::uint64_t rows = 0;
-  for (std::uint32_t first = 0; first < input.tokens; first += kPromptQueries) {
-    rows += std::min(first + kPromptQueries, input.tokens);
+  for (std::uint32_t first = 0; first < a.tokens; first += kPromptQueries) {
+    rows += std::min(first + kPromptQueries, a.tokens);
   }
-  counters_.add(Cause::kKvRead, rows * storage_heads * row_bytes());
+  counters_.add(Cause::kKvRead, rows * (a.heads / a.group) * row_bytes());
   run_prompt_attention(stream_, format_.type, a);
+}
+
+// Sums of weights need no row of them: the tensor cores make the products again, once more for a noisy softmax.
+bool CudaBackend::scores_prompt_at_once() const {
+  if (!device_policy_ || !device_policy_->keeps_scores() || format_.has_scales()) return false;
+  return device_policy_->recipe.kind != ScoreRecipe::Kind::kCounts;
+}
+
+// Draws the noise of the prompt's tokens; where scores need no rows, makes them. State counts as it does everywhere:
+// for each row that the policy observes.
+void CudaBackend::score_prompt(const PromptArguments& a, LayerId layer) {
+  const Sequence& sequence = *active_[0];
+  PromptScoreArguments s;
+  static_cast<ScoreRule&>(s) = score_rule(layer);
+  s.rows = a;
+  s.log_sums = a.log_sums;
+  s.sequence = sequence.id;
+  s.temperature = device_policy_->recipe.temperature.at(StepId(0), sequence.requested_new_tokens);
+  if (s.kind == ScoreKind::kNoisySum && s.noise == ScoreNoise::kPerToken) run_draw_prompt_noise(stream_, s);
+  if (!scores_prompt_at_once()) return;
+  const std::uint64_t storage_heads = a.heads / a.group;
+  const PolicyTraits& traits = sequence.layers[layer.value].policy.traits();
+  std::uint64_t slots = 0;
+  for (std::uint32_t i = 0; i < a.tokens; ++i) slots += a.window > 0 ? std::min(i + 1, a.window) : i + 1;
+  counters_.add(Cause::kScores, storage_heads * slots * (traits.state_read + traits.state_written));
+  counters_.add(Cause::kKvRead, storage_heads * a.tokens * format_.key_row_bytes());
+  run_prompt_scores(stream_, format_.type, s);
 }
 
 // Adds the rows of a block of queries to the scores beside the prompt's buffer.
@@ -132,14 +170,8 @@ void CudaBackend::observe_prompt(const AttentionInput& input, const AttentionPla
   a.rows = tables.at<StepRow>(rows_at);
   a.first_query = queries[0].position;
   a.queries = static_cast<std::uint32_t>(queries.size());
-  set_policy(a, input.layer);
-  if (a.kind == ScoreKind::kNoisySum) {
-    // Rows of later queries want the noise of all tokens before them, and the first query's units have all slots.
-    ScoreArguments draws = a;
-    draws.queries = a.first_query + a.queries;
-    if (a.noise == ScoreNoise::kPerToken) run_draw_prompt_noise(stream_, draws);
-    run_noisy_sums(stream_, attention_blocks(), a);
-  }
+  static_cast<ScoreRule&>(a) = score_rule(input.layer);
+  if (a.kind == ScoreKind::kNoisySum) run_noisy_sums(stream_, attention_blocks(), a);
   run_observe_prompt(stream_, a);
 }
 

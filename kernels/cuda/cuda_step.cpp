@@ -34,16 +34,18 @@ ScoreNoise noise_of(NoiseMode noise) {
 
 }  // namespace
 
-void CudaBackend::set_policy(ScoreArguments& a, LayerId layer) const {
+ScoreRule CudaBackend::score_rule(LayerId layer) const {
   const ScoreRecipe& recipe = device_policy_->recipe;
-  a.kind = kind_of(recipe.kind);
-  a.reduction = reduction_of(recipe.reduction);
-  a.noise = noise_of(recipe.noise);
-  a.counts_low = recipe.counts_low;
-  a.history = std::max(1U, recipe.history);
-  a.window = shape().window(layer.value);
-  a.layer = layer.value;
-  a.seed = options_.seed;
+  ScoreRule rule;
+  rule.kind = kind_of(recipe.kind);
+  rule.reduction = reduction_of(recipe.reduction);
+  rule.noise = noise_of(recipe.noise);
+  rule.counts_low = recipe.counts_low;
+  rule.history = std::max(1U, recipe.history);
+  rule.window = shape().window(layer.value);
+  rule.layer = layer.value;
+  rule.seed = options_.seed;
+  return rule;
 }
 
 // Rows of every layer and sequence, and the plan that serves them; counts what attention and scores will move.
@@ -93,7 +95,7 @@ void CudaBackend::attend_on_device(const AttentionInput& input) {
   if (!device_policy_->observes()) return;
   ScoreArguments scores = layer.scores;
   scores.query = input.positions;
-  set_policy(scores, input.layer);
+  static_cast<ScoreRule&>(scores) = score_rule(input.layer);
   if (scores.kind == ScoreKind::kNoisySum) run_noisy_sums(stream_, plan_.blocks(), scores);
   run_update_scores(stream_, plan_.blocks(), scores);
 }

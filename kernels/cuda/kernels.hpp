@@ -29,9 +29,12 @@ void run_decode_attention(Stream& stream, Stored cache, unsigned blocks, unsigne
 // scores and the victims. `blocks` of any number walk the items; groups of up to kMostScoreGroup.
 void run_noisy_sums(Stream& stream, unsigned blocks, const ScoreArguments& a);
 void run_update_scores(Stream& stream, unsigned blocks, const ScoreArguments& a);
-// The same for a prompt: one draw for each token, then the rows of consecutive queries in order.
-void run_draw_prompt_noise(Stream& stream, const ScoreArguments& a);
+// The same for the rows of consecutive queries of a prompt, in order.
 void run_observe_prompt(Stream& stream, const ScoreArguments& a);
+// One draw for each token of a prompt, before any row wants it.
+void run_draw_prompt_noise(Stream& stream, const PromptScoreArguments& s);
+// The scores after all rows of a prompt at once, for sums of attention and of the noisy softmax; caches of 16 bits.
+void run_prompt_scores(Stream& stream, Stored cache, const PromptScoreArguments& s);
 void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a);
 
 constexpr unsigned kMostGroup = 8;

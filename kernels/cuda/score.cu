@@ -11,11 +11,6 @@ void run_update_scores(Stream& stream, unsigned blocks, const ScoreArguments& a)
   launch(stream, &update_scores, {blocks}, kScoreThreads, a);
 }
 
-void run_draw_prompt_noise(Stream& stream, const ScoreArguments& a) {
-  launch(stream, &draw_prompt_noise, {(a.queries + kScoreThreads - 1) / kScoreThreads, a.storage_heads}, kScoreThreads,
-         a);
-}
-
 void run_observe_prompt(Stream& stream, const ScoreArguments& a) {
   const unsigned slots = a.first_query + a.queries;
   launch(stream, &observe_prompt, {(slots + kScoreThreads - 1) / kScoreThreads, a.storage_heads}, kScoreThreads, a);

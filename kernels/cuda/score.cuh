@@ -219,17 +219,6 @@ KV_PLAIN_KERNEL void update_scores(ScoreArguments a) {
   }
 }
 
-// The noise of a prompt's tokens, one draw each: a thread a token, y over storage heads. Units are those of the first
-// query; the noise is drawn before any row wants it.
-KV_PLAIN_KERNEL void draw_prompt_noise(ScoreArguments a) {
-  await_previous();
-  const std::uint32_t slot = block_x() * kScoreThreads + thread_x();
-  if (slot >= a.queries) return;
-  ScoreHead h = score_head(a, block_y() * a.passes);
-  h.query = h.slots.positions[slot];
-  for (unsigned g = 0; g < a.group; ++g) noise_on(a, h, slot, g);
-}
-
 // Consecutive rows of a prompt, in order: a thread a slot, y over storage heads. Token i lies in slot i; `sums` are
 // those of one row after the other, and unit (query · heads + head) · passes is a query's.
 KV_PLAIN_KERNEL void observe_prompt(ScoreArguments a) {

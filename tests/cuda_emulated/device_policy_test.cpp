@@ -74,11 +74,13 @@ void check_same(const Model& model, const std::string& policy, std::uint32_t bat
   CHECK(device.bytes.bytes == host.bytes.bytes);
   CHECK(device.resident == host.resident);
   REQUIRE(device.logits.size() == host.logits.size());
-  float worst = 0;
+  // Where no row of a prompt is shown, its attention rounds weights to 16 bits for the tensor cores.
+  float worst = 0, largest = 0;
   for (std::size_t i = 0; i < host.logits.size(); ++i) {
     worst = std::max(worst, std::abs(device.logits[i] - host.logits[i]));
+    largest = std::max(largest, std::abs(host.logits[i]));
   }
-  CHECK(worst <= 1e-3F);
+  CHECK(worst <= 5e-3F * largest);
 }
 
 }  // namespace
