@@ -41,7 +41,7 @@ CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
   if (const char* why = find_device(device_)) throw Error(device_problem(device_, why), ExitCode::kNeedsDevice);
   check_device(open_stream(stream_), "opening a stream");
   weights_ = std::make_unique<DeviceModel>(stream_, model_);
-  forward_ = std::make_unique<DeviceForward>(stream_, *weights_);
+  forward_ = std::make_unique<DeviceForward>(stream_, launches_, *weights_);
 }
 
 CudaBackend::~CudaBackend() { close_stream(stream_); }
@@ -76,7 +76,7 @@ DeviceCache CudaBackend::prompt_cache(const LayerPolicy& policy, std::uint32_t t
 }
 
 // A policy that gives a head more than was known: its rows move to larger memory.
-void CudaBackend::grow(LayerState& state, std::uint32_t head, std::uint32_t slots) {
+void CudaBackend::grow(LayerState& state, LayerId layer, std::uint32_t head, std::uint32_t slots) {
   std::vector<std::uint32_t> capacities;
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
     capacities.push_back(h == head ? slots : state.cache.capacity(h));
@@ -88,9 +88,7 @@ void CudaBackend::grow(LayerState& state, std::uint32_t head, std::uint32_t slot
     for (std::uint32_t slot = 0; slot < held; ++slot) all[slot] = {SlotId(slot), SlotId(slot)};
     move(state.cache, larger, h, all);
   }
-  const ByteCounters before = counters_;
-  launch_moves();
-  counters_ = before;  // memory is made, nothing is evicted
+  launch_moves(layer_number(layer), 0);  // memory is made, nothing is evicted
   state.cache = std::move(larger);
 }
 
@@ -117,7 +115,9 @@ void CudaBackend::prepare(const AttentionInput& input, std::span<const DeviceCac
   PrepareArguments a = prepare_arguments(input);
   a.slots = tables.at<CacheSlots>(slots_at);
   if (!slot_of.empty()) a.slot_of = tables.at<std::uint32_t>(slot_of_at);
-  counters_.add(Cause::kKvWrite, std::uint64_t{input.tokens} * shape().kv_heads * a.copies * row_bytes());
+  const std::uint64_t rows = std::uint64_t{input.tokens} * shape().kv_heads * a.copies;
+  const Launch launch(launches_, {"append", layer_number(input.layer), Cause::kKvWrite,
+                                  moved(Cause::kKvWrite, rows * row_bytes())});
   run_prepare(stream_, weights_->type(), format_.type, a);
 }
 
@@ -168,6 +168,11 @@ void CudaBackend::set_model(AttentionArguments& a, const AttentionInput& input, 
   a.out = input.out + std::size_t{first_token} * shape().heads * shape().v_head_dim;
 }
 
+// A product with each row of k and one with each row of v, for every query head that reads it.
+std::uint64_t CudaBackend::attention_flops(std::uint64_t rows, std::uint32_t group) const {
+  return 2 * rows * group * (shape().head_dim + shape().v_head_dim);
+}
+
 void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries) {
   const std::size_t layer = input.layer.value;
   const LayerPolicy& policy = queries[0].sequence->layers[layer].policy;
@@ -186,8 +191,12 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
   const unsigned width = padded_width(std::max(shape().head_dim, shape().v_head_dim));
   AttentionArguments a = plan.arguments(stream_, tables_, parts_, width);
   set_model(a, input, first_token);
-  counters_.add(Cause::kKvRead, plan.rows() * row_bytes());
-  run_decode_attention(stream_, format_.type, attention_blocks(), plan.kernel_group(), a);
+  {
+    DeclaredWork work = moved(Cause::kKvRead, plan.rows() * row_bytes());
+    work.flops = attention_flops(plan.rows(), policy.group());
+    const Launch launch(launches_, {"attention", layer_number(input.layer), Cause::kKvRead, work});
+    run_decode_attention(stream_, format_.type, attention_blocks(), plan.kernel_group(), a);
+  }
   if (!wants_rows) return;
   if (device_policy_) return observe_prompt(input, plan, a, queries);
   std::vector<float> logits(row_floats);
@@ -215,7 +224,7 @@ void CudaBackend::attend_step(const AttentionInput& input, std::uint32_t offset)
     Query& query = queries.emplace_back(Query{sequence, position, &state.cache, 0, {}});
     for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
       slot_of.push_back(state.policy.admit(HeadId(h), TokenPos(position)).value);
-      if (slot_of.back() >= state.cache.capacity(h)) grow(state, h, slot_of.back() + slot_of.back() / 2 + 1);
+      if (slot_of.back() >= state.cache.capacity(h)) grow(state, input.layer, h, slot_of.back() + slot_of.back() / 2 + 1);
       query.lengths.push_back(static_cast<std::uint32_t>(state.policy.positions(HeadId(h)).size()));
     }
     caches.push_back(&state.cache);
@@ -260,7 +269,7 @@ void CudaBackend::move(const DeviceCache& from, const DeviceCache& to, std::uint
   }
 }
 
-void CudaBackend::launch_moves() {
+void CudaBackend::launch_moves(std::int32_t layer, std::uint64_t counted_bytes) {
   const Moves moves = std::exchange(moves_, {});
   if (moves.from.empty()) return;
   DeviceTables tables(stream_, move_tables_);
@@ -279,8 +288,9 @@ void CudaBackend::launch_moves() {
   a.value_row_bytes = format_.value_row_bytes();
   a.scales = format_.has_scales();
   a.state_columns = format_.state_columns;
+  const Launch launch(launches_, {"compact", layer, Cause::kCompaction,
+                                  moved(Cause::kCompaction, 2 * counted_bytes * a.moves)});
   run_moves(stream_, a);
-  counters_.add(Cause::kCompaction, 2 * row_bytes() * a.moves);
 }
 
 void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position, const DeviceRows& rows,
@@ -308,10 +318,10 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
       move(state.cache, state.cache, h, eviction.moves);
     }
   }
-  launch_moves();
+  launch_moves(layer_number(layer), row_bytes());
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, DeviceCache());
-  counters_.add(Cause::kScores, state.policy.take_walked_state_bytes() +
-                                    state.policy.take_read_elements() * size_of(options_.kv_type));
+  launches_.count(Cause::kScores, state.policy.take_walked_state_bytes() +
+                                      state.policy.take_read_elements() * size_of(options_.kv_type));
 }
 
 void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> logits) {
@@ -328,6 +338,7 @@ void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> lo
   const PassTokens tokens{ids, positions, use_long};
   try {
     q_.reserve(sizeof(float) * ids.size() * shape().heads * shape().head_dim);
+    launches_.set_sequence(active_.size() == 1 ? static_cast<std::int32_t>(active_[0]->id) : -1);
     device_policy_ ? decode_on_device(tokens, logits) : decode_by_rows(tokens, logits);
   } catch (const OutOfDeviceMemory& refused) {
     plan_.forget();
@@ -360,7 +371,7 @@ KvUsage CudaBackend::kv_usage() const {
 }
 
 ByteCounters CudaBackend::take_counters() {
-  return std::exchange(counters_, {}) += forward_->take_counters();
+  return launches_.take_counters();
 }
 
 }  // namespace kvroof::cuda

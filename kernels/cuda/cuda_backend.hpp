@@ -14,6 +14,7 @@
 #include "kernels/cuda/device_cache.hpp"
 #include "kernels/cuda/device_forward.hpp"
 #include "kernels/cuda/device_rows.hpp"
+#include "kernels/cuda/launches.hpp"
 #include "kernels/cuda/slot_schedule.hpp"
 #include "kernels/cuda/step_plan.hpp"
 #include "kernels/engine/backend.hpp"
@@ -47,6 +48,7 @@ class CudaBackend final : public Backend {
   ByteCounters take_counters() override;
   // Throws Error (usage) for quantised caches: a trace has no type for their rows.
   void set_recorder(Recorder* recorder) override;
+  void set_observer(LaunchObserver* observer) override { launches_.set_observer(observer); }
   void set_interrupt(const std::atomic<bool>* asked) override { interrupt_ = asked; }
 
  private:
@@ -68,6 +70,10 @@ class CudaBackend final : public Backend {
     std::uint32_t first = 0;
     std::vector<std::uint32_t> lengths;  // [storage heads]
     bool admits = false;                 // the policy has not met the token yet
+  };
+  // What one layer's launches of a decode step on the device do.
+  struct StepWork {
+    DeclaredWork append, attention, scores;
   };
   struct Moves {
     std::vector<CacheSlots> from, to;
@@ -98,16 +104,18 @@ class CudaBackend final : public Backend {
   // What the plan of an attention does not know.
   void set_model(AttentionArguments& a, const AttentionInput& input, std::uint32_t first_token) const;
   [[nodiscard]] unsigned attention_blocks() const { return 4 * device_.multiprocessors; }
+  [[nodiscard]] std::uint64_t attention_flops(std::uint64_t rows, std::uint32_t group) const;
   // Decode attention of all queries, which are rows of q in order; shows the rows to policies that want them.
   void attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries);
   [[nodiscard]] bool scores_prompt_at_once() const;
   [[nodiscard]] PromptArguments prompt_arguments(const AttentionInput& input, std::uint32_t storage_heads);
-  void attend_prompt_at_once(const PromptArguments& a);
+  void attend_prompt_at_once(const PromptArguments& a, LayerId layer);
   void score_prompt(const PromptArguments& a, LayerId layer);
   void finish_row(Sequence& sequence, LayerId layer, TokenPos position, const DeviceRows& rows,
                   DeviceCache* prompt_buffer);
   void move(const DeviceCache& from, const DeviceCache& to, std::uint32_t head, std::span<const SlotMove> moves);
-  void launch_moves();
+  // `layer` -1: of all of them. Each move counts as so many bytes read and written.
+  void launch_moves(std::int32_t layer, std::uint64_t counted_bytes);
   void run_prompt(std::span<const std::int64_t> ids, std::span<float> last, const LogitsSink& all);
   void drop_prompt(std::uint32_t sequence);
   // For what memory was refused, and what would fit.
@@ -119,7 +127,7 @@ class CudaBackend final : public Backend {
   // Memory for the most rows that each head can ever hold at once after the prompt.
   [[nodiscard]] DeviceCache new_cache(const Sequence& sequence, const LayerPolicy& policy) const;
   [[nodiscard]] DeviceCache prompt_cache(const LayerPolicy& policy, std::uint32_t tokens) const;
-  void grow(LayerState& state, std::uint32_t head, std::uint32_t slots);
+  void grow(LayerState& state, LayerId layer, std::uint32_t head, std::uint32_t slots);
   [[nodiscard]] const ModelShape& shape() const { return model_.config.shape; }
   [[nodiscard]] std::uint64_t row_bytes() const { return format_.token_bytes(); }
 
@@ -128,12 +136,12 @@ class CudaBackend final : public Backend {
   std::optional<DevicePolicy> device_policy_;
   CacheFormat format_;
   Stream stream_;
+  Launches launches_{stream_};
   DeviceFacts device_;
   std::unique_ptr<DeviceModel> weights_;
   std::unique_ptr<DeviceForward> forward_;
   Recorder* recorder_ = nullptr;
   const std::atomic<bool>* interrupt_ = nullptr;
-  ByteCounters counters_;
   std::map<std::uint32_t, Sequence> sequences_;
   std::vector<Sequence*> active_;
   DeviceCache prompt_buffer_;
@@ -143,6 +151,7 @@ class CudaBackend final : public Backend {
   StepPlan plan_{stream_};
   std::vector<Sequence*> planned_;  // whose slots the plan has
   std::vector<StepRow> step_rows_;  // [layers, active sequences]
+  std::vector<StepWork> step_work_;  // [layers]; a train looks at it
   DeviceBuffer q_, tables_, prompt_table_, log_sums_, parts_, rows_;
   DeviceBuffer move_tables_, new_rows_, score_tables_, score_parts_;
 };

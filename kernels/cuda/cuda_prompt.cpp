@@ -14,6 +14,13 @@ namespace {
 constexpr std::uint32_t kLogitBlockBytes = 8U << 20;
 constexpr std::uint32_t kPromptBlock = 32;  // queries of a prompt whose rows are shown to the policy together
 
+// Of a query and a token that it sees.
+std::uint64_t visible_pairs(const PromptArguments& a) {
+  std::uint64_t pairs = 0;
+  for (std::uint32_t i = 0; i < a.tokens; ++i) pairs += a.window > 0 ? std::min(a.window, i + 1) : i + 1;
+  return pairs;
+}
+
 }  // namespace
 
 void CudaBackend::attend_prompt(const AttentionInput& input) {
@@ -36,7 +43,7 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
   std::uint32_t apart = format_.has_scales() || all_rows ? 0 : n;
   if (apart > 0 && traits.rows == RowNeed::kLast) apart = n - std::min(n, traits.last_rows);
   const PromptArguments at_once = prompt_arguments(input, storage_heads);
-  if (apart > 0) attend_prompt_at_once(at_once);
+  if (apart > 0) attend_prompt_at_once(at_once, input.layer);
   if (device_policy_ && device_policy_->keeps_scores()) score_prompt(at_once, input.layer);
   const std::uint32_t unshown = shows_rows ? apart : n;
   for (std::uint32_t i = 0; i < unshown * storage_heads; ++i) {
@@ -109,13 +116,15 @@ PromptArguments CudaBackend::prompt_arguments(const AttentionInput& input, std::
   return a;
 }
 
-void CudaBackend::attend_prompt_at_once(const PromptArguments& a) {
+void CudaBackend::attend_prompt_at_once(const PromptArguments& a, LayerId layer) {
   // A tile of queries meets the rows up to its last one; the query heads of a group find them in the cache of the chip.
   std::uint64_t rows = 0;
   for (std::uint32_t first = 0; first < a.tokens; first += kPromptQueries) {
     rows += std::min(first + kPromptQueries, a.tokens);
   }
-  counters_.add(Cause::kKvRead, rows * (a.heads / a.group) * row_bytes());
+  DeclaredWork work = moved(Cause::kKvRead, rows * (a.heads / a.group) * row_bytes());
+  work.flops = attention_flops(visible_pairs(a) * (a.heads / a.group), a.group);
+  const Launch launch(launches_, {"attention", layer_number(layer), Cause::kKvRead, work});
   run_prompt_attention(stream_, format_.type, a);
 }
 
@@ -135,15 +144,23 @@ void CudaBackend::score_prompt(const PromptArguments& a, LayerId layer) {
   s.log_sums = a.log_sums;
   s.sequence = sequence.id;
   s.temperature = device_policy_->recipe.temperature.at(StepId(0), sequence.requested_new_tokens);
-  if (s.kind == ScoreKind::kNoisySum && s.noise == ScoreNoise::kPerToken) run_draw_prompt_noise(stream_, s);
+  const std::int32_t number = layer_number(layer);
+  if (s.kind == ScoreKind::kNoisySum && s.noise == ScoreNoise::kPerToken) {
+    const Launch launch(launches_, {"noise", number, Cause::kScores, {}});
+    run_draw_prompt_noise(stream_, s);
+  }
   if (!scores_prompt_at_once()) return;
   const std::uint64_t storage_heads = a.heads / a.group;
+  DeclaredWork products = moved(Cause::kKvRead, storage_heads * a.tokens * format_.key_row_bytes());
+  products.flops = 2 * visible_pairs(a) * a.heads * a.head_dim;
+  if (s.kind == ScoreKind::kNoisySum) {
+    const Launch launch(launches_, {"noisy_sums", number, Cause::kScores, products});
+    run_prompt_noisy_sums(stream_, format_.type, s);
+  }
   const PolicyTraits& traits = sequence.layers[layer.value].policy.traits();
-  std::uint64_t slots = 0;
-  for (std::uint32_t i = 0; i < a.tokens; ++i) slots += a.window > 0 ? std::min(i + 1, a.window) : i + 1;
-  counters_.add(Cause::kScores, storage_heads * slots * (traits.state_read + traits.state_written));
-  counters_.add(Cause::kKvRead, storage_heads * a.tokens * format_.key_row_bytes());
-  run_prompt_scores(stream_, format_.type, s);
+  products.bytes.add(Cause::kScores, storage_heads * visible_pairs(a) * (traits.state_read + traits.state_written));
+  const Launch launch(launches_, {"scores", number, Cause::kScores, products});
+  run_prompt_column_sums(stream_, format_.type, s);
 }
 
 // Adds the rows of a block of queries to the scores beside the prompt's buffer.
@@ -162,16 +179,21 @@ void CudaBackend::observe_prompt(const AttentionInput& input, const AttentionPla
     rows[i].threshold = 1.0F / static_cast<float>(tokens);
     slots += std::uint64_t{plan.storage_heads()} * (window > 0 ? std::min(tokens, window) : tokens);
   }
-  counters_.add(Cause::kScores, slots * (traits.state_read + traits.state_written));
   DeviceTables tables(stream_, score_tables_);
   const std::size_t rows_at = tables.add(std::span<const StepRow>(rows));
   tables.send();
+  const std::int32_t layer = layer_number(input.layer);
   ScoreArguments a = score_arguments(plan, attention, score_parts_);
   a.rows = tables.at<StepRow>(rows_at);
   a.first_query = queries[0].position;
   a.queries = static_cast<std::uint32_t>(queries.size());
   static_cast<ScoreRule&>(a) = score_rule(input.layer);
-  if (a.kind == ScoreKind::kNoisySum) run_noisy_sums(stream_, attention_blocks(), a);
+  if (a.kind == ScoreKind::kNoisySum) {
+    const Launch launch(launches_, {"noisy_sums", layer, Cause::kScores, {}});
+    run_noisy_sums(stream_, attention_blocks(), a);
+  }
+  const Launch launch(launches_, {"scores", layer, Cause::kScores,
+                                  moved(Cause::kScores, slots * (traits.state_read + traits.state_written))});
   run_observe_prompt(stream_, a);
 }
 
@@ -244,6 +266,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
   const auto n = static_cast<std::uint32_t>(ids.size());
   active_ = {&add_sequence(sequence, n, requested_new_tokens)};
   plan_.forget();  // buffers that it knows may grow
+  launches_.set_sequence(static_cast<std::int32_t>(sequence));
   try {
     run_prompt(ids, last, all);
   } catch (const Interrupted&) {
@@ -253,7 +276,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
     Error error = refused_prompt(refused, *active_[0]);
     drop_prompt(sequence);
     q_ = DeviceBuffer();  // what was made for so long a prompt
-    forward_ = std::make_unique<DeviceForward>(stream_, *weights_);
+    forward_ = std::make_unique<DeviceForward>(stream_, launches_, *weights_);
     throw error;
   }
 }

@@ -48,23 +48,27 @@ ScoreRule CudaBackend::score_rule(LayerId layer) const {
   return rule;
 }
 
-// Rows of every layer and sequence, and the plan that serves them; counts what attention and scores will move.
+// Rows of every layer and sequence, the plan that serves them, and what each layer's launches will move.
 void CudaBackend::admit_rows() {
   step_rows_.clear();
+  step_work_.resize(shape().layers);
   std::vector<const DeviceCache*> caches;
   for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
+    StepWork& work = step_work_[layer];
+    work = {};
     for (Sequence* sequence : active_) {
       LayerState& state = sequence->layers[layer];
       const PolicyTraits& traits = state.policy.traits();
       const std::uint64_t heads = state.policy.storage_heads();
       const StepRow row = state.schedule->admit(sequence->tokens);
       check(row.length <= state.cache.capacity(), "a cache has room for its budget and one token");
-      counters_.add(Cause::kKvRead, heads * row.length * row_bytes());
-      counters_.add(Cause::kKvWrite, heads * row_bytes());
+      work.attention.bytes.add(Cause::kKvRead, heads * row.length * row_bytes());
+      work.attention.flops += attention_flops(heads * row.length, state.policy.group());
+      work.append.bytes.add(Cause::kKvWrite, heads * row_bytes());
       if (device_policy_->observes()) {
         const bool chooses = state.schedule->over_budget();
-        counters_.add(Cause::kScores, heads * row.length * (traits.state_read + traits.state_written +
-                                                            (chooses ? traits.evict_read : 0)));
+        work.scores.bytes.add(Cause::kScores, heads * row.length * (traits.state_read + traits.state_written +
+                                                                    (chooses ? traits.evict_read : 0)));
       }
       step_rows_.push_back(row);
       caches.push_back(&state.cache);
@@ -86,17 +90,29 @@ void CudaBackend::attend_on_device(const AttentionInput& input) {
   PrepareArguments prepared = prepare_arguments(input);
   prepared.slots = layer.slots;
   prepared.rows = layer.rows;
-  run_prepare(stream_, weights_->type(), format_.type, prepared);
+  const StepWork& work = step_work_[input.layer.value];
+  const std::int32_t number = layer_number(input.layer);
+  {
+    const Launch launch(launches_, {"append", number, Cause::kKvWrite, {}}, work.append);
+    run_prepare(stream_, weights_->type(), format_.type, prepared);
+  }
   record(input, 0);
   AttentionArguments attention = layer.attention;
   set_model(attention, input, 0);
   attention.query = input.positions;
-  run_decode_attention(stream_, format_.type, plan_.blocks(), plan_.kernel_group(), attention);
+  {
+    const Launch launch(launches_, {"attention", number, Cause::kKvRead, {}}, work.attention);
+    run_decode_attention(stream_, format_.type, plan_.blocks(), plan_.kernel_group(), attention);
+  }
   if (!device_policy_->observes()) return;
   ScoreArguments scores = layer.scores;
   scores.query = input.positions;
   static_cast<ScoreRule&>(scores) = score_rule(input.layer);
-  if (scores.kind == ScoreKind::kNoisySum) run_noisy_sums(stream_, plan_.blocks(), scores);
+  if (scores.kind == ScoreKind::kNoisySum) {
+    const Launch launch(launches_, {"noisy_sums", number, Cause::kScores, {}});
+    run_noisy_sums(stream_, plan_.blocks(), scores);
+  }
+  const Launch launch(launches_, {"scores", number, Cause::kScores, {}}, work.scores);
   run_update_scores(stream_, plan_.blocks(), scores);
 }
 
@@ -107,16 +123,10 @@ void CudaBackend::launch_step() {
     forward_->run([&](const AttentionInput& input) { attend_on_device(input); });
     forward_->project(0, static_cast<std::uint32_t>(active_.size()));
   };
-  StepPlan::Train& train = plan_.train();
+  StepPlan::StepTrain& train = plan_.train();
   if (recorder_ != nullptr || !std::exchange(train.loaded, true)) return launches();
-  if (train.launches.empty()) {
-    const ByteCounters before = take_counters();
-    train.launches.note(stream_, launches);
-    train.bytes = take_counters();
-    counters_ = before;
-  }
-  train.launches.run(stream_);
-  counters_ += train.bytes;
+  if (train.launches.empty()) launches_.note(train, launches);
+  launches_.make(train);
 }
 
 void CudaBackend::decode_on_device(const PassTokens& tokens, std::span<float> logits) {
@@ -149,7 +159,7 @@ void CudaBackend::finish_rows() {
       if (drops) drop_tokens(sequence, LayerId(layer));
     }
   }
-  launch_moves();
+  launch_moves(-1, row_bytes());
 }
 
 // The counts of a head over its budget come to the host once in `drop` steps; the survivors close up on the device.
@@ -177,7 +187,7 @@ void CudaBackend::drop_tokens(Sequence& sequence, LayerId layer) {
     }
     const std::vector<SlotMove> moves = filling_moves(victims, length);
     move(state.cache, state.cache, h, moves);
-    counters_.add(Cause::kScores, 2 * moves.size() * state.policy.traits().state_bytes);
+    launches_.count(Cause::kScores, 2 * moves.size() * state.policy.traits().state_bytes);
     dropped = static_cast<std::uint32_t>(victims.size());
   }
   state.schedule->dropped(dropped);

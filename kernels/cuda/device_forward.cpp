@@ -44,28 +44,34 @@ LinearArguments DeviceForward::with_norm(const float* x, const DeviceNorm& norm)
   return a;
 }
 
-void DeviceForward::launch_linear(LinearArguments& a) {
+void DeviceForward::launch_linear(const char* operation, LinearArguments& a) {
   const std::uint64_t vectors = (a.norm_scale != nullptr ? a.w.cols : 0) + (a.norm_bias != nullptr ? a.w.cols : 0) +
                                 (a.bias != nullptr ? a.w.rows : 0) + (a.up_bias != nullptr ? a.w.rows : 0);
-  counters_.add(Cause::kWeights, matrix_bytes(a.w) + matrix_bytes(a.up) + 2 * vectors);
-  counters_.add(Cause::kActivations, sizeof(float) * a.tokens * (a.w.cols + std::uint64_t{a.w.rows} * (a.add ? 2 : 1)));
+  const std::uint64_t matrices = matrix_bytes(a.w) + matrix_bytes(a.up);
+  DeclaredWork work = moved(Cause::kWeights, matrices + 2 * vectors);
+  work.bytes.add(Cause::kActivations,
+                 sizeof(float) * a.tokens * (a.w.cols + std::uint64_t{a.w.rows} * (a.add ? 2 : 1)));
+  work.flops = matrices * a.tokens;  // two for each element of two bytes
+  const Launch launch(launches_, {operation, layer_, Cause::kWeights, work});
   run_linear(stream_, model_.type(), a);
 }
 
-void DeviceForward::linear(const float* x, const DeviceNorm& norm, const DeviceLinear& w, float* out, bool add) {
+void DeviceForward::linear(const char* operation, const float* x, const DeviceNorm& norm, const DeviceLinear& w,
+                           float* out, bool add) {
   LinearArguments a = with_norm(x, norm);
   a.w = w.matrix;
   a.bias = w.bias;
   a.add = add;
   a.out = out;
-  launch_linear(a);
+  launch_linear(operation, a);
 }
 
 void DeviceForward::norm_rows(const float* x, const DeviceNorm& norm, float* out, bool add) {
   const ModelConfig& config = model_.host().config;
   const std::uint32_t hidden = config.shape.hidden;
-  counters_.add(Cause::kWeights, std::uint64_t{2} * hidden * (norm.bias != nullptr ? 2 : 1));
-  counters_.add(Cause::kActivations, sizeof(float) * tokens_ * hidden * (add ? 3 : 2));
+  DeclaredWork work = moved(Cause::kWeights, std::uint64_t{2} * hidden * (norm.bias != nullptr ? 2 : 1));
+  work.bytes.add(Cause::kActivations, sizeof(float) * tokens_ * hidden * (add ? 3 : 2));
+  const Launch launch(launches_, {"norm", layer_, Cause::kActivations, work});
   run_norm(stream_, model_.type(),
            {x, tokens_, hidden, norm_mode(), norm.scale, norm.bias, config.options.norm_eps,
             config.options.norm_offset, add, out});
@@ -116,11 +122,14 @@ void DeviceForward::embed() {
   const ModelConfig& config = model_.host().config;
   const ModelShape& shape = config.shape;
   const std::size_t n = tokens_;
-  counters_.add(Cause::kWeights, 2 * n * shape.hidden * (model_.positions != nullptr ? 2 : 1));
-  counters_.add(Cause::kActivations, sizeof(float) * n * shape.hidden);
-  run_embed(stream_, model_.type(),
-            {model_.embedding.data, model_.positions, inputs_.at<std::int64_t>(), inputs_.at<std::uint32_t>(n * 12),
-             tokens_, shape.hidden, config.options.embedding_scale, x_.at<float>()});
+  DeclaredWork work = moved(Cause::kWeights, 2 * n * shape.hidden * (model_.positions != nullptr ? 2 : 1));
+  work.bytes.add(Cause::kActivations, sizeof(float) * n * shape.hidden);
+  {
+    const Launch launch(launches_, {"embed", layer_, Cause::kWeights, work});
+    run_embed(stream_, model_.type(),
+              {model_.embedding.data, model_.positions, inputs_.at<std::int64_t>(), inputs_.at<std::uint32_t>(n * 12),
+               tokens_, shape.hidden, config.options.embedding_scale, x_.at<float>()});
+  }
   if (model_.embedding_norm.scale != nullptr) norm_rows(x_.at<float>(), model_.embedding_norm, x_.at<float>(), false);
 }
 
@@ -131,6 +140,7 @@ void DeviceForward::make_rotary_turns() {
   for (std::size_t r = 0; r < rules.size(); ++r) {
     const bool has_long = rules[r].long_from > 0 && knows_long_;
     rule_turns_.push_back(turns_.at<float>(at));
+    const Launch launch(launches_, {"rotary", layer_, Cause::kActivations, {}});
     run_turns(stream_, {positions_, has_long ? inputs_.at<std::uint8_t>(std::size_t{tokens_} * 16) : nullptr,
                         model_.frequencies[r], model_.long_frequencies[r], tokens_, rules[r].dims / 2,
                         rules[r].magnitude, turns_.at<float>(at)});
@@ -150,12 +160,12 @@ void DeviceForward::mlp(const DeviceLayer& w, const float* x, const DeviceNorm& 
   }
   a.activation = activation_of(model_.host().config.options.activation);
   a.out = activated;
-  launch_linear(a);
+  launch_linear(gated ? "gate_up" : "up", a);
 }
 
-void DeviceForward::join(const float* x, const DeviceLinear& w, const DeviceNorm& out_norm) {
-  if (out_norm.scale == nullptr) return linear(x, {}, w, x_.at<float>(), true);
-  linear(x, {}, w, block_.at<float>(), false);
+void DeviceForward::join(const char* operation, const float* x, const DeviceLinear& w, const DeviceNorm& out_norm) {
+  if (out_norm.scale == nullptr) return linear(operation, x, {}, w, x_.at<float>(), true);
+  linear(operation, x, {}, w, block_.at<float>(), false);
   norm_rows(block_.at<float>(), out_norm, x_.at<float>(), true);
 }
 
@@ -164,7 +174,7 @@ void DeviceForward::layer(LayerId id, const Attention& attention) {
   const DeviceLayer& w = model_.layers[id.value];
   const bool norm_after = options.residual == ResidualOrder::kNormAfterAdd;
   float* x = x_.at<float>();
-  linear(x, norm_after ? DeviceNorm{} : w.attention_norm, w.qkv, projections_.at<float>(), false);
+  linear("qkv", x, norm_after ? DeviceNorm{} : w.attention_norm, w.qkv, projections_.at<float>(), false);
   AttentionInput input{id, tokens_, projections_.at<float>(), positions_, nullptr, 0, attended_.at<float>()};
   if (!options.rotary.empty()) {
     input.turns = rule_turns_[options.layers[id.value].rotary];
@@ -174,21 +184,26 @@ void DeviceForward::layer(LayerId id, const Attention& attention) {
   if (options.residual == ResidualOrder::kParallel) {
     // The MLP reads what attention read, before either is added.
     mlp(w, x, w.mlp_norm.scale != nullptr ? w.mlp_norm : w.attention_norm, activated_.at<float>());
-    join(attended_.at<float>(), w.o, {});
-    join(activated_.at<float>(), w.down, {});
+    join("output", attended_.at<float>(), w.o, {});
+    join("down", activated_.at<float>(), w.down, {});
     return;
   }
-  join(attended_.at<float>(), w.o, w.attention_out_norm);
+  join("output", attended_.at<float>(), w.o, w.attention_out_norm);
   if (norm_after) norm_rows(x, w.attention_norm, x, false);
   mlp(w, x, norm_after ? DeviceNorm{} : w.mlp_norm, activated_.at<float>());
-  join(activated_.at<float>(), w.down, w.mlp_out_norm);
+  join("down", activated_.at<float>(), w.down, w.mlp_out_norm);
   if (norm_after) norm_rows(x, w.mlp_norm, x, false);
 }
 
 void DeviceForward::run(const Attention& attention) {
+  layer_ = -1;  // a pass may have been left within a layer
   embed();
   make_rotary_turns();
-  for (std::uint32_t i = 0; i < model_.host().config.shape.layers; ++i) layer(LayerId(i), attention);
+  for (std::uint32_t i = 0; i < model_.host().config.shape.layers; ++i) {
+    layer_ = static_cast<std::int32_t>(i);
+    layer(LayerId(i), attention);
+  }
+  layer_ = -1;
 }
 
 void DeviceForward::project(std::uint32_t first, std::uint32_t rows) {
@@ -203,7 +218,7 @@ void DeviceForward::project(std::uint32_t first, std::uint32_t rows) {
   a.factor = config.options.logit_scale;
   a.softcap = config.options.logit_softcap;
   a.out = logits_.at<float>();
-  launch_linear(a);
+  launch_linear("head", a);
 }
 
 void DeviceForward::read_logits(std::span<float> out) {

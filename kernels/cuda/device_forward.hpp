@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/device_model.hpp"
-#include "sim/core/byte_counters.hpp"
+#include "kernels/cuda/launches.hpp"
 #include "sim/core/ids.hpp"
 
 namespace kvroof::cuda {
@@ -34,8 +34,9 @@ class DeviceForward {
  public:
   using Attention = std::function<void(const AttentionInput&)>;
 
-  // Both must outlive this object.
-  DeviceForward(Stream& stream, const DeviceModel& model) : stream_(stream), model_(model) {}
+  // All must outlive this object.
+  DeviceForward(Stream& stream, Launches& launches, const DeviceModel& model)
+      : stream_(stream), launches_(launches), model_(model) {}
 
   // A pass: its tokens go to the device; all layers run, and the residual stream stays on the device until the next
   // pass. run() and project() only launch, the same whatever the tokens are, so that a train of launches can hold them.
@@ -53,25 +54,24 @@ class DeviceForward {
   [[nodiscard]] std::uint64_t token_bytes() const;
   [[nodiscard]] std::uint64_t held_bytes() const;
 
-  // Bytes that the launches moved by declaration, by cause, since the last call.
-  ByteCounters take_counters() { return std::exchange(counters_, {}); }
-
  private:
   void embed();
   void make_rotary_turns();
   void layer(LayerId layer, const Attention& attention);
-  void linear(const float* x, const DeviceNorm& norm, const DeviceLinear& w, float* out, bool add);
+  void linear(const char* operation, const float* x, const DeviceNorm& norm, const DeviceLinear& w, float* out,
+              bool add);
   void mlp(const DeviceLayer& w, const float* x, const DeviceNorm& norm, float* activated);
   // out += linear(x), or out += norm(linear(x)) where the family has a norm there.
-  void join(const float* x, const DeviceLinear& w, const DeviceNorm& out_norm);
+  void join(const char* operation, const float* x, const DeviceLinear& w, const DeviceNorm& out_norm);
   void norm_rows(const float* x, const DeviceNorm& norm, float* out, bool add);
-  void launch_linear(LinearArguments& a);
+  void launch_linear(const char* operation, LinearArguments& a);
   [[nodiscard]] LinearArguments with_norm(const float* x, const DeviceNorm& norm) const;
   [[nodiscard]] NormMode norm_mode() const;
 
   Stream& stream_;
+  Launches& launches_;
   const DeviceModel& model_;
-  ByteCounters counters_;
+  std::int32_t layer_ = -1;  // whose launches are made; -1: none
   std::uint32_t tokens_ = 0;
   DeviceBuffer inputs_, turns_;
   DeviceBuffer x_, projections_, attended_, activated_, block_, logits_;

@@ -4,23 +4,23 @@
 namespace kvroof::cuda {
 namespace {
 
-template <Stored kType, unsigned kWidth>
-void run_passes(Stream& stream, const PromptScoreArguments& s) {
-  const PromptArguments& a = s.rows;
-  if (s.kind == ScoreKind::kNoisySum) {
-    launch(stream, &prompt_noisy_sums<kType, kWidth>, {(a.tokens + kQueries - 1) / kQueries, a.heads}, kPromptThreads,
-           s);
+template <Stored kType>
+void run_sums(Stream& stream, const PromptScoreArguments& s) {
+  const Grid grid = {(s.rows.tokens + kQueries - 1) / kQueries, s.rows.heads};
+  switch (padded_width(s.rows.head_dim)) {
+    case 64: return launch(stream, &prompt_noisy_sums<kType, 64>, grid, kPromptThreads, s);
+    case 128: return launch(stream, &prompt_noisy_sums<kType, 128>, grid, kPromptThreads, s);
+    default: return launch(stream, &prompt_noisy_sums<kType, 256>, grid, kPromptThreads, s);
   }
-  launch(stream, &prompt_column_sums<kType, kWidth>, {(a.tokens + kKeys - 1) / kKeys, a.heads / a.group},
-         kPromptThreads, s);
 }
 
 template <Stored kType>
-void run_width(Stream& stream, const PromptScoreArguments& s) {
+void run_columns(Stream& stream, const PromptScoreArguments& s) {
+  const Grid grid = {(s.rows.tokens + kKeys - 1) / kKeys, s.rows.heads / s.rows.group};
   switch (padded_width(s.rows.head_dim)) {
-    case 64: return run_passes<kType, 64>(stream, s);
-    case 128: return run_passes<kType, 128>(stream, s);
-    default: return run_passes<kType, 256>(stream, s);
+    case 64: return launch(stream, &prompt_column_sums<kType, 64>, grid, kPromptThreads, s);
+    case 128: return launch(stream, &prompt_column_sums<kType, 128>, grid, kPromptThreads, s);
+    default: return launch(stream, &prompt_column_sums<kType, 256>, grid, kPromptThreads, s);
   }
 }
 
@@ -31,8 +31,12 @@ void run_draw_prompt_noise(Stream& stream, const PromptScoreArguments& s) {
          kPromptThreads, s);
 }
 
-void run_prompt_scores(Stream& stream, Stored cache, const PromptScoreArguments& s) {
-  cache == Stored::kBF16 ? run_width<Stored::kBF16>(stream, s) : run_width<Stored::kF16>(stream, s);
+void run_prompt_noisy_sums(Stream& stream, Stored cache, const PromptScoreArguments& s) {
+  cache == Stored::kBF16 ? run_sums<Stored::kBF16>(stream, s) : run_sums<Stored::kF16>(stream, s);
+}
+
+void run_prompt_column_sums(Stream& stream, Stored cache, const PromptScoreArguments& s) {
+  cache == Stored::kBF16 ? run_columns<Stored::kBF16>(stream, s) : run_columns<Stored::kF16>(stream, s);
 }
 
 }  // namespace kvroof::cuda

@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/attention_plan.hpp"
 #include "kernels/cuda/device_cache.hpp"
-#include "sim/core/byte_counters.hpp"
+#include "kernels/cuda/launches.hpp"
 #include "sim/core/ids.hpp"
 
 namespace kvroof::cuda {
@@ -48,12 +48,10 @@ class StepPlan {
   }
 
   // The launches of a step, once they were noted; none after forget() or build().
-  struct Train {
-    LaunchTrain launches;
-    ByteCounters bytes;  // that they declare
+  struct StepTrain : Train {
     bool loaded = false;  // a step was launched one by one, so that the device has all the code
   };
-  [[nodiscard]] Train& train() { return train_; }
+  [[nodiscard]] StepTrain& train() { return train_; }
 
   [[nodiscard]] DeviceBuffer& rows() { return rows_; }  // [layers, sequences] StepRow, sent before each step
   [[nodiscard]] const StepLayer& layer(LayerId layer) const { return layers_[layer.value]; }
@@ -65,7 +63,7 @@ class StepPlan {
  private:
   Stream& stream_;
   Shape shape_;
-  Train train_;
+  StepTrain train_;
   unsigned kernel_group_ = 1;
   std::vector<StepLayer> layers_;
   std::vector<std::uint32_t> limits_;  // of the rows' lengths

@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 
+#include "kernels/engine/launch_observer.hpp"
 #include "sim/core/byte_counters.hpp"
 #include "sim/core/ids.hpp"
 #include "traces/writer.hpp"
@@ -64,6 +65,8 @@ class Backend {
   // Bytes by cause since the last call.
   virtual ByteCounters take_counters() = 0;
   virtual void set_recorder(Recorder* recorder) = 0;  // may be null; not owned
+  // Told of every launch from now on; may be null; not owned. A back end without a device launches nothing.
+  virtual void set_observer(LaunchObserver* /*observer*/) {}
   // A flag to look at during a prefill; may be null; not owned. A back end need not look.
   virtual void set_interrupt(const std::atomic<bool>* /*asked*/) {}
 };

@@ -38,6 +38,7 @@ class MeteredBackend final : public Backend {
   [[nodiscard]] KvUsage kv_usage() const override { return inner_.kv_usage(); }
   ByteCounters take_counters() override { return inner_.take_counters(); }
   void set_recorder(Recorder* recorder) override { inner_.set_recorder(recorder); }
+  void set_observer(LaunchObserver* observer) override { inner_.set_observer(observer); }
   void set_interrupt(const std::atomic<bool>* asked) override { inner_.set_interrupt(asked); }
 
  private:

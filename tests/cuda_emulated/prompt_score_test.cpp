@@ -81,7 +81,8 @@ class Prompt {
     Stream stream;
     run_prompt_attention(stream, Stored::kF16, a);
     if (c_.noise == ScoreNoise::kPerToken) run_draw_prompt_noise(stream, s);
-    run_prompt_scores(stream, Stored::kF16, s);
+    if (c_.kind == ScoreKind::kNoisySum) run_prompt_noisy_sums(stream, Stored::kF16, s);
+    run_prompt_column_sums(stream, Stored::kF16, s);
     std::vector<float> scores;
     for (const CacheSlots& slots : slots_) {
       for (std::uint32_t j = 0; j < c_.tokens; ++j) scores.push_back(bits_float(slots.state[j]));

@@ -1,0 +1,95 @@
+// Every launch of the back end passes here: what it moves is counted once, and told to whoever observes.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/device_buffer.hpp"
+#include "kernels/engine/launch_observer.hpp"
+#include "sim/core/ids.hpp"
+
+namespace kvroof::cuda {
+
+// Launches that were noted once, and what each means.
+struct Train {
+  struct Noted {
+    LaunchMeaning meaning;
+    const DeclaredWork* of_step = nullptr;  // as in Launch
+  };
+  LaunchTrain launches;
+  std::vector<Noted> noted;
+  std::uint64_t number = 0;  // the observer's
+};
+
+class Launches {
+ public:
+  // The stream must outlive this.
+  explicit Launches(Stream& stream) : stream_(stream) {}
+
+  void set_observer(LaunchObserver* observer) { observer_ = observer; }  // may be null
+  // Of which sequence launches are from now on; -1: of several.
+  void set_sequence(std::int32_t sequence) { sequence_ = sequence; }
+
+  // Notes what `launches` asks the stream for, and makes none of it.
+  template <class F>
+  void note(Train& train, const F& launches) {
+    train.noted.clear();
+    if (observer_ != nullptr) train.number = observer_->begin_train();
+    const Noting noting(*this, train);
+    train.launches.note(stream_, launches);
+  }
+  void make(const Train& train);
+
+  // Bytes that move without a launch of this engine's kernels.
+  void count(Cause cause, std::uint64_t bytes) { counters_.add(cause, bytes); }
+  // Bytes by cause since the last call.
+  ByteCounters take_counters() { return std::exchange(counters_, {}); }
+
+ private:
+  friend class Launch;
+  class Noting {
+   public:
+    Noting(Launches& launches, Train& train) : launches_(launches) { launches_.noting_ = &train; }
+    ~Noting() {
+      launches_.noting_ = nullptr;
+      if (launches_.observer_ != nullptr) launches_.observer_->end_train();
+    }
+    Noting(const Noting&) = delete;
+    Noting& operator=(const Noting&) = delete;
+
+   private:
+    Launches& launches_;
+  };
+  void begin(LaunchMeaning& meaning, const DeclaredWork* of_step);
+
+  Stream& stream_;
+  LaunchObserver* observer_ = nullptr;
+  Train* noting_ = nullptr;
+  std::int32_t sequence_ = -1;
+  ByteCounters counters_;
+};
+
+inline std::int32_t layer_number(LayerId layer) { return static_cast<std::int32_t>(layer.value); }
+
+// The launch of one kernel, which is asked for while this lives.
+class Launch {
+ public:
+  Launch(Launches& launches, LaunchMeaning meaning) : launches_(launches) { launches_.begin(meaning, nullptr); }
+  // Of work that differs from step to step: it is looked at whenever the launch is made, and must live as long as a
+  // train that the launch is noted in.
+  Launch(Launches& launches, LaunchMeaning meaning, const DeclaredWork& of_step) : launches_(launches) {
+    launches_.begin(meaning, &of_step);
+  }
+  ~Launch() {
+    if (launches_.observer_ != nullptr) launches_.observer_->end_launch();
+  }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+
+ private:
+  Launches& launches_;
+};
+
+}  // namespace kvroof::cuda
