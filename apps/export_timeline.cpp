@@ -105,7 +105,7 @@ std::vector<TimelineStep> simulated_steps(const TraceManifest& manifest, const P
             &LayerCounts::allocated, &LayerCounts::state_read, &LayerCounts::state_written, &LayerCounts::scored}) {
         summary.decode.*field = t.*field / running[s];
       }
-      summary.decode.policy_flops = t.policy_flops / static_cast<double>(running[s]);
+      summary.decode.policy_flops = 1.0 / static_cast<double>(running[s]) * t.policy_flops;
       summary.decode_steps = 1;
       seconds = cost.predict(summary, running[s]).step.value;
     }

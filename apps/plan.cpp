@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/accounting_output.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
@@ -237,6 +238,8 @@ Json plan_json(const Question& q, const Plan& plan) {
   for (const LedgerLine& line : lines_of(plan.ledger)) {
     json["ledger"].push_back({{"name", line.key}, {"bytes", line.bytes.value}});
   }
+  json["accounting"] = accounting_json(
+      account(q.request.model, q.request.types, q.workload.mean(), std::max<std::uint64_t>(plan.batch, 1)));
   json["notes"] = workload_notes(q.request);
   json["version"] = kVersion;
   return json;

@@ -72,7 +72,9 @@ nlohmann::ordered_json policy_json(const PolicySpec& spec) {
           {"state_read_bytes_per_slot", t.state_read},
           {"state_written_bytes_per_slot", t.state_written},
           {"evict_read_bytes_per_slot", t.evict_read},
-          {"flops_per_slot_and_query_head", t.flops_per_slot}};
+          {"flops_per_slot_and_query_head", t.flops_per_slot},
+          {"noise_flops_per_slot_and_query_head", t.noise_flops_per_slot},
+          {"noise_flops_per_token_and_query_head", t.noise_flops_per_token}};
 }
 
 std::string list_text() {
@@ -136,6 +138,12 @@ std::string show_text(const PolicySpec& spec) {
       "state traffic        {} B read and {} B written for each slot of a row, {} B read to choose victims\n",
       t.state_read + t.query_head_state + t.query_head_sums, t.state_written + t.query_head_sums, t.evict_read);
   text += fmt::format("arithmetic           {} flops for each slot and query head\n", t.flops_per_slot);
+  if (t.noise_flops_per_slot > 0) {
+    text += fmt::format("draws                {} flops for each slot and query head\n", t.noise_flops_per_slot);
+  }
+  if (t.noise_flops_per_token > 0) {
+    text += fmt::format("draws                {} flops for each token and query head, once\n", t.noise_flops_per_token);
+  }
   if (info.takes_budget) text += "\nparameters\n";
   for (const auto& row : parameter_table(info).rows) {
     text += fmt::format("  {:<12} {}{}\n", row[0], row[1], row[2].empty() ? "" : ", default " + row[2]);

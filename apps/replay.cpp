@@ -42,6 +42,10 @@ void describe(po::options_description_easy_init add) {
       "budgets for the policies that carry none: 0.5 or 50% (of the prompt), 512 (tokens), 0.5@current");
   add("device", po::value<std::string>(), "devices by name or file: adds times");
   add("batch", po::value<std::string>()->default_value("1"), "batch sizes; max: the largest that fits");
+  add("beams", po::value<std::string>()->default_value("1"),
+      "sequences of a request: each beam holds a cache of its own, its prompt included");
+  add("accounting", po::bool_switch(),
+      "a second table: bytes held, allocated, written and moved, policy state, arithmetic");
   add("as", po::value<std::string>(), "project on these models, by name, config.json or folder");
   add("prompt", po::value<std::string>(), "with --as: prompt tokens (default: as recorded)");
   add("output", po::value<std::string>(), "with --as: generated tokens (default: as recorded)");

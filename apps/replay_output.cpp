@@ -7,6 +7,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "apps/accounting_output.hpp"
 #include "apps/estimate_text.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
@@ -134,9 +135,9 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
   cells.add("budget", budget_of(spec));
   if (devices) cells.add("device", p.device, false);
   cells.add("batch", std::to_string(p.batch));
-  cells.add("kept", kept_text(p.kept_tokens));
-  cells.add(resident.title(), resident.cell(p.kv_resident_bytes));
-  if (!devices) cells.add(read.title(), read.cell(p.kv_read_bytes));
+  cells.add("kept", kept_text(p.accounting.kept_tokens));
+  cells.add(resident.title(), resident.cell(p.accounting.kv_resident));
+  if (!devices) cells.add(read.title(), read.cell(p.accounting.kv_read));
   cells.add("recall mean", share(quality ? std::optional(quality->recall_mean) : std::nullopt));
   // Beside devices there is room for one of the two.
   if (!devices || !bounds) {
@@ -155,8 +156,8 @@ std::string table_of(std::span<const ReplayPoint> points, PolicyLabels& labels, 
   BytesColumn resident("KV held");
   BytesColumn read("KV read a step");
   for (const ReplayPoint& p : points) {
-    resident.see(p.kv_resident_bytes);
-    read.see(p.kv_read_bytes);
+    resident.see(p.accounting.kv_resident);
+    read.see(p.accounting.kv_read);
   }
   const bool bounds = std::any_of(points.begin(), points.end(), has_position);
   Table table;
@@ -169,6 +170,14 @@ std::string table_of(std::span<const ReplayPoint> points, PolicyLabels& labels, 
   }
   table.columns = std::move(cells.columns);
   return format_table(table);
+}
+
+std::string accounting_of(std::span<const ReplayPoint> points, PolicyLabels& labels) {
+  std::vector<AccountingLine> lines;
+  for (const ReplayPoint& p : points) {
+    lines.push_back({labels.of(p.result->spec), budget_of(p.result->spec), p.batch, p.accounting});
+  }
+  return accounting_table(lines);
 }
 
 std::string open_closed_table(const OpenClosedReport& report) {
@@ -202,9 +211,10 @@ Json json_of(const ReplayPoint& p) {
   json["device"] = p.device.empty() ? Json(nullptr) : Json(p.device);
   json["batch"] = p.batch;
   json["batch_is_max"] = p.batch_is_max;
-  json["kept_tokens"] = p.kept_tokens;
-  json["kv_resident_bytes"] = p.kv_resident_bytes;
-  json["kv_read_bytes"] = p.kv_read_bytes;
+  json["kept_tokens"] = p.accounting.kept_tokens;
+  json["kv_resident_bytes"] = p.accounting.kv_resident;
+  json["kv_read_bytes"] = p.accounting.kv_read;
+  json["accounting"] = accounting_json(p.accounting);
   json["recall_mean"] = q ? Json(q->recall_mean) : Json(nullptr);
   json["recall_worst1"] = q ? Json(q->recall_worst1) : Json(nullptr);
   json["position"] = or_null(p.position);
@@ -272,6 +282,7 @@ Json manifest_json(const ReplayAnswer& answer) {
   for (const PolicySpec& spec : answer.request.points) json["policies"].push_back(spec.text());
   Json options;
   const ReplayRequest& r = answer.request;
+  options["beams"] = r.beams;
   options["as"] = Json::array();
   for (const ModelShape& shape : r.models) options["as"].push_back(shape.name);
   options["prompt"] = r.prompt ? Json(*r.prompt) : Json(nullptr);
@@ -308,6 +319,7 @@ std::string replay_table(const ReplayAnswer& answer) {
     if (begin > 0) text += "\n";
     if (!model.empty()) text += title_of_model(answer, model);
     text += table_of(answer.points.subspan(begin, end - begin), labels, devices);
+    if (answer.request.accounting) text += "\n" + accounting_of(answer.points.subspan(begin, end - begin), labels);
     begin = end;
   }
   if (answer.open_closed != nullptr) text += open_closed_table(*answer.open_closed);
@@ -350,9 +362,9 @@ std::string replay_csv(const ReplayAnswer& answer) {
                           p.model,
                           p.device,
                           std::to_string(p.batch),
-                          raw(p.kept_tokens),
-                          std::to_string(p.kv_resident_bytes),
-                          std::to_string(p.kv_read_bytes),
+                          raw(p.accounting.kept_tokens),
+                          std::to_string(p.accounting.kv_resident),
+                          std::to_string(p.accounting.kv_read),
                           q ? raw(q->recall_mean) : "",
                           q ? raw(q->recall_worst1) : "",
                           raw(p.position),

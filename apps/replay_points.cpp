@@ -45,7 +45,7 @@ class SummarySum {
           &LayerCounts::allocated, &LayerCounts::state_read, &LayerCounts::state_written, &LayerCounts::scored}) {
       mean.prefill.*field = share(sum_.prefill.*field);
     }
-    mean.prefill.policy_flops /= sequences_;
+    mean.prefill.policy_flops = 1 / sequences_ * sum_.prefill.policy_flops;
     return mean;
   }
 
@@ -91,15 +91,12 @@ PricedModel priced_model(const ReplayRequest& request, std::string name, const M
 
 // What holds without a device.
 ReplayPoint sized_point(const PricedModel& model, const PointResult& result, const ResidencySummary& summary,
-                        std::uint64_t batch) {
+                        std::uint64_t batch, std::uint32_t beams) {
   ReplayPoint point;
   point.result = &result;
   point.model = model.name;
   point.batch = batch;
-  point.kept_tokens = summary.resident_rows() / summary.layers / summary.storage_heads;
-  const double bytes = static_cast<double>(row_bytes(model.shape, model.types.kv) * batch);
-  point.kv_resident_bytes = nearest(summary.resident_rows() * bytes);
-  point.kv_read_bytes = nearest(summary.attended_rows() * bytes);
+  point.accounting = account(model.shape, model.types, summary, batch * beams);
   return point;
 }
 
@@ -107,18 +104,19 @@ void price_point(const PricedModel& model, const ReplayRequest& request, const P
                  const ResidencySummary& summary, std::vector<ReplayPoint>& points) {
   if (model.costs.empty()) {
     for (const BatchChoice& batch : request.batches)
-      points.push_back(sized_point(model, result, summary, batch.value_or(1)));
+      points.push_back(sized_point(model, result, summary, batch.value_or(1), request.beams));
   }
   for (std::size_t d = 0; d < model.costs.size(); ++d) {
-    const std::uint64_t largest = model.costs[d].largest_batch(summary);
+    const std::uint64_t largest = model.costs[d].largest_batch(summary) / request.beams;
     for (const BatchChoice& batch : request.batches) {
-      ReplayPoint point = sized_point(model, result, summary, batch ? *batch : largest);
+      ReplayPoint point = sized_point(model, result, summary, batch ? *batch : largest, request.beams);
       point.device = request.devices[d].name;
       point.batch_is_max = !batch;
       point.largest_batch = largest;
       point.limited_by = name_of(Limit::kCapacity);
       if (point.batch > 0) {
-        const Prediction prediction = model.costs[d].predict(summary, point.batch);
+        Prediction prediction = model.costs[d].predict(summary, point.batch * request.beams);
+        prediction.tokens_per_s = throughput(prediction.step, static_cast<double>(point.batch));
         point.limited_by = name_of(prediction.limited_by);
         if (prediction.fits) point.prediction = prediction;
       }

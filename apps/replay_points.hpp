@@ -10,6 +10,7 @@
 #include "apps/replay_request.hpp"
 #include "sim/cost/cost.hpp"
 #include "sim/replay/replay.hpp"
+#include "sim/traffic/accounting.hpp"
 #include "sim/traffic/summary.hpp"
 
 namespace kvroof {
@@ -18,11 +19,9 @@ struct ReplayPoint {
   const PointResult* result = nullptr;
   std::string model;        // of --as; empty: as recorded
   std::string device;       // empty: none
-  std::uint64_t batch = 1;  // 0: not even one sequence fits
+  std::uint64_t batch = 1;  // of requests; 0: not even one fits
   bool batch_is_max = false;
-  double kept_tokens = 0;                      // in a storage head, mean over decode steps
-  std::uint64_t kv_resident_bytes = 0;         // of the batch, mean over decode steps
-  std::uint64_t kv_read_bytes = 0;             // of the batch in one decode step, mean
+  Accounting accounting;                       // of the batch
   std::optional<Prediction> prediction;        // with a device, when the batch fits
   std::optional<std::uint64_t> largest_batch;  // with a device
   std::string limited_by;                      // with a device

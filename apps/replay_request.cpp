@@ -44,6 +44,8 @@ ReplayRequest replay_request(const Arguments& arguments) {
     }
   }
   request.batches = parse_batches(arguments, !request.devices.empty());
+  request.beams = count_value("beams", arguments.get<std::string>("beams"), 1, 1024);
+  request.accounting = arguments.get<bool>("accounting");
   if (arguments.has("as")) {
     for (const std::string& name : split_list("as", arguments.get<std::string>("as"))) {
       request.models.push_back(find_model_shape(name, catalog));

@@ -24,9 +24,11 @@ struct ReplayRequest {
   std::vector<PolicySpec> points;               // policies × budgets
   std::vector<Device> devices;                  // may be empty
   std::vector<BatchChoice> batches;             // at least one
+  std::uint32_t beams = 1;                      // sequences of a request, decoded side by side
   std::vector<ModelShape> models;               // of --as; empty: the trace's own
   std::optional<std::uint32_t> prompt, output;  // tokens, for --as
   std::optional<DType> kv, weights;
+  bool accounting = false;                      // a second table, of bytes and arithmetic
   std::optional<std::filesystem::path> kept;
   KeptSteps kept_steps;
   std::optional<std::filesystem::path> closed_loop;  // a recording under a policy, to compare with

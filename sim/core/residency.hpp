@@ -8,6 +8,24 @@
 
 namespace kvroof {
 
+// Arithmetic of a policy: what it makes of the attention it observes and of k, v and q; draws; one comparison for each
+// slot that competes when victims are chosen (a partial sort needs two to three).
+struct PolicyFlops {
+  double scoring = 0;
+  double noise = 0;
+  double selection = 0;
+
+  [[nodiscard]] double total() const { return scoring + noise + selection; }
+  PolicyFlops& operator+=(const PolicyFlops& b) { return *this = *this + b; }
+  friend PolicyFlops operator+(const PolicyFlops& a, const PolicyFlops& b) {
+    return {a.scoring + b.scoring, a.noise + b.noise, a.selection + b.selection};
+  }
+  friend PolicyFlops operator*(double x, const PolicyFlops& a) {
+    return {x * a.scoring, x * a.noise, x * a.selection};
+  }
+  friend bool operator==(const PolicyFlops&, const PolicyFlops&) = default;
+};
+
 // Sums over the storage heads of one layer in one step, in rows (a row is one token's k and v of one storage head).
 struct LayerCounts {
   std::uint64_t attended = 0;   // rows read by attention: k + 1 a head in the steady state; n (n + 1) / 2 in the prompt
@@ -18,7 +36,7 @@ struct LayerCounts {
   std::uint64_t state_read = 0;     // bytes of policy state read (scores, counters)
   std::uint64_t state_written = 0;  // bytes of policy state written
   std::uint64_t scored = 0;         // elements of k, v and q that the policy read to score tokens
-  double policy_flops = 0;          // arithmetic of scoring, noise and selection
+  PolicyFlops policy_flops;
   friend bool operator==(const LayerCounts&, const LayerCounts&) = default;
 };
 

@@ -62,6 +62,7 @@ SlotId LayerPolicy::admit(HeadId head, TokenPos position) {
   }
   policy_->admit(head, slot, position);
   h.written += 1;
+  h.flops.noise += traits_.noise_flops_per_token * context_.group;
   h.attended += h.positions.size();
   return slot;
 }
@@ -86,7 +87,8 @@ void LayerPolicy::observe(HeadId head, const AttentionRows& rows) {
   policy_->observe(head, rows);
   h.state_read += rows.slots() * traits_.state_read;
   h.state_written += rows.slots() * traits_.state_written;
-  h.flops += traits_.flops_per_slot * rows.slots() * rows.group;
+  h.flops.scoring += traits_.flops_per_slot * rows.slots() * rows.group;
+  h.flops.noise += traits_.noise_flops_per_slot * rows.slots() * rows.group;
 }
 
 void LayerPolicy::select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read) {
@@ -192,6 +194,7 @@ void LayerPolicy::score_heads(TokenPos newest) {
 
 void LayerPolicy::choose_victims(HeadId head, TokenPos newest) {
   chosen_.clear();
+  heads_[head.value].flops.selection += static_cast<double>(heads_[head.value].positions.size());
   const auto evict = [&](const EvictRequest& request) { policy_->evict(head, request, chosen_); };
   if (traits_.scores_layer_first || !traits_.tensors.any()) return evict(request_for(head, newest));
   show_request(head, newest, evict);
@@ -214,7 +217,7 @@ void LayerPolicy::show_request(HeadId head, TokenPos newest, const std::function
   show(request);
   h.scored += elements_to_score(rows, h.positions.size(), newest);
   h.read_elements += tensors.elements_read();
-  h.flops += tensors.flops();
+  h.flops.scoring += tensors.flops();
 }
 
 // What the traits announce, for the simulator's count.
@@ -315,7 +318,7 @@ LayerCounts LayerPolicy::take_counts() {
     counts.state_read += std::exchange(h.state_read, 0);
     counts.state_written += std::exchange(h.state_written, 0);
     counts.scored += std::exchange(h.scored, 0);
-    counts.policy_flops += std::exchange(h.flops, 0.0);
+    counts.policy_flops += std::exchange(h.flops, {});
   }
   counts.allocated = allocated_;
   return counts;

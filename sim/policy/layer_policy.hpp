@@ -110,7 +110,7 @@ class LayerPolicy {
     std::uint64_t moved = 0;
     std::uint64_t state_read = 0;
     std::uint64_t state_written = 0;
-    double flops = 0;
+    PolicyFlops flops;
     std::uint64_t walked = 0;  // what was taken of the policy's count
     std::uint64_t scored = 0;
     std::uint64_t read_elements = 0;

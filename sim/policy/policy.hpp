@@ -119,7 +119,9 @@ struct PolicyTraits {
   // Of one slot, read where victims are chosen, each time evict is asked. A moved slot's state is read and written
   // once.
   std::uint64_t evict_read = 0;
-  double flops_per_slot = 0;  // of scoring, for each observed slot and query head
+  double flops_per_slot = 0;        // of scoring, for each observed slot and query head
+  double noise_flops_per_slot = 0;  // of draws, likewise
+  double noise_flops_per_token = 0; // of draws, for each admitted token and query head of a storage head
   // State kept for each query head of the group; LayerPolicy::traits() has it added to state_bytes and state_read.
   std::uint64_t query_head_state = 0;
   // Sums for each query head that end with the prompt; LayerPolicy::traits() has them added to state_read and

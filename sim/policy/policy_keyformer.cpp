@@ -148,7 +148,9 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.unit = group_unit(spec);
   t.state_bytes = t.state_read = t.state_written = t.evict_read = sizeof(float);
   if (mode == NoiseMode::kPerToken) t.query_head_state = sizeof(float);
-  t.flops_per_slot = kScoreFlops + (mode == NoiseMode::kPerQuery ? kDrawFlops : 0);
+  t.flops_per_slot = kScoreFlops;
+  if (mode == NoiseMode::kPerQuery) t.noise_flops_per_slot = kDrawFlops;
+  if (mode == NoiseMode::kPerToken) t.noise_flops_per_token = kDrawFlops;
   return t;
 }
 

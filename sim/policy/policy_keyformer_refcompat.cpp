@@ -74,7 +74,10 @@ constinit const PolicyInfo kKeyformerRefcompatPolicy = {
     .traits =
         [](const PolicySpec& spec) {
           PolicyTraits t = masked_traits();
-          t.flops_per_slot = policy_info("keyformer").traits(spec).flops_per_slot;
+          const PolicyTraits paper = policy_info("keyformer").traits(spec);
+          t.flops_per_slot = paper.flops_per_slot;
+          // Every row asks for all draws again: nothing is kept of them.
+          t.noise_flops_per_slot = paper.noise_flops_per_slot + paper.noise_flops_per_token;
           return t;
         },
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {

@@ -24,7 +24,7 @@ LayerCounts add(const LayerCounts& a, const LayerCounts& b, std::uint64_t times)
 
 LayerCounts difference(const LayerCounts& a, const LayerCounts& b) {
   LayerCounts minus = add(a, b, ~std::uint64_t{0});
-  minus.policy_flops = a.policy_flops - b.policy_flops;
+  minus.policy_flops = a.policy_flops + -1.0 * b.policy_flops;
   return minus;
 }
 

@@ -69,7 +69,7 @@ LayerCounts prompt_counts(const LayerCounts& c, const Occupancy& occupancy, cons
   t.state_read = rounded(static_cast<double>(c.state_read) * attended);
   t.state_written = rounded(static_cast<double>(c.state_written) * attended);
   t.scored = rounded(static_cast<double>(c.scored) * to.heads * to.prompts);
-  t.policy_flops = c.policy_flops * attended;
+  t.policy_flops = attended * c.policy_flops;
   return t;
 }
 
@@ -92,7 +92,7 @@ LayerCounts decode_counts(const LayerCounts& c, u64 recorded, double before, dou
   t.state_read = rounded(static_cast<double>(c.state_read) * attended);
   t.state_written = rounded(static_cast<double>(c.state_written) * attended);
   t.scored = rounded(static_cast<double>(c.scored) * attended);
-  t.policy_flops = c.policy_flops * attended;
+  t.policy_flops = attended * c.policy_flops;
   return t;
 }
 

@@ -42,7 +42,7 @@ LayerCounts scaled(const LayerCounts& c, double factor) {
   s.state_read = scaled(c.state_read, factor);
   s.state_written = scaled(c.state_written, factor);
   s.scored = scaled(c.scored, factor);
-  s.policy_flops = c.policy_flops * factor;
+  s.policy_flops = factor * c.policy_flops;
   return s;
 }
 

@@ -185,7 +185,7 @@ StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const Step
   t.bytes.add(Cause::kCompaction, 2 * rows.moved * row);
   t.bytes.add(Cause::kScores, rows.state_read + rows.state_written + rows.scored * size_of(types.kv));
   t.bytes.add(Cause::kActivations, activation_elements(shape, work) * kActivationBytes);
-  t.flops = {Flops(linear_flops(shape, work)), Flops(attention_flops(shape, work)), Flops(rows.policy_flops)};
+  t.flops = {Flops(linear_flops(shape, work)), Flops(attention_flops(shape, work)), Flops(rows.policy_flops.total())};
   return t;
 }
 

@@ -59,7 +59,7 @@ ResidencySummary with_scores(ResidencySummary r) {
   r.state_bytes_per_row = 4;
   r.needs_probabilities = true;
   r.decode.state_read = r.decode.state_written = 4 * r.decode.attended;
-  r.decode.policy_flops = 3.0 * static_cast<double>(r.decode.attended);
+  r.decode.policy_flops.scoring = 3.0 * static_cast<double>(r.decode.attended);
   return r;
 }
 

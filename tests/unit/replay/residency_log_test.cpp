@@ -30,7 +30,7 @@ TEST_CASE("a residency log gives back every cell it was given") {
       c.attended = layer == 0 ? 100 + step : layer == 1 ? 50 + step % 17 : engine() % 5;
       c.resident = c.attended - 1;
       c.moved = layer == 2 ? std::uint64_t{engine()} << 32 : 0;
-      c.policy_flops = layer == 1 ? 0.1 * step : 3.0 * static_cast<double>(c.attended);
+      c.policy_flops.scoring = layer == 1 ? 0.1 * step : 3.0 * static_cast<double>(c.attended);
       log.append(layer, c);
     }
   }

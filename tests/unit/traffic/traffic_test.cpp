@@ -124,7 +124,7 @@ TEST_CASE("compaction reads and writes each moved row; scores are what the polic
   c.moved = 7;
   c.state_read = 11;
   c.state_written = 13;
-  c.policy_flops = 17;
+  c.policy_flops = {10, 5, 2};
   const StepTraffic t = decode(small_llama(), {DType::kBF16, DType::kF32}, 2, c);
   CHECK(t.bytes[Cause::kCompaction] == 2 * 7 * 2 * (2 + 2) * 4);
   CHECK(t.bytes[Cause::kScores] == 2 * (11 + 13));

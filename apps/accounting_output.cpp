@@ -1,0 +1,63 @@
+#include "apps/accounting_output.hpp"
+
+#include <fmt/format.h>
+
+#include "apps/command.hpp"
+#include "apps/estimate_text.hpp"
+#include "sim/core/bytes_text.hpp"
+
+namespace kvroof {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json flops_json(const PolicyFlops& flops) {
+  return {{"scoring_flops", flops.scoring}, {"noise_flops", flops.noise}, {"selection_flops", flops.selection}};
+}
+
+std::string bytes(std::uint64_t n) { return n == 0 ? "–" : bytes_text(n); }
+std::string mega(double flops) { return flops == 0 ? "–" : short_number(flops / 1e6); }
+
+}  // namespace
+
+Json accounting_json(const Accounting& a) {
+  Json policy = {{"state_bytes", a.policy_state},
+                 {"state_read_bytes", a.state_read},
+                 {"state_written_bytes", a.state_written},
+                 {"scored_bytes", a.scored}};
+  policy.update(flops_json(a.policy_flops));
+  Json prompt = {{"fused_attention", a.fused_prompt},
+                 {"second_pass_flops", a.second_pass_flops},
+                 {"probability_bytes", a.probability_bytes},
+                 {"kv_moved_bytes", a.prompt_kv_moved}};
+  prompt.update(flops_json(a.prompt_policy_flops));
+  return {{"kv",
+           {{"resident_bytes", a.kv_resident},
+            {"allocated_bytes", a.kv_allocated},
+            {"read_bytes", a.kv_read},
+            {"written_bytes", a.kv_written},
+            {"moved_bytes", a.kv_moved}}},
+          {"attention_flops", a.attention_flops},
+          {"policy", std::move(policy)},
+          {"prompt", std::move(prompt)}};
+}
+
+std::string accounting_table(std::span<const AccountingLine> lines) {
+  Table table;
+  table.columns = {{"policy", "policy", false}, {"budget", "budget"},
+                   {"KV held", "held"},         {"KV allocated", "allocated"},
+                   {"read", "read"},            {"written", "written"},
+                   {"moved", "moved"},          {"policy state", "state"},
+                   {"state traffic", "scores"}, {"policy Mflop", "flops"},
+                   {"prompt attention", "prompt", false}};
+  for (const AccountingLine& line : lines) {
+    const Accounting& a = line.accounting;
+    table.rows.push_back({line.policy, line.budget, bytes(a.kv_resident), bytes(a.kv_allocated), bytes(a.kv_read),
+                          bytes(a.kv_written), bytes(a.kv_moved), bytes(a.policy_state),
+                          bytes(a.state_read + a.state_written + a.scored), mega(a.policy_flops.total()),
+                          a.fused_prompt ? "fused" : fmt::format("+ {} Gflop", short_number(a.second_pass_flops / 1e9))});
+  }
+  return format_table(table);
+}
+
+}  // namespace kvroof

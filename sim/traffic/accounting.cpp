@@ -1,0 +1,50 @@
+#include "sim/traffic/accounting.hpp"
+
+#include <cmath>
+
+namespace kvroof {
+namespace {
+
+std::uint64_t nearest(double x) { return static_cast<std::uint64_t>(std::llround(x)); }
+
+void add_prompts(Accounting& a, const ModelShape& shape, std::uint64_t row, const ResidencySummary& summary,
+                 double sequences) {
+  const LayerCounts& prompt = summary.prefill;
+  a.prompt_kv_moved = nearest(sequences * 2 * static_cast<double>(prompt.moved * row));
+  a.prompt_policy_flops = sequences * prompt.policy_flops;
+  a.fused_prompt = !summary.needs_probabilities;
+  if (a.fused_prompt) return;
+  const double group = static_cast<double>(shape.heads) / summary.storage_heads;
+  const double probabilities = sequences * static_cast<double>(prompt.attended) * group;
+  a.second_pass_flops = probabilities * 2 * shape.head_dim;
+  a.probability_bytes = nearest(4 * sequences * shape.heads * std::pow(static_cast<double>(summary.prompt), 2));
+}
+
+}  // namespace
+
+Accounting account(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
+                   std::uint64_t sequences) {
+  const auto count = static_cast<double>(sequences);
+  const std::uint64_t row = row_bytes(shape, types.kv);
+  const StepTraffic step = mean_decode_traffic(shape, types, summary, sequences);
+  const auto mean = [&](std::uint64_t sum) {
+    return count * static_cast<double>(sum) / static_cast<double>(summary.decode_steps);
+  };
+  Accounting a;
+  a.kept_tokens = summary.resident_rows() / summary.layers / summary.storage_heads;
+  a.kv_resident = nearest(mean(summary.decode.resident) * static_cast<double>(row));
+  a.kv_allocated = sequences * summary.peak_rows * row;
+  a.kv_read = step.bytes[Cause::kKvRead];
+  a.kv_written = step.bytes[Cause::kKvWrite];
+  a.kv_moved = step.bytes[Cause::kCompaction];
+  a.policy_state = sequences * summary.peak_rows * summary.state_bytes_per_row;
+  a.state_read = nearest(mean(summary.decode.state_read));
+  a.state_written = nearest(mean(summary.decode.state_written));
+  a.scored = nearest(mean(summary.decode.scored)) * size_of(types.kv);
+  a.attention_flops = step[KernelFamily::kAttention].value;
+  a.policy_flops = count / static_cast<double>(summary.decode_steps) * summary.decode.policy_flops;
+  add_prompts(a, shape, row, summary, count);
+  return a;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,91 @@
+// The one accounting, as `kvroof replay` and `kvroof plan` print it.
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using kvroof::test::TemporaryFolder;
+using nlohmann::json;
+
+namespace {
+
+// Tensors of 8 query heads and 2 KV heads: 32 tokens of prompt and what follows.
+struct Imported {
+  TemporaryFolder folder;
+  std::string path = folder.file("x.kvt");
+  Imported() {
+    const std::string golden =
+        std::string(KVROOF_SOURCE_DIR) + "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
+    REQUIRE(run_program("import qkv " + golden + " --prompt 32 -o " + path).code == 0);
+  }
+};
+
+json points_of(const std::string& words) {
+  const Ran ran = run_program("replay " + words + " --format json");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  return json::parse(ran.out)["points"];
+}
+
+}  // namespace
+
+TEST_CASE("replay counts for every policy what it holds, allocates, reads, writes, moves and computes") {
+  const Imported run;
+  const json points = points_of(run.path + " --policy full,h2o,keyformer:noise=query,snapkv --budget 0.5");
+  for (const json& p : points) {
+    INFO(p["point"]);
+    const json& kv = p["accounting"]["kv"];
+    CHECK(kv["resident_bytes"] == p["kv_resident_bytes"]);
+    CHECK(kv["read_bytes"] == p["kv_read_bytes"]);
+    CHECK(kv["allocated_bytes"] >= kv["resident_bytes"]);
+    CHECK(kv["written_bytes"] > 0);
+    CHECK(p["accounting"]["attention_flops"] > 0);
+  }
+  CHECK(points[0]["accounting"]["policy"]["state_bytes"] == 0);
+  CHECK(points[0]["accounting"]["prompt"]["fused_attention"] == true);
+  const json& h2o = points[1]["accounting"];
+  CHECK(h2o["prompt"]["fused_attention"] == false);
+  CHECK(h2o["prompt"]["second_pass_flops"] > 0);
+  CHECK(h2o["prompt"]["kv_moved_bytes"] > 0);
+  CHECK(h2o["policy"]["scoring_flops"] > 0);
+  CHECK(h2o["policy"]["noise_flops"] == 0);
+  // A comparison for each of the k + 1 slots of each KV head.
+  CHECK(h2o["policy"]["selection_flops"] == 2 * 17.0);
+  const json& keyformer = points[2]["accounting"]["policy"];
+  CHECK(keyformer["noise_flops"] == 8 * 17 * 56.0);  // a draw for each slot and query head
+  CHECK(points[3]["accounting"]["prompt"]["fused_attention"] == true);
+}
+
+TEST_CASE("a request of four beams holds and reads what four sequences do, and fits a quarter as often") {
+  const Imported run;
+  const std::string words = run.path + " --policy h2o:budget=0.5 --as llama-2-7b --prompt 2k --output 2k --device h200";
+  const json one = points_of(words + " --batch 1,4,max");
+  const json beams = points_of(words + " --batch 1,max --beams 4");
+  CHECK(beams[0]["batch"] == 1);
+  CHECK(beams[0]["accounting"] == one[1]["accounting"]);
+  CHECK(beams[0]["step_ms"] == one[1]["step_ms"]);
+  CHECK(beams[0]["tokens_per_s"].get<double>() == Approx(one[1]["tokens_per_s"].get<double>() / 4));
+  CHECK(beams[1]["batch"] == one[2]["batch"].get<int>() / 4);
+}
+
+TEST_CASE("--accounting adds a table of bytes and arithmetic below that of the points") {
+  const Imported run;
+  const Ran ran = run_program("replay " + run.path + " --policy full,h2o --budget 0.5 --accounting");
+  REQUIRE(ran.code == 0);
+  for (const char* word : {"allocated", "written", "moved", "policy", "state", "fused"}) {
+    INFO(word);
+    CHECK(ran.out.find(word) != std::string::npos);
+  }
+}
+
+TEST_CASE("plan prints the same accounting") {
+  const Ran ran = run_program(
+      "plan --model mpt-7b --device h200 --policy keyformer:budget=0.5 --prompt 512 --output 512 --batch 4 --format json");
+  REQUIRE(ran.code == 0);
+  const json accounting = json::parse(ran.out)["accounting"];
+  CHECK(accounting["kv"]["resident_bytes"] == 4ULL * 32 * 2 * 4096 * 2 * 256);
+  CHECK(accounting["prompt"]["fused_attention"] == false);
+}
