@@ -34,7 +34,8 @@ std::string tensors_needed(const PolicyTraits& t) {
 
 std::string when(const PolicyInfo& info, const PolicyTraits& t) {
   if (!info.takes_budget) return "never";
-  if (t.bound) return "never: replay only";
+  if (t.keeps_all()) return "never: replay only";
+  if (t.bound) return "after the prompt and every step: replay only";
   if (t.streams_prompt) return "after every row, the prompt's too";
   if (t.schedule == Schedule::kPrefillOnly) return "once after the prompt";
   return t.interval == 1 ? "after the prompt and every step"

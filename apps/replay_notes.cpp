@@ -51,9 +51,16 @@ void note_quality(const ReplayAnswer& answer, Notes& notes) {
   if (positions) {
     notes.emplace_back("position: where the mean recall lies between random (0) and oracle (1) at the same budget");
   }
-  if (std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.traits.bound; })) {
+  const auto has = [&](std::string_view name) {
+    return std::ranges::any_of(answer.results, [&](const PointResult& r) { return r.spec.name == name; });
+  };
+  if (has("oracle")) {
     notes.emplace_back(
         "oracle is a bound, not a policy: each query head reads the tokens that it weights most, and evicts none");
+  }
+  if (has("oracle-causal")) {
+    notes.emplace_back(
+        "oracle-causal is a bound, not a policy: it knows what later queries attend to, and evicts for good");
   }
 }
 

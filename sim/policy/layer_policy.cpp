@@ -105,7 +105,7 @@ std::uint32_t LayerPolicy::budget_at(TokenPos position) const {
 }
 
 bool LayerPolicy::evicts_after(TokenPos position) const {
-  if (traits_.bound) return false;
+  if (traits_.keeps_all()) return false;
   const bool last_of_prompt = position.value + 1 == context_.prompt;
   if (position.value + 1 < context_.prompt) return traits_.streams_prompt;
   if (last_of_prompt) return true;
@@ -138,14 +138,14 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
   const std::uint32_t budget = budget_at(position);
   // A bound drops nothing, but stands for a cache that would hold no more than its budget and the newest token.
   for (const Head& h : heads_)
-    present += traits_.bound ? std::min<std::uint64_t>(h.present(), budget + 1ULL) : h.present();
+    present += traits_.keeps_all() ? std::min<std::uint64_t>(h.present(), budget + 1ULL) : h.present();
   allocated_ = std::max(allocated_, present);
   packed_prompt_ = false;
   for (HeadEviction& e : evictions_) {
     e.evicted.clear();
     e.moves.clear();
   }
-  if (traits_.bound) budget_now_ = budget;
+  if (traits_.keeps_all()) budget_now_ = budget;
   if (!evicts_after(position)) return;
   set_capacities(position, budget);
   const bool pack = position.value + 1 == context_.prompt && !traits_.streams_prompt;
@@ -314,7 +314,7 @@ LayerCounts LayerPolicy::take_counts() {
     counts.attended += std::exchange(h.attended, 0);
     counts.written += std::exchange(h.written, 0);
     counts.moved += std::exchange(h.moved, 0);
-    counts.resident += traits_.bound ? std::min<std::uint64_t>(h.present(), budget_now_) : h.present();
+    counts.resident += traits_.keeps_all() ? std::min<std::uint64_t>(h.present(), budget_now_) : h.present();
     counts.state_read += std::exchange(h.state_read, 0);
     counts.state_written += std::exchange(h.state_written, 0);
     counts.scored += std::exchange(h.scored, 0);

@@ -28,8 +28,8 @@ struct HeadEviction {
 // holes (moves). After the prompt, if it is not whole, the survivors are packed in the order of their slots and all of
 // them count as moved: they are copied from the layer's prompt buffer into the cache. That buffer is not allocated
 // cache: the rows allocated after such a prompt are the survivors, from the first decoded token on one more a head. A
-// bound (the oracle) keeps every token, so that it can choose anew at each row; its counts are those of a cache of its
-// budget.
+// bound that selects (the oracle) keeps every token, so that it can choose anew at each row; its counts are those of a
+// cache of its budget.
 //
 // Where a layer has a sliding window w, a head never holds a token that the window hides, so that every count is that
 // of a cache of at most w slots: the token that the window leaves behind gives its slot to the one that comes, without

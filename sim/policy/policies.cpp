@@ -21,6 +21,7 @@ extern const PolicyInfo kKeyformerRefcompatPolicy;
 extern const PolicyInfo kKnormPolicy;
 extern const PolicyInfo kLagkvPolicy;
 extern const PolicyInfo kObservedAttentionPolicy;
+extern const PolicyInfo kOracleCausalPolicy;
 extern const PolicyInfo kOraclePolicy;
 extern const PolicyInfo kPyramidKvPolicy;
 extern const PolicyInfo kRandomPolicy;
@@ -56,6 +57,7 @@ constexpr std::array kLines = {
     Line{"lagkv", &kLagkvPolicy},
     Line{"observed-attention", &kObservedAttentionPolicy},
     Line{"oracle", &kOraclePolicy},
+    Line{"oracle-causal", &kOracleCausalPolicy},
     Line{"pyramidkv", &kPyramidKvPolicy},
     Line{"r-kv", &kRkvPolicy},
     Line{"random", &kRandomPolicy},

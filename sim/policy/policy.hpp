@@ -29,6 +29,8 @@
 
 namespace kvroof {
 
+class FutureAttention;
+
 // Fixed for the life of one policy object.
 struct PolicyContext {
   std::uint32_t sequence = 0;
@@ -45,6 +47,7 @@ struct PolicyContext {
   LayerRotation rotation = {};
   // W_O of the layer, [hidden, query heads · v width], where the traits ask for it; outlives the policy.
   RowsView output_projection = {};
+  const FutureAttention* future = nullptr;  // where the traits ask for it and a replay has it; outlives the policy
 };
 
 // The attention of one query position over the slots of one storage head. Slot s holds the token at positions[s].
@@ -112,6 +115,7 @@ struct PolicyTraits {
   bool streams_prompt = false;  // evicts after every prompt row
   bool selects = false;         // implements select(): resident and read differ
   bool bound = false;           // not causal: replay only
+  bool needs_future = false;    // PolicyContext::future
   // Bytes of policy state for one slot of a storage head; read and written for each slot of an observed row.
   std::uint64_t state_bytes = 0;
   std::uint64_t state_read = 0;
@@ -127,6 +131,9 @@ struct PolicyTraits {
   // Sums for each query head that end with the prompt; LayerPolicy::traits() has them added to state_read and
   // state_written.
   std::uint64_t query_head_sums = 0;
+
+  // A bound that chooses anew at each row: what it does not read, it still holds.
+  [[nodiscard]] bool keeps_all() const { return bound && selects; }
 };
 
 class EvictionPolicy {

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 
+#include "sim/replay/look_ahead.hpp"
+
 namespace kvroof {
 
 bool ReplayObserver::wants_kept(StepId, StepId) { return false; }
@@ -106,6 +108,8 @@ class Replayer {
   std::uint32_t first_prompt_row_ = 0;  // that any point observes
   bool prompt_weights_ = false, decode_rows_ = false;
   bool projects_ = false;  // whether a point needs the output projection
+  bool foresees_ = false;  // or the attention of later rows
+  std::unique_ptr<FutureAttention> future_;
   std::vector<BlockRecord> records_;  // one a point
   std::vector<TokenPos> kept_;
 };
@@ -147,6 +151,7 @@ void Replayer::start_results() {
   for (const PolicySpec& spec : points_) {
     PointResult result{spec, policy_info(spec.name).traits(spec), {}, {}, {}};
     projects_ = projects_ || result.traits.needs_output_projection;
+    foresees_ = foresees_ || result.traits.needs_future;
     const bool by_query_head = result.traits.unit == StorageUnit::kQueryHead;
     const std::uint32_t group = by_query_head ? 1 : shape.query_heads / shape.kv_heads;
     for (const TraceSequence& sequence : manifest_.sequences) {
@@ -239,6 +244,8 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   first_prompt_row_ = sequence.prompt;
   prompt_weights_ = decode_rows_ = false;
   if (projects_) context.output_projection = output_projection(options_, shape, LayerId(layer));
+  if (foresees_) future_ = look_ahead(trace_, sequence, LayerId(layer), block_rows_, rows_);
+  context.future = future_.get();
   for (std::size_t p = 0; p < points_.size(); ++p) {
     layers_.push_back(std::make_unique<PointLayer>(points_[p], context, tensors_, options_.measure, scratch_[p]));
     PointLayer& point = *layers_.back();

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <vector>
 
 #include "sim/attention/attention.hpp"
 #include "sim/core/gumbel.hpp"
+#include "sim/policy/future_attention.hpp"
 #include "sim/policy/layer_policy.hpp"
 
 namespace kvroof::test {
@@ -127,6 +129,22 @@ inline PolicyContext context_of(const Shape& shape) {
   return context;
 }
 
+// What the decoded queries pay to each token.
+inline FutureAttention future_of(const Shape& shape, const LogitFunction& logit) {
+  FutureAttention future(shape.query_heads, shape.prompt, shape.prompt + shape.decode);
+  for (std::uint32_t h = 0; h < shape.query_heads; ++h) {
+    for (std::uint32_t t = shape.prompt; t < shape.prompt + shape.decode; ++t) {
+      const std::uint32_t first = shape.window > 0 && t >= shape.window ? t + 1 - shape.window : 0;
+      std::vector<float> row(t + 1);
+      for (std::uint32_t j = first; j <= t; ++j) row[j] = logit(h, t, j);
+      softmax(std::span(row).subspan(first), std::span(row).subspan(first));
+      future.set_row(h, TokenPos(t), row);
+    }
+    future.finish(h);
+  }
+  return future;
+}
+
 class Driver {
  public:
   Driver(const PolicySpec& spec, const Shape& shape, LogitFunction logit)
@@ -134,7 +152,8 @@ class Driver {
   Driver(const PolicyInfo& info, const PolicySpec& spec, const Shape& shape, LogitFunction logit)
       : shape_(shape),
         logit_(std::move(logit)),
-        policy_(info, spec, context_of(shape), shape.query_heads, shape.kv_heads),
+        future_(info.traits(spec).needs_future ? std::make_unique<FutureAttention>(future_of(shape, logit_)) : nullptr),
+        policy_(info, spec, context(), shape.query_heads, shape.kv_heads),
         rows_(DriverRows::random(shape)) {
     rows_.serve(policy_.storage_heads());
   }
@@ -173,6 +192,11 @@ class Driver {
   [[nodiscard]] const Positions& read(std::uint32_t query_head) const { return read_[query_head]; }
   [[nodiscard]] const DriverRows& rows() const { return rows_; }
   [[nodiscard]] LayerPolicy& policy() { return policy_; }
+  [[nodiscard]] PolicyContext context() const {
+    PolicyContext context = context_of(shape_);
+    context.future = future_.get();
+    return context;
+  }
   [[nodiscard]] const Shape& shape() const { return shape_; }
 
  private:
@@ -204,6 +228,7 @@ class Driver {
 
   Shape shape_;
   LogitFunction logit_;
+  std::unique_ptr<FutureAttention> future_;
   LayerPolicy policy_;
   DriverRows rows_;
   std::vector<float> logits_, weights_;
