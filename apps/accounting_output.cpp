@@ -16,6 +16,9 @@ Json flops_json(const PolicyFlops& flops) {
 }
 
 std::string bytes(std::uint64_t n) { return n == 0 ? "–" : bytes_text(n); }
+std::string prompt(const Accounting& a) {
+  return a.fused_prompt ? "fused" : fmt::format("+ {} Gflop", short_number(a.second_pass_flops / 1e9));
+}
 std::string mega(double flops) { return flops == 0 ? "–" : short_number(flops / 1e6); }
 
 }  // namespace
@@ -54,8 +57,7 @@ std::string accounting_table(std::span<const AccountingLine> lines) {
     const Accounting& a = line.accounting;
     table.rows.push_back({line.policy, line.budget, bytes(a.kv_resident), bytes(a.kv_allocated), bytes(a.kv_read),
                           bytes(a.kv_written), bytes(a.kv_moved), bytes(a.policy_state),
-                          bytes(a.state_read + a.state_written + a.scored), mega(a.policy_flops.total()),
-                          a.fused_prompt ? "fused" : fmt::format("+ {} Gflop", short_number(a.second_pass_flops / 1e9))});
+                          bytes(a.state_read + a.state_written + a.scored), mega(a.policy_flops.total()), prompt(a)});
   }
   return format_table(table);
 }

@@ -66,6 +66,7 @@ constinit const PolicyInfo kRandomPolicy = {
           (void)tokens_or_share(spec, "recent", kDefaultRecent);
           PolicyTraits t;
           t.state_bytes = t.evict_read = sizeof(float);
+          t.noise_flops_per_token = 2;
           return t;
         },
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {

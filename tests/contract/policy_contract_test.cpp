@@ -25,14 +25,6 @@ void* operator new(std::size_t size) {
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
-namespace {
-
-bool draws_by_head(const PolicySpec& spec) {
-  return spec.name == "random" || (spec.name.starts_with("keyformer") && spec.find("noise") != "none");
-}
-
-}  // namespace
-
 TEST_CASE("the policy table is sorted, and every entry says what it is, where it comes from and what it takes") {
   std::string_view last;
   for (const PolicyInfo& info : policy_table()) {
@@ -199,25 +191,6 @@ TEST_CASE("adding a constant to all logits of a row changes nothing") {
   for (const PolicySpec& spec : all_specs()) {
     INFO(spec.text());
     CHECK(history(spec, kShape, random_logit) == history(spec, kShape, shifted));
-  }
-}
-
-TEST_CASE("permuting the heads permutes the sets and nothing else, where no draw belongs to a head") {
-  // Query heads 2 and 3 come first: the KV heads swap, the query heads of each group keep their order.
-  const auto swapped = [](std::uint32_t h, std::uint32_t t, std::uint32_t j) {
-    return random_logit((h + 2) % 4, t, j);
-  };
-  for (const PolicySpec& spec : all_specs()) {
-    if (draws_by_head(spec)) continue;
-    INFO(spec.text());
-    const auto sets = history(spec, kShape, random_logit);
-    Shape turned = kShape;
-    turned.first_head = 2;
-    const auto others = history(spec, turned, swapped);
-    for (std::size_t row = 0; row < sets.size(); ++row) {
-      const std::size_t heads = sets[row].size();
-      for (std::size_t h = 0; h < heads; ++h) CHECK(others[row][h] == sets[row][(h + heads / 2) % heads]);
-    }
   }
 }
 

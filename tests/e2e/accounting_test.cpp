@@ -83,7 +83,8 @@ TEST_CASE("--accounting adds a table of bytes and arithmetic below that of the p
 
 TEST_CASE("plan prints the same accounting") {
   const Ran ran = run_program(
-      "plan --model mpt-7b --device h200 --policy keyformer:budget=0.5 --prompt 512 --output 512 --batch 4 --format json");
+      "plan --model mpt-7b --device h200 --policy keyformer:budget=0.5 --prompt 512 --output 512 --batch 4 "
+      "--format json");
   REQUIRE(ran.code == 0);
   const json accounting = json::parse(ran.out)["accounting"];
   CHECK(accounting["kv"]["resident_bytes"] == 4ULL * 32 * 2 * 4096 * 2 * 256);

@@ -30,6 +30,7 @@ struct Shape {
   std::uint32_t width = 8;             // of a row of k, v and q
   std::uint32_t first_head = 0;  // the tensors of query head h are those of (h + first_head) mod query_heads
   std::uint32_t layers = 1;
+  std::uint32_t copies = 1;      // each KV head with its query heads comes so many times, side by side
   RowsView projection = {};      // W_O; empty: one that depends on the head
 };
 
@@ -52,11 +53,12 @@ class DriverRows final : public HeadRowsSource {
   static DriverRows random(const Shape& shape) {
     const std::uint32_t tokens = shape.prompt + shape.decode;
     const auto draw = [&](std::uint32_t heads, std::uint32_t first, std::uint32_t kind) {
+      const std::uint32_t group = heads / shape.kv_heads;
       std::vector<float> rows;
       for (std::uint32_t h = 0; h < heads; ++h) {
         for (std::uint32_t t = 0; t < tokens; ++t) {
           for (std::uint32_t i = 0; i < shape.width; ++i) {
-            const std::uint32_t head = (h + first) % heads;
+            const std::uint32_t head = (h / (group * shape.copies) * group + h % group + first) % heads;
             rows.push_back(uniform_draw({.seed = kind, .layer = head, .query_head = i, .position = t}) - 0.4F);
           }
         }
@@ -94,19 +96,22 @@ inline RowsView projection_of(const Shape& shape) {
   if (shape.projection.data != nullptr) return shape.projection;
   constexpr std::uint32_t kRows = 12;
   struct Made {
-    std::uint32_t heads, width, first_head;
+    std::uint32_t heads, width, first_head, copies;
     std::vector<float> matrix;
   };
   static std::vector<Made> all;
   const std::uint32_t cols = shape.query_heads * shape.width;
   auto made = std::ranges::find_if(all, [&](const Made& m) {
-    return m.heads == shape.query_heads && m.width == shape.width && m.first_head == shape.first_head;
+    return m.heads == shape.query_heads && m.width == shape.width && m.first_head == shape.first_head &&
+           m.copies == shape.copies;
   });
-  if (made == all.end()) made = all.insert(made, {shape.query_heads, shape.width, shape.first_head, {}});
+  if (made == all.end()) made = all.insert(made, {shape.query_heads, shape.width, shape.first_head, shape.copies, {}});
   std::vector<float>& matrix = made->matrix;
   for (std::uint32_t row = 0; row < kRows && matrix.size() < kRows * cols; ++row) {
     for (std::uint32_t h = 0; h < shape.query_heads; ++h) {
-      const std::uint32_t head = (h + shape.first_head) % shape.query_heads;
+      const std::uint32_t group = shape.query_heads / shape.kv_heads;
+      const std::uint32_t original = h / (group * shape.copies) * group + h % group;
+      const std::uint32_t head = (original + shape.first_head) % shape.query_heads;
       for (std::uint32_t i = 0; i < shape.width; ++i) {
         matrix.push_back(uniform_draw({.seed = 4, .layer = head, .query_head = i, .position = row}) - 0.5F);
       }

@@ -1,0 +1,82 @@
+// The laws that every policy of the table is tested by, and the only exemptions from them, each with its reason.
+//
+// A law says what an exempted policy must hold instead where there is such a thing. A new policy is under every law
+// unless a line here exempts it: by what its traits announce, or, where nothing announces it, by name.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/policy/policy.hpp"
+
+namespace kvroof::test {
+
+namespace law {
+inline constexpr std::string_view kBudget = "a head never holds more than k tokens after a row that may evict";
+inline constexpr std::string_view kProtected = "tokens of which a parameter says that they stay are always there";
+inline constexpr std::string_view kHeads = "permuting the heads permutes the sets";
+inline constexpr std::string_view kLayers = "a layer decides alike wherever it lies in the model";
+inline constexpr std::string_view kCopies = "a KV head that comes twice, with its queries, keeps the same tokens twice";
+inline constexpr std::string_view kNested = "after the prompt a larger budget keeps what a smaller one keeps";
+inline constexpr std::string_view kOracle = "no step recalls more than the oracle of the same budget";
+}  // namespace law
+
+struct Exemption {
+  std::string_view law;
+  std::string_view who;
+  std::string_view reason;
+  bool (*applies)(const PolicySpec& spec, const PolicyTraits& traits);
+};
+
+inline bool draws(const PolicyTraits& t) { return t.noise_flops_per_slot > 0 || t.noise_flops_per_token > 0; }
+inline bool once(const PolicyTraits& t) { return t.schedule == Schedule::kPrefillOnly; }
+
+inline const std::vector<Exemption>& exemptions() {
+  using Spec = PolicySpec;
+  using Traits = PolicyTraits;
+  static const std::vector<Exemption> all = {
+      {law::kBudget, "policies with capacities of their own", "layers or heads get more or less than k, which is about "
+       "their mean; a head holds at most its capacity",
+       [](const Spec&, const Traits& t) { return t.capacities != Capacities::kBudget; }},
+      {law::kBudget, "policies that evict once after the prompt", "they grow by one a step afterwards",
+       [](const Spec&, const Traits& t) { return once(t); }},
+      {law::kBudget, "bounds and policies that select what they read", "they hold all tokens and read k of them",
+       [](const Spec&, const Traits& t) { return t.bound || t.selects; }},
+      {law::kProtected, "chunkkv", "whole chunks stay or go: the last rows count as much as the best token, no more",
+       [](const Spec& s, const Traits&) { return s.name == "chunkkv"; }},
+      {law::kProtected, "criticalkv", "it has the parameters of both its inner policies, of which one protects",
+       [](const Spec& s, const Traits&) { return s.name == "criticalkv"; }},
+      {law::kHeads, "policies that draw", "draws belong to a head: noise would be permuted together with the heads",
+       [](const Spec&, const Traits& t) { return draws(t); }},
+      {law::kLayers, "policies that draw", "draws belong to a layer",
+       [](const Spec&, const Traits& t) { return draws(t); }},
+      {law::kLayers, "pyramidkv, and other policies with layers= other than uniform", "layer budgets do not permute",
+       [](const Spec& s, const Traits&) {
+         return s.name == "pyramidkv" || s.find("layers").value_or("uniform") != "uniform";
+       }},
+      {law::kCopies, "policies that draw", "the copies draw for themselves",
+       [](const Spec&, const Traits& t) { return draws(t); }},
+      {law::kNested, "policies that select what they read", "the sets are those of a row, not of the prompt",
+       [](const Spec&, const Traits& t) { return t.selects; }},
+      {law::kNested, "policies that evict while the prompt goes on", "what a row pays depends on what is held",
+       [](const Spec&, const Traits& t) { return t.streams_prompt; }},
+      {law::kOracle, "policies that may hold more than k",
+       "they grow after the prompt or between evictions, or have capacities of their own; the oracle gets as many "
+       "slots as the policy attended",
+       [](const Spec&, const Traits& t) { return once(t) || t.interval > 1 || t.capacities != Capacities::kBudget; }},
+  };
+  return all;
+}
+
+// Why a policy is exempted from a law; empty: it is not.
+inline std::string_view exempt(std::string_view law, const PolicySpec& spec) {
+  const PolicyTraits traits = policy_info(spec.name).traits(spec);
+  for (const Exemption& e : exemptions()) {
+    if (e.law == law && e.applies(spec, traits)) return e.reason;
+  }
+  return {};
+}
+
+}  // namespace kvroof::test
