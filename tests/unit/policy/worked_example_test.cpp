@@ -38,6 +38,25 @@ std::vector<Positions> run_with_noise(std::string_view policy) {
   return kept_each_step(driver);
 }
 
+// What each decoded query sees under the masks of Keyformer's published code, its own token included.
+std::vector<Positions> seen_by_refcompat(std::string_view noise) {
+  PolicyInfo info = policy_info("keyformer-refcompat");
+  if (noise != "none") {
+    info.make = [](const PolicySpec& spec, const PolicyContext& context) {
+      return make_keyformer_refcompat(spec, context, example_noise);
+    };
+  }
+  const auto spec = spec_of(fmt::format("keyformer-refcompat:budget=6:recent=2:noise={}:tau=1..2", noise));
+  Driver driver(info, spec, kShape, example_logit);
+  driver.prompt();
+  std::vector<Positions> seen;
+  for (std::uint32_t t = 12; t < 20; ++t) {
+    driver.row(t);
+    seen.push_back(driver.read(0));
+  }
+  return seen;
+}
+
 const std::vector<Positions> kH2o = {
     {0, 1, 3, 9, 10, 11},   {0, 1, 3, 10, 11, 12},  {0, 1, 3, 11, 12, 13},
     {0, 1, 3, 12, 13, 14},  {0, 1, 3, 13, 14, 15},  {0, 1, 13, 14, 15, 16},
@@ -69,6 +88,16 @@ TEST_CASE("keyformer with one given draw a token keeps the sets of the 20-token 
                                {0, 2, 5, 13, 16, 17},
                                {0, 2, 5, 13, 17, 18},
                                {0, 2, 5, 13, 18, 19}});
+}
+
+TEST_CASE("the masks of keyformer's code lose token 13 of the 20-token example: their key tokens never change") {
+  const auto plain = seen_by_refcompat("none");
+  const auto noisy = seen_by_refcompat("token");
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    const std::uint32_t t = 12 + i;
+    CHECK(plain[i] == Positions{0, 1, 3, 7, t - 1, t});
+    CHECK(noisy[i] == Positions{0, 1, 2, 5, t - 1, t});
+  }
 }
 
 TEST_CASE("keyformer without noise at temperature 1 equals h2o with the same recent part") {
