@@ -18,17 +18,15 @@ struct Weighted {
   double score = 0, weight = 0;
 };
 
-// The smallest score that `share` of the weight does not exceed, with one more row of the largest weight above all.
+// The smallest score that `share` of the weight does not exceed, with one more row of mean weight above all.
 double quantile(const std::vector<Weighted>& sorted, double share) {
-  double total = 0, largest = 0;
-  for (const Weighted& w : sorted) {
-    total += w.weight;
-    largest = std::max(largest, w.weight);
-  }
+  double total = 0;
+  for (const Weighted& w : sorted) total += w.weight;
+  const double one_more = total / static_cast<double>(sorted.size());
   double below = 0;
   for (const Weighted& w : sorted) {
     below += w.weight;
-    if (below >= share * (total + largest)) return w.score;
+    if (below >= share * (total + one_more)) return w.score;
   }
   return sorted.back().score;
 }
@@ -39,25 +37,69 @@ double residual_score(const Estimate& predicted, double measured) {
   return std::abs(std::log(measured / predicted.value)) / std::log(predicted.high80 / predicted.value);
 }
 
-IntervalFactors IntervalTable::factors(const RowKind& kind, const std::string& left_out) const {
+namespace {
+
+struct Axis {
+  const char* name;
+  double Reach::* of;
+};
+constexpr std::array<Axis, 3> kAxes = {
+    {{"sequences at once", &Reach::sequences}, {"tokens of a sequence", &Reach::tokens}, {"devices", &Reach::devices}}};
+
+void see(IntervalGroup& group, const Reach& reach) {
+  for (const Axis& axis : kAxes) {
+    const double x = reach.*axis.of;
+    if (!(x > 0)) continue;
+    double& least = group.low.*axis.of;
+    least = least > 0 ? std::min(least, x) : x;
+    group.high.*axis.of = std::max(group.high.*axis.of, x);
+  }
+}
+
+}  // namespace
+
+IntervalFactors IntervalGroup::at(const Reach& reach) const {
+  IntervalFactors factors = inside;
+  double farthest = 0;
+  for (const Axis& axis : kAxes) {
+    const double x = reach.*axis.of, least = low.*axis.of, most = high.*axis.of;
+    if (!(x > 0) || !(least > 0)) continue;
+    const double doublings = std::max(std::log2(x / most), std::log2(least / x));
+    if (doublings <= std::max(farthest, 1e-9)) continue;
+    farthest = doublings;
+    factors.beyond = fmt::format("{:.0f} {}, measured were {:.0f} to {:.0f}", x, axis.name, least, most);
+  }
+  if (farthest <= 0) return factors;
+  const double wider = 1 + kWiderPerDoubling * farthest;
+  factors.factor80 *= wider;
+  factors.factor95 *= wider;
+  factors.beyond += fmt::format(": {:.2f} times as wide", wider);
+  return factors;
+}
+
+IntervalGroup IntervalTable::group(const RowKind& kind, const std::string& left_out) const {
   struct Level {
     std::string name;
+    bool same;  // device or memory, and engine
     std::function<bool(const RowKind&)> alike;
   };
-  const std::array<Level, 4> levels = {
-      {{fmt::format("{}, {}, {}", kind.memory, kind.engine, kind.metric),
-        [&](const RowKind& k) {
-          return k.memory == kind.memory && k.engine == kind.engine && k.metric == kind.metric;
-        }},
-       {fmt::format("{}, {}", kind.memory, kind.metric),
+  const auto served_alike = [&](const RowKind& k) { return k.engine == kind.engine && k.metric == kind.metric; };
+  const std::array<Level, 5> levels = {
+      {{fmt::format("{}, {}, {}", kind.device, kind.engine, kind.metric), true,
+        [&](const RowKind& k) { return k.device == kind.device && served_alike(k); }},
+       {fmt::format("{}, {}, {}", kind.memory, kind.engine, kind.metric), true,
+        [&](const RowKind& k) { return k.memory == kind.memory && served_alike(k); }},
+       {fmt::format("{}, {}", kind.memory, kind.metric), false,
         [&](const RowKind& k) { return k.memory == kind.memory && k.metric == kind.metric; }},
-       {kind.metric, [&](const RowKind& k) { return k.metric == kind.metric; }},
-       {"all measured rows", [](const RowKind&) { return true; }}}};
+       {kind.metric, false, [&](const RowKind& k) { return k.metric == kind.metric; }},
+       {"all measured rows", false, [](const RowKind&) { return true; }}}};
   for (const Level& level : levels) {
     std::map<std::string, std::vector<double>> tables;
     std::size_t rows = 0;
+    IntervalGroup group;
     for (const Residual& r : residuals_) {
       if (r.group == left_out || !level.alike(r.kind)) continue;
+      see(group, r.kind.reach);
       tables[r.group].push_back(r.score);
       ++rows;
     }
@@ -69,12 +111,12 @@ IntervalFactors IntervalTable::factors(const RowKind& kind, const std::string& l
     }
     std::sort(scores.begin(), scores.end(), [](const Weighted& a, const Weighted& b) { return a.score < b.score; });
     // Rows of other engines or memories say that priors are too narrow, never that they are too wide.
-    const bool same = &level == levels.data();
-    return {std::max(quantile(scores, 0.80), same ? 0 : IntervalFactors{}.factor80),
-            std::max(quantile(scores, 0.95), same ? 0 : IntervalFactors{}.factor95),
-            fmt::format("{}: {} rows", level.name, rows)};
+    group.inside = {std::max(quantile(scores, 0.80), level.same ? 0 : IntervalFactors{}.factor80),
+                    std::max(quantile(scores, 0.95), level.same ? 0 : IntervalFactors{}.factor95),
+                    fmt::format("{}: {} rows", level.name, rows), ""};
+    return group;
   }
-  return {1, 1.9600 / 1.2816, "priors"};
+  return {{1, 1.9600 / 1.2816, "priors", ""}, {}, {}};
 }
 
 Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
@@ -82,6 +124,22 @@ Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
   if (!(width > 0)) return e;
   const double w80 = std::exp(width * f.factor80), w95 = std::exp(width * std::max(f.factor95, f.factor80));
   return {e.value, e.value / w80, e.value * w80, e.value / w95, e.value * w95, e.dominated_by};
+}
+
+Prediction with_factors(Prediction p, const IntervalFactors& f) {
+  p.step = with_factors(p.step, f);
+  p.tokens_per_s = throughput(p.step, static_cast<double>(p.batch));
+  return p;
+}
+
+Estimate largest_batch_estimate(const CostModel& cost, const ResidencySummary& residency,
+                                const IntervalFactors& memory) {
+  const Estimate needed = with_factors(cost.ledger(residency, 1).needed(), memory);
+  const auto at = [&](double bytes) {
+    return static_cast<double>(cost.largest_batch(residency, bytes / needed.value));
+  };
+  return {static_cast<double>(cost.largest_batch(residency)), at(needed.high80), at(needed.low80), at(needed.high95),
+          at(needed.low95), CostTerm::kMemory};
 }
 
 }  // namespace kvroof

@@ -19,20 +19,18 @@ constexpr std::uint32_t kMostProduct = 1U << 20;
 constexpr std::uint32_t kUnstatedLoad = 16, kLightLoad = 1, kHeavyLoad = 128;
 constexpr double kSeconds = 1, kMilliseconds = 1e3, kMicroseconds = 1e6;
 
-Estimate scaled(const Estimate& e, double factor) {
-  return {e.value * factor, e.low80 * factor, e.high80 * factor, e.low95 * factor, e.high95 * factor, e.dominated_by};
-}
 // Times one after the other. Their errors come from the same constants, so the ends add up.
 Estimate sum(const Estimate& a, const Estimate& b) {
   return {a.value + b.value,   a.low80 + b.low80,   a.high80 + b.high80,
           a.low95 + b.low95,   a.high95 + b.high95, a.value > b.value ? a.dominated_by : b.dominated_by};
 }
-// Wide enough for both ends as well.
+// Wide enough for both ends of the load as well.
 Estimate widened(Estimate e, const Estimate& low, const Estimate& high) {
   e.low80 = std::min(e.low80, low.value);
   e.high80 = std::max(e.high80, high.value);
   e.low95 = std::min(e.low95, low.low80);
   e.high95 = std::max(e.high95, high.high80);
+  e.dominated_by = CostTerm::kLoad;
   return e;
 }
 
@@ -213,11 +211,9 @@ Result<Estimate> predict_memory(const PublishedRow& row, const PublishedSetting&
   const MemoryLedger ledger = server.cost().ledger(server.residency(), *s.batch);
   if (row.metric == "fits_in_memory") {
     const double fits = ledger.fits() ? 1 : 0;
-    return Estimate{fits, fits, fits, fits, fits, CostTerm::kLinear};
+    return Estimate{fits, fits, fits, fits, fits, CostTerm::kMemory};
   }
-  const double unit = row.unit == "MB" || row.unit == "MiB" ? 1 << 20 : kGiB;
-  const double bytes = static_cast<double>(ledger.total().value) / unit;
-  return Estimate{bytes, bytes / 1.08, bytes * 1.08, bytes / 1.15, bytes * 1.15, CostTerm::kLinear};
+  return scaled(ledger.needed(), 1 / (row.unit == "MB" || row.unit == "MiB" ? 1 << 20 : kGiB));
 }
 
 }  // namespace

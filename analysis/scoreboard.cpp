@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "analysis/published_metric.hpp"
 
@@ -29,7 +28,8 @@ std::string kind_of_metric(const PublishedRow& row, const PublishedSetting& s) {
   if (row.level == "kernel") return row.model.starts_with("GEMM") ? "product" : "attention";
   if (row.level == "capacity") return "memory";
   if (s.saturated) return "saturated";
-  if (metric.starts_with("ttft") || metric.starts_with("first")) return "first token";
+  const bool first = metric.starts_with("ttft") || metric.starts_with("first");
+  if (first) return row.batch_mode.starts_with("continuous") ? "first token" : "prompt";  // in a queue, by itself
   if (metric.starts_with("total") || metric.starts_with("e2e") || metric.find("end_to_end") != std::string::npos) {
     return "whole";
   }
@@ -62,7 +62,9 @@ ScoredRow Scoreboard::score(const PublishedRow& row) const {
   }
   scored.predicted = predicted.value();
   scored.kind = {std::string(name_of(s.device.memory_type)), row.level == "kernel" ? "kernel" : s.engine.name,
-                 kind_of_metric(row, s)};
+                 kind_of_metric(row, s), s.device.name,
+                 {static_cast<double>(s.batch.value_or(0)), row.level == "kernel" ? 0.0 : s.input + s.output,
+                  static_cast<double>(s.devices)}};
   if (row.value && *row.value * 1e-6 < least_kernel_seconds(row, s)) {
     scored.doubt = "faster than the memory's peak: a warm cache, or another type than stated";
   }
@@ -79,15 +81,11 @@ IntervalTable interval_table(std::span<const ScoredRow> measured) {
 }
 
 void set_intervals(std::span<ScoredRow> rows, const IntervalTable& table, bool leave_out) {
-  std::map<std::string, IntervalFactors> known;  // rows of one kind and group share them
   for (ScoredRow& row : rows) {
     if (!row.predicted) continue;
-    const std::string left_out = leave_out ? row.group : "";
-    const std::string key = row.kind.memory + '|' + row.kind.engine + '|' + row.kind.metric + '|' + left_out;
-    auto at = known.find(key);
-    if (at == known.end()) at = known.emplace(key, table.factors(row.kind, left_out)).first;
-    row.predicted = with_factors(*row.predicted, at->second);
-    row.width_from = at->second.from;
+    const IntervalFactors factors = table.factors(row.kind, leave_out ? row.group : "");
+    row.predicted = with_factors(*row.predicted, factors);
+    row.width_from = factors.text();
   }
 }
 

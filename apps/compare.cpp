@@ -3,14 +3,18 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "analysis/plot.hpp"
 #include "apps/estimate_text.hpp"
+#include "apps/intervals.hpp"
 #include "apps/scatter.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
 #include "apps/workload.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
+#include "traces/file_io.hpp"
 
 namespace kvroof {
 namespace {
@@ -21,23 +25,38 @@ using Json = nlohmann::ordered_json;
 struct Contender {
   const Device* device = nullptr;
   const Workload* workload = nullptr;
+  const Deployment* deployment = nullptr;
   std::uint64_t batch = 0;  // the largest that fits; 0: none
-  Prediction prediction;    // of that batch
-  std::vector<std::pair<double, double>> batches;  // tokens/s a sequence and in all, at 1, 2, 4, … sequences
+  Estimate largest_batch;
+  Prediction prediction;  // of that batch
+  IntervalFactors factors;
+  // Tokens/s a sequence and of each device, at 1, 2, 4, … sequences.
+  std::vector<std::pair<double, double>> batches;
+  bool on_front = false;  // at one of them, none of the others is faster in both
 
   [[nodiscard]] double tokens_per_s() const { return batch > 0 ? prediction.tokens_per_s.value : 0; }
   [[nodiscard]] double tokens_per_s_a_sequence() const {
     return batch > 0 ? tokens_per_s() / static_cast<double>(batch) : 0;
   }
+  [[nodiscard]] double devices() const { return deployment->tensor_parallel; }
+  [[nodiscard]] double tokens_per_s_a_device() const { return tokens_per_s() / devices(); }
   // At the lowest and at the highest listed price; 0 without a price.
-  [[nodiscard]] double tokens_per_usd(double usd_per_hour) const { return tokens_per_s() * 3600 / usd_per_hour; }
+  [[nodiscard]] double tokens_per_usd(double usd_per_hour) const {
+    return tokens_per_s_a_device() * 3600 / usd_per_hour;
+  }
   [[nodiscard]] double tokens_per_usd() const {
     return device->price ? tokens_per_usd(device->price->high_usd_per_hour) : 0;
   }
   // At the power that the board may draw, so at least so many.
   [[nodiscard]] double tokens_per_joule() const {
     const auto& power = device->fact(DeviceField::kPowerW);
-    return power ? tokens_per_s() / power->value : 0;
+    return power ? tokens_per_s_a_device() / power->value : 0;
+  }
+  // "2 × h100-sxm, fp8": the device and, where they are not the only ones asked for, how many and which weights.
+  [[nodiscard]] std::string name(bool several) const {
+    if (!several) return device->name;
+    const std::string count = devices() > 1 ? fmt::format("{} × ", deployment->tensor_parallel) : "";
+    return fmt::format("{}{}, {}", count, device->name, deployment->weights.name);
   }
 };
 
@@ -61,17 +80,47 @@ const Measure& measure_of(const std::string& name) {
   throw usage_error(fmt::format("--by {}: unknown{}", name, did_you_mean(name, names))).note("known: " + join(names));
 }
 
-Contender contend(const WorkloadRequest& request, const Device& device, const Workload& workload) {
-  const CostModel cost(request.model, request.types, device, request.engine_on(device));
-  Contender c{&device, &workload, cost.largest_batch(workload.mean()), {}, {}};
+Contender contend(const WorkloadRequest& request, const Device& device, const Deployment& deployment,
+                  const Workload& workload) {
+  const CostModel cost(request.model, deployment, device, request.engine_on(device));
+  Contender c;
+  c.device = &device;
+  c.workload = &workload;
+  c.deployment = &deployment;
+  c.batch = cost.largest_batch(workload.mean());
   if (c.batch == 0) return c;
-  c.prediction = cost.predict(workload.mean(), c.batch);
+  const IntervalFactors memory = interval_group(device, cost.engine(), "memory").inside;
+  c.largest_batch = largest_batch_estimate(cost, workload.mean(), memory);
+  c.factors = interval_group(device, cost.engine(), "step")
+                  .at({static_cast<double>(c.batch), static_cast<double>(request.prompt) + request.output,
+                       static_cast<double>(deployment.tensor_parallel)});
+  c.prediction = with_factors(cost.predict(workload.mean(), c.batch), c.factors);
   for (std::uint64_t batch = 1; batch <= c.batch; batch *= 2) {
     const double all = cost.predict(workload.mean(), batch).tokens_per_s.value;
-    c.batches.emplace_back(all / static_cast<double>(batch), all);
+    c.batches.emplace_back(all / static_cast<double>(batch), all / c.devices());
   }
-  c.batches.emplace_back(c.tokens_per_s_a_sequence(), c.tokens_per_s());
+  c.batches.emplace_back(c.tokens_per_s_a_sequence(), c.tokens_per_s_a_device());
   return c;
+}
+
+// Marks those of which no other is better in both at every batch, and gives the front from left to right.
+std::vector<std::pair<double, double>> mark_front(std::vector<Contender>& contenders) {
+  std::vector<std::pair<double, double>> front;
+  for (Contender& c : contenders) {
+    for (const auto& point : c.batches) {
+      const bool beaten = std::any_of(contenders.begin(), contenders.end(), [&](const Contender& other) {
+        return std::any_of(other.batches.begin(), other.batches.end(), [&](const auto& rival) {
+          return rival.first >= point.first && rival.second >= point.second && rival != point;
+        });
+      });
+      if (beaten) continue;
+      c.on_front = true;
+      front.push_back(point);
+    }
+  }
+  std::sort(front.begin(), front.end());
+  front.erase(std::unique(front.begin(), front.end()), front.end());
+  return front;
 }
 
 std::string or_dash(double x) { return x > 0 ? short_number(x) : "–"; }
@@ -82,7 +131,7 @@ std::string usd_text(const Contender& c) {
                      short_number(c.tokens_per_usd(c.device->price->low_usd_per_hour) / 1e6));
 }
 
-Table compare_rows(const std::vector<Contender>& contenders) {
+Table compare_rows(const std::vector<Contender>& contenders, bool several) {
   Table table;
   table.columns = {{"device", "device", false},
                    {"policy", "policy", false},
@@ -92,23 +141,36 @@ Table compare_rows(const std::vector<Contender>& contenders) {
                    {"tokens/s a sequence", "tokens_per_s_a_sequence"},
                    {"million tokens/$", "tokens_per_usd"},
                    {"tokens/J", "tokens_per_joule"},
+                   {"on the front", "pareto", false},
                    {"most of a step", "step_limited_by", false}};
   for (const Contender& c : contenders) {
     const bool fits = c.batch > 0;
     const std::string limit = fits ? std::string(name_of(c.prediction.limited_by)) : "does not fit";
     const auto raw = [](double x) { return x > 0 ? fmt::format("{}", x) : std::string(); };
-    table.rows.push_back({c.device->name, c.workload->policy().text(), std::to_string(c.batch),
+    table.rows.push_back({c.name(several), c.workload->policy().text(), std::to_string(c.batch),
                           fits ? with_interval(c.prediction.step, 1e3) : "–", or_dash(c.tokens_per_s()),
-                          or_dash(c.tokens_per_s_a_sequence()), usd_text(c), or_dash(c.tokens_per_joule()), limit});
-    table.raw_rows.push_back({c.device->name, c.workload->policy().text(), std::to_string(c.batch),
+                          or_dash(c.tokens_per_s_a_sequence()), usd_text(c), or_dash(c.tokens_per_joule()),
+                          c.on_front ? "yes" : "", limit});
+    table.raw_rows.push_back({c.name(several), c.workload->policy().text(), std::to_string(c.batch),
                               fits ? raw(c.prediction.step.value * 1e3) : "", raw(c.tokens_per_s()),
                               raw(c.tokens_per_s_a_sequence()), raw(c.tokens_per_usd()), raw(c.tokens_per_joule()),
-                              limit});
+                              c.on_front ? "yes" : "no", limit});
   }
   return table;
 }
 
-std::string answer_text(const WorkloadRequest& request, const std::vector<Contender>& ranked, const Measure& by) {
+// What was asked for, ranked.
+struct Ranking {
+  const WorkloadRequest& request;
+  const Measure& by;
+  std::vector<Contender> ranked;
+  std::vector<std::pair<double, double>> front;
+
+  [[nodiscard]] bool several() const { return request.deployments.size() > 1 || ranked.front().devices() > 1; }
+};
+
+std::string answer_text(const Ranking& r) {
+  const auto& [request, by, ranked, front] = r;
   const Contender& best = ranked.front();
   std::string text = fmt::format("{}, {} + {} tokens a sequence, each device at the largest batch that fits: ",
                                  request.model.name, request.prompt, request.output);
@@ -121,8 +183,13 @@ std::string answer_text(const WorkloadRequest& request, const std::vector<Conten
                             second->device->title, second->workload->policy().text());
 }
 
-std::vector<std::string> compare_notes(const WorkloadRequest& request, const std::vector<Contender>& ranked) {
-  std::vector<std::string> notes = workload_notes(request);
+std::vector<std::string> compare_notes(const Ranking& r) {
+  const std::vector<Contender>& ranked = r.ranked;
+  std::vector<std::string> notes = workload_notes(r.request);
+  std::set<std::string> intervals;
+  for (const Contender& c : ranked) {
+    if (c.batch > 0 && intervals.insert(c.factors.from).second) notes.push_back(interval_note(c.factors));
+  }
   std::string dates;
   for (const Contender& c : ranked) {
     if (c.device->price && c.device->price->date > dates) dates = c.device->price->date;
@@ -136,35 +203,71 @@ std::vector<std::string> compare_notes(const WorkloadRequest& request, const std
   return notes;
 }
 
-std::string compare_table(const WorkloadRequest& request, const std::vector<Contender>& ranked, const Measure& by) {
-  std::string text = format_paragraph(answer_text(request, ranked, by), 0) + "\n";
-  text += format_table(compare_rows(ranked)) + "\n";
+constexpr const char* kAcross = "tokens/s a sequence";
+constexpr const char* kUpwards = "tokens/s a device";
+
+std::string compare_table(const Ranking& r) {
+  std::string text = format_paragraph(answer_text(r), 0) + "\n";
+  text += format_table(compare_rows(r.ranked, r.several())) + "\n";
   std::vector<ScatterSeries> series;
-  for (const Contender& c : ranked) {
+  for (const Contender& c : r.ranked) {
     const char mark = static_cast<char>('A' + series.size() % 26);
-    series.push_back({fmt::format("{} {}", c.device->name, c.workload->policy().text()), mark, c.batches});
+    series.push_back({fmt::format("{} {}", c.name(r.several()), c.workload->policy().text()), mark, c.batches});
   }
-  text += scatter_text(series, "tokens/s a sequence, from the largest batch (left) to 1 (right)", "tokens/s") + "\n";
-  for (const std::string& note : compare_notes(request, ranked)) text += format_paragraph(note, 0);
+  text += scatter_text(series, fmt::format("{}, from the largest batch (left) to 1 (right)", kAcross), kUpwards) + "\n";
+  for (const std::string& note : compare_notes(r)) text += format_paragraph(note, 0);
   return text;
 }
 
-Json compare_json(const WorkloadRequest& request, const std::vector<Contender>& ranked, const Measure& by) {
+// The same picture as a file: a line for each contender, and the front that none exceeds in both.
+std::string compare_svg(const Ranking& r) {
+  LineChart chart{fmt::format("{}, {} + {} tokens", r.request.model.name, r.request.prompt, r.request.output),
+                  {kAcross, true, false},
+                  {kUpwards, true, false},
+                  {}};
+  for (const Contender& c : r.ranked) {
+    PlotLine line{fmt::format("{} {}", c.name(r.several()), c.workload->policy().text()), {}, {}, false};
+    for (const auto& [one, all] : c.batches) {
+      line.x.push_back(one);
+      line.y.push_back(all);
+    }
+    chart.lines.push_back(std::move(line));
+  }
+  PlotLine front{"Pareto front", {}, {}, true};
+  for (const auto& [one, all] : r.front) {
+    front.x.push_back(one);
+    front.y.push_back(all);
+  }
+  chart.lines.push_back(std::move(front));
+  return line_chart_svg(chart);
+}
+
+Json compare_json(const Ranking& r) {
   Json json;
-  json["answer"] = answer_text(request, ranked, by);
-  json["by"] = by.name;
-  json["points"] = Json::parse(format_json_rows(compare_rows(ranked)));
-  for (std::size_t i = 0; i < ranked.size(); ++i) {
+  json["answer"] = answer_text(r);
+  json["by"] = r.by.name;
+  json["points"] = Json::parse(format_json_rows(compare_rows(r.ranked, false)));
+  for (std::size_t i = 0; i < r.ranked.size(); ++i) {
     Json& point = json["points"][i];
-    const Contender& c = ranked[i];
-    point["tpot_ms_interval"] = c.batch > 0 ? interval_json(c.prediction.step, 1e3) : Json(nullptr);
-    point["tokens_per_s_interval"] = c.batch > 0 ? interval_json(c.prediction.tokens_per_s, 1) : Json(nullptr);
+    const Contender& c = r.ranked[i];
+    const bool fits = c.batch > 0;
+    point["weight_type"] = c.deployment->weights.name;
+    point["tensor_parallel"] = c.deployment->tensor_parallel;
+    point["tokens_per_s_a_device"] = fits ? Json(c.tokens_per_s_a_device()) : Json(nullptr);
+    point["tpot_ms_interval"] = fits ? interval_json(c.prediction.step, 1e3) : Json(nullptr);
+    point["tokens_per_s_interval"] = fits ? interval_json(c.prediction.tokens_per_s, 1) : Json(nullptr);
+    point["largest_batch_interval"] = fits ? interval_json(c.largest_batch, 1) : Json(nullptr);
+    point["interval_from"] = fits ? Json(c.factors.text()) : Json(nullptr);
     point["batches"] = Json::array();
     for (const auto& [one, all] : c.batches) {
-      point["batches"].push_back({{"tokens_per_s_a_sequence", one}, {"tokens_per_s", all}});
+      point["batches"].push_back({{"tokens_per_s_a_sequence", one}, {"tokens_per_s_a_device", all}});
     }
   }
-  json["notes"] = compare_notes(request, ranked);
+  json["front"] = Json::array();
+  for (const auto& [one, all] : r.front) {
+    json["front"].push_back({{"tokens_per_s_a_sequence", one}, {"tokens_per_s_a_device", all}});
+  }
+  json["notes"] = compare_notes(r);
   json["version"] = kVersion;
   return json;
 }
@@ -178,17 +281,21 @@ int run_compare(const Arguments& arguments) {
     devices.push_back(find_device(name, data_folder() / "catalog"));
   }
   const std::vector<Workload> workloads = make_workloads(request, arguments);
-  std::vector<Contender> ranked;
+  Ranking ranking{request, by, {}, {}};
   for (const Device& device : devices) {
-    for (const Workload& workload : workloads) ranked.push_back(contend(request, device, workload));
+    for (const Deployment& deployment : request.deployments) {
+      for (const Workload& w : workloads) ranking.ranked.push_back(contend(request, device, deployment, w));
+    }
   }
-  std::stable_sort(ranked.begin(), ranked.end(),
+  std::stable_sort(ranking.ranked.begin(), ranking.ranked.end(),
                    [&](const Contender& a, const Contender& b) { return by.of(a) > by.of(b); });
+  ranking.front = mark_front(ranking.ranked);
+  if (arguments.has("svg")) write_text_file(arguments.get<std::string>("svg"), compare_svg(ranking));
   const Format format = format_of(arguments);
-  write_result(arguments, format == Format::kJson  ? compare_json(request, ranked, by).dump(2) + "\n"
-                          : format == Format::kCsv ? format_csv(compare_rows(ranked))
-                                                   : compare_table(request, ranked, by));
-  return static_cast<int>(ranked.front().batch > 0 ? ExitCode::kOk : ExitCode::kGateFailed);
+  write_result(arguments, format == Format::kJson  ? compare_json(ranking).dump(2) + "\n"
+                          : format == Format::kCsv ? format_csv(compare_rows(ranking.ranked, ranking.several()))
+                                                   : compare_table(ranking));
+  return static_cast<int>(ranking.ranked.front().batch > 0 ? ExitCode::kOk : ExitCode::kGateFailed);
 }
 
 void describe_compare(po::options_description_easy_init add) {
@@ -196,6 +303,7 @@ void describe_compare(po::options_description_easy_init add) {
   add("device", po::value<std::string>(), "names of the catalog or files, separated by commas");
   add("by", po::value<std::string>()->default_value("tokens_per_s"),
       "what ranks: tokens_per_s | tokens_per_s_a_sequence | tokens_per_usd | tokens_per_joule");
+  add("svg", po::value<std::string>(), "write the picture of all batches and their Pareto front to this file");
 }
 
 constexpr std::string_view kCompareExamples =

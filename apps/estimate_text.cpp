@@ -23,12 +23,17 @@ std::string interval_text(const Estimate& e, double scale) {
   return fmt::format("{} to {}", short_number(e.low80 * scale), short_number(e.high80 * scale));
 }
 
+std::string interval95_text(const Estimate& e, double scale) {
+  return fmt::format("{} to {}", short_number(e.low95 * scale), short_number(e.high95 * scale));
+}
+
 nlohmann::ordered_json interval_json(const Estimate& e, double scale) {
   return {{"value", e.value * scale},
           {"low80", e.low80 * scale},
           {"high80", e.high80 * scale},
           {"low95", e.low95 * scale},
-          {"high95", e.high95 * scale}};
+          {"high95", e.high95 * scale},
+          {"dominated_by", name_of(e.dominated_by)}};
 }
 
 }  // namespace kvroof

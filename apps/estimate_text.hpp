@@ -12,9 +12,10 @@ namespace kvroof {
 std::string short_number(double x);
 // "12.3 ±18%": the larger half of the 80 % interval; the value is multiplied by `scale`.
 std::string with_interval(const Estimate& e, double scale);
-// "10.4 to 14.5": the 80 % interval.
+// "10.4 to 14.5": the 80 % interval; likewise the 95 % one.
 std::string interval_text(const Estimate& e, double scale);
-// {value, low80, high80, low95, high95}, each multiplied by `scale`.
+std::string interval95_text(const Estimate& e, double scale);
+// {value, low80, high80, low95, high95}, each multiplied by `scale`, and dominated_by.
 nlohmann::ordered_json interval_json(const Estimate& e, double scale);
 
 }  // namespace kvroof

@@ -6,6 +6,8 @@
 
 #include "apps/accounting_output.hpp"
 #include "apps/estimate_text.hpp"
+#include "apps/intervals.hpp"
+#include "apps/plan_search.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
 #include "apps/workload.hpp"
@@ -18,84 +20,6 @@ namespace po = boost::program_options;
 using Json = nlohmann::ordered_json;
 
 constexpr std::uint32_t kMostBatch = 1U << 20;
-
-struct Goals {
-  std::optional<std::uint64_t> batch;  // nothing: the largest
-  std::optional<double> tpot_ms, ttft_ms;
-};
-
-// The slowest of the steps of a sequence, and the one that 99 % of them do not exceed, in seconds.
-struct StepSpread {
-  double p99 = 0, worst = 0;
-};
-
-struct Plan {
-  std::uint64_t batch = 0;
-  std::uint64_t largest_in_memory = 0;  // whatever the time
-  std::uint64_t largest = 0;            // that also meets the goals
-  std::string limited_by;  // what allows no larger batch: capacity, tpot, ttft; of a batch that was given, its step's
-  Prediction prediction;
-  Estimate first_token;  // of one prompt by itself
-  StepSpread steps;
-  MemoryLedger ledger;
-  std::uint32_t longest_prompt = 0;  // that fits with this batch; 0: none
-};
-
-// The largest x in [low, high] that satisfies `holds`, which holds up to some x and not beyond; low − 1 when it never
-// does.
-template <class Holds>
-std::uint64_t largest_that(std::uint64_t low, std::uint64_t high, Holds holds) {
-  while (low <= high) {
-    const std::uint64_t middle = low + (high - low) / 2;
-    if (holds(middle)) {
-      low = middle + 1;
-    } else {
-      if (middle == 0) break;
-      high = middle - 1;
-    }
-  }
-  return low - 1;
-}
-
-StepSpread step_spread(const CostModel& cost, const Workload& workload, std::uint64_t batch) {
-  std::vector<double> seconds;
-  for (const ResidencySummary& step : workload.steps()) seconds.push_back(cost.predict(step, batch).step.value);
-  std::sort(seconds.begin(), seconds.end());
-  const std::size_t rank = (99 * seconds.size() + 99) / 100;  // ⌈0.99 n⌉
-  return {seconds[rank - 1], seconds.back()};
-}
-
-Plan make_plan(const CostModel& cost, const Workload& workload, const WorkloadRequest& request, const Goals& goals) {
-  Plan plan;
-  const ResidencySummary& mean = workload.mean();
-  plan.largest_in_memory = cost.largest_batch(mean);
-  plan.first_token = cost.prefill(mean, 1);
-  plan.largest = plan.largest_in_memory;
-  if (goals.tpot_ms) {
-    plan.largest = largest_that(1, plan.largest_in_memory, [&](std::uint64_t batch) {
-      return cost.predict(mean, batch).step.value * 1e3 <= *goals.tpot_ms;
-    });
-  }
-  const bool first_token_late = goals.ttft_ms && plan.first_token.value * 1e3 > *goals.ttft_ms;
-  if (first_token_late) plan.largest = 0;
-  plan.batch = goals.batch.value_or(plan.largest);
-  const std::uint64_t shown = std::max<std::uint64_t>(plan.batch, 1);
-  plan.prediction = cost.predict(mean, shown);
-  plan.ledger = cost.ledger(mean, shown);
-  plan.steps = step_spread(cost, workload, shown);
-  const bool goal_binds = plan.largest < plan.largest_in_memory;
-  if (!goals.batch) {
-    plan.limited_by = !goal_binds ? "capacity" : first_token_late ? "ttft" : "tpot";
-  } else {
-    plan.limited_by = name_of(plan.prediction.limited_by);
-  }
-  plan.longest_prompt = static_cast<std::uint32_t>(largest_that(
-      1, std::max<std::uint32_t>(request.model.max_positions, request.prompt + request.output) - request.output,
-      [&](std::uint64_t prompt) {
-        return cost.ledger(workload.with_prompt(static_cast<std::uint32_t>(prompt)), shown).fits();
-      }));
-  return plan;
-}
 
 struct LedgerLine {
   const char* name;
@@ -117,13 +41,25 @@ struct Question {
   const Device& device;
   const Goals& goals;
   const Workload& workload;
+  const std::vector<Plan>& plans;  // of all deployments that were asked for
+  std::vector<Remedy> remedies;    // where the best one does not meet the goals
 };
 
 std::string lengths_text(const WorkloadRequest& r) { return fmt::format("{} + {} tokens", r.prompt, r.output); }
 
+std::string devices_text(const Device& device, const Plan& plan) {
+  return plan.devices() > 1 ? fmt::format("{} × {}", plan.devices(), device.title) : device.title;
+}
+
+std::string binding_text(const std::string& limited_by) {
+  if (limited_by == "capacity") return "memory";
+  return limited_by == "engine" ? "the engine" : "the goal of " + limited_by;
+}
+
 std::string answer_text(const Question& q, const Plan& plan) {
-  const std::string subject = fmt::format("{} under {} on {}, {} a sequence", q.request.model.name,
-                                          q.workload.policy().text(), q.device.title, lengths_text(q.request));
+  const std::string subject = fmt::format("{} ({}) under {} on {}, {} a sequence", q.request.model.name,
+                                          plan.deployment.weights.name, q.workload.policy().text(),
+                                          devices_text(q.device, plan), lengths_text(q.request));
   if (plan.largest_in_memory == 0) {
     return fmt::format("{}: not even one sequence fits; {} of {} GiB are missing.", subject,
                        short_number(gib(plan.ledger.total()) - gib(plan.ledger.capacity)),
@@ -131,12 +67,12 @@ std::string answer_text(const Question& q, const Plan& plan) {
   }
   if (plan.batch == 0) {
     return fmt::format("{}: not even one sequence meets the goal: {} ms a token, {} ms for its prompt.", subject,
-                       short_number(plan.prediction.step.value * 1e3),
-                       short_number(plan.first_token.value * 1e3));
+                       short_number(plan.prediction.step.value * 1e3), short_number(plan.first_token.value * 1e3));
   }
   const Prediction& p = plan.prediction;
-  const std::string speed = fmt::format("{} tokens/s at {} ms a token", short_number(p.tokens_per_s.value),
-                                        short_number(p.step.value * 1e3));
+  const std::string speed =
+      fmt::format("{} tokens/s at {} ms a token (80 %: {})", short_number(p.tokens_per_s.value),
+                  short_number(p.step.value * 1e3), interval_text(p.step, 1e3));
   if (q.goals.batch) {
     return p.fits ? fmt::format("{}: {} sequences fit (at most {}) and make {}; most of a step goes to {}.", subject,
                                 plan.batch, plan.largest_in_memory, speed, name_of(p.limited_by))
@@ -144,17 +80,24 @@ std::string answer_text(const Question& q, const Plan& plan) {
                                 plan.largest_in_memory);
   }
   return fmt::format("{}: {} sequences at once, {}; {} allows no more, and most of a step goes to {}.", subject,
-                     plan.batch, speed, plan.limited_by == "capacity" ? "memory" : "the goal", name_of(p.limited_by));
+                     plan.batch, speed, binding_text(plan.limited_by), name_of(p.limited_by));
 }
 
-// What would let more sequences in.
-std::string advice_text(const Plan& plan) {
+// What would let more sequences in, or the goals be met.
+std::string advice_text(const Question& q, const Plan& plan) {
+  if (!plan.met()) {
+    std::string text;
+    for (const Remedy& r : q.remedies) {
+      text += fmt::format("{}`{}` {} {} sequence{}", text.empty() ? "" : ", ", r.change,
+                          text.empty() ? "would serve" : "", r.batch, r.batch == 1 ? "" : "s");
+    }
+    if (!text.empty()) return text;
+    return "neither more devices of this kind nor smaller weights serve one such sequence within the goals: take a "
+           "shorter prompt, a smaller budget or another device";
+  }
   if (plan.limited_by == "tpot") {
     return fmt::format("memory would hold {} sequences; a faster device or a smaller budget allows more in time",
                        plan.largest_in_memory);
-  }
-  if (plan.longest_prompt == 0) {
-    return "no prompt fits: take a device with more memory, smaller weights (--dtype) or a smaller --batch";
   }
   const auto lines = lines_of(plan.ledger);
   const auto largest = std::max_element(lines.begin(), lines.end(),
@@ -168,29 +111,51 @@ std::string advice_text(const Plan& plan) {
 
 Table times_table(const Plan& plan) {
   Table table;
-  table.columns = {{"", "what", false}, {"value", "value"}, {"80 % interval", "80"}, {"widest part", "part", false}};
+  table.columns = {{"", "what", false},
+                   {"value", "value"},
+                   {"80 % interval", "80"},
+                   {"95 % interval", "95"},
+                   {"widest part", "part", false}};
   const auto add = [&](const char* what, const Estimate& e, double scale) {
-    table.rows.push_back({what, short_number(e.value * scale), interval_text(e, scale),
-                          std::string(kCostTermNames[static_cast<std::size_t>(e.dominated_by)])});
+    table.rows.push_back({what, short_number(e.value * scale), interval_text(e, scale), interval95_text(e, scale),
+                          std::string(name_of(e.dominated_by))});
   };
   const Prediction& p = plan.prediction;
   add("time per token, mean step (ms)", p.step, 1e3);
-  const auto scaled = [&](double seconds) {
-    const double factor = seconds / p.step.value;
-    return Estimate{seconds, p.step.low80 * factor, p.step.high80 * factor, 0, 0, p.step.dominated_by};
-  };
-  add("time per token, 99 % of steps (ms)", scaled(plan.steps.p99), 1e3);
-  add("time per token, worst step (ms)", scaled(plan.steps.worst), 1e3);
+  add("time per token, 99 % of steps (ms)", plan.p99_step, 1e3);
+  add("time per token, worst step (ms)", plan.worst_step, 1e3);
   add("first token of one prompt (ms)", plan.first_token, 1e3);
   add("tokens/s", p.tokens_per_s, 1);
   add("tokens/s a sequence", p.tokens_per_s, 1 / static_cast<double>(p.batch));
+  add("largest batch", plan.largest_interval, 1);
+  return table;
+}
+
+// What was searched, where that was more than one deployment.
+Table search_table(const Question& q) {
+  Table table;
+  table.columns = {{"weights", "weight_type", false}, {"devices", "devices"},
+                   {"largest batch", "largest_batch"}, {"ms a token", "tpot_ms"},
+                   {"first token ms", "ttft_ms"},      {"tokens/s", "tokens_per_s"},
+                   {"tokens/s a device", "a_device"},  {"limited by", "limited_by", false}};
+  for (const Plan& plan : q.plans) {
+    const bool met = plan.met();
+    table.rows.push_back({std::string(plan.deployment.weights.name), std::to_string(plan.devices()),
+                          std::to_string(plan.largest), met ? with_interval(plan.prediction.step, 1e3) : "–",
+                          with_interval(plan.first_token, 1e3),
+                          met ? short_number(plan.prediction.tokens_per_s.value) : "–",
+                          met ? short_number(plan.tokens_per_s_a_device()) : "–", plan.limited_by});
+  }
   return table;
 }
 
 Table ledger_table(const Plan& plan) {
   Table table;
   table.columns = {
-      {fmt::format("memory, batch {}", plan.prediction.batch), "name", false}, {"GiB", "gib"}, {"share", "share"}};
+      {fmt::format("memory{}, batch {}", plan.devices() > 1 ? " of each device" : "", plan.prediction.batch), "name",
+       false},
+      {"GiB", "gib"},
+      {"share", "share"}};
   const auto add = [&](const char* name, Bytes bytes) {
     const double share = gib(bytes) / gib(plan.ledger.capacity);
     table.rows.push_back({name, short_number(gib(bytes)), fmt::format("{:.1f} %", 100 * share)});
@@ -201,12 +166,31 @@ Table ledger_table(const Plan& plan) {
   return table;
 }
 
+std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
+  std::vector<std::string> notes = workload_notes(q.request);
+  notes.push_back(interval_note(plan.step_factors));
+  return notes;
+}
+
 std::string plan_table(const Question& q, const Plan& plan) {
   std::string text = format_paragraph(answer_text(q, plan), 0) + "\n";
   text += format_table(times_table(plan)) + "\n" + format_table(ledger_table(plan)) + "\n";
-  text += format_paragraph(advice_text(plan), 0);
-  for (const std::string& note : workload_notes(q.request)) text += format_paragraph(note, 0);
+  if (q.plans.size() > 1) text += format_table(search_table(q)) + "\n";
+  text += format_paragraph(advice_text(q, plan), 0);
+  for (const std::string& note : notes_of(q, plan)) text += format_paragraph(note, 0);
   return text;
+}
+
+Json searched_json(const Plan& plan) {
+  return {{"weight_type", plan.deployment.weights.name},
+          {"tensor_parallel", plan.deployment.tensor_parallel},
+          {"largest_batch", plan.largest},
+          {"limited_by", plan.limited_by},
+          {"meets_goals", plan.met()},
+          {"tpot_ms", interval_json(plan.prediction.step, 1e3)},
+          {"ttft_ms", interval_json(plan.first_token, 1e3)},
+          {"tokens_per_s", interval_json(plan.prediction.tokens_per_s, 1)},
+          {"tokens_per_s_a_device", interval_json(plan.prediction.tokens_per_s, 1.0 / plan.devices())}};
 }
 
 Json plan_json(const Question& q, const Plan& plan) {
@@ -219,19 +203,24 @@ Json plan_json(const Question& q, const Plan& plan) {
   json["engine"] = q.request.engine_on(q.device).name;
   json["prompt"] = q.request.prompt;
   json["output"] = q.request.output;
-  json["weight_type"] = name_of(q.request.types.weights);
+  json["weight_type"] = plan.deployment.weights.name;
+  json["tensor_parallel"] = plan.deployment.tensor_parallel;
   json["kv_type"] = name_of(q.request.types.kv);
   json["batch"] = plan.batch;
-  json["fits"] = plan.batch > 0 && p.fits;
+  json["fits"] = plan.met();
   json["largest_batch"] = plan.largest;
+  json["largest_batch_interval"] = interval_json(plan.largest_interval, 1);
   json["largest_batch_in_memory"] = plan.largest_in_memory;
   json["limited_by"] = plan.limited_by;
   json["step_limited_by"] = name_of(p.limited_by);
   json["tpot_ms"] = interval_json(p.step, 1e3);
-  json["tpot_p99_step_ms"] = plan.steps.p99 * 1e3;
-  json["tpot_worst_step_ms"] = plan.steps.worst * 1e3;
+  json["tpot_p99_step_ms"] = interval_json(plan.p99_step, 1e3);
+  json["tpot_worst_step_ms"] = interval_json(plan.worst_step, 1e3);
   json["ttft_ms"] = interval_json(plan.first_token, 1e3);
   json["tokens_per_s"] = interval_json(p.tokens_per_s, 1);
+  json["intervals_from"] = {{"tpot_ms", plan.step_factors.text()},
+                            {"ttft_ms", plan.first_token_factors.text()},
+                            {"largest_batch", plan.memory_factors.text()}};
   json["longest_prompt"] = plan.longest_prompt;
   json["capacity_bytes"] = plan.ledger.capacity.value;
   json["ledger"] = Json::array();
@@ -240,7 +229,11 @@ Json plan_json(const Question& q, const Plan& plan) {
   }
   json["accounting"] = accounting_json(
       account(q.request.model, q.request.types, q.workload.mean(), std::max<std::uint64_t>(plan.batch, 1)));
-  json["notes"] = workload_notes(q.request);
+  json["searched"] = Json::array();
+  for (const Plan& other : q.plans) json["searched"].push_back(searched_json(other));
+  json["remedies"] = Json::array();
+  for (const Remedy& r : q.remedies) json["remedies"].push_back({{"change", r.change}, {"largest_batch", r.batch}});
+  json["notes"] = notes_of(q, plan);
   json["version"] = kVersion;
   return json;
 }
@@ -256,6 +249,8 @@ Table plan_row(const Question& q, const Plan& plan) {
   add("model", q.request.model.name, false);
   add("device", q.device.name, false);
   add("policy", q.workload.policy().text(), false);
+  add("weight_type", std::string(plan.deployment.weights.name), false);
+  add("tensor_parallel", std::to_string(plan.deployment.tensor_parallel));
   add("batch", std::to_string(plan.batch));
   add("largest_batch", std::to_string(plan.largest));
   add("limited_by", plan.limited_by, false);
@@ -263,6 +258,8 @@ Table plan_row(const Question& q, const Plan& plan) {
     add(key, fmt::format("{}", e.value * scale));
     add(key + "_low80", fmt::format("{}", e.low80 * scale));
     add(key + "_high80", fmt::format("{}", e.high80 * scale));
+    add(key + "_low95", fmt::format("{}", e.low95 * scale));
+    add(key + "_high95", fmt::format("{}", e.high95 * scale));
   };
   add_estimate("tpot_ms", p.step, 1e3);
   add_estimate("ttft_ms", plan.first_token, 1e3);
@@ -302,15 +299,15 @@ int run_plan(const Arguments& arguments) {
   const Device device = find_device(arguments.get<std::string>("device"), data_folder() / "catalog");
   const Goals goals = goals_of(arguments);
   const std::vector<Workload> workloads = make_workloads(request, arguments);
-  const CostModel cost(request.model, request.types, device, request.engine_on(device));
-  const Plan plan = make_plan(cost, workloads.front(), request, goals);
-  const Question question{request, device, goals, workloads.front()};
+  const std::vector<Plan> plans = search_plans(request, device, workloads.front(), goals);
+  const Plan& plan = plans[best_plan(plans)];
+  Question question{request, device, goals, workloads.front(), plans, {}};
+  if (!plan.met()) question.remedies = remedies(request, plan, device, workloads.front(), goals);
   const Format format = format_of(arguments);
   write_result(arguments, format == Format::kJson  ? plan_json(question, plan).dump(2) + "\n"
                           : format == Format::kCsv ? format_csv(plan_row(question, plan))
                                                    : plan_table(question, plan));
-  const bool met = plan.batch > 0 && plan.prediction.fits;
-  return static_cast<int>(met ? ExitCode::kOk : ExitCode::kGateFailed);
+  return static_cast<int>(plan.met() ? ExitCode::kOk : ExitCode::kGateFailed);
 }
 
 void describe_plan(po::options_description_easy_init add) {
@@ -325,6 +322,7 @@ void describe_plan(po::options_description_easy_init add) {
 constexpr std::string_view kPlanExamples =
     "  kvroof plan --model llama-3-8b --device h100-sxm --policy keyformer:budget=0.5 --prompt 4k --output 1k\n"
     "  kvroof plan --model llama-3-8b --device h100-sxm --policy h2o:budget=0.5 --prompt 4k --output 1k --tpot-ms 30\n"
+    "  kvroof plan --model llama-3-70b --device h100-sxm --dtype auto --tp auto --tpot-ms 40 --ttft-ms 2000\n"
     "  kvroof plan --model models/demo --device cpu.yaml --trace run.kvt --policy window:budget=512 --batch 4";
 
 }  // namespace

@@ -72,7 +72,8 @@ void note_costs(const ReplayAnswer& answer, Notes& notes) {
   }
   if (answer.request.devices.empty()) return;
   notes.emplace_back(
-      "± is the larger side of the 80 % interval: priors on each constant, not calibrated on your machine");
+      "± is the larger side of the 80 % interval: the priors of each constant, as much wider as like published rows "
+      "ask for (--format json names the rows of each point)");
   const auto no_room = [](const ReplayPoint& p) { return !p.prediction; };
   if (std::any_of(answer.points.begin(), answer.points.end(), no_room)) {
     notes.emplace_back("limited by capacity: the batch does not fit, so there is no step time");

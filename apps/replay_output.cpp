@@ -222,9 +222,11 @@ Json json_of(const ReplayPoint& p) {
   const auto& time = p.prediction;
   json["step_ms"] = time ? Json(time->step.value * 1e3) : Json(nullptr);
   json["step_ms_interval"] = time ? interval_json(time->step, 1e3) : Json(nullptr);
+  json["interval_from"] = time ? Json(p.interval_from) : Json(nullptr);
   json["tokens_per_s"] = time ? Json(time->tokens_per_s.value) : Json(nullptr);
   json["tokens_per_s_interval"] = time ? interval_json(time->tokens_per_s, 1) : Json(nullptr);
   json["largest_batch"] = p.largest_batch ? Json(*p.largest_batch) : Json(nullptr);
+  json["largest_batch_interval"] = p.largest_batch ? interval_json(p.largest_batch_interval, 1) : Json(nullptr);
   json["limited_by"] = p.limited_by.empty() ? Json(nullptr) : Json(p.limited_by);
   return json;
 }
@@ -347,8 +349,8 @@ std::string replay_csv(const ReplayAnswer& answer) {
                           "device",        "batch",          "kept_tokens",   "kv_resident_bytes",
                           "kv_read_bytes", "recall_mean",    "recall_worst1", "position",
                           "output_error",  "step_ms",        "step_ms_low80", "step_ms_high80",
-                          "step_ms_low95", "step_ms_high95", "tokens_per_s",  "largest_batch",
-                          "limited_by"}) {
+                          "step_ms_low95", "step_ms_high95", "dominated_by",  "tokens_per_s",
+                          "largest_batch", "limited_by"}) {
     table.columns.push_back({key, key});
   }
   for (const ReplayPoint& p : answer.points) {
@@ -374,6 +376,7 @@ std::string replay_csv(const ReplayAnswer& answer) {
                           ms(&Estimate::high80),
                           ms(&Estimate::low95),
                           ms(&Estimate::high95),
+                          step != nullptr ? std::string(name_of(step->dominated_by)) : "",
                           p.prediction ? raw(p.prediction->tokens_per_s.value) : "",
                           p.largest_batch ? std::to_string(*p.largest_batch) : "",
                           p.limited_by});

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "apps/intervals.hpp"
 #include "sim/cost/engine_profile.hpp"
 #include "sim/replay/bounds.hpp"
 
@@ -100,6 +101,14 @@ ReplayPoint sized_point(const PricedModel& model, const PointResult& result, con
   return point;
 }
 
+// Sequences of so many beams each, in whole numbers.
+Estimate shared(Estimate sequences, std::uint64_t beams) {
+  for (double* x : {&sequences.value, &sequences.low80, &sequences.high80, &sequences.low95, &sequences.high95}) {
+    *x = std::floor(*x / static_cast<double>(beams));
+  }
+  return sequences;
+}
+
 void price_point(const PricedModel& model, const ReplayRequest& request, const PointResult& result,
                  const ResidencySummary& summary, std::vector<ReplayPoint>& points) {
   if (model.costs.empty()) {
@@ -108,17 +117,27 @@ void price_point(const PricedModel& model, const ReplayRequest& request, const P
   }
   for (std::size_t d = 0; d < model.costs.size(); ++d) {
     const std::uint64_t largest = model.costs[d].largest_batch(summary) / request.beams;
+    const auto memory = interval_group(request.devices[d], model.costs[d].engine(), "memory");
+    const Estimate room = shared(largest_batch_estimate(model.costs[d], summary, memory.inside), request.beams);
+    const IntervalGroup intervals = interval_group(request.devices[d], model.costs[d].engine(), "step");
+    const double tokens = static_cast<double>(summary.prompt) + summary.steps;
     for (const BatchChoice& batch : request.batches) {
       ReplayPoint point = sized_point(model, result, summary, batch ? *batch : largest, request.beams);
       point.device = request.devices[d].name;
       point.batch_is_max = !batch;
       point.largest_batch = largest;
+      point.largest_batch_interval = room;
       point.limited_by = name_of(Limit::kCapacity);
       if (point.batch > 0) {
-        Prediction prediction = model.costs[d].predict(summary, point.batch * request.beams);
-        prediction.tokens_per_s = throughput(prediction.step, static_cast<double>(point.batch));
+        const Prediction prediction = model.costs[d].predict(summary, point.batch * request.beams);
         point.limited_by = name_of(prediction.limited_by);
-        if (prediction.fits) point.prediction = prediction;
+        const IntervalFactors factors =
+            intervals.at({static_cast<double>(point.batch * request.beams), tokens, 1});
+        point.interval_from = factors.text();
+        if (prediction.fits) {
+          point.prediction = with_factors(prediction, factors);
+          point.prediction->tokens_per_s = throughput(point.prediction->step, static_cast<double>(point.batch));
+        }
       }
       points.push_back(std::move(point));
     }

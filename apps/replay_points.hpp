@@ -23,7 +23,9 @@ struct ReplayPoint {
   bool batch_is_max = false;
   Accounting accounting;                       // of the batch
   std::optional<Prediction> prediction;        // with a device, when the batch fits
+  std::string interval_from;                   // which measured rows its interval is from
   std::optional<std::uint64_t> largest_batch;  // with a device
+  Estimate largest_batch_interval;             // likewise
   std::string limited_by;                      // with a device
   std::optional<double> position;              // between random and oracle; sim/replay/bounds.hpp
 };

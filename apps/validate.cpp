@@ -2,13 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "analysis/scoreboard.hpp"
 #include "apps/command.hpp"
+#include "apps/intervals.hpp"
 
 namespace kvroof {
 namespace {
@@ -36,6 +35,10 @@ Table groups_table(const std::vector<GroupScore>& groups) {
 
 std::string raw(double x) { return fmt::format("{}", x); }
 
+std::string widest_part(const ScoredRow& r) {
+  return r.predicted ? std::string(name_of(r.predicted->dominated_by)) : std::string();
+}
+
 // Each row with its prediction in the row's own unit, or why there is none.
 Table rows_table(const std::vector<ScoredRow>& rows) {
   Table table;
@@ -44,7 +47,8 @@ Table rows_table(const std::vector<ScoredRow>& rows) {
                    {"high", "high80"},         {"95 % low", "low95"},
                    {"high", "high95"},         {"unit", "unit", false},
                    {"error", "error"},         {"group", "group", false},
-                   {"interval from", "interval_from", false}, {"unsupported", "unsupported", false}};
+                   {"widest part", "dominated_by", false}, {"interval from", "interval_from", false},
+                   {"unsupported", "unsupported", false}};
   for (const ScoredRow& r : rows) {
     const auto estimate = [&](double Estimate::* field, bool short_form) -> std::string {
       if (!r.predicted) return "";
@@ -56,7 +60,8 @@ Table rows_table(const std::vector<ScoredRow>& rows) {
       (text ? table.rows : table.raw_rows)
           .push_back({r.row->id, measured, estimate(&Estimate::value, text), estimate(&Estimate::low80, text),
                       estimate(&Estimate::high80, text), estimate(&Estimate::low95, text),
-                      estimate(&Estimate::high95, text), r.row->unit, error, r.group, r.width_from, r.refused});
+                      estimate(&Estimate::high95, text), r.row->unit, error, r.group, widest_part(r), r.width_from,
+                      r.refused});
     }
   }
   return table;
@@ -74,6 +79,7 @@ std::string rows_json(const std::vector<ScoredRow>& rows) {
     }
     row["unit"] = r.row->unit;
     row["group"] = r.group;
+    row["dominated_by"] = r.predicted ? nlohmann::ordered_json(widest_part(r)) : nlohmann::ordered_json();
     row["interval_from"] = r.width_from;
     row["unsupported"] = r.predicted ? nlohmann::ordered_json() : nlohmann::ordered_json(r.refused);
     json["rows"].push_back(std::move(row));
@@ -104,20 +110,6 @@ std::string gates_text(const std::vector<Gate>& gates) {
   return text;
 }
 
-std::vector<PublishedRow> read_rows(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw usage_error(fmt::format("{}: cannot open", path.string()));
-  const std::string csv{std::istreambuf_iterator<char>(file), {}};
-  return published_rows(csv).or_throw(path.string());
-}
-
-std::vector<ScoredRow> score_all(const Scoreboard& scoreboard, const std::vector<PublishedRow>& rows) {
-  std::vector<ScoredRow> scored;
-  scored.reserve(rows.size());
-  for (const PublishedRow& row : rows) scored.push_back(scoreboard.score(row));
-  return scored;
-}
-
 // The groups of the shipped rows, each with the interval that it would have if it had not been measured.
 int print_scoreboard(const Arguments& arguments, std::vector<ScoredRow> rows) {
   set_intervals(rows, interval_table(rows), true);
@@ -135,14 +127,12 @@ int print_scoreboard(const Arguments& arguments, std::vector<ScoredRow> rows) {
 }
 
 int run_validate(const Arguments& arguments) {
-  const std::filesystem::path home = data_folder();
-  const std::vector<PublishedRow> shipped = read_rows(home / "validation" / "published.csv");
-  const Scoreboard scoreboard(home / "catalog");
-  std::vector<ScoredRow> known = score_all(scoreboard, shipped);
-  if (!arguments.has("rows")) return print_scoreboard(arguments, std::move(known));
-  const std::vector<PublishedRow> asked = read_rows(arguments.get<std::string>("rows"));
-  std::vector<ScoredRow> rows = score_all(scoreboard, asked);
-  set_intervals(rows, interval_table(known), false);
+  const bool own = arguments.has("rows");
+  const std::vector<PublishedRow> published =
+      read_published_rows(own ? std::filesystem::path(arguments.get<std::string>("rows")) : shipped_rows());
+  std::vector<ScoredRow> rows = score_rows(published);
+  if (!own) return print_scoreboard(arguments, std::move(rows));
+  set_intervals(rows, shipped_intervals(), false);
   if (format_of(arguments) == Format::kJson) {
     write_result(arguments, rows_json(rows));
     return 0;

@@ -9,6 +9,7 @@
 #include "apps/replay_points.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
+#include "sim/core/suggest.hpp"
 #include "sim/cost/engine_profile.hpp"
 #include "traces/nominal_trace.hpp"
 
@@ -90,6 +91,48 @@ const std::string& required(const Arguments& arguments, const std::string& optio
   return arguments.get<std::string>(option);
 }
 
+std::vector<WeightFormat> weight_formats_of(const Arguments& arguments, const ModelShape& model) {
+  const WeightFormat own = plain_format(model.weight_type);
+  if (!arguments.has("dtype")) return {own};
+  const std::string& text = arguments.get<std::string>("dtype");
+  if (text == "auto") return {own, *parse_weight_format("fp8"), *parse_weight_format("int4")};
+  std::vector<WeightFormat> formats;
+  for (const std::string& item : split_list("dtype", text)) {
+    const auto format = parse_weight_format(item);
+    if (!format) {
+      std::vector<std::string> known = {"bf16", "f16", "f32"};
+      for (const WeightFormat& f : weight_formats()) known.emplace_back(f.name);
+      throw usage_error(fmt::format("--dtype {}: no such type of weights{}", item, did_you_mean(item, known)))
+          .note("known: " + join(known) + "; auto tries the model's own, fp8 and int4");
+    }
+    formats.push_back(*format);
+  }
+  return formats;
+}
+
+// Quantised weights are computed with in 16 bits, or in a type of their own.
+DType activations_of(const WeightFormat& format) {
+  return format.quantised() ? DType::kBF16 : parse_dtype(format.name).value_or(DType::kBF16);
+}
+
+// Each type of weights over each number of devices; `auto` leaves out what the heads cannot be spread over.
+std::vector<Deployment> deployments_of(const Arguments& arguments, const WorkloadRequest& request,
+                                       const std::vector<WeightFormat>& formats) {
+  const std::string& text = arguments.get<std::string>("tp");
+  const bool any = text == "auto";
+  std::vector<Deployment> deployments;
+  for (const std::uint32_t devices : any ? std::vector<std::uint32_t>{1, 2, 4, 8} : count_list("tp", text, 1, 1024)) {
+    for (const WeightFormat& format : formats) {
+      Deployment deployment({activations_of(format), request.types.kv}, format);
+      deployment.tensor_parallel = devices;
+      const std::string problem = deployment_problem(request.model, deployment);
+      if (!problem.empty() && !any) throw usage_error(fmt::format("--tp {}: {}", devices, problem));
+      if (problem.empty()) deployments.push_back(deployment);
+    }
+  }
+  return deployments;
+}
+
 }  // namespace
 
 void describe_workload(po::options_description_easy_init add) {
@@ -99,7 +142,10 @@ void describe_workload(po::options_description_easy_init add) {
   add("prompt", po::value<std::string>()->default_value("2k"), "prompt tokens of a sequence");
   add("output", po::value<std::string>()->default_value("512"), "generated tokens of a sequence");
   add("trace", po::value<std::string>(), "a recorded run whose residency is projected (default: a nominal one)");
-  add("dtype", po::value<std::string>(), "type of the weights: f32 | f16 | bf16 (default: the model's)");
+  add("dtype", po::value<std::string>(),
+      "how weights are stored: bf16 | f16 | fp8 | int8 | int4 | Q4_K_M …, a list, or auto (default: the model's)");
+  add("tp", po::value<std::string>()->default_value("1"),
+      "devices that share each layer (tensor parallelism), a list, or auto: 1, 2, 4 and 8");
   add("kv", po::value<std::string>(), "type of the KV cache: f32 | f16 | bf16 (default: of the weights)");
   add("engine", po::value<std::string>(),
       "how an engine launches work, a name of catalog/engines: kvroof, vllm, tensorrt-llm … (default: kvroof's own)");
@@ -112,8 +158,10 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   request.points = policy_points(arguments);
   request.prompt = count_value("prompt", arguments.get<std::string>("prompt"), 1, 1U << 24);
   request.output = count_value("output", arguments.get<std::string>("output"), 1, 1U << 20);
-  request.types.weights = float_type_option(arguments, "dtype").value_or(request.model.weight_type);
+  const std::vector<WeightFormat> formats = weight_formats_of(arguments, request.model);
+  request.types.weights = activations_of(formats.front());
   request.types.kv = float_type_option(arguments, "kv").value_or(request.types.weights);
+  request.deployments = deployments_of(arguments, request, formats);
   if (arguments.has("trace")) request.trace = arguments.get<std::string>("trace");
   if (arguments.has("engine")) request.engine = find_engine_profile(arguments.get<std::string>("engine"), catalog);
   return request;
@@ -160,7 +208,6 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request) {
         "what the policy holds comes from drawn attention, which fills budgets as a model's does; --trace takes it "
         "from a recorded run");
   }
-  notes.emplace_back("intervals come from priors on each constant, not from a calibration on your machine");
   return notes;
 }
 

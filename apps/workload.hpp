@@ -21,6 +21,7 @@ namespace kvroof {
 struct WorkloadRequest {
   ModelShape model;
   TrafficTypes types;
+  std::vector<Deployment> deployments;  // types of the weights × devices that share each layer; at least one
   std::vector<PolicySpec> points;  // policies × budgets
   std::uint32_t prompt = 0, output = 0;
   std::optional<std::filesystem::path> trace;  // whose residency is projected; nothing: a nominal one

@@ -223,8 +223,9 @@ void CudaBackend::attend_step(const AttentionInput& input, std::uint32_t offset)
     const std::uint32_t position = sequence->tokens + offset;
     Query& query = queries.emplace_back(Query{sequence, position, &state.cache, 0, {}});
     for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
-      slot_of.push_back(state.policy.admit(HeadId(h), TokenPos(position)).value);
-      if (slot_of.back() >= state.cache.capacity(h)) grow(state, input.layer, h, slot_of.back() + slot_of.back() / 2 + 1);
+      const std::uint32_t slot = state.policy.admit(HeadId(h), TokenPos(position)).value;
+      if (slot >= state.cache.capacity(h)) grow(state, input.layer, h, slot + slot / 2 + 1);
+      slot_of.push_back(slot);
       query.lengths.push_back(static_cast<std::uint32_t>(state.policy.positions(HeadId(h)).size()));
     }
     caches.push_back(&state.cache);

@@ -33,8 +33,8 @@ void run_update_scores(Stream& stream, unsigned blocks, const ScoreArguments& a)
 void run_observe_prompt(Stream& stream, const ScoreArguments& a);
 // One draw for each token of a prompt, before any row wants it.
 void run_draw_prompt_noise(Stream& stream, const PromptScoreArguments& s);
-// The scores after all rows of a prompt at once, of caches of 16 bits: the log-sums of a noisy softmax, where that is the
-// kind, then the sums of all columns.
+// The scores after all rows of a prompt at once, of caches of 16 bits: the log-sums of a noisy softmax, where that is
+// the kind, then the sums of all columns.
 void run_prompt_noisy_sums(Stream& stream, Stored cache, const PromptScoreArguments& s);
 void run_prompt_column_sums(Stream& stream, Stored cache, const PromptScoreArguments& s);
 void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a);

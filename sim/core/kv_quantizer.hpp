@@ -24,9 +24,9 @@ GroupScale quantise_group(std::uint32_t bits, DType arithmetic, std::span<const 
 // level · scale + minimum.
 void dequantise_group(GroupScale group, DType arithmetic, std::span<const std::uint8_t> levels, std::span<float> x);
 
-// A row of k or v as the cache gives it back: rounded to a plain type, or quantised and dequantised. int8 and int4: code
-// = round(x / scale), scale = largest |x| / most, most = 127 or 7; code · scale comes back, and zeros as zeros. Of KIVI,
-// the row in float16, as it is until it leaves the residual window.
+// A row of k or v as the cache gives it back: rounded to a plain type, or quantised and dequantised. int8 and int4:
+// code = round(x / scale), scale = largest |x| / most, most = 127 or 7; code · scale comes back, and zeros as zeros. Of
+// KIVI, the row in float16, as it is until it leaves the residual window.
 void round_trip_row(KvType type, std::span<float> row);
 // KIVI: a row of v as it leaves the window, in groups along its channels; and a group of tokens' k, [tokens, width],
 // tokens ≤ 32, in groups along the tokens. Both of float16 values.

@@ -42,6 +42,10 @@ Estimate around(double value, double half_width, CostTerm dominated_by) {
 
 }  // namespace
 
+Estimate scaled(const Estimate& e, double factor) {
+  return {e.value * factor, e.low80 * factor, e.high80 * factor, e.low95 * factor, e.high95 * factor, e.dominated_by};
+}
+
 Estimate throughput(const Estimate& step, double tokens) {
   if (!(step.value > 0)) return {};
   return {tokens / step.value,  tokens / step.high80, tokens / step.low80,
@@ -272,10 +276,12 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
 
 Estimate CostModel::estimate_of(const Parts& parts) {
   const double total = parts.total();
-  double width_squared = square(kChipSpread * total);
+  const double board = square(kChipSpread * total);
+  double width_squared = board;
   for (const double w : parts.width_squared) width_squared += w;
   const auto widest = std::max_element(parts.width_squared.begin(), parts.width_squared.end());
-  const auto dominated_by = static_cast<CostTerm>(widest - parts.width_squared.begin());
+  const auto dominated_by =
+      *widest > board ? static_cast<CostTerm>(widest - parts.width_squared.begin()) : CostTerm::kBoard;
   return around(total, total > 0 ? std::sqrt(width_squared) / total : 0, dominated_by);
 }
 

@@ -16,20 +16,24 @@
 
 namespace kvroof {
 
-// The terms that a step time is the sum of; each has its own uncertainty.
-enum class CostTerm : std::uint8_t { kLinear, kAttention, kElementwise, kPolicy, kHost, kLinks };
-inline constexpr std::size_t kCostTerms = 6;
-inline constexpr std::array<std::string_view, kCostTerms> kCostTermNames = {"linear", "attention", "elementwise",
-                                                                            "policy", "host",      "links"};
+// The terms that a step time is the sum of, each with its own uncertainty; and what else is uncertain: one board beside
+// another, memory that no ledger foresees, and how many requests there are at once.
+enum class CostTerm : std::uint8_t {
+  kLinear, kAttention, kElementwise, kPolicy, kHost, kLinks, kBoard, kMemory, kLoad
+};
+inline constexpr std::size_t kCostTerms = 6;  // those of a time
+inline constexpr std::array<std::string_view, 9> kCostTermNames = {
+    "linear", "attention", "elementwise", "policy", "host", "links", "board", "memory", "load"};
+constexpr std::string_view name_of(CostTerm term) { return kCostTermNames[static_cast<std::size_t>(term)]; }
 
-// A prediction with its interval. The widths are priors, not calibrated.
+// A prediction with its interval. The widths of the cost model are priors; measured rows move them (analysis).
 struct Estimate {
   double value = 0;
   double low80 = 0;
   double high80 = 0;
   double low95 = 0;
   double high95 = 0;
-  CostTerm dominated_by = CostTerm::kLinear;  // the term that contributes most to the width
+  CostTerm dominated_by = CostTerm::kLinear;  // what contributes most to the width
 };
 
 // The largest share of a step: reading weights; reading, writing and moving KV; arithmetic; start-ups and host; what
@@ -40,6 +44,7 @@ inline constexpr std::array<std::string_view, kLimits> kLimitNames = {"weights",
                                                                       "launches", "links", "capacity"};
 constexpr std::string_view name_of(Limit limit) { return kLimitNames[static_cast<std::size_t>(limit)]; }
 
+Estimate scaled(const Estimate& estimate, double factor);
 // Tokens per second from seconds per step: the fast end of one is the slow end of the other.
 Estimate throughput(const Estimate& step, double tokens);
 
@@ -74,6 +79,8 @@ struct MemoryLedger {
     return weights + kv_allocated + policy_state + activations + prefill_transient + reserve;
   }
   [[nodiscard]] bool fits() const { return total() <= capacity; }
+  // Bytes in all, with the interval within which published peaks lie.
+  [[nodiscard]] Estimate needed() const;
 };
 
 struct Prediction {
@@ -103,12 +110,14 @@ class CostModel {
   // One matrix product y[m, n] = x[m, k] · w[k, n] by itself; decode attention over `kv_bytes` of cache by itself.
   [[nodiscard]] Estimate product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const;
   [[nodiscard]] Estimate attention_call(Bytes kv_bytes) const;
-  // The largest batch whose ledger fits and that the engine takes; 0 when not even one sequence fits.
-  [[nodiscard]] std::uint64_t largest_batch(const ResidencySummary& residency) const;
+  // The largest batch whose ledger fits and that the engine takes; 0 when not even one sequence fits. Where `scale` is
+  // given, as if every sum of bytes were so many times larger.
+  [[nodiscard]] std::uint64_t largest_batch(const ResidencySummary& residency, double scale = 1) const;
 
   [[nodiscard]] const ModelShape& shape() const { return shape_; }
   [[nodiscard]] TrafficTypes types() const { return types_; }
   [[nodiscard]] const Deployment& deployment() const { return deployment_; }
+  [[nodiscard]] const EngineProfile& engine() const { return engine_; }
 
  private:
   // What a step's time is made of, with the relative half-widths (80 %) of the constants.

@@ -67,8 +67,8 @@ TEST_CASE("a plan on a recorded run says what its replay says") {
   CHECK(p["largest_batch"] == point["largest_batch"]);
   CHECK(p["tpot_ms"]["value"] == point["step_ms"]);
   CHECK(p["tokens_per_s"] == point["tokens_per_s_interval"]);
-  CHECK(p["tpot_worst_step_ms"].get<double>() >= p["tpot_p99_step_ms"].get<double>());
-  CHECK(p["tpot_worst_step_ms"].get<double>() >= p["tpot_ms"]["value"].get<double>());
+  CHECK(p["tpot_worst_step_ms"]["value"] >= p["tpot_p99_step_ms"]["value"]);
+  CHECK(p["tpot_worst_step_ms"]["value"] >= p["tpot_ms"]["value"]);
 }
 
 TEST_CASE("a plan takes the mean of a recording of several sequences") {
@@ -116,6 +116,99 @@ TEST_CASE("a device with less memory and slower attention is never better") {
   }
 }
 
+TEST_CASE("every number of a plan has its two intervals, what makes them wide, and the rows that they are from") {
+  const json p = plan(std::string(kWork) + "--device h100-sxm --policy h2o:budget=0.5 --tpot-ms 20");
+  for (const char* key : {"tpot_ms", "tpot_p99_step_ms", "tpot_worst_step_ms", "ttft_ms", "tokens_per_s",
+                          "largest_batch_interval"}) {
+    INFO(key << " " << p[key]);
+    CHECK(p[key]["low95"] <= p[key]["low80"]);
+    CHECK(p[key]["low80"] < p[key]["value"]);
+    CHECK(p[key]["value"] < p[key]["high80"]);
+    CHECK(p[key]["high80"] <= p[key]["high95"]);
+    CHECK(p[key]["dominated_by"].is_string());
+  }
+  CHECK(p["largest_batch_interval"]["value"] == p["largest_batch"]);
+  CHECK(p["intervals_from"]["tpot_ms"].get<std::string>().find("hbm, step: ") == 0);
+  const Ran table = run_program("plan" + std::string(kWork) + "--device h100-sxm");
+  CHECK(table.out.find("95 %") != std::string::npos);
+}
+
+TEST_CASE("a plan has the interval that validate gives the same step under the same engine on the same device") {
+  const TemporaryFolder folder;
+  const std::string rows = folder.file("rows.csv");
+  std::ofstream(rows) << "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,engine,batch_mode,batch,"
+                         "input_len,output_len,metric,value,unit,source\n"
+                         "r,end_to_end,Llama-3-8B,bf16,bf16,H100-SXM-80GB,1,TensorRT-LLM,single_stream,1,4096,256,"
+                         "decode_tokens_per_s,,tok/s,s\n";
+  const json row = json::parse(run_program("validate --format json --rows " + rows).out)["rows"][0];
+  const json p = plan(std::string(kWork) + "--device h100-sxm --engine tensorrt-llm --batch 1");
+  const json& rate = p["tokens_per_s"];
+  CHECK(row["predicted"].get<double>() == Approx(rate["value"].get<double>()).epsilon(1e-3));
+  for (const char* end : {"low80", "high80", "low95", "high95"}) {
+    INFO(end);
+    CHECK(row[end].get<double>() / row["predicted"].get<double>() ==
+          Approx(rate[end].get<double>() / rate["value"].get<double>()).epsilon(1e-3));
+  }
+  CHECK(row["dominated_by"] == rate["dominated_by"]);
+  CHECK(row["interval_from"] == p["intervals_from"]["tpot_ms"]);
+}
+
+TEST_CASE("a plan searches weights and devices for what makes most of each device within the goals") {
+  const std::string words =
+      " --model llama-3-70b --prompt 2k --output 256 --device h100-sxm --dtype bf16,fp8 --tp 1,4 --tpot-ms 40";
+  const json p = plan(words);
+  REQUIRE(p["searched"].size() == 4);
+  double best = 0;
+  for (const json& s : p["searched"]) {
+    const bool fits = s["weight_type"] == "fp8" || s["tensor_parallel"] == 4;  // 131 GiB in bf16
+    CHECK(s["meets_goals"] == fits);
+    if (fits) best = std::max(best, s["tokens_per_s_a_device"]["value"].get<double>());
+  }
+  CHECK(p["tokens_per_s"]["value"].get<double>() / p["tensor_parallel"].get<double>() == Approx(best));
+  CHECK(p["tpot_ms"]["value"].get<double>() <= 40);
+  const json alone =
+      plan(" --model llama-3-70b --prompt 2k --output 256 --device h100-sxm --dtype fp8 --tp 4 --tpot-ms 40");
+  for (const json& s : p["searched"]) {
+    if (s["weight_type"] == "fp8" && s["tensor_parallel"] == 4) CHECK(s["tpot_ms"] == alone["tpot_ms"]);
+  }
+}
+
+TEST_CASE("what does not fit gets the least change that would: more devices, or smaller weights") {
+  const json p = plan(" --model llama-3-70b --prompt 2k --output 256 --device h100-sxm", 3);
+  REQUIRE(p["remedies"].size() == 2);
+  CHECK(p["remedies"][0]["change"] == "--tp 2");
+  CHECK(p["remedies"][1]["change"] == "--dtype fp8");
+  for (const json& r : p["remedies"]) {
+    const json with = plan(" --model llama-3-70b --prompt 2k --output 256 --device h100-sxm " +
+                           r["change"].get<std::string>());
+    CHECK(with["largest_batch"] == r["largest_batch"]);
+  }
+}
+
+TEST_CASE("compare draws its Pareto front: no other batch of any device is faster both for one and for all") {
+  const TemporaryFolder folder;
+  const std::string svg = folder.file("front.svg");
+  const Ran ran = run_program("compare" + std::string(kWork) +
+                              "--device l40s,h200 --dtype bf16,fp8 --format json --svg " + svg);
+  REQUIRE(ran.code == 0);
+  const json all = json::parse(ran.out);
+  REQUIRE(all["points"].size() == 4);
+  REQUIRE(!all["front"].empty());
+  for (const json& point : all["front"]) {
+    for (const json& c : all["points"]) {
+      for (const json& other : c["batches"]) {
+        const bool better = other["tokens_per_s_a_sequence"] > point["tokens_per_s_a_sequence"] &&
+                            other["tokens_per_s_a_device"] > point["tokens_per_s_a_device"];
+        CHECK_FALSE(better);
+      }
+    }
+  }
+  const std::string picture = slurp(svg);
+  CHECK(picture.find("<svg") == 0);
+  CHECK(picture.find("Pareto front") != std::string::npos);
+  CHECK(picture.find("h200, fp8") != std::string::npos);
+}
+
 TEST_CASE("compare ranks what plan says of each device and policy") {
   const Ran ran = run_program("compare" + std::string(kWork) +
                               "--device l40s,h200,t4 --policy full,window --budget 0.5 --format json");
@@ -152,4 +245,6 @@ TEST_CASE("questions that plan and compare cannot answer get one sentence") {
   refused("plan --model llama-3-8b --device h200 --batch 4 --tpot-ms 20", "contradict each other");
   refused("plan --model llama-3-8b --device h200 --tpot-ms 0", "--tpot-ms 0: expected a number from");
   refused("compare --model llama-3-8b --device h200 --by tokens", "--by tokens: unknown");
+  refused("plan --model llama-3-8b --device h200 --dtype fp9", "--dtype fp9: no such type of weights; did you mean fp");
+  refused("plan --model llama-3-8b --device h200 --tp 5", "--tp 5: 32 query heads cannot be spread over 5 devices");
 }

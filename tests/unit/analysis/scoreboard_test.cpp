@@ -165,7 +165,7 @@ TEST_CASE("a saturated server of more memory serves no fewer tokens") {
 
 TEST_CASE("intervals hold the share of like rows that they claim, and leave out a row's own table") {
   std::vector<Residual> residuals;
-  const RowKind kind{"hbm", "e", "step"};
+  const RowKind kind{"hbm", "e", "step", "d", {}};
   for (int table = 0; table < 5; ++table) {
     for (int i = 1; i <= 20; ++i) residuals.push_back({kind, std::string(1, static_cast<char>('a' + table)), i / 20.0});
   }
@@ -175,17 +175,72 @@ TEST_CASE("intervals hold the share of like rows that they claim, and leave out 
   CHECK(table.factors(kind, "far").factor95 == Approx(1.0));
   CHECK(table.factors(kind).factor80 == Approx(1.0));  // 17 % of the rows are far
   CHECK(table.factors(kind).factor95 == Approx(100));
-  const IntervalFactors others = table.factors({"gddr", "other", "step"}, "far");
+  const IntervalFactors others = table.factors({"gddr", "other", "step", "d", {}}, "far");
   CHECK(others.from == "step: 100 rows");
   CHECK(others.factor80 == 1);  // 0.85 would be narrower than the priors
   CHECK(others.factor95 == Approx(1.96 / 1.2816));
   CHECK(IntervalTable({}).factors(kind).from == "priors");
   const Estimate e{100, 80, 125, 70, 140, CostTerm::kLinear};
-  const Estimate twice = with_factors(e, {2, 3, ""});
+  const Estimate twice = with_factors(e, {2, 3, "", ""});
   CHECK(twice.high80 == Approx(100 * 1.25 * 1.25));
   CHECK(twice.low95 == Approx(100 / std::pow(1.25, 3)));
   CHECK(residual_score(e, 156.25) == Approx(2));
   CHECK(residual_score(e, 64) == Approx(2));
+}
+
+TEST_CASE("rows of the same device come before those of its memory, and those before all others") {
+  std::vector<Residual> residuals;
+  const auto rows = [&](const char* device, const char* memory, double score, int tables, int each) {
+    for (int i = 0; i < tables * each; ++i) {
+      const std::string group = std::string(device) + static_cast<char>('a' + i % tables);
+      residuals.push_back({{memory, "e", "step", device, {}}, group, score});
+    }
+  };
+  rows("x", "hbm", 3, 2, 10);
+  rows("y", "hbm", 5, 2, 10);
+  rows("z", "hbm", 7, 1, 5);
+  const IntervalTable table(residuals);
+  CHECK(table.factors({"hbm", "e", "step", "x", {}}).from == "x, e, step: 20 rows");
+  CHECK(table.factors({"hbm", "e", "step", "x", {}}).factor80 == 3);
+  CHECK(table.factors({"hbm", "e", "step", "z", {}}).from == "hbm, e, step: 45 rows");  // one table is not enough
+  CHECK(table.factors({"gddr", "e", "step", "w", {}}).from == "step: 45 rows");
+}
+
+TEST_CASE("work beyond the measured one has wider intervals, by its doublings, and the text says why") {
+  std::vector<Residual> residuals;
+  for (int i = 0; i < 40; ++i) {
+    const double batch = i % 2 == 0 ? 1 : 64;
+    residuals.push_back({{"hbm", "e", "step", "d", {batch, 1000, 1}}, i % 4 < 2 ? "a" : "b", 1.0});
+  }
+  const IntervalTable table(residuals);
+  const auto at = [&](Reach reach) { return table.factors({"hbm", "e", "step", "d", reach}); };
+  CHECK(at({64, 1000, 1}).factor80 == 1);
+  CHECK(at({64, 1000, 1}).beyond.empty());
+  CHECK(at({0, 0, 0}).factor80 == 1);  // nothing is stated
+  CHECK(at({256, 1000, 1}).factor80 == Approx(1 + 2 * kWiderPerDoubling));
+  CHECK(at({256, 1000, 1}).beyond == "256 sequences at once, measured were 1 to 64: 1.40 times as wide");
+  CHECK(at({256, 8000, 1}).factor95 == Approx(1 + 3 * kWiderPerDoubling));  // the farthest axis alone
+  CHECK(at({8, 250, 1}).factor80 == Approx(1 + 2 * kWiderPerDoubling));     // less is beyond as well
+}
+
+TEST_CASE("the largest batch has the interval of the memory that it needs") {
+  const std::filesystem::path catalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+  const CostModel cost(find_model_shape("llama-3-8b", catalog), TrafficTypes{DType::kBF16, DType::kBF16},
+                       find_device("h100-sxm", catalog), find_engine_profile("graphs", catalog));
+  const ResidencySummary r = full_attention_summary(cost.shape(), 4096, 256);
+  const Estimate e = largest_batch_estimate(cost, r, {1, 1.5, "", ""});
+  CHECK(e.value == static_cast<double>(cost.largest_batch(r)));
+  CHECK(e.low95 < e.low80);
+  CHECK(e.low80 < e.value);
+  CHECK(e.high95 > e.high80);
+  // The batch at the low end is the largest whose sum of bytes fits when it is 8 % more.
+  const double capacity = static_cast<double>(cost.ledger(r, 1).capacity.value);
+  const auto needed = [&](double batch) {
+    return 1.08 * static_cast<double>(cost.ledger(r, static_cast<std::uint64_t>(batch)).total().value);
+  };
+  CHECK(needed(e.low80) <= capacity);
+  CHECK(needed(e.low80 + 1) > capacity);
+  CHECK(name_of(e.dominated_by) == "memory");
 }
 
 TEST_CASE("groups add up errors, their sign, and how many rows lie inside their intervals") {

@@ -53,7 +53,8 @@ TEST_CASE("a cache of KIVI's stores the formula's bytes at lengths 1, 127, 128, 
 }
 
 TEST_CASE("names of cache types are read back, in the spellings of float types too") {
-  for (const auto kind : {KvType::kF32, KvType::kBF16, KvType::kInt8, KvType::kInt4, KvType::kInt4G64, KvType::kKivi2}) {
+  for (const auto kind :
+       {KvType::kF32, KvType::kBF16, KvType::kInt8, KvType::kInt4, KvType::kInt4G64, KvType::kKivi2}) {
     CHECK(parse_kv_type(name_of(kind)) == KvType(kind));
   }
   CHECK(parse_kv_type("float16") == KvType(KvType::kF16));

@@ -1,0 +1,51 @@
+#include "apps/intervals.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "apps/command.hpp"
+
+namespace kvroof {
+
+namespace fs = std::filesystem;
+
+std::vector<PublishedRow> read_published_rows(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw usage_error(fmt::format("{}: cannot open", path.string()));
+  const std::string csv{std::istreambuf_iterator<char>(file), {}};
+  return published_rows(csv).or_throw(path.string());
+}
+
+fs::path shipped_rows() { return data_folder() / "validation" / "published.csv"; }
+
+std::vector<ScoredRow> score_rows(const std::vector<PublishedRow>& rows) {
+  const Scoreboard scoreboard(data_folder() / "catalog");
+  std::vector<ScoredRow> scored;
+  scored.reserve(rows.size());
+  for (const PublishedRow& row : rows) scored.push_back(scoreboard.score(row));
+  return scored;
+}
+
+const IntervalTable& shipped_intervals() {
+  static const IntervalTable table = [] {
+    const std::vector<PublishedRow> rows = read_published_rows(shipped_rows());
+    return interval_table(score_rows(rows));
+  }();
+  return table;
+}
+
+IntervalGroup interval_group(const Device& device, const EngineProfile& engine, const std::string& metric) {
+  return shipped_intervals().group({std::string(name_of(device.memory_type)), engine.name, metric, device.name, {}});
+}
+
+std::string interval_note(const IntervalFactors& f) {
+  const std::string beyond = f.beyond.empty() ? "" : "; beyond those rows: " + f.beyond;
+  return fmt::format(
+      "intervals of a step: the priors' widths times {:.2f} (80 %) and {:.2f} (95 %), as like measured rows ask for "
+      "({}){}; `kvroof validate` shows those rows",
+      f.factor80, f.factor95, f.from, beyond);
+}
+
+}  // namespace kvroof

@@ -1,0 +1,28 @@
+// The intervals of plan, compare, replay and validate: all of them from the published rows that kvroof ships.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "analysis/conformal.hpp"
+#include "analysis/scoreboard.hpp"
+
+namespace kvroof {
+
+// Rows of a file, or of those shipped. Throws Error.
+std::vector<PublishedRow> read_published_rows(const std::filesystem::path& path);
+std::filesystem::path shipped_rows();
+
+// Each row scored with the catalog; the result refers to `rows`.
+std::vector<ScoredRow> score_rows(const std::vector<PublishedRow>& rows);
+
+// The table of the shipped rows, which are scored when it is first asked for: about a quarter of a second.
+const IntervalTable& shipped_intervals();
+
+// Those of predictions for a device under an engine; metric: step, prompt, memory …
+IntervalGroup interval_group(const Device& device, const EngineProfile& engine, const std::string& metric);
+
+// "… hold like measured rows (hbm, step: 241 rows)", for the notes of a result.
+std::string interval_note(const IntervalFactors& factors);
+
+}  // namespace kvroof

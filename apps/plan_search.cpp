@@ -1,0 +1,180 @@
+#include "apps/plan_search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/intervals.hpp"
+
+namespace kvroof {
+namespace {
+
+// The largest x in [low, high] that satisfies `holds`, which holds up to some x and not beyond; low − 1 when it never
+// does.
+template <class Holds>
+std::uint64_t largest_that(std::uint64_t low, std::uint64_t high, Holds holds) {
+  while (low <= high) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    if (holds(middle)) {
+      low = middle + 1;
+    } else {
+      if (middle == 0) break;
+      high = middle - 1;
+    }
+  }
+  return low - 1;
+}
+
+// One deployment priced with intervals from measured rows.
+class Pricing {
+ public:
+  Pricing(const WorkloadRequest& request, const Deployment& deployment, const Device& device, const Workload& workload,
+          const Goals& goals)
+      : cost_(request.model, deployment, device, request.engine_on(device)),
+        workload_(workload),
+        goals_(goals),
+        tokens_(static_cast<double>(request.prompt) + request.output),
+        devices_(deployment.tensor_parallel),
+        steps_(interval_group(device, cost_.engine(), "step")),
+        first_tokens_(interval_group(device, cost_.engine(), "prompt")),
+        memory_(interval_group(device, cost_.engine(), "memory").inside) {}
+
+  [[nodiscard]] const CostModel& cost() const { return cost_; }
+  [[nodiscard]] const IntervalFactors& memory_factors() const { return memory_; }
+  [[nodiscard]] IntervalFactors step_factors(std::uint64_t batch) const { return steps_.at(reach(batch)); }
+  [[nodiscard]] IntervalFactors first_token_factors() const { return first_tokens_.at(reach(1)); }
+  [[nodiscard]] Prediction predict(const ResidencySummary& residency, std::uint64_t batch) const {
+    return with_factors(cost_.predict(residency, batch), step_factors(batch));
+  }
+  [[nodiscard]] Estimate first_token() const {
+    return with_factors(cost_.prefill(workload_.mean(), 1), first_token_factors());
+  }
+  // The largest batch if memory needed `memory` times as much and times were at the given end of their interval.
+  [[nodiscard]] std::uint64_t largest(double memory, double Estimate::* time) const {
+    if (goals_.ttft_ms && first_token().*time * 1e3 > *goals_.ttft_ms) return 0;
+    const std::uint64_t fits = cost_.largest_batch(workload_.mean(), memory);
+    if (!goals_.tpot_ms) return fits;
+    return largest_that(1, fits, [&](std::uint64_t batch) {
+      return predict(workload_.mean(), batch).step.*time * 1e3 <= *goals_.tpot_ms;
+    });
+  }
+  [[nodiscard]] Estimate largest_interval() const {
+    const Estimate needed = with_factors(cost_.ledger(workload_.mean(), 1).needed(), memory_);
+    const auto at = [&](double Estimate::* end) {
+      return static_cast<double>(largest(needed.*end / needed.value, end));
+    };
+    Estimate e{at(&Estimate::value), at(&Estimate::high80), at(&Estimate::low80), at(&Estimate::high95),
+               at(&Estimate::low95), CostTerm::kMemory};
+    const bool time_binds = e.value < static_cast<double>(cost_.largest_batch(workload_.mean()));
+    const auto batch = static_cast<std::uint64_t>(std::max(1.0, e.value));
+    if (time_binds) e.dominated_by = cost_.predict(workload_.mean(), batch).step.dominated_by;
+    return e;
+  }
+
+ private:
+  [[nodiscard]] Reach reach(std::uint64_t batch) const { return {static_cast<double>(batch), tokens_, devices_}; }
+
+  CostModel cost_;
+  const Workload& workload_;
+  const Goals& goals_;
+  double tokens_, devices_;
+  IntervalGroup steps_, first_tokens_;
+  IntervalFactors memory_;
+};
+
+// The step that 99 % of a sequence's do not exceed, and the slowest.
+void price_steps(const Pricing& pricing, const Workload& workload, std::uint64_t batch, Plan& plan) {
+  std::vector<Estimate> steps;
+  const IntervalFactors factors = pricing.step_factors(batch);
+  for (const ResidencySummary& step : workload.steps()) steps.push_back(pricing.cost().predict(step, batch).step);
+  std::sort(steps.begin(), steps.end(), [](const Estimate& a, const Estimate& b) { return a.value < b.value; });
+  const std::size_t rank = (99 * steps.size() + 99) / 100;  // ⌈0.99 n⌉
+  plan.p99_step = with_factors(steps[rank - 1], factors);
+  plan.worst_step = with_factors(steps.back(), factors);
+}
+
+}  // namespace
+
+Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
+               const Workload& workload, const Goals& goals) {
+  const Pricing pricing(request, deployment, device, workload, goals);
+  const CostModel& cost = pricing.cost();
+  const ResidencySummary& mean = workload.mean();
+  Plan plan;
+  plan.deployment = deployment;
+  plan.largest_in_memory = cost.largest_batch(mean);
+  plan.largest = pricing.largest(1, &Estimate::value);
+  plan.largest_interval = pricing.largest_interval();
+  plan.first_token = pricing.first_token();
+  plan.batch = goals.batch.value_or(plan.largest);
+  const std::uint64_t shown = std::max<std::uint64_t>(plan.batch, 1);
+  plan.prediction = pricing.predict(mean, shown);
+  plan.step_factors = pricing.step_factors(shown);
+  plan.first_token_factors = pricing.first_token_factors();
+  plan.memory_factors = pricing.memory_factors();
+  plan.ledger = cost.ledger(mean, shown);
+  price_steps(pricing, workload, shown, plan);
+  const bool first_token_late = goals.ttft_ms && plan.first_token.value * 1e3 > *goals.ttft_ms;
+  if (goals.batch) {
+    plan.limited_by = name_of(plan.prediction.limited_by);
+  } else if (plan.largest == plan.largest_in_memory) {
+    plan.limited_by = static_cast<double>(plan.largest) >= cost.engine().largest_batch ? "engine" : "capacity";
+  } else {
+    plan.limited_by = first_token_late ? "ttft" : "tpot";
+  }
+  plan.longest_prompt = static_cast<std::uint32_t>(largest_that(
+      1, std::max<std::uint32_t>(request.model.max_positions, request.prompt + request.output) - request.output,
+      [&](std::uint64_t prompt) {
+        return cost.ledger(workload.with_prompt(static_cast<std::uint32_t>(prompt)), shown).fits();
+      }));
+  return plan;
+}
+
+std::vector<Plan> search_plans(const WorkloadRequest& request, const Device& device, const Workload& workload,
+                               const Goals& goals) {
+  std::vector<Plan> plans;
+  for (const Deployment& d : request.deployments) plans.push_back(make_plan(request, d, device, workload, goals));
+  return plans;
+}
+
+std::size_t best_plan(const std::vector<Plan>& plans) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < plans.size(); ++i) {
+    const Plan& a = plans[i];
+    const Plan& b = plans[best];
+    const bool faster = a.tokens_per_s_a_device() > b.tokens_per_s_a_device() * (1 + 1e-9);
+    const bool equal = !faster && a.tokens_per_s_a_device() > b.tokens_per_s_a_device() * (1 - 1e-9);
+    if (a.met() && (!b.met() || faster || (equal && a.devices() < b.devices()))) best = i;
+  }
+  return best;
+}
+
+std::vector<Remedy> remedies(const WorkloadRequest& request, const Plan& plan, const Device& device,
+                             const Workload& workload, const Goals& goals) {
+  const auto met = [&](const Deployment& d) -> std::uint64_t {
+    if (!deployment_problem(request.model, d).empty()) return 0;
+    const std::uint64_t batch = Pricing(request, d, device, workload, goals).largest(1, &Estimate::value);
+    return goals.batch && batch < *goals.batch ? 0 : batch;
+  };
+  std::vector<Remedy> found;
+  Deployment wider = plan.deployment;
+  for (std::uint32_t devices = 2 * plan.deployment.tensor_parallel; devices <= 64; devices *= 2) {
+    wider.tensor_parallel = devices;
+    if (const std::uint64_t batch = met(wider)) {
+      found.push_back({fmt::format("--tp {}", devices), batch});
+      break;
+    }
+  }
+  for (const char* name : {"fp8", "int4"}) {
+    Deployment smaller(plan.deployment.types, *parse_weight_format(name));
+    if (smaller.weights.layer_bits >= plan.deployment.weights.layer_bits) continue;
+    smaller.tensor_parallel = plan.deployment.tensor_parallel;
+    if (const std::uint64_t batch = met(smaller)) {
+      found.push_back({fmt::format("--dtype {}", name), batch});
+      break;
+    }
+  }
+  return found;
+}
+
+}  // namespace kvroof
