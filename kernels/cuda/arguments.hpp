@@ -37,12 +37,30 @@ struct StepRow {
 };
 
 enum class NormMode : std::uint8_t { kNone, kRms, kLayer };
-enum class ActivationMode : std::uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu };
+enum class ActivationMode : std::uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu, kSigmoid };
 
 struct DeviceMatrix {
   const std::byte* data = nullptr;  // [rows, cols] of a 16-bit type
   std::uint32_t rows = 0;
   std::uint32_t cols = 0;           // a multiple of 8
+};
+
+// Pairs of one expert that are neighbours in the order of experts.
+struct ExpertTile {
+  std::uint32_t expert = 0;
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+};
+
+// Rows of a product that take the matrix of their own expert; the matrices of all experts lie behind each other.
+struct RoutedRows {
+  const std::uint32_t* chosen = nullptr;  // [pairs] experts; null: there is one matrix
+  std::uint32_t share = 1;                // pairs p of one row of x have the same p / share
+  // More than a few pairs: by their experts.
+  const std::uint32_t* order = nullptr;       // [pairs]
+  const ExpertTile* tiles = nullptr;          // [tile_count]
+  const std::uint32_t* tile_count = nullptr;
+  std::uint32_t most_tiles = 0;
 };
 
 // out[t] = f(W · norm(x[t]) + bias), or f(gate) · up, or added to out.
@@ -62,8 +80,47 @@ struct LinearArguments {
   bool add = false;                 // to out: the residual connection
   float factor = 1;                 // of the result, before the cap
   float softcap = 0;
-  const float* token_factors = nullptr;  // [tokens] of the result (experts), or null
+  const float* token_factors = nullptr;  // [tokens] of the result, or null
+  RoutedRows routed;                // with experts `tokens` are pairs, w and up the first expert's
   float* out = nullptr;             // [tokens, rows]
+};
+
+constexpr unsigned kMostExperts = 512;
+// So few pairs each read their expert by themselves; more are cut into tiles of one expert.
+constexpr unsigned kFewPairs = 8;
+constexpr unsigned tile_pairs(unsigned pairs) { return pairs <= 512 ? 16 : 64; }
+
+struct RouteArguments {
+  const float* logits = nullptr;   // [tokens, experts]
+  std::uint32_t tokens = 0;
+  std::uint32_t experts = 0;       // ≤ kMostExperts
+  std::uint32_t per_token = 0;
+  std::uint32_t groups = 1;
+  std::uint32_t top_groups = 1;
+  bool renormalise = false;
+  float scale = 1;
+  std::uint32_t* chosen = nullptr;  // [tokens, per_token]
+  float* weights = nullptr;         // [tokens, per_token]
+};
+
+struct GroupArguments {
+  const std::uint32_t* chosen = nullptr;  // [pairs]
+  std::uint32_t pairs = 0;
+  std::uint32_t experts = 0;
+  std::uint32_t most = 0;                 // pairs of a tile
+  std::uint32_t* order = nullptr;         // [pairs]
+  ExpertTile* tiles = nullptr;            // [pairs / most + experts]
+  std::uint32_t* tile_count = nullptr;
+  std::uint32_t* passed = nullptr;        // experts with a pair
+};
+
+struct AddPairsArguments {
+  const float* rows = nullptr;  // [tokens, per_token, cols]
+  std::uint32_t tokens = 0;
+  std::uint32_t per_token = 0;
+  std::uint32_t cols = 0;
+  bool add = false;
+  float* out = nullptr;         // [tokens, cols]
 };
 
 enum class HeadNorm : std::uint8_t { kNone, kHead, kEachHead, kWhole };
@@ -242,7 +299,7 @@ struct PromptScoreArguments : ScoreRule {
 
 // out row t = factor · table row ids[t] (+ positions row): where a pass begins.
 struct EmbedArguments {
-  const std::byte* table = nullptr;      // [rows, cols], 16-bit
+  const std::byte* table = nullptr;      // [rows, cols], 16-bit; null: the positions alone
   const std::byte* positions = nullptr;  // learned, or null
   const std::int64_t* ids = nullptr;     // [tokens]
   const std::uint32_t* position_rows = nullptr;  // [tokens]

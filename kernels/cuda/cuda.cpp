@@ -17,12 +17,12 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
   if (weights == DType::kF32) return "weights of 32 bits; `--dtype bf16` or `--dtype f16` converts them";
   if (kv == DType::kF32) return "a KV cache of 32 bits; `--kv bf16` or `--kv f16` rounds it";
   if (shape.latent()) return "multi-head latent attention";
-  if (shape.experts > 0) return "mixtures of experts";
-  if (shape.embedding_width != shape.hidden) return "projections between the embedding and the layers";
+  if (shape.experts > 0 && config.options.residual == ResidualOrder::kParallel) return "experts beside attention";
+  if (shape.experts > cuda::kMostExperts) return fmt::format("mixtures of {} experts", shape.experts);
   for (const std::uint32_t size : {shape.head_dim, shape.v_head_dim}) {
     if (size % 8 != 0 || size > 256) return fmt::format("heads of {} elements", size);
   }
-  for (const std::uint32_t size : {shape.hidden, shape.ffn}) {
+  for (const std::uint32_t size : {shape.hidden, shape.ffn, shape.expert_ffn, shape.shared_expert_ffn}) {
     if (size % 8 != 0) return fmt::format("rows of {} elements, which is no multiple of 8", size);
   }
   return std::nullopt;

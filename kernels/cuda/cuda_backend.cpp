@@ -116,9 +116,17 @@ void CudaBackend::prepare(const AttentionInput& input, std::span<const DeviceCac
   a.slots = tables.at<CacheSlots>(slots_at);
   if (!slot_of.empty()) a.slot_of = tables.at<std::uint32_t>(slot_of_at);
   const std::uint64_t rows = std::uint64_t{input.tokens} * shape().kv_heads * a.copies;
-  const Launch launch(launches_, {"append", layer_number(input.layer), Cause::kKvWrite,
-                                  moved(Cause::kKvWrite, rows * row_bytes())});
+  DeclaredWork work = moved(Cause::kKvWrite, rows * row_bytes());
+  work.bytes.add(Cause::kWeights, head_norm_bytes(input.layer));
+  const Launch launch(launches_, {"append", layer_number(input.layer), Cause::kKvWrite, work});
   run_prepare(stream_, weights_->type(), format_.type, a);
+}
+
+std::uint64_t CudaBackend::head_norm_bytes(LayerId layer) const {
+  const LayerWeights& w = model_.weights.layers[layer.value];
+  std::uint64_t bytes = 0;
+  for (const Norm* norm : {&w.q_norm, &w.k_norm}) bytes += norm->scale.bytes() + norm->bias.bytes();
+  return bytes;
 }
 
 PrepareArguments CudaBackend::prepare_arguments(const AttentionInput& input) {
@@ -346,8 +354,17 @@ void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> lo
     throw refused_step(refused);
   }
   check_device(stream_.problem, "launching kernels");
+  count_experts();
   for (Sequence* sequence : active_) ++sequence->tokens;
   peaks_.note(kv_usage());
+}
+
+// After a pass: how many experts it took.
+void CudaBackend::count_experts() {
+  const DeviceForward::ExpertPasses passes = forward_->read_expert_passes();
+  if (passes.experts == 0) return;
+  launches_.count(Cause::kWeights, passes.undeclared_bytes);
+  if (recorder_ != nullptr) recorder_->experts(passes.experts);
 }
 
 void CudaBackend::decode_by_rows(const PassTokens& tokens, std::span<float> logits) {

@@ -91,6 +91,7 @@ class CudaBackend final : public Backend {
   void attend_on_device(const AttentionInput& input);
   void launch_step();
   void finish_rows();
+  void count_experts();
   void drop_tokens(Sequence& sequence, LayerId layer);
   void observe_prompt(const AttentionInput& input, const AttentionPlan& plan, const AttentionArguments& attention,
                       std::span<const Query> queries);
@@ -100,6 +101,7 @@ class CudaBackend final : public Backend {
   // Clamp, norm, rotation; the new rows go to slots of `caches`: slot_of is empty for a prompt.
   void prepare(const AttentionInput& input, std::span<const DeviceCache* const> caches,
                std::span<const std::uint32_t> slot_of);
+  [[nodiscard]] std::uint64_t head_norm_bytes(LayerId layer) const;
   [[nodiscard]] PrepareArguments prepare_arguments(const AttentionInput& input);
   // What the plan of an attention does not know.
   void set_model(AttentionArguments& a, const AttentionInput& input, std::uint32_t first_token) const;

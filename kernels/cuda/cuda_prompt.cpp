@@ -249,6 +249,7 @@ void CudaBackend::run_prompt(std::span<const std::int64_t> ids, std::span<float>
   });
   prompt_logits(n, last, all);
   check_device(stream_.problem, "launching kernels");
+  count_experts();
   active_[0]->tokens = n;
   prompt_buffer_ = DeviceCache();
   peaks_.note(kv_usage());

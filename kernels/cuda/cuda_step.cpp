@@ -56,6 +56,7 @@ void CudaBackend::admit_rows() {
   for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
     StepWork& work = step_work_[layer];
     work = {};
+    work.append.bytes.add(Cause::kWeights, head_norm_bytes(LayerId(layer)));
     for (Sequence* sequence : active_) {
       LayerState& state = sequence->layers[layer];
       const PolicyTraits& traits = state.policy.traits();

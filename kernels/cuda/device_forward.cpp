@@ -44,9 +44,9 @@ LinearArguments DeviceForward::with_norm(const float* x, const DeviceNorm& norm)
   return a;
 }
 
-void DeviceForward::launch_linear(const char* operation, LinearArguments& a) {
-  const std::uint64_t vectors = (a.norm_scale != nullptr ? a.w.cols : 0) + (a.norm_bias != nullptr ? a.w.cols : 0) +
-                                (a.bias != nullptr ? a.w.rows : 0) + (a.up_bias != nullptr ? a.w.rows : 0);
+void DeviceForward::launch_linear(const char* operation, LinearArguments& a, bool first) {
+  std::uint64_t vectors = (a.bias != nullptr ? a.w.rows : 0) + (a.up_bias != nullptr ? a.w.rows : 0);
+  if (first) vectors += (a.norm_scale != nullptr ? a.w.cols : 0) + (a.norm_bias != nullptr ? a.w.cols : 0);
   const std::uint64_t matrices = matrix_bytes(a.w) + matrix_bytes(a.up);
   DeclaredWork work = moved(Cause::kWeights, matrices + 2 * vectors);
   work.bytes.add(Cause::kActivations,
@@ -79,15 +79,21 @@ void DeviceForward::norm_rows(const float* x, const DeviceNorm& norm, float* out
 
 std::uint64_t DeviceForward::token_bytes() const {
   const ModelShape& shape = model_.host().config.shape;
-  std::uint64_t floats = 2ULL * shape.hidden + projection_width(shape) + shape.heads * shape.v_head_dim + shape.ffn;
+  std::uint64_t floats = 2ULL * shape.hidden + projection_width(shape) + shape.heads * shape.v_head_dim +
+                         std::max(shape.ffn, shape.shared_expert_ffn);
   for (const RotaryRule& rule : model_.host().config.options.rotary) floats += rule.dims;
+  if (model_.project_in.rows > 0) floats += shape.embedding_width;
+  if (shape.experts > 0) {  // a pair's rows, expert, weight, place and, if it is alone in it, tile
+    floats += shape.experts + 1 + shape.experts_per_token * (shape.expert_ffn + shape.hidden + 6ULL);
+  }
   return floats * sizeof(float) + kInputBytes;
 }
 
 std::uint64_t DeviceForward::held_bytes() const {
   std::uint64_t bytes = 0;
   for (const DeviceBuffer* buffer :
-       {&inputs_, &turns_, &x_, &projections_, &attended_, &activated_, &block_, &logits_}) {
+       {&inputs_, &turns_, &x_, &projections_, &attended_, &activated_, &block_, &embedded_, &logits_, &routes_,
+        &router_logits_, &expert_activated_, &expert_out_, &shared_factors_}) {
     bytes += buffer->bytes();
   }
   return bytes;
@@ -102,7 +108,9 @@ void DeviceForward::begin(const PassTokens& tokens) {
   block_.reserve(n * shape.hidden * sizeof(float));
   projections_.reserve(n * projection_width(shape) * sizeof(float));
   attended_.reserve(n * shape.heads * shape.v_head_dim * sizeof(float));
-  activated_.reserve(n * shape.ffn * sizeof(float));
+  activated_.reserve(n * std::max(shape.ffn, shape.shared_expert_ffn) * sizeof(float));
+  if (model_.project_in.rows > 0) embedded_.reserve(n * shape.embedding_width * sizeof(float));
+  if (shape.experts > 0) reserve_experts();
   // ids, positions, rows of the position table, one behind the other.
   std::vector<std::uint32_t> rows(tokens.positions.begin(), tokens.positions.end());
   for (std::uint32_t& row : rows) row += config.options.position_offset;
@@ -118,19 +126,28 @@ void DeviceForward::begin(const PassTokens& tokens) {
   turns_.reserve(turn_floats * sizeof(float));
 }
 
-void DeviceForward::embed() {
-  const ModelConfig& config = model_.host().config;
-  const ModelShape& shape = config.shape;
+void DeviceForward::embed_rows(const std::byte* table, const std::byte* positions, std::uint32_t width, float* out) {
   const std::size_t n = tokens_;
-  DeclaredWork work = moved(Cause::kWeights, 2 * n * shape.hidden * (model_.positions != nullptr ? 2 : 1));
-  work.bytes.add(Cause::kActivations, sizeof(float) * n * shape.hidden);
-  {
-    const Launch launch(launches_, {"embed", layer_, Cause::kWeights, work});
-    run_embed(stream_, model_.type(),
-              {model_.embedding.data, model_.positions, inputs_.at<std::int64_t>(), inputs_.at<std::uint32_t>(n * 12),
-               tokens_, shape.hidden, config.options.embedding_scale, x_.at<float>()});
+  const unsigned tables = (table != nullptr ? 1 : 0) + (positions != nullptr ? 1 : 0);
+  DeclaredWork work = moved(Cause::kWeights, 2 * n * width * tables);
+  work.bytes.add(Cause::kActivations, sizeof(float) * n * width);
+  const Launch launch(launches_, {"embed", layer_, Cause::kWeights, work});
+  run_embed(stream_, model_.type(),
+            {table, positions, inputs_.at<std::int64_t>(), inputs_.at<std::uint32_t>(n * 12), tokens_, width,
+             model_.host().config.options.embedding_scale, out});
+}
+
+void DeviceForward::embed() {
+  const ModelShape& shape = model_.host().config.shape;
+  float* x = x_.at<float>();
+  if (model_.project_in.rows == 0) {
+    embed_rows(model_.embedding.data, model_.positions, shape.hidden, x);
+  } else {
+    embed_rows(model_.embedding.data, nullptr, shape.embedding_width, embedded_.at<float>());
+    if (model_.positions != nullptr) embed_rows(nullptr, model_.positions, shape.hidden, x);
+    linear("project_in", embedded_.at<float>(), {}, {model_.project_in, nullptr}, x, model_.positions != nullptr);
   }
-  if (model_.embedding_norm.scale != nullptr) norm_rows(x_.at<float>(), model_.embedding_norm, x_.at<float>(), false);
+  if (model_.embedding_norm.scale != nullptr) norm_rows(x, model_.embedding_norm, x, false);
 }
 
 void DeviceForward::make_rotary_turns() {
@@ -149,7 +166,8 @@ void DeviceForward::make_rotary_turns() {
 }
 
 // activated = f(gate(norm(x))) · up(norm(x)), or f(up(norm(x))) of a plain MLP.
-void DeviceForward::mlp(const DeviceLayer& w, const float* x, const DeviceNorm& norm, float* activated) {
+LinearArguments DeviceForward::mlp_arguments(const DeviceMlp& w, const float* x, const DeviceNorm& norm,
+                                             float* activated) const {
   const bool gated = w.gate.matrix.rows > 0;
   LinearArguments a = with_norm(x, norm);
   a.w = gated ? w.gate.matrix : w.up.matrix;
@@ -160,7 +178,23 @@ void DeviceForward::mlp(const DeviceLayer& w, const float* x, const DeviceNorm& 
   }
   a.activation = activation_of(model_.host().config.options.activation);
   a.out = activated;
-  launch_linear(gated ? "gate_up" : "up", a);
+  return a;
+}
+
+void DeviceForward::mlp(const DeviceMlp& w, const float* x, const DeviceNorm& norm, float* activated, bool first) {
+  LinearArguments a = mlp_arguments(w, x, norm, activated);
+  launch_linear(a.up.rows > 0 ? "gate_up" : "up", a, first);
+}
+
+void DeviceForward::feed_forward(const DeviceLayer& w, const float* x, const DeviceNorm& norm,
+                                 const DeviceNorm& out_norm) {
+  if (w.experts.router.rows == 0) {
+    mlp(w.mlp, x, norm, activated_.at<float>());
+    return join("down", activated_.at<float>(), w.mlp.down, out_norm);
+  }
+  if (out_norm.scale == nullptr) return pass_experts(w.experts, x, norm, x_.at<float>(), true);
+  pass_experts(w.experts, x, norm, block_.at<float>(), false);
+  norm_rows(block_.at<float>(), out_norm, x_.at<float>(), true);
 }
 
 void DeviceForward::join(const char* operation, const float* x, const DeviceLinear& w, const DeviceNorm& out_norm) {
@@ -183,15 +217,15 @@ void DeviceForward::layer(LayerId id, const Attention& attention) {
   attention(input);
   if (options.residual == ResidualOrder::kParallel) {
     // The MLP reads what attention read, before either is added.
-    mlp(w, x, w.mlp_norm.scale != nullptr ? w.mlp_norm : w.attention_norm, activated_.at<float>());
+    const bool own_norm = w.mlp_norm.scale != nullptr;
+    mlp(w.mlp, x, own_norm ? w.mlp_norm : w.attention_norm, activated_.at<float>(), own_norm);
     join("output", attended_.at<float>(), w.o, {});
-    join("down", activated_.at<float>(), w.down, {});
+    join("down", activated_.at<float>(), w.mlp.down, {});
     return;
   }
   join("output", attended_.at<float>(), w.o, w.attention_out_norm);
   if (norm_after) norm_rows(x, w.attention_norm, x, false);
-  mlp(w, x, norm_after ? DeviceNorm{} : w.mlp_norm, activated_.at<float>());
-  join("down", activated_.at<float>(), w.down, w.mlp_out_norm);
+  feed_forward(w, x, norm_after ? DeviceNorm{} : w.mlp_norm, w.mlp_out_norm);
   if (norm_after) norm_rows(x, w.mlp_norm, x, false);
 }
 
@@ -213,6 +247,14 @@ void DeviceForward::project(std::uint32_t first, std::uint32_t rows) {
   logits_.reserve(std::size_t{rows} * config.shape.vocab * sizeof(float));
   LinearArguments a = with_norm(x_.at<float>() + std::size_t{first} * config.shape.hidden, model_.final_norm);
   a.tokens = rows;
+  if (model_.project_out.rows > 0) {
+    a.w = model_.project_out;
+    a.out = embedded_.at<float>();
+    launch_linear("project_out", a);
+    a = LinearArguments{};
+    a.x = embedded_.at<float>();
+    a.tokens = rows;
+  }
   a.w = model_.head;
   a.bias = model_.head_bias;
   a.factor = config.options.logit_scale;

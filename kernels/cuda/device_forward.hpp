@@ -50,21 +50,40 @@ class DeviceForward {
     read_logits(out);
   }
 
+  // Routed experts that tokens of the last pass took, summed over layers, and the bytes of their weights that no launch
+  // could declare: more tokens than one choose on the device.
+  struct ExpertPasses {
+    std::uint64_t experts = 0, undeclared_bytes = 0;
+  };
+  [[nodiscard]] ExpertPasses read_expert_passes();
+
   // Device memory of a pass, for each of its tokens, and what is held by now.
   [[nodiscard]] std::uint64_t token_bytes() const;
   [[nodiscard]] std::uint64_t held_bytes() const;
 
  private:
   void embed();
+  // out = scale · table rows of the tokens' ids + rows of their positions; either table may be null.
+  void embed_rows(const std::byte* table, const std::byte* positions, std::uint32_t width, float* out);
   void make_rotary_turns();
   void layer(LayerId layer, const Attention& attention);
   void linear(const char* operation, const float* x, const DeviceNorm& norm, const DeviceLinear& w, float* out,
               bool add);
-  void mlp(const DeviceLayer& w, const float* x, const DeviceNorm& norm, float* activated);
+  [[nodiscard]] LinearArguments mlp_arguments(const DeviceMlp& w, const float* x, const DeviceNorm& norm,
+                                              float* activated) const;
+  void mlp(const DeviceMlp& w, const float* x, const DeviceNorm& norm, float* activated, bool first = true);
+  // What the MLP or the experts make of norm(x) is added to the residual stream.
+  void feed_forward(const DeviceLayer& w, const float* x, const DeviceNorm& norm, const DeviceNorm& out_norm);
+  void pass_experts(const DeviceExperts& w, const float* x, const DeviceNorm& norm, float* out, bool add);
+  struct RouteTables;
+  void reserve_experts();
+  [[nodiscard]] RoutedRows route(const DeviceExperts& w, const float* x, const DeviceNorm& norm);
+  void launch_routed(const char* operation, LinearArguments& a);
   // out += linear(x), or out += norm(linear(x)) where the family has a norm there.
   void join(const char* operation, const float* x, const DeviceLinear& w, const DeviceNorm& out_norm);
   void norm_rows(const float* x, const DeviceNorm& norm, float* out, bool add);
-  void launch_linear(const char* operation, LinearArguments& a);
+  // `first`: of the launches that norm the same input with the same weights, which count once.
+  void launch_linear(const char* operation, LinearArguments& a, bool first = true);
   [[nodiscard]] LinearArguments with_norm(const float* x, const DeviceNorm& norm) const;
   [[nodiscard]] NormMode norm_mode() const;
 
@@ -75,6 +94,8 @@ class DeviceForward {
   std::uint32_t tokens_ = 0;
   DeviceBuffer inputs_, turns_;
   DeviceBuffer x_, projections_, attended_, activated_, block_, logits_;
+  DeviceBuffer embedded_;  // where the embedding has a width of its own
+  DeviceBuffer routes_, router_logits_, expert_activated_, expert_out_, shared_factors_;
   const std::uint32_t* positions_ = nullptr;
   bool knows_long_ = false;  // of each token, whether its prompt takes the long rotary frequencies
   std::vector<const float*> rule_turns_;

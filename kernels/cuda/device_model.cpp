@@ -20,10 +20,15 @@ void check_room(const Model& model) {
     for (const Weight* w : weights) bytes += w->bytes();
   };
   const auto add_linear = [&](const Linear& l) { add({&l.matrix, &l.bias}); };
+  const auto add_mlp = [&](const Mlp& mlp) {
+    for (const Linear* linear : {&mlp.gate, &mlp.up, &mlp.down}) add_linear(*linear);
+  };
   const ModelWeights& w = model.weights;
-  add({&w.embedding, &w.head, &w.positions});
+  add({&w.embedding, &w.head, &w.positions, &w.project_in, &w.project_out});
   for (const LayerWeights& l : w.layers) {
-    for (const Linear* linear : {&l.q, &l.k, &l.v, &l.o, &l.mlp.gate, &l.mlp.up, &l.mlp.down}) add_linear(*linear);
+    for (const Linear* linear : {&l.q, &l.k, &l.v, &l.o}) add_linear(*linear);
+    for (const Mlp* mlp : {&l.mlp, &l.experts.shared}) add_mlp(*mlp);
+    for (const Mlp& mlp : l.experts.routed) add_mlp(mlp);
   }
   DeviceFacts facts;
   check_device(find_device(facts), "asking for free memory");
@@ -70,7 +75,7 @@ DeviceLinear DeviceModel::linear(const Linear& linear) {
   return {matrix(linear.matrix), vector(linear.bias)};
 }
 
-DeviceLinear DeviceModel::stacked(std::initializer_list<const Linear*> parts) {
+DeviceLinear DeviceModel::stacked(std::span<const Linear* const> parts) {
   DeviceLinear out;
   bool bias = false;
   for (const Linear* part : parts) {
@@ -97,6 +102,24 @@ DeviceLinear DeviceModel::stacked(std::initializer_list<const Linear*> parts) {
   return out;
 }
 
+DeviceExperts DeviceModel::experts(const ExpertWeights& experts) {
+  DeviceExperts out;
+  if (experts.routed.empty()) return out;
+  out.router = matrix(experts.router);
+  if (!experts.shared_gate.empty()) out.shared_gate = matrix(experts.shared_gate);
+  out.shared = mlp(experts.shared);
+  const auto all = [&](Linear Mlp::*part) {
+    std::vector<const Linear*> linears;
+    for (const Mlp& mlp : experts.routed) linears.push_back(&(mlp.*part));
+    if (linears[0]->empty()) return DeviceLinear{};
+    DeviceLinear stack = stacked(linears);
+    stack.matrix.rows = static_cast<std::uint32_t>(linears[0]->matrix.rows);
+    return stack;
+  };
+  out.routed = {all(&Mlp::gate), all(&Mlp::up), all(&Mlp::down)};
+  return out;
+}
+
 DeviceModel::DeviceModel(Stream& stream, const Model& model) : stream_(stream), model_(model) {
   check_supported(model);
   check_room(model);
@@ -104,14 +127,16 @@ DeviceModel::DeviceModel(Stream& stream, const Model& model) : stream_(stream), 
   const ModelWeights& w = model.weights;
   embedding = matrix(w.embedding);
   head = w.head.empty() ? embedding : matrix(w.head);
+  project_in = matrix(w.project_in);
+  project_out = matrix(w.project_out);
   positions = vector(w.positions);
   head_bias = vector(w.head_bias);
   embedding_norm = norm(w.embedding_norm);
   final_norm = norm(w.final_norm);
   for (const LayerWeights& l : w.layers) {
+    const Linear* const qkv[] = {&l.q, &l.k, &l.v};
     layers.push_back({norm(l.attention_norm), norm(l.attention_out_norm), norm(l.mlp_norm), norm(l.mlp_out_norm),
-                      norm(l.q_norm), norm(l.k_norm), stacked({&l.q, &l.k, &l.v}), linear(l.o), linear(l.mlp.gate),
-                      linear(l.mlp.up), linear(l.mlp.down)});
+                      norm(l.q_norm), norm(l.k_norm), stacked(qkv), linear(l.o), mlp(l.mlp), experts(l.experts)});
   }
   for (const RotaryRule& rule : model.config.options.rotary) {
     frequencies.push_back(floats(rule.inverse_frequencies));

@@ -1,6 +1,7 @@
 // The weights of a model in the memory of the device, arranged as the fused kernels take them.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "kernels/cuda/device_buffer.hpp"
@@ -18,10 +19,23 @@ struct DeviceLinear {
   const std::byte* bias = nullptr;
 };
 
+struct DeviceMlp {
+  DeviceLinear gate, up, down;
+};
+
+// The matrices of all routed experts lie behind each other; rows are those of one.
+struct DeviceExperts {
+  DeviceMatrix router;       // no rows: a dense layer
+  DeviceMatrix shared_gate;  // one row, or none
+  DeviceMlp routed, shared;
+};
+
 struct DeviceLayer {
   DeviceNorm attention_norm, attention_out_norm, mlp_norm, mlp_out_norm, q_norm, k_norm;
   DeviceLinear qkv;  // the rows of q, k and v, one after the other
-  DeviceLinear o, gate, up, down;
+  DeviceLinear o;
+  DeviceMlp mlp;  // of dense layers
+  DeviceExperts experts;
 };
 
 class DeviceModel {
@@ -34,6 +48,7 @@ class DeviceModel {
   [[nodiscard]] Stored type() const { return type_; }
 
   DeviceMatrix embedding, head;
+  DeviceMatrix project_in, project_out;  // between the embedding's width and the layers'; no rows: they are equal
   const std::byte* positions = nullptr;
   const std::byte* head_bias = nullptr;
   DeviceNorm embedding_norm, final_norm;
@@ -48,7 +63,9 @@ class DeviceModel {
   const std::byte* vector(const Weight& weight);
   DeviceNorm norm(const Norm& norm) { return {vector(norm.scale), vector(norm.bias)}; }
   DeviceLinear linear(const Linear& linear);
-  DeviceLinear stacked(std::initializer_list<const Linear*> parts);
+  DeviceLinear stacked(std::span<const Linear* const> parts);
+  DeviceMlp mlp(const Mlp& mlp) { return {linear(mlp.gate), linear(mlp.up), linear(mlp.down)}; }
+  DeviceExperts experts(const ExpertWeights& experts);
   DeviceMatrix matrix(const Weight& weight);
   const float* floats(const std::vector<float>& values);
 

@@ -12,9 +12,9 @@ template <Stored kType>
 KV_KERNEL void embed_rows(EmbedArguments a) {
   await_previous();
   const unsigned t = block_x();
-  const std::size_t row = static_cast<std::size_t>(a.ids[t]) * a.cols;
+  const std::size_t row = a.table != nullptr ? static_cast<std::size_t>(a.ids[t]) * a.cols : 0;
   for (unsigned i = thread_x(); i < a.cols; i += kRowThreads) {
-    float value = a.factor * element<kType>(a.table, row + i);
+    float value = a.table != nullptr ? a.factor * element<kType>(a.table, row + i) : 0.0F;
     if (a.positions != nullptr) value += element<kType>(a.positions, std::size_t{a.position_rows[t]} * a.cols + i);
     a.out[std::size_t{t} * a.cols + i] = value;
   }

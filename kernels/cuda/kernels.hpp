@@ -20,6 +20,11 @@ void run_embed(Stream& stream, Stored weights, const EmbedArguments& a);
 void run_fill(Stream& stream, Stored type, const FillArguments& a);
 void run_norm(Stream& stream, Stored weights, const NormArguments& a);
 void run_linear(Stream& stream, Stored weights, const LinearArguments& a);
+// Of a mixture of experts: what each token takes; tiles of tile_pairs() pairs of one expert; the sum over a token's
+// pairs.
+void run_choose_experts(Stream& stream, const RouteArguments& a);
+void run_group_pairs(Stream& stream, const GroupArguments& a);
+void run_add_pairs(Stream& stream, const AddPairsArguments& a);
 void run_turns(Stream& stream, const RotaryArguments& a);
 void run_prepare(Stream& stream, Stored weights, Stored cache, const PrepareArguments& a);
 void run_moves(Stream& stream, const MoveArguments& a);

@@ -1,3 +1,4 @@
+#include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_many.cuh"
 
@@ -5,7 +6,22 @@ namespace kvroof::cuda {
 namespace {
 
 template <Stored kType>
+void run_routed(Stream& stream, const LinearArguments& a) {
+  if (a.tokens <= kFewPairs) {
+    constexpr unsigned kRows = kLinearWarps * kRowsOfWarp;
+    return launch(stream, &linear_of_pairs<kType>, {(a.w.rows + kRows - 1) / kRows, a.tokens}, kLinearThreads, a);
+  }
+  const Grid grid = {(a.w.rows + kBlockRows - 1) / kBlockRows, a.routed.most_tiles};
+  if (tile_pairs(a.tokens) == 16) {
+    launch(stream, &linear_many<kType, 16>, grid, kLinearThreads, a);
+  } else {
+    launch(stream, &linear_many<kType, 64>, grid, kLinearThreads, a);
+  }
+}
+
+template <Stored kType>
 void run(Stream& stream, const LinearArguments& a) {
+  if (a.routed.chosen != nullptr) return run_routed<kType>(stream, a);
   const auto blocks = [&](unsigned rows) { return (a.w.rows + rows - 1) / rows; };
   constexpr unsigned kFew = kLinearWarps * kRowsOfWarp;
   if (a.tokens == 1) {
@@ -20,6 +36,17 @@ void run(Stream& stream, const LinearArguments& a) {
 }
 
 }  // namespace
+
+void run_choose_experts(Stream& stream, const RouteArguments& a) {
+  constexpr unsigned kTokens = kRouteThreads / 32;
+  launch(stream, &choose_experts, {(a.tokens + kTokens - 1) / kTokens}, kRouteThreads, a);
+}
+
+void run_group_pairs(Stream& stream, const GroupArguments& a) { launch(stream, &group_pairs, {1}, kGroupThreads, a); }
+
+void run_add_pairs(Stream& stream, const AddPairsArguments& a) {
+  launch(stream, &add_pairs, {a.tokens}, kRouteThreads, a);
+}
 
 void run_linear(Stream& stream, Stored weights, const LinearArguments& a) {
   weights == Stored::kBF16 ? run<Stored::kBF16>(stream, a) : run<Stored::kF16>(stream, a);

@@ -17,6 +17,7 @@ KV_DEVICE float activated(ActivationMode f, float x) {
     case ActivationMode::kGelu: return 0.5F * x * (1.0F + erff(x * 0.70710678F));
     case ActivationMode::kGeluTanh: return 0.5F * x * (1.0F + tanhf(0.79788456F * (x + 0.044715F * x * x * x)));
     case ActivationMode::kRelu: return x > 0 ? x : 0.0F;
+    case ActivationMode::kSigmoid: return 1.0F / (1.0F + exp_of(-x));
     default: return x;
   }
 }
@@ -130,16 +131,10 @@ KV_DEVICE void prefetch_rows(const DeviceMatrix& w, std::uint32_t row) {
   }
 }
 
-// Blocks of kLinearThreads, one for each kLinearWarps · kRowsOfWarp rows. Reads every weight once.
+// The rows of a warp from `row` on for kTokens tokens; `chunk` [kTokens · kChunk] and `scratch` are shared memory.
 template <Stored kType, unsigned kTokens>
-KV_KERNEL void linear(LinearArguments a) {
-  KV_SHARED(float, chunk, kTokens * kChunk);
-  KV_SHARED(float, scratch, kLinearWarps);
+KV_DEVICE void few_products(const LinearArguments& a, std::uint32_t row, float* chunk, float* scratch) {
   const unsigned lane = thread_x() % 32;
-  const std::uint32_t row = (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp;
-  prefetch_rows(a.w, row);
-  if (a.up.rows > 0) prefetch_rows(a.up, row);
-  await_previous();
   float2_t norms[kTokens];
   KV_UNROLL
   for (unsigned t = 0; t < kTokens; ++t) {
@@ -165,6 +160,40 @@ KV_KERNEL void linear(LinearArguments a) {
       if (lane == 0 && t < a.tokens && row + r < a.w.rows) finish_product<kType>(a, row + r, t, y, up);
     }
   }
+}
+
+// Blocks of kLinearThreads, one for each kLinearWarps · kRowsOfWarp rows. Reads every weight once.
+template <Stored kType, unsigned kTokens>
+KV_KERNEL void linear(LinearArguments a) {
+  KV_SHARED(float, chunk, kTokens * kChunk);
+  KV_SHARED(float, scratch, kLinearWarps);
+  const std::uint32_t row = (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp;
+  prefetch_rows(a.w, row);
+  if (a.up.rows > 0) prefetch_rows(a.up, row);
+  await_previous();
+  few_products<kType, kTokens>(a, row, chunk, scratch);
+}
+
+// The matrices of an expert in the place of the first one's.
+KV_DEVICE void take_expert(LinearArguments& a, std::uint32_t expert) {
+  const std::size_t bytes = std::size_t{a.w.rows} * a.w.cols * 2 * expert;
+  a.w.data += bytes;
+  if (a.up.rows > 0) a.up.data += bytes;
+}
+
+// The same for pairs: y over pairs, each with the matrix of its expert.
+template <Stored kType>
+KV_KERNEL void linear_of_pairs(LinearArguments a) {
+  KV_SHARED(float, chunk, kChunk);
+  KV_SHARED(float, scratch, kLinearWarps);
+  await_previous();
+  const unsigned pair = block_y();
+  take_expert(a, a.routed.chosen[pair]);
+  a.x += std::size_t{pair / a.routed.share} * a.w.cols;
+  a.out += std::size_t{pair} * a.w.rows;
+  if (a.token_factors != nullptr) a.token_factors += pair;
+  a.tokens = 1;
+  few_products<kType, 1>(a, (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp, chunk, scratch);
 }
 
 }  // namespace kvroof::cuda

@@ -15,9 +15,22 @@ constexpr unsigned kBlockRows = kLinearWarps * 16;
 constexpr unsigned kTileColumns = 128;                     // of the vectors, in shared memory at once
 constexpr unsigned kTileStride = kTileColumns / 2 + 4;     // words of a token's columns; the gap spreads the banks
 
+// The tokens of a block: [first, end), or with experts these places in the order of pairs.
+struct TokenRange {
+  unsigned first = 0, end = 0;
+};
+
+// Token i of a range, where its result goes, and where its vector lies.
+KV_DEVICE unsigned out_row(const LinearArguments& a, unsigned i) {
+  return a.routed.chosen == nullptr ? i : a.routed.order[i];
+}
+KV_DEVICE const float* vector_of(const LinearArguments& a, unsigned i) {
+  return a.x + std::size_t{out_row(a, i) / a.routed.share} * a.w.cols;
+}
+
 // Columns [first, first + kTileColumns) of the tile's tokens, rounded, as pairs; zeros beyond the ends.
 template <Stored kType, unsigned kTile>
-KV_DEVICE void load_tile(const LinearArguments& a, const float* norms, unsigned first_token, unsigned first,
+KV_DEVICE void load_tile(const LinearArguments& a, const float* norms, TokenRange tokens, unsigned first,
                          std::uint32_t* tile) {
   for (unsigned i = thread_x(); i < kTile * kTileColumns / 2; i += kLinearThreads) {
     const unsigned t = i / (kTileColumns / 2);
@@ -25,8 +38,8 @@ KV_DEVICE void load_tile(const LinearArguments& a, const float* norms, unsigned 
     float pair[2] = {0, 0};
     KV_UNROLL
     for (unsigned j = 0; j < 2; ++j) {
-      if (first_token + t >= a.tokens || column + j >= a.w.cols) continue;
-      pair[j] = a.x[std::size_t{first_token + t} * a.w.cols + column + j];
+      if (tokens.first + t >= tokens.end || column + j >= a.w.cols) continue;
+      pair[j] = vector_of(a, tokens.first + t)[column + j];
       if (a.norm == NormMode::kNone) continue;
       pair[j] = (pair[j] - norms[2 * t]) * norms[2 * t + 1] *
                 (element<kType>(a.norm_scale, column + j) + a.norm_offset);
@@ -69,7 +82,7 @@ KV_DEVICE void multiply_tile(const DeviceMatrix& w, std::uint32_t row, unsigned 
   }
 }
 
-// Blocks of kLinearThreads: x over kBlockRows rows, y over kTile tokens.
+// Blocks of kLinearThreads: x over kBlockRows rows, y over kTile tokens, or over tiles of pairs.
 template <Stored kType, unsigned kTile>
 KV_KERNEL void linear_many(LinearArguments a) {
   KV_SHARED(std::uint32_t, tile, kTile * kTileStride);
@@ -77,11 +90,16 @@ KV_KERNEL void linear_many(LinearArguments a) {
   KV_SHARED(float, scratch, kLinearWarps);
   await_previous();
   const unsigned lane = thread_x() % 32;
-  const unsigned first_token = block_y() * kTile;
+  TokenRange tokens = {block_y() * kTile, a.tokens};
+  if (a.routed.chosen != nullptr) {
+    if (block_y() >= *a.routed.tile_count) return;
+    const ExpertTile pairs = a.routed.tiles[block_y()];
+    take_expert(a, pairs.expert);
+    tokens = {pairs.first, pairs.first + pairs.count};
+  }
   const std::uint32_t row = block_x() * kBlockRows + thread_x() / 32 * 16 + lane / 4;
-  for (unsigned t = 0; t < kTile && a.norm != NormMode::kNone && first_token + t < a.tokens; ++t) {
-    const float* x = a.x + std::size_t{first_token + t} * a.w.cols;
-    const float2_t norm = norm_of(x, a.w.cols, a.norm, a.norm_eps, scratch);
+  for (unsigned t = 0; t < kTile && a.norm != NormMode::kNone && tokens.first + t < tokens.end; ++t) {
+    const float2_t norm = norm_of(vector_of(a, tokens.first + t), a.w.cols, a.norm, a.norm_eps, scratch);
     if (thread_x() == 0) {
       norms[2 * t] = norm.x;
       norms[2 * t + 1] = norm.y;
@@ -91,7 +109,7 @@ KV_KERNEL void linear_many(LinearArguments a) {
   float ups[kTile / 8][4] = {};
   for (unsigned first = 0; first < a.w.cols; first += kTileColumns) {
     sync_block();
-    load_tile<kType, kTile>(a, norms, first_token, first, tile);
+    load_tile<kType, kTile>(a, norms, tokens, first, tile);
     sync_block();
     multiply_tile<kType, kTile>(a.w, row, first, tile, sums);
     if (a.up.rows > 0) multiply_tile<kType, kTile>(a.up, row, first, tile, ups);
@@ -100,9 +118,9 @@ KV_KERNEL void linear_many(LinearArguments a) {
   for (unsigned n = 0; n < kTile / 8; ++n) {
     KV_UNROLL
     for (unsigned i = 0; i < 4; ++i) {
-      const unsigned t = first_token + n * 8 + lane % 4 * 2 + i % 2;
+      const unsigned t = tokens.first + n * 8 + lane % 4 * 2 + i % 2;
       const std::uint32_t r = row + i / 2 * 8;
-      if (t < a.tokens && r < a.w.rows) finish_product<kType>(a, r, t, sums[n][i], ups[n][i]);
+      if (t < tokens.end && r < a.w.rows) finish_product<kType>(a, r, out_row(a, t), sums[n][i], ups[n][i]);
     }
   }
 }

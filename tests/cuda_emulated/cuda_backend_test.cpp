@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/reference_ops.hpp"
+#include "kernels/cuda/cuda.hpp"
 #include "tests/catch.hpp"
 
 using namespace kvroof;
@@ -35,7 +36,9 @@ class Listener final : public Recorder {
     row_bytes += q.size() + k.size() + v.size();
   }
   void eviction(const EvictionRecord& e) override { evictions.push_back(e); }
+  void experts(std::uint64_t experts) override { passed.push_back(experts); }
   std::vector<EvictionRecord> evictions;
+  std::vector<std::uint64_t> passed;  // of each call
   std::uint64_t row_bytes = 0;
 };
 
@@ -111,13 +114,32 @@ void check_alike(const Pair& pair) {
 }  // namespace
 
 TEST_CASE("the device's logits equal the reference's for a prompt and decoding, alone and in a batch") {
-  for (const char* name : {"llama", "llama-gqa", "llama-bias"}) {
+  for (const char* name : {"llama", "llama-gqa", "llama-bias", "opt-350m"}) {
     INFO(name);
     const Pair pair = run_both(name, DType::kF16, "full", 19, 2, 1);
     CHECK(difference(pair.device, pair.host) <= 5e-3);
   }
   const Pair batch = run_both("llama-gqa", DType::kBF16, "full", 5, 2, 5);
   CHECK(difference(batch.device, batch.host) <= 2e-2);
+}
+
+TEST_CASE("every family that the device runs moves the reference's bytes and gives its logits") {
+  std::uint32_t ran = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(KVROOF_SOURCE_DIR) /
+                                                               "tests/golden/models")) {
+    const std::string name = entry.path().filename().string();
+    INFO(name);
+    const Model model = model_named(name, DType::kF16);
+    if (cuda_model_problem(model.config, DType::kF16, DType::kF16)) continue;
+    const Pair pair = run_both(name, DType::kF16, "full", 6, 2, 1);
+    CHECK(difference(pair.device, pair.host) <= 1e-2);
+    for (const Cause cause : {Cause::kWeights, Cause::kKvWrite}) {
+      INFO(kCauseNames[static_cast<std::size_t>(cause)]);
+      CHECK(pair.device.bytes[cause] == pair.host.bytes[cause]);
+    }
+    ++ran;
+  }
+  CHECK(ran >= 40);
 }
 
 // Rounding may decide otherwise where two scores are close; here they are not.
@@ -150,6 +172,19 @@ TEST_CASE("a policy that looks at the last rows of a prompt is shown those alone
     INFO(policy);
     check_alike(run_both("llama-gqa", DType::kF16, policy, 45, 3, 1));
     check_alike(run_both("llama-gqa", DType::kF16, policy, 12, 3, 1, {0, 5}));
+  }
+}
+
+TEST_CASE("mixtures of experts give the reference's logits, bytes and experts, for one token, a batch and a prompt") {
+  for (const char* name : {"mixtral", "qwen2-moe", "qwen3-moe"}) {
+    INFO(name);
+    const Pair few = run_both(name, DType::kF16, "h2o:budget=8", 11, 3, 1);
+    check_alike(few);
+    CHECK(few.device.heard.passed == few.host.heard.passed);
+    const Pair many = run_both(name, DType::kF16, "h2o:budget=8", 11, 2, 7);
+    check_alike(many);
+    CHECK(many.device.heard.passed == many.host.heard.passed);
+    CHECK(many.host.heard.passed.size() == 9);
   }
 }
 
