@@ -18,6 +18,7 @@
 #include "kernels/cupti/profile_spool.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
+#include "traces/forwarding_sink.hpp"
 #include "traces/writer.hpp"
 
 namespace fs = std::filesystem;
@@ -145,24 +146,14 @@ int run_to_its_end(std::vector<std::string> words, std::vector<std::string> vari
 }
 
 // A process's records go on to the trace; its notes are kept for one list of all processes.
-class ProcessSink final : public ProfileSink {
+class ProcessSink final : public ForwardingSink {
  public:
   explicit ProcessSink(ProfileSink& to) : to_(to) {}
-  void add(const KernelRecord& r) override { to_.add(r); }
-  void add(const CopyRecord& r) override { to_.add(r); }
-  void add(const FillRecord& r) override { to_.add(r); }
-  void add(const CallRecord& r) override { to_.add(r); }
-  void add(const RangeRecord& r) override { to_.add(r); }
-  void add(const MemoryRecord& r) override { to_.add(r); }
-  void add(const OverheadRecord& r) override { to_.add(r); }
-  void add(const EnvironmentRecord& r) override { to_.add(r); }
-  void add(const DeviceRecord& r) override { to_.add(r); }
-  void add(const OperatorRecord& r) override { to_.add(r); }
-  void add(const CounterRecord& r) override { to_.add(r); }
   void note(std::string_view key, std::string_view value) override { notes[std::string(key)] = value; }
   std::map<std::string, std::string> notes;
 
  private:
+  ProfileSink& to() override { return to_; }
   ProfileSink& to_;
 };
 
@@ -190,7 +181,8 @@ void merge_process(const fs::path& file, ProfileSink& to, Merged& merged) {
   if (!read) {
     sink.notes["why"] = read.error();
   } else if (counts.cut || !closed) {
-    sink.notes["ended_early"] = "the process was killed or left without exit handlers: its last records may be lost";
+    sink.notes.try_emplace("ended_early",
+                           "the process was killed or left without exit handlers: its last records may be lost");
   }
   if (const auto why = sink.notes.find("why"); why == sink.notes.end()) {
     ++merged.recorded;

@@ -101,6 +101,7 @@ struct OperatorRecord {
   std::string_view cause;   // weights | kv_read | kv_write | scores | compaction | activations
   std::uint64_t declared_bytes = 0;
   std::uint64_t declared_flops = 0;  // 0: not known
+  std::int32_t sequence = -1;        // -1: of several
 };
 
 // A counter over the steps [first_step, first_step + steps), or, with steps = 0, a sample at time_ns.

@@ -93,8 +93,9 @@ constexpr std::array kTables = {
                 "time_ns, device, sm_clock_mhz, memory_clock_mhz, power_mw, temperature_c"},
     KernelTable{kOperatorTable,
                 "correlation INTEGER NOT NULL, graph_node INTEGER NOT NULL, step INTEGER NOT NULL, layer INTEGER, "
-                "name TEXT NOT NULL, cause TEXT NOT NULL, declared_bytes INTEGER NOT NULL, declared_flops INTEGER",
-                "correlation, graph_node, step, layer, name, cause, declared_bytes, declared_flops"},
+                "name TEXT NOT NULL, cause TEXT NOT NULL, declared_bytes INTEGER NOT NULL, declared_flops INTEGER, "
+                "sequence INTEGER",
+                "correlation, graph_node, step, layer, name, cause, declared_bytes, declared_flops, sequence"},
     KernelTable{kCounterTable,
                 "first_step INTEGER, steps INTEGER NOT NULL, time_ns INTEGER, device INTEGER NOT NULL, "
                 "name TEXT NOT NULL, value REAL NOT NULL",

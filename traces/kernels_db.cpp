@@ -33,6 +33,10 @@ std::optional<std::uint64_t> if_not_0(std::uint64_t value) {
   return value == 0 ? std::nullopt : std::optional<std::uint64_t>(value);
 }
 
+std::optional<std::int32_t> if_not_negative(std::int32_t value) {
+  return value < 0 ? std::nullopt : std::optional<std::int32_t>(value);
+}
+
 // The export packs processes and threads of all virtual machines into one number.
 std::uint64_t global_process(std::uint32_t process) { return std::uint64_t{process & 0xffffffU} << 24U; }
 std::uint64_t global_thread(std::uint32_t process, std::uint32_t thread) {
@@ -245,8 +249,8 @@ void KernelDatabase::add(const DeviceRecord& r) {
 
 void KernelDatabase::add(const OperatorRecord& r) {
   state_->add(kOperatorTable, r.correlation, r.graph_node, r.step,
-              r.layer < 0 ? std::nullopt : std::optional<std::int32_t>(r.layer), r.name, r.cause, r.declared_bytes,
-              if_not_0(r.declared_flops));
+              if_not_negative(r.layer), r.name, r.cause, r.declared_bytes, if_not_0(r.declared_flops),
+              if_not_negative(r.sequence));
 }
 
 void KernelDatabase::add(const CounterRecord& r) {

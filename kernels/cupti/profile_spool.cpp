@@ -18,6 +18,9 @@ namespace {
 
 constexpr std::size_t kPending = std::size_t{256} << 10;
 constexpr std::uint8_t kText = 0;
+constexpr std::uint8_t kReason = 13;
+constexpr std::size_t kReasonBytes = 240;
+constexpr std::size_t kHeadBytes = 1 + sizeof(std::uint32_t);  // a record's type and length
 
 // A note as a record among others.
 struct Note {
@@ -71,7 +74,7 @@ void fields(Archive& a, DeviceRecord& r) {
 }
 template <class Archive>
 void fields(Archive& a, OperatorRecord& r) {
-  a(r.graph_node, r.correlation, r.step, r.layer, r.name, r.cause, r.declared_bytes, r.declared_flops);
+  a(r.graph_node, r.correlation, r.step, r.layer, r.name, r.cause, r.declared_bytes, r.declared_flops, r.sequence);
 }
 template <class Archive>
 void fields(Archive& a, CounterRecord& r) {
@@ -113,12 +116,11 @@ constexpr std::uint8_t kType<Note> = 12;
 template <class NumberOf>
 class Encoder {
  public:
-  explicit Encoder(NumberOf number_of) : number_of_(number_of) {}
+  Encoder(std::string& bytes, NumberOf number_of) : number_of_(number_of), bytes_(bytes) {}
   template <class... Values>
   void operator()(const Values&... values) {
     (value(values), ...);
   }
-  [[nodiscard]] const std::string& bytes() const { return bytes_; }
 
  private:
   void value(std::string_view text) { value(number_of_(text)); }
@@ -131,7 +133,7 @@ class Encoder {
     bytes_.append(bytes, sizeof number);
   }
   NumberOf number_of_;
-  std::string bytes_;
+  std::string& bytes_;
 };
 
 class Decoder {
@@ -204,6 +206,13 @@ Take reader_of(std::uint8_t type) {
 SpoolWriter::SpoolWriter(const std::filesystem::path& path) : path_(path), pending_(kSpoolMagic) {
   descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw Error(fmt::format("{}: cannot be created: {}", path.string(), std::strerror(errno)));
+  append(kReason, std::string(kReasonBytes, '\0'));
+  try {
+    flush();
+  } catch (...) {
+    close(descriptor_);
+    throw;
+  }
 }
 
 SpoolWriter::~SpoolWriter() {
@@ -223,11 +232,19 @@ void SpoolWriter::flush() {
       const int why = errno;
       failed_ = true;
       pending_.clear();
-      throw Error(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(why)));
+      const std::string reason = fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(why));
+      write_reason(reason);
+      throw Error(reason);
     }
     left.remove_prefix(static_cast<std::size_t>(n));
   }
   pending_.clear();
+}
+
+// Over bytes that the file has already, for which there is room on any disk.
+void SpoolWriter::write_reason(std::string_view reason) const {
+  const std::string_view kept = reason.substr(0, kReasonBytes);
+  static_cast<void>(!pwrite(descriptor_, kept.data(), kept.size(), kSpoolMagic.size() + kHeadBytes));
 }
 
 void SpoolWriter::append(std::uint8_t type, std::string_view payload) {
@@ -240,16 +257,19 @@ void SpoolWriter::append(std::uint8_t type, std::string_view payload) {
 }
 
 std::uint32_t SpoolWriter::text_number(std::string_view text) {
-  const auto [found, is_new] = texts_.try_emplace(std::string(text), static_cast<std::uint32_t>(texts_.size()));
-  if (is_new) append(kText, text);
-  return found->second;
+  if (const auto found = texts_.find(text); found != texts_.end()) return found->second;
+  const auto number = static_cast<std::uint32_t>(texts_.size());
+  texts_.emplace(text, number);
+  append(kText, text);
+  return number;
 }
 
 template <class Record>
 void SpoolWriter::put(Record record) {
-  Encoder encoder([this](std::string_view text) { return text_number(text); });
+  fields_.clear();
+  Encoder encoder(fields_, [this](std::string_view text) { return text_number(text); });
   fields(encoder, record);
-  append(kType<Record>, encoder.bytes());
+  append(kType<Record>, fields_);
 }
 
 void SpoolWriter::add(const KernelRecord& record) { put(record); }
@@ -269,17 +289,19 @@ Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to) {
   if (!bytes.starts_with(kSpoolMagic)) return failure("not a spool: it does not start with '{}'", kSpoolMagic);
   SpoolCounts counts;
   std::vector<std::string_view> texts;
-  constexpr std::size_t kHead = 1 + sizeof(std::uint32_t);
   for (std::size_t at = kSpoolMagic.size(); at < bytes.size();) {
     std::uint32_t length = 0;
-    const bool has_head = bytes.size() - at >= kHead;
+    const bool has_head = bytes.size() - at >= kHeadBytes;
     if (has_head) std::memcpy(&length, bytes.data() + at + 1, sizeof length);
-    counts.cut = !has_head || bytes.size() - at - kHead < length;
+    counts.cut = !has_head || bytes.size() - at - kHeadBytes < length;
     if (counts.cut) break;
     const auto type = static_cast<std::uint8_t>(bytes[at]);
-    const std::string_view payload = bytes.substr(at + kHead, length);
+    const std::string_view payload = bytes.substr(at + kHeadBytes, length);
     if (type == kText) {
       texts.push_back(payload);
+    } else if (type == kReason) {
+      const std::string_view reason = payload.substr(0, payload.find('\0'));
+      if (!reason.empty()) to.note("ended_early", reason);
     } else {
       const Take take_it = reader_of(type);
       if (take_it == nullptr) return failure("byte {}: a record of type {} is not known", at, type);
@@ -287,7 +309,7 @@ Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to) {
       ++counts.records;
       counts.kernels += type == kType<KernelRecord>;
     }
-    at += kHead + length;
+    at += kHeadBytes + length;
   }
   return counts;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -16,7 +17,8 @@ namespace kvroof {
 
 // The file starts with kSpoolMagic; then records, each a byte of type, its length (u32) and its fields in the order of
 // kernel_records.hpp, little-endian; a text is the number (u32) of an earlier record of type text. What the death of
-// its writer cuts off is at most its last 256 KiB.
+// its writer cuts off is at most its last 256 KiB. The first record is room for why writing ended: a full disk leaves
+// no other.
 inline constexpr std::string_view kSpoolMagic = "kvroof spool 1\n";
 
 class SpoolWriter final : public ProfileSink {
@@ -45,13 +47,19 @@ class SpoolWriter final : public ProfileSink {
   template <class Record>
   void put(Record record);
   std::uint32_t text_number(std::string_view text);
+  void write_reason(std::string_view reason) const;
   void append(std::uint8_t type, std::string_view payload);
 
   std::filesystem::path path_;
   int descriptor_ = -1;
   bool failed_ = false;  // what would follow a gap is not written
   std::string pending_;
-  std::unordered_map<std::string, std::uint32_t> texts_;
+  std::string fields_;  // of the record in progress
+  struct TextHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>> texts_;
 };
 
 struct SpoolCounts {
@@ -60,8 +68,8 @@ struct SpoolCounts {
   bool cut = false;  // the file ends within a record: its writer died
 };
 
-// Hands every whole record to the sink, in order. A failure is one sentence: not a spool, an unknown type, a record
-// whose length is not its fields', a text that was not written before.
+// Hands every whole record to the sink, in order; why writing ended early is a note. A failure is one sentence: not a
+// spool, an unknown type, a record whose length is not its fields', a text that was not written before.
 Result<SpoolCounts> read_spool(const std::filesystem::path& path, ProfileSink& to);
 // The same of a file's bytes.
 Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to);

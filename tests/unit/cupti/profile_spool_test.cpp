@@ -1,7 +1,10 @@
 // The spool of a recorded process: what goes in comes out, cut files give what is whole, damaged ones a sentence.
 #include "kernels/cupti/profile_spool.hpp"
 
+#include <csignal>
 #include <fstream>
+
+#include <sys/resource.h>
 
 #include "tests/catch.hpp"
 #include "tests/support/run_program.hpp"
@@ -108,6 +111,33 @@ TEST_CASE("What is no spool, or is damaged, is refused in one sentence with its 
         std::string::npos);
   CHECK(read_spool("/nowhere/at-all", sink).error() == "cannot be read: No such file or directory");
   CHECK(sink.ranges.empty());
+}
+
+TEST_CASE("A spool that finds the disk full says so when it is read, after the records before it") {
+  const TemporaryFolder folder;
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto ignored = signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{600'000, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  {
+    SpoolWriter spool(folder.file("a.spool"));
+    CHECK_THROWS_AS(
+        [&] {
+          for (std::uint32_t i = 0; i < 100'000; ++i) spool.add(OverheadRecord{i, i, 0});
+        }(),
+        Error);
+    spool.note("dropped", "0");  // finds no place any more
+  }
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+  signal(SIGXFSZ, ignored);
+  KeepingSink sink;
+  const auto counts = read_spool(folder.path() / "a.spool", sink);
+  REQUIRE(counts.ok());
+  CHECK(counts.value().records > 10'000);
+  CHECK(sink.overheads.size() == counts.value().records);
+  CHECK(sink.notes.at("ended_early").find("a.spool: cannot be written: File too large") != std::string::npos);
+  CHECK(sink.notes.count("dropped") == 0);
 }
 
 TEST_CASE("A spool that is there already is not overwritten") {
