@@ -86,7 +86,7 @@ void KernelReportBuilder::add_meaning(const KernelMeaning& meaning, std::uint64_
 }
 
 void KernelReportBuilder::add_span(const DeviceWork& work) {
-  const auto [it, first] = devices_.try_emplace(work.device, Span{work.start_ns, work.end_ns});
+  const auto [it, first] = devices_.try_emplace({work.process, work.device}, Span{work.start_ns, work.end_ns});
   if (first) return;
   Span& span = it->second;
   if (work.start_ns > span.last_ns) {
@@ -104,6 +104,19 @@ void KernelReportBuilder::add(const CounterRecord& counter) {
   }
 }
 
+// Of the engine's own count where the trace has it: counters may have run without kernels being recorded.
+std::uint64_t KernelReportBuilder::declared_of(std::uint32_t first_step, std::uint32_t steps) const {
+  const auto sum = [&](const auto& all, const auto& bytes_of) {
+    std::uint64_t bytes = 0;
+    for (auto it = all.lower_bound(first_step); it != all.end() && it->first - first_step < steps; ++it) {
+      bytes += bytes_of(it->second).total();
+    }
+    return bytes;
+  };
+  if (!engine_steps_.empty()) return sum(engine_steps_, [](const ByteCounters& b) { return b; });
+  return sum(steps_, [](const StepTotals& s) { return s.declared; });
+}
+
 KernelReport KernelReportBuilder::finish() {
   report_.operators = by_time(operators_);
   report_.copies = by_time(copies_);
@@ -115,13 +128,7 @@ KernelReport KernelReportBuilder::finish() {
     report_.policy_bytes += step.declared[Cause::kScores] + step.declared[Cause::kCompaction];
   }
   for (const auto& [range, bytes] : counted_) {
-    CountedSteps counted{range.first, range.second, bytes, 0};
-    for (const StepTotals& step : report_.steps) {
-      if (step.step >= range.first && step.step - range.first < range.second) {
-        counted.declared_bytes += step.declared.total();
-      }
-    }
-    report_.counted.push_back(counted);
+    report_.counted.push_back({range.first, range.second, bytes, declared_of(range.first, range.second)});
   }
   return std::move(report_);
 }

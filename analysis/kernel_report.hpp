@@ -56,7 +56,7 @@ struct KernelReport {
   std::vector<CountedSteps> counted;
   double policy_ns = 0;  // of all steps: scores and compaction, what the eviction policy itself costs
   std::uint64_t policy_bytes = 0;
-  std::uint64_t elapsed_ns = 0;  // from the first to the last work of each device, added up
+  std::uint64_t elapsed_ns = 0;  // from the first to the last work of each process on each device, added up
   std::uint64_t idle_ns = 0, gaps = 0, longest_gap_ns = 0;  // of it with nothing running
 };
 
@@ -65,9 +65,12 @@ class KernelReportBuilder {
  public:
   void add(const WorkRow& row);
   void add(const CounterRecord& counter);
+  // What the engine itself counted for a step, kernels or not.
+  void add_step(std::uint32_t step, const ByteCounters& bytes) { engine_steps_[step] = bytes; }
   [[nodiscard]] KernelReport finish();
 
  private:
+  [[nodiscard]] std::uint64_t declared_of(std::uint32_t first_step, std::uint32_t steps) const;
   struct Span {
     std::uint64_t first_ns = 0, last_ns = 0;
   };
@@ -78,7 +81,8 @@ class KernelReportBuilder {
   KernelReport report_;
   std::map<std::string, WorkTotals, std::less<>> operators_, copies_;
   std::map<std::uint32_t, StepTotals> steps_;
-  std::map<std::uint32_t, Span> devices_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Span> devices_;  // by process and its number there
+  std::map<std::uint32_t, ByteCounters> engine_steps_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, double> counted_;
 };
 

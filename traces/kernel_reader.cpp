@@ -249,6 +249,19 @@ void KernelReader::for_each_range(const std::function<void(const RangeRecord&)>&
   state_->finish(rows);
 }
 
+void KernelReader::for_each_step(const std::function<void(std::uint32_t, const ByteCounters&)>& visit) const {
+  if (!state_->db.has_table("kvroof_step")) return;
+  std::string columns;
+  for (const std::string_view cause : kCauseNames) columns += fmt::format(", {}_bytes", cause);
+  SqliteRows rows = state_->select(fmt::format("SELECT step{} FROM kvroof_step ORDER BY step", columns));
+  while (rows.next()) {
+    ByteCounters bytes;
+    for (std::size_t c = 0; c < kCauses; ++c) bytes.bytes[c] = u64(rows, static_cast<int>(c) + 1);
+    visit(u32(rows, 0), bytes);
+  }
+  state_->finish(rows);
+}
+
 void KernelReader::for_each_counter(const std::function<void(const CounterRecord&)>& visit) const {
   if (!state_->db.has_table(kCounterTable)) return;
   SqliteRows rows = state_->select(

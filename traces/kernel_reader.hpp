@@ -56,6 +56,8 @@ class KernelReader {
   // Kernels, copies and fills by their start; those without times come first.
   void for_each_work(const std::function<void(const WorkRow&)>& visit) const;
   void for_each_range(const std::function<void(const RangeRecord&)>& visit) const;
+  // Bytes that the engine counted for each of its steps, ascending.
+  void for_each_step(const std::function<void(std::uint32_t step, const ByteCounters& bytes)>& visit) const;
   // Counters of steps by their first step, then samples by time.
   void for_each_counter(const std::function<void(const CounterRecord&)>& visit) const;
   // Each table as text, a row at a time, ids of strings replaced by the strings: the header first. Tables in the order

@@ -69,6 +69,30 @@ TEST_CASE("A kernel report adds up time and bytes by operator, step and cause") 
   CHECK(r.counted[0].declared_bytes == 2 * 800 + 400);
 }
 
+TEST_CASE("Two processes that number their devices alike are timed each for itself") {
+  KernelReportBuilder builder;
+  builder.add(row(0, 100));
+  WorkRow other = row(1000, 1100);
+  other.work.process = 7;
+  builder.add(other);
+  const KernelReport r = builder.finish();
+  CHECK(r.elapsed_ns == 200);
+  CHECK(r.idle_ns == 0);
+}
+
+TEST_CASE("Counted bytes stand beside what the engine counted for the same steps, kernels or not") {
+  KernelReportBuilder builder;
+  for (std::uint32_t step = 0; step < 4; ++step) builder.add_step(step, ByteCounters{{100, 20, 0, 0, 0, step}});
+  builder.add(CounterRecord{1, 2, 0, 0, "dram__bytes_read.sum", 240});
+  builder.add(CounterRecord{1, 2, 0, 0, "dram__bytes_write.sum", 10});
+  builder.add(CounterRecord{3, 0xffffffffU, 0, 0, "dram__bytes_read.sum", 1});
+  const KernelReport r = builder.finish();
+  REQUIRE(r.counted.size() == 2);
+  CHECK(r.counted[0].counted_bytes == 250);
+  CHECK(r.counted[0].declared_bytes == 121 + 122);
+  CHECK(r.counted[1].declared_bytes == 123);
+}
+
 TEST_CASE("A device idles only while none of its streams works, and each device for itself") {
   KernelReportBuilder builder;
   builder.add(row(0, 100, 0, 1));
