@@ -10,6 +10,7 @@
 
 #include "apps/generate_request.hpp"
 #include "apps/generate_summary.hpp"
+#include "apps/record_profile.hpp"
 #include "kernels/engine/random_model.hpp"
 #include "kernels/engine/session.hpp"
 #include "kernels/tokenizer/tokenizer.hpp"
@@ -176,7 +177,7 @@ RunFacts run_facts(const Arguments& arguments, const GenerateRequest& request, c
 
 std::unique_ptr<TraceRecorder> make_recorder(const fs::path& path, const Arguments& arguments, const Model& model,
                                              const RunFacts& facts, const std::vector<Ids>& prompts,
-                                             std::uint32_t requested) {
+                                             const GenerateRequest& request) {
   RecordedRun run;
   run.backend = facts.backend;
   run.policy = facts.policy.text();
@@ -186,9 +187,11 @@ std::unique_ptr<TraceRecorder> make_recorder(const fs::path& path, const Argumen
   run.seed = arguments.seed;
   run.weight_type = model.type;
   run.kv_type = facts.kv_type;
-  run.requested_new_tokens = requested;
+  run.requested_new_tokens = request.max_tokens;
   for (const Ids& ids : prompts) run.prompts.push_back(static_cast<std::uint32_t>(ids.size()));
-  return std::make_unique<TraceRecorder>(path, make_manifest(model.config, run));
+  TraceManifest manifest = make_manifest(model.config, run);
+  if (!request.capture) manifest = without_attention(std::move(manifest));
+  return std::make_unique<TraceRecorder>(path, std::move(manifest));
 }
 
 SessionOptions session_options(const GenerateRequest& request, std::size_t prompt_tokens, std::uint32_t vocab,
@@ -210,22 +213,42 @@ SessionOptions session_options(const GenerateRequest& request, std::size_t promp
   return options;
 }
 
-// A run that fails leaves a whole trace of what came before.
+// The same again, without a word.
+SessionOptions repeated(SessionOptions options, StepWatcher& watcher) {
+  options.watcher = &watcher;
+  options.prompt_logprobs = false;
+  options.on_token = {};
+  options.on_prompt_logits = {};
+  return options;
+}
+
+// A run that fails leaves a whole trace of what came before. `finish` adds to it before the seal, after a failure
+// without a result.
 SessionResult run_to_seal(Backend& backend, const ModelConfig& config, const std::vector<Ids>& prompts,
-                          const SessionOptions& options, TraceRecorder* recorder) {
+                          const SessionOptions& options, TraceRecorder* recorder,
+                          const std::function<void(const SessionResult* result)>& finish) {
+  SessionResult result;
   try {
-    SessionResult result = run_session(backend, config, prompts, options, recorder);
-    if (recorder != nullptr) recorder->seal();
-    return result;
+    result = run_session(backend, config, prompts, options, recorder);
   } catch (const Error&) {
-    if (recorder != nullptr && recorder->can_seal()) recorder->seal();
+    if (recorder != nullptr && recorder->can_seal()) {
+      finish(nullptr);
+      recorder->seal();
+    }
     throw;
   }
+  if (recorder != nullptr) {
+    finish(&result);
+    recorder->seal();
+  }
+  return result;
 }
 
 }  // namespace
 
 int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
+  // CUPTI begins before the device is used: parse_generate() looks for one.
+  const auto profile = trace ? RecordProfile::from(arguments) : nullptr;
   GenerateRequest request = parse_generate(arguments);
   const ModelConfig config =
       request.random_weights ? config_of_shape(*request.random_weights) : load_model_config(request.model);
@@ -235,17 +258,31 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   check_prompts(config, prompts);
   const Model model = make_model(request, config, arguments.seed);
   const RunFacts facts = run_facts(arguments, request, model, prompts);
-  const auto backend = make_backend(request.backend.kind, arguments, model, request.policy, facts.kv_type);
+  const auto new_backend = [&] {
+    return make_backend(request.backend.kind, arguments, model, request.policy, facts.kv_type);
+  };
+  std::unique_ptr<Backend> backend = new_backend();
   const bool json = format_of(arguments) == Format::kJson;
   LiveText live(tokenizer, !json && prompts.size() == 1 && (trace || !arguments.has("out")));
   std::unique_ptr<TraceRecorder> recorder;
-  if (trace) recorder = make_recorder(*trace, arguments, model, facts, prompts, request.max_tokens);
+  if (trace) recorder = make_recorder(*trace, arguments, model, facts, prompts, request);
+  if (profile) profile->attach(request.backend.kind, *backend, recorder->profile());
   for (const std::string& note : facts.notes) {
     if (!arguments.quiet) fmt::print(stderr, "note: {}\n", note);
   }
   watch_interrupts();
-  const SessionOptions options = session_options(request, prompts[0].size(), config.shape.vocab, live);
-  const SessionResult result = run_to_seal(*backend, config, prompts, options, recorder.get());
+  SessionOptions options = session_options(request, prompts[0].size(), config.shape.vocab, live);
+  options.watcher = profile.get();
+  const RecordProfile::Repeat repeat = [&](StepWatcher& watcher, const auto& attach) {
+    backend.reset();  // a device need not hold two
+    backend = new_backend();
+    attach(*backend);
+    return run_session(*backend, config, prompts, repeated(options, watcher), nullptr);
+  };
+  const SessionResult result =
+      run_to_seal(*backend, config, prompts, options, recorder.get(), [&](const SessionResult* made) {
+        if (profile) profile->finish(made, recorder->profile(), repeat, arguments.quiet);
+      });
   std::optional<ReadSpeed> speed;
   if (json || !arguments.quiet) speed = measure_read_speed(facts, result);
   if (live.active()) {

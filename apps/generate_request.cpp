@@ -154,6 +154,10 @@ GenerateRequest parse_generate(const Arguments& arguments) {
   request.max_tokens = count_value("max-tokens", arguments.get<std::string>("max-tokens"), 1, kMostNewTokens);
   request.ignore_eos = arguments.values.count("ignore-eos") > 0;
   request.prompt_logprobs = arguments.values.count("prompt-logprobs") > 0;
+  request.capture = arguments.values.count("no-capture") == 0;
+  if (request.prompt_logprobs && !request.capture) {
+    throw usage_error("--prompt-logprobs and --no-capture exclude each other: log-probabilities lie beside the tokens");
+  }
   request.sampling = sampling_of(arguments);
   request.prompts = prompts_of(arguments);
   if (arguments.has("dump-logits")) {

@@ -34,6 +34,7 @@ struct GenerateRequest {
   std::uint32_t max_tokens = 0;
   bool ignore_eos = false;
   bool prompt_logprobs = false;       // record alone
+  bool capture = true;                // record alone: queries, keys and values
   Sampling sampling;
   std::optional<std::filesystem::path> dump_logits;
 };

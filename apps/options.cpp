@@ -199,6 +199,15 @@ po::variables_map parse_words(const Command& command, const Strings& words, cons
   return values;
 }
 
+// What a verb's own options ask for is not asked of another program; that the environment has some is no mistake.
+void check_program_options(const Command& command, const po::variables_map& typed) {
+  for (const std::string& name : option_names(own_options(command))) {
+    if (typed.count(name) == 0 || typed[name].defaulted()) continue;
+    throw usage_error(fmt::format("--{} and `-- CMD`: {} runs a model, or someone else's program", name, command.name))
+        .note("after `--` every word is the program's");
+  }
+}
+
 void check_words(const Command& command, const Strings& positional) {
   if (positional.size() < command.min_positional) {
     throw usage_error(fmt::format("`kvroof {}` needs {}", command.name, command.usage))
@@ -237,6 +246,7 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
   }
   arguments.values = parse_words(command, words, visible);
   po::variables_map& values = arguments.values;
+  if (!arguments.program.empty()) check_program_options(command, values);
   store_environment(visible, values);
   if (values.count("config") > 0) store_file(values["config"].as<std::string>(), visible, values);
   if (values.count("words") > 0) arguments.positional = values["words"].as<Strings>();

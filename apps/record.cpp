@@ -3,6 +3,7 @@
 
 #include "apps/generate.hpp"
 #include "apps/generate_request.hpp"
+#include "apps/record_profile.hpp"
 #include "apps/record_program.hpp"
 
 namespace fs = std::filesystem;
@@ -23,17 +24,14 @@ fs::path trace_path(const Arguments& arguments) {
 
 void describe_record(boost::program_options::options_description_easy_init add) {
   describe_generate(add);
-  add("prompt-logprobs", "also record the log-probabilities of the prompt: all its logits are then computed");
+  add("cupti", boost::program_options::value<std::string>()->default_value("none"), kCuptiHelp)(
+      "no-capture", "leave out queries, keys and values: steps, kernels and counters alone, at full speed")(
+      "prompt-logprobs", "also record the log-probabilities of the prompt: all its logits are then computed");
 }
 
 int record(const Arguments& arguments) {
   const fs::path path = trace_path(arguments);
-  if (arguments.program.empty()) return generate(arguments, path);
-  for (const char* option : {"model", "random-weights", "prompt", "prompt-file", "ids", "random-prompt"}) {
-    if (!arguments.has(option)) continue;
-    throw usage_error(fmt::format("--{} and `-- CMD`: record runs a model, or someone else's program", option));
-  }
-  return record_program(arguments, path);
+  return arguments.program.empty() ? generate(arguments, path) : record_program(arguments, path);
 }
 
 }  // namespace
@@ -46,6 +44,7 @@ Command record_command() {
   command.examples =
       "  kvroof record --model demo --prompt-file models/demo/prompts/sqlite-rbu.txt --max-tokens 128 -o run.kvt\n"
       "  kvroof record --model DIR --prompt-file F --policy h2o:budget=0.2 --backend reference -o h2o.kvt\n"
+      "  kvroof record --model DIR --prompt-file F --backend cuda --cupti trace --no-capture -o run.kvt\n"
       "  kvroof record -o vllm.kvt -- python3 serve.py    (its kernels, copies and NVTX ranges)";
   command.describe = describe_record;
   command.run = record;

@@ -1,6 +1,9 @@
 // kvroof report-kernels: time and bytes of each operator against the device's limit.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 #include "analysis/kernel_report.hpp"
 #include "apps/command.hpp"
 #include "apps/kernel_report_output.hpp"
@@ -37,6 +40,7 @@ KernelReport make_report(const Arguments& arguments, const KernelReader& reader,
     if (++done % kProgressRows == 0) progress.at(done, all);
   });
   reader.for_each_counter([&](const CounterRecord& counter) { builder.add(counter); });
+  reader.for_each_step([&](std::uint32_t step, const ByteCounters& bytes) { builder.add_step(step, bytes); });
   return builder.finish();
 }
 
@@ -53,6 +57,16 @@ void print_limit(const std::optional<Device>& device, const KernelReader& reader
   fmt::print(stderr, "no limit to compare with: {}; --device NAME gives one\n", recorded);
 }
 
+// What a reader of the table must know of its recording.
+void print_notes(const KernelReader& reader) {
+  constexpr std::array<std::string_view, 5> kTold = {"emulated", "why", "ended_early", "graphs_unexplained",
+                                                     "meanings_lost"};
+  for (const auto& [key, value] : reader.notes()) {
+    const bool lost = key == "dropped" && value != "0";
+    if (lost || std::find(kTold.begin(), kTold.end(), key) != kTold.end()) fmt::print(stderr, "{}: {}\n", key, value);
+  }
+}
+
 int run_report(const Arguments& arguments) {
   const std::filesystem::path path = arguments.positional[0];
   const std::string& by = arguments.get<std::string>("by");
@@ -61,17 +75,19 @@ int run_report(const Arguments& arguments) {
   static_cast<void>(TraceReader::open(path));  // checks seal and checksums
   const KernelReader reader = KernelReader::open(path);
   const KernelCounts counts = reader.counts();
-  if (counts.kernels == 0) {
-    throw usage_error(fmt::format("{} has no kernel records", path.string()))
-        .note("they come from `kvroof record -o run.kvt -- CMD`, `kvroof import nsys` and `kvroof import kineto`");
+  if (counts.kernels == 0 && (counts.counters == 0 || by == "operator")) {
+    throw usage_error(fmt::format("{} has no kernel records{}", path.string(),
+                                  counts.counters > 0 ? "; `--by step` shows its counters" : ""))
+        .note("they come from `kvroof record --cupti trace`, `kvroof record -- CMD` and `kvroof import nsys|kineto`");
   }
   const KernelReport report = make_report(arguments, reader, counts);
   const KernelAnswer answer{report, device_of(arguments, reader), top};
   if (by == "step" && report.steps.empty() && report.counted.empty()) {
     throw usage_error(fmt::format("{} does not say which step a kernel belongs to", path.string()))
-        .note("a recorder that knows the engine's steps writes it; none of kvroof's own does yet");
+        .note("`kvroof record --cupti trace` of the engine's own runs writes it");
   }
   if (!arguments.quiet) print_limit(answer.device, reader);
+  if (!arguments.quiet) print_notes(reader);
   if (format_of(arguments) == Format::kJson) {
     write_result(arguments, kernel_report_json(answer));
   } else {

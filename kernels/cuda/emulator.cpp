@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +20,19 @@ std::size_t memory_limit = [] {
   const char* text = std::getenv("KVROOF_EMULATED_BYTES");
   return text == nullptr ? std::size_t{0} : std::size_t{std::strtoull(text, nullptr, 10)};
 }();
+
+Watcher* watcher = nullptr;
+
+std::uint64_t now_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+void make(const Node& node) {
+  const std::uint64_t start = now_ns();
+  node.launch();
+  if (watcher != nullptr) watcher->ran(node.number, start, now_ns());
+}
 
 namespace {
 

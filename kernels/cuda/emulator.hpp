@@ -26,12 +26,34 @@ void run(Dim grid, Dim block, const std::function<void()>& kernel);
 // What the device's memory holds at most; 0: no limit. At the start KVROOF_EMULATED_BYTES of the environment says it.
 extern std::size_t memory_limit;
 
+// Told of what the host asks for and of when it ran, by the host's steady clock; null: nobody is.
+class Watcher {
+ public:
+  virtual ~Watcher() = default;
+  virtual std::uint64_t noted() = 0;                     // a launch joined a train: the number of its node
+  virtual std::uint64_t cloned(std::uint64_t node) = 0;  // when the train is made ready, each node gets a new one
+  virtual void begin_call() = 0;                         // what ran until the next one was asked for by one call
+  virtual void ran(std::uint64_t node, std::uint64_t start_ns, std::uint64_t end_ns) = 0;  // node 0: in no train
+  virtual void copied(bool to_device, std::size_t bytes, std::uint64_t start_ns, std::uint64_t end_ns) = 0;
+};
+extern Watcher* watcher;
+std::uint64_t now_ns();
+
 // Launches in order, made or noted in the stream's train.
-using Train = std::vector<std::function<void()>>;
+struct Node {
+  std::uint64_t number = 0;
+  std::function<void()> launch;
+};
+using Train = std::vector<Node>;
+void make(const Node& node);
 template <class Stream>
 void submit(Stream& stream, std::function<void()> launch) {
-  if (stream.recording == nullptr) return launch();
-  static_cast<Train*>(stream.recording)->push_back(std::move(launch));
+  if (stream.recording != nullptr) {
+    const std::uint64_t number = watcher != nullptr ? watcher->noted() : 0;
+    return static_cast<Train*>(stream.recording)->push_back({number, std::move(launch)});
+  }
+  if (watcher != nullptr) watcher->begin_call();
+  make({0, std::move(launch)});
 }
 
 void sync_block();

@@ -21,7 +21,7 @@ void Launches::make(const Train& train) {
     meanings.push_back(noted.meaning);
     if (noted.of_step != nullptr) meanings.back().declared = *noted.of_step;
   }
-  if (observer_ != nullptr) observer_->begin_launch(train.number, meanings);
+  if (observer_ != nullptr) observer_->begin_train_launch(meanings);
   train.launches.run(stream_);
   if (observer_ != nullptr) observer_->end_launch();
 }

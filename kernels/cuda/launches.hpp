@@ -20,7 +20,6 @@ struct Train {
   };
   LaunchTrain launches;
   std::vector<Noted> noted;
-  std::uint64_t number = 0;  // the observer's
 };
 
 class Launches {
@@ -36,7 +35,7 @@ class Launches {
   template <class F>
   void note(Train& train, const F& launches) {
     train.noted.clear();
-    if (observer_ != nullptr) train.number = observer_->begin_train();
+    if (observer_ != nullptr) observer_->begin_train();
     const Noting noting(*this, train);
     train.launches.note(stream_, launches);
   }

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 
+#include "kernels/cuda/device_activity.hpp"
 #include "kernels/cuda/launch.cuh"
 
 namespace kvroof::cuda {
@@ -84,7 +85,11 @@ const char* find_device(DeviceFacts& facts) {
   return problem_of(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes));
 }
 
+ActivityApi* device_activity() { return nullptr; }
+
 #else
+
+ActivityApi* device_activity() { return emulated_activity(); }
 
 namespace {
 
@@ -107,13 +112,22 @@ void release(void* memory) {
   g_in_use -= g_allocated.extract(memory).mapped();
   std::free(memory);
 }
+namespace {
+
 constexpr const char* kCopyInTrain = "a copy between launches that are noted";
-const char* copy_in(Stream& stream, void* to, const void* from, std::size_t bytes) {
+const char* copy(Stream& stream, void* to, const void* from, std::size_t bytes, bool to_device) {
+  const std::uint64_t start = emulator::now_ns();
   std::memcpy(to, from, bytes);
+  if (emulator::watcher != nullptr) emulator::watcher->copied(to_device, bytes, start, emulator::now_ns());
   return stream.recording == nullptr ? nullptr : kCopyInTrain;
 }
+
+}  // namespace
+const char* copy_in(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  return copy(stream, to, from, bytes, true);
+}
 const char* copy_out(Stream& stream, void* to, const void* from, std::size_t bytes) {
-  return copy_in(stream, to, from, bytes);
+  return copy(stream, to, from, bytes, false);
 }
 const char* synchronize(Stream& stream) { return stream.recording == nullptr ? nullptr : kCopyInTrain; }
 const char* open_stream(Stream&) { return nullptr; }
@@ -125,10 +139,15 @@ const char* begin_train(Stream& stream) {
 }
 const char* end_train(Stream& stream, void** train) {
   *train = std::exchange(stream.recording, nullptr);
+  if (emulator::watcher == nullptr) return nullptr;
+  for (emulator::Node& node : *static_cast<emulator::Train*>(*train)) {
+    node.number = emulator::watcher->cloned(node.number);
+  }
   return nullptr;
 }
 const char* run_train(Stream&, void* train) {
-  for (const auto& launch : *static_cast<emulator::Train*>(train)) launch();
+  if (emulator::watcher != nullptr) emulator::watcher->begin_call();
+  for (const emulator::Node& node : *static_cast<emulator::Train*>(train)) emulator::make(node);
   return nullptr;
 }
 void release_train(void* train) { delete static_cast<emulator::Train*>(train); }

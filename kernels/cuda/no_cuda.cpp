@@ -1,7 +1,10 @@
 #include "kernels/cuda/cuda.hpp"
+#include "kernels/cuda/device_activity.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof {
+
+ActivityApi* cuda::device_activity() { return nullptr; }
 
 std::optional<std::string> cuda_device_problem() { return "this build has no CUDA"; }
 

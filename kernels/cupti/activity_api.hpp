@@ -21,17 +21,30 @@ class ActivityBuffers {
   virtual void complete(std::byte* buffer, std::size_t used) = 0;
 };
 
+// Told, in the thread that does it, of nodes that join a graph and of the copies that its instantiation makes of them:
+// a record of a kernel carries the number of a copy.
+class GraphNodes {
+ public:
+  virtual ~GraphNodes() = default;
+  virtual void created(std::uint64_t node) = 0;
+  virtual void cloned(std::uint64_t node, std::uint64_t from) = 0;
+};
+
 // Functions return why they failed; empty: done.
 class ActivityApi {
  public:
   virtual ~ActivityApi() = default;
   // Sizes of the pools that CUPTI keeps on a device; before the first context.
   virtual std::string set_device_pool(std::size_t buffers) = 0;
+  // Times of all records from now on are those of CLOCK_MONOTONIC; once in a process, before the first record.
+  virtual std::string use_monotonic_clock() = 0;
   // Takes the one subscription of the process. A refusal names the tool that has it.
   virtual std::string subscribe() = 0;
   virtual void unsubscribe() = 0;
   // Once in a process.
   virtual std::string set_buffers(ActivityBuffers& buffers) = 0;
+  // While subscribed.
+  virtual std::string watch_nodes(GraphNodes& nodes) = 0;
   virtual std::string enable(std::uint32_t kind) = 0;
   virtual void disable(std::uint32_t kind) = 0;
   virtual std::string enable_call(bool driver, std::uint32_t function) = 0;

@@ -15,8 +15,8 @@ namespace {
 using namespace cupti;
 
 constexpr std::uint64_t kKernelsPerPoolBuffer = 80'000;
-// Buffers come back out of order: a meaning stays for as many later launches as they may hold.
-constexpr std::uint64_t kMeaningsKept = 1U << 18;
+// Buffers come back late and out of order: so many records of meanings may wait for theirs.
+constexpr std::size_t kMeantRecordsKept = 1U << 20;
 constexpr std::size_t kLongestName = 1U << 16;
 
 std::uint64_t kernel_limit(const ActivityOptions& options) {
@@ -32,7 +32,13 @@ ActivityRecorder::~ActivityRecorder() { stop(); }
 
 std::string ActivityRecorder::start() {
   if (std::string why = api_.set_device_pool(options_.device_pool); !why.empty()) return why;
+  if (options_.monotonic_clock) {
+    if (const std::string why = api_.use_monotonic_clock(); !why.empty()) miss("the clock of the steps", why);
+  }
   if (std::string why = api_.subscribe(); !why.empty()) return why;
+  if (options_.nodes != nullptr) {
+    if (const std::string why = api_.watch_nodes(*options_.nodes); !why.empty()) miss("nodes of graphs", why);
+  }
   std::string why = api_.set_buffers(*this);
   if (why.empty()) why = enable_kinds();
   if (!why.empty()) {
@@ -52,7 +58,7 @@ std::string ActivityRecorder::enable_kinds() {
   std::size_t refused_calls = 0;
   for (const std::uint32_t function : kRuntimeLaunches) refused_calls += !api_.enable_call(false, function).empty();
   for (const std::uint32_t function : kDriverLaunches) refused_calls += !api_.enable_call(true, function).empty();
-  if (refused_calls == kRuntimeLaunches.size() + kDriverLaunches.size()) missing_ = "launching calls";
+  if (refused_calls == kRuntimeLaunches.size() + kDriverLaunches.size()) miss("launching calls", {});
   const std::uint32_t work = options_.whole_graphs ? kGraphTrace : kConcurrentKernel;
   struct Wanted {
     std::uint32_t kind;
@@ -77,10 +83,14 @@ std::string ActivityRecorder::enable_kinds() {
     } else if (kind.kind == work) {
       return why;
     } else {
-      missing_ += fmt::format("{}{} ({})", missing_.empty() ? "" : ", ", kind.name, why);
+      miss(kind.name, why);
     }
   }
   return {};
+}
+
+void ActivityRecorder::miss(const char* what, const std::string& why) {
+  missing_ += fmt::format("{}{}{}", missing_.empty() ? "" : ", ", what, why.empty() ? "" : " (" + why + ")");
 }
 
 void ActivityRecorder::disable_kinds() {
@@ -152,8 +162,13 @@ void ActivityRecorder::begin_launch(std::vector<OperatorRecord> meaning) {
   {
     const std::lock_guard lock(mutex_);
     id = ++last_id_;
-    meanings_.emplace_hint(meanings_.end(), id, std::move(meaning));
-    if (meanings_.size() > kMeaningsKept) meanings_.erase(meanings_.begin());
+    meant_records_ += meaning.size();
+    meanings_.emplace_hint(meanings_.end(), id, Meaning{std::move(meaning)});
+    for (; meant_records_ > kMeantRecordsKept; meanings_.erase(meanings_.begin())) {
+      const Meaning& oldest = meanings_.begin()->second;
+      forgotten_ += !oldest.used;
+      meant_records_ -= oldest.records.size();
+    }
   }
   api_.push_id(id);
 }
@@ -164,8 +179,10 @@ std::vector<OperatorRecord> ActivityRecorder::meaning(std::uint64_t external_id)
   const std::lock_guard lock(mutex_);
   const auto found = meanings_.find(external_id);
   if (found == meanings_.end()) return {};
-  std::vector<OperatorRecord> meant = found->second;
-  for (OperatorRecord& record : found->second) record.declared_bytes = 0;
+  Meaning& kept = found->second;
+  std::vector<OperatorRecord> meant = kept.records;
+  kept.used = true;
+  for (OperatorRecord& record : kept.records) record.declared_bytes = record.declared_flops = 0;
   return meant;
 }
 
@@ -212,7 +229,8 @@ void ActivityRecorder::note_losses() {
                                    std::pair("records_unknown", counts.unknown), std::pair("records_cut", counts.cut),
                                    std::pair("bytes_lost", counts.lost_bytes),
                                    std::pair("without_time", counts.without_time),
-                                   std::pair("ranges_open", counts.open_ranges)}) {
+                                   std::pair("ranges_open", counts.open_ranges),
+                                   std::pair("meanings_lost", forgotten_)}) {
     if (value != 0) number(key, value);
   }
   if (!missing_.empty()) sink_.note("not_recorded", missing_);

@@ -32,6 +32,8 @@ struct ActivityOptions {
   bool environment = false;        // clocks, power, temperature
   std::uint32_t flush_ms = 0;      // 0: only full buffers are handed over
   std::uint32_t process = 0;
+  bool monotonic_clock = false;    // the clock of the engine's steps, instead of CUPTI's own
+  GraphNodes* nodes = nullptr;     // told of graphs; must outlive the recorder
 };
 
 // One of them in a process, once: CUPTI has one subscriber, and in 13.0 a second session has wrong ids.
@@ -46,8 +48,8 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   // To be called before the first context and the first graph. Empty, or why nothing is recorded: the program goes on
   // without.
   std::string start();
-  // What the launches of this thread until end_launch mean: a record for each cause of the bytes that they move. Texts
-  // must live until stop. Of several launches the first carries the declared bytes.
+  // What the launches of this thread until end_launch mean: a record for each cause of the bytes that they move, and
+  // for each node of a graph. Texts must live until stop. Of several launches the first carries the declared bytes.
   void begin_launch(std::vector<OperatorRecord> meaning);
   void end_launch();
   // The device must have finished. Takes in what is left, and notes in the sink what was recorded and what was lost.
@@ -71,6 +73,7 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   std::vector<OperatorRecord> meaning(std::uint64_t external_id) override;
 
   std::string enable_kinds();
+  void miss(const char* what, const std::string& why);
   void disable_kinds();
   void write();
   void take_in(std::span<const std::byte> records);
@@ -94,7 +97,13 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   std::uint64_t refused_ = 0;   // requests without a buffer left
   std::uint64_t foreign_ = 0;   // buffers that came back and were never given
   bool closing_ = false;
-  std::map<std::uint64_t, std::vector<OperatorRecord>> meanings_;
+  struct Meaning {
+    std::vector<OperatorRecord> records;
+    bool used = false;
+  };
+  std::map<std::uint64_t, Meaning> meanings_;
+  std::size_t meant_records_ = 0;       // in all of them
+  std::uint64_t forgotten_ = 0;         // meanings that no launch came for in time
   std::uint64_t last_id_ = 0;
 };
 

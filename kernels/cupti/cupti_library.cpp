@@ -4,6 +4,7 @@
 
 #include <cupti.h>
 #include <dlfcn.h>
+#include <time.h>
 
 #include <array>
 #include <atomic>
@@ -21,6 +22,9 @@ namespace {
   F(cuptiGetCallbackName)                                                                                      \
   F(cuptiSubscribe_v2)                                                                                         \
   F(cuptiUnsubscribe)                                                                                          \
+  F(cuptiEnableCallback)                                                                                       \
+  F(cuptiGetGraphNodeId)                                                                                       \
+  F(cuptiActivityRegisterTimestampCallback)                                                                    \
   F(cuptiActivitySetAttribute)                                                                                 \
   F(cuptiActivityRegisterCallbacks)                                                                            \
   F(cuptiActivityEnable)                                                                                       \
@@ -65,7 +69,13 @@ void CUPTIAPI on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::s
   if (ActivityBuffers* const owner = g_buffers.load()) owner->complete(reinterpret_cast<std::byte*>(buffer), used);
 }
 
-void CUPTIAPI ignore_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
+std::uint64_t CUPTIAPI monotonic_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+constexpr std::array kNodeCallbacks = {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED};
 
 class LibraryActivity final : public ActivityApi {
  public:
@@ -92,7 +102,7 @@ class LibraryActivity final : public ActivityApi {
     params.subscriberName = "kvroof";
     params.oldSubscriberName = other.data();
     params.oldSubscriberSize = other.size();
-    const CUptiResult result = cupti_.cuptiSubscribe_v2(&subscriber_, ignore_callback, nullptr, &params);
+    const CUptiResult result = cupti_.cuptiSubscribe_v2(&subscriber_, on_node, this, &params);
     subscribed_ = result == CUPTI_SUCCESS;
     if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
       other.back() = '\0';
@@ -106,7 +116,22 @@ class LibraryActivity final : public ActivityApi {
   void unsubscribe() override {
     if (subscribed_) cupti_.cuptiUnsubscribe(subscriber_);
     subscribed_ = false;
+    nodes_ = nullptr;
     g_buffers.store(nullptr);
+  }
+  // A second registration spoils the times of a record (pytorch issue 192021).
+  std::string use_monotonic_clock() override {
+    static std::atomic<bool> registered{false};
+    if (registered.exchange(true)) return {};
+    return answer(cupti_.cuptiActivityRegisterTimestampCallback(monotonic_ns));
+  }
+  std::string watch_nodes(GraphNodes& nodes) override {
+    nodes_ = &nodes;
+    for (const auto callback : kNodeCallbacks) {
+      const CUptiResult result = cupti_.cuptiEnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, callback);
+      if (result != CUPTI_SUCCESS) return answer(result);
+    }
+    return {};
   }
   std::string set_buffers(ActivityBuffers& buffers) override {
     g_buffers.store(&buffers);
@@ -159,6 +184,19 @@ class LibraryActivity final : public ActivityApi {
   }
 
  private:
+  // Of the only callbacks that are enabled.
+  static void CUPTIAPI on_node(void* self, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+    auto& own = *static_cast<LibraryActivity*>(self);
+    if (domain != CUPTI_CB_DOMAIN_RESOURCE || own.nodes_ == nullptr) return;
+    const auto* const graph =
+        static_cast<const CUpti_GraphData*>(static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor);
+    std::uint64_t node = 0, original = 0;
+    if (own.cupti_.cuptiGetGraphNodeId(graph->node, &node) != CUPTI_SUCCESS) return;
+    if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) return own.nodes_->created(node);
+    if (own.cupti_.cuptiGetGraphNodeId(graph->originalNode, &original) != CUPTI_SUCCESS) return;
+    own.nodes_->cloned(node, original);
+  }
+
   std::string answer(CUptiResult result) const {
     if (result == CUPTI_SUCCESS) return {};
     const char* text = nullptr;
@@ -170,6 +208,7 @@ class LibraryActivity final : public ActivityApi {
   std::uint32_t version_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   bool subscribed_ = false;
+  GraphNodes* nodes_ = nullptr;
 };
 
 Result<CuptiLibrary> use_library(void* library, std::string path) {

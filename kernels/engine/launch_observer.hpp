@@ -36,13 +36,12 @@ class LaunchObserver {
   // What is launched until end_launch(), one kernel, means this.
   virtual void begin_launch(const LaunchMeaning& meaning) = 0;
   virtual void end_launch() = 0;
-  // Launches until end_train(), each between begin_launch and end_launch, are noted and not made (a CUDA graph). The
-  // number names the train from then on.
-  virtual std::uint64_t begin_train() = 0;
+  // Launches until end_train(), each between begin_launch and end_launch, are noted and not made (a CUDA graph).
+  virtual void begin_train() = 0;
   virtual void end_train() = 0;
-  // All of a train are made by the one call until end_launch(); a meaning for each, in the order in which they were
-  // noted.
-  virtual void begin_launch(std::uint64_t train, std::span<const LaunchMeaning> meanings) = 0;
+  // All launches of the last train are made by the one call until end_launch(); a meaning for each, in the order in
+  // which they were noted.
+  virtual void begin_train_launch(std::span<const LaunchMeaning> meanings) = 0;
 };
 
 }  // namespace kvroof

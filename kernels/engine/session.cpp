@@ -56,12 +56,15 @@ class Run {
   template <class Call>
   double step(const char* phase, std::size_t sequences, ByteCounters& total, Call&& call) {
     StepRecord record;
+    record.step = steps_;
     record.phase = phase;
     record.sequences = static_cast<std::uint32_t>(sequences);
+    if (options_.watcher != nullptr) options_.watcher->begin_step(steps_);
     record.start_ns = now_ns();
     call();
     record.end_ns = now_ns();
     record.bytes = backend_.take_counters();
+    if (options_.watcher != nullptr) options_.watcher->end_step(record);
     total += record.bytes;
     pending_ = record;
     return static_cast<double>(record.end_ns - record.start_ns) * 1e-9;
@@ -69,6 +72,7 @@ class Run {
 
   // A step is recorded after the tokens that came out of it.
   void end_step() {
+    ++steps_;
     if (recorder_ != nullptr) recorder_->end_step(pending_);
   }
 
@@ -171,6 +175,7 @@ class Run {
   TraceRecorder* recorder_;
   SessionResult result_;
   StepRecord pending_;
+  std::uint32_t steps_ = 0;  // that ended
   std::vector<float> logits_;
   std::vector<std::uint32_t> finished_;
 };
@@ -209,7 +214,7 @@ SessionResult run_session(Backend& backend, const ModelConfig& config,
                           const std::vector<std::vector<std::int64_t>>& prompts, const SessionOptions& options,
                           TraceRecorder* recorder) {
   check_prompts(config, prompts);
-  backend.set_recorder(recorder);
+  backend.set_recorder(recorder != nullptr && recorder->captures() ? recorder : nullptr);
   backend.set_interrupt(options.interrupted);
   SessionResult result = Run(backend, config, prompts, options, recorder).run();
   backend.set_interrupt(nullptr);

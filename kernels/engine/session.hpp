@@ -15,6 +15,14 @@
 
 namespace kvroof {
 
+// Told around each call of the back end; `step` is its number in a trace. A call that fails has no end.
+class StepWatcher {
+ public:
+  virtual ~StepWatcher() = default;
+  virtual void begin_step(std::uint32_t step) = 0;
+  virtual void end_step(const StepRecord& step) = 0;
+};
+
 struct SessionOptions {
   std::uint32_t max_new_tokens = 128;  // ≥ 1; Keyformer's T
   bool ignore_eos = false;
@@ -23,6 +31,7 @@ struct SessionOptions {
   bool prompt_logprobs = false;
   Sampling sampling;
   const std::atomic<bool>* interrupted = nullptr;  // looked at between steps, and layers of a prompt; may be null
+  StepWatcher* watcher = nullptr;  // may be null
   // Called for each new token as soon as it is known; may be empty.
   std::function<void(std::uint32_t sequence, std::int64_t token)> on_token;
   // Called with the logits of all tokens of each prompt, [rows, vocab] at a time, first to last; may be empty.

@@ -67,8 +67,15 @@ TraceManifest make_manifest(const ModelConfig& config, const RecordedRun& run) {
   return manifest;
 }
 
+TraceManifest without_attention(TraceManifest manifest) {
+  manifest.source = "profile";
+  manifest.layers.clear();
+  manifest.sequences.clear();
+  return manifest;
+}
+
 TraceRecorder::TraceRecorder(const std::filesystem::path& path, TraceManifest manifest)
-    : writer_(path, std::move(manifest)) {}
+    : captures_(has_attention(manifest)), writer_(path, std::move(manifest)) {}
 
 void TraceRecorder::rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count,
                          std::span<const std::byte> q, std::span<const std::byte> k, std::span<const std::byte> v) {
@@ -79,7 +86,7 @@ void TraceRecorder::eviction(const EvictionRecord& eviction) { writer_.add_evict
 
 void TraceRecorder::tokens(std::uint32_t sequence, std::uint32_t first, std::span<const std::int64_t> ids,
                            std::span<const float> logprobs) {
-  writer_.add_tokens(sequence, first, ids, logprobs);
+  if (captures_) writer_.add_tokens(sequence, first, ids, logprobs);
 }
 
 void TraceRecorder::end_step(StepRecord step) {
@@ -89,7 +96,7 @@ void TraceRecorder::end_step(StepRecord step) {
 }
 
 void TraceRecorder::stopped(std::uint32_t sequence, std::string_view reason) {
-  writer_.set_stop_reason(sequence, std::string(reason));
+  if (captures_) writer_.set_stop_reason(sequence, std::string(reason));
 }
 
 }  // namespace kvroof

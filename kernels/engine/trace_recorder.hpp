@@ -28,11 +28,18 @@ struct RecordedRun {
 };
 
 TraceManifest make_manifest(const ModelConfig& config, const RecordedRun& run);
+// The same without attention: of a profile alone.
+TraceManifest without_attention(TraceManifest manifest);
 
 class TraceRecorder final : public Recorder {
  public:
-  // Creates the trace; `path` must not exist. Throws Error.
+  // Creates the trace; `path` must not exist. Throws Error. A manifest of a profile alone makes a trace of steps: what
+  // attention saw and the tokens are left out.
   TraceRecorder(const std::filesystem::path& path, TraceManifest manifest);
+  // Whether queries, keys and values are wanted.
+  [[nodiscard]] bool captures() const { return captures_; }
+  // Where a profiler's records go, as in TraceWriter.
+  ProfileSink& profile() { return writer_.profile(); }
 
   void rows(std::uint32_t sequence, LayerId layer, std::uint32_t first, std::uint32_t count,
             std::span<const std::byte> q, std::span<const std::byte> k, std::span<const std::byte> v) override;
@@ -52,6 +59,7 @@ class TraceRecorder final : public Recorder {
   [[nodiscard]] std::uint64_t bytes_written() const { return writer_.bytes_written(); }
 
  private:
+  bool captures_;
   TraceWriter writer_;
   std::uint32_t steps_ = 0;
   std::uint64_t experts_ = 0;  // of the step in progress

@@ -20,23 +20,22 @@ class Observer final : public LaunchObserver {
     CHECK(open);
     open = false;
   }
-  std::uint64_t begin_train() override {
+  void begin_train() override {
     noting = true;
     noted = 0;
-    return ++trains;
+    ++trains;
   }
   void end_train() override { noting = false; }
-  void begin_launch(std::uint64_t train, std::span<const LaunchMeaning> meanings) override {
+  void begin_train_launch(std::span<const LaunchMeaning> meanings) override {
     CHECK_FALSE(open);
     open = true;
-    CHECK(train == trains);
     CHECK(meanings.size() == noted);
     made.assign(meanings.begin(), meanings.end());
   }
 
   bool open = false, noting = false;
   std::size_t noted = 0;
-  std::uint64_t trains = 0;
+  std::size_t trains = 0;
   std::vector<LaunchMeaning> made;  // since it was cleared
 };
 

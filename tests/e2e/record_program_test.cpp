@@ -54,7 +54,14 @@ TEST_CASE("A program that is not there, or none, is refused and leaves no trace"
   CHECK(missing.code == 1);
   CHECK(missing.err == "error: /nowhere/at-all: cannot be run: No such file or directory\n");
   CHECK(run_program("record -o " + folder.file("a.kvt") + " --").code == 2);
-  CHECK(run_program("record -o " + folder.file("a.kvt") + " --model demo -- /bin/true").code == 2);
+  for (const char* option : {"--model demo", "--policy h2o:budget=4", "-n 5", "--cupti trace", "--ignore-eos"}) {
+    const Ran ran = run_program("record -o " + folder.file("a.kvt") + " " + option + " -- /bin/true");
+    INFO(option);
+    CHECK(ran.code == 2);
+    CHECK(ran.err.find("and `-- CMD`: record runs a model, or someone else's program") != std::string::npos);
+  }
+  CHECK(run_program("record -q -o " + folder.file("b.kvt") + " -- /bin/true").code == 0);
+  std::filesystem::remove_all(folder.path() / "b.kvt");
   CHECK(std::filesystem::is_empty(folder.path()));
 }
 

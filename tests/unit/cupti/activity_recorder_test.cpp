@@ -11,88 +11,13 @@
 #include "tests/catch.hpp"
 #include "tests/support/null_sink.hpp"
 #include "tests/unit/cupti/activity_bytes.hpp"
+#include "tests/unit/cupti/made_cupti.hpp"
 #include "tests/unit/cupti/machine.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;
 
 namespace {
-
-// Fills the buffers that it is given with records, as CUPTI does: a record goes where there is a buffer and room, else
-// it is dropped and counted.
-class MadeCupti final : public ActivityApi {
- public:
-  std::string set_device_pool(std::size_t buffers) override { return say("pool " + std::to_string(buffers)); }
-  std::string subscribe() override { return say("subscribe"); }
-  void unsubscribe() override { say("unsubscribe"); }
-  std::string set_buffers(ActivityBuffers& buffers) override {
-    buffers_ = &buffers;
-    return say("buffers");
-  }
-  std::string enable(std::uint32_t kind) override { return say("enable " + std::to_string(kind)); }
-  void disable(std::uint32_t kind) override { say("disable " + std::to_string(kind)); }
-  std::string enable_call(bool, std::uint32_t) override { return refuse == "calls" ? "no" : ""; }
-  void push_id(std::uint64_t id) override { pushed_ = id; }
-  void pop_id() override { pushed_ = 0; }
-  void flush() override {
-    say("flush");
-    const std::lock_guard lock(mutex_);
-    hand_over();
-  }
-  void flush_every(std::uint32_t) override {}
-  std::uint64_t dropped() override { return dropped_; }
-  std::string_view call_name(bool, std::uint32_t) override { return "cudaLaunchKernel"; }
-
-  void put(const RecordBytes& record) {
-    const std::lock_guard lock(mutex_);
-    const auto& bytes = record.bytes();
-    if (used_ + bytes.size() > open_.size()) {
-      hand_over();
-      open_ = buffers_->request();
-      if (open_.empty()) {
-        ++dropped_;
-        return;
-      }
-      zeros = zeros && std::all_of(open_.begin(), open_.end(), [](std::byte b) { return b == std::byte{0}; });
-    }
-    std::copy(bytes.begin(), bytes.end(), open_.begin() + static_cast<std::ptrdiff_t>(used_));
-    used_ += bytes.size();
-  }
-  void launch(std::uint32_t correlation, std::uint64_t start) {
-    if (pushed_ != 0) put(external_bytes(pushed_, correlation));
-    RecordBytes kernel = kernel_bytes(start, start + 10, correlation);
-    put(kernel.put<std::uint64_t>(104, reinterpret_cast<std::uintptr_t>("gemv")));
-  }
-  ActivityBuffers& buffers() { return *buffers_; }
-  // Everything that was asked, in order.
-  std::vector<std::string> asked() {
-    const std::lock_guard lock(mutex_of_words_);
-    return words_;
-  }
-
-  std::string refuse;  // the word that is answered with "no"
-  bool zeros = true;   // of every buffer that was given
-
- private:
-  std::string say(const std::string& word) {
-    const std::lock_guard lock(mutex_of_words_);
-    words_.push_back(word);
-    return word == refuse ? "no" : "";
-  }
-  void hand_over() {
-    if (!open_.empty()) buffers_->complete(open_.data(), used_);
-    open_ = {};
-    used_ = 0;
-  }
-
-  std::mutex mutex_, mutex_of_words_;
-  ActivityBuffers* buffers_ = nullptr;
-  std::span<std::byte> open_;
-  std::size_t used_ = 0;
-  std::uint64_t dropped_ = 0;
-  std::uint64_t pushed_ = 0;
-  std::vector<std::string> words_;
-};
 
 std::size_t at(const std::vector<std::string>& words, const std::string& word) {
   return static_cast<std::size_t>(std::find(words.begin(), words.end(), word) - words.begin());

@@ -1,0 +1,72 @@
+#include "kernels/cupti/launch_recorder.hpp"
+
+namespace kvroof {
+
+// One record for each cause; one of the launch's own cause where it declares no bytes. The first has the operations.
+void LaunchRecorder::add(const LaunchMeaning& meaning, std::uint64_t node, std::vector<OperatorRecord>& records) const {
+  OperatorRecord record;
+  record.graph_node = node;
+  record.step = step_;
+  record.layer = meaning.layer;
+  record.sequence = meaning.sequence;
+  record.name = meaning.operation;
+  record.declared_flops = meaning.declared.flops;
+  const ByteCounters& bytes = meaning.declared.bytes;
+  for (std::size_t c = 0; c < kCauses; ++c) {
+    if (bytes.bytes[c] == 0 && (bytes.total() > 0 || c != static_cast<std::size_t>(meaning.cause))) continue;
+    record.cause = kCauseNames[c];
+    record.declared_bytes = bytes.bytes[c];
+    records.push_back(record);
+    record.declared_flops = 0;
+  }
+}
+
+void LaunchRecorder::begin_launch(const LaunchMeaning& meaning) {
+  in_launch_ = true;
+  if (noting_ || recorder_ == nullptr) return;
+  std::vector<OperatorRecord> records;
+  add(meaning, 0, records);
+  recorder_->begin_launch(std::move(records));
+}
+
+void LaunchRecorder::end_launch() {
+  in_launch_ = false;
+  if (noting_) {
+    ++noted_;
+  } else if (recorder_ != nullptr) {
+    recorder_->end_launch();
+  }
+}
+
+void LaunchRecorder::begin_train() {
+  noting_ = true;
+  noted_ = 0;
+  created_.clear();
+  nodes_.clear();
+}
+
+void LaunchRecorder::created(std::uint64_t node) {
+  if (noting_ && in_launch_) created_[node] = noted_;
+}
+
+void LaunchRecorder::cloned(std::uint64_t node, std::uint64_t from) {
+  const auto found = created_.find(from);
+  if (noting_ && found != created_.end()) nodes_.emplace_back(node, found->second);
+}
+
+void LaunchRecorder::end_train() {
+  noting_ = false;
+  created_.clear();
+}
+
+void LaunchRecorder::begin_train_launch(std::span<const LaunchMeaning> meanings) {
+  if (recorder_ == nullptr) return;
+  std::vector<OperatorRecord> records;
+  unexplained_ += nodes_.size() != meanings.size();
+  for (const auto& [node, launch] : nodes_) {
+    if (launch < meanings.size()) add(meanings[launch], node, records);
+  }
+  recorder_->begin_launch(std::move(records));
+}
+
+}  // namespace kvroof

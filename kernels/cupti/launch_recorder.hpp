@@ -1,0 +1,48 @@
+// Gives what the engine says of its launches to the activity recorder: by launch, and by node within a graph.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/cupti/activity_recorder.hpp"
+#include "kernels/engine/launch_observer.hpp"
+
+namespace kvroof {
+
+// Nodes are known by the callbacks of CUPTI: one when a launch is captured, one for its copy when the graph is
+// instantiated. Launches of a graph share a correlation; the node tells them apart.
+class LaunchRecorder final : public LaunchObserver, public GraphNodes {
+ public:
+  // Launches are told to it from now on; null: to nobody.
+  void set_recorder(ActivityRecorder* recorder) { recorder_ = recorder; }
+  // The engine's step that launches belong to from now on.
+  void set_step(std::uint32_t step) { step_ = step; }
+
+  void begin_launch(const LaunchMeaning& meaning) override;
+  void end_launch() override;
+  void begin_train() override;
+  void end_train() override;
+  void begin_train_launch(std::span<const LaunchMeaning> meanings) override;
+
+  void created(std::uint64_t node) override;
+  void cloned(std::uint64_t node, std::uint64_t from) override;
+
+  // Launches of a graph whose nodes are not those that were noted: their kernels have no meaning.
+  [[nodiscard]] std::uint64_t unexplained() const { return unexplained_; }
+
+ private:
+  void add(const LaunchMeaning& meaning, std::uint64_t node, std::vector<OperatorRecord>& records) const;
+
+  ActivityRecorder* recorder_ = nullptr;
+  std::uint32_t step_ = 0;
+  bool noting_ = false, in_launch_ = false;
+  std::uint32_t noted_ = 0;  // launches of the last train
+  std::map<std::uint64_t, std::uint32_t> created_;               // node → launch, while noting
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> nodes_;  // of the last train: node, launch
+  std::uint64_t unexplained_ = 0;
+};
+
+}  // namespace kvroof

@@ -1,0 +1,83 @@
+// The mode `trace`: activity records, explained by the engine's launches.
+#include <unistd.h>
+
+#include <optional>
+
+#include "kernels/cupti/cupti_library.hpp"
+#include "kernels/cupti/late_sink.hpp"
+#include "kernels/cupti/launch_recorder.hpp"
+#include "kernels/cupti/machine.hpp"
+#include "kernels/cupti/run_profile.hpp"
+
+namespace kvroof {
+namespace {
+
+class TraceProfile final : public RunProfile {
+ public:
+  explicit TraceProfile(ActivityApi* device) : api_(device) {}
+  ~TraceProfile() override { late_.close(); }  // before the recorder's thread is waited for
+  TraceProfile(const TraceProfile&) = delete;
+  TraceProfile& operator=(const TraceProfile&) = delete;
+
+  void start() override {
+    why_ = load();
+    if (!why_.empty()) return;
+    ActivityOptions options;
+    options.monotonic_clock = options.environment = true;
+    options.nodes = &launches_;
+    options.process = static_cast<std::uint32_t>(getpid());
+    recorder_.emplace(*api_, late_, options);
+    why_ = recorder_->start();
+    if (!why_.empty()) recorder_.reset();
+  }
+
+  std::string problem() const override { return recorder_ ? std::string() : why_; }
+
+  void attach(Backend& backend, ProfileSink& sink) override {
+    if (!recorder_) return;
+    sink_ = &sink;
+    late_.attach(sink);
+    launches_.set_recorder(&*recorder_);
+    backend_ = &backend;
+    backend.set_observer(&launches_);
+  }
+
+  void begin_step(std::uint32_t step) override { launches_.set_step(step); }
+  void end_step(const StepRecord&) override {}
+
+  std::string finish() override {
+    if (backend_ != nullptr) backend_->set_observer(nullptr);
+    if (!recorder_) return why_;
+    late_.close();
+    recorder_->stop();
+    if (sink_ != nullptr && launches_.unexplained() > 0) {
+      sink_->note("graphs_unexplained", std::to_string(launches_.unexplained()));
+    }
+    return {};
+  }
+
+ private:
+  std::string load() {
+    if (api_ != nullptr) return {};
+    auto loaded = load_cupti(this_machine());
+    if (!loaded) return loaded.error();
+    cupti_ = std::move(loaded).value();
+    api_ = cupti_.activity.get();
+    return {};
+  }
+
+  CuptiLibrary cupti_;
+  ActivityApi* api_;
+  LateSink late_;
+  LaunchRecorder launches_;
+  std::string why_ = "it was not started";
+  std::optional<ActivityRecorder> recorder_;
+  Backend* backend_ = nullptr;
+  ProfileSink* sink_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<RunProfile> make_trace_profile(ActivityApi* device) { return std::make_unique<TraceProfile>(device); }
+
+}  // namespace kvroof

@@ -1,0 +1,149 @@
+// Launches that the engine explains, met by records of a made CUPTI: one by one, and as the nodes of a graph.
+#include "kernels/cupti/launch_recorder.hpp"
+
+#include <array>
+#include <optional>
+#include <tuple>
+
+#include "kernels/cupti/late_sink.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/cupti/made_cupti.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+
+namespace {
+
+LaunchMeaning meaning_of(const char* operation, std::int32_t layer, Cause cause, std::uint64_t bytes) {
+  return {operation, layer, cause, moved(cause, bytes)};
+}
+
+// Recorder and launches over a made CUPTI.
+struct Recording {
+  Recording() {
+    ActivityOptions options;
+    options.monotonic_clock = true;
+    options.nodes = &launches;
+    recorder.emplace(cupti, sink, options);
+    REQUIRE(recorder->start().empty());
+    launches.set_recorder(&*recorder);
+  }
+  // A graph of two launches, as CUPTI tells of it: nodes 11 and 12 are captured, 21 and 22 are their copies.
+  void note_two() {
+    launches.begin_train();
+    for (std::uint64_t node : {11, 12}) {
+      launches.begin_launch(meaning_of("noted", 0, Cause::kWeights, 1));
+      cupti.graphs->created(node);
+      launches.end_launch();
+    }
+    cupti.graphs->cloned(21, 11);
+    cupti.graphs->cloned(22, 12);
+    launches.end_train();
+  }
+  MadeCupti cupti;
+  KeepingSink sink;
+  LaunchRecorder launches;
+  std::optional<ActivityRecorder> recorder;
+};
+
+}  // namespace
+
+TEST_CASE("A launch brings a record for each cause of its bytes, with step, layer and sequence") {
+  Recording r;
+  r.launches.set_step(5);
+  LaunchMeaning meaning = meaning_of("qkv", 2, Cause::kWeights, 800);
+  meaning.declared.bytes.add(Cause::kActivations, 40);
+  meaning.declared.flops = 1600;
+  meaning.sequence = 3;
+  r.launches.begin_launch(meaning);
+  r.cupti.launch(7, 100);
+  r.launches.end_launch();
+  r.launches.begin_launch({"rotary", -1, Cause::kActivations, {}});
+  r.cupti.launch(8, 200);
+  r.launches.end_launch();
+  r.recorder->stop();
+  REQUIRE(r.sink.operators.size() == 3);
+  const auto& [weights, activations, rotary] =
+      std::tie(r.sink.operators[0], r.sink.operators[1], r.sink.operators[2]);
+  CHECK((weights.correlation == 7 && weights.step == 5 && weights.layer == 2 && weights.sequence == 3));
+  CHECK((weights.cause == "weights" && weights.declared_bytes == 800 && weights.declared_flops == 1600));
+  CHECK((activations.cause == "activations" && activations.declared_bytes == 40 && activations.declared_flops == 0));
+  CHECK((rotary.correlation == 8 && rotary.cause == "activations" && rotary.declared_bytes == 0));
+}
+
+TEST_CASE("Kernels of a graph are told apart by the copies of the nodes that were captured, in every launch anew") {
+  Recording r;
+  r.note_two();
+  for (std::uint32_t step = 0; step < 3; ++step) {
+    r.launches.set_step(step);
+    const std::array meanings = {meaning_of("qkv", 0, Cause::kWeights, 500),
+                                 meaning_of("attention", 0, Cause::kKvRead, 100 + step)};
+    r.launches.begin_train_launch(meanings);
+    r.cupti.launch_graph(40 + step, 1000 * (step + 1), {21, 22});
+    r.launches.end_launch();
+  }
+  r.recorder->stop();
+  CHECK(r.sink.kernels.size() == 6);
+  REQUIRE(r.sink.operators.size() == 6);  // none while the graph was captured
+  for (std::uint32_t step = 0; step < 3; ++step) {
+    const OperatorRecord& qkv = r.sink.operators[2 * step];
+    const OperatorRecord& attention = r.sink.operators[2 * step + 1];
+    CHECK((qkv.graph_node == 21 && qkv.correlation == 40 + step && qkv.declared_bytes == 500 && qkv.step == step));
+    CHECK((attention.graph_node == 22 && attention.correlation == 40 + step));
+    CHECK((attention.declared_bytes == 100 + step && attention.name == "attention"));
+  }
+  CHECK(r.launches.unexplained() == 0);
+}
+
+TEST_CASE("A graph whose nodes CUPTI did not tell of is counted, and its kernels are recorded without a meaning") {
+  Recording r;
+  r.launches.begin_train();
+  r.launches.begin_launch(meaning_of("qkv", 0, Cause::kWeights, 1));
+  r.launches.end_launch();
+  r.launches.end_train();
+  r.cupti.graphs->created(5);  // of someone else's graph
+  r.launches.begin_train_launch(std::array{meaning_of("qkv", 0, Cause::kWeights, 1)});
+  r.cupti.launch_graph(1, 100, {31});
+  r.launches.end_launch();
+  r.recorder->stop();
+  CHECK(r.sink.kernels.size() == 1);
+  CHECK(r.sink.operators.empty());
+  CHECK(r.launches.unexplained() == 1);
+}
+
+TEST_CASE("A clock that CUPTI does not take, and nodes that it does not tell of, are noted; the rest is recorded") {
+  for (const auto& [refused, noted] : {std::pair("clock", "the clock of the steps (no)"),
+                                       std::pair("nodes", "nodes of graphs (no)")}) {
+    MadeCupti cupti;
+    KeepingSink sink;
+    LaunchRecorder launches;
+    ActivityOptions options;
+    options.monotonic_clock = true;
+    options.nodes = &launches;
+    cupti.refuse = refused;
+    ActivityRecorder recorder(cupti, sink, options);
+    REQUIRE(recorder.start().empty());
+    cupti.launch(1, 100);
+    recorder.stop();
+    CHECK(sink.kernels.size() == 1);
+    CHECK(sink.notes.at("not_recorded") == noted);
+  }
+}
+
+TEST_CASE("Records that come before there is a place for them wait for it; without one they are dropped") {
+  for (const bool attached : {true, false}) {
+    MadeCupti cupti;
+    KeepingSink sink;
+    LateSink late;
+    ActivityOptions options;
+    options.buffer_bytes = 216;  // one kernel
+    ActivityRecorder recorder(cupti, late, options);
+    REQUIRE(recorder.start().empty());
+    for (std::uint32_t i = 1; i <= 20; ++i) cupti.launch(i, i * 100);
+    CHECK(sink.kernels.empty());
+    attached ? late.attach(sink) : late.close();
+    recorder.stop();
+    CHECK(sink.kernels.size() == (attached ? 20 : 0));
+    CHECK(sink.notes.count("dropped") == (attached ? 1 : 0));
+  }
+}
