@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "analysis/papers.hpp"
 #include "analysis/scoreboard.hpp"
 #include "apps/command.hpp"
 #include "apps/intervals.hpp"
@@ -110,11 +111,103 @@ std::string gates_text(const std::vector<Gate>& gates) {
   return text;
 }
 
-// The groups of the shipped rows, each with the interval that it would have if it had not been measured.
-int print_scoreboard(const Arguments& arguments, std::vector<ScoredRow> rows) {
-  set_intervals(rows, interval_table(rows), true);
+std::string configuration(const PaperTable& table, const PaperRow& row) {
+  std::string text = fmt::format("{} {}", row.model, row.policy);
+  if (row.kept > 0) text += fmt::format(" {:g} %", 100 * row.kept);
+  text += fmt::format(", {}", row.prompt);
+  if (row.output > 0) text += fmt::format(" + {}", row.output);
+  if (row.batch > 1) text += fmt::format(", batch {}", row.batch);
+  return table.beams > 1 ? text + fmt::format(", {} beams", table.beams) : text;
+}
+
+// Each experiment of a paper: without anything fitted, with what full attention says, and with a policy's own constant.
+Table papers_table(const std::vector<TableScore>& tables) {
+  Table table;
+  table.columns = {{"paper", "paper", false},       {"figure", "figure", false},
+                   {"run", "run", false},           {"unit", "metric", false},
+                   {"published", "published"},      {"unfitted", "unfitted"},
+                   {"predicted", "predicted"},      {"error", "error"},
+                   {"with policy constant", "after"}, {"allowed", "band"},
+                   {"within", "within", false}};
+  const auto band = [](const PaperRow& r) { return r.band ? fmt::format("{:g}", *r.band) : std::string(); };
+  for (const TableScore& t : tables) {
+    for (const PaperScore& s : t.rows) {
+      const auto number = [](double x) { return fmt::format("{:.4g}", x); };
+      const bool banded = s.row->band.has_value();
+      const std::string within = !banded ? "reported" : s.met() ? "yes" : "NO";
+      table.rows.push_back({t.paper->name, t.table->figure, configuration(*t.table, *s.row), t.table->metric,
+                            number(s.row->value), number(s.unfitted), number(s.predicted), percent(s.error()),
+                            s.after ? number(*s.after) : "", band(*s.row), within});
+      table.raw_rows.push_back({t.paper->name, t.table->figure, configuration(*t.table, *s.row), t.table->metric,
+                                raw(s.row->value), raw(s.unfitted), raw(s.predicted), raw(s.error()),
+                                s.after ? raw(*s.after) : "", band(*s.row), within});
+    }
+  }
+  return table;
+}
+
+std::string fit_text(const TableScore& t) {
+  std::string text = fmt::format(
+      "fitted on full attention alone: {:+.2f} ms a step and {:+.1f} passes over the cache beside those of the profile "
+      "{}; mean error of these rows {}, of the policies' {}",
+      t.step_seconds * 1e3, t.cache_passes, t.table->engine, percent(t.mean_error(true).value_or(0)),
+      percent(t.mean_error(false).value_or(0)));
+  if (!t.table->policy_constant) return text;
+  return text + fmt::format(", and {} with one constant of the policy, {:.2f} passes more",
+                            percent(t.mean_error(false, true).value_or(0)), t.policy_passes);
+}
+
+// What was fitted, and why rows deviate.
+std::string papers_notes(const std::vector<TableScore>& tables) {
+  std::string text;
+  for (const TableScore& t : tables) {
+    const std::string name = fmt::format("{}, {}", t.paper->name, t.table->figure);
+    text += format_paragraph(fmt::format("{}: {} ({})", name, t.table->about, t.paper->source), 0);
+    for (const GroupScore& g : t.published) {
+      text += format_paragraph(fmt::format("{}: {} rows, mean error {}, bias {:+.1f} %", g.group, g.rows,
+                                           percent(g.mean_error), 100 * g.bias),
+                               2);
+    }
+    if (t.table->fit) text += format_paragraph(fit_text(t), 2);
+    for (const PaperScore& s : t.rows) {
+      if (s.row->note.empty()) continue;
+      text += format_paragraph(fmt::format("{}: {}: {}", configuration(*t.table, *s.row), percent(s.error()),
+                                           s.row->note),
+                               2);
+    }
+  }
+  return text;
+}
+
+std::vector<TableScore> score_papers(const std::vector<Paper>& papers, const std::vector<ScoredRow>& published) {
+  std::vector<TableScore> tables;
+  for (const Paper& paper : papers) {
+    for (const PaperTable& table : paper.tables) {
+      tables.push_back(score_table(paper, table, data_folder() / "catalog", published));
+    }
+  }
+  return tables;
+}
+
+int print_papers(const Arguments& arguments, const std::vector<TableScore>& tables) {
+  const std::vector<Gate> gates = gates_of(tables);
+  if (format_of(arguments) == Format::kTable) {
+    write_result(arguments, format_table(papers_table(tables)) + "\n" + papers_notes(tables) + "\n" +
+                                gates_text(gates));
+  } else {
+    write_table(arguments, papers_table(tables));
+  }
+  const bool met = std::all_of(gates.begin(), gates.end(), [](const Gate& g) { return g.met(); });
+  return static_cast<int>(met ? ExitCode::kOk : ExitCode::kGateFailed);
+}
+
+// The groups of the shipped rows, and the gates.
+int print_scoreboard(const Arguments& arguments, const std::vector<ScoredRow>& rows,
+                     const std::vector<TableScore>& papers) {
   const Table table = groups_table(group_scores(rows));
-  const std::vector<Gate> gates = gates_of(rows);
+  std::vector<Gate> gates = gates_of(rows);
+  const std::vector<Gate> of_papers = gates_of(papers);
+  gates.insert(gates.end(), of_papers.begin(), of_papers.end());
   const std::string below = summary_text(rows) + gates_text(gates);
   if (format_of(arguments) == Format::kTable) {
     write_result(arguments, format_table(table) + "\n" + below);
@@ -128,10 +221,16 @@ int print_scoreboard(const Arguments& arguments, std::vector<ScoredRow> rows) {
 
 int run_validate(const Arguments& arguments) {
   const bool own = arguments.has("rows");
+  if (own && arguments.has("papers")) throw usage_error("--rows and --papers contradict each other: one at a time");
   const std::vector<PublishedRow> published =
       read_published_rows(own ? std::filesystem::path(arguments.get<std::string>("rows")) : shipped_rows());
   std::vector<ScoredRow> rows = score_rows(published);
-  if (!own) return print_scoreboard(arguments, std::move(rows));
+  if (!own) {
+    set_intervals(rows, interval_table(rows), true);  // each row as if its group had not been measured
+    const std::vector<Paper> papers = read_papers(data_folder() / "validation" / "papers");
+    const std::vector<TableScore> tables = score_papers(papers, rows);
+    return arguments.has("papers") ? print_papers(arguments, tables) : print_scoreboard(arguments, rows, tables);
+  }
   set_intervals(rows, shipped_intervals(), false);
   if (format_of(arguments) == Format::kJson) {
     write_result(arguments, rows_json(rows));
@@ -147,10 +246,12 @@ int run_validate(const Arguments& arguments) {
 
 void describe_validate(po::options_description_easy_init add) {
   add("rows", po::value<std::string>(), "a file of rows to predict, each with its interval; values may be empty");
+  add("papers", po::bool_switch(), "experiments of papers instead: each run, what was fitted, why it deviates");
 }
 
 constexpr std::string_view kValidateExamples =
     "  kvroof validate\n"
+    "  kvroof validate --papers\n"
     "  kvroof validate --rows my-measurements.csv\n"
     "  kvroof validate --rows my-measurements.csv --format json";
 
@@ -158,7 +259,7 @@ constexpr std::string_view kValidateExamples =
 
 Command validate_command() {
   return {"validate", "the cost model against published measurements: errors and coverage of the intervals",
-          "[--rows FILE.csv] [options]", kValidateExamples, &describe_validate, &run_validate};
+          "[--rows FILE.csv | --papers] [options]", kValidateExamples, &describe_validate, &run_validate};
 }
 
 }  // namespace kvroof

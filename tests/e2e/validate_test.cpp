@@ -60,6 +60,20 @@ TEST_CASE("published times and memory are met as closely as the README says, and
   CHECK(ran.out.find("met     ") != std::string::npos);
 }
 
+TEST_CASE("validate prints each run of the papers, what was fitted on full attention, and both errors") {
+  const Ran ran = run_program("validate --papers");
+  INFO(ran.out);
+  CHECK(ran.code == 0);
+  CHECK(ran.out.find("MISSED") == std::string::npos);
+  CHECK(ran.out.find("fitted on full attention alone") != std::string::npos);
+  CHECK(ran.out.find("of the policies'") != std::string::npos);
+  const json rows = json::parse(run_program("validate --papers --format json").out);
+  int keyformer = 0;
+  for (const json& row : rows) keyformer += row["figure"] == "Table 1" && row["paper"] == "keyformer" ? 1 : 0;
+  CHECK(keyformer == 10);
+  CHECK(run_program("validate --papers --rows " + kShipped).code == 2);
+}
+
 TEST_CASE("at least 95 of 100 shipped rows are predicted, and the others say why not") {
   const Ran ran = run_program("validate --rows " + kShipped + " --format json");
   REQUIRE(ran.code == 0);
