@@ -1,11 +1,11 @@
 #include "sim/attention/attention.hpp"
 
-#include <cmath>
+#include <algorithm>
+#include <functional>
 
 #include "sim/attention/portable_math.hpp"
 #include "sim/attention/vector.hpp"
 #include "sim/core/error.hpp"
-#include "sim/core/gumbel.hpp"
 
 namespace kvroof {
 
@@ -25,12 +25,46 @@ void add_alibi(std::span<const TokenPos> positions, TokenPos query, float slope,
   }
 }
 
-float softmax(std::span<const float> logits, std::span<float> weights) {
+namespace {
+
+constexpr float kFarthestLogit = 16384;  // n · ln 2 is exact up to it (portable::exp_of_rest)
+constexpr float kSharedRange = 100;      // powers of two between the exponentials of a row whose parts can share them
+
+bool is_regular(const Range& range) { return range.least >= -kFarthestLogit && range.most <= kFarthestLogit; }
+
+ExponentOrigin origin_of(const Range& range) {
+  const float shift = is_regular(range) ? 0 : range.most;
+  return {shift, portable::shifted_exponent(range.most - shift)};
+}
+
+void normalise(std::span<const float> exponentials, float sum, std::span<float> weights) {
+  // Equal logits ask for equal shares exactly: thresholds like 1 / count are compared with them.
+  if (std::adjacent_find(exponentials.begin(), exponentials.end(), std::not_equal_to<>()) == exponentials.end()) {
+    std::fill(weights.begin(), weights.end(), 1 / static_cast<float>(weights.size()));
+    return;
+  }
+  vector::scale(exponentials.data(), weights.size(), 1 / sum, weights.data());
+}
+
+}  // namespace
+
+void softmax(std::span<const float> logits, std::span<float> weights) {
   check(!logits.empty() && logits.size() == weights.size(), "a weight for each logit, and at least one");
-  float largest = 0;
-  float sum = 0;
-  vector::softmax(logits.data(), weights.data(), logits.size(), largest, sum);
-  return largest + portable_log(sum);
+  const ExponentOrigin origin = origin_of(vector::range_of(logits.data(), logits.size()));
+  normalise(weights, vector::exponentials(logits.data(), logits.size(), origin, weights.data()), weights);
+}
+
+bool exponentials(std::span<const float> logits, std::span<float> out) {
+  check(!logits.empty() && logits.size() == out.size(), "an exponential for each logit, and at least one");
+  const Range range = vector::range_of(logits.data(), logits.size());
+  const ExponentOrigin origin = origin_of(range);
+  vector::exponentials(logits.data(), logits.size(), origin, out.data());
+  return is_regular(range) && origin.reference - portable::shifted_exponent(range.least) <= kSharedRange;
+}
+
+void weights_of_exponentials(std::span<const float> exponentials, std::span<float> weights) {
+  check(!exponentials.empty() && exponentials.size() == weights.size(), "a weight for each, and at least one");
+  normalise(exponentials, vector::sum(exponentials.data(), exponentials.size()), weights);
 }
 
 void softmax_with_noise(std::span<const float> logits, std::span<const float> noise, float tau,
@@ -43,9 +77,7 @@ void softmax_with_noise(std::span<const float> logits, std::span<const float> no
   } else {
     for (std::size_t i = 0; i < logits.size(); ++i) weights[i] = (logits[i] + noise[i]) * factor;
   }
-  float largest = 0;
-  float sum = 0;
-  vector::softmax(weights.data(), weights.data(), weights.size(), largest, sum);
+  softmax(weights, weights);
 }
 
 void weighted_sum(std::span<const float> weights, const RowsView& values, std::span<float> out) {
@@ -54,6 +86,14 @@ void weighted_sum(std::span<const float> weights, const RowsView& values, std::s
 }
 
 float portable_exp(float x) { return portable::exp_of_negative(x); }
+
+void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out) {
+  vector::interleave(rows, count, out);
+}
+
+void gather_interleaved(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride) {
+  vector::gather_interleaved(rows, index, out, stride);
+}
 
 void gather(std::span<const float> from, std::span<const TokenPos> index, std::span<float> out) {
   check(index.size() == out.size(), "an index for each element");

@@ -2,9 +2,11 @@
 //
 // Every function adds in an order that depends on the sizes alone, not on the instruction set or the number of threads,
 // and uses separate multiplications and additions, so that two callers with the same rows get the same bits. A dot
-// product sums sixteen interleaved lanes and then folds them in halves; a softmax sums its terms likewise.
+// product sums sixteen interleaved lanes and then folds them in halves; a softmax sums its exponentials likewise, in
+// thirty-two.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -42,9 +44,20 @@ void compute_logits(std::span<const float> q, const RowsView& keys, const LogitR
 // logits[i] += slope · (positions[i] − query): the ALiBi bias (Press et al. 2022), relative to the query.
 void add_alibi(std::span<const TokenPos> positions, TokenPos query, float slope, std::span<float> logits);
 
-// weights = softmax(logits), in float, with the row maximum subtracted; sizes equal and ≥ 1. May be the same memory.
-// Returns the log of the sum of exponentials (max + log Σ).
-float softmax(std::span<const float> logits, std::span<float> weights);
+// weights = softmax(logits), in float; sizes equal and ≥ 1. May be the same memory. Equal logits have the weight
+// 1 / count, rounded once.
+//
+// The exponentials are e^x / 2^n with one n for the row, that of its largest logit: n moves exponents and no digits, so
+// a weight has the same bits whatever n its row had (where nothing underflows, and no logit is beyond ±16384; such
+// rows have their maximum subtracted first).
+void softmax(std::span<const float> logits, std::span<float> weights);
+
+// The first half of a softmax: e^x / 2^n. True when the weights of any part of the row, in any order, can be made of
+// its exponentials as well as of its logits: no logit is beyond ±16384, and all lie within 2^100 of one another.
+bool exponentials(std::span<const float> logits, std::span<float> out);
+// The second half: what softmax would make of the logits that these exponentials are of, to the bit, where
+// exponentials() said so of a row that had them all. May be the same memory.
+void weights_of_exponentials(std::span<const float> exponentials, std::span<float> weights);
 
 // weights = softmax((logits + noise) / tau); noise may be empty (none). Keyformer's score function.
 void softmax_with_noise(std::span<const float> logits, std::span<const float> noise, float tau,
@@ -53,8 +66,16 @@ void softmax_with_noise(std::span<const float> logits, std::span<const float> no
 // out = Σ_i weights[i] · values.row(i), added in row order; out.size() == values.width.
 void weighted_sum(std::span<const float> weights, const RowsView& values, std::span<float> out);
 
+// Rows that are gathered together: those of successive queries, so that what a slot pays lies side by side.
+inline constexpr std::size_t kInterleavedRows = 8;
+
 // e^x for x ≤ 0 of additions and multiplications only; relative error below 2e-7, 0 below −87.
 float portable_exp(float x);
+
+// out[i][r] = rows[r][i] for i < count.
+void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out);
+// out[r · stride + s] = rows[index[s]][r], rows being [positions][kInterleavedRows].
+void gather_interleaved(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride);
 
 // out[i] = from[index[i]]: the logits of a resident set out of a row over all positions.
 void gather(std::span<const float> from, std::span<const TokenPos> index, std::span<float> out);

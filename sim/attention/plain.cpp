@@ -8,15 +8,10 @@
 namespace kvroof::plain {
 namespace {
 
+using portable::fold_by_halves;
 constexpr std::size_t kLanes = 16;
 using Lanes = std::array<float, kLanes>;
-
-float fold_by_halves(Lanes lanes) {
-  for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
-    for (std::size_t i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];
-  }
-  return lanes[0];
-}
+using SumLanes = std::array<float, kSumLanes>;
 
 float element(const RowsView& rows, std::size_t i, std::size_t j) {
   float value = 0;
@@ -36,22 +31,48 @@ void scaled_dots(const float* q, const RowsView& keys, float scale, float* out) 
   }
 }
 
-void softmax(const float* logits, float* weights, std::size_t count, float& largest, float& sum) {
-  largest = *std::max_element(logits, logits + count);
-  Lanes lanes{};
-  for (std::size_t i = 0; i < count; ++i) {
-    weights[i] = portable::exp_of_negative(logits[i] - largest);
-    lanes[i % kLanes] = lanes[i % kLanes] + weights[i];
-  }
-  sum = fold_by_halves(lanes);
-  const float inverse = 1 / sum;
-  for (std::size_t i = 0; i < count; ++i) weights[i] = weights[i] * inverse;
-}
-
 void weighted_sum(const float* weights, const RowsView& values, float* out) {
   std::fill(out, out + values.width, 0.0F);
   for (std::size_t i = 0; i < values.count; ++i) {
     for (std::size_t j = 0; j < values.width; ++j) out[j] = out[j] + weights[i] * element(values, i, j);
+  }
+}
+
+Range range_of(const float* x, std::size_t count) {
+  const auto [least, most] = std::minmax_element(x, x + count);
+  return {*least, *most};
+}
+
+float exponentials(const float* x, std::size_t count, const ExponentOrigin& origin, float* e) {
+  SumLanes lanes{};
+  for (std::size_t i = 0; i < count; ++i) {
+    e[i] = portable::exp_over(x[i] - origin.shift, origin.reference);
+    lanes[i % kSumLanes] = lanes[i % kSumLanes] + e[i];
+  }
+  return fold_by_halves(lanes);
+}
+
+float sum(const float* x, std::size_t count) {
+  SumLanes lanes{};
+  for (std::size_t i = 0; i < count; ++i) lanes[i % kSumLanes] = lanes[i % kSumLanes] + x[i];
+  return fold_by_halves(lanes);
+}
+
+void scale(const float* x, std::size_t count, float factor, float* out) {
+  for (std::size_t i = 0; i < count; ++i) out[i] = x[i] * factor;
+}
+
+void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out) {
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t r = 0; r < kInterleavedRows; ++r) out[i * kInterleavedRows + r] = rows[r][i];
+  }
+}
+
+void gather_interleaved(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride) {
+  for (std::size_t s = 0; s < index.size(); ++s) {
+    for (std::size_t r = 0; r < kInterleavedRows; ++r) {
+      out[r * stride + s] = rows[std::size_t{index[s].value} * kInterleavedRows + r];
+    }
   }
 }
 

@@ -2,14 +2,21 @@
 // runs where there is no vector unit.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <span>
 
-#include "sim/attention/attention.hpp"
+#include "sim/attention/vector.hpp"
 
 namespace kvroof::plain {
 
 void scaled_dots(const float* q, const RowsView& keys, float scale, float* out);
-void softmax(const float* logits, float* weights, std::size_t count, float& largest, float& sum);
 void weighted_sum(const float* weights, const RowsView& values, float* out);
+Range range_of(const float* x, std::size_t count);
+float exponentials(const float* x, std::size_t count, const ExponentOrigin& origin, float* e);
+float sum(const float* x, std::size_t count);
+void scale(const float* x, std::size_t count, float factor, float* out);
+void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out);
+void gather_interleaved(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride);
 
 }  // namespace kvroof::plain

@@ -1,7 +1,10 @@
-// The constants and scalar forms of the exponential and the hyperbolic tangent that every code path here shares.
+// The constants and scalar forms of the exponential and the hyperbolic tangent, and the fold of interleaved
+// sums, that every code path here shares.
 #pragma once
 
+#include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace kvroof::portable {
@@ -21,9 +24,8 @@ inline constexpr float kExp0 = 5.0000001201e-1F;
 inline constexpr float kRound = 12582912.0F;
 inline constexpr float kExpLowest = -87.0F;  // below it the result is 0, so that no result is subnormal
 
-inline float exp_of_negative(float x) {
-  if (!(x >= kExpLowest)) return 0;
-  const float shifted = x * kLog2E + kRound;
+// e^r of x = n · ln 2 + r, where n = shifted − kRound.
+inline float exp_of_rest(float x, float shifted) {
   const float n = shifted - kRound;
   const float r = (x - n * kLn2High) - n * kLn2Low;
   float p = kExp5;
@@ -32,8 +34,37 @@ inline float exp_of_negative(float x) {
   p = p * r + kExp2;
   p = p * r + kExp1;
   p = p * r + kExp0;
-  const float y = (p * (r * r) + r) + 1.0F;
-  return y * std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) + 127U) << 23);
+  return (p * (r * r) + r) + 1.0F;
+}
+
+inline float exp_of_negative(float x) {
+  if (!(x >= kExpLowest)) return 0;
+  const float shifted = x * kLog2E + kRound;
+  return exp_of_rest(x, shifted) * std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) + 127U) << 23);
+}
+
+// round(x / ln 2) + kRound, for |x| ≤ 2^21.
+inline float shifted_exponent(float x) { return x * kLog2E + kRound; }
+
+// Powers of two below the reference's that exp_over still tells from 0.
+inline constexpr float kExpRange = 125;
+
+// e^x / 2^n, where `reference` is shifted_exponent of an x' ≥ x and n its round(x' / ln 2). All digits are those of e^x
+// alone; the reference moves the exponent and nothing else. 0 where that is below −kExpRange.
+inline float exp_over(float x, float reference) {
+  const float shifted = shifted_exponent(x);
+  if (!(shifted >= reference - kExpRange)) return 0;
+  const std::uint32_t exponent = std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(reference) + 127U;
+  return exp_of_rest(x, shifted) * std::bit_cast<float>(exponent << 23);
+}
+
+// The upper half of the lanes is added to the lower, and so on; their number is a power of two.
+template <std::size_t kCount>
+float fold_by_halves(std::array<float, kCount> lanes) {
+  for (std::size_t half = kCount / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];
+  }
+  return lanes[0];
 }
 
 // (1 − e^−2|x|) / (1 + e^−2|x|) with the sign of x; absolute error below 2e-7.

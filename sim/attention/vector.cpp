@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
 #include "sim/attention/plain.hpp"
-#include "sim/attention/portable_math.hpp"
 #include "sim/core/dtype.hpp"
 #include "sim/core/error.hpp"
 
@@ -26,9 +24,6 @@ namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR
 void scaled_dots_on(const float* q, const RowsView& keys, float scale, float* out) {
   plain::scaled_dots(q, keys, scale, out);
-}
-void softmax_on(const float* logits, float* weights, std::size_t count, float& largest, float& sum) {
-  plain::softmax(logits, weights, count, largest, sum);
 }
 void weighted_sum_on(const float* weights, const RowsView& values, float* out) {
   plain::weighted_sum(weights, values, out);
@@ -169,75 +164,6 @@ HWY_ATTR void scaled_dots_on(const float* q, const RowsView& keys, float scale, 
   }
 }
 
-// portable::exp_of_negative of each lane.
-HWY_INLINE V exp_of_negative(V x) {
-  const F f;
-  const hn::RebindToUnsigned<F> u;
-  const V shift = hn::Set(f, portable::kRound);
-  const V shifted = hn::Add(hn::Mul(x, hn::Set(f, portable::kLog2E)), shift);
-  const V n = hn::Sub(shifted, shift);
-  const V r =
-      hn::Sub(hn::Sub(x, hn::Mul(n, hn::Set(f, portable::kLn2High))), hn::Mul(n, hn::Set(f, portable::kLn2Low)));
-  V p = hn::Set(f, portable::kExp5);
-  p = hn::Add(hn::Mul(p, r), hn::Set(f, portable::kExp4));
-  p = hn::Add(hn::Mul(p, r), hn::Set(f, portable::kExp3));
-  p = hn::Add(hn::Mul(p, r), hn::Set(f, portable::kExp2));
-  p = hn::Add(hn::Mul(p, r), hn::Set(f, portable::kExp1));
-  p = hn::Add(hn::Mul(p, r), hn::Set(f, portable::kExp0));
-  const V y = hn::Add(hn::Add(hn::Mul(p, hn::Mul(r, r)), r), hn::Set(f, 1.0F));
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::BitCast(u, shifted), hn::Set(u, 127U)));
-  return hn::IfThenElseZero(hn::Ge(x, hn::Set(f, portable::kExpLowest)), hn::Mul(y, hn::BitCast(f, exponent)));
-}
-
-HWY_INLINE float largest_of(const float* x, std::size_t count) {
-  const F f;
-  V most[kParts];
-  for (std::size_t p = 0; p < kParts; ++p) most[p] = hn::Set(f, x[0]);
-  std::size_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    for (std::size_t p = 0; p < kParts; ++p) most[p] = hn::Max(most[p], hn::LoadU(f, x + i + p * kLanes));
-  }
-  alignas(64) float lanes[16];
-  for (std::size_t p = 0; p < kParts; ++p) hn::Store(most[p], f, lanes + p * kLanes);
-  float largest = *std::max_element(lanes, lanes + 16);
-  for (; i < count; ++i) largest = std::max(largest, x[i]);
-  return largest;
-}
-
-HWY_ATTR void softmax_on(const float* logits, float* weights, std::size_t count, float& largest, float& sum) {
-  const F f;
-  largest = largest_of(logits, count);
-  const V most = hn::Set(f, largest);
-  V sums[kParts];
-  for (std::size_t p = 0; p < kParts; ++p) sums[p] = hn::Zero(f);
-  std::size_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    for (std::size_t p = 0; p < kParts; ++p) {
-      const V e = exp_of_negative(hn::Sub(hn::LoadU(f, logits + i + p * kLanes), most));
-      hn::StoreU(e, f, weights + i + p * kLanes);
-      sums[p] = hn::Add(sums[p], e);
-    }
-  }
-  if (i < count) {
-    // The padding becomes e^−∞ = 0 and leaves the sums as they are.
-    alignas(64) float tail[16];
-    std::fill(tail, tail + 16, -std::numeric_limits<float>::infinity());
-    std::copy(logits + i, logits + count, tail);
-    for (std::size_t p = 0; p < kParts; ++p) {
-      const V e = exp_of_negative(hn::Sub(hn::Load(f, tail + p * kLanes), most));
-      hn::Store(e, f, tail + p * kLanes);
-      sums[p] = hn::Add(sums[p], e);
-    }
-    std::copy(tail, tail + (count - i), weights + i);
-  }
-  const auto four = fold_to_four(sums);
-  sum = hn::GetLane(fold_rows(four, four, four, four));
-  const float inverse = 1 / sum;
-  const V factor = hn::Set(f, inverse);
-  for (i = 0; i + kLanes <= count; i += kLanes) hn::StoreU(hn::Mul(hn::LoadU(f, weights + i), factor), f, weights + i);
-  for (; i < count; ++i) weights[i] *= inverse;
-}
-
 // Columns [begin, begin + kColumns · kLanes) of the output.
 template <class From, std::size_t kColumns>
 HWY_INLINE void weighted_columns(const float* weights, const RowsView& values, std::size_t begin, float* out) {
@@ -287,14 +213,10 @@ HWY_AFTER_NAMESPACE();
 namespace kvroof::vector {
 
 HWY_EXPORT(scaled_dots_on);
-HWY_EXPORT(softmax_on);
 HWY_EXPORT(weighted_sum_on);
 
 void scaled_dots(const float* q, const RowsView& keys, float scale, float* out) {
   HWY_DYNAMIC_DISPATCH(scaled_dots_on)(q, keys, scale, out);
-}
-void softmax(const float* logits, float* weights, std::size_t count, float& largest, float& sum) {
-  HWY_DYNAMIC_DISPATCH(softmax_on)(logits, weights, count, largest, sum);
 }
 void weighted_sum(const float* weights, const RowsView& values, float* out) {
   HWY_DYNAMIC_DISPATCH(weighted_sum_on)(weights, values, out);

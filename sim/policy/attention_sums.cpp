@@ -36,6 +36,7 @@ PolicyTraits attention_sums_traits(const PolicySpec& spec, TokensOrShare default
   PolicyTraits t;
   t.rows = RowNeed::kAll;
   t.needs_weights = true;
+  t.reads_logits = false;
   t.unit = group_unit(spec);
   read_schedule(spec, t);
   t.state_bytes = t.state_read = t.state_written = t.evict_read = sizeof(float);

@@ -56,7 +56,7 @@ struct AttentionRows {
   TokenPos query{};
   std::span<const TokenPos> positions;  // [slots]
   std::uint32_t group = 1;
-  const float* logits = nullptr;   // [group][slots]: after scale, soft-cap and bias
+  const float* logits = nullptr;   // [group][slots]: after scale, soft-cap and bias, where the policy reads them
   const float* weights = nullptr;  // [group][slots]: softmax of the logits over these slots, where the policy needs it
 
   [[nodiscard]] std::uint32_t slots() const { return static_cast<std::uint32_t>(positions.size()); }
@@ -104,6 +104,7 @@ struct PolicyTraits {
   RowNeed rows = RowNeed::kNone;            // which attention rows it observes
   std::uint32_t last_rows = 0;              // of RowNeed::kLast
   bool needs_weights = false;               // softmax weights beside the logits
+  bool reads_logits = true;                 // false: the weights say it all, and a caller may leave the logits out
   TensorNeed tensors = {};
   bool scores_layer_first = false;          // implements score_head()
   bool needs_output_projection = false;     // PolicyContext::output_projection

@@ -119,6 +119,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   PolicyTraits t;
   t.rows = RowNeed::kAll;
   t.needs_weights = true;
+  t.reads_logits = false;
   t.unit = unit(spec);
   t.streams_prompt = spec.choice("prompt", {"once", "stream"}, "once") == "stream";
   t.state_bytes = sizeof(std::uint32_t) * (1 + history_words(spec));

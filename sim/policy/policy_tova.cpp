@@ -59,6 +59,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.rows = RowNeed::kLast;
   t.last_rows = 1;
   t.needs_weights = true;
+  t.reads_logits = false;
   t.one_set_per_layer = true;
   if (is_kvpress(spec)) t.schedule = Schedule::kPrefillOnly;
   t.state_written = t.evict_read = sizeof(float);

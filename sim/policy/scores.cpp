@@ -29,6 +29,9 @@ HWY_ATTR void accumulate_on(GroupReduction reduction, const float* rows, std::ui
   const float factor = reduction == GroupReduction::kMean ? 1.0F / static_cast<float>(group) : 1.0F;
   const bool largest = reduction == GroupReduction::kMax;
   std::size_t s = 0;
+  for (; group == 1 && s + kLanes <= slots; s += kLanes) {
+    hn::StoreU(hn::Add(hn::LoadU(f, scores.data() + s), hn::LoadU(f, rows + s)), f, scores.data() + s);
+  }
   for (; s + kLanes <= slots; s += kLanes) {
     auto reduced = hn::LoadU(f, rows + s);
     for (std::uint32_t g = 1; g < group; ++g) {
@@ -48,27 +51,27 @@ HWY_ATTR void accumulate_on(GroupReduction reduction, const float* rows, std::ui
   }
 }
 
-// Scores of one vector of slots, those in the recent window set to infinity.
-HWY_INLINE hn::Vec<F> candidate_scores(const float* scores, const std::uint32_t* positions, hn::Vec<U> newest,
-                                       hn::Vec<U> recent) {
-  const auto is_recent = hn::Lt(newest, hn::Add(hn::LoadU(U(), positions), recent));
-  const auto infinity = hn::Set(F(), std::numeric_limits<float>::infinity());
-  return hn::IfThenElse(hn::RebindMask(F(), is_recent), infinity, hn::LoadU(F(), scores));
+// The lesser of `least` and the scores of one vector of slots, but for those of tokens from `recent` on.
+HWY_INLINE hn::Vec<F> least_candidate(hn::Vec<F> least, const float* scores, const std::uint32_t* positions,
+                                      hn::Vec<U> recent) {
+  const auto is_candidate = hn::RebindMask(F(), hn::Lt(hn::LoadU(U(), positions), recent));
+  const auto here = hn::LoadU(F(), scores);
+  return hn::IfThenElse(is_candidate, hn::Min(least, here), least);
 }
 
 // Two passes: the least score, and the oldest of those that have it. Neither depends on the number of lanes.
 HWY_ATTR std::uint32_t lowest_on(std::span<const float> scores, const Candidates& candidates) {
   const F f;
   const auto* positions = &candidates.positions.data()->value;
-  const auto newest = hn::Set(U(), candidates.newest.value);
-  const auto recent = hn::Set(U(), candidates.recent);
   const std::size_t slots = scores.size();
+  if (candidates.recent > candidates.newest.value) return 0;
+  const auto recent = hn::Set(U(), candidates.newest.value - candidates.recent + 1);
   auto even = hn::Set(f, std::numeric_limits<float>::infinity());
   auto odd = even;
   std::size_t s = 0;
   for (; s + 2 * kLanes <= slots; s += 2 * kLanes) {
-    even = hn::Min(even, candidate_scores(&scores[s], positions + s, newest, recent));
-    odd = hn::Min(odd, candidate_scores(&scores[s + kLanes], positions + s + kLanes, newest, recent));
+    even = least_candidate(even, &scores[s], positions + s, recent);
+    odd = least_candidate(odd, &scores[s + kLanes], positions + s + kLanes, recent);
   }
   alignas(64) std::array<float, kLanes> lanes;
   hn::Store(hn::Min(even, odd), f, lanes.data());
@@ -86,9 +89,11 @@ HWY_ATTR std::uint32_t lowest_on(std::span<const float> scores, const Candidates
     }
   };
   const auto wanted = hn::Set(f, least);
-  for (s = 0; s < whole; s += kLanes) {
-    if (hn::AllFalse(f, hn::Eq(hn::LoadU(f, &scores[s]), wanted))) continue;
-    for (std::size_t lane = 0; lane < kLanes; ++lane) offer(s + lane);
+  for (s = 0; s < whole; s += 2 * kLanes) {
+    const auto here = hn::Eq(hn::LoadU(f, &scores[s]), wanted);
+    const auto next = hn::Eq(hn::LoadU(f, &scores[s + kLanes]), wanted);
+    if (hn::AllFalse(f, hn::Or(here, next))) continue;
+    for (std::size_t lane = 0; lane < 2 * kLanes; ++lane) offer(s + lane);
   }
   for (; s < slots; ++s) offer(s);
   return at;

@@ -1,6 +1,7 @@
 #include "sim/replay/exact_rows.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 
@@ -10,7 +11,7 @@ namespace kvroof {
 namespace {
 
 constexpr std::uint32_t kTileRows = 64;  // rows of k or v that stay in the first cache while the queries pass over them
-constexpr std::uint32_t kTaskRows = 8;   // query rows of one task
+constexpr std::uint32_t kTaskRows = kInterleavedRows;  // query rows of one task
 
 // Memory of one thread.
 struct Scratch {
@@ -41,13 +42,14 @@ RowsView rows_of(const std::vector<std::byte>& data, DType type, std::uint32_t h
 std::uint32_t rows_of_block(const TraceLayer& layer, const LayerKeysValues& keys_values) {
   constexpr std::uint32_t kMostRows = 32;
   constexpr std::uint64_t kLeastBytes = 1U << 20;
-  const std::uint64_t room = std::max<std::uint64_t>(kLeastBytes, (keys_values.k.size() + keys_values.v.size()) / 8);
+  const std::uint64_t room = std::max<std::uint64_t>(kLeastBytes, (keys_values.k.size() + keys_values.v.size()) / 5);
   const std::uint64_t rows = room / ExactRows::bytes_per_row(layer, keys_values.tokens);
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rows, 1, kMostRows));
+  const std::uint64_t whole = rows > kTaskRows ? rows / kTaskRows * kTaskRows : rows;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(whole, 1, kMostRows));
 }
 
 std::uint64_t ExactRows::bytes_per_row(const TraceLayer& layer, std::uint32_t tokens) {
-  const std::uint64_t elements = 2 * std::uint64_t{tokens} + layer.k_width + layer.v_width + 4;
+  const std::uint64_t elements = 3 * std::uint64_t{tokens} + layer.k_width + layer.v_width + 4;
   return elements * layer.query_heads * sizeof(float);
 }
 
@@ -66,6 +68,8 @@ void ExactRows::start_layer(const TraceLayer& layer, DType type, const LayerKeys
   grow(logits_, max_rows * row_stride_);
   grow(weights_, max_rows * row_stride_);
   grow(outputs_, max_rows * heads * layer.v_width);
+  grow(interleaved_, (max_rows + kTaskRows - 1) / kTaskRows * kTaskRows * row_stride_);
+  grow(shares_, max_rows * heads);
   grow(masses_, max_rows * heads);
   grow(norms_, max_rows * heads);
   while (positions_.size() < keys_values.tokens) positions_.emplace_back(static_cast<std::uint32_t>(positions_.size()));
@@ -76,21 +80,39 @@ RowsView ExactRows::values_of(std::uint32_t query_head) const {
   return rows_of(keys_values_->v, type_, layer_->kv_heads, kv_head, layer_->v_width, keys_values_->tokens);
 }
 
-void ExactRows::compute(std::uint32_t first, std::uint32_t count, std::span<const std::byte> q, RowsWanted wanted) {
+// Rows of one KV head, a few at a time: logits, and what is made of them.
+template <class MakeLogits>
+void ExactRows::for_each_task(std::uint32_t first, std::uint32_t count, RowsWanted wanted,
+                              const MakeLogits& make_logits) {
   first_ = first;
   count_ = count;
-  convert_to_float(type_, q.data(), std::span(q_).first(std::size_t{count} * layer_->query_heads * layer_->k_width));
   const std::uint32_t chunks = (count + kTaskRows - 1) / kTaskRows;
   pool_.parallel_for(std::size_t{layer_->kv_heads} * chunks, [&](std::size_t task) {
     const auto kv_head = static_cast<std::uint32_t>(task / chunks);
     const std::uint32_t from = first + static_cast<std::uint32_t>(task % chunks) * kTaskRows;
     const std::uint32_t to = std::min(from + kTaskRows, first + count);
-    logits_of(kv_head, from, to);
-    for (std::uint32_t position = from; position < to; ++position) finish_logits(kv_head, position);
-    if (!wanted.weights && !wanted.outputs) return;
-    for (std::uint32_t position = from; position < to; ++position) weights_of(kv_head, position);
+    make_logits(kv_head, from, to);
+    if (!wanted.weights && !wanted.exponentials) return;
+    for (std::uint32_t position = from; position < to; ++position) weights_of(kv_head, position, wanted);
+    if (wanted.exponentials) interleave_rows(kv_head, from, to);
     if (wanted.outputs) outputs_of(kv_head, from, to);
   });
+}
+
+void ExactRows::compute(std::uint32_t first, std::uint32_t count, std::span<const std::byte> q, RowsWanted wanted) {
+  logits_at_ = logits_.data();
+  convert_to_float(type_, q.data(), std::span(q_).first(std::size_t{count} * layer_->query_heads * layer_->k_width));
+  for_each_task(first, count, wanted, [&](std::uint32_t kv_head, std::uint32_t from, std::uint32_t to) {
+    logits_of(kv_head, from, to);
+    for (std::uint32_t position = from; position < to; ++position) finish_logits(kv_head, position);
+  });
+}
+
+void ExactRows::compute_from_logits(std::uint32_t first, std::uint32_t count, std::span<const float> logits,
+                                    std::size_t stride, RowsWanted wanted) {
+  check(stride == row_stride_ && logits.size() >= count * stride, "rows of logits as ExactRows lays them out");
+  logits_at_ = logits.data();
+  for_each_task(first, count, wanted, [](std::uint32_t, std::uint32_t, std::uint32_t) {});
 }
 
 void ExactRows::logits_of(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last) {
@@ -139,12 +161,30 @@ void ExactRows::finish_logits(std::uint32_t kv_head, std::uint32_t position) {
   }
 }
 
-void ExactRows::weights_of(std::uint32_t kv_head, std::uint32_t position) {
+void ExactRows::weights_of(std::uint32_t kv_head, std::uint32_t position, RowsWanted wanted) {
   const std::uint32_t group = layer_->query_heads / layer_->kv_heads;
   for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const std::span<float> weights = visible_part(weights_, position, head, 0);
-    softmax(std::span(logits_).subspan(offset(position, head) + first_visible(position), weights.size()), weights);
-    masses_[cell(position, head)] = sum_of(weights);
+    const std::span<const float> row(logits(position, head) + first_visible(position), weights.size());
+    if (wanted.exponentials) {
+      shares_[cell(position, head)] = kvroof::exponentials(row, weights) ? 1 : 0;
+    } else {
+      softmax(row, weights);
+    }
+    if (wanted.masses) masses_[cell(position, head)] = sum_of(weights);
+  }
+}
+
+void ExactRows::interleave_rows(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last) {
+  const std::uint32_t group = layer_->query_heads / layer_->kv_heads;
+  for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    std::array<const float*, kInterleavedRows> rows;
+    for (std::uint32_t r = 0; r < kInterleavedRows; ++r) rows[r] = exponentials(std::min(first + r, last - 1), head);
+    float* out = interleaved_.data() + interleaved_offset(first, head);
+    interleave(rows, first + 1, out);
+    for (std::uint32_t token = first + 1; token < last; ++token) {
+      for (std::uint32_t r = token - first; r < last - first; ++r) out[std::size_t{token} * kInterleavedRows + r] = rows[r][token];
+    }
   }
 }
 

@@ -18,8 +18,10 @@ namespace kvroof {
 
 // What the rows are needed for.
 struct RowsWanted {
-  bool weights = false;  // softmax of the logits
-  bool outputs = false;  // weighted sum of the values; implies weights
+  bool weights = false;       // softmax of the logits
+  bool exponentials = false;  // instead of the weights, and interleaved: of rows whose points hold slots of their own
+  bool masses = false;        // sums of the weights or exponentials
+  bool outputs = false;       // weighted sums of the values; with masses
 };
 
 class ExactRows {
@@ -31,6 +33,11 @@ class ExactRows {
   // Rows [first, first + count) of the sequence; q is [count, query_heads, k_width] in the trace's type.
   void compute(std::uint32_t first, std::uint32_t count, std::span<const std::byte> q, RowsWanted wanted);
 
+  // The same from logits that are there already: rows of `stride` elements, each [query_heads][position + 1], finite.
+  // They stay alive as long as the rows are asked for.
+  void compute_from_logits(std::uint32_t first, std::uint32_t count, std::span<const float> logits, std::size_t stride,
+                           RowsWanted wanted);
+
   [[nodiscard]] std::uint32_t first() const { return first_; }
   [[nodiscard]] std::uint32_t count() const { return count_; }
   // Tokens that the query at `position` sees.
@@ -38,12 +45,29 @@ class ExactRows {
   // Of the query at `position` in the block: [query_heads][position + 1], from query head `head` on. What a window
   // hides has the logit −∞ and the weight 0.
   [[nodiscard]] const float* logits(std::uint32_t position, std::uint32_t head) const {
-    return logits_.data() + offset(position, head);
+    return logits_at_ + offset(position, head);
   }
   [[nodiscard]] const float* weights(std::uint32_t position, std::uint32_t head) const {
     return weights_.data() + offset(position, head);
   }
-  // Sum of the weights of one row, 1 up to rounding.
+  // The same up to a factor: the exponentials of the row, where those were wanted. Whether weights over a part of the
+  // row may be made of them (weights_of_exponentials), or only of the logits.
+  [[nodiscard]] const float* exponentials(std::uint32_t position, std::uint32_t head) const {
+    return weights(position, head);
+  }
+  [[nodiscard]] bool shares_exponentials(std::uint32_t position, std::uint32_t head) const {
+    return shares_[cell(position, head)] != 0;
+  }
+  // The rows of a block are interleaved kInterleavedRows at a time; the first of those that `position` is one of.
+  [[nodiscard]] std::uint32_t first_interleaved(std::uint32_t position) const {
+    return position - (position - first_) % kInterleavedRows;
+  }
+  // Their exponentials for one query head: [tokens][kInterleavedRows], of the tokens up to the last row's own; what a
+  // row cannot see yet has any value.
+  [[nodiscard]] const float* interleaved(std::uint32_t first, std::uint32_t head) const {
+    return interleaved_.data() + interleaved_offset(first, head);
+  }
+  // Sum of the weights (or exponentials) of one row: of weights, 1 up to rounding.
   [[nodiscard]] double mass(std::uint32_t position, std::uint32_t head) const { return masses_[cell(position, head)]; }
   // Weighted sum of the values, divided by the mass: [v_width]; and its Euclidean norm.
   [[nodiscard]] const float* output(std::uint32_t position, std::uint32_t head) const {
@@ -66,15 +90,21 @@ class ExactRows {
   [[nodiscard]] std::size_t offset(std::uint32_t position, std::uint32_t head) const {
     return static_cast<std::size_t>(position - first_) * row_stride_ + static_cast<std::size_t>(head) * (position + 1);
   }
+  [[nodiscard]] std::size_t interleaved_offset(std::uint32_t first, std::uint32_t head) const {
+    return (first - first_) * row_stride_ + std::size_t{head} * keys_values_->tokens * kInterleavedRows;
+  }
   [[nodiscard]] std::uint32_t first_visible(std::uint32_t position) const {
     const std::uint32_t window = layer_->window;
     return window > 0 && position >= window ? position + 1 - window : 0;
   }
   // Of the query's row, [position + 1], the part that it sees; what is before it is set to `hidden`.
   std::span<float> visible_part(std::vector<float>& rows, std::uint32_t position, std::uint32_t head, float hidden);
+  template <class MakeLogits>
+  void for_each_task(std::uint32_t first, std::uint32_t count, RowsWanted wanted, const MakeLogits& make_logits);
   void logits_of(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last);
   void finish_logits(std::uint32_t kv_head, std::uint32_t position);  // ALiBi, and what a window hides
-  void weights_of(std::uint32_t kv_head, std::uint32_t position);
+  void weights_of(std::uint32_t kv_head, std::uint32_t position, RowsWanted wanted);
+  void interleave_rows(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last);
   void outputs_of(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last);
 
   ThreadPool& pool_;
@@ -87,12 +117,15 @@ class ExactRows {
   std::vector<TokenPos> positions_;     // 0, 1, 2, …
   std::vector<float> q_;                // [rows, query_heads, k_width]
   std::vector<float> logits_;           // [rows][query_heads][position + 1]
+  const float* logits_at_ = nullptr;    // these, or the caller's
   std::vector<float> weights_;          // likewise
+  std::vector<float> interleaved_;      // [rows / kInterleavedRows][query_heads][tokens][kInterleavedRows]
+  std::vector<std::uint8_t> shares_;    // [rows, query_heads]
   std::vector<float> outputs_;          // [rows, query_heads, v_width]
   std::vector<double> masses_, norms_;  // [rows, query_heads]
 };
 
-// Rows that are computed at once: their logits and weights take at most an eighth of k and v, or 1 MiB.
+// Rows that are computed at once: their logits and weights take at most a fifth of k and v, or 1 MiB.
 std::uint32_t rows_of_block(const TraceLayer& layer, const LayerKeysValues& keys_values);
 
 }  // namespace kvroof

@@ -15,6 +15,7 @@ struct SlotRows {
   std::vector<float> logits, weights;
 };
 thread_local SlotRows slot_rows;
+thread_local ResidentRows resident_rows;
 
 template <class T>
 std::span<T> sized(std::vector<T>& buffer, std::size_t size) {
@@ -43,7 +44,7 @@ PointNeeds PointLayer::needs() const {
   while (first < prompt_ && !t.streams_prompt && !policy_.observes(TokenPos(first))) ++first;
   const bool while_decoding = policy_.observes(TokenPos(prompt_));
   return {first, first < prompt_ && t.needs_weights, while_decoding || t.selects || measure_.recall,
-          t.tensors.queries};
+          (while_decoding && t.needs_weights) || measure_.recall, t.tensors.queries};
 }
 
 void PointLayer::follow(RecordedEvictions* recorded) {
@@ -59,7 +60,7 @@ void PointLayer::observe_prompt(const ExactRows& rows, std::uint32_t first, std:
     policy_.admit(head, TokenPos(position));
     if (!policy_.observes(TokenPos(position))) continue;
     AttentionRows view{StepId(0), TokenPos(position), policy_.positions(head), group};
-    fill_rows(rows, head.value * group, view);
+    fill_rows(rows, head, view);
     policy_.observe(head, view);
   }
 }
@@ -80,6 +81,8 @@ void PointLayer::stream_prompt(const ExactRows& rows, ResidencyLog& log, std::ui
 void PointLayer::decode(const ExactRows* rows, std::uint32_t first, std::uint32_t count, BlockRecord& record,
                         ResidencyLog& log, std::uint32_t layer) {
   block_quality_ = measure_.recall ? record.quality.data() : nullptr;
+  decoding_ = true;
+  resident_rows.start();
   for (std::uint32_t row = 0; row < count; ++row) {
     if (rows != nullptr) {
       step_row(*rows, first + row, measure_.recall ? block_quality_ + std::size_t{row} * layer_.query_heads : nullptr);
@@ -107,10 +110,15 @@ void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQua
   const bool observes = policy_.observes(TokenPos(position));
   for (std::uint32_t h = 0; h < storage_heads(); ++h) {
     const HeadId head(h);
-    policy_.admit(head, TokenPos(position));
+    const bool moved = !policy_.eviction(head).moves.empty();
+    const SlotId admitted = policy_.admit(head, TokenPos(position));
     const std::uint32_t first_query_head = h * group;
     AttentionRows view{policy_.step_of(TokenPos(position)), TokenPos(position), policy_.positions(head), group};
-    if (observes || traits().selects) fill_rows(rows, first_query_head, view);
+    const bool weighs = (observes && traits().needs_weights) || quality != nullptr;
+    if (decoding_ && weighs && !traits().selects) {
+      resident_rows.show(rows, position, {h, group, view.positions, admitted, moved});
+    }
+    if (observes || traits().selects) fill_rows(rows, head, view);
     if (traits().selects) {
       for (std::uint32_t g = 0; g < group; ++g) {
         select_row(head, g, view, first_query_head + g);
@@ -126,23 +134,53 @@ void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQua
   policy_.finish_row(position_, &tensors_);
 }
 
-void PointLayer::fill_rows(const ExactRows& rows, std::uint32_t first_query_head, AttentionRows& view) {
+void PointLayer::fill_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const {
   const std::size_t slots = view.slots();
   const std::uint32_t position = view.query.value;
-  if (slots == std::size_t{position} + 1) {  // nothing ever left: slot s holds token s
-    view.logits = rows.logits(position, first_query_head);
-    if (traits().needs_weights) view.weights = rows.weights(position, first_query_head);
+  if (slots == std::size_t{position} + 1) return fill_whole_rows(rows, head, view);
+  const PolicyTraits& t = traits();
+  const bool gathered = decoding_ && !t.selects;  // by resident_rows
+  const std::span<float> logits = sized(slot_rows.logits, slots * view.group);
+  const std::span<float> weights = sized(slot_rows.weights, t.needs_weights ? slots * view.group : 0);
+  for (std::uint32_t g = 0; g < view.group; ++g) {
+    const std::uint32_t query_head = head.value * view.group + g;
+    const std::span<float> of_head = logits.subspan(g * slots, slots);
+    const bool shares = gathered && rows.shares_exponentials(position, query_head);
+    if (t.reads_logits || !shares) {
+      gather({rows.logits(position, query_head), std::size_t{position} + 1}, view.positions, of_head);
+    }
+    if (!t.needs_weights) continue;
+    if (shares) {
+      weights_of_exponentials(resident_rows.row(head.value, g), weights.subspan(g * slots, slots));
+    } else {
+      softmax(of_head, weights.subspan(g * slots, slots));
+    }
+  }
+  view.logits = t.reads_logits ? logits.data() : nullptr;
+  view.weights = t.needs_weights ? weights.data() : nullptr;
+}
+
+// Nothing ever left: slot s holds token s.
+void PointLayer::fill_whole_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const {
+  const std::size_t slots = view.slots();
+  const std::uint32_t position = view.query.value;
+  const std::uint32_t first_query_head = head.value * view.group;
+  view.logits = rows.logits(position, first_query_head);
+  if (!traits().needs_weights) return;
+  if (!decoding_) {
+    view.weights = rows.weights(position, first_query_head);
     return;
   }
-  const std::span<float> logits = sized(slot_rows.logits, slots * view.group);
-  for (std::uint32_t g = 0; g < view.group; ++g) {
-    const std::span<const float> row(rows.logits(position, first_query_head + g), std::size_t{position} + 1);
-    gather(row, view.positions, logits.subspan(g * slots, slots));
-  }
-  view.logits = logits.data();
-  if (!traits().needs_weights) return;
   const std::span<float> weights = sized(slot_rows.weights, slots * view.group);
-  for (std::uint32_t g = 0; g < view.group; ++g) softmax(view.logits_of(g), weights.subspan(g * slots, slots));
+  for (std::uint32_t g = 0; g < view.group; ++g) {
+    const std::uint32_t query_head = first_query_head + g;
+    const std::span<float> of_head = weights.subspan(g * slots, slots);
+    if (rows.shares_exponentials(position, query_head)) {
+      weights_of_exponentials({rows.exponentials(position, query_head), slots}, of_head);
+    } else {
+      softmax({rows.logits(position, query_head), slots}, of_head);
+    }
+  }
   view.weights = weights.data();
 }
 
@@ -167,7 +205,11 @@ void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::spa
   for (std::uint32_t g = 0; g < group; ++g) {
     const std::uint32_t head = first_query_head + g;
     const std::span<float> of_head = weights.subspan(g * slots, slots);
-    gather({rows.weights(position, head), tokens}, attended, of_head);
+    if (traits().selects) {
+      gather({rows.weights(position, head), tokens}, attended, of_head);
+    } else {
+      std::ranges::copy(resident_rows.row(first_query_head / group, g), of_head.begin());
+    }
     masses[g] = sum_of(of_head);
     quality[head].recall = std::min(1.0, masses[g] / rows.mass(position, head));
     if (measure_.output_error && masses[g] < kTinyMass) {

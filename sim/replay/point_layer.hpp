@@ -11,6 +11,7 @@
 #include "sim/replay/recorded.hpp"
 #include "sim/replay/recorded_rows.hpp"
 #include "sim/replay/residency_log.hpp"
+#include "sim/replay/resident_rows.hpp"
 
 namespace kvroof {
 
@@ -19,6 +20,7 @@ struct PointNeeds {
   std::uint32_t first_prompt_row = 0;  // logits of the prompt's rows from it on; the prompt's length: none
   bool prompt_weights = false;         // and their softmax over all tokens before them
   bool decode_rows = false;
+  bool decode_weights = false;         // and their exponentials
   std::uint32_t queries = 0;    // of the last so many prompt rows
 };
 
@@ -82,8 +84,10 @@ class PointLayer {
  private:
   void step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality);
   void step_blind(std::uint32_t position);
-  // Logits (and weights) of the query over the slots that the view names; they stay until the thread's next call.
-  void fill_rows(const ExactRows& rows, std::uint32_t first_query_head, AttentionRows& view);
+  // Logits and weights, as the policy needs them, of the query over the slots that the view names; they stay until the
+  // thread's next call.
+  void fill_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const;
+  void fill_whole_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const;
   void select_row(HeadId head, std::uint32_t g, const AttentionRows& view, std::uint32_t query_head);
   // Recall of the group's query heads; their output error comes with measure_outputs, once a few rows have gathered.
   void measure(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
@@ -99,6 +103,7 @@ class PointLayer {
   LayerPolicy policy_;
   RecordedRows tensors_;
   TokenPos position_{};                           // of the row that is being finished
+  bool decoding_ = false;                         // the rows hold exponentials, not weights
   HeadQuality* block_quality_ = nullptr;          // of the rows at hand
   std::vector<std::vector<TokenPos>> last_read_;  // by query head, of policies that select
 };

@@ -106,7 +106,7 @@ class Replayer {
   std::vector<std::byte> queries_;  // of the last prompt rows, as many as a point needs
   std::uint32_t queries_from_ = 0;  // the first of them
   std::uint32_t first_prompt_row_ = 0;  // that any point observes
-  bool prompt_weights_ = false, decode_rows_ = false;
+  bool prompt_weights_ = false, decode_rows_ = false, decode_weights_ = false;
   bool projects_ = false;  // whether a point needs the output projection
   bool foresees_ = false;  // or the attention of later rows
   std::unique_ptr<FutureAttention> future_;
@@ -242,7 +242,7 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   recorded_.clear();
   prompt_tasks_.clear();
   first_prompt_row_ = sequence.prompt;
-  prompt_weights_ = decode_rows_ = false;
+  prompt_weights_ = decode_rows_ = decode_weights_ = false;
   if (projects_) context.output_projection = output_projection(options_, shape, LayerId(layer));
   if (foresees_) future_ = look_ahead(trace_, sequence, LayerId(layer), block_rows_, rows_);
   context.future = future_.get();
@@ -259,6 +259,7 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
     first_prompt_row_ = std::min(first_prompt_row_, needs.first_prompt_row);
     prompt_weights_ = prompt_weights_ || needs.prompt_weights;
     decode_rows_ = decode_rows_ || needs.decode_rows;
+    decode_weights_ = decode_weights_ || needs.decode_weights;
     queries_from_ = std::min(queries_from_, sequence.prompt - std::min(sequence.prompt, needs.queries));
     const std::uint32_t tasks = point.traits().streams_prompt ? 1 : point.storage_heads();
     for (std::uint32_t head = 0; head < tasks; ++head) prompt_tasks_.push_back({p, head});
@@ -292,7 +293,7 @@ void Replayer::run_rows(std::uint32_t first, std::uint32_t rows, std::span<const
 }
 
 void Replayer::run_prompt_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
-  if (first >= first_prompt_row_) rows_.compute(first, rows, q, {prompt_weights_, false});
+  if (first >= first_prompt_row_) rows_.compute(first, rows, q, {.weights = prompt_weights_});
   pool_.parallel_for(prompt_tasks_.size(), [&](std::size_t i) {
     const Task& task = prompt_tasks_[i];
     PointLayer& point = *layers_[task.point];
@@ -315,7 +316,10 @@ void Replayer::finish_prompt() {
 void Replayer::run_decode_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
   const bool measured = options_.measure.recall;
   if (decode_rows_) {
-    rows_.compute(first, rows, q, {measured || prompt_weights_, measured && options_.measure.output_error});
+    rows_.compute(first, rows, q,
+                  {.exponentials = decode_weights_,
+                   .masses = measured,
+                   .outputs = measured && options_.measure.output_error});
   }
   const StepId first_step(first + 1 - at_->prompt);
   for (std::uint32_t row = 0; row < rows && options_.observer != nullptr; ++row) {

@@ -3,11 +3,14 @@
 #include <benchmark/benchmark.h>
 
 #include <array>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "sim/attention/attention.hpp"
 #include "sim/core/gumbel.hpp"
-#include "sim/policy/layer_policy.hpp"
+#include "sim/replay/exact_rows.hpp"
+#include "sim/replay/point_layer.hpp"
 
 namespace {
 
@@ -16,83 +19,121 @@ using namespace kvroof;
 constexpr std::uint32_t kHeads = 8;
 constexpr std::uint32_t kPrompt = 2048;
 constexpr std::uint32_t kDecode = 512;
+constexpr std::uint32_t kTokens = kPrompt + kDecode;
+constexpr std::uint32_t kBlock = 8;   // rows of one pass
+constexpr std::uint32_t kPoints = 16;  // budgets of 5, 10 … 80 % of the prompt
 
-// Logits of the decode rows, recorded over all positions: row t of a head has t + 1 elements.
-std::vector<float> random_logits() {
-  std::vector<float> logits(std::size_t{kHeads} * kDecode * (kPrompt + kDecode));
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    logits[i] =
-        4 * uniform_draw({.layer = static_cast<std::uint32_t>(i >> 20), .position = static_cast<std::uint32_t>(i)});
+// One layer, whose logits are in memory: those of one block of rows, which all blocks have.
+struct Layer {
+  Layer() {
+    shape.query_heads = shape.kv_heads = kHeads;
+    shape.k_width = shape.v_width = 1;
+    keys_values.tokens = kTokens;
+    keys_values.k.resize(std::size_t{kTokens} * kHeads * sizeof(float));
+    keys_values.v = keys_values.k;
+    logits.resize(std::size_t{kBlock} * kHeads * kTokens);
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      logits[i] = 4 * uniform_draw({.layer = static_cast<std::uint32_t>(i >> 20),
+                                    .position = static_cast<std::uint32_t>(i)});
+    }
   }
-  return logits;
-}
-
-// Memory that all points share, as they do in a replay.
-struct Scratch {
-  std::vector<float> logits = std::vector<float>(kPrompt + kDecode);
-  std::vector<float> weights = std::vector<float>(kPrompt + kDecode);
+  TraceLayer shape;
+  LayerKeysValues keys_values;
+  std::vector<float> logits;  // [rows][heads][position + 1]
 };
 
-// One policy under one budget, as a replay steps it: gather the resident logits, softmax, observe, evict.
-class Point {
+// Sixteen points of one policy on that layer, their prompt behind them, stepped as a replay steps them.
+class Points {
  public:
-  explicit Point(const PolicySpec& spec)
-      : policy_(spec, {.prompt = kPrompt, .requested_new_tokens = kDecode}, kHeads, kHeads) {
-    for (std::uint32_t h = 0; h < kHeads; ++h) {
-      for (std::uint32_t t = 0; t < kPrompt; ++t) policy_.admit(HeadId(h), TokenPos(t));
+  Points(const std::string& policy, const Layer& layer, ThreadPool& pool)
+      : layer_(layer), pool_(pool), rows_(pool), tensors_{&layer.shape, DType::kF32, &layer.keys_values, {}} {
+    rows_.start_layer(layer.shape, DType::kF32, layer.keys_values, kBlock);
+    PolicyContext context;
+    context.prompt = kPrompt;
+    context.requested_new_tokens = kDecode;
+    Residency head;
+    head.prompt = kPrompt;
+    head.steps = kDecode;
+    head.layers = 1;
+    logs_.assign(kPoints, ResidencyLog(head));
+    for (std::uint32_t i = 0; i < kPoints; ++i) {
+      const std::string budget = std::to_string(kPrompt * (i + 1) / 20);
+      specs_.push_back(cross_budgets(parse_policies(policy), {parse_budget(budget).or_throw(budget)}).front());
     }
-    policy_.finish_row(TokenPos(kPrompt - 1));
+    for (std::uint32_t i = 0; i < kPoints; ++i) {
+      points_.push_back(
+          std::make_unique<PointLayer>(specs_[i], context, tensors_, MeasureOptions{false, false}, scratch_[i]));
+      records_[i].wants_kept.assign(kBlock, false);
+    }
+    for (std::uint32_t first = 0; first < kPrompt; first += kBlock) {
+      rows_.compute_from_logits(first, kBlock, layer_.logits, std::size_t{kHeads} * kTokens, {.weights = true});
+      pool_.parallel_for(kPoints * kHeads, [&](std::size_t task) {
+        points_[task / kHeads]->observe_prompt(rows_, first, kBlock,
+                                               HeadId(static_cast<std::uint32_t>(task % kHeads)));
+      });
+    }
+    for (std::uint32_t i = 0; i < kPoints; ++i) points_[i]->finish_prompt(logs_[i], 0);
   }
 
-  // The row of `head` at position t; returns the slots that it had.
-  std::size_t row(HeadId head, std::uint32_t t, std::span<const float> recorded, Scratch& scratch) {
-    policy_.admit(head, TokenPos(t));
-    const auto positions = policy_.positions(head);
-    const std::size_t slots = positions.size();
-    gather(recorded, positions, std::span(scratch.logits).first(slots));
-    AttentionRows rows{policy_.step_of(TokenPos(t)), TokenPos(t),           positions, 1,
-                       scratch.logits.data(),        scratch.weights.data()};
-    if (policy_.traits().needs_weights) softmax(rows.logits_of(0), std::span(scratch.weights).first(slots));
-    policy_.observe(head, rows);
-    return slots;
+  void decode() {
+    for (std::uint32_t first = kPrompt; first < kTokens; first += kBlock) {
+      rows_.compute_from_logits(first, kBlock, layer_.logits, std::size_t{kHeads} * kTokens, {.exponentials = true});
+      pool_.parallel_for(kPoints, [&](std::size_t i) {
+        points_[i]->decode(&rows_, first, kBlock, records_[i], logs_[i], 0);
+      });
+    }
   }
-  void finish(std::uint32_t t) { policy_.finish_row(TokenPos(t)); }
+
+  // Slots of all decode rows.
+  [[nodiscard]] std::int64_t attended() const {
+    std::uint64_t sum = 0;
+    for (const ResidencyLog& log : logs_) {
+      const Residency residency = log.expand();
+      for (std::uint32_t step = 1; step <= kDecode; ++step) sum += residency.at(step, 0).attended;
+    }
+    return static_cast<std::int64_t>(sum);
+  }
 
  private:
-  LayerPolicy policy_;
+  const Layer& layer_;
+  ThreadPool& pool_;
+  ExactRows rows_;
+  LayerTensors tensors_;
+  std::vector<PolicySpec> specs_;
+  std::array<PointScratch, kPoints> scratch_;
+  std::array<BlockRecord, kPoints> records_;
+  std::vector<ResidencyLog> logs_;
+  std::vector<std::unique_ptr<PointLayer>> points_;
 };
 
 // An item is one resident slot of one row of one query head under one point.
 void scores_and_victims(benchmark::State& state, const std::string& policy) {
-  const std::vector<float> logits = random_logits();
-  Scratch scratch;
+  const Layer layer;
+  ThreadPool pool(static_cast<unsigned>(state.range(0)));
   std::int64_t items = 0;
   for (auto _ : state) {
     state.PauseTiming();
-    std::vector<Point> points;
-    for (const char* budget : {"0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8"}) {
-      points.emplace_back(cross_budgets(parse_policies(policy), {parse_budget(budget).or_throw(budget)}).front());
-    }
+    auto points = std::make_unique<Points>(policy, layer, pool);
     state.ResumeTiming();
-    for (std::uint32_t i = 0; i < kDecode; ++i) {
-      const std::uint32_t t = kPrompt + i;
-      for (std::uint32_t h = 0; h < kHeads; ++h) {
-        const std::span<const float> recorded(logits.data() + (std::size_t{i} * kHeads + h) * (kPrompt + kDecode),
-                                              t + 1);
-        for (Point& point : points) items += static_cast<std::int64_t>(point.row(HeadId(h), t, recorded, scratch));
-      }
-      for (Point& point : points) point.finish(t);
-    }
+    points->decode();
+    state.PauseTiming();
+    items += points->attended();
+    points.reset();
+    state.ResumeTiming();
   }
   state.SetItemsProcessed(items);
 }
-BENCHMARK_CAPTURE(scores_and_victims, h2o_8_points, std::string("h2o"))->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(scores_and_victims, keyformer_8_points, std::string("keyformer"))->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(scores_and_victims, keyformer_noise_query_8_points, std::string("keyformer:noise=query"))
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(scores_and_victims, scissorhands_8_points, std::string("scissorhands"))
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(scores_and_victims, random_8_points, std::string("random"))->Unit(benchmark::kMillisecond);
+
+// The rate is one core's: of the processor time of all threads.
+void sixteen_points(benchmark::internal::Benchmark* b) {
+  b->ArgName("threads")->Arg(1)->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+}
+BENCHMARK_CAPTURE(scores_and_victims, h2o_16_points, std::string("h2o"))->Apply(sixteen_points);
+BENCHMARK_CAPTURE(scores_and_victims, keyformer_16_points, std::string("keyformer"))->Apply(sixteen_points);
+BENCHMARK_CAPTURE(scores_and_victims, keyformer_noise_query_16_points, std::string("keyformer:noise=query"))
+    ->Apply(sixteen_points);
+BENCHMARK_CAPTURE(scores_and_victims, scissorhands_16_points, std::string("scissorhands"))->Apply(sixteen_points);
+BENCHMARK_CAPTURE(scores_and_victims, random_16_points, std::string("random"))->Apply(sixteen_points);
 
 // An item is one multiplication and addition. 256 rows stay in the second-level cache.
 constexpr std::size_t kRows = 256;
@@ -131,10 +172,12 @@ BENCHMARK_CAPTURE(output_from_weights_and_v, f32, DType::kF32)->Arg(64)->Arg(128
 BENCHMARK_CAPTURE(output_from_weights_and_v, bf16, DType::kBF16)->Arg(64)->Arg(128);
 
 void softmax_of_a_row(benchmark::State& state) {
-  std::vector<float> logits(static_cast<std::size_t>(state.range(0)), 0.5F);
+  std::vector<float> logits(static_cast<std::size_t>(state.range(0)));
+  for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 7);
   std::vector<float> weights(logits.size());
   for (auto _ : state) {
-    benchmark::DoNotOptimize(softmax(logits, weights));
+    softmax(logits, weights);
+    benchmark::DoNotOptimize(weights.data());
     benchmark::ClobberMemory();
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));

@@ -1,6 +1,7 @@
 #include "sim/attention/attention.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <hwy/targets.h>
 
 #include "sim/attention/plain.hpp"
+#include "sim/attention/portable_math.hpp"
 #include "sim/attention/vector.hpp"
 #include "sim/core/alibi.hpp"
 #include "sim/core/philox.hpp"
@@ -86,34 +88,57 @@ TEST_CASE("logits have the same bits on every instruction set, for every width, 
   }
 }
 
-TEST_CASE("softmax and weighted sums have the same bits on every instruction set") {
+TEST_CASE("the parts of a softmax and weighted sums have the same bits on every instruction set") {
   for (std::size_t count = 1; count < 70; ++count) {
     std::vector<float> logits = numbers(count, 3);
     for (float& x : logits) x *= 50;
     std::vector<float> expected(count);
-    float largest = 0;
-    float sum = 0;
-    plain::softmax(logits.data(), expected.data(), count, largest, sum);
+    const Range range = plain::range_of(logits.data(), count);
+    const ExponentOrigin origin{0, portable::shifted_exponent(range.most)};
+    const float total = plain::exponentials(logits.data(), count, origin, expected.data());
+    std::vector<float> scaled(count);
+    plain::scale(expected.data(), count, 0.3F, scaled.data());
     for (const DType type : kTypes) {
       for (const std::size_t width : {1, 5, 16, 36, 64, 128, 131}) {
         const Rows values(type, count, width, 4);
         std::vector<float> expected_out(width);
-        plain::weighted_sum(expected.data(), values.view, expected_out.data());
+        plain::weighted_sum(scaled.data(), values.view, expected_out.data());
         on_every_target([&] {
           INFO(name_of(type) << " width " << width << " count " << count);
           std::vector<float> weights = logits;
-          float here_largest = 0;
-          float here_sum = 0;
-          vector::softmax(weights.data(), weights.data(), count, here_largest, here_sum);
+          const Range here = vector::range_of(weights.data(), count);
+          CHECK((here.least == range.least && here.most == range.most));
+          CHECK(vector::exponentials(weights.data(), count, origin, weights.data()) == total);
           CHECK(same_bits(weights, expected));
-          CHECK(here_largest == largest);
-          CHECK(here_sum == sum);
+          CHECK(vector::sum(weights.data(), count) == total);
+          vector::scale(weights.data(), count, 0.3F, weights.data());
+          CHECK(same_bits(weights, scaled));
           std::vector<float> out(width, 99);
           vector::weighted_sum(weights.data(), values.view, out.data());
           CHECK(same_bits(out, expected_out));
         });
       }
     }
+  }
+}
+
+TEST_CASE("rows are interleaved and gathered alike on every instruction set") {
+  for (const std::size_t count : {1, 3, 4, 5, 16, 17, 64, 71}) {
+    const std::vector<float> elements = numbers(kInterleavedRows * count, 9);
+    std::array<const float*, kInterleavedRows> rows;
+    for (std::size_t r = 0; r < kInterleavedRows; ++r) rows[r] = elements.data() + r * count;
+    std::vector<TokenPos> index;
+    for (std::size_t s = 0; s < count; ++s) index.emplace_back(static_cast<std::uint32_t>(s * 29 % count));
+    on_every_target([&] {
+      std::vector<float> side_by_side(elements.size(), 99);
+      vector::interleave(rows, count, side_by_side.data());
+      std::vector<float> gathered(elements.size() + kInterleavedRows, 99);
+      vector::gather_interleaved(side_by_side.data(), index, gathered.data(), count + 1);
+      for (std::size_t r = 0; r < kInterleavedRows; ++r) {
+        for (std::size_t s = 0; s < count; ++s) CHECK(gathered[r * (count + 1) + s] == rows[r][index[s].value]);
+        CHECK(gathered[r * (count + 1) + count] == 99);
+      }
+    });
   }
 }
 
@@ -144,10 +169,10 @@ TEST_CASE("a logit is the scaled dot product, soft-capped when the rule says so"
   }
 }
 
-TEST_CASE("softmax of ln 1, ln 2, ln 5 is 1/8, 2/8, 5/8, and it returns the log of the sum of exponentials") {
+TEST_CASE("softmax of ln 1, ln 2, ln 5 is 1/8, 2/8, 5/8") {
   const std::vector<float> logits = {std::log(1.0F), std::log(2.0F), std::log(5.0F)};
   std::vector<float> weights(3);
-  CHECK(softmax(logits, weights) == Approx(std::log(8.0)).epsilon(1e-6));
+  softmax(logits, weights);
   CHECK(weights[0] == Approx(0.125).epsilon(1e-6));
   CHECK(weights[1] == Approx(0.25).epsilon(1e-6));
   CHECK(weights[2] == Approx(0.625).epsilon(1e-6));
@@ -156,7 +181,53 @@ TEST_CASE("softmax of ln 1, ln 2, ln 5 is 1/8, 2/8, 5/8, and it returns the log 
 TEST_CASE("softmax survives logits whose exponential would overflow, and underflow gives 0") {
   std::vector<float> x = {1000, 1000, -1000};
   softmax(x, x);
-  CHECK(x == std::vector<float>{0.5F, 0.5F, 0.0F});
+  CHECK(x[0] == Approx(0.5).epsilon(1e-6));
+  CHECK(x[1] == x[0]);
+  CHECK(x[2] == 0.0F);
+}
+
+TEST_CASE("equal logits have equal shares, rounded once") {
+  for (const std::size_t count : {1, 2, 3, 7, 10, 33}) {
+    std::vector<float> x(count, 0.3F);
+    softmax(x, x);
+    for (const float weight : x) CHECK(weight == 1 / static_cast<float>(count));
+  }
+}
+
+TEST_CASE("the softmax of a part of a row can be made of the row's exponentials, to the bit") {
+  std::vector<float> row = numbers(500, 11);
+  for (float& x : row) x *= 30;
+  row[3] = 34;  // far above what the parts hold
+  std::vector<float> of_row(row.size());
+  REQUIRE(exponentials(row, of_row));
+  for (const std::size_t count : {1, 2, 31, 32, 33, 100, 200}) {
+    std::vector<TokenPos> slots;
+    for (std::size_t s = 0; s < count; ++s) slots.emplace_back(static_cast<std::uint32_t>(4 + s * 37 % 496));
+    std::vector<float> logits(count);
+    std::vector<float> weights(count);
+    gather(row, slots, logits);
+    gather(of_row, slots, weights);
+    softmax(logits, logits);
+    weights_of_exponentials(weights, weights);
+    CHECK(same_bits(logits, weights));
+  }
+}
+
+TEST_CASE("a row whose parts may underflow or whose logits are huge does not share its exponentials") {
+  std::vector<float> out(3);
+  CHECK(exponentials(std::vector<float>{0, 34, 69}, out));
+  CHECK_FALSE(exponentials(std::vector<float>{0, 34, 70}, out));
+  CHECK(exponentials(std::vector<float>{16384, 16380, 16350}, out));
+  CHECK_FALSE(exponentials(std::vector<float>{16385, 16380, 16350}, out));
+  CHECK_FALSE(exponentials(std::vector<float>{-16385, -16380, -16350}, out));
+}
+
+TEST_CASE("softmax of huge logits is that of their distances from the largest") {
+  std::vector<float> huge = {1000000, 1000001, 999999, -1e30F};
+  std::vector<float> small = {0, 1, -1, -100};
+  softmax(huge, huge);
+  softmax(small, small);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(huge[i] == Approx(small[i]).epsilon(1e-6).margin(1e-30));
 }
 
 TEST_CASE("noise is added before the temperature divides") {
