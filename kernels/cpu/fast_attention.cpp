@@ -8,6 +8,7 @@
 #include "kernels/cpu/fast_kernels.hpp"
 #include "kernels/cpu/scratch.hpp"
 #include "sim/core/error.hpp"
+#include "sim/policy/slot_positions.hpp"
 
 namespace kvroof::fast {
 namespace {
@@ -184,7 +185,14 @@ class DecodeAttention {
     const std::span<const TokenPos> positions = call_->policy->positions(call_->head);
     for (std::size_t g = first; g < first + count; ++g) {
       const std::span<float> logits(logits_ + g * slots(), slots());
-      finish_logits(logits, *rule_, positions, call_->query, call_->first_query_head + static_cast<std::uint32_t>(g));
+      const std::uint32_t query_head = call_->first_query_head + static_cast<std::uint32_t>(g);
+      finish_logits(logits, *rule_, positions, call_->query, query_head);
+      if (call_->policy->relocates(call_->query)) {
+        relocate_logits({call_->policy->rotation(), positions, call_->query,
+                         call_->q.subspan(g * call_->keys.width, call_->keys.width), call_->keys, false, rule_->logits,
+                         rule_->alibi.empty() ? 0 : rule_->alibi[query_head]},
+                        logits);
+      }
       softmax_row(logits, {weights_ + g * slots(), slots()});
     }
     const std::size_t width = call_->values.width;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/core/error.hpp"
+#include "sim/policy/slot_positions.hpp"
 
 namespace kvroof {
 namespace {
@@ -151,7 +152,13 @@ void ReferenceOps::walk_rows(const AttendCall& call, std::span<const TokenPos> p
     const std::span<float> weights(weights_.data() + g * slots, slots);
     compute_logits(call.q.subspan(g * call.keys.width, call.keys.width), call.keys, rule.logits, logits);
     std::rotate(logits.begin(), logits.end() - turn, logits.end());
-    if (!rule.alibi.empty()) add_alibi(positions, call.query, rule.alibi[call.first_query_head + g], logits);
+    const float slope = rule.alibi.empty() ? 0 : rule.alibi[call.first_query_head + g];
+    if (!rule.alibi.empty()) add_alibi(positions, call.query, slope, logits);
+    if (call.policy->relocates(call.query)) {
+      relocate_logits({call.policy->rotation(), positions, call.query,
+                       call.q.subspan(g * call.keys.width, call.keys.width), call.keys, false, rule.logits, slope},
+                      logits);
+    }
     softmax(logits, weights);
     std::rotate_copy(weights.begin(), weights.begin() + turn, weights.end(), row_.begin());
     weighted_sum(row_, call.values, call.out.subspan(g * call.values.width, call.values.width));

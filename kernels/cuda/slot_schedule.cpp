@@ -21,6 +21,7 @@ std::optional<DevicePolicy> device_policy(const PolicySpec& spec, const ModelSha
   const PolicyInfo& info = policy_info(spec.name);
   if (info.recipe == nullptr) return std::nullopt;
   const DevicePolicy policy{info.recipe(spec), info.traits(spec), info.takes_budget ? spec.budget : Budget{}};
+  if (!policy.recipe.complete) return std::nullopt;
   const bool each_step = policy.traits.interval == 1 && policy.traits.capacities == Capacities::kBudget;
   if (policy.traits.streams_prompt || !each_step) return std::nullopt;
   bool windows = false;

@@ -39,6 +39,7 @@ PolicyTraits attention_sums_traits(const PolicySpec& spec, TokensOrShare default
   t.reads_logits = false;
   t.unit = group_unit(spec);
   read_schedule(spec, t);
+  read_layers(spec, t);
   t.state_bytes = t.state_read = t.state_written = t.evict_read = sizeof(float);
   t.flops_per_slot = 1;
   return t;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/table_helpers.hpp"
 
 namespace kvroof {
@@ -33,7 +34,7 @@ class AttentionSums final : public EvictionPolicy {
   std::vector<Head> heads_;
 };
 
-// Traits of such policies: parameters recent, group and when.
+// Traits of such policies: parameters recent, group, when and layers.
 PolicyTraits attention_sums_traits(const PolicySpec& spec, TokensOrShare default_recent);
 
 }  // namespace kvroof

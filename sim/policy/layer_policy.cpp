@@ -3,9 +3,13 @@
 #include <algorithm>
 
 #include "sim/core/error.hpp"
+#include "sim/policy/layer_budgets.hpp"
 
 namespace kvroof {
 namespace {
+
+// Turning a pair of elements takes four multiplications and two additions.
+constexpr double kTurnFlops = 3;
 
 PolicyContext with_storage(PolicyContext context, const PolicyTraits& traits, std::uint32_t query_heads,
                            std::uint32_t kv_heads) {
@@ -34,7 +38,8 @@ LayerPolicy::LayerPolicy(const PolicyInfo& info, const PolicySpec& spec, const P
   policy_ = info.make(spec, context_);
   heads_.resize(context_.storage_heads);
   evictions_.resize(context_.storage_heads);
-  capacities_.assign(context_.storage_heads, budget_.tokens(context_.prompt, context_.prompt));
+  capacities_.assign(context_.storage_heads,
+                     budget_of_layer(budget_.tokens(context_.prompt, context_.prompt), context_.prompt));
 }
 
 // The slot of the token that has just left the window of this query, if the head holds it. Queries come one by one, so
@@ -64,6 +69,9 @@ SlotId LayerPolicy::admit(HeadId head, TokenPos position) {
   h.written += 1;
   h.flops.noise += traits_.noise_flops_per_token * context_.group;
   h.attended += h.positions.size();
+  if (relocates(position) && context_.rotation.rule != nullptr) {
+    h.flops += kTurnFlops * context_.rotation.rule->dims * static_cast<double>(h.positions.size());
+  }
   return slot;
 }
 
@@ -125,8 +133,15 @@ std::uint32_t LayerPolicy::most_rows(HeadId head, std::uint32_t most_tokens) con
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
 }
 
+std::uint32_t LayerPolicy::budget_of_layer(std::uint32_t budget, std::uint32_t tokens) {
+  if (traits_.layer_shares.empty() || budget >= tokens) return budget;
+  if (budget != shared_) own_share_ = layer_budget(traits_.layer_shares, context_, budget, tokens);
+  shared_ = budget;
+  return own_share_;
+}
+
 void LayerPolicy::set_capacities(TokenPos newest, std::uint32_t budget) {
-  std::fill(capacities_.begin(), capacities_.end(), budget);
+  std::fill(capacities_.begin(), capacities_.end(), budget_of_layer(budget, newest.value + 1));
   if (traits_.capacities == Capacities::kBudget) return;
   policy_->capacities(newest, budget, capacities_);
   for (std::uint32_t& slots : capacities_) slots = std::max(slots, 1U);

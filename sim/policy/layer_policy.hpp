@@ -49,6 +49,11 @@ class LayerPolicy {
   [[nodiscard]] std::uint32_t storage_heads() const { return context_.storage_heads; }
   [[nodiscard]] std::uint32_t group() const { return context_.group; }  // query heads of a storage head
   [[nodiscard]] std::uint32_t window() const { return context_.window; }
+  [[nodiscard]] const LayerRotation& rotation() const { return context_.rotation; }
+  // Whether the logits of the query at `position` are to be relocated (relocate_logits()).
+  [[nodiscard]] bool relocates(TokenPos position) const {
+    return traits_.slot_positions && position.value >= context_.prompt;
+  }
   [[nodiscard]] std::uint64_t rows_held() const;  // in all heads
   // Slots that a head may hold after the last finish_row that might evict; before the first, by the budget alone.
   [[nodiscard]] std::uint32_t capacity(HeadId head) const { return capacities_[head.value]; }
@@ -121,6 +126,7 @@ class LayerPolicy {
   [[nodiscard]] bool evicts_after(TokenPos position) const;
   std::optional<SlotId> take_hidden(Head& head, TokenPos query) const;
   void set_capacities(TokenPos newest, std::uint32_t budget);
+  std::uint32_t budget_of_layer(std::uint32_t budget, std::uint32_t tokens);
   void drop_hidden(HeadId head, TokenPos position, bool pack);
   void bring_to_capacity(HeadId head, TokenPos position, bool pack);
   [[nodiscard]] std::uint64_t elements_to_score(const HeadRows& rows, std::uint64_t slots, TokenPos newest) const;
@@ -148,6 +154,7 @@ class LayerPolicy {
   const HeadRowsSource* rows_ = nullptr;  // of the row that is being finished
   std::uint64_t allocated_ = 0;
   std::uint32_t budget_now_ = 0;  // of a bound
+  std::uint32_t shared_ = 0, own_share_ = 0;  // a budget, and what of it is this layer's
   bool packed_prompt_ = false;
 };
 

@@ -1,5 +1,8 @@
 #include "sim/policy/noise.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
@@ -114,6 +117,45 @@ void gumbel_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<f
     key.position = positions[i].value;
     out[i] = gumbel_draw(key);
   }
+}
+
+namespace {
+
+constexpr double kGumbelMean = 0.57721566490153286;
+constexpr double kGumbelDeviation = 1.2825498301618641;  // π / √6
+
+// The quantile of the standard normal distribution at u: Wichura's PPND7 (Applied Statistics 37, 1988), to 7 digits.
+double normal_quantile(double u) {
+  const double q = u - 0.5;
+  if (std::fabs(q) <= 0.425) {
+    const double r = 0.180625 - q * q;
+    return q * (((59.109374720 * r + 159.29113202) * r + 50.434271938) * r + 3.3871327179) /
+           (((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1);
+  }
+  const double tail = std::sqrt(-static_cast<double>(portable_log(static_cast<float>(std::min(u, 1 - u)))));
+  double far = tail - 1.6;
+  double z = (((0.17023821103 * far + 1.3067284816) * far + 2.7568153900) * far + 1.4234372777) /
+             ((0.12021132975 * far + 0.73700164250) * far + 1);
+  if (tail > 5) {
+    far = tail - 5;
+    z = (((0.017337203997 * far + 0.42868294337) * far + 3.0812263860) * far + 6.6579051150) /
+        ((0.012258202635 * far + 0.24197894225) * far + 1);
+  }
+  return q < 0 ? -z : z;
+}
+
+}  // namespace
+
+void gaussian_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    key.position = positions[i].value;
+    const double z = normal_quantile(static_cast<double>(uniform_draw(key)));
+    out[i] = static_cast<float>(kGumbelMean + kGumbelDeviation * z);
+  }
+}
+
+void constant_draws(NoiseKey, std::span<const TokenPos>, std::span<float> out) {
+  std::ranges::fill(out, static_cast<float>(kGumbelMean));
 }
 
 }  // namespace kvroof

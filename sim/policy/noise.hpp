@@ -17,6 +17,11 @@ using NoiseSource = std::function<void(NoiseKey key, std::span<const TokenPos> p
 // gumbel_draw of many positions at once, equal to it bit for bit on every instruction set.
 void gumbel_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out);
 
+// For the paper's ablation: normal draws of the Gumbel distribution's mean and standard deviation, from the same
+// uniform draws; and its mean for every key, which changes no softmax.
+void gaussian_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out);
+void constant_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out);
+
 // The parameters noise and tau of Keyformer's two policies.
 NoiseMode keyformer_noise(const PolicySpec& spec);
 Temperature keyformer_temperature(const PolicySpec& spec);

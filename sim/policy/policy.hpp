@@ -113,10 +113,14 @@ struct PolicyTraits {
   Schedule schedule = Schedule::kEveryStep;
   std::uint32_t interval = 1;   // kEveryStep: while decoding, evicts after every so many steps
   Capacities capacities = Capacities::kBudget;
+  // Budgets of the layers as shares of layers · k, from the first layer to the last (layer_budget()); empty: k each.
+  std::vector<double> layer_shares = {};
   bool streams_prompt = false;  // evicts after every prompt row
   bool selects = false;         // implements select(): resident and read differ
   bool bound = false;           // not causal: replay only
   bool needs_future = false;    // PolicyContext::future
+  // While decoding, attention takes query and keys to stand where they lie among the tokens held (relocate_logits()).
+  bool slot_positions = false;
   // Bytes of policy state for one slot of a storage head; read and written for each slot of an observed row.
   std::uint64_t state_bytes = 0;
   std::uint64_t state_read = 0;

@@ -19,6 +19,7 @@ constexpr ParamInfo kParams[] = {
     {"recent", "tokens | share of k", "16", "most recent tokens, which always stay"},
     kGroupParam,
     kWhenParam,
+    kLayersParam,
 };
 
 }  // namespace

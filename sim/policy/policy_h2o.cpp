@@ -15,6 +15,7 @@ constexpr ParamInfo kParams[] = {
     {"recent", "tokens | share of k", "0.5", "most recent tokens, which always stay; the others are heavy hitters"},
     kGroupParam,
     kWhenParam,
+    kLayersParam,
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <charconv>
 
 #include "sim/attention/attention.hpp"
+#include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/noise.hpp"
 #include "sim/policy/table_helpers.hpp"
 
@@ -39,13 +40,19 @@ Temperature keyformer_temperature(const PolicySpec& spec) {
 
 namespace {
 
-// Score of a token: f += softmax((x + ζ) / τ) over the cached keys, for every row since it came, its own included.
+float damping_of(const PolicySpec& spec) { return static_cast<float>(spec.number("damping", 1, 0, 1)); }
+bool is_layer_score(const PolicySpec& spec) { return spec.choice("score", {"head", "layer"}, "head") == "layer"; }
+
+// Score of a token: f ← damping · f + softmax((x + ζ) / τ) over the cached keys, for every row since it came, its own
+// included; with score=layer that of all heads is added up where victims are chosen.
 class Keyformer final : public EvictionPolicy {
  public:
   Keyformer(const PolicySpec& spec, const PolicyContext& context, NoiseSource noise)
       : recent_(tokens_or_share(spec, "recent", kDefaultRecent)),
         reduction_(group_reduction(spec)),
         mode_(keyformer_noise(spec)),
+        damping_(damping_of(spec)),
+        layer_score_(is_layer_score(spec)),
         temperature_(keyformer_temperature(spec)),
         context_(context),
         noise_(std::move(noise)),
@@ -70,18 +77,21 @@ class Keyformer final : public EvictionPolicy {
                          std::span(h.row).subspan(std::size_t{g} * slots, slots));
     }
     const std::span<float> scores = h.columns.column(0, slots);
+    if (damping_ != 1) {
+      for (float& score : scores) score *= damping_;
+    }
     accumulate(reduction_, h.row.data(), rows.group, scores);
     h.walked += 2 * scores.size_bytes();
   }
 
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override {
-    Head& h = heads_[head.value];
-    const std::span<float> scores = h.columns.column(0, static_cast<std::uint32_t>(request.positions.size()));
-    lowest(scores, outside_recent(request, recent_), request.excess, victims);
-    h.walked += scores.size_bytes();
+    const auto slots = static_cast<std::uint32_t>(request.positions.size());
+    lowest(layer_score_ ? sum_of_heads(slots) : scores_of(heads_[head.value], slots),
+           outside_recent(request, recent_), request.excess, victims);
   }
 
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const override {
+    if (layer_score_) return relative_gap(sums_[a.value], sums_[b.value]);
     const auto& scores = heads_[head.value].columns;
     return relative_gap(scores.at(0, a), scores.at(0, b));
   }
@@ -101,6 +111,18 @@ class Keyformer final : public EvictionPolicy {
     std::vector<float> row, drawn;
     std::uint64_t walked = 0;
   };
+
+  static std::span<const float> scores_of(Head& head, std::uint32_t slots) {
+    const std::span<const float> scores = head.columns.column(0, slots);
+    head.walked += scores.size_bytes();
+    return scores;
+  }
+
+  std::span<const float> sum_of_heads(std::uint32_t slots) {
+    sums_.assign(slots, 0.0F);
+    for (Head& h : heads_) accumulate(GroupReduction::kSum, scores_of(h, slots).data(), 1, sums_);
+    return sums_;
+  }
 
   [[nodiscard]] NoiseKey noise_key(HeadId head, std::uint32_t g) const {
     return {.seed = context_.seed,
@@ -127,11 +149,24 @@ class Keyformer final : public EvictionPolicy {
   TokensOrShare recent_;
   GroupReduction reduction_;
   NoiseMode mode_;
+  float damping_;
+  bool layer_score_;
   Temperature temperature_;
   PolicyContext context_;
   NoiseSource noise_;
   std::vector<Head> heads_;
+  std::vector<float> sums_;  // over the heads of the layer
 };
+
+// Where the noise of a specification comes from.
+enum class Draw : std::uint8_t { kGumbel, kGaussian, kConstant };
+Draw draw_of(const PolicySpec& spec) {
+  const std::string name = spec.choice("draw", {"gumbel", "gaussian", "constant"}, "gumbel");
+  return name == "gumbel" ? Draw::kGumbel : name == "gaussian" ? Draw::kGaussian : Draw::kConstant;
+}
+NoiseSource source_of(Draw draw) {
+  return draw == Draw::kGumbel ? gumbel_draws : draw == Draw::kGaussian ? gaussian_draws : constant_draws;
+}
 
 // Operations on a slot: noise and temperature 2, softmax 26 (22 of them the exponential), the sum 1; a draw has two
 // logarithms of 27.
@@ -148,14 +183,20 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.unit = group_unit(spec);
   t.state_bytes = t.state_read = t.state_written = t.evict_read = sizeof(float);
   if (mode == NoiseMode::kPerToken) t.query_head_state = sizeof(float);
-  t.flops_per_slot = kScoreFlops;
-  if (mode == NoiseMode::kPerQuery) t.noise_flops_per_slot = kDrawFlops;
-  if (mode == NoiseMode::kPerToken) t.noise_flops_per_token = kDrawFlops;
+  t.flops_per_slot = kScoreFlops + (damping_of(spec) != 1 ? 1 : 0);
+  const bool draws = draw_of(spec) != Draw::kConstant;
+  if (mode == NoiseMode::kPerQuery && draws) t.noise_flops_per_slot = kDrawFlops;
+  if (mode == NoiseMode::kPerToken && draws) t.noise_flops_per_token = kDrawFlops;
+  t.one_set_per_layer = is_layer_score(spec);
+  read_layers(spec, t);
   return t;
 }
 
 ScoreRecipe recipe(const PolicySpec& spec) {
+  const bool drawn = keyformer_noise(spec) != NoiseMode::kNone;
+  const bool plain = damping_of(spec) == 1 && !is_layer_score(spec) && (!drawn || draw_of(spec) == Draw::kGumbel);
   return {.kind = ScoreRecipe::Kind::kNoisySum,
+          .complete = plain,
           .recent = tokens_or_share(spec, "recent", kDefaultRecent),
           .reduction = group_reduction(spec),
           .noise = keyformer_noise(spec),
@@ -165,9 +206,14 @@ ScoreRecipe recipe(const PolicySpec& spec) {
 constexpr ParamInfo kParams[] = {
     {"recent", "tokens | share of k", "0.3", "most recent tokens, which always stay; the others are key tokens"},
     {"noise", "token | query | none", "token",
-     "Gumbel noise on the logits: drawn once a token, anew for every query, or none"},
+     "noise on the logits: drawn once a token, anew for every query, or none"},
+    {"draw", "gumbel | gaussian | constant", "gumbel",
+     "its distribution: Gumbel's, for the paper's ablation a normal one of the same mean and deviation, or that mean"},
+    {"damping", "share", "1", "what f keeps of itself with every row, as in the paper's ablation; 1: all"},
+    {"score", "head | layer", "head", "f of each head, or one for all heads of a layer, which then keep one set"},
     {"tau", "A..B", "1..2", "temperature: A in the prompt, then rising evenly to B with the last requested token"},
     kGroupParam,
+    kLayersParam,
 };
 
 }  // namespace
@@ -186,7 +232,7 @@ constinit const PolicyInfo kKeyformerPolicy = {
     .params = kParams,
     .traits = traits,
     .make = [](const PolicySpec& spec,
-               const PolicyContext& context) { return make_keyformer(spec, context, gumbel_draws); },
+               const PolicyContext& context) { return make_keyformer(spec, context, source_of(draw_of(spec))); },
     .recipe = recipe,
 };
 

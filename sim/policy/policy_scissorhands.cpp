@@ -1,3 +1,4 @@
+#include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/table_helpers.hpp"
 
 namespace kvroof {
@@ -126,6 +127,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.state_read = t.state_written = 2 * sizeof(std::uint32_t);
   t.evict_read = sizeof(std::uint32_t);
   t.flops_per_slot = 1;
+  read_layers(spec, t);
   return t;
 }
 
@@ -163,6 +165,7 @@ constexpr ParamInfo kParams[] = {
     {"group", "mean | none", "mean",
      "compare the mean attention of the query heads that share a KV head; none: a set for "
      "each, k and v stored for each"},
+    kLayersParam,
 };
 
 }  // namespace

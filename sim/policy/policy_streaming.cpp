@@ -1,3 +1,4 @@
+#include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/table_helpers.hpp"
 
 namespace kvroof {
@@ -26,13 +27,19 @@ PolicyTraits traits(const PolicySpec& spec) {
   }
   PolicyTraits t;
   read_schedule(spec, t);
+  read_layers(spec, t);
+  t.slot_positions = spec.choice("positions", {"original", "slot"}, "original") == "slot";
   return t;
 }
 
 constexpr ParamInfo kParams[] = {
     {"sinks", "tokens", "4",
      "first tokens that always stay; a budget too small for them keeps the newest and fewer sinks"},
+    {"positions", "original | slot", "original",
+     "what attention takes for the position of a token while decoding: its own, or its place among the tokens held, as "
+     "the authors' code does"},
     kWhenParam,
+    kLayersParam,
 };
 
 }  // namespace
@@ -40,7 +47,7 @@ constexpr ParamInfo kParams[] = {
 extern const PolicyInfo kStreamingPolicy;
 constinit const PolicyInfo kStreamingPolicy = {
     .name = "streaming",
-    .summary = "Keeps the first tokens (attention sinks) and the most recent ones, at their original positions.",
+    .summary = "Keeps the first tokens (attention sinks) and the most recent ones.",
     .source = "StreamingLLM: Xiao et al., ICLR 2024",
     .params = kParams,
     .traits = traits,

@@ -1,3 +1,4 @@
+#include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/table_helpers.hpp"
 
 namespace kvroof {
@@ -61,6 +62,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.needs_weights = true;
   t.reads_logits = false;
   t.one_set_per_layer = true;
+  read_layers(spec, t);
   if (is_kvpress(spec)) t.schedule = Schedule::kPrefillOnly;
   t.state_written = t.evict_read = sizeof(float);
   t.flops_per_slot = 1;
@@ -71,6 +73,7 @@ constexpr ParamInfo kParams[] = {
     {"rule", "repository | kvpress", "repository",
      "repository: after every step, and the newest token may go at once; kvpress: once after the prompt, whose last "
      "token stays"},
+    kLayersParam,
 };
 
 }  // namespace

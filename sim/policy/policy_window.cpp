@@ -1,3 +1,4 @@
+#include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/table_helpers.hpp"
 
 namespace kvroof {
@@ -10,6 +11,8 @@ class Window final : public StatelessPolicy {
   }
 };
 
+constexpr ParamInfo kParams[] = {kLayersParam};
+
 }  // namespace
 
 extern const PolicyInfo kWindowPolicy;
@@ -17,8 +20,13 @@ constinit const PolicyInfo kWindowPolicy = {
     .name = "window",
     .summary = "Keeps the last k tokens at their original positions.",
     .source = "sliding-window attention; the baseline of the Keyformer and H2O papers",
-    .params = {},
-    .traits = [](const PolicySpec&) { return PolicyTraits{}; },
+    .params = kParams,
+    .traits =
+        [](const PolicySpec& spec) {
+          PolicyTraits t;
+          read_layers(spec, t);
+          return t;
+        },
     .make = [](const PolicySpec&, const PolicyContext&) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<Window>();
     },

@@ -33,6 +33,7 @@ struct ScoreRecipe {
     kCounts,        // of the last `history` rows, those whose weight is below (or above) a threshold
   };
   Kind kind = Kind::kPositions;
+  bool complete = true;                   // false: only the policy object knows what goes
   std::uint32_t sinks = 0;                // kPositions
   TokensOrShare recent{};                 // newest tokens that stay, of the budget; the others below for scores
   GroupReduction reduction = GroupReduction::kSum;

@@ -75,6 +75,11 @@ void ExactRows::start_layer(const TraceLayer& layer, DType type, const LayerKeys
   while (positions_.size() < keys_values.tokens) positions_.emplace_back(static_cast<std::uint32_t>(positions_.size()));
 }
 
+RowsView ExactRows::keys_of(std::uint32_t query_head) const {
+  const std::uint32_t kv_head = query_head / (layer_->query_heads / layer_->kv_heads);
+  return rows_of(keys_values_->k, type_, layer_->kv_heads, kv_head, layer_->k_width, keys_values_->tokens);
+}
+
 RowsView ExactRows::values_of(std::uint32_t query_head) const {
   const std::uint32_t kv_head = query_head / (layer_->query_heads / layer_->kv_heads);
   return rows_of(keys_values_->v, type_, layer_->kv_heads, kv_head, layer_->v_width, keys_values_->tokens);

@@ -76,8 +76,13 @@ class ExactRows {
   [[nodiscard]] double output_norm(std::uint32_t position, std::uint32_t head) const {
     return norms_[cell(position, head)];
   }
-  // Values of the KV head that the query head reads, of all tokens of the sequence.
+  // Keys and values of the KV head that the query head reads, of all tokens of the sequence.
+  [[nodiscard]] RowsView keys_of(std::uint32_t query_head) const;
   [[nodiscard]] RowsView values_of(std::uint32_t query_head) const;
+  // [k_width].
+  [[nodiscard]] std::span<const float> query(std::uint32_t position, std::uint32_t head) const {
+    return std::span(q_).subspan(cell(position, head) * layer_->k_width, layer_->k_width);
+  }
   [[nodiscard]] const TraceLayer& layer() const { return *layer_; }
 
   // Bytes of scratch that one row of a sequence of `tokens` tokens takes.

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 
+#include "sim/policy/slot_positions.hpp"
+
 namespace kvroof {
 namespace {
 
 // Below this share of the exact attention the renormalised weights are computed from the logits again: they may have
-// become zero.
+// become zero. So they are where the logits are not those of the exact attention.
 constexpr double kTinyMass = 1e-25;
 
 // Memory of one thread: heads of a point may be served at once.
@@ -139,7 +141,7 @@ void PointLayer::fill_rows(const ExactRows& rows, HeadId head, AttentionRows& vi
   const std::uint32_t position = view.query.value;
   if (slots == std::size_t{position} + 1) return fill_whole_rows(rows, head, view);
   const PolicyTraits& t = traits();
-  const bool gathered = decoding_ && !t.selects;  // by resident_rows
+  const bool gathered = decoding_ && !t.selects && !policy_.relocates(view.query);  // by resident_rows
   const std::span<float> logits = sized(slot_rows.logits, slots * view.group);
   const std::span<float> weights = sized(slot_rows.weights, t.needs_weights ? slots * view.group : 0);
   for (std::uint32_t g = 0; g < view.group; ++g) {
@@ -147,7 +149,7 @@ void PointLayer::fill_rows(const ExactRows& rows, HeadId head, AttentionRows& vi
     const std::span<float> of_head = logits.subspan(g * slots, slots);
     const bool shares = gathered && rows.shares_exponentials(position, query_head);
     if (t.reads_logits || !shares) {
-      gather({rows.logits(position, query_head), std::size_t{position} + 1}, view.positions, of_head);
+      logits_of(rows, view.query, view.positions, query_head, of_head);
     }
     if (!t.needs_weights) continue;
     if (shares) {
@@ -184,6 +186,16 @@ void PointLayer::fill_whole_rows(const ExactRows& rows, HeadId head, AttentionRo
   view.weights = weights.data();
 }
 
+void PointLayer::logits_of(const ExactRows& rows, TokenPos query, std::span<const TokenPos> attended,
+                           std::uint32_t query_head, std::span<float> logits) const {
+  gather({rows.logits(query.value, query_head), std::size_t{query.value} + 1}, attended, logits);
+  if (!policy_.relocates(query)) return;
+  relocate_logits({policy_.rotation(), attended, query, rows.query(query.value, query_head), rows.keys_of(query_head),
+                   true, {layer_.scale, layer_.softcap},
+                   layer_.alibi_slopes.empty() ? 0 : layer_.alibi_slopes[query_head]},
+                  logits);
+}
+
 void PointLayer::select_row(HeadId head, std::uint32_t g, const AttentionRows& view, std::uint32_t query_head) {
   scratch_.read.clear();
   policy_.select(head, g, view, scratch_.read);
@@ -212,8 +224,8 @@ void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::spa
     }
     masses[g] = sum_of(of_head);
     quality[head].recall = std::min(1.0, masses[g] / rows.mass(position, head));
-    if (measure_.output_error && masses[g] < kTinyMass) {
-      gather({rows.logits(position, head), tokens}, attended, of_head);
+    if (measure_.output_error && (masses[g] < kTinyMass || policy_.relocates(TokenPos(position)))) {
+      logits_of(rows, TokenPos(position), attended, head, of_head);
       softmax(of_head, of_head);
       masses[g] = 1;
     }

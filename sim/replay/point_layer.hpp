@@ -88,6 +88,9 @@ class PointLayer {
   // thread's next call.
   void fill_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const;
   void fill_whole_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const;
+  // Of one query head over the tokens that it attends to.
+  void logits_of(const ExactRows& rows, TokenPos query, std::span<const TokenPos> attended, std::uint32_t query_head,
+                 std::span<float> logits) const;
   void select_row(HeadId head, std::uint32_t g, const AttentionRows& view, std::uint32_t query_head);
   // Recall of the group's query heads; their output error comes with measure_outputs, once a few rows have gathered.
   void measure(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,

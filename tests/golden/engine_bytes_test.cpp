@@ -35,6 +35,10 @@ const std::vector<std::string> kPolicies = {
     "scissorhands:budget=12:prompt=stream",
     "h2o:budget=39",  // more than two of the prompts have
     "h2o:budget=0.5:when=4",
+    "h2o:budget=0.5:layers=pyramid",
+    "scissorhands:budget=0.5:layers=persistence/0.9/0.3:prompt=stream",
+    "keyformer:budget=0.5:score=layer:damping=0.9:draw=gaussian",
+    "streaming:budget=12:positions=slot",
     "tova:budget=0.5",
     "snapkv:budget=0.5:window=8",
     "snapkv:budget=0.5:window=8:group=none",
