@@ -201,6 +201,8 @@ void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position
       recorder_->eviction(
           {sequence.id, state.policy.step_of(position).value, layer.value, h, eviction.evicted[i].value});
     }
+    KvCache& shown = prompt_buffer != nullptr ? *prompt_buffer : state.cache;
+    ops_->counters().add(Cause::kCompaction, shown.merge(HeadId(h), eviction.merges));
     const auto moved =
         packs ? state.cache.copy(HeadId(h), *prompt_buffer, packing_moves(state.policy.positions(HeadId(h))))
               : state.cache.copy(HeadId(h), state.cache, eviction.moves);

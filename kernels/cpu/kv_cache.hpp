@@ -49,6 +49,8 @@ class KvCache {
   std::uint64_t store(HeadId head, SlotId slot, std::span<const float> k, std::span<const float> v);
   // Copies rows of `from` (this cache or another of the same layout) in the order given; bytes read and written.
   std::uint64_t copy(HeadId head, const KvCache& from, std::span<const SlotMove> moves);
+  // Merges rows in the order given; bytes of the rows that change, read and written.
+  std::uint64_t merge(HeadId head, std::span<const RowMerge> merges);
   // Makes room for more slots of a head, keeping all rows.
   void grow(HeadId head, std::uint32_t slots);
 

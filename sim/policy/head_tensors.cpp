@@ -48,6 +48,17 @@ void HeadTensors::read_queries(std::uint32_t count, std::vector<float>& out) {
   elements_read_ += out.size();
 }
 
+void merge_row(DType type, std::size_t width, const RowMerge& merge, const std::byte* from, std::byte* to) {
+  thread_local std::vector<float> rows;
+  rows.resize(2 * width);
+  const std::span<float> own = std::span(rows).first(width);
+  const std::span<float> other = std::span(rows).last(width);
+  convert_to_float(type, to, own);
+  convert_to_float(type, from, other);
+  for (std::size_t i = 0; i < width; ++i) own[i] = merge.kept * own[i] + merge.added * other[i];
+  convert_from_float(type, own, to);
+}
+
 void slots_by_age(std::span<const TokenPos> positions, std::vector<SlotId>& order) {
   order.clear();
   for (std::uint32_t s = 0; s < positions.size(); ++s) order.emplace_back(s);

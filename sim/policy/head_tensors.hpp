@@ -29,6 +29,17 @@ class HeadRowsSource {
   [[nodiscard]] virtual HeadRows rows(HeadId head) const = 0;
 };
 
+// Row `to` becomes kept · itself + added · row `from`, both numbered as in HeadRows.
+struct RowMerge {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  float kept = 1;
+  float added = 0;
+};
+
+// The same for one row of k or of v, in float and then rounded to its type.
+void merge_row(DType type, std::size_t width, const RowMerge& merge, const std::byte* from, std::byte* to);
+
 // What a policy is shown when it is asked to evict, if its traits ask for it. Rows come as float, each exactly as the
 // cache holds it, and what was read is counted.
 class HeadTensors {
@@ -49,6 +60,8 @@ class HeadTensors {
   // Arithmetic that the policy did with the rows.
   void count_flops(double flops) { flops_ += flops; }
 
+  // Which of the rows is that of the slot.
+  [[nodiscard]] std::uint32_t row_of(SlotId slot) const { return row_of_slot_[slot.value]; }
   [[nodiscard]] std::size_t key_width() const { return rows_.keys.width; }
   [[nodiscard]] std::size_t value_width() const { return rows_.values.width; }
   [[nodiscard]] std::uint64_t elements_read() const { return elements_read_; }

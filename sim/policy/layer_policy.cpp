@@ -158,6 +158,7 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
   packed_prompt_ = false;
   for (HeadEviction& e : evictions_) {
     e.evicted.clear();
+    e.merges.clear();
     e.moves.clear();
   }
   if (traits_.keeps_all()) budget_now_ = budget;
@@ -194,6 +195,7 @@ void LayerPolicy::bring_to_capacity(HeadId head, TokenPos position, bool pack) {
   if (!traits_.one_set_per_layer || head.value == 0) choose_victims(head, position);
   h.state_read += h.positions.size() * traits_.evict_read;
   review_victims(head);
+  if (traits_.merges) merge_victims(head, position);
   HeadEviction& e = evictions_[head.value];
   for (const SlotId slot : victims_) e.evicted.push_back(h.positions[slot.value]);
   std::sort(e.evicted.begin(), e.evicted.end());
@@ -211,7 +213,8 @@ void LayerPolicy::choose_victims(HeadId head, TokenPos newest) {
   chosen_.clear();
   heads_[head.value].flops.selection += static_cast<double>(heads_[head.value].positions.size());
   const auto evict = [&](const EvictRequest& request) { policy_->evict(head, request, chosen_); };
-  if (traits_.scores_layer_first || !traits_.tensors.any()) return evict(request_for(head, newest));
+  const bool shows = traits_.tensors.any() && !traits_.scores_layer_first && !traits_.merges;
+  if (!shows) return evict(request_for(head, newest));
   show_request(head, newest, evict);
 }
 
@@ -255,6 +258,24 @@ void LayerPolicy::review_victims(HeadId head) {
   const bool distinct = std::adjacent_find(victims_.begin(), victims_.end()) == victims_.end();
   check(distinct && !victims_.empty() && victims_.size() >= slots - capacity(head) && victims_.back().value < slots,
         "a policy frees at least the excess, each occupied slot once");
+}
+
+// A merge reads and writes the row that takes up another, and reads that: its v (its key was read to compare).
+void LayerPolicy::merge_victims(HeadId head, TokenPos newest) {
+  merges_.clear();
+  show_request(head, newest, [this, head](const EvictRequest& request) {
+    policy_->merge(head, request, victims_, merges_);
+    const HeadTensors& tensors = *request.tensors;
+    for (const SlotMerge& m : merges_) {
+      evictions_[head.value].merges.push_back({tensors.row_of(m.from), tensors.row_of(m.to), m.kept, m.added});
+    }
+    Head& h = heads_[head.value];
+    const std::uint64_t v_elements = merges_.size() * tensors.value_width();
+    h.scored += v_elements;
+    h.read_elements += v_elements;
+    h.flops += 3.0 * static_cast<double>(merges_.size() * tensors.key_width() + v_elements);
+    h.moved += merges_.size();
+  });
 }
 
 void LayerPolicy::free_slots(HeadId head, Close close) {

@@ -20,6 +20,7 @@ namespace kvroof {
 // What the end of a row did to one storage head.
 struct HeadEviction {
   std::vector<TokenPos> evicted;  // what the policy gave up, ascending; what a window hides is not among them
+  std::vector<RowMerge> merges;   // to be applied to k and v first, rows numbered as those shown to finish_row()
   std::vector<SlotMove> moves;    // to be applied to k and v in this order (to ≠ from)
 };
 
@@ -135,6 +136,7 @@ class LayerPolicy {
   void show_request(HeadId head, TokenPos newest, const std::function<void(const EvictRequest&)>& show);
   void choose_victims(HeadId head, TokenPos newest);
   void review_victims(HeadId head);
+  void merge_victims(HeadId head, TokenPos newest);
   void free_slots(HeadId head, Close close);
   void plan_packing(const Head& head, HeadEviction& eviction) const;
   void plan_filling(const Head& head, HeadEviction& eviction, std::size_t left) const;
@@ -149,6 +151,7 @@ class LayerPolicy {
   std::vector<std::uint32_t> capacities_;  // by head
   std::vector<SlotId> chosen_;   // by the policy
   std::vector<SlotId> victims_;  // that are being freed, ascending
+  std::vector<SlotMerge> merges_;
   Review review_;
   HeadTensors::Scratch tensor_scratch_;
   const HeadRowsSource* rows_ = nullptr;  // of the row that is being finished

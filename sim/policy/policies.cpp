@@ -11,6 +11,7 @@ extern const PolicyInfo kAdaKvPolicy;
 extern const PolicyInfo kChunkKvPolicy;
 extern const PolicyInfo kCriticalKvPolicy;
 extern const PolicyInfo kCurPolicy;
+extern const PolicyInfo kD2oPolicy;
 extern const PolicyInfo kExpectedAttentionPolicy;
 extern const PolicyInfo kFullPolicy;
 extern const PolicyInfo kH2oMaskedPolicy;
@@ -46,6 +47,7 @@ constexpr std::array kLines = {
     Line{"chunkkv", &kChunkKvPolicy},
     Line{"criticalkv", &kCriticalKvPolicy},
     Line{"cur", &kCurPolicy},
+    Line{"d2o", &kD2oPolicy},
     Line{"expected-attention", &kExpectedAttentionPolicy},
     Line{"full", &kFullPolicy},
     Line{"h2o", &kH2oPolicy},

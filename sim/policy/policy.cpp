@@ -14,6 +14,8 @@ void EvictionPolicy::capacities(TokenPos, std::uint32_t, std::span<std::uint32_t
 
 void EvictionPolicy::score_head(HeadId, const EvictRequest&) {}
 
+void EvictionPolicy::merge(HeadId, const EvictRequest&, std::span<const SlotId>, std::vector<SlotMerge>&) {}
+
 double EvictionPolicy::score_gap(HeadId, SlotId, SlotId) const { return std::numeric_limits<double>::infinity(); }
 
 const PolicyInfo& policy_info(std::string_view name) {

@@ -7,6 +7,7 @@
 //   observe  the attention that the row paid to the slots, one row for each query head of the group
 //   capacities  where rows may evict: how many slots each head may hold (default: the budget for all)
 //   evict    only while the head is over its capacity: name the slots to free
+//   merge    where the traits say so: which survivors take up tokens that go
 //   move     survivors changed slots
 //
 // Prompt rows are observed in order like any other; the first evict comes after the last of them, unless the policy
@@ -82,6 +83,14 @@ struct SlotMove {
   SlotId to{};
 };
 
+// k and v of the token in `to` become kept · its own + added · those of the token in `from`, which goes.
+struct SlotMerge {
+  SlotId from{};
+  SlotId to{};
+  float kept = 1;
+  float added = 0;
+};
+
 // kLast: the last traits.last_rows rows of the prompt, and what follows it.
 enum class RowNeed : std::uint8_t { kNone, kLast, kAll };
 enum class StorageUnit : std::uint8_t { kKvHead, kQueryHead };
@@ -116,6 +125,7 @@ struct PolicyTraits {
   // Budgets of the layers as shares of layers · k, from the first layer to the last (layer_budget()); empty: k each.
   std::vector<double> layer_shares = {};
   bool streams_prompt = false;  // evicts after every prompt row
+  bool merges = false;          // implements merge(), which is shown tensors; evict() is not
   bool selects = false;         // implements select(): resident and read differ
   bool bound = false;           // not causal: replay only
   bool needs_future = false;    // PolicyContext::future
@@ -157,6 +167,10 @@ class EvictionPolicy {
   virtual void score_head(HeadId head, const EvictRequest& request);
   // Appends at least request.excess distinct occupied slots to `victims`, in any order.
   virtual void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) = 0;
+  // Where traits.merges: after evict(), with the slots that go, ascending. Appends merges, which are done in this
+  // order; each of the victims is in `from` of one at most, and no `to` is a victim.
+  virtual void merge(HeadId head, const EvictRequest& request, std::span<const SlotId> victims,
+                     std::vector<SlotMerge>& merges);
   // How far apart the scores are by which the last evict of this head chose between two slots: |a − b| / max(|a|, |b|).
   // Two engines may order scores within rounding of each other differently. Infinity: other things than scores decide.
   [[nodiscard]] virtual double score_gap(HeadId head, SlotId a, SlotId b) const;

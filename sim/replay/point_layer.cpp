@@ -34,7 +34,8 @@ PointLayer::PointLayer(const PolicySpec& spec, const PolicyContext& context, con
       measure_(measure),
       scratch_(scratch),
       policy_(spec, context, layer_.query_heads, layer_.kv_heads),
-      tensors_(tensors, policy_.storage_heads()),
+      own_(policy_.traits().merges ? std::make_unique<OwnRows>(tensors, policy_.storage_heads()) : nullptr),
+      tensors_(own_ ? own_->tensors() : tensors, policy_.storage_heads()),
       last_read_(policy_.traits().selects ? layer_.query_heads : 0) {
   scratch_.outputs.resize(kept_heads());
   scratch_.output_masses.resize(std::size_t{AttendedOutput::kMostRows} * layer_.query_heads);
@@ -68,8 +69,7 @@ void PointLayer::observe_prompt(const ExactRows& rows, std::uint32_t first, std:
 }
 
 void PointLayer::finish_prompt(ResidencyLog& log, std::uint32_t layer) {
-  position_ = TokenPos(prompt_ - 1);
-  policy_.finish_row(position_, &tensors_);
+  finish_row(prompt_ - 1, nullptr);
   log.append(layer, policy_.take_counts());
 }
 
@@ -103,8 +103,7 @@ void PointLayer::decode(const ExactRows* rows, std::uint32_t first, std::uint32_
 
 void PointLayer::step_blind(std::uint32_t position) {
   for (std::uint32_t h = 0; h < storage_heads(); ++h) policy_.admit(HeadId(h), TokenPos(position));
-  position_ = TokenPos(position);
-  policy_.finish_row(position_, &tensors_);
+  finish_row(position, nullptr);
 }
 
 void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality) {
@@ -132,8 +131,21 @@ void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQua
     }
     if (observes) policy_.observe(head, view);
   }
+  finish_row(position, &rows);
+}
+
+void PointLayer::finish_row(std::uint32_t position, const ExactRows* rows) {
   position_ = TokenPos(position);
   policy_.finish_row(position_, &tensors_);
+  if (!own_) return;
+  for (std::uint32_t h = 0; h < storage_heads(); ++h) {
+    const std::vector<RowMerge>& merges = policy_.eviction(HeadId(h)).merges;
+    if (merges.empty()) continue;
+    // Outputs that wait are of the values before.
+    if (rows != nullptr && position >= prompt_ && measure_.recall && measure_.output_error)
+      measure_outputs(*rows, h * policy_.group(), policy_.group());
+    own_->merge(HeadId(h), merges);
+  }
 }
 
 void PointLayer::fill_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const {
@@ -141,7 +153,8 @@ void PointLayer::fill_rows(const ExactRows& rows, HeadId head, AttentionRows& vi
   const std::uint32_t position = view.query.value;
   if (slots == std::size_t{position} + 1) return fill_whole_rows(rows, head, view);
   const PolicyTraits& t = traits();
-  const bool gathered = decoding_ && !t.selects && !policy_.relocates(view.query);  // by resident_rows
+  // By resident_rows, unless a token has other logits than in the exact attention.
+  const bool gathered = decoding_ && !t.selects && !own_ && !policy_.relocates(view.query);
   const std::span<float> logits = sized(slot_rows.logits, slots * view.group);
   const std::span<float> weights = sized(slot_rows.weights, t.needs_weights ? slots * view.group : 0);
   for (std::uint32_t g = 0; g < view.group; ++g) {
@@ -189,11 +202,26 @@ void PointLayer::fill_whole_rows(const ExactRows& rows, HeadId head, AttentionRo
 void PointLayer::logits_of(const ExactRows& rows, TokenPos query, std::span<const TokenPos> attended,
                            std::uint32_t query_head, std::span<float> logits) const {
   gather({rows.logits(query.value, query_head), std::size_t{query.value} + 1}, attended, logits);
+  if (own_) merged_logits_of(rows, query, attended, query_head, logits);
   if (!policy_.relocates(query)) return;
   relocate_logits({policy_.rotation(), attended, query, rows.query(query.value, query_head), rows.keys_of(query_head),
                    true, {layer_.scale, layer_.softcap},
                    layer_.alibi_slopes.empty() ? 0 : layer_.alibi_slopes[query_head]},
                   logits);
+}
+
+void PointLayer::merged_logits_of(const ExactRows& rows, TokenPos query, std::span<const TokenPos> attended,
+                                  std::uint32_t query_head, std::span<float> logits) const {
+  const HeadId head(query_head / policy_.group());
+  const RowsView keys = own_->keys(head);
+  for (std::size_t s = 0; s < attended.size(); ++s) {
+    if (!own_->merged(head, attended[s])) continue;
+    const std::span<float> logit = logits.subspan(s, 1);
+    compute_logits(rows.query(query.value, query_head), keys.slice(attended[s].value, 1),
+                   {layer_.scale, layer_.softcap}, logit);
+    if (!layer_.alibi_slopes.empty())
+      add_alibi(attended.subspan(s, 1), query, layer_.alibi_slopes[query_head], logit);
+  }
 }
 
 void PointLayer::select_row(HeadId head, std::uint32_t g, const AttentionRows& view, std::uint32_t query_head) {
@@ -208,7 +236,7 @@ void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::spa
                          std::uint32_t first_query_head, std::uint32_t group, HeadQuality* quality) {
   const std::size_t tokens = std::size_t{position} + 1;
   const std::size_t slots = attended.size();
-  if (slots == rows.visible(position)) {
+  if (slots == rows.visible(position) && !(own_ && own_->changed())) {
     std::fill_n(quality + first_query_head, group, HeadQuality{});
     return;
   }
@@ -224,7 +252,7 @@ void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::spa
     }
     masses[g] = sum_of(of_head);
     quality[head].recall = std::min(1.0, masses[g] / rows.mass(position, head));
-    if (measure_.output_error && (masses[g] < kTinyMass || policy_.relocates(TokenPos(position)))) {
+    if (measure_.output_error && (masses[g] < kTinyMass || own_ || policy_.relocates(TokenPos(position)))) {
       logits_of(rows, TokenPos(position), attended, head, of_head);
       softmax(of_head, of_head);
       masses[g] = 1;
@@ -256,7 +284,8 @@ void PointLayer::measure_outputs(const ExactRows& rows, std::uint32_t first_quer
   std::array<TokenPos, AttendedOutput::kMostRows> queries;
   const std::size_t count = outputs.queries().size();
   std::copy_n(outputs.queries().begin(), count, queries.begin());
-  const float* output = outputs.compute(rows.values_of(first_query_head)).data();
+  const RowsView values = own_ ? own_->values(HeadId(kept_head)) : rows.values_of(first_query_head);
+  const float* output = outputs.compute(values).data();
   const std::span<float> difference = sized(scratch_.difference, width);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t position = queries[i].value;

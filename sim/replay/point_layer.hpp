@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "sim/policy/layer_policy.hpp"
 #include "sim/replay/attended_output.hpp"
 #include "sim/replay/exact_rows.hpp"
+#include "sim/replay/own_rows.hpp"
 #include "sim/replay/recorded.hpp"
 #include "sim/replay/recorded_rows.hpp"
 #include "sim/replay/residency_log.hpp"
@@ -84,6 +86,8 @@ class PointLayer {
  private:
   void step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality);
   void step_blind(std::uint32_t position);
+  // Ends a row and merges what its policy merges; `rows` as for the row.
+  void finish_row(std::uint32_t position, const ExactRows* rows);
   // Logits and weights, as the policy needs them, of the query over the slots that the view names; they stay until the
   // thread's next call.
   void fill_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const;
@@ -91,6 +95,9 @@ class PointLayer {
   // Of one query head over the tokens that it attends to.
   void logits_of(const ExactRows& rows, TokenPos query, std::span<const TokenPos> attended, std::uint32_t query_head,
                  std::span<float> logits) const;
+  // The same for tokens that others were merged into.
+  void merged_logits_of(const ExactRows& rows, TokenPos query, std::span<const TokenPos> attended,
+                        std::uint32_t query_head, std::span<float> logits) const;
   void select_row(HeadId head, std::uint32_t g, const AttentionRows& view, std::uint32_t query_head);
   // Recall of the group's query heads; their output error comes with measure_outputs, once a few rows have gathered.
   void measure(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
@@ -104,6 +111,7 @@ class PointLayer {
   MeasureOptions measure_;
   PointScratch& scratch_;
   LayerPolicy policy_;
+  std::unique_ptr<OwnRows> own_;  // where the policy merges tokens
   RecordedRows tensors_;
   TokenPos position_{};                           // of the row that is being finished
   bool decoding_ = false;                         // the rows hold exponentials, not weights

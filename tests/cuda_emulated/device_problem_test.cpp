@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/cuda/cuda.hpp"
 #include "tests/catch.hpp"
 
 using namespace kvroof::cuda;
@@ -24,4 +25,15 @@ TEST_CASE("no driver, an old driver, no GPU and a GPU without code are told apar
         "the GPU, Tesla T4, has compute capability 7.5; this program has code for 8.0 and newer");
   facts.has_code = true;
   CHECK(device_problem(facts, "out of memory") == "the GPU cannot be used: out of memory");
+}
+
+TEST_CASE("policies whose rows or positions the device cannot make are named, and others are not") {
+  const auto problem = [](const char* policy) {
+    return kvroof::cuda_policy_problem(kvroof::parse_policies(policy).front()).value_or("");
+  };
+  CHECK(problem("d2o:budget=0.5") == "policy d2o, which merges tokens");
+  CHECK(problem("streaming:budget=0.5:positions=slot") == "policy streaming with positions=slot");
+  CHECK(problem("streaming:budget=0.5") == "");
+  CHECK(problem("h2o:budget=0.5:layers=pyramid") == "");
+  CHECK(problem("keyformer:budget=0.5:draw=gaussian") == "");
 }

@@ -39,6 +39,8 @@ const std::vector<std::string> kPolicies = {
     "scissorhands:budget=0.5:layers=persistence/0.9/0.3:prompt=stream",
     "keyformer:budget=0.5:score=layer:damping=0.9:draw=gaussian",
     "streaming:budget=12:positions=slot",
+    "d2o:budget=0.3",
+    "d2o:budget=12:threshold=0:group=none:when=4",
     "tova:budget=0.5",
     "snapkv:budget=0.5:window=8",
     "snapkv:budget=0.5:window=8:group=none",
