@@ -11,6 +11,14 @@ constexpr std::size_t kCompared = 128;  // slots compared at once
 // Slots that come after those there are now before all are gathered again.
 constexpr std::size_t kRoom = 2 * kInterleavedRows;
 
+// Vectors that lie across two cache lines cost two accesses.
+constexpr std::size_t kLine = 16;  // floats
+
+float* start_of_line(float* begin) {
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  return begin + (kLine - address / sizeof(float) % kLine) % kLine;
+}
+
 }  // namespace
 
 void ResidentRows::show(const ExactRows& rows, std::uint32_t position, const HeldSlots& held) {
@@ -32,15 +40,16 @@ void ResidentRows::show(const ExactRows& rows, std::uint32_t position, const Hel
 }
 
 void ResidentRows::gather_all(const ExactRows& rows, const HeldSlots& held, Head& to) {
-  to.stride = to.slots + kRoom;
+  to.stride = (to.slots + kRoom + kLine - 1) / kLine * kLine;
   if (to.known.size() < to.stride) to.known.resize(to.stride);
   std::copy(held.positions.begin(), held.positions.end(), to.known.begin());
   std::fill(to.known.begin() + static_cast<std::ptrdiff_t>(to.slots), to.known.end(), TokenPos(kNothing));
   const std::size_t rows_of_head = kInterleavedRows * to.stride;
-  if (to.values.size() < held.group * rows_of_head) to.values.resize(held.group * rows_of_head);
+  if (to.values.size() < held.group * rows_of_head + kLine) to.values.resize(held.group * rows_of_head + kLine);
+  to.start = start_of_line(to.values.data());
   for (std::uint32_t g = 0; g < held.group; ++g) {
     gather_interleaved(rows.interleaved(to.from, held.head * held.group + g), held.positions,
-                       to.values.data() + g * rows_of_head, to.stride);
+                       to.start + g * rows_of_head, to.stride);
   }
 }
 
@@ -50,7 +59,7 @@ void ResidentRows::mend(const ExactRows& rows, const HeldSlots& held, std::size_
   to.known[slot] = token;
   for (std::uint32_t g = 0; g < held.group; ++g) {
     const float* from = rows.interleaved(to.from, held.head * held.group + g) + token.value * kInterleavedRows;
-    float* row = to.values.data() + g * kInterleavedRows * to.stride + slot;
+    float* row = to.start + g * kInterleavedRows * to.stride + slot;
     for (std::size_t at = to.at; at < kInterleavedRows; ++at) row[at * to.stride] = from[at];
   }
 }

@@ -35,7 +35,7 @@ class ResidentRows {
   // The exponentials of the last show() of that head, [slots].
   [[nodiscard]] std::span<const float> row(std::uint32_t head, std::uint32_t g) const {
     const Head& h = heads_[head];
-    return {h.values.data() + (std::size_t{g} * kInterleavedRows + h.at) * h.stride, h.slots};
+    return {h.start + (std::size_t{g} * kInterleavedRows + h.at) * h.stride, h.slots};
   }
 
  private:
@@ -46,7 +46,8 @@ class ResidentRows {
     std::size_t slots = 0;
     std::size_t stride = 0;       // slots that there is room for
     std::vector<TokenPos> known;  // [slots]: what was gathered
-    std::vector<float> values;    // [group][kInterleavedRows][stride]
+    std::vector<float> values;
+    float* start = nullptr;  // of [group][kInterleavedRows][stride] in them, where a cache line starts
   };
   static void gather_all(const ExactRows& rows, const HeldSlots& held, Head& to);
   static void mend(const ExactRows& rows, const HeldSlots& held, std::size_t slot, Head& to);
