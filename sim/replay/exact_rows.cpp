@@ -188,7 +188,8 @@ void ExactRows::interleave_rows(std::uint32_t kv_head, std::uint32_t first, std:
     float* out = interleaved_.data() + interleaved_offset(first, head);
     interleave(rows, first + 1, out);
     for (std::uint32_t token = first + 1; token < last; ++token) {
-      for (std::uint32_t r = token - first; r < last - first; ++r) out[std::size_t{token} * kInterleavedRows + r] = rows[r][token];
+      float* of_token = out + std::size_t{token} * kInterleavedRows;
+      for (std::uint32_t r = token - first; r < last - first; ++r) of_token[r] = rows[r][token];
     }
   }
 }

@@ -1,4 +1,4 @@
-// ResidentRows: the exponentials of successive queries over what the heads of one point hold, in the order of its slots.
+// ResidentRows: the exponentials of successive queries over what the heads of one point hold, in the order of slots.
 //
 // What a head holds changes by a slot or so a row. So the rows that ExactRows interleaves are gathered together, a few
 // elements with one load, and what changed since is mended slot by slot.
