@@ -141,7 +141,7 @@ Result<Kernel> kernel_of(const PublishedRow& row, const PublishedSetting& s) {
     if (kv_heads == 0 || kv_heads > kMostHeads || width == 0 || width > kMostWidth || !s.batch) {
       return failure("heads that no model has");
     }
-    const Bytes kv(std::uint64_t{*s.batch} * s.input * kv_heads * width * 2 * size_of(s.deployment.types.kv));
+    const Bytes kv(std::uint64_t{*s.batch} * s.input * kv_heads * width * 2 * s.deployment.types.kv.bits() / 8);
     return Kernel{cost.attention_call(kv), kv};
   }
   return failure("this kernel is not predicted");

@@ -38,6 +38,8 @@ Json accounting_json(const Accounting& a) {
            {{"resident_bytes", a.kv_resident},
             {"allocated_bytes", a.kv_allocated},
             {"read_bytes", a.kv_read},
+            {"read_scale_bytes", a.kv_read_scales},
+            {"read_residual_bytes", a.kv_read_residual},
             {"written_bytes", a.kv_written},
             {"moved_bytes", a.kv_moved}}},
           {"attention_flops", a.attention_flops},

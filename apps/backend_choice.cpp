@@ -40,11 +40,14 @@ BackendChoice backend_option(const Arguments& arguments) {
 }
 
 void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<const PolicySpec> policies,
-                    std::optional<DType> weights, std::optional<DType> kv) {
+                    std::optional<DType> weights) {
   if (choice.kind != BackendKind::kCuda) return;
   const DType type = weights.value_or(config.shape.weight_type);
-  auto what = cuda_model_problem(config, type, kv.value_or(type));
-  for (std::size_t i = 0; !what && i < policies.size(); ++i) what = cuda_policy_problem(policies[i]);
+  std::optional<std::string> what;
+  for (std::size_t i = 0; !what && i < policies.size(); ++i) {
+    what = cuda_model_problem(config, type, policies[i].kv.value_or(type));
+    if (!what) what = cuda_policy_problem(policies[i]);
+  }
   if (!what) return;
   const std::string refusal = fmt::format("{}: the CUDA back end does not run {}", config.shape.name, *what);
   if (choice.asked_for) throw usage_error(refusal).note("`--backend fast` runs it on the CPU");
@@ -52,7 +55,8 @@ void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<
 }
 
 std::unique_ptr<Backend> make_backend(BackendKind kind, const Arguments& arguments, const Model& model,
-                                      const PolicySpec& policy, DType kv_type) {
+                                      const PolicySpec& policy) {
+  const KvType kv_type = policy.kv.value_or(model.type);
   if (kind == BackendKind::kCuda) return make_cuda_backend(model, policy, arguments.seed, kv_type);
   std::unique_ptr<Ops> ops;
   if (kind == BackendKind::kFast) {

@@ -30,13 +30,14 @@ inline constexpr const char* kBackendHelp = "fast | reference | cuda (default: c
 // that can be used, Error (usage) for an unknown name.
 BackendChoice backend_option(const Arguments& arguments);
 
-// Whether the chosen back end runs such a model under these policies; `weights` and `kv`: none: as the model has them.
+// Whether the chosen back end runs such a model under these policies and their caches; `weights`: none: the model's.
 // A choice that was not asked for by name becomes one that does; otherwise throws Error (usage).
 void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<const PolicySpec> policies,
-                    std::optional<DType> weights, std::optional<DType> kv);
+                    std::optional<DType> weights);
 
-// The model must outlive the back end. Throws Error when a device refuses.
+// With the cache that the policy names, or else of the weights' type. The model must outlive the back end. Throws Error
+// when a device refuses.
 std::unique_ptr<Backend> make_backend(BackendKind kind, const Arguments& arguments, const Model& model,
-                                      const PolicySpec& policy, DType kv_type);
+                                      const PolicySpec& policy);
 
 }  // namespace kvroof

@@ -82,7 +82,8 @@ const Measure& measure_of(const std::string& name) {
 
 Contender contend(const WorkloadRequest& request, const Device& device, const Deployment& deployment,
                   const Workload& workload) {
-  const CostModel cost(request.model, deployment, device, request.engine_on(device));
+  const CostModel cost(request.model, request.with_cache_of(workload.policy(), deployment), device,
+                       request.engine_on(device));
   Contender c;
   c.device = &device;
   c.workload = &workload;

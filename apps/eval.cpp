@@ -27,8 +27,7 @@ std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalReques
   std::vector<EvalPoint> points;
   for (const PolicySpec& spec : request.points) {
     Progress progress(arguments, "evaluating " + spec.text());
-    const DType kv_type = request.kv_type.value_or(model.type);
-    const auto backend = make_backend(request.backend.kind, arguments, model, spec, kv_type);
+    const auto backend = make_backend(request.backend.kind, arguments, model, spec);
     points.push_back(evaluate(run, *backend, spec, [&](std::size_t tokens) { progress.at(done += tokens, total); }));
   }
   return points;
@@ -37,7 +36,7 @@ std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalReques
 int run_eval(const Arguments& arguments) {
   EvalRequest request = parse_eval(arguments);
   const ModelConfig config = load_model_config(request.model);
-  settle_backend(request.backend, config, request.points, request.weight_type, request.kv_type);
+  settle_backend(request.backend, config, request.points, request.weight_type);
   const Tokenizer tokenizer = tokenizer_of(request);
   const Examples examples = read_examples(arguments, request, config, tokenizer);
   const EvalRun run{config, tokenizer, examples, request.batch, request.max_tokens};

@@ -82,7 +82,7 @@ void describe_eval(po::options_description_easy_init add) {
       "details", any(), "write what each window, prompt or question gave to this file, as JSON lines")(
       "backend", po::value<std::string>(), kBackendHelp)("dtype", any(),
                                                    "weights as f32, bf16 or f16 (default: as stored; reference: f32)")(
-      "kv", any(), "KV cache as f32, bf16 or f16 (default: as the weights)");
+      "kv", any(), kKvHelp);
 }
 
 EvalRequest parse_eval(const Arguments& arguments) {
@@ -94,7 +94,7 @@ EvalRequest parse_eval(const Arguments& arguments) {
   request.model = model_folder(arguments);
   request.points = points_with_full(arguments);
   request.weight_type = float_type_option(arguments, "dtype");
-  request.kv_type = float_type_option(arguments, "kv");
+  set_kv_type(request.points, kv_type_option(arguments));
   if (request.backend.kind == BackendKind::kReference && !request.weight_type) request.weight_type = DType::kF32;
   request.prompt = prompt_option(arguments);
   request.context = count_option(arguments, "context", 2);

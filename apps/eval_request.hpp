@@ -21,7 +21,6 @@ struct EvalRequest {
   std::vector<PolicySpec> points;  // full first, then policies × budgets
   BackendChoice backend;
   std::optional<DType> weight_type;  // none: the checkpoint's own
-  std::optional<DType> kv_type;      // none: as the weights
   std::filesystem::path file;        // of --text or --jsonl
   std::optional<EvalTask> task;      // none: the keys of the first JSON line say it
   std::optional<Budget> prompt;      // a count of tokens, or a share of the window or context

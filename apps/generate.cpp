@@ -161,7 +161,7 @@ RunFacts run_facts(const Arguments& arguments, const GenerateRequest& request, c
   facts.backend = name_of(request.backend.kind);
   facts.policy = request.policy;
   facts.weight_type = model.type;
-  facts.kv_type = request.kv_type.value_or(model.type);
+  facts.kv_type = request.policy.kv.value_or(model.type);
   facts.threads = arguments.threads;
   facts.max_tokens = request.max_tokens;
   facts.context = model.config.shape.max_positions;
@@ -186,7 +186,7 @@ std::unique_ptr<TraceRecorder> make_recorder(const fs::path& path, const Argumen
   run.tool_version = kVersion;
   run.seed = arguments.seed;
   run.weight_type = model.type;
-  run.kv_type = facts.kv_type;
+  run.kv_type = facts.kv_type.rows();
   run.requested_new_tokens = request.max_tokens;
   for (const Ids& ids : prompts) run.prompts.push_back(static_cast<std::uint32_t>(ids.size()));
   TraceManifest manifest = make_manifest(model.config, run);
@@ -211,6 +211,18 @@ SessionOptions session_options(const GenerateRequest& request, std::size_t promp
     };
   }
   return options;
+}
+
+// Whether a trace can hold the rows of such a cache.
+void check_recordable(const GenerateRequest& request) {
+  const KvType kv = request.policy.kv.value_or(DType::kF32);
+  const bool on_device = request.backend.kind == BackendKind::kCuda && kv.quantised();
+  if (!on_device && !kv.by_age()) return;
+  throw usage_error(kv.by_age()
+                        ? fmt::format("record --kv {}: a trace holds one row a token, this cache changes rows with age",
+                                      name_of(kv))
+                        : fmt::format("record --kv {}: the CUDA back end records rows of f16 and bf16", name_of(kv)))
+      .note("record with --kv f16, then `kvroof replay` that trace with the --kv that is meant");
 }
 
 // The same again, without a word.
@@ -252,14 +264,15 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   GenerateRequest request = parse_generate(arguments);
   const ModelConfig config =
       request.random_weights ? config_of_shape(*request.random_weights) : load_model_config(request.model);
-  settle_backend(request.backend, config, {&request.policy, 1}, request.weight_type, request.kv_type);
+  settle_backend(request.backend, config, {&request.policy, 1}, request.weight_type);
+  if (trace) check_recordable(request);
   const std::optional<Tokenizer> tokenizer = load_tokenizer(request);
   const std::vector<Ids> prompts = encode_prompts(request, tokenizer, config.shape.vocab, arguments.seed);
   check_prompts(config, prompts);
   const Model model = make_model(request, config, arguments.seed);
   const RunFacts facts = run_facts(arguments, request, model, prompts);
   const auto new_backend = [&] {
-    return make_backend(request.backend.kind, arguments, model, request.policy, facts.kv_type);
+    return make_backend(request.backend.kind, arguments, model, request.policy);
   };
   std::unique_ptr<Backend> backend = new_backend();
   const bool json = format_of(arguments) == Format::kJson;

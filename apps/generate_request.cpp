@@ -77,7 +77,8 @@ std::vector<PromptSource> prompts_of(const Arguments& arguments) {
 }
 
 PolicySpec policy_of(const Arguments& arguments) {
-  const std::vector<PolicySpec> points = policy_points(arguments);
+  std::vector<PolicySpec> points = policy_points(arguments);
+  set_kv_type(points, kv_type_option(arguments));
   if (points.size() != 1) {
     throw usage_error(fmt::format("--policy and --budget give {} points, but a run follows one policy at one budget",
                                   points.size()))
@@ -101,13 +102,15 @@ Sampling sampling_of(const Arguments& arguments) {
 
 // Dumped logits are what someone compares with another framework: the whole run is in float then.
 void make_whole_run_float(GenerateRequest& request) {
-  for (const auto& [option, type] : {std::pair("dtype", &request.weight_type), std::pair("kv", &request.kv_type)}) {
-    if (type->value_or(DType::kF32) != DType::kF32) {
-      throw usage_error(
-          fmt::format("--dump-logits makes the whole run f32; leave out --{} {}", option, name_of(**type)));
-    }
-    *type = DType::kF32;
-  }
+  const auto refuse = [](std::string_view option, std::string_view type) {
+    throw usage_error(fmt::format("--dump-logits makes the whole run f32; leave out --{} {}", option, type));
+  };
+  const DType weights = request.weight_type.value_or(DType::kF32);
+  const KvType kv = request.policy.kv.value_or(DType::kF32);
+  if (weights != DType::kF32) refuse("dtype", name_of(weights));
+  if (kv != DType::kF32) refuse("kv", name_of(kv));
+  request.weight_type = DType::kF32;
+  request.policy.kv = DType::kF32;
   if (request.prompts.size() != 1) {
     throw usage_error(fmt::format("--dump-logits takes one prompt, not {}", request.prompts.size()));
   }
@@ -129,7 +132,7 @@ void describe_generate(po::options_description_easy_init add) {
       "for a policy without budget=: 0.5 or 50% of the prompt, 512 tokens, 0.5@current")(
       "backend", po::value<std::string>(), kBackendHelp)("dtype", po::value<std::string>(),
                                                    "weights as f32, bf16 or f16 (default: as stored; reference: f32)")(
-      "kv", po::value<std::string>(), "KV cache as f32, bf16 or f16 (default: as the weights)")(
+      "kv", po::value<std::string>(), kKvHelp)(
       "max-tokens,n", text("128"), "new tokens at most")("ignore-eos", "go on after an end-of-text token")(
       "temperature", text("0"), "0 is greedy; above, tokens are sampled")(
       "top-k", text("0"), "sample among the k most likely tokens; 0: all")(
@@ -149,7 +152,6 @@ GenerateRequest parse_generate(const Arguments& arguments) {
   request.policy = policy_of(arguments);
   check_runnable(request.policy);
   request.weight_type = float_type_option(arguments, "dtype");
-  request.kv_type = float_type_option(arguments, "kv");
   if (request.backend.kind == BackendKind::kReference && !request.weight_type) request.weight_type = DType::kF32;
   request.max_tokens = count_value("max-tokens", arguments.get<std::string>("max-tokens"), 1, kMostNewTokens);
   request.ignore_eos = arguments.values.count("ignore-eos") > 0;

@@ -30,7 +30,6 @@ struct GenerateRequest {
   PolicySpec policy;
   BackendChoice backend;
   std::optional<DType> weight_type;   // none: the checkpoint's own
-  std::optional<DType> kv_type;       // none: as the weights
   std::uint32_t max_tokens = 0;
   bool ignore_eos = false;
   bool prompt_logprobs = false;       // record alone

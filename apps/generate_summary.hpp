@@ -16,7 +16,7 @@ struct RunFacts {
   std::string backend;
   PolicySpec policy;
   DType weight_type = DType::kF32;
-  DType kv_type = DType::kF32;
+  KvType kv_type = DType::kF32;
   unsigned threads = 1;
   std::uint32_t max_tokens = 0;    // asked for
   std::uint32_t context = 0;       // tokens that the model's positions reach

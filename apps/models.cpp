@@ -83,7 +83,7 @@ Weights stored_weights(const Arguments& arguments, const GgufModel& model) {
 Table show_model(const Arguments& arguments, const ModelShape& s, const Weights& weights) {
   const auto batches = count_list("batch", arguments.get<std::string>("batch"), 1, 1U << 20);
   const auto contexts = count_list("context", arguments.get<std::string>("context"), 1, 1U << 24);
-  const DType kv = arguments.has("kv") ? float_type_value("kv", arguments.get<std::string>("kv")) : s.weight_type;
+  const KvType kv = arguments.has("kv") ? kv_type_value(arguments.get<std::string>("kv")) : s.weight_type;
   Table table;
   table.columns = {{"model", "model", false},
                    {"parameters", "parameters"},
@@ -237,7 +237,7 @@ int run_models(const Arguments& arguments) {
 void describe_models(po::options_description_easy_init add) {
   add("batch", po::value<std::string>()->default_value("1"), "sequences; a list is a sweep")(
       "context", po::value<std::string>()->default_value("2k"), "tokens of each, k = 1,024; a list is a sweep")(
-      "kv", po::value<std::string>(), "element type of the cache: f32, f16 or bf16 (default: the checkpoint's)")(
+      "kv", po::value<std::string>(), kKvHelp)(
       "dtype", po::value<std::string>(), "element type of the weights (default: the checkpoint's)");
 }
 

@@ -28,12 +28,18 @@ struct LedgerLine {
 };
 
 std::vector<LedgerLine> lines_of(const MemoryLedger& m) {
-  return {{"weights", "weights", m.weights},
-          {"KV cache", "kv_allocated", m.kv_allocated},
-          {"policy state", "policy_state", m.policy_state},
-          {"activations", "activations", m.activations},
-          {"prefill transient", "prefill_transient", m.prefill_transient},
-          {"engine reserve", "reserve", m.reserve}};
+  std::vector<LedgerLine> lines = {{"weights", "weights", m.weights},
+                                   {"KV cache", "kv_allocated", m.kv_allocated},
+                                   {"policy state", "policy_state", m.policy_state},
+                                   {"activations", "activations", m.activations},
+                                   {"prefill transient", "prefill_transient", m.prefill_transient},
+                                   {"engine reserve", "reserve", m.reserve}};
+  if (m.kv_scales.value == 0) return lines;
+  // Of a quantised cache each part has a line.
+  lines[1] = {"KV codes", "kv_codes", Bytes(m.kv_allocated.value - m.kv_scales.value - m.kv_residual.value)};
+  lines.insert(lines.begin() + 2, {{"KV scales", "kv_scales", m.kv_scales},
+                                   {"KV residual window", "kv_residual", m.kv_residual}});
+  return lines;
 }
 
 struct Question {
@@ -103,7 +109,7 @@ std::string advice_text(const Question& q, const Plan& plan) {
   const auto largest = std::max_element(lines.begin(), lines.end(),
                                         [](const LedgerLine& a, const LedgerLine& b) { return a.bytes < b.bytes; });
   const std::string change =
-      largest->bytes == plan.ledger.kv_allocated
+      std::string_view(largest->key).starts_with("kv_")
           ? "a smaller budget or a smaller type of the cache (--kv) lets more sequences in"
           : "the KV cache is not what fills the memory: a smaller budget lets few more sequences in";
   return fmt::format("the longest prompt that fits with this batch is {} tokens; {}", plan.longest_prompt, change);
@@ -205,7 +211,7 @@ Json plan_json(const Question& q, const Plan& plan) {
   json["output"] = q.request.output;
   json["weight_type"] = plan.deployment.weights.name;
   json["tensor_parallel"] = plan.deployment.tensor_parallel;
-  json["kv_type"] = name_of(q.request.types.kv);
+  json["kv_type"] = name_of(q.request.types_of(q.workload.policy()).kv);
   json["batch"] = plan.batch;
   json["fits"] = plan.met();
   json["largest_batch"] = plan.largest;
@@ -228,7 +234,8 @@ Json plan_json(const Question& q, const Plan& plan) {
     json["ledger"].push_back({{"name", line.key}, {"bytes", line.bytes.value}});
   }
   json["accounting"] = accounting_json(
-      account(q.request.model, q.request.types, q.workload.mean(), std::max<std::uint64_t>(plan.batch, 1)));
+      account(q.request.model, q.request.types_of(q.workload.policy()), q.workload.mean(),
+              std::max<std::uint64_t>(plan.batch, 1)));
   json["searched"] = Json::array();
   for (const Plan& other : q.plans) json["searched"].push_back(searched_json(other));
   json["remedies"] = Json::array();

@@ -30,7 +30,7 @@ class Pricing {
  public:
   Pricing(const WorkloadRequest& request, const Deployment& deployment, const Device& device, const Workload& workload,
           const Goals& goals)
-      : cost_(request.model, deployment, device, request.engine_on(device)),
+      : cost_(request.model, request.with_cache_of(workload.policy(), deployment), device, request.engine_on(device)),
         workload_(workload),
         goals_(goals),
         tokens_(static_cast<double>(request.prompt) + request.output),

@@ -7,6 +7,7 @@
 #include "apps/shared_options.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/policy/policy.hpp"
+#include "sim/policy/presets.hpp"
 
 namespace kvroof {
 namespace {
@@ -58,8 +59,10 @@ nlohmann::ordered_json policy_json(const PolicySpec& spec) {
   for (const ParamInfo& p : info.params) {
     params.push_back({{"name", p.name}, {"values", p.values}, {"default", p.fallback}, {"help", p.help}});
   }
+  nlohmann::ordered_json kv = spec.kv ? nlohmann::ordered_json(name_of(*spec.kv)) : nullptr;
   return {{"policy", spec.text()},
           {"summary", info.summary},
+          {"kv_type", std::move(kv)},
           {"source", info.source},
           {"takes_budget", info.takes_budget},
           {"parameters", std::move(params)},
@@ -84,6 +87,10 @@ std::string list_text() {
   for (const PolicyInfo& info : policy_table()) {
     text += fmt::format("{:<{}}", info.name, kIndent) +
             format_paragraph(std::string(info.summary), kIndent).substr(kIndent);
+  }
+  for (const PolicyPreset& preset : preset_table()) {
+    const std::string what = fmt::format("{} (--kv {})", preset.summary, name_of(preset.kv));
+    text += fmt::format("{:<{}}", preset.name, kIndent) + format_paragraph(what, kIndent).substr(kIndent);
   }
   return text + "\n" +
          format_paragraph(
@@ -130,6 +137,7 @@ std::string show_text(const PolicySpec& spec) {
   const PolicyInfo& info = policy_info(spec.name);
   const PolicyTraits t = info.traits(spec);
   std::string text = fmt::format("{}: {}\nsource: {}\n\n", spec.text(), info.summary, info.source);
+  if (spec.kv) text += fmt::format("KV cache             {}\n", name_of(*spec.kv));
   text += fmt::format("reads of attention   {}\n", rows_needed(t));
   text += fmt::format("reads to evict       {}\n", tensors_needed(t));
   text += fmt::format("evicts               {}\n", when(info, t));
@@ -158,6 +166,7 @@ int run(const Arguments& arguments) {
   if (arguments.positional.empty()) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (const PolicyInfo& info : policy_table()) all.push_back(policy_json(parse_policies(info.name)[0]));
+    for (const PolicyPreset& preset : preset_table()) all.push_back(policy_json(parse_policies(preset.name)[0]));
     write_result(arguments, format == Format::kTable  ? list_text()
                             : format == Format::kJson ? all.dump(2) + "\n"
                                                       : list_csv());
@@ -167,6 +176,7 @@ int run(const Arguments& arguments) {
   if (word != "show") {
     std::vector<std::string> names;
     for (const PolicyInfo& info : policy_table()) names.emplace_back(info.name);
+    for (const PolicyPreset& preset : preset_table()) names.emplace_back(preset.name);
     throw not_show("policies", word, names);
   }
   if (arguments.positional.size() < 2) {

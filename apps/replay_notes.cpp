@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "apps/replay_output.hpp"
+#include "sim/core/suggest.hpp"
 
 namespace kvroof {
 namespace {
@@ -80,6 +81,26 @@ void note_costs(const ReplayAnswer& answer, Notes& notes) {
   }
 }
 
+void note_caches(const ReplayAnswer& answer, Notes& notes) {
+  std::vector<std::string> types;
+  bool by_age = false;
+  for (const PointResult& result : answer.results) {
+    if (!result.spec.kv || !result.spec.kv->quantised()) continue;
+    by_age = by_age || result.spec.kv->by_age();
+    const std::string name(name_of(*result.spec.kv));
+    if (std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
+  }
+  if (types.empty()) return;
+  notes.push_back(fmt::format(
+      "cache of {}: its policies see logits of k as the cache gives it back, and output error has its rounding in it; "
+      "recall is of the exact attention on what is kept",
+      join(types, ", ")));
+  if (!by_age) return;
+  notes.emplace_back(
+      "a token that is evicted out of a quantised group of 32 keys leaves a hole: the group is held and read until all "
+      "of it is gone, and nothing is packed anew");
+}
+
 void note_reproduction(const ReplayAnswer& answer, Notes& notes) {
   for (const PointResult& result : answer.results) {
     if (!result.reproduction) continue;
@@ -103,6 +124,7 @@ std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   note_budgets(answer, notes);
   note_quality(answer, notes);
   note_costs(answer, notes);
+  note_caches(answer, notes);
   note_reproduction(answer, notes);
   return notes;
 }

@@ -30,12 +30,13 @@ std::string parameters_of(const PolicySpec& spec) {
 class PolicyLabels {
  public:
   std::string of(const PolicySpec& spec) {
-    const std::string full = spec.name + parameters_of(spec);
+    const std::string& name = spec.preset.empty() ? spec.name : spec.preset;
+    const std::string full = name + parameters_of(spec);
     if (full.size() <= kWidestPolicy || spec.params.empty()) return full;
     const auto known = std::find(long_.begin(), long_.end(), full);
     const auto number = known - long_.begin() + 1;
     if (known == long_.end()) long_.push_back(full);
-    return fmt::format("{}[{}]", spec.name, number);
+    return fmt::format("{}[{}]", name, number);
   }
   [[nodiscard]] const std::vector<std::string>& listed() const { return long_; }
 
@@ -215,6 +216,9 @@ Json json_of(const ReplayPoint& p) {
   json["kv_resident_bytes"] = p.accounting.kv_resident;
   json["kv_read_bytes"] = p.accounting.kv_read;
   json["accounting"] = accounting_json(p.accounting);
+  json["kv_read_scale_bytes"] = p.accounting.kv_read_scales;
+  json["kv_read_residual_bytes"] = p.accounting.kv_read_residual;
+  json["kv_type"] = name_of(p.kv);
   json["recall_mean"] = q ? Json(q->recall_mean) : Json(nullptr);
   json["recall_worst1"] = q ? Json(q->recall_worst1) : Json(nullptr);
   json["position"] = or_null(p.position);

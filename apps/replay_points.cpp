@@ -25,6 +25,7 @@ class SummarySum {
     sum_.prefill = sum_counts(std::array{sum_.prefill, part.prefill});
     sum_.decode = sum_counts(std::array{sum_.decode, part.decode});
     sum_.peak_rows += part.peak_rows;
+    sum_.peak_aged += part.peak_aged;
     sum_.layer_prompt_rows = std::max(sum_.layer_prompt_rows, part.layer_prompt_rows);
   }
   void end_sequence(std::uint32_t prompt, std::uint32_t steps, std::uint32_t layers) {
@@ -41,6 +42,14 @@ class SummarySum {
     mean.steps = static_cast<std::uint32_t>(share(steps_));
     mean.decode_steps = decode_steps_;
     mean.peak_rows = share(sum_.peak_rows);
+    const auto share_aged = [&](const AgedRows& rows) {
+      return AgedRows{share(rows.keys16), share(rows.values16), share(rows.packed_keys), share(rows.packed_values)};
+    };
+    mean.peak_aged = share_aged(sum_.peak_aged);
+    for (AgedRows LayerCounts::* field :
+         {&LayerCounts::attended_aged, &LayerCounts::resident_aged, &LayerCounts::converted}) {
+      mean.prefill.*field = share_aged(sum_.prefill.*field);
+    }
     for (std::uint64_t LayerCounts::* field :
          {&LayerCounts::attended, &LayerCounts::written, &LayerCounts::moved, &LayerCounts::resident,
           &LayerCounts::allocated, &LayerCounts::state_read, &LayerCounts::state_written, &LayerCounts::scored}) {
@@ -82,13 +91,32 @@ struct PricedModel {
   std::vector<CostModel> costs;  // one a device
 };
 
-PricedModel priced_model(const ReplayRequest& request, std::string name, const ModelShape& shape, TrafficTypes types) {
-  PricedModel model{std::move(name), shape, types, {}};
-  for (const Device& device : request.devices) {
-    model.costs.emplace_back(shape, types, device, default_engine_profile(device.kind, data_folder() / "catalog"));
+// The same model with each type of the cache that a point asks for.
+class PricedModels {
+ public:
+  PricedModels(const ReplayRequest& request, std::string name, const ModelShape& shape, DType weights)
+      : request_(request), name_(std::move(name)), shape_(shape), weights_(weights) {}
+
+  // Valid until the next call.
+  const PricedModel& with(KvType kv) {
+    for (const PricedModel& model : models_) {
+      if (model.types.kv == kv) return model;
+    }
+    PricedModel& model = models_.emplace_back(PricedModel{name_, shape_, {weights_, kv}, {}});
+    for (const Device& device : request_.devices) {
+      const EngineProfile engine = default_engine_profile(device.kind, data_folder() / "catalog");
+      model.costs.emplace_back(shape_, model.types, device, engine);
+    }
+    return model;
   }
-  return model;
-}
+
+ private:
+  const ReplayRequest& request_;
+  std::string name_;
+  const ModelShape& shape_;
+  DType weights_;
+  std::vector<PricedModel> models_;
+};
 
 // What holds without a device.
 ReplayPoint sized_point(const PricedModel& model, const PointResult& result, const ResidencySummary& summary,
@@ -98,6 +126,7 @@ ReplayPoint sized_point(const PricedModel& model, const PointResult& result, con
   point.model = model.name;
   point.batch = batch;
   point.accounting = account(model.shape, model.types, summary, batch * beams);
+  point.kv = model.types.kv;
   return point;
 }
 
@@ -210,14 +239,18 @@ std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceM
   const ModelShape own = shape_of(manifest);
   std::vector<ReplayPoint> points;
   if (request.models.empty()) {
-    const TrafficTypes types{request.weights.value_or(manifest.weight_type), request.kv.value_or(manifest.kv_type)};
-    const PricedModel model = priced_model(request, "", own, types);
-    for (const PointResult& result : results) price_point(model, request, result, summarise(result.residency), points);
+    const DType weights = request.weights.value_or(manifest.weight_type);
+    PricedModels models(request, "", own, weights);
+    for (const PointResult& result : results) {
+      const PricedModel& model = models.with(result.spec.kv.value_or(manifest.kv_type));
+      price_point(model, request, result, summarise(result.residency), points);
+    }
   }
   for (const ModelShape& shape : request.models) {
     const DType weights = request.weights.value_or(shape.weight_type);
-    const PricedModel model = priced_model(request, shape.name, shape, {weights, request.kv.value_or(weights)});
+    PricedModels models(request, shape.name, shape, weights);
     for (const PointResult& result : results) {
+      const PricedModel& model = models.with(result.spec.kv.value_or(weights));
       price_point(model, request, result, summarise_as(result, own, shape, request.prompt, request.output), points);
     }
   }

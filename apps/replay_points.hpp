@@ -22,6 +22,7 @@ struct ReplayPoint {
   std::uint64_t batch = 1;  // of requests; 0: not even one fits
   bool batch_is_max = false;
   Accounting accounting;                       // of the batch
+  KvType kv = DType::kF32;
   std::optional<Prediction> prediction;        // with a device, when the batch fits
   std::string interval_from;                   // which measured rows its interval is from
   std::optional<std::uint64_t> largest_batch;  // with a device

@@ -53,7 +53,8 @@ ReplayRequest replay_request(const Arguments& arguments) {
   }
   request.prompt = parse_length(arguments, "prompt", 1);
   request.output = parse_length(arguments, "output", 0);
-  request.kv = float_type_option(arguments, "kv");
+  request.kv = kv_type_option(arguments);
+  set_kv_type(request.points, request.kv);
   request.weights = float_type_option(arguments, "dtype");
   if (arguments.has("kept")) request.kept = arguments.get<std::string>("kept");
   request.kept_steps = parse_kept_steps(arguments.get<std::string>("kept-steps"));

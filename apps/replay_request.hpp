@@ -27,7 +27,8 @@ struct ReplayRequest {
   std::uint32_t beams = 1;                      // sequences of a request, decoded side by side
   std::vector<ModelShape> models;               // of --as; empty: the trace's own
   std::optional<std::uint32_t> prompt, output;  // tokens, for --as
-  std::optional<DType> kv, weights;
+  std::optional<DType> weights;
+  std::optional<KvType> kv;                     // of the points that carry none
   bool accounting = false;                      // a second table, of bytes and arithmetic
   std::optional<std::filesystem::path> kept;
   KeptSteps kept_steps;

@@ -34,6 +34,21 @@ std::optional<DType> float_type_option(const Arguments& arguments, const std::st
   return float_type_value(option, arguments.get<std::string>(option));
 }
 
+std::optional<KvType> kv_type_option(const Arguments& arguments) {
+  if (!arguments.has("kv")) return std::nullopt;
+  return kv_type_value(arguments.get<std::string>("kv"));
+}
+
+void set_kv_type(std::vector<PolicySpec>& points, std::optional<KvType> type) {
+  for (PolicySpec& point : points) {
+    if (point.kv && type && *point.kv != *type) {
+      throw usage_error(fmt::format("--kv {}: {} has a cache of {} by its name; leave out --kv or name the policy",
+                                    name_of(*type), point.text(), name_of(*point.kv)));
+    }
+    if (!point.kv) point.kv = type;
+  }
+}
+
 Error not_show(const std::string& verb, const std::string& word, std::vector<std::string> names) {
   for (std::string& name : names) name.insert(0, "show ");
   const auto nearest = nearest_name("show " + word, names);

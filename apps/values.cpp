@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "sim/core/error.hpp"
+#include "sim/core/suggest.hpp"
 
 namespace kvroof {
 namespace {
@@ -72,6 +73,17 @@ std::vector<std::string> split_list(const std::string& option, const std::string
     begin = end + 1;
   }
   return items;
+}
+
+KvType kv_type_value(const std::string& text) {
+  const auto type = parse_kv_type(text);
+  if (type) return *type;
+  std::vector<std::string> known;
+  for (const auto kind : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kInt4, KvType::kInt4G64,
+                          KvType::kKivi2, KvType::kKivi4}) {
+    known.emplace_back(name_of(kind));
+  }
+  throw usage_error(fmt::format("--kv {}: expected {}{}", shown(text), join(known, ", "), did_you_mean(text, known)));
 }
 
 DType float_type_value(const std::string& option, const std::string& text) {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/core/dtype.hpp"
+#include "sim/core/kv_type.hpp"
 
 namespace kvroof {
 
@@ -27,6 +27,11 @@ std::vector<std::uint32_t> count_list(const std::string& option, const std::stri
 
 // Items between commas, each without its surrounding blanks and once; an empty item is refused.
 std::vector<std::string> split_list(const std::string& option, const std::string& text);
+
+// --kv: a name of sim/core/kv_type.hpp, or a float type in any of its spellings.
+inline constexpr const char* kKvHelp =
+    "KV cache as f32 | f16 | bf16 | int8 | int4 | int4g64 | kivi2 | kivi4 (default: as the weights)";
+KvType kv_type_value(const std::string& text);
 
 // f32, f16 or bf16 in any of their spellings; every other type is refused.
 DType float_type_value(const std::string& option, const std::string& text);

@@ -146,7 +146,7 @@ void describe_workload(po::options_description_easy_init add) {
       "how weights are stored: bf16 | f16 | fp8 | int8 | int4 | Q4_K_M …, a list, or auto (default: the model's)");
   add("tp", po::value<std::string>()->default_value("1"),
       "devices that share each layer (tensor parallelism), a list, or auto: 1, 2, 4 and 8");
-  add("kv", po::value<std::string>(), "type of the KV cache: f32 | f16 | bf16 (default: of the weights)");
+  add("kv", po::value<std::string>(), kKvHelp);
   add("engine", po::value<std::string>(),
       "how an engine launches work, a name of catalog/engines: kvroof, vllm, tensorrt-llm … (default: kvroof's own)");
 }
@@ -160,7 +160,8 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   request.output = count_value("output", arguments.get<std::string>("output"), 1, 1U << 20);
   const std::vector<WeightFormat> formats = weight_formats_of(arguments, request.model);
   request.types.weights = activations_of(formats.front());
-  request.types.kv = float_type_option(arguments, "kv").value_or(request.types.weights);
+  request.types.kv = request.types.weights;
+  set_kv_type(request.points, kv_type_option(arguments));
   request.deployments = deployments_of(arguments, request, formats);
   if (arguments.has("trace")) request.trace = arguments.get<std::string>("trace");
   if (arguments.has("engine")) request.engine = find_engine_profile(arguments.get<std::string>("engine"), catalog);

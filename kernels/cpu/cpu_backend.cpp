@@ -6,6 +6,7 @@
 #include "kernels/cpu/cache_rows.hpp"
 #include "kernels/engine/kv_bookkeeping.hpp"
 #include "sim/core/error.hpp"
+#include "sim/core/kv_quantizer.hpp"
 
 namespace kvroof {
 namespace {
@@ -66,9 +67,29 @@ KvCache CpuBackend::new_cache(const Sequence& sequence, const LayerPolicy& polic
   return {layout(policy), slots};
 }
 
+// Replaces k and v by what a quantised cache gives back of them.
+void CpuBackend::round_rows(std::span<const float>& k, std::span<const float>& v) {
+  const ModelShape& shape = model_.config.shape;
+  k_rows_.assign(k.begin(), k.end());
+  v_rows_.assign(v.begin(), v.end());
+  const std::size_t k_width = shape.head_dim, v_width = shape.v_head_dim;
+  for (std::size_t i = 0; i < k.size() / k_width; ++i) {
+    const std::span<float> key = std::span(k_rows_).subspan(i * k_width, k_width);
+    const std::span<float> value = std::span(v_rows_).subspan(i * v_width, v_width);
+    round_trip_row(options_.kv_type, key);
+    if (shape.latent()) {
+      std::copy_n(key.begin(), v_width, value.begin());
+    } else {
+      round_trip_row(options_.kv_type, value);
+    }
+  }
+  k = k_rows_;
+  v = v_rows_;
+}
+
 void CpuBackend::round_and_record(LayerId layer, std::span<float> q, std::span<const float> k,
                                   std::span<const float> v) {
-  const DType type = options_.kv_type;
+  const DType type = options_.kv_type.rows();
   if (type == DType::kF32 && recorder_ == nullptr) return;
   const auto rounded = [&](std::span<const float> from, std::vector<std::byte>& to) {
     to.resize(from.size() * size_of(type));
@@ -93,6 +114,7 @@ void CpuBackend::round_and_record(LayerId layer, std::span<float> q, std::span<c
 void CpuBackend::attend(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v,
                         std::span<float> out) {
   if (prefilling_ && interrupt_ != nullptr && interrupt_->load()) throw Interrupted{};
+  if (options_.kv_type.quantised()) round_rows(k, v);
   round_and_record(layer, q, k, v);
   if (!prefilling_) {
     attend_rows(0, layer, q, k, v, out);
@@ -122,7 +144,7 @@ void CpuBackend::admit_row(LayerState& state, TokenPos position, std::span<const
     }
     const std::size_t kv_head = h / shared;
     const auto written = state.cache.store(HeadId(h), slot, k.subspan(kv_head * shape.head_dim, shape.head_dim),
-                                           v.subspan(kv_head * shape.v_head_dim, shape.v_head_dim));
+                                           v.subspan(kv_head * shape.v_head_dim, shape.v_head_dim), position);
     ops_->counters().add(Cause::kKvWrite, written);
   }
 }
@@ -132,6 +154,7 @@ void CpuBackend::attend_rows(std::uint32_t offset, LayerId layer, std::span<cons
   const std::size_t rows = active_.size();
   const auto row = [&](auto all, std::size_t i) { return all.subspan(i * (all.size() / rows), all.size() / rows); };
   calls_.clear();
+  const bool quantised = options_.kv_type.quantised();
   for (std::size_t i = 0; i < rows; ++i) {
     LayerState& state = active_[i]->layers[layer.value];
     const TokenPos position(active_[i]->tokens + offset);
@@ -143,7 +166,8 @@ void CpuBackend::attend_rows(std::uint32_t offset, LayerId layer, std::span<cons
       const auto slots = static_cast<std::uint32_t>(state.policy.positions(HeadId(h)).size());
       calls_.push_back({row(q, i).subspan(h * q_width, q_width), state.cache.keys(HeadId(h), slots),
                         state.cache.values(HeadId(h), slots), row(out, i).subspan(h * out_width, out_width), position,
-                        &state.policy, HeadId(h), h * group});
+                        &state.policy, HeadId(h), h * group,
+                        quantised ? stored_bytes(state, HeadId(h), slots) : 0});
     }
   }
   ops_->attend(calls_, rules_[layer.value]);
@@ -170,13 +194,14 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
     for (std::uint32_t i = 0; i < n; ++i) {
       const std::size_t at = std::size_t{i} * shape.kv_heads + kv_head;
       const auto written = prompt_buffer_.store(HeadId(h), SlotId(i), k.subspan(at * shape.head_dim, shape.head_dim),
-                                                v.subspan(at * shape.v_head_dim, shape.v_head_dim));
+                                                v.subspan(at * shape.v_head_dim, shape.v_head_dim), TokenPos(i));
       ops_->counters().add(Cause::kKvWrite, written);
     }
     calls.push_back({q.data() + std::size_t{h} * group * shape.head_dim, std::size_t{shape.heads} * shape.head_dim,
                      prompt_buffer_.keys(HeadId(h), n), prompt_buffer_.values(HeadId(h), n),
                      out.data() + std::size_t{h} * group * shape.v_head_dim,
-                     std::size_t{shape.heads} * shape.v_head_dim, &state.policy, HeadId(h), h * group});
+                     std::size_t{shape.heads} * shape.v_head_dim, &state.policy, HeadId(h), h * group,
+                     options_.kv_type.quantised() ? layout(state.policy).row_bytes() : 0});
   }
   ops_->prefill_attend(calls, rules_[layer.value]);
   peaks_.note(kv_usage());
@@ -206,11 +231,31 @@ void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position
     const auto moved =
         packs ? state.cache.copy(HeadId(h), *prompt_buffer, packing_moves(state.policy.positions(HeadId(h))))
               : state.cache.copy(HeadId(h), state.cache, eviction.moves);
-    ops_->counters().add(Cause::kCompaction, moved);
+    if (!options_.kv_type.by_age()) ops_->counters().add(Cause::kCompaction, moved);
   }
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, KvCache());
+  if (options_.kv_type.by_age()) age_rows(state, position, packs);
   ops_->counters().add(Cause::kScores, state.policy.take_walked_state_bytes() +
-                                            state.policy.take_read_elements() * size_of(options_.kv_type));
+                                            options_.kv_type.scored_bytes(state.policy.take_read_elements()));
+}
+
+// What a residual window gives up is quantised, where it lies or on its way out of the prompt buffer; what stays in it
+// is copied out of there.
+void CpuBackend::age_rows(LayerState& state, TokenPos position, bool leaves_buffer) {
+  const KvLayout rows = layout(state.policy);
+  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+    AgedRows converted = state.cache.age(HeadId(h), state.policy.positions(HeadId(h)), position.value + 1);
+    const AgedRows held = state.cache.aged_rows(HeadId(h));
+    if (leaves_buffer) converted += {2 * held.keys16, 2 * held.values16, 0, 0};
+    const KvBytes bytes = aged_bytes(rows.type, rows.k_width, rows.stored_v_width(), converted);
+    ops_->counters().add(Cause::kCompaction, bytes.total());
+  }
+}
+
+std::uint64_t CpuBackend::stored_bytes(const LayerState& state, HeadId head, std::size_t rows) const {
+  const KvLayout of = layout(state.policy);
+  if (!of.type.by_age()) return rows * of.row_bytes();
+  return aged_bytes(of.type, of.k_width, of.stored_v_width(), state.cache.aged_rows(head)).total();
 }
 
 void CpuBackend::finish_call() {
@@ -264,7 +309,13 @@ KvUsage CpuBackend::kv_usage() const {
   usage.allocated_bytes = prompt_buffer_.allocated_bytes();
   for (const auto& [id, sequence] : sequences_) {
     for (const LayerState& state : sequence.layers) {
-      usage.resident_bytes += state.policy.rows_held() * layout(state.policy).row_bytes();
+      if (!options_.kv_type.by_age()) {
+        usage.resident_bytes += state.policy.rows_held() * layout(state.policy).row_bytes();
+      } else {
+        for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+          if (state.cache.capacity(HeadId(h)) > 0) usage.resident_bytes += stored_bytes(state, HeadId(h), 0);
+        }
+      }
       usage.allocated_bytes += state.cache.allocated_bytes();
     }
   }

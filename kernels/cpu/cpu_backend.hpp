@@ -17,7 +17,7 @@ namespace kvroof {
 struct CpuBackendOptions {
   PolicySpec policy;  // one point
   std::uint64_t seed = 0;
-  DType kv_type = DType::kF32;  // of the cache; q is rounded to it before it meets k
+  KvType kv_type = DType::kF32;  // of the cache; q is rounded to its rows() before it meets k
 };
 
 // A prompt passes one layer at a time. Where policy and window keep all of it, its rows go straight into the layer's
@@ -62,7 +62,10 @@ class CpuBackend final : public Backend, private AttentionStage {
   void admit_row(LayerState& state, TokenPos position, std::span<const float> k, std::span<const float> v);
   void finish_row(Sequence& sequence, LayerId layer, TokenPos position, const HeadRowsSource& rows,
                   KvCache* prompt_buffer);
+  void age_rows(LayerState& state, TokenPos position, bool leaves_buffer);
+  void round_rows(std::span<const float>& k, std::span<const float>& v);
   void round_and_record(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v);
+  [[nodiscard]] std::uint64_t stored_bytes(const LayerState& state, HeadId head, std::size_t rows) const;
   void finish_call();
   Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);
   [[nodiscard]] KvCache new_cache(const Sequence& sequence, const LayerPolicy& policy) const;
@@ -80,6 +83,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   bool prefilling_ = false;
   KvCache prompt_buffer_;          // of the prefill in progress
   KvPeaks peaks_;
+  std::vector<float> k_rows_, v_rows_;  // as a quantised cache gives them back
   std::vector<std::byte> q_bytes_, k_bytes_, v_bytes_;
   std::vector<AttendCall> calls_;
 };

@@ -128,7 +128,7 @@ class FastOps final : public Ops {
   void attend(std::span<const AttendCall> calls, const AttentionRule& rule) override {
     attender_.attend(calls, rule, pool_);
     for (const AttendCall& call : calls) {
-      counters_.add(Cause::kKvRead, bytes_of_rows(call.keys.count, call.keys, call.values));
+      counters_.add(Cause::kKvRead, bytes_read(call));
       counters_.add(Cause::kActivations, float_bytes(call.q.size() + call.out.size()));
     }
   }
@@ -138,7 +138,7 @@ class FastOps final : public Ops {
     for (const PrefillCall& call : calls) {
       const std::uint64_t group = call.policy->group();
       const std::uint64_t rows = fast::prefill_rows_walked(call.keys.count, call.policy->window());
-      counters_.add(Cause::kKvRead, bytes_of_rows(rows, call.keys, call.values));
+      counters_.add(Cause::kKvRead, bytes_read(call, rows));
       counters_.add(Cause::kActivations, float_bytes(call.keys.count * group * (call.keys.width + call.values.width)));
     }
   }

@@ -7,13 +7,15 @@
 
 #include "kernels/engine/weight.hpp"
 #include "sim/core/ids.hpp"
+#include "sim/core/kv_type.hpp"
 #include "sim/policy/policy.hpp"
 
 namespace kvroof {
 
-// What all caches of a run have in common.
+// What all caches of a run have in common. A quantised cache keeps in memory what its codes and scales give back, in a
+// type that holds it exactly; its bytes are counted as the codes and scales would take them.
 struct KvLayout {
-  DType type = DType::kF32;
+  KvType type = DType::kF32;
   std::uint32_t heads = 1;    // storage heads
   std::uint32_t k_width = 0;  // elements of a row of k
   std::uint32_t v_width = 0;
@@ -21,12 +23,15 @@ struct KvLayout {
 
   // Elements of v that are kept beside k.
   [[nodiscard]] std::uint32_t stored_v_width() const { return v_in_k ? 0 : v_width; }
-  // k and v of one token in one storage head.
-  [[nodiscard]] std::uint64_t row_bytes() const { return (std::uint64_t{k_width} + stored_v_width()) * size_of(type); }
+  // k and v of one token in one storage head as they are written: with a residual window, in float16.
+  [[nodiscard]] std::uint64_t row_bytes() const {
+    const KvType written = type.by_age() ? KvType(type.rows()) : type;
+    return (written.row(k_width) + written.row(stored_v_width())).total();
+  }
 };
 
 // Which token lies in which slot is the policy's business (LayerPolicy); this is the memory. Functions that touch rows
-// return the bytes they moved, from the length of what was copied.
+// return the bytes they moved.
 class KvCache {
  public:
   KvCache() = default;
@@ -39,14 +44,23 @@ class KvCache {
   [[nodiscard]] std::uint32_t capacity(HeadId head) const {
     return starts_.empty() ? 0 : static_cast<std::uint32_t>(starts_[head.value + 1] - starts_[head.value]);
   }
-  [[nodiscard]] std::uint64_t allocated_bytes() const { return keys_.size() + values_.size(); }
+  [[nodiscard]] std::uint64_t allocated_bytes() const {
+    return starts_.empty() ? 0 : starts_.back() * layout_.row_bytes();
+  }
 
   // The first `count` slots of a head.
   [[nodiscard]] RowsView keys(HeadId head, std::uint32_t count) const;
   [[nodiscard]] RowsView values(HeadId head, std::uint32_t count) const;
 
-  // Rounds a row of floats to the cache's type and writes it; bytes written. Where v lies in k, k alone is written.
-  std::uint64_t store(HeadId head, SlotId slot, std::span<const float> k, std::span<const float> v);
+  // Writes a row of floats, which a quantised cache has rounded (round_trip_row), and others round here; bytes written.
+  // Where v lies in k, k alone is written. A cache with a residual window must know the token's position.
+  std::uint64_t store(HeadId head, SlotId slot, std::span<const float> k, std::span<const float> v,
+                      TokenPos position = {});
+  // Of a cache with a residual window, after `tokens` tokens, of which this head holds `held`: forgets the others and
+  // quantises what has left the window. Rows read and written.
+  AgedRows age(HeadId head, std::span<const TokenPos> held, std::uint32_t tokens);
+  // And what it keeps of the head's rows then.
+  [[nodiscard]] AgedRows aged_rows(HeadId head) const;
   // Copies rows of `from` (this cache or another of the same layout) in the order given; bytes read and written.
   std::uint64_t copy(HeadId head, const KvCache& from, std::span<const SlotMove> moves);
   // Merges rows in the order given; bytes of the rows that change, read and written.
@@ -57,12 +71,22 @@ class KvCache {
  private:
   [[nodiscard]] std::size_t k_offset(HeadId head, SlotId slot) const;
   [[nodiscard]] std::size_t v_offset(HeadId head, SlotId slot) const;
+  void age_value(HeadId head, SlotId slot);
+  void age_key_group(HeadId head, std::span<const SlotId> slots);
   void copy_rows(HeadId head, SlotId to, const KvCache& from, SlotId first, std::size_t count);
 
   KvLayout layout_;
   std::vector<std::size_t> starts_;  // [heads + 1]: slots before each head's
   AlignedBytes keys_;                // [slots of all heads][k_width]
   AlignedBytes values_;              // [slots of all heads][v_width]; empty where v lies in k
+  struct Aged {
+    std::uint32_t position = 0;
+    bool used = false, key = false, value = false;  // whether k and v are quantised
+  };
+  [[nodiscard]] std::span<Aged> aged_slots(HeadId head) {
+    return std::span(aged_).subspan(starts_[head.value], capacity(head));
+  }
+  std::vector<Aged> aged_;           // [slots of all heads], of a cache with a residual window
 };
 
 }  // namespace kvroof

@@ -163,7 +163,7 @@ void ReferenceOps::walk_rows(const AttendCall& call, std::span<const TokenPos> p
     std::rotate_copy(weights.begin(), weights.begin() + turn, weights.end(), row_.begin());
     weighted_sum(row_, call.values, call.out.subspan(g * call.values.width, call.values.width));
   }
-  counters_.add(Cause::kKvRead, bytes_of_rows(slots, call.keys, call.values));
+  counters_.add(Cause::kKvRead, bytes_read(call));
   counters_.add(Cause::kActivations, call.q.size_bytes() + call.out.size_bytes());
 }
 
@@ -198,6 +198,7 @@ void ReferenceOps::prefill_attend(std::span<const PrefillCall> calls, const Atte
       const PromptRows seen = prompt_rows(*call.policy, call.head, row.query);
       row.keys = call.keys.slice(seen.first, seen.count);
       row.values = call.values.slice(seen.first, seen.count);
+      row.stored_bytes = seen.count * call.stored_row_bytes;
       attend_row(row, rule, seen.oldest);
     }
   }

@@ -4,6 +4,16 @@
 #include "kernels/cuda/device_problem.hpp"
 
 namespace kvroof {
+namespace {
+
+// How the device keeps a quantised cache of such a type; nothing: not at all.
+std::optional<cuda::Stored> stored_as(KvType kv) {
+  if (kv == KvType::kInt8) return cuda::Stored::kInt8;
+  if (kv == KvType::kInt4) return cuda::Stored::kInt4;
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::optional<std::string> cuda_device_problem() {
   cuda::DeviceFacts facts;
@@ -12,10 +22,13 @@ std::optional<std::string> cuda_device_problem() {
   return cuda::device_problem(facts, why);
 }
 
-std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType weights, DType kv) {
+std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType weights, KvType kv) {
   const ModelShape& shape = config.shape;
   if (weights == DType::kF32) return "weights of 32 bits; `--dtype bf16` or `--dtype f16` converts them";
   if (kv == DType::kF32) return "a KV cache of 32 bits; `--kv bf16` or `--kv f16` rounds it";
+  if (kv.quantised() && !stored_as(kv)) {
+    return fmt::format("a KV cache of {}; of quantised ones it has int8 and int4", name_of(kv));
+  }
   if (shape.latent()) return "multi-head latent attention";
   if (shape.experts > 0 && config.options.residual == ResidualOrder::kParallel) return "experts beside attention";
   if (shape.experts > cuda::kMostExperts) return fmt::format("mixtures of {} experts", shape.experts);
@@ -37,8 +50,10 @@ std::optional<std::string> cuda_policy_problem(const PolicySpec& policy) {
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const PolicySpec& policy, std::uint64_t seed,
-                                           DType kv_type) {
-  return std::make_unique<cuda::CudaBackend>(model, cuda::CudaBackendOptions{policy, seed, kv_type});
+                                           KvType kv_type) {
+  cuda::CudaBackendOptions options{policy, seed, kv_type == DType::kF16 ? DType::kF16 : DType::kBF16};
+  options.quantised = stored_as(kv_type);
+  return std::make_unique<cuda::CudaBackend>(model, std::move(options));
 }
 
 }  // namespace kvroof

@@ -16,13 +16,13 @@ namespace kvroof {
 std::optional<std::string> cuda_device_problem();
 
 // What of such a model no CUDA kernel runs, as in "the CUDA back end does not run …"; nothing: all of it runs.
-std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType weights, DType kv);
+std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType weights, KvType kv);
 // The same for a policy.
 std::optional<std::string> cuda_policy_problem(const PolicySpec& policy);
 
 // The model must outlive the back end. Throws Error where the functions above have something to say, for policies that
 // only a replay can follow, and when the device refuses.
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const PolicySpec& policy, std::uint64_t seed,
-                                           DType kv_type);
+                                           KvType kv_type);
 
 }  // namespace kvroof

@@ -8,11 +8,11 @@ ActivityApi* cuda::device_activity() { return nullptr; }
 
 std::optional<std::string> cuda_device_problem() { return "this build has no CUDA"; }
 
-std::optional<std::string> cuda_model_problem(const ModelConfig&, DType, DType) { return std::nullopt; }
+std::optional<std::string> cuda_model_problem(const ModelConfig&, DType, KvType) { return std::nullopt; }
 
 std::optional<std::string> cuda_policy_problem(const PolicySpec&) { return std::nullopt; }
 
-std::unique_ptr<Backend> make_cuda_backend(const Model&, const PolicySpec&, std::uint64_t, DType) {
+std::unique_ptr<Backend> make_cuda_backend(const Model&, const PolicySpec&, std::uint64_t, KvType) {
   throw Error(*cuda_device_problem(), ExitCode::kNeedsDevice);
 }
 

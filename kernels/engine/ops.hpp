@@ -38,7 +38,12 @@ struct AttendCall {
   LayerPolicy* policy = nullptr;
   HeadId head{};
   std::uint32_t first_query_head = 0;  // of the group, in the model's numbering
+  std::uint64_t stored_bytes = 0;      // of all rows as the cache keeps them; 0: as they are here
 };
+
+inline std::uint64_t bytes_read(const AttendCall& call) {
+  return call.stored_bytes > 0 ? call.stored_bytes : bytes_of_rows(call.keys.count, call.keys, call.values);
+}
 
 // All prompt rows of one storage head of one sequence; row i attends to tokens 0 … i, or to those of them that the
 // policy's window shows. Used when the policy does not stream the prompt: nothing is evicted between the rows. The
@@ -54,7 +59,13 @@ struct PrefillCall {
   LayerPolicy* policy = nullptr;
   HeadId head{};
   std::uint32_t first_query_head = 0;
+  std::uint64_t stored_row_bytes = 0;  // of a row of k and v, as AttendCall::stored_bytes
 };
+
+// Of `rows` of the call's rows.
+inline std::uint64_t bytes_read(const PrefillCall& call, std::uint64_t rows) {
+  return call.stored_row_bytes > 0 ? rows * call.stored_row_bytes : bytes_of_rows(rows, call.keys, call.values);
+}
 
 // The rows of a prompt that one query attends to, once its token is admitted: tokens [first, first + count), of which
 // the first lies in the policy's slot `oldest`, the next in the one after it, and around.

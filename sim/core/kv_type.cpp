@@ -1,5 +1,6 @@
 #include "sim/core/kv_type.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace kvroof {
@@ -17,6 +18,14 @@ std::optional<KvType> parse_kv_type(std::string_view text) {
     if (text == kNames[i]) return KvType(static_cast<KvType::Kind>(i));
   }
   return std::nullopt;
+}
+
+AgedRows kivi_rows(std::uint64_t tokens, std::uint64_t held) {
+  const std::uint64_t first = tokens - held;
+  const std::uint64_t keys = std::max(kivi_packed_keys(tokens), first);
+  const std::uint64_t values = std::max(kivi_packed_values(tokens), first);
+  const std::uint64_t groups = (keys + kKiviGroup - 1) / kKiviGroup - first / kKiviGroup;
+  return {tokens - keys, tokens - values, keys > first ? groups * kKiviGroup : 0, values - first};
 }
 
 KvBytes aged_bytes(KvType type, std::uint32_t k_width, std::uint32_t v_width, const AgedRows& rows) {

@@ -71,6 +71,10 @@ class KvType {
     constexpr std::uint32_t kBits[] = {32, 16, 16, 8, 8, 4, 4, 2, 4};
     return kBits[kind_];
   }
+  // Read by a policy that scores tokens by elements of k, v or q; of a residual window's type, as float16.
+  [[nodiscard]] constexpr std::uint64_t scored_bytes(std::uint64_t elements) const {
+    return by_age() ? 2 * elements : (elements * bits() + 7) / 8;
+  }
   // A row of k or of v of one token; of KIVI, one of v before the residual window.
   [[nodiscard]] constexpr KvBytes row(std::uint32_t width) const {
     return {(std::uint64_t{width} * bits() + 7) / 8, width == 0 ? 0 : scale_bytes(width), 0};
@@ -110,10 +114,13 @@ struct AgedRows {
 };
 
 // Tokens whose k is quantised when `tokens` are cached: the first so many. Likewise of v.
-constexpr std::uint32_t kivi_packed_keys(std::uint32_t tokens) { return tokens - tokens % kKiviResidual; }
-constexpr std::uint32_t kivi_packed_values(std::uint32_t tokens) {
+constexpr std::uint64_t kivi_packed_keys(std::uint64_t tokens) { return tokens - tokens % kKiviResidual; }
+constexpr std::uint64_t kivi_packed_values(std::uint64_t tokens) {
   return tokens > kKiviResidual ? tokens - kKiviResidual : 0;
 }
+
+// The newest `held` of `tokens` cached ones, as KIVI keeps them: groups of which a part is gone are stored whole.
+AgedRows kivi_rows(std::uint64_t tokens, std::uint64_t held);
 
 // Of a type that is by_age(). A latent row holds its v inside k: v_width 0.
 KvBytes aged_bytes(KvType type, std::uint32_t k_width, std::uint32_t v_width, const AgedRows& rows);

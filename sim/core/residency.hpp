@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/core/kv_type.hpp"
+
 namespace kvroof {
 
 // Arithmetic of a policy: what it makes of the attention it observes and of k, v and q; draws; one comparison for each
@@ -37,6 +39,11 @@ struct LayerCounts {
   std::uint64_t state_written = 0;  // bytes of policy state written
   std::uint64_t scored = 0;         // elements of k, v and q that the policy read to score tokens
   PolicyFlops policy_flops;
+  // Where they were asked for: the rows above by how a cache with a residual window keeps them (KvType::by_age).
+  AgedRows attended_aged, resident_aged;
+  // What such a cache converted: rows read or written in float16, out of the window or of the prompt's buffer, and
+  // rows that were written quantised.
+  AgedRows converted;
   friend bool operator==(const LayerCounts&, const LayerCounts&) = default;
 };
 

@@ -128,8 +128,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   if (!own_products) unpack_seconds_ = format.unpack_operations / device.peak(DType::kF32).value;
   linear_peak_ = rate(device, F::kMatmulFraction,
                       own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value);
-  // Products of an 8-bit cache are computed in 16 bits.
-  const DType attention_type = size_of(types_.kv) == 1 ? DType::kF16 : types_.kv;
+  // Products of a cache of 8 bits and less are computed in 16 bits.
+  const DType attention_type = types_.kv.bits() <= 8 ? DType::kF16 : types_.kv.rows();
   attention_peak_ = rate(device, F::kMatmulFraction, device.peak(attention_type).value);
   policy_peak_ = rate(device, F::kMatmulFraction, device.peak(DType::kF32).value);
   kernel_start_ = rate(device, F::kLinearT0Us, 1e-6);
@@ -333,8 +333,8 @@ Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t b
   p.batch = batch;
   p.fits = ledger(residency, batch).fits();
   p.traffic = mean_decode_traffic(shape_, types_, residency, batch);
-  p.kv_resident = Bytes(static_cast<std::uint64_t>(
-      std::llround(residency.resident_rows() * sequences * static_cast<double>(row_bytes(shape_, types_.kv)))));
+  p.kv_resident = Bytes(
+      static_cast<std::uint64_t>(std::llround(residency.resident_bytes(shape_, types_.kv) * sequences)));
   const Parts parts = parts_of(residency, p.traffic, batch);
   for (std::size_t i = 0; i < kCostTerms; ++i) p.terms[i] = Seconds(parts.seconds[i]);
   p.step = estimate_of(parts);

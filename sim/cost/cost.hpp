@@ -67,6 +67,7 @@ std::string deployment_problem(const ModelShape& shape, const Deployment& deploy
 struct MemoryLedger {
   Bytes weights;
   Bytes kv_allocated;  // rows that decoding must have room for
+  Bytes kv_scales, kv_residual;  // parts of kv_allocated: scales and minima; a residual window in float16
   Bytes policy_state;  // scores and counters of those rows
   Bytes activations;   // the larger of a decode step of the batch and the prefill of one sequence
   // One layer's whole prompt cache of one sequence, when each layer is compacted at once; and the probability matrices

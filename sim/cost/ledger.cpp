@@ -26,13 +26,16 @@ Bytes bytes_of(double bytes) { return Bytes(static_cast<u64>(std::llround(std::m
 
 MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t batch) const {
   const auto sequences = static_cast<double>(batch);
-  const auto row = static_cast<double>(row_bytes(shape_, types_.kv));
   const double held = kv_share_ / deployment_.stages;  // of all rows, on this device
+  const KvBytes allocated = residency.allocated_bytes(shape_, types_.kv);
   const double rows = held * static_cast<double>(residency.peak_rows) * sequences;
   const auto live = static_cast<double>(live_elements(shape_, deployment_.tensor_parallel));
   MemoryLedger m;
   m.weights = weights_;
-  m.kv_allocated = bytes_of(rows * row);
+  const auto of_batch = [&](u64 bytes) { return bytes_of(held * static_cast<double>(bytes) * sequences); };
+  m.kv_allocated = of_batch(allocated.total());
+  m.kv_scales = of_batch(allocated.scales);
+  m.kv_residual = of_batch(allocated.residual);
   m.policy_state = bytes_of(rows * static_cast<double>(residency.state_bytes_per_row));
   const double decode = sequences * (live + shape_.vocab);
   // Sequences are prefilled one after the other, long ones in chunks, unless the engine takes all prompts as one.
@@ -41,7 +44,10 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   if (!engine_.fused_attention) prefill = 0;
   if (engine_.prompts_together) prefill = sequences * (prompt * live + shape_.vocab);
   m.activations = bytes_of(engine_.activation_bytes * std::max(decode, prefill));
-  const double compacted = residency.evicts ? kv_share_ * static_cast<double>(residency.layer_prompt_rows) * row : 0;
+  // A prompt lies in a buffer of its own before it is packed or, with a residual window, quantised.
+  const auto row = static_cast<double>(row_bytes(shape_, kv.by_age() ? KvType(kv.rows()) : kv));
+  const bool buffered = residency.evicts || kv.by_age();
+  const double compacted = buffered ? kv_share_ * static_cast<double>(residency.layer_prompt_rows) * row : 0;
   const double probabilities = sequences * share_ * shape_.heads * prompt * prompt * 2;
   m.prefill_transient = bytes_of(compacted + engine_.probability_copies * probabilities);
   m.reserve = bytes_of(engine_.reserve_gib * kGiB + engine_.reserve_fraction * static_cast<double>(capacity_.value));

@@ -93,14 +93,27 @@ u64 active_parameters(const ModelShape& s) {
 
 Bytes weight_bytes(const ModelShape& shape, DType type) { return Bytes(parameter_count(shape) * size_of(type)); }
 
-Bytes kv_bytes_per_token(const ModelShape& s, DType type) { return kv_bytes(s, type, 1); }
+namespace {
 
-Bytes kv_bytes(const ModelShape& s, DType type, u64 tokens) {
-  u64 rows = 0;
+// One KV head of one token.
+KvBytes head_row(const ModelShape& s, KvType type) {
+  return type.row(s.head_dim) + type.row(s.row_width() - s.head_dim);
+}
+
+}  // namespace
+
+Bytes kv_bytes_per_token(const ModelShape& s, KvType type) {
+  return Bytes(u64{s.layers} * s.kv_heads * head_row(s, type).total());
+}
+
+Bytes kv_bytes(const ModelShape& s, KvType type, u64 tokens) {
+  u64 bytes = 0;
   for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
-    rows += s.window(layer) > 0 ? std::min<u64>(tokens, s.window(layer)) : tokens;
+    const u64 rows = s.window(layer) > 0 ? std::min<u64>(tokens, s.window(layer)) : tokens;
+    bytes += type.by_age() ? aged_bytes(type, s.head_dim, s.row_width() - s.head_dim, kivi_rows(tokens, rows)).total()
+                           : rows * head_row(s, type).total();
   }
-  return Bytes(rows * s.kv_heads * s.row_width() * size_of(type));
+  return Bytes(bytes * s.kv_heads);
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/core/dtype.hpp"
+#include "sim/core/kv_type.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
 
@@ -84,10 +85,10 @@ std::uint64_t parameter_count(const ModelShape& shape);
 std::uint64_t active_parameters(const ModelShape& shape);
 // Weights in `type`, tied head once.
 Bytes weight_bytes(const ModelShape& shape, DType type);
-// k and v of one token in all layers, unquantised.
-Bytes kv_bytes_per_token(const ModelShape& shape, DType type);
+// k and v of one token in all layers; with a residual window, once it has left the window.
+Bytes kv_bytes_per_token(const ModelShape& shape, KvType type);
 // The cache of one sequence of `tokens` tokens: a layer with a window holds no more than its window.
-Bytes kv_bytes(const ModelShape& shape, DType type, std::uint64_t tokens);
+Bytes kv_bytes(const ModelShape& shape, KvType type, std::uint64_t tokens);
 
 // Parts of the count, for traffic.
 std::uint64_t layer_parameters(const ModelShape& shape, std::uint32_t layer);  // attention, MLP or experts, norms

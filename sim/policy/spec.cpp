@@ -6,6 +6,7 @@
 
 #include "sim/core/suggest.hpp"
 #include "sim/policy/policy.hpp"
+#include "sim/policy/presets.hpp"
 
 namespace kvroof {
 namespace {
@@ -35,8 +36,16 @@ std::optional<double> parse_number(std::string_view text) {
   return value;
 }
 
+const PolicyPreset* find_preset(std::string_view name) {
+  for (const PolicyPreset& preset : preset_table()) {
+    if (preset.name == name) return &preset;
+  }
+  return nullptr;
+}
+
 const PolicyInfo& find_policy(std::string_view name) {
   std::vector<std::string> names;
+  for (const PolicyPreset& preset : preset_table()) names.emplace_back(preset.name);
   for (const PolicyInfo& info : policy_table()) {
     if (info.name == name) return info;
     names.emplace_back(info.name);
@@ -67,8 +76,13 @@ void set_budget(PolicySpec& spec, std::string_view key, std::string_view value) 
 
 PolicySpec parse_policy(std::string_view text) {
   const auto parts = split(text, ':');
-  const PolicyInfo& info = find_policy(parts.front());
+  const PolicyPreset* const preset = find_preset(parts.front());
+  const PolicyInfo& info = find_policy(preset != nullptr ? preset->policy : parts.front());
   PolicySpec spec;
+  if (preset != nullptr) {
+    spec.preset = preset->name;
+    spec.kv = preset->kv;
+  }
   spec.name = std::string(info.name);
   std::vector<std::string_view> seen;
   for (const std::string_view part : std::span(parts).subspan(1)) {
@@ -96,7 +110,7 @@ PolicySpec parse_policy(std::string_view text) {
 }  // namespace
 
 std::string PolicySpec::text() const {
-  std::string all = name;
+  std::string all = preset.empty() ? name : preset;
   if (has_budget) {
     const bool compression = budget.kind == Budget::Kind::kCompression;
     all += fmt::format(":{}={}", compression ? "compression" : "budget", budget.text);

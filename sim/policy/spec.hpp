@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/core/kv_type.hpp"
 #include "sim/policy/budget.hpp"
 
 namespace kvroof {
@@ -17,6 +18,8 @@ struct PolicySpec {
   Budget budget;  // from budget= or compression=, or set from --budget; kUnlimited when there is none
   bool has_budget = false;
   std::vector<std::pair<std::string, std::string>> params;  // the others, in the order written
+  std::optional<KvType> kv{};  // of the cache; none: as the run or the trace has it
+  std::string preset{};        // the name that stood for policy and cache (presets.hpp); empty: none did
 
   // name:key=value… with the budget first: identifies a point of a sweep.
   [[nodiscard]] std::string text() const;

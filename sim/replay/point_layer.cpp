@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "sim/policy/slot_positions.hpp"
 
@@ -36,6 +37,7 @@ PointLayer::PointLayer(const PolicySpec& spec, const PolicyContext& context, con
       policy_(spec, context, layer_.query_heads, layer_.kv_heads),
       own_(policy_.traits().merges ? std::make_unique<OwnRows>(tensors, policy_.storage_heads()) : nullptr),
       tensors_(own_ ? own_->tensors() : tensors, policy_.storage_heads()),
+      counts_ages_(spec.kv && spec.kv->by_age()),
       last_read_(policy_.traits().selects ? layer_.query_heads : 0) {
   scratch_.outputs.resize(kept_heads());
   scratch_.output_masses.resize(std::size_t{AttendedOutput::kMostRows} * layer_.query_heads);
@@ -70,13 +72,13 @@ void PointLayer::observe_prompt(const ExactRows& rows, std::uint32_t first, std:
 
 void PointLayer::finish_prompt(ResidencyLog& log, std::uint32_t layer) {
   finish_row(prompt_ - 1, nullptr);
-  log.append(layer, policy_.take_counts());
+  log.append(layer, take_counts());
 }
 
 void PointLayer::stream_prompt(const ExactRows& rows, ResidencyLog& log, std::uint32_t layer) {
   for (std::uint32_t position = rows.first(); position < rows.first() + rows.count(); ++position) {
     step_row(rows, position, nullptr);
-    if (position + 1 == prompt_) log.append(layer, policy_.take_counts());
+    if (position + 1 == prompt_) log.append(layer, take_counts());
   }
 }
 
@@ -91,7 +93,7 @@ void PointLayer::decode(const ExactRows* rows, std::uint32_t first, std::uint32_
     } else {
       step_blind(first + row);
     }
-    log.append(layer, policy_.take_counts());
+    log.append(layer, take_counts());
     if (!record.wants_kept[row]) continue;
     for (std::uint32_t head = 0; head < kept_heads(); ++head)
       kept(head, record.kept[std::size_t{row} * kept_heads() + head]);
@@ -103,7 +105,45 @@ void PointLayer::decode(const ExactRows* rows, std::uint32_t first, std::uint32_
 
 void PointLayer::step_blind(std::uint32_t position) {
   for (std::uint32_t h = 0; h < storage_heads(); ++h) policy_.admit(HeadId(h), TokenPos(position));
+  count_attended(position);
   finish_row(position, nullptr);
+}
+
+// Before the row ends, since what it evicts was read.
+void PointLayer::count_attended(std::uint32_t position) {
+  if (!counts_ages_) return;
+  if (traits().selects) {
+    for (const auto& read : last_read_) aged_.attended_aged += aged_rows({read, position});
+    return;
+  }
+  for (std::uint32_t h = 0; h < storage_heads(); ++h) {
+    aged_.attended_aged += aged_rows({policy_.positions(HeadId(h)), position});
+  }
+}
+
+void PointLayer::count_aged(std::uint32_t position) {
+  const bool whole_prompt = !meets_aged(position);
+  aged_.resident_aged = {};
+  for (std::uint32_t h = 0; h < storage_heads(); ++h) {
+    const AgedRowsOf held{policy_.positions(HeadId(h)), std::uint64_t{position} + 1};
+    const AgedRows rows = aged_rows(held);
+    aged_.resident_aged += rows;
+    if (!whole_prompt) {
+      aged_.converted += aged_by_last(held);
+      continue;
+    }
+    aged_.converted += {held.positions.size() - rows.keys16, rows.packed_values, rows.packed_keys, rows.packed_values};
+    // What stays in the window is copied out of the prompt's buffer.
+    if (policy_.packed_prompt()) aged_.converted += {2 * rows.keys16, 2 * rows.values16, 0, 0};
+  }
+}
+
+LayerCounts PointLayer::take_counts() {
+  LayerCounts counts = policy_.take_counts();
+  counts.attended_aged = std::exchange(aged_.attended_aged, {});
+  counts.resident_aged = aged_.resident_aged;
+  counts.converted = std::exchange(aged_.converted, {});
+  return counts;
 }
 
 void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality) {
@@ -116,7 +156,7 @@ void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQua
     const std::uint32_t first_query_head = h * group;
     AttentionRows view{policy_.step_of(TokenPos(position)), TokenPos(position), policy_.positions(head), group};
     const bool weighs = (observes && traits().needs_weights) || quality != nullptr;
-    if (decoding_ && weighs && !traits().selects) {
+    if (decoding_ && weighs && !traits().selects && cache_ == nullptr) {
       resident_rows.show(rows, position, {h, group, view.positions, admitted, moved});
     }
     if (observes || traits().selects) fill_rows(rows, head, view);
@@ -131,12 +171,14 @@ void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQua
     }
     if (observes) policy_.observe(head, view);
   }
+  count_attended(position);
   finish_row(position, &rows);
 }
 
 void PointLayer::finish_row(std::uint32_t position, const ExactRows* rows) {
   position_ = TokenPos(position);
   policy_.finish_row(position_, &tensors_);
+  if (counts_ages_) count_aged(position);
   if (!own_) return;
   for (std::uint32_t h = 0; h < storage_heads(); ++h) {
     const std::vector<RowMerge>& merges = policy_.eviction(HeadId(h)).merges;
@@ -151,10 +193,10 @@ void PointLayer::finish_row(std::uint32_t position, const ExactRows* rows) {
 void PointLayer::fill_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const {
   const std::size_t slots = view.slots();
   const std::uint32_t position = view.query.value;
-  if (slots == std::size_t{position} + 1) return fill_whole_rows(rows, head, view);
+  if (cache_ == nullptr && slots == std::size_t{position} + 1) return fill_whole_rows(rows, head, view);
   const PolicyTraits& t = traits();
   // By resident_rows, unless a token has other logits than in the exact attention.
-  const bool gathered = decoding_ && !t.selects && !own_ && !policy_.relocates(view.query);
+  const bool gathered = decoding_ && !t.selects && !own_ && cache_ == nullptr && !policy_.relocates(view.query);
   const std::span<float> logits = sized(slot_rows.logits, slots * view.group);
   const std::span<float> weights = sized(slot_rows.weights, t.needs_weights ? slots * view.group : 0);
   for (std::uint32_t g = 0; g < view.group; ++g) {
@@ -201,6 +243,7 @@ void PointLayer::fill_whole_rows(const ExactRows& rows, HeadId head, AttentionRo
 
 void PointLayer::logits_of(const ExactRows& rows, TokenPos query, std::span<const TokenPos> attended,
                            std::uint32_t query_head, std::span<float> logits) const {
+  if (cache_ != nullptr) return cache_->logits(query.value, query_head, attended, meets_aged(query.value), logits);
   gather({rows.logits(query.value, query_head), std::size_t{query.value} + 1}, attended, logits);
   if (own_) merged_logits_of(rows, query, attended, query_head, logits);
   if (!policy_.relocates(query)) return;
@@ -234,6 +277,7 @@ void PointLayer::select_row(HeadId head, std::uint32_t g, const AttentionRows& v
 
 void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
                          std::uint32_t first_query_head, std::uint32_t group, HeadQuality* quality) {
+  if (cache_ != nullptr) return measure_cached(rows, position, attended, first_query_head, group, quality);
   const std::size_t tokens = std::size_t{position} + 1;
   const std::size_t slots = attended.size();
   if (slots == rows.visible(position) && !(own_ && own_->changed())) {
@@ -259,6 +303,28 @@ void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::spa
     }
   }
   if (measure_.output_error) wait_for_output(rows, position, attended, first_query_head, group);
+}
+
+// Recall is the exact attention on what is attended; the output is that of the cache's own logits and values.
+void PointLayer::measure_cached(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
+                                std::uint32_t first_query_head, std::uint32_t group, HeadQuality* quality) {
+  const std::size_t width = layer_.v_width;
+  const std::span<float> weights = sized(scratch_.attended, attended.size());
+  const std::span<float> output = sized(scratch_.difference, width);
+  for (std::uint32_t head = first_query_head; head < first_query_head + group; ++head) {
+    gather({rows.weights(position, head), std::size_t{position} + 1}, attended, weights);
+    const bool all = attended.size() == rows.visible(position);
+    quality[head] = {all ? 1.0 : std::min(1.0, sum_of(weights) / rows.mass(position, head)), 0};
+    if (!measure_.output_error) continue;
+    cache_->logits(position, head, attended, meets_aged(position), weights);
+    softmax(weights, weights);
+    cache_->output(position, head, attended, meets_aged(position), weights, output);
+    const auto scale = static_cast<float>(1.0 / sum_of(weights));
+    const float* exact = rows.output(position, head);
+    for (std::size_t c = 0; c < width; ++c) output[c] = output[c] * scale - exact[c];
+    const double norm = rows.output_norm(position, head), distance = norm_of(output);
+    quality[head].output_error = norm > 0 ? distance / norm : (distance > 0 ? 1.0 : 0.0);
+  }
 }
 
 void PointLayer::wait_for_output(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,

@@ -8,6 +8,7 @@
 
 #include "sim/policy/layer_policy.hpp"
 #include "sim/replay/attended_output.hpp"
+#include "sim/replay/cache_view.hpp"
 #include "sim/replay/exact_rows.hpp"
 #include "sim/replay/own_rows.hpp"
 #include "sim/replay/recorded.hpp"
@@ -65,6 +66,9 @@ class PointLayer {
   [[nodiscard]] const PolicyTraits& traits() const { return policy_.traits(); }
   [[nodiscard]] std::uint32_t storage_heads() const { return policy_.storage_heads(); }
 
+  // What a quantised cache gives back of the layer: the policy sees its logits, and outputs are of its rows.
+  void read_from(const CacheView* cache) { cache_ = cache; }
+
   // Compares each eviction with the recording and follows the recording where they differ.
   void follow(RecordedEvictions* recorded);
 
@@ -86,6 +90,13 @@ class PointLayer {
  private:
   void step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality);
   void step_blind(std::uint32_t position);
+  void count_attended(std::uint32_t position);
+  void count_aged(std::uint32_t position);
+  LayerCounts take_counts();
+  // Whether the query meets what a residual window has left of the tokens before it.
+  [[nodiscard]] bool meets_aged(std::uint32_t position) const { return position >= prompt_ || traits().streams_prompt; }
+  void measure_cached(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
+                      std::uint32_t first_query_head, std::uint32_t group, HeadQuality* quality);
   // Ends a row and merges what its policy merges; `rows` as for the row.
   void finish_row(std::uint32_t position, const ExactRows* rows);
   // Logits and weights, as the policy needs them, of the query over the slots that the view names; they stay until the
@@ -113,6 +124,9 @@ class PointLayer {
   LayerPolicy policy_;
   std::unique_ptr<OwnRows> own_;  // where the policy merges tokens
   RecordedRows tensors_;
+  const CacheView* cache_ = nullptr;
+  bool counts_ages_ = false;
+  LayerCounts aged_;  // of the step so far, by age
   TokenPos position_{};                           // of the row that is being finished
   bool decoding_ = false;                         // the rows hold exponentials, not weights
   HeadQuality* block_quality_ = nullptr;          // of the rows at hand

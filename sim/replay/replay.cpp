@@ -81,6 +81,8 @@ class Replayer {
   void show_prompt_kept();
   void show_kept(std::size_t point, std::uint32_t head, StepId step, std::span<const TokenPos> positions);
   [[nodiscard]] StepId last_step() const { return StepId(at_->tokens - at_->prompt); }
+  [[nodiscard]] const CacheView* cache_of(const PolicySpec& spec) const;
+  void compute_caches(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q);
   [[nodiscard]] bool is_recorded(const PolicySpec& spec) const;
   [[nodiscard]] ResidencyLog& log(std::size_t point) { return results_[point].residency[sequence_]; }
 
@@ -90,6 +92,7 @@ class Replayer {
   const ReplayOptions& options_;
   ThreadPool& pool_;
   ExactRows rows_;
+  std::vector<std::unique_ptr<CacheView>> caches_;  // one for each type of quantised cache that a point has
   std::vector<PointResult> results_;
   std::vector<QualityStats> stats_;
   std::vector<PointScratch> scratch_;
@@ -132,11 +135,27 @@ Replayer::Replayer(const TraceReader& trace, std::span<const PolicySpec> points,
                               first.kv_heads));
     }
   }
+  for (const PolicySpec& spec : points) {
+    if (spec.kv && spec.kv->quantised() && cache_of(spec) == nullptr) {
+      caches_.push_back(std::make_unique<CacheView>(*spec.kv, pool));
+    }
+  }
   scratch_.resize(points.size());
   records_.resize(points.size());
 }
 
+const CacheView* Replayer::cache_of(const PolicySpec& spec) const {
+  const auto same = [&](const auto& cache) { return spec.kv && cache->type() == *spec.kv; };
+  const auto found = std::find_if(caches_.begin(), caches_.end(), same);
+  return found == caches_.end() ? nullptr : found->get();
+}
+
+void Replayer::compute_caches(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
+  for (const auto& cache : caches_) cache->compute(first, rows, q);
+}
+
 bool Replayer::is_recorded(const PolicySpec& spec) const {
+  if (cache_of(spec) != nullptr) return false;  // its logits are not those of the recording
   return manifest_.source == "engine" && manifest_.seed == options_.seed && manifest_.policy == spec.text() &&
          spec.budget.kind != Budget::Kind::kUnlimited;
 }
@@ -200,6 +219,9 @@ void Replayer::run_layer(std::size_t sequence, std::uint32_t layer) {
   rows_.start_layer(shape, manifest_.kv_type, keys_values, block_rows_);
   tensors_ = {&shape, manifest_.kv_type, &keys_values, {}};
   start_points(*at_, layer);
+  if (decode_rows_ || first_prompt_row_ < at_->prompt) {
+    for (const auto& cache : caches_) cache->start_layer(shape, manifest_.kv_type, keys_values, block_rows_);
+  }
   const std::size_t row_bytes = std::size_t{shape.query_heads} * shape.k_width * size_of(manifest_.kv_type);
   const auto visit = [&](std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
     for (std::uint32_t done = 0; done < rows;) {
@@ -249,6 +271,7 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   for (std::size_t p = 0; p < points_.size(); ++p) {
     layers_.push_back(std::make_unique<PointLayer>(points_[p], context, tensors_, options_.measure, scratch_[p]));
     PointLayer& point = *layers_.back();
+    point.read_from(cache_of(points_[p]));
     recorded_.emplace_back();
     if (results_[p].reproduction) {
       recorded_.back() =
@@ -293,7 +316,10 @@ void Replayer::run_rows(std::uint32_t first, std::uint32_t rows, std::span<const
 }
 
 void Replayer::run_prompt_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
-  if (first >= first_prompt_row_) rows_.compute(first, rows, q, {.weights = prompt_weights_});
+  if (first >= first_prompt_row_) {
+    rows_.compute(first, rows, q, {.weights = prompt_weights_});
+    compute_caches(first, rows, q);
+  }
   pool_.parallel_for(prompt_tasks_.size(), [&](std::size_t i) {
     const Task& task = prompt_tasks_[i];
     PointLayer& point = *layers_[task.point];
@@ -320,6 +346,7 @@ void Replayer::run_decode_block(std::uint32_t first, std::uint32_t rows, std::sp
                   {.exponentials = decode_weights_,
                    .masses = measured,
                    .outputs = measured && options_.measure.output_error});
+    compute_caches(first, rows, q);
   }
   const StepId first_step(first + 1 - at_->prompt);
   for (std::uint32_t row = 0; row < rows && options_.observer != nullptr; ++row) {

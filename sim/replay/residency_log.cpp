@@ -7,6 +7,11 @@
 namespace kvroof {
 namespace {
 
+AgedRows add(const AgedRows& a, const AgedRows& b, std::uint64_t times) {
+  return {a.keys16 + times * b.keys16, a.values16 + times * b.values16, a.packed_keys + times * b.packed_keys,
+          a.packed_values + times * b.packed_values};
+}
+
 // a + times · b in each count; unsigned counts wrap, which undoes itself.
 LayerCounts add(const LayerCounts& a, const LayerCounts& b, std::uint64_t times) {
   LayerCounts sum;
@@ -19,6 +24,9 @@ LayerCounts add(const LayerCounts& a, const LayerCounts& b, std::uint64_t times)
   sum.state_written = a.state_written + times * b.state_written;
   sum.scored = a.scored + times * b.scored;
   sum.policy_flops = a.policy_flops + static_cast<double>(times) * b.policy_flops;
+  sum.attended_aged = add(a.attended_aged, b.attended_aged, times);
+  sum.resident_aged = add(a.resident_aged, b.resident_aged, times);
+  sum.converted = add(a.converted, b.converted, times);
   return sum;
 }
 

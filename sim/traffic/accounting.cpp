@@ -7,10 +7,11 @@ namespace {
 
 std::uint64_t nearest(double x) { return static_cast<std::uint64_t>(std::llround(x)); }
 
-void add_prompts(Accounting& a, const ModelShape& shape, std::uint64_t row, const ResidencySummary& summary,
+void add_prompts(Accounting& a, const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
                  double sequences) {
   const LayerCounts& prompt = summary.prefill;
-  a.prompt_kv_moved = nearest(sequences * 2 * static_cast<double>(prompt.moved * row));
+  const StepTraffic rows = step_traffic(shape, types, {0, 0, summary.storage_heads, prompt});
+  a.prompt_kv_moved = nearest(sequences * static_cast<double>(rows.bytes[Cause::kCompaction]));
   a.prompt_policy_flops = sequences * prompt.policy_flops;
   a.fused_prompt = !summary.needs_probabilities;
   if (a.fused_prompt) return;
@@ -25,25 +26,26 @@ void add_prompts(Accounting& a, const ModelShape& shape, std::uint64_t row, cons
 Accounting account(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
                    std::uint64_t sequences) {
   const auto count = static_cast<double>(sequences);
-  const std::uint64_t row = row_bytes(shape, types.kv);
   const StepTraffic step = mean_decode_traffic(shape, types, summary, sequences);
   const auto mean = [&](std::uint64_t sum) {
     return count * static_cast<double>(sum) / static_cast<double>(summary.decode_steps);
   };
   Accounting a;
   a.kept_tokens = summary.resident_rows() / summary.layers / summary.storage_heads;
-  a.kv_resident = nearest(mean(summary.decode.resident) * static_cast<double>(row));
-  a.kv_allocated = sequences * summary.peak_rows * row;
+  a.kv_resident = nearest(count * summary.resident_bytes(shape, types.kv));
+  a.kv_allocated = sequences * summary.allocated_bytes(shape, types.kv).total();
   a.kv_read = step.bytes[Cause::kKvRead];
+  a.kv_read_scales = step.kv_read.scales;
+  a.kv_read_residual = step.kv_read.residual;
   a.kv_written = step.bytes[Cause::kKvWrite];
   a.kv_moved = step.bytes[Cause::kCompaction];
   a.policy_state = sequences * summary.peak_rows * summary.state_bytes_per_row;
   a.state_read = nearest(mean(summary.decode.state_read));
   a.state_written = nearest(mean(summary.decode.state_written));
-  a.scored = nearest(mean(summary.decode.scored)) * size_of(types.kv);
+  a.scored = types.kv.scored_bytes(nearest(mean(summary.decode.scored)));
   a.attention_flops = step[KernelFamily::kAttention].value;
   a.policy_flops = count / static_cast<double>(summary.decode_steps) * summary.decode.policy_flops;
-  add_prompts(a, shape, row, summary, count);
+  add_prompts(a, shape, types, summary, count);
   return a;
 }
 

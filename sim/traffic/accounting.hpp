@@ -15,6 +15,7 @@ struct Accounting {
   std::uint64_t kv_resident = 0;      // bytes of k and v held after a decode step, mean
   std::uint64_t kv_allocated = 0;     // bytes that decoding must have room for, at its largest
   std::uint64_t kv_read = 0;          // bytes of a mean decode step, as are the following
+  std::uint64_t kv_read_scales = 0, kv_read_residual = 0;  // parts of it
   std::uint64_t kv_written = 0;
   std::uint64_t kv_moved = 0;         // rows copied by compaction, read and written
   std::uint64_t policy_state = 0;     // bytes of scores and counters beside the allocated rows

@@ -129,6 +129,55 @@ class MovedRows {
   bool every_step_ = false;
 };
 
+// Rows by age (KvType::by_age) of `heads` heads that hold `rows` of `tokens` tokens.
+struct Held {
+  u64 rows = 0, tokens = 0, heads = 1;
+  u64 fresh = 0;  // tokens beside these that a query brings along
+  [[nodiscard]] double key_window() const {
+    return static_cast<double>(heads * (tokens - kivi_packed_keys(tokens) + fresh));
+  }
+  [[nodiscard]] double value_window() const {
+    return static_cast<double>(heads * (tokens - kivi_packed_values(tokens) + fresh));
+  }
+};
+
+double share_of(u64 part, double whole) { return whole > 0 ? static_cast<double>(part) / whole : 1; }
+
+u64 whole_groups(double rows) { return rounded(std::ceil(rows / kKiviGroup - 1e-9)) * kKiviGroup; }
+
+// The window holds the same share of its tokens as the recorded one, and a quantised row of k as many holes beside it.
+AgedRows aged_like(const AgedRows& aged, const Held& recorded, const Held& to) {
+  AgedRows out;
+  out.keys16 = std::min(to.rows, rounded(share_of(aged.keys16, recorded.key_window()) * to.key_window()));
+  out.values16 = std::min(to.rows, rounded(share_of(aged.values16, recorded.value_window()) * to.value_window()));
+  out.packed_values = to.rows - out.values16;
+  const auto quantised = static_cast<double>(recorded.rows - std::min(recorded.rows, aged.keys16));
+  const double holes = std::max(1.0, share_of(aged.packed_keys, quantised));
+  out.packed_keys = whole_groups(holes * static_cast<double>(to.rows - out.keys16));
+  return out;
+}
+
+// Counts of a step after which `tokens` are cached, from those of a recorded step after which `recorded` were.
+void project_ages(LayerCounts& t, const LayerCounts& c, Held recorded, Held to, bool prompt) {
+  if (c.resident_aged == AgedRows{}) return;  // not counted
+  recorded.rows = c.resident;
+  to.rows = t.resident;
+  const AgedRows held = t.resident_aged = aged_like(c.resident_aged, recorded, to);
+  if (prompt) {
+    const u64 copies = t.moved > 0 ? 2 : 0;
+    t.converted = {to.rows - held.keys16 + copies * held.keys16, held.packed_values + copies * held.values16,
+                   held.packed_keys, held.packed_values};
+    return;
+  }
+  const bool leaves = to.tokens % kKiviResidual == 0;
+  const AgedRows before = aged_like(c.attended_aged, {c.attended, recorded.tokens - 1, recorded.heads, 1},
+                                    {t.attended, to.tokens - 1, to.heads, 1});
+  t.attended_aged = before;
+  const u64 keys = leaves ? before.keys16 : 0;
+  const u64 values = held.packed_values > 0 ? std::min(to.heads, before.values16) : 0;
+  t.converted = {keys, values, whole_groups(static_cast<double>(keys)), values};
+}
+
 // Everything but the cells of a projection on `layers` layers.
 Residency without_cells(const Residency& from, const ModelShape& from_shape, const ModelShape& to,
                         ProjectedLengths lengths, std::uint32_t layers) {
@@ -168,12 +217,16 @@ void fill_layer(const Residency& from, std::uint32_t source, const Room& room, R
   const Occupancy occupancy(from, source);
   const MovedRows moved(from, source);
   out.at(0, cell) = prompt_counts(from.at(0, source), occupancy, to);
+  const auto recorded_at = [&](std::uint32_t s) { return Held{0, u64{from.prompt} + s, from.storage_heads}; };
+  const auto held_at = [&](std::uint32_t s) { return Held{0, u64{out.prompt} + s, out.storage_heads}; };
+  project_ages(out.at(0, cell), from.at(0, source), recorded_at(0), held_at(0), true);
   for (std::uint32_t step = 1; step <= out.steps; ++step) {
     const std::uint32_t s = moved.recorded_step(step, out.steps);
     LayerCounts& c = out.at(step, cell);
     c = decode_counts(from.at(s, source), from.at(s - 1, source).resident, occupancy.rows(step - 1, to),
                       occupancy.rows(step, to), to);
     c.moved = moved.at(step, occupancy, to);
+    project_ages(c, from.at(s, source), recorded_at(s), held_at(step), false);
   }
 }
 

@@ -16,6 +16,9 @@ LayerCounts step_after_prompt(const Residency& r, std::uint32_t layer) {
   next.attended = r.within_window(layer, prompt.resident + r.storage_heads);
   next.written = r.storage_heads;
   next.resident = prompt.resident;
+  next.attended_aged = next.resident_aged = prompt.resident_aged;
+  next.attended_aged.keys16 += r.storage_heads;
+  next.attended_aged.values16 += r.storage_heads;
   return next;
 }
 
@@ -30,7 +33,26 @@ u64 peak_rows_of_layer(const Residency& r, std::uint32_t layer) {
   return peak;
 }
 
+AgedRows larger(const AgedRows& a, const AgedRows& b) {
+  return {std::max(a.keys16, b.keys16), std::max(a.values16, b.values16), std::max(a.packed_keys, b.packed_keys),
+          std::max(a.packed_values, b.packed_values)};
+}
+
+// Likewise where rows are kept by age: room for a full residual window and for what is quantised beside it.
+AgedRows peak_aged_of_layer(const Residency& r, std::uint32_t layer) {
+  AgedRows peak = r.at(0, layer).resident_aged;
+  for (std::uint32_t step = 1; step <= r.steps; ++step) {
+    peak = larger(larger(peak, r.at(step, layer).attended_aged), r.at(step, layer).resident_aged);
+  }
+  return peak;
+}
+
 u64 scaled(u64 value, double factor) { return static_cast<u64>(std::llround(static_cast<double>(value) * factor)); }
+
+AgedRows scaled(const AgedRows& r, double factor) {
+  return {scaled(r.keys16, factor), scaled(r.values16, factor), scaled(r.packed_keys, factor),
+          scaled(r.packed_values, factor)};
+}
 
 LayerCounts scaled(const LayerCounts& c, double factor) {
   LayerCounts s;
@@ -43,6 +65,9 @@ LayerCounts scaled(const LayerCounts& c, double factor) {
   s.state_written = scaled(c.state_written, factor);
   s.scored = scaled(c.scored, factor);
   s.policy_flops = factor * c.policy_flops;
+  s.attended_aged = scaled(c.attended_aged, factor);
+  s.resident_aged = scaled(c.resident_aged, factor);
+  s.converted = scaled(c.converted, factor);
   return s;
 }
 
@@ -59,9 +84,29 @@ void add_sequence(ResidencySummary& sum, const Residency& r) {
   }
   for (std::uint32_t layer = 0; layer < r.layers; ++layer) {
     sum.peak_rows += peak_rows_of_layer(r, layer);
+    sum.peak_aged += peak_aged_of_layer(r, layer);
     sum.layer_prompt_rows = std::max(sum.layer_prompt_rows, r.at(0, layer).written);
     sum.evicts = sum.evicts || r.at(0, layer).resident < r.at(0, layer).written;
   }
+}
+
+// Of a head that keeps the newest `held` of `tokens` tokens, and `before` one token earlier (0: a prompt).
+void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) {
+  const auto times = [&](const AgedRows& r) {
+    return AgedRows{heads * r.keys16, heads * r.values16, heads * r.packed_keys, heads * r.packed_values};
+  };
+  c.resident_aged = times(kivi_rows(tokens, held));
+  if (before == 0) {
+    const AgedRows once = kivi_rows(tokens, held);
+    c.converted = times({held - once.keys16, once.packed_values, once.packed_keys, once.packed_values});
+    return;
+  }
+  c.attended_aged = times(kivi_rows(tokens - 1, held - 1));
+  c.attended_aged.keys16 += heads;
+  c.attended_aged.values16 += heads;
+  const u64 keys = tokens % kKiviResidual == 0 ? std::min<u64>(kKiviResidual, held) : 0;
+  const u64 values = held > kKiviResidual ? 1 : 0;
+  c.converted = times({keys, values, (keys + kKiviGroup - 1) / kKiviGroup * kKiviGroup, values});
 }
 
 }  // namespace
@@ -90,6 +135,7 @@ ResidencySummary summarise(std::span<const Residency> sequences) {
   sum.steps = static_cast<std::uint32_t>(scaled(decoded, share));
   sum.prefill = scaled(sum.prefill, share);
   sum.peak_rows = scaled(sum.peak_rows, share);
+  sum.peak_aged = scaled(sum.peak_aged, share);
   return sum;
 }
 
@@ -112,10 +158,12 @@ ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t p
     first.attended = shape.kv_heads * prefill_rows_read(prompt, 1, shape.window(l));
     first.written = u64{shape.kv_heads} * prompt;
     first.resident = first.allocated = shape.kv_heads * seen(prompt);
+    set_full_ages(first, shape.kv_heads, prompt, seen(prompt), 0);
     for (std::uint32_t step = 1; step <= output; ++step) {
       LayerCounts& c = layer.at(step, 0);
       c.attended = c.resident = c.allocated = shape.kv_heads * seen(u64{prompt} + step);
       c.written = shape.kv_heads;
+      set_full_ages(c, shape.kv_heads, u64{prompt} + step, seen(u64{prompt} + step), seen(u64{prompt} + step - 1));
     }
     add_sequence(sum, layer);
   }

@@ -24,12 +24,22 @@ struct ResidencySummary {
   LayerCounts prefill;                  // step 0, summed over layers, a sequence
   LayerCounts decode;                   // summed over layers and decode_steps decode steps
   std::uint64_t decode_steps = 1;       // divides decode; at least 1
+  AgedRows peak_aged;                   // the same by age, each part at its largest
   std::uint64_t peak_rows = 0;          // rows, over all layers, that must be allocated while decoding, a sequence
   std::uint64_t layer_prompt_rows = 0;  // rows of the prompt in the layer that has most: the prefill transient
 
   // Mean rows of one decode step of one sequence, over all layers.
   [[nodiscard]] double attended_rows() const { return mean(decode.attended); }
   [[nodiscard]] double resident_rows() const { return mean(decode.resident); }
+  // Mean bytes that one sequence holds in a cache of type `kv`.
+  [[nodiscard]] double resident_bytes(const ModelShape& shape, KvType kv) const {
+    return mean(kvroof::resident_bytes(shape, kv, decode).total());
+  }
+  // What a sequence must have room for while decoding.
+  [[nodiscard]] KvBytes allocated_bytes(const ModelShape& shape, KvType kv) const {
+    return kv.by_age() ? aged_bytes(kv, shape.head_dim, stored_v_width(shape), peak_aged)
+                       : kv_row(shape, kv) * peak_rows;
+  }
 
  private:
   [[nodiscard]] double mean(std::uint64_t sum) const {

@@ -155,7 +155,33 @@ double attention_flops(const ModelShape& s, const StepWork& work) {
   return 2.0 * static_cast<double>(work.rows.attended) * group * (s.head_dim + s.v_head_dim);
 }
 
+void add_cache_bytes(StepTraffic& t, const ModelShape& s, KvType kv, const StepWork& work) {
+  const LayerCounts& rows = work.rows;
+  const u64 rows_read = work.rows_read > 0 ? work.rows_read : rows.attended;
+  if (!kv.by_age()) {
+    const KvBytes row = kv_row(s, kv);
+    t.kv_read = row * rows_read;
+    t.bytes.add(Cause::kKvWrite, rows.written * row.total());
+    t.bytes.add(Cause::kCompaction, 2 * rows.moved * row.total());
+  } else {
+    // Every row is written in float16 first, and a prompt is attended to so.
+    const u64 plain = row_bytes(s, kv.rows());
+    t.kv_read = rows.attended_aged == AgedRows{} ? KvBytes{0, 0, rows_read * plain}
+                                                 : aged_bytes(kv, s.head_dim, stored_v_width(s), rows.attended_aged);
+    t.bytes.add(Cause::kKvWrite, rows.written * plain);
+    t.bytes.add(Cause::kCompaction, aged_bytes(kv, s.head_dim, stored_v_width(s), rows.converted).total());
+  }
+  t.bytes.add(Cause::kKvRead, t.kv_read.total());
+}
+
 }  // namespace
+
+KvBytes kv_row(const ModelShape& s, KvType kv) { return kv.row(s.head_dim) + kv.row(stored_v_width(s)); }
+
+KvBytes resident_bytes(const ModelShape& s, KvType kv, const LayerCounts& rows) {
+  return kv.by_age() ? aged_bytes(kv, s.head_dim, stored_v_width(s), rows.resident_aged)
+                     : kv_row(s, kv) * rows.resident;
+}
 
 double expected_experts(const ModelShape& s, std::uint64_t tokens) {
   if (expert_layers(s) == 0 || tokens == 0) return 0;
@@ -171,19 +197,17 @@ u64 widest_mlp(const ModelShape& s) {
 
 StepTraffic& StepTraffic::operator+=(const StepTraffic& other) {
   bytes += other.bytes;
+  kv_read += other.kv_read;
   for (std::size_t i = 0; i < kKernelFamilies; ++i) flops[i] += other.flops[i];
   return *this;
 }
 
 StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const StepWork& work) {
-  const u64 row = row_bytes(shape, types.kv);
   const LayerCounts& rows = work.rows;
   StepTraffic t;
   if (!attention_only(shape)) t.bytes.add(Cause::kWeights, weight_elements(shape, work) * size_of(types.weights));
-  t.bytes.add(Cause::kKvRead, (work.rows_read > 0 ? work.rows_read : rows.attended) * row);
-  t.bytes.add(Cause::kKvWrite, rows.written * row);
-  t.bytes.add(Cause::kCompaction, 2 * rows.moved * row);
-  t.bytes.add(Cause::kScores, rows.state_read + rows.state_written + rows.scored * size_of(types.kv));
+  add_cache_bytes(t, shape, types.kv, work);
+  t.bytes.add(Cause::kScores, rows.state_read + rows.state_written + types.kv.scored_bytes(rows.scored));
   t.bytes.add(Cause::kActivations, activation_elements(shape, work) * kActivationBytes);
   t.flops = {Flops(linear_flops(shape, work)), Flops(attention_flops(shape, work)), Flops(rows.policy_flops.total())};
   return t;
@@ -201,6 +225,9 @@ LayerCounts sum_counts(std::span<const LayerCounts> cells) {
     sum.state_written += c.state_written;
     sum.scored += c.scored;
     sum.policy_flops += c.policy_flops;
+    sum.attended_aged += c.attended_aged;
+    sum.resident_aged += c.resident_aged;
+    sum.converted += c.converted;
   }
   return sum;
 }

@@ -10,10 +10,10 @@
 //                that any token chose; the head, which is the embedding matrix when tied, the projection before it and
 //                the final norm once when S > 0; one row of the embedding, and of the position table if there is one,
 //                for each token)
-//   kv_write     written rows  · row width · c
-//   kv_read      attended rows · row width · c       a row is read once for all query heads of its group, in a prompt
+//   kv_write     written rows  · bytes of a row
+//   kv_read      attended rows · bytes of a row      a row is read once for all query heads of its group, in a prompt
 //                                                    once for a block of queries, see below
-//   compaction   moved rows    · row width · c · 2   read and written
+//   compaction   moved rows    · bytes of a row · 2  read and written
 //   scores       state_read + state_written + scored · c
 //   activations  4 bytes (f32) for each element of:
 //                embedding output       T · embedding width                          (written; a row of the position
@@ -31,7 +31,9 @@
 // each of the k experts that a token chose, and one for the shared experts with their gate. Latent attention has the
 // linears q (or q down, norm, q up), kv down, a norm, the absorbed products of k up and v up of each head, and o; its
 // rotary passes all of q and of the latent row. A clamp, a scale or a soft-cap changes what was just written and moves
-// nothing. A row is one token's k and v of one storage head, or its latent row.
+// nothing. A row is one token's k and v of one storage head, or its latent row; with the scales of its type
+// (sim/core/kv_type.hpp). A cache with a residual window (KIVI) writes float16 rows, reads what the tokens' ages say,
+// holes in groups of k included, and counts what it converts as compaction: float16 read, codes and scales written.
 #pragma once
 
 #include <array>
@@ -41,6 +43,7 @@
 
 #include "sim/core/byte_counters.hpp"
 #include "sim/core/dtype.hpp"
+#include "sim/core/kv_type.hpp"
 #include "sim/core/residency.hpp"
 #include "sim/core/units.hpp"
 #include "sim/model/model_shape.hpp"
@@ -52,6 +55,7 @@ inline constexpr std::size_t kKernelFamilies = 3;
 
 struct StepTraffic {
   ByteCounters bytes;
+  KvBytes kv_read;  // what bytes[kKvRead] is made of
   std::array<Flops, kKernelFamilies> flops{};  // a multiplication with its addition counts as two
 
   [[nodiscard]] Flops operator[](KernelFamily f) const { return flops[static_cast<std::size_t>(f)]; }
@@ -61,7 +65,7 @@ struct StepTraffic {
 
 struct TrafficTypes {
   DType weights = DType::kBF16;
-  DType kv = DType::kBF16;
+  KvType kv = DType::kBF16;
 };
 
 // What one call processes.
@@ -83,10 +87,13 @@ double expected_experts(const ModelShape& shape, std::uint64_t tokens);
 // Hidden elements of the MLP that one token passes: those of its experts together, or of a dense layer.
 std::uint64_t widest_mlp(const ModelShape& shape);
 
-// Bytes of one row: k and v of one token in one storage head.
-inline std::uint64_t row_bytes(const ModelShape& shape, DType kv) {
-  return std::uint64_t{shape.row_width()} * size_of(kv);
-}
+// Of a row of v beside k: 0 where v lies in k.
+inline std::uint32_t stored_v_width(const ModelShape& shape) { return shape.row_width() - shape.head_dim; }
+// One row: k and v of one token in one storage head. Of a type that is by_age(), once it has left the window.
+KvBytes kv_row(const ModelShape& shape, KvType kv);
+inline std::uint64_t row_bytes(const ModelShape& shape, KvType kv) { return kv_row(shape, kv).total(); }
+// What is held after eviction.
+KvBytes resident_bytes(const ModelShape& shape, KvType kv, const LayerCounts& rows);
 
 // A shape without hidden size (imported tensors) has attention, policy and cache traffic only.
 constexpr bool attention_only(const ModelShape& shape) { return shape.hidden == 0; }

@@ -10,7 +10,7 @@
 
 namespace kvroof::test {
 
-inline TraceReader record(const std::filesystem::path& path, const Model& model, const PolicySpec& spec, DType kv,
+inline TraceReader record(const std::filesystem::path& path, const Model& model, const PolicySpec& spec, KvType kv,
                           const Prompts& prompts, std::unique_ptr<Ops> ops, Recording how = {}) {
   CpuBackend backend(model, std::move(ops), {spec, 0, kv});
   return record_on(backend, path, model, spec, kv, prompts, how);

@@ -39,12 +39,12 @@ struct Recording {
 
 // Runs the prompts on `backend`, which works under `spec` with a cache of type `kv` and seed 0.
 inline TraceReader record_on(Backend& backend, const std::filesystem::path& path, const Model& model,
-                             const PolicySpec& spec, DType kv, const Prompts& prompts, Recording how) {
+                             const PolicySpec& spec, KvType kv, const Prompts& prompts, Recording how) {
   RecordedRun run;
   run.backend = how.backend;
   run.policy = spec.text();
   run.weight_type = model.type;
-  run.kv_type = kv;
+  run.kv_type = kv.rows();
   run.requested_new_tokens = how.new_tokens;
   for (const auto& prompt : prompts) run.prompts.push_back(static_cast<std::uint32_t>(prompt.size()));
   TraceRecorder recorder(path, make_manifest(model.config, run));
@@ -71,8 +71,8 @@ struct Blocks {
 };
 
 // What the simulator says of the trace: the residency that a replay finds, turned into traffic.
-inline Expected simulate(const TraceReader& trace, const Model& model, const PolicySpec& spec, DType kv,
-                         Blocks blocks = {}) {
+inline Expected simulate(const TraceReader& trace, const Model& model, PolicySpec spec, KvType kv, Blocks blocks = {}) {
+  if (kv.by_age()) spec.kv = kv;
   ThreadPool pool(1);
   ReplayOptions options;
   const PointResult point = std::move(replay(trace, std::span(&spec, 1), options, pool).front());

@@ -1,0 +1,96 @@
+// --kv as a user meets it: the same choice in every verb.
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using nlohmann::json;
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using kvroof::test::TemporaryFolder;
+
+namespace {
+
+const std::string kModel = " --model " KVROOF_SOURCE_DIR "/tests/golden/models/llama-gqa";
+const std::string kPrompt = " --ids \"5 17 9 40 2 61 33 8\" -n 6 --ignore-eos ";
+
+json json_of(const std::string& words, const char* program = KVROOF_PROGRAM) {
+  const Ran ran = run_program(words + " --format json", program);
+  INFO(words << "\n" << ran.err);
+  REQUIRE(ran.code == 0);
+  return json::parse(ran.out);
+}
+
+}  // namespace
+
+TEST_CASE("every back end runs an int8 and an int4 cache in the same bytes, the former to the same text") {
+  for (const char* kv : {"int8", "int4"}) {
+    INFO(kv);
+    const std::string words =
+        "run" + kModel + kPrompt + "--dtype bf16 --policy h2o:budget=6 --kv " + kv + " --backend ";
+    const json reference = json_of(words + "reference"), fast = json_of(words + "fast");
+    const json cuda = json_of(words + "cuda", KVROOF_EMULATED);
+    CHECK(reference["kv_type"] == kv);
+    for (const json& other : {fast, cuda}) {
+      // A step of int4 is wide: where sums differ in their last bit a code may fall to the other side of it.
+      if (kv == std::string("int8")) CHECK(other["ids"] == reference["ids"]);
+      // The device rounds a prompt's activations to the weights' type: 0.01 with a cache of bf16 already.
+      CHECK(other["ids"][0] == reference["ids"][0]);
+      CHECK(other["logprobs"][0].get<double>() == Approx(reference["logprobs"][0].get<double>()).margin(0.05));
+      CHECK(other["decode_bytes"]["kv_read"] == reference["decode_bytes"]["kv_read"]);
+      CHECK(other["kv_resident_bytes"] == reference["kv_resident_bytes"]);
+    }
+  }
+}
+
+TEST_CASE("a cache that a back end or a trace cannot hold is refused in one sentence") {
+  for (const char* words : {"run --backend cuda --kv kivi2", "run --backend cuda --kv int4g64",
+                            "record -o /nowhere/x.kvt --backend fast --kv kivi4",
+                            "record -o /nowhere/x.kvt --backend cuda --kv int8"}) {
+    const Ran ran = run_program(words + kModel + kPrompt + "--dtype bf16", KVROOF_EMULATED);
+    INFO(words << "\n" << ran.err);
+    CHECK(ran.code == 2);
+    const bool of_cache = ran.err.find("a KV cache of") != std::string::npos;
+    const bool says_what = of_cache || ran.err.starts_with("error: record --kv");
+    CHECK(says_what);
+  }
+  const Ran typo = run_program("run --kv int5" + kModel + kPrompt);
+  CHECK(typo.code == 2);
+  CHECK(typo.err.starts_with("error: --kv int5: expected f32, f16, bf16, int8, int4, int4g64, kivi2, kivi4"));
+}
+
+TEST_CASE("a replay prices a quantised cache and says what its rounding does; a preset names policy and cache") {
+  const TemporaryFolder folder;
+  const std::string trace = (folder.path() / "x.kvt").string();
+  REQUIRE(run_program("record --backend reference -o " + trace + kModel + kPrompt).code == 0);
+  const auto rows = [&](const std::string& words) { return json_of("replay " + trace + " " + words)["points"]; };
+  const json plain = rows("--policy full")[0], four = rows("--policy full --kv int4")[0];
+  const json eight = rows("--policy full --kv int8")[0];
+  CHECK(plain["output_error"] == 0);
+  CHECK(eight["output_error"] > 0);
+  CHECK(four["output_error"] > 4 * eight["output_error"].get<double>());
+  CHECK(four["recall_mean"] == 1);
+  CHECK(four["kv_read_bytes"].get<double>() - four["kv_read_scale_bytes"].get<double>() ==
+        Approx(plain["kv_read_bytes"].get<double>() / 8));
+  const json both = rows("--policy scissorhands,scissorhands-4bit --budget 4");
+  REQUIRE(both.size() == 2);
+  CHECK(both[0]["kv_type"] == "f32");
+  CHECK(both[1]["kv_type"] == "int4g64");
+  CHECK(both[1]["point"] == "scissorhands-4bit:budget=4");
+  CHECK(both[0]["kept_tokens"] == both[1]["kept_tokens"]);
+  CHECK(run_program("replay " + trace + " --policy scissorhands-4bit:budget=4 --kv int8").code == 2);
+  CHECK(run_program("policies").out.find("\nscissorhands-4bit") != std::string::npos);
+}
+
+// 640 tokens at the end: k of 640 is quantised, v of 512; the window has room for 128 rows of k, and for 128 and the
+// newest of v. Llama-2-7B has 32 layers of 32 heads of 128.
+TEST_CASE("the ledger of a plan has codes, scales and residual window of KIVI as its formula says") {
+  const json plan = json_of("plan --model llama-2-7b --device h200 --prompt 512 --output 128 --kv kivi2");
+  std::map<std::string, std::uint64_t> bytes;
+  for (const json& line : plan["ledger"]) bytes[line["name"]] = line["bytes"];
+  const std::uint64_t heads = 32 * 32 * plan["batch"].get<std::uint64_t>();
+  CHECK(bytes["kv_codes"] == heads * 128 * (640 + 512) / 4);
+  CHECK(bytes["kv_scales"] == heads * 128 * (640 + 512) / 8);
+  CHECK(bytes["kv_residual"] == heads * 128 * 2 * (128 + 129));
+}
