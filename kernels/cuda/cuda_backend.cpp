@@ -330,7 +330,7 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
   launch_moves(layer_number(layer), row_bytes());
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, DeviceCache());
   launches_.count(Cause::kScores, state.policy.take_walked_state_bytes() +
-                                      state.policy.take_read_elements() * size_of(options_.kv_type));
+                                      state.policy.take_read_elements() * bits_of_stored(format_.type) / 8);
 }
 
 void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> logits) {
