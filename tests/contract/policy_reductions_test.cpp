@@ -42,15 +42,3 @@ TEST_CASE("a set for each query head of a group is the set of a model that has a
     CHECK(history(for_each, kShape, random_logit) == history(shared, one_each, random_logit));
   }
 }
-
-TEST_CASE("noise that is the same for every token is none: a softmax does not see a constant") {
-  const PolicyInfo& info = policy_info("keyformer");
-  const auto noise = std::ranges::find(info.params, "noise", &ParamInfo::name);
-  for (const char* word : {"constant", "gaussian"}) {
-    if (noise->values.find(word) == std::string_view::npos) continue;
-    const auto with = history(spec_of(fmt::format("keyformer:budget=20:noise={}", word)), kShape, random_logit);
-    const auto without = history(spec_of("keyformer:budget=20:noise=none"), kShape, random_logit);
-    INFO(word);
-    CHECK((with == without) == (std::string_view(word) == "constant"));
-  }
-}

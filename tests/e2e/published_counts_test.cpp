@@ -47,8 +47,8 @@ Moved moved_at(const std::string& trace, int tokens) {
                           trace, tokens, tokens))["points"];
   constexpr double kToken = 4 * 32 * 32 * 512;  // 4 beams, 32 layers of 32 heads
   // torch's gumbel_softmax passes the logits thirteen times: a draw, log (2), neg (2), the sum (3), the quotient (2),
-  // softmax (2), and the sum over queries; in f32.
-  constexpr double kEagerBytes = 13 * 4;
+  // softmax (2), and the sum over queries; in the type of the model, of 16 bits.
+  constexpr double kEagerBytes = 13 * 2;
   const json& policy = points[1]["accounting"]["policy"];
   const double read = points[1]["kv_read_bytes"].get<double>();
   const double state = policy["state_read_bytes"].get<double>() + policy["state_written_bytes"].get<double>();
@@ -93,8 +93,13 @@ TEST_CASE("KV movement under 50 % is that of Keyformer's figure 10 and the fixed
     if (bar.tokens >= 1024) CHECK(std::abs(deviation(bytes, bar.without_scores)) < 0.10);
     CHECK(std::abs(deviation(predicted, bar.without_scores)) < 0.10);
     CHECK(std::abs(deviation(predicted_with_scores, bar.with_scores)) < 0.10);
-    // The paper's 2.45 at 4,096 tokens, within 15 %.
-    if (bar.tokens == 4096) CHECK(std::abs(deviation(1 / with_eager, 2.45)) < 0.15);
+    // The paper's 2.45 at 4,096 tokens, within 15 % with the fixed work; bytes alone miss it.
+    if (bar.tokens == 4096) {
+      fmt::print("full / 50 % with scores: our state {:.2f}, the code's passes {:.2f}, and fixed work {:.2f}; 2.45\n",
+                 1 / with_state, 1 / with_eager, 1 / predicted_with_scores);
+      CHECK(std::abs(deviation(1 / predicted_with_scores, 2.45)) < 0.15);
+      CHECK(deviation(1 / with_eager, 2.45) > 0.15);
+    }
   }
 }
 
