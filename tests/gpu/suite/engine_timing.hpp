@@ -40,6 +40,9 @@ class EngineTiming {
     for (std::uint32_t s = 0; s < batch_; ++s) backend_.release(s);
     batch_ = 0;
   }
+  [[nodiscard]] Backend& backend() { return backend_; }
+  // All bytes that the steps since the last call declared.
+  double all_bytes_moved() { return static_cast<double>(backend_.take_counters().total()); }
   // Weights and rows of the cache that the steps since the last call moved, by the engine's own count.
   double bytes_moved() {
     const ByteCounters bytes = backend_.take_counters();

@@ -10,8 +10,8 @@ namespace kvroof::suite {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: gpu_suite environment|kernels|engine|limits|steps|paper [--out FILE] [--data DIR] [--seconds S] [--small] "
-    "[--seed N]\n";
+    "usage: gpu_suite environment|kernels|engine|limits|steps|recorder|paper [--out FILE] [--data DIR] [--seconds S] "
+    "[--small] [--seed N]\n";
 
 void check_kernels(const Options& options, Report& report) {
   check_attention(options, report);
@@ -31,6 +31,7 @@ constexpr Part kParts[] = {
     {"engine", check_engine},
     {"limits", measure_limits},
     {"steps", measure_steps},
+    {"recorder", check_recorder},
     {"paper", measure_paper},
 };
 
@@ -83,6 +84,7 @@ int run(int count, char** words) {
     else
       return usage("there is no option", word.c_str());
   }
+  if (part->run == check_recorder) prepare_recorder();
   if (const char* why = cuda::find_device(options.device)) {
     fmt::print("SKIPPED: no CUDA device ({})\n", why);
     return 77;

@@ -24,6 +24,9 @@ void check_engine(const Options& options, Report& report);
 void measure_limits(const Options& options, Report& report);
 void measure_steps(const Options& options, Report& report);
 void measure_paper(const Options& options, Report& report);
+void check_recorder(const Options& options, Report& report);
+// Before the device is used for the first time: what records must be there by then.
+void prepare_recorder();
 
 // Groups of check_kernels.
 void check_attention(const Options& options, Report& report);

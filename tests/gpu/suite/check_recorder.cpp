@@ -1,0 +1,169 @@
+// The recorder on a device: nothing lost in ten thousand steps, counted bytes beside declared ones, and what each mode
+// costs.
+#include <cmath>
+#include <map>
+
+#include "kernels/cuda/device_activity.hpp"
+#include "kernels/cupti/run_profile.hpp"
+#include "tests/gpu/suite/device_data.hpp"
+#include "tests/gpu/suite/engine_timing.hpp"
+#include "tests/gpu/suite/measure.hpp"
+#include "tests/gpu/suite/parts.hpp"
+#include "tests/support/null_sink.hpp"
+
+namespace kvroof::suite {
+namespace {
+
+// Counts records, and adds up what they declare and count.
+class Sums final : public test::NullSink {
+ public:
+  using NullSink::add;
+  void add(const KernelRecord& r) override {
+    ++kernels;
+    without_time += r.work.end_ns == 0;
+  }
+  void add(const OperatorRecord& r) override { declared += r.declared_bytes; }
+  void add(const CounterRecord& r) override {
+    ++counters;
+    const bool dram = r.name.find("dram__bytes_") == 0 || r.name.find("fbpa__dram_") == 0;
+    if (!dram) return;
+    (r.name.find("read") != std::string_view::npos ? read : written) += r.value;
+  }
+  void note(std::string_view key, std::string_view value) override { notes[std::string(key)] = value; }
+  std::uint64_t kernels = 0, without_time = 0, declared = 0, counters = 0;
+  double read = 0, written = 0;
+  std::map<std::string, std::string> notes;
+};
+
+std::unique_ptr<RunProfile> g_trace;
+
+// Steps of the engine, each told to the profile as a session would; sorted seconds.
+std::vector<double> watched_steps(EngineTiming& engine, RunProfile& profile, std::uint32_t steps) {
+  std::vector<double> seconds;
+  for (std::uint32_t i = 0; i < steps; ++i) {
+    profile.begin_step(i);
+    seconds.push_back(engine.decode());
+    profile.end_step({});
+  }
+  return seconds;
+}
+
+void add_times(const Options& options, Report& report, const char* mode, std::vector<double> seconds) {
+  const Measured m = measured(seconds);
+  report.add("recorder_step", {{"mode", mode}, {"model", "mpt-7b"}, {"batch", 1}, {"prompt", options.small ? 8 : 256}},
+             {{"median_seconds", m.median}, {"best_seconds", m.best}, {"spread", m.spread}, {"runs", m.runs}});
+}
+
+bool lost_nothing(const Sums& sums) {
+  bool lost = sums.without_time > 0 || sums.notes.at("dropped") != "0";
+  for (const char* note : {"ended_early", "graphs_unexplained", "meanings_lost"}) {
+    lost = lost || sums.notes.contains(note);
+  }
+  return !lost;
+}
+
+// Of a model whose steps take next to no time: as many launches a second as there can be.
+void check_losses(const Options& options, Report& report) {
+  const std::uint32_t steps = options.small ? 20 : 10'000;
+  Sums sums;
+  const Model small = random_model("llama-3-8b", 16'384, true, options.seed);
+  double declared = 0;
+  {
+    EngineTiming engine(small, "streaming:budget=64");
+    g_trace->attach(engine.backend(), sums);
+    engine.grow(1, 128, steps);
+    watched_steps(engine, *g_trace, steps);
+    declared = engine.all_bytes_moved();
+  }
+  const Model model = random_model("mpt-7b", 2048, options.small, options.seed);
+  EngineTiming engine(model, "full");
+  g_trace->attach(engine.backend(), sums);
+  engine.grow(1, options.small ? 8 : 256, 400);
+  add_times(options, report, "trace", watched_steps(engine, *g_trace, options.small ? 4 : 200));
+  declared += engine.all_bytes_moved();
+  const std::string why = g_trace->finish();
+  g_trace.reset();
+  const Json parameters = {{"steps", steps}};
+  if (!why.empty()) return report.add("trace_losses", parameters, {{"skipped", why}});
+  const bool whole = lost_nothing(sums) && static_cast<double>(sums.declared) >= declared;
+  report.check("trace_losses", parameters, whole,
+               {{"kernels", sums.kernels},
+                {"without_time", sums.without_time},
+                {"declared_bytes", sums.declared},
+                {"engine_bytes", declared},
+                {"notes", sums.notes}});
+}
+
+// What DRAM gave beside what had to be read. A read of memory far larger than L2; whole steps, whose activations stay
+// on the chip.
+void check_counts(const Options& options, Report& report) {
+  const Model model = random_model("mpt-7b", 2048, options.small, options.seed);
+  EngineTiming engine(model, "full");
+  engine.grow(1, options.small ? 8 : 256, 400);
+  OpenStream open;
+  cuda::Stream& stream = open.get();
+  const std::size_t bytes = options.small ? std::size_t{1} << 16 : std::size_t{2} << 30;
+  const cuda::DeviceBuffer from(bytes), sink(16);
+  run_noise(stream, Noise::kBytes, 1, 1, from.at(), bytes);
+  const auto counted = [&](const char* what, double tolerance, const std::function<double()>& work) {
+    Sums sums;
+    const auto profile = make_counter_profile(cuda::device_activity() != nullptr);
+    profile->start();
+    profile->attach(engine.backend(), sums);
+    profile->begin_step(0);
+    const double declared = work();
+    profile->end_step({});
+    const std::string why = profile->finish();
+    const Json parameters = {{"of", what}};
+    if (!why.empty()) return report.add("counted_bytes", parameters, {{"skipped", why}});
+    const double ratio = sums.read / declared;
+    report.check("counted_bytes", parameters, std::abs(ratio - 1) <= tolerance,
+                 {{"declared", declared}, {"read", sums.read}, {"written", sums.written}, {"ratio", ratio}});
+  };
+  counted("a read of 2 GiB", 0.02, [&] {
+    run_read(stream, from.at(), bytes, sink.at<float>());
+    cuda::check_device(cuda::synchronize(stream), "reading");
+    return static_cast<double>(bytes);
+  });
+  counted("16 whole steps of mpt-7b", 0.05, [&] {
+    engine.bytes_moved();
+    for (int i = 0; i < 16; ++i) engine.decode();
+    return engine.bytes_moved();
+  });
+}
+
+// Steps under the modes that count; those without a recorder are in the part `steps`.
+void measure_modes(const Options& options, Report& report) {
+  const bool emulated = cuda::device_activity() != nullptr;
+  const Model model = random_model("mpt-7b", 2048, options.small, options.seed);
+  for (const char* mode : {"counters", "pm"}) {
+    EngineTiming engine(model, "full");
+    engine.grow(1, options.small ? 8 : 256, 400);
+    const auto profile = *mode == 'c' ? make_counter_profile(emulated) : make_sampling_profile(emulated);
+    Sums sums;
+    profile->start();
+    profile->attach(engine.backend(), sums);
+    const std::vector<double> seconds = watched_steps(engine, *profile, options.small ? 4 : 200);
+    const std::string why = profile->finish();
+    if (!why.empty()) {
+      report.add("recorder_step", {{"mode", mode}}, {{"skipped", why}});
+    } else {
+      add_times(options, report, mode, seconds);
+    }
+  }
+}
+
+}  // namespace
+
+void prepare_recorder() {
+  g_trace = make_trace_profile(cuda::device_activity());
+  g_trace->start();
+}
+
+void check_recorder(const Options& options, Report& report) {
+  report.guarded("trace_losses", {}, [&] { check_losses(options, report); });
+  report.guarded("counted_bytes", {}, [&] { check_counts(options, report); });
+  report.guarded("recorder_step", {}, [&] { measure_modes(options, report); });
+}
+
+}  // namespace kvroof::suite
