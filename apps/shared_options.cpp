@@ -6,6 +6,7 @@
 
 #include "apps/values.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/policy/policy.hpp"
 
 namespace fs = std::filesystem;
 
@@ -46,6 +47,12 @@ void set_kv_type(std::vector<PolicySpec>& points, std::optional<KvType> type) {
                                     name_of(*type), point.text(), name_of(*point.kv)));
     }
     if (!point.kv) point.kv = type;
+    const PolicyTraits traits = policy_info(point.name).traits(point);
+    if (point.kv && point.kv->quantised() && (traits.merges || traits.slot_positions)) {
+      const char* what = traits.merges ? "merges rows" : "has rows stand at other positions than they were stored for";
+      throw usage_error(fmt::format("--kv {}: {} {}, which no quantised cache follows; take f16 or bf16",
+                                    name_of(*point.kv), point.text(), what));
+    }
   }
 }
 

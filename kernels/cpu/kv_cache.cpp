@@ -140,10 +140,10 @@ std::uint64_t KvCache::copy(HeadId head, const KvCache& from, std::span<const Sl
 std::uint64_t KvCache::merge(HeadId head, std::span<const RowMerge> merges) {
   for (const RowMerge& m : merges) {
     check(m.from < capacity(head) && m.to < capacity(head), "KvCache: merges within the allocated slots");
-    merge_row(layout_.type, layout_.k_width, m, keys_.data() + k_offset(head, SlotId(m.from)),
+    merge_row(layout_.type.rows(), layout_.k_width, m, keys_.data() + k_offset(head, SlotId(m.from)),
               keys_.data() + k_offset(head, SlotId(m.to)));
     if (layout_.v_in_k) continue;
-    merge_row(layout_.type, layout_.v_width, m, values_.data() + v_offset(head, SlotId(m.from)),
+    merge_row(layout_.type.rows(), layout_.v_width, m, values_.data() + v_offset(head, SlotId(m.from)),
               values_.data() + v_offset(head, SlotId(m.to)));
   }
   return merges.size() * 2 * layout_.row_bytes();

@@ -27,7 +27,8 @@ Bytes bytes_of(double bytes) { return Bytes(static_cast<u64>(std::llround(std::m
 MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t batch) const {
   const auto sequences = static_cast<double>(batch);
   const double held = kv_share_ / deployment_.stages;  // of all rows, on this device
-  const KvBytes allocated = residency.allocated_bytes(shape_, types_.kv);
+  const KvType kv = types_.kv;
+  const KvBytes allocated = residency.allocated_bytes(shape_, kv);
   const double rows = held * static_cast<double>(residency.peak_rows) * sequences;
   const auto live = static_cast<double>(live_elements(shape_, deployment_.tensor_parallel));
   MemoryLedger m;

@@ -70,7 +70,7 @@ SlotId LayerPolicy::admit(HeadId head, TokenPos position) {
   h.flops.noise += traits_.noise_flops_per_token * context_.group;
   h.attended += h.positions.size();
   if (relocates(position) && context_.rotation.rule != nullptr) {
-    h.flops += kTurnFlops * context_.rotation.rule->dims * static_cast<double>(h.positions.size());
+    h.flops.scoring += kTurnFlops * context_.rotation.rule->dims * static_cast<double>(h.positions.size());
   }
   return slot;
 }
@@ -273,7 +273,7 @@ void LayerPolicy::merge_victims(HeadId head, TokenPos newest) {
     const std::uint64_t v_elements = merges_.size() * tensors.value_width();
     h.scored += v_elements;
     h.read_elements += v_elements;
-    h.flops += 3.0 * static_cast<double>(merges_.size() * tensors.key_width() + v_elements);
+    h.flops.scoring += 3.0 * static_cast<double>(merges_.size() * tensors.key_width() + v_elements);
     h.moved += merges_.size();
   });
 }

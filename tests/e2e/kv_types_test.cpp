@@ -94,3 +94,12 @@ TEST_CASE("the ledger of a plan has codes, scales and residual window of KIVI as
   CHECK(bytes["kv_scales"] == heads * 128 * (640 + 512) / 8);
   CHECK(bytes["kv_residual"] == heads * 128 * 2 * (128 + 129));
 }
+
+TEST_CASE("a quantised cache is refused where rows merge or change their positions, with what to take instead") {
+  for (const char* policy : {"d2o:budget=0.5", "streaming:budget=0.5:positions=slot"}) {
+    const Ran ran = run_program(std::string("plan --model llama-2-7b --device h200 --kv int8 --policy ") + policy);
+    INFO(ran.err);
+    CHECK(ran.code == 2);
+    CHECK(ran.err.find("take f16 or bf16") != std::string::npos);
+  }
+}
