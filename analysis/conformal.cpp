@@ -121,7 +121,7 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const std::string& left_
 
 Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
   const double width = std::log(e.high80 / e.value);
-  if (!(width > 0)) return e;
+  if (!(width > 0) || e.dominated_by == CostTerm::kLoad) return e;
   const double w80 = std::exp(width * f.factor80), w95 = std::exp(width * std::max(f.factor95, f.factor80));
   return {e.value, e.value / w80, e.value * w80, e.value / w95, e.value * w95, e.dominated_by};
 }

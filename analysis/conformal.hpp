@@ -74,7 +74,7 @@ class IntervalTable {
 // the axis that lies farthest out deciding. A judgement: no shipped table goes on beyond the others by much.
 inline constexpr double kWiderPerDoubling = 0.2;
 
-// The estimate with its bounds moved to those factors.
+// The estimate with its bounds moved to those factors; but for a load that is not stated, which they know nothing of.
 Estimate with_factors(const Estimate& estimate, const IntervalFactors& factors);
 // Its step time, and the throughput that follows.
 Prediction with_factors(Prediction prediction, const IntervalFactors& factors);

@@ -65,7 +65,7 @@ class Server {
     served.token = sum(cost_.predict(residency_, static_cast<std::uint64_t>(running)).step,
                        scaled(prompt, (running - 1) / s_.output));
     const double ahead = std::min(running - 1, kPromptsAhead + kPromptsAheadShare * running);
-    served.first_token = sum(prompt, scaled(prompt, ahead));
+    served.first_token = sum(sum(prompt, scaled(prompt, ahead)), arrival());
     if (clients > running) {  // the others wait for a place
       const double turns = clients / running - 1;
       served.first_token = sum(served.first_token, scaled(served.whole(s_.output), turns));
@@ -107,7 +107,14 @@ class Server {
     const Estimate prompt = cost_.prefill(residency_, 1);
     const double busy = std::min(0.9, arrivals * prompt.value);  // share of time that goes to prompts
     const Estimate step = cost_.predict(residency_, running).step;
-    return {sum(scaled(prompt, 1 / (1 - busy)), scaled(step, 0.5)), scaled(step, 1 / (1 - busy))};
+    const Estimate first = sum(scaled(prompt, 1 / (1 - busy)), scaled(step, 0.5));
+    return {sum(first, arrival()), scaled(step, 1 / (1 - busy))};
+  }
+  // Until a request has its place in a batch.
+  [[nodiscard]] Estimate arrival() const {
+    constexpr double k80 = 1.3, k95 = 1.46;
+    const double seconds = s_.engine.arrival_us * 1e-6;
+    return {seconds, seconds / k80, seconds * k80, seconds / k95, seconds * k95, CostTerm::kHost};
   }
 
   const PublishedSetting& s_;
@@ -184,7 +191,8 @@ bool per_device(const std::string& metric) {
 
 Result<Estimate> predict_rate(const PublishedRow& row, const PublishedSetting& s) {
   const Server server(s);
-  const double devices = per_device(row.metric) ? s.devices : 1;
+  // What one replica makes counts so many times.
+  const double devices = per_device(row.metric) ? static_cast<double>(s.devices) / s.replicas : 1.0 / s.replicas;
   if (s.saturated) {
     const auto rate = server.saturated();
     if (!rate) return failure("not even one sequence fits");
@@ -200,7 +208,9 @@ Result<Estimate> predict_rate(const PublishedRow& row, const PublishedSetting& s
   if (row.metric == "tokens_per_s" && row.batch_mode == "microbatch_of_prefill") {
     return throughput(server.cost().predict(full_attention_summary(s.shape, s.input / 2 + 1, 1), batch).step, batch);
   }
-  if (row.metric == "decode_tokens_per_s") return server.cost().predict(server.residency(), batch).tokens_per_s;
+  if (row.metric == "decode_tokens_per_s") {
+    return scaled(server.cost().predict(server.residency(), batch).tokens_per_s, s.replicas);
+  }
   return failure("this metric is not predicted: {}", row.metric);
 }
 
@@ -223,8 +233,8 @@ Result<Estimate> predict_metric(const PublishedRow& row, const PublishedSetting&
   if (memory) return predict_memory(row, s);
   const auto unit = per_second(row.unit);
   if (!unit) {
-    if (row.unit.find("tok") == std::string::npos) return failure("this metric is not predicted: {}", row.metric);
-    return predict_rate(row, s);
+    const bool rate = row.unit.find("tok") != std::string::npos || row.unit == "t/s";
+    return rate ? predict_rate(row, s) : failure("this metric is not predicted: {}", row.metric);
   }
   if (row.level == "kernel") {
     const auto kernel = kernel_of(row, s);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 
 namespace kvroof {
@@ -21,8 +22,9 @@ constexpr std::uint32_t kShortPrompt = 32;
 constexpr std::uint32_t kUnstatedOutput = 128;  // of decode speeds alone, which it hardly changes
 
 // Endings that name a tuning or a storage of the same shape, in plain letters.
-constexpr std::array<std::string_view, 14> kEndings = {"instruct", "chat", "hf",   "it",   "base", "fp8",    "bf16",
-                                                       "nvfp4",    "fp4",  "awq",  "gptq", "v01",  "v02",    "v03"};
+constexpr std::array<std::string_view, 20> kEndings = {"instruct", "chat", "hf",   "it",  "base", "fp8",  "bf16",
+                                                       "nvfp4",    "fp4",  "awq",  "gptq", "v01", "v02",  "v03",
+                                                       "fp16",     "v15",  "2507", "int4", "int8", "w4a16"};
 constexpr std::array<std::string_view, 6> kVendors = {"nvidia", "geforce", "amd", "instinct", "intel", "meta"};
 
 std::string without_ending(std::string text) {
@@ -97,19 +99,27 @@ std::optional<double> rate_of(std::string_view text) {
   return std::nullopt;
 }
 
-// "TP4", "PP2", "TP4PP2", "TP2+PP2", "layer-split x4"; the number of devices where it says nothing.
-std::optional<std::pair<std::uint32_t, std::uint32_t>> layout_of(const PublishedRow& row) {
-  if (row.gpus == 1) return std::pair{1U, 1U};
+struct Layout {
+  std::uint32_t tensor = 1, stages = 1, replicas = 1;
+};
+
+// "TP4", "PP2", "TP4PP2", "TP2+PP2", "DP2", "TP4DP2", "layer-split x4"; the number of devices where it says nothing.
+// Experts that are spread (EP) are weights that are spread: replicas of attention that share them count as one
+// deployment, for each reads its own sequences alone.
+std::optional<Layout> layout_of(const PublishedRow& row) {
+  if (row.gpus == 1) return Layout{};
   const std::string text = plain_letters(row.parallelism);
   const auto after = [&](std::string_view word) -> std::uint32_t {
     const std::size_t at = text.find(word);
     return at == std::string::npos ? 0 : published_count(std::string_view(text).substr(at + word.size())).value_or(0);
   };
-  if (text.find("layersplit") != std::string::npos) return std::pair{1U, row.gpus};
-  const std::uint32_t tensor = after("tp"), stages = after("pp");
-  if (tensor == 0 && stages == 0 && text.empty()) return std::pair{row.gpus, 1U};
-  const std::pair layout{std::max(tensor, 1U), std::max(stages, 1U)};
-  return layout.first * layout.second == row.gpus ? std::optional(layout) : std::nullopt;
+  if (text.find("layersplit") != std::string::npos) return Layout{1, row.gpus, 1};
+  if (after("ep") == row.gpus) return Layout{row.gpus, 1, 1};
+  const std::uint32_t tensor = after("tp"), stages = after("pp"), replicas = after("dp");
+  if (tensor == 0 && stages == 0 && text.empty()) return Layout{row.gpus, 1, 1};
+  const Layout layout{std::max(tensor, 1U), std::max(stages, 1U), std::max(replicas, 1U)};
+  const std::uint64_t devices = std::uint64_t{layout.tensor} * layout.stages * layout.replicas;
+  return devices == row.gpus ? std::optional(layout) : std::nullopt;
 }
 
 }  // namespace
@@ -162,7 +172,39 @@ struct PublishedCatalog::Names {
         longest = key.size();
       }
     }
+    return best != nullptr ? best : engine_inside(plain);
+  }
+  // "LLMServingSim (vLLM profile)": the longest name within the text, if it is long enough to mean anything.
+  [[nodiscard]] const EngineProfile* engine_inside(const std::string& plain) const {
+    const EngineProfile* best = nullptr;
+    std::size_t longest = 3;
+    for (const EngineProfile& e : engines) {
+      for (const std::string& name : e.published_as) {
+        const std::string key = plain_letters(name);
+        if (key.size() <= longest || plain.find(key) == std::string::npos) continue;
+        best = &e;
+        longest = key.size();
+      }
+    }
     return best;
+  }
+  // The device of that name, or of the name without its memory where that is the device's: "L4-24GB".
+  const Device* device_called(const std::string& published) {
+    std::string key = device_key(published);
+    if (const auto at = devices.find(key); at != devices.end()) return &device(at->second);
+    if (!key.ends_with("gb")) return nullptr;
+    key.resize(key.size() - 2);
+    std::string digits;
+    while (!key.empty() && std::isdigit(static_cast<unsigned char>(key.back())) != 0) {
+      digits.insert(digits.begin(), key.back());
+      key.pop_back();
+      const auto at = devices.find(key);
+      if (at == devices.end()) continue;
+      const Device& found = device(at->second);
+      const auto& memory = found.fact(DeviceField::kMemoryGb);
+      if (memory && digits == std::to_string(std::lround(memory->value))) return &found;
+    }
+    return nullptr;
   }
 };
 
@@ -204,7 +246,8 @@ Result<Deployment> deployment_of(const PublishedRow& row, bool kernel) {
   const std::string kv_text = plain_letters(row.kv_precision);
   if (kv_text.starts_with("fp8") || kv_text.starts_with("int8") || kv_text.starts_with("q8")) kv = DType::kI8;
   else if (kv_text == "fp32" || kv_text == "f32") kv = DType::kF32;
-  else if (!kv_text.empty() && kv_text != "fp16" && kv_text != "f16" && kv_text != "bf16") {
+  else if (!kv_text.empty() && kv_text != "fp16" && kv_text != "f16" && kv_text != "bf16" &&
+           kv_text != "auto" && kv_text != "16bit") {
     return failure("no such type of the KV cache: {}", row.kv_precision);
   }
   const DType activations = weights->name == "f32" ? DType::kF32 : DType::kBF16;
@@ -220,7 +263,9 @@ std::string read_lengths(const PublishedRow& row, bool kernel, PublishedSetting&
     s.batch.reset();
   }
   const bool layer = row.metric == "layer_time";
-  if (!s.batch && !s.saturated && !s.open_loop && row.level != "capacity") return "the batch is not stated";
+  const bool product = kernel && row.model.starts_with("GEMM");
+  const bool of_batch = row.level != "capacity" && !product;
+  if (!s.batch && !s.saturated && !s.open_loop && of_batch) return "the batch is not stated";
   const auto input = published_count(row.input), output = published_count(row.output);
   if (!kernel && !layer && !input && row.level != "capacity") return "the length of the prompt is not stated";
   s.input = std::max(input.value_or(1), 1U);
@@ -235,9 +280,9 @@ std::string read_lengths(const PublishedRow& row, bool kernel, PublishedSetting&
 Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) const {
   PublishedSetting s;
   const bool kernel = row.level == "kernel";
-  const auto device = names_->devices.find(device_key(row.gpu));
-  if (device == names_->devices.end()) return failure("no such device in the catalog: {}", row.gpu);
-  s.device = names_->device(device->second);
+  const Device* device = names_->device_called(row.gpu);
+  if (device == nullptr) return failure("no such device in the catalog: {}", row.gpu);
+  s.device = *device;
   // A board below its power limit runs slower: power falls with the cube of the clock.
   const std::size_t at = row.gpu.find('@');
   const auto watts = at == std::string::npos ? std::nullopt : published_count(std::string_view(row.gpu).substr(at));
@@ -271,10 +316,14 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   s.devices = row.gpus;
   const auto layout = layout_of(row);
   if (!layout) return failure("no such layout over devices: {} on {}", row.parallelism, row.gpus);
-  std::tie(s.deployment.tensor_parallel, s.deployment.stages) = *layout;
+  s.deployment.tensor_parallel = layout->tensor;
+  s.deployment.stages = layout->stages;
+  s.replicas = layout->replicas;
   std::string problem = deployment_problem(s.shape, s.deployment);
   if (problem.empty()) problem = read_lengths(row, kernel, s);
   if (!problem.empty()) return Failure{problem};
+  if (s.batch) s.batch = (*s.batch + s.replicas - 1) / s.replicas;
+  if (s.arrivals) s.arrivals = *s.arrivals / s.replicas;
   return s;
 }
 

@@ -20,6 +20,7 @@ struct PublishedSetting {
   std::string engine_name;  // as published, without its version; empty: kernels by themselves
   Deployment deployment = TrafficTypes{};
   std::uint32_t devices = 1;
+  std::uint32_t replicas = 1;  // of the deployment, which share the requests (data parallelism)
   std::optional<std::uint32_t> batch;  // nothing: as many as fit, or as many as arrive
   bool saturated = false;              // all requests queued at once
   bool open_loop = false;              // requests arrive whatever the server does

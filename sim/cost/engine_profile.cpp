@@ -22,7 +22,7 @@ struct Field {
   double lowest, highest;
 };
 constexpr double kSecond = 1e6;  // microseconds; nothing of a step takes longer
-constexpr std::array<Field, 22> kFields = {{
+constexpr std::array<Field, 23> kFields = {{
     {"linears_per_layer", &P::linears_per_layer, 1, 64},
     {"kernels_per_layer", &P::kernels_per_layer, 1, 1024},
     {"policy_kernels", &P::policy_kernels, 0, 64},
@@ -33,6 +33,7 @@ constexpr std::array<Field, 22> kFields = {{
     {"gap_us", &P::gap_us, 0, kSecond},
     {"step_us", &P::step_us, 0, kSecond},
     {"request_us", &P::request_us, 0, kSecond},
+    {"arrival_us", &P::arrival_us, 0, kSecond},
     {"unties_head", &P::unties_head, 0, 1},
     {"quantises_activations", &P::quantises_activations, 0, 1},
     {"small_cache_with_weights", &P::small_cache_with_weights, 0, 1},

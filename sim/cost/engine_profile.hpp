@@ -26,6 +26,7 @@ struct EngineProfile {
   double gap_us = 0;                      // the device idles so long between two kernels of a layer
   double step_us = 0;                     // host and sampling time of one step
   double request_us = 0;                  // host time of one sequence in a step
+  double arrival_us = 0;                  // from a request's arrival at a server to its place in a batch
   bool unties_head = false;               // holds a head of its own where the model's is the embedding
   bool quantises_activations = true;      // where the weights have products of their own type on the device
   bool small_cache_with_weights = false;  // 8-bit weights bring an 8-bit cache, where nothing is said of it

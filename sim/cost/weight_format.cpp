@@ -43,21 +43,29 @@ constexpr std::array<WeightFormat, 17> kFormats = {{
 struct Alias {
   std::string_view text, name;
 };
-constexpr std::array<Alias, 10> kAliases = {{{"fp8-block", "fp8"},
-                                             {"w8a8", "int8"},
-                                             {"int4-wo", "int4"},
-                                             {"awq", "int4"},
-                                             {"gptq", "int4"},
-                                             {"int4-awq", "int4"},
-                                             {"q4", "Q4_K_M"},
-                                             {"q4f16_1", "q4f16"},
-                                             {"q8", "Q8_0"},
-                                             {"4bit", "int4"}}};
+constexpr std::array kAliases = {
+    Alias{"fp8block", "fp8"},          Alias{"fp8e4m3", "fp8"},        Alias{"fp8dynamic", "fp8"},
+    Alias{"w8a8fp8", "fp8"},           Alias{"fp8w8a8", "fp8"},        Alias{"float8", "fp8"},
+    Alias{"w8a8", "int8"},             Alias{"int8w8a8", "int8"},      Alias{"w8a8int8", "int8"},
+    Alias{"smoothquant", "int8"},      Alias{"int8sq", "int8"},        Alias{"w8a16", "int8-wo"},
+    Alias{"int8weightonly", "int8-wo"}, Alias{"int8woq", "int8-wo"},    Alias{"int4wo", "int4"},
+    Alias{"int4weightonly", "int4"},   Alias{"int4g128", "int4"},      Alias{"awq", "int4"},
+    Alias{"gptq", "int4"},             Alias{"int4awq", "int4"},       Alias{"awqint4", "int4"},
+    Alias{"int4gptq", "int4"},         Alias{"gptqint4", "int4"},      Alias{"awq4bit", "int4"},
+    Alias{"gptq4bit", "int4"},         Alias{"w4a16", "int4"},         Alias{"w4a16awq", "int4"},
+    Alias{"w4a16gptq", "int4"},        Alias{"4bit", "int4"},          Alias{"nf4", "int4"},
+    Alias{"q4", "Q4_K_M"},             Alias{"q4k", "Q4_K_M"},         Alias{"q4f161", "q4f16"},
+    Alias{"q5k", "Q5_K_M"},            Alias{"q8", "Q8_0"},            Alias{"float16", "f16"},
+    Alias{"bfloat16", "bf16"}};
 
-bool same_letters(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
+// Letters and digits alone: engines write int8-wo, int8_wo and INT8 WO.
+std::string letters_of(std::string_view text) {
+  std::string letters;
+  for (const char c : text) {
+    const auto letter = static_cast<unsigned char>(c);
+    if (std::isalnum(letter) != 0) letters += static_cast<char>(std::tolower(letter));
+  }
+  return letters;
 }
 
 }  // namespace
@@ -73,15 +81,14 @@ WeightFormat plain_format(DType type) {
 }
 
 std::optional<WeightFormat> parse_weight_format(std::string_view text) {
+  std::string letters = letters_of(text);
   for (const Alias& alias : kAliases) {
-    if (same_letters(alias.text, text)) text = alias.name;
+    if (alias.text == letters) letters = letters_of(alias.name);
   }
   for (const WeightFormat& f : kFormats) {
-    if (same_letters(f.name, text)) return f;
+    if (letters_of(f.name) == letters) return f;
   }
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto type = parse_dtype(lower);
+  const auto type = parse_dtype(letters);
   if (type == DType::kF32 || type == DType::kF16 || type == DType::kBF16) return plain_format(*type);
   return std::nullopt;
 }

@@ -130,7 +130,7 @@ TEST_CASE("An import says as JSON what it took") {
 }
 
 TEST_CASE("A name in the place of show is answered with show and that name") {
-  check_refused("devices h20", 2, "did you mean `devices show h200`?");
+  check_refused("devices h2000", 2, "did you mean `devices show h200`?");
   check_refused("policies keyformr", 2, "did you mean `policies show keyformer`?");
   check_refused("devices shw", 2, "expected `devices` or `devices show NAME`");
   check_refused("halp", 2, "did you mean help?");
@@ -179,7 +179,7 @@ TEST_CASE("Policies, parameters and budgets that make no sense are refused with 
 }
 
 TEST_CASE("Unknown devices and models are answered with the nearest one") {
-  check_refused("devices show h20", 2, "did you mean");
+  check_refused("devices show h2000", 2, "did you mean");
   check_refused("models show mpt-7", 2, "did you mean mpt-7b?");
 }
 

@@ -239,7 +239,7 @@ TEST_CASE("questions that plan and compare cannot answer get one sentence") {
   refused("plan --device h200", "--model is missing");
   refused("plan --model llama-3-8b", "--device is missing");
   refused("plan --model llama-3-8 --device h200", "did you mean llama-3-8b?");
-  refused("plan --model llama-3-8b --device h20", "did you mean h200?");
+  refused("plan --model llama-3-8b --device h2000", "did you mean h200?");
   refused("plan --model llama-3-8b --device h200 --engine egar", "known engines: cpu, eager, ");
   refused("plan --model llama-3-8b --device h200 --policy full,h2o --budget 0.5", "one budget; 2 were given");
   refused("plan --model llama-3-8b --device h200 --batch 4 --tpot-ms 20", "contradict each other");

@@ -110,9 +110,46 @@ TEST_CASE("names are found as tables of measurements write them") {
        {"Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B", "llama 3.1 8b", "Llama-3.1-8B-Instruct-FP8"}) {
     CHECK(predicted(std::string(kServed) + name + ",bf16,,H100-SXM-80GB" + rest) == known);
   }
-  for (const char* name : {"NVIDIA H100 SXM 80GB", "H100-SXM", "H100"}) {
+  for (const char* name : {"NVIDIA H100 SXM 80GB", "H100-SXM", "H100", "NVIDIA H100 80GB HBM3"}) {
     CHECK(predicted(std::string("m,end_to_end,Llama-3.1-8B,bf16,,") + name + rest) == known);
   }
+  const std::string small = "m,end_to_end,Llama-3.1-8B,int4,,";
+  CHECK(predicted(small + "L4-24GB" + rest) == predicted(small + "L4" + rest));
+  const auto other = rows_of(small + "L4-48GB" + rest);  // no such board
+  CHECK(score(other[0]).refused == "no such device in the catalog: L4-48GB");
+}
+
+TEST_CASE("engines are found by how their name begins, or within what is written") {
+  const auto under = [](const std::string& engine) {
+    return predicted("m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1," + engine +
+                     ",static,1,100,100,total_latency,,ms,s\n");
+  };
+  CHECK(under("vLLM 0.15.1") == under("vLLM"));
+  CHECK(under("LLMServingSim (vLLM profile)") == under("vLLM"));
+  CHECK(under("ExLlamaV3") == under("gpt-fast"));
+  CHECK(under("TensorRT LLM") == under("TensorRT-LLM"));
+  CHECK(under("DeepSpeed-MII") == under("lightllm"));
+  CHECK(under("TGI") > 0);
+}
+
+TEST_CASE("replicas share the requests: each takes its part at its own pace, and their tokens add up") {
+  const auto of = [](const std::string& devices, const std::string& batch, const std::string& layout,
+                     const std::string& metric, const std::string& unit) {
+    const auto rows = published_rows(
+        "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,parallelism,engine,batch_mode,batch,"
+        "input_len,output_len,metric,value,unit,source\n"
+        "m,end_to_end,Qwen3-30B-A3B,bf16,,H100-SXM-80GB," + devices + "," + layout +
+        ",vLLM,continuous_fixed_concurrency," + batch + ",500,200," + metric + ",," + unit + ",s\n").or_throw("rows");
+    const ScoredRow scored = score(rows[0]);
+    INFO(scored.refused);
+    REQUIRE(scored.predicted);
+    return scored.predicted->value;
+  };
+  CHECK(of("2", "32", "DP2", "tpot_mean", "ms") == of("1", "16", "TP1", "tpot_mean", "ms"));
+  CHECK(of("2", "32", "DP2", "output_tokens_per_s", "tok/s") ==
+        Approx(2 * of("1", "16", "TP1", "output_tokens_per_s", "tok/s")));
+  CHECK(of("4", "32", "TP2DP2", "tpot_mean", "ms") == of("2", "16", "TP2", "tpot_mean", "ms"));
+  CHECK(of("2", "32", "DP2+EP2", "tpot_mean", "ms") == of("2", "32", "TP2", "tpot_mean", "ms"));
 }
 
 TEST_CASE("every named precision, model and metric of serving tables is predicted") {
@@ -153,6 +190,23 @@ TEST_CASE("an open loop holds as many sequences as arrive while one is served; a
   const Estimate wide = *score(unknown[0]).predicted, narrow = *score(alone[0]).predicted;
   CHECK(wide.high80 / wide.low80 > narrow.high80 / narrow.low80);
   CHECK(wide.low80 <= narrow.value);
+}
+
+TEST_CASE("a request waits for its place before its prompt: a time of the engine, seen by first tokens alone") {
+  const auto of = [](const char* mode, const char* batch, const char* metric) {
+    return predicted(std::string("m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,") + mode + "," + batch +
+                     ",500,200," + metric + ",,ms,s\n");
+  };
+  const double alone = of("single_stream", "1", "first_token_latency");
+  CHECK(of("continuous_fixed_concurrency", "1", "ttft_mean") == Approx(alone + 15.6).epsilon(1e-3));
+  CHECK(of("continuous_open_loop", "0.01 req/s", "ttft_mean") > alone + 15.6);
+  CHECK(of("continuous_fixed_concurrency", "1", "e2e_mean") ==
+        Approx(alone + 15.6 + 199 * of("continuous_fixed_concurrency", "1", "tpot_mean")).epsilon(1e-3));
+}
+
+TEST_CASE("an unstated load is the interval: what other rows were off by does not multiply it") {
+  const Estimate load{10, 5, 40, 4, 50, CostTerm::kLoad};
+  CHECK(with_factors(load, {3, 9, "", ""}).high95 == 50);
 }
 
 TEST_CASE("a saturated server of more memory serves no fewer tokens") {

@@ -58,6 +58,10 @@ TEST_CASE("formats are found as engines and papers spell them, and nothing else 
   CHECK(format("F16").name == "f16");
   CHECK(format("BF16").layer_bits == 16);
   CHECK(format("q4").name == "Q4_K_M");
+  for (const char* name : {"fp8-block", "fp8_e4m3", "FP8 (E4M3)", "w8a8-fp8"}) CHECK(format(name).name == "fp8");
+  for (const char* name : {"int8_wo", "INT8 weight-only", "W8A16"}) CHECK(format(name).name == "int8-wo");
+  for (const char* name : {"AWQ-4bit", "gptq-int4", "w4a16", "int4_wo", "4-bit"}) CHECK(format(name).name == "int4");
+  CHECK(format("q4f16_1").name == "q4f16");
   CHECK_FALSE(parse_weight_format("int3").has_value());
   CHECK_FALSE(parse_weight_format("").has_value());
   CHECK_FALSE(parse_weight_format("i64").has_value());

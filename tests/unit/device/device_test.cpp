@@ -160,7 +160,7 @@ TEST_CASE("a device can be given by the path of a file") {
 }
 
 TEST_CASE("an unknown device is answered with the nearest name") {
-  CHECK(message_of("h20").find("unknown device 'h20'; did you mean h200?") == 0);
+  CHECK(message_of("h2000").find("unknown device 'h2000'; did you mean h200?") == 0);
   CHECK(message_of("h100") == "unknown device 'h100'; did you mean h100-nvl or h100-pcie or h100-sxm?");
   CHECK(message_of("rtx4090").find("did you mean rtx-4090?") != std::string::npos);
   CHECK(message_of("./nothing.yaml") == "./nothing.yaml: no such device file");

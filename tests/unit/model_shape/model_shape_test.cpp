@@ -136,6 +136,9 @@ TEST_CASE("parameter counts of models without a public checkpoint are within one
   CHECK(static_cast<double>(parameter_count(shape("mpt-30b"))) == Approx(29.95e9).epsilon(0.001));
   CHECK(static_cast<double>(parameter_count(shape("opt-66b"))) == Approx(66e9).epsilon(0.01));
   CHECK(static_cast<double>(parameter_count(shape("opt-175b"))) == Approx(175e9).epsilon(0.01));
+  CHECK(static_cast<double>(parameter_count(shape("gpt-175b"))) == Approx(175e9).epsilon(0.01));
+  CHECK(static_cast<double>(parameter_count(shape("llama-30b"))) == Approx(32.5e9).epsilon(0.01));
+  CHECK(static_cast<double>(parameter_count(shape("deepseek-v3"))) == Approx(671e9).epsilon(0.01));
 }
 
 TEST_CASE("weight bytes agree with the sizes logged by the H2O runs, which leave the position table out") {
