@@ -129,9 +129,9 @@ TEST_CASE("tokens in and before KIVI's window, and their bytes, are those of its
   REQUIRE(table["parameters"]["residual"] == kKiviResidual);
   REQUIRE(!table["rows"].empty());
   for (const nlohmann::json& row : table["rows"]) {
-    const auto tokens = row["prompt"].get<std::uint32_t>() + row["decode"].get<std::uint32_t>();
+    const auto tokens = row["prompt"].get<std::uint64_t>() + row["decode"].get<std::uint64_t>();
     INFO(tokens << " tokens");
-    const std::uint32_t keys = kivi_packed_keys(tokens), values = kivi_packed_values(tokens);
+    const std::uint64_t keys = kivi_packed_keys(tokens), values = kivi_packed_values(tokens);
     CHECK(keys == row["k_quantised"]);
     CHECK(tokens - keys == row["k_full"]);
     CHECK(values == row["v_quantised"]);

@@ -37,7 +37,7 @@ TEST_CASE("a merge counts one row read and written more, the evicted v, and the 
   for (std::size_t step = 1; step < merged.size(); ++step) {
     CHECK(merged[step].moved == evicted[step].moved + 1);
     CHECK(merged[step].scored == 9 * shape.width + shape.width);
-    CHECK(merged[step].policy_flops - evicted[step].policy_flops == 2 * width * 9 * 2 + 3 * 2 * width);
+    CHECK(merged[step].policy_flops.scoring - evicted[step].policy_flops.scoring == 2 * width * 9 * 2 + 3 * 2 * width);
     CHECK(merged[step].resident == 8);
   }
 }

@@ -82,9 +82,9 @@ TEST_CASE("turning keys again is counted: three operations for each rotated elem
   const auto flops = [&](const char* policy) {
     Driver driver(spec_of(policy), shape, [](auto, auto, auto) { return 0.0F; });
     driver.prompt();
-    CHECK(driver.policy().take_counts().policy_flops == 0);
+    CHECK(driver.policy().take_counts().policy_flops.scoring == 0);
     driver.row(20);
-    return driver.policy().take_counts().policy_flops;
+    return driver.policy().take_counts().policy_flops.scoring;
   };
   CHECK(flops("streaming:budget=10:positions=slot") == 2 * 11 * 6 * 3);
   CHECK(flops("streaming:budget=10") == 0);
