@@ -29,7 +29,7 @@ class LayerPass {
   void block(std::uint32_t first, std::uint32_t count, std::span<const std::byte> q, ThreadPool& pool) {
     const bool decoded = first >= sequence_.prompt;
     if (!decoded && !prompt_rows_) return;
-    rows_.compute(first, count, q, {true, decoded && outputs_});
+    rows_.compute(first, count, q, {.weights = true, .masses = true, .outputs = decoded && outputs_});
     pool.parallel_for(work_.size(), [&](std::size_t i) {
       const AnalysisInfo& info = results_[i / layer_.query_heads]->info();
       if (!decoded && !info.prompt_rows) return;

@@ -34,6 +34,19 @@ std::string in_words(double gap) {
 
 }  // namespace
 
+RotaryRule recorded_rotation(const RotaryInfo& info) {
+  RotaryRule rule;
+  rule.style = info.style == "adjacent_pairs" ? RotaryStyle::kAdjacentPairs : RotaryStyle::kHalfSplit;
+  rule.dims = info.dims;
+  rule.theta = info.theta;
+  rule.magnitude = info.magnitude;
+  rule.inverse_frequencies = info.inverse_frequencies;
+  if (rule.inverse_frequencies.empty()) rule.inverse_frequencies = plain_inverse_frequencies(info.theta, info.dims);
+  rule.long_from = info.long_from;
+  rule.long_inverse_frequencies = info.long_inverse_frequencies;
+  return rule;
+}
+
 Reproduction& Reproduction::operator+=(const Reproduction& other) {
   const bool graver = beyond_rounding == 0 && other.beyond_rounding > 0;
   if (first_difference.empty() || graver) first_difference = other.first_difference;

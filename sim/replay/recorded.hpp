@@ -1,4 +1,5 @@
-// RecordedEvictions: what a trace says its policy gave up in one layer, compared with what the replay decides.
+// What a trace says of its run: how q and k were turned, and RecordedEvictions, what its policy gave up in one layer,
+// compared with what the replay decides.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,8 @@
 #include <vector>
 
 #include "sim/core/ids.hpp"
+#include "sim/model/rotary.hpp"
+#include "traces/manifest.hpp"
 #include "traces/writer.hpp"
 
 namespace kvroof {
@@ -16,6 +19,9 @@ namespace kvroof {
 // other, relative to the larger, and in so many of all decisions.
 inline constexpr double kRoundingGap = 1e-4;
 inline constexpr double kMostDifferences = 0.005;
+
+// The rule that turned q and k of a recorded layer.
+RotaryRule recorded_rotation(const RotaryInfo& info);
 
 // How a replay of the recorded policy agrees with the recording.
 struct Reproduction {

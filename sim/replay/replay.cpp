@@ -10,11 +10,6 @@
 
 namespace kvroof {
 
-bool ReplayObserver::wants_kept(StepId, StepId) { return false; }
-void ReplayObserver::kept(const KeptSet&) {}
-void ReplayObserver::quality(const QualityValue&) {}
-void ReplayObserver::progress(std::uint64_t, std::uint64_t) {}
-
 // A recording that was interrupted among its prompts lists sequences that never began: there is nothing to replay.
 TraceManifest with_whole_prompts(const TraceReader& trace) {
   TraceManifest manifest = trace.manifest();
@@ -27,20 +22,6 @@ TraceManifest with_whole_prompts(const TraceReader& trace) {
 }
 
 namespace {
-
-// The rule that turned q and k of a recorded layer.
-RotaryRule rule_of(const RotaryInfo& info) {
-  RotaryRule rule;
-  rule.style = info.style == "adjacent_pairs" ? RotaryStyle::kAdjacentPairs : RotaryStyle::kHalfSplit;
-  rule.dims = info.dims;
-  rule.theta = info.theta;
-  rule.magnitude = info.magnitude;
-  rule.inverse_frequencies = info.inverse_frequencies;
-  if (rule.inverse_frequencies.empty()) rule.inverse_frequencies = plain_inverse_frequencies(info.theta, info.dims);
-  rule.long_from = info.long_from;
-  rule.long_inverse_frequencies = info.long_inverse_frequencies;
-  return rule;
-}
 
 RowsView output_projection(const ReplayOptions& options, const TraceLayer& shape, LayerId layer) {
   if (!options.output_projection) {
@@ -254,7 +235,7 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   context.window = shape.window;
   context.seed = options_.seed;
   context.scale = shape.scale;
-  rotary_ = rule_of(shape.rotary);
+  rotary_ = recorded_rotation(shape.rotary);
   if (shape.rotary.style != "none") {
     const bool long_table = rotary_.long_from > 0 && sequence.prompt > rotary_.long_from;
     context.rotation = {&rotary_, shape.rotary.first, long_table};

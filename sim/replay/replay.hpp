@@ -51,11 +51,11 @@ class ReplayObserver {
  public:
   virtual ~ReplayObserver() = default;
   // Whether kept() shall be called for this step of a sequence of `last` decoded tokens.
-  virtual bool wants_kept(StepId step, StepId last);
-  virtual void kept(const KeptSet& set);
-  virtual void quality(const QualityValue& value);
+  virtual bool wants_kept(StepId /*step*/, StepId /*last*/) { return false; }
+  virtual void kept(const KeptSet& /*set*/) {}
+  virtual void quality(const QualityValue& /*value*/) {}
   // After each layer of each sequence.
-  virtual void progress(std::uint64_t done, std::uint64_t total);
+  virtual void progress(std::uint64_t /*done*/, std::uint64_t /*total*/) {}
 };
 
 struct ReplayOptions {

@@ -71,7 +71,7 @@ TEST_CASE("a request of four beams holds and reads what four sequences do, and f
   CHECK(beams[1]["batch"] == one[2]["batch"].get<int>() / 4);
 }
 
-TEST_CASE("--accounting adds a table of bytes and arithmetic below that of the points") {
+TEST_CASE("replay --accounting adds a table of bytes and arithmetic below that of the points") {
   const Imported run;
   const Ran ran = run_program("replay " + run.path + " --policy full,h2o --budget 0.5 --accounting");
   REQUIRE(ran.code == 0);

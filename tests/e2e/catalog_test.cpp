@@ -53,6 +53,6 @@ TEST_CASE("an unknown model or device is answered with the nearest name") {
         std::string::npos);
   CHECK(run_program("models shw").code == 2);
   CHECK(run_program("devices show").code == 2);
-  CHECK(run_program("models show mpt-7b --kv int8").code == 2);
+  CHECK(run_program("models show mpt-7b --kv int9").code == 2);
   CHECK(run_program("models show mpt-7b --context 0").code == 2);
 }

@@ -89,7 +89,7 @@ TEST_CASE("run refuses values out of range") {
   check_refused(words + "--top-k 5", 2, "add --temperature");
   check_refused(words + "--backend refrence", 2, "did you mean reference?");
   check_refused(words + "--dtype int8", 2, "--dtype int8");
-  check_refused(words + "--kv int4", 2, "--kv int4");
+  check_refused(words + "--kv int3", 2, "--kv int3");
   check_refused(words + "--format csv", 2, "--format csv");
   check_refused(words + "--modell x", 2, "did you mean --model?");
 }

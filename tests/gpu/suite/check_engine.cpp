@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/reference_ops.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/slot_schedule.hpp"
 #include "kernels/tokenizer/tokenizer.hpp"
 #include "sim/policy/policy.hpp"
 #include "tests/gpu/suite/device_data.hpp"
@@ -130,6 +131,39 @@ Json byte_differences(const std::vector<StepRecord>& steps, const std::vector<By
   return differences;
 }
 
+// How a prompt's rows are read beside one attention over tiles of queries (models without windows).
+class PromptPasses {
+ public:
+  PromptPasses(const ModelShape& shape, const PolicySpec& spec)
+      : shape_(shape), traits_(policy_info(spec.name).traits(spec)), device_(cuda::device_policy(spec, shape)) {}
+
+  // Rows that are shown to the policy are attended one by one.
+  [[nodiscard]] std::uint32_t queries() const {
+    return traits_.rows == RowNeed::kAll && key_passes() == 0 ? 1 : cuda::kPromptQueries;
+  }
+  // Keys once more for the sums of their columns, and before that for a noisy softmax; the rows that are shown alone.
+  [[nodiscard]] std::uint64_t more_bytes(std::uint32_t tokens) const {
+    const std::uint64_t heads = traits_.unit == StorageUnit::kQueryHead ? shape_.heads : shape_.kv_heads;
+    std::uint64_t elements = std::uint64_t{key_passes()} * tokens * shape_.head_dim;
+    for (std::uint32_t i = tokens - std::min(tokens, traits_.rows == RowNeed::kLast ? traits_.last_rows : 0);
+         i < tokens; ++i) {
+      elements += std::uint64_t{i + 1} * (shape_.head_dim + shape_.v_head_dim);
+    }
+    return 2 * shape_.layers * heads * elements;
+  }
+
+ private:
+  [[nodiscard]] unsigned key_passes() const {
+    using Kind = ScoreRecipe::Kind;
+    if (!device_ || device_->recipe.kind == Kind::kPositions || device_->recipe.kind == Kind::kCounts) return 0;
+    return device_->recipe.kind == Kind::kNoisySum ? 2 : 1;
+  }
+
+  const ModelShape& shape_;
+  PolicyTraits traits_;
+  std::optional<cuda::DevicePolicy> device_;
+};
+
 void check_policy(Report& report, const Model& model, const std::string& policy, const Prompts& prompts,
                   std::uint32_t steps) {
   const Json parameters = {{"model", model.name},         {"type", name_of(model.type)}, {"policy", policy},
@@ -137,14 +171,15 @@ void check_policy(Report& report, const Model& model, const std::string& policy,
   report.guarded("kept_sets", parameters, [&] {
     const PolicySpec spec = parse_policies(policy).at(0);
     if (const auto why = refusal(model, spec)) return report.add("kept_sets", parameters, {{"refused", *why}});
-    const bool sees_rows = policy_info(spec.name).traits(spec).rows != RowNeed::kNone;
     cuda::CudaBackend device(model, {spec, 0, model.type});
     const test::TraceFolder folder;
     const TraceReader trace =
         test::record_on(device, folder.path(), model, spec, model.type, prompts, {"cuda", false, steps});
-    // A prompt whose rows are shown to the policy is attended row by row.
-    const std::uint32_t queries = sees_rows ? 1 : cuda::kPromptQueries;
-    const test::Expected expected = test::simulate(trace, model, spec, model.type, {0, queries});
+    const PromptPasses passes(model.config.shape, spec);
+    test::Expected expected = test::simulate(trace, model, spec, model.type, {0, passes.queries()});
+    for (std::size_t s = 0; s < prompts.size(); ++s) {
+      expected.steps[s].add(Cause::kKvRead, passes.more_bytes(static_cast<std::uint32_t>(prompts[s].size())));
+    }
     const Reproduction& r = expected.reproduction;
     report.check("kept_sets", parameters, r.decisions > 0 && r.problem().empty(),
                  {{"decisions", r.decisions},
