@@ -46,6 +46,9 @@ void describe(po::options_description_easy_init add) {
       "sequences of a request: each beam holds a cache of its own, its prompt included");
   add("accounting", po::bool_switch(),
       "a second table: bytes held, allocated, written and moved, policy state, arithmetic");
+  add("quality", po::value<std::string>()->default_value("all"),
+      "none | recall | all: what is measured of the quality; less takes less time, and what is kept and read is the "
+      "same");
   add("as", po::value<std::string>(), "project on these models, by name, config.json or folder");
   add("prompt", po::value<std::string>(), "with --as: prompt tokens (default: as recorded)");
   add("output", po::value<std::string>(), "with --as: generated tokens (default: as recorded)");
@@ -86,6 +89,7 @@ int run(const Arguments& arguments) {
   ThreadPool pool(arguments.threads);
   ReplayOptions options;
   options.seed = request.seed.value_or(trace.manifest().seed);
+  options.measure = request.measure;
   options.output_projection = output_projections_of(trace.manifest());
   std::vector<PointResult> results;
   std::optional<OpenClosedReport> open_closed;

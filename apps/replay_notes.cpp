@@ -26,14 +26,22 @@ void note_budgets(const ReplayAnswer& answer, Notes& notes) {
   if (!text.empty()) notes.push_back(text);
 }
 
+bool has_quality(const ReplayAnswer& answer) {
+  return std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.quality; });
+}
+
 void note_quality(const ReplayAnswer& answer, Notes& notes) {
   const TraceManifest& m = answer.manifest;
-  const bool decoded =
-      std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.quality; });
-  if (!decoded) {
+  const MeasureOptions& measure = answer.request.measure;
+  if (!measure.recall) {
+    notes.emplace_back("--quality none: recall and output error were not measured");
+    return;
+  }
+  if (!has_quality(answer)) {
     notes.emplace_back("the trace holds no decoded token: recall and output error are not defined");
     return;
   }
+  if (!measure.output_error) notes.emplace_back("--quality recall: output error was not measured");
   if (m.policy != "full") {
     notes.push_back(
         fmt::format("the trace was recorded under {}: recall and output error compare with attention over all "
@@ -44,9 +52,14 @@ void note_quality(const ReplayAnswer& answer, Notes& notes) {
     const std::string model = m.model_name.empty() ? "the imported tensors" : "the recorded model, " + m.model_name;
     notes.push_back(fmt::format("recall and output error are those of {}; bytes and time are projected", model));
   }
+}
+
+void note_columns(const ReplayAnswer& answer, Notes& notes) {
+  const bool measured = answer.request.measure.recall;
+  if (measured && !has_quality(answer)) return;
   const bool positions =
       std::any_of(answer.points.begin(), answer.points.end(), [](const auto& p) { return p.position; });
-  const bool shows_worst = answer.request.devices.empty() || !positions;
+  const bool shows_worst = measured && (answer.request.devices.empty() || !positions);
   notes.push_back(std::string("kept: tokens in a head, mean over the decoded steps") +
                   (shows_worst ? "; recall worst: the mean of the lowest 1 %" : ""));
   if (positions) {
@@ -123,6 +136,7 @@ std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   Notes notes;
   note_budgets(answer, notes);
   note_quality(answer, notes);
+  note_columns(answer, notes);
   note_costs(answer, notes);
   note_caches(answer, notes);
   note_reproduction(answer, notes);

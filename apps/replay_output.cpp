@@ -289,6 +289,7 @@ Json manifest_json(const ReplayAnswer& answer) {
   Json options;
   const ReplayRequest& r = answer.request;
   options["beams"] = r.beams;
+  options["quality"] = !r.measure.recall ? "none" : r.measure.output_error ? "all" : "recall";
   options["as"] = Json::array();
   for (const ModelShape& shape : r.models) options["as"].push_back(shape.name);
   options["prompt"] = r.prompt ? Json(*r.prompt) : Json(nullptr);

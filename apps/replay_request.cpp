@@ -4,6 +4,7 @@
 
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
+#include "sim/core/suggest.hpp"
 
 namespace kvroof {
 namespace {
@@ -31,6 +32,14 @@ std::optional<std::uint32_t> parse_length(const Arguments& arguments, const std:
   return count_value(option, arguments.get<std::string>(option), least, 1U << 24);
 }
 
+MeasureOptions parse_quality(const std::string& text) {
+  if (text == "all") return {.recall = true, .output_error = true};
+  if (text == "recall") return {.recall = true, .output_error = false};
+  if (text == "none") return {.recall = false, .output_error = false};
+  const std::vector<std::string> words = {"none", "recall", "all"};
+  throw usage_error(fmt::format("--quality {}: expected none, recall or all{}", text, did_you_mean(text, words)));
+}
+
 }  // namespace
 
 ReplayRequest replay_request(const Arguments& arguments) {
@@ -46,6 +55,7 @@ ReplayRequest replay_request(const Arguments& arguments) {
   request.batches = parse_batches(arguments, !request.devices.empty());
   request.beams = count_value("beams", arguments.get<std::string>("beams"), 1, 1024);
   request.accounting = arguments.get<bool>("accounting");
+  request.measure = parse_quality(arguments.get<std::string>("quality"));
   if (arguments.has("as")) {
     for (const std::string& name : split_list("as", arguments.get<std::string>("as"))) {
       request.models.push_back(find_model_shape(name, catalog));

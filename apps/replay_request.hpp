@@ -13,6 +13,7 @@
 #include "sim/device/device.hpp"
 #include "sim/model/model_shape.hpp"
 #include "sim/policy/spec.hpp"
+#include "sim/replay/replay.hpp"
 
 namespace kvroof {
 
@@ -30,6 +31,7 @@ struct ReplayRequest {
   std::optional<DType> weights;
   std::optional<KvType> kv;                     // of the points that carry none
   bool accounting = false;                      // a second table, of bytes and arithmetic
+  MeasureOptions measure;                       // what of the quality is measured
   std::optional<std::filesystem::path> kept;
   KeptSteps kept_steps;
   std::optional<std::filesystem::path> closed_loop;  // a recording under a policy, to compare with

@@ -1,0 +1,83 @@
+// kvroof replay --quality: what is measured changes no byte of what is kept, read and priced.
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using kvroof::test::slurp;
+using kvroof::test::TemporaryFolder;
+using nlohmann::json;
+
+namespace {
+
+struct Measured {
+  std::string out, kept;
+};
+
+Measured replay_with(const std::string& options) {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("x.kvt");
+  const std::string kept = folder.file("kept.jsonl");
+  const std::string tensors =
+      std::string(KVROOF_SOURCE_DIR) + "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
+  REQUIRE(run_program("import qkv " + tensors + " --prompt 40 -o " + trace).code == 0);
+  const Ran ran = run_program("replay " + trace + " --policy h2o,random,oracle --budget 0.25 --kept " + kept +
+                              " --kept-steps all " + options);
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  return {ran.out, slurp(kept)};
+}
+
+const std::array<const char*, 4> kQuality = {"recall_mean", "recall_worst1", "position", "output_error"};
+
+}  // namespace
+
+TEST_CASE("--quality none measures nothing and changes nothing else") {
+  const Measured all = replay_with("--format json");
+  const Measured none = replay_with("--format json --quality none");
+  CHECK(none.kept == all.kept);
+  json with = json::parse(all.out);
+  json without = json::parse(none.out);
+  CHECK(without["manifest"]["options"]["quality"] == "none");
+  for (const json& policy : without["policies"]) CHECK_FALSE(policy.contains("layers"));
+  for (std::size_t i = 0; i < with["points"].size(); ++i) {
+    for (const char* key : kQuality) {
+      CHECK(with["points"][i][key].is_number());
+      CHECK(without["points"][i][key].is_null());
+      with["points"][i].erase(key);
+      without["points"][i].erase(key);
+    }
+  }
+  CHECK(with["points"] == without["points"]);
+}
+
+TEST_CASE("--quality recall has the recall of --quality all and no output error") {
+  json with = json::parse(replay_with("--format json --quality all").out);
+  json without = json::parse(replay_with("--format json --quality recall").out);
+  for (std::size_t i = 0; i < with["points"].size(); ++i) {
+    CHECK(without["points"][i]["output_error"].is_null());
+    with["points"][i].erase("output_error");
+    without["points"][i].erase("output_error");
+  }
+  CHECK(with["points"] == without["points"]);
+}
+
+TEST_CASE("the table says what was not measured") {
+  const auto says = [](const std::string& options, const std::string& note) {
+    return replay_with(options).out.find(note) != std::string::npos;
+  };
+  CHECK(says("--quality none", "--quality none: recall and output error were not measured"));
+  CHECK(says("--quality recall", "--quality recall: output error was not measured"));
+  CHECK_FALSE(says("--quality all", "not measured"));
+}
+
+TEST_CASE("an unknown --quality is refused with the words that are known") {
+  const Ran ran = run_program("replay none.kvt --policy full --quality recal");
+  CHECK(ran.code == 2);
+  CHECK(ran.out.empty());
+  CHECK(ran.err.find("--quality recal: expected none, recall or all") != std::string::npos);
+}
