@@ -259,6 +259,7 @@ SessionResult run_to_seal(Backend& backend, const ModelConfig& config, const std
 }  // namespace
 
 int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
+  std::unique_ptr<TraceRecorder> recorder;  // outlives what the profile's thread still writes when a run fails
   // CUPTI begins before the device is used: parse_generate() looks for one.
   const auto profile = trace ? RecordProfile::from(arguments) : nullptr;
   GenerateRequest request = parse_generate(arguments);
@@ -277,7 +278,6 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   std::unique_ptr<Backend> backend = new_backend();
   const bool json = format_of(arguments) == Format::kJson;
   LiveText live(tokenizer, !json && prompts.size() == 1 && (trace || !arguments.has("out")));
-  std::unique_ptr<TraceRecorder> recorder;
   if (trace) recorder = make_recorder(*trace, arguments, model, facts, prompts, request);
   if (profile) profile->attach(request.backend.kind, *backend, recorder->profile());
   for (const std::string& note : facts.notes) {

@@ -211,7 +211,8 @@ Json plan_json(const Question& q, const Plan& plan) {
   json["output"] = q.request.output;
   json["weight_type"] = plan.deployment.weights.name;
   json["tensor_parallel"] = plan.deployment.tensor_parallel;
-  json["kv_type"] = name_of(q.request.types_of(q.workload.policy()).kv);
+  const TrafficTypes types = q.request.with_cache_of(q.workload.policy(), plan.deployment).types;
+  json["kv_type"] = name_of(types.kv);
   json["batch"] = plan.batch;
   json["fits"] = plan.met();
   json["largest_batch"] = plan.largest;
@@ -234,8 +235,7 @@ Json plan_json(const Question& q, const Plan& plan) {
     json["ledger"].push_back({{"name", line.key}, {"bytes", line.bytes.value}});
   }
   json["accounting"] = accounting_json(
-      account(q.request.model, q.request.types_of(q.workload.policy()), q.workload.mean(),
-              std::max<std::uint64_t>(plan.batch, 1)));
+      account(q.request.model, types, q.workload.mean(), std::max<std::uint64_t>(plan.batch, 1)));
   json["searched"] = Json::array();
   for (const Plan& other : q.plans) json["searched"].push_back(searched_json(other));
   json["remedies"] = Json::array();

@@ -54,7 +54,7 @@ void describe(po::options_description_easy_init add) {
   add("output", po::value<std::string>(), "with --as: generated tokens (default: as recorded)");
   add("kv", po::value<std::string>(),
       "KV cache as f32 | f16 | bf16 | int8 | int4 | int4g64 | kivi2 | kivi4 (default: as recorded; with --as, as the "
-      "weights): bytes, and what rounding to it does to outputs and to what policies see");
+      "weights): bytes, and of quantised ones what rounding does to outputs and to what policies see");
   add("dtype", po::value<std::string>(), "type of the weights: f32 | f16 | bf16 (default: the model's)");
   add("kept", po::value<std::string>(), "write what each policy kept to this file, as JSON lines");
   add("kept-steps", po::value<std::string>()->default_value("last"), "last | all | A..B; 0 is after the prompt");

@@ -205,7 +205,7 @@ Json or_null(const std::optional<double>& x) { return x ? Json(*x) : Json(nullpt
 Json json_of(const ReplayPoint& p) {
   const PolicySpec& spec = p.result->spec;
   const auto& q = p.result->quality;
-  Json json = {{"point", spec.text()}, {"policy", spec.name}};
+  Json json = {{"point", spec.text()}, {"policy", spec.preset.empty() ? spec.name : spec.preset}};
   json["budget"] = limited(spec) ? Json(spec.budget.text) : Json(nullptr);
   json["budget_meaning"] = spec.budget.describe();
   if (!p.model.empty()) json["model"] = p.model;

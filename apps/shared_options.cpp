@@ -48,9 +48,12 @@ void set_kv_type(std::vector<PolicySpec>& points, std::optional<KvType> type) {
     }
     if (!point.kv) point.kv = type;
     const PolicyTraits traits = policy_info(point.name).traits(point);
-    if (point.kv && point.kv->quantised() && (traits.merges || traits.slot_positions)) {
-      const char* what = traits.merges ? "merges rows" : "has rows stand at other positions than they were stored for";
-      throw usage_error(fmt::format("--kv {}: {} {}, which no quantised cache follows; take f16 or bf16",
+    const bool ages_all = point.kv && point.kv->by_age() && traits.keeps_all();
+    if (ages_all || (point.kv && point.kv->quantised() && (traits.merges || traits.slot_positions))) {
+      const char* what = ages_all        ? "chooses anew among all tokens"
+                         : traits.merges ? "merges rows"
+                                         : "has rows stand at other positions than they were stored for";
+      throw usage_error(fmt::format("--kv {}: {} {}, which no such cache follows; take f16 or bf16",
                                     name_of(*point.kv), point.text(), what));
     }
   }

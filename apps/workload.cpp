@@ -123,7 +123,7 @@ std::vector<Deployment> deployments_of(const Arguments& arguments, const Workloa
   std::vector<Deployment> deployments;
   for (const std::uint32_t devices : any ? std::vector<std::uint32_t>{1, 2, 4, 8} : count_list("tp", text, 1, 1024)) {
     for (const WeightFormat& format : formats) {
-      Deployment deployment({activations_of(format), request.types.kv}, format);
+      Deployment deployment({activations_of(format), activations_of(format)}, format);
       deployment.tensor_parallel = devices;
       const std::string problem = deployment_problem(request.model, deployment);
       if (!problem.empty() && !any) throw usage_error(fmt::format("--tp {}: {}", devices, problem));
@@ -159,8 +159,6 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   request.prompt = count_value("prompt", arguments.get<std::string>("prompt"), 1, 1U << 24);
   request.output = count_value("output", arguments.get<std::string>("output"), 1, 1U << 20);
   const std::vector<WeightFormat> formats = weight_formats_of(arguments, request.model);
-  request.types.weights = activations_of(formats.front());
-  request.types.kv = request.types.weights;
   set_kv_type(request.points, kv_type_option(arguments));
   request.deployments = deployments_of(arguments, request, formats);
   if (arguments.has("trace")) request.trace = arguments.get<std::string>("trace");

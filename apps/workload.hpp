@@ -20,19 +20,15 @@ namespace kvroof {
 // What plan and compare are asked about.
 struct WorkloadRequest {
   ModelShape model;
-  TrafficTypes types;              // of policies that name no cache of their own
   std::vector<Deployment> deployments;  // types of the weights × devices that share each layer; at least one
   std::vector<PolicySpec> points;  // policies × budgets
   std::uint32_t prompt = 0, output = 0;
   std::optional<std::filesystem::path> trace;  // whose residency is projected; nothing: a nominal one
   std::optional<EngineProfile> engine;         // nothing: the device's own
 
-  [[nodiscard]] TrafficTypes types_of(const PolicySpec& policy) const {
-    return {types.weights, policy.kv.value_or(types.kv)};
-  }
   // With the cache that the policy names, if it names one.
   [[nodiscard]] Deployment with_cache_of(const PolicySpec& policy, Deployment deployment) const {
-    deployment.types.kv = types_of(policy).kv;
+    deployment.types.kv = policy.kv.value_or(deployment.types.kv);
     return deployment;
   }
   [[nodiscard]] EngineProfile engine_on(const Device& device) const;

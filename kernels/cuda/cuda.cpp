@@ -31,6 +31,7 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
   }
   if (shape.latent()) return "multi-head latent attention";
   if (shape.experts > 0 && config.options.residual == ResidualOrder::kParallel) return "experts beside attention";
+  if (shape.experts > 0 && shape.mlp_bias) return "experts with biases";
   if (shape.experts > cuda::kMostExperts) return fmt::format("mixtures of {} experts", shape.experts);
   for (const std::uint32_t size : {shape.head_dim, shape.v_head_dim}) {
     if (size % 8 != 0 || size > 256) return fmt::format("heads of {} elements", size);

@@ -83,9 +83,8 @@ void CudaBackend::grow(LayerState& state, LayerId layer, std::uint32_t head, std
   }
   DeviceCache larger(format_, capacities);
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
-    const std::size_t held = std::min<std::size_t>(state.policy.positions(HeadId(h)).size(), state.cache.capacity(h));
-    std::vector<SlotMove> all(held);
-    for (std::uint32_t slot = 0; slot < held; ++slot) all[slot] = {SlotId(slot), SlotId(slot)};
+    std::vector<SlotMove> all(state.cache.capacity(h));  // a head's hole may lie anywhere
+    for (std::uint32_t slot = 0; slot < all.size(); ++slot) all[slot] = {SlotId(slot), SlotId(slot)};
     move(state.cache, larger, h, all);
   }
   launch_moves(layer_number(layer), 0);  // memory is made, nothing is evicted

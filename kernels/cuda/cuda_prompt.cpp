@@ -276,7 +276,11 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
   } catch (const OutOfDeviceMemory& refused) {
     Error error = refused_prompt(refused, *active_[0]);
     drop_prompt(sequence);
-    q_ = DeviceBuffer();  // what was made for so long a prompt
+    // What was made for so long a prompt.
+    for (DeviceBuffer* buffer : {&q_, &rows_, &parts_, &log_sums_, &tables_, &prompt_table_, &score_tables_,
+                                 &score_parts_, &new_rows_}) {
+      *buffer = DeviceBuffer();
+    }
     forward_ = std::make_unique<DeviceForward>(stream_, launches_, *weights_);
     throw error;
   }

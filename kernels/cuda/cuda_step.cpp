@@ -160,7 +160,9 @@ void CudaBackend::finish_rows() {
       if (drops) drop_tokens(sequence, LayerId(layer));
     }
   }
+  if (moves_.from.empty()) return;
   launch_moves(-1, row_bytes());
+  check_device(synchronize(stream_), "closing up a cache");  // a step is over when its last launch is
 }
 
 // The counts of a head over its budget come to the host once in `drop` steps; the survivors close up on the device.

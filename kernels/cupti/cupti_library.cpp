@@ -121,9 +121,8 @@ class LibraryActivity final : public ActivityApi {
   }
   // A second registration spoils the times of a record (pytorch issue 192021).
   std::string use_monotonic_clock() override {
-    static std::atomic<bool> registered{false};
-    if (registered.exchange(true)) return {};
-    return answer(cupti_.cuptiActivityRegisterTimestampCallback(monotonic_ns));
+    static const std::string first = answer(cupti_.cuptiActivityRegisterTimestampCallback(monotonic_ns));
+    return first;
   }
   std::string watch_nodes(GraphNodes& nodes) override {
     nodes_ = &nodes;

@@ -182,7 +182,7 @@ void project_ages(LayerCounts& t, const LayerCounts& c, Held recorded, Held to, 
 Residency without_cells(const Residency& from, const ModelShape& from_shape, const ModelShape& to,
                         ProjectedLengths lengths, std::uint32_t layers) {
   if (lengths.output > 0 && from.steps == 0) {
-    throw usage_error("the trace has no decoded tokens to project; expected --output 0");
+    throw usage_error("the trace has no decoded tokens to project; record a run of two new tokens or more");
   }
   check(from.layers > 0 && from.prompt > 0 && from.storage_heads > 0, "a residency has cells");
   Residency out;

@@ -103,3 +103,19 @@ TEST_CASE("a quantised cache is refused where rows merge or change their positio
     CHECK(ran.err.find("take f16 or bf16") != std::string::npos);
   }
 }
+
+TEST_CASE("a bound that chooses among all tokens is refused a cache whose rows change with age") {
+  const Ran ran = run_program("plan --model llama-2-7b --device h200 --kv kivi2 --policy oracle:budget=0.5");
+  INFO(ran.err);
+  CHECK(ran.code == 2);
+  CHECK(ran.err.find("chooses anew among all tokens") != std::string::npos);
+}
+
+TEST_CASE("of several types of weights each has a cache of its own type, whatever their order") {
+  const json alone = json_of("plan --model llama-3-8b --device h100-sxm --dtype f16");
+  for (const char* types : {"f32,f16", "f16,f32"}) {
+    const json of_two = json_of(std::string("plan --model llama-3-8b --device h100-sxm --dtype ") + types);
+    CHECK(of_two["kv_type"] == "f16");
+    CHECK(of_two["largest_batch"] == alone["largest_batch"]);
+  }
+}
