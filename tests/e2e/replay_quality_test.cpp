@@ -36,7 +36,7 @@ const std::array<const char*, 4> kQuality = {"recall_mean", "recall_worst1", "po
 
 }  // namespace
 
-TEST_CASE("--quality none measures nothing and changes nothing else") {
+TEST_CASE("replay --quality none measures nothing and changes nothing else") {
   const Measured all = replay_with("--format json");
   const Measured none = replay_with("--format json --quality none");
   CHECK(none.kept == all.kept);
@@ -55,7 +55,7 @@ TEST_CASE("--quality none measures nothing and changes nothing else") {
   CHECK(with["points"] == without["points"]);
 }
 
-TEST_CASE("--quality recall has the recall of --quality all and no output error") {
+TEST_CASE("replay --quality recall has the recall of --quality all and no output error") {
   json with = json::parse(replay_with("--format json --quality all").out);
   json without = json::parse(replay_with("--format json --quality recall").out);
   for (std::size_t i = 0; i < with["points"].size(); ++i) {
