@@ -75,7 +75,7 @@ TEST_CASE("after each row that may evict a head holds at most its capacity: the 
   }
 }
 
-TEST_CASE("the sets of two steps differ by the new token and by what was evicted; no evicted token comes back") {
+TEST_CASE("the sets of two steps differ by the new token and by what was evicted, no evicted token comes back") {
   for (const PolicySpec& spec : all_specs()) {
     INFO(spec.text());
     Driver driver(spec, kShape, random_logit);

@@ -60,7 +60,7 @@ TEST_CASE("a cache that a back end or a trace cannot hold is refused in one sent
   CHECK(typo.err.starts_with("error: --kv int5: expected f32, f16, bf16, int8, int4, int4g64, kivi2, kivi4"));
 }
 
-TEST_CASE("a replay prices a quantised cache and says what its rounding does; a preset names policy and cache") {
+TEST_CASE("a replay prices a quantised cache and says what its rounding does, a preset names policy and cache") {
   const TemporaryFolder folder;
   const std::string trace = (folder.path() / "x.kvt").string();
   REQUIRE(run_program("record --backend reference -o " + trace + kModel + kPrompt).code == 0);

@@ -59,7 +59,7 @@ TEST_CASE("Every kernel of a recorded run is explained, and the steps' bytes are
   }
 }
 
-TEST_CASE("Without queries, keys and values the steps are graphs; a prompt's launches name their sequence") {
+TEST_CASE("Without queries, keys and values the steps are graphs, a prompt's launches name their sequence") {
   const TemporaryFolder folder;
   const std::string single = record(folder, "a.kvt", "-q --cupti trace");
   const std::string graphs = record(folder, "b.kvt", "-q --cupti trace --no-capture");

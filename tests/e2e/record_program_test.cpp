@@ -41,7 +41,7 @@ TEST_CASE("A program without CUDA runs as by itself, and the trace says that not
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);  // no spools are left
 }
 
-TEST_CASE("Words after -- are the program's, whatever they look like; its input is ours") {
+TEST_CASE("Words after -- are the program's, whatever they look like, its input is ours") {
   const TemporaryFolder folder;
   const Ran ran = run_program("record -q -o " + folder.file("a.kvt") + " -- /bin/echo --help -o x --model y");
   CHECK(ran.out == "--help -o x --model y\n");

@@ -78,7 +78,7 @@ const std::string kAll = "full,window,streaming,h2o,keyformer,scissorhands,rando
 
 }  // namespace
 
-TEST_CASE("a point of a replay has every promised key; without a device those of time are null") {
+TEST_CASE("a point of a replay has every promised key, without a device those of time are null") {
   const Recorded run;
   const json out = replay_json(run.path + " --policy " + kAll + " --budget 0.2,0.5");
   REQUIRE(out["points"].size() == 15);  // full has no budget
@@ -112,7 +112,7 @@ TEST_CASE("a point of a replay has every promised key; without a device those of
 }
 
 TEST_CASE(
-    "devices and batches multiply the points; times come with their interval, the largest batch fits and one more does "
+    "devices and batches multiply the points, times come with their interval, the largest batch fits and one more does "
     "not") {
   const Recorded run;
   const json out = replay_json(
@@ -140,7 +140,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "projected on another model, full reads three times what 50 % of the prompt does when as much is generated; "
+    "projected on another model, full reads three times what 50 % of the prompt does when as much is generated, "
     "quality stays") {
   const Recorded run;
   const json own = replay_json(run.path + " --policy full,keyformer:budget=0.5,h2o:budget=0.9");
@@ -284,7 +284,7 @@ TEST_CASE("the file of --kept has a line for each storage head, layer and step t
   CHECK(lines_of(" --kept-steps 0").front()["step"] == 0);
 }
 
-TEST_CASE("a range of kept steps ends with the recorded ones and says so; one that begins past them is refused") {
+TEST_CASE("a range of kept steps ends with the recorded ones and says so, one that begins past them is refused") {
   const Recorded run;
   const std::string file = run.folder.file("kept.jsonl");
   const std::string words = run.path + " --policy window:budget=10 --kept " + file + " --kept-steps ";

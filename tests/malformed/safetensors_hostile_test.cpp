@@ -160,7 +160,7 @@ TEST_CASE("hostile safetensors: offsets stay inside the file and agree with shap
         "tensor 't': shape and type need 0 bytes, data_offsets give 4");
 }
 
-TEST_CASE("hostile safetensors: tensors tile the data; holes, overlaps and trailing bytes are refused") {
+TEST_CASE("hostile safetensors: tensors tile the data, holes, overlaps and trailing bytes are refused") {
   const std::string b = tensor("b", "U8", "[4]", "[4,8]");
   CHECK(refusal("{" + b + "," + kOne + "}", 8) == "accepted");
   CHECK(refusal("{" + b + "}", 8).find("must not leave holes") != std::string::npos);

@@ -212,7 +212,7 @@ TEST_CASE("names from the file are shown cut and without control characters") {
   CHECK(message.find('\x1b') == std::string::npos);
 }
 
-TEST_CASE("a missing tokenizer.json is a failure, an unsupported one wrong usage; both name the file") {
+TEST_CASE("a missing tokenizer.json is a failure, an unsupported one wrong usage, both name the file") {
   for (const std::string missing : {"/nonexistent/tokenizer.json", KVROOF_SOURCE_DIR}) {  // the second is a folder
     try {
       (void)Tokenizer::load(missing);

@@ -37,7 +37,7 @@ TEST_CASE("A word counts as often as both texts have it") {
   check_score(r.rougeL, 2.0 / 4, 2.0 / 5);  // the cat
 }
 
-TEST_CASE("Words are lower-cased ASCII letters and digits; everything else separates them") {
+TEST_CASE("Words are lower-cased ASCII letters and digits, everything else separates them") {
   const Rouge same = rouge("It's 3-D:\tHello,\n WORLD", "it s 3 d hello world");
   check_score(same.rouge1, 1, 1);
   check_score(same.rougeL, 1, 1);

@@ -181,7 +181,7 @@ TEST_CASE("metrics of one server agree with each other") {
   CHECK(of("output_tokens_per_s", "tok/s") == Approx(16e3 / of("tpot_mean", "ms")));
 }
 
-TEST_CASE("an open loop holds as many sequences as arrive while one is served; an unstated load widens intervals") {
+TEST_CASE("an open loop holds as many sequences as arrive while one is served, an unstated load widens intervals") {
   const std::string row = "m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,continuous_open_loop,";
   const std::string rest = ",500,200,tpot_mean,,ms,s\n";
   const double idle = predicted(row + "0.01 req/s" + rest), busy = predicted(row + "20 req/s" + rest);

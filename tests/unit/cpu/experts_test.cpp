@@ -108,7 +108,7 @@ TEST_CASE("the best experts are chosen, best first, with the softmax over all as
   check_routes(routes_of({0.1F, 0.4F, 0.2F, 0.3F}, 4, {}), {{1, 0.4}, {3, 0.3}, {2, 0.2}, {0, 0.1}});
 }
 
-TEST_CASE("renormalised weights sum to one; the scale multiplies whatever they are") {
+TEST_CASE("renormalised weights sum to one, the scale multiplies whatever they are") {
   RoutingRule rule;
   rule.renormalise = true;
   check_routes(routes_of({0.1F, 0.4F, 0.2F, 0.3F}, 2, rule), {{1, 0.4 / 0.7}, {3, 0.3 / 0.7}});

@@ -106,7 +106,7 @@ TEST_CASE("A kind that the device does not give is noted, and the rest is record
   }
 }
 
-TEST_CASE("A launch is explained by what the engine said around it; its bytes are declared once") {
+TEST_CASE("A launch is explained by what the engine said around it, its bytes are declared once") {
   MadeCupti cupti;
   KeepingSink sink;
   ActivityRecorder recorder(cupti, sink, {});
@@ -171,7 +171,7 @@ TEST_CASE("When the sink is too slow the buffers run out: records are dropped an
   CHECK(kept.notes.at("buffers_refused") == "96");
 }
 
-TEST_CASE("A sink that fails ends the recording and is named; the program and its launches go on") {
+TEST_CASE("A sink that fails ends the recording and is named, the program and its launches go on") {
   MadeCupti cupti;
   KeepingSink kept;
   SlowSink sink(kept);

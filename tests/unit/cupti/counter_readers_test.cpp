@@ -167,7 +167,7 @@ TEST_CASE("Counters are read from a made profiler") { std::puts("SKIPPED: built 
 
 #endif
 
-TEST_CASE("A moment of one run is the same share of the same step in another run; outside of steps it is none") {
+TEST_CASE("A moment of one run is the same share of the same step in another run, outside of steps it is none") {
   const StepTimes from = {{100, 200}, {300, 500}}, to = {{1000, 1300}, {2000, 2100}};
   CHECK(same_moment(from, to, 150) == 1150);
   CHECK(same_moment(from, to, 300) == 2000);

@@ -135,7 +135,7 @@ TEST_CASE("Counters are allowed by the driver's parameter, by CAP_SYS_ADMIN, or 
   CHECK(says(counter_permission(made.machine).found, "every user"));
 }
 
-TEST_CASE("CUPTI is taken from the toolkit, from extras/CUPTI and from Python's packages; CUDA 12 has the wrong one") {
+TEST_CASE("CUPTI is taken from the toolkit, from extras/CUPTI and from Python's packages, CUDA 12 has the wrong one") {
   MadeMachine made;
   const auto cupti = [&] { return find(examine(made.machine, std::nullopt), "CUPTI"); };
   made.file("/usr/local/cuda-12.8/lib64/libcupti.so.12");

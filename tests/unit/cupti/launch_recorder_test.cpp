@@ -111,7 +111,7 @@ TEST_CASE("A graph whose nodes CUPTI did not tell of is counted, and its kernels
   CHECK(r.launches.unexplained() == 1);
 }
 
-TEST_CASE("A clock that CUPTI does not take, and nodes that it does not tell of, are noted; the rest is recorded") {
+TEST_CASE("A clock that CUPTI does not take, and nodes that it does not tell of, are noted, the rest is recorded") {
   for (const auto& [refused, noted] : {std::pair("clock", "the clock of the steps (no)"),
                                        std::pair("nodes", "nodes of graphs (no)")}) {
     MadeCupti cupti;
@@ -130,7 +130,7 @@ TEST_CASE("A clock that CUPTI does not take, and nodes that it does not tell of,
   }
 }
 
-TEST_CASE("Records that come before there is a place for them wait for it; without one they are dropped") {
+TEST_CASE("Records that come before there is a place for them wait for it, without one they are dropped") {
   for (const bool attached : {true, false}) {
     MadeCupti cupti;
     KeepingSink sink;

@@ -312,7 +312,7 @@ TEST_CASE("the oracle counts as a cache of its budget: k resident, k + 1 read an
   CHECK(driver.read(1) == Positions{0, 1, 2, 3});
 }
 
-TEST_CASE("steps count decoded tokens from 1; the prompt is step 0") {
+TEST_CASE("steps count decoded tokens from 1, the prompt is step 0") {
   Driver driver(spec_of("full"), {.prompt = 5}, [](auto, auto, auto) { return 0.0F; });
   CHECK(driver.policy().step_of(TokenPos(4)) == StepId(0));
   CHECK(driver.policy().step_of(TokenPos(5)) == StepId(1));

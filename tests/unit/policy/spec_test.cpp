@@ -26,7 +26,7 @@ Budget budget(std::string_view text) { return parse_budget(text).or_throw(text);
 
 }  // namespace
 
-TEST_CASE("a specification is a name and parameters; several are separated by commas") {
+TEST_CASE("a specification is a name and parameters, several are separated by commas") {
   const auto specs = parse_policies("full,h2o:budget=0.5,keyformer:recent=0.3:budget=512:noise=query:tau=1..2");
   REQUIRE(specs.size() == 3);
   CHECK(specs[0].text() == "full");
@@ -78,7 +78,7 @@ TEST_CASE("parts of a budget in tokens that exceed it are refused, with both num
   CHECK(why_not("h2o:budget=10:recent=10") == "accepted");
 }
 
-TEST_CASE("a sweep is each policy at each budget; full and policies with a budget of their own are one point") {
+TEST_CASE("a sweep is each policy at each budget, full and policies with a budget of their own are one point") {
   const auto points = cross_budgets(parse_policies("full,window,h2o:recent=0.3"), {budget("0.2"), budget("512")});
   std::vector<std::string> names;
   for (const PolicySpec& point : points) names.push_back(point.text());

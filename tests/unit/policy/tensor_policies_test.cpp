@@ -26,7 +26,7 @@ RowsView view_of(const std::vector<float>& rows, std::size_t width) {
 
 }  // namespace
 
-TEST_CASE("knorm keeps the smallest norms; in chunks every chunk keeps its share, and one token at least") {
+TEST_CASE("knorm keeps the smallest norms, in chunks every chunk keeps its share, and one token at least") {
   const std::vector<float> keys = {9, 1, -2, 8, 3, -7, 6, 5};
   CHECK(kept_of("knorm:budget=4", keys, keys) == Positions{1, 2, 4, 7});
   CHECK(kept_of("knorm:budget=4:chunk=4", keys, keys) == Positions{1, 2, 4, 7});

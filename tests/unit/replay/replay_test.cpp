@@ -179,7 +179,7 @@ TEST_CASE("output error is right where the kept tokens have next to none of the 
   }
 }
 
-TEST_CASE("what is resident after a step is what was before, plus written, minus freed; counts follow the sets") {
+TEST_CASE("what is resident after a step is what was before, plus written, minus freed, counts follow the sets") {
   const Qkv x = grouped();
   const std::string policies =
       "full,window:budget=16,h2o:budget=0.3,h2o:budget=0.3:group=none,keyformer:budget=0.2@current,"

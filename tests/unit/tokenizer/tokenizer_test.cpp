@@ -82,7 +82,7 @@ TEST_CASE("characters outside the vocabulary give the unknown token, one for a r
   CHECK(make(file).encode("azza", false) == Ids{0, 4, 0});
 }
 
-TEST_CASE("an added token is found before the model sees the text; the leftmost wins, then the longest") {
+TEST_CASE("an added token is found before the model sees the text, the leftmost wins, then the longest") {
   json file = small_tokenizer();
   file["added_tokens"] = {added(10, "<s>"), added(11, "<s>ab"), added(12, "b<s>abc")};
   const Tokenizer tokenizer = make(file);
@@ -262,7 +262,7 @@ TEST_CASE("tokens of a file without a decoder have a space between them") {
   CHECK(make(file).decode(Ids{0, 6, 10}, false) == "a ab <s>");
 }
 
-TEST_CASE("a unigram model takes the likeliest cut; unknown characters next to each other count as one") {
+TEST_CASE("a unigram model takes the likeliest cut, unknown characters next to each other count as one") {
   json file = small_tokenizer();
   file["pre_tokenizer"] = nullptr;
   file["added_tokens"] = json::array();

@@ -47,7 +47,7 @@ TEST_CASE("the accounting of a batch is what its rows, its state and its arithme
   CHECK(a.prompt_policy_flops == PolicyFlops{84, 0, 12});
 }
 
-TEST_CASE("a policy that looks at all attention of the prompt has q · k computed a second time; others do not") {
+TEST_CASE("a policy that looks at all attention of the prompt has q · k computed a second time, others do not") {
   ResidencySummary summary = half();
   const Accounting looks = account(small_llama(), kBf16, summary, 1);
   CHECK_FALSE(looks.fused_prompt);

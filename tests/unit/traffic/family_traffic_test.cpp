@@ -91,7 +91,7 @@ TEST_CASE("an embedding narrower than the hidden state is projected twice, the s
   CHECK(one_token(s)[KernelFamily::kLinear].value == 2 * (16 + 8 + 8 + 16 + 72 + 12 + 12 + 30));
 }
 
-TEST_CASE("a token reads the router, the experts that it chose, and the shared ones; all weights stay in memory") {
+TEST_CASE("a token reads the router, the experts that it chose, and the shared ones, all weights stay in memory") {
   const ModelShape s = small_experts();
   // Of the second layer: router 16, two experts of 72, shared 36 and its gate 4.
   const std::uint64_t attention_and_norms = 16 + 8 + 8 + 16 + 8;

@@ -119,7 +119,7 @@ TEST_CASE("only rotary models read and write rotated heads") {
   CHECK(bytes(small_llama()) - bytes(alibi) == 4 * 12);
 }
 
-TEST_CASE("compaction reads and writes each moved row; scores are what the policy says") {
+TEST_CASE("compaction reads and writes each moved row, scores are what the policy says") {
   LayerCounts c = counts(5, 1);
   c.moved = 7;
   c.state_read = 11;
