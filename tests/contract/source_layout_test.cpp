@@ -171,3 +171,14 @@ TEST_CASE("Input is never validated by assert") {
     }
   }
 }
+
+// CTest passes a name on as a word of its own: one that begins like an option is taken for one, and a list is cut.
+TEST_CASE("No name of a test begins like an option or has what cuts a list in two") {
+  const std::regex begins_wrong(R"(TEST_CASE\("-)"), cuts(R"(TEST_CASE\("[^"]*;)");
+  for (const fs::path& file : sources({"tests"})) {
+    for (const std::string& line : lines_of(file)) {
+      INFO(file.string() << ": " << line);
+      CHECK_FALSE((std::regex_search(line, begins_wrong) || std::regex_search(line, cuts)));
+    }
+  }
+}
