@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "traces/forwarding_sink.hpp"
+#include "traces/null_sink.hpp"
 
 namespace kvroof {
 
@@ -20,22 +21,6 @@ class LateSink final : public ForwardingSink {
   void close() { settle(nowhere_); }
 
  private:
-  class Nowhere final : public ProfileSink {
-   public:
-    void add(const KernelRecord&) override {}
-    void add(const CopyRecord&) override {}
-    void add(const FillRecord&) override {}
-    void add(const CallRecord&) override {}
-    void add(const RangeRecord&) override {}
-    void add(const MemoryRecord&) override {}
-    void add(const OverheadRecord&) override {}
-    void add(const EnvironmentRecord&) override {}
-    void add(const DeviceRecord&) override {}
-    void add(const OperatorRecord&) override {}
-    void add(const CounterRecord&) override {}
-    void note(std::string_view, std::string_view) override {}
-  };
-
   ProfileSink& to() override {
     std::unique_lock lock(mutex_);
     settled_.wait(lock, [this] { return sink_ != nullptr; });
@@ -49,7 +34,7 @@ class LateSink final : public ForwardingSink {
     settled_.notify_all();
   }
 
-  Nowhere nowhere_;
+  NullSink nowhere_;
   std::mutex mutex_;
   std::condition_variable settled_;
   ProfileSink* sink_ = nullptr;

@@ -5,14 +5,14 @@
 
 #include "kernels/cupti/activity_decoder.hpp"
 #include "sim/core/error.hpp"
-#include "tests/support/null_sink.hpp"
+#include "traces/null_sink.hpp"
 
 namespace {
 
 using namespace kvroof;
 
 // What must hold of every record, whatever the bytes.
-class CheckingSink final : public test::NullSink {
+class CheckingSink final : public NullSink {
  public:
   using NullSink::add;
   void add(const KernelRecord& r) override { check_work(r.work); }

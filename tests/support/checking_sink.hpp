@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "sim/core/error.hpp"
-#include "tests/support/null_sink.hpp"
+#include "traces/null_sink.hpp"
 
 namespace kvroof::test {
 

@@ -9,13 +9,13 @@
 #include "tests/gpu/suite/engine_timing.hpp"
 #include "tests/gpu/suite/measure.hpp"
 #include "tests/gpu/suite/parts.hpp"
-#include "tests/support/null_sink.hpp"
+#include "traces/null_sink.hpp"
 
 namespace kvroof::suite {
 namespace {
 
 // Counts records, and adds up what they declare and count.
-class Sums final : public test::NullSink {
+class Sums final : public NullSink {
  public:
   using NullSink::add;
   void add(const KernelRecord& r) override {

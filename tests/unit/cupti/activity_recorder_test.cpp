@@ -9,10 +9,10 @@
 
 #include "kernels/cupti/cupti_library.hpp"
 #include "tests/catch.hpp"
-#include "tests/support/null_sink.hpp"
 #include "tests/unit/cupti/activity_bytes.hpp"
 #include "tests/unit/cupti/made_cupti.hpp"
 #include "tests/unit/cupti/machine.hpp"
+#include "traces/null_sink.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;
@@ -133,7 +133,7 @@ TEST_CASE("A launch is explained by what the engine said around it, its bytes ar
 namespace {
 
 // A sink that is slower than the device, or has no place.
-class SlowSink final : public test::NullSink {
+class SlowSink final : public NullSink {
  public:
   using NullSink::add;
   explicit SlowSink(KeepingSink& sink) : sink_(sink) {}

@@ -1,9 +1,9 @@
-// A sink that keeps nothing: for sinks of tests that look at a few kinds of records.
+// A sink that keeps nothing; one that looks at a few kinds of records derives from it.
 #pragma once
 
 #include "traces/kernel_records.hpp"
 
-namespace kvroof::test {
+namespace kvroof {
 
 class NullSink : public ProfileSink {
  public:
@@ -21,4 +21,4 @@ class NullSink : public ProfileSink {
   void note(std::string_view, std::string_view) override {}
 };
 
-}  // namespace kvroof::test
+}  // namespace kvroof
