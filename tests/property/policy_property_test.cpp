@@ -100,39 +100,6 @@ TEST_CASE("random keeps every token with equal probability, whatever its age") {
   for (const double count : kept) CHECK(std::abs(count / kRuns - expected) < 4.5 * sigma);
 }
 
-TEST_CASE("the oracle's attention recall is at least that of every policy, at every step") {
-  const Shape shape = {.query_heads = 2, .kv_heads = 2, .prompt = 40, .decode = 30};
-  const auto logit = random_attention(4);
-  const auto recall = [&](const Positions& attended, std::uint32_t head, std::uint32_t t) {
-    double all = 0;
-    double part = 0;
-    for (std::uint32_t j = 0; j <= t; ++j) {
-      const double e = std::exp(static_cast<double>(logit(head, t, j)));
-      all += e;
-      if (std::ranges::binary_search(attended, j)) part += e;
-    }
-    return part / all;
-  };
-  Driver oracle(spec_of("oracle:budget=12"), shape, logit);
-  oracle.prompt();
-  std::vector<Driver> others;
-  for (const char* name : {"h2o", "keyformer", "window", "streaming", "scissorhands", "random"}) {
-    others.emplace_back(spec_of(fmt::format("{}:budget=12", name)), shape, logit);
-    others.back().prompt();
-  }
-  for (std::uint32_t t = shape.prompt; t < shape.prompt + shape.decode; ++t) {
-    oracle.row(t);
-    for (Driver& other : others) {
-      for (std::uint32_t h = 0; h < 2; ++h) {
-        Positions attended = other.kept(h);
-        attended.push_back(t);
-        CHECK(recall(oracle.read(h), h, t) >= recall(attended, h, t) - 1e-12);
-      }
-      other.row(t);
-    }
-  }
-}
-
 TEST_CASE("equal scores give up the oldest token first") {
   Driver driver(spec_of("h2o:budget=6:recent=2"), {.prompt = 1, .decode = 12}, [](auto, auto, auto) { return 0.0F; });
   driver.prompt();
