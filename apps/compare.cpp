@@ -132,7 +132,20 @@ std::string usd_text(const Contender& c) {
                      short_number(c.tokens_per_usd(c.device->price->low_usd_per_hour) / 1e6));
 }
 
-Table compare_rows(const std::vector<Contender>& contenders, bool several) {
+// What was asked for, ranked.
+struct Ranking {
+  const WorkloadRequest& request;
+  const Measure& by;
+  std::vector<Contender> ranked;
+  std::vector<std::pair<double, double>> front;
+
+  [[nodiscard]] bool several() const { return request.deployments.size() > 1 || ranked.front().devices() > 1; }
+  [[nodiscard]] std::string title(const Contender& c) const {
+    return fmt::format("{} {}", c.name(several()), request.title(c.workload->policy()));
+  }
+};
+
+Table compare_rows(const Ranking& r, bool several) {
   Table table;
   table.columns = {{"device", "device", false},
                    {"policy", "policy", false},
@@ -144,15 +157,16 @@ Table compare_rows(const std::vector<Contender>& contenders, bool several) {
                    {"tokens/J", "tokens_per_joule"},
                    {"on the front", "pareto", false},
                    {"most of a step", "step_limited_by", false}};
-  for (const Contender& c : contenders) {
+  for (const Contender& c : r.ranked) {
+    const std::string policy = r.request.title(c.workload->policy());
     const bool fits = c.batch > 0;
     const std::string limit = fits ? std::string(name_of(c.prediction.limited_by)) : "does not fit";
     const auto raw = [](double x) { return x > 0 ? fmt::format("{}", x) : std::string(); };
-    table.rows.push_back({c.name(several), c.workload->policy().text(), std::to_string(c.batch),
+    table.rows.push_back({c.name(several), policy, std::to_string(c.batch),
                           fits ? with_interval(c.prediction.step, 1e3) : "–", or_dash(c.tokens_per_s()),
                           or_dash(c.tokens_per_s_a_sequence()), usd_text(c), or_dash(c.tokens_per_joule()),
                           c.on_front ? "yes" : "", limit});
-    table.raw_rows.push_back({c.name(several), c.workload->policy().text(), std::to_string(c.batch),
+    table.raw_rows.push_back({c.name(several), policy, std::to_string(c.batch),
                               fits ? raw(c.prediction.step.value * 1e3) : "", raw(c.tokens_per_s()),
                               raw(c.tokens_per_s_a_sequence()), raw(c.tokens_per_usd()), raw(c.tokens_per_joule()),
                               c.on_front ? "yes" : "no", limit});
@@ -160,28 +174,19 @@ Table compare_rows(const std::vector<Contender>& contenders, bool several) {
   return table;
 }
 
-// What was asked for, ranked.
-struct Ranking {
-  const WorkloadRequest& request;
-  const Measure& by;
-  std::vector<Contender> ranked;
-  std::vector<std::pair<double, double>> front;
-
-  [[nodiscard]] bool several() const { return request.deployments.size() > 1 || ranked.front().devices() > 1; }
-};
-
 std::string answer_text(const Ranking& r) {
   const auto& [request, by, ranked, front] = r;
   const Contender& best = ranked.front();
   std::string text = fmt::format("{}, {} + {} tokens a sequence, each device at the largest batch that fits: ",
                                  request.model.name, request.prompt, request.output);
   if (best.batch == 0) return text + "not even one sequence fits any of them.";
-  text += fmt::format("{} under {} is first by {}", best.device->title, best.workload->policy().text(), by.name);
+  text +=
+      fmt::format("{} under {} is first by {}", best.device->title, request.title(best.workload->policy()), by.name);
   const auto second = std::find_if(ranked.begin(), ranked.end(),
                                    [&](const Contender& c) { return c.device != best.device && by.of(c) > 0; });
   if (second == ranked.end()) return text + ".";
   return text + fmt::format(", {} times {} under {}.", short_number(by.of(best) / by.of(*second)),
-                            second->device->title, second->workload->policy().text());
+                            second->device->title, request.title(second->workload->policy()));
 }
 
 std::vector<std::string> compare_notes(const Ranking& r) {
@@ -209,11 +214,11 @@ constexpr const char* kUpwards = "tokens/s a device";
 
 std::string compare_table(const Ranking& r) {
   std::string text = format_paragraph(answer_text(r), 0) + "\n";
-  text += format_table(compare_rows(r.ranked, r.several())) + "\n";
+  text += format_table(compare_rows(r, r.several())) + "\n";
   std::vector<ScatterSeries> series;
   for (const Contender& c : r.ranked) {
     const char mark = static_cast<char>('A' + series.size() % 26);
-    series.push_back({fmt::format("{} {}", c.name(r.several()), c.workload->policy().text()), mark, c.batches});
+    series.push_back({r.title(c), mark, c.batches});
   }
   text += scatter_text(series, fmt::format("{}, from the largest batch (left) to 1 (right)", kAcross), kUpwards) + "\n";
   for (const std::string& note : compare_notes(r)) text += format_paragraph(note, 0);
@@ -227,7 +232,7 @@ std::string compare_svg(const Ranking& r) {
                   {kUpwards, true, false},
                   {}};
   for (const Contender& c : r.ranked) {
-    PlotLine line{fmt::format("{} {}", c.name(r.several()), c.workload->policy().text()), {}, {}, false};
+    PlotLine line{r.title(c), {}, {}, false};
     for (const auto& [one, all] : c.batches) {
       line.x.push_back(one);
       line.y.push_back(all);
@@ -247,11 +252,13 @@ Json compare_json(const Ranking& r) {
   Json json;
   json["answer"] = answer_text(r);
   json["by"] = r.by.name;
-  json["points"] = Json::parse(format_json_rows(compare_rows(r.ranked, false)));
+  json["points"] = Json::parse(format_json_rows(compare_rows(r, false)));
   for (std::size_t i = 0; i < r.ranked.size(); ++i) {
     Json& point = json["points"][i];
     const Contender& c = r.ranked[i];
     const bool fits = c.batch > 0;
+    point["policy"] = c.workload->policy().text();
+    point["kv_type"] = name_of(r.request.with_cache_of(c.workload->policy(), *c.deployment).types.kv);
     point["weight_type"] = c.deployment->weights.name;
     point["tensor_parallel"] = c.deployment->tensor_parallel;
     point["tokens_per_s_a_device"] = fits ? Json(c.tokens_per_s_a_device()) : Json(nullptr);
@@ -294,7 +301,7 @@ int run_compare(const Arguments& arguments) {
   if (arguments.has("svg")) write_text_file(arguments.get<std::string>("svg"), compare_svg(ranking));
   const Format format = format_of(arguments);
   write_result(arguments, format == Format::kJson  ? compare_json(ranking).dump(2) + "\n"
-                          : format == Format::kCsv ? format_csv(compare_rows(ranking.ranked, ranking.several()))
+                          : format == Format::kCsv ? format_csv(compare_rows(ranking, ranking.several()))
                                                    : compare_table(ranking));
   return static_cast<int>(ranking.ranked.front().batch > 0 ? ExitCode::kOk : ExitCode::kGateFailed);
 }

@@ -46,9 +46,9 @@ struct Question {
   const WorkloadRequest& request;
   const Device& device;
   const Goals& goals;
-  const Workload& workload;
-  const std::vector<Plan>& plans;  // of all deployments that were asked for
+  const std::vector<Plan>& plans;  // of all deployments and caches that were asked for
   std::vector<Remedy> remedies;    // where the best one does not meet the goals
+  bool longest_prompt = false;     // asked for, and is the request's
 };
 
 std::string lengths_text(const WorkloadRequest& r) { return fmt::format("{} + {} tokens", r.prompt, r.output); }
@@ -62,9 +62,13 @@ std::string binding_text(const std::string& limited_by) {
   return limited_by == "engine" ? "the engine" : "the goal of " + limited_by;
 }
 
+KvType kv_type_of(const Question& q, const Plan& plan) {
+  return q.request.with_cache_of(plan.workload->policy(), plan.deployment).types.kv;
+}
+
 std::string answer_text(const Question& q, const Plan& plan) {
   const std::string subject = fmt::format("{} ({}) under {} on {}, {} a sequence", q.request.model.name,
-                                          plan.deployment.weights.name, q.workload.policy().text(),
+                                          plan.deployment.weights.name, q.request.title(plan.workload->policy()),
                                           devices_text(q.device, plan), lengths_text(q.request));
   if (plan.largest_in_memory == 0) {
     return fmt::format("{}: not even one sequence fits; {} of {} GiB are missing.", subject,
@@ -76,9 +80,19 @@ std::string answer_text(const Question& q, const Plan& plan) {
                        short_number(plan.prediction.step.value * 1e3), short_number(plan.first_token.value * 1e3));
   }
   const Prediction& p = plan.prediction;
+  if (p.fits && !plan.in_time) {
+    return fmt::format("{}: {} sequences fit but miss the goal: {} ms a token, {} ms for a prompt.", subject,
+                       plan.batch, short_number(p.step.value * 1e3), short_number(plan.first_token.value * 1e3));
+  }
   const std::string speed =
       fmt::format("{} tokens/s at {} ms a token (80 %: {})", short_number(p.tokens_per_s.value),
                   short_number(p.step.value * 1e3), interval_text(p.step, 1e3));
+  if (q.longest_prompt && plan.met()) {
+    return fmt::format("{}: the longest prompt that {} fit{} with, within the goals; {} {}; most of a step goes to {}.",
+                       subject, plan.batch == 1 ? "one sequence" : fmt::format("{} sequences", plan.batch),
+                       plan.batch == 1 ? "s" : "", plan.batch == 1 ? "it makes" : "they make", speed,
+                       name_of(p.limited_by));
+  }
   if (q.goals.batch) {
     return p.fits ? fmt::format("{}: {} sequences fit (at most {}) and make {}; most of a step goes to {}.", subject,
                                 plan.batch, plan.largest_in_memory, speed, name_of(p.limited_by))
@@ -98,8 +112,8 @@ std::string advice_text(const Question& q, const Plan& plan) {
                           text.empty() ? "would serve" : "", r.batch, r.batch == 1 ? "" : "s");
     }
     if (!text.empty()) return text;
-    return "neither more devices of this kind nor smaller weights serve one such sequence within the goals: take a "
-           "shorter prompt, a smaller budget or another device";
+    return "neither more devices of this kind nor smaller types serve this within the goals: take a shorter prompt, a "
+           "smaller batch or budget, or another device";
   }
   if (plan.limited_by == "tpot") {
     return fmt::format("memory would hold {} sequences; a faster device or a smaller budget allows more in time",
@@ -140,14 +154,22 @@ Table times_table(const Plan& plan) {
 // What was searched, where that was more than one deployment.
 Table search_table(const Question& q) {
   Table table;
-  table.columns = {{"weights", "weight_type", false}, {"devices", "devices"},
-                   {"largest batch", "largest_batch"}, {"ms a token", "tpot_ms"},
-                   {"first token ms", "ttft_ms"},      {"tokens/s", "tokens_per_s"},
-                   {"tokens/s a device", "a_device"},  {"limited by", "limited_by", false}};
+  table.columns = {{"weights", "weight_type", false},
+                   {"KV", "kv_type", false},
+                   {"devices", "devices"},
+                   {"largest batch", "largest_batch"},
+                   {"longest prompt", "longest_prompt"},
+                   {"ms a token", "tpot_ms"},
+                   {"first token ms", "ttft_ms"},
+                   {"tokens/s", "tokens_per_s"},
+                   {"a device", "a_device"},
+                   {"limited by", "limited_by", false}};
   for (const Plan& plan : q.plans) {
     const bool met = plan.met();
-    table.rows.push_back({std::string(plan.deployment.weights.name), std::to_string(plan.devices()),
-                          std::to_string(plan.largest), met ? with_interval(plan.prediction.step, 1e3) : "–",
+    table.rows.push_back({std::string(plan.deployment.weights.name), std::string(name_of(kv_type_of(q, plan))),
+                          std::to_string(plan.devices()), std::to_string(plan.largest),
+                          plan.longest_prompt > 0 ? std::to_string(plan.longest_prompt) : "–",
+                          met ? with_interval(plan.prediction.step, 1e3) : "–",
                           with_interval(plan.first_token, 1e3),
                           met ? short_number(plan.prediction.tokens_per_s.value) : "–",
                           met ? short_number(plan.tokens_per_s_a_device()) : "–", plan.limited_by});
@@ -187,10 +209,12 @@ std::string plan_table(const Question& q, const Plan& plan) {
   return text;
 }
 
-Json searched_json(const Plan& plan) {
+Json searched_json(const Question& q, const Plan& plan) {
   return {{"weight_type", plan.deployment.weights.name},
+          {"kv_type", name_of(kv_type_of(q, plan))},
           {"tensor_parallel", plan.deployment.tensor_parallel},
           {"largest_batch", plan.largest},
+          {"longest_prompt", plan.longest_prompt},
           {"limited_by", plan.limited_by},
           {"meets_goals", plan.met()},
           {"tpot_ms", interval_json(plan.prediction.step, 1e3)},
@@ -205,14 +229,13 @@ Json plan_json(const Question& q, const Plan& plan) {
   json["answer"] = answer_text(q, plan);
   json["model"] = q.request.model.name;
   json["device"] = q.device.name;
-  json["policy"] = q.workload.policy().text();
+  json["policy"] = plan.workload->policy().text();
   json["engine"] = q.request.engine_on(q.device).name;
   json["prompt"] = q.request.prompt;
   json["output"] = q.request.output;
   json["weight_type"] = plan.deployment.weights.name;
   json["tensor_parallel"] = plan.deployment.tensor_parallel;
-  const TrafficTypes types = q.request.with_cache_of(q.workload.policy(), plan.deployment).types;
-  json["kv_type"] = name_of(types.kv);
+  json["kv_type"] = name_of(kv_type_of(q, plan));
   json["batch"] = plan.batch;
   json["fits"] = plan.met();
   json["largest_batch"] = plan.largest;
@@ -235,9 +258,10 @@ Json plan_json(const Question& q, const Plan& plan) {
     json["ledger"].push_back({{"name", line.key}, {"bytes", line.bytes.value}});
   }
   json["accounting"] = accounting_json(
-      account(q.request.model, types, q.workload.mean(), std::max<std::uint64_t>(plan.batch, 1)));
+      account(q.request.model, q.request.with_cache_of(plan.workload->policy(), plan.deployment).types,
+              plan.workload->mean(), std::max<std::uint64_t>(plan.batch, 1)));
   json["searched"] = Json::array();
-  for (const Plan& other : q.plans) json["searched"].push_back(searched_json(other));
+  for (const Plan& other : q.plans) json["searched"].push_back(searched_json(q, other));
   json["remedies"] = Json::array();
   for (const Remedy& r : q.remedies) json["remedies"].push_back({{"change", r.change}, {"largest_batch", r.batch}});
   json["notes"] = notes_of(q, plan);
@@ -255,8 +279,9 @@ Table plan_row(const Question& q, const Plan& plan) {
   };
   add("model", q.request.model.name, false);
   add("device", q.device.name, false);
-  add("policy", q.workload.policy().text(), false);
+  add("policy", plan.workload->policy().text(), false);
   add("weight_type", std::string(plan.deployment.weights.name), false);
+  add("kv_type", std::string(name_of(kv_type_of(q, plan))), false);
   add("tensor_parallel", std::to_string(plan.deployment.tensor_parallel));
   add("batch", std::to_string(plan.batch));
   add("largest_batch", std::to_string(plan.largest));
@@ -289,27 +314,44 @@ Goals goals_of(const Arguments& arguments) {
   };
   goals.tpot_ms = milliseconds("tpot-ms");
   goals.ttft_ms = milliseconds("ttft-ms");
-  if (goals.batch && (goals.tpot_ms || goals.ttft_ms)) {
-    throw usage_error("--batch N and a goal contradict each other: a goal asks for the largest batch that meets it")
-        .note("leave --batch away, or the goal");
-  }
   return goals;
 }
 
+// `--prompt max`: the longest prompt that the batch of the goals fits and meets them with. What a policy keeps is
+// projected from one prompt to another and then taken from a replay at the length found, which may be a few tokens off.
+void find_longest_prompt(WorkloadRequest& request, const Arguments& arguments, const Device& device,
+                         const Goals& goals) {
+  constexpr int kRounds = 4;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::vector<Workload> workloads = make_workloads(request, arguments);
+    std::uint32_t longest = 0;
+    for (const Plan& plan : search_plans(request, device, workloads, goals)) {
+      longest = std::max(longest, plan.longest_prompt);
+    }
+    if (longest == 0) longest = 1;  // The plan then says what is missing.
+    if (std::exchange(request.prompt, std::min(longest, request.prompt)) <= longest) return;
+  }
+}
+
 int run_plan(const Arguments& arguments) {
-  const WorkloadRequest request = workload_request(arguments);
-  if (request.points.size() != 1) {
-    throw usage_error(fmt::format("plan answers for one policy with one budget; {} were given", request.points.size()))
+  WorkloadRequest request = workload_request(arguments);
+  if (const std::size_t policies = policy_points(arguments).size(); policies != 1) {
+    throw usage_error(fmt::format("plan answers for one policy with one budget; {} were given", policies))
         .note("`kvroof compare` takes several");
   }
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
   const Device device = find_device(arguments.get<std::string>("device"), data_folder() / "catalog");
-  const Goals goals = goals_of(arguments);
+  Goals goals = goals_of(arguments);
+  const bool longest_prompt = arguments.get<std::string>("prompt") == "max";
+  if (longest_prompt) {
+    goals.batch = goals.batch.value_or(1);
+    find_longest_prompt(request, arguments, device, goals);
+  }
   const std::vector<Workload> workloads = make_workloads(request, arguments);
-  const std::vector<Plan> plans = search_plans(request, device, workloads.front(), goals);
+  const std::vector<Plan> plans = search_plans(request, device, workloads, goals);
   const Plan& plan = plans[best_plan(plans)];
-  Question question{request, device, goals, workloads.front(), plans, {}};
-  if (!plan.met()) question.remedies = remedies(request, plan, device, workloads.front(), goals);
+  Question question{request, device, goals, plans, {}, longest_prompt};
+  if (!plan.met()) question.remedies = remedies(request, plan, device, goals);
   const Format format = format_of(arguments);
   write_result(arguments, format == Format::kJson  ? plan_json(question, plan).dump(2) + "\n"
                           : format == Format::kCsv ? format_csv(plan_row(question, plan))
@@ -329,7 +371,8 @@ void describe_plan(po::options_description_easy_init add) {
 constexpr std::string_view kPlanExamples =
     "  kvroof plan --model llama-3-8b --device h100-sxm --policy keyformer:budget=0.5 --prompt 4k --output 1k\n"
     "  kvroof plan --model llama-3-8b --device h100-sxm --policy h2o:budget=0.5 --prompt 4k --output 1k --tpot-ms 30\n"
-    "  kvroof plan --model llama-3-70b --device h100-sxm --dtype auto --tp auto --tpot-ms 40 --ttft-ms 2000\n"
+    "  kvroof plan --model llama-3-70b --device h100-sxm --dtype auto --tp auto --kv auto --tpot-ms 40 --ttft-ms 2000\n"
+    "  kvroof plan --model llama-3-8b --device l40s --policy h2o:budget=0.2 --prompt max --batch 8 --tpot-ms 40\n"
     "  kvroof plan --model models/demo --device cpu.yaml --trace run.kvt --policy window:budget=512 --batch 4";
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "apps/intervals.hpp"
+#include "apps/shared_options.hpp"
+#include "apps/values.hpp"
 
 namespace kvroof {
 namespace {
@@ -51,12 +53,19 @@ class Pricing {
   }
   // The largest batch if memory needed `memory` times as much and times were at the given end of their interval.
   [[nodiscard]] std::uint64_t largest(double memory, double Estimate::* time) const {
-    if (goals_.ttft_ms && first_token().*time * 1e3 > *goals_.ttft_ms) return 0;
+    if (!goals_.first_token_in_time(first_token().*time)) return 0;
     const std::uint64_t fits = cost_.largest_batch(workload_.mean(), memory);
     if (!goals_.tpot_ms) return fits;
     return largest_that(1, fits, [&](std::uint64_t batch) {
-      return predict(workload_.mean(), batch).step.*time * 1e3 <= *goals_.tpot_ms;
+      return goals_.step_in_time(predict(workload_.mean(), batch).step.*time);
     });
+  }
+  // Whether so many sequences fit and meet the goals with another prompt.
+  [[nodiscard]] bool met(std::uint32_t prompt, std::uint64_t batch) const {
+    const ResidencySummary residency = workload_.with_prompt(prompt);
+    return cost_.ledger(residency, batch).fits() &&
+           goals_.first_token_in_time(cost_.prefill(residency, 1).value) &&
+           goals_.step_in_time(cost_.predict(residency, batch).step.value);
   }
   [[nodiscard]] Estimate largest_interval() const {
     const Estimate needed = with_factors(cost_.ledger(workload_.mean(), 1).needed(), memory_);
@@ -101,6 +110,7 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   const CostModel& cost = pricing.cost();
   const ResidencySummary& mean = workload.mean();
   Plan plan;
+  plan.workload = &workload;
   plan.deployment = deployment;
   plan.largest_in_memory = cost.largest_batch(mean);
   plan.largest = pricing.largest(1, &Estimate::value);
@@ -114,9 +124,12 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   plan.memory_factors = pricing.memory_factors();
   plan.ledger = cost.ledger(mean, shown);
   price_steps(pricing, workload, shown, plan);
-  const bool first_token_late = goals.ttft_ms && plan.first_token.value * 1e3 > *goals.ttft_ms;
-  if (goals.batch) {
+  const bool first_token_late = !goals.first_token_in_time(plan.first_token.value);
+  plan.in_time = !first_token_late && goals.step_in_time(plan.prediction.step.value);
+  if (goals.batch && plan.in_time) {
     plan.limited_by = name_of(plan.prediction.limited_by);
+  } else if (goals.batch) {
+    plan.limited_by = first_token_late ? "ttft" : "tpot";
   } else if (plan.largest == plan.largest_in_memory) {
     plan.limited_by = static_cast<double>(plan.largest) >= cost.engine().largest_batch ? "engine" : "capacity";
   } else {
@@ -124,16 +137,16 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   }
   plan.longest_prompt = static_cast<std::uint32_t>(largest_that(
       1, std::max<std::uint32_t>(request.model.max_positions, request.prompt + request.output) - request.output,
-      [&](std::uint64_t prompt) {
-        return cost.ledger(workload.with_prompt(static_cast<std::uint32_t>(prompt)), shown).fits();
-      }));
+      [&](std::uint64_t prompt) { return pricing.met(static_cast<std::uint32_t>(prompt), shown); }));
   return plan;
 }
 
-std::vector<Plan> search_plans(const WorkloadRequest& request, const Device& device, const Workload& workload,
-                               const Goals& goals) {
+std::vector<Plan> search_plans(const WorkloadRequest& request, const Device& device,
+                               const std::vector<Workload>& workloads, const Goals& goals) {
   std::vector<Plan> plans;
-  for (const Deployment& d : request.deployments) plans.push_back(make_plan(request, d, device, workload, goals));
+  for (const Workload& w : workloads) {
+    for (const Deployment& d : request.deployments) plans.push_back(make_plan(request, d, device, w, goals));
+  }
   return plans;
 }
 
@@ -150,10 +163,10 @@ std::size_t best_plan(const std::vector<Plan>& plans) {
 }
 
 std::vector<Remedy> remedies(const WorkloadRequest& request, const Plan& plan, const Device& device,
-                             const Workload& workload, const Goals& goals) {
+                             const Goals& goals) {
   const auto met = [&](const Deployment& d) -> std::uint64_t {
     if (!deployment_problem(request.model, d).empty()) return 0;
-    const std::uint64_t batch = Pricing(request, d, device, workload, goals).largest(1, &Estimate::value);
+    const std::uint64_t batch = Pricing(request, d, device, *plan.workload, goals).largest(1, &Estimate::value);
     return goals.batch && batch < *goals.batch ? 0 : batch;
   };
   std::vector<Remedy> found;
@@ -162,6 +175,16 @@ std::vector<Remedy> remedies(const WorkloadRequest& request, const Plan& plan, c
     wider.tensor_parallel = devices;
     if (const std::uint64_t batch = met(wider)) {
       found.push_back({fmt::format("--tp {}", devices), batch});
+      break;
+    }
+  }
+  const PolicySpec& policy = plan.workload->policy();
+  for (const char* name : {"int8", "int4"}) {
+    Deployment smaller = plan.deployment;
+    smaller.types.kv = kv_type_value(name);
+    if (policy.kv || !kv_problem(policy, smaller.types.kv).empty()) continue;
+    if (const std::uint64_t batch = met(smaller)) {
+      found.push_back({fmt::format("--kv {}", name), batch});
       break;
     }
   }

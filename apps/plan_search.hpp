@@ -15,23 +15,31 @@ namespace kvroof {
 struct Goals {
   std::optional<std::uint64_t> batch;  // nothing: the largest
   std::optional<double> tpot_ms, ttft_ms;
+
+  // Whether a mean step and a first token, in seconds, are in time.
+  [[nodiscard]] bool step_in_time(double seconds) const { return !tpot_ms || seconds * 1e3 <= *tpot_ms; }
+  [[nodiscard]] bool first_token_in_time(double seconds) const { return !ttft_ms || seconds * 1e3 <= *ttft_ms; }
 };
 
 struct Plan {
+  const Workload* workload = nullptr;  // the policy with its cache
   Deployment deployment = TrafficTypes{};
   std::uint64_t batch = 0;
   std::uint64_t largest_in_memory = 0;  // whatever the time
   std::uint64_t largest = 0;            // that also meets the goals
   Estimate largest_interval;            // of it, from those of memory and time
-  std::string limited_by;  // what allows no larger batch: capacity, tpot, ttft; of a batch that was given, its step's
+  // What allows no larger batch: capacity, engine, tpot, ttft. Of a batch that was given: the goal that it misses, or
+  // what its step is limited by.
+  std::string limited_by;
   Prediction prediction;
   Estimate first_token;              // of one prompt by itself
   Estimate p99_step, worst_step;     // of the steps of a sequence: what 99 % do not exceed, and the slowest
   IntervalFactors step_factors, first_token_factors, memory_factors;
   MemoryLedger ledger;
-  std::uint32_t longest_prompt = 0;  // that fits with this batch; 0: none
+  std::uint32_t longest_prompt = 0;  // that fits with this batch and meets the goals; 0: none
+  bool in_time = true;               // its step and its first token
 
-  [[nodiscard]] bool met() const { return batch > 0 && prediction.fits; }
+  [[nodiscard]] bool met() const { return batch > 0 && prediction.fits && in_time; }
   [[nodiscard]] std::uint32_t devices() const { return deployment.tensor_parallel * deployment.stages; }
   [[nodiscard]] double tokens_per_s_a_device() const { return prediction.tokens_per_s.value / devices(); }
 };
@@ -39,19 +47,20 @@ struct Plan {
 Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
                const Workload& workload, const Goals& goals);
 
-// A plan for each deployment of the request, in its order.
-std::vector<Plan> search_plans(const WorkloadRequest& request, const Device& device, const Workload& workload,
-                               const Goals& goals);
+// A plan for each workload on each deployment of the request, in their order.
+std::vector<Plan> search_plans(const WorkloadRequest& request, const Device& device,
+                               const std::vector<Workload>& workloads, const Goals& goals);
 // The one of those that meet the goals that makes most tokens a second on each device, fewer devices first; the first
 // where none does.
 std::size_t best_plan(const std::vector<Plan>& plans);
 
-// What would meet the goals where a plan does not: the fewest devices with its types, the widest type on its devices.
+// What would meet the goals where a plan does not: the fewest devices with its types, the widest type of the cache or
+// of the weights on its devices.
 struct Remedy {
   std::string change;  // "--tp 2"
   std::uint64_t batch = 0;
 };
 std::vector<Remedy> remedies(const WorkloadRequest& request, const Plan& plan, const Device& device,
-                             const Workload& workload, const Goals& goals);
+                             const Goals& goals);
 
 }  // namespace kvroof

@@ -40,22 +40,27 @@ std::optional<KvType> kv_type_option(const Arguments& arguments) {
   return kv_type_value(arguments.get<std::string>("kv"));
 }
 
+std::string kv_problem(const PolicySpec& point, std::optional<KvType> type) {
+  if (point.kv && type && *point.kv != *type) {
+    return fmt::format("--kv {}: {} has a cache of {} by its name; leave out --kv or name the policy", name_of(*type),
+                       point.text(), name_of(*point.kv));
+  }
+  const std::optional<KvType> taken = point.kv ? point.kv : type;
+  if (!taken) return {};
+  const PolicyTraits traits = policy_info(point.name).traits(point);
+  const bool ages_all = taken->by_age() && traits.keeps_all();
+  if (!ages_all && !(taken->quantised() && (traits.merges || traits.slot_positions))) return {};
+  const char* what = ages_all        ? "chooses anew among all tokens"
+                     : traits.merges ? "merges rows"
+                                     : "has rows stand at other positions than they were stored for";
+  return fmt::format("--kv {}: {} {}, which no such cache follows; take f16 or bf16", name_of(*taken), point.text(),
+                     what);
+}
+
 void set_kv_type(std::vector<PolicySpec>& points, std::optional<KvType> type) {
   for (PolicySpec& point : points) {
-    if (point.kv && type && *point.kv != *type) {
-      throw usage_error(fmt::format("--kv {}: {} has a cache of {} by its name; leave out --kv or name the policy",
-                                    name_of(*type), point.text(), name_of(*point.kv)));
-    }
+    if (const std::string problem = kv_problem(point, type); !problem.empty()) throw usage_error(problem);
     if (!point.kv) point.kv = type;
-    const PolicyTraits traits = policy_info(point.name).traits(point);
-    const bool ages_all = point.kv && point.kv->by_age() && traits.keeps_all();
-    if (ages_all || (point.kv && point.kv->quantised() && (traits.merges || traits.slot_positions))) {
-      const char* what = ages_all        ? "chooses anew among all tokens"
-                         : traits.merges ? "merges rows"
-                                         : "has rows stand at other positions than they were stored for";
-      throw usage_error(fmt::format("--kv {}: {} {}, which no such cache follows; take f16 or bf16",
-                                    name_of(*point.kv), point.text(), what));
-    }
   }
 }
 

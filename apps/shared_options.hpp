@@ -16,10 +16,14 @@ namespace kvroof {
 std::filesystem::path model_folder(const Arguments& arguments);
 
 // f32, f16 or bf16 of an option, or nothing when it was not given. Throws Error (usage).
-std::optional<KvType> kv_type_option(const Arguments& arguments);  // --kv
-// Gives `type`, where there is one, to the points that carry none of their own. Throws Error (usage) when one does.
-void set_kv_type(std::vector<PolicySpec>& points, std::optional<KvType> type);
 std::optional<DType> float_type_option(const Arguments& arguments, const std::string& option);
+
+// --kv, or nothing when it was not given. Throws Error (usage).
+std::optional<KvType> kv_type_option(const Arguments& arguments);
+// Why a policy has no cache of this type, with the option; empty: it has. No type: the policy's own.
+std::string kv_problem(const PolicySpec& point, std::optional<KvType> type);
+// Gives `type`, where there is one, to the points that carry none of their own. Throws Error (usage) with the problem.
+void set_kv_type(std::vector<PolicySpec>& points, std::optional<KvType> type);
 
 // The refusal of `kvroof VERB word`, where only `kvroof VERB` and `kvroof VERB show NAME` are; suggests the nearest.
 Error not_show(const std::string& verb, const std::string& word, std::vector<std::string> names);

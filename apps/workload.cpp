@@ -133,20 +133,60 @@ std::vector<Deployment> deployments_of(const Arguments& arguments, const Workloa
   return deployments;
 }
 
+// The policies, each with every type of --kv; `auto` leaves out what a policy cannot have.
+std::vector<PolicySpec> points_of(const Arguments& arguments) {
+  std::vector<PolicySpec> points = policy_points(arguments);
+  if (!arguments.has("kv")) {
+    set_kv_type(points, std::nullopt);
+    return points;
+  }
+  const std::string& text = arguments.get<std::string>("kv");
+  const bool any = text == "auto";
+  std::vector<std::optional<KvType>> types;
+  if (any) {
+    types = {std::nullopt, kv_type_value("int8"), kv_type_value("int4")};
+  } else {
+    for (const std::string& item : split_list("kv", text)) types.emplace_back(kv_type_value(item));
+  }
+  std::vector<PolicySpec> crossed;
+  for (const PolicySpec& point : points) {
+    for (const std::optional<KvType>& type : types) {
+      const std::string problem = kv_problem(point, type);
+      if (!problem.empty() && !any) throw usage_error(problem);
+      if (!problem.empty()) continue;
+      crossed.push_back(point);
+      crossed.back().kv = point.kv ? point.kv : type;
+    }
+  }
+  return crossed;
+}
+
+std::uint32_t prompt_of(const Arguments& arguments, const WorkloadRequest& request) {
+  const std::string& text = arguments.get<std::string>("prompt");
+  if (text != "max") return count_value("prompt", text, 1, 1U << 24);
+  if (request.model.max_positions > request.output) return request.model.max_positions - request.output;
+  throw usage_error(fmt::format("--prompt max: {} has {} positions and --output takes {}; ask for fewer tokens",
+                                request.model.name, request.model.max_positions, request.output));
+}
+
 }  // namespace
 
 void describe_workload(po::options_description_easy_init add) {
   add("model", po::value<std::string>(), "a name of the catalog, a folder or its config.json");
   add("policy", po::value<std::string>()->default_value("full"), "name[:key=value]…");
   add("budget", po::value<std::string>(), "for a policy that carries none: 0.5 or 50% (of the prompt), 512 (tokens)");
-  add("prompt", po::value<std::string>()->default_value("2k"), "prompt tokens of a sequence");
+  add("prompt", po::value<std::string>()->default_value("2k"),
+      "prompt tokens of a sequence; max: as many as the model has positions, in plan as many as also fit and meet the "
+      "goals");
   add("output", po::value<std::string>()->default_value("512"), "generated tokens of a sequence");
   add("trace", po::value<std::string>(), "a recorded run whose residency is projected (default: a nominal one)");
   add("dtype", po::value<std::string>(),
       "how weights are stored: bf16 | f16 | fp8 | int8 | int4 | Q4_K_M …, a list, or auto (default: the model's)");
   add("tp", po::value<std::string>()->default_value("1"),
       "devices that share each layer (tensor parallelism), a list, or auto: 1, 2, 4 and 8");
-  add("kv", po::value<std::string>(), kKvHelp);
+  add("kv", po::value<std::string>(),
+      "KV cache as f32 | f16 | bf16 | int8 | int4 | int4g64 | kivi2 | kivi4, a list, or auto: as the weights, int8 and "
+      "int4 (default: as the weights)");
   add("engine", po::value<std::string>(),
       "how an engine launches work, a name of catalog/engines: kvroof, vllm, tensorrt-llm … (default: kvroof's own)");
 }
@@ -155,11 +195,11 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   WorkloadRequest request;
   const fs::path catalog = data_folder() / "catalog";
   request.model = find_model_shape(required(arguments, "model", "`kvroof models` lists the names"), catalog);
-  request.points = policy_points(arguments);
-  request.prompt = count_value("prompt", arguments.get<std::string>("prompt"), 1, 1U << 24);
+  request.points = points_of(arguments);
+  for (const PolicySpec& point : request.points) request.several_caches |= point.kv != request.points.front().kv;
   request.output = count_value("output", arguments.get<std::string>("output"), 1, 1U << 20);
+  request.prompt = prompt_of(arguments, request);
   const std::vector<WeightFormat> formats = weight_formats_of(arguments, request.model);
-  set_kv_type(request.points, kv_type_option(arguments));
   request.deployments = deployments_of(arguments, request, formats);
   if (arguments.has("trace")) request.trace = arguments.get<std::string>("trace");
   if (arguments.has("engine")) request.engine = find_engine_profile(arguments.get<std::string>("engine"), catalog);
@@ -168,6 +208,11 @@ WorkloadRequest workload_request(const Arguments& arguments) {
 
 EngineProfile WorkloadRequest::engine_on(const Device& device) const {
   return engine ? *engine : default_engine_profile(device.kind, data_folder() / "catalog");
+}
+
+std::string WorkloadRequest::title(const PolicySpec& policy) const {
+  if (!several_caches) return policy.text();
+  return fmt::format("{}, KV {}", policy.text(), policy.kv ? std::string(name_of(*policy.kv)) : "as the weights");
 }
 
 Workload::Workload(const WorkloadRequest& request, PointResult result, ModelShape recorded)

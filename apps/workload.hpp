@@ -21,7 +21,8 @@ namespace kvroof {
 struct WorkloadRequest {
   ModelShape model;
   std::vector<Deployment> deployments;  // types of the weights × devices that share each layer; at least one
-  std::vector<PolicySpec> points;  // policies × budgets
+  std::vector<PolicySpec> points;  // policies × budgets × types of the cache
+  bool several_caches = false;     // more than one type of the cache was asked for
   std::uint32_t prompt = 0, output = 0;
   std::optional<std::filesystem::path> trace;  // whose residency is projected; nothing: a nominal one
   std::optional<EngineProfile> engine;         // nothing: the device's own
@@ -32,10 +33,12 @@ struct WorkloadRequest {
     return deployment;
   }
   [[nodiscard]] EngineProfile engine_on(const Device& device) const;
+  // The policy, with its cache where there are several.
+  [[nodiscard]] std::string title(const PolicySpec& policy) const;
 };
 
 void describe_workload(boost::program_options::options_description_easy_init add);
-// Throws Error (usage) with "did you mean".
+// Throws Error (usage) with "did you mean". `--prompt max` is the longest that the model's positions allow.
 WorkloadRequest workload_request(const Arguments& arguments);
 
 // One policy of a request.
@@ -47,6 +50,7 @@ class Workload {
   // A mean decode step, at the lengths of the request or at another prompt.
   [[nodiscard]] const ResidencySummary& mean() const { return mean_; }
   [[nodiscard]] ResidencySummary with_prompt(std::uint32_t prompt) const;
+  [[nodiscard]] std::uint32_t prompt() const { return prompt_; }
   // Each decode step of each sequence.
   [[nodiscard]] std::vector<ResidencySummary> steps() const;
 

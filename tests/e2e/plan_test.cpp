@@ -173,6 +173,48 @@ TEST_CASE("a plan searches weights and devices for what makes most of each devic
   }
 }
 
+TEST_CASE("a plan searches types of the cache: a smaller one holds more, and each says what it says alone") {
+  const std::string words = std::string(kWork) + "--device h100-sxm --policy h2o:budget=0.5";
+  const json p = plan(words + " --kv auto");
+  REQUIRE(p["searched"].size() == 3);
+  const char* types[] = {"bf16", "int8", "int4"};
+  for (int i = 0; i < 3; ++i) {
+    const json alone = plan(words + " --kv " + types[i]);
+    CHECK(p["searched"][i]["kv_type"] == types[i]);
+    CHECK(p["searched"][i]["largest_batch"] == alone["largest_batch"]);
+    CHECK(p["searched"][i]["tpot_ms"] == alone["tpot_ms"]);
+    if (i > 0) CHECK(p["searched"][i]["largest_batch"] > p["searched"][i - 1]["largest_batch"]);
+  }
+  CHECK(p["kv_type"] == "int4");
+  const json merging = plan(std::string(kWork) + "--device h100-sxm --policy d2o:budget=0.5 --kv auto");
+  CHECK(merging["searched"].size() == 1);  // A policy that merges rows has no quantised cache.
+}
+
+TEST_CASE("the longest prompt fits and meets the goals with the batch that was given, and one token more does not") {
+  const std::string words = " --model llama-3.1-8b --output 256 --device l40s --policy window:budget=0.5 --batch 4 ";
+  for (const std::string goals : {"", "--tpot-ms 40", "--tpot-ms 60 --ttft-ms 3000"}) {
+    const json p = plan(words + goals + " --prompt max");
+    const auto longest = p["longest_prompt"].get<std::uint64_t>();
+    INFO(goals << ": " << longest);
+    CHECK(p["prompt"] == longest);
+    CHECK(p["answer"].get<std::string>().find("the longest prompt that 4 sequences fit with") != std::string::npos);
+    CHECK(p["fits"] == true);
+    REQUIRE(longest < 131072 - 256);  // Not all the positions that the model has.
+    CHECK(plan(words + goals + " --prompt " + std::to_string(longest + 1), 3)["fits"] == false);
+  }
+}
+
+TEST_CASE("a batch that was given and misses a goal says which, and what would serve it") {
+  const json p = plan(" --model llama-3-8b --device l40s --batch 64 --tpot-ms 40", 3);
+  CHECK(p["fits"] == false);
+  CHECK(p["limited_by"] == "tpot");
+  CHECK(p["tpot_ms"]["value"].get<double>() > 40);
+  REQUIRE(p["remedies"].size() == 3);
+  for (const json& r : p["remedies"]) {
+    plan(" --model llama-3-8b --device l40s --batch 64 --tpot-ms 40 " + r["change"].get<std::string>());
+  }
+}
+
 TEST_CASE("what does not fit gets the least change that would: more devices, or smaller weights") {
   const json p = plan(" --model llama-3-70b --prompt 2k --output 256 --device h100-sxm", 3);
   REQUIRE(p["remedies"].size() == 2);
@@ -242,7 +284,9 @@ TEST_CASE("questions that plan and compare cannot answer get one sentence") {
   refused("plan --model llama-3-8b --device h2000", "did you mean h200?");
   refused("plan --model llama-3-8b --device h200 --engine egar", "known engines: cpu, eager, ");
   refused("plan --model llama-3-8b --device h200 --policy full,h2o --budget 0.5", "one budget; 2 were given");
-  refused("plan --model llama-3-8b --device h200 --batch 4 --tpot-ms 20", "contradict each other");
+  refused("plan --model opt-6.7b --device h200 --prompt max --output 4k", "opt-6.7b has 2048 positions and --output");
+  refused("plan --model llama-3-8b --device h200 --kv int8,int5", "--kv int5");
+  refused("plan --model llama-3-8b --device h200 --policy scissorhands-4bit:budget=0.5 --kv auto,int8", "--kv auto");
   refused("plan --model llama-3-8b --device h200 --tpot-ms 0", "--tpot-ms 0: expected a number from");
   refused("compare --model llama-3-8b --device h200 --by tokens", "--by tokens: unknown");
   refused("plan --model llama-3-8b --device h200 --dtype fp9", "--dtype fp9: no such type of weights; did you mean fp");
