@@ -266,7 +266,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   const ModelConfig config =
       request.random_weights ? config_of_shape(*request.random_weights) : load_model_config(request.model);
   settle_backend(request.backend, config, {&request.policy, 1}, request.weight_type);
-  if (trace) check_recordable(request);
+  if (trace && request.capture) check_recordable(request);
   const std::optional<Tokenizer> tokenizer = load_tokenizer(request);
   const std::vector<Ids> prompts = encode_prompts(request, tokenizer, config.shape.vocab, arguments.seed);
   check_prompts(config, prompts);

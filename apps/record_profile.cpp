@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <set>
+
 #include "kernels/cuda/device_activity.hpp"
 #include "sim/core/suggest.hpp"
 #include "traces/forwarding_sink.hpp"
@@ -14,13 +17,17 @@ class WaitingCounters final : public ForwardingSink {
  public:
   explicit WaitingCounters(ProfileSink& to) : to_(to) {}
   using ForwardingSink::add;
-  void add(const CounterRecord& record) override { waiting_.push_back({record, std::string(record.name)}); }
+  void add(const CounterRecord& record) override {
+    auto name = names_.find(record.name);
+    if (name == names_.end()) name = names_.emplace(record.name).first;
+    waiting_.push_back(record);
+    waiting_.back().name = *name;  // a set's strings stay where they are
+  }
 
   // Samples take the moment of the recorded run; how many have none.
   std::size_t join(const StepTimes& own, const StepTimes& recorded) {
     std::size_t outside = 0;
-    for (auto& [record, name] : waiting_) {
-      record.name = name;
+    for (CounterRecord& record : waiting_) {
       if (record.steps == 0) {
         const auto moment = same_moment(own, recorded, record.time_ns);
         outside += !moment;
@@ -36,7 +43,8 @@ class WaitingCounters final : public ForwardingSink {
  private:
   ProfileSink& to() override { return to_; }
   ProfileSink& to_;
-  std::vector<std::pair<CounterRecord, std::string>> waiting_;
+  std::vector<CounterRecord> waiting_;
+  std::set<std::string, std::less<>> names_;
 };
 
 bool same_tokens(const SessionResult& a, const SessionResult& b) {

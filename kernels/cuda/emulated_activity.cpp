@@ -63,12 +63,14 @@ class EmulatedActivity final : public ActivityApi, public emulator::Watcher {
   }
   void disable(std::uint32_t kind) override { enabled_[kind % enabled_.size()] = false; }
   std::string enable_call(bool, std::uint32_t) override { return {}; }
+  void disable_call(bool, std::uint32_t) override {}
   void push_id(std::uint64_t id) override { id_ = id; }
   void pop_id() override { id_ = 0; }
   void flush() override {
     if (!open_.empty()) buffers_->complete(open_.data(), used_);
     open_ = {};
   }
+  void flush_completed() override { flush(); }
   void flush_every(std::uint32_t) override {}
   std::uint64_t dropped() override { return std::exchange(dropped_, 0); }
   std::string_view call_name(bool, std::uint32_t) override { return {}; }

@@ -48,11 +48,14 @@ class ActivityApi {
   virtual std::string enable(std::uint32_t kind) = 0;
   virtual void disable(std::uint32_t kind) = 0;
   virtual std::string enable_call(bool driver, std::uint32_t function) = 0;
+  virtual void disable_call(bool driver, std::uint32_t function) = 0;
   // Launches of this thread between push and pop carry the id.
   virtual void push_id(std::uint64_t id) = 0;
   virtual void pop_id() = 0;
   // Hands over every buffer, also those that are not full, records in progress included. Does not wait for the device.
   virtual void flush() = 0;
+  // Hands over the buffers whose records are all complete, full or not. Does not wait for the device.
+  virtual void flush_completed() = 0;
   // How long a buffer that is not full may wait.
   virtual void flush_every(std::uint32_t milliseconds) = 0;
   // Records that were lost for want of a buffer since the last call.

@@ -55,10 +55,12 @@ std::string ActivityRecorder::start() {
 
 // Launching calls first: the records of kernels refer to theirs. Kernels must be had; others are noted when missing.
 std::string ActivityRecorder::enable_kinds() {
-  std::size_t refused_calls = 0;
-  for (const std::uint32_t function : kRuntimeLaunches) refused_calls += !api_.enable_call(false, function).empty();
-  for (const std::uint32_t function : kDriverLaunches) refused_calls += !api_.enable_call(true, function).empty();
-  if (refused_calls == kRuntimeLaunches.size() + kDriverLaunches.size()) miss("launching calls", {});
+  const auto enable_call = [this](bool driver, std::uint32_t function) {
+    if (api_.enable_call(driver, function).empty()) calls_.emplace_back(driver, function);
+  };
+  for (const std::uint32_t function : kRuntimeLaunches) enable_call(false, function);
+  for (const std::uint32_t function : kDriverLaunches) enable_call(true, function);
+  if (calls_.empty()) miss("launching calls", {});
   const std::uint32_t work = options_.whole_graphs ? kGraphTrace : kConcurrentKernel;
   struct Wanted {
     std::uint32_t kind;
@@ -95,6 +97,7 @@ void ActivityRecorder::miss(const char* what, const std::string& why) {
 
 void ActivityRecorder::disable_kinds() {
   for (auto kind = enabled_.rbegin(); kind != enabled_.rend(); ++kind) api_.disable(*kind);
+  for (const auto& [driver, function] : calls_) api_.disable_call(driver, function);
 }
 
 std::span<std::byte> ActivityRecorder::request() {
@@ -159,10 +162,14 @@ void ActivityRecorder::write() {
 
 void ActivityRecorder::begin_launch(std::vector<OperatorRecord> meaning) {
   std::uint64_t id = 0;
+  bool many_wait = false;
   {
     const std::lock_guard lock(mutex_);
     id = ++last_id_;
     meant_records_ += meaning.size();
+    meant_since_ += meaning.size();
+    many_wait = meant_since_ > kMeantRecordsKept / 4;
+    if (many_wait) meant_since_ = 0;
     meanings_.emplace_hint(meanings_.end(), id, Meaning{std::move(meaning)});
     for (; meant_records_ > kMeantRecordsKept; meanings_.erase(meanings_.begin())) {
       const Meaning& oldest = meanings_.begin()->second;
@@ -170,6 +177,8 @@ void ActivityRecorder::begin_launch(std::vector<OperatorRecord> meaning) {
       meant_records_ -= oldest.records.size();
     }
   }
+  // Launches of graphs alone fill a buffer with records of launching calls so slowly that meanings would be forgotten.
+  if (many_wait) api_.flush_completed();
   api_.push_id(id);
 }
 

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/cupti/activity_api.hpp"
@@ -84,6 +85,7 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   ActivityOptions options_;
   ActivityDecoder decoder_;
   std::vector<std::uint32_t> enabled_;  // kinds
+  std::vector<std::pair<bool, std::uint32_t>> calls_;  // launching calls that are recorded: of the driver, and which
   std::string missing_;                 // kinds that this device does not give
   bool started_ = false;
   std::string ended_early_;  // why nothing more is taken in; of the writer
@@ -103,6 +105,7 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   };
   std::map<std::uint64_t, Meaning> meanings_;
   std::size_t meant_records_ = 0;       // in all of them
+  std::size_t meant_since_ = 0;         // CUPTI was last asked for the records of launches
   std::uint64_t forgotten_ = 0;         // meanings that no launch came for in time
   std::uint64_t last_id_ = 0;
 };

@@ -5,8 +5,11 @@
 #include <atomic>
 #include <charconv>
 #include <chrono>
+#include <exception>
 #include <optional>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "kernels/cupti/counter_readers.hpp"
 #include "kernels/cupti/machine.hpp"
@@ -17,6 +20,8 @@ namespace {
 
 // CUPTI holds 2000 to 3000 ranges at most.
 constexpr std::size_t kStepsOfWindow = 512;
+// About fourteen minutes at the sampler's interval; some 100 bytes each.
+constexpr std::size_t kMostSamples = std::size_t{1} << 23;
 constexpr std::string_view kRangePrefix = "step ";
 
 // The context that the runtime made current in this thread; null where there is none.
@@ -44,7 +49,7 @@ class CounterProfile : public RunProfile {
       return;
     }
     cupti_ = std::move(loaded).value();
-    why_ = cupti_.activity->use_monotonic_clock();
+    why_ = prepare();
   }
   std::string problem() const override { return why_; }
   void attach(Backend&, ProfileSink& sink) override {
@@ -59,6 +64,8 @@ class CounterProfile : public RunProfile {
   }
 
  protected:
+  // Before the device is used.
+  virtual std::string prepare() { return {}; }
   virtual std::string open() = 0;
   virtual void close() = 0;
   // Whether counting was begun and has not failed.
@@ -66,10 +73,10 @@ class CounterProfile : public RunProfile {
   void fail(std::string why) {
     if (why_.empty()) why_ = std::move(why);
   }
-  void add(const ResolvedMetrics& metrics, const CountedValues& counted, CounterRecord record) {
+  void add(const ResolvedMetrics& metrics, std::span<const double> values, CounterRecord record) {
     for (std::size_t i = 0; i < metrics.names.size(); ++i) {
       record.name = metrics.names[i];
-      record.value = counted.values[i];
+      record.value = values[i];
       sink_->add(record);
     }
     any_ = true;
@@ -132,7 +139,7 @@ class RangeProfile final : public CounterProfile {
       const auto [end, error] = std::from_chars(number.begin(), number.end(), record.first_step);
       if (error != std::errc()) return fail("CUPTI named a range that was not begun");
       if (open_step_ == record.first_step) continue;
-      add(ranges_->metrics(), range, record);
+      add(ranges_->metrics(), range.values, record);
     }
   }
 
@@ -153,6 +160,7 @@ class SamplingProfile final : public CounterProfile {
   void end_step(const StepRecord&) override {}
 
  private:
+  std::string prepare() override { return cupti_.activity->use_monotonic_clock(); }
   std::string open() override {
     auto sampler = open_counter_sampler(cupti_, {});
     if (!sampler) return sampler.error();
@@ -173,10 +181,11 @@ class SamplingProfile final : public CounterProfile {
     if (std::string why = sampler_->stop(); problem_.empty()) problem_ = std::move(why);
     if (problem_.empty()) take();
     if (!problem_.empty()) fail(problem_);
-    for (const CountedValues& sample : samples_) {
+    const std::size_t metrics = sampler_->metrics().names.size();
+    for (std::size_t i = 0; i < times_.size(); ++i) {
       CounterRecord record;
-      record.time_ns = sample.start_ns + (sample.end_ns - sample.start_ns) / 2;
-      add(sampler_->metrics(), sample, record);
+      record.time_ns = times_[i];
+      add(sampler_->metrics(), std::span<const double>(values_).subspan(i * metrics, metrics), record);
     }
     sampler_.reset();
   }
@@ -184,20 +193,31 @@ class SamplingProfile final : public CounterProfile {
     ended_ = true;
     if (thread_.joinable()) thread_.join();
   }
-  // Of the thread, and after its end.
+  // Of the thread, and after its end: nothing is thrown, for that would end the program.
   void take() {
-    auto taken = sampler_->take();
-    if (!taken) {
-      problem_ = taken.error();
-      return;
+    try {
+      const auto taken = sampler_->take();
+      if (!taken) {
+        problem_ = taken.error();
+        return;
+      }
+      for (const CountedValues& sample : taken.value()) {
+        times_.push_back(sample.start_ns + (sample.end_ns - sample.start_ns) / 2);
+        values_.insert(values_.end(), sample.values.begin(), sample.values.end());
+      }
+      if (times_.size() >= kMostSamples) {
+        problem_ = fmt::format("after {} samples, the most that are kept", times_.size());
+      }
+    } catch (const std::exception& failed) {
+      problem_ = failed.what();
     }
-    for (CountedValues& sample : taken.value()) samples_.push_back(std::move(sample));
   }
 
   std::unique_ptr<CounterSampler> sampler_;
   std::thread thread_;
   std::atomic<bool> ended_{false};
-  std::vector<CountedValues> samples_;
+  std::vector<std::uint64_t> times_;  // the middle of each sample
+  std::vector<double> values_;        // of each sample, its metrics in order
   std::string problem_;
 };
 

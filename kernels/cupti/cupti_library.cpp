@@ -144,6 +144,13 @@ class LibraryActivity final : public ActivityApi {
     return answer(driver ? cupti_.cuptiActivityEnableDriverApi(function, 1)
                          : cupti_.cuptiActivityEnableRuntimeApi(function, 1));
   }
+  void disable_call(bool driver, std::uint32_t function) override {
+    if (driver) {
+      cupti_.cuptiActivityEnableDriverApi(function, 0);
+    } else {
+      cupti_.cuptiActivityEnableRuntimeApi(function, 0);
+    }
+  }
   void push_id(std::uint64_t id) override {
     cupti_.cuptiActivityPushExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, id);
   }
@@ -152,6 +159,7 @@ class LibraryActivity final : public ActivityApi {
     cupti_.cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &id);
   }
   void flush() override { cupti_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED); }
+  void flush_completed() override { cupti_.cuptiActivityFlushAll(0); }
   void flush_every(std::uint32_t milliseconds) override { cupti_.cuptiActivityFlushPeriod(milliseconds); }
   std::uint64_t dropped() override {
     std::size_t records = 0;

@@ -2,6 +2,8 @@
 #include "kernels/cupti/activity_recorder.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <stdexcept>
 #include <thread>
@@ -60,6 +62,7 @@ TEST_CASE("Sizes of pools are set before the subscription, buffers before kinds,
   CHECK(at(words, "flush") < at(words, "disable 10"));
   CHECK(std::count(words.begin(), words.end(), "unsubscribe") == 1);
   CHECK(words.back() == "unsubscribe");
+  CHECK(cupti.calls_enabled == 0);
   for (const std::string& word : words) {
     if (word.starts_with("enable ")) CHECK(at(words, "disable " + word.substr(7)) < words.size());
   }
@@ -128,6 +131,45 @@ TEST_CASE("A launch is explained by what the engine said around it, its bytes ar
   CHECK(sink.operators[0].declared_bytes == 4096);
   CHECK((sink.operators[1].correlation == 42 && sink.operators[1].declared_bytes == 0));
   CHECK(sink.operator_names[1] == "attention");
+}
+
+namespace {
+
+class CountingSink final : public NullSink {
+ public:
+  using NullSink::add;
+  void add(const OperatorRecord&) override { ++operators; }
+  void note(std::string_view key, std::string_view) override { lost = lost || key == "meanings_lost"; }
+  std::atomic<std::size_t> operators{0};
+  bool lost = false;
+};
+
+}  // namespace
+
+TEST_CASE("Launches whose records never fill a buffer keep their meanings: the records are asked for in time") {
+  MadeCupti cupti;
+  CountingSink sink;
+  ActivityRecorder recorder(cupti, sink, {});
+  REQUIRE(recorder.start().empty());
+  constexpr std::size_t kNodes = 1U << 16, kLaunches = 40;  // more than are kept by half
+  const std::vector<OperatorRecord> meaning(kNodes);
+  std::size_t handed_over = 0;
+  for (std::uint32_t i = 1; i <= kLaunches; ++i) {
+    recorder.begin_launch(meaning);
+    const auto words = cupti.asked();
+    const auto asked = static_cast<std::size_t>(std::count(words.begin(), words.end(), "hand over"));
+    const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    for (; asked > handed_over && sink.operators < (i - 1) * kNodes && std::chrono::steady_clock::now() < soon;) {
+      std::this_thread::yield();
+    }
+    handed_over = asked;
+    cupti.launch(i, i * 100);
+    recorder.end_launch();
+  }
+  recorder.stop();
+  CHECK(handed_over > 4);
+  CHECK_FALSE(sink.lost);
+  CHECK(sink.operators == kLaunches * kNodes);
 }
 
 namespace {

@@ -31,11 +31,21 @@ class MadeCupti final : public ActivityApi {
   }
   std::string enable(std::uint32_t kind) override { return say("enable " + std::to_string(kind)); }
   void disable(std::uint32_t kind) override { say("disable " + std::to_string(kind)); }
-  std::string enable_call(bool, std::uint32_t) override { return refuse == "calls" ? "no" : ""; }
+  std::string enable_call(bool, std::uint32_t) override {
+    if (refuse == "calls") return "no";
+    ++calls_enabled;
+    return {};
+  }
+  void disable_call(bool, std::uint32_t) override { --calls_enabled; }
   void push_id(std::uint64_t id) override { pushed_ = id; }
   void pop_id() override { pushed_ = 0; }
   void flush() override {
     say("flush");
+    const std::lock_guard lock(mutex_);
+    hand_over();
+  }
+  void flush_completed() override {
+    say("hand over");
     const std::lock_guard lock(mutex_);
     hand_over();
   }
@@ -75,6 +85,7 @@ class MadeCupti final : public ActivityApi {
   }
 
   std::string refuse;  // the word that is answered with "no"
+  int calls_enabled = 0;
   bool zeros = true;   // of every buffer that was given
   GraphNodes* graphs = nullptr;
 
