@@ -33,8 +33,9 @@ double quantile(const std::vector<Weighted>& sorted, double share) {
 
 }  // namespace
 
-double residual_score(const Estimate& predicted, double measured) {
-  return std::abs(std::log(measured / predicted.value)) / std::log(predicted.high80 / predicted.value);
+Residual residual_of(const RowKind& kind, const std::string& group, const Estimate& predicted, double measured) {
+  const double error = std::abs(std::log(measured / predicted.value));
+  return {kind, group, error / std::log(predicted.high80 / predicted.value), error};
 }
 
 namespace {
@@ -73,6 +74,8 @@ IntervalFactors IntervalGroup::at(const Reach& reach) const {
   const double wider = 1 + kWiderPerDoubling * farthest;
   factors.factor80 *= wider;
   factors.factor95 *= wider;
+  factors.least80 *= wider;
+  factors.least95 *= wider;
   factors.beyond += fmt::format(": {:.2f} times as wide", wider);
   return factors;
 }
@@ -94,13 +97,13 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const std::string& left_
        {kind.metric, false, [&](const RowKind& k) { return k.metric == kind.metric; }},
        {"all measured rows", false, [](const RowKind&) { return true; }}}};
   for (const Level& level : levels) {
-    std::map<std::string, std::vector<double>> tables;
+    std::map<std::string, std::vector<double>> tables;  // scores or errors of their rows
     std::size_t rows = 0;
     IntervalGroup group;
     for (const Residual& r : residuals_) {
       if (r.group == left_out || !level.alike(r.kind)) continue;
       see(group, r.kind.reach);
-      tables[r.group].push_back(r.score);
+      tables[r.group].push_back(level.same ? r.score : r.log_error);
       ++rows;
     }
     if (rows < kEnoughRows || tables.size() < kEnoughTables) continue;
@@ -110,19 +113,27 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const std::string& left_
       for (const double score : table) scores.push_back({score, weight});
     }
     std::sort(scores.begin(), scores.end(), [](const Weighted& a, const Weighted& b) { return a.score < b.score; });
-    // Rows of other engines or memories say that priors are too narrow, never that they are too wide.
-    group.inside = {std::max(quantile(scores, 0.80), level.same ? 0 : IntervalFactors{}.factor80),
-                    std::max(quantile(scores, 0.95), level.same ? 0 : IntervalFactors{}.factor95),
-                    fmt::format("{}: {} rows", level.name, rows), ""};
+    group.inside.from = fmt::format("{}: {} rows", level.name, rows);
+    const double share80 = quantile(scores, 0.80), share95 = quantile(scores, 0.95);
+    if (level.same) {
+      group.inside.factor80 = share80;
+      group.inside.factor95 = share95;
+    } else {
+      group.inside.least80 = share80;
+      group.inside.least95 = share95;
+    }
     return group;
   }
-  return {{1, 1.9600 / 1.2816, "priors", ""}, {}, {}};
+  IntervalGroup priors;
+  priors.inside.from = "priors";
+  return priors;
 }
 
 Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
   const double width = std::log(e.high80 / e.value);
   if (!(width > 0) || e.dominated_by == CostTerm::kLoad) return e;
-  const double w80 = std::exp(width * f.factor80), w95 = std::exp(width * std::max(f.factor95, f.factor80));
+  const double log80 = std::max(width * f.factor80, f.least80);
+  const double w80 = std::exp(log80), w95 = std::exp(std::max({width * f.factor95, f.least95, log80}));
   return {e.value, e.value / w80, e.value * w80, e.value / w95, e.value * w95, e.dominated_by};
 }
 

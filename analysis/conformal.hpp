@@ -30,14 +30,16 @@ struct Residual {
   RowKind kind;
   std::string group;  // the published table that it is of
   double score = 0;
+  double log_error = 0;  // |ln(measured ÷ predicted)|
 };
-double residual_score(const Estimate& predicted, double measured);
+Residual residual_of(const RowKind& kind, const std::string& group, const Estimate& predicted, double measured);
 
-// Factors on the logarithmic half-width of the prior 80 % interval.
+// Factors on the logarithmic half-width of the prior 80 % interval, and the least that results.
 struct IntervalFactors {
   double factor80 = 1, factor95 = 1.9600 / 1.2816;
   std::string from;    // which rows, and how many; or that there are none and the priors stand
   std::string beyond;  // what lies outside those rows, and how much wider that makes the interval; empty: nothing
+  double least80 = 0, least95 = 0;  // logarithmic half-widths
   [[nodiscard]] std::string text() const { return beyond.empty() ? from : from + "; " + beyond; }
 };
 
@@ -53,13 +55,15 @@ struct IntervalGroup {
 // factor that holds 80 % (95 %) of the scores of like rows and of one more, or the largest where they are too few for
 // that. Alike are, as soon as there are enough of at least two tables: the same device, engine and metric; the same
 // memory, engine and metric; the same memory and metric; the same metric; all rows.
+// Of rows of the same engine and memory the scores count: their priors are this prediction's. Of others the errors
+// themselves: that their priors were too narrow is no reason to multiply another's; its interval is the prior one, or as
+// wide as those errors.
 // Tables count alike, whatever their rows, but for the square root of these: neighbours in one table err alike.
 // Work larger or smaller than all of those rows has wider intervals: see kWiderPerDoubling.
 class IntervalTable {
  public:
   explicit IntervalTable(std::vector<Residual> residuals) : residuals_(std::move(residuals)) {}
-  // Never below those of the priors where the like rows are of another engine or memory. Without the rows of
-  // `left_out`: for a row of that table itself.
+  // Without the rows of `left_out`: for a row of that table itself.
   [[nodiscard]] IntervalFactors factors(const RowKind& kind, const std::string& left_out = {}) const {
     return group(kind, left_out).at(kind.reach);
   }

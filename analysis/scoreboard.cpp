@@ -75,7 +75,7 @@ IntervalTable interval_table(std::span<const ScoredRow> measured) {
   std::vector<Residual> residuals;
   for (const ScoredRow& row : measured) {
     if (!row.compared() || row.predicted->high80 <= row.predicted->value) continue;
-    residuals.push_back({row.kind, row.group, residual_score(*row.predicted, *row.row->value)});
+    residuals.push_back(residual_of(row.kind, row.group, *row.predicted, *row.row->value));
   }
   return IntervalTable(std::move(residuals));
 }

@@ -231,15 +231,33 @@ TEST_CASE("intervals hold the share of like rows that they claim, and leave out 
   CHECK(table.factors(kind).factor95 == Approx(100));
   const IntervalFactors others = table.factors({"gddr", "other", "step", "d", {}}, "far");
   CHECK(others.from == "step: 100 rows");
-  CHECK(others.factor80 == 1);  // 0.85 would be narrower than the priors
+  CHECK(others.factor80 == 1);  // scores are of other priors
   CHECK(others.factor95 == Approx(1.96 / 1.2816));
   CHECK(IntervalTable({}).factors(kind).from == "priors");
   const Estimate e{100, 80, 125, 70, 140, CostTerm::kLinear};
   const Estimate twice = with_factors(e, {2, 3, "", ""});
   CHECK(twice.high80 == Approx(100 * 1.25 * 1.25));
   CHECK(twice.low95 == Approx(100 / std::pow(1.25, 3)));
-  CHECK(residual_score(e, 156.25) == Approx(2));
-  CHECK(residual_score(e, 64) == Approx(2));
+  CHECK(residual_of(kind, "a", e, 156.25).score == Approx(2));
+  CHECK(residual_of(kind, "a", e, 64).score == Approx(2));
+  CHECK(residual_of(kind, "a", e, 64).log_error == Approx(std::log(100 / 64.0)));
+}
+
+TEST_CASE("rows of another engine widen an interval to their errors and do not multiply it") {
+  // Priors of 1 % that were 20 % off: twenty times too narrow, which says nothing of a prior of 30 %.
+  const Estimate narrow{100, 100 / 1.01, 101, 100 / 1.02, 102, CostTerm::kLinear};
+  std::vector<Residual> residuals;
+  for (int i = 0; i < 40; ++i) {
+    residuals.push_back(residual_of({"hbm", "e", "step", "d", {}}, i < 20 ? "a" : "b", narrow, 120));
+  }
+  const IntervalTable table(residuals);
+  const Estimate wide{100, 100 / 1.3, 130, 100 / 1.5, 150, CostTerm::kLinear};
+  const auto high80 = [&](const char* engine, const Estimate& e) {
+    return with_factors(e, table.factors({"hbm", engine, "step", "d", {}})).high80;
+  };
+  CHECK(high80("e", narrow) == Approx(120));
+  CHECK(high80("other", narrow) == Approx(120));
+  CHECK(high80("other", wide) == Approx(130));
 }
 
 TEST_CASE("rows of the same device come before those of its memory, and those before all others") {
