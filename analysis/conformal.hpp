@@ -56,8 +56,8 @@ struct IntervalGroup {
 // that. Alike are, as soon as there are enough of at least two tables: the same device, engine and metric; the same
 // memory, engine and metric; the same memory and metric; the same metric; all rows.
 // Of rows of the same engine and memory the scores count: their priors are this prediction's. Of others the errors
-// themselves: that their priors were too narrow is no reason to multiply another's; its interval is the prior one, or as
-// wide as those errors.
+// themselves: that their priors were too narrow is no reason to multiply another's; its interval is the prior one, or
+// as wide as those errors.
 // Tables count alike, whatever their rows, but for the square root of these: neighbours in one table err alike.
 // Work larger or smaller than all of those rows has wider intervals: see kWiderPerDoubling.
 class IntervalTable {
