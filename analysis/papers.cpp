@@ -44,7 +44,8 @@ class PaperPricing {
   [[nodiscard]] Priced priced(const PaperRow& row) const {
     const Device device = find_device(table_.device, catalog_);
     const CostModel cost(shape_of(row), kTypes, device, find_engine_profile(table_.engine, catalog_));
-    const ResidencySummary residency = budget_summary(cost.shape(), row);
+    ResidencySummary residency = budget_summary(cost.shape(), row);
+    residency.beams = table_.beams;
     Priced p;
     p.sequences = static_cast<double>(sequences_of(row));
     p.prediction = cost.predict(residency, sequences_of(row));

@@ -34,6 +34,7 @@ std::vector<LedgerLine> lines_of(const MemoryLedger& m) {
                                    {"activations", "activations", m.activations},
                                    {"prefill transient", "prefill_transient", m.prefill_transient},
                                    {"engine reserve", "reserve", m.reserve}};
+  if (m.beam_copies.value > 0) lines.insert(lines.end() - 1, {"beam copies", "beam_copies", m.beam_copies});
   if (m.kv_scales.value == 0) return lines;
   // Of a quantised cache each part has a line.
   lines[1] = {"KV codes", "kv_codes", Bytes(m.kv_allocated.value - m.kv_scales.value - m.kv_residual.value)};

@@ -139,7 +139,8 @@ Estimate shared(Estimate sequences, std::uint64_t beams) {
 }
 
 void price_point(const PricedModel& model, const ReplayRequest& request, const PointResult& result,
-                 const ResidencySummary& summary, std::vector<ReplayPoint>& points) {
+                 ResidencySummary summary, std::vector<ReplayPoint>& points) {
+  summary.beams = request.beams;
   if (model.costs.empty()) {
     for (const BatchChoice& batch : request.batches)
       points.push_back(sized_point(model, result, summary, batch.value_or(1), request.beams));

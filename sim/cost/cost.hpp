@@ -70,14 +70,15 @@ struct MemoryLedger {
   Bytes kv_scales, kv_residual;  // parts of kv_allocated: scales and minima; a residual window in float16
   Bytes policy_state;  // scores and counters of those rows
   Bytes activations;   // the larger of a decode step of the batch and the prefill of one sequence
-  // One layer's whole prompt cache of one sequence, when each layer is compacted at once; and the probability matrices
-  // of an engine that does not fuse attention.
+  // The whole prompt cache of one sequence, or of all whose prompts are computed as one: of one layer when each is
+  // compacted at once, else of all; and the probability matrices of an engine that does not fuse attention.
   Bytes prefill_transient;
+  Bytes beam_copies;  // of the cache, while beams are put into another order
   Bytes reserve;   // context, graphs, allocator slack
   Bytes capacity;  // usable memory of the device
 
   [[nodiscard]] Bytes total() const {
-    return weights + kv_allocated + policy_state + activations + prefill_transient + reserve;
+    return weights + kv_allocated + policy_state + activations + prefill_transient + beam_copies + reserve;
   }
   [[nodiscard]] bool fits() const { return total() <= capacity; }
   // Bytes in all, with the interval within which published peaks lie.

@@ -22,13 +22,14 @@ struct Field {
   double lowest, highest;
 };
 constexpr double kSecond = 1e6;  // microseconds; nothing of a step takes longer
-constexpr std::array<Field, 23> kFields = {{
+constexpr std::array<Field, 25> kFields = {{
     {"linears_per_layer", &P::linears_per_layer, 1, 64},
     {"kernels_per_layer", &P::kernels_per_layer, 1, 1024},
     {"policy_kernels", &P::policy_kernels, 0, 64},
     {"graphs", &P::graphs, 0, 1},
     {"fused_attention", &P::fused_attention, 0, 1},
     {"prompts_together", &P::prompts_together, 0, 1},
+    {"evicts_after_prompt", &P::evicts_after_prompt, 0, 1},
     {"launch_us", &P::launch_us, 0, kSecond},
     {"gap_us", &P::gap_us, 0, kSecond},
     {"step_us", &P::step_us, 0, kSecond},
@@ -42,6 +43,7 @@ constexpr std::array<Field, 23> kFields = {{
     {"reserve_gib", &P::reserve_gib, 0, 64},
     {"reserve_fraction", &P::reserve_fraction, 0, 0.9},
     {"probability_copies", &P::probability_copies, 0, 16},
+    {"beam_copies", &P::beam_copies, 0, 16},
     {"sum_us", &P::sum_us, 0, kSecond},
     {"sum_doubling_us", &P::sum_doubling_us, 0, kSecond},
     {"largest_batch", &P::largest_batch, 1, 1e9},

@@ -22,6 +22,7 @@ struct EngineProfile {
   bool graphs = true;                     // launches are replayed from a graph: the host never waits between them
   bool fused_attention = true;            // the probability matrix never exists in memory
   bool prompts_together = false;          // the prompts of a batch are computed as one
+  bool evicts_after_prompt = false;       // all layers of a prompt stay whole to its end; else each is compacted
   double launch_us = 0;                   // host time of one launch, without graphs
   double gap_us = 0;                      // the device idles so long between two kernels of a layer
   double step_us = 0;                     // host and sampling time of one step
@@ -37,6 +38,7 @@ struct EngineProfile {
   double reserve_fraction = 0;            // of usable memory: allocator slack
   double probability_copies = 0;   // live copies of one layer's prompt probabilities of the whole batch, without fused
                                    // attention; the prompt's activations are fitted inside
+  double beam_copies = 0;          // of the whole cache, alive while beams are put into another order
   double sum_us = 8;               // start of a sum over two devices
   double sum_doubling_us = 3;      // more for each doubling of their number
   double largest_batch = 1e9;      // sequences that its scheduler takes at once

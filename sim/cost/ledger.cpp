@@ -9,7 +9,6 @@ namespace {
 
 using u64 = std::uint64_t;
 
-
 // Elements alive at once for one token: the residual and its norm, and the widest of attention and MLP (of a layer of
 // experts, those that the token chose).
 u64 live_elements(const ModelShape& s, std::uint32_t devices = 1) {
@@ -48,9 +47,12 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   // A prompt lies in a buffer of its own before it is packed or, with a residual window, quantised.
   const auto row = static_cast<double>(row_bytes(shape_, kv.by_age() ? KvType(kv.rows()) : kv));
   const bool buffered = residency.evicts || kv.by_age();
-  const double compacted = buffered ? kv_share_ * static_cast<double>(residency.layer_prompt_rows) * row : 0;
+  const auto whole = static_cast<double>(engine_.evicts_after_prompt ? residency.prefill.written
+                                                                     : residency.layer_prompt_rows);
+  const double compacted = buffered ? kv_share_ * whole * row * (engine_.prompts_together ? sequences : 1) : 0;
   const double probabilities = sequences * share_ * shape_.heads * prompt * prompt * 2;
   m.prefill_transient = bytes_of(compacted + engine_.probability_copies * probabilities);
+  if (residency.beams > 1) m.beam_copies = bytes_of(engine_.beam_copies * static_cast<double>(m.kv_allocated.value));
   m.reserve = bytes_of(engine_.reserve_gib * kGiB + engine_.reserve_fraction * static_cast<double>(capacity_.value));
   m.capacity = capacity_;
   return m;

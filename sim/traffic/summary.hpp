@@ -24,6 +24,7 @@ struct ResidencySummary {
   LayerCounts prefill;                  // step 0, summed over layers, a sequence
   LayerCounts decode;                   // summed over layers and decode_steps decode steps
   std::uint64_t decode_steps = 1;       // divides decode; at least 1
+  std::uint32_t beams = 1;              // sequences of the batch that share a prompt and are put into order each step
   AgedRows peak_aged;                   // the same by age, each part at its largest
   std::uint64_t peak_rows = 0;          // rows, over all layers, that must be allocated while decoding, a sequence
   std::uint64_t layer_prompt_rows = 0;  // rows of the prompt in the layer that has most: the prefill transient

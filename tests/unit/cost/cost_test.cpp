@@ -191,6 +191,30 @@ TEST_CASE("the ledger counts the whole prompt of one layer while it is compacted
   CHECK(cost.ledger(with_scores(r), 8).policy_state.value == std::uint64_t{8} * 2049 * 32 * 32 * 4);
 }
 
+TEST_CASE("an engine that evicts after the prompt holds the prompts of all layers until then") {
+  const CostModel cost = on("h200", "llama-2-7b", engine("vllm"));
+  const ResidencySummary r = fraction_on("llama-2-7b", {4096, 64}, 0.5);
+  CHECK(cost.ledger(r, 8).prefill_transient.value == std::uint64_t{32} * 4096 * 32 * 512);  // of one sequence
+  const CostModel together = on("h200", "llama-2-7b", engine("huggingface"));
+  ResidencySummary without = r;
+  without.evicts = false;
+  CHECK(together.ledger(r, 8).prefill_transient.value - together.ledger(without, 8).prefill_transient.value ==
+        std::uint64_t{8} * 4096 * 32 * 512);  // of one layer, of all sequences
+}
+
+TEST_CASE("an engine that puts beams into order by copying holds a second cache meanwhile") {
+  ResidencySummary r = full_on("llama-2-7b", {512, 64});
+  for (const char* name : {"huggingface", "kvroof"}) {
+    const CostModel cost = on("h200", "llama-2-7b", engine(name));
+    r.beams = 1;
+    CHECK(cost.ledger(r, 4).beam_copies.value == 0);
+    const Bytes alone = cost.ledger(r, 4).total();
+    r.beams = 4;
+    const std::uint64_t copies = cost.engine().name == "huggingface" ? cost.ledger(r, 4).kv_allocated.value : 0;
+    CHECK(cost.ledger(r, 4).total() == alone + Bytes(copies));
+  }
+}
+
 TEST_CASE("a bigger and faster device is never worse") {
   const Device base = device("a100-80g");
   for (const F field : {F::kUsableMib, F::kBandwidthGbPerS, F::kPeakFp32Tflops, F::kPeakBf16Tflops, F::kPeakFp16Tflops,
