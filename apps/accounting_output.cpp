@@ -37,6 +37,7 @@ Json accounting_json(const Accounting& a) {
   return {{"kv",
            {{"resident_bytes", a.kv_resident},
             {"allocated_bytes", a.kv_allocated},
+            {"allocated_in_pages_bytes", a.kv_allocated_paged},
             {"read_bytes", a.kv_read},
             {"read_scale_bytes", a.kv_read_scales},
             {"read_residual_bytes", a.kv_read_residual},
@@ -51,15 +52,17 @@ std::string accounting_table(std::span<const AccountingLine> lines) {
   Table table;
   table.columns = {{"policy", "policy", false}, {"budget", "budget"},
                    {"KV held", "held"},         {"KV allocated", "allocated"},
+                   {"in pages", "in_pages"},
                    {"read", "read"},            {"written", "written"},
                    {"moved", "moved"},          {"policy state", "state"},
                    {"state traffic", "scores"}, {"policy Mflop", "flops"},
                    {"prompt attention", "prompt", false}};
   for (const AccountingLine& line : lines) {
     const Accounting& a = line.accounting;
-    table.rows.push_back({line.policy, line.budget, bytes(a.kv_resident), bytes(a.kv_allocated), bytes(a.kv_read),
-                          bytes(a.kv_written), bytes(a.kv_moved), bytes(a.policy_state),
-                          bytes(a.state_read + a.state_written + a.scored), mega(a.policy_flops.total()), prompt(a)});
+    table.rows.push_back({line.policy, line.budget, bytes(a.kv_resident), bytes(a.kv_allocated),
+                          bytes(a.kv_allocated_paged), bytes(a.kv_read), bytes(a.kv_written), bytes(a.kv_moved),
+                          bytes(a.policy_state), bytes(a.state_read + a.state_written + a.scored),
+                          mega(a.policy_flops.total()), prompt(a)});
   }
   return format_table(table);
 }

@@ -100,11 +100,7 @@ std::vector<TimelineStep> simulated_steps(const TraceManifest& manifest, const P
     } else {
       // The mean sequence of those that still run.
       summary.decode = {};
-      for (std::uint64_t LayerCounts::* field :
-           {&LayerCounts::attended, &LayerCounts::written, &LayerCounts::moved, &LayerCounts::resident,
-            &LayerCounts::allocated, &LayerCounts::state_read, &LayerCounts::state_written, &LayerCounts::scored}) {
-        summary.decode.*field = t.*field / running[s];
-      }
+      for (const auto field : kCountFields) summary.decode.*field = t.*field / running[s];
       summary.decode.policy_flops = 1.0 / static_cast<double>(running[s]) * t.policy_flops;
       summary.decode_steps = 1;
       seconds = cost.predict(summary, running[s]).step.value;

@@ -12,6 +12,7 @@
 #include "apps/values.hpp"
 #include "apps/workload.hpp"
 #include "kvroof_version.hpp"
+#include "sim/core/bytes_text.hpp"
 
 namespace kvroof {
 namespace {
@@ -195,8 +196,21 @@ Table ledger_table(const Plan& plan) {
   return table;
 }
 
+Accounting accounting_of(const Question& q, const Plan& plan) {
+  return account(q.request.model, q.request.with_cache_of(plan.workload->policy(), plan.deployment).types,
+                 plan.workload->mean(), std::max<std::uint64_t>(plan.batch, 1));
+}
+
 std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
   std::vector<std::string> notes = workload_notes(q.request);
+  const Accounting a = accounting_of(q, plan);
+  if (a.kv_allocated_paged > a.kv_allocated) {
+    const bool paged = q.request.engine_on(q.device).paged_cache;
+    notes.push_back(fmt::format("the batch's cache takes {} in rows and {} in whole pages of {} rows of one head; this "
+                                "engine has it in {}",
+                                bytes_text(a.kv_allocated), bytes_text(a.kv_allocated_paged), kPageRows,
+                                paged ? "pages" : "rows"));
+  }
   notes.push_back(interval_note(plan.step_factors));
   return notes;
 }
@@ -258,9 +272,7 @@ Json plan_json(const Question& q, const Plan& plan) {
   for (const LedgerLine& line : lines_of(plan.ledger)) {
     json["ledger"].push_back({{"name", line.key}, {"bytes", line.bytes.value}});
   }
-  json["accounting"] = accounting_json(
-      account(q.request.model, q.request.with_cache_of(plan.workload->policy(), plan.deployment).types,
-              plan.workload->mean(), std::max<std::uint64_t>(plan.batch, 1)));
+  json["accounting"] = accounting_json(accounting_of(q, plan));
   json["searched"] = Json::array();
   for (const Plan& other : q.plans) json["searched"].push_back(searched_json(q, other));
   json["remedies"] = Json::array();

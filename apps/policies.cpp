@@ -13,7 +13,7 @@ namespace kvroof {
 namespace {
 
 std::string rows_needed(const PolicyTraits& t) {
-  if (t.rows == RowNeed::kNone) return t.selects ? "logits" : "none";
+  if (t.rows == RowNeed::kNone) return t.page > 0 ? "none: q meets bounds of pages" : t.selects ? "logits" : "none";
   const std::string what = t.needs_weights ? "softmax weights" : "logits";
   if (t.rows == RowNeed::kAll) return what;
   const std::string which =
@@ -37,6 +37,7 @@ std::string when(const PolicyInfo& info, const PolicyTraits& t) {
   if (!info.takes_budget) return "never";
   if (t.keeps_all()) return "never: replay only";
   if (t.bound) return "after the prompt and every step: replay only";
+  if (t.selects) return "never: reads a part of what is kept";
   if (t.streams_prompt) return "after every row, the prompt's too";
   if (t.schedule == Schedule::kPrefillOnly) return "once after the prompt";
   return t.interval == 1 ? "after the prompt and every step"
@@ -48,6 +49,7 @@ std::string_view storage_unit(const PolicyTraits& t) {
 }
 
 std::string state_text(const PolicyTraits& t) {
+  if (t.page > 0) return fmt::format("the least and the largest key of every {} tokens", t.page);
   if (t.query_head_state == 0) return fmt::format("{}", t.state_bytes);
   return fmt::format("{} + {} a query head", t.state_bytes, t.query_head_state);
 }
@@ -73,6 +75,7 @@ nlohmann::ordered_json policy_json(const PolicySpec& spec) {
           {"state_bytes_per_slot", t.state_bytes},
           {"state_bytes_per_slot_and_query_head", t.query_head_state},
           {"prompt_sum_bytes_per_slot_and_query_head", t.query_head_sums},
+          {"page_tokens", t.page},
           {"state_read_bytes_per_slot", t.state_read},
           {"state_written_bytes_per_slot", t.state_written},
           {"evict_read_bytes_per_slot", t.evict_read},

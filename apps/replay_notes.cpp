@@ -65,6 +65,10 @@ void note_columns(const ReplayAnswer& answer, Notes& notes) {
   if (positions) {
     notes.emplace_back("position: where the mean recall lies between random (0) and oracle (1) at the same budget");
   }
+  const auto dense = [](const PointResult& r) { return r.traits.dense_layers > 0; };
+  if (positions && std::ranges::any_of(answer.results, dense)) {
+    notes.emplace_back("policies with dense layers read everything there: they may recall more than the oracle");
+  }
   const auto has = [&](std::string_view name) {
     return std::ranges::any_of(answer.results, [&](const PointResult& r) { return r.spec.name == name; });
   };

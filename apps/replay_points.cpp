@@ -26,6 +26,8 @@ class SummarySum {
     sum_.decode = sum_counts(std::array{sum_.decode, part.decode});
     sum_.peak_rows += part.peak_rows;
     sum_.peak_aged += part.peak_aged;
+    sum_.peak_paged_rows += part.peak_paged_rows;
+    sum_.peak_page_metadata += part.peak_page_metadata;
     sum_.layer_prompt_rows = std::max(sum_.layer_prompt_rows, part.layer_prompt_rows);
   }
   void end_sequence(std::uint32_t prompt, std::uint32_t steps, std::uint32_t layers) {
@@ -50,11 +52,9 @@ class SummarySum {
          {&LayerCounts::attended_aged, &LayerCounts::resident_aged, &LayerCounts::converted}) {
       mean.prefill.*field = share_aged(sum_.prefill.*field);
     }
-    for (std::uint64_t LayerCounts::* field :
-         {&LayerCounts::attended, &LayerCounts::written, &LayerCounts::moved, &LayerCounts::resident,
-          &LayerCounts::allocated, &LayerCounts::state_read, &LayerCounts::state_written, &LayerCounts::scored}) {
-      mean.prefill.*field = share(sum_.prefill.*field);
-    }
+    mean.peak_paged_rows = share(sum_.peak_paged_rows);
+    mean.peak_page_metadata = share(sum_.peak_page_metadata);
+    for (const auto field : kCountFields) mean.prefill.*field = share(sum_.prefill.*field);
     mean.prefill.policy_flops = 1 / sequences_ * sum_.prefill.policy_flops;
     return mean;
   }
@@ -78,6 +78,16 @@ Room room_of(const PointResult& result) {
   // Where a policy gives its heads capacities of its own, their mean is about the budget.
   return [&budget, once = traits.schedule == Schedule::kPrefillOnly](std::uint32_t prompt, std::uint32_t step) {
     if (once) return std::uint64_t{std::min(prompt, budget.tokens(prompt, prompt))} + step;
+    const std::uint64_t tokens = std::uint64_t{prompt} + step;
+    return std::min<std::uint64_t>(tokens, budget.tokens(prompt, static_cast<std::uint32_t>(tokens)));
+  };
+}
+
+// The tokens that a head reads in a step, where the budget says so and not what it holds.
+Room reads_of(const PointResult& result) {
+  const Budget& budget = result.spec.budget;
+  if (!result.traits.selects || result.traits.bound || budget.kind == Budget::Kind::kUnlimited) return {};
+  return [&budget](std::uint32_t prompt, std::uint32_t step) {
     const std::uint64_t tokens = std::uint64_t{prompt} + step;
     return std::min<std::uint64_t>(tokens, budget.tokens(prompt, static_cast<std::uint32_t>(tokens)));
   };
@@ -206,11 +216,12 @@ ResidencySummary summarise_as(const PointResult& result, const ModelShape& from,
                               std::optional<std::uint32_t> prompt, std::optional<std::uint32_t> output) {
   SummarySum sum;
   const Room room = room_of(result);
+  const Room reads = reads_of(result);
   for (const ResidencyLog& log : result.residency) {
     const Residency recorded = log.expand();
     const ProjectedLengths lengths{prompt.value_or(recorded.prompt), output.value_or(recorded.steps)};
     for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
-      sum.add(kvroof::summarise(project_layer(recorded, from, to, lengths, room, layer)));
+      sum.add(kvroof::summarise(project_layer(recorded, from, to, lengths, room, layer, reads)));
     }
     sum.end_sequence(lengths.prompt, lengths.output, to.layers);
   }
@@ -220,13 +231,14 @@ ResidencySummary summarise_as(const PointResult& result, const ModelShape& from,
 std::vector<LayerCounts> step_counts_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
                                         std::uint32_t prompt, std::uint32_t output) {
   const Room room = room_of(result);
+  const Room reads = reads_of(result);
   std::vector<LayerCounts> steps;
   for (const ResidencyLog& log : result.residency) {
     const Residency recorded = log.expand();
     const std::size_t first = steps.size();
     steps.resize(first + output);
     for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
-      const Residency projected = project_layer(recorded, from, to, {prompt, output}, room, layer);
+      const Residency projected = project_layer(recorded, from, to, {prompt, output}, room, layer, reads);
       for (std::uint32_t s = 0; s < output; ++s) {
         steps[first + s] = sum_counts(std::array{steps[first + s], projected.at(s + 1, 0)});
       }

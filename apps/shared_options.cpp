@@ -49,10 +49,12 @@ std::string kv_problem(const PolicySpec& point, std::optional<KvType> type) {
   if (!taken) return {};
   const PolicyTraits traits = policy_info(point.name).traits(point);
   const bool ages_all = taken->by_age() && traits.keeps_all();
-  if (!ages_all && !(taken->quantised() && (traits.merges || traits.slot_positions))) return {};
-  const char* what = ages_all        ? "chooses anew among all tokens"
-                     : traits.merges ? "merges rows"
-                                     : "has rows stand at other positions than they were stored for";
+  const bool follows = !traits.merges && !traits.slot_positions && traits.page == 0;
+  if (!ages_all && (follows || !taken->quantised())) return {};
+  const char* what = ages_all          ? "chooses anew among all tokens"
+                     : traits.merges   ? "merges rows"
+                     : traits.page > 0 ? "chooses pages by keys as they were written"
+                                       : "has rows stand at other positions than they were stored for";
   return fmt::format("--kv {}: {} {}, which no such cache follows; take f16 or bf16", name_of(*taken), point.text(),
                      what);
 }

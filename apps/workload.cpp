@@ -46,7 +46,8 @@ class TemporaryFolder {
 };
 
 // Lengths of the nominal trace: those asked for, unless they are too long to replay. A budget in tokens must still
-// be less than the prompt where it was, so such a prompt is never cut below twice the budget.
+// be less than the prompt where it was, so such a prompt is never cut below twice the budget. Where a policy leaves the
+// first layers alone there is one layer more.
 NominalTrace nominal_trace(const WorkloadRequest& request, std::uint64_t seed) {
   NominalTrace trace;
   trace.seed = seed;
@@ -54,8 +55,10 @@ NominalTrace nominal_trace(const WorkloadRequest& request, std::uint64_t seed) {
   double least = 1;
   for (const PolicySpec& point : request.points) {
     if (point.budget.kind == Budget::Kind::kTokens) least = std::max(least, 2 * point.budget.value);
+    const std::uint32_t dense = policy_info(point.name).traits(point).dense_layers;
+    if (dense < request.model.layers) trace.layers = std::max(trace.layers, dense + 1);
   }
-  const double longest = std::max(std::sqrt(2 * kMostLogits / trace.query_heads), least);
+  const double longest = std::max(std::sqrt(2 * kMostLogits / trace.query_heads / trace.layers), least);
   trace.prompt = static_cast<std::uint32_t>(std::min<double>(request.prompt, longest));
   trace.output = std::min(request.output, kMostNominalOutput);
   return trace;

@@ -66,7 +66,7 @@ TraceManifest manifest_of(const NominalTrace& trace) {
   layer.kv_heads = 1;
   layer.k_width = layer.v_width = kWidth;
   layer.scale = 0.25F;  // 1 / √width
-  m.layers = {layer};
+  m.layers.assign(trace.layers, layer);
   TraceSequence sequence;
   sequence.prompt = trace.prompt;
   sequence.requested_new_tokens = trace.output;
@@ -86,7 +86,9 @@ void write_nominal_trace(const std::filesystem::path& path, const NominalTrace& 
   }
   TraceWriter writer(path, manifest_of(trace));
   const auto keys = std::as_bytes(std::span(k));
-  writer.add_rows(0, LayerId(0), 0, tokens, std::as_bytes(std::span(q)), keys, keys);
+  for (std::uint32_t l = 0; l < trace.layers; ++l) {
+    writer.add_rows(0, LayerId(l), 0, tokens, std::as_bytes(std::span(q)), keys, keys);
+  }
   StepRecord step;
   step.phase = "prefill";
   step.sequences = 1;

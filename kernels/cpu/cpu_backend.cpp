@@ -170,10 +170,23 @@ void CpuBackend::attend_rows(std::uint32_t offset, LayerId layer, std::span<cons
                         quantised ? stored_bytes(state, HeadId(h), slots) : 0});
     }
   }
+  if (active_.front()->layers[layer.value].policy.traits().selects) select(layer);
   ops_->attend(calls_, rules_[layer.value]);
   for (Sequence* sequence : active_) {
     const CacheRows cached(sequence->layers[layer.value].cache);
     finish_row(*sequence, layer, TokenPos(sequence->tokens + offset), cached, nullptr);
+  }
+}
+
+// Lets the policy choose what each call reads.
+void CpuBackend::select(LayerId layer) {
+  selected_.resize(calls_.size());
+  for (std::size_t i = 0; i < calls_.size(); ++i) {
+    AttendCall& call = calls_[i];
+    const std::size_t heads = calls_.size() / active_.size();
+    const CacheRows cached(active_[i / heads]->layers[layer.value].cache);
+    select_rows(*call.policy, call.head, call.query, call.q, cached, selection_, selected_[i]);
+    call.selected = &selected_[i];
   }
 }
 

@@ -59,6 +59,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   // One row for each active sequence, at its position tokens + offset.
   void attend_rows(std::uint32_t offset, LayerId layer, std::span<const float> q, std::span<const float> k,
                    std::span<const float> v, std::span<float> out);
+  void select(LayerId layer);
   void admit_row(LayerState& state, TokenPos position, std::span<const float> k, std::span<const float> v);
   void finish_row(Sequence& sequence, LayerId layer, TokenPos position, const HeadRowsSource& rows,
                   KvCache* prompt_buffer);
@@ -86,6 +87,8 @@ class CpuBackend final : public Backend, private AttentionStage {
   std::vector<float> k_rows_, v_rows_;  // as a quantised cache gives them back
   std::vector<std::byte> q_bytes_, k_bytes_, v_bytes_;
   std::vector<AttendCall> calls_;
+  std::vector<SelectedRows> selected_;  // one a call, where the policy selects
+  SelectionScratch selection_;
 };
 
 }  // namespace kvroof

@@ -157,32 +157,41 @@ class PrefillBlock {
 class DecodeAttention {
  public:
   DecodeAttention(const AttendCall& call, const AttentionRule& rule) : call_(&call), rule_(&rule) {
-    check(slots() > 0 && call.policy->positions(call.head).size() == slots(),
+    check(slots() > 0 && call.policy->positions(call.head).size() == call.keys.count,
           "attention runs over the slots that the policy holds");
   }
 
-  [[nodiscard]] std::size_t slots() const { return call_->keys.count; }
+  // That are read.
+  [[nodiscard]] std::size_t slots() const { return call_->rows(); }
   [[nodiscard]] std::size_t group() const { return call_->q.size() / call_->keys.width; }
   // Multiplications of k and v.
   [[nodiscard]] std::size_t work() const { return group() * slots() * (call_->keys.width + call_->values.width); }
-  [[nodiscard]] std::size_t scratch_floats() const { return group() * (packed_size(call_->keys.width) + 2 * slots()); }
+  [[nodiscard]] std::size_t scratch_floats() const {
+    return group() * (packed_size(call_->keys.width) + 2 * slots() + call_->values.width);
+  }
 
   void prepare(float* scratch) {
     packed_ = scratch;
     logits_ = packed_ + group() * packed_size(call_->keys.width);
     weights_ = logits_ + group() * slots();
+    run_out_ = weights_ + group() * slots();
     pack_vectors(call_->keys.type, call_->q.data(), call_->keys.width, group(), call_->keys.width, packed_);
   }
 
   void multiply_keys(std::size_t first, std::size_t count) const {
-    dot_rows(call_->keys.slice(first, count), packed_, group(), logits_ + first, slots());
+    for_each_run(*call_, [&](const SlotRun& run, std::size_t at) {
+      const std::size_t from = std::max(first, at);
+      const std::size_t to = std::min(first + count, at + run.count);
+      if (from >= to) return;
+      dot_rows(call_->keys.slice(run.first + from - at, to - from), packed_, group(), logits_ + from, slots());
+    });
     for (std::size_t g = 0; g < group(); ++g) {
       for (float& x : std::span(logits_ + g * slots() + first, count)) x *= rule_->logits.scale;
     }
   }
 
   void finish_heads(std::size_t first, std::size_t count) const {
-    const std::span<const TokenPos> positions = call_->policy->positions(call_->head);
+    const std::span<const TokenPos> positions = call_->positions();
     for (std::size_t g = first; g < first + count; ++g) {
       const std::span<float> logits(logits_ + g * slots(), slots());
       const std::uint32_t query_head = call_->first_query_head + static_cast<std::uint32_t>(g);
@@ -193,10 +202,21 @@ class DecodeAttention {
                          rule_->alibi.empty() ? 0 : rule_->alibi[query_head]},
                         logits);
       }
+      hide_rows(*call_, g, logits);
       softmax_row(logits, {weights_ + g * slots(), slots()});
     }
+    add_values(first, count);
+  }
+
+  void add_values(std::size_t first, std::size_t count) const {
     const std::size_t width = call_->values.width;
-    weighted_rows(weights_ + first * slots(), slots(), count, call_->values, call_->out.data() + first * width, width);
+    float* out = call_->out.data() + first * width;
+    for_each_run(*call_, [&](const SlotRun& run, std::size_t at) {
+      float* sum = at == 0 ? out : run_out_ + first * width;
+      weighted_rows(weights_ + first * slots() + at, slots(), count, call_->values.slice(run.first, run.count), sum,
+                    width);
+      for (std::size_t i = 0; at > 0 && i < count * width; ++i) out[i] += sum[i];
+    });
   }
 
   void show_row() const {
@@ -210,6 +230,7 @@ class DecodeAttention {
   float* packed_ = nullptr;   // [group, packed width]
   float* logits_ = nullptr;   // [group, slots]
   float* weights_ = nullptr;  // [group, slots]
+  float* run_out_ = nullptr;  // [group, v_width]: of one run of slots
 };
 
 namespace {

@@ -140,9 +140,10 @@ void ReferenceOps::rotate(std::span<float> x, const RowPlaces& places, std::uint
 
 void ReferenceOps::walk_rows(const AttendCall& call, std::span<const TokenPos> positions, const AttentionRule& rule,
                              std::size_t oldest) {
-  const std::size_t slots = call.keys.count;
+  const std::size_t slots = call.rows();
   const std::size_t group = call.q.size() / call.keys.width;
-  check(positions.size() == slots && call.values.count == slots, "attention: a row of k and v for every slot");
+  check(positions.size() == slots && call.values.count == call.keys.count,
+        "attention: a row of k and v for every slot");
   logits_.resize(group * slots);
   weights_.resize(group * slots);
   row_.resize(slots);
@@ -150,7 +151,10 @@ void ReferenceOps::walk_rows(const AttendCall& call, std::span<const TokenPos> p
   for (std::size_t g = 0; g < group; ++g) {
     const std::span<float> logits(logits_.data() + g * slots, slots);
     const std::span<float> weights(weights_.data() + g * slots, slots);
-    compute_logits(call.q.subspan(g * call.keys.width, call.keys.width), call.keys, rule.logits, logits);
+    const std::span<const float> q = call.q.subspan(g * call.keys.width, call.keys.width);
+    for_each_run(call, [&](const SlotRun& run, std::size_t at) {
+      compute_logits(q, call.keys.slice(run.first, run.count), rule.logits, logits.subspan(at, run.count));
+    });
     std::rotate(logits.begin(), logits.end() - turn, logits.end());
     const float slope = rule.alibi.empty() ? 0 : rule.alibi[call.first_query_head + g];
     if (!rule.alibi.empty()) add_alibi(positions, call.query, slope, logits);
@@ -159,16 +163,27 @@ void ReferenceOps::walk_rows(const AttendCall& call, std::span<const TokenPos> p
                        call.q.subspan(g * call.keys.width, call.keys.width), call.keys, false, rule.logits, slope},
                       logits);
     }
+    hide_rows(call, g, logits);
     softmax(logits, weights);
     std::rotate_copy(weights.begin(), weights.begin() + turn, weights.end(), row_.begin());
-    weighted_sum(row_, call.values, call.out.subspan(g * call.values.width, call.values.width));
+    add_values(call, call.out.subspan(g * call.values.width, call.values.width));
   }
   counters_.add(Cause::kKvRead, bytes_read(call));
   counters_.add(Cause::kActivations, call.q.size_bytes() + call.out.size_bytes());
 }
 
+// The rows' values by the weights in row_.
+void ReferenceOps::add_values(const AttendCall& call, std::span<float> out) {
+  for_each_run(call, [&](const SlotRun& run, std::size_t at) {
+    run_out_.resize(out.size());
+    const std::span<float> sum = at == 0 ? out : std::span<float>(run_out_);
+    weighted_sum(std::span(row_).subspan(at, run.count), call.values.slice(run.first, run.count), sum);
+    for (std::size_t i = 0; at > 0 && i < out.size(); ++i) out[i] += sum[i];
+  });
+}
+
 void ReferenceOps::attend_row(const AttendCall& call, const AttentionRule& rule, std::size_t oldest) {
-  const std::span<const TokenPos> positions = call.policy->positions(call.head);
+  const std::span<const TokenPos> positions = call.positions();
   walk_rows(call, positions, rule, oldest);
   const PolicyTraits& traits = call.policy->traits();
   if (!call.policy->observes(call.query)) return;

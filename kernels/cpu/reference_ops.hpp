@@ -38,10 +38,12 @@ class ReferenceOps : public Ops {
 
  private:
   void attend_row(const AttendCall& call, const AttentionRule& rule, std::size_t oldest = 0);
+  void add_values(const AttendCall& call, std::span<float> out);
 
   std::vector<float> logits_;   // [group, slots]
   std::vector<float> weights_;  // [group, slots]
   std::vector<float> row_;      // one row of a weight matrix or a vector as floats; weights in the order of rows
+  std::vector<float> run_out_;  // [v_width]: of one run of slots
 };
 
 }  // namespace kvroof

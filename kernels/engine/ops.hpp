@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
+#include <vector>
 
 #include "kernels/engine/model.hpp"
 #include "sim/attention/attention.hpp"
@@ -28,6 +30,18 @@ struct AttentionRule {
   std::span<const float> alibi;  // a slope for each query head of the model, or empty
 };
 
+// Slots [first, first + count) of a cache.
+struct SlotRun {
+  std::uint32_t first = 0, count = 0;
+};
+
+// What a policy that selects lets the query heads of a group read in one row.
+struct SelectedRows {
+  std::vector<SlotRun> runs;         // slots that any of them reads, ascending
+  std::vector<TokenPos> positions;   // [rows]: of their tokens, in that order
+  std::vector<std::uint8_t> hidden;  // [group, rows]: 1 where that query head does not read the row
+};
+
 // One query position of one storage head of one sequence, over the slots of its cache.
 struct AttendCall {
   std::span<const float> q;  // [group, k_width], already rounded to the cache's type
@@ -37,12 +51,39 @@ struct AttendCall {
   TokenPos query{};
   LayerPolicy* policy = nullptr;
   HeadId head{};
-  std::uint32_t first_query_head = 0;  // of the group, in the model's numbering
-  std::uint64_t stored_bytes = 0;      // of all rows as the cache keeps them; 0: as they are here
+  std::uint32_t first_query_head = 0;      // of the group, in the model's numbering
+  std::uint64_t stored_bytes = 0;          // of the rows read as the cache keeps them; 0: as they are here
+  const SelectedRows* selected = nullptr;  // null: every slot is read
+
+  // Rows that the group reads, and their tokens.
+  [[nodiscard]] std::size_t rows() const { return selected != nullptr ? selected->positions.size() : keys.count; }
+  [[nodiscard]] std::span<const TokenPos> positions() const {
+    return selected != nullptr ? std::span<const TokenPos>(selected->positions) : policy->positions(head);
+  }
 };
 
 inline std::uint64_t bytes_read(const AttendCall& call) {
-  return call.stored_bytes > 0 ? call.stored_bytes : bytes_of_rows(call.keys.count, call.keys, call.values);
+  return call.stored_bytes > 0 ? call.stored_bytes : bytes_of_rows(call.rows(), call.keys, call.values);
+}
+
+// Calls body(run, at) for each run of slots that the call reads; the run's rows are the call's from number `at` on.
+template <class Body>
+void for_each_run(const AttendCall& call, const Body& body) {
+  if (call.selected == nullptr) return body(SlotRun{0, static_cast<std::uint32_t>(call.keys.count)}, std::size_t{0});
+  std::size_t at = 0;
+  for (const SlotRun& run : call.selected->runs) {
+    body(run, at);
+    at += run.count;
+  }
+}
+
+// Logits of rows that query head g does not read become −∞, so that their weights are 0.
+inline void hide_rows(const AttendCall& call, std::size_t g, std::span<float> logits) {
+  if (call.selected == nullptr) return;
+  const std::uint8_t* hidden = call.selected->hidden.data() + g * logits.size();
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (hidden[i] != 0) logits[i] = -std::numeric_limits<float>::infinity();
+  }
 }
 
 // All prompt rows of one storage head of one sequence; row i attends to tokens 0 … i, or to those of them that the

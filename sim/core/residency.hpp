@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,6 +10,11 @@
 #include "sim/core/kv_type.hpp"
 
 namespace kvroof {
+
+inline constexpr std::uint64_t kPageRows = 16;
+
+// Rows of whole pages that hold so many rows of one head.
+constexpr std::uint64_t in_pages(std::uint64_t rows) { return (rows + kPageRows - 1) / kPageRows * kPageRows; }
 
 // Arithmetic of a policy: what it makes of the attention it observes and of k, v and q; draws; one comparison for each
 // slot that competes when victims are chosen (a partial sort needs two to three).
@@ -35,9 +41,13 @@ struct LayerCounts {
   std::uint64_t moved = 0;      // rows copied by compaction (each is read once and written once)
   std::uint64_t resident = 0;   // rows held after eviction
   std::uint64_t allocated = 0;  // rows the cache must have room for: the largest count present at once, so far
+  // Likewise where memory comes in pages of kPageRows rows of one head: what each head holds, rounded up.
+  std::uint64_t allocated_paged = 0;
   std::uint64_t state_read = 0;     // bytes of policy state read (scores, counters)
   std::uint64_t state_written = 0;  // bytes of policy state written
-  std::uint64_t scored = 0;         // elements of k, v and q that the policy read to score tokens
+  // Elements in the cache's type that the policy read or wrote to score tokens: of k, v and q, and of page metadata.
+  std::uint64_t scored = 0;
+  std::uint64_t page_metadata = 0;  // elements in the cache's type that are held beside k and v: bounds of pages
   PolicyFlops policy_flops;
   // Where they were asked for: the rows above by how a cache with a residual window keeps them (KvType::by_age).
   AgedRows attended_aged, resident_aged;
@@ -46,6 +56,12 @@ struct LayerCounts {
   AgedRows converted;
   friend bool operator==(const LayerCounts&, const LayerCounts&) = default;
 };
+
+// All of them but the arithmetic.
+inline constexpr std::array kCountFields = {
+    &LayerCounts::attended,   &LayerCounts::written,         &LayerCounts::moved,      &LayerCounts::resident,
+    &LayerCounts::allocated,  &LayerCounts::allocated_paged, &LayerCounts::state_read, &LayerCounts::state_written,
+    &LayerCounts::scored,     &LayerCounts::page_metadata};
 
 // One sequence under one policy.
 struct Residency {
@@ -57,6 +73,7 @@ struct Residency {
   std::uint32_t storage_heads = 0;  // KV heads, or query heads for policies that store so
   std::uint32_t kv_heads = 0;       // of the model
   std::vector<std::uint32_t> layer_windows;  // tokens that each layer sees; 0: all. Empty: all 0
+  std::uint32_t dense_layers = 0;  // the first so many are left alone by a policy that works on the others
   std::uint64_t state_bytes_per_row = 0;  // resident policy state for one row
   bool needs_probabilities = false;       // prefill loses fused attention
   std::vector<LayerCounts> cells;   // [step 0 … steps][layer]; step 0 is the prompt

@@ -68,7 +68,7 @@ struct MemoryLedger {
   Bytes weights;
   Bytes kv_allocated;  // rows that decoding must have room for
   Bytes kv_scales, kv_residual;  // parts of kv_allocated: scales and minima; a residual window in float16
-  Bytes policy_state;  // scores and counters of those rows
+  Bytes policy_state;  // scores and counters of those rows, and bounds of their pages
   Bytes activations;   // the larger of a decode step of the batch and the prefill of one sequence
   // The whole prompt cache of one sequence, or of all whose prompts are computed as one: of one layer when each is
   // compacted at once, else of all; and the probability matrices of an engine that does not fuse attention.

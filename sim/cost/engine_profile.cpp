@@ -3,7 +3,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <iterator>
 #include <variant>
@@ -22,7 +21,7 @@ struct Field {
   double lowest, highest;
 };
 constexpr double kSecond = 1e6;  // microseconds; nothing of a step takes longer
-constexpr std::array<Field, 25> kFields = {{
+constexpr Field kFields[] = {
     {"linears_per_layer", &P::linears_per_layer, 1, 64},
     {"kernels_per_layer", &P::kernels_per_layer, 1, 1024},
     {"policy_kernels", &P::policy_kernels, 0, 64},
@@ -35,6 +34,7 @@ constexpr std::array<Field, 25> kFields = {{
     {"step_us", &P::step_us, 0, kSecond},
     {"request_us", &P::request_us, 0, kSecond},
     {"arrival_us", &P::arrival_us, 0, kSecond},
+    {"paged_cache", &P::paged_cache, 0, 1},
     {"unties_head", &P::unties_head, 0, 1},
     {"quantises_activations", &P::quantises_activations, 0, 1},
     {"small_cache_with_weights", &P::small_cache_with_weights, 0, 1},
@@ -48,7 +48,7 @@ constexpr std::array<Field, 25> kFields = {{
     {"sum_doubling_us", &P::sum_doubling_us, 0, kSecond},
     {"largest_batch", &P::largest_batch, 1, 1e9},
     {"prompt_chunk", &P::prompt_chunk, 1, 1e9},
-}};
+};
 
 std::string line_of(const YAML::Node& node) { return fmt::format("line {}", node.Mark().line + 1); }
 

@@ -27,7 +27,7 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   const auto sequences = static_cast<double>(batch);
   const double held = kv_share_ / deployment_.stages;  // of all rows, on this device
   const KvType kv = types_.kv;
-  const KvBytes allocated = residency.allocated_bytes(shape_, kv);
+  const KvBytes allocated = residency.allocated_bytes(shape_, kv, engine_.paged_cache);
   const double rows = held * static_cast<double>(residency.peak_rows) * sequences;
   const auto live = static_cast<double>(live_elements(shape_, deployment_.tensor_parallel));
   MemoryLedger m;
@@ -36,7 +36,8 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   m.kv_allocated = of_batch(allocated.total());
   m.kv_scales = of_batch(allocated.scales);
   m.kv_residual = of_batch(allocated.residual);
-  m.policy_state = bytes_of(rows * static_cast<double>(residency.state_bytes_per_row));
+  const auto bounds = static_cast<double>(kv.scored_bytes(residency.peak_page_metadata));
+  m.policy_state = bytes_of(rows * static_cast<double>(residency.state_bytes_per_row) + held * bounds * sequences);
   const double decode = sequences * (live + shape_.vocab);
   // Sequences are prefilled one after the other, long ones in chunks, unless the engine takes all prompts as one.
   const double prompt = residency.prompt;

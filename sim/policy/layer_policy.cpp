@@ -34,7 +34,8 @@ LayerPolicy::LayerPolicy(const PolicyInfo& info, const PolicySpec& spec, const P
   traits_.state_read += context_.group * traits_.query_head_sums;
   traits_.state_written += context_.group * traits_.query_head_sums;
   traits_.query_head_sums = 0;
-  if (info.takes_budget) budget_ = spec.budget;
+  if (context_.layer.value < traits_.dense_layers) traits_.page = 0;
+  if (info.takes_budget && (traits_.bound || !traits_.selects)) budget_ = spec.budget;
   policy_ = info.make(spec, context_);
   heads_.resize(context_.storage_heads);
   evictions_.resize(context_.storage_heads);
@@ -99,21 +100,12 @@ void LayerPolicy::observe(HeadId head, const AttentionRows& rows) {
   h.flops.noise += traits_.noise_flops_per_slot * rows.slots() * rows.group;
 }
 
-void LayerPolicy::select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read) {
-  Head& h = heads_[head.value];
-  const std::size_t before = read.size();
-  policy_->select(head, g, rows, read);
-  // What is selected takes the place of the whole row that admit counted.
-  if (g == 0) h.attended -= h.positions.size();
-  h.attended += read.size() - before;
-}
-
 std::uint32_t LayerPolicy::budget_at(TokenPos position) const {
   return budget_.tokens(context_.prompt, position.value + 1);
 }
 
 bool LayerPolicy::evicts_after(TokenPos position) const {
-  if (traits_.keeps_all()) return false;
+  if (traits_.selects) return false;
   const bool last_of_prompt = position.value + 1 == context_.prompt;
   if (position.value + 1 < context_.prompt) return traits_.streams_prompt;
   if (last_of_prompt) return true;
@@ -152,9 +144,14 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
   std::uint64_t present = 0;
   const std::uint32_t budget = budget_at(position);
   // A bound drops nothing, but stands for a cache that would hold no more than its budget and the newest token.
-  for (const Head& h : heads_)
-    present += traits_.keeps_all() ? std::min<std::uint64_t>(h.present(), budget + 1ULL) : h.present();
+  std::uint64_t paged = 0;
+  for (const Head& h : heads_) {
+    const std::uint64_t held = traits_.keeps_all() ? std::min<std::uint64_t>(h.present(), budget + 1ULL) : h.present();
+    present += held;
+    paged += in_pages(held);
+  }
   allocated_ = std::max(allocated_, present);
+  allocated_paged_ = std::max(allocated_paged_, paged);
   packed_prompt_ = false;
   for (HeadEviction& e : evictions_) {
     e.evicted.clear();
@@ -162,6 +159,9 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
     e.moves.clear();
   }
   if (traits_.keeps_all()) budget_now_ = budget;
+  if (traits_.page > 0 && position.value + 1 == context_.prompt) {
+    for (std::uint32_t h = 0; h < heads_.size(); ++h) show_keys(HeadId(h), rows);
+  }
   if (!evicts_after(position)) return;
   set_capacities(position, budget);
   const bool pack = position.value + 1 == context_.prompt && !traits_.streams_prompt;
@@ -332,6 +332,8 @@ void LayerPolicy::plan_filling(const Head& head, HeadEviction& eviction, std::si
 // The survivors are copied out of the layer's prompt buffer, which is no part of the cache.
 void LayerPolicy::leave_prompt_buffer() {
   allocated_ = rows_held();
+  allocated_paged_ = 0;
+  for (const Head& h : heads_) allocated_paged_ += in_pages(h.present());
 }
 
 std::uint64_t LayerPolicy::rows_held() const {
@@ -354,9 +356,11 @@ LayerCounts LayerPolicy::take_counts() {
     counts.state_read += std::exchange(h.state_read, 0);
     counts.state_written += std::exchange(h.state_written, 0);
     counts.scored += std::exchange(h.scored, 0);
+    if (traits_.page > 0 && h.paged > 0) counts.page_metadata += pages_from(h, 0) * 2 * context_.head_dim;
     counts.policy_flops += std::exchange(h.flops, {});
   }
   counts.allocated = allocated_;
+  counts.allocated_paged = allocated_paged_;
   return counts;
 }
 
@@ -371,7 +375,11 @@ std::uint64_t LayerPolicy::take_walked_state_bytes() {
 
 std::uint64_t LayerPolicy::take_read_elements() {
   std::uint64_t elements = 0;
-  for (Head& h : heads_) elements += std::exchange(h.read_elements, 0);
+  for (std::uint32_t i = 0; i < heads_.size(); ++i) {
+    Head& h = heads_[i];
+    const std::uint64_t pages = policy_->walked_page_elements(HeadId(i));
+    elements += std::exchange(h.read_elements, 0) + pages - std::exchange(h.walked_pages, pages);
+  }
   return elements;
 }
 

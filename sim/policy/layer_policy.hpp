@@ -73,7 +73,10 @@ class LayerPolicy {
   // Shows the row to the policy if it observes it. Safe for different heads at once.
   void observe(HeadId head, const AttentionRows& rows);
   // For policies that select: appends the slots that query head g reads; called for each g of the group, from 0 on.
-  void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read);
+  // Where traits().page > 0, `source` knows the rows of every slot, the new token's among them. Not for several heads
+  // at once.
+  void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read,
+              const HeadRowsSource* source = nullptr);
 
   // Ends the row of the query at `position` (after all heads observed): evicts where the policy's schedule and the
   // budget say so. What happened to each head is in eviction(head) until the next call. Where traits().tensors asks
@@ -120,6 +123,9 @@ class LayerPolicy {
     std::uint64_t walked = 0;  // what was taken of the policy's count
     std::uint64_t scored = 0;
     std::uint64_t read_elements = 0;
+    std::uint64_t walked_pages = 0;       // elements
+    std::uint32_t paged = 0;              // tokens whose keys joined the bounds of their pages
+    std::vector<std::uint8_t> is_read;    // by slot: some query head of the group reads it in this row
 
     [[nodiscard]] std::uint64_t present() const { return positions.size() - (hole ? 1 : 0); }
   };
@@ -133,6 +139,8 @@ class LayerPolicy {
   [[nodiscard]] std::uint64_t elements_to_score(const HeadRows& rows, std::uint64_t slots, TokenPos newest) const;
   void score_heads(TokenPos newest);
   [[nodiscard]] EvictRequest request_for(HeadId head, TokenPos newest) const;
+  [[nodiscard]] std::uint64_t pages_from(const Head& head, std::uint32_t first) const;
+  void show_keys(HeadId head, const HeadRowsSource* source);
   void show_request(HeadId head, TokenPos newest, const std::function<void(const EvictRequest&)>& show);
   void choose_victims(HeadId head, TokenPos newest);
   void review_victims(HeadId head);
@@ -156,6 +164,7 @@ class LayerPolicy {
   HeadTensors::Scratch tensor_scratch_;
   const HeadRowsSource* rows_ = nullptr;  // of the row that is being finished
   std::uint64_t allocated_ = 0;
+  std::uint64_t allocated_paged_ = 0;
   std::uint32_t budget_now_ = 0;  // of a bound
   std::uint32_t shared_ = 0, own_share_ = 0;  // a budget, and what of it is this layer's
   bool packed_prompt_ = false;

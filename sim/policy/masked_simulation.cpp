@@ -1,7 +1,6 @@
 #include "sim/policy/masked_simulation.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace kvroof {
 
@@ -9,7 +8,6 @@ PolicyTraits masked_traits() {
   PolicyTraits t;
   t.rows = RowNeed::kAll;
   t.selects = true;
-  t.capacities = Capacities::kByLayer;
   t.query_head_sums = sizeof(float);
   t.flops_per_slot = 1;
   return t;
@@ -84,11 +82,6 @@ void MaskedSimulation::choose(Head& head, std::uint32_t g, const AttentionRows& 
     head.visible.at(g, SlotId(s)) = 0;
     if (!returns()) sums[s] = 0;
   }
-}
-
-// All of the sequence stays in the cache.
-void MaskedSimulation::capacities(TokenPos, std::uint32_t, std::span<std::uint32_t> slots) {
-  std::ranges::fill(slots, std::numeric_limits<std::uint32_t>::max());
 }
 
 void MaskedSimulation::evict(HeadId, const EvictRequest&, std::vector<SlotId>&) {

@@ -24,7 +24,6 @@ class MaskedSimulation : public EvictionPolicy {
   void admit(HeadId head, SlotId slot, TokenPos position) final;
   void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read) final;
   void observe(HeadId head, const AttentionRows& rows) final;
-  void capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots) final;
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) final;
   void move(HeadId head, std::span<const SlotMove> moves) final;
   [[nodiscard]] std::uint64_t walked_state_bytes(HeadId head) const final { return heads_[head.value].walked; }

@@ -25,6 +25,7 @@ extern const PolicyInfo kObservedAttentionPolicy;
 extern const PolicyInfo kOracleCausalPolicy;
 extern const PolicyInfo kOraclePolicy;
 extern const PolicyInfo kPyramidKvPolicy;
+extern const PolicyInfo kQuestPolicy;
 extern const PolicyInfo kRandomPolicy;
 extern const PolicyInfo kRkvPolicy;
 extern const PolicyInfo kScissorhandsPolicy;
@@ -61,6 +62,7 @@ constexpr std::array kLines = {
     Line{"oracle", &kOraclePolicy},
     Line{"oracle-causal", &kOracleCausalPolicy},
     Line{"pyramidkv", &kPyramidKvPolicy},
+    Line{"quest", &kQuestPolicy},
     Line{"r-kv", &kRkvPolicy},
     Line{"random", &kRandomPolicy},
     Line{"scissorhands", &kScissorhandsPolicy},

@@ -6,6 +6,8 @@
 
 namespace kvroof {
 
+void EvictionPolicy::add_keys(HeadId, std::span<const TokenPos>, HeadTensors&) {}
+
 void EvictionPolicy::select(HeadId, std::uint32_t, const AttentionRows& rows, std::vector<SlotId>& read) {
   for (std::uint32_t s = 0; s < rows.slots(); ++s) read.emplace_back(s);
 }

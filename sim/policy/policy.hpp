@@ -3,6 +3,8 @@
 // One object serves one (sequence, layer). For each row (a query position) the caller does, in this order:
 //
 //   admit    the new token occupies `slot` of a head
+//   add_keys where the traits ask for pages: the keys that the head holds, after the prompt and before a decoded row
+//            is read
 //   select   which slots are read (default: all)
 //   observe  the attention that the row paid to the slots, one row for each query head of the group
 //   capacities  where rows may evict: how many slots each head may hold (default: the budget for all)
@@ -59,6 +61,7 @@ struct AttentionRows {
   std::uint32_t group = 1;
   const float* logits = nullptr;   // [group][slots]: after scale, soft-cap and bias, where the policy reads them
   const float* weights = nullptr;  // [group][slots]: softmax of the logits over these slots, where the policy needs it
+  const float* queries = nullptr;  // [group][head_dim], in the cache's precision: in select() where traits.page > 0
 
   [[nodiscard]] std::uint32_t slots() const { return static_cast<std::uint32_t>(positions.size()); }
   [[nodiscard]] std::span<const float> logits_of(std::uint32_t g) const {
@@ -120,13 +123,18 @@ struct PolicyTraits {
   StorageUnit unit = StorageUnit::kKvHead;  // kQueryHead (group=none) stores k and v once for each query head
   bool one_set_per_layer = false;           // evict is asked of head 0 only and holds for all heads of the layer
   Schedule schedule = Schedule::kEveryStep;
+  std::uint32_t evict_unit = 1;  // tokens that go together: pages of so many neighbours
   std::uint32_t interval = 1;   // kEveryStep: while decoding, evicts after every so many steps
   Capacities capacities = Capacities::kBudget;
   // Budgets of the layers as shares of layers · k, from the first layer to the last (layer_budget()); empty: k each.
   std::vector<double> layer_shares = {};
   bool streams_prompt = false;  // evicts after every prompt row
   bool merges = false;          // implements merge(), which is shown tensors; evict() is not
-  bool selects = false;         // implements select(): resident and read differ
+  bool selects = false;         // implements select(): resident and read differ, and nothing is ever evicted
+  // Above 0: implements add_keys(), and keeps of every page of so many tokens the least and the largest key of each
+  // channel, in the cache's type. select() is then shown queries in place of logits.
+  std::uint32_t page = 0;
+  std::uint32_t dense_layers = 0;  // with pages: the first layers, where everything is read and no bound is kept
   bool bound = false;           // not causal: replay only
   bool needs_future = false;    // PolicyContext::future
   // While decoding, attention takes query and keys to stand where they lie among the tokens held (relocate_logits()).
@@ -155,8 +163,11 @@ class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
   virtual void admit(HeadId head, SlotId slot, TokenPos position) = 0;
+  // Where traits.page > 0: the tokens that the head holds, of which some came since the last call. The keys are read
+  // where they are written, so that reading them is no traffic; bounds are.
+  virtual void add_keys(HeadId head, std::span<const TokenPos> positions, HeadTensors& tensors);
   // Appends the slots that the row reads, ascending, for query head `g` of the group; rows carries logits over all
-  // slots.
+  // slots, or queries. Called for each g in turn, from 0 on. Rows are read once for the whole group.
   virtual void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read);
   virtual void observe(HeadId head, const AttentionRows& rows) = 0;
   // How many slots each storage head may hold after the row of `newest`, which may evict. `slots` comes with `budget`
@@ -179,6 +190,8 @@ class EvictionPolicy {
 
   // Bytes of policy state that this object really walked so far, for the engine's own count of the scores traffic.
   [[nodiscard]] virtual std::uint64_t walked_state_bytes(HeadId head) const = 0;
+  // Likewise elements of page bounds.
+  [[nodiscard]] virtual std::uint64_t walked_page_elements(HeadId) const { return 0; }
 };
 
 // One parameter of a policy, for --help, docs and validation.

@@ -159,7 +159,8 @@ void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQua
     if (decoding_ && weighs && !traits().selects && cache_ == nullptr) {
       resident_rows.show(rows, position, {h, group, view.positions, admitted, moved});
     }
-    if (observes || traits().selects) fill_rows(rows, head, view);
+    if (observes || (traits().selects && traits().page == 0)) fill_rows(rows, head, view);
+    if (traits().page > 0) view.queries = rows.query(position, first_query_head).data();
     if (traits().selects) {
       for (std::uint32_t g = 0; g < group; ++g) {
         select_row(head, g, view, first_query_head + g);
@@ -269,7 +270,7 @@ void PointLayer::merged_logits_of(const ExactRows& rows, TokenPos query, std::sp
 
 void PointLayer::select_row(HeadId head, std::uint32_t g, const AttentionRows& view, std::uint32_t query_head) {
   scratch_.read.clear();
-  policy_.select(head, g, view, scratch_.read);
+  policy_.select(head, g, view, scratch_.read, &tensors_);
   std::vector<TokenPos>& read = last_read_[query_head];
   read.clear();
   for (const SlotId slot : scratch_.read) read.push_back(view.positions[slot.value]);

@@ -164,6 +164,7 @@ void Replayer::start_results() {
       head.storage_heads = by_query_head ? shape.query_heads : shape.kv_heads;
       head.kv_heads = shape.kv_heads;
       for (const TraceLayer& layer : manifest_.layers) head.layer_windows.push_back(layer.window);
+      head.dense_layers = result.traits.dense_layers;
       head.state_bytes_per_row = result.traits.state_bytes + group * result.traits.query_head_state;
       head.needs_probabilities = result.traits.rows == RowNeed::kAll && !result.traits.bound;
       result.residency.emplace_back(std::move(head));

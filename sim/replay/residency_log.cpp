@@ -15,14 +15,7 @@ AgedRows add(const AgedRows& a, const AgedRows& b, std::uint64_t times) {
 // a + times · b in each count; unsigned counts wrap, which undoes itself.
 LayerCounts add(const LayerCounts& a, const LayerCounts& b, std::uint64_t times) {
   LayerCounts sum;
-  sum.attended = a.attended + times * b.attended;
-  sum.written = a.written + times * b.written;
-  sum.moved = a.moved + times * b.moved;
-  sum.resident = a.resident + times * b.resident;
-  sum.allocated = a.allocated + times * b.allocated;
-  sum.state_read = a.state_read + times * b.state_read;
-  sum.state_written = a.state_written + times * b.state_written;
-  sum.scored = a.scored + times * b.scored;
+  for (const auto field : kCountFields) sum.*field = a.*field + times * b.*field;
   sum.policy_flops = a.policy_flops + static_cast<double>(times) * b.policy_flops;
   sum.attended_aged = add(a.attended_aged, b.attended_aged, times);
   sum.resident_aged = add(a.resident_aged, b.resident_aged, times);

@@ -26,11 +26,18 @@ struct Target {
   double causal = 1;   // rows attended by a causal prompt, target / recorded
   std::uint32_t window = 0, recorded_window = 0;  // of the layer
   std::uint32_t storage_heads = 1, recorded_heads = 1;
+  double width = 1;  // of a row of k, target / recorded
   const Room& room;
+  const Room& reads;
 
   [[nodiscard]] u64 room_at(std::uint32_t step) const { return seen(room(prompt, step), window); }
   [[nodiscard]] u64 recorded_room_at(std::uint32_t recorded_prompt, std::uint32_t step) const {
     return seen(room(recorded_prompt, step), recorded_window);
+  }
+  // Rows that a policy which selects reads in a step of the target, over those in a step of the recording.
+  [[nodiscard]] double read_growth(std::uint32_t recorded_prompt, std::uint32_t recorded, std::uint32_t step) const {
+    return heads * static_cast<double>(seen(reads(prompt, step), window)) /
+           static_cast<double>(seen(reads(recorded_prompt, recorded), recorded_window));
   }
 };
 
@@ -56,6 +63,18 @@ class Occupancy {
   std::uint32_t layer_;
 };
 
+// Rows of whole pages, where `heads` heads hold alike.
+u64 paged_evenly(u64 rows, u64 heads) { return heads * in_pages((rows + heads - 1) / heads); }
+
+// Rows of whole pages of a layer that has `allocated` rows: what heads that do not hold alike take beside these in the
+// recording they take here, each.
+u64 paged(const LayerCounts& recorded, u64 allocated, const Target& to) {
+  const double beside = static_cast<double>(recorded.allocated_paged) -
+                        static_cast<double>(paged_evenly(recorded.allocated, to.recorded_heads));
+  const auto evenly = static_cast<double>(paged_evenly(allocated, to.storage_heads));
+  return std::max(allocated, rounded(evenly + beside * to.heads));
+}
+
 LayerCounts prompt_counts(const LayerCounts& c, const Occupancy& occupancy, const Target& to) {
   LayerCounts t;
   const double held = to.heads * occupancy.growth(0, 0, to);
@@ -66,9 +85,11 @@ LayerCounts prompt_counts(const LayerCounts& c, const Occupancy& occupancy, cons
   // Where all of the prompt fits nothing is moved.
   t.moved = to.room_at(0) < to.prompt ? rounded(static_cast<double>(c.moved) * held) : 0;
   t.allocated = std::min(t.written, rounded(static_cast<double>(c.allocated) * held));
+  t.allocated_paged = paged(c, t.allocated, to);
   t.state_read = rounded(static_cast<double>(c.state_read) * attended);
   t.state_written = rounded(static_cast<double>(c.state_written) * attended);
-  t.scored = rounded(static_cast<double>(c.scored) * to.heads * to.prompts);
+  t.scored = rounded(static_cast<double>(c.scored) * to.heads * to.prompts * to.width);
+  t.page_metadata = rounded(static_cast<double>(c.page_metadata) * held * to.width);
   t.policy_flops = attended * c.policy_flops;
   return t;
 }
@@ -78,21 +99,30 @@ u64 within(u64 rows, std::uint32_t heads, std::uint32_t window) {
 }
 
 // A decode step that starts with `before` rows in the target, like step `c`, which started with `recorded` rows.
-LayerCounts decode_counts(const LayerCounts& c, u64 recorded, double before, double after, const Target& to) {
+// `read_growth`: of the rows attended where a policy reads pages, so many whatever it holds; 0: a share.
+LayerCounts decode_counts(const LayerCounts& c, u64 recorded, double before, double after, double read_growth,
+                          const Target& to) {
   LayerCounts t;
   t.written = rounded(static_cast<double>(c.written) * to.heads);
-  // Selective reading attends to fewer rows than are present; the share stays. Under a window a new row takes the place
+  // Masked simulations attend to fewer rows than are present; the share stays. Under a window a new row takes the place
   // of the oldest.
   const u64 present = within(recorded + c.written, to.recorded_heads, to.recorded_window);
   const double share = present > 0 ? static_cast<double>(c.attended) / static_cast<double>(present) : 1;
   t.allocated = within(rounded(before) + t.written, to.storage_heads, to.window);
+  t.allocated_paged = paged(c, t.allocated, to);
   t.attended = rounded(share * std::min(before + static_cast<double>(t.written), static_cast<double>(t.allocated)));
+  if (read_growth > 0 && c.page_metadata > 0) {
+    t.attended = std::min(t.allocated, rounded(static_cast<double>(c.attended) * read_growth));
+  }
   t.resident = rounded(after);
   const double attended = c.attended > 0 ? static_cast<double>(t.attended) / static_cast<double>(c.attended) : 1;
   t.state_read = rounded(static_cast<double>(c.state_read) * attended);
   t.state_written = rounded(static_cast<double>(c.state_written) * attended);
-  t.scored = rounded(static_cast<double>(c.scored) * attended);
-  t.policy_flops = attended * c.policy_flops;
+  // Bounds of pages are read for all rows that are there.
+  const double there = present > 0 ? static_cast<double>(t.allocated) / static_cast<double>(present) : 1;
+  t.scored = rounded(static_cast<double>(c.scored) * (c.page_metadata > 0 ? there : attended) * to.width);
+  t.page_metadata = rounded(static_cast<double>(c.page_metadata) * there * to.width);
+  t.policy_flops = (c.page_metadata > 0 ? there * to.width : attended) * c.policy_flops;
   return t;
 }
 
@@ -200,8 +230,15 @@ Residency without_cells(const Residency& from, const ModelShape& from_shape, con
   return out;
 }
 
+// What the layers of a projection share.
+struct Growth {
+  double width;  // of a row of k, target / recorded
+  const Room& room;
+  const Room& reads;
+};
+
 // Fills layer `cell` of a projection from layer `source` of a recording.
-void fill_layer(const Residency& from, std::uint32_t source, const Room& room, Residency& out, std::uint32_t cell) {
+void fill_layer(const Residency& from, std::uint32_t source, const Growth& growth, Residency& out, std::uint32_t cell) {
   const std::uint32_t window = out.layer_windows.empty() ? 0 : out.layer_windows[cell];
   const std::uint32_t recorded_window = from.layer_windows.empty() ? 0 : from.layer_windows[source];
   const Target to{out.prompt,
@@ -213,7 +250,9 @@ void fill_layer(const Residency& from, std::uint32_t source, const Room& room, R
                   recorded_window,
                   out.storage_heads,
                   from.storage_heads,
-                  room};
+                  growth.width,
+                  growth.room,
+                  growth.reads};
   const Occupancy occupancy(from, source);
   const MovedRows moved(from, source);
   out.at(0, cell) = prompt_counts(from.at(0, source), occupancy, to);
@@ -223,35 +262,49 @@ void fill_layer(const Residency& from, std::uint32_t source, const Room& room, R
   for (std::uint32_t step = 1; step <= out.steps; ++step) {
     const std::uint32_t s = moved.recorded_step(step, out.steps);
     LayerCounts& c = out.at(step, cell);
+    const double read_growth = growth.reads ? to.read_growth(from.prompt, s, step) : 0;
     c = decode_counts(from.at(s, source), from.at(s - 1, source).resident, occupancy.rows(step - 1, to),
-                      occupancy.rows(step, to), to);
+                      occupancy.rows(step, to), read_growth, to);
     c.moved = moved.at(step, occupancy, to);
     project_ages(c, from.at(s, source), recorded_at(s), held_at(step), false);
   }
 }
 
-// The middle of a layer, as a share of the depth, falls into this layer of the recording.
+// The middle of a layer, as a share of the depth, falls into this layer of the recording. Layers that the policy leaves
+// alone are the first ones of every model, and the depth is that of the others.
 std::uint32_t source_layer(std::uint32_t layer, const ModelShape& to, const Residency& from) {
-  return static_cast<std::uint32_t>((u64{2} * layer + 1) * from.layers / (u64{2} * to.layers));
+  const std::uint32_t dense = from.dense_layers;
+  if (layer < dense) return std::min(layer, from.layers - 1);
+  if (from.layers <= dense) {
+    throw usage_error(fmt::format("{} reads everything in the first {} layers and the recording has {}: dense=0, or a "
+                                  "recording of more layers, says what the others read",
+                                  from.policy, dense, from.layers));
+  }
+  return dense + static_cast<std::uint32_t>((u64{2} * (layer - dense) + 1) * (from.layers - dense) /
+                                            (u64{2} * (to.layers - dense)));
+}
+
+double width_growth(const ModelShape& from, const ModelShape& to) {
+  return from.head_dim > 0 ? static_cast<double>(to.head_dim) / from.head_dim : 1;
 }
 
 }  // namespace
 
 Residency project(const Residency& residency, const ModelShape& from, const ModelShape& to, ProjectedLengths lengths,
-                  const Room& room) {
+                  const Room& room, const Room& reads) {
   Residency out = without_cells(residency, from, to, lengths, to.layers);
   out.layer_windows = to.layer_windows;
   for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
-    fill_layer(residency, source_layer(layer, to, residency), room, out, layer);
+    fill_layer(residency, source_layer(layer, to, residency), {width_growth(from, to), room, reads}, out, layer);
   }
   return out;
 }
 
 Residency project_layer(const Residency& residency, const ModelShape& from, const ModelShape& to,
-                        ProjectedLengths lengths, const Room& room, std::uint32_t layer) {
+                        ProjectedLengths lengths, const Room& room, std::uint32_t layer, const Room& reads) {
   Residency out = without_cells(residency, from, to, lengths, 1);
   out.layer_windows = {to.window(layer)};
-  fill_layer(residency, source_layer(layer, to, residency), room, out, 0);
+  fill_layer(residency, source_layer(layer, to, residency), {width_growth(from, to), room, reads}, out, 0);
   return out;
 }
 

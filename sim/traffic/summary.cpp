@@ -19,6 +19,7 @@ LayerCounts step_after_prompt(const Residency& r, std::uint32_t layer) {
   next.attended_aged = next.resident_aged = prompt.resident_aged;
   next.attended_aged.keys16 += r.storage_heads;
   next.attended_aged.values16 += r.storage_heads;
+  next.scored = next.page_metadata = prompt.page_metadata;
   return next;
 }
 
@@ -47,6 +48,12 @@ AgedRows peak_aged_of_layer(const Residency& r, std::uint32_t layer) {
   return peak;
 }
 
+u64 peak_of_layer(const Residency& r, std::uint32_t layer, std::uint64_t LayerCounts::* field) {
+  u64 peak = 0;
+  for (std::uint32_t step = 0; step <= r.steps; ++step) peak = std::max(peak, r.at(step, layer).*field);
+  return peak;
+}
+
 u64 scaled(u64 value, double factor) { return static_cast<u64>(std::llround(static_cast<double>(value) * factor)); }
 
 AgedRows scaled(const AgedRows& r, double factor) {
@@ -56,14 +63,7 @@ AgedRows scaled(const AgedRows& r, double factor) {
 
 LayerCounts scaled(const LayerCounts& c, double factor) {
   LayerCounts s;
-  s.attended = scaled(c.attended, factor);
-  s.written = scaled(c.written, factor);
-  s.moved = scaled(c.moved, factor);
-  s.resident = scaled(c.resident, factor);
-  s.allocated = scaled(c.allocated, factor);
-  s.state_read = scaled(c.state_read, factor);
-  s.state_written = scaled(c.state_written, factor);
-  s.scored = scaled(c.scored, factor);
+  for (const auto field : kCountFields) s.*field = scaled(c.*field, factor);
   s.policy_flops = factor * c.policy_flops;
   s.attended_aged = scaled(c.attended_aged, factor);
   s.resident_aged = scaled(c.resident_aged, factor);
@@ -85,6 +85,8 @@ void add_sequence(ResidencySummary& sum, const Residency& r) {
   for (std::uint32_t layer = 0; layer < r.layers; ++layer) {
     sum.peak_rows += peak_rows_of_layer(r, layer);
     sum.peak_aged += peak_aged_of_layer(r, layer);
+    sum.peak_paged_rows += peak_of_layer(r, layer, &LayerCounts::allocated_paged);
+    sum.peak_page_metadata += peak_of_layer(r, layer, &LayerCounts::page_metadata);
     sum.layer_prompt_rows = std::max(sum.layer_prompt_rows, r.at(0, layer).written);
     sum.evicts = sum.evicts || r.at(0, layer).resident < r.at(0, layer).written;
   }
@@ -136,6 +138,8 @@ ResidencySummary summarise(std::span<const Residency> sequences) {
   sum.prefill = scaled(sum.prefill, share);
   sum.peak_rows = scaled(sum.peak_rows, share);
   sum.peak_aged = scaled(sum.peak_aged, share);
+  sum.peak_paged_rows = scaled(sum.peak_paged_rows, share);
+  sum.peak_page_metadata = scaled(sum.peak_page_metadata, share);
   return sum;
 }
 
@@ -159,9 +163,11 @@ ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t p
     first.written = u64{shape.kv_heads} * prompt;
     first.resident = first.allocated = shape.kv_heads * seen(prompt);
     set_full_ages(first, shape.kv_heads, prompt, seen(prompt), 0);
+    first.allocated_paged = shape.kv_heads * in_pages(seen(prompt));
     for (std::uint32_t step = 1; step <= output; ++step) {
       LayerCounts& c = layer.at(step, 0);
       c.attended = c.resident = c.allocated = shape.kv_heads * seen(u64{prompt} + step);
+      c.allocated_paged = shape.kv_heads * in_pages(seen(u64{prompt} + step));
       c.written = shape.kv_heads;
       set_full_ages(c, shape.kv_heads, u64{prompt} + step, seen(u64{prompt} + step), seen(u64{prompt} + step - 1));
     }

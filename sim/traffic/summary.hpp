@@ -27,6 +27,8 @@ struct ResidencySummary {
   std::uint32_t beams = 1;              // sequences of the batch that share a prompt and are put into order each step
   AgedRows peak_aged;                   // the same by age, each part at its largest
   std::uint64_t peak_rows = 0;          // rows, over all layers, that must be allocated while decoding, a sequence
+  std::uint64_t peak_paged_rows = 0;    // likewise in whole pages of one head
+  std::uint64_t peak_page_metadata = 0;  // elements, likewise
   std::uint64_t layer_prompt_rows = 0;  // rows of the prompt in the layer that has most: the prefill transient
 
   // Mean rows of one decode step of one sequence, over all layers.
@@ -36,10 +38,10 @@ struct ResidencySummary {
   [[nodiscard]] double resident_bytes(const ModelShape& shape, KvType kv) const {
     return mean(kvroof::resident_bytes(shape, kv, decode).total());
   }
-  // What a sequence must have room for while decoding.
-  [[nodiscard]] KvBytes allocated_bytes(const ModelShape& shape, KvType kv) const {
+  // What a sequence must have room for while decoding; `paged`: in whole pages of each head.
+  [[nodiscard]] KvBytes allocated_bytes(const ModelShape& shape, KvType kv, bool paged) const {
     return kv.by_age() ? aged_bytes(kv, shape.head_dim, stored_v_width(shape), peak_aged)
-                       : kv_row(shape, kv) * peak_rows;
+                       : kv_row(shape, kv) * (paged ? peak_paged_rows : peak_rows);
   }
 
  private:
@@ -72,12 +74,13 @@ struct ProjectedLengths {
 // The residency that the policy would have on a model of shape `to` with another prompt and output length, estimated
 // from that on shape `from`: a layer takes the counts of the layer at its relative depth, a storage head the mean of
 // the heads there. A head fills the same share of its room as the recorded one at the same relative step, so a policy
-// that fills its budget fills exactly the target's. Policy state and arithmetic follow the attended rows.
+// that fills its budget fills exactly the target's. Policy state and arithmetic follow the attended rows. `reads` are
+// the tokens that a head reads in a decode step where that is less than it holds (quest); empty: the recorded share.
 // docs/method.md has the formulas.
 Residency project(const Residency& residency, const ModelShape& from, const ModelShape& to, ProjectedLengths lengths,
-                  const Room& room);
+                  const Room& room, const Room& reads = {});
 // One layer of it, as a residency of one layer.
 Residency project_layer(const Residency& residency, const ModelShape& from, const ModelShape& to,
-                        ProjectedLengths lengths, const Room& room, std::uint32_t layer);
+                        ProjectedLengths lengths, const Room& room, std::uint32_t layer, const Room& reads = {});
 
 }  // namespace kvroof

@@ -216,14 +216,7 @@ StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const Step
 LayerCounts sum_counts(std::span<const LayerCounts> cells) {
   LayerCounts sum;
   for (const LayerCounts& c : cells) {
-    sum.attended += c.attended;
-    sum.written += c.written;
-    sum.moved += c.moved;
-    sum.resident += c.resident;
-    sum.allocated += c.allocated;
-    sum.state_read += c.state_read;
-    sum.state_written += c.state_written;
-    sum.scored += c.scored;
+    for (const auto field : kCountFields) sum.*field += c.*field;
     sum.policy_flops += c.policy_flops;
     sum.attended_aged += c.attended_aged;
     sum.resident_aged += c.resident_aged;

@@ -41,6 +41,7 @@ TEST_CASE("replay counts for every policy what it holds, allocates, reads, write
     CHECK(kv["resident_bytes"] == p["kv_resident_bytes"]);
     CHECK(kv["read_bytes"] == p["kv_read_bytes"]);
     CHECK(kv["allocated_bytes"] >= kv["resident_bytes"]);
+    CHECK(kv["allocated_in_pages_bytes"] >= kv["allocated_bytes"]);
     CHECK(kv["written_bytes"] > 0);
     CHECK(p["accounting"]["attention_flops"] > 0);
   }
@@ -75,10 +76,35 @@ TEST_CASE("replay --accounting adds a table of bytes and arithmetic below that o
   const Imported run;
   const Ran ran = run_program("replay " + run.path + " --policy full,h2o --budget 0.5 --accounting");
   REQUIRE(ran.code == 0);
-  for (const char* word : {"allocated", "written", "moved", "policy", "state", "fused"}) {
+  for (const char* word : {"allocated", "in pages", "written", "moved", "policy", "state", "fused"}) {
     INFO(word);
     CHECK(ran.out.find(word) != std::string::npos);
   }
+}
+
+TEST_CASE("what a head holds is allocated in pages of 16 rows") {
+  const Imported run;
+  const json points = points_of(run.path + " --policy full,window:budget=15,window:budget=16");  // 112 tokens
+  const auto kv = [&](int point, const char* key) -> std::uint64_t { return points[point]["accounting"]["kv"][key]; };
+  const std::uint64_t row = kv(1, "allocated_bytes") / 16;  // of both heads: 15 rows and the newest
+  CHECK(kv(1, "allocated_in_pages_bytes") == 16 * row);
+  CHECK(kv(2, "allocated_bytes") == 17 * row);
+  CHECK(kv(2, "allocated_in_pages_bytes") == 32 * row);
+  CHECK(kv(0, "allocated_in_pages_bytes") == 112 * row);
+}
+
+TEST_CASE("a plan has quest read the pages of its budget in all layers but the first two, and all their bounds") {
+  const std::string words = "plan --model llama-2-7b --device h200 --prompt 2048 --output 512 --batch 1 --format json";
+  const Ran ran = run_program(words + " --policy quest:budget=512");
+  REQUIRE(ran.code == 0);
+  const json accounting = json::parse(ran.out)["accounting"];
+  // A token of a layer has 32 heads with 128 elements of k and of v in 16 bits. 2,049 to 2,560 tokens are there in a
+  // step, 2,304.5 in the mean; 32 pages hold 31 · 16 of them and what the newest has, 8.5 of 16 in the mean.
+  const double token = 32 * 2 * 128 * 2;
+  CHECK(accounting["kv"]["read_bytes"].get<double>() == Approx(token * (2 * 2304.5 + 30 * 504.5)).epsilon(0.001));
+  // 129 to 160 pages are there, 144.5 in the mean; the bounds of one are written in each step.
+  CHECK(accounting["policy"]["scored_bytes"].get<double>() == Approx(token * 30 * (144.5 + 1)).epsilon(0.001));
+  CHECK(accounting["policy"]["state_bytes"].get<double>() == Approx(token * 30 * 160).epsilon(0.001));
 }
 
 TEST_CASE("plan prints the same accounting") {

@@ -96,7 +96,7 @@ TEST_CASE("the ledger of a plan has codes, scales and residual window of KIVI as
 }
 
 TEST_CASE("a quantised cache is refused where rows merge or change their positions, with what to take instead") {
-  for (const char* policy : {"d2o:budget=0.5", "streaming:budget=0.5:positions=slot"}) {
+  for (const char* policy : {"d2o:budget=0.5", "quest:budget=0.5", "streaming:budget=0.5:positions=slot"}) {
     const Ran ran = run_program(std::string("plan --model llama-2-7b --device h200 --kv int8 --policy ") + policy);
     INFO(ran.err);
     CHECK(ran.code == 2);

@@ -30,8 +30,10 @@ inline std::vector<std::string> variants(const PolicyInfo& info) {
       rest = bar == std::string_view::npos ? std::string_view() : rest.substr(bar + 3);
       const std::string variant = fmt::format("{}:{}={}", info.name, param.name, word);
       try {
-        (void)parse_policies(variant);
-        all.push_back(variant);
+        const PolicySpec spec = parse_policies(variant).front();
+        // The laws are held in the first layer, which such a policy would read in full.
+        const bool dense = info.traits(spec).dense_layers > 0;
+        all.push_back(dense ? variant + ":dense=0" : variant);
       } catch (const Error&) {
         // "tokens", "share of k": a kind of value, not a value.
       }

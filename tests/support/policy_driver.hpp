@@ -43,9 +43,9 @@ class DriverRows final : public HeadRowsSource {
   DriverRows(std::vector<float> q, std::vector<float> k, std::vector<float> v, std::uint32_t query_heads,
              std::uint32_t kv_heads, std::uint32_t tokens, std::uint32_t prompt)
       : k_(std::move(k)), v_(std::move(v)), query_heads_(query_heads), kv_heads_(kv_heads), tokens_(tokens),
-        width_(k_.size() / kv_heads / tokens), queries_(std::size_t{prompt} * query_heads * width_) {
+        prompt_(prompt), width_(k_.size() / kv_heads / tokens), queries_(std::size_t{tokens} * query_heads * width_) {
     for (std::size_t h = 0; h < query_heads; ++h) {
-      for (std::size_t t = 0; t < prompt; ++t) {
+      for (std::size_t t = 0; t < tokens; ++t) {
         std::copy_n(q.data() + (h * tokens + t) * width_, width_, queries_.data() + (t * query_heads + h) * width_);
       }
     }
@@ -81,14 +81,18 @@ class DriverRows final : public HeadRowsSource {
     };
     const auto* queries = reinterpret_cast<const std::byte*>(queries_.data() + head.value * group * width_);
     return {view(k_), view(v_), true,
-            {queries, DType::kF32, query_heads_ * width_, group * width_, queries_.size() / query_heads_ / width_}};
+            {queries, DType::kF32, query_heads_ * width_, group * width_, prompt_}};
+  }
+  // Those of one token, from query head `head` on.
+  [[nodiscard]] const float* query(std::uint32_t t, std::uint32_t head) const {
+    return queries_.data() + (std::size_t{t} * query_heads_ + head) * width_;
   }
 
  private:
   std::vector<float> k_, v_;
   std::uint32_t query_heads_, kv_heads_, storage_heads_ = 1;
-  std::size_t tokens_, width_;
-  std::vector<float> queries_;  // [prompt, query heads, width]
+  std::size_t tokens_, prompt_, width_;
+  std::vector<float> queries_;  // [tokens, query heads, width]
 };
 
 // [12, query heads · width]: the columns of a query head are the same wherever the head lies.
@@ -122,6 +126,7 @@ inline RowsView projection_of(const Shape& shape) {
 
 inline PolicyContext context_of(const Shape& shape) {
   PolicyContext context;
+  context.head_dim = shape.width;
   context.prompt = shape.prompt;
   context.requested_new_tokens = shape.decode;
   context.seed = shape.seed;
@@ -214,6 +219,7 @@ class Driver {
     weights_.resize(group * slots);
     read_.resize(shape_.query_heads);
     AttentionRows rows{policy_.step_of(TokenPos(t)), TokenPos(t), positions, group, logits_.data(), weights_.data()};
+    rows.queries = rows_.query(t, head.value * group);
     for (std::uint32_t g = 0; g < group; ++g) {
       for (std::size_t s = 0; s < slots; ++s)
         logits_[g * slots + s] = logit_(head.value * group + g, t, positions[s].value);
@@ -224,7 +230,7 @@ class Driver {
   }
   void select(HeadId head, std::uint32_t g, const AttentionRows& rows) {
     slots_.clear();
-    policy_.select(head, g, rows, slots_);
+    policy_.select(head, g, rows, slots_, &rows_);
     Positions& read = read_[head.value * rows.group + g];
     read.clear();
     for (const SlotId s : slots_) read.push_back(rows.positions[s.value].value);

@@ -15,6 +15,7 @@ namespace kvroof::test {
 
 namespace law {
 inline constexpr std::string_view kBudget = "a head never holds more than k tokens after a row that may evict";
+inline constexpr std::string_view kAll = "a budget of at least all tokens reads all of them";
 inline constexpr std::string_view kProtected = "tokens of which a parameter says that they stay are always there";
 inline constexpr std::string_view kHeads = "permuting the heads permutes the sets";
 inline constexpr std::string_view kLayers = "a layer decides alike wherever it lies in the model";
@@ -45,6 +46,8 @@ inline const std::vector<Exemption>& exemptions() {
        [](const Spec&, const Traits& t) { return once(t); }},
       {law::kBudget, "bounds and policies that select what they read", "they hold all tokens and read k of them",
        [](const Spec&, const Traits& t) { return t.bound || t.selects; }},
+      {law::kAll, "quest with rule=repository", "it reads as many whole pages as the budget fills, and no part of one",
+       [](const Spec& s, const Traits&) { return s.name == "quest" && s.find("rule") == "repository"; }},
       {law::kProtected, "chunkkv", "whole chunks stay or go: the last rows count as much as the best token, no more",
        [](const Spec& s, const Traits&) { return s.name == "chunkkv"; }},
       {law::kProtected, "criticalkv", "it has the parameters of both its inner policies, of which one protects",
@@ -57,6 +60,8 @@ inline const std::vector<Exemption>& exemptions() {
        [](const Spec& s, const Traits&) {
          return s.name == "pyramidkv" || s.find("layers").value_or("uniform") != "uniform";
        }},
+      {law::kLayers, "policies with dense layers", "their first layers read everything",
+       [](const Spec&, const Traits& t) { return t.dense_layers > 0; }},
       {law::kCopies, "policies that draw", "the copies draw for themselves",
        [](const Spec&, const Traits& t) { return draws(t); }},
       {law::kNested, "policies that select what they read", "the sets are those of a row, not of the prompt",

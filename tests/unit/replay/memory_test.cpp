@@ -92,8 +92,10 @@ TEST_CASE("four times the layers need no more memory than one layer and the poin
 
 TEST_CASE("rows allocate nothing: four times the decoded tokens, the same number of allocations") {
   // The trace of more tokens is read in more parts, and vectors that hold a token each double twice more.
-  const Use few = measure(1, 500, 300, kPolicies);
-  const Use many = measure(1, 1100, 300, kPolicies);
-  CAPTURE(few.allocations, many.allocations);
-  CHECK(many.allocations < few.allocations + 200);
+  for (const char* policies : {kPolicies, "quest:budget=0.5:dense=0,quest:budget=64:page=4:dense=0"}) {
+    const Use few = measure(1, 500, 300, policies);
+    const Use many = measure(1, 1100, 300, policies);
+    CAPTURE(policies, few.allocations, many.allocations);
+    CHECK(many.allocations < few.allocations + 200);
+  }
 }

@@ -106,6 +106,29 @@ TEST_CASE("a layer takes the counts of the layer at its relative depth") {
   CHECK(one.at(0, 0).moved == 20);
 }
 
+TEST_CASE("layers that a policy leaves alone are the first ones of every model, and the depth is that of the others") {
+  Residency small = synthetic::full({10, 2}, 4, 1);
+  small.dense_layers = 2;
+  for (std::uint32_t layer = 0; layer < 4; ++layer) small.at(0, layer).moved = 10 * (layer + 1);
+  const Residency big = project(small, shape(4, 1, 1), shape(8, 1, 1), {10, 2}, share_of_prompt(0.5));
+  const std::uint64_t from[] = {1, 2, 3, 3, 3, 4, 4, 4};
+  for (std::uint32_t layer = 0; layer < 8; ++layer) CHECK(big.at(0, layer).moved == 10 * from[layer]);
+  small.dense_layers = 4;
+  CHECK_THROWS_AS(project(small, shape(4, 1, 1), shape(8, 1, 1), {10, 2}, kAll), Error);
+  CHECK(project(small, shape(4, 1, 1), shape(3, 1, 1), {10, 2}, kAll).at(0, 2).written == 10);
+}
+
+TEST_CASE("rows in pages are those of heads that hold alike, and what uneven heads took beside it in the recording") {
+  Residency r = synthetic::full({20, 1}, 1, 2);
+  for (std::uint32_t step = 0; step <= 1; ++step) r.at(step, 0).allocated_paged = 64;  // 20 rows each, and 21
+  const Room room = kAll;
+  CHECK(project(r, shape(1, 2, 2), shape(1, 2, 2), {20, 1}, room).at(1, 0).allocated_paged == 64);
+  CHECK(project(r, shape(1, 2, 2), shape(1, 8, 8), {35, 1}, room).at(1, 0).allocated_paged == 8 * 48);
+  for (std::uint32_t step = 0; step <= 1; ++step) r.at(step, 0).allocated_paged = 48;  // 10 and 32 of them
+  CHECK(project(r, shape(1, 2, 2), shape(1, 2, 2), {20, 1}, room).at(1, 0).allocated_paged == 48);
+  CHECK(project(r, shape(1, 2, 2), shape(1, 8, 8), {35, 1}, room).at(1, 0).allocated_paged == 8 * 48 - 4 * 16);
+}
+
 TEST_CASE("a saw-tooth keeps its mean occupancy of three quarters and never exceeds its budget") {
   const Residency small = synthetic::sawtooth({128, 512}, 64);
   const Residency big = project(small, shape(1, 1, 1), shape(1, 1, 1), {1024, 2000}, share_of_prompt(0.5));
