@@ -13,6 +13,9 @@ class ExpectedAttentionPolicy final : public PromptScorer {
     expected_.score(*request.tensors, order, scores);
   }
 
+  // The queries that are expected are the whole prompt's.
+  [[nodiscard]] bool scores_chunks_apart() const override { return false; }
+
   ExpectedAttention expected_;
 };
 

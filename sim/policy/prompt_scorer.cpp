@@ -1,13 +1,25 @@
 #include "sim/policy/prompt_scorer.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace kvroof {
 
+// One token a chunk may be more than the budget.
+void PromptScorer::capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots) {
+  const std::size_t tokens = std::size_t{newest.value} + 1;
+  if (chunk_ == 0 || budget >= tokens) return;
+  share_ = kept_share(budget_, budget, static_cast<std::uint32_t>(tokens));
+  const std::size_t left = tokens / chunk_ * stay(chunk_) + (tokens % chunk_ > 0 ? stay(tokens % chunk_) : 0);
+  std::ranges::fill(slots, static_cast<std::uint32_t>(left));
+}
+
 void PromptScorer::evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) {
   slots_by_age(request.positions, order_);
-  score(head, request, order_, scores_);
+  if (chunk_ > 0 && scores_chunks_apart()) {
+    score_in_chunks(head, request);
+  } else {
+    score(head, request, order_, scores_);
+  }
   check(scores_.size() == order_.size(), "a score for each token");
   by_slot_.resize(scores_.size());
   for (std::size_t i = 0; i < scores_.size(); ++i) by_slot_[order_[i].value] = scores_[i];
@@ -21,21 +33,28 @@ double PromptScorer::score_gap(HeadId, SlotId a, SlotId b) const {
 }
 
 void PromptScorer::choose(const EvictRequest& request, std::span<const float> scores, std::vector<SlotId>& drop) {
-  if (chunk_ > 0) return choose_in_chunks(request, scores, drop);
+  if (chunk_ > 0) return choose_in_chunks(scores, drop);
   drop_lowest(scores, 0, scores.size(), request.excess, drop);
 }
 
-// One token a chunk may be more than the budget: then the lowest of those go as well.
-void PromptScorer::choose_in_chunks(const EvictRequest& request, std::span<const float> scores,
-                                    std::vector<SlotId>& drop) const {
-  const std::size_t n = scores.size();
-  const double share = kept_share(budget_, request.budget, static_cast<std::uint32_t>(n));
-  for (std::size_t first = 0; first < n; first += chunk_) {
-    const std::size_t length = std::min<std::size_t>(chunk_, n - first);
-    const auto stay = std::max<std::size_t>(1, static_cast<std::size_t>(static_cast<double>(length) * share));
-    drop_lowest(scores, first, first + length, length - stay, drop);
+void PromptScorer::score_in_chunks(HeadId head, const EvictRequest& request) {
+  scores_.clear();
+  const std::span<const SlotId> order = order_;
+  for (std::size_t first = 0; first < order.size(); first += chunk_) {
+    score(head, request, order.subspan(first, std::min<std::size_t>(chunk_, order.size() - first)), chunk_scores_);
+    scores_.insert(scores_.end(), chunk_scores_.begin(), chunk_scores_.end());
   }
-  if (drop.size() < request.excess) drop_more(scores, request.excess, drop);
+}
+
+std::size_t PromptScorer::stay(std::size_t length) const {
+  return std::max<std::size_t>(1, static_cast<std::size_t>(static_cast<double>(length) * share_));
+}
+
+void PromptScorer::choose_in_chunks(std::span<const float> scores, std::vector<SlotId>& drop) const {
+  for (std::size_t first = 0; first < scores.size(); first += chunk_) {
+    const std::size_t length = std::min<std::size_t>(chunk_, scores.size() - first);
+    drop_lowest(scores, first, first + length, length - stay(length), drop);
+  }
 }
 
 void drop_lowest(std::span<const float> scores, std::size_t first, std::size_t last, std::size_t count,
@@ -52,19 +71,13 @@ void drop_lowest(std::span<const float> scores, std::size_t first, std::size_t l
   drop.erase(end, drop.end());
 }
 
-void drop_more(std::span<const float> scores, std::size_t count, std::vector<SlotId>& drop) {
-  std::vector<float> left(scores.begin(), scores.end());
-  for (const SlotId index : drop) left[index.value] = std::numeric_limits<float>::infinity();
-  drop_lowest(left, 0, left.size(), count - drop.size(), drop);
-}
-
 double kept_share(const Budget& budget, std::uint32_t k, std::uint32_t n) {
   return budget.kind == Budget::Kind::kCompression ? 1 - budget.value : static_cast<double>(k) / n;
 }
 
 PolicyTraits prompt_scorer_traits(const PolicySpec& spec, TensorNeed tensors) {
-  (void)spec.count("chunk", 0);
   PolicyTraits t;
+  if (spec.count("chunk", 0) > 0) t.capacities = Capacities::kByLayer;
   t.tensors = tensors;
   const bool by_query_head = spec.choice("group", {"mean", "none"}, "mean") == "none";
   t.unit = by_query_head ? StorageUnit::kQueryHead : StorageUnit::kKvHead;

@@ -13,22 +13,30 @@ namespace kvroof {
 class PromptScorer : public StatelessPolicy {
  public:
   explicit PromptScorer(const PolicySpec& spec) : chunk_(spec.count("chunk", 0)), budget_(spec.budget) {}
+  void capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots) final;
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) final;
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const final;
 
  protected:
-  // One score for each token of the request: order_[i] is the slot of the i-th oldest.
+  // One score for each of these tokens, oldest first: all of the request or, with chunk=, those of one chunk.
   virtual void score(HeadId head, const EvictRequest& request, std::span<const SlotId> order,
                      std::vector<float>& scores) = 0;
   // Appends at least request.excess of the tokens 0 … scores.size() − 1, counted from the oldest, to `drop`. By default
   // those with the lowest scores, of the whole prompt or, with chunk=, of each chunk of tokens.
   virtual void choose(const EvictRequest& request, std::span<const float> scores, std::vector<SlotId>& drop);
+  // Whether scores of a chunk depend on its tokens alone; no: all tokens are scored together.
+  [[nodiscard]] virtual bool scores_chunks_apart() const { return true; }
 
  private:
-  void choose_in_chunks(const EvictRequest& request, std::span<const float> scores, std::vector<SlotId>& drop) const;
+  void score_in_chunks(HeadId head, const EvictRequest& request);
+  void choose_in_chunks(std::span<const float> scores, std::vector<SlotId>& drop) const;
+  // Of a chunk of so many tokens.
+  [[nodiscard]] std::size_t stay(std::size_t length) const;
 
   std::uint32_t chunk_;
   Budget budget_;
+  double share_ = 1;  // of the prompt, that stays
+  std::vector<float> chunk_scores_;
   std::vector<SlotId> order_;
   std::vector<float> scores_, by_slot_;
   std::vector<SlotId> drop_;
@@ -37,9 +45,6 @@ class PromptScorer : public StatelessPolicy {
 // Appends the `count` lowest of scores [first, last), of equals those that come first, as indices.
 void drop_lowest(std::span<const float> scores, std::size_t first, std::size_t last, std::size_t count,
                  std::vector<SlotId>& drop);
-
-// Appends the lowest of those that are not in `drop` yet, until `count` are.
-void drop_more(std::span<const float> scores, std::size_t count, std::vector<SlotId>& drop);
 
 // The share of a prompt of n tokens that stays: 1 − r where the budget is a compression, else k / n.
 double kept_share(const Budget& budget, std::uint32_t k, std::uint32_t n);

@@ -33,8 +33,9 @@ TEST_CASE("knorm keeps the smallest norms, in chunks every chunk keeps its share
   CHECK(kept_of("knorm:budget=2:chunk=4", keys, keys) == Positions{1, 4});
   // int(4 · 3/8) = 1 a chunk: fewer than the budget.
   CHECK(kept_of("knorm:budget=3:chunk=4", keys, keys) == Positions{1, 4});
-  // Chunks of one token would keep all eight: the lowest scores go.
-  CHECK(kept_of("knorm:budget=3:chunk=1", keys, keys) == Positions{1, 2, 4});
+  // One token of every chunk stays, though that is more than the budget.
+  CHECK(kept_of("knorm:budget=3:chunk=2", keys, keys) == Positions{1, 2, 4, 7});
+  CHECK(kept_of("knorm:compression=0.8:chunk=3", keys, keys) == Positions{1, 4, 7});
   CHECK(kept_of("knorm:compression=0.5:chunk=5", keys, keys) == Positions{1, 2, 7});
 }
 
@@ -60,6 +61,24 @@ TEST_CASE("cur multiplies shares of squared lengths within windows, and its sink
   CHECK(kept_of("cur:budget=6:sinks=0:window=4", keys, values) == Positions{2, 3, 4, 5, 6, 7});
   CHECK(kept_of("cur:budget=3:sinks=1:window=4", keys, values) == Positions{0, 2, 3});
   CHECK(kept_of("cur:budget=4:sinks=0:window=0", keys, values) == Positions{4, 5, 6, 7});
+}
+
+TEST_CASE("chunks are scored apart: by the mean of their own keys, from their own first window on") {
+  // The keys of the first chunk lie around one direction, those of the second around another; tokens 3 and 4 are
+  // unlike those of their chunks, tokens 0 and 7 unlike the mean of all.
+  const std::vector<float> keys = {1, -0.05F, 1, 0.1F, 1, 0, 1, 1, 1, 1, 0, 1, 0.1F, 1, -0.05F, 1};
+  const Shape shape = {.prompt = 8, .width = 2};
+  const auto kept = [&](std::string_view policy) {
+    Driver driver(spec_of(policy), shape, [](auto, auto, auto) { return 0.0F; },
+                  DriverRows(std::vector<float>(16, 1.0F), keys, keys, 1, 1, 8, 8));
+    driver.prompt();
+    return driver.kept(0);
+  };
+  CHECK(kept("keydiff:budget=2:chunk=4") == Positions{3, 4});
+  CHECK(kept("keydiff:budget=2") == Positions{0, 7});
+  // Windows of 2 restart with each chunk of 3, so that its last token is alone in one; otherwise 4 would stay, not 5.
+  CHECK(kept_of("cur:budget=2:chunk=3:sinks=0:window=2", {1, 1, 2, 1, 5, 1}, std::vector<float>(6, 1.0F)) ==
+        Positions{2, 5});
 }
 
 TEST_CASE("keydiff refuses to work in blocks and in chunks at once") {
