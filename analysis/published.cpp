@@ -64,6 +64,7 @@ constexpr std::array kTextColumns = {
 constexpr std::array kOptionalColumns = {
     TextColumn{"parallelism", &PublishedRow::parallelism},
     TextColumn{"conditions", &PublishedRow::conditions},
+    TextColumn{"engine_version", &PublishedRow::engine_version},
 };
 
 template <class Number>

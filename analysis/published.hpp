@@ -15,7 +15,7 @@ namespace kvroof {
 struct PublishedRow {
   std::string id, level, model, weight_precision, kv_precision, gpu, engine, batch_mode, batch, input, output, metric,
       unit, source;
-  std::string parallelism, conditions;  // empty where the file has no such column
+  std::string parallelism, conditions, engine_version;  // empty where the file has no such column
   std::uint32_t gpus = 1;
   std::optional<double> value;  // nothing: to be predicted only
 };

@@ -135,6 +135,23 @@ struct Kernel {
   Bytes bytes;
 };
 
+// "1.2.0rc5" is before "1.3.0rc20", and that before "1.3.0".
+bool before(const std::string& version, std::array<unsigned, 4> other) {
+  std::array<unsigned, 4> v = {0, 0, 0, ~0U};  // a release comes after its candidates
+  const int read = std::sscanf(version.c_str(), "%u.%u.%urc%u", v.data(), &v[1], &v[2], &v[3]);
+  return read >= 2 && v < other;
+}
+
+// The tables `generation_attention_perf` of TensorRT-LLM before 1.3.0rc20 were collected with a cache of the kind
+// SELFKONLY, where one buffer is both keys and values (ai-dynamo/aiconfigurator @095f58a, collector/trtllm/
+// collect_attn.py, and the same file at efcae124). Kernels for grouped heads find the second half of each tile in the
+// cache, so they move half of what their tables state; those for as many KV heads as query heads pass it twice.
+bool holds_keys_alone(const PublishedRow& row, unsigned heads, unsigned kv_heads) {
+  return heads > kv_heads && plain_letters(row.engine) == "tensorrtllm" &&
+         row.source.find("generation_attention_perf") != std::string::npos &&
+         before(row.engine_version, {1, 3, 0, 20});
+}
+
 Result<Kernel> kernel_of(const PublishedRow& row, const PublishedSetting& s) {
   const CostModel cost(s.shape, s.deployment, s.device, s.engine);
   unsigned m = 0, n = 0, k = 0;
@@ -148,7 +165,8 @@ Result<Kernel> kernel_of(const PublishedRow& row, const PublishedSetting& s) {
     if (kv_heads == 0 || kv_heads > kMostHeads || width == 0 || width > kMostWidth || !s.batch) {
       return failure("heads that no model has");
     }
-    const Bytes kv(std::uint64_t{*s.batch} * s.input * kv_heads * width * 2 * s.deployment.types.kv.bits() / 8);
+    const unsigned held = holds_keys_alone(row, heads, kv_heads) ? 1 : 2;
+    const Bytes kv(std::uint64_t{*s.batch} * s.input * kv_heads * width * held * s.deployment.types.kv.bits() / 8);
     return Kernel{cost.attention_call(kv), kv};
   }
   return failure("this kernel is not predicted");

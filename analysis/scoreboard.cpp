@@ -113,8 +113,10 @@ std::vector<Gate> gates_of(std::span<const ScoredRow> rows) {
   gates.push_back(error_gate(groups, gpt + "20", 0.05));
   gates.push_back(error_gate(groups, gpt + "8", 0.05));
   gates.push_back(error_gate(groups, "calm decode_tokens_per_s", 0.04));
-  gates.push_back(error_gate(groups, "matrix product", 0.07));
-  gates.push_back(error_gate(groups, "decode attention, H100-SXM-80GB", 0.10));
+  for (const char* device : {"A100-SXM4-80GB", "H100-SXM-80GB"}) {
+    gates.push_back(error_gate(groups, fmt::format("matrix product, {}", device), 0.07));
+    gates.push_back(error_gate(groups, fmt::format("decode attention, {}", device), 0.10));
+  }
   gates.push_back(error_gate(groups, "TensorRT-LLM tpot_mean_or_median, Llama-3.1-8B-Instruct", 0.06));
   gates.push_back(error_gate(groups, "FasterTransformer memory_used", 0.08));
   double wrong = 0, compared = 0, inside80 = 0, inside95 = 0;

@@ -14,19 +14,21 @@ constexpr double kWiden95 = 1.9600 / 1.2816;
 constexpr double kChipSpread = 0.05;  // two boards of one product, clocks, temperature
 constexpr double kHostSpread = 0.30;
 constexpr double kPolicySpread = 0.50;
-// Of the peak, what a prompt reaches, all that lies between the products included; set by judgement before any test.
-constexpr double kPrefillShare = 0.60;
+// Of what the best shape reaches (matmul_fraction), what products of any shape of at least 1,024 rows and columns do:
+// tables of A100 and H100 fit 0.96 and 0.98 (half of the shapes fitted).
+constexpr double kAnyShape = 0.97;
+// Clocks under sustained load, launches and sampling of a prompt; and what its attention reaches of the peak.
 constexpr double kPrefillSpread = 0.30;
+constexpr double kPromptAttentionShare = 0.60;
 
-// A call by itself starts on an idle memory and waits for its last block: public tables of H100 fit
-// 25 us + bytes / 3.1 TB/s above the size of the cache, of which 8 us are the floor of a warm call. Within a step
-// neighbours hide it.
-constexpr double kColdStart = 17e-6, kColdStartSpread = 0.3;
 constexpr double kUnderWaySpread = 0.25;
 constexpr double kUnpackSpread = 0.40;
 constexpr double kLinkSpread = 0.40;
-// Of a link's rate in one direction, what a ring of large messages reaches.
-constexpr double kLinkShare = 0.6;
+// Of a link's rate in one direction, what a ring of messages of 1 to 30 MB reaches above its start: 0.36 to 0.71 in
+// public tables of NCCL on 2 to 8 A100 and H100 (ai-dynamo/aiconfigurator @095f58a), more only above 100 MB.
+constexpr double kLinkShare = 0.45;
+// Of the activations, what every device of a shared layer reads and writes whole: norms, residuals, inputs of products.
+constexpr double kReplicated = 0.4;
 // A sum through host memory, without links between the devices, starts so much later.
 constexpr double kHostedSumUs = 20;
 constexpr double kActivationBytes = 2;  // of what devices exchange
@@ -69,14 +71,18 @@ struct CostModel::Parts {
     for (const double s : seconds) sum += s;
     return sum;
   }
-  // start + bytes / bandwidth, or operations / peak when that takes longer.
+  // start + √((bytes / bandwidth)² + (operations / peak)²). Where both take as long, neither hides the other: tables of
+  // products of 1 to 8,192 rows on A100 and H100 fit a norm of order 2 to 7.8 and 5.4 %, the larger of both to 10.4 and
+  // 5.8 % (half of the shapes fitted).
   void add_roofline(CostTerm term, Limit memory, double calls, Rate start, double bytes, Rate bandwidth, double flops,
                     Rate peak) {
-    const double memory_time = calls * start.value + bytes / bandwidth.value;
-    const double compute_time = flops / peak.value;
-    if (compute_time > memory_time) return add(term, Limit::kCompute, compute_time, peak.spread);
     add(term, Limit::kLaunches, calls * start.value, start.spread);
-    add(term, memory, bytes / bandwidth.value, bandwidth.spread);
+    const double reading = bytes / bandwidth.value, computing = flops / peak.value;
+    const double both = std::hypot(reading, computing);
+    if (!(both > 0)) return;
+    // Each moves the sum by its share of the squares.
+    add(term, memory, square(reading) / both, bandwidth.spread);
+    add(term, Limit::kCompute, square(computing) / both, peak.spread);
   }
 };
 
@@ -126,8 +132,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   const bool own_products = engine.quantises_activations && format.peak && device.fact(*format.peak);
   if (own_products) prompt_share_ = format.prompt_share;
   if (!own_products) unpack_seconds_ = format.unpack_operations / device.peak(DType::kF32).value;
-  linear_peak_ = rate(device, F::kMatmulFraction,
-                      own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value);
+  const double dense = own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value;
+  linear_peak_ = rate(device, F::kMatmulFraction, kAnyShape * dense);
   // Products of a cache of 8 bits and less are computed in 16 bits.
   const DType attention_type = types_.kv.bits() <= 8 ? DType::kF16 : types_.kv.rows();
   attention_peak_ = rate(device, F::kMatmulFraction, device.peak(attention_type).value);
@@ -136,6 +142,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   linear_start_ = kernel_start_;
   if (own_products) linear_start_.value += format.start_us * 1e-6;
   attention_start_ = rate(device, F::kAttentionFloorUs, 1e-6);
+  attention_call_ = rate(device, F::kAttentionCallUs, 1e-6);
+  attention_cold_ = rate(device, F::kAttentionColdUs, 1e-6);
   elementwise_start_ = rate(device, F::kElementwiseUs, 1e-6);
   const bool linked = device.fact(F::kLinkGbPerS).has_value();
   const double one_way = linked                        ? device.value(F::kLinkGbPerS) / 2
@@ -152,6 +160,12 @@ double CostModel::uncached(std::uint64_t tokens) const {
   const std::uint64_t elements = std::max({std::uint64_t{shape_.hidden}, widest_mlp(shape_), q});
   const double widest = 4.0 * static_cast<double>(tokens) * static_cast<double>(elements);
   return widest > 0 ? std::max(0.0, 1 - 0.5 * cache_bytes_ / widest) : 0;
+}
+
+// Traffic counts activations in fp32.
+double CostModel::activation_seconds(const StepTraffic& traffic, std::uint64_t tokens) const {
+  const auto bytes = static_cast<double>(traffic.bytes[Cause::kActivations]) * engine_.activation_bytes / 4;
+  return (share_ + kReplicated * (1 - share_)) * bytes * uncached(tokens) / linear_bandwidth_.value;
 }
 
 // What the weights of a call take, and the parameters among them that are stored in the format: traffic counts all in
@@ -218,9 +232,7 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   Parts parts;
   if (whole_model) {
     add_linears(parts, traffic, batch, linear_peak_);
-    parts.add(CostTerm::kElementwise, Limit::kCompute,
-              share_ * bytes(Cause::kActivations) * uncached(batch) / linear_bandwidth_.value,
-              linear_bandwidth_.spread);
+    parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(traffic, batch), linear_bandwidth_.spread);
     add_links(parts, batch);
   }
   // Logits and probabilities are each written and read once when attention is not fused.
@@ -250,21 +262,24 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   rows.moved *= batch;
   const StepTraffic traffic = step_traffic(shape_, types_, {tokens, batch, residency.storage_heads, rows});
   const auto bytes = [&](Cause c) { return static_cast<double>(traffic.bytes[c]); };
-  const double share = std::min(1.0, kPrefillShare / matmul_fraction_);
-  const auto prompt_rate = [share](Rate best) { return Rate{share * best.value, kPrefillSpread}; };
   const double layers = shape_.layers;
   Parts parts;
   if (!attention_only(shape_)) {
-    Rate peak = prompt_rate(linear_peak_);
-    peak.value *= prompt_share_;
-    add_linears(parts, traffic, tokens, peak);
+    add_linears(parts, traffic, tokens, {prompt_share_ * linear_peak_.value, kPrefillSpread});
+    parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(traffic, tokens), kPrefillSpread);
     add_links(parts, tokens);
   }
+  const double attention_share = std::min(1.0, kPromptAttentionShare / matmul_fraction_);
   // A policy that looks at the probabilities of a prompt has q · k computed a second time.
   const double passes = residency.needs_probabilities ? 1.5 : 1;
-  parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_, kv_share_ * bytes(Cause::kKvWrite),
-                     attention_bandwidth_, share_ * passes * traffic[KernelFamily::kAttention].value,
-                     prompt_rate(attention_peak_));
+  // Logits and probabilities of 16 bits are each written and read once when attention is not fused.
+  const double unfused = engine_.fused_attention ? 0
+                                                 : 4.0 * 2 * layers * shape_.heads * static_cast<double>(tokens) *
+                                                       static_cast<double>(residency.prompt);
+  parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
+                     kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused, attention_bandwidth_,
+                     share_ * passes * traffic[KernelFamily::kAttention].value,
+                     {attention_share * attention_peak_.value, kPrefillSpread});
   const double compaction = kv_share_ * bytes(Cause::kCompaction);
   if (compaction > 0) {
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, kernel_start_, compaction,
@@ -320,9 +335,11 @@ Estimate CostModel::product(std::uint64_t m, std::uint64_t n, std::uint64_t k) c
 Estimate CostModel::attention_call(Bytes kv_bytes) const {
   Parts parts;
   const auto bytes = static_cast<double>(kv_bytes.value);
+  // A call by itself starts on an idle memory and waits for its last block; the part of its rows that the repetition
+  // before it left in the cache hides that, as neighbours do within a step.
   const double cold = cache_bytes_ > 0 ? 1 - std::exp(-bytes / cache_bytes_) : 1;
-  parts.add(CostTerm::kAttention, Limit::kLaunches, cold * kColdStart, kColdStartSpread);
-  parts.add_roofline(CostTerm::kAttention, Limit::kKv, 1, attention_start_, bytes, attention_bandwidth_, 0,
+  parts.add(CostTerm::kAttention, Limit::kLaunches, cold * attention_cold_.value, attention_cold_.spread);
+  parts.add_roofline(CostTerm::kAttention, Limit::kKv, 1, attention_call_, bytes, attention_bandwidth_, 0,
                      attention_peak_);
   return estimate_of(parts);
 }

@@ -135,6 +135,7 @@ class CostModel {
   [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch) const;
   static Estimate estimate_of(const Parts& parts);
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
+  [[nodiscard]] double activation_seconds(const StepTraffic& traffic, std::uint64_t tokens) const;
   struct ReadWeights {
     double bytes = 0, packed = 0;
   };
@@ -153,6 +154,7 @@ class CostModel {
   Rate linear_bandwidth_, attention_bandwidth_;                             // bytes/s that kernels reach
   Rate linear_peak_, attention_peak_, policy_peak_;                         // operations/s that kernels reach
   Rate linear_start_, attention_start_, elementwise_start_, kernel_start_;  // seconds
+  Rate attention_call_, attention_cold_;                                    // seconds, of a call by itself
   Rate link_start_, link_bandwidth_;                                        // of a sum over devices
   double unpack_seconds_ = 0;  // of one parameter
   double prompt_share_ = 1;

@@ -30,6 +30,8 @@ constexpr std::array<DeviceFieldInfo, kDeviceFieldCount> kFields = {{
     {F::kAttentionFloorUs, "attention_floor_us", "start-up of an attention call (us)", 0, 10000},
     {F::kElementwiseUs, "elementwise_us", "element-wise work of a layer (us)", 0, 10000},
     {F::kMatmulFraction, "matmul_fraction", "large products, share of peak", 0.01, 1},
+    {F::kAttentionCallUs, "attention_call_us", "start-up of an attention call by itself (us)", 0, 10000},
+    {F::kAttentionColdUs, "attention_cold_us", "more of such a call in a cold cache (us)", 0, 10000},
 }};
 
 static_assert([] {

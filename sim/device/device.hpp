@@ -48,8 +48,10 @@ enum class DeviceField : std::uint8_t {
   kAttentionFloorUs,   // start-up of one decode attention call
   kElementwiseUs,      // norms, rotation, activation and residuals of one layer together, small batch
   kMatmulFraction,     // share of the dense peak that the best large product reaches
+  kAttentionCallUs,    // start-up of a decode attention call by itself, as tables of kernels time it, in a warm cache
+  kAttentionColdUs,    // what such a call takes longer when none of its rows lie in the last-level cache
 };
-inline constexpr std::size_t kDeviceFieldCount = 24;
+inline constexpr std::size_t kDeviceFieldCount = 26;
 
 struct DeviceFieldInfo {
   DeviceField field;
@@ -104,7 +106,7 @@ Result<Device> device_from_yaml(std::string_view text);
 Result<Device> achieved_from_yaml(std::string_view text);
 // The same form, for calibrations; device_from_yaml gives back an equal device.
 std::string device_to_yaml(const Device& device);
-// Fills the achieved fields (linear_fraction … matmul_fraction) that the device does not have.
+// Fills the achieved fields (linear_fraction … attention_cold_us) that the device does not have.
 void fill_achieved(Device& device, const Device& defaults);
 
 // catalog/devices/<name>.yaml, or a file of that form (one with a '/' or ending in .yaml or .yml), completed from

@@ -66,7 +66,9 @@ TEST_CASE("a matrix product is its start-up and the bytes of its weights, comput
       rows_of("m,kernel,GEMM m=1 n=4096 k=4096,bf16,,A100-SXM4-80GB,1,e,kernel,1,,,kernel_time,26.21,us,s\n");
   const ScoredRow scored = score(row[0]);
   REQUIRE(scored.predicted);
-  const double by_hand = 5.3 + 4096.0 * 4096 * 2 / (0.785 * 2039e3);
+  // And its arithmetic, which next to the reading is nearly nothing.
+  const double elements = 4096.0 * 4096;
+  const double by_hand = 5.3 + std::hypot(2 * elements / (0.785 * 2039e3), 2 * elements / (0.97 * 0.869 * 312e6));
   CHECK(scored.predicted->value == Approx(by_hand).epsilon(1e-6));
   CHECK(scored.error() == Approx(by_hand / 26.21 - 1).epsilon(1e-6));
 }
@@ -101,6 +103,32 @@ TEST_CASE("a measurement that the memory cannot do is predicted and not counted,
   CHECK_FALSE(score(fast[0]).compared());
   CHECK(score(slow[0]).compared());
   CHECK(score(fast[0]).predicted->value == score(slow[0]).predicted->value);
+}
+
+TEST_CASE("an attention call by itself is its start, a cold start and its bytes, computed by hand") {
+  const double by_hand = 9.9 + 10.9 * (1 - std::exp(-33554432.0 / (50 << 20))) + 33554432.0 / (0.9 * 3350e3);
+  CHECK(predicted("m,kernel,decode attention 32q/8kv heads x128,,bf16,H100-SXM-80GB,1,vLLM,kernel,8,1024,1,kernel_time,"
+                  ",us,s\n") == Approx(by_hand));
+}
+
+TEST_CASE("tables of attention over a cache of keys alone move half of what they state, if heads share rows") {
+  const auto of = [](const std::string& heads, const std::string& version, const std::string& source) {
+    const auto rows = published_rows(
+        "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,engine,engine_version,batch_mode,batch,"
+        "input_len,output_len,metric,value,unit,source\n"
+        "m,kernel,decode attention " + heads + " heads x128,,bf16,A100-SXM4-80GB,1,TensorRT-LLM," + version +
+        ",kernel,16,8192,1,kernel_time,,us," + source + "\n").or_throw("rows");
+    const ScoredRow scored = score(rows[0]);
+    REQUIRE(scored.predicted);
+    return scored.predicted->value;
+  };
+  const std::string table = "generation_attention_perf a100_sxm";
+  const double whole = of("32q/8kv", "1.3.0rc20", table), half = of("32q/8kv", "1.0.0", table);
+  CHECK(whole - half == Approx(16 * 8192.0 * 8 * 128 * 2 / (0.8 * 2039e3)).epsilon(0.02));
+  CHECK(of("32q/8kv", "1.3.0rc10", table) == half);
+  CHECK(of("32q/8kv", "1.3.0", table) == whole);
+  CHECK(of("32q/8kv", "1.0.0", "another table") == whole);
+  CHECK(of("8q/8kv", "1.0.0", table) == of("8q/8kv", "1.3.0", table));
 }
 
 TEST_CASE("names are found as tables of measurements write them") {

@@ -65,33 +65,6 @@ ResidencySummary with_scores(ResidencySummary r) {
 
 }  // namespace
 
-TEST_CASE("a long prompt takes its arithmetic at the prompt's share of the peak, computed by hand") {
-  const CostModel cost(model("llama-2-7b"), kF16, device("h100-sxm"), graphs());
-  ResidencySummary r = full_on("llama-2-7b", {2048, 1});
-  // 2 operations for each weight of the layers and token, and the head for the last one; q · k and p · v of 4096
-  // elements for each pair of tokens and layer, at 60 % of 989 TFLOP/s.
-  const double rate = 0.6 * 989e12;
-  const double matrices = 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008);
-  const double linear = 2 * 2048 * matrices + 2 * 32000.0 * 4096;
-  const double attention = 4.0 * 4096 * 32 * (2048.0 * 2049 / 2);
-  const double launches = 32 * 9e-6 + 25e-6;
-  const Estimate one = cost.prefill(r, 1);
-  CHECK(one.value == Approx((linear + attention) / rate + launches).epsilon(1e-3));
-  CHECK(one.low80 < one.value);
-  CHECK(one.high95 > one.high80);
-  // Two prompts are twice the work; a policy that looks at their attention has half of it computed again.
-  CHECK(cost.prefill(r, 2).value == Approx(2 * (linear + attention) / rate + launches).epsilon(1e-3));
-  r.needs_probabilities = true;
-  CHECK(cost.prefill(r, 1).value == Approx((linear + 1.5 * attention) / rate + launches).epsilon(1e-3));
-}
-
-TEST_CASE("a prompt of one token takes the time in which the weights are read") {
-  const CostModel cost(model("llama-2-7b"), kF16, device("h100-sxm"), graphs());
-  const double weights = 2.0 * (6738415616.0 - 32000.0 * 4096 + 4096);
-  CHECK(cost.prefill(full_on("llama-2-7b", {1, 1}), 1).value ==
-        Approx(129 * 3.6e-6 + weights / (0.85 * 3350e9) + 32 * (8e-6 + 9e-6) + 25e-6).epsilon(1e-3));
-}
-
 TEST_CASE("a small step equals the roofline computed by hand") {
   const Device h100 = device("h100-sxm");
   const CostModel cost(model("llama-2-7b"), kF16, h100, graphs());

@@ -93,7 +93,7 @@ TEST_CASE("several devices are faster than one, slower than their number says, a
 TEST_CASE("a sum over devices is its start and the ring's bytes, two a layer, computed by hand") {
   const Prediction p = cost_of(over(4)).predict(full_attention_summary(model("llama-3.1-70b"), 512, 8), 64);
   const double bytes = 64.0 * 8192 * 2;
-  const double by_hand = 160 * (8e-6 + 3e-6 + 2 * 3 / 4.0 * bytes / (0.6 * 450e9));
+  const double by_hand = 160 * (8e-6 + 3e-6 + 2 * 3 / 4.0 * bytes / (0.45 * 450e9));
   CHECK(p.terms[static_cast<std::size_t>(CostTerm::kLinks)].value == Approx(by_hand).epsilon(1e-9));
   CHECK(cost_of(kBf16).predict(full_attention_summary(model("llama-3.1-70b"), 512, 8), 64).terms[5].value == 0);
 }
