@@ -63,9 +63,19 @@ struct RoutedRows {
   std::uint32_t most_tiles = 0;
 };
 
+// Matrices of `count` heads, behind each other: head h's takes vectors from x + h · x_step on and writes from
+// out + h · out_step on.
+struct HeadMatrices {
+  std::uint32_t count = 0;  // 0: there is one matrix
+  std::uint32_t x_step = 0;
+  std::uint32_t out_step = 0;
+};
+
 // out[t] = f(W · norm(x[t]) + bias), or f(gate) · up, or added to out.
 struct LinearArguments {
   const float* x = nullptr;         // [tokens, cols]
+  std::uint32_t x_row = 0;          // floats from one vector to the next; run_linear takes 0 for cols
+  std::uint32_t out_row = 0;        // the same of results; 0: rows
   std::uint32_t tokens = 0;         // ≤ the kernel's kTokens
   NormMode norm = NormMode::kNone;
   const std::byte* norm_scale = nullptr;  // [cols] of the weights' type
@@ -82,6 +92,7 @@ struct LinearArguments {
   float softcap = 0;
   const float* token_factors = nullptr;  // [tokens] of the result, or null
   RoutedRows routed;                // with experts `tokens` are pairs, w and up the first expert's
+  HeadMatrices heads;               // w is the first head's; without norm, experts and up
   float* out = nullptr;             // [tokens, rows]
 };
 
@@ -125,19 +136,28 @@ struct AddPairsArguments {
 
 enum class HeadNorm : std::uint8_t { kNone, kHead, kEachHead, kWhole };
 
-// One projection's heads within a row of x: q, k or v.
+// Heads of tokens: head h of token t from x + t · row + h · step on.
+struct HeadFloats {
+  const float* x = nullptr;
+  std::uint32_t row = 0;
+  std::uint32_t step = 0;
+};
+
+// One projection's heads: q, k or v.
 struct HeadPart {
+  HeadFloats from;
   std::uint32_t heads = 0;
   std::uint32_t dim = 0;                  // elements of a head, ≤ kMostHeadDim, a multiple of 8
   const std::byte* norm_scale = nullptr;  // [dim], [heads, dim] or [heads · dim], as the norm says
   const std::byte* norm_bias = nullptr;
   bool rotates = false;
+  std::uint32_t rotary_first = 0;         // element
+  std::uint32_t normed = 0;               // leading elements that a norm of each head is over; 0: all
 };
 
-constexpr std::uint32_t kMostHeadDim = 256;
+constexpr std::uint32_t kMostHeadDim = 576;
 
 struct PrepareArguments {
-  const float* x = nullptr;  // [tokens, q | k | v]
   std::uint32_t tokens = 0;
   HeadPart q, k, v;
   float clip = 0;            // 0: none
@@ -146,7 +166,6 @@ struct PrepareArguments {
   float norm_eps = 0;
   float norm_offset = 0;
   bool adjacent = false;     // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
-  std::uint32_t rotary_first = 0;
   std::uint32_t rotary_pairs = 0;
   const float* turns = nullptr;              // [tokens, pairs, 2]: cosine, sine
   const std::uint32_t* positions = nullptr;  // [tokens]
@@ -158,7 +177,9 @@ struct PrepareArguments {
   std::uint32_t copies = 1;
   std::uint32_t key_row_bytes = 0;
   std::uint32_t value_row_bytes = 0;
-  float* q_out = nullptr;                    // [tokens, heads, dim], rounded as the keys are (16-bit caches)
+  // [tokens, heads, absorbed + dim], rounded as the keys are (16-bit caches); the absorbed elements lie there already.
+  float* q_out = nullptr;
+  std::uint32_t absorbed = 0;
   std::byte* k_copy = nullptr;               // [tokens, KV heads, row], or null: the new rows once more, side by side
   std::byte* v_copy = nullptr;
 };
@@ -196,7 +217,7 @@ struct AttentionArguments {
   const std::uint32_t* item_count = nullptr;
   const AttentionUnit* units = nullptr;
   std::uint32_t key_row_bytes = 0;
-  std::uint32_t value_row_bytes = 0;
+  std::uint32_t value_row_bytes = 0;    // 0: the leading value_dim elements of a row of k are its v (latent attention)
   const float* q = nullptr;             // [sequences, heads, head_dim], ready to meet the keys
   const std::uint32_t* query = nullptr;  // [sequences] position of the query
   std::uint32_t heads = 0;
@@ -217,6 +238,13 @@ struct AttentionArguments {
   // come, and the slots beyond a row's length are left out.
   const StepRow* rows = nullptr;
   std::uint32_t item_slots = 0;
+};
+
+// Latent attention: of items and units, or of all rows of a prompt.
+struct LatentArguments : AttentionArguments {
+  const CacheSlots* prompt = nullptr;  // [storage heads]: token i in slot i; null: items and units say what is met
+  std::uint32_t tokens = 0;            // of the prompt: q and out are [tokens, heads, …], log_sums [heads, tokens]
+  std::uint32_t group = 0;             // query heads of a storage head
 };
 
 enum class ScoreKind : std::uint8_t { kAttentionSum, kNoisySum, kCounts };
@@ -255,7 +283,7 @@ struct ScoreArguments : ScoreRule {
   std::uint32_t item_slots = 0;          // of every item
   std::uint32_t passes = 1;              // units of a storage head
   std::uint32_t group = 1;               // query heads of a storage head
-  std::uint32_t kernel_group = 1;        // of the attention kernel: logits are [slots, kernel_group]
+  std::uint32_t kernel_group = 1;        // of the attention kernel, a power of two: logits are [slots, kernel_group]
   std::uint32_t storage_heads = 1;
   const float* log_sums = nullptr;       // [units, kernel_group]
   std::uint32_t most_parts = 1;
@@ -275,7 +303,7 @@ struct PromptArguments {
   const float* q = nullptr;           // [tokens, heads, head_dim], ready to meet the keys
   const CacheSlots* slots = nullptr;  // [storage heads]: token i in slot i
   std::uint32_t key_row_bytes = 0;
-  std::uint32_t value_row_bytes = 0;
+  std::uint32_t value_row_bytes = 0;  // as in AttentionArguments
   std::uint32_t tokens = 0;
   std::uint32_t heads = 0;
   std::uint32_t group = 1;            // query heads of a storage head

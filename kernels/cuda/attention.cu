@@ -26,6 +26,7 @@ void run_type(Stream& stream, unsigned blocks, unsigned group, const AttentionAr
 }  // namespace
 
 void run_decode_attention(Stream& stream, Stored cache, unsigned blocks, unsigned group, const AttentionArguments& a) {
+  if (a.value_row_bytes == 0) return run_latent_attention(stream, cache, blocks, LatentArguments{a});
   switch (cache) {
     case Stored::kBF16: return run_type<Stored::kBF16>(stream, blocks, group, a);
     case Stored::kF16: return run_type<Stored::kF16>(stream, blocks, group, a);

@@ -6,11 +6,12 @@
 
 namespace kvroof::cuda {
 
-AttentionPlan::AttentionPlan(std::uint32_t storage_heads, std::uint32_t group)
+AttentionPlan::AttentionPlan(std::uint32_t storage_heads, std::uint32_t group, std::uint32_t unit_heads)
     : storage_heads_(storage_heads),
       group_(group),
-      passes_((group + kMostGroup - 1) / kMostGroup),
-      kernel_group_(padded_group(std::min(group, kMostGroup))) {}
+      unit_heads_(unit_heads),
+      passes_((group + unit_heads - 1) / unit_heads),
+      kernel_group_(unit_heads > kMostGroup ? unit_heads : padded_group(std::min(group, unit_heads))) {}
 
 void AttentionPlan::add(std::span<const CacheSlots> heads, std::uint32_t position,
                         std::span<const std::uint32_t> lengths) {
@@ -21,8 +22,8 @@ void AttentionPlan::add(std::span<const CacheSlots> heads, std::uint32_t positio
     const std::uint32_t length = lengths[s];
     check(length > 0, "a plan: a query meets one slot at least");
     for (std::uint32_t pass = 0; pass < passes_; ++pass) {
-      const std::uint32_t first = pass * kMostGroup;
-      units_.push_back({heads[s], query, s * group_ + first, std::min(kMostGroup, group_ - first), 0});
+      const std::uint32_t first = pass * unit_heads_;
+      units_.push_back({heads[s], query, s * group_ + first, std::min(unit_heads_, group_ - first), 0});
       lengths_.push_back(length);
       logits_at_.push_back(logit_floats_);
       logit_floats_ += std::size_t{length} * kernel_group_;
@@ -43,7 +44,7 @@ void AttentionPlan::for_rows(
     const std::uint32_t length = lengths_[first];
     gathered_.resize(std::size_t{group_} * length);
     for (std::uint32_t g = 0; g < group_; ++g) {
-      const float* unit = logits.data() + logits_at_[first + g / kMostGroup] + g % kMostGroup;
+      const float* unit = logits.data() + logits_at_[first + g / unit_heads_] + g % unit_heads_;
       for (std::uint32_t slot = 0; slot < length; ++slot) {
         gathered_[std::size_t{g} * length + slot] = unit[std::size_t{slot} * kernel_group_];
       }

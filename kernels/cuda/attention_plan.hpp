@@ -10,12 +10,12 @@
 
 namespace kvroof::cuda {
 
-// A query meets every storage head of its layer's cache: one unit each, or several where more than kMostGroup query
-// heads share it.
+// A query meets every storage head of its layer's cache: one unit each, or several where more query heads share it than
+// the kernel takes together.
 class AttentionPlan {
  public:
-  // `group` query heads share each of the storage heads.
-  AttentionPlan(std::uint32_t storage_heads, std::uint32_t group);
+  // `group` query heads share each of the storage heads; the kernel takes up to `unit_heads` of them together.
+  AttentionPlan(std::uint32_t storage_heads, std::uint32_t group, std::uint32_t unit_heads = kMostGroup);
 
   // One query at `position` over the first lengths[s] ≥ 1 slots of each storage head; heads[s] are head s's.
   void add(std::span<const CacheSlots> heads, std::uint32_t position, std::span<const std::uint32_t> lengths);
@@ -47,7 +47,7 @@ class AttentionPlan {
   void cut(unsigned blocks);
 
  private:
-  std::uint32_t storage_heads_, group_, passes_;
+  std::uint32_t storage_heads_, group_, unit_heads_, passes_;
   unsigned kernel_group_;
   std::uint64_t rows_ = 0;
   std::size_t logit_floats_ = 0;

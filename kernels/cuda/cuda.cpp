@@ -6,6 +6,8 @@
 namespace kvroof {
 namespace {
 
+constexpr std::uint32_t kMostHead = 256;
+
 // How the device keeps a quantised cache of such a type; nothing: not at all.
 std::optional<cuda::Stored> stored_as(KvType kv) {
   if (kv == KvType::kInt8) return cuda::Stored::kInt8;
@@ -29,14 +31,16 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
   if (kv.quantised() && !stored_as(kv)) {
     return fmt::format("a KV cache of {}; of quantised ones it has int8 and int4", name_of(kv));
   }
-  if (shape.latent()) return "multi-head latent attention";
   if (shape.experts > 0 && config.options.residual == ResidualOrder::kParallel) return "experts beside attention";
   if (shape.experts > 0 && shape.mlp_bias) return "experts with biases";
   if (shape.experts > cuda::kMostExperts) return fmt::format("mixtures of {} experts", shape.experts);
-  for (const std::uint32_t size : {shape.head_dim, shape.v_head_dim}) {
-    if (size % 8 != 0 || size > 256) return fmt::format("heads of {} elements", size);
-  }
-  for (const std::uint32_t size : {shape.hidden, shape.ffn, shape.expert_ffn, shape.shared_expert_ffn}) {
+  const auto fits = [&](std::uint32_t size, std::uint32_t most) {
+    return size % 8 == 0 && size <= (shape.latent() ? most : kMostHead);
+  };
+  if (!fits(shape.head_dim, cuda::kLatentWidth)) return fmt::format("heads of {} elements", shape.head_dim);
+  if (!fits(shape.v_head_dim, cuda::kLatentValue)) return fmt::format("heads of {} elements", shape.v_head_dim);
+  for (const std::uint32_t size : {shape.hidden, shape.ffn, shape.expert_ffn, shape.shared_expert_ffn,
+                                   shape.latent_q_rank, shape.latent_nope_dim, shape.latent_v_dim}) {
     if (size % 8 != 0) return fmt::format("rows of {} elements, which is no multiple of 8", size);
   }
   return std::nullopt;

@@ -26,7 +26,7 @@ CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
     : model_(model),
       options_(std::move(options)),
       format_{options_.quantised.value_or(options_.kv_type == DType::kBF16 ? Stored::kBF16 : Stored::kF16),
-              shape().head_dim, shape().v_head_dim, 0} {
+              shape().head_dim, shape().v_head_dim, 0, shape().latent()} {
   check_runnable(options_.policy);
   if (const auto what = cuda_policy_problem(options_.policy)) {
     throw usage_error(fmt::format("the CUDA back end does not run {}", *what))
@@ -104,7 +104,7 @@ void CudaBackend::release(std::uint32_t sequence) {
 }
 
 void CudaBackend::prepare(const AttentionInput& input, std::span<const DeviceCache* const> caches,
-                          std::span<const std::uint32_t> slot_of) {
+                          std::span<const std::uint32_t> slot_of, bool first) {
   std::vector<CacheSlots> slots;
   for (const DeviceCache* cache : caches) cache->append_slots(slots);
   DeviceTables tables(stream_, tables_);
@@ -116,7 +116,7 @@ void CudaBackend::prepare(const AttentionInput& input, std::span<const DeviceCac
   if (!slot_of.empty()) a.slot_of = tables.at<std::uint32_t>(slot_of_at);
   const std::uint64_t rows = std::uint64_t{input.tokens} * shape().kv_heads * a.copies;
   DeclaredWork work = moved(Cause::kKvWrite, rows * row_bytes());
-  work.bytes.add(Cause::kWeights, head_norm_bytes(input.layer));
+  if (first) work.bytes.add(Cause::kWeights, head_norm_bytes(input.layer));
   const Launch launch(launches_, {"append", layer_number(input.layer), Cause::kKvWrite, work});
   run_prepare(stream_, weights_->type(), format_.type, a);
 }
@@ -124,7 +124,7 @@ void CudaBackend::prepare(const AttentionInput& input, std::span<const DeviceCac
 std::uint64_t CudaBackend::head_norm_bytes(LayerId layer) const {
   const LayerWeights& w = model_.weights.layers[layer.value];
   std::uint64_t bytes = 0;
-  for (const Norm* norm : {&w.q_norm, &w.k_norm}) bytes += norm->scale.bytes() + norm->bias.bytes();
+  for (const Norm* norm : {&w.q_norm, &w.k_norm, &w.latent.kv_norm}) bytes += norm->scale.bytes() + norm->bias.bytes();
   return bytes;
 }
 
@@ -132,14 +132,21 @@ PrepareArguments CudaBackend::prepare_arguments(const AttentionInput& input) {
   const ModelOptions& options = model_.config.options;
   const DeviceLayer& w = weights_->layers[input.layer.value];
   PrepareArguments a;
-  a.x = input.projections;
   a.tokens = input.tokens;
   const bool rotates = input.turns != nullptr;
-  a.q = {shape().heads, shape().head_dim, w.q_norm.scale, w.q_norm.bias, rotates};
-  a.k = {shape().kv_heads, shape().head_dim, w.k_norm.scale, w.k_norm.bias, rotates};
-  a.v = {shape().kv_heads, shape().v_head_dim, nullptr, nullptr, false};
+  if (shape().latent()) {
+    a.q = {input.q, shape().heads, shape().latent_rope_dim, nullptr, nullptr, rotates};
+    a.absorbed = shape().latent_rank;
+    const DeviceNorm& norm = w.latent.kv_norm;
+    a.k = {input.k, 1, shape().head_dim, norm.scale, norm.bias, rotates, a.absorbed, a.absorbed};
+    a.norm = HeadNorm::kHead;
+  } else {
+    a.q = {input.q, shape().heads, shape().head_dim, w.q_norm.scale, w.q_norm.bias, rotates};
+    a.k = {input.k, shape().kv_heads, shape().head_dim, w.k_norm.scale, w.k_norm.bias, rotates};
+    a.v = {input.v, shape().kv_heads, shape().v_head_dim, nullptr, nullptr, false};
+    a.norm = head_norm_of(shape().qk_norm);
+  }
   a.clip = options.qkv_clip;
-  a.norm = head_norm_of(shape().qk_norm);
   a.norm_mode = shape().norm == NormKind::kRms ? NormMode::kRms : NormMode::kLayer;
   a.norm_eps = options.norm_eps;
   a.norm_offset = options.norm_offset;
@@ -150,10 +157,10 @@ PrepareArguments CudaBackend::prepare_arguments(const AttentionInput& input) {
   a.copies = active_[0]->layers[input.layer.value].policy.storage_heads() / shape().kv_heads;
   a.key_row_bytes = format_.key_row_bytes();
   a.value_row_bytes = format_.value_row_bytes();
-  a.q_out = q_.at<float>();
+  a.q_out = input.queries;
   if (recorder_ != nullptr) {
     const std::size_t keys = std::size_t{2} * input.tokens * shape().kv_heads * shape().head_dim;
-    new_rows_.reserve(keys + std::size_t{2} * input.tokens * shape().kv_heads * shape().v_head_dim);
+    new_rows_.reserve(keys + std::size_t{2} * input.tokens * shape().kv_heads * format_.stored_value_dim());
     a.k_copy = new_rows_.at();
     a.v_copy = new_rows_.at(keys);
   }
@@ -164,7 +171,7 @@ void CudaBackend::set_model(AttentionArguments& a, const AttentionInput& input, 
   const LayerRule& rule = model_.config.options.layers[input.layer.value];
   a.key_row_bytes = format_.key_row_bytes();
   a.value_row_bytes = format_.value_row_bytes();
-  a.q = q_.at<float>() + std::size_t{first_token} * shape().heads * shape().head_dim;
+  a.q = input.queries + std::size_t{first_token} * shape().heads * shape().head_dim;
   a.heads = shape().heads;
   a.head_dim = shape().head_dim;
   a.value_dim = shape().v_head_dim;
@@ -184,7 +191,7 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
   const std::size_t layer = input.layer.value;
   const LayerPolicy& policy = queries[0].sequence->layers[layer].policy;
   const bool wants_rows = policy.traits().rows != RowNeed::kNone;
-  AttentionPlan plan(policy.storage_heads(), policy.group());
+  AttentionPlan plan(policy.storage_heads(), policy.group(), unit_heads());
   std::vector<CacheSlots> slots;
   for (const Query& query : queries) {
     slots.clear();
@@ -195,8 +202,7 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
   const std::size_t row_floats = wants_rows ? plan.logit_floats() : 0;
   rows_.reserve(row_floats * sizeof(float));
   if (wants_rows) plan.place_logits(rows_.at<float>());
-  const unsigned width = padded_width(std::max(shape().head_dim, shape().v_head_dim));
-  AttentionArguments a = plan.arguments(stream_, tables_, parts_, width);
+  AttentionArguments a = plan.arguments(stream_, tables_, parts_, part_width());
   set_model(a, input, first_token);
   {
     DeclaredWork work = moved(Cause::kKvRead, plan.rows() * row_bytes());
@@ -237,33 +243,12 @@ void CudaBackend::attend_step(const AttentionInput& input, std::uint32_t offset)
     }
     caches.push_back(&state.cache);
   }
-  prepare(input, caches, slot_of);
+  prepare(input, caches, slot_of, offset == 0);
   record(input, offset);
   attend(input, 0, queries);
   for (Sequence* sequence : active_) {
     const DeviceRows cached(stream_, format_, sequence->layers[layer].cache);
     finish_row(*sequence, input.layer, TokenPos(sequence->tokens + offset), cached, nullptr);
-  }
-}
-
-void CudaBackend::record(const AttentionInput& input, std::uint32_t offset) {
-  if (recorder_ == nullptr) return;
-  const std::size_t n = input.tokens;
-  std::vector<float> q(n * shape().heads * shape().head_dim);
-  copy_to_host(stream_, std::as_writable_bytes(std::span(q)), q_.at());
-  std::vector<std::byte> q_bytes(q.size() * 2);
-  convert_from_float(options_.kv_type, q, q_bytes.data());
-  const std::size_t keys = 2 * n * shape().kv_heads * shape().head_dim;
-  const std::size_t values = 2 * n * shape().kv_heads * shape().v_head_dim;
-  std::vector<std::byte> rows(keys + values);
-  copy_to_host(stream_, rows, new_rows_.at());
-  const std::size_t parts = active_.size();
-  const auto part = [&](std::span<const std::byte> bytes, std::size_t i) {
-    return bytes.subspan(i * (bytes.size() / parts), bytes.size() / parts);
-  };
-  for (std::size_t i = 0; i < parts; ++i) {
-    recorder_->rows(active_[i]->id, input.layer, active_[i]->tokens + offset, static_cast<std::uint32_t>(n / parts),
-                    part(q_bytes, i), part(std::span(rows).first(keys), i), part(std::span(rows).subspan(keys), i));
   }
 }
 
@@ -345,7 +330,6 @@ void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> lo
   const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, prompts);
   const PassTokens tokens{ids, positions, use_long};
   try {
-    q_.reserve(sizeof(float) * ids.size() * shape().heads * shape().head_dim);
     launches_.set_sequence(active_.size() == 1 ? static_cast<std::int32_t>(active_[0]->id) : -1);
     device_policy_ ? decode_on_device(tokens, logits) : decode_by_rows(tokens, logits);
   } catch (const OutOfDeviceMemory& refused) {

@@ -6,6 +6,7 @@
 // host, layer by layer.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -98,14 +99,20 @@ class CudaBackend final : public Backend {
   void review_prompt(LayerState& state);
   [[nodiscard]] ScoreRule score_rule(LayerId layer) const;
   [[nodiscard]] std::vector<float> scores_of(const CacheSlots& slots, std::uint32_t count);
-  // Clamp, norm, rotation; the new rows go to slots of `caches`: slot_of is empty for a prompt.
+  // Clamp, norm, rotation; the new rows go to slots of `caches`: slot_of is empty for a prompt. `first`: of a pass,
+  // whose later rows find its norms' weights in the cache of the chip.
   void prepare(const AttentionInput& input, std::span<const DeviceCache* const> caches,
-               std::span<const std::uint32_t> slot_of);
+               std::span<const std::uint32_t> slot_of, bool first);
   [[nodiscard]] std::uint64_t head_norm_bytes(LayerId layer) const;
   [[nodiscard]] PrepareArguments prepare_arguments(const AttentionInput& input);
   // What the plan of an attention does not know.
   void set_model(AttentionArguments& a, const AttentionInput& input, std::uint32_t first_token) const;
   [[nodiscard]] unsigned attention_blocks() const { return 4 * device_.multiprocessors; }
+  // Query heads that the decode kernel takes together, and the width of its output.
+  [[nodiscard]] std::uint32_t unit_heads() const { return shape().latent() ? kLatentHeads : kMostGroup; }
+  [[nodiscard]] unsigned part_width() const {
+    return shape().latent() ? kLatentValue : padded_width(std::max(shape().head_dim, shape().v_head_dim));
+  }
   [[nodiscard]] std::uint64_t attention_flops(std::uint64_t rows, std::uint32_t group) const;
   // Decode attention of all queries, which are rows of q in order; shows the rows to policies that want them.
   void attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries);
@@ -154,7 +161,7 @@ class CudaBackend final : public Backend {
   std::vector<Sequence*> planned_;  // whose slots the plan has
   std::vector<StepRow> step_rows_;  // [layers, active sequences]
   std::vector<StepWork> step_work_;  // [layers]; a train looks at it
-  DeviceBuffer q_, tables_, prompt_table_, log_sums_, parts_, rows_;
+  DeviceBuffer tables_, prompt_table_, log_sums_, parts_, rows_;
   DeviceBuffer move_tables_, new_rows_, score_tables_, score_parts_;
 };
 

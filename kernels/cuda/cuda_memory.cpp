@@ -7,7 +7,7 @@ namespace kvroof::cuda {
 
 // All that a prompt needs grows with its tokens: its rows in the caches of all layers, and the buffers of its pass.
 Error CudaBackend::refused_prompt(const OutOfDeviceMemory& refused, const Sequence& sequence) const {
-  std::uint64_t held = q_.bytes() + prompt_buffer_.bytes() + forward_->held_bytes();
+  std::uint64_t held = prompt_buffer_.bytes() + forward_->held_bytes();
   std::uint64_t needed = 0;
   for (const LayerState& state : sequence.layers) {
     held += state.cache.bytes();
@@ -15,7 +15,7 @@ Error CudaBackend::refused_prompt(const OutOfDeviceMemory& refused, const Sequen
       needed += state.policy.most_rows(HeadId(h), sequence.most_tokens) * format_.slot_bytes();
     }
   }
-  const std::uint64_t of_pass = forward_->token_bytes() + sizeof(float) * shape().heads * shape().head_dim +
+  const std::uint64_t of_pass = forward_->token_bytes() +
                                 std::uint64_t{shape().kv_heads} * format_.slot_bytes();
   const std::uint64_t fits = (refused.free + held) / (needed / sequence.prompt + of_pass);
   const std::size_t before = sequences_.size() - 1;

@@ -35,12 +35,12 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
     prompt_buffer_ = keeps_all ? new_cache(sequence, state.policy) : prompt_cache(state.policy, n);
   }
   const DeviceCache* buffer = &prompt_buffer_;
-  prepare(input, {&buffer, 1}, {});
+  prepare(input, {&buffer, 1}, {}, true);
   record(input, 0);
   const bool shows_rows = traits.rows != RowNeed::kNone && !device_policy_;
   // Rows that the policy looks at go through the kernel that shows them, as does all that has scales.
   const bool all_rows = traits.rows == RowNeed::kAll && !scores_prompt_at_once();
-  std::uint32_t apart = format_.has_scales() || all_rows ? 0 : n;
+  std::uint32_t apart = (format_.has_scales() && !shape().latent()) || all_rows ? 0 : n;
   if (apart > 0 && traits.rows == RowNeed::kLast) apart = n - std::min(n, traits.last_rows);
   const PromptArguments at_once = prompt_arguments(input, storage_heads);
   if (apart > 0) attend_prompt_at_once(at_once, input.layer);
@@ -60,7 +60,7 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
     attend(input, first, queries);
   }
   peaks_.note(kv_usage());
-  const DeviceRows rows(stream_, format_, prompt_buffer_, n, q_.at<float>(), shape().heads, traits.tensors.queries);
+  const DeviceRows rows(stream_, format_, prompt_buffer_, n, input.queries, shape().heads, traits.tensors.queries);
   finish_row(sequence, input.layer, TokenPos(n - 1), rows, &prompt_buffer_);
   if (!device_policy_) return;
   const PolicyContext context =
@@ -75,15 +75,8 @@ void CudaBackend::stream_prompt(const AttentionInput& input) {
   LayerState& state = sequence.layers[input.layer.value];
   state.cache = new_cache(sequence, state.policy);
   peaks_.note(kv_usage());
-  const std::size_t width = weights_->layers[input.layer.value].qkv.matrix.rows;
-  AttentionInput row = input;
-  row.tokens = 1;
   for (std::uint32_t i = 0; i < sequence.prompt; ++i) {
-    row.projections = input.projections + i * width;
-    row.positions = input.positions + i;
-    if (input.turns != nullptr) row.turns = input.turns + std::size_t{i} * input.rotary_pairs * 2;
-    row.out = input.out + std::size_t{i} * shape().heads * shape().v_head_dim;
-    attend_step(row, i);
+    attend_step(row_of(input, i, shape()), i);
   }
 }
 
@@ -96,7 +89,7 @@ PromptArguments CudaBackend::prompt_arguments(const AttentionInput& input, std::
   tables.send();
   PromptArguments a;
   a.slots = tables.at<CacheSlots>(slots_at);
-  a.q = q_.at<float>();
+  a.q = input.queries;
   a.key_row_bytes = format_.key_row_bytes();
   a.value_row_bytes = format_.value_row_bytes();
   a.tokens = input.tokens;
@@ -117,10 +110,13 @@ PromptArguments CudaBackend::prompt_arguments(const AttentionInput& input, std::
 }
 
 void CudaBackend::attend_prompt_at_once(const PromptArguments& a, LayerId layer) {
-  // A tile of queries meets the rows up to its last one; the query heads of a group find them in the cache of the chip.
+  // A tile of queries meets the rows from the first one's window up to its last one; the query heads of a group find
+  // them in the cache of the chip.
   std::uint64_t rows = 0;
-  for (std::uint32_t first = 0; first < a.tokens; first += kPromptQueries) {
-    rows += std::min(first + kPromptQueries, a.tokens);
+  const std::uint32_t queries = shape().latent() ? 1 : kPromptQueries;
+  for (std::uint32_t first = 0; first < a.tokens; first += queries) {
+    const std::uint32_t hidden = a.window > 0 && first >= a.window ? first + 1 - a.window : 0;
+    rows += std::min(first + queries, a.tokens) - hidden;
   }
   DeclaredWork work = moved(Cause::kKvRead, rows * (a.heads / a.group) * row_bytes());
   work.flops = attention_flops(visible_pairs(a) * (a.heads / a.group), a.group);
@@ -241,7 +237,6 @@ void CudaBackend::run_prompt(std::span<const std::int64_t> ids, std::span<float>
   std::vector<std::uint32_t> positions(n);
   for (std::uint32_t i = 0; i < n; ++i) positions[i] = i;
   const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, std::vector<std::uint32_t>(n, n));
-  q_.reserve(sizeof(float) * n * shape().heads * shape().head_dim);
   forward_->begin({ids, positions, use_long});
   forward_->run([&](const AttentionInput& input) {
     if (interrupt_ != nullptr && interrupt_->load()) throw Interrupted{};
@@ -277,7 +272,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
     Error error = refused_prompt(refused, *active_[0]);
     drop_prompt(sequence);
     // What was made for so long a prompt.
-    for (DeviceBuffer* buffer : {&q_, &rows_, &parts_, &log_sums_, &tables_, &prompt_table_, &score_tables_,
+    for (DeviceBuffer* buffer : {&rows_, &parts_, &log_sums_, &tables_, &prompt_table_, &score_tables_,
                                  &score_parts_, &new_rows_}) {
       *buffer = DeviceBuffer();
     }

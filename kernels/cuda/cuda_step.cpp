@@ -79,8 +79,7 @@ void CudaBackend::admit_rows() {
     planned_ = active_;
     const LayerPolicy& policy = active_[0]->layers[0].policy;
     plan_.build({shape().layers, policy.storage_heads(), policy.group(),
-                 padded_width(std::max(shape().head_dim, shape().v_head_dim)), attention_blocks(),
-                 device_policy_->observes()},
+                 part_width(), attention_blocks(), device_policy_->observes(), unit_heads()},
                 caches, step_rows_);
   }
   copy_to_device(stream_, plan_.rows().at(), std::as_bytes(std::span(step_rows_)));

@@ -26,7 +26,8 @@ CacheSlots DeviceCache::slots(std::uint32_t head, std::uint32_t slot) const {
   place(slots.positions, sizeof(std::uint32_t));
   if (format_.has_scales()) {
     place(slots.key_scales, sizeof(float));
-    place(slots.value_scales, sizeof(float));
+    slots.value_scales = slots.key_scales;
+    if (!format_.v_in_k) place(slots.value_scales, sizeof(float));
   }
   // A head's columns lie behind each other, so that its slots are neighbours in each.
   slots.state = buffer_.at<std::uint32_t>(at) + std::size_t{starts_[head]} * format_.state_columns + slot;

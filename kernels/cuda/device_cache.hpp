@@ -19,20 +19,28 @@ struct CacheFormat {
   std::uint32_t key_dim = 0;  // elements of a row of k, a multiple of 8
   std::uint32_t value_dim = 0;
   std::uint32_t state_columns = 0;  // of 4 bytes, that a policy keeps for each slot
+  bool v_in_k = false;  // latent attention: the leading value_dim elements of a row of k are its v, and v has no rows
 
   // From one row to the next; kernels read 16 bytes at once.
-  [[nodiscard]] std::uint32_t key_row_bytes() const { return (key_dim * bits_of_stored(type) + 127) / 128 * 16; }
-  [[nodiscard]] std::uint32_t value_row_bytes() const { return (value_dim * bits_of_stored(type) + 127) / 128 * 16; }
+  [[nodiscard]] std::uint32_t key_row_bytes() const { return row_bytes(key_dim); }
+  [[nodiscard]] std::uint32_t value_row_bytes() const { return row_bytes(stored_value_dim()); }
+  [[nodiscard]] std::uint32_t stored_value_dim() const { return v_in_k ? 0 : value_dim; }
   [[nodiscard]] bool has_scales() const { return bits_of_stored(type) < 16; }
   // Of all that lies beside a slot of one storage head: rows, position, scales, state.
   [[nodiscard]] std::uint64_t slot_bytes() const {
-    const std::uint64_t words = 1 + (has_scales() ? 2 : 0) + state_columns;
+    const std::uint64_t words = 1 + scales() + state_columns;
     return key_row_bytes() + value_row_bytes() + words * sizeof(std::uint32_t);
   }
   // Of one token's k and v in one storage head that attention must read, scales included.
   [[nodiscard]] std::uint64_t token_bytes() const {
-    return (std::uint64_t{key_dim} + value_dim) * bits_of_stored(type) / 8 + (has_scales() ? 2 * sizeof(float) : 0);
+    return (std::uint64_t{key_dim} + stored_value_dim()) * bits_of_stored(type) / 8 + scales() * sizeof(float);
   }
+
+ private:
+  [[nodiscard]] std::uint32_t row_bytes(std::uint32_t dim) const {
+    return (dim * bits_of_stored(type) + 127) / 128 * 16;
+  }
+  [[nodiscard]] std::uint32_t scales() const { return !has_scales() ? 0 : v_in_k ? 1 : 2; }
 };
 
 // The slots of all storage heads of one (sequence, layer).

@@ -20,6 +20,10 @@ ActivationMode activation_of(Activation f) {
 constexpr std::size_t kInputBytes = sizeof(std::int64_t) + 2 * sizeof(std::uint32_t) + 1;
 
 std::size_t projection_width(const ModelShape& shape) {
+  if (shape.latent()) {
+    const std::size_t of_head = std::size_t{shape.latent_nope_dim} + shape.latent_rope_dim + shape.latent_v_dim;
+    return shape.heads * of_head + shape.latent_q_rank + shape.head_dim;
+  }
   return std::size_t{shape.heads} * shape.head_dim + std::size_t{shape.kv_heads} * (shape.head_dim + shape.v_head_dim);
 }
 
@@ -47,10 +51,11 @@ LinearArguments DeviceForward::with_norm(const float* x, const DeviceNorm& norm)
 void DeviceForward::launch_linear(const char* operation, LinearArguments& a, bool first) {
   std::uint64_t vectors = (a.bias != nullptr ? a.w.rows : 0) + (a.up_bias != nullptr ? a.w.rows : 0);
   if (first) vectors += (a.norm_scale != nullptr ? a.w.cols : 0) + (a.norm_bias != nullptr ? a.w.cols : 0);
-  const std::uint64_t matrices = matrix_bytes(a.w) + matrix_bytes(a.up);
+  const std::uint64_t heads = std::max(1U, a.heads.count);
+  const std::uint64_t matrices = heads * (matrix_bytes(a.w) + matrix_bytes(a.up));
   DeclaredWork work = moved(Cause::kWeights, matrices + 2 * vectors);
   work.bytes.add(Cause::kActivations,
-                 sizeof(float) * a.tokens * (a.w.cols + std::uint64_t{a.w.rows} * (a.add ? 2 : 1)));
+                 sizeof(float) * a.tokens * heads * (a.w.cols + std::uint64_t{a.w.rows} * (a.add ? 2 : 1)));
   work.flops = matrices * a.tokens;  // two for each element of two bytes
   const Launch launch(launches_, {operation, layer_, Cause::kWeights, work});
   run_linear(stream_, model_.type(), a);
@@ -79,7 +84,8 @@ void DeviceForward::norm_rows(const float* x, const DeviceNorm& norm, float* out
 
 std::uint64_t DeviceForward::token_bytes() const {
   const ModelShape& shape = model_.host().config.shape;
-  std::uint64_t floats = 2ULL * shape.hidden + projection_width(shape) + shape.heads * shape.v_head_dim +
+  std::uint64_t floats = 2ULL * shape.hidden + projection_width(shape) +
+                         std::uint64_t{shape.heads} * (shape.head_dim + shape.v_head_dim) +
                          std::max(shape.ffn, shape.shared_expert_ffn);
   for (const RotaryRule& rule : model_.host().config.options.rotary) floats += rule.dims;
   if (model_.project_in.rows > 0) floats += shape.embedding_width;
@@ -92,8 +98,8 @@ std::uint64_t DeviceForward::token_bytes() const {
 std::uint64_t DeviceForward::held_bytes() const {
   std::uint64_t bytes = 0;
   for (const DeviceBuffer* buffer :
-       {&inputs_, &turns_, &x_, &projections_, &attended_, &activated_, &block_, &embedded_, &logits_, &routes_,
-        &router_logits_, &expert_activated_, &expert_out_, &shared_factors_}) {
+       {&inputs_, &turns_, &x_, &projections_, &queries_, &attended_, &activated_, &block_, &embedded_, &logits_,
+        &routes_, &router_logits_, &expert_activated_, &expert_out_, &shared_factors_}) {
     bytes += buffer->bytes();
   }
   return bytes;
@@ -107,6 +113,7 @@ void DeviceForward::begin(const PassTokens& tokens) {
   x_.reserve(n * shape.hidden * sizeof(float));
   block_.reserve(n * shape.hidden * sizeof(float));
   projections_.reserve(n * projection_width(shape) * sizeof(float));
+  queries_.reserve(n * shape.heads * shape.head_dim * sizeof(float));
   attended_.reserve(n * shape.heads * shape.v_head_dim * sizeof(float));
   activated_.reserve(n * std::max(shape.ffn, shape.shared_expert_ffn) * sizeof(float));
   if (model_.project_in.rows > 0) embedded_.reserve(n * shape.embedding_width * sizeof(float));
@@ -203,27 +210,60 @@ void DeviceForward::join(const char* operation, const float* x, const DeviceLine
   norm_rows(block_.at<float>(), out_norm, x_.at<float>(), true);
 }
 
+// The rows of q, k and v, one after the other.
+void DeviceForward::project(const DeviceLinear& w, const float* x, const DeviceNorm& norm, AttentionInput& input) {
+  const ModelShape& shape = model_.host().config.shape;
+  const float* rows = projections_.at<float>();
+  linear("qkv", x, norm, w, projections_.at<float>(), false);
+  input.q = {rows, w.matrix.rows, shape.head_dim};
+  input.k = {rows + shape.heads * shape.head_dim, w.matrix.rows, shape.head_dim};
+  input.v = {input.k.x + shape.kv_heads * shape.head_dim, w.matrix.rows, shape.v_head_dim};
+}
+
+AttentionInput row_of(const AttentionInput& input, std::uint32_t t, const ModelShape& shape) {
+  AttentionInput row = input;
+  row.tokens = 1;
+  for (HeadFloats* heads : {&row.q, &row.k, &row.v}) heads->x += std::size_t{t} * heads->row;
+  row.queries += std::size_t{t} * shape.heads * shape.head_dim;
+  row.positions += t;
+  if (row.turns != nullptr) row.turns += std::size_t{t} * row.rotary_pairs * 2;
+  row.out += std::size_t{t} * shape.heads * shape.v_head_dim;
+  return row;
+}
+
 void DeviceForward::layer(LayerId id, const Attention& attention) {
   const ModelOptions& options = model_.host().config.options;
   const DeviceLayer& w = model_.layers[id.value];
   const bool norm_after = options.residual == ResidualOrder::kNormAfterAdd;
   float* x = x_.at<float>();
-  linear("qkv", x, norm_after ? DeviceNorm{} : w.attention_norm, w.qkv, projections_.at<float>(), false);
-  AttentionInput input{id, tokens_, projections_.at<float>(), positions_, nullptr, 0, attended_.at<float>()};
+  const DeviceNorm before = norm_after ? DeviceNorm{} : w.attention_norm;
+  AttentionInput input;
+  input.layer = id;
+  input.tokens = tokens_;
+  input.queries = queries_.at<float>();
+  input.positions = positions_;
+  input.out = attended_.at<float>();
+  if (model_.host().config.shape.latent()) {
+    project_latent(w.latent, x, before, input);
+  } else {
+    project(w.qkv, x, before, input);
+  }
   if (!options.rotary.empty()) {
     input.turns = rule_turns_[options.layers[id.value].rotary];
     input.rotary_pairs = options.rotary[options.layers[id.value].rotary].dims / 2;
   }
   attention(input);
+  const float* attended =
+      model_.host().config.shape.latent() ? latent_output(w.latent) : attended_.at<float>();
   if (options.residual == ResidualOrder::kParallel) {
     // The MLP reads what attention read, before either is added.
     const bool own_norm = w.mlp_norm.scale != nullptr;
     mlp(w.mlp, x, own_norm ? w.mlp_norm : w.attention_norm, activated_.at<float>(), own_norm);
-    join("output", attended_.at<float>(), w.o, {});
+    join("output", attended, w.o, {});
     join("down", activated_.at<float>(), w.mlp.down, {});
     return;
   }
-  join("output", attended_.at<float>(), w.o, w.attention_out_norm);
+  join("output", attended, w.o, w.attention_out_norm);
   if (norm_after) norm_rows(x, w.attention_norm, x, false);
   feed_forward(w, x, norm_after ? DeviceNorm{} : w.mlp_norm, w.mlp_out_norm);
   if (norm_after) norm_rows(x, w.mlp_norm, x, false);

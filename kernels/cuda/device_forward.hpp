@@ -19,16 +19,22 @@ struct PassTokens {
   std::span<const std::uint8_t> use_long;  // as in RowPlaces; empty: none
 };
 
-// What a layer's attention is given: projections before clamp, norm and rotation, and a place for its output.
+// What a layer's attention is given: projections before clamp, norm and rotation, and places for its queries and its
+// output. Of latent attention q is the part that rotates, k the latent rows, and the rest of the queries is made
+// already (k_upᵀ q_nope).
 struct AttentionInput {
   LayerId layer{};
   std::uint32_t tokens = 0;
-  const float* projections = nullptr;        // [tokens, q | k | v]
+  HeadFloats q, k, v;
+  float* queries = nullptr;                  // [tokens, heads, head_dim]
   const std::uint32_t* positions = nullptr;  // [tokens], on the device
   const float* turns = nullptr;              // of the layer's rotary rule, or null
   std::uint32_t rotary_pairs = 0;
   float* out = nullptr;                      // [tokens, heads, v_head_dim]
 };
+
+// The input of token t alone.
+AttentionInput row_of(const AttentionInput& input, std::uint32_t t, const ModelShape& shape);
 
 class DeviceForward {
  public:
@@ -75,6 +81,12 @@ class DeviceForward {
   // What the MLP or the experts make of norm(x) is added to the residual stream.
   void feed_forward(const DeviceLayer& w, const float* x, const DeviceNorm& norm, const DeviceNorm& out_norm);
   void pass_experts(const DeviceExperts& w, const float* x, const DeviceNorm& norm, float* out, bool add);
+  void project(const DeviceLinear& w, const float* x, const DeviceNorm& norm, AttentionInput& input);
+  // Latent attention: projections and absorbed queries; the heads' output from what they attended to.
+  struct LatentRows;
+  [[nodiscard]] LatentRows latent_rows() const;
+  void project_latent(const DeviceLatent& w, const float* x, const DeviceNorm& norm, AttentionInput& input);
+  const float* latent_output(const DeviceLatent& w);
   struct RouteTables;
   void reserve_experts();
   [[nodiscard]] RoutedRows route(const DeviceExperts& w, const float* x, const DeviceNorm& norm);
@@ -93,7 +105,7 @@ class DeviceForward {
   std::int32_t layer_ = -1;  // whose launches are made; -1: none
   std::uint32_t tokens_ = 0;
   DeviceBuffer inputs_, turns_;
-  DeviceBuffer x_, projections_, attended_, activated_, block_, logits_;
+  DeviceBuffer x_, projections_, queries_, attended_, activated_, block_, logits_;
   DeviceBuffer embedded_;  // where the embedding has a width of its own
   DeviceBuffer routes_, router_logits_, expert_activated_, expert_out_, shared_factors_;
   const std::uint32_t* positions_ = nullptr;

@@ -26,7 +26,8 @@ void check_room(const Model& model) {
   const ModelWeights& w = model.weights;
   add({&w.embedding, &w.head, &w.positions, &w.project_in, &w.project_out});
   for (const LayerWeights& l : w.layers) {
-    for (const Linear* linear : {&l.q, &l.k, &l.v, &l.o}) add_linear(*linear);
+    for (const Linear* linear : {&l.q, &l.k, &l.v, &l.o, &l.latent.q_down, &l.latent.kv_down}) add_linear(*linear);
+    add({&l.latent.q_up, &l.latent.k_up, &l.latent.v_up});
     for (const Mlp* mlp : {&l.mlp, &l.experts.shared}) add_mlp(*mlp);
     for (const Mlp& mlp : l.experts.routed) add_mlp(mlp);
   }
@@ -120,6 +121,16 @@ DeviceExperts DeviceModel::experts(const ExpertWeights& experts) {
   return out;
 }
 
+DeviceLatent DeviceModel::latent(const LatentWeights& w) {
+  const ModelShape& shape = model_.config.shape;
+  if (!shape.latent()) return {};
+  DeviceLatent out{linear(w.q_down), norm(w.q_norm), matrix(w.q_up), linear(w.kv_down), norm(w.kv_norm),
+                   matrix(w.k_up), matrix(w.v_up)};
+  out.k_up.rows /= shape.heads;
+  out.v_up.rows /= shape.heads;
+  return out;
+}
+
 DeviceModel::DeviceModel(Stream& stream, const Model& model) : stream_(stream), model_(model) {
   check_supported(model);
   check_room(model);
@@ -135,8 +146,10 @@ DeviceModel::DeviceModel(Stream& stream, const Model& model) : stream_(stream), 
   final_norm = norm(w.final_norm);
   for (const LayerWeights& l : w.layers) {
     const Linear* const qkv[] = {&l.q, &l.k, &l.v};
+    const bool apart = !model.config.shape.latent();
     layers.push_back({norm(l.attention_norm), norm(l.attention_out_norm), norm(l.mlp_norm), norm(l.mlp_out_norm),
-                      norm(l.q_norm), norm(l.k_norm), stacked(qkv), linear(l.o), mlp(l.mlp), experts(l.experts)});
+                      norm(l.q_norm), norm(l.k_norm), apart ? stacked(qkv) : DeviceLinear{}, latent(l.latent),
+                      linear(l.o), mlp(l.mlp), experts(l.experts)});
   }
   for (const RotaryRule& rule : model.config.options.rotary) {
     frequencies.push_back(floats(rule.inverse_frequencies));

@@ -30,9 +30,20 @@ struct DeviceExperts {
   DeviceMlp routed, shared;
 };
 
+// As LatentWeights.
+struct DeviceLatent {
+  DeviceLinear q_down;
+  DeviceNorm q_norm;
+  DeviceMatrix q_up;
+  DeviceLinear kv_down;
+  DeviceNorm kv_norm;
+  DeviceMatrix k_up, v_up;  // rows are those of one head
+};
+
 struct DeviceLayer {
   DeviceNorm attention_norm, attention_out_norm, mlp_norm, mlp_out_norm, q_norm, k_norm;
-  DeviceLinear qkv;  // the rows of q, k and v, one after the other
+  DeviceLinear qkv;  // the rows of q, k and v, one after the other; none of latent attention
+  DeviceLatent latent;
   DeviceLinear o;
   DeviceMlp mlp;  // of dense layers
   DeviceExperts experts;
@@ -40,8 +51,8 @@ struct DeviceLayer {
 
 class DeviceModel {
  public:
-  // Throws Error for weights that are not of 16 bits, and for what no kernel does yet (experts, latent attention), in
-  // one sentence. `model` must outlive this object.
+  // Throws Error for weights that are not of 16 bits, and for what no kernel does, in one sentence. `model` must
+  // outlive this object.
   DeviceModel(Stream& stream, const Model& model);
 
   [[nodiscard]] const Model& host() const { return model_; }
@@ -66,6 +77,7 @@ class DeviceModel {
   DeviceLinear stacked(std::span<const Linear* const> parts);
   DeviceMlp mlp(const Mlp& mlp) { return {linear(mlp.gate), linear(mlp.up), linear(mlp.down)}; }
   DeviceExperts experts(const ExpertWeights& experts);
+  DeviceLatent latent(const LatentWeights& latent);
   DeviceMatrix matrix(const Weight& weight);
   const float* floats(const std::vector<float>& values);
 

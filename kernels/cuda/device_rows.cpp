@@ -50,7 +50,12 @@ HeadRows DeviceRows::rows(HeadId head) const {
   const std::uint32_t count = in_prompt ? tokens_ : cache_.capacity(head.value);
   HeadRows out;
   out.keys = read(slots.keys, slots.key_scales, format_.key_dim, format_.key_row_bytes(), count, keys_);
-  out.values = read(slots.values, slots.value_scales, format_.value_dim, format_.value_row_bytes(), count, values_);
+  if (format_.v_in_k) {
+    out.values = out.keys;
+    out.values.width = format_.value_dim;
+  } else {
+    out.values = read(slots.values, slots.value_scales, format_.value_dim, format_.value_row_bytes(), count, values_);
+  }
   out.by_position = in_prompt;
   if (query_rows_ == 0) return out;
   const std::size_t all_heads = std::size_t{query_heads_} * format_.key_dim;

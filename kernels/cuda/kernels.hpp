@@ -19,7 +19,7 @@ struct Stream {
 void run_embed(Stream& stream, Stored weights, const EmbedArguments& a);
 void run_fill(Stream& stream, Stored type, const FillArguments& a);
 void run_norm(Stream& stream, Stored weights, const NormArguments& a);
-void run_linear(Stream& stream, Stored weights, const LinearArguments& a);
+void run_linear(Stream& stream, Stored weights, LinearArguments a);
 // Of a mixture of experts: what each token takes; tiles of tile_pairs() pairs of one expert; the sum over a token's
 // pairs.
 void run_choose_experts(Stream& stream, const RouteArguments& a);
@@ -28,7 +28,7 @@ void run_add_pairs(Stream& stream, const AddPairsArguments& a);
 void run_turns(Stream& stream, const RotaryArguments& a);
 void run_prepare(Stream& stream, Stored weights, Stored cache, const PrepareArguments& a);
 void run_moves(Stream& stream, const MoveArguments& a);
-// `blocks` of any number walk the items; heads of `width` ≤ 256, groups of `group` ≤ kMostGroup.
+// `blocks` of any number walk the items; groups of `group` ≤ kMostGroup, or kLatentHeads of latent rows.
 void run_decode_attention(Stream& stream, Stored cache, unsigned blocks, unsigned group, const AttentionArguments& a);
 // Policy scores, in this order after the attention of the same items: the sums of Keyformer's noisy softmax, then the
 // scores and the victims. `blocks` of any number walk the items; groups of up to kMostScoreGroup.
@@ -42,14 +42,21 @@ void run_draw_prompt_noise(Stream& stream, const PromptScoreArguments& s);
 // the kind, then the sums of all columns.
 void run_prompt_noisy_sums(Stream& stream, Stored cache, const PromptScoreArguments& s);
 void run_prompt_column_sums(Stream& stream, Stored cache, const PromptScoreArguments& s);
-void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a);
+void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a);  // int8 and int4: latent rows alone
+void run_latent_attention(Stream& stream, Stored cache, unsigned blocks, const LatentArguments& a);
 
 constexpr unsigned kMostGroup = 8;
+constexpr unsigned kLatentHeads = 16;  // query heads that meet a latent row together
 constexpr unsigned kMostScoreGroup = 128;
 // The number of query heads that the attention kernel for a group keeps side by side: 1, 2, 4 or 8.
 constexpr unsigned padded_group(unsigned group) { return group > 4 ? 8 : group > 2 ? 4 : group; }
-// The width of the attention kernel for heads of this size: 64, 128 or 256.
-constexpr unsigned padded_width(unsigned dim) { return dim > 128 ? 256 : dim > 64 ? 128 : 64; }
+// The width of the attention kernel for heads of this size: 64, 128 or 256; of latent rows at most 576, of which 512
+// are v.
+constexpr unsigned kLatentWidth = 576;
+constexpr unsigned kLatentValue = 512;
+constexpr unsigned padded_width(unsigned dim) {
+  return dim > 256 ? kLatentWidth : dim > 128 ? 256 : dim > 64 ? 128 : 64;
+}
 
 // Memory of the device. Null, or what the device answered.
 const char* allocate(std::size_t bytes, void** out);

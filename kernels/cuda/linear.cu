@@ -23,15 +23,18 @@ template <Stored kType>
 void run(Stream& stream, const LinearArguments& a) {
   if (a.routed.chosen != nullptr) return run_routed<kType>(stream, a);
   const auto blocks = [&](unsigned rows) { return (a.w.rows + rows - 1) / rows; };
+  const unsigned heads = a.heads.count > 0 ? a.heads.count : 1;
   constexpr unsigned kFew = kLinearWarps * kRowsOfWarp;
-  if (a.tokens == 1) {
+  if (a.heads.count > 0 && a.tokens <= 4) {
+    launch(stream, &linear_of_heads<kType>, {blocks(kFew), a.tokens * heads}, kLinearThreads, a);
+  } else if (a.tokens == 1) {
     launch(stream, &linear<kType, 1>, {blocks(kFew)}, kLinearThreads, a);
   } else if (a.tokens <= 4) {
     launch(stream, &linear<kType, 4>, {blocks(kFew)}, kLinearThreads, a);
   } else if (a.tokens <= 16) {
-    launch(stream, &linear_many<kType, 16>, {blocks(kBlockRows)}, kLinearThreads, a);
+    launch(stream, &linear_many<kType, 16>, {blocks(kBlockRows) * heads}, kLinearThreads, a);
   } else {
-    launch(stream, &linear_many<kType, 64>, {blocks(kBlockRows), (a.tokens + 63) / 64}, kLinearThreads, a);
+    launch(stream, &linear_many<kType, 64>, {blocks(kBlockRows) * heads, (a.tokens + 63) / 64}, kLinearThreads, a);
   }
 }
 
@@ -48,7 +51,9 @@ void run_add_pairs(Stream& stream, const AddPairsArguments& a) {
   launch(stream, &add_pairs, {a.tokens}, kRouteThreads, a);
 }
 
-void run_linear(Stream& stream, Stored weights, const LinearArguments& a) {
+void run_linear(Stream& stream, Stored weights, LinearArguments a) {
+  if (a.x_row == 0) a.x_row = a.w.cols;
+  if (a.out_row == 0) a.out_row = a.w.rows;
   weights == Stored::kBF16 ? run<Stored::kBF16>(stream, a) : run<Stored::kF16>(stream, a);
 }
 

@@ -69,7 +69,7 @@ KV_DEVICE void load_chunk(const LinearArguments& a, const float2_t (&norms)[kTok
     for (unsigned i = thread_x(); i < padded; i += kLinearThreads) {
       float value = 0;
       if (t < a.tokens && i < count) {
-        value = a.x[std::size_t{t} * a.w.cols + first + i];
+        value = a.x[std::size_t{t} * a.x_row + first + i];
         if (a.norm != NormMode::kNone) {
           value = (value - norms[t].x) * norms[t].y * (element<kType>(a.norm_scale, first + i) + a.norm_offset);
           if (a.norm_bias != nullptr) value += element<kType>(a.norm_bias, first + i);
@@ -118,7 +118,7 @@ KV_DEVICE void finish_product(const LinearArguments& a, std::uint32_t row, unsig
   y *= a.factor;
   if (a.token_factors != nullptr) y *= a.token_factors[t];
   if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
-  float* out = a.out + std::size_t{t} * a.w.rows + row;
+  float* out = a.out + std::size_t{t} * a.out_row + row;
   *out = a.add ? *out + y : y;
 }
 
@@ -139,7 +139,7 @@ KV_DEVICE void few_products(const LinearArguments& a, std::uint32_t row, float* 
   KV_UNROLL
   for (unsigned t = 0; t < kTokens; ++t) {
     norms[t] = {0.0F, 1.0F};
-    if (t < a.tokens) norms[t] = norm_of(a.x + std::size_t{t} * a.w.cols, a.w.cols, a.norm, a.norm_eps, scratch);
+    if (t < a.tokens) norms[t] = norm_of(a.x + std::size_t{t} * a.x_row, a.w.cols, a.norm, a.norm_eps, scratch);
   }
   float sums[kRowsOfWarp][kTokens] = {};
   float ups[kRowsOfWarp][kTokens] = {};
@@ -189,9 +189,30 @@ KV_KERNEL void linear_of_pairs(LinearArguments a) {
   await_previous();
   const unsigned pair = block_y();
   take_expert(a, a.routed.chosen[pair]);
-  a.x += std::size_t{pair / a.routed.share} * a.w.cols;
-  a.out += std::size_t{pair} * a.w.rows;
+  a.x += std::size_t{pair / a.routed.share} * a.x_row;
+  a.out += std::size_t{pair} * a.out_row;
   if (a.token_factors != nullptr) a.token_factors += pair;
+  a.tokens = 1;
+  few_products<kType, 1>(a, (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp, chunk, scratch);
+}
+
+// The matrix of a head in the place of the first one's, its vectors and its part of the result.
+KV_DEVICE void take_head(LinearArguments& a, unsigned head) {
+  a.w.data += std::size_t{a.w.rows} * a.w.cols * 2 * head;
+  a.x += std::size_t{head} * a.heads.x_step;
+  a.out += std::size_t{head} * a.heads.out_step;
+}
+
+// The same for heads with matrices of their own, and few tokens: y over heads of tokens.
+template <Stored kType>
+KV_KERNEL void linear_of_heads(LinearArguments a) {
+  KV_SHARED(float, chunk, kChunk);
+  KV_SHARED(float, scratch, kLinearWarps);
+  await_previous();
+  const unsigned token = block_y() / a.heads.count;
+  take_head(a, block_y() % a.heads.count);
+  a.x += std::size_t{token} * a.x_row;
+  a.out += std::size_t{token} * a.out_row;
   a.tokens = 1;
   few_products<kType, 1>(a, (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp, chunk, scratch);
 }

@@ -25,7 +25,7 @@ KV_DEVICE unsigned out_row(const LinearArguments& a, unsigned i) {
   return a.routed.chosen == nullptr ? i : a.routed.order[i];
 }
 KV_DEVICE const float* vector_of(const LinearArguments& a, unsigned i) {
-  return a.x + std::size_t{out_row(a, i) / a.routed.share} * a.w.cols;
+  return a.x + std::size_t{out_row(a, i) / a.routed.share} * a.x_row;
 }
 
 // Columns [first, first + kTileColumns) of the tile's tokens, rounded, as pairs; zeros beyond the ends.
@@ -82,7 +82,16 @@ KV_DEVICE void multiply_tile(const DeviceMatrix& w, std::uint32_t row, unsigned 
   }
 }
 
-// Blocks of kLinearThreads: x over kBlockRows rows, y over kTile tokens, or over tiles of pairs.
+// Which kBlockRows rows of a matrix a block makes; where heads have matrices of their own, `a` becomes what is the
+// block's head's.
+KV_DEVICE unsigned row_block(LinearArguments& a) {
+  if (a.heads.count == 0) return block_x();
+  const unsigned blocks = (a.w.rows + kBlockRows - 1) / kBlockRows;
+  take_head(a, block_x() / blocks);
+  return block_x() % blocks;
+}
+
+// Blocks of kLinearThreads: x over kBlockRows rows (of each head), y over kTile tokens, or over tiles of pairs.
 template <Stored kType, unsigned kTile>
 KV_KERNEL void linear_many(LinearArguments a) {
   KV_SHARED(std::uint32_t, tile, kTile * kTileStride);
@@ -97,7 +106,7 @@ KV_KERNEL void linear_many(LinearArguments a) {
     take_expert(a, pairs.expert);
     tokens = {pairs.first, pairs.first + pairs.count};
   }
-  const std::uint32_t row = block_x() * kBlockRows + thread_x() / 32 * 16 + lane / 4;
+  const std::uint32_t row = row_block(a) * kBlockRows + thread_x() / 32 * 16 + lane / 4;
   for (unsigned t = 0; t < kTile && a.norm != NormMode::kNone && tokens.first + t < tokens.end; ++t) {
     const float2_t norm = norm_of(vector_of(a, tokens.first + t), a.w.cols, a.norm, a.norm_eps, scratch);
     if (thread_x() == 0) {

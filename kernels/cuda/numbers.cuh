@@ -25,12 +25,14 @@ struct Eight {
   std::uint32_t words[kBits<kType> / 4];
 };
 
-// Reads elements [8 · index, 8 · index + 8) of a row that starts at `row`.
-template <Stored kType>
+// Reads elements [8 · index, 8 · index + 8) of a row that starts at `row`; kShared: other blocks read it as well, and
+// should find it in the second-level cache.
+template <Stored kType, bool kShared = false>
 KV_DEVICE Eight<kType> load_eight(const std::byte* row, unsigned index) {
   Eight<kType> out;
   if constexpr (kBits<kType> == 16) {
-    const Pack pack = load_once(reinterpret_cast<const Pack*>(row) + index);
+    const Pack* place = reinterpret_cast<const Pack*>(row) + index;
+    const Pack pack = kShared ? *place : load_once(place);
     out.words[0] = pack.x;
     out.words[1] = pack.y;
     out.words[2] = pack.z;

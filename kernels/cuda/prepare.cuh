@@ -58,18 +58,19 @@ KV_DEVICE void prepare_head(const PrepareArguments& a, const HeadPart& part, con
     float value = x[i];
     if (a.clip > 0) value = value < -a.clip ? -a.clip : value > a.clip ? a.clip : value;
     row[i] = value;
-    sum += value;
+    if (part.normed == 0 || i < part.normed) sum += value;
   }
   if (part.norm_scale != nullptr) {
+    const unsigned count = part.normed > 0 ? part.normed : part.dim;
     const bool layer = a.norm_mode == NormMode::kLayer;
-    const float centre = layer ? sum_over(sum, 32) / static_cast<float>(part.dim) : 0.0F;
+    const float centre = layer ? sum_over(sum, 32) / static_cast<float>(count) : 0.0F;
     float squares = 0;
-    for (unsigned i = lane; i < part.dim; i += 32) squares += (row[i] - centre) * (row[i] - centre);
+    for (unsigned i = lane; i < count; i += 32) squares += (row[i] - centre) * (row[i] - centre);
     squares = sum_over(squares, 32);
     const bool whole = a.norm == HeadNorm::kWhole;
-    const float factor = whole ? whole_factor : rsqrt_of(squares / static_cast<float>(part.dim) + a.norm_eps);
+    const float factor = whole ? whole_factor : rsqrt_of(squares / static_cast<float>(count) + a.norm_eps);
     const unsigned first = a.norm == HeadNorm::kHead ? 0 : head * part.dim;
-    for (unsigned i = lane; i < part.dim; i += 32) {
+    for (unsigned i = lane; i < count; i += 32) {
       const float scale = element<kWeights>(part.norm_scale, first + i) + a.norm_offset;
       row[i] = (row[i] - (whole ? 0.0F : centre)) * factor * scale;
       if (part.norm_bias != nullptr) row[i] += element<kWeights>(part.norm_bias, first + i);
@@ -79,8 +80,8 @@ KV_DEVICE void prepare_head(const PrepareArguments& a, const HeadPart& part, con
   sync_warp();
   for (unsigned i = lane; i < a.rotary_pairs; i += 32) {
     const float* turn = a.turns + (std::size_t{token} * a.rotary_pairs + i) * 2;
-    float* one = row + a.rotary_first + (a.adjacent ? 2 * i : i);
-    float* other = row + a.rotary_first + (a.adjacent ? 2 * i + 1 : i + a.rotary_pairs);
+    float* one = row + part.rotary_first + (a.adjacent ? 2 * i : i);
+    float* other = row + part.rotary_first + (a.adjacent ? 2 * i + 1 : i + a.rotary_pairs);
     const float first = *one;
     const float second = *other;
     *one = first * turn[0] - second * turn[1];
@@ -109,18 +110,17 @@ KV_KERNEL void prepare_heads(PrepareArguments a) {
   const unsigned token = block_x();
   const unsigned which = block_y();
   const HeadPart part = which == 0 ? a.q : which == 1 ? a.k : a.v;
-  const std::size_t width = a.q.heads * a.q.dim + a.k.heads * a.k.dim + a.v.heads * a.v.dim;
-  const std::size_t before = which == 0 ? 0 : a.q.heads * a.q.dim + (which == 2 ? a.k.heads * a.k.dim : 0);
-  const float* x = a.x + token * width + before;
+  const float* x = part.from.x + std::size_t{token} * part.from.row;
   const float whole = whole_norm(a, part, x, scratch);
   float* row = rows + thread_x() / 32 * kMostHeadDim;
   const unsigned lane = thread_x() % 32;
   for (unsigned head = thread_x() / 32; head < part.heads; head += kPrepareThreads / 32) {
-    prepare_head<kWeights>(a, part, x + head * part.dim, head, token, whole, row);
+    prepare_head<kWeights>(a, part, x + std::size_t{head} * part.from.step, head, token, whole, row);
     sync_warp();
     if (which == 0) {
-      float* out = a.q_out + (std::size_t{token} * part.heads + head) * part.dim;
-      for (unsigned i = lane; i < part.dim; i += 32) out[i] = rounded_as<kCache>(row[i]);
+      float* out = a.q_out + (std::size_t{token} * part.heads + head) * (a.absorbed + part.dim);
+      for (unsigned i = lane; i < a.absorbed; i += 32) out[i] = rounded_as<kCache>(out[i]);
+      for (unsigned i = lane; i < part.dim; i += 32) out[a.absorbed + i] = rounded_as<kCache>(row[i]);
     } else {
       std::byte* record = which == 1 ? a.k_copy : a.v_copy;
       if (record != nullptr && kBits<kCache> == 16) {

@@ -27,9 +27,31 @@ void run_prepare_as(Stream& stream, Stored cache, const PrepareArguments& a) {
   }
 }
 
+// A block makes a token's output for kLatentHeads heads.
+void run_latent_prompt(Stream& stream, Stored cache, const PromptArguments& a) {
+  LatentArguments latent;
+  latent.key_row_bytes = a.key_row_bytes;
+  latent.q = a.q;
+  latent.heads = a.heads;
+  latent.head_dim = a.head_dim;
+  latent.value_dim = a.value_dim;
+  latent.scale = a.scale;
+  latent.softcap = a.softcap;
+  latent.window = a.window;
+  latent.alibi = a.alibi;
+  latent.log_sums = a.log_sums;
+  latent.out = a.out;
+  latent.prompt = a.slots;
+  latent.tokens = a.tokens;
+  latent.group = a.group;
+  const unsigned passes = (a.group + kLatentHeads - 1) / kLatentHeads;
+  run_latent_attention(stream, cache, a.tokens * (a.heads / a.group) * passes, latent);
+}
+
 }  // namespace
 
 void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a) {
+  if (a.value_row_bytes == 0) return run_latent_prompt(stream, cache, a);
   cache == Stored::kBF16 ? run_prompt<Stored::kBF16>(stream, a) : run_prompt<Stored::kF16>(stream, a);
 }
 

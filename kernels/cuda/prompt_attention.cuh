@@ -94,6 +94,49 @@ KV_DEVICE void tile_logits(const PromptArguments& a, const std::uint32_t (&facto
   }
 }
 
+// The max and the sum of the exponentials that a lane's two rows of logits have met.
+struct RunningSoftmax {
+  float highest[2] = {kHidden, kHidden};
+  float total[2] = {0, 0};
+};
+
+// Logits of a tile become weights relative to the max by now; what was summed before shrinks by `shrink`.
+KV_DEVICE void weigh_tile(float (&logits)[kKeys / 8][4], RunningSoftmax& met, float (&shrink)[2]) {
+  KV_UNROLL
+  for (unsigned half = 0; half < 2; ++half) {
+    float top = met.highest[half];
+    KV_UNROLL
+    for (unsigned n = 0; n < kKeys / 8; ++n) {
+      KV_UNROLL
+      for (unsigned i = 0; i < 2; ++i) top = logits[n][half * 2 + i] > top ? logits[n][half * 2 + i] : top;
+    }
+    top = max_over(top, 4);
+    shrink[half] = exp_of(met.highest[half] - top);
+    met.highest[half] = top;
+    float sum = 0;
+    KV_UNROLL
+    for (unsigned n = 0; n < kKeys / 8; ++n) {
+      KV_UNROLL
+      for (unsigned i = 0; i < 2; ++i) {
+        float& logit = logits[n][half * 2 + i];
+        logit = logit <= kHidden ? 0.0F : exp_of(logit - top);
+        sum += logit;
+      }
+    }
+    met.total[half] = met.total[half] * shrink[half] + sum_over(sum, 4);
+  }
+}
+
+// Weights of keys [16 · step, 16 · step + 16) of a tile as the left factor of their product with values.
+template <Stored kType>
+KV_DEVICE void weight_factor(const float (&weights)[kKeys / 8][4], unsigned step, std::uint32_t (&left)[4]) {
+  KV_UNROLL
+  for (unsigned i = 0; i < 4; ++i) {
+    const float* pair = weights[2 * step + i / 2] + i % 2 * 2;
+    left[i] = packed_pair<kType>(pair[0], pair[1]);
+  }
+}
+
 // Blocks of kPromptThreads: x over tiles of queries, y over query heads.
 template <Stored kType, unsigned kWidth>
 KV_KERNEL void prompt_attention(PromptArguments a) {
@@ -110,8 +153,7 @@ KV_KERNEL void prompt_attention(PromptArguments a) {
   std::uint32_t factors[kWidth / 16][4];
   load_query_factors<kType, kWidth>(a, head, first_query, factors);
   float out[kWidth / 8][4] = {};
-  float highest[2] = {kHidden, kHidden};
-  float total[2] = {0, 0};
+  RunningSoftmax met;
   const unsigned end = block_first + kQueries < a.tokens ? block_first + kQueries : a.tokens;
   const unsigned begin = a.window > 0 && block_first + 1 > a.window ? (block_first + 1 - a.window) / kKeys * kKeys : 0;
   for (unsigned first_key = begin; first_key < end; first_key += kKeys) {
@@ -121,40 +163,17 @@ KV_KERNEL void prompt_attention(PromptArguments a) {
     sync_block();
     float logits[kKeys / 8][4];
     tile_logits<kType, kWidth>(a, factors, keys, first_query, first_key, slope, logits);
+    float shrink[2];
+    weigh_tile(logits, met, shrink);
     KV_UNROLL
-    for (unsigned half = 0; half < 2; ++half) {
-      float top = highest[half];
+    for (unsigned n = 0; n < kWidth / 8; ++n) {
       KV_UNROLL
-      for (unsigned n = 0; n < kKeys / 8; ++n) {
-        KV_UNROLL
-        for (unsigned i = 0; i < 2; ++i) top = logits[n][half * 2 + i] > top ? logits[n][half * 2 + i] : top;
-      }
-      top = max_over(top, 4);
-      const float shrink = exp_of(highest[half] - top);
-      highest[half] = top;
-      float sum = 0;
-      KV_UNROLL
-      for (unsigned n = 0; n < kKeys / 8; ++n) {
-        KV_UNROLL
-        for (unsigned i = 0; i < 2; ++i) {
-          float& logit = logits[n][half * 2 + i];
-          logit = logit <= kHidden ? 0.0F : exp_of(logit - top);
-          sum += logit;
-        }
-      }
-      total[half] = total[half] * shrink + sum_over(sum, 4);
-      KV_UNROLL
-      for (unsigned n = 0; n < kWidth / 8; ++n) {
-        out[n][half * 2] *= shrink;
-        out[n][half * 2 + 1] *= shrink;
-      }
+      for (unsigned i = 0; i < 4; ++i) out[n][i] *= shrink[i / 2];
     }
     KV_UNROLL
     for (unsigned step = 0; step < kKeys / 16; ++step) {
-      const std::uint32_t left[4] = {packed_pair<kType>(logits[2 * step][0], logits[2 * step][1]),
-                                     packed_pair<kType>(logits[2 * step][2], logits[2 * step][3]),
-                                     packed_pair<kType>(logits[2 * step + 1][0], logits[2 * step + 1][1]),
-                                     packed_pair<kType>(logits[2 * step + 1][2], logits[2 * step + 1][3])};
+      std::uint32_t left[4];
+      weight_factor<kType>(logits, step, left);
       KV_UNROLL
       for (unsigned n = 0; n < kWidth / 8; ++n) {
         const std::uint32_t* column = values + (n * 8 + lane / 4) * (kKeys / 2 + 1) + step * 8 + lane % 4;
@@ -168,7 +187,7 @@ KV_KERNEL void prompt_attention(PromptArguments a) {
     const unsigned query = first_query + lane / 4 + half * 8;
     if (query >= a.tokens) continue;
     if (a.log_sums != nullptr && lane % 4 == 0) {
-      a.log_sums[std::size_t{head} * a.tokens + query] = highest[half] + logf(total[half]);
+      a.log_sums[std::size_t{head} * a.tokens + query] = met.highest[half] + logf(met.total[half]);
     }
     KV_UNROLL
     for (unsigned n = 0; n < kWidth / 8; ++n) {
@@ -176,7 +195,7 @@ KV_KERNEL void prompt_attention(PromptArguments a) {
       for (unsigned i = 0; i < 2; ++i) {
         const unsigned column = n * 8 + lane % 4 * 2 + i;
         if (column >= a.value_dim) continue;
-        a.out[(std::size_t{query} * a.heads + head) * a.value_dim + column] = out[n][half * 2 + i] / total[half];
+        a.out[(std::size_t{query} * a.heads + head) * a.value_dim + column] = out[n][half * 2 + i] / met.total[half];
       }
     }
   }

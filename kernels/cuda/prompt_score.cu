@@ -10,7 +10,8 @@ void run_sums(Stream& stream, const PromptScoreArguments& s) {
   switch (padded_width(s.rows.head_dim)) {
     case 64: return launch(stream, &prompt_noisy_sums<kType, 64>, grid, kPromptThreads, s);
     case 128: return launch(stream, &prompt_noisy_sums<kType, 128>, grid, kPromptThreads, s);
-    default: return launch(stream, &prompt_noisy_sums<kType, 256>, grid, kPromptThreads, s);
+    case 256: return launch(stream, &prompt_noisy_sums<kType, 256>, grid, kPromptThreads, s);
+    default: return launch(stream, &prompt_noisy_sums<kType, kLatentWidth>, grid, kPromptThreads, s);
   }
 }
 
@@ -20,7 +21,8 @@ void run_columns(Stream& stream, const PromptScoreArguments& s) {
   switch (padded_width(s.rows.head_dim)) {
     case 64: return launch(stream, &prompt_column_sums<kType, 64>, grid, kPromptThreads, s);
     case 128: return launch(stream, &prompt_column_sums<kType, 128>, grid, kPromptThreads, s);
-    default: return launch(stream, &prompt_column_sums<kType, 256>, grid, kPromptThreads, s);
+    case 256: return launch(stream, &prompt_column_sums<kType, 256>, grid, kPromptThreads, s);
+    default: return launch(stream, &prompt_column_sums<kType, kLatentWidth>, grid, kPromptThreads, s);
   }
 }
 

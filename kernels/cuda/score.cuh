@@ -28,8 +28,12 @@ KV_DEVICE ScoreHead score_head(const ScoreArguments& a, std::uint32_t unit) {
   return {unit, unit / a.passes % a.storage_heads, a.query[sequence], a.rows[sequence], a.units[unit].slots};
 }
 
+// Of query head g of a storage head: which of its units it is in, and its place there.
+KV_DEVICE unsigned pass_of(const ScoreArguments& a, unsigned g) { return a.passes == 1 ? 0 : g / a.kernel_group; }
+KV_DEVICE unsigned place_of(const ScoreArguments& a, unsigned g) { return g & (a.kernel_group - 1); }
+
 KV_DEVICE float logit_of(const ScoreArguments& a, std::uint32_t unit, std::uint32_t slot, unsigned g) {
-  return a.units[unit + g / kMostGroup].slots.logits[std::size_t{slot} * a.kernel_group + g % kMostGroup];
+  return a.units[unit + pass_of(a, g)].slots.logits[std::size_t{slot} * a.kernel_group + place_of(a, g)];
 }
 
 // The noise on a slot's logit; draws and keeps that of a row's own token where there is one draw a token.
@@ -72,10 +76,10 @@ KV_PLAIN_KERNEL void noisy_sums(ScoreArguments a) {
       }
       const float top = max_over(highest, 32);
       sum = sum_over(sum * exp_of(highest - top), 32);
-      const std::size_t at = (std::size_t{h.unit + g / kMostGroup} * a.most_parts + item.part) * a.kernel_group;
+      const std::size_t at = (std::size_t{h.unit + pass_of(a, g)} * a.most_parts + item.part) * a.kernel_group;
       if (lane != 0) continue;
-      a.noisy_max[at + g % kMostGroup] = top;
-      a.noisy_sum[at + g % kMostGroup] = sum;
+      a.noisy_max[at + place_of(a, g)] = top;
+      a.noisy_sum[at + place_of(a, g)] = sum;
     }
   }
 }
@@ -83,15 +87,15 @@ KV_PLAIN_KERNEL void noisy_sums(ScoreArguments a) {
 // The log-sum-exp of the noisy logits of query head g, from its parts.
 KV_DEVICE float noisy_log_sum(const ScoreArguments& a, const ScoreHead& h, unsigned g) {
   const std::uint32_t parts = (h.row.length + a.item_slots - 1) / a.item_slots;
-  const std::size_t first = std::size_t{h.unit + g / kMostGroup} * a.most_parts;
+  const std::size_t first = std::size_t{h.unit + pass_of(a, g)} * a.most_parts;
   float highest = kNever;
   for (unsigned p = 0; p < parts; ++p) {
-    const float other = a.noisy_max[(first + p) * a.kernel_group + g % kMostGroup];
+    const float other = a.noisy_max[(first + p) * a.kernel_group + place_of(a, g)];
     highest = other > highest ? other : highest;
   }
   float total = 0;
   for (unsigned p = 0; p < parts; ++p) {
-    const std::size_t at = (first + p) * a.kernel_group + g % kMostGroup;
+    const std::size_t at = (first + p) * a.kernel_group + place_of(a, g);
     total += a.noisy_sum[at] * exp_of(a.noisy_max[at] - highest);
   }
   return highest + logf(total);
@@ -101,7 +105,7 @@ KV_DEVICE float noisy_log_sum(const ScoreArguments& a, const ScoreHead& h, unsig
 KV_DEVICE void load_log_sums(const ScoreArguments& a, const ScoreHead& h, float* sums) {
   sync_block();
   for (unsigned g = thread_x(); g < a.group; g += kScoreThreads) {
-    const std::size_t at = std::size_t{h.unit + g / kMostGroup} * a.kernel_group + g % kMostGroup;
+    const std::size_t at = std::size_t{h.unit + pass_of(a, g)} * a.kernel_group + place_of(a, g);
     sums[g] = a.kind == ScoreKind::kNoisySum ? noisy_log_sum(a, h, g) : a.log_sums[at];
   }
   sync_block();

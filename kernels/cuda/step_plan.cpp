@@ -48,7 +48,7 @@ void StepPlan::build(const Shape& shape, std::span<const DeviceCache* const> cac
     limits_.push_back(planned_length(rows[i].length, caches[i]->capacity()));
   }
   const std::size_t batch = rows.size() / shape.layers;
-  std::vector<AttentionPlan> plans(shape.layers, {shape.storage_heads, shape.group});
+  std::vector<AttentionPlan> plans(shape.layers, {shape.storage_heads, shape.group, shape.unit_heads});
   std::vector<std::vector<CacheSlots>> slots(shape.layers);
   // Memory that all layers share is made before any table points into it.
   for (std::uint32_t l = 0; l < shape.layers; ++l) {

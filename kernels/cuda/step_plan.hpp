@@ -33,6 +33,7 @@ class StepPlan {
     unsigned width = 64;   // of the attention kernel
     unsigned blocks = 1;   // that walk the items
     bool scores = false;   // logits are kept for them
+    std::uint32_t unit_heads = kMostGroup;
   };
 
   explicit StepPlan(Stream& stream) : stream_(stream) {}

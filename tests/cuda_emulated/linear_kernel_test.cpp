@@ -61,6 +61,8 @@ void check_case(const Case& c, Stored type, double tolerance, const Kernel& run_
   const Stored16 bias = stored(type, c.rows, 1, random), up_bias = stored(type, c.rows, 1, random);
   LinearArguments a;
   a.x = x.data();
+  a.x_row = c.cols;
+  a.out_row = c.rows;
   a.tokens = c.tokens;
   a.norm = c.norm;
   a.norm_scale = scale.bytes.data();

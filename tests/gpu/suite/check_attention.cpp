@@ -19,12 +19,14 @@ struct Case {
   float softcap = 0;
   std::uint32_t window = 0;
   bool alibi = false;
+  bool latent = false;  // the leading value_dim elements of a row of k are its v
 
   [[nodiscard]] std::uint32_t heads() const { return kv_heads * group; }
   [[nodiscard]] Json parameters() const {
     return {{"type", name_of(type)}, {"kv_heads", kv_heads},   {"group", group},
             {"head_dim", head_dim},  {"value_dim", value_dim}, {"lengths", lengths},
-            {"softcap", softcap},    {"window", window},       {"alibi", alibi}};
+            {"softcap", softcap},    {"window", window},       {"alibi", alibi},
+            {"latent", latent}};
   }
 };
 
@@ -56,7 +58,7 @@ class DecodeCheck {
       rows += std::size_t{c.kv_heads} * (length + kSlack);
     }
     keys_ = stored_rows(c.type, rows, c.head_dim, 1, random_);
-    values_ = stored_rows(c.type, rows, c.value_dim, 1, random_);
+    if (!c.latent) values_ = stored_rows(c.type, rows, c.value_dim, 1, random_);
     for (std::size_t r = 0; r < rows; ++r) positions_.push_back(static_cast<std::uint32_t>(random_() % kPositions));
     q_ = normal_floats(c.lengths.size() * c.heads() * c.head_dim, 0, random_);
     for (std::uint32_t h = 0; h < c.heads(); ++h) alibi_.push_back(0.001F * static_cast<float>(h + 1));
@@ -69,7 +71,7 @@ class DecodeCheck {
     const DeviceBuffer key_scales = uploaded(stream, keys_.scales), value_scales = uploaded(stream, values_.scales);
     const DeviceBuffer positions = uploaded(stream, positions_), q = uploaded(stream, q_),
                        alibi = uploaded(stream, alibi_);
-    AttentionPlan plan(c_.kv_heads, c_.group);
+    AttentionPlan plan(c_.kv_heads, c_.group, c_.latent ? kLatentHeads : kMostGroup);
     for (std::size_t s = 0; s < c_.lengths.size(); ++s) {
       std::vector<CacheSlots> heads;
       for (std::uint32_t h = 0; h < c_.kv_heads; ++h) {
@@ -85,7 +87,7 @@ class DecodeCheck {
     const DeviceBuffer logits = poisoned(stream, plan.logit_floats() * sizeof(float));
     plan.place_logits(logits.at<float>());
     DeviceBuffer tables, parts = poisoned(stream, 1U << 20);
-    const unsigned width = padded_width(std::max(c_.head_dim, c_.value_dim));
+    const unsigned width = c_.latent ? kLatentValue : padded_width(std::max(c_.head_dim, c_.value_dim));
     AttentionArguments a = plan.arguments(stream, tables, parts, width);
     const std::size_t outputs = c_.lengths.size() * c_.heads() * c_.value_dim;
     const DeviceBuffer out = poisoned(stream, outputs * sizeof(float));
@@ -116,6 +118,9 @@ class DecodeCheck {
   [[nodiscard]] std::size_t row_of(std::size_t sequence, std::uint32_t head) const {
     return first_row_[sequence] + std::size_t{head} * (c_.lengths[sequence] + kSlack);
   }
+  [[nodiscard]] float value(std::size_t row, std::uint32_t i) const {
+    return c_.latent ? keys_.values[row * c_.head_dim + i] : values_.values[row * c_.value_dim + i];
+  }
   [[nodiscard]] static std::uint32_t query_position(std::size_t s) {
     return kPositions + static_cast<std::uint32_t>(s);
   }
@@ -139,7 +144,7 @@ class DecodeCheck {
         for (std::uint32_t i = 0; i < c_.value_dim; ++i) {
           double sum = 0;
           for (std::size_t s = 0; s < weights.size(); ++s) {
-            sum += weights[s] * static_cast<double>(values_.values[(first + s) * c_.value_dim + i]);
+            sum += weights[s] * static_cast<double>(value(first + s, i));
           }
           deviations[2].add(out[head * c_.value_dim + i], sum);
         }
@@ -195,11 +200,22 @@ std::vector<Case> decode_cases(bool small) {
   cases.push_back({.kv_heads = 1, .group = 4, .lengths = {small ? 600U : 32768U}});
   if (!small)
     cases.push_back({.kv_heads = 1, .group = 8, .head_dim = 64, .value_dim = 64, .lengths = {32769, 1, 4095}});
+  for (const Stored type : {Stored::kBF16, Stored::kF16, Stored::kInt8, Stored::kInt4}) {
+    for (const std::uint32_t group : {16U, 20U, 128U}) {
+      if (small && group != 20) continue;
+      cases.push_back({.type = type, .kv_heads = 1, .group = group, .head_dim = 576, .value_dim = 512,
+                       .lengths = ragged, .latent = true});
+    }
+  }
   return cases;
 }
 
-// Relative to the largest: sums in single precision, and fast exponentials.
-double tolerance_of(Stored type) { return type == Stored::kInt8 || type == Stored::kInt4 ? 2e-3 : 3e-4; }
+// Relative to the largest: sums in single precision, and fast exponentials; queries and weights that meet latent rows
+// are rounded to the factors' 16 bits.
+double tolerance_of(const Case& c) {
+  if (c.latent) return c.type == Stored::kBF16 ? 1e-2 : 3e-3;
+  return c.type == Stored::kInt8 || c.type == Stored::kInt4 ? 2e-3 : 3e-4;
+}
 
 }  // namespace
 
@@ -209,11 +225,11 @@ void check_attention(const Options& options, Report& report) {
     report.guarded("decode_attention", c.parameters(), [&] {
       const auto [logits, sums, outputs] = DecodeCheck(c, ++seed).run(options);
       const double worst = std::max({logits.relative(), sums.relative(), outputs.relative()});
-      report.check("decode_attention", c.parameters(), worst <= tolerance_of(c.type),
+      report.check("decode_attention", c.parameters(), worst <= tolerance_of(c),
                    {{"logits", logits.relative()},
                     {"log_sums", sums.relative()},
                     {"outputs", outputs.relative()},
-                    {"tolerance", tolerance_of(c.type)}});
+                    {"tolerance", tolerance_of(c)}});
     });
   }
 }

@@ -137,9 +137,9 @@ class PromptPasses {
   PromptPasses(const ModelShape& shape, const PolicySpec& spec)
       : shape_(shape), traits_(policy_info(spec.name).traits(spec)), device_(cuda::device_policy(spec, shape)) {}
 
-  // Rows that are shown to the policy are attended one by one.
+  // Rows that are shown to the policy are attended one by one, as are those of latent attention.
   [[nodiscard]] std::uint32_t queries() const {
-    return traits_.rows == RowNeed::kAll && key_passes() == 0 ? 1 : cuda::kPromptQueries;
+    return shape_.latent() || (traits_.rows == RowNeed::kAll && key_passes() == 0) ? 1 : cuda::kPromptQueries;
   }
   // Keys once more for the sums of their columns, and before that for a noisy softmax; the rows that are shown alone.
   [[nodiscard]] std::uint64_t more_bytes(std::uint32_t tokens) const {
@@ -147,7 +147,7 @@ class PromptPasses {
     std::uint64_t elements = std::uint64_t{key_passes()} * tokens * shape_.head_dim;
     for (std::uint32_t i = tokens - std::min(tokens, traits_.rows == RowNeed::kLast ? traits_.last_rows : 0);
          i < tokens; ++i) {
-      elements += std::uint64_t{i + 1} * (shape_.head_dim + shape_.v_head_dim);
+      elements += std::uint64_t{i + 1} * shape_.row_width();
     }
     return 2 * shape_.layers * heads * elements;
   }
@@ -253,6 +253,10 @@ void check_policies(const Options& options, Report& report) {
       Prompts prompts = {random_ids(model, prompt, random)};
       if (!options.small) prompts.push_back(random_ids(model, 23, random));
       check_policy(report, model, policy, prompts, options.small ? 3 : 24);
+      if (policy.starts_with("h2o") || policy.starts_with("streaming")) {
+        const Model latent = load_model(options.data / "tests/golden/models/deepseek-v2", DType::kF16);
+        check_policy(report, latent, policy, {random_ids(latent, prompt, random)}, options.small ? 3 : 24);
+      }
       if (!demo_too) return;
       const Model text = load_model(demo, DType::kBF16);
       check_policy(report, text, policy, {demo_prompt(demo, 160)}, 40);

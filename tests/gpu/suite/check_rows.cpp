@@ -70,12 +70,14 @@ class PrepareCheck {
     const std::size_t q_floats = std::size_t{c_.tokens} * c_.heads * c_.dim;
     const DeviceBuffer q_out = poisoned(stream, q_floats * 4);
     PrepareArguments a;
-    a.x = x.at<float>();
     a.tokens = c_.tokens;
+    const auto part = [&](std::uint32_t heads_before) {
+      return HeadFloats{x.at<float>() + heads_before * c_.dim, static_cast<std::uint32_t>(width_), c_.dim};
+    };
     const bool norms = c_.norm != HeadNorm::kNone;
-    a.q = {c_.heads, c_.dim, norms ? q_norm.at() : nullptr, nullptr, c_.pairs > 0};
-    a.k = {c_.kv_heads, c_.dim, norms ? k_norm.at() : nullptr, nullptr, c_.pairs > 0};
-    a.v = {c_.kv_heads, c_.dim, nullptr, nullptr, false};
+    a.q = {part(0), c_.heads, c_.dim, norms ? q_norm.at() : nullptr, nullptr, c_.pairs > 0};
+    a.k = {part(c_.heads), c_.kv_heads, c_.dim, norms ? k_norm.at() : nullptr, nullptr, c_.pairs > 0};
+    a.v = {part(c_.heads + c_.kv_heads), c_.kv_heads, c_.dim, nullptr, nullptr, false};
     a.clip = c_.clip;
     a.norm = c_.norm;
     a.norm_mode = NormMode::kRms;
