@@ -59,25 +59,35 @@ HWY_INLINE hn::Vec<F> least_candidate(hn::Vec<F> least, const float* scores, con
   return hn::IfThenElse(is_candidate, hn::Min(least, here), least);
 }
 
-// Two passes: the least score, and the oldest of those that have it. Neither depends on the number of lanes.
+// Two passes: the least score, and the oldest of those that have it, sought only in the blocks whose own least it is.
+// Neither depends on the number of lanes.
 HWY_ATTR std::uint32_t lowest_on(std::span<const float> scores, const Candidates& candidates) {
+  constexpr std::size_t kBlocks = 16;  // at most
+  constexpr std::size_t kPair = 2 * kLanes;
   const F f;
   const auto* positions = &candidates.positions.data()->value;
   const std::size_t slots = scores.size();
   if (candidates.recent > candidates.newest.value) return 0;
   const auto recent = hn::Set(U(), candidates.newest.value - candidates.recent + 1);
-  auto even = hn::Set(f, std::numeric_limits<float>::infinity());
-  auto odd = even;
-  std::size_t s = 0;
-  for (; s + 2 * kLanes <= slots; s += 2 * kLanes) {
-    even = least_candidate(even, &scores[s], positions + s, recent);
-    odd = least_candidate(odd, &scores[s + kLanes], positions + s + kLanes, recent);
+  const std::size_t whole = slots / kPair * kPair;
+  const std::size_t block = (slots / kPair + kBlocks - 1) / kBlocks * kPair;
+  alignas(64) std::array<float, kBlocks * kLanes> least_of;  // [blocks][lanes]
+  auto all = hn::Set(f, std::numeric_limits<float>::infinity());
+  for (std::size_t begin = 0, b = 0; begin < whole; begin += block, ++b) {
+    auto even = hn::Set(f, std::numeric_limits<float>::infinity());
+    auto odd = even;
+    for (std::size_t s = begin; s < std::min(begin + block, whole); s += kPair) {
+      even = least_candidate(even, &scores[s], positions + s, recent);
+      odd = least_candidate(odd, &scores[s + kLanes], positions + s + kLanes, recent);
+    }
+    even = hn::Min(even, odd);
+    hn::Store(even, f, &least_of[b * kLanes]);
+    all = hn::Min(all, even);
   }
   alignas(64) std::array<float, kLanes> lanes;
-  hn::Store(hn::Min(even, odd), f, lanes.data());
+  hn::Store(all, f, lanes.data());
   float least = *std::min_element(lanes.begin(), lanes.end());
-  const std::size_t whole = s;
-  for (; s < slots; ++s) {
+  for (std::size_t s = whole; s < slots; ++s) {
     if (candidates.has(s)) least = std::min(least, scores[s]);
   }
   std::uint32_t oldest = 0xffffffffU;
@@ -89,13 +99,14 @@ HWY_ATTR std::uint32_t lowest_on(std::span<const float> scores, const Candidates
     }
   };
   const auto wanted = hn::Set(f, least);
-  for (s = 0; s < whole; s += 2 * kLanes) {
-    const auto here = hn::Eq(hn::LoadU(f, &scores[s]), wanted);
-    const auto next = hn::Eq(hn::LoadU(f, &scores[s + kLanes]), wanted);
-    if (hn::AllFalse(f, hn::Or(here, next))) continue;
-    for (std::size_t lane = 0; lane < 2 * kLanes; ++lane) offer(s + lane);
+  for (std::size_t begin = 0, b = 0; begin < whole; begin += block, ++b) {
+    if (hn::AllFalse(f, hn::Eq(hn::Load(f, &least_of[b * kLanes]), wanted))) continue;
+    for (std::size_t s = begin; s < std::min(begin + block, whole); s += kLanes) {
+      if (hn::AllFalse(f, hn::Eq(hn::LoadU(f, &scores[s]), wanted))) continue;
+      for (std::size_t lane = 0; lane < kLanes; ++lane) offer(s + lane);
+    }
   }
-  for (; s < slots; ++s) offer(s);
+  for (std::size_t s = whole; s < slots; ++s) offer(s);
   return at;
 }
 

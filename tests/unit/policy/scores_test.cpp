@@ -38,7 +38,7 @@ std::vector<TokenPos> shuffled(std::uint32_t count) {
 }  // namespace
 
 TEST_CASE("the lowest score outside the recent window is found, of equals the oldest token, on every instruction set") {
-  for (const std::uint32_t count : {1U, 2U, 7U, 15U, 16U, 17U, 64U, 133U}) {
+  for (const std::uint32_t count : {1U, 2U, 7U, 15U, 16U, 17U, 64U, 133U, 1111U}) {
     for (const std::uint32_t recent : {0U, 1U, count / 2, count - 1}) {
       if (recent >= count) continue;
       const auto positions = shuffled(count);
