@@ -54,6 +54,8 @@ PolicyContext policy_context(const Model& model, LayerId layer, std::uint32_t se
 }
 
 bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt) {
+  const bool unasked = budget.kind == Budget::Kind::kUnlimited && policy.traits().capacities != Capacities::kBudget;
+  if (unasked) return false;  // heads have capacities that no budget tells
   const bool seen = policy.window() == 0 || prompt <= policy.window();
   return seen && (policy.traits().selects || prompt <= budget.tokens(prompt, prompt));
 }

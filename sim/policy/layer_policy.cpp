@@ -172,11 +172,12 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
   for (std::uint32_t h = 0; h < heads_.size(); ++h) {
     Head& head = heads_[h];
     if (head.present() > capacities_[h]) bring_to_capacity(HeadId(h), position, pack);
-    if (!pack || head.present() == context_.prompt) continue;
-    head.moved += head.present();
-    packed_prompt_ = true;
+    packed_prompt_ = packed_prompt_ || (pack && head.present() < context_.prompt);
   }
-  if (packed_prompt_) leave_prompt_buffer();
+  if (!packed_prompt_) return;
+  // The cache is new: heads that lost nothing are copied with the others.
+  for (Head& head : heads_) head.moved += head.present();
+  leave_prompt_buffer();
 }
 
 // Done for all heads before any chooses victims, so that heads with one set still hold the same tokens then.

@@ -138,7 +138,8 @@ void Replayer::compute_caches(std::uint32_t first, std::uint32_t rows, std::span
 bool Replayer::is_recorded(const PolicySpec& spec) const {
   if (cache_of(spec) != nullptr) return false;  // its logits are not those of the recording
   return manifest_.source == "engine" && manifest_.seed == options_.seed && manifest_.policy == spec.text() &&
-         spec.budget.kind != Budget::Kind::kUnlimited;
+         (spec.budget.kind != Budget::Kind::kUnlimited ||
+          policy_info(spec.name).traits(spec).capacities != Capacities::kBudget);
 }
 
 void Replayer::start_results() {
