@@ -154,7 +154,7 @@ double OpenClosedReport::lowest_of_layer(std::uint32_t layer) const {
 }
 
 OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader& closed, ThreadPool& pool,
-                                     std::function<RowsView(LayerId)> output_projection) {
+                                     const ReplayOptions& model) {
   check_alike(open, closed);
   OpenClosedReport report;
   report.policy = closed.manifest().policy;
@@ -163,7 +163,8 @@ OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader&
   ReplayOptions options;
   options.seed = closed.manifest().seed;
   options.measure = {false, false};
-  options.output_projection = std::move(output_projection);
+  options.output_projection = model.output_projection;
+  options.token_kinds = model.token_kinds;
   options.observer = &comparison;
   const std::vector<PolicySpec> points = parse_policies(report.policy);
   replay(open, points, options, pool);

@@ -10,6 +10,7 @@
 
 #include "sim/attention/attention.hpp"
 #include "sim/core/thread_pool.hpp"
+#include "sim/replay/replay.hpp"
 #include "traces/reader.hpp"
 
 namespace kvroof {
@@ -36,8 +37,8 @@ struct OpenClosedReport {
 
 // `open` was recorded under full attention, `closed` under a policy that evicts, on the same model and prompts. Throws
 // Error (usage) otherwise.
-// `output_projection` is ReplayOptions::output_projection.
+// Of `model` what policies ask of the model is taken: output_projection and token_kinds.
 OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader& closed, ThreadPool& pool,
-                                     std::function<RowsView(LayerId)> output_projection = {});
+                                     const ReplayOptions& model = {});
 
 }  // namespace kvroof

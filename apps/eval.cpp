@@ -6,6 +6,7 @@
 
 #include "apps/eval_output.hpp"
 #include "apps/eval_request.hpp"
+#include "kernels/engine/token_kinds.hpp"
 #include "traces/file_io.hpp"
 
 namespace kvroof {
@@ -21,7 +22,8 @@ Tokenizer tokenizer_of(const EvalRequest& request) {
 }
 
 std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalRequest& request, const EvalRun& run) {
-  const Model model = load_model(request.model, request.weight_type);
+  Model model = load_model(request.model, request.weight_type);
+  add_token_kinds(model, request.points);
   const std::uint64_t total = expected_tokens(run) * request.points.size();
   std::uint64_t done = 0;
   std::vector<EvalPoint> points;

@@ -13,6 +13,7 @@
 #include "apps/record_profile.hpp"
 #include "kernels/engine/random_model.hpp"
 #include "kernels/engine/session.hpp"
+#include "kernels/engine/token_kinds.hpp"
 #include "kernels/tokenizer/tokenizer.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/philox.hpp"
@@ -86,7 +87,11 @@ std::vector<Ids> encode_prompts(const GenerateRequest& request, const std::optio
 
 // Of the folder, or of the shape with weights that a device makes itself; the CPU's lie in memory.
 Model make_model(const GenerateRequest& request, const ModelConfig& config, std::uint64_t seed) {
-  if (!request.random_weights) return load_model(request.model, request.weight_type);
+  if (!request.random_weights) {
+    Model model = load_model(request.model, request.weight_type);
+    add_token_kinds(model, {&request.policy, 1});
+    return model;
+  }
   Model model = random_model(config, request.weight_type.value_or(config.shape.weight_type), seed);
   if (request.backend.kind != BackendKind::kCuda) make_elements(model);
   return model;

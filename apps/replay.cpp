@@ -8,6 +8,7 @@
 #include "apps/replay_points.hpp"
 #include "apps/replay_request.hpp"
 #include "kernels/engine/output_projections.hpp"
+#include "kernels/engine/token_kinds.hpp"
 
 namespace kvroof {
 namespace {
@@ -91,13 +92,14 @@ int run(const Arguments& arguments) {
   options.seed = request.seed.value_or(trace.manifest().seed);
   options.measure = request.measure;
   options.output_projection = output_projections_of(trace.manifest());
+  options.token_kinds = token_kinds_of(trace);
   std::vector<PointResult> results;
   std::optional<OpenClosedReport> open_closed;
   {
     Observer observer(arguments, steps, writer ? &*writer : nullptr);
     options.observer = &observer;
     results = replay(trace, request.points, options, pool);
-    if (closed) open_closed = compare_open_closed(trace, *closed, pool, options.output_projection);
+    if (closed) open_closed = compare_open_closed(trace, *closed, pool, options);
   }
   const std::vector<ReplayPoint> points = price_points(request, trace.manifest(), results);
   const ReplayAnswer answer{request, trace.manifest(), options.seed,

@@ -9,6 +9,7 @@
 #include "apps/replay_points.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
+#include "kernels/engine/token_kinds.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/cost/engine_profile.hpp"
 #include "traces/nominal_trace.hpp"
@@ -76,6 +77,7 @@ std::vector<PointResult> replay_points(const TraceReader& trace, const WorkloadR
   options.output_projection = [&](LayerId) -> RowsView {
     return {reinterpret_cast<const std::byte*>(row.data()), DType::kF32, 0, row.size(), request.model.hidden};
   };
+  options.token_kinds = token_kinds_of(trace);
   return replay(trace, request.points, options, pool);
 }
 
@@ -242,6 +244,15 @@ std::vector<ResidencySummary> Workload::steps() const {
 
 std::vector<Workload> make_workloads(const WorkloadRequest& request, const Arguments& arguments) {
   if (request.trace) return workloads_of(TraceReader::open_attention(*request.trace), request, arguments);
+  for (const PolicySpec& point : request.points) {
+    const PolicyInfo& info = policy_info(point.name);
+    const PolicyTraits traits = info.traits(point);
+    if (info.takes_budget || traits.rows == RowNeed::kNone || traits.capacities != Capacities::kByHead) continue;
+    throw usage_error(fmt::format(
+        "policy {} holds as many tokens as its attention says, and a nominal recording has none: give a recorded run "
+        "(--trace)",
+        point.name));
+  }
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "nominal.kvt";
   write_nominal_trace(path, nominal_trace(request, arguments.seed));

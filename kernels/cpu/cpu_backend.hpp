@@ -49,6 +49,7 @@ class CpuBackend final : public Backend, private AttentionStage {
     std::uint32_t prompt = 0;
     std::uint32_t most_tokens = 0;  // prompt and requested new tokens, within the context
     std::uint32_t tokens = 0;       // whose k and v were stored, before the call in progress
+    std::vector<TokenKind> token_kinds;  // by position; empty where the model has none
     std::vector<LayerState> layers;
   };
 
@@ -68,6 +69,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   void round_and_record(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v);
   [[nodiscard]] std::uint64_t stored_bytes(const LayerState& state, HeadId head, std::size_t rows) const;
   void finish_call();
+  void note_kinds(Sequence& sequence, std::span<const std::int64_t> ids) const;
   Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);
   [[nodiscard]] KvCache new_cache(const Sequence& sequence, const LayerPolicy& policy) const;
   [[nodiscard]] KvLayout layout(const LayerPolicy& policy) const;

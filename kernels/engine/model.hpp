@@ -8,6 +8,7 @@
 
 #include "kernels/engine/weight.hpp"
 #include "sim/model/config_json.hpp"
+#include "sim/policy/policy.hpp"
 
 namespace kvroof {
 
@@ -81,6 +82,7 @@ struct Model {
   ModelWeights weights;
   std::string name;  // of the folder
   std::filesystem::path path;
+  std::vector<TokenKind> token_kinds;  // by id; empty: not read (add_token_kinds())
 
   [[nodiscard]] const Weight& head() const { return weights.head.empty() ? weights.embedding : weights.head; }
 };

@@ -13,6 +13,7 @@ extern const PolicyInfo kCriticalKvPolicy;
 extern const PolicyInfo kCurPolicy;
 extern const PolicyInfo kD2oPolicy;
 extern const PolicyInfo kExpectedAttentionPolicy;
+extern const PolicyInfo kFastGenPolicy;
 extern const PolicyInfo kFullPolicy;
 extern const PolicyInfo kH2oMaskedPolicy;
 extern const PolicyInfo kH2oPolicy;
@@ -32,6 +33,7 @@ extern const PolicyInfo kScissorhandsPolicy;
 extern const PolicyInfo kScissorhandsRefcompatPolicy;
 extern const PolicyInfo kSnapKvPolicy;
 extern const PolicyInfo kStreamingPolicy;
+extern const PolicyInfo kThresholdPolicy;
 extern const PolicyInfo kTovaPolicy;
 extern const PolicyInfo kWindowPolicy;
 
@@ -50,6 +52,7 @@ constexpr std::array kLines = {
     Line{"cur", &kCurPolicy},
     Line{"d2o", &kD2oPolicy},
     Line{"expected-attention", &kExpectedAttentionPolicy},
+    Line{"fastgen", &kFastGenPolicy},
     Line{"full", &kFullPolicy},
     Line{"h2o", &kH2oPolicy},
     Line{"h2o-masked", &kH2oMaskedPolicy},
@@ -69,6 +72,7 @@ constexpr std::array kLines = {
     Line{"scissorhands-refcompat", &kScissorhandsRefcompatPolicy},
     Line{"snapkv", &kSnapKvPolicy},
     Line{"streaming", &kStreamingPolicy},
+    Line{"threshold", &kThresholdPolicy},
     Line{"tova", &kTovaPolicy},
     Line{"window", &kWindowPolicy},
 };

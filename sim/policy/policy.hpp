@@ -34,6 +34,9 @@ namespace kvroof {
 
 class FutureAttention;
 
+// What a token is in its vocabulary, for policies that treat kinds of tokens differently.
+enum class TokenKind : std::uint8_t { kOther, kSpecial, kPunctuation };
+
 // Fixed for the life of one policy object.
 struct PolicyContext {
   std::uint32_t sequence = 0;
@@ -50,6 +53,8 @@ struct PolicyContext {
   LayerRotation rotation = {};
   // W_O of the layer, [hidden, query heads · v width], where the traits ask for it; outlives the policy.
   RowsView output_projection = {};
+  // By position, of at least the tokens admitted so far; where the traits ask for it. Outlives the policy.
+  const std::vector<TokenKind>* token_kinds = nullptr;
   const FutureAttention* future = nullptr;  // where the traits ask for it and a replay has it; outlives the policy
 };
 
@@ -120,6 +125,7 @@ struct PolicyTraits {
   TensorNeed tensors = {};
   bool scores_layer_first = false;          // implements score_head()
   bool needs_output_projection = false;     // PolicyContext::output_projection
+  bool needs_token_kinds = false;           // PolicyContext::token_kinds
   StorageUnit unit = StorageUnit::kKvHead;  // kQueryHead (group=none) stores k and v once for each query head
   bool one_set_per_layer = false;           // evict is asked of head 0 only and holds for all heads of the layer
   Schedule schedule = Schedule::kEveryStep;

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "sim/replay/look_ahead.hpp"
+#include "sim/replay/model_facts.hpp"
 
 namespace kvroof {
 
@@ -22,19 +23,6 @@ TraceManifest with_whole_prompts(const TraceReader& trace) {
 }
 
 namespace {
-
-RowsView output_projection(const ReplayOptions& options, const TraceLayer& shape, LayerId layer) {
-  if (!options.output_projection) {
-    throw usage_error("a policy that weighs v by the model's output projection is replayed by `kvroof replay` alone");
-  }
-  const RowsView rows = options.output_projection(layer);
-  const std::size_t width = std::size_t{shape.query_heads} * shape.v_width;
-  if (rows.width != width) {
-    throw usage_error(fmt::format("the output projection of layer {} takes {} elements, the trace has {} heads of {}",
-                                  layer.value, rows.width, shape.query_heads, shape.v_width));
-  }
-  return rows;
-}
 
 // Work that the points of a block share.
 struct Task {
@@ -92,8 +80,10 @@ class Replayer {
   std::uint32_t first_prompt_row_ = 0;  // that any point observes
   bool prompt_weights_ = false, decode_rows_ = false, decode_weights_ = false;
   bool projects_ = false;  // whether a point needs the output projection
+  bool asks_kinds_ = false;  // or the kinds of its tokens
   bool foresees_ = false;  // or the attention of later rows
   std::unique_ptr<FutureAttention> future_;
+  std::vector<TokenKind> token_kinds_;  // of the sequence, by position
   std::vector<BlockRecord> records_;  // one a point
   std::vector<TokenPos> kept_;
 };
@@ -153,6 +143,7 @@ void Replayer::start_results() {
     PointResult result{spec, policy_info(spec.name).traits(spec), {}, {}, {}};
     projects_ = projects_ || result.traits.needs_output_projection;
     foresees_ = foresees_ || result.traits.needs_future;
+    asks_kinds_ = asks_kinds_ || result.traits.needs_token_kinds;
     const bool by_query_head = result.traits.unit == StorageUnit::kQueryHead;
     const std::uint32_t group = by_query_head ? 1 : shape.query_heads / shape.kv_heads;
     for (const TraceSequence& sequence : manifest_.sequences) {
@@ -181,6 +172,7 @@ std::vector<PointResult> Replayer::run() {
   const std::uint64_t total = manifest_.sequences.size() * manifest_.layers.size();
   std::uint64_t done = 0;
   for (std::size_t sequence = 0; sequence < manifest_.sequences.size(); ++sequence) {
+    if (asks_kinds_) token_kinds_ = token_kinds_of(options_, manifest_.sequences[sequence]);
     for (std::uint32_t layer = 0; layer < manifest_.layers.size(); ++layer) {
       run_layer(sequence, layer);
       if (options_.observer != nullptr) options_.observer->progress(++done, total);
@@ -248,7 +240,8 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   prompt_tasks_.clear();
   first_prompt_row_ = sequence.prompt;
   prompt_weights_ = decode_rows_ = decode_weights_ = false;
-  if (projects_) context.output_projection = output_projection(options_, shape, LayerId(layer));
+  if (projects_) context.output_projection = output_projection_of(options_, shape, LayerId(layer));
+  if (asks_kinds_) context.token_kinds = &token_kinds_;
   if (foresees_) future_ = look_ahead(trace_, sequence, LayerId(layer), block_rows_, rows_);
   context.future = future_.get();
   for (std::size_t p = 0; p < points_.size(); ++p) {

@@ -64,6 +64,8 @@ struct ReplayOptions {
   ReplayObserver* observer = nullptr;  // not owned
   // W_O by layer, [hidden, query heads · v width], for policies that need it; what it returns outlives the replay.
   std::function<RowsView(LayerId)> output_projection{};
+  // Of the tokens of a sequence, by position, for policies that need them.
+  std::function<std::vector<TokenKind>(const TraceSequence&)> token_kinds{};
 };
 
 struct PointResult {

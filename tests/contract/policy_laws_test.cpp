@@ -63,7 +63,7 @@ std::vector<std::vector<Attended>> attended_each_step(const PolicySpec& spec) {
 // The same with a word more, if the policy takes it.
 std::optional<PolicySpec> with(const std::string& name, std::string_view word) {
   try {
-    return spec_of(fmt::format("{}:budget=20:{}", name, word));
+    return spec_of(fmt::format("{}{}:{}", name, policy_info(name).takes_budget ? ":budget=20" : "", word));
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -19,6 +19,8 @@ TEST_CASE("a policy whose parameters take away what is its own is the simpler po
         Reduction{"streaming:budget=20:sinks=0", "window:budget=20"},
         Reduction{"keyformer:budget=20:recent=10:noise=none:tau=1..1", "h2o:budget=20:recent=10"},
         Reduction{"h2o:budget=20:when=1", "h2o:budget=20"},
+        Reduction{"threshold:threshold=0:recent=1", "full"},
+        Reduction{"threshold:threshold=1000:recent=20", "window:budget=20"},
         Reduction{"a2sf:budget=20:forgetting=1:recent=10", "h2o:budget=20:recent=10"},
         Reduction{"pyramidkv:budget=20:window=6:beta=1", "snapkv:budget=20:window=6"},
         Reduction{"adakv:budget=20:window=6:floor=1", "snapkv:budget=20:window=6:kernel=7:pool=max"},
@@ -35,8 +37,9 @@ TEST_CASE("a set for each query head of a group is the set of a model that has a
   one_each.kv_heads = one_each.query_heads;
   for (const PolicyInfo& info : policy_table()) {
     if (std::ranges::find(info.params, "group", &ParamInfo::name) == info.params.end()) continue;
-    const auto for_each = spec_of(fmt::format("{}:budget=0.5:group=none", info.name));
-    const auto shared = spec_of(fmt::format("{}:budget=0.5", info.name));
+    const std::string policy = fmt::format("{}{}", info.name, info.takes_budget ? ":budget=0.5" : "");
+    const auto for_each = spec_of(policy + ":group=none");
+    const auto shared = spec_of(policy);
     if (info.traits(shared).tensors.any()) continue;  // the keys of the two models differ
     INFO(for_each.text());
     CHECK(history(for_each, kShape, random_logit) == history(shared, one_each, random_logit));

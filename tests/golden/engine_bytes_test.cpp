@@ -48,6 +48,9 @@ const std::vector<std::string> kPolicies = {
     "adakv:budget=0.5:window=4",
     "adakv:budget=0.5:window=4:group=none:layers=pyramid",
     "observed-attention:budget=0.5",
+    "threshold:threshold=0.6:recent=5",
+    "threshold:threshold=0.6:recent=5:decide=always:when=4:group=none",
+    "fastgen:recovery=0.7:kinds=none",
 };
 
 // As the reference, but attention walks the first row of its first call a second time.

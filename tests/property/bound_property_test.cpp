@@ -67,6 +67,7 @@ TEST_CASE("no policy changes an output by more than 2 (1 − recall) · max ‖v
     Values values;
     ReplayOptions options;
     options.observer = &values;
+    options.token_kinds = [](const TraceSequence& s) { return std::vector<TokenKind>(s.tokens); };
     options.output_projection = [&](LayerId) -> RowsView {
       return {reinterpret_cast<const std::byte*>(projection.data()), DType::kF32, projection.size(), projection.size(),
               1};

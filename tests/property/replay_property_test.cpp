@@ -53,6 +53,7 @@ std::vector<PointResult> run(const Qkv& x, std::uint32_t prompt, const std::stri
   ReplayOptions replay_options;
   replay_options.observer = &log;
   const std::vector<float> projection(std::size_t{x.heads} * x.d, 0.25F);
+  replay_options.token_kinds = [](const TraceSequence& s) { return std::vector<TokenKind>(s.tokens); };
   replay_options.output_projection = [&](LayerId) -> RowsView {
     return {reinterpret_cast<const std::byte*>(projection.data()), DType::kF32, projection.size(), projection.size(),
             1};

@@ -124,6 +124,17 @@ inline RowsView projection_of(const Shape& shape) {
   return {reinterpret_cast<const std::byte*>(matrix.data()), DType::kF32, cols, cols, kRows};
 }
 
+// The first token is special, every seventh one punctuation.
+inline const std::vector<TokenKind>& driver_kinds() {
+  static const auto kinds = [] {
+    std::vector<TokenKind> all(4096, TokenKind::kOther);
+    for (std::size_t i = 0; i < all.size(); i += 7) all[i] = TokenKind::kPunctuation;
+    all[0] = TokenKind::kSpecial;
+    return all;
+  }();
+  return kinds;
+}
+
 inline PolicyContext context_of(const Shape& shape) {
   PolicyContext context;
   context.head_dim = shape.width;
@@ -136,6 +147,7 @@ inline PolicyContext context_of(const Shape& shape) {
   context.rotation = {shape.rotary, 0, false};
   context.scale = 1 / std::sqrt(static_cast<float>(shape.width));
   context.output_projection = projection_of(shape);
+  context.token_kinds = &driver_kinds();
   return context;
 }
 

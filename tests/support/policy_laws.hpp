@@ -14,6 +14,7 @@
 namespace kvroof::test {
 
 namespace law {
+inline constexpr std::string_view kWhole = "with k of at least all tokens nothing is evicted";
 inline constexpr std::string_view kBudget = "a head never holds more than k tokens after a row that may evict";
 inline constexpr std::string_view kAll = "a budget of at least all tokens reads all of them";
 inline constexpr std::string_view kProtected = "tokens of which a parameter says that they stay are always there";
@@ -39,6 +40,10 @@ inline const std::vector<Exemption>& exemptions() {
   using Spec = PolicySpec;
   using Traits = PolicyTraits;
   static const std::vector<Exemption> all = {
+      {law::kWhole, "policies without a budget that evict", "what a head holds follows from its attention, not from k",
+       [](const Spec& s, const Traits& t) {
+         return !policy_info(s.name).takes_budget && t.capacities == Capacities::kByHead && t.rows != RowNeed::kNone;
+       }},
       {law::kBudget, "policies with capacities of their own", "layers or heads get more or less than k, which is about "
        "their mean; a head holds at most its capacity",
        [](const Spec&, const Traits& t) { return t.capacities != Capacities::kBudget; }},

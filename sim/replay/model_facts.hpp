@@ -1,0 +1,15 @@
+// What policies of a replay ask of the recorded model, with the sentences where it is not to be had.
+#pragma once
+
+#include <vector>
+
+#include "sim/replay/replay.hpp"
+
+namespace kvroof {
+
+// Both throw Error (usage) where the options cannot tell, or what they tell does not fit the trace.
+RowsView output_projection_of(const ReplayOptions& options, const TraceLayer& shape, LayerId layer);
+// Of the tokens of a sequence, by position.
+std::vector<TokenKind> token_kinds_of(const ReplayOptions& options, const TraceSequence& sequence);
+
+}  // namespace kvroof
