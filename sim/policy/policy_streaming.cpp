@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
 #include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/table_helpers.hpp"
 
@@ -6,16 +10,74 @@ namespace {
 
 constexpr std::uint32_t kDefaultSinks = 4;
 
+// How a prompt comes: at once, token by token, or in chunks of these lengths, the last of which repeats.
+struct Feed {
+  explicit Feed(const PolicySpec& spec) {
+    std::string_view text = spec.find("prompt").value_or("once");
+    streams = text != "once";
+    if (!streams || text == "stream") return;
+    for (bool more = true; more;) {
+      const std::size_t slash = text.find('/');
+      const std::string_view word = text.substr(0, slash);
+      std::uint32_t length = 0;
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), length);
+      if (error != std::errc() || end != word.data() + word.size() || length == 0) {
+        throw usage_error(fmt::format(
+            "policy streaming: prompt=`{}`: expected once, stream, or lengths of chunks in tokens, as in 16 or 100/16",
+            spec.find("prompt")->substr(0, 40)));
+      }
+      chunks.push_back(length);
+      more = slash != std::string_view::npos;
+      if (more) text.remove_prefix(slash + 1);
+    }
+  }
+
+  bool streams = false;
+  std::vector<std::uint32_t> chunks;  // empty: no room is made before tokens come
+};
+
 // With a budget that is only known when the prompt is, the newest token stays and the sinks give way.
 class Streaming final : public StatelessPolicy {
  public:
-  explicit Streaming(std::uint32_t sinks) : sinks_(sinks) {}
+  Streaming(const PolicySpec& spec, const PolicyContext& context)
+      : sinks_(spec.count("sinks", kDefaultSinks)),
+        prompt_(context.prompt),
+        budget_(spec.budget),
+        chunks_(Feed(spec).chunks) {
+    if (!chunks_.empty()) chunk_end_ = chunks_.front();
+  }
+
+  // In chunks of a prompt: after the last row of one there is to be room for the next, before that nothing goes.
+  void capacities(TokenPos newest, std::uint32_t, std::span<std::uint32_t> slots) override {
+    const std::uint32_t tokens = newest.value + 1;
+    making_room_ = !chunks_.empty() && tokens < prompt_;
+    if (!making_room_) return;
+    if (tokens < chunk_end_) {
+      std::ranges::fill(slots, std::numeric_limits<std::uint32_t>::max());
+      return;
+    }
+    chunk_ = std::min(chunk_ + 1, chunks_.size() - 1);
+    const std::uint32_t coming = std::min(chunks_[chunk_], prompt_ - tokens);
+    chunk_end_ = tokens + coming;
+    // A budget that follows the length is that of the chunk's last token.
+    const std::uint32_t grown = budget_.tokens(prompt_, chunk_end_) - budget_.tokens(prompt_, tokens);
+    for (std::uint32_t& slot : slots) {
+      const std::uint32_t k = slot + grown;
+      slot = k > coming + sinks_ ? k - coming : std::min(k, sinks_);
+    }
+  }
+
   void evict(HeadId, const EvictRequest& request, std::vector<SlotId>& victims) override {
-    evict_oldest(request, std::min(sinks_, request.budget - 1), victims);
+    evict_oldest(request, std::min(sinks_, making_room_ ? request.budget : request.budget - 1), victims);
   }
 
  private:
-  std::uint32_t sinks_;
+  std::uint32_t sinks_, prompt_;
+  Budget budget_;
+  std::vector<std::uint32_t> chunks_;
+  std::size_t chunk_ = 0;        // the one that is coming in
+  std::uint32_t chunk_end_ = 0;  // tokens when it is in
+  bool making_room_ = false;
 };
 
 PolicyTraits traits(const PolicySpec& spec) {
@@ -25,9 +87,12 @@ PolicyTraits traits(const PolicySpec& spec) {
                                   spec.budget.describe(), sinks))
         .note("raise the budget or lower sinks");
   }
+  const Feed feed(spec);
   PolicyTraits t;
   read_schedule(spec, t);
   read_layers(spec, t);
+  t.streams_prompt = feed.streams;
+  if (!feed.chunks.empty()) t.capacities = Capacities::kByLayer;
   t.slot_positions = spec.choice("positions", {"original", "slot"}, "original") == "slot";
   return t;
 }
@@ -38,6 +103,9 @@ constexpr ParamInfo kParams[] = {
     {"positions", "original | slot", "original",
      "what attention takes for the position of a token while decoding: its own, or its place among the tokens held, as "
      "the authors' code does"},
+    {"prompt", "once | stream | 16/8", "once",
+     "evict after the whole prompt, after each of its tokens, or before chunks of so many tokens, the last length "
+     "repeating: room is made for each"},
     kWhenParam,
     kLayersParam,
 };
@@ -51,10 +119,13 @@ constinit const PolicyInfo kStreamingPolicy = {
     .source = "StreamingLLM: Xiao et al., ICLR 2024",
     .params = kParams,
     .traits = traits,
-    .make = [](const PolicySpec& spec, const PolicyContext&) -> std::unique_ptr<EvictionPolicy> {
-      return std::make_unique<Streaming>(spec.count("sinks", kDefaultSinks));
+    .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
+      return std::make_unique<Streaming>(spec, context);
     },
-    .recipe = [](const PolicySpec& spec) { return ScoreRecipe{.sinks = spec.count("sinks", kDefaultSinks)}; },
+    .recipe =
+        [](const PolicySpec& spec) {
+          return ScoreRecipe{.complete = Feed(spec).chunks.empty(), .sinks = spec.count("sinks", kDefaultSinks)};
+        },
 };
 
 }  // namespace kvroof
