@@ -199,6 +199,25 @@ TEST_CASE("every policy: after the prompt a larger budget keeps what a smaller o
   }
 }
 
+TEST_CASE("every policy: at no step a larger budget recalls less") {
+  const auto smaller = specs({"budget=12"});
+  const auto larger = specs({"budget=20"});
+  std::size_t tested = 0;
+  for (std::size_t i = 0; i < smaller.size(); ++i) {
+    if (smaller[i].budget.kind == Budget::Kind::kUnlimited || !exempt(law::kRecall, smaller[i]).empty()) continue;
+    INFO(smaller[i].text());
+    const auto few = attended_each_step(smaller[i]);
+    const auto many = attended_each_step(larger[i]);
+    for (std::size_t step = 0; step < few.size(); ++step) {
+      for (std::size_t q = 0; q < few[step].size(); ++q) {
+        CHECK(many[step][q].recall >= few[step][q].recall - 1e-12);
+      }
+    }
+    ++tested;
+  }
+  CHECK(tested > 10);
+}
+
 TEST_CASE("every policy: no step recalls more than the oracle with as many slots as the policy attended") {
   std::map<std::size_t, std::vector<std::vector<Attended>>> oracles;  // by slots
   const auto oracle_of = [&](std::size_t slots) -> const auto& {

@@ -22,6 +22,7 @@ inline constexpr std::string_view kHeads = "permuting the heads permutes the set
 inline constexpr std::string_view kLayers = "a layer decides alike wherever it lies in the model";
 inline constexpr std::string_view kCopies = "a KV head that comes twice, with its queries, keeps the same tokens twice";
 inline constexpr std::string_view kNested = "after the prompt a larger budget keeps what a smaller one keeps";
+inline constexpr std::string_view kRecall = "at no step a larger budget recalls less";
 inline constexpr std::string_view kBound = "an output changes by at most 2 (1 − recall) · max ‖v‖";
 inline constexpr std::string_view kOracle = "no step recalls more than the oracle of the same budget";
 }  // namespace law
@@ -73,6 +74,11 @@ inline const std::vector<Exemption>& exemptions() {
        [](const Spec&, const Traits& t) { return t.selects; }},
       {law::kNested, "policies that evict while the prompt goes on", "what a row pays depends on what is held",
        [](const Spec&, const Traits& t) { return t.streams_prompt; }},
+      {law::kRecall, "policies that look at attention while decoding",
+       "what a row pays depends on what is held: their sets are not nested",
+       [](const Spec&, const Traits& t) { return t.rows != RowNeed::kNone && !once(t) && !t.selects; }},
+      {law::kRecall, "oracle-causal", "the best for all steps together may recall less at one of them",
+       [](const Spec& s, const Traits&) { return s.name == "oracle-causal"; }},
       {law::kBound, "policies that merge tokens", "a value that stays is no longer that of its own token",
        [](const Spec&, const Traits& t) { return t.merges; }},
       {law::kOracle, "policies that may hold more than k",
