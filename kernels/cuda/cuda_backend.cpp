@@ -187,10 +187,10 @@ std::uint64_t CudaBackend::attention_flops(std::uint64_t rows, std::uint32_t gro
   return 2 * rows * group * (shape().head_dim + shape().v_head_dim);
 }
 
-void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries) {
+void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries,
+                         bool shows) {
   const std::size_t layer = input.layer.value;
   const LayerPolicy& policy = queries[0].sequence->layers[layer].policy;
-  const bool wants_rows = policy.traits().rows != RowNeed::kNone;
   AttentionPlan plan(policy.storage_heads(), policy.group(), unit_heads());
   std::vector<CacheSlots> slots;
   for (const Query& query : queries) {
@@ -199,9 +199,9 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
     plan.add(slots, query.position, query.lengths);
   }
   plan.cut(attention_blocks());
-  const std::size_t row_floats = wants_rows ? plan.logit_floats() : 0;
+  const std::size_t row_floats = shows ? plan.logit_floats() : 0;
   rows_.reserve(row_floats * sizeof(float));
-  if (wants_rows) plan.place_logits(rows_.at<float>());
+  if (shows) plan.place_logits(rows_.at<float>());
   AttentionArguments a = plan.arguments(stream_, tables_, parts_, part_width());
   set_model(a, input, first_token);
   {
@@ -210,7 +210,7 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
     const Launch launch(launches_, {"attention", layer_number(input.layer), Cause::kKvRead, work});
     run_decode_attention(stream_, format_.type, attention_blocks(), plan.kernel_group(), a);
   }
-  if (!wants_rows) return;
+  if (!shows) return;
   if (device_policy_) return observe_prompt(input, plan, a, queries);
   std::vector<float> logits(row_floats);
   copy_to_host(stream_, std::as_writable_bytes(std::span(logits)), rows_.at());
@@ -245,7 +245,7 @@ void CudaBackend::attend_step(const AttentionInput& input, std::uint32_t offset)
   }
   prepare(input, caches, slot_of, offset == 0);
   record(input, offset);
-  attend(input, 0, queries);
+  attend(input, 0, queries, queries[0].sequence->layers[layer].policy.traits().rows != RowNeed::kNone);
   for (Sequence* sequence : active_) {
     const DeviceRows cached(stream_, format_, sequence->layers[layer].cache);
     finish_row(*sequence, input.layer, TokenPos(sequence->tokens + offset), cached, nullptr);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -114,8 +115,8 @@ class CudaBackend final : public Backend {
     return shape().latent() ? kLatentValue : padded_width(std::max(shape().head_dim, shape().v_head_dim));
   }
   [[nodiscard]] std::uint64_t attention_flops(std::uint64_t rows, std::uint32_t group) const;
-  // Decode attention of all queries, which are rows of q in order; shows the rows to policies that want them.
-  void attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries);
+  // Decode attention of all queries, which are rows of q in order; `shows` them to the policy.
+  void attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries, bool shows);
   [[nodiscard]] bool scores_prompt_at_once() const;
   [[nodiscard]] PromptArguments prompt_arguments(const AttentionInput& input, std::uint32_t storage_heads);
   void attend_prompt_at_once(const PromptArguments& a, LayerId layer);
@@ -127,8 +128,13 @@ class CudaBackend final : public Backend {
   void launch_moves(std::int32_t layer, std::uint64_t counted_bytes);
   void run_prompt(std::span<const std::int64_t> ids, std::span<float> last, const LogitsSink& all);
   void drop_prompt(std::uint32_t sequence);
+  // Buffers that grow with a pass.
+  [[nodiscard]] std::array<DeviceBuffer*, 9> pass_buffers() {
+    return {&tables_,      &prompt_table_, &log_sums_,     &parts_,      &rows_,
+            &move_tables_, &new_rows_,     &score_tables_, &score_parts_};
+  }
   // For what memory was refused, and what would fit.
-  [[nodiscard]] Error refused_prompt(const OutOfDeviceMemory& refused, const Sequence& sequence) const;
+  [[nodiscard]] Error refused_prompt(const OutOfDeviceMemory& refused, const Sequence& sequence);
   [[nodiscard]] Error refused_step(const OutOfDeviceMemory& refused) const;
   void prompt_logits(std::uint32_t n, std::span<float> last, const LogitsSink& all);
   // The rows of q, k and v that prepare() made; `offset` as in attend_step.

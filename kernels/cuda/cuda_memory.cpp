@@ -6,8 +6,9 @@
 namespace kvroof::cuda {
 
 // All that a prompt needs grows with its tokens: its rows in the caches of all layers, and the buffers of its pass.
-Error CudaBackend::refused_prompt(const OutOfDeviceMemory& refused, const Sequence& sequence) const {
+Error CudaBackend::refused_prompt(const OutOfDeviceMemory& refused, const Sequence& sequence) {
   std::uint64_t held = prompt_buffer_.bytes() + forward_->held_bytes();
+  for (const DeviceBuffer* buffer : pass_buffers()) held += buffer->bytes();
   std::uint64_t needed = 0;
   for (const LayerState& state : sequence.layers) {
     held += state.cache.bytes();
@@ -15,8 +16,9 @@ Error CudaBackend::refused_prompt(const OutOfDeviceMemory& refused, const Sequen
       needed += state.policy.most_rows(HeadId(h), sequence.most_tokens) * format_.slot_bytes();
     }
   }
-  const std::uint64_t of_pass = forward_->token_bytes() +
-                                std::uint64_t{shape().kv_heads} * format_.slot_bytes();
+  const std::uint64_t storage_heads = sequence.layers[0].policy.storage_heads();
+  std::uint64_t of_pass = forward_->token_bytes() + storage_heads * format_.slot_bytes();
+  if (device_policy_ && device_policy_->keeps_scores()) of_pass += sizeof(float) * shape().heads;  // log-sums
   const std::uint64_t fits = (refused.free + held) / (needed / sequence.prompt + of_pass);
   const std::size_t before = sequences_.size() - 1;
   Error error(fmt::format("out of device memory at the prompt of sequence {} ({} tokens, {} to come) under {}: {}",

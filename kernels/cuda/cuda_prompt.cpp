@@ -14,6 +14,12 @@ namespace {
 constexpr std::uint32_t kLogitBlockBytes = 8U << 20;
 constexpr std::uint32_t kPromptBlock = 32;  // queries of a prompt whose rows are shown to the policy together
 
+// The leading rows of a prompt that a policy does not look at.
+std::uint32_t unseen_rows(const PolicyTraits& traits, std::uint32_t n) {
+  if (traits.rows == RowNeed::kAll) return 0;
+  return traits.rows == RowNeed::kLast ? n - std::min(n, traits.last_rows) : n;
+}
+
 // Of a query and a token that it sees.
 std::uint64_t visible_pairs(const PromptArguments& a) {
   std::uint64_t pairs = 0;
@@ -39,25 +45,27 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
   record(input, 0);
   const bool shows_rows = traits.rows != RowNeed::kNone && !device_policy_;
   // Rows that the policy looks at go through the kernel that shows them, as does all that has scales.
-  const bool all_rows = traits.rows == RowNeed::kAll && !scores_prompt_at_once();
-  std::uint32_t apart = (format_.has_scales() && !shape().latent()) || all_rows ? 0 : n;
-  if (apart > 0 && traits.rows == RowNeed::kLast) apart = n - std::min(n, traits.last_rows);
+  const std::uint32_t unseen = scores_prompt_at_once() ? n : unseen_rows(traits, n);
+  const std::uint32_t apart = format_.has_scales() && !shape().latent() ? 0 : unseen;
   const PromptArguments at_once = prompt_arguments(input, storage_heads);
   if (apart > 0) attend_prompt_at_once(at_once, input.layer);
   if (device_policy_ && device_policy_->keeps_scores()) score_prompt(at_once, input.layer);
-  const std::uint32_t unshown = shows_rows ? apart : n;
+  const std::uint32_t unshown = shows_rows ? unseen : n;
   for (std::uint32_t i = 0; i < unshown * storage_heads; ++i) {
     state.policy.admit(HeadId(i % storage_heads), TokenPos(i / storage_heads));
   }
-  for (std::uint32_t first = apart; first < n; first += kPromptBlock) {
+  for (std::uint32_t first = apart; first < n;) {
+    const bool sees = first >= unseen;
+    const std::uint32_t end = std::min(sees ? n : unseen, first + kPromptBlock);
     std::vector<Query> queries;
-    for (std::uint32_t i = first; i < std::min(n, first + kPromptBlock); ++i) {
+    for (std::uint32_t i = first; i < end; ++i) {
       const std::uint32_t window = state.policy.window();
       // Scores on the device lie by slot of the buffer; there the window is the kernel's to apply.
       const std::uint32_t length = window > 0 && shows_rows ? std::min(window, i + 1) : i + 1;
       queries.push_back({&sequence, i, buffer, i + 1 - length, std::vector(storage_heads, length), shows_rows});
     }
-    attend(input, first, queries);
+    attend(input, first, queries, sees);
+    first = end;
   }
   peaks_.note(kv_usage());
   const DeviceRows rows(stream_, format_, prompt_buffer_, n, input.queries, shape().heads, traits.tensors.queries);
@@ -272,10 +280,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
     Error error = refused_prompt(refused, *active_[0]);
     drop_prompt(sequence);
     // What was made for so long a prompt.
-    for (DeviceBuffer* buffer : {&rows_, &parts_, &log_sums_, &tables_, &prompt_table_, &score_tables_,
-                                 &score_parts_, &new_rows_}) {
-      *buffer = DeviceBuffer();
-    }
+    for (DeviceBuffer* buffer : pass_buffers()) *buffer = DeviceBuffer();
     forward_ = std::make_unique<DeviceForward>(stream_, launches_, *weights_);
     throw error;
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/emulator.hpp"
 #include "kernels/cuda/prepare.cuh"
 #include "tests/catch.hpp"
 
@@ -76,6 +77,30 @@ Model golden_model() {
   return load_model(std::filesystem::path(KVROOF_SOURCE_DIR) / "tests/golden/models/llama-gqa", DType::kF16);
 }
 
+// What comes to the host while it lives.
+class HostCopies final : public emulator::Watcher {
+ public:
+  HostCopies() { emulator::watcher = this; }
+  ~HostCopies() override { emulator::watcher = nullptr; }
+  std::uint64_t noted() override { return 0; }
+  std::uint64_t cloned(std::uint64_t node) override { return node; }
+  void begin_call() override {}
+  void ran(std::uint64_t, std::uint64_t, std::uint64_t) override {}
+  void copied(bool to_device, std::size_t size, std::uint64_t, std::uint64_t) override {
+    if (!to_device) bytes += size;
+  }
+  std::size_t bytes = 0;
+};
+
+std::size_t bytes_to_host(const Model& model, const char* policy, std::uint32_t tokens) {
+  CudaBackendOptions options{parse_policies(policy).at(0), 7, DType::kF16};
+  options.quantised = Stored::kInt8;
+  CudaBackend backend(model, options);
+  const HostCopies copies;
+  backend.prefill(0, std::vector<std::int64_t>(tokens, 5), 3, {}, {});
+  return copies.bytes;
+}
+
 }  // namespace
 
 TEST_CASE("an int8 or int4 row is stored in whole steps of its largest element, each rounded to the nearest") {
@@ -96,6 +121,15 @@ TEST_CASE("a quantised cache moves the bytes of its type and of its scales") {
   CHECK(rounded.bytes[Cause::kKvWrite] * 2 * elements == exact.bytes[Cause::kKvWrite] * row);
   CHECK(rounded.resident * 2 * elements == exact.resident * row);
   CHECK(rounded.bytes[Cause::kScores] == exact.bytes[Cause::kScores]);
+}
+
+TEST_CASE("of a prompt into a quantised cache the rows come to the host that the policy looks at, and no others") {
+  const Model model = golden_model();
+  const std::uint32_t tokens = 70;
+  const std::size_t row_floats = std::size_t{model.config.shape.layers} * model.config.shape.heads;
+  // A row of the group's logits is padded to a power of two of query heads.
+  CHECK(bytes_to_host(model, "snapkv:budget=8:window=3", tokens) == 4 * row_floats * (68 + 69 + 70));
+  CHECK(bytes_to_host(model, "observed-attention:budget=8", tokens) == 4 * row_floats * tokens * (tokens + 1) / 2);
 }
 
 // A step of int4 is 127 / 7 = 18 times as wide as one of int8, and so is what rounding does to the logits, about.
