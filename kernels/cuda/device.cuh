@@ -34,7 +34,11 @@ template <class T>
 KV_DEVICE T from_lane_xor(T v, unsigned mask) { return __shfl_xor_sync(kAllLanes, v, mask); }
 template <class T>
 KV_DEVICE T from_lane(T v, unsigned lane) { return __shfl_sync(kAllLanes, v, lane); }
+// The lanes of the warp where it holds, a bit each.
+KV_DEVICE std::uint32_t lanes_where(bool holds) { return __ballot_sync(kAllLanes, holds); }
+KV_DEVICE unsigned count_bits(std::uint32_t x) { return static_cast<unsigned>(__popc(x)); }
 KV_DEVICE unsigned add_atomic(unsigned* p, unsigned v) { return atomicAdd(p, v); }
+KV_DEVICE void or_atomic(std::uint32_t* p, std::uint32_t v) { atomicOr(p, v); }
 KV_DEVICE void fence_device() { __threadfence(); }
 // The first words of every kernel: the next launch may be made ready (programmatic dependent launch), and nothing that
 // an earlier launch writes is read before that launch is done.
@@ -94,7 +98,10 @@ template <class T>
 T from_lane(T v, unsigned lane) { return emulator::from_lane(v, lane); }
 template <class T>
 T from_lane_xor(T v, unsigned mask) { return emulator::from_lane(v, (thread_x() % 32) ^ mask); }
+inline std::uint32_t lanes_where(bool holds) { return emulator::ballot(holds); }
+inline unsigned count_bits(std::uint32_t x) { return static_cast<unsigned>(std::popcount(x)); }
 inline unsigned add_atomic(unsigned* p, unsigned v) { return std::exchange(*p, *p + v); }
+inline void or_atomic(std::uint32_t* p, std::uint32_t v) { *p |= v; }
 inline void fence_device() {}
 inline void await_previous() {}
 inline void prefetch(const std::byte*) {}

@@ -88,42 +88,53 @@ KV_PLAIN_KERNEL void choose_experts(RouteArguments a) {
   for (unsigned i = 0; i < a.per_token; ++i) a.weights[token * a.per_token + i] *= factor;
 }
 
-// Pairs in the order of their experts, cut into tiles of one expert each; one block of kGroupThreads, a thread an
-// expert.
+// Pairs in the order of their experts, cut into tiles of one expert each. A block of kGroupThreads an expert: each
+// counts the pairs of all experts, so that none waits for another, and puts its own in their order.
 constexpr unsigned kGroupThreads = 256;
 KV_PLAIN_KERNEL void group_pairs(GroupArguments a) {
-  KV_SHARED(std::uint32_t, counts, kMostExperts);
-  KV_SHARED(std::uint32_t, first_pairs, kMostExperts);
-  KV_SHARED(std::uint32_t, first_tiles, kMostExperts);
+  constexpr unsigned kWarps = kGroupThreads / 32;
+  KV_SHARED(unsigned, counts, kMostExperts);
+  KV_SHARED(unsigned, places, 3);  // pairs and tiles before this expert's, experts that have a pair
+  KV_SHARED(unsigned, of_warp, kWarps);
   await_previous();
-  for (unsigned e = thread_x(); e < a.experts; e += kGroupThreads) {
-    std::uint32_t count = 0;
-    for (unsigned p = 0; p < a.pairs; ++p) count += a.chosen[p] == e ? 1 : 0;
-    counts[e] = count;
-  }
+  const unsigned expert = block_x();
+  const unsigned lane = thread_x() % 32;
+  for (unsigned e = thread_x(); e < kMostExperts; e += kGroupThreads) counts[e] = 0;
+  if (thread_x() < 3) places[thread_x()] = 0;
   sync_block();
-  if (thread_x() == 0) {
-    std::uint32_t pairs = 0, tiles = 0, passed = 0;
-    for (unsigned e = 0; e < a.experts; ++e) {
-      first_pairs[e] = pairs;
-      first_tiles[e] = tiles;
-      pairs += counts[e];
-      tiles += (counts[e] + a.most - 1) / a.most;
-      passed += counts[e] > 0 ? 1 : 0;
-    }
-    *a.tile_count = tiles;
-    *a.passed = passed;
-  }
+  for (unsigned p = thread_x(); p < a.pairs; p += kGroupThreads) add_atomic(counts + a.chosen[p], 1);
   sync_block();
   for (unsigned e = thread_x(); e < a.experts; e += kGroupThreads) {
-    std::uint32_t at = first_pairs[e];
-    for (unsigned p = 0; p < a.pairs; ++p) {
-      if (a.chosen[p] == e) a.order[at++] = p;
+    if (counts[e] == 0) continue;
+    add_atomic(places + 2, 1);
+    if (e >= expert) continue;
+    add_atomic(places, counts[e]);
+    add_atomic(places + 1, (counts[e] + a.most - 1) / a.most);
+  }
+  sync_block();
+  const unsigned count = counts[expert];
+  for (unsigned t = thread_x(); t * a.most < count; t += kGroupThreads) {
+    const unsigned left = count - t * a.most;
+    a.tiles[places[1] + t] = {expert, places[0] + t * a.most, left < a.most ? left : a.most};
+  }
+  if (expert + 1 == a.experts && thread_x() == 0) {
+    *a.tile_count = places[1] + (count + a.most - 1) / a.most;
+    *a.passed = places[2];
+  }
+  unsigned at = places[0];
+  for (unsigned first = 0; first < a.pairs; first += kGroupThreads) {
+    const unsigned p = first + thread_x();
+    const bool own = p < a.pairs && a.chosen[p] == expert;
+    const std::uint32_t votes = lanes_where(own);
+    if (lane == 0) of_warp[thread_x() / 32] = count_bits(votes);
+    sync_block();
+    unsigned place = at + count_bits(votes & ((1U << lane) - 1));
+    for (unsigned w = 0; w < kWarps; ++w) {
+      if (w < thread_x() / 32) place += of_warp[w];
+      at += of_warp[w];
     }
-    for (unsigned t = 0; t * a.most < counts[e]; ++t) {
-      const std::uint32_t left = counts[e] - t * a.most;
-      a.tiles[first_tiles[e] + t] = {e, first_pairs[e] + t * a.most, left < a.most ? left : a.most};
-    }
+    if (own) a.order[place] = p;
+    sync_block();
   }
 }
 

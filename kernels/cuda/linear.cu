@@ -45,7 +45,9 @@ void run_choose_experts(Stream& stream, const RouteArguments& a) {
   launch(stream, &choose_experts, {(a.tokens + kTokens - 1) / kTokens}, kRouteThreads, a);
 }
 
-void run_group_pairs(Stream& stream, const GroupArguments& a) { launch(stream, &group_pairs, {1}, kGroupThreads, a); }
+void run_group_pairs(Stream& stream, const GroupArguments& a) {
+  launch(stream, &group_pairs, {a.experts}, kGroupThreads, a);
+}
 
 void run_add_pairs(Stream& stream, const AddPairsArguments& a) {
   launch(stream, &add_pairs, {a.tokens}, kRouteThreads, a);

@@ -49,14 +49,16 @@ KV_DEVICE void load_tile(const LinearArguments& a, const float* norms, TokenRang
   }
 }
 
-// This lane's eight columns of rows r and r + 8 of the warp's sixteen; zeros beyond the ends.
-template <Stored kType>
+// This lane's eight columns of rows r and r + 8 of the warp's sixteen; zeros beyond the ends. kShared: other blocks
+// take the same weights for other tokens.
+template <Stored kType, bool kShared>
 KV_DEVICE void load_rows(const DeviceMatrix& w, std::uint32_t row, unsigned column, Eight<kType> (&out)[2]) {
   KV_UNROLL
   for (unsigned half = 0; half < 2; ++half) {
     const std::uint32_t r = row + half * 8;
     out[half] = {};
-    if (r < w.rows && column < w.cols) out[half] = load_eight<kType>(w.data + std::size_t{r} * w.cols * 2, column / 8);
+    if (r >= w.rows || column >= w.cols) continue;
+    out[half] = load_eight<kType, kShared>(w.data + std::size_t{r} * w.cols * 2, column / 8);
   }
 }
 
@@ -67,7 +69,7 @@ KV_DEVICE void multiply_tile(const DeviceMatrix& w, std::uint32_t row, unsigned 
   KV_UNROLL_BY(2)
   for (unsigned at = 0; at < kTileColumns; at += 32) {
     Eight<kType> rows[2];
-    load_rows<kType>(w, row, first + at + lane % 4 * 8, rows);
+    load_rows<kType, (kTile > 16)>(w, row, first + at + lane % 4 * 8, rows);
     KV_UNROLL
     for (unsigned n = 0; n < kTile / 8; ++n) {
       const std::uint32_t* x = tile + (n * 8 + lane / 4) * kTileStride + at / 2 + lane % 4 * 4;
