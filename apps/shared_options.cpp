@@ -6,7 +6,9 @@
 
 #include "apps/values.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/policy/head_values.hpp"
 #include "sim/policy/policy.hpp"
+#include "traces/file_io.hpp"
 
 namespace fs = std::filesystem;
 
@@ -84,8 +86,15 @@ std::vector<PolicySpec> policy_points(const Arguments& arguments) {
       budgets.push_back(std::move(budget).value());
     }
   }
+  constexpr std::size_t kMostBytes = std::size_t{1} << 24;
   std::vector<PolicySpec> points;
   for (PolicySpec& point : cross_budgets(parse_policies(arguments.get<std::string>("policy")), budgets)) {
+    const std::string heads(point.find("heads").value_or("none"));
+    if (heads != "none" && point.head_values.empty()) {
+      const std::string what = fmt::format("policy {}: heads={}", point.name, heads);
+      const std::string text = read_text_file(heads, kMostBytes).or_throw(what, ExitCode::kUsage);
+      point.head_values = parse_head_values(text).or_throw(what, ExitCode::kUsage);
+    }
     const auto same = [&](const PolicySpec& other) { return other.text() == point.text(); };
     if (std::none_of(points.begin(), points.end(), same)) points.push_back(std::move(point));
   }

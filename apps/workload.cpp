@@ -12,6 +12,7 @@
 #include "kernels/engine/token_kinds.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/cost/engine_profile.hpp"
+#include "sim/policy/head_values.hpp"
 #include "traces/nominal_trace.hpp"
 
 namespace fs = std::filesystem;
@@ -247,11 +248,15 @@ std::vector<Workload> make_workloads(const WorkloadRequest& request, const Argum
   for (const PolicySpec& point : request.points) {
     const PolicyInfo& info = policy_info(point.name);
     const PolicyTraits traits = info.traits(point);
-    if (info.takes_budget || traits.rows == RowNeed::kNone || traits.capacities != Capacities::kByHead) continue;
-    throw usage_error(fmt::format(
-        "policy {} holds as many tokens as its attention says, and a nominal recording has none: give a recorded run "
-        "(--trace)",
-        point.name));
+    const char* what = nullptr;
+    if (!info.takes_budget && traits.rows != RowNeed::kNone && traits.capacities == Capacities::kByHead) {
+      what = "holds as many tokens as its attention says, and a nominal recording has none";
+    } else if (names_heads(point)) {
+      what = "is told which heads hold what, and a nominal recording has one head";
+    }
+    if (what != nullptr) {
+      throw usage_error(fmt::format("policy {} {}: give a recorded run (--trace)", point.name, what));
+    }
   }
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "nominal.kvt";

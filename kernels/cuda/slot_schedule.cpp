@@ -20,6 +20,7 @@ std::uint32_t DevicePolicy::state_columns(std::uint32_t group) const {
 std::optional<DevicePolicy> device_policy(const PolicySpec& spec, const ModelShape& shape) {
   const PolicyInfo& info = policy_info(spec.name);
   if (info.recipe == nullptr) return std::nullopt;
+  if (info.traits(spec).evict_unit > 1) return std::nullopt;  // whole pages go: only the policy object knows which
   const DevicePolicy policy{info.recipe(spec), info.traits(spec), info.takes_budget ? spec.budget : Budget{}};
   if (!policy.recipe.complete) return std::nullopt;
   const bool each_step = policy.traits.interval == 1 && policy.traits.capacities == Capacities::kBudget;

@@ -1,5 +1,7 @@
 #include "sim/policy/attention_sums.hpp"
 
+#include <algorithm>
+
 namespace kvroof {
 
 void AttentionSums::observe(HeadId head, const AttentionRows& rows) {
@@ -15,13 +17,13 @@ void AttentionSums::observe(HeadId head, const AttentionRows& rows) {
 void AttentionSums::evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) {
   Head& h = heads_[head.value];
   const std::span<float> scores = h.scores.column(0, static_cast<std::uint32_t>(request.positions.size()));
-  lowest(scores, outside_recent(request, recent_), request.excess, victims);
+  h.choice.choose(scores, outside_recent(request, recent_), request.excess, victims);
   h.walked += scores.size_bytes();
 }
 
 double AttentionSums::score_gap(HeadId head, SlotId a, SlotId b) const {
-  const auto& scores = heads_[head.value].scores;
-  return relative_gap(scores.at(0, a), scores.at(0, b));
+  const Head& h = heads_[head.value];
+  return h.choice.gap(h.scores.column(0, std::max(a.value, b.value) + 1), a, b);
 }
 
 void AttentionSums::move(HeadId head, std::span<const SlotMove> moves) {
@@ -40,6 +42,7 @@ PolicyTraits attention_sums_traits(const PolicySpec& spec, TokensOrShare default
   t.unit = group_unit(spec);
   read_schedule(spec, t);
   read_layers(spec, t);
+  read_page(spec, t);
   t.state_bytes = t.state_read = t.state_written = t.evict_read = sizeof(float);
   t.flops_per_slot = 1;
   return t;

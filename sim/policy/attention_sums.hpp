@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/policy/layer_budgets.hpp"
+#include "sim/policy/page_victims.hpp"
 #include "sim/policy/table_helpers.hpp"
 
 namespace kvroof {
@@ -13,8 +14,9 @@ namespace kvroof {
 // what earlier rows paid counts `forgetting` times what it did.
 class AttentionSums final : public EvictionPolicy {
  public:
-  AttentionSums(TokensOrShare recent, GroupReduction reduction, float forgetting, const PolicyContext& context)
-      : recent_(recent), reduction_(reduction), forgetting_(forgetting), heads_(context.storage_heads) {}
+  AttentionSums(TokensOrShare recent, GroupReduction reduction, std::uint32_t page, float forgetting,
+                const PolicyContext& context)
+      : recent_(recent), reduction_(reduction), forgetting_(forgetting), heads_(context.storage_heads, Head(page)) {}
 
   void admit(HeadId head, SlotId slot, TokenPos) override { heads_[head.value].scores.admit(slot); }
   void observe(HeadId head, const AttentionRows& rows) override;
@@ -25,7 +27,9 @@ class AttentionSums final : public EvictionPolicy {
 
  private:
   struct Head {
+    explicit Head(std::uint32_t page) : choice(page) {}
     SlotColumns<float> scores{1};
+    PageVictims choice;
     std::uint64_t walked = 0;
   };
   TokensOrShare recent_;
@@ -34,7 +38,7 @@ class AttentionSums final : public EvictionPolicy {
   std::vector<Head> heads_;
 };
 
-// Traits of such policies: parameters recent, group, when and layers.
+// Traits of such policies: parameters recent, group, page, when and layers.
 PolicyTraits attention_sums_traits(const PolicySpec& spec, TokensOrShare default_recent);
 
 }  // namespace kvroof

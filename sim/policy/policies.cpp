@@ -12,6 +12,7 @@ extern const PolicyInfo kChunkKvPolicy;
 extern const PolicyInfo kCriticalKvPolicy;
 extern const PolicyInfo kCurPolicy;
 extern const PolicyInfo kD2oPolicy;
+extern const PolicyInfo kDuoPolicy;
 extern const PolicyInfo kExpectedAttentionPolicy;
 extern const PolicyInfo kFastGenPolicy;
 extern const PolicyInfo kFullPolicy;
@@ -21,6 +22,7 @@ extern const PolicyInfo kKeydiffPolicy;
 extern const PolicyInfo kKeyformerPolicy;
 extern const PolicyInfo kKeyformerRefcompatPolicy;
 extern const PolicyInfo kKnormPolicy;
+extern const PolicyInfo kKvCompressPolicy;
 extern const PolicyInfo kLagkvPolicy;
 extern const PolicyInfo kObservedAttentionPolicy;
 extern const PolicyInfo kOracleCausalPolicy;
@@ -51,6 +53,7 @@ constexpr std::array kLines = {
     Line{"criticalkv", &kCriticalKvPolicy},
     Line{"cur", &kCurPolicy},
     Line{"d2o", &kD2oPolicy},
+    Line{"duo", &kDuoPolicy},
     Line{"expected-attention", &kExpectedAttentionPolicy},
     Line{"fastgen", &kFastGenPolicy},
     Line{"full", &kFullPolicy},
@@ -60,6 +63,7 @@ constexpr std::array kLines = {
     Line{"keyformer", &kKeyformerPolicy},
     Line{"keyformer-refcompat", &kKeyformerRefcompatPolicy},
     Line{"knorm", &kKnormPolicy},
+    Line{"kv-compress", &kKvCompressPolicy},
     Line{"lagkv", &kLagkvPolicy},
     Line{"observed-attention", &kObservedAttentionPolicy},
     Line{"oracle", &kOraclePolicy},

@@ -18,6 +18,7 @@ constexpr ParamInfo kParams[] = {
      "what the attention of earlier rows keeps of its weight with every row; 1: all (h2o)"},
     {"recent", "tokens | share of k", "16", "most recent tokens, which always stay"},
     kGroupParam,
+    kPageParam,
     kWhenParam,
     kLayersParam,
 };
@@ -33,7 +34,7 @@ constinit const PolicyInfo kA2sfPolicy = {
     .traits = traits,
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<AttentionSums>(tokens_or_share(spec, "recent", kDefaultRecent), group_reduction(spec),
-                                             forgetting_of(spec), context);
+                                             spec.count("page", 1), forgetting_of(spec), context);
     },
 };
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "sim/policy/head_values.hpp"
 #include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/table_helpers.hpp"
 #include "sim/policy/window_scores.hpp"
@@ -65,11 +66,23 @@ std::vector<std::uint32_t> winners(std::vector<Claim> claims, std::size_t count,
 class AdaKv final : public WindowScoredPolicy {
  public:
   AdaKv(const PolicySpec& spec, const PolicyContext& context)
-      : WindowScoredPolicy(rule_of(spec), context), options_(spec) {}
+      : WindowScoredPolicy(rule_of(spec), context), options_(spec) {
+    const std::span<const float> weights = head_values(spec, context);
+    if (weights.empty()) return;
+    double total = 0;
+    for (const auto& layer : spec.head_values) total += sum(layer);
+    const double mean = total / static_cast<double>(spec.head_values.size() * weights.size());
+    for (const float weight : weights) shares_.push_back(mean > 0 ? static_cast<double>(weight) / mean : 1);
+  }
 
   void capacities(TokenPos, std::uint32_t budget, std::span<std::uint32_t> slots) override {
     if (budget <= window() || context().prompt < budget) return;
-    if (options_.kvpress) {
+    if (!shares_.empty()) {
+      for (std::size_t h = 0; h < slots.size(); ++h) {
+        const double scored = std::min((budget - window()) * shares_[h], static_cast<double>(context().prompt));
+        slots[h] = window() + static_cast<std::uint32_t>(std::nearbyint(scored));
+      }
+    } else if (options_.kvpress) {
       share_exactly(budget, slots);
     } else {
       share_with_floor(budget - window(), slots);
@@ -123,6 +136,7 @@ class AdaKv final : public WindowScoredPolicy {
   }
 
   Options options_;
+  std::vector<double> shares_;  // by head: of the mean capacity beside the window; empty: scores decide
 };
 
 PolicyTraits traits(const PolicySpec& spec) {
@@ -139,6 +153,8 @@ constexpr ParamInfo kParams[] = {
      "rule=repository: weighs a head's scores by the share of their sum that its best ones hold"},
     {"layers", "uniform | pyramid", "uniform", "rule=repository: budgets of the layers, even or as pyramidkv has them"},
     {"beta", "count", "20", "how steep the pyramid is"},
+    {"heads", "FILE", "none",
+     "capacities in place of scores: a line a layer, a weight a KV head; beside the window k is their mean"},
     kWindowParam,
     {"kernel", "odd count", "7", "neighbours over which scores are pooled; with rule=kvpress 5"},
     {"pool", "avg | max", "max", "how they are pooled; with rule=kvpress avg"},

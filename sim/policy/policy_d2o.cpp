@@ -24,7 +24,7 @@ double smoothing_of(const PolicySpec& spec) { return spec.number("smoothing", kD
 class D2o final : public EvictionPolicy {
  public:
   D2o(const PolicySpec& spec, const PolicyContext& context)
-      : inner_(tokens_or_share(spec, "recent", kDefaultRecent), group_reduction(spec), 1, context),
+      : inner_(tokens_or_share(spec, "recent", kDefaultRecent), group_reduction(spec), 1, 1, context),
         threshold_(fixed_threshold(spec)),
         smoothing_(smoothing_of(spec)),
         head_thresholds_(context.storage_heads) {}

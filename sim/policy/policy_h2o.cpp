@@ -14,6 +14,7 @@ ScoreRecipe recipe(const PolicySpec& spec) {
 constexpr ParamInfo kParams[] = {
     {"recent", "tokens | share of k", "0.5", "most recent tokens, which always stay; the others are heavy hitters"},
     kGroupParam,
+    kPageParam,
     kWhenParam,
     kLayersParam,
 };
@@ -28,8 +29,8 @@ constinit const PolicyInfo kH2oPolicy = {
     .params = kParams,
     .traits = [](const PolicySpec& spec) { return attention_sums_traits(spec, kDefaultRecent); },
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
-      return std::make_unique<AttentionSums>(tokens_or_share(spec, "recent", kDefaultRecent), group_reduction(spec), 1,
-                                             context);
+      return std::make_unique<AttentionSums>(tokens_or_share(spec, "recent", kDefaultRecent), group_reduction(spec),
+                                             spec.count("page", 1), 1, context);
     },
     .recipe = recipe,
 };

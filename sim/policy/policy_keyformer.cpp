@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <charconv>
 
 #include "sim/attention/attention.hpp"
 #include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/noise.hpp"
+#include "sim/policy/page_victims.hpp"
 #include "sim/policy/table_helpers.hpp"
 
 namespace kvroof {
@@ -56,7 +58,8 @@ class Keyformer final : public EvictionPolicy {
         temperature_(keyformer_temperature(spec)),
         context_(context),
         noise_(std::move(noise)),
-        heads_(context.storage_heads, Head(mode_ == NoiseMode::kPerToken ? 1 + context.group : 1)) {}
+        heads_(context.storage_heads,
+               Head(mode_ == NoiseMode::kPerToken ? 1 + context.group : 1, spec.count("page", 1))) {}
 
   void admit(HeadId head, SlotId slot, TokenPos position) override {
     Head& h = heads_[head.value];
@@ -85,15 +88,15 @@ class Keyformer final : public EvictionPolicy {
   }
 
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override {
+    Head& h = heads_[head.value];
     const auto slots = static_cast<std::uint32_t>(request.positions.size());
-    lowest(layer_score_ ? sum_of_heads(slots) : scores_of(heads_[head.value], slots),
-           outside_recent(request, recent_), request.excess, victims);
+    h.choice.choose(layer_score_ ? sum_of_heads(slots) : scores_of(h, slots), outside_recent(request, recent_),
+                    request.excess, victims);
   }
 
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const override {
-    if (layer_score_) return relative_gap(sums_[a.value], sums_[b.value]);
-    const auto& scores = heads_[head.value].columns;
-    return relative_gap(scores.at(0, a), scores.at(0, b));
+    const Head& h = heads_[layer_score_ ? 0 : head.value];
+    return h.choice.gap(layer_score_ ? sums_ : h.columns.column(0, std::max(a.value, b.value) + 1), a, b);
   }
 
   void move(HeadId head, std::span<const SlotMove> moves) override {
@@ -106,8 +109,9 @@ class Keyformer final : public EvictionPolicy {
 
  private:
   struct Head {
-    explicit Head(std::uint32_t count) : columns(count) {}
+    Head(std::uint32_t count, std::uint32_t page) : columns(count), choice(page) {}
     SlotColumns<float> columns;  // score, then with one draw a token the noise of each query head of the group
+    PageVictims choice;
     std::vector<float> row, drawn;
     std::uint64_t walked = 0;
   };
@@ -181,6 +185,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   PolicyTraits t;
   t.rows = RowNeed::kAll;
   t.unit = group_unit(spec);
+  read_page(spec, t);
   t.state_bytes = t.state_read = t.state_written = t.evict_read = sizeof(float);
   if (mode == NoiseMode::kPerToken) t.query_head_state = sizeof(float);
   t.flops_per_slot = kScoreFlops + (damping_of(spec) != 1 ? 1 : 0);
@@ -213,6 +218,7 @@ constexpr ParamInfo kParams[] = {
     {"score", "head | layer", "head", "f of each head, or one for all heads of a layer, which then keep one set"},
     {"tau", "A..B", "1..2", "temperature: A in the prompt, then rising evenly to B with the last requested token"},
     kGroupParam,
+    kPageParam,
     kLayersParam,
 };
 

@@ -54,6 +54,9 @@ class SlotColumns {
   [[nodiscard]] std::span<T> column(std::uint32_t c, std::uint32_t slots) {
     return {values_.data() + std::size_t{c} * capacity_, slots};
   }
+  [[nodiscard]] std::span<const T> column(std::uint32_t c, std::uint32_t slots) const {
+    return {values_.data() + std::size_t{c} * capacity_, slots};
+  }
   [[nodiscard]] std::uint64_t bytes_per_slot() const { return columns_ * sizeof(T); }
   [[nodiscard]] T& at(std::uint32_t c, SlotId slot) { return values_[std::size_t{c} * capacity_ + slot.value]; }
   [[nodiscard]] const T& at(std::uint32_t c, SlotId slot) const {

@@ -21,6 +21,9 @@ struct PolicySpec {
   std::optional<KvType> kv{};  // of the cache; none: as the run or the trace has it
   std::string preset{};        // the name that stood for policy and cache (presets.hpp); empty: none did
 
+  // [layers][KV heads]: what the file that heads= names says of each head, once policy_points() has read it.
+  std::vector<std::vector<float>> head_values = {};
+
   // name:key=value… with the budget first: identifies a point of a sweep.
   [[nodiscard]] std::string text() const;
   [[nodiscard]] std::optional<std::string_view> find(std::string_view key) const;

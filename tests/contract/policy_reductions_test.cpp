@@ -24,7 +24,10 @@ TEST_CASE("a policy whose parameters take away what is its own is the simpler po
         Reduction{"a2sf:budget=20:forgetting=1:recent=10", "h2o:budget=20:recent=10"},
         Reduction{"pyramidkv:budget=20:window=6:beta=1", "snapkv:budget=20:window=6"},
         Reduction{"adakv:budget=20:window=6:floor=1", "snapkv:budget=20:window=6:kernel=7:pool=max"},
-        Reduction{"adakv:budget=20:window=6:safeguard=1:rule=kvpress", "snapkv:budget=20:window=6"}}) {
+        Reduction{"adakv:budget=20:window=6:safeguard=1:rule=kvpress", "snapkv:budget=20:window=6"},
+        Reduction{"h2o:budget=20:page=1", "h2o:budget=20"},
+        Reduction{"duo:retrieval=1", "full"},
+        Reduction{"duo:retrieval=0:sinks=4:recent=16", "streaming:budget=20"}}) {
     for (shape.layer = 0; shape.layer < shape.layers; shape.layer += 3) {
       INFO(r.policy << " layer " << shape.layer);
       CHECK(history(spec_of(r.policy), shape, random_logit) == history(spec_of(r.simpler), shape, random_logit));

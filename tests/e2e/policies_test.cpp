@@ -1,5 +1,6 @@
 // kvroof policies, as a user meets it.
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
@@ -7,6 +8,16 @@
 
 using kvroof::test::Ran;
 using kvroof::test::run_program;
+using kvroof::test::TemporaryFolder;
+
+namespace {
+
+std::string written(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text;
+  return path;
+}
+
+}  // namespace
 
 TEST_CASE("kvroof policies lists the policies, and as JSON what each takes and costs") {
   const Ran text = run_program("policies");
@@ -39,4 +50,41 @@ TEST_CASE("kvroof policies answers typos with the nearest name") {
   const Ran word = run_program("policies shw h2o");
   CHECK(word.code == 2);
   CHECK(word.err.find("did you mean show?") != std::string::npos);
+}
+
+TEST_CASE("a file of gates says which heads keep everything, in a run, its recording and its replay") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("x.kvt");
+  const std::string tensors = KVROOF_SOURCE_DIR "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
+  REQUIRE(run_program("import qkv " + tensors + " --prompt 32 -o " + trace).code == 0);
+  const std::string heads = written(folder.file("heads.tsv"), "# one layer of 2 KV heads\n0.9\t0.1\n");
+  const Ran ran = run_program("replay " + trace + " --format json --policy full,duo:sinks=2:recent=6:heads=" + heads);
+  REQUIRE(ran.code == 0);
+  const auto points = nlohmann::json::parse(ran.out)["points"];
+  const double all = points[0]["kept_tokens"];
+  CHECK(points[1]["kept_tokens"].get<double>() == Approx((all + 8) / 2));
+}
+
+TEST_CASE("a file of head values that cannot be followed gets one sentence and exit code 2") {
+  const TemporaryFolder folder;
+  const std::string ragged = written(folder.file("ragged"), "1 2\n1\n");
+  const std::string many = written(folder.file("many"), "1 2 3\n1 2 3\n");
+  const std::string tensors = KVROOF_SOURCE_DIR "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
+  const std::string trace = folder.file("x.kvt");
+  REQUIRE(run_program("import qkv " + tensors + " --prompt 32 -o " + trace).code == 0);
+  struct Refused {
+    std::string words;
+    const char* sentence;
+  };
+  for (const Refused& r :
+       {Refused{"replay " + trace + " --policy duo:heads=" + folder.file("none"), "cannot open"},
+        Refused{"replay " + trace + " --policy duo:heads=" + ragged, "line 2 has 1 numbers, the first line 2"},
+        Refused{"replay " + trace + " --policy adakv:budget=9:heads=" + many, "2 layers of 3 heads, the model 1 of 2"},
+        Refused{"plan --model llama-2-7b --device h200 --policy duo", "give a recorded run (--trace)"}}) {
+    INFO(r.words);
+    const Ran ran = run_program(r.words);
+    CHECK(ran.code == 2);
+    CHECK(ran.out.empty());
+    CHECK(ran.err.find(r.sentence) != std::string::npos);
+  }
 }

@@ -23,6 +23,7 @@ inline float random_logit(std::uint32_t h, std::uint32_t t, std::uint32_t j) {
 inline std::vector<std::string> variants(const PolicyInfo& info) {
   std::vector<std::string> all = {std::string(info.name)};
   for (const ParamInfo& param : info.params) {
+    if (param.values == "FILE") continue;  // that an app reads
     std::string_view rest = param.values;
     while (!rest.empty()) {
       const std::size_t bar = rest.find(" | ");
