@@ -57,6 +57,25 @@ std::string device_key(std::string_view name) {
   return without_vendor(plain_letters(name.substr(0, limit)));
 }
 
+// Words in any order: "A100 80GB PCIe" is "A100-PCIe-80GB". They begin with a space, as no other key does.
+std::string device_words(std::string_view name) {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : std::string(name.substr(0, name.find('@'))) + " ") {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    } else if (!word.empty()) {
+      word = without_vendor(std::move(word));
+      if (!word.empty()) words.push_back(std::move(word));
+      word.clear();
+    }
+  }
+  std::sort(words.begin(), words.end());
+  std::string key;
+  for (const std::string& w : words) key += " " + w;
+  return key;
+}
+
 // "GPT-20B (48 heads x128, 44 layers)": FasterTransformer's own GPT models, with a vocabulary of 51,200 and 1,024
 // positions.
 std::optional<ModelShape> sized_gpt(const std::string& name) {
@@ -108,15 +127,19 @@ struct Layout {
 // deployment, for each reads its own sequences alone.
 std::optional<Layout> layout_of(const PublishedRow& row) {
   if (row.gpus == 1) return Layout{};
-  const std::string text = plain_letters(row.parallelism);
+  std::string text;
+  for (const char c : row.parallelism) {
+    const auto letter = static_cast<unsigned char>(c);
+    text += std::isalnum(letter) != 0 ? static_cast<char>(std::tolower(letter)) : ' ';
+  }
   const auto after = [&](std::string_view word) -> std::uint32_t {
     const std::size_t at = text.find(word);
     return at == std::string::npos ? 0 : published_count(std::string_view(text).substr(at + word.size())).value_or(0);
   };
-  if (text.find("layersplit") != std::string::npos) return Layout{1, row.gpus, 1};
+  if (text.find("layer split") != std::string::npos) return Layout{1, row.gpus, 1};
   if (after("ep") == row.gpus) return Layout{row.gpus, 1, 1};
   const std::uint32_t tensor = after("tp"), stages = after("pp"), replicas = after("dp");
-  if (tensor == 0 && stages == 0 && text.empty()) return Layout{row.gpus, 1, 1};
+  if (tensor == 0 && stages == 0 && replicas == 0) return Layout{row.gpus, 1, 1};  // not stated: each layer is shared
   const Layout layout{std::max(tensor, 1U), std::max(stages, 1U), std::max(replicas, 1U)};
   const std::uint64_t devices = std::uint64_t{layout.tensor} * layout.stages * layout.replicas;
   return devices == row.gpus ? std::optional(layout) : std::nullopt;
@@ -191,7 +214,9 @@ struct PublishedCatalog::Names {
   // The device of that name, or of the name without its memory where that is the device's: "L4-24GB".
   const Device* device_called(const std::string& published) {
     std::string key = device_key(published);
-    if (const auto at = devices.find(key); at != devices.end()) return &device(at->second);
+    for (const std::string& spelt : {key, device_words(published)}) {
+      if (const auto at = devices.find(spelt); at != devices.end()) return &device(at->second);
+    }
     if (!key.ends_with("gb")) return nullptr;
     key.resize(key.size() - 2);
     std::string digits;
@@ -211,14 +236,17 @@ struct PublishedCatalog::Names {
 PublishedCatalog::PublishedCatalog(fs::path catalog) : names_(std::make_shared<Names>()) {
   Names& names = *names_;
   names.catalog = std::move(catalog);
-  for (const std::string& name : catalog_device_names(names.catalog)) names.devices[device_key(name)] = name;
+  const auto add_device = [&names](const std::string& spelt, const std::string& name) {
+    names.devices[device_key(spelt)] = names.devices[device_words(spelt)] = name;
+  };
+  for (const std::string& name : catalog_device_names(names.catalog)) add_device(name, name);
   for (const std::string& name : catalog_model_names(names.catalog)) names.models[model_key(name)] = name;
   const fs::path file = names.catalog / "names.yaml";
   try {
     const YAML::Node root = YAML::LoadFile(file.string());
     for (const auto& entry : root["devices"]) {
       for (const auto& alias : entry.second) {
-        names.devices[device_key(alias.as<std::string>())] = entry.first.as<std::string>();
+        add_device(alias.as<std::string>(), entry.first.as<std::string>());
       }
     }
     for (const auto& entry : root["models"]) {
@@ -236,22 +264,31 @@ PublishedCatalog::PublishedCatalog(fs::path catalog) : names_(std::make_shared<N
 
 namespace {
 
+// 8-bit caches count a byte an element, those of 4 bits scales of their blocks too; what is not stated is 16 bits, as
+// engines have it.
+std::optional<KvType> cache_type(const std::string& text) {
+  const std::string kv = plain_letters(text);
+  for (const char* plain : {"", "fp16", "f16", "bf16", "auto", "16bit", "default", "unspecified", "notstated"}) {
+    if (kv == plain) return KvType(DType::kF16);
+  }
+  for (const char* eight : {"fp8", "int8", "q8"}) {
+    if (kv.starts_with(eight)) return KvType(DType::kI8);
+  }
+  for (const char* four : {"int4", "q4", "fp4", "nvfp4", "mxfp4"}) {
+    if (kv.starts_with(four)) return KvType(KvType::kInt4G64);
+  }
+  return kv == "fp32" || kv == "f32" ? std::optional(KvType(DType::kF32)) : std::nullopt;
+}
+
 // Types of weights and cache, or why they are unknown.
 Result<Deployment> deployment_of(const PublishedRow& row, bool kernel) {
   const std::string& text = row.weight_precision.empty() && kernel ? row.kv_precision : row.weight_precision;
   const auto weights = parse_weight_format(text);
   if (!weights) return failure("no such weight format: {}", text.empty() ? "none is stated" : text);
-  // 8-bit caches count a byte an element; what is not stated is 16 bits, as engines have it.
-  DType kv = DType::kF16;
-  const std::string kv_text = plain_letters(row.kv_precision);
-  if (kv_text.starts_with("fp8") || kv_text.starts_with("int8") || kv_text.starts_with("q8")) kv = DType::kI8;
-  else if (kv_text == "fp32" || kv_text == "f32") kv = DType::kF32;
-  else if (!kv_text.empty() && kv_text != "fp16" && kv_text != "f16" && kv_text != "bf16" &&
-           kv_text != "auto" && kv_text != "16bit") {
-    return failure("no such type of the KV cache: {}", row.kv_precision);
-  }
+  const auto kv = cache_type(row.kv_precision);
+  if (!kv) return failure("no such type of the KV cache: {}", row.kv_precision);
   const DType activations = weights->name == "f32" ? DType::kF32 : DType::kBF16;
-  return Deployment({activations, kv}, *weights);
+  return Deployment({activations, *kv}, *weights);
 }
 
 std::string read_lengths(const PublishedRow& row, bool kernel, PublishedSetting& s) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <string>
 
@@ -14,13 +15,15 @@ using F = DeviceField;
 // Bits follow from the layouts: fp8 and int8 have a scale a channel or tensor (nothing a parameter); nvfp4 an fp8 scale
 // for 16; mxfp4 an 8-bit exponent for 32, experts alone (gpt-oss); int4-g32-wo a 16-bit scale and zero point for 32;
 // AWQ and GPTQ the same for 128, the zero point in 4 bits; gf4 a shared fp8 scale and eight 3-bit values in 32 bits;
-// Q4_0 a 16-bit scale for 32; Q4_K 144 bytes, Q5_K 176 and Q6_K 210 for 256; _M mixtures have a part in Q6_K.
+// Q4_0 a 16-bit scale for 32; Q4_K 144 bytes, Q5_K 176 and Q6_K 210 for 256; mixtures (_S, _M, _L, Q2_K, IQ) have parts
+// in wider types: what is left of the bits a weight that llama.cpp's quantize tool prints for Llama-3.1-8B without its
+// head (Q6_K; Q5_K below 3.3 bits) and embedding.
 // Unpacking goes on beside reading and bounds it where arithmetic is slow: public weight-only int8 runs on A100 read
 // 1,030 to 1,070 GB/s where 16-bit ones read 1,410, as 18 fp32 operations a parameter would; 4-bit kernels unpack
 // several at once, and on boards with GDDR memory neither is seen. fp8 has an instruction. Products in fp8 start later
 // and reach less of their peak, because activations are quantised before them.
 constexpr double kUnpackInt8 = 18, kUnpack = 11, kUnpackFp8 = 4;
-constexpr std::array<WeightFormat, 17> kFormats = {{
+constexpr std::array<WeightFormat, 32> kFormats = {{
     {"fp8", 8, 8, 16, 16, F::kPeakFp8Tflops, kUnpackFp8, 1.5, 0.8},
     {"int8", 8, 8, 16, 16, F::kPeakInt8Tops, kUnpackInt8, 1.5, 0.7},
     {"int8-wo", 8, 8, 8, 16, {}, kUnpackInt8},
@@ -37,6 +40,21 @@ constexpr std::array<WeightFormat, 17> kFormats = {{
     {"Q5_K_M", 5.65, 5.65, 6.5625, 5.5, {}, kUnpack},
     {"Q6_K", 6.5625, 6.5625, 6.5625, 6.5625, {}, kUnpack},
     {"Q8_0", 8.5, 8.5, 8.5, 8.5, {}, kUnpackFp8},
+    {"Q5_0", 5.5, 5.5, 6.5625, 5.5, {}, kUnpack},
+    {"Q5_1", 6, 6, 6.5625, 6, {}, kUnpack},
+    {"Q5_K_S", 5.5, 5.5, 6.5625, 5.5, {}, kUnpack},
+    {"Q3_K_S", 3.44, 3.44, 6.5625, 3.4375, {}, kUnpack},
+    {"Q3_K_M", 3.85, 3.85, 6.5625, 3.4375, {}, kUnpack},
+    {"Q3_K_L", 4.2, 4.2, 6.5625, 3.4375, {}, kUnpack},
+    {"Q2_K", 2.95, 2.95, 6.5625, 2.625, {}, kUnpack},
+    {"IQ4_XS", 4.32, 4.32, 6.5625, 4.25, {}, kUnpack},
+    {"IQ4_NL", 4.55, 4.55, 6.5625, 4.5, {}, kUnpack},
+    {"IQ3_XXS", 3.1, 3.1, 5.5, 3.0625, {}, kUnpack},
+    {"IQ2_XS", 2.37, 2.37, 5.5, 2.625, {}, kUnpack},
+    {"IQ2_XXS", 2.13, 2.13, 5.5, 2.625, {}, kUnpack},
+    {"IQ1_S", 1.7, 1.7, 5.5, 2.625, {}, kUnpack},
+    {"mxfp8", 8.25, 8.25, 16, 16, F::kPeakFp8Tflops, kUnpackFp8, 1.5, 0.8},
+    {"q3f16", 3.6, 3.6, 3.6, 3.6, {}, kUnpack},
     {"q4f16", 4.5, 4.5, 4.5, 4.5, {}, kUnpack},
 }};
 
@@ -54,6 +72,12 @@ constexpr std::array kAliases = {
     Alias{"int4gptq", "int4"},         Alias{"gptqint4", "int4"},      Alias{"awq4bit", "int4"},
     Alias{"gptq4bit", "int4"},         Alias{"w4a16", "int4"},         Alias{"w4a16awq", "int4"},
     Alias{"w4a16gptq", "int4"},        Alias{"4bit", "int4"},          Alias{"nf4", "int4"},
+    Alias{"fp8pertensor", "fp8"},      Alias{"fp8perchannel", "fp8"},  Alias{"int4g128wo", "int4"},
+    Alias{"awq4b", "int4"},            Alias{"int4group128", "int4"},  Alias{"4bit128g", "int4"},
+    Alias{"w4a8", "int4"},             Alias{"uint4", "int4"},         Alias{"bnbnf4", "int4"},
+    Alias{"hqq4bit", "int4"},          Alias{"8bit", "int8-wo"},       Alias{"bnbint8", "int8-wo"},
+    Alias{"llmint8", "int8-wo"},       Alias{"q0f16", "f16"},          Alias{"q0f32", "f32"},
+    Alias{"half", "f16"},              Alias{"q3f161", "q3f16"},       Alias{"q2k", "Q2_K"},
     Alias{"q4", "Q4_K_M"},             Alias{"q4k", "Q4_K_M"},         Alias{"q4f161", "q4f16"},
     Alias{"q5k", "Q5_K_M"},            Alias{"q8", "Q8_0"},            Alias{"float16", "f16"},
     Alias{"bfloat16", "bf16"}};
@@ -66,6 +90,19 @@ std::string letters_of(std::string_view text) {
     if (std::isalnum(letter) != 0) letters += static_cast<char>(std::tolower(letter));
   }
   return letters;
+}
+
+// "EXL2 4.65bpw": that many bits in a layer, and 6 in the head (exllamav2's own choice).
+std::optional<WeightFormat> bits_per_weight(std::string_view text) {
+  const std::size_t unit = text.find("bpw");
+  if (unit == std::string_view::npos) return std::nullopt;
+  std::size_t begin = unit;
+  const auto of_number = [](char c) { return c == '.' || std::isdigit(static_cast<unsigned char>(c)) != 0; };
+  while (begin > 0 && of_number(text[begin - 1])) --begin;
+  double bits = 0;
+  const auto [end, error] = std::from_chars(text.data() + begin, text.data() + unit, bits);
+  if (error != std::errc() || !(bits >= 1 && bits <= 16)) return std::nullopt;
+  return WeightFormat{"bpw", bits, bits, 6, 16, {}, kUnpack};
 }
 
 }  // namespace
@@ -81,6 +118,7 @@ WeightFormat plain_format(DType type) {
 }
 
 std::optional<WeightFormat> parse_weight_format(std::string_view text) {
+  if (const auto bits = bits_per_weight(text)) return bits;
   std::string letters = letters_of(text);
   for (const Alias& alias : kAliases) {
     if (alias.text == letters) letters = letters_of(alias.name);

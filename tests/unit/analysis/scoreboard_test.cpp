@@ -147,6 +147,37 @@ TEST_CASE("names are found as tables of measurements write them") {
   CHECK(score(other[0]).refused == "no such device in the catalog: L4-48GB");
 }
 
+TEST_CASE("boards are found with their words in any order, layouts as people write them, and caches of 4 bits") {
+  const std::string rest = ",1,vLLM,static,1,100,100,total_latency,,ms,s\n";
+  const std::string model = "m,end_to_end,Llama-3.1-8B,bf16,,";
+  CHECK(predicted(model + "A100 80GB PCIe" + rest) == predicted(model + "A100-PCIe-80GB" + rest));
+  CHECK(predicted(model + "NVIDIA A100 PCIe 40GB" + rest) == predicted(model + "A100-PCIE-40GB" + rest));
+  CHECK(predicted(model + "RTX 3090 GeForce" + rest) == predicted(model + "RTX 3090" + rest));
+  const auto cached = [&](const char* type) {
+    return predicted(std::string("m,end_to_end,Llama-3.1-8B,bf16,") + type +
+                     ",L40S,1,vLLM,static,16,8000,100,total_latency,,ms,s\n");
+  };
+  CHECK(cached("q4_0") < cached("fp8"));
+  CHECK(cached("nvfp4") < cached("fp8"));
+  CHECK(cached("fp8") < cached("auto"));
+  CHECK(cached("not stated") == cached("bf16"));
+  const auto over = [](const std::string& layout) {
+    const auto rows = published_rows(
+        "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,parallelism,engine,batch_mode,batch,"
+        "input_len,output_len,metric,value,unit,source\n"
+        "m,end_to_end,Llama-3.1-70B,bf16,,H200,8," + layout + ",vLLM,static,1,100,100,total_latency,,ms,s\n")
+        .or_throw("rows");
+    const ScoredRow scored = score(rows[0]);
+    INFO(layout << ": " << scored.refused);
+    REQUIRE(scored.predicted);
+    return scored.predicted->value;
+  };
+  CHECK(over("TP8 (2 nodes)") == over("TP8"));
+  CHECK(over("TP=8") == over("TP8"));
+  CHECK(over("tensor-split") == over("TP8"));
+  CHECK(over("layer-split x8") > over("TP8"));
+}
+
 TEST_CASE("engines are found by how their name begins, or within what is written") {
   const auto under = [](const std::string& engine) {
     return predicted("m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1," + engine +

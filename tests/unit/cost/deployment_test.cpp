@@ -62,6 +62,10 @@ TEST_CASE("formats are found as engines and papers spell them, and nothing else 
   for (const char* name : {"int8_wo", "INT8 weight-only", "W8A16"}) CHECK(format(name).name == "int8-wo");
   for (const char* name : {"AWQ-4bit", "gptq-int4", "w4a16", "int4_wo", "4-bit"}) CHECK(format(name).name == "int4");
   CHECK(format("q4f16_1").name == "q4f16");
+  CHECK(format("fp8 (per-tensor)").name == "fp8");
+  CHECK(format("EXL2 4.65bpw").layer_bits == 4.65);
+  CHECK(format("exl3-3.0bpw").head_bits == 6);
+  for (const char* name : {"0.5bpw", "99bpw", "bpw", "xbpw"}) CHECK_FALSE(parse_weight_format(name).has_value());
   CHECK_FALSE(parse_weight_format("int3").has_value());
   CHECK_FALSE(parse_weight_format("").has_value());
   CHECK_FALSE(parse_weight_format("i64").has_value());
