@@ -33,6 +33,8 @@ std::string kind_of_metric(const PublishedRow& row, const PublishedSetting& s) {
   if (metric.starts_with("total") || metric.starts_with("e2e") || metric.find("end_to_end") != std::string::npos) {
     return "whole";
   }
+  // Of a batch that runs from its prompts to its last tokens.
+  if (metric.starts_with("output_tokens_per_s") && !row.batch_mode.starts_with("continuous")) return "whole";
   return "step";
 }
 

@@ -83,6 +83,8 @@ std::string temporary_name(const std::filesystem::path& path);
 // Writes a result to stdout, or to the file of --out (under a temporary name first; an existing file is replaced only
 // when the new one is whole). Throws Error when it cannot be written.
 void write_result(const Arguments& arguments, std::string_view text);
+// The same to a file.
+void write_file(const std::string& path, std::string_view text);
 
 // A result as rows: fits the terminal as a table, or JSON (an array of objects), or CSV.
 struct Table {

@@ -114,7 +114,10 @@ void write_result(const Arguments& arguments, std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     return;
   }
-  const auto& path = arguments.get<std::string>("out");
+  write_file(arguments.get<std::string>("out"), text);
+}
+
+void write_file(const std::string& path, std::string_view text) {
   const std::string temporary = temporary_name(path);
   std::FILE* file = std::fopen(temporary.c_str(), "wb");
   if (file == nullptr) throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));

@@ -2,11 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "analysis/papers.hpp"
 #include "analysis/scoreboard.hpp"
+#include "analysis/scoreboard_markdown.hpp"
 #include "apps/command.hpp"
 #include "apps/intervals.hpp"
 
@@ -219,14 +222,32 @@ int print_scoreboard(const Arguments& arguments, const std::vector<ScoredRow>& r
   return static_cast<int>(met ? ExitCode::kOk : ExitCode::kGateFailed);
 }
 
+// The document with the shipped rows' scoreboard between its marks, to --out or in its place.
+int write_readme(const Arguments& arguments, const std::vector<ScoredRow>& rows) {
+  const auto& path = arguments.get<std::string>("readme");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw usage_error(fmt::format("--readme {}: cannot open", path));
+  const std::string document{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = with_scoreboard(document, scoreboard_markdown(rows)).or_throw(path);
+  if (arguments.has("out")) {
+    write_result(arguments, text);
+  } else {
+    write_file(path, text);
+  }
+  return 0;
+}
+
 int run_validate(const Arguments& arguments) {
   const bool own = arguments.has("rows");
-  if (own && arguments.has("papers")) throw usage_error("--rows and --papers contradict each other: one at a time");
+  if (own + arguments.has("papers") + arguments.has("readme") > 1) {
+    throw usage_error("--rows, --papers and --readme contradict each other: one at a time");
+  }
   const std::vector<PublishedRow> published =
       read_published_rows(own ? std::filesystem::path(arguments.get<std::string>("rows")) : shipped_rows());
   std::vector<ScoredRow> rows = score_rows(published);
   if (!own) {
     set_intervals(rows, interval_table(rows), true);  // each row as if its group had not been measured
+    if (arguments.has("readme")) return write_readme(arguments, rows);
     const std::vector<Paper> papers = read_papers(data_folder() / "validation" / "papers");
     const std::vector<TableScore> tables = score_papers(papers, rows);
     return arguments.has("papers") ? print_papers(arguments, tables) : print_scoreboard(arguments, rows, tables);
@@ -246,12 +267,14 @@ int run_validate(const Arguments& arguments) {
 
 void describe_validate(po::options_description_easy_init add) {
   add("rows", po::value<std::string>(), "a file of rows to predict, each with its interval; values may be empty");
+  add("readme", po::value<std::string>(), "write the scoreboard between the marks of this Markdown file");
   add("papers", po::bool_switch(), "experiments of papers instead: each run, what was fitted, why it deviates");
 }
 
 constexpr std::string_view kValidateExamples =
     "  kvroof validate\n"
     "  kvroof validate --papers\n"
+    "  kvroof validate --readme README.md\n"
     "  kvroof validate --rows my-measurements.csv\n"
     "  kvroof validate --rows my-measurements.csv --format json";
 
@@ -259,7 +282,8 @@ constexpr std::string_view kValidateExamples =
 
 Command validate_command() {
   return {"validate", "the cost model against published measurements: errors and coverage of the intervals",
-          "[--rows FILE.csv | --papers] [options]", kValidateExamples, &describe_validate, &run_validate};
+          "[--rows FILE.csv | --papers | --readme FILE.md] [options]", kValidateExamples, &describe_validate,
+          &run_validate};
 }
 
 }  // namespace kvroof

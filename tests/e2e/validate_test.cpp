@@ -102,6 +102,24 @@ TEST_CASE("predictions and intervals do not change by a byte when the values of 
   CHECK(run_program("validate --format json --rows " + with_values("kvroof-same.csv", "17")).out == rows);
 }
 
+TEST_CASE("the README's scoreboard is what validate computes now") {
+  const std::string readme = std::string(KVROOF_SOURCE_DIR) + "/README.md";
+  const kvroof::test::TemporaryFolder folder;
+  const std::string copy = folder.file("README.md");
+  std::ofstream(copy, std::ios::binary) << text_of(readme);
+  const Ran ran = run_program("validate --readme " + copy);
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  INFO("run `kvroof validate --readme README.md`");
+  CHECK(text_of(copy) == text_of(readme));
+  CHECK(text_of(copy).find("Known to fail") != std::string::npos);
+  std::ofstream(copy, std::ios::binary) << "no marks\n";
+  CHECK(run_program("validate --readme " + copy).code == 1);
+  CHECK(text_of(copy) == "no marks\n");
+  CHECK(run_program("validate --readme " + folder.file("none.md")).code == 2);
+  CHECK(run_program("validate --papers --readme " + copy).code == 2);
+}
+
 TEST_CASE("a file of rows that is none is refused") {
   CHECK(run_program("validate --rows nothing.csv").code == 2);
   CHECK(run_program(std::string("validate --rows ") + KVROOF_SOURCE_DIR + "/README.md").code == 1);
