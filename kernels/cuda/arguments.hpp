@@ -317,7 +317,11 @@ struct PromptArguments {
   float* out = nullptr;               // [tokens, heads, value_dim]
 };
 
-// The state after all rows of a prompt, of sums of weights: exp(logit − log-sum), or the same of noisy logits.
+// Rows that a count made of a whole prompt at once may look back on.
+constexpr std::uint32_t kMostPromptHistory = 1024;
+
+// The state after all rows of a prompt, of weights exp(logit − log-sum), or the same of noisy logits: their sums, or
+// counts (of histories up to kMostPromptHistory, without a window).
 struct PromptScoreArguments : ScoreRule {
   PromptArguments rows;  // as attention met them; the slots have room for the policy's state
   float temperature = 1;

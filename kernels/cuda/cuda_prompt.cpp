@@ -20,10 +20,10 @@ std::uint32_t unseen_rows(const PolicyTraits& traits, std::uint32_t n) {
   return traits.rows == RowNeed::kLast ? n - std::min(n, traits.last_rows) : n;
 }
 
-// Of a query and a token that it sees.
-std::uint64_t visible_pairs(const PromptArguments& a) {
+// Of a query, from `first` on, and a token that it sees.
+std::uint64_t visible_pairs(const PromptArguments& a, std::uint32_t first = 0) {
   std::uint64_t pairs = 0;
-  for (std::uint32_t i = 0; i < a.tokens; ++i) pairs += a.window > 0 ? std::min(a.window, i + 1) : i + 1;
+  for (std::uint32_t i = first; i < a.tokens; ++i) pairs += a.window > 0 ? std::min(a.window, i + 1) : i + 1;
   return pairs;
 }
 
@@ -132,10 +132,12 @@ void CudaBackend::attend_prompt_at_once(const PromptArguments& a, LayerId layer)
   run_prompt_attention(stream_, format_.type, a);
 }
 
-// Sums of weights need no row of them: the tensor cores make the products again, once more for a noisy softmax.
+// Sums and counts of weights need no row of them: the tensor cores make the products again, once more for a noisy
+// softmax.
 bool CudaBackend::scores_prompt_at_once() const {
   if (!device_policy_ || !device_policy_->keeps_scores() || format_.has_scales()) return false;
-  return device_policy_->recipe.kind != ScoreRecipe::Kind::kCounts;
+  const ScoreRecipe& recipe = device_policy_->recipe;
+  return recipe.kind != ScoreRecipe::Kind::kCounts || recipe.history <= kMostPromptHistory;
 }
 
 // Draws the noise of the prompt's tokens; where scores need no rows, makes them. State counts as it does everywhere:
@@ -156,7 +158,8 @@ void CudaBackend::score_prompt(const PromptArguments& a, LayerId layer) {
   if (!scores_prompt_at_once()) return;
   const std::uint64_t storage_heads = a.heads / a.group;
   DeclaredWork products = moved(Cause::kKvRead, storage_heads * a.tokens * format_.key_row_bytes());
-  products.flops = 2 * visible_pairs(a) * a.heads * a.head_dim;
+  const std::uint32_t forgotten = s.kind == ScoreKind::kCounts ? a.tokens - std::min(a.tokens, s.history) : 0;
+  products.flops = 2 * visible_pairs(a, forgotten) * a.heads * a.head_dim;
   if (s.kind == ScoreKind::kNoisySum) {
     const Launch launch(launches_, {"noisy_sums", number, Cause::kScores, products});
     run_prompt_noisy_sums(stream_, format_.type, s);

@@ -111,13 +111,48 @@ KV_DEVICE void add_tile_weights(const PromptScoreArguments& s, const std::uint32
   }
 }
 
-// The score of each token: the sum over all rows of its weight, reduced over the group. Blocks of kPromptThreads: x
-// over tiles of keys, y over storage heads; a warp takes sixteen queries of a tile.
+// Marks in `ring`, kHistoryWords words a key of the tile, which of a warp's sixteen rows count: row i's bit is i modulo
+// the history, as the rows of a decode step have it.
+constexpr unsigned kHistoryWords = kMostPromptHistory / 32;
+KV_DEVICE void mark_hits(const PromptScoreArguments& s, const float (&weights)[kKeys / 8][4], unsigned first_query,
+                         unsigned first_key, std::uint32_t* ring) {
+  const unsigned lane = thread_x() % 32;
+  const float share = s.reduction == ScoreReduction::kMean ? 1.0F / static_cast<float>(s.rows.group) : 1.0F;
+  KV_UNROLL
+  for (unsigned n = 0; n < kKeys / 8; ++n) {
+    KV_UNROLL
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned query = first_query + lane / 4 + i / 2 * 8;
+      const unsigned key = n * 8 + lane % 4 * 2 + i % 2;
+      if (query >= s.rows.tokens || first_key + key > query || query + s.history < s.rows.tokens) continue;
+      const float weight = weights[n][i] * share;
+      const float threshold = 1.0F / static_cast<float>(query + 1);
+      if (s.counts_low ? weight >= threshold : weight <= threshold) continue;
+      const unsigned bit = query % s.history;
+      or_atomic(ring + key * kHistoryWords + bit / 32, 1U << (bit % 32));
+    }
+  }
+}
+
+// The ring of the tile's key that this thread has becomes its state: the count, then the words.
+KV_DEVICE void store_counts(const PromptScoreArguments& s, const CacheSlots& slots, unsigned slot,
+                            const std::uint32_t* ring) {
+  std::uint32_t count = 0;
+  for (unsigned w = 0; w < (s.history + 31) / 32; ++w) {
+    count += count_bits(ring[w]);
+    slots.state[std::size_t{1 + w} * slots.stride + slot] = ring[w];
+  }
+  slots.state[slot] = count;
+}
+
+// The score of each token: the sum over all rows of its weight, reduced over the group, or the count of those that it
+// made. Blocks of kPromptThreads: x over tiles of keys, y over storage heads; a warp takes sixteen queries of a tile.
 template <Stored kType, unsigned kWidth>
 KV_KERNEL void prompt_column_sums(PromptScoreArguments s) {
   constexpr unsigned kWarps = kPromptThreads / 32;
   KV_SHARED(std::uint32_t, keys, kKeys * (kWidth / 2 + 4));
   KV_SHARED(float, sums, kWarps * kKeys);
+  KV_SHARED(std::uint32_t, rings, kKeys * kHistoryWords);
   await_previous();
   const PromptArguments& a = s.rows;
   const CacheSlots& slots = a.slots[block_y()];
@@ -125,14 +160,22 @@ KV_KERNEL void prompt_column_sums(PromptScoreArguments s) {
   const unsigned warp = thread_x() / 32;
   const unsigned first_key = block_x() * kKeys;
   load_head_rows<kWidth>(slots.keys, a.key_row_bytes, a.head_dim, first_key, kKeys, a.tokens, kWidth / 2 + 4, keys);
+  const bool counts = s.kind == ScoreKind::kCounts;
+  for (unsigned i = thread_x(); counts && i < kKeys * kHistoryWords; i += kPromptThreads) rings[i] = 0;
   sync_block();
   const unsigned hidden_from = first_key + kKeys + a.window;
   const unsigned end = a.window > 0 && hidden_from < a.tokens ? hidden_from : a.tokens;
   float columns[kKeys / 8][2] = {};
-  for (unsigned first = first_key / kQueries * kQueries; first < end; first += kQueries) {
+  const unsigned remembered = counts && a.tokens > s.history ? a.tokens - s.history : 0;
+  const unsigned begin = first_key > remembered ? first_key : remembered;
+  for (unsigned first = begin / kQueries * kQueries; first < end; first += kQueries) {
     float weights[kKeys / 8][4] = {};
     for (unsigned g = 0; g < a.group; ++g) {
       add_tile_weights<kType, kWidth>(s, keys, block_y() * a.group + g, first + warp * 16, first_key, weights);
+    }
+    if (counts) {
+      mark_hits(s, weights, first + warp * 16, first_key, rings);
+      continue;
     }
     KV_UNROLL
     for (unsigned n = 0; n < kKeys / 8; ++n) {
@@ -152,6 +195,7 @@ KV_KERNEL void prompt_column_sums(PromptScoreArguments s) {
   }
   sync_block();
   if (thread_x() >= kKeys || first_key + thread_x() >= a.tokens) return;
+  if (counts) return store_counts(s, slots, first_key + thread_x(), rings + thread_x() * kHistoryWords);
   float score = 0;
   for (unsigned w = 0; w < kWarps; ++w) score += sums[w * kKeys + thread_x()];
   if (s.reduction == ScoreReduction::kMean) score *= 1.0F / static_cast<float>(a.group);

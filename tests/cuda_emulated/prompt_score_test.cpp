@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <random>
 
@@ -20,6 +21,10 @@ struct Case {
   std::uint32_t window = 0;
   float softcap = 0;
   bool alibi = false;
+  std::uint32_t history = 1;
+  bool counts_low = true;
+
+  [[nodiscard]] std::uint32_t columns() const { return 1 + std::max(group, (history + 31) / 32); }
 };
 
 constexpr float kScale = 0.2F;
@@ -41,14 +46,14 @@ class Prompt {
     k_ = rows_of(std::size_t{c.storage_heads} * c.tokens * c.head_dim, random_);
     keys_.resize(k_.size() * 2);
     convert_from_float(DType::kF16, k_, keys_.data());
-    state_.assign(std::size_t{c.storage_heads} * (1 + c.group) * c.tokens, 0x7fc00000U);
+    state_.assign(std::size_t{c.storage_heads} * c.columns() * c.tokens, 0x7fc00000U);
     out_.assign(std::size_t{c.tokens} * heads() * c.head_dim, NAN);
     log_sums_.assign(std::size_t{heads()} * c.tokens, NAN);
     for (std::uint32_t h = 0; h < heads(); ++h) slopes_.push_back(0.05F * static_cast<float>(h + 1));
     for (std::uint32_t s = 0; s < c.storage_heads; ++s) {
       CacheSlots slots;
       slots.keys = slots.values = keys_.data() + std::size_t{s} * c.tokens * c.head_dim * 2;
-      slots.state = state_.data() + std::size_t{s} * (1 + c.group) * c.tokens;
+      slots.state = state_.data() + std::size_t{s} * c.columns() * c.tokens;
       slots.stride = c.tokens;
       slots_.push_back(slots);
     }
@@ -73,6 +78,8 @@ class Prompt {
     a.out = out_.data();
     s.kind = c_.kind;
     s.reduction = c_.reduction;
+    s.history = c_.history;
+    s.counts_low = c_.counts_low;
     s.noise = c_.noise;
     s.temperature = kTemperature;
     s.sequence = kSequence;
@@ -95,22 +102,55 @@ class Prompt {
     std::vector<double> scores(std::size_t{c_.storage_heads} * c_.tokens);
     for (std::uint32_t s = 0; s < c_.storage_heads; ++s) {
       for (std::uint32_t i = 0; i < c_.tokens; ++i) {
-        std::vector<double> reduced(c_.tokens);
-        for (std::uint32_t g = 0; g < c_.group; ++g) {
-          const std::vector<double> weights = row(s, s * c_.group + g, i);
-          for (std::uint32_t j = 0; j < c_.tokens; ++j) {
-            const bool max = c_.reduction == ScoreReduction::kMax;
-            reduced[j] = max ? std::max(reduced[j], weights[j]) : reduced[j] + weights[j];
-          }
-        }
-        const double share = c_.reduction == ScoreReduction::kMean ? 1.0 / c_.group : 1.0;
-        for (std::uint32_t j = 0; j < c_.tokens; ++j) scores[std::size_t{s} * c_.tokens + j] += reduced[j] * share;
+        const std::vector<double> reduced = reduced_row(s, i);
+        for (std::uint32_t j = 0; j < c_.tokens; ++j) scores[std::size_t{s} * c_.tokens + j] += reduced[j];
       }
     }
     return scores;
   }
 
+  // Tokens whose count or ring is not what their rows, one after the other, make it.
+  [[nodiscard]] std::uint32_t wrong_counts() const {
+    std::uint32_t wrong = 0;
+    const std::uint32_t words = (c_.history + 31) / 32;
+    for (std::uint32_t s = 0; s < c_.storage_heads; ++s) {
+      std::vector<std::vector<std::uint32_t>> rings(c_.tokens, std::vector<std::uint32_t>(words, 0));
+      for (std::uint32_t i = 0; i < c_.tokens; ++i) {
+        const std::vector<double> reduced = reduced_row(s, i);
+        const std::uint32_t bit = i % c_.history;
+        for (std::uint32_t j = 0; j <= i; ++j) {
+          const bool hit = c_.counts_low ? reduced[j] < 1.0 / (i + 1) : reduced[j] > 1.0 / (i + 1);
+          rings[j][bit / 32] = (rings[j][bit / 32] & ~(1U << bit % 32)) | static_cast<std::uint32_t>(hit) << bit % 32;
+        }
+      }
+      for (std::uint32_t j = 0; j < c_.tokens; ++j) {
+        std::uint32_t count = 0;
+        bool right = true;
+        for (std::uint32_t w = 0; w < words; ++w) {
+          count += static_cast<std::uint32_t>(std::popcount(rings[j][w]));
+          right = right && slots_[s].state[(1 + w) * c_.tokens + j] == rings[j][w];
+        }
+        wrong += right && slots_[s].state[j] == count ? 0 : 1;
+      }
+    }
+    return wrong;
+  }
+
  private:
+  // The weights of a row, reduced over the group.
+  [[nodiscard]] std::vector<double> reduced_row(std::uint32_t storage, std::uint32_t i) const {
+    std::vector<double> reduced(c_.tokens);
+    for (std::uint32_t g = 0; g < c_.group; ++g) {
+      const std::vector<double> weights = row(storage, storage * c_.group + g, i);
+      for (std::uint32_t j = 0; j < c_.tokens; ++j) {
+        const bool max = c_.reduction == ScoreReduction::kMax;
+        reduced[j] = max ? std::max(reduced[j], weights[j]) : reduced[j] + weights[j];
+      }
+    }
+    const double share = c_.reduction == ScoreReduction::kMean ? 1.0 / c_.group : 1.0;
+    for (double& weight : reduced) weight *= share;
+    return reduced;
+  }
   [[nodiscard]] std::uint32_t heads() const { return c_.storage_heads * c_.group; }
   [[nodiscard]] std::vector<double> row(std::uint32_t storage, std::uint32_t head, std::uint32_t i) const {
     std::vector<double> weights(c_.tokens);
@@ -170,6 +210,23 @@ TEST_CASE("the sums of a prompt's columns equal those of its rows in double prec
 TEST_CASE("soft-cap, ALiBi and window act on the columns of a prompt as on its rows") {
   check({97, 1, 2, 64, ScoreKind::kAttentionSum, ScoreReduction::kSum, ScoreNoise::kNone, 20, 3.0F, true});
   check({97, 1, 2, 64, ScoreKind::kNoisySum, ScoreReduction::kSum, ScoreNoise::kPerToken, 20, 0, true});
+}
+
+// Which weights are below their row's share lies far enough from the threshold for single precision.
+TEST_CASE("counts of a prompt's weights look back on so many rows, and the ring remembers which") {
+  const auto check_counts = [](std::uint32_t tokens, std::uint32_t group, std::uint32_t history, bool low,
+                               ScoreReduction reduction) {
+    INFO(tokens << " tokens, history " << history << ", low " << low);
+    Prompt prompt({.tokens = tokens, .storage_heads = 2, .group = group, .kind = ScoreKind::kCounts,
+                   .reduction = reduction, .history = history, .counts_low = low});
+    prompt.run();
+    CHECK(prompt.wrong_counts() == 0);
+  };
+  check_counts(70, 2, 1, true, ScoreReduction::kSum);
+  check_counts(70, 1, 30, false, ScoreReduction::kSum);
+  check_counts(101, 2, 64, true, ScoreReduction::kMean);
+  check_counts(70, 2, 33, false, ScoreReduction::kMax);
+  check_counts(33, 1, 400, true, ScoreReduction::kSum);
 }
 
 TEST_CASE("a prompt's noisy softmax has a draw for each token, or for each query and token, and a temperature") {

@@ -155,7 +155,8 @@ class PromptPasses {
  private:
   [[nodiscard]] unsigned key_passes() const {
     using Kind = ScoreRecipe::Kind;
-    if (!device_ || device_->recipe.kind == Kind::kPositions || device_->recipe.kind == Kind::kCounts) return 0;
+    if (!device_ || device_->recipe.kind == Kind::kPositions) return 0;
+    if (device_->recipe.kind == Kind::kCounts && device_->recipe.history > cuda::kMostPromptHistory) return 0;
     return device_->recipe.kind == Kind::kNoisySum ? 2 : 1;
   }
 
