@@ -37,9 +37,13 @@ ExponentOrigin origin_of(const Range& range) {
   return {shift, portable::shifted_exponent(range.most - shift)};
 }
 
+bool all_equal(std::span<const float> x) {
+  return std::adjacent_find(x.begin(), x.end(), std::not_equal_to<>()) == x.end();
+}
+
 void normalise(std::span<const float> exponentials, float sum, std::span<float> weights) {
   // Equal logits ask for equal shares exactly: thresholds like 1 / count are compared with them.
-  if (std::adjacent_find(exponentials.begin(), exponentials.end(), std::not_equal_to<>()) == exponentials.end()) {
+  if (all_equal(exponentials)) {
     std::fill(weights.begin(), weights.end(), 1 / static_cast<float>(weights.size()));
     return;
   }
@@ -65,6 +69,12 @@ bool exponentials(std::span<const float> logits, std::span<float> out) {
 void weights_of_exponentials(std::span<const float> exponentials, std::span<float> weights) {
   check(!exponentials.empty() && exponentials.size() == weights.size(), "a weight for each, and at least one");
   normalise(exponentials, vector::sum(exponentials.data(), exponentials.size()), weights);
+}
+
+std::optional<float> weight_factor(std::span<const float> exponentials) {
+  check(!exponentials.empty(), "at least one exponential");
+  if (all_equal(exponentials)) return std::nullopt;
+  return 1 / vector::sum(exponentials.data(), exponentials.size());
 }
 
 void softmax_with_noise(std::span<const float> logits, std::span<const float> noise, float tau,

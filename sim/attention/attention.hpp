@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "sim/core/dtype.hpp"
@@ -58,6 +59,8 @@ bool exponentials(std::span<const float> logits, std::span<float> out);
 // The second half: what softmax would make of the logits that these exponentials are of, to the bit, where
 // exponentials() said so of a row that had them all. May be the same memory.
 void weights_of_exponentials(std::span<const float> exponentials, std::span<float> weights);
+// What it multiplies them by; nothing where they are all equal.
+std::optional<float> weight_factor(std::span<const float> exponentials);
 
 // weights = softmax((logits + noise) / tau); noise may be empty (none). Keyformer's score function.
 void softmax_with_noise(std::span<const float> logits, std::span<const float> noise, float tau,

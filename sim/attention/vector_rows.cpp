@@ -36,16 +36,32 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using F = hn::CappedTag<float, 16>;
 using V = hn::Vec<F>;
-using F4 = hn::FixedTag<float, 4>;
-using V4 = hn::Vec<F4>;
 constexpr std::size_t kLanes = hn::MaxLanes(F());
 constexpr std::size_t kParts = kSumLanes / kLanes;  // vectors that hold the interleaved sums
 static_assert(kLanes >= 4 && kLanes * kParts == kSumLanes);
 
+// As portable::fold_by_halves.
 HWY_INLINE float fold(const V* sums) {
-  alignas(64) std::array<float, kSumLanes> lanes;
-  for (std::size_t p = 0; p < kParts; ++p) hn::Store(sums[p], F(), lanes.data() + p * kLanes);
-  return portable::fold_by_halves(lanes);
+  if constexpr (kParts > 2) {
+    alignas(64) std::array<float, kSumLanes> lanes;
+    for (std::size_t p = 0; p < kParts; ++p) hn::Store(sums[p], F(), lanes.data() + p * kLanes);
+    return portable::fold_by_halves(lanes);
+  } else {
+    alignas(64) std::array<float, kLanes> lanes;
+    hn::Store(hn::Add(sums[0], sums[1]), F(), lanes.data());
+    return portable::fold_by_halves(lanes);
+  }
+}
+
+// The first `count` of a vector's elements, and zeros.
+HWY_INLINE V load_first(const float* x, std::size_t count) {
+#if HWY_TARGET <= HWY_AVX2
+  return hn::MaskedLoad(hn::FirstN(F(), count), F(), x);
+#else
+  alignas(64) std::array<float, kLanes> part{};
+  std::copy_n(x, count, part.begin());
+  return hn::Load(F(), part.data());
+#endif
 }
 
 HWY_ATTR Range range_on(const float* x, std::size_t count) {
@@ -128,11 +144,9 @@ HWY_ATTR float sum_on(const float* x, std::size_t count) {
   for (; i + kSumLanes <= count; i += kSumLanes) {
     for (std::size_t p = 0; p < kParts; ++p) sums[p] = hn::Add(sums[p], hn::LoadU(f, x + i + p * kLanes));
   }
-  if (i < count) {
-    alignas(64) std::array<float, kSumLanes> tail{};
-    std::copy(x + i, x + count, tail.begin());
-    for (std::size_t p = 0; p < kParts; ++p) sums[p] = hn::Add(sums[p], hn::Load(f, tail.data() + p * kLanes));
-  }
+  std::size_t p = 0;
+  for (; i + kLanes <= count; i += kLanes, ++p) sums[p] = hn::Add(sums[p], hn::LoadU(f, x + i));
+  if (i < count) sums[p] = hn::Add(sums[p], load_first(x + i, count - i));
   return fold(sums);
 }
 
@@ -146,7 +160,7 @@ HWY_ATTR void scale_on(const float* x, std::size_t count, float factor, float* o
 
 // The 4 × 4 squares of four vectors, block by block: element c of block b of result r is element r of block b of the
 // c-th vector.
-HWY_INLINE void transpose_squares(const V (&in)[4], V (&out)[4]) {
+HWY_INLINE void transpose_squares(const V* in, V* out) {
   const F f;
   const V even_low = hn::InterleaveLower(f, in[0], in[2]);
   const V odd_low = hn::InterleaveLower(f, in[1], in[3]);
@@ -158,69 +172,95 @@ HWY_INLINE void transpose_squares(const V (&in)[4], V (&out)[4]) {
   out[3] = hn::InterleaveUpper(f, even_high, odd_high);
 }
 
-// A vector of the blocks of four floats at place(0), place(4), place(8) and so on.
-template <class Place>
-HWY_INLINE V load_blocks(Place place) {
-  const F4 f4;
-  if constexpr (kLanes == 4) {
-    return hn::LoadU(f4, place(0));
-  } else {
 #if HWY_MAX_BYTES >= 32
-    const hn::FixedTag<float, 8> f8;
-    const auto low = hn::Combine(f8, hn::LoadU(f4, place(4)), hn::LoadU(f4, place(0)));
+// Blocks 0, 2, … of two vectors in turn, and blocks 1, 3, ….
+HWY_INLINE V even_blocks(V low, V high) { return hn::OddEvenBlocks(hn::SwapAdjacentBlocks(high), low); }
+HWY_INLINE V odd_blocks(V low, V high) { return hn::OddEvenBlocks(high, hn::SwapAdjacentBlocks(low)); }
+
+// kLanes slots of all rows: vector c has the tokens of the slots c and, where it is long enough, c + 8.
+template <class Place>
+HWY_INLINE void gather_slots(Place place, float* out, std::size_t stride) {
+  static_assert(kInterleavedRows == 8);
+  const hn::FixedTag<float, 8> f8;
+  V in[8];
+  V squares[8];
+  for (std::size_t c = 0; c < 8; ++c) {
     if constexpr (kLanes == 8) {
-      return low;
+      in[c] = hn::LoadU(f8, place(c));
     } else {
 #if HWY_MAX_BYTES >= 64
-      return hn::Combine(F(), hn::Combine(f8, hn::LoadU(f4, place(12)), hn::LoadU(f4, place(8))), low);
+      in[c] = hn::Combine(F(), hn::LoadU(f8, place(c + 8)), hn::LoadU(f8, place(c)));
 #endif
     }
-#endif
+  }
+  transpose_squares(in, squares);
+  transpose_squares(in + 4, squares + 4);
+  for (std::size_t r = 0; r < 4; ++r) {
+    hn::StoreU(even_blocks(squares[r], squares[r + 4]), F(), out + r * stride);
+    hn::StoreU(odd_blocks(squares[r], squares[r + 4]), F(), out + (r + 4) * stride);
   }
 }
 
-HWY_ATTR void interleave_on(const RowPointers& rows, std::size_t count, float* out) {
-  const F4 f4;
-  std::size_t i = 0;
-  for (; i + 4 <= count; i += 4) {
-    for (std::size_t half = 0; half < kInterleavedRows; half += 4) {
-      const V4 a = hn::LoadU(f4, rows[half] + i);
-      const V4 b = hn::LoadU(f4, rows[half + 1] + i);
-      const V4 c = hn::LoadU(f4, rows[half + 2] + i);
-      const V4 d = hn::LoadU(f4, rows[half + 3] + i);
-      const V4 ac_low = hn::InterleaveLower(f4, a, c);
-      const V4 bd_low = hn::InterleaveLower(f4, b, d);
-      const V4 ac_high = hn::InterleaveUpper(f4, a, c);
-      const V4 bd_high = hn::InterleaveUpper(f4, b, d);
-      float* to = out + i * kInterleavedRows + half;
-      hn::StoreU(hn::InterleaveLower(f4, ac_low, bd_low), f4, to);
-      hn::StoreU(hn::InterleaveUpper(f4, ac_low, bd_low), f4, to + kInterleavedRows);
-      hn::StoreU(hn::InterleaveLower(f4, ac_high, bd_high), f4, to + 2 * kInterleavedRows);
-      hn::StoreU(hn::InterleaveUpper(f4, ac_high, bd_high), f4, to + 3 * kInterleavedRows);
-    }
+// A vector has the rows of one token, or of two that are eight apart.
+HWY_INLINE void store_tokens(V rows, float* out) {
+#if HWY_MAX_BYTES >= 64
+  const hn::FixedTag<float, 8> f8;
+  hn::StoreU(hn::LowerHalf(f8, rows), f8, out);
+  hn::StoreU(hn::UpperHalf(f8, rows), f8, out + 8 * kInterleavedRows);
+#else
+  hn::StoreU(rows, F(), out);
+#endif
+}
+
+// kLanes tokens of all rows.
+HWY_INLINE void interleave_tokens(const RowPointers& rows, std::size_t i, float* out) {
+  V in[8];
+  V squares[8];
+  for (std::size_t r = 0; r < 8; ++r) in[r] = hn::LoadU(F(), rows[r] + i);
+  transpose_squares(in, squares);
+  transpose_squares(in + 4, squares + 4);
+  for (std::size_t t = 0; t < 4; ++t) {
+    store_tokens(even_blocks(squares[t], squares[t + 4]), out + t * kInterleavedRows);
+    store_tokens(odd_blocks(squares[t], squares[t + 4]), out + (t + 4) * kInterleavedRows);
   }
+}
+#else
+template <class Place>
+HWY_INLINE void gather_slots(Place place, float* out, std::size_t stride) {
+  for (std::size_t half = 0; half < kInterleavedRows; half += 4) {
+    V in[4];
+    V square[4];
+    for (std::size_t c = 0; c < 4; ++c) in[c] = hn::LoadU(F(), place(c) + half);
+    transpose_squares(in, square);
+    for (std::size_t r = 0; r < 4; ++r) hn::StoreU(square[r], F(), out + (half + r) * stride);
+  }
+}
+
+HWY_INLINE void interleave_tokens(const RowPointers& rows, std::size_t i, float* out) {
+  for (std::size_t half = 0; half < kInterleavedRows; half += 4) {
+    V in[4];
+    V square[4];
+    for (std::size_t r = 0; r < 4; ++r) in[r] = hn::LoadU(F(), rows[half + r] + i);
+    transpose_squares(in, square);
+    for (std::size_t t = 0; t < 4; ++t) hn::StoreU(square[t], F(), out + t * kInterleavedRows + half);
+  }
+}
+#endif
+
+HWY_ATTR void interleave_on(const RowPointers& rows, std::size_t count, float* out) {
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) interleave_tokens(rows, i, out + i * kInterleavedRows);
   for (; i < count; ++i) {
     for (std::size_t r = 0; r < kInterleavedRows; ++r) out[i * kInterleavedRows + r] = rows[r][i];
   }
 }
 
 HWY_ATTR void gather_on(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride) {
-  const F f;
   const std::size_t count = index.size();
   std::size_t s = 0;
   for (; s + kLanes <= count; s += kLanes) {
-    for (std::size_t half = 0; half < kInterleavedRows; half += 4) {
-      V in[4];
-      V square[4];
-      for (std::size_t c = 0; c < 4; ++c) {
-        const auto place = [&](std::size_t block) {
-          return rows + std::size_t{index[s + block + c].value} * kInterleavedRows + half;
-        };
-        in[c] = load_blocks(place);
-      }
-      transpose_squares(in, square);
-      for (std::size_t r = 0; r < 4; ++r) hn::StoreU(square[r], f, out + (half + r) * stride + s);
-    }
+    gather_slots([&](std::size_t c) { return rows + std::size_t{index[s + c].value} * kInterleavedRows; }, out + s,
+                 stride);
   }
   plain::gather_interleaved(rows, index.subspan(s), out + s, stride);
 }

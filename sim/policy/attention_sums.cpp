@@ -6,30 +6,25 @@ namespace kvroof {
 
 void AttentionSums::observe(HeadId head, const AttentionRows& rows) {
   Head& h = heads_[head.value];
-  const std::span<float> scores = h.scores.column(0, rows.slots());
-  if (forgetting_ != 1) {
-    for (float& score : scores) score *= forgetting_;
-  }
-  accumulate(reduction_, rows.weights, rows.group, scores);
-  h.walked += 2 * scores.size_bytes();
+  h.scores.add({rows.scaled_weights(), rows.group, reduction_, forgetting_}, rows.positions, rows.query);
+  h.walked += 2 * rows.slots() * sizeof(float);
 }
 
 void AttentionSums::evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) {
   Head& h = heads_[head.value];
-  const std::span<float> scores = h.scores.column(0, static_cast<std::uint32_t>(request.positions.size()));
-  h.choice.choose(scores, outside_recent(request, recent_), request.excess, victims);
-  h.walked += scores.size_bytes();
+  h.choice.choose(h.scores, outside_recent(request, recent_), request.excess, victims);
+  h.walked += request.positions.size() * sizeof(float);
 }
 
 double AttentionSums::score_gap(HeadId head, SlotId a, SlotId b) const {
   const Head& h = heads_[head.value];
-  return h.choice.gap(h.scores.column(0, std::max(a.value, b.value) + 1), a, b);
+  return h.choice.gap(h.scores, a, b);
 }
 
 void AttentionSums::move(HeadId head, std::span<const SlotMove> moves) {
   Head& h = heads_[head.value];
   h.scores.move(moves);
-  h.walked += moves.size() * 2 * h.scores.bytes_per_slot();
+  h.walked += moves.size() * 2 * sizeof(float);
 }
 
 PolicyTraits attention_sums_traits(const PolicySpec& spec, TokensOrShare default_recent) {
@@ -38,6 +33,7 @@ PolicyTraits attention_sums_traits(const PolicySpec& spec, TokensOrShare default
   PolicyTraits t;
   t.rows = RowNeed::kAll;
   t.needs_weights = true;
+  t.scales_weights = true;
   t.reads_logits = false;
   t.unit = group_unit(spec);
   read_schedule(spec, t);

@@ -28,7 +28,7 @@ class AttentionSums final : public EvictionPolicy {
  private:
   struct Head {
     explicit Head(std::uint32_t page) : choice(page) {}
-    SlotColumns<float> scores{1};
+    GrowingScores scores;
     PageVictims choice;
     std::uint64_t walked = 0;
   };

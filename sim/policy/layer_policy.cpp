@@ -11,6 +11,14 @@ namespace {
 // Turning a pair of elements takes four multiplications and two additions.
 constexpr double kTurnFlops = 3;
 
+// What a head is being asked for, in memory of the thread: heads may be served at once.
+struct Choice {
+  std::vector<SlotId> chosen;   // by the policy
+  std::vector<SlotId> victims;  // that are being freed, ascending
+  std::vector<SlotMerge> merges;
+};
+thread_local Choice choice;
+
 PolicyContext with_storage(PolicyContext context, const PolicyTraits& traits, std::uint32_t query_heads,
                            std::uint32_t kv_heads) {
   check(kv_heads > 0 && query_heads % kv_heads == 0, "query heads are a multiple of the KV heads");
@@ -57,7 +65,9 @@ std::optional<SlotId> LayerPolicy::take_hidden(Head& head, TokenPos query) const
 
 SlotId LayerPolicy::admit(HeadId head, TokenPos position) {
   Head& h = heads_[head.value];
-  if (const auto hidden = take_hidden(h, position)) h.hole = hidden;
+  if (context_.window > 0) {
+    if (const auto hidden = take_hidden(h, position)) h.hole = hidden;
+  }
   SlotId slot(static_cast<std::uint32_t>(h.positions.size()));
   if (h.hole) {
     slot = *h.hole;
@@ -153,11 +163,7 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
   allocated_ = std::max(allocated_, present);
   allocated_paged_ = std::max(allocated_paged_, paged);
   packed_prompt_ = false;
-  for (HeadEviction& e : evictions_) {
-    e.evicted.clear();
-    e.merges.clear();
-    e.moves.clear();
-  }
+  for (HeadEviction& e : evictions_) e.clear();
   if (traits_.keeps_all()) budget_now_ = budget;
   if (traits_.page > 0 && position.value + 1 == context_.prompt) {
     for (std::uint32_t h = 0; h < heads_.size(); ++h) show_keys(HeadId(h), rows);
@@ -180,14 +186,32 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
   leave_prompt_buffer();
 }
 
+bool LayerPolicy::ends_heads() const {
+  const PolicyTraits& t = traits_;
+  const bool apart = !t.one_set_per_layer && !t.scores_layer_first && !t.selects && !t.bound && !review_;
+  return apart && t.capacities == Capacities::kBudget && t.layer_shares.empty() && t.rows != RowNeed::kLast &&
+         !t.tensors.any();
+}
+
+void LayerPolicy::finish_head(HeadId head, TokenPos position) {
+  Head& h = heads_[head.value];
+  h.held = h.present();
+  evictions_[head.value].clear();
+  if (!evicts_after(position)) return;
+  capacities_[head.value] = budget_at(position);
+  if (h.present() > capacity(head)) drop_hidden(head, position, false);
+  if (h.present() > capacity(head)) bring_to_capacity(head, position, false);
+}
+
 // Done for all heads before any chooses victims, so that heads with one set still hold the same tokens then.
 void LayerPolicy::drop_hidden(HeadId head, TokenPos position, bool pack) {
   Head& h = heads_[head.value];
   check(!h.hole, "every row admits a token to every head");
+  if (context_.window == 0) return;
   const auto hidden = take_hidden(h, TokenPos(position.value + 1));
   if (!hidden) return;
   const bool enough = h.present() - 1 <= capacity(head);
-  victims_.assign(1, *hidden);
+  choice.victims.assign(1, *hidden);
   free_slots(head, pack ? Close::kPack : enough ? Close::kLeaveHole : Close::kFill);
 }
 
@@ -198,8 +222,8 @@ void LayerPolicy::bring_to_capacity(HeadId head, TokenPos position, bool pack) {
   review_victims(head);
   if (traits_.merges) merge_victims(head, position);
   HeadEviction& e = evictions_[head.value];
-  for (const SlotId slot : victims_) e.evicted.push_back(h.positions[slot.value]);
-  std::sort(e.evicted.begin(), e.evicted.end());
+  for (const SlotId slot : choice.victims) e.evicted.push_back(h.positions[slot.value]);
+  if (e.evicted.size() > 1) std::sort(e.evicted.begin(), e.evicted.end());
   free_slots(head, pack ? Close::kPack : Close::kLeaveHole);
 }
 
@@ -211,9 +235,9 @@ void LayerPolicy::score_heads(TokenPos newest) {
 }
 
 void LayerPolicy::choose_victims(HeadId head, TokenPos newest) {
-  chosen_.clear();
+  choice.chosen.clear();
   heads_[head.value].flops.selection += static_cast<double>(heads_[head.value].positions.size());
-  const auto evict = [&](const EvictRequest& request) { policy_->evict(head, request, chosen_); };
+  const auto evict = [&](const EvictRequest& request) { policy_->evict(head, request, choice.chosen); };
   const bool shows = traits_.tensors.any() && !traits_.scores_layer_first && !traits_.merges;
   if (!shows) return evict(request_for(head, newest));
   show_request(head, newest, evict);
@@ -253,38 +277,39 @@ std::uint64_t LayerPolicy::elements_to_score(const HeadRows& rows, std::uint64_t
 
 void LayerPolicy::review_victims(HeadId head) {
   const std::size_t slots = heads_[head.value].positions.size();
-  victims_.assign(chosen_.begin(), chosen_.end());
-  if (review_) review_(head, heads_[head.value].positions, victims_);
-  std::sort(victims_.begin(), victims_.end());
-  const bool distinct = std::adjacent_find(victims_.begin(), victims_.end()) == victims_.end();
-  check(distinct && !victims_.empty() && victims_.size() >= slots - capacity(head) && victims_.back().value < slots,
+  choice.victims.assign(choice.chosen.begin(), choice.chosen.end());
+  if (review_) review_(head, heads_[head.value].positions, choice.victims);
+  if (choice.victims.size() > 1) std::sort(choice.victims.begin(), choice.victims.end());
+  const std::vector<SlotId>& victims = choice.victims;
+  const bool distinct = std::adjacent_find(victims.begin(), victims.end()) == victims.end();
+  check(distinct && !victims.empty() && victims.size() >= slots - capacity(head) && victims.back().value < slots,
         "a policy frees at least the excess, each occupied slot once");
 }
 
 // A merge reads and writes the row that takes up another, and reads that: its v (its key was read to compare).
 void LayerPolicy::merge_victims(HeadId head, TokenPos newest) {
-  merges_.clear();
+  choice.merges.clear();
   show_request(head, newest, [this, head](const EvictRequest& request) {
-    policy_->merge(head, request, victims_, merges_);
+    policy_->merge(head, request, choice.victims, choice.merges);
     const HeadTensors& tensors = *request.tensors;
-    for (const SlotMerge& m : merges_) {
+    for (const SlotMerge& m : choice.merges) {
       evictions_[head.value].merges.push_back({tensors.row_of(m.from), tensors.row_of(m.to), m.kept, m.added});
     }
     Head& h = heads_[head.value];
-    const std::uint64_t v_elements = merges_.size() * tensors.value_width();
+    const std::uint64_t v_elements = choice.merges.size() * tensors.value_width();
     h.scored += v_elements;
     h.read_elements += v_elements;
-    h.flops.scoring += 3.0 * static_cast<double>(merges_.size() * tensors.key_width() + v_elements);
-    h.moved += merges_.size();
+    h.flops.scoring += 3.0 * static_cast<double>(choice.merges.size() * tensors.key_width() + v_elements);
+    h.moved += choice.merges.size();
   });
 }
 
 void LayerPolicy::free_slots(HeadId head, Close close) {
   Head& h = heads_[head.value];
   HeadEviction& e = evictions_[head.value];
-  const std::size_t left = h.positions.size() - victims_.size();
-  if (close == Close::kLeaveHole && victims_.size() == 1 && victims_.front().value != left) {
-    h.hole = victims_.front();
+  const std::size_t left = h.positions.size() - choice.victims.size();
+  if (close == Close::kLeaveHole && choice.victims.size() == 1 && choice.victims.front().value != left) {
+    h.hole = choice.victims.front();
     return;
   }
   const std::size_t before = e.moves.size();
@@ -307,7 +332,7 @@ void LayerPolicy::plan_packing(const Head& head, HeadEviction& eviction) const {
   std::uint32_t to = 0;
   std::size_t next_victim = 0;
   for (std::uint32_t from = 0; from < head.positions.size(); ++from) {
-    if (next_victim < victims_.size() && victims_[next_victim].value == from) {
+    if (next_victim < choice.victims.size() && choice.victims[next_victim].value == from) {
       ++next_victim;
       continue;
     }
@@ -319,13 +344,14 @@ void LayerPolicy::plan_packing(const Head& head, HeadEviction& eviction) const {
 // The survivors in the last slots take the holes before them.
 void LayerPolicy::plan_filling(const Head& head, HeadEviction& eviction, std::size_t left) const {
   std::size_t hole = 0;
+  const std::vector<SlotId>& victims = choice.victims;
   std::size_t next_victim = static_cast<std::size_t>(
-      std::lower_bound(victims_.begin(), victims_.end(), SlotId(static_cast<std::uint32_t>(left))) - victims_.begin());
+      std::lower_bound(victims.begin(), victims.end(), SlotId(static_cast<std::uint32_t>(left))) - victims.begin());
   for (auto from = static_cast<std::uint32_t>(left); from < head.positions.size(); ++from) {
-    if (next_victim < victims_.size() && victims_[next_victim].value == from) {
+    if (next_victim < choice.victims.size() && choice.victims[next_victim].value == from) {
       ++next_victim;
     } else {
-      eviction.moves.push_back({SlotId(from), victims_[hole++]});
+      eviction.moves.push_back({SlotId(from), choice.victims[hole++]});
     }
   }
 }
@@ -345,43 +371,6 @@ std::uint64_t LayerPolicy::rows_held() const {
 
 StepId LayerPolicy::step_of(TokenPos position) const {
   return StepId(position.value < context_.prompt ? 0 : position.value - context_.prompt + 1);
-}
-
-LayerCounts LayerPolicy::take_counts() {
-  LayerCounts counts;
-  for (Head& h : heads_) {
-    counts.attended += std::exchange(h.attended, 0);
-    counts.written += std::exchange(h.written, 0);
-    counts.moved += std::exchange(h.moved, 0);
-    counts.resident += traits_.keeps_all() ? std::min<std::uint64_t>(h.present(), budget_now_) : h.present();
-    counts.state_read += std::exchange(h.state_read, 0);
-    counts.state_written += std::exchange(h.state_written, 0);
-    counts.scored += std::exchange(h.scored, 0);
-    if (traits_.page > 0 && h.paged > 0) counts.page_metadata += pages_from(h, 0) * 2 * context_.head_dim;
-    counts.policy_flops += std::exchange(h.flops, {});
-  }
-  counts.allocated = allocated_;
-  counts.allocated_paged = allocated_paged_;
-  return counts;
-}
-
-std::uint64_t LayerPolicy::take_walked_state_bytes() {
-  std::uint64_t walked = 0;
-  for (std::uint32_t h = 0; h < heads_.size(); ++h) {
-    const std::uint64_t total = policy_->walked_state_bytes(HeadId(h));
-    walked += total - std::exchange(heads_[h].walked, total);
-  }
-  return walked;
-}
-
-std::uint64_t LayerPolicy::take_read_elements() {
-  std::uint64_t elements = 0;
-  for (std::uint32_t i = 0; i < heads_.size(); ++i) {
-    Head& h = heads_[i];
-    const std::uint64_t pages = policy_->walked_page_elements(HeadId(i));
-    elements += std::exchange(h.read_elements, 0) + pages - std::exchange(h.walked_pages, pages);
-  }
-  return elements;
 }
 
 }  // namespace kvroof

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/core/aligned_vector.hpp"
 #include "sim/core/ids.hpp"
 #include "sim/core/residency.hpp"
 #include "sim/policy/policy.hpp"
@@ -22,6 +23,24 @@ struct HeadEviction {
   std::vector<TokenPos> evicted;  // what the policy gave up, ascending; what a window hides is not among them
   std::vector<RowMerge> merges;   // to be applied to k and v first, rows numbered as those shown to finish_row()
   std::vector<SlotMove> moves;    // to be applied to k and v in this order (to ≠ from)
+
+  void clear() {
+    evicted.clear();
+    merges.clear();
+    moves.clear();
+  }
+};
+
+// What one head adds to the counts of a row.
+struct HeadCounts {
+  std::uint64_t attended = 0, written = 0, moved = 0, resident = 0;
+  std::uint64_t held = 0;   // before anything was evicted
+  std::uint64_t paged = 0;  // the same in whole pages
+  std::uint64_t page_metadata = 0;
+  std::uint64_t state_read = 0, state_written = 0, scored = 0;
+  PolicyFlops flops;
+
+  void add_to(LayerCounts& counts) const;
 };
 
 // Slots of a head are dense whenever attention runs: positions(h)[s] is the token in slot s, for every slot. After a
@@ -82,6 +101,13 @@ class LayerPolicy {
   // budget say so. What happened to each head is in eviction(head) until the next call. Where traits().tensors asks
   // for rows, `rows` knows them: those of every slot, as they lie before what this call moves.
   void finish_row(TokenPos position, const HeadRowsSource* rows = nullptr);
+  // Whether decode rows may also be ended head by head: no head's victims depend on what another holds. Then a head may
+  // be taken through several rows before the next, or different heads at once. What take_head_counts() returns after
+  // each is added up by row, and count_allocated() of the rows in turn makes that what take_counts() returns.
+  [[nodiscard]] bool ends_heads() const;
+  void finish_head(HeadId head, TokenPos position);
+  HeadCounts take_head_counts(HeadId head);
+  void count_allocated(LayerCounts& counts);
   [[nodiscard]] const HeadEviction& eviction(HeadId head) const { return evictions_[head.value]; }
   // Whether the last finish_row packed the prompt's survivors (moves are copies out of the prompt buffer).
   [[nodiscard]] bool packed_prompt() const { return packed_prompt_; }
@@ -110,10 +136,10 @@ class LayerPolicy {
   enum class Close : std::uint8_t { kLeaveHole, kFill, kPack };
   // Sums of the step so far lie with the head, so that heads can be served at once.
   struct Head {
-    std::vector<TokenPos> positions;  // by slot
+    AlignedVector<TokenPos> positions;  // by slot
     std::optional<SlotId> hole;
     std::uint32_t visible_from = 0;  // tokens before it were taken out because a window hides them
-    mutable std::vector<TokenPos> without_hole;
+    mutable AlignedVector<TokenPos> without_hole;
     std::uint64_t attended = 0;
     std::uint64_t written = 0;
     std::uint64_t moved = 0;
@@ -126,6 +152,7 @@ class LayerPolicy {
     std::uint64_t walked_pages = 0;       // elements
     std::uint32_t paged = 0;              // tokens whose keys joined the bounds of their pages
     std::vector<std::uint8_t> is_read;    // by slot: some query head of the group reads it in this row
+    std::uint64_t held = 0;  // before finish_head()
 
     [[nodiscard]] std::uint64_t present() const { return positions.size() - (hole ? 1 : 0); }
   };
@@ -157,9 +184,6 @@ class LayerPolicy {
   std::vector<Head> heads_;
   std::vector<HeadEviction> evictions_;
   std::vector<std::uint32_t> capacities_;  // by head
-  std::vector<SlotId> chosen_;   // by the policy
-  std::vector<SlotId> victims_;  // that are being freed, ascending
-  std::vector<SlotMerge> merges_;
   Review review_;
   HeadTensors::Scratch tensor_scratch_;
   const HeadRowsSource* rows_ = nullptr;  // of the row that is being finished

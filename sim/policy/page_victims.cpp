@@ -33,6 +33,12 @@ void PageVictims::choose(std::span<const float> scores, const Candidates& candid
   lowest(left_, candidates, count - gone, victims);
 }
 
+void PageVictims::choose(GrowingScores& scores, const Candidates& candidates, std::uint32_t count,
+                         std::vector<SlotId>& victims) {
+  if (page_ == 1) return scores.lowest(candidates, count, victims);
+  choose(scores.of(static_cast<std::uint32_t>(candidates.positions.size())), candidates, count, victims);
+}
+
 // Sums of whole pages, each in the order of its tokens.
 void PageVictims::add_up(std::span<const float> scores, const Candidates& candidates) {
   slots_by_age(candidates.positions, by_age_);
@@ -53,6 +59,11 @@ void PageVictims::add_up(std::span<const float> scores, const Candidates& candid
 
 double PageVictims::gap(std::span<const float> scores, SlotId a, SlotId b) const {
   if (decided_.empty()) return relative_gap(scores[a.value], scores[b.value]);
+  return relative_gap(decided_[a.value], decided_[b.value]);
+}
+
+double PageVictims::gap(const GrowingScores& scores, SlotId a, SlotId b) const {
+  if (decided_.empty()) return relative_gap(scores.at(a), scores.at(b));
   return relative_gap(decided_[a.value], decided_[b.value]);
 }
 

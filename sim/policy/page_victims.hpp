@@ -20,8 +20,10 @@ class PageVictims {
   // Appends at least `count` of the candidates, or all of them. With pages of one token this is lowest().
   void choose(std::span<const float> scores, const Candidates& candidates, std::uint32_t count,
               std::vector<SlotId>& victims);
+  void choose(GrowingScores& scores, const Candidates& candidates, std::uint32_t count, std::vector<SlotId>& victims);
   // How far apart the scores were by which the last choice told two slots apart (EvictionPolicy::score_gap).
   [[nodiscard]] double gap(std::span<const float> scores, SlotId a, SlotId b) const;
+  [[nodiscard]] double gap(const GrowingScores& scores, SlotId a, SlotId b) const;
 
  private:
   struct Page {

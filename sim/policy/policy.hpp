@@ -58,6 +58,15 @@ struct PolicyContext {
   const FutureAttention* future = nullptr;  // where the traits ask for it and a replay has it; outlives the policy
 };
 
+// Rows of weights before they are scaled: weight s of row g is values[g · stride + s] · factors[g].
+struct ScaledRows {
+  const float* values = nullptr;
+  std::size_t stride = 0;
+  const float* factors = nullptr;  // null: 1
+
+  [[nodiscard]] float factor(std::uint32_t g) const { return factors == nullptr ? 1.0F : factors[g]; }
+};
+
 // The attention of one query position over the slots of one storage head. Slot s holds the token at positions[s].
 struct AttentionRows {
   StepId step{};  // 0 in the prompt
@@ -66,6 +75,7 @@ struct AttentionRows {
   std::uint32_t group = 1;
   const float* logits = nullptr;   // [group][slots]: after scale, soft-cap and bias, where the policy reads them
   const float* weights = nullptr;  // [group][slots]: softmax of the logits over these slots, where the policy needs it
+  ScaledRows unscaled = {};        // instead of the weights, where the policy scales them and the caller has them so
   const float* queries = nullptr;  // [group][head_dim], in the cache's precision: in select() where traits.page > 0
 
   [[nodiscard]] std::uint32_t slots() const { return static_cast<std::uint32_t>(positions.size()); }
@@ -74,6 +84,10 @@ struct AttentionRows {
   }
   [[nodiscard]] std::span<const float> weights_of(std::uint32_t g) const {
     return {weights + std::size_t{g} * slots(), slots()};
+  }
+  // For a policy that scales weights.
+  [[nodiscard]] ScaledRows scaled_weights() const {
+    return unscaled.values != nullptr ? unscaled : ScaledRows{weights, slots()};
   }
 };
 
@@ -121,6 +135,7 @@ struct PolicyTraits {
   RowNeed rows = RowNeed::kNone;            // which attention rows it observes
   std::uint32_t last_rows = 0;              // of RowNeed::kLast
   bool needs_weights = false;               // softmax weights beside the logits
+  bool scales_weights = false;              // reads AttentionRows::scaled_weights() alone
   bool reads_logits = true;                 // false: the weights say it all, and a caller may leave the logits out
   TensorNeed tensors = {};
   bool scores_layer_first = false;          // implements score_head()

@@ -59,14 +59,15 @@ class Keyformer final : public EvictionPolicy {
         context_(context),
         noise_(std::move(noise)),
         heads_(context.storage_heads,
-               Head(mode_ == NoiseMode::kPerToken ? 1 + context.group : 1, spec.count("page", 1))) {}
+               Head(mode_ == NoiseMode::kPerToken ? context.group : 0, spec.count("page", 1))) {}
 
   void admit(HeadId head, SlotId slot, TokenPos position) override {
     Head& h = heads_[head.value];
-    h.columns.admit(slot);
+    h.scores.admit(slot);
     if (mode_ != NoiseMode::kPerToken) return;
+    h.noise.admit(slot);
     for (std::uint32_t g = 0; g < context_.group; ++g) {
-      noise_(noise_key(head, g), {&position, 1}, {&h.columns.at(1 + g, slot), 1});
+      noise_(noise_key(head, g), {&position, 1}, {&h.noise.at(g, slot), 1});
     }
   }
 
@@ -79,52 +80,50 @@ class Keyformer final : public EvictionPolicy {
       softmax_with_noise(rows.logits_of(g), noise_of(head, g, rows), tau,
                          std::span(h.row).subspan(std::size_t{g} * slots, slots));
     }
-    const std::span<float> scores = h.columns.column(0, slots);
-    if (damping_ != 1) {
-      for (float& score : scores) score *= damping_;
-    }
-    accumulate(reduction_, h.row.data(), rows.group, scores);
-    h.walked += 2 * scores.size_bytes();
+    h.scores.add({{h.row.data(), slots}, rows.group, reduction_, damping_}, rows.positions, rows.query);
+    h.walked += 2 * slots * sizeof(float);
   }
 
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override {
     Head& h = heads_[head.value];
     const auto slots = static_cast<std::uint32_t>(request.positions.size());
-    h.choice.choose(layer_score_ ? sum_of_heads(slots) : scores_of(h, slots), outside_recent(request, recent_),
-                    request.excess, victims);
+    const Candidates candidates = outside_recent(request, recent_);
+    if (layer_score_) return h.choice.choose(sum_of_heads(slots), candidates, request.excess, victims);
+    h.choice.choose(h.scores, candidates, request.excess, victims);
+    h.walked += slots * sizeof(float);
   }
 
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const override {
-    const Head& h = heads_[layer_score_ ? 0 : head.value];
-    return h.choice.gap(layer_score_ ? sums_ : h.columns.column(0, std::max(a.value, b.value) + 1), a, b);
+    if (layer_score_) return heads_.front().choice.gap(sums_, a, b);
+    const Head& h = heads_[head.value];
+    return h.choice.gap(h.scores, a, b);
   }
 
   void move(HeadId head, std::span<const SlotMove> moves) override {
     Head& h = heads_[head.value];
-    h.columns.move(moves);
-    h.walked += moves.size() * 2 * h.columns.bytes_per_slot();
+    h.scores.move(moves);
+    h.noise.move(moves);
+    h.walked += moves.size() * 2 * (sizeof(float) + h.noise.bytes_per_slot());
   }
 
   [[nodiscard]] std::uint64_t walked_state_bytes(HeadId head) const override { return heads_[head.value].walked; }
 
  private:
   struct Head {
-    Head(std::uint32_t count, std::uint32_t page) : columns(count), choice(page) {}
-    SlotColumns<float> columns;  // score, then with one draw a token the noise of each query head of the group
+    Head(std::uint32_t draws, std::uint32_t page) : noise(draws), choice(page) {}
+    GrowingScores scores;
+    SlotColumns<float> noise;  // with one draw a token, of each query head of the group
     PageVictims choice;
     std::vector<float> row, drawn;
     std::uint64_t walked = 0;
   };
 
-  static std::span<const float> scores_of(Head& head, std::uint32_t slots) {
-    const std::span<const float> scores = head.columns.column(0, slots);
-    head.walked += scores.size_bytes();
-    return scores;
-  }
-
   std::span<const float> sum_of_heads(std::uint32_t slots) {
     sums_.assign(slots, 0.0F);
-    for (Head& h : heads_) accumulate(GroupReduction::kSum, scores_of(h, slots).data(), 1, sums_);
+    for (Head& h : heads_) {
+      accumulate(GroupReduction::kSum, h.scores.of(slots).data(), 1, sums_);
+      h.walked += slots * sizeof(float);
+    }
     return sums_;
   }
 
@@ -139,7 +138,7 @@ class Keyformer final : public EvictionPolicy {
     Head& h = heads_[head.value];
     if (mode_ == NoiseMode::kNone) return {};
     if (mode_ == NoiseMode::kPerToken) {
-      const std::span<const float> noise = h.columns.column(1 + g, rows.slots());
+      const std::span<const float> noise = h.noise.column(g, rows.slots());
       h.walked += noise.size_bytes();
       return noise;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -21,93 +22,178 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using F = hn::CappedTag<float, 16>;
 using U = hn::RebindToUnsigned<F>;
+using V = hn::Vec<F>;
 constexpr std::size_t kLanes = hn::MaxLanes(F());
+static_assert(kLanes <= LeastOfBlocks::kMostLanes);
 
-HWY_ATTR void accumulate_on(GroupReduction reduction, const float* rows, std::uint32_t group, std::span<float> scores) {
-  const F f;
-  const std::size_t slots = scores.size();
-  const float factor = reduction == GroupReduction::kMean ? 1.0F / static_cast<float>(group) : 1.0F;
-  const bool largest = reduction == GroupReduction::kMax;
-  std::size_t s = 0;
-  for (; group == 1 && s + kLanes <= slots; s += kLanes) {
-    hn::StoreU(hn::Add(hn::LoadU(f, scores.data() + s), hn::LoadU(f, rows + s)), f, scores.data() + s);
-  }
-  for (; s + kLanes <= slots; s += kLanes) {
-    auto reduced = hn::LoadU(f, rows + s);
-    for (std::uint32_t g = 1; g < group; ++g) {
-      const auto row = hn::LoadU(f, rows + g * slots + s);
-      reduced = largest ? hn::Max(reduced, row) : hn::Add(reduced, row);
+// Scores as they are.
+struct Still {
+  const float* scores;
+
+  HWY_INLINE V vector(std::size_t s) const { return hn::LoadU(F(), scores + s); }
+  HWY_INLINE V last_vector(std::size_t s, std::size_t) const { return vector(s); }
+  float one(std::size_t s) const { return scores[s]; }
+};
+
+// Scores as they become: whatever is looked at has been added to.
+template <bool kSingle, bool kKeepsAll>  // whether the group is one row, and add.keep is 1
+struct Added {
+  const RowsToAdd& add;
+  float* scores;
+  float factor;  // of the only row, or of the reduced one
+
+  HWY_INLINE V grown(std::size_t s) const {
+    const F f;
+    V kept = hn::LoadU(f, scores + s);
+    if constexpr (!kKeepsAll) kept = hn::Mul(kept, hn::Set(f, add.keep));
+    V reduced = hn::Mul(hn::LoadU(f, add.rows.values + s), hn::Set(f, kSingle ? factor : add.rows.factor(0)));
+    if constexpr (!kSingle) {
+      for (std::uint32_t g = 1; g < add.group; ++g) {
+        const V values = hn::LoadU(f, add.rows.values + g * add.rows.stride + s);
+        const V row = hn::Mul(values, hn::Set(f, add.rows.factor(g)));
+        reduced = add.reduction == GroupReduction::kMax ? hn::Max(reduced, row) : hn::Add(reduced, row);
+      }
+      reduced = hn::Mul(reduced, hn::Set(f, factor));
     }
-    reduced = hn::Mul(reduced, hn::Set(f, factor));
-    hn::StoreU(hn::Add(hn::LoadU(f, scores.data() + s), reduced), f, scores.data() + s);
+    return hn::Add(kept, reduced);
   }
-  for (; s < slots; ++s) {
-    float reduced = rows[s];
-    for (std::uint32_t g = 1; g < group; ++g) {
-      const float row = rows[g * slots + s];
-      reduced = largest ? std::max(reduced, row) : reduced + row;
+  HWY_INLINE V vector(std::size_t s) const {
+    const V next = grown(s);
+    hn::StoreU(next, F(), scores + s);
+    return next;
+  }
+  // Of the vector from s on, the first `done` were added to before.
+  HWY_INLINE V last_vector(std::size_t s, std::size_t done) const {
+    const V next = hn::IfThenElse(hn::FirstN(F(), done), hn::LoadU(F(), scores + s), grown(s));
+    hn::StoreU(next, F(), scores + s);
+    return next;
+  }
+  float one(std::size_t s) const {
+    float reduced = add.rows.values[s] * (kSingle ? factor : add.rows.factor(0));
+    for (std::uint32_t g = 1; g < add.group; ++g) {
+      const float row = add.rows.values[g * add.rows.stride + s] * add.rows.factor(g);
+      reduced = add.reduction == GroupReduction::kMax ? std::max(reduced, row) : reduced + row;
     }
-    scores[s] += reduced * factor;
+    if (!kSingle) reduced *= factor;
+    return scores[s] = scores[s] * add.keep + reduced;
   }
-}
+};
 
 // The lesser of `least` and the scores of one vector of slots, but for those of tokens from `recent` on.
-HWY_INLINE hn::Vec<F> least_candidate(hn::Vec<F> least, const float* scores, const std::uint32_t* positions,
-                                      hn::Vec<U> recent) {
+HWY_INLINE V least_candidate(V least, V scores, const std::uint32_t* positions, hn::Vec<U> recent) {
   const auto is_candidate = hn::RebindMask(F(), hn::Lt(hn::LoadU(U(), positions), recent));
-  const auto here = hn::LoadU(F(), scores);
-  return hn::IfThenElse(is_candidate, hn::Min(least, here), least);
+  return hn::IfThenElse(is_candidate, hn::Min(least, scores), least);
 }
 
-// Two passes: the least score, and the oldest of those that have it, sought only in the blocks whose own least it is.
-// Neither depends on the number of lanes.
-HWY_ATTR std::uint32_t lowest_on(std::span<const float> scores, const Candidates& candidates) {
-  constexpr std::size_t kBlocks = 16;  // at most
-  constexpr std::size_t kPair = 2 * kLanes;
-  const F f;
+// Walks the slots once: the least candidate of each block, lane by lane. The last vector, where the slots do not fill
+// it, begins before the one that they are of.
+template <class Scores>
+HWY_INLINE void walk(const Scores& scores, const Candidates& candidates, LeastOfBlocks& least) {
+  const std::size_t slots = candidates.positions.size();
   const auto* positions = &candidates.positions.data()->value;
-  const std::size_t slots = scores.size();
-  if (candidates.recent > candidates.newest.value) return 0;
-  const auto recent = hn::Set(U(), candidates.newest.value - candidates.recent + 1);
-  const std::size_t whole = slots / kPair * kPair;
-  const std::size_t block = (slots / kPair + kBlocks - 1) / kBlocks * kPair;
-  alignas(64) std::array<float, kBlocks * kLanes> least_of;  // [blocks][lanes]
-  auto all = hn::Set(f, std::numeric_limits<float>::infinity());
-  for (std::size_t begin = 0, b = 0; begin < whole; begin += block, ++b) {
-    auto even = hn::Set(f, std::numeric_limits<float>::infinity());
-    auto odd = even;
-    for (std::size_t s = begin; s < std::min(begin + block, whole); s += kPair) {
-      even = least_candidate(even, &scores[s], positions + s, recent);
-      odd = least_candidate(odd, &scores[s + kLanes], positions + s + kLanes, recent);
+  const std::uint32_t bound = candidates.first_recent();
+  const auto recent = hn::Set(U(), bound);
+  if (slots < kLanes) {
+    least.values.fill(std::numeric_limits<float>::infinity());
+    for (std::size_t s = 0; s < slots; ++s) {
+      const float score = scores.one(s);
+      if (positions[s] < bound) least.values[0] = std::min(least.values[0], score);
     }
-    even = hn::Min(even, odd);
-    hn::Store(even, f, &least_of[b * kLanes]);
-    all = hn::Min(all, even);
+    return;
   }
-  alignas(64) std::array<float, kLanes> lanes;
-  hn::Store(all, f, lanes.data());
-  float least = *std::min_element(lanes.begin(), lanes.end());
-  for (std::size_t s = whole; s < slots; ++s) {
-    if (candidates.has(s)) least = std::min(least, scores[s]);
+  const std::size_t block = LeastOfBlocks::block(slots, kLanes);
+  for (std::size_t begin = 0, b = 0; begin < slots; begin += block, ++b) {
+    const std::size_t end = std::min(begin + block, slots);
+    V even = hn::Set(F(), std::numeric_limits<float>::infinity());
+    V odd = even;
+    std::size_t s = begin;
+    for (; s + 2 * kLanes <= end; s += 2 * kLanes) {
+      even = least_candidate(even, scores.vector(s), positions + s, recent);
+      odd = least_candidate(odd, scores.vector(s + kLanes), positions + s + kLanes, recent);
+    }
+    if (s + kLanes <= end) {
+      even = least_candidate(even, scores.vector(s), positions + s, recent);
+      s += kLanes;
+    }
+    if (s < end) {
+      const std::size_t last = slots - kLanes;
+      odd = least_candidate(odd, scores.last_vector(last, s - last), positions + last, recent);
+    }
+    hn::Store(hn::Min(even, odd), F(), &least.values[b * kLanes]);
   }
-  std::uint32_t oldest = 0xffffffffU;
+}
+
+// The oldest of the candidates that have the least score, sought in the blocks that have it.
+HWY_ATTR std::uint32_t oldest_on(const float* scores, const Candidates& candidates, const LeastOfBlocks& blocks) {
+  const F f;
+  const std::size_t slots = candidates.positions.size();
+  const auto* positions = &candidates.positions.data()->value;
+  std::uint32_t oldest = candidates.first_recent();
   std::uint32_t at = 0;
   const auto offer = [&](std::size_t slot) {
-    if (scores[slot] == least && candidates.has(slot) && positions[slot] < oldest) {
-      oldest = positions[slot];
-      at = static_cast<std::uint32_t>(slot);
-    }
+    if (positions[slot] >= oldest) return;
+    oldest = positions[slot];
+    at = static_cast<std::uint32_t>(slot);
   };
-  const auto wanted = hn::Set(f, least);
-  for (std::size_t begin = 0, b = 0; begin < whole; begin += block, ++b) {
-    if (hn::AllFalse(f, hn::Eq(hn::Load(f, &least_of[b * kLanes]), wanted))) continue;
-    for (std::size_t s = begin; s < std::min(begin + block, whole); s += kLanes) {
-      if (hn::AllFalse(f, hn::Eq(hn::LoadU(f, &scores[s]), wanted))) continue;
-      for (std::size_t lane = 0; lane < kLanes; ++lane) offer(s + lane);
+  if (slots < kLanes) {
+    for (std::size_t s = 0; s < slots; ++s) {
+      if (scores[s] == blocks.values[0]) offer(s);
+    }
+    return at;
+  }
+  const std::size_t block = LeastOfBlocks::block(slots, kLanes);
+  V all = hn::Load(f, blocks.values.data());
+  for (std::size_t b = 1; b * block < slots; ++b) all = hn::Min(all, hn::Load(f, &blocks.values[b * kLanes]));
+  const V wanted = hn::MinOfLanes(f, all);
+  for (std::size_t b = 0; b * block < slots; ++b) {
+    if (hn::AllFalse(f, hn::Eq(hn::Load(f, &blocks.values[b * kLanes]), wanted))) continue;
+    for (std::size_t s = b * block; s < std::min((b + 1) * block, slots); s += kLanes) {
+      const std::size_t from = std::min(s, slots - kLanes);
+      const auto least = hn::Eq(hn::LoadU(f, scores + from), wanted);
+      if (hn::AllFalse(f, least)) continue;
+      std::array<std::uint8_t, 8> bytes{};
+      hn::StoreMaskBits(f, least, bytes.data());
+      for (auto bits = std::bit_cast<std::uint64_t>(bytes); bits != 0; bits &= bits - 1) {
+        offer(from + static_cast<std::size_t>(std::countr_zero(bits)));
+      }
     }
   }
-  for (std::size_t s = whole; s < slots; ++s) offer(s);
   return at;
+}
+
+HWY_ATTR void least_on(const float* scores, const Candidates& candidates, LeastOfBlocks& least) {
+  walk(Still{scores}, candidates, least);
+}
+
+// Without candidates nothing is sought.
+template <class Scores>
+HWY_INLINE void add(const Scores& scores, std::size_t slots) {
+  std::size_t s = 0;
+  for (; s + kLanes <= slots; s += kLanes) (void)scores.vector(s);
+  if (s < slots && slots >= kLanes) {
+    (void)scores.last_vector(slots - kLanes, s - (slots - kLanes));
+    return;
+  }
+  for (; s < slots; ++s) (void)scores.one(s);
+}
+
+HWY_ATTR void add_on(const RowsToAdd& rows, std::span<float> scores, const Candidates* candidates,
+                     LeastOfBlocks* least) {
+  const auto grow = [&](const auto& added) HWY_ATTR {
+    if (least != nullptr) {
+      walk(added, *candidates, *least);
+    } else {
+      add(added, scores.size());
+    }
+  };
+  if (rows.group == 1 && rows.keep == 1) {
+    grow(Added<true, true>{rows, scores.data(), rows.rows.factor(0)});
+  } else if (rows.group == 1) {
+    grow(Added<true, false>{rows, scores.data(), rows.rows.factor(0)});
+  } else {
+    const bool mean = rows.reduction == GroupReduction::kMean;
+    grow(Added<false, false>{rows, scores.data(), mean ? 1.0F / static_cast<float>(rows.group) : 1.0F});
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -117,17 +203,51 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvroof {
 
-HWY_EXPORT(accumulate_on);
-HWY_EXPORT(lowest_on);
+HWY_EXPORT(least_on);
+HWY_EXPORT(add_on);
+HWY_EXPORT(oldest_on);
+
+void accumulate(const RowsToAdd& rows, std::span<float> scores) {
+  HWY_DYNAMIC_DISPATCH(add_on)(rows, scores, nullptr, nullptr);
+}
 
 void accumulate(GroupReduction reduction, const float* rows, std::uint32_t group, std::span<float> scores) {
-  HWY_DYNAMIC_DISPATCH(accumulate_on)(reduction, rows, group, scores);
+  accumulate({{rows, scores.size()}, group, reduction}, scores);
+}
+
+namespace {
+
+SlotId oldest_of_least(std::span<const float> scores, const Candidates& candidates, const LeastOfBlocks& least) {
+  const SlotId slot(HWY_DYNAMIC_DISPATCH(oldest_on)(scores.data(), candidates, least));
+  check(candidates.has(slot.value), "a slot outside the recent window");
+  return slot;
+}
+
+}  // namespace
+
+void GrowingScores::add(const RowsToAdd& rows, std::span<const TokenPos> positions, TokenPos query) {
+  const std::span<float> scores = of(static_cast<std::uint32_t>(positions.size()));
+  found_ = {positions, query, recent_};
+  is_found_ = recent_ != kUnknown;
+  HWY_DYNAMIC_DISPATCH(add_on)(rows, scores, &found_, is_found_ ? &least_ : nullptr);
+}
+
+void GrowingScores::lowest(const Candidates& candidates, std::uint32_t count, std::vector<SlotId>& victims) {
+  const std::span<const float> scores = of(static_cast<std::uint32_t>(candidates.positions.size()));
+  const bool known = is_found_ && count == 1 && found_.newest == candidates.newest &&
+                     found_.recent == candidates.recent && found_.positions.size() == scores.size();
+  recent_ = count == 1 ? candidates.recent : kUnknown;
+  if (known) {
+    victims.push_back(oldest_of_least(scores, candidates, least_));
+  } else {
+    kvroof::lowest(scores, candidates, count, victims);
+  }
 }
 
 SlotId lowest(std::span<const float> scores, const Candidates& candidates) {
-  const SlotId slot(HWY_DYNAMIC_DISPATCH(lowest_on)(scores, candidates));
-  check(candidates.has(slot.value), "a slot outside the recent window");
-  return slot;
+  alignas(kCacheLine) LeastOfBlocks least;
+  HWY_DYNAMIC_DISPATCH(least_on)(scores.data(), candidates, least);
+  return oldest_of_least(scores, candidates, least);
 }
 
 void lowest(std::span<const float> scores, const Candidates& candidates, std::uint32_t count,

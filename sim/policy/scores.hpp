@@ -2,17 +2,27 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "sim/core/aligned_vector.hpp"
 #include "sim/core/ids.hpp"
 #include "sim/policy/policy.hpp"
 
 namespace kvroof {
 
+// scores[s] ← keep · scores[s] + reduction over g of rows(g, s).
+struct RowsToAdd {
+  ScaledRows rows;
+  std::uint32_t group = 1;
+  GroupReduction reduction = GroupReduction::kSum;
+  float keep = 1;
+};
+void accumulate(const RowsToAdd& rows, std::span<float> scores);
 // scores[s] += reduction over g of rows[g · slots + s]; rows is [group][slots], slots = scores.size().
 void accumulate(GroupReduction reduction, const float* rows, std::uint32_t group, std::span<float> scores);
 
@@ -22,7 +32,8 @@ struct Candidates {
   TokenPos newest{};
   std::uint32_t recent = 0;  // at most slots − 1
 
-  [[nodiscard]] bool has(std::size_t slot) const { return positions[slot].value + recent <= newest.value; }
+  [[nodiscard]] bool has(std::size_t slot) const { return positions[slot].value < first_recent(); }
+  [[nodiscard]] std::uint32_t first_recent() const { return recent > newest.value ? 0 : newest.value + 1 - recent; }
 };
 
 // The candidate with the lowest score, the oldest of equals. Scores are no NaN; there is a candidate.
@@ -31,6 +42,17 @@ SlotId lowest(std::span<const float> scores, const Candidates& candidates);
 // Appends the `count` candidates with the lowest scores, of equals the oldest; fewer when there are not so many.
 void lowest(std::span<const float> scores, const Candidates& candidates, std::uint32_t count,
             std::vector<SlotId>& victims);
+
+// The least score of the candidates in each of a few blocks of slots, lane by lane of a vector.
+struct LeastOfBlocks {
+  static constexpr std::size_t kBlocks = 8;
+  static constexpr std::size_t kMostLanes = 16;
+  // Slots of a block: whole vectors.
+  static std::size_t block(std::size_t slots, std::size_t lanes) {
+    return ((slots + lanes - 1) / lanes + kBlocks - 1) / kBlocks * lanes;
+  }
+  alignas(kCacheLine) std::array<float, kBlocks * kMostLanes> values;  // [blocks][lanes]
+};
 
 // |a − b| / max(|a|, |b|); 0 for equals.
 double relative_gap(double a, double b);
@@ -65,8 +87,9 @@ class SlotColumns {
 
  private:
   void grow(std::size_t least) {
-    const std::size_t capacity = std::max({least, 2 * capacity_, std::size_t{64}});
-    std::vector<T> values(columns_ * capacity);
+    constexpr std::size_t kLine = kCacheLine / sizeof(T);
+    const std::size_t capacity = std::max((least + kLine - 1) / kLine * kLine, 2 * capacity_);
+    AlignedVector<T> values(columns_ * capacity);
     for (std::uint32_t c = 0; c < columns_; ++c) {
       std::copy_n(values_.data() + c * capacity_, capacity_, values.data() + c * capacity);
     }
@@ -76,7 +99,35 @@ class SlotColumns {
 
   std::uint32_t columns_;
   std::size_t capacity_ = 0;
-  std::vector<T> values_;  // [columns][capacity]
+  AlignedVector<T> values_;  // [columns][capacity]
+};
+
+// Scores of one storage head that every row adds to. The lowest is found on the way, in the same pass over the slots,
+// where a row is followed by the choice of one victim outside the recent window that the last choice had.
+class GrowingScores {
+ public:
+  void admit(SlotId slot) {
+    is_found_ = false;
+    column_.admit(slot);
+  }
+  void move(std::span<const SlotMove> moves) {
+    if (!moves.empty()) is_found_ = false;
+    column_.move(moves);
+  }
+  // The row of `query`, over the tokens in `positions`.
+  void add(const RowsToAdd& rows, std::span<const TokenPos> positions, TokenPos query);
+  // As kvroof::lowest() over the scores.
+  void lowest(const Candidates& candidates, std::uint32_t count, std::vector<SlotId>& victims);
+  [[nodiscard]] std::span<float> of(std::uint32_t slots) { return column_.column(0, slots); }
+  [[nodiscard]] float at(SlotId slot) const { return column_.at(0, slot); }
+
+ private:
+  static constexpr std::uint32_t kUnknown = 0xffffffffU;
+  SlotColumns<float> column_{1};
+  std::uint32_t recent_ = kUnknown;
+  Candidates found_;  // whose least scores are known, if is_found_
+  bool is_found_ = false;
+  LeastOfBlocks least_{};
 };
 
 }  // namespace kvroof

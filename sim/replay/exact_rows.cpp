@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -155,11 +156,11 @@ void ExactRows::finish_logits(std::uint32_t kv_head, std::uint32_t position) {
       add_alibi(std::span(positions_).subspan(first_visible(position), logits.size()), TokenPos(position),
                 layer_->alibi_slopes[head], logits);
     }
-    // One sentence instead of scores of NaN: 0 · x is NaN for every x that is not finite, and NaN spreads through a
-    // sum.
-    float sum_of_zeros = 0;
-    for (const float x : logits) sum_of_zeros += 0.0F * x;
-    if (!(sum_of_zeros == 0)) {
+    // One sentence instead of scores of NaN. All bits of the exponent are set where a float is not finite.
+    constexpr std::uint32_t kExponent = 0x7f800000U;
+    std::uint32_t infinite = 0;
+    for (const float x : logits) infinite |= (std::bit_cast<std::uint32_t>(x) & kExponent) == kExponent ? 1U : 0U;
+    if (infinite != 0) {
       throw Error(fmt::format("query head {}, token {}: q·k is beyond the range of float, so nothing can be said of it",
                               head, position));
     }

@@ -9,24 +9,18 @@
 namespace kvroof {
 namespace {
 
-// Below this share of the exact attention the renormalised weights are computed from the logits again: they may have
-// become zero. So they are where the logits are not those of the exact attention.
-constexpr double kTinyMass = 1e-25;
-
 // Memory of one thread: heads of a point may be served at once.
 struct SlotRows {
-  std::vector<float> logits, weights;
+  std::vector<float> logits, weights, factors;
 };
 thread_local SlotRows slot_rows;
-thread_local ResidentRows resident_rows;
-
-template <class T>
-std::span<T> sized(std::vector<T>& buffer, std::size_t size) {
-  if (buffer.size() < size) buffer.resize(size);
-  return std::span(buffer).first(size);
-}
 
 }  // namespace
+
+ResidentRows& PointLayer::resident_rows() {
+  thread_local ResidentRows rows;
+  return rows;
+}
 
 PointLayer::PointLayer(const PolicySpec& spec, const PolicyContext& context, const LayerTensors& tensors,
                        MeasureOptions measure, PointScratch& scratch)
@@ -82,25 +76,61 @@ void PointLayer::stream_prompt(const ExactRows& rows, ResidencyLog& log, std::ui
   }
 }
 
-void PointLayer::decode(const ExactRows* rows, std::uint32_t first, std::uint32_t count, BlockRecord& record,
-                        ResidencyLog& log, std::uint32_t layer) {
-  block_quality_ = measure_.recall ? record.quality.data() : nullptr;
+void PointLayer::start_block(const ExactRows* rows, std::uint32_t first, std::uint32_t count, BlockRecord& record) {
+  block_ = {rows, first, count, &record};
   decoding_ = true;
-  resident_rows.start();
-  for (std::uint32_t row = 0; row < count; ++row) {
-    if (rows != nullptr) {
-      step_row(*rows, first + row, measure_.recall ? block_quality_ + std::size_t{row} * layer_.query_heads : nullptr);
+  by_head_ = rows != nullptr && policy_.ends_heads() && !own_ && cache_ == nullptr && !counts_ages_;
+  std::ranges::fill(sized(scratch_.counts, count), LayerCounts{});
+}
+
+void PointLayer::decode(std::uint32_t part) {
+  resident_rows().start();
+  if (by_head_) return decode_head(HeadId(part));
+  for (std::uint32_t row = 0; row < block_.count; ++row) {
+    if (block_.rows != nullptr) {
+      step_row(*block_.rows, block_.first + row, quality_of(row));
     } else {
-      step_blind(first + row);
+      step_blind(block_.first + row);
     }
-    log.append(layer, take_counts());
-    if (!record.wants_kept[row]) continue;
-    for (std::uint32_t head = 0; head < kept_heads(); ++head)
-      kept(head, record.kept[std::size_t{row} * kept_heads() + head]);
+    scratch_.counts[row] = take_counts();
+    for (std::uint32_t head = 0; head < kept_heads(); ++head) record_kept(row, head);
   }
-  if (rows == nullptr || !measure_.recall || !measure_.output_error) return;
+  for (std::uint32_t head = 0; head < kept_heads(); ++head) measure_waiting(head);
+}
+
+// All rows of one head, so that what it holds stays in the first cache.
+void PointLayer::decode_head(HeadId head) {
+  thread_local std::vector<HeadCounts> memory;
+  const std::span<HeadCounts> counts = sized(memory, block_.count);
+  const bool observes = policy_.observes(TokenPos(block_.first));
+  for (std::uint32_t row = 0; row < block_.count; ++row) {
+    const std::uint32_t position = block_.first + row;
+    step_head(*block_.rows, position, head, observes, quality_of(row));
+    policy_.finish_head(head, TokenPos(position));
+    counts[row] = policy_.take_head_counts(head);
+    record_kept(row, head.value);
+  }
+  measure_waiting(head.value);
+  // Whole numbers all, so that their sums do not depend on which head comes first.
+  const std::lock_guard lock(counts_mutex_);
+  for (std::uint32_t row = 0; row < block_.count; ++row) counts[row].add_to(scratch_.counts[row]);
+}
+
+void PointLayer::measure_waiting(std::uint32_t kept_head) {
+  if (block_.rows == nullptr || !measure_.recall || !measure_.output_error) return;
   const std::uint32_t group = layer_.query_heads / kept_heads();
-  for (std::uint32_t head = 0; head < kept_heads(); ++head) measure_outputs(*rows, head * group, group);
+  measure_outputs(*block_.rows, kept_head * group, group);
+}
+
+void PointLayer::end_block(ResidencyLog& log, std::uint32_t layer) {
+  for (LayerCounts& counts : std::span(scratch_.counts).first(block_.count)) {
+    if (by_head_) policy_.count_allocated(counts);
+    log.append(layer, counts);
+  }
+}
+
+void PointLayer::record_kept(std::uint32_t row, std::uint32_t head) const {
+  if (block_.record->wants_kept[row]) kept(head, block_.record->kept[std::size_t{row} * kept_heads() + head]);
 }
 
 void PointLayer::step_blind(std::uint32_t position) {
@@ -147,33 +177,35 @@ LayerCounts PointLayer::take_counts() {
 }
 
 void PointLayer::step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality) {
-  const std::uint32_t group = policy_.group();
   const bool observes = policy_.observes(TokenPos(position));
-  for (std::uint32_t h = 0; h < storage_heads(); ++h) {
-    const HeadId head(h);
-    const bool moved = !policy_.eviction(head).moves.empty();
-    const SlotId admitted = policy_.admit(head, TokenPos(position));
-    const std::uint32_t first_query_head = h * group;
-    AttentionRows view{policy_.step_of(TokenPos(position)), TokenPos(position), policy_.positions(head), group};
-    const bool weighs = (observes && traits().needs_weights) || quality != nullptr;
-    if (decoding_ && weighs && !traits().selects && cache_ == nullptr) {
-      resident_rows.show(rows, position, {h, group, view.positions, admitted, moved});
-    }
-    if (observes || (traits().selects && traits().page == 0)) fill_rows(rows, head, view);
-    if (traits().page > 0) view.queries = rows.query(position, first_query_head).data();
-    if (traits().selects) {
-      for (std::uint32_t g = 0; g < group; ++g) {
-        select_row(head, g, view, first_query_head + g);
-        if (quality != nullptr)
-          measure(rows, position, last_read_[first_query_head + g], first_query_head + g, 1, quality);
-      }
-    } else if (quality != nullptr) {
-      measure(rows, position, view.positions, first_query_head, group, quality);
-    }
-    if (observes) policy_.observe(head, view);
-  }
+  for (std::uint32_t h = 0; h < storage_heads(); ++h) step_head(rows, position, HeadId(h), observes, quality);
   count_attended(position);
   finish_row(position, &rows);
+}
+
+void PointLayer::step_head(const ExactRows& rows, std::uint32_t position, HeadId head, bool observes,
+                           HeadQuality* quality) {
+  const std::uint32_t group = policy_.group();
+  const SlotId admitted = policy_.admit(head, TokenPos(position));
+  const std::uint32_t first_query_head = head.value * group;
+  AttentionRows view{policy_.step_of(TokenPos(position)), TokenPos(position), policy_.positions(head), group};
+  const bool weighs = (observes && traits().needs_weights) || quality != nullptr;
+  if (decoding_ && weighs && !traits().selects && cache_ == nullptr) {
+    const std::span<const SlotMove> moves = policy_.eviction(head).moves;
+    resident_rows().show(rows, position, {head.value, place_of(head), group, view.positions, admitted, moves});
+  }
+  if (observes || (traits().selects && traits().page == 0)) fill_rows(rows, head, view);
+  if (traits().page > 0) view.queries = rows.query(position, first_query_head).data();
+  if (traits().selects) {
+    for (std::uint32_t g = 0; g < group; ++g) {
+      select_row(head, g, view, first_query_head + g);
+      if (quality != nullptr)
+        measure(rows, position, last_read_[first_query_head + g], first_query_head + g, 1, quality);
+    }
+  } else if (quality != nullptr) {
+    measure(rows, position, view.positions, first_query_head, group, quality);
+  }
+  if (observes) policy_.observe(head, view);
 }
 
 void PointLayer::finish_row(std::uint32_t position, const ExactRows* rows) {
@@ -196,8 +228,9 @@ void PointLayer::fill_rows(const ExactRows& rows, HeadId head, AttentionRows& vi
   const std::uint32_t position = view.query.value;
   if (cache_ == nullptr && slots == std::size_t{position} + 1) return fill_whole_rows(rows, head, view);
   const PolicyTraits& t = traits();
-  // By resident_rows, unless a token has other logits than in the exact attention.
+  // By resident_rows(), unless a token has other logits than in the exact attention.
   const bool gathered = decoding_ && !t.selects && !own_ && cache_ == nullptr && !policy_.relocates(view.query);
+  if (gathered && t.scales_weights && fill_unscaled(rows, head, view)) return;
   const std::span<float> logits = sized(slot_rows.logits, slots * view.group);
   const std::span<float> weights = sized(slot_rows.weights, t.needs_weights ? slots * view.group : 0);
   for (std::uint32_t g = 0; g < view.group; ++g) {
@@ -209,13 +242,26 @@ void PointLayer::fill_rows(const ExactRows& rows, HeadId head, AttentionRows& vi
     }
     if (!t.needs_weights) continue;
     if (shares) {
-      weights_of_exponentials(resident_rows.row(head.value, g), weights.subspan(g * slots, slots));
+      weights_of_exponentials(resident_row(head, g), weights.subspan(g * slots, slots));
     } else {
       softmax(of_head, weights.subspan(g * slots, slots));
     }
   }
   view.logits = t.reads_logits ? logits.data() : nullptr;
   view.weights = t.needs_weights ? weights.data() : nullptr;
+}
+
+// What was gathered as it is; false where the weights are to be made of logits, or are all equal.
+bool PointLayer::fill_unscaled(const ExactRows& rows, HeadId head, AttentionRows& view) const {
+  const std::span<float> factors = sized(slot_rows.factors, view.group);
+  for (std::uint32_t g = 0; g < view.group; ++g) {
+    if (!rows.shares_exponentials(view.query.value, head.value * view.group + g)) return false;
+    const std::optional<float> factor = weight_factor(resident_row(head, g));
+    if (!factor) return false;
+    factors[g] = *factor;
+  }
+  view.unscaled = {resident_row(head, 0).data(), resident_rows().row_stride(place_of(head)), factors.data()};
+  return true;
 }
 
 // Nothing ever left: slot s holds token s.
@@ -274,98 +320,6 @@ void PointLayer::select_row(HeadId head, std::uint32_t g, const AttentionRows& v
   std::vector<TokenPos>& read = last_read_[query_head];
   read.clear();
   for (const SlotId slot : scratch_.read) read.push_back(view.positions[slot.value]);
-}
-
-void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
-                         std::uint32_t first_query_head, std::uint32_t group, HeadQuality* quality) {
-  if (cache_ != nullptr) return measure_cached(rows, position, attended, first_query_head, group, quality);
-  const std::size_t tokens = std::size_t{position} + 1;
-  const std::size_t slots = attended.size();
-  if (slots == rows.visible(position) && !(own_ && own_->changed())) {
-    std::fill_n(quality + first_query_head, group, HeadQuality{});
-    return;
-  }
-  const std::span<float> weights = sized(scratch_.attended, slots * group);
-  const std::span<double> masses = sized(scratch_.masses, group);
-  for (std::uint32_t g = 0; g < group; ++g) {
-    const std::uint32_t head = first_query_head + g;
-    const std::span<float> of_head = weights.subspan(g * slots, slots);
-    if (traits().selects) {
-      gather({rows.weights(position, head), tokens}, attended, of_head);
-    } else {
-      std::ranges::copy(resident_rows.row(first_query_head / group, g), of_head.begin());
-    }
-    masses[g] = sum_of(of_head);
-    quality[head].recall = std::min(1.0, masses[g] / rows.mass(position, head));
-    if (measure_.output_error && (masses[g] < kTinyMass || own_ || policy_.relocates(TokenPos(position)))) {
-      logits_of(rows, TokenPos(position), attended, head, of_head);
-      softmax(of_head, of_head);
-      masses[g] = 1;
-    }
-  }
-  if (measure_.output_error) wait_for_output(rows, position, attended, first_query_head, group);
-}
-
-// Recall is the exact attention on what is attended; the output is that of the cache's own logits and values.
-void PointLayer::measure_cached(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
-                                std::uint32_t first_query_head, std::uint32_t group, HeadQuality* quality) {
-  const std::size_t width = layer_.v_width;
-  const std::span<float> weights = sized(scratch_.attended, attended.size());
-  const std::span<float> output = sized(scratch_.difference, width);
-  for (std::uint32_t head = first_query_head; head < first_query_head + group; ++head) {
-    gather({rows.weights(position, head), std::size_t{position} + 1}, attended, weights);
-    const bool all = attended.size() == rows.visible(position);
-    quality[head] = {all ? 1.0 : std::min(1.0, sum_of(weights) / rows.mass(position, head)), 0};
-    if (!measure_.output_error) continue;
-    cache_->logits(position, head, attended, meets_aged(position), weights);
-    softmax(weights, weights);
-    cache_->output(position, head, attended, meets_aged(position), weights, output);
-    const auto scale = static_cast<float>(1.0 / sum_of(weights));
-    const float* exact = rows.output(position, head);
-    for (std::size_t c = 0; c < width; ++c) output[c] = output[c] * scale - exact[c];
-    const double norm = rows.output_norm(position, head), distance = norm_of(output);
-    quality[head].output_error = norm > 0 ? distance / norm : (distance > 0 ? 1.0 : 0.0);
-  }
-}
-
-void PointLayer::wait_for_output(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
-                                 std::uint32_t first_query_head, std::uint32_t group) {
-  const std::uint32_t head = first_query_head / group;
-  AttendedOutput& outputs = scratch_.outputs[head];
-  if (!outputs.add(TokenPos(position), attended, scratch_.attended, group)) {
-    measure_outputs(rows, first_query_head, group);
-    check(outputs.add(TokenPos(position), attended, scratch_.attended, group), "there is room when nothing waits");
-  }
-  const std::size_t row = std::size_t{head} * AttendedOutput::kMostRows + outputs.queries().size() - 1;
-  std::copy_n(scratch_.masses.begin(), group,
-              scratch_.output_masses.begin() + static_cast<std::ptrdiff_t>(row * group));
-}
-
-void PointLayer::measure_outputs(const ExactRows& rows, std::uint32_t first_query_head, std::uint32_t group) {
-  const std::uint32_t kept_head = first_query_head / group;
-  AttendedOutput& outputs = scratch_.outputs[kept_head];
-  // Nothing waits: its columns are those of an earlier sequence, which may have had more tokens.
-  if (outputs.queries().empty()) return;
-  const std::size_t width = layer_.v_width;
-  const double* mass = scratch_.output_masses.data() + std::size_t{kept_head} * AttendedOutput::kMostRows * group;
-  std::array<TokenPos, AttendedOutput::kMostRows> queries;
-  const std::size_t count = outputs.queries().size();
-  std::copy_n(outputs.queries().begin(), count, queries.begin());
-  const RowsView values = own_ ? own_->values(HeadId(kept_head)) : rows.values_of(first_query_head);
-  const float* output = outputs.compute(values).data();
-  const std::span<float> difference = sized(scratch_.difference, width);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t position = queries[i].value;
-    for (std::uint32_t head = first_query_head; head < first_query_head + group; ++head, output += width) {
-      const auto scale = static_cast<float>(1.0 / *mass++);
-      const float* exact = rows.output(position, head);
-      for (std::size_t c = 0; c < width; ++c) difference[c] = output[c] * scale - exact[c];
-      const double norm = rows.output_norm(position, head);
-      const double distance = norm_of(difference);
-      HeadQuality& quality = block_quality_[std::size_t{position - rows.first()} * layer_.query_heads + head];
-      quality.output_error = norm > 0 ? distance / norm : (distance > 0 ? 1.0 : 0.0);
-    }
-  }
 }
 
 void PointLayer::kept(std::uint32_t head, std::vector<TokenPos>& positions) const {

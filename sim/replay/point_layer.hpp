@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -40,10 +41,9 @@ struct MeasureOptions {
 
 // Memory of a point that outlives its layers, so that rows allocate nothing.
 struct PointScratch {
-  std::vector<float> attended, difference;
-  std::vector<double> masses;
   std::vector<SlotId> read;
   std::vector<AttendedOutput> outputs;  // one for each head of kept_heads()
+  std::vector<LayerCounts> counts;      // [rows of a block]
   std::vector<double> output_masses;    // [kept heads, AttendedOutput::kMostRows, group]: weight of what waits there
 };
 
@@ -53,6 +53,13 @@ struct BlockRecord {
   std::vector<bool> wants_kept;             // [rows]
   std::vector<std::vector<TokenPos>> kept;  // [rows, kept_heads], of the rows that want it; ascending
 };
+
+// The first `size` elements of a buffer that only grows.
+template <class T>
+std::span<T> sized(std::vector<T>& buffer, std::size_t size) {
+  if (buffer.size() < size) buffer.resize(size);
+  return std::span(buffer).first(size);
+}
 
 class PointLayer {
  public:
@@ -79,15 +86,23 @@ class PointLayer {
   void finish_prompt(ResidencyLog& log, std::uint32_t layer);
   // Prompt rows of a policy that streams the prompt: evicts after each.
   void stream_prompt(const ExactRows& rows, ResidencyLog& log, std::uint32_t layer);
-  // Decode rows [first, first + count); `rows` holds them, or is null when no point needs them. `record` has its sizes.
-  void decode(const ExactRows* rows, std::uint32_t first, std::uint32_t count, BlockRecord& record, ResidencyLog& log,
-              std::uint32_t layer);
+  // Decode rows [first, first + count), in parts that may run at once: heads, or all of them as one. `rows` holds them,
+  // or is null when no point needs them; `record` has their sizes. Both stay alive until end_block().
+  void start_block(const ExactRows* rows, std::uint32_t first, std::uint32_t count, BlockRecord& record);
+  [[nodiscard]] std::uint32_t parts() const { return by_head_ ? storage_heads() : 1; }
+  void decode(std::uint32_t part);
+  // After all parts.
+  void end_block(ResidencyLog& log, std::uint32_t layer);
 
   // What a head holds after the last row, ascending. For policies that select, what a query head read at the last row.
   void kept(std::uint32_t head, std::vector<TokenPos>& positions) const;
   [[nodiscard]] std::uint32_t kept_heads() const { return traits().selects ? layer_.query_heads : storage_heads(); }
 
  private:
+  void decode_head(HeadId head);
+  void measure_waiting(std::uint32_t kept_head);
+  void record_kept(std::uint32_t row, std::uint32_t head) const;
+  void step_head(const ExactRows& rows, std::uint32_t position, HeadId head, bool observes, HeadQuality* quality);
   void step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality);
   void step_blind(std::uint32_t position);
   void count_attended(std::uint32_t position);
@@ -97,11 +112,22 @@ class PointLayer {
   [[nodiscard]] bool meets_aged(std::uint32_t position) const { return position >= prompt_ || traits().streams_prompt; }
   void measure_cached(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
                       std::uint32_t first_query_head, std::uint32_t group, HeadQuality* quality);
+  // Of a row of the block at hand; null when nothing is measured.
+  [[nodiscard]] HeadQuality* quality_of(std::uint32_t row) const {
+    return measure_.recall ? block_.record->quality.data() + std::size_t{row} * layer_.query_heads : nullptr;
+  }
+  // The exponentials of what heads hold. They stay until the thread's next call of decode().
+  static ResidentRows& resident_rows();
+  [[nodiscard]] std::uint32_t place_of(HeadId head) const { return by_head_ ? 0 : head.value; }
+  [[nodiscard]] std::span<const float> resident_row(HeadId head, std::uint32_t g) const {
+    return resident_rows().row(place_of(head), g);
+  }
   // Ends a row and merges what its policy merges; `rows` as for the row.
   void finish_row(std::uint32_t position, const ExactRows* rows);
   // Logits and weights, as the policy needs them, of the query over the slots that the view names; they stay until the
   // thread's next call.
   void fill_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const;
+  bool fill_unscaled(const ExactRows& rows, HeadId head, AttentionRows& view) const;
   void fill_whole_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const;
   // Of one query head over the tokens that it attends to.
   void logits_of(const ExactRows& rows, TokenPos query, std::span<const TokenPos> attended, std::uint32_t query_head,
@@ -128,8 +154,15 @@ class PointLayer {
   bool counts_ages_ = false;
   LayerCounts aged_;  // of the step so far, by age
   TokenPos position_{};                           // of the row that is being finished
+  bool by_head_ = false;                          // a part of a block is a head
   bool decoding_ = false;                         // the rows hold exponentials, not weights
-  HeadQuality* block_quality_ = nullptr;          // of the rows at hand
+  struct Block {
+    const ExactRows* rows = nullptr;
+    std::uint32_t first = 0, count = 0;
+    BlockRecord* record = nullptr;
+  };
+  Block block_;                                   // of decode rows, at hand
+  std::mutex counts_mutex_;
   std::vector<std::vector<TokenPos>> last_read_;  // by query head, of policies that select
 };
 

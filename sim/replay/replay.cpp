@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "sim/replay/decode_tasks.hpp"
 #include "sim/replay/look_ahead.hpp"
 #include "sim/replay/model_facts.hpp"
 
@@ -85,6 +86,7 @@ class Replayer {
   std::unique_ptr<FutureAttention> future_;
   std::vector<TokenKind> token_kinds_;  // of the sequence, by position
   std::vector<BlockRecord> records_;  // one a point
+  DecodeTasks decode_tasks_;
   std::vector<TokenPos> kept_;
 };
 
@@ -329,9 +331,11 @@ void Replayer::run_decode_block(std::uint32_t first, std::uint32_t rows, std::sp
     const bool wanted = options_.observer->wants_kept(StepId(first_step.value + row), last_step());
     for (BlockRecord& record : records_) record.wants_kept[row] = wanted;
   }
-  pool_.parallel_for(layers_.size(), [&](std::size_t p) {
-    layers_[p]->decode(decode_rows_ ? &rows_ : nullptr, first, rows, records_[p], log(p), layer_);
-  });
+  for (std::size_t p = 0; p < layers_.size(); ++p) {
+    layers_[p]->start_block(decode_rows_ ? &rows_ : nullptr, first, rows, records_[p]);
+  }
+  decode_tasks_.run(layers_, pool_);
+  for (std::size_t p = 0; p < layers_.size(); ++p) layers_[p]->end_block(log(p), layer_);
   for (std::uint32_t row = 0; row < rows; ++row) {
     const StepId step(first_step.value + row);
     for (std::size_t p = 0; p < layers_.size(); ++p) {

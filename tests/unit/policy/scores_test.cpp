@@ -92,6 +92,71 @@ TEST_CASE("rows of a group are reduced first and added to the scores then, on ev
   });
 }
 
+TEST_CASE("scores that rows add to, and their lowest, equal a plain loop bit for bit on every instruction set") {
+  constexpr std::uint32_t kGroup = 2;
+  for (const std::uint32_t slots : {1U, 7U, 16U, 23U, 64U, 133U, 401U}) {
+    for (const std::uint32_t group : {1U, kGroup}) {
+      for (const float keep : {1.0F, 0.75F}) {
+        on_every_target([&] {
+          INFO(slots << " slots, group " << group << ", keeps " << keep);
+          const std::uint32_t recent = slots / 3;
+          const float factors[kGroup] = {0.3F, 0.7F};
+          auto positions = shuffled(slots);
+          GrowingScores growing;
+          for (std::uint32_t s = 0; s < slots; ++s) growing.admit(SlotId(s));
+          std::vector<float> plain(slots);
+          for (std::uint32_t row = 0; row < 6; ++row) {
+            const TokenPos query(slots - 1 + row);
+            std::vector<float> values(std::size_t{group} * (slots + 3));
+            for (std::uint32_t i = 0; i < values.size(); ++i) values[i] = std::floor(4 * number(i + row, 7));
+            for (std::uint32_t s = 0; s < slots; ++s) {
+              float sum = values[s] * factors[0];
+              if (group == kGroup) sum = sum + values[slots + 3 + s] * factors[1];
+              plain[s] = plain[s] * keep + sum;
+            }
+            growing.add({{values.data(), slots + 3, factors}, group, GroupReduction::kSum, keep}, positions, query);
+            const Candidates candidates{positions, query, recent};
+            std::uint32_t expected = slots;
+            for (std::uint32_t s = 0; s < slots; ++s) {
+              if (positions[s].value + recent > query.value) continue;
+              const auto before = [&](std::uint32_t t) { return std::pair(plain[t], positions[t]); };
+              if (expected == slots || before(s) < before(expected)) expected = s;
+            }
+            std::vector<SlotId> victims;
+            growing.lowest(candidates, 1, victims);
+            REQUIRE(victims == std::vector<SlotId>{SlotId(expected)});
+            REQUIRE(std::ranges::equal(growing.of(slots), plain));
+            positions[expected] = TokenPos(query.value + 1);
+            growing.admit(SlotId(expected));
+            plain[expected] = 0;
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("the lowest score is sought again after a move, an admission, and for another window") {
+  const std::vector<TokenPos> positions = {TokenPos(0), TokenPos(1), TokenPos(2), TokenPos(3)};
+  const float rows[] = {4, 3, 2, 1};
+  const auto lowest_of = [&](const auto& change, std::uint32_t recent) {
+    GrowingScores scores;
+    for (std::uint32_t s = 0; s < 4; ++s) scores.admit(SlotId(s));
+    std::vector<SlotId> victims;
+    scores.lowest({positions, TokenPos(3), 1}, 1, victims);  // the window is known from now on
+    scores.add({{rows, 4}}, positions, TokenPos(3));
+    change(scores);
+    victims.clear();
+    scores.lowest({positions, TokenPos(3), recent}, 1, victims);
+    return victims.front();
+  };
+  const SlotMove move[] = {{SlotId(3), SlotId(1)}};
+  CHECK(lowest_of([](GrowingScores&) {}, 1) == SlotId(2));
+  CHECK(lowest_of([](GrowingScores&) {}, 0) == SlotId(3));
+  CHECK(lowest_of([](GrowingScores& scores) { scores.admit(SlotId(0)); }, 1) == SlotId(0));
+  CHECK(lowest_of([&](GrowingScores& scores) { scores.move(move); }, 1) == SlotId(1));
+}
+
 TEST_CASE("many Gumbel draws at once equal the single draws bit for bit on every instruction set") {
   const auto positions = shuffled(5000);
   const NoiseKey key{.seed = 0x123456789abcdef0U, .sequence = 3, .layer = 31, .query_head = 17, .query_position = 4000};

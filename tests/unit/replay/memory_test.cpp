@@ -15,8 +15,8 @@ std::atomic<std::size_t> live_bytes{0};
 std::atomic<std::size_t> peak_bytes{0};
 std::atomic<std::size_t> allocations{0};
 
-void* counted(std::size_t size) {
-  void* p = std::malloc(size);
+void* counted(std::size_t size, std::size_t line = alignof(std::max_align_t)) {
+  void* p = std::aligned_alloc(line, (size + line - 1) / line * line);
   if (p == nullptr) throw std::bad_alloc();
   const std::size_t now = live_bytes += malloc_usable_size(p);
   ++allocations;
@@ -36,6 +36,8 @@ void release(void* p) noexcept {
 
 void* operator new(std::size_t size) { return counted(size); }
 void* operator new[](std::size_t size) { return counted(size); }
+void* operator new(std::size_t size, std::align_val_t line) { return counted(size, static_cast<std::size_t>(line)); }
+void operator delete(void* p, std::align_val_t) noexcept { release(p); }
 void operator delete(void* p) noexcept { release(p); }
 void operator delete[](void* p) noexcept { release(p); }
 void operator delete(void* p, std::size_t) noexcept { release(p); }

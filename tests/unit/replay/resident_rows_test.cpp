@@ -42,7 +42,7 @@ struct Rows {
 
 void check_row(const Rows& rows, const ResidentRows& resident, std::uint32_t position, const HeldSlots& held) {
   for (std::uint32_t g = 0; g < kGroup; ++g) {
-    const std::span<const float> row = resident.row(held.head, g);
+    const std::span<const float> row = resident.row(held.place, g);
     REQUIRE(row.size() == held.positions.size());
     for (std::size_t s = 0; s < row.size(); ++s) {
       INFO("position " << position << " head " << held.head << " slot " << s);
@@ -64,18 +64,23 @@ TEST_CASE("resident rows are the exponentials of what a head holds, whatever it 
     resident.start();
     for (std::uint32_t end = position + count; position < end; ++position) {
       SlotId admitted(position * 7 % static_cast<std::uint32_t>(held.size()));
-      bool moved = false;
+      std::vector<SlotMove> moves;
       if (position % 5 == 0) {  // the number of slots grows
         admitted = SlotId(static_cast<std::uint32_t>(held.size()));
         held.emplace_back(position);
       } else if (position % 11 == 0) {  // many go at once, and others take their place
-        held.erase(held.begin() + 2, held.begin() + 9);
+        const std::uint32_t gone = position % 2 == 0 ? 2 : 7;
+        const auto left = static_cast<std::uint32_t>(held.size()) - gone;
+        for (std::uint32_t i = 0; i < gone; ++i) {
+          moves.push_back({SlotId(left + i), SlotId(2 + i)});
+          held[2 + i] = held[left + i];
+        }
+        held.resize(left);
         admitted = SlotId(0);
-        moved = true;
       }
       held[admitted.value] = TokenPos(position);
       for (std::uint32_t head = 0; head < kHeads / kGroup; ++head) {
-        const HeldSlots slots{head, kGroup, held, admitted, moved};
+        const HeldSlots slots{head, head, kGroup, held, admitted, moves};
         resident.show(rows.rows, position, slots);
         check_row(rows, resident, position, slots);
       }
@@ -83,7 +88,7 @@ TEST_CASE("resident rows are the exponentials of what a head holds, whatever it 
   }
 }
 
-TEST_CASE("resident rows that were not shown at every row are compared slot by slot") {
+TEST_CASE("resident rows that were not shown at every row are gathered again") {
   Rows rows;
   ResidentRows resident;
   std::vector<TokenPos> held;
@@ -93,7 +98,7 @@ TEST_CASE("resident rows that were not shown at every row are compared slot by s
   for (std::uint32_t position = 60; position < 68; ++position) {
     held[position % 7] = TokenPos(position);
     if (position == 62 || position == 63) continue;
-    const HeldSlots slots{1, kGroup, held, SlotId(position % 7), false};
+    const HeldSlots slots{1, 0, kGroup, held, SlotId(position % 7), {}};
     resident.show(rows.rows, position, slots);
     check_row(rows, resident, position, slots);
   }

@@ -1,0 +1,73 @@
+// What a LayerPolicy counted.
+#include <algorithm>
+
+#include "sim/policy/layer_policy.hpp"
+
+namespace kvroof {
+
+void HeadCounts::add_to(LayerCounts& counts) const {
+  counts.attended += attended;
+  counts.written += written;
+  counts.moved += moved;
+  counts.resident += resident;
+  counts.allocated += held;
+  counts.allocated_paged += paged;
+  counts.page_metadata += page_metadata;
+  counts.state_read += state_read;
+  counts.state_written += state_written;
+  counts.scored += scored;
+  counts.policy_flops += flops;
+}
+
+LayerCounts LayerPolicy::take_counts() {
+  LayerCounts counts;
+  for (std::uint32_t h = 0; h < heads_.size(); ++h) take_head_counts(HeadId(h)).add_to(counts);
+  counts.allocated = allocated_;
+  counts.allocated_paged = allocated_paged_;
+  return counts;
+}
+
+HeadCounts LayerPolicy::take_head_counts(HeadId head) {
+  Head& h = heads_[head.value];
+  HeadCounts counts;
+  counts.attended = std::exchange(h.attended, 0);
+  counts.written = std::exchange(h.written, 0);
+  counts.moved = std::exchange(h.moved, 0);
+  counts.resident = traits_.keeps_all() ? std::min<std::uint64_t>(h.present(), budget_now_) : h.present();
+  counts.held = h.held;
+  counts.paged = in_pages(h.held);
+  if (traits_.page > 0 && h.paged > 0) counts.page_metadata = pages_from(h, 0) * 2 * context_.head_dim;
+  counts.state_read = std::exchange(h.state_read, 0);
+  counts.state_written = std::exchange(h.state_written, 0);
+  counts.scored = std::exchange(h.scored, 0);
+  counts.flops = std::exchange(h.flops, {});
+  return counts;
+}
+
+void LayerPolicy::count_allocated(LayerCounts& counts) {
+  allocated_ = std::max(allocated_, counts.allocated);
+  allocated_paged_ = std::max(allocated_paged_, counts.allocated_paged);
+  counts.allocated = allocated_;
+  counts.allocated_paged = allocated_paged_;
+}
+
+std::uint64_t LayerPolicy::take_walked_state_bytes() {
+  std::uint64_t walked = 0;
+  for (std::uint32_t h = 0; h < heads_.size(); ++h) {
+    const std::uint64_t total = policy_->walked_state_bytes(HeadId(h));
+    walked += total - std::exchange(heads_[h].walked, total);
+  }
+  return walked;
+}
+
+std::uint64_t LayerPolicy::take_read_elements() {
+  std::uint64_t elements = 0;
+  for (std::uint32_t i = 0; i < heads_.size(); ++i) {
+    Head& h = heads_[i];
+    const std::uint64_t pages = policy_->walked_page_elements(HeadId(i));
+    elements += std::exchange(h.read_elements, 0) + pages - std::exchange(h.walked_pages, pages);
+  }
+  return elements;
+}
+
+}  // namespace kvroof
