@@ -122,19 +122,6 @@ class Server {
   ResidencySummary residency_;
 };
 
-std::optional<double> per_second(const std::string& unit) {
-  if (unit == "s") return kSeconds;
-  if (unit == "ms") return kMilliseconds;
-  if (unit == "us" || unit == "µs") return kMicroseconds;
-  return std::nullopt;
-}
-
-// A kernel by itself: its time, and the bytes that it cannot do without.
-struct Kernel {
-  Estimate seconds;
-  Bytes bytes;
-};
-
 // "1.2.0rc5" is before "1.3.0rc20", and that before "1.3.0".
 bool before(const std::string& version, std::array<unsigned, 4> other) {
   std::array<unsigned, 4> v = {0, 0, 0, ~0U};  // a release comes after its candidates
@@ -150,26 +137,6 @@ bool holds_keys_alone(const PublishedRow& row, unsigned heads, unsigned kv_heads
   return heads > kv_heads && plain_letters(row.engine) == "tensorrtllm" &&
          row.source.find("generation_attention_perf") != std::string::npos &&
          before(row.engine_version, {1, 3, 0, 20});
-}
-
-Result<Kernel> kernel_of(const PublishedRow& row, const PublishedSetting& s) {
-  const CostModel cost(s.shape, s.deployment, s.device, s.engine);
-  unsigned m = 0, n = 0, k = 0;
-  if (std::sscanf(row.model.c_str(), "GEMM m=%u n=%u k=%u", &m, &n, &k) == 3) {
-    if (std::max({m, n, k}) > kMostProduct || std::min({m, n, k}) == 0) return failure("a product that no model has");
-    const double bytes = static_cast<double>(std::uint64_t{n} * k) * s.deployment.weights.layer_bits / 8;
-    return Kernel{cost.product(m, n, k), Bytes(static_cast<std::uint64_t>(bytes))};
-  }
-  unsigned heads = 0, kv_heads = 0, width = 0;
-  if (std::sscanf(row.model.c_str(), "decode attention %uq/%ukv heads x%u", &heads, &kv_heads, &width) == 3) {
-    if (kv_heads == 0 || kv_heads > kMostHeads || width == 0 || width > kMostWidth || !s.batch) {
-      return failure("heads that no model has");
-    }
-    const unsigned held = holds_keys_alone(row, heads, kv_heads) ? 1 : 2;
-    const Bytes kv(std::uint64_t{*s.batch} * s.input * kv_heads * width * held * s.deployment.types.kv.bits() / 8);
-    return Kernel{cost.attention_call(kv), kv};
-  }
-  return failure("this kernel is not predicted");
 }
 
 // Times in seconds; the caller brings them to the row's unit.
@@ -246,6 +213,33 @@ Result<Estimate> predict_memory(const PublishedRow& row, const PublishedSetting&
 
 }  // namespace
 
+std::optional<double> per_second(const std::string& unit) {
+  if (unit == "s") return kSeconds;
+  if (unit == "ms") return kMilliseconds;
+  if (unit == "us" || unit == "µs") return kMicroseconds;
+  return std::nullopt;
+}
+
+Result<PublishedKernel> published_kernel(const PublishedRow& row, const PublishedSetting& s) {
+  const CostModel cost(s.shape, s.deployment, s.device, s.engine);
+  unsigned m = 0, n = 0, k = 0;
+  if (std::sscanf(row.model.c_str(), "GEMM m=%u n=%u k=%u", &m, &n, &k) == 3) {
+    if (std::max({m, n, k}) > kMostProduct || std::min({m, n, k}) == 0) return failure("a product that no model has");
+    const double bytes = static_cast<double>(std::uint64_t{n} * k) * s.deployment.weights.layer_bits / 8;
+    return PublishedKernel{cost.product(m, n, k), Bytes(static_cast<std::uint64_t>(bytes)), 2.0 * m * n * k, false};
+  }
+  unsigned heads = 0, kv_heads = 0, width = 0;
+  if (std::sscanf(row.model.c_str(), "decode attention %uq/%ukv heads x%u", &heads, &kv_heads, &width) == 3) {
+    if (kv_heads == 0 || kv_heads > kMostHeads || width == 0 || width > kMostWidth || !s.batch) {
+      return failure("heads that no model has");
+    }
+    const unsigned held = holds_keys_alone(row, heads, kv_heads) ? 1 : 2;
+    const Bytes kv(std::uint64_t{*s.batch} * s.input * kv_heads * width * held * s.deployment.types.kv.bits() / 8);
+    return PublishedKernel{cost.attention_call(kv), kv, 0, true};
+  }
+  return failure("this kernel is not predicted");
+}
+
 Result<Estimate> predict_metric(const PublishedRow& row, const PublishedSetting& s) {
   const bool memory = row.metric == "memory_used" || row.metric == "fits_in_memory";
   if (memory) return predict_memory(row, s);
@@ -255,7 +249,7 @@ Result<Estimate> predict_metric(const PublishedRow& row, const PublishedSetting&
     return rate ? predict_rate(row, s) : failure("this metric is not predicted: {}", row.metric);
   }
   if (row.level == "kernel") {
-    const auto kernel = kernel_of(row, s);
+    const auto kernel = published_kernel(row, s);
     return kernel ? Result<Estimate>(scaled(kernel.value().seconds, *unit)) : Failure{kernel.error()};
   }
   const Result<Estimate> seconds = predict_latency(row, s);
@@ -265,7 +259,7 @@ Result<Estimate> predict_metric(const PublishedRow& row, const PublishedSetting&
 
 double least_kernel_seconds(const PublishedRow& row, const PublishedSetting& s) {
   if (row.level != "kernel") return 0;
-  const auto kernel = kernel_of(row, s);
+  const auto kernel = published_kernel(row, s);
   return kernel ? static_cast<double>(kernel.value().bytes.value) / s.device.bandwidth().value : 0;
 }
 

@@ -8,6 +8,18 @@ namespace kvroof {
 // The prediction, or why there is none. Reads nothing of a row but its conditions: never its value.
 Result<Estimate> predict_metric(const PublishedRow& row, const PublishedSetting& setting);
 
+// A kernel by itself: its time, the bytes that it cannot do without, and its arithmetic (0: not known).
+struct PublishedKernel {
+  Estimate seconds;
+  Bytes bytes;
+  double flops = 0;
+  bool attention = false;
+};
+Result<PublishedKernel> published_kernel(const PublishedRow& row, const PublishedSetting& setting);
+
+// How many of the unit make a second; nothing for units that are none of time.
+std::optional<double> per_second(const std::string& unit);
+
 // Seconds that the memory's peak needs for the bytes of a kernel by itself; 0 for other rows.
 double least_kernel_seconds(const PublishedRow& row, const PublishedSetting& setting);
 

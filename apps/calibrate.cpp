@@ -1,17 +1,20 @@
-// kvroof calibrate: measures this host and writes it as a device file.
+// kvroof calibrate: a device file of what this host, a recorded run or a table of kernels measured.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/calibrate_from.hpp"
 #include "apps/command.hpp"
 #include "kernels/cpu/calibration.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/device/calibration_version.hpp"
 #include "sim/device/device.hpp"
 
 namespace kvroof {
@@ -126,18 +129,63 @@ std::string calibration_json(const CpuCalibration& c, const Device& device) {
   return json.dump(2) + "\n";
 }
 
+std::string file_of(const Device& device) {
+  std::string file = fmt::format("calibration: {}\n", kCalibrationVersion) + device_to_yaml(device);
+  (void)device_from_yaml(file).or_throw("calibrate: the measurements make no valid device");
+  return file;
+}
+
+std::string_view title_of(KernelKind kind) {
+  constexpr std::array<std::string_view, 3> kTitles = {"matrix products", "attention", "attention calls by themselves"};
+  return kTitles[static_cast<std::size_t>(kind)];
+}
+
+// What each kind of kernel said, on stderr: the file is the result.
+void print_fits(const std::vector<KernelFit>& fits, bool of_run) {
+  for (const KernelFit& fit : fits) {
+    const std::string_view what = of_run ? "decode steps" : title_of(fit.kind);
+    if (!fit.refused.empty()) {
+      fmt::print(stderr, "{}: nothing is set: {}\n", what, fit.refused);
+      continue;
+    }
+    std::vector<std::string> facts;
+    for (const F field : fit.facts) facts.emplace_back(device_fields()[static_cast<std::size_t>(field)].key);
+    fmt::print(stderr, "{}: {} samples set {}; {} off by {:.1f} % on average\n", what, fit.samples, join(facts),
+               of_run ? "they are" : "every other one, fitted to the rest, is", 100 * fit.test_error);
+  }
+}
+
+int run_from(const Arguments& arguments) {
+  const auto& path = arguments.get<std::string>("from");
+  if (!arguments.has("device")) {
+    throw usage_error("--from needs --device: the device that was measured, whose other facts stay as they are");
+  }
+  std::vector<KernelFit> fits;
+  const Device device = calibrated_from(path, arguments.get<std::string>("device"), fits);
+  print_fits(fits, device.kind == DeviceKind::kCpu);
+  if (std::all_of(fits.begin(), fits.end(), [](const KernelFit& f) { return !f.refused.empty(); })) {
+    throw Error(fmt::format("{}: its samples determine no fact of {}", path, device.name));
+  }
+  if (arguments.has("out") || format_of(arguments) == Format::kTable) write_result(arguments, file_of(device));
+  if (format_of(arguments) == Format::kJson) fmt::print("{}", format_json_rows(device_facts(device)));
+  if (format_of(arguments) == Format::kCsv) fmt::print("{}", format_csv(device_facts(device)));
+  return 0;
+}
+
 int run_calibrate(const Arguments& arguments) {
+  if (arguments.has("from")) return run_from(arguments);
   const std::string& name = arguments.get<std::string>("device");
   if (name != "cpu") {
     const std::vector<std::string> known = {"cpu"};
-    throw usage_error(fmt::format("--device {}: calibrate measures the cpu{}", name, did_you_mean(name, known)));
+    throw usage_error(fmt::format("--device {}: calibrate measures the cpu{}; --from F fits other devices to tables of "
+                                  "kernels and to recorded traces",
+                                  name, did_you_mean(name, known)));
   }
   Progress progress(arguments, "calibrating");
   const CpuCalibration c =
       calibrate_cpu(arguments.threads, [&](unsigned done, unsigned total) { progress.at(done, total); });
   const Device device = to_device(c);
-  const std::string file = device_to_yaml(device) + curves(c);
-  (void)device_from_yaml(file).or_throw("calibrate: the measurements make no valid device");
+  const std::string file = file_of(device) + curves(c);
   const Format format = format_of(arguments);
   // -o is the device file, whatever is printed.
   if (arguments.has("out") || format == Format::kTable) write_result(arguments, file);
@@ -147,16 +195,20 @@ int run_calibrate(const Arguments& arguments) {
 }
 
 void describe_calibrate(po::options_description_easy_init add) {
-  add("device", po::value<std::string>()->default_value("cpu"), "what to measure: cpu");
+  add("device", po::value<std::string>()->default_value("cpu"),
+      "what to measure: cpu; with --from: what was measured, a name or a file");
+  add("from", po::value<std::string>(), "fit to these measurements instead: a .csv of kernels, or a recorded trace");
 }
 
 }  // namespace
 
 Command calibrate_command() {
   return {"calibrate",
-          "measure this host and write it as a device file",
-          "[--device cpu] [-o F]",
+          "measure this host, or fit a device to recorded kernels, and write it as a device file",
+          "[--device cpu | --from F --device D] [-o F]",
           "  kvroof calibrate --device cpu -o cpu.yaml\n"
+          "  kvroof calibrate --from kernels.csv --device h100-sxm -o mine.yaml\n"
+          "  kvroof calibrate --from run.kvt --device cpu.yaml -o fitted.yaml\n"
           "  kvroof calibrate --format json\n"
           "  kvroof replay run.kvt --policy full,h2o --budget 0.5 --device cpu.yaml",
           describe_calibrate,

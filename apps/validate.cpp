@@ -12,6 +12,7 @@
 #include "analysis/scoreboard_markdown.hpp"
 #include "apps/command.hpp"
 #include "apps/intervals.hpp"
+#include "apps/validate_trace.hpp"
 
 namespace kvroof {
 namespace {
@@ -238,10 +239,13 @@ int write_readme(const Arguments& arguments, const std::vector<ScoredRow>& rows)
 }
 
 int run_validate(const Arguments& arguments) {
+  const bool of_trace = !arguments.positional.empty();
   const bool own = arguments.has("rows");
-  if (own + arguments.has("papers") + arguments.has("readme") > 1) {
-    throw usage_error("--rows, --papers and --readme contradict each other: one at a time");
+  if (of_trace + own + arguments.has("papers") + arguments.has("readme") > 1) {
+    throw usage_error("a trace, --rows, --papers and --readme contradict each other: one at a time");
   }
+  if (of_trace) return validate_trace(arguments);
+  if (arguments.has("device")) throw usage_error("--device is of a recorded run: kvroof validate run.kvt --device D");
   const std::vector<PublishedRow> published =
       read_published_rows(own ? std::filesystem::path(arguments.get<std::string>("rows")) : shipped_rows());
   std::vector<ScoredRow> rows = score_rows(published);
@@ -267,6 +271,7 @@ int run_validate(const Arguments& arguments) {
 
 void describe_validate(po::options_description_easy_init add) {
   add("rows", po::value<std::string>(), "a file of rows to predict, each with its interval; values may be empty");
+  add("device", po::value<std::string>(), "what ran the recorded run: a name or a file of `kvroof calibrate`");
   add("readme", po::value<std::string>(), "write the scoreboard between the marks of this Markdown file");
   add("papers", po::bool_switch(), "experiments of papers instead: each run, what was fitted, why it deviates");
 }
@@ -275,6 +280,7 @@ constexpr std::string_view kValidateExamples =
     "  kvroof validate\n"
     "  kvroof validate --papers\n"
     "  kvroof validate --readme README.md\n"
+    "  kvroof validate run.kvt --device cpu.yaml\n"
     "  kvroof validate --rows my-measurements.csv\n"
     "  kvroof validate --rows my-measurements.csv --format json";
 
@@ -282,8 +288,8 @@ constexpr std::string_view kValidateExamples =
 
 Command validate_command() {
   return {"validate", "the cost model against published measurements: errors and coverage of the intervals",
-          "[--rows FILE.csv | --papers | --readme FILE.md] [options]", kValidateExamples, &describe_validate,
-          &run_validate};
+          "[run.kvt --device D | --rows FILE.csv | --papers | --readme FILE.md] [options]", kValidateExamples,
+          &describe_validate, &run_validate, 0, 1};
 }
 
 }  // namespace kvroof

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "sim/core/suggest.hpp"
+#include "sim/device/calibration_version.hpp"
 #include "sim/device/device.hpp"
 
 namespace kvroof {
@@ -146,8 +147,17 @@ void require_complete(const Device& d, const YAML::Node& root) {
 
 // A file of defaults (memory type) has only achieved facts.
 Device read_device(const YAML::Node& root) {
-  require_keys(root, {"name", "title", "vendor", "architecture", "kind", "memory_type", "sources", "facts", "price"},
+  require_keys(root, {"name", "title", "vendor", "architecture", "kind", "memory_type", "sources", "facts", "price",
+                      "calibration"},
                "a device file");
+  if (root["calibration"]) {
+    number_of(root, "calibration", "a device file", 0, 1e9);
+    const std::string version = root["calibration"].Scalar();
+    if (version != std::to_string(kCalibrationVersion)) {
+      refuse(root["calibration"], "a calibration of version {}, but this program reads version {}: calibrate again",
+             version, kCalibrationVersion);
+    }
+  }
   Device d;
   d.name = text_of(root, "name");
   d.title = root["title"] ? text_of(root, "title") : d.name;

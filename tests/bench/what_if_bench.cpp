@@ -1,4 +1,4 @@
-// A what-if point: one policy's summary, one device, one batch. The limit is 10 us a point.
+// A what-if point: one policy's summary, one device, one batch. The goal is 2 us a point.
 #include <benchmark/benchmark.h>
 
 #include "sim/cost/cost.hpp"

@@ -1,4 +1,6 @@
 // `kvroof calibrate` as a user meets it.
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
@@ -40,4 +42,103 @@ TEST_CASE("calibrate of an unknown device says which it can measure") {
   const Ran ran = run_program("calibrate --device h200");
   CHECK(ran.code == 2);
   CHECK(ran.err.find("error: --device h200: calibrate measures the cpu") == 0);
+}
+
+namespace {
+
+// The kernels of one device among the shipped rows, as a table of its own; `replace` changes its text.
+std::string kernels_of(const TemporaryFolder& folder, const std::string& device, const std::string& from = "",
+                       const std::string& to = "") {
+  std::ifstream in(std::string(KVROOF_SOURCE_DIR) + "/validation/published.csv");
+  const std::string path = folder.file("kernels.csv");
+  std::ofstream out(path);
+  std::string line;
+  for (bool header = true; std::getline(in, line); header = false) {
+    if (!header && (line.find(",kernel,") == std::string::npos || line.find(device) == std::string::npos)) continue;
+    const std::size_t at = from.empty() ? std::string::npos : line.find(from);
+    if (!header && at != std::string::npos) line.replace(at, from.size(), to);
+    out << line << "\n";
+  }
+  return path;
+}
+
+}  // namespace
+
+TEST_CASE("calibrate fits a table of kernels and writes the device with what they say, and nothing else") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("mine.yaml");
+  const Ran ran = run_program("calibrate --from " + kernels_of(folder, "H100-SXM") + " --device h100-sxm -o " + file);
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(ran.err.find("matrix products: ") == 0);
+  CHECK(ran.err.find("attention calls by themselves: 13 samples set attention_call_us") != std::string::npos);
+  const json mine = json::parse(run_program("devices show " + file + " --format json").out);
+  const json catalog = json::parse(run_program("devices show h100-sxm --format json").out);
+  REQUIRE(mine.size() == catalog.size());
+  int fitted = 0;
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    if (mine[i]["source"] != "kvroof calibrate from kernels.csv") {
+      CHECK(mine[i]["value"] == catalog[i]["value"]);
+      continue;
+    }
+    ++fitted;
+    // The same tables are behind the catalog's constants: a fit to their rows comes near them.
+    if (mine[i]["fact"].get<std::string>().find("fraction") == std::string::npos) continue;
+    CHECK(mine[i]["value"].get<double>() == Approx(catalog[i]["value"].get<double>()).epsilon(0.15));
+  }
+  CHECK(fitted >= 4);
+}
+
+TEST_CASE("calibrate refuses kernels of another device, of no unit or time, in a warm cache, and a file without any") {
+  const TemporaryFolder folder;
+  const auto refused = [&](const std::string& from, const std::string& to, const std::string& device) {
+    const std::string table = kernels_of(folder, "H100-SXM", from, to);
+    return run_program("calibrate --from " + table + " --device " + device + " -o " + folder.file("out.yaml"));
+  };
+  CHECK(refused("", "", "a100-80g").err.find("was measured on H100-SXM-80GB, not on a100-80g") != std::string::npos);
+  CHECK(refused("", "", "a100-80g").code == 2);
+  CHECK(refused(",us,", ",,", "h100-sxm").err.find("line 2: it has no unit") != std::string::npos);
+  CHECK(refused(",us,", ",GB/s,", "h100-sxm").err.find("`GB/s` is no unit of time") != std::string::npos);
+  CHECK(refused(",us,", ",s,", "h100-sxm").code == 1);  // seconds: no start-up and rate fit, or a rate beyond all files
+  CHECK(refused(",kernel_time,", ",kernel_time,0.", "h100-sxm").code == 1);
+  CHECK(run_program("calibrate --from " + folder.file("none.csv") + " --device h100-sxm").code == 2);
+  CHECK(run_program("calibrate --from x.csv").err.find("--from needs --device") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(folder.file("out.yaml")));
+}
+
+TEST_CASE("a recorded run of a small model lay in the processor's cache, and its steps are refused as a calibration") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const std::string model = std::string(KVROOF_SOURCE_DIR) + "/models/demo";
+  REQUIRE(run_program("record --model " + model + " --ids \"5 17 40\" -n 24 --ignore-eos -o " + trace).code == 0);
+  std::ofstream(folder.file("slow.yaml")) << "name: slow\nkind: cpu\nmemory_type: ddr\nfacts:\n"
+      "  usable_mib: {value: 4096, provenance: datasheet, source: a made machine}\n"
+      "  bandwidth_gb_per_s: {value: 1, provenance: datasheet, source: a made machine}\n"
+      "  peak_fp32_tflops: {value: 0.1, provenance: datasheet, source: a made machine}\n"
+      "  linear_t0_us: {value: 0, provenance: measured, source: a made machine}\n"
+      "  attention_floor_us: {value: 0, provenance: measured, source: a made machine}\n"
+      "  elementwise_us: {value: 0, provenance: measured, source: a made machine}\n";
+  const Ran ran = run_program("calibrate --from " + trace + " --device " + folder.file("slow.yaml"));
+  CHECK(ran.code == 1);
+  CHECK(run_program("calibrate --from " + trace + " --device h100-sxm").code == 2);
+  const Ran compared = run_program("validate " + trace + " --format json --device " + folder.file("slow.yaml"));
+  INFO(compared.err);
+  REQUIRE(compared.code == 0);
+  const json rows = json::parse(compared.out);
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[0]["steps"] == 23);
+  CHECK(rows[0]["low95_ms"].get<double>() < rows[0]["predicted_ms"].get<double>());
+  CHECK(rows[2]["predicted_ms"].get<double>() > rows[1]["predicted_ms"].get<double>());  // the cache has grown
+  CHECK(run_program("validate " + trace).err.find("needs --device") != std::string::npos);
+  CHECK(run_program("validate " + trace + " --papers --device cpu.yaml").code == 2);
+}
+
+TEST_CASE("a calibration of another version is refused with its line") {
+  const TemporaryFolder folder;
+  std::ifstream in(std::string(KVROOF_SOURCE_DIR) + "/catalog/devices/t4.yaml");
+  const std::string t4{std::istreambuf_iterator<char>(in), {}};
+  std::ofstream(folder.file("old.yaml")) << "calibration: 7\n" << t4;
+  const Ran ran = run_program("devices show " + folder.file("old.yaml"));
+  CHECK(ran.code == 2);
+  CHECK(ran.err.find("line 1: a calibration of version 7, but this program reads version 1") != std::string::npos);
 }
