@@ -23,6 +23,12 @@ void check_runnable(const PolicySpec& policy) {
         fmt::format("policy {} looks ahead and is a bound: `kvroof replay` knows it, run and record cannot follow it",
                     policy.name));
   }
+  if (traits.one_set_per_model) {
+    throw usage_error(fmt::format(
+        "policy {} decides for all layers at once, after the last: `kvroof replay` knows it, run and record evict "
+        "layer by layer",
+        policy.text()));
+  }
   if (traits.selects && traits.page == 0) {
     throw usage_error(fmt::format(
         "policy {} keeps more than it reads: `kvroof replay` knows it, run and record always read all that is kept",

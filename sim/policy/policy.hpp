@@ -143,6 +143,8 @@ struct PolicyTraits {
   bool needs_token_kinds = false;           // PolicyContext::token_kinds
   StorageUnit unit = StorageUnit::kKvHead;  // kQueryHead (group=none) stores k and v once for each query head
   bool one_set_per_layer = false;           // evict is asked of head 0 only and holds for all heads of the layer
+  // With it: all layers keep that set. The policy is made of one layer that has the heads of all; replay only.
+  bool one_set_per_model = false;
   Schedule schedule = Schedule::kEveryStep;
   std::uint32_t evict_unit = 1;  // tokens that go together: pages of so many neighbours
   std::uint32_t interval = 1;   // kEveryStep: while decoding, evicts after every so many steps

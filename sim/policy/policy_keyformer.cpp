@@ -43,10 +43,12 @@ Temperature keyformer_temperature(const PolicySpec& spec) {
 namespace {
 
 float damping_of(const PolicySpec& spec) { return static_cast<float>(spec.number("damping", 1, 0, 1)); }
-bool is_layer_score(const PolicySpec& spec) { return spec.choice("score", {"head", "layer"}, "head") == "layer"; }
+std::string score_of(const PolicySpec& spec) { return spec.choice("score", {"head", "layer", "shared"}, "head"); }
+bool is_layer_score(const PolicySpec& spec) { return score_of(spec) != "head"; }
 
 // Score of a token: f ← damping · f + softmax((x + ζ) / τ) over the cached keys, for every row since it came, its own
-// included; with score=layer that of all heads is added up where victims are chosen.
+// included; with score=layer that of all heads is added up where victims are chosen, with score=shared those heads are
+// the whole model's.
 class Keyformer final : public EvictionPolicy {
  public:
   Keyformer(const PolicySpec& spec, const PolicyContext& context, NoiseSource noise)
@@ -192,6 +194,11 @@ PolicyTraits traits(const PolicySpec& spec) {
   if (mode == NoiseMode::kPerQuery && draws) t.noise_flops_per_slot = kDrawFlops;
   if (mode == NoiseMode::kPerToken && draws) t.noise_flops_per_token = kDrawFlops;
   t.one_set_per_layer = is_layer_score(spec);
+  t.one_set_per_model = score_of(spec) == "shared";
+  if (t.one_set_per_model && spec.find("layers").value_or("uniform") != "uniform") {
+    throw usage_error("policy keyformer: with score=shared all layers keep one set, so that layers= cannot tell them "
+                      "apart; give one of them");
+  }
   read_layers(spec, t);
   return t;
 }
@@ -214,7 +221,8 @@ constexpr ParamInfo kParams[] = {
     {"draw", "gumbel | gaussian | constant", "gumbel",
      "its distribution: Gumbel's, for the paper's ablation a normal one of the same mean and deviation, or that mean"},
     {"damping", "share", "1", "what f keeps of itself with every row, as in the paper's ablation; 1: all"},
-    {"score", "head | layer", "head", "f of each head, or one for all heads of a layer, which then keep one set"},
+    {"score", "head | layer | shared", "head",
+     "f of each head, or one for all heads of a layer, or of all layers, which then keep one set"},
     {"tau", "A..B", "1..2", "temperature: A in the prompt, then rising evenly to B with the last requested token"},
     kGroupParam,
     kPageParam,

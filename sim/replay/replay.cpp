@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "sim/replay/decode_tasks.hpp"
+#include "sim/replay/joined_layers.hpp"
 #include "sim/replay/look_ahead.hpp"
 #include "sim/replay/model_facts.hpp"
 
@@ -33,8 +34,9 @@ struct Task {
 
 class Replayer {
  public:
-  Replayer(const TraceReader& trace, std::span<const PolicySpec> points, const ReplayOptions& options,
-           ThreadPool& pool);
+  // `source` has the layers that `manifest` tells of.
+  Replayer(const TraceReader& trace, TraceManifest manifest, LayerSource source, std::span<const PolicySpec> points,
+           const ReplayOptions& options, ThreadPool& pool);
   std::vector<PointResult> run();
 
  private:
@@ -58,6 +60,7 @@ class Replayer {
 
   const TraceReader& trace_;
   const TraceManifest manifest_;  // of the sequences that are replayed
+  LayerSource source_;
   std::span<const PolicySpec> points_;
   const ReplayOptions& options_;
   ThreadPool& pool_;
@@ -90,10 +93,11 @@ class Replayer {
   std::vector<TokenPos> kept_;
 };
 
-Replayer::Replayer(const TraceReader& trace, std::span<const PolicySpec> points, const ReplayOptions& options,
-                   ThreadPool& pool)
+Replayer::Replayer(const TraceReader& trace, TraceManifest manifest, LayerSource source,
+                   std::span<const PolicySpec> points, const ReplayOptions& options, ThreadPool& pool)
     : trace_(trace),
-      manifest_(with_whole_prompts(trace)),
+      manifest_(std::move(manifest)),
+      source_(std::move(source)),
       points_(points),
       options_(options),
       pool_(pool),
@@ -191,7 +195,7 @@ void Replayer::run_layer(std::size_t sequence, std::uint32_t layer) {
   layer_ = layer;
   at_ = &manifest_.sequences[sequence];
   const TraceLayer& shape = manifest_.layers[layer];
-  const LayerKeysValues keys_values = trace_.keys_values(at_->id, LayerId(layer));
+  const LayerKeysValues keys_values = source_.keys_values(at_->id, LayerId(layer));
   block_rows_ = rows_of_block(shape, keys_values);
   rows_.start_layer(shape, manifest_.kv_type, keys_values, block_rows_);
   tensors_ = {&shape, manifest_.kv_type, &keys_values, {}};
@@ -207,7 +211,7 @@ void Replayer::run_layer(std::size_t sequence, std::uint32_t layer) {
       done += count;
     }
   };
-  trace_.for_each_query_block(at_->id, LayerId(layer), visit);
+  source_.query_blocks(at_->id, LayerId(layer), visit);
   finish_points();
 }
 
@@ -379,7 +383,11 @@ void Replayer::show_kept(std::size_t point, std::uint32_t head, StepId step, std
 
 std::vector<PointResult> replay(const TraceReader& trace, std::span<const PolicySpec> points,
                                 const ReplayOptions& options, ThreadPool& pool) {
-  return Replayer(trace, points, options, pool).run();
+  return replay_parts(trace, points, options,
+                      [&](TraceManifest manifest, LayerSource source, std::span<const PolicySpec> part,
+                          const ReplayOptions& part_options) {
+                        return Replayer(trace, std::move(manifest), std::move(source), part, part_options, pool).run();
+                      });
 }
 
 }  // namespace kvroof

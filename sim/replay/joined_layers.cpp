@@ -1,0 +1,251 @@
+#include "sim/replay/joined_layers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "sim/core/dtype.hpp"
+#include "sim/core/error.hpp"
+
+namespace kvroof {
+namespace {
+
+bool are_alike(const TraceLayer& a, const TraceLayer& b) {
+  return a.query_heads == b.query_heads && a.kv_heads == b.kv_heads && a.k_width == b.k_width &&
+         a.v_width == b.v_width && a.scale == b.scale && a.softcap == b.softcap && a.window == b.window &&
+         a.alibi_slopes.empty() == b.alibi_slopes.empty();
+}
+
+// Rows of one layer, [rows, width bytes], into those of all, [rows, layers, width bytes].
+void interleave(std::span<const std::byte> rows, std::size_t width, std::size_t layers, std::byte* to) {
+  for (std::size_t at = 0; at < rows.size(); at += width, to += layers * width) {
+    std::copy_n(rows.data() + at, width, to);
+  }
+}
+
+AgedRows share_of(const AgedRows& all, std::uint64_t layers) {
+  return {all.keys16 / layers, all.values16 / layers, all.packed_keys / layers, all.packed_values / layers};
+}
+
+LayerCounts share_of(const LayerCounts& all, std::uint64_t layers) {
+  LayerCounts c;
+  c.attended = all.attended / layers;
+  c.written = all.written / layers;
+  c.moved = all.moved / layers;
+  c.resident = all.resident / layers;
+  c.allocated = all.allocated / layers;
+  c.allocated_paged = all.allocated_paged / layers;
+  c.state_read = all.state_read / layers;
+  c.state_written = all.state_written / layers;
+  c.scored = all.scored / layers;
+  c.page_metadata = all.page_metadata / layers;
+  c.policy_flops = (1 / static_cast<double>(layers)) * all.policy_flops;
+  c.attended_aged = share_of(all.attended_aged, layers);
+  c.resident_aged = share_of(all.resident_aged, layers);
+  c.converted = share_of(all.converted, layers);
+  return c;
+}
+
+// A part of the points, told of to the observer of all.
+class PartObserver : public ReplayObserver {
+ public:
+  PartObserver(ReplayObserver* to, std::vector<std::uint32_t> numbers) : to_(to), numbers_(std::move(numbers)) {}
+
+  bool wants_kept(StepId step, StepId last) override { return to_ != nullptr && to_->wants_kept(step, last); }
+  void kept(const KeptSet& of_part) override {
+    KeptSet set = of_part;
+    set.point = numbers_[set.point];
+    to_->kept(set);
+  }
+  void quality(const QualityValue& of_part) override {
+    if (to_ == nullptr) return;
+    QualityValue value = of_part;
+    value.point = numbers_[value.point];
+    to_->quality(value);
+  }
+  void progress(std::uint64_t done, std::uint64_t total) override {
+    if (to_ != nullptr) to_->progress(done, total);
+  }
+
+ private:
+  ReplayObserver* to_;
+  std::vector<std::uint32_t> numbers_;  // by point of the part
+};
+
+LayerSource layers_of(const TraceReader& trace) {
+  return {[&trace](std::uint32_t sequence, LayerId layer) { return trace.keys_values(sequence, layer); },
+          [&trace](std::uint32_t sequence, LayerId layer, const auto& visit) {
+            trace.for_each_query_block(sequence, layer, visit);
+          }};
+}
+
+// Heads of the one layer become those of the layers.
+class JoinedObserver final : public PartObserver {
+ public:
+  JoinedObserver(const TraceManifest& manifest, std::span<const PolicySpec> points, std::vector<std::uint32_t> numbers,
+                 const ReplayOptions& options)
+      : PartObserver(options.observer, std::move(numbers)), query_heads_(manifest.layers.front().query_heads) {
+    const auto layers = static_cast<std::uint32_t>(manifest.layers.size());
+    std::uint64_t values = 0;
+    for (const TraceSequence& s : manifest.sequences) values += s.tokens - s.prompt;
+    for (const PolicySpec& point : points) {
+      const bool by_query_head = policy_info(point.name).traits(point).unit == StorageUnit::kQueryHead;
+      storage_heads_.push_back(by_query_head ? query_heads_ : manifest.layers.front().kv_heads);
+      stats_.emplace_back(values * query_heads_ * layers, layers, options.measure.output_error);
+    }
+  }
+
+  void kept(const KeptSet& joined) override {
+    KeptSet set = joined;
+    set.layer = LayerId(joined.head / storage_heads_[joined.point]);
+    set.head = joined.head % storage_heads_[joined.point];
+    PartObserver::kept(set);
+  }
+  void quality(const QualityValue& joined) override {
+    QualityValue value = joined;
+    value.layer = LayerId(joined.query_head / query_heads_);
+    value.query_head = joined.query_head % query_heads_;
+    stats_[joined.point].add(value.layer.value, value.quality.recall, value.quality.output_error);
+    PartObserver::quality(value);
+  }
+  [[nodiscard]] std::optional<Quality> quality_of(std::size_t point) const { return stats_[point].finish(); }
+
+ private:
+  std::vector<std::uint32_t> storage_heads_;  // of a layer, by point
+  std::uint32_t query_heads_;                 // of a layer
+  std::vector<QualityStats> stats_;
+};
+
+void check_alike(const TraceReader& trace, const TraceManifest& manifest, const PolicySpec& point) {
+  for (std::size_t i = 1; i < manifest.layers.size(); ++i) {
+    if (are_alike(manifest.layers[i], manifest.layers.front())) continue;
+    throw usage_error(fmt::format(
+        "policy {} keeps one set for all layers, and layer {} of {} differs from layer 0 in heads, widths, scale, "
+        "soft-cap or window",
+        point.text(), i, trace.path().string()));
+  }
+}
+
+// One layer; heads are numbered through the layers.
+TraceManifest joined(TraceManifest manifest) {
+  TraceLayer all = manifest.layers.front();
+  const auto layers = static_cast<std::uint32_t>(manifest.layers.size());
+  all.query_heads *= layers;
+  all.kv_heads *= layers;
+  all.alibi_slopes.clear();
+  for (const TraceLayer& layer : manifest.layers) {
+    all.alibi_slopes.insert(all.alibi_slopes.end(), layer.alibi_slopes.begin(), layer.alibi_slopes.end());
+  }
+  manifest.layers.assign(1, std::move(all));
+  return manifest;
+}
+
+LayerKeysValues joined_keys_values(const TraceReader& trace, std::uint32_t sequence, std::size_t layers) {
+  LayerKeysValues all;
+  for (std::uint32_t i = 0; i < layers; ++i) {
+    const LayerKeysValues part = trace.keys_values(sequence, LayerId(i));
+    all.tokens = part.tokens;
+    all.k.resize(layers * part.k.size());
+    all.v.resize(layers * part.v.size());
+    const std::size_t k_width = part.k.size() / part.tokens;
+    const std::size_t v_width = part.v.size() / part.tokens;
+    interleave(part.k, k_width, layers, all.k.data() + i * k_width);
+    interleave(part.v, v_width, layers, all.v.data() + i * v_width);
+  }
+  return all;
+}
+
+// [tokens, layers, width bytes].
+std::vector<std::byte> joined_queries(const TraceReader& trace, std::uint32_t sequence, std::size_t layers,
+                                      std::size_t width) {
+  std::vector<std::byte> all;
+  for (std::uint32_t i = 0; i < layers; ++i) {
+    trace.for_each_query_block(
+        sequence, LayerId(i), [&](std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
+          all.resize(std::max(all.size(), (std::size_t{first} + rows) * layers * width));
+          interleave(q, width, layers, all.data() + (std::size_t{first} * layers + i) * width);
+        });
+  }
+  return all;
+}
+
+LayerSource joined_layers_of(const TraceReader& trace, const TraceManifest& manifest) {
+  const std::size_t layers = manifest.layers.size();
+  const TraceLayer& layer = manifest.layers.front();
+  const std::size_t width = std::size_t{layer.query_heads} * layer.k_width * size_of(manifest.kv_type);
+  return {[&trace, layers](std::uint32_t sequence, LayerId) { return joined_keys_values(trace, sequence, layers); },
+          [&trace, layers, width](std::uint32_t sequence, LayerId, const auto& visit) {
+            const std::vector<std::byte> q = joined_queries(trace, sequence, layers, width);
+            visit(0, static_cast<std::uint32_t>(q.size() / layers / width), q);
+          }};
+}
+
+// All heads hold the same tokens, so that every layer has its even share of each count.
+ResidencyLog split(const ResidencyLog& log, std::uint32_t layers) {
+  const Residency joined = log.expand();
+  Residency head = log.head();
+  head.layers = layers;
+  head.storage_heads /= layers;
+  head.kv_heads /= layers;
+  head.layer_windows.assign(layers, log.head().layer_windows.front());
+  ResidencyLog split(std::move(head));
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    for (std::uint32_t step = 0; step <= joined.steps; ++step) {
+      split.append(layer, share_of(joined.at(step, 0), layers));
+    }
+  }
+  return split;
+}
+
+struct Part {
+  std::vector<PolicySpec> points;
+  std::vector<std::uint32_t> numbers;  // among all points
+};
+
+std::vector<PointResult> run_joined(const TraceReader& trace, const TraceManifest& manifest, const Part& part,
+                                    const ReplayOptions& options, const RunPoints& run) {
+  check_alike(trace, manifest, part.points.front());
+  JoinedObserver observer(manifest, part.points, part.numbers, options);
+  ReplayOptions of_part = options;
+  of_part.observer = &observer;
+  std::vector<PointResult> results = run(joined(manifest), joined_layers_of(trace, manifest), part.points, of_part);
+  for (std::size_t p = 0; p < results.size(); ++p) {
+    if (results[p].quality) results[p].quality = observer.quality_of(p);
+    for (ResidencyLog& log : results[p].residency) {
+      log = split(log, static_cast<std::uint32_t>(manifest.layers.size()));
+    }
+  }
+  return results;
+}
+
+}  // namespace
+
+std::vector<PointResult> replay_parts(const TraceReader& trace, std::span<const PolicySpec> points,
+                                      const ReplayOptions& options, const RunPoints& run) {
+  Part by_layer, by_model;
+  for (std::uint32_t p = 0; p < points.size(); ++p) {
+    Part& part = policy_info(points[p].name).traits(points[p]).one_set_per_model ? by_model : by_layer;
+    part.points.push_back(points[p]);
+    part.numbers.push_back(p);
+  }
+  const TraceManifest manifest = with_whole_prompts(trace);
+  if (by_model.points.empty()) return run(manifest, layers_of(trace), points, options);
+  std::vector<std::optional<PointResult>> all(points.size());
+  const auto take = [&](const Part& part, std::vector<PointResult> results) {
+    for (std::size_t p = 0; p < results.size(); ++p) all[part.numbers[p]] = std::move(results[p]);
+  };
+  if (!by_layer.points.empty()) {
+    PartObserver observer(options.observer, by_layer.numbers);
+    ReplayOptions of_part = options;
+    if (options.observer != nullptr) of_part.observer = &observer;
+    take(by_layer, run(manifest, layers_of(trace), by_layer.points, of_part));
+  }
+  take(by_model, run_joined(trace, manifest, by_model, options, run));
+  std::vector<PointResult> results;
+  for (std::optional<PointResult>& result : all) results.push_back(std::move(*result));
+  return results;
+}
+
+}  // namespace kvroof
