@@ -17,7 +17,7 @@ struct Family {
 };
 constexpr std::array kFamilies = {
     Family{"gpt2", "h.1.attn.c_attn", "h.1.attn.c_attn.bias"},
-    Family{"gpt2-prefix", "transformer.h.0.mlp.c_fc", "transformer.h.0.mlp.c_fc.bias"},
+    Family{"cerebras-gpt", "transformer.h.0.mlp.c_fc", "transformer.h.0.mlp.c_fc.bias"},
     Family{"gptj", "transformer.h.1.mlp.fc_in", "lm_head.bias"},
     Family{"gpt-neox", "gpt_neox.layers.1.attention.query_key_value",
            "gpt_neox.layers.1.attention.query_key_value.bias"},

@@ -16,7 +16,7 @@ using nlohmann::json;
 namespace {
 
 const std::vector<std::string> kModels = {
-    "gpt2",       "gpt2-prefix",  "cerebras-gpt", "gptj",     "gpt-neox", "gpt-neox-sequential", "falcon",
+    "gpt2",       "cerebras-gpt", "gptj",     "gpt-neox", "gpt-neox-sequential", "falcon",
     "falcon-new", "falcon-alibi", "mpt",          "mpt-clip", "bloom",    "opt",                 "opt-350m"};
 
 std::string golden_file(const std::string& model, const std::string& name) {
