@@ -17,6 +17,8 @@ constexpr std::size_t kEnough = 8;       // samples of a kind
 constexpr double kEnoughRange = 4;       // of their bytes, so that a start-up can be told from a rate
 constexpr double kAboveLimit = 1.02;     // best runs of equal work differ by so much
 constexpr double kLeastSpread = 0.03;
+constexpr double kMostSpread = 2;        // that a device file may state
+constexpr double kEnoughGrowth = 1.5;    // of the cache within a run, so that its share of a step can be told
 constexpr std::size_t kTerms = 3;        // start, cold start, bytes
 
 // A sample as factors of the coefficients, each divided by the time: a perfect fit gives 1.
@@ -133,7 +135,8 @@ class KindFit {
   }
   void put(F field, double value, double spread) {
     const double rounded = std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr);
-    device_.fact(field) = Fact{rounded, Provenance::kMeasured, source_, std::round(spread * 1000) / 1000};
+    const double stated = std::min(std::round(spread * 1000) / 1000, kMostSpread);
+    device_.fact(field) = Fact{rounded, Provenance::kMeasured, source_, stated};
     result_.facts.push_back(field);
   }
 
@@ -147,10 +150,13 @@ class KindFit {
 void fit_matmul(Device& device, std::span<const KernelSample> samples, KindFit& fit_of, KernelFit& result) {
   constexpr double kBound = 4;  // arithmetic takes so many times what reading does
   constexpr double kAnyShape = 0.97;  // sim/cost/cost.cpp
+  constexpr double kLeastSeconds = 50e-6;
   const double peak = device.peak(DType::kBF16).value, bandwidth = device.bandwidth().value;
   std::vector<double> shares;
   for (const KernelSample& s : samples) {
     if (s.kind != KernelKind::kProduct || s.flops / peak < kBound * s.bytes / bandwidth) continue;
+    // A small product is bound by its launch.
+    if (s.flops / peak < kLeastSeconds) continue;
     shares.push_back(s.flops / (kAnyShape * peak * s.seconds));
   }
   if (shares.size() < kEnough) return;
@@ -168,13 +174,15 @@ void fit_matmul(Device& device, std::span<const KernelSample> samples, KindFit& 
 }  // namespace
 
 std::vector<KernelFit> fit_kernels(Device& device, std::span<const KernelSample> samples, const std::string& source) {
-  refuse_warm(device, samples);
   const double peak = device.peak(DType::kBF16).value, bandwidth = device.bandwidth().value;
   const double cache = device.fact(F::kL2Mib) ? device.value(F::kL2Mib) * 1024 * 1024 : 0;
   std::array<std::vector<Equation>, 3> equations;
+  std::vector<KernelSample> read;  // near the ridge reading does not decide
   for (const KernelSample& s : samples) {
-    // Near the ridge reading does not decide.
-    if (s.kind == KernelKind::kProduct && s.flops / peak > 0.3 * s.bytes / bandwidth) continue;
+    if (s.flops / peak <= 0.3 * s.bytes / bandwidth) read.push_back(s);
+  }
+  refuse_warm(device, read);
+  for (const KernelSample& s : read) {
     const double cold = cache > 0 ? 1 - std::exp(-s.bytes / cache) : 1;
     equations[static_cast<std::size_t>(s.kind)].push_back({{1, cold, s.bytes}, s.seconds});
   }
@@ -200,10 +208,12 @@ KernelFit fit_steps(Device& device, std::span<const StepSample> steps, double fi
   std::sort(kept.begin(), kept.end(), [](const StepSample& a, const StepSample& b) { return a.seconds < b.seconds; });
   kept.resize(kept.size() - kept.size() / 10);
   std::vector<Equation> equations;
-  double weights = 0;
+  double weights = 0, least = 0, most = 0;
   for (const StepSample& s : kept) {
     if (!(s.seconds > 0) || !(s.kv_bytes > 0)) continue;
     weights += s.weight_bytes;
+    least = equations.empty() ? s.kv_bytes : std::min(least, s.kv_bytes);
+    most = std::max(most, s.kv_bytes);
     equations.push_back({{1, 0, s.kv_bytes}, s.seconds});
   }
   weights /= static_cast<double>(std::max<std::size_t>(equations.size(), 1));
@@ -211,6 +221,11 @@ KernelFit fit_steps(Device& device, std::span<const StepSample> steps, double fi
   const auto c = equations.size() < kEnough ? std::nullopt : solve(equations, 0b101);
   if (!c) {
     return fit_of.refused(fmt::format("{} timed decode steps, at least {} are needed", equations.size(), kEnough));
+  }
+  if (most < kEnoughGrowth * least) {
+    return fit_of.refused(fmt::format("the cache grows by {:.2f} times within the run, at least {} are needed to tell "
+                                      "what it costs: decode more tokens under full attention", most / least,
+                                      kEnoughGrowth));
   }
   const double bandwidth = device.bandwidth().value;
   const double reading = (*c)[0] - fixed_seconds;  // of the weights

@@ -136,10 +136,15 @@ std::optional<Layout> layout_of(const PublishedRow& row) {
     const std::size_t at = text.find(word);
     return at == std::string::npos ? 0 : published_count(std::string_view(text).substr(at + word.size())).value_or(0);
   };
-  if (text.find("layer split") != std::string::npos) return Layout{1, row.gpus, 1};
+  const auto says = [&](std::string_view word) { return text.find(word) != std::string::npos; };
+  if (says("layer split") || says("layersplit")) return Layout{1, row.gpus, 1};
   if (after("ep") == row.gpus) return Layout{row.gpus, 1, 1};
   const std::uint32_t tensor = after("tp"), stages = after("pp"), replicas = after("dp");
-  if (tensor == 0 && stages == 0 && replicas == 0) return Layout{row.gpus, 1, 1};  // not stated: each layer is shared
+  if (tensor == 0 && stages == 0 && replicas == 0) {
+    // Not stated: each layer is shared. Experts, contexts and states by themselves are spread in ways of their own.
+    const bool other = after("ep") + after("cp") + after("sp") > 0 || says("fsdp") || says("zero");
+    return other ? std::nullopt : std::optional(Layout{row.gpus, 1, 1});
+  }
   const Layout layout{std::max(tensor, 1U), std::max(stages, 1U), std::max(replicas, 1U)};
   const std::uint64_t devices = std::uint64_t{layout.tensor} * layout.stages * layout.replicas;
   return devices == row.gpus ? std::optional(layout) : std::nullopt;

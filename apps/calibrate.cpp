@@ -144,12 +144,13 @@ std::string_view title_of(KernelKind kind) {
 void print_fits(const std::vector<KernelFit>& fits, bool of_run) {
   for (const KernelFit& fit : fits) {
     const std::string_view what = of_run ? "decode steps" : title_of(fit.kind);
-    if (!fit.refused.empty()) {
-      fmt::print(stderr, "{}: nothing is set: {}\n", what, fit.refused);
-      continue;
-    }
     std::vector<std::string> facts;
     for (const F field : fit.facts) facts.emplace_back(device_fields()[static_cast<std::size_t>(field)].key);
+    if (!fit.refused.empty()) {
+      const std::string set = facts.empty() ? "nothing" : join(facts) + " alone";
+      fmt::print(stderr, "{}: {} is set: {}\n", what, set, fit.refused);
+      continue;
+    }
     fmt::print(stderr, "{}: {} samples set {}; {} off by {:.1f} % on average\n", what, fit.samples, join(facts),
                of_run ? "they are" : "every other one, fitted to the rest, is", 100 * fit.test_error);
   }
@@ -163,7 +164,7 @@ int run_from(const Arguments& arguments) {
   std::vector<KernelFit> fits;
   const Device device = calibrated_from(path, arguments.get<std::string>("device"), fits);
   print_fits(fits, device.kind == DeviceKind::kCpu);
-  if (std::all_of(fits.begin(), fits.end(), [](const KernelFit& f) { return !f.refused.empty(); })) {
+  if (std::all_of(fits.begin(), fits.end(), [](const KernelFit& f) { return f.facts.empty(); })) {
     throw Error(fmt::format("{}: its samples determine no fact of {}", path, device.name));
   }
   if (arguments.has("out") || format_of(arguments) == Format::kTable) write_result(arguments, file_of(device));

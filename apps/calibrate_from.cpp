@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "analysis/published_metric.hpp"
 #include "apps/intervals.hpp"
@@ -22,6 +24,10 @@ void refuse_other_device(const std::string& where, const std::string& measured, 
                                 device.name));
 }
 
+bool kernel_of_16_bits(const PublishedSetting& setting) {
+  return setting.deployment.weights.layer_bits == 16 && setting.deployment.weights.expert_bits == 16;
+}
+
 // Kernels of a table in the columns of validation/published.csv.
 std::vector<KernelSample> samples_of_table(const std::string& path, const Device& device) {
   const std::vector<PublishedRow> rows = read_published_rows(path);
@@ -37,28 +43,37 @@ std::vector<KernelSample> samples_of_table(const std::string& path, const Device
     const auto unit = per_second(row.unit);
     if (!unit) throw usage_error(fmt::format("{}: `{}` is no unit of time; expected s, ms or us", where, row.unit));
     if (!row.value || !(*row.value > 0)) throw usage_error(fmt::format("{}: it has no measured time", where));
+    // Other types have starts and rates of their own, which the facts fitted here are not of.
+    if (!kernel_of_16_bits(setting.value())) continue;
     const auto kernel = published_kernel(row, setting.value());
     if (!kernel) throw usage_error(fmt::format("{}: {}: {}", where, row.model, kernel.error()));
     samples.push_back({kernel.value().attention ? KernelKind::kAttentionCall : KernelKind::kProduct,
                        static_cast<double>(kernel.value().bytes.value), kernel.value().flops, *row.value / *unit,
                        where});
   }
-  if (samples.empty()) throw usage_error(fmt::format("{}: no row is a kernel (level kernel)", path));
+  if (samples.empty()) throw usage_error(fmt::format("{}: no row is a kernel (level kernel) of 16-bit types", path));
   return samples;
 }
 
 // Kernels of a trace whose engine said what it meant by them.
 std::vector<KernelSample> samples_of_kernels(const KernelReader& reader) {
   std::vector<KernelSample> samples;
+  std::map<std::uint32_t, std::uint64_t> busy_until;  // by stream
   reader.for_each_work([&](const WorkRow& row) {
-    if (row.kind != WorkKind::kKernel || !row.meaning || row.work.end_ns <= row.work.start_ns) return;
+    // A dependent launch may begin to wait while the one before it still runs.
+    std::uint64_t& busy = busy_until[row.work.stream];
+    const std::uint64_t start = std::max(row.work.start_ns, busy);
+    busy = std::max(busy, row.work.end_ns);
+    if (row.kind != WorkKind::kKernel || !row.meaning || row.work.end_ns <= start) return;
     const KernelMeaning& meaning = *row.meaning;
     const auto weights = static_cast<double>(meaning.declared[Cause::kWeights]);
     const auto cache = static_cast<double>(meaning.declared[Cause::kKvRead]);
-    if (weights <= 0 && cache <= 0) return;
-    samples.push_back({weights > cache ? KernelKind::kProduct : KernelKind::kAttention,
+    // Norms and embeddings read weights as well, scores the cache.
+    const bool product = weights > cache && meaning.flops > 0;
+    if (!product && !(cache > 0 && meaning.operation == "attention")) return;
+    samples.push_back({product ? KernelKind::kProduct : KernelKind::kAttention,
                        static_cast<double>(meaning.declared.total()), static_cast<double>(meaning.flops),
-                       1e-9 * static_cast<double>(row.work.end_ns - row.work.start_ns),
+                       1e-9 * static_cast<double>(row.work.end_ns - start),
                        fmt::format("step {}, {}", meaning.step, row.name)});
   });
   return samples;

@@ -334,7 +334,7 @@ Goals goals_of(const Arguments& arguments) {
 // projected from one prompt to another and then taken from a replay at the length found, which may be a few tokens off.
 void find_longest_prompt(WorkloadRequest& request, const Arguments& arguments, const Device& device,
                          const Goals& goals) {
-  constexpr int kRounds = 4;
+  constexpr int kRounds = 8;  // nominal recordings of other lengths; a few tokens off after the second
   for (int round = 0; round < kRounds; ++round) {
     const std::vector<Workload> workloads = make_workloads(request, arguments);
     std::uint32_t longest = 0;

@@ -60,10 +60,14 @@ class Pricing {
       return goals_.step_in_time(predict(workload_.mean(), batch).step.*time);
     });
   }
+  // Whether the engine's scheduler takes so many at once.
+  [[nodiscard]] bool takes(std::uint64_t batch) const {
+    return static_cast<double>(batch) <= cost_.engine().largest_batch;
+  }
   // Whether so many sequences fit and meet the goals with another prompt.
   [[nodiscard]] bool met(std::uint32_t prompt, std::uint64_t batch) const {
     const ResidencySummary residency = workload_.with_prompt(prompt);
-    return cost_.ledger(residency, batch).fits() &&
+    return takes(batch) && cost_.ledger(residency, batch).fits() &&
            goals_.first_token_in_time(cost_.prefill(residency, 1).value) &&
            goals_.step_in_time(cost_.predict(residency, batch).step.value);
   }
@@ -126,7 +130,10 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   price_steps(pricing, workload, shown, plan);
   const bool first_token_late = !goals.first_token_in_time(plan.first_token.value);
   plan.in_time = !first_token_late && goals.step_in_time(plan.prediction.step.value);
-  if (goals.batch && plan.in_time) {
+  plan.prediction.fits = plan.prediction.fits && pricing.takes(shown);
+  if (!pricing.takes(shown)) {
+    plan.limited_by = "engine";
+  } else if (goals.batch && plan.in_time) {
     plan.limited_by = name_of(plan.prediction.limited_by);
   } else if (goals.batch) {
     plan.limited_by = first_token_late ? "ttft" : "tpot";

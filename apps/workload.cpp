@@ -271,6 +271,14 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request) {
         "what the policy holds comes from drawn attention, which fills budgets as a model's does; --trace takes it "
         "from a recorded run");
   }
+  for (const PolicySpec& point : request.points) {
+    const PolicyInfo& info = policy_info(point.name);
+    if (info.takes_budget || info.traits(point).capacities != Capacities::kByHead) continue;
+    notes.push_back(fmt::format(
+        "{} has no budget: what it holds is taken as the recorded share of all tokens, so record at the lengths that "
+        "are asked about",
+        point.name));
+  }
   return notes;
 }
 

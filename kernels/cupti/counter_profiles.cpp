@@ -202,8 +202,8 @@ class SamplingProfile final : public CounterProfile {
         return;
       }
       for (const CountedValues& sample : taken.value()) {
-        times_.push_back(sample.start_ns + (sample.end_ns - sample.start_ns) / 2);
         values_.insert(values_.end(), sample.values.begin(), sample.values.end());
+        times_.push_back(sample.start_ns + (sample.end_ns - sample.start_ns) / 2);
       }
       if (times_.size() >= kMostSamples) {
         problem_ = fmt::format("after {} samples, the most that are kept", times_.size());

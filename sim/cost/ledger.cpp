@@ -48,9 +48,9 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   // A prompt lies in a buffer of its own before it is packed or, with a residual window, quantised.
   const auto row = static_cast<double>(row_bytes(shape_, kv.by_age() ? KvType(kv.rows()) : kv));
   const bool buffered = residency.evicts || kv.by_age();
-  const auto whole = static_cast<double>(engine_.evicts_after_prompt ? residency.prefill.written
-                                                                     : residency.layer_prompt_rows);
-  const double compacted = buffered ? kv_share_ * whole * row * (engine_.prompts_together ? sequences : 1) : 0;
+  const double whole = engine_.evicts_after_prompt ? held * static_cast<double>(residency.prefill.written)
+                                                   : kv_share_ * static_cast<double>(residency.layer_prompt_rows);
+  const double compacted = buffered ? whole * row * (engine_.prompts_together ? sequences : 1) : 0;
   const double probabilities = sequences * share_ * shape_.heads * prompt * prompt * 2;
   m.prefill_transient = bytes_of(compacted + engine_.probability_copies * probabilities);
   if (residency.beams > 1) m.beam_copies = bytes_of(engine_.beam_copies * static_cast<double>(m.kv_allocated.value));

@@ -11,9 +11,10 @@ namespace {
 constexpr std::string_view kBetween = " \t,\r";
 
 std::optional<float> number_of(std::string_view word) {
-  float value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  double number = 0;  // gates may be smaller than a float can say
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
   if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+  const auto value = static_cast<float>(number);
   if (!std::isfinite(value) || value < 0) return std::nullopt;
   return value;
 }

@@ -1,6 +1,7 @@
 #include "sim/policy/page_victims.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "sim/policy/head_tensors.hpp"
@@ -29,6 +30,9 @@ void PageVictims::choose(std::span<const float> scores, const Candidates& candid
   left_.assign(scores.begin(), scores.end());
   for (const SlotId slot : std::span(victims).subspan(before)) {
     left_[slot.value] = std::numeric_limits<float>::infinity();
+  }
+  for (std::size_t s = 0; s < left_.size(); ++s) {
+    if (std::isfinite(left_[s])) decided_[s] = scores[s];  // what is left is told apart by its own scores
   }
   lowest(left_, candidates, count - gone, victims);
 }

@@ -69,16 +69,20 @@ class FastGen final : public EvictionPolicy {
     Head& h = heads_[head.value];
     const std::span<const float> all = h.sums.column(kAll, static_cast<std::uint32_t>(request.positions.size()));
     h.row.assign(all.begin(), all.end());
+    h.stays.assign(h.row.size(), 0);
     for (std::uint32_t s = 0; s < h.row.size(); ++s) {
-      if (is_named(h.rung, request.positions[s], request.newest)) h.row[s] = std::numeric_limits<float>::max();
+      if (!is_named(h.rung, request.positions[s], request.newest)) continue;
+      h.stays[s] = 1;
+      h.row[s] = std::numeric_limits<float>::max();
     }
     lowest(h.row, {request.positions, request.newest}, request.excess, victims);
     h.walked += all.size_bytes();
   }
 
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const override {
-    const auto& sums = heads_[head.value].sums;
-    return relative_gap(sums.at(kAll, a), sums.at(kAll, b));
+    const Head& h = heads_[head.value];
+    if (h.stays[a.value] != h.stays[b.value]) return 1;  // no rounding decides what is named
+    return relative_gap(h.sums.at(kAll, a), h.sums.at(kAll, b));
   }
 
   void move(HeadId head, std::span<const SlotMove> moves) override {
@@ -99,6 +103,7 @@ class FastGen final : public EvictionPolicy {
     std::uint32_t named = 0;  // tokens held that always stay
     std::uint64_t walked = 0;
     std::vector<float> row;
+    std::vector<std::uint8_t> stays;  // by slot, at the last eviction
     std::vector<std::uint32_t> order;
   };
 

@@ -28,6 +28,8 @@ TEST_CASE("calibrate writes a device file of measured facts, none above 100 %, a
   CHECK(printed["facts"] == json::parse(shown.out));
   int shares = 0;
   for (const json& fact : json::parse(shown.out)) {
+    // A CPU has no kernels by themselves: what those cost stays a judgement.
+    if (fact["fact"] == "attention_call_us" || fact["fact"] == "attention_cold_us") continue;
     CHECK(fact["provenance"] == "measured");
     CHECK(fact["source"].get<std::string>().find("kvroof calibrate on ") == 0);
     if (fact["fact"].get<std::string>().find("_fraction") == std::string::npos) continue;

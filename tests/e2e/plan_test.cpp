@@ -204,6 +204,12 @@ TEST_CASE("the longest prompt fits and meets the goals with the batch that was g
   }
 }
 
+TEST_CASE("a batch that the engine does not take is not planned, whatever the memory") {
+  const json p = plan(" --model llama-3-8b --device h200 --engine vllm --prompt 256 --output 64 --batch 300", 3);
+  CHECK(p["fits"] == false);
+  CHECK(p["limited_by"] == "engine");
+}
+
 TEST_CASE("a batch that was given and misses a goal says which, and what would serve it") {
   const json p = plan(" --model llama-3-8b --device l40s --batch 64 --tpot-ms 40", 3);
   CHECK(p["fits"] == false);

@@ -94,6 +94,8 @@ inline const std::vector<Exemption>& exemptions() {
        "they grow after the prompt or between evictions, or have capacities of their own; the oracle gets as many "
        "slots as the policy attended",
        [](const Spec&, const Traits& t) { return once(t) || t.interval > 1 || t.capacities != Capacities::kBudget; }},
+      {law::kOracle, "policies with dense layers", "their first layers read everything",
+       [](const Spec&, const Traits& t) { return t.dense_layers > 0; }},
   };
   return all;
 }
