@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "sim/policy/policy.hpp"
 #include "sim/policy/spec.hpp"
 #include "sim/replay/replay.hpp"
 
@@ -21,6 +22,10 @@ void check_alike(const TraceReader& open, const TraceReader& closed) {
   const TraceManifest& b = closed.manifest();
   if (a.policy != "full") throw unlike(open, closed, "the first was not recorded under full attention");
   if (b.policy == "full") throw unlike(open, closed, "the second was recorded under full attention");
+  const PolicySpec closed_policy = parse_policies(b.policy).front();
+  if (policy_info(closed_policy.name).traits(closed_policy).selects) {
+    throw unlike(open, closed, "the policy of the second evicts nothing, and a trace does not have what it read");
+  }
   if (a.layers.size() != b.layers.size() || a.sequences.size() != b.sequences.size()) {
     throw unlike(open, closed, "numbers of layers or sequences differ");
   }

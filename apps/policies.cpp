@@ -34,7 +34,7 @@ std::string tensors_needed(const PolicyTraits& t) {
 }
 
 std::string when(const PolicyInfo& info, const PolicyTraits& t) {
-  if (!info.takes_budget) return "never";
+  if (!info.takes_budget && !t.selects && t.capacities == Capacities::kBudget) return "never";
   if (t.keeps_all()) return "never: replay only";
   if (t.bound) return "after the prompt and every step: replay only";
   if (t.selects) return "never: reads a part of what is kept";

@@ -358,9 +358,9 @@ TEST_CASE("open against closed loop: the same sets after the prompt, and in laye
   CHECK(loop["equal_after_prompt"] == true);
   CHECK(loop["equal_layer0_until_differing"] == true);
   for (const json& overlap : loop["overlap"][0]) CHECK(overlap == 1.0);
-  CHECK(replay_ok(open.path + " --closed-loop " + closed.path).out.find("Open against closed loop") !=
-        std::string::npos);
+  CHECK(replay_ok(open.path + " --closed-loop " + closed.path).out.find("Open against closed") != std::string::npos);
   check_refused(closed.path + " --closed-loop " + open.path, 2, "cannot be compared");
+  check_refused(open.path + " --closed-loop " + Recorded("quest:budget=0.3:dense=0").path, 2, "evicts nothing, and a");
 }
 
 TEST_CASE("wrong policies, budgets, devices, models, batches and steps are refused by name") {
