@@ -25,11 +25,14 @@ TEST_CASE("calibrate writes a device file of measured facts, none above 100 %, a
   const Ran shown = run_program("devices show " + file + " --format json");
   INFO(shown.err);
   REQUIRE(shown.code == 0);
-  CHECK(printed["facts"] == json::parse(shown.out));
-  int shares = 0;
+  json facts = json::array();
   for (const json& fact : json::parse(shown.out)) {
-    // A CPU has no kernels by themselves: what those cost stays a judgement.
-    if (fact["fact"] == "attention_call_us" || fact["fact"] == "attention_cold_us") continue;
+    // A CPU has no kernels by themselves: what those cost stays the judgement of its type of memory.
+    if (fact["fact"] != "attention_call_us" && fact["fact"] != "attention_cold_us") facts.push_back(fact);
+  }
+  CHECK(printed["facts"] == facts);
+  int shares = 0;
+  for (const json& fact : facts) {
     CHECK(fact["provenance"] == "measured");
     CHECK(fact["source"].get<std::string>().find("kvroof calibrate on ") == 0);
     if (fact["fact"].get<std::string>().find("_fraction") == std::string::npos) continue;
