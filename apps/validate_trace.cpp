@@ -102,6 +102,14 @@ int validate_trace(const Arguments& arguments) {
   write_table(arguments, table);
   if (!arguments.quiet && format_of(arguments) == Format::kTable) {
     fmt::print(stderr, "bytes of each step as the engine counted them; recording costs time itself, up to a tenth\n");
+    const double weights = static_cast<double>(weight_bytes(cost.shape(), manifest.weight_type).value) / (1 << 20);
+    const auto& cache = device.fact(DeviceField::kL2Mib);
+    if (cache && weights < cache->value) {
+      fmt::print(stderr,
+                 "the weights, {:.0f} MiB, fit into the cache of {:.0f} MiB: steps of so small a model are faster than "
+                 "predicted reads from memory\n",
+                 weights, cache->value);
+    }
   }
   return 0;
 }
