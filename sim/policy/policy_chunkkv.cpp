@@ -20,7 +20,10 @@ std::uint32_t chunk_of(const PolicySpec& spec) { return spec.count("chunk", 20, 
 class ChunkKv final : public WindowScoredPolicy {
  public:
   ChunkKv(const PolicySpec& spec, const PolicyContext& context)
-      : WindowScoredPolicy(rule_of(spec), context), chunk_(chunk_of(spec)), budget_(spec.budget) {}
+      : WindowScoredPolicy(rule_of(spec), context), chunk_(chunk_of(spec)), budget_(spec.budget) {
+    const bool sums_group = rule_of(spec).reduction == GroupReduction::kSum;
+    one_ = static_cast<double>(window()) * (sums_group ? context.group : 1);
+  }
 
   void capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots) override {
     const std::uint32_t tokens = this->tokens(HeadId(0));
@@ -54,7 +57,7 @@ class ChunkKv final : public WindowScoredPolicy {
   [[nodiscard]] std::size_t chunk_at(TokenPos position) const { return (position.value - first_) / chunk_; }
 
   // Means over the chunks' tokens of the sums over the heads; the last chunk may be shorter. The tokens of the window
-  // count as much as the best token of the layer.
+  // count a whole weight more than the best token of the layer, so a chunk with one of them seldom goes.
   void score_chunks(std::uint32_t heads, std::size_t tokens) {
     std::vector<double> sums(tokens);
     float largest = 0;
@@ -66,7 +69,8 @@ class ChunkKv final : public WindowScoredPolicy {
       }
     }
     const std::size_t scored = scores(HeadId(0)).size();
-    std::fill(sums.begin() + static_cast<std::ptrdiff_t>(scored), sums.end(), static_cast<double>(largest) * heads);
+    std::fill(sums.begin() + static_cast<std::ptrdiff_t>(scored), sums.end(),
+              (static_cast<double>(largest) + one_) * heads);
     chunk_scores_.clear();
     for (std::size_t begin = 0; begin < tokens; begin += chunk_) {
       const std::size_t length = std::min<std::size_t>(chunk_, tokens - begin);
@@ -77,6 +81,7 @@ class ChunkKv final : public WindowScoredPolicy {
   }
 
   std::uint32_t chunk_;
+  double one_;  // what a weight of one from every scored row and query head adds to a score
   Budget budget_;
   std::uint32_t first_ = 0;          // position of the first chunk's first token
   std::vector<float> chunk_scores_;  // by chunk

@@ -305,6 +305,7 @@ TEST_CASE("policies that score by k, v and q keep the reference's sets of every 
 
 TEST_CASE("chunkkv keeps the chunks of the reference, the same in every head of a layer") {
   compare_model_cases("kvpress_chunkkv");
+  compare_cases("chunkkv_");
 }
 
 TEST_CASE("criticalkv keeps the reference's sets, whichever policy scores first") {
@@ -358,8 +359,7 @@ TEST_CASE("pyramidkv's layers keep as many tokens as the reference's, rounded do
 }
 
 TEST_CASE("window keeps the last tokens of the reference, sinks and window those of the reference's prompt") {
-  compare_cases("basic_");
-  compare_cases("sinks_window_");
+  for (const char* prefix : {"basic_", "sinks_window_"}) compare_cases(prefix);
 }
 
 TEST_CASE("streaming keeps the reference's sinks and recent tokens after every forward") {
