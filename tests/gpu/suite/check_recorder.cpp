@@ -7,7 +7,7 @@
 #include "kernels/cupti/run_profile.hpp"
 #include "tests/gpu/suite/device_data.hpp"
 #include "tests/gpu/suite/engine_timing.hpp"
-#include "tests/gpu/suite/measure.hpp"
+#include "kernels/cuda/measure/timing.hpp"
 #include "tests/gpu/suite/parts.hpp"
 #include "traces/null_sink.hpp"
 
@@ -49,7 +49,7 @@ std::vector<double> watched_steps(EngineTiming& engine, RunProfile& profile, std
 }
 
 void add_times(const Options& options, Report& report, const char* mode, std::vector<double> seconds) {
-  const Measured m = measured(seconds);
+  const cuda::Measured m = cuda::measured(seconds);
   report.add("recorder_step", {{"mode", mode}, {"model", "mpt-7b"}, {"batch", 1}, {"prompt", options.small ? 8 : 256}},
              {{"median_seconds", m.median}, {"best_seconds", m.best}, {"spread", m.spread}, {"runs", m.runs}});
 }
@@ -100,11 +100,11 @@ void check_counts(const Options& options, Report& report) {
   const Model model = random_model("mpt-7b", 2048, options.small, options.seed);
   EngineTiming engine(model, "full");
   engine.grow(1, options.small ? 8 : 256, 400);
-  OpenStream open;
+  cuda::OpenStream open;
   cuda::Stream& stream = open.get();
   const std::size_t bytes = options.small ? std::size_t{1} << 16 : std::size_t{2} << 30;
   const cuda::DeviceBuffer from(bytes), sink(16);
-  run_noise(stream, Noise::kBytes, 1, 1, from.at(), bytes);
+  cuda::run_noise(stream, cuda::Noise::kBytes, 1, 1, from.at(), bytes);
   const auto counted = [&](const char* what, double tolerance, const std::function<double()>& work) {
     Sums sums;
     const auto profile = make_counter_profile(cuda::device_activity() != nullptr);
@@ -121,7 +121,7 @@ void check_counts(const Options& options, Report& report) {
                  {{"declared", declared}, {"read", sums.read}, {"written", sums.written}, {"ratio", ratio}});
   };
   counted("a read of 2 GiB", 0.02, [&] {
-    run_read(stream, from.at(), bytes, sink.at<float>());
+    cuda::run_read(stream, from.at(), bytes, sink.at<float>());
     cuda::check_device(cuda::synchronize(stream), "reading");
     return static_cast<double>(bytes);
   });

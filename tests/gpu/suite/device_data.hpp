@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/device_buffer.hpp"
+#include "kernels/cuda/measure/cold_memory.hpp"
 #include "sim/core/dtype.hpp"
 
 namespace kvroof::suite {
@@ -32,30 +32,9 @@ std::vector<float> normal_floats(std::size_t count, float mean, Random& random);
 
 const char* name_of(cuda::Stored type);
 
-// A stream of the first device, closed at the end. Throws Error when there is none.
-class OpenStream {
- public:
-  OpenStream() { cuda::check_device(cuda::open_stream(stream_), "opening a stream"); }
-  ~OpenStream() { cuda::close_stream(stream_); }
-  OpenStream(const OpenStream&) = delete;
-  OpenStream& operator=(const OpenStream&) = delete;
-  [[nodiscard]] cuda::Stream& get() { return stream_; }
-
- private:
-  cuda::Stream stream_;
-};
-
-template <class T>
-cuda::DeviceBuffer uploaded(cuda::Stream& stream, const std::vector<T>& data) {
-  cuda::DeviceBuffer buffer(data.size() * sizeof(T));
-  cuda::copy_to_device(stream, buffer.at(), std::as_bytes(std::span(data)));
-  cuda::check_device(cuda::synchronize(stream), "copying test data");
-  return buffer;
-}
-
 // Memory full of 0xff: every float in it is a NaN.
 inline cuda::DeviceBuffer poisoned(cuda::Stream& stream, std::size_t bytes) {
-  return uploaded(stream, std::vector<std::byte>(bytes, std::byte{0xff}));
+  return cuda::uploaded(stream, std::vector<std::byte>(bytes, std::byte{0xff}));
 }
 
 template <class T>

@@ -1,8 +1,8 @@
 // What memory gives, and what share of it each kernel reaches on cold data: bandwidth, products, compaction.
 #include <algorithm>
 
-#include "tests/gpu/suite/device_data.hpp"
-#include "tests/gpu/suite/measure.hpp"
+#include "kernels/cuda/measure/product_work.hpp"
+#include "kernels/cuda/measure/stream_work.hpp"
 #include "tests/gpu/suite/parts.hpp"
 
 namespace kvroof::suite {
@@ -15,58 +15,27 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 double seconds_a_row(const Options& options) { return options.small ? 0.01 : 0.25; }
 
-// `bytes` of random numbers of the kind.
-DeviceBuffer noise(Stream& stream, Noise kind, float scale, std::size_t bytes) {
-  DeviceBuffer buffer(bytes);
-  run_noise(stream, kind, scale, 1, buffer.at(), bytes / 16 * 16);
-  check_device(synchronize(stream), "filling memory");
-  return buffer;
-}
-
-// How many pieces of so many bytes lie behind each other before the first comes again: four times the cache of the
-// chip.
-std::size_t pieces_of(std::size_t bytes, const CardFacts& card) { return 4 * card.l2_bytes / bytes + 1; }
-
 }  // namespace
 
 double measure_copy(const Options& options) {
-  OpenStream open;
-  Stream& stream = open.get();
-  const std::size_t bytes = options.small ? kMiB / 4 : 1024 * kMiB;
-  const DeviceBuffer from = noise(stream, Noise::kBytes, 1, bytes), to(bytes);
-  TimedWork kernel(stream, 2, [&](unsigned) { run_copy(stream, from.at(), to.at(), bytes); });
-  TimedWork driver(stream, 2, [&](unsigned) { run_driver_copy(stream, from.at(), to.at(), bytes); });
-  const double ours = measure(kernel, seconds_a_row(options)).median;
-  return 2.0 * static_cast<double>(bytes) / std::min(ours, measure(driver, seconds_a_row(options)).median);
+  Streams streams(options.small ? kMiB / 4 : 1024 * kMiB, options.card);
+  const double ours = streams.time(StreamKind::kCopy, streams.arena(), seconds_a_row(options)).median;
+  const double driver = streams.time(StreamKind::kDriverCopy, streams.arena(), seconds_a_row(options)).median;
+  return 2.0 * static_cast<double>(streams.arena()) / std::min(ours, driver);
 }
 
 double measure_bandwidth(const Options& options, Report& report) {
-  OpenStream open;
-  Stream& stream = open.get();
-  const std::size_t arena =
-      options.small ? kMiB / 4 : std::min(4096 * kMiB, options.device.free_bytes / 4 / kMiB * kMiB);
-  const DeviceBuffer from = noise(stream, Noise::kBytes, 1, arena), to(arena), sink(16);
+  Streams streams(options.small ? kMiB / 4 : std::min(4096 * kMiB, options.device.free_bytes / 4 / kMiB * kMiB),
+                  options.card);
   double limit = 0;
-  for (std::size_t bytes = arena; bytes >= arena / 256 && bytes >= 4096; bytes /= 4) {
-    const auto at = [&](unsigned i) { return i % (arena / bytes) * bytes; };
-    struct Kind {
-      const char* name;
-      double factor;  // bytes that move for each byte
-      std::function<void(unsigned)> work;
-    };
-    const Kind kinds[] = {
-        {"copy", 2, [&](unsigned i) { run_copy(stream, from.at(at(i)), to.at(at(i)), bytes); }},
-        {"driver_copy", 2, [&](unsigned i) { run_driver_copy(stream, from.at(at(i)), to.at(at(i)), bytes); }},
-        {"read", 1, [&](unsigned i) { run_read(stream, from.at(at(i)), bytes, sink.at<float>()); }},
-        {"fill", 1, [&](unsigned i) { run_fill(stream, to.at(at(i)), bytes); }}};
-    for (const Kind& kind : kinds) {
+  for (std::size_t bytes = streams.arena(); bytes >= streams.arena() / 256 && bytes >= 4096; bytes /= 4) {
+    for (const StreamKind kind : {StreamKind::kCopy, StreamKind::kDriverCopy, StreamKind::kRead, StreamKind::kFill}) {
       const Json parameters = {{"bytes", bytes}};
-      report.guarded(kind.name, parameters, [&] {
-        TimedWork work(stream, repetitions_for(2 * bytes, options.card), kind.work);
-        const Measured m = measure(work, seconds_a_row(options));
-        const double moved = kind.factor * static_cast<double>(bytes);
-        if (kind.factor > 1 && bytes * 4 >= arena) limit = std::max(limit, moved / m.median);
-        report.add(kind.name, parameters, results_of(m, moved, limit));
+      report.guarded(name_of(kind), parameters, [&] {
+        const Measured m = streams.time(kind, bytes, seconds_a_row(options));
+        const double moved = factor_of(kind) * static_cast<double>(bytes);
+        if (factor_of(kind) > 1 && bytes * 4 >= streams.arena()) limit = std::max(limit, moved / m.median);
+        report.add(name_of(kind), parameters, results_of(m, moved, limit));
       });
     }
   }
@@ -75,80 +44,11 @@ double measure_bandwidth(const Options& options, Report& report) {
 
 namespace {
 
-struct Product {
-  std::uint32_t rows, cols;
-  bool gated = false, norm = false, add = false;
-};
-
-double bytes_of(const Product& p, std::uint32_t tokens) {
-  const double weights = 2.0 * p.rows * p.cols * (p.gated ? 2 : 1);
-  return weights + 4.0 * tokens * (p.cols + double{1} * p.rows * (p.add ? 2 : 1));
-}
-
-// Random weights of one or several products, as often as cold data need.
-class Products {
- public:
-  Products(Stream& stream, std::vector<Product> products, std::uint32_t tokens, const CardFacts& card)
-      : stream_(stream), products_(std::move(products)), tokens_(tokens) {
-    std::uint32_t widest = 0;
-    for (const Product& p : products_) {
-      at_.push_back(set_bytes_);
-      set_bytes_ += (std::size_t{2} * p.rows * p.cols * (p.gated ? 2 : 1) + 255) / 256 * 256;
-      widest = std::max({widest, p.rows, p.cols});
-    }
-    sets_ = pieces_of(set_bytes_, card);
-    weights_ = noise(stream, Noise::kBF16, 0.05F, sets_ * set_bytes_);
-    vectors_ = noise(stream, Noise::kF32, 1, std::size_t{8} * tokens * widest);
-    out_at_ = std::size_t{4} * tokens * widest;
-    scale_ = noise(stream, Noise::kBF16, 1, std::size_t{2} * widest + 16);
-  }
-
-  void launch(unsigned set) {
-    for (std::size_t i = 0; i < products_.size(); ++i) {
-      const Product& p = products_[i];
-      const std::byte* w = weights_.at(set % sets_ * set_bytes_ + at_[i]);
-      LinearArguments a;
-      a.x = vectors_.at<float>();
-      a.tokens = tokens_;
-      if (p.norm) {
-        a.norm = NormMode::kRms;
-        a.norm_scale = scale_.at();
-        a.norm_eps = 1e-5F;
-      }
-      a.w = {w, p.rows, p.cols};
-      if (p.gated) {
-        a.up = {w + std::size_t{2} * p.rows * p.cols, p.rows, p.cols};
-        a.activation = ActivationMode::kSilu;
-      }
-      a.add = p.add;
-      a.out = vectors_.at<float>(out_at_);
-      run_linear(stream_, Stored::kBF16, a);
-    }
-  }
-
-  [[nodiscard]] double bytes() const {
-    double sum = 0;
-    for (const Product& p : products_) sum += bytes_of(p, tokens_);
-    return sum;
-  }
-  [[nodiscard]] std::size_t set_bytes() const { return set_bytes_; }
-
- private:
-  Stream& stream_;
-  std::vector<Product> products_;
-  std::uint32_t tokens_;
-  std::size_t set_bytes_ = 0, sets_ = 0, out_at_ = 0;
-  std::vector<std::size_t> at_;  // of each product in a set
-  DeviceBuffer weights_, vectors_, scale_;
-};
-
 void measure_products(const Options& options, Report& report, const std::string& what, const Json& parameters,
                       const std::vector<Product>& products, std::uint32_t tokens, double limit) {
   report.guarded(what, parameters, [&] {
-    OpenStream open;
-    Products all(open.get(), products, tokens, options.card);
-    TimedWork work(open.get(), repetitions_for(all.set_bytes(), options.card), [&](unsigned i) { all.launch(i); });
-    report.add(what, parameters, results_of(measure(work, seconds_a_row(options)), all.bytes(), limit));
+    Products all(products, tokens, options.card);
+    report.add(what, parameters, results_of(all.time(seconds_a_row(options)), all.bytes(), limit));
   });
 }
 

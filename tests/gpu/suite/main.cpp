@@ -36,7 +36,7 @@ constexpr Part kParts[] = {
 };
 
 Json device_json(const Options& options) {
-  const CardFacts& card = options.card;
+  const cuda::CardFacts& card = options.card;
   return {{"name", options.device.name},
           {"compute_capability", fmt::format("{}.{}", options.device.major, options.device.minor)},
           {"multiprocessors", options.device.multiprocessors},
@@ -89,7 +89,7 @@ int run(int count, char** words) {
     fmt::print("SKIPPED: no CUDA device ({})\n", why);
     return 77;
   }
-  options.card = card_facts();
+  options.card = cuda::card_facts();
   Report report(options.out, part->name, device_json(options), options.seconds);
   part->run(options, report);
   report.finish();

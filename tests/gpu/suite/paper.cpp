@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tests/gpu/suite/engine_timing.hpp"
-#include "tests/gpu/suite/measure.hpp"
+#include "kernels/cuda/measure/timing.hpp"
 #include "tests/gpu/suite/parts.hpp"
 
 namespace kvroof::suite {
@@ -82,7 +82,7 @@ class Experiment {
     engine_->decode();
     for (std::uint32_t i = 0; i < steps_; ++i) times.push_back(engine_->decode());
     engine_->release();
-    return {measured(times).median, prefill};
+    return {cuda::measured(times).median, prefill};
   }
 
   // The mean of steps in the middle of equal stretches of the output. A policy that evicts holds the same rows all the

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "tests/gpu/suite/bench_device.hpp"
+#include "kernels/cuda/measure/bench_device.hpp"
 #include "tests/gpu/suite/report.hpp"
 
 namespace kvroof::suite {
@@ -16,7 +16,7 @@ struct Options {
   bool small = false;          // sizes that an emulator can bear
   std::uint32_t seed = 0;      // of the random inputs
   cuda::DeviceFacts device;
-  CardFacts card;
+  cuda::CardFacts card;
 };
 
 void check_kernels(const Options& options, Report& report);

@@ -67,4 +67,12 @@ void Report::save() const {
   std::filesystem::rename(fresh, path_);
 }
 
+Json results_of(const cuda::Measured& m, double bytes, double limit) {
+  const double rate = m.median > 0 ? bytes / m.median : 0;
+  Json json = {{"seconds", m.best}, {"median_seconds", m.median}, {"spread", m.spread}, {"runs", m.runs},
+               {"bytes", bytes},    {"bytes_per_s", rate}};
+  if (limit > 0) json["share"] = rate / limit;
+  return json;
+}
+
 }  // namespace kvroof::suite

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "kernels/cuda/measure/timing.hpp"
+
 namespace kvroof::suite {
 
 using Json = nlohmann::ordered_json;
@@ -48,5 +50,9 @@ class Report {
   double seconds_;
   std::size_t failures_ = 0;
 };
+
+// {seconds, median_seconds, spread, runs, bytes, bytes_per_s, share}: of `bytes` that one repetition must move, and
+// their share of `limit` bytes/s (0: none is known).
+Json results_of(const cuda::Measured& m, double bytes, double limit);
 
 }  // namespace kvroof::suite

@@ -1,6 +1,6 @@
 // Whole decode steps of published shapes with random weights, batch 1 … 64.
 #include "tests/gpu/suite/engine_timing.hpp"
-#include "tests/gpu/suite/measure.hpp"
+#include "kernels/cuda/measure/timing.hpp"
 #include "tests/gpu/suite/parts.hpp"
 
 namespace kvroof::suite {
@@ -21,7 +21,7 @@ void measure_model(const Options& options, Report& report, const std::string& na
       engine.decode();
       engine.bytes_moved();
       std::uint32_t steps = 0;
-      const Measured m = measure(
+      const cuda::Measured m = cuda::measure(
           [&] {
             ++steps;
             return engine.decode();

@@ -1,4 +1,4 @@
-// What the suite itself needs of the device: facts, timed graphs of launches, and the plainest kernels that read, copy,
+// What measuring needs of the device: facts, timed graphs of launches, and the plainest kernels that read, copy,
 // fill and make random numbers. nvcc and the emulator's compiler read the same text.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/kernels.hpp"
 
-namespace kvroof::suite {
+namespace kvroof::cuda {
 
 struct CardFacts {
   bool emulated = false;
@@ -28,7 +28,7 @@ CardFacts card_facts();
 class TimedWork {
  public:
   // Captures work(0) … work(repetitions − 1), launched on `stream`. `problem()` says what the device refused.
-  TimedWork(cuda::Stream& stream, unsigned repetitions, const std::function<void(unsigned)>& work);
+  TimedWork(Stream& stream, unsigned repetitions, const std::function<void(unsigned)>& work);
   ~TimedWork();
   TimedWork(const TimedWork&) = delete;
   TimedWork& operator=(const TimedWork&) = delete;
@@ -40,7 +40,7 @@ class TimedWork {
  private:
   void note(const char* problem) { problem_ = problem_ != nullptr ? problem_ : problem; }
 
-  cuda::Stream& stream_;
+  Stream& stream_;
   unsigned repetitions_;
   std::function<void(unsigned)> work_;  // run anew each time where there is no graph
   const char* problem_ = nullptr;
@@ -50,14 +50,14 @@ class TimedWork {
 };
 
 // Whole packs of 16 bytes, aligned. `sink` holds one float, which no result depends on.
-void run_read(cuda::Stream& stream, const std::byte* from, std::size_t bytes, float* sink);
-void run_copy(cuda::Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
-void run_fill(cuda::Stream& stream, std::byte* to, std::size_t bytes);
+void run_read(Stream& stream, const std::byte* from, std::size_t bytes, float* sink);
+void run_copy(Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
+void run_fill(Stream& stream, std::byte* to, std::size_t bytes);
 // The driver's own copy within the device.
-void run_driver_copy(cuda::Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
+void run_driver_copy(Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes);
 
 enum class Noise : std::uint8_t { kBF16, kF16, kF32, kBytes };
 // Numbers evenly in (−scale, scale) or random bytes; equal arguments, equal bytes.
-void run_noise(cuda::Stream& stream, Noise kind, float scale, std::uint32_t seed, std::byte* to, std::size_t bytes);
+void run_noise(Stream& stream, Noise kind, float scale, std::uint32_t seed, std::byte* to, std::size_t bytes);
 
-}  // namespace kvroof::suite
+}  // namespace kvroof::cuda

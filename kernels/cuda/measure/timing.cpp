@@ -1,11 +1,11 @@
-#include "tests/gpu/suite/measure.hpp"
+#include "kernels/cuda/measure/timing.hpp"
 
 #include <algorithm>
 #include <chrono>
 
 #include "sim/core/error.hpp"
 
-namespace kvroof::suite {
+namespace kvroof::cuda {
 
 Measured measured(std::vector<double>& seconds) {
   std::sort(seconds.begin(), seconds.end());
@@ -46,12 +46,4 @@ unsigned repetitions_for(std::size_t bytes, const CardFacts& card) {
   return static_cast<unsigned>(std::clamp(kMillisecond / static_cast<double>(bytes + 1), 2.0, 200.0));
 }
 
-Json results_of(const Measured& m, double bytes, double limit) {
-  const double rate = m.median > 0 ? bytes / m.median : 0;
-  Json json = {{"seconds", m.best}, {"median_seconds", m.median}, {"spread", m.spread}, {"runs", m.runs},
-               {"bytes", bytes},    {"bytes_per_s", rate}};
-  if (limit > 0) json["share"] = rate / limit;
-  return json;
-}
-
-}  // namespace kvroof::suite
+}  // namespace kvroof::cuda

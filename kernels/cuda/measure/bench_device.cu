@@ -1,13 +1,12 @@
+#include "kernels/cuda/measure/bench_device.hpp"
+
 #include <chrono>
 #include <cstring>
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numbers.cuh"
-#include "tests/gpu/suite/bench_device.hpp"
 
-namespace kvroof::suite {
-
-using namespace kvroof::cuda;
+namespace kvroof::cuda {
 
 namespace {
 
@@ -82,8 +81,8 @@ KV_DEVICE std::uint32_t noise_word(const Stretch& a, std::size_t word) {
   const float low = number(bits & 0xffffU);
   const float high = number(bits >> 16);
   if (a.noise == Noise::kBF16)
-    return cuda::float_to_bf16(low) | static_cast<std::uint32_t>(cuda::float_to_bf16(high)) << 16;
-  return cuda::float_to_half(low) | static_cast<std::uint32_t>(cuda::float_to_half(high)) << 16;
+    return float_to_bf16(low) | static_cast<std::uint32_t>(float_to_bf16(high)) << 16;
+  return float_to_half(low) | static_cast<std::uint32_t>(float_to_half(high)) << 16;
 }
 
 KV_PLAIN_KERNEL void noise_packs(Stretch a) {
@@ -230,4 +229,4 @@ double TimedWork::run() {
 
 #endif
 
-}  // namespace kvroof::suite
+}  // namespace kvroof::cuda

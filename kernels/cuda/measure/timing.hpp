@@ -1,10 +1,12 @@
 // Times of repeated work: best and median, until they are steady or the time for them is over.
 #pragma once
 
-#include "tests/gpu/suite/bench_device.hpp"
-#include "tests/gpu/suite/report.hpp"
+#include <functional>
+#include <vector>
 
-namespace kvroof::suite {
+#include "kernels/cuda/measure/bench_device.hpp"
+
+namespace kvroof::cuda {
 
 struct Measured {
   double best = 0;  // seconds of one repetition
@@ -25,8 +27,4 @@ Measured measure(TimedWork& work, double seconds);
 // Repetitions in one graph: about a millisecond of work at so many bytes, so that the events weigh nothing.
 unsigned repetitions_for(std::size_t bytes, const CardFacts& card);
 
-// {seconds, median_seconds, spread, runs, bytes, bytes_per_s, share}: of `bytes` that one repetition must move, and
-// their share of `limit` bytes/s (0: none is known).
-Json results_of(const Measured& m, double bytes, double limit);
-
-}  // namespace kvroof::suite
+}  // namespace kvroof::cuda

@@ -1,0 +1,80 @@
+#include "kernels/cuda/measure/attention_work.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include "kernels/cuda/attention_plan.hpp"
+
+namespace kvroof::cuda {
+namespace {
+
+// Caches of one call of attention, and the plan over them.
+class Call {
+ public:
+  Call(Stream& stream, const AttentionWork& c, const DeviceBuffer& arena, std::size_t first, const float* q, float* out,
+       unsigned blocks)
+      : c_(c), blocks_(blocks), plan_(c.kv_heads, c.heads / c.kv_heads) {
+    const std::size_t rows = c.tokens() * c.kv_heads;
+    const std::size_t values = first + rows * c.row_bytes(), scales = first + 2 * rows * c.row_bytes();
+    std::size_t row = 0;
+    for (const std::uint32_t length : c.lengths) {
+      std::vector<CacheSlots> heads;
+      for (std::uint32_t h = 0; h < c.kv_heads; ++h, row += length) {
+        heads.push_back({arena.at(first + row * c.row_bytes()), arena.at(values + row * c.row_bytes()),
+                         arena.at<float>(scales + 4 * row), arena.at<float>(scales + 4 * (rows + row)),
+                         arena.at<std::uint32_t>(scales + 4 * (2 * rows + row)), nullptr});
+      }
+      plan_.add(heads, length, std::vector(heads.size(), length));
+    }
+    plan_.cut(blocks);
+    if (c.rows) {
+      logits_ = DeviceBuffer(plan_.logit_floats() * sizeof(float));
+      plan_.place_logits(logits_.at<float>());
+    }
+    a_ = plan_.arguments(stream, tables_, parts_, padded_width(c.dim));
+    a_.key_row_bytes = a_.value_row_bytes = c.row_bytes();
+    a_.q = q;
+    a_.heads = c.heads;
+    a_.head_dim = a_.value_dim = c.dim;
+    a_.scale = 0.05F;
+    a_.out = out;
+  }
+  // Of one call in the arena: rows, scales and positions.
+  static std::size_t arena_bytes(const AttentionWork& c) {
+    const std::size_t rows = c.tokens() * c.kv_heads;
+    return (rows * (2 * c.row_bytes() + 12) + 255) / 256 * 256;
+  }
+  void launch(Stream& stream) { run_decode_attention(stream, c_.type, blocks_, plan_.kernel_group(), a_); }
+
+ private:
+  const AttentionWork& c_;
+  unsigned blocks_;
+  AttentionPlan plan_;
+  DeviceBuffer logits_, tables_, parts_;
+  AttentionArguments a_;
+};
+
+}  // namespace
+
+std::optional<Measured> time_attention(const AttentionWork& work, const DeviceFacts& device, const CardFacts& card,
+                                       double seconds) {
+  OpenStream open;
+  Stream& stream = open.get();
+  const std::size_t call_bytes = Call::arena_bytes(work), calls = pieces_of(call_bytes, card);
+  if (!card.emulated && calls * call_bytes > device.free_bytes / 2) return std::nullopt;
+  const bool integers = work.type == Stored::kInt8 || work.type == Stored::kInt4;
+  // Random bits are finite as integers and as bf16 below; as positions any number serves.
+  const DeviceBuffer arena = noise(stream, integers ? Noise::kBytes : Noise::kBF16, 1, calls * call_bytes);
+  const std::size_t floats = work.lengths.size() * work.heads * work.dim;
+  const DeviceBuffer q = noise(stream, Noise::kF32, 1, 4 * floats), out(4 * floats);
+  std::vector<std::unique_ptr<Call>> sets;
+  for (std::size_t i = 0; i < calls; ++i) {
+    sets.push_back(std::make_unique<Call>(stream, work, arena, i * call_bytes, q.at<float>(), out.at<float>(),
+                                          4 * device.multiprocessors));
+  }
+  TimedWork timed(stream, std::max<unsigned>(static_cast<unsigned>(calls), repetitions_for(call_bytes, card)),
+                  [&](unsigned i) { sets[i % calls]->launch(stream); });
+  return measure(timed, seconds);
+}
+
+}  // namespace kvroof::cuda
