@@ -1,139 +1,25 @@
-// kvroof calibrate: a device file of what this host, a recorded run or a table of kernels measured.
-#include <fmt/chrono.h>
+// kvroof calibrate: a device file of what this machine, a recorded run or a table of kernels measured.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <ctime>
-#include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "apps/calibrate_cpu.hpp"
+#include "apps/calibrate_cuda.hpp"
 #include "apps/calibrate_from.hpp"
+#include "apps/calibration_file.hpp"
 #include "apps/command.hpp"
-#include "kernels/cpu/calibration.hpp"
+#include "kernels/cuda/cuda.hpp"
 #include "sim/core/suggest.hpp"
-#include "sim/device/calibration_version.hpp"
-#include "sim/device/device.hpp"
 
 namespace kvroof {
 namespace {
 
 namespace po = boost::program_options;
 using F = DeviceField;
-
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
-// The value of "key : value" in one of the kernel's text files; empty when it is not there.
-std::string kernel_fact(const char* path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(':');
-    if (line.compare(0, key.size(), key) != 0 || colon == std::string::npos) continue;
-    const std::size_t first = line.find_first_not_of(" \t", colon + 1);
-    return first == std::string::npos ? std::string() : line.substr(first);
-  }
-  return {};
-}
-
-std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
-
-// Four digits: more than such measurements are worth.
-double rounded(double x) { return std::strtod(fmt::format("{:.4g}", x).c_str(), nullptr); }
-
-Device to_device(const CpuCalibration& c) {
-  const std::string host = host_name();
-  const std::string source = fmt::format("kvroof calibrate on {}, {}, {} thread{}, best of repeated runs", host,
-                                         today(), c.threads, c.threads == 1 ? "" : "s");
-  Device device;
-  const std::string model = kernel_fact("/proc/cpuinfo", "model name");
-  device.name = "cpu";
-  device.title = fmt::format("{} ({})", model.empty() ? "CPU" : model, host);
-  device.vendor = kernel_fact("/proc/cpuinfo", "vendor_id");
-  device.kind = DeviceKind::kCpu;
-  device.memory_type = MemoryType::kDdr;
-  // A spread above 2 says no more than that the machine was busy; the format of devices ends there.
-  const auto put = [&](F field, double value, double spread) {
-    device.fact(field) = Fact{rounded(value), Provenance::kMeasured, source, rounded(std::min(spread, 2.0))};
-  };
-  const auto share = [](const Measured& part, const Measured& limit) { return std::min(1.0, part.rate / limit.rate); };
-  const Measured& weights = c.products.back().weights;  // bf16
-  put(F::kUsableMib, std::strtod(kernel_fact("/proc/meminfo", "MemAvailable").c_str(), nullptr) / 1024, 0);
-  put(F::kBandwidthGbPerS, c.read.rate / 1e9, c.read.spread);
-  put(F::kPeakFp32Tflops, c.multiply_add.rate / 1e12, c.multiply_add.spread);
-  put(F::kL2Mib, static_cast<double>(c.cache_bytes) / (1 << 20), 0);
-  put(F::kSmCount, c.threads, 0);
-  put(F::kLinearFraction, share(weights, c.paired_read), weights.spread);
-  put(F::kLinearT0Us, c.linear_start_seconds * 1e6, 0.5);
-  put(F::kAttentionFraction, share(c.attention, c.paired_read), c.attention.spread);
-  put(F::kAttentionFloorUs, c.attention_start_seconds * 1e6, 0.5);
-  put(F::kElementwiseUs, c.elementwise_seconds * 1e6, 0.5);
-  put(F::kMatmulFraction, share(c.matmul, c.multiply_add), c.matmul.spread);
-  return device;
-}
-
-// The curves behind the facts, as comments: for people, and for whoever wonders about a share.
-std::string curves(const CpuCalibration& c) {
-  std::string text = fmt::format("# Uncached reads of {} MiB, by threads:\n", c.uncached_bytes >> 20);
-  for (const ThreadSample& s : c.by_threads) {
-    text += fmt::format("#   {:>4} threads  {:8.1f} GB/s   empty parallel loop {:7.2f} us\n", s.threads,
-                        s.read.rate / 1e9, s.barrier_seconds * 1e6);
-  }
-  text += fmt::format("# Reads by working set, {} threads:\n", c.threads);
-  for (const SizeSample& s : c.by_size) {
-    text += fmt::format("#   {:>9} KiB  {:8.1f} GB/s\n", s.bytes >> 10, s.read.rate / 1e9);
-  }
-  text += fmt::format("# Copy past the caches, read and written: {:.1f} GB/s\n", c.copy.rate / 1e9);
-  text += fmt::format("# Matrix-vector products, share of a read in turn with them ({:.1f} GB/s):\n",
-                      c.paired_read.rate / 1e9);
-  for (const ProductSample& s : c.products) {
-    text += fmt::format("#   {:<5} {:8.1f} GB/s  {:5.1f} %\n", name_of(s.type), s.weights.rate / 1e9,
-                        100 * s.weights.rate / c.paired_read.rate);
-  }
-  return text;
-}
-
-nlohmann::ordered_json json_of(const Measured& m, const char* unit) {
-  return {{unit, m.rate}, {"relative_spread", m.spread}};
-}
-
-// The facts as `kvroof devices show` has them, and the curves behind them.
-std::string calibration_json(const CpuCalibration& c, const Device& device) {
-  constexpr const char* kBytes = "bytes_per_s";
-  nlohmann::ordered_json json = {{"device", device.name},
-                                 {"title", device.title},
-                                 {"threads", c.threads},
-                                 {"cache_bytes", c.cache_bytes},
-                                 {"uncached_bytes", c.uncached_bytes}};
-  json["facts"] = nlohmann::ordered_json::parse(format_json_rows(device_facts(device)));
-  for (const ThreadSample& s : c.by_threads) {
-    json["reads_by_threads"].push_back(
-        {{"threads", s.threads}, {"read", json_of(s.read, kBytes)}, {"empty_loop_us", s.barrier_seconds * 1e6}});
-  }
-  for (const SizeSample& s : c.by_size) {
-    json["reads_by_size"].push_back({{"bytes", s.bytes}, {"read", json_of(s.read, kBytes)}});
-  }
-  json["copy"] = json_of(c.copy, kBytes);
-  json["read_in_turn"] = json_of(c.paired_read, kBytes);
-  for (const ProductSample& s : c.products) {
-    json["products"].push_back({{"type", name_of(s.type)}, {"weights", json_of(s.weights, kBytes)}});
-  }
-  json["attention"] = json_of(c.attention, kBytes);
-  json["multiply_add"] = json_of(c.multiply_add, "flops_per_s");
-  json["matrix_product"] = json_of(c.matmul, "flops_per_s");
-  return json.dump(2) + "\n";
-}
-
-std::string file_of(const Device& device) {
-  std::string file = fmt::format("calibration: {}\n", kCalibrationVersion) + device_to_yaml(device);
-  (void)device_from_yaml(file).or_throw("calibrate: the measurements make no valid device");
-  return file;
-}
 
 std::string_view title_of(KernelKind kind) {
   constexpr std::array<std::string_view, 3> kTitles = {"matrix products", "attention", "attention calls by themselves"};
@@ -156,6 +42,11 @@ void print_fits(const std::vector<KernelFit>& fits, bool of_run) {
   }
 }
 
+void require_facts(const std::vector<KernelFit>& fits, const std::string& of, const Device& device) {
+  if (std::any_of(fits.begin(), fits.end(), [](const KernelFit& f) { return !f.facts.empty(); })) return;
+  throw Error(fmt::format("{}: its samples determine no fact of {}", of, device.name));
+}
+
 int run_from(const Arguments& arguments) {
   const auto& path = arguments.get<std::string>("from");
   if (!arguments.has("device")) {
@@ -164,40 +55,100 @@ int run_from(const Arguments& arguments) {
   std::vector<KernelFit> fits;
   const Device device = calibrated_from(path, arguments.get<std::string>("device"), fits);
   print_fits(fits, device.kind == DeviceKind::kCpu);
-  if (std::all_of(fits.begin(), fits.end(), [](const KernelFit& f) { return f.facts.empty(); })) {
-    throw Error(fmt::format("{}: its samples determine no fact of {}", path, device.name));
-  }
-  if (arguments.has("out") || format_of(arguments) == Format::kTable) write_result(arguments, file_of(device));
+  require_facts(fits, path, device);
+  if (arguments.has("out") || format_of(arguments) == Format::kTable) write_result(arguments, calibration_file(device));
   if (format_of(arguments) == Format::kJson) fmt::print("{}", format_json_rows(device_facts(device)));
   if (format_of(arguments) == Format::kCsv) fmt::print("{}", format_csv(device_facts(device)));
   return 0;
 }
 
-int run_calibrate(const Arguments& arguments) {
-  if (arguments.has("from")) return run_from(arguments);
-  const std::string& name = arguments.get<std::string>("device");
-  if (name != "cpu") {
-    const std::vector<std::string> known = {"cpu"};
-    throw usage_error(fmt::format("--device {}: calibrate measures the cpu{}; --from F fits other devices to tables of "
-                                  "kernels and to recorded traces",
-                                  name, did_you_mean(name, known)));
+// What to measure, and what the catalog or a file says of it.
+struct Target {
+  bool cuda = false;
+  std::optional<std::string> base;  // of a GPU: --device
+};
+
+Target target_of(const Arguments& arguments) {
+  const auto text = [&](const char* option) {
+    return arguments.has(option) ? arguments.get<std::string>(option) : std::string();
+  };
+  const std::string backend = text("backend"), device = text("device");
+  // `fast` is the back end that the CPU is measured with, and what an environment for all verbs may say.
+  const std::vector<std::string> known = {"cpu", "cuda", "fast"};
+  if (!backend.empty() && std::find(known.begin(), known.end(), backend) == known.end()) {
+    throw usage_error(fmt::format("--backend {}: calibrate measures cpu or cuda{}", backend,
+                                  did_you_mean(backend, known)));
   }
-  Progress progress(arguments, "calibrating");
-  const CpuCalibration c =
-      calibrate_cpu(arguments.threads, [&](unsigned done, unsigned total) { progress.at(done, total); });
-  const Device device = to_device(c);
-  const std::string file = file_of(device) + curves(c);
+  const bool cpu = backend == "cpu" || backend == "fast";
+  const auto contradiction = [&](const char* what) {
+    return usage_error(fmt::format("--device {} is a {}, which --backend {} does not measure", device, what, backend));
+  };
+  if (device == "cpu") {
+    if (backend == "cuda") throw contradiction("CPU");
+    return {};
+  }
+  if (!device.empty()) {
+    if (find_device(device, data_folder() / "catalog").kind == DeviceKind::kCpu) {
+      throw usage_error(fmt::format("--device {} is a CPU: `--device cpu` measures this one anew", device));
+    }
+    if (cpu) throw contradiction("GPU");
+  } else if (cpu || (backend.empty() && cuda_device_problem())) {
+    return {};
+  }
+  if (const auto problem = cuda_device_problem()) {
+    const std::string asked = device.empty() ? "--backend cuda" : "--device " + device;
+    throw Error(fmt::format("{}: {}", asked, *problem), ExitCode::kNeedsDevice)
+        .note("--from F fits a device to tables of kernels and to recorded traces, without the device");
+  }
+  return {true, device.empty() ? std::nullopt : std::optional(device)};
+}
+
+// -o is the device file, whatever is printed.
+int write_calibration(const Arguments& arguments, const Device& device, const std::string& curves,
+                      const std::function<void(nlohmann::ordered_json&)>& add_curves) {
+  const std::string file = calibration_file(device) + curves;
   const Format format = format_of(arguments);
-  // -o is the device file, whatever is printed.
   if (arguments.has("out") || format == Format::kTable) write_result(arguments, file);
-  if (format == Format::kJson) fmt::print("{}", calibration_json(c, device));
+  if (format == Format::kJson) {
+    nlohmann::ordered_json json = {{"device", device.name}, {"title", device.title}};
+    json["facts"] = nlohmann::ordered_json::parse(format_json_rows(device_facts(device)));
+    add_curves(json);
+    fmt::print("{}\n", json.dump(2));
+  }
   if (format == Format::kCsv) fmt::print("{}", format_csv(device_facts(device)));
   return 0;
 }
 
+int run_cuda(const Arguments& arguments, const std::optional<std::string>& base) {
+  Device device = calibrated_device(cuda_device_name(), base);
+  Progress progress(arguments, "calibrating");
+  const CudaCalibration c = calibrate_cuda([&](unsigned done, unsigned total) { progress.at(done, total); });
+  const std::vector<KernelFit> fits = fit_calibration(device, c);
+  print_fits(fits, false);
+  if (c.cut > 0) fmt::print(stderr, "{} measurements were cut: no time or no memory was left for them\n", c.cut);
+  require_facts(fits, "the kernels of " + c.device, device);
+  return write_calibration(arguments, device, cuda_curves(c, device),
+                           [&](nlohmann::ordered_json& json) { add_cuda_curves(json, c); });
+}
+
+int run_cpu(const Arguments& arguments) {
+  Progress progress(arguments, "calibrating");
+  const CpuCalibration c =
+      calibrate_cpu(arguments.threads, [&](unsigned done, unsigned total) { progress.at(done, total); });
+  return write_calibration(arguments, cpu_device(c), cpu_curves(c),
+                           [&](nlohmann::ordered_json& json) { add_cpu_curves(json, c); });
+}
+
+int run_calibrate(const Arguments& arguments) {
+  if (arguments.has("from")) return run_from(arguments);
+  const Target target = target_of(arguments);
+  return target.cuda ? run_cuda(arguments, target.base) : run_cpu(arguments);
+}
+
 void describe_calibrate(po::options_description_easy_init add) {
-  add("device", po::value<std::string>()->default_value("cpu"),
-      "what to measure: cpu; with --from: what was measured, a name or a file");
+  add("backend", po::value<std::string>(), "what to measure: cpu | cuda (default: cuda where a GPU can be used)");
+  add("device", po::value<std::string>(),
+      "cpu; or the GPU that is here or, with --from, that was measured: a name or a file, whose other facts stay");
   add("from", po::value<std::string>(), "fit to these measurements instead: a .csv of kernels, or a recorded trace");
 }
 
@@ -205,9 +156,11 @@ void describe_calibrate(po::options_description_easy_init add) {
 
 Command calibrate_command() {
   return {"calibrate",
-          "measure this host, or fit a device to recorded kernels, and write it as a device file",
-          "[--device cpu | --from F --device D] [-o F]",
-          "  kvroof calibrate --device cpu -o cpu.yaml\n"
+          "measure this machine's GPU or CPU, or fit a device to recorded kernels, and write it as a device file",
+          "[--backend cuda|cpu] [--from F --device D] [-o F]",
+          "  kvroof calibrate -o mine.yaml\n"
+          "  kvroof calibrate --backend cpu -o cpu.yaml\n"
+          "  kvroof calibrate --backend cuda --device h200.yaml -o mine.yaml\n"
           "  kvroof calibrate --from kernels.csv --device h100-sxm -o mine.yaml\n"
           "  kvroof calibrate --from run.kvt --device cpu.yaml -o fitted.yaml\n"
           "  kvroof calibrate --format json\n"

@@ -1,3 +1,4 @@
+#include "kernels/cuda/calibration.hpp"
 #include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/device_activity.hpp"
 #include "sim/core/error.hpp"
@@ -15,5 +16,11 @@ std::optional<std::string> cuda_policy_problem(const PolicySpec&) { return std::
 std::unique_ptr<Backend> make_cuda_backend(const Model&, const PolicySpec&, std::uint64_t, KvType) {
   throw Error(*cuda_device_problem(), ExitCode::kNeedsDevice);
 }
+
+CudaCalibration calibrate_cuda(const std::function<void(unsigned, unsigned)>&) {
+  throw Error(*cuda_device_problem(), ExitCode::kNeedsDevice);
+}
+
+std::string cuda_device_name() { return {}; }
 
 }  // namespace kvroof

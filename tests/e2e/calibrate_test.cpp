@@ -14,7 +14,7 @@ using nlohmann::json;
 TEST_CASE("calibrate writes a device file of measured facts, none above 100 %, and prints them as JSON when asked") {
   const TemporaryFolder folder;
   const std::string file = folder.file("cpu.yaml");
-  const Ran ran = run_program("calibrate --device cpu --format json -o " + file);
+  const Ran ran = run_program("calibrate --backend cpu --format json -o " + file);
   if (ran.code == 1 && ran.err.find("which cannot be: the machine was busy") != std::string::npos) return;
   INFO(ran.err);
   REQUIRE(ran.code == 0);
@@ -43,10 +43,17 @@ TEST_CASE("calibrate writes a device file of measured facts, none above 100 %, a
   CHECK(shares == 3);
 }
 
-TEST_CASE("calibrate of an unknown device says which it can measure") {
-  const Ran ran = run_program("calibrate --device h200");
-  CHECK(ran.code == 2);
-  CHECK(ran.err.find("error: --device h200: calibrate measures the cpu") == 0);
+TEST_CASE("calibrate says in one sentence what it cannot measure: unknown names, and what contradicts itself") {
+  const auto refused = [](const std::string& words, const std::string& sentence) {
+    const Ran ran = run_program("calibrate " + words);
+    INFO(ran.err);
+    CHECK(ran.code == 2);
+    CHECK(ran.err.find("error: " + sentence) == 0);
+  };
+  refused("--device h10O-sxm", "unknown device 'h10O-sxm'; did you mean h100-sxm?");
+  refused("--backend gpu", "--backend gpu: calibrate measures cpu or cuda");
+  refused("--backend cuda --device cpu", "--device cpu is a CPU, which --backend cuda does not measure");
+  refused("--backend cpu --device h200", "--device h200 is a GPU, which --backend cpu does not measure");
 }
 
 namespace {

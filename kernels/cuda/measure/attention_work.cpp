@@ -73,7 +73,7 @@ std::optional<Measured> time_attention(const AttentionWork& work, const DeviceFa
                                           4 * device.multiprocessors));
   }
   TimedWork timed(stream, std::max<unsigned>(static_cast<unsigned>(calls), repetitions_for(call_bytes, card)),
-                  [&](unsigned i) { sets[i % calls]->launch(stream); });
+                  [&](unsigned i) { sets[i % calls]->launch(stream); }, static_cast<double>(work.bytes()));
   return measure(timed, seconds);
 }
 

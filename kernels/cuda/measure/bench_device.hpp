@@ -23,12 +23,16 @@ struct CardFacts {
 };
 CardFacts card_facts();
 
+// What the emulator says a repetition of so many bytes takes: that of a device of these constants.
+inline constexpr double kEmulatedStartSeconds = 2e-6, kEmulatedBytesPerSecond = 1.5e9;
+
 // A few kernels launched again and again, as one CUDA graph where the launches allow it (no copies from or to the
 // host).
 class TimedWork {
  public:
-  // Captures work(0) … work(repetitions − 1), launched on `stream`. `problem()` says what the device refused.
-  TimedWork(Stream& stream, unsigned repetitions, const std::function<void(unsigned)>& work);
+  // Captures work(0) … work(repetitions − 1), launched on `stream`. `problem()` says what the device refused. `bytes`:
+  // that one repetition moves; the emulator makes its time of them, where they are known.
+  TimedWork(Stream& stream, unsigned repetitions, const std::function<void(unsigned)>& work, double bytes = 0);
   ~TimedWork();
   TimedWork(const TimedWork&) = delete;
   TimedWork& operator=(const TimedWork&) = delete;
@@ -43,6 +47,7 @@ class TimedWork {
   Stream& stream_;
   unsigned repetitions_;
   std::function<void(unsigned)> work_;  // run anew each time where there is no graph
+  double bytes_;
   const char* problem_ = nullptr;
   void* graph_ = nullptr;
   void* start_ = nullptr;

@@ -49,7 +49,7 @@ void Products::launch(unsigned set) {
 
 Measured Products::time(double seconds) {
   const unsigned all = std::max(static_cast<unsigned>(sets_), repetitions_for(set_bytes_, card_));
-  TimedWork work(open_.get(), all, [&](unsigned i) { launch(i); });
+  TimedWork work(open_.get(), all, [&](unsigned i) { launch(i); }, weight_bytes());
   return measure(work, seconds);
 }
 

@@ -35,7 +35,8 @@ void Streams::launch(StreamKind kind, unsigned window, std::size_t bytes) {
 }
 
 Measured Streams::time(StreamKind kind, std::size_t bytes, double seconds) {
-  TimedWork work(open_.get(), repetitions_for(2 * bytes, card_), [&](unsigned i) { launch(kind, i, bytes); });
+  TimedWork work(open_.get(), repetitions_for(2 * bytes, card_), [&](unsigned i) { launch(kind, i, bytes); },
+                 factor_of(kind) * static_cast<double>(bytes));
   return measure(work, seconds);
 }
 

@@ -1,0 +1,99 @@
+#include "apps/calibrate_cuda.hpp"
+
+#include <fmt/format.h>
+
+#include "apps/calibration_file.hpp"
+#include "apps/command.hpp"
+#include "apps/kernel_report_output.hpp"
+#include "kvroof_version.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr double kAboveLimit = 1.02;  // as analysis/calibration_fit.cpp has it
+
+void refuse_impossible_streams(const Device& device, const CudaCalibration& c) {
+  for (const CudaStream& s : c.streams) {
+    if (s.rate <= kAboveLimit * device.bandwidth().value) continue;
+    const double mib = static_cast<double>(s.bytes) / (1 << 20), percent = 100 * s.rate / device.bandwidth().value;
+    throw Error(fmt::format("calibration: a {} of {:.4g} MiB reached {:.1f} GB/s, {:.1f} % of what {} can",
+                            s.kind, mib, s.rate / 1e9, percent, device.name))
+        .note("the device's bandwidth_gb_per_s is too low, or the data lay in a cache");
+  }
+}
+
+std::string source_of(const CudaCalibration& c) {
+  std::string clocks;
+  if (c.sm_clock_khz > 0) {
+    clocks = fmt::format("clocks up to {} and {} MHz (memory), ", c.sm_clock_khz / 1000, c.memory_clock_khz / 1000);
+  }
+  const std::string driver =
+      c.driver > 0 ? fmt::format("driver of CUDA {}.{}, ", c.driver / 1000, c.driver % 1000 / 10) : "";
+  return fmt::format("kvroof calibrate on {}, {}{}{}, kernels of kvroof {}", c.device, driver, clocks, today(),
+                     kVersion);
+}
+
+}  // namespace
+
+Device calibrated_device(const std::string& gpu, const std::optional<std::string>& base) {
+  const std::filesystem::path catalog = data_folder() / "catalog";
+  const auto known = catalog_name_of(gpu, catalog_device_names(catalog));
+  if (!base) {
+    if (known) return find_device(*known, catalog);
+    throw usage_error(fmt::format("the GPU here, {}, is not in the catalog: its bandwidth and peak are needed", gpu))
+        .note("write a device file with its datasheet's facts, as catalog/devices/h200.yaml, for --device; "
+              "--backend cpu measures the CPU");
+  }
+  const Device device = find_device(*base, catalog);
+  // A board that the catalog knows goes by its name there: the name of another may be a part of it.
+  const bool same = known ? *known == device.name : catalog_name_of(gpu, {device.name}).has_value();
+  if (!same) {
+    throw usage_error(fmt::format("--device {}: the GPU here is {}{}: a calibration is of one device", *base, gpu,
+                                  known ? ", in the catalog " + *known : ""));
+  }
+  return device;
+}
+
+std::vector<KernelFit> fit_calibration(Device& device, const CudaCalibration& measured) {
+  refuse_impossible_streams(device, measured);
+  std::vector<KernelSample> samples;
+  for (const CudaSample& s : measured.samples) {
+    const KernelKind kind = s.attention ? KernelKind::kAttention : KernelKind::kProduct;
+    samples.push_back({kind, s.bytes, s.flops, s.seconds, s.what});
+  }
+  return fit_kernels(device, samples, source_of(measured));
+}
+
+std::string cuda_curves(const CudaCalibration& c, const Device& device) {
+  const auto share = [&](double rate) { return 100 * rate / device.bandwidth().value; };
+  std::string text = fmt::format("# An empty kernel in a train of them: {:.2f} us\n", c.empty_kernel_seconds * 1e6);
+  text += fmt::format("# Streams of cold memory, share of {} GB/s:\n", device.value(DeviceField::kBandwidthGbPerS));
+  for (const CudaStream& s : c.streams) {
+    text += fmt::format("#   {:<5} {:>9} KiB  {:8.1f} GB/s  {:5.1f} %\n", s.kind, s.bytes >> 10, s.rate / 1e9,
+                        share(s.rate));
+  }
+  text += "# Kernels on cold data:\n";
+  for (const CudaSample& s : c.samples) {
+    text += fmt::format("#   {:<66} {:10.2f} us  {:8.1f} GB/s  {:5.1f} %  {:8.2f} TFLOP/s\n", s.what, s.seconds * 1e6,
+                        s.bytes / s.seconds / 1e9, share(s.bytes / s.seconds), s.flops / s.seconds / 1e12);
+  }
+  return text;
+}
+
+void add_cuda_curves(nlohmann::ordered_json& json, const CudaCalibration& c) {
+  json["gpu"] = c.device;
+  json["cuda_driver"] = c.driver;
+  json["sm_clock_khz"] = c.sm_clock_khz;
+  json["memory_clock_khz"] = c.memory_clock_khz;
+  json["empty_kernel_us"] = c.empty_kernel_seconds * 1e6;
+  json["cut"] = c.cut;
+  for (const CudaStream& s : c.streams) {
+    json["streams"].push_back(
+        {{"kind", s.kind}, {"bytes", s.bytes}, {"bytes_per_s", s.rate}, {"relative_spread", s.spread}});
+  }
+  for (const CudaSample& s : c.samples) {
+    json["kernels"].push_back({{"what", s.what}, {"bytes", s.bytes}, {"flops", s.flops}, {"us", s.seconds * 1e6}});
+  }
+}
+
+}  // namespace kvroof
