@@ -136,10 +136,11 @@ void RecordProfile::finish(const SessionResult* result, ProfileSink& sink, const
 }
 
 void RecordProfile::tell(ProfileSink& sink, bool quiet) const {
-  std::vector<std::string> reached, reasons;
+  std::vector<std::string> reached, reasons, lost;
   for (const Mode& mode : modes_) {
     if (mode.why.empty()) {
       reached.emplace_back(mode.name);
+      if (const std::string what = mode.run->lost(); !what.empty()) lost.push_back(what);
     } else {
       reasons.push_back(fmt::format("{}: {}", mode.name, mode.why));
     }
@@ -151,7 +152,9 @@ void RecordProfile::tell(ProfileSink& sink, bool quiet) const {
   const bool emulated = cuda::device_activity() != nullptr && !reached.empty();
   if (emulated) sink.note("emulated", "kernels ran on the host, one after another: their times are not a GPU's");
   if (quiet) return;
-  fmt::print(stderr, "cupti: {}{}{}\n", level, why.empty() ? "" : "; " + why, emulated ? " (emulated)" : "");
+  reasons.insert(reasons.end(), lost.begin(), lost.end());
+  fmt::print(stderr, "cupti: {}{}{}\n", level, reasons.empty() ? "" : "; " + join(reasons, "; "),
+             emulated ? " (emulated)" : "");
 }
 
 }  // namespace kvroof

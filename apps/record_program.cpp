@@ -161,6 +161,8 @@ struct Merged {
   std::size_t processes = 0;  // that started CUDA
   std::size_t recorded = 0;   // of them, that had a recorder
   std::uint64_t records = 0, kernels = 0;
+  std::uint64_t dropped = 0;
+  std::size_t ended_early = 0;  // processes
   std::string why;            // of the first process without one
 };
 
@@ -188,6 +190,10 @@ void merge_process(const fs::path& file, ProfileSink& to, Merged& merged) {
     ++merged.recorded;
   } else if (merged.why.empty()) {
     merged.why = why->second;
+  }
+  merged.ended_early += sink.notes.contains("ended_early");
+  if (const auto lost = sink.notes.find(kLastNote); lost != sink.notes.end()) {
+    merged.dropped += std::strtoull(lost->second.c_str(), nullptr, 10);
   }
   for (const auto& [key, value] : sink.notes) to.note(key == "process" ? name : name + ": " + key, value);
 }
@@ -237,8 +243,13 @@ int record_program(const Arguments& arguments, const fs::path& out) {
   const int code = run_to_its_end(arguments.program, environment_with(set));
   const Merged merged = write_trace(arguments, out, spools, code);
   if (!arguments.quiet) {
+    std::string more = merged.why.empty() ? "" : "; " + merged.why;
+    if (merged.dropped > 0) more += fmt::format("; {} records were dropped", merged.dropped);
+    if (merged.ended_early > 0) {
+      more += fmt::format("; of {} the end may be missing: `kvroof inspect` says why", merged.ended_early);
+    }
     fmt::print(stderr, "{}: {} kernels, {} records of {} process{}{}\n", out.string(), merged.kernels, merged.records,
-               merged.processes, merged.processes == 1 ? "" : "es", merged.why.empty() ? "" : "; " + merged.why);
+               merged.processes, merged.processes == 1 ? "" : "es", more);
   }
   return code;
 }

@@ -16,6 +16,7 @@ class ForwardingSink : public ProfileSink {
   void add(const OverheadRecord& r) override { to().add(r); }
   void add(const EnvironmentRecord& r) override { to().add(r); }
   void add(const DeviceRecord& r) override { to().add(r); }
+  void add(const ProcessRecord& r) override { to().add(r); }
   void add(const OperatorRecord& r) override { to().add(r); }
   void add(const CounterRecord& r) override { to().add(r); }
   void note(std::string_view key, std::string_view value) override { to().note(key, value); }

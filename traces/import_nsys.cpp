@@ -1,4 +1,5 @@
 // Reads the SQLite export of Nsight Systems. Its tables are made lazily and their columns grow from version to version.
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -24,6 +25,7 @@ class NsysReader {
   Result<ProfileCounts> run() {
     read_strings();
     read_version();
+    read_processes();
     read_devices();
     read_kernels();
     read_copies();
@@ -106,15 +108,37 @@ class NsysReader {
       if (rows.text(0) == "EXPORT_SCHEMA_VERSION") to_.note("export_schema_version", rows.text(1));
     });
   }
+  struct DeviceNumber {
+    std::uint32_t device = 0, process = 0;
+    std::string uuid;
+  };
+  // A GPU once for each process that numbers it, or once where the file does not say.
   void read_devices() {
+    std::multimap<std::uint32_t, DeviceNumber> numbers;  // by GPU
+    select(kDeviceNumberTable, {"gpuId", "cudaId", "pid", "uuid"}, [&](const SqliteRows& rows) {
+      numbers.emplace(u32(rows, 0), DeviceNumber{u32(rows, 1), u32(rows, 2), std::string(rows.text(3))});
+    });
     select(kDeviceTable,
-           {"id", "name", "chipName", "totalMemory", "l2CacheSize", "smCount", "computeMajor", "computeMinor"},
+           {"id", "name", "chipName", "totalMemory", "l2CacheSize", "smCount", "computeMajor", "computeMinor", "uuid"},
            [&](const SqliteRows& rows) {
              // Only one view of a row's text is asked for at a time.
-             const std::string name(rows.text(1)), chip(rows.text(2));
-             to_.add(DeviceRecord{u32(rows, 0), name, chip, u64(rows, 3), u64(rows, 4), u32(rows, 5), u32(rows, 6),
-                                  u32(rows, 7)});
+             const std::string name(rows.text(1)), chip(rows.text(2)), uuid(rows.text(8));
+             DeviceRecord device{u32(rows, 0), name,         chip,         u64(rows, 3), u64(rows, 4),
+                                 u32(rows, 5), u32(rows, 6), u32(rows, 7), 0,            uuid};
+             const auto [first, last] = numbers.equal_range(device.device);
+             if (first == last) to_.add(device);
+             for (auto number = first; number != last; ++number) {
+               device.device = number->second.device;
+               device.process = number->second.process;
+               if (uuid.empty()) device.uuid = number->second.uuid;
+               to_.add(device);
+             }
            });
+  }
+  void read_processes() {
+    select(kProcessTable, {"globalPid", "name"}, [&](const SqliteRows& rows) {
+      to_.add(ProcessRecord{process(rows, 0), rows.text(1)});
+    });
   }
   void read_kernels() {
     select(kKernelTable,

@@ -124,7 +124,8 @@ std::vector<DeviceRecord> KernelReader::devices() const {
       "ORDER BY id, rowid");
   while (rows.next() && devices.size() < state_->device_names.size()) {
     const auto& [name, chip] = state_->device_names[devices.size()];
-    devices.push_back({u32(rows, 0), name, chip, u64(rows, 1), u64(rows, 2), u32(rows, 3), u32(rows, 4), u32(rows, 5)});
+    devices.push_back(DeviceRecord{u32(rows, 0), name, chip, u64(rows, 1), u64(rows, 2), u32(rows, 3), u32(rows, 4),
+                                   u32(rows, 5)});
   }
   state_->finish(rows);
   return devices;

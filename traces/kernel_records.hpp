@@ -82,11 +82,20 @@ struct EnvironmentRecord {
   std::uint32_t sm_clock_mhz = 0, memory_clock_mhz = 0, power_mw = 0, temperature_c = 0;
 };
 
+// A GPU as a process numbers it: `device` of two processes may be two GPUs, or the same one twice.
 struct DeviceRecord {
   std::uint32_t device = 0;
-  std::string_view name, chip;
+  std::string_view name{}, chip{};
   std::uint64_t memory_bytes = 0, l2_bytes = 0;
   std::uint32_t multiprocessors = 0, compute_major = 0, compute_minor = 0;
+  std::uint32_t process = 0;   // 0: every process numbers it so
+  std::string_view uuid{};     // "GPU-…"; empty: not known, and devices of the same number are one GPU
+};
+
+// A process that was recorded, and its program.
+struct ProcessRecord {
+  std::uint32_t process = 0;
+  std::string_view name{};
 };
 
 // What the engine meant by a kernel: that of this launching call and this graph node (0 outside graphs). A record whose
@@ -125,6 +134,7 @@ class ProfileSink {
   virtual void add(const OverheadRecord& record) = 0;
   virtual void add(const EnvironmentRecord& record) = 0;
   virtual void add(const DeviceRecord& record) = 0;
+  virtual void add(const ProcessRecord& record) = 0;
   virtual void add(const OperatorRecord& record) = 0;
   virtual void add(const CounterRecord& record) = 0;
   // A fact about the recording: "level" = none | trace | counters | pm, "why" = why not more, "dropped" = records

@@ -81,10 +81,15 @@ constexpr std::array kTables = {
                 "start, globalPid, deviceId, contextId, address, pc, bytes, memKind, memoryOperationType"},
     KernelTable{kDeviceTable,
                 "id INTEGER, name TEXT, busLocation TEXT, l2CacheSize INTEGER, totalMemory INTEGER, "
-                "memoryBandwidth INTEGER, clockRate INTEGER, smCount INTEGER, chipName TEXT, maxShmemPerSm INTEGER, "
-                "maxRegistersPerSm INTEGER, threadsPerWarp INTEGER, maxWarpsPerSm INTEGER, maxBlocksPerSm INTEGER, "
-                "computeMajor INTEGER, computeMinor INTEGER",
-                "id, name, l2CacheSize, totalMemory, smCount, chipName, computeMajor, computeMinor"},
+                "memoryBandwidth INTEGER, clockRate INTEGER, smCount INTEGER, uuid TEXT, chipName TEXT, "
+                "maxShmemPerSm INTEGER, maxRegistersPerSm INTEGER, threadsPerWarp INTEGER, maxWarpsPerSm INTEGER, "
+                "maxBlocksPerSm INTEGER, computeMajor INTEGER, computeMinor INTEGER",
+                "id, name, l2CacheSize, totalMemory, smCount, uuid, chipName, computeMajor, computeMinor"},
+    KernelTable{kDeviceNumberTable,
+                "gpuId INTEGER NOT NULL, cudaId INTEGER NOT NULL, pid INTEGER NOT NULL, uuid TEXT NOT NULL, "
+                "numMultiprocessors INTEGER NOT NULL",
+                "gpuId, cudaId, pid, uuid, numMultiprocessors"},
+    KernelTable{kProcessTable, "globalPid INTEGER, pid INTEGER, name TEXT", "globalPid, pid, name"},
     KernelTable{kOverheadTable, "start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, kind INTEGER NOT NULL",
                 "start_ns, end_ns, kind"},
     KernelTable{kEnvironmentTable,

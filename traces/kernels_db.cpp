@@ -1,5 +1,7 @@
 #include "traces/kernels_db.hpp"
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -68,6 +70,8 @@ struct KernelDatabase::State {
   std::unordered_map<std::string_view, SqliteStatement> inserts;  // of tables with rows; keys are table names
   ByText<std::uint64_t> strings;
   ByText<KernelName> names;
+  ByText<std::uint64_t> gpus;                             // ids by what tells GPUs apart
+  std::set<std::pair<std::uint32_t, std::uint32_t>> seen;  // process and device that have a row
   std::uint64_t pending = 0;  // rows of the open transaction
   bool has_records = false;
   bool has_operators = false;
@@ -90,6 +94,7 @@ struct KernelDatabase::State {
   }
   std::uint64_t intern(std::string_view text);
   const KernelName& name_of(std::string_view mangled);
+  std::uint64_t gpu_of(const DeviceRecord& record);
   void saw(const DeviceWork& work);
 };
 
@@ -242,9 +247,29 @@ void KernelDatabase::add(const EnvironmentRecord& r) {
               if_not_0(r.power_mw), if_not_0(r.temperature_c));
 }
 
+// The first process that names a GPU gives it its number, where that is free.
+std::uint64_t KernelDatabase::State::gpu_of(const DeviceRecord& r) {
+  const std::string key = r.uuid.empty() ? std::to_string(r.device) : std::string(r.uuid);
+  if (const auto it = gpus.find(key); it != gpus.end()) return it->second;
+  const auto taken = [&](std::uint64_t id) {
+    return std::any_of(gpus.begin(), gpus.end(), [id](const auto& gpu) { return gpu.second == id; });
+  };
+  std::uint64_t id = r.device;
+  for (std::uint64_t next = 0; taken(id); ++next) id = next;
+  gpus.emplace(key, id);
+  add(kDeviceTable, id, r.name, r.l2_bytes, r.memory_bytes, r.multiprocessors,
+      r.uuid.empty() ? std::nullopt : std::optional(r.uuid), r.chip, r.compute_major, r.compute_minor);
+  return id;
+}
+
 void KernelDatabase::add(const DeviceRecord& r) {
-  state_->add(kDeviceTable, r.device, r.name, r.l2_bytes, r.memory_bytes, r.multiprocessors, r.chip, r.compute_major,
-              r.compute_minor);
+  const std::uint64_t gpu = state_->gpu_of(r);
+  if (r.process == 0 || !state_->seen.emplace(r.process, r.device).second) return;
+  state_->add(kDeviceNumberTable, gpu, r.device, r.process, r.uuid, r.multiprocessors);
+}
+
+void KernelDatabase::add(const ProcessRecord& r) {
+  state_->add(kProcessTable, global_process(r.process), r.process, r.name);
 }
 
 void KernelDatabase::add(const OperatorRecord& r) {

@@ -34,6 +34,7 @@ class KernelDatabase final : public ProfileSink {
   void add(const OverheadRecord& record) override;
   void add(const EnvironmentRecord& record) override;
   void add(const DeviceRecord& record) override;
+  void add(const ProcessRecord& record) override;
   void add(const OperatorRecord& record) override;
   void add(const CounterRecord& record) override;
   void note(std::string_view key, std::string_view value) override;

@@ -16,6 +16,7 @@ class NullSink : public ProfileSink {
   void add(const OverheadRecord&) override {}
   void add(const EnvironmentRecord&) override {}
   void add(const DeviceRecord&) override {}
+  void add(const ProcessRecord&) override {}
   void add(const OperatorRecord&) override {}
   void add(const CounterRecord&) override {}
   void note(std::string_view, std::string_view) override {}

@@ -9,7 +9,8 @@ namespace kvroof::cuda {
 
 // Null: ask CUPTI.
 ActivityApi* device_activity();
-// The emulator's, which answers as CUPTI does.
+// The emulator's, which answers as CUPTI does; null where KVROOF_EMULATED_CUPTI of the environment is set: whatever
+// libcupti.so.13 is found is asked, and told of the launches (tests/support/made_cuda).
 ActivityApi* emulated_activity();
 
 }  // namespace kvroof::cuda

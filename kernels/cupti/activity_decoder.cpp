@@ -24,6 +24,17 @@ typename F::Type get(std::span<const std::byte> record) {
 
 std::uint32_t kind_of(std::span<const std::byte> record) { return get<U32<0>>(record); }
 
+// As NVIDIA's tools write it: GPU-8-4-4-4-12 digits. Of a record without one: empty.
+std::string text_of_uuid(const std::array<std::uint8_t, 16>& uuid) {
+  if (uuid == std::array<std::uint8_t, 16>{}) return {};
+  std::string text = "GPU";
+  for (std::size_t i = 0; i < uuid.size(); ++i) {
+    const bool group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    text += fmt::format("{}{:02x}", group ? "-" : "", uuid[i]);
+  }
+  return text;
+}
+
 }  // namespace
 
 void ActivityDecoder::decode(std::span<const std::byte> buffer) {
@@ -164,8 +175,9 @@ void ActivityDecoder::call(Record r, bool driver) {
 void ActivityDecoder::external(Record r) {
   using F = ExternalFields;
   if (get<F::Kind>(r) != kExternalCustom) return;
-  for (OperatorRecord& meant : lookup_.meaning(get<F::Id>(r))) {
-    meant.correlation = get<F::Correlation>(r);
+  const auto correlation = get<F::Correlation>(r);
+  for (OperatorRecord& meant : lookup_.meaning(get<F::Id>(r), correlation)) {
+    meant.correlation = correlation;
     sink_.add(meant);
   }
 }
@@ -264,6 +276,9 @@ void ActivityDecoder::device(Record r) {
   device.multiprocessors = get<F::Multiprocessors>(r);
   device.compute_major = get<F::Major>(r);
   device.compute_minor = get<F::Minor>(r);
+  device.process = process_;
+  const std::string uuid = text_of_uuid(get<F::Uuid>(r));
+  device.uuid = uuid;
   sink_.add(device);
 }
 

@@ -22,9 +22,9 @@ class ActivityLookup {
   virtual std::string_view text(std::uint64_t address) = 0;
   // The name of a function of the runtime or of the driver; empty where it is not known.
   virtual std::string_view call(bool driver, std::uint32_t function) = 0;
-  // What the engine meant by the launch that it pushed this id for: a record for each cause of its bytes. The
-  // correlation is filled in after.
-  virtual std::vector<OperatorRecord> meaning(std::uint64_t external_id) = 0;
+  // What the engine meant by the launch that it pushed this id for: a record for each cause of its bytes, once for a
+  // correlation. The correlation is filled in after.
+  virtual std::vector<OperatorRecord> meaning(std::uint64_t external_id, std::uint32_t correlation) = 0;
 };
 
 struct ActivityCounts {

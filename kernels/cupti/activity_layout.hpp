@@ -203,6 +203,7 @@ struct DeviceFields {
   using Major = U32<104>;
   using Minor = U32<108>;
   using Id = U32<112>;
+  using Uuid = Field<std::array<std::uint8_t, 16>, 120>;
   using Name = U64<136>;  // a pointer
 };
 

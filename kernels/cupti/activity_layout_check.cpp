@@ -133,6 +133,7 @@ KVROOF_SAME(DeviceFields::Multiprocessors, CUpti_ActivityDevice5, numMultiproces
 KVROOF_SAME(DeviceFields::Major, CUpti_ActivityDevice5, computeCapabilityMajor);
 KVROOF_SAME(DeviceFields::Minor, CUpti_ActivityDevice5, computeCapabilityMinor);
 KVROOF_SAME(DeviceFields::Id, CUpti_ActivityDevice5, id);
+KVROOF_SAME(DeviceFields::Uuid, CUpti_ActivityDevice5, uuid);
 KVROOF_SAME(DeviceFields::Name, CUpti_ActivityDevice5, name);
 
 static_assert(kMarkerInstant == CUPTI_ACTIVITY_FLAG_MARKER_INSTANTANEOUS);

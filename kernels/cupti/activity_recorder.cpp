@@ -184,11 +184,14 @@ void ActivityRecorder::begin_launch(std::vector<OperatorRecord> meaning) {
 
 void ActivityRecorder::end_launch() { api_.pop_id(); }
 
-std::vector<OperatorRecord> ActivityRecorder::meaning(std::uint64_t external_id) {
+// The driver's and the runtime's record of a call have one correlation, and an id before each.
+std::vector<OperatorRecord> ActivityRecorder::meaning(std::uint64_t external_id, std::uint32_t correlation) {
   const std::lock_guard lock(mutex_);
   const auto found = meanings_.find(external_id);
   if (found == meanings_.end()) return {};
   Meaning& kept = found->second;
+  if (kept.used && kept.correlation == correlation) return {};
+  kept.correlation = correlation;
   std::vector<OperatorRecord> meant = kept.records;
   kept.used = true;
   for (OperatorRecord& record : kept.records) record.declared_bytes = record.declared_flops = 0;
@@ -230,10 +233,10 @@ void ActivityRecorder::stop() {
 
 void ActivityRecorder::note_losses() {
   const ActivityCounts& counts = decoder_.counts();
-  const std::uint64_t dropped = api_.dropped();
+  dropped_ = api_.dropped();
   const auto number = [this](const char* key, std::uint64_t value) { sink_.note(key, std::to_string(value)); };
   number("records", counts.records);
-  number("dropped", dropped);
+  number("dropped", dropped_);
   for (const auto& [key, value] : {std::pair("buffers_refused", refused_), std::pair("buffers_unknown", foreign_),
                                    std::pair("records_unknown", counts.unknown), std::pair("records_cut", counts.cut),
                                    std::pair("bytes_lost", counts.lost_bytes),

@@ -59,6 +59,7 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   // After stop: what was taken in, and why it was less than everything (empty: it was not).
   [[nodiscard]] const ActivityCounts& counts() const { return decoder_.counts(); }
   [[nodiscard]] const std::string& ended_early() const { return ended_early_; }
+  [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
 
  private:
   using Buffer = std::vector<std::byte>;
@@ -71,7 +72,7 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   void complete(std::byte* buffer, std::size_t used) override;
   std::string_view text(std::uint64_t address) override;
   std::string_view call(bool driver, std::uint32_t function) override;
-  std::vector<OperatorRecord> meaning(std::uint64_t external_id) override;
+  std::vector<OperatorRecord> meaning(std::uint64_t external_id, std::uint32_t correlation) override;
 
   std::string enable_kinds();
   void miss(const char* what, const std::string& why);
@@ -88,6 +89,7 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   std::vector<std::pair<bool, std::uint32_t>> calls_;  // launching calls that are recorded: of the driver, and which
   std::string missing_;                 // kinds that this device does not give
   bool started_ = false;
+  std::uint64_t dropped_ = 0;
   std::string ended_early_;  // why nothing more is taken in; of the writer
   std::thread writer_;
 
@@ -102,6 +104,7 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   struct Meaning {
     std::vector<OperatorRecord> records;
     bool used = false;
+    std::uint32_t correlation = 0;  // of the last launch that came for it
   };
   std::map<std::uint64_t, Meaning> meanings_;
   std::size_t meant_records_ = 0;       // in all of them

@@ -1,6 +1,7 @@
 // The modes `counters` and `pm`: DRAM bytes of each step, and samples against time. Nothing is recorded of kernels.
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <time.h>
 
 #include <atomic>
 #include <charconv>
@@ -31,6 +32,19 @@ void* current_context() {
   auto* const current = reinterpret_cast<int (*)(void**)>(dlsym(driver, "cuCtxGetCurrent"));
   void* context = nullptr;
   return current != nullptr && current(&context) == 0 ? context : nullptr;
+}
+
+std::uint64_t now_ns(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+// CUPTI's header does not say whether the clock that was registered is that of samples too: the other one counts from
+// 1970, and no machine runs that long.
+std::uint64_t on_steps_clock(std::uint64_t time_ns) {
+  const std::uint64_t ahead = now_ns(CLOCK_REALTIME) - now_ns(CLOCK_MONOTONIC);
+  return time_ns > ahead ? time_ns - ahead : time_ns;
 }
 
 // What both modes have in common: CUPTI is loaded before the device is used, and a failure ends the counting alone.
@@ -203,7 +217,7 @@ class SamplingProfile final : public CounterProfile {
       }
       for (const CountedValues& sample : taken.value()) {
         values_.insert(values_.end(), sample.values.begin(), sample.values.end());
-        times_.push_back(sample.start_ns + (sample.end_ns - sample.start_ns) / 2);
+        times_.push_back(on_steps_clock(sample.start_ns + (sample.end_ns - sample.start_ns) / 2));
       }
       if (times_.size() >= kMostSamples) {
         problem_ = fmt::format("after {} samples, the most that are kept", times_.size());

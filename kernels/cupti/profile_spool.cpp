@@ -70,7 +70,12 @@ void fields(Archive& a, EnvironmentRecord& r) {
 }
 template <class Archive>
 void fields(Archive& a, DeviceRecord& r) {
-  a(r.device, r.name, r.chip, r.memory_bytes, r.l2_bytes, r.multiprocessors, r.compute_major, r.compute_minor);
+  a(r.device, r.name, r.chip, r.memory_bytes, r.l2_bytes, r.multiprocessors, r.compute_major, r.compute_minor,
+    r.process, r.uuid);
+}
+template <class Archive>
+void fields(Archive& a, ProcessRecord& r) {
+  a(r.process, r.name);
 }
 template <class Archive>
 void fields(Archive& a, OperatorRecord& r) {
@@ -110,7 +115,9 @@ constexpr std::uint8_t kType<OperatorRecord> = 10;
 template <>
 constexpr std::uint8_t kType<CounterRecord> = 11;
 template <>
-constexpr std::uint8_t kType<Note> = 12;
+constexpr std::uint8_t kType<Note> = 12;  // 13: kReason
+template <>
+constexpr std::uint8_t kType<ProcessRecord> = 14;
 
 // Values one behind the other; a text is replaced by its number.
 template <class NumberOf>
@@ -194,6 +201,7 @@ Take reader_of(std::uint8_t type) {
     case kType<OverheadRecord>: return take<OverheadRecord>;
     case kType<EnvironmentRecord>: return take<EnvironmentRecord>;
     case kType<DeviceRecord>: return take<DeviceRecord>;
+    case kType<ProcessRecord>: return take<ProcessRecord>;
     case kType<OperatorRecord>: return take<OperatorRecord>;
     case kType<CounterRecord>: return take<CounterRecord>;
     case kType<Note>: return take<Note>;
@@ -281,6 +289,7 @@ void SpoolWriter::add(const MemoryRecord& record) { put(record); }
 void SpoolWriter::add(const OverheadRecord& record) { put(record); }
 void SpoolWriter::add(const EnvironmentRecord& record) { put(record); }
 void SpoolWriter::add(const DeviceRecord& record) { put(record); }
+void SpoolWriter::add(const ProcessRecord& record) { put(record); }
 void SpoolWriter::add(const OperatorRecord& record) { put(record); }
 void SpoolWriter::add(const CounterRecord& record) { put(record); }
 void SpoolWriter::note(std::string_view key, std::string_view value) { put(Note{key, value}); }

@@ -19,7 +19,7 @@ namespace kvroof {
 // kernel_records.hpp, little-endian; a text is the number (u32) of an earlier record of type text. What the death of
 // its writer cuts off is at most its last 256 KiB. The first record is room for why writing ended: a full disk leaves
 // no other.
-inline constexpr std::string_view kSpoolMagic = "kvroof spool 1\n";
+inline constexpr std::string_view kSpoolMagic = "kvroof spool 2\n";
 
 class SpoolWriter final : public ProfileSink {
  public:
@@ -38,6 +38,7 @@ class SpoolWriter final : public ProfileSink {
   void add(const OverheadRecord& record) override;
   void add(const EnvironmentRecord& record) override;
   void add(const DeviceRecord& record) override;
+  void add(const ProcessRecord& record) override;
   void add(const OperatorRecord& record) override;
   void add(const CounterRecord& record) override;
   void note(std::string_view key, std::string_view value) override;

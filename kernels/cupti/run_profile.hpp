@@ -22,6 +22,8 @@ class RunProfile : public StepWatcher {
   virtual void attach(Backend& backend, ProfileSink& sink) = 0;
   // After the last step, before the back end goes. Empty: all was recorded; otherwise why nothing was.
   virtual std::string finish() = 0;
+  // After finish: what the recording lacks; empty: nothing.
+  [[nodiscard]] virtual std::string lost() const { return {}; }
 };
 
 // Kernels, copies, fills, clocks and power, each kernel with what the engine meant by it. `device`: whoever gives

@@ -1,4 +1,5 @@
 // The mode `trace`: activity records, explained by the engine's launches.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <optional>
@@ -36,6 +37,7 @@ class TraceProfile final : public RunProfile {
   void attach(Backend& backend, ProfileSink& sink) override {
     if (!recorder_) return;
     sink_ = &sink;
+    sink.add(ProcessRecord{static_cast<std::uint32_t>(getpid()), "kvroof"});
     late_.attach(sink);
     launches_.set_recorder(&*recorder_);
     backend_ = &backend;
@@ -54,6 +56,11 @@ class TraceProfile final : public RunProfile {
       sink_->note("graphs_unexplained", std::to_string(launches_.unexplained()));
     }
     return {};
+  }
+  std::string lost() const override {
+    if (!recorder_) return {};
+    if (!recorder_->ended_early().empty()) return "recording ended early: " + recorder_->ended_early();
+    return recorder_->dropped() == 0 ? "" : fmt::format("{} records were dropped", recorder_->dropped());
   }
 
  private:

@@ -111,6 +111,35 @@ TEST_CASE("Kernels and ranges of every process are in the trace, under Nsight Sy
   CHECK(query(database, "SELECT value FROM kvroof_note WHERE key LIKE 'process %: dropped'") == "0\n0\n");
 }
 
+TEST_CASE("Children of a program, forked or started anew, one of them killed, have records and a GPU of their own") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), database = trace + "/kernels.sqlite";
+  const Ran ran = run_program("record -o " + trace + " -- " + kMade + "/made_program 3 40 f50 k600",
+                              "LD_LIBRARY_PATH=" + kMade + " " KVROOF_PROGRAM);
+  INFO(ran.err);
+  CHECK(ran.code == 5);
+  if (ran.err.find("this build has no CUPTI") != std::string::npos) {
+    std::puts("SKIPPED: built without CUPTI's headers");
+    return;
+  }
+  CHECK(ran.err.find("made CUPTI") == std::string::npos);
+  CHECK(ran.err.find("of 4 processes; of 1 the end may be missing: `kvroof inspect` says why\n") != std::string::npos);
+  // Correlations begin at 1 in each process: nothing of one may pass for another's.
+  CHECK(query(database, "SELECT count(*), min(correlationId), max(correlationId), count(DISTINCT correlationId) FROM "
+                        "CUPTI_ACTIVITY_KIND_KERNEL GROUP BY globalPid ORDER BY 1") ==
+        "3|1|3|3\n40|1|40|40\n50|1|50|50\n600|1|600|600\n");
+  CHECK(query(database, "SELECT count(*), count(DISTINCT globalPid), min(name) LIKE '%/made_program' FROM PROCESSES "
+                        "WHERE pid = globalPid / 0x1000000 % 0x1000000 AND globalPid IN (SELECT globalPid FROM "
+                        "CUPTI_ACTIVITY_KIND_KERNEL)") == "4|4|1\n");
+  // Device 0 of the forked children is another GPU than the others' device 0.
+  CHECK(query(database, "SELECT count(*), count(DISTINCT uuid) FROM TARGET_INFO_GPU") == "2|2\n");
+  CHECK(query(database, "SELECT g.uuid, count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN TARGET_INFO_CUDA_DEVICE d ON "
+                        "d.cudaId = k.deviceId AND d.pid = k.globalPid / 0x1000000 % 0x1000000 JOIN TARGET_INFO_GPU g "
+                        "ON g.id = d.gpuId GROUP BY 1 ORDER BY 1") ==
+        "GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0|43\nGPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1|650\n");
+  CHECK(query(database, "SELECT count(*) FROM kvroof_note WHERE key LIKE 'process %: ended_early'") == "1\n");
+}
+
 TEST_CASE("The injected library alone is silent, without a folder for spools does nothing, and shows one function") {
   const TemporaryFolder folder;
   const std::string inject = "CUDA_INJECTION64_PATH=" KVROOF_INJECT " ";

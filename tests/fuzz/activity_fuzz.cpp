@@ -34,7 +34,9 @@ class NoLookup final : public ActivityLookup {
  public:
   std::string_view text(std::uint64_t) override { return "name"; }
   std::string_view call(bool, std::uint32_t) override { return {}; }
-  std::vector<OperatorRecord> meaning(std::uint64_t id) override { return std::vector<OperatorRecord>(id % 3); }
+  std::vector<OperatorRecord> meaning(std::uint64_t id, std::uint32_t) override {
+    return std::vector<OperatorRecord>(id % 3);
+  }
 };
 
 }  // namespace

@@ -21,7 +21,8 @@ class ReadingSink final : public ProfileSink {
   void add(const MemoryRecord&) override { ++records; }
   void add(const OverheadRecord&) override { ++records; }
   void add(const EnvironmentRecord&) override { ++records; }
-  void add(const DeviceRecord& r) override { read(std::string(r.name) + std::string(r.chip)); }
+  void add(const DeviceRecord& r) override { read(std::string(r.name) + std::string(r.chip) + std::string(r.uuid)); }
+  void add(const ProcessRecord& r) override { read(r.name); }
   void add(const OperatorRecord& r) override { read(std::string(r.name) + std::string(r.cause)); }
   void add(const CounterRecord& r) override { read(r.name); }
   void note(std::string_view key, std::string_view value) override { read(std::string(key) + std::string(value)); }

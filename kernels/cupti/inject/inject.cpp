@@ -58,6 +58,7 @@ void begin_recording(const std::filesystem::path& folder) {
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
   spool.note("process", fmt::format("{} {}", getpid(), program.string()));
+  spool.add(ProcessRecord{static_cast<std::uint32_t>(getpid()), program.native()});
   spool.flush();
   auto cupti = load_cupti(this_machine());
   if (!cupti) {

@@ -1,14 +1,17 @@
 // CUPTI's profiler without a GPU: answers in the order that the real one asks for, and counts what a test says.
-#include <cupti.h>
 #include <cupti_pmsampling.h>
 #include <cupti_profiler_host.h>
 #include <cupti_profiler_target.h>
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
 
+#include <atomic>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <vector>
+
+#include "tests/support/made_cuda/made.hpp"
 
 namespace {
 
@@ -24,7 +27,7 @@ struct Sample {
 // What has been done so far; a call out of order is an invalid operation.
 struct State {
   int initialised = 0, hosts = 0;
-  bool enabled = false, configured = false, started = false, in_range = false, stopped = false;
+  bool enabled = false, prepared = false, configured = false, started = false, in_range = false;
   std::size_t most = 0;  // ranges or samples in an image
   std::vector<Range> ranges, submitted, decoded;
   std::vector<Sample> waiting, completed;
@@ -34,14 +37,20 @@ struct State {
   bool overflow = false, one_pass = true;
 };
 State g_state;
+std::mutex g_waiting;  // the device samples while another thread decodes
+std::atomic<bool> g_sampling{false};
 int g_object = 0;
+constexpr double kBytesOfKernel = 1000;
 
 // What a function answers before it does anything: the test's refusal, a block of another size, or a wrong order.
 template <class Params>
 CUptiResult check(const char* function, const Params* p, std::size_t size, bool order) {
   if (g_state.refused == function) return g_state.refusal;
-  if (p->structSize != size || p->pPriv != nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  return order ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_OPERATION;
+  if (const long wished = made::wish(function); wished > 0) return static_cast<CUptiResult>(wished);
+  if (p->structSize != size || p->pPriv != nullptr) {
+    return made::complain(function, "a block of another size", CUPTI_ERROR_INVALID_PARAMETER);
+  }
+  return order ? CUPTI_SUCCESS : made::complain(function, "out of order, or with parameters that do not fit");
 }
 #define MADE_CHECK(Type, order)                                                              \
   if (const CUptiResult r = check(__func__, p, Type##_STRUCT_SIZE, order); r != CUPTI_SUCCESS) return r
@@ -56,11 +65,27 @@ CUptiResult availability(Params* p) {
   return CUPTI_SUCCESS;
 }
 
+void sample(std::uint64_t start, std::uint64_t end, double value) {
+  const std::lock_guard lock(g_waiting);
+  if (g_sampling) g_state.waiting.push_back({start, end, value});
+}
+
 }  // namespace
+
+// A range counts it, and the sampler has a sample of it.
+void made::count_kernel(std::uint64_t start_ns, std::uint64_t end_ns) {
+  if (g_state.in_range) g_state.ranges.back().moved += kBytesOfKernel;
+  if (!g_sampling) return;
+  const std::uint64_t start = time_of(start_ns, wish("own_clock") >= 0);
+  sample(start, start + (end_ns - start_ns), kBytesOfKernel);
+}
 
 extern "C" {
 
-void made_reset() { g_state = {}; }
+void made_reset() {
+  g_state = {};
+  g_sampling = false;
+}
 void made_refuse(const char* function, int result) {
   g_state.refused = function;
   g_state.refusal = static_cast<CUptiResult>(result);
@@ -72,18 +97,12 @@ void made_overflow() { g_state.overflow = true; }
 void made_move(double bytes) {
   if (g_state.in_range) g_state.ranges.back().moved += bytes;
 }
-void made_sample(std::uint64_t start, std::uint64_t end, double value) {
-  if (g_state.started) g_state.waiting.push_back({start, end, value});
-}
+void made_sample(std::uint64_t start, std::uint64_t end, double value) { sample(start, end, value); }
 // 0: everything that was begun has been ended.
 int made_open() {
   return g_state.initialised + g_state.hosts + static_cast<int>(g_state.enabled) + static_cast<int>(g_state.started);
 }
 
-CUptiResult cuptiGetResultString(CUptiResult, const char** text) {
-  *text = "made";
-  return CUPTI_SUCCESS;
-}
 CUptiResult cuptiProfilerInitialize(CUpti_Profiler_Initialize_Params* p) {
   MADE_CHECK(CUpti_Profiler_Initialize_Params, g_state.initialised == 0);
   ++g_state.initialised;
@@ -95,7 +114,7 @@ CUptiResult cuptiProfilerDeInitialize(CUpti_Profiler_DeInitialize_Params* p) {
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiProfilerDeviceSupported(CUpti_Profiler_DeviceSupported_Params* p) {
-  const bool refused = g_state.refused == __func__;
+  const bool refused = g_state.refused == __func__ || made::wish(__func__) == 0;
   if (refused) g_state.refused.clear();
   MADE_CHECK(CUpti_Profiler_DeviceSupported_Params, g_state.initialised == 1);
   const auto level = CUPTI_PROFILER_CONFIGURATION_SUPPORTED;
@@ -148,13 +167,13 @@ CUptiResult cuptiProfilerHostGetConfigImage(CUpti_Profiler_Host_GetConfigImage_P
 }
 CUptiResult cuptiProfilerHostGetNumOfPasses(CUpti_Profiler_Host_GetNumOfPasses_Params* p) {
   MADE_CHECK(CUpti_Profiler_Host_GetNumOfPasses_Params, p->pConfigImage[0] == 9);
-  p->numOfPasses = g_state.passes;
+  p->numOfPasses = made::wish("passes") > 0 ? static_cast<std::size_t>(made::wish("passes")) : g_state.passes;
   return CUPTI_SUCCESS;
 }
 // Metric j of a range counts j + 1 times what was moved.
 CUptiResult cuptiProfilerHostEvaluateToGpuValues(CUpti_Profiler_Host_EvaluateToGpuValues_Params* p) {
   MADE_CHECK(CUpti_Profiler_Host_EvaluateToGpuValues_Params,
-             p->rangeIndex < g_state.decoded.size() + g_state.completed.size());
+             p->rangeIndex < g_state.decoded.size() + g_state.completed.size() && p->pMetricValues != nullptr);
   for (std::size_t j = 0; j < p->numMetrics; ++j) {
     p->pMetricValues[j] = g_state.completed.empty() ? g_state.decoded[p->rangeIndex].moved * double(j + 1)
                                                     : g_state.completed[p->rangeIndex].value;
@@ -184,12 +203,13 @@ CUptiResult cuptiRangeProfilerCounterDataImageInitialize(CUpti_RangeProfiler_Cou
   MADE_CHECK(CUpti_RangeProfiler_CounterDataImage_Initialize_Params,
              !g_state.started && p->counterDataSize == 128);
   std::memset(p->pCounterData, 0, 128);
+  g_state.prepared = true;
   g_state.decoded.clear();
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiRangeProfilerSetConfig(CUpti_RangeProfiler_SetConfig_Params* p) {
   MADE_CHECK(CUpti_RangeProfiler_SetConfig_Params,
-             !g_state.started && p->configSize == 40 && p->counterDataImageSize == 128 &&
+             !g_state.started && g_state.prepared && p->configSize == 40 && p->counterDataImageSize == 128 &&
                  p->range == CUPTI_UserRange && p->replayMode == CUPTI_UserReplay && p->numNestingLevels == 1 &&
                  p->maxRangesPerPass == g_state.most && p->passIndex == 0);
   g_state.configured = true;
@@ -222,7 +242,8 @@ CUptiResult cuptiRangeProfilerPopRange(CUpti_RangeProfiler_PopRange_Params* p) {
 CUptiResult cuptiRangeProfilerDecodeData(CUpti_RangeProfiler_DecodeData_Params* p) {
   MADE_CHECK(CUpti_RangeProfiler_DecodeData_Params, g_state.enabled && !g_state.started);
   g_state.decoded = g_state.submitted;
-  p->numOfRangeDropped = 0;
+  g_state.prepared = false;
+  p->numOfRangeDropped = made::wish("dropped_ranges") > 0 ? 1 : 0;
   if (g_state.decoded.size() <= g_state.most) return CUPTI_SUCCESS;
   p->numOfRangeDropped = g_state.decoded.size() - g_state.most;
   g_state.decoded.resize(g_state.most);
@@ -266,27 +287,30 @@ CUptiResult cuptiPmSamplingGetCounterDataSize(CUpti_PmSampling_GetCounterDataSiz
 CUptiResult cuptiPmSamplingCounterDataImageInitialize(CUpti_PmSampling_CounterDataImage_Initialize_Params* p) {
   MADE_CHECK(CUpti_PmSampling_CounterDataImage_Initialize_Params, p->counterDataSize == 256);
   g_state.completed.clear();
+  g_state.prepared = true;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiPmSamplingStart(CUpti_PmSampling_Start_Params* p) {
   MADE_CHECK(CUpti_PmSampling_Start_Params, g_state.configured && !g_state.started);
-  g_state.started = true;
+  g_state.started = g_sampling = true;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiPmSamplingStop(CUpti_PmSampling_Stop_Params* p) {
   MADE_CHECK(CUpti_PmSampling_Stop_Params, g_state.started);
-  g_state.started = false;
+  g_state.started = g_state.configured = g_sampling = false;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiPmSamplingDecodeData(CUpti_PmSampling_DecodeData_Params* p) {
-  MADE_CHECK(CUpti_PmSampling_DecodeData_Params, g_state.enabled && p->counterDataImageSize == 256);
+  MADE_CHECK(CUpti_PmSampling_DecodeData_Params, g_state.enabled && g_state.prepared && p->counterDataImageSize == 256);
+  g_state.prepared = false;
+  const std::lock_guard lock(g_waiting);
   while (!g_state.waiting.empty() && g_state.completed.size() < g_state.most) {
     g_state.completed.push_back(g_state.waiting.front());
     g_state.waiting.erase(g_state.waiting.begin());
   }
   p->decodeStopReason = g_state.waiting.empty() ? CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS
                                                 : CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL;
-  p->overflow = g_state.overflow ? 1 : 0;
+  p->overflow = g_state.overflow || made::wish("overflow") > 0 ? 1 : 0;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiPmSamplingGetCounterDataInfo(CUpti_PmSampling_GetCounterDataInfo_Params* p) {

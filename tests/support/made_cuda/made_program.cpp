@@ -1,37 +1,78 @@
 // A program that uses a GPU, as far as a recorder can tell: loads what CUDA_INJECTION64_PATH names, as the driver does,
-// and launches on the made CUPTI. usage: made_program KERNELS [CHILD…]; a CHILD is the KERNELS of a process of its own.
+// and launches on the made CUPTI. usage: made_program KERNELS [CHILD…]; a CHILD is the KERNELS of a process of its own:
+// by fork and exec, on GPU 0 (N), by fork alone, on GPU 1 (fN), or that one killed once its spool has them (kN).
 #include <dlfcn.h>
+#include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+
+namespace {
+
+template <class F>
+F* function(void* library, const char* name) {
+  return library == nullptr ? nullptr : reinterpret_cast<F*>(dlsym(library, name));
+}
+
+void* made_cupti() {
+  void* const cupti = dlopen("libcupti.so.13", RTLD_NOW | RTLD_NOLOAD);
+  return function<void()>(cupti, "made_launch") == nullptr ? nullptr : cupti;
+}
+
+bool launch(int kernels) {
+  const char* const path = std::getenv("CUDA_INJECTION64_PATH");
+  void* const library = path == nullptr ? nullptr : dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  auto* const start = function<int()>(library, "InitializeInjection");
+  if (start == nullptr || start() != 1 || start() != 1) return false;
+  if (void* const cupti = made_cupti()) {
+    auto* const run =
+        function<void(std::uint32_t, std::uint64_t, std::uint64_t, const char*)>(cupti, "made_launch");
+    for (int i = 1; i <= kernels; ++i) {
+      run(static_cast<std::uint32_t>(i), 1000U * i, 1000U * i + 500, i % 2 == 0 ? "_Z4gemvPf" : "_Z7softmaxPf");
+    }
+    function<void(std::uint64_t, const char*)>(cupti, "made_mark")(77, "half way");
+  }
+  std::printf("%d launched\n", kernels);
+  std::fflush(stdout);
+  return true;
+}
+
+// What CUPTI does each second, then death.
+void die_when_recorded() {
+  const char* const folder = std::getenv("KVROOF_SPOOL_FOLDER");
+  const std::string spool = std::string(folder == nullptr ? "" : folder) + "/" + std::to_string(getpid()) + "-0.spool";
+  struct stat facts {};
+  stat(spool.c_str(), &facts);
+  const auto before = facts.st_size;
+  if (void* const cupti = made_cupti()) {
+    function<int(std::uint32_t)>(cupti, "cuptiActivityFlushAll")(0);
+    while (stat(spool.c_str(), &facts) == 0 && facts.st_size == before) usleep(1000);
+  }
+  raise(SIGKILL);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
+    const bool forked = *argv[i] == 'f' || *argv[i] == 'k';
     const pid_t child = fork();
-    if (child == 0) {
+    if (child == 0 && !forked) {
       execl(argv[0], argv[0], argv[i], nullptr);
       _exit(126);
     }
+    if (child == 0) {
+      setenv("MADE_GPU", "1", 1);
+      const bool launched = launch(std::atoi(argv[i] + 1));
+      if (*argv[i] == 'k') die_when_recorded();
+      return launched ? 0 : 99;
+    }
     waitpid(child, nullptr, 0);
   }
-  const char* const path = std::getenv("CUDA_INJECTION64_PATH");
-  void* const library = path == nullptr ? nullptr : dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  auto* const start = library == nullptr ? nullptr : reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection"));
-  if (start == nullptr || start() != 1 || start() != 1) return 99;
-  void* const cupti = dlopen("libcupti.so.13", RTLD_NOW | RTLD_NOLOAD);
-  if (cupti != nullptr && dlsym(cupti, "made_launch") != nullptr) {
-    auto* const launch = reinterpret_cast<void (*)(std::uint32_t, std::uint64_t, std::uint64_t, const char*)>(
-        dlsym(cupti, "made_launch"));
-    auto* const mark = reinterpret_cast<void (*)(std::uint64_t, const char*)>(dlsym(cupti, "made_mark"));
-    const int kernels = std::atoi(argv[1]);
-    for (int i = 1; i <= kernels; ++i) {
-      launch(static_cast<std::uint32_t>(i), 1000U * i, 1000U * i + 500, i % 2 == 0 ? "_Z4gemvPf" : "_Z7softmaxPf");
-    }
-    mark(77, "half way");
-  }
-  std::printf("%s launched\n", argv[1]);
-  return 5;
+  return launch(std::atoi(argv[1])) ? 5 : 99;
 }

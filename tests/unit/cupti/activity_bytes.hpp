@@ -75,6 +75,7 @@ class KeepingSink final : public ProfileSink {
   void add(const MemoryRecord& r) override { memory.push_back(r); }
   void add(const OverheadRecord& r) override { overheads.push_back(r); }
   void add(const EnvironmentRecord& r) override { environments.push_back(r); }
+  void add(const ProcessRecord& r) override { processes.emplace_back(r.process, r.name); }
   void add(const DeviceRecord& r) override {
     devices.push_back(r);
     device_names.emplace_back(r.name);
@@ -98,6 +99,7 @@ class KeepingSink final : public ProfileSink {
   std::vector<OverheadRecord> overheads;
   std::vector<EnvironmentRecord> environments;
   std::vector<DeviceRecord> devices;
+  std::vector<std::pair<std::uint32_t, std::string>> processes;
   std::vector<OperatorRecord> operators;
   std::vector<CounterRecord> counters;
   std::vector<std::string> names, call_names, range_texts, device_names, operator_names, counter_names;
@@ -111,7 +113,7 @@ class MadeLookup final : public ActivityLookup {
   std::string_view call(bool driver, std::uint32_t function) override {
     return !driver && function == 211 ? "cudaLaunchKernel" : "";
   }
-  std::vector<OperatorRecord> meaning(std::uint64_t id) override {
+  std::vector<OperatorRecord> meaning(std::uint64_t id, std::uint32_t) override {
     if (id != 9) return {};
     OperatorRecord record;
     record.step = 4;

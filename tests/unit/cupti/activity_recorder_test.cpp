@@ -120,6 +120,7 @@ TEST_CASE("A launch is explained by what the engine said around it, its bytes ar
   meaning.name = "attention";
   meaning.declared_bytes = 4096;
   recorder.begin_launch({meaning});
+  cupti.put(external_bytes(1, 41));  // of the driver's call under the runtime's
   cupti.launch(41, 100);
   cupti.launch(42, 200);
   recorder.end_launch();

@@ -36,7 +36,8 @@ void write_one_of_each(SpoolWriter& spool) {
   spool.add(MemoryRecord{1, 2, 3, 4, 5, 6, 7, true});
   spool.add(OverheadRecord{1, 2, 3});
   spool.add(EnvironmentRecord{1, 2, 3, 4, 5, 6});
-  spool.add(DeviceRecord{1, "H200", "GH100", 2, 3, 4, 9, 0});
+  spool.add(DeviceRecord{1, "H200", "GH100", 2, 3, 4, 9, 0, 4711, "GPU-1"});
+  spool.add(ProcessRecord{4711, "python3"});
   OperatorRecord meaning;
   meaning.layer = -1;
   meaning.name = "qkv";
@@ -57,7 +58,7 @@ TEST_CASE("Every kind of record comes out of a spool as it went in") {
   KeepingSink sink;
   const auto counts = read_spool(folder.path() / "a.spool", sink);
   REQUIRE(counts.ok());
-  CHECK((counts.value().records == 14 && counts.value().kernels == 3 && !counts.value().cut));
+  CHECK((counts.value().records == 15 && counts.value().kernels == 3 && !counts.value().cut));
   CHECK((sink.names == std::vector<std::string>{"gemv", "softmax", "gemv"}));
   const DeviceWork& work = sink.kernels[2].work;
   CHECK((work.start_ns == 10 && work.end_ns == 20 && work.device == 1 && work.context == 2 && work.stream == 3));
@@ -68,6 +69,7 @@ TEST_CASE("Every kind of record comes out of a spool as it went in") {
   CHECK((sink.ranges[0].thread == 4 && sink.range_texts[0] == "forward" && sink.memory[0].release));
   CHECK((sink.memory[0].address == 5 && sink.overheads[0].kind == 3 && sink.environments[0].temperature_c == 6));
   CHECK((sink.devices[0].compute_major == 9 && sink.device_names[0] == "H200"));
+  CHECK((sink.devices[0].process == 4711 && sink.processes[0] == std::pair(4711U, std::string("python3"))));
   CHECK((sink.operators[0].layer == -1 && sink.operators[0].declared_flops == 12 && sink.operator_names[0] == "qkv"));
   CHECK((sink.counters[0].value == 1.5 && sink.counter_names[0] == "dram__bytes_read.sum"));
   CHECK(sink.notes.at("dropped") == "0");
@@ -89,7 +91,7 @@ TEST_CASE("A spool that is cut anywhere gives the records before the cut, in ord
     CHECK(counts.value().records >= before);
     before = counts.value().records;
   }
-  CHECK(before == 14);
+  CHECK(before == 15);
 }
 
 TEST_CASE("What is no spool, or is damaged, is refused in one sentence with its place") {

@@ -125,6 +125,43 @@ TEST_CASE("kernels.sqlite of a trace is imported again as it is") {
   CHECK(KernelReader::open(folder.path() / "b.kvt").counts().kernels == 4);
 }
 
+TEST_CASE("GPUs that processes number for themselves keep apart, or together, also when they are imported again") {
+  const TemporaryFolder folder;
+  TraceManifest manifest;
+  manifest.source = "profile";
+  {
+    TraceWriter writer(folder.path() / "a.kvt", manifest);
+    ProfileSink& sink = writer.profile();
+    const auto add = [&](std::uint32_t process, std::uint32_t device, std::string_view uuid) {
+      DeviceRecord record;
+      record.device = device;
+      record.process = process;
+      record.uuid = uuid;
+      record.name = "NVIDIA H200";
+      sink.add(record);
+      sink.add(record);  // CUPTI may say it again
+    };
+    sink.add(ProcessRecord{7, "server"});
+    sink.add(ProcessRecord{8, "worker"});
+    add(7, 0, "GPU-a");
+    add(7, 1, "GPU-b");
+    add(8, 0, "GPU-b");  // CUDA_VISIBLE_DEVICES=1
+    add(9, 0, "GPU-c");
+    sink.add(kernel(10, 20, 1, kAttention));
+    writer.seal();
+  }
+  import_profile(folder.path() / "a.kvt/kernels.sqlite", "nsys", read_nsys, folder.path() / "b.kvt", "0", "");
+  for (const char* trace : {"a.kvt", "b.kvt"}) {
+    const fs::path db = folder.path() / trace / "kernels.sqlite";
+    INFO(trace);
+    CHECK(query(db, "SELECT id, uuid FROM TARGET_INFO_GPU ORDER BY 1") == "0|GPU-a\n1|GPU-b\n2|GPU-c\n");
+    CHECK(query(db, "SELECT pid, cudaId, gpuId, uuid FROM TARGET_INFO_CUDA_DEVICE ORDER BY 1, 2") ==
+          "7|0|0|GPU-a\n7|1|1|GPU-b\n8|0|1|GPU-b\n9|0|2|GPU-c\n");
+    CHECK(query(db, "SELECT globalPid / 0x1000000, pid, name FROM PROCESSES ORDER BY 1") ==
+          "7|7|server\n8|8|worker\n");
+  }
+}
+
 TEST_CASE("A trace of PyTorch's profiler is imported to the nanosecond, compressed or not") {
   const TemporaryFolder folder;
   const std::string plain = folder.file("trace.json"), packed = folder.file("trace.json.gz");

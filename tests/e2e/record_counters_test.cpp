@@ -1,0 +1,136 @@
+// kvroof record --cupti through a made libcupti.so.13 that insists on the real one's order of calls, sizes of blocks
+// and zeroed buffers: what it complains of is on stderr. Its device moves 1000 bytes from DRAM and 2000 into it a
+// kernel.
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+
+#include "tests/catch.hpp"
+#include "tests/support/profile.hpp"
+#include "tests/support/run_program.hpp"
+
+using namespace kvroof::test;
+
+#if defined(KVROOF_MADE_CUPTI)
+
+namespace {
+
+const std::string kRun = std::string(" --dtype f16 --model ") + KVROOF_SOURCE_DIR +
+                         "/tests/golden/models/llama-gqa --ids \"5 17 9 40 2 30 31 32\" --ids \"7 8 9\" -n 4 "
+                         "--ignore-eos --policy h2o:budget=4 --no-capture ";
+
+// `wishes`: what the made library does (tests/support/made_cuda/made.hpp).
+Ran record(const std::string& trace, const std::string& modes, const std::string& wishes = "") {
+  return run_program("record -o " + trace + kRun + "--cupti " + modes,
+                     "MADE_CUPTI=" + wishes + " KVROOF_EMULATED_CUPTI=1 LD_LIBRARY_PATH=" KVROOF_MADE_CUDA
+                     " " KVROOF_EMULATED);
+}
+
+std::string ask(const std::string& trace, const std::string& sql) { return query(trace + "/kernels.sqlite", sql); }
+
+std::string note_of(const std::string& trace, const std::string& key) {
+  return ask(trace, "SELECT value FROM kvroof_note WHERE key = '" + key + "'");
+}
+
+// The first line that the recorder says of CUPTI.
+std::string said(const Ran& ran) {
+  const std::size_t at = ran.err.find("cupti: ");
+  return at == std::string::npos ? "" : ran.err.substr(at, ran.err.find('\n', at) - at);
+}
+
+}  // namespace
+
+TEST_CASE("Kernels, counters and samples of three runs through CUPTI's functions are joined by step") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const Ran ran = record(trace, "all");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(ran.err.find("made CUPTI") == std::string::npos);
+  CHECK(said(ran) == "cupti: trace, counters, pm");
+  CHECK(note_of(trace, "level") == "trace, counters, pm\n");
+  CHECK(note_of(trace, "why").empty());
+  // Nodes of graphs that callbacks told of explain every kernel of a step, once, though each call has two records.
+  constexpr const char* kOf = "o.correlation = k.correlationId AND o.graph_node = coalesce(k.graphNodeId, 0)";
+  CHECK(ask(trace, std::string("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k WHERE start >= (SELECT min(start_ns) "
+                               "FROM kvroof_step) AND (SELECT count(DISTINCT o.step) = 1 AND count(*) = "
+                               "count(DISTINCT o.cause) FROM kvroof_operator o WHERE ") + kOf + ") = 0") == "0\n");
+  CHECK(ask(trace, "SELECT count(*) > 0 FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE graphNodeId IS NOT NULL") == "1\n");
+  CHECK(ask(trace, "SELECT count(*) FROM kvroof_step s WHERE phase = 'decode' AND kv_read_bytes <> (SELECT "
+                   "sum(declared_bytes) FROM kvroof_operator o WHERE o.step = s.step AND cause = 'kv_read')") == "0\n");
+  // A step's count is that of the kernels that the first run saw in it; a sample lies in the step of its kernel.
+  for (const auto& [metric, bytes] : {std::pair("read", 1000), std::pair("write", 2000)}) {
+    CHECK(ask(trace, fmt::format("SELECT count(*) FROM kvroof_step s WHERE (SELECT value FROM kvroof_counter WHERE "
+                                 "name = 'dram__bytes_{}.sum' AND steps = 1 AND first_step = s.step) <> {} * (SELECT "
+                                 "count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k WHERE k.start BETWEEN s.start_ns AND "
+                                 "s.end_ns)", metric, bytes)) == "0\n");
+  }
+  CHECK(ask(trace, "SELECT count(*) = (SELECT count(*) FROM kvroof_step) FROM kvroof_counter WHERE steps = 1 AND "
+                   "name = 'dram__bytes_read.sum'") == "1\n");
+  CHECK(ask(trace, "SELECT count(*) > 20, min(value), max(value) FROM kvroof_counter WHERE steps = 0") ==
+        "1|1000.0|1000.0\n");
+  CHECK(ask(trace, "SELECT count(*) FROM kvroof_counter WHERE steps = 0 AND NOT EXISTS (SELECT 1 FROM kvroof_step "
+                   "WHERE time_ns BETWEEN start_ns AND end_ns)") == "0\n");
+  const Ran report = run_program("report-kernels " + trace + " -q --format json");
+  REQUIRE(report.code == 0);
+  for (const auto& row : nlohmann::json::parse(report.out)["steps"]) {
+    CHECK(row["counted_bytes"].get<double>() == 3000 * row["kernels"].get<double>());
+    CHECK(row["counted_ratio"].get<double>() > 0);
+  }
+}
+
+TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the level that was reached and why not more") {
+  constexpr const char* kCounters = "counters need root or CAP_PERFMON: `kvroof doctor` says more";
+  const std::string refused = std::string("CUPTI, asking which counters are free: made (35); ") + kCounters;
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"cuptiProfilerGetCounterAvailability=35,cuptiPmSamplingGetCounterAvailability=35",
+       "trace; counters: " + refused + "; pm: " + refused},
+      {"subscriber=1", "counters, pm; trace: another profiler holds CUPTI in this process: CUPTI for another"},
+      {"cuptiSubscribe_v2=999,cuptiProfilerInitialize=999",
+       "none; trace: CUPTI finds no NVIDIA driver or no device; counters: CUPTI, starting the profiler: made (999); "
+       "pm: CUPTI, starting the profiler: made (999)"},
+      {"cuptiProfilerDeviceSupported=0", "trace; counters: the device cannot be counted: confidential computing; pm: "
+                                         "the device cannot be counted: confidential computing"},
+      {"passes=2", "trace; counters: this device reads the 12 counters in 2 passes, and a decode step can run only "
+                   "once; pm: this device reads the 8 counters in 2 passes, and a decode step can run only once"},
+      {"cuptiRangeProfilerStart=26,overflow=1",
+       "trace; counters: CUPTI, starting to count: made (26); another profiler or a monitor such as DCGM holds the "
+       "counters; pm: the device's buffer of 536870912 bytes overflowed: samples were lost"},
+      {"dropped_ranges=1", "trace, pm; counters: CUPTI dropped 1 ranges"},
+      {"cuptiRangeProfilerPushRange=999,cuptiPmSamplingDecodeData=8",
+       "trace; counters: CUPTI, beginning a range: made (999); pm: CUPTI, decoding samples: made (8)"},
+      {"own_clock=1,refuse_kind=20", "trace, counters, pm"},
+      {"lost=3", "trace, counters, pm; 3 records were dropped"}};
+  const TemporaryFolder folder;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const auto& [wishes, expected] = cases[i];
+    INFO(wishes);
+    const std::string trace = folder.file(std::to_string(i) + ".kvt");
+    const Ran ran = record(trace, "all", wishes);
+    INFO(ran.err);
+    CHECK(ran.code == 0);
+    CHECK(ran.err.find("made CUPTI") == std::string::npos);
+    CHECK(said(ran) == "cupti: " + expected);
+    const std::string level = expected.substr(0, expected.find(';'));
+    CHECK(note_of(trace, "level") == level + "\n");
+    CHECK(run_program("inspect " + trace + " --verify").code == 0);
+    CHECK(note_of(trace, "not_recorded").empty() == !wishes.ends_with("refuse_kind=20"));
+    CHECK((note_of(trace, "dropped") == "3\n") == (wishes == "lost=3"));
+  }
+}
+
+TEST_CASE("A buffer that comes back before its last record is whole loses that record, which is counted") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const Ran ran = record(trace, "trace", "cut=1");
+  INFO(ran.err);
+  CHECK(ran.code == 0);
+  CHECK(note_of(trace, "records_cut") == "1\n");
+  CHECK(std::stoi(note_of(trace, "bytes_lost")) > 0);
+}
+
+#else
+
+TEST_CASE("CUPTI's functions are called as its header asks") { std::puts("SKIPPED: built without CUPTI's headers"); }
+
+#endif
