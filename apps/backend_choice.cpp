@@ -1,5 +1,6 @@
 #include "apps/backend_choice.hpp"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -7,12 +8,26 @@
 #include "kernels/cpu/fast_ops.hpp"
 #include "kernels/cpu/reference_ops.hpp"
 #include "kernels/cuda/cuda.hpp"
+#include "kernels/engine/output_projections.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
 namespace {
 
 constexpr std::array kKinds = {BackendKind::kFast, BackendKind::kReference, BackendKind::kCuda};
+
+class LoadProgress {
+ public:
+  LoadProgress(const Arguments& arguments, const Model& model)
+      : shown_(arguments, "loading weights"), total_(weight_bytes(model.config.shape, model.type).value) {}
+  [[nodiscard]] ElementProgress watch() {
+    return [this](std::uint64_t bytes) { shown_.at(done_ += bytes, total_); };
+  }
+
+ private:
+  Progress shown_;
+  std::uint64_t done_ = 0, total_;
+};
 
 }  // namespace
 
@@ -54,10 +69,26 @@ void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<
   choice = {BackendKind::kFast, false, refusal + "; the CPU does"};
 }
 
+void make_host_elements(BackendKind kind, const Arguments& arguments, Model& model,
+                        std::span<const PolicySpec> policies) {
+  const auto projects = [](const PolicySpec& policy) {
+    return policy_info(policy.name).traits(policy).needs_output_projection;
+  };
+  if (kind == BackendKind::kCuda) {
+    if (std::ranges::any_of(policies, projects)) make_output_projections(model);
+    return;
+  }
+  LoadProgress progress(arguments, model);
+  make_elements(model, progress.watch());
+}
+
 std::unique_ptr<Backend> make_backend(BackendKind kind, const Arguments& arguments, const Model& model,
                                       const PolicySpec& policy) {
   const KvType kv_type = policy.kv.value_or(model.type);
-  if (kind == BackendKind::kCuda) return make_cuda_backend(model, policy, arguments.seed, kv_type);
+  if (kind == BackendKind::kCuda) {
+    LoadProgress progress(arguments, model);
+    return make_cuda_backend(model, policy, arguments.seed, kv_type, progress.watch());
+  }
   std::unique_ptr<Ops> ops;
   if (kind == BackendKind::kFast) {
     ops = make_fast_ops(arguments.threads);

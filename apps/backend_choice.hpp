@@ -35,6 +35,10 @@ BackendChoice backend_option(const Arguments& arguments);
 void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<const PolicySpec> policies,
                     std::optional<DType> weights);
 
+// Puts the elements into memory that the back end and the policies read there: all of them for the CPU.
+void make_host_elements(BackendKind kind, const Arguments& arguments, Model& model,
+                        std::span<const PolicySpec> policies);
+
 // With the cache that the policy names, or else of the weights' type. The model must outlive the back end. Throws Error
 // when a device refuses.
 std::unique_ptr<Backend> make_backend(BackendKind kind, const Arguments& arguments, const Model& model,

@@ -22,8 +22,9 @@ Tokenizer tokenizer_of(const EvalRequest& request) {
 }
 
 std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalRequest& request, const EvalRun& run) {
-  Model model = load_model(request.model, request.weight_type);
+  Model model = open_model(request.model, request.weight_type);
   add_token_kinds(model, request.points);
+  make_host_elements(request.backend.kind, arguments, model, request.points);
   const std::uint64_t total = expected_tokens(run) * request.points.size();
   std::uint64_t done = 0;
   std::vector<EvalPoint> points;

@@ -85,15 +85,14 @@ std::vector<Ids> encode_prompts(const GenerateRequest& request, const std::optio
   return prompts;
 }
 
-// Of the folder, or of the shape with weights that a device makes itself; the CPU's lie in memory.
-Model make_model(const GenerateRequest& request, const ModelConfig& config, std::uint64_t seed) {
-  if (!request.random_weights) {
-    Model model = load_model(request.model, request.weight_type);
-    add_token_kinds(model, {&request.policy, 1});
-    return model;
-  }
-  Model model = random_model(config, request.weight_type.value_or(config.shape.weight_type), seed);
-  if (request.backend.kind != BackendKind::kCuda) make_elements(model);
+// Of the folder, or of the shape with random weights; a device gets the elements from there.
+Model make_model(const GenerateRequest& request, const ModelConfig& config, const Arguments& arguments) {
+  const DType random_type = request.weight_type.value_or(config.shape.weight_type);
+  Model model = request.random_weights ? random_model(config, random_type, arguments.seed)
+                                       : open_model(request.model, request.weight_type);
+  const std::span<const PolicySpec> policies(&request.policy, 1);
+  if (!request.random_weights) add_token_kinds(model, policies);
+  make_host_elements(request.backend.kind, arguments, model, policies);
   return model;
 }
 
@@ -275,7 +274,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   const std::optional<Tokenizer> tokenizer = load_tokenizer(request);
   const std::vector<Ids> prompts = encode_prompts(request, tokenizer, config.shape.vocab, arguments.seed);
   check_prompts(config, prompts);
-  const Model model = make_model(request, config, arguments.seed);
+  const Model model = make_model(request, config, arguments);
   const RunFacts facts = run_facts(arguments, request, model, prompts);
   const auto new_backend = [&] {
     return make_backend(request.backend.kind, arguments, model, request.policy);

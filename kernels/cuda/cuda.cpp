@@ -55,9 +55,10 @@ std::optional<std::string> cuda_policy_problem(const PolicySpec& policy) {
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const PolicySpec& policy, std::uint64_t seed,
-                                           KvType kv_type) {
+                                           KvType kv_type, const ElementProgress& progress) {
   cuda::CudaBackendOptions options{policy, seed, kv_type == DType::kF16 ? DType::kF16 : DType::kBF16};
   options.quantised = stored_as(kv_type);
+  options.progress = progress;
   return std::make_unique<cuda::CudaBackend>(model, std::move(options));
 }
 

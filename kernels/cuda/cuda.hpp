@@ -7,7 +7,7 @@
 #include <string>
 
 #include "kernels/engine/backend.hpp"
-#include "kernels/engine/model.hpp"
+#include "kernels/engine/elements.hpp"
 #include "sim/policy/spec.hpp"
 
 namespace kvroof {
@@ -20,9 +20,10 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
 // The same for a policy.
 std::optional<std::string> cuda_policy_problem(const PolicySpec& policy);
 
-// The model must outlive the back end. Throws Error where the functions above have something to say, for policies that
+// The model must outlive the back end; what of it is not in memory (open_model, random_model) goes straight to the
+// device, and `progress` is told. Throws Error where the functions above have something to say, for policies that
 // only a replay can follow, and when the device refuses.
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const PolicySpec& policy, std::uint64_t seed,
-                                           KvType kv_type);
+                                           KvType kv_type, const ElementProgress& progress = {});
 
 }  // namespace kvroof

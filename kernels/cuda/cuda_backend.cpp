@@ -40,7 +40,7 @@ CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
   }
   if (const char* why = find_device(device_)) throw Error(device_problem(device_, why), ExitCode::kNeedsDevice);
   check_device(open_stream(stream_), "opening a stream");
-  weights_ = std::make_unique<DeviceModel>(stream_, model_);
+  weights_ = std::make_unique<DeviceModel>(stream_, model_, options_.progress);
   forward_ = std::make_unique<DeviceForward>(stream_, launches_, *weights_);
 }
 

@@ -33,6 +33,7 @@ struct CudaBackendOptions {
   // kInt8 or kInt4: rows of k and v are kept so instead, each with its own scale, and so a prompt's attention meets
   // them.
   std::optional<Stored> quantised{};
+  ElementProgress progress{};  // of the weights
 };
 
 class CudaBackend final : public Backend {

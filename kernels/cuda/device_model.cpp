@@ -48,8 +48,15 @@ std::byte* DeviceModel::room(std::size_t bytes) {
 }
 
 void DeviceModel::place(const Weight& weight, std::byte* to) {
-  if (weight.data.size() > 0) return copy_to_device(stream_, to, {weight.data.data(), weight.data.size()});
-  run_fill(stream_, type_, {weight.random, std::uint64_t{weight.rows} * weight.cols, to});
+  if (weight.data.size() > 0) {
+    copy_to_device(stream_, to, {weight.data.data(), weight.data.size()});
+  } else if (weight.stored.empty()) {
+    run_fill(stream_, type_, {weight.random, std::uint64_t{weight.rows} * weight.cols, to});
+  } else {
+    if (!upload_) upload_.emplace(stream_, ring_);
+    upload_->send(weight, to);
+  }
+  if (progress_) progress_(weight.bytes());
 }
 
 const std::byte* DeviceModel::vector(const Weight& weight) {
@@ -131,7 +138,8 @@ DeviceLatent DeviceModel::latent(const LatentWeights& w) {
   return out;
 }
 
-DeviceModel::DeviceModel(Stream& stream, const Model& model) : stream_(stream), model_(model) {
+DeviceModel::DeviceModel(Stream& stream, const Model& model, const ElementProgress& progress, UploadRing ring)
+    : stream_(stream), model_(model), progress_(progress), ring_(ring) {
   check_supported(model);
   check_room(model);
   type_ = model.type == DType::kBF16 ? Stored::kBF16 : Stored::kF16;
@@ -157,6 +165,7 @@ DeviceModel::DeviceModel(Stream& stream, const Model& model) : stream_(stream), 
   }
   alibi = floats(model.config.options.alibi_slopes);
   check_device(synchronize(stream_), "copying weights");
+  upload_.reset();
 }
 
 }  // namespace kvroof::cuda

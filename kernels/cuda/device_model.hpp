@@ -1,10 +1,12 @@
 // The weights of a model in the memory of the device, arranged as the fused kernels take them.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "kernels/cuda/device_buffer.hpp"
+#include "kernels/cuda/weight_upload.hpp"
 #include "kernels/engine/model.hpp"
 
 namespace kvroof::cuda {
@@ -51,11 +53,14 @@ struct DeviceLayer {
 
 class DeviceModel {
  public:
-  // Throws Error for weights that are not of 16 bits, and for what no kernel does, in one sentence. `model` must
-  // outlive this object.
-  DeviceModel(Stream& stream, const Model& model);
+  // Takes what the host does not have in memory from the model's checkpoint, piece by piece, or makes it from its seed:
+  // the host's memory does not grow with the model. Throws Error for weights that are not of 16 bits, for what no
+  // kernel does, and for a checkpoint that cannot be read any more, in one sentence. `model` must outlive this object.
+  DeviceModel(Stream& stream, const Model& model, const ElementProgress& progress = {}, UploadRing ring = {});
 
   [[nodiscard]] const Model& host() const { return model_; }
+  // All of its memory.
+  [[nodiscard]] std::span<const DeviceBuffer> buffers() const { return buffers_; }
   [[nodiscard]] Stored type() const { return type_; }
 
   DeviceMatrix embedding, head;
@@ -69,7 +74,7 @@ class DeviceModel {
 
  private:
   std::byte* room(std::size_t bytes);
-  // The elements of a weight, from memory or made on the device.
+  // The elements of a weight, from where they are.
   void place(const Weight& weight, std::byte* to);
   const std::byte* vector(const Weight& weight);
   DeviceNorm norm(const Norm& norm) { return {vector(norm.scale), vector(norm.bias)}; }
@@ -85,6 +90,9 @@ class DeviceModel {
   const Model& model_;
   Stored type_ = Stored::kBF16;
   std::vector<DeviceBuffer> buffers_;
+  const ElementProgress& progress_;  // only while the model is made
+  UploadRing ring_;
+  std::optional<WeightUpload> upload_;  // while elements come from a checkpoint
 };
 
 }  // namespace kvroof::cuda

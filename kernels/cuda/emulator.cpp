@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -28,7 +29,27 @@ std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
+namespace {
+
+std::deque<std::function<void()>> g_later;
+std::uint64_t g_asked_later = 0;
+
+}  // namespace
+
+void later(std::function<void()> copy) {
+  g_later.push_back(std::move(copy));
+  ++g_asked_later;
+}
+std::uint64_t asked_later() { return g_asked_later; }
+void catch_up(std::uint64_t asked) {
+  while (!g_later.empty() && g_asked_later - g_later.size() < asked) {
+    g_later.front()();
+    g_later.pop_front();
+  }
+}
+
 void make(const Node& node) {
+  catch_up();
   const std::uint64_t start = now_ns();
   node.launch();
   if (watcher != nullptr) watcher->ran(node.number, start, now_ns());

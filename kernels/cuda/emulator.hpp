@@ -39,6 +39,11 @@ class Watcher {
 extern Watcher* watcher;
 std::uint64_t now_ns();
 
+// Copies that the host does not wait for are made as late as they may be, so that memory which changes too early shows.
+void later(std::function<void()> copy);
+std::uint64_t asked_later();  // copies until now
+void catch_up(std::uint64_t asked = ~std::uint64_t{0});
+
 // Launches in order, made or noted in the stream's train.
 struct Node {
   std::uint64_t number = 0;

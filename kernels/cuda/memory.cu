@@ -2,9 +2,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <new>
 
 #include "kernels/cuda/device_activity.hpp"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/pinned.hpp"
 
 namespace kvroof::cuda {
 
@@ -28,6 +30,29 @@ const char* copy_out(Stream& stream, void* to, const void* from, std::size_t byt
   return status == cudaSuccess ? synchronize(stream) : problem_of(status);
 }
 const char* synchronize(Stream& stream) { return problem_of(cudaStreamSynchronize(handle_of(stream))); }
+const char* allocate_pinned(std::size_t bytes, void** out) {
+  return problem_of(cudaHostAlloc(out, bytes, cudaHostAllocDefault));
+}
+void release_pinned(void* memory) { cudaFreeHost(memory); }
+const char* copy_in_later(Stream& stream, void* to, std::size_t pitch, const void* from, std::size_t bytes,
+                          std::size_t rows) {
+  if (rows == 1) return copy_in(stream, to, from, bytes);
+  return problem_of(
+      cudaMemcpy2DAsync(to, pitch, from, bytes, bytes, rows, cudaMemcpyHostToDevice, handle_of(stream)));
+}
+const char* make_mark(void** mark) {
+  cudaEvent_t event = nullptr;
+  const cudaError_t status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  *mark = event;
+  return problem_of(status);
+}
+const char* set_mark(Stream& stream, void* mark) {
+  return problem_of(cudaEventRecord(static_cast<cudaEvent_t>(mark), handle_of(stream)));
+}
+const char* wait_for(void* mark) { return problem_of(cudaEventSynchronize(static_cast<cudaEvent_t>(mark))); }
+void release_mark(void* mark) {
+  if (mark != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(mark));
+}
 const char* open_stream(Stream& stream) {
   cudaStream_t handle = nullptr;
   const cudaError_t status = cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking);
@@ -116,6 +141,7 @@ namespace {
 
 constexpr const char* kCopyInTrain = "a copy between launches that are noted";
 const char* copy(Stream& stream, void* to, const void* from, std::size_t bytes, bool to_device) {
+  emulator::catch_up();
   const std::uint64_t start = emulator::now_ns();
   std::memcpy(to, from, bytes);
   if (emulator::watcher != nullptr) emulator::watcher->copied(to_device, bytes, start, emulator::now_ns());
@@ -129,7 +155,39 @@ const char* copy_in(Stream& stream, void* to, const void* from, std::size_t byte
 const char* copy_out(Stream& stream, void* to, const void* from, std::size_t bytes) {
   return copy(stream, to, from, bytes, false);
 }
-const char* synchronize(Stream& stream) { return stream.recording == nullptr ? nullptr : kCopyInTrain; }
+const char* synchronize(Stream& stream) {
+  emulator::catch_up();
+  return stream.recording == nullptr ? nullptr : kCopyInTrain;
+}
+const char* allocate_pinned(std::size_t bytes, void** out) {
+  *out = ::operator new(bytes, std::nothrow);
+  return *out == nullptr ? "out of memory" : nullptr;
+}
+void release_pinned(void* memory) { ::operator delete(memory); }
+const char* copy_in_later(Stream& stream, void* to, std::size_t pitch, const void* from, std::size_t bytes,
+                          std::size_t rows) {
+  emulator::later([=] {
+    const std::uint64_t start = emulator::now_ns();
+    for (std::size_t row = 0; row < rows; ++row) {
+      std::memcpy(static_cast<std::byte*>(to) + row * pitch, static_cast<const std::byte*>(from) + row * bytes, bytes);
+    }
+    if (emulator::watcher != nullptr) emulator::watcher->copied(true, bytes * rows, start, emulator::now_ns());
+  });
+  return stream.recording == nullptr ? nullptr : kCopyInTrain;
+}
+const char* make_mark(void** mark) {
+  *mark = new std::uint64_t{0};
+  return nullptr;
+}
+const char* set_mark(Stream&, void* mark) {
+  *static_cast<std::uint64_t*>(mark) = emulator::asked_later();
+  return nullptr;
+}
+const char* wait_for(void* mark) {
+  emulator::catch_up(*static_cast<std::uint64_t*>(mark));
+  return nullptr;
+}
+void release_mark(void* mark) { delete static_cast<std::uint64_t*>(mark); }
 const char* open_stream(Stream&) { return nullptr; }
 void close_stream(Stream&) {}
 

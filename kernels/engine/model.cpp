@@ -1,11 +1,10 @@
 #include "kernels/engine/model.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "kernels/engine/checkpoint.hpp"
-#include "kernels/engine/tensor_loader.hpp"
+#include "kernels/engine/elements.hpp"
 #include "kernels/engine/weight_families.hpp"
 #include "sim/core/suggest.hpp"
 #include "traces/file_io.hpp"
@@ -144,41 +143,26 @@ ModelConfig load_model_config(const fs::path& folder) {
   return config;
 }
 
-namespace {
-
-// Checks all tensors and loads those whose rows go to a weight that is wanted.
-Model load_wanted(const fs::path& folder, std::optional<DType> type,
-                  const std::function<bool(const ModelWeights&, const Weight*)>& wanted) {
+Model open_model(const fs::path& folder, std::optional<DType> type) {
   Model model;
   model.config = load_model_config(folder);
   model.name = model.config.shape.name;
   model.path = folder;
-  const Checkpoint checkpoint = Checkpoint::open(folder);
-  const NamedTensors tensors(checkpoint, weight_family(model.config.shape.family).prefixes);
+  model.checkpoint = std::make_shared<const Checkpoint>(Checkpoint::open(folder));
+  const NamedTensors tensors(*model.checkpoint, weight_family(model.config.shape.family).prefixes);
   const auto bindings = bind_tensors(model.config, model.weights);
-  check_names(model, checkpoint, tensors, bindings);
+  check_names(model, *model.checkpoint, tensors, bindings);
   check_tensors(tensors, bindings);
   model.config.shape.weight_type = tensors.find(bindings.front().name)->info->type;
   model.type = type.value_or(model.config.shape.weight_type);
-  TensorLoader loader(model.type);
-  for (const TensorBinding& binding : bindings) {
-    const auto is_wanted = [&](const RowBlock& block) { return wanted(model.weights, block.weight); };
-    if (std::ranges::any_of(binding.blocks, is_wanted)) loader.load(*tensors.find(binding.name), binding);
-  }
+  for (const TensorBinding& binding : bindings) locate_elements(*tensors.find(binding.name), binding, model.type);
   return model;
 }
 
-}  // namespace
-
 Model load_model(const fs::path& folder, std::optional<DType> type) {
-  return load_wanted(folder, type, [](const ModelWeights&, const Weight*) { return true; });
-}
-
-Model load_output_projections(const fs::path& folder, DType type) {
-  return load_wanted(folder, type, [](const ModelWeights& weights, const Weight* weight) {
-    return std::ranges::any_of(weights.layers,
-                               [weight](const LayerWeights& layer) { return &layer.o.matrix == weight; });
-  });
+  Model model = open_model(folder, type);
+  make_elements(model);
+  return model;
 }
 
 }  // namespace kvroof

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -76,10 +77,13 @@ struct ModelWeights {
   Weight head_bias;      // [1, vocab]
 };
 
+class Checkpoint;
+
 struct Model {
   ModelConfig config;
-  DType type = DType::kF32;  // of all weights in memory
+  DType type = DType::kF32;  // of all weights
   ModelWeights weights;
+  std::shared_ptr<const Checkpoint> checkpoint;  // what the weights' stored blocks lie in; null: random weights
   std::string name;  // of the folder
   std::filesystem::path path;
   std::vector<TokenKind> token_kinds;  // by id; empty: not read (add_token_kinds())
@@ -87,15 +91,15 @@ struct Model {
   [[nodiscard]] const Weight& head() const { return weights.head.empty() ? weights.embedding : weights.head; }
 };
 
-// Reads config.json, generation_config.json (end-of-text ids) if there is one, and the safetensors files, single or
-// sharded. Weights are converted to `type`, or keep the checkpoint's own (that of the embedding). Everything is
-// validated before memory for weights is allocated, and tensors are streamed: the peak is the weights and a few
-// megabytes. Throws Error: usage for a missing folder or file, failure for damaged or unsupported content; messages
-// name file and tensor.
-Model load_model(const std::filesystem::path& folder, std::optional<DType> type);
+// Reads config.json, generation_config.json (end-of-text ids) if there is one, and the headers of the safetensors
+// files, single or sharded. Weights have their sizes and say where their elements lie; none is read yet: a device takes
+// them from there, make_elements() (elements.hpp) puts them into memory. They are converted to `type`, or keep the
+// checkpoint's own (that of the embedding). Everything is validated. Throws Error: usage for a missing folder or file,
+// failure for damaged or unsupported content; messages name file and tensor.
+Model open_model(const std::filesystem::path& folder, std::optional<DType> type);
 
-// The same with the output projections (o) of all layers alone.
-Model load_output_projections(const std::filesystem::path& folder, DType type);
+// The same with all elements in memory; tensors are streamed: the peak is the weights and a few megabytes.
+Model load_model(const std::filesystem::path& folder, std::optional<DType> type);
 
 // The configuration alone, with the same checks and messages.
 ModelConfig load_model_config(const std::filesystem::path& folder);

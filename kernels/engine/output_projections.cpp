@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "kernels/engine/model.hpp"
+#include "kernels/engine/elements.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof {
@@ -20,15 +20,20 @@ Model load(const TraceManifest& manifest) {
     throw usage_error(
         fmt::format("{}: the model folder that the trace names is not here, and {}", manifest.model_path, kWhy));
   }
-  Model model = load_output_projections(manifest.model_path, manifest.weight_type);
+  Model model = open_model(manifest.model_path, manifest.weight_type);
   if (model.weights.layers.size() != manifest.layers.size()) {
     throw usage_error(fmt::format("{}: a model of {} layers; expected the {} of the trace that names it",
                                   manifest.model_path, model.weights.layers.size(), manifest.layers.size()));
   }
+  make_output_projections(model);
   return model;
 }
 
 }  // namespace
+
+void make_output_projections(Model& model) {
+  for (LayerWeights& layer : model.weights.layers) make_elements(layer.o.matrix);
+}
 
 std::function<RowsView(LayerId)> output_projections_of(const TraceManifest& manifest) {
   return [manifest, model = std::shared_ptr<const Model>()](LayerId layer) mutable {

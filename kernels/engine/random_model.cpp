@@ -1,6 +1,5 @@
 #include "kernels/engine/random_model.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -61,21 +60,6 @@ Model random_model(ModelConfig config, DType type, std::uint64_t seed) {
     block.weight->random.stream = stream++;
   }
   return model;
-}
-
-void make_elements(Model& model) {
-  for (const RowBlock& block : blocks_of(model)) {
-    Weight* weight = block.weight;
-    if (weight->data.size() > 0) continue;
-    const std::size_t count = weight->rows * weight->cols;
-    weight->data = AlignedBytes(weight->bytes());
-    float eight[8];
-    for (std::size_t at = 0; at < count; at += 8) {
-      random_eight(weight->random, at / 8, eight);
-      convert_from_float(weight->type, std::span<const float>(eight).first(std::min<std::size_t>(8, count - at)),
-                         weight->data.data() + at * size_of(weight->type));
-    }
-  }
 }
 
 }  // namespace kvroof

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <vector>
@@ -27,14 +26,14 @@ AlignedBytes::AlignedBytes(std::size_t size) : size_(size) {
   const auto rounded = checked_add(size, alignment - 1);
   if (!rounded) throw std::bad_alloc();
   const std::size_t whole = *rounded / alignment * alignment;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, whole));
-  if (memory == nullptr) throw std::bad_alloc();
-  data_.reset(memory);
+  const std::align_val_t line{alignment};
+  auto* memory = static_cast<std::byte*>(::operator new(whole, line));
+  data_ = {memory, Free{line}};
   // Advice only: without huge pages everything works, a little slower.
   if (size >= kHugeFrom) madvise(memory, whole, MADV_HUGEPAGE);
 }
 
-void AlignedBytes::Free::operator()(std::byte* p) const { std::free(p); }
+void AlignedBytes::Free::operator()(std::byte* p) const { ::operator delete(p, alignment); }
 
 void convert_elements(DType from, const std::byte* elements, std::size_t count, DType to, std::byte* out) {
   if (from == to) {

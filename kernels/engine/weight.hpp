@@ -4,13 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
+#include <vector>
 
 #include "kernels/engine/random_fill.hpp"
 #include "sim/attention/attention.hpp"
 #include "sim/core/dtype.hpp"
 
 namespace kvroof {
+
+class SafetensorsFile;
+struct TensorInfo;
 
 // Memory aligned to 64 bytes (2 MiB and advised for huge pages from 4 MiB on), uninitialised.
 class AlignedBytes {
@@ -23,19 +28,32 @@ class AlignedBytes {
 
  private:
   struct Free {
+    std::align_val_t alignment;
     void operator()(std::byte* p) const;
   };
   std::unique_ptr<std::byte[], Free> data_;
   std::size_t size_ = 0;
 };
 
-// A matrix as torch's Linear stores it, [out, in]; a vector has one row.
+// A rectangle of a stored tensor whose elements are a weight's. A vector is a matrix of one column.
+struct StoredBlock {
+  const SafetensorsFile* file = nullptr;  // open as long as the model's checkpoint
+  const TensorInfo* tensor = nullptr;
+  std::size_t row = 0, rows = 0;
+  std::size_t col = 0, cols = 0;  // whole rows unless the block is transposed
+  std::size_t to = 0;             // the element of the weight that the first one of the block is
+  bool transposed = false;        // its columns are (parts of) the weight's rows; otherwise all follow each other
+};
+
+// A matrix as torch's Linear stores it, [out, in]; a vector has one row. Its elements are in `data`; where there is
+// none yet, they lie in a checkpoint (`stored`), or are to be made from a seed (elements.hpp).
 struct Weight {
   DType type = DType::kF32;
   std::size_t rows = 0;
   std::size_t cols = 0;
   AlignedBytes data;
-  RandomFill random{};  // what the elements are where there is no data yet (random_model.hpp)
+  std::vector<StoredBlock> stored{};
+  RandomFill random{};
 
   [[nodiscard]] bool empty() const { return rows == 0; }
   [[nodiscard]] std::uint64_t bytes() const { return std::uint64_t{rows} * cols * size_of(type); }

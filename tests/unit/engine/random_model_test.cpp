@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/engine/elements.hpp"
 #include "kernels/engine/random_model.hpp"
 #include "kernels/engine/weight_families.hpp"
 #include "sim/model/config_of_shape.hpp"

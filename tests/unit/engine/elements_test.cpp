@@ -1,5 +1,5 @@
 // Rows, columns and transposed blocks of stored tensors arrive where their bindings say, in any element type.
-#include "kernels/engine/tensor_loader.hpp"
+#include "kernels/engine/elements.hpp"
 
 #include <array>
 
@@ -35,8 +35,10 @@ void load_all(const std::vector<TensorBinding>& bindings, DType type) {
   const auto path = folder.path() / "model.safetensors";
   write_safetensors(path, tensors, {});
   const SafetensorsFile file = SafetensorsFile::open(path).or_throw("test");
-  TensorLoader loader(type);
-  for (const TensorBinding& b : bindings) loader.load({&file, file.header().find(b.name)}, b);
+  for (const TensorBinding& b : bindings) locate_elements({&file, file.header().find(b.name)}, b, type);
+  for (const TensorBinding& b : bindings) {
+    for (const RowBlock& block : b.blocks) make_elements(*block.weight);
+  }
 }
 
 std::vector<float> floats_of(const Weight& weight) {

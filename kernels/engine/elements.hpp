@@ -1,0 +1,66 @@
+// Elements of weights that are not in memory yet: read from their checkpoint, or made from a seed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/engine/checkpoint.hpp"
+#include "kernels/engine/weight_families.hpp"
+
+namespace kvroof {
+
+// Tells each weight that a tensor has elements of where they lie: Weight::stored, of a weight that will be of `type`.
+// The tensor has the shape and an element type that the binding's checks have passed.
+void locate_elements(const StoredTensor& stored, const TensorBinding& binding, DType type);
+
+// `rows` runs of `width` elements of a weight: the first begins at element `first`, each other one a row of the weight
+// later. A single run may be longer than a row.
+struct ElementPiece {
+  std::size_t first = 0;
+  std::size_t rows = 1;
+  std::size_t width = 0;
+};
+
+// Takes the elements of a weight, a piece after the other.
+class ElementSink {
+ public:
+  struct Room {
+    std::byte* data = nullptr;
+    std::size_t stride = 0;  // elements from run to run
+  };
+  virtual ~ElementSink() = default;
+  // Where the elements of the piece are to be written.
+  virtual Room room(const ElementPiece& piece) = 0;
+  // All of them have been.
+  virtual void written(const ElementPiece& piece) = 0;
+};
+
+// Reads weights from their checkpoint: converts, permutes and transposes on the way. Beside what the sink gives, it
+// holds a few megabytes.
+class ElementReader {
+ public:
+  // All elements of `weight`, each once, in pieces of at most `most_bytes`. Throws Error naming file and tensor when a
+  // file is shorter than it was or cannot be read.
+  void read(const Weight& weight, std::size_t most_bytes, ElementSink& sink);
+
+ private:
+  void read_rows(const Weight& weight, const StoredBlock& block, std::size_t most, ElementSink& sink);
+  void read_columns(const Weight& weight, const StoredBlock& block, std::size_t most, ElementSink& sink);
+  void transpose(const StoredBlock& block, DType type, std::size_t row, std::size_t col, const ElementPiece& piece,
+                 ElementSink::Room out);
+  std::span<const std::byte> read_raw(const StoredBlock& block, std::size_t first, std::size_t count);
+
+  std::vector<std::byte> raw_, converted_;
+};
+
+// Told of the bytes of each weight that is where it belongs; may be empty.
+using ElementProgress = std::function<void(std::uint64_t bytes)>;
+
+// Allocates and fills what is not in memory yet, for the back ends on the CPU.
+void make_elements(Weight& weight);
+void make_elements(Model& model, const ElementProgress& progress = {});
+
+}  // namespace kvroof
