@@ -247,20 +247,16 @@ Result<CuptiLibrary> load_cupti(const Machine& machine) {
   if (void* const loaded = dlopen(kCuptiFile, RTLD_NOW | RTLD_NOLOAD)) {
     return use_library(loaded, path_of_loaded(loaded));
   }
-  std::string refused;
-  for (const std::string& path : find_library(machine, kCuptiFile)) {
-    void* const library = dlopen(below(machine, path).c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (library != nullptr) {
-      auto used = use_library(library, path);
-      if (used) return used;
-      refused = used.error();
-    } else if (refused.empty()) {
-      const char* const why = dlerror();
-      refused = fmt::format("{} cannot be loaded: {}", path, why != nullptr ? why : "unknown error");
-    }
-  }
-  if (!refused.empty()) return Failure{refused};
-  return failure("{} was not found; `kvroof doctor` says where it is looked for", kCuptiFile);
+  CuptiLibrary found;
+  const std::string why =
+      open_library(machine, kCuptiFile, RTLD_NOW | RTLD_GLOBAL, [&](void* library, const std::string& path) {
+        auto used = use_library(library, path);
+        if (!used) return used.error();
+        found = std::move(used).value();
+        return std::string();
+      });
+  if (!why.empty()) return Failure{why};
+  return found;
 }
 
 }  // namespace kvroof

@@ -1,21 +1,24 @@
 #include "kernels/cupti/launch_recorder.hpp"
 
+#include <algorithm>
+
 namespace kvroof {
 
 // One record for each cause; one of the launch's own cause where it declares no bytes. The first has the operations.
-void LaunchRecorder::add(const LaunchMeaning& meaning, std::uint64_t node, std::vector<OperatorRecord>& records) const {
+void LaunchRecorder::add(const LaunchMeaning& meaning, std::uint64_t node, bool first,
+                         std::vector<OperatorRecord>& records) const {
   OperatorRecord record;
   record.graph_node = node;
   record.step = step_;
   record.layer = meaning.layer;
   record.sequence = meaning.sequence;
   record.name = meaning.operation;
-  record.declared_flops = meaning.declared.flops;
+  record.declared_flops = first ? meaning.declared.flops : 0;
   const ByteCounters& bytes = meaning.declared.bytes;
   for (std::size_t c = 0; c < kCauses; ++c) {
     if (bytes.bytes[c] == 0 && (bytes.total() > 0 || c != static_cast<std::size_t>(meaning.cause))) continue;
     record.cause = kCauseNames[c];
-    record.declared_bytes = bytes.bytes[c];
+    record.declared_bytes = first ? bytes.bytes[c] : 0;
     records.push_back(record);
     record.declared_flops = 0;
   }
@@ -25,7 +28,7 @@ void LaunchRecorder::begin_launch(const LaunchMeaning& meaning) {
   in_launch_ = true;
   if (noting_ || recorder_ == nullptr) return;
   std::vector<OperatorRecord> records;
-  add(meaning, 0, records);
+  add(meaning, 0, true, records);
   recorder_->begin_launch(std::move(records));
 }
 
@@ -62,10 +65,14 @@ void LaunchRecorder::end_train() {
 void LaunchRecorder::begin_train_launch(std::span<const LaunchMeaning> meanings) {
   if (recorder_ == nullptr) return;
   std::vector<OperatorRecord> records;
-  unexplained_ += nodes_.size() != meanings.size();
+  // Several nodes may belong to a launch that a library makes.
+  std::vector<bool> explained(meanings.size(), false);
   for (const auto& [node, launch] : nodes_) {
-    if (launch < meanings.size()) add(meanings[launch], node, records);
+    if (launch >= meanings.size()) continue;
+    add(meanings[launch], node, !explained[launch], records);
+    explained[launch] = true;
   }
+  unexplained_ += std::find(explained.begin(), explained.end(), false) != explained.end();
   recorder_->begin_launch(std::move(records));
 }
 

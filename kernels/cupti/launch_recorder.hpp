@@ -30,11 +30,12 @@ class LaunchRecorder final : public LaunchObserver, public GraphNodes {
   void created(std::uint64_t node) override;
   void cloned(std::uint64_t node, std::uint64_t from) override;
 
-  // Launches of a graph whose nodes are not those that were noted: their kernels have no meaning.
+  // Launches of a graph some of whose noted launches have no node: their kernels have no meaning.
   [[nodiscard]] std::uint64_t unexplained() const { return unexplained_; }
 
  private:
-  void add(const LaunchMeaning& meaning, std::uint64_t node, std::vector<OperatorRecord>& records) const;
+  // `first`: of a launch's nodes, whose record says what all of them move together.
+  void add(const LaunchMeaning& meaning, std::uint64_t node, bool first, std::vector<OperatorRecord>& records) const;
 
   ActivityRecorder* recorder_ = nullptr;
   std::uint32_t step_ = 0;

@@ -1,6 +1,7 @@
 #include "kernels/cupti/machine.hpp"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -169,6 +170,23 @@ std::vector<std::string> find_library(const Machine& machine, const std::string&
     found.push_back(folder + "/" + file_name);
   }
   return found;
+}
+
+std::string open_library(const Machine& machine, const std::string& file_name, int flags, const TakeLibrary& take) {
+  std::string refused, unloadable;
+  for (const std::string& path : find_library(machine, file_name)) {
+    void* const library = dlopen(below(machine, path).c_str(), flags);
+    if (library != nullptr) {
+      refused = take(library, path);
+      if (refused.empty()) return {};
+    } else if (unloadable.empty()) {
+      const char* const why = dlerror();
+      unloadable = fmt::format("{} cannot be loaded: {}", path, why != nullptr ? why : "unknown error");
+    }
+  }
+  if (!refused.empty()) return refused;
+  if (!unloadable.empty()) return unloadable;
+  return fmt::format("{} was not found; `kvroof doctor` says where it is looked for", file_name);
 }
 
 }  // namespace kvroof

@@ -46,6 +46,12 @@ std::filesystem::path below(const Machine& machine, std::string_view path);
 // folders; the nvidia/ folders of Python environments (VIRTUAL_ENV, CONDA_PREFIX, system, user). No path comes twice.
 std::vector<std::string> find_library(const Machine& machine, const std::string& file_name);
 
+// Opens what find_library names, with dlopen's `flags`, until `take` takes one: it returns why not, or nothing. Empty,
+// or one sentence: what was wrong with the last that `take` refused, else with the first that cannot be loaded, else
+// that none was found.
+using TakeLibrary = std::function<std::string(void* library, const std::string& path)>;
+std::string open_library(const Machine& machine, const std::string& file_name, int flags, const TakeLibrary& take);
+
 // Major version of CUDA that CUPTI's records are decoded for.
 inline constexpr std::uint32_t kCuptiMajor = 13;
 inline constexpr const char* kCuptiFile = "libcupti.so.13";

@@ -33,7 +33,7 @@ struct LaunchMeaning {
 class LaunchObserver {
  public:
   virtual ~LaunchObserver() = default;
-  // What is launched until end_launch(), one kernel, means this.
+  // What is launched until end_launch() means this: one kernel, or the few that a library makes of it.
   virtual void begin_launch(const LaunchMeaning& meaning) = 0;
   virtual void end_launch() = 0;
   // Launches until end_train(), each between begin_launch and end_launch, are noted and not made (a CUDA graph).

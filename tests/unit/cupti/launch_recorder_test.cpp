@@ -95,6 +95,40 @@ TEST_CASE("Kernels of a graph are told apart by the copies of the nodes that wer
   CHECK(r.launches.unexplained() == 0);
 }
 
+TEST_CASE("Several nodes of one launch have its meaning, and the first of them says what they move together") {
+  Recording r;
+  r.launches.begin_train();
+  r.launches.begin_launch(meaning_of("noted", 0, Cause::kWeights, 1));
+  for (std::uint64_t node : {11, 12, 13}) r.cupti.graphs->created(node);
+  r.launches.end_launch();
+  r.launches.begin_launch(meaning_of("noted", 0, Cause::kWeights, 1));
+  r.cupti.graphs->created(14);
+  r.launches.end_launch();
+  for (std::uint64_t node : {11, 12, 13, 14}) r.cupti.graphs->cloned(10 + node, node);
+  r.launches.end_train();
+  LaunchMeaning down = meaning_of("down", 3, Cause::kWeights, 500);
+  down.declared.bytes.add(Cause::kActivations, 60);
+  down.declared.flops = 7000;
+  r.launches.begin_train_launch(std::array{down, meaning_of("append", 4, Cause::kKvWrite, 9)});
+  r.cupti.launch_graph(40, 1000, {21, 22, 23, 24});
+  r.launches.end_launch();
+  r.recorder->stop();
+  CHECK(r.launches.unexplained() == 0);
+  CHECK(r.sink.kernels.size() == 4);
+  std::uint64_t bytes = 0, flops = 0, of_down = 0;
+  for (const OperatorRecord& record : r.sink.operators) {
+    const bool is_down = record.graph_node < 24;
+    CHECK((record.name == (is_down ? "down" : "append") && record.layer == (is_down ? 3 : 4)));
+    of_down += is_down;
+    bytes += record.declared_bytes;
+    flops += record.declared_flops;
+    CHECK((record.declared_bytes == 0 || record.graph_node == 21 || record.graph_node == 24));
+  }
+  CHECK(of_down == 6);  // two causes of each of the three nodes
+  CHECK(bytes == 500 + 60 + 9);
+  CHECK(flops == 7000);
+}
+
 TEST_CASE("A graph whose nodes CUPTI did not tell of is counted, and its kernels are recorded without a meaning") {
   Recording r;
   r.launches.begin_train();
