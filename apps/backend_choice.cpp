@@ -7,7 +7,6 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/fast_ops.hpp"
 #include "kernels/cpu/reference_ops.hpp"
-#include "kernels/cuda/cuda.hpp"
 #include "kernels/engine/output_projections.hpp"
 #include "sim/core/suggest.hpp"
 
@@ -15,6 +14,28 @@ namespace kvroof {
 namespace {
 
 constexpr std::array kKinds = {BackendKind::kFast, BackendKind::kReference, BackendKind::kCuda};
+
+// The kind that --backend names, which is one of all.
+BackendKind named_kind(const std::string& name) {
+  std::vector<std::string> known;
+  for (const BackendKind kind : kKinds) {
+    known.emplace_back(name_of(kind));
+    if (name == known.back()) return kind;
+  }
+  throw usage_error(fmt::format("--backend {}: unknown{}", name, did_you_mean(name, known)))
+      .note("known: " + join(known));
+}
+
+LinearBy linear_option(const Arguments& arguments) {
+  if (!arguments.has("linear")) return LinearBy::kAuto;
+  const auto& name = arguments.get<std::string>("linear");
+  const std::vector<std::string> known = {"auto", "own", "cublaslt"};
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    if (name == known[i]) return static_cast<LinearBy>(i);
+  }
+  throw usage_error(fmt::format("--linear {}: unknown{}", name, did_you_mean(name, known)))
+      .note("known: " + join(known));
+}
 
 class LoadProgress {
  public:
@@ -40,18 +61,17 @@ std::string_view name_of(BackendKind kind) {
 }
 
 BackendChoice backend_option(const Arguments& arguments) {
-  if (!arguments.has("backend")) return {cuda_device_problem() ? BackendKind::kFast : BackendKind::kCuda, false, {}};
-  const auto& name = arguments.get<std::string>("backend");
-  std::vector<std::string> known;
-  for (const BackendKind kind : kKinds) {
-    known.emplace_back(name_of(kind));
-    if (name != known.back()) continue;
-    const auto problem = kind == BackendKind::kCuda ? cuda_device_problem() : std::nullopt;
-    if (problem) throw Error("--backend cuda: " + *problem, ExitCode::kNeedsDevice);
-    return {kind, true, {}};
+  BackendChoice choice;
+  choice.linear = linear_option(arguments);
+  choice.asked_for = arguments.has("backend");
+  if (!choice.asked_for) {
+    choice.kind = cuda_device_problem() ? BackendKind::kFast : BackendKind::kCuda;
+    return choice;
   }
-  throw usage_error(fmt::format("--backend {}: unknown{}", name, did_you_mean(name, known)))
-      .note("known: " + join(known));
+  choice.kind = named_kind(arguments.get<std::string>("backend"));
+  const auto problem = choice.kind == BackendKind::kCuda ? cuda_device_problem() : std::nullopt;
+  if (problem) throw Error("--backend cuda: " + *problem, ExitCode::kNeedsDevice);
+  return choice;
 }
 
 void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<const PolicySpec> policies,
@@ -66,7 +86,8 @@ void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<
   if (!what) return;
   const std::string refusal = fmt::format("{}: the CUDA back end does not run {}", config.shape.name, *what);
   if (choice.asked_for) throw usage_error(refusal).note("`--backend fast` runs it on the CPU");
-  choice = {BackendKind::kFast, false, refusal + "; the CPU does"};
+  choice.kind = BackendKind::kFast;
+  choice.note = refusal + "; the CPU does";
 }
 
 void make_host_elements(BackendKind kind, const Arguments& arguments, Model& model,
@@ -82,20 +103,25 @@ void make_host_elements(BackendKind kind, const Arguments& arguments, Model& mod
   make_elements(model, progress.watch());
 }
 
-std::unique_ptr<Backend> make_backend(BackendKind kind, const Arguments& arguments, const Model& model,
+std::unique_ptr<Backend> make_backend(const BackendChoice& choice, const Arguments& arguments, const Model& model,
                                       const PolicySpec& policy) {
   const KvType kv_type = policy.kv.value_or(model.type);
-  if (kind == BackendKind::kCuda) {
+  if (choice.kind == BackendKind::kCuda) {
     LoadProgress progress(arguments, model);
-    return make_cuda_backend(model, policy, arguments.seed, kv_type, progress.watch());
+    return make_cuda_backend(model, policy, arguments.seed, kv_type, choice.linear, progress.watch());
   }
   std::unique_ptr<Ops> ops;
-  if (kind == BackendKind::kFast) {
+  if (choice.kind == BackendKind::kFast) {
     ops = make_fast_ops(arguments.threads);
   } else {
     ops = std::make_unique<ReferenceOps>();
   }
   return std::make_unique<CpuBackend>(model, std::move(ops), CpuBackendOptions{policy, arguments.seed, kv_type});
+}
+
+std::string linear_note(const LinearFacts& facts) {
+  if (facts.problem.empty()) return {};
+  return fmt::format("prompts and batches over 64 took longer, with the engine's own kernels: {}", facts.problem);
 }
 
 }  // namespace kvroof

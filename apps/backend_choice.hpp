@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "apps/command.hpp"
+#include "kernels/cuda/cuda.hpp"
 #include "kernels/engine/backend.hpp"
 #include "kernels/engine/model.hpp"
 #include "sim/policy/spec.hpp"
@@ -22,12 +23,16 @@ struct BackendChoice {
   BackendKind kind = BackendKind::kFast;
   bool asked_for = false;  // by name
   std::string note;        // why it is not the best that there is; empty: it is
+  LinearBy linear = LinearBy::kAuto;  // of the CUDA back end
 };
 
 inline constexpr const char* kBackendHelp = "fast | reference | cuda (default: cuda where a GPU is and runs the model)";
 
-// --backend. To be called before a model or a prompt is read: throws Error (needs a device) for cuda without a device
-// that can be used, Error (usage) for an unknown name.
+inline constexpr const char* kLinearHelp =
+    "of the CUDA back end: auto | own | cublaslt make products of weights with many vectors";
+
+// --backend and --linear. To be called before a model or a prompt is read: throws Error (needs a device) for cuda
+// without a device that can be used, Error (usage) for unknown names.
 BackendChoice backend_option(const Arguments& arguments);
 
 // Whether the chosen back end runs such a model under these policies and their caches; `weights`: none: the model's.
@@ -41,7 +46,10 @@ void make_host_elements(BackendKind kind, const Arguments& arguments, Model& mod
 
 // With the cache that the policy names, or else of the weights' type. The model must outlive the back end. Throws Error
 // when a device refuses.
-std::unique_ptr<Backend> make_backend(BackendKind kind, const Arguments& arguments, const Model& model,
+std::unique_ptr<Backend> make_backend(const BackendChoice& choice, const Arguments& arguments, const Model& model,
                                       const PolicySpec& policy);
+
+// What a reader of results should know of how products are made, in one sentence; empty: nothing.
+std::string linear_note(const LinearFacts& facts);
 
 }  // namespace kvroof

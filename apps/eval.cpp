@@ -21,7 +21,9 @@ Tokenizer tokenizer_of(const EvalRequest& request) {
   return Tokenizer::load(path);
 }
 
-std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalRequest& request, const EvalRun& run) {
+// `note` becomes what is to be said of how products were made.
+std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalRequest& request, const EvalRun& run,
+                                    std::string& note) {
   Model model = open_model(request.model, request.weight_type);
   add_token_kinds(model, request.points);
   make_host_elements(request.backend.kind, arguments, model, request.points);
@@ -30,8 +32,9 @@ std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalReques
   std::vector<EvalPoint> points;
   for (const PolicySpec& spec : request.points) {
     Progress progress(arguments, "evaluating " + spec.text());
-    const auto backend = make_backend(request.backend.kind, arguments, model, spec);
+    const auto backend = make_backend(request.backend, arguments, model, spec);
     points.push_back(evaluate(run, *backend, spec, [&](std::size_t tokens) { progress.at(done += tokens, total); }));
+    note = linear_note(backend->linear_facts());
   }
   return points;
 }
@@ -43,11 +46,14 @@ int run_eval(const Arguments& arguments) {
   const Tokenizer tokenizer = tokenizer_of(request);
   const Examples examples = read_examples(arguments, request, config, tokenizer);
   const EvalRun run{config, tokenizer, examples, request.batch, request.max_tokens};
-  const std::vector<EvalPoint> points = evaluate_all(arguments, request, run);
+  std::string products;
+  const std::vector<EvalPoint> points = evaluate_all(arguments, request, run, products);
   if (request.details) write_text_file(*request.details, eval_details(examples, points));
   write_table(arguments, eval_table(examples, points, format_of(arguments)));
   if (arguments.quiet) return 0;
-  if (!request.backend.note.empty()) fmt::print(stderr, "note: {}\n", request.backend.note);
+  for (const std::string& note : {request.backend.note, products}) {
+    if (!note.empty()) fmt::print(stderr, "note: {}\n", note);
+  }
   for (const std::string& note : eval_notes(run, points)) fmt::print(stderr, "{}\n", note);
   return 0;
 }

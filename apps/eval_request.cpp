@@ -80,8 +80,8 @@ void describe_eval(po::options_description_easy_init add) {
                                                                 "choice: what stands between the context and a choice")(
       "batch", text("8"), "sequences that are decoded at once; changes the speed only")(
       "details", any(), "write what each window, prompt or question gave to this file, as JSON lines")(
-      "backend", po::value<std::string>(), kBackendHelp)("dtype", any(),
-                                                   "weights as f32, bf16 or f16 (default: as stored; reference: f32)")(
+      "backend", po::value<std::string>(), kBackendHelp)("linear", any(), kLinearHelp)(
+      "dtype", any(), "weights as f32, bf16 or f16 (default: as stored; reference: f32)")(
       "kv", any(), kKvHelp);
 }
 

@@ -179,11 +179,21 @@ RunFacts run_facts(const Arguments& arguments, const GenerateRequest& request, c
   return facts;
 }
 
+// How the back end makes products, as far as it knows by now; a note is added once.
+void note_linear(RunFacts& facts, const Backend& backend) {
+  const LinearFacts linear = backend.linear_facts();
+  const std::string note = linear_note(linear);
+  facts.linear = linear.by;
+  const bool known = std::find(facts.notes.begin(), facts.notes.end(), note) != facts.notes.end();
+  if (!note.empty() && !known) facts.notes.push_back(note);
+}
+
 std::unique_ptr<TraceRecorder> make_recorder(const fs::path& path, const Arguments& arguments, const Model& model,
                                              const RunFacts& facts, const std::vector<Ids>& prompts,
                                              const GenerateRequest& request) {
   RecordedRun run;
   run.backend = facts.backend;
+  run.linear = facts.linear;
   run.policy = facts.policy.text();
   run.model_path = model.path.string();
   run.command_line = arguments.command_line;
@@ -275,18 +285,23 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   const std::vector<Ids> prompts = encode_prompts(request, tokenizer, config.shape.vocab, arguments.seed);
   check_prompts(config, prompts);
   const Model model = make_model(request, config, arguments);
-  const RunFacts facts = run_facts(arguments, request, model, prompts);
+  RunFacts facts = run_facts(arguments, request, model, prompts);
   const auto new_backend = [&] {
-    return make_backend(request.backend.kind, arguments, model, request.policy);
+    return make_backend(request.backend, arguments, model, request.policy);
   };
   std::unique_ptr<Backend> backend = new_backend();
+  note_linear(facts, *backend);
   const bool json = format_of(arguments) == Format::kJson;
   LiveText live(tokenizer, !json && prompts.size() == 1 && (trace || !arguments.has("out")));
   if (trace) recorder = make_recorder(*trace, arguments, model, facts, prompts, request);
   if (profile) profile->attach(request.backend.kind, *backend, recorder->profile());
-  for (const std::string& note : facts.notes) {
-    if (!arguments.quiet) fmt::print(stderr, "note: {}\n", note);
-  }
+  std::size_t said = 0;
+  const auto say = [&] {
+    for (; said < facts.notes.size(); ++said) {
+      if (!arguments.quiet) fmt::print(stderr, "note: {}\n", facts.notes[said]);
+    }
+  };
+  say();
   watch_interrupts();
   SessionOptions options = session_options(request, prompts[0].size(), config.shape.vocab, live);
   options.watcher = profile.get();
@@ -300,6 +315,8 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
       run_to_seal(*backend, config, prompts, options, recorder.get(), [&](const SessionResult* made) {
         if (profile) profile->finish(made, recorder->profile(), repeat, arguments.quiet);
       });
+  note_linear(facts, *backend);
+  say();
   std::optional<ReadSpeed> speed;
   if (json || !arguments.quiet) speed = measure_read_speed(facts, result);
   if (live.active()) {

@@ -130,8 +130,8 @@ void describe_generate(po::options_description_easy_init add) {
       "batch", text("1"), "copies of each prompt")("policy", text("full"), "one eviction policy: name[:key=value]…")(
       "budget", po::value<std::string>(),
       "for a policy without budget=: 0.5 or 50% of the prompt, 512 tokens, 0.5@current")(
-      "backend", po::value<std::string>(), kBackendHelp)("dtype", po::value<std::string>(),
-                                                   "weights as f32, bf16 or f16 (default: as stored; reference: f32)")(
+      "backend", po::value<std::string>(), kBackendHelp)("linear", po::value<std::string>(), kLinearHelp)(
+      "dtype", po::value<std::string>(), "weights as f32, bf16 or f16 (default: as stored; reference: f32)")(
       "kv", po::value<std::string>(), kKvHelp)(
       "max-tokens,n", text("128"), "new tokens at most")("ignore-eos", "go on after an end-of-text token")(
       "temperature", text("0"), "0 is greedy; above, tokens are sampled")(

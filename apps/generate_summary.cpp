@@ -48,6 +48,11 @@ void print_early_stops(const RunFacts& facts, const SessionResult& result) {
   }
 }
 
+// ", products by …", where the back end has a choice.
+std::string products_text(const RunFacts& facts) {
+  if (facts.linear.empty()) return {};
+  return ", products by " + (facts.linear == "own" ? "own kernels" : facts.linear);
+}
 
 }  // namespace
 
@@ -63,6 +68,7 @@ void add_facts(nlohmann::json& json, const RunFacts& facts) {
   json["policy"] = facts.policy.text();
   json["budget"] = facts.policy.budget.describe();
   json["backend"] = facts.backend;
+  json["linear"] = facts.linear.empty() ? nlohmann::json() : nlohmann::json(facts.linear);
   json["weight_type"] = name_of(facts.weight_type);
   json["kv_type"] = name_of(facts.kv_type);
   json["max_tokens"] = facts.max_tokens;
@@ -92,8 +98,9 @@ void add_totals(nlohmann::json& json, const SessionResult& result, const std::op
 
 void print_summary(const RunFacts& facts, const SessionResult& result, const std::optional<ReadSpeed>& speed,
                    std::uint64_t trace_bytes) {
-  fmt::print(stderr, "\npolicy {} ({}), {} back end, weights {}, KV cache {}\n", facts.policy.text(),
-             facts.policy.budget.describe(), facts.backend, name_of(facts.weight_type), name_of(facts.kv_type));
+  fmt::print(stderr, "\npolicy {} ({}), {} back end{}, weights {}, KV cache {}\n", facts.policy.text(),
+             facts.policy.budget.describe(), facts.backend, products_text(facts), name_of(facts.weight_type),
+             name_of(facts.kv_type));
   fmt::print(stderr, "prefill {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s\n", result.prompt_tokens,
              per_second(result.prompt_tokens, result.prefill_seconds), result.decoded_tokens,
              per_second(result.decoded_tokens, result.decode_seconds));

@@ -14,6 +14,7 @@ namespace kvroof {
 
 struct RunFacts {
   std::string backend;
+  std::string linear;              // which kernels make products; empty: the back end has no choice
   PolicySpec policy;
   DType weight_type = DType::kF32;
   KvType kv_type = DType::kF32;

@@ -118,6 +118,7 @@ void add_manifest(Lines& lines, const TraceManifest& m) {
     lines.push_back({"policy", m.policy});
     lines.push_back({"type of q, k, v", std::string(name_of(m.kv_type))});
   }
+  if (!m.linear.empty()) lines.push_back({"products by", m.linear});
   add_layers(lines, m);
   for (std::size_t i = 0; i < std::min(kShownSequences, m.sequences.size()); ++i) {
     const TraceSequence& s = m.sequences[i];

@@ -134,6 +134,7 @@ std::string manifest_to_json(const TraceManifest& m) {
                                  {"host", m.host},
                                  {"layers", nlohmann::ordered_json::array()},
                                  {"sequences", nlohmann::ordered_json::array()}};
+  if (!m.linear.empty()) json["linear"] = m.linear;
   if (!m.model_shape_json.empty()) json["model_shape"] = nlohmann::ordered_json::parse(m.model_shape_json);
   for (const TraceLayer& layer : m.layers) json["layers"].push_back(layer_to_json(layer));
   for (const TraceSequence& sequence : m.sequences) json["sequences"].push_back(sequence_to_json(sequence));
@@ -158,6 +159,7 @@ Result<TraceManifest> manifest_from_json(std::string_view text) {
   m.model_path = object.string("model_path");
   m.model_shape_json = object.object_text("model_shape");
   m.backend = object.word("backend", kBackends);
+  if (object.has("linear")) m.linear = object.string("linear");
   m.policy = object.string("policy");
   m.seed = object.integer("seed", 0, kMax64);
   m.weight_type = parse_dtype(object.word("weight_type", kTypes)).value_or(DType::kF32);

@@ -57,6 +57,7 @@ struct TraceManifest {
   std::string model_path;
   std::string model_shape_json;    // ModelShape as JSON text; empty for imported tensors
   std::string backend;             // reference | fast | cuda
+  std::string linear;              // own | cublaslt VERSION: of the CUDA back end; empty: there was no choice
   std::string policy = "full";     // the policy the run was recorded under
   std::uint64_t seed = 0;
   DType weight_type = DType::kF32;

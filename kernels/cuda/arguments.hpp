@@ -52,7 +52,7 @@ struct ExpertTile {
   std::uint32_t count = 0;
 };
 
-// Rows of a product that take the matrix of their own expert; the matrices of all experts lie behind each other.
+// Rows of a product that take the matrix and the bias of their own expert; those of all experts lie behind each other.
 struct RoutedRows {
   const std::uint32_t* chosen = nullptr;  // [pairs] experts; null: there is one matrix
   std::uint32_t share = 1;                // pairs p of one row of x have the same p / share
@@ -74,7 +74,7 @@ struct HeadMatrices {
 // out[t] = f(W · norm(x[t]) + bias), or f(gate) · up, or added to out.
 struct LinearArguments {
   const float* x = nullptr;         // [tokens, cols]
-  std::uint32_t x_row = 0;          // floats from one vector to the next; run_linear takes 0 for cols
+  std::uint32_t x_row = 0;          // floats from one vector to the next; 0: cols (set_steps)
   std::uint32_t out_row = 0;        // the same of results; 0: rows
   std::uint32_t tokens = 0;         // ≤ the kernel's kTokens
   NormMode norm = NormMode::kNone;
@@ -94,6 +94,19 @@ struct LinearArguments {
   RoutedRows routed;                // with experts `tokens` are pairs, w and up the first expert's
   HeadMatrices heads;               // w is the first head's; without norm, experts and up
   float* out = nullptr;             // [tokens, rows]
+};
+
+// 0 stands for vectors and results that lie behind each other.
+inline void set_steps(LinearArguments& a) {
+  if (a.x_row == 0) a.x_row = a.w.cols;
+  if (a.out_row == 0) a.out_row = a.w.rows;
+}
+
+// What a library makes the products of, and what is left to do with them.
+struct ProductArguments {
+  LinearArguments linear;
+  std::byte* rounded = nullptr;  // [tokens, cols]: normed vectors of the weights' type
+  const float* ups = nullptr;    // [tokens, rows]: products with linear.up
 };
 
 constexpr unsigned kMostExperts = 512;

@@ -55,8 +55,9 @@ std::optional<std::string> cuda_policy_problem(const PolicySpec& policy) {
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const PolicySpec& policy, std::uint64_t seed,
-                                           KvType kv_type, const ElementProgress& progress) {
+                                           KvType kv_type, LinearBy linear, const ElementProgress& progress) {
   cuda::CudaBackendOptions options{policy, seed, kv_type == DType::kF16 ? DType::kF16 : DType::kBF16};
+  options.linear = linear;
   options.quantised = stored_as(kv_type);
   options.progress = progress;
   return std::make_unique<cuda::CudaBackend>(model, std::move(options));

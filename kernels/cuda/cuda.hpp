@@ -20,10 +20,14 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
 // The same for a policy.
 std::optional<std::string> cuda_policy_problem(const PolicySpec& policy);
 
+// Which kernels make products of weights with many vectors: cuBLASLt's where it wins and is found, always our own, or
+// cuBLASLt's of any number of vectors.
+enum class LinearBy : std::uint8_t { kAuto, kOwn, kCublasLt };
+
 // The model must outlive the back end; what of it is not in memory (open_model, random_model) goes straight to the
 // device, and `progress` is told. Throws Error where the functions above have something to say, for policies that
-// only a replay can follow, and when the device refuses.
+// only a replay can follow, when the device refuses, and where cuBLASLt is asked for and not to be had.
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const PolicySpec& policy, std::uint64_t seed,
-                                           KvType kv_type, const ElementProgress& progress = {});
+                                           KvType kv_type, LinearBy linear, const ElementProgress& progress = {});
 
 }  // namespace kvroof

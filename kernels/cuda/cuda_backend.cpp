@@ -40,8 +40,27 @@ CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
   }
   if (const char* why = find_device(device_)) throw Error(device_problem(device_, why), ExitCode::kNeedsDevice);
   check_device(open_stream(stream_), "opening a stream");
+  load_library();
   weights_ = std::make_unique<DeviceModel>(stream_, model_, options_.progress);
-  forward_ = std::make_unique<DeviceForward>(stream_, launches_, *weights_);
+  forward_ = new_forward();
+}
+
+void CudaBackend::load_library() {
+  if (options_.linear == LinearBy::kOwn) return;
+  auto loaded = CublasLt::load();
+  if (loaded) {
+    library_ = std::move(loaded).value();
+  } else if (options_.linear == LinearBy::kCublasLt) {
+    throw Error("--linear cublaslt: " + loaded.error());
+  } else {
+    no_library_ = loaded.error();
+  }
+}
+
+LinearFacts CudaBackend::linear_facts() const {
+  const LibraryLinear& linear = forward_->library_linear();
+  if (library_ == nullptr) return {"own", linear.missed() ? no_library_ : std::string()};
+  return {"cublaslt " + library_->version(), linear.problem()};
 }
 
 CudaBackend::~CudaBackend() { close_stream(stream_); }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/device_cache.hpp"
 #include "kernels/cuda/device_forward.hpp"
 #include "kernels/cuda/device_rows.hpp"
@@ -33,6 +34,7 @@ struct CudaBackendOptions {
   // kInt8 or kInt4: rows of k and v are kept so instead, each with its own scale, and so a prompt's attention meets
   // them.
   std::optional<Stored> quantised{};
+  LinearBy linear = LinearBy::kAuto;
   ElementProgress progress{};  // of the weights
 };
 
@@ -53,6 +55,7 @@ class CudaBackend final : public Backend {
   void set_recorder(Recorder* recorder) override;
   void set_observer(LaunchObserver* observer) override { launches_.set_observer(observer); }
   void set_interrupt(const std::atomic<bool>* asked) override { interrupt_ = asked; }
+  [[nodiscard]] LinearFacts linear_facts() const override;
 
  private:
   struct LayerState {
@@ -83,6 +86,10 @@ class CudaBackend final : public Backend {
     std::vector<std::uint32_t> from_slot, to_slot;
   };
 
+  void load_library();
+  [[nodiscard]] std::unique_ptr<DeviceForward> new_forward() {
+    return std::make_unique<DeviceForward>(stream_, launches_, *weights_, library_.get(), options_.linear);
+  }
   Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);
   void attend_prompt(const AttentionInput& input);
   void attend_step(const AttentionInput& input, std::uint32_t offset);
@@ -154,6 +161,8 @@ class CudaBackend final : public Backend {
   Stream stream_;
   Launches launches_{stream_};
   DeviceFacts device_;
+  std::unique_ptr<CublasLt> library_;  // null: our own kernels make all products
+  std::string no_library_;             // why, where it was looked for
   std::unique_ptr<DeviceModel> weights_;
   std::unique_ptr<DeviceForward> forward_;
   Recorder* recorder_ = nullptr;

@@ -284,7 +284,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
     drop_prompt(sequence);
     // What was made for so long a prompt.
     for (DeviceBuffer* buffer : pass_buffers()) *buffer = DeviceBuffer();
-    forward_ = std::make_unique<DeviceForward>(stream_, launches_, *weights_);
+    forward_ = new_forward();
     throw error;
   }
 }

@@ -58,7 +58,7 @@ void DeviceForward::launch_linear(const char* operation, LinearArguments& a, boo
                  sizeof(float) * a.tokens * heads * (a.w.cols + std::uint64_t{a.w.rows} * (a.add ? 2 : 1)));
   work.flops = matrices * a.tokens;  // two for each element of two bytes
   const Launch launch(launches_, {operation, layer_, Cause::kWeights, work});
-  run_linear(stream_, model_.type(), a);
+  if (!library_linear_.run(model_.type(), a)) run_linear(stream_, model_.type(), a);
 }
 
 void DeviceForward::linear(const char* operation, const float* x, const DeviceNorm& norm, const DeviceLinear& w,
@@ -92,11 +92,12 @@ std::uint64_t DeviceForward::token_bytes() const {
   if (shape.experts > 0) {  // a pair's rows, expert, weight, place and, if it is alone in it, tile
     floats += shape.experts + 1 + shape.experts_per_token * (shape.expert_ffn + shape.hidden + 6ULL);
   }
-  return floats * sizeof(float) + kInputBytes;
+  const std::uint32_t widest = std::max({shape.hidden, shape.ffn, shape.heads * shape.v_head_dim});
+  return floats * sizeof(float) + kInputBytes + library_linear_.vector_bytes(widest, shape.ffn);
 }
 
 std::uint64_t DeviceForward::held_bytes() const {
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = library_linear_.held_bytes();
   for (const DeviceBuffer* buffer :
        {&inputs_, &turns_, &x_, &projections_, &queries_, &attended_, &activated_, &block_, &embedded_, &logits_,
         &routes_, &router_logits_, &expert_activated_, &expert_out_, &shared_factors_}) {

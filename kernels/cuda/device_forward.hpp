@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/device_model.hpp"
 #include "kernels/cuda/launches.hpp"
+#include "kernels/cuda/library_linear.hpp"
 #include "sim/core/ids.hpp"
 
 namespace kvroof::cuda {
@@ -40,9 +41,9 @@ class DeviceForward {
  public:
   using Attention = std::function<void(const AttentionInput&)>;
 
-  // All must outlive this object.
-  DeviceForward(Stream& stream, Launches& launches, const DeviceModel& model)
-      : stream_(stream), launches_(launches), model_(model) {}
+  // All must outlive this object; `library` may be null.
+  DeviceForward(Stream& stream, Launches& launches, const DeviceModel& model, CublasLt* library, LinearBy linear)
+      : stream_(stream), launches_(launches), model_(model), library_linear_(stream, library, linear) {}
 
   // A pass: its tokens go to the device; all layers run, and the residual stream stays on the device until the next
   // pass. run() and project() only launch, the same whatever the tokens are, so that a train of launches can hold them.
@@ -66,6 +67,7 @@ class DeviceForward {
   // Device memory of a pass, for each of its tokens, and what is held by now.
   [[nodiscard]] std::uint64_t token_bytes() const;
   [[nodiscard]] std::uint64_t held_bytes() const;
+  [[nodiscard]] const LibraryLinear& library_linear() const { return library_linear_; }
 
  private:
   void embed();
@@ -102,6 +104,7 @@ class DeviceForward {
   Stream& stream_;
   Launches& launches_;
   const DeviceModel& model_;
+  LibraryLinear library_linear_;
   std::int32_t layer_ = -1;  // whose launches are made; -1: none
   std::uint32_t tokens_ = 0;
   DeviceBuffer inputs_, turns_;

@@ -61,6 +61,13 @@ void submit(Stream& stream, std::function<void()> launch) {
   make({0, std::move(launch)});
 }
 
+// What a stream's handle points to: a library that is given it puts its launches there.
+class LaunchQueue {
+ public:
+  virtual ~LaunchQueue() = default;
+  virtual void submit(std::function<void()> launch) = 0;
+};
+
 void sync_block();
 void sync_warp();
 // Bytes that the lanes of a warp hand to each other: `value` of this lane goes in, that of `lane` comes out.

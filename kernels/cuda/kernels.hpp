@@ -8,6 +8,10 @@
 
 namespace kvroof::cuda {
 
+// The folder where alone libraries are looked for; null: wherever they may lie. The emulator's launches are no GPU's:
+// it takes libraries from the folder that KVROOF_EMULATED_LIBRARIES of the environment names ("": from none).
+const char* library_folder();
+
 // Where launches go. After a refusal nothing more is launched, and `problem` says why.
 struct Stream {
   void* handle = nullptr;  // cudaStream_t
@@ -20,6 +24,9 @@ void run_embed(Stream& stream, Stored weights, const EmbedArguments& a);
 void run_fill(Stream& stream, Stored type, const FillArguments& a);
 void run_norm(Stream& stream, Stored weights, const NormArguments& a);
 void run_linear(Stream& stream, Stored weights, LinearArguments a);
+// Before and after products that a library makes (library_linear.hpp); x_row and out_row are given.
+void run_round_vectors(Stream& stream, Stored weights, const ProductArguments& a);
+void run_finish_products(Stream& stream, Stored weights, const ProductArguments& a);
 // Of a mixture of experts: what each token takes; tiles of tile_pairs() pairs of one expert; the sum over a token's
 // pairs.
 void run_choose_experts(Stream& stream, const RouteArguments& a);

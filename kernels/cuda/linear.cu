@@ -1,6 +1,7 @@
 #include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_many.cuh"
+#include "kernels/cuda/linear_rows.cuh"
 
 namespace kvroof::cuda {
 namespace {
@@ -53,9 +54,18 @@ void run_add_pairs(Stream& stream, const AddPairsArguments& a) {
   launch(stream, &add_pairs, {a.tokens}, kRouteThreads, a);
 }
 
+void run_round_vectors(Stream& stream, Stored weights, const ProductArguments& a) {
+  launch(stream, weights == Stored::kBF16 ? &round_vectors<Stored::kBF16> : &round_vectors<Stored::kF16>,
+         {a.linear.tokens}, kLinearRowThreads, a);
+}
+
+void run_finish_products(Stream& stream, Stored weights, const ProductArguments& a) {
+  launch(stream, weights == Stored::kBF16 ? &finish_products<Stored::kBF16> : &finish_products<Stored::kF16>,
+         {a.linear.tokens, (a.linear.w.rows + kFinishedRows - 1) / kFinishedRows}, kLinearRowThreads, a);
+}
+
 void run_linear(Stream& stream, Stored weights, LinearArguments a) {
-  if (a.x_row == 0) a.x_row = a.w.cols;
-  if (a.out_row == 0) a.out_row = a.w.rows;
+  set_steps(a);
   weights == Stored::kBF16 ? run<Stored::kBF16>(stream, a) : run<Stored::kF16>(stream, a);
 }
 

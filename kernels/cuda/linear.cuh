@@ -54,6 +54,14 @@ KV_DEVICE float2_t norm_of(const float* x, std::uint32_t cols, NormMode mode, fl
   return result;
 }
 
+// Column `column` of a vector whose norm is `norm`.
+template <Stored kType>
+KV_DEVICE float normed(const LinearArguments& a, float2_t norm, unsigned column, float x) {
+  if (a.norm == NormMode::kNone) return x;
+  x = (x - norm.x) * norm.y * (element<kType>(a.norm_scale, column) + a.norm_offset);
+  return a.norm_bias != nullptr ? x + element<kType>(a.norm_bias, column) : x;
+}
+
 // Place of column i of a chunk in shared memory: a lane's eight columns lie in two halves, so that neighbouring lanes
 // read neighbouring 16 bytes.
 KV_DEVICE unsigned chunk_place(unsigned i) { return i % 8 / 4 * (kChunk / 2) + i / 8 * 4 + i % 4; }
@@ -69,11 +77,7 @@ KV_DEVICE void load_chunk(const LinearArguments& a, const float2_t (&norms)[kTok
     for (unsigned i = thread_x(); i < padded; i += kLinearThreads) {
       float value = 0;
       if (t < a.tokens && i < count) {
-        value = a.x[std::size_t{t} * a.x_row + first + i];
-        if (a.norm != NormMode::kNone) {
-          value = (value - norms[t].x) * norms[t].y * (element<kType>(a.norm_scale, first + i) + a.norm_offset);
-          if (a.norm_bias != nullptr) value += element<kType>(a.norm_bias, first + i);
-        }
+        value = normed<kType>(a, norms[t], first + i, a.x[std::size_t{t} * a.x_row + first + i]);
       }
       chunk[t * kChunk + chunk_place(i)] = value;
     }
@@ -109,12 +113,14 @@ KV_DEVICE void add_products(const DeviceMatrix& w, std::uint32_t row, unsigned f
   }
 }
 
-// What becomes of a finished product of row `row` and token t.
+// What becomes of a finished product of row `row` and token t, of the matrix of an expert.
 template <Stored kType>
-KV_DEVICE void finish_product(const LinearArguments& a, std::uint32_t row, unsigned t, float y, float up) {
-  if (a.bias != nullptr) y += element<kType>(a.bias, row);
+KV_DEVICE void finish_product(const LinearArguments& a, std::uint32_t row, unsigned t, float y, float up,
+                              std::uint32_t expert = 0) {
+  const std::size_t bias = std::size_t{a.w.rows} * expert + row;
+  if (a.bias != nullptr) y += element<kType>(a.bias, bias);
   y = activated(a.activation, y);
-  if (a.up.rows > 0) y *= a.up_bias != nullptr ? up + element<kType>(a.up_bias, row) : up;
+  if (a.up.rows > 0) y *= a.up_bias != nullptr ? up + element<kType>(a.up_bias, bias) : up;
   y *= a.factor;
   if (a.token_factors != nullptr) y *= a.token_factors[t];
   if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);
@@ -133,7 +139,8 @@ KV_DEVICE void prefetch_rows(const DeviceMatrix& w, std::uint32_t row) {
 
 // The rows of a warp from `row` on for kTokens tokens; `chunk` [kTokens · kChunk] and `scratch` are shared memory.
 template <Stored kType, unsigned kTokens>
-KV_DEVICE void few_products(const LinearArguments& a, std::uint32_t row, float* chunk, float* scratch) {
+KV_DEVICE void few_products(const LinearArguments& a, std::uint32_t row, float* chunk, float* scratch,
+                            std::uint32_t expert = 0) {
   const unsigned lane = thread_x() % 32;
   float2_t norms[kTokens];
   KV_UNROLL
@@ -157,7 +164,7 @@ KV_DEVICE void few_products(const LinearArguments& a, std::uint32_t row, float* 
     for (unsigned t = 0; t < kTokens; ++t) {
       const float y = sum_over(sums[r][t], 32);
       const float up = a.up.rows > 0 ? sum_over(ups[r][t], 32) : 0.0F;
-      if (lane == 0 && t < a.tokens && row + r < a.w.rows) finish_product<kType>(a, row + r, t, y, up);
+      if (lane == 0 && t < a.tokens && row + r < a.w.rows) finish_product<kType>(a, row + r, t, y, up, expert);
     }
   }
 }
@@ -174,7 +181,7 @@ KV_KERNEL void linear(LinearArguments a) {
   few_products<kType, kTokens>(a, row, chunk, scratch);
 }
 
-// The matrices of an expert in the place of the first one's.
+// The matrices of an expert in the place of the first one's. Its biases are found by its number: finish_product.
 KV_DEVICE void take_expert(LinearArguments& a, std::uint32_t expert) {
   const std::size_t bytes = std::size_t{a.w.rows} * a.w.cols * 2 * expert;
   a.w.data += bytes;
@@ -188,12 +195,13 @@ KV_KERNEL void linear_of_pairs(LinearArguments a) {
   KV_SHARED(float, scratch, kLinearWarps);
   await_previous();
   const unsigned pair = block_y();
-  take_expert(a, a.routed.chosen[pair]);
+  const std::uint32_t expert = a.routed.chosen[pair];
+  take_expert(a, expert);
   a.x += std::size_t{pair / a.routed.share} * a.x_row;
   a.out += std::size_t{pair} * a.out_row;
   if (a.token_factors != nullptr) a.token_factors += pair;
   a.tokens = 1;
-  few_products<kType, 1>(a, (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp, chunk, scratch);
+  few_products<kType, 1>(a, (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp, chunk, scratch, expert);
 }
 
 // The matrix of a head in the place of the first one's, its vectors and its part of the result.

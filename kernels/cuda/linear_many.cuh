@@ -39,11 +39,8 @@ KV_DEVICE void load_tile(const LinearArguments& a, const float* norms, TokenRang
     KV_UNROLL
     for (unsigned j = 0; j < 2; ++j) {
       if (tokens.first + t >= tokens.end || column + j >= a.w.cols) continue;
-      pair[j] = vector_of(a, tokens.first + t)[column + j];
-      if (a.norm == NormMode::kNone) continue;
-      pair[j] = (pair[j] - norms[2 * t]) * norms[2 * t + 1] *
-                (element<kType>(a.norm_scale, column + j) + a.norm_offset);
-      if (a.norm_bias != nullptr) pair[j] += element<kType>(a.norm_bias, column + j);
+      const float2_t norm = {norms[2 * t], norms[2 * t + 1]};
+      pair[j] = normed<kType>(a, norm, column + j, vector_of(a, tokens.first + t)[column + j]);
     }
     tile[t * kTileStride + i % (kTileColumns / 2)] = packed_pair<kType>(pair[0], pair[1]);
   }
@@ -125,13 +122,15 @@ KV_KERNEL void linear_many(LinearArguments a) {
     multiply_tile<kType, kTile>(a.w, row, first, tile, sums);
     if (a.up.rows > 0) multiply_tile<kType, kTile>(a.up, row, first, tile, ups);
   }
+  // Looked up anew: a register less in the loops.
+  const std::uint32_t expert = a.routed.chosen != nullptr ? a.routed.tiles[block_y()].expert : 0;
   KV_UNROLL
   for (unsigned n = 0; n < kTile / 8; ++n) {
     KV_UNROLL
     for (unsigned i = 0; i < 4; ++i) {
       const unsigned t = tokens.first + n * 8 + lane % 4 * 2 + i % 2;
       const std::uint32_t r = row + i / 2 * 8;
-      if (t < tokens.end && r < a.w.rows) finish_product<kType>(a, r, out_row(a, t), sums[n][i], ups[n][i]);
+      if (t < tokens.end && r < a.w.rows) finish_product<kType>(a, r, out_row(a, t), sums[n][i], ups[n][i], expert);
     }
   }
 }

@@ -111,10 +111,15 @@ const char* find_device(DeviceFacts& facts) {
 }
 
 ActivityApi* device_activity() { return nullptr; }
+const char* library_folder() { return nullptr; }
 
 #else
 
 ActivityApi* device_activity() { return emulated_activity(); }
+const char* library_folder() {
+  const char* const folder = std::getenv("KVROOF_EMULATED_LIBRARIES");
+  return folder != nullptr ? folder : "";
+}
 
 namespace {
 
@@ -188,8 +193,25 @@ const char* wait_for(void* mark) {
   return nullptr;
 }
 void release_mark(void* mark) { delete static_cast<std::uint64_t*>(mark); }
-const char* open_stream(Stream&) { return nullptr; }
-void close_stream(Stream&) {}
+namespace {
+
+class StreamQueue final : public emulator::LaunchQueue {
+ public:
+  explicit StreamQueue(Stream& stream) : stream_(stream) {}
+  void submit(std::function<void()> launch) override { emulator::submit(stream_, std::move(launch)); }
+
+ private:
+  Stream& stream_;
+};
+
+}  // namespace
+const char* open_stream(Stream& stream) {
+  stream.handle = static_cast<emulator::LaunchQueue*>(new StreamQueue(stream));
+  return nullptr;
+}
+void close_stream(Stream& stream) {
+  delete static_cast<emulator::LaunchQueue*>(std::exchange(stream.handle, nullptr));
+}
 
 const char* begin_train(Stream& stream) {
   stream.recording = new emulator::Train;

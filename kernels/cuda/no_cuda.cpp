@@ -13,7 +13,7 @@ std::optional<std::string> cuda_model_problem(const ModelConfig&, DType, KvType)
 
 std::optional<std::string> cuda_policy_problem(const PolicySpec&) { return std::nullopt; }
 
-std::unique_ptr<Backend> make_cuda_backend(const Model&, const PolicySpec&, std::uint64_t, KvType,
+std::unique_ptr<Backend> make_cuda_backend(const Model&, const PolicySpec&, std::uint64_t, KvType, LinearBy,
                                            const ElementProgress&) {
   throw Error(*cuda_device_problem(), ExitCode::kNeedsDevice);
 }

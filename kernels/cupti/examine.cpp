@@ -246,7 +246,7 @@ Examination examine(const Machine& machine, const std::optional<std::string>& en
                                      "kvroof has its own linked in; a program that is recorded may need it: "
                                      "`pip install nvidia-cuda-runtime`"));
   findings.push_back(library_finding(machine, "cuBLASLt", "libcublasLt.so.13",
-                                     "kvroof calls none; a program that is recorded may need it: "
+                                     "long prompts and large batches take longer without it: "
                                      "`pip install nvidia-cublas`"));
   findings.push_back(cupti_finding(machine));
   findings.push_back(library_finding(machine, "nvperf", "libnvperf_host.so",

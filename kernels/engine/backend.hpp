@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "kernels/engine/launch_observer.hpp"
 #include "sim/core/byte_counters.hpp"
@@ -33,6 +34,12 @@ struct KvUsage {
   std::uint64_t peak_resident_bytes = 0;  // largest so far; the layer whose prompt is computed holds all of it
   std::uint64_t allocated_bytes = 0;      // memory that caches and prompt buffer own
   std::uint64_t peak_bytes = 0;           // largest allocated_bytes so far
+};
+
+// Which kernels make products of weights with many vectors.
+struct LinearFacts {
+  std::string by;       // own, cublaslt 13.1.0; empty: the back end has no choice
+  std::string problem;  // why it was not the faster way, where there was one; empty: it was
 };
 
 struct DecodeEntry {
@@ -67,6 +74,8 @@ class Backend {
   virtual void set_recorder(Recorder* recorder) = 0;  // may be null; not owned
   // Told of every launch from now on; may be null; not owned. A back end without a device launches nothing.
   virtual void set_observer(LaunchObserver* /*observer*/) {}
+  // What is known by now: a library may refuse later.
+  [[nodiscard]] virtual LinearFacts linear_facts() const { return {}; }
   // A flag to look at during a prefill; may be null; not owned. A back end need not look.
   virtual void set_interrupt(const std::atomic<bool>* /*asked*/) {}
 };

@@ -15,7 +15,8 @@ namespace kvroof {
 
 // What the manifest says about a run beside the model.
 struct RecordedRun {
-  std::string backend;  // reference | fast
+  std::string backend;  // reference | fast | cuda
+  std::string linear;   // LinearFacts::by
   std::string policy;
   std::string model_path;
   std::string command_line;

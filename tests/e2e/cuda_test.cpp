@@ -44,6 +44,30 @@ TEST_CASE("the back end cuda without a usable device exits 77 before it reads mo
   }
 }
 
+TEST_CASE("a long prompt goes by cuBLASLt where it is found, and without it one line says what was missed") {
+  std::string ids;
+  for (int i = 0; i < 70; ++i) ids += std::to_string(i % 50) + " ";
+  const std::string words = "run --format json --dtype f16 -n 2 --ignore-eos --model " + kModels + "llama-gqa --ids ";
+  const Ran without = run_emulated(words + "\"" + ids + "\"");
+  CHECK(json_of(without)["linear"] == "own");
+  CHECK(without.err.find("note: prompts and batches over 64 took longer, with the engine's own kernels: "
+                         "libcublasLt.so.13 was not found") != std::string::npos);
+  setenv("KVROOF_EMULATED_LIBRARIES", KVROOF_MADE_LIBRARIES, 1);
+  const Ran with = run_emulated(words + "\"" + ids + "\"");
+  const Ran own = run_emulated(words + "\"" + ids + "\" --linear own");
+  unsetenv("KVROOF_EMULATED_LIBRARIES");
+  CHECK(json_of(with)["linear"] == "cublaslt 13.1.99");
+  CHECK(json_of(with)["notes"].empty());
+  CHECK(json_of(with)["ids"] == json_of(without)["ids"]);
+  CHECK(json_of(own)["notes"].empty());
+  const Ran asked = run_emulated(words + "\"5 6\" --linear cublaslt");
+  CHECK(asked.code == 1);
+  CHECK(asked.err.starts_with("error: --linear cublaslt: libcublasLt.so.13 was not found"));
+  const Ran unknown = run_emulated(words + "\"5 6\" --linear cublas");
+  CHECK(unknown.code == 2);
+  CHECK(unknown.err.find("cublaslt") != std::string::npos);
+}
+
 TEST_CASE("where a device is, run takes the CUDA back end by itself and gives the text of the CPU") {
   const std::string words = "run --format json -q --dtype f16 --model " + kModels + "llama-gqa" + kIds;
   for (const char* policy : {"full", "h2o:budget=3"}) {

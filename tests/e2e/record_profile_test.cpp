@@ -59,6 +59,28 @@ TEST_CASE("Every kernel of a recorded run is explained, and the steps' bytes are
   }
 }
 
+TEST_CASE("Kernels that cuBLASLt launches within a graph have the layer and the operator of their declaration") {
+  setenv("KVROOF_EMULATED_LIBRARIES", KVROOF_MADE_LIBRARIES, 1);
+  const TemporaryFolder folder;
+  const std::string own = record(folder, "a.kvt", "-q --cupti trace --no-capture --linear own");
+  const std::string library = record(folder, "b.kvt", "-q --cupti trace --no-capture --linear cublaslt");
+  unsetenv("KVROOF_EMULATED_LIBRARIES");
+  CHECK(note_of(library, "graphs_unexplained").empty());
+  CHECK(ask(library, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k WHERE start >= (SELECT min(start_ns) FROM "
+                     "kvroof_step) AND NOT EXISTS (SELECT 1 FROM kvroof_operator o WHERE o.correlation = "
+                     "k.correlationId AND o.graph_node = coalesce(k.graphNodeId, 0))") == "0\n");
+  // The vectors are rounded and the product is made in two launches: three nodes for each of the same meaning.
+  constexpr const char* kNodes = "SELECT count(DISTINCT graph_node) FROM kvroof_operator WHERE graph_node > 0 AND "
+                                 "name = 'output' AND layer = 1";
+  CHECK(std::stoi(ask(library, kNodes)) == 3 * std::stoi(ask(own, kNodes)));
+  constexpr const char* kDeclared =
+      "SELECT step, name, layer, sum(declared_bytes), sum(declared_flops) FROM kvroof_operator GROUP BY 1, 2, 3 "
+      "ORDER BY 1, 2, 3";
+  CHECK(ask(library, kDeclared) == ask(own, kDeclared));
+  CHECK(run_program("inspect " + library).out.find("cublaslt 13.1.99") != std::string::npos);
+  CHECK(run_program("inspect " + own).out.find("cublaslt") == std::string::npos);
+}
+
 TEST_CASE("Without queries, keys and values the steps are graphs, a prompt's launches name their sequence") {
   const TemporaryFolder folder;
   const std::string single = record(folder, "a.kvt", "-q --cupti trace");

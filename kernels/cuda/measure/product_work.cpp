@@ -9,8 +9,16 @@ double bytes_of(const Product& p, std::uint32_t tokens) {
   return weights + 4.0 * tokens * (p.cols + double{1} * p.rows * (p.add ? 2 : 1));
 }
 
-Products::Products(std::vector<Product> products, std::uint32_t tokens, const CardFacts& card)
-    : products_(std::move(products)), tokens_(tokens), card_(card) {
+double flops_of(const Product& p, std::uint32_t tokens) {
+  return 2.0 * p.rows * p.cols * tokens * (p.gated ? 2 : 1);
+}
+
+Products::Products(std::vector<Product> products, std::uint32_t tokens, const CardFacts& card, CublasLt* library)
+    : linear_(open_.get(), library, LinearBy::kCublasLt),
+      library_(library),
+      products_(std::move(products)),
+      tokens_(tokens),
+      card_(card) {
   std::uint32_t widest = 0;
   for (const Product& p : products_) {
     at_.push_back(set_bytes_);
@@ -43,11 +51,17 @@ void Products::launch(unsigned set) {
     }
     a.add = p.add;
     a.out = vectors_.at<float>(out_at_);
-    run_linear(open_.get(), Stored::kBF16, a);
+    if (library_ == nullptr) {
+      run_linear(open_.get(), Stored::kBF16, a);
+    } else if (!linear_.run(Stored::kBF16, a)) {
+      throw Error(linear_.problem());
+    }
   }
 }
 
 Measured Products::time(double seconds) {
+  launch(0);  // a library loads code and takes memory, which a graph cannot hold
+  check_device(synchronize(open_.get()), "launching products");
   const unsigned all = std::max(static_cast<unsigned>(sets_), repetitions_for(set_bytes_, card_));
   TimedWork work(open_.get(), all, [&](unsigned i) { launch(i); }, weight_bytes());
   return measure(work, seconds);
@@ -56,6 +70,12 @@ Measured Products::time(double seconds) {
 double Products::bytes() const {
   double sum = 0;
   for (const Product& p : products_) sum += bytes_of(p, tokens_);
+  return sum;
+}
+
+double Products::flops() const {
+  double sum = 0;
+  for (const Product& p : products_) sum += flops_of(p, tokens_);
   return sum;
 }
 

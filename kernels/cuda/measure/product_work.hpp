@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cuda/library_linear.hpp"
 #include "kernels/cuda/measure/cold_memory.hpp"
 #include "kernels/cuda/measure/timing.hpp"
 
@@ -17,21 +18,26 @@ struct Product {
 
 // Weights once, inputs and outputs of `tokens` rows.
 double bytes_of(const Product& product, std::uint32_t tokens);
+double flops_of(const Product& product, std::uint32_t tokens);
 
 // One product or several after each other, with random weights as often as cold data need.
 class Products {
  public:
-  Products(std::vector<Product> products, std::uint32_t tokens, const CardFacts& card);
+  // By our own kernels, or by `library` where that is no null pointer.
+  Products(std::vector<Product> products, std::uint32_t tokens, const CardFacts& card, CublasLt* library = nullptr);
 
   // Of all products once. Throws Error when the device refuses.
   Measured time(double seconds);
   [[nodiscard]] double bytes() const;
+  [[nodiscard]] double flops() const;
   [[nodiscard]] double weight_bytes() const { return static_cast<double>(set_bytes_); }
 
  private:
   void launch(unsigned set);
 
   OpenStream open_;
+  LibraryLinear linear_;
+  CublasLt* library_;
   std::vector<Product> products_;
   std::uint32_t tokens_;
   CardFacts card_;

@@ -1,6 +1,7 @@
 // Products of weight matrices with vectors, with all that is fused to them, against double precision.
 #include <algorithm>
 
+#include "kernels/cuda/library_linear.hpp"
 #include "tests/gpu/suite/device_data.hpp"
 #include "tests/gpu/suite/parts.hpp"
 
@@ -110,7 +111,8 @@ Deviation compare(const Case& c, const Inputs& in, std::span<const float> got) {
   return deviation;
 }
 
-Deviation deviation_of(const Case& c, std::uint64_t seed) {
+// By the library, unless it is null.
+Deviation deviation_of(const Case& c, std::uint64_t seed, CublasLt* library) {
   const Inputs in = make_inputs(c, seed);
   OpenStream open;
   Stream& stream = open.get();
@@ -134,7 +136,12 @@ Deviation deviation_of(const Case& c, std::uint64_t seed) {
   a.add = c.add;
   a.softcap = c.softcap;
   a.out = out.at<float>();
-  run_linear(stream, c.type, a);
+  LibraryLinear linear(stream, library, LinearBy::kCublasLt);
+  if (library == nullptr) {
+    run_linear(stream, c.type, a);
+  } else if (!linear.run(c.type, a)) {
+    throw Error(linear.problem());
+  }
   return compare(c, in, downloaded<float>(stream, out, in.before.size()));
 }
 
@@ -175,15 +182,22 @@ std::vector<Case> linear_cases(bool small) {
 
 void check_linear(const Options& options, Report& report) {
   std::uint64_t seed = options.seed + 2000;
-  for (const Case& c : linear_cases(options.small)) {
-    report.guarded("linear", c.parameters(), [&] {
-      // Up to four vectors are taken as they are; more are rounded to the weights' type for the tensor cores.
+  const auto loaded = CublasLt::load();
+  const auto check = [&](const Case& c, CublasLt* library) {
+    const std::string what = library == nullptr ? "linear" : "linear_cublaslt";
+    report.guarded(what, c.parameters(), [&] {
+      // Up to four vectors are taken as they are; more, and all by the library, are rounded to the weights' type for
+      // the tensor cores.
       const double rounded = c.type == Stored::kBF16 ? 1e-2 : 2e-3;
-      const double tolerance = c.tokens <= 4 ? 1e-4 : rounded;
-      const Deviation deviation = deviation_of(c, ++seed);
-      report.check("linear", c.parameters(), deviation.relative() <= tolerance,
+      const double tolerance = c.tokens <= 4 && library == nullptr ? 1e-4 : rounded;
+      const Deviation deviation = deviation_of(c, ++seed, library);
+      report.check(what, c.parameters(), deviation.relative() <= tolerance,
                    {{"outputs", deviation.relative()}, {"tolerance", tolerance}});
     });
+  };
+  for (const Case& c : linear_cases(options.small)) {
+    check(c, nullptr);
+    if (loaded) check(c, loaded.value().get());
   }
 }
 

@@ -1,9 +1,8 @@
-// What memory gives, and what share of it each kernel reaches on cold data: bandwidth, products, compaction.
+// What memory gives, and what share of it each kernel reaches on cold data: bandwidth, compaction.
 #include <algorithm>
 
-#include "kernels/cuda/measure/product_work.hpp"
 #include "kernels/cuda/measure/stream_work.hpp"
-#include "tests/gpu/suite/parts.hpp"
+#include "tests/gpu/suite/limits.hpp"
 
 namespace kvroof::suite {
 
@@ -12,8 +11,6 @@ using namespace kvroof::cuda;
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-
-double seconds_a_row(const Options& options) { return options.small ? 0.01 : 0.25; }
 
 }  // namespace
 
@@ -40,47 +37,6 @@ double measure_bandwidth(const Options& options, Report& report) {
     }
   }
   return limit;
-}
-
-namespace {
-
-void measure_products(const Options& options, Report& report, const std::string& what, const Json& parameters,
-                      const std::vector<Product>& products, std::uint32_t tokens, double limit) {
-  report.guarded(what, parameters, [&] {
-    Products all(products, tokens, options.card);
-    report.add(what, parameters, results_of(all.time(seconds_a_row(options)), all.bytes(), limit));
-  });
-}
-
-}  // namespace
-
-void measure_linear(const Options& options, Report& report, double limit) {
-  const std::uint32_t part = options.small ? 64 : 1;
-  for (const std::uint32_t tokens : {1U, 2U, 4U, 8U, 16U, 64U}) {
-    for (const auto& [rows, cols] : {std::pair{4096U, 4096U}, {16384U, 4096U}, {4096U, 16384U}, {50432U, 4096U}}) {
-      if (options.small && tokens % 3 != 1) continue;
-      const Product p{rows / part, cols / part};
-      measure_products(options, report, "linear",
-                       {{"rows", p.rows}, {"cols", p.cols}, {"tokens", tokens}, {"type", "bf16"}}, {p}, tokens, limit);
-    }
-  }
-  struct Layer {
-    const char* name;
-    std::vector<Product> products;
-  };
-  const std::uint32_t h = 4096 / part, wide = 16384 / part, gated = 11008 / (options.small ? 32 : 1);
-  const Layer layers[] = {
-      {"mpt-7b",
-       {{3 * h, h, false, true}, {h, h, false, false, true}, {wide, h, false, true}, {h, wide, false, false, true}}},
-      {"llama-2-7b",
-       {{3 * h, h, false, true}, {h, h, false, false, true}, {gated, h, true, true}, {h, gated, false, false, true}}}};
-  for (const Layer& layer : layers) {
-    for (const std::uint32_t tokens : {1U, 4U, 16U, 64U}) {
-      if (options.small && tokens > 4) continue;
-      measure_products(options, report, "layer_products", {{"model", layer.name}, {"tokens", tokens}, {"type", "bf16"}},
-                       layer.products, tokens, limit);
-    }
-  }
 }
 
 void measure_moves(const Options& options, Report& report, double limit) {

@@ -1,0 +1,164 @@
+#include "kernels/cuda/cublaslt.hpp"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "kernels/cupti/machine.hpp"
+
+namespace kvroof::cuda {
+
+using namespace cublaslt;
+
+namespace {
+
+constexpr std::array kFiles = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+// Every length of a prompt has plans of its own; they are cheap to make again.
+constexpr std::size_t kMostPlans = 1024;
+// Weights and vectors are read in pieces of 16 bytes by our own kernels too.
+constexpr std::uint32_t kAlignment = 16;
+
+// Null, or the function that the library lacks.
+const char* find_functions(void* library, Functions& functions) {
+#define KVROOF_FIND(name, result, arguments)                                          \
+  functions.name = reinterpret_cast<result(*) arguments>(dlsym(library, #name)); \
+  if (functions.name == nullptr) return #name;
+  KVROOF_CUBLASLT_FUNCTIONS(KVROOF_FIND)
+#undef KVROOF_FIND
+  return nullptr;
+}
+
+// As open_library, in one folder alone.
+std::string open_below(const char* folder, const char* file, const TakeLibrary& take) {
+  const std::string path = fmt::format("{}/{}", folder, file);
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  return library == nullptr ? fmt::format("{} was not found", file) : take(library, path);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CublasLt>> CublasLt::use(void* library, const std::string& path) {
+  Functions lt;
+  if (const char* lacking = find_functions(library, lt)) return failure("{} has no {}", path, lacking);
+  const std::size_t version = lt.cublasLtGetVersion();
+  if (major_of(version) < kOldestMajor || major_of(version) > kNewestMajor) {
+    return failure("{} is version {}; {} to {} are served", path, version, kOldestMajor, kNewestMajor);
+  }
+  Handle handle = nullptr;
+  if (const Status status = lt.cublasLtCreate(&handle); status != kSuccess) {
+    return failure("{}, version {}, cannot be started: {}", path, version, lt.cublasLtGetStatusString(status));
+  }
+  return std::unique_ptr<CublasLt>(new CublasLt(lt, handle));
+}
+
+Result<std::unique_ptr<CublasLt>> CublasLt::load() {
+  std::unique_ptr<CublasLt> found;
+  std::string refused, missing;
+  for (const char* file : kFiles) {
+    const TakeLibrary take = [&](void* library, const std::string& path) {
+      auto used = use(library, path);
+      if (!used) return refused = used.error();
+      found = std::move(used).value();
+      return std::string();
+    };
+    const char* const folder = library_folder();
+    const std::string problem = folder != nullptr ? open_below(folder, file, take)
+                                                  : open_library(this_machine(), file, RTLD_NOW | RTLD_LOCAL, take);
+    if (found != nullptr) return found;
+    if (missing.empty()) missing = problem;
+  }
+  return Failure{refused.empty() ? missing : refused};
+}
+
+CublasLt::~CublasLt() {
+  forget();
+  lt_.cublasLtDestroy(handle_);  // the library stays loaded, as what it told the driver of does
+}
+
+std::string CublasLt::version() const {
+  const std::size_t version = lt_.cublasLtGetVersion();
+  return fmt::format("{}.{}.{}", major_of(version), version / 100 % 100, version % 100);
+}
+
+// The rows of w and x are columns to the library: it makes outᵀ [rows, tokens] = (wᵀ)ᵀ · xᵀ.
+Status CublasLt::describe(const Product& p, Plan& plan) const {
+  const int type = p.type == Stored::kBF16 ? kRealBF16 : kReal16;
+  Status status = lt_.cublasLtMatmulDescCreate(&plan.desc, kCompute32, kReal32);
+  const auto then = [&status](auto&& call) {
+    if (status == kSuccess) status = call();
+  };
+  then([&] {
+    return lt_.cublasLtMatmulDescSetAttribute(plan.desc, kDescTransA, &kTransposed, sizeof kTransposed);
+  });
+  then([&] { return lt_.cublasLtMatrixLayoutCreate(&plan.w, type, p.w.cols, p.w.rows, p.w.cols); });
+  then([&] { return lt_.cublasLtMatrixLayoutCreate(&plan.x, type, p.w.cols, p.tokens, p.w.cols); });
+  then([&] { return lt_.cublasLtMatrixLayoutCreate(&plan.out, kReal32, p.w.rows, p.tokens, p.out_row); });
+  return status;
+}
+
+Status CublasLt::choose(Plan& plan) const {
+  Preference preference = nullptr;
+  Status status = lt_.cublasLtMatmulPreferenceCreate(&preference);
+  if (status != kSuccess) return status;
+  const auto set = [&](int attribute, const auto& value) {
+    if (status == kSuccess) {
+      status = lt_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value);
+    }
+  };
+  set(kPreferMostWorkspace, std::uint64_t{kWorkspaceBytes});
+  for (const int attribute : kPreferAlignment) set(attribute, kAlignment);
+  HeuristicResult best{};
+  int found = 0;
+  if (status == kSuccess) {
+    status = lt_.cublasLtMatmulAlgoGetHeuristic(handle_, plan.desc, plan.w, plan.x, plan.out, plan.out, preference, 1,
+                                                &best, &found);
+  }
+  lt_.cublasLtMatmulPreferenceDestroy(preference);
+  if (status == kSuccess && found == 0) return kNotSupported;
+  plan.algo = best.algo;
+  return status == kSuccess ? best.state : status;
+}
+
+CublasLt::Plan& CublasLt::plan_of(const Product& p) {
+  const Sizes sizes = {static_cast<std::uint32_t>(p.type), p.w.rows, p.w.cols, p.tokens, p.out_row};
+  if (const auto known = plans_.find(sizes); known != plans_.end()) return known->second;
+  if (plans_.size() >= kMostPlans) forget();
+  Plan& plan = plans_[sizes];
+  Status status = describe(p, plan);
+  if (status == kSuccess) status = choose(plan);
+  plan.serves = status == kSuccess;
+  if (!plan.serves) refuse(p, plan, status);
+  return plan;
+}
+
+bool CublasLt::multiply(Stream& stream, const Product& p, std::byte* workspace) {
+  Plan& plan = plan_of(p);
+  if (!plan.serves || stream.problem != nullptr) return false;
+  const float one = 1, beta = p.add ? 1.0F : 0.0F;
+  const Status status =
+      lt_.cublasLtMatmul(handle_, plan.desc, &one, p.w.data, plan.w, p.x, plan.x, &beta, p.out, plan.out, p.out,
+                         plan.out, &plan.algo, workspace, kWorkspaceBytes, stream.handle);
+  if (status != kSuccess) refuse(p, plan, status);
+  return status == kSuccess;
+}
+
+void CublasLt::refuse(const Product& p, Plan& plan, Status status) {
+  plan.serves = false;
+  if (!problem_.empty()) return;
+  problem_ = fmt::format("cuBLASLt {} refused a product of {} x {} with {} vectors: {}", version(), p.w.rows, p.w.cols,
+                         p.tokens, lt_.cublasLtGetStatusString(status));
+}
+
+void CublasLt::release(Plan& plan) const {
+  if (plan.desc != nullptr) lt_.cublasLtMatmulDescDestroy(plan.desc);
+  for (const Layout layout : {plan.w, plan.x, plan.out}) {
+    if (layout != nullptr) lt_.cublasLtMatrixLayoutDestroy(layout);
+  }
+}
+
+void CublasLt::forget() {
+  for (auto& [sizes, plan] : plans_) release(plan);
+  plans_.clear();
+}
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,72 @@
+#include "kernels/cuda/library_linear.hpp"
+
+namespace kvroof::cuda {
+namespace {
+
+// Something is left of a map whose results the library has written: finish_products does it.
+bool has_more(const LinearArguments& a) {
+  return a.bias != nullptr || a.up.rows > 0 || a.activation != ActivationMode::kNone || a.factor != 1 ||
+         a.token_factors != nullptr || a.softcap > 0;
+}
+
+// The library adds its products to what is there; of what follows a product, only a bias may come after that.
+bool can_serve(const LinearArguments& a) {
+  if (a.routed.chosen != nullptr || a.heads.count > 0) return false;
+  LinearArguments but_bias = a;
+  but_bias.bias = nullptr;
+  return !a.add || !has_more(but_bias);
+}
+
+}  // namespace
+
+bool LibraryLinear::wins(const LinearArguments& a) const {
+  if (library_ == nullptr || !no_memory_.empty() || !can_serve(a)) return false;
+  return by_ == LinearBy::kCublasLt || (by_ == LinearBy::kAuto && a.tokens > kMostOwnVectors);
+}
+
+// Without the memory the library is not used again: our own kernels need none.
+bool LibraryLinear::reserve(const LinearArguments& a) {
+  try {
+    workspace_.reserve(CublasLt::kWorkspaceBytes);
+    rounded_.reserve(std::size_t{2} * a.tokens * a.w.cols);
+    if (a.up.rows > 0) ups_.reserve(sizeof(float) * a.tokens * a.up.rows);
+  } catch (const OutOfDeviceMemory& refused) {
+    no_memory_ = fmt::format("cuBLASLt has no room beside the model: {}", refused.what());
+    for (DeviceBuffer* buffer : {&workspace_, &rounded_, &ups_}) *buffer = DeviceBuffer();
+    return false;
+  }
+  return true;
+}
+
+bool LibraryLinear::multiply(Stored weights, const ProductArguments& p) {
+  const LinearArguments& a = p.linear;
+  CublasLt::Product product{weights, a.w, p.rounded, a.tokens, a.out, a.out_row, a.add};
+  // The gate's products go last: where the other's are refused, nothing was written that is added to.
+  if (a.up.rows > 0) {
+    CublasLt::Product up = product;
+    up.w = a.up;
+    up.out = ups_.at<float>();
+    up.out_row = a.up.rows;
+    if (!library_->multiply(stream_, up, workspace_.at())) return false;
+  }
+  return library_->multiply(stream_, product, workspace_.at());
+}
+
+bool LibraryLinear::run(Stored weights, LinearArguments a) {
+  missed_ = missed_ || (library_ == nullptr && a.tokens > kMostOwnVectors && can_serve(a));
+  if (!wins(a) || !reserve(a)) return false;
+  set_steps(a);
+  ProductArguments p{a, rounded_.at(), ups_.at<float>()};
+  run_round_vectors(stream_, weights, p);
+  if (!multiply(weights, p)) return false;
+  p.linear.add = false;  // it is done
+  if (has_more(a)) run_finish_products(stream_, weights, p);
+  return true;
+}
+
+std::string LibraryLinear::problem() const {
+  if (library_ == nullptr) return {};
+  return no_memory_.empty() ? library_->problem() : no_memory_;
+}
+
+}  // namespace kvroof::cuda

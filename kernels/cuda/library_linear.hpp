@@ -1,0 +1,51 @@
+// Linear maps of many vectors by a library's products: vectors are normed and rounded before, and what follows the
+// product (bias, activation, gate, …) is done after it. They replace run_linear where the library wins.
+#pragma once
+
+#include <string>
+
+#include "kernels/cuda/cublaslt.hpp"
+#include "kernels/cuda/cuda.hpp"
+#include "kernels/cuda/device_buffer.hpp"
+
+namespace kvroof::cuda {
+
+// Up to so many vectors, our own kernel reads each weight once, and its products, two for each element of two bytes and
+// each vector, are 64 flops a byte: the tensor cores make them (mma.sync) as fast as memory gives weights. For more it
+// takes the weights again from the second-level cache, once for every 64, and the tensor cores are the limit: the
+// library has the instructions of each architecture that reach their rate, which mma.sync does not since Hopper.
+constexpr std::uint32_t kMostOwnVectors = 64;
+
+class LibraryLinear {
+ public:
+  // `library` must outlive this; null: nothing is ever run.
+  LibraryLinear(Stream& stream, CublasLt* library, LinearBy by) : stream_(stream), library_(library), by_(by) {}
+
+  // Launches what run_linear would, by the library. False: it is to be run by run_linear, whether the library does not
+  // win, cannot serve such a map, or refused.
+  bool run(Stored weights, LinearArguments a);
+
+  // Whether there were maps that a library would have won.
+  [[nodiscard]] bool missed() const { return missed_; }
+  // Why the library did not serve where it should have; empty: it did, or there is none.
+  [[nodiscard]] std::string problem() const;
+  // Device memory that it holds, and that each vector more would take of maps with so many columns and gated rows.
+  [[nodiscard]] std::uint64_t held_bytes() const { return workspace_.bytes() + rounded_.bytes() + ups_.bytes(); }
+  [[nodiscard]] std::uint64_t vector_bytes(std::uint32_t cols, std::uint32_t gated_rows) const {
+    return library_ == nullptr ? 0 : std::uint64_t{2} * cols + sizeof(float) * gated_rows;
+  }
+
+ private:
+  [[nodiscard]] bool wins(const LinearArguments& a) const;
+  bool reserve(const LinearArguments& a);
+  bool multiply(Stored weights, const ProductArguments& a);
+
+  Stream& stream_;
+  CublasLt* library_;
+  LinearBy by_;
+  bool missed_ = false;
+  std::string no_memory_;
+  DeviceBuffer workspace_, rounded_, ups_;
+};
+
+}  // namespace kvroof::cuda
