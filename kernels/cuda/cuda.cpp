@@ -32,7 +32,6 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
     return fmt::format("a KV cache of {}; of quantised ones it has int8 and int4", name_of(kv));
   }
   if (shape.experts > 0 && config.options.residual == ResidualOrder::kParallel) return "experts beside attention";
-  if (shape.experts > 0 && shape.mlp_bias) return "experts with biases";
   if (shape.experts > cuda::kMostExperts) return fmt::format("mixtures of {} experts", shape.experts);
   const auto fits = [&](std::uint32_t size, std::uint32_t most) {
     return size % 8 == 0 && size <= (shape.latent() ? most : kMostHead);

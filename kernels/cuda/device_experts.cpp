@@ -10,11 +10,11 @@ std::uint32_t most_tiles(std::uint32_t pairs, std::uint32_t experts) {
   return pairs / tile_pairs(pairs) + std::min(pairs, experts);
 }
 
-// Of gate, up and down of one expert.
+// Of gate, up and down of one expert, with their biases.
 std::uint64_t expert_bytes(const DeviceMlp& w) {
   std::uint64_t elements = 0;
   for (const DeviceLinear* linear : {&w.gate, &w.up, &w.down}) {
-    elements += std::uint64_t{linear->matrix.rows} * linear->matrix.cols;
+    elements += linear->matrix.rows * (std::uint64_t{linear->matrix.cols} + (linear->bias != nullptr ? 1 : 0));
   }
   return 2 * elements;
 }
@@ -77,8 +77,9 @@ RoutedRows DeviceForward::route(const DeviceExperts& w, const float* x, const De
 
 void DeviceForward::launch_routed(const char* operation, LinearArguments& a) {
   const std::uint64_t elements = std::uint64_t{a.w.rows} * a.w.cols + std::uint64_t{a.up.rows} * a.up.cols;
+  const std::uint64_t biases = std::uint64_t{a.w.rows} * ((a.bias != nullptr ? 1 : 0) + (a.up_bias != nullptr ? 1 : 0));
   // One token takes as many experts as it is let; how many several tokens take is read after the pass.
-  DeclaredWork work = moved(Cause::kWeights, tokens_ == 1 ? 2 * elements * a.tokens : 0);
+  DeclaredWork work = moved(Cause::kWeights, tokens_ == 1 ? 2 * (elements + biases) * a.tokens : 0);
   work.bytes.add(Cause::kActivations, sizeof(float) * a.tokens * (std::uint64_t{a.w.cols} + a.w.rows));
   work.flops = 2 * elements * a.tokens;
   const Launch launch(launches_, {operation, layer_, Cause::kWeights, work});
@@ -99,6 +100,7 @@ void DeviceForward::pass_experts(const DeviceExperts& w, const float* x, const D
   down.x = expert_activated_.at<float>();
   down.tokens = a.tokens;
   down.w = w.routed.down.matrix;
+  down.bias = w.routed.down.bias;
   down.token_factors = tables.weights;
   down.routed = routed;
   down.routed.share = 1;

@@ -25,7 +25,7 @@ struct DeviceMlp {
   DeviceLinear gate, up, down;
 };
 
-// The matrices of all routed experts lie behind each other; rows are those of one.
+// The matrices of all routed experts lie behind each other, and so do their biases; rows are those of one.
 struct DeviceExperts {
   DeviceMatrix router;       // no rows: a dense layer
   DeviceMatrix shared_gate;  // one row, or none

@@ -86,13 +86,34 @@ struct Pair {
   Outcome device, host;
 };
 
+Pair run_both(const Model& model, const std::string& policy, std::uint32_t prompt, std::uint32_t steps,
+              std::uint32_t batch) {
+  cuda::CudaBackend device(model, {policy_of(policy), 7, model.type});
+  CpuBackend host(model, std::make_unique<ReferenceOps>(), {policy_of(policy), 7, model.type});
+  return {outcome_of(device, model, prompt, steps, batch), outcome_of(host, model, prompt, steps, batch)};
+}
+
 Pair run_both(const std::string& name, DType type, const std::string& policy, std::uint32_t prompt,
               std::uint32_t steps, std::uint32_t batch, std::vector<std::uint32_t> windows = {}) {
   Model model = model_named(name, type);
   model.config.shape.layer_windows = std::move(windows);
-  cuda::CudaBackend device(model, {policy_of(policy), 7, type});
-  CpuBackend host(model, std::make_unique<ReferenceOps>(), {policy_of(policy), 7, type});
-  return {outcome_of(device, model, prompt, steps, batch), outcome_of(host, model, prompt, steps, batch)};
+  return run_both(model, policy, prompt, steps, batch);
+}
+
+// Biases as large as what they are added to, other ones for each expert: what is left out or mixed up is seen.
+void add_expert_biases(Model& model) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal(0, 0.5F);
+  model.config.shape.mlp_bias = true;
+  for (LayerWeights& layer : model.weights.layers) {
+    for (Mlp& mlp : layer.experts.routed) {
+      for (Linear* linear : {&mlp.gate, &mlp.up, &mlp.down}) {
+        std::vector<float> bias(linear->matrix.rows);
+        for (float& b : bias) b = normal(random);
+        linear->bias = make_weight(DType::kF32, std::as_bytes(std::span(bias)).data(), 1, bias.size(), model.type);
+      }
+    }
+  }
 }
 
 // Evictions, bytes and memory are the host's, and logits within rounding.
@@ -198,6 +219,19 @@ TEST_CASE("mixtures of experts give the reference's logits, bytes and experts, f
     CHECK(many.device.heard.passed == many.host.heard.passed);
     CHECK(many.host.heard.passed.size() == 9);
   }
+}
+
+TEST_CASE("experts with biases give the reference's logits, bytes and experts, for one token, a batch and a prompt") {
+  Model model = model_named("mixtral", DType::kF16);
+  const Pair without = run_both(model, "h2o:budget=8", 11, 3, 1);
+  add_expert_biases(model);
+  const Pair few = run_both(model, "h2o:budget=8", 11, 3, 1);
+  check_alike(few);
+  CHECK(difference(few.host, without.host) > 0.1);
+  CHECK(few.device.heard.passed == few.host.heard.passed);
+  const Pair many = run_both(model, "h2o:budget=8", 11, 2, 7);  // more pairs than go one by one
+  check_alike(many);
+  CHECK(many.device.heard.passed == many.host.heard.passed);
 }
 
 TEST_CASE("a sliding window bounds a layer's cache on the device as on the host, whatever the policy sees of it") {
