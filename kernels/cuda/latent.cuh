@@ -138,7 +138,13 @@ KV_DEVICE void finish_latent_logits(const LatentArguments& a, const LatentTask& 
   }
 }
 
-// out = shrink · out + weights · v for this warp's columns.
+// Weights times the scales of quantised rows are factors of f16, which has nothing below 6e-8: small rows and far tails
+// would be lost. Sums of the output are kept so many times too large; no factor overflows with elements up to 7,000.
+template <Stored kType>
+constexpr float kLift = kType == Stored::kInt8 ? 1024.0F : kType == Stored::kInt4 ? 64.0F : 1.0F;
+constexpr float kLargestFactor = 65504.0F;
+
+// out = shrink · out + kLift · weights · v for this warp's columns.
 template <Stored kType>
 KV_DEVICE void add_latent_values(const LatentArguments& a, const LatentTask& task, unsigned first, unsigned count,
                                  const std::uint32_t* rows, float (&weights)[kKeys / 8][4], const float (&shrink)[2],
@@ -148,7 +154,9 @@ KV_DEVICE void add_latent_values(const LatentArguments& a, const LatentTask& tas
     KV_UNROLL
     for (unsigned i = 0; i < kKeys / 8 * 4; ++i) {
       const unsigned slot = i / 4 * 8 + lane % 4 * 2 + i % 2;
-      weights[i / 4][i % 4] *= slot < count ? task.slots.key_scales[first + slot] : 0.0F;
+      const float scale = slot < count ? task.slots.key_scales[first + slot] : 0.0F;
+      const float factor = weights[i / 4][i % 4] * (kLift<kType> * scale);
+      weights[i / 4][i % 4] = factor > kLargestFactor ? kLargestFactor : factor;
     }
   }
   const auto* halves = reinterpret_cast<const std::uint16_t*>(rows) + thread_x() / 32 * kLatentColumns + lane / 4;
@@ -194,7 +202,7 @@ KV_DEVICE void meet_latent_rows(const LatentArguments& a, const LatentTask& task
 }
 
 // Calls store(head of the block, column, sum) for what this lane has of the output.
-template <class Store>
+template <Stored kType, class Store>
 KV_DEVICE void for_latent_outputs(const LatentArguments& a, const LatentSums& sums, const Store& store) {
   const unsigned lane = thread_x() % 32;
   KV_UNROLL
@@ -202,13 +210,14 @@ KV_DEVICE void for_latent_outputs(const LatentArguments& a, const LatentSums& su
     KV_UNROLL
     for (unsigned i = 0; i < 4; ++i) {
       const unsigned column = thread_x() / 32 * kLatentColumns + n * 8 + lane % 4 * 2 + i % 2;
-      if (column < a.value_dim) store(lane / 4 + i / 2 * 8, i / 2, column, sums.out[n][i]);
+      if (column < a.value_dim) store(lane / 4 + i / 2 * 8, i / 2, column, sums.out[n][i] / kLift<kType>);
     }
   }
 }
 
+template <Stored kType>
 KV_DEVICE void store_latent_part(const LatentArguments& a, std::size_t part, const LatentSums& sums) {
-  for_latent_outputs(a, sums, [&](unsigned head, unsigned, unsigned column, float sum) {
+  for_latent_outputs<kType>(a, sums, [&](unsigned head, unsigned, unsigned column, float sum) {
     a.part_out[(part * kLatentHeads + head) * kLatentValue + column] = sum;
   });
   if (thread_x() >= 32 || thread_x() % 4 != 0) return;
@@ -220,8 +229,9 @@ KV_DEVICE void store_latent_part(const LatentArguments& a, std::size_t part, con
   }
 }
 
+template <Stored kType>
 KV_DEVICE void store_latent_rows(const LatentArguments& a, const LatentTask& task, const LatentSums& sums) {
-  for_latent_outputs(a, sums, [&](unsigned head, unsigned half, unsigned column, float sum) {
+  for_latent_outputs<kType>(a, sums, [&](unsigned head, unsigned half, unsigned column, float sum) {
     if (head >= task.heads) return;
     a.out[(std::size_t{task.row} * a.heads + task.first_head + head) * a.value_dim + column] =
         sum / sums.met.total[half];
@@ -260,7 +270,7 @@ KV_KERNEL void latent_attention(LatentArguments a) {
     const LatentTask task = latent_prompt_task(a, block_x());
     LatentSums sums;
     meet_latent_rows<kType>(a, task, tile, shares, sums);
-    return store_latent_rows(a, task, sums);
+    return store_latent_rows<kType>(a, task, sums);
   }
   for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
     AttentionItem item = a.items[i];
@@ -270,7 +280,7 @@ KV_KERNEL void latent_attention(LatentArguments a) {
                              a.query[unit.sequence], item.first, item.count};
     LatentSums sums;
     meet_latent_rows<kType>(a, task, tile, shares, sums);
-    store_latent_part(a, std::size_t{item.unit} * a.most_parts + item.part, sums);
+    store_latent_part<kType>(a, std::size_t{item.unit} * a.most_parts + item.part, sums);
     fence_device();
     sync_block();
     if (thread_x() == 0) before[0] = add_atomic(a.finished + item.unit, 1);

@@ -22,6 +22,7 @@ struct Case {
   std::uint32_t item = kItemSlots;
   std::uint32_t window = 0;
   float softcap = 0;
+  float row_size = 1;  // of quantised rows; logits stay as large as they are
 };
 
 // Rows, queries and positions of one launch, and what it gives.
@@ -37,6 +38,8 @@ Run make_run(const Case& c, Stored type, std::uint32_t queries, std::uint32_t sl
   std::normal_distribution<float> normal;
   Run run;
   run.rows = stored_rows(type, slots, c.k_width, random);
+  for (float& x : run.rows.values) x *= c.row_size;
+  for (float& x : run.rows.scales) x *= c.row_size;
   run.q.resize(std::size_t{queries} * c.heads * c.k_width);
   // As a prompt's queries of such a cache come: rounded to 16 bits.
   for (float& x : run.q) {
@@ -53,7 +56,7 @@ Run make_run(const Case& c, Stored type, std::uint32_t queries, std::uint32_t sl
   a.heads = c.heads;
   a.head_dim = c.k_width;
   a.value_dim = c.v_width;
-  a.scale = 0.05F;
+  a.scale = 0.05F / c.row_size;
   a.softcap = c.softcap;
   a.window = c.window;
   a.out = run.out.data();
@@ -212,6 +215,14 @@ TEST_CASE("latent decode attention equals attention in double precision, however
 TEST_CASE("latent rows of int8 and int4 have one scale, which k and v share") {
   check_items<Stored::kInt8>({.heads = 4, .k_width = 96, .v_width = 64, .lengths = {5, 66}}, 2);
   check_items<Stored::kInt4>({.heads = 4, .k_width = 96, .v_width = 64, .lengths = {35}, .softcap = 2}, 2);
+}
+
+TEST_CASE("quantised latent rows weigh what they weigh, however small or large their elements are") {
+  for (const float size : {1e-4F, 1e-2F, 300.0F}) {
+    check_items<Stored::kInt8>({.heads = 2, .k_width = 96, .v_width = 64, .lengths = {66}, .row_size = size}, 1);
+    check_items<Stored::kInt4>({.heads = 2, .k_width = 96, .v_width = 64, .lengths = {66}, .row_size = size}, 1);
+    check_prompt<Stored::kInt8>({.heads = 2, .k_width = 72, .v_width = 56, .lengths = {9}, .row_size = size}, 1);
+  }
 }
 
 TEST_CASE("a prompt's tokens meet the latent rows before them, whatever the heads share") {
