@@ -15,6 +15,19 @@ namespace {
 
 constexpr std::array kKinds = {BackendKind::kFast, BackendKind::kReference, BackendKind::kCuda};
 
+class LoadProgress {
+ public:
+  LoadProgress(const Arguments& arguments, const Model& model)
+      : shown_(arguments, "loading weights"), total_(weight_bytes(model.config.shape, model.type).value) {}
+  [[nodiscard]] ElementProgress watch() {
+    return [this](std::uint64_t bytes) { shown_.at(done_ += bytes, total_); };
+  }
+
+ private:
+  Progress shown_;
+  std::uint64_t done_ = 0, total_;
+};
+
 // The kind that --backend names, which is one of all.
 BackendKind named_kind(const std::string& name) {
   std::vector<std::string> known;
@@ -36,19 +49,6 @@ LinearBy linear_option(const Arguments& arguments) {
   throw usage_error(fmt::format("--linear {}: unknown{}", name, did_you_mean(name, known)))
       .note("known: " + join(known));
 }
-
-class LoadProgress {
- public:
-  LoadProgress(const Arguments& arguments, const Model& model)
-      : shown_(arguments, "loading weights"), total_(weight_bytes(model.config.shape, model.type).value) {}
-  [[nodiscard]] ElementProgress watch() {
-    return [this](std::uint64_t bytes) { shown_.at(done_ += bytes, total_); };
-  }
-
- private:
-  Progress shown_;
-  std::uint64_t done_ = 0, total_;
-};
 
 }  // namespace
 

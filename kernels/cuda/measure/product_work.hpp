@@ -16,17 +16,17 @@ struct Product {
   bool gated = false, norm = false, add = false;
 };
 
-// Weights once, inputs and outputs of `tokens` rows.
+// Weights once, inputs and outputs of `tokens` rows; two for each weight and row.
 double bytes_of(const Product& product, std::uint32_t tokens);
 double flops_of(const Product& product, std::uint32_t tokens);
 
 // One product or several after each other, with random weights as often as cold data need.
 class Products {
  public:
-  // By our own kernels, or by `library` where that is no null pointer.
+  // By the library, unless it is null.
   Products(std::vector<Product> products, std::uint32_t tokens, const CardFacts& card, CublasLt* library = nullptr);
 
-  // Of all products once. Throws Error when the device refuses.
+  // Of all products once. Throws Error when the device or the library refuses.
   Measured time(double seconds);
   [[nodiscard]] double bytes() const;
   [[nodiscard]] double flops() const;
@@ -36,8 +36,8 @@ class Products {
   void launch(unsigned set);
 
   OpenStream open_;
-  LibraryLinear linear_;
-  CublasLt* library_;
+  LibraryLinear library_linear_;
+  bool by_library_;
   std::vector<Product> products_;
   std::uint32_t tokens_;
   CardFacts card_;

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/measure/stream_work.hpp"
-#include "tests/gpu/suite/limits.hpp"
+#include "tests/gpu/suite/parts.hpp"
 
 namespace kvroof::suite {
 

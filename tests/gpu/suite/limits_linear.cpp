@@ -1,7 +1,7 @@
 // Products of weights with vectors on cold data, by our own kernels and by cuBLASLt: shares of the rates of memory and
 // of the tensor cores.
 #include "kernels/cuda/measure/product_work.hpp"
-#include "tests/gpu/suite/limits.hpp"
+#include "tests/gpu/suite/parts.hpp"
 
 namespace kvroof::suite {
 

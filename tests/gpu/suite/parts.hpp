@@ -35,7 +35,8 @@ void check_prompt_attention(const Options& options, Report& report);
 void check_prepare(const Options& options, Report& report);
 void check_rows(const Options& options, Report& report);
 
-// Groups of measure_limits.
+// Groups of measure_limits; each row is timed for so long.
+inline double seconds_a_row(const Options& options) { return options.small ? 0.01 : 0.25; }
 // Bytes/s, read and written, of the fastest large copy that was measured; every share is of it.
 double measure_bandwidth(const Options& options, Report& report);
 // The same of one large copy, for the other parts.
