@@ -286,6 +286,10 @@ void KernelDatabase::add(const CounterRecord& r) {
 
 void KernelDatabase::note(std::string_view key, std::string_view value) { state_->add(kNoteTable, key, value); }
 
+void KernelDatabase::flush() {
+  if (state_->pending > 0) state_->commit();
+}
+
 namespace {
 
 void insert_steps(SqliteWriter& writer, std::span<const StepRecord> steps) {

@@ -14,8 +14,8 @@
 namespace kvroof {
 
 // Takes records of a profiler, from one thread at a time, into a file beside its final name. Memory stays flat: only
-// different names are held. Records reach the file in transactions of 100,000: a process that is killed loses at most
-// the open one. Every function may throw Error.
+// different names are held. Records reach the file in transactions of 100,000, or with flush(): a process that is
+// killed loses at most the open one. Every function may throw Error.
 class KernelDatabase final : public ProfileSink {
  public:
   enum class From : std::uint8_t { kNothing, kStaged };  // kStaged: go on with what a killed writer left
@@ -38,6 +38,7 @@ class KernelDatabase final : public ProfileSink {
   void add(const OperatorRecord& record) override;
   void add(const CounterRecord& record) override;
   void note(std::string_view key, std::string_view value) override;
+  void flush() override;
 
   // Adds the engine's steps (one whose two times are 0 has none: NULL), makes the file durable and renames it.
   void complete(std::span<const StepRecord> steps);

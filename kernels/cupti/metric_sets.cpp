@@ -68,13 +68,19 @@ Result<ResolvedMetrics> resolve_metrics(const MetricSet& set, const MetricCatalo
     resolved.names.emplace_back(*found);
   }
   if (resolved.names.empty()) return failure("this device has none of the {} counters", set.metrics.size());
-  const auto passes = catalog.passes(resolved.names);
-  if (!passes) return Failure{passes.error()};
-  if (passes.value() != 1) {
-    return failure("this device reads the {} counters in {} passes, and a decode step can run only once",
-                   resolved.names.size(), passes.value());
+  while (true) {
+    const auto passes = catalog.passes(resolved.names);
+    if (!passes) return Failure{passes.error()};
+    if (passes.value() == 1) return resolved;
+    if (resolved.names.size() == 1) {
+      return failure("this device reads {} alone in {} passes, and a decode step can run only once",
+                     resolved.names.front(), passes.value());
+    }
+    // What a device's free counters do not read in one pass goes from the end: bytes of DRAM are first.
+    resolved.lacking.push_back(resolved.quantities.back());
+    resolved.quantities.pop_back();
+    resolved.names.pop_back();
   }
-  return resolved;
 }
 
 }  // namespace kvroof

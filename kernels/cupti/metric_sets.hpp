@@ -30,10 +30,11 @@ const MetricSet& sampling_metrics();
 struct ResolvedMetrics {
   std::vector<std::string_view> quantities;
   std::vector<std::string> names;           // CUPTI's, one for each quantity
-  std::vector<std::string_view> lacking;    // quantities that the chip does not count
+  std::vector<std::string_view> lacking;    // quantities that the chip does not count, or not in the same pass
 };
 
-// The names of the set on a chip. A failure: the chip counts none of them, or not all in one pass.
+// The names of the set on a chip, as many from its beginning as one pass reads. A failure: the chip counts none of
+// them, or not even the first in one pass.
 Result<ResolvedMetrics> resolve_metrics(const MetricSet& set, const MetricCatalog& catalog);
 
 }  // namespace kvroof

@@ -20,6 +20,7 @@ constexpr std::size_t kPending = std::size_t{256} << 10;
 constexpr std::uint8_t kText = 0;
 constexpr std::uint8_t kReason = 13;
 constexpr std::size_t kReasonBytes = 240;
+constexpr std::size_t kPassed = std::size_t{8} << 20;
 constexpr std::size_t kHeadBytes = 1 + sizeof(std::uint32_t);  // a record's type and length
 
 // A note as a record among others.
@@ -294,10 +295,12 @@ void SpoolWriter::add(const OperatorRecord& record) { put(record); }
 void SpoolWriter::add(const CounterRecord& record) { put(record); }
 void SpoolWriter::note(std::string_view key, std::string_view value) { put(Note{key, value}); }
 
-Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to) {
+Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to,
+                                const std::function<void(std::size_t)>& passed) {
   if (!bytes.starts_with(kSpoolMagic)) return failure("not a spool: it does not start with '{}'", kSpoolMagic);
   SpoolCounts counts;
   std::vector<std::string_view> texts;
+  std::size_t told = 0;
   for (std::size_t at = kSpoolMagic.size(); at < bytes.size();) {
     std::uint32_t length = 0;
     const bool has_head = bytes.size() - at >= kHeadBytes;
@@ -319,6 +322,7 @@ Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to) {
       counts.kernels += type == kType<KernelRecord>;
     }
     at += kHeadBytes + length;
+    if (passed && at - told >= kPassed) passed(told = at);
   }
   return counts;
 }
@@ -334,7 +338,11 @@ Result<SpoolCounts> read_spool(const std::filesystem::path& path, ProfileSink& t
   void* const memory = size == 0 ? nullptr : mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
   close(descriptor);
   if (memory == MAP_FAILED) return failure("cannot be mapped: {}", std::strerror(errno));
-  auto counts = parse_spool(std::string_view(static_cast<const char*>(memory), size), to);
+  // Pages behind are given back: what is read of them again comes from the file. The size of a spool is no matter.
+  const auto give_back = [memory](std::size_t bytes) {
+    static_cast<void>(madvise(memory, bytes & ~(static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) - 1), MADV_DONTNEED));
+  };
+  auto counts = parse_spool(std::string_view(static_cast<const char*>(memory), size), to, give_back);
   if (memory != nullptr) munmap(memory, size);
   return counts;
 }

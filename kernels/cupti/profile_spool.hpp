@@ -72,7 +72,8 @@ struct SpoolCounts {
 // Hands every whole record to the sink, in order; why writing ended early is a note. A failure is one sentence: not a
 // spool, an unknown type, a record whose length is not its fields', a text that was not written before.
 Result<SpoolCounts> read_spool(const std::filesystem::path& path, ProfileSink& to);
-// The same of a file's bytes.
-Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to);
+// The same of a file's bytes. `passed` is told, now and then, of how many nothing but texts is looked at again.
+Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to,
+                                const std::function<void(std::size_t)>& passed = {});
 
 }  // namespace kvroof

@@ -16,12 +16,12 @@ using namespace kvroof::test;
 namespace {
 
 const std::string kRun = std::string(" --dtype f16 --model ") + KVROOF_SOURCE_DIR +
-                         "/tests/golden/models/llama-gqa --ids \"5 17 9 40 2 30 31 32\" --ids \"7 8 9\" -n 4 "
+                         "/tests/golden/models/llama-gqa --ids \"5 17 9 40 2 30 31 32\" --ids \"7 8 9\" "
                          "--ignore-eos --policy h2o:budget=4 --no-capture ";
 
 // `wishes`: what the made library does (tests/support/made_cuda/made.hpp).
 Ran record(const std::string& trace, const std::string& modes, const std::string& wishes = "") {
-  return run_program("record -o " + trace + kRun + "--cupti " + modes,
+  return run_program("record -o " + trace + kRun + "-n 4 --cupti " + modes,
                      "MADE_CUPTI=" + wishes + " KVROOF_EMULATED_CUPTI=1 LD_LIBRARY_PATH=" KVROOF_MADE_CUDA
                      " " KVROOF_EMULATED);
 }
@@ -82,6 +82,8 @@ TEST_CASE("Kernels, counters and samples of three runs through CUPTI's functions
 TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the level that was reached and why not more") {
   constexpr const char* kCounters = "counters need root or CAP_PERFMON: `kvroof doctor` says more";
   const std::string refused = std::string("CUPTI, asking which counters are free: made (35); ") + kCounters;
+  const std::string twice =
+      "this device reads dram__bytes_read.sum alone in 2 passes, and a decode step can run only once";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"cuptiProfilerGetCounterAvailability=35,cuptiPmSamplingGetCounterAvailability=35",
        "trace; counters: " + refused + "; pm: " + refused},
@@ -91,8 +93,7 @@ TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the lev
        "pm: CUPTI, starting the profiler: made (999)"},
       {"cuptiProfilerDeviceSupported=0", "trace; counters: the device cannot be counted: confidential computing; pm: "
                                          "the device cannot be counted: confidential computing"},
-      {"passes=2", "trace; counters: this device reads the 12 counters in 2 passes, and a decode step can run only "
-                   "once; pm: this device reads the 8 counters in 2 passes, and a decode step can run only once"},
+      {"passes=2", "trace; counters: " + twice + "; pm: " + twice},
       {"cuptiRangeProfilerStart=26,overflow=1",
        "trace; counters: CUPTI, starting to count: made (26); another profiler or a monitor such as DCGM holds the "
        "counters; pm: the device's buffer of 536870912 bytes overflowed: samples were lost"},
@@ -127,6 +128,25 @@ TEST_CASE("A buffer that comes back before its last record is whole loses that r
   CHECK(ran.code == 0);
   CHECK(note_of(trace, "records_cut") == "1\n");
   CHECK(std::stoi(note_of(trace, "bytes_lost")) > 0);
+}
+
+TEST_CASE("An interrupted recording ends with 130, sealed, with the kernels so far, and is not repeated") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  // By a shell: a run with room for many steps, interrupted once it has begun to record.
+  const std::string program = "KVROOF_EMULATED_CUPTI=1 LD_LIBRARY_PATH=" KVROOF_MADE_CUDA " " KVROOF_EMULATED
+                              " record -o " + trace + kRun + " -n 50 --cupti all & run=$!; "
+                              "while [ ! -e " + trace + "/kernels.sqlite.part ]; do sleep 0.1; done; sleep 0.5; "
+                              "kill -INT $run; wait $run";
+  std::ofstream(folder.path() / "run.sh") << program;
+  const Ran ran = run_program(folder.file("run.sh"), "bash");
+  INFO(ran.err);
+  CHECK(ran.code == 130);
+  CHECK(ran.err.find("made CUPTI") == std::string::npos);
+  CHECK(said(ran) == "cupti: trace; counters: the recorded run did not come to its end; pm: the recorded run did not "
+                     "come to its end");
+  CHECK(std::stoi(ask(trace, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")) > 0);
+  CHECK(run_program("inspect " + trace + " --verify").code == 0);
 }
 
 #else

@@ -1,5 +1,6 @@
 #include "traces/kernels_db.hpp"
 
+#include <csignal>
 #include <cstdlib>
 
 #include "tests/support/profile.hpp"
@@ -106,6 +107,26 @@ TEST_CASE("A trace of a profiler's records alone is sealed, intact and without a
   TraceManifest with_layers = small_manifest();
   with_layers.source = "profile";
   CHECK_THROWS_AS(TraceWriter(folder.path() / "other.kvt", with_layers), Error);
+}
+
+TEST_CASE("What was flushed outlives the death of the process that wrote it, whole") {
+  const TemporaryFolder folder;
+  const fs::path db = folder.path() / "kernels.sqlite";
+  const pid_t writer = fork();
+  REQUIRE(writer >= 0);
+  if (writer == 0) {
+    KernelDatabase database(db);
+    for (std::uint32_t i = 1; i <= 30; ++i) {
+      database.add(kernel(10 * i, 10 * i + 5, i, kAttention));
+      if (i == 20) database.flush();
+    }
+    raise(SIGKILL);
+  }
+  int status = 0;
+  waitpid(writer, &status, 0);
+  REQUIRE((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+  REQUIRE(recover_staged_kernels_db(db));
+  CHECK(query(staged_kernels_db(db), "SELECT count(*), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL") == "20|205\n");
 }
 
 TEST_CASE("Work is read by its start, with what the engine meant by it") {
