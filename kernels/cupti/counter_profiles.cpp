@@ -76,6 +76,7 @@ class CounterProfile : public RunProfile {
     if (!why_.empty()) sink_->note("counting_ended_early", why_);
     return {};
   }
+  std::string lost() const override { return any_ && !why_.empty() ? "counting ended early: " + why_ : ""; }
 
  protected:
   // Before the device is used.

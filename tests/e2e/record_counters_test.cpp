@@ -101,6 +101,8 @@ TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the lev
       {"cuptiRangeProfilerPushRange=999,cuptiPmSamplingDecodeData=8",
        "trace; counters: CUPTI, beginning a range: made (999); pm: CUPTI, decoding samples: made (8)"},
       {"own_clock=1,refuse_kind=20", "trace, counters, pm"},
+      {"overflow_after=9", "trace, counters, pm; counting ended early: the device's buffer of 536870912 bytes "
+                           "overflowed: samples were lost"},
       {"lost=3", "trace, counters, pm; 3 records were dropped"}};
   const TemporaryFolder folder;
   for (std::size_t i = 0; i < cases.size(); ++i) {

@@ -31,6 +31,7 @@ struct State {
   std::size_t most = 0;  // ranges or samples in an image
   std::vector<Range> ranges, submitted, decoded;
   std::vector<Sample> waiting, completed;
+  std::size_t taken = 0;  // samples, by earlier calls
   std::string refused;
   CUptiResult refusal = CUPTI_ERROR_UNKNOWN;
   std::size_t passes = 1;
@@ -310,7 +311,10 @@ CUptiResult cuptiPmSamplingDecodeData(CUpti_PmSampling_DecodeData_Params* p) {
   }
   p->decodeStopReason = g_state.waiting.empty() ? CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS
                                                 : CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL;
-  p->overflow = g_state.overflow || made::wish("overflow") > 0 ? 1 : 0;
+  const long most = made::wish("overflow_after");
+  const bool late = most > 0 && g_state.taken > static_cast<std::size_t>(most);
+  p->overflow = g_state.overflow || late || made::wish("overflow") > 0 ? 1 : 0;
+  g_state.taken += g_state.completed.size();
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiPmSamplingGetCounterDataInfo(CUpti_PmSampling_GetCounterDataInfo_Params* p) {
