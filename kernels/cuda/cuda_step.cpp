@@ -155,8 +155,7 @@ void CudaBackend::finish_rows() {
                                        : state.schedule->evicted();
         if (gone != kNoToken) recorder_->eviction({sequence.id, step.value, layer, h, gone});
       }
-      const bool drops = device_policy_->recipe.kind == ScoreRecipe::Kind::kCounts && state.schedule->over_budget();
-      if (drops) drop_tokens(sequence, LayerId(layer));
+      if (state.schedule->drops() > 0) drop_tokens(sequence, LayerId(layer));
     }
   }
   if (moves_.from.empty()) return;
@@ -171,7 +170,6 @@ void CudaBackend::drop_tokens(Sequence& sequence, LayerId layer) {
   const StepId step = state.policy.step_of(newest);
   const std::uint32_t budget = state.schedule->budget(newest.value);
   const std::uint32_t length = state.schedule->length();
-  const std::uint32_t count = std::max(device_policy_->recipe.drop.of(budget), length - budget);
   std::uint32_t dropped = 0;
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
     const CacheSlots slots = state.cache.slots(h);
@@ -179,7 +177,8 @@ void CudaBackend::drop_tokens(Sequence& sequence, LayerId layer) {
     copy_to_host(stream_, std::as_writable_bytes(std::span(positions)),
                  reinterpret_cast<const std::byte*>(slots.positions));
     std::vector<SlotId> victims;
-    lowest(scores_of(slots, length), {positions, newest, device_policy_->recipe.recent.of(budget)}, count, victims);
+    lowest(scores_of(slots, length), {positions, newest, device_policy_->recipe.recent.of(budget)},
+           state.schedule->drops(), victims);
     std::sort(victims.begin(), victims.end());
     std::vector<std::uint32_t> evicted;
     for (const SlotId victim : victims) evicted.push_back(positions[victim.value].value);

@@ -77,14 +77,15 @@ StepRow SlotSchedule::admit(std::uint32_t position) {
   const std::uint32_t limit = budget(position);
   over_ = policy_.traits.schedule == Schedule::kEveryStep && slots_ > limit;
   const bool hides = context_.window > 0 && slots_ >= context_.window;
-  const bool at_once = over_ && recipe.kind == Kind::kCounts;
-  hole_ = (over_ || hides) && !at_once;
+  drops_ = over_ && recipe.kind == Kind::kCounts ? std::max(recipe.drop.of(limit), slots_ - limit) : 0;
+  if (drops_ == 1) drops_ = 0;  // one victim's slot is the next token's: no row moves
+  hole_ = (over_ || hides) && drops_ == 0;
   held_ = slots_ - (over_ ? 1 : 0);
   const bool hidden_is_oldest = hides && slots_ == context_.window;
   evicted_ = over_ && !hidden_is_oldest ? position + 1 - (slots_ - ring_first_) : kNoToken;
   row.length = slots_;
   row.recent = recipe.recent.of(limit);
-  row.evicts = over_ && !at_once ? 1 : 0;
+  row.evicts = over_ && drops_ == 0 ? 1 : 0;
   row.sequence = context_.sequence;
   row.temperature = recipe.temperature.at(StepId(position - context_.prompt + 1), context_.requested_new_tokens);
   row.threshold = 1.0F / static_cast<float>(recipe.threshold_is_count ? slots_ : position + 1);

@@ -47,7 +47,9 @@ class SlotSchedule {
   // What the ring gave up, or kNoToken. Where scores decide, the device tells.
   [[nodiscard]] std::uint32_t evicted() const { return evicted_; }
   [[nodiscard]] bool over_budget() const { return over_; }
-  // A head over its budget gave up `count` tokens at once (kCounts), and the others were made dense.
+  // Tokens that every head has to give up at once (kCounts): the host chooses them and makes the others dense. 0: none,
+  // or the device chooses the one that goes.
+  [[nodiscard]] std::uint32_t drops() const { return drops_; }
   void dropped(std::uint32_t count);
   [[nodiscard]] std::uint32_t budget(std::uint32_t position) const {
     return policy_.budget.tokens(context_.prompt, position + 1);
@@ -60,6 +62,7 @@ class SlotSchedule {
   std::uint32_t held_ = 0;
   std::uint32_t ring_first_ = 0, oldest_ = 0;  // slots
   std::uint32_t evicted_ = kNoToken;
+  std::uint32_t drops_ = 0;
   bool hole_ = false;
   bool hole_is_oldest_ = false;  // of the prompt's tokens, whatever the scores
   bool over_ = false;

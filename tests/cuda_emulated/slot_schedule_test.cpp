@@ -52,7 +52,7 @@ void follow(const std::string& text, std::uint32_t prompt, std::uint32_t window,
     if (!policy->keeps_scores()) {
       REQUIRE(gone.size() == (schedule.evicted() == kNoToken ? 0U : 1U));
       if (!gone.empty()) REQUIRE(gone[0].value == schedule.evicted());
-    } else if (schedule.over_budget() && policy->recipe.kind == ScoreRecipe::Kind::kCounts) {
+    } else if (schedule.drops() > 0) {
       schedule.dropped(static_cast<std::uint32_t>(gone.size()));
     }
     REQUIRE(schedule.held() == object.rows_held());
@@ -79,7 +79,7 @@ TEST_CASE("where scores decide, a schedule knows how many tokens each row meets"
       for (const char* policy : {"h2o:budget=8", "keyformer:budget=4"}) follow(policy, prompt, window, 40);
     }
     for (const char* policy : {"h2o:budget=0.5@current", "h2o:budget=8:when=prefill", "scissorhands:budget=8:drop=3",
-                               "scissorhands:budget=0.9:recent=2:drop=0.4"}) {
+                               "scissorhands:budget=8:recent=2:drop=1", "scissorhands:budget=0.9:recent=2:drop=0.4"}) {
       follow(policy, prompt, 0, 40);
     }
   }
