@@ -64,11 +64,17 @@ Device cpu_device(const CpuCalibration& c) {
   put(F::kL2Mib, static_cast<double>(c.cache_bytes) / (1 << 20), 0);
   put(F::kSmCount, c.threads, 0);
   put(F::kLinearFraction, share(weights, c.paired_read), weights.spread);
-  put(F::kLinearT0Us, c.linear_start_seconds * 1e6, 0.5);
+  put(F::kLinearT0Us, c.small_linear_start_seconds * 1e6, 0.5);
   put(F::kAttentionFraction, share(c.attention, c.paired_read), c.attention.spread);
   put(F::kAttentionFloorUs, c.attention_start_seconds * 1e6, 0.5);
   put(F::kElementwiseUs, c.elementwise_seconds * 1e6, 0.5);
   put(F::kMatmulFraction, share(c.matmul, c.multiply_add), c.matmul.spread);
+  for (const SetSample& s : c.by_working_set) {
+    // Both swing with the same machine; products are what most of a step is, and start less often.
+    const double spread = std::min(s.product.spread, 2.0);
+    device.working_sets.push_back({static_cast<double>(s.bytes) / (1 << 20), rounded(s.product.rate / 1e9),
+                                   rounded(s.attention.rate / 1e9), rounded(spread)});
+  }
   return device;
 }
 
@@ -103,6 +109,10 @@ void add_cpu_curves(nlohmann::ordered_json& json, const CpuCalibration& c) {
   }
   for (const SizeSample& s : c.by_size) {
     json["reads_by_size"].push_back({{"bytes", s.bytes}, {"read", json_of(s.read, kBytes)}});
+  }
+  for (const SetSample& s : c.by_working_set) {
+    json["working_sets"].push_back({{"bytes", s.bytes}, {"weights", json_of(s.product, kBytes)},
+                                    {"attention", json_of(s.attention, kBytes)}});
   }
   json["copy"] = json_of(c.copy, kBytes);
   json["read_in_turn"] = json_of(c.paired_read, kBytes);

@@ -104,10 +104,10 @@ int validate_trace(const Arguments& arguments) {
     fmt::print(stderr, "bytes of each step as the engine counted them; recording costs time itself, up to a tenth\n");
     const double weights = static_cast<double>(weight_bytes(cost.shape(), manifest.weight_type).value) / (1 << 20);
     const auto& cache = device.fact(DeviceField::kL2Mib);
-    if (cache && weights < cache->value) {
+    if (cache && weights < cache->value && device.working_sets.empty()) {
       fmt::print(stderr,
                  "the weights, {:.0f} MiB, fit into the cache of {:.0f} MiB: steps of so small a model are faster than "
-                 "predicted reads from memory\n",
+                 "predicted reads from memory; `kvroof calibrate --backend cpu` measures such sets\n",
                  weights, cache->value);
     }
   }

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "kernels/cpu/bandwidth.hpp"
+#include "kernels/cpu/calibration_work.hpp"
 #include "kernels/cpu/fast_kernels.hpp"
 #include "kernels/cpu/fast_ops.hpp"
+#include "kernels/cpu/working_sets.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof {
@@ -21,6 +23,7 @@ constexpr double kSecondsAltogether = 40;     // a share above its limit is meas
 constexpr double kResolution = 0.02;          // of a share: what best runs of equal work differ by
 constexpr std::size_t kWidth = 4096;      // columns of the measured matrices: a 7 B model's
 constexpr unsigned kParts = 8;
+constexpr double kSecondsOfTurn = 0.5;    // of the working sets: one at the start, one after each part
 
 Measured measured(double work, const Timing& timing) { return {work / timing.best(), timing.spread()}; }
 
@@ -42,17 +45,10 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-Weight constant_weight(DType type, std::size_t rows, std::size_t cols) {
-  // 1.0 in bf16, and a number near 1 in the other types.
-  Weight w{type, rows, cols, AlignedBytes(rows * cols * size_of(type))};
-  std::fill_n(reinterpret_cast<std::uint16_t*>(w.data.data()), w.data.size() / 2, std::uint16_t{0x3f80});
-  return w;
-}
-
 class Calibrator {
  public:
   Calibrator(unsigned threads, const std::function<void(unsigned, unsigned)>& progress)
-      : progress_(progress), ops_(make_fast_ops(threads)), pool_(threads) {
+      : progress_(progress), ops_(make_fast_ops(threads)), pool_(threads), sets_(*ops_) {
     result_.threads = threads;
     result_.cache_bytes = last_level_cache_bytes();
     result_.uncached_bytes = uncached_bytes();
@@ -61,6 +57,7 @@ class Calibrator {
   }
 
   CpuCalibration run() {
+    sets_.take_turn(kSecondsOfTurn);
     measure_memory();
     MemoryProbe probe(result_.threads, result_.uncached_bytes);
     reading_ = {static_cast<double>(window_), [&] { probe.read_next(window_); }};
@@ -80,11 +77,15 @@ class Calibrator {
       if (other.rate > result_.read.rate) result_.read = other;
     }
     refuse_shares();
+    sets_.report(result_);
     return std::move(result_);
   }
 
  private:
-  void step() { progress_(++done_, kParts); }
+  void step() {
+    progress_(++done_, kParts);
+    sets_.take_turn(kSecondsOfTurn);
+  }
 
   static Timing repeat(int rounds, const std::function<void()>& body) {
     Timing timing;
@@ -148,51 +149,6 @@ class Calibrator {
     return measured(product.amount, against(product, reading_, read_));
   }
 
-  // A decode step's attention of one layer, 32 heads of 128, over caches of `slots` tokens, another one a run.
-  class AttentionWork {
-   public:
-    static constexpr std::uint32_t kHeads = 32;
-    static constexpr std::size_t kHeadDim = 128;
-    static constexpr std::size_t kSlotBytes = kHeads * kHeadDim * 2 * 2;
-
-    AttentionWork(Ops& ops, std::uint32_t slots, std::size_t caches)
-        : ops_(ops), policy_({"full", {}, false, {}}, PolicyContext{}, kHeads, kHeads), out_(q_.size()) {
-      for (std::uint32_t h = 0; h < kHeads; ++h) {
-        for (std::uint32_t i = 0; i < slots; ++i) policy_.admit(HeadId(h), TokenPos(i));
-      }
-      for (std::size_t i = 0; i < caches; ++i) {
-        keys_.push_back(constant_weight(DType::kBF16, std::size_t{kHeads} * slots, kHeadDim));
-        values_.push_back(constant_weight(DType::kBF16, std::size_t{kHeads} * slots, kHeadDim));
-        calls_.push_back(calls_over(keys_.back(), values_.back(), slots));
-      }
-    }
-    void run() { ops_.attend(calls_[next_++ % calls_.size()], {}); }
-
-   private:
-    std::vector<AttendCall> calls_over(const Weight& keys, const Weight& values, std::uint32_t slots) {
-      std::vector<AttendCall> calls;
-      for (std::uint32_t h = 0; h < kHeads; ++h) {
-        const auto part = [&](const Weight& w) {
-          RowsView rows = w.view();
-          rows.data = rows.row(std::size_t{h} * slots);
-          rows.count = slots;
-          return rows;
-        };
-        calls.push_back({std::span(q_).subspan(h * kHeadDim, kHeadDim), part(keys), part(values),
-                         std::span(out_).subspan(h * kHeadDim, kHeadDim), TokenPos(slots - 1), &policy_, HeadId(h), h});
-      }
-      return calls;
-    }
-
-    Ops& ops_;
-    LayerPolicy policy_;
-    std::vector<float> q_ = std::vector<float>(kHeads * kHeadDim, 0.01F);
-    std::vector<float> out_;
-    std::vector<Weight> keys_, values_;
-    std::vector<std::vector<AttendCall>> calls_;
-    std::size_t next_ = 0;
-  };
-
   Measured measure_attention() {
     AttentionWork one_slot(*ops_, 1, 1);
     result_.attention_start_seconds = repeat(1000, [&] { one_slot.run(); }).best();
@@ -208,6 +164,7 @@ class Calibrator {
     const std::vector<float> x(64, 0.5F);
     std::vector<float> out(8);
     const Timing product = repeat(1000, [&] { ops_->linear(x, tiny, nullptr, out); });
+    // What a large product starts with: it is cut for all threads.
     result_.linear_start_seconds = product.best() + result_.by_threads.back().barrier_seconds;
 
     constexpr std::size_t kHidden = 2048;
@@ -261,6 +218,7 @@ class Calibrator {
   CpuCalibration result_;
   std::unique_ptr<Ops> ops_;
   ThreadPool pool_;
+  WorkingSets sets_;
   Stopwatch altogether_;
   std::uint64_t window_ = 0;  // bytes
   std::size_t windows_ = 1;   // of what no cache holds

@@ -32,6 +32,18 @@ struct ProductSample {
   Measured weights;  // bytes/s of an uncached matrix-vector product
 };
 
+// Seconds of the same work in turns through the whole calibration.
+struct Turns {
+  double seconds = 0;  // the median turn's
+  double spread = 0;   // to the fastest and the slowest turn, whichever is farther, relative to the median
+};
+
+struct SetSample {
+  std::uint64_t bytes = 0;  // that products or calls of attention read over and over
+  Measured product;         // of bf16 weights, bytes/s without their starts
+  Measured attention;       // of rows of k and v, bf16
+};
+
 struct CpuCalibration {
   unsigned threads = 0;
   std::uint64_t cache_bytes = 0;     // all caches of the last level
@@ -42,8 +54,10 @@ struct CpuCalibration {
   Measured paired_read;                  // bytes/s in turn with products and attention: the limit of both
   Measured copy;                         // bytes/s, read and written
   std::array<ProductSample, 3> products;
+  std::vector<SetSample> by_working_set;  // ascending
   Measured attention;                    // bytes/s of k and v (bf16) in a decode step
-  double linear_start_seconds = 0;       // a product of almost nothing
+  double linear_start_seconds = 0;       // a product of almost nothing, and the mean one of a small model's layer
+  double small_linear_start_seconds = 0;
   double attention_start_seconds = 0;    // attention over one slot
   double elementwise_seconds = 0;        // norms, rotation, activation and residuals of a layer of 2,048
   Measured multiply_add;                 // flop/s in registers, all threads: the limit of matmul

@@ -152,6 +152,25 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   link_bandwidth_ = {kLinkShare * one_way * 1e9, kLinkSpread};
   link_start_ = {(engine.sum_us + (linked ? 0 : kHostedSumUs)) * 1e-6, kLinkSpread};
   if (device.fact(F::kL2Mib)) cache_bytes_ = device.value(F::kL2Mib) * 1024 * 1024;
+  working_sets_ = device.working_sets;
+}
+
+// Between two sizes that were measured, by the time a byte takes and the logarithm of the size: what a cache holds of a
+// larger set falls little by little.
+CostModel::Reading CostModel::reading(const StepTraffic& traffic, std::uint64_t batch) const {
+  if (working_sets_.empty()) return {linear_bandwidth_, attention_bandwidth_};
+  const double weights = attention_only(shape_) ? 0 : share_ * read_weights(traffic, batch).bytes;
+  const double mib = (weights + kv_share_ * static_cast<double>(traffic.bytes[Cause::kKvRead])) / (1 << 20);
+  const auto above = std::find_if(working_sets_.begin(), working_sets_.end(),
+                                  [&](const WorkingSet& set) { return set.mib >= mib; });
+  const WorkingSet& high = above == working_sets_.end() ? working_sets_.back() : *above;
+  const WorkingSet& low = above == working_sets_.begin() || above == working_sets_.end() ? high : *(above - 1);
+  const double share = high.mib > low.mib ? std::log(mib / low.mib) / std::log(high.mib / low.mib) : 0;
+  const auto between = [&](double WorkingSet::* rate) {
+    const double value = 1e9 / ((1 - share) / (low.*rate) + share / (high.*rate));
+    return Rate{value, (1 - share) * low.spread + share * high.spread};
+  };
+  return {between(&WorkingSet::linear_gb_per_s), between(&WorkingSet::attention_gb_per_s)};
 }
 
 // The share of the activations that goes through memory: what operators hand on stays in half of the cache.
@@ -183,12 +202,12 @@ CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::
           packed(layers, format.layer_bits) + packed(experts, format.expert_bits) + packed(head, format.head_bits)};
 }
 
-void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate peak) const {
+void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading,
+                            Rate peak) const {
   const double layers = shape_.layers;
   const double routed = shape_.experts > 0 ? layers - shape_.dense_layers : 0;
   const double calls = layers * engine_.linears_per_layer + routed + 1;
   const ReadWeights read = read_weights(traffic, tokens);
-  Rate reading = linear_bandwidth_;
   const double unpacking = read.packed * unpack_seconds_;
   if (unpacking * reading.value > read.bytes) reading = {read.bytes / unpacking, kUnpackSpread};
   parts.add_roofline(CostTerm::kLinear, Limit::kWeights, calls, linear_start_,
@@ -229,17 +248,18 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   const double group = static_cast<double>(shape_.heads) / std::max(residency.storage_heads, 1U);
   // One probability, f32, for each attended row and query head.
   const double probabilities = 4 * group * residency.attended_rows() * static_cast<double>(batch);
+  const Reading read = reading(traffic, batch);
   Parts parts;
   if (whole_model) {
-    add_linears(parts, traffic, batch, linear_peak_);
+    add_linears(parts, traffic, batch, read.linear, linear_peak_);
     parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(traffic, batch), linear_bandwidth_.spread);
     add_links(parts, batch);
   }
   // Logits and probabilities are each written and read once when attention is not fused.
   const double unfused = engine_.fused_attention ? 0 : 4 * probabilities;
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
-                     kv_share_ * (bytes(Cause::kKvRead) + bytes(Cause::kKvWrite)) + share_ * unfused,
-                     attention_bandwidth_, share_ * traffic[KernelFamily::kAttention].value, attention_peak_);
+                     kv_share_ * (bytes(Cause::kKvRead) + bytes(Cause::kKvWrite)) + share_ * unfused, read.attention,
+                     share_ * traffic[KernelFamily::kAttention].value, attention_peak_);
   // Written by attention and read by the policy.
   const double observed = residency.needs_probabilities ? 2 * probabilities : 0;
   const double policy_bytes = kv_share_ * (bytes(Cause::kScores) + bytes(Cause::kCompaction)) + share_ * observed;
@@ -265,7 +285,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   const double layers = shape_.layers;
   Parts parts;
   if (!attention_only(shape_)) {
-    add_linears(parts, traffic, tokens, {prompt_share_ * linear_peak_.value, kPrefillSpread});
+    add_linears(parts, traffic, tokens, linear_bandwidth_, {prompt_share_ * linear_peak_.value, kPrefillSpread});
     parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(traffic, tokens), kPrefillSpread);
     add_links(parts, tokens);
   }
@@ -305,12 +325,13 @@ Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t bat
 }
 
 Estimate CostModel::layer(const ResidencySummary& residency, std::uint64_t batch) const {
-  Parts parts = parts_of(residency, mean_decode_traffic(shape_, types_, residency, batch), batch);
+  const StepTraffic traffic = mean_decode_traffic(shape_, types_, residency, batch);
+  Parts parts = parts_of(residency, traffic, batch);
   // The head is the one product that is of no layer.
   const auto elements = static_cast<double>(head_parameters(shape_));
   Parts head;
   head.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, linear_start_,
-                    share_ * elements * deployment_.weights.head_bits / 8, linear_bandwidth_,
+                    share_ * elements * deployment_.weights.head_bits / 8, reading(traffic, batch).linear,
                     share_ * 2 * elements * static_cast<double>(batch), linear_peak_);
   constexpr auto kLinear = static_cast<std::size_t>(CostTerm::kLinear);
   constexpr auto kHost = static_cast<std::size_t>(CostTerm::kHost);

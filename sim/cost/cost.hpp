@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/core/units.hpp"
 #include "sim/cost/engine_profile.hpp"
@@ -134,13 +135,18 @@ class CostModel {
                                std::uint64_t batch) const;
   [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch) const;
   static Estimate estimate_of(const Parts& parts);
+  // What a decode step reads its weights and its cache at: the more of them there are, the fewer lie in a cache.
+  struct Reading {
+    Rate linear, attention;
+  };
+  [[nodiscard]] Reading reading(const StepTraffic& traffic, std::uint64_t batch) const;
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
   [[nodiscard]] double activation_seconds(const StepTraffic& traffic, std::uint64_t tokens) const;
   struct ReadWeights {
     double bytes = 0, packed = 0;
   };
   [[nodiscard]] ReadWeights read_weights(const StepTraffic& traffic, std::uint64_t tokens) const;
-  void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate peak) const;
+  void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
   void add_links(Parts& parts, std::uint64_t tokens) const;
   void add_host(Parts& parts, std::uint64_t batch) const;
 
@@ -159,6 +165,7 @@ class CostModel {
   double unpack_seconds_ = 0;  // of one parameter
   double prompt_share_ = 1;
   double cache_bytes_ = 0;
+  std::vector<WorkingSet> working_sets_;
   double matmul_fraction_ = 1;  // the peaks above are this share of the device's
 };
 

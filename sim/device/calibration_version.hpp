@@ -3,6 +3,7 @@
 
 namespace kvroof {
 
-inline constexpr int kCalibrationVersion = 1;
+// Version 1 knew no working sets; such a file means what it meant.
+inline constexpr int kCalibrationVersion = 2;
 
 }  // namespace kvroof

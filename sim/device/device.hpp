@@ -77,6 +77,16 @@ struct Price {
   friend bool operator==(const Price&, const Price&) = default;
 };
 
+// What decode steps of this machine's engine read a second when what they read, over and over, is so large.
+struct WorkingSet {
+  double mib = 0;
+  double linear_gb_per_s = 0;     // weights, by products
+  double attention_gb_per_s = 0;  // rows of the KV cache
+  double spread = 0;              // as of a fact
+  friend bool operator==(const WorkingSet&, const WorkingSet&) = default;
+};
+inline constexpr std::size_t kMostWorkingSets = 16;
+
 struct Device {
   std::string name;   // as options spell it: h200, rtx-4090
   std::string title;  // as its vendor spells it
@@ -86,6 +96,8 @@ struct Device {
   MemoryType memory_type = MemoryType::kHbm;
   std::array<std::optional<Fact>, kDeviceFieldCount> facts;
   std::optional<Price> price;
+  // By ascending size; empty: reads reach the same share of the bandwidth at every size. Measured, of CPUs.
+  std::vector<WorkingSet> working_sets;
 
   [[nodiscard]] const std::optional<Fact>& fact(DeviceField f) const { return facts[static_cast<std::size_t>(f)]; }
   [[nodiscard]] std::optional<Fact>& fact(DeviceField f) { return facts[static_cast<std::size_t>(f)]; }

@@ -104,6 +104,25 @@ Price price_of(const YAML::Node& node, const Sources& sources) {
   return price;
 }
 
+std::vector<WorkingSet> working_sets_of(const YAML::Node& node) {
+  if (!node.IsSequence() || node.size() == 0 || node.size() > kMostWorkingSets) {
+    refuse(node, "working_sets must be a list of 1 to {} sizes", kMostWorkingSets);
+  }
+  std::vector<WorkingSet> sets;
+  for (const YAML::Node& entry : node) {
+    require_keys(entry, {"mib", "linear_gb_per_s", "attention_gb_per_s", "spread"}, "a working set");
+    const auto number = [&](const char* key, double low, double high) {
+      return number_of(entry, key, "a working set", low, high);
+    };
+    sets.push_back({number("mib", 0.001, 1e7), number("linear_gb_per_s", 0.01, 1e5),
+                    number("attention_gb_per_s", 0.01, 1e5), number("spread", 0, 2)});
+    if (sets.size() > 1 && sets.back().mib <= sets[sets.size() - 2].mib) {
+      refuse(entry, "working_sets must ascend in mib, found {} after {}", sets.back().mib, sets[sets.size() - 2].mib);
+    }
+  }
+  return sets;
+}
+
 Sources sources_of(const YAML::Node& root) {
   Sources sources;
   const YAML::Node node = root["sources"];
@@ -148,14 +167,14 @@ void require_complete(const Device& d, const YAML::Node& root) {
 // A file of defaults (memory type) has only achieved facts.
 Device read_device(const YAML::Node& root) {
   require_keys(root, {"name", "title", "vendor", "architecture", "kind", "memory_type", "sources", "facts", "price",
-                      "calibration"},
+                      "working_sets", "calibration"},
                "a device file");
   if (root["calibration"]) {
     number_of(root, "calibration", "a device file", 0, 1e9);
     const std::string version = root["calibration"].Scalar();
-    if (version != std::to_string(kCalibrationVersion)) {
-      refuse(root["calibration"], "a calibration of version {}, but this program reads version {}: calibrate again",
-             version, kCalibrationVersion);
+    if (version != "1" && version != std::to_string(kCalibrationVersion)) {
+      refuse(root["calibration"], "a calibration of version {}, but this program reads versions 1 and {}: calibrate "
+             "again", version, kCalibrationVersion);
     }
   }
   Device d;
@@ -176,6 +195,7 @@ Device read_device(const YAML::Node& root) {
     if (node) d.fact(info.field) = fact_of(node, info, sources);
   }
   if (root["price"]) d.price = price_of(root["price"], sources);
+  if (root["working_sets"]) d.working_sets = working_sets_of(root["working_sets"]);
   require_consistent(d, root);
   return d;
 }
@@ -236,6 +256,18 @@ std::string device_to_yaml(const Device& device) {
     put("date", device.price->date);
     put("source", device.price->source);
     out << YAML::EndMap;
+  }
+  if (!device.working_sets.empty()) {
+    out << YAML::Key << "working_sets" << YAML::Value << YAML::BeginSeq;
+    for (const WorkingSet& set : device.working_sets) {
+      out << YAML::Flow << YAML::BeginMap;
+      number("mib", set.mib);
+      number("linear_gb_per_s", set.linear_gb_per_s);
+      number("attention_gb_per_s", set.attention_gb_per_s);
+      number("spread", set.spread);
+      out << YAML::EndMap;
+    }
+    out << YAML::EndSeq;
   }
   out << YAML::EndMap;
   return std::string(out.c_str()) + "\n";

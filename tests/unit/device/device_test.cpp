@@ -149,6 +149,21 @@ TEST_CASE("a device file survives the way through its text form") {
   }
 }
 
+TEST_CASE("working sets survive the way through a file, and a list that cannot be is refused with its line") {
+  const std::string sets = "working_sets:\n"
+                           "  - {mib: 8, linear_gb_per_s: 120, attention_gb_per_s: 60, spread: 0.1}\n"
+                           "  - {mib: 256, linear_gb_per_s: 30, attention_gb_per_s: 25, spread: 0.4}\n";
+  const Device device = device_from_yaml(file_with(sets)).or_throw("made");
+  REQUIRE(device.working_sets.size() == 2);
+  CHECK(device.working_sets[1] == WorkingSet{256, 30, 25, 0.4});
+  CHECK(device_from_yaml(device_to_yaml(device)).value() == device);
+  std::string falling = sets;
+  falling.replace(falling.find("256"), 3, "4");
+  CHECK(problem_with(falling) == "line 10: working_sets must ascend in mib, found 4 after 8");
+  CHECK(problem_with("working_sets: []\n").find("must be a list of 1 to 16 sizes") != std::string::npos);
+  CHECK(problem_with("working_sets:\n  - {mib: 8}\n").find("has no 'linear_gb_per_s'") != std::string::npos);
+}
+
 TEST_CASE("a device can be given by the path of a file") {
   const auto path = std::filesystem::temp_directory_path() / "kvroof-device-test.yaml";
   std::ofstream(path) << file_with("");
