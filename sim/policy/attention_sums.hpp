@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "sim/policy/layer_budgets.hpp"
@@ -23,6 +24,9 @@ class AttentionSums final : public EvictionPolicy {
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override;
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const override;
   void move(HeadId head, std::span<const SlotMove> moves) override;
+  [[nodiscard]] std::unique_ptr<EvictionPolicy> clone() const override {
+    return std::make_unique<AttentionSums>(*this);
+  }
   [[nodiscard]] std::uint64_t walked_state_bytes(HeadId head) const override { return heads_[head.value].walked; }
 
  private:

@@ -110,6 +110,11 @@ void LayerPolicy::observe(HeadId head, const AttentionRows& rows) {
   h.flops.noise += traits_.noise_flops_per_slot * rows.slots() * rows.group;
 }
 
+void LayerPolicy::share_prompt(const LayerPolicy& seen) {
+  policy_ = seen.policy_->clone();
+  heads_ = seen.heads_;
+}
+
 std::uint32_t LayerPolicy::budget_at(TokenPos position) const {
   return budget_.tokens(context_.prompt, position.value + 1);
 }

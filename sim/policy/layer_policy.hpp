@@ -97,6 +97,11 @@ class LayerPolicy {
   void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read,
               const HeadRowsSource* source = nullptr);
 
+  // Whether one object may look at a prompt for others of the same policy and parameters, whatever their budgets; these
+  // take over what it has seen before any row is finished.
+  [[nodiscard]] bool shares_prompt() const { return !traits_.streams_prompt && policy_->clone() != nullptr; }
+  void share_prompt(const LayerPolicy& seen);
+
   // Ends the row of the query at `position` (after all heads observed): evicts where the policy's schedule and the
   // budget say so. What happened to each head is in eviction(head) until the next call. Where traits().tensors asks
   // for rows, `rows` knows them: those of every slot, as they lie before what this call moves.

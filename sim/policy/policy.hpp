@@ -211,6 +211,10 @@ class EvictionPolicy {
   // Moves happen in the order given: what was in `from` is in `to` afterwards.
   virtual void move(HeadId head, std::span<const SlotMove> moves) = 0;
 
+  // A copy that has seen what this one has, for another budget; null where that is more than its parameters and the
+  // rows that it was shown, or where nobody asked for it yet.
+  [[nodiscard]] virtual std::unique_ptr<EvictionPolicy> clone() const { return nullptr; }
+
   // Bytes of policy state that this object really walked so far, for the engine's own count of the scores traffic.
   [[nodiscard]] virtual std::uint64_t walked_state_bytes(HeadId head) const = 0;
   // Likewise elements of page bounds.

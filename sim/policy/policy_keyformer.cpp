@@ -108,6 +108,8 @@ class Keyformer final : public EvictionPolicy {
     h.walked += moves.size() * 2 * (sizeof(float) + h.noise.bytes_per_slot());
   }
 
+  [[nodiscard]] std::unique_ptr<EvictionPolicy> clone() const override { return std::make_unique<Keyformer>(*this); }
+
   [[nodiscard]] std::uint64_t walked_state_bytes(HeadId head) const override { return heads_[head.value].walked; }
 
  private:

@@ -82,6 +82,9 @@ class PointLayer {
   // Prompt rows [first, first + count) of a policy that does not stream the prompt, for one head; different heads may
   // run at once. `rows` holds them where the policy observes them.
   void observe_prompt(const ExactRows& rows, std::uint32_t first, std::uint32_t count, HeadId head);
+  // Instead, where another point differs in its budget alone: what it was shown.
+  [[nodiscard]] bool shares_prompt() const { return policy_.shares_prompt(); }
+  void share_prompt(const PointLayer& seen) { policy_.share_prompt(seen.policy_); }
   // After all of them: brings the prompt down to budget.
   void finish_prompt(ResidencyLog& log, std::uint32_t layer);
   // Prompt rows of a policy that streams the prompt: evicts after each.

@@ -10,6 +10,7 @@
 #include "sim/replay/joined_layers.hpp"
 #include "sim/replay/look_ahead.hpp"
 #include "sim/replay/model_facts.hpp"
+#include "sim/replay/prompt_sharing.hpp"
 
 namespace kvroof {
 
@@ -89,6 +90,7 @@ class Replayer {
   std::unique_ptr<FutureAttention> future_;
   std::vector<TokenKind> token_kinds_;  // of the sequence, by position
   std::vector<BlockRecord> records_;  // one a point
+  PromptSharing sharing_;
   DecodeTasks decode_tasks_;
   std::vector<TokenPos> kept_;
 };
@@ -244,6 +246,7 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   queries_from_ = sequence.prompt;
   recorded_.clear();
   prompt_tasks_.clear();
+  sharing_.start();
   first_prompt_row_ = sequence.prompt;
   prompt_weights_ = decode_rows_ = decode_weights_ = false;
   if (projects_) context.output_projection = output_projection_of(options_, shape, LayerId(layer));
@@ -266,7 +269,8 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
     decode_rows_ = decode_rows_ || needs.decode_rows;
     decode_weights_ = decode_weights_ || needs.decode_weights;
     queries_from_ = std::min(queries_from_, sequence.prompt - std::min(sequence.prompt, needs.queries));
-    const std::uint32_t tasks = point.traits().streams_prompt ? 1 : point.storage_heads();
+    const std::uint32_t parts = point.traits().streams_prompt ? 1 : point.storage_heads();
+    const std::uint32_t tasks = sharing_.add(points_, point) ? parts : 0;
     for (std::uint32_t head = 0; head < tasks; ++head) prompt_tasks_.push_back({p, head});
     BlockRecord& record = records_[p];
     record.quality.resize(options_.measure.recall ? std::size_t{block_rows_} * shape.query_heads : 0);
@@ -315,6 +319,7 @@ void Replayer::run_prompt_block(std::uint32_t first, std::uint32_t rows, std::sp
 
 void Replayer::finish_prompt() {
   tensors_.queries = queries_;
+  sharing_.share(layers_, pool_);
   pool_.parallel_for(layers_.size(), [&](std::size_t p) {
     if (!layers_[p]->traits().streams_prompt) layers_[p]->finish_prompt(log(p), layer_);
   });

@@ -12,6 +12,7 @@
 #include "sim/replay/exact_rows.hpp"
 #include "sim/replay/decode_tasks.hpp"
 #include "sim/replay/point_layer.hpp"
+#include "sim/replay/prompt_sharing.hpp"
 
 namespace {
 
@@ -68,13 +69,18 @@ class Points {
           std::make_unique<PointLayer>(specs_[i], context, tensors_, MeasureOptions{false, false}, scratch_[i]));
       records_[i].wants_kept.assign(kBlock, false);
     }
+    std::vector<PointLayer*> looking;
+    PromptSharing sharing;
+    for (const auto& point : points_) {
+      if (sharing.add(specs_, *point)) looking.push_back(point.get());
+    }
     for (std::uint32_t first = 0; first < kPrompt; first += kBlock) {
       rows_.compute_from_logits(first, kBlock, layer_.logits, std::size_t{kHeads} * kTokens, {.weights = true});
-      pool_.parallel_for(kPoints * kHeads, [&](std::size_t task) {
-        points_[task / kHeads]->observe_prompt(rows_, first, kBlock,
-                                               HeadId(static_cast<std::uint32_t>(task % kHeads)));
+      pool_.parallel_for(looking.size() * kHeads, [&](std::size_t task) {
+        looking[task / kHeads]->observe_prompt(rows_, first, kBlock, HeadId(static_cast<std::uint32_t>(task % kHeads)));
       });
     }
+    sharing.share(points_, pool_);
     for (std::uint32_t i = 0; i < kPoints; ++i) points_[i]->finish_prompt(logs_[i], 0);
   }
 

@@ -258,6 +258,27 @@ TEST_CASE("measuring quality or not changes no decision") {
   CHECK(sets[0] == sets[2]);
 }
 
+TEST_CASE("points of a sweep keep and count what each does by itself, though one looks at the prompt for all") {
+  const Qkv x = grouped();
+  const std::vector<std::string> points = {
+      "h2o:budget=0.3", "h2o:budget=12", "h2o:budget=0.3:recent=0.9", "h2o:budget=1.0", "a2sf:budget=12",
+      "a2sf:budget=0.5", "keyformer:budget=12", "keyformer:budget=0.5", "keyformer:budget=0.5:noise=query",
+      "h2o:budget=12:group=none"};
+  std::string all;
+  for (const std::string& point : points) all += (all.empty() ? "" : ",") + point;
+  const Replayed together = replay_qkv(x, prompt_of(40), all);
+  for (std::uint32_t p = 0; p < points.size(); ++p) {
+    INFO(points[p]);
+    const Replayed alone = replay_qkv(x, prompt_of(40), points[p]);
+    for (const auto& [key, set] : alone.seen.sets) {
+      const auto [point, sequence, step, layer, head] = key;
+      REQUIRE(together.seen.sets.at({p, sequence, step, layer, head}) == set);
+    }
+    const Residency ours = together.results[p].residency[0].expand(), own = alone.results[0].residency[0].expand();
+    REQUIRE(ours.cells == own.cells);
+  }
+}
+
 TEST_CASE("layers with unlike heads are refused by name") {
   const Qkv x = grouped();
   TraceOptions options = prompt_of(40);
