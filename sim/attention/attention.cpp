@@ -1,4 +1,5 @@
 #include "sim/attention/attention.hpp"
+#include "sim/attention/noisy_softmax.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -31,6 +32,9 @@ constexpr float kFarthestLogit = 16384;  // n · ln 2 is exact up to it (portabl
 constexpr float kSharedRange = 100;      // powers of two between the exponentials of a row whose parts can share them
 
 bool is_regular(const Range& range) { return range.least >= -kFarthestLogit && range.most <= kFarthestLogit; }
+bool shares(const Range& range, const ExponentOrigin& origin) {
+  return is_regular(range) && origin.reference - portable::shifted_exponent(range.least) <= kSharedRange;
+}
 
 ExponentOrigin origin_of(const Range& range) {
   const float shift = is_regular(range) ? 0 : range.most;
@@ -63,7 +67,7 @@ bool exponentials(std::span<const float> logits, std::span<float> out) {
   const Range range = vector::range_of(logits.data(), logits.size());
   const ExponentOrigin origin = origin_of(range);
   vector::exponentials(logits.data(), logits.size(), origin, out.data());
-  return is_regular(range) && origin.reference - portable::shifted_exponent(range.least) <= kSharedRange;
+  return shares(range, origin);
 }
 
 void weights_of_exponentials(std::span<const float> exponentials, std::span<float> weights) {
@@ -77,17 +81,22 @@ std::optional<float> weight_factor(std::span<const float> exponentials) {
   return 1 / vector::sum(exponentials.data(), exponentials.size());
 }
 
+float exponentials_with_noise(std::span<const float> logits, std::span<const float> noise, float tau,
+                              std::span<float> out) {
+  check(!logits.empty() && logits.size() == out.size(), "an exponential for each logit, and at least one");
+  check(noise.empty() || noise.size() == logits.size(), "a draw for each logit, or none");
+  const Range range = vector::scaled_sums(logits.data(), noise.empty() ? nullptr : noise.data(), logits.size(), 1 / tau,
+                                          out.data());
+  const float sum = vector::exponentials(out.data(), out.size(), origin_of(range), out.data());
+  if (!all_equal(out)) return 1 / sum;
+  std::fill(out.begin(), out.end(), 1 / static_cast<float>(out.size()));
+  return 1;
+}
+
 void softmax_with_noise(std::span<const float> logits, std::span<const float> noise, float tau,
                         std::span<float> weights) {
-  check(!logits.empty() && logits.size() == weights.size(), "a weight for each logit, and at least one");
-  check(noise.empty() || noise.size() == logits.size(), "a draw for each logit, or none");
-  const float factor = 1 / tau;
-  if (noise.empty()) {
-    for (std::size_t i = 0; i < logits.size(); ++i) weights[i] = logits[i] * factor;
-  } else {
-    for (std::size_t i = 0; i < logits.size(); ++i) weights[i] = (logits[i] + noise[i]) * factor;
-  }
-  softmax(weights, weights);
+  const float factor = exponentials_with_noise(logits, noise, tau, weights);
+  vector::scale(weights.data(), weights.size(), factor, weights.data());
 }
 
 void weighted_sum(std::span<const float> weights, const RowsView& values, std::span<float> out) {
@@ -99,6 +108,26 @@ float portable_exp(float x) { return portable::exp_of_negative(x); }
 
 void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out) {
   vector::interleave(rows, count, out);
+}
+
+std::array<bool, kInterleavedRows> interleaved_exponentials(const LogitRows& logits, float* out) {
+  RowOrigins origins;
+  std::array<bool, kInterleavedRows> is_shared;
+  for (std::uint32_t r = 0; r < kInterleavedRows; ++r) {
+    const std::uint32_t from = logits.first_visible[r];
+    const std::uint32_t position = std::min(logits.first + r, logits.last - 1);
+    const Range range = vector::range_of(logits.rows[r] + from, position + 1 - from);
+    origins[r] = origin_of(range);
+    is_shared[r] = shares(range, origins[r]);
+  }
+  vector::interleaved_exponentials(logits.rows, origins, logits.first + 1, out);
+  for (std::uint32_t token = logits.first + 1; token < logits.last; ++token) {
+    for (std::uint32_t r = token - logits.first; r < logits.last - logits.first; ++r) {
+      out[std::size_t{token} * kInterleavedRows + r] =
+          portable::exp_over(logits.rows[r][token] - origins[r].shift, origins[r].reference);
+    }
+  }
+  return is_shared;
 }
 
 void gather_interleaved(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride) {

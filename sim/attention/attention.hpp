@@ -77,6 +77,16 @@ float portable_exp(float x);
 
 // out[i][r] = rows[r][i] for i < count.
 void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out);
+// Logits of the queries [first, last), at most kInterleavedRows: that at p has those of the tokens 0 … p, which are −∞
+// before the first that it sees.
+struct LogitRows {
+  std::array<const float*, kInterleavedRows> rows;  // from last − first on, the last one again
+  std::array<std::uint32_t, kInterleavedRows> first_visible;
+  std::uint32_t first = 0, last = 0;
+};
+// Their exponentials side by side, out[token][kInterleavedRows], of all tokens before `last`; of a token that a row
+// does not have, any value. Returns what exponentials() says of each row.
+std::array<bool, kInterleavedRows> interleaved_exponentials(const LogitRows& logits, float* out);
 // out[r · stride + s] = rows[index[s]][r], rows being [positions][kInterleavedRows].
 void gather_interleaved(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride);
 

@@ -43,6 +43,11 @@ Range range_of(const float* x, std::size_t count) {
   return {*least, *most};
 }
 
+Range scaled_sums(const float* x, const float* y, std::size_t count, float factor, float* out) {
+  for (std::size_t i = 0; i < count; ++i) out[i] = (y == nullptr ? x[i] : x[i] + y[i]) * factor;
+  return range_of(out, count);
+}
+
 float exponentials(const float* x, std::size_t count, const ExponentOrigin& origin, float* e) {
   SumLanes lanes{};
   for (std::size_t i = 0; i < count; ++i) {
@@ -65,6 +70,15 @@ void scale(const float* x, std::size_t count, float factor, float* out) {
 void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out) {
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t r = 0; r < kInterleavedRows; ++r) out[i * kInterleavedRows + r] = rows[r][i];
+  }
+}
+
+void interleaved_exponentials(const std::array<const float*, kInterleavedRows>& x, const RowOrigins& origins,
+                              std::size_t count, float* out) {
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t r = 0; r < kInterleavedRows; ++r) {
+      out[i * kInterleavedRows + r] = portable::exp_over(x[r][i] - origins[r].shift, origins[r].reference);
+    }
   }
 }
 

@@ -20,6 +20,7 @@ struct Range {
 struct ExponentOrigin {
   float shift, reference;
 };
+using RowOrigins = std::array<ExponentOrigin, kInterleavedRows>;
 
 }  // namespace kvroof
 
@@ -31,6 +32,9 @@ void weighted_sum(const float* weights, const RowsView& values, float* out);
 
 // count ≥ 1; no NaN.
 Range range_of(const float* x, std::size_t count);
+// out[i] = (x[i] + y[i]) · factor, without y x[i] · factor; returns the range of these. Other memory; count ≥ 1;
+// no NaN.
+Range scaled_sums(const float* x, const float* y, std::size_t count, float factor, float* out);
 // e[i] = portable::exp_over(x[i] − origin.shift, origin.reference); returns the sum. May be the same memory.
 float exponentials(const float* x, std::size_t count, const ExponentOrigin& origin, float* e);
 // kSumLanes interleaved sums, folded by halves.
@@ -38,8 +42,11 @@ float sum(const float* x, std::size_t count);
 // out[i] = x[i] · factor; may be the same memory.
 void scale(const float* x, std::size_t count, float factor, float* out);
 
-// As in attention.hpp.
+// interleave() and gather_interleaved() as in attention.hpp; interleaved_exponentials(): interleave() of what
+// exponentials() makes of each row.
 void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out);
+void interleaved_exponentials(const std::array<const float*, kInterleavedRows>& x, const RowOrigins& origins,
+                              std::size_t count, float* out);
 void gather_interleaved(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride);
 
 }  // namespace kvroof::vector

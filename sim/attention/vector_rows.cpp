@@ -20,14 +20,25 @@ namespace HWY_NAMESPACE {
 
 using RowPointers = std::array<const float*, kInterleavedRows>;
 
+inline RowPointers rows_from(RowPointers rows, std::size_t i) {
+  for (const float*& row : rows) row += i;
+  return rows;
+}
+
 #if HWY_TARGET == HWY_SCALAR
 Range range_on(const float* x, std::size_t count) { return plain::range_of(x, count); }
+Range scaled_sums_on(const float* x, const float* y, std::size_t count, float factor, float* out) {
+  return plain::scaled_sums(x, y, count, factor, out);
+}
 float exponentials_on(const float* x, std::size_t count, const ExponentOrigin& origin, float* e) {
   return plain::exponentials(x, count, origin, e);
 }
 float sum_on(const float* x, std::size_t count) { return plain::sum(x, count); }
 void scale_on(const float* x, std::size_t count, float factor, float* out) { plain::scale(x, count, factor, out); }
 void interleave_on(const RowPointers& rows, std::size_t count, float* out) { plain::interleave(rows, count, out); }
+void interleaved_exponentials_on(const RowPointers& x, const RowOrigins& origins, std::size_t count, float* out) {
+  plain::interleaved_exponentials(x, origins, count, out);
+}
 void gather_on(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride) {
   plain::gather_interleaved(rows, index, out, stride);
 }
@@ -86,6 +97,24 @@ HWY_ATTR Range range_on(const float* x, std::size_t count) {
   Range range{*std::min_element(low.begin(), low.end()), *std::max_element(high.begin(), high.end())};
   for (; i < count; ++i) range = {std::min(range.least, x[i]), std::max(range.most, x[i])};
   return range;
+}
+
+HWY_ATTR Range scaled_sums_on(const float* x, const float* y, std::size_t count, float factor, float* out) {
+  if (count < kLanes) return plain::scaled_sums(x, y, count, factor, out);
+  const F f;
+  const V by = hn::Set(f, factor);
+  V least = hn::Set(f, std::numeric_limits<float>::infinity());
+  V most = hn::Neg(least);
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    const std::size_t from = std::min(i, count - kLanes);  // the last vector makes some elements again
+    V sum = hn::LoadU(f, x + from);
+    if (y != nullptr) sum = hn::Add(sum, hn::LoadU(f, y + from));
+    const V here = hn::Mul(sum, by);
+    hn::StoreU(here, f, out + from);
+    least = hn::Min(least, here);
+    most = hn::Max(most, here);
+  }
+  return {hn::GetLane(hn::MinOfLanes(f, least)), hn::GetLane(hn::MaxOfLanes(f, most))};
 }
 
 // portable::exp_over of each lane.
@@ -177,22 +206,32 @@ HWY_INLINE void transpose_squares(const V* in, V* out) {
 HWY_INLINE V even_blocks(V low, V high) { return hn::OddEvenBlocks(hn::SwapAdjacentBlocks(high), low); }
 HWY_INLINE V odd_blocks(V low, V high) { return hn::OddEvenBlocks(high, hn::SwapAdjacentBlocks(low)); }
 
-// kLanes slots of all rows: vector c has the tokens of the slots c and, where it is long enough, c + 8.
+#if HWY_MAX_BYTES >= 64
+// Sixteen slots of all rows. Vectors have the tokens of two slots that are four apart, so that one shuffle of blocks
+// puts a row together.
 template <class Place>
 HWY_INLINE void gather_slots(Place place, float* out, std::size_t stride) {
-  static_assert(kInterleavedRows == 8);
   const hn::FixedTag<float, 8> f8;
   V in[8];
   V squares[8];
   for (std::size_t c = 0; c < 8; ++c) {
-    if constexpr (kLanes == 8) {
-      in[c] = hn::LoadU(f8, place(c));
-    } else {
-#if HWY_MAX_BYTES >= 64
-      in[c] = hn::Combine(F(), hn::LoadU(f8, place(c + 8)), hn::LoadU(f8, place(c)));
-#endif
-    }
+    const std::size_t slot = c % 4 + c / 4 * 8;
+    in[c] = hn::Combine(F(), hn::LoadU(f8, place(slot + 4)), hn::LoadU(f8, place(slot)));
   }
+  transpose_squares(in, squares);
+  transpose_squares(in + 4, squares + 4);
+  for (std::size_t r = 0; r < 4; ++r) {
+    hn::StoreU(V{_mm512_shuffle_f32x4(squares[r].raw, squares[r + 4].raw, 0x88)}, F(), out + r * stride);
+    hn::StoreU(V{_mm512_shuffle_f32x4(squares[r].raw, squares[r + 4].raw, 0xdd)}, F(), out + (r + 4) * stride);
+  }
+}
+#else
+// Eight slots of all rows.
+template <class Place>
+HWY_INLINE void gather_slots(Place place, float* out, std::size_t stride) {
+  V in[8];
+  V squares[8];
+  for (std::size_t c = 0; c < 8; ++c) in[c] = hn::LoadU(F(), place(c));
   transpose_squares(in, squares);
   transpose_squares(in + 4, squares + 4);
   for (std::size_t r = 0; r < 4; ++r) {
@@ -200,6 +239,7 @@ HWY_INLINE void gather_slots(Place place, float* out, std::size_t stride) {
     hn::StoreU(odd_blocks(squares[r], squares[r + 4]), F(), out + (r + 4) * stride);
   }
 }
+#endif
 
 // A vector has the rows of one token, or of two that are eight apart.
 HWY_INLINE void store_tokens(V rows, float* out) {
@@ -213,10 +253,9 @@ HWY_INLINE void store_tokens(V rows, float* out) {
 }
 
 // kLanes tokens of all rows.
-HWY_INLINE void interleave_tokens(const RowPointers& rows, std::size_t i, float* out) {
-  V in[8];
+HWY_INLINE void interleave_tokens(const V* in, float* out) {
+  static_assert(kInterleavedRows == 8);
   V squares[8];
-  for (std::size_t r = 0; r < 8; ++r) in[r] = hn::LoadU(F(), rows[r] + i);
   transpose_squares(in, squares);
   transpose_squares(in + 4, squares + 4);
   for (std::size_t t = 0; t < 4; ++t) {
@@ -236,20 +275,36 @@ HWY_INLINE void gather_slots(Place place, float* out, std::size_t stride) {
   }
 }
 
-HWY_INLINE void interleave_tokens(const RowPointers& rows, std::size_t i, float* out) {
+HWY_INLINE void interleave_tokens(const V* in, float* out) {
   for (std::size_t half = 0; half < kInterleavedRows; half += 4) {
-    V in[4];
     V square[4];
-    for (std::size_t r = 0; r < 4; ++r) in[r] = hn::LoadU(F(), rows[half + r] + i);
-    transpose_squares(in, square);
+    transpose_squares(in + half, square);
     for (std::size_t t = 0; t < 4; ++t) hn::StoreU(square[t], F(), out + t * kInterleavedRows + half);
   }
 }
 #endif
 
+HWY_ATTR void interleaved_exponentials_on(const RowPointers& x, const RowOrigins& origins, std::size_t count,
+                                          float* out) {
+  const F f;
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    V e[kInterleavedRows];
+    for (std::size_t r = 0; r < kInterleavedRows; ++r) {
+      e[r] = exp_over(hn::Sub(hn::LoadU(f, x[r] + i), hn::Set(f, origins[r].shift)), hn::Set(f, origins[r].reference));
+    }
+    interleave_tokens(e, out + i * kInterleavedRows);
+  }
+  if (i < count) plain::interleaved_exponentials(rows_from(x, i), origins, count - i, out + i * kInterleavedRows);
+}
+
 HWY_ATTR void interleave_on(const RowPointers& rows, std::size_t count, float* out) {
   std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) interleave_tokens(rows, i, out + i * kInterleavedRows);
+  for (; i + kLanes <= count; i += kLanes) {
+    V in[kInterleavedRows];
+    for (std::size_t r = 0; r < kInterleavedRows; ++r) in[r] = hn::LoadU(F(), rows[r] + i);
+    interleave_tokens(in, out + i * kInterleavedRows);
+  }
   for (; i < count; ++i) {
     for (std::size_t r = 0; r < kInterleavedRows; ++r) out[i * kInterleavedRows + r] = rows[r][i];
   }
@@ -257,12 +312,12 @@ HWY_ATTR void interleave_on(const RowPointers& rows, std::size_t count, float* o
 
 HWY_ATTR void gather_on(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride) {
   const std::size_t count = index.size();
-  std::size_t s = 0;
-  for (; s + kLanes <= count; s += kLanes) {
-    gather_slots([&](std::size_t c) { return rows + std::size_t{index[s + c].value} * kInterleavedRows; }, out + s,
-                 stride);
+  if (count < kLanes) return plain::gather_interleaved(rows, index, out, stride);
+  for (std::size_t s = 0; s < count; s += kLanes) {
+    const std::size_t from = std::min(s, count - kLanes);  // the last vector begins before the slots that it is of
+    gather_slots([&](std::size_t c) { return rows + std::size_t{index[from + c].value} * kInterleavedRows; },
+                 out + from, stride);
   }
-  plain::gather_interleaved(rows, index.subspan(s), out + s, stride);
 }
 #endif  // HWY_TARGET == HWY_SCALAR
 
@@ -274,13 +329,18 @@ HWY_AFTER_NAMESPACE();
 namespace kvroof::vector {
 
 HWY_EXPORT(range_on);
+HWY_EXPORT(scaled_sums_on);
 HWY_EXPORT(exponentials_on);
 HWY_EXPORT(sum_on);
 HWY_EXPORT(scale_on);
 HWY_EXPORT(interleave_on);
+HWY_EXPORT(interleaved_exponentials_on);
 HWY_EXPORT(gather_on);
 
 Range range_of(const float* x, std::size_t count) { return HWY_DYNAMIC_DISPATCH(range_on)(x, count); }
+Range scaled_sums(const float* x, const float* y, std::size_t count, float factor, float* out) {
+  return HWY_DYNAMIC_DISPATCH(scaled_sums_on)(x, y, count, factor, out);
+}
 float exponentials(const float* x, std::size_t count, const ExponentOrigin& origin, float* e) {
   return HWY_DYNAMIC_DISPATCH(exponentials_on)(x, count, origin, e);
 }
@@ -290,6 +350,10 @@ void scale(const float* x, std::size_t count, float factor, float* out) {
 }
 void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out) {
   HWY_DYNAMIC_DISPATCH(interleave_on)(rows, count, out);
+}
+void interleaved_exponentials(const std::array<const float*, kInterleavedRows>& x, const RowOrigins& origins,
+                              std::size_t count, float* out) {
+  HWY_DYNAMIC_DISPATCH(interleaved_exponentials_on)(x, origins, count, out);
 }
 void gather_interleaved(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride) {
   HWY_DYNAMIC_DISPATCH(gather_on)(rows, index, out, stride);

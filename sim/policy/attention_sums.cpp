@@ -6,7 +6,7 @@ namespace kvroof {
 
 void AttentionSums::observe(HeadId head, const AttentionRows& rows) {
   Head& h = heads_[head.value];
-  h.scores.add({rows.scaled_weights(), rows.group, reduction_, forgetting_}, rows.positions, rows.query);
+  h.scores.add({rows.scaled_weights(), rows.group, reduction_, forgetting_}, rows.slots());
   h.walked += 2 * rows.slots() * sizeof(float);
 }
 

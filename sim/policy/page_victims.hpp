@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/policy/scores.hpp"
+#include "sim/policy/growing_scores.hpp"
 
 namespace kvroof {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "sim/attention/attention.hpp"
+#include "sim/attention/noisy_softmax.hpp"
 #include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/noise.hpp"
 #include "sim/policy/page_victims.hpp"
@@ -78,11 +78,12 @@ class Keyformer final : public EvictionPolicy {
     const std::uint32_t slots = rows.slots();
     const float tau = temperature_.at(rows.step, context_.requested_new_tokens);
     h.row.resize(std::size_t{rows.group} * slots);
+    h.factors.resize(rows.group);
     for (std::uint32_t g = 0; g < rows.group; ++g) {
-      softmax_with_noise(rows.logits_of(g), noise_of(head, g, rows), tau,
-                         std::span(h.row).subspan(std::size_t{g} * slots, slots));
+      h.factors[g] = exponentials_with_noise(rows.logits_of(g), noise_of(head, g, rows), tau,
+                                             std::span(h.row).subspan(std::size_t{g} * slots, slots));
     }
-    h.scores.add({{h.row.data(), slots}, rows.group, reduction_, damping_}, rows.positions, rows.query);
+    h.scores.add({{h.row.data(), slots, h.factors.data()}, rows.group, reduction_, damping_}, rows.slots());
     h.walked += 2 * slots * sizeof(float);
   }
 
@@ -118,7 +119,7 @@ class Keyformer final : public EvictionPolicy {
     GrowingScores scores;
     SlotColumns<float> noise;  // with one draw a token, of each query head of the group
     PageVictims choice;
-    std::vector<float> row, drawn;
+    std::vector<float> row, factors, drawn;
     std::uint64_t walked = 0;
   };
 

@@ -26,16 +26,7 @@ using V = hn::Vec<F>;
 constexpr std::size_t kLanes = hn::MaxLanes(F());
 static_assert(kLanes <= LeastOfBlocks::kMostLanes);
 
-// Scores as they are.
-struct Still {
-  const float* scores;
-
-  HWY_INLINE V vector(std::size_t s) const { return hn::LoadU(F(), scores + s); }
-  HWY_INLINE V last_vector(std::size_t s, std::size_t) const { return vector(s); }
-  float one(std::size_t s) const { return scores[s]; }
-};
-
-// Scores as they become: whatever is looked at has been added to.
+// Scores as they become.
 template <bool kSingle, bool kKeepsAll>  // whether the group is one row, and add.keep is 1
 struct Added {
   const RowsToAdd& add;
@@ -57,69 +48,69 @@ struct Added {
     }
     return hn::Add(kept, reduced);
   }
-  HWY_INLINE V vector(std::size_t s) const {
-    const V next = grown(s);
-    hn::StoreU(next, F(), scores + s);
-    return next;
-  }
+  HWY_INLINE void vector(std::size_t s) const { hn::StoreU(grown(s), F(), scores + s); }
   // Of the vector from s on, the first `done` were added to before.
-  HWY_INLINE V last_vector(std::size_t s, std::size_t done) const {
-    const V next = hn::IfThenElse(hn::FirstN(F(), done), hn::LoadU(F(), scores + s), grown(s));
-    hn::StoreU(next, F(), scores + s);
-    return next;
+  HWY_INLINE void last_vector(std::size_t s, std::size_t done) const {
+    hn::StoreU(hn::IfThenElse(hn::FirstN(F(), done), hn::LoadU(F(), scores + s), grown(s)), F(), scores + s);
   }
-  float one(std::size_t s) const {
+  void one(std::size_t s) const {
     float reduced = add.rows.values[s] * (kSingle ? factor : add.rows.factor(0));
     for (std::uint32_t g = 1; g < add.group; ++g) {
       const float row = add.rows.values[g * add.rows.stride + s] * add.rows.factor(g);
       reduced = add.reduction == GroupReduction::kMax ? std::max(reduced, row) : reduced + row;
     }
     if (!kSingle) reduced *= factor;
-    return scores[s] = scores[s] * add.keep + reduced;
+    scores[s] = scores[s] * add.keep + reduced;
   }
 };
 
 // The lesser of `least` and the scores of one vector of slots, but for those of tokens from `recent` on.
-HWY_INLINE V least_candidate(V least, V scores, const std::uint32_t* positions, hn::Vec<U> recent) {
+HWY_INLINE V least_candidate(V least, const float* scores, const std::uint32_t* positions, hn::Vec<U> recent) {
   const auto is_candidate = hn::RebindMask(F(), hn::Lt(hn::LoadU(U(), positions), recent));
-  return hn::IfThenElse(is_candidate, hn::Min(least, scores), least);
+  return hn::IfThenElse(is_candidate, hn::Min(least, hn::LoadU(F(), scores)), least);
 }
 
-// Walks the slots once: the least candidate of each block, lane by lane. The last vector, where the slots do not fill
-// it, begins before the one that they are of.
-template <class Scores>
-HWY_INLINE void walk(const Scores& scores, const Candidates& candidates, LeastOfBlocks& least) {
+// The last vector, where the slots do not fill it, begins before the one that they are of.
+HWY_ATTR void least_on(const float* scores, const Candidates& candidates, LeastOfBlocks& least) {
   const std::size_t slots = candidates.positions.size();
   const auto* positions = &candidates.positions.data()->value;
   const std::uint32_t bound = candidates.first_recent();
   const auto recent = hn::Set(U(), bound);
   if (slots < kLanes) {
-    least.values.fill(std::numeric_limits<float>::infinity());
+    least.count = 1;
+    least.values[0] = std::numeric_limits<float>::infinity();
     for (std::size_t s = 0; s < slots; ++s) {
-      const float score = scores.one(s);
-      if (positions[s] < bound) least.values[0] = std::min(least.values[0], score);
+      if (positions[s] < bound) least.values[0] = std::min(least.values[0], scores[s]);
     }
     return;
   }
   const std::size_t block = LeastOfBlocks::block(slots, kLanes);
-  for (std::size_t begin = 0, b = 0; begin < slots; begin += block, ++b) {
+  least.count = 0;
+  for (std::size_t begin = 0; begin < slots; begin += block) {
     const std::size_t end = std::min(begin + block, slots);
     V even = hn::Set(F(), std::numeric_limits<float>::infinity());
     V odd = even;
     std::size_t s = begin;
     for (; s + 2 * kLanes <= end; s += 2 * kLanes) {
-      even = least_candidate(even, scores.vector(s), positions + s, recent);
-      odd = least_candidate(odd, scores.vector(s + kLanes), positions + s + kLanes, recent);
+      even = least_candidate(even, scores + s, positions + s, recent);
+      odd = least_candidate(odd, scores + s + kLanes, positions + s + kLanes, recent);
     }
-    if (s + kLanes <= end) {
-      even = least_candidate(even, scores.vector(s), positions + s, recent);
-      s += kLanes;
+    for (; s < end; s += kLanes) {
+      const std::size_t from = std::min(s, slots - kLanes);
+      even = least_candidate(even, scores + from, positions + from, recent);
     }
-    if (s < end) {
-      const std::size_t last = slots - kLanes;
-      odd = least_candidate(odd, scores.last_vector(last, s - last), positions + last, recent);
-    }
-    hn::Store(hn::Min(even, odd), F(), &least.values[b * kLanes]);
+    hn::Store(hn::Min(even, odd), F(), &least.values[least.count]);
+    least.count += kLanes;
+  }
+}
+
+// Calls offer(slot) for each slot of [from, from + kLanes) whose bit is set.
+template <class Offer>
+HWY_INLINE void for_each(hn::Mask<F> mask, std::size_t from, const Offer& offer) {
+  std::array<std::uint8_t, 8> bytes{};
+  hn::StoreMaskBits(F(), mask, bytes.data());
+  for (auto bits = std::bit_cast<std::uint64_t>(bytes); bits != 0; bits &= bits - 1) {
+    offer(from + static_cast<std::size_t>(std::countr_zero(bits)));
   }
 }
 
@@ -151,48 +142,46 @@ HWY_ATTR std::uint32_t oldest_on(const float* scores, const Candidates& candidat
       const std::size_t from = std::min(s, slots - kLanes);
       const auto least = hn::Eq(hn::LoadU(f, scores + from), wanted);
       if (hn::AllFalse(f, least)) continue;
-      std::array<std::uint8_t, 8> bytes{};
-      hn::StoreMaskBits(f, least, bytes.data());
-      for (auto bits = std::bit_cast<std::uint64_t>(bytes); bits != 0; bits &= bits - 1) {
-        offer(from + static_cast<std::size_t>(std::countr_zero(bits)));
-      }
+      for_each(least, from, offer);
     }
   }
   return at;
 }
 
-HWY_ATTR void least_on(const float* scores, const Candidates& candidates, LeastOfBlocks& least) {
-  walk(Still{scores}, candidates, least);
+HWY_ATTR bool below_on(const float* scores, std::span<const TokenPos> positions, TokenPos end, float limit,
+                       std::size_t most, std::vector<SlotId>& slots) {
+  const auto offer = [&](std::size_t s) { slots.emplace_back(static_cast<std::uint32_t>(s)); };
+  const std::size_t count = positions.size();
+  const V bound = hn::Set(F(), limit);
+  const auto token_bound = hn::Set(U(), end.value);
+  std::size_t s = 0;
+  for (; s + kLanes <= count && slots.size() <= most; s += kLanes) {
+    const auto is_before = hn::RebindMask(F(), hn::Lt(hn::LoadU(U(), &positions[s].value), token_bound));
+    const auto is_below = hn::And(hn::Lt(hn::LoadU(F(), scores + s), bound), is_before);
+    if (!hn::AllFalse(F(), is_below)) for_each(is_below, s, offer);
+  }
+  for (; s < count && slots.size() <= most; ++s) {
+    if (positions[s] < end && scores[s] < limit) offer(s);
+  }
+  return slots.size() <= most;
 }
 
-// Without candidates nothing is sought.
 template <class Scores>
 HWY_INLINE void add(const Scores& scores, std::size_t slots) {
   std::size_t s = 0;
-  for (; s + kLanes <= slots; s += kLanes) (void)scores.vector(s);
-  if (s < slots && slots >= kLanes) {
-    (void)scores.last_vector(slots - kLanes, s - (slots - kLanes));
-    return;
-  }
-  for (; s < slots; ++s) (void)scores.one(s);
+  for (; s + kLanes <= slots; s += kLanes) scores.vector(s);
+  if (s < slots && slots >= kLanes) return scores.last_vector(slots - kLanes, s - (slots - kLanes));
+  for (; s < slots; ++s) scores.one(s);
 }
 
-HWY_ATTR void add_on(const RowsToAdd& rows, std::span<float> scores, const Candidates* candidates,
-                     LeastOfBlocks* least) {
-  const auto grow = [&](const auto& added) HWY_ATTR {
-    if (least != nullptr) {
-      walk(added, *candidates, *least);
-    } else {
-      add(added, scores.size());
-    }
-  };
+HWY_ATTR void add_on(const RowsToAdd& rows, std::span<float> scores) {
   if (rows.group == 1 && rows.keep == 1) {
-    grow(Added<true, true>{rows, scores.data(), rows.rows.factor(0)});
+    add(Added<true, true>{rows, scores.data(), rows.rows.factor(0)}, scores.size());
   } else if (rows.group == 1) {
-    grow(Added<true, false>{rows, scores.data(), rows.rows.factor(0)});
+    add(Added<true, false>{rows, scores.data(), rows.rows.factor(0)}, scores.size());
   } else {
     const bool mean = rows.reduction == GroupReduction::kMean;
-    grow(Added<false, false>{rows, scores.data(), mean ? 1.0F / static_cast<float>(rows.group) : 1.0F});
+    add(Added<false, false>{rows, scores.data(), mean ? 1.0F / static_cast<float>(rows.group) : 1.0F}, scores.size());
   }
 }
 
@@ -206,48 +195,35 @@ namespace kvroof {
 HWY_EXPORT(least_on);
 HWY_EXPORT(add_on);
 HWY_EXPORT(oldest_on);
+HWY_EXPORT(below_on);
 
 void accumulate(const RowsToAdd& rows, std::span<float> scores) {
-  HWY_DYNAMIC_DISPATCH(add_on)(rows, scores, nullptr, nullptr);
+  HWY_DYNAMIC_DISPATCH(add_on)(rows, scores);
 }
 
 void accumulate(GroupReduction reduction, const float* rows, std::uint32_t group, std::span<float> scores) {
   accumulate({{rows, scores.size()}, group, reduction}, scores);
 }
 
-namespace {
+LeastOfBlocks least_of_blocks(std::span<const float> scores, const Candidates& candidates) {
+  LeastOfBlocks least;
+  HWY_DYNAMIC_DISPATCH(least_on)(scores.data(), candidates, least);
+  return least;
+}
 
-SlotId oldest_of_least(std::span<const float> scores, const Candidates& candidates, const LeastOfBlocks& least) {
+SlotId lowest(std::span<const float> scores, const Candidates& candidates, const LeastOfBlocks& least) {
   const SlotId slot(HWY_DYNAMIC_DISPATCH(oldest_on)(scores.data(), candidates, least));
   check(candidates.has(slot.value), "a slot outside the recent window");
   return slot;
 }
 
-}  // namespace
-
-void GrowingScores::add(const RowsToAdd& rows, std::span<const TokenPos> positions, TokenPos query) {
-  const std::span<float> scores = of(static_cast<std::uint32_t>(positions.size()));
-  found_ = {positions, query, recent_};
-  is_found_ = recent_ != kUnknown;
-  HWY_DYNAMIC_DISPATCH(add_on)(rows, scores, &found_, is_found_ ? &least_ : nullptr);
-}
-
-void GrowingScores::lowest(const Candidates& candidates, std::uint32_t count, std::vector<SlotId>& victims) {
-  const std::span<const float> scores = of(static_cast<std::uint32_t>(candidates.positions.size()));
-  const bool known = is_found_ && count == 1 && found_.newest == candidates.newest &&
-                     found_.recent == candidates.recent && found_.positions.size() == scores.size();
-  recent_ = count == 1 ? candidates.recent : kUnknown;
-  if (known) {
-    victims.push_back(oldest_of_least(scores, candidates, least_));
-  } else {
-    kvroof::lowest(scores, candidates, count, victims);
-  }
-}
-
 SlotId lowest(std::span<const float> scores, const Candidates& candidates) {
-  alignas(kCacheLine) LeastOfBlocks least;
-  HWY_DYNAMIC_DISPATCH(least_on)(scores.data(), candidates, least);
-  return oldest_of_least(scores, candidates, least);
+  return lowest(scores, candidates, least_of_blocks(scores, candidates));
+}
+
+bool slots_below(std::span<const float> scores, std::span<const TokenPos> positions, TokenPos end, float limit,
+                 std::size_t most, std::vector<SlotId>& slots) {
+  return HWY_DYNAMIC_DISPATCH(below_on)(scores.data(), positions, end, limit, most, slots);
 }
 
 void lowest(std::span<const float> scores, const Candidates& candidates, std::uint32_t count,

@@ -43,7 +43,8 @@ SlotId lowest(std::span<const float> scores, const Candidates& candidates);
 void lowest(std::span<const float> scores, const Candidates& candidates, std::uint32_t count,
             std::vector<SlotId>& victims);
 
-// The least score of the candidates in each of a few blocks of slots, lane by lane of a vector.
+// The least score of the candidates in each of a few blocks of slots, lane by lane of a vector; infinity where a lane
+// of a block has none.
 struct LeastOfBlocks {
   static constexpr std::size_t kBlocks = 8;
   static constexpr std::size_t kMostLanes = 16;
@@ -52,7 +53,16 @@ struct LeastOfBlocks {
     return ((slots + lanes - 1) / lanes + kBlocks - 1) / kBlocks * lanes;
   }
   alignas(kCacheLine) std::array<float, kBlocks * kMostLanes> values;  // [blocks][lanes]
+  std::size_t count = 0;  // of the values
 };
+LeastOfBlocks least_of_blocks(std::span<const float> scores, const Candidates& candidates);
+// lowest(), where the blocks are known.
+SlotId lowest(std::span<const float> scores, const Candidates& candidates, const LeastOfBlocks& least);
+
+// Appends the slots of tokens before `end` whose scores are below `limit`; false, with any of them, where they are more
+// than `most`.
+bool slots_below(std::span<const float> scores, std::span<const TokenPos> positions, TokenPos end, float limit,
+                 std::size_t most, std::vector<SlotId>& slots);
 
 // |a − b| / max(|a|, |b|); 0 for equals.
 double relative_gap(double a, double b);
@@ -100,34 +110,6 @@ class SlotColumns {
   std::uint32_t columns_;
   std::size_t capacity_ = 0;
   AlignedVector<T> values_;  // [columns][capacity]
-};
-
-// Scores of one storage head that every row adds to. The lowest is found on the way, in the same pass over the slots,
-// where a row is followed by the choice of one victim outside the recent window that the last choice had.
-class GrowingScores {
- public:
-  void admit(SlotId slot) {
-    is_found_ = false;
-    column_.admit(slot);
-  }
-  void move(std::span<const SlotMove> moves) {
-    if (!moves.empty()) is_found_ = false;
-    column_.move(moves);
-  }
-  // The row of `query`, over the tokens in `positions`.
-  void add(const RowsToAdd& rows, std::span<const TokenPos> positions, TokenPos query);
-  // As kvroof::lowest() over the scores.
-  void lowest(const Candidates& candidates, std::uint32_t count, std::vector<SlotId>& victims);
-  [[nodiscard]] std::span<float> of(std::uint32_t slots) { return column_.column(0, slots); }
-  [[nodiscard]] float at(SlotId slot) const { return column_.at(0, slot); }
-
- private:
-  static constexpr std::uint32_t kUnknown = 0xffffffffU;
-  SlotColumns<float> column_{1};
-  std::uint32_t recent_ = kUnknown;
-  Candidates found_;  // whose least scores are known, if is_found_
-  bool is_found_ = false;
-  LeastOfBlocks least_{};
 };
 
 }  // namespace kvroof

@@ -99,8 +99,9 @@ void ExactRows::for_each_task(std::uint32_t first, std::uint32_t count, RowsWant
     const std::uint32_t to = std::min(from + kTaskRows, first + count);
     make_logits(kv_head, from, to);
     if (!wanted.weights && !wanted.exponentials) return;
-    for (std::uint32_t position = from; position < to; ++position) weights_of(kv_head, position, wanted);
-    if (wanted.exponentials) interleave_rows(kv_head, from, to);
+    const bool by_row = !wanted.exponentials || wanted.masses;
+    for (std::uint32_t position = from; by_row && position < to; ++position) weights_of(kv_head, position, wanted);
+    if (wanted.exponentials) by_row ? interleave_rows(kv_head, from, to) : interleave_exponentials(kv_head, from, to);
     if (wanted.outputs) outputs_of(kv_head, from, to);
   });
 }
@@ -191,6 +192,25 @@ void ExactRows::interleave_rows(std::uint32_t kv_head, std::uint32_t first, std:
     for (std::uint32_t token = first + 1; token < last; ++token) {
       float* of_token = out + std::size_t{token} * kInterleavedRows;
       for (std::uint32_t r = token - first; r < last - first; ++r) of_token[r] = rows[r][token];
+    }
+  }
+}
+
+// Where the rows themselves are not wanted.
+void ExactRows::interleave_exponentials(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last) {
+  const std::uint32_t group = layer_->query_heads / layer_->kv_heads;
+  for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    LogitRows rows;
+    rows.first = first;
+    rows.last = last;
+    for (std::uint32_t r = 0; r < kInterleavedRows; ++r) {
+      const std::uint32_t position = std::min(first + r, last - 1);
+      rows.rows[r] = logits(position, head);
+      rows.first_visible[r] = first_visible(position);
+    }
+    const auto shares = interleaved_exponentials(rows, interleaved_.data() + interleaved_offset(first, head));
+    for (std::uint32_t position = first; position < last; ++position) {
+      shares_[cell(position, head)] = shares[position - first] ? 1 : 0;
     }
   }
 }

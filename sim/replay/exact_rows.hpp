@@ -9,6 +9,7 @@
 
 #include "sim/attention/attention.hpp"
 #include "sim/attention/sums.hpp"
+#include "sim/core/aligned_vector.hpp"
 #include "sim/core/ids.hpp"
 #include "sim/core/thread_pool.hpp"
 #include "traces/manifest.hpp"
@@ -20,7 +21,7 @@ namespace kvroof {
 struct RowsWanted {
   bool weights = false;       // softmax of the logits
   bool exponentials = false;  // instead of the weights, and interleaved: of rows whose points hold slots of their own
-  bool masses = false;        // sums of the weights or exponentials
+  bool masses = false;        // sums of the weights or exponentials; without them exponentials are interleaved alone
   bool outputs = false;       // weighted sums of the values; with masses
 };
 
@@ -50,8 +51,8 @@ class ExactRows {
   [[nodiscard]] const float* weights(std::uint32_t position, std::uint32_t head) const {
     return weights_.data() + offset(position, head);
   }
-  // The same up to a factor: the exponentials of the row, where those were wanted. Whether weights over a part of the
-  // row may be made of them (weights_of_exponentials), or only of the logits.
+  // The same up to a factor: the exponentials of the row, where those and masses were wanted. Whether weights over a
+  // part of the row may be made of them (weights_of_exponentials), or only of the logits.
   [[nodiscard]] const float* exponentials(std::uint32_t position, std::uint32_t head) const {
     return weights(position, head);
   }
@@ -110,6 +111,7 @@ class ExactRows {
   void finish_logits(std::uint32_t kv_head, std::uint32_t position);  // ALiBi, and what a window hides
   void weights_of(std::uint32_t kv_head, std::uint32_t position, RowsWanted wanted);
   void interleave_rows(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last);
+  void interleave_exponentials(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last);
   void outputs_of(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last);
 
   ThreadPool& pool_;
@@ -124,7 +126,8 @@ class ExactRows {
   std::vector<float> logits_;           // [rows][query_heads][position + 1]
   const float* logits_at_ = nullptr;    // these, or the caller's
   std::vector<float> weights_;          // likewise
-  std::vector<float> interleaved_;      // [rows / kInterleavedRows][query_heads][tokens][kInterleavedRows]
+  // Aligned, so that a token's rows lie in one line of the cache.
+  AlignedVector<float> interleaved_;    // [rows / kInterleavedRows][query_heads][tokens][kInterleavedRows]
   std::vector<std::uint8_t> shares_;    // [rows, query_heads]
   std::vector<float> outputs_;          // [rows, query_heads, v_width]
   std::vector<double> masses_, norms_;  // [rows, query_heads]

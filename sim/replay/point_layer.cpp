@@ -277,13 +277,7 @@ void PointLayer::fill_whole_rows(const ExactRows& rows, HeadId head, AttentionRo
   }
   const std::span<float> weights = sized(slot_rows.weights, slots * view.group);
   for (std::uint32_t g = 0; g < view.group; ++g) {
-    const std::uint32_t query_head = first_query_head + g;
-    const std::span<float> of_head = weights.subspan(g * slots, slots);
-    if (rows.shares_exponentials(position, query_head)) {
-      weights_of_exponentials({rows.exponentials(position, query_head), slots}, of_head);
-    } else {
-      softmax({rows.logits(position, query_head), slots}, of_head);
-    }
+    softmax({rows.logits(position, first_query_head + g), slots}, weights.subspan(g * slots, slots));
   }
   view.weights = weights.data();
 }

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <hwy/targets.h>
 
@@ -108,6 +109,11 @@ TEST_CASE("the parts of a softmax and weighted sums have the same bits on every 
           std::vector<float> weights = logits;
           const Range here = vector::range_of(weights.data(), count);
           CHECK((here.least == range.least && here.most == range.most));
+          std::vector<float> sums(count), plain_sums(count);
+          const Range of_sums = vector::scaled_sums(logits.data(), expected.data(), count, 0.7F, sums.data());
+          const Range of_plain = plain::scaled_sums(logits.data(), expected.data(), count, 0.7F, plain_sums.data());
+          CHECK((of_sums.least == of_plain.least && of_sums.most == of_plain.most));
+          CHECK(same_bits(sums, plain_sums));
           CHECK(vector::exponentials(weights.data(), count, origin, weights.data()) == total);
           CHECK(same_bits(weights, expected));
           CHECK(vector::sum(weights.data(), count) == total);
@@ -139,6 +145,47 @@ TEST_CASE("rows are interleaved and gathered alike on every instruction set") {
         CHECK(gathered[r * (count + 1) + count] == 99);
       }
     });
+  }
+}
+
+TEST_CASE("exponentials of successive rows side by side are those of each row, with and without a window, on every "
+          "instruction set") {
+  for (const std::uint32_t first : {0U, 3U, 20U, 75U}) {
+    for (const std::uint32_t queries : {1U, 5U, 8U}) {
+      for (const std::uint32_t window : {0U, 9U}) {
+        std::vector<std::vector<float>> logits, expected;
+        LogitRows rows;
+        rows.first = first;
+        rows.last = first + queries;
+        for (std::uint32_t r = 0; r < queries; ++r) {
+          const std::uint32_t tokens = first + r + 1;
+          const std::uint32_t hidden = window > 0 && tokens > window ? tokens - window : 0;
+          logits.push_back(numbers(tokens, 5 + r));
+          std::fill_n(logits.back().begin(), hidden, -std::numeric_limits<float>::infinity());
+          if (r == 1) logits.back().back() = 40000;  // a maximum to be subtracted
+          expected.emplace_back(tokens, 0.0F);
+          const std::span visible = std::span(logits.back()).subspan(hidden);
+          exponentials(visible, std::span(expected.back()).subspan(hidden));
+          rows.first_visible[r] = hidden;
+        }
+        for (std::uint32_t r = 0; r < kInterleavedRows; ++r) {
+          const std::uint32_t row = std::min(r, queries - 1);
+          rows.rows[r] = logits[row].data();
+          rows.first_visible[r] = rows.first_visible[row];
+        }
+        on_every_target([&] {
+          std::vector<float> out(std::size_t{rows.last} * kInterleavedRows);
+          const auto shares = interleaved_exponentials(rows, out.data());
+          for (std::uint32_t r = 0; r < queries; ++r) {
+            CHECK(shares[r] == (r != 1));
+            for (std::uint32_t token = 0; token <= first + r; ++token) {
+              CHECK(std::bit_cast<std::uint32_t>(out[token * kInterleavedRows + r]) ==
+                    std::bit_cast<std::uint32_t>(expected[r][token]));
+            }
+          }
+        });
+      }
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-#include "sim/policy/scores.hpp"
+#include "sim/policy/growing_scores.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -114,7 +114,7 @@ TEST_CASE("scores that rows add to, and their lowest, equal a plain loop bit for
               if (group == kGroup) sum = sum + values[slots + 3 + s] * factors[1];
               plain[s] = plain[s] * keep + sum;
             }
-            growing.add({{values.data(), slots + 3, factors}, group, GroupReduction::kSum, keep}, positions, query);
+            growing.add({{values.data(), slots + 3, factors}, group, GroupReduction::kSum, keep}, slots);
             const Candidates candidates{positions, query, recent};
             std::uint32_t expected = slots;
             for (std::uint32_t s = 0; s < slots; ++s) {
@@ -143,8 +143,8 @@ TEST_CASE("the lowest score is sought again after a move, an admission, and for 
     GrowingScores scores;
     for (std::uint32_t s = 0; s < 4; ++s) scores.admit(SlotId(s));
     std::vector<SlotId> victims;
-    scores.lowest({positions, TokenPos(3), 1}, 1, victims);  // the window is known from now on
-    scores.add({{rows, 4}}, positions, TokenPos(3));
+    scores.lowest({positions, TokenPos(3), 1}, 1, victims);
+    scores.add({{rows, 4}}, 4);
     change(scores);
     victims.clear();
     scores.lowest({positions, TokenPos(3), recent}, 1, victims);
@@ -155,6 +155,74 @@ TEST_CASE("the lowest score is sought again after a move, an admission, and for 
   CHECK(lowest_of([](GrowingScores&) {}, 0) == SlotId(3));
   CHECK(lowest_of([](GrowingScores& scores) { scores.admit(SlotId(0)); }, 1) == SlotId(0));
   CHECK(lowest_of([&](GrowingScores& scores) { scores.move(move); }, 1) == SlotId(1));
+}
+
+// Weights that favour some tokens, and are all alike in some rows.
+float weight_at(std::uint32_t row, std::uint32_t slot, bool alike) {
+  return alike ? 0.25F : number(slot, 11) * number(slot + 977 * row, 12);
+}
+
+TEST_CASE("the lowest of growing scores is that of a plain search over hundreds of rows, whoever chooses what goes") {
+  constexpr std::uint32_t kSlots = 300;
+  for (const bool alike : {false, true}) {
+    for (const std::uint32_t recent : {0U, 3U, 40U, 150U}) {
+      INFO("recent " << recent << (alike ? ", equal weights" : ""));
+      auto positions = shuffled(kSlots);
+      GrowingScores growing;
+      for (std::uint32_t s = 0; s < kSlots; ++s) growing.admit(SlotId(s));
+      std::vector<float> plain(kSlots), weights(kSlots);
+      std::uint32_t wrong = 0;
+      for (std::uint32_t row = 0; row < 500; ++row) {
+        const TokenPos query(kSlots - 1 + row);
+        for (std::uint32_t s = 0; s < kSlots; ++s) {
+          weights[s] = weight_at(row, s, alike);
+          plain[s] = plain[s] + weights[s];
+        }
+        growing.add({{weights.data(), kSlots}}, kSlots);
+        const Candidates candidates{positions, query, recent};
+        std::uint32_t expected = kSlots;
+        for (std::uint32_t s = 0; s < kSlots; ++s) {
+          if (positions[s].value + recent > query.value) continue;
+          const auto before = [&](std::uint32_t t) { return std::pair(plain[t], positions[t]); };
+          if (expected == kSlots || before(s) < before(expected)) expected = s;
+        }
+        std::vector<SlotId> victims;
+        growing.lowest(candidates, 1, victims);
+        wrong += victims == std::vector{SlotId(expected)} ? 0 : 1;
+        // A recording may have given up another token; and slots may change places.
+        std::uint32_t gone = row % 7 == 0 ? (expected + 1) % kSlots : expected;
+        if (row % 50 == 49) {
+          const std::uint32_t last = kSlots - 1;
+          const SlotMove move[] = {{SlotId(last), SlotId(gone)}};
+          growing.move(move);
+          positions[gone] = positions[last];
+          plain[gone] = plain[last];
+          gone = last;
+        }
+        positions[gone] = TokenPos(query.value + 1);
+        growing.admit(SlotId(gone));
+        plain[gone] = 0;
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("slots of older tokens below a limit are listed, unless they are too many, on every instruction set") {
+  const auto positions = shuffled(133);
+  std::vector<float> scores(133);
+  for (std::uint32_t s = 0; s < scores.size(); ++s) scores[s] = number(s, 9);
+  std::vector<SlotId> expected;
+  for (std::uint32_t s = 0; s < scores.size(); ++s) {
+    if (positions[s].value < 90 && scores[s] < 0.3F) expected.emplace_back(s);
+  }
+  on_every_target([&] {
+    std::vector<SlotId> slots;
+    CHECK(slots_below(scores, positions, TokenPos(90), 0.3F, expected.size(), slots));
+    CHECK(slots == expected);
+    slots.clear();
+    CHECK_FALSE(slots_below(scores, positions, TokenPos(90), 0.3F, expected.size() - 1, slots));
+  });
 }
 
 TEST_CASE("many Gumbel draws at once equal the single draws bit for bit on every instruction set") {

@@ -31,7 +31,7 @@ struct Rows {
     constexpr std::size_t kStride = std::size_t{kHeads} * kTokens;
     logits.resize(count * kStride);
     for (std::uint32_t i = 0; i < logits.size(); ++i) logits[i] = number(i + first);
-    rows.compute_from_logits(first, count, logits, kStride, {.exponentials = true});
+    rows.compute_from_logits(first, count, logits, kStride, {.exponentials = true, .masses = true});
   }
   TraceLayer shape;
   LayerKeysValues keys_values;

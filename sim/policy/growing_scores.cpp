@@ -1,0 +1,93 @@
+#include "sim/policy/growing_scores.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+namespace kvroof {
+namespace {
+
+constexpr std::size_t kFewSlots = 64;    // among which the lowest is sought as fast
+// Below this one of the minima of a few parts of the slots lie some ten candidates.
+constexpr std::size_t kMostMinima = 32;
+constexpr std::size_t kWanted = 8;
+constexpr std::size_t kMostWatched = 128;
+constexpr std::uint32_t kAhead = 64;     // and tokens that soon become candidates
+constexpr std::uint32_t kRest = 16;
+
+// The minima of at most kMostMinima parts.
+std::size_t fold(const LeastOfBlocks& least, std::array<float, kMostMinima>& minima) {
+  const std::size_t count = std::min(least.count, kMostMinima);
+  std::copy_n(least.values.begin(), count, minima.begin());
+  for (std::size_t i = count; i < least.count; ++i) minima[i % count] = std::min(minima[i % count], least.values[i]);
+  return count;
+}
+
+}  // namespace
+
+void WatchedSlots::watch(std::span<const float> scores, const Candidates& candidates, const LeastOfBlocks& least) {
+  covered_ = 0;
+  if (scores.size() < kFewSlots) return;
+  if (rest_ > 0) {
+    --rest_;
+    return;
+  }
+  std::array<float, kMostMinima> minima;
+  const std::size_t count = fold(least, minima);
+  const auto wanted = minima.begin() + static_cast<std::ptrdiff_t>(std::min(kWanted, count) - 1);
+  std::nth_element(minima.begin(), wanted, minima.begin() + static_cast<std::ptrdiff_t>(count));
+  limit_ = *wanted;
+  const std::uint32_t covered = candidates.first_recent() + std::min(kAhead, candidates.recent);
+  found_.clear();
+  const bool few = slots_below(scores, candidates.positions, TokenPos(covered), limit_, kMostWatched, found_);
+  if (!few || found_.empty()) {
+    rest_ = kRest;
+    return;
+  }
+  entries_.clear();
+  for (const SlotId slot : found_) entries_.push_back({candidates.positions[slot.value], slot});
+  std::ranges::sort(entries_, {}, &Entry::position);
+  covered_ = covered;
+  slots_ = scores.size();
+}
+
+// Without branches, which no processor would foresee: the bits of numbers ≥ 0 are ordered as they are, and of equals the
+// first entry is the oldest.
+std::optional<SlotId> WatchedSlots::lowest(std::span<const float> scores, const Candidates& candidates) {
+  const std::uint32_t first_recent = candidates.first_recent();
+  if (first_recent > covered_ || scores.size() < slots_) return std::nullopt;
+  const std::uint64_t none = std::uint64_t{std::bit_cast<std::uint32_t>(limit_)} << 32;
+  std::uint64_t least = none;
+  std::size_t gone = entries_.size();
+  for (std::uint32_t i = 0; i < entries_.size() && entries_[i].position.value < first_recent; ++i) {
+    const std::uint32_t slot = entries_[i].slot.value;
+    const std::uint64_t key = std::uint64_t{std::bit_cast<std::uint32_t>(scores[slot])} << 32 | i;
+    const bool is_held = candidates.positions[slot] == entries_[i].position;
+    least = std::min(least, is_held ? key : none);
+    gone = is_held ? gone : i;
+  }
+  if (least == none) return std::nullopt;
+  const SlotId slot = entries_[static_cast<std::uint32_t>(least)].slot;
+  // One at a time: rows seldom take more.
+  if (gone < entries_.size()) entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(gone));
+  return slot;
+}
+
+void GrowingScores::add(const RowsToAdd& rows, std::uint32_t slots) {
+  accumulate(rows, column_.column(0, slots));
+  falls_ = rows.keep != 1;
+}
+
+void GrowingScores::lowest(const Candidates& candidates, std::uint32_t count, std::vector<SlotId>& victims) {
+  const std::span<const float> scores = of(static_cast<std::uint32_t>(candidates.positions.size()));
+  if (falls_ || count != 1) return kvroof::lowest(scores, candidates, count, victims);
+  if (const auto watched = watched_.lowest(scores, candidates)) {
+    victims.push_back(*watched);
+    return;
+  }
+  const LeastOfBlocks least = least_of_blocks(scores, candidates);
+  victims.push_back(kvroof::lowest(scores, candidates, least));
+  watched_.watch(scores, candidates, least);
+}
+
+}  // namespace kvroof
