@@ -19,6 +19,9 @@ struct Options {
   cuda::CardFacts card;
 };
 
+// What main() returns.
+int suite_program(int count, char** words);
+
 void check_kernels(const Options& options, Report& report);
 void check_engine(const Options& options, Report& report);
 void measure_limits(const Options& options, Report& report);

@@ -1,0 +1,97 @@
+#include "apps/program.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "apps/command.hpp"
+#include "apps/options.hpp"
+#include "kvroof_version.hpp"
+#include "sim/core/suggest.hpp"
+
+namespace kvroof {
+namespace {
+
+std::vector<Command> command_table() {
+  return {
+      run_command(),     record_command(),    inspect_command(),  import_command(),   replay_command(),
+      analyze_command(),   report_kernels_command(), export_command(),
+      models_command(),  devices_command(),   policies_command(), calibrate_command(), tokenize_command(),
+      detokenize_command(),  eval_command(), plan_command(), validate_command(), compare_command(),
+      doctor_command(),
+  };
+}
+
+void print_overview(std::FILE* to, const std::vector<Command>& commands) {
+  fmt::print(
+      to,
+      "kvroof {}: what a KV-cache eviction policy will really do on your GPU\n\n"
+      "  kvroof record --model models/demo --prompt-file models/demo/prompts/sqlite-rbu.txt -o run.kvt\n"
+      "  kvroof replay run.kvt --policy full,h2o,keyformer --budget 0.5 --as mpt-7b --device h200,l40s\n\ncommands:\n",
+      kVersion);
+  for (const Command& command : commands) fmt::print(to, "  {:<14} {}\n", command.name, command.summary);
+  fmt::print(to, "\n`kvroof help COMMAND` says more.\n");
+}
+
+const Command& find_command(const std::vector<Command>& commands, const std::string& name) {
+  std::vector<std::string> known = {"help", "version"};
+  for (const Command& command : commands) {
+    if (command.name == name) return command;
+    known.emplace_back(command.name);
+  }
+  throw usage_error(fmt::format("unknown command '{}'{}", name, did_you_mean(name, known)))
+      .note("`kvroof help` lists the commands");
+}
+
+int run_program(const std::vector<std::string>& words) {
+  const std::vector<Command> commands = command_table();
+  const std::string first = words.empty() ? "help" : words[0];
+  if (first == "--version" || first == "version") {
+    fmt::print("kvroof {}\n", kVersion);
+    return 0;
+  }
+  if (first == "help" || first == "--help" || first == "-h") {
+    if (words.size() > 1) {
+      print_help(find_command(commands, words[1]));
+    } else {
+      print_overview(stdout, commands);
+    }
+    return 0;
+  }
+  const Command& command = find_command(commands, first);
+  const auto arguments = parse_arguments(command, {words.begin() + 1, words.end()});
+  return arguments ? command.run(*arguments) : 0;
+}
+
+int report(const Error& error) {
+  fmt::print(stderr, "error: {}\n", error.what());
+  for (const std::string& note : error.notes()) fmt::print(stderr, "note: {}\n", note);
+  return static_cast<int>(error.code());
+}
+
+}  // namespace
+
+int kvroof_program(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_DFL);
+  try {
+    const int code = run_program({argv + 1, argv + argc});
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      throw Error("standard output: the result could not be written (disk full or closed)");
+    }
+    return code;
+  } catch (const Error& error) {
+    std::fflush(stdout);
+    return report(error);
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "error: out of memory\nnote: a smaller batch, context or number of policies needs less\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+  }
+  return static_cast<int>(ExitCode::kFailure);
+}
+
+}  // namespace kvroof
