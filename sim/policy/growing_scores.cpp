@@ -51,8 +51,8 @@ void WatchedSlots::watch(std::span<const float> scores, const Candidates& candid
   slots_ = scores.size();
 }
 
-// Without branches, which no processor would foresee: the bits of numbers ≥ 0 are ordered as they are, and of equals the
-// first entry is the oldest.
+// Without branches, which no processor would foresee: the bits of numbers ≥ 0 are ordered as they are, and of equals
+// the first entry is the oldest.
 std::optional<SlotId> WatchedSlots::lowest(std::span<const float> scores, const Candidates& candidates) {
   const std::uint32_t first_recent = candidates.first_recent();
   if (first_recent > covered_ || scores.size() < slots_) return std::nullopt;
