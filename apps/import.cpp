@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <nlohmann/json.hpp>
 
 #include "apps/command.hpp"
+#include "apps/spools.hpp"
 #include "apps/values.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
@@ -52,11 +54,43 @@ int import_tensors(const Arguments& arguments, const std::filesystem::path& out)
   return 0;
 }
 
-int import_records(const Arguments& arguments, const std::filesystem::path& out, ReadProfile read) {
+void refuse_tensor_options(const Arguments& arguments) {
   for (const char* option : {"prompt", "scale", "alibi"}) {
     const bool given = std::string_view(option) == "alibi" ? arguments.get<bool>(option) : arguments.has(option);
     if (given) throw usage_error(fmt::format("--{} is about tensors, not about a profile", option));
   }
+}
+
+int import_spools(const Arguments& arguments, const std::filesystem::path& out) {
+  refuse_tensor_options(arguments);
+  const std::filesystem::path folder = arguments.positional[1];
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    throw Error(fmt::format("{}: not a folder: expected the spools of `kvroof record -- CMD`", folder.string()));
+  }
+  const std::atomic<bool> stop{false};
+  MergedSpools merged;
+  write_profile(out, kVersion, arguments.command_line, [&](ProfileSink& sink) {
+    merged = merge_spools(folder, sink, stop);
+    if (merged.readable == 0) {
+      const std::string why = merged.processes == 0 ? "no spool is in it" : "no spool in it can be read: " + merged.why;
+      throw Error(folder.string() + ": " + why);
+    }
+    sink.note("imported_from", "spools");
+  });
+  if (format_of(arguments) == Format::kJson) {
+    const nlohmann::ordered_json json = {{"trace", out.string()},         {"processes", merged.processes},
+                                         {"recorded", merged.recorded},   {"kernels", merged.kernels},
+                                         {"records", merged.records},     {"dropped", merged.dropped},
+                                         {"ended_early", merged.ended_early}};
+    fmt::print("{}\n", json.dump(2));
+  }
+  if (!arguments.quiet) fmt::print(stderr, "{}\n", merged_text(out, merged));
+  return 0;
+}
+
+int import_records(const Arguments& arguments, const std::filesystem::path& out, ReadProfile read) {
+  refuse_tensor_options(arguments);
   const ProfileCounts n = import_profile(arguments.positional[1], arguments.positional[0], read, out,
                                          std::string(kVersion), arguments.command_line);
   if (format_of(arguments) == Format::kJson) {
@@ -73,20 +107,22 @@ int import_records(const Arguments& arguments, const std::filesystem::path& out,
 }
 
 int run_import(const Arguments& arguments) {
-  const std::vector<std::string> known = {"qkv", "nsys", "kineto"};
+  const std::vector<std::string> known = {"qkv", "nsys", "kineto", "spools"};
   const std::string& kind = arguments.positional[0];
   if (std::find(known.begin(), known.end(), kind) == known.end()) {
     throw usage_error(fmt::format("import {}: this kind is not known{}", kind, did_you_mean(kind, known)))
         .note("`kvroof import qkv F.safetensors --prompt N -o run.kvt` makes a trace of tensors q, k and v")
-        .note("`kvroof import nsys F.sqlite -o run.kvt` and `kvroof import kineto F.json -o run.kvt` take profiles");
+        .note("`kvroof import nsys F.sqlite -o run.kvt` and `kvroof import kineto F.json -o run.kvt` take profiles")
+        .note("`kvroof import spools DIR -o run.kvt` takes what a `kvroof record -- CMD` that was killed has left");
   }
   if (arguments.positional.size() < 2) {
     throw usage_error(fmt::format("import {}: the {} is missing", kind,
-                                  kind == "qkv" ? "safetensors file" : "profile's file"));
+                                  kind == "qkv" ? "safetensors file" : kind == "spools" ? "folder" : "profile's file"));
   }
   if (!arguments.has("out")) throw usage_error("-o run.kvt is missing: where the trace goes");
   const std::filesystem::path out = arguments.get<std::string>("out");
   if (kind == "qkv") return import_tensors(arguments, out);
+  if (kind == "spools") return import_spools(arguments, out);
   return import_records(arguments, out, kind == "nsys" ? read_nsys : read_kineto);
 }
 
@@ -102,7 +138,7 @@ Command import_command() {
   return {
       "import",
       "make a trace of another framework's tensors or of a profile",
-      "qkv|nsys|kineto F -o run.kvt [--prompt N] [--scale S] [--alibi]",
+      "qkv|nsys|kineto|spools F -o run.kvt [--prompt N] [--scale S] [--alibi]",
       "  kvroof import qkv attention.safetensors --prompt 512 -o run.kvt\n"
       "\n"
       "  The file holds q [layers, heads, n, d] after rotary, k and v [layers, kv_heads, n, d], all f32, f16 or bf16;\n"
@@ -110,6 +146,7 @@ Command import_command() {
       "\n"
       "  kvroof import nsys report.sqlite -o run.kvt    (nsys export --type sqlite report.nsys-rep)\n"
       "  kvroof import kineto trace.json.gz -o run.kvt  (export_chrome_trace of PyTorch's profiler)\n"
+      "  kvroof import spools run.kvt.spools-x1Y2z3 -o run.kvt  (left by a `kvroof record -- CMD` that was killed)\n"
       "\n"
       "  A profile has kernels and no attention: `kvroof report-kernels` and `kvroof export` read it.",
       describe_import,

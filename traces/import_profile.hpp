@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 
 #include "sim/core/error.hpp"
 #include "traces/kernel_records.hpp"
@@ -23,6 +24,10 @@ Result<ProfileCounts> read_nsys(const std::filesystem::path& file, ProfileSink& 
 Result<ProfileCounts> read_kineto(const std::filesystem::path& file, ProfileSink& to);
 
 using ReadProfile = Result<ProfileCounts> (*)(const std::filesystem::path& file, ProfileSink& to);
+
+// Writes the trace `out` of what `write` hands to its sink, or nothing: what it throws goes on.
+void write_profile(const std::filesystem::path& out, std::string_view tool_version, const std::string& command_line,
+                   const std::function<void(ProfileSink&)>& write);
 
 // Writes the trace `out`, or nothing. `kind` (nsys, kineto) is noted in it. Throws Error, also for a refused file.
 ProfileCounts import_profile(const std::filesystem::path& file, std::string_view kind, ReadProfile read,

@@ -140,6 +140,54 @@ TEST_CASE("Children of a program, forked or started anew, one of them killed, ha
   CHECK(query(database, "SELECT count(*) FROM kvroof_note WHERE key LIKE 'process %: ended_early'") == "1\n");
 }
 
+TEST_CASE("Spools that a killed recorder left become a trace, and a folder without readable ones is refused") {
+  const TemporaryFolder folder;
+  const std::string spools = folder.file("spools"), trace = folder.file("run.kvt");
+  std::filesystem::create_directory(spools);
+  CHECK(run_program("import spools " + spools + " -o " + trace).err == "error: " + spools + ": no spool is in it\n");
+  std::ofstream(spools + "/9-0.spool") << "no spool";
+  const Ran damaged = run_program("import spools " + spools + " -o " + trace);
+  CHECK(damaged.code == 1);
+  CHECK(damaged.err.starts_with("error: " + spools + ": no spool in it can be read: not a spool: "));
+  const Ran file = run_program("import spools " + spools + "/9-0.spool -o " + trace);
+  CHECK(file.err.find("not a folder") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(trace));
+
+  REQUIRE(run_program("3 40", "LD_LIBRARY_PATH=" + kMade + " KVROOF_SPOOL_FOLDER=" + spools +
+                                  " CUDA_INJECTION64_PATH=" KVROOF_INJECT " " + kMade + "/made_program")
+              .code == 5);
+  const Ran ran = run_program("import spools " + spools + " -o " + trace);
+  INFO(ran.err);
+  CHECK(ran.code == 0);
+  CHECK(note_of(trace, "processes") == "3\n");
+  CHECK(note_of(trace, "imported_from") == "spools\n");
+  CHECK(std::distance(std::filesystem::directory_iterator(spools), {}) == 3);
+  if (ran.err.find("this build has no CUPTI") != std::string::npos) {
+    std::puts("SKIPPED: built without CUPTI's headers");
+    return;
+  }
+  CHECK(query(trace + "/kernels.sqlite", "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL") == "43\n");
+}
+
+TEST_CASE("A recorder that is interrupted while it merges keeps the spools, says how to go on, and leaves no trace") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), many = folder.file("many");
+  std::string overheads = "kvroof spool 2\n";
+  for (int i = 0; i < 2'000'000; ++i) overheads.append("\x07\x14\0\0\0", 5).append(20, '\1');
+  std::ofstream(many, std::ios::binary) << overheads;
+  const Ran ran = run_program("record -o " + trace + " -- /bin/sh -c 'cp " + many +
+                              " $KVROOF_SPOOL_FOLDER/7-0.spool; (while kill -0 $$ 2>/dev/null; do sleep 0.01; done; "
+                              "kill -TERM $PPID) >/dev/null 2>&1 & exit 0'");
+  INFO(ran.err);
+  CHECK(ran.code == 130);
+  CHECK(ran.err.starts_with("error: " + trace + ": interrupted before the trace was whole\nnote: what was recorded is "
+                                                "kept: `kvroof import spools " + trace + ".spools-"));
+  CHECK_FALSE(std::filesystem::exists(trace));
+  const auto command = ran.err.find("import spools");
+  REQUIRE(command != std::string::npos);
+  CHECK(run_program(ran.err.substr(command, ran.err.rfind('`') - command) + " -q").code == 0);
+}
+
 TEST_CASE("The injected library alone is silent, without a folder for spools does nothing, and shows one function") {
   const TemporaryFolder folder;
   const std::string inject = "CUDA_INJECTION64_PATH=" KVROOF_INJECT " ";
