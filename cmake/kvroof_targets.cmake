@@ -11,3 +11,12 @@ function(kvroof_library name)
     target_link_libraries(kvroof_${name} INTERFACE kvroof_options ${ARG_DEPENDS})
   endif()
 endfunction()
+
+# kvroof_no_inner_loops(target...): verbs, reports and tables, where size counts for more than speed.
+function(kvroof_no_inner_loops)
+  if(KVROOF_SMALL)
+    foreach(target ${ARGN})
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Os>)
+    endforeach()
+  endif()
+endfunction()
