@@ -71,6 +71,17 @@ Table device_facts(const Device& d) {
     table.rows.push_back({std::string(info.label), value, kind, spread, fact.source});
     table.raw_rows.push_back({std::string(info.key), value, kind, fmt::format("{}", fact.spread), fact.source});
   }
+  for (const WorkingSet& set : d.working_sets) {
+    const std::string source = d.fact(F::kLinearFraction) ? d.fact(F::kLinearFraction)->source : "";
+    const std::string spread = fmt::format("{:.0f} %", 100 * set.spread), raw_spread = fmt::format("{}", set.spread);
+    const auto add = [&](std::string_view label, std::string_view key, double rate) {
+      const std::string value = fmt::format("{}", rate), kind(name_of(Provenance::kMeasured));
+      table.rows.push_back({fmt::format("{} of {:g} MiB (GB/s)", label, set.mib), value, kind, spread, source});
+      table.raw_rows.push_back({fmt::format("working_set_{:g}_mib_{}", set.mib, key), value, kind, raw_spread, source});
+    };
+    add("products, working set", "linear_gb_per_s", set.linear_gb_per_s);
+    add("attention, working set", "attention_gb_per_s", set.attention_gb_per_s);
+  }
   if (d.price) {
     const std::string source = fmt::format("{}, {}", d.price->source, d.price->date);
     const std::string low = fmt::format("{}", d.price->low_usd_per_hour);

@@ -1,4 +1,5 @@
 // `kvroof calibrate` as a user meets it.
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -31,7 +32,10 @@ TEST_CASE("calibrate writes a device file of measured facts, none above 100 %, a
     if (fact["fact"] != "attention_call_us" && fact["fact"] != "attention_cold_us") facts.push_back(fact);
   }
   CHECK(printed["facts"] == facts);
-  CHECK(printed["working_sets"].size() >= 3);
+  REQUIRE(printed["working_sets"].size() >= 3);
+  CHECK(std::count_if(facts.begin(), facts.end(), [](const json& fact) {
+    return fact["fact"].get<std::string>().starts_with("working_set_");
+  }) == 2 * static_cast<std::ptrdiff_t>(printed["working_sets"].size()));
   int shares = 0;
   for (const json& fact : facts) {
     CHECK(fact["provenance"] == "measured");
