@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
+#include "analysis/device_names.hpp"
 #include "apps/calibration_file.hpp"
 #include "apps/command.hpp"
-#include "apps/kernel_report_output.hpp"
 #include "kvroof_version.hpp"
 
 namespace kvroof {
@@ -37,10 +39,10 @@ std::string source_of(const CudaCalibration& c) {
 
 Device calibrated_device(const std::string& gpu, const std::optional<std::string>& base) {
   const std::filesystem::path catalog = data_folder() / "catalog";
-  const auto known = catalog_name_of(gpu, catalog_device_names(catalog));
-  if (!base) {
-    if (known) return find_device(*known, catalog);
-    throw usage_error(fmt::format("the GPU here, {}, is not in the catalog: its bandwidth and peak are needed", gpu))
+  const auto known = catalog_name_of(gpu.name, catalog_device_names(catalog));
+  if (!base && !known) {
+    throw usage_error(fmt::format("the GPU here, {}, is not in the catalog: its bandwidth and peak are needed",
+                                  gpu.name))
         .note("write a device file with its datasheet's facts, as catalog/devices/h200.yaml, for --device; "
               "--backend cpu measures the CPU");
   }

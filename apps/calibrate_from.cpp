@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <map>
 
+#include "analysis/device_names.hpp"
 #include "analysis/published_metric.hpp"
 #include "apps/intervals.hpp"
-#include "apps/kernel_report_output.hpp"
 #include "sim/cost/engine_profile.hpp"
 #include "traces/kernel_reader.hpp"
 #include "traces/reader.hpp"

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -150,28 +148,6 @@ std::pair<Cell, Cell> counted_cells(const CountedSteps* c) {
   return {megabytes(c->counted_bytes), declared > 0 ? scaled(c->counted_bytes / declared, 1, 3) : nothing()};
 }
 
-// Names that drivers give to boards whose form their words do not tell.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kDriversNames = {{
-    {"NVIDIA H100 80GB HBM3", "h100-sxm"},
-    {"NVIDIA H800", "h800-sxm"},
-    {"NVIDIA GH200 480GB", "gh200-96g"},
-    {"NVIDIA GH200 144G HBM3e", "gh200-144g"},
-}};
-
-std::vector<std::string> words_of(std::string_view text) {
-  std::vector<std::string> words(1);
-  for (const char c : text) {
-    const auto lower = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      words.back() += lower;
-    } else if (!words.back().empty()) {
-      words.emplace_back();
-    }
-  }
-  if (words.back().empty()) words.pop_back();
-  return words;
-}
-
 }  // namespace
 
 Table operator_table(const KernelAnswer& answer) { return OperatorTable(answer).make(); }
@@ -228,26 +204,6 @@ std::string kernel_report_json(const KernelAnswer& answer) {
     json["limit_bytes_per_second"] = answer.device->bandwidth().value;
   }
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
-
-std::optional<std::string> catalog_name_of(std::string_view recorded, const std::vector<std::string>& catalog) {
-  for (const auto& [driver, name] : kDriversNames) {
-    if (recorded == driver && std::find(catalog.begin(), catalog.end(), name) != catalog.end()) {
-      return std::string(name);
-    }
-  }
-  const std::vector<std::string> there = words_of(recorded);
-  std::optional<std::string> best;
-  for (const std::string& name : catalog) {
-    const std::vector<std::string> wanted = words_of(name);
-    const auto begins = [&](const std::string& word) {
-      return std::any_of(there.begin(), there.end(), [&](const std::string& w) { return w.starts_with(word); });
-    };
-    const bool first = std::find(there.begin(), there.end(), wanted.front()) != there.end();
-    if (!first || !std::all_of(wanted.begin(), wanted.end(), begins)) continue;
-    if (!best || name.size() > best->size()) best = name;
-  }
-  return best;
 }
 
 }  // namespace kvroof

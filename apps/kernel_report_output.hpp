@@ -24,8 +24,4 @@ Table step_table(const KernelAnswer& answer);
 // Both, and the device.
 std::string kernel_report_json(const KernelAnswer& answer);
 
-// The device of the catalog that a driver's name ("NVIDIA A100 80GB PCIe") stands for: each word of the catalog's name
-// begins a word of the driver's, the first is one, and the longest such name wins.
-std::optional<std::string> catalog_name_of(std::string_view recorded, const std::vector<std::string>& catalog);
-
 }  // namespace kvroof

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "analysis/device_names.hpp"
 #include "analysis/kernel_report.hpp"
 #include "apps/command.hpp"
 #include "apps/kernel_report_output.hpp"
