@@ -15,7 +15,6 @@ using F = DeviceField;
 
 constexpr std::size_t kEnough = 8;       // samples of a kind
 constexpr double kEnoughRange = 4;       // of their bytes, so that a start-up can be told from a rate
-constexpr double kAboveLimit = 1.02;     // best runs of equal work differ by so much
 constexpr double kLeastSpread = 0.03;
 constexpr double kMostSpread = 2;        // that a device file may state
 constexpr double kEnoughGrowth = 1.5;    // of the cache within a run, so that its share of a step can be told
@@ -159,7 +158,11 @@ void fit_matmul(Device& device, std::span<const KernelSample> samples, KindFit& 
     if (s.flops / peak < kLeastSeconds) continue;
     shares.push_back(s.flops / (kAnyShape * peak * s.seconds));
   }
-  if (shares.size() < kEnough) return;
+  if (shares.size() < kEnough) {
+    result.no_matmul = fmt::format("{} products are bound by arithmetic for {:g} us or more, at least {} are needed",
+                                   shares.size(), kLeastSeconds * 1e6, kEnough);
+    return;
+  }
   std::sort(shares.begin(), shares.end());
   const double middle = shares[shares.size() / 2];
   if (middle > 1) {

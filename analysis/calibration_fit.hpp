@@ -13,6 +13,9 @@ namespace kvroof {
 // Products and attention within a run of an engine, and calls of attention by themselves (tables of kernels).
 enum class KernelKind : std::uint8_t { kProduct, kAttention, kAttentionCall };
 
+// Best runs of equal work differ by so much: what is above this share of a limit did not do what it says.
+inline constexpr double kAboveLimit = 1.02;
+
 struct KernelSample {
   KernelKind kind = KernelKind::kProduct;
   double bytes = 0;    // that it had to move
@@ -28,6 +31,7 @@ struct KernelFit {
   double test_error = 0;               // mean, of every other sample after a fit to the rest
   std::vector<DeviceField> facts;      // that were set
   std::string refused;                 // why none were
+  std::string no_matmul;               // why matmul_fraction was not, of products
 };
 
 // Sets the achieved facts of `device` that the samples determine: t = start + bytes / (fraction · bandwidth), by least

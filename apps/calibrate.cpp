@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -39,6 +40,7 @@ void print_fits(const std::vector<KernelFit>& fits, bool of_run) {
     }
     fmt::print(stderr, "{}: {} samples set {}; {} off by {:.1f} % on average\n", what, fit.samples, join(facts),
                of_run ? "they are" : "every other one, fitted to the rest, is", 100 * fit.test_error);
+    if (!fit.no_matmul.empty()) fmt::print(stderr, "{}: matmul_fraction is not set: {}\n", what, fit.no_matmul);
   }
 }
 
@@ -49,6 +51,11 @@ void require_facts(const std::vector<KernelFit>& fits, const std::string& of, co
 
 int run_from(const Arguments& arguments) {
   const auto& path = arguments.get<std::string>("from");
+  // What an environment for all verbs says of it is no mistake.
+  const char* const of_all = std::getenv("KVROOF_BACKEND");
+  if (arguments.has("backend") && (of_all == nullptr || arguments.get<std::string>("backend") != of_all)) {
+    throw usage_error("--from and --backend: a calibration is fitted to a file, or measures this machine");
+  }
   if (!arguments.has("device")) {
     throw usage_error("--from needs --device: the device that was measured, whose other facts stay as they are");
   }
@@ -119,14 +126,31 @@ int write_calibration(const Arguments& arguments, const Device& device, const st
   return 0;
 }
 
+// What was measured, where no facts follow from it: the GPU may be lent for one run.
+void print_unfitted(const Arguments& arguments, const Device& device, const CudaCalibration& c) {
+  if (format_of(arguments) != Format::kJson) {
+    fmt::print(stderr, "{}", cuda_curves(c, device));
+    return;
+  }
+  nlohmann::ordered_json json = {{"device", device.name}, {"title", device.title}, {"facts", nullptr}};
+  add_cuda_curves(json, c);
+  fmt::print("{}\n", json.dump(2));
+}
+
 int run_cuda(const Arguments& arguments, const std::optional<std::string>& base) {
-  Device device = calibrated_device(cuda_device_name(), base);
+  Device device = calibrated_device(cuda_board(), base);
   Progress progress(arguments, "calibrating");
   const CudaCalibration c = calibrate_cuda([&](unsigned done, unsigned total) { progress.at(done, total); });
-  const std::vector<KernelFit> fits = fit_calibration(device, c);
-  print_fits(fits, false);
+  try {
+    const std::vector<KernelFit> fits = fit_calibration(device, c);
+    print_fits(fits, false);
+    require_facts(fits, "the kernels of " + c.device, device);
+  } catch (const Error&) {
+    print_unfitted(arguments, device, c);
+    throw;
+  }
+  if (!c.no_library.empty()) fmt::print(stderr, "our own kernels made products of many tokens: {}\n", c.no_library);
   if (c.cut > 0) fmt::print(stderr, "{} measurements were cut: no time or no memory was left for them\n", c.cut);
-  require_facts(fits, "the kernels of " + c.device, device);
   return write_calibration(arguments, device, cuda_curves(c, device),
                            [&](nlohmann::ordered_json& json) { add_cuda_curves(json, c); });
 }
@@ -142,6 +166,7 @@ int run_cpu(const Arguments& arguments) {
 int run_calibrate(const Arguments& arguments) {
   if (arguments.has("from")) return run_from(arguments);
   const Target target = target_of(arguments);
+  if (arguments.has("out")) require_writable(arguments.get<std::string>("out"));  // before half a minute of measuring
   return target.cuda ? run_cuda(arguments, target.base) : run_cpu(arguments);
 }
 

@@ -12,8 +12,6 @@
 namespace kvroof {
 namespace {
 
-constexpr double kAboveLimit = 1.02;  // as analysis/calibration_fit.cpp has it
-
 void refuse_impossible_streams(const Device& device, const CudaCalibration& c) {
   for (const CudaStream& s : c.streams) {
     if (s.rate <= kAboveLimit * device.bandwidth().value) continue;
@@ -24,6 +22,23 @@ void refuse_impossible_streams(const Device& device, const CudaCalibration& c) {
   }
 }
 
+constexpr const char* kNameOfFile = "the file's `name:` has to consist of words of the driver's name, joined by `-`";
+
+// Boards and parts of boards that have one name with the device.
+void refuse_other_board(const Device& device, const CudaBoard& gpu) {
+  constexpr double kOtherMemory = 0.1;  // what drivers keep for themselves is less
+  const auto& cores = device.fact(DeviceField::kSmCount);
+  if (cores && gpu.multiprocessors > 0 && cores->value != gpu.multiprocessors) {
+    throw usage_error(fmt::format("{}: the GPU here has {} multiprocessors, the device {:g}: it is another board, or a "
+                                  "part of one", gpu.name, gpu.multiprocessors, cores->value));
+  }
+  const double has = static_cast<double>(gpu.total_bytes), stated = static_cast<double>(device.usable_memory().value);
+  if (has > 0 && std::abs(has / stated - 1) > kOtherMemory) {
+    throw usage_error(fmt::format("{}: the GPU here has {:.1f} GiB of memory, the device {:.1f}: it is another board, "
+                                  "or a part of one", gpu.name, has / (1 << 30), stated / (1 << 30)));
+  }
+}
+
 std::string source_of(const CudaCalibration& c) {
   std::string clocks;
   if (c.sm_clock_khz > 0) {
@@ -31,28 +46,32 @@ std::string source_of(const CudaCalibration& c) {
   }
   const std::string driver =
       c.driver > 0 ? fmt::format("driver of CUDA {}.{}, ", c.driver / 1000, c.driver % 1000 / 10) : "";
-  return fmt::format("kvroof calibrate on {}, {}{}{}, kernels of kvroof {}", c.device, driver, clocks, today(),
-                     kVersion);
+  const std::string library = c.library.empty() ? "" : " and, for more than 64 tokens, of " + c.library;
+  return fmt::format("kvroof calibrate on {}, {}{}{}, kernels of kvroof {}{}", c.device, driver, clocks, today(),
+                     kVersion, library);
 }
 
 }  // namespace
 
-Device calibrated_device(const std::string& gpu, const std::optional<std::string>& base) {
+Device calibrated_device(const CudaBoard& gpu, const std::optional<std::string>& base) {
   const std::filesystem::path catalog = data_folder() / "catalog";
   const auto known = catalog_name_of(gpu.name, catalog_device_names(catalog));
   if (!base && !known) {
     throw usage_error(fmt::format("the GPU here, {}, is not in the catalog: its bandwidth and peak are needed",
                                   gpu.name))
         .note("write a device file with its datasheet's facts, as catalog/devices/h200.yaml, for --device; "
-              "--backend cpu measures the CPU");
+              "--backend cpu measures the CPU")
+        .note(kNameOfFile);
   }
-  const Device device = find_device(*base, catalog);
+  Device device = find_device(base.value_or(known.value_or("")), catalog);
   // A board that the catalog knows goes by its name there: the name of another may be a part of it.
-  const bool same = known ? *known == device.name : catalog_name_of(gpu, {device.name}).has_value();
+  const bool same = known ? *known == device.name : catalog_name_of(gpu.name, {device.name}).has_value();
   if (!same) {
-    throw usage_error(fmt::format("--device {}: the GPU here is {}{}: a calibration is of one device", *base, gpu,
-                                  known ? ", in the catalog " + *known : ""));
+    throw usage_error(fmt::format("--device {}: the GPU here is {}{}: a calibration is of one device", *base, gpu.name,
+                                  known ? ", in the catalog " + *known : ""))
+        .note(kNameOfFile);
   }
+  refuse_other_board(device, gpu);
   return device;
 }
 
@@ -88,6 +107,7 @@ void add_cuda_curves(nlohmann::ordered_json& json, const CudaCalibration& c) {
   json["sm_clock_khz"] = c.sm_clock_khz;
   json["memory_clock_khz"] = c.memory_clock_khz;
   json["empty_kernel_us"] = c.empty_kernel_seconds * 1e6;
+  json["library"] = c.library;
   json["cut"] = c.cut;
   for (const CudaStream& s : c.streams) {
     json["streams"].push_back(

@@ -12,8 +12,8 @@
 namespace kvroof {
 
 // The device that is to be calibrated: `base` (a name or a file), or what the catalog calls `gpu`. Throws Error (usage)
-// where neither is known, or where `base` is another device than `gpu`.
-Device calibrated_device(const std::string& gpu, const std::optional<std::string>& base);
+// where neither is known, or where `base` is another device than `gpu` by its name, multiprocessors or memory.
+Device calibrated_device(const CudaBoard& gpu, const std::optional<std::string>& base);
 
 // Sets what the samples determine. Throws Error where a stream or a kernel is faster than the device can be.
 std::vector<KernelFit> fit_calibration(Device& device, const CudaCalibration& measured);

@@ -29,6 +29,7 @@ std::vector<ProductCase> product_cases(bool small) {
   std::vector<ProductCase> cases;
   if (small) {
     for (std::uint32_t rows = 16; rows <= 160; rows += 16) cases.push_back({rows, 64, 1});
+    cases.push_back({64, 64, kMostOwnVectors + 1});
     return cases;
   }
   for (const std::uint32_t tokens : {1U, 4U, 16U}) {
@@ -38,7 +39,7 @@ std::vector<ProductCase> product_cases(bool small) {
       cases.push_back({rows, cols, tokens});
     }
   }
-  for (const std::uint32_t tokens : {2048U, 4096U}) {
+  for (const std::uint32_t tokens : {2048U, 4096U, 8192U}) {
     for (const auto& [rows, cols] : {std::pair{4096U, 4096U}, {4096U, 11008U}, {16384U, 4096U}, {8192U, 8192U}}) {
       cases.push_back({rows, cols, tokens});
     }
@@ -90,7 +91,7 @@ class Calibrator {
     result_.driver = card_.driver_version;
     result_.sm_clock_khz = card_.sm_clock_khz;
     result_.memory_clock_khz = card_.memory_clock_khz;
-    result_.emulated = card_.emulated;
+    load_library();
   }
 
   CudaCalibration run() {
@@ -114,6 +115,15 @@ class Calibrator {
   void step(const Body& body) {
     if (seconds() > kSecondsAltogether || !body()) ++result_.cut;
     progress_(++done_, total_);
+  }
+  // As the back end does it for `--linear auto`.
+  void load_library() {
+    auto loaded = CublasLt::load();
+    if (loaded) {
+      library_ = std::move(loaded).value();
+    } else {
+      result_.no_library = loaded.error();
+    }
   }
   [[nodiscard]] bool has_room(double bytes) const {
     return card_.emulated || bytes < 0.5 * static_cast<double>(device_.free_bytes);
@@ -140,12 +150,35 @@ class Calibrator {
 
   bool measure_product(const ProductCase& c) {
     const double weights = 2.0 * c.rows * c.cols;
-    if (!has_room(weights + 4.0 * static_cast<double>(card_.l2_bytes))) return false;
-    Products product({{c.rows, c.cols}}, c.tokens, card_);
+    const double vectors = 8.0 * c.tokens * std::max(c.rows, c.cols);  // in and out
+    if (!has_room(weights + vectors + 4.0 * static_cast<double>(card_.l2_bytes))) return false;
     const double flops = 2.0 * c.tokens * c.rows * c.cols;
-    result_.samples.push_back({false, fmt::format("product [{}, {}] x [{}, {}]", c.tokens, c.cols, c.cols, c.rows),
-                               weights, flops, product.time(kSecondsEach).median});
+    const double seconds = product_seconds(c);
+    const bool by_library = library_for(c) != nullptr;
+    result_.samples.push_back({false,
+                               fmt::format("product [{}, {}] x [{}, {}]{}", c.tokens, c.cols, c.cols, c.rows,
+                                           by_library ? " by cuBLASLt" : ""),
+                               weights, flops, seconds});
     return true;
+  }
+  [[nodiscard]] CublasLt* library_for(const ProductCase& c) const {
+    return c.tokens > kMostOwnVectors ? library_.get() : nullptr;
+  }
+  // Where the library refuses, our own kernels serve from then on.
+  double product_seconds(const ProductCase& c) {
+    const auto by = [&](CublasLt* library) {
+      return Products({{c.rows, c.cols}}, c.tokens, card_, library).time(kSecondsEach).median;
+    };
+    if (library_for(c) == nullptr) return by(nullptr);
+    try {
+      const double seconds = by(library_.get());
+      result_.library = "cuBLASLt " + library_->version();
+      return seconds;
+    } catch (const Error& refused) {
+      result_.no_library = refused.what();
+      library_.reset();
+      return by(nullptr);
+    }
   }
 
   bool measure_call(const AttentionWork& work) {
@@ -159,6 +192,7 @@ class Calibrator {
   const std::function<void(unsigned, unsigned)>& progress_;
   DeviceFacts device_;
   CardFacts card_;
+  std::unique_ptr<CublasLt> library_;  // null: our own kernels make all products
   CudaCalibration result_;
   unsigned done_ = 0, total_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
@@ -170,10 +204,10 @@ CudaCalibration calibrate_cuda(const std::function<void(unsigned, unsigned)>& pr
   return Calibrator(progress).run();
 }
 
-std::string cuda_device_name() {
+CudaBoard cuda_board() {
   DeviceFacts facts;
   find_device(facts);
-  return facts.name;
+  return {facts.name, facts.multiprocessors, facts.total_bytes};
 }
 
 }  // namespace kvroof

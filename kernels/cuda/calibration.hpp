@@ -26,11 +26,19 @@ struct CudaSample {
   double seconds = 0;
 };
 
+// The device that is measured. What the driver does not tell is 0.
+struct CudaBoard {
+  std::string name;  // as its driver calls it
+  unsigned multiprocessors = 0;
+  std::uint64_t total_bytes = 0;
+};
+
 struct CudaCalibration {
-  std::string device;  // as its driver calls it
+  std::string device;  // the board's name
   int driver = 0;      // the CUDA version that it supports, 13.0 as 13000
   int sm_clock_khz = 0, memory_clock_khz = 0;  // the highest
-  bool emulated = false;
+  std::string library;     // that served products of more vectors than our own kernels take; empty: none did
+  std::string no_library;  // why not, or why not for all of them
   double empty_kernel_seconds = 0;  // a launch in a train of kernels that move nothing
   std::vector<CudaStream> streams;
   std::vector<CudaSample> samples;
@@ -41,7 +49,7 @@ struct CudaCalibration {
 // begun after 50 s is cut. `progress(done, total)` is called between the measurements. Throws Error when the device
 // refuses, or when there is none.
 CudaCalibration calibrate_cuda(const std::function<void(unsigned, unsigned)>& progress);
-// The name of the device that calibrate_cuda() measures.
-std::string cuda_device_name();
+// What calibrate_cuda() would measure.
+CudaBoard cuda_board();
 
 }  // namespace kvroof

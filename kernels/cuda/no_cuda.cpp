@@ -22,6 +22,6 @@ CudaCalibration calibrate_cuda(const std::function<void(unsigned, unsigned)>&) {
   throw Error(*cuda_device_problem(), ExitCode::kNeedsDevice);
 }
 
-std::string cuda_device_name() { return {}; }
+CudaBoard cuda_board() { return {}; }
 
 }  // namespace kvroof

@@ -49,7 +49,7 @@ TEST_CASE("calibrate of a GPU gives back the start and the rate of its kernels, 
   const Ran ran = run_emulated("calibrate --device " + base + " -o " + file);
   INFO(ran.err);
   REQUIRE(ran.code == 0);
-  CHECK(ran.err.find("matrix products: 10 samples set linear_t0_us, linear_fraction") == 0);
+  CHECK(ran.err.find("matrix products: 11 samples set linear_t0_us, linear_fraction") == 0);
   const json facts = facts_of(file);
   const double share = kvroof::cuda::kEmulatedBytesPerSecond / 2e9;
   const double start_us = 1e6 * kvroof::cuda::kEmulatedStartSeconds;
@@ -67,9 +67,36 @@ TEST_CASE("calibrate of a GPU gives back the start and the rate of its kernels, 
   const Ran again = run_emulated("calibrate --device " + base + " -q --format json");
   const json printed = json::parse(again.out);
   CHECK(printed["gpu"] == "emulator");
-  CHECK(printed["kernels"].size() == 21);
+  CHECK(printed["kernels"].size() == 22);
   CHECK(printed["streams"].size() == 8);
   CHECK(printed["cut"] == 0);
+}
+
+TEST_CASE("calibrate of a GPU has products of many tokens by the library that the engine takes, and says so") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("mine.yaml");
+  const std::string words = "calibrate -q --device " + device_file(folder, "emulator", 2) + " --format json -o " + file;
+  const std::string made = "KVROOF_EMULATED_LIBRARIES=" + std::string(KVROOF_MADE_LIBRARIES) + " ";
+  const auto by_library = [&](const std::string& environment) {
+    const Ran ran = run_program(words, environment + KVROOF_EMULATED);
+    INFO(ran.err);
+    REQUIRE(ran.code == 0);
+    std::vector<std::string> shapes;
+    const json printed = json::parse(ran.out);
+    for (const json& kernel : printed["kernels"]) {
+      const std::string what = kernel["what"];
+      if (what.ends_with(" by cuBLASLt")) shapes.push_back(what);
+    }
+    return shapes;
+  };
+  CHECK(by_library(made) == std::vector<std::string>{"product [65, 64] x [64, 64] by cuBLASLt"});
+  const std::string source = facts_of(file)["linear_fraction"]["source"];
+  CHECK(source.ends_with(" and, for more than 64 tokens, of cuBLASLt 13.1.99"));
+  // Where it is not found, or refuses its first product, our own kernels make all of them.
+  for (const std::string& without : {std::string(), made + "KVROOF_MADE_CUBLASLT=matmul "}) {
+    CHECK(by_library(without).empty());
+    CHECK(facts_of(file)["linear_fraction"]["source"].get<std::string>().find("cuBLASLt") == std::string::npos);
+  }
 }
 
 TEST_CASE("calibrate of a GPU refuses a memory that is too fast, another device, and one of no known facts") {
@@ -80,11 +107,46 @@ TEST_CASE("calibrate of a GPU refuses a memory that is too fast, another device,
     CHECK(ran.code == code);
     CHECK(ran.err.find(sentence) != std::string::npos);
   };
-  refused("--device " + device_file(folder, "emulator", 1), 1, "% of what emulator can");
+  const std::string slow = "--device " + device_file(folder, "emulator", 1);
+  refused(slow, 1, "% of what emulator can");
+  refused(slow, 1, "#   attention, batch 1 of 80 tokens");  // what was measured is not lost
+  const Ran unfitted = run_emulated("calibrate -q --format json " + slow);
+  CHECK(unfitted.code == 1);
+  CHECK(json::parse(unfitted.out)["kernels"].size() == 22);
   refused("--device h200", 2, "the GPU here is emulator: a calibration is of one device");
   refused("--device " + device_file(folder, "other", 2), 2, "the GPU here is emulator: a calibration is of one");
   refused("--backend cuda", 2, "the GPU here, emulator, is not in the catalog");
+  refused("--backend cuda", 2, "`name:` has to consist of words of the driver's name");
   CHECK_FALSE(std::filesystem::exists(folder.file("out.yaml")));
+}
+
+TEST_CASE("calibrate of a GPU refuses a board of the device's name with other multiprocessors or another memory") {
+  const TemporaryFolder folder;
+  const auto refused = [&](const std::string& device, const std::string& bytes, const std::string& sentence) {
+    const Ran ran = run_program("calibrate -q --device " + device, "KVROOF_EMULATED_BYTES=" + bytes + " " +
+                                                                    std::string(KVROOF_EMULATED));
+    INFO(ran.err);
+    CHECK(ran.code == 2);
+    CHECK(ran.err.find(sentence) != std::string::npos);
+  };
+  const std::string device = device_file(folder, "emulator", 2);  // of 80 GiB
+  refused(device, "75161927680", "emulator: the GPU here has 70.0 GiB of memory, the device 80.0");
+  std::ofstream(device, std::ios::app) << "  sm_count: {value: 132, provenance: datasheet, source: made}\n";
+  refused(device, "85899345920", "emulator: the GPU here has 3 multiprocessors, the device 132");
+}
+
+TEST_CASE("calibrate finds that its file cannot be written before it measures, and leaves nothing behind") {
+  const TemporaryFolder folder;
+  const std::string device = device_file(folder, "emulator", 1);  // what is measured would be refused
+  for (const std::string& out : {folder.file("none/mine.yaml"), folder.path().string()}) {
+    const Ran ran = run_emulated("calibrate --device " + device + " -o " + out);
+    INFO(ran.err);
+    CHECK(ran.code == 1);
+    CHECK(ran.err.find(out + ": cannot be written: ") != std::string::npos);
+    CHECK(ran.err.find("# Kernels") == std::string::npos);
+  }
+  CHECK(run_emulated("calibrate --device " + device + " -o " + folder.file("mine.yaml")).code == 1);
+  CHECK_FALSE(std::filesystem::exists(folder.file("mine.yaml.part")));
 }
 
 TEST_CASE("calibrate of a GPU that is not here ends with 77 and says why") {

@@ -120,6 +120,9 @@ TEST_CASE("calibrate refuses kernels of another device, of no unit or time, in a
   CHECK(refused(",kernel_time,", ",kernel_time,0.", "h100-sxm").code == 1);
   CHECK(run_program("calibrate --from " + folder.file("none.csv") + " --device h100-sxm").code == 2);
   CHECK(run_program("calibrate --from x.csv").err.find("--from needs --device") != std::string::npos);
+  const Ran both = run_program("calibrate --from x.csv --device h100-sxm --backend nonsense");
+  CHECK(both.code == 2);
+  CHECK(both.err.find("--from and --backend: ") != std::string::npos);
   CHECK_FALSE(std::filesystem::exists(folder.file("out.yaml")));
 }
 

@@ -63,6 +63,10 @@ TEST_CASE("products bound by arithmetic give the share of the peak, and do not d
   (void)fit_kernels(device, samples, "s");
   CHECK(device.value(F::kMatmulFraction) == Approx(0.6).epsilon(1e-3));
   CHECK(device.value(F::kLinearFraction) == Approx(0.8).epsilon(1e-3));
+  const Device before = device;
+  const auto fits = fit_kernels(device, std::span(samples).first(samples.size() - 3), "s");
+  CHECK(fits[0].no_matmul == "7 products are bound by arithmetic for 50 us or more, at least 8 are needed");
+  CHECK(device.fact(F::kMatmulFraction) == before.fact(F::kMatmulFraction));
   for (KernelSample& s : samples) s.flops *= 3;
   CHECK_THROWS_WITH(fit_kernels(device, samples, "s"), Catch::Contains("of the dense peak of h100-sxm"));
 }
