@@ -7,9 +7,11 @@ namespace kvroof {
 namespace {
 
 // Metrics that add up to the bytes that DRAM moved, on chips that have the one pair or the other.
-bool counts_dram_bytes(std::string_view metric) {
-  return metric == "dram__bytes_read.sum" || metric == "dram__bytes_write.sum" ||
-         metric == "fbpa__dram_read_bytes.sum" || metric == "fbpa__dram_write_bytes.sum";
+bool counts_dram_reads(std::string_view metric) {
+  return metric == "dram__bytes_read.sum" || metric == "fbpa__dram_read_bytes.sum";
+}
+bool counts_dram_writes(std::string_view metric) {
+  return metric == "dram__bytes_write.sum" || metric == "fbpa__dram_write_bytes.sum";
 }
 
 std::vector<WorkTotals> by_time(std::map<std::string, WorkTotals, std::less<>>& totals) {
@@ -99,9 +101,12 @@ void KernelReportBuilder::add_span(const DeviceWork& work) {
 }
 
 void KernelReportBuilder::add(const CounterRecord& counter) {
-  if (counter.steps > 0 && counts_dram_bytes(counter.name)) {
-    counted_[{counter.first_step, counter.steps}] += counter.value;
-  }
+  const bool reads = counts_dram_reads(counter.name), writes = counts_dram_writes(counter.name);
+  if (counter.steps == 0 || (!reads && !writes)) return;
+  Counted& counted = counted_[{counter.first_step, counter.steps}];
+  counted.bytes += counter.value;
+  counted.reads = counted.reads || reads;
+  counted.writes = counted.writes || writes;
 }
 
 // Of the engine's own count where the trace has it: counters may have run without kernels being recorded.
@@ -127,8 +132,12 @@ KernelReport KernelReportBuilder::finish() {
     report_.policy_ns += step.policy_ns();
     report_.policy_bytes += step.declared[Cause::kScores] + step.declared[Cause::kCompaction];
   }
-  for (const auto& [range, bytes] : counted_) {
-    report_.counted.push_back({range.first, range.second, bytes, declared_of(range.first, range.second)});
+  for (const auto& [range, counted] : counted_) {
+    report_.counted.push_back({.first_step = range.first,
+                               .steps = range.second,
+                               .counted_bytes = counted.bytes,
+                               .both_ways = counted.reads && counted.writes,
+                               .declared_bytes = declared_of(range.first, range.second)});
   }
   return std::move(report_);
 }

@@ -44,6 +44,7 @@ struct StepTotals {
 struct CountedSteps {
   std::uint32_t first_step = 0, steps = 0;
   double counted_bytes = 0;
+  bool both_ways = false;  // reads and writes are in them
   std::uint64_t declared_bytes = 0;
 };
 
@@ -83,7 +84,11 @@ class KernelReportBuilder {
   std::map<std::uint32_t, StepTotals> steps_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Span> devices_;  // by process and its number there
   std::map<std::uint32_t, ByteCounters> engine_steps_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, double> counted_;
+  struct Counted {
+    double bytes = 0;
+    bool reads = false, writes = false;
+  };
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Counted> counted_;
 };
 
 }  // namespace kvroof

@@ -141,11 +141,13 @@ class OperatorTable {
   Table table_;
 };
 
-// Counted bytes, and how many they are to those that the engine counted; null: nothing was counted.
+// Counted bytes, and, where both directions are in them, how many they are to those that the engine counted; null:
+// nothing was counted.
 std::pair<Cell, Cell> counted_cells(const CountedSteps* c) {
   if (c == nullptr) return {nothing(), nothing()};
   const auto declared = static_cast<double>(c->declared_bytes);
-  return {megabytes(c->counted_bytes), declared > 0 ? scaled(c->counted_bytes / declared, 1, 3) : nothing()};
+  const bool comparable = c->both_ways && declared > 0;
+  return {megabytes(c->counted_bytes), comparable ? scaled(c->counted_bytes / declared, 1, 3) : nothing()};
 }
 
 }  // namespace

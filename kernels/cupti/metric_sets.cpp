@@ -1,6 +1,7 @@
 #include "kernels/cupti/metric_sets.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -68,15 +69,20 @@ Result<ResolvedMetrics> resolve_metrics(const MetricSet& set, const MetricCatalo
     resolved.names.emplace_back(*found);
   }
   if (resolved.names.empty()) return failure("this device has none of the {} counters", set.metrics.size());
+  // Bytes of DRAM are first, and one direction without the other is worth nothing.
+  const auto kept = std::count_if(resolved.quantities.begin(), resolved.quantities.end(), [](std::string_view q) {
+    return q == kDramRead.quantity || q == kDramWrite.quantity;
+  });
+  const std::size_t fewest = std::max<std::size_t>(1, static_cast<std::size_t>(kept));
   while (true) {
     const auto passes = catalog.passes(resolved.names);
-    if (!passes) return Failure{passes.error()};
-    if (passes.value() == 1) return resolved;
-    if (resolved.names.size() == 1) {
-      return failure("this device reads {} alone in {} passes, and a decode step can run only once",
-                     resolved.names.front(), passes.value());
+    if (passes && passes.value() == 1) return resolved;
+    if (resolved.names.size() == fewest) {
+      if (!passes) return Failure{passes.error()};
+      return failure("this device reads {} {} in {} passes, and a decode step can run only once",
+                     fmt::join(resolved.names, " and "), fewest == 1 ? "alone" : "together", passes.value());
     }
-    // What a device's free counters do not read in one pass goes from the end: bytes of DRAM are first.
+    // What a device's free counters do not read in one pass, or not at all, goes from the end.
     resolved.lacking.push_back(resolved.quantities.back());
     resolved.quantities.pop_back();
     resolved.names.pop_back();

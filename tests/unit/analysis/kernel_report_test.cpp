@@ -90,7 +90,9 @@ TEST_CASE("Counted bytes stand beside what the engine counted for the same steps
   REQUIRE(r.counted.size() == 2);
   CHECK(r.counted[0].counted_bytes == 250);
   CHECK(r.counted[0].declared_bytes == 121 + 122);
+  CHECK(r.counted[0].both_ways);
   CHECK(r.counted[1].declared_bytes == 123);
+  CHECK_FALSE(r.counted[1].both_ways);
 }
 
 TEST_CASE("A device idles only while none of its streams works, and each device for itself") {

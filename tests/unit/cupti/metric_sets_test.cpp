@@ -93,7 +93,7 @@ TEST_CASE("a quantity that a chip does not count is left out and named") {
 TEST_CASE("counters that take two passes, or that no chip has, are refused in one sentence") {
   const auto twice = resolve_metrics(range_metrics(), MadeChip({}, 2));
   REQUIRE_FALSE(twice.ok());
-  CHECK_THAT(twice.error(), ContainsSubstring("dram__bytes_read.sum alone in 2 passes"));
+  CHECK_THAT(twice.error(), ContainsSubstring("dram__bytes_read.sum and dram__bytes_write.sum together in 2 passes"));
   const auto none = resolve_metrics(sampling_metrics(), MadeChip({""}));
   REQUIRE_FALSE(none.ok());
   CHECK_THAT(none.error(), ContainsSubstring("none of the 8 counters"));
@@ -113,6 +113,27 @@ TEST_CASE("of a set that a device does not read in one pass, the last quantities
   CHECK(metrics.value().quantities.size() == 10);
   CHECK(name_of(metrics.value(), "dram_write_bytes") == "dram__bytes_write.sum");
   CHECK(metrics.value().lacking == std::vector<std::string_view>{"warps_active", "instructions"});
+}
+
+TEST_CASE("bytes read from DRAM are never counted without those written, and a set that cannot be configured is cut") {
+  class Free final : public kvroof::MetricCatalog {
+   public:
+    explicit Free(std::size_t counters) : counters_(counters) {}
+    bool has(const std::string&) const override { return true; }
+    kvroof::Result<std::size_t> passes(const std::vector<std::string>& metrics) const override {
+      if (metrics.size() > counters_) return kvroof::failure("configuring: no free counter");
+      return 1;
+    }
+
+   private:
+    std::size_t counters_;
+  };
+  const auto two = resolve_metrics(range_metrics(), Free(2));
+  REQUIRE(two.ok());
+  CHECK(two.value().names == std::vector<std::string>{"dram__bytes_read.sum", "dram__bytes_write.sum"});
+  const auto one = resolve_metrics(range_metrics(), Free(1));
+  REQUIRE_FALSE(one.ok());
+  CHECK(one.error() == "configuring: no free counter");
 }
 
 TEST_CASE("CUPTI reads both sets in one pass by their first names on GA100, GA102, AD102, GH100 and GB100") {
