@@ -64,6 +64,8 @@ void merge_process(const fs::path& file, ProfileSink& to, const std::atomic<bool
   const bool closed = sink.notes.contains("why") || sink.notes.contains(kLastNote);
   if (!read) {
     sink.notes["why"] = read.error();
+  } else if (!counts.damage.empty()) {
+    sink.notes["ended_early"] = "what follows is lost: " + counts.damage;
   } else if (counts.cut || !closed) {
     sink.notes.try_emplace("ended_early",
                            "the process was killed or left without exit handlers: its last records may be lost");

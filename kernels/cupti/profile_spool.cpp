@@ -316,8 +316,11 @@ Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to,
       if (!reason.empty()) to.note("ended_early", reason);
     } else {
       const Take take_it = reader_of(type);
-      if (take_it == nullptr) return failure("byte {}: a record of type {} is not known", at, type);
-      if (!take_it(payload, texts, to)) return failure("byte {}: a record of type {} is damaged", at, type);
+      if (take_it == nullptr || !take_it(payload, texts, to)) {
+        counts.damage = fmt::format("byte {}: a record of type {} is {}", at, type,
+                                    take_it == nullptr ? "not known" : "damaged");
+        break;
+      }
       ++counts.records;
       counts.kernels += type == kType<KernelRecord>;
     }

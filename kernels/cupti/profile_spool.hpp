@@ -66,11 +66,12 @@ class SpoolWriter final : public ProfileSink {
 struct SpoolCounts {
   std::uint64_t records = 0;
   std::uint64_t kernels = 0;
-  bool cut = false;  // the file ends within a record: its writer died
+  bool cut = false;    // the file ends within a record: its writer died
+  std::string damage;  // one sentence with its place: nothing from there on is read
 };
 
-// Hands every whole record to the sink, in order; why writing ended early is a note. A failure is one sentence: not a
-// spool, an unknown type, a record whose length is not its fields', a text that was not written before.
+// Hands every whole record to the sink, in order; why writing ended early is a note. Damage is an unknown type, a
+// record whose length is not its fields', a text that was not written before. A failure is one sentence: not a spool.
 Result<SpoolCounts> read_spool(const std::filesystem::path& path, ProfileSink& to);
 // The same of a file's bytes. `passed` is told, now and then, of how many nothing but texts is looked at again.
 Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to,

@@ -156,17 +156,23 @@ TEST_CASE("Spools that a killed recorder left become a trace, and a folder witho
   REQUIRE(run_program("3 40", "LD_LIBRARY_PATH=" + kMade + " KVROOF_SPOOL_FOLDER=" + spools +
                                   " CUDA_INJECTION64_PATH=" KVROOF_INJECT " " + kMade + "/made_program")
               .code == 5);
+  std::filesystem::remove(spools + "/9-0.spool");
+  const auto one = *std::filesystem::directory_iterator(spools);
+  std::ofstream(one.path(), std::ios::app | std::ios::binary).write("\x63\0\0\0\0", 5);
   const Ran ran = run_program("import spools " + spools + " -o " + trace);
   INFO(ran.err);
   CHECK(ran.code == 0);
-  CHECK(note_of(trace, "processes") == "3\n");
+  CHECK(note_of(trace, "processes") == "2\n");
   CHECK(note_of(trace, "imported_from") == "spools\n");
-  CHECK(std::distance(std::filesystem::directory_iterator(spools), {}) == 3);
+  CHECK(std::distance(std::filesystem::directory_iterator(spools), {}) == 2);
   if (ran.err.find("this build has no CUPTI") != std::string::npos) {
     std::puts("SKIPPED: built without CUPTI's headers");
     return;
   }
   CHECK(query(trace + "/kernels.sqlite", "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL") == "43\n");
+  CHECK(query(trace + "/kernels.sqlite", "SELECT count(*) FROM kvroof_note WHERE key LIKE 'process %: ended_early' AND "
+                                         "value LIKE 'what follows is lost: %type 99 is not known'") == "1\n");
+  CHECK(ran.err.find("43 kernels") != std::string::npos);
 }
 
 TEST_CASE("A recorder that is interrupted while it merges keeps the spools, says how to go on, and leaves no trace") {

@@ -97,22 +97,23 @@ TEST_CASE("A spool that is cut anywhere gives the records before the cut, in ord
 TEST_CASE("What is no spool, or is damaged, is refused in one sentence with its place") {
   KeepingSink sink;
   const std::string magic(kSpoolMagic);
-  const auto refused = [&](const std::string& bytes) {
-    const auto counts = parse_spool(bytes, sink);
-    REQUIRE_FALSE(counts.ok());
-    return counts.error();
-  };
-  CHECK(refused("SQLite format 3").find("not a spool") != std::string::npos);
+  const auto damage = [&](const std::string& bytes) { return parse_spool(bytes, sink).or_throw("spool").damage; };
+  CHECK(parse_spool("SQLite format 3", sink).error().find("not a spool") != std::string::npos);
   const std::string length4("\4\0\0\0", 4), length0("\0\0\0\0", 4);
-  CHECK(refused(magic + "\x63" + length0) == "byte 15: a record of type 99 is not known");
-  CHECK(refused(magic + "\x07" + length4 + "abcd") == "byte 15: a record of type 7 is damaged");
+  CHECK(damage(magic + "\x63" + length0) == "byte 15: a record of type 99 is not known");
+  CHECK(damage(magic + "\x07" + length4 + "abcd") == "byte 15: a record of type 7 is damaged");
   const std::string overhead = magic + "\x07" + std::string("\x18\0\0\0", 4) + std::string(24, '\1');
-  CHECK(refused(overhead) == "byte 15: a record of type 7 is damaged");  // its fields are 20 bytes
+  CHECK(damage(overhead) == "byte 15: a record of type 7 is damaged");  // its fields are 20 bytes
   // A range whose text was never written.
-  CHECK(refused(magic + "\x05" + std::string("\x1c\0\0\0", 4) + std::string(28, '\1')).find("damaged") !=
+  CHECK(damage(magic + "\x05" + std::string("\x1c\0\0\0", 4) + std::string(28, '\1')).find("damaged") !=
         std::string::npos);
   CHECK(read_spool("/nowhere/at-all", sink).error() == "cannot be read: No such file or directory");
   CHECK(sink.ranges.empty());
+  // Records before the damage were handed on, and count.
+  const std::string good = "\x07" + std::string("\x14\0\0\0", 4) + std::string(20, '\1');
+  const SpoolCounts counts = parse_spool(magic + good + "\x63" + length0 + good, sink).or_throw("spool");
+  CHECK((counts.records == 1 && sink.overheads.size() == 1));
+  CHECK(counts.damage == "byte 40: a record of type 99 is not known");
 }
 
 TEST_CASE("A spool that finds the disk full says so when it is read, after the records before it") {
