@@ -12,7 +12,6 @@ using namespace cublaslt;
 
 namespace {
 
-constexpr std::array kFiles = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
 // Every length of a prompt has plans of its own; they are cheap to make again.
 constexpr std::size_t kMostPlans = 1024;
 // Weights and vectors are read in pieces of 16 bytes by our own kernels too.
@@ -29,10 +28,14 @@ const char* find_functions(void* library, Functions& functions) {
 }
 
 // As open_library, in one folder alone.
-std::string open_below(const char* folder, const char* file, const TakeLibrary& take) {
-  const std::string path = fmt::format("{}/{}", folder, file);
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  return library == nullptr ? fmt::format("{} was not found", file) : take(library, path);
+std::string open_below(const char* folder, const TakeLibrary& take) {
+  for (const char* file : kCublasLtFiles) {
+    const std::string path = fmt::format("{}/{}", folder, file);
+    if (!std::filesystem::exists(path)) continue;
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    return library == nullptr ? fmt::format("{} cannot be loaded: {}", path, dlerror()) : take(library, path);
+  }
+  return fmt::format("{} was not found", kCublasLtFiles.front());
 }
 
 }  // namespace
@@ -53,21 +56,18 @@ Result<std::unique_ptr<CublasLt>> CublasLt::use(void* library, const std::string
 
 Result<std::unique_ptr<CublasLt>> CublasLt::load() {
   std::unique_ptr<CublasLt> found;
-  std::string refused, missing;
-  for (const char* file : kFiles) {
-    const TakeLibrary take = [&](void* library, const std::string& path) {
-      auto used = use(library, path);
-      if (!used) return refused = used.error();
-      found = std::move(used).value();
-      return std::string();
-    };
-    const char* const folder = library_folder();
-    const std::string problem = folder != nullptr ? open_below(folder, file, take)
-                                                  : open_library(this_machine(), file, RTLD_NOW | RTLD_LOCAL, take);
-    if (found != nullptr) return found;
-    if (missing.empty()) missing = problem;
-  }
-  return Failure{refused.empty() ? missing : refused};
+  const TakeLibrary take = [&](void* library, const std::string& path) {
+    auto used = use(library, path);
+    if (!used) return used.error();
+    found = std::move(used).value();
+    return std::string();
+  };
+  const char* const folder = library_folder();
+  const std::string problem = folder != nullptr
+                                  ? open_below(folder, take)
+                                  : open_library(this_machine(), kCublasLtFiles, RTLD_NOW | RTLD_LOCAL, take);
+  if (found == nullptr) return Failure{problem};
+  return found;
 }
 
 CublasLt::~CublasLt() {

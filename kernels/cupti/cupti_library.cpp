@@ -248,13 +248,13 @@ Result<CuptiLibrary> load_cupti(const Machine& machine) {
     return use_library(loaded, path_of_loaded(loaded));
   }
   CuptiLibrary found;
-  const std::string why =
-      open_library(machine, kCuptiFile, RTLD_NOW | RTLD_GLOBAL, [&](void* library, const std::string& path) {
-        auto used = use_library(library, path);
-        if (!used) return used.error();
-        found = std::move(used).value();
-        return std::string();
-      });
+  const TakeLibrary take = [&](void* library, const std::string& path) {
+    auto used = use_library(library, path);
+    if (!used) return used.error();
+    found = std::move(used).value();
+    return std::string();
+  };
+  const std::string why = open_library(machine, std::array{kCuptiFile}, RTLD_NOW | RTLD_GLOBAL, take);
   if (!why.empty()) return Failure{why};
   return found;
 }

@@ -135,10 +135,12 @@ Finding toolkit_finding(const Machine& machine) {
           "only building for a GPU needs it: install CUDA 13 (developer.nvidia.com/cuda-downloads)"};
 }
 
-Finding library_finding(const Machine& machine, std::string item, const std::string& file, std::string remedy) {
-  const auto paths = find_library(machine, file);
-  if (!paths.empty()) return {std::move(item), Health::kOk, paths.front(), ""};
-  return {std::move(item), Health::kLimited, "no " + file, std::move(remedy)};
+Finding library_finding(const Machine& machine, std::string item, LibraryFiles files, std::string remedy) {
+  for (const char* file : files) {
+    const auto paths = find_library(machine, file);
+    if (!paths.empty()) return {std::move(item), Health::kOk, paths.front(), ""};
+  }
+  return {std::move(item), Health::kLimited, fmt::format("no {}", files.front()), std::move(remedy)};
 }
 
 Finding cupti_finding(const Machine& machine) {
@@ -242,14 +244,14 @@ Examination examine(const Machine& machine, const std::optional<std::string>& en
   findings.push_back(driver_finding(machine, facts));
   add_devices(machine, facts, engine_problem, findings);
   findings.push_back(toolkit_finding(machine));
-  findings.push_back(library_finding(machine, "cudart", "libcudart.so.13",
+  findings.push_back(library_finding(machine, "cudart", std::array{"libcudart.so.13"},
                                      "kvroof has its own linked in; a program that is recorded may need it: "
                                      "`pip install nvidia-cuda-runtime`"));
-  findings.push_back(library_finding(machine, "cuBLASLt", "libcublasLt.so.13",
+  findings.push_back(library_finding(machine, "cuBLASLt", kCublasLtFiles,
                                      "long prompts and large batches take longer without it: "
                                      "`pip install nvidia-cublas`"));
   findings.push_back(cupti_finding(machine));
-  findings.push_back(library_finding(machine, "nvperf", "libnvperf_host.so",
+  findings.push_back(library_finding(machine, "nvperf", std::array{"libnvperf_host.so"},
                                      "for counters: it comes with CUPTI, `pip install nvidia-cuda-cupti` (CUDA 13)"));
   findings.push_back(counter_permission(machine));
   add_profilers(machine, findings);

@@ -118,11 +118,24 @@ void add_toolkits(const Machine& machine, std::vector<std::string>& folders) {
   }
 }
 
+// Above each folder of PATH that has a python3, whose links are not followed: an environment's is one to the system's.
+void add_pythons_of_path(const Machine& machine, std::vector<std::string>& prefixes) {
+  for (const std::string& folder : split_path(machine.variable("PATH").value_or(""))) {
+    std::error_code ignored;
+    const fs::path bin = fs::path(folder + "/").parent_path();
+    if (bin.is_absolute() && fs::exists(below(machine, folder + "/python3"), ignored)) {
+      prefixes.push_back(bin.parent_path().string());
+    }
+  }
+}
+
 void add_python(const Machine& machine, std::vector<std::string>& folders) {
   std::vector<std::string> prefixes;
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     if (const auto value = machine.variable(name)) prefixes.push_back(*value);
   }
+  if (const auto conda = machine.variable("CONDA_PREFIX")) folders.push_back(*conda + "/lib");
+  add_pythons_of_path(machine, prefixes);
   prefixes.insert(prefixes.end(), {"/usr/local", "/usr"});
   if (const auto home = machine.variable("HOME")) prefixes.push_back(*home + "/.local");
   for (const std::string& prefix : prefixes) {
@@ -172,21 +185,30 @@ std::vector<std::string> find_library(const Machine& machine, const std::string&
   return found;
 }
 
-std::string open_library(const Machine& machine, const std::string& file_name, int flags, const TakeLibrary& take) {
+std::string open_library(const Machine& machine, LibraryFiles files, int flags, const TakeLibrary& take) {
   std::string refused, unloadable;
-  for (const std::string& path : find_library(machine, file_name)) {
-    void* const library = dlopen(below(machine, path).c_str(), flags);
-    if (library != nullptr) {
-      refused = take(library, path);
-      if (refused.empty()) return {};
-    } else if (unloadable.empty()) {
-      const char* const why = dlerror();
-      unloadable = fmt::format("{} cannot be loaded: {}", path, why != nullptr ? why : "unknown error");
+  for (const char* file : files) {
+    for (const std::string& path : find_library(machine, file)) {
+      void* const library = dlopen(below(machine, path).c_str(), flags);
+      if (library != nullptr) {
+        refused = take(library, path);
+        if (refused.empty()) return {};
+      } else if (unloadable.empty()) {
+        const char* const why = dlerror();
+        unloadable = fmt::format("{} cannot be loaded: {}", path, why != nullptr ? why : "unknown error");
+      }
     }
+  }
+  for (const char* file : files) {
+    void* const library = machine.root == "/" ? dlopen(file, flags) : nullptr;
+    if (library == nullptr) continue;
+    const std::string why = take(library, file);
+    if (why.empty()) return {};
+    if (refused.empty()) refused = why;
   }
   if (!refused.empty()) return refused;
   if (!unloadable.empty()) return unloadable;
-  return fmt::format("{} was not found; `kvroof doctor` says where it is looked for", file_name);
+  return fmt::format("{} was not found; `kvroof doctor` says where it is looked for", files.front());
 }
 
 }  // namespace kvroof

@@ -1,10 +1,12 @@
 // The machine as the recorder and `kvroof doctor` look at it: files below a root, the environment, libraries by path.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,17 +45,22 @@ std::filesystem::path below(const Machine& machine, std::string_view path);
 
 // Paths (of the machine, not below its root) of a shared library that exist, in this order: LD_LIBRARY_PATH; the
 // toolkits that CUDA_HOME, CUDA_PATH and /usr/local/cuda* name, newest first, each with its extras/CUPTI; the system's
-// folders; the nvidia/ folders of Python environments (VIRTUAL_ENV, CONDA_PREFIX, system, user). No path comes twice.
+// folders; CONDA_PREFIX's; the nvidia/ folders of Python environments (VIRTUAL_ENV, CONDA_PREFIX, those whose python3
+// is on PATH, system, user). No path comes twice.
 std::vector<std::string> find_library(const Machine& machine, const std::string& file_name);
 
-// Opens what find_library names, with dlopen's `flags`, until `take` takes one: it returns why not, or nothing. Empty,
-// or one sentence: what was wrong with the last that `take` refused, else with the first that cannot be loaded, else
-// that none was found.
+// Names of one library's file, the best first.
+using LibraryFiles = std::span<const char* const>;
+
+// Opens what find_library names for each file, then what the system's loader finds by name alone, with dlopen's
+// `flags`, until `take` takes one: it returns why not, or nothing. Empty, or one sentence: what was wrong with one that
+// `take` refused, else with the first that cannot be loaded, else that none was found.
 using TakeLibrary = std::function<std::string(void* library, const std::string& path)>;
-std::string open_library(const Machine& machine, const std::string& file_name, int flags, const TakeLibrary& take);
+std::string open_library(const Machine& machine, LibraryFiles files, int flags, const TakeLibrary& take);
 
 // Major version of CUDA that CUPTI's records are decoded for.
 inline constexpr std::uint32_t kCuptiMajor = 13;
 inline constexpr const char* kCuptiFile = "libcupti.so.13";
+inline constexpr std::array kCublasLtFiles = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
 
 }  // namespace kvroof

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <random>
 
 #include "kernels/cpu/cpu_backend.hpp"
@@ -10,6 +11,7 @@
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/emulator.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
 
 using namespace kvroof;
 using namespace kvroof::cuda;
@@ -242,6 +244,16 @@ TEST_CASE("a library that does not start is none: our own kernels serve, or the 
   CHECK(run.facts.by == "own");
   CHECK_THAT(run.facts.problem, Catch::EndsWith("cannot be started: the resource allocation failed"));
   CHECK_THROWS_WITH(run_device(model, LinearBy::kCublasLt, 1, 3), Catch::StartsWith("--linear cublaslt: "));
+}
+
+TEST_CASE("a library that is there but cannot be loaded is not called missing") {
+  const kvroof::test::TemporaryFolder folder;
+  std::ofstream(folder.path() / "libcublasLt.so.12") << "no library";
+  setenv("KVROOF_EMULATED_LIBRARIES", folder.path().c_str(), 1);
+  const auto library = CublasLt::load();
+  unsetenv("KVROOF_EMULATED_LIBRARIES");
+  REQUIRE_FALSE(library);
+  CHECK_THAT(library.error(), Catch::Contains("libcublasLt.so.12 cannot be loaded: "));
 }
 
 TEST_CASE("without room for the library's workspace our own kernels serve, and one sentence says it") {

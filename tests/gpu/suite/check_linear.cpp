@@ -183,6 +183,7 @@ std::vector<Case> linear_cases(bool small) {
 void check_linear(const Options& options, Report& report) {
   std::uint64_t seed = options.seed + 2000;
   const auto loaded = CublasLt::load();
+  if (!loaded) report.add("cublaslt", Json::object(), {{"skipped", loaded.error()}});
   const auto check = [&](const Case& c, CublasLt* library) {
     const std::string what = library == nullptr ? "linear" : "linear_cublaslt";
     report.guarded(what, c.parameters(), [&] {

@@ -1,5 +1,8 @@
 // What `kvroof doctor` finds on machines that are made for the test, situation by situation.
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -10,6 +13,7 @@
 using kvroof::Examination;
 using kvroof::Finding;
 using kvroof::Health;
+using kvroof::TakeLibrary;
 using kvroof::test::MadeMachine;
 
 namespace {
@@ -154,6 +158,51 @@ TEST_CASE("CUPTI is taken from the toolkit, from extras/CUPTI and from Python's 
   made.cupti[extras] = 140000;
   CHECK(says(cupti().remedy, "version 13xxxx is needed"));  // what comes first is what the recorder would load
   CHECK(find_library(made.machine, "libcupti.so.13") == std::vector<std::string>{extras, packaged});
+}
+
+TEST_CASE("A library in the Python environment whose python3 is on PATH is found, for a link too") {
+  MadeMachine made;
+  const std::string packages = "/opt/tool/.venv/lib/python3.12/site-packages/nvidia/";
+  made.file(packages + "cu13/lib/libcublasLt.so.13");
+  made.file(packages + "cublas/lib/libcublasLt.so.12");
+  made.file("/usr/bin/python3.12");
+  std::filesystem::create_directories(made.machine.root / "opt/tool/.venv/bin");
+  made.variables["PATH"] = "bin:/usr/sbin:/opt/tool/.venv/bin/";
+  CHECK(find_library(made.machine, "libcublasLt.so.13").empty());
+  std::filesystem::create_symlink(made.machine.root / "usr/bin/python3.12",
+                                  made.machine.root / "opt/tool/.venv/bin/python3");
+  CHECK(find_library(made.machine, "libcublasLt.so.13") ==
+        std::vector<std::string>{packages + "cu13/lib/libcublasLt.so.13"});
+  CHECK(find_library(made.machine, "libcublasLt.so.12") ==
+        std::vector<std::string>{packages + "cublas/lib/libcublasLt.so.12"});
+}
+
+TEST_CASE("CONDA_PREFIX has libraries in its lib, and one of an older name is enough for cuBLASLt") {
+  MadeMachine made;
+  made.variables["CONDA_PREFIX"] = "/opt/conda";
+  made.file("/opt/conda/lib/libcublasLt.so.12");
+  const Finding found = find(examine(made.machine, std::nullopt), "cuBLASLt");
+  CHECK(found.health == Health::kOk);
+  CHECK(found.found == "/opt/conda/lib/libcublasLt.so.12");
+}
+
+TEST_CASE("Of a library's names one that is broken is named, and what the loader finds by name alone comes last") {
+  MadeMachine made;
+  made.variables["LD_LIBRARY_PATH"] = "/broken";
+  made.file("/broken/libnone.so.2", "no library");
+  const TakeLibrary take = [](void*, const std::string&) { return std::string(); };
+  CHECK_THAT(open_library(made.machine, std::array{"libnone.so.3", "libnone.so.2"}, RTLD_NOW, take),
+             Catch::StartsWith("/broken/libnone.so.2 cannot be loaded: "));
+  CHECK_THAT(open_library(made.machine, std::array{"libnone.so.3"}, RTLD_NOW, take),
+             Catch::StartsWith("libnone.so.3 was not found"));
+  made.machine.root = "/";
+  std::string last;
+  const TakeLibrary by_name = [&](void*, const std::string& path) {
+    last = path;
+    return std::string(path.starts_with("/") ? "not by its path" : "");
+  };
+  CHECK(open_library(made.machine, std::array{"libnone.so.2", "libc.so.6"}, RTLD_NOW, by_name).empty());
+  CHECK(last == "libc.so.6");
 }
 
 TEST_CASE("A library that several folders show by links comes once") {
