@@ -193,7 +193,6 @@ std::unique_ptr<TraceRecorder> make_recorder(const fs::path& path, const Argumen
                                              const GenerateRequest& request) {
   RecordedRun run;
   run.backend = facts.backend;
-  run.linear = facts.linear;
   run.policy = facts.policy.text();
   run.model_path = model.path.string();
   run.command_line = arguments.command_line;
@@ -313,6 +312,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   };
   const SessionResult result =
       run_to_seal(*backend, config, prompts, options, recorder.get(), [&](const SessionResult* made) {
+        recorder->set_linear(backend->linear_facts().by);
         if (profile) profile->finish(made, recorder->profile(), repeat, arguments.quiet);
       });
   note_linear(facts, *backend);

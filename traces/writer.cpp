@@ -281,6 +281,8 @@ void TraceWriter::seal() {
   s.sealed = true;
 }
 
+void TraceWriter::set_linear(std::string by) { state_->manifest.linear = std::move(by); }
+
 bool TraceWriter::can_seal() const { return !state_->failed && !state_->sealed; }
 
 std::uint64_t TraceWriter::bytes_written() const { return state_->seal.bytes; }

@@ -67,6 +67,8 @@ class TraceWriter {
   // Where a profiler's records go: into kernels.sqlite, which seal() completes. To be called before anything runs that
   // it watches; then one thread at a time may add records, another one than the engine's as well, until seal().
   ProfileSink& profile();
+  // Of the final manifest.
+  void set_linear(std::string by);
   // Writes the open segment, the final manifest, kernels.sqlite and the seal. Nothing may be added afterwards.
   void seal();
   // Not after the seal, nor when writing has failed: then the trace stays as a killed recorder would leave it.

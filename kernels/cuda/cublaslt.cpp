@@ -139,6 +139,7 @@ bool CublasLt::multiply(Stream& stream, const Product& p, std::byte* workspace) 
       lt_.cublasLtMatmul(handle_, plan.desc, &one, p.w.data, plan.w, p.x, plan.x, &beta, p.out, plan.out, p.out,
                          plan.out, &plan.algo, workspace, kWorkspaceBytes, stream.handle);
   if (status != kSuccess) refuse(p, plan, status);
+  served_ = served_ || status == kSuccess;
   return status == kSuccess;
 }
 

@@ -41,6 +41,8 @@ class CublasLt {
   bool multiply(Stream& stream, const Product& product, std::byte* workspace);
 
   [[nodiscard]] std::string version() const;  // 13.1.0
+  // Whether any product was made.
+  [[nodiscard]] bool served() const { return served_; }
   // Why the first product that was refused was; empty: none was.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
@@ -65,6 +67,7 @@ class CublasLt {
   cublaslt::Functions lt_;
   cublaslt::Handle handle_;
   std::map<Sizes, Plan> plans_;
+  bool served_ = false;
   std::string problem_;
 };
 

@@ -60,7 +60,7 @@ void CudaBackend::load_library() {
 LinearFacts CudaBackend::linear_facts() const {
   const LibraryLinear& linear = forward_->library_linear();
   if (library_ == nullptr) return {"own", linear.missed() ? no_library_ : std::string()};
-  return {"cublaslt " + library_->version(), linear.problem()};
+  return {library_->served() ? "cublaslt " + library_->version() : "own", linear.problem()};
 }
 
 CudaBackend::~CudaBackend() { close_stream(stream_); }

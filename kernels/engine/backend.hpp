@@ -38,7 +38,7 @@ struct KvUsage {
 
 // Which kernels make products of weights with many vectors.
 struct LinearFacts {
-  std::string by;       // own, cublaslt 13.1.0; empty: the back end has no choice
+  std::string by;       // own, cublaslt 13.1.0 once it has made any; empty: the back end has no choice
   std::string problem;  // why it was not the faster way, where there was one; empty: it was
 };
 

@@ -54,7 +54,6 @@ TraceManifest make_manifest(const ModelConfig& config, const RecordedRun& run) {
   manifest.model_path = run.model_path;
   manifest.model_shape_json = shape_to_json(config.shape);
   manifest.backend = run.backend;
-  manifest.linear = run.linear;
   manifest.policy = run.policy;
   manifest.seed = run.seed;
   manifest.weight_type = run.weight_type;

@@ -16,7 +16,6 @@ namespace kvroof {
 // What the manifest says about a run beside the model.
 struct RecordedRun {
   std::string backend;  // reference | fast | cuda
-  std::string linear;   // LinearFacts::by
   std::string policy;
   std::string model_path;
   std::string command_line;
@@ -54,6 +53,8 @@ class TraceRecorder final : public Recorder {
   // The step in progress was cut: what was recorded of it is taken back.
   void forget_step() { writer_.forget_step(); }
   void stopped(std::uint32_t sequence, std::string_view reason);
+  // LinearFacts::by, which is known once the run is over.
+  void set_linear(std::string by) { writer_.set_linear(std::move(by)); }
   void seal() { writer_.seal(); }
   [[nodiscard]] bool can_seal() const { return writer_.can_seal(); }
 
