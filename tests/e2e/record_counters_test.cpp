@@ -83,8 +83,8 @@ TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the lev
   constexpr const char* kCounters = "counters need root or CAP_PERFMON: `kvroof doctor` says more";
   const std::string refused = std::string("CUPTI, asking which counters are free: made (35); ") + kCounters;
   const std::string twice =
-      "this device reads dram__bytes_read.sum and dram__bytes_write.sum together in 2 passes, and a decode step can run "
-      "only once";
+      "this device reads dram__bytes_read.sum and dram__bytes_write.sum together in 2 passes, and a decode step can "
+      "run only once";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"cuptiProfilerGetCounterAvailability=35,cuptiPmSamplingGetCounterAvailability=35",
        "trace; counters: " + refused + "; pm: " + refused},
