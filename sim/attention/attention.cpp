@@ -110,23 +110,58 @@ void interleave(const std::array<const float*, kInterleavedRows>& rows, std::siz
   vector::interleave(rows, count, out);
 }
 
+namespace {
+
+// The range of what a row's query sees.
+Range visible_range(const LogitRows& logits, std::uint32_t r) {
+  const std::uint32_t from = logits.first_visible[r];
+  const std::uint32_t position = std::min(logits.first + r, logits.last - 1);
+  return vector::range_of(logits.rows[r] + from, position + 1 - from);
+}
+
+// Of the tokens that not all of the rows see; logit(row, token).
+template <class Logit>
+void interleave_own_tokens(const LogitRows& logits, const RowOrigins& origins, const Logit& logit, float* out) {
+  for (std::uint32_t token = logits.first + 1; token < logits.last; ++token) {
+    for (std::uint32_t r = token - logits.first; r < logits.last - logits.first; ++r) {
+      out[std::size_t{token} * kInterleavedRows + r] =
+          portable::exp_over(logit(r, token) - origins[r].shift, origins[r].reference);
+    }
+  }
+}
+
+}  // namespace
+
 std::array<bool, kInterleavedRows> interleaved_exponentials(const LogitRows& logits, float* out) {
   RowOrigins origins;
   std::array<bool, kInterleavedRows> is_shared;
   for (std::uint32_t r = 0; r < kInterleavedRows; ++r) {
-    const std::uint32_t from = logits.first_visible[r];
-    const std::uint32_t position = std::min(logits.first + r, logits.last - 1);
-    const Range range = vector::range_of(logits.rows[r] + from, position + 1 - from);
+    const Range range = visible_range(logits, r);
     origins[r] = origin_of(range);
     is_shared[r] = shares(range, origins[r]);
   }
   vector::interleaved_exponentials(logits.rows, origins, logits.first + 1, out);
-  for (std::uint32_t token = logits.first + 1; token < logits.last; ++token) {
-    for (std::uint32_t r = token - logits.first; r < logits.last - logits.first; ++r) {
-      out[std::size_t{token} * kInterleavedRows + r] =
-          portable::exp_over(logits.rows[r][token] - origins[r].shift, origins[r].reference);
-    }
+  const auto logit = [&](std::uint32_t r, std::uint32_t token) { return logits.rows[r][token]; };
+  interleave_own_tokens(logits, origins, logit, out);
+  return is_shared;
+}
+
+std::array<bool, kInterleavedRows> interleaved_exponentials(const NoisyLogits& rows, float* out) {
+  const LogitRows& logits = rows.logits;
+  RowOrigins origins;
+  std::array<bool, kInterleavedRows> is_shared;
+  for (std::uint32_t r = 0; r < kInterleavedRows; ++r) {
+    // Bounds do as well as the range: the origin moves exponents alone.
+    const Range range = visible_range(logits, r);
+    const Range noisy{(range.least + rows.least) * rows.factors[r], (range.most + rows.most) * rows.factors[r]};
+    origins[r] = origin_of(noisy);
+    is_shared[r] = shares(noisy, origins[r]);
   }
+  vector::interleaved_exponentials(logits.rows, {rows.noise, rows.factors}, origins, logits.first + 1, out);
+  const auto logit = [&](std::uint32_t r, std::uint32_t token) {
+    return (logits.rows[r][token] + rows.noise[r][token]) * rows.factors[r];
+  };
+  interleave_own_tokens(logits, origins, logit, out);
   return is_shared;
 }
 

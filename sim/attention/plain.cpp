@@ -67,17 +67,26 @@ void scale(const float* x, std::size_t count, float factor, float* out) {
   for (std::size_t i = 0; i < count; ++i) out[i] = x[i] * factor;
 }
 
-void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out) {
+void interleave(const RowPointers& rows, std::size_t count, float* out) {
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t r = 0; r < kInterleavedRows; ++r) out[i * kInterleavedRows + r] = rows[r][i];
   }
 }
 
-void interleaved_exponentials(const std::array<const float*, kInterleavedRows>& x, const RowOrigins& origins,
-                              std::size_t count, float* out) {
+void interleaved_exponentials(const RowPointers& x, const RowOrigins& origins, std::size_t count, float* out) {
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t r = 0; r < kInterleavedRows; ++r) {
       out[i * kInterleavedRows + r] = portable::exp_over(x[r][i] - origins[r].shift, origins[r].reference);
+    }
+  }
+}
+
+void interleaved_exponentials(const RowPointers& x, const RowNoise& noise, const RowOrigins& origins,
+                              std::size_t count, float* out) {
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t r = 0; r < kInterleavedRows; ++r) {
+      const float noisy = (x[r][i] + noise.draws[r][i]) * noise.factors[r];
+      out[i * kInterleavedRows + r] = portable::exp_over(noisy - origins[r].shift, origins[r].reference);
     }
   }
 }

@@ -21,6 +21,17 @@ struct ExponentOrigin {
   float shift, reference;
 };
 using RowOrigins = std::array<ExponentOrigin, kInterleavedRows>;
+using RowPointers = std::array<const float*, kInterleavedRows>;
+inline RowPointers rows_from(RowPointers rows, std::size_t i) {
+  for (const float*& row : rows) row += i;
+  return rows;
+}
+
+// What (x + noise) · factor takes the place of.
+struct RowNoise {
+  RowPointers draws;
+  std::array<float, kInterleavedRows> factors;
+};
 
 }  // namespace kvroof
 
@@ -44,8 +55,9 @@ void scale(const float* x, std::size_t count, float factor, float* out);
 
 // interleave() and gather_interleaved() as in attention.hpp; interleaved_exponentials(): interleave() of what
 // exponentials() makes of each row.
-void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out);
-void interleaved_exponentials(const std::array<const float*, kInterleavedRows>& x, const RowOrigins& origins,
+void interleave(const RowPointers& rows, std::size_t count, float* out);
+void interleaved_exponentials(const RowPointers& x, const RowOrigins& origins, std::size_t count, float* out);
+void interleaved_exponentials(const RowPointers& x, const RowNoise& noise, const RowOrigins& origins,
                               std::size_t count, float* out);
 void gather_interleaved(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride);
 

@@ -18,13 +18,6 @@ HWY_BEFORE_NAMESPACE();
 namespace kvroof {
 namespace HWY_NAMESPACE {
 
-using RowPointers = std::array<const float*, kInterleavedRows>;
-
-inline RowPointers rows_from(RowPointers rows, std::size_t i) {
-  for (const float*& row : rows) row += i;
-  return rows;
-}
-
 #if HWY_TARGET == HWY_SCALAR
 Range range_on(const float* x, std::size_t count) { return plain::range_of(x, count); }
 Range scaled_sums_on(const float* x, const float* y, std::size_t count, float factor, float* out) {
@@ -38,6 +31,10 @@ void scale_on(const float* x, std::size_t count, float factor, float* out) { pla
 void interleave_on(const RowPointers& rows, std::size_t count, float* out) { plain::interleave(rows, count, out); }
 void interleaved_exponentials_on(const RowPointers& x, const RowOrigins& origins, std::size_t count, float* out) {
   plain::interleaved_exponentials(x, origins, count, out);
+}
+void interleaved_noisy_on(const RowPointers& x, const RowNoise& noise, const RowOrigins& origins, std::size_t count,
+                          float* out) {
+  plain::interleaved_exponentials(x, noise, origins, count, out);
 }
 void gather_on(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride) {
   plain::gather_interleaved(rows, index, out, stride);
@@ -284,18 +281,38 @@ HWY_INLINE void interleave_tokens(const V* in, float* out) {
 }
 #endif
 
-HWY_ATTR void interleaved_exponentials_on(const RowPointers& x, const RowOrigins& origins, std::size_t count,
-                                          float* out) {
+// `at(r, i)`: elements i … of row r; returns how many tokens that were.
+template <class At>
+HWY_INLINE std::size_t interleave_exponentials_of(At at, const RowOrigins& origins, std::size_t count, float* out) {
   const F f;
   std::size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     V e[kInterleavedRows];
     for (std::size_t r = 0; r < kInterleavedRows; ++r) {
-      e[r] = exp_over(hn::Sub(hn::LoadU(f, x[r] + i), hn::Set(f, origins[r].shift)), hn::Set(f, origins[r].reference));
+      e[r] = exp_over(hn::Sub(at(r, i), hn::Set(f, origins[r].shift)), hn::Set(f, origins[r].reference));
     }
     interleave_tokens(e, out + i * kInterleavedRows);
   }
+  return i;
+}
+
+HWY_ATTR void interleaved_exponentials_on(const RowPointers& x, const RowOrigins& origins, std::size_t count,
+                                          float* out) {
+  const auto at = [&](std::size_t r, std::size_t i) HWY_ATTR { return hn::LoadU(F(), x[r] + i); };
+  const std::size_t i = interleave_exponentials_of(at, origins, count, out);
   if (i < count) plain::interleaved_exponentials(rows_from(x, i), origins, count - i, out + i * kInterleavedRows);
+}
+
+HWY_ATTR void interleaved_noisy_on(const RowPointers& x, const RowNoise& noise, const RowOrigins& origins,
+                                   std::size_t count, float* out) {
+  const auto at = [&](std::size_t r, std::size_t i) HWY_ATTR {
+    const V sum = hn::Add(hn::LoadU(F(), x[r] + i), hn::LoadU(F(), noise.draws[r] + i));
+    return hn::Mul(sum, hn::Set(F(), noise.factors[r]));
+  };
+  const std::size_t i = interleave_exponentials_of(at, origins, count, out);
+  if (i == count) return;
+  const RowNoise rest{rows_from(noise.draws, i), noise.factors};
+  plain::interleaved_exponentials(rows_from(x, i), rest, origins, count - i, out + i * kInterleavedRows);
 }
 
 HWY_ATTR void interleave_on(const RowPointers& rows, std::size_t count, float* out) {
@@ -335,6 +352,7 @@ HWY_EXPORT(sum_on);
 HWY_EXPORT(scale_on);
 HWY_EXPORT(interleave_on);
 HWY_EXPORT(interleaved_exponentials_on);
+HWY_EXPORT(interleaved_noisy_on);
 HWY_EXPORT(gather_on);
 
 Range range_of(const float* x, std::size_t count) { return HWY_DYNAMIC_DISPATCH(range_on)(x, count); }
@@ -348,12 +366,15 @@ float sum(const float* x, std::size_t count) { return HWY_DYNAMIC_DISPATCH(sum_o
 void scale(const float* x, std::size_t count, float factor, float* out) {
   HWY_DYNAMIC_DISPATCH(scale_on)(x, count, factor, out);
 }
-void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out) {
+void interleave(const RowPointers& rows, std::size_t count, float* out) {
   HWY_DYNAMIC_DISPATCH(interleave_on)(rows, count, out);
 }
-void interleaved_exponentials(const std::array<const float*, kInterleavedRows>& x, const RowOrigins& origins,
-                              std::size_t count, float* out) {
+void interleaved_exponentials(const RowPointers& x, const RowOrigins& origins, std::size_t count, float* out) {
   HWY_DYNAMIC_DISPATCH(interleaved_exponentials_on)(x, origins, count, out);
+}
+void interleaved_exponentials(const RowPointers& x, const RowNoise& noise, const RowOrigins& origins,
+                              std::size_t count, float* out) {
+  HWY_DYNAMIC_DISPATCH(interleaved_noisy_on)(x, noise, origins, count, out);
 }
 void gather_interleaved(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride) {
   HWY_DYNAMIC_DISPATCH(gather_on)(rows, index, out, stride);

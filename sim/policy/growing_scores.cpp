@@ -12,7 +12,6 @@ constexpr std::size_t kFewSlots = 64;    // among which the lowest is sought as 
 constexpr std::size_t kMostMinima = 32;
 constexpr std::size_t kWanted = 8;
 constexpr std::size_t kMostWatched = 128;
-constexpr std::uint32_t kAhead = 64;     // and tokens that soon become candidates
 constexpr std::uint32_t kRest = 16;
 
 // The minima of at most kMostMinima parts.
@@ -37,7 +36,8 @@ void WatchedSlots::watch(std::span<const float> scores, const Candidates& candid
   const auto wanted = minima.begin() + static_cast<std::ptrdiff_t>(std::min(kWanted, count) - 1);
   std::nth_element(minima.begin(), wanted, minima.begin() + static_cast<std::ptrdiff_t>(count));
   limit_ = *wanted;
-  const std::uint32_t covered = candidates.first_recent() + std::min(kAhead, candidates.recent);
+  ahead_from_ = next_ = candidates.first_recent();
+  const std::uint32_t covered = ahead_from_ + std::min(kAhead, candidates.recent);
   found_.clear();
   const bool few = slots_below(scores, candidates.positions, TokenPos(covered), limit_, kMostWatched, found_);
   if (!few || found_.empty()) {
@@ -45,31 +45,49 @@ void WatchedSlots::watch(std::span<const float> scores, const Candidates& candid
     return;
   }
   entries_.clear();
-  for (const SlotId slot : found_) entries_.push_back({candidates.positions[slot.value], slot});
-  std::ranges::sort(entries_, {}, &Entry::position);
+  ahead_.fill(kNone);
+  for (const SlotId slot : found_) {
+    const TokenPos position = candidates.positions[slot.value];
+    if (position.value < ahead_from_) {
+      entries_.push_back({position, slot});
+    } else {
+      ahead_[position.value - ahead_from_] = slot;
+    }
+  }
   covered_ = covered;
   slots_ = scores.size();
 }
 
-// Without branches, which no processor would foresee: the bits of numbers ≥ 0 are ordered as they are, and of equals
-// the first entry is the oldest.
+// Without branches, which no processor would foresee: the bits of numbers ≥ 0 are ordered as they are, and below them
+// those of the position make the oldest of equals the least.
 std::optional<SlotId> WatchedSlots::lowest(std::span<const float> scores, const Candidates& candidates) {
   const std::uint32_t first_recent = candidates.first_recent();
   if (first_recent > covered_ || scores.size() < slots_) return std::nullopt;
+  for (; next_ < first_recent; ++next_) {
+    const SlotId slot = ahead_[next_ - ahead_from_];
+    if (slot != kNone) entries_.push_back({TokenPos(next_), slot});
+  }
   const std::uint64_t none = std::uint64_t{std::bit_cast<std::uint32_t>(limit_)} << 32;
   std::uint64_t least = none;
+  std::size_t lowest = 0;
   std::size_t gone = entries_.size();
-  for (std::uint32_t i = 0; i < entries_.size() && entries_[i].position.value < first_recent; ++i) {
-    const std::uint32_t slot = entries_[i].slot.value;
-    const std::uint64_t key = std::uint64_t{std::bit_cast<std::uint32_t>(scores[slot])} << 32 | i;
-    const bool is_held = candidates.positions[slot] == entries_[i].position;
-    least = std::min(least, is_held ? key : none);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& e = entries_[i];
+    const std::uint64_t key =
+        std::uint64_t{std::bit_cast<std::uint32_t>(scores[e.slot.value])} << 32 | e.position.value;
+    const bool is_held = candidates.positions[e.slot.value] == e.position;
+    const bool is_lower = is_held && key < least;
+    least = is_lower ? key : least;
+    lowest = is_lower ? i : lowest;
     gone = is_held ? gone : i;
   }
   if (least == none) return std::nullopt;
-  const SlotId slot = entries_[static_cast<std::uint32_t>(least)].slot;
+  const SlotId slot = entries_[lowest].slot;
   // One at a time: rows seldom take more.
-  if (gone < entries_.size()) entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(gone));
+  if (gone < entries_.size()) {
+    entries_[gone] = entries_.back();
+    entries_.pop_back();
+  }
   return slot;
 }
 

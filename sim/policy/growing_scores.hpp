@@ -1,6 +1,7 @@
 // GrowingScores: scores of one storage head that every row adds to, and the lowest of them, sought among a few.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -22,16 +23,20 @@ class WatchedSlots {
   std::optional<SlotId> lowest(std::span<const float> scores, const Candidates& candidates);
 
  private:
+  static constexpr std::uint32_t kAhead = 64;  // tokens that soon become candidates are watched as well
+  static constexpr SlotId kNone = SlotId(0xffffffffU);
   struct Entry {
     TokenPos position;
     SlotId slot;
   };
   std::uint32_t covered_ = 0;  // of tokens from here on nothing is known
+  std::uint32_t ahead_from_ = 0, next_ = 0;  // the first of the tokens ahead, and of those that are no candidates yet
   std::uint32_t rest_ = 0;     // calls of watch() that find nothing, since the last one did not
   std::size_t slots_ = 0;      // there were
   float limit_ = 0;
   std::vector<SlotId> found_;
-  std::vector<Entry> entries_;  // by position
+  std::vector<Entry> entries_;  // candidates
+  std::array<SlotId, kAhead> ahead_{};  // slots of the tokens ahead; kNone: not among the lowest
 };
 
 class GrowingScores {

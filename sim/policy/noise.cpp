@@ -158,5 +158,16 @@ void constant_draws(NoiseKey, std::span<const TokenPos>, std::span<float> out) {
   std::ranges::fill(out, static_cast<float>(kGumbelMean));
 }
 
+NoiseSource draws_of(Draw draw) {
+  return draw == Draw::kGumbel ? gumbel_draws : draw == Draw::kGaussian ? gaussian_draws : constant_draws;
+}
+
+NoiseKey noise_key(const PolicyContext& context, std::uint32_t query_head) {
+  return {.seed = context.seed,
+          .sequence = context.sequence,
+          .layer = context.layer.value,
+          .query_head = query_head};
+}
+
 }  // namespace kvroof
 #endif

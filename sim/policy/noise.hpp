@@ -22,6 +22,10 @@ void gumbel_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<f
 void gaussian_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out);
 void constant_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out);
 
+NoiseSource draws_of(Draw draw);
+// Where the noise of one query head of a layer belongs, whatever the position.
+NoiseKey noise_key(const PolicyContext& context, std::uint32_t query_head);
+
 // The parameters noise and tau of Keyformer's two policies.
 NoiseMode keyformer_noise(const PolicySpec& spec);
 Temperature keyformer_temperature(const PolicySpec& spec);

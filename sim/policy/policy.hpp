@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,7 +76,9 @@ struct AttentionRows {
   std::uint32_t group = 1;
   const float* logits = nullptr;   // [group][slots]: after scale, soft-cap and bias, where the policy reads them
   const float* weights = nullptr;  // [group][slots]: softmax of the logits over these slots, where the policy needs it
-  ScaledRows unscaled = {};        // instead of the weights, where the policy scales them and the caller has them so
+  // Instead of the weights, where the policy scales them and the caller has them so; where the traits tell of noisy
+  // rows, those, and then there may be no logits.
+  ScaledRows unscaled = {};
   const float* queries = nullptr;  // [group][head_dim], in the cache's precision: in select() where traits.page > 0
 
   [[nodiscard]] std::uint32_t slots() const { return static_cast<std::uint32_t>(positions.size()); }
@@ -137,6 +140,7 @@ struct PolicyTraits {
   bool needs_weights = false;               // softmax weights beside the logits
   bool scales_weights = false;              // reads AttentionRows::scaled_weights() alone
   bool reads_logits = true;                 // false: the weights say it all, and a caller may leave the logits out
+  std::optional<NoisyScore> noisy_rows = {};  // all that it looks at of a row, be it shown these or the logits
   TensorNeed tensors = {};
   bool scores_layer_first = false;          // implements score_head()
   bool needs_output_projection = false;     // PolicyContext::output_projection

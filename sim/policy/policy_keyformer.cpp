@@ -68,14 +68,18 @@ class Keyformer final : public EvictionPolicy {
     h.scores.admit(slot);
     if (mode_ != NoiseMode::kPerToken) return;
     h.noise.admit(slot);
-    for (std::uint32_t g = 0; g < context_.group; ++g) {
-      noise_(noise_key(head, g), {&position, 1}, {&h.noise.at(g, slot), 1});
+    h.all_drawn = h.all_drawn && !h.shown_noisy;
+    for (std::uint32_t g = 0; h.all_drawn && g < context_.group; ++g) {
+      noise_(key_of(head, g), {&position, 1}, {&h.noise.at(g, slot), 1});
     }
   }
 
   void observe(HeadId head, const AttentionRows& rows) override {
     Head& h = heads_[head.value];
     const std::uint32_t slots = rows.slots();
+    h.walked += 2 * slots * sizeof(float) + slots * h.noise.bytes_per_slot();
+    h.shown_noisy = rows.unscaled.values != nullptr;
+    if (h.shown_noisy) return h.scores.add({rows.unscaled, rows.group, reduction_, damping_}, slots);
     const float tau = temperature_.at(rows.step, context_.requested_new_tokens);
     h.row.resize(std::size_t{rows.group} * slots);
     h.factors.resize(rows.group);
@@ -83,8 +87,7 @@ class Keyformer final : public EvictionPolicy {
       h.factors[g] = exponentials_with_noise(rows.logits_of(g), noise_of(head, g, rows), tau,
                                              std::span(h.row).subspan(std::size_t{g} * slots, slots));
     }
-    h.scores.add({{h.row.data(), slots, h.factors.data()}, rows.group, reduction_, damping_}, rows.slots());
-    h.walked += 2 * slots * sizeof(float);
+    h.scores.add({{h.row.data(), slots, h.factors.data()}, rows.group, reduction_, damping_}, slots);
   }
 
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override {
@@ -118,6 +121,8 @@ class Keyformer final : public EvictionPolicy {
     Head(std::uint32_t draws, std::uint32_t page) : noise(draws), choice(page) {}
     GrowingScores scores;
     SlotColumns<float> noise;  // with one draw a token, of each query head of the group
+    bool shown_noisy = false;  // the last row had its noise, so that the next is likely to
+    bool all_drawn = true;     // of the tokens that are held
     PageVictims choice;
     std::vector<float> row, factors, drawn;
     std::uint64_t walked = 0;
@@ -132,26 +137,30 @@ class Keyformer final : public EvictionPolicy {
     return sums_;
   }
 
-  [[nodiscard]] NoiseKey noise_key(HeadId head, std::uint32_t g) const {
-    return {.seed = context_.seed,
-            .sequence = context_.sequence,
-            .layer = context_.layer.value,
-            .query_head = head.value * context_.group + g};
+  [[nodiscard]] NoiseKey key_of(HeadId head, std::uint32_t g) const {
+    return noise_key(context_, head.value * context_.group + g);
   }
 
   std::span<const float> noise_of(HeadId head, std::uint32_t g, const AttentionRows& rows) {
     Head& h = heads_[head.value];
     if (mode_ == NoiseMode::kNone) return {};
     if (mode_ == NoiseMode::kPerToken) {
-      const std::span<const float> noise = h.noise.column(g, rows.slots());
-      h.walked += noise.size_bytes();
-      return noise;
+      if (!h.all_drawn) draw_all(head, rows);
+      return h.noise.column(g, rows.slots());
     }
-    NoiseKey key = noise_key(head, g);
+    NoiseKey key = key_of(head, g);
     key.query_position = rows.query.value;
     h.drawn.resize(rows.slots());
     noise_(key, rows.positions, h.drawn);
     return h.drawn;
+  }
+
+  void draw_all(HeadId head, const AttentionRows& rows) {
+    Head& h = heads_[head.value];
+    for (std::uint32_t g = 0; g < rows.group; ++g) {
+      noise_(key_of(head, g), rows.positions, h.noise.column(g, rows.slots()));
+    }
+    h.all_drawn = true;
   }
 
   TokensOrShare recent_;
@@ -166,14 +175,9 @@ class Keyformer final : public EvictionPolicy {
   std::vector<float> sums_;  // over the heads of the layer
 };
 
-// Where the noise of a specification comes from.
-enum class Draw : std::uint8_t { kGumbel, kGaussian, kConstant };
 Draw draw_of(const PolicySpec& spec) {
   const std::string name = spec.choice("draw", {"gumbel", "gaussian", "constant"}, "gumbel");
   return name == "gumbel" ? Draw::kGumbel : name == "gaussian" ? Draw::kGaussian : Draw::kConstant;
-}
-NoiseSource source_of(Draw draw) {
-  return draw == Draw::kGumbel ? gumbel_draws : draw == Draw::kGaussian ? gaussian_draws : constant_draws;
 }
 
 // Operations on a slot: noise and temperature 2, softmax 26 (22 of them the exponential), the sum 1; a draw has two
@@ -188,6 +192,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   const NoiseMode mode = keyformer_noise(spec);
   PolicyTraits t;
   t.rows = RowNeed::kAll;
+  t.noisy_rows = {mode, mode == NoiseMode::kNone ? Draw::kConstant : draw_of(spec), keyformer_temperature(spec)};
   t.unit = group_unit(spec);
   read_page(spec, t);
   t.state_bytes = t.state_read = t.state_written = t.evict_read = sizeof(float);
@@ -248,7 +253,7 @@ constinit const PolicyInfo kKeyformerPolicy = {
     .params = kParams,
     .traits = traits,
     .make = [](const PolicySpec& spec,
-               const PolicyContext& context) { return make_keyformer(spec, context, source_of(draw_of(spec))); },
+               const PolicyContext& context) { return make_keyformer(spec, context, draws_of(draw_of(spec))); },
     .recipe = recipe,
 };
 

@@ -31,10 +31,7 @@ class KeyformerRefcompat final : public MaskedSimulation {
     std::vector<float>& drawn = drawn_[head.value];
     drawn.resize(mode_ == NoiseMode::kNone ? 0 : logits.size());
     if (!drawn.empty()) {
-      NoiseKey key{.seed = context().seed,
-                   .sequence = context().sequence,
-                   .layer = context().layer.value,
-                   .query_head = head.value * context().group + g};
+      NoiseKey key = noise_key(context(), head.value * context().group + g);
       if (mode_ == NoiseMode::kPerQuery) key.query_position = rows.query.value;
       noise_(key, positions, drawn);
     }

@@ -13,6 +13,9 @@ enum class GroupReduction : std::uint8_t { kSum, kMean, kMax };
 
 enum class NoiseMode : std::uint8_t { kNone, kPerToken, kPerQuery };
 
+// The distribution of the noise: Gumbel's, or for an ablation a normal one of its mean and deviation, or its mean.
+enum class Draw : std::uint8_t { kGumbel, kGaussian, kConstant };
+
 // The temperature starts at `begin` in the prompt and reaches `end` with the last requested token.
 struct Temperature {
   double begin = 1;
@@ -22,6 +25,15 @@ struct Temperature {
     if (requested == 0) return static_cast<float>(begin);
     return static_cast<float>(begin + step.value * (end - begin) / requested);
   }
+  bool operator==(const Temperature&) const = default;
+};
+
+// Rows as Keyformer looks at them: softmax((logits + noise) / temperature).
+struct NoisyScore {
+  NoiseMode noise = NoiseMode::kPerToken;
+  Draw draw = Draw::kGumbel;
+  Temperature temperature;
+  bool operator==(const NoisyScore&) const = default;
 };
 
 // An engine that follows the recipe gives up what the policy object would, up to the rounding of its sums.

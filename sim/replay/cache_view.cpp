@@ -149,4 +149,24 @@ void CacheView::output(std::uint32_t position, std::uint32_t query_head, std::sp
   }
 }
 
+void CacheViews::add(const PolicySpec& spec) {
+  if (!spec.kv || !spec.kv->quantised() || of(spec) != nullptr) return;
+  views_.push_back(std::make_unique<CacheView>(*spec.kv, pool_));
+}
+
+const CacheView* CacheViews::of(const PolicySpec& spec) const {
+  const auto same = [&](const auto& view) { return spec.kv && view->type() == *spec.kv; };
+  const auto found = std::ranges::find_if(views_, same);
+  return found == views_.end() ? nullptr : found->get();
+}
+
+void CacheViews::start_layer(const TraceLayer& layer, DType type, const LayerKeysValues& keys_values,
+                             std::uint32_t max_rows) {
+  for (const auto& view : views_) view->start_layer(layer, type, keys_values, max_rows);
+}
+
+void CacheViews::compute(std::uint32_t first, std::uint32_t count, std::span<const std::byte> q) {
+  for (const auto& view : views_) view->compute(first, count, q);
+}
+
 }  // namespace kvroof

@@ -7,10 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "sim/core/kv_type.hpp"
+#include "sim/policy/spec.hpp"
 #include "sim/replay/exact_rows.hpp"
 
 namespace kvroof {
@@ -52,6 +54,22 @@ class CacheView {
   LayerKeysValues written_rows_, aged_rows_;
   ExactRows written_, aged_;  // over the rows as they were written, and as they are once quantised by age
   std::vector<std::byte> q_;
+};
+
+// The views that the points of a replay need: one for each type of quantised cache.
+class CacheViews {
+ public:
+  explicit CacheViews(ThreadPool& pool) : pool_(pool) {}
+  // Another point, before any layer.
+  void add(const PolicySpec& spec);
+  // Null where the point's cache is not quantised.
+  [[nodiscard]] const CacheView* of(const PolicySpec& spec) const;
+  void start_layer(const TraceLayer& layer, DType type, const LayerKeysValues& keys_values, std::uint32_t max_rows);
+  void compute(std::uint32_t first, std::uint32_t count, std::span<const std::byte> q);
+
+ private:
+  ThreadPool& pool_;
+  std::vector<std::unique_ptr<CacheView>> views_;
 };
 
 }  // namespace kvroof

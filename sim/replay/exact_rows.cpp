@@ -69,8 +69,7 @@ void ExactRows::start_layer(const TraceLayer& layer, DType type, const LayerKeys
   grow(logits_, max_rows * row_stride_);
   grow(weights_, max_rows * row_stride_);
   grow(outputs_, max_rows * heads * layer.v_width);
-  grow(interleaved_, (max_rows + kTaskRows - 1) / kTaskRows * kTaskRows * row_stride_);
-  grow(shares_, max_rows * heads);
+  interleaved_.start_layer(layer.query_heads, keys_values.tokens, max_rows);
   grow(masses_, max_rows * heads);
   grow(norms_, max_rows * heads);
   while (positions_.size() < keys_values.tokens) positions_.emplace_back(static_cast<std::uint32_t>(positions_.size()));
@@ -92,6 +91,7 @@ void ExactRows::for_each_task(std::uint32_t first, std::uint32_t count, RowsWant
                               const MakeLogits& make_logits) {
   first_ = first;
   count_ = count;
+  interleaved_.start_block(first);
   const std::uint32_t chunks = (count + kTaskRows - 1) / kTaskRows;
   pool_.parallel_for(std::size_t{layer_->kv_heads} * chunks, [&](std::size_t task) {
     const auto kv_head = static_cast<std::uint32_t>(task / chunks);
@@ -174,7 +174,7 @@ void ExactRows::weights_of(std::uint32_t kv_head, std::uint32_t position, RowsWa
     const std::span<float> weights = visible_part(weights_, position, head, 0);
     const std::span<const float> row(logits(position, head) + first_visible(position), weights.size());
     if (wanted.exponentials) {
-      shares_[cell(position, head)] = kvroof::exponentials(row, weights) ? 1 : 0;
+      interleaved_.set_shares(position, head, kvroof::exponentials(row, weights));
     } else {
       softmax(row, weights);
     }
@@ -187,7 +187,7 @@ void ExactRows::interleave_rows(std::uint32_t kv_head, std::uint32_t first, std:
   for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     std::array<const float*, kInterleavedRows> rows;
     for (std::uint32_t r = 0; r < kInterleavedRows; ++r) rows[r] = exponentials(std::min(first + r, last - 1), head);
-    float* out = interleaved_.data() + interleaved_offset(first, head);
+    float* out = interleaved_.values(first, head);
     interleave(rows, first + 1, out);
     for (std::uint32_t token = first + 1; token < last; ++token) {
       float* of_token = out + std::size_t{token} * kInterleavedRows;
@@ -208,9 +208,9 @@ void ExactRows::interleave_exponentials(std::uint32_t kv_head, std::uint32_t fir
       rows.rows[r] = logits(position, head);
       rows.first_visible[r] = first_visible(position);
     }
-    const auto shares = interleaved_exponentials(rows, interleaved_.data() + interleaved_offset(first, head));
+    const auto shares = interleaved_exponentials(rows, interleaved_.values(first, head));
     for (std::uint32_t position = first; position < last; ++position) {
-      shares_[cell(position, head)] = shares[position - first] ? 1 : 0;
+      interleaved_.set_shares(position, head, shares[position - first]);
     }
   }
 }

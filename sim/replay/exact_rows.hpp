@@ -9,9 +9,9 @@
 
 #include "sim/attention/attention.hpp"
 #include "sim/attention/sums.hpp"
-#include "sim/core/aligned_vector.hpp"
 #include "sim/core/ids.hpp"
 #include "sim/core/thread_pool.hpp"
+#include "sim/replay/interleaved_rows.hpp"
 #include "traces/manifest.hpp"
 #include "traces/reader.hpp"
 
@@ -43,6 +43,10 @@ class ExactRows {
   [[nodiscard]] std::uint32_t count() const { return count_; }
   // Tokens that the query at `position` sees.
   [[nodiscard]] std::uint32_t visible(std::uint32_t position) const { return position + 1 - first_visible(position); }
+  [[nodiscard]] std::uint32_t first_visible(std::uint32_t position) const {
+    const std::uint32_t window = layer_->window;
+    return window > 0 && position >= window ? position + 1 - window : 0;
+  }
   // Of the query at `position` in the block: [query_heads][position + 1], from query head `head` on. What a window
   // hides has the logit −∞ and the weight 0.
   [[nodiscard]] const float* logits(std::uint32_t position, std::uint32_t head) const {
@@ -51,23 +55,12 @@ class ExactRows {
   [[nodiscard]] const float* weights(std::uint32_t position, std::uint32_t head) const {
     return weights_.data() + offset(position, head);
   }
-  // The same up to a factor: the exponentials of the row, where those and masses were wanted. Whether weights over a
-  // part of the row may be made of them (weights_of_exponentials), or only of the logits.
+  // The same up to a factor: the exponentials of the row, where those and masses were wanted.
   [[nodiscard]] const float* exponentials(std::uint32_t position, std::uint32_t head) const {
     return weights(position, head);
   }
-  [[nodiscard]] bool shares_exponentials(std::uint32_t position, std::uint32_t head) const {
-    return shares_[cell(position, head)] != 0;
-  }
-  // The rows of a block are interleaved kInterleavedRows at a time; the first of those that `position` is one of.
-  [[nodiscard]] std::uint32_t first_interleaved(std::uint32_t position) const {
-    return position - (position - first_) % kInterleavedRows;
-  }
-  // Their exponentials for one query head: [tokens][kInterleavedRows], of the tokens up to the last row's own; what a
-  // row cannot see yet has any value.
-  [[nodiscard]] const float* interleaved(std::uint32_t first, std::uint32_t head) const {
-    return interleaved_.data() + interleaved_offset(first, head);
-  }
+  // The exponentials of all rows, where they were wanted.
+  [[nodiscard]] const InterleavedRows& interleaved() const { return interleaved_; }
   // Sum of the weights (or exponentials) of one row: of weights, 1 up to rounding.
   [[nodiscard]] double mass(std::uint32_t position, std::uint32_t head) const { return masses_[cell(position, head)]; }
   // Weighted sum of the values, divided by the mass: [v_width]; and its Euclidean norm.
@@ -96,13 +89,6 @@ class ExactRows {
   [[nodiscard]] std::size_t offset(std::uint32_t position, std::uint32_t head) const {
     return static_cast<std::size_t>(position - first_) * row_stride_ + static_cast<std::size_t>(head) * (position + 1);
   }
-  [[nodiscard]] std::size_t interleaved_offset(std::uint32_t first, std::uint32_t head) const {
-    return (first - first_) * row_stride_ + std::size_t{head} * keys_values_->tokens * kInterleavedRows;
-  }
-  [[nodiscard]] std::uint32_t first_visible(std::uint32_t position) const {
-    const std::uint32_t window = layer_->window;
-    return window > 0 && position >= window ? position + 1 - window : 0;
-  }
   // Of the query's row, [position + 1], the part that it sees; what is before it is set to `hidden`.
   std::span<float> visible_part(std::vector<float>& rows, std::uint32_t position, std::uint32_t head, float hidden);
   template <class MakeLogits>
@@ -126,9 +112,7 @@ class ExactRows {
   std::vector<float> logits_;           // [rows][query_heads][position + 1]
   const float* logits_at_ = nullptr;    // these, or the caller's
   std::vector<float> weights_;          // likewise
-  // Aligned, so that a token's rows lie in one line of the cache.
-  AlignedVector<float> interleaved_;    // [rows / kInterleavedRows][query_heads][tokens][kInterleavedRows]
-  std::vector<std::uint8_t> shares_;    // [rows, query_heads]
+  InterleavedRows interleaved_;
   std::vector<float> outputs_;          // [rows, query_heads, v_width]
   std::vector<double> masses_, norms_;  // [rows, query_heads]
 };

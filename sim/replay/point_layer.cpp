@@ -22,6 +22,11 @@ ResidentRows& PointLayer::resident_rows() {
   return rows;
 }
 
+ResidentRows& PointLayer::noisy_resident_rows() {
+  thread_local ResidentRows rows;
+  return rows;
+}
+
 PointLayer::PointLayer(const PolicySpec& spec, const PolicyContext& context, const LayerTensors& tensors,
                        MeasureOptions measure, PointScratch& scratch)
     : layer_(*tensors.layer),
@@ -85,6 +90,7 @@ void PointLayer::start_block(const ExactRows* rows, std::uint32_t first, std::ui
 
 void PointLayer::decode(std::uint32_t part) {
   resident_rows().start();
+  noisy_resident_rows().start();
   if (by_head_) return decode_head(HeadId(part));
   for (std::uint32_t row = 0; row < block_.count; ++row) {
     if (block_.rows != nullptr) {
@@ -190,9 +196,11 @@ void PointLayer::step_head(const ExactRows& rows, std::uint32_t position, HeadId
   const std::uint32_t first_query_head = head.value * group;
   AttentionRows view{policy_.step_of(TokenPos(position)), TokenPos(position), policy_.positions(head), group};
   const bool weighs = (observes && traits().needs_weights) || quality != nullptr;
-  if (decoding_ && weighs && !traits().selects && cache_ == nullptr) {
+  if (decoding_ && !traits().selects && cache_ == nullptr) {
     const std::span<const SlotMove> moves = policy_.eviction(head).moves;
-    resident_rows().show(rows, position, {head.value, place_of(head), group, view.positions, admitted, moves});
+    const HeldSlots held{head.value, place_of(head), group, view.positions, admitted, moves};
+    if (weighs) resident_rows().show(rows.interleaved(), position, held);
+    if (observes && noisy_ != nullptr) noisy_resident_rows().show(noisy_->interleaved(), position, held);
   }
   if (observes || (traits().selects && traits().page == 0)) fill_rows(rows, head, view);
   if (traits().page > 0) view.queries = rows.query(position, first_query_head).data();
@@ -230,13 +238,14 @@ void PointLayer::fill_rows(const ExactRows& rows, HeadId head, AttentionRows& vi
   const PolicyTraits& t = traits();
   // By resident_rows(), unless a token has other logits than in the exact attention.
   const bool gathered = decoding_ && !t.selects && !own_ && cache_ == nullptr && !policy_.relocates(view.query);
-  if (gathered && t.scales_weights && fill_unscaled(rows, head, view)) return;
+  if (gathered && t.scales_weights && fill_unscaled(rows.interleaved(), resident_rows(), head, view)) return;
+  if (gathered && noisy_ != nullptr && fill_unscaled(noisy_->interleaved(), noisy_resident_rows(), head, view)) return;
   const std::span<float> logits = sized(slot_rows.logits, slots * view.group);
   const std::span<float> weights = sized(slot_rows.weights, t.needs_weights ? slots * view.group : 0);
   for (std::uint32_t g = 0; g < view.group; ++g) {
     const std::uint32_t query_head = head.value * view.group + g;
     const std::span<float> of_head = logits.subspan(g * slots, slots);
-    const bool shares = gathered && rows.shares_exponentials(position, query_head);
+    const bool shares = gathered && rows.interleaved().shares(position, query_head);
     if (t.reads_logits || !shares) {
       logits_of(rows, view.query, view.positions, query_head, of_head);
     }
@@ -252,15 +261,16 @@ void PointLayer::fill_rows(const ExactRows& rows, HeadId head, AttentionRows& vi
 }
 
 // What was gathered as it is; false where the weights are to be made of logits, or are all equal.
-bool PointLayer::fill_unscaled(const ExactRows& rows, HeadId head, AttentionRows& view) const {
+bool PointLayer::fill_unscaled(const InterleavedRows& rows, const ResidentRows& resident, HeadId head,
+                               AttentionRows& view) const {
   const std::span<float> factors = sized(slot_rows.factors, view.group);
   for (std::uint32_t g = 0; g < view.group; ++g) {
-    if (!rows.shares_exponentials(view.query.value, head.value * view.group + g)) return false;
-    const std::optional<float> factor = weight_factor(resident_row(head, g));
+    if (!rows.shares(view.query.value, head.value * view.group + g)) return false;
+    const std::optional<float> factor = weight_factor(resident.row(place_of(head), g));
     if (!factor) return false;
     factors[g] = *factor;
   }
-  view.unscaled = {resident_row(head, 0).data(), resident_rows().row_stride(place_of(head)), factors.data()};
+  view.unscaled = {resident.row(place_of(head), 0).data(), resident.row_stride(place_of(head)), factors.data()};
   return true;
 }
 

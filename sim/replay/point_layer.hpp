@@ -11,6 +11,7 @@
 #include "sim/replay/attended_output.hpp"
 #include "sim/replay/cache_view.hpp"
 #include "sim/replay/exact_rows.hpp"
+#include "sim/replay/noisy_rows.hpp"
 #include "sim/replay/own_rows.hpp"
 #include "sim/replay/recorded.hpp"
 #include "sim/replay/recorded_rows.hpp"
@@ -76,6 +77,9 @@ class PointLayer {
   // What a quantised cache gives back of the layer: the policy sees its logits, and outputs are of its rows.
   void read_from(const CacheView* cache) { cache_ = cache; }
 
+  // Decode rows as the policy looks at them; null: it makes them of the logits.
+  void look_at(const NoisyRows* noisy) { noisy_ = noisy; }
+
   // Compares each eviction with the recording and follows the recording where they differ.
   void follow(RecordedEvictions* recorded);
 
@@ -119,8 +123,10 @@ class PointLayer {
   [[nodiscard]] HeadQuality* quality_of(std::uint32_t row) const {
     return measure_.recall ? block_.record->quality.data() + std::size_t{row} * layer_.query_heads : nullptr;
   }
-  // The exponentials of what heads hold. They stay until the thread's next call of decode().
+  // The exponentials of what heads hold, of the logits and of the noisy ones. They stay until the thread's next call of
+  // decode().
   static ResidentRows& resident_rows();
+  static ResidentRows& noisy_resident_rows();
   [[nodiscard]] std::uint32_t place_of(HeadId head) const { return by_head_ ? 0 : head.value; }
   [[nodiscard]] std::span<const float> resident_row(HeadId head, std::uint32_t g) const {
     return resident_rows().row(place_of(head), g);
@@ -130,7 +136,7 @@ class PointLayer {
   // Logits and weights, as the policy needs them, of the query over the slots that the view names; they stay until the
   // thread's next call.
   void fill_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const;
-  bool fill_unscaled(const ExactRows& rows, HeadId head, AttentionRows& view) const;
+  bool fill_unscaled(const InterleavedRows& rows, const ResidentRows& resident, HeadId head, AttentionRows& view) const;
   void fill_whole_rows(const ExactRows& rows, HeadId head, AttentionRows& view) const;
   // Of one query head over the tokens that it attends to.
   void logits_of(const ExactRows& rows, TokenPos query, std::span<const TokenPos> attended, std::uint32_t query_head,
@@ -154,6 +160,7 @@ class PointLayer {
   std::unique_ptr<OwnRows> own_;  // where the policy merges tokens
   RecordedRows tensors_;
   const CacheView* cache_ = nullptr;
+  const NoisyRows* noisy_ = nullptr;
   bool counts_ages_ = false;
   LayerCounts aged_;  // of the step so far, by age
   TokenPos position_{};                           // of the row that is being finished

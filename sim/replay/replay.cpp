@@ -54,8 +54,6 @@ class Replayer {
   void show_prompt_kept();
   void show_kept(std::size_t point, std::uint32_t head, StepId step, std::span<const TokenPos> positions);
   [[nodiscard]] StepId last_step() const { return StepId(at_->tokens - at_->prompt); }
-  [[nodiscard]] const CacheView* cache_of(const PolicySpec& spec) const;
-  void compute_caches(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q);
   [[nodiscard]] bool is_recorded(const PolicySpec& spec) const;
   [[nodiscard]] ResidencyLog& log(std::size_t point) { return results_[point].residency[sequence_]; }
 
@@ -66,7 +64,8 @@ class Replayer {
   const ReplayOptions& options_;
   ThreadPool& pool_;
   ExactRows rows_;
-  std::vector<std::unique_ptr<CacheView>> caches_;  // one for each type of quantised cache that a point has
+  NoisyKinds noisy_;
+  CacheViews caches_;
   std::vector<PointResult> results_;
   std::vector<QualityStats> stats_;
   std::vector<PointScratch> scratch_;
@@ -103,7 +102,9 @@ Replayer::Replayer(const TraceReader& trace, TraceManifest manifest, LayerSource
       points_(points),
       options_(options),
       pool_(pool),
-      rows_(pool) {
+      rows_(pool),
+      noisy_(pool),
+      caches_(pool) {
   check(!manifest_.layers.empty(), "a trace has layers");
   const TraceLayer& first = manifest_.layers.front();
   for (std::size_t i = 1; i < manifest_.layers.size(); ++i) {
@@ -115,26 +116,15 @@ Replayer::Replayer(const TraceReader& trace, TraceManifest manifest, LayerSource
     }
   }
   for (const PolicySpec& spec : points) {
-    if (spec.kv && spec.kv->quantised() && cache_of(spec) == nullptr) {
-      caches_.push_back(std::make_unique<CacheView>(*spec.kv, pool));
-    }
+    caches_.add(spec);
+    if (caches_.of(spec) == nullptr) noisy_.add(policy_info(spec.name).traits(spec));
   }
   scratch_.resize(points.size());
   records_.resize(points.size());
 }
 
-const CacheView* Replayer::cache_of(const PolicySpec& spec) const {
-  const auto same = [&](const auto& cache) { return spec.kv && cache->type() == *spec.kv; };
-  const auto found = std::find_if(caches_.begin(), caches_.end(), same);
-  return found == caches_.end() ? nullptr : found->get();
-}
-
-void Replayer::compute_caches(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
-  for (const auto& cache : caches_) cache->compute(first, rows, q);
-}
-
 bool Replayer::is_recorded(const PolicySpec& spec) const {
-  if (cache_of(spec) != nullptr) return false;  // its logits are not those of the recording
+  if (caches_.of(spec) != nullptr) return false;  // its logits are not those of the recording
   return manifest_.source == "engine" && manifest_.seed == options_.seed && manifest_.policy == spec.text() &&
          (spec.budget.kind != Budget::Kind::kUnlimited ||
           policy_info(spec.name).traits(spec).capacities != Capacities::kBudget);
@@ -203,7 +193,7 @@ void Replayer::run_layer(std::size_t sequence, std::uint32_t layer) {
   tensors_ = {&shape, manifest_.kv_type, &keys_values, {}};
   start_points(*at_, layer);
   if (decode_rows_ || first_prompt_row_ < at_->prompt) {
-    for (const auto& cache : caches_) cache->start_layer(shape, manifest_.kv_type, keys_values, block_rows_);
+    caches_.start_layer(shape, manifest_.kv_type, keys_values, block_rows_);
   }
   const std::size_t row_bytes = std::size_t{shape.query_heads} * shape.k_width * size_of(manifest_.kv_type);
   const auto visit = [&](std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
@@ -253,10 +243,12 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   if (asks_kinds_) context.token_kinds = &token_kinds_;
   if (foresees_) future_ = look_ahead(trace_, sequence, LayerId(layer), block_rows_, rows_);
   context.future = future_.get();
+  noisy_.start_layer(context, shape, sequence.tokens, block_rows_);
   for (std::size_t p = 0; p < points_.size(); ++p) {
     layers_.push_back(std::make_unique<PointLayer>(points_[p], context, tensors_, options_.measure, scratch_[p]));
     PointLayer& point = *layers_.back();
-    point.read_from(cache_of(points_[p]));
+    point.read_from(caches_.of(points_[p]));
+    point.look_at(noisy_.of(point.traits()));
     recorded_.emplace_back();
     if (results_[p].reproduction) {
       recorded_.back() =
@@ -304,7 +296,7 @@ void Replayer::run_rows(std::uint32_t first, std::uint32_t rows, std::span<const
 void Replayer::run_prompt_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
   if (first >= first_prompt_row_) {
     rows_.compute(first, rows, q, {.weights = prompt_weights_});
-    compute_caches(first, rows, q);
+    caches_.compute(first, rows, q);
   }
   pool_.parallel_for(prompt_tasks_.size(), [&](std::size_t i) {
     const Task& task = prompt_tasks_[i];
@@ -333,7 +325,8 @@ void Replayer::run_decode_block(std::uint32_t first, std::uint32_t rows, std::sp
                   {.exponentials = decode_weights_,
                    .masses = measured,
                    .outputs = measured && options_.measure.output_error});
-    compute_caches(first, rows, q);
+    caches_.compute(first, rows, q);
+    noisy_.compute(rows_);
   }
   const StepId first_step(first + 1 - at_->prompt);
   for (std::uint32_t row = 0; row < rows && options_.observer != nullptr; ++row) {

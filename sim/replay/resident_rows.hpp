@@ -1,6 +1,6 @@
 // ResidentRows: the exponentials of successive queries over what the heads of one point hold, in the order of slots.
 //
-// What a head holds changes by a slot or so a row. So the rows that ExactRows interleaves are gathered together, a few
+// What a head holds changes by a slot or so a row. So interleaved rows are gathered together, a few
 // elements with one load, and what changed since is mended slot by slot.
 #pragma once
 
@@ -12,7 +12,7 @@
 #include "sim/core/aligned_vector.hpp"
 #include "sim/core/ids.hpp"
 #include "sim/policy/policy.hpp"
-#include "sim/replay/exact_rows.hpp"
+#include "sim/replay/interleaved_rows.hpp"
 
 namespace kvroof {
 
@@ -32,9 +32,8 @@ class ResidentRows {
   void start() {
     for (Head& head : heads_) head.from = kNothing;
   }
-  // Makes row() know what the head holds at the query at `position`; positions do not fall from call to call. The rows
-  // hold exponentials.
-  void show(const ExactRows& rows, std::uint32_t position, const HeldSlots& held);
+  // Makes row() know what the head holds at the query at `position`; positions do not fall from call to call.
+  void show(const InterleavedRows& rows, std::uint32_t position, const HeldSlots& held);
   // The exponentials of the last show() with that place, [slots].
   [[nodiscard]] std::span<const float> row(std::uint32_t place, std::uint32_t g) const {
     const Head& h = heads_[place];
@@ -52,8 +51,8 @@ class ResidentRows {
     std::size_t stride = 0;       // slots that there is room for
     AlignedVector<float> values;  // [group][kInterleavedRows][stride]
   };
-  static void gather_all(const ExactRows& rows, const HeldSlots& held, Head& to);
-  static void mend(const ExactRows& rows, const HeldSlots& held, std::size_t slot, Head& to);
+  static void gather_all(const InterleavedRows& rows, const HeldSlots& held, Head& to);
+  static void mend(const InterleavedRows& rows, const HeldSlots& held, std::size_t slot, Head& to);
 
   std::vector<Head> heads_;  // by place
 };

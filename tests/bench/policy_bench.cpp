@@ -49,7 +49,11 @@ struct Layer {
 class Points {
  public:
   Points(const std::string& policy, const Layer& layer, ThreadPool& pool)
-      : layer_(layer), pool_(pool), rows_(pool), tensors_{&layer.shape, DType::kF32, &layer.keys_values, {}} {
+      : layer_(layer),
+        pool_(pool),
+        rows_(pool),
+        noisy_(pool),
+        tensors_{&layer.shape, DType::kF32, &layer.keys_values, {}} {
     rows_.start_layer(layer.shape, DType::kF32, layer.keys_values, kBlock);
     PolicyContext context;
     context.prompt = kPrompt;
@@ -64,9 +68,13 @@ class Points {
       const auto specs = cross_budgets(parse_policies(policy), {parse_budget(budget).or_throw(budget)});
       specs_.push_back(specs[i % specs.size()]);
     }
+    for (const PolicySpec& spec : specs_) noisy_.add(policy_info(spec.name).traits(spec));
+    noisy_.start_layer(context, layer.shape, kTokens, kBlock);
     for (std::uint32_t i = 0; i < kPoints; ++i) {
       points_.push_back(
           std::make_unique<PointLayer>(specs_[i], context, tensors_, MeasureOptions{false, false}, scratch_[i]));
+      points_.back()->look_at(noisy_.of(points_.back()->traits()));
+      weighs_ = weighs_ || points_.back()->needs().decode_weights;
       records_[i].wants_kept.assign(kBlock, false);
     }
     std::vector<PointLayer*> looking;
@@ -86,7 +94,8 @@ class Points {
 
   void decode() {
     for (std::uint32_t first = kPrompt; first < kTokens; first += kBlock) {
-      rows_.compute_from_logits(first, kBlock, layer_.logits, std::size_t{kHeads} * kTokens, {.exponentials = true});
+      rows_.compute_from_logits(first, kBlock, layer_.logits, std::size_t{kHeads} * kTokens, {.exponentials = weighs_});
+      noisy_.compute(rows_);
       for (std::uint32_t i = 0; i < kPoints; ++i) points_[i]->start_block(&rows_, first, kBlock, records_[i]);
       tasks_.run(points_, pool_);
       for (std::uint32_t i = 0; i < kPoints; ++i) points_[i]->end_block(logs_[i], 0);
@@ -107,6 +116,7 @@ class Points {
   const Layer& layer_;
   ThreadPool& pool_;
   ExactRows rows_;
+  NoisyKinds noisy_;
   LayerTensors tensors_;
   std::vector<PolicySpec> specs_;
   std::array<PointScratch, kPoints> scratch_;
@@ -114,6 +124,7 @@ class Points {
   std::vector<ResidencyLog> logs_;
   std::vector<std::unique_ptr<PointLayer>> points_;
   DecodeTasks tasks_;
+  bool weighs_ = false;  // some point asks for the exponentials of the logits
 };
 
 // An item is one resident slot of one row of one query head under one point.

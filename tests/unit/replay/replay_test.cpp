@@ -258,18 +258,15 @@ TEST_CASE("measuring quality or not changes no decision") {
   CHECK(sets[0] == sets[2]);
 }
 
-TEST_CASE("points of a sweep keep and count what each does by itself, though one looks at the prompt for all") {
-  const Qkv x = grouped();
-  const std::vector<std::string> points = {
-      "h2o:budget=0.3", "h2o:budget=12", "h2o:budget=0.3:recent=0.9", "h2o:budget=1.0", "a2sf:budget=12",
-      "a2sf:budget=0.5", "keyformer:budget=12", "keyformer:budget=0.5", "keyformer:budget=0.5:noise=query",
-      "h2o:budget=12:group=none"};
+// Each of the points keeps and counts beside the others what it does by itself.
+void check_sweep(const Qkv& x, const TraceOptions& options, const std::vector<std::string>& points) {
   std::string all;
   for (const std::string& point : points) all += (all.empty() ? "" : ",") + point;
-  const Replayed together = replay_qkv(x, prompt_of(40), all);
+  const Replayed together = replay_qkv(x, options, all);
   for (std::uint32_t p = 0; p < points.size(); ++p) {
     INFO(points[p]);
-    const Replayed alone = replay_qkv(x, prompt_of(40), points[p]);
+    const Replayed alone = replay_qkv(x, options, points[p]);
+    REQUIRE(!alone.seen.sets.empty());
     for (const auto& [key, set] : alone.seen.sets) {
       const auto [point, sequence, step, layer, head] = key;
       REQUIRE(together.seen.sets.at({p, sequence, step, layer, head}) == set);
@@ -277,6 +274,40 @@ TEST_CASE("points of a sweep keep and count what each does by itself, though one
     const Residency ours = together.results[p].residency[0].expand(), own = alone.results[0].residency[0].expand();
     REQUIRE(ours.cells == own.cells);
   }
+}
+
+TEST_CASE("points of a sweep keep and count what each does by itself, though one looks at the prompt for all") {
+  const Qkv x = grouped();
+  const std::vector<std::string> points = {
+      "h2o:budget=0.3", "h2o:budget=12", "h2o:budget=0.3:recent=0.9", "h2o:budget=1.0", "a2sf:budget=12",
+      "a2sf:budget=0.5", "keyformer:budget=12", "keyformer:budget=0.5", "keyformer:budget=0.5:noise=query",
+      "h2o:budget=12:group=none"};
+  check_sweep(x, prompt_of(40), points);
+}
+
+TEST_CASE("points whose rows have the same noise share them and keep what each keeps by itself, with windows, ALiBi "
+          "and soft-caps, whatever is drawn") {
+  TraceOptions options = prompt_of(40);
+  SECTION("plain") {}
+  SECTION("window") {
+    options.edit_layer = [](TraceLayer& l) { l.window = 30; };
+  }
+  SECTION("bias and cap") {
+    options.edit_layer = [](TraceLayer& l) {
+      l.alibi_slopes = {0.5F, 0.25F, 0.125F, 0.0625F};
+      l.softcap = 3;
+    };
+  }
+  SECTION("logits too far apart to share exponentials") {
+    options.edit_layer = [](TraceLayer& l) { l.scale *= 400; };
+  }
+  check_sweep(grouped(), options,
+              {"keyformer:budget=12", "keyformer:budget=0.5:damping=0.9", "keyformer:budget=9:group=none",
+               "keyformer:budget=12:noise=query", "keyformer:budget=0.5:noise=query:group=max",
+               "keyformer:budget=12:draw=gaussian", "keyformer:budget=0.5:draw=gaussian:score=layer",
+               "keyformer:budget=12:noise=none:tau=1..3", "keyformer:budget=0.5:noise=none:tau=1..3",
+               // More kinds than are shared, and one that a single point has.
+               "keyformer:budget=12:tau=1", "keyformer:budget=0.5:tau=1", "keyformer:budget=12:tau=3"});
 }
 
 TEST_CASE("layers with unlike heads are refused by name") {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/core/philox.hpp"
+#include "sim/replay/exact_rows.hpp"
 #include "tests/catch.hpp"
 
 using namespace kvroof;
@@ -81,7 +82,7 @@ TEST_CASE("resident rows are the exponentials of what a head holds, whatever it 
       held[admitted.value] = TokenPos(position);
       for (std::uint32_t head = 0; head < kHeads / kGroup; ++head) {
         const HeldSlots slots{head, head, kGroup, held, admitted, moves};
-        resident.show(rows.rows, position, slots);
+        resident.show(rows.rows.interleaved(), position, slots);
         check_row(rows, resident, position, slots);
       }
     }
@@ -99,7 +100,7 @@ TEST_CASE("resident rows that were not shown at every row are gathered again") {
     held[position % 7] = TokenPos(position);
     if (position == 62 || position == 63) continue;
     const HeldSlots slots{1, 0, kGroup, held, SlotId(position % 7), {}};
-    resident.show(rows.rows, position, slots);
+    resident.show(rows.rows.interleaved(), position, slots);
     check_row(rows, resident, position, slots);
   }
 }
