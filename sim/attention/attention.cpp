@@ -1,4 +1,5 @@
 #include "sim/attention/attention.hpp"
+#include "sim/attention/key_tile.hpp"
 #include "sim/attention/noisy_softmax.hpp"
 
 #include <algorithm>
@@ -10,12 +11,33 @@
 
 namespace kvroof {
 
+namespace {
+
+void cap(float softcap, std::span<float> logits) {
+  if (softcap <= 0) return;
+  for (float& x : logits) x = softcap * portable::tanh(x / softcap);
+}
+
+}  // namespace
+
 void compute_logits(std::span<const float> q, const RowsView& keys, const LogitRule& rule, std::span<float> logits) {
   check(q.size() == keys.width && logits.size() == keys.count, "sizes of query, keys and logits agree");
   vector::scaled_dots(q.data(), keys, rule.scale, logits.data());
-  if (rule.softcap > 0) {
-    for (float& x : logits) x = rule.softcap * portable::tanh(x / rule.softcap);
-  }
+  cap(rule.softcap, logits);
+}
+
+void KeyTile::load(const RowsView& keys) {
+  check(keys.count > 0 && keys.count <= kKeys, "a tile has 1 to 64 keys");
+  width_ = keys.width;
+  if (channels_.size() < width_ * kKeys) channels_.resize(width_ * kKeys);
+  vector::turn(keys, kKeys, channels_.data());
+}
+
+void compute_logits(std::span<const float* const> queries, const KeyTile& keys, const LogitRule& rule,
+                    std::span<float> out) {
+  check(out.size() == queries.size() * KeyTile::kKeys, "logits of all keys for each query");
+  vector::scaled_dots(queries, keys.channels(), keys.width(), KeyTile::kKeys, rule.scale, out.data());
+  cap(rule.softcap, out);
 }
 
 void add_alibi(std::span<const TokenPos> positions, TokenPos query, float slope, std::span<float> logits) {

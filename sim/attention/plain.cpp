@@ -38,6 +38,23 @@ void weighted_sum(const float* weights, const RowsView& values, float* out) {
   }
 }
 
+void turn(const RowsView& rows, std::size_t stride, float* out) {
+  for (std::size_t i = 0; i < stride; ++i) {
+    for (std::size_t j = 0; j < rows.width; ++j) out[j * stride + i] = element(rows, std::min(i, rows.count - 1), j);
+  }
+}
+
+void scaled_dots(std::span<const float* const> q, const float* columns, std::size_t width, std::size_t stride,
+                 float scale, float* out) {
+  for (std::size_t i = 0; i < q.size(); ++i) {
+    for (std::size_t r = 0; r < stride; ++r) {
+      Lanes lanes{};
+      for (std::size_t j = 0; j < width; ++j) lanes[j % kLanes] = lanes[j % kLanes] + q[i][j] * columns[j * stride + r];
+      out[i * stride + r] = fold_by_halves(lanes) * scale;
+    }
+  }
+}
+
 Range range_of(const float* x, std::size_t count) {
   const auto [least, most] = std::minmax_element(x, x + count);
   return {*least, *most};

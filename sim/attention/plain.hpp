@@ -12,6 +12,9 @@ namespace kvroof::plain {
 
 void scaled_dots(const float* q, const RowsView& keys, float scale, float* out);
 void weighted_sum(const float* weights, const RowsView& values, float* out);
+void turn(const RowsView& rows, std::size_t stride, float* out);
+void scaled_dots(std::span<const float* const> q, const float* columns, std::size_t width, std::size_t stride,
+                 float scale, float* out);
 Range range_of(const float* x, std::size_t count);
 Range scaled_sums(const float* x, const float* y, std::size_t count, float factor, float* out);
 float exponentials(const float* x, std::size_t count, const ExponentOrigin& origin, float* e);

@@ -28,6 +28,11 @@ void scaled_dots_on(const float* q, const RowsView& keys, float scale, float* ou
 void weighted_sum_on(const float* weights, const RowsView& values, float* out) {
   plain::weighted_sum(weights, values, out);
 }
+void turn_on(const RowsView& rows, std::size_t stride, float* out) { plain::turn(rows, stride, out); }
+void column_dots_on(std::span<const float* const> q, const float* columns, std::size_t width, std::size_t stride,
+                    float scale, float* out) {
+  plain::scaled_dots(q, columns, width, stride, scale, out);
+}
 #else
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -164,6 +169,119 @@ HWY_ATTR void scaled_dots_on(const float* q, const RowsView& keys, float scale, 
   }
 }
 
+// The sums of lanes kLane, kLane + kStep … of the sixteen, each of every sixteenth product, folded as fold_by_halves
+// does, for a vector of columns and a few queries.
+template <std::size_t kLane, std::size_t kStep, std::size_t kQueries>
+HWY_INLINE void sum_lanes(const std::array<const float*, kQueries>& q, const float* columns, std::size_t width,
+                          std::size_t stride, V* sums) {
+  const F f;
+  if constexpr (kStep == 16) {
+    for (std::size_t c = 0; c < kQueries; ++c) sums[c] = hn::Zero(f);
+    for (std::size_t j = kLane; j < width; j += kStep) {
+      const V column = hn::LoadU(f, columns + j * stride);
+      for (std::size_t c = 0; c < kQueries; ++c) sums[c] = hn::Add(sums[c], hn::Mul(hn::Set(f, q[c][j]), column));
+    }
+  } else {
+    V others[kQueries];
+    sum_lanes<kLane, 2 * kStep, kQueries>(q, columns, width, stride, sums);
+    sum_lanes<kLane + kStep, 2 * kStep, kQueries>(q, columns, width, stride, others);
+    for (std::size_t c = 0; c < kQueries; ++c) sums[c] = hn::Add(sums[c], others[c]);
+  }
+}
+
+HWY_ATTR void column_dots_on(std::span<const float* const> q, const float* columns, std::size_t width,
+                             std::size_t stride, float scale, float* out) {
+  constexpr std::size_t kQueries = kLanes == 16 ? 4 : 2;  // as registers allow
+  const V by = hn::Set(F(), scale);
+  for (std::size_t i = 0; i < q.size(); i += kQueries) {
+    std::array<const float*, kQueries> some;
+    for (std::size_t c = 0; c < kQueries; ++c) some[c] = q[std::min(i + c, q.size() - 1)];
+    for (std::size_t r = 0; r < stride; r += kLanes) {
+      V sums[kQueries];
+      sum_lanes<0, 1, kQueries>(some, columns + r, width, stride, sums);
+      for (std::size_t c = 0; c < kQueries && i + c < q.size(); ++c) {
+        hn::StoreU(hn::Mul(sums[c], by), F(), out + (i + c) * stride + r);
+      }
+    }
+  }
+}
+
+// The 4 × 4 squares of four vectors, block by block: element c of block b of result r is element r of block b of the
+// c-th vector.
+HWY_INLINE void transpose_squares(V* rows) {
+  const F f;
+  const V even_low = hn::InterleaveLower(f, rows[0], rows[2]);
+  const V odd_low = hn::InterleaveLower(f, rows[1], rows[3]);
+  const V even_high = hn::InterleaveUpper(f, rows[0], rows[2]);
+  const V odd_high = hn::InterleaveUpper(f, rows[1], rows[3]);
+  rows[0] = hn::InterleaveLower(f, even_low, odd_low);
+  rows[1] = hn::InterleaveUpper(f, even_low, odd_low);
+  rows[2] = hn::InterleaveLower(f, even_high, odd_high);
+  rows[3] = hn::InterleaveUpper(f, even_high, odd_high);
+}
+
+// Element j of kLanes rows goes to out + j · stride. `load(i)`: kLanes elements of row i.
+template <class Load>
+HWY_INLINE void turn_square(Load load, std::size_t stride, float* out) {
+  constexpr std::size_t kBlocks = kLanes / 4;
+  // Of sixteen rows the second and third four change places, which putting blocks together undoes.
+  constexpr std::size_t kOrder[] = {0, kBlocks == 4 ? 8 : 4, 4, 12};
+  V rows[kLanes];
+  for (std::size_t g = 0; g < kBlocks; ++g) {
+    for (std::size_t c = 0; c < 4; ++c) rows[4 * g + c] = load(kOrder[g] + c);
+    transpose_squares(rows + 4 * g);
+  }
+  for (std::size_t r = 0; r < 4; ++r) {
+    if constexpr (kBlocks == 1) hn::StoreU(rows[r], F(), out + r * stride);
+#if HWY_MAX_BYTES >= 32
+    if constexpr (kBlocks == 2) {
+      hn::StoreU(hn::ConcatLowerLower(F(), rows[4 + r], rows[r]), F(), out + r * stride);
+      hn::StoreU(hn::ConcatUpperUpper(F(), rows[4 + r], rows[r]), F(), out + (4 + r) * stride);
+    }
+#endif
+#if HWY_MAX_BYTES >= 64
+    if constexpr (kBlocks == 4) {
+      const V low_a = hn::ConcatLowerLower(F(), rows[4 + r], rows[r]);
+      const V low_b = hn::ConcatLowerLower(F(), rows[12 + r], rows[8 + r]);
+      const V high_a = hn::ConcatUpperUpper(F(), rows[4 + r], rows[r]);
+      const V high_b = hn::ConcatUpperUpper(F(), rows[12 + r], rows[8 + r]);
+      const auto even = [](V a, V b) HWY_ATTR { return hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a); };
+      const auto odd = [](V a, V b) HWY_ATTR { return hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a)); };
+      hn::StoreU(even(low_a, low_b), F(), out + r * stride);
+      hn::StoreU(odd(low_a, low_b), F(), out + (4 + r) * stride);
+      hn::StoreU(even(high_a, high_b), F(), out + (8 + r) * stride);
+      hn::StoreU(odd(high_a, high_b), F(), out + (12 + r) * stride);
+    }
+#endif
+  }
+}
+
+template <class From>
+HWY_INLINE void turn_rows(const RowsView& rows, std::size_t stride, float* out) {
+  const auto row = [&](std::size_t i) { return rows.row(std::min(i, rows.count - 1)); };
+  for (std::size_t i = 0; i < stride; i += kLanes) {
+    std::size_t j = 0;
+    for (; j + kLanes <= rows.width; j += kLanes) {
+      turn_square([&](std::size_t r) HWY_ATTR { return From::load(row(i + r) + j * From::kBytes); }, stride,
+                  out + j * stride + i);
+    }
+    for (std::size_t r = 0; r < kLanes && j < rows.width; ++r) {
+      alignas(64) float rest[16];
+      load_tail<From>(row(i + r), j, rows.width, rest);
+      for (std::size_t c = j; c < rows.width; ++c) out[c * stride + i + r] = rest[c - j];
+    }
+  }
+}
+
+HWY_ATTR void turn_on(const RowsView& rows, std::size_t stride, float* out) {
+  switch (rows.type) {
+    case DType::kF32: return turn_rows<FromF32>(rows, stride, out);
+    case DType::kBF16: return turn_rows<FromBF16>(rows, stride, out);
+    case DType::kF16: return turn_rows<FromF16>(rows, stride, out);
+    default: check(false, "rows are f32, f16 or bf16");
+  }
+}
+
 // Columns [begin, begin + kColumns · kLanes) of the output.
 template <class From, std::size_t kColumns>
 HWY_INLINE void weighted_columns(const float* weights, const RowsView& values, std::size_t begin, float* out) {
@@ -214,12 +332,19 @@ namespace kvroof::vector {
 
 HWY_EXPORT(scaled_dots_on);
 HWY_EXPORT(weighted_sum_on);
+HWY_EXPORT(turn_on);
+HWY_EXPORT(column_dots_on);
 
 void scaled_dots(const float* q, const RowsView& keys, float scale, float* out) {
   HWY_DYNAMIC_DISPATCH(scaled_dots_on)(q, keys, scale, out);
 }
 void weighted_sum(const float* weights, const RowsView& values, float* out) {
   HWY_DYNAMIC_DISPATCH(weighted_sum_on)(weights, values, out);
+}
+void turn(const RowsView& rows, std::size_t stride, float* out) { HWY_DYNAMIC_DISPATCH(turn_on)(rows, stride, out); }
+void scaled_dots(std::span<const float* const> q, const float* columns, std::size_t width, std::size_t stride,
+                 float scale, float* out) {
+  HWY_DYNAMIC_DISPATCH(column_dots_on)(q, columns, width, stride, scale, out);
 }
 
 }  // namespace kvroof::vector

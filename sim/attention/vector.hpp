@@ -40,6 +40,11 @@ namespace kvroof::vector {
 // out[i] = scale · (q · keys.row(i)).
 void scaled_dots(const float* q, const RowsView& keys, float scale, float* out);
 void weighted_sum(const float* weights, const RowsView& values, float* out);
+// out[j · stride + i] = element j of row min(i, count − 1), for i < stride, a multiple of 16; count ≥ 1.
+void turn(const RowsView& rows, std::size_t stride, float* out);
+// out[i · stride + r] = scale · (q[i] · column r) of columns that turn() made of rows.
+void scaled_dots(std::span<const float* const> q, const float* columns, std::size_t width, std::size_t stride,
+                 float scale, float* out);
 
 // count ≥ 1; no NaN.
 Range range_of(const float* x, std::size_t count);

@@ -6,18 +6,21 @@
 #include <cstring>
 #include <limits>
 
+#include "sim/attention/key_tile.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof {
 namespace {
 
-constexpr std::uint32_t kTileRows = 64;  // rows of k or v that stay in the first cache while the queries pass over them
+constexpr std::uint32_t kTileRows = KeyTile::kKeys;  // rows of k or v that stay in the first cache while the queries pass over them
 constexpr std::uint32_t kTaskRows = kInterleavedRows;  // query rows of one task
 
 // Memory of one thread.
 struct Scratch {
   std::vector<std::byte> rows;
   std::vector<float> partial;
+  KeyTile tile;
+  std::vector<const float*> queries;
 };
 thread_local Scratch scratch;
 
@@ -42,7 +45,7 @@ RowsView rows_of(const std::vector<std::byte>& data, DType type, std::uint32_t h
 
 std::uint32_t rows_of_block(const TraceLayer& layer, const LayerKeysValues& keys_values) {
   constexpr std::uint32_t kMostRows = 32;
-  constexpr std::uint64_t kLeastBytes = 1U << 20;
+  constexpr std::uint64_t kLeastBytes = 4U << 20;
   const std::uint64_t room = std::max<std::uint64_t>(kLeastBytes, (keys_values.k.size() + keys_values.v.size()) / 5);
   const std::uint64_t rows = room / ExactRows::bytes_per_row(layer, keys_values.tokens);
   const std::uint64_t whole = rows > kTaskRows ? rows / kTaskRows * kTaskRows : rows;
@@ -85,6 +88,12 @@ RowsView ExactRows::values_of(std::uint32_t query_head) const {
   return rows_of(keys_values_->v, type_, layer_->kv_heads, kv_head, layer_->v_width, keys_values_->tokens);
 }
 
+// As many as leave each thread two tasks, since they share what is made of the keys: in whole eights.
+std::uint32_t ExactRows::rows_of_task(std::uint32_t count) const {
+  const std::uint32_t tasks = std::max(1U, 2 * pool_.threads() / layer_->kv_heads);
+  return (count + tasks * kTaskRows - 1) / (tasks * kTaskRows) * kTaskRows;
+}
+
 // Rows of one KV head, a few at a time: logits, and what is made of them.
 template <class MakeLogits>
 void ExactRows::for_each_task(std::uint32_t first, std::uint32_t count, RowsWanted wanted,
@@ -92,17 +101,21 @@ void ExactRows::for_each_task(std::uint32_t first, std::uint32_t count, RowsWant
   first_ = first;
   count_ = count;
   interleaved_.start_block(first);
-  const std::uint32_t chunks = (count + kTaskRows - 1) / kTaskRows;
+  const std::uint32_t rows = rows_of_task(count);
+  const std::uint32_t chunks = (count + rows - 1) / rows;
   pool_.parallel_for(std::size_t{layer_->kv_heads} * chunks, [&](std::size_t task) {
     const auto kv_head = static_cast<std::uint32_t>(task / chunks);
-    const std::uint32_t from = first + static_cast<std::uint32_t>(task % chunks) * kTaskRows;
-    const std::uint32_t to = std::min(from + kTaskRows, first + count);
-    make_logits(kv_head, from, to);
+    const std::uint32_t begin = first + static_cast<std::uint32_t>(task % chunks) * rows;
+    const std::uint32_t end = std::min(begin + rows, first + count);
+    make_logits(kv_head, begin, end);
     if (!wanted.weights && !wanted.exponentials) return;
     const bool by_row = !wanted.exponentials || wanted.masses;
-    for (std::uint32_t position = from; by_row && position < to; ++position) weights_of(kv_head, position, wanted);
-    if (wanted.exponentials) by_row ? interleave_rows(kv_head, from, to) : interleave_exponentials(kv_head, from, to);
-    if (wanted.outputs) outputs_of(kv_head, from, to);
+    for (std::uint32_t position = begin; by_row && position < end; ++position) weights_of(kv_head, position, wanted);
+    for (std::uint32_t from = begin; wanted.exponentials && from < end; from += kTaskRows) {
+      const std::uint32_t to = std::min(from + kTaskRows, end);
+      by_row ? interleave_rows(kv_head, from, to) : interleave_exponentials(kv_head, from, to);
+    }
+    if (wanted.outputs) outputs_of(kv_head, begin, end);
   });
 }
 
@@ -128,14 +141,22 @@ void ExactRows::logits_of(std::uint32_t kv_head, std::uint32_t first, std::uint3
   const RowsView keys = rows_of(keys_values_->k, type_, layer_->kv_heads, kv_head, layer_->k_width, last);
   const LogitRule rule{layer_->scale, layer_->softcap};
   for (std::uint32_t begin = first_visible(first) / kTileRows * kTileRows; begin < last; begin += kTileRows) {
-    RowsView tile = tile_of(keys, begin, std::min(begin + kTileRows, last));
-    for (std::uint32_t position = std::max(first, begin); position < last; ++position) {
-      const std::uint32_t end = std::min(begin + kTileRows, position + 1);
-      if (end <= first_visible(position)) continue;
-      tile.count = end - begin;
+    scratch.tile.load(keys.slice(begin, std::min(begin + kTileRows, last) - begin));
+    // What a row does not see of the tile is written over when it is finished.
+    const std::uint32_t from = std::max(first, begin);
+    scratch.queries.clear();
+    for (std::uint32_t position = from; position < last; ++position) {
       for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        const std::span<const float> query(q_.data() + cell(position, head) * width, width);
-        compute_logits(query, tile, rule, std::span(logits_).subspan(offset(position, head) + begin, end - begin));
+        scratch.queries.push_back(q_.data() + cell(position, head) * width);
+      }
+    }
+    scratch.partial.resize(scratch.queries.size() * kTileRows);
+    compute_logits(scratch.queries, scratch.tile, rule, scratch.partial);
+    const float* of_tile = scratch.partial.data();
+    for (std::uint32_t position = from; position < last; ++position) {
+      const std::uint32_t end = std::min(begin + kTileRows, position + 1);
+      for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head, of_tile += kTileRows) {
+        std::copy_n(of_tile, end - begin, logits_.data() + offset(position, head) + begin);
       }
     }
   }

@@ -91,6 +91,7 @@ class ExactRows {
   }
   // Of the query's row, [position + 1], the part that it sees; what is before it is set to `hidden`.
   std::span<float> visible_part(std::vector<float>& rows, std::uint32_t position, std::uint32_t head, float hidden);
+  [[nodiscard]] std::uint32_t rows_of_task(std::uint32_t count) const;
   template <class MakeLogits>
   void for_each_task(std::uint32_t first, std::uint32_t count, RowsWanted wanted, const MakeLogits& make_logits);
   void logits_of(std::uint32_t kv_head, std::uint32_t first, std::uint32_t last);

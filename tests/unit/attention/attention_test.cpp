@@ -1,4 +1,5 @@
 #include "sim/attention/attention.hpp"
+#include "sim/attention/key_tile.hpp"
 
 #include <algorithm>
 #include <array>
@@ -84,6 +85,36 @@ TEST_CASE("logits have the same bits on every instruction set, for every width, 
           vector::scaled_dots(q.data(), keys.view, 0.125F, logits.data());
           CHECK(same_bits(logits, expected));
         });
+      }
+    }
+  }
+}
+
+TEST_CASE("logits of many queries over a tile of keys have the bits that each has by itself, on every instruction set") {
+  for (const DType type : kTypes) {
+    for (const std::size_t width : {1, 5, 16, 17, 36, 64, 80, 128, 131}) {
+      for (const std::size_t count : {1, 3, 16, 41, 64}) {
+        const Rows keys(type, count, width, 1);
+        for (const std::size_t queries : {1, 2, 3, 4, 7}) {
+          std::vector<std::vector<float>> q;
+          std::vector<const float*> pointers;
+          for (std::uint32_t i = 0; i < queries; ++i) q.push_back(numbers(width, 2 + i));
+          for (const auto& query : q) pointers.push_back(query.data());
+          on_every_target([&] {
+            INFO(name_of(type) << " width " << width << " keys " << count << " queries " << queries);
+            KeyTile tile;
+            tile.load(keys.view);
+            std::vector<float> out(queries * KeyTile::kKeys, 99);
+            compute_logits(pointers, tile, {.scale = 0.125F, .softcap = 3}, out);
+            std::vector<float> expected(count);
+            for (std::size_t i = 0; i < queries; ++i) {
+              compute_logits(q[i], keys.view, {.scale = 0.125F, .softcap = 3}, expected);
+              const std::vector<float> here(out.begin() + static_cast<std::ptrdiff_t>(i * KeyTile::kKeys),
+                                            out.begin() + static_cast<std::ptrdiff_t>(i * KeyTile::kKeys + count));
+              CHECK(same_bits(here, expected));
+            }
+          });
+        }
       }
     }
   }
