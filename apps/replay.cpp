@@ -9,6 +9,7 @@
 #include "apps/replay_request.hpp"
 #include "kernels/engine/output_projections.hpp"
 #include "kernels/engine/token_kinds.hpp"
+#include "sim/core/bytes_text.hpp"
 
 namespace kvroof {
 namespace {
@@ -21,18 +22,43 @@ constexpr std::string_view kExamples =
     "--batch 1,16,max\n"
     "  kvroof replay run.kvt --policy keyformer:budget=512:tau=1..2 --kept kept.jsonl --kept-steps all";
 
+// Writes sets, and compares them with those of exact rows.
 class Observer final : public ReplayObserver {
  public:
-  Observer(const Arguments& arguments, KeptSteps steps, KeptWriter* writer)
-      : progress_(arguments, "replaying"), steps_(steps), writer_(writer) {}
-  bool wants_kept(StepId step, StepId last) override { return writer_ != nullptr && steps_.contains(step, last); }
-  void kept(const KeptSet& set) override { writer_->write(set); }
+  Observer(const Arguments& arguments, KeptSteps steps, KeptWriter* writer, RowCacheComparison* comparison)
+      : progress_(arguments, "replaying"), steps_(steps), writer_(writer), comparison_(comparison) {}
+  bool wants_kept(StepId step, StepId last) override {
+    last_ = last;
+    return writes(step) || (comparison_ != nullptr && comparison_->wants(step));
+  }
+  void kept(const KeptSet& set) override {
+    if (writes(set.step)) writer_->write(set);
+    if (comparison_ != nullptr && comparison_->wants(set.step)) comparison_->compare(set);
+  }
+  void progress(std::uint64_t done, std::uint64_t total) override { progress_.at(done, total); }
+
+ private:
+  [[nodiscard]] bool writes(StepId step) const { return writer_ != nullptr && steps_.contains(step, last_); }
+
+  Progress progress_;
+  KeptSteps steps_;
+  KeptWriter* writer_;
+  RowCacheComparison* comparison_;
+  StepId last_{};  // of the sequence at hand
+};
+
+// The replay that the rows of one byte are compared with.
+class ExactObserver final : public ReplayObserver {
+ public:
+  ExactObserver(const Arguments& arguments, RowCacheComparison& comparison)
+      : progress_(arguments, "replaying exact rows"), comparison_(comparison) {}
+  bool wants_kept(StepId step, StepId) override { return comparison_.wants(step); }
+  void kept(const KeptSet& set) override { comparison_.add_exact(set); }
   void progress(std::uint64_t done, std::uint64_t total) override { progress_.at(done, total); }
 
  private:
   Progress progress_;
-  KeptSteps steps_;
-  KeptWriter* writer_;
+  RowCacheComparison& comparison_;
 };
 
 void describe(po::options_description_easy_init add) {
@@ -59,7 +85,41 @@ void describe(po::options_description_easy_init add) {
   add("dtype", po::value<std::string>(), "type of the weights: f32 | f16 | bf16 (default: the model's)");
   add("kept", po::value<std::string>(), "write what each policy kept to this file, as JSON lines");
   add("kept-steps", po::value<std::string>()->default_value("last"), "last | all | A..B; 0 is after the prompt");
+  add("row-cache", po::value<std::string>(),
+      "folder of attention rows at one byte a weight, made there at first and read later in place of q and k: sweeps "
+      "take less time, and what they change is printed");
+  add("row-cache-check", po::bool_switch(), "compare with exact rows, as the replay that makes them does");
   add("closed-loop", po::value<std::string>(), "a trace recorded under a policy: how its sets drift from the replay's");
+}
+
+struct Replayed {
+  std::vector<PointResult> results;
+  std::optional<RowCacheCheck> row_cache;
+};
+
+Replayed run_points(const Arguments& arguments, const ReplayRequest& request, const TraceReader& trace, KeptSteps steps,
+                    KeptWriter* writer, ReplayOptions options, ThreadPool& pool) {
+  Replayed replayed;
+  std::optional<RowCache> cache;
+  if (request.row_cache) cache.emplace(trace, *request.row_cache);
+  std::optional<RowCacheComparison> comparison;
+  std::vector<PointResult> exact;
+  if (cache && (cache->missing_bytes() > 0 || request.check_row_cache)) {
+    if (cache->missing_bytes() > 0 && !arguments.quiet) {
+      fmt::print(stderr, "{}: making attention rows of {}\n", request.row_cache->string(),
+                 bytes_text(cache->missing_bytes()));
+    }
+    comparison.emplace(trace.manifest(), request.points);
+    ExactObserver observer(arguments, *comparison);
+    options.observer = &observer;
+    exact = replay(trace, request.points, options, pool);
+  }
+  Observer observer(arguments, steps, writer, comparison ? &*comparison : nullptr);
+  options.observer = &observer;
+  options.row_cache = cache ? &*cache : nullptr;
+  replayed.results = replay(trace, request.points, options, pool);
+  if (comparison) replayed.row_cache = comparison->finish(exact, replayed.results);
+  return replayed;
 }
 
 void print_notes(std::span<const std::string> notes) {
@@ -93,17 +153,14 @@ int run(const Arguments& arguments) {
   options.measure = request.measure;
   options.output_projection = output_projections_of(trace.manifest());
   options.token_kinds = token_kinds_of(trace);
-  std::vector<PointResult> results;
+  const Replayed replayed = run_points(arguments, request, trace, steps, writer ? &*writer : nullptr, options, pool);
+  const std::vector<PointResult>& results = replayed.results;
   std::optional<OpenClosedReport> open_closed;
-  {
-    Observer observer(arguments, steps, writer ? &*writer : nullptr);
-    options.observer = &observer;
-    results = replay(trace, request.points, options, pool);
-    if (closed) open_closed = compare_open_closed(trace, *closed, pool, options);
-  }
+  if (closed) open_closed = compare_open_closed(trace, *closed, pool, options);
   const std::vector<ReplayPoint> points = price_points(request, trace.manifest(), results);
   const ReplayAnswer answer{request, trace.manifest(), options.seed,
-                            results, points,           open_closed ? &*open_closed : nullptr};
+                            results, points,           open_closed ? &*open_closed : nullptr,
+                            replayed.row_cache ? &*replayed.row_cache : nullptr};
   if (writer) {
     writer->close();
     if (!arguments.quiet) fmt::print(stderr, "{}: {} kept sets\n", request.kept->string(), writer->lines());

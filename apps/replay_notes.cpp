@@ -98,6 +98,16 @@ void note_costs(const ReplayAnswer& answer, Notes& notes) {
   }
 }
 
+void note_row_cache(const ReplayAnswer& answer, Notes& notes) {
+  if (!answer.request.row_cache) return;
+  if (answer.row_cache != nullptr) {
+    notes.push_back(answer.row_cache->text(answer.request.points));
+    return;
+  }
+  notes.push_back(fmt::format("attention rows of one byte a weight, from {}: --row-cache-check says what they change",
+                              answer.request.row_cache->string()));
+}
+
 void note_caches(const ReplayAnswer& answer, Notes& notes) {
   std::vector<std::string> types;
   bool by_age = false;
@@ -143,6 +153,7 @@ std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   note_columns(answer, notes);
   note_costs(answer, notes);
   note_caches(answer, notes);
+  note_row_cache(answer, notes);
   note_reproduction(answer, notes);
   return notes;
 }

@@ -344,6 +344,7 @@ std::string replay_json(const ReplayAnswer& answer) {
   json["policies"] = Json::array();
   for (const PointResult& result : answer.results) json["policies"].push_back(json_of(result));
   if (answer.open_closed != nullptr) json["open_closed_loop"] = json_of(*answer.open_closed);
+  if (answer.row_cache != nullptr) json["row_cache"] = row_cache_json(*answer.row_cache, answer.request.points);
   json["manifest"] = manifest_json(answer);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -7,6 +7,7 @@
 
 #include "analysis/open_closed_loop.hpp"
 #include "apps/replay_points.hpp"
+#include "apps/row_cache_check.hpp"
 
 namespace kvroof {
 
@@ -17,6 +18,7 @@ struct ReplayAnswer {
   std::span<const PointResult> results;
   std::span<const ReplayPoint> points;
   const OpenClosedReport* open_closed = nullptr;  // null: not asked for
+  const RowCacheCheck* row_cache = nullptr;       // null: not compared
 };
 
 // Sentences on what the numbers refer to; below the table and in the JSON manifest.

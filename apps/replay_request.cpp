@@ -72,6 +72,11 @@ ReplayRequest replay_request(const Arguments& arguments) {
     throw usage_error("--kept-steps says which steps --kept FILE writes; add --kept");
   }
   if (arguments.has("closed-loop")) request.closed_loop = arguments.get<std::string>("closed-loop");
+  if (arguments.has("row-cache")) request.row_cache = arguments.get<std::string>("row-cache");
+  request.check_row_cache = arguments.get<bool>("row-cache-check");
+  if (request.check_row_cache && !request.row_cache) {
+    throw usage_error("--row-cache-check compares the rows of --row-cache FOLDER with exact ones; add --row-cache");
+  }
   if (arguments.has("seed")) request.seed = arguments.seed;
   return request;
 }

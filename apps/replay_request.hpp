@@ -35,6 +35,8 @@ struct ReplayRequest {
   std::optional<std::filesystem::path> kept;
   KeptSteps kept_steps;
   std::optional<std::filesystem::path> closed_loop;  // a recording under a policy, to compare with
+  std::optional<std::filesystem::path> row_cache;    // folder of attention rows of one byte a weight
+  bool check_row_cache = false;                      // compare with exact rows though they are all there
   std::optional<std::uint64_t> seed;                 // of the trace unless given
 };
 

@@ -67,6 +67,10 @@ struct TensorToWrite {
   std::span<const std::byte> data;
 };
 
+// The first bytes of a file of these tensors, for whoever writes their data after it: here they may be empty.
+std::string safetensors_head(std::span<const TensorToWrite> tensors,
+                             const std::map<std::string, std::string>& metadata);
+
 struct SafetensorsWriting {
   bool self_checksum = false;  // a last tensor `checksum`, U8 [8], holds the XXH3-64 of everything before it
   bool durable = true;         // returns when the disk has it; false: AtomicFile::publish

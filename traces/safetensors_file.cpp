@@ -15,26 +15,6 @@ constexpr std::size_t kBlockElements = std::size_t{1} << 16;
 
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
-// The header with its length and padding: the data starts at a multiple of 8.
-std::string header_bytes(std::span<const TensorToWrite> tensors, const std::map<std::string, std::string>& metadata) {
-  std::string json = "{";
-  if (!metadata.empty()) json += "\"__metadata__\":" + nlohmann::json(metadata).dump();
-  std::uint64_t at = 0;
-  for (const TensorToWrite& t : tensors) {
-    const auto elements = checked_product(t.shape);
-    const auto bytes = elements ? checked_mul(*elements, size_of(t.type)) : std::nullopt;
-    check(bytes == t.data.size(), "a tensor's data are as long as its shape and type say");
-    json += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", json.size() > 1 ? "," : "",
-                        quoted(t.name), safetensors_name_of(t.type), fmt::join(t.shape, ","), at, at + t.data.size());
-    at += t.data.size();
-  }
-  json += '}';
-  json.append((8 - json.size() % 8) % 8, ' ');
-  std::string head(8, '\0');
-  for (std::size_t i = 0; i < 8; ++i) head[i] = static_cast<char>(json.size() >> (8 * i) & 0xff);
-  return head + json;
-}
-
 std::array<std::byte, 8> little_endian(std::uint64_t value) {
   std::array<std::byte, 8> bytes{};
   for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<std::byte>(value >> (8 * i) & 0xff);
@@ -64,6 +44,27 @@ std::int64_t integer_at(DType type, const std::byte* from) {
 }
 
 }  // namespace
+
+// With its length and padding: the data starts at a multiple of 8.
+std::string safetensors_head(std::span<const TensorToWrite> tensors,
+                             const std::map<std::string, std::string>& metadata) {
+  std::string json = "{";
+  if (!metadata.empty()) json += "\"__metadata__\":" + nlohmann::json(metadata).dump();
+  std::uint64_t at = 0;
+  for (const TensorToWrite& t : tensors) {
+    const auto elements = checked_product(t.shape);
+    const auto bytes = elements ? checked_mul(*elements, size_of(t.type)) : std::nullopt;
+    check(bytes && (t.data.empty() || *bytes == t.data.size()), "a tensor is as long as its shape and type say");
+    json += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", json.size() > 1 ? "," : "",
+                        quoted(t.name), safetensors_name_of(t.type), fmt::join(t.shape, ","), at, at + *bytes);
+    at += *bytes;
+  }
+  json += '}';
+  json.append((8 - json.size() % 8) % 8, ' ');
+  std::string head(8, '\0');
+  for (std::size_t i = 0; i < 8; ++i) head[i] = static_cast<char>(json.size() >> (8 * i) & 0xff);
+  return head + json;
+}
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
   Result<OpenFile> opened = open_file(path);
@@ -126,8 +127,11 @@ std::uint64_t write_safetensors(const std::filesystem::path& path, std::span<con
                                 const std::map<std::string, std::string>& metadata, SafetensorsWriting how) {
   std::array<std::byte, 8> checksum{};
   std::vector<TensorToWrite> all(tensors.begin(), tensors.end());
+  for (const TensorToWrite& t : all) {
+    check(t.data.size() == checked_product(t.shape).value_or(0) * size_of(t.type), "a tensor's data are all there");
+  }
   if (how.self_checksum) all.push_back({"checksum", DType::kU8, {checksum.size()}, checksum});
-  const std::string head = header_bytes(all, metadata);
+  const std::string head = safetensors_head(all, metadata);
   AtomicFile file(path);
   Xxh3 hash;
   const auto put = [&](std::span<const std::byte> bytes) {

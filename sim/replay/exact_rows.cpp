@@ -12,7 +12,8 @@
 namespace kvroof {
 namespace {
 
-constexpr std::uint32_t kTileRows = KeyTile::kKeys;  // rows of k or v that stay in the first cache while the queries pass over them
+// Rows of k or v that stay in the first cache while the queries pass over them.
+constexpr std::uint32_t kTileRows = KeyTile::kKeys;
 constexpr std::uint32_t kTaskRows = kInterleavedRows;  // query rows of one task
 
 // Memory of one thread.
@@ -121,11 +122,15 @@ void ExactRows::for_each_task(std::uint32_t first, std::uint32_t count, RowsWant
 
 void ExactRows::compute(std::uint32_t first, std::uint32_t count, std::span<const std::byte> q, RowsWanted wanted) {
   logits_at_ = logits_.data();
-  convert_to_float(type_, q.data(), std::span(q_).first(std::size_t{count} * layer_->query_heads * layer_->k_width));
+  take_queries(count, q);
   for_each_task(first, count, wanted, [&](std::uint32_t kv_head, std::uint32_t from, std::uint32_t to) {
     logits_of(kv_head, from, to);
     for (std::uint32_t position = from; position < to; ++position) finish_logits(kv_head, position);
   });
+}
+
+void ExactRows::take_queries(std::uint32_t count, std::span<const std::byte> q) {
+  convert_to_float(type_, q.data(), std::span(q_).first(std::size_t{count} * layer_->query_heads * layer_->k_width));
 }
 
 void ExactRows::compute_from_logits(std::uint32_t first, std::uint32_t count, std::span<const float> logits,

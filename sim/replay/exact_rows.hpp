@@ -38,6 +38,8 @@ class ExactRows {
   // They stay alive as long as the rows are asked for.
   void compute_from_logits(std::uint32_t first, std::uint32_t count, std::span<const float> logits, std::size_t stride,
                            RowsWanted wanted);
+  // What compute() does with q, for whoever has the logits: query() then knows the next rows' queries.
+  void take_queries(std::uint32_t count, std::span<const std::byte> q);
 
   [[nodiscard]] std::uint32_t first() const { return first_; }
   [[nodiscard]] std::uint32_t count() const { return count_; }

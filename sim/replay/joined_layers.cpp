@@ -210,6 +210,7 @@ std::vector<PointResult> run_joined(const TraceReader& trace, const TraceManifes
   JoinedObserver observer(manifest, part.points, part.numbers, options);
   ReplayOptions of_part = options;
   of_part.observer = &observer;
+  of_part.row_cache = nullptr;
   std::vector<PointResult> results = run(joined(manifest), joined_layers_of(trace, manifest), part.points, of_part);
   for (std::size_t p = 0; p < results.size(); ++p) {
     if (results[p].quality) results[p].quality = observer.quality_of(p);

@@ -47,6 +47,7 @@ class Replayer {
   void start_points(const TraceSequence& sequence, std::uint32_t layer);
   void finish_points();
   void run_rows(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q);
+  void compute_rows(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q, RowsWanted wanted);
   void run_prompt_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q);
   void finish_prompt();
   void run_decode_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q);
@@ -110,7 +111,7 @@ Replayer::Replayer(const TraceReader& trace, TraceManifest manifest, LayerSource
   for (std::size_t i = 1; i < manifest_.layers.size(); ++i) {
     const TraceLayer& layer = manifest_.layers[i];
     if (layer.query_heads != first.query_heads || layer.kv_heads != first.kv_heads) {
-      throw Error(fmt::format("{}: layer {} has {} query and {} KV heads, layer 0 has {} and {}; expected layers alike",
+      throw Error(fmt::format("{}: layer {} has {} query and {} KV heads, layer 0 {} and {}; expected layers alike",
                               trace.path().string(), i, layer.query_heads, layer.kv_heads, first.query_heads,
                               first.kv_heads));
     }
@@ -124,7 +125,7 @@ Replayer::Replayer(const TraceReader& trace, TraceManifest manifest, LayerSource
 }
 
 bool Replayer::is_recorded(const PolicySpec& spec) const {
-  if (caches_.of(spec) != nullptr) return false;  // its logits are not those of the recording
+  if (caches_.of(spec) != nullptr || options_.row_cache != nullptr) return false;  // not the recording's logits
   return manifest_.source == "engine" && manifest_.seed == options_.seed && manifest_.policy == spec.text() &&
          (spec.budget.kind != Budget::Kind::kUnlimited ||
           policy_info(spec.name).traits(spec).capacities != Capacities::kBudget);
@@ -192,6 +193,10 @@ void Replayer::run_layer(std::size_t sequence, std::uint32_t layer) {
   rows_.start_layer(shape, manifest_.kv_type, keys_values, block_rows_);
   tensors_ = {&shape, manifest_.kv_type, &keys_values, {}};
   start_points(*at_, layer);
+  if (options_.row_cache != nullptr && options_.row_cache->start_layer(at_->id, LayerId(layer), shape, at_->tokens)) {
+    first_prompt_row_ = 0;  // all rows are made
+    decode_rows_ = true;
+  }
   if (decode_rows_ || first_prompt_row_ < at_->prompt) {
     caches_.start_layer(shape, manifest_.kv_type, keys_values, block_rows_);
   }
@@ -293,9 +298,14 @@ void Replayer::run_rows(std::uint32_t first, std::uint32_t rows, std::span<const
   if (first + rows == at_->prompt) finish_prompt();
 }
 
+void Replayer::compute_rows(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q, RowsWanted wanted) {
+  if (options_.row_cache == nullptr) return rows_.compute(first, rows, q, wanted);
+  options_.row_cache->compute(rows_, first, rows, q, wanted, pool_);
+}
+
 void Replayer::run_prompt_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
   if (first >= first_prompt_row_) {
-    rows_.compute(first, rows, q, {.weights = prompt_weights_});
+    compute_rows(first, rows, q, {.weights = prompt_weights_});
     caches_.compute(first, rows, q);
   }
   pool_.parallel_for(prompt_tasks_.size(), [&](std::size_t i) {
@@ -321,10 +331,10 @@ void Replayer::finish_prompt() {
 void Replayer::run_decode_block(std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {
   const bool measured = options_.measure.recall;
   if (decode_rows_) {
-    rows_.compute(first, rows, q,
-                  {.exponentials = decode_weights_,
-                   .masses = measured,
-                   .outputs = measured && options_.measure.output_error});
+    compute_rows(first, rows, q,
+                 {.exponentials = decode_weights_,
+                  .masses = measured,
+                  .outputs = measured && options_.measure.output_error});
     caches_.compute(first, rows, q);
     noisy_.compute(rows_);
   }
@@ -344,8 +354,7 @@ void Replayer::run_decode_block(std::uint32_t first, std::uint32_t rows, std::sp
       if (measured) drain_quality(p, row, step);
       if (!records_[p].wants_kept[row]) continue;
       const std::uint32_t heads = layers_[p]->kept_heads();
-      for (std::uint32_t head = 0; head < heads; ++head)
-        show_kept(p, head, step, records_[p].kept[std::size_t{row} * heads + head]);
+      for (std::uint32_t h = 0; h < heads; ++h) show_kept(p, h, step, records_[p].kept[std::size_t{row} * heads + h]);
     }
   }
 }

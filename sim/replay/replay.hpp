@@ -21,6 +21,7 @@
 #include "sim/replay/quality.hpp"
 #include "sim/replay/recorded.hpp"
 #include "sim/replay/residency_log.hpp"
+#include "sim/replay/row_cache.hpp"
 #include "traces/reader.hpp"
 
 namespace kvroof {
@@ -62,6 +63,9 @@ struct ReplayOptions {
   std::uint64_t seed = 0;
   MeasureOptions measure;
   ReplayObserver* observer = nullptr;  // not owned
+  // Attention rows of one byte a weight in place of those of q and k, not owned; those of points with one set for the
+  // model stay exact.
+  RowCache* row_cache = nullptr;
   // W_O by layer, [hidden, query heads · v width], for policies that need it; what it returns outlives the replay.
   std::function<RowsView(LayerId)> output_projection{};
   // Of the tokens of a sequence, by position, for policies that need them.

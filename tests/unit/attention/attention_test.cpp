@@ -90,7 +90,7 @@ TEST_CASE("logits have the same bits on every instruction set, for every width, 
   }
 }
 
-TEST_CASE("logits of many queries over a tile of keys have the bits that each has by itself, on every instruction set") {
+TEST_CASE("logits of many queries over a tile of keys have the bits that each has alone, on every instruction set") {
   for (const DType type : kTypes) {
     for (const std::size_t width : {1, 5, 16, 17, 36, 64, 80, 128, 131}) {
       for (const std::size_t count : {1, 3, 16, 41, 64}) {
