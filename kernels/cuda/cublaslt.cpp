@@ -14,8 +14,6 @@ namespace {
 
 // Every length of a prompt has plans of its own; they are cheap to make again.
 constexpr std::size_t kMostPlans = 1024;
-// Weights and vectors are read in pieces of 16 bytes by our own kernels too.
-constexpr std::uint32_t kAlignment = 16;
 
 // Null, or the function that the library lacks.
 const char* find_functions(void* library, Functions& functions) {

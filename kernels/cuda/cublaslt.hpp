@@ -28,6 +28,8 @@ class CublasLt {
   // What the library may use on the device during a product: NVIDIA's advice for Hopper (cuBLAS documentation, section
   // "cublasSetWorkspace").
   static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+  // Of all matrices: our own kernels read weights and vectors in pieces of 16 bytes too.
+  static constexpr std::uint32_t kAlignment = 16;
 
   // The first library of CUDA 13, else of CUDA 12, that can be loaded and started on the current device. A failure is
   // one sentence.

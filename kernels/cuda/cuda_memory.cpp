@@ -19,7 +19,9 @@ Error CudaBackend::refused_prompt(const OutOfDeviceMemory& refused, const Sequen
   const std::uint64_t storage_heads = sequence.layers[0].policy.storage_heads();
   std::uint64_t of_pass = forward_->token_bytes() + storage_heads * format_.slot_bytes();
   if (device_policy_ && device_policy_->keeps_scores()) of_pass += sizeof(float) * shape().heads;  // log-sums
-  const std::uint64_t fits = (refused.free + held) / (needed / sequence.prompt + of_pass);
+  const std::uint64_t room = refused.free + held;
+  const std::uint64_t bounded = std::min(room, forward_->library_bytes(sequence.prompt));
+  const std::uint64_t fits = (room - bounded) / (needed / sequence.prompt + of_pass);
   const std::size_t before = sequences_.size() - 1;
   Error error(fmt::format("out of device memory at the prompt of sequence {} ({} tokens, {} to come) under {}: {}",
                           sequence.id, sequence.prompt, sequence.most_tokens - sequence.prompt, options_.policy.text(),

@@ -92,8 +92,13 @@ std::uint64_t DeviceForward::token_bytes() const {
   if (shape.experts > 0) {  // a pair's rows, expert, weight, place and, if it is alone in it, tile
     floats += shape.experts + 1 + shape.experts_per_token * (shape.expert_ffn + shape.hidden + 6ULL);
   }
+  return floats * sizeof(float) + kInputBytes;
+}
+
+std::uint64_t DeviceForward::library_bytes(std::uint32_t tokens) const {
+  const ModelShape& shape = model_.host().config.shape;
   const std::uint32_t widest = std::max({shape.hidden, shape.ffn, shape.heads * shape.v_head_dim});
-  return floats * sizeof(float) + kInputBytes + library_linear_.vector_bytes(widest, shape.ffn);
+  return library_linear_.most_bytes(tokens, widest, shape.ffn);
 }
 
 std::uint64_t DeviceForward::held_bytes() const {

@@ -67,6 +67,8 @@ class DeviceForward {
   // Device memory of a pass, for each of its tokens, and what is held by now.
   [[nodiscard]] std::uint64_t token_bytes() const;
   [[nodiscard]] std::uint64_t held_bytes() const;
+  // Beside those, the most that a library's products take in a pass of so many tokens.
+  [[nodiscard]] std::uint64_t library_bytes(std::uint32_t tokens) const;
   [[nodiscard]] const LibraryLinear& library_linear() const { return library_linear_; }
 
  private:

@@ -1,5 +1,7 @@
 #include "kernels/cuda/library_linear.hpp"
 
+#include <algorithm>
+
 namespace kvroof::cuda {
 namespace {
 
@@ -9,9 +11,12 @@ bool has_more(const LinearArguments& a) {
          a.token_factors != nullptr || a.softcap > 0;
 }
 
+bool aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % CublasLt::kAlignment == 0; }
+
 // The library adds its products to what is there; of what follows a product, only a bias may come after that.
 bool can_serve(const LinearArguments& a) {
   if (a.routed.chosen != nullptr || a.heads.count > 0) return false;
+  if (!aligned(a.w.data) || !aligned(a.up.data) || !aligned(a.out)) return false;
   LinearArguments but_bias = a;
   but_bias.bias = nullptr;
   return !a.add || !has_more(but_bias);
@@ -28,8 +33,9 @@ bool LibraryLinear::wins(const LinearArguments& a) const {
 bool LibraryLinear::reserve(const LinearArguments& a) {
   try {
     workspace_.reserve(CublasLt::kWorkspaceBytes);
-    rounded_.reserve(std::size_t{2} * a.tokens * a.w.cols);
-    if (a.up.rows > 0) ups_.reserve(sizeof(float) * a.tokens * a.up.rows);
+    const std::size_t vectors = std::min(a.tokens, kSliceVectors);
+    rounded_.reserve(2 * vectors * a.w.cols);
+    if (a.up.rows > 0) ups_.reserve(sizeof(float) * vectors * a.up.rows);
   } catch (const OutOfDeviceMemory& refused) {
     no_memory_ = fmt::format("cuBLASLt has no room beside the model: {}", refused.what());
     for (DeviceBuffer* buffer : {&workspace_, &rounded_, &ups_}) *buffer = DeviceBuffer();
@@ -52,16 +58,36 @@ bool LibraryLinear::multiply(Stored weights, const ProductArguments& p) {
   return library_->multiply(stream_, product, workspace_.at());
 }
 
-bool LibraryLinear::run(Stored weights, LinearArguments a) {
-  missed_ = missed_ || (library_ == nullptr && a.tokens > kMostOwnVectors && can_serve(a));
-  if (!wins(a) || !reserve(a)) return false;
-  set_steps(a);
+bool LibraryLinear::run_slice(Stored weights, const LinearArguments& a) {
   ProductArguments p{a, rounded_.at(), ups_.at<float>()};
   run_round_vectors(stream_, weights, p);
   if (!multiply(weights, p)) return false;
   p.linear.add = false;  // it is done
   if (has_more(a)) run_finish_products(stream_, weights, p);
   return true;
+}
+
+bool LibraryLinear::run(Stored weights, LinearArguments a) {
+  missed_ = missed_ || (library_ == nullptr && a.tokens > kMostOwnVectors && can_serve(a));
+  if (!wins(a) || !reserve(a)) return false;
+  set_steps(a);
+  for (std::uint32_t first = 0; first < a.tokens; first += kSliceVectors) {
+    LinearArguments slice = a;
+    slice.tokens = std::min(a.tokens - first, kSliceVectors);
+    slice.x += std::size_t{first} * a.x_row;
+    slice.out += std::size_t{first} * a.out_row;
+    if (a.token_factors != nullptr) slice.token_factors += first;
+    if (run_slice(weights, slice)) continue;
+    if (first == 0) return false;
+    run_linear(stream_, weights, slice);
+  }
+  return true;
+}
+
+std::uint64_t LibraryLinear::most_bytes(std::uint32_t vectors, std::uint32_t cols, std::uint32_t gated_rows) const {
+  if (library_ == nullptr || !no_memory_.empty()) return 0;
+  const std::uint64_t each = 2 * std::uint64_t{cols} + sizeof(float) * gated_rows;
+  return CublasLt::kWorkspaceBytes + std::min(vectors, kSliceVectors) * each;
 }
 
 std::string LibraryLinear::problem() const {

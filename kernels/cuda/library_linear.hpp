@@ -16,6 +16,10 @@ namespace kvroof::cuda {
 // library has the instructions of each architecture that reach their rate, which mma.sync does not since Hopper.
 constexpr std::uint32_t kMostOwnVectors = 64;
 
+// Vectors that the library is given at a time: more make no product faster, and would take memory for their rounded
+// copies and gates. A multiple of 4 floats, so that every slice's results are as aligned as the first's.
+constexpr std::uint32_t kSliceVectors = 8192;
+
 class LibraryLinear {
  public:
   // `library` must outlive this; null: nothing is ever run.
@@ -29,15 +33,14 @@ class LibraryLinear {
   [[nodiscard]] bool missed() const { return missed_; }
   // Why the library did not serve where it should have; empty: it did, or there is none.
   [[nodiscard]] std::string problem() const;
-  // Device memory that it holds, and that each vector more would take of maps with so many columns and gated rows.
+  // Device memory that it holds, and the most that so many vectors take of maps with so many columns and gated rows.
   [[nodiscard]] std::uint64_t held_bytes() const { return workspace_.bytes() + rounded_.bytes() + ups_.bytes(); }
-  [[nodiscard]] std::uint64_t vector_bytes(std::uint32_t cols, std::uint32_t gated_rows) const {
-    return library_ == nullptr ? 0 : std::uint64_t{2} * cols + sizeof(float) * gated_rows;
-  }
+  [[nodiscard]] std::uint64_t most_bytes(std::uint32_t vectors, std::uint32_t cols, std::uint32_t gated_rows) const;
 
  private:
   [[nodiscard]] bool wins(const LinearArguments& a) const;
   bool reserve(const LinearArguments& a);
+  bool run_slice(Stored weights, const LinearArguments& a);
   bool multiply(Stored weights, const ProductArguments& a);
 
   Stream& stream_;

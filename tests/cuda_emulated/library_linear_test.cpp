@@ -52,7 +52,7 @@ struct Map {
   std::uint32_t tokens = 70, cols = 40, rows = 24;
   NormMode norm = NormMode::kNone;
   ActivationMode activation = ActivationMode::kNone;
-  bool gated = false, bias = false, add = false, of_tokens = false;
+  bool gated = false, bias = false, add = false, of_tokens = false, misplaced = false;
   float factor = 1, softcap = 0;
 };
 
@@ -60,6 +60,7 @@ struct Map {
 struct Made {
   std::vector<float> out;
   bool served = false;
+  std::uint64_t held_bytes = 0;  // by what stands before the library
 };
 
 Made make(const Map& m, Stored type, CublasLt* library, LinearBy by) {
@@ -69,7 +70,7 @@ Made make(const Map& m, Stored type, CublasLt* library, LinearBy by) {
   const auto scale = random_weights(type, m.cols, 5), shift = random_weights(type, m.cols, 6);
   const auto bias = random_weights(type, m.rows, 7), up_bias = random_weights(type, m.rows, 8);
   Made made;
-  made.out = random_floats(std::size_t{m.tokens} * (m.rows + 4), 9);
+  made.out = random_floats(std::size_t{m.tokens} * (m.rows + 4) + 4, 9);
   LinearArguments a;
   a.x = x.data();
   a.x_row = m.cols + 8;
@@ -88,11 +89,12 @@ Made make(const Map& m, Stored type, CublasLt* library, LinearBy by) {
   a.factor = m.factor;
   a.softcap = m.softcap;
   a.token_factors = m.of_tokens ? factors.data() : nullptr;
-  a.out = made.out.data();
+  a.out = made.out.data() + (m.misplaced ? 1 : 0);
   Stream stream;
   open_stream(stream);
   LibraryLinear linear(stream, library, by);
   made.served = linear.run(type, a);
+  made.held_bytes = linear.held_bytes();
   if (!made.served) run_linear(stream, type, a);
   close_stream(stream);
   return made;
@@ -174,6 +176,20 @@ TEST_CASE("maps by the library's products are those of our own kernels, whatever
   }
 }
 
+TEST_CASE("of a long prompt the library is given 8192 vectors at a time, and memory for no more") {
+  const MadeLibrary made;
+  const auto library = CublasLt::load();
+  REQUIRE(library);
+  constexpr std::uint64_t kWorkspace = 32 << 20;
+  for (const Map& map : {Map{.tokens = 8192 + 3, .cols = 8, .rows = 8, .add = true},
+                         Map{.tokens = 8192 + 3, .cols = 8, .rows = 8, .gated = true, .of_tokens = true}}) {
+    const Made by_library = make(map, Stored::kBF16, library.value().get(), LinearBy::kAuto);
+    CHECK(by_library.served);
+    CHECK(difference(by_library.out, make(map, Stored::kBF16, nullptr, LinearBy::kAuto).out) <= 2e-5);
+    CHECK(by_library.held_bytes == kWorkspace + 8192 * 8 * (2 + (map.gated ? sizeof(float) : 0)));
+  }
+}
+
 TEST_CASE("the library serves more than 64 vectors, or any number where it is asked for, not what it cannot add to") {
   const MadeLibrary made;
   const auto library = CublasLt::load();
@@ -186,6 +202,7 @@ TEST_CASE("the library serves more than 64 vectors, or any number where it is as
   CHECK_FALSE(served({.tokens = 65}, LinearBy::kOwn));
   CHECK_FALSE(served({.activation = ActivationMode::kRelu, .add = true}, LinearBy::kAuto));
   CHECK_FALSE(served({.add = true, .factor = 2}, LinearBy::kAuto));
+  CHECK_FALSE(served({.misplaced = true}, LinearBy::kAuto));
   CHECK(lt->version() == "13.1.99");
   CHECK(lt->problem().empty());
 }
