@@ -18,9 +18,15 @@ __global__ void code_probe() {}
 const char* problem_of(cudaError_t status) { return status == cudaSuccess ? nullptr : cudaGetErrorString(status); }
 cudaStream_t handle_of(Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
 
+// Whoever asked answers a refusal: what is launched after it must not find it as an error of its own.
+const char* refusal_of(cudaError_t status) {
+  if (status != cudaSuccess) cudaGetLastError();
+  return problem_of(status);
+}
+
 }  // namespace
 
-const char* allocate(std::size_t bytes, void** out) { return problem_of(cudaMalloc(out, bytes)); }
+const char* allocate(std::size_t bytes, void** out) { return refusal_of(cudaMalloc(out, bytes)); }
 void release(void* memory) { cudaFree(memory); }
 const char* copy_in(Stream& stream, void* to, const void* from, std::size_t bytes) {
   return problem_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, handle_of(stream)));
@@ -31,7 +37,7 @@ const char* copy_out(Stream& stream, void* to, const void* from, std::size_t byt
 }
 const char* synchronize(Stream& stream) { return problem_of(cudaStreamSynchronize(handle_of(stream))); }
 const char* allocate_pinned(std::size_t bytes, void** out) {
-  return problem_of(cudaHostAlloc(out, bytes, cudaHostAllocDefault));
+  return refusal_of(cudaHostAlloc(out, bytes, cudaHostAllocDefault));
 }
 void release_pinned(void* memory) { cudaFreeHost(memory); }
 const char* copy_in_later(Stream& stream, void* to, std::size_t pitch, const void* from, std::size_t bytes,
@@ -70,12 +76,12 @@ const char* begin_train(Stream& stream) {
 const char* end_train(Stream& stream, void** train) {
   cudaGraph_t graph = nullptr;
   const cudaError_t captured = cudaStreamEndCapture(handle_of(stream), &graph);
-  if (captured != cudaSuccess) return problem_of(captured);
+  if (captured != cudaSuccess) return refusal_of(captured);
   cudaGraphExec_t ready = nullptr;
   const cudaError_t made = cudaGraphInstantiate(&ready, graph, 0);
   cudaGraphDestroy(graph);
   *train = ready;
-  return problem_of(made);
+  return refusal_of(made);
 }
 const char* run_train(Stream& stream, void* train) {
   return problem_of(cudaGraphLaunch(static_cast<cudaGraphExec_t>(train), handle_of(stream)));

@@ -30,6 +30,7 @@ cudaError_t make_noise(const NoiseKey* keys, std::size_t count, float* noise) {
   if (copied != cudaSuccess) return copied;
   constexpr unsigned kBlock = 256;
   const auto blocks = static_cast<unsigned>((count + kBlock - 1) / kBlock);
+  cudaGetLastError();  // an earlier call's refusal is not this launch's
   gumbel_noise_kernel<<<blocks, kBlock>>>(device_keys.data, count, device_noise.data);
   const cudaError_t launched = cudaGetLastError();
   if (launched != cudaSuccess) return launched;

@@ -165,42 +165,24 @@ void run_driver_copy(Stream& stream, const std::byte* from, std::byte* to, std::
   stream.problem = problem_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle_of(stream)));
 }
 
-TimedWork::TimedWork(Stream& stream, unsigned repetitions, const std::function<void(unsigned)>& work, double bytes)
-    : stream_(stream), repetitions_(repetitions), work_(work), bytes_(bytes) {
-  cudaEvent_t start = nullptr, end = nullptr;
-  note(problem_of(cudaEventCreate(&start)));
-  note(problem_of(cudaEventCreate(&end)));
-  start_ = start;
-  end_ = end;
-  note(problem_of(cudaStreamBeginCapture(handle_of(stream), cudaStreamCaptureModeThreadLocal)));
-  if (problem_ != nullptr) return;
-  for (unsigned i = 0; i < repetitions; ++i) work(i);
-  cudaGraph_t graph = nullptr;
-  note(problem_of(cudaStreamEndCapture(handle_of(stream), &graph)));
-  note(stream.problem);
-  if (problem_ != nullptr) return;
-  cudaGraphExec_t ready = nullptr;
-  note(problem_of(cudaGraphInstantiate(&ready, graph, 0)));
-  graph_ = ready;
-  cudaGraphDestroy(graph);
-}
-
-TimedWork::~TimedWork() {
-  if (graph_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph_));
-  if (start_ != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(start_));
-  if (end_ != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(end_));
-}
-
-double TimedWork::run() {
-  if (problem_ != nullptr) return 0;
-  note(problem_of(cudaEventRecord(static_cast<cudaEvent_t>(start_), handle_of(stream_))));
-  note(problem_of(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_), handle_of(stream_))));
-  note(problem_of(cudaEventRecord(static_cast<cudaEvent_t>(end_), handle_of(stream_))));
-  note(problem_of(cudaEventSynchronize(static_cast<cudaEvent_t>(end_))));
+const char* time_launches(Stream& stream, const std::function<void()>& launches, double& seconds) {
+  cudaEvent_t events[2] = {};
+  cudaError_t status = cudaSuccess;
+  const auto then = [&status](auto&& call) {
+    if (status == cudaSuccess) status = call();
+  };
+  for (cudaEvent_t& event : events) then([&] { return cudaEventCreate(&event); });
+  then([&] { return cudaEventRecord(events[0], handle_of(stream)); });
+  if (status == cudaSuccess) launches();
+  then([&] { return cudaEventRecord(events[1], handle_of(stream)); });
+  then([&] { return cudaEventSynchronize(events[1]); });
   float milliseconds = 0;
-  note(problem_of(
-      cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(start_), static_cast<cudaEvent_t>(end_))));
-  return static_cast<double>(milliseconds) * 1e-3 / repetitions_;
+  then([&] { return cudaEventElapsedTime(&milliseconds, events[0], events[1]); });
+  seconds = static_cast<double>(milliseconds) * 1e-3;
+  for (cudaEvent_t event : events) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
+  return problem_of(status);
 }
 
 #else
@@ -214,18 +196,11 @@ CardFacts card_facts() {
 
 void run_driver_copy(Stream&, const std::byte* from, std::byte* to, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
-TimedWork::TimedWork(Stream& stream, unsigned repetitions, const std::function<void(unsigned)>& work, double bytes)
-    : stream_(stream), repetitions_(repetitions), work_(work), bytes_(bytes) {}
-
-TimedWork::~TimedWork() = default;
-
-double TimedWork::run() {
+const char* time_launches(Stream&, const std::function<void()>& launches, double& seconds) {
   const auto start = std::chrono::steady_clock::now();
-  for (unsigned i = 0; i < repetitions_; ++i) work_(i);
-  note(stream_.problem);
-  if (bytes_ > 0) return kEmulatedStartSeconds + bytes_ / kEmulatedBytesPerSecond;
-  const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start;
-  return gone.count() / repetitions_;
+  launches();
+  seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return nullptr;
 }
 
 #endif

@@ -1,4 +1,4 @@
-// What measuring needs of the device: facts, timed graphs of launches, and the plainest kernels that read, copy,
+// What measuring needs of the device: facts, the time of launches, and the plainest kernels that read, copy,
 // fill and make random numbers. nvcc and the emulator's compiler read the same text.
 #pragma once
 
@@ -26,33 +26,9 @@ CardFacts card_facts();
 // What the emulator says a repetition of so many bytes takes: that of a device of these constants.
 inline constexpr double kEmulatedStartSeconds = 2e-6, kEmulatedBytesPerSecond = 1.5e9;
 
-// A few kernels launched again and again, as one CUDA graph where the launches allow it (no copies from or to the
-// host).
-class TimedWork {
- public:
-  // Captures work(0) … work(repetitions − 1), launched on `stream`. `problem()` says what the device refused. `bytes`:
-  // that one repetition moves; the emulator makes its time of them, where they are known.
-  TimedWork(Stream& stream, unsigned repetitions, const std::function<void(unsigned)>& work, double bytes = 0);
-  ~TimedWork();
-  TimedWork(const TimedWork&) = delete;
-  TimedWork& operator=(const TimedWork&) = delete;
-
-  // Runs all repetitions once; the device's seconds of one repetition, between two events.
-  double run();
-  [[nodiscard]] const char* problem() const { return problem_; }
-
- private:
-  void note(const char* problem) { problem_ = problem_ != nullptr ? problem_ : problem; }
-
-  Stream& stream_;
-  unsigned repetitions_;
-  std::function<void(unsigned)> work_;  // run anew each time where there is no graph
-  double bytes_;
-  const char* problem_ = nullptr;
-  void* graph_ = nullptr;
-  void* start_ = nullptr;
-  void* end_ = nullptr;
-};
+// The device's seconds for what `launches` asks the stream for, between two events; the emulator's are the host's.
+// Null, or what the device answered.
+const char* time_launches(Stream& stream, const std::function<void()>& launches, double& seconds);
 
 // Whole packs of 16 bytes, aligned. `sink` holds one float, which no result depends on.
 void run_read(Stream& stream, const std::byte* from, std::size_t bytes, float* sink);

@@ -7,6 +7,24 @@
 
 namespace kvroof::cuda {
 
+TimedWork::TimedWork(Stream& stream, unsigned repetitions, const std::function<void(unsigned)>& work, double bytes)
+    : stream_(stream), repetitions_(repetitions), bytes_(bytes), emulated_(card_facts().emulated) {
+  work(0);
+  check_device(stream.problem, "launching what is measured");
+  check_device(synchronize(stream), "launching what is measured");
+  train_.note(stream, [&] {
+    for (unsigned i = 0; i < repetitions; ++i) work(i);
+  });
+  check_device(stream.problem, "noting what is measured");
+}
+
+double TimedWork::run() {
+  double seconds = 0;
+  check_device(time_launches(stream_, [&] { train_.run(stream_); }, seconds), "measuring");
+  if (emulated_ && bytes_ > 0) return kEmulatedStartSeconds + bytes_ / kEmulatedBytesPerSecond;
+  return seconds / repetitions_;
+}
+
 Measured measured(std::vector<double>& seconds) {
   std::sort(seconds.begin(), seconds.end());
   const std::size_t n = seconds.size();
@@ -35,9 +53,7 @@ Measured measure(const std::function<double()>& run, double seconds, unsigned mo
 }
 
 Measured measure(TimedWork& work, double seconds) {
-  const Measured result = measure([&] { return work.run(); }, seconds);
-  if (work.problem() != nullptr) throw Error(fmt::format("CUDA: {} while measuring", work.problem()));
-  return result;
+  return measure([&] { return work.run(); }, seconds);
 }
 
 unsigned repetitions_for(std::size_t bytes, const CardFacts& card) {

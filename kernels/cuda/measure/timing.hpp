@@ -4,9 +4,29 @@
 #include <functional>
 #include <vector>
 
+#include "kernels/cuda/device_buffer.hpp"
 #include "kernels/cuda/measure/bench_device.hpp"
 
 namespace kvroof::cuda {
+
+// A few kernels launched again and again as one CUDA graph; they copy nothing from or to the host.
+class TimedWork {
+ public:
+  // Makes work(0) once, for code to be loaded and memory to be made; then notes work(0) … work(repetitions − 1), all
+  // launched on `stream`. `bytes`: that one repetition moves; the emulator makes its time of them, where they are
+  // known. Throws Error when the device refuses, and what the work throws.
+  TimedWork(Stream& stream, unsigned repetitions, const std::function<void(unsigned)>& work, double bytes = 0);
+
+  // Runs all repetitions once; the device's seconds of one repetition. Throws Error when the device refuses.
+  double run();
+
+ private:
+  Stream& stream_;
+  unsigned repetitions_;
+  double bytes_;
+  bool emulated_;
+  LaunchTrain train_;
+};
 
 struct Measured {
   double best = 0;  // seconds of one repetition
