@@ -14,6 +14,7 @@ namespace {
 
 // Every length of a prompt has plans of its own; they are cheap to make again.
 constexpr std::size_t kMostPlans = 1024;
+constexpr int kMostWays = 4;  // that are asked for: what the library proposes it may refuse when it comes to launch it
 
 // Null, or the function that the library lacks.
 const char* find_functions(void* library, Functions& functions) {
@@ -105,16 +106,19 @@ Status CublasLt::choose(Plan& plan) const {
   };
   set(kPreferMostWorkspace, std::uint64_t{kWorkspaceBytes});
   for (const int attribute : kPreferAlignment) set(attribute, kAlignment);
-  HeuristicResult best{};
+  std::array<HeuristicResult, kMostWays> results{};
   int found = 0;
   if (status == kSuccess) {
-    status = lt_.cublasLtMatmulAlgoGetHeuristic(handle_, plan.desc, plan.w, plan.x, plan.out, plan.out, preference, 1,
-                                                &best, &found);
+    status = lt_.cublasLtMatmulAlgoGetHeuristic(handle_, plan.desc, plan.w, plan.x, plan.out, plan.out, preference,
+                                                kMostWays, results.data(), &found);
   }
   lt_.cublasLtMatmulPreferenceDestroy(preference);
-  if (status == kSuccess && found == 0) return kNotSupported;
-  plan.algo = best.algo;
-  return status == kSuccess ? best.state : status;
+  if (status != kSuccess) return status;
+  while (found > 0) {
+    const HeuristicResult& way = results[--found];
+    if (way.state == kSuccess) plan.ways.push_back(way.algo);
+  }
+  return plan.ways.empty() ? kNotSupported : kSuccess;
 }
 
 CublasLt::Plan& CublasLt::plan_of(const Product& p) {
@@ -124,25 +128,31 @@ CublasLt::Plan& CublasLt::plan_of(const Product& p) {
   Plan& plan = plans_[sizes];
   Status status = describe(p, plan);
   if (status == kSuccess) status = choose(plan);
-  plan.serves = status == kSuccess;
-  if (!plan.serves) refuse(p, plan, status);
+  if (status != kSuccess) refuse(p, plan, status);
   return plan;
 }
 
 bool CublasLt::multiply(Stream& stream, const Product& p, std::byte* workspace) {
   Plan& plan = plan_of(p);
-  if (!plan.serves || stream.problem != nullptr) return false;
   const float one = 1, beta = p.add ? 1.0F : 0.0F;
-  const Status status =
-      lt_.cublasLtMatmul(handle_, plan.desc, &one, p.w.data, plan.w, p.x, plan.x, &beta, p.out, plan.out, p.out,
-                         plan.out, &plan.algo, workspace, kWorkspaceBytes, stream.handle);
-  if (status != kSuccess) refuse(p, plan, status);
-  served_ = served_ || status == kSuccess;
-  return status == kSuccess;
+  while (!plan.ways.empty() && stream.problem == nullptr) {
+    const Status status =
+        lt_.cublasLtMatmul(handle_, plan.desc, &one, p.w.data, plan.w, p.x, plan.x, &beta, p.out, plan.out, p.out,
+                           plan.out, &plan.ways.back(), workspace, kWorkspaceBytes, stream.handle);
+    if (status == kSuccess) return true;
+    if (status == kExecutionFailed) {
+      stream.problem = "cuBLASLt could not launch a product (CUBLAS_STATUS_EXECUTION_FAILED)";
+    } else if (status == kNotSupported && plan.ways.size() > 1) {
+      plan.ways.pop_back();
+    } else {
+      refuse(p, plan, status);
+    }
+  }
+  return false;
 }
 
 void CublasLt::refuse(const Product& p, Plan& plan, Status status) {
-  plan.serves = false;
+  plan.ways.clear();
   if (!problem_.empty()) return;
   problem_ = fmt::format("cuBLASLt {} refused a product of {} x {} with {} vectors: {}", version(), p.w.rows, p.w.cols,
                          p.tokens, lt_.cublasLtGetStatusString(status));

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/cuda/cublaslt_api.hpp"
 #include "kernels/cuda/kernels.hpp"
@@ -39,12 +40,16 @@ class CublasLt {
   CublasLt& operator=(const CublasLt&) = delete;
 
   // Launches a product; `workspace` has kWorkspaceBytes. False: nothing was launched, problem() says why, and a product
-  // of these sizes is not tried again. How sizes are best made is asked once for each.
+  // of these sizes is not tried again; or the device failed, which the stream says. How sizes are best made is asked
+  // once for each; a way that is refused, before anything of it is launched, gives place to the next best.
   bool multiply(Stream& stream, const Product& product, std::byte* workspace);
 
   [[nodiscard]] std::string version() const;  // 13.1.0
-  // Whether any product was made.
+  // Whether products of these sizes were not refused so far.
+  [[nodiscard]] bool serves(const Product& product) { return !plan_of(product).ways.empty(); }
+  // Whether a map was made of its products; what was made in vain does not count.
   [[nodiscard]] bool served() const { return served_; }
+  void note_served() { served_ = true; }
   // Why the first product that was refused was; empty: none was.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
@@ -53,8 +58,7 @@ class CublasLt {
   struct Plan {
     cublaslt::Desc desc = nullptr;
     cublaslt::Layout w = nullptr, x = nullptr, out = nullptr;
-    cublaslt::Algo algo{};
-    bool serves = false;
+    std::vector<cublaslt::Algo> ways;  // the best comes last; none: refused
   };
 
   CublasLt(const cublaslt::Functions& functions, cublaslt::Handle handle) : lt_(functions), handle_(handle) {}

@@ -49,6 +49,7 @@ bool LibraryLinear::multiply(Stored weights, const ProductArguments& p) {
   CublasLt::Product product{weights, a.w, p.rounded, a.tokens, a.out, a.out_row, a.add};
   // The gate's products go last: where the other's are refused, nothing was written that is added to.
   if (a.up.rows > 0) {
+    if (!library_->serves(product)) return false;
     CublasLt::Product up = product;
     up.w = a.up;
     up.out = ups_.at<float>();
@@ -62,6 +63,7 @@ bool LibraryLinear::run_slice(Stored weights, const LinearArguments& a) {
   ProductArguments p{a, rounded_.at(), ups_.at<float>()};
   run_round_vectors(stream_, weights, p);
   if (!multiply(weights, p)) return false;
+  library_->note_served();
   p.linear.add = false;  // it is done
   if (has_more(a)) run_finish_products(stream_, weights, p);
   return true;

@@ -255,6 +255,47 @@ TEST_CASE("what the library refuses our own kernels make, and one sentence says 
   }
 }
 
+TEST_CASE("where the library refuses what it proposed, the next of its ways serves") {
+  const MadeLibrary made("ways");
+  const Run run = run_device(model_named("llama-gqa", DType::kF16), LinearBy::kCublasLt, 2, 9);
+  CHECK(run.facts.by == "cublaslt 13.1.99");
+  CHECK(run.facts.problem.empty());
+}
+
+TEST_CASE("a map of which the library refuses the second product was not made by it") {
+  const MadeLibrary made("apart");
+  const auto library = CublasLt::load();
+  REQUIRE(library);
+  CublasLt& lt = *library.value();
+  const Map gated{.activation = ActivationMode::kSilu, .gated = true, .bias = true};
+  const Made refused = make(gated, Stored::kF16, &lt, LinearBy::kAuto);
+  CHECK_FALSE(refused.served);
+  CHECK_FALSE(lt.served());
+  CHECK_THAT(lt.problem(), Catch::StartsWith("cuBLASLt 13.1.99 refused a product of 24 x 40 with 70 vectors: "));
+  CHECK(refused.out == make(gated, Stored::kF16, nullptr, LinearBy::kAuto).out);
+}
+
+TEST_CASE("vectors that the library refuses after others that it served are our own kernels'") {
+  const MadeLibrary made("few");
+  const auto library = CublasLt::load();
+  REQUIRE(library);
+  const Map map{.tokens = 8192 + 3, .cols = 8, .rows = 8, .add = true};
+  const Made split = make(map, Stored::kBF16, library.value().get(), LinearBy::kAuto);
+  CHECK(split.served);
+  CHECK(library.value()->served());
+  CHECK_THAT(library.value()->problem(), Catch::Contains("with 3 vectors"));
+  // Three vectors meet the weights unrounded.
+  CHECK(difference(split.out, make(map, Stored::kBF16, nullptr, LinearBy::kAuto).out) <= 1.0 / 256);
+}
+
+TEST_CASE("a product that the device fails ends the run with one sentence") {
+  const MadeLibrary made("device");
+  const Model model = model_named("llama-gqa", DType::kF16);
+  CHECK_THROWS_WITH(run_device(model, LinearBy::kCublasLt, 1, 9),
+                    "CUDA: cuBLASLt could not launch a product (CUBLAS_STATUS_EXECUTION_FAILED) "
+                    "while launching kernels");
+}
+
 TEST_CASE("a library that does not start is none: our own kernels serve, or the run ends where it was asked for") {
   const MadeLibrary made("create");
   const Model model = model_named("llama-gqa", DType::kF16);

@@ -1,6 +1,8 @@
 // A cuBLASLt for machines without a GPU: the functions that are called of it, over the emulator's streams. Two launches
 // a product, as of a library that splits sums. KVROOF_MADE_CUBLASLT of the environment has it refuse: `create`,
-// `heuristic` (answers that no way serves), `none` (finds none), `matmul`.
+// `heuristic` (answers that no way serves), `none` (finds none), `matmul`, `device` (a launch fails), `ways` (all but
+// the third), `apart` (results that do not lie behind each other), `few` (products of fewer than eight vectors).
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -29,7 +31,8 @@ struct PreferenceOpaque {
 
 namespace {
 
-constexpr std::uint64_t kAlgo = 0x6b76726f6f66;  // what the heuristic gave, and matmul wants back
+constexpr std::uint64_t kAlgo = 0x6b76726f6f66;  // the first that the heuristic gave, and matmul wants back
+constexpr int kWays = 3;
 constexpr Status kInvalid = 7;
 
 bool refuses(const char* what) {
@@ -144,12 +147,16 @@ Status cublasLtMatmulAlgoGetHeuristic(Handle, Desc desc, Layout a, Layout b, Lay
   const bool fits = a->rows == b->rows && d->rows == a->columns && d->columns == b->columns && c == d;
   const bool types = a->type == b->type && (a->type == kRealBF16 || a->type == kReal16) && d->type == kReal32;
   const bool sums = desc->compute == kCompute32 && desc->scale == kReal32 && desc->trans_a == kTransposed;
-  if (!fits || !types || !sums || asked != 1 || preference->alignments != 4) return kInvalid;
-  *found = 1;
-  results[0] = {};
-  results[0].algo.data[0] = kAlgo;
-  results[0].workspace_bytes = d->rows * d->columns * sizeof(float);
-  results[0].state = results[0].workspace_bytes <= preference->workspace ? kSuccess : kNotSupported;
+  if (!fits || !types || !sums || asked < 1 || preference->alignments != 4) return kInvalid;
+  *found = std::min(asked, kWays);
+  for (int way = 0; way < *found; ++way) {
+    HeuristicResult& result = results[way];
+    result = {};
+    result.algo.data[0] = kAlgo + static_cast<unsigned>(way);
+    result.workspace_bytes = d->rows * d->columns * sizeof(float);
+    const bool refused = result.workspace_bytes > preference->workspace || (refuses("ways") && way == 0);
+    result.state = refused ? kNotSupported : kSuccess;
+  }
   return kSuccess;
 }
 
@@ -157,7 +164,12 @@ Status cublasLtMatmul(Handle, Desc desc, const void* alpha, const void* a, Layou
                       Layout layout_b, const void* beta, const void* c, Layout, void* d, Layout layout_d,
                       const Algo* algo, void* workspace, std::size_t workspace_bytes, CudaStream stream) {
   if (refuses("matmul")) return kAllocFailed;
-  if (algo->data[0] != kAlgo || c != d) return kInvalid;
+  if (refuses("device")) return kExecutionFailed;
+  const std::uint64_t way = algo->data[0] - kAlgo;
+  if (way >= kWays || c != d) return kInvalid;
+  if (refuses("ways") ? way != 2 : way != 0) return kNotSupported;  // the best is asked for first
+  if (refuses("apart") && layout_d->step != static_cast<std::int64_t>(layout_d->rows)) return kNotSupported;
+  if (refuses("few") && layout_d->columns < 8) return kNotSupported;
   if (workspace_bytes < layout_d->rows * layout_d->columns * sizeof(float)) return kInvalid;
   Work work{*desc, *layout_a, *layout_b, *layout_d, 0, 0, a, b, static_cast<float*>(d), workspace};
   std::memcpy(&work.alpha, alpha, sizeof work.alpha);
