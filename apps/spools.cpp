@@ -16,8 +16,18 @@ namespace fs = std::filesystem;
 namespace kvroof {
 namespace {
 
+struct Spool {
+  fs::path path;
+  std::uint32_t pid = 0;
+  std::uint32_t program = 0;  // of the pid: 0 the first, which the names below leave out
+  std::uint32_t number = 0;   // of the process in the trace: the pid, but for programs that come after its first
+  [[nodiscard]] std::string name() const {
+    return program == 0 ? fmt::format("process {}", pid) : fmt::format("process {}-{}", pid, program);
+  }
+};
+
 // Spools by process, then in the order in which it wrote them.
-std::vector<fs::path> files_of(const fs::path& folder) {
+std::vector<Spool> spools_of(const fs::path& folder) {
   std::map<std::pair<unsigned long, unsigned long>, fs::path> sorted;
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != kSpoolEnding) continue;
@@ -26,23 +36,49 @@ std::vector<fs::path> files_of(const fs::path& folder) {
     const unsigned long process = std::strtoul(name.c_str(), &end, 10);
     sorted[{process, *end == '-' ? std::strtoul(end + 1, nullptr, 10) : 0}] = entry.path();
   }
-  std::vector<fs::path> files;
-  for (const auto& [key, path] : sorted) files.push_back(path);
-  return files;
+  std::vector<Spool> spools;
+  std::uint32_t next = kFirstProcessNumber;
+  for (const auto& [key, path] : sorted) {
+    const auto pid = static_cast<std::uint32_t>(key.first);
+    const bool again = !spools.empty() && spools.back().pid == pid;
+    spools.push_back({path, pid, again ? spools.back().program + 1 : 0, again ? next++ : pid});
+  }
+  return spools;
 }
 
-// A process's records go on to the trace; its notes are kept for one list of all processes.
+// A process's records go on to the trace, under its number there; its notes are kept for one list of all processes.
 class ProcessSink final : public ForwardingSink {
  public:
-  ProcessSink(ProfileSink& to, const std::atomic<bool>& stop) : to_(to), stop_(stop) {}
+  ProcessSink(const Spool& spool, ProfileSink& to, const std::atomic<bool>& stop)
+      : spool_(spool), to_(to), stop_(stop) {}
+  using ForwardingSink::add;
+  void add(const KernelRecord& r) override { add_work(r); }
+  void add(const CopyRecord& r) override { add_work(r); }
+  void add(const FillRecord& r) override { add_work(r); }
+  void add(const CallRecord& r) override { add_own(r); }
+  void add(const RangeRecord& r) override { add_own(r); }
+  void add(const MemoryRecord& r) override { add_own(r); }
+  void add(const DeviceRecord& r) override { add_own(r); }
+  void add(const ProcessRecord& r) override { add_own(ProcessRecord{r.process, r.name, spool_.pid}); }
   void note(std::string_view key, std::string_view value) override { notes[std::string(key)] = value; }
   std::map<std::string, std::string> notes;
 
  private:
+  template <class Record>
+  void add_own(Record record) {
+    if (record.process == spool_.pid) record.process = spool_.number;
+    to().add(record);
+  }
+  template <class Record>
+  void add_work(Record record) {
+    if (record.work.process == spool_.pid) record.work.process = spool_.number;
+    to().add(record);
+  }
   ProfileSink& to() override {
     if (stop_) throw Error("interrupted before the trace was whole", ExitCode::kInterrupted);
     return to_;
   }
+  const Spool& spool_;
   ProfileSink& to_;
   const std::atomic<bool>& stop_;
 };
@@ -50,17 +86,15 @@ class ProcessSink final : public ForwardingSink {
 // A recorder that ends in order writes this note among its last.
 constexpr const char* kLastNote = "dropped";
 
-// Notes of a process carry its number: "process 4711: dropped".
-void merge_process(const fs::path& file, ProfileSink& to, const std::atomic<bool>& stop, MergedSpools& merged) {
-  ProcessSink sink(to, stop);
-  const Result<SpoolCounts> read = read_spool(file, sink);
+// Notes of a process carry its number: "process 4711: dropped"; of the pid's second program, "process 4711-1: dropped".
+void merge_process(const Spool& spool, ProfileSink& to, const std::atomic<bool>& stop, MergedSpools& merged) {
+  ProcessSink sink(spool, to, stop);
+  const Result<SpoolCounts> read = read_spool(spool.path, sink);
   const SpoolCounts counts = read ? read.value() : SpoolCounts{};
   ++merged.processes;
   merged.readable += read.ok();
   merged.records += counts.records;
   merged.kernels += counts.kernels;
-  const std::string process = file.filename().string();
-  const std::string name = "process " + process.substr(0, process.find('-'));
   const bool closed = sink.notes.contains("why") || sink.notes.contains(kLastNote);
   if (!read) {
     sink.notes["why"] = read.error();
@@ -68,7 +102,8 @@ void merge_process(const fs::path& file, ProfileSink& to, const std::atomic<bool
     sink.notes["ended_early"] = "what follows is lost: " + counts.damage;
   } else if (counts.cut || !closed) {
     sink.notes.try_emplace("ended_early",
-                           "the process was killed or left without exit handlers: its last records may be lost");
+                           "the process was killed, became another program, or left without exit handlers: its last "
+                           "records may be lost");
   }
   if (const auto why = sink.notes.find("why"); why == sink.notes.end()) {
     ++merged.recorded;
@@ -79,7 +114,9 @@ void merge_process(const fs::path& file, ProfileSink& to, const std::atomic<bool
   if (const auto lost = sink.notes.find(kLastNote); lost != sink.notes.end()) {
     merged.dropped += std::strtoull(lost->second.c_str(), nullptr, 10);
   }
-  for (const auto& [key, value] : sink.notes) to.note(key == "process" ? name : name + ": " + key, value);
+  for (const auto& [key, value] : sink.notes) {
+    to.note(key == "process" ? spool.name() : spool.name() + ": " + key, value);
+  }
 }
 
 std::string nothing_recorded(const MergedSpools& merged) {
@@ -94,7 +131,7 @@ std::string nothing_recorded(const MergedSpools& merged) {
 
 MergedSpools merge_spools(const fs::path& folder, ProfileSink& to, const std::atomic<bool>& stop) {
   MergedSpools merged;
-  for (const fs::path& file : files_of(folder)) merge_process(file, to, stop, merged);
+  for (const Spool& spool : spools_of(folder)) merge_process(spool, to, stop, merged);
   to.note("processes", std::to_string(merged.processes));
   to.note("level", merged.recorded > 0 ? "trace" : "none");
   if (merged.recorded < merged.processes || merged.processes == 0) {

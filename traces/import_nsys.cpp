@@ -136,8 +136,8 @@ class NsysReader {
            });
   }
   void read_processes() {
-    select(kProcessTable, {"globalPid", "name"}, [&](const SqliteRows& rows) {
-      to_.add(ProcessRecord{process(rows, 0), rows.text(1)});
+    select(kProcessTable, {"globalPid", "name", "pid"}, [&](const SqliteRows& rows) {
+      to_.add(ProcessRecord{process(rows, 0), rows.text(1), u32(rows, 2)});
     });
   }
   void read_kernels() {

@@ -92,11 +92,14 @@ struct DeviceRecord {
   std::string_view uuid{};     // "GPU-…"; empty: not known, and devices of the same number are one GPU
 };
 
-// A process that was recorded, and its program.
+// A program that was recorded. Of the programs of one pid, which the same pid by exec or a later process may be, each
+// but the first has a number that is no pid: from kFirstProcessNumber on, above every pid of Linux.
 struct ProcessRecord {
   std::uint32_t process = 0;
   std::string_view name{};
+  std::uint32_t pid = 0;  // 0: the process's number
 };
+inline constexpr std::uint32_t kFirstProcessNumber = (1U << 22U) + 1;
 
 // What the engine meant by a kernel: that of this launching call and this graph node (0 outside graphs). A record whose
 // correlation is 0 holds for every launch of its node that has no record of its own. A kernel that moves bytes for

@@ -269,7 +269,7 @@ void KernelDatabase::add(const DeviceRecord& r) {
 }
 
 void KernelDatabase::add(const ProcessRecord& r) {
-  state_->add(kProcessTable, global_process(r.process), r.process, r.name);
+  state_->add(kProcessTable, global_process(r.process), r.pid == 0 ? r.process : r.pid, r.name);
 }
 
 void KernelDatabase::add(const OperatorRecord& r) {

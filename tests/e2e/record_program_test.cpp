@@ -140,6 +140,36 @@ TEST_CASE("Children of a program, forked or started anew, one of them killed, ha
   CHECK(query(database, "SELECT count(*) FROM kvroof_note WHERE key LIKE 'process %: ended_early'") == "1\n");
 }
 
+TEST_CASE("Programs that one process became by exec are two processes to every query, both under their true pid") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), database = trace + "/kernels.sqlite";
+  const Ran ran = run_program("record -o " + trace + " -- " + kMade + "/made_program 3 e20",
+                              "LD_LIBRARY_PATH=" + kMade + " " KVROOF_PROGRAM);
+  INFO(ran.err);
+  CHECK(ran.code == 5);
+  if (ran.err.find("this build has no CUPTI") != std::string::npos) {
+    std::puts("SKIPPED: built without CUPTI's headers");
+    return;
+  }
+  const std::string by_process = "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN PROCESSES p ON ";
+  CHECK(query(database, by_process + "p.globalPid = k.globalPid GROUP BY k.globalPid ORDER BY 1") == "3\n7\n20\n");
+  CHECK(query(database, "SELECT count(*), count(DISTINCT globalPid), count(DISTINCT pid) FROM PROCESSES") == "3|3|2\n");
+  // No pid of Linux is above 2^22, so that the second program can be taken for no other process.
+  CHECK(query(database, "SELECT globalPid / 0x1000000 % 0x1000000, (SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k "
+                        "WHERE k.globalPid = p.globalPid) FROM PROCESSES p WHERE pid <> globalPid / 0x1000000 % "
+                        "0x1000000") == "4194305|7\n");
+  // As Nsight's users join launches and GPUs.
+  CHECK(query(database, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN TARGET_INFO_CUDA_DEVICE d ON "
+                        "d.cudaId = k.deviceId AND d.pid = k.globalPid / 0x1000000 % 0x1000000") == "30\n");
+  CHECK(query(database, "SELECT count(DISTINCT substr(key, 1, instr(key, '-') - 1)) FROM kvroof_note WHERE key LIKE "
+                        "'process %-1: dropped'") == "1\n");
+  // An import of the file keeps them apart.
+  const std::string again = folder.file("again.kvt");
+  CHECK(run_program("import nsys " + database + " -q -o " + again).code == 0);
+  CHECK(query(again + "/kernels.sqlite", "SELECT group_concat(pid) FROM PROCESSES ORDER BY globalPid") ==
+        query(database, "SELECT group_concat(pid) FROM PROCESSES ORDER BY globalPid"));
+}
+
 TEST_CASE("Spools that a killed recorder left become a trace, and a folder without readable ones is refused") {
   const TemporaryFolder folder;
   const std::string spools = folder.file("spools"), trace = folder.file("run.kvt");

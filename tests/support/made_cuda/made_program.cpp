@@ -1,12 +1,14 @@
 // A program that uses a GPU, as far as a recorder can tell: loads what CUDA_INJECTION64_PATH names, as the driver does,
 // and launches on the made CUPTI. usage: made_program KERNELS [CHILD…]; a CHILD is the KERNELS of a process of its own:
-// by fork and exec, on GPU 0 (N), by fork alone, on GPU 1 (fN), or that one killed once its spool has them (kN).
+// by fork and exec, on GPU 0 (N), by fork alone, on GPU 1 (fN), or that one, once its spool has them, killed (kN) or
+// become this program with 7 KERNELS by exec (eN).
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -42,8 +44,8 @@ bool launch(int kernels) {
   return true;
 }
 
-// What CUPTI does each second, then death.
-void die_when_recorded() {
+// What CUPTI does each second.
+void wait_until_recorded() {
   const char* const folder = std::getenv("KVROOF_SPOOL_FOLDER");
   const std::string spool = std::string(folder == nullptr ? "" : folder) + "/" + std::to_string(getpid()) + "-0.spool";
   struct stat facts {};
@@ -53,14 +55,13 @@ void die_when_recorded() {
     function<int(std::uint32_t)>(cupti, "cuptiActivityFlushAll")(0);
     while (stat(spool.c_str(), &facts) == 0 && facts.st_size == before) usleep(1000);
   }
-  raise(SIGKILL);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
-    const bool forked = *argv[i] == 'f' || *argv[i] == 'k';
+    const bool forked = std::isdigit(*argv[i]) == 0;
     const pid_t child = fork();
     if (child == 0 && !forked) {
       execl(argv[0], argv[0], argv[i], nullptr);
@@ -69,7 +70,9 @@ int main(int argc, char** argv) {
     if (child == 0) {
       setenv("MADE_GPU", "1", 1);
       const bool launched = launch(std::atoi(argv[i] + 1));
-      if (*argv[i] == 'k') die_when_recorded();
+      if (*argv[i] != 'f') wait_until_recorded();
+      if (*argv[i] == 'k') raise(SIGKILL);
+      if (*argv[i] == 'e') execl(argv[0], argv[0], "7", nullptr);
       return launched ? 0 : 99;
     }
     waitpid(child, nullptr, 0);
