@@ -82,7 +82,8 @@ int import_spools(const Arguments& arguments, const std::filesystem::path& out) 
     const nlohmann::ordered_json json = {{"trace", out.string()},         {"processes", merged.processes},
                                          {"recorded", merged.recorded},   {"kernels", merged.kernels},
                                          {"records", merged.records},     {"dropped", merged.dropped},
-                                         {"ended_early", merged.ended_early}};
+                                         {"ended_early", merged.ended_early},
+                                         {"still_running", merged.still_running}};
     fmt::print("{}\n", json.dump(2));
   }
   if (!arguments.quiet) fmt::print(stderr, "{}\n", merged_text(out, merged));

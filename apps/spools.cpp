@@ -89,6 +89,7 @@ constexpr const char* kLastNote = "dropped";
 // Notes of a process carry its number: "process 4711: dropped"; of the pid's second program, "process 4711-1: dropped".
 void merge_process(const Spool& spool, ProfileSink& to, const std::atomic<bool>& stop, MergedSpools& merged) {
   ProcessSink sink(spool, to, stop);
+  const bool running = is_being_written(spool.path);
   const Result<SpoolCounts> read = read_spool(spool.path, sink);
   const SpoolCounts counts = read ? read.value() : SpoolCounts{};
   ++merged.processes;
@@ -96,10 +97,13 @@ void merge_process(const Spool& spool, ProfileSink& to, const std::atomic<bool>&
   merged.records += counts.records;
   merged.kernels += counts.kernels;
   const bool closed = sink.notes.contains("why") || sink.notes.contains(kLastNote);
+  const bool outlives = running && read.ok() && counts.damage.empty() && !closed;
   if (!read) {
     sink.notes["why"] = read.error();
   } else if (!counts.damage.empty()) {
     sink.notes["ended_early"] = "what follows is lost: " + counts.damage;
+  } else if (outlives) {
+    sink.notes["ended_early"] = "still running when the command ended: what it did later is not here";
   } else if (counts.cut || !closed) {
     sink.notes.try_emplace("ended_early",
                            "the process was killed, became another program, or left without exit handlers: its last "
@@ -110,7 +114,8 @@ void merge_process(const Spool& spool, ProfileSink& to, const std::atomic<bool>&
   } else if (merged.why.empty()) {
     merged.why = why->second;
   }
-  merged.ended_early += sink.notes.contains("ended_early");
+  merged.still_running += outlives;
+  merged.ended_early += !outlives && sink.notes.contains("ended_early");
   if (const auto lost = sink.notes.find(kLastNote); lost != sink.notes.end()) {
     merged.dropped += std::strtoull(lost->second.c_str(), nullptr, 10);
   }
@@ -145,6 +150,10 @@ MergedSpools merge_spools(const fs::path& folder, ProfileSink& to, const std::at
 std::string merged_text(const fs::path& out, const MergedSpools& merged) {
   std::string more = merged.why.empty() ? "" : "; " + merged.why;
   if (merged.dropped > 0) more += fmt::format("; {} records were dropped", merged.dropped);
+  if (merged.still_running > 0) {
+    more += fmt::format("; {} still running: what {} later is not in it", merged.still_running,
+                        merged.still_running == 1 ? "it does" : "they do");
+  }
   if (merged.ended_early > 0) {
     more += fmt::format("; of {} the end may be missing: `kvroof inspect` says why", merged.ended_early);
   }

@@ -16,7 +16,8 @@ struct MergedSpools {
   std::size_t recorded = 0;   // of them, that had a recorder
   std::uint64_t records = 0, kernels = 0;
   std::uint64_t dropped = 0;
-  std::size_t ended_early = 0;  // processes
+  std::size_t ended_early = 0;    // processes
+  std::size_t still_running = 0;  // processes: what they did later is not here
   std::string why;              // of the first process without one
 };
 

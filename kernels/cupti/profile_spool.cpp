@@ -23,6 +23,13 @@ constexpr std::size_t kReasonBytes = 240;
 constexpr std::size_t kPassed = std::size_t{8} << 20;
 constexpr std::size_t kHeadBytes = 1 + sizeof(std::uint32_t);  // a record's type and length
 
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
 // A note as a record among others.
 struct Note {
   std::string_view key, value;
@@ -215,6 +222,9 @@ Take reader_of(std::uint8_t type) {
 SpoolWriter::SpoolWriter(const std::filesystem::path& path) : path_(path), pending_(kSpoolMagic) {
   descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw Error(fmt::format("{}: cannot be created: {}", path.string(), std::strerror(errno)));
+  // Of the process alone: a forked child has none, and it ends with the program, by exec too.
+  struct flock whole = whole_file();
+  static_cast<void>(fcntl(descriptor_, F_SETLK, &whole));
   append(kReason, std::string(kReasonBytes, '\0'));
   try {
     flush();
@@ -234,20 +244,25 @@ SpoolWriter::~SpoolWriter() {
 
 void SpoolWriter::flush() {
   if (failed_) pending_.clear();
+  if (pending_.empty()) return;
+  // Once the command has ended its spools are read and removed: what outlives it must not fill a disk in secret.
+  struct stat facts {};
+  if (fstat(descriptor_, &facts) == 0 && facts.st_nlink == 0) fail("it was removed");
   for (std::string_view left = pending_; !left.empty();) {
     const ssize_t n = write(descriptor_, left.data(), left.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const int why = errno;
-      failed_ = true;
-      pending_.clear();
-      const std::string reason = fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(why));
-      write_reason(reason);
-      throw Error(reason);
-    }
+    if (n < 0) fail(std::strerror(errno));
     left.remove_prefix(static_cast<std::size_t>(n));
   }
   pending_.clear();
+}
+
+void SpoolWriter::fail(std::string_view why) {
+  failed_ = true;
+  pending_.clear();
+  const std::string reason = fmt::format("{}: cannot be written: {}", path_.string(), why);
+  write_reason(reason);
+  throw Error(reason);
 }
 
 // Over bytes that the file has already, for which there is room on any disk.
@@ -328,6 +343,14 @@ Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to,
     if (passed && at - told >= kPassed) passed(told = at);
   }
   return counts;
+}
+
+bool is_being_written(const std::filesystem::path& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct flock lock = whole_file();
+  const bool asked = descriptor >= 0 && fcntl(descriptor, F_GETLK, &lock) == 0;
+  if (descriptor >= 0) close(descriptor);
+  return asked && lock.l_type != F_UNLCK;
 }
 
 Result<SpoolCounts> read_spool(const std::filesystem::path& path, ProfileSink& to) {

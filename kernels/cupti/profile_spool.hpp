@@ -18,12 +18,12 @@ namespace kvroof {
 // The file starts with kSpoolMagic; then records, each a byte of type, its length (u32) and its fields in the order of
 // kernel_records.hpp, little-endian; a text is the number (u32) of an earlier record of type text. What the death of
 // its writer cuts off is at most its last 256 KiB. The first record is room for why writing ended: a full disk leaves
-// no other.
+// no other. The writer's process holds a lock of the file (fcntl) as long as it writes.
 inline constexpr std::string_view kSpoolMagic = "kvroof spool 2\n";
 
 class SpoolWriter final : public ProfileSink {
  public:
-  // Creates the file, which must not exist. Every function throws Error when it cannot be written.
+  // Creates the file, which must not exist. Every function throws Error when it cannot be written, or is removed.
   explicit SpoolWriter(const std::filesystem::path& path);
   ~SpoolWriter() override;  // writes what is left, without a word where that fails
   SpoolWriter(const SpoolWriter&) = delete;
@@ -49,6 +49,7 @@ class SpoolWriter final : public ProfileSink {
   void put(Record record);
   std::uint32_t text_number(std::string_view text);
   void write_reason(std::string_view reason) const;
+  [[noreturn]] void fail(std::string_view why);
   void append(std::uint8_t type, std::string_view payload);
 
   std::filesystem::path path_;
@@ -69,6 +70,9 @@ struct SpoolCounts {
   bool cut = false;    // the file ends within a record: its writer died
   std::string damage;  // one sentence with its place: nothing from there on is read
 };
+
+// Whether a process still writes it. False where files cannot be locked.
+bool is_being_written(const std::filesystem::path& path);
 
 // Hands every whole record to the sink, in order; why writing ended early is a note. Damage is an unknown type, a
 // record whose length is not its fields', a text that was not written before. A failure is one sentence: not a spool.

@@ -170,6 +170,24 @@ TEST_CASE("Programs that one process became by exec are two processes to every q
         query(database, "SELECT group_concat(pid) FROM PROCESSES ORDER BY globalPid"));
 }
 
+TEST_CASE("Of a process that outlives the command the trace has what it recorded, and says that it was still running") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), database = trace + "/kernels.sqlite";
+  const Ran ran = run_program("record -o " + trace + " -- " + kMade + "/made_program 3 s20",
+                              "LD_LIBRARY_PATH=" + kMade + " " KVROOF_PROGRAM);
+  INFO(ran.err);
+  CHECK(ran.code == 5);
+  if (ran.err.find("this build has no CUPTI") != std::string::npos) {
+    std::puts("SKIPPED: built without CUPTI's headers");
+    return;
+  }
+  CHECK(ran.err.ends_with("of 2 processes; 1 still running: what it does later is not in it\n"));
+  CHECK(query(database, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL") == "23\n");
+  CHECK(query(database, "SELECT value FROM kvroof_note WHERE key LIKE 'process %: ended_early'") ==
+        "still running when the command ended: what it did later is not here\n");
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+}
+
 TEST_CASE("Spools that a killed recorder left become a trace, and a folder without readable ones is refused") {
   const TemporaryFolder folder;
   const std::string spools = folder.file("spools"), trace = folder.file("run.kvt");

@@ -1,7 +1,7 @@
 // A program that uses a GPU, as far as a recorder can tell: loads what CUDA_INJECTION64_PATH names, as the driver does,
 // and launches on the made CUPTI. usage: made_program KERNELS [CHILD…]; a CHILD is the KERNELS of a process of its own:
 // by fork and exec, on GPU 0 (N), by fork alone, on GPU 1 (fN), or that one, once its spool has them, killed (kN) or
-// become this program with 7 KERNELS by exec (eN).
+// become this program with 7 KERNELS by exec (eN), or left behind until the spool is removed (sN).
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -44,10 +44,14 @@ bool launch(int kernels) {
   return true;
 }
 
+std::string spool_file() {
+  const char* const folder = std::getenv("KVROOF_SPOOL_FOLDER");
+  return std::string(folder == nullptr ? "" : folder) + "/" + std::to_string(getpid()) + "-0.spool";
+}
+
 // What CUPTI does each second.
 void wait_until_recorded() {
-  const char* const folder = std::getenv("KVROOF_SPOOL_FOLDER");
-  const std::string spool = std::string(folder == nullptr ? "" : folder) + "/" + std::to_string(getpid()) + "-0.spool";
+  const std::string spool = spool_file();
   struct stat facts {};
   stat(spool.c_str(), &facts);
   const auto before = facts.st_size;
@@ -57,11 +61,22 @@ void wait_until_recorded() {
   }
 }
 
+// Tells whoever reads the pipe, and leaves them.
+void outlive_parent(int told) {
+  close(STDOUT_FILENO);
+  close(STDERR_FILENO);
+  close(told);
+  struct stat facts {};
+  for (int i = 0; i < 10'000 && stat(spool_file().c_str(), &facts) == 0; ++i) usleep(1000);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     const bool forked = std::isdigit(*argv[i]) == 0;
+    int told[2] = {-1, -1};
+    if (pipe(told) != 0) return 98;
     const pid_t child = fork();
     if (child == 0 && !forked) {
       execl(argv[0], argv[0], argv[i], nullptr);
@@ -72,10 +87,18 @@ int main(int argc, char** argv) {
       const bool launched = launch(std::atoi(argv[i] + 1));
       if (*argv[i] != 'f') wait_until_recorded();
       if (*argv[i] == 'k') raise(SIGKILL);
+      if (*argv[i] == 's') outlive_parent(told[1]);
       if (*argv[i] == 'e') execl(argv[0], argv[0], "7", nullptr);
       return launched ? 0 : 99;
     }
-    waitpid(child, nullptr, 0);
+    close(told[1]);
+    char none = 0;
+    if (*argv[i] == 's') {
+      static_cast<void>(!read(told[0], &none, 1));
+    } else {
+      waitpid(child, nullptr, 0);
+    }
+    close(told[0]);
   }
   return launch(std::atoi(argv[1])) ? 5 : 99;
 }

@@ -49,6 +49,17 @@ void write_one_of_each(SpoolWriter& spool) {
 
 }  // namespace
 
+TEST_CASE("A spool that was removed under its writer takes no more bytes of the disk, and its writer is told") {
+  const TemporaryFolder folder;
+  SpoolWriter spool(folder.file("a.spool"));
+  spool.add(CounterRecord{1, 2, 0, 3, "dram__bytes_read.sum", 1.5});
+  spool.flush();
+  std::filesystem::remove(folder.file("a.spool"));
+  CHECK_NOTHROW(spool.flush());  // there is nothing to write
+  spool.add(CounterRecord{2, 2, 0, 3, "dram__bytes_read.sum", 1.5});
+  CHECK_THROWS_WITH(spool.flush(), folder.file("a.spool") + ": cannot be written: it was removed");
+}
+
 TEST_CASE("Every kind of record comes out of a spool as it went in") {
   const TemporaryFolder folder;
   {
