@@ -99,6 +99,23 @@ void pass_on(int signal, siginfo_t* info, void*) {
 
 constexpr int kPassed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
+// A shell's exit codes for a command that is not there, and for one that is and cannot be run.
+constexpr auto kNotFound = static_cast<ExitCode>(127);
+constexpr auto kNotExecutable = static_cast<ExitCode>(126);
+
+// What a shell answers where it cannot run a command. A script's first line, or a binary's, names another program.
+Error cannot_run(const std::string& command, int why) {
+  std::error_code ignored;
+  const bool there = command.find('/') != std::string::npos && fs::exists(command, ignored);
+  std::string text = std::strerror(why);
+  if (why == ENOENT && there) text = "the interpreter that it names is not there";
+  if (why == ENOENT && command.find('/') == std::string::npos) text = "not found in PATH";
+  if (why == EACCES && fs::is_directory(command, ignored)) text = "it is a folder";
+  if (why == ENOEXEC) text = "it is neither a program for this machine nor a script that begins with #!";
+  return Error(fmt::format("{}: cannot be run: {}; nothing was recorded, and there is no trace", command, text),
+               why == ENOENT && !there ? kNotFound : kNotExecutable);
+}
+
 // Starts the program with the default answers to the signals that we pass on; the exit code as a shell has it.
 int run_to_its_end(std::vector<std::string> words, std::vector<std::string> variables) {
   sigset_t passed, before;
@@ -126,7 +143,7 @@ int run_to_its_end(std::vector<std::string> words, std::vector<std::string> vari
   posix_spawnattr_destroy(&attributes);
   g_program.store(refused == 0 ? process : 0);
   sigprocmask(SIG_SETMASK, &before, nullptr);
-  if (refused != 0) throw Error(fmt::format("{}: cannot be run: {}", words[0], std::strerror(refused)));
+  if (refused != 0) throw cannot_run(words[0], refused);
   int status = 0;
   while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
   }

@@ -51,8 +51,12 @@ TEST_CASE("Words after -- are the program's, whatever they look like, its input 
 TEST_CASE("A program that is not there, or none, is refused and leaves no trace") {
   const TemporaryFolder folder;
   const Ran missing = run_program("record -o " + folder.file("a.kvt") + " -- /nowhere/at-all");
-  CHECK(missing.code == 1);
-  CHECK(missing.err == "error: /nowhere/at-all: cannot be run: No such file or directory\n");
+  const std::string nothing = "; nothing was recorded, and there is no trace\n";
+  CHECK(missing.code == 127);
+  CHECK(missing.err == "error: /nowhere/at-all: cannot be run: No such file or directory" + nothing);
+  const Ran unknown = run_program("record -o " + folder.file("a.kvt") + " -- no-such-command-anywhere");
+  CHECK(unknown.code == 127);
+  CHECK(unknown.err == "error: no-such-command-anywhere: cannot be run: not found in PATH" + nothing);
   CHECK(run_program("record -o " + folder.file("a.kvt") + " --").code == 2);
   for (const char* option : {"--model demo", "--policy h2o:budget=4", "-n 5", "--cupti trace", "--ignore-eos"}) {
     const Ran ran = run_program("record -o " + folder.file("a.kvt") + " " + option + " -- /bin/true");
@@ -63,6 +67,27 @@ TEST_CASE("A program that is not there, or none, is refused and leaves no trace"
   CHECK(run_program("record -q -o " + folder.file("b.kvt") + " -- /bin/true").code == 0);
   std::filesystem::remove_all(folder.path() / "b.kvt");
   CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("A file that cannot be run ends with 126, as shells do, says why, and leaves no trace") {
+  const TemporaryFolder folder, empty;
+  const auto make = [&](const std::string& name, const std::string& content, bool executable) {
+    std::ofstream(folder.file(name)) << content;
+    if (executable) std::filesystem::permissions(folder.file(name), std::filesystem::perms::owner_all);
+    return folder.file(name);
+  };
+  const std::pair<std::string, std::string> refused[] = {
+      {make("plain", "#!/bin/sh\n", false), "Permission denied"},
+      {folder.path().string(), "it is a folder"},
+      {make("lost", "#!/nowhere/sh\n", true), "the interpreter that it names is not there"},
+      {make("text", "echo\n", true), "it is neither a program for this machine nor a script that begins with #!"}};
+  for (const auto& [command, why] : refused) {
+    const Ran ran = run_program("record -o " + empty.file("a.kvt") + " -- " + command);
+    CHECK(ran.code == 126);
+    CHECK(ran.err ==
+          "error: " + command + ": cannot be run: " + why + "; nothing was recorded, and there is no trace\n");
+  }
+  CHECK(std::filesystem::is_empty(empty.path()));
 }
 
 TEST_CASE("A signal that ends the program, or is sent to the recorder, ends the program and seals the trace") {
