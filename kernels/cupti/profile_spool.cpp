@@ -21,6 +21,7 @@ constexpr std::uint8_t kText = 0;
 constexpr std::uint8_t kReason = 13;
 constexpr std::size_t kReasonBytes = 240;
 constexpr std::size_t kPassed = std::size_t{8} << 20;
+constexpr std::size_t kTextNodeBytes = 80;  // about what a map takes for a text beside its characters
 constexpr std::size_t kHeadBytes = 1 + sizeof(std::uint32_t);  // a record's type and length
 
 struct flock whole_file() {
@@ -126,6 +127,7 @@ template <>
 constexpr std::uint8_t kType<Note> = 12;  // 13: kReason
 template <>
 constexpr std::uint8_t kType<ProcessRecord> = 14;
+constexpr std::uint8_t kPassing = 15;
 
 // Values one behind the other; a text is replaced by its number.
 template <class NumberOf>
@@ -151,9 +153,19 @@ class Encoder {
   std::string& bytes_;
 };
 
+struct Texts {
+  std::vector<std::string_view> kept, passing;
+  [[nodiscard]] bool has(std::uint32_t number) const {
+    return number < kPassingText ? number < kept.size() : number - kPassingText < passing.size();
+  }
+  [[nodiscard]] std::string_view operator[](std::uint32_t number) const {
+    return number < kPassingText ? kept[number] : passing[number - kPassingText];
+  }
+};
+
 class Decoder {
  public:
-  Decoder(std::string_view payload, const std::vector<std::string_view>& texts)
+  Decoder(std::string_view payload, const Texts& texts)
       : reader_(std::as_bytes(std::span(payload))), size_(payload.size()), texts_(texts) {}
   template <class... Values>
   void operator()(Values&... values) {
@@ -165,8 +177,8 @@ class Decoder {
  private:
   void value(std::string_view& text) {
     const auto number = reader_.read<std::uint32_t>();
-    known_ = known_ && number < texts_.size();
-    text = number < texts_.size() ? texts_[number] : std::string_view();
+    known_ = known_ && texts_.has(number);
+    text = texts_.has(number) ? texts_[number] : std::string_view();
   }
   void value(bool& flag) { flag = reader_.read<std::uint8_t>() != 0; }
   template <class T>
@@ -176,7 +188,7 @@ class Decoder {
   }
   ByteReader reader_;
   std::size_t size_;
-  const std::vector<std::string_view>& texts_;
+  const Texts& texts_;
   bool known_ = true;
 };
 
@@ -188,7 +200,7 @@ void give(const Record& record, ProfileSink& to) {
 
 // Whether the payload is such a record.
 template <class Record>
-bool take(std::string_view payload, const std::vector<std::string_view>& texts, ProfileSink& to) {
+bool take(std::string_view payload, const Texts& texts, ProfileSink& to) {
   Record record;
   Decoder decoder(payload, texts);
   fields(decoder, record);
@@ -196,7 +208,7 @@ bool take(std::string_view payload, const std::vector<std::string_view>& texts, 
   return decoder.whole();
 }
 
-using Take = bool (*)(std::string_view, const std::vector<std::string_view>&, ProfileSink&);
+using Take = bool (*)(std::string_view, const Texts&, ProfileSink&);
 
 Take reader_of(std::uint8_t type) {
   switch (type) {
@@ -282,6 +294,12 @@ void SpoolWriter::append(std::uint8_t type, std::string_view payload) {
 
 std::uint32_t SpoolWriter::text_number(std::string_view text) {
   if (const auto found = texts_.find(text); found != texts_.end()) return found->second;
+  const std::size_t bytes = kTextNodeBytes + text.size();
+  if (text_bytes_ + bytes > kMostTextBytes) {
+    append(kPassing, text);
+    return kPassingText + passing_++;
+  }
+  text_bytes_ += bytes;
   const auto number = static_cast<std::uint32_t>(texts_.size());
   texts_.emplace(text, number);
   append(kText, text);
@@ -294,6 +312,7 @@ void SpoolWriter::put(Record record) {
   Encoder encoder(fields_, [this](std::string_view text) { return text_number(text); });
   fields(encoder, record);
   append(kType<Record>, fields_);
+  passing_ = 0;
 }
 
 void SpoolWriter::add(const KernelRecord& record) { put(record); }
@@ -314,7 +333,7 @@ Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to,
                                 const std::function<void(std::size_t)>& passed) {
   if (!bytes.starts_with(kSpoolMagic)) return failure("not a spool: it does not start with '{}'", kSpoolMagic);
   SpoolCounts counts;
-  std::vector<std::string_view> texts;
+  Texts texts;
   std::size_t told = 0;
   for (std::size_t at = kSpoolMagic.size(); at < bytes.size();) {
     std::uint32_t length = 0;
@@ -325,7 +344,9 @@ Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to,
     const auto type = static_cast<std::uint8_t>(bytes[at]);
     const std::string_view payload = bytes.substr(at + kHeadBytes, length);
     if (type == kText) {
-      texts.push_back(payload);
+      texts.kept.push_back(payload);
+    } else if (type == kPassing) {
+      texts.passing.push_back(payload);
     } else if (type == kReason) {
       const std::string_view reason = payload.substr(0, payload.find('\0'));
       if (!reason.empty()) to.note("ended_early", reason);
@@ -336,6 +357,7 @@ Result<SpoolCounts> parse_spool(std::string_view bytes, ProfileSink& to,
                                     take_it == nullptr ? "not known" : "damaged");
         break;
       }
+      texts.passing.clear();
       ++counts.records;
       counts.kernels += type == kType<KernelRecord>;
     }

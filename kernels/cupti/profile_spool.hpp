@@ -16,10 +16,15 @@
 namespace kvroof {
 
 // The file starts with kSpoolMagic; then records, each a byte of type, its length (u32) and its fields in the order of
-// kernel_records.hpp, little-endian; a text is the number (u32) of an earlier record of type text. What the death of
+// kernel_records.hpp, little-endian; a text is the number (u32) of an earlier record of type text, or, from
+// kPassingText on, that of a passing text: they stand before the record that has them and are forgotten after it. So
+// neither the recorded process nor the reader keeps millions of texts. What the death of
 // its writer cuts off is at most its last 256 KiB. The first record is room for why writing ended: a full disk leaves
 // no other. The writer's process holds a lock of the file (fcntl) as long as it writes.
-inline constexpr std::string_view kSpoolMagic = "kvroof spool 2\n";
+inline constexpr std::string_view kSpoolMagic = "kvroof spool 3\n";
+// What the texts that a writer remembers may take of its process: most programs have a few thousand names.
+inline constexpr std::size_t kMostTextBytes = std::size_t{16} << 20U;
+inline constexpr std::uint32_t kPassingText = 1U << 31U;
 
 class SpoolWriter final : public ProfileSink {
  public:
@@ -62,6 +67,8 @@ class SpoolWriter final : public ProfileSink {
     std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
   std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>> texts_;
+  std::size_t text_bytes_ = 0;
+  std::uint32_t passing_ = 0;  // texts of the record in progress
 };
 
 struct SpoolCounts {

@@ -251,7 +251,7 @@ TEST_CASE("Spools that a killed recorder left become a trace, and a folder witho
 TEST_CASE("A recorder that is interrupted while it merges keeps the spools, says how to go on, and leaves no trace") {
   const TemporaryFolder folder;
   const std::string trace = folder.file("run.kvt"), many = folder.file("many");
-  std::string overheads = "kvroof spool 2\n";
+  std::string overheads = "kvroof spool 3\n";
   for (int i = 0; i < 2'000'000; ++i) overheads.append("\x07\x14\0\0\0", 5).append(20, '\1');
   std::ofstream(many, std::ios::binary) << overheads;
   const Ran ran = run_program("record -o " + trace + " -- /bin/sh -c 'cp " + many +

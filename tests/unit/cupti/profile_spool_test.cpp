@@ -2,6 +2,7 @@
 #include "kernels/cupti/profile_spool.hpp"
 
 #include <csignal>
+#include <cstring>
 #include <fstream>
 
 #include <sys/resource.h>
@@ -84,6 +85,38 @@ TEST_CASE("Every kind of record comes out of a spool as it went in") {
   CHECK((sink.operators[0].layer == -1 && sink.operators[0].declared_flops == 12 && sink.operator_names[0] == "qkv"));
   CHECK((sink.counters[0].value == 1.5 && sink.counter_names[0] == "dram__bytes_read.sum"));
   CHECK(sink.notes.at("dropped") == "0");
+}
+
+TEST_CASE("Of millions of different texts a writer remembers 16 MiB, and every one arrives") {
+  const TemporaryFolder folder;
+  constexpr std::uint32_t kRanges = 200'000;
+  const auto text = [](std::uint32_t i) { return fmt::format("request {} of a server {}", i, std::string(60, 'x')); };
+  {
+    SpoolWriter spool(folder.file("a.spool"));
+    for (std::uint32_t i = 0; i < kRanges; ++i) {
+      spool.add(RangeRecord{i, i, 3, 4, text(i)});
+      if (i % 2 == 0) spool.note(text(i), text(i + 1));  // two texts of one record
+    }
+    spool.add(RangeRecord{1, 1, 3, 4, text(0)});
+  }
+  const std::string bytes = slurp(folder.path() / "a.spool");
+  std::size_t remembered = 0;
+  for (std::size_t at = kSpoolMagic.size(); at < bytes.size();) {
+    std::uint32_t length = 0;
+    std::memcpy(&length, bytes.data() + at + 1, sizeof length);
+    if (bytes[at] == '\0') remembered += length;
+    at += 5 + length;
+  }
+  CHECK((remembered > 4'000'000 && remembered < kMostTextBytes));
+  KeepingSink sink;
+  const auto counts = parse_spool(bytes, sink).or_throw("spool");
+  CHECK((counts.damage.empty() && !counts.cut && counts.records == kRanges + kRanges / 2 + 1));
+  REQUIRE(sink.range_texts.size() == kRanges + 1);
+  std::uint32_t wrong = 0;
+  for (std::uint32_t i = 0; i < kRanges; ++i) wrong += sink.range_texts[i] != text(i);
+  for (std::uint32_t i = 0; i < kRanges; i += 2) wrong += sink.notes.at(text(i)) != text(i + 1);
+  CHECK(wrong == 0);
+  CHECK(sink.range_texts.back() == text(0));
 }
 
 TEST_CASE("A spool that is cut anywhere gives the records before the cut, in order") {
