@@ -79,7 +79,7 @@ class OperatorTable {
       others.name = fmt::format("{} more", report_.operators.size() - shown);
       add(others, "operator");
     }
-    add(report_.all_kernels, "total");
+    if (report_.all_kernels.calls > 0) add(report_.all_kernels, "total");
     if (!report_.steps.empty()) add_policy();
     for (const WorkTotals& copy : report_.copies) add(copy, "copy");
     if (report_.elapsed_ns > 0) add_idle();
@@ -194,9 +194,21 @@ Table step_table(const KernelAnswer& answer) {
   return table;
 }
 
+Table nothing_table(const RecordedLevel& recorded) {
+  Table table;
+  table.columns = {{"kernels", "kernels"}, {"level", "level", false}, {"why", "why", false}};
+  table.rows = {{"0", recorded.level, recorded.why}};
+  return table;
+}
+
 std::string kernel_report_json(const KernelAnswer& answer) {
   const auto rows = [](const Table& table) { return nlohmann::ordered_json::parse(format_json_rows(table)); };
-  nlohmann::ordered_json json = {{"device", nullptr},
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+  };
+  nlohmann::ordered_json json = {{"level", text_or_null(answer.recorded.level)},
+                                 {"why", text_or_null(answer.recorded.why)},
+                                 {"device", nullptr},
                                  {"limit_bytes_per_second", nullptr},
                                  {"elapsed_ns", answer.report.elapsed_ns},
                                  {"operators", rows(operator_table(answer))},

@@ -10,18 +10,27 @@
 
 namespace kvroof {
 
+// How far a recording came (its notes of these names), and what kept it from more; an imported profile says neither.
+struct RecordedLevel {
+  std::string level;  // none, or the modes that were reached: trace, counters, pm
+  std::string why;
+};
+
 // What the report is about; `top` 0: all rows.
 struct KernelAnswer {
   const KernelReport& report;
   std::optional<Device> device;
   std::size_t top = 0;
+  RecordedLevel recorded{};
 };
 
 // A row for each operator, then all kernels, the policy's own work, copies, and idle time.
 Table operator_table(const KernelAnswer& answer);
 // A row for each engine step: its time by cause, and bytes declared and counted.
 Table step_table(const KernelAnswer& answer);
-// Both, and the device.
+// Of a recording without kernels: one row that says why.
+Table nothing_table(const RecordedLevel& recorded);
+// Both, the device and the level.
 std::string kernel_report_json(const KernelAnswer& answer);
 
 }  // namespace kvroof

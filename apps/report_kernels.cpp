@@ -63,9 +63,24 @@ void print_notes(const KernelReader& reader) {
   constexpr std::array<std::string_view, 5> kTold = {"emulated", "why", "ended_early", "graphs_unexplained",
                                                      "meanings_lost"};
   for (const auto& [key, value] : reader.notes()) {
-    const bool lost = key == "dropped" && value != "0";
-    if (lost || std::find(kTold.begin(), kTold.end(), key) != kTold.end()) fmt::print(stderr, "{}: {}\n", key, value);
+    // Notes of a process are "process 4711: dropped".
+    const std::size_t colon = key.find(": ");
+    const std::string_view fact = std::string_view(key).substr(colon == std::string::npos ? 0 : colon + 2);
+    const bool lost = fact == "dropped" && value != "0";
+    if (lost || std::find(kTold.begin(), kTold.end(), fact) != kTold.end()) fmt::print(stderr, "{}: {}\n", key, value);
   }
+}
+
+RecordedLevel level_of(const KernelReader& reader, const KernelCounts& counts) {
+  RecordedLevel recorded;
+  for (const auto& [key, value] : reader.notes()) {
+    if (key == "level") recorded.level = value;
+    if (key == "why") recorded.why = value;
+  }
+  if (counts.kernels > 0 || recorded.level.empty() || !recorded.why.empty()) return recorded;
+  recorded.why = counts.counters > 0 ? "kernels come from `--cupti trace`; `--by step` shows the counters"
+                                     : "what was recorded launched no kernel";
+  return recorded;
 }
 
 int run_report(const Arguments& arguments) {
@@ -76,19 +91,28 @@ int run_report(const Arguments& arguments) {
   static_cast<void>(TraceReader::open(path));  // checks seal and checksums
   const KernelReader reader = KernelReader::open(path);
   const KernelCounts counts = reader.counts();
-  if (counts.kernels == 0 && (counts.counters == 0 || by == "operator")) {
+  const RecordedLevel recorded = level_of(reader, counts);
+  const bool work = counts.kernels + counts.copies + counts.fills > 0;
+  const bool nothing = !work && (counts.counters == 0 || by == "operator");
+  if (nothing && recorded.level.empty()) {
     throw usage_error(fmt::format("{} has no kernel records{}", path.string(),
                                   counts.counters > 0 ? "; `--by step` shows its counters" : ""))
         .note("they come from `kvroof record --cupti trace`, `kvroof record -- CMD` and `kvroof import nsys|kineto`");
   }
   const KernelReport report = make_report(arguments, reader, counts);
-  const KernelAnswer answer{report, device_of(arguments, reader), top};
-  if (by == "step" && report.steps.empty() && report.counted.empty()) {
+  const KernelAnswer answer{report, device_of(arguments, reader), top, recorded};
+  if (nothing && format_of(arguments) != Format::kJson) {
+    write_table(arguments, nothing_table(recorded));
+    return 0;
+  }
+  if (!nothing && by == "step" && report.steps.empty() && report.counted.empty()) {
     throw usage_error(fmt::format("{} does not say which step a kernel belongs to", path.string()))
         .note("`kvroof record --cupti trace` of the engine's own runs writes it");
   }
-  if (!arguments.quiet) print_limit(answer.device, reader);
-  if (!arguments.quiet) print_notes(reader);
+  if (!arguments.quiet && !nothing) {
+    print_limit(answer.device, reader);
+    print_notes(reader);
+  }
   if (format_of(arguments) == Format::kJson) {
     write_result(arguments, kernel_report_json(answer));
   } else {

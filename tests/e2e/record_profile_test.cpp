@@ -144,7 +144,11 @@ TEST_CASE("A run that CUPTI cannot watch is recorded all the same, and says what
   const Ran alone = run_program("record -q -o " + folder.file("pm.kvt") + kRun + "--cupti pm", KVROOF_EMULATED);
   CHECK(alone.code == 0);
   CHECK(note_of(folder.file("pm.kvt"), "level") == "none\n");
-  CHECK(run_program("report-kernels " + folder.file("pm.kvt")).code == 2);
+  CHECK(run_program("report-kernels " + folder.file("pm.kvt") + " --format csv").out ==
+        "kernels,level,why\n0,none,pm: the emulator has no counters\n");
+  // Nothing was to be recorded here.
+  REQUIRE(run_program("record -q -o " + folder.file("plain.kvt") + kRun, KVROOF_EMULATED).code == 0);
+  CHECK(run_program("report-kernels " + folder.file("plain.kvt")).code == 2);
   const Ran unknown = run_program("record -o " + folder.file("b.kvt") + kRun + "--cupti trac");
   CHECK(unknown.code == 2);
   CHECK(unknown.err.find("did you mean") != std::string::npos);

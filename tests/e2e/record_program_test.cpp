@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tests/catch.hpp"
@@ -39,6 +40,25 @@ TEST_CASE("A program without CUDA runs as by itself, and the trace says that not
   CHECK((why.starts_with("no device was seen") || why == "no process of the program started CUDA\n"));
   CHECK(run_program("inspect " + trace + " --verify").code == 0);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);  // no spools are left
+}
+
+TEST_CASE("report-kernels of a recording without kernels says the level and why, in every format") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  REQUIRE(run_program("record -q -o " + trace + " -- /bin/true").code == 0);
+  std::string why = note_of(trace, "why");
+  why.pop_back();
+  REQUIRE_FALSE(why.empty());
+  for (const char* by : {"operator", "step"}) {
+    const std::string report = "report-kernels " + trace + " --by " + by + " --format ";
+    const Ran table = run_program(report + "table"), csv = run_program(report + "csv");
+    CHECK((table.code == 0 && csv.code == 0));
+    CHECK(table.out.find("none   " + why) != std::string::npos);
+    const std::string quote = why.find(',') == std::string::npos ? "" : "\"";
+    CHECK(csv.out == "kernels,level,why\n0,none," + quote + why + quote + "\n");
+    const auto json = nlohmann::json::parse(run_program(report + "json").out);
+    CHECK((json["level"] == "none" && json["why"] == why && json["operators"].empty() && json["steps"].empty()));
+  }
 }
 
 TEST_CASE("Words after -- are the program's, whatever they look like, its input is ours") {
