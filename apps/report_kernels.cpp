@@ -60,8 +60,8 @@ void print_limit(const std::optional<Device>& device, const KernelReader& reader
 
 // What a reader of the table must know of its recording.
 void print_notes(const KernelReader& reader) {
-  constexpr std::array<std::string_view, 5> kTold = {"emulated", "why", "ended_early", "graphs_unexplained",
-                                                     "meanings_lost"};
+  constexpr std::array<std::string_view, 6> kTold = {"emulated", "why", "ended_early", "graphs_unexplained",
+                                                     "meanings_lost", "whole_graphs"};
   for (const auto& [key, value] : reader.notes()) {
     // Notes of a process are "process 4711: dropped".
     const std::size_t colon = key.find(": ");

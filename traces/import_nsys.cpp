@@ -1,10 +1,12 @@
 // Reads the SQLite export of Nsight Systems. Its tables are made lazily and their columns grow from version to version.
+#include <algorithm>
 #include <map>
 #include <unordered_map>
 #include <vector>
 
 #include "traces/file_io.hpp"
 #include "traces/import_profile.hpp"
+#include "traces/kernel_names.hpp"
 #include "traces/kernel_tables.hpp"
 #include "traces/sqlite.hpp"
 
@@ -13,6 +15,7 @@ namespace {
 
 constexpr std::string_view kMagic = "SQLite format 3";
 constexpr std::uint64_t kLeastRow = 4;  // bytes that any row takes in a file
+constexpr std::string_view kGraphTable = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 constexpr int kMark = 34, kPushPop = 59, kStartEnd = 60;
 
 using Columns = std::vector<std::string_view>;
@@ -28,12 +31,20 @@ class NsysReader {
     read_processes();
     read_devices();
     read_kernels();
+    read_graphs();
     read_copies();
     read_fills();
     read_calls();
     read_ranges();
     read_memory();
     if (problem_) return *problem_;
+    if (before_ > 0) to_.note("before_recording", fmt::format("{} records that began before it are left out", before_));
+    if (counts_.whole_graphs > 0) {
+      to_.note("whole_graphs",
+               fmt::format("{} launches of CUDA graphs are a record each; `nsys profile --cuda-graph-trace=node` "
+                           "records their kernels",
+                           counts_.whole_graphs));
+    }
     if (counts_.kernels == 0) return failure("its table of kernels is empty: no kernel ran under nsys");
     return counts_;
   }
@@ -73,11 +84,15 @@ class NsysReader {
     return rows.null(c) || kind < 0 || kind > 6 ? 0 : static_cast<std::uint32_t>(kind) + 1;
   }
 
-  // Columns 0 and 1 are start and end.
-  void check_times(const SqliteRows& rows) {
+  // Columns 0 and 1 are start and end (a mark has none). Times count from the recording's start: what began before it,
+  // such as ranges while a framework started, has no place on its clock, and is counted.
+  bool has_times(const SqliteRows& rows, bool mark = false) {
     const std::int64_t start = rows.integer(0), end = rows.integer(1);
-    if (start < 0) refuse("it starts at {} ns, before the recording", start);
-    if (end < start) refuse("it ends at {} ns, before its start at {} ns", end, start);
+    if (!mark && end < start) refuse("it ends at {} ns, before its start at {} ns", end, start);
+    if (start >= 0) return true;
+    ++before_;
+    ++counts_.others;
+    return false;
   }
   // Columns 0 to 7.
   static constexpr std::array<std::string_view, 8> kWork = {"start",    "end",           "deviceId",  "contextId",
@@ -87,8 +102,7 @@ class NsysReader {
     columns.insert(columns.end(), more.begin(), more.end());
     return columns;
   }
-  DeviceWork work(const SqliteRows& rows) {
-    check_times(rows);
+  static DeviceWork work(const SqliteRows& rows) {
     return {u64(rows, 0), u64(rows, 1), u32(rows, 2), u32(rows, 3), u32(rows, 4), u32(rows, 5), u64(rows, 7),
             process(rows, 6)};
   }
@@ -146,6 +160,7 @@ class NsysReader {
                      "blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread",
                      "localMemoryTotal", "gridId", "sharedMemoryExecuted"}),
            [&](const SqliteRows& rows) {
+             if (!has_times(rows)) return;
              KernelRecord k;
              k.work = work(rows);
              for (int c = 8; c < 11 && k.mangled_name.empty(); ++c) k.mangled_name = string(rows, c);
@@ -162,21 +177,35 @@ class NsysReader {
              take(k, counts_.kernels);
            });
   }
+  // A launch of a graph whose kernels were not recorded is one record, as in our own recordings of whole graphs.
+  void read_graphs() {
+    select(kGraphTable, work_and({"graphId", "graphExecId"}), [&](const SqliteRows& rows) {
+      if (!has_times(rows)) return;
+      const std::string name = fmt::format("{}{}", kWholeGraph, rows.integer(rows.null(8) ? 9 : 8));
+      KernelRecord graph;
+      graph.work = work(rows);
+      graph.mangled_name = name;
+      take(graph, counts_.kernels);
+      ++counts_.whole_graphs;
+    });
+  }
   void read_copies() {
     select(kCopyTable, work_and({"bytes", "copyKind", "srcKind", "dstKind"}), [&](const SqliteRows& rows) {
+      if (!has_times(rows)) return;
       take(CopyRecord{work(rows), u64(rows, 8), u32(rows, 9), memory_kind(rows, 10), memory_kind(rows, 11)},
            counts_.copies);
     });
   }
   void read_fills() {
     select(kFillTable, work_and({"bytes", "value", "memKind"}), [&](const SqliteRows& rows) {
+      if (!has_times(rows)) return;
       take(FillRecord{work(rows), u64(rows, 8), u32(rows, 9), memory_kind(rows, 10)}, counts_.fills);
     });
   }
   void read_calls() {
     select(kCallTable, {"start", "end", "globalTid", "correlationId", "returnValue", "eventClass", "nameId"},
            [&](const SqliteRows& rows) {
-             check_times(rows);
+             if (!has_times(rows)) return;
              take(CallRecord{u64(rows, 0), u64(rows, 1), process(rows, 2), thread(rows, 2), u32(rows, 3), u32(rows, 4),
                              rows.integer(5) == 1, string(rows, 6)},
                   counts_.calls);
@@ -190,8 +219,11 @@ class NsysReader {
         ++counts_.others;
         return;
       }
-      if (!rows.null(1)) check_times(rows);
-      take(RangeRecord{u64(rows, 0), u64(rows, 1), process(rows, 2), thread(rows, 2), text}, counts_.ranges);
+      // One that reaches into the recording is cut at its start.
+      const bool reaches = rows.integer(0) < 0 && rows.integer(1) > 0;
+      if (!reaches && !has_times(rows, rows.null(1))) return;
+      const std::uint64_t start = reaches ? 0 : u64(rows, 0);
+      take(RangeRecord{start, u64(rows, 1), process(rows, 2), thread(rows, 2), text}, counts_.ranges);
     });
   }
   void read_memory() {
@@ -199,7 +231,8 @@ class NsysReader {
     select(kMemoryTable,
            {"start", "globalPid", "deviceId", "contextId", "address", "bytes", "memKind", "memoryOperationType"},
            [&](const SqliteRows& rows) {
-             take(MemoryRecord{u64(rows, 0), process(rows, 1), u32(rows, 2), u32(rows, 3), u64(rows, 4), u64(rows, 5),
+             const auto time = static_cast<std::uint64_t>(std::max<std::int64_t>(rows.integer(0), 0));
+             take(MemoryRecord{time, process(rows, 1), u32(rows, 2), u32(rows, 3), u64(rows, 4), u64(rows, 5),
                                memory_kind(rows, 6), rows.integer(7) == 1},
                   taken);
            });
@@ -218,20 +251,19 @@ class NsysReader {
   ProfileCounts counts_;
   std::string_view table_;
   std::uint64_t row_ = 0;
+  std::uint64_t before_ = 0;  // records that began before the recording
   std::optional<Failure> problem_;
 };
 
 std::optional<Failure> missing_kernels(const SqliteReader& db) {
-  if (!db.has_table(kKernelTable)) {
-    if (db.has_table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")) {
-      return failure("it has times of whole CUDA graphs, not of kernels; record with `nsys profile "
-                     "--cuda-graph-trace=node`");
-    }
+  if (!db.has_table(kKernelTable) && !db.has_table(kGraphTable)) {
     return failure("it has no table {}: no kernel ran under nsys, or this is no `nsys export --type sqlite`",
                    kKernelTable);
   }
-  for (const std::string_view column : {"start", "end"}) {
-    if (!db.has_column(kKernelTable, column)) return failure("{} has no column {}", kKernelTable, column);
+  for (const std::string_view table : {kKernelTable, kGraphTable}) {
+    for (const std::string_view column : {"start", "end"}) {
+      if (db.has_table(table) && !db.has_column(table, column)) return failure("{} has no column {}", table, column);
+    }
   }
   return std::nullopt;
 }

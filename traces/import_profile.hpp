@@ -12,7 +12,8 @@ namespace kvroof {
 
 struct ProfileCounts {
   std::uint64_t kernels = 0, copies = 0, fills = 0, calls = 0, ranges = 0;
-  std::uint64_t others = 0;  // records of kinds that are not taken
+  std::uint64_t others = 0;        // records of kinds that are not taken, or from before the recording
+  std::uint64_t whole_graphs = 0;  // of the kernels: launches of graphs whose kernels are not in the file
 };
 
 // `nsys export --type sqlite`: tables and columns that are absent are done without, but for the kernels' times and

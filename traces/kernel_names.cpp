@@ -88,6 +88,9 @@ std::string demangled_name(std::string_view name) {
   return status == 0 ? std::string(text.get()) : std::string(name);
 }
 
-std::string short_name(std::string_view demangled) { return std::string(Scanner(demangled).component()); }
+std::string short_name(std::string_view demangled) {
+  if (demangled.starts_with(kWholeGraph)) return std::string(demangled);
+  return std::string(Scanner(demangled).component());
+}
 
 }  // namespace kvroof

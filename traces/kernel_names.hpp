@@ -6,6 +6,9 @@
 
 namespace kvroof {
 
+// What a record that stands for all kernels of a graph's launch is called, with the graph's number behind it.
+inline constexpr std::string_view kWholeGraph = "CUDA graph ";
+
 // What a mangled C++ name stands for ("void attention<64>(Rows, float*)"); any other name unchanged.
 std::string demangled_name(std::string_view name);
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cupti/activity_layout.hpp"
+#include "traces/kernel_names.hpp"
 
 namespace kvroof {
 namespace {
@@ -150,7 +151,7 @@ void ActivityDecoder::graph(Record r) {
   ++counts_.kernels;
   KernelRecord kernel;
   kernel.work = work<F>(r);
-  const std::string name = fmt::format("CUDA graph {}", get<F::Graph>(r));
+  const std::string name = fmt::format("{}{}", kWholeGraph, get<F::Graph>(r));
   kernel.mangled_name = name;
   sink_.add(kernel);
 }

@@ -106,6 +106,43 @@ TEST_CASE("An export of Nsight Systems with few tables and columns is imported")
   CHECK(query(db, "SELECT value FROM kvroof_note WHERE key = 'imported_from'") == "nsys\n");
 }
 
+TEST_CASE("What began before the recording of an export is left out and counted, a range that reaches into it is cut") {
+  const TemporaryFolder folder;
+  make_database(folder.path() / "old.sqlite", kOldExport + R"sql(
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (7, -50, 20, 3, 3, 704643072);
+INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (-9, -5, 704643115, 3, 9);
+INSERT INTO NVTX_EVENTS VALUES (-90, -80, 59, 'init', NULL, 704643115), (-70, NULL, 34, 'early', NULL, 704643115),
+  (-60, 30, 59, 'load', NULL, 704643115);)sql");
+  const fs::path out = folder.path() / "run.kvt";
+  const ProfileCounts counts = import_profile(folder.path() / "old.sqlite", "nsys", read_nsys, out, "0", "");
+  CHECK((counts.kernels == 2 && counts.calls == 1 && counts.ranges == 3 && counts.others == 5));
+  CHECK(query(out / "kernels.sqlite", "SELECT start, end, text FROM NVTX_EVENTS ORDER BY 1") ==
+        "0|30|load\n40|400|softmax\n45|NULL|mark\n");
+  CHECK(query(out / "kernels.sqlite", "SELECT value FROM kvroof_note WHERE key = 'before_recording'") ==
+        "4 records that began before it are left out\n");
+}
+
+TEST_CASE("Launches of whole CUDA graphs, nsys' default, are records beside the kernels outside, or alone") {
+  const TemporaryFolder folder;
+  const std::string graphs =
+      "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, "
+      "greenContextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, graphId INTEGER, "
+      "graphExecId INTEGER); INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES "
+      "(400, 900, 0, 1, NULL, 7, 5, 704643072, 12, 13), (1000, 1600, 0, 1, NULL, 7, 6, 704643072, NULL, 13);";
+  make_database(folder.path() / "both.sqlite", kOldExport + graphs);
+  make_database(folder.path() / "alone.sqlite", graphs);
+  for (const auto& [name, kernels] : {std::pair<std::string, std::uint64_t>{"both", 4}, {"alone", 2}}) {
+    const fs::path out = folder.path() / (name + ".kvt");
+    const ProfileCounts counts = import_profile(folder.path() / (name + ".sqlite"), "nsys", read_nsys, out, "0", "");
+    CHECK((counts.kernels == kernels && counts.whole_graphs == 2));
+    CHECK(query(out / "kernels.sqlite", "SELECT start, end, value FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds s ON "
+                                        "s.id = shortName WHERE start >= 400 ORDER BY 1") ==
+          "400|900|CUDA graph 12\n1000|1600|CUDA graph 13\n");
+    CHECK(query(out / "kernels.sqlite", "SELECT value LIKE '2 launches of CUDA graphs are a record each; %' FROM "
+                                        "kvroof_note WHERE key = 'whole_graphs'") == "1\n");
+  }
+}
+
 TEST_CASE("kernels.sqlite of a trace is imported again as it is") {
   const TemporaryFolder folder;
   write_profile_trace(folder.path() / "a.kvt");
@@ -226,14 +263,15 @@ TEST_CASE("A profile that cannot be right is refused in one sentence, and leaves
   write_file(file, "{}");
   CHECK(refusal(file, read_nsys).starts_with("it is no SQLite file"));
   CHECK(nsys("CREATE TABLE t (x)").starts_with("it has no table CUPTI_ACTIVITY_KIND_KERNEL"));
-  CHECK(nsys("CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (x)").find("--cuda-graph-trace=node") != std::string::npos);
+  CHECK(nsys("CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (x)") ==
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE has no column start");
   CHECK(nsys("CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT 1 AS start, 2 AS end").starts_with("it has no table"));
   CHECK(nsys("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, shortName)") ==
         "CUPTI_ACTIVITY_KIND_KERNEL has no column end");
   CHECK(nsys(kOldExport + "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 299 WHERE start = 300") ==
         "CUPTI_ACTIVITY_KIND_KERNEL, row 2: it ends at 299 ns, before its start at 300 ns");
-  CHECK(nsys(kOldExport + "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = -5") ==
-        "CUPTI_ACTIVITY_KIND_RUNTIME, row 1: it starts at -5 ns, before the recording");
+  CHECK(nsys(kOldExport + "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = -5, end = -6") ==
+        "CUPTI_ACTIVITY_KIND_RUNTIME, row 1: it ends at -6 ns, before its start at -5 ns");
   CHECK(nsys(kOldExport + "DELETE FROM StringIds") == "CUPTI_ACTIVITY_KIND_KERNEL, row 1: the kernel has no name");
 
   CHECK(kineto(kKineto.substr(0, 900)) == "the JSON breaks off at byte 900: the file was cut");
