@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "analysis/published_operator.hpp"
 #include "sim/traffic/summary.hpp"
 
 namespace kvroof {
@@ -72,13 +73,16 @@ class Server {
     }
     return served;
   }
-  // Requests that arrive so many a second: as many are there as arrive while one is served.
-  [[nodiscard]] Served open_loop(double arrivals) const {
+  // Requests that arrive so many a second: as many are there as arrive while one is served. Nothing where more arrive
+  // than as many as fit can serve: how long they wait depends on how long the load lasts.
+  [[nodiscard]] std::optional<Served> open_loop(double arrivals) const {
+    const auto most = static_cast<double>(std::max<std::uint64_t>(cost_.largest_batch(residency_), 1));
     std::uint32_t running = 1;
     Served served = under_arrivals(running, arrivals);
     for (int round = 0; round < 30; ++round) {
       const double there = arrivals * served.whole(s_.output).value;
-      const auto next = static_cast<std::uint32_t>(std::clamp(there, 1.0, 4096.0));
+      if (there > most && running >= most) return std::nullopt;
+      const auto next = static_cast<std::uint32_t>(std::clamp(there, 1.0, most));
       if (next == running) break;
       running = next;
       served = under_arrivals(running, arrivals);
@@ -122,13 +126,6 @@ class Server {
   ResidencySummary residency_;
 };
 
-// "1.2.0rc5" is before "1.3.0rc20", and that before "1.3.0".
-bool before(const std::string& version, std::array<unsigned, 4> other) {
-  std::array<unsigned, 4> v = {0, 0, 0, ~0U};  // a release comes after its candidates
-  const int read = std::sscanf(version.c_str(), "%u.%u.%urc%u", v.data(), &v[1], &v[2], &v[3]);
-  return read >= 2 && v < other;
-}
-
 // The tables `generation_attention_perf` of TensorRT-LLM before 1.3.0rc20 were collected with a cache of the kind
 // SELFKONLY, where one buffer is both keys and values (ai-dynamo/aiconfigurator @095f58a, collector/trtllm/
 // collect_attn.py, and the same file at efcae124). Kernels for grouped heads find the second half of each tile in the
@@ -136,7 +133,7 @@ bool before(const std::string& version, std::array<unsigned, 4> other) {
 bool holds_keys_alone(const PublishedRow& row, unsigned heads, unsigned kv_heads) {
   return heads > kv_heads && plain_letters(row.engine) == "tensorrtllm" &&
          row.source.find("generation_attention_perf") != std::string::npos &&
-         before(row.engine_version, {1, 3, 0, 20});
+         earlier_version(row.engine_version, "1.3.0rc20");
 }
 
 // Times in seconds; the caller brings them to the row's unit.
@@ -158,7 +155,9 @@ Result<Estimate> predict_latency(const PublishedRow& row, const PublishedSetting
   const auto at = [&](std::uint32_t clients) { return pick(server.closed_loop(clients)); };
   std::optional<Estimate> e;
   if (s.open_loop && s.arrivals) {
-    e = pick(server.open_loop(*s.arrivals));
+    const auto served = server.open_loop(*s.arrivals);
+    if (!served) return failure("more requests arrive than are served, so they wait the longer the longer it lasts");
+    e = pick(*served);
   } else if (s.open_loop) {
     e = at(kUnstatedLoad);
     if (e) e = widened(*e, *at(kLightLoad), *at(kHeavyLoad));
@@ -213,6 +212,10 @@ Result<Estimate> predict_memory(const PublishedRow& row, const PublishedSetting&
 
 }  // namespace
 
+bool of_kernel(const PublishedRow& row, const PublishedSetting& s) {
+  return s.part || (row.level == "kernel" && row.metric != "layer_time");
+}
+
 std::optional<double> per_second(const std::string& unit) {
   if (unit == "s") return kSeconds;
   if (unit == "ms") return kMilliseconds;
@@ -221,6 +224,7 @@ std::optional<double> per_second(const std::string& unit) {
 }
 
 Result<PublishedKernel> published_kernel(const PublishedRow& row, const PublishedSetting& s) {
+  if (s.part) return operator_kernel(s);
   const CostModel cost(s.shape, s.deployment, s.device, s.engine);
   unsigned m = 0, n = 0, k = 0;
   if (std::sscanf(row.model.c_str(), "GEMM m=%u n=%u k=%u", &m, &n, &k) == 3) {
@@ -248,7 +252,7 @@ Result<Estimate> predict_metric(const PublishedRow& row, const PublishedSetting&
     const bool rate = row.unit.find("tok") != std::string::npos || row.unit == "t/s";
     return rate ? predict_rate(row, s) : failure("this metric is not predicted: {}", row.metric);
   }
-  if (row.level == "kernel") {
+  if (of_kernel(row, s)) {
     const auto kernel = published_kernel(row, s);
     return kernel ? Result<Estimate>(scaled(kernel.value().seconds, *unit)) : Failure{kernel.error()};
   }
@@ -258,7 +262,7 @@ Result<Estimate> predict_metric(const PublishedRow& row, const PublishedSetting&
 }
 
 double least_kernel_seconds(const PublishedRow& row, const PublishedSetting& s) {
-  if (row.level != "kernel") return 0;
+  if (!of_kernel(row, s)) return 0;
   const auto kernel = published_kernel(row, s);
   return kernel ? static_cast<double>(kernel.value().bytes.value) / s.device.bandwidth().value : 0;
 }

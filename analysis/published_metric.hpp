@@ -8,6 +8,9 @@ namespace kvroof {
 // The prediction, or why there is none. Reads nothing of a row but its conditions: never its value.
 Result<Estimate> predict_metric(const PublishedRow& row, const PublishedSetting& setting);
 
+// Whether the row is of one kernel and not of a model or of a whole layer.
+bool of_kernel(const PublishedRow& row, const PublishedSetting& setting);
+
 // A kernel by itself: its time, the bytes that it cannot do without, and its arithmetic (0: not known).
 struct PublishedKernel {
   Estimate seconds;

@@ -10,6 +10,10 @@
 #include <cmath>
 #include <cstdio>
 
+#include "analysis/published_names.hpp"
+#include "analysis/published_operator.hpp"
+#include "sim/core/suggest.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -20,61 +24,6 @@ constexpr unsigned kMostHeads = 1024, kMostWidth = 4096, kMostLayers = 1024;
 constexpr std::uint32_t kMostBatch = 1U << 20, kMostTokens = 1U << 20;
 constexpr std::uint32_t kShortPrompt = 32;
 constexpr std::uint32_t kUnstatedOutput = 128;  // of decode speeds alone, which it hardly changes
-
-// Endings that name a tuning or a storage of the same shape, in plain letters.
-constexpr std::array<std::string_view, 20> kEndings = {"instruct", "chat", "hf",   "it",  "base", "fp8",  "bf16",
-                                                       "nvfp4",    "fp4",  "awq",  "gptq", "v01", "v02",  "v03",
-                                                       "fp16",     "v15",  "2507", "int4", "int8", "w4a16"};
-constexpr std::array<std::string_view, 6> kVendors = {"nvidia", "geforce", "amd", "instinct", "intel", "meta"};
-
-std::string without_ending(std::string text) {
-  for (bool again = true; again;) {
-    again = false;
-    for (const std::string_view ending : kEndings) {
-      if (text.size() <= ending.size() || !text.ends_with(ending)) continue;
-      text.resize(text.size() - ending.size());
-      again = true;
-    }
-  }
-  return text;
-}
-
-std::string without_vendor(std::string text) {
-  for (const std::string_view vendor : kVendors) {
-    if (text.starts_with(vendor)) text.erase(0, vendor.size());
-  }
-  return text;
-}
-
-std::string model_key(std::string_view name) {
-  const std::size_t owner = name.rfind('/');  // meta-llama/Llama-3.1-8B
-  if (owner != std::string_view::npos) name.remove_prefix(owner + 1);
-  return without_ending(without_vendor(plain_letters(name)));
-}
-
-std::string device_key(std::string_view name) {
-  const std::size_t limit = name.find('@');  // A100-SXM4-80GB@330W
-  return without_vendor(plain_letters(name.substr(0, limit)));
-}
-
-// Words in any order: "A100 80GB PCIe" is "A100-PCIe-80GB". They begin with a space, as no other key does.
-std::string device_words(std::string_view name) {
-  std::vector<std::string> words;
-  std::string word;
-  for (const char c : std::string(name.substr(0, name.find('@'))) + " ") {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    } else if (!word.empty()) {
-      word = without_vendor(std::move(word));
-      if (!word.empty()) words.push_back(std::move(word));
-      word.clear();
-    }
-  }
-  std::sort(words.begin(), words.end());
-  std::string key;
-  for (const std::string& w : words) key += " " + w;
-  return key;
-}
 
 // "GPT-20B (48 heads x128, 44 layers)": FasterTransformer's own GPT models, with a vocabulary of 51,200 and 1,024
 // positions.
@@ -152,16 +101,6 @@ std::optional<Layout> layout_of(const PublishedRow& row) {
 
 }  // namespace
 
-std::string plain_letters(std::string_view text) {
-  std::string plain;
-  for (const char c : text) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    }
-  }
-  return plain;
-}
-
 std::optional<std::uint32_t> published_count(std::string_view text) {
   const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
   const auto at = std::find_if(text.begin(), text.end(), digit);
@@ -215,6 +154,33 @@ struct PublishedCatalog::Names {
       }
     }
     return best;
+  }
+  const ModelShape* model_called(std::string_view published) {
+    const auto at = models.find(model_key(published));
+    return at != models.end() ? &model(at->second) : nullptr;
+  }
+  // A layer of a model or a part of it, and the shape of that.
+  std::optional<NamedOperator> part_of(const std::string& published, ModelShape& shape) {
+    const NamedOperator part = operator_in(published);
+    for (const std::string& name : part.rest) {
+      if (!part.op && &name != &part.rest.front()) break;  // a part that has no name here is no whole layer
+      const ModelShape* found = model_called(name);
+      if (found == nullptr) continue;
+      shape = *found;
+      return part;
+    }
+    return std::nullopt;
+  }
+  // Why there is none: unknown, or less than the name of one.
+  [[nodiscard]] std::string no_device(const std::string& published) const {
+    std::vector<std::string> boards;
+    for (const auto& [key, name] : devices) {
+      if (key.starts_with(device_key(published)) && published.size() > 1) boards.push_back(name);
+    }
+    std::sort(boards.begin(), boards.end());
+    boards.erase(std::unique(boards.begin(), boards.end()), boards.end());
+    if (boards.size() < 2) return fmt::format("no such device in the catalog: {}", published);
+    return fmt::format("{} may be {}: name one", published, join(boards));
   }
   // The device of that name, or of the name without its memory where that is the device's: "L4-24GB".
   const Device* device_called(const std::string& published) {
@@ -299,12 +265,13 @@ Result<Deployment> deployment_of(const PublishedRow& row, bool kernel) {
 std::string read_lengths(const PublishedRow& row, bool kernel, PublishedSetting& s) {
   s.saturated = row.batch_mode == "continuous_max_load" || row.batch == "max";
   s.open_loop = row.batch_mode == "continuous_open_loop";
-  s.batch = row.batch_mode == "single_stream" && row.batch.empty() ? 1 : published_count(row.batch);
+  if (!s.batch) s.batch = published_count(row.batch.empty() && s.part ? row.input : row.batch);
+  if (row.batch_mode == "single_stream" && row.batch.empty()) s.batch = 1;
   if (s.open_loop) {
     s.arrivals = rate_of(row.batch) ? rate_of(row.batch) : rate_of(row.conditions);
     s.batch.reset();
   }
-  const bool layer = row.metric == "layer_time";
+  const bool layer = row.metric == "layer_time" || s.part;
   const bool product = kernel && row.model.starts_with("GEMM");
   const bool of_batch = row.level != "capacity" && !product;
   if (!s.batch && !s.saturated && !s.open_loop && of_batch) return "the batch is not stated";
@@ -321,9 +288,11 @@ std::string read_lengths(const PublishedRow& row, bool kernel, PublishedSetting&
 
 Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) const {
   PublishedSetting s;
-  const bool kernel = row.level == "kernel";
-  const Device* device = names_->device_called(row.gpu);
-  if (device == nullptr) return failure("no such device in the catalog: {}", row.gpu);
+  const bool kernel = row.level == "kernel" && row.metric != "layer_time";
+  const bool of_part = row.metric == "layer_time" || row.metric == "kernel_time";
+  const std::string board = one_board(row.gpu);
+  const Device* device = names_->device_called(board);
+  if (device == nullptr) return Failure{names_->no_device(board)};
   s.device = *device;
   // A board below its power limit runs slower: power falls with the cube of the clock.
   const std::size_t at = row.gpu.find('@');
@@ -337,8 +306,11 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   }
   if (const auto gpt = sized_gpt(row.model)) {
     s.shape = *gpt;
-  } else if (const auto model = names_->models.find(model_key(row.model)); model != names_->models.end()) {
-    s.shape = names_->model(model->second);
+  } else if (const ModelShape* model = names_->model_called(row.model)) {
+    s.shape = *model;
+  } else if (const auto part = of_part ? names_->part_of(row.model, s.shape) : std::nullopt) {
+    s.part = part->op;
+    s.batch = part->tokens;
   } else if (kernel) {
     s.shape = names_->model("llama-2-7b");  // any: kernels are priced by themselves
   } else {
@@ -355,6 +327,7 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   if (engine == nullptr && !kernel) return failure("no profile of the engine: {}", row.engine);
   s.engine = engine != nullptr && !kernel ? *engine : find_engine_profile("graphs", names_->catalog);
   s.engine_name = s.engine.name;
+  s.engine.reads_by_query_head |= earlier_version(row.engine_version, s.engine.joins_heads_since);
   s.devices = row.gpus;
   const auto layout = layout_of(row);
   if (!layout) return failure("no such layout over devices: {} on {}", row.parallelism, row.gpus);

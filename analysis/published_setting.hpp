@@ -9,9 +9,13 @@
 #include <string_view>
 
 #include "analysis/published.hpp"
+#include "analysis/published_names.hpp"
 #include "sim/cost/cost.hpp"
 
 namespace kvroof {
+
+// A part of a decoder layer, and the head behind the last one.
+enum class LayerOperator : std::uint8_t { kQkv, kAttentionOut, kGateUp, kDown, kHead, kAttention, kElementwise };
 
 struct PublishedSetting {
   ModelShape shape;
@@ -26,6 +30,7 @@ struct PublishedSetting {
   bool open_loop = false;              // requests arrive whatever the server does
   std::optional<double> arrivals;      // of them, a second
   std::uint32_t input = 1, output = 1;
+  std::optional<LayerOperator> part;  // of the model, by itself
 };
 
 // Reads rows with the devices, models and engines of the catalog, each of which is read once.
@@ -40,8 +45,6 @@ class PublishedCatalog {
   std::shared_ptr<Names> names_;
 };
 
-// Letters and digits in lower case: "H100-SXM 80GB" and "h100_sxm_80gb" are one.
-std::string plain_letters(std::string_view text);
 // The first count in a text: "~4064", "200(default)", "mean 512 tokens"; "short" is a prompt of 32 tokens.
 std::optional<std::uint32_t> published_count(std::string_view text);
 

@@ -25,7 +25,9 @@ std::string group_of(const PublishedRow& row) {
 
 std::string kind_of_metric(const PublishedRow& row, const PublishedSetting& s) {
   const std::string& metric = row.metric;
-  if (row.level == "kernel") return row.model.starts_with("GEMM") ? "product" : "attention";
+  if (s.part == LayerOperator::kElementwise) return "element-wise";
+  const bool product = s.part && *s.part <= LayerOperator::kHead;
+  if (of_kernel(row, s)) return product || row.model.starts_with("GEMM") ? "product" : "attention";
   if (row.level == "capacity") return "memory";
   if (s.saturated) return "saturated";
   const bool first = metric.starts_with("ttft") || metric.starts_with("first");
@@ -38,9 +40,9 @@ std::string kind_of_metric(const PublishedRow& row, const PublishedSetting& s) {
   return "step";
 }
 
-// Levels of rows that are no measurement of a model or kernel.
+// Rates of a device by itself and ratios of policies are no measurement of a model or kernel.
 bool predictable(const PublishedRow& row) {
-  return row.level == "kernel" || row.level == "end_to_end" || row.level == "layer" || row.level == "capacity";
+  return !row.level.starts_with("bandwidth") && !row.level.starts_with("eviction");
 }
 
 ScoredRow Scoreboard::score(const PublishedRow& row) const {
@@ -63,9 +65,9 @@ ScoredRow Scoreboard::score(const PublishedRow& row) const {
     return scored;
   }
   scored.predicted = predicted.value();
-  scored.kind = {std::string(name_of(s.device.memory_type)), row.level == "kernel" ? "kernel" : s.engine.name,
+  scored.kind = {std::string(name_of(s.device.memory_type)), of_kernel(row, s) ? "kernel" : s.engine.name,
                  kind_of_metric(row, s), s.device.name,
-                 {static_cast<double>(s.batch.value_or(0)), row.level == "kernel" ? 0.0 : s.input + s.output,
+                 {static_cast<double>(s.batch.value_or(0)), of_kernel(row, s) ? 0.0 : s.input + s.output,
                   static_cast<double>(s.devices)}};
   if (row.value && *row.value * 1e-6 < least_kernel_seconds(row, s)) {
     scored.doubt = "faster than the memory's peak: a warm cache, or another type than stated";

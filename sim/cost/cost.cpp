@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/cost/cost_parts.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -31,10 +33,6 @@ constexpr double kLinkShare = 0.45;
 constexpr double kReplicated = 0.4;
 // A sum through host memory, without links between the devices, starts so much later.
 constexpr double kHostedSumUs = 20;
-constexpr double kActivationBytes = 2;  // of what devices exchange
-
-constexpr double square(double x) { return x * x; }
-
 Estimate around(double value, double half_width, CostTerm dominated_by) {
   // Multiplicative, so that no bound is ever negative.
   const double h80 = 1 + half_width;
@@ -53,38 +51,6 @@ Estimate throughput(const Estimate& step, double tokens) {
   return {tokens / step.value,  tokens / step.high80, tokens / step.low80,
           tokens / step.high95, tokens / step.low95,  step.dominated_by};
 }
-
-// Seconds of one step by term and by limit, and the absolute half-width of each term.
-struct CostModel::Parts {
-  std::array<double, kCostTerms> seconds{};
-  std::array<double, kCostTerms> width_squared{};
-  std::array<double, kLimits> limits{};
-
-  void add(CostTerm term, Limit limit, double s, double spread) {
-    const auto t = static_cast<std::size_t>(term);
-    seconds[t] += s;
-    width_squared[t] += square(s * spread);
-    limits[static_cast<std::size_t>(limit)] += s;
-  }
-  [[nodiscard]] double total() const {
-    double sum = 0;
-    for (const double s : seconds) sum += s;
-    return sum;
-  }
-  // start + √((bytes / bandwidth)² + (operations / peak)²). Where both take as long, neither hides the other: tables of
-  // products of 1 to 8,192 rows on A100 and H100 fit a norm of order 2 to 7.8 and 5.4 %, the larger of both to 10.4 and
-  // 5.8 % (half of the shapes fitted).
-  void add_roofline(CostTerm term, Limit memory, double calls, Rate start, double bytes, Rate bandwidth, double flops,
-                    Rate peak) {
-    add(term, Limit::kLaunches, calls * start.value, start.spread);
-    const double reading = bytes / bandwidth.value, computing = flops / peak.value;
-    const double both = std::hypot(reading, computing);
-    if (!(both > 0)) return;
-    // Each moves the sum by its share of the squares.
-    add(term, memory, square(reading) / both, bandwidth.spread);
-    add(term, Limit::kCompute, square(computing) / both, peak.spread);
-  }
-};
 
 CostModel::Rate CostModel::rate(const Device& device, DeviceField field, double unit) const {
   const std::optional<Fact>& fact = device.fact(field);
@@ -257,8 +223,17 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   }
   // Logits and probabilities are each written and read once when attention is not fused.
   const double unfused = engine_.fused_attention ? 0 : 4 * probabilities;
+  // Where each query head reads by itself, the rows that a group shares pass once if the cache holds them for all of
+  // it, and as often as it has heads if it holds none: the middle, and a width that holds both.
+  double rows_read = kv_share_;
+  Rate reading_rows = read.attention;
+  if (engine_.reads_by_query_head && group > 1) {
+    rows_read = 0.5 * (kv_share_ + share_ * group);
+    reading_rows.spread = std::max(reading_rows.spread, 0.8 * (group - 1) / (group + 1));
+  }
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
-                     kv_share_ * (bytes(Cause::kKvRead) + bytes(Cause::kKvWrite)) + share_ * unfused, read.attention,
+                     rows_read * bytes(Cause::kKvRead) + kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused,
+                     reading_rows,
                      share_ * traffic[KernelFamily::kAttention].value, attention_peak_);
   // Written by attention and read by the policy.
   const double observed = residency.needs_probabilities ? 2 * probabilities : 0;
@@ -322,47 +297,6 @@ Estimate CostModel::estimate_of(const Parts& parts) {
 
 Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t batch) const {
   return estimate_of(prefill_parts(residency, batch));
-}
-
-Estimate CostModel::layer(const ResidencySummary& residency, std::uint64_t batch) const {
-  const StepTraffic traffic = mean_decode_traffic(shape_, types_, residency, batch);
-  Parts parts = parts_of(residency, traffic, batch);
-  // The head is the one product that is of no layer.
-  const auto elements = static_cast<double>(head_parameters(shape_));
-  Parts head;
-  head.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, linear_start_,
-                    share_ * elements * deployment_.weights.head_bits / 8, reading(traffic, batch).linear,
-                    share_ * 2 * elements * static_cast<double>(batch), linear_peak_);
-  constexpr auto kLinear = static_cast<std::size_t>(CostTerm::kLinear);
-  constexpr auto kHost = static_cast<std::size_t>(CostTerm::kHost);
-  parts.seconds[kLinear] -= head.seconds[kLinear];
-  parts.seconds[kHost] = parts.width_squared[kHost] = 0;
-  for (std::size_t i = 0; i < kCostTerms; ++i) {
-    parts.seconds[i] /= shape_.layers;
-    parts.width_squared[i] /= square(shape_.layers);
-  }
-  return estimate_of(parts);
-}
-
-Estimate CostModel::product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const {
-  const auto elements = static_cast<double>(n * k);
-  Parts parts;
-  parts.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, linear_start_,
-                     elements * deployment_.weights.layer_bits / 8, linear_bandwidth_,
-                     2 * static_cast<double>(m) * elements, linear_peak_);
-  return estimate_of(parts);
-}
-
-Estimate CostModel::attention_call(Bytes kv_bytes) const {
-  Parts parts;
-  const auto bytes = static_cast<double>(kv_bytes.value);
-  // A call by itself starts on an idle memory and waits for its last block; the part of its rows that the repetition
-  // before it left in the cache hides that, as neighbours do within a step.
-  const double cold = cache_bytes_ > 0 ? 1 - std::exp(-bytes / cache_bytes_) : 1;
-  parts.add(CostTerm::kAttention, Limit::kLaunches, cold * attention_cold_.value, attention_cold_.spread);
-  parts.add_roofline(CostTerm::kAttention, Limit::kKv, 1, attention_call_, bytes, attention_bandwidth_, 0,
-                     attention_peak_);
-  return estimate_of(parts);
 }
 
 Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch) const {

@@ -113,6 +113,8 @@ class CostModel {
   // One matrix product y[m, n] = x[m, k] · w[k, n] by itself; decode attention over `kv_bytes` of cache by itself.
   [[nodiscard]] Estimate product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const;
   [[nodiscard]] Estimate attention_call(Bytes kv_bytes) const;
+  // A norm, an activation or a rotation of so many elements by itself.
+  [[nodiscard]] Estimate elementwise_call(std::uint64_t elements) const;
   // The largest batch whose ledger fits and that the engine takes; 0 when not even one sequence fits. Where `scale` is
   // given, as if every sum of bytes were so many times larger.
   [[nodiscard]] std::uint64_t largest_batch(const ResidencySummary& residency, double scale = 1) const;

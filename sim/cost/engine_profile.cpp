@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <utility>
 #include <variant>
 
 #include "sim/core/suggest.hpp"
@@ -27,6 +28,7 @@ constexpr Field kFields[] = {
     {"policy_kernels", &P::policy_kernels, 0, 64},
     {"graphs", &P::graphs, 0, 1},
     {"fused_attention", &P::fused_attention, 0, 1},
+    {"reads_by_query_head", &P::reads_by_query_head, 0, 1},
     {"prompts_together", &P::prompts_together, 0, 1},
     {"evicts_after_prompt", &P::evicts_after_prompt, 0, 1},
     {"launch_us", &P::launch_us, 0, kSecond},
@@ -72,9 +74,12 @@ std::string read_field(P& profile, const Field& field, const YAML::Node& node) {
 }
 
 std::string read_entry(P& profile, const std::string& key, const YAML::Node& node) {
-  if (key == "name" || key == "about") {
+  constexpr std::pair<std::string_view, std::string P::*> kTexts[] = {
+      {"name", &P::name}, {"about", &P::about}, {"joins_heads_since", &P::joins_heads_since}};
+  for (const auto& [text, member] : kTexts) {
+    if (key != text) continue;
     if (!node.IsScalar() || node.Scalar().empty()) return fmt::format("{}: {} must be text", line_of(node), key);
-    (key == "name" ? profile.name : profile.about) = node.Scalar();
+    profile.*member = node.Scalar();
     return {};
   }
   if (key == "published_as") {
@@ -82,7 +87,7 @@ std::string read_entry(P& profile, const std::string& key, const YAML::Node& nod
     for (const auto& name : node) profile.published_as.push_back(name.as<std::string>());
     return {};
   }
-  std::vector<std::string> known = {"name", "about", "published_as"};
+  std::vector<std::string> known = {"name", "about", "joins_heads_since", "published_as"};
   for (const Field& field : kFields) {
     if (field.key == key) return read_field(profile, field, node);
     known.emplace_back(field.key);

@@ -21,6 +21,8 @@ struct EngineProfile {
   std::uint32_t policy_kernels = 2;       // launches of a scoring policy in a layer: update scores; choose and free
   bool graphs = true;                     // launches are replayed from a graph: the host never waits between them
   bool fused_attention = true;            // the probability matrix never exists in memory
+  bool reads_by_query_head = false;       // decode attention passes rows that heads share once for each of them
+  std::string joins_heads_since;          // the version that first did not; earlier ones do
   bool prompts_together = false;          // the prompts of a batch are computed as one
   bool evicts_after_prompt = false;       // all layers of a prompt stay whole to its end; else each is compacted
   double launch_us = 0;                   // host time of one launch, without graphs

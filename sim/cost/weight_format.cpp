@@ -80,7 +80,11 @@ constexpr std::array kAliases = {
     Alias{"half", "f16"},              Alias{"q3f161", "q3f16"},       Alias{"q2k", "Q2_K"},
     Alias{"q4", "Q4_K_M"},             Alias{"q4k", "Q4_K_M"},         Alias{"q4f161", "q4f16"},
     Alias{"q5k", "Q5_K_M"},            Alias{"q8", "Q8_0"},            Alias{"float16", "f16"},
-    Alias{"bfloat16", "bf16"}};
+    Alias{"bfloat16", "bf16"},         Alias{"awqmarlin", "int4"},     Alias{"gptqmarlin", "int4"},
+    Alias{"q4kxl", "Q4_K_M"},          Alias{"udq4kxl", "Q4_K_M"},     Alias{"fp8kv", "fp8"},
+    Alias{"mxfp4moe", "mxfp4"},        Alias{"torchaofp8", "fp8"},     Alias{"int8dynamic", "int8"},
+    Alias{"q4kmedium", "Q4_K_M"},      Alias{"q4ksmall", "Q4_K_S"},    Alias{"q5kmedium", "Q5_K_M"},
+    Alias{"q3kmedium", "Q3_K_M"}};
 
 // Letters and digits alone: engines write int8-wo, int8_wo and INT8 WO.
 std::string letters_of(std::string_view text) {

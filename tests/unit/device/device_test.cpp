@@ -64,10 +64,10 @@ TEST_CASE("every catalog device has its file's name, complete achieved facts and
   }
 }
 
-TEST_CASE("FP8 is twice BF16 on Hopper, Ada, Blackwell and CDNA from 3 on, and absent elsewhere") {
+TEST_CASE("FP8 is twice BF16 on Hopper, Ada, Blackwell, Gaudi 2 and CDNA from 3 on, and absent elsewhere") {
   for (const Device& d : all_devices()) {
     INFO(d.name);
-    const std::set<std::string> with_fp8 = {"Hopper", "Ada", "Blackwell", "CDNA3", "CDNA4"};
+    const std::set<std::string> with_fp8 = {"Hopper", "Ada", "Blackwell", "CDNA3", "CDNA4", "Gaudi2"};
     if (with_fp8.count(d.architecture) > 0) {
       CHECK(value(d, F::kPeakFp8Tflops) == Approx(2 * value(d, F::kPeakBf16Tflops)).epsilon(0.015));
     } else {

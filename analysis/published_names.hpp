@@ -1,0 +1,23 @@
+// Keys under which names of models and boards are found, however tables of measurements spell them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace kvroof {
+
+// Letters and digits in lower case: "H100-SXM 80GB" and "h100_sxm_80gb" are one.
+std::string plain_letters(std::string_view text);
+// Without the owner, the vendor, and endings that name a tuning or a storage: "meta-llama/Llama-3.1-8B-Instruct".
+std::string model_key(std::string_view name);
+// Without the vendor and a power limit: "NVIDIA A100-SXM4-80GB@330W".
+std::string device_key(std::string_view name);
+// Words in any order: "A100 80GB PCIe" is "A100-PCIe-80GB". They begin with a space, as no other key does.
+std::string device_words(std::string_view name);
+// "8x H100" is so many of one board; the number is a column of its own.
+std::string one_board(const std::string& name);
+
+// "1.2.0rc5" is before "1.3.0rc20", and that before "1.3.0". A version that is not stated is before none.
+bool earlier_version(const std::string& version, const std::string& other);
+
+}  // namespace kvroof

@@ -1,0 +1,64 @@
+// Times of parts by themselves: a layer, a product, a call of attention, an element-wise kernel.
+#include "sim/cost/cost_parts.hpp"
+
+namespace kvroof {
+namespace {
+
+// Two norms, a rotation and an activation are the element-wise work of a layer.
+constexpr double kElementwiseCalls = 4;
+
+}  // namespace
+
+Estimate CostModel::layer(const ResidencySummary& residency, std::uint64_t batch) const {
+  const StepTraffic traffic = mean_decode_traffic(shape_, types_, residency, batch);
+  Parts parts = parts_of(residency, traffic, batch);
+  // The head is the one product that is of no layer.
+  const auto elements = static_cast<double>(head_parameters(shape_));
+  Parts head;
+  head.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, linear_start_,
+                    share_ * elements * deployment_.weights.head_bits / 8, reading(traffic, batch).linear,
+                    share_ * 2 * elements * static_cast<double>(batch), linear_peak_);
+  constexpr auto kLinear = static_cast<std::size_t>(CostTerm::kLinear);
+  constexpr auto kHost = static_cast<std::size_t>(CostTerm::kHost);
+  parts.seconds[kLinear] -= head.seconds[kLinear];
+  parts.seconds[kHost] = parts.width_squared[kHost] = 0;
+  for (std::size_t i = 0; i < kCostTerms; ++i) {
+    parts.seconds[i] /= shape_.layers;
+    parts.width_squared[i] /= square(shape_.layers);
+  }
+  return estimate_of(parts);
+}
+
+Estimate CostModel::product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const {
+  const auto elements = static_cast<double>(n * k);
+  Parts parts;
+  parts.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, linear_start_,
+                     elements * deployment_.weights.layer_bits / 8, linear_bandwidth_,
+                     2 * static_cast<double>(m) * elements, linear_peak_);
+  return estimate_of(parts);
+}
+
+Estimate CostModel::attention_call(Bytes kv_bytes) const {
+  Parts parts;
+  const auto bytes = static_cast<double>(kv_bytes.value);
+  // A call by itself starts on an idle memory and waits for its last block; the part of its rows that the repetition
+  // before it left in the cache hides that, as neighbours do within a step.
+  const double cold = cache_bytes_ > 0 ? 1 - std::exp(-bytes / cache_bytes_) : 1;
+  parts.add(CostTerm::kAttention, Limit::kLaunches, cold * attention_cold_.value, attention_cold_.spread);
+  parts.add_roofline(CostTerm::kAttention, Limit::kKv, 1, attention_call_, bytes, attention_bandwidth_, 0,
+                     attention_peak_);
+  return estimate_of(parts);
+}
+
+Estimate CostModel::elementwise_call(std::uint64_t elements) const {
+  Parts parts;
+  // Read and written; half of the cache holds what the call before it wrote.
+  const double bytes = 2 * kActivationBytes * static_cast<double>(elements);
+  const double through = std::max(0.0, bytes - 0.5 * cache_bytes_);
+  parts.add(CostTerm::kElementwise, Limit::kLaunches, elementwise_start_.value / kElementwiseCalls,
+            elementwise_start_.spread);
+  parts.add(CostTerm::kElementwise, Limit::kCompute, through / linear_bandwidth_.value, linear_bandwidth_.spread);
+  return estimate_of(parts);
+}
+
+}  // namespace kvroof

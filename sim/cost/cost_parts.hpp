@@ -1,0 +1,46 @@
+// What a predicted time is added up from, term by term; for the sources of the cost model alone.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/cost/cost.hpp"
+
+namespace kvroof {
+
+constexpr double square(double x) { return x * x; }
+inline constexpr double kActivationBytes = 2;  // an element of what devices exchange
+
+// Seconds of one step by term and by limit, and the absolute half-width of each term.
+struct CostModel::Parts {
+  std::array<double, kCostTerms> seconds{};
+  std::array<double, kCostTerms> width_squared{};
+  std::array<double, kLimits> limits{};
+
+  void add(CostTerm term, Limit limit, double s, double spread) {
+    const auto t = static_cast<std::size_t>(term);
+    seconds[t] += s;
+    width_squared[t] += square(s * spread);
+    limits[static_cast<std::size_t>(limit)] += s;
+  }
+  [[nodiscard]] double total() const {
+    double sum = 0;
+    for (const double s : seconds) sum += s;
+    return sum;
+  }
+  // start + √((bytes / bandwidth)² + (operations / peak)²). Where both take as long, neither hides the other: tables of
+  // products of 1 to 8,192 rows on A100 and H100 fit a norm of order 2 to 7.8 and 5.4 %, the larger of both to 10.4 and
+  // 5.8 % (half of the shapes fitted).
+  void add_roofline(CostTerm term, Limit memory, double calls, Rate start, double bytes, Rate bandwidth, double flops,
+                    Rate peak) {
+    add(term, Limit::kLaunches, calls * start.value, start.spread);
+    const double reading = bytes / bandwidth.value, computing = flops / peak.value;
+    const double both = std::hypot(reading, computing);
+    if (!(both > 0)) return;
+    // Each moves the sum by its share of the squares.
+    add(term, memory, square(reading) / both, bandwidth.spread);
+    add(term, Limit::kCompute, square(computing) / both, peak.spread);
+  }
+};
+
+}  // namespace kvroof

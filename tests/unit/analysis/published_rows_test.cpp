@@ -1,0 +1,122 @@
+// Rows as authors of tables write them: spellings, parts of a layer, versions of engines, loads that cannot be served.
+#include <cmath>
+
+#include "analysis/published_operator.hpp"
+#include "analysis/scoreboard.hpp"
+#include "tests/catch.hpp"
+
+namespace kvroof {
+namespace {
+
+ScoredRow scored(const std::string& line) {
+  static const Scoreboard board(std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog");
+  static std::vector<PublishedRow> rows;  // a scored row points at its own
+  rows = published_rows(
+             "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,parallelism,engine,engine_version,"
+             "batch_mode,batch,input_len,output_len,metric,value,unit,source\n" + line).or_throw("rows");
+  return board.score(rows[0]);
+}
+double predicted(const std::string& line) {
+  const ScoredRow row = scored(line);
+  INFO(line << row.refused);
+  REQUIRE(row.predicted);
+  return row.predicted->value;
+}
+double of_model(const std::string& model, const std::string& weights = "bf16") {
+  return predicted("m,end_to_end," + model + "," + weights +
+                   ",,H100-SXM-80GB,8,TP8,vLLM,,static,1,100,100,total_latency,,ms,s\n");
+}
+double of_board(const std::string& board) {
+  return predicted("m,end_to_end,Llama-3.1-8B,Q4_K_M,," + board +
+                   ",1,,llama.cpp,,single_stream,1,100,100,decode_tokens_per_s,,tok/s,s\n");
+}
+double of_part(const std::string& name, const std::string& level = "kernel", const std::string& metric = "layer_time") {
+  return predicted("m," + level + "," + name + ",bf16,bf16,RTX 4090,1,,vLLM,0.19,profile,1,4096,," + metric +
+                   ",,us,s\n");
+}
+
+}  // namespace
+
+TEST_CASE("models are found as hubs and benchmark programs spell them") {
+  const double llama = of_model("Llama-3.1-8B");
+  for (const char* name : {"RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "amd/Llama-3.1-8B-Instruct-FP8-KV",
+                           "Llama-3.1-8B-Instruct-FP8-dynamic"}) {
+    CHECK(of_model(name) == llama);
+  }
+  CHECK(of_model("llama 7B mostly Q4_0") == of_model("Llama-2-7B"));
+  CHECK(of_model("LLaMA v2 7B") == of_model("Llama-2-7B"));
+  CHECK(of_model("gpt-oss 120B MXFP4 MoE") == of_model("gpt-oss-120b"));
+  CHECK(of_model("mistralai/Mistral-Nemo-Instruct-2407") == of_model("mistral-nemo-12b"));
+  CHECK(of_model("Llama-2-7B", "awq_marlin") == of_model("Llama-2-7B", "int4"));
+  CHECK(of_model("Llama-2-7B", "Q4_K - Medium") == of_model("Llama-2-7B", "Q4_K_M"));
+}
+
+TEST_CASE("boards are found with their count in front and without their family's name, and half a name is none") {
+  CHECK(of_board("8x H100") == of_board("H100"));
+  CHECK(of_board("4070Ti 12GB") == of_board("rtx-4070-ti"));
+  CHECK(of_board("Tesla T4") == of_board("t4"));
+  const std::string half = "m,end_to_end,Llama-2-7B,fp16,,A100,1,,vLLM,,static,1,9,9,total_latency,,ms,s\n";
+  CHECK(scored(half).refused == "A100 may be a100-40g, a100-80g, a100-pcie-40g, a100-pcie-80g: name one");
+}
+
+TEST_CASE("parts of a layer are products, calls and element-wise kernels by themselves, computed by hand") {
+  // RTX 4090: 2 us and 0.945 of 1,008 GB/s; the arithmetic of one token is nearly nothing.
+  const auto product = [](double n, double k) { return 2 + 2 * n * k / (0.945 * 1008e3); };
+  CHECK(of_part("Llama-3.1-8B qkv_proj") == Approx(product(6144, 4096)).epsilon(0.02));
+  CHECK(of_part("o_proj (Llama-3.1-8B)") == Approx(product(4096, 4096)).epsilon(0.02));
+  CHECK(of_part("Llama-3.1-8B/gate_up_proj") == Approx(product(28672, 4096)).epsilon(0.02));
+  CHECK(of_part("meta-llama/Llama-3.1-8B layer down_proj") == Approx(product(4096, 14336)).epsilon(0.02));
+  CHECK(of_part("Llama-3.1-8B lm_head", "layer", "kernel_time") == Approx(product(128256, 4096)).epsilon(0.02));
+  CHECK(of_part("Llama-3.1-8B qkv_proj tokens=4096") > 20 * of_part("Llama-3.1-8B qkv_proj"));
+  CHECK(of_part("Llama-3.1-8B layernorm") < 5);
+  CHECK(of_part("Llama-3.1-8B attention") > 4096.0 * 8 * 256 * 2 / 1008e3);  // its rows at the memory's peak
+  const double whole = of_part("Llama-3.1-8B layer");
+  CHECK(whole > of_part("Llama-3.1-8B qkv_proj") + of_part("Llama-3.1-8B gate_up_proj"));
+  CHECK(of_part("Llama-3.1-8B") == whole);
+}
+
+TEST_CASE("a part that is not known is no whole layer") {
+  for (const char* part : {"Llama-3.1-8B sampler", "embedding (Llama-3.1-8B)", "Llama-3.1-8B moe"}) {
+    const ScoredRow row =
+        scored(std::string("m,kernel,") + part + ",bf16,bf16,RTX 4090,1,,vLLM,,profile,1,4096,,layer_time,,us,s\n");
+    CHECK(row.refused == std::string("no such model in the catalog: ") + part);
+  }
+}
+
+TEST_CASE("before heads of a group were joined, TensorRT-LLM read their rows for each: 1 to 8 times, the middle") {
+  const auto rate = [](const std::string& version, const std::string& model) {
+    return scored("m,end_to_end," + model + ",fp8,fp8,H200-SXM-141GB,1,TP1,TensorRT-LLM," + version +
+                  ",static,256,128,2048,output_tokens_per_s_end_to_end,,tok/s,s\n");
+  };
+  // The blog of that kernel: Llama-70B on one H200, 128 + 2,048 tokens: 2,941 tokens/s with it and 1,227 without.
+  const double with = rate("0.8", "Llama-2-70B").predicted->value;
+  const double before = rate("0.7.1", "Llama-2-70B").predicted->value;
+  CHECK(with / before > 1.5);
+  CHECK(with / before < 2.9);
+  CHECK(rate("0.17", "Llama-2-70B").predicted->value == with);
+  CHECK(rate("", "Llama-2-70B").predicted->value == with);
+  CHECK(rate("0.7.1", "Llama-2-7B").predicted->value == rate("0.8", "Llama-2-7B").predicted->value);  // no groups
+  const Estimate e = *rate("0.7.1", "Llama-2-70B").predicted, f = *rate("0.8", "Llama-2-70B").predicted;
+  CHECK(e.high80 / e.value > f.high80 / f.value);
+}
+
+TEST_CASE("versions come in the order of their numbers, candidates before their release") {
+  CHECK(earlier_version("0.7.1", "0.8"));
+  CHECK_FALSE(earlier_version("0.17", "0.8"));
+  CHECK(earlier_version("v1.2.0rc5", "1.3.0rc20"));
+  CHECK(earlier_version("1.3.0rc20", "1.3.0"));
+  CHECK_FALSE(earlier_version("", "0.8"));
+  CHECK_FALSE(earlier_version("main", "0.8"));
+}
+
+TEST_CASE("a load that cannot be served is said so: waits without an end have no mean") {
+  const auto row = [](const char* rate, const char* metric) {
+    return std::string("m,end_to_end,Llama-3.1-70B,fp8,,H100-SXM-80GB,1,TP1,vLLM,,continuous_open_loop,") + rate +
+           ",1000,500," + metric + ",,ms,s\n";
+  };
+  CHECK(scored(row("100 req/s", "e2e_mean")).refused.starts_with("more requests arrive than are served"));
+  CHECK(scored(row("100 req/s", "ttft_mean")).refused.starts_with("more requests arrive than are served"));
+  CHECK(predicted(row("0.05 req/s", "e2e_mean")) > 0);
+}
+
+}  // namespace kvroof
