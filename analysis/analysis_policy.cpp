@@ -8,22 +8,31 @@
 namespace kvroof {
 namespace {
 
+constexpr std::size_t kMeasures = 5;  // of a point
+
 bool limited(const PolicySpec& spec) { return spec.budget.kind != Budget::Kind::kUnlimited; }
 
-PolicySpec oracle_of(const PolicySpec& spec) {
-  PolicySpec oracle;
-  oracle.name = "oracle";
-  oracle.budget = spec.budget;
-  oracle.has_budget = true;
-  return oracle;
+PolicySpec bound_of(const PolicySpec& spec, const char* name) {
+  PolicySpec bound;
+  bound.name = name;
+  bound.budget = spec.budget;
+  bound.has_budget = true;
+  return bound;
 }
 
-// The points asked for, and after them the oracle of each budget among them.
-std::vector<PolicySpec> with_oracles(const std::vector<PolicySpec>& points) {
+std::size_t index_of(const PolicySpec& spec, const std::vector<PolicySpec>& all) {
+  const auto same = [&](const PolicySpec& other) { return other.text() == spec.text(); };
+  return static_cast<std::size_t>(std::ranges::find_if(all, same) - all.begin());
+}
+
+// The points asked for, and after them random and oracle at each budget among them.
+std::vector<PolicySpec> with_bounds(const std::vector<PolicySpec>& points) {
   std::vector<PolicySpec> all = points;
   for (const PolicySpec& point : points) {
-    const auto same = [&](const PolicySpec& other) { return other.text() == oracle_of(point).text(); };
-    if (limited(point) && std::none_of(all.begin(), all.end(), same)) all.push_back(oracle_of(point));
+    for (const char* name : {"random", "oracle"}) {
+      PolicySpec bound = bound_of(point, name);
+      if (limited(point) && index_of(bound, all) == all.size()) all.push_back(std::move(bound));
+    }
   }
   return all;
 }
@@ -48,22 +57,24 @@ void adapt(const AnalyzeOptions& options, AnalysisInfo& info) {
     info.measures.push_back({name + ".output_error", "  output error", MeasureUnit::kShare});
     info.measures.push_back(
         {name + ".oracle_gap", "  oracle's recall at this budget, minus its own", MeasureUnit::kShare});
+    info.measures.push_back({name + ".position", "  between random (0) and oracle (1)", MeasureUnit::kNumber});
   }
 }
 
 void replay_points(const ReplayedTrace& replayed, AnalysisResult& result) {
   const std::vector<PolicySpec>& asked = replayed.options.points;
-  const std::vector<PolicySpec> points = with_oracles(asked);
-  const auto oracle_index = [&](const PolicySpec& spec) {
-    const auto same = [&](const PolicySpec& other) { return other.text() == oracle_of(spec).text(); };
-    return static_cast<std::size_t>(std::find_if(points.begin(), points.end(), same) - points.begin());
-  };
+  const std::vector<PolicySpec> points = with_bounds(asked);
   for_each_head_quality(replayed, points, {}, [&](std::uint32_t layer, std::uint32_t head, const HeadQualities& all) {
     HeadValues values;
     for (std::size_t p = 0; p < asked.size(); ++p) {
       const Recalls own = recalls_of(all[p]);
-      const double best = limited(asked[p]) ? recalls_of(all[oracle_index(asked[p])]).mean : 1.0;
-      values.measures.insert(values.measures.end(), {own.mean, own.worst, own.error, best - own.mean});
+      const auto recall_of = [&](const char* bound) {
+        return limited(asked[p]) ? recalls_of(all[index_of(bound_of(asked[p], bound), points)]).mean : 1.0;
+      };
+      const double best = recall_of("oracle");
+      const double worst = recall_of("random");
+      const double position = best > worst ? (own.mean - worst) / (best - worst) : std::nan("");
+      values.measures.insert(values.measures.end(), {own.mean, own.worst, own.error, best - own.mean, position});
     }
     result.add(layer, head, values);
   });
@@ -72,7 +83,7 @@ void replay_points(const ReplayedTrace& replayed, AnalysisResult& result) {
 std::string finding(const AnalysisResult& result) {
   std::string text = "Of a step's attention";
   const auto& measures = result.info().measures;
-  for (std::size_t m = 0; m < measures.size(); m += 4) {
+  for (std::size_t m = 0; m < measures.size(); m += kMeasures) {
     const std::string name = measures[m].key.substr(0, measures[m].key.rfind('.'));
     text += fmt::format("{} {} keeps {}", m == 0 ? "" : ",", name, percent_text(result.mean(m)));
     const double gap = result.mean(m + 3);

@@ -63,8 +63,7 @@ class ExactObserver final : public ReplayObserver {
 
 void describe(po::options_description_easy_init add) {
   add("policy", po::value<std::string>()->default_value("full"),
-      "policies: name[:key=value]…, separated by commas; with random and oracle among them, each gets its position "
-      "between the two");
+      "policies: name[:key=value]…, separated by commas");
   add("budget", po::value<std::string>(),
       "budgets for the policies that carry none: 0.5 or 50% (of the prompt), 512 (tokens), 0.5@current");
   add("device", po::value<std::string>(), "devices by name or file: adds times");
@@ -92,8 +91,19 @@ void describe(po::options_description_easy_init add) {
   add("closed-loop", po::value<std::string>(), "a trace recorded under a policy: how its sets drift from the replay's");
 }
 
+// Random and oracle at the budgets of these points: recall alone, and no kept sets.
+void add_bounds(const Arguments& arguments, const TraceReader& trace, ReplayOptions options, ThreadPool& pool,
+                std::vector<PointResult>& results) {
+  const std::vector<PolicySpec> bounds = missing_bounds(results);
+  if (bounds.empty()) return;
+  Observer observer(arguments, {}, nullptr, nullptr);
+  options.observer = &observer;
+  options.measure.output_error = false;
+  for (PointResult& bound : replay(trace, bounds, options, pool)) results.push_back(std::move(bound));
+}
+
 struct Replayed {
-  std::vector<PointResult> results;
+  std::vector<PointResult> results;  // of the points, then of the bounds
   std::optional<RowCacheCheck> row_cache;
 };
 
@@ -119,6 +129,7 @@ Replayed run_points(const Arguments& arguments, const ReplayRequest& request, co
   options.row_cache = cache ? &*cache : nullptr;
   replayed.results = replay(trace, request.points, options, pool);
   if (comparison) replayed.row_cache = comparison->finish(exact, replayed.results);
+  add_bounds(arguments, trace, options, pool, replayed.results);
   return replayed;
 }
 
@@ -127,7 +138,7 @@ void print_notes(std::span<const std::string> notes) {
 }
 
 // A recording that the replay of its own policy does not reproduce casts doubt on one of the two.
-void check_reproduction(const std::vector<PointResult>& results) {
+void check_reproduction(std::span<const PointResult> results) {
   for (const PointResult& result : results) {
     const std::string problem = result.reproduction ? result.reproduction->problem() : std::string();
     if (!problem.empty()) throw Error(fmt::format("{}: {}", result.spec.text(), problem), ExitCode::kGateFailed);
@@ -154,12 +165,12 @@ int run(const Arguments& arguments) {
   options.output_projection = output_projections_of(trace.manifest());
   options.token_kinds = token_kinds_of(trace);
   const Replayed replayed = run_points(arguments, request, trace, steps, writer ? &*writer : nullptr, options, pool);
-  const std::vector<PointResult>& results = replayed.results;
   std::optional<OpenClosedReport> open_closed;
   if (closed) open_closed = compare_open_closed(trace, *closed, pool, options);
-  const std::vector<ReplayPoint> points = price_points(request, trace.manifest(), results);
+  const std::span<const PointResult> asked = std::span(replayed.results).first(request.points.size());
+  const std::vector<ReplayPoint> points = price_points(request, trace.manifest(), asked, replayed.results);
   const ReplayAnswer answer{request, trace.manifest(), options.seed,
-                            results, points,           open_closed ? &*open_closed : nullptr,
+                            asked,   points,           open_closed ? &*open_closed : nullptr,
                             replayed.row_cache ? &*replayed.row_cache : nullptr};
   if (writer) {
     writer->close();
@@ -170,7 +181,7 @@ int run(const Arguments& arguments) {
                           : format == Format::kCsv ? replay_csv(answer)
                                                    : replay_table(answer));
   if (format == Format::kCsv && !arguments.quiet) print_notes(replay_notes(answer));
-  check_reproduction(results);
+  check_reproduction(asked);
   return 0;
 }
 

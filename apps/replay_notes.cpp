@@ -54,17 +54,29 @@ void note_quality(const ReplayAnswer& answer, Notes& notes) {
   }
 }
 
+void note_positions(const ReplayAnswer& answer, Notes& notes) {
+  Notes bounds;
+  bool without_budget = false;
+  for (const ReplayPoint& p : answer.points) {
+    if (!p.bounds) continue;
+    without_budget = without_budget || p.result->spec.budget.kind == Budget::Kind::kUnlimited;
+    add_once(bounds,
+             fmt::format("{:.3f} and {:.3f} at {}", p.bounds->random, p.bounds->oracle, p.bounds->budget.describe()));
+  }
+  std::string text = "position: where the mean recall lies between random (0) and oracle (1) at the same budget";
+  if (without_budget) text += ", or as many tokens as a policy without one reads";
+  notes.push_back(fmt::format("{}; the two recall {}", text, join(bounds, "; ")));
+}
+
 void note_columns(const ReplayAnswer& answer, Notes& notes) {
   const bool measured = answer.request.measure.recall;
   if (measured && !has_quality(answer)) return;
   const bool positions =
-      std::any_of(answer.points.begin(), answer.points.end(), [](const auto& p) { return p.position; });
+      std::any_of(answer.points.begin(), answer.points.end(), [](const auto& p) { return p.bounds; });
   const bool shows_worst = measured && (answer.request.devices.empty() || !positions);
   notes.push_back(std::string("kept: tokens in a head, mean over the decoded steps") +
                   (shows_worst ? "; recall worst: the mean of the lowest 1 %" : ""));
-  if (positions) {
-    notes.emplace_back("position: where the mean recall lies between random (0) and oracle (1) at the same budget");
-  }
+  if (positions) note_positions(answer, notes);
   const auto dense = [](const PointResult& r) { return r.traits.dense_layers > 0; };
   if (positions && std::ranges::any_of(answer.results, dense)) {
     notes.emplace_back("policies with dense layers read everything there: they may recall more than the oracle");

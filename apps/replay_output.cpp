@@ -126,7 +126,7 @@ struct Cells {
   }
 };
 
-bool has_position(const ReplayPoint& p) { return p.position.has_value(); }
+bool has_position(const ReplayPoint& p) { return p.bounds.has_value(); }
 
 void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool devices, bool bounds,
                const BytesColumn& resident, const BytesColumn& read) {
@@ -144,7 +144,7 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
   if (!devices || !bounds) {
     cells.add("recall worst", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
   }
-  if (bounds) cells.add("position", share(p.position));
+  if (bounds) cells.add("position", share(p.position()));
   cells.add("output error", share(quality ? quality->output_error : std::nullopt));
   if (!devices) return;
   cells.add("step ms", p.prediction ? with_interval(p.prediction->step, 1e3) : "–");
@@ -202,6 +202,10 @@ std::string open_closed_table(const OpenClosedReport& report) {
 
 Json or_null(const std::optional<double>& x) { return x ? Json(*x) : Json(nullptr); }
 
+Json json_of(const BoundRecalls& b) {
+  return {{"budget", b.budget.text}, {"random", b.random}, {"oracle", b.oracle}};
+}
+
 Json json_of(const ReplayPoint& p) {
   const PolicySpec& spec = p.result->spec;
   const auto& q = p.result->quality;
@@ -221,7 +225,8 @@ Json json_of(const ReplayPoint& p) {
   json["kv_type"] = name_of(p.kv);
   json["recall_mean"] = q ? Json(q->recall_mean) : Json(nullptr);
   json["recall_worst1"] = q ? Json(q->recall_worst1) : Json(nullptr);
-  json["position"] = or_null(p.position);
+  json["position"] = or_null(p.position());
+  json["position_bounds"] = p.bounds ? json_of(*p.bounds) : Json(nullptr);
   json["output_error"] = q ? or_null(q->output_error) : Json(nullptr);
   const auto& time = p.prediction;
   json["step_ms"] = time ? Json(time->step.value * 1e3) : Json(nullptr);
@@ -305,7 +310,7 @@ Json manifest_json(const ReplayAnswer& answer) {
       {"recall",
        "share of the exact attention that falls on the attended tokens; mean over decode steps, layers, query heads"},
       {"recall_worst1", "mean of the lowest 1 % of these values, at least one"},
-      {"position", "(recall - random) / (oracle - random), of mean recalls at the point's budget"},
+      {"position", "(recall - random) / (oracle - random), of mean recalls at the budget of position_bounds"},
       {"output_error",
        "|o - o'| / |o|, o' with the exact weights renormalised over the attended tokens; mean likewise"}};
   json["notes"] = replay_notes(answer);
@@ -375,7 +380,7 @@ std::string replay_csv(const ReplayAnswer& answer) {
                           std::to_string(p.accounting.kv_read),
                           q ? raw(q->recall_mean) : "",
                           q ? raw(q->recall_worst1) : "",
-                          raw(p.position),
+                          raw(p.position()),
                           q ? raw(q->output_error) : "",
                           ms(&Estimate::value),
                           ms(&Estimate::low80),

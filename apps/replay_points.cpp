@@ -6,7 +6,6 @@
 
 #include "apps/intervals.hpp"
 #include "sim/cost/engine_profile.hpp"
-#include "sim/replay/bounds.hpp"
 
 namespace kvroof {
 namespace {
@@ -248,7 +247,7 @@ std::vector<LayerCounts> step_counts_as(const PointResult& result, const ModelSh
 }
 
 std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceManifest& manifest,
-                                      std::span<const PointResult> results) {
+                                      std::span<const PointResult> results, std::span<const PointResult> all) {
   const ModelShape own = shape_of(manifest);
   std::vector<ReplayPoint> points;
   if (request.models.empty()) {
@@ -267,7 +266,12 @@ std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceM
       price_point(model, request, result, summarise_as(result, own, shape, request.prompt, request.output), points);
     }
   }
-  for (ReplayPoint& point : points) point.position = position_between_bounds(*point.result, results);
+  for (const PointResult& result : results) {
+    const std::optional<BoundRecalls> bounds = bounds_of(result, all);
+    for (ReplayPoint& point : points) {
+      if (point.result == &result) point.bounds = bounds;
+    }
+  }
   return points;
 }
 

@@ -9,6 +9,7 @@
 
 #include "apps/replay_request.hpp"
 #include "sim/cost/cost.hpp"
+#include "sim/replay/bounds.hpp"
 #include "sim/replay/replay.hpp"
 #include "sim/traffic/accounting.hpp"
 #include "sim/traffic/summary.hpp"
@@ -28,7 +29,11 @@ struct ReplayPoint {
   std::optional<std::uint64_t> largest_batch;  // with a device
   Estimate largest_batch_interval;             // likewise
   std::string limited_by;                      // with a device
-  std::optional<double> position;              // between random and oracle; sim/replay/bounds.hpp
+  std::optional<BoundRecalls> bounds;          // random and oracle, where its recall lies between
+
+  [[nodiscard]] std::optional<double> position() const {
+    return bounds ? std::optional(bounds->position(result->quality->recall_mean)) : std::nullopt;
+  }
 };
 
 // The shape of the recorded model; of imported tensors, one with attention alone.
@@ -44,8 +49,8 @@ ResidencySummary summarise_as(const PointResult& result, const ModelShape& from,
 std::vector<LayerCounts> step_counts_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
                                         std::uint32_t prompt, std::uint32_t output);
 
-// Rows in the order: model, policy and budget, device, batch.
+// Rows in the order: model, policy and budget, device, batch. `all`: the results and the bounds replayed beside them.
 std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceManifest& manifest,
-                                      std::span<const PointResult> results);
+                                      std::span<const PointResult> results, std::span<const PointResult> all);
 
 }  // namespace kvroof

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <bit>
+#include <functional>
+
 #include "sim/policy/table_helpers.hpp"
 
 namespace kvroof {
@@ -9,19 +13,19 @@ class Oracle final : public StatelessPolicy {
   Oracle(const PolicySpec& spec, const PolicyContext& context) : budget_(spec.budget), prompt_(context.prompt) {}
 
   void select(HeadId head, std::uint32_t g, const AttentionRows& rows, std::vector<SlotId>& read) override {
-    const std::uint32_t count = budget_.tokens(prompt_, rows.query.value + 1);
-    if (rows.step.value == 0 || rows.slots() - 1 <= count) return EvictionPolicy::select(head, g, rows, read);
-    const auto before = static_cast<std::ptrdiff_t>(read.size());
-    EvictionPolicy::select(head, g, rows, read);
+    const std::uint32_t count = budget_.tokens(prompt_, rows.query.value + 1) + 1;
+    if (rows.step.value == 0 || rows.slots() <= count) return EvictionPolicy::select(head, g, rows, read);
     const std::span<const float> logits = rows.logits_of(g);
-    const auto end = read.begin() + before + count + 1;
-    std::nth_element(read.begin() + before, end - 1, read.end(), [&](SlotId a, SlotId b) {
-      const float x = logits[a.value];
-      const float y = logits[b.value];
-      return x != y ? x > y : rows.positions[a.value] > rows.positions[b.value];
-    });
-    read.erase(end, read.end());
-    std::sort(read.begin() + before, read.end());
+    const float least = nth_largest(logits, count);
+    const TokenPos oldest = oldest_equal(rows, logits, least, count);
+    const std::size_t before = read.size();
+    read.resize(before + rows.slots());
+    std::size_t at = before;
+    for (std::uint32_t s = 0; s < rows.slots(); ++s) {
+      read[at] = SlotId(s);
+      at += logits[s] > least || (logits[s] == least && rows.positions[s] >= oldest) ? 1 : 0;
+    }
+    read.resize(at);
   }
 
   void evict(HeadId, const EvictRequest&, std::vector<SlotId>&) override {
@@ -29,8 +33,46 @@ class Oracle final : public StatelessPolicy {
   }
 
  private:
+  // Grows with x.
+  static std::uint32_t key_of(float x) {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    return bits >> 31U != 0 ? ~bits : bits | 0x80000000U;
+  }
+
+  // Values are counted by the leading bits of their keys; what is left to order are those of one bin.
+  float nth_largest(std::span<const float> values, std::size_t n) {
+    constexpr unsigned kShift = 21;
+    bins_.assign(std::size_t{1} << (32 - kShift), 0);
+    for (const float x : values) ++bins_[key_of(x) >> kShift];
+    std::size_t bin = bins_.size() - 1;
+    for (; bins_[bin] < n; --bin) n -= bins_[bin];
+    within_.clear();
+    for (const float x : values) {
+      if (key_of(x) >> kShift == bin) within_.push_back(x);
+    }
+    std::nth_element(within_.begin(), within_.begin() + static_cast<std::ptrdiff_t>(n) - 1, within_.end(),
+                     std::greater<>());
+    return within_[n - 1];
+  }
+
+  // Of the tokens with the logit `least` the newest are read, until there are `count`: the oldest of these.
+  TokenPos oldest_equal(const AttentionRows& rows, std::span<const float> logits, float least, std::size_t count) {
+    equal_.clear();
+    std::size_t above = 0;
+    for (std::uint32_t s = 0; s < rows.slots(); ++s) {
+      above += logits[s] > least ? 1 : 0;
+      if (logits[s] == least) equal_.push_back(rows.positions[s]);
+    }
+    const auto at = equal_.begin() + static_cast<std::ptrdiff_t>(count - above) - 1;
+    std::nth_element(equal_.begin(), at, equal_.end(), std::greater<>());
+    return *at;
+  }
+
   Budget budget_;
   std::uint32_t prompt_;
+  std::vector<std::uint32_t> bins_;
+  std::vector<float> within_;
+  std::vector<TokenPos> equal_;
 };
 
 }  // namespace

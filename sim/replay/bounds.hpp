@@ -1,16 +1,33 @@
-// Where a point's recall lies between the bounds of the same replay: random below, oracle above.
+// Where a point's recall lies between the bounds of the same trace: random below, oracle above.
 #pragma once
 
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "sim/replay/replay.hpp"
 
 namespace kvroof {
 
-// (recall − random) / (oracle − random), of mean recalls: 0 is no better than random, 1 is the oracle; a point may lie
-// below 0. The bounds are the points `random` (without parameters) and `oracle` of `all` with the budget of `point`.
-// Nothing where either is missing, without a budget or a recall, or where the bounds do not differ.
-std::optional<double> position_between_bounds(const PointResult& point, std::span<const PointResult> all);
+// The budget at which a point meets the bounds: its own. Of a policy without one, as many tokens as a head reads in the
+// mean beside the query's own; nothing where that is all of them, or where nothing was decoded.
+std::optional<Budget> bound_budget(const PointResult& point);
+
+// `random` and `oracle` at each budget at which these points meet them, but for those that are among the points.
+std::vector<PolicySpec> missing_bounds(std::span<const PointResult> points);
+
+// Mean recalls of the two bounds at one budget.
+struct BoundRecalls {
+  Budget budget;
+  double random = 0, oracle = 0;
+
+  // (recall − random) / (oracle − random): 0 is no better than random, 1 is the oracle; a point may lie below 0. Of
+  // policies that hold more than their budget it may lie above 1.
+  [[nodiscard]] double position(double recall) const { return (recall - random) / (oracle - random); }
+};
+
+// The bounds of a point among `all`: `random` (without parameters) and `oracle` at its bound_budget(). Nothing where
+// either is missing or where the two do not differ.
+std::optional<BoundRecalls> bounds_of(const PointResult& point, std::span<const PointResult> all);
 
 }  // namespace kvroof

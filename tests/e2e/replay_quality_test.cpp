@@ -18,15 +18,16 @@ struct Measured {
   std::string out, kept;
 };
 
-Measured replay_with(const std::string& options) {
+Measured replay_with(const std::string& options,
+                     const std::string& policies = "h2o:budget=0.25,random:budget=0.25,oracle:budget=0.25") {
   const TemporaryFolder folder;
   const std::string trace = folder.file("x.kvt");
   const std::string kept = folder.file("kept.jsonl");
   const std::string tensors =
       std::string(KVROOF_SOURCE_DIR) + "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
   REQUIRE(run_program("import qkv " + tensors + " --prompt 40 -o " + trace).code == 0);
-  const Ran ran = run_program("replay " + trace + " --policy h2o,random,oracle --budget 0.25 --kept " + kept +
-                              " --kept-steps all " + options);
+  const Ran ran =
+      run_program("replay " + trace + " --policy " + policies + " --kept " + kept + " --kept-steps all " + options);
   INFO(ran.err);
   REQUIRE(ran.code == 0);
   return {ran.out, slurp(kept)};
@@ -51,8 +52,29 @@ TEST_CASE("replay --quality none measures nothing and changes nothing else") {
       with["points"][i].erase(key);
       without["points"][i].erase(key);
     }
+    CHECK(with["points"][i]["position_bounds"].is_object());
+    CHECK(without["points"][i]["position_bounds"].is_null());
+    with["points"][i].erase("position_bounds");
+    without["points"][i].erase("position_bounds");
   }
   CHECK(with["points"] == without["points"]);
+}
+
+TEST_CASE("every replay says where a policy lies between random and oracle, whether these were asked for or not") {
+  const json all = json::parse(replay_with("--format json").out)["points"];
+  const Measured own = replay_with("--format json", "h2o:budget=0.25,duo:retrieval=0:sinks=2:recent=8");
+  const json points = json::parse(own.out)["points"];
+  REQUIRE(points.size() == 2);
+  CHECK(points[0] == all[0]);
+  CHECK(points[0]["position"].get<double>() > 0);
+  CHECK(points[0]["position"].get<double>() < 1);
+  CHECK(points[0]["position_bounds"]["random"] == all[1]["recall_mean"]);
+  CHECK(points[0]["position_bounds"]["oracle"] == all[2]["recall_mean"]);
+  // A policy without a budget: two sinks and eight recent tokens beside the query's own, as a quarter of 40 are.
+  CHECK(points[1]["position_bounds"]["budget"] == "10");
+  CHECK(points[1]["position_bounds"]["oracle"] == all[2]["recall_mean"]);
+  CHECK(own.kept.find("random") == std::string::npos);
+  CHECK(replay_with("", "h2o:budget=0.25").out.find("position") != std::string::npos);
 }
 
 TEST_CASE("replay --quality recall has the recall of --quality all and no output error") {

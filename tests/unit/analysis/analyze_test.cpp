@@ -195,6 +195,26 @@ TEST_CASE("Policies by head add up to what replay says of them, and full attenti
   CHECK(result.mean("full.oracle_gap") == 0);
 }
 
+TEST_CASE("A policy's position is the share of the way from random to oracle, head by head") {
+  AnalyzeOptions options;
+  options.points = parse_policies("h2o:budget=9,random:budget=9,oracle:budget=9,full");
+  const Analysed analysed(random_tensors(), prompt_of(25), {&find_analysis("policy")}, 2, options);
+  const AnalysisResult& all = analysed.results[0];
+  AnalyzeOptions alone;
+  alone.points = parse_policies("h2o:budget=9");
+  const Analysed one(random_tensors(), prompt_of(25), {&find_analysis("policy")}, 2, alone);
+  constexpr std::size_t kRecall = 0, kPosition = 4, kPoint = 5;
+  for (std::uint32_t layer = 0; layer < 2; ++layer) {
+    const double low = all.at(kPoint + kRecall, layer, 1);
+    const double high = all.at(2 * kPoint + kRecall, layer, 1);
+    CHECK(all.at(kPosition, layer, 1) == Approx((all.at(kRecall, layer, 1) - low) / (high - low)));
+    CHECK(one.results[0].at(kPosition, layer, 1) == all.at(kPosition, layer, 1));
+    CHECK(all.at(kPoint + kPosition, layer, 1) == 0);
+    CHECK(all.at(2 * kPoint + kPosition, layer, 1) == 1);
+    CHECK(std::isnan(all.at(3 * kPoint + kPosition, layer, 1)));
+  }
+}
+
 TEST_CASE("Attention on kept tokens grows by what was lost: 1/R − 1") {
   const Qkv x = random_tensors();
   const TemporaryFolder folder;
