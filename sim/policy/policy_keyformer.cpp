@@ -207,6 +207,7 @@ PolicyTraits traits(const PolicySpec& spec) {
     throw usage_error("policy keyformer: with score=shared all layers keep one set, so that layers= cannot tell them "
                       "apart; give one of them");
   }
+  read_schedule(spec, t);
   read_layers(spec, t);
   return t;
 }
@@ -234,6 +235,7 @@ constexpr ParamInfo kParams[] = {
     {"tau", "A..B", "1..2", "temperature: A in the prompt, then rising evenly to B with the last requested token"},
     kGroupParam,
     kPageParam,
+    kWhenParam,
     kLayersParam,
 };
 

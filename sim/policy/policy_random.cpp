@@ -51,6 +51,7 @@ class Random final : public EvictionPolicy {
 
 constexpr ParamInfo kParams[] = {
     {"recent", "tokens | share of k", "0", "most recent tokens, which always stay"},
+    kWhenParam,
 };
 
 }  // namespace
@@ -65,6 +66,7 @@ constinit const PolicyInfo kRandomPolicy = {
         [](const PolicySpec& spec) {
           (void)tokens_or_share(spec, "recent", kDefaultRecent);
           PolicyTraits t;
+          read_schedule(spec, t);
           t.state_bytes = t.evict_read = sizeof(float);
           t.noise_flops_per_token = 2;
           return t;

@@ -63,6 +63,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.reads_logits = false;
   t.one_set_per_layer = true;
   read_layers(spec, t);
+  read_schedule(spec, t);
   if (is_kvpress(spec)) t.schedule = Schedule::kPrefillOnly;
   t.state_written = t.evict_read = sizeof(float);
   t.flops_per_slot = 1;
@@ -73,6 +74,7 @@ constexpr ParamInfo kParams[] = {
     {"rule", "repository | kvpress", "repository",
      "repository: after every step, and the newest token may go at once; kvpress: once after the prompt, whose last "
      "token stays"},
+    kWhenParam,
     kLayersParam,
 };
 

@@ -11,7 +11,7 @@ class Window final : public StatelessPolicy {
   }
 };
 
-constexpr ParamInfo kParams[] = {kLayersParam};
+constexpr ParamInfo kParams[] = {kWhenParam, kLayersParam};
 
 }  // namespace
 
@@ -24,6 +24,7 @@ constinit const PolicyInfo kWindowPolicy = {
     .traits =
         [](const PolicySpec& spec) {
           PolicyTraits t;
+          read_schedule(spec, t);
           read_layers(spec, t);
           return t;
         },
