@@ -25,6 +25,7 @@ std::string mega(double flops) { return flops == 0 ? "–" : short_number(flops 
 
 Json accounting_json(const Accounting& a) {
   Json policy = {{"state_bytes", a.policy_state},
+                 {"page_metadata_bytes", a.page_metadata},
                  {"state_read_bytes", a.state_read},
                  {"state_written_bytes", a.state_written},
                  {"scored_bytes", a.scored}};
@@ -37,6 +38,7 @@ Json accounting_json(const Accounting& a) {
   return {{"kv",
            {{"resident_bytes", a.kv_resident},
             {"allocated_bytes", a.kv_allocated},
+            {"allocated_scale_bytes", a.kv_allocated_scales},
             {"allocated_in_pages_bytes", a.kv_allocated_paged},
             {"read_bytes", a.kv_read},
             {"read_scale_bytes", a.kv_read_scales},
@@ -55,14 +57,16 @@ std::string accounting_table(std::span<const AccountingLine> lines) {
                    {"in pages", "in_pages"},
                    {"read", "read"},            {"written", "written"},
                    {"moved", "moved"},          {"policy state", "state"},
-                   {"state traffic", "scores"}, {"policy Mflop", "flops"},
+                   {"state traffic", "scores"}, {"scoring Mflop", "scoring"},
+                   {"noise Mflop", "noise"},    {"choice Mflop", "choice"},
                    {"prompt attention", "prompt", false}};
   for (const AccountingLine& line : lines) {
     const Accounting& a = line.accounting;
     table.rows.push_back({line.policy, line.budget, bytes(a.kv_resident), bytes(a.kv_allocated),
                           bytes(a.kv_allocated_paged), bytes(a.kv_read), bytes(a.kv_written), bytes(a.kv_moved),
                           bytes(a.policy_state), bytes(a.state_read + a.state_written + a.scored),
-                          mega(a.policy_flops.total()), prompt(a)});
+                          mega(a.policy_flops.scoring), mega(a.policy_flops.noise), mega(a.policy_flops.selection),
+                          prompt(a)});
   }
   return format_table(table);
 }

@@ -33,15 +33,17 @@ Accounting account(const ModelShape& shape, TrafficTypes types, const ResidencyS
   Accounting a;
   a.kept_tokens = summary.resident_rows() / summary.layers / summary.storage_heads;
   a.kv_resident = nearest(count * summary.resident_bytes(shape, types.kv));
-  a.kv_allocated = sequences * summary.allocated_bytes(shape, types.kv, false).total();
+  const KvBytes allocated = summary.allocated_bytes(shape, types.kv, false);
+  a.kv_allocated = sequences * allocated.total();
+  a.kv_allocated_scales = sequences * allocated.scales;
   a.kv_read = step.bytes[Cause::kKvRead];
   a.kv_read_scales = step.kv_read.scales;
   a.kv_read_residual = step.kv_read.residual;
   a.kv_written = step.bytes[Cause::kKvWrite];
   a.kv_moved = step.bytes[Cause::kCompaction];
   a.kv_allocated_paged = sequences * summary.allocated_bytes(shape, types.kv, true).total();
-  a.policy_state = sequences * (summary.peak_rows * summary.state_bytes_per_row +
-                                types.kv.scored_bytes(summary.peak_page_metadata));
+  a.page_metadata = sequences * types.kv.scored_bytes(summary.peak_page_metadata);
+  a.policy_state = sequences * summary.peak_rows * summary.state_bytes_per_row + a.page_metadata;
   a.state_read = nearest(mean(summary.decode.state_read));
   a.state_written = nearest(mean(summary.decode.state_written));
   a.scored = types.kv.scored_bytes(nearest(mean(summary.decode.scored)));

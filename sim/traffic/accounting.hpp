@@ -14,12 +14,14 @@ struct Accounting {
   double kept_tokens = 0;             // in a storage head, mean over decode steps
   std::uint64_t kv_resident = 0;      // bytes of k and v held after a decode step, mean
   std::uint64_t kv_allocated = 0;     // bytes that decoding must have room for, at its largest
+  std::uint64_t kv_allocated_scales = 0;  // part of it: scales and minima of a quantised cache
   std::uint64_t kv_allocated_paged = 0;  // likewise in whole pages of kPageRows rows of one head
   std::uint64_t kv_read = 0;          // bytes of a mean decode step, as are the following
   std::uint64_t kv_read_scales = 0, kv_read_residual = 0;  // parts of it
   std::uint64_t kv_written = 0;
   std::uint64_t kv_moved = 0;         // rows copied by compaction, read and written
   std::uint64_t policy_state = 0;     // bytes of scores and counters beside the allocated rows, and of bounds of pages
+  std::uint64_t page_metadata = 0;    // part of it: bounds of pages
   std::uint64_t state_read = 0;
   std::uint64_t state_written = 0;
   std::uint64_t scored = 0;           // bytes of k, v and q that the policy itself reads, and of bounds of pages

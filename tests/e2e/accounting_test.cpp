@@ -76,7 +76,8 @@ TEST_CASE("replay --accounting adds a table of bytes and arithmetic below that o
   const Imported run;
   const Ran ran = run_program("replay " + run.path + " --policy full,h2o --budget 0.5 --accounting");
   REQUIRE(ran.code == 0);
-  for (const char* word : {"allocated", "in pages", "written", "moved", "policy", "state", "fused"}) {
+  for (const char* word :
+       {"allocated", "in pages", "written", "moved", "policy", "state", "scoring", "noise", "choice", "fused"}) {
     INFO(word);
     CHECK(ran.out.find(word) != std::string::npos);
   }
@@ -105,6 +106,17 @@ TEST_CASE("a plan has quest read the pages of its budget in all layers but the f
   // 129 to 160 pages are there, 144.5 in the mean; the bounds of one are written in each step.
   CHECK(accounting["policy"]["scored_bytes"].get<double>() == Approx(token * 30 * (144.5 + 1)).epsilon(0.001));
   CHECK(accounting["policy"]["state_bytes"].get<double>() == Approx(token * 30 * 160).epsilon(0.001));
+  CHECK(accounting["policy"]["page_metadata_bytes"] == accounting["policy"]["state_bytes"]);
+}
+
+TEST_CASE("the accounting tells the scales of a quantised cache apart, read and allocated") {
+  const Imported run;
+  const json kv = points_of(run.path + " --policy window:budget=15 --kv int8")[0]["accounting"]["kv"];
+  const double width = kv["allocated_bytes"].get<double>() / 64 - 4;  // 16 rows of k and v of two heads, one scale each
+  CHECK(kv["allocated_scale_bytes"] == 64 * 4);
+  CHECK(kv["read_scale_bytes"] == 64 * 4);
+  CHECK(kv["read_bytes"] == 64 * (width + 4));
+  CHECK(points_of(run.path + " --policy h2o:budget=15")[0]["accounting"]["policy"]["page_metadata_bytes"] == 0);
 }
 
 TEST_CASE("plan prints the same accounting") {
