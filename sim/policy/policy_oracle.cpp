@@ -19,7 +19,9 @@ class Oracle final : public StatelessPolicy {
     const float least = nth_largest(logits, count);
     const TokenPos oldest = oldest_equal(rows, logits, least, count);
     const std::size_t before = read.size();
-    read.resize(before + rows.slots());
+    const std::size_t most = before + rows.slots();
+    if (read.capacity() < most) read.reserve(2 * most);  // rows grow by a token each
+    read.resize(most);
     std::size_t at = before;
     for (std::uint32_t s = 0; s < rows.slots(); ++s) {
       read[at] = SlotId(s);

@@ -144,8 +144,9 @@ TEST_CASE("Two sequences alike give what one gives, and --layers the layers aske
     INFO(result.info().name);
     REQUIRE(result.first_layer() == 1);
     REQUIRE(result.layers() == 2);
-    // Random draws differ between sequences, and none of these policies draws.
+    // Random draws differ between sequences: of these measures, in positions alone.
     for (std::size_t m = 0; m < result.info().measures.size(); ++m) {
+      if (result.info().measures[m].key.ends_with(".position")) continue;
       for (std::uint32_t head = 0; head < x.heads; ++head) {
         const double expected = one.results[i].at(m, 2, head);
         if (!std::isnan(expected)) CHECK(result.at(m, 2, head) == Approx(expected));
