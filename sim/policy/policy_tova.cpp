@@ -64,7 +64,10 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.one_set_per_layer = true;
   read_layers(spec, t);
   read_schedule(spec, t);
-  if (is_kvpress(spec)) t.schedule = Schedule::kPrefillOnly;
+  if (is_kvpress(spec)) {
+    if (spec.find("when")) throw usage_error("policy tova: rule=kvpress evicts once after the prompt; leave out when");
+    t.schedule = Schedule::kPrefillOnly;
+  }
   t.state_written = t.evict_read = sizeof(float);
   t.flops_per_slot = 1;
   return t;

@@ -66,6 +66,7 @@ TEST_CASE("malformed specifications are refused in one sentence") {
   CHECK(contains(why_not("scissorhands:budget=9:history=0"), "history=`0`: expected a whole number, at least 1"));
   CHECK(contains(why_not("scissorhands:budget=9:history=4000000000"), "at most 65536 rows"));
   CHECK(contains(why_not("streaming:budget=9:sinks=99999999999"), "expected a whole number"));
+  CHECK(contains(why_not("tova:budget=9:rule=kvpress:when=8"), "evicts once after the prompt; leave out when"));
   CHECK(why_not(std::string(1'000'000, 'x')).size() < 600);
 }
 
