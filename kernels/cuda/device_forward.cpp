@@ -127,11 +127,13 @@ void DeviceForward::begin(const PassTokens& tokens) {
   // ids, positions, rows of the position table, one behind the other.
   std::vector<std::uint32_t> rows(tokens.positions.begin(), tokens.positions.end());
   for (std::uint32_t& row : rows) row += config.options.position_offset;
+  sent_inputs_.clear();
+  for (const auto& part : {std::as_bytes(tokens.ids), std::as_bytes(tokens.positions), std::as_bytes(std::span(rows)),
+                           std::as_bytes(tokens.use_long)}) {
+    sent_inputs_.insert(sent_inputs_.end(), part.begin(), part.end());
+  }
   inputs_.reserve(n * kInputBytes);
-  copy_to_device(stream_, inputs_.at(), std::as_bytes(tokens.ids));
-  copy_to_device(stream_, inputs_.at(n * 8), std::as_bytes(tokens.positions));
-  copy_to_device(stream_, inputs_.at(n * 12), std::as_bytes(std::span(rows)));
-  copy_to_device(stream_, inputs_.at(n * 16), std::as_bytes(tokens.use_long));
+  copy_to_device(stream_, inputs_.at(), sent_inputs_);
   positions_ = inputs_.at<std::uint32_t>(n * 8);
   knows_long_ = !tokens.use_long.empty();
   std::size_t turn_floats = 0;

@@ -109,6 +109,7 @@ class DeviceForward {
   LibraryLinear library_linear_;
   std::int32_t layer_ = -1;  // whose launches are made; -1: none
   std::uint32_t tokens_ = 0;
+  std::vector<std::byte> sent_inputs_;  // outlives their copy, which some devices make later
   DeviceBuffer inputs_, turns_;
   DeviceBuffer x_, projections_, queries_, attended_, activated_, block_, logits_;
   DeviceBuffer embedded_;  // where the embedding has a width of its own

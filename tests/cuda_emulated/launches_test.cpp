@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/emulator.hpp"
 #include "tests/catch.hpp"
 
 using namespace kvroof;
@@ -55,7 +56,35 @@ Model model_named(const std::string& name) {
   return load_model(std::filesystem::path(KVROOF_SOURCE_DIR) / "tests/golden/models" / name, DType::kF16);
 }
 
+class Copies final : public cuda::emulator::Watcher {
+ public:
+  Copies() { cuda::emulator::watcher = this; }
+  ~Copies() override { cuda::emulator::watcher = nullptr; }
+  std::uint64_t noted() override { return 0; }
+  std::uint64_t cloned(std::uint64_t node) override { return node; }
+  void begin_call() override {}
+  void ran(std::uint64_t, std::uint64_t, std::uint64_t) override {}
+  void copied(bool is_to_device, std::size_t, std::uint64_t, std::uint64_t) override {
+    ++(is_to_device ? to_device : to_host);
+  }
+  std::size_t to_device = 0, to_host = 0;
+};
+
 }  // namespace
+
+TEST_CASE("a step of the train sends its tokens in one copy and its rows in another, and reads its logits in one") {
+  const Model model = model_named("llama-gqa");
+  cuda::CudaBackend backend(model, {parse_policies("h2o:budget=8").at(0), 7, DType::kF16});
+  const std::vector<std::int64_t> ids = {5, 17, 9, 40, 2, 30, 31, 32, 33, 34};
+  for (std::uint32_t sequence : {0U, 1U}) backend.prefill(sequence, ids, 20, {}, {});
+  std::vector<float> logits(2 * model.config.shape.vocab);
+  const std::vector<DecodeEntry> batch = {{0, 7}, {1, 8}};
+  for (int step = 0; step < 3; ++step) backend.decode(batch, logits);
+  const Copies copies;
+  backend.decode(batch, logits);
+  CHECK(copies.to_device == 2);
+  CHECK(copies.to_host == 1);
+}
 
 TEST_CASE("every byte that the back end counts was declared by a launch, the same in a train as one by one") {
   const Model model = model_named("llama-gqa");
