@@ -11,7 +11,9 @@
 namespace kvroof::cuda {
 namespace {
 
-constexpr std::uint32_t kLogitBlockBytes = 8U << 20;
+// The head's weights are read once for so many bytes of logits: 131 tokens with a vocabulary of 128k, about as many as
+// tensor cores take to be what limits them. A host's copy of it is still small.
+constexpr std::uint32_t kLogitBlockBytes = 64U << 20;
 constexpr std::uint32_t kPromptBlock = 32;  // queries of a prompt whose rows are shown to the policy together
 
 // The leading rows of a prompt that a policy does not look at.
