@@ -118,6 +118,7 @@ void TimelineExport::run(const std::string& name, std::span<const TimelineStep> 
   to_.process(++process_, name);
   if (!steps.empty()) add_steps(steps);
   if (kernels == nullptr) return;
+  several_ = kernels->counts().processes > 1;
   add_kernels(*kernels);
   add_ranges(*kernels);
   add_samples(*kernels);
@@ -138,18 +139,25 @@ void TimelineExport::add_steps(std::span<const TimelineStep> steps) {
   to_.counter(moved, time(steps.back().end_ns), 0);
 }
 
+std::string TimelineExport::of_process(std::uint32_t process) const {
+  return several_ ? fmt::format(", process {}", process) : "";
+}
+
 void TimelineExport::add_kernels(const KernelReader& kernels) {
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::size_t>, std::uint64_t> tracks;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Lanes> lanes;
+  using Stream = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  // each process numbers GPUs for itself
+  std::map<std::pair<Stream, std::size_t>, std::uint64_t> tracks;
+  std::map<Stream, Lanes> lanes;
   kernels.for_each_work([&](const WorkRow& row) {
     const DeviceWork& w = row.work;
     if (w.end_ns == 0) return;
-    const std::size_t lane = lanes[{w.device, w.stream}].lane_of(w.start_ns, w.end_ns);
-    std::uint64_t& track = tracks[{w.device, w.stream, lane}];
+    const Stream stream{w.process, w.device, w.stream};
+    const std::size_t lane = lanes[stream].lane_of(w.start_ns, w.end_ns);
+    std::uint64_t& track = tracks[{stream, lane}];
     if (track == 0) {
       track = ++track_;
-      to_.slice_track(track, process_, fmt::format("GPU {} stream {}{}", w.device, w.stream,
-                                                   lane == 0 ? "" : fmt::format(" ({})", lane + 1)));
+      to_.slice_track(track, process_,
+                      fmt::format("GPU {} stream {}{}{}", w.device, w.stream, of_process(w.process),
+                                  lane == 0 ? "" : fmt::format(" ({})", lane + 1)));
     }
     std::array<TimelineArgument, 4> arguments;
     std::size_t n = 0;
@@ -165,33 +173,55 @@ void TimelineExport::add_kernels(const KernelReader& kernels) {
 }
 
 void TimelineExport::add_ranges(const KernelReader& kernels) {
-  std::map<std::pair<std::uint32_t, std::size_t>, std::uint64_t> tracks;
-  std::map<std::uint32_t, Lanes> lanes;
+  using Thread = std::pair<std::uint32_t, std::uint32_t>;
+  std::map<std::pair<Thread, std::size_t>, std::uint64_t> tracks;
+  std::map<Thread, Lanes> lanes;
   kernels.for_each_range([&](const RangeRecord& r) {
     const std::uint64_t end = std::max(r.start_ns, r.end_ns);
-    const std::size_t lane = lanes[r.thread].lane_of(r.start_ns, end);
-    std::uint64_t& track = tracks[{r.thread, lane}];
+    const Thread thread{r.process, r.thread};
+    const std::size_t lane = lanes[thread].lane_of(r.start_ns, end);
+    std::uint64_t& track = tracks[{thread, lane}];
     if (track == 0) {
       track = ++track_;
-      to_.slice_track(track, process_, fmt::format("ranges of thread {}{}", r.thread,
-                                                   lane == 0 ? "" : fmt::format(" ({})", lane + 1)));
+      to_.slice_track(track, process_,
+                      fmt::format("ranges of thread {}{}{}", r.thread, of_process(r.process),
+                                  lane == 0 ? "" : fmt::format(" ({})", lane + 1)));
     }
     to_.slice(track, r.text, time(r.start_ns), time(end), {});
   });
 }
 
+// Sums of bytes become rates where the sample says how long it took: DRAM throughput over time.
 void TimelineExport::add_samples(const KernelReader& kernels) {
+  constexpr std::string_view kDuration = "gpu__time_duration.sum";
   std::map<std::string, std::uint64_t, std::less<>> tracks;
+  std::vector<std::pair<std::string, double>> values;  // of one sample
+  std::uint32_t device = 0;
+  std::uint64_t time_ns = 0;
+  const auto write_sample = [&] {
+    double ns = 0;
+    for (const auto& [name, value] : values) ns = name == kDuration ? value : ns;
+    for (const auto& [name, value] : values) {
+      const bool percent = name.find("pct") != std::string::npos;
+      const bool rate = ns > 0 && name.find("bytes") != std::string::npos && name.ends_with(".sum");
+      const std::string title = fmt::format("GPU {} {}{}", device, name, rate ? ".per_second" : "");
+      std::uint64_t& track = tracks[title];
+      if (track == 0) {
+        track = ++track_;
+        to_.counter_track(track, process_, title, rate ? "GB/s" : percent ? "%" : "per sample");
+      }
+      to_.counter(track, time(time_ns), rate ? value / ns : value);
+    }
+    values.clear();
+  };
   kernels.for_each_counter([&](const CounterRecord& c) {
     if (c.steps > 0) return;
-    const std::string name = fmt::format("GPU {} {}", c.device, c.name);
-    std::uint64_t& track = tracks[name];
-    if (track == 0) {
-      track = ++track_;
-      to_.counter_track(track, process_, name, c.name.find("pct") != std::string_view::npos ? "%" : "per sample");
-    }
-    to_.counter(track, time(c.time_ns), c.value);
+    if (!values.empty() && (c.device != device || c.time_ns != time_ns)) write_sample();
+    device = c.device;
+    time_ns = c.time_ns;
+    values.emplace_back(c.name, c.value);
   });
+  write_sample();
 }
 
 }  // namespace kvroof

@@ -43,11 +43,14 @@ class TimelineExport {
   void add_kernels(const KernelReader& kernels);
   void add_ranges(const KernelReader& kernels);
   void add_samples(const KernelReader& kernels);
+  // ", process 4711" where several processes are in the trace.
+  [[nodiscard]] std::string of_process(std::uint32_t process) const;
 
   Timeline& to_;
   std::uint64_t zero_ns_;
   std::uint32_t process_ = 0;
   std::uint64_t track_ = 0;
+  bool several_ = false;  // processes in the trace
 };
 
 }  // namespace kvroof

@@ -38,9 +38,9 @@ struct KernelReader::State {
   void finish(const SqliteRows& rows) const {
     if (rows.problem()) throw damaged(rows.problem()->message);
   }
-  [[nodiscard]] std::uint64_t count(std::string_view table) const {
+  [[nodiscard]] std::uint64_t count(std::string_view table, std::string_view what = "*") const {
     if (!db.has_table(table)) return 0;
-    SqliteRows rows = select(fmt::format("SELECT count(*) FROM {}", table));
+    SqliteRows rows = select(fmt::format("SELECT count({}) FROM {}", what, table));
     const std::uint64_t n = rows.next() ? u64(rows, 0) : 0;
     finish(rows);
     return n;
@@ -88,6 +88,7 @@ KernelCounts KernelReader::counts() const {
   const State& s = *state_;
   KernelCounts c;
   c.kernels = s.count(kKernelTable);
+  c.processes = s.count(kKernelTable, "DISTINCT coalesce(globalPid, 0)");
   c.copies = s.count(kCopyTable);
   c.fills = s.count(kFillTable);
   c.calls = s.count(kCallTable);

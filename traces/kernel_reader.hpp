@@ -39,6 +39,7 @@ struct WorkRow {
 
 struct KernelCounts {
   std::uint64_t kernels = 0, copies = 0, fills = 0, calls = 0, ranges = 0, memory = 0, operators = 0, counters = 0;
+  std::uint64_t processes = 0;              // that launched kernels
   std::uint64_t first_ns = 0, last_ns = 0;  // of the device's work; 0, 0 where no work has times
 };
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
+#include <fstream>
 
 #include "tests/catch.hpp"
 #include "tests/support/profile.hpp"
@@ -73,10 +74,22 @@ TEST_CASE("Kernels, counters and samples of three runs through CUPTI's functions
                    "WHERE time_ns BETWEEN start_ns AND end_ns)") == "0\n");
   const Ran report = run_program("report-kernels " + trace + " -q --format json");
   REQUIRE(report.code == 0);
-  for (const auto& row : nlohmann::json::parse(report.out)["steps"]) {
+  const auto steps = nlohmann::json::parse(report.out)["steps"];
+  for (const auto& row : steps) {
     CHECK(row["counted_bytes"].get<double>() == 3000 * row["kernels"].get<double>());
     CHECK(row["counted_ratio"].get<double>() > 0);
   }
+  // A timeline shows DRAM's throughput: each sample moved 1000 bytes in 1000 ns.
+  REQUIRE(run_program("export chrome " + trace + " -o " + folder.file("run.json")).code == 0);
+  std::size_t samples = 0;
+  const auto events = nlohmann::json::parse(std::ifstream(folder.file("run.json")))["traceEvents"];
+  for (const auto& event : events) {
+    if (event["name"] != "GPU 0 dram__bytes_read.sum.per_second (GB/s)") continue;
+    CHECK(event["args"]["value"].get<double>() == 1.0);
+    ++samples;
+  }
+  CHECK(ask(trace, "SELECT count(*) FROM kvroof_counter WHERE steps = 0 AND name = 'dram__bytes_read.sum'") ==
+        std::to_string(samples) + "\n");
 }
 
 TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the level that was reached and why not more") {

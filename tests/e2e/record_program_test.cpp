@@ -4,10 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "tests/catch.hpp"
@@ -153,6 +155,16 @@ TEST_CASE("Kernels and ranges of every process are in the trace, under Nsight Sy
               "SELECT s.value, COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.mangledName "
               "GROUP BY 1 ORDER BY 1") == "_Z4gemvPf|21\n_Z7softmaxPf|22\n");
   CHECK(query(database, "SELECT COUNT(*) FROM NVTX_EVENTS") == "2\n");
+  // Stream 0 of two processes is two streams: a timeline has a track for each.
+  REQUIRE(run_program("export chrome " + trace + " -o " + folder.file("run.json")).code == 0);
+  std::set<std::string> tracks;
+  const auto events = nlohmann::json::parse(std::ifstream(folder.file("run.json")))["traceEvents"];
+  for (const auto& event : events) {
+    if (event["name"] == "thread_name") tracks.insert(event["args"]["name"].get<std::string>());
+  }
+  CHECK(std::count_if(tracks.begin(), tracks.end(), [](const std::string& name) {
+          return name.starts_with("GPU ") && name.find(", process ") != std::string::npos;
+        }) == 2);
   CHECK(query(database, "SELECT value FROM kvroof_note WHERE key LIKE 'process %: dropped'") == "0\n0\n");
 }
 
