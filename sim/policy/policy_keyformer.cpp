@@ -67,9 +67,10 @@ class Keyformer final : public EvictionPolicy {
     Head& h = heads_[head.value];
     h.scores.admit(slot);
     if (mode_ != NoiseMode::kPerToken) return;
-    h.noise.admit(slot);
     h.all_drawn = h.all_drawn && !h.shown_noisy;
-    for (std::uint32_t g = 0; h.all_drawn && g < context_.group; ++g) {
+    if (!h.all_drawn) return;
+    h.noise.admit(slot);
+    for (std::uint32_t g = 0; g < context_.group; ++g) {
       noise_(key_of(head, g), {&position, 1}, {&h.noise.at(g, slot), 1});
     }
   }
@@ -108,7 +109,7 @@ class Keyformer final : public EvictionPolicy {
   void move(HeadId head, std::span<const SlotMove> moves) override {
     Head& h = heads_[head.value];
     h.scores.move(moves);
-    h.noise.move(moves);
+    if (h.all_drawn) h.noise.move(moves);
     h.walked += moves.size() * 2 * (sizeof(float) + h.noise.bytes_per_slot());
   }
 
@@ -157,6 +158,7 @@ class Keyformer final : public EvictionPolicy {
 
   void draw_all(HeadId head, const AttentionRows& rows) {
     Head& h = heads_[head.value];
+    h.noise.admit(SlotId(rows.slots() - 1));  // room for all
     for (std::uint32_t g = 0; g < rows.group; ++g) {
       noise_(key_of(head, g), rows.positions, h.noise.column(g, rows.slots()));
     }
