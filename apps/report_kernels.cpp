@@ -71,6 +71,23 @@ void print_notes(const KernelReader& reader) {
   }
 }
 
+// Counters cover steps, so that no operator has counted bytes of its own; what they say of all of them is told here.
+void print_counted(const KernelReport& report) {
+  double counted = 0;
+  std::uint64_t declared = 0, steps = 0;
+  for (const CountedSteps& c : report.counted) {
+    if (!c.both_ways) continue;
+    counted += c.counted_bytes;
+    declared += c.declared_bytes;
+    steps += c.steps;
+  }
+  if (steps == 0 || declared == 0) return;
+  fmt::print(stderr,
+             "counted: DRAM moved {:.6g} MB in {} steps, {:.3f} of what was declared for them; counters cover steps, "
+             "not operators, whose bytes and rates are the declared ones (--by step)\n",
+             counted / 1e6, steps, counted / static_cast<double>(declared));
+}
+
 RecordedLevel level_of(const KernelReader& reader, const KernelCounts& counts) {
   RecordedLevel recorded;
   for (const auto& [key, value] : reader.notes()) {
@@ -112,6 +129,7 @@ int run_report(const Arguments& arguments) {
   if (!arguments.quiet && !nothing) {
     print_limit(answer.device, reader);
     print_notes(reader);
+    if (by == "operator") print_counted(report);
   }
   if (format_of(arguments) == Format::kJson) {
     write_result(arguments, kernel_report_json(answer));

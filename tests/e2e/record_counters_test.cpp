@@ -79,6 +79,13 @@ TEST_CASE("Kernels, counters and samples of three runs through CUPTI's functions
     CHECK(row["counted_bytes"].get<double>() == 3000 * row["kernels"].get<double>());
     CHECK(row["counted_ratio"].get<double>() > 0);
   }
+  // Operators have the declared bytes; the report says what the counters make of them all.
+  const std::string totals = ask(trace, "SELECT printf('counted: DRAM moved %.6g MB in %d steps, ', sum(value) / 1e6, "
+                                        "count(DISTINCT first_step)) FROM kvroof_counter WHERE steps = 1 AND name IN "
+                                        "('dram__bytes_read.sum', 'dram__bytes_write.sum')");
+  const Ran said_of = run_program("report-kernels " + trace);
+  CHECK(said_of.err.find(totals.substr(0, totals.size() - 1)) != std::string::npos);
+  CHECK(run_program("report-kernels " + trace + " --by step").err.find("counted: ") == std::string::npos);
   // A timeline shows DRAM's throughput: each sample moved 1000 bytes in 1000 ns.
   REQUIRE(run_program("export chrome " + trace + " -o " + folder.file("run.json")).code == 0);
   std::size_t samples = 0;
