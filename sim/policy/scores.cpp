@@ -166,6 +166,31 @@ HWY_ATTR bool below_on(const float* scores, std::span<const TokenPos> positions,
   return slots.size() <= most;
 }
 
+HWY_ATTR std::size_t at_least_on(std::span<const float> values, float bound) {
+  std::size_t count = 0, i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    count += hn::CountTrue(F(), hn::Ge(hn::LoadU(F(), values.data() + i), hn::Set(F(), bound)));
+  }
+  for (; i < values.size(); ++i) count += values[i] >= bound ? 1 : 0;
+  return count;
+}
+
+HWY_ATTR std::size_t slots_at_least_on(std::span<const float> values, float bound, SlotId* out) {
+  std::size_t count = 0, i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    const auto is_in = hn::Ge(hn::LoadU(F(), values.data() + i), hn::Set(F(), bound));
+    const auto slots = hn::Iota(U(), static_cast<std::uint32_t>(i));
+    // Not CompressStore: storing a part of a vector is slow on some processors.
+    hn::StoreU(hn::Compress(slots, hn::RebindMask(U(), is_in)), U(), &out[count].value);
+    count += hn::CountTrue(F(), is_in);
+  }
+  for (; i < values.size(); ++i) {
+    out[count] = SlotId(static_cast<std::uint32_t>(i));
+    count += values[i] >= bound ? 1 : 0;
+  }
+  return count;
+}
+
 template <class Scores>
 HWY_INLINE void add(const Scores& scores, std::size_t slots) {
   std::size_t s = 0;
@@ -196,6 +221,8 @@ HWY_EXPORT(least_on);
 HWY_EXPORT(add_on);
 HWY_EXPORT(oldest_on);
 HWY_EXPORT(below_on);
+HWY_EXPORT(at_least_on);
+HWY_EXPORT(slots_at_least_on);
 
 void accumulate(const RowsToAdd& rows, std::span<float> scores) {
   HWY_DYNAMIC_DISPATCH(add_on)(rows, scores);
@@ -224,6 +251,41 @@ SlotId lowest(std::span<const float> scores, const Candidates& candidates) {
 bool slots_below(std::span<const float> scores, std::span<const TokenPos> positions, TokenPos end, float limit,
                  std::size_t most, std::vector<SlotId>& slots) {
   return HWY_DYNAMIC_DISPATCH(below_on)(scores.data(), positions, end, limit, most, slots);
+}
+
+std::size_t count_at_least(std::span<const float> values, float bound) {
+  return HWY_DYNAMIC_DISPATCH(at_least_on)(values, bound);
+}
+
+void slots_at_least(std::span<const float> values, float bound, std::vector<SlotId>& slots) {
+  const std::size_t before = slots.size();
+  const std::size_t most = before + values.size() + LeastOfBlocks::kMostLanes;  // whole vectors are stored
+  if (slots.capacity() < most) slots.reserve(2 * most);
+  slots.resize(most);
+  slots.resize(before + HWY_DYNAMIC_DISPATCH(slots_at_least_on)(values, bound, slots.data() + before));
+}
+
+namespace {
+
+// Whole numbers in the order of the floats that they are of.
+std::int32_t ordered(std::int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
+
+}  // namespace
+
+float nth_largest(std::span<const float> values, std::size_t n) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::int64_t low = ordered(std::bit_cast<std::int32_t>(-kInfinity));
+  std::int64_t high = ordered(std::bit_cast<std::int32_t>(kInfinity));
+  const auto value_of = [](std::int64_t key) { return std::bit_cast<float>(ordered(static_cast<std::int32_t>(key))); };
+  while (low < high) {  // at least n are not below `low`, fewer than n are above `high`
+    const std::int64_t middle = high - (high - low) / 2;
+    if (count_at_least(values, value_of(middle)) >= n) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return value_of(low);
 }
 
 void lowest(std::span<const float> scores, const Candidates& candidates, std::uint32_t count,

@@ -225,6 +225,32 @@ TEST_CASE("slots of older tokens below a limit are listed, unless they are too m
   });
 }
 
+TEST_CASE("the n-th largest value and the slots not below it are those of a sort, on every instruction set") {
+  for (const std::size_t count : {1, 5, 16, 33, 133, 1000}) {
+    std::vector<float> values(count);
+    for (std::uint32_t s = 0; s < count; ++s) {
+      values[s] = (number(s, 4) - 0.4F) * std::ldexp(1.0F, static_cast<int>(s % 40) - 20);
+      if (s % 7 == 3) values[s] = s % 2 == 0 ? 0.0F : -0.0F;  // equals
+      if (s % 50 == 20) values[s] = -std::numeric_limits<float>::infinity();
+    }
+    std::vector<float> sorted = values;
+    std::ranges::sort(sorted, std::greater<>());
+    on_every_target([&] {
+      for (std::size_t n = 1; n <= count; n += 1 + count / 60) {
+        const float bound = nth_largest(values, n);
+        CHECK(bound == sorted[n - 1]);
+        std::vector<SlotId> expected = {SlotId(77)}, slots = expected;
+        for (std::uint32_t s = 0; s < count; ++s) {
+          if (values[s] >= bound) expected.emplace_back(s);
+        }
+        CHECK(count_at_least(values, bound) == expected.size() - 1);
+        slots_at_least(values, bound, slots);
+        CHECK(slots == expected);
+      }
+    });
+  }
+}
+
 TEST_CASE("many Gumbel draws at once equal the single draws bit for bit on every instruction set") {
   const auto positions = shuffled(5000);
   const NoiseKey key{.seed = 0x123456789abcdef0U, .sequence = 3, .layer = 31, .query_head = 17, .query_position = 4000};
