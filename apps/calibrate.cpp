@@ -157,8 +157,17 @@ int run_cuda(const Arguments& arguments, const std::optional<std::string>& base)
 
 int run_cpu(const Arguments& arguments) {
   Progress progress(arguments, "calibrating");
-  const CpuCalibration c =
-      calibrate_cpu(arguments.threads, [&](unsigned done, unsigned total) { progress.at(done, total); });
+  const auto measure = [&] {
+    return calibrate_cpu(arguments.threads, [&](unsigned done, unsigned total) { progress.at(done, total); });
+  };
+  const CpuCalibration c = [&] {
+    try {
+      return measure();
+    } catch (const Error& busy) {  // others may have gone meanwhile
+      fmt::print(stderr, "{}; measuring once more\n", busy.what());
+      return measure();
+    }
+  }();
   return write_calibration(arguments, cpu_device(c), cpu_curves(c),
                            [&](nlohmann::ordered_json& json) { add_cpu_curves(json, c); });
 }

@@ -64,10 +64,10 @@ Device cpu_device(const CpuCalibration& c) {
   put(F::kL2Mib, static_cast<double>(c.cache_bytes) / (1 << 20), 0);
   put(F::kSmCount, c.threads, 0);
   put(F::kLinearFraction, share(weights, c.paired_read), weights.spread);
-  put(F::kLinearT0Us, c.small_linear_start_seconds * 1e6, 0.5);
+  put(F::kLinearT0Us, c.small_linear_start.seconds * 1e6, c.small_linear_start.spread);
   put(F::kAttentionFraction, share(c.attention, c.paired_read), c.attention.spread);
-  put(F::kAttentionFloorUs, c.attention_start_seconds * 1e6, 0.5);
-  put(F::kElementwiseUs, c.elementwise_seconds * 1e6, 0.5);
+  put(F::kAttentionFloorUs, c.attention_start.seconds * 1e6, c.attention_start.spread);
+  put(F::kElementwiseUs, c.elementwise.seconds * 1e6, c.elementwise.spread);
   put(F::kMatmulFraction, share(c.matmul, c.multiply_add), c.matmul.spread);
   for (const SetSample& s : c.by_working_set) {
     // Both swing with the same machine; products are what most of a step is, and start less often.

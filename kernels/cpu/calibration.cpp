@@ -68,7 +68,7 @@ class Calibrator {
     }
     result_.attention = measure_attention();
     step();
-    measure_starts();
+    measure_start();
     measure_matmul();
     step();
     result_.paired_read = measured(reading_.amount, read_);
@@ -150,37 +150,19 @@ class Calibrator {
   }
 
   Measured measure_attention() {
-    AttentionWork one_slot(*ops_, 1, 1);
-    result_.attention_start_seconds = repeat(1000, [&] { one_slot.run(); }).best();
     const auto slots = static_cast<std::uint32_t>(window_ / AttentionWork::kSlotBytes);
     AttentionWork windows(*ops_, slots, windows_);
     const Work attention{static_cast<double>(slots) * AttentionWork::kSlotBytes, [&] { windows.run(); }};
     return measured(attention.amount, against(attention, reading_, read_));
   }
 
-  // What each operator costs before it has read anything.
-  void measure_starts() {
+  // What a large product starts with before it has read anything: it is cut for all threads.
+  void measure_start() {
     const Weight tiny = constant_weight(DType::kBF16, 8, 64);
     const std::vector<float> x(64, 0.5F);
     std::vector<float> out(8);
     const Timing product = repeat(1000, [&] { ops_->linear(x, tiny, nullptr, out); });
-    // What a large product starts with: it is cut for all threads.
     result_.linear_start_seconds = product.best() + result_.by_threads.back().barrier_seconds;
-
-    constexpr std::size_t kHidden = 2048;
-    constexpr std::size_t kFfn = 5632;
-    const Norm norm{constant_weight(DType::kBF16, 1, kHidden), {}};
-    const RotaryRule rotary = plain_rotary(RotaryStyle::kHalfSplit, 128, 1e4);
-    std::vector<float> row(kHidden, 0.5F), other(kHidden, 0.5F), gate(kFfn, 0.5F), up(kFfn, 0.5F);
-    const TokenPos position(100);
-    result_.elementwise_seconds = repeat(200, [&] {
-                                    for (int i = 0; i < 2; ++i) {
-                                      ops_->norm(row, norm, {}, other);
-                                      ops_->rotate(other, {{&position, 1}, {}}, kHidden / 128, 128, 0, rotary);
-                                      ops_->add_residual(row, other);
-                                    }
-                                    ops_->gated(Activation::kSilu, gate, up, gate);
-                                  }).best();
   }
 
   void measure_matmul() {

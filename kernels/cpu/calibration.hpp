@@ -56,10 +56,11 @@ struct CpuCalibration {
   std::array<ProductSample, 3> products;
   std::vector<SetSample> by_working_set;  // ascending
   Measured attention;                    // bytes/s of k and v (bf16) in a decode step
-  double linear_start_seconds = 0;       // a product of almost nothing, and the mean one of a small model's layer
-  double small_linear_start_seconds = 0;
-  double attention_start_seconds = 0;    // attention over one slot
-  double elementwise_seconds = 0;        // norms, rotation, activation and residuals of a layer of 2,048
+  double linear_start_seconds = 0;  // a product of almost nothing, cut for all threads, at its best
+  // What waits for all threads swings with the machine more than reading does, so starts are measured in turns too.
+  Turns small_linear_start;  // the mean product of a small model's layer, without its reading
+  Turns attention_start;     // attention over one slot
+  Turns elementwise;         // norms, rotation, activation and residuals of a layer of 2,048
   Measured multiply_add;                 // flop/s in registers, all threads: the limit of matmul
   Measured matmul;                       // flop/s of a product with 512 tokens, float
 };

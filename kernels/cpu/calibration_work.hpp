@@ -62,4 +62,28 @@ class AttentionWork {
   std::size_t next_ = 0;
 };
 
+// Norms, rotation, activation and residuals of one layer of 2,048.
+class ElementwiseWork {
+ public:
+  explicit ElementwiseWork(Ops& ops) : ops_(ops) {}
+  void run() {
+    for (int i = 0; i < 2; ++i) {
+      ops_.norm(row_, norm_, {}, other_);
+      ops_.rotate(other_, {{&position_, 1}, {}}, kHidden / kHeadDim, kHeadDim, 0, rotary_);
+      ops_.add_residual(row_, other_);
+    }
+    ops_.gated(Activation::kSilu, gate_, up_, gate_);
+  }
+
+ private:
+  static constexpr std::size_t kHidden = 2048, kFfn = 5632, kHeadDim = 128;
+
+  Ops& ops_;
+  Norm norm_{constant_weight(DType::kBF16, 1, kHidden), {}};
+  RotaryRule rotary_ = plain_rotary(RotaryStyle::kHalfSplit, kHeadDim, 1e4);
+  std::vector<float> row_ = std::vector<float>(kHidden, 0.5F), other_ = row_;
+  std::vector<float> gate_ = std::vector<float>(kFfn, 0.5F), up_ = gate_;
+  TokenPos position_{100};
+};
+
 }  // namespace kvroof

@@ -37,7 +37,12 @@ Turns turns_of(std::vector<double> seconds) {
   return {middle, std::max(*most / middle, middle / *least) - 1};
 }
 
-WorkingSets::WorkingSets(Ops& ops) : ops_(ops), cache_bytes_(last_level_cache_bytes()), x_(kWidth, 0.5F) {
+WorkingSets::WorkingSets(Ops& ops)
+    : ops_(ops),
+      cache_bytes_(last_level_cache_bytes()),
+      x_(kWidth, 0.5F),
+      elementwise_(ops),
+      one_slot_(ops, 1, 1) {
   for (const std::uint64_t bytes :
        {cache_bytes_ / 16, cache_bytes_ / 4, cache_bytes_ / 2, cache_bytes_, 2 * cache_bytes_, uncached_bytes()}) {
     if (bytes >= kMiB && (sets_.empty() || bytes > sets_.back().bytes)) add_set(bytes / kMiB * kMiB);
@@ -81,16 +86,21 @@ void WorkingSets::work_on(Set& set) {
   set.next += timed;
 }
 
+// The operators of some layers as a step calls them, one kind after the other.
 void WorkingSets::small_layers() {
-  const auto pass = [&] {
-    for (const Weight& w : small_) {
-      ops_.linear(std::span(x_).first(w.cols), w, nullptr, std::span(out_).first(w.rows));
-    }
+  const auto time = [](Start& start, std::size_t calls, const auto& run) {
+    const auto begin = Clock::now();
+    for (std::size_t i = 0; i < calls; ++i) run(i);
+    start.seconds.push_back(seconds_since(begin) / static_cast<double>(calls));
   };
-  pass();
-  const auto start = Clock::now();
-  pass();
-  small_seconds_.push_back(seconds_since(start) / static_cast<double>(small_.size()));
+  const auto product = [&](std::size_t i) {
+    const Weight& w = small_[i];
+    ops_.linear(std::span(x_).first(w.cols), w, nullptr, std::span(out_).first(w.rows));
+  };
+  for (std::size_t i = 0; i < small_.size(); ++i) product(i);  // into the cache
+  time(small_products_, small_.size(), product);
+  time(attention_start_, kSmallLayers, [&](std::size_t) { one_slot_.run(); });
+  time(elementwise_start_, kSmallLayers, [&](std::size_t) { elementwise_.run(); });
 }
 
 void WorkingSets::take_turn(double seconds) {
@@ -107,15 +117,19 @@ void WorkingSets::take_turn(double seconds) {
     end_turn(set.products, set.product_turns);
     end_turn(set.calls, set.call_turns);
   }
-  end_turn(small_seconds_, small_turns_);
+  for (Start* of : {&small_products_, &elementwise_start_, &attention_start_}) {
+    end_turn(of->seconds, of->turns);
+  }
 }
 
 void WorkingSets::report(CpuCalibration& result) const {
+  result.attention_start = turns_of(attention_start_.turns);
+  result.elementwise = turns_of(elementwise_start_.turns);
   for (const Set& set : sets_) {
     const auto chunk = static_cast<double>(set.chunk);
     result.by_working_set.push_back(
         {set.bytes, rate_of(chunk, turns_of(set.product_turns), result.linear_start_seconds),
-         rate_of(chunk, turns_of(set.call_turns), result.attention_start_seconds)});
+         rate_of(chunk, turns_of(set.call_turns), result.attention_start.seconds)});
   }
   // What reads a smaller set more slowly than a larger one was disturbed.
   for (std::size_t i = result.by_working_set.size() - 1; i-- > 0;) {
@@ -129,8 +143,9 @@ void WorkingSets::report(CpuCalibration& result) const {
   const auto& sets = result.by_working_set;
   const auto set = std::find_if(sets.begin(), sets.end() - 1, holds);
   const double reading = bytes / static_cast<double>(small_.size()) / set->product.rate;
-  const double mean = turns_of(small_turns_).seconds;
-  result.small_linear_start_seconds = std::clamp(mean - reading, 0.05 * mean, result.linear_start_seconds);
+  result.small_linear_start = turns_of(small_products_.turns);
+  double& start = result.small_linear_start.seconds;
+  start = std::max(start - reading, 0.05 * start);
 }
 
 }  // namespace kvroof

@@ -22,7 +22,7 @@ class WorkingSets {
 
   // Works on all sets, one after the other, again and again for so long.
   void take_turn(double seconds);
-  // by_working_set of `result`, whose starts are known, and the mean start of a small model's products.
+  // by_working_set of `result`, and the starts of operators.
   void report(CpuCalibration& result) const;
 
  private:
@@ -44,7 +44,12 @@ class WorkingSets {
   std::vector<Set> sets_;
   std::vector<float> x_, out_;
   std::vector<Weight> small_;  // products of some layers of a small model
-  std::vector<double> small_seconds_, small_turns_;  // of a product
+  ElementwiseWork elementwise_;
+  AttentionWork one_slot_;
+  struct Start {
+    std::vector<double> seconds, turns;  // of one call in this turn, and their medians
+  };
+  Start small_products_, elementwise_start_, attention_start_;
 };
 
 }  // namespace kvroof

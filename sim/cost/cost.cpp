@@ -119,6 +119,7 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   link_start_ = {(engine.sum_us + (linked ? 0 : kHostedSumUs)) * 1e-6, kLinkSpread};
   if (device.fact(F::kL2Mib)) cache_bytes_ = device.value(F::kL2Mib) * 1024 * 1024;
   working_sets_ = device.working_sets;
+  together_ = device.kind == DeviceKind::kCpu;
 }
 
 // Between two sizes that were measured, by the time a byte takes and the logarithm of the size: what a cache holds of a
@@ -216,6 +217,7 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   const double probabilities = 4 * group * residency.attended_rows() * static_cast<double>(batch);
   const Reading read = reading(traffic, batch);
   Parts parts;
+  parts.together = together_;
   if (whole_model) {
     add_linears(parts, traffic, batch, read.linear, linear_peak_);
     parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(traffic, batch), linear_bandwidth_.spread);
@@ -259,6 +261,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   const auto bytes = [&](Cause c) { return static_cast<double>(traffic.bytes[c]); };
   const double layers = shape_.layers;
   Parts parts;
+  parts.together = together_;
   if (!attention_only(shape_)) {
     add_linears(parts, traffic, tokens, linear_bandwidth_, {prompt_share_ * linear_peak_.value, kPrefillSpread});
     parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(traffic, tokens), kPrefillSpread);
@@ -287,8 +290,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
 Estimate CostModel::estimate_of(const Parts& parts) {
   const double total = parts.total();
   const double board = square(kChipSpread * total);
-  double width_squared = board;
-  for (const double w : parts.width_squared) width_squared += w;
+  const double width_squared = board + parts.width_squared_of_all();
   const auto widest = std::max_element(parts.width_squared.begin(), parts.width_squared.end());
   const auto dominated_by =
       *widest > board ? static_cast<CostTerm>(widest - parts.width_squared.begin()) : CostTerm::kBoard;

@@ -168,6 +168,7 @@ class CostModel {
   double prompt_share_ = 1;
   double cache_bytes_ = 0;
   std::vector<WorkingSet> working_sets_;
+  bool together_ = false;  // parts of a time are slow together
   double matmul_fraction_ = 1;  // the peaks above are this share of the device's
 };
 

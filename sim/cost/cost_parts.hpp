@@ -16,17 +16,25 @@ struct CostModel::Parts {
   std::array<double, kCostTerms> seconds{};
   std::array<double, kCostTerms> width_squared{};
   std::array<double, kLimits> limits{};
+  // What others do on the machine slows all parts at once: half-widths add up, not their squares.
+  bool together = false;
 
   void add(CostTerm term, Limit limit, double s, double spread) {
     const auto t = static_cast<std::size_t>(term);
     seconds[t] += s;
-    width_squared[t] += square(s * spread);
+    width_squared[t] = together ? square(std::sqrt(width_squared[t]) + s * spread)
+                                : width_squared[t] + square(s * spread);
     limits[static_cast<std::size_t>(limit)] += s;
   }
   [[nodiscard]] double total() const {
     double sum = 0;
     for (const double s : seconds) sum += s;
     return sum;
+  }
+  [[nodiscard]] double width_squared_of_all() const {
+    double sum = 0;
+    for (const double w : width_squared) sum += together ? std::sqrt(w) : w;
+    return together ? square(sum) : sum;
   }
   // start + √((bytes / bandwidth)² + (operations / peak)²). Where both take as long, neither hides the other: tables of
   // products of 1 to 8,192 rows on A100 and H100 fit a norm of order 2 to 7.8 and 5.4 %, the larger of both to 10.4 and

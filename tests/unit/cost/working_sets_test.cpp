@@ -1,4 +1,5 @@
 // A CPU that reads small models from its cache: bandwidth as a function of what a step cycles through.
+#include <cmath>
 #include <filesystem>
 
 #include "sim/cost/cost.hpp"
@@ -40,6 +41,24 @@ double linear_seconds(const Prediction& p) { return p.terms[static_cast<std::siz
 double attention_seconds(const Prediction& p) { return p.terms[static_cast<std::size_t>(CostTerm::kAttention)].value; }
 
 }  // namespace
+
+TEST_CASE("what slows one part of a step on a CPU slows all: half-widths add up there, and their squares on a GPU") {
+  const auto half_width = [](DeviceKind kind) {
+    Device device = machine({});
+    device.kind = kind;
+    device.fact(DeviceField::kLinearFraction)->spread = device.fact(DeviceField::kAttentionFraction)->spread = 0.4;
+    const Prediction p = step_on(device);
+    const double linear = linear_seconds(p) / p.step.value, attention = attention_seconds(p) / p.step.value;
+    CHECK(attention > 0.02);  // activations that pass through memory are left out below
+    const double host = p.terms[static_cast<std::size_t>(CostTerm::kHost)].value / p.step.value;
+    const double sum = 0.4 * linear + 0.4 * attention + 0.3 * host;
+    const double squares = std::hypot(0.4 * linear, 0.4 * attention, 0.3 * host);
+    CHECK(p.step.high80 / p.step.value - 1 ==
+          Approx(std::hypot(kind == DeviceKind::kCpu ? sum : squares, 0.05)).epsilon(0.01));
+    return p.step.high80 / p.step.value;
+  };
+  CHECK(half_width(DeviceKind::kCpu) > half_width(DeviceKind::kGpu));
+}
 
 TEST_CASE("a device without working sets reads at its share of the bandwidth, whatever the size") {
   const Prediction p = step_on(machine({}));
