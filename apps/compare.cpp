@@ -287,6 +287,11 @@ int run_compare(const Arguments& arguments) {
   std::vector<Device> devices;
   for (const std::string& name : split_list("device", arguments.get<std::string>("device"))) {
     devices.push_back(find_device(name, data_folder() / "catalog"));
+    for (std::size_t i = 0; i + 1 < devices.size(); ++i) {
+      if (devices[i].name != devices.back().name) continue;
+      throw usage_error(fmt::format("--device {}: {} is there twice", arguments.get<std::string>("device"), name))
+          .note("a calibrated file of the same device needs another name in its first line to stand beside it");
+    }
   }
   const std::vector<Workload> workloads = make_workloads(request, arguments);
   Ranking ranking{request, by, {}, {}};

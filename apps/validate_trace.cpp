@@ -74,6 +74,17 @@ void add_part(Table& table, const std::string& part, std::span<const TimedStep> 
   table.raw_rows.push_back(row("{}", "{}", 1));
 }
 
+// The steps of one machine say nothing of the predictions for another.
+void require_recorded_on(const Device& device, const TraceReader& trace) {
+  const std::string& backend = trace.manifest().backend;
+  const bool gpu = backend == "cuda", cpu = backend == "fast" || backend == "reference";
+  if (device.kind == DeviceKind::kCpu ? !gpu : !cpu) return;
+  throw usage_error(fmt::format("{}: recorded on a {} (backend {}), but {} is a {}", trace.path().string(),
+                                gpu ? "GPU" : "CPU", backend, device.name, gpu ? "CPU" : "GPU"))
+      .note(gpu ? "--device takes the GPU that ran it"
+                : "`kvroof calibrate --backend cpu -o cpu.yaml` measures this machine; `kvroof replay` predicts a GPU");
+}
+
 }  // namespace
 
 int validate_trace(const Arguments& arguments) {
@@ -84,6 +95,7 @@ int validate_trace(const Arguments& arguments) {
   const TraceManifest& manifest = trace.manifest();
   const std::filesystem::path catalog = data_folder() / "catalog";
   const Device device = find_device(arguments.get<std::string>("device"), catalog);
+  require_recorded_on(device, trace);
   const EngineProfile engine = default_engine_profile(device.kind, catalog);
   const CostModel cost(shape_of(manifest), TrafficTypes{manifest.weight_type, manifest.kv_type}, device, engine);
   const std::vector<TimedStep> steps = timed_steps(trace, cost, interval_group(device, engine, "step"));

@@ -167,6 +167,14 @@ std::vector<PolicySpec> points_of(const Arguments& arguments) {
   return crossed;
 }
 
+// A table of positions has no rows beyond its end.
+void require_positions(const ModelShape& model, std::uint32_t prompt, std::uint32_t output) {
+  if (model.position != PositionScheme::kLearned || std::uint64_t{prompt} + output <= model.max_positions) return;
+  throw usage_error(fmt::format("--prompt {} and --output {}: {} has {} learned positions", prompt, output, model.name,
+                                model.max_positions))
+      .note("--prompt max takes as many as there are");
+}
+
 std::uint32_t prompt_of(const Arguments& arguments, const WorkloadRequest& request) {
   const std::string& text = arguments.get<std::string>("prompt");
   if (text != "max") return count_value("prompt", text, 1, 1U << 24);
@@ -205,6 +213,7 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   for (const PolicySpec& point : request.points) request.several_caches |= point.kv != request.points.front().kv;
   request.output = count_value("output", arguments.get<std::string>("output"), 1, 1U << 20);
   request.prompt = prompt_of(arguments, request);
+  require_positions(request.model, request.prompt, request.output);
   const std::vector<WeightFormat> formats = weight_formats_of(arguments, request.model);
   request.deployments = deployments_of(arguments, request, formats);
   if (arguments.has("trace")) request.trace = arguments.get<std::string>("trace");
@@ -213,7 +222,15 @@ WorkloadRequest workload_request(const Arguments& arguments) {
 }
 
 EngineProfile WorkloadRequest::engine_on(const Device& device) const {
-  return engine ? *engine : default_engine_profile(device.kind, data_folder() / "catalog");
+  if (!engine) return default_engine_profile(device.kind, data_folder() / "catalog");
+  const bool cpu = device.kind == DeviceKind::kCpu;
+  // Launches and graphs of a GPU's engines say nothing of a CPU; those of no graphs may be anything.
+  if (engine->on_cpu != cpu && (engine->on_cpu || engine->graphs)) {
+    throw usage_error(fmt::format("--engine {}: it runs on a {}, and {} is a {}", engine->name,
+                                  engine->on_cpu ? "CPU" : "GPU", device.name, cpu ? "CPU" : "GPU"))
+        .note("leave --engine away for kvroof's own back end");
+  }
+  return *engine;
 }
 
 std::string WorkloadRequest::title(const PolicySpec& policy) const {
@@ -270,6 +287,12 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request) {
     notes.emplace_back(
         "what the policy holds comes from drawn attention, which fills budgets as a model's does; --trace takes it "
         "from a recorded run");
+  }
+  const ModelShape& model = request.model;
+  if (model.max_positions > 0 && std::uint64_t{request.prompt} + request.output > model.max_positions) {
+    notes.push_back(fmt::format("{} + {} tokens are more than the {} positions that {} was made for; time and memory "
+                                "do not depend on that, answers do",
+                                request.prompt, request.output, model.max_positions, model.name));
   }
   for (const PolicySpec& point : request.points) {
     const PolicyInfo& info = policy_info(point.name);

@@ -26,6 +26,7 @@ constexpr Field kFields[] = {
     {"linears_per_layer", &P::linears_per_layer, 1, 64},
     {"kernels_per_layer", &P::kernels_per_layer, 1, 1024},
     {"policy_kernels", &P::policy_kernels, 0, 64},
+    {"on_cpu", &P::on_cpu, 0, 1},
     {"graphs", &P::graphs, 0, 1},
     {"fused_attention", &P::fused_attention, 0, 1},
     {"reads_by_query_head", &P::reads_by_query_head, 0, 1},

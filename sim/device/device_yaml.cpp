@@ -134,23 +134,28 @@ Sources sources_of(const YAML::Node& root) {
 
 // Facts that contradict each other: a wrong unit, a sparse rate, bits for bytes.
 void require_consistent(const Device& d, const YAML::Node& root) {
+  const auto at = [&](const char* key) {
+    const YAML::Node facts = root["facts"], node = facts[key];
+    return node ? node : facts;
+  };
   const auto value = [&](F f) { return d.fact(f) ? d.fact(f)->value : 0.0; };
   const double by_bus = value(F::kBusBits) * value(F::kPinMbitPerS) / 8e3;
   const double bandwidth = value(F::kBandwidthGbPerS);
   if (by_bus > 0 && std::abs(by_bus - bandwidth) > 0.05 * bandwidth) {
-    refuse(root, "bandwidth_gb_per_s is {}, but bus_bits · pin_mbit_per_s / 8000 is {:.0f}", bandwidth, by_bus);
+    refuse(at("bandwidth_gb_per_s"), "bandwidth_gb_per_s is {}, but bus_bits · pin_mbit_per_s / 8000 is {:.0f}",
+           bandwidth, by_bus);
   }
   if (d.fact(F::kMemoryGb) && value(F::kUsableMib) > value(F::kMemoryGb) * 1024) {
-    refuse(root, "usable_mib is {}, more than the {} GiB that memory_gb can mean", value(F::kUsableMib),
+    refuse(at("usable_mib"), "usable_mib is {}, more than the {} GiB that memory_gb can mean", value(F::kUsableMib),
            value(F::kMemoryGb));
   }
   const double half = std::max(value(F::kPeakBf16Tflops), value(F::kPeakFp16Tflops));
   if (half > 0 && value(F::kPeakTf32Tflops) > 0.55 * half) {
-    refuse(root, "peak_tf32_tflops is {}, more than half of the 16-bit rate {}: is it a sparse rate?",
+    refuse(at("peak_tf32_tflops"), "peak_tf32_tflops is {}, more than half of the 16-bit rate {}: is it a sparse rate?",
            value(F::kPeakTf32Tflops), half);
   }
   if (half > 0 && value(F::kPeakFp8Tflops) > 2.1 * half) {
-    refuse(root, "peak_fp8_tflops is {}, more than twice the 16-bit rate {}: is it a sparse rate?",
+    refuse(at("peak_fp8_tflops"), "peak_fp8_tflops is {}, more than twice the 16-bit rate {}: is it a sparse rate?",
            value(F::kPeakFp8Tflops), half);
   }
 }

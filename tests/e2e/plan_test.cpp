@@ -296,5 +296,7 @@ TEST_CASE("questions that plan and compare cannot answer get one sentence") {
   refused("plan --model llama-3-8b --device h200 --tpot-ms 0", "--tpot-ms 0: expected a number from");
   refused("compare --model llama-3-8b --device h200 --by tokens", "--by tokens: unknown");
   refused("plan --model llama-3-8b --device h200 --dtype fp9", "--dtype fp9: no such type of weights; did you mean fp");
+  refused("plan --model gpt2 --device h200 --prompt 4000", "gpt2 has 1024 learned positions");
+  refused("plan --model llama-3-8b --device h200 --engine cpu", "--engine cpu: it runs on a CPU, and h200 is a GPU");
   refused("plan --model llama-3-8b --device h200 --tp 5", "--tp 5: 32 query heads cannot be spread over 5 devices");
 }

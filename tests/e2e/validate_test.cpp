@@ -120,6 +120,16 @@ TEST_CASE("the README's scoreboard is what validate computes now") {
   CHECK(run_program("validate --papers --readme " + copy).code == 2);
 }
 
+TEST_CASE("a run that was recorded on a CPU is not set beside the prediction for a GPU") {
+  const kvroof::test::TemporaryFolder folder;
+  const std::string run = folder.file("run.kvt");
+  REQUIRE(run_program(std::string("record --model ") + KVROOF_SOURCE_DIR +
+                      "/models/demo --ids \"5 17\" --max-tokens 4 --backend fast --quiet -o " + run).code == 0);
+  const Ran ran = run_program("validate " + run + " --device h200");
+  CHECK(ran.code == 2);
+  CHECK(ran.err.find("recorded on a CPU (backend fast), but h200 is a GPU") != std::string::npos);
+}
+
 TEST_CASE("a file of rows that is none is refused") {
   CHECK(run_program("validate --rows nothing.csv").code == 2);
   CHECK(run_program(std::string("validate --rows ") + KVROOF_SOURCE_DIR + "/README.md").code == 1);

@@ -194,7 +194,7 @@ TEST_CASE("values that no device can have are refused") {
   // A bus of 5120 bit at 3186 Mbit/s gives 2039 GB/s: 3186 MHz doubled once more contradicts the bandwidth.
   CHECK(problem_with("  bus_bits: {value: 5120, provenance: datasheet, source: me}\n"
                      "  pin_mbit_per_s: {value: 6372, provenance: datasheet, source: me}\n")
-            .find("bandwidth_gb_per_s is 2000") != std::string::npos);
+            .find("line 6: bandwidth_gb_per_s is 2000") != std::string::npos);
   CHECK(problem_with("  peak_fp8_tflops: {value: 1248, provenance: datasheet, source: me}\n").find("sparse") !=
         std::string::npos);
   CHECK(problem_with("  memory_gb: {value: 40, provenance: datasheet, source: me}\n").find("usable_mib") !=
