@@ -89,6 +89,10 @@ class Server {
     }
     return served;
   }
+  // As many as fit, while others wait.
+  [[nodiscard]] Served crowded() const {
+    return closed_loop(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(cost_.largest_batch(residency_), 1, 4096)));
+  }
   // Tokens a second with requests waiting: as many run as fit, and each step has its share of new prompts.
   [[nodiscard]] std::optional<Estimate> saturated() const {
     const std::uint64_t batch = cost_.largest_batch(residency_);
@@ -156,6 +160,7 @@ Result<Estimate> predict_latency(const PublishedRow& row, const PublishedSetting
   std::optional<Estimate> e;
   if (s.open_loop && s.arrivals) {
     const auto served = server.open_loop(*s.arrivals);
+    if (!served && (metric.starts_with("tpot") || metric.starts_with("itl"))) return server.crowded().token;
     if (!served) return failure("more requests arrive than are served, so they wait the longer the longer it lasts");
     e = pick(*served);
   } else if (s.open_loop) {

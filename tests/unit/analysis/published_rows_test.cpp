@@ -117,6 +117,8 @@ TEST_CASE("a load that cannot be served is said so: waits without an end have no
   CHECK(scored(row("100 req/s", "e2e_mean")).refused.starts_with("more requests arrive than are served"));
   CHECK(scored(row("100 req/s", "ttft_mean")).refused.starts_with("more requests arrive than are served"));
   CHECK(predicted(row("0.05 req/s", "e2e_mean")) > 0);
+  // A token waits for no one who has no place yet.
+  CHECK(predicted(row("100 req/s", "itl_mean")) == predicted(row("1000 req/s", "itl_mean")));
 }
 
 }  // namespace kvroof
