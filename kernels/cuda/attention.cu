@@ -4,22 +4,33 @@
 namespace kvroof::cuda {
 namespace {
 
+using Kernel = void (*)(AttentionArguments);
+
 template <Stored kType, unsigned kWidth>
-void run_width(Stream& stream, unsigned blocks, unsigned group, const AttentionArguments& a) {
+Kernel kernel_of_width(unsigned group) {
   switch (padded_group(group)) {
-    case 1: return launch(stream, &decode_attention<kType, kWidth, 1>, {blocks}, kAttentionThreads, a);
-    case 2: return launch(stream, &decode_attention<kType, kWidth, 2>, {blocks}, kAttentionThreads, a);
-    case 4: return launch(stream, &decode_attention<kType, kWidth, 4>, {blocks}, kAttentionThreads, a);
-    default: return launch(stream, &decode_attention<kType, kWidth, 8>, {blocks}, kAttentionThreads, a);
+    case 1: return &decode_attention<kType, kWidth, 1>;
+    case 2: return &decode_attention<kType, kWidth, 2>;
+    case 4: return &decode_attention<kType, kWidth, 4>;
+    default: return &decode_attention<kType, kWidth, 8>;
   }
 }
 
 template <Stored kType>
-void run_type(Stream& stream, unsigned blocks, unsigned group, const AttentionArguments& a) {
-  switch (padded_width(a.head_dim > a.value_dim ? a.head_dim : a.value_dim)) {
-    case 64: return run_width<kType, 64>(stream, blocks, group, a);
-    case 128: return run_width<kType, 128>(stream, blocks, group, a);
-    default: return run_width<kType, 256>(stream, blocks, group, a);
+Kernel kernel_of_type(unsigned group, unsigned width) {
+  switch (width) {
+    case 64: return kernel_of_width<kType, 64>(group);
+    case 128: return kernel_of_width<kType, 128>(group);
+    default: return kernel_of_width<kType, 256>(group);
+  }
+}
+
+Kernel kernel_of(Stored cache, unsigned group, unsigned width) {
+  switch (cache) {
+    case Stored::kBF16: return kernel_of_type<Stored::kBF16>(group, width);
+    case Stored::kF16: return kernel_of_type<Stored::kF16>(group, width);
+    case Stored::kInt8: return kernel_of_type<Stored::kInt8>(group, width);
+    default: return kernel_of_type<Stored::kInt4>(group, width);
   }
 }
 
@@ -27,12 +38,13 @@ void run_type(Stream& stream, unsigned blocks, unsigned group, const AttentionAr
 
 void run_decode_attention(Stream& stream, Stored cache, unsigned blocks, unsigned group, const AttentionArguments& a) {
   if (a.value_row_bytes == 0) return run_latent_attention(stream, cache, blocks, LatentArguments{a});
-  switch (cache) {
-    case Stored::kBF16: return run_type<Stored::kBF16>(stream, blocks, group, a);
-    case Stored::kF16: return run_type<Stored::kF16>(stream, blocks, group, a);
-    case Stored::kInt8: return run_type<Stored::kInt8>(stream, blocks, group, a);
-    default: return run_type<Stored::kInt4>(stream, blocks, group, a);
-  }
+  const unsigned width = padded_width(a.head_dim > a.value_dim ? a.head_dim : a.value_dim);
+  launch(stream, kernel_of(cache, group, width), {blocks}, kAttentionThreads, a);
+}
+
+unsigned resident_attention_blocks(Stored cache, unsigned group, unsigned width) {
+  if (width == kLatentValue) return resident_latent_blocks(cache);
+  return resident_blocks(kernel_of(cache, group, width), kAttentionThreads);
 }
 
 }  // namespace kvroof::cuda

@@ -162,32 +162,72 @@ KV_DEVICE void item_output(const AttentionArguments& a, const AttentionUnit& uni
   }
 }
 
-// The unit's parts become its output; run by the block that finished the last of them.
+// The unit's parts become its output; run by the block that finished the last of them. `tops` is shared memory: the
+// max and the sum of each head. A warp meets the parts of a head side by side, and a thread four columns of them: a
+// unit may have a hundred parts, and one after the other they would take longer than all that was read.
 template <unsigned kWidth, unsigned kGroup>
-KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& unit, std::uint32_t index) {
+KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& unit, std::uint32_t index,
+                             float* tops) {
   const std::size_t first = std::size_t{index} * a.most_parts;
-  for (unsigned g = 0; g < unit.query_heads; ++g) {
+  const unsigned lane = thread_x() % 32;
+  for (unsigned g = thread_x() / 32; g < unit.query_heads; g += kAttentionWarps) {
     float highest = kNever;
-    for (unsigned p = 0; p < unit.parts; ++p) {
+    KV_UNROLL_BY(1)
+    for (unsigned p = lane; p < unit.parts; p += 32) {
       const float other = a.part_max[(first + p) * kGroup + g];
       highest = other > highest ? other : highest;
     }
+    highest = max_over(highest, 32);
     float total = 0;
-    for (unsigned p = 0; p < unit.parts; ++p) {
+    KV_UNROLL_BY(1)
+    for (unsigned p = lane; p < unit.parts; p += 32) {
       const std::size_t at = (first + p) * kGroup + g;
       total += a.part_sum[at] * exp_of(a.part_max[at] - highest);
     }
-    if (thread_x() == 0) a.log_sums[index * kGroup + g] = highest + logf(total);
-    const std::size_t out = (std::size_t{unit.sequence} * a.heads + unit.first_query_head + g) * a.value_dim;
-    for (unsigned c = thread_x(); c < a.value_dim; c += kAttentionThreads) {
-      float sum = 0;
-      for (unsigned p = 0; p < unit.parts; ++p) {
-        const std::size_t at = (first + p) * kGroup + g;
-        sum += a.part_out[at * kWidth + c] * exp_of(a.part_max[at] - highest);
-      }
-      a.out[out + c] = sum / total;
-    }
+    total = sum_over(total, 32);
+    if (lane != 0) continue;
+    tops[2 * g] = highest;
+    tops[2 * g + 1] = total;
+    a.log_sums[std::size_t{index} * kGroup + g] = highest + logf(total);
   }
+  sync_block();
+  const unsigned fours = a.value_dim / 4;
+  for (unsigned i = thread_x(); i < unit.query_heads * fours; i += kAttentionThreads) {
+    const unsigned g = i / fours;
+    const unsigned column = i % fours * 4;
+    const float highest = tops[2 * g];
+    const float total = tops[2 * g + 1];
+    float sums[4] = {};
+    KV_UNROLL_BY(6)
+    for (unsigned p = 0; p < unit.parts; ++p) {
+      const std::size_t at = (first + p) * kGroup + g;
+      const Pack part = *reinterpret_cast<const Pack*>(a.part_out + at * kWidth + column);
+      const float factor = exp_of(a.part_max[at] - highest);
+      sums[0] += float_of(part.x) * factor;
+      sums[1] += float_of(part.y) * factor;
+      sums[2] += float_of(part.z) * factor;
+      sums[3] += float_of(part.w) * factor;
+    }
+    float* out = a.out + (std::size_t{unit.sequence} * a.heads + unit.first_query_head + g) * a.value_dim + column;
+    KV_UNROLL
+    for (unsigned c = 0; c < 4; ++c) out[c] = sums[c] / total;
+  }
+}
+
+// Counts a part that this block has finished; for all of its threads. The block that finishes the last of `parts`
+// calls last(), which sees what all blocks wrote of theirs. `before` is shared memory.
+template <class Last>
+KV_DEVICE void finish_part(unsigned* finished, unsigned parts, unsigned* before, const Last& last) {
+  fence_device();
+  sync_block();
+  if (thread_x() == 0) *before = add_atomic(finished, 1);
+  sync_block();
+  if (*before + 1 == parts) {
+    fence_device();
+    last();
+    if (thread_x() == 0) *finished = 0;
+  }
+  sync_block();
 }
 
 // Whether anything of the item is within its row; leaves out what is not.
@@ -216,16 +256,9 @@ KV_KERNEL void decode_attention(AttentionArguments a) {
     item_softmax<kGroup>(a, item, weights);
     sync_block();
     item_output<kType, kWidth, kGroup>(a, unit, item, weights, sums);
-    fence_device();
-    sync_block();
-    if (thread_x() == 0) before[0] = add_atomic(a.finished + item.unit, 1);
-    sync_block();
-    if (before[0] + 1 == unit.parts) {
-      fence_device();
-      combine_parts<kWidth, kGroup>(a, unit, item.unit);
-      if (thread_x() == 0) a.finished[item.unit] = 0;
-    }
-    sync_block();
+    finish_part(a.finished + item.unit, unit.parts, before, [&] {
+      combine_parts<kWidth, kGroup>(a, unit, item.unit, weights);
+    });
   }
 }
 

@@ -53,12 +53,15 @@ void AttentionPlan::for_rows(
   }
 }
 
-void AttentionPlan::cut(unsigned blocks) {
+void AttentionPlan::cut(unsigned multiprocessors, unsigned width, std::uint64_t slot_bytes) {
   std::uint64_t slots = 0;
   for (const std::uint32_t length : lengths_) slots += length;
-  // A power of two that leaves each block about two items, within what a block can hold.
+  const std::uint64_t sum_bytes = sizeof(float) * kernel_group_ * width;
+  std::uint32_t least = 32;
+  while (least < kItemSlots && least * slot_bytes < 8 * sum_bytes) least *= 2;
+  // A power of two that leaves each multiprocessor about eight items, within what a block can hold.
   std::uint32_t size = kItemSlots;
-  while (size > 32 && slots / size < std::uint64_t{2} * blocks) size /= 2;
+  while (size > least && slots / size < std::uint64_t{8} * multiprocessors) size /= 2;
   items_.clear();
   item_slots_ = size;
   most_parts_ = 1;
@@ -96,10 +99,10 @@ AttentionArguments AttentionPlan::arguments(Stream& stream, DeviceBuffer& table_
   a.query = tables.at<std::uint32_t>(query_at);
   a.finished = const_cast<unsigned*>(tables.at<unsigned>(finished_at));
   a.most_parts = most_parts_;
-  a.part_max = parts.at<float>();
+  a.part_out = parts.at<float>();
+  a.part_max = a.part_out + scalars * width;
   a.part_sum = a.part_max + scalars;
   a.log_sums = a.part_sum + scalars;
-  a.part_out = a.log_sums + units_.size() * kernel_group_;
   return a;
 }
 

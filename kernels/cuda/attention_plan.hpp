@@ -43,8 +43,10 @@ class AttentionPlan {
   // Sends the plan and makes room for its parts; what the plan does not know is the caller's to fill in.
   AttentionArguments arguments(Stream& stream, DeviceBuffer& tables, DeviceBuffer& parts, unsigned width);
 
-  // Slots of an item: fewer when there are too few units to keep all blocks busy. Call before arguments().
-  void cut(unsigned blocks);
+  // Slots of an item: fewer when there are too few units to keep the multiprocessors busy, but not so few that its
+  // sums, of `width` columns, which are written and read again, are more than an eighth of its rows, of `slot_bytes`
+  // each. Call before arguments().
+  void cut(unsigned multiprocessors, unsigned width, std::uint64_t slot_bytes);
 
  private:
   std::uint32_t storage_heads_, group_, unit_heads_, passes_;

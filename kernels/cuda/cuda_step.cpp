@@ -78,8 +78,15 @@ void CudaBackend::admit_rows() {
   if (active_ != planned_ || !plan_.serves(step_rows_)) {
     planned_ = active_;
     const LayerPolicy& policy = active_[0]->layers[0].policy;
-    plan_.build({shape().layers, policy.storage_heads(), policy.group(),
-                 part_width(), attention_blocks(), device_policy_->observes(), unit_heads()},
+    plan_.build({.layers = shape().layers,
+                 .storage_heads = policy.storage_heads(),
+                 .group = policy.group(),
+                 .width = part_width(),
+                 .blocks = attention_blocks(policy.group()),
+                 .multiprocessors = device_.multiprocessors,
+                 .slot_bytes = row_bytes(),
+                 .scores = device_policy_->observes(),
+                 .unit_heads = unit_heads()},
                 caches, step_rows_);
   }
   copy_to_device(stream_, plan_.rows().at(), std::as_bytes(std::span(step_rows_)));

@@ -37,6 +37,9 @@ void run_prepare(Stream& stream, Stored weights, Stored cache, const PrepareArgu
 void run_moves(Stream& stream, const MoveArguments& a);
 // `blocks` of any number walk the items; groups of `group` ≤ kMostGroup, or kLatentHeads of latent rows.
 void run_decode_attention(Stream& stream, Stored cache, unsigned blocks, unsigned group, const AttentionArguments& a);
+// Of the blocks of that kernel for rows of such a width (padded_width; of latent ones kLatentValue), those that a
+// multiprocessor holds at once.
+unsigned resident_attention_blocks(Stored cache, unsigned group, unsigned width);
 // Policy scores, in this order after the attention of the same items: the sums of Keyformer's noisy softmax, then the
 // scores and the victims. `blocks` of any number walk the items; groups of up to kMostScoreGroup.
 void run_noisy_sums(Stream& stream, unsigned blocks, const ScoreArguments& a);
@@ -51,6 +54,7 @@ void run_prompt_noisy_sums(Stream& stream, Stored cache, const PromptScoreArgume
 void run_prompt_column_sums(Stream& stream, Stored cache, const PromptScoreArguments& s);
 void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a);  // int8 and int4: latent rows alone
 void run_latent_attention(Stream& stream, Stored cache, unsigned blocks, const LatentArguments& a);
+unsigned resident_latent_blocks(Stored cache);
 
 constexpr unsigned kMostGroup = 8;
 constexpr unsigned kLatentHeads = 16;  // query heads that meet a latent row together

@@ -2,14 +2,25 @@
 #include "kernels/cuda/launch.cuh"
 
 namespace kvroof::cuda {
+namespace {
 
-void run_latent_attention(Stream& stream, Stored cache, unsigned blocks, const LatentArguments& a) {
+using Kernel = void (*)(LatentArguments);
+
+Kernel kernel_of(Stored cache) {
   switch (cache) {
-    case Stored::kBF16: return launch(stream, &latent_attention<Stored::kBF16>, {blocks}, kAttentionThreads, a);
-    case Stored::kF16: return launch(stream, &latent_attention<Stored::kF16>, {blocks}, kAttentionThreads, a);
-    case Stored::kInt8: return launch(stream, &latent_attention<Stored::kInt8>, {blocks}, kAttentionThreads, a);
-    default: return launch(stream, &latent_attention<Stored::kInt4>, {blocks}, kAttentionThreads, a);
+    case Stored::kBF16: return &latent_attention<Stored::kBF16>;
+    case Stored::kF16: return &latent_attention<Stored::kF16>;
+    case Stored::kInt8: return &latent_attention<Stored::kInt8>;
+    default: return &latent_attention<Stored::kInt4>;
   }
 }
+
+}  // namespace
+
+void run_latent_attention(Stream& stream, Stored cache, unsigned blocks, const LatentArguments& a) {
+  launch(stream, kernel_of(cache), {blocks}, kAttentionThreads, a);
+}
+
+unsigned resident_latent_blocks(Stored cache) { return resident_blocks(kernel_of(cache), kAttentionThreads); }
 
 }  // namespace kvroof::cuda

@@ -281,16 +281,9 @@ KV_KERNEL void latent_attention(LatentArguments a) {
     LatentSums sums;
     meet_latent_rows<kType>(a, task, tile, shares, sums);
     store_latent_part<kType>(a, std::size_t{item.unit} * a.most_parts + item.part, sums);
-    fence_device();
-    sync_block();
-    if (thread_x() == 0) before[0] = add_atomic(a.finished + item.unit, 1);
-    sync_block();
-    if (before[0] + 1 == unit.parts) {
-      fence_device();
-      combine_parts<kLatentValue, kLatentHeads>(a, unit, item.unit);
-      if (thread_x() == 0) a.finished[item.unit] = 0;
-    }
-    sync_block();
+    finish_part(a.finished + item.unit, unit.parts, before, [&] {
+      combine_parts<kLatentValue, kLatentHeads>(a, unit, item.unit, shares);
+    });
   }
 }
 

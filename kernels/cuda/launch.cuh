@@ -31,4 +31,19 @@ void launch(Stream& stream, void (*kernel)(Arguments), Grid grid, unsigned threa
 #endif
 }
 
+// Blocks of a kernel that a multiprocessor of the current device holds at once.
+template <class Arguments>
+unsigned resident_blocks(void (*kernel)(Arguments), unsigned threads) {
+#if defined(__CUDACC__)
+  int blocks = 0;
+  if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), 0) != cudaSuccess) {
+    cudaGetLastError();  // the launch itself will say why
+  }
+  return blocks > 0 ? static_cast<unsigned>(blocks) : 1;
+#else
+  static_cast<void>(kernel);
+  return 512 / threads;
+#endif
+}
+
 }  // namespace kvroof::cuda

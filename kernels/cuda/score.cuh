@@ -84,29 +84,34 @@ KV_PLAIN_KERNEL void noisy_sums(ScoreArguments a) {
   }
 }
 
-// The log-sum-exp of the noisy logits of query head g, from its parts.
+// The log-sum-exp of the noisy logits of query head g, from its parts; for all lanes of a warp.
 KV_DEVICE float noisy_log_sum(const ScoreArguments& a, const ScoreHead& h, unsigned g) {
   const std::uint32_t parts = (h.row.length + a.item_slots - 1) / a.item_slots;
   const std::size_t first = std::size_t{h.unit + pass_of(a, g)} * a.most_parts;
+  const unsigned lane = thread_x() % 32;
   float highest = kNever;
-  for (unsigned p = 0; p < parts; ++p) {
+  KV_UNROLL_BY(1)
+  for (unsigned p = lane; p < parts; p += 32) {
     const float other = a.noisy_max[(first + p) * a.kernel_group + place_of(a, g)];
     highest = other > highest ? other : highest;
   }
+  highest = max_over(highest, 32);
   float total = 0;
-  for (unsigned p = 0; p < parts; ++p) {
+  KV_UNROLL_BY(1)
+  for (unsigned p = lane; p < parts; p += 32) {
     const std::size_t at = (first + p) * a.kernel_group + place_of(a, g);
     total += a.noisy_sum[at] * exp_of(a.noisy_max[at] - highest);
   }
-  return highest + logf(total);
+  return highest + logf(sum_over(total, 32));
 }
 
 // The log-sum that each query head's weights are relative to, into `sums`; for all threads of the block.
 KV_DEVICE void load_log_sums(const ScoreArguments& a, const ScoreHead& h, float* sums) {
   sync_block();
-  for (unsigned g = thread_x(); g < a.group; g += kScoreThreads) {
+  for (unsigned g = thread_x() / 32; g < a.group; g += kScoreThreads / 32) {
     const std::size_t at = std::size_t{h.unit + pass_of(a, g)} * a.kernel_group + place_of(a, g);
-    sums[g] = a.kind == ScoreKind::kNoisySum ? noisy_log_sum(a, h, g) : a.log_sums[at];
+    const float sum = a.kind == ScoreKind::kNoisySum ? noisy_log_sum(a, h, g) : a.log_sums[at];
+    if (thread_x() % 32 == 0) sums[g] = sum;
   }
   sync_block();
 }
@@ -210,16 +215,9 @@ KV_PLAIN_KERNEL void update_scores(ScoreArguments a) {
     const std::uint64_t least = lowest_over_block(key, keys);
     Victim* victim = a.victims + std::size_t{h.unit} * a.most_parts + item.part;
     if (least == kNoKey ? thread_x() == 0 : key == least) *victim = {least, slot};
-    fence_device();
-    sync_block();
-    if (thread_x() == 0) before[0] = add_atomic(a.finished + h.unit, 1);
-    sync_block();
-    if (before[0] + 1 == unit.parts && thread_x() < 32) {
-      fence_device();
-      choose_victim(a, h, unit.parts);
-      if (thread_x() == 0) a.finished[h.unit] = 0;
-    }
-    sync_block();
+    finish_part(a.finished + h.unit, unit.parts, before, [&] {
+      if (thread_x() < 32) choose_victim(a, h, unit.parts);
+    });
   }
 }
 

@@ -57,7 +57,7 @@ void StepPlan::build(const Shape& shape, std::span<const DeviceCache* const> cac
       const std::vector<std::uint32_t> lengths(shape.storage_heads, limits_[i]);
       plans[l].add(std::span(slots[l]).last(shape.storage_heads), 0, lengths);
     }
-    plans[l].cut(shape.blocks);
+    plans[l].cut(shape.multiprocessors, shape.width, shape.slot_bytes);
     parts_.reserve(plans[l].part_bytes(shape.width));
     score_arguments(plans[l], {}, scores_);
     if (shape.scores) logits_.reserve(plans[l].logit_floats() * sizeof(float));

@@ -32,6 +32,8 @@ class StepPlan {
     std::uint32_t group = 1;
     unsigned width = 64;   // of the attention kernel
     unsigned blocks = 1;   // that walk the items
+    unsigned multiprocessors = 1;
+    std::uint64_t slot_bytes = 0;  // of a storage head, that attention reads
     bool scores = false;   // logits are kept for them
     std::uint32_t unit_heads = kMostGroup;
   };

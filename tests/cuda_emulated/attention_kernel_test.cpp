@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/emulator.hpp"
 #include "tests/catch.hpp"
 #include "tests/cuda_emulated/stored_rows.hpp"
 
@@ -160,4 +162,22 @@ TEST_CASE("soft-cap, ALiBi and window act on the scaled logit in that order") {
   check_case<Stored::kBF16, 128, 2>({.group = 2, .lengths = {50, 90}, .item = 16, .softcap = 2, .window = 500,
       .alibi = true},
                                     2);
+}
+
+TEST_CASE("items are cut for busy multiprocessors, but not so small that their sums outweigh an eighth of their rows") {
+  const auto slots_of_items = [](std::uint32_t length, std::uint32_t group, unsigned width, std::uint64_t slot_bytes,
+                                 std::uint32_t unit_heads = kMostGroup) {
+    AttentionPlan plan(1, group, unit_heads);
+    const CacheSlots slots;
+    plan.add({&slots, 1}, 0, {&length, 1});
+    plan.cut(100, width, slot_bytes);
+    CHECK(plan.items().size() == (length + plan.item_slots() - 1) / plan.item_slots());
+    return plan.item_slots();
+  };
+  CHECK(slots_of_items(256 * 800, 1, 128, 512) == 256);  // eight for each
+  CHECK(slots_of_items(255 * 800, 1, 128, 512) == 128);
+  CHECK(slots_of_items(4096, 1, 128, 512) == 32);
+  CHECK(slots_of_items(4096, 8, 128, 512) == 64);        // 4 KiB of sums, 512 bytes of a slot
+  CHECK(slots_of_items(4096, 8, 128, 136) == 256);       // int4
+  CHECK(slots_of_items(4096, 16, 512, 1152, kLatentHeads) == 256);
 }

@@ -12,8 +12,8 @@ namespace {
 class Call {
  public:
   Call(Stream& stream, const AttentionWork& c, const DeviceBuffer& arena, std::size_t first, const float* q, float* out,
-       unsigned blocks)
-      : c_(c), blocks_(blocks), plan_(c.kv_heads, c.heads / c.kv_heads) {
+       unsigned multiprocessors)
+      : c_(c), plan_(c.kv_heads, c.heads / c.kv_heads) {
     const std::size_t rows = c.tokens() * c.kv_heads;
     const std::size_t values = first + rows * c.row_bytes(), scales = first + 2 * rows * c.row_bytes();
     std::size_t row = 0;
@@ -26,12 +26,14 @@ class Call {
       }
       plan_.add(heads, length, std::vector(heads.size(), length));
     }
-    plan_.cut(blocks);
+    const unsigned width = padded_width(c.dim);
+    blocks_ = multiprocessors * resident_attention_blocks(c.type, plan_.kernel_group(), width);
+    plan_.cut(multiprocessors, width, 2 * c.row_bytes());
     if (c.rows) {
       logits_ = DeviceBuffer(plan_.logit_floats() * sizeof(float));
       plan_.place_logits(logits_.at<float>());
     }
-    a_ = plan_.arguments(stream, tables_, parts_, padded_width(c.dim));
+    a_ = plan_.arguments(stream, tables_, parts_, width);
     a_.key_row_bytes = a_.value_row_bytes = c.row_bytes();
     a_.q = q;
     a_.heads = c.heads;
@@ -48,7 +50,7 @@ class Call {
 
  private:
   const AttentionWork& c_;
-  unsigned blocks_;
+  unsigned blocks_ = 1;
   AttentionPlan plan_;
   DeviceBuffer logits_, tables_, parts_;
   AttentionArguments a_;
@@ -70,7 +72,7 @@ std::optional<Measured> time_attention(const AttentionWork& work, const DeviceFa
   std::vector<std::unique_ptr<Call>> sets;
   for (std::size_t i = 0; i < calls; ++i) {
     sets.push_back(std::make_unique<Call>(stream, work, arena, i * call_bytes, q.at<float>(), out.at<float>(),
-                                          4 * device.multiprocessors));
+                                          device.multiprocessors));
   }
   TimedWork timed(stream, std::max<unsigned>(static_cast<unsigned>(calls), repetitions_for(call_bytes, card)),
                   [&](unsigned i) { sets[i % calls]->launch(stream); }, static_cast<double>(work.bytes()));

@@ -82,12 +82,13 @@ class DecodeCheck {
       }
       plan.add(heads, query_position(s), std::vector(c_.kv_heads, c_.lengths[s]));
     }
-    const unsigned blocks = 4 * options.device.multiprocessors;
-    plan.cut(blocks);
+    const unsigned width = c_.latent ? kLatentValue : padded_width(std::max(c_.head_dim, c_.value_dim));
+    const unsigned blocks =
+        options.device.multiprocessors * resident_attention_blocks(c_.type, plan.kernel_group(), width);
+    plan.cut(options.device.multiprocessors, width, keys_.row_bytes + values_.row_bytes);
     const DeviceBuffer logits = poisoned(stream, plan.logit_floats() * sizeof(float));
     plan.place_logits(logits.at<float>());
     DeviceBuffer tables, parts = poisoned(stream, 1U << 20);
-    const unsigned width = c_.latent ? kLatentValue : padded_width(std::max(c_.head_dim, c_.value_dim));
     AttentionArguments a = plan.arguments(stream, tables, parts, width);
     const std::size_t outputs = c_.lengths.size() * c_.heads() * c_.value_dim;
     const DeviceBuffer out = poisoned(stream, outputs * sizeof(float));
