@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/step_plan.hpp"
 
 namespace kvroof::cuda {
 namespace {
@@ -16,13 +17,18 @@ class Call {
       : c_(c), plan_(c.kv_heads, c.heads / c.kv_heads) {
     const std::size_t rows = c.tokens() * c.kv_heads;
     const std::size_t values = first + rows * c.row_bytes(), scales = first + 2 * rows * c.row_bytes();
-    std::size_t row = 0;
+    // A score, and of one draw a token the noise of each query head.
+    const std::size_t columns = !c.scores ? 0 : *c.scores == ScoreKind::kNoisySum ? 1 + c.heads / c.kv_heads : 1;
+    if (columns > 0) state_ = noise(stream, Noise::kF32, 1, (4 * columns * rows + 15) / 16 * 16);
+    next_ = DeviceBuffer(4 * c.lengths.size() * c.kv_heads);
+    std::size_t row = 0, head = 0;
     for (const std::uint32_t length : c.lengths) {
       std::vector<CacheSlots> heads;
-      for (std::uint32_t h = 0; h < c.kv_heads; ++h, row += length) {
+      for (std::uint32_t h = 0; h < c.kv_heads; ++h, ++head, row += length) {
         heads.push_back({arena.at(first + row * c.row_bytes()), arena.at(values + row * c.row_bytes()),
                          arena.at<float>(scales + 4 * row), arena.at<float>(scales + 4 * (rows + row)),
-                         arena.at<std::uint32_t>(scales + 4 * (2 * rows + row)), nullptr});
+                         arena.at<std::uint32_t>(scales + 4 * (2 * rows + row)), nullptr,
+                         state_.at<std::uint32_t>(4 * columns * row), length, next_.at<std::uint32_t>(4 * head)});
       }
       plan_.add(heads, length, std::vector(heads.size(), length));
     }
@@ -40,20 +46,41 @@ class Call {
     a_.head_dim = a_.value_dim = c.dim;
     a_.scale = 0.05F;
     a_.out = out;
+    if (c.scores) prepare_scores(stream);
   }
   // Of one call in the arena: rows, scales and positions.
   static std::size_t arena_bytes(const AttentionWork& c) {
     const std::size_t rows = c.tokens() * c.kv_heads;
     return (rows * (2 * c.row_bytes() + 12) + 255) / 256 * 256;
   }
-  void launch(Stream& stream) { run_decode_attention(stream, c_.type, blocks_, plan_.kernel_group(), a_); }
+  void launch(Stream& stream) {
+    run_decode_attention(stream, c_.type, blocks_, plan_.kernel_group(), a_);
+    if (!c_.scores) return;
+    if (*c_.scores == ScoreKind::kNoisySum) run_noisy_sums(stream, blocks_, scores_);
+    run_update_scores(stream, blocks_, scores_);
+  }
 
  private:
+  void prepare_scores(Stream& stream) {
+    scores_ = score_arguments(plan_, a_, score_parts_);
+    scores_.kind = *c_.scores;
+    if (scores_.kind == ScoreKind::kNoisySum) scores_.noise = ScoreNoise::kPerToken;
+    std::vector<StepRow> rows;
+    for (const std::uint32_t length : c_.lengths) rows.push_back({.length = length, .recent = length / 8, .evicts = 1});
+    score_rows_ = uploaded(stream, rows);
+    finished_ = uploaded(stream, std::vector<unsigned>(plan_.units().size()));
+    evicted_ = DeviceBuffer(4 * c_.lengths.size() * c_.kv_heads);
+    scores_.rows = score_rows_.at<StepRow>();
+    scores_.finished = finished_.at<unsigned>();
+    scores_.evicted = evicted_.at<std::uint32_t>();
+  }
+
   const AttentionWork& c_;
   unsigned blocks_ = 1;
   AttentionPlan plan_;
-  DeviceBuffer logits_, tables_, parts_;
+  DeviceBuffer logits_, tables_, parts_, state_, next_, score_parts_, score_rows_, finished_, evicted_;
   AttentionArguments a_;
+  ScoreArguments scores_;
 };
 
 }  // namespace

@@ -17,7 +17,10 @@ struct Case {
     return {{"batch", work.lengths.size()}, {"context", work.tokens() / work.lengths.size()},
             {"heads", work.heads},          {"kv_heads", work.kv_heads},
             {"head_dim", work.dim},         {"type", name_of(work.type)},
-            {"lengths", shape},             {"rows_kept", work.rows}};
+            {"lengths", shape},             {"rows_kept", work.rows},
+            {"scores", !work.scores                              ? "none"
+                       : *work.scores == ScoreKind::kNoisySum ? "noisy_sums"
+                                                              : "sums"}};
   }
 };
 
@@ -36,16 +39,20 @@ std::vector<std::uint32_t> uniform(std::uint32_t batch, std::uint32_t context) {
 // The most telling first: what is cut for time is what comes last.
 std::vector<Case> attention_cases(bool small) {
   if (small) {
-    return {{{2, 2, 64, Stored::kBF16, uniform(2, 40)}},
-            {{4, 2, 128, Stored::kInt8, {60, 3}, true}, "one long"}};
+    return {{{2, 2, 64, Stored::kBF16, uniform(2, 40), false, {}}},
+            {{4, 2, 128, Stored::kInt8, {60, 3}, true, {}}, "one long"},
+            {{4, 2, 64, Stored::kBF16, {60, 3}, true, ScoreKind::kNoisySum}}};
   }
   std::vector<Case> cases;
   const auto add = [&](std::uint32_t heads, std::uint32_t kv, std::uint32_t dim, Stored type,
                        std::vector<std::uint32_t> lengths, const char* shape = "uniform",
                        bool rows = false) {
-    cases.push_back({{heads, kv, dim, type, std::move(lengths), rows}, shape});
+    cases.push_back({{heads, kv, dim, type, std::move(lengths), rows, {}}, shape});
   };
   for (const bool rows : {false, true}) add(32, 32, 128, Stored::kBF16, uniform(8, 4096), "uniform", rows);
+  for (const ScoreKind scores : {ScoreKind::kAttentionSum, ScoreKind::kNoisySum}) {
+    cases.push_back({{32, 32, 128, Stored::kBF16, uniform(8, 4096), true, scores}});
+  }
   std::vector<std::uint32_t> one_long(8, 1024), zipf;
   one_long[0] = 8 * 4096 - 7 * 1024;
   for (std::uint32_t i = 1; i <= 8; ++i) zipf.push_back(static_cast<std::uint32_t>(8 * 4096 / 2.718 / i));
