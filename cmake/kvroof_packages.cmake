@@ -11,12 +11,6 @@ pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(oniguruma REQUIRED IMPORTED_TARGET oniguruma)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
-# OpenBLAS without threads of its own where there is one: kvroof has threads, and the other starts as many as there are
-# processors with every program, which wait busily.
-set(KVROOF_SERIAL_OPENBLAS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-serial/pkgconfig)
-if(EXISTS ${KVROOF_SERIAL_OPENBLAS})
-  set(ENV{PKG_CONFIG_PATH} "${KVROOF_SERIAL_OPENBLAS}:$ENV{PKG_CONFIG_PATH}")
-endif()
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 if(KVROOF_TESTS)
   find_package(Catch2 3 QUIET)
