@@ -85,7 +85,7 @@ void describe(po::options_description_easy_init add) {
   add("kept", po::value<std::string>(), "write what each policy kept to this file, as JSON lines");
   add("kept-steps", po::value<std::string>()->default_value("last"), "last | all | A..B; 0 is after the prompt");
   add("row-cache", po::value<std::string>(),
-      "folder of attention rows at one byte a weight, made there at first and read later in place of q and k: sweeps "
+      "folder of attention rows at one byte a weight, made there at first and read later in place of q · k: sweeps "
       "take less time, and what they change is printed");
   add("row-cache-check", po::bool_switch(), "compare with exact rows, as the replay that makes them does");
   add("closed-loop", po::value<std::string>(), "a trace recorded under a policy: how its sets drift from the replay's");
@@ -111,7 +111,13 @@ Replayed run_points(const Arguments& arguments, const ReplayRequest& request, co
                     KeptWriter* writer, ReplayOptions options, ThreadPool& pool) {
   Replayed replayed;
   std::optional<RowCache> cache;
-  if (request.row_cache) cache.emplace(trace, *request.row_cache);
+  if (request.row_cache) {
+    if (std::ranges::none_of(request.points, uses_row_cache)) {
+      throw usage_error("--row-cache: none of the policies reads rows from it; those with one set for the model "
+                        "(score=shared) are replayed from q and k");
+    }
+    cache.emplace(trace, *request.row_cache);
+  }
   std::optional<RowCacheComparison> comparison;
   std::vector<PointResult> exact;
   if (cache && (cache->missing_bytes() > 0 || request.check_row_cache)) {
@@ -128,7 +134,11 @@ Replayed run_points(const Arguments& arguments, const ReplayRequest& request, co
   options.observer = &observer;
   options.row_cache = cache ? &*cache : nullptr;
   replayed.results = replay(trace, request.points, options, pool);
-  if (comparison) replayed.row_cache = comparison->finish(exact, replayed.results);
+  if (comparison) {
+    replayed.row_cache = comparison->finish(exact, replayed.results);
+    // Whether a recording is reproduced, exact rows alone can tell.
+    for (std::size_t p = 0; p < exact.size(); ++p) replayed.results[p].reproduction = exact[p].reproduction;
+  }
   add_bounds(arguments, trace, options, pool, replayed.results);
   return replayed;
 }

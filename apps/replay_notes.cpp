@@ -116,7 +116,8 @@ void note_row_cache(const ReplayAnswer& answer, Notes& notes) {
     notes.push_back(answer.row_cache->text(answer.request.points));
     return;
   }
-  notes.push_back(fmt::format("attention rows of one byte a weight, from {}: --row-cache-check says what they change",
+  notes.push_back(fmt::format("attention rows of one byte a weight, from {}: --row-cache-check says what they change, "
+                              "and whether a recording under a policy is reproduced",
                               answer.request.row_cache->string()));
 }
 

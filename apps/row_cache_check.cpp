@@ -17,18 +17,19 @@ constexpr std::uint32_t kMostSteps = 64;
 std::string RowCacheCheck::text(const std::vector<PolicySpec>& specs) const {
   std::uint64_t tokens = 0, same = 0;
   std::size_t worst = 0;
-  double recall = 0;
+  std::optional<double> recall;
   for (std::size_t p = 0; p < points.size(); ++p) {
     tokens += points[p].tokens;
     same += points[p].same;
     if (points[p].same_share() < points[worst].same_share()) worst = p;
-    recall = std::max(recall, std::abs(points[p].recall_difference));
+    if (points[p].recall_difference) recall = std::max(recall.value_or(0), std::abs(*points[p].recall_difference));
   }
   const double share = tokens == 0 ? 1.0 : static_cast<double>(same) / static_cast<double>(tokens);
   return fmt::format(
       "rows of one byte a weight keep {:.3f} % of the tokens that exact rows keep ({} tokens at {} steps; least {:.3f} "
-      "%, {}); mean recalls differ by up to {:.5f}",
-      100 * share, tokens, steps, 100 * points[worst].same_share(), specs[worst].text(), recall);
+      "%, {}){}",
+      100 * share, tokens, steps, 100 * points[worst].same_share(), specs[worst].text(),
+      recall ? fmt::format("; mean recalls differ by up to {:.5f}", *recall) : std::string());
 }
 
 nlohmann::ordered_json row_cache_json(const RowCacheCheck& check, const std::vector<PolicySpec>& specs) {
@@ -42,12 +43,16 @@ nlohmann::ordered_json row_cache_json(const RowCacheCheck& check, const std::vec
                               {"same_share", point.same_share()},
                               {"sets", point.sets},
                               {"same_sets", point.same_sets},
-                              {"recall_difference", point.recall_difference}});
+                              {"recall_difference", nullptr}});
+    if (point.recall_difference) json["points"].back()["recall_difference"] = *point.recall_difference;
   }
   return json;
 }
 
+bool uses_row_cache(const PolicySpec& spec) { return !policy_info(spec.name).traits(spec).one_set_per_model; }
+
 RowCacheComparison::RowCacheComparison(const TraceManifest& manifest, const std::vector<PolicySpec>& points) {
+  for (const PolicySpec& point : points) uses_rows_.push_back(uses_row_cache(point));
   check_.points.resize(points.size());
   std::uint64_t heads = 0;
   for (const TraceLayer& layer : manifest.layers) heads += layer.query_heads;
@@ -64,11 +69,13 @@ RowCacheComparison::RowCacheComparison(const TraceManifest& manifest, const std:
 }
 
 void RowCacheComparison::add_exact(const KeptSet& set) {
+  if (!uses_rows_[set.point]) return;
   lengths_.push_back(static_cast<std::uint32_t>(set.positions.size()));
   for (const TokenPos position : set.positions) tokens_.push_back(position.value);
 }
 
 void RowCacheComparison::compare(const KeptSet& set) {
+  if (!uses_rows_[set.point]) return;
   check(next_set_ < lengths_.size(), "both replays have the same sets");
   const std::size_t length = lengths_[next_set_++];
   std::size_t exact = next_token_;
@@ -88,7 +95,7 @@ void RowCacheComparison::compare(const KeptSet& set) {
 RowCacheCheck RowCacheComparison::finish(const std::vector<PointResult>& exact, const std::vector<PointResult>& coded) {
   check(next_set_ == lengths_.size(), "both replays have the same sets");
   for (std::size_t p = 0; p < coded.size(); ++p) {
-    if (!exact[p].quality || !coded[p].quality) continue;
+    if (!uses_rows_[p] || !exact[p].quality || !coded[p].quality) continue;
     check_.points[p].recall_difference = coded[p].quality->recall_mean - exact[p].quality->recall_mean;
   }
   return check_;

@@ -16,7 +16,7 @@ struct RowCacheCheck {
   struct Point {
     std::uint64_t tokens = 0, same = 0;     // kept with the rows of one byte, and of these with the exact ones as well
     std::uint64_t sets = 0, same_sets = 0;  // heads after a step
-    double recall_difference = 0;           // of the means; 0 where it is not measured
+    std::optional<double> recall_difference;  // of the means, where it was measured
     [[nodiscard]] double same_share() const {
       return tokens == 0 ? 1.0 : static_cast<double>(same) / static_cast<double>(tokens);
     }
@@ -29,6 +29,9 @@ struct RowCacheCheck {
 };
 
 nlohmann::ordered_json row_cache_json(const RowCacheCheck& check, const std::vector<PolicySpec>& specs);
+
+// Not those with one set for the model.
+bool uses_row_cache(const PolicySpec& spec);
 
 // Compares the sets of two replays of the same points, at as many steps as 256 MiB hold the sets of.
 class RowCacheComparison {
@@ -44,6 +47,7 @@ class RowCacheComparison {
  private:
   std::uint32_t stride_ = 1;
   RowCacheCheck check_;
+  std::vector<bool> uses_rows_;  // by point
   std::vector<std::uint32_t> tokens_;   // of all exact sets, one after the other
   std::vector<std::uint32_t> lengths_;
   std::size_t next_set_ = 0, next_token_ = 0;

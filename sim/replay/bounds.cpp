@@ -15,7 +15,7 @@ namespace {
 bool same_budget(const Budget& a, const Budget& b) { return a.kind == b.kind && a.value == b.value; }
 
 bool is_bound(const PolicySpec& spec, std::string_view name, const Budget& budget) {
-  return spec.name == name && spec.params.empty() && same_budget(spec.budget, budget);
+  return spec.name == name && spec.params.empty() && !spec.kv && same_budget(spec.budget, budget);
 }
 
 std::optional<double> recall_of_bound(std::string_view name, const Budget& budget, std::span<const PointResult> all) {

@@ -120,7 +120,7 @@ class ExactRows {
   std::vector<double> masses_, norms_;  // [rows, query_heads]
 };
 
-// Rows that are computed at once: their logits and weights take at most a fifth of k and v, or 1 MiB.
+// Rows that are computed at once: their logits and weights take at most a fifth of k and v, or 4 MiB.
 std::uint32_t rows_of_block(const TraceLayer& layer, const LayerKeysValues& keys_values);
 
 }  // namespace kvroof

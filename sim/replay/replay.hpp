@@ -3,7 +3,7 @@
 // For each sequence and layer, k and v are read once and queries are streamed; the logits of each query over all tokens
 // before it are computed once and serve all points. Each point gathers those of its slots and steps a LayerPolicy
 // exactly as the reference engine does, so that its decisions are those of the engine, bit for bit. Memory: k and v of
-// one layer of one sequence, a block of rows (an eighth of that, or 1 MiB), and the points' state.
+// one layer of one sequence, a block of rows (a fifth of that, or 4 MiB), and the points' state.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "sim/replay/row_cache.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <cmath>
@@ -14,7 +15,7 @@ namespace kvroof {
 namespace {
 
 constexpr std::string_view kFormat = "kvroof-rows-1";
-constexpr std::size_t kPeakColumns = 3;  // of a row: sum, token, exponential
+constexpr std::size_t kPeakColumns = 4;  // of a row: sum, token, exponential, offset
 
 // Codes of the rows before `position`, of one head.
 std::uint64_t codes_before(std::uint64_t position) { return position * (position + 1) / 2; }
@@ -36,7 +37,8 @@ RowCache::RowCache(const TraceReader& trace, std::filesystem::path folder) : fol
     if (sequence.tokens < sequence.prompt) continue;  // it is not replayed
     for (std::uint32_t l = 0; l < trace.manifest().layers.size(); ++l) {
       if (std::filesystem::exists(path_of(sequence.id, l))) continue;
-      missing_bytes_ += codes_before(sequence.tokens) * trace.manifest().layers[l].query_heads;
+      const std::uint64_t of_head = codes_before(sequence.tokens) + sequence.tokens * kPeakColumns * sizeof(float);
+      missing_bytes_ += of_head * trace.manifest().layers[l].query_heads;
     }
   }
   const std::filesystem::space_info space = std::filesystem::space(folder_, problem);
@@ -73,7 +75,9 @@ bool RowCache::start_layer(std::uint32_t sequence, LayerId number, const TraceLa
     open(path);
     return false;
   }
-  part_.emplace(path);
+  // Two replays may make the same rows at once: each its own file, and the last stays.
+  made_ = path;
+  part_.emplace(fmt::format("{}.{}", path.string(), getpid()));
   hash_ = std::make_unique<Xxh3>();
   encoder_.start_layer(layer.query_heads, tokens);
   peaks_.assign(std::size_t{tokens} * layer.query_heads * kPeakColumns, 0.0F);
@@ -116,8 +120,9 @@ void RowCache::open(const std::filesystem::path& path) {
   for (std::size_t i = 0; i < peaks_.size(); i += kPeakColumns) {
     const std::size_t position = i / kPeakColumns / layer_->query_heads;
     const float token = peaks_[i + 1];
-    if (!(token >= 0 && token <= static_cast<float>(position) && token == std::floor(token) && peaks_[i + 2] > 0)) {
-      refuse(path, fmt::format("row {} has its peak at token {}, which is none of its own", position, token));
+    const bool is_own = token >= 0 && token <= static_cast<float>(position) && token == std::floor(token);
+    if (!is_own || !(peaks_[i + 2] > 0) || !std::isfinite(peaks_[i + 3])) {
+      refuse(path, fmt::format("row {} has no peak among its own tokens", position));
     }
   }
 }
@@ -139,7 +144,7 @@ void RowCache::compute(ExactRows& rows, std::uint32_t first, std::uint32_t count
     const std::size_t tokens = std::size_t{position} + 1, head = i % heads;
     const std::size_t at = heads * (codes_before(position) - codes_before(first)) + head * tokens;
     const float* peak = peaks_.data() + (position * heads + head) * kPeakColumns;
-    decode_row(std::span(codes_).subspan(at, tokens), {peak[0], static_cast<std::uint32_t>(peak[1]), peak[2]},
+    decode_row(std::span(codes_).subspan(at, tokens), {peak[0], static_cast<std::uint32_t>(peak[1]), peak[2], peak[3]},
                rows.first_visible(position),
                std::span(logits_).subspan((position - first) * stride + head * tokens, tokens));
   });
@@ -163,6 +168,7 @@ void RowCache::make(ExactRows& rows, std::uint32_t first, std::uint32_t count, s
       to[0] = peak.sum;
       to[1] = static_cast<float>(peak.token);
       to[2] = peak.weight;
+      to[3] = peak.offset;
     }
   });
   put(std::as_bytes(std::span(codes_)));
@@ -177,6 +183,7 @@ void RowCache::finish_layer() {
   part_->write(checksum);
   part_->commit();
   part_.reset();
+  std::filesystem::rename(fmt::format("{}.{}", made_.string(), getpid()), made_);
 }
 
 }  // namespace kvroof

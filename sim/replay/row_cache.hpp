@@ -2,11 +2,11 @@
 // them, later ones read them in place of q · k.
 //
 // A file for each layer of each sequence, `s<id>.l<layer>.safetensors`: `codes`, U8 [Σ rows · heads · (position + 1)],
-// row after row, [heads][position + 1] each (row_codes.hpp); `peaks`, F32 [tokens, heads, 3], of each row the exact sum
-// of its exponentials, the token with the largest, and the exponential to be used for it: a token's weight is
-// weight_of_code / sum, the largest one's exponential / sum; `checksum`, U8 [8], XXH3-64 of all before it. Its metadata
-// name the trace by the checksum of its seal. That is half a byte a head and pair of tokens: for contexts of some
-// thousands.
+// row after row, [heads][position + 1] each (row_codes.hpp); `peaks`, F32 [tokens, heads, 4], of each row the exact sum
+// of its exponentials, the token with the largest, the exponential to be used for it, and what makes logits of their
+// logarithms: a token's weight is weight_of_code / sum, the largest one's exponential / sum; `checksum`, U8 [8],
+// XXH3-64 of all before it. Its metadata name the trace by the checksum of its seal. That is half a byte a head and
+// pair of tokens: for contexts of some thousands.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class RowCache {
  public:
   // Makes the folder. Throws Error where it cannot, and where what is missing is more than the disk has room for.
   RowCache(const TraceReader& trace, std::filesystem::path folder);
-  // Bytes of the codes that were not there.
+  // Bytes of the rows that were not there.
   [[nodiscard]] std::uint64_t missing_bytes() const { return missing_bytes_; }
 
   // The rows of a layer follow, in blocks. Returns whether they are made, so that every one has to be asked for, from
@@ -59,10 +59,11 @@ class RowCache {
   const TraceLayer* layer_ = nullptr;
   std::uint32_t tokens_ = 0;
   std::optional<SafetensorsFile> file_;  // that is read
-  std::optional<AtomicFile> part_;       // that is made
+  std::filesystem::path made_;           // that is made, under a name of this process
+  std::optional<AtomicFile> part_;
   std::unique_ptr<Xxh3> hash_;
   RowEncoder encoder_;
-  std::vector<float> peaks_;          // [tokens, heads, 3]
+  std::vector<float> peaks_;          // [tokens, heads, kPeakColumns]
   std::vector<std::uint8_t> codes_;   // of the block
   std::vector<float> logits_;         // of the block, as ExactRows lays them out
 };

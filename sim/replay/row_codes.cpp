@@ -69,14 +69,15 @@ RowPeak RowEncoder::encode(std::uint32_t head, std::span<const float> logits, st
   // Never less than half of what it is: where the others' rounding is more than that, they are many and alike.
   const auto weight = std::max(static_cast<float>(sum - others), weights[peak] / 2);
   owed[peak] += (weights[peak] - weight) * share;
-  return {static_cast<float>(sum), hidden + static_cast<std::uint32_t>(peak), weight};
+  const float offset = seen[peak] - std::log(weights[peak]);
+  return {static_cast<float>(sum), hidden + static_cast<std::uint32_t>(peak), weight, offset};
 }
 
 void decode_row(std::span<const std::uint8_t> codes, const RowPeak& peak, std::uint32_t hidden,
                 std::span<float> logits) {
   std::fill_n(logits.begin(), hidden, -std::numeric_limits<float>::infinity());
-  for (std::size_t i = hidden; i < codes.size(); ++i) logits[i] = kLogits[codes[i]];
-  logits[peak.token] = std::log(peak.weight);
+  for (std::size_t i = hidden; i < codes.size(); ++i) logits[i] = kLogits[codes[i]] + peak.offset;
+  logits[peak.token] = std::log(peak.weight) + peak.offset;
 }
 
 }  // namespace kvroof

@@ -18,7 +18,9 @@ float logit_of_code(std::uint8_t code);
 struct RowPeak {
   float sum = 0;            // of its exponentials e^x / 2^n, n of the largest logit, as exponentials() makes them
   std::uint32_t token = 0;  // the one with the largest, whose code is not used:
-  float weight = 0;         // this makes the row's sum exact, and takes up what the others' rounding has lost
+  float weight = 0;         // this takes up what the others' rounding has lost, so that the row's sum is exact; but it
+                            // is never less than half of what it was
+  float offset = 0;         // a logit is the logarithm of its exponential and this
 };
 
 // Codes of successive rows of a layer. Each weight becomes one of the two codes that it lies between, and errs by up to
@@ -38,7 +40,7 @@ class RowEncoder {
   std::vector<float> owed_;  // [heads, tokens]: shares that the codes so far are short of
 };
 
-// What a row's codes say of its logits, up to a constant of the row; −∞ for those that are hidden.
+// What a row's codes say of its logits; −∞ for those that are hidden.
 void decode_row(std::span<const std::uint8_t> codes, const RowPeak& peak, std::uint32_t hidden,
                 std::span<float> logits);
 

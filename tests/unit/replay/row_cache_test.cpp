@@ -97,7 +97,7 @@ TEST_CASE("a coded weight errs by an eighth at most, a row's sum not at all, wha
     for (std::uint32_t i = kHidden; i < kTokens; ++i) highest = std::max(highest, static_cast<double>(logits[i]));
     const double scale = std::exp2(-std::round(highest / std::log(2.0)));
     for (std::uint32_t i = kHidden; i < kTokens; ++i) {
-      sum += std::exp(static_cast<double>(decoded[i]));
+      sum += std::exp(static_cast<double>(decoded[i])) * scale;
       exact += std::exp(static_cast<double>(logits[i])) * scale;
     }
     CHECK(sum == Approx(exact).epsilon(1e-5));
@@ -108,7 +108,7 @@ TEST_CASE("a coded weight errs by an eighth at most, a row's sum not at all, wha
         continue;
       }
       const double weight = std::exp(static_cast<double>(logits[i])) * scale;
-      const double error = std::exp(static_cast<double>(decoded[i])) - weight;
+      const double error = std::exp(static_cast<double>(decoded[i])) * scale - weight;
       if (i != peak.token) CHECK(std::abs(error) <= 0.1251 * weight);
       paid[i] += weight / exact;
       coded[i] += (weight + error) / exact;
@@ -145,6 +145,20 @@ TEST_CASE("cached rows keep the tokens that exact rows keep, but for a few in a 
   }
 }
 
+TEST_CASE("cached rows are logits that others can stand beside: those of tokens that were merged") {
+  const Trace made("x.kvt", 3);
+  const TraceReader trace = TraceReader::open(made.path);
+  RowCache cache(trace, made.folder.path() / "rows");
+  ThreadPool pool(2);
+  const auto error_of = [&](RowCache* rows) {
+    ReplayOptions options;
+    options.row_cache = rows;
+    return replay(trace, parse_policies("d2o:budget=60"), options, pool)[0].quality->output_error.value();
+  };
+  const double exact = error_of(nullptr);
+  CHECK(error_of(&cache) == Approx(exact).epsilon(0.03));
+}
+
 TEST_CASE("rows of another trace, cut ones and changed ones are refused by name, and a missing layer is made") {
   const Trace trace("x.kvt", 1), other("y.kvt", 2);
   const auto made = trace.cached("rows");
@@ -162,7 +176,7 @@ TEST_CASE("rows of another trace, cut ones and changed ones are refused by name,
   write(changed);
   CHECK_THAT(problem_of(trace, "rows"), ContainsSubstring("its checksum is wrong"));
   std::filesystem::remove(file);
-  CHECK(RowCache(TraceReader::open(trace.path), rows).missing_bytes() == 4 * 300 * 301 / 2);
+  CHECK(RowCache(TraceReader::open(trace.path), rows).missing_bytes() == 4 * (300 * 301 / 2 + 300 * 16));
   CHECK(trace.cached("rows") == made);
   CHECK(slurp(file) == good);
 }
