@@ -34,7 +34,7 @@ struct ForwardTokens {
 // Tokens whose logits are computed at once when those of a whole prompt are asked for: 4 MiB of them, but enough for
 // reading the head once a block to be worth it.
 constexpr std::uint32_t logit_block(std::uint32_t vocab) {
-  return std::clamp<std::uint32_t>((4U << 20) / sizeof(float) / vocab, 32, 256);
+  return std::clamp((1U << 20) / vocab, 32U, 256U);  // floats
 }
 
 class Forward {
