@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kFewSlots = 64;    // among which the lowest is sought as fast
 // Below this one of the minima of a few parts of the slots lie some ten candidates.
 constexpr std::size_t kMostMinima = 32;
-constexpr std::size_t kWanted = 16;
+constexpr std::size_t kWanted = 8;
 constexpr std::size_t kMostWatched = 128;
 constexpr std::uint32_t kRest = 16;
 
