@@ -2,6 +2,7 @@
 // step takes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "apps/replay_output.hpp"

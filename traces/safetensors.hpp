@@ -1,6 +1,7 @@
 // safetensors files: a strict parser of headers (validate everything, then allocate) and a deterministic writer.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -66,6 +67,9 @@ struct TensorToWrite {
   std::vector<std::uint64_t> shape;
   std::span<const std::byte> data;
 };
+
+// The data of the tensor `checksum` (SafetensorsWriting), which segment_checksums() compares.
+std::array<std::byte, 8> checksum_bytes(std::uint64_t digest);
 
 // The first bytes of a file of these tensors, for whoever writes their data after it: here they may be empty.
 std::string safetensors_head(std::span<const TensorToWrite> tensors,

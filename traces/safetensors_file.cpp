@@ -15,12 +15,6 @@ constexpr std::size_t kBlockElements = std::size_t{1} << 16;
 
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
-std::array<std::byte, 8> little_endian(std::uint64_t value) {
-  std::array<std::byte, 8> bytes{};
-  for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<std::byte>(value >> (8 * i) & 0xff);
-  return bytes;
-}
-
 template <class T>
 std::int64_t integer_at(const std::byte* from) {
   T value{};
@@ -44,6 +38,12 @@ std::int64_t integer_at(DType type, const std::byte* from) {
 }
 
 }  // namespace
+
+std::array<std::byte, 8> checksum_bytes(std::uint64_t digest) {
+  std::array<std::byte, 8> bytes{};
+  for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<std::byte>(digest >> (8 * i) & 0xff);
+  return bytes;
+}
 
 // With its length and padding: the data starts at a multiple of 8.
 std::string safetensors_head(std::span<const TensorToWrite> tensors,
@@ -141,7 +141,7 @@ std::uint64_t write_safetensors(const std::filesystem::path& path, std::span<con
   put(std::as_bytes(std::span(head)));
   for (const TensorToWrite& t : tensors) put(t.data);
   if (how.self_checksum) {
-    checksum = little_endian(hash.digest());
+    checksum = checksum_bytes(hash.digest());
     put(checksum);
   }
   if (how.durable) {

@@ -129,7 +129,7 @@ void weighted_sum(std::span<const float> weights, const RowsView& values, std::s
 float portable_exp(float x) { return portable::exp_of_negative(x); }
 
 void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out) {
-  vector::interleave(rows, count, out);
+  vector::interleave(rows, count, out, kInterleavedRows);
 }
 
 namespace {

@@ -84,9 +84,9 @@ void scale(const float* x, std::size_t count, float factor, float* out) {
   for (std::size_t i = 0; i < count; ++i) out[i] = x[i] * factor;
 }
 
-void interleave(const RowPointers& rows, std::size_t count, float* out) {
+void interleave(const RowPointers& rows, std::size_t count, float* out, std::size_t stride) {
   for (std::size_t i = 0; i < count; ++i) {
-    for (std::size_t r = 0; r < kInterleavedRows; ++r) out[i * kInterleavedRows + r] = rows[r][i];
+    for (std::size_t r = 0; r < kInterleavedRows; ++r) out[i * stride + r] = rows[r][i];
   }
 }
 

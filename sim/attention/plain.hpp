@@ -20,7 +20,7 @@ Range scaled_sums(const float* x, const float* y, std::size_t count, float facto
 float exponentials(const float* x, std::size_t count, const ExponentOrigin& origin, float* e);
 float sum(const float* x, std::size_t count);
 void scale(const float* x, std::size_t count, float factor, float* out);
-void interleave(const RowPointers& rows, std::size_t count, float* out);
+void interleave(const RowPointers& rows, std::size_t count, float* out, std::size_t stride);
 void interleaved_exponentials(const RowPointers& x, const RowOrigins& origins, std::size_t count, float* out);
 void interleaved_exponentials(const RowPointers& x, const RowNoise& noise, const RowOrigins& origins,
                               std::size_t count, float* out);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include "sim/attention/plain.hpp"
 #include "sim/core/dtype.hpp"
@@ -206,70 +207,29 @@ HWY_ATTR void column_dots_on(std::span<const float* const> q, const float* colum
   }
 }
 
-// The 4 × 4 squares of four vectors, block by block: element c of block b of result r is element r of block b of the
-// c-th vector.
-HWY_INLINE void transpose_squares(V* rows) {
-  const F f;
-  const V even_low = hn::InterleaveLower(f, rows[0], rows[2]);
-  const V odd_low = hn::InterleaveLower(f, rows[1], rows[3]);
-  const V even_high = hn::InterleaveUpper(f, rows[0], rows[2]);
-  const V odd_high = hn::InterleaveUpper(f, rows[1], rows[3]);
-  rows[0] = hn::InterleaveLower(f, even_low, odd_low);
-  rows[1] = hn::InterleaveUpper(f, even_low, odd_low);
-  rows[2] = hn::InterleaveLower(f, even_high, odd_high);
-  rows[3] = hn::InterleaveUpper(f, even_high, odd_high);
+template <class From>
+HWY_INLINE void convert_row(const std::byte* row, std::size_t width, float* out) {
+  std::size_t j = 0;
+  for (; j + kLanes <= width; j += kLanes) hn::StoreU(From::load(row + j * From::kBytes), F(), out + j);
+  if (j == width) return;
+  alignas(64) float rest[16];
+  load_tail<From>(row, j, width, rest);
+  std::copy_n(rest, width - j, out + j);
 }
 
-// Element j of kLanes rows goes to out + j · stride. `load(i)`: kLanes elements of row i.
-template <class Load>
-HWY_INLINE void turn_square(Load load, std::size_t stride, float* out) {
-  constexpr std::size_t kBlocks = kLanes / 4;
-  // Of sixteen rows the second and third four change places, which putting blocks together undoes.
-  constexpr std::size_t kOrder[] = {0, kBlocks == 4 ? 8 : 4, 4, 12};
-  V rows[kLanes];
-  for (std::size_t g = 0; g < kBlocks; ++g) {
-    for (std::size_t c = 0; c < 4; ++c) rows[4 * g + c] = load(kOrder[g] + c);
-    transpose_squares(rows + 4 * g);
-  }
-  for (std::size_t r = 0; r < 4; ++r) {
-    if constexpr (kBlocks == 1) hn::StoreU(rows[r], F(), out + r * stride);
-#if HWY_MAX_BYTES >= 32
-    if constexpr (kBlocks == 2) {
-      hn::StoreU(hn::ConcatLowerLower(F(), rows[4 + r], rows[r]), F(), out + r * stride);
-      hn::StoreU(hn::ConcatUpperUpper(F(), rows[4 + r], rows[r]), F(), out + (4 + r) * stride);
-    }
-#endif
-#if HWY_MAX_BYTES >= 64
-    if constexpr (kBlocks == 4) {
-      const V low_a = hn::ConcatLowerLower(F(), rows[4 + r], rows[r]);
-      const V low_b = hn::ConcatLowerLower(F(), rows[12 + r], rows[8 + r]);
-      const V high_a = hn::ConcatUpperUpper(F(), rows[4 + r], rows[r]);
-      const V high_b = hn::ConcatUpperUpper(F(), rows[12 + r], rows[8 + r]);
-      const auto even = [](V a, V b) HWY_ATTR { return hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a); };
-      const auto odd = [](V a, V b) HWY_ATTR { return hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a)); };
-      hn::StoreU(even(low_a, low_b), F(), out + r * stride);
-      hn::StoreU(odd(low_a, low_b), F(), out + (4 + r) * stride);
-      hn::StoreU(even(high_a, high_b), F(), out + (8 + r) * stride);
-      hn::StoreU(odd(high_a, high_b), F(), out + (12 + r) * stride);
-    }
-#endif
-  }
-}
-
+// A few rows at a time are converted, and interleaved where they go.
 template <class From>
 HWY_INLINE void turn_rows(const RowsView& rows, std::size_t stride, float* out) {
-  const auto row = [&](std::size_t i) { return rows.row(std::min(i, rows.count - 1)); };
-  for (std::size_t i = 0; i < stride; i += kLanes) {
-    std::size_t j = 0;
-    for (; j + kLanes <= rows.width; j += kLanes) {
-      turn_square([&](std::size_t r) HWY_ATTR { return From::load(row(i + r) + j * From::kBytes); }, stride,
-                  out + j * stride + i);
+  thread_local std::vector<float> converted;
+  converted.resize(kInterleavedRows * rows.width);
+  for (std::size_t i = 0; i < stride; i += kInterleavedRows) {
+    RowPointers some;
+    for (std::size_t r = 0; r < kInterleavedRows; ++r) {
+      float* row = converted.data() + r * rows.width;
+      convert_row<From>(rows.row(std::min(i + r, rows.count - 1)), rows.width, row);
+      some[r] = row;
     }
-    for (std::size_t r = 0; r < kLanes && j < rows.width; ++r) {
-      alignas(64) float rest[16];
-      load_tail<From>(row(i + r), j, rows.width, rest);
-      for (std::size_t c = j; c < rows.width; ++c) out[c * stride + i + r] = rest[c - j];
-    }
+    vector::interleave(some, rows.width, out + i, stride);
   }
 }
 

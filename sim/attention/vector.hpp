@@ -58,9 +58,9 @@ float sum(const float* x, std::size_t count);
 // out[i] = x[i] · factor; may be the same memory.
 void scale(const float* x, std::size_t count, float factor, float* out);
 
-// interleave() and gather_interleaved() as in attention.hpp; interleaved_exponentials(): interleave() of what
-// exponentials() makes of each row.
-void interleave(const RowPointers& rows, std::size_t count, float* out);
+// out[i · stride + r] = rows[r][i] for i < count. gather_interleaved() as in attention.hpp; interleaved_exponentials():
+// interleave() of what exponentials() makes of each row, kInterleavedRows apart.
+void interleave(const RowPointers& rows, std::size_t count, float* out, std::size_t stride);
 void interleaved_exponentials(const RowPointers& x, const RowOrigins& origins, std::size_t count, float* out);
 void interleaved_exponentials(const RowPointers& x, const RowNoise& noise, const RowOrigins& origins,
                               std::size_t count, float* out);

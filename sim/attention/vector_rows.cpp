@@ -28,7 +28,9 @@ float exponentials_on(const float* x, std::size_t count, const ExponentOrigin& o
 }
 float sum_on(const float* x, std::size_t count) { return plain::sum(x, count); }
 void scale_on(const float* x, std::size_t count, float factor, float* out) { plain::scale(x, count, factor, out); }
-void interleave_on(const RowPointers& rows, std::size_t count, float* out) { plain::interleave(rows, count, out); }
+void interleave_on(const RowPointers& rows, std::size_t count, float* out, std::size_t stride) {
+  plain::interleave(rows, count, out, stride);
+}
 void interleaved_exponentials_on(const RowPointers& x, const RowOrigins& origins, std::size_t count, float* out) {
   plain::interleaved_exponentials(x, origins, count, out);
 }
@@ -239,25 +241,26 @@ HWY_INLINE void gather_slots(Place place, float* out, std::size_t stride) {
 #endif
 
 // A vector has the rows of one token, or of two that are eight apart.
-HWY_INLINE void store_tokens(V rows, float* out) {
+HWY_INLINE void store_tokens(V rows, float* out, std::size_t stride) {
 #if HWY_MAX_BYTES >= 64
   const hn::FixedTag<float, 8> f8;
   hn::StoreU(hn::LowerHalf(f8, rows), f8, out);
-  hn::StoreU(hn::UpperHalf(f8, rows), f8, out + 8 * kInterleavedRows);
+  hn::StoreU(hn::UpperHalf(f8, rows), f8, out + 8 * stride);
 #else
+  (void)stride;
   hn::StoreU(rows, F(), out);
 #endif
 }
 
 // kLanes tokens of all rows.
-HWY_INLINE void interleave_tokens(const V* in, float* out) {
+HWY_INLINE void interleave_tokens(const V* in, float* out, std::size_t stride) {
   static_assert(kInterleavedRows == 8);
   V squares[8];
   transpose_squares(in, squares);
   transpose_squares(in + 4, squares + 4);
   for (std::size_t t = 0; t < 4; ++t) {
-    store_tokens(even_blocks(squares[t], squares[t + 4]), out + t * kInterleavedRows);
-    store_tokens(odd_blocks(squares[t], squares[t + 4]), out + (t + 4) * kInterleavedRows);
+    store_tokens(even_blocks(squares[t], squares[t + 4]), out + t * stride, stride);
+    store_tokens(odd_blocks(squares[t], squares[t + 4]), out + (t + 4) * stride, stride);
   }
 }
 #else
@@ -272,11 +275,11 @@ HWY_INLINE void gather_slots(Place place, float* out, std::size_t stride) {
   }
 }
 
-HWY_INLINE void interleave_tokens(const V* in, float* out) {
+HWY_INLINE void interleave_tokens(const V* in, float* out, std::size_t stride) {
   for (std::size_t half = 0; half < kInterleavedRows; half += 4) {
     V square[4];
     transpose_squares(in + half, square);
-    for (std::size_t t = 0; t < 4; ++t) hn::StoreU(square[t], F(), out + t * kInterleavedRows + half);
+    for (std::size_t t = 0; t < 4; ++t) hn::StoreU(square[t], F(), out + t * stride + half);
   }
 }
 #endif
@@ -291,7 +294,7 @@ HWY_INLINE std::size_t interleave_exponentials_of(At at, const RowOrigins& origi
     for (std::size_t r = 0; r < kInterleavedRows; ++r) {
       e[r] = exp_over(hn::Sub(at(r, i), hn::Set(f, origins[r].shift)), hn::Set(f, origins[r].reference));
     }
-    interleave_tokens(e, out + i * kInterleavedRows);
+    interleave_tokens(e, out + i * kInterleavedRows, kInterleavedRows);
   }
   return i;
 }
@@ -315,16 +318,14 @@ HWY_ATTR void interleaved_noisy_on(const RowPointers& x, const RowNoise& noise, 
   plain::interleaved_exponentials(rows_from(x, i), rest, origins, count - i, out + i * kInterleavedRows);
 }
 
-HWY_ATTR void interleave_on(const RowPointers& rows, std::size_t count, float* out) {
+HWY_ATTR void interleave_on(const RowPointers& rows, std::size_t count, float* out, std::size_t stride) {
   std::size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     V in[kInterleavedRows];
     for (std::size_t r = 0; r < kInterleavedRows; ++r) in[r] = hn::LoadU(F(), rows[r] + i);
-    interleave_tokens(in, out + i * kInterleavedRows);
+    interleave_tokens(in, out + i * stride, stride);
   }
-  for (; i < count; ++i) {
-    for (std::size_t r = 0; r < kInterleavedRows; ++r) out[i * kInterleavedRows + r] = rows[r][i];
-  }
+  if (i < count) plain::interleave(rows_from(rows, i), count - i, out + i * stride, stride);
 }
 
 HWY_ATTR void gather_on(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride) {
@@ -366,8 +367,8 @@ float sum(const float* x, std::size_t count) { return HWY_DYNAMIC_DISPATCH(sum_o
 void scale(const float* x, std::size_t count, float factor, float* out) {
   HWY_DYNAMIC_DISPATCH(scale_on)(x, count, factor, out);
 }
-void interleave(const RowPointers& rows, std::size_t count, float* out) {
-  HWY_DYNAMIC_DISPATCH(interleave_on)(rows, count, out);
+void interleave(const RowPointers& rows, std::size_t count, float* out, std::size_t stride) {
+  HWY_DYNAMIC_DISPATCH(interleave_on)(rows, count, out, stride);
 }
 void interleaved_exponentials(const RowPointers& x, const RowOrigins& origins, std::size_t count, float* out) {
   HWY_DYNAMIC_DISPATCH(interleaved_exponentials_on)(x, origins, count, out);

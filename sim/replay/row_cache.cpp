@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cmath>
 #include <utility>
 
 #include "sim/core/bytes_text.hpp"
 #include "sim/core/error.hpp"
 #include "traces/journal.hpp"
+#include "traces/segment.hpp"
 
 namespace kvroof {
 namespace {
@@ -76,8 +76,9 @@ bool RowCache::start_layer(std::uint32_t sequence, LayerId number, const TraceLa
     return false;
   }
   // Two replays may make the same rows at once: each its own file, and the last stays.
-  made_ = path;
-  part_.emplace(fmt::format("{}.{}", path.string(), getpid()));
+  path_ = path;
+  made_ = fmt::format("{}.{}", path.string(), getpid());
+  part_.emplace(made_);
   hash_ = std::make_unique<Xxh3>();
   encoder_.start_layer(layer.query_heads, tokens);
   peaks_.assign(std::size_t{tokens} * layer.query_heads * kPeakColumns, 0.0F);
@@ -109,13 +110,9 @@ void RowCache::open(const std::filesystem::path& path) {
     }
   }
   const TensorInfo& checksum = *header.find("checksum");
-  std::array<std::byte, 8> held{};
-  file_->read(checksum, 0, held);
-  std::uint64_t expected = 0;
-  for (std::size_t i = 8; i-- > 0;) expected = expected << 8 | std::to_integer<std::uint64_t>(held[i]);
-  const std::uint64_t found =
-      file_xxh3(open_file(path).or_throw(path.string()), checksum.offset).or_throw(path.string());
-  if (found != expected) refuse(path, "its checksum is wrong");
+  const OpenFile bytes = open_file(path).or_throw(path.string());
+  const SegmentChecksums found = segment_checksums(bytes, checksum.offset).or_throw(path.string());
+  if (!found.own_right) refuse(path, "its checksum is wrong");
   peaks_ = file_->read_floats(*header.find("peaks"));
   for (std::size_t i = 0; i < peaks_.size(); i += kPeakColumns) {
     const std::size_t position = i / kPeakColumns / layer_->query_heads;
@@ -125,6 +122,12 @@ void RowCache::open(const std::filesystem::path& path) {
       refuse(path, fmt::format("row {} has no peak among its own tokens", position));
     }
   }
+}
+
+std::span<std::uint8_t> RowCache::codes_of(std::uint32_t first, std::uint32_t position, std::size_t head) {
+  const std::size_t tokens = std::size_t{position} + 1;
+  const std::size_t row = layer_->query_heads * (codes_before(position) - codes_before(first));
+  return std::span(codes_).subspan(row + head * tokens, tokens);
 }
 
 void RowCache::compute(ExactRows& rows, std::uint32_t first, std::uint32_t count, std::span<const std::byte> q,
@@ -142,9 +145,8 @@ void RowCache::compute(ExactRows& rows, std::uint32_t first, std::uint32_t count
   pool.parallel_for(count * heads, [&](std::size_t i) {
     const std::uint32_t position = first + static_cast<std::uint32_t>(i / heads);
     const std::size_t tokens = std::size_t{position} + 1, head = i % heads;
-    const std::size_t at = heads * (codes_before(position) - codes_before(first)) + head * tokens;
     const float* peak = peaks_.data() + (position * heads + head) * kPeakColumns;
-    decode_row(std::span(codes_).subspan(at, tokens), {peak[0], static_cast<std::uint32_t>(peak[1]), peak[2], peak[3]},
+    decode_row(codes_of(first, position, head), {peak[0], static_cast<std::uint32_t>(peak[1]), peak[2], peak[3]},
                rows.first_visible(position),
                std::span(logits_).subspan((position - first) * stride + head * tokens, tokens));
   });
@@ -159,10 +161,9 @@ void RowCache::make(ExactRows& rows, std::uint32_t first, std::uint32_t count, s
   pool.parallel_for(heads, [&](std::size_t head) {
     for (std::uint32_t position = first; position < first + count; ++position) {
       const std::size_t tokens = std::size_t{position} + 1;
-      const std::size_t at = heads * (codes_before(position) - codes_before(first)) + head * tokens;
       const auto h = static_cast<std::uint32_t>(head);
       const RowPeak peak = encoder_.encode(h, {rows.logits(position, h), tokens}, rows.first_visible(position),
-                                           std::span(codes_).subspan(at, tokens));
+                                           codes_of(first, position, head));
       // Token numbers are exact: a trace has fewer than 2^24.
       float* to = peaks_.data() + (position * heads + head) * kPeakColumns;
       to[0] = peak.sum;
@@ -177,13 +178,10 @@ void RowCache::make(ExactRows& rows, std::uint32_t first, std::uint32_t count, s
 
 void RowCache::finish_layer() {
   put(std::as_bytes(std::span(peaks_)));
-  std::array<std::byte, 8> checksum{};
-  const std::uint64_t digest = hash_->digest();
-  for (std::size_t i = 0; i < checksum.size(); ++i) checksum[i] = static_cast<std::byte>(digest >> (8 * i) & 0xff);
-  part_->write(checksum);
+  part_->write(checksum_bytes(hash_->digest()));
   part_->commit();
   part_.reset();
-  std::filesystem::rename(fmt::format("{}.{}", made_.string(), getpid()), made_);
+  std::filesystem::rename(made_, path_);
 }
 
 }  // namespace kvroof

@@ -50,6 +50,8 @@ class RowCache {
   [[nodiscard]] std::map<std::string, std::string> metadata() const;
   void open(const std::filesystem::path& path);
   void make(ExactRows& rows, std::uint32_t first, std::uint32_t count, std::span<const std::byte> q, ThreadPool& pool);
+  // Of one row of the block from `first` on.
+  std::span<std::uint8_t> codes_of(std::uint32_t first, std::uint32_t position, std::size_t head);
   void put(std::span<const std::byte> bytes);
 
   std::filesystem::path folder_;
@@ -59,7 +61,7 @@ class RowCache {
   const TraceLayer* layer_ = nullptr;
   std::uint32_t tokens_ = 0;
   std::optional<SafetensorsFile> file_;  // that is read
-  std::filesystem::path made_;           // that is made, under a name of this process
+  std::filesystem::path path_, made_;    // that is made, the latter under a name of this process
   std::optional<AtomicFile> part_;
   std::unique_ptr<Xxh3> hash_;
   RowEncoder encoder_;

@@ -168,7 +168,12 @@ TEST_CASE("rows are interleaved and gathered alike on every instruction set") {
     for (std::size_t s = 0; s < count; ++s) index.emplace_back(static_cast<std::uint32_t>(s * 29 % count));
     on_every_target([&] {
       std::vector<float> side_by_side(elements.size(), 99);
-      vector::interleave(rows, count, side_by_side.data());
+      vector::interleave(rows, count, side_by_side.data(), kInterleavedRows);
+      std::vector<float> apart(count * 11, 99);
+      vector::interleave(rows, count, apart.data(), 11);
+      for (std::size_t i = 0; i < apart.size(); ++i) {
+        CHECK(apart[i] == (i % 11 < kInterleavedRows ? rows[i % 11][i / 11] : 99));
+      }
       std::vector<float> gathered(elements.size() + kInterleavedRows, 99);
       vector::gather_interleaved(side_by_side.data(), index, gathered.data(), count + 1);
       for (std::size_t r = 0; r < kInterleavedRows; ++r) {
