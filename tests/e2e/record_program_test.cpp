@@ -134,18 +134,35 @@ TEST_CASE("A signal that ends the program, or is sent to the recorder, ends the 
   CHECK(note_of(trace, "exit_code") == "9\n");
 }
 
+namespace {
+
+// Whether the build has no recorder to test, which is then said.
+bool lacks_cupti(const Ran& ran) {
+  const bool lacks = ran.err.find("this build has no CUPTI") != std::string::npos;
+  if (lacks) std::puts("SKIPPED: built without CUPTI's headers");
+  return lacks;
+}
+
+// A recording of the made program over the made libraries.
+struct MadeRecording {
+  explicit MadeRecording(const std::string& words)
+      : ran(run_program("record -o " + trace + " -- " + kMade + "/made_program " + words,
+                        "LD_LIBRARY_PATH=" + kMade + " " KVROOF_PROGRAM)) {}
+  TemporaryFolder folder;
+  std::string trace = folder.file("run.kvt"), database = trace + "/kernels.sqlite";
+  Ran ran;
+};
+
+}  // namespace
+
 TEST_CASE("Kernels and ranges of every process are in the trace, under Nsight Systems' names, told apart by process") {
-  const TemporaryFolder folder;
-  const std::string trace = folder.file("run.kvt"), database = trace + "/kernels.sqlite";
-  const Ran ran = run_program("record -o " + trace + " -- " + kMade + "/made_program 3 40",
-                              "LD_LIBRARY_PATH=" + kMade + " " KVROOF_PROGRAM);
+  const MadeRecording made("3 40");
+  const Ran& ran = made.ran;
+  const std::string &trace = made.trace, &database = made.database;
   INFO(ran.err);
   CHECK(ran.code == 5);
   CHECK(ran.out == "40 launched\n3 launched\n");
-  if (ran.err.find("this build has no CUPTI") != std::string::npos) {
-    std::puts("SKIPPED: built without CUPTI's headers");
-    return;
-  }
+  if (lacks_cupti(ran)) return;
   CHECK(ran.err.find("43 kernels") != std::string::npos);
   CHECK(note_of(trace, "level") == "trace\n");
   CHECK(note_of(trace, "processes") == "2\n");
@@ -156,9 +173,9 @@ TEST_CASE("Kernels and ranges of every process are in the trace, under Nsight Sy
               "GROUP BY 1 ORDER BY 1") == "_Z4gemvPf|21\n_Z7softmaxPf|22\n");
   CHECK(query(database, "SELECT COUNT(*) FROM NVTX_EVENTS") == "2\n");
   // Stream 0 of two processes is two streams: a timeline has a track for each.
-  REQUIRE(run_program("export chrome " + trace + " -o " + folder.file("run.json")).code == 0);
+  REQUIRE(run_program("export chrome " + trace + " -o " + made.folder.file("run.json")).code == 0);
   std::set<std::string> tracks;
-  const auto events = nlohmann::json::parse(std::ifstream(folder.file("run.json")))["traceEvents"];
+  const auto events = nlohmann::json::parse(std::ifstream(made.folder.file("run.json")))["traceEvents"];
   for (const auto& event : events) {
     if (event["name"] == "thread_name") tracks.insert(event["args"]["name"].get<std::string>());
   }
@@ -169,16 +186,12 @@ TEST_CASE("Kernels and ranges of every process are in the trace, under Nsight Sy
 }
 
 TEST_CASE("Children of a program, forked or started anew, one of them killed, have records and a GPU of their own") {
-  const TemporaryFolder folder;
-  const std::string trace = folder.file("run.kvt"), database = trace + "/kernels.sqlite";
-  const Ran ran = run_program("record -o " + trace + " -- " + kMade + "/made_program 3 40 f50 k600",
-                              "LD_LIBRARY_PATH=" + kMade + " " KVROOF_PROGRAM);
+  const MadeRecording made("3 40 f50 k600");
+  const Ran& ran = made.ran;
+  const std::string& database = made.database;
   INFO(ran.err);
   CHECK(ran.code == 5);
-  if (ran.err.find("this build has no CUPTI") != std::string::npos) {
-    std::puts("SKIPPED: built without CUPTI's headers");
-    return;
-  }
+  if (lacks_cupti(ran)) return;
   CHECK(ran.err.find("made CUPTI") == std::string::npos);
   CHECK(ran.err.find("of 4 processes; of 1 the end may be missing: `kvroof inspect` says why\n") != std::string::npos);
   // Correlations begin at 1 in each process: nothing of one may pass for another's.
@@ -198,16 +211,12 @@ TEST_CASE("Children of a program, forked or started anew, one of them killed, ha
 }
 
 TEST_CASE("Programs that one process became by exec are two processes to every query, both under their true pid") {
-  const TemporaryFolder folder;
-  const std::string trace = folder.file("run.kvt"), database = trace + "/kernels.sqlite";
-  const Ran ran = run_program("record -o " + trace + " -- " + kMade + "/made_program 3 e20",
-                              "LD_LIBRARY_PATH=" + kMade + " " KVROOF_PROGRAM);
+  const MadeRecording made("3 e20");
+  const Ran& ran = made.ran;
+  const std::string& database = made.database;
   INFO(ran.err);
   CHECK(ran.code == 5);
-  if (ran.err.find("this build has no CUPTI") != std::string::npos) {
-    std::puts("SKIPPED: built without CUPTI's headers");
-    return;
-  }
+  if (lacks_cupti(ran)) return;
   const std::string by_process = "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN PROCESSES p ON ";
   CHECK(query(database, by_process + "p.globalPid = k.globalPid GROUP BY k.globalPid ORDER BY 1") == "3\n7\n20\n");
   CHECK(query(database, "SELECT count(*), count(DISTINCT globalPid), count(DISTINCT pid) FROM PROCESSES") == "3|3|2\n");
@@ -221,28 +230,24 @@ TEST_CASE("Programs that one process became by exec are two processes to every q
   CHECK(query(database, "SELECT count(DISTINCT substr(key, 1, instr(key, '-') - 1)) FROM kvroof_note WHERE key LIKE "
                         "'process %-1: dropped'") == "1\n");
   // An import of the file keeps them apart.
-  const std::string again = folder.file("again.kvt");
+  const std::string again = made.folder.file("again.kvt");
   CHECK(run_program("import nsys " + database + " -q -o " + again).code == 0);
   CHECK(query(again + "/kernels.sqlite", "SELECT group_concat(pid) FROM PROCESSES ORDER BY globalPid") ==
         query(database, "SELECT group_concat(pid) FROM PROCESSES ORDER BY globalPid"));
 }
 
 TEST_CASE("Of a process that outlives the command the trace has what it recorded, and says that it was still running") {
-  const TemporaryFolder folder;
-  const std::string trace = folder.file("run.kvt"), database = trace + "/kernels.sqlite";
-  const Ran ran = run_program("record -o " + trace + " -- " + kMade + "/made_program 3 s20",
-                              "LD_LIBRARY_PATH=" + kMade + " " KVROOF_PROGRAM);
+  const MadeRecording made("3 s20");
+  const Ran& ran = made.ran;
+  const std::string& database = made.database;
   INFO(ran.err);
   CHECK(ran.code == 5);
-  if (ran.err.find("this build has no CUPTI") != std::string::npos) {
-    std::puts("SKIPPED: built without CUPTI's headers");
-    return;
-  }
+  if (lacks_cupti(ran)) return;
   CHECK(ran.err.ends_with("of 2 processes; 1 still running: what it does later is not in it\n"));
   CHECK(query(database, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL") == "23\n");
   CHECK(query(database, "SELECT value FROM kvroof_note WHERE key LIKE 'process %: ended_early'") ==
         "still running when the command ended: what it did later is not here\n");
-  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+  CHECK(std::distance(std::filesystem::directory_iterator(made.folder.path()), {}) == 1);
 }
 
 TEST_CASE("Spools that a killed recorder left become a trace, and a folder without readable ones is refused") {
@@ -270,10 +275,7 @@ TEST_CASE("Spools that a killed recorder left become a trace, and a folder witho
   CHECK(note_of(trace, "processes") == "2\n");
   CHECK(note_of(trace, "imported_from") == "spools\n");
   CHECK(std::distance(std::filesystem::directory_iterator(spools), {}) == 2);
-  if (ran.err.find("this build has no CUPTI") != std::string::npos) {
-    std::puts("SKIPPED: built without CUPTI's headers");
-    return;
-  }
+  if (lacks_cupti(ran)) return;
   CHECK(query(trace + "/kernels.sqlite", "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL") == "43\n");
   CHECK(query(trace + "/kernels.sqlite", "SELECT count(*) FROM kvroof_note WHERE key LIKE 'process %: ended_early' AND "
                                          "value LIKE 'what follows is lost: %type 99 is not known'") == "1\n");
