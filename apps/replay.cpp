@@ -112,13 +112,7 @@ Replayed run_points(const Arguments& arguments, const ReplayRequest& request, co
                     KeptWriter* writer, ReplayOptions options, ThreadPool& pool) {
   Replayed replayed;
   std::optional<RowCache> cache;
-  if (request.row_cache) {
-    if (std::ranges::none_of(request.points, uses_row_cache)) {
-      throw usage_error("--row-cache: none of the policies reads rows from it; those with one set for the model "
-                        "(score=shared) are replayed from q and k");
-    }
-    cache.emplace(trace, *request.row_cache);
-  }
+  if (request.row_cache) cache.emplace(trace, *request.row_cache);
   std::optional<RowCacheComparison> comparison;
   std::vector<PointResult> exact;
   if (cache && (cache->missing_bytes() > 0 || request.check_row_cache)) {

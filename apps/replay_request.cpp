@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "apps/row_cache_check.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
 #include "sim/core/suggest.hpp"
@@ -38,6 +41,20 @@ MeasureOptions parse_quality(const std::string& text) {
   if (text == "none") return {.recall = false, .output_error = false};
   const std::vector<std::string> words = {"none", "recall", "all"};
   throw usage_error(fmt::format("--quality {}: expected none, recall or all{}", text, did_you_mean(text, words)));
+}
+
+// One byte a weight is for policies that it hardly changes.
+void check_row_cache_serves(std::span<const PolicySpec> points) {
+  for (const PolicySpec& point : points) {
+    if (!needs_exact_rows(point)) continue;
+    throw usage_error(fmt::format("--row-cache: {} does not choose by sums over all rows, so that rows of one byte a "
+                                  "weight would change more than one in a thousand of the tokens it keeps; replay it "
+                                  "without --row-cache",
+                                  point.text()));
+  }
+  if (std::ranges::any_of(points, uses_row_cache)) return;
+  throw usage_error("--row-cache: none of the policies reads rows from it; those with one set for the model "
+                    "(score=shared) are replayed from q and k");
 }
 
 }  // namespace
@@ -77,6 +94,7 @@ ReplayRequest replay_request(const Arguments& arguments) {
   if (request.check_row_cache && !request.row_cache) {
     throw usage_error("--row-cache-check compares the rows of --row-cache FOLDER with exact ones; add --row-cache");
   }
+  if (request.row_cache) check_row_cache_serves(request.points);
   if (arguments.has("seed")) request.seed = arguments.seed;
   return request;
 }

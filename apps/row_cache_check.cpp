@@ -49,7 +49,14 @@ nlohmann::ordered_json row_cache_json(const RowCacheCheck& check, const std::vec
   return json;
 }
 
-bool uses_row_cache(const PolicySpec& spec) { return !policy_info(spec.name).traits(spec).one_set_per_model; }
+bool uses_row_cache(const PolicySpec& spec) {
+  const PolicyTraits t = policy_info(spec.name).traits(spec);
+  return !t.one_set_per_model && (t.adds_up_rows || (t.rows == RowNeed::kNone && !t.selects));
+}
+
+bool needs_exact_rows(const PolicySpec& spec) {
+  return !policy_info(spec.name).traits(spec).one_set_per_model && !uses_row_cache(spec);
+}
 
 RowCacheComparison::RowCacheComparison(const TraceManifest& manifest, const std::vector<PolicySpec>& points) {
   for (const PolicySpec& point : points) uses_rows_.push_back(uses_row_cache(point));

@@ -30,8 +30,10 @@ struct RowCacheCheck {
 
 nlohmann::ordered_json row_cache_json(const RowCacheCheck& check, const std::vector<PolicySpec>& specs);
 
-// Not those with one set for the model.
+// Policies that choose by sums over all rows keep 99.9 % of the tokens, and those that see no rows all of them.
 bool uses_row_cache(const PolicySpec& spec);
+// The others, but for those with one set for the model, which read exact rows in a replay of their own.
+bool needs_exact_rows(const PolicySpec& spec);
 
 // Compares the sets of two replays of the same points, at as many steps as 256 MiB hold the sets of.
 class RowCacheComparison {

@@ -35,6 +35,7 @@ PolicyTraits attention_sums_traits(const PolicySpec& spec, TokensOrShare default
   t.needs_weights = true;
   t.scales_weights = true;
   t.reads_logits = false;
+  t.adds_up_rows = true;
   t.unit = group_unit(spec);
   read_schedule(spec, t);
   read_layers(spec, t);

@@ -140,6 +140,8 @@ struct PolicyTraits {
   bool needs_weights = false;               // softmax weights beside the logits
   bool scales_weights = false;              // reads AttentionRows::scaled_weights() alone
   bool reads_logits = true;                 // false: the weights say it all, and a caller may leave the logits out
+  // What goes follows from sums over all rows, none of which counts less later: roundings of single weights even out.
+  bool adds_up_rows = false;
   std::optional<NoisyScore> noisy_rows = {};  // all that it looks at of a row, be it shown these or the logits
   TensorNeed tensors = {};
   bool scores_layer_first = false;          // implements score_head()

@@ -9,7 +9,8 @@ float forgetting_of(const PolicySpec& spec) { return static_cast<float>(spec.num
 
 PolicyTraits traits(const PolicySpec& spec) {
   PolicyTraits t = attention_sums_traits(spec, kDefaultRecent);
-  if (forgetting_of(spec) != 1) ++t.flops_per_slot;
+  t.adds_up_rows = forgetting_of(spec) == 1;
+  if (!t.adds_up_rows) ++t.flops_per_slot;
   return t;
 }
 

@@ -195,6 +195,8 @@ PolicyTraits traits(const PolicySpec& spec) {
   PolicyTraits t;
   t.rows = RowNeed::kAll;
   t.noisy_rows = {mode, mode == NoiseMode::kNone ? Draw::kConstant : draw_of(spec), keyformer_temperature(spec)};
+  // With draws of each query's own, a row's largest term is seldom the one whose weight is exact.
+  t.adds_up_rows = damping_of(spec) == 1 && mode != NoiseMode::kPerQuery;
   t.unit = group_unit(spec);
   read_page(spec, t);
   t.state_bytes = t.state_read = t.state_written = t.evict_read = sizeof(float);

@@ -63,6 +63,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.rows = RowNeed::kAll;
   t.needs_weights = true;
   t.reads_logits = false;
+  t.adds_up_rows = true;
   t.unit = group_unit(spec);
   t.schedule = Schedule::kPrefillOnly;
   t.state_read = t.state_written = t.evict_read = sizeof(float);

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
@@ -34,4 +35,25 @@ TEST_CASE("replay --row-cache makes rows, says what they change, and reads them 
   const Ran alone = run_program("replay " + trace + " --policy h2o --budget 0.5 --row-cache-check");
   CHECK(alone.code == 2);
   CHECK_THAT(alone.err, ContainsSubstring("add --row-cache"));
+}
+
+TEST_CASE("replay --row-cache serves policies that add up all rows, and refuses others before it makes a folder") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), rows = folder.file("rows");
+  const std::string demo = std::string(KVROOF_SOURCE_DIR) + "/models/demo";
+  REQUIRE(run_program("record --model " + demo + " --prompt hello -n 8 --ignore-eos -o " + trace).code == 0);
+  const auto replayed = [&](const std::string& policies) {
+    return run_program("replay " + trace + " --policy " + policies + " --quality none --row-cache " + rows);
+  };
+  for (const char* policy : {"tova:budget=0.5", "snapkv:budget=0.5", "scissorhands:budget=0.5", "a2sf:budget=0.5",
+                             "keyformer:budget=0.5:noise=query", "keyformer:budget=0.5:damping=0.9", "oracle:budget=2"}) {
+    const Ran refused = replayed("h2o:budget=0.5," + std::string(policy));
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, ContainsSubstring(std::string(policy).substr(0, 4)) && ContainsSubstring("--row-cache"));
+    CHECK_FALSE(std::filesystem::exists(rows));
+  }
+  const Ran served = replayed("h2o:budget=0.5,keyformer:budget=0.5,observed-attention:budget=0.5,window:budget=0.5,"
+                              "a2sf:budget=0.5:forgetting=1,keyformer:budget=0.5:score=shared");
+  CHECK(served.code == 0);
+  CHECK_THAT(served.out, ContainsSubstring("rows of one byte a weight keep "));
 }
