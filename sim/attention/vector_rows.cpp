@@ -50,17 +50,22 @@ constexpr std::size_t kLanes = hn::MaxLanes(F());
 constexpr std::size_t kParts = kSumLanes / kLanes;  // vectors that hold the interleaved sums
 static_assert(kLanes >= 4 && kLanes * kParts == kSumLanes);
 
-// As portable::fold_by_halves.
-HWY_INLINE float fold(const V* sums) {
-  if constexpr (kParts > 2) {
-    alignas(64) std::array<float, kSumLanes> lanes;
-    for (std::size_t p = 0; p < kParts; ++p) hn::Store(sums[p], F(), lanes.data() + p * kLanes);
-    return portable::fold_by_halves(lanes);
+// As portable::fold_by_halves, in registers.
+template <class D>
+HWY_INLINE float fold_lanes(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    v = hn::Add(v, hn::Shuffle1032(v));
+    return hn::GetLane(hn::Add(v, hn::Shuffle2301(v)));
   } else {
-    alignas(64) std::array<float, kLanes> lanes;
-    hn::Store(hn::Add(sums[0], sums[1]), F(), lanes.data());
-    return portable::fold_by_halves(lanes);
+    const hn::Half<D> half;
+    return fold_lanes(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
   }
+}
+HWY_INLINE float fold(V* sums) {
+  for (std::size_t half = kParts / 2; half > 0; half /= 2) {
+    for (std::size_t p = 0; p < half; ++p) sums[p] = hn::Add(sums[p], sums[p + half]);
+  }
+  return fold_lanes(F(), sums[0]);
 }
 
 // The first `count` of a vector's elements, and zeros.
@@ -87,13 +92,11 @@ HWY_ATTR Range range_on(const float* x, std::size_t count) {
       most[p] = hn::Max(most[p], here);
     }
   }
-  alignas(64) std::array<float, kSumLanes> low;
-  alignas(64) std::array<float, kSumLanes> high;
-  for (std::size_t p = 0; p < kParts; ++p) {
-    hn::Store(least[p], f, low.data() + p * kLanes);
-    hn::Store(most[p], f, high.data() + p * kLanes);
+  for (std::size_t p = 1; p < kParts; ++p) {
+    least[0] = hn::Min(least[0], least[p]);
+    most[0] = hn::Max(most[0], most[p]);
   }
-  Range range{*std::min_element(low.begin(), low.end()), *std::max_element(high.begin(), high.end())};
+  Range range{hn::GetLane(hn::MinOfLanes(f, least[0])), hn::GetLane(hn::MaxOfLanes(f, most[0]))};
   for (; i < count; ++i) range = {std::min(range.least, x[i]), std::max(range.most, x[i])};
   return range;
 }
@@ -172,9 +175,10 @@ HWY_ATTR float sum_on(const float* x, std::size_t count) {
   for (; i + kSumLanes <= count; i += kSumLanes) {
     for (std::size_t p = 0; p < kParts; ++p) sums[p] = hn::Add(sums[p], hn::LoadU(f, x + i + p * kLanes));
   }
-  std::size_t p = 0;
-  for (; i + kLanes <= count; i += kLanes, ++p) sums[p] = hn::Add(sums[p], hn::LoadU(f, x + i));
-  if (i < count) sums[p] = hn::Add(sums[p], load_first(x + i, count - i));
+  for (std::size_t p = 0; p < kParts && i < count; ++p, i += kLanes) {
+    // Adding zero leaves a sum as it is: none is −0.
+    sums[p] = hn::Add(sums[p], load_first(x + i, std::min(count - i, kLanes)));
+  }
   return fold(sums);
 }
 

@@ -19,7 +19,9 @@ class AttentionSums final : public EvictionPolicy {
                 const PolicyContext& context)
       : recent_(recent), reduction_(reduction), forgetting_(forgetting), heads_(context.storage_heads, Head(page)) {}
 
-  void admit(HeadId head, SlotId slot, TokenPos) override { heads_[head.value].scores.admit(slot); }
+  void admit(HeadId head, SlotId slot, TokenPos position) override {
+    heads_[head.value].scores.admit(slot, position);
+  }
   void observe(HeadId head, const AttentionRows& rows) override;
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override;
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const override;

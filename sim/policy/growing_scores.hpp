@@ -1,7 +1,6 @@
 // GrowingScores: scores of one storage head that every row adds to, and the lowest of them, sought among a few.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -15,33 +14,45 @@ namespace kvroof {
 // found with, so that the lowest score of all is theirs as long as it is below that limit.
 class WatchedSlots {
  public:
-  void clear() { covered_ = 0; }
+  void clear() { watches_ = follows_ = false; }
+  // A token comes, in the order of positions.
+  void admit(SlotId slot, TokenPos position) {
+    if (!follows_) return;
+    if (position.value != newer_from_ + newer_.size()) return clear();
+    newer_.push_back(slot);
+  }
   // Finds them anew; `least` as of the scores and candidates.
   void watch(std::span<const float> scores, const Candidates& candidates, const LeastOfBlocks& least);
   // As kvroof::lowest(), if the lowest is surely watched. Since watch() no score fell but for tokens admitted after it,
-  // and every token that is held lies in the slot that it lay in then.
+  // and every token that is held lies in the slot that it lay in then or was admitted to.
   std::optional<SlotId> lowest(std::span<const float> scores, const Candidates& candidates);
 
  private:
-  static constexpr std::uint32_t kAhead = 64;  // tokens that soon become candidates are watched as well
   static constexpr SlotId kNone = SlotId(0xffffffffU);
   struct Entry {
     TokenPos position;
     SlotId slot;
   };
-  std::uint32_t covered_ = 0;  // of tokens from here on nothing is known
-  std::uint32_t ahead_from_ = 0, next_ = 0;  // the first of the tokens ahead, and of those that are no candidates yet
-  std::uint32_t rest_ = 0;     // calls of watch() that find nothing, since the last one did not
-  std::size_t slots_ = 0;      // there were
+  void follow(const Candidates& candidates);
+  void take_candidates(std::span<const float> scores, const Candidates& candidates);
+
+  bool watches_ = false;
+  std::uint32_t rest_ = 0;  // calls of watch() that find nothing, since the last one did not
+  std::size_t slots_ = 0;   // that entries may lie in
   float limit_ = 0;
   std::vector<SlotId> found_;
   std::vector<Entry> entries_;  // candidates
-  std::array<SlotId, kAhead> ahead_{};  // slots of the tokens ahead; kNone: not among the lowest
+  bool follows_ = false;        // where each token lies that is no candidate yet
+  std::uint32_t newer_from_ = 0, next_ = 0;  // the first of those that are known, and of those that are no candidates
+  std::vector<SlotId> newer_;                // of the tokens from newer_from_ on; kNone: not held
 };
 
 class GrowingScores {
  public:
-  void admit(SlotId slot) { column_.admit(slot); }
+  void admit(SlotId slot, TokenPos position) {
+    column_.admit(slot);
+    watched_.admit(slot, position);
+  }
   void move(std::span<const SlotMove> moves) {
     if (!moves.empty()) watched_.clear();
     column_.move(moves);

@@ -65,7 +65,7 @@ class Keyformer final : public EvictionPolicy {
 
   void admit(HeadId head, SlotId slot, TokenPos position) override {
     Head& h = heads_[head.value];
-    h.scores.admit(slot);
+    h.scores.admit(slot, position);
     if (mode_ != NoiseMode::kPerToken) return;
     h.all_drawn = h.all_drawn && !h.shown_noisy;
     if (!h.all_drawn) return;

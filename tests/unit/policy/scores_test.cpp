@@ -103,7 +103,7 @@ TEST_CASE("scores that rows add to, and their lowest, equal a plain loop bit for
           const float factors[kGroup] = {0.3F, 0.7F};
           auto positions = shuffled(slots);
           GrowingScores growing;
-          for (std::uint32_t s = 0; s < slots; ++s) growing.admit(SlotId(s));
+          for (std::uint32_t s = 0; s < slots; ++s) growing.admit(SlotId(s), positions[s]);
           std::vector<float> plain(slots);
           for (std::uint32_t row = 0; row < 6; ++row) {
             const TokenPos query(slots - 1 + row);
@@ -127,7 +127,7 @@ TEST_CASE("scores that rows add to, and their lowest, equal a plain loop bit for
             REQUIRE(victims == std::vector<SlotId>{SlotId(expected)});
             REQUIRE(std::ranges::equal(growing.of(slots), plain));
             positions[expected] = TokenPos(query.value + 1);
-            growing.admit(SlotId(expected));
+            growing.admit(SlotId(expected), positions[expected]);
             plain[expected] = 0;
           }
         });
@@ -141,7 +141,7 @@ TEST_CASE("the lowest score is sought again after a move, an admission, and for 
   const float rows[] = {4, 3, 2, 1};
   const auto lowest_of = [&](const auto& change, std::uint32_t recent) {
     GrowingScores scores;
-    for (std::uint32_t s = 0; s < 4; ++s) scores.admit(SlotId(s));
+    for (std::uint32_t s = 0; s < 4; ++s) scores.admit(SlotId(s), TokenPos(s));
     std::vector<SlotId> victims;
     scores.lowest({positions, TokenPos(3), 1}, 1, victims);
     scores.add({{rows, 4}}, 4);
@@ -153,7 +153,7 @@ TEST_CASE("the lowest score is sought again after a move, an admission, and for 
   const SlotMove move[] = {{SlotId(3), SlotId(1)}};
   CHECK(lowest_of([](GrowingScores&) {}, 1) == SlotId(2));
   CHECK(lowest_of([](GrowingScores&) {}, 0) == SlotId(3));
-  CHECK(lowest_of([](GrowingScores& scores) { scores.admit(SlotId(0)); }, 1) == SlotId(0));
+  CHECK(lowest_of([](GrowingScores& scores) { scores.admit(SlotId(0), TokenPos(4)); }, 1) == SlotId(0));
   CHECK(lowest_of([&](GrowingScores& scores) { scores.move(move); }, 1) == SlotId(1));
 }
 
@@ -169,7 +169,7 @@ TEST_CASE("the lowest of growing scores is that of a plain search over hundreds 
       INFO("recent " << recent << (alike ? ", equal weights" : ""));
       auto positions = shuffled(kSlots);
       GrowingScores growing;
-      for (std::uint32_t s = 0; s < kSlots; ++s) growing.admit(SlotId(s));
+      for (std::uint32_t s = 0; s < kSlots; ++s) growing.admit(SlotId(s), positions[s]);
       std::vector<float> plain(kSlots), weights(kSlots);
       std::uint32_t wrong = 0;
       for (std::uint32_t row = 0; row < 500; ++row) {
@@ -200,7 +200,7 @@ TEST_CASE("the lowest of growing scores is that of a plain search over hundreds 
           gone = last;
         }
         positions[gone] = TokenPos(query.value + 1);
-        growing.admit(SlotId(gone));
+        growing.admit(SlotId(gone), positions[gone]);
         plain[gone] = 0;
       }
       CHECK(wrong == 0);
