@@ -21,27 +21,29 @@ void HeadCounts::add_to(LayerCounts& counts) const {
 
 LayerCounts LayerPolicy::take_counts() {
   LayerCounts counts;
-  for (std::uint32_t h = 0; h < heads_.size(); ++h) take_head_counts(HeadId(h)).add_to(counts);
+  HeadCounts of_head;
+  for (std::uint32_t h = 0; h < heads_.size(); ++h) {
+    take_head_counts(HeadId(h), of_head);
+    of_head.add_to(counts);
+  }
   counts.allocated = allocated_;
   counts.allocated_paged = allocated_paged_;
   return counts;
 }
 
-HeadCounts LayerPolicy::take_head_counts(HeadId head) {
+void LayerPolicy::take_head_counts(HeadId head, HeadCounts& counts) {
   Head& h = heads_[head.value];
-  HeadCounts counts;
   counts.attended = std::exchange(h.attended, 0);
   counts.written = std::exchange(h.written, 0);
   counts.moved = std::exchange(h.moved, 0);
   counts.resident = traits_.keeps_all() ? std::min<std::uint64_t>(h.present(), budget_now_) : h.present();
   counts.held = h.held;
   counts.paged = in_pages(h.held);
-  if (traits_.page > 0 && h.paged > 0) counts.page_metadata = pages_from(h, 0) * 2 * context_.head_dim;
+  counts.page_metadata = traits_.page > 0 && h.paged > 0 ? pages_from(h, 0) * 2 * context_.head_dim : 0;
   counts.state_read = std::exchange(h.state_read, 0);
   counts.state_written = std::exchange(h.state_written, 0);
   counts.scored = std::exchange(h.scored, 0);
   counts.flops = std::exchange(h.flops, {});
-  return counts;
 }
 
 void LayerPolicy::count_allocated(LayerCounts& counts) {

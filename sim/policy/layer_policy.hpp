@@ -107,11 +107,11 @@ class LayerPolicy {
   // for rows, `rows` knows them: those of every slot, as they lie before what this call moves.
   void finish_row(TokenPos position, const HeadRowsSource* rows = nullptr);
   // Whether decode rows may also be ended head by head: no head's victims depend on what another holds. Then a head may
-  // be taken through several rows before the next, or different heads at once. What take_head_counts() returns after
+  // be taken through several rows before the next, or different heads at once. What take_head_counts() says after
   // each is added up by row, and count_allocated() of the rows in turn makes that what take_counts() returns.
   [[nodiscard]] bool ends_heads() const;
   void finish_head(HeadId head, TokenPos position);
-  HeadCounts take_head_counts(HeadId head);
+  void take_head_counts(HeadId head, HeadCounts& counts);
   void count_allocated(LayerCounts& counts);
   [[nodiscard]] const HeadEviction& eviction(HeadId head) const { return evictions_[head.value]; }
   // Whether the last finish_row packed the prompt's survivors (moves are copies out of the prompt buffer).

@@ -113,7 +113,7 @@ void PointLayer::decode_head(HeadId head) {
     const std::uint32_t position = block_.first + row;
     step_head(*block_.rows, position, head, observes, quality_of(row));
     policy_.finish_head(head, TokenPos(position));
-    counts[row] = policy_.take_head_counts(head);
+    policy_.take_head_counts(head, counts[row]);
     record_kept(row, head.value);
   }
   measure_waiting(head.value);
@@ -194,11 +194,12 @@ void PointLayer::step_head(const ExactRows& rows, std::uint32_t position, HeadId
   const std::uint32_t group = policy_.group();
   const SlotId admitted = policy_.admit(head, TokenPos(position));
   const std::uint32_t first_query_head = head.value * group;
-  AttentionRows view{policy_.step_of(TokenPos(position)), TokenPos(position), policy_.positions(head), group};
+  const std::span<const TokenPos> positions = policy_.positions(head);
+  AttentionRows view{policy_.step_of(TokenPos(position)), TokenPos(position), positions, group};
   const bool weighs = (observes && traits().needs_weights) || quality != nullptr;
   if (decoding_ && !traits().selects && cache_ == nullptr) {
     const std::span<const SlotMove> moves = policy_.eviction(head).moves;
-    const HeldSlots held{head.value, place_of(head), group, view.positions, admitted, moves};
+    const HeldSlots held{head.value, place_of(head), group, positions, admitted, moves};
     if (weighs) resident_rows().show(rows.interleaved(), position, held);
     if (observes && noisy_ != nullptr) noisy_resident_rows().show(noisy_->interleaved(), position, held);
   }
