@@ -29,7 +29,7 @@ static_assert(kLanes <= LeastOfBlocks::kMostLanes);
 // Scores as they become.
 template <bool kSingle, bool kKeepsAll>  // whether the group is one row, and add.keep is 1
 struct Added {
-  const RowsToAdd& add;
+  RowsToAdd add;  // a copy, so that no store to the scores may change it
   float* scores;
   float factor;  // of the only row, or of the reduced one
 

@@ -194,8 +194,9 @@ void PointLayer::step_head(const ExactRows& rows, std::uint32_t position, HeadId
   const std::uint32_t group = policy_.group();
   const SlotId admitted = policy_.admit(head, TokenPos(position));
   const std::uint32_t first_query_head = head.value * group;
+  const StepId step = policy_.step_of(TokenPos(position));
   const std::span<const TokenPos> positions = policy_.positions(head);
-  AttentionRows view{policy_.step_of(TokenPos(position)), TokenPos(position), positions, group};
+  AttentionRows view{step, TokenPos(position), positions, group};
   const bool weighs = (observes && traits().needs_weights) || quality != nullptr;
   if (decoding_ && !traits().selects && cache_ == nullptr) {
     const std::span<const SlotMove> moves = policy_.eviction(head).moves;
