@@ -15,7 +15,7 @@ class Oracle final : public StatelessPolicy {
     const std::uint32_t count = budget_.tokens(prompt_, rows.query.value + 1) + 1;
     if (rows.step.value == 0 || rows.slots() <= count) return EvictionPolicy::select(head, g, rows, read);
     const std::span<const float> logits = rows.logits_of(g);
-    const float least = nth_largest(logits, count);
+    const float least = bound_of_largest(logits, count);
     const std::size_t before = read.size();
     slots_at_least(logits, least, read);
     if (read.size() - before > count) leave_oldest(rows, logits, least, before, read.size() - before - count, read);

@@ -272,18 +272,16 @@ std::int32_t ordered(std::int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffff
 
 }  // namespace
 
-float nth_largest(std::span<const float> values, std::size_t n) {
+float bound_of_largest(std::span<const float> values, std::size_t n) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::int64_t low = ordered(std::bit_cast<std::int32_t>(-kInfinity));
   std::int64_t high = ordered(std::bit_cast<std::int32_t>(kInfinity));
   const auto value_of = [](std::int64_t key) { return std::bit_cast<float>(ordered(static_cast<std::int32_t>(key))); };
   while (low < high) {  // at least n are not below `low`, fewer than n are above `high`
     const std::int64_t middle = high - (high - low) / 2;
-    if (count_at_least(values, value_of(middle)) >= n) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
+    const std::size_t count = count_at_least(values, value_of(middle));
+    if (count == n) return value_of(middle);
+    (count > n ? low : high) = count > n ? middle : middle - 1;
   }
   return value_of(low);
 }
