@@ -67,8 +67,8 @@ bool slots_below(std::span<const float> scores, std::span<const TokenPos> positi
 // How many values are at least `bound`, and their slots, appended in ascending order. No NaN.
 std::size_t count_at_least(std::span<const float> values, float bound);
 void slots_at_least(std::span<const float> values, float bound, std::vector<SlotId>& slots);
-// A bound that n of the values are not below, 1 ≤ n ≤ values.size(); where equals leave none, the n-th largest. Found by
-// halving the range of floats, 32 times at most. No NaN.
+// A bound that n of the values are not below, 1 ≤ n ≤ values.size(); where equals leave none, the n-th largest.
+// Found by halving the range of floats, 32 times at most. No NaN.
 float bound_of_largest(std::span<const float> values, std::size_t n);
 
 // |a − b| / max(|a|, |b|); 0 for equals.

@@ -46,7 +46,8 @@ TEST_CASE("replay --row-cache serves policies that add up all rows, and refuses 
     return run_program("replay " + trace + " --policy " + policies + " --quality none --row-cache " + rows);
   };
   for (const char* policy : {"tova:budget=0.5", "snapkv:budget=0.5", "scissorhands:budget=0.5", "a2sf:budget=0.5",
-                             "keyformer:budget=0.5:noise=query", "keyformer:budget=0.5:damping=0.9", "oracle:budget=2"}) {
+                             "keyformer:budget=0.5:noise=query", "keyformer:budget=0.5:damping=0.9",
+                             "oracle:budget=2"}) {
     const Ran refused = replayed("h2o:budget=0.5," + std::string(policy));
     CHECK(refused.code == 2);
     CHECK_THAT(refused.err, ContainsSubstring(std::string(policy).substr(0, 4)) && ContainsSubstring("--row-cache"));
