@@ -197,6 +197,19 @@ struct PrepareArguments {
   std::byte* v_copy = nullptr;
 };
 
+// Tokens of a decode step that the product of q, k and v is made for, and appended, by one launch, and the largest head.
+constexpr std::uint32_t kMostAppended = 64;
+constexpr std::uint32_t kMostAppendedDim = 256;
+
+// A product with the rows of all heads of q, k and v in this order, and what becomes of each head: no norm over all of
+// them at once.
+struct AppendArguments {
+  LinearArguments linear;
+  PrepareArguments heads;
+  Stored cache = Stored::kBF16;
+  unsigned* finished = nullptr;  // [heads of q, k and v] blocks that are done with theirs; 0 before and after
+};
+
 struct RotaryArguments {
   const std::uint32_t* positions = nullptr;  // [tokens]
   const std::uint8_t* use_long = nullptr;    // [tokens], or null
@@ -260,56 +273,6 @@ struct LatentArguments : AttentionArguments {
   std::uint32_t group = 0;             // query heads of a storage head
 };
 
-enum class ScoreKind : std::uint8_t { kAttentionSum, kNoisySum, kCounts };
-enum class ScoreReduction : std::uint8_t { kSum, kMean, kMax };
-enum class ScoreNoise : std::uint8_t { kNone, kPerToken, kPerQuery };
-
-constexpr std::uint32_t kNoToken = 0xffffffffU;
-
-// The slot that a part of a head would give up, or none.
-struct Victim {
-  std::uint64_t key = ~std::uint64_t{0};  // score in the order of unsigned numbers, then position: the least goes
-  std::uint32_t slot = 0;
-};
-
-// How a policy's scores come of attention. Its state of each slot is columns of 4 bytes, as the policy objects keep
-// them: column 0 is the score or the count; then, for one draw a token, the noise of each query head; or the words of
-// the ring.
-struct ScoreRule {
-  ScoreKind kind = ScoreKind::kAttentionSum;
-  ScoreReduction reduction = ScoreReduction::kSum;
-  ScoreNoise noise = ScoreNoise::kNone;
-  bool counts_low = true;
-  std::uint32_t history = 1;
-  std::uint32_t window = 0;  // 0: none
-  std::uint32_t layer = 0;
-  std::uint64_t seed = 0;
-};
-
-// The state after a row.
-struct ScoreArguments : ScoreRule {
-  const AttentionItem* items = nullptr;
-  const std::uint32_t* item_count = nullptr;
-  const AttentionUnit* units = nullptr;
-  const StepRow* rows = nullptr;         // [sequences], or of a prompt: [queries]
-  const std::uint32_t* query = nullptr;  // [sequences] position
-  std::uint32_t item_slots = 0;          // of every item
-  std::uint32_t passes = 1;              // units of a storage head
-  std::uint32_t group = 1;               // query heads of a storage head
-  std::uint32_t kernel_group = 1;        // of the attention kernel, a power of two: logits are [slots, kernel_group]
-  std::uint32_t storage_heads = 1;
-  const float* log_sums = nullptr;       // [units, kernel_group]
-  std::uint32_t most_parts = 1;
-  float* noisy_max = nullptr;            // [units, most_parts, kernel_group] of the noisy softmax
-  float* noisy_sum = nullptr;
-  Victim* victims = nullptr;             // [units, most_parts]
-  unsigned* finished = nullptr;          // [units]; 0 before and after
-  std::uint32_t* evicted = nullptr;      // [sequences, storage heads]: position of the victim, or kNoToken
-  // A prompt's: rows of `queries` consecutive tokens from `first_query` on.
-  std::uint32_t first_query = 0;
-  std::uint32_t queries = 0;
-};
-
 constexpr std::uint32_t kPromptQueries = 64;  // that meet the keys together
 
 struct PromptArguments {
@@ -328,18 +291,6 @@ struct PromptArguments {
   const float* alibi = nullptr;       // [heads], or null
   float* log_sums = nullptr;          // [heads, tokens], or null
   float* out = nullptr;               // [tokens, heads, value_dim]
-};
-
-// Rows that a count made of a whole prompt at once may look back on.
-constexpr std::uint32_t kMostPromptHistory = 1024;
-
-// The state after all rows of a prompt, of weights exp(logit − log-sum), or the same of noisy logits: their sums, or
-// counts (of histories up to kMostPromptHistory, without a window).
-struct PromptScoreArguments : ScoreRule {
-  PromptArguments rows;  // as attention met them; the slots have room for the policy's state
-  float temperature = 1;
-  std::uint32_t sequence = 0;
-  float* log_sums = nullptr;  // [heads, tokens]: attention's; or room for those of the noisy logits
 };
 
 // out row t = factor · table row ids[t] (+ positions row): where a pass begins.

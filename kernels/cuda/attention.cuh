@@ -7,6 +7,7 @@
 // any of them: what matters about a slot is its position.
 #pragma once
 
+#include "kernels/cuda/last_block.cuh"
 #include "kernels/cuda/numbers.cuh"
 
 namespace kvroof::cuda {
@@ -212,22 +213,6 @@ KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& u
     KV_UNROLL
     for (unsigned c = 0; c < 4; ++c) out[c] = sums[c] / total;
   }
-}
-
-// Counts a part that this block has finished; for all of its threads. The block that finishes the last of `parts`
-// calls last(), which sees what all blocks wrote of theirs. `before` is shared memory.
-template <class Last>
-KV_DEVICE void finish_part(unsigned* finished, unsigned parts, unsigned* before, const Last& last) {
-  fence_device();
-  sync_block();
-  if (thread_x() == 0) *before = add_atomic(finished, 1);
-  sync_block();
-  if (*before + 1 == parts) {
-    fence_device();
-    last();
-    if (thread_x() == 0) *finished = 0;
-  }
-  sync_block();
 }
 
 // Whether anything of the item is within its row; leaves out what is not.

@@ -308,7 +308,7 @@ void CudaBackend::launch_moves(std::int32_t layer, std::uint64_t counted_bytes) 
 void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position, const DeviceRows& rows,
                              DeviceCache* prompt_buffer) {
   LayerState& state = sequence.layers[layer.value];
-  if (device_policy_ && device_policy_->keeps_scores()) review_prompt(state);
+  if (device_policy_ && device_policy_->keeps_scores()) review_prompt(state, layer);
   state.policy.finish_row(position, &rows);
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
@@ -332,7 +332,8 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
   }
   launch_moves(layer_number(layer), row_bytes());
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, DeviceCache());
-  launches_.count(Cause::kScores, state.policy.take_walked_state_bytes() +
+  const std::uint64_t walked = state.policy.take_walked_state_bytes();
+  launches_.count(Cause::kScores, walked - std::min(walked, std::exchange(chosen_bytes_, 0)) +
                                       state.policy.take_read_elements() * bits_of_stored(format_.type) / 8);
 }
 
@@ -371,7 +372,7 @@ void CudaBackend::count_experts() {
 
 void CudaBackend::decode_by_rows(const PassTokens& tokens, std::span<float> logits) {
   forward_->begin(tokens);
-  forward_->run([&](const AttentionInput& input) { attend_step(input, 0); });
+  forward_->run({[this](const AttentionInput& input) { attend_step(input, 0); }});
   forward_->logits(0, logits);
 }
 

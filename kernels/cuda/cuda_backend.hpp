@@ -98,6 +98,7 @@ class CudaBackend final : public Backend {
   void decode_by_rows(const PassTokens& tokens, std::span<float> logits);
   void decode_on_device(const PassTokens& tokens, std::span<float> logits);
   void admit_rows();
+  Append append_on_device(const AttentionInput& input);
   void attend_on_device(const AttentionInput& input);
   void launch_step();
   void finish_rows();
@@ -105,9 +106,15 @@ class CudaBackend final : public Backend {
   void drop_tokens(Sequence& sequence, LayerId layer);
   void observe_prompt(const AttentionInput& input, const AttentionPlan& plan, const AttentionArguments& attention,
                       std::span<const Query> queries);
-  void review_prompt(LayerState& state);
+  void review_prompt(LayerState& state, LayerId layer);
   [[nodiscard]] ScoreRule score_rule(LayerId layer) const;
-  [[nodiscard]] std::vector<float> scores_of(const CacheSlots& slots, std::uint32_t count);
+  // The tokens of each head of a cache that have the lowest scores: which, and how many, say length, first, end and
+  // count; words as of ChooseArguments::chosen. The launch declares so many bytes.
+  [[nodiscard]] std::vector<std::uint32_t> choose_lowest(LayerId layer, const DeviceCache& cache, ChooseArguments a,
+                                                         std::uint64_t declared);
+  [[nodiscard]] static bool is_chosen(std::span<const std::uint32_t> words, std::size_t first, std::uint32_t slot) {
+    return (words[first + slot / 32] >> slot % 32 & 1U) != 0;
+  }
   // Clamp, norm, rotation; the new rows go to slots of `caches`: slot_of is empty for a prompt. `first`: of a pass,
   // whose later rows find its norms' weights in the cache of the chip.
   void prepare(const AttentionInput& input, std::span<const DeviceCache* const> caches,
@@ -177,6 +184,7 @@ class CudaBackend final : public Backend {
   KvPeaks peaks_;
   Moves moves_;
   std::vector<float> row_weights_;
+  std::uint64_t chosen_bytes_ = 0;  // that choose_lowest declared, of what a policy's object counts as well
   StepPlan plan_{stream_};
   std::vector<Sequence*> planned_;  // whose slots the plan has
   std::vector<StepRow> step_rows_;  // [layers, active sequences]

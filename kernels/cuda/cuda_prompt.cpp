@@ -206,30 +206,56 @@ void CudaBackend::observe_prompt(const AttentionInput& input, const AttentionPla
   run_observe_prompt(stream_, a);
 }
 
-std::vector<float> CudaBackend::scores_of(const CacheSlots& slots, std::uint32_t count) {
-  std::vector<float> scores(count);
-  copy_to_host(stream_, std::as_writable_bytes(std::span(scores)), reinterpret_cast<const std::byte*>(slots.state));
-  if (device_policy_->recipe.kind != ScoreRecipe::Kind::kCounts) return scores;
-  for (float& score : scores) {
-    const auto counted = static_cast<float>(std::bit_cast<std::uint32_t>(score));
-    score = device_policy_->recipe.counts_low ? -counted : counted;
+std::vector<std::uint32_t> CudaBackend::choose_lowest(LayerId layer, const DeviceCache& cache, ChooseArguments a,
+                                                      std::uint64_t declared) {
+  std::vector<CacheSlots> slots;
+  cache.append_slots(slots);
+  DeviceTables tables(stream_, score_tables_);
+  const std::size_t slots_at = tables.add(std::span<const CacheSlots>(slots));
+  tables.send();
+  std::vector<std::uint32_t> chosen(slots.size() * ((a.length + 31) / 32));
+  score_parts_.reserve(chosen.size() * sizeof(std::uint32_t));
+  static_cast<ScoreRule&>(a) = score_rule(layer);
+  a.slots = tables.at<CacheSlots>(slots_at);
+  a.heads = static_cast<std::uint32_t>(slots.size());
+  a.chosen = score_parts_.at<std::uint32_t>();
+  {
+    const Launch launch(launches_, {"top_k", layer_number(layer), Cause::kScores, moved(Cause::kScores, declared)});
+    run_choose_lowest(stream_, a);
   }
-  return scores;
+  copy_to_host(stream_, std::as_writable_bytes(std::span(chosen)), score_parts_.at());
+  return chosen;
 }
 
 // What the policy's object chooses knows nothing of the prompt's rows: as many tokens go, but by the device's scores.
-void CudaBackend::review_prompt(LayerState& state) {
-  state.policy.set_review([this](HeadId head, std::span<const TokenPos> positions,
-                                         std::vector<SlotId>& victims) {
-    std::uint32_t newest = 0;
-    for (const TokenPos position : positions) newest = std::max(newest, position.value);
-    const std::vector<float> all = scores_of(prompt_buffer_.slots(head.value), newest + 1);
-    std::vector<float> scores;
-    for (const TokenPos position : positions) scores.push_back(all[position.value]);
-    const std::uint32_t budget = device_policy_->budget.tokens(newest + 1, newest + 1);
+// The first head that asks has the answer made for all, of which each gives up as many.
+void CudaBackend::review_prompt(LayerState& state, LayerId layer) {
+  struct Answer {
+    std::uint32_t count = 0, length = 0;
+    std::vector<std::uint32_t> chosen;
+  };
+  const std::uint64_t read = state.policy.traits().evict_read;
+  state.policy.set_review([this, layer, read, answer = Answer{}](HeadId head, std::span<const TokenPos> positions,
+                                                                 std::vector<SlotId>& victims) mutable {
+    const auto [oldest, newest] = std::minmax_element(positions.begin(), positions.end());
+    check(newest->value - oldest->value + 1 == positions.size(), "a prompt's tokens are neighbours");
     const auto count = static_cast<std::uint32_t>(victims.size());
+    const std::uint32_t length = newest->value + 1;
+    if (answer.count != count || answer.length != length) {
+      const std::uint32_t budget = device_policy_->budget.tokens(length, length);
+      ChooseArguments a;
+      a.length = length;
+      a.first = oldest->value;
+      a.end = Candidates{positions, *newest, device_policy_->recipe.recent.of(budget)}.first_recent();
+      a.count = count;
+      chosen_bytes_ = prompt_buffer_.heads() * positions.size() * read;
+      answer = {count, length, choose_lowest(layer, prompt_buffer_, a, chosen_bytes_)};
+    }
     victims.clear();
-    lowest(scores, {positions, TokenPos(newest), device_policy_->recipe.recent.of(budget)}, count, victims);
+    const std::size_t first = head.value * std::size_t{(length + 31) / 32};
+    for (std::uint32_t s = 0; s < positions.size(); ++s) {  // a token of a prompt lies in the slot of its position
+      if (is_chosen(answer.chosen, first, positions[s].value)) victims.emplace_back(s);
+    }
   });
 }
 
@@ -251,10 +277,10 @@ void CudaBackend::run_prompt(std::span<const std::int64_t> ids, std::span<float>
   for (std::uint32_t i = 0; i < n; ++i) positions[i] = i;
   const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, std::vector<std::uint32_t>(n, n));
   forward_->begin({ids, positions, use_long});
-  forward_->run([&](const AttentionInput& input) {
+  forward_->run({[this](const AttentionInput& input) {
     if (interrupt_ != nullptr && interrupt_->load()) throw Interrupted{};
     attend_prompt(input);
-  });
+  }});
   prompt_logits(n, last, all);
   check_device(stream_.problem, "launching kernels");
   count_experts();

@@ -92,16 +92,23 @@ void CudaBackend::admit_rows() {
   copy_to_device(stream_, plan_.rows().at(), std::as_bytes(std::span(step_rows_)));
 }
 
+// Where the heads of a step go: each layer's launches say the same until the plan is built anew.
+Append CudaBackend::append_on_device(const AttentionInput& input) {
+  const StepLayer& layer = plan_.layer(input.layer);
+  Append append{prepare_arguments(input), format_.type, step_work_[input.layer.value].append};
+  append.heads.slots = layer.slots;
+  append.heads.rows = layer.rows;
+  return append;
+}
+
 void CudaBackend::attend_on_device(const AttentionInput& input) {
   const StepLayer& layer = plan_.layer(input.layer);
-  PrepareArguments prepared = prepare_arguments(input);
-  prepared.slots = layer.slots;
-  prepared.rows = layer.rows;
   const StepWork& work = step_work_[input.layer.value];
   const std::int32_t number = layer_number(input.layer);
-  {
-    const Launch launch(launches_, {"append", number, Cause::kKvWrite, {}}, work.append);
-    run_prepare(stream_, weights_->type(), format_.type, prepared);
+  if (!input.appended) {
+    const Append append = append_on_device(input);
+    const Launch launch(launches_, {"append", number, Cause::kKvWrite, append.work});
+    run_prepare(stream_, weights_->type(), append.cache, append.heads);
   }
   record(input, 0);
   AttentionArguments attention = layer.attention;
@@ -127,7 +134,8 @@ void CudaBackend::attend_on_device(const AttentionInput& input) {
 // made as one. A recorder copies rows between them, and has them one by one.
 void CudaBackend::launch_step() {
   const auto launches = [this] {
-    forward_->run([&](const AttentionInput& input) { attend_on_device(input); });
+    forward_->run({[this](const AttentionInput& input) { attend_on_device(input); },
+                   [this](const AttentionInput& input) { return append_on_device(input); }});
     forward_->project(0, static_cast<std::uint32_t>(active_.size()));
   };
   StepPlan::StepTrain& train = plan_.train();
@@ -140,8 +148,9 @@ void CudaBackend::decode_on_device(const PassTokens& tokens, std::span<float> lo
   admit_rows();
   forward_->begin(tokens);
   launch_step();
-  forward_->read_logits(logits);
+  forward_->send_logits(logits.size());
   finish_rows();
+  forward_->read_logits(logits);
 }
 
 // What the host learns of a step after it: the recorder is told what went.
@@ -170,30 +179,33 @@ void CudaBackend::finish_rows() {
   check_device(synchronize(stream_), "closing up a cache");  // a step is over when its last launch is
 }
 
-// The counts of a head over its budget come to the host once in `drop` steps; the survivors close up on the device.
+// Once in `drop` steps the device chooses among the tokens of heads over their budgets, whose scores' launch has said
+// that it reads them; the survivors close up.
 void CudaBackend::drop_tokens(Sequence& sequence, LayerId layer) {
   LayerState& state = sequence.layers[layer.value];
   const TokenPos newest(sequence.tokens);
   const StepId step = state.policy.step_of(newest);
-  const std::uint32_t budget = state.schedule->budget(newest.value);
-  const std::uint32_t length = state.schedule->length();
+  const std::uint32_t recent = device_policy_->recipe.recent.of(state.schedule->budget(newest.value));
+  ChooseArguments a;
+  a.length = state.schedule->length();
+  a.end = Candidates{{}, newest, recent}.first_recent();
+  a.count = state.schedule->drops();
+  const std::vector<std::uint32_t> chosen = choose_lowest(layer, state.cache, a, 0);
   std::uint32_t dropped = 0;
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
-    const CacheSlots slots = state.cache.slots(h);
-    std::vector<TokenPos> positions(length);
-    copy_to_host(stream_, std::as_writable_bytes(std::span(positions)),
-                 reinterpret_cast<const std::byte*>(slots.positions));
     std::vector<SlotId> victims;
-    lowest(scores_of(slots, length), {positions, newest, device_policy_->recipe.recent.of(budget)},
-           state.schedule->drops(), victims);
-    std::sort(victims.begin(), victims.end());
-    std::vector<std::uint32_t> evicted;
-    for (const SlotId victim : victims) evicted.push_back(positions[victim.value].value);
-    std::sort(evicted.begin(), evicted.end());
-    for (const std::uint32_t gone : evicted) {
-      if (recorder_ != nullptr) recorder_->eviction({sequence.id, step.value, layer.value, h, gone});
+    for (std::uint32_t slot = 0; slot < a.length; ++slot) {
+      if (is_chosen(chosen, h * std::size_t{(a.length + 31) / 32}, slot)) victims.emplace_back(slot);
     }
-    const std::vector<SlotMove> moves = filling_moves(victims, length);
+    if (recorder_ != nullptr) {
+      std::vector<std::uint32_t> positions(a.length), evicted;
+      copy_to_host(stream_, std::as_writable_bytes(std::span(positions)),
+                   reinterpret_cast<const std::byte*>(state.cache.slots(h).positions));
+      for (const SlotId victim : victims) evicted.push_back(positions[victim.value]);
+      std::sort(evicted.begin(), evicted.end());
+      for (const std::uint32_t gone : evicted) recorder_->eviction({sequence.id, step.value, layer.value, h, gone});
+    }
+    const std::vector<SlotMove> moves = filling_moves(victims, a.length);
     move(state.cache, state.cache, h, moves);
     launches_.count(Cause::kScores, 2 * moves.size() * state.policy.traits().state_bytes);
     dropped = static_cast<std::uint32_t>(victims.size());

@@ -1,7 +1,9 @@
 #include "kernels/cuda/device_forward.hpp"
 
 #include <algorithm>
+#include <cstring>
 
+#include "kernels/cuda/device_tables.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof::cuda {
@@ -29,7 +31,30 @@ std::size_t projection_width(const ModelShape& shape) {
 
 std::uint64_t matrix_bytes(const DeviceMatrix& w) { return std::uint64_t{2} * w.rows * w.cols; }
 
+// What a product moves. `first`: of the launches that norm the same input with the same weights, which count once.
+DeclaredWork work_of(const LinearArguments& a, bool first) {
+  std::uint64_t vectors = (a.bias != nullptr ? a.w.rows : 0) + (a.up_bias != nullptr ? a.w.rows : 0);
+  if (first) vectors += (a.norm_scale != nullptr ? a.w.cols : 0) + (a.norm_bias != nullptr ? a.w.cols : 0);
+  const std::uint64_t heads = std::max(1U, a.heads.count);
+  const std::uint64_t matrices = heads * (matrix_bytes(a.w) + matrix_bytes(a.up));
+  DeclaredWork work = moved(Cause::kWeights, matrices + 2 * vectors);
+  work.bytes.add(Cause::kActivations,
+                 sizeof(float) * a.tokens * heads * (a.w.cols + std::uint64_t{a.w.rows} * (a.add ? 2 : 1)));
+  work.flops = matrices * a.tokens;  // two for each element of two bytes
+  return work;
+}
+
 }  // namespace
+
+DeviceForward::DeviceForward(Stream& stream, Launches& launches, const DeviceModel& model, CublasLt* library,
+                             LinearBy linear)
+    : stream_(stream), launches_(launches), model_(model), library_linear_(stream, library, linear) {
+  const ModelShape& shape = model.host().config.shape;
+  const std::vector<unsigned> zeros(shape.heads + std::size_t{2} * shape.kv_heads);
+  DeviceTables done(stream, heads_done_);
+  done.add(std::span<const unsigned>(zeros));
+  done.send();
+}
 
 NormMode DeviceForward::norm_mode() const {
   return model_.host().config.shape.norm == NormKind::kRms ? NormMode::kRms : NormMode::kLayer;
@@ -49,15 +74,7 @@ LinearArguments DeviceForward::with_norm(const float* x, const DeviceNorm& norm)
 }
 
 void DeviceForward::launch_linear(const char* operation, LinearArguments& a, bool first) {
-  std::uint64_t vectors = (a.bias != nullptr ? a.w.rows : 0) + (a.up_bias != nullptr ? a.w.rows : 0);
-  if (first) vectors += (a.norm_scale != nullptr ? a.w.cols : 0) + (a.norm_bias != nullptr ? a.w.cols : 0);
-  const std::uint64_t heads = std::max(1U, a.heads.count);
-  const std::uint64_t matrices = heads * (matrix_bytes(a.w) + matrix_bytes(a.up));
-  DeclaredWork work = moved(Cause::kWeights, matrices + 2 * vectors);
-  work.bytes.add(Cause::kActivations,
-                 sizeof(float) * a.tokens * heads * (a.w.cols + std::uint64_t{a.w.rows} * (a.add ? 2 : 1)));
-  work.flops = matrices * a.tokens;  // two for each element of two bytes
-  const Launch launch(launches_, {operation, layer_, Cause::kWeights, work});
+  const Launch launch(launches_, {operation, layer_, Cause::kWeights, work_of(a, first)});
   if (!library_linear_.run(model_.type(), a)) run_linear(stream_, model_.type(), a);
 }
 
@@ -105,7 +122,7 @@ std::uint64_t DeviceForward::held_bytes() const {
   std::uint64_t bytes = library_linear_.held_bytes();
   for (const DeviceBuffer* buffer :
        {&inputs_, &turns_, &x_, &projections_, &queries_, &attended_, &activated_, &block_, &embedded_, &logits_,
-        &routes_, &router_logits_, &expert_activated_, &expert_out_, &shared_factors_}) {
+        &heads_done_, &routes_, &router_logits_, &expert_activated_, &expert_out_, &shared_factors_}) {
     bytes += buffer->bytes();
   }
   return bytes;
@@ -218,14 +235,31 @@ void DeviceForward::join(const char* operation, const float* x, const DeviceLine
   norm_rows(block_.at<float>(), out_norm, x_.at<float>(), true);
 }
 
-// The rows of q, k and v, one after the other.
-void DeviceForward::project(const DeviceLinear& w, const float* x, const DeviceNorm& norm, AttentionInput& input) {
+bool DeviceForward::appends_at_once(const LinearArguments& a) const {
   const ModelShape& shape = model_.host().config.shape;
-  const float* rows = projections_.at<float>();
-  linear("qkv", x, norm, w, projections_.at<float>(), false);
+  return a.tokens <= kMostAppended && shape.qk_norm != QkNorm::kWhole && !library_linear_.wins(a) &&
+         std::max(shape.head_dim, shape.v_head_dim) <= kMostAppendedDim;
+}
+
+// The rows of q, k and v, one after the other.
+void DeviceForward::project(const DeviceLinear& w, const float* x, const DeviceNorm& norm, const Attention& attention,
+                            AttentionInput& input) {
+  const ModelShape& shape = model_.host().config.shape;
+  float* rows = projections_.at<float>();
   input.q = {rows, w.matrix.rows, shape.head_dim};
   input.k = {rows + shape.heads * shape.head_dim, w.matrix.rows, shape.head_dim};
   input.v = {input.k.x + shape.kv_heads * shape.head_dim, w.matrix.rows, shape.v_head_dim};
+  LinearArguments a = with_norm(x, norm);
+  a.w = w.matrix;
+  a.bias = w.bias;
+  a.out = rows;
+  if (!attention.append || !appends_at_once(a)) return launch_linear("qkv", a);
+  const Append append = attention.append(input);
+  DeclaredWork work = work_of(a, true);
+  work.bytes += append.work.bytes;
+  const Launch launch(launches_, {"qkv_append", layer_, Cause::kWeights, work});
+  run_linear_append(stream_, model_.type(), {a, append.heads, append.cache, heads_done_.at<unsigned>()});
+  input.appended = true;
 }
 
 AttentionInput row_of(const AttentionInput& input, std::uint32_t t, const ModelShape& shape) {
@@ -251,16 +285,16 @@ void DeviceForward::layer(LayerId id, const Attention& attention) {
   input.queries = queries_.at<float>();
   input.positions = positions_;
   input.out = attended_.at<float>();
-  if (model_.host().config.shape.latent()) {
-    project_latent(w.latent, x, before, input);
-  } else {
-    project(w.qkv, x, before, input);
-  }
   if (!options.rotary.empty()) {
     input.turns = rule_turns_[options.layers[id.value].rotary];
     input.rotary_pairs = options.rotary[options.layers[id.value].rotary].dims / 2;
   }
-  attention(input);
+  if (model_.host().config.shape.latent()) {
+    project_latent(w.latent, x, before, input);
+  } else {
+    project(w.qkv, x, before, attention, input);
+  }
+  attention.attend(input);
   const float* attended =
       model_.host().config.shape.latent() ? latent_output(w.latent) : attended_.at<float>();
   if (options.residual == ResidualOrder::kParallel) {
@@ -311,8 +345,18 @@ void DeviceForward::project(std::uint32_t first, std::uint32_t rows) {
   launch_linear("head", a);
 }
 
+void DeviceForward::send_logits(std::size_t floats) {
+  const std::size_t bytes = floats * sizeof(float);
+  check_device(stream_.problem, "launching kernels");
+  if (bytes == 0 || !sent_logits_.reserve(bytes)) return;
+  check_device(copy_out_later(stream_, sent_logits_.data(), logits_.at(), bytes), "copying from the device");
+}
+
 void DeviceForward::read_logits(std::span<float> out) {
-  copy_to_host(stream_, std::as_writable_bytes(out), logits_.at());
+  // A host that refuses pinned memory has them copied while it waits.
+  if (sent_logits_.data() == nullptr) return copy_to_host(stream_, std::as_writable_bytes(out), logits_.at());
+  check_device(synchronize(stream_), "copying from the device");
+  std::memcpy(out.data(), sent_logits_.data(), out.size_bytes());
 }
 
 }  // namespace kvroof::cuda

@@ -9,6 +9,7 @@
 #include "kernels/cuda/device_model.hpp"
 #include "kernels/cuda/launches.hpp"
 #include "kernels/cuda/library_linear.hpp"
+#include "kernels/cuda/pinned.hpp"
 #include "sim/core/ids.hpp"
 
 namespace kvroof::cuda {
@@ -32,6 +33,22 @@ struct AttentionInput {
   const float* turns = nullptr;              // of the layer's rotary rule, or null
   std::uint32_t rotary_pairs = 0;
   float* out = nullptr;                      // [tokens, heads, v_head_dim]
+  bool appended = false;                     // the heads are where their Append says
+};
+
+// What becomes of the heads of q, k and v, and what that moves beside their product.
+struct Append {
+  PrepareArguments heads;
+  Stored cache = Stored::kBF16;
+  DeclaredWork work;
+};
+
+// What a pass does between a layer's projections and its output.
+struct Attention {
+  std::function<void(const AttentionInput&)> attend;
+  // Null: attend() appends. Else it may find its heads appended by the launch that made them: of up to kMostAppended
+  // tokens, by our own kernels, without latent rows or a norm over all heads of a projection.
+  std::function<Append(const AttentionInput&)> append{};
 };
 
 // The input of token t alone.
@@ -39,21 +56,21 @@ AttentionInput row_of(const AttentionInput& input, std::uint32_t t, const ModelS
 
 class DeviceForward {
  public:
-  using Attention = std::function<void(const AttentionInput&)>;
-
-  // All must outlive this object; `library` may be null.
-  DeviceForward(Stream& stream, Launches& launches, const DeviceModel& model, CublasLt* library, LinearBy linear)
-      : stream_(stream), launches_(launches), model_(model), library_linear_(stream, library, linear) {}
+  // All must outlive this object; `library` may be null. Throws OutOfDeviceMemory.
+  DeviceForward(Stream& stream, Launches& launches, const DeviceModel& model, CublasLt* library, LinearBy linear);
 
   // A pass: its tokens go to the device; all layers run, and the residual stream stays on the device until the next
   // pass. run() and project() only launch, the same whatever the tokens are, so that a train of launches can hold them.
   void begin(const PassTokens& tokens);
   void run(const Attention& attention);
-  // Logits of `rows` tokens of the pass from `first` on, and to the host: [out.size() / vocab, vocab].
+  // Logits of `rows` tokens of the pass from `first` on, and to the host: [out.size() / vocab, vocab]. They set out with
+  // send_logits(), while the host goes on, and are waited for by read_logits().
   void project(std::uint32_t first, std::uint32_t rows);
+  void send_logits(std::size_t floats);
   void read_logits(std::span<float> out);
   void logits(std::uint32_t first, std::span<float> out) {
     project(first, static_cast<std::uint32_t>(out.size() / model_.host().config.shape.vocab));
+    send_logits(out.size());
     read_logits(out);
   }
 
@@ -85,7 +102,8 @@ class DeviceForward {
   // What the MLP or the experts make of norm(x) is added to the residual stream.
   void feed_forward(const DeviceLayer& w, const float* x, const DeviceNorm& norm, const DeviceNorm& out_norm);
   void pass_experts(const DeviceExperts& w, const float* x, const DeviceNorm& norm, float* out, bool add);
-  void project(const DeviceLinear& w, const float* x, const DeviceNorm& norm, AttentionInput& input);
+  void project(const DeviceLinear& w, const float* x, const DeviceNorm& norm, const Attention& attention,
+               AttentionInput& input);
   // Latent attention: projections and absorbed queries; the heads' output from what they attended to.
   struct LatentRows;
   [[nodiscard]] LatentRows latent_rows() const;
@@ -100,6 +118,7 @@ class DeviceForward {
   void norm_rows(const float* x, const DeviceNorm& norm, float* out, bool add);
   // `first`: of the launches that norm the same input with the same weights, which count once.
   void launch_linear(const char* operation, LinearArguments& a, bool first = true);
+  [[nodiscard]] bool appends_at_once(const LinearArguments& a) const;
   [[nodiscard]] LinearArguments with_norm(const float* x, const DeviceNorm& norm) const;
   [[nodiscard]] NormMode norm_mode() const;
 
@@ -112,6 +131,8 @@ class DeviceForward {
   std::vector<std::byte> sent_inputs_;  // outlives their copy, which some devices make later
   DeviceBuffer inputs_, turns_;
   DeviceBuffer x_, projections_, queries_, attended_, activated_, block_, logits_;
+  PinnedBuffer sent_logits_;
+  DeviceBuffer heads_done_;  // of AppendArguments
   DeviceBuffer embedded_;  // where the embedding has a width of its own
   DeviceBuffer routes_, router_logits_, expert_activated_, expert_out_, shared_factors_;
   const std::uint32_t* positions_ = nullptr;

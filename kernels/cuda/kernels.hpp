@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/arguments.hpp"
+#include "kernels/cuda/score_arguments.hpp"
 
 namespace kvroof::cuda {
 
@@ -34,6 +34,8 @@ void run_group_pairs(Stream& stream, const GroupArguments& a);
 void run_add_pairs(Stream& stream, const AddPairsArguments& a);
 void run_turns(Stream& stream, const RotaryArguments& a);
 void run_prepare(Stream& stream, Stored weights, Stored cache, const PrepareArguments& a);
+// run_linear and run_prepare of up to kMostAppended tokens by one launch.
+void run_linear_append(Stream& stream, Stored weights, AppendArguments a);
 void run_moves(Stream& stream, const MoveArguments& a);
 // `blocks` of any number walk the items; groups of `group` ≤ kMostGroup, or kLatentHeads of latent rows.
 void run_decode_attention(Stream& stream, Stored cache, unsigned blocks, unsigned group, const AttentionArguments& a);
@@ -46,6 +48,7 @@ void run_noisy_sums(Stream& stream, unsigned blocks, const ScoreArguments& a);
 void run_update_scores(Stream& stream, unsigned blocks, const ScoreArguments& a);
 // The same for the rows of consecutive queries of a prompt, in order.
 void run_observe_prompt(Stream& stream, const ScoreArguments& a);
+void run_choose_lowest(Stream& stream, const ChooseArguments& a);
 // One draw for each token of a prompt, before any row wants it.
 void run_draw_prompt_noise(Stream& stream, const PromptScoreArguments& s);
 // The scores after all rows of a prompt at once, of caches of 16 bits: the log-sums of a noisy softmax, where that is

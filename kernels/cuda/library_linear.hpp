@@ -29,6 +29,8 @@ class LibraryLinear {
   // win, cannot serve such a map, or refused.
   bool run(Stored weights, LinearArguments a);
 
+  // Whether run() would try: the library is faster here, or was asked for, and can serve such a map.
+  [[nodiscard]] bool wins(const LinearArguments& a) const;
   // Whether there were maps that a library would have won.
   [[nodiscard]] bool missed() const { return missed_; }
   // Why the library did not serve where it should have; empty: it did, or there is none.
@@ -38,7 +40,6 @@ class LibraryLinear {
   [[nodiscard]] std::uint64_t most_bytes(std::uint32_t vectors, std::uint32_t cols, std::uint32_t gated_rows) const;
 
  private:
-  [[nodiscard]] bool wins(const LinearArguments& a) const;
   bool reserve(const LinearArguments& a);
   bool run_slice(Stored weights, const LinearArguments& a);
   bool multiply(Stored weights, const ProductArguments& a);

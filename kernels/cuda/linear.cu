@@ -1,5 +1,6 @@
 #include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_append.cuh"
 #include "kernels/cuda/linear_many.cuh"
 #include "kernels/cuda/linear_rows.cuh"
 
@@ -39,6 +40,21 @@ void run(Stream& stream, const LinearArguments& a) {
   }
 }
 
+template <Stored kType>
+void run_append(Stream& stream, const AppendArguments& a) {
+  const auto blocks = [&](unsigned rows) { return (a.linear.w.rows + rows - 1) / rows; };
+  constexpr unsigned kFew = kLinearWarps * kRowsOfWarp;
+  if (a.linear.tokens == 1) {
+    launch(stream, &linear_append<kType, 1>, {blocks(kFew)}, kLinearThreads, a);
+  } else if (a.linear.tokens <= 4) {
+    launch(stream, &linear_append<kType, 4>, {blocks(kFew)}, kLinearThreads, a);
+  } else if (a.linear.tokens <= 16) {
+    launch(stream, &linear_many_append<kType, 16>, {blocks(kBlockRows)}, kLinearThreads, a);
+  } else {
+    launch(stream, &linear_many_append<kType, kMostAppended>, {blocks(kBlockRows)}, kLinearThreads, a);
+  }
+}
+
 }  // namespace
 
 void run_choose_experts(Stream& stream, const RouteArguments& a) {
@@ -67,6 +83,11 @@ void run_finish_products(Stream& stream, Stored weights, const ProductArguments&
 void run_linear(Stream& stream, Stored weights, LinearArguments a) {
   set_steps(a);
   weights == Stored::kBF16 ? run<Stored::kBF16>(stream, a) : run<Stored::kF16>(stream, a);
+}
+
+void run_linear_append(Stream& stream, Stored weights, AppendArguments a) {
+  set_steps(a.linear);
+  weights == Stored::kBF16 ? run_append<Stored::kBF16>(stream, a) : run_append<Stored::kF16>(stream, a);
 }
 
 }  // namespace kvroof::cuda

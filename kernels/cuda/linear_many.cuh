@@ -90,13 +90,9 @@ KV_DEVICE unsigned row_block(LinearArguments& a) {
   return block_x() % blocks;
 }
 
-// Blocks of kLinearThreads: x over kBlockRows rows (of each head), y over kTile tokens, or over tiles of pairs.
+// The block's rows for its tokens; `tile` [kTile · kTileStride], `norms` [kTile · 2] and `scratch` are shared memory.
 template <Stored kType, unsigned kTile>
-KV_KERNEL void linear_many(LinearArguments a) {
-  KV_SHARED(std::uint32_t, tile, kTile * kTileStride);
-  KV_SHARED(float, norms, kTile * 2);
-  KV_SHARED(float, scratch, kLinearWarps);
-  await_previous();
+KV_DEVICE void many_products(LinearArguments& a, std::uint32_t* tile, float* norms, float* scratch) {
   const unsigned lane = thread_x() % 32;
   TokenRange tokens = {block_y() * kTile, a.tokens};
   if (a.routed.chosen != nullptr) {
@@ -133,6 +129,16 @@ KV_KERNEL void linear_many(LinearArguments a) {
       if (t < tokens.end && r < a.w.rows) finish_product<kType>(a, r, out_row(a, t), sums[n][i], ups[n][i], expert);
     }
   }
+}
+
+// Blocks of kLinearThreads: x over kBlockRows rows (of each head), y over kTile tokens, or over tiles of pairs.
+template <Stored kType, unsigned kTile>
+KV_KERNEL void linear_many(LinearArguments a) {
+  KV_SHARED(std::uint32_t, tile, kTile * kTileStride);
+  KV_SHARED(float, norms, kTile * 2);
+  KV_SHARED(float, scratch, kLinearWarps);
+  await_previous();
+  many_products<kType, kTile>(a, tile, norms, scratch);
 }
 
 }  // namespace kvroof::cuda

@@ -46,6 +46,9 @@ const char* copy_in_later(Stream& stream, void* to, std::size_t pitch, const voi
   return problem_of(
       cudaMemcpy2DAsync(to, pitch, from, bytes, bytes, rows, cudaMemcpyHostToDevice, handle_of(stream)));
 }
+const char* copy_out_later(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  return problem_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle_of(stream)));
+}
 const char* make_mark(void** mark) {
   cudaEvent_t event = nullptr;
   const cudaError_t status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
@@ -183,6 +186,14 @@ const char* copy_in_later(Stream& stream, void* to, std::size_t pitch, const voi
       std::memcpy(static_cast<std::byte*>(to) + row * pitch, static_cast<const std::byte*>(from) + row * bytes, bytes);
     }
     if (emulator::watcher != nullptr) emulator::watcher->copied(true, bytes * rows, start, emulator::now_ns());
+  });
+  return stream.recording == nullptr ? nullptr : kCopyInTrain;
+}
+const char* copy_out_later(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  emulator::later([=] {
+    const std::uint64_t start = emulator::now_ns();
+    std::memcpy(to, from, bytes);
+    if (emulator::watcher != nullptr) emulator::watcher->copied(false, bytes, start, emulator::now_ns());
   });
   return stream.recording == nullptr ? nullptr : kCopyInTrain;
 }

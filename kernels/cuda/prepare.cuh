@@ -101,6 +101,42 @@ KV_DEVICE float whole_norm(const PrepareArguments& a, const HeadPart& part, cons
   return rsqrt_of(block_sum(squares, scratch) / static_cast<float>(part.heads * part.dim) + a.norm_eps);
 }
 
+// A prepared head goes where it belongs: queries rounded as the keys are, rows of k and v into their slots; for a warp.
+// `which`: 0 of q, 1 of k, 2 of v.
+template <Stored kCache>
+KV_DEVICE void store_head(const PrepareArguments& a, unsigned which, const HeadPart& part, unsigned head,
+                          unsigned token, const float* row) {
+  const unsigned lane = thread_x() % 32;
+  if (which == 0) {
+    float* out = a.q_out + (std::size_t{token} * part.heads + head) * (a.absorbed + part.dim);
+    for (unsigned i = lane; i < a.absorbed; i += 32) out[i] = rounded_as<kCache>(out[i]);
+    for (unsigned i = lane; i < part.dim; i += 32) out[a.absorbed + i] = rounded_as<kCache>(row[i]);
+    return;
+  }
+  std::byte* record = which == 1 ? a.k_copy : a.v_copy;
+  if (record != nullptr && kBits<kCache> == 16) {
+    store_row<kCache>(row, part.dim, record + (std::size_t{token} * part.heads + head) * part.dim * 2, nullptr);
+  }
+  for (unsigned copy = 0; copy < a.copies; ++copy) {
+    const unsigned storage = head * a.copies + copy;
+    const bool prompt = a.slot_of == nullptr && a.rows == nullptr;
+    const unsigned place = token * part.heads * a.copies + storage;
+    const CacheSlots to = a.slots[prompt ? storage : place];
+    std::size_t slot = token;
+    if (a.slot_of != nullptr) {
+      slot = a.slot_of[place];
+    } else if (a.rows != nullptr) {
+      slot = a.rows[token].slot == kOwnSlot ? *to.next : a.rows[token].slot;
+    }
+    if (which == 1) {
+      store_row<kCache>(row, part.dim, to.keys + slot * a.key_row_bytes, to.key_scales + slot);
+      if (lane == 0) to.positions[slot] = a.positions[token];
+    } else {
+      store_row<kCache>(row, part.dim, to.values + slot * a.value_row_bytes, to.value_scales + slot);
+    }
+  }
+}
+
 // Blocks of kPrepareThreads: x over tokens, y over q, k, v. A warp takes a head.
 template <Stored kWeights, Stored kCache>
 KV_KERNEL void prepare_heads(PrepareArguments a) {
@@ -113,38 +149,10 @@ KV_KERNEL void prepare_heads(PrepareArguments a) {
   const float* x = part.from.x + std::size_t{token} * part.from.row;
   const float whole = whole_norm(a, part, x, scratch);
   float* row = rows + thread_x() / 32 * kMostHeadDim;
-  const unsigned lane = thread_x() % 32;
   for (unsigned head = thread_x() / 32; head < part.heads; head += kPrepareThreads / 32) {
     prepare_head<kWeights>(a, part, x + std::size_t{head} * part.from.step, head, token, whole, row);
     sync_warp();
-    if (which == 0) {
-      float* out = a.q_out + (std::size_t{token} * part.heads + head) * (a.absorbed + part.dim);
-      for (unsigned i = lane; i < a.absorbed; i += 32) out[i] = rounded_as<kCache>(out[i]);
-      for (unsigned i = lane; i < part.dim; i += 32) out[a.absorbed + i] = rounded_as<kCache>(row[i]);
-    } else {
-      std::byte* record = which == 1 ? a.k_copy : a.v_copy;
-      if (record != nullptr && kBits<kCache> == 16) {
-        store_row<kCache>(row, part.dim, record + (std::size_t{token} * part.heads + head) * part.dim * 2, nullptr);
-      }
-      for (unsigned copy = 0; copy < a.copies; ++copy) {
-        const unsigned storage = head * a.copies + copy;
-        const bool prompt = a.slot_of == nullptr && a.rows == nullptr;
-        const unsigned place = token * part.heads * a.copies + storage;
-        const CacheSlots to = a.slots[prompt ? storage : place];
-        std::size_t slot = token;
-        if (a.slot_of != nullptr) {
-          slot = a.slot_of[place];
-        } else if (a.rows != nullptr) {
-          slot = a.rows[token].slot == kOwnSlot ? *to.next : a.rows[token].slot;
-        }
-        if (which == 1) {
-          store_row<kCache>(row, part.dim, to.keys + slot * a.key_row_bytes, to.key_scales + slot);
-          if (lane == 0) to.positions[slot] = a.positions[token];
-        } else {
-          store_row<kCache>(row, part.dim, to.values + slot * a.value_row_bytes, to.value_scales + slot);
-        }
-      }
-    }
+    store_head<kCache>(a, which, part, head, token, row);
     sync_warp();
   }
 }

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/arguments.hpp"
+#include "kernels/cuda/score_arguments.hpp"
 #include "sim/model/model_shape.hpp"
 #include "sim/policy/policy.hpp"
 

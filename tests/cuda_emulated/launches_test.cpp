@@ -52,6 +52,16 @@ std::vector<std::string> names_of(const std::vector<LaunchMeaning>& launches) {
   return names;
 }
 
+// What the launches of each layer are called, in order; the same in all layers.
+std::vector<std::string> names_of_a_layer(const std::vector<LaunchMeaning>& launches, std::uint32_t layers) {
+  std::vector<std::vector<std::string>> of(layers);
+  for (const LaunchMeaning& launch : launches) {
+    if (launch.layer >= 0) of.at(static_cast<std::size_t>(launch.layer)).emplace_back(launch.operation);
+  }
+  for (const std::vector<std::string>& names : of) CHECK(names == of[0]);
+  return of[0];
+}
+
 Model model_named(const std::string& name) {
   return load_model(std::filesystem::path(KVROOF_SOURCE_DIR) / "tests/golden/models" / name, DType::kF16);
 }
@@ -64,10 +74,11 @@ class Copies final : public cuda::emulator::Watcher {
   std::uint64_t cloned(std::uint64_t node) override { return node; }
   void begin_call() override {}
   void ran(std::uint64_t, std::uint64_t, std::uint64_t) override {}
-  void copied(bool is_to_device, std::size_t, std::uint64_t, std::uint64_t) override {
+  void copied(bool is_to_device, std::size_t bytes, std::uint64_t, std::uint64_t) override {
     ++(is_to_device ? to_device : to_host);
+    if (!is_to_device) host_bytes += bytes;
   }
-  std::size_t to_device = 0, to_host = 0;
+  std::size_t to_device = 0, to_host = 0, host_bytes = 0;
 };
 
 }  // namespace
@@ -134,6 +145,83 @@ TEST_CASE("a layer's attention declares the rows that it reads: one more in each
       CHECK(launch.declared.bytes[Cause::kKvRead] ==
             std::uint64_t{2} * rows * shape.kv_heads * (shape.head_dim + shape.v_head_dim));
       CHECK(launch.declared.flops == std::uint64_t{2} * rows * shape.heads * (shape.head_dim + shape.v_head_dim));
+    }
+    CHECK(layers == shape.layers);
+  }
+}
+
+TEST_CASE("a decode step has five launches a layer, whatever the family and the batch, and those of a policy's scores") {
+  const std::vector<std::string> gated = {"qkv_append", "attention", "output", "gate_up", "down"};
+  const std::vector<std::string> plain = {"qkv_append", "attention", "output", "up", "down"};
+  const std::vector<std::string> parallel = {"qkv_append", "attention", "up", "output", "down"};
+  struct Case {
+    const char* model;
+    const char* policy;
+    std::uint32_t batch;
+    std::vector<std::string> names;
+  };
+  const std::vector<std::string> h2o = {"qkv_append", "attention", "scores", "output", "gate_up", "down"};
+  const std::vector<std::string> keyformer = {"qkv_append", "attention", "noisy_sums", "scores", "output", "up", "down"};
+  for (const Case& c : std::vector<Case>{{"gptj", "full", 1, parallel},
+                                         {"mpt-clip", "full", 1, plain},
+                                         {"llama", "full", 1, gated},
+                                         {"llama-gqa", "window:budget=8", 1, gated},
+                                         {"gptj", "full", 5, parallel},
+                                         {"mpt", "streaming:budget=8", 4, plain},
+                                         {"llama-gqa", "full", 17, gated},
+                                         {"qwen3", "full", 1, gated},
+                                         {"llama-gqa", "h2o:budget=8", 2, h2o},
+                                         {"mpt", "keyformer:budget=8", 1, keyformer}}) {
+    INFO(c.model << " " << c.policy << " " << c.batch);
+    const Model model = model_named(c.model);
+    cuda::CudaBackend backend(model, {parse_policies(c.policy).at(0), 7, DType::kF16});
+    std::vector<DecodeEntry> batch;
+    for (std::uint32_t s = 0; s < c.batch; ++s) {
+      backend.prefill(s, std::vector<std::int64_t>{5, 17, 9, 40, 2, 30, 31, 32, 33, 34}, 20, {}, {});
+      batch.push_back({s, 7});
+    }
+    Observer observer;
+    backend.set_observer(&observer);
+    std::vector<float> logits(c.batch * model.config.shape.vocab);
+    for (int step = 0; step < 2; ++step) {  // one by one, and as a train
+      observer.made.clear();
+      backend.decode(batch, logits);
+      CHECK(names_of_a_layer(observer.made, model.config.shape.layers) == c.names);
+    }
+  }
+}
+
+TEST_CASE("a norm over a whole projection has a launch of its own: no head is ready before all of them are") {
+  const Model model = model_named("olmo2");
+  cuda::CudaBackend backend(model, {parse_policies("full").at(0), 7, DType::kF16});
+  backend.prefill(0, std::vector<std::int64_t>{5, 17, 9}, 20, {}, {});
+  Observer observer;
+  backend.set_observer(&observer);
+  std::vector<float> logits(model.config.shape.vocab);
+  const DecodeEntry entry{0, 6};
+  backend.decode({&entry, 1}, logits);
+  const auto names = names_of_a_layer(observer.made, model.config.shape.layers);
+  REQUIRE(names.size() >= 2);
+  CHECK((names[0] == "qkv" && names[1] == "append"));
+}
+
+TEST_CASE("of a prompt that a policy cuts, the device chooses: no score comes to the host, but a bit for each token") {
+  const Model model = model_named("llama-gqa");
+  const ModelShape& shape = model.config.shape;
+  std::vector<std::int64_t> ids(70, 3);
+  for (const char* policy : {"h2o:budget=8", "keyformer:budget=8", "scissorhands:budget=8"}) {
+    INFO(policy);
+    cuda::CudaBackend backend(model, {parse_policies(policy).at(0), 7, DType::kF16});
+    Observer observer;
+    backend.set_observer(&observer);
+    const Copies copies;
+    backend.prefill(0, ids, 20, {}, {});
+    CHECK(copies.host_bytes == shape.layers * std::size_t{shape.kv_heads} * 3 * 4);  // 70 bits: three words
+    std::uint32_t layers = 0;
+    for (const LaunchMeaning& launch : observer.made) {
+      if (launch.operation != "top_k") continue;
+      ++layers;
+      CHECK(launch.declared.bytes[Cause::kScores] == std::uint64_t{shape.kv_heads} * ids.size() * 4);
     }
     CHECK(layers == shape.layers);
   }

@@ -1,5 +1,6 @@
-// What memory gives, and what share of it each kernel reaches on cold data: bandwidth, compaction.
+// What memory gives, and what share of it each kernel reaches on cold data: bandwidth, compaction, top-k.
 #include <algorithm>
+#include <functional>
 
 #include "kernels/cuda/measure/stream_work.hpp"
 #include "tests/gpu/suite/parts.hpp"
@@ -11,6 +12,22 @@ using namespace kvroof::cuda;
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+// A launch after a read of other memory, which leaves nothing of its data in the cache of the chip, less that read.
+Measured measure_cold(const Options& options, Stream& stream, const std::function<void()>& launch) {
+  const std::size_t cold = pieces_of(16, options.card) * 16;
+  const DeviceBuffer other = noise(stream, Noise::kBytes, 1, cold), sink(16);
+  TimedWork reads(stream, 4, [&](unsigned) { run_read(stream, other.at(), cold, sink.at<float>()); });
+  TimedWork both(stream, 4, [&](unsigned) {
+    run_read(stream, other.at(), cold, sink.at<float>());
+    launch();
+  });
+  const Measured flush = measure(reads, seconds_a_row(options));
+  Measured m = measure(both, seconds_a_row(options));
+  m.median -= flush.median;
+  m.best -= flush.best;
+  return m;
+}
 
 }  // namespace
 
@@ -83,20 +100,46 @@ void measure_moves(const Options& options, Report& report, double limit) {
       a.to_slot = device_to.at<std::uint32_t>();
       a.moves = static_cast<std::uint32_t>(moves);
       a.key_row_bytes = a.value_row_bytes = kRow;
-      // A read of other memory between two launches leaves nothing of the rows in the cache of the chip.
-      const std::size_t cold = pieces_of(16, options.card) * 16;
-      const DeviceBuffer other = noise(stream, Noise::kBytes, 1, cold), sink(16);
-      TimedWork reads(stream, 4, [&](unsigned) { run_read(stream, other.at(), cold, sink.at<float>()); });
-      TimedWork both(stream, 4, [&](unsigned) {
-        run_read(stream, other.at(), cold, sink.at<float>());
-        run_moves(stream, a);
-      });
-      const Measured flush = measure(reads, seconds_a_row(options));
-      Measured m = measure(both, seconds_a_row(options));
-      m.median -= flush.median;
-      m.best -= flush.best;
+      const Measured m = measure_cold(options, stream, [&] { run_moves(stream, a); });
       report.add("compaction", parameters, results_of(m, 4.0 * static_cast<double>(moves) * kRow, limit));
     });
+  }
+}
+
+// Of a layer's heads after a prompt; a score and a position are read of each token, and a bit is written.
+void measure_choice(const Options& options, Report& report, double limit) {
+  const std::uint32_t heads = options.small ? 2 : 32;
+  for (const std::uint32_t prompt : {4096U, 32768U}) {
+    const std::uint32_t tokens = options.small ? prompt / 64 : prompt;
+    for (const std::uint32_t percent : {10U, 50U}) {
+      if (options.small && prompt > 4096) continue;
+      const Json parameters = {{"heads", heads}, {"prompt", tokens}, {"kept_percent", percent}};
+      report.guarded("top_k", parameters, [&] {
+        OpenStream open;
+        Stream& stream = open.get();
+        const std::size_t all = std::size_t{heads} * tokens;
+        const DeviceBuffer scores = noise(stream, Noise::kF32, 1, 4 * all);
+        std::vector<std::uint32_t> positions(all);
+        for (std::size_t i = 0; i < all; ++i) positions[i] = static_cast<std::uint32_t>(i % tokens);
+        const DeviceBuffer device_positions = uploaded(stream, positions);
+        std::vector<CacheSlots> slots(heads);
+        for (std::uint32_t h = 0; h < heads; ++h) {
+          slots[h].state = scores.at<std::uint32_t>(std::size_t{4} * h * tokens);
+          slots[h].positions = device_positions.at<std::uint32_t>(std::size_t{4} * h * tokens);
+        }
+        const DeviceBuffer device_slots = uploaded(stream, slots);
+        const std::size_t words = std::size_t{heads} * ((tokens + 31) / 32);
+        const DeviceBuffer chosen(4 * words);
+        ChooseArguments a;
+        a.slots = device_slots.at<CacheSlots>();
+        a.heads = heads;
+        a.length = a.end = tokens;
+        a.count = tokens - tokens * percent / 100;
+        a.chosen = chosen.at<std::uint32_t>();
+        const Measured m = measure_cold(options, stream, [&] { run_choose_lowest(stream, a); });
+        report.add("top_k", parameters, results_of(m, static_cast<double>(8 * all + 4 * words), limit));
+      });
+    }
   }
 }
 
@@ -105,6 +148,7 @@ void measure_limits(const Options& options, Report& report) {
   measure_linear(options, report, limit);
   measure_attention(options, report, limit);
   measure_moves(options, report, limit);
+  measure_choice(options, report, limit);
 }
 
 }  // namespace kvroof::suite

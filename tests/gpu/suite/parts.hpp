@@ -37,6 +37,7 @@ void check_linear(const Options& options, Report& report);
 void check_prompt_attention(const Options& options, Report& report);
 void check_prepare(const Options& options, Report& report);
 void check_rows(const Options& options, Report& report);
+void check_choice(const Options& options, Report& report);
 
 // Groups of measure_limits; each row is timed for so long.
 inline double seconds_a_row(const Options& options) { return options.small ? 0.01 : 0.25; }
@@ -47,5 +48,6 @@ double measure_copy(const Options& options);
 void measure_linear(const Options& options, Report& report, double limit);
 void measure_attention(const Options& options, Report& report, double limit);
 void measure_moves(const Options& options, Report& report, double limit);
+void measure_choice(const Options& options, Report& report, double limit);
 
 }  // namespace kvroof::suite

@@ -18,6 +18,7 @@ void check_kernels(const Options& options, Report& report) {
   check_linear(options, report);
   check_prepare(options, report);
   check_rows(options, report);
+  check_choice(options, report);
   check_prompt_attention(options, report);
 }
 

@@ -1,0 +1,24 @@
+// Work that blocks share: the one that finishes the last part goes on with what all of them made.
+#pragma once
+
+#include "kernels/cuda/device.cuh"
+
+namespace kvroof::cuda {
+
+// Counts a part that this block has finished; for all of its threads. The block that finishes the last of `parts`
+// calls last(), which sees what all blocks wrote of theirs. `before` is shared memory.
+template <class Last>
+KV_DEVICE void finish_part(unsigned* finished, unsigned parts, unsigned* before, const Last& last) {
+  fence_device();
+  sync_block();
+  if (thread_x() == 0) *before = add_atomic(finished, 1);
+  sync_block();
+  if (*before + 1 == parts) {
+    fence_device();
+    last();
+    if (thread_x() == 0) *finished = 0;
+  }
+  sync_block();
+}
+
+}  // namespace kvroof::cuda

@@ -1,0 +1,80 @@
+// What the kernels are given that keep a policy's scores beside the cache and choose by them.
+#pragma once
+
+#include "kernels/cuda/arguments.hpp"
+
+namespace kvroof::cuda {
+
+enum class ScoreKind : std::uint8_t { kAttentionSum, kNoisySum, kCounts };
+enum class ScoreReduction : std::uint8_t { kSum, kMean, kMax };
+enum class ScoreNoise : std::uint8_t { kNone, kPerToken, kPerQuery };
+
+constexpr std::uint32_t kNoToken = 0xffffffffU;
+
+// The slot that a part of a head would give up, or none.
+struct Victim {
+  std::uint64_t key = ~std::uint64_t{0};  // score in the order of unsigned numbers, then position: the least goes
+  std::uint32_t slot = 0;
+};
+
+// How a policy's scores come of attention. Its state of each slot is columns of 4 bytes, as the policy objects keep
+// them: column 0 is the score or the count; then, for one draw a token, the noise of each query head; or the words of
+// the ring.
+struct ScoreRule {
+  ScoreKind kind = ScoreKind::kAttentionSum;
+  ScoreReduction reduction = ScoreReduction::kSum;
+  ScoreNoise noise = ScoreNoise::kNone;
+  bool counts_low = true;
+  std::uint32_t history = 1;
+  std::uint32_t window = 0;  // 0: none
+  std::uint32_t layer = 0;
+  std::uint64_t seed = 0;
+};
+
+// The state after a row.
+struct ScoreArguments : ScoreRule {
+  const AttentionItem* items = nullptr;
+  const std::uint32_t* item_count = nullptr;
+  const AttentionUnit* units = nullptr;
+  const StepRow* rows = nullptr;         // [sequences], or of a prompt: [queries]
+  const std::uint32_t* query = nullptr;  // [sequences] position
+  std::uint32_t item_slots = 0;          // of every item
+  std::uint32_t passes = 1;              // units of a storage head
+  std::uint32_t group = 1;               // query heads of a storage head
+  std::uint32_t kernel_group = 1;        // of the attention kernel, a power of two: logits are [slots, kernel_group]
+  std::uint32_t storage_heads = 1;
+  const float* log_sums = nullptr;       // [units, kernel_group]
+  std::uint32_t most_parts = 1;
+  float* noisy_max = nullptr;            // [units, most_parts, kernel_group] of the noisy softmax
+  float* noisy_sum = nullptr;
+  Victim* victims = nullptr;             // [units, most_parts]
+  unsigned* finished = nullptr;          // [units]; 0 before and after
+  std::uint32_t* evicted = nullptr;      // [sequences, storage heads]: position of the victim, or kNoToken
+  // A prompt's: rows of `queries` consecutive tokens from `first_query` on.
+  std::uint32_t first_query = 0;
+  std::uint32_t queries = 0;
+};
+
+// Of each head the tokens whose scores are the lowest, of equals the oldest.
+struct ChooseArguments : ScoreRule {
+  const CacheSlots* slots = nullptr;   // [heads], with state
+  std::uint32_t heads = 0;
+  std::uint32_t length = 0;            // slots of each head that hold a token
+  std::uint32_t first = 0, end = 0;    // positions of the tokens that may go
+  std::uint32_t count = 1;             // that go, ≥ 1; all that may, where those are fewer
+  std::uint32_t* chosen = nullptr;     // [heads, (length + 31) / 32]: bit s % 32 of word s / 32 is set where slot s goes
+};
+
+// Rows that a count made of a whole prompt at once may look back on.
+constexpr std::uint32_t kMostPromptHistory = 1024;
+
+// The state after all rows of a prompt, of weights exp(logit − log-sum), or the same of noisy logits: their sums, or
+// counts (of histories up to kMostPromptHistory, without a window).
+struct PromptScoreArguments : ScoreRule {
+  PromptArguments rows;  // as attention met them; the slots have room for the policy's state
+  float temperature = 1;
+  std::uint32_t sequence = 0;
+  float* log_sums = nullptr;  // [heads, tokens]: attention's; or room for those of the noisy logits
+};
+
+}  // namespace kvroof::cuda
