@@ -1,4 +1,4 @@
-// Where a pass begins, norms that stand alone, and rows that change slots.
+// Where a pass begins (embedding, angles of its positions), norms that stand alone, and rows that change slots.
 #pragma once
 
 #include "kernels/cuda/linear.cuh"
@@ -18,6 +18,19 @@ KV_KERNEL void embed_rows(EmbedArguments a) {
     if (a.positions != nullptr) value += element<kType>(a.positions, std::size_t{a.position_rows[t]} * a.cols + i);
     a.out[std::size_t{t} * a.cols + i] = value;
   }
+}
+
+// A thread a pair. The angle is formed in float, as the models were trained.
+KV_PLAIN_KERNEL void make_turns(RotaryArguments a) {
+  await_previous();
+  const unsigned i = block_x() * threads_x() + thread_x();
+  if (i >= a.tokens * a.pairs) return;
+  const unsigned token = i / a.pairs;
+  const bool use_long = a.use_long != nullptr && a.use_long[token] != 0;
+  const float angle =
+      static_cast<float>(a.positions[token]) * (use_long ? a.long_frequencies : a.frequencies)[i % a.pairs];
+  a.turns[2 * i] = cosf(angle) * a.magnitude;
+  a.turns[2 * i + 1] = sinf(angle) * a.magnitude;
 }
 
 // Blocks of kRowThreads, a thread eight elements.

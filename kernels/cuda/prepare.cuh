@@ -157,17 +157,4 @@ KV_KERNEL void prepare_heads(PrepareArguments a) {
   }
 }
 
-// A thread a pair. The angle is formed in float, as the models were trained.
-KV_PLAIN_KERNEL void make_turns(RotaryArguments a) {
-  await_previous();
-  const unsigned i = block_x() * threads_x() + thread_x();
-  if (i >= a.tokens * a.pairs) return;
-  const unsigned token = i / a.pairs;
-  const bool use_long = a.use_long != nullptr && a.use_long[token] != 0;
-  const float angle =
-      static_cast<float>(a.positions[token]) * (use_long ? a.long_frequencies : a.frequencies)[i % a.pairs];
-  a.turns[2 * i] = cosf(angle) * a.magnitude;
-  a.turns[2 * i + 1] = sinf(angle) * a.magnitude;
-}
-
 }  // namespace kvroof::cuda

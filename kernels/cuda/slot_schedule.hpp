@@ -47,7 +47,7 @@ class SlotSchedule {
   // What the ring gave up, or kNoToken. Where scores decide, the device tells.
   [[nodiscard]] std::uint32_t evicted() const { return evicted_; }
   [[nodiscard]] bool over_budget() const { return over_; }
-  // Tokens that every head has to give up at once (kCounts): the host chooses them and makes the others dense. 0: none,
+  // Tokens that every head has to give up at once (kCounts), which the host closes up. 0: none,
   // or the device chooses the one that goes.
   [[nodiscard]] std::uint32_t drops() const { return drops_; }
   void dropped(std::uint32_t count);
