@@ -328,6 +328,7 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   s.engine = engine != nullptr && !kernel ? *engine : find_engine_profile("graphs", names_->catalog);
   s.engine_name = s.engine.name;
   s.engine.reads_by_query_head |= earlier_version(row.engine_version, s.engine.joins_heads_since);
+  if (earlier_version(row.engine_version, s.engine.graph_sizes_since)) s.engine.graph_sizes.clear();
   s.devices = row.gpus;
   const auto layout = layout_of(row);
   if (!layout) return failure("no such layout over devices: {} on {}", row.parallelism, row.gpus);

@@ -40,6 +40,14 @@ Estimate around(double value, double half_width, CostTerm dominated_by) {
   return {value, value / h80, value * h80, value / h95, value * h95, dominated_by};
 }
 
+// Arithmetic of products and activations of a step that computes for so many times its sequences.
+StepTraffic padded_by(double padding, StepTraffic traffic) {
+  traffic.flops[static_cast<std::size_t>(KernelFamily::kLinear)].value *= padding;
+  const auto activations = static_cast<double>(traffic.bytes[Cause::kActivations]);
+  traffic.bytes.add(Cause::kActivations, static_cast<std::uint64_t>((padding - 1) * activations));
+  return traffic;
+}
+
 }  // namespace
 
 Estimate scaled(const Estimate& e, double factor) {
@@ -197,10 +205,10 @@ void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
   if (seconds > 0) parts.add(CostTerm::kLinks, Limit::kLinks, seconds, kLinkSpread);
 }
 
-// Without graphs the device waits for the host when launching takes longer than computing.
-void CostModel::add_host(Parts& parts, std::uint64_t batch) const {
+// Without a graph the device waits for the host when launching takes longer than computing.
+void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed) const {
   const double kernels = engine_.kernels_per_layer + (deployment_.tensor_parallel > 1 ? 2 : 0);
-  const double launches = engine_.graphs ? 0 : shape_.layers * kernels * engine_.launch_us * 1e-6;
+  const double launches = replayed ? 0 : shape_.layers * kernels * engine_.launch_us * 1e-6;
   const double idle = std::max(0.0, launches - parts.total());
   const double gaps = shape_.layers * kernels * engine_.gap_us * 1e-6;
   const double host = idle + gaps + (engine_.step_us + engine_.request_us * static_cast<double>(batch)) * 1e-6;
@@ -219,9 +227,12 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   Parts parts;
   parts.together = together_;
   if (whole_model) {
-    add_linears(parts, traffic, batch, read.linear, linear_peak_);
-    parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(traffic, batch), linear_bandwidth_.spread);
-    add_links(parts, batch);
+    // A graph computes for as many sequences as it was captured for; attention reads the rows of those that are there.
+    const std::uint64_t computed = engine_.padded(batch);
+    const StepTraffic padded = padded_by(static_cast<double>(computed) / static_cast<double>(batch), traffic);
+    add_linears(parts, padded, batch, read.linear, linear_peak_);
+    parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(padded, computed), linear_bandwidth_.spread);
+    add_links(parts, computed);
   }
   // Logits and probabilities are each written and read once when attention is not fused.
   const double unfused = engine_.fused_attention ? 0 : 4 * probabilities;
@@ -246,7 +257,7 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, start, policy_bytes, bandwidth,
                        share_ * traffic[KernelFamily::kPolicy].value, peak);
   }
-  if (whole_model) add_host(parts, batch);
+  if (whole_model) add_host(parts, batch, engine_.replays(batch));
   return parts;
 }
 
@@ -283,7 +294,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, kernel_start_, compaction,
                        {attention_bandwidth_.value, kPolicySpread}, 0, policy_peak_);
   }
-  if (!attention_only(shape_)) add_host(parts, batch);
+  if (!attention_only(shape_)) add_host(parts, batch, engine_.graphs);
   return parts;
 }
 

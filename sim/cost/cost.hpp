@@ -150,7 +150,7 @@ class CostModel {
   [[nodiscard]] ReadWeights read_weights(const StepTraffic& traffic, std::uint64_t tokens) const;
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
   void add_links(Parts& parts, std::uint64_t tokens) const;
-  void add_host(Parts& parts, std::uint64_t batch) const;
+  void add_host(Parts& parts, std::uint64_t batch, bool replayed) const;
 
   ModelShape shape_;
   TrafficTypes types_;

@@ -15,9 +15,10 @@ Estimate CostModel::layer(const ResidencySummary& residency, std::uint64_t batch
   // The head is the one product that is of no layer.
   const auto elements = static_cast<double>(head_parameters(shape_));
   Parts head;
+  const auto computed = static_cast<double>(engine_.padded(batch));
   head.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, linear_start_,
                     share_ * elements * deployment_.weights.head_bits / 8, reading(traffic, batch).linear,
-                    share_ * 2 * elements * static_cast<double>(batch), linear_peak_);
+                    share_ * 2 * elements * computed, linear_peak_);
   constexpr auto kLinear = static_cast<std::size_t>(CostTerm::kLinear);
   constexpr auto kHost = static_cast<std::size_t>(CostTerm::kHost);
   parts.seconds[kLinear] -= head.seconds[kLinear];

@@ -3,8 +3,11 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -74,9 +77,37 @@ std::string read_field(P& profile, const Field& field, const YAML::Node& node) {
   return {};
 }
 
+// "4", or "8 to 256 by 8"; nothing for other text and for sizes that no engine has.
+std::optional<std::array<unsigned, 3>> size_range(const std::string& text) {
+  constexpr unsigned kMostSequences = 1U << 16;
+  std::array<unsigned, 3> range = {0, 0, 1};
+  int end = 0;
+  const int length = static_cast<int>(text.size());
+  if (std::sscanf(text.c_str(), "%u to %u by %u%n", range.data(), &range[1], &range[2], &end) != 3 || end != length) {
+    if (std::sscanf(text.c_str(), "%u%n", range.data(), &end) != 1 || end != length) return std::nullopt;
+    range[1] = range[0];
+  }
+  const bool possible = range[0] > 0 && range[1] >= range[0] && range[1] <= kMostSequences && range[2] > 0;
+  return possible ? std::optional(range) : std::nullopt;
+}
+
+std::string read_graph_sizes(P& profile, const YAML::Node& node) {
+  for (const auto& entry : node) {
+    const auto range = entry.IsScalar() ? size_range(entry.Scalar()) : std::nullopt;
+    const std::uint32_t before = profile.graph_sizes.empty() ? 0 : profile.graph_sizes.back();
+    if (!node.IsSequence() || !range || (*range)[0] <= before) {
+      return fmt::format("{}: graph_sizes must be an ascending list of sizes and ranges such as [1, 2, 4, 8 to 256 by 8]",
+                         line_of(node));
+    }
+    for (unsigned size = (*range)[0]; size <= (*range)[1]; size += (*range)[2]) profile.graph_sizes.push_back(size);
+  }
+  return {};
+}
+
 std::string read_entry(P& profile, const std::string& key, const YAML::Node& node) {
   constexpr std::pair<std::string_view, std::string P::*> kTexts[] = {
-      {"name", &P::name}, {"about", &P::about}, {"joins_heads_since", &P::joins_heads_since}};
+      {"name", &P::name}, {"about", &P::about}, {"joins_heads_since", &P::joins_heads_since},
+      {"graph_sizes_since", &P::graph_sizes_since}};
   for (const auto& [text, member] : kTexts) {
     if (key != text) continue;
     if (!node.IsScalar() || node.Scalar().empty()) return fmt::format("{}: {} must be text", line_of(node), key);
@@ -88,7 +119,9 @@ std::string read_entry(P& profile, const std::string& key, const YAML::Node& nod
     for (const auto& name : node) profile.published_as.push_back(name.as<std::string>());
     return {};
   }
-  std::vector<std::string> known = {"name", "about", "joins_heads_since", "published_as"};
+  if (key == "graph_sizes") return read_graph_sizes(profile, node);
+  std::vector<std::string> known = {"name", "about", "joins_heads_since", "graph_sizes_since", "graph_sizes",
+                                    "published_as"};
   for (const Field& field : kFields) {
     if (field.key == key) return read_field(profile, field, node);
     known.emplace_back(field.key);
@@ -97,6 +130,11 @@ std::string read_entry(P& profile, const std::string& key, const YAML::Node& nod
 }
 
 }  // namespace
+
+std::uint64_t EngineProfile::padded(std::uint64_t batch) const {
+  const auto next = std::lower_bound(graph_sizes.begin(), graph_sizes.end(), batch);
+  return graphs && next != graph_sizes.end() ? *next : batch;
+}
 
 Result<EngineProfile> engine_from_yaml(std::string_view text) {
   if (text.size() > 1U << 16) return failure("an engine file has at most 64 KiB, this one has {} bytes", text.size());

@@ -21,6 +21,9 @@ struct EngineProfile {
   std::uint32_t policy_kernels = 2;       // launches of a scoring policy in a layer: update scores; choose and free
   bool on_cpu = false;                    // the profile of a CPU back end, which says nothing of a GPU
   bool graphs = true;                     // launches are replayed from a graph: the host never waits between them
+  // Sequences that graphs are captured for, ascending. Empty: a graph of every batch's own size.
+  std::vector<std::uint32_t> graph_sizes;
+  std::string graph_sizes_since;          // the version whose graphs those are; earlier ones have none of them
   bool fused_attention = true;            // the probability matrix never exists in memory
   bool reads_by_query_head = false;       // decode attention passes rows that heads share once for each of them
   std::string joins_heads_since;          // the version that first did not; earlier ones do
@@ -47,6 +50,13 @@ struct EngineProfile {
   double sum_doubling_us = 3;      // more for each doubling of their number
   double largest_batch = 1e9;      // sequences that its scheduler takes at once
   double prompt_chunk = 1e9;       // tokens of a prompt that are computed at once
+
+  // Whether a decode step of so many sequences is replayed from a graph.
+  [[nodiscard]] bool replays(std::uint64_t batch) const {
+    return graphs && (graph_sizes.empty() || batch <= graph_sizes.back());
+  }
+  // Sequences that such a step computes for: those of the smallest graph that holds the batch, or its own.
+  [[nodiscard]] std::uint64_t padded(std::uint64_t batch) const;
 };
 
 // A file of that form; strict: unknown keys and numbers that no engine has are refused with their line.

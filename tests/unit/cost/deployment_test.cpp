@@ -153,6 +153,62 @@ TEST_CASE("an engine file that says what no engine does is refused with its line
   CHECK(problem("name: [\n").find("not a valid YAML file") == 0);
 }
 
+TEST_CASE("a batch is computed for the next size that a graph was captured for, and attention for those that are there") {
+  EngineProfile padded = find_engine_profile("graphs", kCatalog);
+  padded.graph_sizes = {1, 2, 4, 8, 16};
+  const auto terms = [&](const EngineProfile& engine, std::uint64_t batch) {
+    const CostModel cost(model("llama-2-7b"), kBf16, find_device("h100-sxm", kCatalog), engine);
+    return cost.predict(full_attention_summary(cost.shape(), 512, 8), batch).terms;
+  };
+  const auto exact = find_engine_profile("graphs", kCatalog);
+  constexpr auto kLinear = static_cast<std::size_t>(CostTerm::kLinear);
+  constexpr auto kAttention = static_cast<std::size_t>(CostTerm::kAttention);
+  // Products of 9 sequences: 129 starts of 3.6 us; all weights but the embedding table, a row of which each reads; and
+  // arithmetic of 16, at 0.97 · 0.803 of 989 TFLOP/s.
+  const double layers = 32 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008), head = 32000.0 * 4096, norms = 65.0 * 4096;
+  const double reading = 2 * (layers + head + norms + 9.0 * 4096) / (0.85 * 3350e9);
+  const double computing = 2 * 16 * (layers + head) / (0.97 * 0.803 * 989e12);
+  CHECK(terms(padded, 9)[kLinear].value == Approx(129 * 3.6e-6 + std::hypot(reading, computing)));
+  CHECK(terms(padded, 9)[kAttention].value == terms(exact, 9)[kAttention].value);
+  CHECK(terms(padded, 16)[kLinear].value == terms(exact, 16)[kLinear].value);
+  CHECK(terms(padded, 17)[kLinear].value == terms(exact, 17)[kLinear].value);
+}
+
+TEST_CASE("several devices sum what a padded batch computes for") {
+  EngineProfile padded = find_engine_profile("graphs", kCatalog);
+  padded.graph_sizes = {8};
+  const auto links = [&](const EngineProfile& engine, std::uint64_t batch) {
+    const CostModel cost(model("llama-3.1-70b"), over(2), find_device("h100-sxm", kCatalog), engine);
+    return cost.predict(full_attention_summary(cost.shape(), 64, 8), batch).terms[5].value;
+  };
+  CHECK(links(padded, 5) == links(find_engine_profile("graphs", kCatalog), 8));
+}
+
+TEST_CASE("a batch beyond the largest graph is launched kernel by kernel") {
+  EngineProfile engine = find_engine_profile("graphs", kCatalog);
+  engine.graph_sizes = {1, 2};
+  engine.launch_us = 1000;  // of 10 kernels in each of 32 layers, far more than the device computes
+  const auto step = [&](std::uint64_t batch) {
+    return seconds(CostModel(model("llama-2-7b"), kBf16, find_device("h100-sxm", kCatalog), engine), batch);
+  };
+  CHECK(step(2) < 0.1);
+  CHECK(step(3) == Approx(32 * 10 * 1e-3 + 25e-6));
+}
+
+TEST_CASE("sizes of graphs are read as a list with ranges, ascending, or refused with their line") {
+  const auto sizes = [](const std::string& list) {
+    return engine_from_yaml("name: mine\nabout: mine\ngraph_sizes: " + list + "\n").value().graph_sizes;
+  };
+  CHECK(sizes("[1, 2, 4, 8 to 24 by 8]") == std::vector<std::uint32_t>{1, 2, 4, 8, 16, 24});
+  CHECK(sizes("[]").empty());
+  for (const char* wrong : {"[1, 1]", "[4, 2]", "[8 to 24]", "[8 to 4 by 2]", "[8 to 24 by 0]", "[0]", "[1, x]", "[-1]",
+                            "[99999999]", "[[1]]"}) {
+    INFO(wrong);
+    CHECK(problem("name: mine\nabout: mine\ngraph_sizes: " + std::string(wrong) + "\n") ==
+          "line 3: graph_sizes must be an ascending list of sizes and ranges such as [1, 2, 4, 8 to 256 by 8]");
+  }
+}
+
 TEST_CASE("an engine with gaps between its kernels is slower by them, graph or none") {
   EngineProfile gaps = find_engine_profile("graphs", kCatalog);
   gaps.gap_us = 3;
