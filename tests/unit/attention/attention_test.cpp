@@ -148,6 +148,7 @@ TEST_CASE("the parts of a softmax and weighted sums have the same bits on every 
           CHECK(vector::exponentials(weights.data(), count, origin, weights.data()) == total);
           CHECK(same_bits(weights, expected));
           CHECK(vector::sum(weights.data(), count) == total);
+          CHECK(vector::sum(logits.data(), count) == plain::sum(logits.data(), count));
           vector::scale(weights.data(), count, 0.3F, weights.data());
           CHECK(same_bits(weights, scaled));
           std::vector<float> out(width, 99);
