@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 
 #include "apps/command.hpp"
@@ -16,8 +18,10 @@ namespace po = boost::program_options;
 namespace kvroof {
 namespace {
 
-[[noreturn]] void cannot_write(const fs::path& path) {
-  throw Error(fmt::format("{}: cannot be written (disk full, or not allowed)", path.string()));
+// `why`: an errno; 0: not known.
+[[noreturn]] void cannot_write(const fs::path& path, int why) {
+  throw Error(fmt::format("{}: cannot be written: {}", path.string(),
+                          why == 0 ? "disk full, or not allowed" : std::strerror(why)));
 }
 
 bool is_simulated(const Arguments& arguments) {
@@ -56,12 +60,13 @@ void export_timeline(const Arguments& arguments, const TraceReader& trace, const
   const std::string temporary = temporary_name(out);
   try {
     std::ofstream file(temporary, std::ios::binary);
-    if (!file) cannot_write(out);
+    if (!file) cannot_write(out, errno);
     const auto timeline = perfetto ? perfetto_timeline(file) : chrome_timeline(file);
     write_timeline(arguments, trace, *timeline);
     timeline->finish();
+    errno = 0;
     file.close();
-    if (!file || std::rename(temporary.c_str(), out.c_str()) != 0) cannot_write(out);
+    if (!file || std::rename(temporary.c_str(), out.c_str()) != 0) cannot_write(out, errno);
   } catch (...) {
     if (temporary != out) std::remove(temporary.c_str());
     throw;
@@ -74,12 +79,13 @@ void export_tables(const TraceReader& trace, const fs::path& out) {
   if (fs::exists(out, error)) {
     throw usage_error(fmt::format("{} exists already", out.string())).note("choose another name, or remove it first");
   }
-  if (!fs::create_directory(out, error)) cannot_write(out);
+  if (!fs::create_directory(out, error)) cannot_write(out, error.value());
   try {
     std::ofstream file;
     const auto end_table = [&] {
+      errno = 0;
       if (file.is_open()) file.close();
-      if (!file) cannot_write(out);
+      if (!file) cannot_write(out, errno);
     };
     KernelReader::open(trace.path())
         .for_each_table(

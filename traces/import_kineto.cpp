@@ -53,11 +53,7 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
   bool end_object() override {
     const Place left = place();
     places_.pop_back();
-    if (left == Place::kEvent) {
-      if (const auto why = event_.deliver(to_, counts_)) {
-        return fail(failure("traceEvents[{}]: {}", events_ - 1, why->message));
-      }
-    }
+    if (left == Place::kEvent) event_.deliver(to_, counts_);
     if (left == Place::kDevice) {
       device_.name = device_name_;
       to_.add(device_);
@@ -89,6 +85,9 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
     if (stream_.problem()) return *stream_.problem();
     if (!parsed) return failure("the JSON cannot be read");
     if (!has_events_) return failure("it has no traceEvents: no trace of PyTorch's profiler");
+    if (counts_.kernels == 0 && counts_.left_out.total() > 0) {
+      return failure("no kernel in it can be used: {}", counts_.left_out.text());
+    }
     if (counts_.kernels == 0) {
       return failure("none of its {} events is a kernel; record with ProfilerActivity.CUDA", events_);
     }

@@ -38,12 +38,14 @@ class NsysReader {
     read_ranges();
     read_memory();
     if (problem_) return *problem_;
-    if (before_ > 0) to_.note("before_recording", fmt::format("{} records that began before it are left out", before_));
     if (counts_.whole_graphs > 0) {
       to_.note("whole_graphs",
                fmt::format("{} launches of CUDA graphs are a record each; `nsys profile --cuda-graph-trace=node` "
                            "records their kernels",
                            counts_.whole_graphs));
+    }
+    if (counts_.kernels == 0 && counts_.left_out.total() > 0) {
+      return failure("no kernel in it can be used: {}", counts_.left_out.text());
     }
     if (counts_.kernels == 0) return failure("its table of kernels is empty: no kernel ran under nsys");
     return counts_;
@@ -64,14 +66,8 @@ class NsysReader {
       problem_ = failure("{}: {}", table, rows.error());
       return;
     }
-    table_ = table;
-    for (row_ = 1; !problem_ && rows.value().next(); ++row_) visit(rows.value());
+    while (rows.value().next()) visit(rows.value());
     if (rows.value().problem()) problem_ = failure("{}: {}", table, rows.value().problem()->message);
-  }
-
-  template <class... Args>
-  void refuse(fmt::format_string<Args...> text, Args&&... args) {
-    problem_ = failure("{}, row {}: {}", table_, row_, fmt::format(text, std::forward<Args>(args)...));
   }
 
   static std::uint64_t u64(const SqliteRows& rows, int c) { return static_cast<std::uint64_t>(rows.integer(c)); }
@@ -88,10 +84,9 @@ class NsysReader {
   // such as ranges while a framework started, has no place on its clock, and is counted.
   bool has_times(const SqliteRows& rows, bool mark = false) {
     const std::int64_t start = rows.integer(0), end = rows.integer(1);
-    if (!mark && end < start) refuse("it ends at {} ns, before its start at {} ns", end, start);
-    if (start >= 0) return true;
-    ++before_;
-    ++counts_.others;
+    const bool backwards = !mark && end < start;
+    if (start >= 0 && !backwards) return true;
+    ++(backwards ? counts_.left_out.backwards : counts_.left_out.before);
     return false;
   }
   // Columns 0 to 7.
@@ -164,7 +159,10 @@ class NsysReader {
              KernelRecord k;
              k.work = work(rows);
              for (int c = 8; c < 11 && k.mangled_name.empty(); ++c) k.mangled_name = string(rows, c);
-             if (k.mangled_name.empty()) refuse("the kernel has no name");
+             if (k.mangled_name.empty()) {
+               ++counts_.left_out.nameless;
+               return;
+             }
              k.registers = u32(rows, 11);
              k.grid = {u32(rows, 12), u32(rows, 13), u32(rows, 14)};
              k.block = {u32(rows, 15), u32(rows, 16), u32(rows, 17)};
@@ -239,7 +237,6 @@ class NsysReader {
   }
   template <class Record>
   void take(const Record& record, std::uint64_t& count) {
-    if (problem_) return;
     to_.add(record);
     ++count;
   }
@@ -249,9 +246,6 @@ class NsysReader {
   ProfileSink& to_;
   std::unordered_map<std::int64_t, std::string> strings_;
   ProfileCounts counts_;
-  std::string_view table_;
-  std::uint64_t row_ = 0;
-  std::uint64_t before_ = 0;  // records that began before the recording
   std::optional<Failure> problem_;
 };
 

@@ -5,6 +5,18 @@
 
 namespace kvroof {
 
+std::string LeftOut::text() const {
+  std::string text;
+  const auto say = [&](std::uint64_t count, const char* one, const char* many) {
+    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, count == 1 ? one : many);
+  };
+  say(before, "record that began before the recording", "records that began before the recording");
+  say(backwards, "record that ends before it starts", "records that end before they start");
+  say(timeless, "record without a time", "records without a time");
+  say(nameless, "kernel without a name", "kernels without a name");
+  return text;
+}
+
 void write_profile(const std::filesystem::path& out, std::string_view tool_version, const std::string& command_line,
                    const std::function<void(ProfileSink&)>& write) {
   TraceManifest manifest;
@@ -35,6 +47,7 @@ ProfileCounts import_profile(const std::filesystem::path& file, std::string_view
     counts = read(file, sink).or_throw(file.string());
     sink.note("imported_from", kind);
     if (counts.others > 0) sink.note("not_imported", std::to_string(counts.others));
+    if (counts.left_out.total() > 0) sink.note("left_out", counts.left_out.text());
   });
   return counts;
 }

@@ -104,19 +104,35 @@ void KinetoEvent::set_argument(std::string_view field, KinetoNumber number) {
   }
 }
 
-std::optional<Failure> KinetoEvent::deliver(ProfileSink& to, ProfileCounts& counts) const {
+std::optional<std::pair<std::uint64_t, std::uint64_t>> KinetoEvent::times(LeftOut& left_out) const {
+  if (!start_ns || !times_valid) {
+    ++left_out.timeless;
+    return std::nullopt;
+  }
+  const std::int64_t duration = duration_ns.value_or(0), end = *start_ns + duration;
+  const bool reaches = category == "user_annotation" && end > 0;  // into the recording: it is cut at its start
+  if (duration < 0 || (*start_ns < 0 && !reaches)) {
+    ++(duration < 0 ? left_out.backwards : left_out.before);
+    return std::nullopt;
+  }
+  return std::pair(static_cast<std::uint64_t>(std::max<std::int64_t>(*start_ns, 0)), static_cast<std::uint64_t>(end));
+}
+
+void KinetoEvent::deliver(ProfileSink& to, ProfileCounts& counts) const {
   const bool kernel = category == "kernel", copy = category == "gpu_memcpy", fill = category == "gpu_memset";
   const bool call = category == "cuda_runtime" || category == "cuda_driver";
   const bool range = category == "user_annotation", overhead = category == "overhead";
   if (phase != "X" || !(kernel || copy || fill || call || range || overhead)) {
     if (phase == "X") ++counts.others;
-    return std::nullopt;
+    return;
   }
-  if (!start_ns || !times_valid) return failure("\"{}\" has no start (ts) that is a time", name);
-  if (*start_ns < 0) return failure("\"{}\" starts at {} ns, before the recording", name, *start_ns);
-  const std::int64_t duration = duration_ns.value_or(0);
-  if (duration < 0) return failure("\"{}\" ends {} ns before it starts", name, -duration);
-  const auto start = static_cast<std::uint64_t>(*start_ns), end = static_cast<std::uint64_t>(*start_ns + duration);
+  const auto span = times(counts.left_out);
+  if (!span) return;
+  if (kernel && name.empty()) {
+    ++counts.left_out.nameless;
+    return;
+  }
+  const auto [start, end] = *span;
   // A file holds one process, whose number the rows of a GPU do not say: 0 for all, so that calls meet their kernels.
   const DeviceWork work{start,           end,            narrow(device), narrow(context),
                         narrow(stream), narrow(correlation),
@@ -147,7 +163,6 @@ std::optional<Failure> KinetoEvent::deliver(ProfileSink& to, ProfileCounts& coun
   } else {
     to.add(OverheadRecord{start, end, 0});
   }
-  return std::nullopt;
 }
 
 }  // namespace kvroof

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "sim/core/error.hpp"
 #include "traces/import_profile.hpp"
@@ -35,8 +36,12 @@ struct KinetoEvent {
   void set(std::string_view field, KinetoNumber number);
   void set_argument(std::string_view field, KinetoNumber number);
 
-  // Hands the record over and counts it, or says why it cannot.
-  std::optional<Failure> deliver(ProfileSink& to, ProfileCounts& counts) const;
+  // Hands the record over, if it is one that a trace can hold, and counts it.
+  void deliver(ProfileSink& to, ProfileCounts& counts) const;
+
+ private:
+  // Start and end; nothing, and counted, where they are none of the recording's clock.
+  [[nodiscard]] std::optional<std::pair<std::uint64_t, std::uint64_t>> times(LeftOut& left_out) const;
 };
 
 }  // namespace kvroof

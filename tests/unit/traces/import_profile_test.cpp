@@ -115,11 +115,50 @@ INSERT INTO NVTX_EVENTS VALUES (-90, -80, 59, 'init', NULL, 704643115), (-70, NU
   (-60, 30, 59, 'load', NULL, 704643115);)sql");
   const fs::path out = folder.path() / "run.kvt";
   const ProfileCounts counts = import_profile(folder.path() / "old.sqlite", "nsys", read_nsys, out, "0", "");
-  CHECK((counts.kernels == 2 && counts.calls == 1 && counts.ranges == 3 && counts.others == 5));
+  CHECK((counts.kernels == 2 && counts.calls == 1 && counts.ranges == 3 && counts.others == 1));
+  CHECK(counts.left_out.before == 4);
   CHECK(query(out / "kernels.sqlite", "SELECT start, end, text FROM NVTX_EVENTS ORDER BY 1") ==
         "0|30|load\n40|400|softmax\n45|NULL|mark\n");
-  CHECK(query(out / "kernels.sqlite", "SELECT value FROM kvroof_note WHERE key = 'before_recording'") ==
-        "4 records that began before it are left out\n");
+  CHECK(query(out / "kernels.sqlite", "SELECT value FROM kvroof_note WHERE key = 'left_out'") ==
+        "4 records that began before the recording\n");
+}
+
+TEST_CASE("Records of an export without a name or that end before they start are left out, counted and told") {
+  const TemporaryFolder folder;
+  make_database(folder.path() / "old.sqlite", kOldExport + R"sql(
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (7, 500, 600, NULL, 4, 704643072), (7, 600, 700, 1234, 5, 704643072),
+  (7, 900, 899, 3, 6, 704643072), (7, -5, -6, 3, 7, 704643072);
+INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (70, 60, 704643115, 4, 9);)sql");
+  const fs::path out = folder.path() / "run.kvt";
+  const ProfileCounts counts = import_profile(folder.path() / "old.sqlite", "nsys", read_nsys, out, "0", "");
+  CHECK((counts.kernels == 2 && counts.calls == 1));
+  CHECK(counts.left_out.text() == "3 records that end before they start, 2 kernels without a name");
+  CHECK(query(out / "kernels.sqlite", "SELECT count(*), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL") == "2|350\n");
+  CHECK(query(out / "kernels.sqlite", "SELECT value FROM kvroof_note WHERE key = 'left_out'") ==
+        "3 records that end before they start, 2 kernels without a name\n");
+}
+
+TEST_CASE("Events of PyTorch's profiler with times that cannot be are left out, counted and told") {
+  const TemporaryFolder folder;
+  const auto event = [](const char* category, const char* name, const std::string& times) {
+    return fmt::format(R"({{"ph": "X", "cat": "{}", "name": "{}", "pid": 0, "tid": 7{}}},)", category, name, times);
+  };
+  const std::string file = folder.file("trace.json");
+  write_file(file, R"({"traceEvents": [)" + event("kernel", "good", R"(, "ts": 5, "dur": 2)") +
+                       event("kernel", "early", R"(, "ts": -5.5, "dur": 2)") +
+                       event("cuda_runtime", "call", R"(, "ts": -0.001, "dur": 9)") +
+                       event("kernel", "backwards", R"(, "ts": 5, "dur": -0.001)") +
+                       event("gpu_memcpy", "Memcpy DtoH", "") + event("gpu_memset", "Memset", R"(, "ts": 1e300)") +
+                       event("kernel", "", R"(, "ts": 8, "dur": 2)") +
+                       event("user_annotation", "load", R"(, "ts": -3, "dur": 4)") +
+                       event("user_annotation", "init", R"(, "ts": -3, "dur": 2)") + "{}]}");
+  const fs::path out = folder.path() / "run.kvt";
+  const ProfileCounts counts = import_profile(file, "kineto", read_kineto, out, "0", "");
+  CHECK((counts.kernels == 1 && counts.copies == 0 && counts.fills == 0 && counts.calls == 0 && counts.ranges == 1));
+  CHECK(counts.left_out.text() == "3 records that began before the recording, 1 record that ends before it starts, "
+                                  "2 records without a time, 1 kernel without a name");
+  CHECK(query(out / "kernels.sqlite", "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL") == "5000|7000\n");
+  CHECK(query(out / "kernels.sqlite", "SELECT start, end, text FROM NVTX_EVENTS") == "0|1000|load\n");
 }
 
 TEST_CASE("Launches of whole CUDA graphs, nsys' default, are records beside the kernels outside, or alone") {
@@ -268,11 +307,10 @@ TEST_CASE("A profile that cannot be right is refused in one sentence, and leaves
   CHECK(nsys("CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT 1 AS start, 2 AS end").starts_with("it has no table"));
   CHECK(nsys("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, shortName)") ==
         "CUPTI_ACTIVITY_KIND_KERNEL has no column end");
-  CHECK(nsys(kOldExport + "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 299 WHERE start = 300") ==
-        "CUPTI_ACTIVITY_KIND_KERNEL, row 2: it ends at 299 ns, before its start at 300 ns");
-  CHECK(nsys(kOldExport + "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = -5, end = -6") ==
-        "CUPTI_ACTIVITY_KIND_RUNTIME, row 1: it ends at -6 ns, before its start at -5 ns");
-  CHECK(nsys(kOldExport + "DELETE FROM StringIds") == "CUPTI_ACTIVITY_KIND_KERNEL, row 1: the kernel has no name");
+  CHECK(nsys(kOldExport + "DELETE FROM StringIds") ==
+        "no kernel in it can be used: 2 kernels without a name");
+  CHECK(nsys(kOldExport + "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL") ==
+        "its table of kernels is empty: no kernel ran under nsys");
 
   CHECK(kineto(kKineto.substr(0, 900)) == "the JSON breaks off at byte 900: the file was cut");
   CHECK(kineto("") == "the JSON breaks off at byte 0: the file was cut");
@@ -281,9 +319,9 @@ TEST_CASE("A profile that cannot be right is refused in one sentence, and leaves
   CHECK(kineto(R"({"traceEvents": [{"ph": "X", "cat": "cpu_op"}]})") ==
         "none of its 1 events is a kernel; record with ProfilerActivity.CUDA");
   CHECK(kineto(R"({"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 5, "dur": -1}]})") ==
-        "traceEvents[0]: \"k\" ends 1000 ns before it starts");
+        "no kernel in it can be used: 1 record that ends before it starts");
   CHECK(kineto(R"({"traceEvents": [{}, {"ph": "X", "cat": "kernel", "name": "k"}]})") ==
-        "traceEvents[1]: \"k\" has no start (ts) that is a time");
+        "no kernel in it can be used: 1 record without a time");
   CHECK(kineto(R"({"traceEvents": [{"name": "a "b""}]})").starts_with("byte 31 of the JSON is not"));
   CHECK(kineto("{\"a\": " + std::string(100, '[')) == "its values are nested deeper than 64");
   CHECK(kineto("{\"a\": \"" + std::string(17 << 20, 'x') + "\"}").find("is longer than 16 MiB") !=
