@@ -14,15 +14,35 @@ bool counts_dram_writes(std::string_view metric) {
   return metric == "dram__bytes_write.sum" || metric == "fbpa__dram_write_bytes.sum";
 }
 
+// Where counters ran and no kernels were recorded, the counted launches are all that is known.
+void take_declared(WorkTotals& totals) {
+  if (totals.calls == 0) totals.bytes = totals.counted.declared;
+}
+
 std::vector<WorkTotals> by_time(std::map<std::string, WorkTotals, std::less<>>& totals) {
   std::vector<WorkTotals> sorted;
   for (auto& [name, total] : totals) sorted.push_back(std::move(total));
   std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const WorkTotals& a, const WorkTotals& b) { return a.total_ns > b.total_ns; });
+                   [](const WorkTotals& a, const WorkTotals& b) {
+                     return std::pair(a.total_ns, a.counted.bytes) > std::pair(b.total_ns, b.counted.bytes);
+                   });
   return sorted;
 }
 
 }  // namespace
+
+void CountedBytes::add(double moved, bool is_write) {
+  bytes += moved;
+  (is_write ? writes : reads) = true;
+}
+
+CountedBytes& CountedBytes::operator+=(const CountedBytes& other) {
+  bytes += other.bytes;
+  declared += other.declared;
+  reads = reads || other.reads;
+  writes = writes || other.writes;
+  return *this;
+}
 
 void WorkTotals::add(std::uint64_t duration_ns, bool has_times) {
   ++calls;
@@ -46,12 +66,23 @@ double WorkTotals::bytes_per_second() const {
 
 double StepTotals::total_ns() const { return std::accumulate(cause_ns.begin(), cause_ns.end(), 0.0); }
 
-WorkTotals& KernelReportBuilder::named(std::map<std::string, WorkTotals, std::less<>>& totals, std::string_view name) {
+WorkTotals& KernelReportBuilder::named(Totals& totals, std::string_view name) {
   const auto it = totals.find(name);
   if (it != totals.end()) return it->second;
   WorkTotals& added = totals[std::string(name)];
   added.name = name;
   return added;
+}
+
+// Libraries give kernels of several purposes one short name, such as device_kernel.
+WorkTotals& KernelReportBuilder::kernels_of(const WorkRow& row) {
+  if (row.meaning) return named(operators_, row.meaning->operation);
+  std::string key(row.name);
+  key.append(1, '\0').append(row.purpose);
+  WorkTotals& totals = named(operators_, key);
+  totals.name = row.name;
+  totals.purpose = row.purpose;
+  return totals;
 }
 
 void KernelReportBuilder::add(const WorkRow& row) {
@@ -65,7 +96,9 @@ void KernelReportBuilder::add(const WorkRow& row) {
     return;
   }
   const bool meant = row.meaning.has_value();
-  for (WorkTotals* totals : {&named(operators_, meant ? row.meaning->operation : row.name), &report_.all_kernels}) {
+  WorkTotals& purpose = named(purposes_, meant ? row.meaning->operation : row.purpose);
+  if (!meant) purpose.purpose = row.purpose;
+  for (WorkTotals* totals : {&kernels_of(row), &purpose, &report_.all_kernels}) {
     totals->add(duration, has_times);
     if (!meant) continue;
     totals->bytes += row.meaning->declared.total();
@@ -103,10 +136,13 @@ void KernelReportBuilder::add_span(const DeviceWork& work) {
 void KernelReportBuilder::add(const CounterRecord& counter) {
   const bool reads = counts_dram_reads(counter.name), writes = counts_dram_writes(counter.name);
   if (counter.steps == 0 || (!reads && !writes)) return;
-  Counted& counted = counted_[{counter.first_step, counter.steps}];
-  counted.bytes += counter.value;
-  counted.reads = counted.reads || reads;
-  counted.writes = counted.writes || writes;
+  counted_[{counter.first_step, counter.steps}].add(counter.value, writes);
+  if (counter.operation.empty()) return;
+  WorkTotals& purpose = named(purposes_, counter.operation);
+  for (WorkTotals* totals : {&named(operators_, counter.operation), &purpose, &report_.all_kernels}) {
+    totals->counted.add(counter.value, writes);
+    if (reads) totals->counted.declared += counter.declared_bytes;  // each direction's record has them
+  }
 }
 
 // Of the engine's own count where the trace has it: counters may have run without kernels being recorded.
@@ -126,18 +162,19 @@ KernelReport KernelReportBuilder::finish() {
   report_.operators = by_time(operators_);
   report_.copies = by_time(copies_);
   report_.all_kernels.name = "all kernels";
+  report_.purposes = by_time(purposes_);
+  for (WorkTotals& totals : report_.operators) take_declared(totals);
+  for (WorkTotals& totals : report_.purposes) take_declared(totals);
+  take_declared(report_.all_kernels);
   for (const auto& [device, span] : devices_) report_.elapsed_ns += span.last_ns - span.first_ns;
   for (const auto& [number, step] : steps_) {
     report_.steps.push_back(step);
     report_.policy_ns += step.policy_ns();
     report_.policy_bytes += step.declared[Cause::kScores] + step.declared[Cause::kCompaction];
   }
-  for (const auto& [range, counted] : counted_) {
-    report_.counted.push_back({.first_step = range.first,
-                               .steps = range.second,
-                               .counted_bytes = counted.bytes,
-                               .both_ways = counted.reads && counted.writes,
-                               .declared_bytes = declared_of(range.first, range.second)});
+  for (auto& [range, counted] : counted_) {
+    counted.declared = declared_of(range.first, range.second);
+    report_.counted.push_back({range.first, range.second, counted});
   }
   return std::move(report_);
 }

@@ -14,14 +14,29 @@
 
 namespace kvroof {
 
+// DRAM bytes that counters saw, and what the engine declared for the same work.
+struct CountedBytes {
+  double bytes = 0;
+  std::uint64_t declared = 0;
+  bool reads = false, writes = false;  // are in them
+  void add(double moved, bool is_write);
+  CountedBytes& operator+=(const CountedBytes& other);
+  [[nodiscard]] bool any() const { return reads || writes; }
+  // Whether the two can be compared.
+  [[nodiscard]] bool comparable() const { return reads && writes && declared > 0; }
+  [[nodiscard]] double ratio() const { return bytes / static_cast<double>(declared); }
+};
+
 // All launches of one name.
 struct WorkTotals {
   std::string name;
+  std::string purpose;      // of kernels that the engine said nothing of, as their names tell (kernel_kinds.hpp)
   std::uint64_t calls = 0;
   std::uint64_t timed = 0;  // of them with times: the others add to calls and bytes alone
   std::uint64_t total_ns = 0, min_ns = 0, max_ns = 0;
   std::uint64_t bytes = 0;  // that the engine declared for kernels; moved by copies and fills
   std::uint64_t flops = 0;  // 0: not known
+  CountedBytes counted;     // of launches that were counted one by one, perhaps in another run
 
   void add(std::uint64_t duration_ns, bool has_times);
   [[nodiscard]] double mean_ns() const;
@@ -40,18 +55,17 @@ struct StepTotals {
   [[nodiscard]] double total_ns() const;
 };
 
-// DRAM bytes that counters saw over some steps, and what the engine declared for the same ones.
 struct CountedSteps {
   std::uint32_t first_step = 0, steps = 0;
-  double counted_bytes = 0;
-  bool both_ways = false;  // reads and writes are in them
-  std::uint64_t declared_bytes = 0;
+  CountedBytes counted;
 };
 
 struct KernelReport {
   // By time, the longest first. The name is the operator's where the engine said what it meant, else the kernel's.
+  // Those that were counted and of which no kernel was recorded have no calls.
   std::vector<WorkTotals> operators;
-  std::vector<WorkTotals> copies;  // and fills, by their direction
+  std::vector<WorkTotals> purposes;  // the same kernels by purpose, those that the engine meant by operator
+  std::vector<WorkTotals> copies;    // and fills, by their direction
   WorkTotals all_kernels;
   std::vector<StepTotals> steps;  // those with declared kernels, ascending
   std::vector<CountedSteps> counted;
@@ -75,20 +89,18 @@ class KernelReportBuilder {
   struct Span {
     std::uint64_t first_ns = 0, last_ns = 0;
   };
-  static WorkTotals& named(std::map<std::string, WorkTotals, std::less<>>& totals, std::string_view name);
+  using Totals = std::map<std::string, WorkTotals, std::less<>>;
+  static WorkTotals& named(Totals& totals, std::string_view name);
+  WorkTotals& kernels_of(const WorkRow& row);
   void add_meaning(const KernelMeaning& meaning, std::uint64_t duration_ns);
   void add_span(const DeviceWork& work);
 
   KernelReport report_;
-  std::map<std::string, WorkTotals, std::less<>> operators_, copies_;
+  Totals operators_, purposes_, copies_;
   std::map<std::uint32_t, StepTotals> steps_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Span> devices_;  // by process and its number there
   std::map<std::uint32_t, ByteCounters> engine_steps_;
-  struct Counted {
-    double bytes = 0;
-    bool reads = false, writes = false;
-  };
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Counted> counted_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, CountedBytes> counted_;  // by first step and number of steps
 };
 
 }  // namespace kvroof

@@ -47,9 +47,18 @@ void drop_empty_columns(Table& table) {
 
 double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
+// Counted bytes, and, where both directions are in them, how many they are to the declared ones; null: nothing was
+// counted.
+std::pair<Cell, Cell> counted_cells(const CountedBytes* c) {
+  if (c == nullptr || !c->any()) return {nothing(), nothing()};
+  return {megabytes(c->bytes), c->comparable() ? scaled(c->ratio(), 1, 3) : nothing()};
+}
+
 class OperatorTable {
  public:
-  explicit OperatorTable(const KernelAnswer& answer) : answer_(answer), report_(answer.report) {
+  // `kernels`: of the report, what has a row each.
+  OperatorTable(const KernelAnswer& answer, const std::vector<WorkTotals>& kernels)
+      : answer_(answer), report_(answer.report), kernels_(kernels) {
     table_.columns = {{"what", "name", false},
                       {"kind", "kind", false},
                       {"calls", "calls"},
@@ -59,6 +68,8 @@ class OperatorTable {
                       {"min (us)", "min_ns"},
                       {"max (us)", "max_ns"},
                       {"bytes (MB)", "bytes"},
+                      {"counted (MB)", "counted_bytes"},
+                      {"counted / declared", "counted_ratio"},
                       {"rate (GB/s)", "bytes_per_second"},
                       {"of limit (%)", "limit_percent"},
                       {"flop/byte", "flops_per_byte"},
@@ -66,20 +77,20 @@ class OperatorTable {
   }
 
   Table make() {
-    const std::size_t shown = answer_.top == 0 ? report_.operators.size() : answer_.top;
+    const std::size_t shown = answer_.top == 0 ? kernels_.size() : answer_.top;
     WorkTotals others;
-    for (std::size_t i = 0; i < report_.operators.size(); ++i) {
+    for (std::size_t i = 0; i < kernels_.size(); ++i) {
       if (i < shown) {
-        add(report_.operators[i], "operator");
+        add(kernels_[i], kernels_[i].purpose.empty() ? "operator" : kernels_[i].purpose);
       } else {
-        merge(others, report_.operators[i]);
+        merge(others, kernels_[i]);
       }
     }
-    if (others.calls > 0) {
-      others.name = fmt::format("{} more", report_.operators.size() - shown);
+    if (kernels_.size() > shown) {
+      others.name = fmt::format("{} more", kernels_.size() - shown);
       add(others, "operator");
     }
-    if (report_.all_kernels.calls > 0) add(report_.all_kernels, "total");
+    if (!kernels_.empty()) add(report_.all_kernels, "total");
     if (!report_.steps.empty()) add_policy();
     for (const WorkTotals& copy : report_.copies) add(copy, "copy");
     if (report_.elapsed_ns > 0) add_idle();
@@ -98,6 +109,7 @@ class OperatorTable {
     into.total_ns += from.total_ns;
     into.bytes += from.bytes;
     into.flops += from.flops;
+    into.counted += from.counted;
   }
   [[nodiscard]] Cell of_elapsed(double ns) const {
     if (report_.elapsed_ns == 0) return nothing();
@@ -112,12 +124,13 @@ class OperatorTable {
     const double intensity = t.bytes > 0 ? static_cast<double>(t.flops) / static_cast<double>(t.bytes) : 0;
     const bool roofed = limited && t.flops > 0;
     const double roof = roofed ? std::min(answer_.device->peak(DType::kBF16).value, intensity * limit) : 0;
-    add_row(table_, {text(t.name), text(kind), count(t.calls),
+    const auto [counted, ratio] = counted_cells(&t.counted);
+    add_row(table_, {text(t.name), text(kind), t.calls > 0 ? count(t.calls) : nothing(),
                      timed ? ms(static_cast<double>(t.total_ns)) : nothing(),
                      timed ? of_elapsed(static_cast<double>(t.total_ns)) : nothing(),
                      timed ? us(t.mean_ns()) : nothing(), timed ? us(static_cast<double>(t.min_ns)) : nothing(),
                      timed ? us(static_cast<double>(t.max_ns)) : nothing(),
-                     t.bytes > 0 ? megabytes(static_cast<double>(t.bytes)) : nothing(),
+                     t.bytes > 0 ? megabytes(static_cast<double>(t.bytes)) : nothing(), counted, ratio,
                      rated ? scaled(rate, 1e9, 1) : nothing(),
                      limited ? scaled(share(rate, limit), 1, 1) : nothing(),
                      t.flops > 0 && t.bytes > 0 ? scaled(intensity, 1, 2) : nothing(),
@@ -126,33 +139,27 @@ class OperatorTable {
   void add_policy() {
     add_row(table_, {text("policy: scores and compaction"), text("policy"), nothing(), ms(report_.policy_ns),
                      of_elapsed(report_.policy_ns), nothing(), nothing(), nothing(),
-                     megabytes(static_cast<double>(report_.policy_bytes)), nothing(), nothing(), nothing(), nothing()});
+                     megabytes(static_cast<double>(report_.policy_bytes)), nothing(), nothing(), nothing(), nothing(),
+                     nothing(), nothing()});
   }
   void add_idle() {
     const auto idle = static_cast<double>(report_.idle_ns);
     const double mean = report_.gaps > 0 ? idle / static_cast<double>(report_.gaps) : 0;
     add_row(table_, {text("idle between work"), text("idle"), count(report_.gaps), ms(idle), of_elapsed(idle),
                      us(mean), nothing(), us(static_cast<double>(report_.longest_gap_ns)), nothing(), nothing(),
-                     nothing(), nothing(), nothing()});
+                     nothing(), nothing(), nothing(), nothing(), nothing()});
   }
 
   const KernelAnswer& answer_;
   const KernelReport& report_;
+  const std::vector<WorkTotals>& kernels_;
   Table table_;
 };
 
-// Counted bytes, and, where both directions are in them, how many they are to those that the engine counted; null:
-// nothing was counted.
-std::pair<Cell, Cell> counted_cells(const CountedSteps* c) {
-  if (c == nullptr) return {nothing(), nothing()};
-  const auto declared = static_cast<double>(c->declared_bytes);
-  const bool comparable = c->both_ways && declared > 0;
-  return {megabytes(c->counted_bytes), comparable ? scaled(c->counted_bytes / declared, 1, 3) : nothing()};
-}
-
 }  // namespace
 
-Table operator_table(const KernelAnswer& answer) { return OperatorTable(answer).make(); }
+Table operator_table(const KernelAnswer& answer) { return OperatorTable(answer, answer.report.operators).make(); }
+Table purpose_table(const KernelAnswer& answer) { return OperatorTable(answer, answer.report.purposes).make(); }
 
 Table step_table(const KernelAnswer& answer) {
   const KernelReport& report = answer.report;
@@ -174,7 +181,7 @@ Table step_table(const KernelAnswer& answer) {
   for (const StepTotals& s : report.steps) {
     if (answer.top > 0 && table.rows.size() >= answer.top) break;
     const auto found = of_one.find(s.step);
-    const auto [counted, ratio] = counted_cells(found == of_one.end() ? nullptr : found->second);
+    const auto [counted, ratio] = counted_cells(found == of_one.end() ? nullptr : &found->second->counted);
     if (found != of_one.end()) found->second = nullptr;
     add_row(table, {count(s.step), count(s.kernels), us(s.total_ns()), us(s.of(Cause::kWeights)), us(s.kv_ns()),
                     us(s.policy_ns()), us(s.of(Cause::kActivations)),
@@ -184,11 +191,11 @@ Table step_table(const KernelAnswer& answer) {
     if (answer.top > 0 && table.rows.size() >= answer.top) break;
     const auto found = of_one.find(c.first_step);
     if (c.steps == 1 && found != of_one.end() && found->second == nullptr) continue;
-    const auto [counted, ratio] = counted_cells(&c);
+    const auto [counted, ratio] = counted_cells(&c.counted);
     const std::string steps =
         c.steps == 1 ? std::to_string(c.first_step) : fmt::format("{}..{}", c.first_step, c.first_step + c.steps - 1);
     add_row(table, {text(steps), nothing(), nothing(), nothing(), nothing(), nothing(), nothing(),
-                    megabytes(static_cast<double>(c.declared_bytes)), counted, ratio});
+                    megabytes(static_cast<double>(c.counted.declared)), counted, ratio});
   }
   drop_empty_columns(table);
   return table;
@@ -212,6 +219,7 @@ std::string kernel_report_json(const KernelAnswer& answer) {
                                  {"limit_bytes_per_second", nullptr},
                                  {"elapsed_ns", answer.report.elapsed_ns},
                                  {"operators", rows(operator_table(answer))},
+                                 {"purposes", rows(purpose_table(answer))},
                                  {"steps", rows(step_table(answer))}};
   if (answer.device) {
     json["device"] = answer.device->name;

@@ -26,11 +26,13 @@ struct KernelAnswer {
 
 // A row for each operator, then all kernels, the policy's own work, copies, and idle time.
 Table operator_table(const KernelAnswer& answer);
+// The same with a row for each purpose of kernels (gemm, attention, …) in place of those of operators.
+Table purpose_table(const KernelAnswer& answer);
 // A row for each engine step: its time by cause, and bytes declared and counted.
 Table step_table(const KernelAnswer& answer);
 // Of a recording without kernels: one row that says why.
 Table nothing_table(const RecordedLevel& recorded);
-// Both, the device and the level.
+// All three, the device and the level.
 std::string kernel_report_json(const KernelAnswer& answer);
 
 }  // namespace kvroof

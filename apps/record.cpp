@@ -25,6 +25,7 @@ fs::path trace_path(const Arguments& arguments) {
 void describe_record(boost::program_options::options_description_easy_init add) {
   describe_generate(add);
   add("cupti", boost::program_options::value<std::string>()->default_value("none"), kCuptiHelp)(
+      "ranges", boost::program_options::value<std::string>()->default_value("step"), kRangesHelp)(
       "no-capture", "leave out queries, keys and values: steps, kernels and counters alone, at full speed")(
       "prompt-logprobs", "also record the log-probabilities of the prompt: all its logits are then computed");
 }

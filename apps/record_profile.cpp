@@ -57,12 +57,21 @@ bool same_tokens(const SessionResult& a, const SessionResult& b) {
 
 std::unique_ptr<RecordProfile> RecordProfile::from(const Arguments& arguments) {
   const std::string& asked = arguments.get<std::string>("cupti");
+  const std::string& ranges = arguments.get<std::string>("ranges");
+  if (ranges != "step" && ranges != "operator") {
+    throw usage_error(fmt::format("--ranges {}: expected step or operator", ranges));
+  }
+  const bool all = asked == "all", counters = all || asked == "counters";
+  if (ranges == "operator" && !counters) {
+    throw usage_error(fmt::format("--ranges operator with --cupti {}: ranges are what --cupti counters counts", asked))
+        .note("record with --cupti counters, or with all to have the kernels' times beside them");
+  }
   if (asked == "none") return nullptr;
   ActivityApi* const device = cuda::device_activity();
-  const bool all = asked == "all";
+  const CountedRange range = ranges == "operator" ? CountedRange::kOperator : CountedRange::kStep;
   std::vector<Mode> modes;
   if (all || asked == "trace") modes.push_back({"trace", make_trace_profile(device), {}});
-  if (all || asked == "counters") modes.push_back({"counters", make_counter_profile(device != nullptr), {}});
+  if (counters) modes.push_back({"counters", make_counter_profile(device != nullptr, range), {}});
   if (all || asked == "pm") modes.push_back({"pm", make_sampling_profile(device != nullptr), {}});
   if (modes.empty()) {
     const std::vector<std::string> known = {"none", "trace", "counters", "pm", "all"};

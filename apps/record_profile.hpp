@@ -17,12 +17,15 @@ namespace kvroof {
 inline constexpr const char* kCuptiHelp =
     "watch the GPU: none; trace (kernels), counters (DRAM bytes of each step), pm (DRAM load against time), or all of "
     "them, each in a run of its own";
+inline constexpr const char* kRangesHelp =
+    "what --cupti counters counts as one: step; operator (each launch by itself, without CUDA graphs)";
 
 // The run that is recorded is watched in the first mode; each further one has a run of its own, which does the same
 // again, and its counters are joined by step.
 class RecordProfile final : public StepWatcher {
  public:
-  // Reads --cupti: null for none. Throws Error (usage). What must begin before the device is used begins here.
+  // Reads --cupti and --ranges: null for none. Throws Error (usage). What must begin before the device is used begins
+  // here.
   static std::unique_ptr<RecordProfile> from(const Arguments& arguments);
 
   void attach(BackendKind kind, Backend& backend, ProfileSink& sink);

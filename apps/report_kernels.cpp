@@ -60,8 +60,8 @@ void print_limit(const std::optional<Device>& device, const KernelReader& reader
 
 // What a reader of the table must know of its recording.
 void print_notes(const KernelReader& reader) {
-  constexpr std::array<std::string_view, 6> kTold = {"emulated", "why", "ended_early", "graphs_unexplained",
-                                                     "meanings_lost", "whole_graphs"};
+  constexpr std::array<std::string_view, 7> kTold = {
+      "emulated", "why", "ended_early", "graphs_unexplained", "meanings_lost", "whole_graphs", "left_out"};
   for (const auto& [key, value] : reader.notes()) {
     // Notes of a process are "process 4711: dropped".
     const std::size_t colon = key.find(": ");
@@ -71,21 +71,23 @@ void print_notes(const KernelReader& reader) {
   }
 }
 
-// Counters cover steps, so that no operator has counted bytes of its own; what they say of all of them is told here.
+// What the counters say of all operators, and what they cover.
 void print_counted(const KernelReport& report) {
-  double counted = 0;
-  std::uint64_t declared = 0, steps = 0;
+  CountedBytes all;
+  std::uint64_t steps = 0;
   for (const CountedSteps& c : report.counted) {
-    if (!c.both_ways) continue;
-    counted += c.counted_bytes;
-    declared += c.declared_bytes;
+    if (!c.counted.comparable()) continue;
+    all += c.counted;
     steps += c.steps;
   }
-  if (steps == 0 || declared == 0) return;
-  fmt::print(stderr,
-             "counted: DRAM moved {:.6g} MB in {} steps, {:.3f} of what was declared for them; counters cover steps, "
-             "not operators, whose bytes and rates are the declared ones (--by step)\n",
-             counted / 1e6, steps, counted / static_cast<double>(declared));
+  if (steps == 0) return;
+  const bool by_operator = report.all_kernels.counted.comparable();
+  if (by_operator) all = report.all_kernels.counted;
+  fmt::print(stderr, "counted: DRAM moved {:.6g} MB in {} steps, {:.3f} of what was declared for them; {}\n",
+             all.bytes / 1e6, steps, all.ratio(),
+             by_operator ? "each operator was launched and counted by itself, rates are those of declared bytes"
+                         : "counters cover steps, not operators, whose bytes and rates are the declared ones "
+                           "(--by step; `record --ranges operator` counts operators)");
 }
 
 RecordedLevel level_of(const KernelReader& reader, const KernelCounts& counts) {
@@ -103,20 +105,22 @@ RecordedLevel level_of(const KernelReader& reader, const KernelCounts& counts) {
 int run_report(const Arguments& arguments) {
   const std::filesystem::path path = arguments.positional[0];
   const std::string& by = arguments.get<std::string>("by");
-  if (by != "operator" && by != "step") throw usage_error(fmt::format("--by {}: expected operator or step", by));
+  if (by != "operator" && by != "purpose" && by != "step") {
+    throw usage_error(fmt::format("--by {}: expected operator, purpose or step", by));
+  }
   const std::uint32_t top = count_value("top", arguments.get<std::string>("top"), 0, kMostRows);
   static_cast<void>(TraceReader::open(path));  // checks seal and checksums
   const KernelReader reader = KernelReader::open(path);
   const KernelCounts counts = reader.counts();
   const RecordedLevel recorded = level_of(reader, counts);
-  const bool work = counts.kernels + counts.copies + counts.fills > 0;
-  const bool nothing = !work && (counts.counters == 0 || by == "operator");
+  const KernelReport report = make_report(arguments, reader, counts);
+  const bool work = !report.operators.empty() || !report.copies.empty();
+  const bool nothing = !work && (counts.counters == 0 || by != "step");
   if (nothing && recorded.level.empty()) {
     throw usage_error(fmt::format("{} has no kernel records{}", path.string(),
                                   counts.counters > 0 ? "; `--by step` shows its counters" : ""))
         .note("they come from `kvroof record --cupti trace`, `kvroof record -- CMD` and `kvroof import nsys|kineto`");
   }
-  const KernelReport report = make_report(arguments, reader, counts);
   const KernelAnswer answer{report, device_of(arguments, reader), top, recorded};
   if (nothing && format_of(arguments) != Format::kJson) {
     write_table(arguments, nothing_table(recorded));
@@ -129,18 +133,21 @@ int run_report(const Arguments& arguments) {
   if (!arguments.quiet && !nothing) {
     print_limit(answer.device, reader);
     print_notes(reader);
-    if (by == "operator") print_counted(report);
+    if (by != "step") print_counted(report);
   }
   if (format_of(arguments) == Format::kJson) {
     write_result(arguments, kernel_report_json(answer));
   } else {
-    write_table(arguments, by == "step" ? step_table(answer) : operator_table(answer));
+    write_table(arguments, by == "step"      ? step_table(answer)
+                           : by == "purpose" ? purpose_table(answer)
+                                             : operator_table(answer));
   }
   return 0;
 }
 
 void describe_report(po::options_description_easy_init add) {
-  add("by", po::value<std::string>()->default_value("operator"), "rows of the table: operator or step");
+  add("by", po::value<std::string>()->default_value("operator"),
+      "rows of the table: operator (or kernel), purpose (gemm, attention, …) or step");
   add("top", po::value<std::string>()->default_value("20"), "so many rows at most (0: all)");
   add("device", po::value<std::string>(), "compare with this device (default: the recorded one)");
 }
@@ -150,10 +157,11 @@ void describe_report(po::options_description_easy_init add) {
 Command report_kernels_command() {
   return {"report-kernels",
           "time and bytes of each operator or kernel against the device's limit",
-          "run.kvt [--by operator|step] [--top N] [--device NAME]",
+          "run.kvt [--by operator|purpose|step] [--top N] [--device NAME]",
           "  kvroof report-kernels run.kvt\n"
           "  kvroof report-kernels run.kvt --by step --format csv -o steps.csv\n"
-          "  kvroof import nsys report.sqlite -o run.kvt && kvroof report-kernels run.kvt --device h100-sxm",
+          "  kvroof import nsys report.sqlite -o run.kvt && kvroof report-kernels run.kvt --device h100-sxm\n"
+          "  kvroof report-kernels run.kvt --by purpose    (gemm, attention, … of a program of others)",
           describe_report,
           run_report,
           1,

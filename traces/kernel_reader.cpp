@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "traces/journal.hpp"
+#include "traces/kernel_kinds.hpp"
 #include "traces/kernel_tables.hpp"
 #include "traces/sqlite.hpp"
 
@@ -140,8 +141,8 @@ bool KernelReader::State::has_templates() const {
   return any;
 }
 
-// Columns: kind, start, end, device, context, stream, correlation, graph node, process, name or copy kind, bytes, row,
-// then the operator: name, cause, step, layer, bytes, flops, row.
+// Columns: kind, start, end, device, context, stream, correlation, graph node, process, name or copy kind, bytes (of a
+// kernel its whole name), row, then the operator: name, cause, step, layer, bytes, flops, row.
 std::string KernelReader::State::work_query() const {
   constexpr std::string_view kWork = "start, end, deviceId, contextId, streamId, correlationId, graphNodeId, globalPid";
   std::string sql;
@@ -151,14 +152,14 @@ std::string KernelReader::State::work_query() const {
         "CASE WHEN EXISTS (SELECT 1 FROM kvroof_operator e WHERE e.correlation = k.correlationId AND "
         "e.graph_node = coalesce(k.graphNodeId, 0)) THEN k.correlationId ELSE 0 END";
     sql = fmt::format(
-        "SELECT 0, {}, shortName, 0, k.rowid, o.name, o.cause, o.step, o.layer, o.declared_bytes, o.declared_flops, "
-        "o.rowid "
+        "SELECT 0, {}, shortName, demangledName, k.rowid, o.name, o.cause, o.step, o.layer, o.declared_bytes, "
+        "o.declared_flops, o.rowid "
         "FROM {} k LEFT JOIN kvroof_operator o ON o.correlation = {} AND o.graph_node = coalesce(k.graphNodeId, 0) AND "
         "(o.correlation <> 0 OR o.graph_node <> 0)",
         kWork, kKernelTable, has_templates() ? kEither : kExact);
   } else {
-    sql = fmt::format("SELECT 0, {}, shortName, 0, rowid, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM {}", kWork,
-                      kKernelTable);
+    sql = fmt::format("SELECT 0, {}, shortName, demangledName, rowid, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM {}",
+                      kWork, kKernelTable);
   }
   constexpr std::string_view kNoOperator = "NULL, NULL, NULL, NULL, NULL, NULL, NULL";
   if (db.has_table(kCopyTable)) {
@@ -177,13 +178,14 @@ class WorkGatherer {
  public:
   explicit WorkGatherer(const std::function<void(const WorkRow&)>& visit) : visit_(visit) {}
 
-  void take(const SqliteRows& rows, std::string_view name) {
+  void take(const SqliteRows& rows, std::string_view name, std::string_view purpose) {
     const auto key = std::pair(rows.integer(0), rows.integer(11));
     if (!any_ || key != key_) {
       flush();
       key_ = key;
       any_ = true;
       begin(rows, name);
+      row_.purpose = purpose;
     }
     if (!rows.null(12)) add_meaning(rows);
   }
@@ -199,7 +201,7 @@ class WorkGatherer {
     row_.work = {u64(rows, 1), u64(rows, 2), u32(rows, 3), u32(rows, 4), u32(rows, 5), u32(rows, 6), u64(rows, 7),
                  process_of(u64(rows, 8))};
     row_.name = name;
-    row_.bytes = u64(rows, 10);
+    if (row_.kind != WorkKind::kKernel) row_.bytes = u64(rows, 10);
   }
   void add_meaning(const SqliteRows& rows) {
     if (!row_.meaning) {
@@ -228,12 +230,17 @@ class WorkGatherer {
 void KernelReader::for_each_work(const std::function<void(const WorkRow&)>& visit) const {
   SqliteRows rows = state_->select(state_->work_query());
   WorkGatherer gatherer(visit);
+  std::unordered_map<std::int64_t, std::string_view> purposes;  // by id of the whole name
   while (rows.next()) {
     const auto kind = static_cast<WorkKind>(rows.integer(0));
     const auto code = static_cast<std::uint64_t>(rows.integer(9));
-    gatherer.take(rows, kind == WorkKind::kKernel ? state_->string(rows.integer(9))
-                        : kind == WorkKind::kFill ? "fill"
-                                                  : kCopyNames[code < kCopyNames.size() ? code : 0]);
+    if (kind != WorkKind::kKernel) {
+      gatherer.take(rows, kind == WorkKind::kFill ? "fill" : kCopyNames[code < kCopyNames.size() ? code : 0], "");
+      continue;
+    }
+    const auto [purpose, is_new] = purposes.try_emplace(rows.integer(10));
+    if (is_new) purpose->second = kind_of_kernel(state_->string(rows.integer(10)));
+    gatherer.take(rows, state_->string(rows.integer(9)), purpose->second);
   }
   gatherer.flush();
   state_->finish(rows);
@@ -266,10 +273,21 @@ void KernelReader::for_each_step(const std::function<void(std::uint32_t, const B
 
 void KernelReader::for_each_counter(const std::function<void(const CounterRecord&)>& visit) const {
   if (!state_->db.has_table(kCounterTable)) return;
+  // Traces of older versions have counters of steps alone.
+  const bool by_operator = state_->db.has_column(kCounterTable, "operator");
   SqliteRows rows = state_->select(
-      "SELECT first_step, steps, time_ns, device, name, value FROM kvroof_counter "
-      "ORDER BY steps = 0, first_step, time_ns, rowid");
-  while (rows.next()) visit({u32(rows, 0), u32(rows, 1), u64(rows, 2), u32(rows, 3), rows.text(4), rows.number(5)});
+      fmt::format("SELECT first_step, steps, time_ns, device, name, value{} FROM kvroof_counter "
+                  "ORDER BY steps = 0, first_step, time_ns, rowid",
+                  by_operator ? ", layer, operator, declared_bytes" : ""));
+  while (rows.next()) {
+    CounterRecord counter{u32(rows, 0), u32(rows, 1), u64(rows, 2), u32(rows, 3), rows.text(4), rows.number(5)};
+    if (by_operator && !rows.null(7)) {
+      counter.layer = rows.null(6) ? -1 : static_cast<std::int32_t>(u32(rows, 6));
+      counter.operation = rows.text(7);
+      counter.declared_bytes = u64(rows, 8);
+    }
+    visit(counter);
+  }
   state_->finish(rows);
 }
 

@@ -33,6 +33,7 @@ struct WorkRow {
   WorkKind kind = WorkKind::kKernel;
   DeviceWork work;
   std::string_view name;       // the kernel's short name; the direction of a copy
+  std::string_view purpose;    // of a kernel, as its name tells (kernel_kinds.hpp)
   std::uint64_t bytes = 0;     // of copies and fills
   std::optional<KernelMeaning> meaning;
 };

@@ -116,13 +116,17 @@ struct OperatorRecord {
   std::int32_t sequence = -1;        // -1: of several
 };
 
-// A counter over the steps [first_step, first_step + steps), or, with steps = 0, a sample at time_ns.
+// A counter over the steps [first_step, first_step + steps), or, with steps = 0, a sample at time_ns. With an operator
+// it is of one launch of it within the step.
 struct CounterRecord {
   std::uint32_t first_step = 0, steps = 0;
   std::uint64_t time_ns = 0;
   std::uint32_t device = 0;
   std::string_view name;  // a metric's name, such as dram__bytes_read.sum
   double value = 0;
+  std::int32_t layer = -1;           // of the operator; -1: outside the layers
+  std::string_view operation{};      // qkv, attention, …; empty: all that ran
+  std::uint64_t declared_bytes = 0;  // by the engine, for the launch of the operator
 };
 
 class ProfileSink {

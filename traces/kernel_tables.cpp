@@ -103,8 +103,8 @@ constexpr std::array kTables = {
                 "correlation, graph_node, step, layer, name, cause, declared_bytes, declared_flops, sequence"},
     KernelTable{kCounterTable,
                 "first_step INTEGER, steps INTEGER NOT NULL, time_ns INTEGER, device INTEGER NOT NULL, "
-                "name TEXT NOT NULL, value REAL NOT NULL",
-                "first_step, steps, time_ns, device, name, value"},
+                "name TEXT NOT NULL, value REAL NOT NULL, layer INTEGER, operator TEXT, declared_bytes INTEGER",
+                "first_step, steps, time_ns, device, name, value, layer, operator, declared_bytes"},
     KernelTable{kNoteTable, "key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL", "key, value"},
 };
 

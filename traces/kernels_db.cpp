@@ -281,7 +281,10 @@ void KernelDatabase::add(const OperatorRecord& r) {
 void KernelDatabase::add(const CounterRecord& r) {
   const auto of_steps = r.steps > 0 ? std::optional<std::uint32_t>(r.first_step) : std::nullopt;
   const auto at = r.steps > 0 ? std::nullopt : std::optional<std::uint64_t>(r.time_ns);
-  state_->add(kCounterTable, of_steps, r.steps, at, r.device, r.name, r.value);
+  const bool of_all = r.operation.empty();
+  state_->add(kCounterTable, of_steps, r.steps, at, r.device, r.name, r.value, if_not_negative(r.layer),
+              of_all ? std::nullopt : std::optional(r.operation),
+              of_all ? std::nullopt : std::optional(r.declared_bytes));
 }
 
 void KernelDatabase::note(std::string_view key, std::string_view value) { state_->add(kNoteTable, key, value); }

@@ -131,7 +131,7 @@ void CudaBackend::attend_on_device(const AttentionInput& input) {
 }
 
 // A plan's steps are the same launches with the same arguments: what differs lies in memory. So they are noted once and
-// made as one. A recorder copies rows between them, and has them one by one.
+// made as one. A recorder copies rows between them, and has them one by one, as has an observer who asks for it.
 void CudaBackend::launch_step() {
   const auto launches = [this] {
     forward_->run({[this](const AttentionInput& input) { attend_on_device(input); },
@@ -139,7 +139,8 @@ void CudaBackend::launch_step() {
     forward_->project(0, static_cast<std::uint32_t>(active_.size()));
   };
   StepPlan::StepTrain& train = plan_.train();
-  if (recorder_ != nullptr || !std::exchange(train.loaded, true)) return launches();
+  const bool one_by_one = recorder_ != nullptr || launches_.one_by_one();
+  if (one_by_one || !std::exchange(train.loaded, true)) return launches();
   if (train.launches.empty()) launches_.note(train, launches);
   launches_.make(train);
 }

@@ -28,6 +28,7 @@ class Launches {
   explicit Launches(Stream& stream) : stream_(stream) {}
 
   void set_observer(LaunchObserver* observer) { observer_ = observer; }  // may be null
+  [[nodiscard]] bool one_by_one() const { return observer_ != nullptr && observer_->one_by_one(); }
   // Of which sequence launches are from now on; -1: of several.
   void set_sequence(std::int32_t sequence) { sequence_ = sequence; }
 

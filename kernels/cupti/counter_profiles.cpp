@@ -1,12 +1,13 @@
-// The modes `counters` and `pm`: DRAM bytes of each step, and samples against time. Nothing is recorded of kernels.
+// The modes `counters` and `pm`: DRAM bytes of steps or operators, and samples against time. Nothing is recorded of
+// kernels.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <time.h>
 
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <exception>
+#include <map>
 #include <optional>
 #include <span>
 #include <thread>
@@ -20,18 +21,32 @@ namespace kvroof {
 namespace {
 
 // CUPTI holds 2000 to 3000 ranges at most.
-constexpr std::size_t kStepsOfWindow = 512;
+constexpr std::size_t kRangesOfWindow = 1024;
+// Some 600 steps of a model of 32 layers. Each has a row for each metric in the trace.
+constexpr std::size_t kMostOperators = std::size_t{1} << 17;
 // About fourteen minutes at the sampler's interval; some 100 bytes each.
 constexpr std::size_t kMostSamples = std::size_t{1} << 23;
-constexpr std::string_view kRangePrefix = "step ";
+
+// A function of the driver that the process has loaded; null where it has none.
+template <class F>
+F* driver_function(const char* name) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  return driver == nullptr ? nullptr : reinterpret_cast<F*>(dlsym(driver, name));
+}
 
 // The context that the runtime made current in this thread; null where there is none.
 void* current_context() {
-  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  if (driver == nullptr) return nullptr;
-  auto* const current = reinterpret_cast<int (*)(void**)>(dlsym(driver, "cuCtxGetCurrent"));
+  auto* const current = driver_function<int(void**)>("cuCtxGetCurrent");
   void* context = nullptr;
   return current != nullptr && current(&context) == 0 ? context : nullptr;
+}
+
+// Until all that was launched has run. Empty, or why it cannot be waited for.
+std::string wait_for_device() {
+  static auto* const synchronize = driver_function<int()>("cuCtxSynchronize");
+  if (synchronize == nullptr) return "the driver has no cuCtxSynchronize";
+  const int answer = synchronize();
+  return answer == 0 ? "" : fmt::format("waiting for the device: the driver answers {}", answer);
 }
 
 std::uint64_t now_ns(clockid_t clock) {
@@ -113,54 +128,106 @@ class CounterProfile : public RunProfile {
   bool any_ = false;  // something was counted
 };
 
-class RangeProfile final : public CounterProfile {
+// Of steps or of the launches in them. Ranges have names of their own, by which CUPTI gives them back.
+class RangeProfile final : public CounterProfile, private LaunchObserver {
  public:
-  using CounterProfile::CounterProfile;
+  RangeProfile(bool emulated, CountedRange counted) : CounterProfile(emulated), counted_(counted) {}
 
+  void attach(Backend& backend, ProfileSink& sink) override {
+    CounterProfile::attach(backend, sink);
+    if (!counts()) return;
+    sink.note("counted_ranges", by_operator() ? "operator: each launch by itself, without CUDA graphs" : "step");
+    if (!by_operator()) return;
+    backend_ = &backend;
+    backend.set_observer(this);
+  }
   void begin_step(std::uint32_t step) override {
     if (!counts()) return;
     open_step_ = step;
-    fail(ranges_->begin(fmt::format("{}{}", kRangePrefix, step)));
+    if (!by_operator()) return begin(fmt::format("step {}", step), {});
+    if (operators_ < kMostOperators) return;
+    if (!places_.empty()) take();
+    fail(fmt::format("after {} operators, the most that are counted one by one", operators_));
   }
   void end_step(const StepRecord&) override {
     if (!counts()) return;
     open_step_.reset();
-    fail(ranges_->end());
-    if (counts() && ++in_window_ == kStepsOfWindow) take();
+    if (!by_operator()) end();
+  }
+  std::string finish() override {
+    if (backend_ != nullptr) backend_->set_observer(nullptr);
+    return CounterProfile::finish();
   }
 
  private:
+  void begin_launch(const LaunchMeaning& meaning) override {
+    if (!counts() || !open_step_) return;
+    CounterRecord place;
+    place.layer = meaning.layer;
+    place.operation = meaning.operation;
+    place.declared_bytes = meaning.declared.bytes.total();
+    const std::string layer = meaning.layer < 0 ? "" : fmt::format(" layer {}", meaning.layer);
+    fail(wait_for_device());
+    begin(fmt::format("step {}{} {} #{}", *open_step_, layer, meaning.operation, operators_), place);
+    ++operators_;
+  }
+  void end_launch() override {
+    if (!counts() || !in_range_) return;
+    fail(wait_for_device());
+    end();
+  }
+  void begin_train() override {}
+  void end_train() override {}
+  void begin_train_launch(std::span<const LaunchMeaning>) override {}
+  [[nodiscard]] bool one_by_one() const override { return true; }
+
+  [[nodiscard]] bool by_operator() const { return counted_ == CountedRange::kOperator; }
   std::string open() override {
-    auto ranges = open_range_counters(cupti_, current_context(), kStepsOfWindow);
+    auto ranges = open_range_counters(cupti_, current_context(), kRangesOfWindow);
     if (!ranges) return ranges.error();
     ranges_ = std::move(ranges).value();
     note_lacking(ranges_->metrics());
     return {};
   }
   void close() override {
-    if (counts() && open_step_) fail(ranges_->end());  // a step that was cut: take() leaves it out
-    if (counts() && in_window_ > 0) take();
+    if (counts() && in_range_) fail(ranges_->end());
+    in_range_ = false;
+    if (counts() && !places_.empty()) take();
     ranges_.reset();
   }
+  void begin(const std::string& name, CounterRecord place) {
+    if (!counts()) return;
+    place.first_step = *open_step_;
+    place.steps = 1;
+    places_.emplace(name, place);
+    in_range_ = true;
+    fail(ranges_->begin(name));
+  }
+  void end() {
+    in_range_ = false;
+    if (!counts()) return;
+    fail(ranges_->end());
+    if (counts() && places_.size() == kRangesOfWindow) take();
+  }
   void take() {
-    in_window_ = 0;
     const auto counted = ranges_->take();
     if (!counted) return fail(counted.error());
     for (const CountedValues& range : counted.value()) {
-      CounterRecord record;
-      record.steps = 1;
-      if (!range.range.starts_with(kRangePrefix)) return fail("CUPTI named a range that was not begun");
-      const std::string_view number = std::string_view(range.range).substr(kRangePrefix.size());
-      const auto [end, error] = std::from_chars(number.begin(), number.end(), record.first_step);
-      if (error != std::errc()) return fail("CUPTI named a range that was not begun");
-      if (open_step_ == record.first_step) continue;
-      add(ranges_->metrics(), range.values, record);
+      const auto place = places_.find(range.range);
+      if (place == places_.end()) return fail("CUPTI named a range that was not begun");
+      if (!by_operator() && open_step_ == place->second.first_step) continue;  // it was cut
+      add(ranges_->metrics(), range.values, place->second);
     }
+    places_.clear();
   }
 
+  CountedRange counted_;
+  Backend* backend_ = nullptr;
   std::unique_ptr<RangeCounters> ranges_;
-  std::size_t in_window_ = 0;
+  std::map<std::string, CounterRecord> places_;  // of the window's ranges
   std::optional<std::uint32_t> open_step_;
+  bool in_range_ = false;
+  std::size_t operators_ = 0;
 };
 
 // A thread decodes while the run goes on: the device's buffer holds less than a long run.
@@ -242,7 +309,9 @@ class SamplingProfile final : public CounterProfile {
 
 }  // namespace
 
-std::unique_ptr<RunProfile> make_counter_profile(bool emulated) { return std::make_unique<RangeProfile>(emulated); }
+std::unique_ptr<RunProfile> make_counter_profile(bool emulated, CountedRange range) {
+  return std::make_unique<RangeProfile>(emulated, range);
+}
 std::unique_ptr<RunProfile> make_sampling_profile(bool emulated) { return std::make_unique<SamplingProfile>(emulated); }
 
 }  // namespace kvroof

@@ -1,6 +1,7 @@
 // One run of the engine on a device, watched in one of CUPTI's modes. A run never fails because it cannot be watched.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -29,8 +30,10 @@ class RunProfile : public StepWatcher {
 // Kernels, copies, fills, clocks and power, each kernel with what the engine meant by it. `device`: whoever gives
 // records where CUPTI does not (kernels/cuda/device_activity.hpp), or null. CUPTI allows it once in a process.
 std::unique_ptr<RunProfile> make_trace_profile(ActivityApi* device);
-// Counters of each step (the Range Profiler), and of the device every 100 us (PM sampling). An emulator has neither.
-std::unique_ptr<RunProfile> make_counter_profile(bool emulated);
+// What the Range Profiler counts as one. An operator is launched by itself, the device idle before and after it.
+enum class CountedRange : std::uint8_t { kStep, kOperator };
+// Counters of ranges, and of the device every 100 us (PM sampling). An emulator has neither.
+std::unique_ptr<RunProfile> make_counter_profile(bool emulated, CountedRange range = CountedRange::kStep);
 std::unique_ptr<RunProfile> make_sampling_profile(bool emulated);
 
 }  // namespace kvroof

@@ -54,7 +54,7 @@ TEST_CASE("report-kernels sets each operator against the limit of the recorded d
   CHECK(json.out.find("\"elapsed_ns\": 1600") != std::string::npos);
   const Ran wrong = run_program("report-kernels " + trace + " --by layer");
   CHECK(wrong.code == 2);
-  CHECK(wrong.err == "error: --by layer: expected operator or step\n");
+  CHECK(wrong.err == "error: --by layer: expected operator, purpose or step\n");
 }
 
 TEST_CASE("A profile of another program is imported and reported by kernel") {
@@ -65,7 +65,7 @@ TEST_CASE("A profile of another program is imported and reported by kernel") {
   CHECK(imported.code == 0);
   CHECK(imported.err.find("4 kernels, 1 copies and fills, 4 calls, 2 ranges") != std::string::npos);
   const Ran csv = run_program("report-kernels " + trace + " --format csv");
-  CHECK(csv.out.find("\ngemm,operator,2,700,43.75,350,300,400,,\n") != std::string::npos);
+  CHECK(csv.out.find("\ngemm,gemm,2,700,43.75,350,300,400,,\n") != std::string::npos);
   CHECK(csv.out.find("policy") == std::string::npos);
   const Ran steps = run_program("report-kernels " + trace + " --by step");
   CHECK(steps.code == 2);
@@ -78,6 +78,30 @@ TEST_CASE("A profile of another program is imported and reported by kernel") {
   CHECK_FALSE(std::filesystem::exists(folder.path() / "k.kvt"));
 }
 
+TEST_CASE("Kernels of another program have a purpose by their names, and a report by it") {
+  const TemporaryFolder folder;
+  const auto event = [](const char* name, int start, int duration) {
+    return fmt::format(R"({{"ph": "X", "cat": "kernel", "name": "{}", "ts": {}, "dur": {}}})", name, start, duration);
+  };
+  std::ofstream(folder.path() / "trace.json")
+      << "{\"traceEvents\": [" << event("nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NNT", 0, 30) << ","
+      << event("void cutlass::device_kernel<flash::FlashAttnFwdSm90<int> >(int)", 30, 20) << ","
+      << event("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<int> >(int)", 50, 40) << ","
+      << event("void vllm::rms_norm_kernel<float>(float*)", 90, 10) << "]}";
+  REQUIRE(run_program("import kineto " + folder.file("trace.json") + " -o " + folder.file("run.kvt")).code == 0);
+  CHECK(run_program("report-kernels " + folder.file("run.kvt") + " -q --by purpose --format csv").out ==
+        "name,kind,calls,total_ns,share_percent,mean_ns,min_ns,max_ns\n"
+        "gemm,gemm,2,70000,70,35000,30000,40000\n"
+        "attention,attention,1,20000,20,20000,20000,20000\n"
+        "normalisation,normalisation,1,10000,10,10000,10000,10000\n"
+        "all kernels,total,4,100000,100,25000,10000,40000\n"
+        "idle between work,idle,0,0,0,0,,0\n");
+  // One short name, two purposes.
+  const std::string kernels = run_program("report-kernels " + folder.file("run.kvt") + " -q --format csv").out;
+  CHECK(kernels.find("\ndevice_kernel,gemm,1,40000,") != std::string::npos);
+  CHECK(kernels.find("\ndevice_kernel,attention,1,20000,") != std::string::npos);
+}
+
 TEST_CASE("A board whose driver's name does not tell its form has its limit all the same") {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "trace.json")
@@ -86,6 +110,25 @@ TEST_CASE("A board whose driver's name does not tell its form has its limit all 
   REQUIRE(run_program("import kineto " + folder.file("trace.json") + " -o " + folder.file("run.kvt")).code == 0);
   CHECK(run_program("report-kernels " + folder.file("run.kvt")).err == "limit: 3350 GB/s, h100-sxm (datasheet)\n");
 }
+
+#if defined(KVROOF_NO_LOCKS)
+TEST_CASE("On a filesystem without locks of files traces are written and read, and only a repair asks for another") {
+  const TemporaryFolder folder;
+  const std::string program = "LD_PRELOAD=" KVROOF_NO_LOCKS " " KVROOF_PROGRAM, trace = folder.file("run.kvt");
+  write_profile_trace(folder.file("a.kvt"));
+  const Ran imported = run_program("import nsys " + folder.file("a.kvt/kernels.sqlite") + " -o " + trace, program);
+  INFO(imported.err);
+  REQUIRE(imported.code == 0);
+  CHECK(run_program("report-kernels " + trace + " --format csv", program).out.find("\ngemm,") != std::string::npos);
+  CHECK(run_program("inspect " + trace + " --verify").code == 0);
+  std::filesystem::rename(trace + "/kernels.sqlite", trace + "/kernels.sqlite.part");
+  std::filesystem::remove(trace + "/seal.json");
+  const Ran repaired = run_program("inspect --repair " + trace, program);
+  CHECK(repaired.code == 4);
+  CHECK(repaired.err.find("this filesystem has no locks of files") != std::string::npos);
+  CHECK(run_program("inspect --repair " + trace).code == 0);
+}
+#endif
 
 TEST_CASE("export refuses what it cannot do in one sentence, and leaves nothing") {
   const TemporaryFolder folder;
@@ -106,5 +149,9 @@ TEST_CASE("export refuses what it cannot do in one sentence, and leaves nothing"
     CHECK(ran.err.starts_with(error));
     CHECK_FALSE(std::filesystem::exists(out));
     CHECK_FALSE(std::filesystem::exists(out + ".part"));
+  }
+  for (const char* kind : {"csv", "chrome"}) {
+    CHECK(run_program(std::string("export ") + kind + " " + trace + " -o " + folder.file("no/such")).err ==
+          "error: " + folder.file("no/such") + ": cannot be written: No such file or directory\n");
   }
 }

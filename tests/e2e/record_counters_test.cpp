@@ -22,7 +22,8 @@ const std::string kRun = std::string(" --dtype f16 --model ") + KVROOF_SOURCE_DI
 
 // `wishes`: what the made library does (tests/support/made_cuda/made.hpp).
 Ran record(const std::string& trace, const std::string& modes, const std::string& wishes = "") {
-  return run_program("record -o " + trace + kRun + "-n 4 --cupti " + modes,
+  const std::string tokens = modes.find("-n ") == std::string::npos ? "-n 4 " : "";
+  return run_program("record -o " + trace + kRun + tokens + "--cupti " + modes,
                      "MADE_CUPTI=" + wishes + " KVROOF_EMULATED_CUPTI=1 LD_LIBRARY_PATH=" KVROOF_MADE_CUDA
                      " " KVROOF_EMULATED);
 }
@@ -141,6 +142,89 @@ TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the lev
     CHECK(note_of(trace, "not_recorded").empty() == !wishes.ends_with("refuse_kind=20"));
     CHECK((note_of(trace, "dropped") == "3\n") == (wishes == "lost=3"));
   }
+}
+
+TEST_CASE("Operators are counted one by one, the device idle around each, and stand beside their declared bytes") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const Ran ran = record(trace, "all --ranges operator", "idle=1");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(ran.err.find("made CUPTI") == std::string::npos);
+  CHECK(said(ran) == "cupti: trace, counters, pm");
+  CHECK(note_of(trace, "counted_ranges") == "operator: each launch by itself, without CUDA graphs\n");
+  // The kernels' run had graphs; each of its launches was counted in the other one, in the same step and layer, with
+  // the same declared bytes: one kernel reads 1000 bytes.
+  constexpr const char* kLaunches =
+      "SELECT step, layer, name, sum(declared_bytes), 1000.0 * count(DISTINCT correlation || '/' || graph_node) FROM "
+      "kvroof_operator GROUP BY 1, 2, 3 ORDER BY 1, 2, 3";
+  constexpr const char* kCounted =
+      "SELECT first_step, layer, operator, sum(declared_bytes), sum(value) FROM kvroof_counter WHERE steps = 1 AND "
+      "name = 'dram__bytes_read.sum' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3";
+  CHECK(ask(trace, "SELECT count(*) > 0 FROM kvroof_operator WHERE graph_node > 0") == "1\n");
+  CHECK(ask(trace, kCounted) == ask(trace, kLaunches));
+  const Ran report = run_program("report-kernels " + trace + " --format json");
+  REQUIRE(report.code == 0);
+  CHECK(report.err.find("each operator was launched and counted by itself") != std::string::npos);
+  std::size_t operators = 0;
+  const auto rows = nlohmann::json::parse(report.out)["operators"];
+  for (const auto& row : rows) {
+    if (row["kind"] != "operator") continue;
+    INFO(row.dump());
+    CHECK(row["counted_bytes"].get<double>() == 3000 * row["calls"].get<double>());
+    CHECK(row["total_ns"].get<double>() > 0);
+    if (row["bytes"].is_null()) continue;
+    const double ratio = row["counted_bytes"].get<double>() / row["bytes"].get<double>();
+    CHECK(row["counted_ratio"].get<double>() == Approx(ratio).epsilon(1e-6));
+    ++operators;
+  }
+  CHECK(operators >= 5);
+}
+
+TEST_CASE("Counted operators alone have a report, of more ranges than CUPTI holds at once") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), steps = folder.file("steps.kvt");
+  const Ran ran = record(trace, "counters --ranges operator -n 60", "idle=1");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(said(ran) == "cupti: counters");
+  constexpr const char* kRead = "FROM kvroof_counter WHERE name = 'dram__bytes_read.sum'";
+  CHECK(ask(trace, std::string("SELECT count(*) > 1024, count(operator) = count(*) ") + kRead) == "1|1\n");
+  // Whole steps: what operators read is what the steps' own ranges would have counted, step by step.
+  REQUIRE(record(steps, "counters -n 60").code == 0);
+  CHECK(note_of(steps, "counted_ranges") == "step\n");
+  CHECK(ask(steps, std::string("SELECT count(operator), count(declared_bytes) ") + kRead) == "0|0\n");
+  const std::string by_step = std::string("SELECT first_step, sum(value) ") + kRead + " GROUP BY 1 ORDER BY 1";
+  CHECK(ask(trace, by_step) == ask(steps, by_step));
+  const Ran report = run_program("report-kernels " + trace + " --format csv");
+  CHECK(report.code == 0);
+  CHECK(report.out.substr(0, report.out.find('\n')) == "name,kind,bytes,counted_bytes,counted_ratio");
+  CHECK(report.out.find("\nattention,operator,") != std::string::npos);
+  CHECK(run_program("report-kernels " + steps + " --format csv").out.starts_with("kernels,level,why\n0,counters,"));
+}
+
+TEST_CASE("What goes wrong while operators are counted ends the counting with a reason, and not the run") {
+  const TemporaryFolder folder;
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"cuptiRangeProfilerPushRange=999", "none; counters: CUPTI, beginning a range: made (999)"},
+      {"cuptiRangeProfilerPopRange=999", "none; counters: CUPTI, ending a range: made (999)"},
+      {"dropped_ranges=1", "none; counters: CUPTI dropped 1 ranges"},
+      {"cuCtxSynchronize=700", "none; counters: waiting for the device: the driver answers 700"}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const auto& [wishes, expected] = cases[i];
+    INFO(wishes);
+    const std::string trace = folder.file(std::to_string(i) + ".kvt");
+    const Ran ran = record(trace, "counters --ranges operator", wishes);
+    INFO(ran.err);
+    CHECK(ran.code == 0);
+    CHECK(said(ran) == "cupti: " + expected);
+    CHECK(run_program("report-kernels " + trace + " --format csv").out.starts_with("kernels,level,why\n0,none,"));
+  }
+  const Ran without = record(folder.file("no.kvt"), "trace --ranges operator");
+  CHECK(without.code == 2);
+  CHECK(without.err.find("--ranges operator with --cupti trace") != std::string::npos);
+  CHECK(record(folder.file("no.kvt"), "counters --ranges layer").err.find("expected step or operator") !=
+        std::string::npos);
 }
 
 TEST_CASE("A buffer that comes back before its last record is whole loses that record, which is counted") {

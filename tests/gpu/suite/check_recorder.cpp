@@ -28,11 +28,20 @@ class Sums final : public NullSink {
     ++counters;
     const bool dram = r.name.find("dram__bytes_") == 0 || r.name.find("fbpa__dram_") == 0;
     if (!dram) return;
-    (r.name.find("read") != std::string_view::npos ? read : written) += r.value;
+    const bool reads = r.name.find("read") != std::string_view::npos;
+    (reads ? read : written) += r.value;
+    if (!reads || r.operation.empty()) return;
+    Operator& of = operators[std::string(r.operation)];
+    of.read += r.value;
+    of.declared += static_cast<double>(r.declared_bytes);
   }
   void note(std::string_view key, std::string_view value) override { notes[std::string(key)] = value; }
   std::uint64_t kernels = 0, without_time = 0, declared = 0, counters = 0;
   double read = 0, written = 0;
+  struct Operator {
+    double read = 0, declared = 0;
+  };
+  std::map<std::string, Operator> operators;  // where launches were counted one by one
   std::map<std::string, std::string> notes;
 };
 
@@ -135,6 +144,32 @@ void check_counts(const Options& options, Report& report) {
   });
 }
 
+// Whole steps, launch by launch. What a launch writes may reach DRAM in the range of another, and small launches live
+// in L2, so that only the sum of all is held to a limit.
+void check_operators(const Options& options, Report& report) {
+  const Model model = random_model("mpt-7b", 2048, options.small, options.seed);
+  EngineTiming engine(model, "full");
+  engine.grow(1, options.small ? 8 : 256, 400);
+  const auto profile = make_counter_profile(cuda::device_activity() != nullptr, CountedRange::kOperator);
+  Sums sums;
+  profile->start();
+  profile->attach(engine.backend(), sums);
+  const std::uint32_t steps = options.small ? 2 : 16;
+  watched_steps(engine, *profile, steps);
+  const std::string why = profile->finish();
+  const Json parameters = {{"steps", steps}, {"model", "mpt-7b"}};
+  if (!why.empty()) return report.add("counted_operators", parameters, {{"skipped", why}});
+  double declared = 0;
+  for (const auto& [name, of] : sums.operators) {
+    report.add("counted_operator", {{"operator", name}, {"steps", steps}},
+               {{"declared", of.declared}, {"read", of.read}, {"ratio", of.read / of.declared}});
+    declared += of.declared;
+  }
+  const double ratio = sums.read / declared;
+  report.check("counted_operators", parameters, std::abs(ratio - 1) <= 0.05,
+               {{"declared", declared}, {"read", sums.read}, {"written", sums.written}, {"ratio", ratio}});
+}
+
 // Steps under the modes that count; those without a recorder are in the part `steps`.
 void measure_modes(const Options& options, Report& report) {
   const bool emulated = cuda::device_activity() != nullptr;
@@ -166,6 +201,7 @@ void prepare_recorder() {
 void check_recorder(const Options& options, Report& report) {
   report.guarded("trace_losses", {}, [&] { check_losses(options, report); });
   report.guarded("counted_bytes", {}, [&] { check_counts(options, report); });
+  report.guarded("counted_operators", {}, [&] { check_operators(options, report); });
   report.guarded("recorder_step", {}, [&] { measure_modes(options, report); });
 }
 

@@ -5,6 +5,7 @@
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -27,6 +28,7 @@ struct Sample {
 // What has been done so far; a call out of order is an invalid operation.
 struct State {
   int initialised = 0, hosts = 0;
+  bool idle = true;  // waited for since the last kernel
   bool enabled = false, prepared = false, configured = false, started = false, in_range = false;
   std::size_t most = 0;  // ranges or samples in an image
   std::vector<Range> ranges, submitted, decoded;
@@ -66,6 +68,9 @@ CUptiResult availability(Params* p) {
   return CUPTI_SUCCESS;
 }
 
+// With "idle" ranges begin and end only where the driver was asked to wait for the device.
+bool idle_as_wished() { return g_state.idle || made::wish("idle") < 0; }
+
 void sample(std::uint64_t start, std::uint64_t end, double value) {
   const std::lock_guard lock(g_waiting);
   if (g_sampling) g_state.waiting.push_back({start, end, value});
@@ -75,6 +80,7 @@ void sample(std::uint64_t start, std::uint64_t end, double value) {
 
 // A range counts it, and the sampler has a sample of it.
 void made::count_kernel(std::uint64_t start_ns, std::uint64_t end_ns) {
+  g_state.idle = false;
   if (g_state.in_range) g_state.ranges.back().moved += kBytesOfKernel;
   if (!g_sampling) return;
   const std::uint64_t start = time_of(start_ns, wish("own_clock") >= 0);
@@ -90,6 +96,11 @@ void made_reset() {
 void made_refuse(const char* function, int result) {
   g_state.refused = function;
   g_state.refusal = static_cast<CUptiResult>(result);
+}
+// The driver was asked to wait for the device; what it answers.
+int made_synchronized() {
+  g_state.idle = true;
+  return static_cast<int>(std::max(0L, made::wish("cuCtxSynchronize")));
 }
 void made_passes(std::size_t passes) { g_state.passes = passes; }
 void made_one_pass(bool one) { g_state.one_pass = one; }
@@ -230,13 +241,13 @@ CUptiResult cuptiRangeProfilerStop(CUpti_RangeProfiler_Stop_Params* p) {
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiRangeProfilerPushRange(CUpti_RangeProfiler_PushRange_Params* p) {
-  MADE_CHECK(CUpti_RangeProfiler_PushRange_Params, g_state.started && !g_state.in_range);
+  MADE_CHECK(CUpti_RangeProfiler_PushRange_Params, g_state.started && !g_state.in_range && idle_as_wished());
   g_state.in_range = true;
   g_state.ranges.push_back({p->pRangeName, 0});
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiRangeProfilerPopRange(CUpti_RangeProfiler_PopRange_Params* p) {
-  MADE_CHECK(CUpti_RangeProfiler_PopRange_Params, g_state.in_range);
+  MADE_CHECK(CUpti_RangeProfiler_PopRange_Params, g_state.in_range && idle_as_wished());
   g_state.in_range = false;
   return CUPTI_SUCCESS;
 }

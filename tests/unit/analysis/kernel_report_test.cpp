@@ -65,8 +65,8 @@ TEST_CASE("A kernel report adds up time and bytes by operator, step and cause") 
   CHECK(r.gaps == 3);
   CHECK(r.longest_gap_ns == 100);
   REQUIRE(r.counted.size() == 1);
-  CHECK(r.counted[0].counted_bytes == 1200);
-  CHECK(r.counted[0].declared_bytes == 2 * 800 + 400);
+  CHECK(r.counted[0].counted.bytes == 1200);
+  CHECK(r.counted[0].counted.declared == 2 * 800 + 400);
 }
 
 TEST_CASE("Two processes that number their devices alike are timed each for itself") {
@@ -88,11 +88,34 @@ TEST_CASE("Counted bytes stand beside what the engine counted for the same steps
   builder.add(CounterRecord{3, 0xffffffffU, 0, 0, "dram__bytes_read.sum", 1});
   const KernelReport r = builder.finish();
   REQUIRE(r.counted.size() == 2);
-  CHECK(r.counted[0].counted_bytes == 250);
-  CHECK(r.counted[0].declared_bytes == 121 + 122);
-  CHECK(r.counted[0].both_ways);
-  CHECK(r.counted[1].declared_bytes == 123);
-  CHECK_FALSE(r.counted[1].both_ways);
+  CHECK(r.counted[0].counted.bytes == 250);
+  CHECK(r.counted[0].counted.declared == 121 + 122);
+  CHECK(r.counted[0].counted.comparable());
+  CHECK(r.counted[1].counted.declared == 123);
+  CHECK_FALSE(r.counted[1].counted.comparable());
+}
+
+TEST_CASE("Launches that were counted one by one give their operator counted bytes, and what was declared for them") {
+  KernelReportBuilder builder;
+  for (const std::uint32_t step : {0U, 1U}) {
+    builder.add_step(step, ByteCounters{{500, 0, 0, 0, 0, 0}});
+    builder.add(CounterRecord{step, 1, 0, 0, "dram__bytes_read.sum", 210, 3, "qkv", 200});
+    builder.add(CounterRecord{step, 1, 0, 0, "dram__bytes_write.sum", 10, 3, "qkv", 200});
+    builder.add(CounterRecord{step, 1, 0, 0, "sm__cycles_active.avg", 7, 3, "qkv", 200});
+  }
+  builder.add(CounterRecord{1, 1, 0, 0, "dram__bytes_read.sum", 300, -1, "head", 300});
+  const KernelReport r = builder.finish();
+  REQUIRE(r.operators.size() == 2);
+  CHECK(r.operators[0].name == "qkv");  // no kernels were recorded: by their counted bytes
+  CHECK(r.operators[0].calls == 0);
+  CHECK(r.operators[0].counted.bytes == 2 * 220);
+  CHECK(r.operators[0].counted.declared == 2 * 200);
+  CHECK(r.operators[0].bytes == 2 * 200);
+  CHECK_FALSE(r.operators[1].counted.comparable());  // of one direction alone
+  CHECK(r.all_kernels.counted.bytes == 2 * 220 + 300);
+  REQUIRE(r.counted.size() == 2);
+  CHECK(r.counted[1].counted.bytes == 220 + 300);
+  CHECK(r.counted[1].counted.declared == 500);  // of the step
 }
 
 TEST_CASE("A device idles only while none of its streams works, and each device for itself") {

@@ -1,0 +1,95 @@
+#include "traces/kernel_kinds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+namespace kvroof {
+namespace {
+
+struct Rule {
+  std::string_view part;  // of the name, in small letters
+  std::string_view kind;
+};
+
+// The first rule that fits counts: names of attention kernels hold the types of CUTLASS, those of products the word
+// relu.
+constexpr auto kRules = std::to_array<Rule>({
+    {"nccl", "communication"},
+    {"all_reduce", "communication"},
+    {"allreduce", "communication"},
+    {"all_gather", "communication"},
+    {"allgather", "communication"},
+    {"reduce_scatter", "communication"},
+    {"cross_device_reduce", "communication"},
+    {"reshape_and_cache", "kv_cache"},
+    {"concat_and_cache", "kv_cache"},
+    {"appendpagedkv", "kv_cache"},
+    {"copy_blocks", "kv_cache"},
+    {"flash_fwd", "attention"},
+    {"flash::", "attention"},
+    {"flashattn", "attention"},
+    {"flash_mla", "attention"},
+    {"fmha", "attention"},
+    {"attention", "attention"},
+    {"attn", "attention"},
+    {"pagedkvcache", "attention"},
+    {"topkgating", "routing"},
+    {"moe_align", "routing"},
+    {"moe_sum", "routing"},
+    {"count_and_sort_expert", "routing"},
+    {"topk", "sampling"},
+    {"top_k", "sampling"},
+    {"topp", "sampling"},
+    {"argmax", "sampling"},
+    {"sampl", "sampling"},
+    {"multinomial", "sampling"},
+    {"penalt", "sampling"},
+    {"radixsort", "sampling"},
+    {"rms_norm", "normalisation"},
+    {"rmsnorm", "normalisation"},
+    {"layer_norm", "normalisation"},
+    {"layernorm", "normalisation"},
+    {"rsqrt", "normalisation"},
+    {"rotary", "rotary"},
+    {"gemm", "gemm"},
+    {"gemv", "gemm"},
+    {"nvjet", "gemm"},
+    {"xmma", "gemm"},
+    {"splitkreduce", "gemm"},
+    {"marlin", "gemm"},
+    {"matmul", "gemm"},
+    {"fused_moe", "gemm"},
+    {"triton_tem", "gemm"},
+    {"cutlass::", "gemm"},
+    {"quant", "quantisation"},
+    {"softmax", "softmax"},
+    {"triton_poi", "elementwise"},
+    {"triton_red", "reduction"},
+    {"triton_per", "reduction"},
+    {"reduce_kernel", "reduction"},
+    {"silu", "elementwise"},
+    {"gelu", "elementwise"},
+    {"act_and_mul", "elementwise"},
+    {"copy", "copy"},
+    {"catarray", "copy"},
+    {"gather", "copy"},
+    {"scatter", "copy"},
+    {"index", "copy"},
+    {"embedding", "copy"},
+    {"fillfunctor", "copy"},
+    {"elementwise", "elementwise"},
+});
+
+}  // namespace
+
+std::string_view kind_of_kernel(std::string_view demangled) {
+  std::string name(demangled);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  const auto* const rule = std::find_if(kRules.begin(), kRules.end(),
+                                        [&](const Rule& r) { return name.find(r.part) != std::string::npos; });
+  return rule == kRules.end() ? "other" : rule->kind;
+}
+
+}  // namespace kvroof
