@@ -156,6 +156,12 @@ void KernelDatabase::State::saw(const DeviceWork& work) {
 bool recover_staged_kernels_db(const fs::path& path) {
   const fs::path part = staged_kernels_db(path);
   if (!fs::exists(part)) return false;
+  if (refuses_locks(part)) {
+    throw Error(fmt::format("{}: this filesystem has no locks of files, which would show whether the recording still "
+                            "runs: expected a copy of the trace on another one",
+                            part.string()),
+                ExitCode::kDamagedTrace);
+  }
   try {
     SqliteWriter(part, part).run("BEGIN IMMEDIATE; COMMIT;");  // takes back the transaction that was cut
   } catch (const Error&) {

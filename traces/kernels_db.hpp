@@ -51,7 +51,8 @@ class KernelDatabase final : public ProfileSink {
 // Where a database is staged that will be `path`.
 std::filesystem::path staged_kernels_db(const std::filesystem::path& path);
 
-// Whether a killed writer left records there that From::kStaged can go on with.
+// Whether a killed writer left records there that From::kStaged can go on with. Throws Error where the filesystem
+// cannot say whether the writer still runs.
 bool recover_staged_kernels_db(const std::filesystem::path& path);
 
 // A whole file without records of a profiler. Throws Error.

@@ -1,17 +1,41 @@
 #include "traces/sqlite.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
 namespace kvroof {
 namespace {
 
+// SQLite takes every file for a busy one where locks are refused. Of ours only one process writes, and those of others
+// are only read, so that both go without locks there.
 Result<SqliteHandle> open_database(const std::filesystem::path& path, int flags) {
+  if ((flags & SQLITE_OPEN_CREATE) != 0) {
+    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (file >= 0) ::close(file);
+  }
   sqlite3* raw = nullptr;
-  const int code = sqlite3_open_v2(path.c_str(), &raw, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+  const int code = sqlite3_open_v2(path.c_str(), &raw, flags | SQLITE_OPEN_NOMUTEX,
+                                   refuses_locks(path) ? "unix-none" : nullptr);
   SqliteHandle database(raw);
   if (code != SQLITE_OK) return failure("{}", sqlite3_errstr(code));
   return database;
 }
 
 }  // namespace
+
+bool refuses_locks(const std::filesystem::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  struct flock lock {};
+  lock.l_type = F_RDLCK;
+  lock.l_len = 1;
+  const bool refused = ::fcntl(file, F_SETLK, &lock) != 0 &&
+                       (errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL);
+  ::close(file);
+  return refused;
+}
 
 SqliteWriter::SqliteWriter(const std::filesystem::path& path, std::filesystem::path shown)
     : shown_(std::move(shown)),

@@ -24,6 +24,9 @@ struct FinishStatement {
 using SqliteHandle = std::unique_ptr<sqlite3, CloseDatabase>;
 using SqliteStatement = std::unique_ptr<sqlite3_stmt, FinishStatement>;
 
+// Whether the filesystem of a file refuses locks, as those of networks and clusters may.
+bool refuses_locks(const std::filesystem::path& path);
+
 // A database that one thread writes. Every failure is an Error with the path that is shown to people.
 class SqliteWriter {
  public:
@@ -44,7 +47,8 @@ class SqliteWriter {
   static void bind(sqlite3_stmt* s, int column, std::nullptr_t) { sqlite3_bind_null(s, column); }
   static void bind(sqlite3_stmt* s, int column, double value) { sqlite3_bind_double(s, column, value); }
   static void bind(sqlite3_stmt* s, int column, std::string_view text) {
-    sqlite3_bind_text(s, column, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);
+    // No address would be NULL, and a text that is empty is not.
+    sqlite3_bind_text(s, column, text.empty() ? "" : text.data(), static_cast<int>(text.size()), SQLITE_STATIC);
   }
   template <std::integral T>
   static void bind(sqlite3_stmt* s, int column, T value) {
