@@ -8,6 +8,7 @@
 #include "tests/support/small_trace.hpp"
 #include "traces/kernel_names.hpp"
 #include "traces/kernel_reader.hpp"
+#include "traces/sqlite.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;
@@ -161,6 +162,28 @@ TEST_CASE("Work is read by its start, with what the engine meant by it") {
   std::vector<double> values;
   reader.for_each_counter([&](const CounterRecord& c) { values.push_back(c.value); });
   CHECK(values == std::vector<double>{1200, 71.5});
+}
+
+TEST_CASE("A counter of a launch is read with its operator, and those of a trace from before there were such without") {
+  const TemporaryFolder folder;
+  const fs::path trace = folder.path() / "run.kvt";
+  {
+    TraceWriter writer(trace, profile_manifest());
+    writer.profile().add(CounterRecord{2, 1, 0, 0, "dram__bytes_read.sum", 7.5, 3, "qkv", 8});
+    writer.profile().add(CounterRecord{2, 1, 0, 0, "dram__bytes_read.sum", 2.5, -1, "head", 2});
+    writer.profile().add(CounterRecord{3, 1, 0, 0, "dram__bytes_read.sum", 1});
+    writer.seal();
+  }
+  const auto seen = [&] {
+    std::string all;
+    KernelReader::open(trace).for_each_counter([&](const CounterRecord& c) {
+      all += fmt::format("{}: {} layer {} \"{}\" {}\n", c.first_step, c.value, c.layer, c.operation, c.declared_bytes);
+    });
+    return all;
+  };
+  CHECK(seen() == "2: 7.5 layer 3 \"qkv\" 8\n2: 2.5 layer -1 \"head\" 2\n3: 1 layer -1 \"\" 0\n");
+  SqliteWriter(trace / "kernels.sqlite", trace).run("ALTER TABLE kvroof_counter DROP COLUMN operator");
+  CHECK(seen() == "2: 7.5 layer -1 \"\" 0\n2: 2.5 layer -1 \"\" 0\n3: 1 layer -1 \"\" 0\n");
 }
 
 TEST_CASE("Steps and a profiler's records are sealed together") {
