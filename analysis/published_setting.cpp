@@ -171,6 +171,20 @@ struct PublishedCatalog::Names {
     }
     return std::nullopt;
   }
+  // "; did you mean X?", X being the name of the nearest key; or nothing.
+  [[nodiscard]] static std::string nearest(const std::string& key, const std::map<std::string, std::string>& names) {
+    std::vector<std::string> keys;
+    for (const auto& [known, name] : names) keys.push_back(known);
+    const auto near = nearest_name(key, keys);
+    return near ? fmt::format("; did you mean {}?", names.at(*near)) : std::string();
+  }
+  [[nodiscard]] std::string no_engine(const std::string& published) const {
+    std::map<std::string, std::string> names;
+    for (const EngineProfile& e : engines) {
+      for (const std::string& name : e.published_as) names[plain_letters(name)] = name;
+    }
+    return fmt::format("no profile of the engine: {}{}", published, nearest(plain_letters(published), names));
+  }
   // Why there is none: unknown, or less than the name of one.
   [[nodiscard]] std::string no_device(const std::string& published) const {
     std::vector<std::string> boards;
@@ -179,7 +193,9 @@ struct PublishedCatalog::Names {
     }
     std::sort(boards.begin(), boards.end());
     boards.erase(std::unique(boards.begin(), boards.end()), boards.end());
-    if (boards.size() < 2) return fmt::format("no such device in the catalog: {}", published);
+    if (boards.size() < 2) {
+      return fmt::format("no such device in the catalog: {}{}", published, nearest(device_key(published), devices));
+    }
     return fmt::format("{} may be {}: name one", published, join(boards));
   }
   // The device of that name, or of the name without its memory where that is the device's: "L4-24GB".
@@ -314,7 +330,8 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   } else if (kernel) {
     s.shape = names_->model("llama-2-7b");  // any: kernels are priced by themselves
   } else {
-    return failure("no such model in the catalog: {}", row.model);
+    return failure("no such model in the catalog: {}{}", row.model,
+                   Names::nearest(model_key(row.model), names_->models));
   }
   const auto deployment = deployment_of(row, kernel);
   if (!deployment) return Failure{deployment.error()};
@@ -324,7 +341,7 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   if (engine != nullptr && engine->small_cache_with_weights && row.kv_precision.empty() && small_weights) {
     s.deployment.types.kv = DType::kI8;
   }
-  if (engine == nullptr && !kernel) return failure("no profile of the engine: {}", row.engine);
+  if (engine == nullptr && !kernel) return Failure{names_->no_engine(row.engine)};
   s.engine = engine != nullptr && !kernel ? *engine : find_engine_profile("graphs", names_->catalog);
   s.engine_name = s.engine.name;
   s.engine.reads_by_query_head |= earlier_version(row.engine_version, s.engine.joins_heads_since);

@@ -96,8 +96,9 @@ std::string read_graph_sizes(P& profile, const YAML::Node& node) {
     const auto range = entry.IsScalar() ? size_range(entry.Scalar()) : std::nullopt;
     const std::uint32_t before = profile.graph_sizes.empty() ? 0 : profile.graph_sizes.back();
     if (!node.IsSequence() || !range || (*range)[0] <= before) {
-      return fmt::format("{}: graph_sizes must be an ascending list of sizes and ranges such as [1, 2, 4, 8 to 256 by 8]",
-                         line_of(node));
+      return fmt::format(
+          "{}: graph_sizes must be an ascending list of sizes and ranges such as [1, 2, 4, 8 to 256 by 8]",
+          line_of(node));
     }
     for (unsigned size = (*range)[0]; size <= (*range)[1]; size += (*range)[2]) profile.graph_sizes.push_back(size);
   }

@@ -63,8 +63,17 @@ Device find_device(const std::string& name_or_path, const fs::path& catalog) {
     throw usage_error(fmt::format("{}: no such device file", name_or_path));
   }
   Device device = device_from_yaml(read_text(file)).or_throw(file.string(), ExitCode::kUsage);
-  const fs::path defaults = catalog / "memory" / fmt::format("{}.yaml", name_of(device.memory_type));
-  fill_achieved(device, achieved_from_yaml(read_text(defaults)).or_throw(defaults.string()));
+  const fs::path priors = catalog / "memory" / fmt::format("{}.yaml", name_of(device.memory_type));
+  const Device defaults = achieved_from_yaml(read_text(priors)).or_throw(priors.string());
+  if (!device.kernels_as.empty()) {
+    const std::vector<std::string> names = catalog_device_names(catalog);
+    if (std::find(names.begin(), names.end(), device.kernels_as) == names.end()) {
+      throw usage_error(fmt::format("{}: kernels_as names no device of the catalog: '{}'{}", file.string(),
+                                    device.kernels_as, suggestion(device.kernels_as, names)));
+    }
+    fill_from_silicon(device, find_device(device.kernels_as, catalog), defaults);
+  }
+  fill_achieved(device, defaults);
   return device;
 }
 

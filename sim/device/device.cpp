@@ -1,5 +1,7 @@
 #include "sim/device/device.hpp"
 
+#include <algorithm>
+
 namespace kvroof {
 namespace {
 
@@ -66,6 +68,25 @@ FlopsPerSecond Device::peak(DType type) const {
 void fill_achieved(Device& device, const Device& defaults) {
   for (std::size_t i = static_cast<std::size_t>(F::kLinearFraction); i < kDeviceFieldCount; ++i) {
     if (!device.facts[i]) device.facts[i] = defaults.facts[i];
+  }
+}
+
+void fill_from_silicon(Device& device, const Device& measured, const Device& defaults) {
+  for (std::size_t i = static_cast<std::size_t>(F::kLinearFraction); i < kDeviceFieldCount; ++i) {
+    if (device.facts[i] || !measured.facts[i]) continue;
+    Fact fact = *measured.facts[i];
+    if (fact.provenance == Provenance::kMeasured) {
+      fact.provenance = Provenance::kPrior;
+      fact.source = "as on " + measured.name + ", the same silicon: " + fact.source;
+      if (defaults.facts[i]) fact.spread = std::max(fact.spread, defaults.facts[i]->spread);
+      const F field = device_fields()[i].field;
+      const bool of_bandwidth = field == F::kLinearFraction || field == F::kAttentionFraction;
+      const double slower = measured.bandwidth().value / device.bandwidth().value;
+      if (of_bandwidth && slower > 1 && defaults.facts[i]) {
+        fact.value = std::min(std::max(fact.value, defaults.facts[i]->value), fact.value * slower);
+      }
+    }
+    device.facts[i] = fact;
   }
 }
 

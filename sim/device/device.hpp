@@ -92,6 +92,7 @@ struct Device {
   std::string title;  // as its vendor spells it
   std::string vendor;
   std::string architecture;
+  std::string kernels_as;  // a device of the same silicon, for what was measured there and not here; or none
   DeviceKind kind = DeviceKind::kGpu;
   MemoryType memory_type = MemoryType::kHbm;
   std::array<std::optional<Fact>, kDeviceFieldCount> facts;
@@ -120,9 +121,14 @@ Result<Device> achieved_from_yaml(std::string_view text);
 std::string device_to_yaml(const Device& device);
 // Fills the achieved fields (linear_fraction … attention_cold_us) that the device does not have.
 void fill_achieved(Device& device, const Device& defaults);
+// The same from a device of the same silicon: what was measured there is a prior here, as wide as one of `defaults`.
+// The same multiprocessors fill a slower memory no worse: its share is that of `defaults` where this is larger, but its
+// rate not above the measured one.
+void fill_from_silicon(Device& device, const Device& measured, const Device& defaults);
 
-// catalog/devices/<name>.yaml, or a file of that form (one with a '/' or ending in .yaml or .yml), completed from
-// catalog/memory/<memory type>.yaml. Throws Error (usage) with "did you mean" for an unknown name.
+// catalog/devices/<name>.yaml, or a file of that form (one with a '/' or ending in .yaml or .yml), completed from the
+// device that its kernels_as names and from catalog/memory/<memory type>.yaml. Throws Error (usage) with "did you mean"
+// for an unknown name.
 Device find_device(const std::string& name_or_path, const std::filesystem::path& catalog);
 // Names of all catalog entries, sorted.
 std::vector<std::string> catalog_device_names(const std::filesystem::path& catalog);

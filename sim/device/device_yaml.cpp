@@ -171,8 +171,8 @@ void require_complete(const Device& d, const YAML::Node& root) {
 
 // A file of defaults (memory type) has only achieved facts.
 Device read_device(const YAML::Node& root) {
-  require_keys(root, {"name", "title", "vendor", "architecture", "kind", "memory_type", "sources", "facts", "price",
-                      "working_sets", "calibration"},
+  require_keys(root, {"name", "title", "vendor", "architecture", "kernels_as", "kind", "memory_type", "sources",
+                      "facts", "price", "working_sets", "calibration"},
                "a device file");
   if (root["calibration"]) {
     number_of(root, "calibration", "a device file", 0, 1e9);
@@ -187,6 +187,7 @@ Device read_device(const YAML::Node& root) {
   d.title = root["title"] ? text_of(root, "title") : d.name;
   if (root["vendor"]) d.vendor = text_of(root, "vendor");
   if (root["architecture"]) d.architecture = text_of(root, "architecture");
+  if (root["kernels_as"]) d.kernels_as = text_of(root, "kernels_as");
   d.kind = choice_of(root, "kind", std::array{DeviceKind::kGpu, DeviceKind::kCpu});
   d.memory_type = choice_of(root, "memory_type", std::array{MemoryType::kHbm, MemoryType::kGddr, MemoryType::kDdr});
   const Sources sources = sources_of(root);
@@ -240,6 +241,7 @@ std::string device_to_yaml(const Device& device) {
   put("title", device.title);
   put("vendor", device.vendor);
   put("architecture", device.architecture);
+  put("kernels_as", device.kernels_as);
   put("kind", name_of(device.kind));
   put("memory_type", name_of(device.memory_type));
   out << YAML::Key << "facts" << YAML::Value << YAML::BeginMap;

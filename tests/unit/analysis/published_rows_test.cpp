@@ -79,8 +79,19 @@ TEST_CASE("a part that is not known is no whole layer") {
   for (const char* part : {"Llama-3.1-8B sampler", "embedding (Llama-3.1-8B)", "Llama-3.1-8B moe"}) {
     const ScoredRow row =
         scored(std::string("m,kernel,") + part + ",bf16,bf16,RTX 4090,1,,vLLM,,profile,1,4096,,layer_time,,us,s\n");
-    CHECK(row.refused == std::string("no such model in the catalog: ") + part);
+    CHECK(row.refused.starts_with(std::string("no such model in the catalog: ") + part));
   }
+}
+
+TEST_CASE("a row of an unknown device, model or engine is refused with the nearest name") {
+  const auto refused = [](const char* model, const char* device, const char* engine) {
+    return scored(fmt::format("m,end_to_end,{},fp16,fp16,{},1,,{},,static,1,9,9,total_latency,,ms,s\n", model, device,
+                              engine)).refused;
+  };
+  CHECK(refused("Llama-2-7B", "RTX 4990", "vLLM") == "no such device in the catalog: RTX 4990; did you mean rtx-4090?");
+  CHECK(refused("Lama-2-7B", "RTX 4090", "vLLM") == "no such model in the catalog: Lama-2-7B; did you mean llama-2-7b?");
+  CHECK(refused("Llama-2-7B", "RTX 4090", "vLMM") == "no profile of the engine: vLMM; did you mean vLLM?");
+  CHECK(refused("Llama-2-7B", "RTX 4090", "mine") == "no profile of the engine: mine");
 }
 
 TEST_CASE("before heads of a group were joined, TensorRT-LLM read their rows for each: 1 to 8 times, the middle") {

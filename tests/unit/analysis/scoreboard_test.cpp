@@ -85,7 +85,7 @@ TEST_CASE("what the model does not know is refused in words, never predicted") {
   CHECK(refused("m,end_to_end,Llama-7B,fp16,fp16,A100-SXM4-80GB,5,vLLM,static,1,9,9,total_latency,1,ms,s\n") ==
         "32 query heads cannot be spread over 5 devices");
   CHECK(refused("m,end_to_end,Llama-9B,fp16,fp16,A100-SXM4-80GB,1,vLLM,static,1,9,9,total_latency,1,ms,s\n") ==
-        "no such model in the catalog: Llama-9B");
+        "no such model in the catalog: Llama-9B; did you mean llama-2-7b?");
   CHECK(refused("m,end_to_end,Llama-7B,fp16,fp16,A100-SXM4-80GB,1,mine,static,1,9,9,total_latency,1,ms,s\n") ==
         "no profile of the engine: mine");
   CHECK(refused("m,end_to_end,Llama-7B,fp16,fp16,A100-SXM4-80GB,1,vLLM,static,,9,9,total_latency,1,ms,s\n") ==
@@ -144,7 +144,7 @@ TEST_CASE("names are found as tables of measurements write them") {
   const std::string small = "m,end_to_end,Llama-3.1-8B,int4,,";
   CHECK(predicted(small + "L4-24GB" + rest) == predicted(small + "L4" + rest));
   const auto other = rows_of(small + "L4-48GB" + rest);  // no such board
-  CHECK(score(other[0]).refused == "no such device in the catalog: L4-48GB");
+  CHECK(score(other[0]).refused == "no such device in the catalog: L4-48GB; did you mean l40s?");
 }
 
 TEST_CASE("boards are found with their words in any order, layouts as people write them, and caches of 4 bits") {

@@ -153,7 +153,7 @@ TEST_CASE("an engine file that says what no engine does is refused with its line
   CHECK(problem("name: [\n").find("not a valid YAML file") == 0);
 }
 
-TEST_CASE("a batch is computed for the next size that a graph was captured for, and attention for those that are there") {
+TEST_CASE("products are of the next size that a graph was captured for, attention of the sequences that are there") {
   EngineProfile padded = find_engine_profile("graphs", kCatalog);
   padded.graph_sizes = {1, 2, 4, 8, 16};
   const auto terms = [&](const EngineProfile& engine, std::uint64_t batch) {

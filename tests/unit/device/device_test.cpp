@@ -136,9 +136,37 @@ TEST_CASE("a type without a rate of its own is computed in the next one") {
 }
 
 TEST_CASE("a device that no one has measured takes the priors of its memory type") {
-  const Device a100 = find_device("a100-40g", kCatalog);
-  CHECK(a100.fact(F::kLinearFraction)->provenance == Provenance::kPrior);
+  const Device v100 = find_device("v100-32g", kCatalog);
+  CHECK(value(v100, F::kLinearFraction) == 0.82);
+  CHECK(v100.fact(F::kLinearFraction)->provenance == Provenance::kPrior);
   CHECK(find_device("h200", kCatalog).fact(F::kLinearFraction)->provenance == Provenance::kMeasured);
+}
+
+TEST_CASE("a device of measured silicon takes what was measured there, as a prior and as wide as one") {
+  const Device h100 = find_device("h100-sxm", kCatalog), nvl = find_device("h100-nvl", kCatalog);
+  const std::optional<Fact>& start = nvl.fact(F::kLinearT0Us);
+  CHECK(start->value == value(h100, F::kLinearT0Us));
+  CHECK(start->provenance == Provenance::kPrior);
+  CHECK(start->source.find("as on h100-sxm, the same silicon: ") == 0);
+  CHECK(nvl.fact(F::kLinearFraction)->spread == 0.12);  // that of HBM boards that no one has measured; H100's own is 0.07
+  CHECK(h100.fact(F::kLinearFraction)->spread == 0.07);
+  // B300's silicon is B200's, and GB300's is B300's.
+  CHECK(value(find_device("gb300", kCatalog), F::kLinearT0Us) == value(find_device("b200", kCatalog), F::kLinearT0Us));
+}
+
+TEST_CASE("a slower memory of the same silicon is filled to no lower share and at no higher rate") {
+  // A100 SXM 80 GB reaches 0.8 of 2,039 GB/s in attention; HBM boards in general 0.86.
+  CHECK(value(find_device("a100-40g", kCatalog), F::kAttentionFraction) == 0.86);
+  CHECK(value(find_device("a100-pcie-80g", kCatalog), F::kAttentionFraction) == Approx(0.8 * 2039 / 1935));
+  CHECK(value(find_device("h100-pcie", kCatalog), F::kAttentionFraction) == 0.9);
+}
+
+TEST_CASE("a file whose silicon is none of the catalog is refused with the nearest name") {
+  const auto path = std::filesystem::temp_directory_path() / "kvroof-silicon-test.yaml";
+  std::ofstream(path) << "kernels_as: h100-sxn\n" << file_with("");
+  CHECK(message_of(path.string()) == path.string() + ": kernels_as names no device of the catalog: 'h100-sxn'; did you "
+                                                     "mean h100-sxm?");
+  std::filesystem::remove(path);
 }
 
 TEST_CASE("a device file survives the way through its text form") {
