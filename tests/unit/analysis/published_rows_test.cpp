@@ -89,7 +89,7 @@ TEST_CASE("a row of an unknown device, model or engine is refused with the neare
                               engine)).refused;
   };
   CHECK(refused("Llama-2-7B", "RTX 4990", "vLLM") == "no such device in the catalog: RTX 4990; did you mean rtx-4090?");
-  CHECK(refused("Lama-2-7B", "RTX 4090", "vLLM") == "no such model in the catalog: Lama-2-7B; did you mean llama-2-7b?");
+  CHECK(refused("Lama-2-7", "RTX 4090", "vLLM") == "no such model in the catalog: Lama-2-7; did you mean llama-2-7b?");
   CHECK(refused("Llama-2-7B", "RTX 4090", "vLMM") == "no profile of the engine: vLMM; did you mean vLLM?");
   CHECK(refused("Llama-2-7B", "RTX 4090", "mine") == "no profile of the engine: mine");
 }

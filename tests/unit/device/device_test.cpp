@@ -148,7 +148,7 @@ TEST_CASE("a device of measured silicon takes what was measured there, as a prio
   CHECK(start->value == value(h100, F::kLinearT0Us));
   CHECK(start->provenance == Provenance::kPrior);
   CHECK(start->source.find("as on h100-sxm, the same silicon: ") == 0);
-  CHECK(nvl.fact(F::kLinearFraction)->spread == 0.12);  // that of HBM boards that no one has measured; H100's own is 0.07
+  CHECK(nvl.fact(F::kLinearFraction)->spread == 0.12);  // of HBM boards that no one has measured; H100's own is 0.07
   CHECK(h100.fact(F::kLinearFraction)->spread == 0.07);
   // B300's silicon is B200's, and GB300's is B300's.
   CHECK(value(find_device("gb300", kCatalog), F::kLinearT0Us) == value(find_device("b200", kCatalog), F::kLinearT0Us));
