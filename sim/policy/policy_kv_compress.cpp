@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -154,6 +156,13 @@ constexpr ParamInfo kParams[] = {
     kWhenParam,
 };
 
+std::string advice(const PolicySpec& spec, std::uint32_t k) {
+  const std::uint32_t window = Options(spec).window;
+  if (k >= window) return {};
+  return fmt::format("the {} newest tokens of a head stay, so that heads hold more than a budget of {}; window= takes "
+                     "fewer", window, k);
+}
+
 }  // namespace
 
 extern const PolicyInfo kKvCompressPolicy;
@@ -167,6 +176,7 @@ constinit const PolicyInfo kKvCompressPolicy = {
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<KvCompress>(spec, context);
     },
+    .advice = advice,
 };
 
 }  // namespace kvroof

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "sim/core/suggest.hpp"
 #include "sim/policy/policy.hpp"
@@ -132,7 +133,10 @@ std::uint32_t PolicySpec::count(std::string_view key, std::uint32_t fallback, st
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < least) {
-    throw bad_value(*this, key, *text, fmt::format("a whole number, at least {}", least));
+    throw bad_value(*this, key, *text,
+                    error == std::errc::result_out_of_range
+                        ? fmt::format("a whole number from {} to {}", least, std::numeric_limits<std::uint32_t>::max())
+                        : fmt::format("a whole number, at least {}", least));
   }
   return value;
 }
