@@ -197,7 +197,7 @@ struct PrepareArguments {
   std::byte* v_copy = nullptr;
 };
 
-// Tokens of a decode step that the product of q, k and v is made for, and appended, by one launch, and the largest head.
+// Tokens of a decode step that the product of q, k and v is made for and appended by one launch, and the largest head.
 constexpr std::uint32_t kMostAppended = 64;
 constexpr std::uint32_t kMostAppendedDim = 256;
 

@@ -63,8 +63,8 @@ class DeviceForward {
   // pass. run() and project() only launch, the same whatever the tokens are, so that a train of launches can hold them.
   void begin(const PassTokens& tokens);
   void run(const Attention& attention);
-  // Logits of `rows` tokens of the pass from `first` on, and to the host: [out.size() / vocab, vocab]. They set out with
-  // send_logits(), while the host goes on, and are waited for by read_logits().
+  // Logits of `rows` tokens of the pass from `first` on, and to the host: [out.size() / vocab, vocab]. They set out
+  // with send_logits(), while the host goes on, and are waited for by read_logits().
   void project(std::uint32_t first, std::uint32_t rows);
   void send_logits(std::size_t floats);
   void read_logits(std::span<float> out);

@@ -62,7 +62,7 @@ struct ChooseArguments : ScoreRule {
   std::uint32_t length = 0;            // slots of each head that hold a token
   std::uint32_t first = 0, end = 0;    // positions of the tokens that may go
   std::uint32_t count = 1;             // that go, ≥ 1; all that may, where those are fewer
-  std::uint32_t* chosen = nullptr;     // [heads, (length + 31) / 32]: bit s % 32 of word s / 32 is set where slot s goes
+  std::uint32_t* chosen = nullptr;     // [heads, (length + 31) / 32]: bit s % 32 of word s / 32: slot s goes
 };
 
 // Rows that a count made of a whole prompt at once may look back on.

@@ -150,7 +150,7 @@ TEST_CASE("a layer's attention declares the rows that it reads: one more in each
   }
 }
 
-TEST_CASE("a decode step has five launches a layer, whatever the family and the batch, and those of a policy's scores") {
+TEST_CASE("a decode step has five launches a layer, whatever family and batch, and those of a policy's scores") {
   const std::vector<std::string> gated = {"qkv_append", "attention", "output", "gate_up", "down"};
   const std::vector<std::string> plain = {"qkv_append", "attention", "output", "up", "down"};
   const std::vector<std::string> parallel = {"qkv_append", "attention", "up", "output", "down"};
@@ -161,7 +161,8 @@ TEST_CASE("a decode step has five launches a layer, whatever the family and the 
     std::vector<std::string> names;
   };
   const std::vector<std::string> h2o = {"qkv_append", "attention", "scores", "output", "gate_up", "down"};
-  const std::vector<std::string> keyformer = {"qkv_append", "attention", "noisy_sums", "scores", "output", "up", "down"};
+  const std::vector<std::string> keyformer = {"qkv_append", "attention", "noisy_sums", "scores",
+                                              "output",     "up",        "down"};
   for (const Case& c : std::vector<Case>{{"gptj", "full", 1, parallel},
                                          {"mpt-clip", "full", 1, plain},
                                          {"llama", "full", 1, gated},

@@ -117,7 +117,8 @@ TEST_CASE("The report of a recorded run has operators with bytes and rates, the 
     CHECK(row["flops_per_byte"].get<double>() > 0);
     CHECK(row["roof_percent"].get<double>() > 0);
   }
-  for (const char* name : {"qkv", "qkv_append", "attention", "top_k", "scores", "head", "policy: scores and compaction"}) {
+  for (const char* name :
+       {"qkv", "qkv_append", "attention", "top_k", "scores", "head", "policy: scores and compaction"}) {
     INFO(name);
     CHECK(std::find(names.begin(), names.end(), name) != names.end());
   }
