@@ -56,6 +56,11 @@ class Surveyor {
 
   void read_seal() {
     if (!exists(kSealFile)) {
+      if (!exists(kManifestFile) && !exists(kJournalFile) && !exists(kSegmentsFolder)) {
+        problem("it is not a trace, or its recording ended before it began: there is neither {} nor {}, {} or {}",
+                kManifestFile, kJournalFile, kSegmentsFolder, kSealFile);
+        return;
+      }
       survey_.report.problems.push_back("the seal is missing: the recording did not end, or the trace was cut");
       return;
     }
@@ -225,11 +230,6 @@ Survey survey_trace(const fs::path& path, bool verify) {
   std::error_code error;
   if (!fs::exists(path, error)) throw Error(fmt::format("there is no trace {}", path.string()));
   if (!fs::is_directory(path, error)) throw Error(fmt::format("{} is not a trace: it is not a folder", path.string()));
-  const auto has = [&](std::string_view part) { return fs::exists(path / part, error); };
-  if (!has(kSealFile) && !has(kManifestFile) && !has(kJournalFile) && !has(kSegmentsFolder)) {
-    throw Error(fmt::format("{} is not a trace: it has neither {} nor {}, {} or {}", path.string(), kManifestFile,
-                            kSealFile, kJournalFile, kSegmentsFolder));
-  }
   return Surveyor(path, verify).run();
 }
 

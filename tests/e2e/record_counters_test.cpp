@@ -184,14 +184,14 @@ TEST_CASE("Operators are counted one by one, the device idle around each, and st
 TEST_CASE("Counted operators alone have a report, of more ranges than CUPTI holds at once") {
   const TemporaryFolder folder;
   const std::string trace = folder.file("run.kvt"), steps = folder.file("steps.kvt");
-  const Ran ran = record(trace, "counters --ranges operator -n 60", "idle=1");
+  const Ran ran = record(trace, "counters --ranges operator -n 75", "idle=1");
   INFO(ran.err);
   REQUIRE(ran.code == 0);
   CHECK(said(ran) == "cupti: counters");
   constexpr const char* kRead = "FROM kvroof_counter WHERE name = 'dram__bytes_read.sum'";
   CHECK(ask(trace, std::string("SELECT count(*) > 1024, count(operator) = count(*) ") + kRead) == "1|1\n");
   // Whole steps: what operators read is what the steps' own ranges would have counted, step by step.
-  REQUIRE(record(steps, "counters -n 60").code == 0);
+  REQUIRE(record(steps, "counters -n 75").code == 0);
   CHECK(note_of(steps, "counted_ranges") == "step\n");
   CHECK(ask(steps, std::string("SELECT count(operator), count(declared_bytes) ") + kRead) == "0|0\n");
   const std::string by_step = std::string("SELECT first_step, sum(value) ") + kRead + " GROUP BY 1 ORDER BY 1";
