@@ -58,6 +58,7 @@ class ProcessSink final : public ForwardingSink {
   void add(const CallRecord& r) override { add_own(r); }
   void add(const RangeRecord& r) override { add_own(r); }
   void add(const MemoryRecord& r) override { add_own(r); }
+  void add(const PoolRecord& r) override { add_own(r); }
   void add(const DeviceRecord& r) override { add_own(r); }
   void add(const ProcessRecord& r) override { add_own(ProcessRecord{r.process, r.name, spool_.pid}); }
   void note(std::string_view key, std::string_view value) override { notes[std::string(key)] = value; }

@@ -13,6 +13,7 @@ class ForwardingSink : public ProfileSink {
   void add(const CallRecord& r) override { to().add(r); }
   void add(const RangeRecord& r) override { to().add(r); }
   void add(const MemoryRecord& r) override { to().add(r); }
+  void add(const PoolRecord& r) override { to().add(r); }
   void add(const OverheadRecord& r) override { to().add(r); }
   void add(const EnvironmentRecord& r) override { to().add(r); }
   void add(const DeviceRecord& r) override { to().add(r); }

@@ -37,6 +37,7 @@ class NsysReader {
     read_calls();
     read_ranges();
     read_memory();
+    read_pools();
     if (problem_) return *problem_;
     if (counts_.whole_graphs > 0) {
       to_.note("whole_graphs",
@@ -224,14 +225,37 @@ class NsysReader {
       take(RangeRecord{start, u64(rows, 1), process(rows, 2), thread(rows, 2), text}, counts_.ranges);
     });
   }
+  // Memory that was taken before the recording is there from its start.
+  static std::uint64_t time(const SqliteRows& rows) {
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(rows.integer(0), 0));
+  }
   void read_memory() {
     std::uint64_t taken = 0;
     select(kMemoryTable,
-           {"start", "globalPid", "deviceId", "contextId", "address", "bytes", "memKind", "memoryOperationType"},
+           {"start", "globalPid", "deviceId", "contextId", "address", "bytes", "memKind", "memoryOperationType",
+            "localMemoryPoolAddress", "localMemoryPoolReleaseThreshold", "localMemoryPoolSize",
+            "localMemoryPoolUtilizedSize", "importedMemoryPoolAddress", "importedMemoryPoolProcessId"},
            [&](const SqliteRows& rows) {
-             const auto time = static_cast<std::uint64_t>(std::max<std::int64_t>(rows.integer(0), 0));
-             take(MemoryRecord{time, process(rows, 1), u32(rows, 2), u32(rows, 3), u64(rows, 4), u64(rows, 5),
-                               memory_kind(rows, 6), rows.integer(7) == 1},
+             PoolState pool;
+             if (rows.integer(8) != 0) {
+               pool = {kLocalPool, u64(rows, 8), u64(rows, 9), u64(rows, 10), u64(rows, 11), 0};
+             } else if (rows.integer(12) != 0) {
+               pool = {kImportedPool, u64(rows, 12), 0, 0, 0, u64(rows, 13)};
+             }
+             take(MemoryRecord{time(rows), process(rows, 1), u32(rows, 2), u32(rows, 3), u64(rows, 4), u64(rows, 5),
+                               memory_kind(rows, 6), rows.integer(7) == 1, pool},
+                  taken);
+           });
+  }
+  void read_pools() {
+    std::uint64_t taken = 0;
+    select(kPoolTable,
+           {"start", "globalPid", "deviceId", "correlationId", "operationType", "minBytesToKeep", "poolType", "address",
+            "localMemoryPoolReleaseThreshold", "localMemoryPoolSize", "localMemoryPoolUtilizedSize"},
+           [&](const SqliteRows& rows) {
+             const PoolState pool{u32(rows, 6), u64(rows, 7), u64(rows, 8), u64(rows, 9), u64(rows, 10), 0};
+             take(PoolRecord{time(rows), process(rows, 1), u32(rows, 2), u32(rows, 3), u32(rows, 4), u64(rows, 5),
+                             pool},
                   taken);
            });
   }

@@ -61,13 +61,34 @@ struct RangeRecord {
   std::string_view text;
 };
 
+// A pool that allocations in the order of a stream (cudaMallocAsync) are taken from, as it is after the operation.
+struct PoolState {
+  std::uint32_t type = 0;  // CUpti_ActivityMemoryPoolType, kLocalPool or kImportedPool; 0: no pool
+  std::uint64_t address = 0;
+  // Of a local pool: bytes that it keeps when they are freed, that it holds, that allocations of it have.
+  std::uint64_t release_threshold = 0, bytes = 0, used_bytes = 0;
+  std::uint64_t owner = 0;  // of an imported pool: the pid whose it is
+};
+inline constexpr std::uint32_t kLocalPool = 1, kImportedPool = 2;
+
 struct MemoryRecord {
   std::uint64_t time_ns = 0;
   std::uint32_t process = 0, device = 0, context = 0;
   std::uint64_t address = 0, bytes = 0;
   std::uint32_t memory_kind = 0;
   bool release = false;
+  PoolState pool{};
 };
+
+// A pool is made, destroyed, or gives memory back to the device.
+struct PoolRecord {
+  std::uint64_t time_ns = 0;
+  std::uint32_t process = 0, device = 0, correlation = 0;
+  std::uint32_t operation = 0;    // CUpti_ActivityMemoryPoolOperationType: 1 created, 2 destroyed, 3 trimmed
+  std::uint64_t least_bytes = 0;  // of a trim: what the pool may keep
+  PoolState pool{};
+};
+inline constexpr std::uint32_t kPoolTrimmed = 3;
 
 // Time that the profiler itself cost.
 struct OverheadRecord {
@@ -138,6 +159,7 @@ class ProfileSink {
   virtual void add(const CallRecord& record) = 0;
   virtual void add(const RangeRecord& record) = 0;
   virtual void add(const MemoryRecord& record) = 0;
+  virtual void add(const PoolRecord& record) = 0;
   virtual void add(const OverheadRecord& record) = 0;
   virtual void add(const EnvironmentRecord& record) = 0;
   virtual void add(const DeviceRecord& record) = 0;

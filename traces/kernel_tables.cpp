@@ -77,8 +77,18 @@ constexpr std::array kTables = {
                 "contextId INTEGER NOT NULL, address INTEGER NOT NULL, pc INTEGER NOT NULL, bytes INTEGER NOT NULL, "
                 "memKind INTEGER NOT NULL, memoryOperationType INTEGER NOT NULL, name TEXT, correlationId INTEGER, "
                 "streamId INTEGER, localMemoryPoolAddress INTEGER, localMemoryPoolReleaseThreshold INTEGER, "
+                "localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER, importedMemoryPoolAddress INTEGER, "
+                "importedMemoryPoolProcessId INTEGER",
+                "start, globalPid, deviceId, contextId, address, pc, bytes, memKind, memoryOperationType, "
+                "localMemoryPoolAddress, localMemoryPoolReleaseThreshold, localMemoryPoolSize, "
+                "localMemoryPoolUtilizedSize, importedMemoryPoolAddress, importedMemoryPoolProcessId"},
+    KernelTable{kPoolTable,
+                "start INTEGER NOT NULL, globalPid INTEGER NOT NULL, deviceId INTEGER NOT NULL, "
+                "address INTEGER NOT NULL, operationType INTEGER NOT NULL, poolType INTEGER NOT NULL, "
+                "correlationId INTEGER, minBytesToKeep INTEGER, localMemoryPoolReleaseThreshold INTEGER, "
                 "localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER",
-                "start, globalPid, deviceId, contextId, address, pc, bytes, memKind, memoryOperationType"},
+                "start, globalPid, deviceId, address, operationType, poolType, correlationId, minBytesToKeep, "
+                "localMemoryPoolReleaseThreshold, localMemoryPoolSize, localMemoryPoolUtilizedSize"},
     KernelTable{kDeviceTable,
                 "id INTEGER, name TEXT, busLocation TEXT, l2CacheSize INTEGER, totalMemory INTEGER, "
                 "memoryBandwidth INTEGER, clockRate INTEGER, smCount INTEGER, uuid TEXT, chipName TEXT, "

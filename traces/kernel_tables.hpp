@@ -12,6 +12,7 @@ inline constexpr std::string_view kFillTable = "CUPTI_ACTIVITY_KIND_MEMSET";
 inline constexpr std::string_view kCallTable = "CUPTI_ACTIVITY_KIND_RUNTIME";
 inline constexpr std::string_view kRangeTable = "NVTX_EVENTS";
 inline constexpr std::string_view kMemoryTable = "CUDA_GPU_MEMORY_USAGE_EVENTS";
+inline constexpr std::string_view kPoolTable = "CUDA_GPU_MEMORY_POOL_EVENTS";
 inline constexpr std::string_view kDeviceTable = "TARGET_INFO_GPU";
 inline constexpr std::string_view kDeviceNumberTable = "TARGET_INFO_CUDA_DEVICE";
 inline constexpr std::string_view kProcessTable = "PROCESSES";

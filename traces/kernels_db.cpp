@@ -31,9 +31,11 @@ std::string create_steps() {
   return sql + ");";
 }
 
-std::optional<std::uint64_t> if_not_0(std::uint64_t value) {
-  return value == 0 ? std::nullopt : std::optional<std::uint64_t>(value);
+std::optional<std::uint64_t> only_if(bool known, std::uint64_t value) {
+  return known ? std::optional<std::uint64_t>(value) : std::nullopt;
 }
+
+std::optional<std::uint64_t> if_not_0(std::uint64_t value) { return only_if(value != 0, value); }
 
 std::optional<std::int32_t> if_not_negative(std::int32_t value) {
   return value < 0 ? std::nullopt : std::optional<std::int32_t>(value);
@@ -242,8 +244,19 @@ void KernelDatabase::add(const RangeRecord& r) {
 }
 
 void KernelDatabase::add(const MemoryRecord& r) {
+  const bool local = r.pool.type == kLocalPool, imported = r.pool.type == kImportedPool;
   state_->add(kMemoryTable, r.time_ns, global_process(r.process), r.device, r.context, r.address, 0, r.bytes,
-              exported_memory_kind(r.memory_kind), r.release ? 1 : 0);
+              exported_memory_kind(r.memory_kind), r.release ? 1 : 0, only_if(local, r.pool.address),
+              only_if(local, r.pool.release_threshold), only_if(local, r.pool.bytes),
+              only_if(local, r.pool.used_bytes), only_if(imported, r.pool.address), only_if(imported, r.pool.owner));
+}
+
+void KernelDatabase::add(const PoolRecord& r) {
+  const bool local = r.pool.type == kLocalPool;
+  state_->add(kPoolTable, r.time_ns, global_process(r.process), r.device, r.pool.address, r.operation, r.pool.type,
+              r.correlation, only_if(r.operation == kPoolTrimmed, r.least_bytes),
+              only_if(local, r.pool.release_threshold), only_if(local, r.pool.bytes),
+              only_if(local, r.pool.used_bytes));
 }
 
 void KernelDatabase::add(const OverheadRecord& r) { state_->add(kOverheadTable, r.start_ns, r.end_ns, r.kind); }

@@ -31,6 +31,7 @@ class KernelDatabase final : public ProfileSink {
   void add(const CallRecord& record) override;
   void add(const RangeRecord& record) override;
   void add(const MemoryRecord& record) override;
+  void add(const PoolRecord& record) override;
   void add(const OverheadRecord& record) override;
   void add(const EnvironmentRecord& record) override;
   void add(const DeviceRecord& record) override;

@@ -13,6 +13,7 @@ class NullSink : public ProfileSink {
   void add(const CallRecord&) override {}
   void add(const RangeRecord&) override {}
   void add(const MemoryRecord&) override {}
+  void add(const PoolRecord&) override {}
   void add(const OverheadRecord&) override {}
   void add(const EnvironmentRecord&) override {}
   void add(const DeviceRecord&) override {}

@@ -36,6 +36,19 @@ std::string text_of_uuid(const std::array<std::uint8_t, 16>& uuid) {
   return text;
 }
 
+// Sizes are undefined in a record of a pool that is not local.
+template <class F>
+PoolState pool_state(std::span<const std::byte> record) {
+  PoolState pool;
+  pool.type = get<typename F::PoolType>(record);
+  pool.address = get<typename F::PoolAddress>(record);
+  if (pool.type != kLocalPool) return pool;
+  pool.release_threshold = get<typename F::ReleaseThreshold>(record);
+  pool.bytes = get<typename F::PoolBytes>(record);
+  pool.used_bytes = get<typename F::UsedBytes>(record);
+  return pool;
+}
+
 }  // namespace
 
 void ActivityDecoder::decode(std::span<const std::byte> buffer) {
@@ -70,6 +83,7 @@ void ActivityDecoder::decode_record(Record record) {
     case kExternalCorrelation: return external(record);
     case kMarker: return marker(record);
     case kMemory2: return memory(record);
+    case kMemoryPool: return pool(record);
     case kOverhead: return overhead(record);
     case kEnvironment: return environment(record);
     case kDevice: return device(record);
@@ -240,7 +254,22 @@ void ActivityDecoder::memory(Record r) {
   memory.bytes = get<F::Bytes>(r);
   memory.memory_kind = get<F::MemoryKind>(r);
   memory.release = get<F::Operation>(r) == kMemoryRelease;
+  memory.pool = pool_state<F>(r);
+  if (memory.pool.type == kImportedPool) memory.pool.owner = get<F::PoolBytes>(r);
   sink_.add(memory);
+}
+
+void ActivityDecoder::pool(Record r) {
+  using F = PoolFields;
+  PoolRecord pool;
+  pool.time_ns = get<F::Time>(r);
+  pool.process = get<F::Process>(r);
+  pool.device = get<F::Device>(r);
+  pool.correlation = get<F::Correlation>(r);
+  pool.operation = get<F::Operation>(r);
+  pool.least_bytes = pool.operation == kPoolTrimmed ? get<F::LeastBytes>(r) : 0;
+  pool.pool = pool_state<F>(r);
+  sink_.add(pool);
 }
 
 void ActivityDecoder::overhead(Record r) {

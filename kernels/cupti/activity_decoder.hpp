@@ -64,6 +64,7 @@ class ActivityDecoder {
   void external(Record record);
   void marker(Record record);
   void memory(Record record);
+  void pool(Record record);
   void overhead(Record record);
   void environment(Record record);
   void device(Record record);

@@ -173,8 +173,28 @@ struct MemoryFields {
   using Process = U32<48>;
   using Device = U32<52>;
   using Context = U32<56>;
+  using PoolType = U32<80>;
+  using PoolAddress = U64<88>;
+  using ReleaseThreshold = U64<96>;
+  using PoolBytes = U64<104>;  // of a local pool; of an imported one its owner's process
+  using UsedBytes = U64<112>;
 };
 inline constexpr std::uint32_t kMemoryRelease = 2;
+
+// CUpti_ActivityMemoryPool3.
+struct PoolFields {
+  using Operation = U32<4>;
+  using PoolType = U32<8>;
+  using Correlation = U32<12>;
+  using Process = U32<16>;
+  using Device = U32<20>;
+  using LeastBytes = U64<24>;
+  using PoolAddress = U64<32>;
+  using PoolBytes = U64<40>;
+  using ReleaseThreshold = U64<48>;
+  using Time = U64<56>;
+  using UsedBytes = U64<64>;
+};
 
 // CUpti_ActivityOverhead3.
 struct OverheadFields {

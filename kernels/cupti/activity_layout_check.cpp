@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "kernels/cupti/activity_layout.hpp"
+#include "traces/kernel_records.hpp"
 
 namespace kvroof::cupti {
 namespace {
@@ -117,6 +118,23 @@ KVROOF_SAME(MemoryFields::Time, CUpti_ActivityMemory4, timestamp);
 KVROOF_SAME(MemoryFields::Process, CUpti_ActivityMemory4, processId);
 KVROOF_SAME(MemoryFields::Device, CUpti_ActivityMemory4, deviceId);
 KVROOF_SAME(MemoryFields::Context, CUpti_ActivityMemory4, contextId);
+KVROOF_SAME(MemoryFields::PoolType, CUpti_ActivityMemory4, memoryPoolConfig.memoryPoolType);
+KVROOF_SAME(MemoryFields::PoolAddress, CUpti_ActivityMemory4, memoryPoolConfig.address);
+KVROOF_SAME(MemoryFields::ReleaseThreshold, CUpti_ActivityMemory4, memoryPoolConfig.releaseThreshold);
+KVROOF_SAME(MemoryFields::PoolBytes, CUpti_ActivityMemory4, memoryPoolConfig.pool.size);
+KVROOF_SAME(MemoryFields::PoolBytes, CUpti_ActivityMemory4, memoryPoolConfig.pool.processId);
+KVROOF_SAME(MemoryFields::UsedBytes, CUpti_ActivityMemory4, memoryPoolConfig.utilizedSize);
+KVROOF_SAME(PoolFields::Operation, CUpti_ActivityMemoryPool3, memoryPoolOperationType);
+KVROOF_SAME(PoolFields::PoolType, CUpti_ActivityMemoryPool3, memoryPoolType);
+KVROOF_SAME(PoolFields::Correlation, CUpti_ActivityMemoryPool3, correlationId);
+KVROOF_SAME(PoolFields::Process, CUpti_ActivityMemoryPool3, processId);
+KVROOF_SAME(PoolFields::Device, CUpti_ActivityMemoryPool3, deviceId);
+KVROOF_SAME(PoolFields::LeastBytes, CUpti_ActivityMemoryPool3, minBytesToKeep);
+KVROOF_SAME(PoolFields::PoolAddress, CUpti_ActivityMemoryPool3, address);
+KVROOF_SAME(PoolFields::PoolBytes, CUpti_ActivityMemoryPool3, size);
+KVROOF_SAME(PoolFields::ReleaseThreshold, CUpti_ActivityMemoryPool3, releaseThreshold);
+KVROOF_SAME(PoolFields::Time, CUpti_ActivityMemoryPool3, timestamp);
+KVROOF_SAME(PoolFields::UsedBytes, CUpti_ActivityMemoryPool3, utilizedSize);
 KVROOF_SAME(OverheadFields::Kind, CUpti_ActivityOverhead3, overheadKind);
 KVROOF_SAME(OverheadFields::Start, CUpti_ActivityOverhead3, start);
 KVROOF_SAME(OverheadFields::End, CUpti_ActivityOverhead3, end);
@@ -140,6 +158,9 @@ static_assert(kMarkerInstant == CUPTI_ACTIVITY_FLAG_MARKER_INSTANTANEOUS);
 static_assert(kMarkerStart == CUPTI_ACTIVITY_FLAG_MARKER_START && kMarkerEnd == CUPTI_ACTIVITY_FLAG_MARKER_END);
 static_assert(kObjectThread == CUPTI_ACTIVITY_OBJECT_THREAD);
 static_assert(kMemoryRelease == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE);
+static_assert(kLocalPool == CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL);
+static_assert(kImportedPool == CUPTI_ACTIVITY_MEMORY_POOL_TYPE_IMPORTED);
+static_assert(kPoolTrimmed == CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_TRIMMED);
 static_assert(kEnvironmentSpeed == CUPTI_ACTIVITY_ENVIRONMENT_SPEED);
 static_assert(kEnvironmentTemperature == CUPTI_ACTIVITY_ENVIRONMENT_TEMPERATURE);
 static_assert(kEnvironmentPower == CUPTI_ACTIVITY_ENVIRONMENT_POWER);

@@ -67,12 +67,13 @@ std::string ActivityRecorder::enable_kinds() {
     const char* name;
     bool wanted;
   };
-  const std::array<Wanted, 10> wanted = {{{kExternalCorrelation, "ids of operators", true},
+  const std::array<Wanted, 11> wanted = {{{kExternalCorrelation, "ids of operators", true},
                                           {work, "kernels", true},
                                           {kConcurrentKernel, "kernels outside graphs", options_.whole_graphs},
                                           {kMemcpy, "copies", true},
                                           {kMemset, "fills", true},
                                           {kMemory2, "allocations", true},
+                                          {kMemoryPool, "memory pools", true},
                                           {kMarker, "NVTX ranges", options_.ranges},
                                           {kOverhead, "overhead", true},
                                           {kDevice, "devices", true},

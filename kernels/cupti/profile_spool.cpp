@@ -11,14 +11,15 @@
 #include <span>
 #include <type_traits>
 
+#include "kernels/cupti/spool_records.hpp"
 #include "sim/core/byte_reader.hpp"
 
 namespace kvroof {
 namespace {
 
+using namespace spool;
+
 constexpr std::size_t kPending = std::size_t{256} << 10;
-constexpr std::uint8_t kText = 0;
-constexpr std::uint8_t kReason = 13;
 constexpr std::size_t kReasonBytes = 240;
 constexpr std::size_t kPassed = std::size_t{8} << 20;
 constexpr std::size_t kTextNodeBytes = 80;  // about what a map takes for a text beside its characters
@@ -30,104 +31,6 @@ struct flock whole_file() {
   lock.l_whence = SEEK_SET;
   return lock;
 }
-
-// A note as a record among others.
-struct Note {
-  std::string_view key, value;
-};
-
-// The type of a record in the file, and its fields: one list, for writing and for reading.
-template <class Archive>
-void fields(Archive& a, DeviceWork& r) {
-  a(r.start_ns, r.end_ns, r.device, r.context, r.stream, r.correlation, r.graph_node, r.process);
-}
-template <class Archive>
-void fields(Archive& a, KernelRecord& r) {
-  fields(a, r.work);
-  a(r.mangled_name, r.grid[0], r.grid[1], r.grid[2], r.block[0], r.block[1], r.block[2], r.registers, r.static_shared,
-    r.dynamic_shared, r.shared_executed, r.local_per_thread, r.local_total, r.grid_id);
-}
-template <class Archive>
-void fields(Archive& a, CopyRecord& r) {
-  fields(a, r.work);
-  a(r.bytes, r.kind, r.source_kind, r.target_kind);
-}
-template <class Archive>
-void fields(Archive& a, FillRecord& r) {
-  fields(a, r.work);
-  a(r.bytes, r.value, r.memory_kind);
-}
-template <class Archive>
-void fields(Archive& a, CallRecord& r) {
-  a(r.start_ns, r.end_ns, r.process, r.thread, r.correlation, r.result, r.driver, r.name);
-}
-template <class Archive>
-void fields(Archive& a, RangeRecord& r) {
-  a(r.start_ns, r.end_ns, r.process, r.thread, r.text);
-}
-template <class Archive>
-void fields(Archive& a, MemoryRecord& r) {
-  a(r.time_ns, r.process, r.device, r.context, r.address, r.bytes, r.memory_kind, r.release);
-}
-template <class Archive>
-void fields(Archive& a, OverheadRecord& r) {
-  a(r.start_ns, r.end_ns, r.kind);
-}
-template <class Archive>
-void fields(Archive& a, EnvironmentRecord& r) {
-  a(r.time_ns, r.device, r.sm_clock_mhz, r.memory_clock_mhz, r.power_mw, r.temperature_c);
-}
-template <class Archive>
-void fields(Archive& a, DeviceRecord& r) {
-  a(r.device, r.name, r.chip, r.memory_bytes, r.l2_bytes, r.multiprocessors, r.compute_major, r.compute_minor,
-    r.process, r.uuid);
-}
-template <class Archive>
-void fields(Archive& a, ProcessRecord& r) {
-  a(r.process, r.name);
-}
-template <class Archive>
-void fields(Archive& a, OperatorRecord& r) {
-  a(r.graph_node, r.correlation, r.step, r.layer, r.name, r.cause, r.declared_bytes, r.declared_flops, r.sequence);
-}
-template <class Archive>
-void fields(Archive& a, CounterRecord& r) {
-  a(r.first_step, r.steps, r.time_ns, r.device, r.name, r.value);
-}
-template <class Archive>
-void fields(Archive& a, Note& r) {
-  a(r.key, r.value);
-}
-
-template <class Record>
-constexpr std::uint8_t kType = 0;
-template <>
-constexpr std::uint8_t kType<KernelRecord> = 1;
-template <>
-constexpr std::uint8_t kType<CopyRecord> = 2;
-template <>
-constexpr std::uint8_t kType<FillRecord> = 3;
-template <>
-constexpr std::uint8_t kType<CallRecord> = 4;
-template <>
-constexpr std::uint8_t kType<RangeRecord> = 5;
-template <>
-constexpr std::uint8_t kType<MemoryRecord> = 6;
-template <>
-constexpr std::uint8_t kType<OverheadRecord> = 7;
-template <>
-constexpr std::uint8_t kType<EnvironmentRecord> = 8;
-template <>
-constexpr std::uint8_t kType<DeviceRecord> = 9;
-template <>
-constexpr std::uint8_t kType<OperatorRecord> = 10;
-template <>
-constexpr std::uint8_t kType<CounterRecord> = 11;
-template <>
-constexpr std::uint8_t kType<Note> = 12;  // 13: kReason
-template <>
-constexpr std::uint8_t kType<ProcessRecord> = 14;
-constexpr std::uint8_t kPassing = 15;
 
 // Values one behind the other; a text is replaced by its number.
 template <class NumberOf>
@@ -193,6 +96,7 @@ class Decoder {
 };
 
 void give(const Note& note, ProfileSink& to) { to.note(note.key, note.value); }
+void give(const PooledMemory& pooled, ProfileSink& to) { to.add(pooled.memory); }
 template <class Record>
 void give(const Record& record, ProfileSink& to) {
   to.add(record);
@@ -218,6 +122,8 @@ Take reader_of(std::uint8_t type) {
     case kType<CallRecord>: return take<CallRecord>;
     case kType<RangeRecord>: return take<RangeRecord>;
     case kType<MemoryRecord>: return take<MemoryRecord>;
+    case kType<PooledMemory>: return take<PooledMemory>;
+    case kType<PoolRecord>: return take<PoolRecord>;
     case kType<OverheadRecord>: return take<OverheadRecord>;
     case kType<EnvironmentRecord>: return take<EnvironmentRecord>;
     case kType<DeviceRecord>: return take<DeviceRecord>;
@@ -320,7 +226,11 @@ void SpoolWriter::add(const CopyRecord& record) { put(record); }
 void SpoolWriter::add(const FillRecord& record) { put(record); }
 void SpoolWriter::add(const CallRecord& record) { put(record); }
 void SpoolWriter::add(const RangeRecord& record) { put(record); }
-void SpoolWriter::add(const MemoryRecord& record) { put(record); }
+void SpoolWriter::add(const MemoryRecord& record) {
+  if (record.pool.type == 0) return put(record);
+  put(PooledMemory{record});
+}
+void SpoolWriter::add(const PoolRecord& record) { put(record); }
 void SpoolWriter::add(const OverheadRecord& record) { put(record); }
 void SpoolWriter::add(const EnvironmentRecord& record) { put(record); }
 void SpoolWriter::add(const DeviceRecord& record) { put(record); }

@@ -145,9 +145,9 @@ bool lacks_cupti(const Ran& ran) {
 
 // A recording of the made program over the made libraries.
 struct MadeRecording {
-  explicit MadeRecording(const std::string& words)
+  explicit MadeRecording(const std::string& words, const std::string& wishes = "")
       : ran(run_program("record -o " + trace + " -- " + kMade + "/made_program " + words,
-                        "LD_LIBRARY_PATH=" + kMade + " " KVROOF_PROGRAM)) {}
+                        "MADE_CUPTI=" + wishes + " LD_LIBRARY_PATH=" + kMade + " " KVROOF_PROGRAM)) {}
   TemporaryFolder folder;
   std::string trace = folder.file("run.kvt"), database = trace + "/kernels.sqlite";
   Ran ran;
@@ -183,6 +183,33 @@ TEST_CASE("Kernels and ranges of every process are in the trace, under Nsight Sy
           return name.starts_with("GPU ") && name.find(", process ") != std::string::npos;
         }) == 2);
   CHECK(query(database, "SELECT value FROM kvroof_note WHERE key LIKE 'process %: dropped'") == "0\n0\n");
+}
+
+TEST_CASE("Memory pools of a program are in the trace, of each process its own, and what was allocated from them") {
+  const MadeRecording made("3 e20");
+  INFO(made.ran.err);
+  if (lacks_cupti(made.ran)) return;
+  CHECK(made.ran.err.find("made CUPTI") == std::string::npos);
+  CHECK(query(made.database,
+              "SELECT start, operationType, poolType, address, minBytesToKeep, localMemoryPoolSize, count(DISTINCT "
+              "globalPid) FROM CUDA_GPU_MEMORY_POOL_EVENTS WHERE globalPid IN (SELECT globalPid FROM PROCESSES) "
+              "GROUP BY 1 ORDER BY 1") ==
+        "60|1|1|57344|NULL|2097152|3\n62|3|1|57344|4096|2097152|3\n63|2|1|57344|NULL|2097152|3\n");
+  CHECK(query(made.database, "SELECT start, bytes, localMemoryPoolAddress, localMemoryPoolUtilizedSize, count(*) FROM "
+                             "CUDA_GPU_MEMORY_USAGE_EVENTS GROUP BY 1") == "61|1048576|57344|1048576|3\n");
+}
+
+TEST_CASE("Where CUPTI refuses memory pools the rest is recorded, and the trace says what is missing") {
+  const MadeRecording made("3", "refuse_kind=50");
+  INFO(made.ran.err);
+  CHECK(made.ran.code == 5);
+  if (lacks_cupti(made.ran)) return;
+  CHECK(note_of(made.trace, "level") == "trace\n");
+  CHECK(query(made.database, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL") == "3\n");
+  CHECK(query(made.database, "SELECT localMemoryPoolAddress FROM CUDA_GPU_MEMORY_USAGE_EVENTS") == "57344\n");
+  CHECK(query(made.database, "SELECT count(*) FROM sqlite_master WHERE name = 'CUDA_GPU_MEMORY_POOL_EVENTS'") == "0\n");
+  CHECK(query(made.database, "SELECT value LIKE 'memory pools (%' FROM kvroof_note WHERE key LIKE "
+                             "'process %: not_recorded'") == "1\n");
 }
 
 TEST_CASE("Children of a program, forked or started anew, one of them killed, have records and a GPU of their own") {

@@ -19,6 +19,7 @@ class ReadingSink final : public ProfileSink {
   void add(const CallRecord& r) override { read(r.name); }
   void add(const RangeRecord& r) override { read(r.text); }
   void add(const MemoryRecord&) override { ++records; }
+  void add(const PoolRecord&) override { ++records; }
   void add(const OverheadRecord&) override { ++records; }
   void add(const EnvironmentRecord&) override { ++records; }
   void add(const DeviceRecord& r) override { read(std::string(r.name) + std::string(r.chip) + std::string(r.uuid)); }

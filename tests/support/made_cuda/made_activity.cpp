@@ -197,6 +197,37 @@ void made_mark(std::uint64_t time, const char* text) {
   mark.name = text;
   put(mark);
 }
+// A local pool's life: created at `time`, an allocation of it, trimmed, destroyed, a nanosecond apart.
+void made_pool(std::uint64_t time) {
+  CUpti_ActivityMemoryPool3 pool{};
+  pool.kind = CUPTI_ACTIVITY_KIND_MEMORY_POOL;
+  pool.memoryPoolType = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
+  pool.processId = static_cast<std::uint32_t>(getpid());
+  pool.address = 0xe000;
+  pool.size = 2 << 20;
+  pool.minBytesToKeep = 4096;
+  pool.memoryPoolOperationType = CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED;
+  pool.timestamp = time;
+  put(pool);
+  CUpti_ActivityMemory4 memory{};
+  memory.kind = CUPTI_ACTIVITY_KIND_MEMORY2;
+  memory.memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
+  memory.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+  memory.processId = pool.processId;
+  memory.bytes = 1 << 20;
+  memory.timestamp = time + 1;
+  memory.memoryPoolConfig.memoryPoolType = pool.memoryPoolType;
+  memory.memoryPoolConfig.address = pool.address;
+  memory.memoryPoolConfig.pool.size = pool.size;
+  memory.memoryPoolConfig.utilizedSize = memory.bytes;
+  put(memory);
+  pool.memoryPoolOperationType = CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_TRIMMED;
+  pool.timestamp = time + 2;
+  put(pool);
+  pool.memoryPoolOperationType = CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_DESTROYED;
+  pool.timestamp = time + 3;
+  put(pool);
+}
 // A node that is created (of 0) or cloned: its number.
 std::uint64_t made_node(std::uint64_t of) {
   State& s = state();

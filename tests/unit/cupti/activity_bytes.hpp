@@ -73,6 +73,7 @@ class KeepingSink final : public ProfileSink {
     range_texts.emplace_back(r.text);
   }
   void add(const MemoryRecord& r) override { memory.push_back(r); }
+  void add(const PoolRecord& r) override { pools.push_back(r); }
   void add(const OverheadRecord& r) override { overheads.push_back(r); }
   void add(const EnvironmentRecord& r) override { environments.push_back(r); }
   void add(const ProcessRecord& r) override { processes.emplace_back(r.process, r.name); }
@@ -96,6 +97,7 @@ class KeepingSink final : public ProfileSink {
   std::vector<CallRecord> calls;
   std::vector<RangeRecord> ranges;
   std::vector<MemoryRecord> memory;
+  std::vector<PoolRecord> pools;
   std::vector<OverheadRecord> overheads;
   std::vector<EnvironmentRecord> environments;
   std::vector<DeviceRecord> devices;

@@ -78,6 +78,47 @@ TEST_CASE("Copies, fills, calls, allocations, overhead and devices arrive with t
   CHECK((sink.devices[0].l2_bytes == 60U << 20U && sink.device_names[0] == "forward"));
 }
 
+TEST_CASE("Memory pools arrive as they are created, trimmed and destroyed, local ones with sizes, trims with limits") {
+  Decoded decoded;
+  const auto pool = [](std::uint32_t operation, std::uint32_t type, std::uint64_t time) {
+    return RecordBytes(50, 80).put(4, operation).put(8, type).put<std::uint32_t>(12, 77).put<std::uint32_t>(16, 500)
+        .put<std::uint32_t>(20, 1).put<std::uint64_t>(24, 4096).put<std::uint64_t>(32, 0xbeef0000)
+        .put<std::uint64_t>(40, 1 << 25).put<std::uint64_t>(48, 1 << 21).put(56, time)
+        .put<std::uint64_t>(64, 3 << 20).put<std::uint8_t>(72, 1);
+  };
+  decoded({pool(1, 1, 10), pool(3, 1, 20), pool(2, 2, 30), kernel_bytes(40, 50, 78)});
+  const std::vector<PoolRecord>& pools = decoded.sink.pools;
+  REQUIRE(pools.size() == 3);
+  for (const PoolRecord& p : pools) {
+    CHECK((p.correlation == 77 && p.process == 500 && p.device == 1 && p.pool.address == 0xbeef0000));
+  }
+  CHECK((pools[0].operation == 1 && pools[0].time_ns == 10 && pools[0].least_bytes == 0 && pools[0].pool.type == 1));
+  CHECK((pools[1].operation == 3 && pools[1].time_ns == 20 && pools[1].least_bytes == 4096));
+  CHECK((pools[1].pool.bytes == 1 << 25 && pools[1].pool.release_threshold == 1 << 21));
+  CHECK(pools[1].pool.used_bytes == 3 << 20);
+  CHECK((pools[2].operation == 2 && pools[2].pool.type == 2 && pools[2].pool.bytes == 0));
+  CHECK((pools[2].pool.release_threshold == 0 && pools[2].pool.used_bytes == 0));
+  CHECK(decoded.sink.kernels.size() == 1);
+  CHECK(decoded.decoder.counts().lost_bytes == 0);
+}
+
+TEST_CASE("An allocation from a pool says which, one from another process's pool whose, others nothing of a pool") {
+  Decoded decoded;
+  const auto allocation = [](std::uint32_t pool_type) {
+    return RecordBytes(49, 128).put<std::uint32_t>(4, 1).put<std::uint64_t>(16, 0xdead).put(80, pool_type)
+        .put<std::uint64_t>(88, 0xbeef).put<std::uint64_t>(96, 100).put<std::uint64_t>(104, 4711)
+        .put<std::uint64_t>(112, 300);
+  };
+  decoded({allocation(1), allocation(2), RecordBytes(49, 128).put<std::uint32_t>(4, 1)});
+  REQUIRE(decoded.sink.memory.size() == 3);
+  const PoolState &local = decoded.sink.memory[0].pool, &imported = decoded.sink.memory[1].pool;
+  CHECK((local.type == 1 && local.address == 0xbeef && local.release_threshold == 100 && local.bytes == 4711));
+  CHECK((local.used_bytes == 300 && local.owner == 0));
+  CHECK((imported.type == 2 && imported.address == 0xbeef && imported.owner == 4711));
+  CHECK((imported.bytes == 0 && imported.release_threshold == 0 && imported.used_bytes == 0));
+  CHECK((decoded.sink.memory[2].pool.type == 0 && decoded.sink.memory[2].pool.address == 0));
+}
+
 TEST_CASE("A buffer that ends inside a record gives the records before it, and the cut is counted, at every byte") {
   const std::vector<std::byte> whole = buffer_of({kernel_bytes(1, 2, 3), kernel_bytes(4, 5, 6)});
   for (std::size_t size = 0; size <= whole.size(); ++size) {

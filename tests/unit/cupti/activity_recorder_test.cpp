@@ -96,7 +96,8 @@ TEST_CASE("A refused subscription, buffers or kernels mean no recording, and lea
 
 TEST_CASE("A kind that the device does not give is noted, and the rest is recorded") {
   for (const auto& [refused, name] :
-       {std::pair("enable 49", "allocations (no)"), std::pair("calls", "launching calls")}) {
+       {std::pair("enable 49", "allocations (no)"), std::pair("enable 50", "memory pools (no)"),
+        std::pair("calls", "launching calls")}) {
     MadeCupti cupti;
     KeepingSink sink;
     cupti.refuse = refused;

@@ -35,6 +35,8 @@ void write_one_of_each(SpoolWriter& spool) {
   spool.add(CallRecord{1, 2, 3, 4, 5, 6, true, "cuLaunchKernel"});
   spool.add(RangeRecord{1, 2, 3, 4, "forward"});
   spool.add(MemoryRecord{1, 2, 3, 4, 5, 6, 7, true});
+  spool.add(MemoryRecord{1, 2, 3, 4, 15, 6, 7, false, {1, 8, 9, 10, 11, 12}});
+  spool.add(PoolRecord{1, 2, 3, 4, 3, 6, {1, 7, 8, 9, 10, 11}});
   spool.add(OverheadRecord{1, 2, 3});
   spool.add(EnvironmentRecord{1, 2, 3, 4, 5, 6});
   spool.add(DeviceRecord{1, "H200", "GH100", 2, 3, 4, 9, 0, 4711, "GPU-1"});
@@ -70,7 +72,7 @@ TEST_CASE("Every kind of record comes out of a spool as it went in") {
   KeepingSink sink;
   const auto counts = read_spool(folder.path() / "a.spool", sink);
   REQUIRE(counts.ok());
-  CHECK((counts.value().records == 15 && counts.value().kernels == 3 && !counts.value().cut));
+  CHECK((counts.value().records == 17 && counts.value().kernels == 3 && !counts.value().cut));
   CHECK((sink.names == std::vector<std::string>{"gemv", "softmax", "gemv"}));
   const DeviceWork& work = sink.kernels[2].work;
   CHECK((work.start_ns == 10 && work.end_ns == 20 && work.device == 1 && work.context == 2 && work.stream == 3));
@@ -80,11 +82,39 @@ TEST_CASE("Every kind of record comes out of a spool as it went in") {
   CHECK((sink.calls[0].driver && sink.calls[0].result == 6 && sink.call_names[0] == "cuLaunchKernel"));
   CHECK((sink.ranges[0].thread == 4 && sink.range_texts[0] == "forward" && sink.memory[0].release));
   CHECK((sink.memory[0].address == 5 && sink.overheads[0].kind == 3 && sink.environments[0].temperature_c == 6));
+  REQUIRE((sink.memory.size() == 2 && sink.pools.size() == 1));
+  CHECK((sink.memory[0].pool.type == 0 && sink.memory[1].address == 15 && !sink.memory[1].release));
+  const PoolState& from = sink.memory[1].pool;
+  CHECK((from.type == 1 && from.address == 8 && from.release_threshold == 9 && from.bytes == 10));
+  CHECK((from.used_bytes == 11 && from.owner == 12));
+  const PoolRecord& pool = sink.pools[0];
+  CHECK((pool.time_ns == 1 && pool.process == 2 && pool.device == 3 && pool.correlation == 4 && pool.operation == 3));
+  CHECK((pool.least_bytes == 6 && pool.pool.type == 1 && pool.pool.address == 7 && pool.pool.release_threshold == 8));
+  CHECK((pool.pool.bytes == 9 && pool.pool.used_bytes == 10 && pool.pool.owner == 11));
   CHECK((sink.devices[0].compute_major == 9 && sink.device_names[0] == "H200"));
   CHECK((sink.devices[0].process == 4711 && sink.processes[0] == std::pair(4711U, std::string("python3"))));
   CHECK((sink.operators[0].layer == -1 && sink.operators[0].declared_flops == 12 && sink.operator_names[0] == "qkv"));
   CHECK((sink.counters[0].value == 1.5 && sink.counter_names[0] == "dram__bytes_read.sum"));
   CHECK(sink.notes.at("dropped") == "0");
+}
+
+TEST_CASE("An allocation of a spool from before pools were recorded is read, as one from no pool") {
+  std::string bytes = "kvroof spool 3\n";
+  const auto put = [&bytes](auto value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  put(std::uint8_t{6});
+  put(std::uint32_t{41});
+  put(std::uint64_t{700});
+  for (const std::uint32_t number : {42U, 0U, 1U}) put(number);
+  for (const std::uint64_t number : {0xf000ULL, 4096ULL}) put(number);
+  put(std::uint32_t{3});
+  put(std::uint8_t{1});
+  KeepingSink sink;
+  const auto counts = parse_spool(bytes, sink).or_throw("spool");
+  CHECK((counts.damage.empty() && !counts.cut));
+  REQUIRE(sink.memory.size() == 1);
+  CHECK((sink.memory[0].time_ns == 700 && sink.memory[0].process == 42 && sink.memory[0].context == 1));
+  CHECK((sink.memory[0].address == 0xf000 && sink.memory[0].bytes == 4096 && sink.memory[0].release));
+  CHECK(sink.memory[0].pool.type == 0);
 }
 
 TEST_CASE("Of millions of different texts a writer remembers 16 MiB, and every one arrives") {
@@ -135,7 +165,7 @@ TEST_CASE("A spool that is cut anywhere gives the records before the cut, in ord
     CHECK(counts.value().records >= before);
     before = counts.value().records;
   }
-  CHECK(before == 15);
+  CHECK(before == 17);
 }
 
 TEST_CASE("What is no spool, or is damaged, is refused in one sentence with its place") {

@@ -182,12 +182,44 @@ TEST_CASE("Launches of whole CUDA graphs, nsys' default, are records beside the 
   }
 }
 
+TEST_CASE("Memory pools of an export, and which of them allocations come from, are imported") {
+  const TemporaryFolder folder;
+  make_database(folder.path() / "pools.sqlite", kOldExport + R"sql(
+CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER, globalPid INTEGER, bytes INTEGER, memKind INTEGER,
+  memoryOperationType INTEGER, localMemoryPoolAddress INTEGER, localMemoryPoolReleaseThreshold INTEGER,
+  localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER, importedMemoryPoolAddress INTEGER,
+  importedMemoryPoolProcessId INTEGER);
+INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES
+  (20, 704643072, 512, 2, 0, 4096, 100, 2000, 1500, NULL, NULL),
+  (30, 704643072, 512, 2, 0, NULL, NULL, NULL, NULL, 8192, 99), (40, 704643072, 512, 2, 1, 0, 0, 0, 0, 0, 0);
+CREATE TABLE CUDA_GPU_MEMORY_POOL_EVENTS (start INTEGER, globalPid INTEGER, deviceId INTEGER, address INTEGER,
+  operationType INTEGER, poolType INTEGER, correlationId INTEGER, minBytesToKeep INTEGER,
+  localMemoryPoolReleaseThreshold INTEGER, localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER);
+INSERT INTO CUDA_GPU_MEMORY_POOL_EVENTS VALUES (-5, 704643072, 1, 4096, 1, 1, 6, NULL, 100, 2000, 0),
+  (50, 704643072, 1, 4096, 3, 1, 7, 64, 100, 1600, 1500), (60, 704643072, 1, 8192, 2, 2, 8, NULL, NULL, NULL, NULL);
+)sql");
+  const fs::path out = folder.path() / "run.kvt";
+  import_profile(folder.path() / "pools.sqlite", "nsys", read_nsys, out, "0", "");
+  const fs::path db = out / "kernels.sqlite";
+  CHECK(query(db, "SELECT start, memKind, memoryOperationType, localMemoryPoolAddress, "
+                  "localMemoryPoolReleaseThreshold, localMemoryPoolSize, localMemoryPoolUtilizedSize, "
+                  "importedMemoryPoolAddress, importedMemoryPoolProcessId FROM CUDA_GPU_MEMORY_USAGE_EVENTS "
+                  "ORDER BY 1") == "20|2|0|4096|100|2000|1500|NULL|NULL\n30|2|0|NULL|NULL|NULL|NULL|8192|99\n"
+                                   "40|2|1|NULL|NULL|NULL|NULL|NULL|NULL\n");
+  // A pool that was there before the recording is there from its start.
+  CHECK(query(db, "SELECT start, globalPid, deviceId, address, operationType, poolType, correlationId, minBytesToKeep, "
+                  "localMemoryPoolReleaseThreshold, localMemoryPoolSize, localMemoryPoolUtilizedSize FROM "
+                  "CUDA_GPU_MEMORY_POOL_EVENTS ORDER BY 1") ==
+        "0|704643072|1|4096|1|1|6|NULL|100|2000|0\n50|704643072|1|4096|3|1|7|64|100|1600|1500\n"
+        "60|704643072|1|8192|2|2|8|NULL|NULL|NULL|NULL\n");
+}
+
 TEST_CASE("kernels.sqlite of a trace is imported again as it is") {
   const TemporaryFolder folder;
   write_profile_trace(folder.path() / "a.kvt");
   import_profile(folder.path() / "a.kvt/kernels.sqlite", "nsys", read_nsys, folder.path() / "b.kvt", "0", "");
   for (const std::string table : {"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS",
-                                  "CUDA_GPU_MEMORY_USAGE_EVENTS", "TARGET_INFO_GPU"}) {
+                                  "CUDA_GPU_MEMORY_USAGE_EVENTS", "CUDA_GPU_MEMORY_POOL_EVENTS", "TARGET_INFO_GPU"}) {
     const auto of = [&](const char* trace) {
       const bool calls = table == "CUPTI_ACTIVITY_KIND_RUNTIME";
       return query(folder.path() / trace / "kernels.sqlite",

@@ -80,6 +80,13 @@ TEST_CASE("What Nsight users ask of an export is answered by kernels.sqlite") {
                 "JOIN ENUM_CUDA_MEM_KIND d ON d.id = m.dstKind GROUP BY 1") == "Device-to-Host|Device|Pinned|4096\n");
     CHECK(query(db, "SELECT bytes, memKind, memoryOperationType FROM CUDA_GPU_MEMORY_USAGE_EVENTS") ==
           "1048576|2|0\n");
+    CHECK(query(db, "SELECT localMemoryPoolAddress, localMemoryPoolReleaseThreshold, localMemoryPoolSize, "
+                    "localMemoryPoolUtilizedSize, importedMemoryPoolAddress, importedMemoryPoolProcessId FROM "
+                    "CUDA_GPU_MEMORY_USAGE_EVENTS") == "57344|0|2097152|1048576|NULL|NULL\n");
+    CHECK(query(db, "SELECT start, globalPid / 0x1000000, deviceId, address, operationType, poolType, correlationId, "
+                    "minBytesToKeep, localMemoryPoolReleaseThreshold, localMemoryPoolSize, localMemoryPoolUtilizedSize "
+                    "FROM CUDA_GPU_MEMORY_POOL_EVENTS ORDER BY 1") ==
+          "650|42|0|57344|1|1|9|NULL|0|2097152|0\n2700|42|0|57344|3|1|13|4096|0|1048576|1048576\n");
     CHECK(query(db, "SELECT name, chipName, smCount FROM TARGET_INFO_GPU") == "NVIDIA H200|GH100|132\n");
     CHECK(query(db, "SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_SCHEMA_VERSION'") == "3.16.1\n");
     CHECK(query(db, "SELECT duration, startTime, stopTime FROM ANALYSIS_DETAILS") == "1600|1000|2600\n");
