@@ -48,7 +48,7 @@ void check_row_cache_serves(std::span<const PolicySpec> points) {
   for (const PolicySpec& point : points) {
     if (!needs_exact_rows(point)) continue;
     throw usage_error(fmt::format("--row-cache: {} does not choose by sums over all rows, so that rows of one byte a "
-                                  "weight would change more than one in a thousand of the tokens it keeps; replay it "
+                                  "weight would change more of the tokens it keeps than one in a thousand; replay it "
                                   "without --row-cache",
                                   point.text()));
   }

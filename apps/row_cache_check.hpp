@@ -30,7 +30,8 @@ struct RowCacheCheck {
 
 nlohmann::ordered_json row_cache_json(const RowCacheCheck& check, const std::vector<PolicySpec>& specs);
 
-// Policies that choose by sums over all rows keep 99.9 % of the tokens, and those that see no rows all of them.
+// Policies that choose by sums over all rows keep 99.9 % of the tokens in the mean of budgets, and those that see no
+// rows all of them.
 bool uses_row_cache(const PolicySpec& spec);
 // The others, but for those with one set for the model, which read exact rows in a replay of their own.
 bool needs_exact_rows(const PolicySpec& spec);

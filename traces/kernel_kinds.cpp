@@ -35,6 +35,7 @@ constexpr auto kRules = std::to_array<Rule>({
     {"attn", "attention"},
     {"pagedkvcache", "attention"},
     {"topkgating", "routing"},
+    {"grouped_topk", "routing"},
     {"moe_align", "routing"},
     {"moe_sum", "routing"},
     {"count_and_sort_expert", "routing"},

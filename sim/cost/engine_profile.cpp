@@ -87,19 +87,19 @@ std::optional<std::array<unsigned, 3>> size_range(const std::string& text) {
     if (std::sscanf(text.c_str(), "%u%n", range.data(), &end) != 1 || end != length) return std::nullopt;
     range[1] = range[0];
   }
-  const bool possible = range[0] > 0 && range[1] >= range[0] && range[1] <= kMostSequences && range[2] > 0;
+  const bool possible = range[0] > 0 && range[1] >= range[0] && range[1] <= kMostSequences && range[2] > 0 &&
+                        range[2] <= kMostSequences;
   return possible ? std::optional(range) : std::nullopt;
 }
 
 std::string read_graph_sizes(P& profile, const YAML::Node& node) {
+  const std::string wrong = fmt::format(
+      "{}: graph_sizes must be an ascending list of sizes and ranges such as [1, 2, 4, 8 to 256 by 8]", line_of(node));
+  if (!node.IsSequence()) return wrong;
   for (const auto& entry : node) {
     const auto range = entry.IsScalar() ? size_range(entry.Scalar()) : std::nullopt;
     const std::uint32_t before = profile.graph_sizes.empty() ? 0 : profile.graph_sizes.back();
-    if (!node.IsSequence() || !range || (*range)[0] <= before) {
-      return fmt::format(
-          "{}: graph_sizes must be an ascending list of sizes and ranges such as [1, 2, 4, 8 to 256 by 8]",
-          line_of(node));
-    }
+    if (!range || (*range)[0] <= before) return wrong;
     for (unsigned size = (*range)[0]; size <= (*range)[1]; size += (*range)[2]) profile.graph_sizes.push_back(size);
   }
   return {};

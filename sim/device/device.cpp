@@ -79,12 +79,12 @@ void fill_from_silicon(Device& device, const Device& measured, const Device& def
       fact.provenance = Provenance::kPrior;
       fact.source = "as on " + measured.name + ", the same silicon: " + fact.source;
       if (defaults.facts[i]) fact.spread = std::max(fact.spread, defaults.facts[i]->spread);
-      const F field = device_fields()[i].field;
-      const bool of_bandwidth = field == F::kLinearFraction || field == F::kAttentionFraction;
-      const double slower = measured.bandwidth().value / device.bandwidth().value;
-      if (of_bandwidth && slower > 1 && defaults.facts[i]) {
-        fact.value = std::min(std::max(fact.value, defaults.facts[i]->value), fact.value * slower);
-      }
+    }
+    const F field = device_fields()[i].field;
+    const bool of_bandwidth = field == F::kLinearFraction || field == F::kAttentionFraction;
+    const double slower = measured.bandwidth().value / device.bandwidth().value;
+    if (of_bandwidth && slower > 1 && defaults.facts[i]) {
+      fact.value = std::min(std::max(fact.value, defaults.facts[i]->value), fact.value * slower);
     }
     device.facts[i] = fact;
   }

@@ -158,6 +158,7 @@ TEST_CASE("a slower memory of the same silicon is filled to no lower share and a
   // A100 SXM 80 GB reaches 0.8 of 2,039 GB/s in attention; HBM boards in general 0.86.
   CHECK(value(find_device("a100-40g", kCatalog), F::kAttentionFraction) == 0.86);
   CHECK(value(find_device("a100-pcie-80g", kCatalog), F::kAttentionFraction) == Approx(0.8 * 2039 / 1935));
+  CHECK(value(find_device("a100-pcie-40g", kCatalog), F::kAttentionFraction) == 0.86);  // by way of the 80 GB board
   CHECK(value(find_device("h100-pcie", kCatalog), F::kAttentionFraction) == 0.9);
 }
 
