@@ -7,18 +7,23 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <tuple>
+#include <utility>
 
 namespace kvroof {
 namespace {
 
 constexpr std::size_t kEnoughRows = 12;
-constexpr std::size_t kEnoughTables = 2;
+// Neighbours in one table err alike. Rows that were served otherwise are of another table in any case.
+constexpr std::size_t kEnoughTables = 2, kEnoughOtherTables = 1;
+
+using Tables = std::map<std::string, std::vector<const Residual*>>;
 
 struct Weighted {
-  double score = 0, weight = 0;
+  double value = 0, weight = 0;
 };
 
-// The smallest score that `share` of the weight does not exceed, with one more row of mean weight above all.
+// The smallest value that `share` of the weight does not exceed, with one more row of mean weight above all.
 double quantile(const std::vector<Weighted>& sorted, double share) {
   double total = 0;
   for (const Weighted& w : sorted) total += w.weight;
@@ -26,9 +31,20 @@ double quantile(const std::vector<Weighted>& sorted, double share) {
   double below = 0;
   for (const Weighted& w : sorted) {
     below += w.weight;
-    if (below >= share * (total + one_more)) return w.score;
+    if (below >= share * (total + one_more)) return w.value;
   }
-  return sorted.back().score;
+  return sorted.back().value;
+}
+
+// What holds 80 and 95 % of the rows.
+std::pair<double, double> quantiles(const Tables& tables, double Residual::* what) {
+  std::vector<Weighted> values;
+  for (const auto& [name, rows] : tables) {
+    const double weight = 1 / std::sqrt(static_cast<double>(rows.size()));
+    for (const Residual* row : rows) values.push_back({row->*what, weight});
+  }
+  std::sort(values.begin(), values.end(), [](const Weighted& a, const Weighted& b) { return a.value < b.value; });
+  return {quantile(values, 0.80), quantile(values, 0.95)};
 }
 
 }  // namespace
@@ -71,57 +87,41 @@ IntervalFactors IntervalGroup::at(const Reach& reach) const {
     factors.beyond = fmt::format("{:.0f} {}, measured were {:.0f} to {:.0f}", x, axis.name, least, most);
   }
   if (farthest <= 0) return factors;
-  const double wider = 1 + kWiderPerDoubling * farthest;
-  factors.factor80 *= wider;
-  factors.factor95 *= wider;
-  factors.least80 *= wider;
-  factors.least95 *= wider;
-  factors.beyond += fmt::format(": {:.2f} times as wide", wider);
+  factors.wider = 1 + kWiderPerDoubling * farthest;
+  factors.beyond += fmt::format(": {:.2f} times as wide", factors.wider);
   return factors;
 }
 
-IntervalGroup IntervalTable::group(const RowKind& kind, const std::string& left_out) const {
+IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out) const {
   struct Level {
     std::string name;
     bool same;  // device or memory, and engine
     std::function<bool(const RowKind&)> alike;
   };
   const auto served_alike = [&](const RowKind& k) { return k.engine == kind.engine && k.metric == kind.metric; };
-  const std::array<Level, 5> levels = {
+  const std::array<Level, 4> levels = {
       {{fmt::format("{}, {}, {}", kind.device, kind.engine, kind.metric), true,
         [&](const RowKind& k) { return k.device == kind.device && served_alike(k); }},
        {fmt::format("{}, {}, {}", kind.memory, kind.engine, kind.metric), true,
         [&](const RowKind& k) { return k.memory == kind.memory && served_alike(k); }},
        {fmt::format("{}, {}", kind.memory, kind.metric), false,
         [&](const RowKind& k) { return k.memory == kind.memory && k.metric == kind.metric; }},
-       {kind.metric, false, [&](const RowKind& k) { return k.metric == kind.metric; }},
-       {"all measured rows", false, [](const RowKind&) { return true; }}}};
+       {kind.metric, false, [&](const RowKind& k) { return k.metric == kind.metric; }}}};
   for (const Level& level : levels) {
-    std::map<std::string, std::vector<double>> tables;  // scores or errors of their rows
+    Tables tables;
     std::size_t rows = 0;
     IntervalGroup group;
     for (const Residual& r : residuals_) {
-      if (r.group == left_out || !level.alike(r.kind)) continue;
+      if ((left_out && left_out(r)) || !level.alike(r.kind)) continue;
       see(group, r.kind.reach);
-      tables[r.group].push_back(level.same ? r.score : r.log_error);
+      tables[r.group].push_back(&r);
       ++rows;
     }
-    if (rows < kEnoughRows || tables.size() < kEnoughTables) continue;
-    std::vector<Weighted> scores;
-    for (const auto& [name, table] : tables) {
-      const double weight = 1 / std::sqrt(static_cast<double>(table.size()));
-      for (const double score : table) scores.push_back({score, weight});
-    }
-    std::sort(scores.begin(), scores.end(), [](const Weighted& a, const Weighted& b) { return a.score < b.score; });
-    group.inside.from = fmt::format("{}: {} rows", level.name, rows);
-    const double share80 = quantile(scores, 0.80), share95 = quantile(scores, 0.95);
-    if (level.same) {
-      group.inside.factor80 = share80;
-      group.inside.factor95 = share95;
-    } else {
-      group.inside.least80 = share80;
-      group.inside.least95 = share95;
-    }
+    if (rows < kEnoughRows || tables.size() < (level.same ? kEnoughTables : kEnoughOtherTables)) continue;
+    IntervalFactors& inside = group.inside;
+    inside.from = fmt::format("{}: {} rows", level.name, rows);
+    std::tie(inside.factor80, inside.factor95) = quantiles(tables, &Residual::score);
+    if (!level.same) std::tie(inside.error80, inside.error95) = quantiles(tables, &Residual::log_error);
     return group;
   }
   IntervalGroup priors;
@@ -132,8 +132,9 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const std::string& left_
 Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
   const double width = std::log(e.high80 / e.value);
   if (!(width > 0) || e.dominated_by == CostTerm::kLoad) return e;
-  const double log80 = std::max(width * f.factor80, f.least80);
-  const double w80 = std::exp(log80), w95 = std::exp(std::max({width * f.factor95, f.least95, log80}));
+  const double log80 = f.wider * std::min(width * f.factor80, std::max(width, f.error80));
+  const double log95 = f.wider * std::min(width * f.factor95, std::max(width * kWidth95, f.error95));
+  const double w80 = std::exp(log80), w95 = std::exp(std::max(log80, log95));
   return {e.value, e.value / w80, e.value * w80, e.value / w95, e.value * w95, e.dominated_by};
 }
 

@@ -1,6 +1,8 @@
 // Intervals from measurements: how far like rows of other published tables lie from their predictions.
 #pragma once
 
+#include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,12 +36,15 @@ struct Residual {
 };
 Residual residual_of(const RowKind& kind, const std::string& group, const Estimate& predicted, double measured);
 
-// Factors on the logarithmic half-width of the prior 80 % interval, and the least that results.
+// What measured rows say of an interval, in logarithmic half-widths: `wider` times the prior width times the factor;
+// at most as wide as the errors of rows of other priors, or the prior itself where that is wider.
 struct IntervalFactors {
-  double factor80 = 1, factor95 = 1.9600 / 1.2816;
+  static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  double factor80 = 1, factor95 = kWidth95;  // on the prior 80 % width
   std::string from;    // which rows, and how many; or that there are none and the priors stand
   std::string beyond;  // what lies outside those rows, and how much wider that makes the interval; empty: nothing
-  double least80 = 0, least95 = 0;  // logarithmic half-widths
+  double error80 = kNoLimit, error95 = kNoLimit;
+  double wider = 1;
   [[nodiscard]] std::string text() const { return beyond.empty() ? from : from + "; " + beyond; }
 };
 
@@ -53,22 +58,24 @@ struct IntervalGroup {
 
 // Split-conformal prediction (Vovk et al. 2005; Lei et al. 2018) with scores relative to the prior width: the smallest
 // factor that holds 80 % (95 %) of the scores of like rows and of one more, or the largest where they are too few for
-// that. Alike are, as soon as there are enough of at least two tables: the same device, engine and metric; the same
-// memory, engine and metric; the same memory and metric; the same metric; all rows.
+// that. Alike are, as soon as there are enough: the same device, engine and metric; the same memory, engine and metric
+// (both of at least two tables); the same memory and metric; the same metric.
 // Of rows of the same engine and memory the scores count: their priors are this prediction's. Of others the errors
-// themselves: that their priors were too narrow is no reason to multiply another's; its interval is the prior one, or
-// as wide as those errors.
+// count as well: where their priors were too narrow, that is no reason to multiply a wide one, so the interval is then no
+// wider than those errors and the prior. Rows of another metric say nothing: then the priors stand.
 // Tables count alike, whatever their rows, but for the square root of these: neighbours in one table err alike.
 // Work larger or smaller than all of those rows has wider intervals: see kWiderPerDoubling.
 class IntervalTable {
  public:
+  // Which rows are as if they had not been measured; empty: none.
+  using LeftOut = std::function<bool(const Residual&)>;
+
   explicit IntervalTable(std::vector<Residual> residuals) : residuals_(std::move(residuals)) {}
-  // Without the rows of `left_out`: for a row of that table itself.
-  [[nodiscard]] IntervalFactors factors(const RowKind& kind, const std::string& left_out = {}) const {
+  [[nodiscard]] IntervalFactors factors(const RowKind& kind, const LeftOut& left_out = {}) const {
     return group(kind, left_out).at(kind.reach);
   }
   // Those that all work of this kind shares, whatever its reach.
-  [[nodiscard]] IntervalGroup group(const RowKind& kind, const std::string& left_out = {}) const;
+  [[nodiscard]] IntervalGroup group(const RowKind& kind, const LeftOut& left_out = {}) const;
 
  private:
   std::vector<Residual> residuals_;

@@ -25,6 +25,11 @@ Estimate sum(const Estimate& a, const Estimate& b) {
   return {a.value + b.value,   a.low80 + b.low80,   a.high80 + b.high80,
           a.low95 + b.low95,   a.high95 + b.high95, a.value > b.value ? a.dominated_by : b.dominated_by};
 }
+// As wide as where its own ends were off by that share (80 %) as well.
+Estimate unsure(const Estimate& e, double spread) {
+  const double w80 = 1 + spread, w95 = 1 + kWidth95 * spread;
+  return {e.value, e.low80 / w80, e.high80 * w80, e.low95 / w95, e.high95 * w95, e.dominated_by};
+}
 // Wide enough for both ends of the load as well.
 Estimate widened(Estimate e, const Estimate& low, const Estimate& high) {
   e.low80 = std::min(e.low80, low.value);
@@ -66,7 +71,7 @@ class Server {
     served.token = sum(cost_.predict(residency_, static_cast<std::uint64_t>(running)).step,
                        scaled(prompt, (running - 1) / s_.output));
     const double ahead = std::min(running - 1, kPromptsAhead + kPromptsAheadShare * running);
-    served.first_token = sum(sum(prompt, scaled(prompt, ahead)), arrival());
+    served.first_token = sum(sum(prompt, unsure(scaled(prompt, ahead), kQueueSpread)), arrival());
     if (clients > running) {  // the others wait for a place
       const double turns = clients / running - 1;
       served.first_token = sum(served.first_token, scaled(served.whole(s_.output), turns));
@@ -110,6 +115,7 @@ class Server {
   static constexpr double kChunk = 8192;  // tokens, where the engine states none
   // Prompts that are computed before one's own: clients of equal lengths finish, and ask again, in groups.
   static constexpr double kPromptsAhead = 3, kPromptsAheadShare = 0.05;
+  static constexpr double kQueueSpread = 0.3, kArrivalSpread = 0.3;  // judgement, as of all constants of that kind
 
   [[nodiscard]] Served under_arrivals(std::uint32_t running, double arrivals) const {
     const Estimate prompt = cost_.prefill(residency_, 1);
@@ -120,9 +126,8 @@ class Server {
   }
   // Until a request has its place in a batch.
   [[nodiscard]] Estimate arrival() const {
-    constexpr double k80 = 1.3, k95 = 1.46;
     const double seconds = s_.engine.arrival_us * 1e-6;
-    return {seconds, seconds / k80, seconds * k80, seconds / k95, seconds * k95, CostTerm::kHost};
+    return unsure({seconds, seconds, seconds, seconds, seconds, CostTerm::kHost}, kArrivalSpread);
   }
 
   const PublishedSetting& s_;

@@ -1,9 +1,12 @@
 // Scoreboard: the cost model against published measurements, row by row, and the error of each group of them.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "analysis/conformal.hpp"
@@ -42,8 +45,14 @@ class Scoreboard {
 
 // Intervals from the compared rows among `measured`. Values of the rows that get intervals are not looked at.
 IntervalTable interval_table(std::span<const ScoredRow> measured);
-// Moves the intervals to those of the table; leave_out: as if the row's own group had not been measured.
-void set_intervals(std::span<ScoredRow> rows, const IntervalTable& table, bool leave_out);
+
+// What is as if it had not been measured when a row gets its interval: the table that it is of; or all tables of its
+// device, of its engine, or of its device under its engine.
+enum class LeftOut : std::uint8_t { kNothing, kTable, kDevice, kEngine, kDeviceAndEngine };
+inline constexpr std::array<std::string_view, 5> kLeftOutNames = {"nothing", "table", "device", "engine",
+                                                                  "device-engine"};
+// Moves the intervals to those of the table.
+void set_intervals(std::span<ScoredRow> rows, const IntervalTable& table, LeftOut left_out);
 
 struct GroupScore {
   std::string group;
@@ -61,6 +70,8 @@ struct Gate {
   [[nodiscard]] bool met() const { return value >= lowest && value <= highest; }
 };
 std::vector<Gate> gates_of(std::span<const ScoredRow> rows);
+// Of `rows` with the intervals of their priors: the shares of them inside those that the others give.
+std::vector<Gate> coverage_gates(std::span<const ScoredRow> rows);
 
 // Of the predicted rows, by group in the order of their first row.
 std::vector<GroupScore> group_scores(std::span<const ScoredRow> rows);

@@ -43,16 +43,15 @@ IntervalGroup interval_group(const Device& device, const EngineProfile& engine, 
 
 std::string interval_note(const IntervalFactors& f) {
   const std::string beyond = f.beyond.empty() ? "" : "; beyond those rows: " + f.beyond;
-  if (f.least80 > 0) {
-    return fmt::format(
-        "intervals of a step: the priors' widths, and at least as wide as measured rows of other engines are off "
-        "(factors of {:.2f} at 80 % and {:.2f} at 95 %; {}){}; `kvroof validate` shows those rows",
-        std::exp(f.least80), std::exp(f.least95), f.from, beyond);
+  std::string limit;
+  if (f.error80 < IntervalFactors::kNoLimit) {
+    limit = fmt::format(", but no wider than the priors and what rows of other engines are off by, {:.2f} and {:.2f} times",
+                        std::exp(f.error80), std::exp(f.error95));
   }
   return fmt::format(
       "intervals of a step: the priors' widths times {:.2f} (80 %) and {:.2f} (95 %), as like measured rows ask for "
-      "({}){}; `kvroof validate` shows those rows",
-      f.factor80, f.factor95, f.from, beyond);
+      "({}){}{}; `kvroof validate` shows those rows",
+      f.factor80, f.factor95, f.from, limit, beyond);
 }
 
 }  // namespace kvroof

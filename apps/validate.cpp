@@ -1,5 +1,6 @@
 // kvroof validate: the cost model against published measurements, as a scoreboard that anyone can make again.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
@@ -207,9 +208,10 @@ int print_papers(const Arguments& arguments, const std::vector<TableScore>& tabl
 
 // The groups of the shipped rows, and the gates.
 int print_scoreboard(const Arguments& arguments, const std::vector<ScoredRow>& rows,
-                     const std::vector<TableScore>& papers) {
+                     const std::vector<Gate>& coverage, const std::vector<TableScore>& papers) {
   const Table table = groups_table(group_scores(rows));
   std::vector<Gate> gates = gates_of(rows);
+  gates.insert(gates.end(), coverage.begin(), coverage.end());
   const std::vector<Gate> of_papers = gates_of(papers);
   gates.insert(gates.end(), of_papers.begin(), of_papers.end());
   const std::string below = summary_text(rows) + gates_text(gates);
@@ -238,11 +240,21 @@ int write_readme(const Arguments& arguments, const std::vector<ScoredRow>& rows)
   return 0;
 }
 
+LeftOut left_out_of(const Arguments& arguments) {
+  if (!arguments.has("leave-out")) return LeftOut::kTable;
+  const auto& name = arguments.get<std::string>("leave-out");
+  const auto found = std::find(kLeftOutNames.begin(), kLeftOutNames.end(), name);
+  if (found == kLeftOutNames.end()) {
+    throw usage_error(fmt::format("--leave-out {}: expected {}", name, fmt::join(kLeftOutNames, ", ")));
+  }
+  return static_cast<LeftOut>(found - kLeftOutNames.begin());
+}
+
 int run_validate(const Arguments& arguments) {
   const bool of_trace = !arguments.positional.empty();
   const bool own = arguments.has("rows");
-  if (of_trace + own + arguments.has("papers") + arguments.has("readme") > 1) {
-    throw usage_error("a trace, --rows, --papers and --readme contradict each other: one at a time");
+  if (of_trace + own + arguments.has("papers") + arguments.has("readme") + arguments.has("leave-out") > 1) {
+    throw usage_error("a trace, --rows, --papers, --readme and --leave-out contradict each other: one at a time");
   }
   if (of_trace) return validate_trace(arguments);
   if (arguments.has("device")) throw usage_error("--device is of a recorded run: kvroof validate run.kvt --device D");
@@ -250,13 +262,14 @@ int run_validate(const Arguments& arguments) {
       read_published_rows(own ? std::filesystem::path(arguments.get<std::string>("rows")) : shipped_rows());
   std::vector<ScoredRow> rows = score_rows(published);
   if (!own) {
-    set_intervals(rows, interval_table(rows), true);  // each row as if its group had not been measured
+    const std::vector<Gate> coverage = coverage_gates(rows);
+    set_intervals(rows, interval_table(rows), left_out_of(arguments));
     if (arguments.has("readme")) return write_readme(arguments, rows);
     const std::vector<Paper> papers = read_papers(data_folder() / "validation" / "papers");
     const std::vector<TableScore> tables = score_papers(papers, rows);
-    return arguments.has("papers") ? print_papers(arguments, tables) : print_scoreboard(arguments, rows, tables);
+    return arguments.has("papers") ? print_papers(arguments, tables) : print_scoreboard(arguments, rows, coverage, tables);
   }
-  set_intervals(rows, shipped_intervals(), false);
+  set_intervals(rows, shipped_intervals(), LeftOut::kNothing);
   if (format_of(arguments) == Format::kJson) {
     write_result(arguments, rows_json(rows));
     return 0;
@@ -272,12 +285,16 @@ int run_validate(const Arguments& arguments) {
 void describe_validate(po::options_description_easy_init add) {
   add("rows", po::value<std::string>(), "a file of rows to predict, each with its interval; values may be empty");
   add("device", po::value<std::string>(), "what ran the recorded run: a name or a file of `kvroof calibrate`");
+  add("leave-out", po::value<std::string>(),
+      "what of the shipped rows is as if not measured when one of them gets its interval: nothing, table (the default), "
+      "device, engine or device-engine");
   add("readme", po::value<std::string>(), "write the scoreboard between the marks of this Markdown file");
   add("papers", po::bool_switch(), "experiments of papers instead: each run, what was fitted, why it deviates");
 }
 
 constexpr std::string_view kValidateExamples =
     "  kvroof validate\n"
+    "  kvroof validate --leave-out device-engine\n"
     "  kvroof validate --papers\n"
     "  kvroof validate --readme README.md\n"
     "  kvroof validate run.kvt --device cpu.yaml\n"

@@ -10,8 +10,6 @@ namespace {
 
 using F = DeviceField;
 
-// Normal quantiles: 80 % and 95 % of a distribution lie within 1.2816 and 1.9600 deviations.
-constexpr double kWiden95 = 1.9600 / 1.2816;
 // Relative half-widths (80 %) of what no device file states: priors, see docs/method.md.
 constexpr double kChipSpread = 0.05;  // two boards of one product, clocks, temperature
 constexpr double kHostSpread = 0.30;
@@ -36,7 +34,7 @@ constexpr double kHostedSumUs = 20;
 Estimate around(double value, double half_width, CostTerm dominated_by) {
   // Multiplicative, so that no bound is ever negative.
   const double h80 = 1 + half_width;
-  const double h95 = 1 + half_width * kWiden95;
+  const double h95 = 1 + half_width * kWidth95;
   return {value, value / h80, value * h80, value / h95, value * h95, dominated_by};
 }
 

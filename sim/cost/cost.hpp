@@ -37,6 +37,9 @@ struct Estimate {
   CostTerm dominated_by = CostTerm::kLinear;  // what contributes most to the width
 };
 
+// Normal quantiles: 80 % and 95 % of a distribution lie within 1.2816 and 1.9600 deviations.
+inline constexpr double kWidth95 = 1.9600 / 1.2816;
+
 // The largest share of a step: reading weights; reading, writing and moving KV; arithmetic; start-ups and host; what
 // devices tell each other; or that memory does not suffice.
 enum class Limit : std::uint8_t { kWeights, kKv, kCompute, kLaunches, kLinks, kCapacity };

@@ -1,4 +1,5 @@
 // The scoreboard of published measurements, held to what is claimed of it.
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -58,6 +59,24 @@ TEST_CASE("published times and memory are met as closely as the README says, and
   CHECK(ran.code == 0);
   CHECK(ran.out.find("MISSED") == std::string::npos);
   CHECK(ran.out.find("met     ") != std::string::npos);
+}
+
+TEST_CASE("the coverage that a gate holds is that of the groups printed with the same rows left out") {
+  for (const auto& [left_out, name] : {std::pair{"device", "their device left out"},
+                                       std::pair{"device-engine", "their device under their engine left out"}}) {
+    const Ran ran = run_program(std::string("validate --format json --leave-out ") + left_out);
+    double rows = 0, inside = 0;
+    for (const json& group : json::parse(ran.out)) {
+      rows += group["rows"].get<double>();
+      inside += group["rows"].get<double>() * group["covered80"].get<double>();
+    }
+    const std::size_t end = ran.err.find(std::string("  share of rows inside 80 % intervals, ") + name);
+    REQUIRE(end != std::string::npos);
+    const std::size_t begin = ran.err.rfind('\n', end) + 1;
+    CHECK(std::abs(std::stod(ran.err.substr(begin + 6)) - inside / rows) < 6e-4);  // after "met   "
+  }
+  CHECK(run_program("validate --leave-out gpu").err.find("expected nothing, table, device") != std::string::npos);
+  CHECK(run_program("validate --leave-out device --rows " + kShipped).code == 2);
 }
 
 TEST_CASE("validate prints each run of the papers, what was fitted on full attention, and both errors") {

@@ -284,14 +284,13 @@ TEST_CASE("intervals hold the share of like rows that they claim, and leave out 
   }
   for (int i = 0; i < 20; ++i) residuals.push_back({kind, "far", 100});
   const IntervalTable table(residuals);
-  CHECK(table.factors(kind, "far").factor80 == Approx(0.85));  // 81 of 101
-  CHECK(table.factors(kind, "far").factor95 == Approx(1.0));
+  const auto far = [](const Residual& r) { return r.group == "far"; };
+  CHECK(table.factors(kind, far).factor80 == Approx(0.85));  // 81 of 101
+  CHECK(table.factors(kind, far).factor95 == Approx(1.0));
   CHECK(table.factors(kind).factor80 == Approx(1.0));  // 17 % of the rows are far
   CHECK(table.factors(kind).factor95 == Approx(100));
-  const IntervalFactors others = table.factors({"gddr", "other", "step", "d", {}}, "far");
-  CHECK(others.from == "step: 100 rows");
-  CHECK(others.factor80 == 1);  // scores are of other priors
-  CHECK(others.factor95 == Approx(1.96 / 1.2816));
+  CHECK(table.factors({"gddr", "other", "step", "d", {}}, far).from == "step: 100 rows");
+  CHECK(table.factors({"hbm", "e", "memory", "d", {}}).from == "priors");  // times say nothing of bytes
   CHECK(IntervalTable({}).factors(kind).from == "priors");
   const Estimate e{100, 80, 125, 70, 140, CostTerm::kLinear};
   const Estimate twice = with_factors(e, {2, 3, "", ""});
@@ -302,21 +301,25 @@ TEST_CASE("intervals hold the share of like rows that they claim, and leave out 
   CHECK(residual_of(kind, "a", e, 64).log_error == Approx(std::log(100 / 64.0)));
 }
 
-TEST_CASE("rows of another engine widen an interval to their errors and do not multiply it") {
-  // Priors of 1 % that were 20 % off: twenty times too narrow, which says nothing of a prior of 30 %.
-  const Estimate narrow{100, 100 / 1.01, 101, 100 / 1.02, 102, CostTerm::kLinear};
-  std::vector<Residual> residuals;
-  for (int i = 0; i < 40; ++i) {
-    residuals.push_back(residual_of({"hbm", "e", "step", "d", {}}, i < 20 ? "a" : "b", narrow, 120));
-  }
-  const IntervalTable table(residuals);
-  const Estimate wide{100, 100 / 1.3, 130, 100 / 1.5, 150, CostTerm::kLinear};
-  const auto high80 = [&](const char* engine, const Estimate& e) {
-    return with_factors(e, table.factors({"hbm", engine, "step", "d", {}})).high80;
+TEST_CASE("rows of another engine widen an interval to their errors, and narrow it where their priors were too wide") {
+  const auto prior = [](double width) {
+    return Estimate{100, 100 / width, 100 * width, 100 / (width * width), 100 * width * width, CostTerm::kLinear};
   };
-  CHECK(high80("e", narrow) == Approx(120));
-  CHECK(high80("other", narrow) == Approx(120));
-  CHECK(high80("other", wide) == Approx(130));
+  // Bounds (80 %) of a prior interval after 40 rows of engine e, whose own priors were `theirs` and which were 20 % off.
+  const auto high80 = [&](double theirs, const char* engine, double own) {
+    std::vector<Residual> residuals;
+    for (int i = 0; i < 40; ++i) {
+      residuals.push_back(residual_of({"hbm", "e", "step", "d", {}}, i < 20 ? "a" : "b", prior(theirs), 120));
+    }
+    return with_factors(prior(own), IntervalTable(residuals).factors({"hbm", engine, "step", "d", {}})).high80;
+  };
+  // Priors of 1 %, twenty times too narrow: that multiplies a prior of the same engine, but none of 30 % of another.
+  CHECK(high80(1.01, "e", 1.01) == Approx(120));
+  CHECK(high80(1.01, "e", 1.3) > 1000);
+  CHECK(high80(1.01, "other", 1.01) == Approx(120));
+  CHECK(high80(1.01, "other", 1.3) == Approx(130));
+  // Priors of 44 %, twice too wide on a log scale: halves another's.
+  CHECK(high80(1.44, "other", 1.69) == Approx(130));
 }
 
 TEST_CASE("rows of the same device come before those of its memory, and those before all others") {
@@ -345,13 +348,44 @@ TEST_CASE("work beyond the measured one has wider intervals, by its doublings, a
   }
   const IntervalTable table(residuals);
   const auto at = [&](Reach reach) { return table.factors({"hbm", "e", "step", "d", reach}); };
-  CHECK(at({64, 1000, 1}).factor80 == 1);
+  CHECK(at({64, 1000, 1}).wider == 1);
   CHECK(at({64, 1000, 1}).beyond.empty());
-  CHECK(at({0, 0, 0}).factor80 == 1);  // nothing is stated
-  CHECK(at({256, 1000, 1}).factor80 == Approx(1 + 2 * kWiderPerDoubling));
+  CHECK(at({0, 0, 0}).wider == 1);  // nothing is stated
+  CHECK(at({256, 1000, 1}).wider == Approx(1 + 2 * kWiderPerDoubling));
   CHECK(at({256, 1000, 1}).beyond == "256 sequences at once, measured were 1 to 64: 1.40 times as wide");
-  CHECK(at({256, 8000, 1}).factor95 == Approx(1 + 3 * kWiderPerDoubling));  // the farthest axis alone
-  CHECK(at({8, 250, 1}).factor80 == Approx(1 + 2 * kWiderPerDoubling));     // less is beyond as well
+  CHECK(at({256, 8000, 1}).wider == Approx(1 + 3 * kWiderPerDoubling));  // the farthest axis alone
+  CHECK(at({8, 250, 1}).wider == Approx(1 + 2 * kWiderPerDoubling));     // less is beyond as well
+  const Estimate e{100, 80, 125, 64, 156.25, CostTerm::kLinear};
+  CHECK(with_factors(e, at({512, 1000, 1})).high80 == Approx(100 * std::pow(1.25, 1 + 3 * kWiderPerDoubling)));
+}
+
+TEST_CASE("a row's interval is of no row of what is left out: its table, device, engine, or its device under its engine") {
+  PublishedRow measured;
+  measured.value = 110;
+  std::vector<ScoredRow> rows;
+  for (const char* device : {"d1", "d2"}) {
+    for (const char* engine : {"e1", "e2"}) {
+      for (int i = 0; i < 40; ++i) {  // of four tables
+        ScoredRow row;
+        row.row = &measured;
+        row.group = std::string(device) + engine + static_cast<char>('a' + i % 4);
+        row.predicted = Estimate{100, 80, 125, 64, 156.25, CostTerm::kLinear};
+        row.kind = {"hbm", engine, "step", device, {}};
+        rows.push_back(row);
+      }
+    }
+  }
+  const IntervalTable table = interval_table(rows);
+  const auto from = [&](LeftOut left_out) {
+    std::vector<ScoredRow> moved = rows;
+    set_intervals(moved, table, left_out);
+    return moved.front().width_from;
+  };
+  CHECK(from(LeftOut::kNothing) == "d1, e1, step: 40 rows");
+  CHECK(from(LeftOut::kTable) == "d1, e1, step: 30 rows");
+  CHECK(from(LeftOut::kDeviceAndEngine) == "hbm, e1, step: 40 rows");  // of the other device
+  CHECK(from(LeftOut::kDevice) == "hbm, e1, step: 40 rows");
+  CHECK(from(LeftOut::kEngine) == "hbm, step: 80 rows");
 }
 
 TEST_CASE("the largest batch has the interval of the memory that it needs") {
