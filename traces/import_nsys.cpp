@@ -234,7 +234,8 @@ class NsysReader {
     select(kMemoryTable,
            {"start", "globalPid", "deviceId", "contextId", "address", "bytes", "memKind", "memoryOperationType",
             "localMemoryPoolAddress", "localMemoryPoolReleaseThreshold", "localMemoryPoolSize",
-            "localMemoryPoolUtilizedSize", "importedMemoryPoolAddress", "importedMemoryPoolProcessId"},
+            "localMemoryPoolUtilizedSize", "importedMemoryPoolAddress", "importedMemoryPoolProcessId",
+            "pc", "correlationId", "streamId", "name"},
            [&](const SqliteRows& rows) {
              PoolState pool;
              if (rows.integer(8) != 0) {
@@ -242,8 +243,10 @@ class NsysReader {
              } else if (rows.integer(12) != 0) {
                pool = {kImportedPool, u64(rows, 12), 0, 0, 0, u64(rows, 13)};
              }
+             const std::int64_t stream = rows.null(16) ? -1 : rows.integer(16);
              take(MemoryRecord{time(rows), process(rows, 1), u32(rows, 2), u32(rows, 3), u64(rows, 4), u64(rows, 5),
-                               memory_kind(rows, 6), rows.integer(7) == 1, pool},
+                               memory_kind(rows, 6), rows.integer(7) == 1, pool, u64(rows, 14), u32(rows, 15), stream,
+                               rows.text(17)},
                   taken);
            });
   }

@@ -78,6 +78,10 @@ struct MemoryRecord {
   std::uint32_t memory_kind = 0;
   bool release = false;
   PoolState pool{};
+  std::uint64_t code_address = 0;  // of the caller; 0: not known
+  std::uint32_t correlation = 0;   // of the call; 0: none
+  std::int64_t stream = -1;        // of one in the order of a stream; -1: of none
+  std::string_view name{};         // of a variable of the program; empty: of none
 };
 
 // A pool is made, destroyed, or gives memory back to the device.

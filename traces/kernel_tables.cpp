@@ -79,8 +79,8 @@ constexpr std::array kTables = {
                 "streamId INTEGER, localMemoryPoolAddress INTEGER, localMemoryPoolReleaseThreshold INTEGER, "
                 "localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER, importedMemoryPoolAddress INTEGER, "
                 "importedMemoryPoolProcessId INTEGER",
-                "start, globalPid, deviceId, contextId, address, pc, bytes, memKind, memoryOperationType, "
-                "localMemoryPoolAddress, localMemoryPoolReleaseThreshold, localMemoryPoolSize, "
+                "start, globalPid, deviceId, contextId, address, pc, bytes, memKind, memoryOperationType, name, "
+                "correlationId, streamId, localMemoryPoolAddress, localMemoryPoolReleaseThreshold, localMemoryPoolSize, "
                 "localMemoryPoolUtilizedSize, importedMemoryPoolAddress, importedMemoryPoolProcessId"},
     KernelTable{kPoolTable,
                 "start INTEGER NOT NULL, globalPid INTEGER NOT NULL, deviceId INTEGER NOT NULL, "

@@ -37,6 +37,10 @@ std::optional<std::uint64_t> only_if(bool known, std::uint64_t value) {
 
 std::optional<std::uint64_t> if_not_0(std::uint64_t value) { return only_if(value != 0, value); }
 
+std::optional<std::string_view> if_any(std::string_view text) {
+  return text.empty() ? std::nullopt : std::optional<std::string_view>(text);
+}
+
 std::optional<std::int32_t> if_not_negative(std::int32_t value) {
   return value < 0 ? std::nullopt : std::optional<std::int32_t>(value);
 }
@@ -245,8 +249,9 @@ void KernelDatabase::add(const RangeRecord& r) {
 
 void KernelDatabase::add(const MemoryRecord& r) {
   const bool local = r.pool.type == kLocalPool, imported = r.pool.type == kImportedPool;
-  state_->add(kMemoryTable, r.time_ns, global_process(r.process), r.device, r.context, r.address, 0, r.bytes,
-              exported_memory_kind(r.memory_kind), r.release ? 1 : 0, only_if(local, r.pool.address),
+  state_->add(kMemoryTable, r.time_ns, global_process(r.process), r.device, r.context, r.address,
+              r.code_address, r.bytes, exported_memory_kind(r.memory_kind), r.release ? 1 : 0, if_any(r.name),
+              if_not_0(r.correlation), only_if(r.stream >= 0, r.stream), only_if(local, r.pool.address),
               only_if(local, r.pool.release_threshold), only_if(local, r.pool.bytes),
               only_if(local, r.pool.used_bytes), only_if(imported, r.pool.address), only_if(imported, r.pool.owner));
 }
@@ -277,7 +282,7 @@ std::uint64_t KernelDatabase::State::gpu_of(const DeviceRecord& r) {
   for (std::uint64_t next = 0; taken(id); ++next) id = next;
   gpus.emplace(key, id);
   add(kDeviceTable, id, r.name, r.l2_bytes, r.memory_bytes, r.multiprocessors,
-      r.uuid.empty() ? std::nullopt : std::optional(r.uuid), r.chip, r.compute_major, r.compute_minor);
+      if_any(r.uuid), r.chip, r.compute_major, r.compute_minor);
   return id;
 }
 

@@ -256,6 +256,10 @@ void ActivityDecoder::memory(Record r) {
   memory.release = get<F::Operation>(r) == kMemoryRelease;
   memory.pool = pool_state<F>(r);
   if (memory.pool.type == kImportedPool) memory.pool.owner = get<F::PoolBytes>(r);
+  memory.code_address = get<F::CodeAddress>(r);
+  memory.correlation = get<F::Correlation>(r);
+  if (get<F::InOrder>(r) != 0) memory.stream = get<F::Stream>(r);
+  memory.name = lookup_.text(get<F::Name>(r));
   sink_.add(memory);
 }
 

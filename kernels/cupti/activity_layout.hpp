@@ -167,12 +167,17 @@ inline constexpr std::uint32_t kObjectThread = 2;
 struct MemoryFields {
   using Operation = U32<4>;
   using MemoryKind = U32<8>;
+  using Correlation = U32<12>;
   using Address = U64<16>;
   using Bytes = U64<24>;
   using Time = U64<32>;
+  using CodeAddress = U64<40>;
   using Process = U32<48>;
   using Device = U32<52>;
   using Context = U32<56>;
+  using Stream = U32<60>;
+  using Name = U64<64>;
+  using InOrder = U32<72>;  // not 0: of a stream
   using PoolType = U32<80>;
   using PoolAddress = U64<88>;
   using ReleaseThreshold = U64<96>;

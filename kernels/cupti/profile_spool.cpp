@@ -96,6 +96,7 @@ class Decoder {
 };
 
 void give(const Note& note, ProfileSink& to) { to.note(note.key, note.value); }
+void give(const BareMemory& bare, ProfileSink& to) { to.add(bare.memory); }
 void give(const PooledMemory& pooled, ProfileSink& to) { to.add(pooled.memory); }
 template <class Record>
 void give(const Record& record, ProfileSink& to) {
@@ -122,6 +123,7 @@ Take reader_of(std::uint8_t type) {
     case kType<CallRecord>: return take<CallRecord>;
     case kType<RangeRecord>: return take<RangeRecord>;
     case kType<MemoryRecord>: return take<MemoryRecord>;
+    case kType<BareMemory>: return take<BareMemory>;
     case kType<PooledMemory>: return take<PooledMemory>;
     case kType<PoolRecord>: return take<PoolRecord>;
     case kType<OverheadRecord>: return take<OverheadRecord>;
@@ -226,10 +228,7 @@ void SpoolWriter::add(const CopyRecord& record) { put(record); }
 void SpoolWriter::add(const FillRecord& record) { put(record); }
 void SpoolWriter::add(const CallRecord& record) { put(record); }
 void SpoolWriter::add(const RangeRecord& record) { put(record); }
-void SpoolWriter::add(const MemoryRecord& record) {
-  if (record.pool.type == 0) return put(record);
-  put(PooledMemory{record});
-}
+void SpoolWriter::add(const MemoryRecord& record) { put(record); }
 void SpoolWriter::add(const PoolRecord& record) { put(record); }
 void SpoolWriter::add(const OverheadRecord& record) { put(record); }
 void SpoolWriter::add(const EnvironmentRecord& record) { put(record); }

@@ -13,7 +13,10 @@ struct Note {
   std::string_view key, value;
 };
 
-// An allocation from a pool: one from none is a record without what a pool has.
+// Allocations of spools from before pools, and from before their calls were recorded.
+struct BareMemory {
+  MemoryRecord memory;
+};
 struct PooledMemory {
   MemoryRecord memory;
 };
@@ -48,17 +51,27 @@ void fields(Archive& a, RangeRecord& r) {
   a(r.start_ns, r.end_ns, r.process, r.thread, r.text);
 }
 template <class Archive>
-void fields(Archive& a, MemoryRecord& r) {
-  a(r.time_ns, r.process, r.device, r.context, r.address, r.bytes, r.memory_kind, r.release);
-}
-template <class Archive>
 void fields(Archive& a, PoolState& r) {
   a(r.type, r.address, r.release_threshold, r.bytes, r.used_bytes, r.owner);
 }
 template <class Archive>
+void bare_fields(Archive& a, MemoryRecord& r) {
+  a(r.time_ns, r.process, r.device, r.context, r.address, r.bytes, r.memory_kind, r.release);
+}
+template <class Archive>
+void fields(Archive& a, BareMemory& r) {
+  bare_fields(a, r.memory);
+}
+template <class Archive>
 void fields(Archive& a, PooledMemory& r) {
-  fields(a, r.memory);
+  bare_fields(a, r.memory);
   fields(a, r.memory.pool);
+}
+template <class Archive>
+void fields(Archive& a, MemoryRecord& r) {
+  bare_fields(a, r);
+  fields(a, r.pool);
+  a(r.code_address, r.correlation, r.stream, r.name);
 }
 template <class Archive>
 void fields(Archive& a, PoolRecord& r) {
@@ -109,7 +122,7 @@ inline constexpr std::uint8_t kType<CallRecord> = 4;
 template <>
 inline constexpr std::uint8_t kType<RangeRecord> = 5;
 template <>
-inline constexpr std::uint8_t kType<MemoryRecord> = 6;
+inline constexpr std::uint8_t kType<BareMemory> = 6;
 template <>
 inline constexpr std::uint8_t kType<OverheadRecord> = 7;
 template <>
@@ -128,6 +141,8 @@ template <>
 inline constexpr std::uint8_t kType<PoolRecord> = 16;
 template <>
 inline constexpr std::uint8_t kType<PooledMemory> = 17;
+template <>
+inline constexpr std::uint8_t kType<MemoryRecord> = 18;
 inline constexpr std::uint8_t kText = 0, kReason = 13, kPassing = 15;
 
 }  // namespace kvroof::spool

@@ -69,7 +69,8 @@ inline void add_small_profile(ProfileSink& to) {
   to.add(copy);
   to.add(kernel(2000, 2300, 12, "gemm", 5));
   to.add(PoolRecord{650, 42, 0, 9, 1, 0, {kLocalPool, 0xe000, 0, 2 << 20, 0, 0}});
-  to.add(MemoryRecord{700, 42, 0, 1, 0xf000, 1 << 20, 3, false, {kLocalPool, 0xe000, 0, 2 << 20, 1 << 20, 0}});
+  to.add(MemoryRecord{700, 42, 0, 1, 0xf000, 1 << 20, 3, false, {kLocalPool, 0xe000, 0, 2 << 20, 1 << 20, 0},
+                      0xc0de, 10, 7, "weights"});
   to.add(PoolRecord{2700, 42, 0, 13, kPoolTrimmed, 4096, {kLocalPool, 0xe000, 0, 1 << 20, 1 << 20, 0}});
   // gemm: the same bytes at each launch. Attention: more in the second, for several causes.
   to.add(OperatorRecord{5, 0, 0, 0, "qkv", "weights", 800, 1600});

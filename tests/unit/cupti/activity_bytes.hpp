@@ -72,7 +72,11 @@ class KeepingSink final : public ProfileSink {
     ranges.push_back(r);
     range_texts.emplace_back(r.text);
   }
-  void add(const MemoryRecord& r) override { memory.push_back(r); }
+  void add(const MemoryRecord& r) override {
+    memory.push_back(r);
+    memory_names.emplace_back(r.name);
+    memory.back().name = {};
+  }
   void add(const PoolRecord& r) override { pools.push_back(r); }
   void add(const OverheadRecord& r) override { overheads.push_back(r); }
   void add(const EnvironmentRecord& r) override { environments.push_back(r); }
@@ -97,6 +101,7 @@ class KeepingSink final : public ProfileSink {
   std::vector<CallRecord> calls;
   std::vector<RangeRecord> ranges;
   std::vector<MemoryRecord> memory;
+  std::vector<std::string> memory_names;
   std::vector<PoolRecord> pools;
   std::vector<OverheadRecord> overheads;
   std::vector<EnvironmentRecord> environments;

@@ -119,6 +119,19 @@ TEST_CASE("An allocation from a pool says which, one from another process's pool
   CHECK((decoded.sink.memory[2].pool.type == 0 && decoded.sink.memory[2].pool.address == 0));
 }
 
+TEST_CASE("An allocation says its call, the code that asked for it, its variable, and the stream where it is of one") {
+  Decoded decoded;
+  const auto allocation = [](std::uint32_t in_order) {
+    return RecordBytes(49, 128).put<std::uint32_t>(4, 1).put<std::uint32_t>(12, 77).put<std::uint64_t>(40, 0xc0de)
+        .put<std::uint32_t>(60, 13).put<std::uint64_t>(64, 0x2000).put(72, in_order);
+  };
+  decoded({allocation(1), allocation(0)});
+  REQUIRE(decoded.sink.memory.size() == 2);
+  for (const MemoryRecord& m : decoded.sink.memory) CHECK((m.correlation == 77 && m.code_address == 0xc0de));
+  CHECK((decoded.sink.memory[0].stream == 13 && decoded.sink.memory[1].stream == -1));
+  CHECK(decoded.sink.memory_names == std::vector<std::string>{"forward", "forward"});
+}
+
 TEST_CASE("A buffer that ends inside a record gives the records before it, and the cut is counted, at every byte") {
   const std::vector<std::byte> whole = buffer_of({kernel_bytes(1, 2, 3), kernel_bytes(4, 5, 6)});
   for (std::size_t size = 0; size <= whole.size(); ++size) {

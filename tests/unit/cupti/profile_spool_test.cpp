@@ -35,7 +35,7 @@ void write_one_of_each(SpoolWriter& spool) {
   spool.add(CallRecord{1, 2, 3, 4, 5, 6, true, "cuLaunchKernel"});
   spool.add(RangeRecord{1, 2, 3, 4, "forward"});
   spool.add(MemoryRecord{1, 2, 3, 4, 5, 6, 7, true});
-  spool.add(MemoryRecord{1, 2, 3, 4, 15, 6, 7, false, {1, 8, 9, 10, 11, 12}});
+  spool.add(MemoryRecord{1, 2, 3, 4, 15, 6, 7, false, {1, 8, 9, 10, 11, 12}, 13, 14, 15, "weights"});
   spool.add(PoolRecord{1, 2, 3, 4, 3, 6, {1, 7, 8, 9, 10, 11}});
   spool.add(OverheadRecord{1, 2, 3});
   spool.add(EnvironmentRecord{1, 2, 3, 4, 5, 6});
@@ -84,6 +84,8 @@ TEST_CASE("Every kind of record comes out of a spool as it went in") {
   CHECK((sink.memory[0].address == 5 && sink.overheads[0].kind == 3 && sink.environments[0].temperature_c == 6));
   REQUIRE((sink.memory.size() == 2 && sink.pools.size() == 1));
   CHECK((sink.memory[0].pool.type == 0 && sink.memory[1].address == 15 && !sink.memory[1].release));
+  CHECK((sink.memory[0].stream == -1 && sink.memory[1].stream == 15 && sink.memory[1].correlation == 14));
+  CHECK((sink.memory[1].code_address == 13 && sink.memory_names == std::vector<std::string>{"", "weights"}));
   const PoolState& from = sink.memory[1].pool;
   CHECK((from.type == 1 && from.address == 8 && from.release_threshold == 9 && from.bytes == 10));
   CHECK((from.used_bytes == 11 && from.owner == 12));
@@ -98,7 +100,7 @@ TEST_CASE("Every kind of record comes out of a spool as it went in") {
   CHECK(sink.notes.at("dropped") == "0");
 }
 
-TEST_CASE("An allocation of a spool from before pools were recorded is read, as one from no pool") {
+TEST_CASE("An allocation of a spool from before pools and calls were recorded is read, as one from no pool") {
   std::string bytes = "kvroof spool 3\n";
   const auto put = [&bytes](auto value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
   put(std::uint8_t{6});
@@ -114,7 +116,7 @@ TEST_CASE("An allocation of a spool from before pools were recorded is read, as 
   REQUIRE(sink.memory.size() == 1);
   CHECK((sink.memory[0].time_ns == 700 && sink.memory[0].process == 42 && sink.memory[0].context == 1));
   CHECK((sink.memory[0].address == 0xf000 && sink.memory[0].bytes == 4096 && sink.memory[0].release));
-  CHECK(sink.memory[0].pool.type == 0);
+  CHECK((sink.memory[0].pool.type == 0 && sink.memory[0].correlation == 0 && sink.memory[0].stream == -1));
 }
 
 TEST_CASE("Of millions of different texts a writer remembers 16 MiB, and every one arrives") {

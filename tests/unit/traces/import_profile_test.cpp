@@ -188,10 +188,11 @@ TEST_CASE("Memory pools of an export, and which of them allocations come from, a
 CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER, globalPid INTEGER, bytes INTEGER, memKind INTEGER,
   memoryOperationType INTEGER, localMemoryPoolAddress INTEGER, localMemoryPoolReleaseThreshold INTEGER,
   localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER, importedMemoryPoolAddress INTEGER,
-  importedMemoryPoolProcessId INTEGER);
+  importedMemoryPoolProcessId INTEGER, pc INTEGER, correlationId INTEGER, streamId INTEGER, name TEXT);
 INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES
-  (20, 704643072, 512, 2, 0, 4096, 100, 2000, 1500, NULL, NULL),
-  (30, 704643072, 512, 2, 0, NULL, NULL, NULL, NULL, 8192, 99), (40, 704643072, 512, 2, 1, 0, 0, 0, 0, 0, 0);
+  (20, 704643072, 512, 2, 0, 4096, 100, 2000, 1500, NULL, NULL, 49374, 8, 0, 'weights'),
+  (30, 704643072, 512, 2, 0, NULL, NULL, NULL, NULL, 8192, 99, 0, NULL, NULL, NULL),
+  (40, 704643072, 512, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL);
 CREATE TABLE CUDA_GPU_MEMORY_POOL_EVENTS (start INTEGER, globalPid INTEGER, deviceId INTEGER, address INTEGER,
   operationType INTEGER, poolType INTEGER, correlationId INTEGER, minBytesToKeep INTEGER,
   localMemoryPoolReleaseThreshold INTEGER, localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER);
@@ -206,6 +207,8 @@ INSERT INTO CUDA_GPU_MEMORY_POOL_EVENTS VALUES (-5, 704643072, 1, 4096, 1, 1, 6,
                   "importedMemoryPoolAddress, importedMemoryPoolProcessId FROM CUDA_GPU_MEMORY_USAGE_EVENTS "
                   "ORDER BY 1") == "20|2|0|4096|100|2000|1500|NULL|NULL\n30|2|0|NULL|NULL|NULL|NULL|8192|99\n"
                                    "40|2|1|NULL|NULL|NULL|NULL|NULL|NULL\n");
+  CHECK(query(db, "SELECT pc, correlationId, streamId, name FROM CUDA_GPU_MEMORY_USAGE_EVENTS ORDER BY start") ==
+        "49374|8|0|weights\n0|NULL|NULL|NULL\n0|NULL|NULL|NULL\n");
   // A pool that was there before the recording is there from its start.
   CHECK(query(db, "SELECT start, globalPid, deviceId, address, operationType, poolType, correlationId, minBytesToKeep, "
                   "localMemoryPoolReleaseThreshold, localMemoryPoolSize, localMemoryPoolUtilizedSize FROM "

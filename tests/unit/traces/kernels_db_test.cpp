@@ -78,8 +78,8 @@ TEST_CASE("What Nsight users ask of an export is answered by kernels.sqlite") {
                 "SELECT e.label, s.label, d.label, sum(m.bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY m "
                 "JOIN ENUM_CUDA_MEMCPY_OPER e ON e.id = m.copyKind JOIN ENUM_CUDA_MEM_KIND s ON s.id = m.srcKind "
                 "JOIN ENUM_CUDA_MEM_KIND d ON d.id = m.dstKind GROUP BY 1") == "Device-to-Host|Device|Pinned|4096\n");
-    CHECK(query(db, "SELECT bytes, memKind, memoryOperationType FROM CUDA_GPU_MEMORY_USAGE_EVENTS") ==
-          "1048576|2|0\n");
+    CHECK(query(db, "SELECT bytes, memKind, memoryOperationType, pc, correlationId, streamId, name FROM "
+                    "CUDA_GPU_MEMORY_USAGE_EVENTS") == "1048576|2|0|49374|10|7|weights\n");
     CHECK(query(db, "SELECT localMemoryPoolAddress, localMemoryPoolReleaseThreshold, localMemoryPoolSize, "
                     "localMemoryPoolUtilizedSize, importedMemoryPoolAddress, importedMemoryPoolProcessId FROM "
                     "CUDA_GPU_MEMORY_USAGE_EVENTS") == "57344|0|2097152|1048576|NULL|NULL\n");
