@@ -61,8 +61,8 @@ struct IntervalGroup {
 // that. Alike are, as soon as there are enough: the same device, engine and metric; the same memory, engine and metric
 // (both of at least two tables); the same memory and metric; the same metric.
 // Of rows of the same engine and memory the scores count: their priors are this prediction's. Of others the errors
-// count as well: that their priors were too narrow is no reason to multiply a wide one, so the interval is then no wider
-// than those errors and the prior. Rows of another metric say nothing: without like ones the priors stand.
+// count as well: that their priors were too narrow is no reason to multiply a wide one, so the interval is at most as
+// wide as those errors or the prior, whichever is more. Rows of another metric say nothing: then the priors stand.
 // Tables count alike, whatever their rows, but for the square root of these: neighbours in one table err alike.
 // Work larger or smaller than all of those rows has wider intervals: see kWiderPerDoubling.
 class IntervalTable {

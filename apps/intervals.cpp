@@ -45,8 +45,9 @@ std::string interval_note(const IntervalFactors& f) {
   const std::string beyond = f.beyond.empty() ? "" : "; beyond those rows: " + f.beyond;
   std::string limit;
   if (f.error80 < IntervalFactors::kNoLimit) {
-    limit = fmt::format(", but no wider than the priors and what rows of other engines are off by, {:.2f} and {:.2f} times",
-                        std::exp(f.error80), std::exp(f.error95));
+    limit = fmt::format(
+        ", but no wider than the priors and what rows of other engines are off by, {:.2f} and {:.2f} times",
+        std::exp(f.error80), std::exp(f.error95));
   }
   return fmt::format(
       "intervals of a step: the priors' widths times {:.2f} (80 %) and {:.2f} (95 %), as like measured rows ask for "

@@ -267,7 +267,8 @@ int run_validate(const Arguments& arguments) {
     if (arguments.has("readme")) return write_readme(arguments, rows);
     const std::vector<Paper> papers = read_papers(data_folder() / "validation" / "papers");
     const std::vector<TableScore> tables = score_papers(papers, rows);
-    return arguments.has("papers") ? print_papers(arguments, tables) : print_scoreboard(arguments, rows, coverage, tables);
+    if (arguments.has("papers")) return print_papers(arguments, tables);
+    return print_scoreboard(arguments, rows, coverage, tables);
   }
   set_intervals(rows, shipped_intervals(), LeftOut::kNothing);
   if (format_of(arguments) == Format::kJson) {
@@ -286,8 +287,8 @@ void describe_validate(po::options_description_easy_init add) {
   add("rows", po::value<std::string>(), "a file of rows to predict, each with its interval; values may be empty");
   add("device", po::value<std::string>(), "what ran the recorded run: a name or a file of `kvroof calibrate`");
   add("leave-out", po::value<std::string>(),
-      "what of the shipped rows is as if not measured when one of them gets its interval: nothing, table (the default), "
-      "device, engine or device-engine");
+      "what of the shipped rows is as if not measured when one of them gets its interval: nothing, table (as without "
+      "it), device, engine or device-engine");
   add("readme", po::value<std::string>(), "write the scoreboard between the marks of this Markdown file");
   add("papers", po::bool_switch(), "experiments of papers instead: each run, what was fitted, why it deviates");
 }

@@ -80,8 +80,9 @@ constexpr std::array kTables = {
                 "localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER, importedMemoryPoolAddress INTEGER, "
                 "importedMemoryPoolProcessId INTEGER",
                 "start, globalPid, deviceId, contextId, address, pc, bytes, memKind, memoryOperationType, name, "
-                "correlationId, streamId, localMemoryPoolAddress, localMemoryPoolReleaseThreshold, localMemoryPoolSize, "
-                "localMemoryPoolUtilizedSize, importedMemoryPoolAddress, importedMemoryPoolProcessId"},
+                "correlationId, streamId, localMemoryPoolAddress, localMemoryPoolReleaseThreshold, "
+                "localMemoryPoolSize, localMemoryPoolUtilizedSize, importedMemoryPoolAddress, "
+                "importedMemoryPoolProcessId"},
     KernelTable{kPoolTable,
                 "start INTEGER NOT NULL, globalPid INTEGER NOT NULL, deviceId INTEGER NOT NULL, "
                 "address INTEGER NOT NULL, operationType INTEGER NOT NULL, poolType INTEGER NOT NULL, "

@@ -1,0 +1,150 @@
+#include "analysis/conformal.hpp"
+
+#include <cmath>
+
+#include "analysis/scoreboard.hpp"
+#include "sim/traffic/summary.hpp"
+#include "tests/catch.hpp"
+
+namespace kvroof {
+namespace {
+
+TEST_CASE("an unstated load is the interval: what other rows were off by does not multiply it") {
+  const Estimate load{10, 5, 40, 4, 50, CostTerm::kLoad};
+  CHECK(with_factors(load, {3, 9, "", ""}).high95 == 50);
+}
+
+TEST_CASE("intervals hold the share of like rows that they claim, and leave out a row's own table") {
+  std::vector<Residual> residuals;
+  const RowKind kind{"hbm", "e", "step", "d", {}};
+  for (int table = 0; table < 5; ++table) {
+    for (int i = 1; i <= 20; ++i) residuals.push_back({kind, std::string(1, static_cast<char>('a' + table)), i / 20.0});
+  }
+  for (int i = 0; i < 20; ++i) residuals.push_back({kind, "far", 100});
+  const IntervalTable table(residuals);
+  const auto far = [](const Residual& r) { return r.group == "far"; };
+  CHECK(table.factors(kind, far).factor80 == Approx(0.85));  // 81 of 101
+  CHECK(table.factors(kind, far).factor95 == Approx(1.0));
+  CHECK(table.factors(kind).factor80 == Approx(1.0));  // 17 % of the rows are far
+  CHECK(table.factors(kind).factor95 == Approx(100));
+  CHECK(table.factors({"gddr", "other", "step", "d", {}}, far).from == "step: 100 rows");
+  CHECK(table.factors({"hbm", "e", "memory", "d", {}}).from == "priors");  // times say nothing of bytes
+  CHECK(IntervalTable({}).factors(kind).from == "priors");
+  const Estimate e{100, 80, 125, 70, 140, CostTerm::kLinear};
+  const Estimate twice = with_factors(e, {2, 3, "", ""});
+  CHECK(twice.high80 == Approx(100 * 1.25 * 1.25));
+  CHECK(twice.low95 == Approx(100 / std::pow(1.25, 3)));
+  CHECK(residual_of(kind, "a", e, 156.25).score == Approx(2));
+  CHECK(residual_of(kind, "a", e, 64).score == Approx(2));
+  CHECK(residual_of(kind, "a", e, 64).log_error == Approx(std::log(100 / 64.0)));
+}
+
+TEST_CASE("rows of another engine widen an interval to their errors, and narrow it where their priors were wide") {
+  const auto prior = [](double width) {
+    return Estimate{100, 100 / width, 100 * width, 100 / (width * width), 100 * width * width, CostTerm::kLinear};
+  };
+  // The end (80 %) of a prior interval after 40 rows of engine e, whose priors were `theirs` and which were 20 % off.
+  const auto high80 = [&](double theirs, const char* engine, double own) {
+    std::vector<Residual> residuals;
+    for (int i = 0; i < 40; ++i) {
+      residuals.push_back(residual_of({"hbm", "e", "step", "d", {}}, i < 20 ? "a" : "b", prior(theirs), 120));
+    }
+    return with_factors(prior(own), IntervalTable(residuals).factors({"hbm", engine, "step", "d", {}})).high80;
+  };
+  // Priors of 1 %, twenty times too narrow: that multiplies a prior of the same engine, but none of 30 % of another.
+  CHECK(high80(1.01, "e", 1.01) == Approx(120));
+  CHECK(high80(1.01, "e", 1.3) > 1000);
+  CHECK(high80(1.01, "other", 1.01) == Approx(120));
+  CHECK(high80(1.01, "other", 1.3) == Approx(130));
+  // Priors of 44 %, twice too wide on a log scale: halves another's.
+  CHECK(high80(1.44, "other", 1.69) == Approx(130));
+}
+
+TEST_CASE("rows of the same device come before those of its memory, and those before all others") {
+  std::vector<Residual> residuals;
+  const auto rows = [&](const char* device, const char* memory, double score, int tables, int each) {
+    for (int i = 0; i < tables * each; ++i) {
+      const std::string group = std::string(device) + static_cast<char>('a' + i % tables);
+      residuals.push_back({{memory, "e", "step", device, {}}, group, score});
+    }
+  };
+  rows("x", "hbm", 3, 2, 10);
+  rows("y", "hbm", 5, 2, 10);
+  rows("z", "hbm", 7, 1, 5);
+  const IntervalTable table(residuals);
+  CHECK(table.factors({"hbm", "e", "step", "x", {}}).from == "x, e, step: 20 rows");
+  CHECK(table.factors({"hbm", "e", "step", "x", {}}).factor80 == 3);
+  CHECK(table.factors({"hbm", "e", "step", "z", {}}).from == "hbm, e, step: 45 rows");  // one table is not enough
+  CHECK(table.factors({"gddr", "e", "step", "w", {}}).from == "step: 45 rows");
+}
+
+TEST_CASE("work beyond the measured one has wider intervals, by its doublings, and the text says why") {
+  std::vector<Residual> residuals;
+  for (int i = 0; i < 40; ++i) {
+    const double batch = i % 2 == 0 ? 1 : 64;
+    residuals.push_back({{"hbm", "e", "step", "d", {batch, 1000, 1}}, i % 4 < 2 ? "a" : "b", 1.0});
+  }
+  const IntervalTable table(residuals);
+  const auto at = [&](Reach reach) { return table.factors({"hbm", "e", "step", "d", reach}); };
+  CHECK(at({64, 1000, 1}).wider == 1);
+  CHECK(at({64, 1000, 1}).beyond.empty());
+  CHECK(at({0, 0, 0}).wider == 1);  // nothing is stated
+  CHECK(at({256, 1000, 1}).wider == Approx(1 + 2 * kWiderPerDoubling));
+  CHECK(at({256, 1000, 1}).beyond == "256 sequences at once, measured were 1 to 64: 1.40 times as wide");
+  CHECK(at({256, 8000, 1}).wider == Approx(1 + 3 * kWiderPerDoubling));  // the farthest axis alone
+  CHECK(at({8, 250, 1}).wider == Approx(1 + 2 * kWiderPerDoubling));     // less is beyond as well
+  const Estimate e{100, 80, 125, 64, 156.25, CostTerm::kLinear};
+  CHECK(with_factors(e, at({512, 1000, 1})).high80 == Approx(100 * std::pow(1.25, 1 + 3 * kWiderPerDoubling)));
+}
+
+TEST_CASE("a row's interval is of no row of what is left out: its table, device, engine, or device and engine") {
+  PublishedRow measured;
+  measured.value = 110;
+  std::vector<ScoredRow> rows;
+  for (const char* device : {"d1", "d2"}) {
+    for (const char* engine : {"e1", "e2"}) {
+      for (int i = 0; i < 40; ++i) {  // of four tables
+        ScoredRow row;
+        row.row = &measured;
+        row.group = std::string(device) + engine + static_cast<char>('a' + i % 4);
+        row.predicted = Estimate{100, 80, 125, 64, 156.25, CostTerm::kLinear};
+        row.kind = {"hbm", engine, "step", device, {}};
+        rows.push_back(row);
+      }
+    }
+  }
+  const IntervalTable table = interval_table(rows);
+  const auto from = [&](LeftOut left_out) {
+    std::vector<ScoredRow> moved = rows;
+    set_intervals(moved, table, left_out);
+    return moved.front().width_from;
+  };
+  CHECK(from(LeftOut::kNothing) == "d1, e1, step: 40 rows");
+  CHECK(from(LeftOut::kTable) == "d1, e1, step: 30 rows");
+  CHECK(from(LeftOut::kDeviceAndEngine) == "hbm, e1, step: 40 rows");  // of the other device
+  CHECK(from(LeftOut::kDevice) == "hbm, e1, step: 40 rows");
+  CHECK(from(LeftOut::kEngine) == "hbm, step: 80 rows");
+}
+
+TEST_CASE("the largest batch has the interval of the memory that it needs") {
+  const std::filesystem::path catalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+  const CostModel cost(find_model_shape("llama-3-8b", catalog), TrafficTypes{DType::kBF16, DType::kBF16},
+                       find_device("h100-sxm", catalog), find_engine_profile("graphs", catalog));
+  const ResidencySummary r = full_attention_summary(cost.shape(), 4096, 256);
+  const Estimate e = largest_batch_estimate(cost, r, {1, 1.5, "", ""});
+  CHECK(e.value == static_cast<double>(cost.largest_batch(r)));
+  CHECK(e.low95 < e.low80);
+  CHECK(e.low80 < e.value);
+  CHECK(e.high95 > e.high80);
+  // The batch at the low end is the largest whose sum of bytes fits when it is 8 % more.
+  const double capacity = static_cast<double>(cost.ledger(r, 1).capacity.value);
+  const auto needed = [&](double batch) {
+    return 1.08 * static_cast<double>(cost.ledger(r, static_cast<std::uint64_t>(batch)).total().value);
+  };
+  CHECK(needed(e.low80) <= capacity);
+  CHECK(needed(e.low80 + 1) > capacity);
+  CHECK(name_of(e.dominated_by) == "memory");
+}
+
+}  // namespace
+}  // namespace kvroof
