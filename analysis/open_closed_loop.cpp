@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
 
 #include "sim/policy/policy.hpp"
 #include "sim/policy/spec.hpp"
@@ -22,10 +25,6 @@ void check_alike(const TraceReader& open, const TraceReader& closed) {
   const TraceManifest& b = closed.manifest();
   if (a.policy != "full") throw unlike(open, closed, "the first was not recorded under full attention");
   if (b.policy == "full") throw unlike(open, closed, "the second was recorded under full attention");
-  const PolicySpec closed_policy = parse_policies(b.policy).front();
-  if (policy_info(closed_policy.name).traits(closed_policy).selects) {
-    throw unlike(open, closed, "the policy of the second evicts nothing, and a trace does not have what it read");
-  }
   if (a.layers.size() != b.layers.size() || a.sequences.size() != b.sequences.size()) {
     throw unlike(open, closed, "numbers of layers or sequences differ");
   }
@@ -58,11 +57,108 @@ std::optional<std::uint32_t> first_difference(const TraceReader& open, const Tra
   return first;
 }
 
-// Walks through the recorded evictions beside the replay's kept sets.
+// What the run under the policy had at a step.
+class ClosedSets {
+ public:
+  struct Overlap {
+    std::size_t common = 0;  // of the replay's tokens
+    std::size_t held = 0;    // in the closed loop
+  };
+  virtual ~ClosedSets() = default;
+  // Calls for one sequence and layer come together, steps of one head ascending.
+  virtual Overlap meet(std::size_t sequence, const KeptSet& open) = 0;
+};
+
+// Of a policy that evicts: its recorded evictions.
+class HeldSets final : public ClosedSets {
+ public:
+  explicit HeldSets(const TraceReader& closed) : closed_(closed) {}
+
+  Overlap meet(std::size_t sequence, const KeptSet& open) override {
+    enter(closed_.manifest().sequences[sequence], open.layer);
+    Head& head = head_of(open.head, closed_.manifest().sequences[sequence].tokens);
+    while (head.next < head.evictions.size() && head.evictions[head.next].step <= open.step.value) {
+      const std::uint32_t position = head.evictions[head.next++].position;
+      if (position < head.gone.size()) head.gone[position] = true;
+    }
+    Overlap overlap;
+    for (const TokenPos position : open.positions) overlap.common += head.gone[position.value] ? 0U : 1U;
+    const std::size_t tokens = closed_.manifest().sequences[sequence].prompt + open.step.value;
+    overlap.held = tokens - std::min(tokens, head.next);
+    return overlap;
+  }
+
+ private:
+  struct Head {
+    std::vector<EvictionRecord> evictions;
+    std::size_t next = 0;
+    std::vector<bool> gone;  // by position
+  };
+
+  void enter(const TraceSequence& sequence, LayerId layer) {
+    if (entered_ && sequence.id == sequence_ && layer == layer_) return;
+    entered_ = true;
+    sequence_ = sequence.id;
+    layer_ = layer;
+    heads_.clear();
+    for (const EvictionRecord& e : closed_.evictions(sequence.id, layer)) {
+      head_of(e.head, sequence.tokens).evictions.push_back(e);
+    }
+  }
+
+  Head& head_of(std::uint32_t index, std::uint32_t tokens) {
+    while (heads_.size() <= index) heads_.push_back({{}, 0, std::vector<bool>(tokens)});
+    return heads_[index];
+  }
+
+  const TraceReader& closed_;
+  bool entered_ = false;
+  std::uint32_t sequence_ = 0;
+  LayerId layer_{};
+  std::vector<Head> heads_;
+};
+
+// Of a policy that reads a part of what it keeps, which no trace has: what a replay of the closed run reads, as the
+// engine did. A bit for each step, layer, query head and token.
+class ReadSets final : public ClosedSets, public ReplayObserver {
+ public:
+  ReadSets(const TraceReader& closed, std::span<const PolicySpec> points, ReplayOptions options, ThreadPool& pool)
+      : sequences_(closed.manifest().sequences) {
+    options.observer = this;
+    replay(closed, points, options, pool);
+  }
+
+  bool wants_kept(StepId, StepId) override { return true; }
+  void kept(const KeptSet& set) override {
+    const auto found = std::ranges::find(sequences_, set.sequence, &TraceSequence::id);
+    std::vector<bool>& read = reads_[key(static_cast<std::size_t>(found - sequences_.begin()), set)];
+    read.resize(found->prompt + set.step.value);
+    for (const TokenPos position : set.positions) read[position.value] = true;
+  }
+
+  Overlap meet(std::size_t sequence, const KeptSet& open) override {
+    const std::vector<bool>& read = reads_[key(sequence, open)];
+    Overlap overlap{0, static_cast<std::size_t>(std::ranges::count(read, true))};
+    for (const TokenPos position : open.positions) {
+      overlap.common += position.value < read.size() && read[position.value] ? 1U : 0U;
+    }
+    return overlap;
+  }
+
+ private:
+  using Key = std::array<std::size_t, 4>;
+  static Key key(std::size_t sequence, const KeptSet& set) {
+    return {sequence, set.layer.value, set.head, set.step.value};
+  }
+  std::vector<TraceSequence> sequences_;
+  std::map<Key, std::vector<bool>> reads_;
+};
+
+// Walks through the replay's sets beside those of the closed loop.
 class Comparison final : public ReplayObserver {
  public:
-  Comparison(const TraceReader& open, const TraceReader& closed, OpenClosedReport& report)
-      : open_(open), closed_(closed), report_(report) {
+  Comparison(const TraceReader& open, const TraceReader& closed, ClosedSets& sets, OpenClosedReport& report)
+      : open_(open), closed_(closed), closed_sets_(sets), report_(report) {
     report_.layers = static_cast<std::uint32_t>(open.manifest().layers.size());
     for (std::size_t i = 0; i < open.manifest().sequences.size(); ++i) {
       report_.steps = std::max(report_.steps, shared_steps(i));
@@ -74,17 +170,11 @@ class Comparison final : public ReplayObserver {
   bool wants_kept(StepId step, StepId) override { return step.value <= report_.steps; }
 
   void kept(const KeptSet& set) override {
-    enter(set.sequence, set.layer);
-    if (set.step.value > shared_steps(index_)) return;
-    Head& closed = head(set.head);
-    while (closed.next < closed.evictions.size() && closed.evictions[closed.next].step <= set.step.value) {
-      const std::uint32_t position = closed.evictions[closed.next++].position;
-      if (position < closed.gone.size()) closed.gone[position] = true;
-    }
-    std::size_t common = 0;
-    for (const TokenPos position : set.positions) common += closed.gone[position.value] ? 0U : 1U;
-    const std::size_t tokens = open_.manifest().sequences[index_].prompt + set.step.value;
-    const std::size_t held = tokens - std::min(tokens, closed.next);
+    const auto& sequences = open_.manifest().sequences;
+    const auto found = std::ranges::find(sequences, set.sequence, &TraceSequence::id);
+    const auto index = static_cast<std::size_t>(found - sequences.begin());
+    if (set.step.value > shared_steps(index)) return;
+    const auto [common, held] = closed_sets_.meet(index, set);
     const std::size_t larger = std::max({held, set.positions.size(), std::size_t{1}});
     const std::size_t cell = std::size_t{set.step.value} * report_.layers + set.layer.value;
     report_.overlap[cell] += static_cast<double>(common) / static_cast<double>(larger);
@@ -95,53 +185,25 @@ class Comparison final : public ReplayObserver {
     if (set.layer.value == 0 && set.step.value < shared) report_.equal_layer0_until_differing = false;
   }
 
+  // Where there were no sets they are equal: after the prompt a policy that reads a part has read nothing.
   void finish() {
-    for (std::size_t i = 0; i < sets_.size(); ++i) report_.overlap[i] /= std::max(1.0, static_cast<double>(sets_[i]));
+    for (std::size_t i = 0; i < sets_.size(); ++i) {
+      report_.overlap[i] = sets_[i] == 0 ? 1 : report_.overlap[i] / static_cast<double>(sets_[i]);
+    }
   }
 
  private:
-  struct Head {
-    std::vector<EvictionRecord> evictions;
-    std::size_t next = 0;
-    std::vector<bool> gone;  // by position
-  };
-
   [[nodiscard]] std::uint32_t shared_steps(std::size_t index) const {
     const TraceSequence& a = open_.manifest().sequences[index];
     const TraceSequence& b = closed_.manifest().sequences[index];
     return std::min(a.tokens, b.tokens) - a.prompt;
   }
 
-  void enter(std::uint32_t sequence, LayerId layer) {
-    if (entered_ && sequence == sequence_ && layer == layer_) return;
-    entered_ = true;
-    sequence_ = sequence;
-    layer_ = layer;
-    const auto& sequences = open_.manifest().sequences;
-    const auto same = [&](const TraceSequence& s) { return s.id == sequence; };
-    index_ = static_cast<std::size_t>(std::find_if(sequences.begin(), sequences.end(), same) - sequences.begin());
-    heads_.clear();
-    for (const EvictionRecord& e : closed_.evictions(closed_.manifest().sequences[index_].id, layer)) {
-      head(e.head).evictions.push_back(e);
-    }
-  }
-
-  Head& head(std::uint32_t index) {
-    const std::uint32_t tokens =
-        std::max(open_.manifest().sequences[index_].tokens, closed_.manifest().sequences[index_].tokens);
-    while (heads_.size() <= index) heads_.push_back({{}, 0, std::vector<bool>(tokens)});
-    return heads_[index];
-  }
-
   const TraceReader& open_;
   const TraceReader& closed_;
+  ClosedSets& closed_sets_;
   OpenClosedReport& report_;
   std::vector<std::uint64_t> sets_;  // added up in each cell of overlap
-  bool entered_ = false;
-  std::uint32_t sequence_ = 0;
-  LayerId layer_{};
-  std::size_t index_ = 0;
-  std::vector<Head> heads_;
 };
 
 }  // namespace
@@ -164,14 +226,21 @@ OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader&
   OpenClosedReport report;
   report.policy = closed.manifest().policy;
   report.first_differing_token = first_difference(open, closed);
-  Comparison comparison(open, closed, report);
   ReplayOptions options;
   options.seed = closed.manifest().seed;
   options.measure = {false, false};
   options.output_projection = model.output_projection;
   options.token_kinds = model.token_kinds;
-  options.observer = &comparison;
   const std::vector<PolicySpec> points = parse_policies(report.policy);
+  const bool selects = policy_info(points.front().name).traits(points.front()).selects;
+  std::unique_ptr<ClosedSets> sets;
+  if (selects) {
+    sets = std::make_unique<ReadSets>(closed, points, options, pool);
+  } else {
+    sets = std::make_unique<HeldSets>(closed);
+  }
+  Comparison comparison(open, closed, *sets, report);
+  options.observer = &comparison;
   replay(open, points, options, pool);
   comparison.finish();
   return report;

@@ -25,7 +25,9 @@ struct OpenClosedReport {
   std::optional<std::uint32_t> first_differing_token;
   bool equal_after_prompt = true;            // all sets of step 0
   bool equal_layer0_until_differing = true;  // sets of layer 0 before that token passed through the model
-  // [step 0 … steps][layer]: |open ∩ closed| / max(|open|, |closed|), mean over sequences and storage heads.
+  // [step 0 … steps][layer]: |open ∩ closed| / max(|open|, |closed|), mean over sequences and storage heads. Of a policy
+  // that reads a part of what it keeps it is of what is read, mean over query heads: 1 after the prompt, with nothing
+  // read yet.
   std::vector<double> overlap;
 
   [[nodiscard]] double at(std::uint32_t step, std::uint32_t layer) const {
@@ -35,7 +37,7 @@ struct OpenClosedReport {
   [[nodiscard]] double lowest_of_layer(std::uint32_t layer) const;
 };
 
-// `open` was recorded under full attention, `closed` under a policy that evicts, on the same model and prompts. Throws
+// `open` was recorded under full attention, `closed` under a policy, on the same model and prompts. Throws
 // Error (usage) otherwise.
 // Of `model` what policies ask of the model is taken: output_projection and token_kinds.
 OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader& closed, ThreadPool& pool,

@@ -159,7 +159,6 @@ void CpuBackend::attend_rows(std::uint32_t offset, LayerId layer, std::span<cons
   const std::size_t rows = active_.size();
   const auto row = [&](auto all, std::size_t i) { return all.subspan(i * (all.size() / rows), all.size() / rows); };
   calls_.clear();
-  const bool quantised = options_.kv_type.quantised();
   for (std::size_t i = 0; i < rows; ++i) {
     LayerState& state = active_[i]->layers[layer.value];
     const TokenPos position(active_[i]->tokens + offset);
@@ -171,11 +170,11 @@ void CpuBackend::attend_rows(std::uint32_t offset, LayerId layer, std::span<cons
       const auto slots = static_cast<std::uint32_t>(state.policy.positions(HeadId(h)).size());
       calls_.push_back({row(q, i).subspan(h * q_width, q_width), state.cache.keys(HeadId(h), slots),
                         state.cache.values(HeadId(h), slots), row(out, i).subspan(h * out_width, out_width), position,
-                        &state.policy, HeadId(h), h * group,
-                        quantised ? stored_bytes(state, HeadId(h), slots) : 0});
+                        &state.policy, HeadId(h), h * group});
     }
   }
   if (active_.front()->layers[layer.value].policy.traits().selects) select(layer);
+  if (options_.kv_type.quantised()) count_stored(layer);
   ops_->attend(calls_, rules_[layer.value]);
   for (Sequence* sequence : active_) {
     const CacheRows cached(sequence->layers[layer.value].cache);
@@ -192,6 +191,16 @@ void CpuBackend::select(LayerId layer) {
     const CacheRows cached(active_[i / heads]->layers[layer.value].cache);
     select_rows(*call.policy, call.head, call.query, call.q, cached, selection_, selected_[i]);
     call.selected = &selected_[i];
+  }
+}
+
+void CpuBackend::count_stored(LayerId layer) {
+  for (std::size_t i = 0; i < calls_.size(); ++i) {
+    AttendCall& call = calls_[i];
+    const LayerState& state = active_[i / (calls_.size() / active_.size())]->layers[layer.value];
+    const SlotRun all{0, static_cast<std::uint32_t>(call.keys.count)};
+    call.stored_bytes =
+        stored_bytes(state, call.head, call.selected != nullptr ? std::span(call.selected->runs) : std::span(&all, 1));
   }
 }
 
@@ -270,10 +279,14 @@ void CpuBackend::age_rows(LayerState& state, TokenPos position, bool leaves_buff
   }
 }
 
-std::uint64_t CpuBackend::stored_bytes(const LayerState& state, HeadId head, std::size_t rows) const {
+std::uint64_t CpuBackend::stored_bytes(const LayerState& state, HeadId head, std::span<const SlotRun> runs) const {
   const KvLayout of = layout(state.policy);
-  if (!of.type.by_age()) return rows * of.row_bytes();
-  return aged_bytes(of.type, of.k_width, of.stored_v_width(), state.cache.aged_rows(head)).total();
+  if (of.type.by_age()) {
+    return aged_bytes(of.type, of.k_width, of.stored_v_width(), state.cache.aged_rows(head, runs)).total();
+  }
+  std::uint64_t rows = 0;
+  for (const SlotRun& run : runs) rows += run.count;
+  return rows * of.row_bytes();
 }
 
 void CpuBackend::finish_call() {
@@ -333,7 +346,8 @@ KvUsage CpuBackend::kv_usage() const {
         usage.resident_bytes += state.policy.rows_held() * layout(state.policy).row_bytes();
       } else {
         for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
-          if (state.cache.capacity(HeadId(h)) > 0) usage.resident_bytes += stored_bytes(state, HeadId(h), 0);
+          const SlotRun all{0, state.cache.capacity(HeadId(h))};
+          if (all.count > 0) usage.resident_bytes += stored_bytes(state, HeadId(h), {&all, 1});
         }
       }
       usage.allocated_bytes += state.cache.allocated_bytes();

@@ -9,6 +9,7 @@
 #include "kernels/cpu/kv_cache.hpp"
 #include "kernels/engine/backend.hpp"
 #include "kernels/engine/kv_bookkeeping.hpp"
+#include "kernels/engine/selected_rows.hpp"
 #include "sim/policy/layer_policy.hpp"
 #include "sim/policy/spec.hpp"
 
@@ -61,13 +62,15 @@ class CpuBackend final : public Backend, private AttentionStage {
   void attend_rows(std::uint32_t offset, LayerId layer, std::span<const float> q, std::span<const float> k,
                    std::span<const float> v, std::span<float> out);
   void select(LayerId layer);
+  void count_stored(LayerId layer);  // of a quantised cache: what each call reads
   void admit_row(LayerState& state, TokenPos position, std::span<const float> k, std::span<const float> v);
   void finish_row(Sequence& sequence, LayerId layer, TokenPos position, const HeadRowsSource& rows,
                   KvCache* prompt_buffer);
   void age_rows(LayerState& state, TokenPos position, bool leaves_buffer);
   void round_rows(std::span<const float>& k, std::span<const float>& v);
   void round_and_record(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v);
-  [[nodiscard]] std::uint64_t stored_bytes(const LayerState& state, HeadId head, std::size_t rows) const;
+  // As a quantised cache keeps what lies in those slots.
+  [[nodiscard]] std::uint64_t stored_bytes(const LayerState& state, HeadId head, std::span<const SlotRun> runs) const;
   void finish_call();
   void note_kinds(Sequence& sequence, std::span<const std::int64_t> ids) const;
   Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);

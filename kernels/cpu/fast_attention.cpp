@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/fast_kernels.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/engine/selected_rows.hpp"
 #include "sim/core/error.hpp"
 #include "sim/policy/slot_positions.hpp"
 
@@ -220,6 +221,7 @@ class DecodeAttention {
   }
 
   void show_row() const {
+    if (call_->selected != nullptr) return show_selected(*call_, *rule_, {logits_, group() * slots()});
     if (!call_->policy->observes(call_->query)) return;
     show(*call_->policy, call_->head, call_->query, static_cast<std::uint32_t>(group()), logits_, weights_);
   }

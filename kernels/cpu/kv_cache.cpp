@@ -113,14 +113,20 @@ AgedRows KvCache::age(HeadId head, std::span<const TokenPos> held, std::uint32_t
 }
 
 AgedRows KvCache::aged_rows(HeadId head) const {
+  const SlotRun all{0, capacity(head)};
+  return aged_rows(head, {&all, 1});
+}
+
+AgedRows KvCache::aged_rows(HeadId head, std::span<const SlotRun> runs) const {
   std::set<std::uint32_t> groups;
   AgedRows rows;
-  for (std::size_t s = 0; s < capacity(head); ++s) {
-    const Aged& aged = aged_[starts_[head.value] + s];
-    if (!aged.used) continue;
-    if (aged.key) groups.insert(aged.position / kKiviGroup);
-    rows.keys16 += aged.key ? 0U : 1U;
-    (aged.value ? rows.packed_values : rows.values16) += 1;
+  for (const SlotRun& run : runs) {
+    for (const Aged& aged : std::span(aged_).subspan(starts_[head.value] + run.first, run.count)) {
+      if (!aged.used) continue;
+      if (aged.key) groups.insert(aged.position / kKiviGroup);
+      rows.keys16 += aged.key ? 0U : 1U;
+      (aged.value ? rows.packed_values : rows.values16) += 1;
+    }
   }
   rows.packed_keys = groups.size() * kKiviGroup;
   return rows;

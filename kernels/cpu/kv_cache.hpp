@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/engine/ops.hpp"
 #include "kernels/engine/weight.hpp"
 #include "sim/core/ids.hpp"
 #include "sim/core/kv_type.hpp"
@@ -59,8 +60,9 @@ class KvCache {
   // Of a cache with a residual window, after `tokens` tokens, of which this head holds `held`: forgets the others and
   // quantises what has left the window. Rows read and written.
   AgedRows age(HeadId head, std::span<const TokenPos> held, std::uint32_t tokens);
-  // And what it keeps of the head's rows then.
+  // And what it keeps of the head's rows then, or of some of its slots.
   [[nodiscard]] AgedRows aged_rows(HeadId head) const;
+  [[nodiscard]] AgedRows aged_rows(HeadId head, std::span<const SlotRun> runs) const;
   // Copies rows of `from` (this cache or another of the same layout) in the order given; bytes read and written.
   std::uint64_t copy(HeadId head, const KvCache& from, std::span<const SlotMove> moves);
   // Merges rows in the order given; bytes of the rows that change, read and written.

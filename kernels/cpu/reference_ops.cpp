@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/engine/selected_rows.hpp"
 #include "sim/core/error.hpp"
 #include "sim/policy/slot_positions.hpp"
 
@@ -185,6 +186,7 @@ void ReferenceOps::add_values(const AttendCall& call, std::span<float> out) {
 void ReferenceOps::attend_row(const AttendCall& call, const AttentionRule& rule, std::size_t oldest) {
   const std::span<const TokenPos> positions = call.positions();
   walk_rows(call, positions, rule, oldest);
+  if (call.selected != nullptr) return show_selected(call, rule, logits_);
   const PolicyTraits& traits = call.policy->traits();
   if (!call.policy->observes(call.query)) return;
   AttentionRows rows;

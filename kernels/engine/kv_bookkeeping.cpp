@@ -29,11 +29,6 @@ void check_runnable(const PolicySpec& policy) {
         "layer by layer",
         policy.text()));
   }
-  if (traits.selects && traits.page == 0) {
-    throw usage_error(fmt::format(
-        "policy {} keeps more than it reads: `kvroof replay` knows it, run and record always read all that is kept",
-        policy.name));
-  }
 }
 
 std::uint32_t most_tokens(const ModelShape& shape, std::uint32_t prompt, std::uint32_t requested_new_tokens) {
@@ -95,45 +90,6 @@ void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float
     rows.weights = weights.data();
   }
   policy.observe(head, rows);
-}
-
-void select_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<const float> q,
-                 const HeadRowsSource& source, SelectionScratch& scratch, SelectedRows& selected) {
-  const std::span<const TokenPos> positions = policy.positions(head);
-  AttentionRows rows{policy.step_of(query), query, positions, policy.group()};
-  rows.queries = q.data();
-  auto& [slots, reads] = scratch;
-  reads.assign(policy.group() * positions.size(), 0);
-  for (std::uint32_t g = 0; g < policy.group(); ++g) {
-    slots.clear();
-    policy.select(head, g, rows, slots, &source);
-    for (const SlotId slot : slots) reads[g * positions.size() + slot.value] = 1;
-  }
-  const auto any = [&](std::size_t slot) {
-    for (std::uint32_t g = 0; g < policy.group(); ++g) {
-      if (reads[g * positions.size() + slot] != 0) return true;
-    }
-    return false;
-  };
-  slots.clear();
-  for (std::uint32_t s = 0; s < positions.size(); ++s) {
-    if (any(s)) slots.emplace_back(s);
-  }
-  selected.runs.clear();
-  selected.positions.clear();
-  selected.hidden.clear();
-  for (const SlotId slot : slots) {
-    std::vector<SlotRun>& runs = selected.runs;
-    if (!runs.empty() && runs.back().first + runs.back().count == slot.value) {
-      ++runs.back().count;
-    } else {
-      runs.push_back({slot.value, 1});
-    }
-    selected.positions.push_back(positions[slot.value]);
-  }
-  for (std::uint32_t g = 0; g < policy.group(); ++g) {
-    for (const SlotId slot : slots) selected.hidden.push_back(reads[g * positions.size() + slot.value] ^ 1U);
-  }
 }
 
 std::vector<std::uint8_t> use_long_rotary(const ModelOptions& options, std::span<const std::uint32_t> prompts) {

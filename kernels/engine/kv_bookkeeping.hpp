@@ -49,17 +49,6 @@ std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors);
 void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float> logits, std::uint32_t oldest,
                std::vector<float>& weights);
 
-// Kept by a back end, so that a row is selected without allocating.
-struct SelectionScratch {
-  std::vector<SlotId> slots;
-  std::vector<std::uint8_t> reads;  // [group, slots]: 1 where the query head reads the slot
-};
-
-// What the policy lets the query at `query` read, whose rows of q [group, k_width] are given; it replaces what
-// `selected` holds. `source` has the rows of k.
-void select_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<const float> q,
-                 const HeadRowsSource& source, SelectionScratch& scratch, SelectedRows& selected);
-
 // 1 for each token whose sequence's prompt takes the second table of a rotary rule; empty where no rule has one.
 std::vector<std::uint8_t> use_long_rotary(const ModelOptions& options, std::span<const std::uint32_t> prompts);
 

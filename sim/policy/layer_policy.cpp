@@ -107,6 +107,8 @@ void LayerPolicy::observe(HeadId head, const AttentionRows& rows) {
   h.state_read += rows.slots() * traits_.state_read;
   h.state_written += rows.slots() * traits_.state_written;
   h.flops.scoring += traits_.flops_per_slot * rows.slots() * rows.group;
+  // Exact weights take the keys that the row did not read.
+  if (traits_.selects && traits_.needs_weights) h.scored += std::ranges::count(h.is_read, 0) * context_.head_dim;
   h.flops.noise += traits_.noise_flops_per_slot * rows.slots() * rows.group;
 }
 

@@ -133,6 +133,8 @@ class LayerPolicy {
   LayerCounts take_counts();
   // Policy state that the policy itself walked in all heads since the last call, in bytes.
   std::uint64_t take_walked_state_bytes();
+  // Where an engine reads elements of k for what the policy looks at and no row does.
+  void note_read(HeadId head, std::uint64_t elements) { heads_[head.value].read_elements += elements; }
   // Elements of k, v and q that the policy itself read in all heads since the last call.
   std::uint64_t take_read_elements();
 

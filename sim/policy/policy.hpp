@@ -159,7 +159,9 @@ struct PolicyTraits {
   std::vector<double> layer_shares = {};
   bool streams_prompt = false;  // evicts after every prompt row
   bool merges = false;          // implements merge(), which is shown tensors; evict() is not
-  bool selects = false;         // implements select(): resident and read differ, and nothing is ever evicted
+  // Implements select(): resident and read differ, and nothing is ever evicted. Logits that it observes are −∞ or not
+  // where it does not read, weights are those of the exact attention, which takes the keys that it does not read.
+  bool selects = false;
   // Above 0: implements add_keys(), and keeps of every page of so many tokens the least and the largest key of each
   // channel, in the cache's type. select() is then shown queries in place of logits.
   std::uint32_t page = 0;

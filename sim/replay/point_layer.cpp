@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "sim/policy/slot_positions.hpp"
@@ -149,7 +150,16 @@ void PointLayer::step_blind(std::uint32_t position) {
 void PointLayer::count_attended(std::uint32_t position) {
   if (!counts_ages_) return;
   if (traits().selects) {
-    for (const auto& read : last_read_) aged_.attended_aged += aged_rows({read, position});
+    // A row is read once for the query heads of a group.
+    thread_local std::set<TokenPos> read;
+    thread_local std::vector<TokenPos> once;
+    for (std::uint32_t h = 0; h < layer_.query_heads; ++h) {
+      read.insert(last_read_[h].begin(), last_read_[h].end());
+      if ((h + 1) % policy_.group() != 0) continue;
+      once.assign(read.begin(), read.end());
+      aged_.attended_aged += aged_rows({once, position});
+      read.clear();
+    }
     return;
   }
   for (std::uint32_t h = 0; h < storage_heads(); ++h) {

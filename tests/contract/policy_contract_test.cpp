@@ -290,6 +290,27 @@ TEST_CASE("a policy that decides by attention says how far apart the scores of t
   }
 }
 
+TEST_CASE("a policy that selects reads the same tokens where it is shown no logits of what it does not read") {
+  std::size_t policies = 0;
+  for (const PolicySpec& spec : specs({"budget=0.5", "budget=13"})) {
+    const PolicyTraits traits = policy_info(spec.name).traits(spec);
+    // Exact weights, and what bounds know, are of all tokens.
+    if (!traits.selects || traits.bound || traits.needs_weights) continue;
+    INFO(spec.text());
+    Driver all(spec, kShape, random_logit), few(spec, kShape, random_logit);
+    few.hide_unread();
+    all.prompt();
+    few.prompt();
+    for (std::uint32_t t = kShape.prompt; t < kShape.prompt + kShape.decode; ++t) {
+      all.row(t);
+      few.row(t);
+      for (std::uint32_t h = 0; h < kShape.query_heads; ++h) CHECK(all.read(h) == few.read(h));
+    }
+    ++policies;
+  }
+  CHECK(policies > 0);
+}
+
 TEST_CASE("once the budget is filled, no row allocates memory") {
   for (const PolicySpec& spec : specs({"budget=0.5", "budget=13"})) {
     const PolicyTraits traits = policy_info(spec.name).traits(spec);

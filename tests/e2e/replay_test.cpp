@@ -349,20 +349,6 @@ TEST_CASE("a trace recorded under a policy: its evictions are reproduced, and qu
   }
 }
 
-TEST_CASE("open against closed loop: the same sets after the prompt, and in layer 0 until a token differs") {
-  const Recorded open;
-  const Recorded closed("h2o:budget=0.3");
-  const json out = replay_json(open.path + " --closed-loop " + closed.path);
-  const json& loop = out["open_closed_loop"];
-  CHECK(loop["policy"] == "h2o:budget=0.3");
-  CHECK(loop["equal_after_prompt"] == true);
-  CHECK(loop["equal_layer0_until_differing"] == true);
-  for (const json& overlap : loop["overlap"][0]) CHECK(overlap == 1.0);
-  CHECK(replay_ok(open.path + " --closed-loop " + closed.path).out.find("Open against closed") != std::string::npos);
-  check_refused(closed.path + " --closed-loop " + open.path, 2, "cannot be compared");
-  check_refused(open.path + " --closed-loop " + Recorded("quest:budget=0.3:dense=0").path, 2, "evicts nothing, and a");
-}
-
 TEST_CASE("wrong policies, budgets, devices, models, batches and steps are refused by name") {
   const Recorded run;
   const std::string h2o = run.path + " --policy h2o";

@@ -53,7 +53,8 @@ TEST_CASE("bytes of a quantised cache counted by the engine equal the simulator'
   const Model model = load_model(kDemo, DType::kBF16);
   for (const auto kind : {KvType::kInt8, KvType::kInt4, KvType::kInt4G64}) {
     for (const char* policy :
-         {"full", "h2o:budget=0.5", "keydiff:budget=0.5", "adakv:budget=0.5:window=4:group=none"}) {
+         {"full", "h2o:budget=0.5", "keydiff:budget=0.5", "adakv:budget=0.5:window=4:group=none", "h2o-masked",
+          "scissorhands-refcompat:start=5:history=3:recent=2"}) {
       INFO(name_of(kind) << " " << policy);
       const TraceFolder folder;
       const PolicySpec spec = parse_policies(policy).front();
@@ -73,7 +74,8 @@ TEST_CASE("bytes of a cache with a residual window equal the simulator's where t
   for (const std::size_t prompt : {1U, 37U, 130U, 250U}) {
     std::vector<std::int64_t> ids;
     while (ids.size() < prompt) ids.push_back(few[ids.size() % few.size()]);
-    for (const char* policy : {"full", "window:budget=140", "random:budget=60", "streaming:budget=20"}) {
+    for (const char* policy :
+         {"full", "window:budget=140", "random:budget=60", "streaming:budget=20", "h2o-masked:heavy=0:recent=9"}) {
       INFO(prompt << " " << policy);
       const TraceFolder folder;
       const PolicySpec spec = parse_policies(policy).front();

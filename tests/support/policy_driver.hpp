@@ -186,6 +186,8 @@ class Driver {
     rows_.serve(policy_.storage_heads());
   }
 
+  // From now on a policy that selects is shown −∞ for what it does not read, as an engine shows it.
+  void hide_unread() { hides_unread_ = true; }
   // Runs the row of one query position: admit, select, observe, finish.
   void row(std::uint32_t t) {
     for (std::uint32_t h = 0; h < policy_.storage_heads(); ++h) observe(HeadId(h), t);
@@ -246,6 +248,12 @@ class Driver {
     Positions& read = read_[head.value * rows.group + g];
     read.clear();
     for (const SlotId s : slots_) read.push_back(rows.positions[s.value].value);
+    if (hides_unread_) {
+      const std::span<float> logits = std::span(logits_).subspan(std::size_t{g} * rows.slots(), rows.slots());
+      const std::vector<float> all(logits.begin(), logits.end());
+      std::ranges::fill(logits, -std::numeric_limits<float>::infinity());
+      for (const SlotId s : slots_) logits[s.value] = all[s.value];
+    }
     std::sort(read.begin(), read.end());
   }
 
@@ -257,6 +265,7 @@ class Driver {
   std::vector<float> logits_, weights_;
   std::vector<SlotId> slots_;
   std::vector<Positions> read_;
+  bool hides_unread_ = false;
 };
 
 inline PolicySpec spec_of(std::string_view text) { return parse_policies(text).front(); }

@@ -1,0 +1,106 @@
+// kvroof replay --closed-loop: what a replay of a full run keeps against what a run under the policy kept.
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using kvroof::test::TemporaryFolder;
+using nlohmann::json;
+
+namespace {
+
+// A run of the demo model: a prompt of 64 tokens and 40 decoded ones.
+struct Recorded {
+  TemporaryFolder folder;
+  std::string path = folder.file("run.kvt");
+
+  explicit Recorded(const std::string& policy = "full") {
+    std::string ids;
+    for (int i = 0; i < 64; ++i) ids += std::to_string(100 + i * 37 % 900) + " ";
+    const Ran ran =
+        run_program("record --model " KVROOF_SOURCE_DIR "/models/demo --ids \"" + ids +
+                    "\" --max-tokens 41 --ignore-eos --policy " + policy + " --backend reference -o " + path);
+    INFO(ran.err);
+    REQUIRE(ran.code == 0);
+  }
+};
+
+json comparison(const Recorded& open, const Recorded& closed) {
+  const Ran ran = run_program("replay " + open.path + " --closed-loop " + closed.path + " --format json");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  return json::parse(ran.out)["open_closed_loop"];
+}
+
+using Sets = std::map<std::tuple<int, int, int>, std::vector<int>>;  // by step, layer and head
+
+Sets kept_sets(const Recorded& run, const std::string& policy) {
+  const std::string file = run.folder.file("kept.jsonl");
+  const std::string words = run.path + " --policy " + policy + " --kept " + file + " --kept-steps all";
+  REQUIRE(run_program("replay " + words).code == 0);
+  Sets sets;
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    const json set = json::parse(line);
+    sets[{set["step"], set["layer"], set["head"]}] = set["kept"].get<std::vector<int>>();
+  }
+  return sets;
+}
+
+}  // namespace
+
+TEST_CASE("open against closed loop: the same sets after the prompt, and in layer 0 until a token differs") {
+  const Recorded open;
+  for (const char* policy : {"h2o:budget=0.3", "h2o-masked:heavy=0.1:recent=0.1", "keyformer-refcompat:budget=0.3",
+                             "scissorhands-refcompat:start=20:history=3", "quest:budget=0.3:dense=0:page=4"}) {
+    INFO(policy);
+    const Recorded closed(policy);
+    const json loop = comparison(open, closed);
+    CHECK(loop["policy"] == policy);
+    CHECK(loop["equal_after_prompt"] == true);
+    CHECK(loop["equal_layer0_until_differing"] == true);
+    for (const json& overlap : loop["overlap"][0]) CHECK(overlap == 1.0);
+  }
+  const Recorded closed("h2o:budget=0.3");
+  const Ran text = run_program("replay " + open.path + " --closed-loop " + closed.path);
+  CHECK(text.out.find("Open against closed") != std::string::npos);
+  const Ran swapped = run_program("replay " + closed.path + " --closed-loop " + open.path);
+  CHECK(swapped.code == 2);
+  CHECK(swapped.err.find("cannot be compared") != std::string::npos);
+}
+
+TEST_CASE("open against closed loop of a policy that reads a part compares what replays of both runs read") {
+  const Recorded open;
+  for (const std::string policy : {"h2o-masked:heavy=0.1:recent=0.1", "scissorhands-refcompat:start=20:history=3"}) {
+    INFO(policy);
+    const Recorded closed(policy);
+    const json overlap = comparison(open, closed)["overlap"];
+    const Sets ours = kept_sets(open, policy), theirs = kept_sets(closed, policy);
+    REQUIRE(ours.size() == theirs.size());
+    std::map<std::pair<int, int>, std::pair<double, int>> cells;  // by step and layer: sum, heads
+    for (const auto& [at, set] : ours) {
+      const std::vector<int>& other = theirs.at(at);
+      std::vector<int> common;
+      std::ranges::set_intersection(set, other, std::back_inserter(common));
+      auto& [sum, heads] = cells[{std::get<0>(at), std::get<1>(at)}];
+      sum += static_cast<double>(common.size()) / static_cast<double>(std::max(set.size(), other.size()));
+      heads += 1;
+    }
+    CHECK(cells.size() == 40 * 6);
+    bool drifts = false;
+    for (const auto& [at, cell] : cells) {
+      const double mean = cell.first / cell.second;
+      CHECK(overlap[at.first][at.second].get<double>() == Approx(mean));
+      drifts = drifts || mean < 1;
+    }
+    CHECK(drifts);
+  }
+}
