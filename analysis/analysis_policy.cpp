@@ -4,20 +4,34 @@
 
 #include "analysis/analysis.hpp"
 #include "analysis/head_quality.hpp"
+#include "sim/replay/bounds.hpp"
 
 namespace kvroof {
 namespace {
 
 constexpr std::size_t kMeasures = 5;  // of a point
 
-bool limited(const PolicySpec& spec) { return spec.budget.kind != Budget::Kind::kUnlimited; }
-
-PolicySpec bound_of(const PolicySpec& spec, const char* name) {
+PolicySpec bound_of(const Budget& budget, const char* name) {
   PolicySpec bound;
   bound.name = name;
-  bound.budget = spec.budget;
+  bound.budget = budget;
   bound.has_budget = true;
   return bound;
+}
+
+// Budgets at which the points meet random and oracle, as in `kvroof replay`: a policy without a budget is replayed
+// beforehand for what it reads. Nothing where that is everything.
+std::vector<std::optional<Budget>> budgets_met(const ReplayedTrace& replayed) {
+  std::vector<std::optional<Budget>> budgets;
+  ReplayOptions options;
+  options.seed = replayed.trace.manifest().seed;
+  options.measure = {true, false};
+  for (const PolicySpec& point : replayed.options.points) {
+    const bool limited = point.budget.kind != Budget::Kind::kUnlimited;
+    budgets.push_back(limited ? point.budget
+                              : bound_budget(replay(replayed.trace, {&point, 1}, options, replayed.pool).front()));
+  }
+  return budgets;
 }
 
 std::size_t index_of(const PolicySpec& spec, const std::vector<PolicySpec>& all) {
@@ -25,13 +39,13 @@ std::size_t index_of(const PolicySpec& spec, const std::vector<PolicySpec>& all)
   return static_cast<std::size_t>(std::ranges::find_if(all, same) - all.begin());
 }
 
-// The points asked for, and after them random and oracle at each budget among them.
-std::vector<PolicySpec> with_bounds(const std::vector<PolicySpec>& points) {
+// The points asked for, and after them random and oracle at each of the budgets.
+std::vector<PolicySpec> with_bounds(const std::vector<PolicySpec>& points,
+                                    std::span<const std::optional<Budget>> budgets) {
   std::vector<PolicySpec> all = points;
-  for (const PolicySpec& point : points) {
+  for (const std::optional<Budget>& budget : budgets) {
     for (const char* name : {"random", "oracle"}) {
-      PolicySpec bound = bound_of(point, name);
-      if (limited(point) && index_of(bound, all) == all.size()) all.push_back(std::move(bound));
+      if (budget && index_of(bound_of(*budget, name), all) == all.size()) all.push_back(bound_of(*budget, name));
     }
   }
   return all;
@@ -63,13 +77,14 @@ void adapt(const AnalyzeOptions& options, AnalysisInfo& info) {
 
 void replay_points(const ReplayedTrace& replayed, AnalysisResult& result) {
   const std::vector<PolicySpec>& asked = replayed.options.points;
-  const std::vector<PolicySpec> points = with_bounds(asked);
+  const std::vector<std::optional<Budget>> budgets = budgets_met(replayed);
+  const std::vector<PolicySpec> points = with_bounds(asked, budgets);
   for_each_head_quality(replayed, points, {}, [&](std::uint32_t layer, std::uint32_t head, const HeadQualities& all) {
     HeadValues values;
     for (std::size_t p = 0; p < asked.size(); ++p) {
       const Recalls own = recalls_of(all[p]);
       const auto recall_of = [&](const char* bound) {
-        return limited(asked[p]) ? recalls_of(all[index_of(bound_of(asked[p], bound), points)]).mean : 1.0;
+        return budgets[p] ? recalls_of(all[index_of(bound_of(*budgets[p], bound), points)]).mean : 1.0;
       };
       const double best = recall_of("oracle");
       const double worst = recall_of("random");
@@ -101,7 +116,8 @@ AnalysisInfo policy_analysis() {
   info.definition =
       "Of --policy and --budget, replayed: recall is the share of a decode step's attention on the tokens that the "
       "policy lets it attend to; output error is ‖o − ô‖ / ‖o‖; the oracle reads the tokens with the most attention, "
-      "chosen anew at each step. As `kvroof replay` computes them, here by head.";
+      "chosen anew at each step, as many as the budget says, or as a policy without one reads. As `kvroof replay` "
+      "computes them, here by head.";
   info.source = "docs/replay.md";
   info.finding = finding;
   info.replay = replay_points;

@@ -25,8 +25,8 @@ struct OpenClosedReport {
   std::optional<std::uint32_t> first_differing_token;
   bool equal_after_prompt = true;            // all sets of step 0
   bool equal_layer0_until_differing = true;  // sets of layer 0 before that token passed through the model
-  // [step 0 … steps][layer]: |open ∩ closed| / max(|open|, |closed|), mean over sequences and storage heads. Of a policy
-  // that reads a part of what it keeps it is of what is read, mean over query heads: 1 after the prompt, with nothing
+  // [step 0 … steps][layer]: |open ∩ closed| / max(|open|, |closed|), mean over sequences and storage heads. Where a
+  // policy reads a part of what it keeps it is of what is read, mean over query heads; 1 after the prompt, with nothing
   // read yet.
   std::vector<double> overlap;
 

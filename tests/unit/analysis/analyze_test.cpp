@@ -216,6 +216,20 @@ TEST_CASE("A policy's position is the share of the way from random to oracle, he
   }
 }
 
+TEST_CASE("A policy without a budget lies between random and oracle with as many tokens as it reads") {
+  AnalyzeOptions options;
+  options.points = parse_policies("h2o-masked:heavy=0:recent=10");  // 9 beside the query's own
+  const Analysed masked(random_tensors(), prompt_of(25), {&find_analysis("policy")}, 2, options);
+  AnalyzeOptions bounds;
+  bounds.points = parse_policies("random:budget=9,oracle:budget=9");
+  const Analysed both(random_tensors(), prompt_of(25), {&find_analysis("policy")}, 2, bounds);
+  constexpr std::size_t kRecall = 0, kGap = 3, kPosition = 4, kPoint = 5;
+  const double own = masked.results[0].at(kRecall, 1, 2);
+  const double low = both.results[0].at(kRecall, 1, 2), high = both.results[0].at(kPoint + kRecall, 1, 2);
+  CHECK(masked.results[0].at(kGap, 1, 2) == Approx(high - own));
+  CHECK(masked.results[0].at(kPosition, 1, 2) == Approx((own - low) / (high - low)));
+}
+
 TEST_CASE("Attention on kept tokens grows by what was lost: 1/R − 1") {
   const Qkv x = random_tensors();
   const TemporaryFolder folder;
