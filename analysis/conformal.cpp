@@ -1,12 +1,14 @@
 #include "analysis/conformal.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -49,6 +51,12 @@ std::pair<double, double> quantiles(const Tables& tables, double Residual::* wha
 
 }  // namespace
 
+void set_weights(RowKind& kind, const ModelShape& shape, const Deployment& deployment) {
+  if (kind.metric == "memory" || kind.metric == "attention" || kind.metric == "element-wise") return;
+  kind.weights = deployment.weights.quantised() ? std::string(deployment.weights.name) : "16 bit";
+  kind.experts = shape.experts > 0 && kind.metric != "product";
+}
+
 Residual residual_of(const RowKind& kind, const std::string& group, const Estimate& predicted, double measured) {
   const double error = std::abs(std::log(measured / predicted.value));
   return {kind, group, error / std::log(predicted.high80 / predicted.value), error};
@@ -73,22 +81,44 @@ void see(IntervalGroup& group, const Reach& reach) {
   }
 }
 
+// Widens for what none of the rows has.
+void widen_unseen(IntervalFactors& factors, const RowKind& kind, const Tables& tables) {
+  std::set<std::string> weights;
+  bool experts = false;
+  for (const auto& [name, rows] : tables) {
+    for (const Residual* row : rows) {
+      if (!row->kind.weights.empty()) weights.insert(row->kind.weights);
+      experts = experts || row->kind.experts;
+    }
+  }
+  const auto unseen = [&](const std::string& what) {
+    factors.wider *= kWiderUnseen;
+    factors.beyond += fmt::format("{}{}: {:.2f} times as wide", factors.beyond.empty() ? "" : "; ", what, kWiderUnseen);
+  };
+  if (!kind.weights.empty() && !weights.empty() && weights.count(kind.weights) == 0) {
+    unseen(fmt::format("weights in {}, measured were {}", kind.weights, fmt::join(weights, ", ")));
+  }
+  if (kind.experts && !experts) unseen("a mixture of experts, measured were none");
+}
+
 }  // namespace
 
 IntervalFactors IntervalGroup::at(const Reach& reach) const {
   IntervalFactors factors = inside;
   double farthest = 0;
+  std::string beyond;
   for (const Axis& axis : kAxes) {
     const double x = reach.*axis.of, least = low.*axis.of, most = high.*axis.of;
     if (!(x > 0) || !(least > 0)) continue;
     const double doublings = std::max(std::log2(x / most), std::log2(least / x));
     if (doublings <= std::max(farthest, 1e-9)) continue;
     farthest = doublings;
-    factors.beyond = fmt::format("{:.0f} {}, measured were {:.0f} to {:.0f}", x, axis.name, least, most);
+    beyond = fmt::format("{:.0f} {}, measured were {:.0f} to {:.0f}", x, axis.name, least, most);
   }
   if (farthest <= 0) return factors;
-  factors.wider = 1 + kWiderPerDoubling * farthest;
-  factors.beyond += fmt::format(": {:.2f} times as wide", factors.wider);
+  const double wider = 1 + kWiderPerDoubling * farthest;
+  factors.wider *= wider;
+  factors.beyond += fmt::format("{}{}: {:.2f} times as wide", factors.beyond.empty() ? "" : "; ", beyond, wider);
   return factors;
 }
 
@@ -121,6 +151,7 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
     IntervalFactors& inside = group.inside;
     inside.from = fmt::format("{}: {} rows", level.name, rows);
     std::tie(inside.factor80, inside.factor95) = quantiles(tables, &Residual::score);
+    widen_unseen(inside, kind, tables);
     if (!level.same) std::tie(inside.error80, inside.error95) = quantiles(tables, &Residual::log_error);
     return group;
   }

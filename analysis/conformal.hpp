@@ -25,7 +25,12 @@ struct RowKind {
   std::string metric;  // step, prompt, first token, whole, saturated, memory, product, attention
   std::string device;  // of the catalog
   Reach reach;
+  std::string weights{};  // how they are stored: 16 bit, fp8, nvfp4 …; empty: none are read
+  bool experts = false;   // a mixture of them
 };
+
+// What weights a model has as deployed; memory holds their bytes whatever they are.
+void set_weights(RowKind& kind, const ModelShape& shape, const Deployment& deployment);
 
 // One measured row: how far it lies from its prediction, in half-widths (80 %) of the prior interval, on a log scale.
 struct Residual {
@@ -64,7 +69,8 @@ struct IntervalGroup {
 // count as well: that their priors were too narrow is no reason to multiply a wide one, so the interval is at most as
 // wide as those errors or the prior, whichever is more. Rows of another metric say nothing: then the priors stand.
 // Tables count alike, whatever their rows, but for the square root of these: neighbours in one table err alike.
-// Work larger or smaller than all of those rows has wider intervals: see kWiderPerDoubling.
+// Work larger or smaller than all of those rows, or of a kind that they lack, has wider ones: see kWiderPerDoubling
+// and kWiderUnseen.
 class IntervalTable {
  public:
   // Which rows are as if they had not been measured; empty: none.
@@ -80,6 +86,9 @@ class IntervalTable {
  private:
   std::vector<Residual> residuals_;
 };
+
+// Where no like row has weights of that type, or none is of a mixture of experts: other kernels run. A judgement.
+inline constexpr double kWiderUnseen = 1.5;
 
 // The logarithmic width grows by this share for each doubling of sequences, tokens or devices beyond the measured ones,
 // the axis that lies farthest out deciding. A judgement: no shipped table goes on beyond the others by much.

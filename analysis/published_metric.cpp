@@ -43,6 +43,7 @@ Estimate widened(Estimate e, const Estimate& low, const Estimate& high) {
 // What a server does with `batch` sequences at once.
 struct Served {
   Estimate first_token, token;  // seconds
+  Estimate most_tokens;         // between most tokens: without what others' prompts take, unless they are in most steps
 
   [[nodiscard]] Estimate whole(double output) const { return sum(first_token, scaled(token, output - 1)); }
 };
@@ -67,9 +68,11 @@ class Server {
     const double most = static_cast<double>(std::max<std::uint64_t>(cost_.largest_batch(residency_), 1));
     const double running = std::min<double>(clients, most);
     const Estimate prompt = cost_.prefill(residency_, 1);
+    const Estimate step = cost_.predict(residency_, static_cast<std::uint64_t>(running)).step;
+    const double others = (running - 1) / s_.output;  // prompts a step
     Served served;
-    served.token = sum(cost_.predict(residency_, static_cast<std::uint64_t>(running)).step,
-                       scaled(prompt, (running - 1) / s_.output));
+    served.token = sum(step, scaled(prompt, others));
+    served.most_tokens = others < 0.5 ? step : served.token;
     const double ahead = std::min(running - 1, kPromptsAhead + kPromptsAheadShare * running);
     served.first_token = sum(sum(prompt, unsure(scaled(prompt, ahead), kQueueSpread)), arrival());
     if (clients > running) {  // the others wait for a place
@@ -77,6 +80,14 @@ class Server {
       served.first_token = sum(served.first_token, scaled(served.whole(s_.output), turns));
     }
     return served;
+  }
+  // Tokens a second of that loop: while each client gets one answer all their prompts and an answer's steps are run.
+  [[nodiscard]] Estimate closed_loop_rate(std::uint32_t clients) const {
+    const std::uint64_t most = std::max<std::uint64_t>(cost_.largest_batch(residency_), 1);
+    const std::uint64_t running = std::min<std::uint64_t>(clients, most);
+    const Estimate prompts = scaled(cost_.prefill(residency_, 1), static_cast<double>(running));
+    const Estimate answers = sum(prompts, scaled(cost_.predict(residency_, running).step, s_.output - 1));
+    return throughput(answers, static_cast<double>(running) * s_.output);
   }
   // Requests that arrive so many a second: as many are there as arrive while one is served. Nothing where more arrive
   // than as many as fit can serve: how long they wait depends on how long the load lasts.
@@ -122,7 +133,7 @@ class Server {
     const double busy = std::min(0.9, arrivals * prompt.value);  // share of time that goes to prompts
     const Estimate step = cost_.predict(residency_, running).step;
     const Estimate first = sum(scaled(prompt, 1 / (1 - busy)), scaled(step, 0.5));
-    return {sum(first, arrival()), scaled(step, 1 / (1 - busy))};
+    return {sum(first, arrival()), scaled(step, 1 / (1 - busy)), step};
   }
   // Until a request has its place in a batch.
   [[nodiscard]] Estimate arrival() const {
@@ -157,6 +168,7 @@ Result<Estimate> predict_latency(const PublishedRow& row, const PublishedSetting
   if (metric == "first_token_latency") return server.cost().prefill(server.residency(), s.batch.value_or(1));
   const auto pick = [&](const Served& served) -> std::optional<Estimate> {
     if (metric.starts_with("ttft")) return served.first_token;
+    if (metric.starts_with("itl_median") || metric.starts_with("itl_p50")) return served.most_tokens;
     if (metric.starts_with("tpot") || metric.starts_with("itl")) return served.token;
     if (metric.starts_with("e2e") || metric == "total_latency") return served.whole(s.output);
     return std::nullopt;
@@ -195,7 +207,7 @@ Result<Estimate> predict_rate(const PublishedRow& row, const PublishedSetting& s
   const std::uint32_t batch = s.batch.value_or(1);
   if (row.metric.starts_with("output_tokens_per_s")) {
     if (row.batch_mode.starts_with("continuous")) {
-      return scaled(throughput(server.closed_loop(batch).token, batch), 1 / devices);
+      return scaled(server.closed_loop_rate(batch), 1 / devices);
     }
     return scaled(throughput(server.static_batch(batch), static_cast<double>(batch) * s.output), 1 / devices);
   }

@@ -70,6 +70,7 @@ ScoredRow Scoreboard::score(const PublishedRow& row) const {
                  kind_of_metric(row, s), s.device.name,
                  {static_cast<double>(s.batch.value_or(0)), of_kernel(row, s) ? 0.0 : s.input + s.output,
                   static_cast<double>(s.devices)}};
+  set_weights(scored.kind, s.shape, s.deployment);
   if (row.value && *row.value * 1e-6 < least_kernel_seconds(row, s)) {
     scored.doubt = "faster than the memory's peak: a warm cache, or another type than stated";
   }
@@ -156,8 +157,7 @@ std::vector<Gate> coverage_gates(std::span<const ScoredRow> rows) {
     LeftOut left_out;
     const char* name;
   };
-  constexpr std::array<Case, 3> kCases = {{{LeftOut::kTable, "their table"},
-                                           {LeftOut::kDevice, "their device"},
+  constexpr std::array<Case, 2> kCases = {{{LeftOut::kTable, "their table"},
                                            {LeftOut::kDeviceAndEngine, "their device under their engine"}}};
   const IntervalTable table = interval_table(rows);
   std::vector<Gate> gates;

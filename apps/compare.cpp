@@ -90,9 +90,9 @@ Contender contend(const WorkloadRequest& request, const Device& device, const De
   c.deployment = &deployment;
   c.batch = cost.largest_batch(workload.mean());
   if (c.batch == 0) return c;
-  const IntervalFactors memory = interval_group(device, cost.engine(), "memory").inside;
+  const IntervalFactors memory = interval_group(device, cost, "memory").inside;
   c.largest_batch = largest_batch_estimate(cost, workload.mean(), memory);
-  c.factors = interval_group(device, cost.engine(), "step")
+  c.factors = interval_group(device, cost, "step")
                   .at({static_cast<double>(c.batch), static_cast<double>(request.prompt) + request.output,
                        static_cast<double>(deployment.tensor_parallel)});
   c.prediction = with_factors(cost.predict(workload.mean(), c.batch), c.factors);

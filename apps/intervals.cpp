@@ -37,8 +37,10 @@ const IntervalTable& shipped_intervals() {
   return table;
 }
 
-IntervalGroup interval_group(const Device& device, const EngineProfile& engine, const std::string& metric) {
-  return shipped_intervals().group({std::string(name_of(device.memory_type)), engine.name, metric, device.name, {}});
+IntervalGroup interval_group(const Device& device, const CostModel& cost, const std::string& metric) {
+  RowKind kind{std::string(name_of(device.memory_type)), cost.engine().name, metric, device.name, {}};
+  set_weights(kind, cost.shape(), cost.deployment());
+  return shipped_intervals().group(kind);
 }
 
 std::string interval_note(const IntervalFactors& f) {

@@ -19,8 +19,8 @@ std::vector<ScoredRow> score_rows(const std::vector<PublishedRow>& rows);
 // The table of the shipped rows, which are scored when it is first asked for: about a quarter of a second.
 const IntervalTable& shipped_intervals();
 
-// Those of predictions for a device under an engine; metric: step, prompt, memory …
-IntervalGroup interval_group(const Device& device, const EngineProfile& engine, const std::string& metric);
+// Those of predictions by the model of a device and engine; metric: step, prompt, memory …
+IntervalGroup interval_group(const Device& device, const CostModel& cost, const std::string& metric);
 
 // "… hold like measured rows (hbm, step: 241 rows)", for the notes of a result.
 std::string interval_note(const IntervalFactors& factors);

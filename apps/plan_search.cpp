@@ -37,9 +37,9 @@ class Pricing {
         goals_(goals),
         tokens_(static_cast<double>(request.prompt) + request.output),
         devices_(deployment.tensor_parallel),
-        steps_(interval_group(device, cost_.engine(), "step")),
-        first_tokens_(interval_group(device, cost_.engine(), "prompt")),
-        memory_(interval_group(device, cost_.engine(), "memory").inside) {}
+        steps_(interval_group(device, cost_, "step")),
+        first_tokens_(interval_group(device, cost_, "prompt")),
+        memory_(interval_group(device, cost_, "memory").inside) {}
 
   [[nodiscard]] const CostModel& cost() const { return cost_; }
   [[nodiscard]] const IntervalFactors& memory_factors() const { return memory_; }

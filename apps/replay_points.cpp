@@ -156,9 +156,9 @@ void price_point(const PricedModel& model, const ReplayRequest& request, const P
   }
   for (std::size_t d = 0; d < model.costs.size(); ++d) {
     const std::uint64_t largest = model.costs[d].largest_batch(summary) / request.beams;
-    const auto memory = interval_group(request.devices[d], model.costs[d].engine(), "memory");
+    const auto memory = interval_group(request.devices[d], model.costs[d], "memory");
     const Estimate room = shared(largest_batch_estimate(model.costs[d], summary, memory.inside), request.beams);
-    const IntervalGroup intervals = interval_group(request.devices[d], model.costs[d].engine(), "step");
+    const IntervalGroup intervals = interval_group(request.devices[d], model.costs[d], "step");
     const double tokens = static_cast<double>(summary.prompt) + summary.steps;
     for (const BatchChoice& batch : request.batches) {
       ReplayPoint point = sized_point(model, result, summary, batch ? *batch : largest, request.beams);

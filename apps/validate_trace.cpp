@@ -98,7 +98,7 @@ int validate_trace(const Arguments& arguments) {
   require_recorded_on(device, trace);
   const EngineProfile engine = default_engine_profile(device.kind, catalog);
   const CostModel cost(shape_of(manifest), TrafficTypes{manifest.weight_type, manifest.kv_type}, device, engine);
-  const std::vector<TimedStep> steps = timed_steps(trace, cost, interval_group(device, engine, "step"));
+  const std::vector<TimedStep> steps = timed_steps(trace, cost, interval_group(device, cost, "step"));
   if (steps.empty()) {
     throw usage_error(fmt::format("{}: no decode step has a time, as in imported tensors", arguments.positional[0]));
   }

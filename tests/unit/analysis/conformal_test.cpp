@@ -97,6 +97,25 @@ TEST_CASE("work beyond the measured one has wider intervals, by its doublings, a
   CHECK(with_factors(e, at({512, 1000, 1})).high80 == Approx(100 * std::pow(1.25, 1 + 3 * kWiderPerDoubling)));
 }
 
+TEST_CASE("work with weights of a type, or experts, that no like row has gets wider intervals, and the text says why") {
+  std::vector<Residual> residuals;
+  for (int i = 0; i < 40; ++i) {
+    RowKind kind{"hbm", "e", "step", "d", {64, 1000, 1}};
+    kind.weights = i < 20 ? "16 bit" : "fp8";
+    residuals.push_back({kind, std::string(1, static_cast<char>('a' + i % 4)), 1.0});
+  }
+  const IntervalTable table(residuals);
+  const auto of = [&](const char* weights, bool experts, double batch) {
+    return table.factors({"hbm", "e", "step", "d", {batch, 1000, 1}, weights, experts});
+  };
+  CHECK((of("fp8", false, 64).wider == 1 && of("fp8", false, 64).beyond.empty()));
+  CHECK(of("nvfp4", false, 64).wider == Approx(kWiderUnseen));
+  CHECK(of("nvfp4", false, 64).beyond == "weights in nvfp4, measured were 16 bit, fp8: 1.50 times as wide");
+  CHECK(of("", false, 64).wider == 1);  // a kernel that reads none
+  CHECK(of("fp8", true, 64).beyond == "a mixture of experts, measured were none: 1.50 times as wide");
+  CHECK(of("nvfp4", true, 128).wider == Approx(kWiderUnseen * kWiderUnseen * (1 + kWiderPerDoubling)));
+}
+
 TEST_CASE("a row's interval is of no row of what is left out: its table, device, engine, or device and engine") {
   PublishedRow measured;
   measured.value = 110;

@@ -1,5 +1,7 @@
 #include "analysis/scoreboard.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "tests/catch.hpp"
@@ -237,7 +239,22 @@ TEST_CASE("metrics of one server agree with each other") {
   };
   CHECK(of("e2e_mean", "ms") == Approx(of("ttft_mean", "ms") + 200 * of("tpot_mean", "ms")));
   CHECK(of("tpot_mean", "s") * 1e6 == Approx(of("itl_mean", "us")));
-  CHECK(of("output_tokens_per_s", "tok/s") == Approx(16e3 / of("tpot_mean", "ms")));
+}
+
+TEST_CASE("clients in a closed loop get one answer each in the time of all their prompts and an answer's steps") {
+  // Under an engine whose requests have their places at once.
+  const auto of = [](int clients, int output, const std::string& metric) {
+    const std::string unit = metric.starts_with("output") ? "tok/s" : "s";
+    return predicted(fmt::format("m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,lmdeploy,continuous_fixed_concurrency,"
+                                 "{},1000,{},{},,{},s\n",
+                                 clients, output, metric, unit));
+  };
+  const double prompt = of(1, 201, "ttft"), step = of(16, 201, "itl_median");
+  CHECK(of(1, 201, "output_tokens_per_s") == Approx(201 / of(1, 201, "e2e_mean")));
+  CHECK(of(16, 201, "output_tokens_per_s") == Approx(16 * 201 / (16 * prompt + 200 * step)));
+  // Most tokens wait for no prompt, unless there are prompts in most steps.
+  CHECK(of(16, 201, "itl_mean") == Approx(step + 15 * prompt / 201));
+  CHECK(of(16, 20, "itl_median") == Approx(of(16, 20, "itl_mean")));
 }
 
 TEST_CASE("an open loop holds as many sequences as arrive while one is served, an unstated load widens intervals") {
