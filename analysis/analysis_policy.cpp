@@ -9,7 +9,7 @@
 namespace kvroof {
 namespace {
 
-constexpr std::size_t kMeasures = 5;  // of a point
+constexpr std::size_t kMeasures = 6;  // of a point
 
 PolicySpec bound_of(const Budget& budget, const char* name) {
   PolicySpec bound;
@@ -51,15 +51,20 @@ std::vector<PolicySpec> with_bounds(const std::vector<PolicySpec>& points,
   return all;
 }
 
-struct Recalls {
-  double mean, worst, error;
+struct HeadMeans {
+  double recall, worst, error, attended;
 };
 
-Recalls recalls_of(const std::vector<HeadQuality>& values) {
+HeadMeans means_of(const std::vector<HeadQuality>& values) {
   QualityStats stats(values.size(), 1, true);
-  for (const HeadQuality& value : values) stats.add(0, value.recall, value.output_error);
+  double attended = 0;
+  for (const HeadQuality& value : values) {
+    stats.add(0, value.recall, value.output_error);
+    attended += value.attended;
+  }
   const std::optional<Quality> quality = stats.finish();
-  return {quality->recall_mean, quality->recall_worst1, quality->output_error.value_or(std::nan(""))};
+  return {quality->recall_mean, quality->recall_worst1, quality->output_error.value_or(std::nan("")),
+          attended / static_cast<double>(values.size())};
 }
 
 void adapt(const AnalyzeOptions& options, AnalysisInfo& info) {
@@ -72,6 +77,7 @@ void adapt(const AnalyzeOptions& options, AnalysisInfo& info) {
     info.measures.push_back(
         {name + ".oracle_gap", "  oracle's recall at this budget, minus its own", MeasureUnit::kShare});
     info.measures.push_back({name + ".position", "  between random (0) and oracle (1)", MeasureUnit::kNumber});
+    info.measures.push_back({name + ".attended", "  tokens attended to, the own included", MeasureUnit::kTokens});
   }
 }
 
@@ -82,14 +88,15 @@ void replay_points(const ReplayedTrace& replayed, AnalysisResult& result) {
   for_each_head_quality(replayed, points, {}, [&](std::uint32_t layer, std::uint32_t head, const HeadQualities& all) {
     HeadValues values;
     for (std::size_t p = 0; p < asked.size(); ++p) {
-      const Recalls own = recalls_of(all[p]);
+      const HeadMeans own = means_of(all[p]);
       const auto recall_of = [&](const char* bound) {
-        return budgets[p] ? recalls_of(all[index_of(bound_of(*budgets[p], bound), points)]).mean : 1.0;
+        return budgets[p] ? means_of(all[index_of(bound_of(*budgets[p], bound), points)]).recall : 1.0;
       };
       const double best = recall_of("oracle");
       const double worst = recall_of("random");
-      const double position = best > worst ? (own.mean - worst) / (best - worst) : std::nan("");
-      values.measures.insert(values.measures.end(), {own.mean, own.worst, own.error, best - own.mean, position});
+      const double position = best > worst ? (own.recall - worst) / (best - worst) : std::nan("");
+      values.measures.insert(values.measures.end(),
+                             {own.recall, own.worst, own.error, best - own.recall, position, own.attended});
     }
     result.add(layer, head, values);
   });

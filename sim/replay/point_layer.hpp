@@ -29,10 +29,11 @@ struct PointNeeds {
   std::uint32_t queries = 0;    // of the last so many prompt rows
 };
 
-// Recall and output error of one query head at one decode step.
+// Of one query head at one decode step.
 struct HeadQuality {
   double recall = 1;
   double output_error = 0;
+  std::uint32_t attended = 0;  // tokens, its own among them
 };
 
 struct MeasureOptions {

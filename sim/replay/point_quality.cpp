@@ -26,7 +26,7 @@ void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::spa
   const std::size_t tokens = std::size_t{position} + 1;
   const std::size_t slots = attended.size();
   if (slots == rows.visible(position) && !(own_ && own_->changed())) {
-    std::fill_n(quality + first_query_head, group, HeadQuality{});
+    std::fill_n(quality + first_query_head, group, HeadQuality{1, 0, static_cast<std::uint32_t>(slots)});
     return;
   }
   const std::span<float> weights = sized(measured.attended, slots * group);
@@ -41,6 +41,7 @@ void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::spa
     }
     masses[g] = sum_of(of_head);
     quality[head].recall = std::min(1.0, masses[g] / rows.mass(position, head));
+    quality[head].attended = static_cast<std::uint32_t>(slots);
     if (measure_.output_error && (masses[g] < kTinyMass || own_ || policy_.relocates(TokenPos(position)))) {
       logits_of(rows, TokenPos(position), attended, head, of_head);
       softmax(of_head, of_head);
@@ -59,7 +60,8 @@ void PointLayer::measure_cached(const ExactRows& rows, std::uint32_t position, s
   for (std::uint32_t head = first_query_head; head < first_query_head + group; ++head) {
     gather({rows.weights(position, head), std::size_t{position} + 1}, attended, weights);
     const bool all = attended.size() == rows.visible(position);
-    quality[head] = {all ? 1.0 : std::min(1.0, sum_of(weights) / rows.mass(position, head)), 0};
+    quality[head] = {all ? 1.0 : std::min(1.0, sum_of(weights) / rows.mass(position, head)), 0,
+                     static_cast<std::uint32_t>(attended.size())};
     if (!measure_.output_error) continue;
     cache_->logits(position, head, attended, meets_aged(position), weights);
     softmax(weights, weights);

@@ -31,6 +31,9 @@ TEST_CASE("policies whose rows or positions the device cannot make are named, an
   const auto problem = [](const char* policy) {
     return kvroof::cuda_policy_problem(kvroof::parse_policies(policy).front()).value_or("");
   };
+  for (const char* policy : {"quest:budget=0.5", "h2o-masked", "keyformer-refcompat:budget=0.5"}) {
+    CHECK(problem(policy).ends_with(", which reads a part of what it keeps"));
+  }
   CHECK(problem("d2o:budget=0.5") == "policy d2o, which merges tokens");
   CHECK(problem("streaming:budget=0.5:positions=slot") == "policy streaming with positions=slot");
   CHECK(problem("streaming:budget=0.5") == "");

@@ -194,6 +194,7 @@ TEST_CASE("Policies by head add up to what replay says of them, and full attenti
         Approx(replayed[1].quality->recall_mean - replayed[0].quality->recall_mean));
   CHECK(result.mean("full.recall") == 1);
   CHECK(result.mean("full.oracle_gap") == 0);
+  CHECK(result.mean("h2o:budget=9.attended") == 10);  // and the query's own
 }
 
 TEST_CASE("A policy's position is the share of the way from random to oracle, head by head") {
@@ -204,7 +205,7 @@ TEST_CASE("A policy's position is the share of the way from random to oracle, he
   AnalyzeOptions alone;
   alone.points = parse_policies("h2o:budget=9");
   const Analysed one(random_tensors(), prompt_of(25), {&find_analysis("policy")}, 2, alone);
-  constexpr std::size_t kRecall = 0, kPosition = 4, kPoint = 5;
+  constexpr std::size_t kRecall = 0, kPosition = 4, kPoint = 6;
   for (std::uint32_t layer = 0; layer < 2; ++layer) {
     const double low = all.at(kPoint + kRecall, layer, 1);
     const double high = all.at(2 * kPoint + kRecall, layer, 1);
@@ -223,10 +224,11 @@ TEST_CASE("A policy without a budget lies between random and oracle with as many
   AnalyzeOptions bounds;
   bounds.points = parse_policies("random:budget=9,oracle:budget=9");
   const Analysed both(random_tensors(), prompt_of(25), {&find_analysis("policy")}, 2, bounds);
-  constexpr std::size_t kRecall = 0, kGap = 3, kPosition = 4, kPoint = 5;
+  constexpr std::size_t kRecall = 0, kGap = 3, kPosition = 4, kAttended = 5, kPoint = 6;
   const double own = masked.results[0].at(kRecall, 1, 2);
   const double low = both.results[0].at(kRecall, 1, 2), high = both.results[0].at(kPoint + kRecall, 1, 2);
   CHECK(masked.results[0].at(kGap, 1, 2) == Approx(high - own));
+  CHECK(masked.results[0].at(kAttended, 1, 2) == 10);
   CHECK(masked.results[0].at(kPosition, 1, 2) == Approx((own - low) / (high - low)));
 }
 
