@@ -75,7 +75,10 @@ TEST_CASE("the engine reads the very tokens that a replay of its run reads, and 
     for (const char* policy : {"quest:budget=16:page=4:dense=1", "quest:budget=8:page=4:dense=0:rule=repository",
                                "quest:budget=0.5:page=8:dense=0:current=no", "h2o-masked:heavy=0.2:recent=0.2",
                                "keyformer-refcompat:budget=0.4", "keyformer-refcompat:budget=9:noise=query",
-                               "scissorhands-refcompat:start=5:history=3:recent=2"}) {
+                               "scissorhands-refcompat:start=5:history=3:recent=2",
+                               // Next to nothing but the own token.
+                               "h2o-masked:heavy=0:recent=0", "keyformer-refcompat:budget=1",
+                               "scissorhands-refcompat:start=0:history=1:recent=0"}) {
       for (const DType kv : {DType::kF32, DType::kBF16}) {
         INFO(name << " " << policy << " " << name_of(kv));
         const PolicySpec spec = parse_policies(policy).front();
