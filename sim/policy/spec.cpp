@@ -175,7 +175,7 @@ TokensOrShare tokens_or_share(const PolicySpec& spec, std::string_view key, Toke
   auto value = parse_number(percent ? text->substr(0, text->size() - 1) : *text);
   if (value && percent) *value /= 100;
   if (!value || (share && *value > 1) || (!share && *value > 0x7fffffff)) {
-    throw bad_value(spec, key, *text, "a number of tokens, or with a decimal point or % a share of the budget up to 1");
+    throw bad_value(spec, key, *text, "a number of tokens, or with a decimal point or % a share up to 1");
   }
   if (!share && spec.budget.kind == Budget::Kind::kTokens && *value > spec.budget.value) {
     throw usage_error(
