@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -165,10 +166,24 @@ std::vector<std::string> catalog_engine_names(const fs::path& catalog) {
   return names;
 }
 
+// "ollama" is priced by the profile that lists it under published_as; else the nearest name.
+static std::string engine_suggestion(const std::string& name, const std::vector<std::string>& names,
+                                     const fs::path& catalog) {
+  for (const std::string& profile : names) {
+    for (const std::string& other : find_engine_profile(profile, catalog).published_as) {
+      const bool same = std::equal(name.begin(), name.end(), other.begin(), other.end(), [](char a, char b) {
+        return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+      });
+      if (same) return fmt::format("; the profile of {} is {}", other, profile);
+    }
+  }
+  return did_you_mean(name, names);
+}
+
 EngineProfile find_engine_profile(const std::string& name, const fs::path& catalog) {
   const std::vector<std::string> names = catalog_engine_names(catalog);
   if (std::find(names.begin(), names.end(), name) == names.end()) {
-    throw usage_error(fmt::format("unknown engine '{}'{}", name, did_you_mean(name, names)))
+    throw usage_error(fmt::format("unknown engine '{}'{}", name, engine_suggestion(name, names, catalog)))
         .note(fmt::format("known engines: {}", join(names)));
   }
   const fs::path file = catalog / "engines" / (name + ".yaml");

@@ -1,5 +1,6 @@
 // Finding device files.
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <sstream>
 
@@ -24,11 +25,18 @@ std::string read_text(const fs::path& path) {
   return text.str();
 }
 
-// "h100" is no typo of "h200": it names several boards, so these come first.
+// "4090" and "RTX 4090" are rtx-4090: what is typed, in small letters, with '-' for a blank.
+std::string as_named(std::string typed) {
+  for (char& c : typed) c = c == ' ' || c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return typed;
+}
+
+// "h100" is no typo of "h200", nor "4090" of "a40": both are whole words of names, so these come first.
 std::string suggestion(const std::string& typed, const std::vector<std::string>& names) {
   std::vector<std::string> boards;
+  const std::string words = "-" + as_named(typed) + "-";
   for (const std::string& name : names) {
-    if (name.starts_with(typed + "-")) boards.push_back(name);
+    if (("-" + name + "-").find(words) != std::string::npos) boards.push_back(name);
   }
   return boards.empty() ? did_you_mean(typed, names) : fmt::format("; did you mean {}?", join(boards, " or "));
 }

@@ -362,6 +362,7 @@ TEST_CASE("a what-if point allocates nothing") {
 
 TEST_CASE("an unknown engine is answered with the nearest name") {
   CHECK_THROWS_WITH(engine("graph"), "unknown engine 'graph'; did you mean graphs?");
+  CHECK_THROWS_WITH(engine("Ollama"), "unknown engine 'Ollama'; the profile of ollama is llama-cpp");
 }
 
 }  // namespace kvroof

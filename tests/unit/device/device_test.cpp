@@ -207,6 +207,8 @@ TEST_CASE("an unknown device is answered with the nearest name") {
   CHECK(message_of("h2000").find("unknown device 'h2000'; did you mean h200?") == 0);
   CHECK(message_of("h100") == "unknown device 'h100'; did you mean h100-nvl or h100-pcie or h100-sxm?");
   CHECK(message_of("rtx4090").find("did you mean rtx-4090?") != std::string::npos);
+  CHECK(message_of("4090") == "unknown device '4090'; did you mean rtx-4090?");
+  CHECK(message_of("RTX 4090") == "unknown device 'RTX 4090'; did you mean rtx-4090?");
   CHECK(message_of("./nothing.yaml") == "./nothing.yaml: no such device file");
 }
 
