@@ -299,9 +299,10 @@ void CudaBackend::launch_moves(std::int32_t layer, std::uint64_t counted_bytes) 
   a.key_row_bytes = format_.key_row_bytes();
   a.value_row_bytes = format_.value_row_bytes();
   a.scales = format_.has_scales();
-  a.state_columns = format_.state_columns;
-  const Launch launch(launches_, {"compact", layer, Cause::kCompaction,
-                                  moved(Cause::kCompaction, 2 * counted_bytes * a.moves)});
+  a.state_columns = device_policy_ && device_policy_->keeps_state() ? format_.state_columns : 0;
+  DeclaredWork work = moved(Cause::kCompaction, 2 * counted_bytes * a.moves);
+  work.bytes.add(Cause::kScores, moves.state_bytes);
+  const Launch launch(launches_, {"compact", layer, Cause::kCompaction, work});
   run_moves(stream_, a);
 }
 
@@ -330,11 +331,13 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
       move(state.cache, state.cache, h, eviction.moves);
     }
   }
+  // What the launch that chose did not read of the state moves with the rows, where the state is the device's.
+  std::uint64_t walked = state.policy.take_walked_state_bytes();
+  walked -= std::min(walked, std::exchange(chosen_bytes_, 0));
+  if (device_policy_ && !moves_.from.empty()) moves_.state_bytes = std::exchange(walked, 0);
   launch_moves(layer_number(layer), row_bytes());
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, DeviceCache());
-  const std::uint64_t walked = state.policy.take_walked_state_bytes();
-  launches_.count(Cause::kScores, walked - std::min(walked, std::exchange(chosen_bytes_, 0)) +
-                                      state.policy.take_read_elements() * bits_of_stored(format_.type) / 8);
+  launches_.count(Cause::kScores, walked + state.policy.take_read_elements() * bits_of_stored(format_.type) / 8);
 }
 
 void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> logits) {
@@ -391,8 +394,6 @@ KvUsage CudaBackend::kv_usage() const {
   return usage;
 }
 
-ByteCounters CudaBackend::take_counters() {
-  return launches_.take_counters();
-}
+ByteCounters CudaBackend::take_counters() { return launches_.take_counters(); }
 
 }  // namespace kvroof::cuda

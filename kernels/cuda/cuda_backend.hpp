@@ -84,6 +84,7 @@ class CudaBackend final : public Backend {
   struct Moves {
     std::vector<CacheSlots> from, to;
     std::vector<std::uint32_t> from_slot, to_slot;
+    std::uint64_t state_bytes = 0;  // of the policy, read and written, that go with the rows
   };
 
   void load_library();

@@ -137,9 +137,7 @@ void CudaBackend::attend_prompt_at_once(const PromptArguments& a, LayerId layer)
 // Sums and counts of weights need no row of them: the tensor cores make the products again, once more for a noisy
 // softmax.
 bool CudaBackend::scores_prompt_at_once() const {
-  if (!device_policy_ || !device_policy_->keeps_scores() || format_.has_scales()) return false;
-  const ScoreRecipe& recipe = device_policy_->recipe;
-  return recipe.kind != ScoreRecipe::Kind::kCounts || recipe.history <= kMostPromptHistory;
+  return device_policy_ && device_policy_->scores_prompt_at_once() && !format_.has_scales();
 }
 
 // Draws the noise of the prompt's tokens; where scores need no rows, makes them. State counts as it does everywhere:
@@ -210,6 +208,7 @@ std::vector<std::uint32_t> CudaBackend::choose_lowest(LayerId layer, const Devic
                                                       std::uint64_t declared) {
   std::vector<CacheSlots> slots;
   cache.append_slots(slots);
+  if (device_policy_->traits.one_set_per_layer) slots.resize(1);
   DeviceTables tables(stream_, score_tables_);
   const std::size_t slots_at = tables.add(std::span<const CacheSlots>(slots));
   tables.send();
@@ -252,7 +251,8 @@ void CudaBackend::review_prompt(LayerState& state, LayerId layer) {
       answer = {count, length, choose_lowest(layer, prompt_buffer_, a, chosen_bytes_)};
     }
     victims.clear();
-    const std::size_t first = head.value * std::size_t{(length + 31) / 32};
+    const std::size_t asked = device_policy_->traits.one_set_per_layer ? 0 : head.value;
+    const std::size_t first = asked * ((length + 31) / 32);
     for (std::uint32_t s = 0; s < positions.size(); ++s) {  // a token of a prompt lies in the slot of its position
       if (is_chosen(answer.chosen, first, positions[s].value)) victims.emplace_back(s);
     }

@@ -12,6 +12,7 @@ ScoreKind kind_of(ScoreRecipe::Kind kind) {
   switch (kind) {
     case ScoreRecipe::Kind::kNoisySum: return ScoreKind::kNoisySum;
     case ScoreRecipe::Kind::kCounts: return ScoreKind::kCounts;
+    case ScoreRecipe::Kind::kLastRow: return ScoreKind::kLastRow;
     default: return ScoreKind::kAttentionSum;
   }
 }
@@ -208,7 +209,7 @@ void CudaBackend::drop_tokens(Sequence& sequence, LayerId layer) {
     }
     const std::vector<SlotMove> moves = filling_moves(victims, a.length);
     move(state.cache, state.cache, h, moves);
-    launches_.count(Cause::kScores, 2 * moves.size() * state.policy.traits().state_bytes);
+    moves_.state_bytes += 2 * moves.size() * state.policy.traits().state_bytes;
     dropped = static_cast<std::uint32_t>(victims.size());
   }
   state.schedule->dropped(dropped);

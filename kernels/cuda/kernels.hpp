@@ -43,10 +43,12 @@ void run_decode_attention(Stream& stream, Stored cache, unsigned blocks, unsigne
 // multiprocessor holds at once.
 unsigned resident_attention_blocks(Stored cache, unsigned group, unsigned width);
 // Policy scores, in this order after the attention of the same items: the sums of Keyformer's noisy softmax, then the
-// scores and the victims. `blocks` of any number walk the items; groups of up to kMostScoreGroup.
+// scores and the victims. `blocks` of any number walk the items (kLastRow has one for each part of a sequence); groups
+// of up to kMostScoreGroup.
 void run_noisy_sums(Stream& stream, unsigned blocks, const ScoreArguments& a);
 void run_update_scores(Stream& stream, unsigned blocks, const ScoreArguments& a);
-// The same for the rows of consecutive queries of a prompt, in order.
+// The same for the rows of consecutive queries of a prompt, in order, or under kLastRow for its last one. The host
+// chooses how many go.
 void run_observe_prompt(Stream& stream, const ScoreArguments& a);
 void run_choose_lowest(Stream& stream, const ChooseArguments& a);
 // One draw for each token of a prompt, before any row wants it.

@@ -3,12 +3,21 @@
 #include "kernels/cuda/top_k.cuh"
 
 namespace kvroof::cuda {
+namespace {
+
+// Parts are as many as the longest row of the plan has; all heads of a sequence hold equally many tokens.
+void score_last_row(Stream& stream, const ScoreArguments& a) {
+  launch(stream, &last_row_scores, {a.most_parts, a.sequences}, kScoreThreads, a);
+}
+
+}  // namespace
 
 void run_noisy_sums(Stream& stream, unsigned blocks, const ScoreArguments& a) {
   launch(stream, &noisy_sums, {blocks}, kScoreThreads, a);
 }
 
 void run_update_scores(Stream& stream, unsigned blocks, const ScoreArguments& a) {
+  if (a.kind == ScoreKind::kLastRow) return score_last_row(stream, a);
   launch(stream, &update_scores, {blocks}, kScoreThreads, a);
 }
 
@@ -17,6 +26,7 @@ void run_choose_lowest(Stream& stream, const ChooseArguments& a) {
 }
 
 void run_observe_prompt(Stream& stream, const ScoreArguments& a) {
+  if (a.kind == ScoreKind::kLastRow) return score_last_row(stream, a);
   const unsigned slots = a.first_query + a.queries;
   launch(stream, &observe_prompt, {(slots + kScoreThreads - 1) / kScoreThreads, a.storage_heads}, kScoreThreads, a);
 }

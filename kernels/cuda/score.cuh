@@ -184,17 +184,20 @@ KV_DEVICE std::uint64_t lowest_over_block(std::uint64_t key, std::uint64_t* scra
   return key;
 }
 
-// The parts' victims become the head's; run by the first warp of the block that finished the last of them.
-KV_DEVICE void choose_victim(const ScoreArguments& a, const ScoreHead& h, std::uint32_t parts) {
+// The parts' victims become that of the head and of those after it that keep the same set, `heads` in all; run by the
+// first warp of the block that finished the last of them.
+KV_DEVICE void choose_victim(const ScoreArguments& a, const ScoreHead& h, std::uint32_t parts, std::uint32_t heads) {
   const Victim* victims = a.victims + std::size_t{h.unit} * a.most_parts;
   Victim best;
   for (unsigned p = thread_x(); p < parts; p += 32) best = victims[p].key < best.key ? victims[p] : best;
   const std::uint64_t least = lowest_over_warp(best.key);
-  if (thread_x() == 0) {
-    const bool hidden = least >> 32 == 0;
-    a.evicted[h.unit / a.passes] = least == kNoKey || hidden ? kNoToken : static_cast<std::uint32_t>(least);
+  const bool hidden = least >> 32 == 0;
+  for (std::uint32_t head = 0; head < heads; ++head) {
+    if (thread_x() == 0) {
+      a.evicted[h.unit / a.passes + head] = least == kNoKey || hidden ? kNoToken : static_cast<std::uint32_t>(least);
+    }
+    if (least != kNoKey && best.key == least) *a.units[h.unit + head * a.passes].slots.next = best.slot;
   }
-  if (least != kNoKey && best.key == least) *h.slots.next = best.slot;
 }
 
 // Blocks of kScoreThreads; any number of them.
@@ -216,9 +219,49 @@ KV_PLAIN_KERNEL void update_scores(ScoreArguments a) {
     Victim* victim = a.victims + std::size_t{h.unit} * a.most_parts + item.part;
     if (least == kNoKey ? thread_x() == 0 : key == least) *victim = {least, slot};
     finish_part(a.finished + h.unit, unit.parts, before, [&] {
-      if (thread_x() < 32) choose_victim(a, h, unit.parts);
+      if (thread_x() < 32) choose_victim(a, h, unit.parts, 1);
     });
   }
+}
+
+// The weights of a slot, summed over all query heads of the layer in their order; `unit` is the sequence's first.
+KV_DEVICE float layer_weight(const ScoreArguments& a, std::uint32_t unit, std::uint32_t slot) {
+  float sum = 0;
+  KV_UNROLL_BY(8)
+  for (unsigned q = 0; q < a.storage_heads * a.group; ++q) {
+    const std::uint32_t head = unit + q / a.group * a.passes;
+    const unsigned g = q % a.group;
+    const float x = logit_of(a, head, slot, g);
+    const float log_sum = a.log_sums[std::size_t{head + pass_of(a, g)} * a.kernel_group + place_of(a, g)];
+    sum += x <= kNever ? 0.0F : exp_of(x - log_sum);
+  }
+  return sum;
+}
+
+// The scores of rows whose sequence keeps one set for all heads of the layer, which so have equal tokens in equal
+// slots. Blocks of kScoreThreads, x over parts, y over sequences.
+KV_PLAIN_KERNEL void last_row_scores(ScoreArguments a) {
+  KV_SHARED(std::uint64_t, keys, kScoreThreads / 32);
+  KV_SHARED(unsigned, before, 1);
+  await_previous();
+  const ScoreHead h = score_head(a, block_y() * a.storage_heads * a.passes);
+  const std::uint32_t first = block_x() * a.item_slots;
+  if (first >= h.row.length) return;
+  const std::uint32_t slot = first + thread_x();
+  std::uint64_t key = kNoKey;
+  if (thread_x() < a.item_slots && slot < h.row.length) {
+    const float score = layer_weight(a, h.unit, slot);
+    h.slots.state[slot] = bits_of(score);
+    key = victim_key(a, h, h.slots.positions[slot], score);
+  }
+  if (a.queries > 0) return;  // of a prompt
+  const std::uint64_t least = lowest_over_block(key, keys);
+  Victim* victim = a.victims + std::size_t{h.unit} * a.most_parts + block_x();
+  if (least == kNoKey ? thread_x() == 0 : key == least) *victim = {least, slot};
+  const std::uint32_t parts = (h.row.length + a.item_slots - 1) / a.item_slots;
+  finish_part(a.finished + h.unit, parts, before, [&] {
+    if (thread_x() < 32) choose_victim(a, h, parts, a.storage_heads);
+  });
 }
 
 // Consecutive rows of a prompt, in order: a thread a slot, y over storage heads. Token i lies in slot i; `sums` are

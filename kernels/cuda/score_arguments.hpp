@@ -5,7 +5,7 @@
 
 namespace kvroof::cuda {
 
-enum class ScoreKind : std::uint8_t { kAttentionSum, kNoisySum, kCounts };
+enum class ScoreKind : std::uint8_t { kAttentionSum, kNoisySum, kCounts, kLastRow };
 enum class ScoreReduction : std::uint8_t { kSum, kMean, kMax };
 enum class ScoreNoise : std::uint8_t { kNone, kPerToken, kPerQuery };
 
@@ -19,7 +19,7 @@ struct Victim {
 
 // How a policy's scores come of attention. Its state of each slot is columns of 4 bytes, as the policy objects keep
 // them: column 0 is the score or the count; then, for one draw a token, the noise of each query head; or the words of
-// the ring.
+// the ring. Under kLastRow the first storage head has the score of all.
 struct ScoreRule {
   ScoreKind kind = ScoreKind::kAttentionSum;
   ScoreReduction reduction = ScoreReduction::kSum;
@@ -43,6 +43,7 @@ struct ScoreArguments : ScoreRule {
   std::uint32_t group = 1;               // query heads of a storage head
   std::uint32_t kernel_group = 1;        // of the attention kernel, a power of two: logits are [slots, kernel_group]
   std::uint32_t storage_heads = 1;
+  std::uint32_t sequences = 1;
   const float* log_sums = nullptr;       // [units, kernel_group]
   std::uint32_t most_parts = 1;
   float* noisy_max = nullptr;            // [units, most_parts, kernel_group] of the noisy softmax

@@ -17,6 +17,15 @@ std::uint32_t DevicePolicy::state_columns(std::uint32_t group) const {
   }
 }
 
+bool DevicePolicy::scores_prompt_at_once() const {
+  switch (recipe.kind) {
+    case Kind::kPositions:
+    case Kind::kLastRow: return false;
+    case Kind::kCounts: return recipe.history <= kMostPromptHistory;
+    default: return true;
+  }
+}
+
 std::optional<DevicePolicy> device_policy(const PolicySpec& spec, const ModelShape& shape) {
   const PolicyInfo& info = policy_info(spec.name);
   if (info.recipe == nullptr) return std::nullopt;
@@ -32,6 +41,8 @@ std::optional<DevicePolicy> device_policy(const PolicySpec& spec, const ModelSha
     // Sinks that a window hides, or slots added between those of a ring, are in no simple order.
     return grows || (windows && policy.recipe.sinks > 0) ? std::nullopt : std::optional(policy);
   }
+  // Where a window makes room, the last row's scores are not read to choose by, which a plan does not know.
+  if (windows && policy.recipe.kind == Kind::kLastRow) return std::nullopt;
   // What a window hides is in some heads and not in others, so that they would hold more and fewer.
   if (windows && (grows || !policy.observes() || policy.recipe.kind == Kind::kCounts)) return std::nullopt;
   return shape.heads / shape.kv_heads > kMostScoreGroup ? std::nullopt : std::optional(policy);

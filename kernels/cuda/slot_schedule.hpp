@@ -21,6 +21,10 @@ struct DevicePolicy {
   [[nodiscard]] bool keeps_scores() const { return recipe.kind != ScoreRecipe::Kind::kPositions; }
   // Whether decoded rows change scores.
   [[nodiscard]] bool observes() const { return keeps_scores() && traits.schedule == Schedule::kEveryStep; }
+  // Whether a score outlives its row, and goes where its token goes.
+  [[nodiscard]] bool keeps_state() const { return keeps_scores() && recipe.kind != ScoreRecipe::Kind::kLastRow; }
+  // Whether a prompt's scores may be made of all its rows at once.
+  [[nodiscard]] bool scores_prompt_at_once() const;
   // Columns of CacheSlots::state for a storage head that `group` query heads share.
   [[nodiscard]] std::uint32_t state_columns(std::uint32_t group) const;
 };

@@ -27,6 +27,7 @@ ScoreArguments score_arguments(const AttentionPlan& plan, const AttentionArgumen
   a.group = plan.group();
   a.kernel_group = plan.kernel_group();
   a.storage_heads = plan.storage_heads();
+  a.sequences = static_cast<std::uint32_t>(plan.units().size()) / (a.storage_heads * a.passes);
   a.log_sums = attention.log_sums;
   a.most_parts = attention.most_parts;
   a.victims = memory.at<Victim>();

@@ -25,6 +25,7 @@ class Tova final : public EvictionPolicy {
   void evict(HeadId, const EvictRequest& request, std::vector<SlotId>& victims) override {
     sums_.assign(request.positions.size(), 0.0F);
     for (Head& h : heads_) {
+      h.row.resize(sums_.size(), 0.0F);  // empty where an engine follows the recipe, and shows no rows
       accumulate(GroupReduction::kSum, h.row.data(), 1, sums_);
       h.walked += request.positions.size() * sizeof(float);
     }
@@ -73,6 +74,10 @@ PolicyTraits traits(const PolicySpec& spec) {
   return t;
 }
 
+ScoreRecipe recipe(const PolicySpec& spec) {
+  return {.kind = ScoreRecipe::Kind::kLastRow, .recent = {.is_share = false, .value = is_kvpress(spec) ? 1.0 : 0.0}};
+}
+
 constexpr ParamInfo kParams[] = {
     {"rule", "repository | kvpress", "repository",
      "repository: after every step, and the newest token may go at once; kvpress: once after the prompt, whose last "
@@ -93,6 +98,7 @@ constinit const PolicyInfo kTovaPolicy = {
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<Tova>(is_kvpress(spec), context.storage_heads);
     },
+    .recipe = recipe,
 };
 
 }  // namespace kvroof

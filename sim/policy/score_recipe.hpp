@@ -43,6 +43,7 @@ struct ScoreRecipe {
     kAttentionSum,  // Σ over rows of the softmax weights
     kNoisySum,      // Σ over rows of softmax((logit + noise) / temperature)
     kCounts,        // of the last `history` rows, those whose weight is below (or above) a threshold
+    kLastRow,       // the newest row's weights, Σ over all query heads of the layer, which keep one set
   };
   Kind kind = Kind::kPositions;
   bool complete = true;                   // false: only the policy object knows what goes

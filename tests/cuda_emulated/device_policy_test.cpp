@@ -90,7 +90,7 @@ TEST_CASE("steps made as one train of launches are the steps launched one by one
   const std::size_t vocab = model.config.shape.vocab;
   for (const char* policy :
        {"full", "streaming:budget=5:sinks=2", "h2o:budget=8:group=mean", "keyformer:budget=8:group=max:tau=0.5..3",
-        "scissorhands:budget=9:recent=3:drop=3:group=none"}) {
+        "scissorhands:budget=9:recent=3:drop=3:group=none", "tova:budget=8"}) {
     INFO(policy);
     cuda::CudaBackendOptions options{parse_policies(policy).at(0), 7, DType::kF16};
     cuda::CudaBackend train(model, options), single(model, options);
@@ -146,6 +146,19 @@ TEST_CASE("a device that keeps Keyformer's noisy sums evicts what the policy obj
   for (const char* policy : {"keyformer:budget=8:group=max:tau=0.5..3", "keyformer:budget=10:noise=query:group=mean",
                              "keyformer:budget=8:group=none:recent=3"}) {
     check_same(model, policy, 2, 3);
+  }
+}
+
+TEST_CASE("a device that sums the newest row over a layer's heads evicts what TOVA's object evicts, in all of them") {
+  // Heads that are not shared, one that all share, latent rows.
+  for (const char* name : {"gptj", "falcon", "deepseek-v2"}) {
+    INFO(name);
+    check_same(model_named(name), "tova:budget=8", 2, 4);
+  }
+  const Model model = model_named("llama-gqa");
+  for (const char* policy : {"tova:budget=1", "tova:budget=10", "tova:budget=12:rule=kvpress", "tova:budget=40",
+                             "tova:budget=0.6@current", "tova:budget=8:when=prefill"}) {
+    check_same(model, policy, 3, 4);
   }
 }
 

@@ -99,7 +99,7 @@ TEST_CASE("a step of the train sends its tokens in one copy and its rows in anot
 
 TEST_CASE("every byte that the back end counts was declared by a launch, the same in a train as one by one") {
   const Model model = model_named("llama-gqa");
-  for (const char* policy : {"full", "h2o:budget=8", "keyformer:budget=8"}) {
+  for (const char* policy : {"full", "h2o:budget=8", "keyformer:budget=8", "tova:budget=8"}) {
     INFO(policy);
     cuda::CudaBackend backend(model, {parse_policies(policy).at(0), 7, DType::kF16});
     Observer observer;
@@ -109,6 +109,7 @@ TEST_CASE("every byte that the back end counts was declared by a launch, the sam
     ByteCounters counted = backend.take_counters();
     CHECK(sum_of(observer.made)[Cause::kKvRead] == counted[Cause::kKvRead]);
     CHECK(sum_of(observer.made)[Cause::kCompaction] == counted[Cause::kCompaction]);
+    CHECK(sum_of(observer.made)[Cause::kScores] == counted[Cause::kScores]);
     std::vector<std::string> single;
     std::vector<float> logits(model.config.shape.vocab);
     for (std::uint32_t step = 0; step < 4; ++step) {
@@ -172,6 +173,7 @@ TEST_CASE("a decode step has five launches a layer, whatever family and batch, a
                                          {"llama-gqa", "full", 17, gated},
                                          {"qwen3", "full", 1, gated},
                                          {"llama-gqa", "h2o:budget=8", 2, h2o},
+                                         {"llama-gqa", "tova:budget=8", 2, h2o},
                                          {"mpt", "keyformer:budget=8", 1, keyformer}}) {
     INFO(c.model << " " << c.policy << " " << c.batch);
     const Model model = model_named(c.model);
@@ -210,14 +212,15 @@ TEST_CASE("of a prompt that a policy cuts, the device chooses: no score comes to
   const Model model = model_named("llama-gqa");
   const ModelShape& shape = model.config.shape;
   std::vector<std::int64_t> ids(70, 3);
-  for (const char* policy : {"h2o:budget=8", "keyformer:budget=8", "scissorhands:budget=8"}) {
+  for (const char* policy : {"h2o:budget=8", "keyformer:budget=8", "scissorhands:budget=8", "tova:budget=8"}) {
     INFO(policy);
     cuda::CudaBackend backend(model, {parse_policies(policy).at(0), 7, DType::kF16});
     Observer observer;
     backend.set_observer(&observer);
     const Copies copies;
     backend.prefill(0, ids, 20, {}, {});
-    CHECK(copies.host_bytes == shape.layers * std::size_t{shape.kv_heads} * 3 * 4);  // 70 bits: three words
+    const std::size_t sets = policy == std::string("tova:budget=8") ? 1 : shape.kv_heads;
+    CHECK(copies.host_bytes == shape.layers * sets * 3 * 4);  // 70 bits: three words
     std::uint32_t layers = 0;
     for (const LaunchMeaning& launch : observer.made) {
       if (launch.operation != "top_k") continue;

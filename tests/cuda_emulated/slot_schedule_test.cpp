@@ -95,10 +95,13 @@ TEST_CASE("policies whose heads would hold more and fewer tokens, or that have n
   CHECK_FALSE(on_device("window:budget=0.5@current"));
   CHECK(on_device("h2o:budget=0.5@current"));
   CHECK(on_device("streaming:budget=8"));
+  CHECK(on_device("tova:budget=8"));
+  CHECK_FALSE(on_device("tova:budget=8:when=2"));
   shape.layer_windows = {0, 16};
   CHECK_FALSE(on_device("h2o:budget=0.5@current"));
   CHECK_FALSE(on_device("h2o:budget=8:when=prefill"));
   CHECK_FALSE(on_device("scissorhands:budget=8"));
+  CHECK_FALSE(on_device("tova:budget=8"));
   CHECK_FALSE(on_device("streaming:budget=8"));
   CHECK(on_device("h2o:budget=8"));
   CHECK(on_device("full"));

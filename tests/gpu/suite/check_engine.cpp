@@ -154,10 +154,8 @@ class PromptPasses {
 
  private:
   [[nodiscard]] unsigned key_passes() const {
-    using Kind = ScoreRecipe::Kind;
-    if (!device_ || device_->recipe.kind == Kind::kPositions) return 0;
-    if (device_->recipe.kind == Kind::kCounts && device_->recipe.history > cuda::kMostPromptHistory) return 0;
-    return device_->recipe.kind == Kind::kNoisySum ? 2 : 1;
+    if (!device_ || !device_->scores_prompt_at_once()) return 0;
+    return device_->recipe.kind == ScoreRecipe::Kind::kNoisySum ? 2 : 1;
   }
 
   const ModelShape& shape_;
