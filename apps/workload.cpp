@@ -139,6 +139,9 @@ std::vector<Deployment> deployments_of(const Arguments& arguments, const Workloa
   return deployments;
 }
 
+// As other commands, and the 8-bit floats of serving engines, which kvroof's own does not run.
+KvType priced_kv_type(const std::string& text) { return text == "fp8" ? KvType(KvType::kFp8) : kv_type_value(text); }
+
 // The policies, each with every type of --kv; `auto` leaves out what a policy cannot have.
 std::vector<PolicySpec> points_of(const Arguments& arguments) {
   std::vector<PolicySpec> points = policy_points(arguments);
@@ -152,7 +155,7 @@ std::vector<PolicySpec> points_of(const Arguments& arguments) {
   if (any) {
     types = {std::nullopt, kv_type_value("int8"), kv_type_value("int4")};
   } else {
-    for (const std::string& item : split_list("kv", text)) types.emplace_back(kv_type_value(item));
+    for (const std::string& item : split_list("kv", text)) types.emplace_back(priced_kv_type(item));
   }
   std::vector<PolicySpec> crossed;
   for (const PolicySpec& point : points) {
@@ -199,8 +202,8 @@ void describe_workload(po::options_description_easy_init add) {
   add("tp", po::value<std::string>()->default_value("1"),
       "devices that share each layer (tensor parallelism), a list, or auto: 1, 2, 4 and 8");
   add("kv", po::value<std::string>(),
-      "KV cache as f32 | f16 | bf16 | int8 | int4 | int4g64 | kivi2 | kivi4, a list, or auto: as the weights, int8 and "
-      "int4 (default: as the weights)");
+      "KV cache as f32 | f16 | bf16 | fp8 | int8 | int4 | int4g64 | kivi2 | kivi4, a list, or auto: as the weights, "
+      "int8 and int4 (default: as the weights)");
   add("engine", po::value<std::string>(),
       "how an engine launches work, a name of catalog/engines: kvroof, vllm, tensorrt-llm … (default: kvroof's own)");
 }

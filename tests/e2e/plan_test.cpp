@@ -190,6 +190,19 @@ TEST_CASE("a plan searches types of the cache: a smaller one holds more, and eac
   CHECK(merging["searched"].size() == 1);  // A policy that merges rows has no quantised cache.
 }
 
+TEST_CASE("a plan takes the 8-bit float caches of serving engines: half of a 16-bit one, without scales") {
+  const auto cache = [](const std::string& type) {
+    const json p = plan(std::string(kWork) + "--device h100-sxm --engine vllm --batch 8 --kv " + type);
+    for (const json& line : p["ledger"]) {
+      if (line["name"] == "kv_allocated") return line["bytes"].get<std::uint64_t>();
+    }
+    return std::uint64_t{0};
+  };
+  CHECK(cache("bf16") > 0);
+  CHECK(2 * cache("fp8") == cache("bf16"));
+  CHECK(run_program("run --model demo --prompt a --kv fp8").code == 2);  // which the engine does not store
+}
+
 TEST_CASE("the longest prompt fits and meets the goals with the batch that was given, and one token more does not") {
   const std::string words = " --model llama-3.1-8b --output 256 --device l40s --policy window:budget=0.5 --batch 4 ";
   for (const std::string goals : {"", "--tpot-ms 40", "--tpot-ms 60 --ttft-ms 3000"}) {
