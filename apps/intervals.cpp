@@ -44,11 +44,12 @@ IntervalGroup interval_group(const Device& device, const CostModel& cost, const 
 }
 
 std::string interval_note(const IntervalFactors& f) {
-  const std::string beyond = f.beyond.empty() ? "" : "; beyond those rows: " + f.beyond;
+  const std::string beyond = f.beyond.empty() ? "" : "; after that, beyond those rows: " + f.beyond;
   std::string limit;
   if (f.error80 < IntervalFactors::kNoLimit) {
     limit = fmt::format(
-        ", but no wider than the priors and what rows of other engines are off by, {:.2f} and {:.2f} times",
+        ", but no wider than the wider of the priors and what rows of other engines are off by (factors of {:.2f} and "
+        "{:.2f})",
         std::exp(f.error80), std::exp(f.error95));
   }
   return fmt::format(

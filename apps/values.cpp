@@ -75,7 +75,8 @@ std::vector<std::string> split_list(const std::string& option, const std::string
   return items;
 }
 
-KvType kv_type_value(const std::string& text) {
+KvType kv_type_value(const std::string& text, bool served) {
+  if (served && text == name_of(KvType::kFp8)) return KvType::kFp8;
   const auto type = parse_kv_type(text);
   if (type) return *type;
   std::vector<std::string> known;
@@ -83,6 +84,7 @@ KvType kv_type_value(const std::string& text) {
                           KvType::kKivi2, KvType::kKivi4}) {
     known.emplace_back(name_of(kind));
   }
+  if (served) known.emplace_back(name_of(KvType::kFp8));
   throw usage_error(fmt::format("--kv {}: expected {}{}", shown(text), join(known, ", "), did_you_mean(text, known)));
 }
 

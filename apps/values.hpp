@@ -31,7 +31,8 @@ std::vector<std::string> split_list(const std::string& option, const std::string
 // --kv: a name of sim/core/kv_type.hpp, or a float type in any of its spellings.
 inline constexpr const char* kKvHelp =
     "KV cache as f32 | f16 | bf16 | int8 | int4 | int4g64 | kivi2 | kivi4 (default: as the weights)";
-KvType kv_type_value(const std::string& text);
+// served: as other engines store it as well (fp8), which is priced alone.
+KvType kv_type_value(const std::string& text, bool served = false);
 
 // f32, f16 or bf16 in any of their spellings; every other type is refused.
 DType float_type_value(const std::string& option, const std::string& text);

@@ -139,9 +139,6 @@ std::vector<Deployment> deployments_of(const Arguments& arguments, const Workloa
   return deployments;
 }
 
-// As other commands, and the 8-bit floats of serving engines, which kvroof's own does not run.
-KvType priced_kv_type(const std::string& text) { return text == "fp8" ? KvType(KvType::kFp8) : kv_type_value(text); }
-
 // The policies, each with every type of --kv; `auto` leaves out what a policy cannot have.
 std::vector<PolicySpec> points_of(const Arguments& arguments) {
   std::vector<PolicySpec> points = policy_points(arguments);
@@ -155,7 +152,7 @@ std::vector<PolicySpec> points_of(const Arguments& arguments) {
   if (any) {
     types = {std::nullopt, kv_type_value("int8"), kv_type_value("int4")};
   } else {
-    for (const std::string& item : split_list("kv", text)) types.emplace_back(priced_kv_type(item));
+    for (const std::string& item : split_list("kv", text)) types.emplace_back(kv_type_value(item, true));
   }
   std::vector<PolicySpec> crossed;
   for (const PolicySpec& point : points) {

@@ -108,7 +108,11 @@ void LayerPolicy::observe(HeadId head, const AttentionRows& rows) {
   h.state_written += rows.slots() * traits_.state_written;
   h.flops.scoring += traits_.flops_per_slot * rows.slots() * rows.group;
   // Exact weights take the keys that the row did not read.
-  if (traits_.selects && traits_.needs_weights) h.scored += std::ranges::count(h.is_read, 0) * context_.head_dim;
+  if (traits_.selects && traits_.needs_weights) {
+    const auto elements = static_cast<std::uint64_t>(std::ranges::count(h.is_read, 0)) * context_.head_dim;
+    h.scored += elements;
+    h.flops.scoring += 2.0 * static_cast<double>(elements) * rows.group;
+  }
   h.flops.noise += traits_.noise_flops_per_slot * rows.slots() * rows.group;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <utility>
 
 #include "sim/policy/slot_positions.hpp"
@@ -151,14 +150,16 @@ void PointLayer::count_attended(std::uint32_t position) {
   if (!counts_ages_) return;
   if (traits().selects) {
     // A row is read once for the query heads of a group.
-    thread_local std::set<TokenPos> read;
     thread_local std::vector<TokenPos> once;
+    once.clear();
     for (std::uint32_t h = 0; h < layer_.query_heads; ++h) {
-      read.insert(last_read_[h].begin(), last_read_[h].end());
+      once.insert(once.end(), last_read_[h].begin(), last_read_[h].end());
       if ((h + 1) % policy_.group() != 0) continue;
-      once.assign(read.begin(), read.end());
+      std::ranges::sort(once);
+      const auto repeated = std::ranges::unique(once);
+      once.erase(repeated.begin(), repeated.end());
       aged_.attended_aged += aged_rows({once, position});
-      read.clear();
+      once.clear();
     }
     return;
   }

@@ -305,6 +305,7 @@ TEST_CASE("questions that plan and compare cannot answer get one sentence") {
   refused("plan --model llama-3-8b --device h200 --policy full,h2o --budget 0.5", "one budget; 2 were given");
   refused("plan --model opt-6.7b --device h200 --prompt max --output 4k", "opt-6.7b has 2048 positions and --output");
   refused("plan --model llama-3-8b --device h200 --kv int8,int5", "--kv int5");
+  refused("plan --model llama-3-8b --device h200 --kv fp9", "kivi4, fp8");
   refused("plan --model llama-3-8b --device h200 --policy scissorhands-4bit:budget=0.5 --kv auto,int8", "--kv auto");
   refused("plan --model llama-3-8b --device h200 --tpot-ms 0", "--tpot-ms 0: expected a number from");
   refused("compare --model llama-3-8b --device h200 --by tokens", "--by tokens: unknown");

@@ -257,6 +257,18 @@ TEST_CASE("clients in a closed loop get one answer each in the time of all their
   CHECK(of(16, 20, "itl_median") == Approx(of(16, 20, "itl_mean")));
 }
 
+TEST_CASE("medians between tokens of an open loop have prompts once they are in half of the steps, tails are refused") {
+  const std::string row = "m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,lmdeploy,continuous_open_loop,";
+  const auto of = [&](int rate, const std::string& metric) {
+    return predicted(fmt::format("{}{} req/s,1000,20,{},,ms,s\n", row, rate, metric));
+  };
+  CHECK(of(1, "itl_median") < of(1, "itl_mean"));
+  CHECK(of(12, "itl_median") == Approx(of(12, "itl_mean")));
+  const auto tail = rows_of("m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,lmdeploy,continuous_fixed_concurrency,8,"
+                            "1000,20,itl_p99,,ms,s\n");
+  CHECK(score(tail[0]).refused == "a tail is not predicted, means and medians are: itl_p99");
+}
+
 TEST_CASE("an open loop holds as many sequences as arrive while one is served, an unstated load widens intervals") {
   const std::string row = "m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,continuous_open_loop,";
   const std::string rest = ",500,200,tpot_mean,,ms,s\n";
