@@ -21,6 +21,7 @@ struct Case {
   std::uint32_t item = 64;
   std::uint32_t recent = 0;
   bool equal = false;  // all logits
+  bool evicts = true;
 };
 
 constexpr std::uint32_t kNewest = 5000;
@@ -38,7 +39,7 @@ class Step {
       for (std::uint32_t i = 0; i < tokens.size(); ++i) tokens[i] = kNewest + 1 - c.lengths[s] + i;
       std::shuffle(tokens.begin(), tokens.end(), random);
       states_.emplace_back(c.lengths[s] + 1, kPoison);
-      rows_.push_back({c.lengths[s], kOwnSlot, c.recent, 1});
+      rows_.push_back({c.lengths[s], kOwnSlot, c.recent, c.evicts ? 1U : 0U});
       most_parts_ = std::max(most_parts_, (c.lengths[s] + c.item - 1) / c.item);
       for (std::uint32_t u = 0; u < c.heads * passes_; ++u) {
         std::vector<float>& unit = logits_.emplace_back(std::size_t{c.lengths[s]} * kernel_group_,
@@ -93,7 +94,7 @@ class Step {
       std::vector<std::tuple<float, std::uint32_t, std::uint32_t>> order;
       for (std::uint32_t slot = 0; slot < scores.size(); ++slot) {
         const std::uint32_t position = positions_[s][slot];
-        if (position + case_.recent <= kNewest) order.emplace_back(scores[slot], position, slot);
+        if (case_.evicts && position + case_.recent <= kNewest) order.emplace_back(scores[slot], position, slot);
       }
       const bool chooses = !order.empty();
       const auto lowest = chooses ? *std::min_element(order.begin(), order.end()) : std::tuple(0.0F, kNoToken, kPoison);
@@ -157,6 +158,13 @@ TEST_CASE("one token goes from all heads of a layer, that of the least weight su
 TEST_CASE("of equal sums over a layer's heads the oldest token goes, in whatever slot it lies") {
   std::mt19937 random(6);
   Step step({4, 2, {200, 33}, 64, 0, true}, random);
+  step.run();
+  step.check();
+}
+
+TEST_CASE("a sequence that is below its budget scores all heads of a layer and gives no token up") {
+  std::mt19937 random(7);
+  Step step({2, 3, {130}, 64, 0, false, false}, random);
   step.run();
   step.check();
 }

@@ -43,19 +43,22 @@ TEST_CASE("rows of another engine widen an interval to their errors, and narrow 
   const auto prior = [](double width) {
     return Estimate{100, 100 / width, 100 * width, 100 / (width * width), 100 * width * width, CostTerm::kLinear};
   };
-  // The end (80 %) of a prior interval after 40 rows of engine e, whose priors were `theirs` and which were 20 % off.
-  const auto high80 = [&](double theirs, const char* engine, double own) {
+  // A prior interval after 40 rows of engine e, whose priors were `theirs` and which were 20 % off.
+  const auto after = [&](double theirs, const char* engine, double own) {
     std::vector<Residual> residuals;
     for (int i = 0; i < 40; ++i) {
       residuals.push_back(residual_of({"hbm", "e", "step", "d", {}}, i < 20 ? "a" : "b", prior(theirs), 120));
     }
-    return with_factors(prior(own), IntervalTable(residuals).factors({"hbm", engine, "step", "d", {}})).high80;
+    return with_factors(prior(own), IntervalTable(residuals).factors({"hbm", engine, "step", "d", {}}));
   };
+  const auto high80 = [&](double theirs, const char* engine, double own) { return after(theirs, engine, own).high80; };
   // Priors of 1 %, twenty times too narrow: that multiplies a prior of the same engine, but none of 30 % of another.
   CHECK(high80(1.01, "e", 1.01) == Approx(120));
   CHECK(high80(1.01, "e", 1.3) > 1000);
   CHECK(high80(1.01, "other", 1.01) == Approx(120));
   CHECK(high80(1.01, "other", 1.3) == Approx(130));
+  CHECK(after(1.01, "other", 1.01).high95 == Approx(120));
+  CHECK(after(1.01, "other", 1.3).high95 == Approx(100 * std::pow(1.3, 1.959964 / 1.281552)));  // ends of a normal
   // Priors of 44 %, twice too wide on a log scale: halves another's.
   CHECK(high80(1.44, "other", 1.69) == Approx(130));
 }
