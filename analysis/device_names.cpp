@@ -11,9 +11,10 @@ namespace {
 using Words = std::vector<std::string>;
 
 // Names that drivers give to boards whose form their words do not tell.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kDriversNames = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kDriversNames = {{
     {"NVIDIA H100 80GB HBM3", "h100-sxm"},
     {"NVIDIA H800", "h800-sxm"},
+    {"NVIDIA A100-PG509-200", "a100-40g"},  // of Meta's servers
     {"NVIDIA GH200 480GB", "gh200-96g"},
     {"NVIDIA GH200 144G HBM3e", "gh200-144g"},
 }};

@@ -20,6 +20,7 @@ TEST_CASE("a driver's name stands for the board of the catalog whose words it ha
   CHECK(meant("NVIDIA H200 NVL") == "h200-nvl");
   CHECK(meant("NVIDIA H100 80GB HBM3") == "h100-sxm");
   CHECK(meant("NVIDIA A100-SXM4-40GB") == "a100-40g");
+  CHECK(meant("NVIDIA A100-PG509-200") == "a100-40g");
   CHECK(meant("NVIDIA A100 80GB PCIe") == "a100-pcie-80g");
   CHECK(meant("NVIDIA GeForce RTX 4070 Ti") == "rtx-4070-ti");
   CHECK(meant("NVIDIA GeForce RTX 4090") == "rtx-4090");

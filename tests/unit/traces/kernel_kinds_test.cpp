@@ -72,6 +72,35 @@ TEST_CASE("A kernel's kind is told by the names that libraries give their kernel
        "reduction"},
       {"void (anonymous namespace)::softmax_warp_forward<float, float, float, 8, false, false>", "softmax"},
       {"void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float>", "softmax"},
+      // llama.cpp
+      {"void mul_mat_vec_q<(ggml_type)12, 1, false, false>(void const*, void const*, int const*, float*)", "gemm"},
+      {"void mul_mat_q<(ggml_type)12, 64, false>(char const*, int const*, int const*, float*, float*)", "gemm"},
+      {"quantize_q8_1(float const*, void*, long, long, long, long, long, int, int)", "quantisation"},
+      {"void rms_norm_f32<256, true, false>(float const*, float*, int, long, long, long, float)", "normalisation"},
+      {"void rope_norm<true, false, float>(float const*, float*, int, int, int, int, int, int const*)", "rotary"},
+      {"void k_set_rows<float, long, __half>(float const*, long const*, __half*, long)", "kv_cache"},
+      {"void flash_attn_ext_vec<128, 1, (ggml_type)1, (ggml_type)1, false>(char const*, char const*)", "attention"},
+      {"void soft_max_f32<true, 256, 256, float>(float const*, float const*, float*)", "softmax"},
+      {"void k_bin_bcast<&op_add, float, float, float>(float const*, float const*, float*, int, int)", "elementwise"},
+      {"void unary_gated_op_kernel<&op_silu, float>(float const*, float const*, float*, long)", "elementwise"},
+      {"void k_get_rows_float<float, float>(float const*, int const*, float*, long)", "copy"},
+      {"void cpy_flt<&cpy_1_flt_flt<float, __half> >(char const*, char*, int)", "copy"},
+      // TensorRT-LLM
+      {"void tensorrt_llm::kernels::mmha::masked_multihead_attention_kernel<unsigned short, 128>", "attention"},
+      {"kernel_mha", "attention"},
+      {"void tensorrt_llm::kernels::applyBiasRopeUpdateKVCacheV2<__nv_bfloat16, 128, true>", "kv_cache"},
+      {"void tensorrt_llm::kernels::cutlass_kernels::finalizeMoeRoutingKernel<__nv_bfloat16>", "routing"},
+      {"void tensorrt_llm::kernels::cutlass_kernels::doActivationKernel<__nv_bfloat16>", "elementwise"},
+      // AMD: hipBLASLt, vLLM's product of few rows
+      {"Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB0_AFC1", "gemm"},
+      {"void wvSplitK_hf_sml_<__hip_bfloat16, 64, 4, 16, 8, 1, 1>(int, int, __hip_bfloat16 const*)", "gemm"},
+      // cuDNN, optimisers
+      {"void cutlass_cudnn_infer::Kernel<cutlass_tensorop_s1688fprop_optimized_tf32_128x128_32x4_nhwc_align4>",
+       "convolution"},
+      {"cudnn_infer_volta_scudnn_128x64_relu_medium_nn_v1", "convolution"},
+      {"void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>", "copy"},
+      {"void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
+       "TensorListMetadata<1> >", "elementwise"},
       {"some_mystery_kernel", "other"},
       {"", "other"},
   };
