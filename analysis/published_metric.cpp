@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "analysis/published_operator.hpp"
+#include "sim/core/version.hpp"
 #include "sim/traffic/summary.hpp"
 
 namespace kvroof {

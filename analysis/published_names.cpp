@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstdio>
-#include <optional>
 #include <vector>
 
 namespace kvroof {
@@ -84,18 +82,6 @@ std::string device_words(std::string_view name) {
   std::string key;
   for (const std::string& w : words) key += " " + w;
   return key;
-}
-
-bool earlier_version(const std::string& version, const std::string& other) {
-  const auto parsed = [](const std::string& text) -> std::optional<std::array<unsigned, 4>> {
-    std::array<unsigned, 4> v = {0, 0, 0, ~0U};  // a release comes after its candidates
-    const std::size_t digit = text.find_first_of("0123456789");
-    if (digit == std::string::npos) return std::nullopt;
-    const int read = std::sscanf(text.c_str() + digit, "%u.%u.%urc%u", v.data(), &v[1], &v[2], &v[3]);
-    return read >= 2 ? std::optional(v) : std::nullopt;
-  };
-  const auto mine = parsed(version), theirs = parsed(other);
-  return mine && theirs && *mine < *theirs;
 }
 
 }  // namespace kvroof

@@ -17,7 +17,4 @@ std::string device_words(std::string_view name);
 // "8x H100" is so many of one board; the number is a column of its own.
 std::string one_board(const std::string& name);
 
-// "1.2.0rc5" is before "1.3.0rc20", and that before "1.3.0". A version that is not stated is before none.
-bool earlier_version(const std::string& version, const std::string& other);
-
 }  // namespace kvroof

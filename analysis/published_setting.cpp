@@ -71,10 +71,11 @@ struct Layout {
   std::uint32_t tensor = 1, stages = 1, replicas = 1;
 };
 
-// "TP4", "PP2", "TP4PP2", "TP2+PP2", "DP2", "TP4DP2", "layer-split x4"; the number of devices where it says nothing.
+// "TP4", "PP2", "TP4PP2", "TP2+PP2", "DP2", "TP4DP2", "layer-split x4", "row-split x4"; what the engine does by itself
+// where it says nothing.
 // Experts that are spread (EP) are weights that are spread: replicas of attention that share them count as one
 // deployment, for each reads its own sequences alone.
-std::optional<Layout> layout_of(const PublishedRow& row) {
+std::optional<Layout> layout_of(const PublishedRow& row, const EngineProfile& engine) {
   if (row.gpus == 1) return Layout{};
   std::string text;
   for (const char c : row.parallelism) {
@@ -87,12 +88,14 @@ std::optional<Layout> layout_of(const PublishedRow& row) {
   };
   const auto says = [&](std::string_view word) { return text.find(word) != std::string::npos; };
   if (says("layer split") || says("layersplit")) return Layout{1, row.gpus, 1};
+  if (says("row split") || says("rowsplit")) return Layout{row.gpus, 1, 1};
   if (after("ep") == row.gpus) return Layout{row.gpus, 1, 1};
   const std::uint32_t tensor = after("tp"), stages = after("pp"), replicas = after("dp");
   if (tensor == 0 && stages == 0 && replicas == 0) {
-    // Not stated: each layer is shared. Experts, contexts and states by themselves are spread in ways of their own.
+    // Not stated. Experts, contexts and states by themselves are spread in ways of their own.
     const bool other = after("ep") + after("cp") + after("sp") > 0 || says("fsdp") || says("zero");
-    return other ? std::nullopt : std::optional(Layout{row.gpus, 1, 1});
+    if (other) return std::nullopt;
+    return engine.stages_by_default ? Layout{1, row.gpus, 1} : Layout{row.gpus, 1, 1};
   }
   const Layout layout{std::max(tensor, 1U), std::max(stages, 1U), std::max(replicas, 1U)};
   const std::uint64_t devices = std::uint64_t{layout.tensor} * layout.stages * layout.replicas;
@@ -342,12 +345,11 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
     s.deployment.types.kv = DType::kI8;
   }
   if (engine == nullptr && !kernel) return Failure{names_->no_engine(row.engine)};
-  s.engine = engine != nullptr && !kernel ? *engine : find_engine_profile("graphs", names_->catalog);
+  s.engine = engine != nullptr && !kernel ? engine->of(row.engine_version, s.device.architecture)
+                                          : find_engine_profile("graphs", names_->catalog);
   s.engine_name = s.engine.name;
-  s.engine.reads_by_query_head |= earlier_version(row.engine_version, s.engine.joins_heads_since);
-  if (earlier_version(row.engine_version, s.engine.graph_sizes_since)) s.engine.graph_sizes.clear();
   s.devices = row.gpus;
-  const auto layout = layout_of(row);
+  const auto layout = layout_of(row, s.engine);
   if (!layout) return failure("no such layout over devices: {} on {}", row.parallelism, row.gpus);
   s.deployment.tensor_parallel = layout->tensor;
   s.deployment.stages = layout->stages;

@@ -202,7 +202,8 @@ void describe_workload(po::options_description_easy_init add) {
       "KV cache as f32 | f16 | bf16 | fp8 | int8 | int4 | int4g64 | kivi2 | kivi4, a list, or auto: as the weights, "
       "int8 and int4 (default: as the weights)");
   add("engine", po::value<std::string>(),
-      "how an engine launches work, a name of catalog/engines: kvroof, vllm, tensorrt-llm … (default: kvroof's own)");
+      "how an engine launches work, a name of catalog/engines: kvroof, vllm, tensorrt-llm …, as it is today or in a "
+      "version: vllm@0.2.5, llama-cpp@b2800, llama-cpp@2024-03 (default: kvroof's own)");
 }
 
 WorkloadRequest workload_request(const Arguments& arguments) {
@@ -224,13 +225,14 @@ WorkloadRequest workload_request(const Arguments& arguments) {
 EngineProfile WorkloadRequest::engine_on(const Device& device) const {
   if (!engine) return default_engine_profile(device.kind, data_folder() / "catalog");
   const bool cpu = device.kind == DeviceKind::kCpu;
+  const EngineProfile& there = engine->of("", cpu ? "CPU" : device.architecture);
   // Launches and graphs of a GPU's engines say nothing of a CPU; those of no graphs may be anything.
-  if (engine->on_cpu != cpu && (engine->on_cpu || engine->graphs)) {
-    throw usage_error(fmt::format("--engine {}: it runs on a {}, and {} is a {}", engine->name,
-                                  engine->on_cpu ? "CPU" : "GPU", device.name, cpu ? "CPU" : "GPU"))
+  if (there.on_cpu != cpu && (there.on_cpu || there.graphs)) {
+    throw usage_error(fmt::format("--engine {}: it runs on a {}, and {} is a {}", there.name,
+                                  there.on_cpu ? "CPU" : "GPU", device.name, cpu ? "CPU" : "GPU"))
         .note("leave --engine away for kvroof's own back end");
   }
-  return *engine;
+  return there;
 }
 
 std::string WorkloadRequest::title(const PolicySpec& policy) const {

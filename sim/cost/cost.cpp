@@ -190,26 +190,33 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
             layers * elementwise_start_.value + 2 * routed * kernel_start_.value, elementwise_start_.spread);
 }
 
-// Two sums of the residual stream a layer over the devices that share it, by a ring; a hand-over between stages.
+// Two sums of the residual stream a layer over the devices that share it, by a ring; a hand-over between stages. Where
+// the host shares out one product after another, the parts of each product come back to one device instead.
 void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
   const double bytes = static_cast<double>(tokens * shape_.hidden) * kActivationBytes;
   const double devices = deployment_.tensor_parallel;
   const double hops = deployment_.stages - 1.0;
   double seconds = hops * (link_start_.value + bytes / link_bandwidth_.value);
-  if (devices > 1) {
+  if (devices > 1 && engine_.product_us > 0) {
+    seconds += shape_.layers * engine_.linears_per_layer * devices * engine_.product_us * 1e-6;
+  } else if (devices > 1) {
     const double start = link_start_.value + engine_.sum_doubling_us * 1e-6 * (std::log2(devices) - 1);
     seconds += 2.0 * shape_.layers * (start + 2 * (devices - 1) / devices * bytes / link_bandwidth_.value);
   }
   if (seconds > 0) parts.add(CostTerm::kLinks, Limit::kLinks, seconds, kLinkSpread);
 }
 
-// Without a graph the device waits for the host when launching takes longer than computing.
+// Without a graph the device waits for the host when launching takes longer than computing, and idles longer between
+// kernels also when it does not.
 void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed) const {
   const double kernels = engine_.kernels_per_layer + (deployment_.tensor_parallel > 1 ? 2 : 0);
+  replayed = replayed && (deployment_.stages == 1 || engine_.graphs_over_stages);
   const double launches = replayed ? 0 : shape_.layers * kernels * engine_.launch_us * 1e-6;
   const double idle = std::max(0.0, launches - parts.total());
-  const double gaps = shape_.layers * kernels * engine_.gap_us * 1e-6;
-  const double host = idle + gaps + (engine_.step_us + engine_.request_us * static_cast<double>(batch)) * 1e-6;
+  const double gaps = shape_.layers * kernels * (engine_.gap_us + (replayed ? 0 : engine_.launch_gap_us)) * 1e-6;
+  const double telling = deployment_.tensor_parallel > 1 ? engine_.shared_step_us : 0;
+  const double step = engine_.step_us + telling + engine_.request_us * static_cast<double>(batch);
+  const double host = idle + gaps + step * 1e-6;
   parts.add(CostTerm::kHost, Limit::kLaunches, host, kHostSpread);
 }
 

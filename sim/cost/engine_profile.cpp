@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "sim/core/suggest.hpp"
+#include "sim/core/version.hpp"
 
 namespace kvroof {
 namespace {
@@ -26,6 +27,7 @@ struct Field {
   double lowest, highest;
 };
 constexpr double kSecond = 1e6;  // microseconds; nothing of a step takes longer
+constexpr std::string_view kVersions = "0.8.1, b2822 or 2024-05-08";
 constexpr Field kFields[] = {
     {"linears_per_layer", &P::linears_per_layer, 1, 64},
     {"kernels_per_layer", &P::kernels_per_layer, 1, 1024},
@@ -40,6 +42,8 @@ constexpr Field kFields[] = {
     {"gap_us", &P::gap_us, 0, kSecond},
     {"step_us", &P::step_us, 0, kSecond},
     {"request_us", &P::request_us, 0, kSecond},
+    {"launch_gap_us", &P::launch_gap_us, 0, kSecond},
+    {"graphs_over_stages", &P::graphs_over_stages, 0, 1},
     {"arrival_us", &P::arrival_us, 0, kSecond},
     {"paged_cache", &P::paged_cache, 0, 1},
     {"unties_head", &P::unties_head, 0, 1},
@@ -51,6 +55,9 @@ constexpr Field kFields[] = {
     {"reserve_fraction", &P::reserve_fraction, 0, 0.9},
     {"probability_copies", &P::probability_copies, 0, 16},
     {"beam_copies", &P::beam_copies, 0, 16},
+    {"stages_by_default", &P::stages_by_default, 0, 1},
+    {"product_us", &P::product_us, 0, kSecond},
+    {"shared_step_us", &P::shared_step_us, 0, kSecond},
     {"sum_us", &P::sum_us, 0, kSecond},
     {"sum_doubling_us", &P::sum_doubling_us, 0, kSecond},
     {"largest_batch", &P::largest_batch, 1, 1e9},
@@ -97,6 +104,7 @@ std::string read_graph_sizes(P& profile, const YAML::Node& node) {
   const std::string wrong = fmt::format(
       "{}: graph_sizes must be an ascending list of sizes and ranges such as [1, 2, 4, 8 to 256 by 8]", line_of(node));
   if (!node.IsSequence()) return wrong;
+  profile.graph_sizes.clear();
   for (const auto& entry : node) {
     const auto range = entry.IsScalar() ? size_range(entry.Scalar()) : std::nullopt;
     const std::uint32_t before = profile.graph_sizes.empty() ? 0 : profile.graph_sizes.back();
@@ -106,24 +114,24 @@ std::string read_graph_sizes(P& profile, const YAML::Node& node) {
   return {};
 }
 
+std::string read_names(std::vector<std::string>& names, const std::string& key, const YAML::Node& node) {
+  if (!node.IsSequence()) return fmt::format("{}: {} must be a list", line_of(node), key);
+  for (const auto& name : node) names.push_back(name.as<std::string>());
+  return {};
+}
+
 std::string read_entry(P& profile, const std::string& key, const YAML::Node& node) {
-  constexpr std::pair<std::string_view, std::string P::*> kTexts[] = {
-      {"name", &P::name}, {"about", &P::about}, {"joins_heads_since", &P::joins_heads_since},
-      {"graph_sizes_since", &P::graph_sizes_since}};
+  constexpr std::pair<std::string_view, std::string P::*> kTexts[] = {{"name", &P::name}, {"about", &P::about}};
   for (const auto& [text, member] : kTexts) {
     if (key != text) continue;
     if (!node.IsScalar() || node.Scalar().empty()) return fmt::format("{}: {} must be text", line_of(node), key);
     profile.*member = node.Scalar();
     return {};
   }
-  if (key == "published_as") {
-    if (!node.IsSequence()) return fmt::format("{}: published_as must be a list", line_of(node));
-    for (const auto& name : node) profile.published_as.push_back(name.as<std::string>());
-    return {};
-  }
+  if (key == "published_as") return read_names(profile.published_as, key, node);
+  if (key == "graphs_on") return read_names(profile.graphs_on, key, node);
   if (key == "graph_sizes") return read_graph_sizes(profile, node);
-  std::vector<std::string> known = {"name", "about", "joins_heads_since", "graph_sizes_since", "graph_sizes",
-                                    "published_as"};
+  std::vector<std::string> known = {"name", "about", "graph_sizes", "graphs_on", "published_as", "earlier"};
   for (const Field& field : kFields) {
     if (field.key == key) return read_field(profile, field, node);
     known.emplace_back(field.key);
@@ -131,7 +139,67 @@ std::string read_entry(P& profile, const std::string& key, const YAML::Node& nod
   return fmt::format("{}: unknown key '{}'{}", line_of(node), key, did_you_mean(key, known));
 }
 
+// The versions that an earlier profile is before: stated, readable, and before those of the one above it.
+std::string before_problem(const P& older, const P& newer, const YAML::Node& node) {
+  if (older.before.empty()) return fmt::format("{}: an earlier version says which it is before", line_of(node));
+  for (const std::string& version : older.before) {
+    if (!is_version(version)) {
+      return fmt::format("{}: before: '{}' is no version; expected one such as {}", line_of(node), version, kVersions);
+    }
+    for (const std::string& above : newer.before) {
+      if (!earlier_version(above, version)) continue;
+      return fmt::format("{}: before: {} comes after {}; earlier versions are listed newest first", line_of(node),
+                         version, above);
+    }
+  }
+  return {};
+}
+
+// One entry of the list: what was other than in `newer`, which comes without its own earlier ones.
+std::string read_older(P& older, const P& newer, const YAML::Node& node) {
+  older = newer;
+  older.before.clear();
+  if (!node.IsMap()) return fmt::format("{}: expected a map with before and what was other", line_of(node));
+  for (const auto& entry : node) {
+    const auto key = entry.first.as<std::string>();
+    if (key == "name" || key == "published_as" || key == "earlier") {
+      return fmt::format("{}: {} is of all versions", line_of(node), key);
+    }
+    const std::string problem = key == "before" ? read_names(older.before, key, entry.second)
+                                                : read_entry(older, key, entry.second);
+    if (!problem.empty()) return problem;
+  }
+  return before_problem(older, newer, node);
+}
+
+std::string read_earlier(P& profile, const YAML::Node& list) {
+  if (!list.IsSequence()) return fmt::format("{}: earlier must be a list", line_of(list));
+  std::vector<P> versions = {profile};
+  for (const auto& node : list) {
+    P older;
+    const std::string problem = read_older(older, versions.back(), node);
+    if (!problem.empty()) return problem;
+    versions.push_back(std::move(older));
+  }
+  for (; versions.size() > 1; versions.pop_back()) versions[versions.size() - 2].earlier = {versions.back()};
+  profile = std::move(versions.front());
+  return {};
+}
+
 }  // namespace
+
+const EngineProfile& EngineProfile::of(std::string_view version, std::string_view architecture) const {
+  const bool replays_there = graphs_on.empty() || architecture.empty() ||
+                             std::find(graphs_on.begin(), graphs_on.end(), architecture) != graphs_on.end();
+  const EngineProfile* found = this;
+  for (const EngineProfile* newer = this; !newer->earlier.empty(); newer = &newer->earlier.front()) {
+    const EngineProfile& older = newer->earlier.front();
+    const auto is_before = [&](const std::string& first) { return earlier_version(version, first); };
+    const bool stated = std::any_of(older.before.begin(), older.before.end(), is_before);
+    if (stated || (found->graphs && !replays_there)) found = &older;
+  }
+  return *found;
+}
 
 std::uint64_t EngineProfile::padded(std::uint64_t batch) const {
   const auto next = std::lower_bound(graph_sizes.begin(), graph_sizes.end(), batch);
@@ -145,9 +213,12 @@ Result<EngineProfile> engine_from_yaml(std::string_view text) {
     if (!root.IsMap()) return failure("expected a map with name, about and numbers");
     EngineProfile profile;
     for (const auto& entry : root) {
-      const std::string problem = read_entry(profile, entry.first.as<std::string>(), entry.second);
+      const auto key = entry.first.as<std::string>();
+      const std::string problem = key == "earlier" ? "" : read_entry(profile, key, entry.second);
       if (!problem.empty()) return Failure{problem};
     }
+    const std::string problem = root["earlier"] ? read_earlier(profile, root["earlier"]) : "";
+    if (!problem.empty()) return Failure{problem};
     if (profile.name.empty() || profile.about.empty()) return failure("name and about are needed");
     return profile;
   } catch (const YAML::Exception& e) {
@@ -180,7 +251,13 @@ static std::string engine_suggestion(const std::string& name, const std::vector<
   return did_you_mean(name, names);
 }
 
-EngineProfile find_engine_profile(const std::string& name, const fs::path& catalog) {
+EngineProfile find_engine_profile(const std::string& asked, const fs::path& catalog) {
+  const std::size_t at = std::min(asked.find('@'), asked.size());
+  const std::string name = asked.substr(0, at), version = asked.substr(std::min(at + 1, asked.size()));
+  if (at < asked.size() && !is_version(version)) {
+    throw usage_error(fmt::format("engine '{}': '{}' is no version", asked, version))
+        .note(fmt::format("a version is one such as {}", kVersions));
+  }
   const std::vector<std::string> names = catalog_engine_names(catalog);
   if (std::find(names.begin(), names.end(), name) == names.end()) {
     throw usage_error(fmt::format("unknown engine '{}'{}", name, engine_suggestion(name, names, catalog)))
@@ -190,7 +267,7 @@ EngineProfile find_engine_profile(const std::string& name, const fs::path& catal
   std::ifstream in(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in && text.empty()) throw Error(fmt::format("{}: cannot be read", file.string()));
-  return engine_from_yaml(text).or_throw(file.string());
+  return engine_from_yaml(text).or_throw(file.string()).of(version, "");
 }
 
 EngineProfile default_engine_profile(DeviceKind kind, const fs::path& catalog) {

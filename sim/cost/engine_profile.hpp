@@ -23,14 +23,13 @@ struct EngineProfile {
   bool graphs = true;                     // launches are replayed from a graph: the host never waits between them
   // Sequences that graphs are captured for, ascending. Empty: a graph of every batch's own size.
   std::vector<std::uint32_t> graph_sizes;
-  std::string graph_sizes_since;          // the version whose graphs those are; earlier ones have none of them
   bool fused_attention = true;            // the probability matrix never exists in memory
   bool reads_by_query_head = false;       // decode attention passes rows that heads share once for each of them
-  std::string joins_heads_since;          // the version that first did not; earlier ones do
   bool prompts_together = false;          // the prompts of a batch are computed as one
   bool evicts_after_prompt = false;       // all layers of a prompt stay whole to its end; else each is compacted
   double launch_us = 0;                   // host time of one launch, without graphs
   double gap_us = 0;                      // the device idles so long between two kernels of a layer
+  double launch_gap_us = 0;               // and so much longer where they are launched one by one, not from a graph
   double step_us = 0;                     // host and sampling time of one step
   double request_us = 0;                  // host time of one sequence in a step
   double arrival_us = 0;                  // from a request's arrival at a server to its place in a batch
@@ -46,10 +45,23 @@ struct EngineProfile {
   double probability_copies = 0;   // live copies of one layer's prompt probabilities of the whole batch, without fused
                                    // attention; the prompt's activations are fitted inside
   double beam_copies = 0;          // of the whole cache, alive while beams are put into another order
+  bool stages_by_default = false;  // over several devices where nothing else is asked for: layers one after another
+  double product_us = 0;           // more for each device of each product, where a host shares products out one by one
+  double shared_step_us = 0;       // host time of one step more where devices share layers: telling their processes
   double sum_us = 8;               // start of a sum over two devices
   double sum_doubling_us = 3;      // more for each doubling of their number
   double largest_batch = 1e9;      // sequences that its scheduler takes at once
   double prompt_chunk = 1e9;       // tokens of a prompt that are computed at once
+
+  std::vector<std::string> graphs_on;  // architectures on which it replays graphs at all; empty: on all
+  bool graphs_over_stages = true;      // it does so too where devices hold layers one after another
+  // The version before this one, or nothing: a chain.
+  std::vector<EngineProfile> earlier;
+  std::vector<std::string> before;  // the versions (version.hpp) that first were not as this one: one a way of counting
+
+  // What this engine is in a version, "" being this one, on a device: the newest of the chain that the version is not
+  // surely before, and where the device replays no graphs, the newest such one without.
+  [[nodiscard]] const EngineProfile& of(std::string_view version, std::string_view architecture) const;
 
   // Whether a decode step of so many sequences is replayed from a graph.
   [[nodiscard]] bool replays(std::uint64_t batch) const {
@@ -62,7 +74,8 @@ struct EngineProfile {
 // A file of that form; strict: unknown keys and numbers that no engine has are refused with their line.
 Result<EngineProfile> engine_from_yaml(std::string_view text);
 
-// catalog/engines/<name>.yaml. Throws Error (usage) with "did you mean" for an unknown name.
+// catalog/engines/<name>.yaml, of today or, as "vllm@0.2.5", of a version. Throws Error (usage) with "did you mean" for
+// an unknown name, and for what is no version.
 EngineProfile find_engine_profile(const std::string& name, const std::filesystem::path& catalog);
 std::vector<std::string> catalog_engine_names(const std::filesystem::path& catalog);
 // kvroof's own back end on a GPU or on a CPU.

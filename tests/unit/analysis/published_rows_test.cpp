@@ -111,15 +111,6 @@ TEST_CASE("before heads of a group were joined, TensorRT-LLM read their rows for
   CHECK(e.high80 / e.value > f.high80 / f.value);
 }
 
-TEST_CASE("versions come in the order of their numbers, candidates before their release") {
-  CHECK(earlier_version("0.7.1", "0.8"));
-  CHECK_FALSE(earlier_version("0.17", "0.8"));
-  CHECK(earlier_version("v1.2.0rc5", "1.3.0rc20"));
-  CHECK(earlier_version("1.3.0rc20", "1.3.0"));
-  CHECK_FALSE(earlier_version("", "0.8"));
-  CHECK_FALSE(earlier_version("main", "0.8"));
-}
-
 TEST_CASE("a load that cannot be served is said so: waits without an end have no mean") {
   const auto row = [](const char* rate, const char* metric) {
     return std::string("m,end_to_end,Llama-3.1-70B,fp8,,H100-SXM-80GB,1,TP1,vLLM,,continuous_open_loop,") + rate +

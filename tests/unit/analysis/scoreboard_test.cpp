@@ -180,6 +180,35 @@ TEST_CASE("boards are found with their words in any order, layouts as people wri
   CHECK(over("layer-split x8") > over("TP8"));
 }
 
+TEST_CASE("a row is of the version that it states, of today where it states none, and spread as its engine does it") {
+  const auto of = [](const std::string& device, const std::string& layout, const std::string& engine) {
+    const auto rows = published_rows(
+        "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,parallelism,engine,engine_version,"
+        "batch_mode,batch,input_len,output_len,metric,value,unit,source\n"
+        "m,end_to_end,Llama-3-8B,Q4_K_M,," + device + "," + layout + "," + engine +
+        ",single_stream,1,32,128,decode_tokens_per_s,,tok/s,s\n").or_throw("rows");
+    const ScoredRow scored = score(rows[0]);
+    INFO(engine << ": " << scored.refused);
+    REQUIRE(scored.predicted);
+    return scored.predicted->value;
+  };
+  const auto one = [&](const char* version) { return of("RTX 4090", "1,", std::string("llama.cpp,") + version); };
+  CHECK(one("") == one("2026-06"));
+  CHECK(one("2025") == one(""));
+  CHECK(one("b2822") < one(""));
+  CHECK(one("b2821") < one("b2822"));
+  CHECK(one("~2024-04") == one("b2821"));
+  const auto turing = [&](const char* version) { return of("RTX 2080 Ti", "1,", std::string("llama.cpp,") + version); };
+  CHECK(turing("") == turing("b2821"));
+  const auto four = [&](const char* layout, const char* version) {
+    return of("RTX 4090", std::string("4,") + layout, std::string("llama.cpp,") + version);
+  };
+  CHECK(four("", "") == four("layer-split x4", ""));
+  CHECK(four("", "b1842") == four("row-split x4", "b1842"));
+  CHECK(four("row-split x4", "b7000") < four("row-split x4", "b8738"));
+  CHECK(of("H200", "4,", "vLLM,") == of("H200", "4,TP4", "vLLM,"));
+}
+
 TEST_CASE("engines are found by how their name begins, or within what is written") {
   const auto under = [](const std::string& engine) {
     return predicted("m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1," + engine +

@@ -1,4 +1,5 @@
 // Stored formats, engines as files, and models over several devices.
+#include <algorithm>
 #include <cmath>
 
 #include "sim/cost/cost.hpp"
@@ -137,6 +138,13 @@ TEST_CASE("every engine of the catalog is readable, has its file's name and says
     const EngineProfile engine = find_engine_profile(name, kCatalog);
     CHECK(engine.name == name);
     CHECK(engine.about.size() > 40);
+    for (const std::string& architecture : engine.graphs_on) {
+      INFO(architecture);
+      const auto devices = catalog_device_names(kCatalog);
+      CHECK(std::any_of(devices.begin(), devices.end(), [&](const std::string& device) {
+        return find_device(device, kCatalog).architecture == architecture;
+      }));
+    }
   }
   CHECK(default_engine_profile(DeviceKind::kGpu, kCatalog).name == "kvroof");
   CHECK(default_engine_profile(DeviceKind::kCpu, kCatalog).name == "cpu");

@@ -1,0 +1,115 @@
+// Engines as they were in earlier versions, and what that changes in a step.
+#include "sim/cost/cost.hpp"
+#include "tests/catch.hpp"
+
+namespace kvroof {
+namespace {
+
+const std::filesystem::path kCatalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+constexpr TrafficTypes kBf16 = {DType::kBF16, DType::kBF16};
+constexpr auto kLinks = static_cast<std::size_t>(CostTerm::kLinks), kHost = static_cast<std::size_t>(CostTerm::kHost);
+
+const std::string kThree =
+    "name: mine\nabout: today\nstep_us: 1\ngap_us: 1\nearlier:\n"
+    "  - {before: [b30, 2024-03-01], step_us: 2, about: older}\n"
+    "  - {before: [b20, 2024-02-01], graphs: false, graph_sizes: []}\n"
+    "  - {before: [b10, '0.9'], gap_us: 4}\n";
+
+EngineProfile engine(const std::string& text) { return engine_from_yaml(text).or_throw("engine"); }
+std::string problem(const std::string& earlier) {
+  const auto read = engine_from_yaml("name: mine\nabout: mine\nearlier:" + earlier + "\n");
+  return read ? "" : read.error();
+}
+
+double seconds(const EngineProfile& engine, std::size_t term, const Deployment& deployment = kBf16) {
+  const CostModel cost(find_model_shape("llama-2-7b", kCatalog), deployment, find_device("rtx-4090", kCatalog), engine);
+  return cost.predict(full_attention_summary(cost.shape(), 64, 8), 1).terms[term].value;
+}
+
+}  // namespace
+
+TEST_CASE("a version has what changed after it undone, of all versions that came later") {
+  const EngineProfile today = engine(kThree);
+  const auto is = [&](const char* version, double step, double gap, bool graphs) {
+    INFO(version);
+    const EngineProfile& then = today.of(version, "");
+    CHECK(then.step_us == step);
+    CHECK(then.gap_us == gap);
+    CHECK(then.graphs == graphs);
+  };
+  for (const char* now : {"", "main", "b30", "b31", "2024-03-01", "2024-03", "2024", "1.0"}) is(now, 1, 1, true);
+  for (const char* older : {"b29", "b20", "2024-02", "2024-02-29"}) is(older, 2, 1, true);
+  for (const char* oldest : {"b19", "b10", "2024-01"}) is(oldest, 2, 1, false);
+  for (const char* first : {"b9", "b0", "0.8"}) is(first, 2, 4, false);
+  CHECK(today.of("b29", "").about == "older");
+  CHECK(today.of("b9", "").name == "mine");
+}
+
+TEST_CASE("where a device replays no graphs, an engine is what it was before it had them") {
+  const EngineProfile some = engine(kThree + "graphs_on: [Ampere]\n");
+  CHECK(some.of("", "Ampere").graphs);
+  CHECK(some.of("b29", "Ampere").graphs);
+  CHECK(some.of("", "").graphs);
+  CHECK_FALSE(some.of("", "Turing").graphs);
+  CHECK(some.of("", "Turing").gap_us == 1);
+  CHECK(some.of("b9", "Turing").gap_us == 4);
+  CHECK(engine(kThree).of("", "Turing").graphs);
+}
+
+TEST_CASE("earlier versions out of order, without one or with what all versions share are refused with their line") {
+  CHECK(problem(" [{before: [b2]}, {before: [b1, '0.1']}, {before: ['0.1']}]").empty());
+  CHECK(problem(" 3") == "line 3: earlier must be a list");
+  CHECK(problem(" [3]") == "line 3: expected a map with before and what was other");
+  CHECK(problem(" [{step_us: 3}]") == "line 3: an earlier version says which it is before");
+  CHECK(problem(" [{before: b1}]") == "line 3: before must be a list");
+  CHECK(problem(" [{before: [main]}]") ==
+        "line 3: before: 'main' is no version; expected one such as 0.8.1, b2822 or 2024-05-08");
+  CHECK(problem("\n  - {before: [b1]}\n  - {before: [b2]}") ==
+        "line 5: before: b2 comes after b1; earlier versions are listed newest first");
+  CHECK(problem(" [{before: [b1], name: other}]") == "line 3: name is of all versions");
+  CHECK(problem(" [{before: [b1], earlier: []}]") == "line 3: earlier is of all versions");
+  CHECK(problem(" [{before: [b1], step_uss: 1}]") == "line 3: unknown key 'step_uss'; did you mean step_us?");
+}
+
+TEST_CASE("an engine is found as of today, or of a version behind an @") {
+  CHECK(find_engine_profile("vllm", kCatalog).graphs);
+  CHECK(find_engine_profile("vllm@0.2.6", kCatalog).graphs);
+  CHECK_FALSE(find_engine_profile("vllm@0.2.5", kCatalog).graphs);
+  CHECK_FALSE(find_engine_profile("llama-cpp@2024-04", kCatalog).graphs);
+  CHECK(find_engine_profile("kvroof@0.1", kCatalog).name == "kvroof");
+  CHECK_THROWS_WITH(find_engine_profile("vllm@old", kCatalog), ContainsSubstring("'old' is no version"));
+  CHECK_THROWS_WITH(find_engine_profile("vllm@", kCatalog), ContainsSubstring("'' is no version"));
+  CHECK_THROWS_WITH(find_engine_profile("vlm@0.2", kCatalog), ContainsSubstring("did you mean vllm"));
+}
+
+TEST_CASE("kernels launched one by one idle longer between them, as over stages where graphs are not replayed") {
+  // 32 layers of 10 kernels.
+  EngineProfile graphs = find_engine_profile("graphs", kCatalog);
+  const double replayed = seconds(graphs, kHost);
+  graphs.launch_gap_us = 2;
+  CHECK(seconds(graphs, kHost) == replayed);
+  Deployment stages = kBf16;
+  stages.stages = 2;
+  CHECK(seconds(graphs, kHost, stages) == replayed);
+  graphs.graphs_over_stages = false;
+  CHECK(seconds(graphs, kHost) == replayed);
+  CHECK(seconds(graphs, kHost, stages) - replayed == Approx(32 * 10 * 2e-6));
+  graphs.graphs = false;
+  CHECK(seconds(graphs, kHost) - replayed == Approx(32 * 10 * 2e-6));
+}
+
+TEST_CASE("a host that shares out each product, or tells a process of each step, takes its time over devices alone") {
+  EngineProfile shared = find_engine_profile("graphs", kCatalog);
+  const double alone = seconds(shared, kHost);
+  Deployment four = kBf16;
+  four.tensor_parallel = 4;
+  const double together = seconds(shared, kHost, four);
+  shared.product_us = 20;
+  shared.shared_step_us = 1000;
+  CHECK(seconds(shared, kLinks) == 0);
+  CHECK(seconds(shared, kHost) == alone);
+  CHECK(seconds(shared, kLinks, four) == Approx(32 * 4 * 4 * 20e-6));  // 32 layers, 4 products, 4 devices
+  CHECK(seconds(shared, kHost, four) - together == Approx(1e-3));
+}
+
+}  // namespace kvroof
