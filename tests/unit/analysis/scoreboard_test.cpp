@@ -198,6 +198,8 @@ TEST_CASE("a row is of the version that it states, of today where it states none
   CHECK(one("b2822") < one(""));
   CHECK(one("b2821") < one("b2822"));
   CHECK(one("~2024-04") == one("b2821"));
+  CHECK(of("RTX 4090", "1,", "ollama,0.5.7") == one("2025-01"));
+  CHECK(of("RTX 4090", "1,", "ollama,0.13.2") == one(""));
   const auto turing = [&](const char* version) { return of("RTX 2080 Ti", "1,", std::string("llama.cpp,") + version); };
   CHECK(turing("") == turing("b2821"));
   const auto four = [&](const char* layout, const char* version) {
