@@ -148,7 +148,7 @@ class CostModel {
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
   [[nodiscard]] double activation_seconds(const StepTraffic& traffic, std::uint64_t tokens) const;
   struct ReadWeights {
-    double bytes = 0, packed = 0;
+    double bytes = 0, elements = 0, packed = 0;
   };
   [[nodiscard]] ReadWeights read_weights(const StepTraffic& traffic, std::uint64_t tokens) const;
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
@@ -168,6 +168,7 @@ class CostModel {
   Rate attention_call_, attention_cold_;                                    // seconds, of a call by itself
   Rate link_start_, link_bandwidth_;                                        // of a sum over devices
   double unpack_seconds_ = 0;  // of one parameter
+  Rate tile_ = {0, 0};         // seconds of one parameter in a tile of rows; 0: products take the rows that there are
   double prompt_share_ = 1;
   double cache_bytes_ = 0;
   std::vector<WorkingSet> working_sets_;

@@ -39,11 +39,13 @@ struct CostModel::Parts {
   // start + √((bytes / bandwidth)² + (operations / peak)²). Where both take as long, neither hides the other: tables of
   // products of 1 to 8,192 rows on A100 and H100 fit a norm of order 2 to 7.8 and 5.4 %, the larger of both to 10.4 and
   // 5.8 % (half of the shapes fitted).
+  // At least the time of a tile: {seconds, spread}.
   void add_roofline(CostTerm term, Limit memory, double calls, Rate start, double bytes, Rate bandwidth, double flops,
-                    Rate peak) {
+                    Rate peak, Rate tile = {}) {
     add(term, Limit::kLaunches, calls * start.value, start.spread);
     const double reading = bytes / bandwidth.value, computing = flops / peak.value;
     const double both = std::hypot(reading, computing);
+    if (both < tile.value) return add(term, Limit::kCompute, tile.value, tile.spread);
     if (!(both > 0)) return;
     // Each moves the sum by its share of the squares.
     add(term, memory, square(reading) / both, bandwidth.spread);

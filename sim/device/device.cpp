@@ -26,6 +26,7 @@ constexpr std::array<DeviceFieldInfo, kDeviceFieldCount> kFields = {{
     {F::kLinkGbPerS, "link_gb_per_s", "device link, both directions (GB/s)", 0.1, 50000},
     {F::kPcieGbPerS, "pcie_gb_per_s", "PCIe, one direction (GB/s)", 0.1, 5000},
     {F::kPowerW, "power_w", "power (W)", 1, 50000},
+    {F::kTileRows, "tile_rows", "rows that products of fewer are computed for", 1, 256},
     {F::kLinearFraction, "linear_fraction", "weight reads, share of bandwidth", 0.01, 1},
     {F::kLinearT0Us, "linear_t0_us", "start-up of a matrix product (us)", 0, 10000},
     {F::kAttentionFraction, "attention_fraction", "attention reads, share of bandwidth", 0.01, 1},

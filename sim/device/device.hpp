@@ -41,6 +41,7 @@ enum class DeviceField : std::uint8_t {
   kLinkGbPerS,  // to other devices, both directions together
   kPcieGbPerS,  // one direction
   kPowerW,
+  kTileRows,  // rows that libraries compute products of fewer for, where that takes longer than reading
   // What kernels achieve: the constants of time = t0 + bytes / (fraction · bandwidth).
   kLinearFraction,     // share of bandwidth that reading large weight matrices reaches
   kLinearT0Us,         // start-up of one matrix product
@@ -51,7 +52,7 @@ enum class DeviceField : std::uint8_t {
   kAttentionCallUs,    // start-up of a decode attention call by itself, as tables of kernels time it, in a warm cache
   kAttentionColdUs,    // what such a call takes longer when none of its rows lie in the last-level cache
 };
-inline constexpr std::size_t kDeviceFieldCount = 26;
+inline constexpr std::size_t kDeviceFieldCount = 27;
 
 struct DeviceFieldInfo {
   DeviceField field;

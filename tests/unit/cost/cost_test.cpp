@@ -188,6 +188,28 @@ TEST_CASE("an engine that puts beams into order by copying holds a second cache 
   }
 }
 
+TEST_CASE("products of few rows take a tile's arithmetic where that is longer than reading, of unpacked weights half") {
+  Device tiled = device("h20");
+  Device plain = tiled;
+  plain.fact(F::kTileRows) = std::nullopt;
+  const ModelShape shape = model("llama-3-8b");
+  const ResidencySummary r = full_on("llama-3-8b", {64, 1});
+  const auto linear = [&](const Device& d, const Deployment& deployment, std::uint64_t batch, const char* profile) {
+    return CostModel(shape, deployment, d, engine(profile)).predict(r, batch).terms[0].value;
+  };
+  const auto deployed = [](const char* format) { return Deployment(kF16, *parse_weight_format(format)); };
+  // 32 layers of 4096 · (4096 + 2 · 1024 + 4096 + 3 · 14336) and a head of 4096 · 128256; 64 rows at 0.62 of 148 TFLOP/s.
+  const double elements = 32.0 * 4096 * (4096 + 2048 + 4096 + 3 * 14336) + 4096.0 * 128256;
+  const double tile = 64 * 2 * elements / (0.62 * 148e12);
+  const double starts = 3.6e-6 * (32 * 4 + 1);
+  CHECK(linear(tiled, deployed("bf16"), 1, "graphs") == Approx(tile + starts).epsilon(1e-3));
+  CHECK(linear(tiled, deployed("bf16"), 32, "graphs") == Approx(tile + starts).epsilon(1e-3));
+  CHECK(linear(tiled, deployed("bf16"), 512, "graphs") == linear(plain, deployed("bf16"), 512, "graphs"));
+  CHECK(linear(tiled, deployed("int4"), 1, "graphs") == Approx(tile / 2 + starts).epsilon(1e-3));
+  // Vector products have no tiles.
+  CHECK(linear(tiled, deployed("bf16"), 1, "llama-cpp") == linear(plain, deployed("bf16"), 1, "llama-cpp"));
+}
+
 TEST_CASE("a bigger and faster device is never worse") {
   const Device base = device("a100-80g");
   for (const F field : {F::kUsableMib, F::kBandwidthGbPerS, F::kPeakFp32Tflops, F::kPeakBf16Tflops, F::kPeakFp16Tflops,
