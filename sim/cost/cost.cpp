@@ -110,7 +110,9 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   if (own_products) prompt_share_ = format.prompt_share;
   if (!own_products) unpack_seconds_ = format.unpack_operations / device.peak(DType::kF32).value;
   const double dense = own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value;
-  linear_peak_ = rate(device, F::kMatmulFraction, kAnyShape * dense);
+  const bool own_share = own_products && format.share && device.fact(*format.share);
+  linear_peak_ = own_share ? rate(device, *format.share, dense)
+                           : rate(device, F::kMatmulFraction, kAnyShape * dense);
   if (device.fact(F::kTileRows) && !(engine.bytes_per_clock > 0)) {
     const double rows = unpack_seconds_ > 0 ? kUnpackedTile : 1;
     tile_ = rate(device, F::kTileRows, rows * 2 / (kTileShare * dense));

@@ -23,6 +23,7 @@ struct WeightFormat {
   // Where activations are quantised for products of the format's own type.
   double start_us = 0;       // what a product starts later
   double prompt_share = 1;   // of the peak, what a prompt reaches, beside that share for 16-bit products
+  std::optional<DeviceField> share = {};  // of the peak, what products of any shape reach; nothing: as 16-bit ones
 
   [[nodiscard]] bool quantised() const { return layer_bits < 16 || expert_bits < 16; }
 };

@@ -35,6 +35,7 @@ constexpr std::array<DeviceFieldInfo, kDeviceFieldCount> kFields = {{
     {F::kMatmulFraction, "matmul_fraction", "large products, share of peak", 0.01, 1},
     {F::kAttentionCallUs, "attention_call_us", "start-up of an attention call by itself (us)", 0, 10000},
     {F::kAttentionColdUs, "attention_cold_us", "more of such a call in a cold cache (us)", 0, 10000},
+    {F::kFp4Fraction, "fp4_fraction", "fp4 products, share of peak", 0.01, 1},
 }};
 
 static_assert([] {

@@ -51,8 +51,9 @@ enum class DeviceField : std::uint8_t {
   kMatmulFraction,     // share of the dense peak that the best large product reaches
   kAttentionCallUs,    // start-up of a decode attention call by itself, as tables of kernels time it, in a warm cache
   kAttentionColdUs,    // what such a call takes longer when none of its rows lie in the last-level cache
+  kFp4Fraction,        // share of the dense fp4 peak that products reach, quantising their inputs included
 };
-inline constexpr std::size_t kDeviceFieldCount = 27;
+inline constexpr std::size_t kDeviceFieldCount = 28;
 
 struct DeviceFieldInfo {
   DeviceField field;
@@ -120,7 +121,7 @@ Result<Device> device_from_yaml(std::string_view text);
 Result<Device> achieved_from_yaml(std::string_view text);
 // The same form, for calibrations; device_from_yaml gives back an equal device.
 std::string device_to_yaml(const Device& device);
-// Fills the achieved fields (linear_fraction … attention_cold_us) that the device does not have.
+// Fills the achieved fields (linear_fraction … fp4_fraction) that the device does not have.
 void fill_achieved(Device& device, const Device& defaults);
 // The same from a device of the same silicon: what was measured there is a prior here, as wide as one of `defaults`.
 // The same multiprocessors fill a slower memory no worse: its share is that of `defaults` where this is larger, but its
