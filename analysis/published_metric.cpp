@@ -69,8 +69,8 @@ class Server {
     const double most = static_cast<double>(std::max<std::uint64_t>(cost_.largest_batch(residency_), 1));
     const double running = std::min<double>(clients, most);
     const Estimate prompt = cost_.prefill(residency_, 1);
-    const Estimate step = cost_.predict(residency_, static_cast<std::uint64_t>(running)).step;
     const double others = (running - 1) / s_.output;  // prompts a step
+    const Estimate step = cost_.predict(residency_, static_cast<std::uint64_t>(running), others * prompt.value).step;
     Served served;
     served.token = sum(step, scaled(prompt, others));
     served.most_tokens = most_of(step, served.token, others);
@@ -119,8 +119,8 @@ class Server {
     const double most = std::max(1.0, std::min(s_.engine.prompt_chunk, kChunk) / s_.input);
     const double together = std::floor(std::clamp(arriving, 1.0, most));
     const Estimate prompts = cost_.prefill(residency_, static_cast<std::uint64_t>(together));
-    const Estimate token = sum(cost_.predict(residency_, batch).step, scaled(prompts, arriving / together));
-    return throughput(token, running);
+    const Estimate beside = scaled(prompts, arriving / together);
+    return throughput(sum(cost_.predict(residency_, batch, beside.value).step, beside), running);
   }
 
  private:

@@ -197,9 +197,10 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
   parts.add_roofline(CostTerm::kLinear, Limit::kWeights, calls, linear_start_,
                      share_ * read.bytes, reading, share_ * traffic[KernelFamily::kLinear].value, peak,
                      {share_ * read.elements * tile_.value, tile_.spread});
-  // Routing and gathering of the experts' tokens: two kernels more.
+  // Routing and gathering of the experts' tokens.
   parts.add(CostTerm::kElementwise, Limit::kLaunches,
-            layers * elementwise_start_.value + 2 * routed * kernel_start_.value, elementwise_start_.spread);
+            layers * elementwise_start_.value + engine_.expert_kernels * routed * kernel_start_.value,
+            elementwise_start_.spread);
 }
 
 // Two sums of the residual stream a layer over the devices that share it, by a ring; a hand-over between stages. Where
@@ -218,13 +219,15 @@ void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
   if (seconds > 0) parts.add(CostTerm::kLinks, Limit::kLinks, seconds, kLinkSpread);
 }
 
-// Without a graph the device waits for the host when launching takes longer than computing, and idles longer between
-// kernels also when it does not.
-void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed) const {
+// The device waits for the host where launching (without a graph) and what the host does for each sequence while the
+// device computes take longer than computing, of the step and of the prompts that share its iteration. Without a graph
+// it idles longer between kernels also where they do not.
+void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed, double beside) const {
   const double kernels = engine_.kernels_per_layer + (deployment_.tensor_parallel > 1 ? 2 : 0);
   replayed = replayed && (deployment_.stages == 1 || engine_.graphs_over_stages);
   const double launches = replayed ? 0 : shape_.layers * kernels * engine_.launch_us * 1e-6;
-  const double idle = std::max(0.0, launches - parts.total());
+  const double hidden = launches + engine_.hidden_request_us * 1e-6 * static_cast<double>(batch);
+  const double idle = std::max(0.0, hidden - parts.total() - beside);
   const double gaps = shape_.layers * kernels * (engine_.gap_us + (replayed ? 0 : engine_.launch_gap_us)) * 1e-6;
   const double telling = deployment_.tensor_parallel > 1 ? engine_.shared_step_us : 0;
   const double step = engine_.step_us + telling + engine_.request_us * static_cast<double>(batch);
@@ -233,7 +236,7 @@ void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed) const
 }
 
 CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const StepTraffic& traffic,
-                                     std::uint64_t batch) const {
+                                     std::uint64_t batch, double beside) const {
   const auto bytes = [&](Cause c) { return static_cast<double>(traffic.bytes[c]); };
   const bool whole_model = !attention_only(shape_);
   const double layers = shape_.layers;
@@ -274,7 +277,7 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, start, policy_bytes, bandwidth,
                        share_ * traffic[KernelFamily::kPolicy].value, peak);
   }
-  if (whole_model) add_host(parts, batch, engine_.replays(batch));
+  if (whole_model) add_host(parts, batch, engine_.replays(batch), beside);
   return parts;
 }
 
@@ -311,7 +314,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, kernel_start_, compaction,
                        {attention_bandwidth_.value, kPolicySpread}, 0, policy_peak_);
   }
-  if (!attention_only(shape_)) add_host(parts, batch, engine_.graphs);
+  if (!attention_only(shape_)) add_host(parts, batch, engine_.graphs, 0);
   return parts;
 }
 
@@ -329,7 +332,7 @@ Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t bat
   return estimate_of(prefill_parts(residency, batch));
 }
 
-Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch) const {
+Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
   const auto sequences = static_cast<double>(batch);
   Prediction p;
   p.batch = batch;
@@ -337,7 +340,7 @@ Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t b
   p.traffic = mean_decode_traffic(shape_, types_, residency, batch);
   p.kv_resident = Bytes(
       static_cast<std::uint64_t>(std::llround(residency.resident_bytes(shape_, types_.kv) * sequences)));
-  const Parts parts = parts_of(residency, p.traffic, batch);
+  const Parts parts = parts_of(residency, p.traffic, batch, beside);
   for (std::size_t i = 0; i < kCostTerms; ++i) p.terms[i] = Seconds(parts.seconds[i]);
   p.step = estimate_of(parts);
   p.tokens_per_s = throughput(p.step, sequences);

@@ -107,7 +107,8 @@ class CostModel {
   // The device must have its achieved fields (find_device fills them). The deployment has no problem.
   CostModel(const ModelShape& shape, const Deployment& deployment, const Device& device, const EngineProfile& engine);
 
-  [[nodiscard]] Prediction predict(const ResidencySummary& residency, std::uint64_t batch) const;
+  // A decode step; `beside`: seconds of prompts that are computed in its iteration, behind which the host works too.
+  [[nodiscard]] Prediction predict(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
   // A mean decode step of one layer by itself, without host and head: what a profile of a layer shows.
   [[nodiscard]] Estimate layer(const ResidencySummary& residency, std::uint64_t batch) const;
   // Seconds that the prompts of `batch` sequences take together, up to their first tokens.
@@ -137,7 +138,7 @@ class CostModel {
 
   [[nodiscard]] Rate rate(const Device& device, DeviceField field, double unit) const;
   [[nodiscard]] Parts parts_of(const ResidencySummary& residency, const StepTraffic& traffic,
-                               std::uint64_t batch) const;
+                               std::uint64_t batch, double beside) const;
   [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch) const;
   static Estimate estimate_of(const Parts& parts);
   // What a decode step reads its weights and its cache at: the more of them there are, the fewer lie in a cache.
@@ -153,7 +154,7 @@ class CostModel {
   [[nodiscard]] ReadWeights read_weights(const StepTraffic& traffic, std::uint64_t tokens) const;
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
   void add_links(Parts& parts, std::uint64_t tokens) const;
-  void add_host(Parts& parts, std::uint64_t batch, bool replayed) const;
+  void add_host(Parts& parts, std::uint64_t batch, bool replayed, double beside) const;
 
   ModelShape shape_;
   TrafficTypes types_;

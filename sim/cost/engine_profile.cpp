@@ -31,6 +31,7 @@ constexpr std::string_view kVersions = "0.8.1, b2822 or 2024-05-08";
 constexpr Field kFields[] = {
     {"linears_per_layer", &P::linears_per_layer, 1, 64},
     {"kernels_per_layer", &P::kernels_per_layer, 1, 1024},
+    {"expert_kernels", &P::expert_kernels, 0, 64},
     {"policy_kernels", &P::policy_kernels, 0, 64},
     {"on_cpu", &P::on_cpu, 0, 1},
     {"graphs", &P::graphs, 0, 1},
@@ -44,6 +45,7 @@ constexpr Field kFields[] = {
     {"request_us", &P::request_us, 0, kSecond},
     {"launch_gap_us", &P::launch_gap_us, 0, kSecond},
     {"graphs_over_stages", &P::graphs_over_stages, 0, 1},
+    {"hidden_request_us", &P::hidden_request_us, 0, kSecond},
     {"arrival_us", &P::arrival_us, 0, kSecond},
     {"paged_cache", &P::paged_cache, 0, 1},
     {"unties_head", &P::unties_head, 0, 1},

@@ -18,6 +18,7 @@ struct EngineProfile {
   std::vector<std::string> published_as;  // what tables of measurements call it; a version may follow
   std::uint32_t linears_per_layer = 4;    // launches of matrix products in a layer: qkv, o, gate and up, down
   std::uint32_t kernels_per_layer = 10;   // all launches of a layer but the policy's
+  std::uint32_t expert_kernels = 2;       // launches of a layer of experts beside its products: routing, gathering …
   std::uint32_t policy_kernels = 2;       // launches of a scoring policy in a layer: update scores; choose and free
   bool on_cpu = false;                    // the profile of a CPU back end, which says nothing of a GPU
   bool graphs = true;                     // launches are replayed from a graph: the host never waits between them
@@ -32,6 +33,7 @@ struct EngineProfile {
   double launch_gap_us = 0;               // and so much longer where they are launched one by one, not from a graph
   double step_us = 0;                     // host and sampling time of one step
   double request_us = 0;                  // host time of one sequence in a step
+  double hidden_request_us = 0;           // host time of one sequence in a step that goes on while the device computes
   double arrival_us = 0;                  // from a request's arrival at a server to its place in a batch
   bool unties_head = false;               // holds a head of its own where the model's is the embedding
   bool quantises_activations = true;      // where the weights have products of their own type on the device

@@ -111,6 +111,17 @@ TEST_CASE("before heads of a group were joined, TensorRT-LLM read their rows for
   CHECK(e.high80 / e.value > f.high80 / f.value);
 }
 
+TEST_CASE("from the version with a host in Python on, more sequences than it serves meanwhile wait for it") {
+  const auto rate = [](const std::string& version) {
+    return scored("m,end_to_end,Qwen3-30B-A3B,nvfp4,fp8,B200,1,TP1,TensorRT-LLM," + version +
+                  ",continuous_max_load,,128,128,output_tokens_per_s_total,,tok/s,s\n").predicted->value;
+  };
+  // 2,048 sequences are 59.4 ms of its host, as much as it serves at most; a step and its share of prompts take less.
+  CHECK(rate("1.0") < 2048 / (2048 * 29e-6));
+  CHECK(rate("1.0") > 0.75 * 2048 / (2048 * 29e-6));
+  CHECK(rate("0.17") > 2 * rate("1.0"));
+}
+
 TEST_CASE("a load that cannot be served is said so: waits without an end have no mean") {
   const auto row = [](const char* rate, const char* metric) {
     return std::string("m,end_to_end,Llama-3.1-70B,fp8,,H100-SXM-80GB,1,TP1,vLLM,,continuous_open_loop,") + rate +

@@ -225,6 +225,48 @@ TEST_CASE("an engine with gaps between its kernels is slower by them, graph or n
   CHECK(seconds(with) - seconds(without) == Approx(32 * 10 * 3e-6));
 }
 
+TEST_CASE("what a host does for each sequence hides behind the device and prompts, or is the step") {
+  EngineProfile engine = find_engine_profile("graphs", kCatalog);
+  const auto step = [&](double hidden_us, double beside) {
+    engine.hidden_request_us = hidden_us;
+    const CostModel cost(model("llama-2-7b"), kBf16, find_device("h100-sxm", kCatalog), engine);
+    return cost.predict(full_attention_summary(cost.shape(), 64, 8), 100, beside).step.value;
+  };
+  const double device = step(0, 0);
+  CHECK(device < 0.02);
+  CHECK(step(50, 0) == device);  // 5 ms, behind more than that
+  // 100 sequences of 1 ms, and the 25 us of a step that nothing hides; of them 30 ms behind prompts.
+  CHECK(step(1000, 0) == Approx(0.1 + 25e-6));
+  CHECK(step(1000, 0.03) == Approx(0.07 + 25e-6));
+  CHECK(step(1000, 1) == device);
+}
+
+TEST_CASE("a layer of experts starts the kernels of its routing that the engine has beside its products") {
+  EngineProfile engine = find_engine_profile("graphs", kCatalog);
+  const auto step = [&](std::uint32_t kernels) {
+    engine.expert_kernels = kernels;
+    return seconds(CostModel(model("mixtral-8x7b"), kBf16, find_device("h100-sxm", kCatalog), engine));
+  };
+  CHECK(step(8) - step(2) == Approx(6 * 32 * 3.6e-6));
+}
+
+TEST_CASE("products in fp4 take the share of their peak that boards were measured at, and start later, by hand") {
+  const auto product = [](const char* device, double m, double n, double k) {
+    return cost_of(Deployment(kBf16, format("nvfp4")), device)
+        .product(static_cast<std::uint64_t>(m), static_cast<std::uint64_t>(n), static_cast<std::uint64_t>(k))
+        .value;
+  };
+  const double weights = 8192.0 * 8192 * 4.5 / 8, operations = 2.0 * 8192 * 8192;
+  CHECK(product("b200", 512, 8192, 8192) ==
+        Approx((3.6 + 4.4) * 1e-6 + std::hypot(weights / (0.805 * 8e12), 512 * operations / (0.44 * 9e15))));
+  // Public tables of vLLM 0.19, SGLang 0.5.10 and TensorRT-LLM 1.2 on B200: 132, 122 and 149 us for 4,096 rows of
+  // 8,192 x 8,192; on RTX PRO 6000 Server 462, 481 and 437 us.
+  CHECK(product("b200", 4096, 8192, 8192) == Approx(132e-6).epsilon(0.15));
+  CHECK(product("rtx-pro-6000-server", 4096, 8192, 8192) == Approx(462e-6).epsilon(0.15));
+  // More operations a second are printed on B300, and tables show as many.
+  CHECK(product("b300", 4096, 8192, 8192) == Approx(product("b200", 4096, 8192, 8192)).epsilon(0.03));
+}
+
 TEST_CASE("no more sequences run than the engine takes") {
   const CostModel cost = cost_of(kBf16, "h200", "llama-3.2-1b", "vllm");
   CHECK(cost.largest_batch(full_attention_summary(cost.shape(), 16, 8)) == 256);
