@@ -49,6 +49,9 @@ struct Served {
   [[nodiscard]] Estimate whole(double output) const { return sum(first_token, scaled(token, output - 1)); }
 };
 
+constexpr const char* kNoneFits = "not even one sequence fits";
+
+// All loops need room for one sequence (fits).
 class Server {
  public:
   explicit Server(const PublishedSetting& s)
@@ -57,6 +60,7 @@ class Server {
 
   [[nodiscard]] const CostModel& cost() const { return cost_; }
   [[nodiscard]] const ResidencySummary& residency() const { return residency_; }
+  [[nodiscard]] bool fits() const { return cost_.largest_batch(residency_) > 0; }
 
   // Prompts of a batch, then its decode steps; the first token comes with the prompts.
   [[nodiscard]] Estimate static_batch(std::uint32_t batch) const {
@@ -66,7 +70,7 @@ class Server {
   // So many clients that each wait for their answer: no more run at once than fit, and a token shares its step with
   // the prompts of the others.
   [[nodiscard]] Served closed_loop(std::uint32_t clients) const {
-    const double most = static_cast<double>(std::max<std::uint64_t>(cost_.largest_batch(residency_), 1));
+    const auto most = static_cast<double>(cost_.largest_batch(residency_));
     const double running = std::min<double>(clients, most);
     const Estimate prompt = cost_.prefill(residency_, 1);
     const double others = (running - 1) / s_.output;  // prompts a step
@@ -84,8 +88,7 @@ class Server {
   }
   // Tokens a second of that loop: while each client gets one answer all their prompts and an answer's steps are run.
   [[nodiscard]] Estimate closed_loop_rate(std::uint32_t clients) const {
-    const std::uint64_t most = std::max<std::uint64_t>(cost_.largest_batch(residency_), 1);
-    const std::uint64_t running = std::min<std::uint64_t>(clients, most);
+    const std::uint64_t running = std::min<std::uint64_t>(clients, cost_.largest_batch(residency_));
     const Estimate prompts = scaled(cost_.prefill(residency_, 1), static_cast<double>(running));
     const Estimate answers = sum(prompts, scaled(cost_.predict(residency_, running).step, s_.output - 1));
     return throughput(answers, static_cast<double>(running) * s_.output);
@@ -93,7 +96,7 @@ class Server {
   // Requests that arrive so many a second: as many are there as arrive while one is served. Nothing where more arrive
   // than as many as fit can serve: how long they wait depends on how long the load lasts.
   [[nodiscard]] std::optional<Served> open_loop(double arrivals) const {
-    const auto most = static_cast<double>(std::max<std::uint64_t>(cost_.largest_batch(residency_), 1));
+    const auto most = static_cast<double>(cost_.largest_batch(residency_));
     std::uint32_t running = 1;
     Served served = under_arrivals(running, arrivals);
     for (int round = 0; round < 30; ++round) {
@@ -108,7 +111,7 @@ class Server {
   }
   // As many as fit, while others wait.
   [[nodiscard]] Served crowded() const {
-    return closed_loop(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(cost_.largest_batch(residency_), 1, 4096)));
+    return closed_loop(static_cast<std::uint32_t>(std::min<std::uint64_t>(cost_.largest_batch(residency_), 4096)));
   }
   // Tokens a second with requests waiting: as many run as fit, and each step has its share of new prompts.
   [[nodiscard]] std::optional<Estimate> saturated() const {
@@ -177,6 +180,7 @@ Result<Estimate> predict_latency(const PublishedRow& row, const PublishedSetting
     if (metric.find(tail) == std::string::npos) continue;
     return failure("a tail is not predicted, means and medians are: {}", metric);
   }
+  if (!server.fits()) return failure(kNoneFits);
   const auto pick = [&](const Served& served) -> std::optional<Estimate> {
     if (metric.starts_with("ttft")) return served.first_token;
     if (metric.starts_with("itl_median") || metric.starts_with("itl_p50")) return served.most_tokens;
@@ -212,12 +216,13 @@ Result<Estimate> predict_rate(const PublishedRow& row, const PublishedSetting& s
   const double devices = per_device(row.metric) ? static_cast<double>(s.devices) / s.replicas : 1.0 / s.replicas;
   if (s.saturated) {
     const auto rate = server.saturated();
-    if (!rate) return failure("not even one sequence fits");
+    if (!rate) return failure(kNoneFits);
     return scaled(*rate, 1 / devices);
   }
   const std::uint32_t batch = s.batch.value_or(1);
   if (row.metric.starts_with("output_tokens_per_s")) {
     if (row.batch_mode.starts_with("continuous")) {
+      if (!server.fits()) return failure(kNoneFits);
       return scaled(server.closed_loop_rate(batch), 1 / devices);
     }
     return scaled(throughput(server.static_batch(batch), static_cast<double>(batch) * s.output), 1 / devices);

@@ -89,7 +89,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
       share_(1.0 / deployment.tensor_parallel) {
   check(deployment_problem(shape, deployment).empty(), "a deployment of a cost model is possible");
   const std::uint32_t devices = deployment.tensor_parallel * deployment.stages;
-  const WeightFormat& format = deployment.weights;
+  deployment_.weights = format_in(shape, deployment.weights);
+  const WeightFormat& format = deployment_.weights;
   if (!attention_only(shape)) {
     const double second_head = engine.unties_head && shape.tied_head ? format.head_bits / 8 : 0;
     const std::uint64_t all = weight_bytes(shape, format).value +

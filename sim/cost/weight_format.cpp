@@ -136,7 +136,13 @@ std::optional<WeightFormat> parse_weight_format(std::string_view text) {
   return std::nullopt;
 }
 
-Bytes weight_bytes(const ModelShape& shape, const WeightFormat& format) {
+WeightFormat format_in(const ModelShape& shape, WeightFormat format) {
+  if (shape.experts == 0) format.layer_bits = std::min(format.layer_bits, format.expert_bits);
+  return format;
+}
+
+Bytes weight_bytes(const ModelShape& shape, const WeightFormat& stored) {
+  const WeightFormat format = format_in(shape, stored);
   const std::uint64_t routed = shape.experts > 0 ? shape.layers - std::min(shape.dense_layers, shape.layers) : 0;
   const auto experts = static_cast<double>(routed > 0 ? routed * shape.experts * expert_parameters(shape) : 0);
   const auto head = static_cast<double>(shape.tied_head ? 0 : head_parameters(shape));

@@ -288,6 +288,17 @@ TEST_CASE("clients in a closed loop get one answer each in the time of all their
   CHECK(of(16, 20, "itl_median") == Approx(of(16, 20, "itl_mean")));
 }
 
+TEST_CASE("loops of which not one sequence fits are refused, as a full server is") {
+  const std::string row = "m,end_to_end,Llama-3.1-405B,bf16,,A100-SXM4-80GB,1,vLLM,";
+  for (const char* rest : {"continuous_fixed_concurrency,8,1000,200,tpot_mean,,ms,s\n",
+                           "continuous_fixed_concurrency,8,1000,200,output_tokens_per_s_total,,tok/s,s\n",
+                           "continuous_open_loop,1 req/s,1000,200,ttft_mean,,ms,s\n",
+                           "continuous_max_load,max,1000,200,output_tokens_per_s_total,,tok/s,s\n"}) {
+    INFO(rest);
+    CHECK(score(rows_of(row + rest)[0]).refused == "not even one sequence fits");
+  }
+}
+
 TEST_CASE("medians between tokens of an open loop have prompts once they are in half of the steps, tails are refused") {
   const std::string row = "m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,lmdeploy,continuous_open_loop,";
   const auto of = [&](int rate, const std::string& metric) {

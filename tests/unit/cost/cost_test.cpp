@@ -188,7 +188,7 @@ TEST_CASE("an engine that puts beams into order by copying holds a second cache 
   }
 }
 
-TEST_CASE("products of few rows take a tile's arithmetic where that is longer than reading, of unpacked weights half") {
+TEST_CASE("products of few rows take a tile's arithmetic where reading is faster, of unpacked weights half") {
   Device tiled = device("h20");
   Device plain = tiled;
   plain.fact(F::kTileRows) = std::nullopt;
@@ -198,7 +198,7 @@ TEST_CASE("products of few rows take a tile's arithmetic where that is longer th
     return CostModel(shape, deployment, d, engine(profile)).predict(r, batch).terms[0].value;
   };
   const auto deployed = [](const char* format) { return Deployment(kF16, *parse_weight_format(format)); };
-  // 32 layers of 4096 · (4096 + 2 · 1024 + 4096 + 3 · 14336) and a head of 4096 · 128256; 64 rows at 0.62 of 148 TFLOP/s.
+  // 32 layers of 4096 · (4096 + 2 · 1024 + 4096 + 3 · 14336), a head of 4096 · 128256; 64 rows at 0.62 of 148 TFLOP/s.
   const double elements = 32.0 * 4096 * (4096 + 2048 + 4096 + 3 * 14336) + 4096.0 * 128256;
   const double tile = 64 * 2 * elements / (0.62 * 148e12);
   const double starts = 3.6e-6 * (32 * 4 + 1);

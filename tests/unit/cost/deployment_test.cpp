@@ -45,6 +45,10 @@ TEST_CASE("stored weights have the sizes of the published files") {
   CHECK(gib("llama-2-7b", "Q8_0") == Approx(6.67).epsilon(0.01));
   // openai/gpt-oss-120b: 60.8 GiB of checkpoint, experts in MXFP4 and the rest in bf16.
   CHECK(gib("gpt-oss-120b", "mxfp4") == Approx(60.8).epsilon(0.02));
+  // A model without experts has its layers in it: 80 of 8192 · (8192 · 2 + 1024 · 2 + 3 · 28672) and two norms; head
+  // and embedding of 8192 · 128256 are of 16 bits.
+  const double layers = 80.0 * (8192.0 * (8192 * 2 + 1024 * 2 + 3 * 28672) + 2 * 8192) + 8192;
+  CHECK(gib("llama-3-70b", "mxfp4") == Approx((layers * 4.25 + 2 * 8192.0 * 128256 * 16) / 8 / kGiB));
 }
 
 TEST_CASE("a plain format weighs what the model's parameters weigh, tied head or not") {
