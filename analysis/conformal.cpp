@@ -81,6 +81,17 @@ void see(IntervalGroup& group, const Reach& reach) {
   }
 }
 
+void widen(IntervalFactors& factors, const std::string& what, double wider) {
+  factors.wider *= wider;
+  factors.beyond += fmt::format("{}{}: {:.2f} times as wide", factors.beyond.empty() ? "" : "; ", what, wider);
+}
+
+// By an engine on a GPU: neither a kernel by itself nor memory.
+bool is_served(const RowKind& kind) {
+  return kind.memory != name_of(MemoryType::kDdr) && kind.metric != "memory" && kind.metric != "attention" &&
+         kind.metric != "element-wise" && kind.metric != "product";
+}
+
 // Widens for what none of the rows has.
 void widen_unseen(IntervalFactors& factors, const RowKind& kind, const Tables& tables) {
   std::set<std::string> weights;
@@ -91,10 +102,7 @@ void widen_unseen(IntervalFactors& factors, const RowKind& kind, const Tables& t
       experts = experts || row->kind.experts;
     }
   }
-  const auto unseen = [&](const std::string& what) {
-    factors.wider *= kWiderUnseen;
-    factors.beyond += fmt::format("{}{}: {:.2f} times as wide", factors.beyond.empty() ? "" : "; ", what, kWiderUnseen);
-  };
+  const auto unseen = [&](const std::string& what) { widen(factors, what, kWiderUnseen); };
   if (!kind.weights.empty() && !weights.empty() && weights.count(kind.weights) == 0) {
     unseen(fmt::format("weights in {}, measured were {}", kind.weights, fmt::join(weights, ", ")));
   }
@@ -116,10 +124,14 @@ IntervalFactors IntervalGroup::at(const Reach& reach) const {
     beyond = fmt::format("{:.0f} {}, measured were {:.0f} to {:.0f}", x, axis.name, least, most);
   }
   if (farthest <= 0) return factors;
-  const double wider = 1 + kWiderPerDoubling * farthest;
-  factors.wider *= wider;
-  factors.beyond += fmt::format("{}{}: {:.2f} times as wide", factors.beyond.empty() ? "" : "; ", beyond, wider);
+  widen(factors, beyond, 1 + kWiderPerDoubling * farthest);
   return factors;
+}
+
+bool IntervalTable::is_known(const RowKind& kind) const {
+  return !is_served(kind) || std::ranges::any_of(residuals_, [&](const Residual& r) {
+    return is_served(r.kind) && r.kind.engine == kind.engine;
+  });
 }
 
 IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out) const {
@@ -151,6 +163,10 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
     IntervalFactors& inside = group.inside;
     inside.from = fmt::format("{}: {} rows", level.name, rows);
     std::tie(inside.factor80, inside.factor95) = quantiles(tables, &Residual::score);
+    if (!is_known(kind)) {
+      inside.never_narrower = true;
+      widen(inside, fmt::format("no row at all of {}", kind.engine), kWiderEngine);
+    }
     widen_unseen(inside, kind, tables);
     if (!level.same) std::tie(inside.error80, inside.error95) = quantiles(tables, &Residual::log_error);
     return group;
@@ -163,8 +179,9 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
 Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
   const double width = std::log(e.high80 / e.value);
   if (!(width > 0) || e.dominated_by == CostTerm::kLoad) return e;
-  const double log80 = f.wider * std::min(width * f.factor80, std::max(width, f.error80));
-  const double log95 = f.wider * std::min(width * f.factor95, std::max(width * kWidth95, f.error95));
+  const double least = f.never_narrower ? width : 0;
+  const double log80 = f.wider * std::clamp(width * f.factor80, least, std::max(width, f.error80));
+  const double log95 = f.wider * std::clamp(width * f.factor95, least * kWidth95, std::max(width * kWidth95, f.error95));
   const double w80 = std::exp(log80), w95 = std::exp(std::max(log80, log95));
   return {e.value, e.value / w80, e.value * w80, e.value / w95, e.value * w95, e.dominated_by};
 }

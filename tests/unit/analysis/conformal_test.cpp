@@ -49,6 +49,7 @@ TEST_CASE("rows of another engine widen an interval to their errors, and narrow 
     for (int i = 0; i < 40; ++i) {
       residuals.push_back(residual_of({"hbm", "e", "step", "d", {}}, i < 20 ? "a" : "b", prior(theirs), 120));
     }
+    residuals.push_back(residual_of({"gddr", "other", "whole", "d2", {}}, "c", prior(1.2), 100));
     return with_factors(prior(own), IntervalTable(residuals).factors({"hbm", engine, "step", "d", {}}));
   };
   const auto high80 = [&](double theirs, const char* engine, double own) { return after(theirs, engine, own).high80; };
@@ -61,6 +62,32 @@ TEST_CASE("rows of another engine widen an interval to their errors, and narrow 
   CHECK(after(1.01, "other", 1.3).high95 == Approx(100 * std::pow(1.3, 1.959964 / 1.281552)));  // ends of a normal
   // Priors of 44 %, twice too wide on a log scale: halves another's.
   CHECK(high80(1.44, "other", 1.69) == Approx(130));
+}
+
+TEST_CASE("an engine that no row is of has intervals on GPUs that are twice as wide, and no narrower than priors") {
+  const Estimate e{100, 80, 125, 64, 156.25, CostTerm::kLinear};
+  std::vector<Residual> residuals;
+  for (int i = 0; i < 40; ++i) {  // all right: priors were too wide
+    for (const char* metric : {"step", "product", "memory"}) {
+      residuals.push_back(residual_of({"hbm", "e", metric, "d", {}}, i < 20 ? "a" : "b", e, 101));
+    }
+  }
+  residuals.push_back(residual_of({"gddr", "elsewhere", "whole", "x", {}}, "c", e, 101));
+  const IntervalTable table(residuals);
+  const auto of = [&](const char* engine, const char* metric, const char* memory = "hbm") {
+    return table.factors({memory, engine, metric, "z", {}});
+  };
+  const IntervalFactors never = of("never", "step");
+  CHECK(never.wider == kWiderEngine);
+  CHECK(never.beyond == "no row at all of never: 2.00 times as wide");
+  CHECK(with_factors(e, never).high80 == Approx(100 * 1.25 * 1.25));
+  CHECK(with_factors(e, never).high95 == Approx(100 * std::pow(1.25, 2 * 1.959964 / 1.281552)).epsilon(1e-3));
+  CHECK(of("elsewhere", "step").wider == 1);
+  CHECK(with_factors(e, of("elsewhere", "step")).high80 == Approx(101));
+  // Kernels and memory are no engine's alone, and a CPU's engine is calibrated where it runs.
+  CHECK(of("never", "product").wider == 1);
+  CHECK(of("never", "memory").wider == 1);
+  CHECK(of("never", "step", "ddr").wider == 1);
 }
 
 TEST_CASE("rows of the same device come before those of its memory, and those before all others") {
