@@ -165,7 +165,7 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
     std::tie(inside.factor80, inside.factor95) = quantiles(tables, &Residual::score);
     if (!is_known(kind)) {
       inside.never_narrower = true;
-      widen(inside, fmt::format("no row at all of {}", kind.engine), kWiderEngine);
+      widen(inside, fmt::format("no row at all of {}", kind.engine), kWiderUnseen);
     }
     widen_unseen(inside, kind, tables);
     if (!level.same) std::tie(inside.error80, inside.error95) = quantiles(tables, &Residual::log_error);

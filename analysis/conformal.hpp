@@ -70,8 +70,8 @@ struct IntervalGroup {
 // count as well: that their priors were too narrow is no reason to multiply a wide one, so the interval is at most as
 // wide as those errors or the prior, whichever is more. Rows of another metric say nothing: then the priors stand.
 // Tables count alike, whatever their rows, but for the square root of these: neighbours in one table err alike.
-// Work larger or smaller than all of those rows, or of a kind that they lack, has wider ones: see kWiderPerDoubling,
-// kWiderUnseen and kWiderEngine.
+// Work larger or smaller than all of those rows, or of a kind that they lack, has wider ones: see kWiderPerDoubling
+// and kWiderUnseen.
 class IntervalTable {
  public:
   // Which rows are as if they had not been measured; empty: none.
@@ -90,11 +90,9 @@ class IntervalTable {
   std::vector<Residual> residuals_;
 };
 
-// Where the table has no row at all of the engine, left out or not: no constant of its profile was held against a
-// measurement. Two blind tests ask for it (docs/method.md).
-inline constexpr double kWiderEngine = 2;
-
-// Where no like row has weights of that type, or none is of a mixture of experts: other kernels run. A judgement.
+// Where no like row has weights of that type, or none is of a mixture of experts: other kernels run. And where the table
+// has no row at all of the engine, left out or not: no constant of its profile was held against a measurement; then the
+// interval is no narrower than the prior either. A judgement; two blind tests are in its favour (docs/method.md).
 inline constexpr double kWiderUnseen = 1.5;
 
 // The logarithmic width grows by this share for each doubling of sequences, tokens or devices beyond the measured ones,

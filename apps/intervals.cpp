@@ -46,8 +46,9 @@ IntervalGroup interval_group(const Device& device, const CostModel& cost, const 
 std::string interval_note(const IntervalFactors& f) {
   const std::string beyond = f.beyond.empty() ? "" : "; after that, beyond those rows: " + f.beyond;
   std::string limit;
+  if (f.never_narrower) limit = ", no narrower than the priors";
   if (f.error80 < IntervalFactors::kNoLimit) {
-    limit = fmt::format(
+    limit += fmt::format(
         ", but no wider than the wider of the priors and what rows of other engines are off by (factors of {:.2f} and "
         "{:.2f})",
         std::exp(f.error80), std::exp(f.error95));

@@ -64,7 +64,7 @@ TEST_CASE("rows of another engine widen an interval to their errors, and narrow 
   CHECK(high80(1.44, "other", 1.69) == Approx(130));
 }
 
-TEST_CASE("an engine that no row is of has intervals on GPUs that are twice as wide, and no narrower than priors") {
+TEST_CASE("an engine that no row is of has intervals on GPUs that are half as wide again, and no narrower than priors") {
   const Estimate e{100, 80, 125, 64, 156.25, CostTerm::kLinear};
   std::vector<Residual> residuals;
   for (int i = 0; i < 40; ++i) {  // all right: priors were too wide
@@ -78,10 +78,10 @@ TEST_CASE("an engine that no row is of has intervals on GPUs that are twice as w
     return table.factors({memory, engine, metric, "z", {}});
   };
   const IntervalFactors never = of("never", "step");
-  CHECK(never.wider == kWiderEngine);
-  CHECK(never.beyond == "no row at all of never: 2.00 times as wide");
-  CHECK(with_factors(e, never).high80 == Approx(100 * 1.25 * 1.25));
-  CHECK(with_factors(e, never).high95 == Approx(100 * std::pow(1.25, 2 * 1.959964 / 1.281552)).epsilon(1e-3));
+  CHECK(never.wider == kWiderUnseen);
+  CHECK(never.beyond == "no row at all of never: 1.50 times as wide");
+  CHECK(with_factors(e, never).high80 == Approx(100 * std::pow(1.25, 1.5)));
+  CHECK(with_factors(e, never).high95 == Approx(100 * std::pow(1.25, 1.5 * 1.959964 / 1.281552)).epsilon(1e-3));
   CHECK(of("elsewhere", "step").wider == 1);
   CHECK(with_factors(e, of("elsewhere", "step")).high80 == Approx(101));
   // Kernels and memory are no engine's alone, and a CPU's engine is calibrated where it runs.
