@@ -109,7 +109,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   matmul_fraction_ = device.value(F::kMatmulFraction);
   const bool own_products = engine.quantises_activations && format.peak && device.fact(*format.peak);
   if (own_products) prompt_share_ = format.prompt_share;
-  if (!own_products) unpack_seconds_ = format.unpack_operations / device.peak(DType::kF32).value;
+  const double unpacking = own_products ? 0 : engine.unpacking * format.unpack_operations;
+  unpack_seconds_ = unpacking / device.peak(DType::kF32).value;
   const double dense = own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value;
   const bool own_share = own_products && format.share && device.fact(*format.share);
   linear_peak_ = own_share ? rate(device, *format.share, dense)
@@ -125,6 +126,7 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   kernel_start_ = rate(device, F::kLinearT0Us, 1e-6);
   linear_start_ = kernel_start_;
   if (own_products) linear_start_.value += format.start_us * 1e-6;
+  if (!own_products && format.layer_bits < 16) linear_start_.value *= engine.unpacked_starts;
   attention_start_ = rate(device, F::kAttentionFloorUs, 1e-6);
   attention_call_ = rate(device, F::kAttentionCallUs, 1e-6);
   attention_cold_ = rate(device, F::kAttentionColdUs, 1e-6);

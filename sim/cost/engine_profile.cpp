@@ -50,6 +50,8 @@ constexpr Field kFields[] = {
     {"paged_cache", &P::paged_cache, 0, 1},
     {"unties_head", &P::unties_head, 0, 1},
     {"quantises_activations", &P::quantises_activations, 0, 1},
+    {"unpacked_starts", &P::unpacked_starts, 1, 16},
+    {"unpacking", &P::unpacking, 0, 16},
     {"small_cache_with_weights", &P::small_cache_with_weights, 0, 1},
     {"bytes_per_clock", &P::bytes_per_clock, 0, 1024},
     {"activation_bytes", &P::activation_bytes, 1, 8},

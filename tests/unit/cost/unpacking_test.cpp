@@ -1,0 +1,49 @@
+// Products whose weights are unpacked to the activations' type: their start, their rate and their arithmetic.
+#include "sim/cost/cost.hpp"
+#include "tests/catch.hpp"
+
+namespace kvroof {
+namespace {
+
+const std::filesystem::path kCatalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+constexpr TrafficTypes kBf16 = {DType::kBF16, DType::kBF16};
+constexpr auto kLinear = static_cast<std::size_t>(CostTerm::kLinear);
+
+Deployment stored_as(const char* format) { return {kBf16, parse_weight_format(format).value()}; }
+
+// Of a step of one sequence of Llama-2-7B, or of its prompt.
+double linear_seconds(const EngineProfile& engine, const char* format, const char* device) {
+  const CostModel cost(find_model_shape("llama-2-7b", kCatalog), stored_as(format), find_device(device, kCatalog),
+                       engine);
+  return cost.predict(full_attention_summary(cost.shape(), 64, 8), 1).terms[kLinear].value;
+}
+
+}  // namespace
+
+TEST_CASE("products of weights that are unpacked start as many times later as the engine's kernels do, others do not") {
+  EngineProfile engine = find_engine_profile("graphs", kCatalog);
+  const auto later = [&](const char* format, const char* device) {
+    engine.unpacked_starts = 1;
+    const double before = linear_seconds(engine, format, device);
+    engine.unpacked_starts = 3;
+    return linear_seconds(engine, format, device) - before;
+  };
+  // 32 layers of four products and a head; a start is 3.6 us on H100 and 5.3 us on A100.
+  CHECK(later("int4", "h100-sxm") == Approx(129 * 2 * 3.6e-6));
+  CHECK(later("int8-wo", "a100-80g") == Approx(129 * 2 * 5.3e-6));
+  CHECK(later("fp8", "a100-80g") == Approx(129 * 2 * 5.3e-6));  // which has no products of fp8
+  CHECK(later("fp8", "h100-sxm") == 0);
+  CHECK(later("bf16", "h100-sxm") == 0);
+}
+
+TEST_CASE("kernels that unpack with fewer operations are bound by them later") {
+  EngineProfile engine = find_engine_profile("graphs", kCatalog);
+  const double generated = linear_seconds(engine, "int4", "a100-80g");
+  engine.unpacking = 0.7;
+  // 32 · (4 · 4096² + 3 · 4096 · 11008) parameters, 11 operations each, 19.5 TFLOP/s.
+  CHECK(generated - linear_seconds(engine, "int4", "a100-80g") == Approx(6476005376 * 0.3 * 11 / 19.5e12).epsilon(1e-3));
+  CHECK(linear_seconds(engine, "bf16", "a100-80g") ==
+        linear_seconds(find_engine_profile("graphs", kCatalog), "bf16", "a100-80g"));
+}
+
+}  // namespace kvroof
