@@ -124,4 +124,12 @@ TEST_CASE("vLLM before V1 has a millisecond of its host in a step, and before 0.
   CHECK(shared("vllm@0.5.5") - shared("vllm@0.6.0") == Approx((400 + 100 - 4 + 1000) * 1e-6));
 }
 
+TEST_CASE("ExLlama and AutoAWQ have the gaps of 17 kernels a layer, AutoAWQ read by query head before 0.2.8") {
+  for (const char* name : {"exllama", "autoawq", "autoawq@0.1.6"}) {
+    INFO(name);
+    CHECK(seconds(find_engine_profile(name, kCatalog), kHost) == Approx(32 * 17 * 2e-6 + 150e-6));
+    CHECK(find_engine_profile(name, kCatalog).reads_by_query_head == (std::string(name) == "autoawq@0.1.6"));
+  }
+}
+
 }  // namespace kvroof
