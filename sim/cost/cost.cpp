@@ -126,7 +126,10 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   kernel_start_ = rate(device, F::kLinearT0Us, 1e-6);
   linear_start_ = kernel_start_;
   if (own_products) linear_start_.value += format.start_us * 1e-6;
-  if (!own_products && format.layer_bits < 16) linear_start_.value *= engine.unpacked_starts;
+  if (!own_products && format.layer_bits < 16) {
+    linear_start_.value *= engine.unpacked_starts;
+    linear_peak_.value *= engine.unpacked_share;
+  }
   attention_start_ = rate(device, F::kAttentionFloorUs, 1e-6);
   attention_call_ = rate(device, F::kAttentionCallUs, 1e-6);
   attention_cold_ = rate(device, F::kAttentionColdUs, 1e-6);

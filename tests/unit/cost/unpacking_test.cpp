@@ -46,4 +46,28 @@ TEST_CASE("kernels that unpack with fewer operations are bound by them later") {
         linear_seconds(find_engine_profile("graphs", kCatalog), "bf16", "a100-80g"));
 }
 
+TEST_CASE("prompts of unpacked weights reach a share of the arithmetic of 16-bit products and are never faster") {
+  const auto prompt = [](const EngineProfile& engine, const char* format) {
+    const CostModel cost(find_model_shape("llama-2-7b", kCatalog), stored_as(format), find_device("h100-sxm", kCatalog),
+                         engine);
+    return cost.prefill(full_attention_summary(cost.shape(), 4096, 8), 8).value;
+  };
+  EngineProfile engine = find_engine_profile("graphs", kCatalog);
+  const double whole = prompt(engine, "int4"), plain = prompt(engine, "bf16");
+  engine.unpacked_share = 0.5;
+  // 32,768 tokens pass 6.476e9 parameters of the layers: 2 operations each, twice as slow.
+  const Device h100 = find_device("h100-sxm", kCatalog);
+  const double peak = 0.97 * h100.value(DeviceField::kMatmulFraction) * h100.peak(DType::kBF16).value;
+  const double products = 2 * 32768 * 6476005376.0 / peak;
+  CHECK(prompt(engine, "int4") - whole == Approx(products).epsilon(0.01));
+  CHECK(prompt(engine, "bf16") == plain);
+  for (const char* name : {"tensorrt-llm", "tensorrt-llm@0.15", "vllm", "sglang"}) {
+    INFO(name);
+    const EngineProfile serving = find_engine_profile(name, kCatalog);
+    CHECK(prompt(serving, "int4") >= 0.999 * prompt(serving, "bf16"));
+  }
+  CHECK(prompt(find_engine_profile("tensorrt-llm@0.15", kCatalog), "int4") >
+        1.3 * prompt(find_engine_profile("tensorrt-llm@0.15", kCatalog), "bf16"));
+}
+
 }  // namespace kvroof
