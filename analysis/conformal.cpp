@@ -163,6 +163,7 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
     IntervalFactors& inside = group.inside;
     inside.from = fmt::format("{}: {} rows", level.name, rows);
     std::tie(inside.factor80, inside.factor95) = quantiles(tables, &Residual::score);
+    if (!left_out && is_served(kind)) widen(inside, "no constant was chosen with this in view", kWiderNew);
     if (!is_known(kind)) {
       inside.never_narrower = true;
       widen(inside, fmt::format("no row at all of {}", kind.engine), kWiderUnseen);

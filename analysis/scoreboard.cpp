@@ -102,11 +102,12 @@ bool is_left_out(LeftOut what, const ScoredRow& row, const Residual& measured) {
 
 }  // namespace
 
-void set_intervals(std::span<ScoredRow> rows, const IntervalTable& table, LeftOut left_out) {
+void set_intervals(std::span<ScoredRow> rows, const IntervalTable& table, std::optional<LeftOut> left_out) {
   for (ScoredRow& row : rows) {
     if (!row.predicted) continue;
-    const IntervalFactors factors =
-        table.factors(row.kind, [&](const Residual& measured) { return is_left_out(left_out, row, measured); });
+    IntervalTable::LeftOut leaves;
+    if (left_out) leaves = [&](const Residual& measured) { return is_left_out(*left_out, row, measured); };
+    const IntervalFactors factors = table.factors(row.kind, leaves);
     row.predicted = with_factors(*row.predicted, factors);
     row.width_from = factors.text();
   }

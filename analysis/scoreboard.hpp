@@ -51,8 +51,8 @@ IntervalTable interval_table(std::span<const ScoredRow> measured);
 enum class LeftOut : std::uint8_t { kNothing, kTable, kDevice, kEngine, kDeviceAndEngine };
 inline constexpr std::array<std::string_view, 5> kLeftOutNames = {"nothing", "table", "device", "engine",
                                                                   "device-engine"};
-// Moves the intervals to those of the table.
-void set_intervals(std::span<ScoredRow> rows, const IntervalTable& table, LeftOut left_out);
+// Moves the intervals to those of the table; without what is left out, the rows are none of the table's own.
+void set_intervals(std::span<ScoredRow> rows, const IntervalTable& table, std::optional<LeftOut> left_out = {});
 
 struct GroupScore {
   std::string group;

@@ -270,7 +270,7 @@ int run_validate(const Arguments& arguments) {
     if (arguments.has("papers")) return print_papers(arguments, tables);
     return print_scoreboard(arguments, rows, coverage, tables);
   }
-  set_intervals(rows, shipped_intervals(), LeftOut::kNothing);
+  set_intervals(rows, shipped_intervals());
   if (format_of(arguments) == Format::kJson) {
     write_result(arguments, rows_json(rows));
     return 0;

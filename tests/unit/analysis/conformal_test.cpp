@@ -9,6 +9,11 @@
 namespace kvroof {
 namespace {
 
+namespace {
+// Left out: the intervals are those of the table's own rows.
+bool nothing(const Residual& /*measured*/) { return false; }
+}  // namespace
+
 TEST_CASE("an unstated load is the interval: what other rows were off by does not multiply it") {
   const Estimate load{10, 5, 40, 4, 50, CostTerm::kLoad};
   CHECK(with_factors(load, {3, 9, "", ""}).high95 == 50);
@@ -50,7 +55,7 @@ TEST_CASE("rows of another engine widen an interval to their errors, and narrow 
       residuals.push_back(residual_of({"hbm", "e", "step", "d", {}}, i < 20 ? "a" : "b", prior(theirs), 120));
     }
     residuals.push_back(residual_of({"gddr", "other", "whole", "d2", {}}, "c", prior(1.2), 100));
-    return with_factors(prior(own), IntervalTable(residuals).factors({"hbm", engine, "step", "d", {}}));
+    return with_factors(prior(own), IntervalTable(residuals).factors({"hbm", engine, "step", "d", {}}, nothing));
   };
   const auto high80 = [&](double theirs, const char* engine, double own) { return after(theirs, engine, own).high80; };
   // Priors of 1 %, twenty times too narrow: that multiplies a prior of the same engine, but none of 30 % of another.
@@ -75,7 +80,7 @@ TEST_CASE("an engine that no row is of has intervals on GPUs that are half as wi
   residuals.push_back(residual_of({"gddr", "elsewhere", "whole", "x", {}}, "c", e, 101));
   const IntervalTable table(residuals);
   const auto of = [&](const char* engine, const char* metric, const char* memory = "hbm") {
-    return table.factors({memory, engine, metric, "z", {}});
+    return table.factors({memory, engine, metric, "z", {}}, nothing);
   };
   const IntervalFactors never = of("never", "step");
   CHECK(never.wider == kWiderUnseen);
@@ -88,6 +93,23 @@ TEST_CASE("an engine that no row is of has intervals on GPUs that are half as wi
   CHECK(of("never", "product").wider == 1);
   CHECK(of("never", "memory").wider == 1);
   CHECK(of("never", "step", "ddr").wider == 1);
+}
+
+TEST_CASE("what is none of the table's own rows has wider intervals, for constants were chosen with those in view") {
+  const Estimate e{100, 80, 125, 64, 156.25, CostTerm::kLinear};
+  std::vector<Residual> residuals;
+  for (int i = 0; i < 40; ++i) {
+    for (const char* metric : {"step", "product", "memory"}) {
+      residuals.push_back(residual_of({"hbm", "e", metric, "d", {}}, i < 20 ? "a" : "b", e, 125));
+    }
+  }
+  const IntervalTable table(residuals);
+  const IntervalFactors own = table.factors({"hbm", "e", "step", "d", {}}, nothing);
+  const IntervalFactors other = table.factors({"hbm", "e", "step", "d", {}});
+  CHECK(with_factors(e, own).high80 == Approx(125));
+  CHECK(with_factors(e, other).high80 == Approx(100 * std::pow(1.25, kWiderNew)));
+  CHECK(other.beyond == "no constant was chosen with this in view: 1.50 times as wide");
+  for (const char* metric : {"product", "memory"}) CHECK(table.factors({"hbm", "e", metric, "d", {}}).wider == 1);
 }
 
 TEST_CASE("rows of the same device come before those of its memory, and those before all others") {
@@ -115,7 +137,7 @@ TEST_CASE("work beyond the measured one has wider intervals, by its doublings, a
     residuals.push_back({{"hbm", "e", "step", "d", {batch, 1000, 1}}, i % 4 < 2 ? "a" : "b", 1.0});
   }
   const IntervalTable table(residuals);
-  const auto at = [&](Reach reach) { return table.factors({"hbm", "e", "step", "d", reach}); };
+  const auto at = [&](Reach reach) { return table.factors({"hbm", "e", "step", "d", reach}, nothing); };
   CHECK(at({64, 1000, 1}).wider == 1);
   CHECK(at({64, 1000, 1}).beyond.empty());
   CHECK(at({0, 0, 0}).wider == 1);  // nothing is stated
@@ -136,7 +158,7 @@ TEST_CASE("work with weights of a type, or experts, that no like row has gets wi
   }
   const IntervalTable table(residuals);
   const auto of = [&](const char* weights, bool experts, double batch) {
-    return table.factors({"hbm", "e", "step", "d", {batch, 1000, 1}, weights, experts});
+    return table.factors({"hbm", "e", "step", "d", {batch, 1000, 1}, weights, experts}, nothing);
   };
   CHECK((of("fp8", false, 64).wider == 1 && of("fp8", false, 64).beyond.empty()));
   CHECK(of("nvfp4", false, 64).wider == Approx(kWiderUnseen));
