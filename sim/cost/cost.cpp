@@ -192,21 +192,28 @@ CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::
           packed(layers, format.layer_bits) + packed(experts, format.expert_bits) + packed(head, format.head_bits)};
 }
 
+// Routed experts have a router, and shared ones two products, an activation and a sum. Latent attention has five
+// products in place of two, for the latent row of k and v and its way back, and two norms more.
+CostModel::MoreKernels CostModel::more_kernels() const {
+  const double routed = shape_.experts > 0 ? shape_.layers - shape_.dense_layers : 0;
+  const double shared = shape_.shared_expert_ffn > 0 ? routed : 0;
+  const double latent = shape_.latent() ? shape_.layers : 0;
+  return {routed + 2 * shared + 3 * latent, engine_.routed_kernels * routed + 2 * shared + 2 * latent};
+}
+
 void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading,
                             Rate peak) const {
   const double layers = shape_.layers;
-  const double routed = shape_.experts > 0 ? layers - shape_.dense_layers : 0;
-  const double calls = layers * engine_.linears_per_layer + routed + 1;
+  const MoreKernels more = more_kernels();
+  const double calls = layers * engine_.linears_per_layer + more.products + 1;
   const ReadWeights read = read_weights(traffic, tokens);
   const double unpacking = read.packed * unpack_seconds_;
   if (unpacking * reading.value > read.bytes) reading = {read.bytes / unpacking, kUnpackSpread};
   parts.add_roofline(CostTerm::kLinear, Limit::kWeights, calls, linear_start_,
                      share_ * read.bytes, reading, share_ * traffic[KernelFamily::kLinear].value, peak,
                      {share_ * read.elements * tile_.value, tile_.spread});
-  // Routing and gathering of the experts' tokens.
   parts.add(CostTerm::kElementwise, Limit::kLaunches,
-            layers * elementwise_start_.value + engine_.expert_kernels * routed * kernel_start_.value,
-            elementwise_start_.spread);
+            layers * elementwise_start_.value + more.others * kernel_start_.value, elementwise_start_.spread);
 }
 
 // Two sums of the residual stream a layer over the devices that share it, by a ring; a hand-over between stages. Where
@@ -229,7 +236,9 @@ void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
 // device computes take longer than computing, of the step and of the prompts that share its iteration. Without a graph
 // it idles longer between kernels also where they do not.
 void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed, double beside) const {
-  const double kernels = engine_.kernels_per_layer + (deployment_.tensor_parallel > 1 ? 2 : 0);
+  const MoreKernels more = more_kernels();
+  const double kernels = engine_.kernels_per_layer + (deployment_.tensor_parallel > 1 ? 2 : 0) +
+                         (more.products + more.others) / shape_.layers;
   replayed = replayed && (deployment_.stages == 1 || engine_.graphs_over_stages);
   const double launches = replayed ? 0 : shape_.layers * kernels * engine_.launch_us * 1e-6;
   const double hidden = launches + engine_.hidden_request_us * 1e-6 * static_cast<double>(batch);

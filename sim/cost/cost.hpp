@@ -152,6 +152,11 @@ class CostModel {
     double bytes = 0, elements = 0, packed = 0;
   };
   [[nodiscard]] ReadWeights read_weights(const StepTraffic& traffic, std::uint64_t tokens) const;
+  // Launches of a model beside those of as many plain layers: experts and latent attention.
+  struct MoreKernels {
+    double products = 0, others = 0;
+  };
+  [[nodiscard]] MoreKernels more_kernels() const;
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
   void add_links(Parts& parts, std::uint64_t tokens) const;
   void add_host(Parts& parts, std::uint64_t batch, bool replayed, double beside) const;

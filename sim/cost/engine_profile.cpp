@@ -31,7 +31,7 @@ constexpr std::string_view kVersions = "0.8.1, b2822 or 2024-05-08";
 constexpr Field kFields[] = {
     {"linears_per_layer", &P::linears_per_layer, 1, 64},
     {"kernels_per_layer", &P::kernels_per_layer, 1, 1024},
-    {"expert_kernels", &P::expert_kernels, 0, 64},
+    {"routed_kernels", &P::routed_kernels, 0, 64},
     {"policy_kernels", &P::policy_kernels, 0, 64},
     {"on_cpu", &P::on_cpu, 0, 1},
     {"graphs", &P::graphs, 0, 1},

@@ -18,7 +18,7 @@ struct EngineProfile {
   std::vector<std::string> published_as;  // what tables of measurements call it; a version may follow
   std::uint32_t linears_per_layer = 4;    // launches of matrix products in a layer: qkv, o, gate and up, down
   std::uint32_t kernels_per_layer = 10;   // all launches of a layer but the policy's
-  std::uint32_t expert_kernels = 2;       // launches of a layer of experts beside its products: routing, gathering …
+  std::uint32_t routed_kernels = 2;       // launches of routed experts beside the router and what a plain MLP has
   std::uint32_t policy_kernels = 2;       // launches of a scoring policy in a layer: update scores; choose and free
   bool on_cpu = false;                    // the profile of a CPU back end, which says nothing of a GPU
   bool graphs = true;                     // launches are replayed from a graph: the host never waits between them

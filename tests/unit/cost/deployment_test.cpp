@@ -245,15 +245,6 @@ TEST_CASE("what a host does for each sequence hides behind the device and prompt
   CHECK(step(1000, 1) == device);
 }
 
-TEST_CASE("a layer of experts starts the kernels of its routing that the engine has beside its products") {
-  EngineProfile engine = find_engine_profile("graphs", kCatalog);
-  const auto step = [&](std::uint32_t kernels) {
-    engine.expert_kernels = kernels;
-    return seconds(CostModel(model("mixtral-8x7b"), kBf16, find_device("h100-sxm", kCatalog), engine));
-  };
-  CHECK(step(8) - step(2) == Approx(6 * 32 * 3.6e-6));
-}
-
 TEST_CASE("products in fp4 take the share of their peak that boards were measured at, and start later, by hand") {
   const auto product = [](const char* device, double m, double n, double k) {
     return cost_of(Deployment(kBf16, format("nvfp4")), device)
