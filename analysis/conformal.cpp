@@ -180,9 +180,11 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
 Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
   const double width = std::log(e.high80 / e.value);
   if (!(width > 0) || e.dominated_by == CostTerm::kLoad) return e;
-  const double least = f.never_narrower ? width : 0;
-  const double log80 = f.wider * std::clamp(width * f.factor80, least, std::max(width, f.error80));
-  const double log95 = f.wider * std::clamp(width * f.factor95, least * kWidth95, std::max(width * kWidth95, f.error95));
+  const auto moved = [&](double prior, double factor, double error) {
+    return f.wider * std::clamp(width * factor, f.never_narrower ? prior : 0, std::max(prior, error));
+  };
+  const double log80 = moved(width, f.factor80, f.error80);
+  const double log95 = moved(width * kWidth95, f.factor95, f.error95);
   const double w80 = std::exp(log80), w95 = std::exp(std::max(log80, log95));
   return {e.value, e.value / w80, e.value * w80, e.value / w95, e.value * w95, e.dominated_by};
 }

@@ -37,7 +37,7 @@ struct EngineProfile {
   double arrival_us = 0;                  // from a request's arrival at a server to its place in a batch
   bool unties_head = false;               // holds a head of its own where the model's is the embedding
   bool quantises_activations = true;      // where the weights have products of their own type on the device
-  double unpacked_starts = 1;             // starts of a product of weights that are unpacked, beside one of 16-bit weights
+  double unpacked_starts = 1;             // starts of a product of unpacked weights, beside one of 16-bit weights
   double unpacking = 1;                   // operations of unpacking, beside those of kernels that compilers generate
   double unpacked_share = 1;              // of the arithmetic of 16-bit products, what those of unpacked weights reach
   bool small_cache_with_weights = false;  // 8-bit weights bring an 8-bit cache, where nothing is said of it

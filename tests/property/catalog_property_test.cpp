@@ -30,14 +30,15 @@ struct CatalogRun {
   std::uint32_t prompt, tensor_parallel;
 
   // Whether both devices run it by the same kernels. A model of 0.1 B waits for starts, which are longer on HBM boards
-  // in the tables of kernels; a type that one of them lacks has other kernels there; llama.cpp runs on multiprocessors.
+  // in the tables of kernels; a type that one of them lacks has other kernels there; 4-bit weights are unpacked by
+  // kernels for multiprocessors.
   [[nodiscard]] bool compares(const Device& a, const Device& b) const {
     if (std::string_view(model) == "gpt2") return a.memory_type == b.memory_type && a.vendor == b.vendor;
     if (std::string_view(weights) == "fp8") {
       return a.fact(F::kPeakFp8Tflops).has_value() == b.fact(F::kPeakFp8Tflops).has_value();
     }
     const auto clocked = [](const Device& d) { return d.fact(F::kSmCount) && d.fact(F::kBoostMhz); };
-    return std::string_view(engine) != "llama-cpp" || (clocked(a) && clocked(b));
+    return std::string_view(weights) != "int4" || (clocked(a) && clocked(b));
   }
 };
 constexpr std::array kCatalogRuns = {

@@ -69,7 +69,7 @@ TEST_CASE("rows of another engine widen an interval to their errors, and narrow 
   CHECK(high80(1.44, "other", 1.69) == Approx(130));
 }
 
-TEST_CASE("an engine that no row is of has intervals on GPUs that are half as wide again, and no narrower than priors") {
+TEST_CASE("an engine that no row is of has intervals on GPUs half as wide again, and no narrower than priors") {
   const Estimate e{100, 80, 125, 64, 156.25, CostTerm::kLinear};
   std::vector<Residual> residuals;
   for (int i = 0; i < 40; ++i) {  // all right: priors were too wide

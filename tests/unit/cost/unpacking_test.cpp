@@ -41,7 +41,8 @@ TEST_CASE("kernels that unpack with fewer operations are bound by them later") {
   const double generated = linear_seconds(engine, "int4", "a100-80g");
   engine.unpacking = 0.7;
   // 32 · (4 · 4096² + 3 · 4096 · 11008) parameters, 11 operations each, 19.5 TFLOP/s.
-  CHECK(generated - linear_seconds(engine, "int4", "a100-80g") == Approx(6476005376 * 0.3 * 11 / 19.5e12).epsilon(1e-3));
+  CHECK(generated - linear_seconds(engine, "int4", "a100-80g") ==
+        Approx(6476005376 * 0.3 * 11 / 19.5e12).epsilon(1e-3));
   CHECK(linear_seconds(engine, "bf16", "a100-80g") ==
         linear_seconds(find_engine_profile("graphs", kCatalog), "bf16", "a100-80g"));
 }
