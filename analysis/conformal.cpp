@@ -51,6 +51,11 @@ std::pair<double, double> quantiles(const Tables& tables, double Residual::* wha
 
 }  // namespace
 
+std::string prompt_metric(double tokens) {
+  constexpr double kShort = 512;
+  return tokens < kShort ? "short prompt" : "prompt";
+}
+
 void set_weights(RowKind& kind, const ModelShape& shape, const Deployment& deployment) {
   if (kind.metric == "memory" || kind.metric == "attention" || kind.metric == "element-wise") return;
   kind.weights = deployment.weights.quantised() ? std::string(deployment.weights.name) : "16 bit";
@@ -169,7 +174,7 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
       widen(inside, fmt::format("no row at all of {}", kind.engine), kWiderUnseen);
     }
     widen_unseen(inside, kind, tables);
-    if (!level.same) std::tie(inside.error80, inside.error95) = quantiles(tables, &Residual::log_error);
+    std::tie(inside.error80, inside.error95) = quantiles(tables, &Residual::log_error);
     return group;
   }
   IntervalGroup priors;

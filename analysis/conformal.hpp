@@ -22,12 +22,16 @@ struct Reach {
 struct RowKind {
   std::string memory;  // of the device: hbm, gddr
   std::string engine;  // a profile of the catalog; kernels by themselves: "kernel"
-  std::string metric;  // step, prompt, first token, whole, saturated, memory, product, attention
+  std::string metric;  // step, prompt, short prompt, first token, whole, saturated, memory, product, attention
   std::string device;  // of the catalog
   Reach reach;
   std::string weights{};  // how they are stored: 16 bit, fp8, nvfp4 …; empty: none are read
   bool experts = false;   // a mixture of them
 };
+
+// The metric of prompts by themselves, of so many tokens in all. Short ones take as long to read weights, launch and wait
+// for the host as to compute, and are off by other causes than long ones, which are arithmetic.
+std::string prompt_metric(double tokens);
 
 // What weights a model has as deployed; memory holds their bytes whatever they are.
 void set_weights(RowKind& kind, const ModelShape& shape, const Deployment& deployment);
@@ -42,7 +46,7 @@ struct Residual {
 Residual residual_of(const RowKind& kind, const std::string& group, const Estimate& predicted, double measured);
 
 // What measured rows say of an interval, in logarithmic half-widths: `wider` times the prior width times the factor;
-// at most as wide as the errors of rows of other priors, or the prior itself where that is wider.
+// at most as wide as the errors of those rows, or the prior itself where that is wider.
 struct IntervalFactors {
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   double factor80 = 1, factor95 = kWidth95;  // on the prior 80 % width
@@ -66,9 +70,8 @@ struct IntervalGroup {
 // factor that holds 80 % (95 %) of the scores of like rows and of one more, or the largest where they are too few for
 // that. Alike are, as soon as there are enough: the same device, engine and metric; the same memory, engine and metric
 // (both of at least two tables); the same memory and metric; the same metric.
-// Of rows of the same engine and memory the scores count: their priors are this prediction's. Of others the errors
-// count as well: that their priors were too narrow is no reason to multiply a wide one, so the interval is at most as
-// wide as those errors or the prior, whichever is more. Rows of another metric say nothing: then the priors stand.
+// That the rows' priors were too narrow is no reason to multiply a wide one, so their errors count as well: the interval
+// is at most as wide as those or the prior, whichever is more. Rows of another metric say nothing: then the priors stand.
 // Tables count alike, whatever their rows, but for the square root of these: neighbours in one table err alike.
 // Work larger or smaller than all of those rows, or of a kind that they lack, has wider ones: see kWiderPerDoubling
 // and kWiderUnseen.

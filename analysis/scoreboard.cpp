@@ -32,7 +32,11 @@ std::string kind_of_metric(const PublishedRow& row, const PublishedSetting& s) {
   if (row.level == "capacity") return "memory";
   if (s.saturated) return "saturated";
   const bool first = metric.starts_with("ttft") || metric.starts_with("first");
-  if (first) return row.batch_mode.starts_with("continuous") ? "first token" : "prompt";  // in a queue, by itself
+  if (first) {
+    const double together = s.batch.value_or(1);
+    const bool queued = row.batch_mode.starts_with("continuous") && together > 1;
+    return queued ? "first token" : prompt_metric(together * s.input);
+  }
   if (metric.starts_with("total") || metric.starts_with("e2e") || metric.find("end_to_end") != std::string::npos) {
     return "whole";
   }

@@ -13,6 +13,7 @@ const std::map<std::string, std::string>& titles() {
   static const std::map<std::string, std::string> kTitles = {
       {"step", "decode step"},         {"whole", "whole answers"},      {"saturated", "saturated server"},
       {"prompt", "first token"},       {"memory", "memory"},            {"first token", "first token under load"},
+      {"short prompt", "first token"},
       {"product", "matrix products"},  {"attention", "decode attention"}};
   return kTitles;
 }

@@ -49,8 +49,7 @@ std::string interval_note(const IntervalFactors& f) {
   if (f.never_narrower) limit = ", no narrower than the priors";
   if (f.error80 < IntervalFactors::kNoLimit) {
     limit += fmt::format(
-        ", but no wider than the wider of the priors and what rows of other engines are off by (factors of {:.2f} and "
-        "{:.2f})",
+        ", but no wider than the priors or those rows' errors (factors of {:.2f} and {:.2f}), whichever are wider",
         std::exp(f.error80), std::exp(f.error95));
   }
   return fmt::format(

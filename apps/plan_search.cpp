@@ -38,7 +38,7 @@ class Pricing {
         tokens_(static_cast<double>(request.prompt) + request.output),
         devices_(deployment.tensor_parallel),
         steps_(interval_group(device, cost_, "step")),
-        first_tokens_(interval_group(device, cost_, "prompt")),
+        first_tokens_(interval_group(device, cost_, prompt_metric(request.prompt))),
         memory_(interval_group(device, cost_, "memory").inside) {}
 
   [[nodiscard]] const CostModel& cost() const { return cost_; }

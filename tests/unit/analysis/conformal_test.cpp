@@ -44,7 +44,7 @@ TEST_CASE("intervals hold the share of like rows that they claim, and leave out 
   CHECK(residual_of(kind, "a", e, 64).log_error == Approx(std::log(100 / 64.0)));
 }
 
-TEST_CASE("rows of another engine widen an interval to their errors, and narrow it where their priors were wide") {
+TEST_CASE("like rows widen an interval to their errors, and narrow it where their priors were wide") {
   const auto prior = [](double width) {
     return Estimate{100, 100 / width, 100 * width, 100 / (width * width), 100 * width * width, CostTerm::kLinear};
   };
@@ -58,15 +58,30 @@ TEST_CASE("rows of another engine widen an interval to their errors, and narrow 
     return with_factors(prior(own), IntervalTable(residuals).factors({"hbm", engine, "step", "d", {}}, nothing));
   };
   const auto high80 = [&](double theirs, const char* engine, double own) { return after(theirs, engine, own).high80; };
-  // Priors of 1 %, twenty times too narrow: that multiplies a prior of the same engine, but none of 30 % of another.
-  CHECK(high80(1.01, "e", 1.01) == Approx(120));
-  CHECK(high80(1.01, "e", 1.3) > 1000);
-  CHECK(high80(1.01, "other", 1.01) == Approx(120));
-  CHECK(high80(1.01, "other", 1.3) == Approx(130));
-  CHECK(after(1.01, "other", 1.01).high95 == Approx(120));
-  CHECK(after(1.01, "other", 1.3).high95 == Approx(100 * std::pow(1.3, 1.959964 / 1.281552)));  // ends of a normal
-  // Priors of 44 %, twice too wide on a log scale: halves another's.
-  CHECK(high80(1.44, "other", 1.69) == Approx(130));
+  for (const char* engine : {"e", "other"}) {
+    // Priors of 1 %, twenty times too narrow: that multiplies others as narrow, but none of 30 %.
+    CHECK(high80(1.01, engine, 1.01) == Approx(120));
+    CHECK(high80(1.01, engine, 1.3) == Approx(130));
+    CHECK(after(1.01, engine, 1.01).high95 == Approx(120));
+    CHECK(after(1.01, engine, 1.3).high95 == Approx(100 * std::pow(1.3, 1.959964 / 1.281552)));  // ends of a normal
+    // Priors of 44 %, twice too wide on a log scale: halves another's.
+    CHECK(high80(1.44, engine, 1.69) == Approx(130));
+  }
+}
+
+TEST_CASE("short prompts say nothing of long ones, which are arithmetic, nor these of short ones") {
+  std::vector<Residual> residuals;
+  for (int i = 0; i < 80; ++i) {
+    const bool is_short = i < 40;
+    residuals.push_back({{"hbm", "e", prompt_metric(is_short ? 128 : 2048), "d", {}}, i % 2 == 0 ? "a" : "b",
+                         is_short ? 3.0 : 0.5, is_short ? 0.6 : 0.1});
+  }
+  const IntervalTable table(residuals);
+  const auto of = [&](double tokens) { return table.factors({"hbm", "e", prompt_metric(tokens), "d", {}}, nothing); };
+  CHECK(of(1).factor80 == 3);
+  CHECK(of(511).factor80 == 3);
+  CHECK(of(512).factor80 == 0.5);
+  CHECK(of(32768).factor80 == 0.5);
 }
 
 TEST_CASE("an engine that no row is of has intervals on GPUs half as wide again, and no narrower than priors") {
