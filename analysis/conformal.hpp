@@ -29,8 +29,8 @@ struct RowKind {
   bool experts = false;   // a mixture of them
 };
 
-// The metric of prompts by themselves, of so many tokens in all. Short ones take as long to read weights, launch and wait
-// for the host as to compute, and are off by other causes than long ones, which are arithmetic.
+// The metric of prompts by themselves, of so many tokens in all. Short ones take as long to read weights, launch and
+// wait for the host as to compute, and are off by other causes than long ones, which are arithmetic.
 std::string prompt_metric(double tokens);
 
 // What weights a model has as deployed; memory holds their bytes whatever they are.
@@ -70,8 +70,9 @@ struct IntervalGroup {
 // factor that holds 80 % (95 %) of the scores of like rows and of one more, or the largest where they are too few for
 // that. Alike are, as soon as there are enough: the same device, engine and metric; the same memory, engine and metric
 // (both of at least two tables); the same memory and metric; the same metric.
-// That the rows' priors were too narrow is no reason to multiply a wide one, so their errors count as well: the interval
-// is at most as wide as those or the prior, whichever is more. Rows of another metric say nothing: then the priors stand.
+// That the rows' priors were too narrow is no reason to multiply a wide one, so their errors count as well: the
+// interval is at most as wide as those or the prior, whichever is more. Rows of another metric say nothing: then the
+// priors stand.
 // Tables count alike, whatever their rows, but for the square root of these: neighbours in one table err alike.
 // Work larger or smaller than all of those rows, or of a kind that they lack, has wider ones: see kWiderPerDoubling
 // and kWiderUnseen.
