@@ -23,10 +23,12 @@ constexpr double kSeconds = 1, kMilliseconds = 1e3, kMicroseconds = 1e6;
 
 // Times one after the other. Their errors come from the same constants, so the ends add up.
 Estimate sum(const Estimate& a, const Estimate& b) {
-  return {a.value + b.value,   a.low80 + b.low80,   a.high80 + b.high80,
-          a.low95 + b.low95,   a.high95 + b.high95, a.value > b.value ? a.dominated_by : b.dominated_by};
+  return {a.value + b.value,   a.low80 + b.low80,
+          a.high80 + b.high80, a.low95 + b.low95,
+          a.high95 + b.high95, a.value > b.value ? a.dominated_by : b.dominated_by,
+          a.limit + b.limit};
 }
-// As wide as where its own ends were off by that share (80 %) as well.
+// As wide as where its own ends were off by that share (80 %) as well; it may be any part of what it says.
 Estimate unsure(const Estimate& e, double spread) {
   const double w80 = 1 + spread, w95 = 1 + kWidth95 * spread;
   return {e.value, e.low80 / w80, e.high80 * w80, e.low95 / w95, e.high95 * w95, e.dominated_by};
@@ -38,6 +40,7 @@ Estimate widened(Estimate e, const Estimate& low, const Estimate& high) {
   e.low95 = std::min(e.low95, low.low80);
   e.high95 = std::max(e.high95, high.high80);
   e.dominated_by = CostTerm::kLoad;
+  e.limit = low.limit;
   return e;
 }
 

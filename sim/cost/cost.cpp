@@ -34,6 +34,8 @@ constexpr double kLinkSpread = 0.40;
 constexpr double kLinkShare = 0.45;
 // Of the activations, what every device of a shared layer reads and writes whole: norms, residuals, inputs of products.
 constexpr double kReplicated = 0.4;
+// More than the caches of any device of the catalog hold.
+constexpr double kMostCached = 256.0 * (1 << 20);
 // A sum through host memory, without links between the devices, starts so much later.
 constexpr double kHostedSumUs = 20;
 Estimate around(double value, double half_width, CostTerm dominated_by) {
@@ -51,16 +53,27 @@ StepTraffic padded_by(double padding, StepTraffic traffic) {
   return traffic;
 }
 
+// Operations a second of dense products in 16 bits and more; with quantised weights, in any type.
+double highest_peak(const Device& device, bool quantised) {
+  double tflops = std::max(device.peak(DType::kF16).value, device.peak(DType::kBF16).value) * 1e-12;
+  for (const F field : {F::kPeakFp8Tflops, F::kPeakFp4Tflops, F::kPeakInt8Tops}) {
+    if (quantised && device.fact(field)) tflops = std::max(tflops, device.value(field));
+  }
+  return tflops * 1e12;
+}
+
 }  // namespace
 
 Estimate scaled(const Estimate& e, double factor) {
-  return {e.value * factor, e.low80 * factor, e.high80 * factor, e.low95 * factor, e.high95 * factor, e.dominated_by};
+  return {e.value * factor,  e.low80 * factor, e.high80 * factor, e.low95 * factor,
+          e.high95 * factor, e.dominated_by,   e.limit * factor};
 }
 
 Estimate throughput(const Estimate& step, double tokens) {
   if (!(step.value > 0)) return {};
   return {tokens / step.value,  tokens / step.high80, tokens / step.low80,
-          tokens / step.high95, tokens / step.low95,  step.dominated_by};
+          tokens / step.high95, tokens / step.low95,  step.dominated_by,
+          step.limit > 0 ? tokens / step.limit : 0};
 }
 
 CostModel::Rate CostModel::rate(const Device& device, DeviceField field, double unit) const {
@@ -143,6 +156,10 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   if (device.fact(F::kL2Mib)) cache_bytes_ = device.value(F::kL2Mib) * 1024 * 1024;
   working_sets_ = device.working_sets;
   together_ = device.kind == DeviceKind::kCpu;
+  if (!together_) {
+    datasheet_bandwidth_ = bandwidth;
+    datasheet_peak_ = highest_peak(device, format.quantised());
+  }
 }
 
 // Between two sizes that were measured, by the time a byte takes and the logarithm of the size: what a cache holds of a
@@ -189,7 +206,19 @@ CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::
   const double layers = elements - experts - head;
   const auto packed = [](double count, double bits) { return bits < 16 ? count : 0; };
   return {(layers * format.layer_bits + experts * format.expert_bits + head * format.head_bits) / 8, elements,
-          packed(layers, format.layer_bits) + packed(experts, format.expert_bits) + packed(head, format.head_bits)};
+          packed(layers, format.layer_bits) + packed(experts, format.expert_bits) + packed(head, format.head_bits),
+          experts * format.expert_bits / 8};
+}
+
+// What no cache holds, at the memory's full bandwidth; or the arithmetic, at the highest peak that it can be computed
+// at. Tokens may all ask for the same experts.
+double CostModel::least_seconds(const StepTraffic& traffic, std::uint64_t tokens, double kv_bytes) const {
+  if (!(datasheet_bandwidth_ > 0) || attention_only(shape_)) return 0;
+  const ReadWeights read = read_weights(traffic, tokens);
+  const double bytes = share_ * (read.bytes - read.routed) + kv_share_ * kv_bytes - kMostCached;
+  const double operations =
+      share_ * (traffic[KernelFamily::kLinear].value + traffic[KernelFamily::kAttention].value);
+  return std::max({0.0, bytes / datasheet_bandwidth_, operations / datasheet_peak_});
 }
 
 // Routed experts have a router, and shared ones two products, an activation and a sum. Latent attention has five
@@ -293,6 +322,7 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
                        share_ * traffic[KernelFamily::kPolicy].value, peak);
   }
   if (whole_model) add_host(parts, batch, engine_.replays(batch), beside);
+  parts.least = least_seconds(traffic, batch, bytes(Cause::kKvRead));
   return parts;
 }
 
@@ -330,6 +360,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
                        {attention_bandwidth_.value, kPolicySpread}, 0, policy_peak_);
   }
   if (!attention_only(shape_)) add_host(parts, batch, engine_.graphs, 0);
+  parts.least = least_seconds(traffic, tokens, 0);  // blocks of queries share the rows that they read
   return parts;
 }
 
@@ -340,7 +371,9 @@ Estimate CostModel::estimate_of(const Parts& parts) {
   const auto widest = std::max_element(parts.width_squared.begin(), parts.width_squared.end());
   const auto dominated_by =
       *widest > board ? static_cast<CostTerm>(widest - parts.width_squared.begin()) : CostTerm::kBoard;
-  return around(total, total > 0 ? std::sqrt(width_squared) / total : 0, dominated_by);
+  Estimate e = around(total, total > 0 ? std::sqrt(width_squared) / total : 0, dominated_by);
+  e.limit = parts.least;
+  return e;
 }
 
 Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t batch) const {

@@ -35,6 +35,7 @@ struct Estimate {
   double low95 = 0;
   double high95 = 0;
   CostTerm dominated_by = CostTerm::kLinear;  // what contributes most to the width
+  double limit = 0;  // the shortest time, or the highest rate, that the datasheet allows; 0: not known
 };
 
 // Normal quantiles: 80 % and 95 % of a distribution lie within 1.2816 and 1.9600 deviations.
@@ -147,9 +148,10 @@ class CostModel {
   };
   [[nodiscard]] Reading reading(const StepTraffic& traffic, std::uint64_t batch) const;
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
+  [[nodiscard]] double least_seconds(const StepTraffic& traffic, std::uint64_t tokens, double kv_bytes) const;
   [[nodiscard]] double activation_seconds(const StepTraffic& traffic, std::uint64_t tokens) const;
   struct ReadWeights {
-    double bytes = 0, elements = 0, packed = 0;
+    double bytes = 0, elements = 0, packed = 0, routed = 0;  // routed: bytes of experts, as many as are expected
   };
   [[nodiscard]] ReadWeights read_weights(const StepTraffic& traffic, std::uint64_t tokens) const;
   // Launches of a model beside those of as many plain layers: experts and latent attention.
@@ -174,6 +176,7 @@ class CostModel {
   Rate attention_call_, attention_cold_;                                    // seconds, of a call by itself
   Rate link_start_, link_bandwidth_;                                        // of a sum over devices
   double unpack_seconds_ = 0;  // of one parameter
+  double datasheet_bandwidth_ = 0, datasheet_peak_ = 0;  // bytes/s, operations/s; 0: caches hold models, no limit
   Rate tile_ = {0, 0};         // seconds of one parameter in a tile of rows; 0: products take the rows that there are
   double prompt_share_ = 1;
   double cache_bytes_ = 0;

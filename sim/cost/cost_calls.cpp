@@ -22,7 +22,7 @@ Estimate CostModel::layer(const ResidencySummary& residency, std::uint64_t batch
   constexpr auto kLinear = static_cast<std::size_t>(CostTerm::kLinear);
   constexpr auto kHost = static_cast<std::size_t>(CostTerm::kHost);
   parts.seconds[kLinear] -= head.seconds[kLinear];
-  parts.seconds[kHost] = parts.width_squared[kHost] = 0;
+  parts.seconds[kHost] = parts.width_squared[kHost] = parts.least = 0;
   for (std::size_t i = 0; i < kCostTerms; ++i) {
     parts.seconds[i] /= shape_.layers;
     parts.width_squared[i] /= square(shape_.layers);

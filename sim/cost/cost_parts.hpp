@@ -16,6 +16,7 @@ struct CostModel::Parts {
   std::array<double, kCostTerms> seconds{};
   std::array<double, kCostTerms> width_squared{};
   std::array<double, kLimits> limits{};
+  double least = 0;  // seconds that the sum cannot be below, by the datasheet
   // What others do on the machine slows all parts at once: half-widths add up, not their squares.
   bool together = false;
 

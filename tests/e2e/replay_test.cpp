@@ -129,7 +129,7 @@ TEST_CASE(
     }
     const json& interval = p["step_ms_interval"];
     CHECK(interval["value"] == p["step_ms"]);
-    CHECK(interval["low95"] < interval["low80"]);
+    CHECK(interval["low95"] <= interval["low80"]);  // both may end where the datasheet does
     CHECK(interval["low80"] < interval["value"]);
     CHECK(interval["high80"] > interval["value"]);
     CHECK(interval["high95"] > interval["high80"]);
