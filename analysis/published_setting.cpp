@@ -270,6 +270,17 @@ std::optional<KvType> cache_type(const std::string& text) {
   return kv == "fp32" || kv == "f32" ? std::optional(KvType(DType::kF32)) : std::nullopt;
 }
 
+// Whether the conditions say that tokens were drawn by top-p: "top_p 0.9", but not "top_p 1".
+bool by_top_p(const std::string& conditions) {
+  for (const char* name : {"top_p", "top-p"}) {
+    const std::size_t at = conditions.find(name);
+    if (at == std::string::npos) continue;
+    const std::size_t number = conditions.find_first_not_of(" =:", at + 5);
+    return number == std::string::npos || conditions[number] != '1';
+  }
+  return false;
+}
+
 // Types of weights and cache, or why they are unknown.
 Result<Deployment> deployment_of(const PublishedRow& row, bool kernel) {
   const std::string& text = row.weight_precision.empty() && kernel ? row.kv_precision : row.weight_precision;
@@ -278,7 +289,9 @@ Result<Deployment> deployment_of(const PublishedRow& row, bool kernel) {
   const auto kv = cache_type(row.kv_precision);
   if (!kv) return failure("no such type of the KV cache: {}", row.kv_precision);
   const DType activations = weights->name == "f32" ? DType::kF32 : DType::kBF16;
-  return Deployment({activations, *kv}, *weights);
+  Deployment deployment({activations, *kv}, *weights);
+  deployment.top_p = by_top_p(row.conditions);
+  return deployment;
 }
 
 std::string read_lengths(const PublishedRow& row, bool kernel, PublishedSetting& s) {

@@ -196,9 +196,9 @@ std::vector<Remedy> remedies(const WorkloadRequest& request, const Plan& plan, c
     }
   }
   for (const char* name : {"fp8", "int4"}) {
-    Deployment smaller(plan.deployment.types, *parse_weight_format(name));
+    Deployment smaller = plan.deployment;
+    smaller.weights = *parse_weight_format(name);
     if (smaller.weights.layer_bits >= plan.deployment.weights.layer_bits) continue;
-    smaller.tensor_parallel = plan.deployment.tensor_parallel;
     if (const std::uint64_t batch = met(smaller)) {
       found.push_back({fmt::format("--dtype {}", name), batch});
       break;

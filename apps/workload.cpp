@@ -204,6 +204,8 @@ void describe_workload(po::options_description_easy_init add) {
   add("engine", po::value<std::string>(),
       "how an engine launches work, a name of catalog/engines: kvroof, vllm, tensorrt-llm …, as it is today or in a "
       "version: vllm@0.2.5, llama-cpp@b2800, llama-cpp@2024-03 (default: kvroof's own)");
+  add("sampling", po::value<std::string>()->default_value("greedy"),
+      "how tokens are chosen: greedy | top-p, which some engines' samplers sort the vocabulary for");
 }
 
 WorkloadRequest workload_request(const Arguments& arguments) {
@@ -217,6 +219,11 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   require_positions(request.model, request.prompt, request.output);
   const std::vector<WeightFormat> formats = weight_formats_of(arguments, request.model);
   request.deployments = deployments_of(arguments, request, formats);
+  const std::string sampling = arguments.get<std::string>("sampling");
+  if (sampling != "greedy" && sampling != "top-p") {
+    throw usage_error(fmt::format("--sampling {}: expected greedy or top-p", sampling));
+  }
+  for (Deployment& d : request.deployments) d.top_p = sampling == "top-p";
   if (arguments.has("trace")) request.trace = arguments.get<std::string>("trace");
   if (arguments.has("engine")) request.engine = find_engine_profile(arguments.get<std::string>("engine"), catalog);
   return request;

@@ -274,7 +274,8 @@ void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed, doubl
   const double idle = std::max(0.0, hidden - parts.total() - beside);
   const double gaps = shape_.layers * kernels * (engine_.gap_us + (replayed ? 0 : engine_.launch_gap_us)) * 1e-6;
   const double telling = deployment_.tensor_parallel > 1 ? engine_.shared_step_us : 0;
-  const double step = engine_.step_us + telling + engine_.request_us * static_cast<double>(batch);
+  const double sampling = deployment_.top_p ? engine_.top_p_ns * 1e-3 * shape_.vocab : 0;
+  const double step = engine_.step_us + telling + (engine_.request_us + sampling) * static_cast<double>(batch);
   const double host = idle + gaps + step * 1e-6;
   parts.add(CostTerm::kHost, Limit::kLaunches, host, kHostSpread);
 }

@@ -63,6 +63,7 @@ struct Deployment {
   WeightFormat weights;
   std::uint32_t tensor_parallel = 1;  // devices that share each layer; divides the query heads
   std::uint32_t stages = 1;           // groups of them that each hold a part of the layers, one after the other
+  bool top_p = false;                 // tokens are drawn by top-p or top-k; else the most probable, or of all, is taken
 };
 
 // Why the model cannot be spread so, or nothing.

@@ -43,6 +43,7 @@ constexpr Field kFields[] = {
     {"gap_us", &P::gap_us, 0, kSecond},
     {"step_us", &P::step_us, 0, kSecond},
     {"request_us", &P::request_us, 0, kSecond},
+    {"top_p_ns", &P::top_p_ns, 0, 1000},
     {"launch_gap_us", &P::launch_gap_us, 0, kSecond},
     {"graphs_over_stages", &P::graphs_over_stages, 0, 1},
     {"hidden_request_us", &P::hidden_request_us, 0, kSecond},

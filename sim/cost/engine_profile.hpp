@@ -33,6 +33,7 @@ struct EngineProfile {
   double launch_gap_us = 0;               // and so much longer where they are launched one by one, not from a graph
   double step_us = 0;                     // host and sampling time of one step
   double request_us = 0;                  // host time of one sequence in a step
+  double top_p_ns = 0;                    // drawing a token by top-p or top-k, a sequence and entry of the vocabulary
   double hidden_request_us = 0;           // host time of one sequence in a step that goes on while the device computes
   double arrival_us = 0;                  // from a request's arrival at a server to its place in a batch
   bool unties_head = false;               // holds a head of its own where the model's is the embedding
