@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace kvroof {
 namespace {
@@ -145,40 +146,47 @@ ResidencySummary summarise(std::span<const Residency> sequences) {
 
 ResidencySummary summarise(const Residency& residency) { return summarise(std::span(&residency, 1)); }
 
-ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output) {
+// Full attention in layers of one window (0: none), which hold together what one layer of all their heads would.
+static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t prompt, std::uint32_t output) {
+  const auto seen = [&](u64 tokens) { return window == 0 ? tokens : std::min<u64>(tokens, window); };
   Residency layer;
   layer.prompt = prompt;
   layer.steps = output;
   layer.layers = 1;
-  layer.storage_heads = layer.kv_heads = shape.kv_heads;
+  layer.storage_heads = layer.kv_heads = static_cast<std::uint32_t>(heads);
+  layer.layer_windows = {window};
+  layer.cells.resize(std::size_t{output} + 1);
+  LayerCounts& first = layer.at(0, 0);
+  first.attended = heads * prefill_rows_read(prompt, 1, window);
+  first.written = heads * prompt;
+  first.resident = first.allocated = heads * seen(prompt);
+  set_full_ages(first, heads, prompt, seen(prompt), 0);
+  first.allocated_paged = heads * in_pages(seen(prompt));
+  for (std::uint32_t step = 1; step <= output; ++step) {
+    LayerCounts& c = layer.at(step, 0);
+    const u64 tokens = u64{prompt} + step;
+    c.attended = c.resident = c.allocated = heads * seen(tokens);
+    c.allocated_paged = heads * in_pages(seen(tokens));
+    c.written = heads;
+    set_full_ages(c, heads, tokens, seen(tokens), seen(tokens - 1));
+  }
+  return layer;
+}
+
+ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output) {
+  std::map<std::uint32_t, std::uint32_t> layers_of_window;
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) ++layers_of_window[shape.window(layer)];
   ResidencySummary sum;
-  sum.decode_steps = 0;
-  for (std::uint32_t l = 0; l < shape.layers; ++l) {
-    const u64 window = shape.window(l);
-    const auto seen = [&](u64 tokens) { return window == 0 ? tokens : std::min(tokens, window); };
-    layer.layer_windows = {shape.window(l)};
-    layer.cells.assign(std::size_t{output} + 1, {});
-    LayerCounts& first = layer.at(0, 0);
-    first.attended = shape.kv_heads * prefill_rows_read(prompt, 1, shape.window(l));
-    first.written = u64{shape.kv_heads} * prompt;
-    first.resident = first.allocated = shape.kv_heads * seen(prompt);
-    set_full_ages(first, shape.kv_heads, prompt, seen(prompt), 0);
-    first.allocated_paged = shape.kv_heads * in_pages(seen(prompt));
-    for (std::uint32_t step = 1; step <= output; ++step) {
-      LayerCounts& c = layer.at(step, 0);
-      c.attended = c.resident = c.allocated = shape.kv_heads * seen(u64{prompt} + step);
-      c.allocated_paged = shape.kv_heads * in_pages(seen(u64{prompt} + step));
-      c.written = shape.kv_heads;
-      set_full_ages(c, shape.kv_heads, u64{prompt} + step, seen(u64{prompt} + step), seen(u64{prompt} + step - 1));
-    }
-    add_sequence(sum, layer);
+  for (const auto& [window, layers] : layers_of_window) {
+    add_sequence(sum, full_attention(u64{shape.kv_heads} * layers, window, prompt, output));
   }
   sum.prompt = prompt;
   sum.steps = output;
   sum.layers = shape.layers;
   sum.storage_heads = shape.kv_heads;
+  sum.layer_prompt_rows = u64{shape.kv_heads} * prompt;
   sum.decode_steps = std::max(output, 1U);
-  sum.evicts = false;
+  sum.evicts = false;  // what a window hides is no eviction
   return sum;
 }
 
