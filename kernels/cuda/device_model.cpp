@@ -102,6 +102,7 @@ DeviceLinear DeviceModel::stacked(std::span<const Linear* const> parts) {
     if (part->bias.empty()) {
       const std::vector<std::byte> zeros(2 * part->matrix.rows);
       copy_to_device(stream_, joined, zeros);
+      check_device(synchronize(stream_), "copying weights");  // before the zeros go
     } else {
       place(part->bias, joined);
     }

@@ -1,6 +1,7 @@
 #include "kernels/cupti/launch_recorder.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace kvroof {
 
@@ -49,12 +50,15 @@ void LaunchRecorder::begin_train() {
 }
 
 void LaunchRecorder::created(std::uint64_t node) {
-  if (noting_ && in_launch_) created_[node] = noted_;
+  if (noting_ && in_launch_) created_[node] = {noted_, node};
 }
 
 void LaunchRecorder::cloned(std::uint64_t node, std::uint64_t from) {
   const auto found = created_.find(from);
-  if (noting_ && found != created_.end()) nodes_.emplace_back(node, found->second);
+  if (!noting_ || found == created_.end()) return;
+  const Node original = found->second;
+  nodes_.emplace_back(node, original);
+  created_[node] = original;
 }
 
 void LaunchRecorder::end_train() {
@@ -65,14 +69,15 @@ void LaunchRecorder::end_train() {
 void LaunchRecorder::begin_train_launch(std::span<const LaunchMeaning> meanings) {
   if (recorder_ == nullptr) return;
   std::vector<OperatorRecord> records;
-  // Several nodes may belong to a launch that a library makes.
-  std::vector<bool> explained(meanings.size(), false);
-  for (const auto& [node, launch] : nodes_) {
-    if (launch >= meanings.size()) continue;
-    add(meanings[launch], node, !explained[launch], records);
-    explained[launch] = true;
+  // Several nodes may belong to a launch that a library makes. Of the copies of the first any may be the one that runs:
+  // a record without its kernel is nobody's.
+  std::vector<std::optional<std::uint64_t>> first(meanings.size());
+  for (const auto& [node, of] : nodes_) {
+    if (of.launch >= meanings.size()) continue;
+    if (!first[of.launch]) first[of.launch] = of.captured;
+    add(meanings[of.launch], node, first[of.launch] == of.captured, records);
   }
-  unexplained_ += std::find(explained.begin(), explained.end(), false) != explained.end();
+  unexplained_ += std::find(first.begin(), first.end(), std::nullopt) != first.end();
   recorder_->begin_launch(std::move(records));
 }
 

@@ -12,8 +12,8 @@
 
 namespace kvroof {
 
-// Nodes are known by the callbacks of CUPTI: one when a launch is captured, one for its copy when the graph is
-// instantiated. Launches of a graph share a correlation; the node tells them apart.
+// Nodes are known by the callbacks of CUPTI: one when a launch is captured, and one for each copy when the graph is
+// instantiated, be it of a copy. Launches of a graph share a correlation; the node tells them apart.
 class LaunchRecorder final : public LaunchObserver, public GraphNodes {
  public:
   // Launches are told to it from now on; null: to nobody.
@@ -34,6 +34,10 @@ class LaunchRecorder final : public LaunchObserver, public GraphNodes {
   [[nodiscard]] std::uint64_t unexplained() const { return unexplained_; }
 
  private:
+  struct Node {
+    std::uint32_t launch = 0;
+    std::uint64_t captured = 0;  // the node that it is, or that it was copied from in the end
+  };
   // `first`: of a launch's nodes, whose record says what all of them move together.
   void add(const LaunchMeaning& meaning, std::uint64_t node, bool first, std::vector<OperatorRecord>& records) const;
 
@@ -41,8 +45,8 @@ class LaunchRecorder final : public LaunchObserver, public GraphNodes {
   std::uint32_t step_ = 0;
   bool noting_ = false, in_launch_ = false;
   std::uint32_t noted_ = 0;  // launches of the last train
-  std::map<std::uint64_t, std::uint32_t> created_;               // node → launch, while noting
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> nodes_;  // of the last train: node, launch
+  std::map<std::uint64_t, Node> created_;               // captured or copied, while noting
+  std::vector<std::pair<std::uint64_t, Node>> nodes_;  // the copies of the last train
   std::uint64_t unexplained_ = 0;
 };
 

@@ -6,11 +6,26 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <filesystem>
 #include <mutex>
 #include <utility>
 
+#include "kernels/cupti/machine.hpp"
+
 namespace kvroof {
 namespace {
+
+// CUPTI opens its host library by name alone, and in a Python package it lies where the loader never looks: CUPTI takes
+// what the process has loaded by that name, so it is loaded from beside CUPTI, or else from wherever it is found.
+void load_host_library(const std::string& cupti) {
+  constexpr const char* kFile = "libnvperf_host.so";
+  if (dlopen(kFile, RTLD_NOW | RTLD_NOLOAD) != nullptr) return;
+  const std::filesystem::path beside = std::filesystem::path(cupti).parent_path() / kFile;
+  if (dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr) return;
+  for (const std::string& path : find_library(this_machine(), kFile)) {
+    if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr) return;
+  }
+}
 
 const char* remedy_for(CUptiResult result) {
   switch (result) {
@@ -125,6 +140,7 @@ Result<ProfilerFunctions> find_profiler(const CuptiLibrary& library) {
   if (functions.name == nullptr) return failure("{} has no {}: it counts nothing", library.path, #name);
   KVROOF_PROFILER_FUNCTIONS(KVROOF_FIND)
 #undef KVROOF_FIND
+  load_host_library(library.path);
   return functions;
 }
 
@@ -230,14 +246,15 @@ Result<DeviceCounters> open_device_counters(const ProfilerFunctions& cupti, cons
   KVROOF_PARAMS(CUpti_Device_GetChipName_Params, chip);
   if (const auto r = cupti.cuptiDeviceGetChipName(&chip)) return Failure{cupti.answer("asking for the chip", r)};
   const std::string name = chip.pChipName;
-  const Result<Image> availability = availability_of(cupti, set.mode);
+  auto availability = availability_of(cupti, set.mode);
   if (!availability) return Failure{availability.error()};
-  const auto catalog = make_catalog(cupti, name, set.mode, availability.value());
+  opened.availability = std::move(availability).value();
+  const auto catalog = make_catalog(cupti, name, set.mode, opened.availability);
   if (!catalog) return Failure{catalog.error()};
   auto metrics = resolve_metrics(set, *catalog.value());
   if (!metrics) return Failure{metrics.error()};
   opened.metrics = std::move(metrics).value();
-  opened.host = std::make_unique<HostObject>(cupti, name, set.mode, availability.value());
+  opened.host = std::make_unique<HostObject>(cupti, name, set.mode, opened.availability);
   if (opened.host->result() != CUPTI_SUCCESS) return Failure{cupti.answer("opening " + name, opened.host->result())};
   auto image = opened.host->configure(opened.metrics.names);
   if (!image) return Failure{image.error()};

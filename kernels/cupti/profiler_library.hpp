@@ -125,6 +125,7 @@ class ProfilerUse {
 // What a device counts in a mode, in one pass.
 struct DeviceCounters {
   std::shared_ptr<ProfilerUse> use;
+  Image availability;  // CUPTI's header does not say whether the host object copies it
   std::unique_ptr<HostObject> host;
   ResolvedMetrics metrics;
   Image configuration;

@@ -100,6 +100,14 @@ TEST_CASE("Kernels, counters and samples of three runs through CUPTI's functions
         std::to_string(samples) + "\n");
 }
 
+TEST_CASE("The host library of a CUPTI whose folder the loader does not know is loaded from beside it") {
+  const TemporaryFolder folder;
+  const Ran ran = record(folder.file("run.kvt"), "counters", "package=1");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(said(ran) == "cupti: counters");
+}
+
 TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the level that was reached and why not more") {
   constexpr const char* kCounters = "counters need root or CAP_PERFMON: `kvroof doctor` says more";
   const std::string refused = std::string("CUPTI, asking which counters are free: made (35); ") + kCounters;

@@ -5,6 +5,8 @@
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -150,6 +152,9 @@ CUptiResult cuptiPmSamplingGetCounterAvailability(CUpti_PmSampling_GetCounterAva
 CUptiResult cuptiProfilerHostInitialize(CUpti_Profiler_Host_Initialize_Params* p) {
   MADE_CHECK(CUpti_Profiler_Host_Initialize_Params,
              std::strcmp(p->pChipName, "GH100") == 0 && p->pCounterAvailabilityImage != nullptr);
+  // The real one opens its host library by name alone, which the loader does not know in a Python package's folder.
+  const bool alone = made::wish("package") >= 0 && dlopen("libnvperf_host.so", RTLD_NOW | RTLD_NOLOAD) == nullptr;
+  if (alone) return CUPTI_ERROR_NOT_INITIALIZED;
   ++g_state.hosts;
   p->pHostObject = reinterpret_cast<CUpti_Profiler_Host_Object*>(&g_object);
   return CUPTI_SUCCESS;

@@ -1,6 +1,7 @@
 // Launches that the engine explains, met by records of a made CUPTI: one by one, and as the nodes of a graph.
 #include "kernels/cupti/launch_recorder.hpp"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <tuple>
@@ -127,6 +128,29 @@ TEST_CASE("Several nodes of one launch have its meaning, and the first of them s
   CHECK(of_down == 6);  // two causes of each of the three nodes
   CHECK(bytes == 500 + 60 + 9);
   CHECK(flops == 7000);
+}
+
+TEST_CASE("A copy of a copy of a node has its meaning too, whichever of them a kernel names") {
+  for (const std::uint64_t runs : {21, 31}) {
+    Recording r;
+    r.launches.begin_train();
+    r.launches.begin_launch(meaning_of("noted", 0, Cause::kWeights, 1));
+    r.cupti.graphs->created(11);
+    r.launches.end_launch();
+    r.cupti.graphs->created(31);  // within the instantiation, by no launch
+    r.cupti.graphs->cloned(21, 11);
+    r.cupti.graphs->cloned(31, 21);
+    r.launches.end_train();
+    r.launches.begin_train_launch(std::array{meaning_of("down", 3, Cause::kWeights, 500)});
+    r.cupti.launch_graph(40, 1000, {runs});
+    r.launches.end_launch();
+    r.recorder->stop();
+    CHECK(r.launches.unexplained() == 0);
+    const auto of_kernel = std::find_if(r.sink.operators.begin(), r.sink.operators.end(),
+                                        [&](const OperatorRecord& record) { return record.graph_node == runs; });
+    REQUIRE(of_kernel != r.sink.operators.end());
+    CHECK((of_kernel->name == "down" && of_kernel->declared_bytes == 500));
+  }
 }
 
 TEST_CASE("A graph whose nodes CUPTI did not tell of is counted, and its kernels are recorded without a meaning") {
