@@ -140,7 +140,7 @@ void CudaBackend::launch_step() {
     forward_->project(0, static_cast<std::uint32_t>(active_.size()));
   };
   StepPlan::StepTrain& train = plan_.train();
-  const bool one_by_one = recorder_ != nullptr || launches_.one_by_one();
+  const bool one_by_one = recorder_ != nullptr || launches_.one_by_one() || !stream_.trains;
   if (one_by_one || !std::exchange(train.loaded, true)) return launches();
   if (train.launches.empty()) launches_.note(train, launches);
   launches_.make(train);

@@ -16,7 +16,9 @@ const char* library_folder();
 struct Stream {
   void* handle = nullptr;  // cudaStream_t
   const char* problem = nullptr;
-  bool overlaps = false;    // the device has programmatic dependent launch
+  // To tell what goes wrong on a device apart: KVROOF_NO_OVERLAP and KVROOF_NO_GRAPHS in the environment.
+  bool overlaps = false;  // the device has programmatic dependent launch
+  bool trains = true;     // a decode step may be one
   void* recording = nullptr;  // of the emulator
 };
 

@@ -68,7 +68,9 @@ const char* open_stream(Stream& stream) {
   stream.handle = handle;
   if (status != cudaSuccess) return problem_of(status);
   int major = 0;
-  stream.overlaps = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && major >= 9;
+  stream.overlaps = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && major >= 9 &&
+                    std::getenv("KVROOF_NO_OVERLAP") == nullptr;
+  stream.trains = std::getenv("KVROOF_NO_GRAPHS") == nullptr;
   return nullptr;
 }
 void close_stream(Stream& stream) { cudaStreamDestroy(handle_of(stream)); }
@@ -135,9 +137,17 @@ namespace {
 std::map<void*, std::size_t> g_allocated;
 std::size_t g_in_use = 0;
 
+// A device refuses to give and take memory meanwhile, and spoils what was noted.
+constexpr const char* kMemoryInTrain = "memory asked for or given back between launches that are noted";
+bool g_noting = false;
+const char* g_spoilt = nullptr;
+
+const char* spoil() { return g_spoilt = kMemoryInTrain; }
+
 }  // namespace
 
 const char* allocate(std::size_t bytes, void** out) {
+  if (g_noting) return spoil();
   const bool room = emulator::memory_limit == 0 || bytes <= emulator::memory_limit - g_in_use;
   *out = room ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
   if (*out == nullptr) return "out of memory";
@@ -148,6 +158,7 @@ const char* allocate(std::size_t bytes, void** out) {
 }
 void release(void* memory) {
   if (memory == nullptr) return;
+  if (g_noting) spoil();
   g_in_use -= g_allocated.extract(memory).mapped();
   std::free(memory);
 }
@@ -174,10 +185,14 @@ const char* synchronize(Stream& stream) {
   return stream.recording == nullptr ? nullptr : kCopyInTrain;
 }
 const char* allocate_pinned(std::size_t bytes, void** out) {
+  if (g_noting) return spoil();
   *out = ::operator new(bytes, std::nothrow);
   return *out == nullptr ? "out of memory" : nullptr;
 }
-void release_pinned(void* memory) { ::operator delete(memory); }
+void release_pinned(void* memory) {
+  if (g_noting) spoil();
+  ::operator delete(memory);
+}
 const char* copy_in_later(Stream& stream, void* to, std::size_t pitch, const void* from, std::size_t bytes,
                           std::size_t rows) {
   emulator::later([=] {
@@ -224,6 +239,7 @@ class StreamQueue final : public emulator::LaunchQueue {
 }  // namespace
 const char* open_stream(Stream& stream) {
   stream.handle = static_cast<emulator::LaunchQueue*>(new StreamQueue(stream));
+  stream.trains = std::getenv("KVROOF_NO_GRAPHS") == nullptr;
   return nullptr;
 }
 void close_stream(Stream& stream) {
@@ -232,10 +248,14 @@ void close_stream(Stream& stream) {
 
 const char* begin_train(Stream& stream) {
   stream.recording = new emulator::Train;
+  g_noting = true;
+  g_spoilt = nullptr;
   return nullptr;
 }
 const char* end_train(Stream& stream, void** train) {
   *train = std::exchange(stream.recording, nullptr);
+  g_noting = false;
+  if (g_spoilt != nullptr) return g_spoilt;
   if (emulator::watcher == nullptr) return nullptr;
   for (emulator::Node& node : *static_cast<emulator::Train*>(*train)) {
     node.number = emulator::watcher->cloned(node.number);

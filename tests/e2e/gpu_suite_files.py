@@ -1,11 +1,39 @@
 """The script of the GPU suite: its files, and its table. argv: kvroof, scripts/gpu-suite, the folder of the build."""
+import importlib.machinery
+import importlib.util
 import json
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 _, script, build = sys.argv[1:]
+
+# A program of the suite that breaks: limits at its second row, steps before it has written anything, and the device is
+# gone when it comes to the recorder.
+BREAKS = """#!{python}
+import json, os, pathlib, sys
+part, *words = [word for word in sys.argv[1:] if word != "--small"]
+words = dict(zip(words[::2], words[1::2]))
+if part == "steps":
+    os.kill(os.getpid(), 9)
+if part == "recorder":
+    print("SKIPPED: no CUDA device")
+    sys.exit(77)
+if part == "limits":
+    row = {{"what": "top_k", "parameters": {{"heads": 2}}}}
+    found = {{"device": {{"name": "made"}}, "rows": [row], "cut": [], "failures": 0, "complete": False}}
+    if "--resume" not in words:
+        found["doing"] = {{"what": "compaction", "parameters": {{"heads": 3}}}}
+        pathlib.Path(words["--out"]).write_text(json.dumps(found))
+        os.kill(os.getpid(), 11)
+    assert words["--resume"] == "SIGSEGV", words
+    found["rows"].append({{"what": "compaction", "parameters": {{"heads": 3}}, "passed": False}})
+    found.update(complete=True, failures=1)
+    pathlib.Path(words["--out"]).write_text(json.dumps(found))
+    sys.exit(1)
+"""
 with tempfile.TemporaryDirectory() as folder:
     out = pathlib.Path(folder)
     words = [sys.executable, script, "--emulated", "--build", build, "--out", folder, "--only", "environment,limits"]
@@ -22,3 +50,63 @@ with tempfile.TemporaryDirectory() as folder:
     assert table[1].startswith("limits"), table
     wrong = subprocess.run(words[:-1] + ["limit"], capture_output=True, text=True)
     assert wrong.returncode == 2 and "there is no part limit; there are environment, kernels" in wrong.stderr, wrong
+
+# The suite goes on behind a row that ended its process: the row has failed, those before it are not made again.
+with tempfile.TemporaryDirectory() as folder:
+    file = pathlib.Path(folder) / "limits.json"
+    program = [pathlib.Path(build) / "bin/gpu_suite_emulated", "limits", "--small", "--out", file]
+    assert subprocess.run(program, capture_output=True).returncode == 0
+    whole = json.loads(file.read_text())
+    at = next(i for i, r in enumerate(whole["rows"]) if r["what"] == "linear")
+    doing = {key: whole["rows"][at][key] for key in ("what", "parameters")}
+    file.write_text(json.dumps({**whole, "complete": False, "rows": whole["rows"][:at], "doing": doing}))
+    ran = subprocess.run([*program, "--resume", "SIGBUS"], capture_output=True, text=True)
+    assert ran.returncode == 1, ran
+    again = json.loads(file.read_text())
+    assert again["complete"] and again["failures"] == 1 and "doing" not in again, again
+    assert again["rows"][:at] == whole["rows"][:at]
+    assert again["rows"][at] == {**doing, "passed": False, "problem": "the process ended here: SIGBUS"}, again["rows"][at]
+
+    def names(rows):
+        return [(r["what"], r["parameters"]) for r in rows if r["what"] != "cublaslt"]
+    assert names(again["rows"]) == names(whole["rows"])
+    shares = [r["share"] for r in again["rows"][at + 1:] if "bytes_per_s" in r]
+    assert shares and all(shares), shares
+
+with tempfile.TemporaryDirectory() as folder:
+    made = pathlib.Path(folder) / "build/bin/gpu_suite_emulated"
+    made.parent.mkdir(parents=True)
+    made.write_text(BREAKS.format(python=sys.executable))
+    made.chmod(0o755)
+    words = [sys.executable, script, "--emulated", "--build", made.parent.parent, "--out", pathlib.Path(folder) / "out",
+             "--only", "environment,limits,steps,recorder"]
+    ran = subprocess.run(words, capture_output=True, text=True)
+    assert ran.returncode == 1, ran
+    assert "limits: SIGSEGV; going on behind that row" in ran.stdout, ran
+    table = [line.split(None, 1) for line in ran.stdout.split("\n\n")[-1].splitlines()]
+    assert table == [["device", "made"], ["limits", "0 of 1 checks hold"], ["steps", "NOTHING, SIGKILL"],
+                     ["recorder", "NOTHING, exit 77"]], table
+
+# A part that hangs is ended when nothing has changed for a while.
+loader = importlib.machinery.SourceFileLoader("gpu_suite", script)
+suite = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_suite", loader))
+sys.dont_write_bytecode = True
+loader.exec_module(suite)
+start = time.monotonic()
+hangs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+assert suite.wait_for(hangs, pathlib.Path("none"), 50, 1) == "ended: nothing for 1 s"
+assert hangs.returncode == -9 and time.monotonic() - start < 20
+hangs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+assert suite.wait_for(hangs, pathlib.Path("none"), 1, 50) == "ended: too long"
+
+# A version of nvidia-smi that does not know a field says so on its output.
+with tempfile.TemporaryDirectory() as folder:
+    made = pathlib.Path(folder) / "nvidia-smi"
+    made.write_text("""#!/bin/sh
+case "$1" in *old*) echo 'Field "old" is not a valid field to query.'; exit 2 ;; esac
+echo "made, 1980 MHz"
+""")
+    made.chmod(0o755)
+    suite.output_of, asked = (lambda command, seconds=20: subprocess.run(
+        [made, *command[1:]], capture_output=True, text=True).stdout.strip()), ["name", "old", "clocks.sm"]
+    assert suite.nvidia_smi(asked) == {"name": "made", "clocks.sm": "1980 MHz"}, suite.nvidia_smi(asked)

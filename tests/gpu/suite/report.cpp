@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 
 namespace kvroof::suite {
 
-Report::Report(std::filesystem::path path, const std::string& part, Json device, double seconds)
+Report::Report(std::filesystem::path path, const std::string& part, Json device, double seconds,
+               const std::string& ended)
     : path_(std::move(path)), start_(std::chrono::steady_clock::now()), seconds_(seconds) {
   document_ = {{"format", "kvroof-gpu-suite-1"},
                {"part", part},
@@ -17,7 +19,41 @@ Report::Report(std::filesystem::path path, const std::string& part, Json device,
                {"seconds", 0.0},
                {"cut", Json::array()},
                {"rows", Json::array()}};
+  if (!ended.empty()) take_over(ended);
   save();
+}
+
+void Report::take_over(const std::string& ended) {
+  std::ifstream file(path_);
+  const Json earlier = Json::parse(file, nullptr, false);
+  if (!earlier.is_object() || !earlier.contains("rows")) return;
+  document_["rows"] = before_ = earlier["rows"];
+  document_["failures"] = failures_ = earlier.value("failures", std::size_t{0});
+  if (!earlier.contains("doing")) return;
+  const Json& doing = earlier["doing"];
+  check(doing["what"], doing["parameters"], false, {{"problem", "the process ended here: " + ended}});
+  before_.push_back(doing);
+}
+
+bool Report::made_before(const std::string& what, const Json& parameters) const {
+  return std::any_of(before_.begin(), before_.end(), [&](const Json& row) {
+    return row["what"] == what && row["parameters"] == parameters;
+  });
+}
+
+// An error of a kernel stays with the context of a process for good.
+bool Report::device_is_lost() {
+  cuda::Stream stream;
+  if (cuda::open_stream(stream) != nullptr) return true;
+  const bool lost = cuda::synchronize(stream) != nullptr;
+  cuda::close_stream(stream);
+  return lost;
+}
+
+Report::Doing::Doing(Report& report, const std::string& what, const Json& parameters)
+    : report_(report), outer_(std::move(report.doing_)) {
+  report.doing_ = {{"what", what}, {"parameters", parameters}};
+  report.save();
 }
 
 double Report::seconds_left() const {
@@ -57,6 +93,7 @@ void Report::finish() {
 void Report::save() const {
   if (path_.empty()) return;
   Json document = document_;
+  if (!doing_.is_null()) document["doing"] = doing_;
   document["seconds"] = seconds_ - seconds_left();
   const std::filesystem::path fresh = path_.string() + ".tmp";
   {

@@ -1,4 +1,5 @@
-// What one part of the suite found, as JSON on disk after every row, so that a crash leaves all rows before it.
+// What one part of the suite found, as JSON on disk before and after every row, so that a crash leaves all rows before
+// it, and the process that goes on knows which row it was.
 #pragma once
 
 #include <chrono>
@@ -12,24 +13,33 @@ namespace kvroof::suite {
 
 using Json = nlohmann::ordered_json;
 
+// No call to the device of this process succeeds any more; another process may go on.
+struct DeviceLost {};
+
 // validation/METHOD.md says what each key means.
 class Report {
  public:
-  // Rows that are asked for after `seconds` are cut. An empty path: nothing is written.
-  Report(std::filesystem::path path, const std::string& part, Json device, double seconds);
+  // Rows that are asked for after `seconds` are cut. An empty path: nothing is written. `ended`: why an earlier process
+  // of the part came to no end. Its rows are taken over from the file, and the one that it was at has failed.
+  Report(std::filesystem::path path, const std::string& part, Json device, double seconds,
+         const std::string& ended = {});
 
   // Adds {what, parameters, …} and writes the file.
   void add(const std::string& what, Json parameters, const Json& results);
   // A check; prints a line when it failed.
   void check(const std::string& what, const Json& parameters, bool passed, const Json& results);
-  // Runs `body`; what it throws becomes a failed row of this name, and the suite goes on.
+  // Runs `body`; what it throws becomes a failed row of this name, and the suite goes on. Nothing is done for a row that
+  // an earlier process made. Throws DeviceLost where nothing more can be had of the device.
   template <class Body>
   void guarded(const std::string& what, const Json& parameters, const Body& body) {
+    if (made_before(what, parameters)) return;
     if (out_of_time()) return cut(what, parameters);
+    const Doing doing(*this, what, parameters);
     try {
       body();
     } catch (const std::exception& problem) {
       check(what, parameters, false, {{"problem", problem.what()}});
+      if (device_is_lost()) throw DeviceLost{};
     }
   }
   void cut(const std::string& what, const Json& parameters);
@@ -42,10 +52,28 @@ class Report {
   [[nodiscard]] const Json& document() const { return document_; }
 
  private:
+  // The file names the row that is being made; within it another may be.
+  class Doing {
+   public:
+    Doing(Report& report, const std::string& what, const Json& parameters);
+    ~Doing() { report_.doing_ = std::move(outer_); }
+    Doing(const Doing&) = delete;
+    Doing& operator=(const Doing&) = delete;
+
+   private:
+    Report& report_;
+    Json outer_;
+  };
+
+  void take_over(const std::string& ended);
+  [[nodiscard]] bool made_before(const std::string& what, const Json& parameters) const;
+  [[nodiscard]] static bool device_is_lost();
   void save() const;
 
   std::filesystem::path path_;
   Json document_;
+  Json doing_;   // null, or what and parameters
+  Json before_ = Json::array();  // rows of an earlier process
   std::chrono::steady_clock::time_point start_;
   double seconds_;
   std::size_t failures_ = 0;

@@ -11,7 +11,8 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: gpu_suite environment|kernels|engine|limits|steps|recorder|paper [--out FILE] [--data DIR] [--seconds S] "
-    "[--small] [--seed N]\n";
+    "[--small] [--seed N] [--resume WHY]\n";
+constexpr int kDeviceLost = 3;  // scripts/gpu-suite runs the part again, with --resume
 
 void check_kernels(const Options& options, Report& report) {
   check_attention(options, report);
@@ -80,6 +81,8 @@ int run(int count, char** words) {
       options.data = value;
     else if (word == "--seconds")
       options.seconds = std::atof(value);
+    else if (word == "--resume")
+      options.ended = value;
     else if (word == "--seed")
       options.seed = static_cast<std::uint32_t>(std::atol(value));
     else
@@ -91,7 +94,7 @@ int run(int count, char** words) {
     return 77;
   }
   options.card = cuda::card_facts();
-  Report report(options.out, part->name, device_json(options), options.seconds);
+  Report report(options.out, part->name, device_json(options), options.seconds, options.ended);
   part->run(options, report);
   report.finish();
   fmt::print("{}: {} rows, {} failed, {} cut\n", part->name, report.document()["rows"].size(), report.failures(),
@@ -104,6 +107,9 @@ int run(int count, char** words) {
 int suite_program(int count, char** words) {
   try {
     return run(count, words);
+  } catch (const DeviceLost&) {
+    fmt::print(stderr, "error: the device does nothing more for this process\n");
+    return kDeviceLost;
   } catch (const std::exception& problem) {
     fmt::print(stderr, "error: {}\n", problem.what());
     return 1;
