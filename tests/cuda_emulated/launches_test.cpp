@@ -230,3 +230,40 @@ TEST_CASE("of a prompt that a policy cuts, the device chooses: no score comes to
     CHECK(layers == shape.layers);
   }
 }
+
+TEST_CASE("memory that is asked for or given back between launches that are noted spoils the train") {
+  cuda::Stream stream;
+  REQUIRE(cuda::open_stream(stream) == nullptr);
+  cuda::DeviceBuffer held(16);
+  const auto spoils = [&](auto&& between) {
+    cuda::LaunchTrain train;
+    try {
+      train.note(stream, between);
+    } catch (const Error&) {
+      return true;
+    }
+    return false;
+  };
+  CHECK(spoils([] { cuda::DeviceBuffer(16); }));
+  CHECK(spoils([&] { held = cuda::DeviceBuffer(); }));
+  CHECK_FALSE(spoils([] {}));
+  cuda::close_stream(stream);
+}
+
+TEST_CASE("with KVROOF_NO_GRAPHS every step is launched one by one, and its logits are the same") {
+  const Model model = model_named("llama-gqa");
+  const std::vector<std::int64_t> ids = {5, 17, 9, 40};
+  std::vector<std::vector<float>> logits;
+  for (const bool graphs : {true, false}) {
+    if (!graphs) setenv("KVROOF_NO_GRAPHS", "1", 1);
+    cuda::CudaBackend backend(model, {parse_policies("full").at(0), 7, DType::kF16});
+    unsetenv("KVROOF_NO_GRAPHS");
+    Observer observer;
+    backend.set_observer(&observer);
+    backend.prefill(3, ids, 20, {}, {});
+    logits.emplace_back(model.config.shape.vocab);
+    for (int step = 0; step < 3; ++step) backend.decode({{DecodeEntry{3, 6}}}, logits.back());
+    CHECK((observer.trains > 0) == graphs);
+  }
+  CHECK(logits[0] == logits[1]);
+}
