@@ -57,8 +57,14 @@ void LaunchRecorder::cloned(std::uint64_t node, std::uint64_t from) {
   const auto found = created_.find(from);
   if (!noting_ || found == created_.end()) return;
   const Node original = found->second;
-  nodes_.emplace_back(node, original);
   created_[node] = original;
+  // A copy that is copied again is not what runs.
+  const auto copy = std::find_if(nodes_.begin(), nodes_.end(), [from](const auto& known) { return known.first == from; });
+  if (copy != nodes_.end()) {
+    copy->first = node;
+  } else {
+    nodes_.emplace_back(node, original);
+  }
 }
 
 void LaunchRecorder::end_train() {
@@ -69,8 +75,8 @@ void LaunchRecorder::end_train() {
 void LaunchRecorder::begin_train_launch(std::span<const LaunchMeaning> meanings) {
   if (recorder_ == nullptr) return;
   std::vector<OperatorRecord> records;
-  // Several nodes may belong to a launch that a library makes. Of the copies of the first any may be the one that runs:
-  // a record without its kernel is nobody's.
+  // Several nodes may belong to a launch that a library makes. Of two copies of the first either may be the one that
+  // runs: a record without its kernel is nobody's.
   std::vector<std::optional<std::uint64_t>> first(meanings.size());
   for (const auto& [node, of] : nodes_) {
     if (of.launch >= meanings.size()) continue;

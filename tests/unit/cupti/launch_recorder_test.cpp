@@ -130,24 +130,25 @@ TEST_CASE("Several nodes of one launch have its meaning, and the first of them s
   CHECK(flops == 7000);
 }
 
-TEST_CASE("A copy of a copy of a node has its meaning too, whichever of them a kernel names") {
-  for (const std::uint64_t runs : {21, 31}) {
+TEST_CASE("A copy of a copy of a node has its meaning, and each of two copies of the same node") {
+  for (const auto& [from, runs] : {std::pair<std::uint64_t, std::uint64_t>{21, 31}, {11, 21}, {11, 31}}) {
     Recording r;
     r.launches.begin_train();
     r.launches.begin_launch(meaning_of("noted", 0, Cause::kWeights, 1));
     r.cupti.graphs->created(11);
     r.launches.end_launch();
-    r.cupti.graphs->created(31);  // within the instantiation, by no launch
     r.cupti.graphs->cloned(21, 11);
-    r.cupti.graphs->cloned(31, 21);
+    r.cupti.graphs->created(31);  // within the instantiation, of no launch
+    r.cupti.graphs->cloned(31, from);
     r.launches.end_train();
     r.launches.begin_train_launch(std::array{meaning_of("down", 3, Cause::kWeights, 500)});
     r.cupti.launch_graph(40, 1000, {runs});
     r.launches.end_launch();
     r.recorder->stop();
     CHECK(r.launches.unexplained() == 0);
+    CHECK(r.sink.operators.size() == (from == 21 ? 1 : 2));
     const auto of_kernel = std::find_if(r.sink.operators.begin(), r.sink.operators.end(),
-                                        [&](const OperatorRecord& record) { return record.graph_node == runs; });
+                                        [runs = runs](const OperatorRecord& o) { return o.graph_node == runs; });
     REQUIRE(of_kernel != r.sink.operators.end());
     CHECK((of_kernel->name == "down" && of_kernel->declared_bytes == 500));
   }
