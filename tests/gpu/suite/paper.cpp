@@ -1,6 +1,7 @@
 // The experiment of the papers on H2O (arXiv:2306.14048) and Keyformer (arXiv:2403.09054): MPT-7B, prompts and outputs
 // of equal length, the whole cache against H2O with 90 % and Keyformer with 50 % of it.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "tests/gpu/suite/engine_timing.hpp"
@@ -48,7 +49,7 @@ class Experiment {
         Point p{policy, kept, length, length, 4, largest};
         if (options_.small) p.prompt = p.output = 12, p.batch = 1;
         if (largest)
-          p.batch = static_cast<std::uint32_t>(std::clamp(free / (tokens_of(p) * token_bytes()), 4.0, 256.0));
+          p.batch = static_cast<std::uint32_t>(std::clamp(free / sequence_bytes(p), 4.0, 256.0));
         report_.guarded("paper", p.parameters(), [&] { point(p); });
       }
     }
@@ -71,9 +72,13 @@ class Experiment {
   }
 
  private:
-  [[nodiscard]] double token_bytes() const {
+  // Of the caches of a sequence, with a position for each row and what a policy keeps of it. The device gives memory,
+  // which each layer asks for by itself, in pages.
+  [[nodiscard]] double sequence_bytes(const Point& p) const {
+    constexpr double kPage = 2U << 20U;
     const ModelShape& s = model_.config.shape;
-    return static_cast<double>(s.layers) * s.kv_heads * (2.0 * s.row_width() + sizeof(std::uint32_t));
+    const double layer = tokens_of(p) * s.kv_heads * (2.0 * s.row_width() + 3 * sizeof(std::uint32_t));
+    return s.layers * std::ceil(layer / kPage) * kPage;
   }
 
   // Median seconds of a step when a sequence has `length` tokens behind it, and of the prefill of one sequence.
