@@ -17,7 +17,7 @@ class TimedWork {
   // known. Throws Error when the device refuses, and what the work throws.
   TimedWork(Stream& stream, unsigned repetitions, const std::function<void(unsigned)>& work, double bytes = 0);
 
-  // Runs all repetitions once; the device's seconds of one repetition. Throws Error when the device refuses.
+  // Runs all repetitions, untimed and then timed; the device's seconds of one. Throws Error when the device refuses.
   double run();
 
  private:
