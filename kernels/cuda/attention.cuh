@@ -14,7 +14,10 @@ namespace kvroof::cuda {
 
 constexpr unsigned kAttentionThreads = 128;
 constexpr unsigned kAttentionWarps = kAttentionThreads / 32;
-constexpr unsigned kInFlight = 4;  // rows that a lane asks for before it uses the first
+// Rows that a lane asks for before it uses the first; their scales and positions with them, as nothing is read early
+// that comes after a store.
+template <Stored kType>
+constexpr unsigned kInFlight = kBits<kType> == 16 ? 4 : 8;
 constexpr float kNever = -1e30F;  // the logit of a slot that must not be seen
 
 // Loads the group's queries into registers: this lane's eight elements of each.
@@ -26,9 +29,13 @@ KV_DEVICE void load_queries(const AttentionArguments& a, const AttentionUnit& un
     const bool there = g < unit.query_heads && column < a.head_dim;
     const float* row = a.q + (std::size_t{unit.sequence} * a.heads + unit.first_query_head + g) * a.head_dim + column;
     KV_UNROLL
-    for (unsigned i = 0; i < 8; ++i) q[g][i] = there ? row[i] : 0.0F;
+    for (unsigned i = 0; i < 8; ++i) q[g][i] = 0;
+    if (there) load_floats(row, q[g]);
   }
 }
+
+// Whether logits depend on where their tokens stand.
+KV_DEVICE bool needs_positions(const AttentionArguments& a) { return a.window > 0 || a.alibi != nullptr; }
 
 // scale · q·k, soft-cap, ALiBi and window, in that order.
 KV_DEVICE float finished_logit(const AttentionArguments& a, float dot, std::uint32_t position, std::uint32_t query,
@@ -52,18 +59,26 @@ KV_DEVICE void item_logits(const AttentionArguments& a, const AttentionUnit& uni
   const std::uint32_t query = a.query[unit.sequence];
   const bool has_slope = a.alibi != nullptr && lane % kGroup < unit.query_heads;
   const float slope = has_slope ? a.alibi[unit.first_query_head + lane % kGroup] : 0.0F;
+  const bool placed = needs_positions(a);
   float q[kGroup][8];
   load_queries<kGroup>(a, unit, column, q);
-  for (unsigned at = 0; at < item.count; at += kStep * kInFlight) {
-    Eight<kType> keys[kInFlight] = {};
+  for (unsigned at = 0; at < item.count; at += kStep * kInFlight<kType>) {
+    Eight<kType> keys[kInFlight<kType>] = {};
+    float scales[kInFlight<kType>];
+    std::uint32_t positions[kInFlight<kType>];
     KV_UNROLL
-    for (unsigned u = 0; u < kInFlight; ++u) {
+    for (unsigned u = 0; u < kInFlight<kType>; ++u) {
       const unsigned slot = at + u * kStep + row_of_lane;
-      if (slot >= item.count || column >= a.head_dim) continue;
-      keys[u] = load_eight<kType>(unit.slots.keys + std::size_t{item.first + slot} * a.key_row_bytes, lane % kLanes);
+      scales[u] = 1;
+      positions[u] = query;
+      if (slot >= item.count) continue;
+      const std::size_t row = item.first + slot;
+      if (column < a.head_dim) keys[u] = load_eight<kType>(unit.slots.keys + row * a.key_row_bytes, lane % kLanes);
+      if (kBits<kType> < 16) scales[u] = unit.slots.key_scales[row];
+      if (placed) positions[u] = unit.slots.positions[row];
     }
     KV_UNROLL
-    for (unsigned u = 0; u < kInFlight; ++u) {
+    for (unsigned u = 0; u < kInFlight<kType>; ++u) {
       const unsigned slot = at + u * kStep + row_of_lane;
       float k[8];
       to_floats<kType>(keys[u], k);
@@ -77,8 +92,7 @@ KV_DEVICE void item_logits(const AttentionArguments& a, const AttentionUnit& uni
       const float dot = scattered_sum<kGroup, kLanes>(dots, lane);
       if (slot >= item.count || lane % kLanes >= kGroup) continue;
       const std::size_t row = item.first + slot;
-      const float key_scale = kBits<kType> < 16 ? unit.slots.key_scales[row] : 1.0F;
-      const float logit = finished_logit(a, dot * key_scale, unit.slots.positions[row], query, slope);
+      const float logit = finished_logit(a, dot * scales[u], positions[u], query, slope);
       weights[lane % kGroup * kItemSlots + slot] = logit;
       if (unit.slots.logits != nullptr) unit.slots.logits[row * kGroup + lane % kGroup] = logit;
     }
@@ -121,25 +135,27 @@ KV_DEVICE void item_output(const AttentionArguments& a, const AttentionUnit& uni
   const unsigned column = lane % kLanes * 8;
   float out[kGroup][8] = {};
   const unsigned row_of_lane = warp * kRows + lane / kLanes;
-  for (unsigned at = 0; at < item.count; at += kStep * kInFlight) {
-    Eight<kType> values[kInFlight] = {};
+  for (unsigned at = 0; at < item.count; at += kStep * kInFlight<kType>) {
+    Eight<kType> values[kInFlight<kType>] = {};
+    float scales[kInFlight<kType>];
     KV_UNROLL
-    for (unsigned u = 0; u < kInFlight; ++u) {
+    for (unsigned u = 0; u < kInFlight<kType>; ++u) {
       const unsigned slot = at + u * kStep + row_of_lane;
+      scales[u] = 1;
       if (slot >= item.count || column >= a.value_dim) continue;
-      values[u] = load_eight<kType>(unit.slots.values + std::size_t{item.first + slot} * a.value_row_bytes,
-          lane % kLanes);
+      const std::size_t row = item.first + slot;
+      values[u] = load_eight<kType>(unit.slots.values + row * a.value_row_bytes, lane % kLanes);
+      if (kBits<kType> < 16) scales[u] = unit.slots.value_scales[row];
     }
     KV_UNROLL
-    for (unsigned u = 0; u < kInFlight; ++u) {
+    for (unsigned u = 0; u < kInFlight<kType>; ++u) {
       const unsigned slot = at + u * kStep + row_of_lane;
       if (slot >= item.count) continue;
       float v[8];
       to_floats<kType>(values[u], v);
-      const float value_scale = kBits<kType> < 16 ? unit.slots.value_scales[item.first + slot] : 1.0F;
       KV_UNROLL
       for (unsigned g = 0; g < kGroup; ++g) {
-        const float weight = weights[g * kItemSlots + slot] * value_scale;
+        const float weight = weights[g * kItemSlots + slot] * scales[u];
         KV_UNROLL
         for (unsigned i = 0; i < 8; ++i) out[g][i] += weight * v[i];
       }
@@ -149,10 +165,11 @@ KV_DEVICE void item_output(const AttentionArguments& a, const AttentionUnit& uni
   for (unsigned g = 0; g < kGroup; ++g) {
     KV_UNROLL
     for (unsigned i = 0; i < 8; ++i) {
-      float sum = out[g][i];
-      for (unsigned mask = kLanes; mask < 32; mask *= 2) sum += from_lane_xor(sum, mask);
-      if (lane < kLanes) sums[(warp * kGroup + g) * kWidth + column + i] = sum;
+      for (unsigned mask = kLanes; mask < 32; mask *= 2) out[g][i] += from_lane_xor(out[g][i], mask);
     }
+    if (lane >= kLanes) continue;
+    KV_UNROLL
+    for (unsigned i = 0; i < 8; ++i) sums[(warp * kGroup + g) * kWidth + column + i] = out[g][i];
   }
   sync_block();
   const std::size_t part = std::size_t{item.unit} * a.most_parts + item.part;

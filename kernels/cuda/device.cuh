@@ -10,6 +10,7 @@
 
 #define KV_KERNEL __global__        // templates
 #define KV_PLAIN_KERNEL __global__
+#define KV_RESIDENT(threads, blocks) __launch_bounds__(threads, blocks)  // blocks of a multiprocessor, at least
 #define KV_DEVICE __device__ __forceinline__
 #define KV_SHARED(type, name, count) __shared__ type name[count]
 #define KV_UNROLL _Pragma("unroll")
@@ -19,6 +20,7 @@
 namespace kvroof::cuda {
 
 using Pack = uint4;  // 16 bytes, loaded at once
+using Pair = uint2;
 using float2_t = float2;
 constexpr unsigned kAllLanes = 0xffffffffU;
 
@@ -52,6 +54,9 @@ KV_DEVICE void await_previous() {
 KV_DEVICE void prefetch(const std::byte* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // What is read once a step goes past the first-level cache.
 KV_DEVICE Pack load_once(const Pack* p) { return __ldcs(p); }
+// 16 or 8 aligned bytes of anything at once.
+KV_DEVICE Pack load_pack(const void* p) { return *static_cast<const Pack*>(p); }
+KV_DEVICE Pair load_pair(const void* p) { return *static_cast<const Pair*>(p); }
 KV_DEVICE float exp_of(float x) { return __expf(x); }
 KV_DEVICE float rsqrt_of(float x) { return rsqrtf(x); }
 KV_DEVICE float half_to_float(std::uint16_t x) { return __half2float(__ushort_as_half(x)); }
@@ -65,6 +70,7 @@ KV_DEVICE float float_of(std::uint32_t x) { return __uint_as_float(x); }
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "kernels/cuda/emulator.hpp"
@@ -72,6 +78,7 @@ KV_DEVICE float float_of(std::uint32_t x) { return __uint_as_float(x); }
 
 #define KV_KERNEL
 #define KV_PLAIN_KERNEL inline
+#define KV_RESIDENT(threads, blocks)
 #define KV_DEVICE inline
 #define KV_SHARED(type, name, count) static type name[count]
 #define KV_UNROLL
@@ -81,6 +88,9 @@ namespace kvroof::cuda {
 
 struct alignas(16) Pack {
   std::uint32_t x, y, z, w;
+};
+struct Pair {
+  std::uint32_t x, y;
 };
 struct float2_t {
   float x, y;
@@ -106,6 +116,16 @@ inline void fence_device() {}
 inline void await_previous() {}
 inline void prefetch(const std::byte*) {}
 inline Pack load_once(const Pack* p) { return *p; }
+inline Pack load_pack(const void* p) {
+  Pack out;
+  std::memcpy(&out, p, sizeof out);
+  return out;
+}
+inline Pair load_pair(const void* p) {
+  Pair out;
+  std::memcpy(&out, p, sizeof out);
+  return out;
+}
 inline float exp_of(float x) { return std::exp(x); }
 inline float rsqrt_of(float x) { return 1.0F / std::sqrt(x); }
 inline float half_to_float(std::uint16_t x) {

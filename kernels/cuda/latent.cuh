@@ -75,8 +75,7 @@ KV_DEVICE void load_latent_rows(const LatentArguments& a, const CacheSlots& slot
       float x[8];
       to_floats<kType>(stored, x);
       constexpr Stored kAs = kFactors<kType>;
-      out = {packed_pair<kAs>(x[0], x[1]), packed_pair<kAs>(x[2], x[3]), packed_pair<kAs>(x[4], x[5]),
-             packed_pair<kAs>(x[6], x[7])};
+      out = packed_eight<kAs>(x);
     }
   }
 }
@@ -113,10 +112,22 @@ KV_DEVICE void latent_products(const LatentArguments& a, const std::uint32_t (&f
 }
 
 // Products become logits, which policies may keep; `slot` counts from the tile's first, of which `count` are there.
+// Scales and positions are asked for before the first logit is stored.
 template <Stored kType>
 KV_DEVICE void finish_latent_logits(const LatentArguments& a, const LatentTask& task, unsigned first, unsigned count,
                                     float (&logits)[kKeys / 8][4]) {
   const unsigned lane = thread_x() % 32;
+  const bool placed = needs_positions(a);
+  float scales[kKeys / 8][2];
+  std::uint32_t positions[kKeys / 8][2];
+  KV_UNROLL
+  for (unsigned i = 0; i < kKeys / 4; ++i) {
+    const unsigned slot = i / 2 * 8 + lane % 4 * 2 + i % 2;
+    const std::size_t row = std::size_t{first} + slot;
+    const bool there = slot < count;
+    scales[i / 2][i % 2] = kBits<kType> < 16 && there ? task.slots.key_scales[row] : 1.0F;
+    positions[i / 2][i % 2] = placed && there ? task.slots.positions[row] : task.query;
+  }
   KV_UNROLL
   for (unsigned n = 0; n < kKeys / 8; ++n) {
     KV_UNROLL
@@ -127,13 +138,11 @@ KV_DEVICE void finish_latent_logits(const LatentArguments& a, const LatentTask& 
         logits[n][i] = kHidden;
         continue;
       }
-      const std::size_t row = first + slot;
-      const float scale = kBits<kType> < 16 ? task.slots.key_scales[row] : 1.0F;
       const bool sloped = a.alibi != nullptr && head < task.heads;
-      logits[n][i] = finished_logit(a, logits[n][i] * scale, task.slots.positions[row], task.query,
+      logits[n][i] = finished_logit(a, logits[n][i] * scales[n][i % 2], positions[n][i % 2], task.query,
                                     sloped ? a.alibi[task.first_head + head] : 0.0F);
       const bool keeps = task.slots.logits != nullptr && thread_x() / 32 == n;
-      if (keeps) task.slots.logits[row * kLatentHeads + head] = logits[n][i];
+      if (keeps) task.slots.logits[(std::size_t{first} + slot) * kLatentHeads + head] = logits[n][i];
     }
   }
 }
@@ -181,6 +190,14 @@ KV_DEVICE void add_latent_values(const LatentArguments& a, const LatentTask& tas
   }
 }
 
+// Has rows [first, first + count) brought to the second-level cache; they lie behind each other.
+KV_DEVICE void prefetch_latent_rows(const LatentArguments& a, const CacheSlots& slots, unsigned first, unsigned count) {
+  const std::byte* const rows = slots.keys + std::size_t{first} * a.key_row_bytes;
+  for (std::size_t at = thread_x() * 128; at < std::size_t{count} * a.key_row_bytes; at += kAttentionThreads * 128) {
+    prefetch(rows + at);
+  }
+}
+
 template <Stored kType>
 KV_DEVICE void meet_latent_rows(const LatentArguments& a, const LatentTask& task, Pack* tile, float* shares,
                                 LatentSums& sums) {
@@ -191,6 +208,8 @@ KV_DEVICE void meet_latent_rows(const LatentArguments& a, const LatentTask& task
     const unsigned count = task.count - at < kKeys ? task.count - at : kKeys;
     sync_block();
     load_latent_rows<kType>(a, task.slots, task.first + at, count, tile);
+    const unsigned left = task.count - at - count;  // the next tile sets out while this one is met
+    prefetch_latent_rows(a, task.slots, task.first + at + count, left < kKeys ? left : kKeys);
     sync_block();
     float weights[kKeys / 8][4];
     latent_products<kType>(a, factors, rows, shares, weights);

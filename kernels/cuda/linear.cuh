@@ -39,75 +39,128 @@ KV_DEVICE float block_sum(float x, float* scratch) {
   return total;
 }
 
-// (centre, factor): the norm of a row is (x − centre) · factor · (scale + offset) + bias.
-KV_DEVICE float2_t norm_of(const float* x, std::uint32_t cols, NormMode mode, float eps, float* scratch) {
+// The sum of term(element) over eights `first`, `first + step`, … of a row of x.
+template <class Term>
+KV_DEVICE float sum_of_eights(const float* x, std::uint32_t cols, unsigned first, unsigned step, const Term& term) {
+  float sum = 0;
+  KV_UNROLL_BY(4)
+  for (unsigned i = first; i < cols / 8; i += step) {
+    float eight[8];
+    load_floats(x + std::size_t{i} * 8, eight);
+    KV_UNROLL
+    for (unsigned j = 0; j < 8; ++j) sum += term(eight[j]);
+  }
+  return sum;
+}
+
+// (centre, factor): the norm of a row is (x − centre) · factor · (scale + offset) + bias. For `step` threads, of which
+// this is number `first`; `all` makes the sum of all of them out of a thread's. x is aligned to 16 bytes.
+template <class All>
+KV_DEVICE float2_t norm_by(const float* x, std::uint32_t cols, NormMode mode, float eps, unsigned first, unsigned step,
+                           const All& all) {
   float2_t result = {0.0F, 1.0F};
   if (mode == NormMode::kNone) return result;
   if (mode == NormMode::kLayer) {
-    float sum = 0;
-    for (unsigned i = thread_x(); i < cols; i += threads_x()) sum += x[i];
-    result.x = block_sum(sum, scratch) / static_cast<float>(cols);
+    const float sum = sum_of_eights(x, cols, first, step, [](float v) { return v; });
+    result.x = all(sum) / static_cast<float>(cols);
   }
-  float squares = 0;
-  for (unsigned i = thread_x(); i < cols; i += threads_x()) squares += (x[i] - result.x) * (x[i] - result.x);
-  result.y = rsqrt_of(block_sum(squares, scratch) / static_cast<float>(cols) + eps);
+  const float centre = result.x;
+  const float squares = sum_of_eights(x, cols, first, step, [=](float v) { return (v - centre) * (v - centre); });
+  result.y = rsqrt_of(all(squares) / static_cast<float>(cols) + eps);
   return result;
 }
 
-// Column `column` of a vector whose norm is `norm`.
-template <Stored kType>
-KV_DEVICE float normed(const LinearArguments& a, float2_t norm, unsigned column, float x) {
-  if (a.norm == NormMode::kNone) return x;
-  x = (x - norm.x) * norm.y * (element<kType>(a.norm_scale, column) + a.norm_offset);
-  return a.norm_bias != nullptr ? x + element<kType>(a.norm_bias, column) : x;
+// By all threads of a block.
+KV_DEVICE float2_t norm_of(const float* x, std::uint32_t cols, NormMode mode, float eps, float* scratch) {
+  return norm_by(x, cols, mode, eps, thread_x(), threads_x(), [=](float sum) { return block_sum(sum, scratch); });
 }
 
-// Place of column i of a chunk in shared memory: a lane's eight columns lie in two halves, so that neighbouring lanes
-// read neighbouring 16 bytes.
-KV_DEVICE unsigned chunk_place(unsigned i) { return i % 8 / 4 * (kChunk / 2) + i / 8 * 4 + i % 4; }
+// Eight columns of a norm's scale and bias, as they are stored.
+template <Stored kType>
+struct NormColumns {
+  Eight<kType> scale = {}, bias = {};
+};
+
+template <Stored kType>
+KV_DEVICE NormColumns<kType> load_norm_columns(const LinearArguments& a, unsigned column) {
+  NormColumns<kType> out;
+  if (a.norm == NormMode::kNone) return out;
+  out.scale = load_eight<kType, true>(a.norm_scale, column / 8);
+  if (a.norm_bias != nullptr) out.bias = load_eight<kType, true>(a.norm_bias, column / 8);
+  return out;
+}
+
+// Those columns of a vector whose norm is `norm`.
+template <Stored kType>
+KV_DEVICE void apply_norm(const LinearArguments& a, float2_t norm, const NormColumns<kType>& columns, float (&x)[8]) {
+  if (a.norm == NormMode::kNone) return;
+  float scale[8];
+  float bias[8];
+  to_floats<kType>(columns.scale, scale);
+  to_floats<kType>(columns.bias, bias);
+  KV_UNROLL
+  for (unsigned i = 0; i < 8; ++i) x[i] = (x[i] - norm.x) * norm.y * (scale[i] + a.norm_offset) + bias[i];
+}
 
 // Columns [first, first + count) of every token's normed x into `chunk` [kTokens][kChunk]; zeros up to a multiple of
-// 256.
+// 256. A thread takes eight columns, and asks for those of all tokens at once. They lie in two halves, so that
+// neighbouring lanes read neighbouring 16 bytes.
+static_assert(kChunk == 8 * kLinearThreads);
 template <Stored kType, unsigned kTokens>
 KV_DEVICE void load_chunk(const LinearArguments& a, const float2_t (&norms)[kTokens], unsigned first, unsigned count,
                           float* chunk) {
-  const unsigned padded = (count + 255) / 256 * 256;
+  const unsigned column = thread_x() * 8;
+  if (column >= (count + 255) / 256 * 256) return;
+  float values[kTokens][8] = {};
+  NormColumns<kType> columns;
+  if (column < count) columns = load_norm_columns<kType>(a, first + column);
   KV_UNROLL
   for (unsigned t = 0; t < kTokens; ++t) {
-    for (unsigned i = thread_x(); i < padded; i += kLinearThreads) {
-      float value = 0;
-      if (t < a.tokens && i < count) {
-        value = normed<kType>(a, norms[t], first + i, a.x[std::size_t{t} * a.x_row + first + i]);
-      }
-      chunk[t * kChunk + chunk_place(i)] = value;
-    }
+    if (t < a.tokens && column < count) load_floats(a.x + std::size_t{t} * a.x_row + first + column, values[t]);
+  }
+  KV_UNROLL
+  for (unsigned t = 0; t < kTokens; ++t) {
+    if (t < a.tokens && column < count) apply_norm<kType>(a, norms[t], columns, values[t]);
+    float* const place = chunk + t * kChunk + thread_x() * 4;
+    KV_UNROLL
+    for (unsigned i = 0; i < 8; ++i) place[i / 4 * (kChunk / 2) + i % 4] = values[t][i];
   }
 }
 
-// Adds the products of kRowsOfWarp rows from `row` on with the chunk's columns to `sums`.
+// Adds the products of kRowsOfWarp rows from `row` on with the chunk's columns to `sums`. The weights of kAhead steps
+// are asked for before the first of them is used: memory is far away.
 template <Stored kType, unsigned kTokens>
 KV_DEVICE void add_products(const DeviceMatrix& w, std::uint32_t row, unsigned first, unsigned count,
                             const float* chunk, float (&sums)[kRowsOfWarp][kTokens]) {
+  constexpr unsigned kAhead = 4;
   const unsigned lane = thread_x() % 32;
-  KV_UNROLL_BY(4)
-  for (unsigned at = 0; at < count; at += 256) {
-    const unsigned column = at + lane * 8;
-    Eight<kType> weights[kRowsOfWarp] = {};
+  for (unsigned at = 0; at < count; at += kAhead * 256) {
+    Eight<kType> weights[kAhead][kRowsOfWarp] = {};
     KV_UNROLL
-    for (unsigned r = 0; r < kRowsOfWarp; ++r) {
-      if (row + r >= w.rows || column >= count) continue;
-      weights[r] = load_eight<kType>(w.data + (std::size_t{row + r} * w.cols + first) * 2, column / 8);
-    }
-    float values[kRowsOfWarp][8];
-    KV_UNROLL
-    for (unsigned r = 0; r < kRowsOfWarp; ++r) to_floats<kType>(weights[r], values[r]);
-    KV_UNROLL
-    for (unsigned t = 0; t < kTokens; ++t) {
+    for (unsigned s = 0; s < kAhead; ++s) {
+      const unsigned column = at + s * 256 + lane * 8;
       KV_UNROLL
-      for (unsigned i = 0; i < 8; ++i) {
-        const float x = chunk[t * kChunk + i / 4 * (kChunk / 2) + column / 8 * 4 + i % 4];
+      for (unsigned r = 0; r < kRowsOfWarp; ++r) {
+        if (row + r >= w.rows || column >= count) continue;
+        weights[s][r] = load_eight<kType>(w.data + (std::size_t{row + r} * w.cols + first) * 2, column / 8);
+      }
+    }
+    KV_UNROLL
+    for (unsigned s = 0; s < kAhead; ++s) {
+      if (at + s * 256 >= count) continue;
+      const float* x = chunk + (at / 8 + s * 32 + lane) * 4;
+      float values[kRowsOfWarp][8];
+      KV_UNROLL
+      for (unsigned r = 0; r < kRowsOfWarp; ++r) to_floats<kType>(weights[s][r], values[r]);
+      KV_UNROLL
+      for (unsigned t = 0; t < kTokens; ++t) {
         KV_UNROLL
-        for (unsigned r = 0; r < kRowsOfWarp; ++r) sums[r][t] += values[r][i] * x;
+        for (unsigned i = 0; i < 8; ++i) {
+          KV_UNROLL
+          for (unsigned r = 0; r < kRowsOfWarp; ++r) {
+            sums[r][t] += values[r][i] * x[t * kChunk + i / 4 * (kChunk / 2) + i % 4];
+          }
+        }
       }
     }
   }

@@ -80,14 +80,14 @@ KV_KERNEL void linear_append(AppendArguments a) {
 
 // Blocks as of linear_many; one tile has all tokens.
 template <Stored kType, unsigned kTile>
-KV_KERNEL void linear_many_append(AppendArguments a) {
-  KV_SHARED(std::uint32_t, tile, kTile * kTileStride);
+KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many_append(AppendArguments a) {
+  KV_SHARED(Pack, tile, kTile * kTileStride);
   KV_SHARED(float, norms, kTile * 2);
-  KV_SHARED(float, scratch, kLinearWarps);
   KV_SHARED(float, rows, kAppendFloats);
   KV_SHARED(unsigned, before, 1);
+  prefetch_first_tiles(a.linear);
   await_previous();
-  many_products<kType, kTile>(a.linear, tile, norms, scratch);
+  many_products<kType, kTile>(a.linear, tile, norms);
   append_heads<kType, kBlockRows>(a, before, rows);
 }
 

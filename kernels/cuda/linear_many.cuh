@@ -13,7 +13,9 @@ namespace kvroof::cuda {
 
 constexpr unsigned kBlockRows = kLinearWarps * 16;
 constexpr unsigned kTileColumns = 128;                     // of the vectors, in shared memory at once
-constexpr unsigned kTileStride = kTileColumns / 2 + 4;     // words of a token's columns; the gap spreads the banks
+constexpr unsigned kTilePacks = kTileColumns / 8;          // of a token's columns
+constexpr unsigned kTileStride = kTilePacks + 4;           // packs; the gap spreads the banks for reads of 16 bytes
+constexpr unsigned kTilesAhead = 2;                        // whose weights are on their way to the second-level cache
 
 // The tokens of a block: [first, end), or with experts these places in the order of pairs.
 struct TokenRange {
@@ -25,25 +27,40 @@ KV_DEVICE unsigned out_row(const LinearArguments& a, unsigned i) {
   return a.routed.chosen == nullptr ? i : a.routed.order[i];
 }
 KV_DEVICE const float* vector_of(const LinearArguments& a, unsigned i) {
-  return a.x + std::size_t{out_row(a, i) / a.routed.share} * a.x_row;
+  const unsigned row = a.routed.chosen == nullptr ? i : a.routed.order[i] / a.routed.share;
+  return a.x + std::size_t{row} * a.x_row;
 }
 
-// Columns [first, first + kTileColumns) of the tile's tokens, rounded, as pairs; zeros beyond the ends.
+// Columns [first, first + kTileColumns) of the tile's tokens, rounded; zeros beyond the ends. A thread asks for all
+// that it loads at once.
 template <Stored kType, unsigned kTile>
-KV_DEVICE void load_tile(const LinearArguments& a, const float* norms, TokenRange tokens, unsigned first,
-                         std::uint32_t* tile) {
-  for (unsigned i = thread_x(); i < kTile * kTileColumns / 2; i += kLinearThreads) {
-    const unsigned t = i / (kTileColumns / 2);
-    const unsigned column = first + i % (kTileColumns / 2) * 2;
-    float pair[2] = {0, 0};
-    KV_UNROLL
-    for (unsigned j = 0; j < 2; ++j) {
-      if (tokens.first + t >= tokens.end || column + j >= a.w.cols) continue;
-      const float2_t norm = {norms[2 * t], norms[2 * t + 1]};
-      pair[j] = normed<kType>(a, norm, column + j, vector_of(a, tokens.first + t)[column + j]);
-    }
-    tile[t * kTileStride + i % (kTileColumns / 2)] = packed_pair<kType>(pair[0], pair[1]);
+KV_DEVICE void load_tile(const LinearArguments& a, const float* norms, TokenRange tokens, unsigned first, Pack* tile) {
+  constexpr unsigned kOfThread = kTile * kTilePacks / kLinearThreads;
+  constexpr unsigned kStep = kLinearThreads / kTilePacks;  // tokens
+  const unsigned own = thread_x() / kTilePacks;
+  const unsigned column = first + thread_x() % kTilePacks * 8;
+  const unsigned count = column < a.w.cols ? tokens.end - tokens.first : 0;
+  float eights[kOfThread][8] = {};
+  NormColumns<kType> columns;
+  if (own < count) columns = load_norm_columns<kType>(a, column);
+  KV_UNROLL
+  for (unsigned u = 0; u < kOfThread; ++u) {
+    const unsigned t = own + u * kStep;
+    if (t < count) load_floats(vector_of(a, tokens.first + t) + column, eights[u]);
   }
+  KV_UNROLL
+  for (unsigned u = 0; u < kOfThread; ++u) {
+    const unsigned t = own + u * kStep;
+    if (t < count) apply_norm<kType>(a, {norms[2 * t], norms[2 * t + 1]}, columns, eights[u]);
+    tile[t * kTileStride + thread_x() % kTilePacks] = packed_eight<kType>(eights[u]);
+  }
+}
+
+// Has the weights of a warp's sixteen rows brought closer, of the tile of columns from `first` on.
+KV_DEVICE void prefetch_tile(const DeviceMatrix& w, std::uint32_t warp_row, unsigned first) {
+  const std::uint32_t row = warp_row + thread_x() % 32 / 2;
+  const unsigned column = first + thread_x() % 2 * (kTileColumns / 2);
+  if (row < w.rows && column < w.cols) prefetch(w.data + (std::size_t{row} * w.cols + column) * 2);
 }
 
 // This lane's eight columns of rows r and r + 8 of the warp's sixteen; zeros beyond the ends. kShared: other blocks
@@ -60,7 +77,7 @@ KV_DEVICE void load_rows(const DeviceMatrix& w, std::uint32_t row, unsigned colu
 }
 
 template <Stored kType, unsigned kTile>
-KV_DEVICE void multiply_tile(const DeviceMatrix& w, std::uint32_t row, unsigned first, const std::uint32_t* tile,
+KV_DEVICE void multiply_tile(const DeviceMatrix& w, std::uint32_t row, unsigned first, const Pack* tile,
                              float (&sums)[kTile / 8][4]) {
   const unsigned lane = thread_x() % 32;
   KV_UNROLL_BY(2)
@@ -69,12 +86,13 @@ KV_DEVICE void multiply_tile(const DeviceMatrix& w, std::uint32_t row, unsigned 
     load_rows<kType, (kTile > 16)>(w, row, first + at + lane % 4 * 8, rows);
     KV_UNROLL
     for (unsigned n = 0; n < kTile / 8; ++n) {
-      const std::uint32_t* x = tile + (n * 8 + lane / 4) * kTileStride + at / 2 + lane % 4 * 4;
+      const Pack x = tile[(n * 8 + lane / 4) * kTileStride + at / 8 + lane % 4];
+      const std::uint32_t words[4] = {x.x, x.y, x.z, x.w};
       KV_UNROLL
       for (unsigned s = 0; s < 2; ++s) {
         const std::uint32_t left[4] = {rows[0].words[2 * s], rows[1].words[2 * s], rows[0].words[2 * s + 1],
                                        rows[1].words[2 * s + 1]};
-        const std::uint32_t right[2] = {x[2 * s], x[2 * s + 1]};
+        const std::uint32_t right[2] = {words[2 * s], words[2 * s + 1]};
         multiply_add<kType>(sums[n], left, right);
       }
     }
@@ -90,9 +108,22 @@ KV_DEVICE unsigned row_block(LinearArguments& a) {
   return block_x() % blocks;
 }
 
-// The block's rows for its tokens; `tile` [kTile · kTileStride], `norms` [kTile · 2] and `scratch` are shared memory.
+// The norms of the block's tokens, a warp a token; into `norms` [kTile · 2].
+template <unsigned kTile>
+KV_DEVICE void norm_tokens(const LinearArguments& a, TokenRange tokens, float* norms) {
+  if (a.norm == NormMode::kNone) return;
+  for (unsigned t = thread_x() / 32; t < kTile && tokens.first + t < tokens.end; t += kLinearWarps) {
+    const float2_t norm = norm_by(vector_of(a, tokens.first + t), a.w.cols, a.norm, a.norm_eps, thread_x() % 32, 32,
+                                  [](float sum) { return sum_over(sum, 32); });
+    if (thread_x() % 32 != 0) continue;
+    norms[2 * t] = norm.x;
+    norms[2 * t + 1] = norm.y;
+  }
+}
+
+// The block's rows for its tokens; `tile` [kTile · kTileStride] and `norms` [kTile · 2] are shared memory.
 template <Stored kType, unsigned kTile>
-KV_DEVICE void many_products(LinearArguments& a, std::uint32_t* tile, float* norms, float* scratch) {
+KV_DEVICE void many_products(LinearArguments& a, Pack* tile, float* norms) {
   const unsigned lane = thread_x() % 32;
   TokenRange tokens = {block_y() * kTile, a.tokens};
   if (a.routed.chosen != nullptr) {
@@ -101,17 +132,14 @@ KV_DEVICE void many_products(LinearArguments& a, std::uint32_t* tile, float* nor
     take_expert(a, pairs.expert);
     tokens = {pairs.first, pairs.first + pairs.count};
   }
-  const std::uint32_t row = row_block(a) * kBlockRows + thread_x() / 32 * 16 + lane / 4;
-  for (unsigned t = 0; t < kTile && a.norm != NormMode::kNone && tokens.first + t < tokens.end; ++t) {
-    const float2_t norm = norm_of(vector_of(a, tokens.first + t), a.w.cols, a.norm, a.norm_eps, scratch);
-    if (thread_x() == 0) {
-      norms[2 * t] = norm.x;
-      norms[2 * t + 1] = norm.y;
-    }
-  }
+  const std::uint32_t warp_row = row_block(a) * kBlockRows + thread_x() / 32 * 16;
+  const std::uint32_t row = warp_row + lane / 4;
+  norm_tokens<kTile>(a, tokens, norms);
   float sums[kTile / 8][4] = {};
   float ups[kTile / 8][4] = {};
   for (unsigned first = 0; first < a.w.cols; first += kTileColumns) {
+    prefetch_tile(a.w, warp_row, first + kTilesAhead * kTileColumns);
+    if (a.up.rows > 0) prefetch_tile(a.up, warp_row, first + kTilesAhead * kTileColumns);
     sync_block();
     load_tile<kType, kTile>(a, norms, tokens, first, tile);
     sync_block();
@@ -131,14 +159,24 @@ KV_DEVICE void many_products(LinearArguments& a, std::uint32_t* tile, float* nor
   }
 }
 
+// The first weights of a block set out while the launch before still runs, where it is known which they are.
+KV_DEVICE void prefetch_first_tiles(const LinearArguments& a) {
+  if (a.routed.chosen != nullptr || a.heads.count > 0) return;
+  const std::uint32_t warp_row = block_x() * kBlockRows + thread_x() / 32 * 16;
+  for (unsigned tile = 0; tile < kTilesAhead; ++tile) {
+    prefetch_tile(a.w, warp_row, tile * kTileColumns);
+    if (a.up.rows > 0) prefetch_tile(a.up, warp_row, tile * kTileColumns);
+  }
+}
+
 // Blocks of kLinearThreads: x over kBlockRows rows (of each head), y over kTile tokens, or over tiles of pairs.
 template <Stored kType, unsigned kTile>
-KV_KERNEL void linear_many(LinearArguments a) {
-  KV_SHARED(std::uint32_t, tile, kTile * kTileStride);
+KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many(LinearArguments a) {
+  KV_SHARED(Pack, tile, kTile * kTileStride);
   KV_SHARED(float, norms, kTile * 2);
-  KV_SHARED(float, scratch, kLinearWarps);
+  prefetch_first_tiles(a);
   await_previous();
-  many_products<kType, kTile>(a, tile, norms, scratch);
+  many_products<kType, kTile>(a, tile, norms);
 }
 
 }  // namespace kvroof::cuda

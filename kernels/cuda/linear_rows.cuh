@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/matrix_unit.cuh"
 
 namespace kvroof::cuda {
 
@@ -15,11 +16,13 @@ KV_KERNEL void round_vectors(ProductArguments arguments) {
   KV_SHARED(float, scratch, kLinearRowThreads / 32);
   await_previous();
   const float* x = a.x + std::size_t{block_x()} * a.x_row;
-  auto* const out = reinterpret_cast<std::uint16_t*>(arguments.rounded) + std::size_t{block_x()} * a.w.cols;
+  auto* const out = reinterpret_cast<Pack*>(arguments.rounded) + std::size_t{block_x()} * (a.w.cols / 8);
   const float2_t norm = norm_of(x, a.w.cols, a.norm, a.norm_eps, scratch);
-  for (unsigned i = thread_x(); i < a.w.cols; i += kLinearRowThreads) {
-    const float value = normed<kType>(a, norm, i, x[i]);
-    out[i] = kType == Stored::kBF16 ? float_to_bf16(value) : float_to_half(value);
+  for (unsigned i = thread_x(); i < a.w.cols / 8; i += kLinearRowThreads) {
+    float eight[8];
+    load_floats(x + i * 8, eight);
+    apply_norm<kType>(a, norm, load_norm_columns<kType>(a, i * 8), eight);
+    out[i] = packed_eight<kType>(eight);
   }
 }
 

@@ -26,6 +26,18 @@ KV_DEVICE void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const st
   }
 }
 
+// Two floats as a pair of stored elements, rounded to nearest even.
+template <Stored kType>
+KV_DEVICE std::uint32_t packed_pair(float low, float high) {
+  std::uint32_t pair;  // the first source becomes the upper half (PTX ISA, cvt)
+  if constexpr (kType == Stored::kBF16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+}
+
 #else
 
 template <Stored kType>
@@ -56,14 +68,20 @@ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_
   });
 }
 
-#endif
-
-// Two floats as a pair of stored elements, rounded to nearest even.
 template <Stored kType>
-KV_DEVICE std::uint32_t packed_pair(float low, float high) {
+std::uint32_t packed_pair(float low, float high) {
   const std::uint32_t first = kType == Stored::kBF16 ? float_to_bf16(low) : float_to_half(low);
   const std::uint32_t second = kType == Stored::kBF16 ? float_to_bf16(high) : float_to_half(high);
   return first | second << 16;
+}
+
+#endif
+
+// Eight floats as 16 bytes of stored elements.
+template <Stored kType>
+KV_DEVICE Pack packed_eight(const float (&x)[8]) {
+  return {packed_pair<kType>(x[0], x[1]), packed_pair<kType>(x[2], x[3]), packed_pair<kType>(x[4], x[5]),
+          packed_pair<kType>(x[6], x[7])};
 }
 
 }  // namespace kvroof::cuda

@@ -37,10 +37,12 @@ KV_DEVICE Eight<kType> load_eight(const std::byte* row, unsigned index) {
     out.words[1] = pack.y;
     out.words[2] = pack.z;
     out.words[3] = pack.w;
+  } else if constexpr (kBits<kType> == 8) {
+    const Pair pair = load_pair(row + std::size_t{index} * sizeof(Pair));
+    out.words[0] = pair.x;
+    out.words[1] = pair.y;
   } else {
-    const auto* words = reinterpret_cast<const std::uint32_t*>(row) + index * (kBits<kType> / 4);
-    KV_UNROLL
-    for (unsigned i = 0; i < kBits<kType> / 4; ++i) out.words[i] = words[i];
+    out.words[0] = reinterpret_cast<const std::uint32_t*>(row)[index];
   }
   return out;
 }
@@ -62,6 +64,15 @@ KV_DEVICE void to_floats(const Eight<kType>& eight, float (&out)[8]) {
       out[i] = static_cast<float>(static_cast<std::int32_t>(eight.words[0] << (28 - i * 4)) >> 28);
     }
   }
+}
+
+// Eight neighbouring floats; x is aligned to 16 bytes.
+KV_DEVICE void load_floats(const float* x, float (&out)[8]) {
+  const Pack low = load_pack(x);
+  const Pack high = load_pack(x + 4);
+  const std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  KV_UNROLL
+  for (unsigned i = 0; i < 8; ++i) out[i] = float_of(words[i]);
 }
 
 // The sum over groups of `width` neighbouring lanes (a power of two), in every lane.
