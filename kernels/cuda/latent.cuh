@@ -50,32 +50,42 @@ KV_DEVICE void load_latent_queries(const LatentArguments& a, const LatentTask& t
       const unsigned column = (thread_x() / 32 * kLatentSteps + step) * 16 + lane % 4 * 2 + i / 2 * 8;
       const bool there = head < task.heads && column < a.head_dim;
       const float* q = a.q + (std::size_t{task.row} * a.heads + task.first_head + head) * a.head_dim + column;
-      factors[step][i] = there ? packed_pair<kFactors<kType>>(q[0], q[1]) : 0;
+      const Pair pair = there ? load_pair(q) : Pair{0, 0};
+      factors[step][i] = packed_pair<kFactors<kType>>(float_of(pair.x), float_of(pair.y));
     }
   }
 }
 
-// Rows of slots [first, first + count) as factors; zeros beyond the ends.
+// Rows of slots [first, first + count) as factors; zeros beyond the ends. A thread asks for nine eights before it stores
+// the first.
 template <Stored kType>
 KV_DEVICE void load_latent_rows(const LatentArguments& a, const CacheSlots& slots, unsigned first, unsigned count,
                                 Pack* tile) {
-  const unsigned eights = (a.head_dim + 15) / 16 * 2;
-  KV_UNROLL_BY(6)
-  for (unsigned i = thread_x(); i < kKeys * eights; i += kAttentionThreads) {
-    const unsigned row = i / eights;
-    const unsigned column = i % eights;
-    Eight<kType> stored = {};
-    if (row < count && column * 8 < a.head_dim) {
-      stored = load_eight<kType, true>(slots.keys + std::size_t{first + row} * a.key_row_bytes, column);
+  constexpr unsigned kEights = kLatentWidth / 8;
+  constexpr unsigned kOfThread = kKeys * kEights / kAttentionThreads;
+  constexpr unsigned kAtOnce = 9;
+  static_assert(kOfThread % kAtOnce == 0);
+  KV_UNROLL_BY(1)
+  for (unsigned at = 0; at < kOfThread; at += kAtOnce) {
+    Eight<kType> stored[kAtOnce] = {};
+    KV_UNROLL
+    for (unsigned u = 0; u < kAtOnce; ++u) {
+      const unsigned i = (at + u) * kAttentionThreads + thread_x();
+      const unsigned row = i / kEights;
+      if (row >= count || i % kEights * 8 >= a.head_dim) continue;
+      stored[u] = load_eight<kType, true>(slots.keys + std::size_t{first + row} * a.key_row_bytes, i % kEights);
     }
-    Pack& out = tile[row * (kRowWords / 4) + column];
-    if constexpr (kBits<kType> == 16) {
-      out = {stored.words[0], stored.words[1], stored.words[2], stored.words[3]};
-    } else {
-      float x[8];
-      to_floats<kType>(stored, x);
-      constexpr Stored kAs = kFactors<kType>;
-      out = packed_eight<kAs>(x);
+    KV_UNROLL
+    for (unsigned u = 0; u < kAtOnce; ++u) {
+      const unsigned i = (at + u) * kAttentionThreads + thread_x();
+      Pack& out = tile[i / kEights * (kRowWords / 4) + i % kEights];
+      if constexpr (kBits<kType> == 16) {
+        out = {stored[u].words[0], stored[u].words[1], stored[u].words[2], stored[u].words[3]};
+      } else {
+        float x[8];
+        to_floats<kType>(stored[u], x);
+        out = packed_eight<kFactors<kType>>(x);
+      }
     }
   }
 }

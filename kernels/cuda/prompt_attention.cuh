@@ -20,35 +20,70 @@ KV_DEVICE float prompt_logit(const PromptArguments& a, float dot, unsigned query
   return logit - slope * static_cast<float>(query - key);
 }
 
-// Rows [first, first + count) of a head as pairs of 16-bit words, zeros beyond the ends; row r at r · stride words.
+constexpr unsigned kKeyGap = 1;                     // packs behind a row of keys: they spread the banks
+constexpr unsigned kPairStride = kKeys / 2 + 4;     // words of a column of values; the gap spreads the banks
+template <unsigned kWidth>
+constexpr unsigned kKeyPacks = kKeys * (kWidth / 8 + kKeyGap);
+
+// Rows [first, first + kKeys) of a head, zeros beyond `end` and `dim`. A thread asks for several packs before it stores
+// the first: the rows' addresses are read from memory, and no such load passes a store.
 template <unsigned kWidth>
 KV_DEVICE void load_head_rows(const std::byte* rows, std::uint32_t row_bytes, std::uint32_t dim, unsigned first,
-                              unsigned count, unsigned end, unsigned stride, std::uint32_t* out) {
-  for (unsigned i = thread_x(); i < count * kWidth / 2; i += kPromptThreads) {
-    const unsigned r = i / (kWidth / 2);
-    const unsigned word = i % (kWidth / 2);
-    const bool there = first + r < end && word * 2 < dim;
-    const auto* row = reinterpret_cast<const std::uint32_t*>(rows + std::size_t{first + r} * row_bytes);
-    out[r * stride + word] = there ? row[word] : 0;
+                              unsigned end, Pack* out) {
+  constexpr unsigned kPacks = kWidth / 8;
+  constexpr unsigned kOfThread = kKeys * kPacks / kPromptThreads;
+  constexpr unsigned kAtOnce = kOfThread > 8 ? 6 : kOfThread > 4 ? 4 : kOfThread;  // as registers allow
+  static_assert(kOfThread % kAtOnce == 0);
+  KV_UNROLL_BY(1)
+  for (unsigned at = 0; at < kOfThread; at += kAtOnce) {
+    Pack packs[kAtOnce] = {};
+    KV_UNROLL
+    for (unsigned u = 0; u < kAtOnce; ++u) {
+      const unsigned i = (at + u) * kPromptThreads + thread_x();
+      const unsigned r = first + i / kPacks;
+      const unsigned pack = i % kPacks;
+      if (r < end && pack * 8 < dim) packs[u] = load_pack(rows + std::size_t{r} * row_bytes + pack * 16);
+    }
+    KV_UNROLL
+    for (unsigned u = 0; u < kAtOnce; ++u) {
+      const unsigned i = (at + u) * kPromptThreads + thread_x();
+      out[i / kPacks * (kPacks + kKeyGap) + i % kPacks] = packs[u];
+    }
   }
 }
 
-// The same, transposed: pairs of neighbouring rows of one column; column c at c · (kKeys / 2 + 1) words.
+// The same, transposed: pairs of neighbouring rows of one column; column c at c · kPairStride words. A thread takes
+// eight columns of two rows.
 template <unsigned kWidth>
 KV_DEVICE void load_columns(const std::byte* rows, std::uint32_t row_bytes, std::uint32_t dim, unsigned first,
                             unsigned end, std::uint32_t* out) {
-  for (unsigned i = thread_x(); i < kKeys / 2 * kWidth; i += kPromptThreads) {
-    const unsigned column = i % kWidth;
-    const unsigned pair = i / kWidth;
-    std::uint32_t word = 0;
+  constexpr unsigned kPairs = kKeys / 2;
+  constexpr unsigned kOfThread = kPairs * (kWidth / 8) / kPromptThreads;
+  constexpr unsigned kAtOnce = kOfThread > 2 ? 2 : kOfThread;
+  const unsigned pair = thread_x() % kPairs;
+  const auto eight_of = [](unsigned u) { return (u * kPromptThreads + thread_x()) / kPairs; };
+  KV_UNROLL_BY(1)
+  for (unsigned at = 0; at < kOfThread; at += kAtOnce) {
+    Pack packs[kAtOnce][2] = {};
     KV_UNROLL
-    for (unsigned j = 0; j < 2; ++j) {
-      const unsigned r = first + pair * 2 + j;
-      if (r >= end || column >= dim) continue;
-      const auto* row = reinterpret_cast<const std::uint16_t*>(rows + std::size_t{r} * row_bytes);
-      word |= static_cast<std::uint32_t>(row[column]) << (j * 16);
+    for (unsigned u = 0; u < kAtOnce * 2; ++u) {
+      const unsigned eight = eight_of(at + u / 2);
+      const unsigned r = first + pair * 2 + u % 2;
+      if (r < end && eight * 8 < dim) packs[u / 2][u % 2] = load_pack(rows + std::size_t{r} * row_bytes + eight * 16);
     }
-    out[column * (kKeys / 2 + 1) + pair] = word;
+    KV_UNROLL
+    for (unsigned u = 0; u < kAtOnce; ++u) {
+      const Pack low = packs[u][0];
+      const Pack high = packs[u][1];
+      const std::uint32_t lows[4] = {low.x, low.y, low.z, low.w};
+      const std::uint32_t highs[4] = {high.x, high.y, high.z, high.w};
+      KV_UNROLL
+      for (unsigned c = 0; c < 8; ++c) {
+        const unsigned shift = c % 2 * 16;
+        const std::uint32_t word = (lows[c / 2] >> shift & 0xffffU) | (highs[c / 2] >> shift) << 16;
+        out[(eight_of(at + u) * 8 + c) * kPairStride + pair] = word;
+      }
+    }
   }
 }
 
@@ -73,16 +108,17 @@ KV_DEVICE void load_query_factors(const PromptArguments& a, unsigned head, unsig
 // Logits of the warp's sixteen queries against kKeys keys in shared memory.
 template <Stored kType, unsigned kWidth>
 KV_DEVICE void tile_logits(const PromptArguments& a, const std::uint32_t (&factors)[kWidth / 16][4],
-                           const std::uint32_t* keys, unsigned first_query, unsigned first_key, float slope,
+                           const Pack* keys, unsigned first_query, unsigned first_key, float slope,
                            float (&logits)[kKeys / 8][4]) {
   const unsigned lane = thread_x() % 32;
+  const auto* words = reinterpret_cast<const std::uint32_t*>(keys);
   KV_UNROLL
   for (unsigned n = 0; n < kKeys / 8; ++n) {
     KV_UNROLL
     for (unsigned i = 0; i < 4; ++i) logits[n][i] = 0;
     KV_UNROLL
     for (unsigned step = 0; step < kWidth / 16; ++step) {
-      const std::uint32_t* row = keys + (n * 8 + lane / 4) * (kWidth / 2 + 4) + step * 8 + lane % 4;
+      const std::uint32_t* row = words + (n * 8 + lane / 4) * (kWidth / 2 + 4 * kKeyGap) + step * 8 + lane % 4;
       const std::uint32_t right[2] = {row[0], row[4]};
       multiply_add<kType>(logits[n], factors[step], right);
     }
@@ -140,8 +176,8 @@ KV_DEVICE void weight_factor(const float (&weights)[kKeys / 8][4], unsigned step
 // Blocks of kPromptThreads: x over tiles of queries, y over query heads.
 template <Stored kType, unsigned kWidth>
 KV_KERNEL void prompt_attention(PromptArguments a) {
-  KV_SHARED(std::uint32_t, keys, kKeys * (kWidth / 2 + 4));
-  KV_SHARED(std::uint32_t, values, kWidth * (kKeys / 2 + 1));
+  KV_SHARED(Pack, keys, kKeyPacks<kWidth>);
+  KV_SHARED(std::uint32_t, values, kWidth * kPairStride);
   await_previous();
   const unsigned lane = thread_x() % 32;
   const unsigned head = block_y();
@@ -158,7 +194,7 @@ KV_KERNEL void prompt_attention(PromptArguments a) {
   const unsigned begin = a.window > 0 && block_first + 1 > a.window ? (block_first + 1 - a.window) / kKeys * kKeys : 0;
   for (unsigned first_key = begin; first_key < end; first_key += kKeys) {
     sync_block();
-    load_head_rows<kWidth>(head_keys, a.key_row_bytes, a.head_dim, first_key, kKeys, end, kWidth / 2 + 4, keys);
+    load_head_rows<kWidth>(head_keys, a.key_row_bytes, a.head_dim, first_key, end, keys);
     load_columns<kWidth>(head_values, a.value_row_bytes, a.value_dim, first_key, end, values);
     sync_block();
     float logits[kKeys / 8][4];
@@ -176,7 +212,7 @@ KV_KERNEL void prompt_attention(PromptArguments a) {
       weight_factor<kType>(logits, step, left);
       KV_UNROLL
       for (unsigned n = 0; n < kWidth / 8; ++n) {
-        const std::uint32_t* column = values + (n * 8 + lane / 4) * (kKeys / 2 + 1) + step * 8 + lane % 4;
+        const std::uint32_t* column = values + (n * 8 + lane / 4) * kPairStride + step * 8 + lane % 4;
         const std::uint32_t right[2] = {column[0], column[4]};
         multiply_add<kType>(out[n], left, right);
       }

@@ -31,7 +31,7 @@ KV_PLAIN_KERNEL void draw_prompt_noise(PromptScoreArguments s) {
 // over query heads.
 template <Stored kType, unsigned kWidth>
 KV_KERNEL void prompt_noisy_sums(PromptScoreArguments s) {
-  KV_SHARED(std::uint32_t, keys, kKeys * (kWidth / 2 + 4));
+  KV_SHARED(Pack, keys, kKeyPacks<kWidth>);
   await_previous();
   const PromptArguments& a = s.rows;
   const unsigned lane = thread_x() % 32;
@@ -47,8 +47,7 @@ KV_KERNEL void prompt_noisy_sums(PromptScoreArguments s) {
   const unsigned begin = a.window > 0 && block_first + 1 > a.window ? (block_first + 1 - a.window) / kKeys * kKeys : 0;
   for (unsigned first_key = begin; first_key < end; first_key += kKeys) {
     sync_block();
-    load_head_rows<kWidth>(a.slots[head / a.group].keys, a.key_row_bytes, a.head_dim, first_key, kKeys, end,
-                           kWidth / 2 + 4, keys);
+    load_head_rows<kWidth>(a.slots[head / a.group].keys, a.key_row_bytes, a.head_dim, first_key, end, keys);
     sync_block();
     float logits[kKeys / 8][4];
     tile_logits<kType, kWidth>(a, factors, keys, first_query, first_key, slope, logits);
@@ -81,7 +80,7 @@ KV_KERNEL void prompt_noisy_sums(PromptScoreArguments s) {
 
 // Adds a tile's weights to those of the other heads of its group: [columns of the tile][rows] as tile_logits has them.
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void add_tile_weights(const PromptScoreArguments& s, const std::uint32_t* keys, unsigned head,
+KV_DEVICE void add_tile_weights(const PromptScoreArguments& s, const Pack* keys, unsigned head,
                                 unsigned first_query, unsigned first_key, float (&weights)[kKeys / 8][4]) {
   const PromptArguments& a = s.rows;
   const unsigned lane = thread_x() % 32;
@@ -150,7 +149,7 @@ KV_DEVICE void store_counts(const PromptScoreArguments& s, const CacheSlots& slo
 template <Stored kType, unsigned kWidth>
 KV_KERNEL void prompt_column_sums(PromptScoreArguments s) {
   constexpr unsigned kWarps = kPromptThreads / 32;
-  KV_SHARED(std::uint32_t, keys, kKeys * (kWidth / 2 + 4));
+  KV_SHARED(Pack, keys, kKeyPacks<kWidth>);
   KV_SHARED(float, sums, kWarps * kKeys);
   KV_SHARED(std::uint32_t, rings, kKeys * kHistoryWords);
   await_previous();
@@ -159,7 +158,7 @@ KV_KERNEL void prompt_column_sums(PromptScoreArguments s) {
   const unsigned lane = thread_x() % 32;
   const unsigned warp = thread_x() / 32;
   const unsigned first_key = block_x() * kKeys;
-  load_head_rows<kWidth>(slots.keys, a.key_row_bytes, a.head_dim, first_key, kKeys, a.tokens, kWidth / 2 + 4, keys);
+  load_head_rows<kWidth>(slots.keys, a.key_row_bytes, a.head_dim, first_key, a.tokens, keys);
   const bool counts = s.kind == ScoreKind::kCounts;
   for (unsigned i = thread_x(); counts && i < kKeys * kHistoryWords; i += kPromptThreads) rings[i] = 0;
   sync_block();
