@@ -26,6 +26,8 @@ constexpr double kPromptAttentionShare = 0.60;
 constexpr double kTileShare = 0.62;
 // Kernels that unpack weights have smaller tiles, and unpacking between their products: the time of half as many rows.
 constexpr double kUnpackedTile = 0.5;
+// Rows that vector products of unpacked weights take one after another; kernels of tiles serve more.
+constexpr std::uint64_t kColumns = 8;
 constexpr double kUnderWaySpread = 0.25;
 constexpr double kUnpackSpread = 0.40;
 constexpr double kLinkSpread = 0.40;
@@ -237,6 +239,7 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
   const double calls = layers * engine_.linears_per_layer + more.products + 1;
   const ReadWeights read = read_weights(traffic, tokens);
   const double unpacking = read.packed * unpack_seconds_;
+  if (read.packed > 0) reading.value /= 1 + engine_.column_share * static_cast<double>(std::min(tokens, kColumns) - 1);
   if (unpacking * reading.value > read.bytes) reading = {read.bytes / unpacking, kUnpackSpread};
   parts.add_roofline(CostTerm::kLinear, Limit::kWeights, calls, linear_start_,
                      share_ * read.bytes, reading, share_ * traffic[KernelFamily::kLinear].value, peak,

@@ -53,6 +53,7 @@ constexpr Field kFields[] = {
     {"quantises_activations", &P::quantises_activations, 0, 1},
     {"unpacked_starts", &P::unpacked_starts, 1, 16},
     {"unpacking", &P::unpacking, 0, 16},
+    {"column_share", &P::column_share, 0, 1},
     {"unpacked_share", &P::unpacked_share, 0.1, 1},
     {"small_cache_with_weights", &P::small_cache_with_weights, 0, 1},
     {"bytes_per_clock", &P::bytes_per_clock, 0, 1024},

@@ -40,6 +40,7 @@ struct EngineProfile {
   bool quantises_activations = true;      // where the weights have products of their own type on the device
   double unpacked_starts = 1;             // starts of a product of unpacked weights, beside one of 16-bit weights
   double unpacking = 1;                   // operations of unpacking, beside those of kernels that compilers generate
+  double column_share = 0;                // longer that unpacked weights take for each row beyond the first, up to 8
   double unpacked_share = 1;              // of the arithmetic of 16-bit products, what those of unpacked weights reach
   bool small_cache_with_weights = false;  // 8-bit weights bring an 8-bit cache, where nothing is said of it
   // Bytes that one multiprocessor's kernel has under way a clock; 0: enough for the device's bandwidth.

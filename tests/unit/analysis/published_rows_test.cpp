@@ -37,6 +37,23 @@ double of_part(const std::string& name, const std::string& level = "kernel", con
 
 }  // namespace
 
+TEST_CASE("a row whose conditions name a top-p below one is priced with the engine's sampler") {
+  const auto step = [](const std::string& conditions) {
+    static const Scoreboard board(std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog");
+    const auto rows = published_rows(
+                          "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,engine,engine_version,"
+                          "batch_mode,batch,input_len,output_len,metric,value,unit,conditions,source\n"
+                          "m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,0.11,continuous_fixed_concurrency,64,64,"
+                          "400,itl_median,,ms," + conditions + ",s\n").or_throw("rows");
+    return board.score(rows[0]).predicted->value;
+  };
+  const double greedy = step("");
+  for (const char* drawn : {"top_p 0.9", "temperature 0.6; top-p=0.95", "top_p of the model"}) {
+    CHECK(step(drawn) - greedy == Approx(64 * 128256 * 0.45e-6));
+  }
+  for (const char* not_drawn : {"temperature 1", "top_p 1", "top_p=1.0"}) CHECK(step(not_drawn) == greedy);
+}
+
 TEST_CASE("models are found as hubs and benchmark programs spell them") {
   const double llama = of_model("Llama-3.1-8B");
   for (const char* name : {"RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "amd/Llama-3.1-8B-Instruct-FP8-KV",

@@ -28,6 +28,17 @@ double seconds(const EngineProfile& engine, std::size_t term, const Deployment& 
 
 }  // namespace
 
+TEST_CASE("drawing tokens by top-p takes the engine's sampler a time for each sequence and entry of the vocabulary") {
+  EngineProfile sorts = find_engine_profile("graphs", kCatalog);
+  sorts.top_p_ns = 0.5;
+  Deployment top_p = kBf16;
+  top_p.top_p = true;
+  const CostModel greedy(find_model_shape("llama-3-8b", kCatalog), kBf16, find_device("h100-sxm", kCatalog), sorts);
+  const CostModel drawn(greedy.shape(), top_p, find_device("h100-sxm", kCatalog), sorts);
+  const ResidencySummary r = full_attention_summary(greedy.shape(), 64, 8);
+  CHECK(drawn.predict(r, 64).step.value - greedy.predict(r, 64).step.value == Approx(64 * 128256 * 0.5e-9));
+}
+
 TEST_CASE("a version has what changed after it undone, of all versions that came later") {
   const EngineProfile today = engine(kThree);
   const auto is = [&](const char* version, double step, double gap, bool graphs) {

@@ -20,6 +20,27 @@ double linear_seconds(const EngineProfile& engine, const char* format, const cha
 
 }  // namespace
 
+TEST_CASE("rows beyond the first lengthen products of unpacked weights by the engine's share, up to eight of them") {
+  EngineProfile engine = find_engine_profile("graphs", kCatalog);
+  const auto linear = [&](const char* format, std::uint64_t batch, double share) {
+    engine.column_share = share;
+    const CostModel cost(find_model_shape("llama-3-8b", kCatalog),
+                         Deployment({DType::kBF16, DType::kBF16}, *parse_weight_format(format)),
+                         find_device("rtx-3090", kCatalog), engine);
+    constexpr auto kLinear = static_cast<std::size_t>(CostTerm::kLinear);
+    return cost.predict(full_attention_summary(cost.shape(), 512, 2), batch).terms[kLinear].value;
+  };
+  CHECK(linear("Q4_0", 1, 0.13) == linear("Q4_0", 1, 0));
+  const double one = linear("Q4_0", 1, 0.13), starts = 129 * 3.6e-6;
+  // 4.5 of the 4.7 GB are packed, all are read once a row.
+  for (const double rows : {2, 4, 8}) {
+    const double share = (linear("Q4_0", static_cast<std::uint64_t>(rows), 0.13) - starts) / (one - starts);
+    CHECK(share == Approx(1 + 0.13 * (rows - 1)).epsilon(0.06));
+  }
+  CHECK(linear("Q4_0", 9, 0.13) - linear("Q4_0", 8, 0.13) < 0.05 * one);
+  CHECK(linear("bf16", 8, 0.13) == linear("bf16", 8, 0));
+}
+
 TEST_CASE("products of weights that are unpacked start as many times later as the engine's kernels do, others do not") {
   EngineProfile engine = find_engine_profile("graphs", kCatalog);
   const auto later = [&](const char* format, const char* device) {
