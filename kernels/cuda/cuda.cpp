@@ -38,8 +38,9 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
   };
   if (!fits(shape.head_dim, cuda::kLatentWidth)) return fmt::format("heads of {} elements", shape.head_dim);
   if (!fits(shape.v_head_dim, cuda::kLatentValue)) return fmt::format("heads of {} elements", shape.v_head_dim);
-  for (const std::uint32_t size : {shape.hidden, shape.ffn, shape.expert_ffn, shape.shared_expert_ffn,
-                                   shape.latent_q_rank, shape.latent_nope_dim, shape.latent_v_dim}) {
+  for (const std::uint32_t size : {shape.hidden, shape.embedding_width, shape.ffn, shape.expert_ffn,
+                                   shape.shared_expert_ffn, shape.latent_q_rank, shape.latent_nope_dim,
+                                   shape.latent_v_dim}) {
     if (size % 8 != 0) return fmt::format("rows of {} elements, which is no multiple of 8", size);
   }
   return std::nullopt;

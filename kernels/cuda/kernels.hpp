@@ -16,8 +16,9 @@ const char* library_folder();
 struct Stream {
   void* handle = nullptr;  // cudaStream_t
   const char* problem = nullptr;
+  bool watched = false;  // each launch is to have a time of its own: none begins before the one before it has ended
   // To tell what goes wrong on a device apart: KVROOF_NO_OVERLAP and KVROOF_NO_GRAPHS in the environment.
-  bool overlaps = false;  // the device has programmatic dependent launch
+  bool overlaps = false;  // the device and the code for it have programmatic dependent launch
   bool trains = true;     // a decode step may be one
   void* recording = nullptr;  // of the emulator
 };

@@ -56,8 +56,8 @@ KV_DEVICE void load_latent_queries(const LatentArguments& a, const LatentTask& t
   }
 }
 
-// Rows of slots [first, first + count) as factors; zeros beyond the ends. A thread asks for nine eights before it stores
-// the first.
+// Rows of slots [first, first + count) as factors; zeros beyond the ends. A thread asks for nine eights before it
+// stores the first.
 template <Stored kType>
 KV_DEVICE void load_latent_rows(const LatentArguments& a, const CacheSlots& slots, unsigned first, unsigned count,
                                 Pack* tile) {
@@ -203,6 +203,7 @@ KV_DEVICE void add_latent_values(const LatentArguments& a, const LatentTask& tas
 // Has rows [first, first + count) brought to the second-level cache; they lie behind each other.
 KV_DEVICE void prefetch_latent_rows(const LatentArguments& a, const CacheSlots& slots, unsigned first, unsigned count) {
   const std::byte* const rows = slots.keys + std::size_t{first} * a.key_row_bytes;
+  KV_UNROLL_BY(1)
   for (std::size_t at = thread_x() * 128; at < std::size_t{count} * a.key_row_bytes; at += kAttentionThreads * 128) {
     prefetch(rows + at);
   }

@@ -27,7 +27,11 @@ class Launches {
   // The stream must outlive this.
   explicit Launches(Stream& stream) : stream_(stream) {}
 
-  void set_observer(LaunchObserver* observer) { observer_ = observer; }  // may be null
+  // May be null. A launch that is made ready while the one before it runs would have that one's time in its own.
+  void set_observer(LaunchObserver* observer) {
+    observer_ = observer;
+    stream_.watched = observer != nullptr;
+  }
   [[nodiscard]] bool one_by_one() const { return observer_ != nullptr && observer_->one_by_one(); }
   // Of which sequence launches are from now on; -1: of several.
   void set_sequence(std::int32_t sequence) { sequence_ = sequence; }

@@ -7,6 +7,11 @@
 namespace kvroof::cuda {
 namespace {
 
+// With so many rows a block a multiprocessor remains where a warp has sixteen of them to itself; with fewer, four warps
+// share them.
+constexpr unsigned kManyRows = 16384;
+constexpr unsigned kSplit = 4;
+
 template <Stored kType>
 void run_routed(Stream& stream, const LinearArguments& a) {
   if (a.tokens <= kFewPairs) {
@@ -15,9 +20,9 @@ void run_routed(Stream& stream, const LinearArguments& a) {
   }
   const Grid grid = {(a.w.rows + kBlockRows - 1) / kBlockRows, a.routed.most_tiles};
   if (tile_pairs(a.tokens) == 16) {
-    launch(stream, &linear_many<kType, 16>, grid, kLinearThreads, a);
+    launch(stream, &linear_many<kType, 16, 1>, grid, kLinearThreads, a);
   } else {
-    launch(stream, &linear_many<kType, 64>, grid, kLinearThreads, a);
+    launch(stream, &linear_many<kType, 64, 1>, grid, kLinearThreads, a);
   }
 }
 
@@ -33,10 +38,12 @@ void run(Stream& stream, const LinearArguments& a) {
     launch(stream, &linear<kType, 1>, {blocks(kFew)}, kLinearThreads, a);
   } else if (a.tokens <= 4) {
     launch(stream, &linear<kType, 4>, {blocks(kFew)}, kLinearThreads, a);
+  } else if (a.tokens <= 16 && a.w.rows * heads < kManyRows) {
+    launch(stream, &linear_many<kType, 16, kSplit>, {blocks(kRowsOfBlock<kSplit>) * heads}, kLinearThreads, a);
   } else if (a.tokens <= 16) {
-    launch(stream, &linear_many<kType, 16>, {blocks(kBlockRows) * heads}, kLinearThreads, a);
+    launch(stream, &linear_many<kType, 16, 1>, {blocks(kBlockRows) * heads}, kLinearThreads, a);
   } else {
-    launch(stream, &linear_many<kType, 64>, {blocks(kBlockRows) * heads, (a.tokens + 63) / 64}, kLinearThreads, a);
+    launch(stream, &linear_many<kType, 64, 1>, {blocks(kBlockRows) * heads, (a.tokens + 63) / 64}, kLinearThreads, a);
   }
 }
 
@@ -48,10 +55,12 @@ void run_append(Stream& stream, const AppendArguments& a) {
     launch(stream, &linear_append<kType, 1>, {blocks(kFew)}, kLinearThreads, a);
   } else if (a.linear.tokens <= 4) {
     launch(stream, &linear_append<kType, 4>, {blocks(kFew)}, kLinearThreads, a);
+  } else if (a.linear.tokens <= 16 && a.linear.w.rows < kManyRows) {
+    launch(stream, &linear_many_append<kType, 16, kSplit>, {blocks(kRowsOfBlock<kSplit>)}, kLinearThreads, a);
   } else if (a.linear.tokens <= 16) {
-    launch(stream, &linear_many_append<kType, 16>, {blocks(kBlockRows)}, kLinearThreads, a);
+    launch(stream, &linear_many_append<kType, 16, 1>, {blocks(kBlockRows)}, kLinearThreads, a);
   } else {
-    launch(stream, &linear_many_append<kType, kMostAppended>, {blocks(kBlockRows)}, kLinearThreads, a);
+    launch(stream, &linear_many_append<kType, kMostAppended, 1>, {blocks(kBlockRows)}, kLinearThreads, a);
   }
 }
 

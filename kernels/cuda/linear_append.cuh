@@ -79,16 +79,17 @@ KV_KERNEL void linear_append(AppendArguments a) {
 }
 
 // Blocks as of linear_many; one tile has all tokens.
-template <Stored kType, unsigned kTile>
+template <Stored kType, unsigned kTile, unsigned kSplits>
 KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many_append(AppendArguments a) {
   KV_SHARED(Pack, tile, kTile * kTileStride);
   KV_SHARED(float, norms, kTile * 2);
-  KV_SHARED(float, rows, kAppendFloats);
+  KV_SHARED(float, rows, kAppendFloats);  // of the warps that share rows before
   KV_SHARED(unsigned, before, 1);
-  prefetch_first_tiles(a.linear);
+  static_assert(kSplits == 1 || kLinearThreads * kTile / 2 <= kAppendFloats);
+  prefetch_first_tiles<kSplits>(a.linear);
   await_previous();
-  many_products<kType, kTile>(a.linear, tile, norms);
-  append_heads<kType, kBlockRows>(a, before, rows);
+  many_products<kType, kTile, kSplits>(a.linear, tile, norms, rows);
+  append_heads<kType, kRowsOfBlock<kSplits>>(a, before, rows);
 }
 
 }  // namespace kvroof::cuda

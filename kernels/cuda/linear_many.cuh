@@ -1,9 +1,11 @@
 // Products of a weight matrix with many vectors (a batch, a prompt) on the tensor cores; each vector is rounded to the
 // type of the weights.
 //
-// A block makes kBlockRows rows of the result for kTile tokens. Sums over columns do not depend on their order, so a
-// lane takes eight neighbouring columns of weights (16 bytes) and of vectors as its share of two products, and no
-// weight passes through shared memory.
+// A block makes kRowsOfBlock rows of the result for kTile tokens. Where a matrix has too few rows for all
+// multiprocessors, kSplits warps share the columns of the same rows, and add up what they have in their order.
+//
+// A sum over columns may take them in any order, so a lane takes eight neighbouring columns of weights (16 bytes) and
+// of vectors as its share of two products, and no weight passes through shared memory.
 #pragma once
 
 #include "kernels/cuda/linear.cuh"
@@ -11,7 +13,9 @@
 
 namespace kvroof::cuda {
 
-constexpr unsigned kBlockRows = kLinearWarps * 16;
+template <unsigned kSplits>
+constexpr unsigned kRowsOfBlock = kLinearWarps / kSplits * 16;
+constexpr unsigned kBlockRows = kRowsOfBlock<1>;
 constexpr unsigned kTileColumns = 128;                     // of the vectors, in shared memory at once
 constexpr unsigned kTilePacks = kTileColumns / 8;          // of a token's columns
 constexpr unsigned kTileStride = kTilePacks + 4;           // packs; the gap spreads the banks for reads of 16 bytes
@@ -56,13 +60,6 @@ KV_DEVICE void load_tile(const LinearArguments& a, const float* norms, TokenRang
   }
 }
 
-// Has the weights of a warp's sixteen rows brought closer, of the tile of columns from `first` on.
-KV_DEVICE void prefetch_tile(const DeviceMatrix& w, std::uint32_t warp_row, unsigned first) {
-  const std::uint32_t row = warp_row + thread_x() % 32 / 2;
-  const unsigned column = first + thread_x() % 2 * (kTileColumns / 2);
-  if (row < w.rows && column < w.cols) prefetch(w.data + (std::size_t{row} * w.cols + column) * 2);
-}
-
 // This lane's eight columns of rows r and r + 8 of the warp's sixteen; zeros beyond the ends. kShared: other blocks
 // take the same weights for other tokens.
 template <Stored kType, bool kShared>
@@ -76,12 +73,21 @@ KV_DEVICE void load_rows(const DeviceMatrix& w, std::uint32_t row, unsigned colu
   }
 }
 
-template <Stored kType, unsigned kTile>
+// Which of the kSplits shares of columns a warp has, and which sixteen rows.
+template <unsigned kSplits>
+KV_DEVICE unsigned split_of_warp() { return kSplits == 1 ? 0 : thread_x() / 32 / (kLinearWarps / kSplits); }
+template <unsigned kSplits>
+KV_DEVICE unsigned rows_of_warp() {
+  const unsigned warp = thread_x() / 32;
+  return (kSplits == 1 ? warp : warp % (kLinearWarps / kSplits)) * 16;
+}
+
+template <Stored kType, unsigned kTile, unsigned kSplits>
 KV_DEVICE void multiply_tile(const DeviceMatrix& w, std::uint32_t row, unsigned first, const Pack* tile,
                              float (&sums)[kTile / 8][4]) {
   const unsigned lane = thread_x() % 32;
   KV_UNROLL_BY(2)
-  for (unsigned at = 0; at < kTileColumns; at += 32) {
+  for (unsigned at = split_of_warp<kSplits>() * 32; at < kTileColumns; at += 32 * kSplits) {
     Eight<kType> rows[2];
     load_rows<kType, (kTile > 16)>(w, row, first + at + lane % 4 * 8, rows);
     KV_UNROLL
@@ -99,13 +105,50 @@ KV_DEVICE void multiply_tile(const DeviceMatrix& w, std::uint32_t row, unsigned 
   }
 }
 
-// Which kBlockRows rows of a matrix a block makes; where heads have matrices of their own, `a` becomes what is the
-// block's head's.
+// The sums of the warps that share rows, in every one of them; `shares` [kLinearThreads · kTile / 2] is shared memory.
+template <unsigned kTile, unsigned kSplits>
+KV_DEVICE void add_splits(float (&sums)[kTile / 8][4], float* shares) {
+  constexpr unsigned kOfWarp = kTile / 2 * 32;
+  const unsigned lane = thread_x() % 32;
+  sync_block();
+  KV_UNROLL
+  for (unsigned i = 0; i < kTile / 2; ++i) shares[thread_x() / 32 * kOfWarp + i * 32 + lane] = sums[i / 4][i % 4];
+  sync_block();
+  KV_UNROLL
+  for (unsigned i = 0; i < kTile / 2; ++i) {
+    float sum = 0;
+    KV_UNROLL
+    for (unsigned split = 0; split < kSplits; ++split) {
+      const unsigned warp = split * (kLinearWarps / kSplits) + rows_of_warp<kSplits>() / 16;
+      sum += shares[warp * kOfWarp + i * 32 + lane];
+    }
+    sums[i / 4][i % 4] = sum;
+  }
+}
+
+// Which kRows rows of a matrix a block makes; where heads have matrices of their own, `a` becomes what is the block's
+// head's.
+template <unsigned kRows>
 KV_DEVICE unsigned row_block(LinearArguments& a) {
   if (a.heads.count == 0) return block_x();
-  const unsigned blocks = (a.w.rows + kBlockRows - 1) / kBlockRows;
+  const unsigned blocks = (a.w.rows + kRows - 1) / kRows;
   take_head(a, block_x() / blocks);
   return block_x() % blocks;
+}
+
+// Has the weights of a warp's sixteen rows brought closer, of the tile of columns from `first` on.
+KV_DEVICE void prefetch_tile(const DeviceMatrix& w, std::uint32_t warp_row, unsigned first) {
+  const std::uint32_t row = warp_row + thread_x() % 32 / 2;
+  const unsigned column = first + thread_x() % 2 * (kTileColumns / 2);
+  if (row < w.rows && column < w.cols) prefetch(w.data + (std::size_t{row} * w.cols + column) * 2);
+}
+
+// The same of a tile of both matrices; one of the warps that share rows has it done.
+template <unsigned kSplits>
+KV_DEVICE void prefetch_tiles(const LinearArguments& a, std::uint32_t warp_row, unsigned first) {
+  if (split_of_warp<kSplits>() > 0) return;
+  prefetch_tile(a.w, warp_row, first);
+  if (a.up.rows > 0) prefetch_tile(a.up, warp_row, first);
 }
 
 // The norms of the block's tokens, a warp a token; into `norms` [kTile · 2].
@@ -121,9 +164,10 @@ KV_DEVICE void norm_tokens(const LinearArguments& a, TokenRange tokens, float* n
   }
 }
 
-// The block's rows for its tokens; `tile` [kTile · kTileStride] and `norms` [kTile · 2] are shared memory.
-template <Stored kType, unsigned kTile>
-KV_DEVICE void many_products(LinearArguments& a, Pack* tile, float* norms) {
+// The block's rows for its tokens; `tile` [kTile · kTileStride], `norms` [kTile · 2] and `shares` of add_splits are
+// shared memory.
+template <Stored kType, unsigned kTile, unsigned kSplits>
+KV_DEVICE void many_products(LinearArguments& a, Pack* tile, float* norms, float* shares) {
   const unsigned lane = thread_x() % 32;
   TokenRange tokens = {block_y() * kTile, a.tokens};
   if (a.routed.chosen != nullptr) {
@@ -132,19 +176,24 @@ KV_DEVICE void many_products(LinearArguments& a, Pack* tile, float* norms) {
     take_expert(a, pairs.expert);
     tokens = {pairs.first, pairs.first + pairs.count};
   }
-  const std::uint32_t warp_row = row_block(a) * kBlockRows + thread_x() / 32 * 16;
+  constexpr unsigned kRows = kRowsOfBlock<kSplits>;
+  const std::uint32_t warp_row = row_block<kRows>(a) * kRows + rows_of_warp<kSplits>();
   const std::uint32_t row = warp_row + lane / 4;
   norm_tokens<kTile>(a, tokens, norms);
   float sums[kTile / 8][4] = {};
   float ups[kTile / 8][4] = {};
   for (unsigned first = 0; first < a.w.cols; first += kTileColumns) {
-    prefetch_tile(a.w, warp_row, first + kTilesAhead * kTileColumns);
-    if (a.up.rows > 0) prefetch_tile(a.up, warp_row, first + kTilesAhead * kTileColumns);
+    prefetch_tiles<kSplits>(a, warp_row, first + kTilesAhead * kTileColumns);
     sync_block();
     load_tile<kType, kTile>(a, norms, tokens, first, tile);
     sync_block();
-    multiply_tile<kType, kTile>(a.w, row, first, tile, sums);
-    if (a.up.rows > 0) multiply_tile<kType, kTile>(a.up, row, first, tile, ups);
+    multiply_tile<kType, kTile, kSplits>(a.w, row, first, tile, sums);
+    if (a.up.rows > 0) multiply_tile<kType, kTile, kSplits>(a.up, row, first, tile, ups);
+  }
+  if constexpr (kSplits > 1) {
+    add_splits<kTile, kSplits>(sums, shares);
+    if (a.up.rows > 0) add_splits<kTile, kSplits>(ups, shares);
+    if (split_of_warp<kSplits>() > 0) return;
   }
   // Looked up anew: a register less in the loops.
   const std::uint32_t expert = a.routed.chosen != nullptr ? a.routed.tiles[block_y()].expert : 0;
@@ -160,23 +209,23 @@ KV_DEVICE void many_products(LinearArguments& a, Pack* tile, float* norms) {
 }
 
 // The first weights of a block set out while the launch before still runs, where it is known which they are.
+template <unsigned kSplits>
 KV_DEVICE void prefetch_first_tiles(const LinearArguments& a) {
   if (a.routed.chosen != nullptr || a.heads.count > 0) return;
-  const std::uint32_t warp_row = block_x() * kBlockRows + thread_x() / 32 * 16;
-  for (unsigned tile = 0; tile < kTilesAhead; ++tile) {
-    prefetch_tile(a.w, warp_row, tile * kTileColumns);
-    if (a.up.rows > 0) prefetch_tile(a.up, warp_row, tile * kTileColumns);
-  }
+  const std::uint32_t warp_row = block_x() * kRowsOfBlock<kSplits> + rows_of_warp<kSplits>();
+  for (unsigned tile = 0; tile < kTilesAhead; ++tile) prefetch_tiles<kSplits>(a, warp_row, tile * kTileColumns);
 }
 
-// Blocks of kLinearThreads: x over kBlockRows rows (of each head), y over kTile tokens, or over tiles of pairs.
-template <Stored kType, unsigned kTile>
+// Blocks of kLinearThreads: x over kRowsOfBlock<kSplits> rows (of each head), y over kTile tokens, or over tiles of
+// pairs.
+template <Stored kType, unsigned kTile, unsigned kSplits>
 KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many(LinearArguments a) {
   KV_SHARED(Pack, tile, kTile * kTileStride);
   KV_SHARED(float, norms, kTile * 2);
-  prefetch_first_tiles(a);
+  KV_SHARED(float, shares, kSplits > 1 ? kLinearThreads * kTile / 2 : 1);
+  prefetch_first_tiles<kSplits>(a);
   await_previous();
-  many_products<kType, kTile>(a, tile, norms);
+  many_products<kType, kTile, kSplits>(a, tile, norms, shares);
 }
 
 }  // namespace kvroof::cuda

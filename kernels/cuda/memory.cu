@@ -67,8 +67,10 @@ const char* open_stream(Stream& stream) {
   const cudaError_t status = cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking);
   stream.handle = handle;
   if (status != cudaSuccess) return problem_of(status);
-  int major = 0;
-  stream.overlaps = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && major >= 9 &&
+  // By the code, not by the device: kernels made from PTX of 8.0 do not wait for the launch before (await_previous).
+  cudaFuncAttributes attributes;
+  const cudaError_t probed = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&code_probe));
+  stream.overlaps = refusal_of(probed) == nullptr && attributes.ptxVersion >= 90 &&
                     std::getenv("KVROOF_NO_OVERLAP") == nullptr;
   stream.trains = std::getenv("KVROOF_NO_GRAPHS") == nullptr;
   return nullptr;

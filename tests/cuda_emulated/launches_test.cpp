@@ -97,6 +97,17 @@ TEST_CASE("a step of the train sends its tokens in one copy and its rows in anot
   CHECK(copies.to_host == 1);
 }
 
+TEST_CASE("an observed launch has a time of its own: none is made ready before the one before it has ended") {
+  cuda::Stream stream;
+  cuda::Launches launches(stream);
+  CHECK_FALSE(stream.watched);
+  Observer observer;
+  launches.set_observer(&observer);
+  CHECK(stream.watched);
+  launches.set_observer(nullptr);
+  CHECK_FALSE(stream.watched);
+}
+
 TEST_CASE("every byte that the back end counts was declared by a launch, the same in a train as one by one") {
   const Model model = model_named("llama-gqa");
   for (const char* policy : {"full", "h2o:budget=8", "keyformer:budget=8", "tova:budget=8"}) {

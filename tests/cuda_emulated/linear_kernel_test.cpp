@@ -120,12 +120,12 @@ void check_few(const Case& c) {
   });
 }
 
-template <Stored kType, unsigned kTile>
+template <Stored kType, unsigned kTile, unsigned kSplits = 1>
 void check_many(const Case& c) {
   check_case(c, kType, kType == Stored::kBF16 ? 1e-2 : 2e-3, [](const LinearArguments& a) {
-    const unsigned blocks = (a.w.rows + kBlockRows - 1) / kBlockRows;
+    const unsigned blocks = (a.w.rows + kRowsOfBlock<kSplits> - 1) / kRowsOfBlock<kSplits>;
     const unsigned tiles = (a.tokens + kTile - 1) / kTile;
-    emulator::run({blocks, tiles}, {kLinearThreads}, [&] { linear_many<kType, kTile>(a); });
+    emulator::run({blocks, tiles}, {kLinearThreads}, [&] { linear_many<kType, kTile, kSplits>(a); });
   });
 }
 
@@ -148,4 +148,12 @@ TEST_CASE("a product for many tokens equals it within the rounding of the vector
   check_many<Stored::kF16, 16>({.tokens = 35, .cols = 64, .rows = 20, .norm = NormMode::kLayer, .add = true});
   check_many<Stored::kF16, 64>({.tokens = 70, .cols = 96, .rows = 33, .activation = ActivationMode::kSilu,
                                 .gated = true, .bias = true});
+}
+
+TEST_CASE("warps that share the columns of a matrix's rows add up to its product, whatever their number") {
+  check_many<Stored::kBF16, 16, 4>({.tokens = 16, .cols = 128, .rows = 128, .norm = NormMode::kLayer});
+  check_many<Stored::kF16, 16, 4>({.tokens = 9, .cols = 296, .rows = 141, .norm = NormMode::kRms, .bias = true});
+  check_many<Stored::kF16, 16, 8>({.tokens = 5, .cols = 64, .rows = 20, .add = true});
+  check_many<Stored::kBF16, 16, 2>({.tokens = 12, .cols = 328, .rows = 70, .activation = ActivationMode::kSilu,
+                                    .gated = true, .bias = true});
 }
