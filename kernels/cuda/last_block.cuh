@@ -9,12 +9,16 @@ namespace kvroof::cuda {
 // calls last(), which sees what all blocks wrote of theirs. `before` is shared memory.
 template <class Last>
 KV_DEVICE void finish_part(unsigned* finished, unsigned parts, unsigned* before, const Last& last) {
-  fence_device();
+  // The barriers put what all threads wrote before the fence of the one that counts, and what it then sees before what
+  // they go on to read: a fence's effect passes on over barriers (PTX ISA, causality order).
   sync_block();
-  if (thread_x() == 0) *before = add_atomic(finished, 1);
+  if (thread_x() == 0) {
+    fence_device();
+    *before = add_atomic(finished, 1);
+    if (*before + 1 == parts) fence_device();
+  }
   sync_block();
   if (*before + 1 == parts) {
-    fence_device();
     last();
     if (thread_x() == 0) *finished = 0;
   }
