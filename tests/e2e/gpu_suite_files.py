@@ -59,13 +59,16 @@ with tempfile.TemporaryDirectory() as folder:
     whole = json.loads(file.read_text())
     at = next(i for i, r in enumerate(whole["rows"]) if r["what"] == "linear")
     doing = {key: whole["rows"][at][key] for key in ("what", "parameters")}
-    file.write_text(json.dumps({**whole, "complete": False, "rows": whole["rows"][:at], "doing": doing}))
-    ran = subprocess.run([*program, "--resume", "SIGBUS"], capture_output=True, text=True)
-    assert ran.returncode == 1, ran
-    again = json.loads(file.read_text())
-    assert again["complete"] and again["failures"] == 1 and "doing" not in again, again
-    assert again["rows"][:at] == whole["rows"][:at]
-    assert again["rows"][at] == {**doing, "passed": False, "problem": "the process ended here: SIGBUS"}, again["rows"][at]
+    ended = {**doing, "passed": False, "problem": "the process ended here: SIGBUS"}
+    refused = {**doing, "passed": False, "problem": "an illegal address"}  # the device was lost in it, and it says so
+    for said, row in ([], ended), ([refused], refused):
+        rows = whole["rows"][:at] + said
+        file.write_text(json.dumps({**whole, "complete": False, "rows": rows, "failures": len(said), "doing": doing}))
+        ran = subprocess.run([*program, "--resume", "SIGBUS"], capture_output=True, text=True)
+        assert ran.returncode == 1, ran
+        again = json.loads(file.read_text())
+        assert again["complete"] and again["failures"] == 1 and "doing" not in again, again
+        assert again["rows"][:at + 1] == [*whole["rows"][:at], row], again["rows"][at]
 
     def names(rows):
         return [(r["what"], r["parameters"]) for r in rows if r["what"] != "cublaslt"]
