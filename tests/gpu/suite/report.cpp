@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 
 namespace kvroof::suite {
 
@@ -25,7 +26,8 @@ Report::Report(std::filesystem::path path, const std::string& part, Json device,
 
 void Report::take_over(const std::string& ended) {
   std::ifstream file(path_);
-  const Json earlier = Json::parse(file, nullptr, false);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const Json earlier = Json::parse(text, nullptr, false);
   if (!earlier.is_object() || !earlier.contains("rows")) return;
   document_["rows"] = before_ = earlier["rows"];
   document_["failures"] = failures_ = earlier.value("failures", std::size_t{0});
@@ -53,10 +55,22 @@ bool Report::device_is_lost() {
   return lost;
 }
 
-Report::Doing::Doing(Report& report, const std::string& what, const Json& parameters)
-    : report_(report), outer_(std::move(report.doing_)) {
-  report.doing_ = {{"what", what}, {"parameters", parameters}};
-  report.save();
+// The file names the row that is being made; within it another may be.
+void Report::guarded(const std::string& what, const Json& parameters, const std::function<void()>& body) {
+  if (made_before(what, parameters)) return;
+  if (out_of_time()) return cut(what, parameters);
+  Json outer = std::move(doing_);
+  doing_ = {{"what", what}, {"parameters", parameters}};
+  save();
+  bool lost = false;
+  try {
+    body();
+  } catch (const std::exception& problem) {
+    check(what, parameters, false, {{"problem", problem.what()}});
+    lost = device_is_lost();
+  }
+  doing_ = std::move(outer);
+  if (lost) throw DeviceLost{};
 }
 
 double Report::seconds_left() const {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -30,18 +31,7 @@ class Report {
   void check(const std::string& what, const Json& parameters, bool passed, const Json& results);
   // Runs `body`; what it throws becomes a failed row of this name, and the suite goes on. Nothing is done for a row that
   // an earlier process made. Throws DeviceLost where nothing more can be had of the device.
-  template <class Body>
-  void guarded(const std::string& what, const Json& parameters, const Body& body) {
-    if (made_before(what, parameters)) return;
-    if (out_of_time()) return cut(what, parameters);
-    const Doing doing(*this, what, parameters);
-    try {
-      body();
-    } catch (const std::exception& problem) {
-      check(what, parameters, false, {{"problem", problem.what()}});
-      if (device_is_lost()) throw DeviceLost{};
-    }
-  }
+  void guarded(const std::string& what, const Json& parameters, const std::function<void()>& body);
   void cut(const std::string& what, const Json& parameters);
   // Says that the part came to its end.
   void finish();
@@ -52,19 +42,6 @@ class Report {
   [[nodiscard]] const Json& document() const { return document_; }
 
  private:
-  // The file names the row that is being made; within it another may be.
-  class Doing {
-   public:
-    Doing(Report& report, const std::string& what, const Json& parameters);
-    ~Doing() { report_.doing_ = std::move(outer_); }
-    Doing(const Doing&) = delete;
-    Doing& operator=(const Doing&) = delete;
-
-   private:
-    Report& report_;
-    Json outer_;
-  };
-
   void take_over(const std::string& ended);
   [[nodiscard]] bool made_before(const std::string& what, const Json& parameters) const;
   [[nodiscard]] static bool device_is_lost();
