@@ -47,7 +47,7 @@ Estimate widened(Estimate e, const Estimate& low, const Estimate& high) {
 // What a server does with `batch` sequences at once.
 struct Served {
   Estimate first_token, token;  // seconds
-  Estimate most_tokens;         // between most tokens: without what others' prompts take, unless they are in most steps
+  Estimate most_tokens;         // between most tokens: a step alone, unless prompts are in most of them
 
   [[nodiscard]] Estimate whole(double output) const { return sum(first_token, scaled(token, output - 1)); }
 };
@@ -77,10 +77,12 @@ class Server {
     const double running = std::min<double>(clients, most);
     const Estimate prompt = cost_.prefill(residency_, 1);
     const double others = (running - 1) / s_.output;  // prompts a step
-    const Estimate step = cost_.predict(residency_, static_cast<std::uint64_t>(running), others * prompt.value).step;
+    const auto step = [&](double beside) {
+      return cost_.predict(residency_, static_cast<std::uint64_t>(running), beside).step;
+    };
     Served served;
-    served.token = sum(step, scaled(prompt, others));
-    served.most_tokens = most_of(step, served.token, others);
+    served.token = sum(step(others * prompt.value), scaled(prompt, others));
+    served.most_tokens = others < kInMostSteps ? step(0) : served.token;
     const double ahead = std::min(running - 1, kPromptsAhead + kPromptsAheadShare * running);
     served.first_token = sum(sum(prompt, unsure(scaled(prompt, ahead), kQueueSpread)), arrival());
     if (clients > running) {  // the others wait for a place
@@ -133,6 +135,7 @@ class Server {
   static constexpr double kChunk = 8192;  // tokens, where the engine states none
   // Prompts that are computed before one's own: clients of equal lengths finish, and ask again, in groups.
   static constexpr double kPromptsAhead = 3, kPromptsAheadShare = 0.05;
+  static constexpr double kInMostSteps = 0.5;  // prompts a step
   static constexpr double kQueueSpread = 0.3, kArrivalSpread = 0.3;  // judgement, as of all constants of that kind
 
   [[nodiscard]] Served under_arrivals(std::uint32_t running, double arrivals) const {
@@ -141,17 +144,12 @@ class Server {
     const Estimate step = cost_.predict(residency_, running).step;
     const Estimate first = sum(scaled(prompt, 1 / (1 - busy)), scaled(step, 0.5));
     const Estimate token = scaled(step, 1 / (1 - busy));
-    return {sum(first, arrival()), token, most_of(step, token, arrivals * token.value)};
+    return {sum(first, arrival()), token, arrivals * token.value < kInMostSteps ? step : token};
   }
   // Until a request has its place in a batch.
   [[nodiscard]] Estimate arrival() const {
     const double seconds = s_.engine.arrival_us * 1e-6;
     return unsure({seconds, seconds, seconds, seconds, seconds, CostTerm::kHost}, kArrivalSpread);
-  }
-
-  // Between most tokens: the step alone, unless prompts are in half of the steps.
-  [[nodiscard]] static Estimate most_of(const Estimate& step, const Estimate& token, double prompts_a_step) {
-    return prompts_a_step < 0.5 ? step : token;
   }
 
   const PublishedSetting& s_;

@@ -1,18 +1,25 @@
 // The order of versions, however a project counts them: numbers, builds or days.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace kvroof {
 
-// Whether the version is surely before the other. Both are of one kind, or neither is before the other:
-//   numbers  0.8, v1.2.0rc5, 1.3.0    a candidate comes before its release
+//   numbers  0.8, v0.6.3.post1, 1.2.0rc5, 0.9.0.dev3    0.8 is 0.8.0; a candidate comes before its release
 //   builds   b2822
-//   dates    2024, ~2024-05, 2024-05-08    a year or a month is before a day that is after all of its own
-// Text that begins with none of them, or with nothing, is before none.
+//   dates    2024, ~2024-05, 2024-05-08                 a year or a month is any of its days
+enum class VersionKind : std::uint8_t { kNumbers, kBuild, kDate };
+
+// Whether the version that the text begins with is surely before the one that the other begins with. Versions of two
+// kinds are never before one another, nor is text that begins with none; a year is before a day after all of its own.
 bool earlier_version(std::string_view version, std::string_view other);
 
-// Whether the text begins with such a version.
+// How the version that the text begins with is counted; nothing where it begins with none.
+std::optional<VersionKind> version_kind(std::string_view text);
+
+// Whether the text is such a version and nothing else but what projects add to numbers: .post1, +cu121, a fourth number.
 bool is_version(std::string_view text);
 
 }  // namespace kvroof

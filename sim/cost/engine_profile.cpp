@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -86,9 +89,10 @@ std::string read_field(P& profile, const Field& field, const YAML::Node& node) {
   }
   if (const auto* number = std::get_if<double P::*>(&field.member)) {
     profile.*(*number) = value;
-  } else {
-    profile.*std::get<std::uint32_t P::*>(field.member) = static_cast<std::uint32_t>(value);
+    return {};
   }
+  if (value != std::floor(value)) return fmt::format("{}: {} must be a whole number", line_of(node), field.key);
+  profile.*std::get<std::uint32_t P::*>(field.member) = static_cast<std::uint32_t>(value);
   return {};
 }
 
@@ -123,7 +127,18 @@ std::string read_graph_sizes(P& profile, const YAML::Node& node) {
 
 std::string read_names(std::vector<std::string>& names, const std::string& key, const YAML::Node& node) {
   if (!node.IsSequence()) return fmt::format("{}: {} must be a list", line_of(node), key);
+  names.clear();  // those of the version after it
   for (const auto& name : node) names.push_back(name.as<std::string>());
+  return {};
+}
+
+// The line and name of a key that the map has twice, of which a reader would take either; or nothing.
+std::string repeated_key(const YAML::Node& map) {
+  std::set<std::string> seen;
+  for (const auto& entry : map) {
+    const auto key = entry.first.as<std::string>();
+    if (!seen.insert(key).second) return fmt::format("{}: key '{}' is there twice", line_of(entry.first), key);
+  }
   return {};
 }
 
@@ -167,6 +182,7 @@ std::string read_older(P& older, const P& newer, const YAML::Node& node) {
   older = newer;
   older.before.clear();
   if (!node.IsMap()) return fmt::format("{}: expected a map with before and what was other", line_of(node));
+  if (const std::string twice = repeated_key(node); !twice.empty()) return twice;
   for (const auto& entry : node) {
     const auto key = entry.first.as<std::string>();
     if (key == "name" || key == "published_as" || key == "earlier") {
@@ -218,6 +234,7 @@ Result<EngineProfile> engine_from_yaml(std::string_view text) {
   try {
     const YAML::Node root = YAML::Load(std::string(text));
     if (!root.IsMap()) return failure("expected a map with name, about and numbers");
+    if (const std::string twice = repeated_key(root); !twice.empty()) return Failure{twice};
     EngineProfile profile;
     for (const auto& entry : root) {
       const auto key = entry.first.as<std::string>();
@@ -258,6 +275,19 @@ static std::string engine_suggestion(const std::string& name, const std::vector<
   return did_you_mean(name, names);
 }
 
+// Why the profile says nothing of the version, or nothing: none of its earlier ones is counted that way.
+static std::string version_problem(const EngineProfile& profile, const std::string& version) {
+  std::map<std::optional<VersionKind>, std::string> counted;  // an example of each way
+  for (const P* p = &profile; !p->earlier.empty(); p = &p->earlier.front()) {
+    for (const std::string& before : p->earlier.front().before) counted.emplace(version_kind(before), before);
+  }
+  if (counted.empty()) return fmt::format("its profile is the same for all versions; leave '@{}' away", version);
+  if (counted.count(version_kind(version)) > 0) return {};
+  std::vector<std::string> examples;
+  for (const auto& [kind, example] : counted) examples.push_back(example);
+  return fmt::format("versions of {} are stated like {}, found '{}'", profile.name, join(examples, " or "), version);
+}
+
 EngineProfile find_engine_profile(const std::string& asked, const fs::path& catalog) {
   const std::size_t at = std::min(asked.find('@'), asked.size());
   const std::string name = asked.substr(0, at), version = asked.substr(std::min(at + 1, asked.size()));
@@ -274,7 +304,11 @@ EngineProfile find_engine_profile(const std::string& asked, const fs::path& cata
   std::ifstream in(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in && text.empty()) throw Error(fmt::format("{}: cannot be read", file.string()));
-  return engine_from_yaml(text).or_throw(file.string()).of(version, "");
+  const EngineProfile today = engine_from_yaml(text).or_throw(file.string(), ExitCode::kUsage);
+  if (version.empty()) return today;
+  const std::string problem = version_problem(today, version);
+  if (!problem.empty()) throw usage_error(fmt::format("engine '{}': {}", asked, problem));
+  return today.of(version, "");
 }
 
 EngineProfile default_engine_profile(DeviceKind kind, const fs::path& catalog) {

@@ -58,10 +58,22 @@ std::vector<std::string> catalog_device_names(const fs::path& catalog) {
   return names;
 }
 
-Device find_device(const std::string& name_or_path, const fs::path& catalog) {
+namespace {
+
+// Where the file says whose silicon it has: the message of what is wrong with that.
+std::string at_silicon(const fs::path& file, const std::string& text) {
+  constexpr std::string_view kKey = "kernels_as";
+  std::size_t at = text.starts_with(kKey) ? 0 : text.find("\n" + std::string(kKey));
+  if (at == std::string::npos) at = 0;
+  const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at) + 1, '\n') + 1;
+  return fmt::format("{}: line {}: {}", file.string(), line, kKey);
+}
+
+// `above`: the devices that took this one's silicon, one after the other.
+Device complete_device(const std::string& name_or_path, const fs::path& catalog, std::vector<std::string> above) {
+  const std::vector<std::string> names = catalog_device_names(catalog);
   fs::path file = name_or_path;
   if (!looks_like_a_file(name_or_path)) {
-    const std::vector<std::string> names = catalog_device_names(catalog);
     if (std::find(names.begin(), names.end(), name_or_path) == names.end()) {
       throw usage_error(fmt::format("unknown device '{}'{}", name_or_path, suggestion(name_or_path, names)))
           .note(fmt::format("known devices: {}; or give the path of a YAML file", join(names)));
@@ -70,19 +82,31 @@ Device find_device(const std::string& name_or_path, const fs::path& catalog) {
   } else if (!fs::is_regular_file(file)) {
     throw usage_error(fmt::format("{}: no such device file", name_or_path));
   }
-  Device device = device_from_yaml(read_text(file)).or_throw(file.string(), ExitCode::kUsage);
+  const std::string text = read_text(file);
+  Device device = device_from_yaml(text).or_throw(file.string(), ExitCode::kUsage);
   const fs::path priors = catalog / "memory" / fmt::format("{}.yaml", name_of(device.memory_type));
-  const Device defaults = achieved_from_yaml(read_text(priors)).or_throw(priors.string());
-  if (!device.kernels_as.empty()) {
-    const std::vector<std::string> names = catalog_device_names(catalog);
-    if (std::find(names.begin(), names.end(), device.kernels_as) == names.end()) {
-      throw usage_error(fmt::format("{}: kernels_as names no device of the catalog: '{}'{}", file.string(),
-                                    device.kernels_as, suggestion(device.kernels_as, names)));
+  const Device defaults = achieved_from_yaml(read_text(priors)).or_throw(priors.string(), ExitCode::kUsage);
+  if (const std::string& silicon = device.kernels_as; !silicon.empty()) {
+    if (std::find(names.begin(), names.end(), silicon) == names.end()) {
+      throw usage_error(fmt::format("{} names no device of the catalog: '{}'{}", at_silicon(file, text), silicon,
+                                    suggestion(silicon, names)));
     }
-    fill_from_silicon(device, find_device(device.kernels_as, catalog), defaults);
+    above.push_back(name_or_path);
+    if (std::find(above.begin(), above.end(), silicon) != above.end()) {
+      throw usage_error(fmt::format("{} is '{}', whose silicon is this device's again ({}); name a device that was "
+                                    "measured, or take the key out", at_silicon(file, text), silicon,
+                                    join(above, " -> ") + " -> " + silicon));
+    }
+    fill_from_silicon(device, complete_device(silicon, catalog, std::move(above)), defaults);
   }
   fill_achieved(device, defaults);
   return device;
+}
+
+}  // namespace
+
+Device find_device(const std::string& name_or_path, const fs::path& catalog) {
+  return complete_device(name_or_path, catalog, {});
 }
 
 }  // namespace kvroof

@@ -16,6 +16,37 @@ TEST_CASE("versions come in the order of their numbers, candidates before their 
   CHECK_FALSE(earlier_version("1.3.0", "1.3.0rc20"));
 }
 
+TEST_CASE("what comes before a release is before it however many numbers it states, in the order of its stages") {
+  for (const char* candidate : {"1.0rc1", "1.0.0rc1", "1.0.0-rc.1", "1.0b2", "1.0.0a1", "1.0.0.dev2024022000"}) {
+    INFO(candidate);
+    CHECK(is_version(candidate));
+    CHECK(earlier_version(candidate, "1.0"));
+    CHECK_FALSE(earlier_version("1.0", candidate));
+    CHECK(earlier_version("0.99.9", candidate));
+  }
+  CHECK(earlier_version("1.0.dev9", "1.0a1"));
+  CHECK(earlier_version("1.0a9", "1.0beta1"));
+  CHECK(earlier_version("1.0b9", "1.0rc1"));
+  CHECK_FALSE(earlier_version("1.0alpha1", "1.0a1"));
+  CHECK(earlier_version("0.9", "0.10"));
+  CHECK_FALSE(earlier_version("0.10", "0.9"));
+}
+
+TEST_CASE("a version by itself has nothing behind it but what projects add, and a text may go on behind its version") {
+  for (const char* version : {"v0.6.3", "0.6.3.post1", "1.2.0rc6.post1", "0.6.3+cu121", "0.1.2.3", "b2822", "~2024-05"}) {
+    INFO(version);
+    CHECK(is_version(version));
+  }
+  for (const char* more : {"0.2.banana", "0.2 banana", "0.6@0.2", "b12x", "2024-05-08T10", "0.6.3.post"}) {
+    INFO(more);
+    CHECK_FALSE(is_version(more));
+    CHECK(version_kind(more).has_value());
+  }
+  CHECK(earlier_version("0.6.3 (V0)", "0.8.0"));
+  CHECK_FALSE(earlier_version("0.6.3.post1", "0.6.3"));
+  CHECK(earlier_version("0.6.3.post1", "0.6.4"));
+}
+
 TEST_CASE("builds come in the order of their number, whatever its length") {
   CHECK(earlier_version("b2821", "b2822"));
   CHECK(earlier_version("b999", "b2822"));
@@ -43,7 +74,8 @@ TEST_CASE("versions of different kinds and what is none are before nothing") {
     CHECK(is_version(one));
     for (const char* other : kinds) CHECK_FALSE(earlier_version(one, other));
   }
-  for (const char* none : {"", "~", "main", "5.x", "5", "build 7", "bf16", "PR 14262", "b", "-1.2", "20240508"}) {
+  for (const char* none : {"", "~", "main", "5.x", "5", "build 7", "bf16", "PR 14262", "b", "-1.2", "20240508", "2024-13", "2024-00",
+                           "2024-02-32"}) {
     INFO(none);
     CHECK_FALSE(is_version(none));
     CHECK_FALSE(earlier_version(none, "99.0"));

@@ -87,10 +87,34 @@ TEST_CASE("an engine is found as of today, or of a version behind an @") {
   CHECK(find_engine_profile("vllm@0.2.6", kCatalog).graphs);
   CHECK_FALSE(find_engine_profile("vllm@0.2.5", kCatalog).graphs);
   CHECK_FALSE(find_engine_profile("llama-cpp@2024-04", kCatalog).graphs);
-  CHECK(find_engine_profile("kvroof@0.1", kCatalog).name == "kvroof");
   CHECK_THROWS_WITH(find_engine_profile("vllm@old", kCatalog), ContainsSubstring("'old' is no version"));
   CHECK_THROWS_WITH(find_engine_profile("vllm@", kCatalog), ContainsSubstring("'' is no version"));
   CHECK_THROWS_WITH(find_engine_profile("vlm@0.2", kCatalog), ContainsSubstring("did you mean vllm"));
+}
+
+TEST_CASE("a version that the profile says nothing of is refused, and says how that engine's versions are stated") {
+  CHECK_THROWS_WITH(find_engine_profile("kvroof@0.1", kCatalog),
+                    "engine 'kvroof@0.1': its profile is the same for all versions; leave '@0.1' away");
+  CHECK_THROWS_WITH(find_engine_profile("vllm@b1000", kCatalog),
+                    "engine 'vllm@b1000': versions of vllm are stated like 0.8.0 or 2025-03-18, found 'b1000'");
+  CHECK_THROWS_WITH(find_engine_profile("tensorrt-llm@2024-05", kCatalog), ContainsSubstring("stated like 1.0, found"));
+  for (const char* counted : {"llama-cpp@0.1.30", "llama-cpp@b1", "llama-cpp@2024"}) {
+    CHECK_NOTHROW(find_engine_profile(counted, kCatalog));
+  }
+}
+
+TEST_CASE("an earlier version has its own list of architectures in place of the later one's") {
+  const EngineProfile some = engine("name: mine\nabout: mine\ngraphs_on: [Ampere, Ada]\nearlier:\n"
+                                    "  - {before: [b2], graphs_on: [Ampere]}\n");
+  CHECK(some.of("b1", "Ampere").graphs_on == std::vector<std::string>{"Ampere"});
+}
+
+TEST_CASE("a key that is there twice and a count that is not whole are refused with their line") {
+  const auto refused = [](const std::string& text) { return engine_from_yaml("name: mine\nabout: mine\n" + text).error(); };
+  CHECK(refused("step_us: 1\nstep_us: 2\n") == "line 4: key 'step_us' is there twice");
+  CHECK(refused("earlier: []\ngap_us: 1\nearlier: []\n") == "line 5: key 'earlier' is there twice");
+  CHECK(refused("earlier:\n  - before: [b1]\n    before: [b2]\n") == "line 5: key 'before' is there twice");
+  CHECK(refused("kernels_per_layer: 3.5\n") == "line 3: kernels_per_layer must be a whole number");
 }
 
 TEST_CASE("kernels launched one by one idle longer between them, as over stages where graphs are not replayed") {

@@ -33,9 +33,9 @@ std::string problem_with(const std::string& fact) {
   return result.ok() ? std::string() : result.error();
 }
 
-std::string message_of(const std::string& name) {
+std::string message_of(const std::string& name, const std::filesystem::path& catalog = kCatalog) {
   try {
-    find_device(name, kCatalog);
+    find_device(name, catalog);
   } catch (const Error& error) {
     return error.what();
   }
@@ -165,9 +165,22 @@ TEST_CASE("a slower memory of the same silicon is filled to no lower share and a
 TEST_CASE("a file whose silicon is none of the catalog is refused with the nearest name") {
   const auto path = std::filesystem::temp_directory_path() / "kvroof-silicon-test.yaml";
   std::ofstream(path) << "kernels_as: h100-sxn\n" << file_with("");
-  CHECK(message_of(path.string()) == path.string() + ": kernels_as names no device of the catalog: 'h100-sxn'; did you "
-                                                     "mean h100-sxm?");
+  CHECK(message_of(path.string()) == path.string() + ": line 1: kernels_as names no device of the catalog: 'h100-sxn'; "
+                                                     "did you mean h100-sxm?");
   std::filesystem::remove(path);
+}
+
+TEST_CASE("devices that have each other's silicon are refused with the line and the way round") {
+  const auto catalog = std::filesystem::temp_directory_path() / "kvroof-silicon-circle-test";
+  std::filesystem::create_directories(catalog / "devices");
+  std::filesystem::copy(kCatalog / "memory", catalog / "memory",
+                        std::filesystem::copy_options::overwrite_existing | std::filesystem::copy_options::recursive);
+  std::ofstream(catalog / "devices" / "one.yaml") << file_with("") << "kernels_as: two\n";
+  std::ofstream(catalog / "devices" / "two.yaml") << "kernels_as: one\n" << file_with("");
+  CHECK(message_of("one", catalog) ==
+        (catalog / "devices" / "two.yaml").string() + ": line 1: kernels_as is 'one', whose silicon is this device's "
+        "again (one -> two -> one); name a device that was measured, or take the key out");
+  std::filesystem::remove_all(catalog);
 }
 
 TEST_CASE("a device file survives the way through its text form") {

@@ -204,6 +204,25 @@ TEST_CASE("a summary counts the rows that must be allocated: one more than stay 
   CHECK_FALSE(summarise(synthetic::full({100, 20})).evicts);
 }
 
+TEST_CASE("full attention is summed over layers, each with its own window, and a window is no eviction") {
+  ModelShape s = small_llama();
+  s.layers = 5;
+  s.kv_heads = 2;
+  s.layer_windows = {0, 8, 0, 4, 8};
+  // 10 tokens of prompt and 2 more. A head reads 11 and 12 rows, or what the window shows; pages hold 16 rows.
+  const ResidencySummary sum = full_attention_summary(s, 10, 2);
+  CHECK(sum.decode.attended == 2 * (2 * (11 + 12) + 2 * (8 + 8) + (4 + 4)));
+  CHECK(sum.decode.written == 2 * 5 * 2);
+  CHECK(sum.prefill.written == 2 * 5 * 10);
+  // In the prompt: 1 + 2 + … + 10 rows, of which no query sees more than its window.
+  CHECK(sum.prefill.attended == 2 * (2 * 55 + 2 * (36 + 2 * 8) + (10 + 6 * 4)));
+  CHECK(sum.peak_rows == 2 * (2 * 12 + 2 * 8 + 4));
+  CHECK(sum.peak_paged_rows == 2 * 5 * 16);
+  CHECK(sum.layer_prompt_rows == 2 * 10);
+  CHECK(sum.decode_steps == 2);
+  CHECK_FALSE(sum.evicts);
+}
+
 TEST_CASE("a prompt without decoded tokens is summarised by the step that would follow it") {
   const ResidencySummary s = summarise(synthetic::fraction({100, 0}, 0.5, 1, 2));
   CHECK(s.attended_rows() == 2 * 51);
