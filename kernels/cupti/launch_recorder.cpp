@@ -59,7 +59,8 @@ void LaunchRecorder::cloned(std::uint64_t node, std::uint64_t from) {
   const Node original = found->second;
   created_[node] = original;
   // A copy that is copied again is not what runs.
-  const auto copy = std::find_if(nodes_.begin(), nodes_.end(), [from](const auto& known) { return known.first == from; });
+  const auto copy =
+      std::find_if(nodes_.begin(), nodes_.end(), [from](const auto& known) { return known.first == from; });
   if (copy != nodes_.end()) {
     copy->first = node;
   } else {

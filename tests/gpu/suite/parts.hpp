@@ -13,7 +13,7 @@ struct Options {
   std::filesystem::path out;   // the part's JSON; empty: none
   std::filesystem::path data;  // holds tests/golden/models, models/demo and catalog/models
   double seconds = 60;         // rows that have not begun by then are cut
-  std::string ended;           // why an earlier process of the part came to no end, whose rows are in the JSON; empty: none
+  std::string ended;           // why an earlier process of the part, whose rows the JSON has, came to no end; or empty
   bool small = false;          // sizes that an emulator can bear
   std::uint32_t seed = 0;      // of the random inputs
   cuda::DeviceFacts device;

@@ -29,8 +29,8 @@ class Report {
   void add(const std::string& what, Json parameters, const Json& results);
   // A check; prints a line when it failed.
   void check(const std::string& what, const Json& parameters, bool passed, const Json& results);
-  // Runs `body`; what it throws becomes a failed row of this name, and the suite goes on. Nothing is done for a row that
-  // an earlier process made. Throws DeviceLost where nothing more can be had of the device.
+  // Runs `body`; what it throws becomes a failed row of this name, and the suite goes on. Nothing is done for a row
+  // that an earlier process made. Throws DeviceLost where nothing more can be had of the device.
   void guarded(const std::string& what, const Json& parameters, const std::function<void()>& body);
   void cut(const std::string& what, const Json& parameters);
   // Says that the part came to its end.
