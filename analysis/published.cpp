@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <optional>
 
 namespace kvroof {
@@ -83,6 +84,13 @@ class Header {
     }
     return !find("n_gpus") ? "n_gpus" : !find("value") ? "value" : "";
   }
+  // A column that is there twice, or nothing.
+  [[nodiscard]] std::string repeated() const {
+    for (auto name = names_.begin(); name != names_.end(); ++name) {
+      if (!name->empty() && std::find(name + 1, names_.end(), *name) != names_.end()) return *name;
+    }
+    return {};
+  }
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const {
     const auto at = std::find(names_.begin(), names_.end(), name);
     return at == names_.end() ? std::nullopt : std::optional(static_cast<std::size_t>(at - names_.begin()));
@@ -105,6 +113,7 @@ std::string fill(const Header& header, const std::vector<std::string>& fields, P
   const std::string& value = fields[*header.find("value")];
   double number = 0;
   if (!value.empty() && !parse(value, number)) return fmt::format("value `{}` is no number", value);
+  if (!(number >= 0 && std::isfinite(number))) return fmt::format("value is {}, expected a number from 0 on", value);
   if (!value.empty()) row.value = number;
   const std::string& gpus = fields[*header.find("n_gpus")];
   if (!gpus.empty() && !parse(gpus, row.gpus)) return fmt::format("n_gpus `{}` is no number", gpus);
@@ -120,6 +129,9 @@ Result<std::vector<PublishedRow>> published_rows(std::string_view csv) {
   const Header header(std::move(*names));
   if (const std::string missing = header.missing(); !missing.empty()) {
     return failure("line 1: the column {} is missing", missing);
+  }
+  if (const std::string twice = header.repeated(); !twice.empty()) {
+    return failure("line 1: the column {} is there twice", twice);
   }
   std::vector<PublishedRow> rows;
   for (std::size_t line = 2; at < csv.size(); ++line) {

@@ -21,7 +21,8 @@ struct PublishedRow {
 };
 
 // A CSV file with a header line that names at least those columns, in any order; quoted fields as in RFC 4180. Refuses
-// rows of another number of fields, values that are neither empty nor numbers and rows without a unit, naming the line.
+// columns that are there twice, rows of another number of fields, values that are neither empty nor numbers from 0 on
+// and rows without a unit, naming the line.
 Result<std::vector<PublishedRow>> published_rows(std::string_view csv);
 
 }  // namespace kvroof

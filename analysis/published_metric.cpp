@@ -191,8 +191,9 @@ Result<Estimate> predict_latency(const PublishedRow& row, const PublishedSetting
   };
   const auto at = [&](std::uint32_t clients) { return pick(server.closed_loop(clients)); };
   std::optional<Estimate> e;
-  if (s.open_loop && s.arrivals) {
-    const auto served = server.open_loop(*s.arrivals);
+  const bool crowded = s.saturated && !s.batch;
+  if (crowded || (s.open_loop && s.arrivals)) {
+    const auto served = crowded ? std::nullopt : server.open_loop(*s.arrivals);
     if (!served && (metric.starts_with("tpot") || metric.starts_with("itl"))) return *pick(server.crowded());
     if (!served) return failure("more requests arrive than are served, so they wait the longer the longer it lasts");
     e = pick(*served);
@@ -212,6 +213,7 @@ bool per_device(const std::string& metric) {
 }
 
 Result<Estimate> predict_rate(const PublishedRow& row, const PublishedSetting& s) {
+  if (s.open_loop) return failure("a rate of tokens says how many requests arrived, not how fast they were served");
   const Server server(s);
   // What one replica makes counts so many times.
   const double devices = per_device(row.metric) ? static_cast<double>(s.devices) / s.replicas : 1.0 / s.replicas;

@@ -329,6 +329,7 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   // A board below its power limit runs slower: power falls with the cube of the clock.
   const std::size_t at = row.gpu.find('@');
   const auto watts = at == std::string::npos ? std::nullopt : published_count(std::string_view(row.gpu).substr(at));
+  if (watts && *watts == 0) return failure("a board without power: {}", row.gpu);
   if (watts && s.device.fact(DeviceField::kPowerW) && *watts < s.device.value(DeviceField::kPowerW)) {
     const double clock = std::cbrt(*watts / s.device.value(DeviceField::kPowerW));
     for (const DeviceField f : {DeviceField::kLinearFraction, DeviceField::kAttentionFraction,

@@ -16,7 +16,7 @@ std::vector<PublishedRow> read_published_rows(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw usage_error(fmt::format("{}: cannot open", path.string()));
   const std::string csv{std::istreambuf_iterator<char>(file), {}};
-  return published_rows(csv).or_throw(path.string());
+  return published_rows(csv).or_throw(path.string(), ExitCode::kUsage);
 }
 
 fs::path shipped_rows() { return data_folder() / "validation" / "published.csv"; }

@@ -245,7 +245,7 @@ Json plan_json(const Question& q, const Plan& plan) {
   json["model"] = q.request.model.name;
   json["device"] = q.device.name;
   json["policy"] = plan.workload->policy().text();
-  json["engine"] = q.request.engine_on(q.device).name;
+  json["engine"] = q.request.engine_text(q.device);
   json["prompt"] = q.request.prompt;
   json["output"] = q.request.output;
   json["weight_type"] = plan.deployment.weights.name;

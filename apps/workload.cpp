@@ -225,7 +225,11 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   }
   for (Deployment& d : request.deployments) d.top_p = sampling == "top-p";
   if (arguments.has("trace")) request.trace = arguments.get<std::string>("trace");
-  if (arguments.has("engine")) request.engine = find_engine_profile(arguments.get<std::string>("engine"), catalog);
+  if (arguments.has("engine")) {
+    const auto& name = arguments.get<std::string>("engine");
+    request.engine = find_engine_profile(name, catalog);
+    request.engine_version = name.substr(std::min(name.find('@'), name.size()));
+  }
   return request;
 }
 

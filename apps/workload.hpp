@@ -26,6 +26,7 @@ struct WorkloadRequest {
   std::uint32_t prompt = 0, output = 0;
   std::optional<std::filesystem::path> trace;  // whose residency is projected; nothing: a nominal one
   std::optional<EngineProfile> engine;         // nothing: the device's own
+  std::string engine_version;                  // of it, with an @; empty: today's
 
   // With the cache that the policy names, if it names one.
   [[nodiscard]] Deployment with_cache_of(const PolicySpec& policy, Deployment deployment) const {
@@ -33,6 +34,8 @@ struct WorkloadRequest {
     return deployment;
   }
   [[nodiscard]] EngineProfile engine_on(const Device& device) const;
+  // Its name and the version that was asked for: vllm@0.2.5.
+  [[nodiscard]] std::string engine_text(const Device& device) const { return engine_on(device).name + engine_version; }
   // The policy, with its cache where there are several.
   [[nodiscard]] std::string title(const PolicySpec& policy) const;
 };

@@ -19,7 +19,7 @@ bool earlier_version(std::string_view version, std::string_view other);
 // How the version that the text begins with is counted; nothing where it begins with none.
 std::optional<VersionKind> version_kind(std::string_view text);
 
-// Whether the text is such a version and nothing else but what projects add to numbers: .post1, +cu121, a fourth number.
+// Whether the text is such a version and nothing else but what projects add to numbers: .post1, +cu121, a fourth one.
 bool is_version(std::string_view text);
 
 }  // namespace kvroof

@@ -133,6 +133,13 @@ TEST_CASE("every number of a plan has its two intervals, what makes them wide, a
   CHECK(table.out.find("95 %") != std::string::npos);
 }
 
+TEST_CASE("a plan says which version of its engine it is of") {
+  const std::string words = std::string(kWork) + "--device h100-sxm --batch 1 ";
+  CHECK(plan(words)["engine"] == "kvroof");
+  CHECK(plan(words + "--engine vllm")["engine"] == "vllm");
+  CHECK(plan(words + "--engine vllm@0.2.5")["engine"] == "vllm@0.2.5");
+}
+
 TEST_CASE("a plan has the interval that validate gives the same step under the same engine on the same device") {
   const TemporaryFolder folder;
   const std::string rows = folder.file("rows.csv");

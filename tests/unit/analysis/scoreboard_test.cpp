@@ -58,6 +58,11 @@ TEST_CASE("published rows that cannot be read are refused with their line") {
         "line 3: value `fast` is no number");
   CHECK(problem_of(kHeader + good + "m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time,1,,s\n") ==
         "line 3: it has no unit");
+  for (const std::string impossible : {"nan", "inf", "-1"}) {
+    CHECK(problem_of(kHeader + ("m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time," + impossible + ",us,s\n")) ==
+          "line 2: value is " + impossible + ", expected a number from 0 on");
+  }
+  CHECK(problem_of("unit," + std::string(kHeader)) == "line 1: the column unit is there twice");
   CHECK(problem_of(kHeader + good + good).empty());
   const auto empty = rows_of("m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time,,us,s\n");
   CHECK_FALSE(empty[0].value.has_value());
@@ -310,6 +315,22 @@ TEST_CASE("most tokens of a closed loop wait for the host as long with others' p
   };
   CHECK(of(1, "itl_median") == of(1, "itl_mean"));
   CHECK(of(16, "itl_median") == Approx(of(1, "itl_mean")));
+}
+
+TEST_CASE("without a number of clients a server under its greatest load has tokens at the pace of its fullest batch") {
+  const std::string server = "m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,";
+  const double one = predicted(server + "continuous_fixed_concurrency,1,1000,200,tpot_mean,,ms,s\n");
+  // The most that vLLM takes at once is 256.
+  const double most = predicted(server + "continuous_fixed_concurrency,256,1000,200,tpot_mean,,ms,s\n");
+  CHECK(most > 1.5 * one);
+  CHECK(predicted(server + "continuous_max_load,max,1000,200,tpot_mean,,ms,s\n") == most);
+  for (const char* waits : {"continuous_max_load,max,1000,200,ttft_mean,,ms,s\n",
+                            "continuous_max_load,max,1000,200,e2e_mean,,ms,s\n",
+                            "continuous_open_loop,8 req/s,1000,200,output_tokens_per_s_total,,tok/s,s\n",
+                            "continuous_open_loop,8 req/s,1000,200,decode_tokens_per_s,,tok/s,s\n"}) {
+    INFO(waits);
+    CHECK_FALSE(score(rows_of(server + waits)[0]).predicted.has_value());
+  }
 }
 
 TEST_CASE("loops of which not one sequence fits are refused, as a full server is") {

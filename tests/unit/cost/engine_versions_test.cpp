@@ -110,7 +110,9 @@ TEST_CASE("an earlier version has its own list of architectures in place of the 
 }
 
 TEST_CASE("a key that is there twice and a count that is not whole are refused with their line") {
-  const auto refused = [](const std::string& text) { return engine_from_yaml("name: mine\nabout: mine\n" + text).error(); };
+  const auto refused = [](const std::string& text) {
+    return engine_from_yaml("name: mine\nabout: mine\n" + text).error();
+  };
   CHECK(refused("step_us: 1\nstep_us: 2\n") == "line 4: key 'step_us' is there twice");
   CHECK(refused("earlier: []\ngap_us: 1\nearlier: []\n") == "line 5: key 'earlier' is there twice");
   CHECK(refused("earlier:\n  - before: [b1]\n    before: [b2]\n") == "line 5: key 'before' is there twice");
