@@ -33,8 +33,8 @@ TEST_CASE("what comes before a release is before it however many numbers it stat
 }
 
 TEST_CASE("a version by itself has nothing behind it but what projects add, and a text may go on behind its version") {
-  for (const char* version : {"v0.6.3", "0.6.3.post1", "1.2.0rc6.post1", "0.6.3+cu121", "0.1.2.3", "b2822",
-                              "~2024-05"}) {
+  for (const char* version :
+       {"v0.6.3", "0.6.3.post1", "1.2.0rc6.post1", "0.6.3+cu121", "0.1.2.3", "b2822", "~2024-05"}) {
     INFO(version);
     CHECK(is_version(version));
   }
@@ -75,8 +75,8 @@ TEST_CASE("versions of different kinds and what is none are before nothing") {
     CHECK(is_version(one));
     for (const char* other : kinds) CHECK_FALSE(earlier_version(one, other));
   }
-  for (const char* none : {"", "~", "main", "5.x", "5", "build 7", "bf16", "PR 14262", "b", "-1.2", "20240508", "2024-13",
-                           "2024-00", "2024-02-32"}) {
+  for (const char* none : {"", "~", "main", "5.x", "5", "build 7", "bf16", "PR 14262", "b", "-1.2", "20240508",
+                           "2024-13", "2024-00", "2024-02-32"}) {
     INFO(none);
     CHECK_FALSE(is_version(none));
     CHECK_FALSE(earlier_version(none, "99.0"));
