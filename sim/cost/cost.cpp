@@ -36,8 +36,6 @@ constexpr double kLinkSpread = 0.40;
 constexpr double kLinkShare = 0.45;
 // Of the activations, what every device of a shared layer reads and writes whole: norms, residuals, inputs of products.
 constexpr double kReplicated = 0.4;
-// More than the caches of any device of the catalog hold.
-constexpr double kMostCached = 256.0 * (1 << 20);
 // A sum through host memory, without links between the devices, starts so much later.
 constexpr double kHostedSumUs = 20;
 Estimate around(double value, double half_width, CostTerm dominated_by) {
@@ -53,15 +51,6 @@ StepTraffic padded_by(double padding, StepTraffic traffic) {
   const auto activations = static_cast<double>(traffic.bytes[Cause::kActivations]);
   traffic.bytes.add(Cause::kActivations, static_cast<std::uint64_t>((padding - 1) * activations));
   return traffic;
-}
-
-// Operations a second of dense products in 16 bits and more; with quantised weights, in any type.
-double highest_peak(const Device& device, bool quantised) {
-  double tflops = std::max(device.peak(DType::kF16).value, device.peak(DType::kBF16).value) * 1e-12;
-  for (const F field : {F::kPeakFp8Tflops, F::kPeakFp4Tflops, F::kPeakInt8Tops}) {
-    if (quantised && device.fact(field)) tflops = std::max(tflops, device.value(field));
-  }
-  return tflops * 1e12;
 }
 
 }  // namespace
@@ -210,17 +199,6 @@ CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::
   return {(layers * format.layer_bits + experts * format.expert_bits + head * format.head_bits) / 8, elements,
           packed(layers, format.layer_bits) + packed(experts, format.expert_bits) + packed(head, format.head_bits),
           experts * format.expert_bits / 8};
-}
-
-// What no cache holds, at the memory's full bandwidth; or the arithmetic, at the highest peak that it can be computed
-// at. Tokens may all ask for the same experts.
-double CostModel::least_seconds(const StepTraffic& traffic, std::uint64_t tokens, double kv_bytes) const {
-  if (!(datasheet_bandwidth_ > 0) || attention_only(shape_)) return 0;
-  const ReadWeights read = read_weights(traffic, tokens);
-  const double bytes = share_ * (read.bytes - read.routed) + kv_share_ * kv_bytes - kMostCached;
-  const double operations =
-      share_ * (traffic[KernelFamily::kLinear].value + traffic[KernelFamily::kAttention].value);
-  return std::max({0.0, bytes / datasheet_bandwidth_, operations / datasheet_peak_});
 }
 
 // Routed experts have a router, and shared ones two products, an activation and a sum. Latent attention has five

@@ -143,6 +143,7 @@ class CostModel {
                                std::uint64_t batch, double beside) const;
   [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch) const;
   static Estimate estimate_of(const Parts& parts);
+  static double highest_peak(const Device& device, bool quantised);
   // What a decode step reads its weights and its cache at: the more of them there are, the fewer lie in a cache.
   struct Reading {
     Rate linear, attention;

@@ -112,20 +112,6 @@ TEST_CASE("a measurement that the memory cannot do is predicted and not counted,
   CHECK(score(fast[0]).predicted->value == score(slow[0]).predicted->value);
 }
 
-TEST_CASE("an answer that no board of that kind can give so fast is predicted and not counted") {
-  // 14 GB of weights take 6.6 ms of the memory's 2,039 GB/s.
-  const std::string row = "m,end_to_end,Llama-2-7B,fp16,fp16,A100-SXM4-80GB,1,vLLM,single_stream,1,9,9,";
-  const auto doubt = [&](const char* value) {
-    const auto rows = rows_of(row + value);
-    return score(rows[0]).doubt;
-  };
-  CHECK(doubt("tpot_mean,6,ms,s\n").find("faster than the datasheet's bandwidth and peak allow") == 0);
-  CHECK(doubt("tpot_mean,7,ms,s\n").empty());
-  CHECK(doubt("decode_tokens_per_s,170,tok/s,s\n").find("faster than") == 0);
-  CHECK(doubt("decode_tokens_per_s,140,tok/s,s\n").empty());
-  CHECK(doubt("decode_tokens_per_s,,tok/s,s\n").empty());
-}
-
 TEST_CASE("an attention call by itself is its start, a cold start and its bytes, computed by hand") {
   const double by_hand = 9.9 + 10.9 * (1 - std::exp(-33554432.0 / (50 << 20))) + 33554432.0 / (0.9 * 3350e3);
   CHECK(predicted("m,kernel,decode attention 32q/8kv heads x128,,bf16,H100-SXM-80GB,1,vLLM,kernel,8,1024,1,kernel_time,"
