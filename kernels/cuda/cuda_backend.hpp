@@ -53,7 +53,10 @@ class CudaBackend final : public Backend {
   ByteCounters take_counters() override;
   // Throws Error (usage) for quantised caches: a trace has no type for their rows.
   void set_recorder(Recorder* recorder) override;
-  void set_observer(LaunchObserver* observer) override { launches_.set_observer(observer); }
+  void set_observer(LaunchObserver* observer) override {
+    plan_.forget();  // launches that are watched do not overlap, and those of a plan are as they were noted
+    launches_.set_observer(observer);
+  }
   void set_interrupt(const std::atomic<bool>* asked) override { interrupt_ = asked; }
   [[nodiscard]] LinearFacts linear_facts() const override;
 
