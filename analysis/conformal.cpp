@@ -182,21 +182,6 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
   return priors;
 }
 
-namespace {
-
-// No end beyond what the datasheet allows: times end there below, rates above.
-void keep_possible(Estimate& e) {
-  if (!(e.limit > 0) || e.limit == e.value) return;
-  for (double* low : {&e.low80, &e.low95}) {
-    if (e.limit < e.value) *low = std::max(*low, e.limit);
-  }
-  for (double* high : {&e.high80, &e.high95}) {
-    if (e.limit > e.value) *high = std::min(*high, e.limit);
-  }
-}
-
-}  // namespace
-
 Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
   const double width = std::log(e.high80 / e.value);
   if (!(width > 0) || e.dominated_by == CostTerm::kLoad) return e;
@@ -206,10 +191,13 @@ Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
   const double log80 = moved(width, f.factor80, f.error80);
   const double log95 = moved(width * kWidth95, f.factor95, f.error95);
   const double w80 = std::exp(log80), w95 = std::exp(std::max(log80, log95));
-  Estimate moved_by{e.value,       e.value / w80,  e.value * w80, e.value / w95,
-                    e.value * w95, e.dominated_by, e.limit};
-  keep_possible(moved_by);
-  return moved_by;
+  return {e.value,
+          possible(e, e.value / w80),
+          possible(e, e.value * w80),
+          possible(e, e.value / w95),
+          possible(e, e.value * w95),
+          e.dominated_by,
+          e.limit};
 }
 
 Prediction with_factors(Prediction p, const IntervalFactors& f) {

@@ -302,10 +302,4 @@ Result<Estimate> predict_metric(const PublishedRow& row, const PublishedSetting&
   return scaled(seconds.value(), *unit);
 }
 
-double least_kernel_seconds(const PublishedRow& row, const PublishedSetting& s) {
-  if (!of_kernel(row, s)) return 0;
-  const auto kernel = published_kernel(row, s);
-  return kernel ? static_cast<double>(kernel.value().bytes.value) / s.device.bandwidth().value : 0;
-}
-
 }  // namespace kvroof

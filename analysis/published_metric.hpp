@@ -23,7 +23,4 @@ Result<PublishedKernel> published_kernel(const PublishedRow& row, const Publishe
 // How many of the unit make a second; nothing for units that are none of time.
 std::optional<double> per_second(const std::string& unit);
 
-// Seconds that the memory's peak needs for the bytes of a kernel by itself; 0 for other rows.
-double least_kernel_seconds(const PublishedRow& row, const PublishedSetting& setting);
-
 }  // namespace kvroof

@@ -45,12 +45,6 @@ std::string kind_of_metric(const PublishedRow& row, const PublishedSetting& s) {
   return "step";
 }
 
-// A time below the limit, or a rate above it.
-bool beyond_limit(const Estimate& e, double measured) {
-  if (!(e.limit > 0) || !(measured > 0)) return false;
-  return e.limit < e.value ? measured < e.limit : measured > e.limit;
-}
-
 // Rates of a device by itself and ratios of policies are no measurement of a model or kernel.
 bool predictable(const PublishedRow& row) {
   return !row.level.starts_with("bandwidth") && !row.level.starts_with("eviction");
@@ -81,12 +75,10 @@ ScoredRow Scoreboard::score(const PublishedRow& row) const {
                  {static_cast<double>(s.batch.value_or(0)), of_kernel(row, s) ? 0.0 : s.input + s.output,
                   static_cast<double>(s.devices)}};
   set_weights(scored.kind, s.shape, s.deployment);
-  if (row.value && *row.value * 1e-6 < least_kernel_seconds(row, s)) {
-    scored.doubt = "faster than the memory's peak: a warm cache, or another type than stated";
-  }
-  if (row.value && beyond_limit(*scored.predicted, *row.value)) {
+  if (row.value && *row.value > 0 && possible(*scored.predicted, *row.value) != *row.value) {
     scored.doubt =
-        "faster than the datasheet's bandwidth and peak allow: another type, batch, layout or board than stated";
+        "faster than the datasheet's bandwidth and peak allow: a warm cache, or another type, batch, layout or board "
+        "than stated";
   }
   return scored;
 }

@@ -53,6 +53,9 @@ Estimate scaled(const Estimate& estimate, double factor);
 // Tokens per second from seconds per step: the fast end of one is the slow end of the other.
 Estimate throughput(const Estimate& step, double tokens);
 
+// The number nearest to x that the estimate's limit allows: no shorter time, no higher rate.
+double possible(const Estimate& estimate, double x);
+
 // How a model is laid out: types of its numbers, and over how many devices.
 struct Deployment {
   // NOLINTNEXTLINE(google-explicit-constructor): plain types on one device are a deployment
@@ -151,6 +154,7 @@ class CostModel {
   [[nodiscard]] Reading reading(const StepTraffic& traffic, std::uint64_t batch) const;
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
   [[nodiscard]] double least_seconds(const StepTraffic& traffic, std::uint64_t tokens, double kv_bytes) const;
+  [[nodiscard]] double least_of_call(double bytes) const;
   [[nodiscard]] double activation_seconds(const StepTraffic& traffic, std::uint64_t tokens) const;
   struct ReadWeights {
     double bytes = 0, elements = 0, packed = 0, routed = 0;  // routed: bytes of experts, as many as are expected

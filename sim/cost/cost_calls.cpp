@@ -36,6 +36,7 @@ Estimate CostModel::product(std::uint64_t m, std::uint64_t n, std::uint64_t k) c
   parts.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, linear_start_,
                      elements * deployment_.weights.layer_bits / 8, linear_bandwidth_,
                      2 * static_cast<double>(m) * elements, linear_peak_);
+  parts.least = least_of_call(elements * deployment_.weights.layer_bits / 8);
   return estimate_of(parts);
 }
 
@@ -48,6 +49,7 @@ Estimate CostModel::attention_call(Bytes kv_bytes) const {
   parts.add(CostTerm::kAttention, Limit::kLaunches, cold * attention_cold_.value, attention_cold_.spread);
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, 1, attention_call_, bytes, attention_bandwidth_, 0,
                      attention_peak_);
+  parts.least = least_of_call(bytes);
   return estimate_of(parts);
 }
 

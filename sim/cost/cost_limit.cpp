@@ -11,6 +11,11 @@ constexpr double kMostCached = 256.0 * (1 << 20);
 
 }  // namespace
 
+double possible(const Estimate& e, double x) {
+  if (!(e.limit > 0) || e.limit == e.value) return x;
+  return e.limit < e.value ? std::max(x, e.limit) : std::min(x, e.limit);
+}
+
 // Operations a second of dense products in 16 bits and more; with quantised weights, in any type.
 double CostModel::highest_peak(const Device& device, bool quantised) {
   double tflops = std::max(device.peak(DType::kF16).value, device.peak(DType::kBF16).value) * 1e-12;
@@ -30,6 +35,11 @@ double CostModel::least_seconds(const StepTraffic& traffic, std::uint64_t tokens
   const double operations =
       share_ * (traffic[KernelFamily::kLinear].value + traffic[KernelFamily::kAttention].value);
   return std::max({0.0, bytes / datasheet_bandwidth_, operations / datasheet_peak_});
+}
+
+// Calls by themselves are timed in a cold cache, or say more of the cache than of the call.
+double CostModel::least_of_call(double bytes) const {
+  return datasheet_bandwidth_ > 0 ? bytes / datasheet_bandwidth_ : 0;
 }
 
 }  // namespace kvroof
