@@ -113,7 +113,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   matmul_fraction_ = device.value(F::kMatmulFraction);
   const bool own_products = engine.quantises_activations && format.peak && device.fact(*format.peak);
   if (own_products) prompt_share_ = format.prompt_share;
-  const double unpacking = own_products ? 0 : engine.unpacking * format.unpack_operations;
+  const bool packed_as_is = own_products || (format.native && device.fact(*format.native));
+  const double unpacking = packed_as_is ? 0 : engine.unpacking * format.unpack_operations;
   unpack_seconds_ = unpacking / device.peak(DType::kF32).value;
   const double dense = own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value;
   const bool own_share = own_products && format.share && device.fact(*format.share);
@@ -144,6 +145,7 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
                                                        : 16;
   link_bandwidth_ = {kLinkShare * one_way * 1e9, kLinkSpread};
   link_start_ = {(engine.sum_us + (linked ? 0 : kHostedSumUs)) * 1e-6, kLinkSpread};
+  if (device.fact(F::kGapUs)) device_gap_us_ = device.value(F::kGapUs);
   if (device.fact(F::kL2Mib)) cache_bytes_ = device.value(F::kL2Mib) * 1024 * 1024;
   working_sets_ = device.working_sets;
   together_ = device.kind == DeviceKind::kCpu;
@@ -253,7 +255,8 @@ void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed, doubl
   const double launches = replayed ? 0 : shape_.layers * kernels * engine_.launch_us * 1e-6;
   const double hidden = launches + engine_.hidden_request_us * 1e-6 * static_cast<double>(batch);
   const double idle = std::max(0.0, hidden - parts.total() - beside);
-  const double gaps = shape_.layers * kernels * (engine_.gap_us + (replayed ? 0 : engine_.launch_gap_us)) * 1e-6;
+  const double gap = std::max(engine_.gap_us, device_gap_us_) + (replayed ? 0 : engine_.launch_gap_us);
+  const double gaps = shape_.layers * kernels * gap * 1e-6;
   const double telling = deployment_.tensor_parallel > 1 ? engine_.shared_step_us : 0;
   const double sampling = deployment_.top_p ? engine_.top_p_ns * 1e-3 * shape_.vocab : 0;
   const double step = engine_.step_us + telling + (engine_.request_us + sampling) * static_cast<double>(batch);

@@ -186,6 +186,7 @@ class CostModel {
   Rate tile_ = {0, 0};         // seconds of one parameter in a tile of rows; 0: products take the rows that there are
   double prompt_share_ = 1;
   double cache_bytes_ = 0;
+  double device_gap_us_ = 0;
   std::vector<WorkingSet> working_sets_;
   bool together_ = false;  // parts of a time are slow together
   double matmul_fraction_ = 1;  // the peaks above are this share of the device's

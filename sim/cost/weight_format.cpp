@@ -32,7 +32,7 @@ constexpr std::array<WeightFormat, 32> kFormats = {{
     {"int4-g32-wo", 5, 5, 5, 16, {}, kUnpack},
     {"fp4", 4.5, 4.5, 16, 16, F::kPeakFp4Tflops, kUnpack, 4.4, 1, F::kFp4Fraction},
     {"nvfp4", 4.5, 4.5, 16, 16, F::kPeakFp4Tflops, kUnpack, 4.4, 1, F::kFp4Fraction},
-    {"mxfp4", 16, 4.25, 16, 16, {}, kUnpack},
+    {"mxfp4", 16, 4.25, 16, 16, {}, kUnpack, 0, 1, {}, F::kPeakFp4Tflops},
     {"gf4", 4, 4, 4, 4, {}, kUnpack},
     {"Q4_0", 4.5, 4.5, 6.5625, 4.5, {}, kUnpack},
     {"Q4_1", 5, 5, 6.5625, 5, {}, kUnpack},

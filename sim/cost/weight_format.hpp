@@ -24,6 +24,7 @@ struct WeightFormat {
   double start_us = 0;       // what a product starts later
   double prompt_share = 1;   // of the peak, what a prompt reaches, beside that share for 16-bit products
   std::optional<DeviceField> share = {};  // of the peak, what products of any shape reach; nothing: as 16-bit ones
+  std::optional<DeviceField> native = {};  // boards that have this rate multiply it as it is stored, with activations of more bits
 
   [[nodiscard]] bool quantised() const { return layer_bits < 16 || expert_bits < 16; }
 };

@@ -36,6 +36,7 @@ constexpr std::array<DeviceFieldInfo, kDeviceFieldCount> kFields = {{
     {F::kAttentionCallUs, "attention_call_us", "start-up of an attention call by itself (us)", 0, 10000},
     {F::kAttentionColdUs, "attention_cold_us", "more of such a call in a cold cache (us)", 0, 10000},
     {F::kFp4Fraction, "fp4_fraction", "fp4 products, share of peak", 0.01, 1},
+    {F::kGapUs, "gap_us", "between kernels of a graph (us)", 0, 1000},
 }};
 
 static_assert([] {

@@ -52,8 +52,9 @@ enum class DeviceField : std::uint8_t {
   kAttentionCallUs,    // start-up of a decode attention call by itself, as tables of kernels time it, in a warm cache
   kAttentionColdUs,    // what such a call takes longer when none of its rows lie in the last-level cache
   kFp4Fraction,        // share of the dense fp4 peak that products reach, quantising their inputs included
+  kGapUs,              // between two kernels of a graph
 };
-inline constexpr std::size_t kDeviceFieldCount = 28;
+inline constexpr std::size_t kDeviceFieldCount = 29;
 
 struct DeviceFieldInfo {
   DeviceField field;
