@@ -33,7 +33,7 @@ constexpr double kUnpackSpread = 0.40;
 constexpr double kLinkSpread = 0.40;
 // Of a link's rate in one direction, what a ring of messages of 1 to 30 MB reaches above its start: 0.36 to 0.71 in
 // public tables of NCCL on 2 to 8 A100 and H100 (ai-dynamo/aiconfigurator @095f58a), more only above 100 MB.
-constexpr double kLinkShare = 0.45;
+constexpr double kLinkShare = 0.55;
 // Of the activations, what every device of a shared layer reads and writes whole: norms, residuals, inputs of products.
 constexpr double kReplicated = 0.4;
 // A sum through host memory, without links between the devices, starts so much later.
@@ -130,7 +130,10 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   policy_peak_ = rate(device, F::kMatmulFraction, device.peak(DType::kF32).value);
   kernel_start_ = rate(device, F::kLinearT0Us, 1e-6);
   linear_start_ = kernel_start_;
-  if (own_products) linear_start_.value += format.start_us * 1e-6;
+  if (own_products) {
+    linear_start_.value += format.start_us * 1e-6;
+    quantise_seconds_ = format.quantise_us * 1e-6;
+  }
   if (!own_products && format.layer_bits < 16) {
     linear_start_.value *= engine.unpacked_starts;
     linear_peak_.value *= engine.unpacked_share;

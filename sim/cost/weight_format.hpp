@@ -21,9 +21,10 @@ struct WeightFormat {
   // Where weights are unpacked to the activations' type: operations a parameter, at the rate of fp32 arithmetic.
   double unpack_operations = 0;
   // Where activations are quantised for products of the format's own type.
-  double start_us = 0;       // what a product starts later
+  double start_us = 0;       // what a product starts later, the kernel before it quantising
   double prompt_share = 1;   // of the peak, what a prompt reaches, beside that share for 16-bit products
   std::optional<DeviceField> share = {};  // of the peak, what products of any shape reach; nothing: as 16-bit ones
+  double quantise_us = 0;  // what a product by itself starts later still, that quantises its inputs first
   std::optional<DeviceField> native = {};  // boards that have this rate multiply it as it is stored, with activations of more bits
 
   [[nodiscard]] bool quantised() const { return layer_bits < 16 || expert_bits < 16; }
