@@ -115,6 +115,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   if (own_products) prompt_share_ = format.prompt_share;
   const bool packed_as_is = own_products || (format.native && device.fact(*format.native));
   const double unpacking = packed_as_is ? 0 : engine.unpacking * format.unpack_operations;
+  const bool native = packed_as_is && format.expert_bits < 8;
+  routed_kernels_ = native ? std::min(engine.native_routed_kernels, engine.routed_kernels) : engine.routed_kernels;
   unpack_seconds_ = unpacking / device.peak(DType::kF32).value;
   const double dense = own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value;
   const bool own_share = own_products && format.share && device.fact(*format.share);
@@ -212,7 +214,7 @@ CostModel::MoreKernels CostModel::more_kernels() const {
   const double routed = shape_.experts > 0 ? shape_.layers - shape_.dense_layers : 0;
   const double shared = shape_.shared_expert_ffn > 0 ? routed : 0;
   const double latent = shape_.latent() ? shape_.layers : 0;
-  return {routed + 2 * shared + 3 * latent, engine_.routed_kernels * routed + 2 * shared + 2 * latent};
+  return {routed + 2 * shared + 3 * latent, routed_kernels_ * routed + 2 * shared + 2 * latent};
 }
 
 void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading,

@@ -187,6 +187,7 @@ class CostModel {
   double prompt_share_ = 1;
   double cache_bytes_ = 0;
   double device_gap_us_ = 0;
+  double routed_kernels_ = 0;
   double quantise_seconds_ = 0;  // a product by itself quantises its inputs first
   std::vector<WorkingSet> working_sets_;
   bool together_ = false;  // parts of a time are slow together

@@ -35,6 +35,7 @@ constexpr Field kFields[] = {
     {"linears_per_layer", &P::linears_per_layer, 1, 64},
     {"kernels_per_layer", &P::kernels_per_layer, 1, 1024},
     {"routed_kernels", &P::routed_kernels, 0, 64},
+    {"native_routed_kernels", &P::native_routed_kernels, 0, 64},
     {"policy_kernels", &P::policy_kernels, 0, 64},
     {"on_cpu", &P::on_cpu, 0, 1},
     {"graphs", &P::graphs, 0, 1},
