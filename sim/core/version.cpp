@@ -14,13 +14,13 @@ using u64 = std::uint64_t;
 using Parts = std::array<u64, 5>;
 struct Version {
   VersionKind kind;
-  Parts first, last;      // all that the text may mean: a month is any of its days
+  Parts first, middle;    // of all that the text may mean: a month is any of its days
   std::string_view rest;  // of the text, behind it
 };
 
-constexpr u64 kEnd = ~u64{0};  // after all that are stated
 constexpr u64 kFirstYear = 2000, kLastYear = 2999, kMonths = 12, kDays = 31;
-constexpr u64 kReleased = kEnd;  // after all of its candidates
+constexpr u64 kMiddleMonth = 7, kMiddleDay = 16;
+constexpr u64 kReleased = ~u64{0};  // after all of its candidates
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
@@ -46,13 +46,14 @@ bool take(std::string_view& text, std::string_view word) {
 std::optional<Version> date_in(std::string_view text) {
   const auto year = take_number(text);
   if (!year || *year < kFirstYear || *year > kLastYear || text.starts_with('.')) return std::nullopt;
-  Version date{VersionKind::kDate, {*year}, {*year, kEnd, kEnd}, text};
+  Version date{VersionKind::kDate, {*year}, {*year, kMiddleMonth, 1}, text};
   constexpr std::array<u64, 2> kMost = {kMonths, kDays};
   for (std::size_t part = 1; part <= kMost.size() && text.size() > 1 && text[0] == '-' && is_digit(text[1]); ++part) {
     text.remove_prefix(1);
     const auto number = take_number(text);
     if (!number || *number == 0 || *number > kMost[part - 1]) return std::nullopt;
-    date.first[part] = date.last[part] = *number;
+    date.first[part] = date.middle[part] = *number;
+    if (part == 1) date.middle[2] = kMiddleDay;
   }
   date.rest = text;
   return date;
@@ -113,7 +114,7 @@ std::optional<Version> parsed(std::string_view text) {
 
 bool earlier_version(std::string_view version, std::string_view other) {
   const auto mine = parsed(version), theirs = parsed(other);
-  return mine && theirs && mine->kind == theirs->kind && mine->last < theirs->first;
+  return mine && theirs && mine->kind == theirs->kind && mine->middle < theirs->first;
 }
 
 std::optional<VersionKind> version_kind(std::string_view text) {

@@ -55,12 +55,15 @@ TEST_CASE("builds come in the order of their number, whatever its length") {
   CHECK_FALSE(earlier_version("b10549", "b2822"));
 }
 
-TEST_CASE("a day is before another, a month or a year before what is after all of its days") {
+TEST_CASE("a day is before another, a month or a year before what is after its middle") {
   CHECK(earlier_version("2024-05-07", "2024-05-08"));
   CHECK_FALSE(earlier_version("2024-05-08", "2024-05-08"));
   CHECK(earlier_version("2024-04", "2024-05-08"));
   CHECK(earlier_version("2024-04-30", "2024-05"));
   CHECK(earlier_version("~2023", "2024-05"));
+  CHECK(earlier_version("2024", "2024-10-02"));
+  CHECK(earlier_version("2024-05", "2024-05-28"));
+  CHECK_FALSE(earlier_version("2024-12", "2024-10-02"));
   for (const char* may_be_either : {"2024-05", "~2024-05", "2024"}) {
     INFO(may_be_either);
     CHECK_FALSE(earlier_version(may_be_either, "2024-05-08"));
