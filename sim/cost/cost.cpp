@@ -30,14 +30,8 @@ constexpr double kUnpackedTile = 0.5;
 constexpr std::uint64_t kColumns = 8;
 constexpr double kUnderWaySpread = 0.25;
 constexpr double kUnpackSpread = 0.40;
-constexpr double kLinkSpread = 0.40;
-// Of a link's rate in one direction, what a ring of messages of 1 to 30 MB reaches above its start: 0.36 to 0.71 in
-// public tables of NCCL on 2 to 8 A100 and H100 (ai-dynamo/aiconfigurator @095f58a), more only above 100 MB.
-constexpr double kLinkShare = 0.55;
 // Of the activations, what every device of a shared layer reads and writes whole: norms, residuals, inputs of products.
 constexpr double kReplicated = 0.4;
-// A sum through host memory, without links between the devices, starts so much later.
-constexpr double kHostedSumUs = 20;
 Estimate around(double value, double half_width, CostTerm dominated_by) {
   // Multiplicative, so that no bound is ever negative.
   const double h80 = 1 + half_width;
@@ -144,13 +138,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   attention_call_ = rate(device, F::kAttentionCallUs, 1e-6);
   attention_cold_ = rate(device, F::kAttentionColdUs, 1e-6);
   elementwise_start_ = rate(device, F::kElementwiseUs, 1e-6);
-  const bool linked = device.fact(F::kLinkGbPerS).has_value();
-  const double one_way = linked                        ? device.value(F::kLinkGbPerS) / 2
-                         : device.fact(F::kPcieGbPerS) ? device.value(F::kPcieGbPerS)
-                                                       : 16;
-  link_bandwidth_ = {kLinkShare * one_way * 1e9, kLinkSpread};
-  link_start_ = {(engine.sum_us + (linked ? 0 : kHostedSumUs)) * 1e-6, kLinkSpread};
   if (device.fact(F::kGapUs)) device_gap_us_ = device.value(F::kGapUs);
+  set_links(device);
   if (device.fact(F::kL2Mib)) cache_bytes_ = device.value(F::kL2Mib) * 1024 * 1024;
   working_sets_ = device.working_sets;
   together_ = device.kind == DeviceKind::kCpu;
@@ -231,22 +220,6 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
                      {share_ * read.elements * tile_.value, tile_.spread});
   parts.add(CostTerm::kElementwise, Limit::kLaunches,
             layers * elementwise_start_.value + more.others * kernel_start_.value, elementwise_start_.spread);
-}
-
-// Two sums of the residual stream a layer over the devices that share it, by a ring; a hand-over between stages. Where
-// the host shares out one product after another, the parts of each product come back to one device instead.
-void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
-  const double bytes = static_cast<double>(tokens * shape_.hidden) * kActivationBytes;
-  const double devices = deployment_.tensor_parallel;
-  const double hops = deployment_.stages - 1.0;
-  double seconds = hops * (link_start_.value + bytes / link_bandwidth_.value);
-  if (devices > 1 && engine_.product_us > 0) {
-    seconds += shape_.layers * engine_.linears_per_layer * devices * engine_.product_us * 1e-6;
-  } else if (devices > 1) {
-    const double start = link_start_.value + engine_.sum_doubling_us * 1e-6 * (std::log2(devices) - 1);
-    seconds += 2.0 * shape_.layers * (start + 2 * (devices - 1) / devices * bytes / link_bandwidth_.value);
-  }
-  if (seconds > 0) parts.add(CostTerm::kLinks, Limit::kLinks, seconds, kLinkSpread);
 }
 
 // The device waits for the host where launching (without a graph) and what the host does for each sequence while the

@@ -166,6 +166,7 @@ class CostModel {
   };
   [[nodiscard]] MoreKernels more_kernels() const;
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
+  void set_links(const Device& device);
   void add_links(Parts& parts, std::uint64_t tokens) const;
   void add_host(Parts& parts, std::uint64_t batch, bool replayed, double beside) const;
 
@@ -180,7 +181,7 @@ class CostModel {
   Rate linear_peak_, attention_peak_, policy_peak_;                         // operations/s that kernels reach
   Rate linear_start_, attention_start_, elementwise_start_, kernel_start_;  // seconds
   Rate attention_call_, attention_cold_;                                    // seconds, of a call by itself
-  Rate link_start_, link_bandwidth_;                                        // of a sum over devices
+  Rate hop_start_, sum_start_, link_bandwidth_;  // of a hand-over between stages; of a sum over devices that share
   double unpack_seconds_ = 0;  // of one parameter
   double datasheet_bandwidth_ = 0, datasheet_peak_ = 0;  // bytes/s, operations/s; 0: caches hold models, no limit
   Rate tile_ = {0, 0};         // seconds of one parameter in a tile of rows; 0: products take the rows that there are

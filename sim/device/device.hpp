@@ -38,8 +38,10 @@ enum class DeviceField : std::uint8_t {
   kL2Mib,    // last-level cache of a CPU
   kSmCount,  // cores of a CPU
   kBoostMhz,
-  kLinkGbPerS,  // to other devices, both directions together
-  kPcieGbPerS,  // one direction
+  kLinkGbPerS,   // to other devices, both directions together
+  kPcieGbPerS,   // one direction
+  kLinkDevices,  // that the link joins, where it is a bridge of a few boards; without: all of a machine
+  kPeerAccess,   // 0: no device reads another's memory over PCIe, all goes through the host's; without or 1: it does
   kPowerW,
   kTileRows,  // rows that libraries compute products of fewer for, where that takes longer than reading
   // What kernels achieve: the constants of time = t0 + bytes / (fraction · bandwidth).
@@ -54,7 +56,7 @@ enum class DeviceField : std::uint8_t {
   kFp4Fraction,        // share of the dense fp4 peak that products reach, quantising their inputs included
   kGapUs,              // between two kernels of a graph
 };
-inline constexpr std::size_t kDeviceFieldCount = 29;
+inline constexpr std::size_t kDeviceFieldCount = 31;
 
 struct DeviceFieldInfo {
   DeviceField field;

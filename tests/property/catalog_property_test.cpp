@@ -21,6 +21,9 @@ bool at_least_as_good(const Device& a, const Device& b) {
   for (const F f : {F::kPeakBf16Tflops, F::kPeakFp8Tflops, F::kPeakFp4Tflops, F::kPeakInt8Tops, F::kLinkGbPerS}) {
     if (b.fact(f) && !a.fact(f)) return false;
   }
+  const auto reach = [](const Device& d, F f, double all) { return d.fact(f) ? d.value(f) : all; };
+  if (reach(a, F::kPeerAccess, 1) < reach(b, F::kPeerAccess, 1)) return false;
+  if (reach(a, F::kLinkDevices, 1e9) < reach(b, F::kLinkDevices, 1e9)) return false;
   return std::all_of(kPrinted.begin(), kPrinted.end(), as_good) &&
          (a.architecture != b.architecture || as_good(F::kPowerW));
 }
@@ -45,7 +48,8 @@ constexpr std::array kCatalogRuns = {
     CatalogRun{"llama-3-8b", "kvroof", "bf16", 4096, 1},   CatalogRun{"llama-3-8b", "kvroof", "fp8", 512, 1},
     CatalogRun{"llama-3.2-1b", "kvroof", "bf16", 128, 1},  CatalogRun{"gpt2", "kvroof", "bf16", 64, 1},
     CatalogRun{"mixtral-8x7b", "vllm", "int4", 1024, 1},   CatalogRun{"llama-2-13b", "tensorrt-llm", "bf16", 2048, 2},
-    CatalogRun{"opt-6.7b", "huggingface", "f16", 512, 1},  CatalogRun{"llama-2-7b", "llama-cpp", "int4", 512, 1}};
+    CatalogRun{"opt-6.7b", "huggingface", "f16", 512, 1},  CatalogRun{"llama-2-7b", "llama-cpp", "int4", 512, 1},
+    CatalogRun{"llama-3-70b", "vllm", "bf16", 1024, 4}};
 
 }  // namespace
 

@@ -1,0 +1,58 @@
+// What devices that share a model take to exchange activations: sums over those of a layer, hand-overs between stages.
+#include "sim/cost/cost_parts.hpp"
+
+namespace kvroof {
+namespace {
+
+using F = DeviceField;
+
+constexpr double kLinkSpread = 0.40;
+// Of a link's rate in one direction, what a ring of messages of 4 to 134 MB reaches above its start: 0.37 to 0.83 in
+// public tables of 2, 4 and 8 A100, H100 and B200 (ai-dynamo/aiconfigurator @095f58a), 0.55 to 0.66 in the middle of each.
+constexpr double kLinkShare = 0.55;
+constexpr double kUnknownPcie = 16;  // GB/s
+// A sum over PCIe, without links between the devices, starts so much later.
+constexpr double kHostedSumUs = 20;
+// Where no device reads another's memory, each byte crosses PCIe twice, to the host's memory and from there: two boards
+// that send to each other at once move 30 GB/s so where they move 56 directly (two RTX 5090 with a patched driver).
+constexpr double kHostedShare = 0.5;
+// A kernel of the engine's own for a sum reads the other devices' memory: over links between all of them, or between two
+// boards over PCIe. That is how vLLM chooses (custom_all_reduce.py: off without peer access, and for more than two
+// PCIe-only boards), whose kernel SGLang has too; TensorRT-LLM wants links. The others are NCCL's sums, which start as
+// late as those of FasterTransformer: 36 us over two devices, 12 more for each doubling.
+constexpr double kNcclSumUs = 36, kNcclDoublingUs = 12;
+
+}  // namespace
+
+void CostModel::set_links(const Device& device) {
+  const double devices = deployment_.tensor_parallel;
+  const auto value_or = [&](F field, double other) { return device.fact(field) ? device.value(field) : other; };
+  const bool linked = device.fact(F::kLinkGbPerS) && devices <= value_or(F::kLinkDevices, devices);
+  const bool peers = linked || value_or(F::kPeerAccess, 1) > 0;
+  const double one_way = linked ? device.value(F::kLinkGbPerS) / 2 : value_or(F::kPcieGbPerS, kUnknownPcie);
+  link_bandwidth_ = {kLinkShare * (peers ? 1 : kHostedShare) * one_way * 1e9, kLinkSpread};
+  const double hosted = linked ? 0 : kHostedSumUs;
+  hop_start_ = {(engine_.sum_us + hosted) * 1e-6, kLinkSpread};
+  const bool own_kernel = linked || (peers && devices <= 2);
+  const double start = own_kernel ? engine_.sum_us : std::max(engine_.sum_us, kNcclSumUs);
+  const double doubling = own_kernel ? engine_.sum_doubling_us : std::max(engine_.sum_doubling_us, kNcclDoublingUs);
+  sum_start_ = {(start + hosted + doubling * (std::log2(devices) - 1)) * 1e-6, kLinkSpread};
+}
+
+// Two sums of the residual stream a layer over the devices that share it, by a ring; a hand-over between stages. Where
+// the host shares out one product after another, the parts of each product come back to one device instead.
+void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
+  const double bytes = static_cast<double>(tokens * shape_.hidden) * kActivationBytes;
+  const double devices = deployment_.tensor_parallel;
+  const double hops = deployment_.stages - 1.0;
+  double seconds = hops * (hop_start_.value + bytes / link_bandwidth_.value);
+  if (devices > 1 && engine_.product_us > 0) {
+    seconds += shape_.layers * engine_.linears_per_layer * devices * engine_.product_us * 1e-6;
+  } else if (devices > 1) {
+    const double passed = 2 * (devices - 1) / devices * bytes;
+    seconds += 2.0 * shape_.layers * (sum_start_.value + passed / link_bandwidth_.value);
+  }
+  if (seconds > 0) parts.add(CostTerm::kLinks, Limit::kLinks, seconds, kLinkSpread);
+}
+
+}  // namespace kvroof
