@@ -309,13 +309,19 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   const double attention_share = std::min(1.0, kPromptAttentionShare / matmul_fraction_);
   // A policy that looks at the probabilities of a prompt has q · k computed a second time.
   const double passes = residency.needs_probabilities ? 1.5 : 1;
+  // A latent row is longer than k and v of a head: (rank + rope) + rank to (nope + rope) + v of DeepSeek-V2, equation 9.
+  const double expanded =
+      shape_.latent() && engine_.expands_latent
+          ? static_cast<double>(shape_.latent_nope_dim + shape_.latent_rope_dim + shape_.latent_v_dim) /
+                (shape_.head_dim + shape_.v_head_dim)
+          : 1;
   // Logits and probabilities of 16 bits are each written and read once when attention is not fused.
   const double unfused = engine_.fused_attention ? 0
                                                  : 4.0 * 2 * layers * shape_.heads * static_cast<double>(tokens) *
                                                        static_cast<double>(residency.prompt);
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
                      kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused, attention_bandwidth_,
-                     share_ * passes * traffic[KernelFamily::kAttention].value,
+                     share_ * passes * expanded * traffic[KernelFamily::kAttention].value,
                      {attention_share * attention_peak_.value, kPrefillSpread});
   const double compaction = kv_share_ * bytes(Cause::kCompaction);
   if (compaction > 0) {
