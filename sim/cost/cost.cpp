@@ -109,8 +109,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   if (own_products) prompt_share_ = format.prompt_share;
   const bool packed_as_is = own_products || (format.native && device.fact(*format.native));
   const double unpacking = packed_as_is ? 0 : engine.unpacking * format.unpack_operations;
-  const bool native = packed_as_is && format.expert_bits < 8;
-  routed_kernels_ = native ? std::min(engine.native_routed_kernels, engine.routed_kernels) : engine.routed_kernels;
+  native_experts_ = packed_as_is && format.expert_bits < 8;
+  routed_kernels_ = native_experts_ ? std::min(engine.native_routed_kernels, engine.routed_kernels) : engine.routed_kernels;
   unpack_seconds_ = unpacking / device.peak(DType::kF32).value;
   const double dense = own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value;
   const bool own_share = own_products && format.share && device.fact(*format.share);
@@ -127,8 +127,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   kernel_start_ = rate(device, F::kLinearT0Us, 1e-6);
   linear_start_ = kernel_start_;
   if (own_products) {
-    linear_start_.value += format.start_us * 1e-6;
-    quantise_seconds_ = format.quantise_us * 1e-6;
+    quantise_fused_ = format.start_us * 1e-6;
+    quantise_apart_ = format.quantise_us * 1e-6;
   }
   if (!own_products && format.layer_bits < 16) {
     linear_start_.value *= engine.unpacked_starts;
@@ -203,7 +203,11 @@ CostModel::MoreKernels CostModel::more_kernels() const {
   const double routed = shape_.experts > 0 ? shape_.layers - shape_.dense_layers : 0;
   const double shared = shape_.shared_expert_ffn > 0 ? routed : 0;
   const double latent = shape_.latent() ? shape_.layers : 0;
-  return {routed + 2 * shared + 3 * latent, routed_kernels_ * routed + 2 * shared + 2 * latent};
+  MoreKernels more{routed + 2 * shared + 3 * latent, routed_kernels_ * routed + 2 * shared + 2 * latent};
+  more.quantised = shape_.layers * engine_.linears_per_layer + more.products;
+  // In checkpoints of 4 bits latent attention and the router stay in 16; the kernel of the experts quantises itself.
+  if (native_experts_) more.quantised -= 3 * routed + (latent > 0 ? 5 * latent : 0);
+  return more;
 }
 
 void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading,
@@ -211,11 +215,12 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
   const double layers = shape_.layers;
   const MoreKernels more = more_kernels();
   const double calls = layers * engine_.linears_per_layer + more.products + 1;
+  const Rate start{linear_start_.value + more.quantised / calls * quantise_fused_, linear_start_.spread};
   const ReadWeights read = read_weights(traffic, tokens);
   const double unpacking = read.packed * unpack_seconds_;
   if (read.packed > 0) reading.value /= 1 + engine_.column_share * static_cast<double>(std::min(tokens, kColumns) - 1);
   if (unpacking * reading.value > read.bytes) reading = {read.bytes / unpacking, kUnpackSpread};
-  parts.add_roofline(CostTerm::kLinear, Limit::kWeights, calls, linear_start_,
+  parts.add_roofline(CostTerm::kLinear, Limit::kWeights, calls, start,
                      share_ * read.bytes, reading, share_ * traffic[KernelFamily::kLinear].value, peak,
                      {share_ * read.elements * tile_.value, tile_.spread});
   parts.add(CostTerm::kElementwise, Limit::kLaunches,

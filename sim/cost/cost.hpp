@@ -163,6 +163,7 @@ class CostModel {
   // Launches of a model beside those of as many plain layers: experts and latent attention.
   struct MoreKernels {
     double products = 0, others = 0;
+    double quantised = 0;  // of all products of a step, those whose inputs are quantised for the format
   };
   [[nodiscard]] MoreKernels more_kernels() const;
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
@@ -189,7 +190,9 @@ class CostModel {
   double cache_bytes_ = 0;
   double device_gap_us_ = 0;
   double routed_kernels_ = 0;
-  double quantise_seconds_ = 0;  // a product by itself quantises its inputs first
+  bool native_experts_ = false;
+  // What a product starts later for its inputs' sake, in a model, and still later by itself.
+  double quantise_fused_ = 0, quantise_apart_ = 0;
   std::vector<WorkingSet> working_sets_;
   bool together_ = false;  // parts of a time are slow together
   double matmul_fraction_ = 1;  // the peaks above are this share of the device's

@@ -33,7 +33,7 @@ Estimate CostModel::layer(const ResidencySummary& residency, std::uint64_t batch
 Estimate CostModel::product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const {
   const auto elements = static_cast<double>(n * k);
   Parts parts;
-  const Rate start{linear_start_.value + quantise_seconds_, linear_start_.spread};
+  const Rate start{linear_start_.value + quantise_fused_ + quantise_apart_, linear_start_.spread};
   parts.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, start,
                      elements * deployment_.weights.layer_bits / 8, linear_bandwidth_,
                      2 * static_cast<double>(m) * elements, linear_peak_);
