@@ -201,7 +201,8 @@ CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::
 // products in place of two, for the latent row of k and v and its way back, and two norms more.
 CostModel::MoreKernels CostModel::more_kernels() const {
   const double routed = shape_.experts > 0 ? shape_.layers - shape_.dense_layers : 0;
-  const double shared = shape_.shared_expert_ffn > 0 ? routed : 0;
+  const bool apart = native_experts_ || !engine_.shared_with_routed;
+  const double shared = shape_.shared_expert_ffn > 0 && apart ? routed : 0;
   const double latent = shape_.latent() ? shape_.layers : 0;
   MoreKernels more{routed + 2 * shared + 3 * latent, routed_kernels_ * routed + 2 * shared + 2 * latent};
   more.quantised = shape_.layers * engine_.linears_per_layer + more.products;

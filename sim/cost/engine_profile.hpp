@@ -27,6 +27,7 @@ struct EngineProfile {
   std::vector<std::uint32_t> graph_sizes;
   bool fused_attention = true;            // the probability matrix never exists in memory
   bool reads_by_query_head = false;       // decode attention passes rows that heads share once for each of them
+  bool shared_with_routed = false;        // shared experts are one more in the call of the routed ones
   bool expands_latent = false;            // prompts multiply k and v of each head, made from the latent, not the latent
   bool prompts_together = false;          // the prompts of a batch are computed as one
   bool evicts_after_prompt = false;       // all layers of a prompt stay whole to its end; else each is compacted
