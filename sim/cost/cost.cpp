@@ -110,7 +110,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   const bool packed_as_is = own_products || (format.native && device.fact(*format.native));
   const double unpacking = packed_as_is ? 0 : engine.unpacking * format.unpack_operations;
   native_experts_ = packed_as_is && format.expert_bits < 8;
-  routed_kernels_ = native_experts_ ? std::min(engine.native_routed_kernels, engine.routed_kernels) : engine.routed_kernels;
+  routed_kernels_ = engine.routed_kernels;
+  if (native_experts_) routed_kernels_ = std::min(engine.native_routed_kernels, engine.routed_kernels);
   unpack_seconds_ = unpacking / device.peak(DType::kF32).value;
   const double dense = own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value;
   const bool own_share = own_products && format.share && device.fact(*format.share);
@@ -315,7 +316,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   const double attention_share = std::min(1.0, kPromptAttentionShare / matmul_fraction_);
   // A policy that looks at the probabilities of a prompt has q · k computed a second time.
   const double passes = residency.needs_probabilities ? 1.5 : 1;
-  // A latent row is longer than k and v of a head: (rank + rope) + rank to (nope + rope) + v of DeepSeek-V2, equation 9.
+  // A latent row is longer than k and v of a head: (rank + rope) + rank to (nope + rope) + v (arXiv:2405.04434, 2.1.2).
   const double expanded =
       shape_.latent() && engine_.expands_latent
           ? static_cast<double>(shape_.latent_nope_dim + shape_.latent_rope_dim + shape_.latent_v_dim) /

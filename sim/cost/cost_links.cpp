@@ -8,7 +8,8 @@ using F = DeviceField;
 
 constexpr double kLinkSpread = 0.40;
 // Of a link's rate in one direction, what a ring of messages of 4 to 134 MB reaches above its start: 0.37 to 0.83 in
-// public tables of 2, 4 and 8 A100, H100 and B200 (ai-dynamo/aiconfigurator @095f58a), 0.55 to 0.66 in the middle of each.
+// public tables of 2, 4 and 8 A100, H100 and B200, 0.55 to 0.66 in the middle of each (ai-dynamo/aiconfigurator
+// @095f58a).
 constexpr double kLinkShare = 0.55;
 constexpr double kUnknownPcie = 16;  // GB/s
 // A sum over PCIe, without links between the devices, starts so much later.
@@ -16,7 +17,7 @@ constexpr double kHostedSumUs = 20;
 // Where no device reads another's memory, each byte crosses PCIe twice, to the host's memory and from there: two boards
 // that send to each other at once move 30 GB/s so where they move 56 directly (two RTX 5090 with a patched driver).
 constexpr double kHostedShare = 0.5;
-// A kernel of the engine's own for a sum reads the other devices' memory: over links between all of them, or between two
+// An engine's own kernel for a sum reads the other devices' memory: over links between all of them, or between two
 // boards over PCIe. That is how vLLM chooses (custom_all_reduce.py: off without peer access, and for more than two
 // PCIe-only boards), whose kernel SGLang has too; TensorRT-LLM wants links. The others are NCCL's sums, which start as
 // late as those of FasterTransformer: 36 us over two devices, 12 more for each doubling.

@@ -19,7 +19,7 @@ struct EngineProfile {
   std::uint32_t linears_per_layer = 4;    // launches of matrix products in a layer: qkv, o, gate and up, down
   std::uint32_t kernels_per_layer = 10;   // all launches of a layer but the policy's
   std::uint32_t routed_kernels = 2;       // launches of routed experts beside the router and what a plain MLP has
-  std::uint32_t native_routed_kernels = 3;  // where experts of 4 bits are multiplied as they are stored, if that is fewer
+  std::uint32_t native_routed_kernels = 3;  // at most so many where experts of 4 bits are multiplied as they are stored
   std::uint32_t policy_kernels = 2;       // launches of a scoring policy in a layer: update scores; choose and free
   bool on_cpu = false;                    // the profile of a CPU back end, which says nothing of a GPU
   bool graphs = true;                     // launches are replayed from a graph: the host never waits between them

@@ -25,7 +25,7 @@ struct WeightFormat {
   double prompt_share = 1;   // of the peak, what a prompt reaches, beside that share for 16-bit products
   std::optional<DeviceField> share = {};  // of the peak, what products of any shape reach; nothing: as 16-bit ones
   double quantise_us = 0;  // what a product by itself starts later still, that quantises its inputs first
-  std::optional<DeviceField> native = {};  // boards that have this rate multiply it as it is stored, with activations of more bits
+  std::optional<DeviceField> native = {};  // boards with this rate multiply it as it is stored, by wider activations
 
   [[nodiscard]] bool quantised() const { return layer_bits < 16 || expert_bits < 16; }
 };

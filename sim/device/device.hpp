@@ -44,6 +44,7 @@ enum class DeviceField : std::uint8_t {
   kPeerAccess,   // 0: no device reads another's memory over PCIe, all goes through the host's; without or 1: it does
   kPowerW,
   kTileRows,  // rows that libraries compute products of fewer for, where that takes longer than reading
+  kGapUs,     // between two kernels of a graph, on boards that leave any
   // What kernels achieve: the constants of time = t0 + bytes / (fraction · bandwidth).
   kLinearFraction,     // share of bandwidth that reading large weight matrices reaches
   kLinearT0Us,         // start-up of one matrix product
@@ -54,7 +55,6 @@ enum class DeviceField : std::uint8_t {
   kAttentionCallUs,    // start-up of a decode attention call by itself, as tables of kernels time it, in a warm cache
   kAttentionColdUs,    // what such a call takes longer when none of its rows lie in the last-level cache
   kFp4Fraction,        // share of the dense fp4 peak that products reach, quantising their inputs included
-  kGapUs,              // between two kernels of a graph
 };
 inline constexpr std::size_t kDeviceFieldCount = 31;
 

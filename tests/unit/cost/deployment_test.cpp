@@ -102,32 +102,32 @@ TEST_CASE("several devices are faster than one, slower than their number says, a
 TEST_CASE("a sum over devices is its start and the ring's bytes, two a layer, computed by hand") {
   const Prediction p = cost_of(over(4)).predict(full_attention_summary(model("llama-3.1-70b"), 512, 8), 64);
   const double bytes = 64.0 * 8192 * 2;
-  const double by_hand = 160 * (8e-6 + 3e-6 + 2 * 3 / 4.0 * bytes / (0.45 * 450e9));
+  const double by_hand = 160 * (8e-6 + 3e-6 + 2 * 3 / 4.0 * bytes / (0.55 * 450e9));
   CHECK(p.terms[static_cast<std::size_t>(CostTerm::kLinks)].value == Approx(by_hand).epsilon(1e-9));
   CHECK(cost_of(kBf16).predict(full_attention_summary(model("llama-3.1-70b"), 512, 8), 64).terms[5].value == 0);
 }
 
-TEST_CASE("an engine's own kernel sums over links, or over two boards that reach each other; else NCCL does, later") {
+TEST_CASE("the engine's kernel sums over links, or over two boards that reach each other, and else NCCL does, later") {
   const auto links = [](const char* device, std::uint32_t devices) {
     const CostModel cost = cost_of(over(devices), device, "llama-3.1-70b", "vllm");
     return cost.predict(full_attention_summary(cost.shape(), 512, 8), 1)
         .terms[static_cast<std::size_t>(CostTerm::kLinks)].value;
   };
   // 160 sums of 8192 numbers of 2 bytes. vLLM's kernel starts at 10 us and 3 more for each doubling, NCCL's at 36 and
-  // 12, either 20 later over PCIe, of which a ring gets 0.45; without peer access each byte crosses it twice.
+  // 12, either 20 later over PCIe, of which a ring gets 0.55; without peer access each byte crosses it twice.
   const auto by_hand = [](double start_us, double devices, double one_way, double share) {
     return 160 * (start_us * 1e-6 + 2 * (devices - 1) / devices * 8192 * 2 / (share * one_way * 1e9));
   };
-  CHECK(links("h100-sxm", 4) == Approx(by_hand(13, 4, 450, 0.45)));
-  CHECK(links("l40s", 2) == Approx(by_hand(30, 2, 32, 0.45)));
-  CHECK(links("l40s", 4) == Approx(by_hand(68, 4, 32, 0.45)));
-  CHECK(links("rtx-4090", 2) == Approx(by_hand(56, 2, 32, 0.225)));
-  CHECK(links("rtx-4090", 8) == Approx(by_hand(80, 8, 32, 0.225)));
+  CHECK(links("h100-sxm", 4) == Approx(by_hand(13, 4, 450, 0.55)));
+  CHECK(links("l40s", 2) == Approx(by_hand(30, 2, 32, 0.55)));
+  CHECK(links("l40s", 4) == Approx(by_hand(68, 4, 32, 0.55)));
+  CHECK(links("rtx-4090", 2) == Approx(by_hand(56, 2, 32, 0.275)));
+  CHECK(links("rtx-4090", 8) == Approx(by_hand(80, 8, 32, 0.275)));
   // A bridge joins two boards; a third is reached over PCIe.
-  CHECK(links("h100-pcie", 2) == Approx(by_hand(10, 2, 300, 0.45)));
-  CHECK(links("h100-pcie", 4) == Approx(by_hand(68, 4, 64, 0.45)));
-  CHECK(links("rtx-3090", 2) == Approx(by_hand(10, 2, 56.25, 0.45)));
-  CHECK(links("rtx-3090", 4) == Approx(by_hand(68, 4, 32, 0.225)));
+  CHECK(links("h100-pcie", 2) == Approx(by_hand(10, 2, 300, 0.55)));
+  CHECK(links("h100-pcie", 4) == Approx(by_hand(68, 4, 64, 0.55)));
+  CHECK(links("rtx-3090", 2) == Approx(by_hand(10, 2, 56.25, 0.55)));
+  CHECK(links("rtx-3090", 4) == Approx(by_hand(68, 4, 32, 0.275)));
 }
 
 TEST_CASE("more devices than KV heads hold the same heads: the cache of a device shrinks no further") {

@@ -96,7 +96,7 @@ TEST_CASE("a version that the profile says nothing of is refused, and says how t
   CHECK_THROWS_WITH(find_engine_profile("kvroof@0.1", kCatalog),
                     "engine 'kvroof@0.1': its profile is the same for all versions; leave '@0.1' away");
   CHECK_THROWS_WITH(find_engine_profile("vllm@b1000", kCatalog),
-                    "engine 'vllm@b1000': versions of vllm are stated like 0.8.0 or 2025-03-18, found 'b1000'");
+                    "engine 'vllm@b1000': versions of vllm are stated like 0.14.0 or 2026-01-20, found 'b1000'");
   CHECK_THROWS_WITH(find_engine_profile("tensorrt-llm@2024-05", kCatalog), ContainsSubstring("stated like 1.0, found"));
   for (const char* counted : {"llama-cpp@0.1.30", "llama-cpp@b1", "llama-cpp@2024"}) {
     CHECK_NOTHROW(find_engine_profile(counted, kCatalog));
@@ -151,14 +151,20 @@ TEST_CASE("a host that shares out each product, or tells a process of each step,
 
 TEST_CASE("vLLM before V1 has a millisecond of its host in a step, and before 0.6.0 a tenth of one for a request too") {
   const auto host = [](const char* version) { return seconds(find_engine_profile(version, kCatalog), kHost); };
-  CHECK(host("vllm@0.8.0") == host("vllm"));
-  CHECK(host("vllm@0.7.3") - host("vllm") == Approx((1000 - 151 + 60 - 4) * 1e-6));
+  CHECK(host("vllm@0.7.3") - host("vllm@0.8.0") == Approx((1000 - 151 + 60 - 4) * 1e-6));
   CHECK(host("vllm@0.6.0") == host("vllm@2025-03-17"));
   CHECK(host("vllm@0.5.5") - host("vllm@0.6.0") == Approx((400 + 100 - 60) * 1e-6));
   Deployment four = kBf16;
   four.tensor_parallel = 4;
   const auto shared = [&](const char* version) { return seconds(find_engine_profile(version, kCatalog), kHost, four); };
   CHECK(shared("vllm@0.5.5") - shared("vllm@0.6.0") == Approx((400 + 100 - 60 + 1000) * 1e-6));
+}
+
+TEST_CASE("vLLM's graphs break at each layer's attention before 0.11, and scheduling waits for the step before 0.14") {
+  const auto host = [](const char* version) { return seconds(find_engine_profile(version, kCatalog), kHost); };
+  CHECK(host("vllm@0.14.0") == host("vllm"));
+  CHECK(host("vllm@0.13.0") - host("vllm") == Approx((900 - 151) * 1e-6));
+  CHECK(host("vllm@0.10.2") - host("vllm") == Approx(32 * 12 * 2.7e-6));  // 32 layers of 12 kernels
 }
 
 TEST_CASE("ExLlama and AutoAWQ have the gaps of 17 kernels a layer, AutoAWQ read by query head before 0.2.8") {
