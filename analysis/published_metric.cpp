@@ -83,7 +83,7 @@ class Server {
     Served served;
     served.token = sum(step(others * prompt.value), scaled(prompt, others));
     served.most_tokens = others < kInMostSteps ? step(0) : served.token;
-    const double ahead = std::min(running - 1, kPromptsAhead + kPromptsAheadShare * running);
+    const double ahead = std::min(running - 1, s_.engine.prompts_ahead + kPromptsAheadShare * running);
     served.first_token = sum(sum(prompt, unsure(scaled(prompt, ahead), kQueueSpread)), arrival());
     if (clients > running) {  // the others wait for a place
       const double turns = clients / running - 1;
@@ -133,8 +133,8 @@ class Server {
 
  private:
   static constexpr double kChunk = 8192;  // tokens, where the engine states none
-  // Prompts that are computed before one's own: clients of equal lengths finish, and ask again, in groups.
-  static constexpr double kPromptsAhead = 3, kPromptsAheadShare = 0.05;
+  // Prompts that are computed before one's own, of the clients: half of the burst that begins a loop of ten rounds.
+  static constexpr double kPromptsAheadShare = 0.05;
   static constexpr double kInMostSteps = 0.5;  // prompts a step
   static constexpr double kQueueSpread = 0.3, kArrivalSpread = 0.3;  // judgement, as of all constants of that kind
 
