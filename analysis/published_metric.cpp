@@ -80,11 +80,12 @@ class Server {
     const auto step = [&](double beside) {
       return cost_.predict(residency_, static_cast<std::uint64_t>(running), beside).step;
     };
+    const Estimate beside = beside_step(others);
     Served served;
-    served.token = sum(step(others * prompt.value), scaled(prompt, others));
+    served.token = sum(step(beside.value), beside);
     served.most_tokens = others < kInMostSteps ? step(0) : served.token;
     const double ahead = std::min(running - 1, s_.engine.prompts_ahead + kPromptsAheadShare * running);
-    served.first_token = sum(sum(prompt, unsure(scaled(prompt, ahead), kQueueSpread)), arrival());
+    served.first_token = sum(sum(prompt, unsure(prompts(ahead), kQueueSpread)), arrival());
     if (clients > running) {  // the others wait for a place
       const double turns = clients / running - 1;
       served.first_token = sum(served.first_token, scaled(served.whole(s_.output), turns));
@@ -94,8 +95,9 @@ class Server {
   // Tokens a second of that loop: while each client gets one answer all their prompts and an answer's steps are run.
   [[nodiscard]] Estimate closed_loop_rate(std::uint32_t clients) const {
     const std::uint64_t running = std::min<std::uint64_t>(clients, cost_.largest_batch(residency_));
-    const Estimate prompts = scaled(cost_.prefill(residency_, 1), static_cast<double>(running));
-    const Estimate answers = sum(prompts, scaled(cost_.predict(residency_, running).step, s_.output - 1));
+    const double output = s_.output;
+    const Estimate others = scaled(beside_step(static_cast<double>(running) / output), output);
+    const Estimate answers = sum(others, scaled(cost_.predict(residency_, running).step, output - 1));
     return throughput(answers, static_cast<double>(running) * s_.output);
   }
   // Requests that arrive so many a second: as many are there as arrive while one is served. Nothing where more arrive
@@ -123,11 +125,7 @@ class Server {
     const std::uint64_t batch = cost_.largest_batch(residency_);
     if (batch == 0) return std::nullopt;
     const auto running = static_cast<double>(batch);
-    const double arriving = running / s_.output;  // prompts a step, computed together as far as a chunk holds them
-    const double most = std::max(1.0, std::min(s_.engine.prompt_chunk, kChunk) / s_.input);
-    const double together = std::floor(std::clamp(arriving, 1.0, most));
-    const Estimate prompts = cost_.prefill(residency_, static_cast<std::uint64_t>(together));
-    const Estimate beside = scaled(prompts, arriving / together);
+    const Estimate beside = beside_step(running / s_.output);
     return throughput(sum(cost_.predict(residency_, batch, beside.value).step, beside), running);
   }
 
@@ -137,6 +135,21 @@ class Server {
   static constexpr double kPromptsAheadShare = 0.05;
   static constexpr double kInMostSteps = 0.5;  // prompts a step
   static constexpr double kQueueSpread = 0.3, kArrivalSpread = 0.3;  // judgement, as of all constants of that kind
+
+  // So many prompts, computed together as far as a chunk holds them.
+  [[nodiscard]] Estimate prompts(double count) const {
+    const double most = std::max(1.0, std::floor(std::min(s_.engine.prompt_chunk, kChunk) / s_.input));
+    const double whole = std::floor(std::clamp(count, 1.0, most));
+    const auto of = [&](double together) { return cost_.prefill(residency_, static_cast<std::uint64_t>(together)); };
+    if (count <= 1 || whole == most) return scaled(of(whole), count / whole);
+    const double share = count - whole;
+    return share > 0 ? sum(scaled(of(whole), 1 - share), scaled(of(whole + 1), share)) : of(whole);
+  }
+  // The prompts of a step, so many on average: those whose places become free in the same step are computed together.
+  [[nodiscard]] Estimate beside_step(double arriving) const {
+    const double steps = arriving > 0 ? 1 - std::exp(-arriving) : 1;  // that have any
+    return scaled(prompts(arriving / steps), steps);
+  }
 
   [[nodiscard]] Served under_arrivals(std::uint32_t running, double arrivals) const {
     const Estimate prompt = cost_.prefill(residency_, 1);

@@ -231,13 +231,14 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
 
 // The device waits for the host where launching (without a graph) and what the host does for each sequence while the
 // device computes take longer than computing, of the step and of the prompts that share its iteration. Without a graph
-// it idles longer between kernels also where they do not.
-void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed, double beside) const {
+// it idles longer between kernels also where they do not. An engine whose graphs are of decode steps alone may take
+// longer for a launch of a prompt, shaped anew each time.
+void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed, double launch_us, double beside) const {
   const MoreKernels more = more_kernels();
   const double kernels = engine_.kernels_per_layer + (deployment_.tensor_parallel > 1 ? 2 : 0) +
                          (more.products + more.others) / shape_.layers;
   replayed = replayed && (deployment_.stages == 1 || engine_.graphs_over_stages);
-  const double launches = replayed ? 0 : shape_.layers * kernels * engine_.launch_us * 1e-6;
+  const double launches = replayed ? 0 : shape_.layers * kernels * launch_us * 1e-6;
   const double hidden = launches + engine_.hidden_request_us * 1e-6 * static_cast<double>(batch);
   const double idle = std::max(0.0, hidden - parts.total() - beside);
   const double gap = std::max(engine_.gap_us, device_gap_us_) + (replayed ? 0 : engine_.launch_gap_us);
@@ -291,7 +292,7 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, start, policy_bytes, bandwidth,
                        share_ * traffic[KernelFamily::kPolicy].value, peak);
   }
-  if (whole_model) add_host(parts, batch, engine_.replays(batch), beside);
+  if (whole_model) add_host(parts, batch, engine_.replays(batch), engine_.launch_us, beside);
   parts.least = least_seconds(traffic, batch, bytes(Cause::kKvRead));
   return parts;
 }
@@ -335,7 +336,9 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, kernel_start_, compaction,
                        {attention_bandwidth_.value, kPolicySpread}, 0, policy_peak_);
   }
-  if (!attention_only(shape_)) add_host(parts, batch, engine_.graphs, 0);
+  const bool replayed = engine_.graphs && engine_.prompt_launch_us == 0;
+  const double launch_us = engine_.prompt_launch_us > 0 ? engine_.prompt_launch_us : engine_.launch_us;
+  if (!attention_only(shape_)) add_host(parts, batch, replayed, launch_us, 0);
   parts.least = least_seconds(traffic, tokens, 0);  // blocks of queries share the rows that they read
   return parts;
 }

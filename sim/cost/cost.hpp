@@ -169,7 +169,7 @@ class CostModel {
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
   void set_links(const Device& device);
   void add_links(Parts& parts, std::uint64_t tokens) const;
-  void add_host(Parts& parts, std::uint64_t batch, bool replayed, double beside) const;
+  void add_host(Parts& parts, std::uint64_t batch, bool replayed, double launch_us, double beside) const;
 
   ModelShape shape_;
   TrafficTypes types_;

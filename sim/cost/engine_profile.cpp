@@ -46,6 +46,7 @@ constexpr Field kFields[] = {
     {"prompts_together", &P::prompts_together, 0, 1},
     {"evicts_after_prompt", &P::evicts_after_prompt, 0, 1},
     {"launch_us", &P::launch_us, 0, kSecond},
+    {"prompt_launch_us", &P::prompt_launch_us, 0, kSecond},
     {"gap_us", &P::gap_us, 0, kSecond},
     {"step_us", &P::step_us, 0, kSecond},
     {"request_us", &P::request_us, 0, kSecond},

@@ -32,6 +32,7 @@ struct EngineProfile {
   bool prompts_together = false;          // the prompts of a batch are computed as one
   bool evicts_after_prompt = false;       // all layers of a prompt stay whole to its end; else each is compacted
   double launch_us = 0;                   // host time of one launch, without graphs
+  double prompt_launch_us = 0;            // host time of one launch of a prompt, which decode's graphs do not hold
   double gap_us = 0;                      // the device idles so long between two kernels of a layer
   double launch_gap_us = 0;               // and so much longer where they are launched one by one, not from a graph
   double step_us = 0;                     // host and sampling time of one step

@@ -287,9 +287,10 @@ TEST_CASE("clients in a closed loop get one answer each in the time of all their
   };
   const double prompt = of(1, 201, "ttft"), step = of(16, 201, "itl_median");
   CHECK(of(1, 201, "output_tokens_per_s") == Approx(201 / of(1, 201, "e2e_mean")));
-  CHECK(of(16, 201, "output_tokens_per_s") == Approx(16 * 201 / (16 * prompt + 200 * step)));
+  // Prompts of 1,000 tokens take as long together as one by one, but for a little of their starts.
+  CHECK(of(16, 201, "output_tokens_per_s") == Approx(16 * 201 / (16 * prompt + 200 * step)).epsilon(0.003));
   // Most tokens wait for no prompt, unless there are prompts in most steps.
-  CHECK(of(16, 201, "itl_mean") == Approx(step + 15 * prompt / 201));
+  CHECK(of(16, 201, "itl_mean") == Approx(step + 15 * prompt / 201).epsilon(0.003));
   CHECK(of(16, 20, "itl_median") == Approx(of(16, 20, "itl_mean")));
 }
 

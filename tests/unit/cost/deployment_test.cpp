@@ -252,6 +252,22 @@ TEST_CASE("an engine with gaps between its kernels is slower by them, graph or n
   CHECK(seconds(with) - seconds(without) == Approx(32 * 10 * 3e-6));
 }
 
+TEST_CASE("where graphs are of decode steps alone, a prompt takes its launches or its arithmetic, what is longer") {
+  const auto cost = [](double launch_us) {
+    EngineProfile engine = find_engine_profile("graphs", kCatalog);
+    engine.prompt_launch_us = launch_us;
+    return CostModel(model("llama-2-7b"), kBf16, find_device("h100-sxm", kCatalog), engine);
+  };
+  const auto prompt = [&](double launch_us, std::uint32_t tokens) {
+    const CostModel c = cost(launch_us);
+    return c.prefill(full_attention_summary(c.shape(), tokens, 8), 1).value;
+  };
+  CHECK(prompt(0, 64) < 0.02);
+  CHECK(prompt(1000, 64) == Approx(32 * 10 * 1e-3 + 25e-6));
+  CHECK(prompt(10, 4096) == prompt(0, 4096));
+  CHECK(seconds(cost(1000)) == seconds(cost(0)));
+}
+
 TEST_CASE("what a host does for each sequence hides behind the device and prompts, or is the step") {
   EngineProfile engine = find_engine_profile("graphs", kCatalog);
   const auto step = [&](double hidden_us, double beside) {
