@@ -166,6 +166,8 @@ class CostModel {
     double quantised = 0;  // of all products of a step, those whose inputs are quantised for the format
   };
   [[nodiscard]] MoreKernels more_kernels() const;
+  // Of one sequence, under an engine that may keep what a layer's window no longer shows.
+  [[nodiscard]] KvBytes allocated(const ResidencySummary& residency) const;
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
   void set_links(const Device& device);
   void add_links(Parts& parts, std::uint64_t tokens) const;

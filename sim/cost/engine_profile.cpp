@@ -55,6 +55,7 @@ constexpr Field kFields[] = {
     {"graphs_over_stages", &P::graphs_over_stages, 0, 1},
     {"hidden_request_us", &P::hidden_request_us, 0, kSecond},
     {"arrival_us", &P::arrival_us, 0, kSecond},
+    {"keeps_hidden_rows", &P::keeps_hidden_rows, 0, 1},
     {"paged_cache", &P::paged_cache, 0, 1},
     {"unties_head", &P::unties_head, 0, 1},
     {"quantises_activations", &P::quantises_activations, 0, 1},

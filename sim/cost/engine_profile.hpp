@@ -49,6 +49,7 @@ struct EngineProfile {
   bool small_cache_with_weights = false;  // 8-bit weights bring an 8-bit cache, where nothing is said of it
   // Bytes that one multiprocessor's kernel has under way a clock; 0: enough for the device's bandwidth.
   double bytes_per_clock = 0;
+  bool keeps_hidden_rows = false;         // layers with a window hold the rows too that it no longer shows
   bool paged_cache = false;               // memory of the cache comes in pages of kPageRows rows of one head
   double activation_bytes = 4;            // of an element of the activations
   double reserve_gib = 0;                 // context and graph pools

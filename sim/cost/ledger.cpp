@@ -23,11 +23,21 @@ Bytes bytes_of(double bytes) { return Bytes(static_cast<u64>(std::llround(std::m
 
 }  // namespace
 
+KvBytes CostModel::allocated(const ResidencySummary& residency) const {
+  if (!engine_.keeps_hidden_rows || residency.evicts || shape_.layer_windows.empty()) {
+    return residency.allocated_bytes(shape_, types_.kv, engine_.paged_cache);
+  }
+  ModelShape whole = shape_;
+  whole.layer_windows.clear();
+  return full_attention_summary(whole, residency.prompt, residency.steps)
+      .allocated_bytes(whole, types_.kv, engine_.paged_cache);
+}
+
 MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t batch) const {
   const auto sequences = static_cast<double>(batch);
   const double held = kv_share_ / deployment_.stages;  // of all rows, on this device
   const KvType kv = types_.kv;
-  const KvBytes allocated = residency.allocated_bytes(shape_, kv, engine_.paged_cache);
+  const KvBytes allocated = this->allocated(residency);
   const double rows = held * static_cast<double>(residency.peak_rows) * sequences;
   const auto live = static_cast<double>(live_elements(shape_, deployment_.tensor_parallel));
   MemoryLedger m;

@@ -252,6 +252,19 @@ TEST_CASE("an engine with gaps between its kernels is slower by them, graph or n
   CHECK(seconds(with) - seconds(without) == Approx(32 * 10 * 3e-6));
 }
 
+TEST_CASE("an engine that keeps what a layer's window no longer shows has room for every layer's whole sequence") {
+  const auto kv = [](bool keeps) {
+    EngineProfile engine = find_engine_profile("graphs", kCatalog);
+    engine.keeps_hidden_rows = keeps;
+    const CostModel cost(model("gpt-oss-120b"), kBf16, find_device("h200", kCatalog), engine);
+    return cost.ledger(full_attention_summary(cost.shape(), 1000, 24), 1).kv_allocated.value;
+  };
+  // 36 layers of 8 heads of 64, every other of which sees 128 tokens; k and v in two bytes.
+  const std::uint64_t row = 2 * 2 * 8 * 64;
+  CHECK(kv(true) == 36 * 1024 * row);
+  CHECK(kv(false) == 18 * (1024 + 128) * row);
+}
+
 TEST_CASE("where graphs are of decode steps alone, a prompt takes its launches or its arithmetic, what is longer") {
   const auto cost = [](double launch_us) {
     EngineProfile engine = find_engine_profile("graphs", kCatalog);
