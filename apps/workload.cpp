@@ -236,7 +236,8 @@ WorkloadRequest workload_request(const Arguments& arguments) {
 EngineProfile WorkloadRequest::engine_on(const Device& device) const {
   if (!engine) return default_engine_profile(device.kind, data_folder() / "catalog");
   const bool cpu = device.kind == DeviceKind::kCpu;
-  const EngineProfile& there = engine->of("", cpu ? "CPU" : device.architecture);
+  const EngineProfile there = find_engine_profile(engine->name + engine_version, data_folder() / "catalog",
+                                                  cpu ? "CPU" : device.architecture);
   // Launches and graphs of a GPU's engines say nothing of a CPU; those of no graphs may be anything.
   if (there.on_cpu != cpu && (there.on_cpu || there.graphs)) {
     throw usage_error(fmt::format("--engine {}: it runs on a {}, and {} is a {}", there.name,

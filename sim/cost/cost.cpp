@@ -87,7 +87,7 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
       share_(1.0 / deployment.tensor_parallel) {
   check(deployment_problem(shape, deployment).empty(), "a deployment of a cost model is possible");
   const std::uint32_t devices = deployment.tensor_parallel * deployment.stages;
-  deployment_.weights = format_in(shape, deployment.weights);
+  deployment_.weights = format_in(shape, deployment.weights, engine.beside_experts_bits);
   const WeightFormat& format = deployment_.weights;
   if (!attention_only(shape)) {
     const double second_head = engine.unties_head && shape.tied_head ? format.head_bits / 8 : 0;
@@ -99,8 +99,10 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   kv_share_ = (kv_heads + deployment.tensor_parallel - 1) / deployment.tensor_parallel / static_cast<double>(kv_heads);
   const double bandwidth = device.bandwidth().value;
   linear_bandwidth_ = rate(device, F::kLinearFraction, bandwidth);
-  if (engine.bytes_per_clock > 0 && device.fact(F::kSmCount) && device.fact(F::kBoostMhz)) {
-    const double under_way = device.value(F::kSmCount) * device.value(F::kBoostMhz) * 1e6 * engine.bytes_per_clock;
+  const bool other_rate = !format.quantised() && engine.plain_bytes_per_clock > 0;
+  const double per_clock = other_rate ? engine.plain_bytes_per_clock : engine.bytes_per_clock;
+  if (per_clock > 0 && device.fact(F::kSmCount) && device.fact(F::kBoostMhz)) {
+    const double under_way = device.value(F::kSmCount) * device.value(F::kBoostMhz) * 1e6 * per_clock;
     if (under_way < linear_bandwidth_.value) linear_bandwidth_ = {under_way, kUnderWaySpread};
   }
   attention_bandwidth_ = rate(device, F::kAttentionFraction, bandwidth);

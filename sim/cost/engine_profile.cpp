@@ -65,6 +65,8 @@ constexpr Field kFields[] = {
     {"unpacked_share", &P::unpacked_share, 0.1, 1},
     {"small_cache_with_weights", &P::small_cache_with_weights, 0, 1},
     {"bytes_per_clock", &P::bytes_per_clock, 0, 1024},
+    {"plain_bytes_per_clock", &P::plain_bytes_per_clock, 0, 1024},
+    {"beside_experts_bits", &P::beside_experts_bits, 0, 16},
     {"activation_bytes", &P::activation_bytes, 1, 8},
     {"reserve_gib", &P::reserve_gib, 0, 64},
     {"reserve_fraction", &P::reserve_fraction, 0, 0.9},
@@ -157,9 +159,8 @@ std::string read_entry(P& profile, const std::string& key, const YAML::Node& nod
     return {};
   }
   if (key == "published_as") return read_names(profile.published_as, key, node);
-  if (key == "graphs_on") return read_names(profile.graphs_on, key, node);
   if (key == "graph_sizes") return read_graph_sizes(profile, node);
-  std::vector<std::string> known = {"name", "about", "graph_sizes", "graphs_on", "published_as", "earlier"};
+  std::vector<std::string> known = {"name", "about", "graph_sizes", "published_as", "earlier", "elsewhere"};
   for (const Field& field : kFields) {
     if (field.key == key) return read_field(profile, field, node);
     known.emplace_back(field.key);
@@ -183,31 +184,40 @@ std::string before_problem(const P& older, const P& newer, const YAML::Node& nod
   return {};
 }
 
-// One entry of the list: what was other than in `newer`, which comes without its own earlier ones.
-std::string read_older(P& older, const P& newer, const YAML::Node& node) {
-  older = newer;
-  older.before.clear();
-  if (!node.IsMap()) return fmt::format("{}: expected a map with before and what was other", line_of(node));
+// An entry of a list reads what is other than in `newer`, which comes without its own lists; before and on as lists.
+std::string read_other(P& other, const P& newer, const YAML::Node& node) {
+  other = newer;
+  other.before.clear();
+  other.on.clear();
+  if (!node.IsMap()) return fmt::format("{}: expected a map with before or on, and what is other", line_of(node));
   if (const std::string twice = repeated_key(node); !twice.empty()) return twice;
   for (const auto& entry : node) {
     const auto key = entry.first.as<std::string>();
-    if (key == "name" || key == "published_as" || key == "earlier") {
+    if (key == "name" || key == "published_as" || key == "earlier" || key == "elsewhere") {
       return fmt::format("{}: {} is of all versions", line_of(node), key);
     }
-    const std::string problem = key == "before" ? read_names(older.before, key, entry.second)
-                                                : read_entry(older, key, entry.second);
+    const std::string problem = key == "before" ? read_names(other.before, key, entry.second)
+                                : key == "on"   ? read_names(other.on, key, entry.second)
+                                                : read_entry(other, key, entry.second);
     if (!problem.empty()) return problem;
   }
-  return before_problem(older, newer, node);
+  return {};
 }
 
-std::string read_earlier(P& profile, const YAML::Node& list) {
+bool lists(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Gives the profile the chain of its earlier versions on an architecture, "" for those that no entry names.
+std::string read_earlier(P& profile, const YAML::Node& list, std::string_view architecture) {
   if (!list.IsSequence()) return fmt::format("{}: earlier must be a list", line_of(list));
   std::vector<P> versions = {profile};
   for (const auto& node : list) {
     P older;
-    const std::string problem = read_older(older, versions.back(), node);
+    std::string problem = read_other(older, versions.back(), node);
+    if (problem.empty()) problem = before_problem(older, versions.back(), node);
     if (!problem.empty()) return problem;
+    if (!older.on.empty() && !lists(older.on, architecture)) continue;
     versions.push_back(std::move(older));
   }
   for (; versions.size() > 1; versions.pop_back()) versions[versions.size() - 2].earlier = {versions.back()};
@@ -215,17 +225,46 @@ std::string read_earlier(P& profile, const YAML::Node& list) {
   return {};
 }
 
+// The architectures that entries of both lists name.
+std::set<std::string> named_architectures(const YAML::Node& root) {
+  std::set<std::string> names;
+  for (const char* list : {"elsewhere", "earlier"}) {
+    for (const auto& entry : root[list]) {
+      if (!entry.IsMap() || !entry["on"] || !entry["on"].IsSequence()) continue;
+      for (const auto& name : entry["on"]) names.insert(name.as<std::string>());
+    }
+  }
+  return names;
+}
+
+// Makes the profile what the engine is on one of those architectures, or with "" on all others.
+std::string read_lists(P& there, const YAML::Node& root, const std::string& architecture) {
+  if (root["elsewhere"] && !root["elsewhere"].IsSequence()) {
+    return fmt::format("{}: elsewhere must be a list", line_of(root["elsewhere"]));
+  }
+  for (const auto& node : root["elsewhere"]) {
+    P other;
+    const std::string problem = read_other(other, there, node);
+    if (!problem.empty()) return problem;
+    if (other.on.empty()) return fmt::format("{}: an entry of elsewhere says which architectures it is on", line_of(node));
+    if (lists(other.on, architecture)) there = std::move(other);
+  }
+  there.on.assign(architecture.empty() ? 0 : 1, architecture);
+  return root["earlier"] ? read_earlier(there, root["earlier"], architecture) : "";
+}
+
 }  // namespace
 
 const EngineProfile& EngineProfile::of(std::string_view version, std::string_view architecture) const {
-  const bool replays_there = graphs_on.empty() || architecture.empty() ||
-                             std::find(graphs_on.begin(), graphs_on.end(), architecture) != graphs_on.end();
+  for (const EngineProfile& there : elsewhere) {
+    if (lists(there.on, architecture)) return there.of(version, architecture);
+  }
   const EngineProfile* found = this;
   for (const EngineProfile* newer = this; !newer->earlier.empty(); newer = &newer->earlier.front()) {
     const EngineProfile& older = newer->earlier.front();
     const auto is_before = [&](const std::string& first) { return earlier_version(version, first); };
     const bool stated = std::any_of(older.before.begin(), older.before.end(), is_before);
-    if (stated || (found->graphs && !replays_there)) found = &older;
+    if (stated) found = &older;
   }
   return *found;
 }
@@ -244,11 +283,19 @@ Result<EngineProfile> engine_from_yaml(std::string_view text) {
     EngineProfile profile;
     for (const auto& entry : root) {
       const auto key = entry.first.as<std::string>();
-      const std::string problem = key == "earlier" ? "" : read_entry(profile, key, entry.second);
+      const bool list = key == "earlier" || key == "elsewhere";
+      const std::string problem = list ? "" : read_entry(profile, key, entry.second);
       if (!problem.empty()) return Failure{problem};
     }
-    const std::string problem = root["earlier"] ? read_earlier(profile, root["earlier"]) : "";
+    std::vector<P> elsewhere;
+    for (const std::string& architecture : named_architectures(root)) {
+      elsewhere.push_back(profile);
+      const std::string problem = read_lists(elsewhere.back(), root, architecture);
+      if (!problem.empty()) return Failure{problem};
+    }
+    const std::string problem = read_lists(profile, root, "");
     if (!problem.empty()) return Failure{problem};
+    profile.elsewhere = std::move(elsewhere);
     if (profile.name.empty() || profile.about.empty()) return failure("name and about are needed");
     return profile;
   } catch (const YAML::Exception& e) {
@@ -294,7 +341,7 @@ static std::string version_problem(const EngineProfile& profile, const std::stri
   return fmt::format("versions of {} are stated like {}, found '{}'", profile.name, join(examples, " or "), version);
 }
 
-EngineProfile find_engine_profile(const std::string& asked, const fs::path& catalog) {
+EngineProfile find_engine_profile(const std::string& asked, const fs::path& catalog, std::string_view architecture) {
   const std::size_t at = std::min(asked.find('@'), asked.size());
   const std::string name = asked.substr(0, at), version = asked.substr(std::min(at + 1, asked.size()));
   if (at < asked.size() && !is_version(version)) {
@@ -311,10 +358,10 @@ EngineProfile find_engine_profile(const std::string& asked, const fs::path& cata
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in && text.empty()) throw Error(fmt::format("{}: cannot be read", file.string()));
   const EngineProfile today = engine_from_yaml(text).or_throw(file.string(), ExitCode::kUsage);
-  if (version.empty()) return today;
-  const std::string problem = version_problem(today, version);
+  if (version.empty() && architecture.empty()) return today;
+  const std::string problem = version.empty() ? "" : version_problem(today, version);
   if (!problem.empty()) throw usage_error(fmt::format("engine '{}': {}", asked, problem));
-  return today.of(version, "");
+  return today.of(version, architecture);
 }
 
 EngineProfile default_engine_profile(DeviceKind kind, const fs::path& catalog) {

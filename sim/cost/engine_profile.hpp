@@ -50,6 +50,8 @@ struct EngineProfile {
   // Bytes that one multiprocessor's kernel has under way a clock; 0: enough for the device's bandwidth.
   double bytes_per_clock = 0;
   bool keeps_hidden_rows = false;         // layers with a window hold the rows too that it no longer shows
+  double plain_bytes_per_clock = 0;       // the same of 16-bit weights; 0: as of others
+  double beside_experts_bits = 0;         // of what a format of experts alone leaves at 16 bits; 0: 16
   bool paged_cache = false;               // memory of the cache comes in pages of kPageRows rows of one head
   double activation_bytes = 4;            // of an element of the activations
   double reserve_gib = 0;                 // context and graph pools
@@ -66,14 +68,16 @@ struct EngineProfile {
   double prompts_ahead = 3;               // of a closed loop, before one's own: clients finish, and ask again, in groups
   double prompt_chunk = 1e9;       // tokens of a prompt that are computed at once
 
-  std::vector<std::string> graphs_on;  // architectures on which it replays graphs at all; empty: on all
-  bool graphs_over_stages = true;      // it does so too where devices hold layers one after another
+  bool graphs_over_stages = true;  // graphs are replayed too where devices hold layers one after another
+  // What it is on other architectures, each in its own versions; empty in those themselves.
+  std::vector<EngineProfile> elsewhere;
+  std::vector<std::string> on;  // the architectures that one of those is for
   // The version before this one, or nothing: a chain.
   std::vector<EngineProfile> earlier;
   std::vector<std::string> before;  // the versions (version.hpp) that first were not as this one: one a way of counting
 
-  // What this engine is in a version, "" being this one, on a device: the newest of the chain that the version is not
-  // surely before, and where the device replays no graphs, the newest such one without.
+  // What this engine is in a version, "" being this one, on a device: of what it is on that architecture, the newest of
+  // the chain that the version is not surely before.
   [[nodiscard]] const EngineProfile& of(std::string_view version, std::string_view architecture) const;
 
   // Whether a decode step of so many sequences is replayed from a graph.
@@ -87,9 +91,10 @@ struct EngineProfile {
 // A file of that form; strict: unknown keys and numbers that no engine has are refused with their line.
 Result<EngineProfile> engine_from_yaml(std::string_view text);
 
-// catalog/engines/<name>.yaml, of today or, as "vllm@0.2.5", of a version. Throws Error (usage) with "did you mean" for
-// an unknown name, and for what is no version.
-EngineProfile find_engine_profile(const std::string& name, const std::filesystem::path& catalog);
+// catalog/engines/<name>.yaml, of today or, as "vllm@0.2.5", of a version, on an architecture ("": on most). Throws
+// Error (usage) with "did you mean" for an unknown name, and for what is no version.
+EngineProfile find_engine_profile(const std::string& name, const std::filesystem::path& catalog,
+                                  std::string_view architecture = "");
 std::vector<std::string> catalog_engine_names(const std::filesystem::path& catalog);
 // kvroof's own back end on a GPU or on a CPU.
 EngineProfile default_engine_profile(DeviceKind kind, const std::filesystem::path& catalog);

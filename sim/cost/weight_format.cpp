@@ -139,7 +139,10 @@ std::optional<WeightFormat> parse_weight_format(std::string_view text) {
   return std::nullopt;
 }
 
-WeightFormat format_in(const ModelShape& shape, WeightFormat format) {
+WeightFormat format_in(const ModelShape& shape, WeightFormat format, double beside_bits) {
+  if (shape.experts > 0 && beside_bits > 0 && format.expert_bits < 16 && format.layer_bits >= 16) {
+    format.layer_bits = format.head_bits = format.embedding_bits = beside_bits;
+  }
   if (shape.experts == 0) format.layer_bits = std::min(format.layer_bits, format.expert_bits);
   return format;
 }

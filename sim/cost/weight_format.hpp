@@ -37,8 +37,9 @@ std::optional<WeightFormat> parse_weight_format(std::string_view text);
 // A plain type: all parameters alike.
 WeightFormat plain_format(DType type);
 
-// The format as the model has it: where there are no experts, what packs experts alone packs the layers.
-WeightFormat format_in(const ModelShape& shape, WeightFormat format);
+// The format as the model has it: where there are no experts, what packs experts alone packs the layers. Where there
+// are, what such a format leaves at 16 bits has `beside_bits` in the files of some engines; 0: 16.
+WeightFormat format_in(const ModelShape& shape, WeightFormat format, double beside_bits = 0);
 
 // Weights of the whole model, a tied head once.
 Bytes weight_bytes(const ModelShape& shape, const WeightFormat& format);

@@ -51,6 +51,18 @@ TEST_CASE("stored weights have the sizes of the published files") {
   CHECK(gib("llama-3-70b", "mxfp4") == Approx((layers * 4.25 + 2 * 8192.0 * 128256 * 16) / 8 / kGiB));
 }
 
+TEST_CASE("llama.cpp's files of mxfp4 have all but the experts in 8 bits, other engines' in 16") {
+  // Its tables of rates print 11.27 GiB for gpt-oss-20b; OpenAI's checkpoint has 13.76 GB, the same experts and bf16.
+  const auto bytes = [](const char* engine) {
+    const CostModel cost = cost_of(Deployment(kBf16, format("mxfp4")), "h100-sxm", "gpt-oss-20b", engine);
+    return static_cast<double>(cost.ledger(full_attention_summary(cost.shape(), 64, 8), 1).weights.value);
+  };
+  CHECK(bytes("llama-cpp") / kGiB == Approx(11.27).epsilon(0.01));
+  CHECK(bytes("vllm") == Approx(13.76e9).epsilon(0.01));
+  CHECK(format_in(model("gpt-oss-20b"), format("Q4_K_M"), 8.5).layer_bits == format("Q4_K_M").layer_bits);
+  CHECK(format_in(model("llama-3-8b"), format("mxfp4"), 8.5).layer_bits == 4.25);
+}
+
 TEST_CASE("a plain format weighs what the model's parameters weigh, tied head or not") {
   for (const char* name : {"llama-3.2-1b", "llama-3-8b", "mixtral-8x7b", "gpt2", "deepseek-v2-lite"}) {
     INFO(name);
@@ -165,7 +177,8 @@ TEST_CASE("every engine of the catalog is readable, has its file's name and says
     const EngineProfile engine = find_engine_profile(name, kCatalog);
     CHECK(engine.name == name);
     CHECK(engine.about.size() > 40);
-    for (const std::string& architecture : engine.graphs_on) {
+    for (const EngineProfile& elsewhere : engine.elsewhere) {
+      const std::string& architecture = elsewhere.on.front();
       INFO(architecture);
       const auto devices = catalog_device_names(kCatalog);
       CHECK(std::any_of(devices.begin(), devices.end(), [&](const std::string& device) {

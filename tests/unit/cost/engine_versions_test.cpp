@@ -56,21 +56,10 @@ TEST_CASE("a version has what changed after it undone, of all versions that came
   CHECK(today.of("b9", "").name == "mine");
 }
 
-TEST_CASE("where a device replays no graphs, an engine is what it was before it had them") {
-  const EngineProfile some = engine(kThree + "graphs_on: [Ampere]\n");
-  CHECK(some.of("", "Ampere").graphs);
-  CHECK(some.of("b29", "Ampere").graphs);
-  CHECK(some.of("", "").graphs);
-  CHECK_FALSE(some.of("", "Turing").graphs);
-  CHECK(some.of("", "Turing").gap_us == 1);
-  CHECK(some.of("b9", "Turing").gap_us == 4);
-  CHECK(engine(kThree).of("", "Turing").graphs);
-}
-
 TEST_CASE("earlier versions out of order, without one or with what all versions share are refused with their line") {
   CHECK(problem(" [{before: [b2]}, {before: [b1, '0.1']}, {before: ['0.1']}]").empty());
   CHECK(problem(" 3") == "line 3: earlier must be a list");
-  CHECK(problem(" [3]") == "line 3: expected a map with before and what was other");
+  CHECK(problem(" [3]") == "line 3: expected a map with before or on, and what is other");
   CHECK(problem(" [{step_us: 3}]") == "line 3: an earlier version says which it is before");
   CHECK(problem(" [{before: b1}]") == "line 3: before must be a list");
   CHECK(problem(" [{before: [main]}]") ==
@@ -103,10 +92,57 @@ TEST_CASE("a version that the profile says nothing of is refused, and says how t
   }
 }
 
-TEST_CASE("an earlier version has its own list of architectures in place of the later one's") {
-  const EngineProfile some = engine("name: mine\nabout: mine\ngraphs_on: [Ampere, Ada]\nearlier:\n"
-                                    "  - {before: [b2], graphs_on: [Ampere]}\n");
-  CHECK(some.of("b1", "Ampere").graphs_on == std::vector<std::string>{"Ampere"});
+TEST_CASE("an engine is another on the architectures that its profile names, in each of its versions") {
+  const EngineProfile mine = engine("name: mine\nabout: mine\nstep_us: 1\ngap_us: 1\n"
+                                    "elsewhere: [{on: [CDNA3, CDNA2], gap_us: 5}]\nearlier:\n"
+                                    "  - {before: [b30], step_us: 2}\n"
+                                    "  - {before: [b20], on: [CDNA3], step_us: 3}\n"
+                                    "  - {before: [b10], launch_us: 4}\n");
+  const auto is = [&](const char* version, const char* there, double step, double gap, double launch) {
+    INFO(version << " on " << there);
+    const EngineProfile& then = mine.of(version, there);
+    CHECK(then.step_us == step);
+    CHECK(then.gap_us == gap);
+    CHECK(then.launch_us == launch);
+  };
+  for (const char* other : {"", "Hopper"}) {
+    is("", other, 1, 1, 0);
+    is("b19", other, 2, 1, 0);
+    is("b9", other, 2, 1, 4);
+  }
+  is("", "CDNA3", 1, 5, 0);
+  is("b19", "CDNA3", 3, 5, 0);
+  is("b9", "CDNA3", 3, 5, 4);
+  is("b19", "CDNA2", 2, 5, 0);
+}
+
+TEST_CASE("what an engine is elsewhere is refused without its architectures, and as no list") {
+  const auto refused = [](const std::string& text) { return engine_from_yaml("name: mine\nabout: mine\n" + text).error(); };
+  CHECK(refused("elsewhere: 3\n") == "line 3: elsewhere must be a list");
+  CHECK(refused("elsewhere: [{gap_us: 3}]\n") ==
+        "line 3: an entry of elsewhere says which architectures it is on");
+  CHECK(refused("elsewhere: [{on: [CDNA3], name: other}]\n") == "line 3: name is of all versions");
+  CHECK(refused("on: [CDNA3]\n").starts_with("line 3: unknown key 'on'"));
+}
+
+TEST_CASE("llama.cpp reads 16-bit weights at a third more bytes a clock since b3916, and of CDNA a few until b4100") {
+  const auto reads = [](const char* version, const char* board, const char* type) {
+    const Device device = find_device(board, kCatalog);
+    const EngineProfile engine = find_engine_profile("llama-cpp@" + std::string(version), kCatalog, device.architecture);
+    const Deployment deployment(kBf16, *parse_weight_format(type));
+    const CostModel cost(find_model_shape("llama-2-7b", kCatalog), deployment, device, engine);
+    const double starts = 225 * device.value(DeviceField::kLinearT0Us) * 1e-6;  // 7 products of 32 layers, and the head
+    const auto linear = static_cast<std::size_t>(CostTerm::kLinear);
+    return cost.predict(full_attention_summary(cost.shape(), 64, 8), 1).terms[linear].value - starts;
+  };
+  const double clocks = 132 * 1830e6, bytes = 2 * 6607077376.0;  // multiprocessors · clock; 32 layers and the head
+  CHECK(reads("b3915", "h100-sxm", "f16") == Approx(bytes / (6.5 * clocks)).epsilon(1e-3));
+  CHECK(reads("b3916", "h100-sxm", "f16") == Approx(bytes / (8.6 * clocks)).epsilon(1e-3));
+  CHECK(reads("b3915", "h100-sxm", "Q8_0") == reads("b3916", "h100-sxm", "Q8_0"));
+  for (const char* slow : {"b4099", "b3915"}) {
+    CHECK(reads(slow, "mi300x", "f16") == Approx(bytes / (1.5 * 304 * 2100e6)).epsilon(1e-3));
+  }
+  CHECK(reads("b4100", "mi300x", "f16") < 0.5 * reads("b4099", "mi300x", "f16"));
 }
 
 TEST_CASE("a key that is there twice and a count that is not whole are refused with their line") {
