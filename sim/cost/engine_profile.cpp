@@ -246,7 +246,7 @@ std::string read_lists(P& there, const YAML::Node& root, const std::string& arch
     P other;
     const std::string problem = read_other(other, there, node);
     if (!problem.empty()) return problem;
-    if (other.on.empty()) return fmt::format("{}: an entry of elsewhere says which architectures it is on", line_of(node));
+    if (other.on.empty()) return fmt::format("{}: elsewhere says which architectures it is on", line_of(node));
     if (lists(other.on, architecture)) there = std::move(other);
   }
   there.on.assign(architecture.empty() ? 0 : 1, architecture);

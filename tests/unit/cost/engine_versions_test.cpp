@@ -117,10 +117,11 @@ TEST_CASE("an engine is another on the architectures that its profile names, in 
 }
 
 TEST_CASE("what an engine is elsewhere is refused without its architectures, and as no list") {
-  const auto refused = [](const std::string& text) { return engine_from_yaml("name: mine\nabout: mine\n" + text).error(); };
+  const auto refused = [](const std::string& text) {
+    return engine_from_yaml("name: mine\nabout: mine\n" + text).error();
+  };
   CHECK(refused("elsewhere: 3\n") == "line 3: elsewhere must be a list");
-  CHECK(refused("elsewhere: [{gap_us: 3}]\n") ==
-        "line 3: an entry of elsewhere says which architectures it is on");
+  CHECK(refused("elsewhere: [{gap_us: 3}]\n") == "line 3: elsewhere says which architectures it is on");
   CHECK(refused("elsewhere: [{on: [CDNA3], name: other}]\n") == "line 3: name is of all versions");
   CHECK(refused("on: [CDNA3]\n").starts_with("line 3: unknown key 'on'"));
 }
@@ -128,7 +129,8 @@ TEST_CASE("what an engine is elsewhere is refused without its architectures, and
 TEST_CASE("llama.cpp reads 16-bit weights at a third more bytes a clock since b3916, and of CDNA a few until b4100") {
   const auto reads = [](const char* version, const char* board, const char* type) {
     const Device device = find_device(board, kCatalog);
-    const EngineProfile engine = find_engine_profile("llama-cpp@" + std::string(version), kCatalog, device.architecture);
+    const std::string name = "llama-cpp@" + std::string(version);
+    const EngineProfile engine = find_engine_profile(name, kCatalog, device.architecture);
     const Deployment deployment(kBf16, *parse_weight_format(type));
     const CostModel cost(find_model_shape("llama-2-7b", kCatalog), deployment, device, engine);
     const double starts = 225 * device.value(DeviceField::kLinearT0Us) * 1e-6;  // 7 products of 32 layers, and the head
@@ -201,6 +203,18 @@ TEST_CASE("vLLM's graphs break at each layer's attention before 0.11, and schedu
   CHECK(host("vllm@0.14.0") == host("vllm"));
   CHECK(host("vllm@0.13.0") - host("vllm") == Approx((900 - 151) * 1e-6));
   CHECK(host("vllm@0.10.2") - host("vllm") == Approx(32 * 12 * 2.7e-6));  // 32 layers of 12 kernels
+}
+
+TEST_CASE("vLLM before V1 took 5 ms a step and a tenth of one a sequence longer on CDNA boards") {
+  const EngineProfile today = find_engine_profile("vllm", kCatalog);
+  for (const char* before_v1 : {"0.7.3", "0.5.5"}) {
+    INFO(before_v1);
+    const EngineProfile &there = today.of(before_v1, "CDNA3"), &elsewhere = today.of(before_v1, "Hopper");
+    CHECK(there.step_us - elsewhere.step_us == Approx(5000));
+    CHECK(there.request_us - elsewhere.request_us == Approx(100));
+  }
+  CHECK(today.of("0.8.0", "CDNA3").step_us == today.step_us);
+  CHECK(today.of("", "CDNA3").request_us == today.request_us);
 }
 
 TEST_CASE("ExLlama and AutoAWQ have the gaps of 17 kernels a layer, AutoAWQ read by query head before 0.2.8") {
