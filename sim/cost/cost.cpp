@@ -228,7 +228,9 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
                      share_ * read.bytes, reading, share_ * traffic[KernelFamily::kLinear].value, peak,
                      {share_ * read.elements * tile_.value, tile_.spread});
   parts.add(CostTerm::kElementwise, Limit::kLaunches,
-            layers * elementwise_start_.value + more.others * kernel_start_.value, elementwise_start_.spread);
+            layers * (elementwise_start_.value + engine_.small_kernels * kernel_start_.value) +
+                more.others * kernel_start_.value,
+            elementwise_start_.spread);
 }
 
 // The device waits for the host where launching (without a graph) and what the host does for each sequence while the
@@ -281,6 +283,7 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
     rows_read = 0.5 * (kv_share_ + share_ * group);
     reading_rows.spread = std::max(reading_rows.spread, 0.8 * (group - 1) / (group + 1));
   }
+  rows_read += kv_share_ * engine_.cache_passes;
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
                      rows_read * bytes(Cause::kKvRead) + kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused,
                      reading_rows,

@@ -34,6 +34,8 @@ constexpr std::string_view kVersions = "0.8.1, b2822 or 2024-05-08";
 constexpr Field kFields[] = {
     {"linears_per_layer", &P::linears_per_layer, 1, 64},
     {"kernels_per_layer", &P::kernels_per_layer, 1, 1024},
+    {"small_kernels", &P::small_kernels, 0, 1024},
+    {"cache_passes", &P::cache_passes, 0, 64},
     {"routed_kernels", &P::routed_kernels, 0, 64},
     {"native_routed_kernels", &P::native_routed_kernels, 0, 64},
     {"policy_kernels", &P::policy_kernels, 0, 64},

@@ -18,6 +18,7 @@ struct EngineProfile {
   std::vector<std::string> published_as;  // what tables of measurements call it; a version may follow
   std::uint32_t linears_per_layer = 4;    // launches of matrix products in a layer: qkv, o, gate and up, down
   std::uint32_t kernels_per_layer = 10;   // all launches of a layer but the policy's
+  std::uint32_t small_kernels = 0;        // of those, operators that others fuse: each takes a kernel's start by itself
   std::uint32_t routed_kernels = 2;       // launches of routed experts beside the router and what a plain MLP has
   std::uint32_t native_routed_kernels = 3;  // at most so many where experts of 4 bits are multiplied as they are stored
   std::uint32_t policy_kernels = 2;       // launches of a scoring policy in a layer: update scores; choose and free
@@ -31,6 +32,7 @@ struct EngineProfile {
   bool expands_latent = false;            // prompts multiply k and v of each head, made from the latent, not the latent
   bool prompts_together = false;          // the prompts of a batch are computed as one
   bool evicts_after_prompt = false;       // all layers of a prompt stay whole to its end; else each is compacted
+  double cache_passes = 0;                // over the rows that a step reads, beside attention's: a cache built anew
   double launch_us = 0;                   // host time of one launch, without graphs
   double prompt_launch_us = 0;            // host time of one launch of a prompt, which decode's graphs do not hold
   double gap_us = 0;                      // the device idles so long between two kernels of a layer

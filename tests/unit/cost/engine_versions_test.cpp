@@ -217,6 +217,32 @@ TEST_CASE("vLLM before V1 took 5 ms a step and a tenth of one a sequence longer 
   CHECK(today.of("", "CDNA3").request_us == today.request_us);
 }
 
+TEST_CASE("operators that an engine does not fuse take a kernel's start each, and a cache built anew two passes more") {
+  EngineProfile plain = find_engine_profile("graphs", kCatalog), eager = plain;
+  eager.small_kernels = 40;
+  eager.cache_passes = 2;
+  const ModelShape shape = find_model_shape("llama-2-7b", kCatalog);
+  const Device board = find_device("rtx-4090", kCatalog);
+  const ResidencySummary r = full_attention_summary(shape, 2048, 2);
+  const auto terms = [&](const EngineProfile& e) { return CostModel(shape, kBf16, board, e).predict(r, 4).terms; };
+  const auto small = static_cast<std::size_t>(CostTerm::kElementwise);
+  const auto attention = static_cast<std::size_t>(CostTerm::kAttention);
+  CHECK(terms(eager)[small].value - terms(plain)[small].value == Approx(32 * 40 * 2e-6));
+  // Four sequences of 2,049 rows: 32 layers of 2 · 4096 numbers of 2 bytes, read at 0.9375 of 1,008 GB/s.
+  const double pass = 4.0 * 2049 * 32 * 2 * 4096 * 2 / (0.9375 * 1008e9);
+  CHECK(terms(eager)[attention].value - terms(plain)[attention].value == Approx(2 * pass).epsilon(1e-3));
+}
+
+TEST_CASE("transformers fuses attention since 4.36, DeepSpeed has its own loop and cache since 0.12") {
+  const auto is = [](const char* name) { return find_engine_profile(name, kCatalog); };
+  CHECK_FALSE(is("huggingface@4.35.2").fused_attention);
+  CHECK(is("huggingface@4.36").fused_attention);
+  CHECK(is("huggingface").fused_attention);
+  CHECK(is("deepspeed").reads_by_query_head);
+  CHECK(is("deepspeed@0.11.2").prompts_together);
+  CHECK_FALSE(is("deepspeed@0.7.3").reads_by_query_head);
+}
+
 TEST_CASE("ExLlama and AutoAWQ have the gaps of 17 kernels a layer, AutoAWQ read by query head before 0.2.8") {
   for (const char* name : {"exllama", "autoawq", "autoawq@0.1.6"}) {
     INFO(name);
