@@ -225,7 +225,7 @@ TEST_CASE("engines are found by how their name begins, or within what is written
   CHECK(under("LLMServingSim (vLLM profile)") == under("vLLM"));
   CHECK(under("ExLlamaV3") == under("gpt-fast"));
   CHECK(under("TensorRT LLM") == under("TensorRT-LLM"));
-  CHECK(under("DeepSpeed-MII") == under("lightllm"));
+  CHECK(under("Sarathi-Serve") == under("lightllm"));
   CHECK(under("TGI") > 0);
 }
 
