@@ -95,8 +95,8 @@ class IntervalTable {
 };
 
 // Where nothing is left out the interval is no measured row's: constants were chosen with most rows of the table in
-// view, and new ones lie farther off. Of three blind tests 80 and 95 % of the rows of the first two asked for 1.8 to 2.5
-// times the width under engines that had rows (docs/method.md); causes that all three showed are mended since.
+// view, and new ones lie farther off. Of three blind tests 80 and 95 % of the rows of the first two asked for 1.8 to
+// 2.5 times the width under engines that had rows (docs/method.md); causes that all three showed are mended since.
 inline constexpr double kWiderNew = 1.5;
 
 // Where no like row has weights of that type, or none is of a mixture of experts: other kernels run. And where the
