@@ -23,6 +23,8 @@ using F = DeviceField;
 // several at once, and on boards with GDDR memory neither is seen. fp8 has an instruction. Products in fp8 start later
 // and reach less of their peak, because activations are quantised before them. In fp4 (tables of TensorRT-LLM, vLLM and
 // SGLang on B200, quantising included) they start 8.0 us late, 4.4 us later than 16-bit ones, at any share of the peak.
+// Such checkpoints of models with latent attention have its projections, routers and the head in bf16: DeepSeek-R1's
+// (NVIDIA/Model-Optimizer#150, and the table of TensorRT-LLM's blog on its latency).
 constexpr double kUnpackInt8 = 18, kUnpack = 11, kUnpackFp8 = 4;
 // Experts in mxfp4 take 0.17 and 0.20 ps a parameter on H200 in tables of TensorRT-LLM and vLLM, where reading takes
 // 0.13; boards with products of 4 bits multiply them as they lie.
@@ -33,8 +35,8 @@ constexpr std::array<WeightFormat, 32> kFormats = {{
     {"int8-wo", 8, 8, 8, 16, {}, kUnpackInt8},
     {"int4", 4.16, 4.16, 16, 16, {}, kUnpack},
     {"int4-g32-wo", 5, 5, 5, 16, {}, kUnpack},
-    {"fp4", 4.5, 4.5, 16, 16, F::kPeakFp4Tflops, kUnpack, 2.2, 1, F::kFp4Fraction, 2.2},
-    {"nvfp4", 4.5, 4.5, 16, 16, F::kPeakFp4Tflops, kUnpack, 2.2, 1, F::kFp4Fraction, 2.2},
+    {"fp4", 4.5, 4.5, 16, 16, F::kPeakFp4Tflops, kUnpack, 2.2, 1, F::kFp4Fraction, 2.2, {}, true},
+    {"nvfp4", 4.5, 4.5, 16, 16, F::kPeakFp4Tflops, kUnpack, 2.2, 1, F::kFp4Fraction, 2.2, {}, true},
     {"mxfp4", 16, 4.25, 16, 16, {}, kUnpackMxfp4, 0, 1, {}, 0, F::kPeakFp4Tflops},
     {"gf4", 4, 4, 4, 4, {}, kUnpack},
     {"Q4_0", 4.5, 4.5, 6.5625, 4.5, {}, kUnpack},
@@ -139,11 +141,30 @@ std::optional<WeightFormat> parse_weight_format(std::string_view text) {
   return std::nullopt;
 }
 
+// Parameters of latent attention in one layer: q and the latent row, its way back, the output.
+static double latent_parameters(const ModelShape& s) {
+  const double h = s.hidden, heads = s.heads, q = heads * (s.latent_nope_dim + s.latent_rope_dim);
+  const double q_rank = s.latent_q_rank, rank = s.latent_rank;
+  return (q_rank > 0 ? h * q_rank + q_rank * q : h * q) + h * (rank + s.latent_rope_dim) +
+         rank * heads * (s.latent_nope_dim + s.latent_v_dim) + heads * s.latent_v_dim * h;
+}
+
+// Parameters of all layers but those of routed experts.
+static double beside_experts(const ModelShape& s) {
+  const std::uint64_t routed = s.experts > 0 ? s.layers - std::min(s.dense_layers, s.layers) : 0;
+  return static_cast<double>(layers_parameters(s)) -
+         static_cast<double>(routed > 0 ? routed * s.experts * expert_parameters(s) : 0);
+}
+
 WeightFormat format_in(const ModelShape& shape, WeightFormat format, double beside_bits) {
   if (shape.experts > 0 && beside_bits > 0 && format.expert_bits < 16 && format.layer_bits >= 16) {
     format.layer_bits = format.head_bits = format.embedding_bits = beside_bits;
   }
   if (shape.experts == 0) format.layer_bits = std::min(format.layer_bits, format.expert_bits);
+  if (format.plain_latent && shape.latent()) {
+    const double plain = shape.layers * latent_parameters(shape) / beside_experts(shape);
+    format.layer_bits = format.expert_bits + plain * (16 - format.expert_bits);
+  }
   return format;
 }
 

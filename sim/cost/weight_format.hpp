@@ -26,6 +26,7 @@ struct WeightFormat {
   std::optional<DeviceField> share = {};  // of the peak, what products of any shape reach; nothing: as 16-bit ones
   double quantise_us = 0;  // what a product by itself starts later still, that quantises its inputs first
   std::optional<DeviceField> native = {};  // boards with this rate multiply it as it is stored, by wider activations
+  bool plain_latent = false;  // checkpoints have the projections of latent attention, routers and the head in 16 bits
 
   [[nodiscard]] bool quantised() const { return layer_bits < 16 || expert_bits < 16; }
 };
@@ -38,7 +39,8 @@ std::optional<WeightFormat> parse_weight_format(std::string_view text);
 WeightFormat plain_format(DType type);
 
 // The format as the model has it: where there are no experts, what packs experts alone packs the layers. Where there
-// are, what such a format leaves at 16 bits has `beside_bits` in the files of some engines; 0: 16.
+// are, what such a format leaves at 16 bits has `beside_bits` in the files of some engines; 0: 16. Where latent
+// attention stays at 16 bits, layer_bits are the mean.
 WeightFormat format_in(const ModelShape& shape, WeightFormat format, double beside_bits = 0);
 
 // Weights of the whole model, a tied head once.

@@ -63,6 +63,29 @@ TEST_CASE("llama.cpp's files of mxfp4 have all but the experts in 8 bits, other 
   CHECK(format_in(model("llama-3-8b"), format("mxfp4"), 8.5).layer_bits == 4.25);
 }
 
+TEST_CASE("nvfp4 checkpoints have latent attention in 16 bits, whose products start as those of 16-bit weights do") {
+  // DeepSeek-R1, 671.03e9 parameters: in each of 61 layers 7168 · 1536 + 1536 · 128 · 192 + 7168 · 576 +
+  // 512 · 128 · 256 + 128 · 128 · 7168 of attention, and two matrices of 7168 · 129280, in bf16; the rest in 4.5 bits.
+  const double attention = 61.0 * (7168 * 1536 + 1536 * 24576 + 7168 * 576 + 512 * 32768 + 16384.0 * 7168);
+  const double ends = 2 * 7168.0 * 129280;
+  const double bytes = 2 * (attention + ends) + (671.03e9 - attention - ends) * 4.5 / 8;
+  const ModelShape r1 = model("deepseek-v3");
+  CHECK(static_cast<double>(weight_bytes(r1, format("nvfp4")).value) == Approx(bytes).epsilon(1e-3));
+  CHECK(weight_bytes(r1, format_in(r1, format("nvfp4"))) == weight_bytes(r1, format("nvfp4")));
+  // Late are two products of an MLP in 61 layers, and two of the shared expert in 58; the other 364 are not.
+  WeightFormat late = format("nvfp4");
+  late.plain_latent = false;
+  CHECK(weight_bytes(model("mixtral-8x7b"), format("nvfp4")) == weight_bytes(model("mixtral-8x7b"), late));
+  const auto linear = [](const WeightFormat& stored) {
+    const CostModel cost = cost_of(Deployment(kBf16, stored), "b200", "deepseek-v3");
+    return cost.predict(full_attention_summary(cost.shape(), 512, 8), 1).terms[0].value;
+  };
+  const Device b200 = find_device("b200", kCatalog);
+  const double rate = b200.value(DeviceField::kLinearFraction) * b200.bandwidth().value;
+  const double more = attention * 11.5 / 8 / rate - (5 * 61 + 58 + 1) * 4.4e-6;
+  CHECK(linear(format("nvfp4")) - linear(late) == Approx(more).epsilon(0.01));
+}
+
 TEST_CASE("a plain format weighs what the model's parameters weigh, tied head or not") {
   for (const char* name : {"llama-3.2-1b", "llama-3-8b", "mixtral-8x7b", "gpt2", "deepseek-v2-lite"}) {
     INFO(name);
