@@ -141,7 +141,6 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   attention_call_ = rate(device, F::kAttentionCallUs, 1e-6);
   attention_cold_ = rate(device, F::kAttentionColdUs, 1e-6);
   elementwise_start_ = rate(device, F::kElementwiseUs, 1e-6);
-  if (device.fact(F::kGapUs)) device_gap_us_ = device.value(F::kGapUs);
   set_links(device);
   if (device.fact(F::kL2Mib)) cache_bytes_ = device.value(F::kL2Mib) * 1024 * 1024;
   working_sets_ = device.working_sets;
@@ -209,8 +208,9 @@ CostModel::MoreKernels CostModel::more_kernels() const {
   const double latent = shape_.latent() ? shape_.layers : 0;
   MoreKernels more{routed + 2 * shared + 3 * latent, routed_kernels_ * routed + 2 * shared + 2 * latent};
   more.quantised = shape_.layers * engine_.linears_per_layer + more.products;
-  // In checkpoints of 4 bits latent attention and the router stay in 16; the kernel of the experts quantises itself.
-  if (native_experts_) more.quantised -= 3 * routed + (latent > 0 ? 5 * latent : 0);
+  // Routers stay in 16 bits, and so may latent attention; a kernel of experts in 4 bits quantises its inputs itself.
+  if (native_experts_) more.quantised -= 3 * routed;
+  if (deployment_.weights.plain_latent) more.quantised -= 5 * latent;
   return more;
 }
 
@@ -245,7 +245,7 @@ void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed, doubl
   const double launches = replayed ? 0 : shape_.layers * kernels * launch_us * 1e-6;
   const double hidden = launches + engine_.hidden_request_us * 1e-6 * static_cast<double>(batch);
   const double idle = std::max(0.0, hidden - parts.total() - beside);
-  const double gap = std::max(engine_.gap_us, device_gap_us_) + (replayed ? 0 : engine_.launch_gap_us);
+  const double gap = engine_.gap_us + (replayed ? 0 : engine_.launch_gap_us);
   const double gaps = shape_.layers * kernels * gap * 1e-6;
   const double telling = deployment_.tensor_parallel > 1 ? engine_.shared_step_us : 0;
   const double sampling = deployment_.top_p ? engine_.top_p_ns * 1e-3 * shape_.vocab : 0;

@@ -190,7 +190,6 @@ class CostModel {
   Rate tile_ = {0, 0};         // seconds of one parameter in a tile of rows; 0: products take the rows that there are
   double prompt_share_ = 1;
   double cache_bytes_ = 0;
-  double device_gap_us_ = 0;
   double routed_kernels_ = 0;
   bool native_experts_ = false;
   // What a product starts later for its inputs' sake, in a model, and still later by itself.

@@ -22,7 +22,8 @@ using F = DeviceField;
 // 1,030 to 1,070 GB/s where 16-bit ones read 1,410, as 18 fp32 operations a parameter would; 4-bit kernels unpack
 // several at once, and on boards with GDDR memory neither is seen. fp8 has an instruction. Products in fp8 start later
 // and reach less of their peak, because activations are quantised before them. In fp4 (tables of TensorRT-LLM, vLLM and
-// SGLang on B200, quantising included) they start 8.0 us late, 4.4 us later than 16-bit ones, at any share of the peak.
+// SGLang on B200, quantising included) they start 8.0 us late, 4.4 us later than 16-bit ones, at any share of the peak;
+// in a model half of that, where the norm or activation before quantises: Llama-3.1-70B on one B200 misses it else.
 // Such checkpoints of models with latent attention have its projections, routers and the head in bf16: DeepSeek-R1's
 // (NVIDIA/Model-Optimizer#150, and the table of TensorRT-LLM's blog on its latency).
 constexpr double kUnpackInt8 = 18, kUnpack = 11, kUnpackFp8 = 4;

@@ -29,7 +29,6 @@ constexpr std::array<DeviceFieldInfo, kDeviceFieldCount> kFields = {{
     {F::kPeerAccess, "peer_access", "reads other devices over PCIe (0 or 1)", 0, 1},
     {F::kPowerW, "power_w", "power (W)", 1, 50000},
     {F::kTileRows, "tile_rows", "rows that products of fewer are computed for", 1, 256},
-    {F::kGapUs, "gap_us", "between kernels of a graph (us)", 0, 1000},
     {F::kLinearFraction, "linear_fraction", "weight reads, share of bandwidth", 0.01, 1},
     {F::kLinearT0Us, "linear_t0_us", "start-up of a matrix product (us)", 0, 10000},
     {F::kAttentionFraction, "attention_fraction", "attention reads, share of bandwidth", 0.01, 1},

@@ -44,7 +44,6 @@ enum class DeviceField : std::uint8_t {
   kPeerAccess,   // 0: no device reads another's memory over PCIe, all goes through the host's; without or 1: it does
   kPowerW,
   kTileRows,  // rows that libraries compute products of fewer for, where that takes longer than reading
-  kGapUs,     // between two kernels of a graph, on boards that leave any
   // What kernels achieve: the constants of time = t0 + bytes / (fraction · bandwidth).
   kLinearFraction,     // share of bandwidth that reading large weight matrices reaches
   kLinearT0Us,         // start-up of one matrix product
@@ -56,7 +55,7 @@ enum class DeviceField : std::uint8_t {
   kAttentionColdUs,    // what such a call takes longer when none of its rows lie in the last-level cache
   kFp4Fraction,        // share of the dense fp4 peak that products reach, quantising their inputs included
 };
-inline constexpr std::size_t kDeviceFieldCount = 31;
+inline constexpr std::size_t kDeviceFieldCount = 30;
 
 struct DeviceFieldInfo {
   DeviceField field;
