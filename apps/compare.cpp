@@ -8,6 +8,7 @@
 #include "analysis/plot.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/intervals.hpp"
+#include "apps/plan_search.hpp"
 #include "apps/scatter.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
@@ -26,8 +27,8 @@ struct Contender {
   const Device* device = nullptr;
   const Workload* workload = nullptr;
   const Deployment* deployment = nullptr;
-  std::uint64_t batch = 0;  // the largest that fits; 0: none
-  Estimate largest_batch;
+  Served served;            // the largest batch that fits and meets the goals
+  std::uint64_t batch = 0;  // that one; 0: none
   Prediction prediction;  // of that batch
   IntervalFactors factors;
   // Tokens/s a sequence and of each device, at 1, 2, 4, … sequences.
@@ -81,17 +82,16 @@ const Measure& measure_of(const std::string& name) {
 }
 
 Contender contend(const WorkloadRequest& request, const Device& device, const Deployment& deployment,
-                  const Workload& workload) {
+                  const Workload& workload, const Goals& goals) {
   const CostModel cost(request.model, request.with_cache_of(workload.policy(), deployment), device,
                        request.engine_on(device));
   Contender c;
   c.device = &device;
   c.workload = &workload;
   c.deployment = &deployment;
-  c.batch = cost.largest_batch(workload.mean());
+  c.served = largest_served(request, deployment, device, workload, goals);
+  c.batch = c.served.batch;
   if (c.batch == 0) return c;
-  const IntervalFactors memory = interval_group(device, cost, "memory").inside;
-  c.largest_batch = largest_batch_estimate(cost, workload.mean(), memory);
   c.factors = interval_group(device, cost, "step")
                   .at({static_cast<double>(c.batch), static_cast<double>(request.prompt) + request.output,
                        static_cast<double>(deployment.tensor_parallel)});
@@ -136,6 +136,7 @@ std::string usd_text(const Contender& c) {
 struct Ranking {
   const WorkloadRequest& request;
   const Measure& by;
+  const Goals& goals;
   std::vector<Contender> ranked;
   std::vector<std::pair<double, double>> front;
 
@@ -145,11 +146,26 @@ struct Ranking {
   }
 };
 
+// Why there is no batch.
+std::string none_text(const Contender& c) {
+  const std::string& limit = c.served.limited_by;
+  return limit == "tpot" || limit == "ttft" ? fmt::format("misses {}", limit) : "does not fit";
+}
+
+// " within 30 ms a token and 2000 ms for a prompt", or nothing.
+std::string goals_text(const Goals& goals) {
+  std::string text;
+  if (goals.tpot_ms) text += fmt::format(" within {:.6g} ms a token", *goals.tpot_ms);
+  if (goals.ttft_ms) text += fmt::format("{}{:.6g} ms for a prompt", text.empty() ? " within " : " and ", *goals.ttft_ms);
+  return text;
+}
+
 Table compare_rows(const Ranking& r, bool several) {
   Table table;
   table.columns = {{"device", "device", false},
                    {"policy", "policy", false},
                    {"largest batch", "largest_batch"},
+                   {"limited by", "limited_by", false},
                    {"ms a token", "tpot_ms"},
                    {"tokens/s", "tokens_per_s"},
                    {"tokens/s a sequence", "tokens_per_s_a_sequence"},
@@ -160,13 +176,13 @@ Table compare_rows(const Ranking& r, bool several) {
   for (const Contender& c : r.ranked) {
     const std::string policy = r.request.title(c.workload->policy());
     const bool fits = c.batch > 0;
-    const std::string limit = fits ? std::string(name_of(c.prediction.limited_by)) : "does not fit";
+    const std::string limit = fits ? std::string(name_of(c.prediction.limited_by)) : none_text(c);
     const auto raw = [](double x) { return x > 0 ? fmt::format("{}", x) : std::string(); };
-    table.rows.push_back({c.name(several), policy, std::to_string(c.batch),
+    table.rows.push_back({c.name(several), policy, std::to_string(c.batch), c.served.limited_by,
                           fits ? with_interval(c.prediction.step, 1e3) : "–", or_dash(c.tokens_per_s()),
                           or_dash(c.tokens_per_s_a_sequence()), usd_text(c), or_dash(c.tokens_per_joule()),
                           c.on_front ? "yes" : "", limit});
-    table.raw_rows.push_back({c.name(several), policy, std::to_string(c.batch),
+    table.raw_rows.push_back({c.name(several), policy, std::to_string(c.batch), c.served.limited_by,
                               fits ? raw(c.prediction.step.value * 1e3) : "", raw(c.tokens_per_s()),
                               raw(c.tokens_per_s_a_sequence()), raw(c.tokens_per_usd()), raw(c.tokens_per_joule()),
                               c.on_front ? "yes" : "no", limit});
@@ -175,11 +191,11 @@ Table compare_rows(const Ranking& r, bool several) {
 }
 
 std::string answer_text(const Ranking& r) {
-  const auto& [request, by, ranked, front] = r;
+  const auto& [request, by, goals, ranked, front] = r;
   const Contender& best = ranked.front();
-  std::string text = fmt::format("{}, {} + {} tokens a sequence, each device at the largest batch that fits: ",
-                                 request.model.name, request.prompt, request.output);
-  if (best.batch == 0) return text + "not even one sequence fits any of them.";
+  std::string text = fmt::format("{}, {} + {} tokens a sequence, each device at the largest batch that fits{}: ",
+                                 request.model.name, request.prompt, request.output, goals_text(goals));
+  if (best.batch == 0) return text + "none of them holds even one sequence.";
   text +=
       fmt::format("{} under {} is first by {}", best.device->title, request.title(best.workload->policy()), by.name);
   const auto second = std::find_if(ranked.begin(), ranked.end(),
@@ -252,6 +268,8 @@ Json compare_json(const Ranking& r) {
   Json json;
   json["answer"] = answer_text(r);
   json["by"] = r.by.name;
+  json["goals"] = {{"tpot_ms", r.goals.tpot_ms ? Json(*r.goals.tpot_ms) : Json(nullptr)},
+                   {"ttft_ms", r.goals.ttft_ms ? Json(*r.goals.ttft_ms) : Json(nullptr)}};
   json["points"] = Json::parse(format_json_rows(compare_rows(r, false)));
   for (std::size_t i = 0; i < r.ranked.size(); ++i) {
     Json& point = json["points"][i];
@@ -260,11 +278,12 @@ Json compare_json(const Ranking& r) {
     point["policy"] = c.workload->policy().text();
     point["kv_type"] = name_of(r.request.with_cache_of(c.workload->policy(), *c.deployment).types.kv);
     point["weight_type"] = c.deployment->weights.name;
+    point["ttft_ms"] = interval_json(c.served.first_token, 1e3);
     point["tensor_parallel"] = c.deployment->tensor_parallel;
     point["tokens_per_s_a_device"] = fits ? Json(c.tokens_per_s_a_device()) : Json(nullptr);
     point["tpot_ms_interval"] = fits ? interval_json(c.prediction.step, 1e3) : Json(nullptr);
     point["tokens_per_s_interval"] = fits ? interval_json(c.prediction.tokens_per_s, 1) : Json(nullptr);
-    point["largest_batch_interval"] = fits ? interval_json(c.largest_batch, 1) : Json(nullptr);
+    point["largest_batch_interval"] = fits ? interval_json(c.served.interval, 1) : Json(nullptr);
     point["interval_from"] = fits ? Json(c.factors.text()) : Json(nullptr);
     point["batches"] = Json::array();
     for (const auto& [one, all] : c.batches) {
@@ -294,10 +313,11 @@ int run_compare(const Arguments& arguments) {
     }
   }
   const std::vector<Workload> workloads = make_workloads(request, arguments);
-  Ranking ranking{request, by, {}, {}};
+  const Goals goals = time_goals(arguments);
+  Ranking ranking{request, by, goals, {}, {}};
   for (const Device& device : devices) {
     for (const Deployment& deployment : request.deployments) {
-      for (const Workload& w : workloads) ranking.ranked.push_back(contend(request, device, deployment, w));
+      for (const Workload& w : workloads) ranking.ranked.push_back(contend(request, device, deployment, w, goals));
     }
   }
   std::stable_sort(ranking.ranked.begin(), ranking.ranked.end(),
@@ -316,12 +336,15 @@ void describe_compare(po::options_description_easy_init add) {
   add("device", po::value<std::string>(), "names of the catalog or files, separated by commas");
   add("by", po::value<std::string>()->default_value("tokens_per_s"),
       "what ranks: tokens_per_s | tokens_per_s_a_sequence | tokens_per_usd | tokens_per_joule");
+  describe_goals(add);
   add("svg", po::value<std::string>(), "write the picture of all batches and their Pareto front to this file");
 }
 
 constexpr std::string_view kCompareExamples =
     "  kvroof compare --model llama-3-8b --device h100-sxm,h200,b200,rtx-5090 --prompt 4k --output 1k\n"
-    "  kvroof compare --model mpt-7b --device l40s,h200 --policy full,h2o --budget 0.5 --by tokens_per_usd";
+    "  kvroof compare --model mpt-7b --device l40s,h200 --policy full,h2o --budget 0.5 --by tokens_per_usd\n"
+    "  kvroof compare --model qwen3-32b --dtype fp8 --engine vllm --device h100-sxm,h200,b200,l40s --tpot-ms 30 "
+    "--by tokens_per_usd";
 
 }  // namespace
 

@@ -318,15 +318,9 @@ Table plan_row(const Question& q, const Plan& plan) {
 }
 
 Goals goals_of(const Arguments& arguments) {
-  Goals goals;
+  Goals goals = time_goals(arguments);
   const std::string batch = arguments.get<std::string>("batch");
   if (batch != "max") goals.batch = count_value("batch", batch, 1, kMostBatch);
-  const auto milliseconds = [&](const char* option) -> std::optional<double> {
-    if (!arguments.has(option)) return std::nullopt;
-    return number_value(option, arguments.get<std::string>(option), 1e-3, 1e9);
-  };
-  goals.tpot_ms = milliseconds("tpot-ms");
-  goals.ttft_ms = milliseconds("ttft-ms");
   return goals;
 }
 
@@ -353,6 +347,10 @@ int run_plan(const Arguments& arguments) {
         .note("`kvroof compare` takes several");
   }
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
+  if (arguments.get<std::string>("device").find(',') != std::string::npos) {
+    throw usage_error(fmt::format("--device {}: plan answers for one device", arguments.get<std::string>("device")))
+        .note("`kvroof compare` takes several");
+  }
   const Device device = find_device(arguments.get<std::string>("device"), data_folder() / "catalog");
   Goals goals = goals_of(arguments);
   const bool longest_prompt = arguments.get<std::string>("prompt") == "max";
@@ -377,8 +375,7 @@ void describe_plan(po::options_description_easy_init add) {
   add("device", po::value<std::string>(), "a name of the catalog, or a file");
   add("batch", po::value<std::string>()->default_value("max"),
       "sequences at once; max: the most that fit and meet the goals");
-  add("tpot-ms", po::value<std::string>(), "goal: a mean step takes at most so many milliseconds");
-  add("ttft-ms", po::value<std::string>(), "goal: one prompt takes at most so many milliseconds");
+  describe_goals(add);
 }
 
 constexpr std::string_view kPlanExamples =

@@ -71,6 +71,13 @@ class Pricing {
            goals_.first_token_in_time(cost_.prefill(residency, 1).value) &&
            goals_.step_in_time(cost_.predict(residency, batch).step.value);
   }
+  // What allows no batch above the largest.
+  [[nodiscard]] const char* limit_of(std::uint64_t largest) const {
+    if (largest < cost_.largest_batch(workload_.mean())) {
+      return goals_.first_token_in_time(first_token().value) ? "tpot" : "ttft";
+    }
+    return static_cast<double>(largest) >= cost_.engine().largest_batch ? "engine" : "capacity";
+  }
   [[nodiscard]] Estimate largest_interval() const {
     const Estimate needed = with_factors(cost_.ledger(workload_.mean(), 1).needed(), memory_);
     const auto at = [&](double Estimate::* end) {
@@ -108,6 +115,27 @@ void price_steps(const Pricing& pricing, const Workload& workload, std::uint64_t
 
 }  // namespace
 
+void describe_goals(boost::program_options::options_description_easy_init add) {
+  namespace po = boost::program_options;
+  add("tpot-ms", po::value<std::string>(), "goal: a mean step takes at most so many milliseconds");
+  add("ttft-ms", po::value<std::string>(), "goal: one prompt takes at most so many milliseconds");
+}
+
+Goals time_goals(const Arguments& arguments) {
+  const auto milliseconds = [&](const char* option) -> std::optional<double> {
+    if (!arguments.has(option)) return std::nullopt;
+    return number_value(option, arguments.get<std::string>(option), 1e-3, 1e9);
+  };
+  return {std::nullopt, milliseconds("tpot-ms"), milliseconds("ttft-ms")};
+}
+
+Served largest_served(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
+                      const Workload& workload, const Goals& goals) {
+  const Pricing pricing(request, deployment, device, workload, goals);
+  const std::uint64_t batch = pricing.largest(1, &Estimate::value);
+  return {batch, pricing.largest_interval(), pricing.limit_of(batch), pricing.first_token()};
+}
+
 Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
                const Workload& workload, const Goals& goals) {
   const Pricing pricing(request, deployment, device, workload, goals);
@@ -137,10 +165,8 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
     plan.limited_by = name_of(plan.prediction.limited_by);
   } else if (goals.batch) {
     plan.limited_by = first_token_late ? "ttft" : "tpot";
-  } else if (plan.largest == plan.largest_in_memory) {
-    plan.limited_by = static_cast<double>(plan.largest) >= cost.engine().largest_batch ? "engine" : "capacity";
   } else {
-    plan.limited_by = first_token_late ? "ttft" : "tpot";
+    plan.limited_by = pricing.limit_of(plan.largest);
   }
   plan.longest_prompt = static_cast<std::uint32_t>(largest_that(
       1, std::max<std::uint32_t>(request.model.max_positions, request.prompt + request.output) - request.output,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "analysis/conformal.hpp"
+#include "apps/command.hpp"
 #include "apps/workload.hpp"
 #include "sim/cost/cost.hpp"
 
@@ -20,6 +21,21 @@ struct Goals {
   [[nodiscard]] bool step_in_time(double seconds) const { return !tpot_ms || seconds * 1e3 <= *tpot_ms; }
   [[nodiscard]] bool first_token_in_time(double seconds) const { return !ttft_ms || seconds * 1e3 <= *ttft_ms; }
 };
+
+// --tpot-ms and --ttft-ms, of plan and of compare.
+void describe_goals(boost::program_options::options_description_easy_init add);
+// Throws Error (usage).
+Goals time_goals(const Arguments& arguments);
+
+// The largest batch that a deployment holds within the goals (the batch of which it does not ask for).
+struct Served {
+  std::uint64_t batch = 0;
+  Estimate interval;        // of it, from those of memory and time
+  std::string limited_by;   // what allows no more: capacity, engine, tpot, ttft
+  Estimate first_token;     // of one prompt by itself, in seconds
+};
+Served largest_served(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
+                      const Workload& workload, const Goals& goals);
 
 struct Plan {
   const Workload* workload = nullptr;  // the policy with its cache

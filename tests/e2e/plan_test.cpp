@@ -296,6 +296,28 @@ TEST_CASE("compare ranks what plan says of each device and policy") {
   CHECK(by.out.find("tokens/s a sequence, from the largest batch") != std::string::npos);
 }
 
+TEST_CASE("compare holds every device to the goals: batches are those of plan, and what misses a goal is last") {
+  const std::string goal = " --tpot-ms 12 --ttft-ms 300 ";
+  const Ran ran = run_program("compare" + std::string(kWork) + "--device l40s,h200,t4,h100-sxm --format json" + goal);
+  REQUIRE(ran.code == 0);
+  const json points = json::parse(ran.out)["points"];
+  REQUIRE(points.size() == 4);
+  for (const json& c : points) {
+    const bool served = c["device"] == "h200" || c["device"] == "h100-sxm";
+    const json p = plan(std::string(kWork) + goal + "--device " + c["device"].get<std::string>(), served ? 0 : 3);
+    INFO(c);
+    CHECK(c["largest_batch"] == p["largest_batch"]);
+    CHECK(c["limited_by"] == p["limited_by"]);
+    CHECK(c["ttft_ms"] == p["ttft_ms"]);
+    CHECK((c["largest_batch"].get<int>() > 0) == served);
+    if (!served) continue;
+    CHECK(c["tpot_ms"].get<double>() <= 12);
+    CHECK(c["largest_batch_interval"] == p["largest_batch_interval"]);
+  }
+  CHECK(points[2]["largest_batch"] == 0);
+  CHECK(run_program("compare" + std::string(kWork) + "--device l40s,h200 --tpot-ms 1").code == 3);
+}
+
 TEST_CASE("questions that plan and compare cannot answer get one sentence") {
   const auto refused = [](const std::string& words, const std::string& sentence) {
     const Ran ran = run_program(words);
@@ -315,6 +337,8 @@ TEST_CASE("questions that plan and compare cannot answer get one sentence") {
   refused("plan --model llama-3-8b --device h200 --kv fp9", "kivi4, fp8");
   refused("plan --model llama-3-8b --device h200 --policy scissorhands-4bit:budget=0.5 --kv auto,int8", "--kv auto");
   refused("plan --model llama-3-8b --device h200 --tpot-ms 0", "--tpot-ms 0: expected a number from");
+  refused("plan --model llama-3-8b --device h200,l40s", "plan answers for one device");
+  refused("compare --model llama-3-8b --device h200 --tpot-ms 0", "--tpot-ms 0: expected a number from");
   refused("compare --model llama-3-8b --device h200 --by tokens", "--by tokens: unknown");
   refused("plan --model llama-3-8b --device h200 --dtype fp9", "--dtype fp9: no such type of weights; did you mean fp");
   refused("plan --model gpt2 --device h200 --prompt 4000", "gpt2 has 1024 learned positions");
