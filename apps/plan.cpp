@@ -7,6 +7,7 @@
 #include "apps/accounting_output.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/intervals.hpp"
+#include "apps/plan_answer.hpp"
 #include "apps/plan_search.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
@@ -22,115 +23,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::uint32_t kMostBatch = 1U << 20;
 
-struct LedgerLine {
-  const char* name;
-  const char* key;
-  Bytes bytes;
-};
-
-std::vector<LedgerLine> lines_of(const MemoryLedger& m) {
-  std::vector<LedgerLine> lines = {{"weights", "weights", m.weights},
-                                   {"KV cache", "kv_allocated", m.kv_allocated},
-                                   {"policy state", "policy_state", m.policy_state},
-                                   {"activations", "activations", m.activations},
-                                   {"prefill transient", "prefill_transient", m.prefill_transient},
-                                   {"engine reserve", "reserve", m.reserve}};
-  if (m.beam_copies.value > 0) lines.insert(lines.end() - 1, {"beam copies", "beam_copies", m.beam_copies});
-  if (m.kv_scales.value == 0) return lines;
-  // Of a quantised cache each part has a line.
-  lines[1] = {"KV codes", "kv_codes", Bytes(m.kv_allocated.value - m.kv_scales.value - m.kv_residual.value)};
-  lines.insert(lines.begin() + 2, {{"KV scales", "kv_scales", m.kv_scales},
-                                   {"KV residual window", "kv_residual", m.kv_residual}});
-  return lines;
-}
-
-struct Question {
-  const WorkloadRequest& request;
-  const Device& device;
-  const Goals& goals;
-  const std::vector<Plan>& plans;  // of all deployments and caches that were asked for
-  std::vector<Remedy> remedies;    // where the best one does not meet the goals
-  bool longest_prompt = false;     // asked for, and is the request's
-};
-
-std::string lengths_text(const WorkloadRequest& r) { return fmt::format("{} + {} tokens", r.prompt, r.output); }
-
-std::string devices_text(const Device& device, const Plan& plan) {
-  return plan.devices() > 1 ? fmt::format("{} × {}", plan.devices(), device.title) : device.title;
-}
-
-std::string binding_text(const std::string& limited_by) {
-  if (limited_by == "capacity") return "memory";
-  return limited_by == "engine" ? "the engine" : "the goal of " + limited_by;
-}
-
-KvType kv_type_of(const Question& q, const Plan& plan) {
-  return q.request.with_cache_of(plan.workload->policy(), plan.deployment).types.kv;
-}
-
-std::string answer_text(const Question& q, const Plan& plan) {
-  const std::string subject = fmt::format("{} ({}) under {} on {}, {} a sequence", q.request.model.name,
-                                          plan.deployment.weights.name, q.request.title(plan.workload->policy()),
-                                          devices_text(q.device, plan), lengths_text(q.request));
-  if (plan.largest_in_memory == 0) {
-    return fmt::format("{}: not even one sequence fits; {} of {} GiB are missing.", subject,
-                       short_number(gib(plan.ledger.total()) - gib(plan.ledger.capacity)),
-                       short_number(gib(plan.ledger.capacity)));
-  }
-  if (plan.batch == 0) {
-    return fmt::format("{}: not even one sequence meets the goal: {} ms a token, {} ms for its prompt.", subject,
-                       short_number(plan.prediction.step.value * 1e3), short_number(plan.first_token.value * 1e3));
-  }
-  const Prediction& p = plan.prediction;
-  if (p.fits && !plan.in_time) {
-    return fmt::format("{}: {} sequences fit but miss the goal: {} ms a token, {} ms for a prompt.", subject,
-                       plan.batch, short_number(p.step.value * 1e3), short_number(plan.first_token.value * 1e3));
-  }
-  const std::string speed =
-      fmt::format("{} tokens/s at {} ms a token (80 %: {})", short_number(p.tokens_per_s.value),
-                  short_number(p.step.value * 1e3), interval_text(p.step, 1e3));
-  if (q.longest_prompt && plan.met()) {
-    return fmt::format("{}: the longest prompt that {} fit{} with, within the goals; {} {}; most of a step goes to {}.",
-                       subject, plan.batch == 1 ? "one sequence" : fmt::format("{} sequences", plan.batch),
-                       plan.batch == 1 ? "s" : "", plan.batch == 1 ? "it makes" : "they make", speed,
-                       name_of(p.limited_by));
-  }
-  if (q.goals.batch) {
-    return p.fits ? fmt::format("{}: {} sequences fit (at most {}) and make {}; most of a step goes to {}.", subject,
-                                plan.batch, plan.largest_in_memory, speed, name_of(p.limited_by))
-                  : fmt::format("{}: {} sequences do not fit, at most {} do.", subject, plan.batch,
-                                plan.largest_in_memory);
-  }
-  return fmt::format("{}: {} sequences at once, {}; {} allows no more, and most of a step goes to {}.", subject,
-                     plan.batch, speed, binding_text(plan.limited_by), name_of(p.limited_by));
-}
-
-// What would let more sequences in, or the goals be met.
-std::string advice_text(const Question& q, const Plan& plan) {
-  if (!plan.met()) {
-    std::string text;
-    for (const Remedy& r : q.remedies) {
-      text += fmt::format("{}`{}` {} {} sequence{}", text.empty() ? "" : ", ", r.change,
-                          text.empty() ? "would serve" : "", r.batch, r.batch == 1 ? "" : "s");
-    }
-    if (!text.empty()) return text;
-    return "neither more devices of this kind nor smaller types serve this within the goals: take a shorter prompt, a "
-           "smaller batch or budget, or another device";
-  }
-  if (plan.limited_by == "tpot") {
-    return fmt::format("memory would hold {} sequences; a faster device or a smaller budget allows more in time",
-                       plan.largest_in_memory);
-  }
-  const auto lines = lines_of(plan.ledger);
-  const auto largest = std::max_element(lines.begin(), lines.end(),
-                                        [](const LedgerLine& a, const LedgerLine& b) { return a.bytes < b.bytes; });
-  const std::string change =
-      std::string_view(largest->key).starts_with("kv_")
-          ? "a smaller budget or a smaller type of the cache (--kv) lets more sequences in"
-          : "the KV cache is not what fills the memory: a smaller budget lets few more sequences in";
-  return fmt::format("the longest prompt that fits with this batch is {} tokens; {}", plan.longest_prompt, change);
-}
-
 Table times_table(const Plan& plan) {
   Table table;
   table.columns = {{"", "what", false},
@@ -143,13 +35,17 @@ Table times_table(const Plan& plan) {
                           std::string(name_of(e.dominated_by))});
   };
   const Prediction& p = plan.prediction;
+  if (!p.fits) table.columns[0].title = fmt::format("if {} fitted", sequences_text(p.batch));
   add("time per token, mean step (ms)", p.step, 1e3);
   add("time per token, 99 % of steps (ms)", plan.p99_step, 1e3);
   add("time per token, worst step (ms)", plan.worst_step, 1e3);
   add("first token of one prompt (ms)", plan.first_token, 1e3);
   add("tokens/s", p.tokens_per_s, 1);
   add("tokens/s a sequence", p.tokens_per_s, 1 / static_cast<double>(p.batch));
-  add("largest batch", plan.largest_interval, 1);
+  const Estimate& e = plan.largest_interval;
+  table.rows.push_back({"largest batch", fmt::format("{:.0f}", e.value),
+                        fmt::format("{:.0f} to {:.0f}", e.low80, e.high80),
+                        fmt::format("{:.0f} to {:.0f}", e.low95, e.high95), std::string(name_of(e.dominated_by))});
   return table;
 }
 

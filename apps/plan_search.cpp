@@ -168,9 +168,11 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   } else {
     plan.limited_by = pricing.limit_of(plan.largest);
   }
-  plan.longest_prompt = static_cast<std::uint32_t>(largest_that(
-      1, std::max<std::uint32_t>(request.model.max_positions, request.prompt + request.output) - request.output,
-      [&](std::uint64_t prompt) { return pricing.met(static_cast<std::uint32_t>(prompt), shown); }));
+  // Not beyond the model's positions, unless the question is.
+  const bool beyond = request.prompt + request.output > request.model.max_positions;
+  plan.longest_prompt = static_cast<std::uint32_t>(
+      largest_that(1, beyond ? kMostPrompt : request.model.max_positions - request.output,
+                   [&](std::uint64_t prompt) { return pricing.met(static_cast<std::uint32_t>(prompt), shown); }));
   return plan;
 }
 

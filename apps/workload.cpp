@@ -177,7 +177,7 @@ void require_positions(const ModelShape& model, std::uint32_t prompt, std::uint3
 
 std::uint32_t prompt_of(const Arguments& arguments, const WorkloadRequest& request) {
   const std::string& text = arguments.get<std::string>("prompt");
-  if (text != "max") return count_value("prompt", text, 1, 1U << 24);
+  if (text != "max") return count_value("prompt", text, 1, kMostPrompt);
   if (request.model.max_positions > request.output) return request.model.max_positions - request.output;
   throw usage_error(fmt::format("--prompt max: {} has {} positions and --output takes {}; ask for fewer tokens",
                                 request.model.name, request.model.max_positions, request.output));

@@ -17,6 +17,8 @@
 
 namespace kvroof {
 
+constexpr std::uint32_t kMostPrompt = 1U << 24;  // tokens; no model has as many positions
+
 // What plan and compare are asked about.
 struct WorkloadRequest {
   ModelShape model;

@@ -224,6 +224,26 @@ TEST_CASE("the longest prompt fits and meets the goals with the batch that was g
   }
 }
 
+TEST_CASE("the longest prompt is where memory ends, also where the question is beyond the model's positions") {
+  const std::string words = " --model llama-3-8b --device l40s --output 512 --batch 1 --prompt ";
+  const json p = plan(words + "32k");  // 8,192 positions
+  const auto longest = p["longest_prompt"].get<std::uint64_t>();
+  REQUIRE(longest > 32768);
+  CHECK(plan(words + std::to_string(longest))["fits"] == true);
+  CHECK(plan(words + std::to_string(longest + 1), 3)["fits"] == false);
+  // One sequence of the model's own length leaves room: its positions are the end, not memory.
+  const Ran within = run_program("plan" + words + "4k");
+  CHECK(within.out.find("with this batch prompts fit up to the model's 8192 positions") != std::string::npos);
+  CHECK(within.out.find("one sequence fits (at most ") != std::string::npos);
+}
+
+TEST_CASE("times of what does not fit are said to be those of one sequence if it fitted") {
+  const Ran ran = run_program("plan --model llama-3-70b --device l40s");
+  CHECK(ran.code == 3);
+  CHECK(ran.out.find("if one sequence fitted") != std::string::npos);
+  CHECK(run_program("plan --model llama-3-8b --device l40s").out.find("fitted") == std::string::npos);
+}
+
 TEST_CASE("a batch that the engine does not take is not planned, whatever the memory") {
   const json p = plan(" --model llama-3-8b --device h200 --engine vllm --prompt 256 --output 64 --batch 300", 3);
   CHECK(p["fits"] == false);

@@ -1,0 +1,123 @@
+#include "apps/plan_answer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "apps/estimate_text.hpp"
+
+namespace kvroof {
+namespace {
+
+std::string lengths_text(const WorkloadRequest& r) { return fmt::format("{} + {} tokens", r.prompt, r.output); }
+
+std::string devices_text(const Device& device, const Plan& plan) {
+  return plan.devices() > 1 ? fmt::format("{} × {}", plan.devices(), device.title) : device.title;
+}
+
+std::string binding_text(const std::string& limited_by) {
+  if (limited_by == "capacity") return "memory";
+  return limited_by == "engine" ? "the engine" : "the goal of " + limited_by;
+}
+
+// How long a prompt may be with this batch.
+std::string longest_prompt_text(const Question& q, const Plan& plan) {
+  if (plan.longest_prompt + q.request.output == q.request.model.max_positions) {
+    return fmt::format("with this batch prompts fit up to the model's {} positions", q.request.model.max_positions);
+  }
+  const bool goals = q.goals.tpot_ms || q.goals.ttft_ms;
+  return fmt::format("the longest prompt that fits with this batch{} is {} tokens", goals ? " within the goals" : "",
+                     plan.longest_prompt);
+}
+
+}  // namespace
+
+std::vector<LedgerLine> lines_of(const MemoryLedger& m) {
+  std::vector<LedgerLine> lines = {{"weights", "weights", m.weights},
+                                   {"KV cache", "kv_allocated", m.kv_allocated},
+                                   {"policy state", "policy_state", m.policy_state},
+                                   {"activations", "activations", m.activations},
+                                   {"prefill transient", "prefill_transient", m.prefill_transient},
+                                   {"engine reserve", "reserve", m.reserve}};
+  if (m.beam_copies.value > 0) lines.insert(lines.end() - 1, {"beam copies", "beam_copies", m.beam_copies});
+  if (m.kv_scales.value == 0) return lines;
+  // Of a quantised cache each part has a line.
+  lines[1] = {"KV codes", "kv_codes", Bytes(m.kv_allocated.value - m.kv_scales.value - m.kv_residual.value)};
+  lines.insert(lines.begin() + 2, {{"KV scales", "kv_scales", m.kv_scales},
+                                   {"KV residual window", "kv_residual", m.kv_residual}});
+  return lines;
+}
+
+std::string sequences_text(std::uint64_t count) {
+  return count == 1 ? "one sequence" : fmt::format("{} sequences", count);
+}
+
+KvType kv_type_of(const Question& q, const Plan& plan) {
+  return q.request.with_cache_of(plan.workload->policy(), plan.deployment).types.kv;
+}
+
+std::string answer_text(const Question& q, const Plan& plan) {
+  const std::string subject = fmt::format("{} ({}) under {} on {}, {} a sequence", q.request.model.name,
+                                          plan.deployment.weights.name, q.request.title(plan.workload->policy()),
+                                          devices_text(q.device, plan), lengths_text(q.request));
+  if (plan.largest_in_memory == 0) {
+    return fmt::format("{}: not even one sequence fits; it needs {} GiB more than the {} GiB that are usable.", subject,
+                       short_number(gib(plan.ledger.total()) - gib(plan.ledger.capacity)),
+                       short_number(gib(plan.ledger.capacity)));
+  }
+  if (plan.batch == 0) {
+    return fmt::format("{}: not even one sequence meets the goal: {} ms a token, {} ms for its prompt.", subject,
+                       short_number(plan.prediction.step.value * 1e3), short_number(plan.first_token.value * 1e3));
+  }
+  const Prediction& p = plan.prediction;
+  if (p.fits && !plan.in_time) {
+    return fmt::format("{}: {} fit{} but miss{} the goal: {} ms a token, {} ms for a prompt.", subject,
+                       sequences_text(plan.batch), plan.batch == 1 ? "s" : "", plan.batch == 1 ? "es" : "",
+                       short_number(p.step.value * 1e3), short_number(plan.first_token.value * 1e3));
+  }
+  const std::string speed =
+      fmt::format("{} tokens/s at {} ms a token (80 %: {})", short_number(p.tokens_per_s.value),
+                  short_number(p.step.value * 1e3), interval_text(p.step, 1e3));
+  if (q.longest_prompt && plan.met()) {
+    return fmt::format("{}: the longest prompt that {} fit{} with, within the goals; {} {}; most of a step goes to {}.",
+                       subject, sequences_text(plan.batch), plan.batch == 1 ? "s" : "", plan.batch == 1 ? "it makes" : "they make", speed,
+                       name_of(p.limited_by));
+  }
+  if (q.goals.batch) {
+    const std::string some = sequences_text(plan.batch);
+    return p.fits ? fmt::format("{}: {} fit{} (at most {}) and make{} {}; most of a step goes to {}.", subject, some,
+                                plan.batch == 1 ? "s" : "", plan.largest_in_memory, plan.batch == 1 ? "s" : "", speed,
+                                name_of(p.limited_by))
+                  : fmt::format("{}: {} do not fit, at most {} do.", subject, some, plan.largest_in_memory);
+  }
+  return fmt::format("{}: {} at once, {}; {} allows no more, and most of a step goes to {}.", subject,
+                     sequences_text(plan.batch), speed, binding_text(plan.limited_by), name_of(p.limited_by));
+}
+
+std::string advice_text(const Question& q, const Plan& plan) {
+  if (!plan.met()) {
+    std::string text;
+    for (const Remedy& r : q.remedies) {
+      text += fmt::format("{}`{}` {}", text.empty() ? "" : ", ", r.change,
+                          (text.empty() ? "would serve " : "") + sequences_text(r.batch));
+    }
+    if (!text.empty()) return text;
+    return "neither more devices of this kind nor smaller types serve this within the goals: take a shorter prompt, a "
+           "smaller batch or budget, or another device";
+  }
+  if (plan.limited_by == "tpot") {
+    return fmt::format("memory would hold {} sequences; a faster device or a smaller budget allows more in time",
+                       plan.largest_in_memory);
+  }
+  const auto lines = lines_of(plan.ledger);
+  const auto largest = std::max_element(lines.begin(), lines.end(),
+                                        [](const LedgerLine& a, const LedgerLine& b) { return a.bytes < b.bytes; });
+  const std::string change =
+      std::string_view(largest->key).starts_with("kv_")
+          ? "a smaller budget or a smaller type of the cache (--kv) lets more sequences in"
+          : "the KV cache is not what fills the memory: a smaller budget lets few more sequences in";
+  return fmt::format("{}; {}", longest_prompt_text(q, plan), change);
+}
+
+}  // namespace kvroof
