@@ -8,6 +8,8 @@
 #include <cmath>
 #include <optional>
 
+#include "sim/core/suggest.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -74,15 +76,16 @@ bool parse(const std::string& text, Number& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Columns by name; nothing, and `problem`, when one is missing.
+// Columns by name.
 class Header {
  public:
   explicit Header(std::vector<std::string> names) : names_(std::move(names)) {}
-  [[nodiscard]] std::string missing() const {
-    for (const TextColumn& column : kTextColumns) {
-      if (!find(column.name)) return std::string(column.name);
-    }
-    return !find("n_gpus") ? "n_gpus" : !find("value") ? "value" : "";
+  [[nodiscard]] std::vector<std::string> missing() const {
+    std::vector<std::string> names;
+    for (const TextColumn& column : kTextColumns) names.emplace_back(column.name);
+    names.insert(names.end(), {"n_gpus", "value"});
+    std::erase_if(names, [&](const std::string& name) { return find(name).has_value(); });
+    return names;
   }
   // A column that is there twice, or nothing.
   [[nodiscard]] std::string repeated() const {
@@ -100,6 +103,16 @@ class Header {
  private:
   std::vector<std::string> names_;
 };
+
+// Which columns are missing from the first line, and whether that is because it is separated by something else.
+std::string missing_text(const std::vector<std::string>& missing, std::string_view line) {
+  for (const auto& [separator, name] : {std::pair(';', "semicolons"), std::pair('\t', "tabs")}) {
+    if (line.find(',') != std::string_view::npos || line.find(separator) == std::string_view::npos) continue;
+    return fmt::format("its fields are separated by {}, expected commas", name);
+  }
+  if (missing.size() == 1) return fmt::format("the column {} is missing", missing.front());
+  return fmt::format("the columns {} are missing", join(missing));
+}
 
 // Why the fields are no row, or nothing.
 std::string fill(const Header& header, const std::vector<std::string>& fields, PublishedRow& row) {
@@ -123,12 +136,16 @@ std::string fill(const Header& header, const std::vector<std::string>& fields, P
 }  // namespace
 
 Result<std::vector<PublishedRow>> published_rows(std::string_view csv) {
+  constexpr std::string_view kUtf8Mark = "\xef\xbb\xbf";  // which spreadsheets write
+  if (csv.starts_with("\xff\xfe") || csv.starts_with("\xfe\xff")) return Failure{"it is UTF-16, expected UTF-8"};
+  if (csv.starts_with(kUtf8Mark)) csv.remove_prefix(kUtf8Mark.size());
+  if (csv.empty()) return Failure{"the file is empty"};
   std::size_t at = 0;
   auto names = next_line(csv, at);
   if (!names) return Failure{"line 1: a quote is never closed"};
   const Header header(std::move(*names));
-  if (const std::string missing = header.missing(); !missing.empty()) {
-    return failure("line 1: the column {} is missing", missing);
+  if (const std::vector<std::string> missing = header.missing(); !missing.empty()) {
+    return failure("line 1: {}", missing_text(missing, csv.substr(0, at)));
   }
   if (const std::string twice = header.repeated(); !twice.empty()) {
     return failure("line 1: the column {} is there twice", twice);
@@ -137,6 +154,7 @@ Result<std::vector<PublishedRow>> published_rows(std::string_view csv) {
   for (std::size_t line = 2; at < csv.size(); ++line) {
     const auto fields = next_line(csv, at);
     if (!fields) return failure("line {}: a quote is never closed", line);
+    if (fields->size() == 1 && fields->front().empty()) continue;  // an empty line
     PublishedRow row;
     const std::string problem = fill(header, *fields, row);
     if (!problem.empty()) return failure("line {}: {}", line, problem);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 
@@ -264,6 +265,30 @@ Result<Estimate> predict_memory(const PublishedRow& row, const PublishedSetting&
   return scaled(ledger.needed(), 1 / (row.unit == "MB" || row.unit == "MiB" ? 1 << 20 : kGiB));
 }
 
+// Tokens a second, however written; not thousands of them, nor of a minute.
+bool of_tokens(const std::string& unit) {
+  const std::size_t at = unit.find("tok");
+  if (at == std::string::npos) return unit == "t/s";
+  const bool one = at == 0 || std::isalnum(static_cast<unsigned char>(unit[at - 1])) == 0;
+  const std::string_view time = std::string_view(unit).substr(at);
+  const bool second = time.find("/s") != time.npos || time.find("per s") != time.npos || time.find("_s") != time.npos;
+  return one && second && unit.find("illion") == std::string::npos && unit.find("housand") == std::string::npos;
+}
+
+// What units a row of this metric may have, if its own is none of them.
+std::string expected_unit(const PublishedRow& row) {
+  const std::string& metric = row.metric;
+  const auto starts = [&](std::string_view with) { return metric.starts_with(with); };
+  if (metric == "memory_used") {
+    constexpr std::array kUnits = {"GB", "GiB", "MB", "MiB"};
+    return std::find(kUnits.begin(), kUnits.end(), row.unit) == kUnits.end() ? "GB, GiB, MB or MiB" : "";
+  }
+  if (metric.find("tokens_per_s") != std::string::npos) return of_tokens(row.unit) ? "" : "tok/s";
+  const bool time = starts("ttft") || starts("tpot") || starts("itl") || starts("e2e") || metric.ends_with("latency") ||
+                    metric == "layer_time" || metric == "kernel_time";
+  return time && !per_second(row.unit) ? "s, ms or us" : "";
+}
+
 }  // namespace
 
 bool of_kernel(const PublishedRow& row, const PublishedSetting& s) {
@@ -299,12 +324,14 @@ Result<PublishedKernel> published_kernel(const PublishedRow& row, const Publishe
 }
 
 Result<Estimate> predict_metric(const PublishedRow& row, const PublishedSetting& s) {
+  if (const std::string expected = expected_unit(row); !expected.empty()) {
+    return failure("the unit of {} is {}, expected {}", row.metric, row.unit, expected);
+  }
   const bool memory = row.metric == "memory_used" || row.metric == "fits_in_memory";
   if (memory) return predict_memory(row, s);
   const auto unit = per_second(row.unit);
   if (!unit) {
-    const bool rate = row.unit.find("tok") != std::string::npos || row.unit == "t/s";
-    return rate ? predict_rate(row, s) : failure("this metric is not predicted: {}", row.metric);
+    return of_tokens(row.unit) ? predict_rate(row, s) : failure("this metric is not predicted: {}", row.metric);
   }
   if (of_kernel(row, s)) {
     const auto kernel = published_kernel(row, s);

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
+#include <limits>
 #include <vector>
 
 namespace kvroof {
 namespace {
+
+constexpr std::uint32_t kShortPrompt = 32;
 
 // Endings that name a tuning or a storage of the same shape, in plain letters.
 constexpr std::string_view kEndings[] = {
@@ -82,6 +86,28 @@ std::string device_words(std::string_view name) {
   std::string key;
   for (const std::string& w : words) key += " " + w;
   return key;
+}
+
+std::optional<std::uint32_t> published_count(std::string_view text) {
+  constexpr std::uint64_t kMostCount = std::numeric_limits<std::uint32_t>::max();
+  const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
+  const auto at = std::find_if(text.begin(), text.end(), digit);
+  if (at == text.end()) return text.starts_with("short") ? std::optional(kShortPrompt) : std::nullopt;
+  const char* const stop = text.data() + text.size();
+  std::uint64_t value = 0;
+  auto [end, error] = std::from_chars(&*at, stop, value);
+  if (error != std::errc()) return std::nullopt;
+  // 1,024: groups of three digits.
+  while (stop - end >= 4 && *end == ',' && std::all_of(end + 1, end + 4, digit) && (stop - end == 4 || !digit(end[4])) &&
+         value <= kMostCount) {
+    for (int i = 1; i < 4; ++i) value = 10 * value + static_cast<std::uint64_t>(end[i] - '0');
+    end += 4;
+  }
+  const auto letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
+  const bool thousands = end != stop && (*end == 'k' || *end == 'K') && (end + 1 == stop || !letter(end[1]));
+  if (value > kMostCount) return std::nullopt;
+  if (thousands) value *= 1024;
+  return value <= kMostCount ? std::optional(static_cast<std::uint32_t>(value)) : std::nullopt;
 }
 
 }  // namespace kvroof

@@ -22,7 +22,6 @@ namespace fs = std::filesystem;
 // More than any model or run has; a number above it is a mistake of the file.
 constexpr unsigned kMostHeads = 1024, kMostWidth = 4096, kMostLayers = 1024;
 constexpr std::uint32_t kMostBatch = 1U << 20, kMostTokens = 1U << 20;
-constexpr std::uint32_t kShortPrompt = 32;
 constexpr std::uint32_t kUnstatedOutput = 128;  // of decode speeds alone, which it hardly changes
 
 // "GPT-20B (48 heads x128, 44 layers)": FasterTransformer's own GPT models, with a vocabulary of 51,200 and 1,024
@@ -103,15 +102,6 @@ std::optional<Layout> layout_of(const PublishedRow& row, const EngineProfile& en
 }
 
 }  // namespace
-
-std::optional<std::uint32_t> published_count(std::string_view text) {
-  const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
-  const auto at = std::find_if(text.begin(), text.end(), digit);
-  if (at == text.end()) return text.starts_with("short") ? std::optional(kShortPrompt) : std::nullopt;
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(&*at, text.data() + text.size(), value);
-  return error == std::errc() ? std::optional(value) : std::nullopt;
-}
 
 struct PublishedCatalog::Names {
   fs::path catalog;
@@ -294,6 +284,11 @@ Result<Deployment> deployment_of(const PublishedRow& row, bool kernel) {
   return deployment;
 }
 
+// What a field that ought to hold a count is instead.
+std::string no_count(std::string_view what, const std::string& text) {
+  return text.empty() ? fmt::format("{} is not stated", what) : fmt::format("{} is no count: {}", what, text);
+}
+
 std::string read_lengths(const PublishedRow& row, bool kernel, PublishedSetting& s) {
   s.saturated = row.batch_mode == "continuous_max_load" || row.batch == "max";
   s.open_loop = row.batch_mode == "continuous_open_loop";
@@ -306,9 +301,14 @@ std::string read_lengths(const PublishedRow& row, bool kernel, PublishedSetting&
   const bool layer = row.metric == "layer_time" || s.part;
   const bool product = kernel && row.model.starts_with("GEMM");
   const bool of_batch = row.level != "capacity" && !product;
-  if (!s.batch && !s.saturated && !s.open_loop && of_batch) return "the batch is not stated";
+  if (!s.batch && !s.saturated && !s.open_loop && of_batch) return no_count("the batch", row.batch);
+  for (const std::string* text : {&row.batch, &row.input, &row.output}) {
+    if (text->starts_with('-')) return fmt::format("a negative count: {}", *text);
+  }
   const auto input = published_count(row.input), output = published_count(row.output);
-  if (!kernel && !layer && !input && row.level != "capacity") return "the length of the prompt is not stated";
+  if (!kernel && !layer && !input && row.level != "capacity") {
+    return no_count("the length of the prompt", row.input);
+  }
   s.input = std::max(input.value_or(1), 1U);
   s.output = std::max(output.value_or(kUnstatedOutput), 1U);
   if (s.batch && (*s.batch == 0 || *s.batch > kMostBatch)) return "a batch that no run has";

@@ -45,7 +45,4 @@ class PublishedCatalog {
   std::shared_ptr<Names> names_;
 };
 
-// The first count in a text: "~4064", "200(default)", "mean 512 tokens"; "short" is a prompt of 32 tokens.
-std::optional<std::uint32_t> published_count(std::string_view text);
-
 }  // namespace kvroof

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 
@@ -13,8 +15,10 @@ namespace kvroof {
 namespace fs = std::filesystem;
 
 std::vector<PublishedRow> read_published_rows(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) throw usage_error(path.string() + ": a folder, expected a file of rows");
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw usage_error(fmt::format("{}: cannot open", path.string()));
+  if (!file) throw usage_error(fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));
   const std::string csv{std::istreambuf_iterator<char>(file), {}};
   return published_rows(csv).or_throw(path.string(), ExitCode::kUsage);
 }

@@ -150,6 +150,10 @@ TEST_CASE("a run that was recorded on a CPU is not set beside the prediction for
 }
 
 TEST_CASE("a file of rows that is none is refused") {
-  CHECK(run_program("validate --rows nothing.csv").code == 2);
+  CHECK(run_program("validate --rows nothing.csv").err.find("nothing.csv: cannot open: No such file") !=
+        std::string::npos);
+  const Ran folder = run_program(std::string("validate --rows ") + KVROOF_SOURCE_DIR);
+  CHECK(folder.code == 2);
+  CHECK(folder.err.find("a folder, expected a file of rows") != std::string::npos);
   CHECK(run_program(std::string("validate --rows ") + KVROOF_SOURCE_DIR + "/README.md").code == 2);
 }

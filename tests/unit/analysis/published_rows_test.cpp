@@ -1,4 +1,5 @@
 // Rows as authors of tables write them: spellings, parts of a layer, versions of engines, loads that cannot be served.
+#include <algorithm>
 #include <cmath>
 
 #include "analysis/published_operator.hpp"
@@ -50,6 +51,53 @@ TEST_CASE("an answer that no board of that kind can give so fast is predicted an
   CHECK(doubt("decode_tokens_per_s,170,tok/s,s\n").find("faster than") == 0);
   CHECK(doubt("decode_tokens_per_s,140,tok/s,s\n").empty());
   CHECK(doubt("decode_tokens_per_s,,tok/s,s\n").empty());
+}
+
+TEST_CASE("a unit that the metric does not have is named, with those that it may have") {
+  const auto refused = [](const char* metric, const char* unit) {
+    return scored(std::string("m,end_to_end,Llama-2-7B,fp16,fp16,A100-SXM4-80GB,1,,vLLM,,single_stream,1,9,9,") + metric +
+                  ",," + unit + ",s\n").refused;
+  };
+  CHECK(refused("decode_tokens_per_s", "ms") == "the unit of decode_tokens_per_s is ms, expected tok/s");
+  CHECK(refused("decode_tokens_per_s", "ktok/s") == "the unit of decode_tokens_per_s is ktok/s, expected tok/s");
+  CHECK(refused("decode_tokens_per_s", "tokens/minute").find("expected tok/s") != std::string::npos);
+  CHECK(refused("tpot_mean", "tok/s") == "the unit of tpot_mean is tok/s, expected s, ms or us");
+  CHECK(refused("memory_used", "bytes") == "the unit of memory_used is bytes, expected GB, GiB, MB or MiB");
+  for (const char* unit : {"tok/s", "tokens/s", "tokens per second", "output tok/s", "t/s", "tok/s/GPU"}) {
+    CHECK(refused("decode_tokens_per_s", unit).empty());
+  }
+}
+
+TEST_CASE("counts are read as people write them, and what is none is said to be none") {
+  const auto of_prompt = [](const std::string& input) {
+    return scored("m,end_to_end,Llama-2-7B,fp16,fp16,A100-SXM4-80GB,1,,vLLM,,static,1," + input +
+                  ",16,total_latency,,ms,s\n");
+  };
+  for (const char* text : {"2k", "2K", "\"2,048\"", "~2048", "2048 tokens"}) {
+    INFO(text);
+    REQUIRE(of_prompt(text).predicted);
+    CHECK(of_prompt(text).predicted->value == of_prompt("2048").predicted->value);
+  }
+  CHECK(of_prompt("long").refused == "the length of the prompt is no count: long");
+  CHECK(of_prompt("99999999999").refused == "the length of the prompt is no count: 99999999999");
+  CHECK(of_prompt("-5").refused == "a negative count: -5");
+  CHECK(of_prompt("").refused == "the length of the prompt is not stated");
+}
+
+TEST_CASE("a table may come from a spreadsheet: its mark of UTF-8 and empty lines are nothing") {
+  const std::string table =
+      "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,engine,batch_mode,batch,input_len,output_len,"
+      "metric,value,unit,source\r\nr,end_to_end,Llama-2-7B,bf16,,A100,1,vLLM,static,1,9,9,total_latency,1,s,s\r\n";
+  CHECK(published_rows("\xef\xbb\xbf" + table + "\r\n").or_throw("table").size() == 1);
+  std::string semicolons = table, tabs = table;
+  std::replace(semicolons.begin(), semicolons.end(), ',', ';');
+  std::replace(tabs.begin(), tabs.end(), ',', '\t');
+  CHECK(published_rows(semicolons).error() == "line 1: its fields are separated by semicolons, expected commas");
+  CHECK(published_rows(tabs).error() == "line 1: its fields are separated by tabs, expected commas");
+  CHECK(published_rows("\xff\xfer\0o").error() == "it is UTF-16, expected UTF-8");
+  CHECK(published_rows("row_id,level,gpu,n_gpus,unit,source,metric,engine,batch_mode,input_len,output_len,batch,"
+                       "kv_precision,weight_precision\n").error() ==
+        "line 1: the columns model_or_op, value are missing");
 }
 
 TEST_CASE("a row whose conditions name a top-p below one is priced with the engine's sampler") {

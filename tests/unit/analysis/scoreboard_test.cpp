@@ -50,7 +50,7 @@ TEST_CASE("published rows: quotes hold commas, line breaks and quotes") {
 }
 
 TEST_CASE("published rows that cannot be read are refused with their line") {
-  CHECK(problem_of("").find("the column row_id is missing") != std::string::npos);
+  CHECK(problem_of("").find("the file is empty") != std::string::npos);
   CHECK(problem_of("row_id,\"x").find("line 1: a quote is never closed") == 0);
   CHECK(problem_of(std::string(kHeader) + "a,b\n") == "line 2: 2 fields, but the header has 16");
   const std::string good = "m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time,1,us,s\n";
