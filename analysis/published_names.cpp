@@ -98,8 +98,11 @@ std::optional<std::uint32_t> published_count(std::string_view text) {
   auto [end, error] = std::from_chars(&*at, stop, value);
   if (error != std::errc()) return std::nullopt;
   // 1,024: groups of three digits.
-  while (stop - end >= 4 && *end == ',' && std::all_of(end + 1, end + 4, digit) && (stop - end == 4 || !digit(end[4])) &&
-         value <= kMostCount) {
+  const auto group_follows = [&] {
+    if (stop - end < 4 || *end != ',' || !std::all_of(end + 1, end + 4, digit)) return false;
+    return stop - end == 4 || !digit(end[4]);
+  };
+  while (value <= kMostCount && group_follows()) {
     for (int i = 1; i < 4; ++i) value = 10 * value + static_cast<std::uint64_t>(end[i] - '0');
     end += 4;
   }

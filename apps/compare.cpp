@@ -156,8 +156,8 @@ std::string none_text(const Contender& c) {
 std::string goals_text(const Goals& goals) {
   std::string text;
   if (goals.tpot_ms) text += fmt::format(" within {:.6g} ms a token", *goals.tpot_ms);
-  if (goals.ttft_ms) text += fmt::format("{}{:.6g} ms for a prompt", text.empty() ? " within " : " and ", *goals.ttft_ms);
-  return text;
+  if (!goals.ttft_ms) return text;
+  return text + fmt::format("{}{:.6g} ms for a prompt", text.empty() ? " within " : " and ", *goals.ttft_ms);
 }
 
 Table compare_rows(const Ranking& r, bool several) {

@@ -81,8 +81,8 @@ std::string answer_text(const Question& q, const Plan& plan) {
                   short_number(p.step.value * 1e3), interval_text(p.step, 1e3));
   if (q.longest_prompt && plan.met()) {
     return fmt::format("{}: the longest prompt that {} fit{} with, within the goals; {} {}; most of a step goes to {}.",
-                       subject, sequences_text(plan.batch), plan.batch == 1 ? "s" : "", plan.batch == 1 ? "it makes" : "they make", speed,
-                       name_of(p.limited_by));
+                       subject, sequences_text(plan.batch), plan.batch == 1 ? "s" : "",
+                       plan.batch == 1 ? "it makes" : "they make", speed, name_of(p.limited_by));
   }
   if (q.goals.batch) {
     const std::string some = sequences_text(plan.batch);

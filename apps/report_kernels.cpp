@@ -58,6 +58,25 @@ void print_limit(const std::optional<Device>& device, const KernelReader& reader
   fmt::print(stderr, "no limit to compare with: {}; --device NAME gives one\n", recorded);
 }
 
+// Why no kernel is set against the limit, where none can be.
+void print_without_bytes(const KernelReport& report) {
+  const CountedBytes& counted = report.all_kernels.counted;
+  if (report.all_kernels.bytes > 0 || counted.any() || report.operators.empty()) return;
+  fmt::print(stderr,
+             "times alone: the recording does not say what a kernel reads and writes, so none is set against the "
+             "limit; `kvroof record --cupti trace` of the engine's own runs does\n");
+}
+
+// The refusal of a profile that was not imported.
+void require_imported(const std::filesystem::path& path) {
+  const std::string extension = path.extension().string();
+  const char* const from = extension == ".json" || extension == ".gz" ? "kineto" : extension == ".sqlite" ? "nsys" : "";
+  std::error_code error;
+  if (*from == '\0' || !std::filesystem::is_regular_file(path, error)) return;
+  throw usage_error(fmt::format("{} is a profile, not a trace", path.string()))
+      .note(fmt::format("`kvroof import {} {} -o profile.kvt` makes one of it", from, path.string()));
+}
+
 // What a reader of the table must know of its recording.
 void print_notes(const KernelReader& reader) {
   constexpr std::array<std::string_view, 7> kTold = {
@@ -109,6 +128,7 @@ int run_report(const Arguments& arguments) {
     throw usage_error(fmt::format("--by {}: expected operator, purpose or step", by));
   }
   const std::uint32_t top = count_value("top", arguments.get<std::string>("top"), 0, kMostRows);
+  require_imported(path);
   static_cast<void>(TraceReader::open(path));  // checks seal and checksums
   const KernelReader reader = KernelReader::open(path);
   const KernelCounts counts = reader.counts();
@@ -132,6 +152,7 @@ int run_report(const Arguments& arguments) {
   }
   if (!arguments.quiet && !nothing) {
     print_limit(answer.device, reader);
+    print_without_bytes(report);
     print_notes(reader);
     if (by != "step") print_counted(report);
   }

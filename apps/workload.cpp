@@ -24,6 +24,7 @@ namespace po = boost::program_options;
 
 // A nominal trace has so many logits, over all query heads, at most: about a second of replay.
 constexpr double kMostLogits = 1e8;
+constexpr std::string_view kOwnEngine = "kvroof";
 constexpr std::uint32_t kMostNominalOutput = 1024;
 constexpr std::uint32_t kMostNominalHeads = 8;
 
@@ -186,7 +187,8 @@ std::uint32_t prompt_of(const Arguments& arguments, const WorkloadRequest& reque
 }  // namespace
 
 void describe_workload(po::options_description_easy_init add) {
-  add("model", po::value<std::string>(), "a name of the catalog, a folder or its config.json");
+  add("model", po::value<std::string>(),
+      "a name of the catalog (Qwen/Qwen3-32B is qwen3-32b), a folder, its config.json or a GGUF file");
   add("policy", po::value<std::string>()->default_value("full"), "name[:key=value]…");
   add("budget", po::value<std::string>(), "for a policy that carries none: 0.5 or 50% (of the prompt), 512 (tokens)");
   add("prompt", po::value<std::string>()->default_value("2k"),
@@ -301,6 +303,12 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request) {
     notes.emplace_back(
         "what the policy holds comes from drawn attention, which fills budgets as a model's does; --trace takes it "
         "from a recorded run");
+  }
+  const bool evicts = std::any_of(request.points.begin(), request.points.end(),
+                                  [](const PolicySpec& point) { return point.name != "full"; });
+  if (evicts && request.engine && request.engine->name != kOwnEngine && !request.engine->on_cpu) {
+    notes.push_back(fmt::format("--engine {} says how work is launched; that it can evict is assumed, and the policy's "
+                                "own kernels, reads and state are added", request.engine->name));
   }
   const ModelShape& model = request.model;
   if (model.max_positions > 0 && std::uint64_t{request.prompt} + request.output > model.max_positions) {

@@ -51,6 +51,13 @@ std::optional<std::string> nearest_name(std::string_view typed, std::span<const 
   return *best;
 }
 
+std::optional<std::string> same_name(std::string_view typed, std::span<const std::string> known) {
+  for (const std::string& name : known) {
+    if (name.size() == typed.size() && edit_distance(typed, name) == 0) return name;
+  }
+  return std::nullopt;
+}
+
 std::string did_you_mean(std::string_view typed, std::span<const std::string> known) {
   const auto name = nearest_name(typed, known);
   return name ? "; did you mean " + *name + "?" : std::string();

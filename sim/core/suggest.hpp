@@ -15,6 +15,9 @@ std::optional<std::string> nearest_name(std::string_view typed, std::span<const 
 // "; did you mean X?" or nothing.
 std::string did_you_mean(std::string_view typed, std::span<const std::string> known);
 
+// The known name that differs from this one in the case of letters alone, if there is one.
+std::optional<std::string> same_name(std::string_view typed, std::span<const std::string> known);
+
 // "a, b, c": for messages that list what is known.
 std::string join(std::span<const std::string> names, std::string_view separator = ", ");
 

@@ -74,11 +74,12 @@ Device complete_device(const std::string& name_or_path, const fs::path& catalog,
   const std::vector<std::string> names = catalog_device_names(catalog);
   fs::path file = name_or_path;
   if (!looks_like_a_file(name_or_path)) {
-    if (std::find(names.begin(), names.end(), name_or_path) == names.end()) {
+    const auto same = same_name(name_or_path, names);
+    if (!same) {
       throw usage_error(fmt::format("unknown device '{}'{}", name_or_path, suggestion(name_or_path, names)))
           .note(fmt::format("known devices: {}; or give the path of a YAML file", join(names)));
     }
-    file = catalog / "devices" / (name_or_path + ".yaml");
+    file = catalog / "devices" / (*same + ".yaml");
   } else if (!fs::is_regular_file(file)) {
     throw usage_error(fmt::format("{}: no such device file", name_or_path));
   }

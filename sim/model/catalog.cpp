@@ -305,10 +305,17 @@ ModelShape find_model_shape(const std::string& name_or_path, const fs::path& cat
     return shape_of_file(path / "config.json");
   }
   if (fs::is_regular_file(path, error)) return shape_of_file(path);
+  // Qwen/Qwen3-32B, as the model's page writes it, is qwen3-32b.
+  const std::string own = path.filename().string();
+  const bool of_page = std::count(name_or_path.begin(), name_or_path.end(), '/') <= 1;
+  if (const auto same = same_name(own, names); same && of_page) {
+    return shape_of_file(catalog / "models" / (*same + ".yaml"));
+  }
   const std::string extension = path.extension().string();
   if (name_or_path.find('/') != std::string::npos || extension == ".yaml" || extension == ".yml" ||
       extension == ".json" || extension == ".gguf") {
-    throw usage_error(fmt::format("{}: no such file or folder", name_or_path));
+    throw usage_error(fmt::format("{}: no such file or folder{}", name_or_path,
+                                  of_page ? did_you_mean(own, names) : std::string()));
   }
   throw usage_error(fmt::format("unknown model '{}'{}", name_or_path, did_you_mean(name_or_path, names)))
       .note(fmt::format("known models: {}; or give a folder, a config.json, a GGUF or a YAML file", join(names)));

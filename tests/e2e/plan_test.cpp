@@ -133,6 +133,16 @@ TEST_CASE("every number of a plan has its two intervals, what makes them wide, a
   CHECK(table.out.find("95 %") != std::string::npos);
 }
 
+TEST_CASE("that an engine of others evicts is an assumption, and a plan says so where a policy does") {
+  const auto notes = [](const std::string& words) {
+    return plan(std::string(kWork) + "--device h100-sxm --batch 1 " + words)["notes"].dump();
+  };
+  CHECK(notes("--engine vllm --policy h2o:budget=0.5").find("that it can evict is assumed") != std::string::npos);
+  for (const char* words : {"--engine vllm", "--policy h2o:budget=0.5", "--engine kvroof --policy h2o:budget=0.5"}) {
+    CHECK(notes(words).find("is assumed") == std::string::npos);
+  }
+}
+
 TEST_CASE("a plan says which version of its engine it is of") {
   const std::string words = std::string(kWork) + "--device h100-sxm --batch 1 ";
   CHECK(plan(words)["engine"] == "kvroof");

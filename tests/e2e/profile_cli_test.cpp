@@ -65,6 +65,10 @@ TEST_CASE("A profile of another program is imported and reported by kernel") {
   CHECK(imported.code == 0);
   CHECK(imported.err.find("4 kernels, 1 copies and fills, 4 calls, 2 ranges") != std::string::npos);
   const Ran csv = run_program("report-kernels " + trace + " --format csv");
+  CHECK(csv.err.find("times alone: the recording does not say what a kernel reads and writes") != std::string::npos);
+  const Ran profile = run_program("report-kernels " + folder.file("ours.kvt/kernels.sqlite"));
+  CHECK(profile.code == 2);
+  CHECK(profile.err.find("is a profile, not a trace\nnote: `kvroof import nsys ") != std::string::npos);
   CHECK(csv.out.find("\ngemm,gemm,2,700,43.75,350,300,400,,\n") != std::string::npos);
   CHECK(csv.out.find("policy") == std::string::npos);
   const Ran steps = run_program("report-kernels " + trace + " --by step");

@@ -55,8 +55,8 @@ TEST_CASE("an answer that no board of that kind can give so fast is predicted an
 
 TEST_CASE("a unit that the metric does not have is named, with those that it may have") {
   const auto refused = [](const char* metric, const char* unit) {
-    return scored(std::string("m,end_to_end,Llama-2-7B,fp16,fp16,A100-SXM4-80GB,1,,vLLM,,single_stream,1,9,9,") + metric +
-                  ",," + unit + ",s\n").refused;
+    const std::string row_of = "m,end_to_end,Llama-2-7B,fp16,fp16,A100-SXM4-80GB,1,,vLLM,,single_stream,1,9,9,";
+    return scored(row_of + metric + ",," + unit + ",s\n").refused;
   };
   CHECK(refused("decode_tokens_per_s", "ms") == "the unit of decode_tokens_per_s is ms, expected tok/s");
   CHECK(refused("decode_tokens_per_s", "ktok/s") == "the unit of decode_tokens_per_s is ktok/s, expected tok/s");

@@ -217,6 +217,12 @@ TEST_CASE("a device can be given by the path of a file") {
   CHECK(d.fact(F::kAttentionFloorUs).has_value());
 }
 
+TEST_CASE("a device is known by its name in any case") {
+  const std::filesystem::path catalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+  CHECK(find_device("L40S", catalog).name == "l40s");
+  CHECK(find_device("RTX-4090", catalog).name == "rtx-4090");
+}
+
 TEST_CASE("an unknown device is answered with the nearest name") {
   CHECK(message_of("h2000").find("unknown device 'h2000'; did you mean h200?") == 0);
   CHECK(message_of("h100") == "unknown device 'h100'; did you mean h100-nvl or h100-pcie or h100-sxm?");

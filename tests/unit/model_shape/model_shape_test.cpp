@@ -207,9 +207,18 @@ TEST_CASE("a shape survives the way through JSON") {
   }
 }
 
+TEST_CASE("a model is known by its name in any case, and as its page writes it") {
+  const std::filesystem::path catalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+  for (const char* name : {"qwen3-32b", "Qwen3-32B", "Qwen/Qwen3-32B"}) {
+    CHECK(find_model_shape(name, catalog).name == "qwen3-32b");
+  }
+}
+
 TEST_CASE("an unknown model is answered with the nearest name") {
-  CHECK(message_of("llama-2-7B").find("did you mean llama-2-7b?") != std::string::npos);
+  CHECK(message_of("llama-2-7bx").find("did you mean llama-2-7b?") != std::string::npos);
   CHECK(message_of("opt-13").find("did you mean opt-13b?") != std::string::npos);
+  CHECK(message_of("meta-llama/Meta-Llama-3-8B") ==
+        "meta-llama/Meta-Llama-3-8B: no such file or folder; did you mean llama-3-8b?");
   CHECK(message_of("no/such/folder") == "no/such/folder: no such file or folder");
 }
 
