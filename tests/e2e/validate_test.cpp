@@ -149,6 +149,28 @@ TEST_CASE("a run that was recorded on a CPU is not set beside the prediction for
   CHECK(ran.err.find("recorded on a CPU (backend fast), but h200 is a GPU") != std::string::npos);
 }
 
+TEST_CASE("the example of a file of rows is predicted, and each of its columns is explained, and named by the help") {
+  const std::string text = text_of(std::string(KVROOF_SOURCE_DIR) + "/validation/ROWS.md");
+  std::string rows;
+  std::istringstream lines(text.substr(text.find("    row_id")));
+  for (std::string line; std::getline(lines, line);) rows += line.substr(4) + "\n";
+  const std::string path = (std::filesystem::temp_directory_path() / "kvroof-example-rows.csv").string();
+  std::ofstream(path) << rows;
+  const Ran ran = run_program("validate --format json --rows " + path);
+  std::filesystem::remove(path);
+  REQUIRE(ran.code == 0);
+  const json predicted = json::parse(ran.out)["rows"];
+  REQUIRE(predicted.size() == 2);
+  for (const json& row : predicted) CHECK(row["unsupported"].is_null());
+  const std::string help = run_program("help validate").out;
+  std::istringstream header(rows.substr(0, rows.find('\n')));
+  for (std::string column; std::getline(header, column, ',');) {
+    INFO(column);
+    CHECK(text.find("`" + column + "`") != std::string::npos);
+    CHECK(help.find(column) != std::string::npos);
+  }
+}
+
 TEST_CASE("a file of rows that is none is refused") {
   CHECK(run_program("validate --rows nothing.csv").err.find("nothing.csv: cannot open: No such file") !=
         std::string::npos);
