@@ -285,8 +285,8 @@ int run_validate(const Arguments& arguments) {
 
 void describe_validate(po::options_description_easy_init add) {
   add("rows", po::value<std::string>(),
-      "a CSV file of rows to predict, each with its interval; values may be empty; validation/ROWS.md has an example and "
-      "explains its columns (row_id, level, model_or_op, weight_precision, kv_precision, gpu, n_gpus, engine, "
+      "a CSV file of rows to predict, each with its interval; values may be empty; validation/ROWS.md has an example "
+      "and explains its columns (row_id, level, model_or_op, weight_precision, kv_precision, gpu, n_gpus, engine, "
       "batch_mode, batch, input_len, output_len, metric, value, unit, source)");
   add("device", po::value<std::string>(), "what ran the recorded run: a name or a file of `kvroof calibrate`");
   add("leave-out", po::value<std::string>(),
