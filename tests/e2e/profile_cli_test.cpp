@@ -112,7 +112,8 @@ TEST_CASE("A board whose driver's name does not tell its form has its limit all 
       << R"({"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}], "traceEvents": [
              {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": {}}]})";
   REQUIRE(run_program("import kineto " + folder.file("trace.json") + " -o " + folder.file("run.kvt")).code == 0);
-  CHECK(run_program("report-kernels " + folder.file("run.kvt")).err == "limit: 3350 GB/s, h100-sxm (datasheet)\n");
+  CHECK(run_program("report-kernels " + folder.file("run.kvt"))
+            .err.starts_with("limit: 3350 GB/s, h100-sxm (datasheet)\ntimes alone: "));
 }
 
 #if defined(KVROOF_NO_LOCKS)
