@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "analysis/published_operator.hpp"
+#include "sim/core/names.hpp"
 #include "sim/core/version.hpp"
 #include "sim/traffic/summary.hpp"
 

@@ -4,6 +4,9 @@
 #include <array>
 #include <cctype>
 
+#include "analysis/published_names.hpp"
+#include "sim/core/names.hpp"
+
 namespace kvroof {
 namespace {
 

@@ -1,7 +1,6 @@
 #include "analysis/published_setting.hpp"
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 
 #include "analysis/published_names.hpp"
 #include "analysis/published_operator.hpp"
+#include "sim/core/names.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -221,22 +221,8 @@ PublishedCatalog::PublishedCatalog(fs::path catalog) : names_(std::make_shared<N
   };
   for (const std::string& name : catalog_device_names(names.catalog)) add_device(name, name);
   for (const std::string& name : catalog_model_names(names.catalog)) names.models[model_key(name)] = name;
-  const fs::path file = names.catalog / "names.yaml";
-  try {
-    const YAML::Node root = YAML::LoadFile(file.string());
-    for (const auto& entry : root["devices"]) {
-      for (const auto& alias : entry.second) {
-        add_device(alias.as<std::string>(), entry.first.as<std::string>());
-      }
-    }
-    for (const auto& entry : root["models"]) {
-      for (const auto& alias : entry.second) {
-        names.models[model_key(alias.as<std::string>())] = entry.first.as<std::string>();
-      }
-    }
-  } catch (const YAML::Exception& e) {
-    throw Error(fmt::format("{}: {}", file.string(), e.what()));
-  }
+  for (const OtherName& other : other_names(names.catalog, "devices")) add_device(other.other, other.name);
+  for (const OtherName& other : other_names(names.catalog, "models")) names.models[model_key(other.other)] = other.name;
   for (const std::string& name : catalog_engine_names(names.catalog)) {
     names.engines.push_back(find_engine_profile(name, names.catalog));
   }

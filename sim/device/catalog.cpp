@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "sim/core/names.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/device/device.hpp"
 
@@ -60,6 +61,18 @@ std::vector<std::string> catalog_device_names(const fs::path& catalog) {
 
 namespace {
 
+// The board that is meant. Tables of measurements call h100-sxm an H100; who asks for one may mean three.
+std::optional<std::string> device_name(const std::string& typed, const std::vector<std::string>& names,
+                                       const fs::path& catalog) {
+  if (const auto same = same_name(typed, names)) return same;
+  const std::string key = device_key(typed);
+  const auto begins = [&](const std::string& name) { return device_key(name).starts_with(key); };
+  if (std::count_if(names.begin(), names.end(), begins) > 1) return std::nullopt;
+  const auto others = other_names(catalog, "devices");
+  if (const auto named = name_in_catalog(typed, names, others, device_key)) return named;
+  return name_in_catalog(typed, names, others, device_words);
+}
+
 // Where the file says whose silicon it has: the message of what is wrong with that.
 std::string at_silicon(const fs::path& file, const std::string& text) {
   constexpr std::string_view kKey = "kernels_as";
@@ -74,7 +87,7 @@ Device complete_device(const std::string& name_or_path, const fs::path& catalog,
   const std::vector<std::string> names = catalog_device_names(catalog);
   fs::path file = name_or_path;
   if (!looks_like_a_file(name_or_path)) {
-    const auto same = same_name(name_or_path, names);
+    const auto same = device_name(name_or_path, names, catalog);
     if (!same) {
       throw usage_error(fmt::format("unknown device '{}'{}", name_or_path, suggestion(name_or_path, names)))
           .note(fmt::format("known devices: {}; or give the path of a YAML file", join(names)));

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "sim/core/names.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/model/config_json.hpp"
 #include "sim/model/gguf.hpp"
@@ -305,11 +306,13 @@ ModelShape find_model_shape(const std::string& name_or_path, const fs::path& cat
     return shape_of_file(path / "config.json");
   }
   if (fs::is_regular_file(path, error)) return shape_of_file(path);
-  // Qwen/Qwen3-32B, as the model's page writes it, is qwen3-32b.
+  // Qwen/Qwen3-32B, as the model's page writes it, is qwen3-32b, and meta-llama/Llama-3.1-8B-Instruct is llama-3.1-8b.
   const std::string own = path.filename().string();
   const bool of_page = std::count(name_or_path.begin(), name_or_path.end(), '/') <= 1;
-  if (const auto same = same_name(own, names); same && of_page) {
-    return shape_of_file(catalog / "models" / (*same + ".yaml"));
+  if (of_page) {
+    auto meant = same_name(own, names);
+    if (!meant) meant = name_in_catalog(own, names, other_names(catalog, "models"), model_key);
+    if (meant) return shape_of_file(catalog / "models" / (*meant + ".yaml"));
   }
   const std::string extension = path.extension().string();
   if (name_or_path.find('/') != std::string::npos || extension == ".yaml" || extension == ".yml" ||

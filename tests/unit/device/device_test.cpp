@@ -223,12 +223,17 @@ TEST_CASE("a device is known by its name in any case") {
   CHECK(find_device("RTX-4090", catalog).name == "rtx-4090");
 }
 
+TEST_CASE("a device is known by its other names, its words in any order") {
+  const std::filesystem::path catalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+  CHECK(find_device("NVIDIA H100 80GB HBM3", catalog).name == "h100-sxm");
+  CHECK(find_device("A100 80GB PCIe", catalog).name == "a100-pcie-80g");
+  for (const char* name : {"RTX4090", "RTX 4090", "4090"}) CHECK(find_device(name, catalog).name == "rtx-4090");
+}
+
 TEST_CASE("an unknown device is answered with the nearest name") {
   CHECK(message_of("h2000").find("unknown device 'h2000'; did you mean h200?") == 0);
   CHECK(message_of("h100") == "unknown device 'h100'; did you mean h100-nvl or h100-pcie or h100-sxm?");
-  CHECK(message_of("rtx4090").find("did you mean rtx-4090?") != std::string::npos);
-  CHECK(message_of("4090") == "unknown device '4090'; did you mean rtx-4090?");
-  CHECK(message_of("RTX 4090") == "unknown device 'RTX 4090'; did you mean rtx-4090?");
+  CHECK(message_of("rtx409").find("did you mean rtx-4090?") != std::string::npos);
   CHECK(message_of("./nothing.yaml") == "./nothing.yaml: no such device file");
 }
 

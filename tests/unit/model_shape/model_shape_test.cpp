@@ -214,11 +214,20 @@ TEST_CASE("a model is known by its name in any case, and as its page writes it")
   }
 }
 
+TEST_CASE("a model is known by its other names, and without the endings of tunings and storages") {
+  const std::filesystem::path catalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+  CHECK(find_model_shape("meta-llama/Llama-3.1-8B-Instruct", catalog).name == "llama-3.1-8b");
+  CHECK(find_model_shape("deepseek-ai/DeepSeek-R1", catalog).name == "deepseek-v3");
+  CHECK(find_model_shape("Qwen2.5-7B-Instruct-AWQ", catalog).name == "qwen2.5-7b");
+  CHECK(find_model_shape("gpt_oss 120B", catalog).name == "gpt-oss-120b");
+  CHECK(message_of("Qwen9-7B-Instruct").find("unknown model 'Qwen9-7B-Instruct'") == 0);
+}
+
 TEST_CASE("an unknown model is answered with the nearest name") {
   CHECK(message_of("llama-2-7bx").find("did you mean llama-2-7b?") != std::string::npos);
   CHECK(message_of("opt-13").find("did you mean opt-13b?") != std::string::npos);
-  CHECK(message_of("meta-llama/Meta-Llama-3-8B") ==
-        "meta-llama/Meta-Llama-3-8B: no such file or folder; did you mean llama-3-8b?");
+  CHECK(message_of("meta-llama/Llama-3-8x") ==
+        "meta-llama/Llama-3-8x: no such file or folder; did you mean llama-3-8b?");
   CHECK(message_of("no/such/folder") == "no/such/folder: no such file or folder");
 }
 
