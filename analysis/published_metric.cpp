@@ -319,7 +319,7 @@ Result<PublishedKernel> published_kernel(const PublishedRow& row, const Publishe
     }
     const unsigned held = holds_keys_alone(row, heads, kv_heads) ? 1 : 2;
     const Bytes kv(std::uint64_t{*s.batch} * s.input * kv_heads * width * held * s.deployment.types.kv.bits() / 8);
-    return PublishedKernel{cost.attention_call(kv), kv, 0, true};
+    return PublishedKernel{cost.attention_call(kv, static_cast<double>(*s.batch) * kv_heads), kv, 0, true};
   }
   return failure("this kernel is not predicted");
 }

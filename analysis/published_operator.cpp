@@ -117,7 +117,8 @@ Result<PublishedKernel> operator_kernel(const PublishedSetting& s) {
       const double heads = kv / s.deployment.tensor_parallel;
       const Bytes rows(static_cast<std::uint64_t>(s.batch.value_or(1) * heads * s.input *
                                                   static_cast<double>(s.deployment.types.kv.bits()) / 8));
-      return PublishedKernel{cost.attention_call(rows), rows, 0, true};
+      const double each = std::max(1.0, m.kv_heads / static_cast<double>(s.deployment.tensor_parallel));
+      return PublishedKernel{cost.attention_call(rows, s.batch.value_or(1) * each), rows, 0, true};
     }
   }
   return failure("this part of {} is not predicted by itself", m.name);

@@ -119,9 +119,10 @@ class CostModel {
   // Seconds that the prompts of `batch` sequences take together, up to their first tokens.
   [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch) const;
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;
-  // One matrix product y[m, n] = x[m, k] · w[k, n] by itself; decode attention over `kv_bytes` of cache by itself.
+  // By themselves: one matrix product y[m, n] = x[m, k] · w[k, n]; decode attention over `kv_bytes` of cache, those of
+  // so many KV heads of sequences.
   [[nodiscard]] Estimate product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const;
-  [[nodiscard]] Estimate attention_call(Bytes kv_bytes) const;
+  [[nodiscard]] Estimate attention_call(Bytes kv_bytes, double heads) const;
   // A norm, an activation or a rotation of so many elements by itself.
   [[nodiscard]] Estimate elementwise_call(std::uint64_t elements) const;
   // The largest batch whose ledger fits and that the engine takes; 0 when not even one sequence fits. Where `scale` is
@@ -155,6 +156,8 @@ class CostModel {
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
   [[nodiscard]] double least_seconds(const StepTraffic& traffic, std::uint64_t tokens, double kv_bytes) const;
   [[nodiscard]] double least_of_call(double bytes) const;
+  // What decode attention could compute in the time that so many KV heads of sequences take however short they are.
+  [[nodiscard]] double operations_of(double heads) const { return heads * head_seconds_ * attention_peak_.value; }
   [[nodiscard]] double activation_seconds(const StepTraffic& traffic, std::uint64_t tokens) const;
   struct ReadWeights {
     double bytes = 0, elements = 0, packed = 0, routed = 0;  // routed: bytes of experts, as many as are expected
@@ -191,6 +194,7 @@ class CostModel {
   double prompt_share_ = 1;
   double cache_bytes_ = 0;
   double routed_kernels_ = 0;
+  double head_seconds_ = 0;  // of one KV head of a sequence, however short, spread over the multiprocessors
   bool native_experts_ = false;
   // What a product starts later for its inputs' sake, in a model, and still later by itself.
   double quantise_fused_ = 0, quantise_apart_ = 0;

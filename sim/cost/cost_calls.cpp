@@ -37,19 +37,23 @@ Estimate CostModel::product(std::uint64_t m, std::uint64_t n, std::uint64_t k) c
   parts.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, start,
                      elements * deployment_.weights.layer_bits / 8, linear_bandwidth_,
                      2 * static_cast<double>(m) * elements, linear_peak_);
+  // Inputs of 16 bits are read, and written in the format's own; measured shares of a peak hold that.
+  const bool apart = quantise_apart_ > 0 && !deployment_.weights.share;
+  const double inputs = apart ? static_cast<double>(m * k) * (16 + deployment_.weights.layer_bits) / 8 : 0;
+  parts.add(CostTerm::kElementwise, Limit::kCompute, inputs / linear_bandwidth_.value, linear_bandwidth_.spread);
   parts.least = least_of_call(elements * deployment_.weights.layer_bits / 8);
   return estimate_of(parts);
 }
 
-Estimate CostModel::attention_call(Bytes kv_bytes) const {
+Estimate CostModel::attention_call(Bytes kv_bytes, double heads) const {
   Parts parts;
   const auto bytes = static_cast<double>(kv_bytes.value);
   // A call by itself starts on an idle memory and waits for its last block; the part of its rows that the repetition
   // before it left in the cache hides that, as neighbours do within a step.
   const double cold = cache_bytes_ > 0 ? 1 - std::exp(-bytes / cache_bytes_) : 1;
   parts.add(CostTerm::kAttention, Limit::kLaunches, cold * attention_cold_.value, attention_cold_.spread);
-  parts.add_roofline(CostTerm::kAttention, Limit::kKv, 1, attention_call_, bytes, attention_bandwidth_, 0,
-                     attention_peak_);
+  parts.add_roofline(CostTerm::kAttention, Limit::kKv, 1, attention_call_, bytes, attention_bandwidth_,
+                     operations_of(heads), attention_peak_);
   parts.least = least_of_call(bytes);
   return estimate_of(parts);
 }

@@ -31,7 +31,7 @@ constexpr double kUnpackInt8 = 18, kUnpack = 11, kUnpackFp8 = 4;
 // 0.13; boards with products of 4 bits multiply them as they lie.
 constexpr double kUnpackMxfp4 = 18;
 constexpr std::array<WeightFormat, 32> kFormats = {{
-    {"fp8", 8, 8, 16, 16, F::kPeakFp8Tflops, kUnpackFp8, 1.5, 0.8},
+    {"fp8", 8, 8, 16, 16, F::kPeakFp8Tflops, kUnpackFp8, 1.5, 0.8, {}, 6},
     {"int8", 8, 8, 16, 16, F::kPeakInt8Tops, kUnpackInt8, 1.5, 0.7},
     {"int8-wo", 8, 8, 8, 16, {}, kUnpackInt8},
     {"int4", 4.16, 4.16, 16, 16, {}, kUnpack},
