@@ -63,15 +63,15 @@ TEST_CASE("calibrate says in one sentence what it cannot measure: unknown names,
 
 namespace {
 
-// The kernels of one device among the shipped rows, as a table of its own; `replace` changes its text.
-std::string kernels_of(const TemporaryFolder& folder, const std::string& device, const std::string& from = "",
+// The kernels of one table among the shipped rows, as a file of its own, with `to` in place of `from` in each.
+std::string kernels_of(const TemporaryFolder& folder, const std::string& table, const std::string& from = "",
                        const std::string& to = "") {
   std::ifstream in(std::string(KVROOF_SOURCE_DIR) + "/validation/published.csv");
   const std::string path = folder.file("kernels.csv");
   std::ofstream out(path);
   std::string line;
   for (bool header = true; std::getline(in, line); header = false) {
-    if (!header && (line.find(",kernel,") == std::string::npos || line.find(device) == std::string::npos)) continue;
+    if (!header && (line.find(",kernel,") == std::string::npos || line.find(table) == std::string::npos)) continue;
     const std::size_t at = from.empty() ? std::string::npos : line.find(from);
     if (!header && at != std::string::npos) line.replace(at, from.size(), to);
     out << line << "\n";
@@ -84,7 +84,7 @@ std::string kernels_of(const TemporaryFolder& folder, const std::string& device,
 TEST_CASE("calibrate fits a table of kernels and writes the device with what they say, and nothing else") {
   const TemporaryFolder folder;
   const std::string file = folder.file("mine.yaml");
-  const Ran ran = run_program("calibrate --from " + kernels_of(folder, "H100-SXM") + " --device h100-sxm -o " + file);
+  const Ran ran = run_program("calibrate --from " + kernels_of(folder, "h100_sxm/trtllm") + " --device h100-sxm -o " + file);
   INFO(ran.err);
   REQUIRE(ran.code == 0);
   CHECK(ran.err.find("matrix products: ") == 0);
@@ -109,7 +109,7 @@ TEST_CASE("calibrate fits a table of kernels and writes the device with what the
 TEST_CASE("calibrate refuses kernels of another device, of no unit or time, in a warm cache, and a file without any") {
   const TemporaryFolder folder;
   const auto refused = [&](const std::string& from, const std::string& to, const std::string& device) {
-    const std::string table = kernels_of(folder, "H100-SXM", from, to);
+    const std::string table = kernels_of(folder, "h100_sxm/trtllm", from, to);
     return run_program("calibrate --from " + table + " --device " + device + " -o " + folder.file("out.yaml"));
   };
   CHECK(refused("", "", "a100-80g").err.find("was measured on H100-SXM-80GB, not on a100-80g") != std::string::npos);
