@@ -84,7 +84,8 @@ std::string kernels_of(const TemporaryFolder& folder, const std::string& table, 
 TEST_CASE("calibrate fits a table of kernels and writes the device with what they say, and nothing else") {
   const TemporaryFolder folder;
   const std::string file = folder.file("mine.yaml");
-  const Ran ran = run_program("calibrate --from " + kernels_of(folder, "h100_sxm/trtllm") + " --device h100-sxm -o " + file);
+  const std::string table = kernels_of(folder, "h100_sxm/trtllm");
+  const Ran ran = run_program("calibrate --from " + table + " --device h100-sxm -o " + file);
   INFO(ran.err);
   REQUIRE(ran.code == 0);
   CHECK(ran.err.find("matrix products: ") == 0);
