@@ -41,4 +41,59 @@ TEST_CASE("kernels around the experts start one by one") {
   CHECK(seconds("llama-2-7b", engine, CostTerm::kElementwise) == plain);
 }
 
+TEST_CASE("a shared expert in the call of the routed ones launches nothing of its own") {
+  EngineProfile engine = find_engine_profile("graphs", kCatalog);
+  const double products = seconds("deepseek-v3", engine, CostTerm::kLinear);
+  const double others = seconds("deepseek-v3", engine, CostTerm::kElementwise);
+  engine.shared_with_routed = true;
+  // Two products, an activation and a sum in 58 layers; 3.6 us each on H100.
+  CHECK(products - seconds("deepseek-v3", engine, CostTerm::kLinear) == Approx(58 * 2 * 3.6e-6).epsilon(1e-6));
+  CHECK(others - seconds("deepseek-v3", engine, CostTerm::kElementwise) == Approx(58 * 2 * 3.6e-6).epsilon(1e-6));
+}
+
+TEST_CASE("experts in 4 bits run with at most three kernels around them where the board multiplies them as they lie") {
+  const auto others = [](const char* device, const char* format, std::uint32_t kernels) {
+    EngineProfile engine = find_engine_profile("tensorrt-llm", kCatalog);
+    engine.routed_kernels = kernels;
+    const Deployment deployment(TrafficTypes{DType::kBF16, DType::kBF16}, *parse_weight_format(format));
+    const CostModel cost(find_model_shape("gpt-oss-120b", kCatalog), deployment, find_device(device, kCatalog), engine);
+    return cost.predict(full_attention_summary(cost.shape(), 64, 8), 1)
+        .terms[static_cast<std::size_t>(CostTerm::kElementwise)].value;
+  };
+  CHECK(others("b200", "mxfp4", 7) == others("b200", "mxfp4", 3));
+  CHECK(others("b200", "mxfp4", 2) < others("b200", "mxfp4", 3));
+  CHECK(others("b200", "nvfp4", 7) == others("b200", "nvfp4", 3));
+  // 36 layers; a start of 3.6 us on H200 and B200.
+  CHECK(others("h200", "mxfp4", 7) - others("h200", "mxfp4", 3) == Approx(36 * 4 * 3.6e-6));
+  CHECK(others("b200", "bf16", 7) - others("b200", "bf16", 3) == Approx(36 * 4 * 3.6e-6));
+}
+
+TEST_CASE("mxfp4 is unpacked where a board has no products of 4 bits, which takes longer than reading on H200") {
+  const auto linear = [](const char* device, double operations) {
+    WeightFormat format = *parse_weight_format("mxfp4");
+    format.unpack_operations = operations;
+    const CostModel cost(find_model_shape("gpt-oss-120b", kCatalog),
+                         Deployment(TrafficTypes{DType::kBF16, DType::kBF16}, format), find_device(device, kCatalog),
+                         find_engine_profile("vllm", kCatalog));
+    return cost.predict(full_attention_summary(cost.shape(), 64, 8), 64)
+        .terms[static_cast<std::size_t>(CostTerm::kLinear)].value;
+  };
+  CHECK(linear("b200", 18) == linear("b200", 0));
+  CHECK(linear("h200", 18) > 1.1 * linear("h200", 0));
+}
+
+TEST_CASE("prompts of latent attention multiply k and v of each head where an engine expands them") {
+  const auto prompt = [](bool expands) {
+    EngineProfile engine = find_engine_profile("graphs", kCatalog);
+    engine.expands_latent = expands;
+    const CostModel cost(find_model_shape("deepseek-v3", kCatalog), TrafficTypes{DType::kBF16, DType::kBF16},
+                         find_device("h100-sxm", kCatalog), engine);
+    return cost.prefill(full_attention_summary(cost.shape(), 32768, 8), 1).value;
+  };
+  // 61 layers of 128 heads, half of 32768 squared pairs, two operations for each of 576 + 512 or 192 + 128 numbers, at
+  // 0.6 of 989 TFLOP/s; what is read and written beside is a thousandth of that.
+  const double pairs = 61 * 128.0 * 32768 * 32769 / 2;
+  CHECK(prompt(false) - prompt(true) == Approx(pairs * 2 * (1088 - 320) / (0.6 * 989e12)).epsilon(0.01));
+}
+
 }  // namespace kvroof
