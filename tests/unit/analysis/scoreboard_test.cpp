@@ -295,6 +295,19 @@ TEST_CASE("clients in a closed loop get one answer each in the time of all their
   CHECK(of(16, 20, "itl_median") == Approx(of(16, 20, "itl_mean")));
 }
 
+TEST_CASE("a first token waits for a twentieth of the clients' prompts and three more, under vLLM for one more") {
+  const auto of = [](const char* engine, int clients) {
+    return predicted(fmt::format("m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,{},continuous_fixed_concurrency,{},"
+                                 "1000,200,ttft_mean,,s,s\n", engine, clients));
+  };
+  const double one = of("lmdeploy", 1);
+  CHECK(of("lmdeploy", 2) == Approx(2 * one).epsilon(0.003));  // no more than the other client's
+  // Four in one pass, whose activations go through memory.
+  CHECK(of("lmdeploy", 20) == Approx((1 + 3 + 1) * one).epsilon(0.06));
+  const double arrival = 0.0156, prompt = of("vLLM", 1) - arrival;
+  CHECK(of("vLLM", 20) == Approx((1 + 1 + 1) * prompt + arrival).epsilon(0.06));
+}
+
 TEST_CASE("most tokens of a closed loop wait for the host as long with others' prompts as without") {
   // A host that launches for longer than the device computes; a prompt is in one step of 64.
   const auto of = [](int clients, const std::string& metric) {
