@@ -1,0 +1,144 @@
+// Loops of clients, open and closed: what they make of prompts and steps.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "analysis/scoreboard.hpp"
+#include "tests/catch.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr const char* kHeader =
+    "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,engine,batch_mode,batch,input_len,output_len,"
+    "metric,value,unit,source\n";
+
+std::vector<PublishedRow> rows_of(const std::string& lines) {
+  return published_rows(kHeader + lines).or_throw("rows");
+}
+ScoredRow score(const PublishedRow& row) {
+  static const Scoreboard board(std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog");
+  return board.score(row);
+}
+// A prediction for one row; the row must be supported.
+double predicted(const std::string& line) {
+  const auto rows = rows_of(line);
+  const ScoredRow scored = score(rows[0]);
+  INFO(line << scored.refused);
+  REQUIRE(scored.predicted);
+  return scored.predicted->value;
+}
+
+}  // namespace
+
+TEST_CASE("clients in a closed loop get one answer each in the time of all their prompts and an answer's steps") {
+  // Under an engine whose requests have their places at once.
+  const auto of = [](int clients, int output, const std::string& metric) {
+    const std::string unit = metric.starts_with("output") ? "tok/s" : "s";
+    return predicted(fmt::format("m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,lmdeploy,continuous_fixed_concurrency,"
+                                 "{},1000,{},{},,{},s\n",
+                                 clients, output, metric, unit));
+  };
+  const double prompt = of(1, 201, "ttft"), step = of(16, 201, "itl_median");
+  CHECK(of(1, 201, "output_tokens_per_s") == Approx(201 / of(1, 201, "e2e_mean")));
+  // Prompts of 1,000 tokens take as long together as one by one, but for a little of their starts.
+  CHECK(of(16, 201, "output_tokens_per_s") == Approx(16 * 201 / (16 * prompt + 200 * step)).epsilon(0.003));
+  // Most tokens wait for no prompt, unless there are prompts in most steps.
+  CHECK(of(16, 201, "itl_mean") == Approx(step + 15 * prompt / 201).epsilon(0.003));
+  CHECK(of(16, 20, "itl_median") == Approx(of(16, 20, "itl_mean")));
+}
+
+TEST_CASE("a first token waits for a twentieth of the clients' prompts and three more, under vLLM for one more") {
+  const auto of = [](const char* engine, int clients) {
+    return predicted(fmt::format("m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,{},continuous_fixed_concurrency,{},"
+                                 "1000,200,ttft_mean,,s,s\n", engine, clients));
+  };
+  const double one = of("lmdeploy", 1);
+  CHECK(of("lmdeploy", 2) == Approx(2 * one).epsilon(0.003));  // no more than the other client's
+  // Four in one pass, whose activations go through memory.
+  CHECK(of("lmdeploy", 20) == Approx((1 + 3 + 1) * one).epsilon(0.06));
+  const double arrival = 0.0156, prompt = of("vLLM", 1) - arrival;
+  CHECK(of("vLLM", 20) == Approx((1 + 1 + 1) * prompt + arrival).epsilon(0.06));
+}
+
+TEST_CASE("most tokens of a closed loop wait for the host as long with others' prompts as without") {
+  // A host that launches for longer than the device computes; a prompt is in one step of 64.
+  const auto of = [](int clients, const std::string& metric) {
+    return predicted(fmt::format("m,end_to_end,Llama-3.2-1B,fp16,,H100-SXM-80GB,1,transformers,"
+                                 "continuous_fixed_concurrency,{},16,1000,{},,ms,s\n", clients, metric));
+  };
+  CHECK(of(1, "itl_median") == of(1, "itl_mean"));
+  CHECK(of(16, "itl_median") == Approx(of(1, "itl_mean")));
+}
+
+TEST_CASE("without a number of clients a server under its greatest load has tokens at the pace of its fullest batch") {
+  const std::string server = "m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,";
+  const double one = predicted(server + "continuous_fixed_concurrency,1,1000,200,tpot_mean,,ms,s\n");
+  // The most that vLLM takes at once is 256.
+  const double most = predicted(server + "continuous_fixed_concurrency,256,1000,200,tpot_mean,,ms,s\n");
+  CHECK(most > 1.5 * one);
+  CHECK(predicted(server + "continuous_max_load,max,1000,200,tpot_mean,,ms,s\n") == most);
+  for (const char* waits : {"continuous_max_load,max,1000,200,ttft_mean,,ms,s\n",
+                            "continuous_max_load,max,1000,200,e2e_mean,,ms,s\n",
+                            "continuous_open_loop,8 req/s,1000,200,output_tokens_per_s_total,,tok/s,s\n",
+                            "continuous_open_loop,8 req/s,1000,200,decode_tokens_per_s,,tok/s,s\n"}) {
+    INFO(waits);
+    CHECK_FALSE(score(rows_of(server + waits)[0]).predicted.has_value());
+  }
+}
+
+TEST_CASE("loops of which not one sequence fits are refused, as a full server is") {
+  const std::string row = "m,end_to_end,Llama-3.1-405B,bf16,,A100-SXM4-80GB,1,vLLM,";
+  for (const char* rest : {"continuous_fixed_concurrency,8,1000,200,tpot_mean,,ms,s\n",
+                           "continuous_fixed_concurrency,8,1000,200,output_tokens_per_s_total,,tok/s,s\n",
+                           "continuous_open_loop,1 req/s,1000,200,ttft_mean,,ms,s\n",
+                           "continuous_max_load,max,1000,200,output_tokens_per_s_total,,tok/s,s\n"}) {
+    INFO(rest);
+    CHECK(score(rows_of(row + rest)[0]).refused == "not even one sequence fits");
+  }
+}
+
+TEST_CASE("medians between tokens of an open loop have prompts once they are in half of the steps, tails are refused") {
+  const std::string row = "m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,lmdeploy,continuous_open_loop,";
+  const auto of = [&](int rate, const std::string& metric) {
+    return predicted(fmt::format("{}{} req/s,1000,20,{},,ms,s\n", row, rate, metric));
+  };
+  CHECK(of(1, "itl_median") < of(1, "itl_mean"));
+  CHECK(of(12, "itl_median") == Approx(of(12, "itl_mean")));
+  const auto tail = rows_of("m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,lmdeploy,continuous_fixed_concurrency,8,"
+                            "1000,20,itl_p99,,ms,s\n");
+  CHECK(score(tail[0]).refused == "a tail is not predicted, means and medians are: itl_p99");
+}
+
+TEST_CASE("an open loop holds as many sequences as arrive while one is served, an unstated load widens intervals") {
+  const std::string row = "m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,continuous_open_loop,";
+  const std::string rest = ",500,200,tpot_mean,,ms,s\n";
+  const double idle = predicted(row + "0.01 req/s" + rest), busy = predicted(row + "20 req/s" + rest);
+  CHECK(idle < busy);
+  const auto unknown = rows_of(row + rest), alone = rows_of(row + "0.01 req/s" + rest);
+  const Estimate wide = *score(unknown[0]).predicted, narrow = *score(alone[0]).predicted;
+  CHECK(wide.high80 / wide.low80 > narrow.high80 / narrow.low80);
+  CHECK(wide.low80 <= narrow.value);
+}
+
+TEST_CASE("a request waits for its place before its prompt: a time of the engine, seen by first tokens alone") {
+  const auto of = [](const char* mode, const char* batch, const char* metric) {
+    return predicted(std::string("m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,") + mode + "," + batch +
+                     ",500,200," + metric + ",,ms,s\n");
+  };
+  const double alone = of("single_stream", "1", "first_token_latency");
+  CHECK(of("continuous_fixed_concurrency", "1", "ttft_mean") == Approx(alone + 15.6).epsilon(1e-3));
+  CHECK(of("continuous_open_loop", "0.01 req/s", "ttft_mean") > alone + 15.6);
+  CHECK(of("continuous_fixed_concurrency", "1", "e2e_mean") ==
+        Approx(alone + 15.6 + 199 * of("continuous_fixed_concurrency", "1", "tpot_mean")).epsilon(1e-3));
+}
+
+TEST_CASE("a saturated server of more memory serves no fewer tokens") {
+  const auto of = [](const char* gpu) {
+    return predicted(std::string("m,end_to_end,Llama-3.1-70B,fp8,fp8,") + gpu +
+                     ",1,TensorRT-LLM,continuous_max_load,max,1000,1000,output_tokens_per_s_total,,tok/s,s\n");
+  };
+  CHECK(of("H200-SXM-141GB") > 2 * of("H100-SXM-80GB"));
+}
+
+}  // namespace kvroof
