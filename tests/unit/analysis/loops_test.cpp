@@ -3,33 +3,10 @@
 
 #include <cmath>
 
-#include "analysis/scoreboard.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/scored_rows.hpp"
 
 namespace kvroof {
-namespace {
-
-constexpr const char* kHeader =
-    "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,engine,batch_mode,batch,input_len,output_len,"
-    "metric,value,unit,source\n";
-
-std::vector<PublishedRow> rows_of(const std::string& lines) {
-  return published_rows(kHeader + lines).or_throw("rows");
-}
-ScoredRow score(const PublishedRow& row) {
-  static const Scoreboard board(std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog");
-  return board.score(row);
-}
-// A prediction for one row; the row must be supported.
-double predicted(const std::string& line) {
-  const auto rows = rows_of(line);
-  const ScoredRow scored = score(rows[0]);
-  INFO(line << scored.refused);
-  REQUIRE(scored.predicted);
-  return scored.predicted->value;
-}
-
-}  // namespace
 
 TEST_CASE("clients in a closed loop get one answer each in the time of all their prompts and an answer's steps") {
   // Under an engine whose requests have their places at once.

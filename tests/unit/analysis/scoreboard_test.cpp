@@ -5,36 +5,16 @@
 #include <cmath>
 
 #include "tests/catch.hpp"
+#include "tests/support/scored_rows.hpp"
 
 namespace kvroof {
 namespace {
 
-constexpr const char* kHeader =
-    "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,engine,batch_mode,batch,input_len,output_len,"
-    "metric,value,unit,source\n";
-
-std::vector<PublishedRow> rows_of(const std::string& lines) {
-  return published_rows(kHeader + lines).or_throw("rows");
-}
 std::string problem_of(const std::string& csv) {
   const auto rows = published_rows(csv);
   return rows ? "" : rows.error();
 }
-const Scoreboard& scoreboard() {
-  static const Scoreboard board(std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog");
-  return board;
-}
-ScoredRow score(const PublishedRow& row) { return scoreboard().score(row); }
-
 constexpr const char* kServed = "m,end_to_end,";
-// A prediction for one row; the row must be supported.
-double predicted(const std::string& line) {
-  const auto rows = rows_of(line);
-  const ScoredRow scored = score(rows[0]);
-  INFO(line << scored.refused);
-  REQUIRE(scored.predicted);
-  return scored.predicted->value;
-}
 
 }  // namespace
 
@@ -52,18 +32,18 @@ TEST_CASE("published rows: quotes hold commas, line breaks and quotes") {
 TEST_CASE("published rows that cannot be read are refused with their line") {
   CHECK(problem_of("").find("the file is empty") != std::string::npos);
   CHECK(problem_of("row_id,\"x").find("line 1: a quote is never closed") == 0);
-  CHECK(problem_of(std::string(kHeader) + "a,b\n") == "line 2: 2 fields, but the header has 16");
+  CHECK(problem_of(std::string(kRowHeader) + "a,b\n") == "line 2: 2 fields, but the header has 16");
   const std::string good = "m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time,1,us,s\n";
-  CHECK(problem_of(kHeader + good + "m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time,fast,us,s\n") ==
+  CHECK(problem_of(kRowHeader + good + "m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time,fast,us,s\n") ==
         "line 3: value `fast` is no number");
-  CHECK(problem_of(kHeader + good + "m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time,1,,s\n") ==
+  CHECK(problem_of(kRowHeader + good + "m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time,1,,s\n") ==
         "line 3: it has no unit");
   for (const std::string impossible : {"nan", "inf", "-1"}) {
-    CHECK(problem_of(kHeader + ("m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time," + impossible + ",us,s\n")) ==
+    CHECK(problem_of(kRowHeader + ("m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time," + impossible + ",us,s\n")) ==
           "line 2: value is " + impossible + ", expected a number from 0 on");
   }
-  CHECK(problem_of("unit," + std::string(kHeader)) == "line 1: the column unit is there twice");
-  CHECK(problem_of(kHeader + good + good).empty());
+  CHECK(problem_of("unit," + std::string(kRowHeader)) == "line 1: the column unit is there twice");
+  CHECK(problem_of(kRowHeader + good + good).empty());
   const auto empty = rows_of("m,kernel,d,bf16,,X,1,e,kernel,1,,,kernel_time,,us,s\n");
   CHECK_FALSE(empty[0].value.has_value());
 }
