@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "analysis/published_operator.hpp"
+#include "analysis/serving.hpp"
 #include "sim/core/names.hpp"
 #include "sim/core/version.hpp"
 #include "sim/traffic/summary.hpp"
@@ -23,18 +24,8 @@ constexpr std::uint32_t kMostProduct = 1U << 20;
 constexpr std::uint32_t kUnstatedLoad = 16, kLightLoad = 1, kHeavyLoad = 128;
 constexpr double kSeconds = 1, kMilliseconds = 1e3, kMicroseconds = 1e6;
 
-// Times one after the other. Their errors come from the same constants, so the ends add up.
-Estimate sum(const Estimate& a, const Estimate& b) {
-  return {a.value + b.value,   a.low80 + b.low80,
-          a.high80 + b.high80, a.low95 + b.low95,
-          a.high95 + b.high95, a.value > b.value ? a.dominated_by : b.dominated_by,
-          a.limit + b.limit};
-}
-// As wide as where its own ends were off by that share (80 %) as well; it may be any part of what it says.
-Estimate unsure(const Estimate& e, double spread) {
-  const double w80 = 1 + spread, w95 = 1 + kWidth95 * spread;
-  return {e.value, e.low80 / w80, e.high80 * w80, e.low95 / w95, e.high95 * w95, e.dominated_by};
-}
+constexpr const char* kNoneFits = "not even one sequence fits";
+
 // Wide enough for both ends of the load as well.
 Estimate widened(Estimate e, const Estimate& low, const Estimate& high) {
   e.low80 = std::min(e.low80, low.value);
@@ -45,132 +36,6 @@ Estimate widened(Estimate e, const Estimate& low, const Estimate& high) {
   e.limit = low.limit;
   return e;
 }
-
-// What a server does with `batch` sequences at once.
-struct Served {
-  Estimate first_token, token;  // seconds
-  Estimate most_tokens;         // between most tokens: a step alone, unless prompts are in most of them
-
-  [[nodiscard]] Estimate whole(double output) const { return sum(first_token, scaled(token, output - 1)); }
-};
-
-constexpr const char* kNoneFits = "not even one sequence fits";
-
-// All loops need room for one sequence (fits).
-class Server {
- public:
-  explicit Server(const PublishedSetting& s)
-      : s_(s), cost_(s.shape, s.deployment, s.device, s.engine),
-        residency_(full_attention_summary(s.shape, s.input, std::max(s.output, 2U) - 1)) {}
-
-  [[nodiscard]] const CostModel& cost() const { return cost_; }
-  [[nodiscard]] const ResidencySummary& residency() const { return residency_; }
-  [[nodiscard]] bool fits() const { return cost_.largest_batch(residency_) > 0; }
-
-  // Prompts of a batch, then its decode steps; the first token comes with the prompts.
-  [[nodiscard]] Estimate static_batch(std::uint32_t batch) const {
-    const Estimate prompts = cost_.prefill(residency_, batch);
-    return s_.output < 2 ? prompts : sum(prompts, scaled(cost_.predict(residency_, batch).step, s_.output - 1));
-  }
-  // So many clients that each wait for their answer: no more run at once than fit, and a token shares its step with
-  // the prompts of the others.
-  [[nodiscard]] Served closed_loop(std::uint32_t clients) const {
-    const auto most = static_cast<double>(cost_.largest_batch(residency_));
-    const double running = std::min<double>(clients, most);
-    const Estimate prompt = cost_.prefill(residency_, 1);
-    const double others = (running - 1) / s_.output;  // prompts a step
-    const auto step = [&](double beside) {
-      return cost_.predict(residency_, static_cast<std::uint64_t>(running), beside).step;
-    };
-    const Estimate beside = beside_step(others);
-    Served served;
-    served.token = sum(step(beside.value), beside);
-    served.most_tokens = others < kInMostSteps ? step(0) : served.token;
-    const double ahead = std::min(running - 1, s_.engine.prompts_ahead + kPromptsAheadShare * running);
-    served.first_token = sum(sum(prompt, unsure(prompts(ahead), kQueueSpread)), arrival());
-    if (clients > running) {  // the others wait for a place
-      const double turns = clients / running - 1;
-      served.first_token = sum(served.first_token, scaled(served.whole(s_.output), turns));
-    }
-    return served;
-  }
-  // Tokens a second of that loop: while each client gets one answer all their prompts and an answer's steps are run.
-  [[nodiscard]] Estimate closed_loop_rate(std::uint32_t clients) const {
-    const std::uint64_t running = std::min<std::uint64_t>(clients, cost_.largest_batch(residency_));
-    const double output = s_.output;
-    const Estimate others = scaled(beside_step(static_cast<double>(running) / output), output);
-    const Estimate answers = sum(others, scaled(cost_.predict(residency_, running).step, output - 1));
-    return throughput(answers, static_cast<double>(running) * s_.output);
-  }
-  // Requests that arrive so many a second: as many are there as arrive while one is served. Nothing where more arrive
-  // than as many as fit can serve: how long they wait depends on how long the load lasts.
-  [[nodiscard]] std::optional<Served> open_loop(double arrivals) const {
-    const auto most = static_cast<double>(cost_.largest_batch(residency_));
-    std::uint32_t running = 1;
-    Served served = under_arrivals(running, arrivals);
-    for (int round = 0; round < 30; ++round) {
-      const double there = arrivals * served.whole(s_.output).value;
-      if (there > most && running >= most) return std::nullopt;
-      const auto next = static_cast<std::uint32_t>(std::clamp(there, 1.0, most));
-      if (next == running) break;
-      running = next;
-      served = under_arrivals(running, arrivals);
-    }
-    return served;
-  }
-  // As many as fit, while others wait.
-  [[nodiscard]] Served crowded() const {
-    return closed_loop(static_cast<std::uint32_t>(std::min<std::uint64_t>(cost_.largest_batch(residency_), 4096)));
-  }
-  // Tokens a second with requests waiting: as many run as fit, and each step has its share of new prompts.
-  [[nodiscard]] std::optional<Estimate> saturated() const {
-    const std::uint64_t batch = cost_.largest_batch(residency_);
-    if (batch == 0) return std::nullopt;
-    const auto running = static_cast<double>(batch);
-    const Estimate beside = beside_step(running / s_.output);
-    return throughput(sum(cost_.predict(residency_, batch, beside.value).step, beside), running);
-  }
-
- private:
-  static constexpr double kChunk = 8192;  // tokens, where the engine states none
-  // Prompts that are computed before one's own, of the clients: half of the burst that begins a loop of ten rounds.
-  static constexpr double kPromptsAheadShare = 0.05;
-  static constexpr double kInMostSteps = 0.5;  // prompts a step
-  static constexpr double kQueueSpread = 0.3, kArrivalSpread = 0.3;  // judgement, as of all constants of that kind
-
-  // So many prompts, computed together as far as a chunk holds them.
-  [[nodiscard]] Estimate prompts(double count) const {
-    const double most = std::max(1.0, std::floor(std::min(s_.engine.prompt_chunk, kChunk) / s_.input));
-    const double whole = std::floor(std::clamp(count, 1.0, most));
-    const auto of = [&](double together) { return cost_.prefill(residency_, static_cast<std::uint64_t>(together)); };
-    if (count <= 1 || whole == most) return scaled(of(whole), count / whole);
-    const double share = count - whole;
-    return share > 0 ? sum(scaled(of(whole), 1 - share), scaled(of(whole + 1), share)) : of(whole);
-  }
-  // The prompts of a step, so many on average: those whose places become free in the same step are computed together.
-  [[nodiscard]] Estimate beside_step(double arriving) const {
-    const double steps = arriving > 0 ? 1 - std::exp(-arriving) : 1;  // that have any
-    return scaled(prompts(arriving / steps), steps);
-  }
-
-  [[nodiscard]] Served under_arrivals(std::uint32_t running, double arrivals) const {
-    const Estimate prompt = cost_.prefill(residency_, 1);
-    const double busy = std::min(0.9, arrivals * prompt.value);  // share of time that goes to prompts
-    const Estimate step = cost_.predict(residency_, running).step;
-    const Estimate first = sum(scaled(prompt, 1 / (1 - busy)), scaled(step, 0.5));
-    const Estimate token = scaled(step, 1 / (1 - busy));
-    return {sum(first, arrival()), token, arrivals * token.value < kInMostSteps ? step : token};
-  }
-  // Until a request has its place in a batch.
-  [[nodiscard]] Estimate arrival() const {
-    const double seconds = s_.engine.arrival_us * 1e-6;
-    return unsure({seconds, seconds, seconds, seconds, seconds, CostTerm::kHost}, kArrivalSpread);
-  }
-
-  const PublishedSetting& s_;
-  CostModel cost_;
-  ResidencySummary residency_;
-};
 
 // The tables `generation_attention_perf` of TensorRT-LLM before 1.3.0rc20 were collected with a cache of the kind
 // SELFKONLY, where one buffer is both keys and values (ai-dynamo/aiconfigurator @095f58a, collector/trtllm/

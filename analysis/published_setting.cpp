@@ -270,6 +270,22 @@ Result<Deployment> deployment_of(const PublishedRow& row, bool kernel) {
   return deployment;
 }
 
+// Whether all prompts are as long, and all answers: so where the conditions name no data or range that lengths are
+// drawn from. InferenceMAX draws those of its three pairs from 0.8 to 1 of them, and tables of its results do not say
+// so.
+bool equal_lengths(const std::string& conditions, std::uint32_t input, std::uint32_t output) {
+  constexpr std::uint32_t kShort = 1024, kLong = 8192;
+  if (std::min(input, output) == kShort && (std::max(input, output) == kShort || std::max(input, output) == kLong)) {
+    return false;
+  }
+  std::string text;
+  for (const char c : conditions) text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  constexpr std::array kDrawn = {"range",    "uniform", "up to",   "vary", "varied", "random lengths",
+                                 "sharegpt", "sonnet",  "dataset", "chat", "gpqa",   " to 1 of"};
+  return std::none_of(kDrawn.begin(), kDrawn.end(),
+                      [&](const char* drawn) { return text.find(drawn) != std::string::npos; });
+}
+
 // What a field that ought to hold a count is instead.
 std::string no_count(std::string_view what, const std::string& text) {
   return text.empty() ? fmt::format("{} is not stated", what) : fmt::format("{} is no count: {}", what, text);
@@ -297,6 +313,7 @@ std::string read_lengths(const PublishedRow& row, bool kernel, PublishedSetting&
   }
   s.input = std::max(input.value_or(1), 1U);
   s.output = std::max(output.value_or(kUnstatedOutput), 1U);
+  s.equal_lengths = equal_lengths(row.conditions, s.input, s.output);
   if (s.batch && (*s.batch == 0 || *s.batch > kMostBatch)) return "a batch that no run has";
   if (s.input > kMostTokens || s.output > kMostTokens) return "lengths that no run has";
   return {};

@@ -30,6 +30,7 @@ struct PublishedSetting {
   bool open_loop = false;              // requests arrive whatever the server does
   std::optional<double> arrivals;      // of them, a second
   std::uint32_t input = 1, output = 1;
+  bool equal_lengths = false;         // of all prompts and of all answers, as far as the row says
   std::optional<LayerOperator> part;  // of the model, by itself
 };
 

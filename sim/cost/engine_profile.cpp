@@ -45,6 +45,7 @@ constexpr Field kFields[] = {
     {"reads_by_query_head", &P::reads_by_query_head, 0, 1},
     {"shared_with_routed", &P::shared_with_routed, 0, 1},
     {"expands_latent", &P::expands_latent, 0, 1},
+    {"prompts_first", &P::prompts_first, 0, 1},
     {"prompts_together", &P::prompts_together, 0, 1},
     {"evicts_after_prompt", &P::evicts_after_prompt, 0, 1},
     {"launch_us", &P::launch_us, 0, kSecond},

@@ -30,6 +30,7 @@ struct EngineProfile {
   bool reads_by_query_head = false;       // decode attention passes rows that heads share once for each of them
   bool shared_with_routed = false;        // shared experts are one more in the call of the routed ones
   bool expands_latent = false;            // prompts multiply k and v of each head, made from the latent, not the latent
+  bool prompts_first = false;             // a server computes all prompts that wait before answers go on
   bool prompts_together = false;          // the prompts of a batch are computed as one
   bool evicts_after_prompt = false;       // all layers of a prompt stay whole to its end; else each is compacted
   double cache_passes = 0;                // over the rows that a step reads, beside attention's: a cache built anew

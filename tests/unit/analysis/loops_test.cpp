@@ -38,6 +38,37 @@ TEST_CASE("a first token waits for a twentieth of the clients' prompts and three
   CHECK(of("vLLM", 20) == Approx((1 + 1 + 1) * prompt + arrival).epsilon(0.06));
 }
 
+TEST_CASE("equal answers behind prompts that go first end together: half of the prompts are before the first token") {
+  const auto of = [](int clients, const std::string& metric, const std::string& conditions = "") {
+    const std::string unit = metric.starts_with("output") ? "tok/s" : "s";
+    return predicted(fmt::format("m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,SGLang,continuous_fixed_concurrency,"
+                                 "{},1000,201,{},,{},s\n", clients, metric, unit), conditions);
+  };
+  // Eight prompts of 1,000 tokens are a pass: sixteen clients wait for one pass or two, and then for one or none.
+  const double pass = of(8, "ttft_mean"), step = of(16, "itl_median");
+  CHECK(of(16, "ttft_mean") == Approx(1.5 * pass).epsilon(0.003));
+  CHECK(of(16, "tpot_mean") == Approx(step + 0.5 * pass / 200).epsilon(0.003));
+  // Little's law: so many clients are there as answers end in the time that one takes.
+  CHECK(of(16, "output_tokens_per_s") * of(16, "e2e_mean") == Approx(16 * 201).epsilon(0.01));
+  // Lengths that are drawn end at any time: each token has its share of all the others' prompts.
+  const std::string drawn = "ShareGPT";
+  CHECK(of(16, "tpot_mean", drawn) == Approx(step + 15 * pass / 8 / 201).epsilon(0.01));
+  CHECK(of(64, "ttft_mean", drawn) < 0.5 * of(64, "ttft_mean"));
+}
+
+TEST_CASE("prompts of clients whose answers end in the same step share a pass") {
+  const auto token = [](int clients, int output) {
+    return predicted(fmt::format("m,end_to_end,Qwen2.5-3B,bf16,,H200-SXM-141GB,1,SGLang,continuous_fixed_concurrency,"
+                                 "{},16,{},tpot_mean,,ms,s\n", clients, output), "ShareGPT");
+  };
+  // A short prompt is 36 layers of 12 launches of 42 us, as long for a few as for one.
+  const double pass = 36 * 12 * 0.042 + 0.15;
+  const auto more = [&](int clients) { return token(clients, 4) - token(clients, 4000); };
+  CHECK(token(5, 4000) < 6);
+  CHECK(more(5) == Approx((1 - std::exp(-1)) * pass).epsilon(0.05));
+  CHECK(more(17) == Approx((1 - std::exp(-4)) * pass).epsilon(0.05));
+}
+
 TEST_CASE("most tokens of a closed loop wait for the host as long with others' prompts as without") {
   // A host that launches for longer than the device computes; a prompt is in one step of 64.
   const auto of = [](int clients, const std::string& metric) {

@@ -202,19 +202,6 @@ TEST_CASE("from the version with a host in Python on, more sequences than it ser
   CHECK(rate("0.17") > 2 * rate("1.0"));
 }
 
-TEST_CASE("prompts of clients whose answers end in the same step share a pass") {
-  const auto token = [](int clients, int output) {
-    return predicted(fmt::format("m,end_to_end,Qwen2.5-3B,bf16,,H200-SXM-141GB,1,TP1,SGLang,0.5.6,"
-                                 "continuous_fixed_concurrency,{},16,{},tpot_mean,,ms,s\n", clients, output));
-  };
-  // A short prompt is 36 layers of 12 launches of 42 us, as long for a few as for one.
-  const double pass = 36 * 12 * 0.042 + 0.15;
-  const auto more = [&](int clients) { return token(clients, 4) - token(clients, 4000); };
-  CHECK(token(5, 4000) < 6);
-  CHECK(more(5) == Approx((1 - std::exp(-1)) * pass).epsilon(0.05));
-  CHECK(more(17) == Approx((1 - std::exp(-4)) * pass).epsilon(0.05));
-}
-
 TEST_CASE("a load that cannot be served is said so: waits without an end have no mean") {
   const auto row = [](const char* rate, const char* metric) {
     return std::string("m,end_to_end,Llama-3.1-70B,fp8,,H100-SXM-80GB,1,TP1,vLLM,,continuous_open_loop,") + rate +

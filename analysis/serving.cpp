@@ -1,0 +1,155 @@
+#include "analysis/serving.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvroof {
+namespace {
+
+constexpr double kChunk = 8192;  // tokens of prompts in a step, where the engine states none
+// Prompts that are computed before one's own, of the clients: half of the burst that begins a loop of ten rounds.
+constexpr double kPromptsAheadShare = 0.05;
+constexpr double kInMostSteps = 0.5;                         // prompts a step
+constexpr double kQueueSpread = 0.3, kArrivalSpread = 0.3;  // judgement, as of all constants of that kind
+
+// Times one after the other. Their errors come from the same constants, so the ends add up.
+Estimate sum(const Estimate& a, const Estimate& b) {
+  return {a.value + b.value,   a.low80 + b.low80,
+          a.high80 + b.high80, a.low95 + b.low95,
+          a.high95 + b.high95, a.value > b.value ? a.dominated_by : b.dominated_by,
+          a.limit + b.limit};
+}
+// As wide as where its own ends were off by that share (80 %) as well; it may be any part of what it says.
+Estimate unsure(const Estimate& e, double spread) {
+  const double w80 = 1 + spread, w95 = 1 + kWidth95 * spread;
+  return {e.value, e.low80 / w80, e.high80 * w80, e.low95 / w95, e.high95 * w95, e.dominated_by};
+}
+
+}  // namespace
+
+Estimate Served::whole(double output) const { return sum(first_token, scaled(token, output - 1)); }
+
+Server::Server(const PublishedSetting& setting)
+    : s_(setting), cost_(setting.shape, setting.deployment, setting.device, setting.engine),
+      residency_(full_attention_summary(setting.shape, setting.input, std::max(setting.output, 2U) - 1)) {}
+
+Estimate Server::static_batch(std::uint32_t batch) const {
+  const Estimate prompts = cost_.prefill(residency_, batch);
+  return s_.output < 2 ? prompts : sum(prompts, scaled(cost_.predict(residency_, batch).step, s_.output - 1));
+}
+
+Served Server::closed_loop(std::uint32_t clients) const {
+  const auto most = static_cast<double>(cost_.largest_batch(residency_));
+  const double running = std::min<double>(clients, most);
+  Served served = waves() ? in_waves(running) : mixed(running);
+  served.first_token = sum(served.first_token, arrival());
+  if (clients > running) {  // the others wait for a place
+    const double turns = clients / running - 1;
+    served.first_token = sum(served.first_token, scaled(served.whole(s_.output), turns));
+  }
+  return served;
+}
+
+// Answers end at any time, so each token has its share of the others' prompts.
+Served Server::mixed(double running) const {
+  const double others = (running - 1) / s_.output;  // prompts a step
+  const auto step = [&](double beside) {
+    return cost_.predict(residency_, static_cast<std::uint64_t>(running), beside).step;
+  };
+  const Estimate beside = beside_step(others);
+  Served served;
+  served.token = sum(step(beside.value), beside);
+  served.most_tokens = others < kInMostSteps ? step(0) : served.token;
+  const double ahead = std::min(running - 1, s_.engine.prompts_ahead + kPromptsAheadShare * running);
+  served.first_token = sum(cost_.prefill(residency_, 1), unsure(prompts(ahead), kQueueSpread));
+  return served;
+}
+
+// Where answers of one length wait for all prompts, they end in the same step, so that all clients ask again at once:
+// on average half of the passes over prompts are before one's own, the others before one's second token.
+Served Server::in_waves(double running) const {
+  const double passes = std::max(1.0, running / prompts_a_pass());
+  const Estimate all = prompts(running);
+  const Estimate step = cost_.predict(residency_, static_cast<std::uint64_t>(running)).step;
+  const double steps = std::max(s_.output - 1.0, 1.0);
+  Served served;
+  served.first_token = scaled(all, (passes + 1) / (2 * passes));
+  served.token = sum(step, scaled(all, (passes - 1) / (2 * passes) / steps));
+  served.most_tokens = step;
+  return served;
+}
+
+Estimate Server::closed_loop_rate(std::uint32_t clients) const {
+  const std::uint64_t running = std::min<std::uint64_t>(clients, cost_.largest_batch(residency_));
+  const double output = s_.output;
+  const double tokens = static_cast<double>(running) * output;
+  if (waves()) return throughput(in_waves(static_cast<double>(running)).whole(output), tokens);
+  const Estimate others = scaled(beside_step(static_cast<double>(running) / output), output);
+  const Estimate answers = sum(others, scaled(cost_.predict(residency_, running).step, output - 1));
+  return throughput(answers, tokens);
+}
+
+std::optional<Served> Server::open_loop(double arrivals) const {
+  const auto most = static_cast<double>(cost_.largest_batch(residency_));
+  std::uint32_t running = 1;
+  Served served = under_arrivals(running, arrivals);
+  for (int round = 0; round < 30; ++round) {
+    const double there = arrivals * served.whole(s_.output).value;
+    if (there > most && running >= most) return std::nullopt;
+    const auto next = static_cast<std::uint32_t>(std::clamp(there, 1.0, most));
+    if (next == running) break;
+    running = next;
+    served = under_arrivals(running, arrivals);
+  }
+  return served;
+}
+
+Served Server::crowded() const {
+  return closed_loop(static_cast<std::uint32_t>(std::min<std::uint64_t>(cost_.largest_batch(residency_), 4096)));
+}
+
+std::optional<Estimate> Server::saturated() const {
+  const std::uint64_t batch = cost_.largest_batch(residency_);
+  if (batch == 0) return std::nullopt;
+  const auto running = static_cast<double>(batch);
+  const Estimate beside = beside_step(running / s_.output);
+  return throughput(sum(cost_.predict(residency_, batch, beside.value).step, beside), running);
+}
+
+// As many as a chunk holds.
+double Server::prompts_a_pass() const {
+  return std::max(1.0, std::floor(std::min(s_.engine.prompt_chunk, kChunk) / s_.input));
+}
+
+// So many prompts, computed together as far as a chunk holds them.
+Estimate Server::prompts(double count) const {
+  const double most = prompts_a_pass();
+  const double whole = std::floor(std::clamp(count, 1.0, most));
+  const auto of = [&](double together) { return cost_.prefill(residency_, static_cast<std::uint64_t>(together)); };
+  if (count <= 1 || whole == most) return scaled(of(whole), count / whole);
+  const double share = count - whole;
+  return share > 0 ? sum(scaled(of(whole), 1 - share), scaled(of(whole + 1), share)) : of(whole);
+}
+
+// The prompts of a step, so many on average: those whose places become free in the same step are computed together.
+Estimate Server::beside_step(double arriving) const {
+  const double steps = arriving > 0 ? 1 - std::exp(-arriving) : 1;  // that have any
+  return scaled(prompts(arriving / steps), steps);
+}
+
+Served Server::under_arrivals(std::uint32_t running, double arrivals) const {
+  const Estimate prompt = cost_.prefill(residency_, 1);
+  const double busy = std::min(0.9, arrivals * prompt.value);  // share of time that goes to prompts
+  const Estimate step = cost_.predict(residency_, running).step;
+  const Estimate first = sum(scaled(prompt, 1 / (1 - busy)), scaled(step, 0.5));
+  const Estimate token = scaled(step, 1 / (1 - busy));
+  return {sum(first, arrival()), token, arrivals * token.value < kInMostSteps ? step : token};
+}
+
+// Until a request has its place in a batch.
+Estimate Server::arrival() const {
+  const double seconds = s_.engine.arrival_us * 1e-6;
+  return unsure({seconds, seconds, seconds, seconds, seconds, CostTerm::kHost}, kArrivalSpread);
+}
+
+}  // namespace kvroof
