@@ -40,8 +40,9 @@ void CostModel::set_links(const Device& device) {
   sum_start_ = {(start + hosted + doubling * (std::log2(devices) - 1)) * 1e-6, kLinkSpread};
 }
 
-// Two sums of the residual stream a layer over the devices that share it, by a ring; a hand-over between stages. Where
-// the host shares out one product after another, the parts of each product come back to one device instead.
+// Two sums of the residual stream a layer over the devices that share it, by a ring; a hand-over between stages. A norm
+// over all heads of q and k sums their squares over the devices as well, two numbers a token. Where the host shares out
+// one product after another, the parts of each product come back to one device instead.
 void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
   const double bytes = static_cast<double>(tokens * shape_.hidden) * kActivationBytes;
   const double devices = deployment_.tensor_parallel;
@@ -51,7 +52,8 @@ void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
     seconds += shape_.layers * engine_.linears_per_layer * devices * engine_.product_us * 1e-6;
   } else if (devices > 1) {
     const double passed = 2 * (devices - 1) / devices * bytes;
-    seconds += 2.0 * shape_.layers * (sum_start_.value + passed / link_bandwidth_.value);
+    const double of_squares = shape_.qk_norm == QkNorm::kWhole ? 1 : 0;
+    seconds += shape_.layers * ((2 + of_squares) * sum_start_.value + 2 * passed / link_bandwidth_.value);
   }
   if (seconds > 0) parts.add(CostTerm::kLinks, Limit::kLinks, seconds, kLinkSpread);
 }

@@ -142,6 +142,17 @@ TEST_CASE("a sum over devices is its start and the ring's bytes, two a layer, co
   CHECK(cost_of(kBf16).predict(full_attention_summary(model("llama-3.1-70b"), 512, 8), 64).terms[5].value == 0);
 }
 
+TEST_CASE("a norm over all heads of q and k starts one sum of a layer more, whose two numbers a token cost nothing") {
+  const auto links = [](QkNorm norm) {
+    ModelShape shape = model("llama-3.1-70b");
+    shape.qk_norm = norm;
+    const CostModel cost(shape, over(4), find_device("h100-sxm", kCatalog), find_engine_profile("kvroof", kCatalog));
+    return cost.predict(full_attention_summary(shape, 512, 8), 64).terms[static_cast<std::size_t>(CostTerm::kLinks)];
+  };
+  CHECK(links(QkNorm::kWhole).value - links(QkNorm::kNone).value == Approx(80 * (8e-6 + 3e-6)).epsilon(1e-9));
+  CHECK(links(QkNorm::kHead).value == links(QkNorm::kNone).value);
+}
+
 TEST_CASE("the engine's kernel sums over links, or over two boards that reach each other, and else NCCL does, later") {
   const auto links = [](const char* device, std::uint32_t devices) {
     const CostModel cost = cost_of(over(devices), device, "llama-3.1-70b", "vllm");
