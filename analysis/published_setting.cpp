@@ -357,14 +357,14 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   if (!deployment) return Failure{deployment.error()};
   s.deployment = deployment.value();
   const EngineProfile* engine = names_->engine(row.engine);
-  const bool small_weights = s.deployment.weights.layer_bits <= 8;
-  if (engine != nullptr && engine->small_cache_with_weights && row.kv_precision.empty() && small_weights) {
-    s.deployment.types.kv = DType::kI8;
-  }
   if (engine == nullptr && !kernel) return Failure{names_->no_engine(row.engine)};
   s.engine = engine != nullptr && !kernel ? engine->of(row.engine_version, s.device.architecture)
                                           : find_engine_profile("graphs", names_->catalog);
   s.engine_name = s.engine.name;
+  const auto& small = s.engine.small_cache_with;
+  if (row.kv_precision.empty() && std::find(small.begin(), small.end(), s.deployment.weights.name) != small.end()) {
+    s.deployment.types.kv = DType::kI8;
+  }
   s.devices = row.gpus;
   const auto layout = layout_of(row, s.engine);
   if (!layout) return failure("no such layout over devices: {} on {}", row.parallelism, row.gpus);

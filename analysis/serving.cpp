@@ -39,8 +39,7 @@ Estimate Server::static_batch(std::uint32_t batch) const {
 }
 
 Served Server::closed_loop(std::uint32_t clients) const {
-  const auto most = static_cast<double>(cost_.largest_batch(residency_));
-  const double running = std::min<double>(clients, most);
+  const double running = std::min<double>(clients, static_cast<double>(most_at_once()));
   Served served = waves() ? in_waves(running) : mixed(running);
   served.first_token = sum(served.first_token, arrival());
   if (clients > running) {  // the others wait for a place
@@ -80,7 +79,7 @@ Served Server::in_waves(double running) const {
 }
 
 Estimate Server::closed_loop_rate(std::uint32_t clients) const {
-  const std::uint64_t running = std::min<std::uint64_t>(clients, cost_.largest_batch(residency_));
+  const std::uint64_t running = std::min<std::uint64_t>(clients, most_at_once());
   const double output = s_.output;
   const double tokens = static_cast<double>(running) * output;
   if (waves()) return throughput(in_waves(static_cast<double>(running)).whole(output), tokens);
@@ -90,7 +89,7 @@ Estimate Server::closed_loop_rate(std::uint32_t clients) const {
 }
 
 std::optional<Served> Server::open_loop(double arrivals) const {
-  const auto most = static_cast<double>(cost_.largest_batch(residency_));
+  const auto most = static_cast<double>(most_at_once());
   std::uint32_t running = 1;
   Served served = under_arrivals(running, arrivals);
   for (int round = 0; round < 30; ++round) {
@@ -105,15 +104,21 @@ std::optional<Served> Server::open_loop(double arrivals) const {
 }
 
 Served Server::crowded() const {
-  return closed_loop(static_cast<std::uint32_t>(std::min<std::uint64_t>(cost_.largest_batch(residency_), 4096)));
+  return closed_loop(static_cast<std::uint32_t>(std::min<std::uint64_t>(most_at_once(), 4096)));
 }
 
 std::optional<Estimate> Server::saturated() const {
-  const std::uint64_t batch = cost_.largest_batch(residency_);
+  const std::uint64_t batch = most_at_once();
   if (batch == 0) return std::nullopt;
   const auto running = static_cast<double>(batch);
   const Estimate beside = beside_step(running / s_.output);
   return throughput(sum(cost_.predict(residency_, batch, beside.value).step, beside), running);
+}
+
+// Answers whose ages differ are half written on average, where memory comes as they grow.
+std::uint64_t Server::most_at_once() const {
+  if (!s_.engine.admits_by_prompt || waves()) return cost_.largest_batch(residency_);
+  return cost_.largest_batch(full_attention_summary(s_.shape, s_.input + s_.output / 2, 1));
 }
 
 // As many as a chunk holds.

@@ -46,6 +46,7 @@ class Server {
   [[nodiscard]] Estimate prompts(double count) const;
   [[nodiscard]] Estimate beside_step(double arriving) const;
   [[nodiscard]] Estimate arrival() const;
+  [[nodiscard]] std::uint64_t most_at_once() const;
   [[nodiscard]] double prompts_a_pass() const;
   [[nodiscard]] Served mixed(double running) const;
   [[nodiscard]] bool waves() const { return s_.engine.prompts_first && s_.equal_lengths; }

@@ -45,6 +45,7 @@ constexpr Field kFields[] = {
     {"reads_by_query_head", &P::reads_by_query_head, 0, 1},
     {"shared_with_routed", &P::shared_with_routed, 0, 1},
     {"expands_latent", &P::expands_latent, 0, 1},
+    {"admits_by_prompt", &P::admits_by_prompt, 0, 1},
     {"prompts_first", &P::prompts_first, 0, 1},
     {"prompts_together", &P::prompts_together, 0, 1},
     {"evicts_after_prompt", &P::evicts_after_prompt, 0, 1},
@@ -66,7 +67,6 @@ constexpr Field kFields[] = {
     {"unpacking", &P::unpacking, 0, 16},
     {"column_share", &P::column_share, 0, 1},
     {"unpacked_share", &P::unpacked_share, 0.1, 1},
-    {"small_cache_with_weights", &P::small_cache_with_weights, 0, 1},
     {"bytes_per_clock", &P::bytes_per_clock, 0, 1024},
     {"plain_bytes_per_clock", &P::plain_bytes_per_clock, 0, 1024},
     {"beside_experts_bits", &P::beside_experts_bits, 0, 16},
@@ -162,8 +162,10 @@ std::string read_entry(P& profile, const std::string& key, const YAML::Node& nod
     return {};
   }
   if (key == "published_as") return read_names(profile.published_as, key, node);
+  if (key == "small_cache_with") return read_names(profile.small_cache_with, key, node);
   if (key == "graph_sizes") return read_graph_sizes(profile, node);
-  std::vector<std::string> known = {"name", "about", "graph_sizes", "published_as", "earlier", "elsewhere"};
+  std::vector<std::string> known = {"name",    "about",            "graph_sizes", "published_as",
+                                    "earlier", "small_cache_with", "elsewhere"};
   for (const Field& field : kFields) {
     if (field.key == key) return read_field(profile, field, node);
     known.emplace_back(field.key);

@@ -31,6 +31,7 @@ struct EngineProfile {
   bool shared_with_routed = false;        // shared experts are one more in the call of the routed ones
   bool expands_latent = false;            // prompts multiply k and v of each head, made from the latent, not the latent
   bool prompts_first = false;             // a server computes all prompts that wait before answers go on
+  bool admits_by_prompt = false;          // a request has its place once its prompt fits, until answers do not
   bool prompts_together = false;          // the prompts of a batch are computed as one
   bool evicts_after_prompt = false;       // all layers of a prompt stay whole to its end; else each is compacted
   double cache_passes = 0;                // over the rows that a step reads, beside attention's: a cache built anew
@@ -49,7 +50,8 @@ struct EngineProfile {
   double unpacking = 1;                   // operations of unpacking, beside those of kernels that compilers generate
   double column_share = 0;                // longer that unpacked weights take for each row beyond the first, up to 8
   double unpacked_share = 1;              // of the arithmetic of 16-bit products, what those of unpacked weights reach
-  bool small_cache_with_weights = false;  // 8-bit weights bring an 8-bit cache, where nothing is said of it
+  // Formats of weights that bring a cache of 8 bits, where nothing is said of it.
+  std::vector<std::string> small_cache_with;
   // Bytes that one multiprocessor's kernel has under way a clock; 0: enough for the device's bandwidth.
   double bytes_per_clock = 0;
   bool keeps_hidden_rows = false;         // layers with a window hold the rows too that it no longer shows

@@ -95,6 +95,20 @@ TEST_CASE("without a number of clients a server under its greatest load has toke
   }
 }
 
+TEST_CASE("an engine that admits by the prompt holds answers half written, one that reserves them holds whole ones") {
+  const auto most = [](const char* engine, int input, int output) {
+    const auto token = [&](int clients) {
+      return predicted(fmt::format("m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,{},continuous_fixed_concurrency,"
+                                   "{},{},{},tpot_mean,,ms,s\n", engine, clients, input, output));
+    };
+    int clients = 1;
+    while (token(clients + 1) != token(clients)) ++clients;  // more wait for a place, and slow no token
+    return clients;
+  };
+  CHECK(most("vLLM", 1000, 2000) == most("vLLM", 1999, 2));
+  CHECK(most("TensorRT-LLM", 1000, 2000) == most("TensorRT-LLM", 2999, 2));
+}
+
 TEST_CASE("loops of which not one sequence fits are refused, as a full server is") {
   const std::string row = "m,end_to_end,Llama-3.1-405B,bf16,,A100-SXM4-80GB,1,vLLM,";
   for (const char* rest : {"continuous_fixed_concurrency,8,1000,200,tpot_mean,,ms,s\n",

@@ -202,6 +202,17 @@ TEST_CASE("from the version with a host in Python on, more sequences than it ser
   CHECK(rate("0.17") > 2 * rate("1.0"));
 }
 
+TEST_CASE("an unstated cache is of 8 bits where the engine finds that in files of such weights") {
+  const auto step = [](const char* version, const char* weights, const char* kv) {
+    return predicted(std::string("m,end_to_end,Llama-3.1-70B,") + weights + "," + kv + ",B200,1,TP1,vLLM," + version +
+                     ",static,8,8192,2000,itl_median,,ms,s\n");
+  };
+  CHECK(step("", "nvfp4", "") == step("", "nvfp4", "fp8"));
+  CHECK(step("0.12.0", "nvfp4", "") == step("0.12.0", "nvfp4", "bf16"));
+  CHECK(step("", "fp8", "") == step("", "fp8", "bf16"));
+  CHECK(step("", "nvfp4", "bf16") > 1.05 * step("", "nvfp4", "fp8"));
+}
+
 TEST_CASE("a load that cannot be served is said so: waits without an end have no mean") {
   const auto row = [](const char* rate, const char* metric) {
     return std::string("m,end_to_end,Llama-3.1-70B,fp8,,H100-SXM-80GB,1,TP1,vLLM,,continuous_open_loop,") + rate +
