@@ -55,13 +55,25 @@ Served Server::mixed(double running) const {
   const auto step = [&](double beside) {
     return cost_.predict(residency_, static_cast<std::uint64_t>(running), beside).step;
   };
-  const Estimate beside = beside_step(others);
+  const Estimate alone = step(0);
+  const double answers = s_.engine.prompts_first ? 0 : alone.value;  // seconds of a pass beside its prompts
+  const Estimate beside = beside_step(others, answers);
   Served served;
   served.token = sum(step(beside.value), beside);
-  served.most_tokens = others < kInMostSteps ? step(0) : served.token;
-  const double ahead = std::min(running - 1, s_.engine.prompts_ahead + kPromptsAheadShare * running);
-  served.first_token = sum(cost_.prefill(residency_, 1), unsure(prompts(ahead), kQueueSpread));
+  served.most_tokens = others < kInMostSteps ? alone : served.token;
+  const double ahead = prompts_ahead(running, beside.value / served.token.value);
+  const Estimate waiting = sum(unsure(prompts(ahead), kQueueSpread), scaled(alone, s_.engine.waited_steps));
+  served.first_token = sum(cost_.prefill(residency_, 1), running > 1 ? waiting : scaled(alone, 0));
   return served;
+}
+
+// Prompts that are computed before one's own: of the burst that begins the loop, and those that ended together with it
+// or, where lengths are drawn, what a request finds that comes at any time to a server which prompts keep busy for that
+// share of its time (M/D/1).
+double Server::prompts_ahead(double running, double busy) const {
+  const bool groups = s_.equal_lengths || s_.engine.prompts_first;
+  const double queue = groups ? s_.engine.prompts_ahead : busy / 2 / (1 - busy);
+  return std::min(running - 1, queue + kPromptsAheadShare * running);
 }
 
 // Where answers of one length wait for all prompts, they end in the same step, so that all clients ask again at once:
@@ -127,19 +139,23 @@ double Server::prompts_a_pass() const {
 }
 
 // So many prompts, computed together as far as a chunk holds them.
-Estimate Server::prompts(double count) const {
+Estimate Server::prompts(double count, double answers) const {
   const double most = prompts_a_pass();
   const double whole = std::floor(std::clamp(count, 1.0, most));
-  const auto of = [&](double together) { return cost_.prefill(residency_, static_cast<std::uint64_t>(together)); };
+  const auto of = [&](double together) {
+    return cost_.prefill(residency_, static_cast<std::uint64_t>(together), answers);
+  };
   if (count <= 1 || whole == most) return scaled(of(whole), count / whole);
   const double share = count - whole;
   return share > 0 ? sum(scaled(of(whole), 1 - share), scaled(of(whole + 1), share)) : of(whole);
 }
 
 // The prompts of a step, so many on average: those whose places become free in the same step are computed together.
-Estimate Server::beside_step(double arriving) const {
+// Answers of one length that began in a pass end in one step, and so their clients' next prompts fill passes again.
+Estimate Server::beside_step(double arriving, double answers) const {
+  if (s_.equal_lengths && arriving > 0) return scaled(prompts(arriving * s_.output, answers), 1.0 / s_.output);
   const double steps = arriving > 0 ? 1 - std::exp(-arriving) : 1;  // that have any
-  return scaled(prompts(arriving / steps), steps);
+  return scaled(prompts(arriving / steps, answers), steps);
 }
 
 Served Server::under_arrivals(std::uint32_t running, double arrivals) const {

@@ -43,11 +43,12 @@ class Server {
   [[nodiscard]] std::optional<Estimate> saturated() const;
 
  private:
-  [[nodiscard]] Estimate prompts(double count) const;
-  [[nodiscard]] Estimate beside_step(double arriving) const;
+  [[nodiscard]] Estimate prompts(double count, double answers = 0) const;
+  [[nodiscard]] Estimate beside_step(double arriving, double answers = 0) const;
   [[nodiscard]] Estimate arrival() const;
   [[nodiscard]] std::uint64_t most_at_once() const;
   [[nodiscard]] double prompts_a_pass() const;
+  [[nodiscard]] double prompts_ahead(double running, double busy) const;
   [[nodiscard]] Served mixed(double running) const;
   [[nodiscard]] bool waves() const { return s_.engine.prompts_first && s_.equal_lengths; }
   [[nodiscard]] Served in_waves(double running) const;

@@ -311,7 +311,8 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
 }
 
 // Prompts are bound by arithmetic; short ones by the weights, which are read once for all of them.
-CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std::uint64_t batch) const {
+CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std::uint64_t batch,
+                                          double beside) const {
   const std::uint64_t tokens = batch * residency.prompt;
   LayerCounts rows = residency.prefill;
   rows.attended *= batch;
@@ -351,7 +352,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   }
   const bool replayed = engine_.graphs && engine_.prompt_launch_us == 0;
   const double launch_us = engine_.prompt_launch_us > 0 ? engine_.prompt_launch_us : engine_.launch_us;
-  if (!attention_only(shape_)) add_host(parts, batch, replayed, launch_us, 0);
+  if (!attention_only(shape_)) add_host(parts, batch, replayed, launch_us, beside);
   parts.least = least_seconds(traffic, tokens, 0);  // blocks of queries share the rows that they read
   return parts;
 }
@@ -368,8 +369,8 @@ Estimate CostModel::estimate_of(const Parts& parts) {
   return e;
 }
 
-Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t batch) const {
-  return estimate_of(prefill_parts(residency, batch));
+Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
+  return estimate_of(prefill_parts(residency, batch, beside));
 }
 
 Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch, double beside) const {

@@ -117,7 +117,7 @@ class CostModel {
   // A mean decode step of one layer by itself, without host and head: what a profile of a layer shows.
   [[nodiscard]] Estimate layer(const ResidencySummary& residency, std::uint64_t batch) const;
   // Seconds that the prompts of `batch` sequences take together, up to their first tokens.
-  [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch) const;
+  [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;
   // By themselves: one matrix product y[m, n] = x[m, k] · w[k, n]; decode attention over `kv_bytes` of cache, those of
   // so many KV heads of sequences.
@@ -145,7 +145,7 @@ class CostModel {
   [[nodiscard]] Rate rate(const Device& device, DeviceField field, double unit) const;
   [[nodiscard]] Parts parts_of(const ResidencySummary& residency, const StepTraffic& traffic,
                                std::uint64_t batch, double beside) const;
-  [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch) const;
+  [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch, double beside) const;
   static Estimate estimate_of(const Parts& parts);
   static double highest_peak(const Device& device, bool quantised);
   // What a decode step reads its weights and its cache at: the more of them there are, the fewer lie in a cache.

@@ -82,6 +82,7 @@ constexpr Field kFields[] = {
     {"sum_doubling_us", &P::sum_doubling_us, 0, kSecond},
     {"largest_batch", &P::largest_batch, 1, 1e9},
     {"prompts_ahead", &P::prompts_ahead, 0, 1000},
+    {"waited_steps", &P::waited_steps, 0, 100},
     {"prompt_chunk", &P::prompt_chunk, 1, 1e9},
 };
 

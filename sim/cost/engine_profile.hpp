@@ -71,6 +71,7 @@ struct EngineProfile {
   double sum_doubling_us = 3;      // more for each doubling of their number
   double largest_batch = 1e9;      // sequences that its scheduler takes at once
   double prompts_ahead = 3;        // of a closed loop, before one's own: clients finish, and ask again, in groups
+  double waited_steps = 1.5;       // of answers, between a request's place in a batch and its first token
   double prompt_chunk = 1e9;       // tokens of a prompt that are computed at once
 
   bool graphs_over_stages = true;  // graphs are replayed too where devices hold layers one after another

@@ -19,23 +19,30 @@ TEST_CASE("clients in a closed loop get one answer each in the time of all their
   const double prompt = of(1, 201, "ttft"), step = of(16, 201, "itl_median");
   CHECK(of(1, 201, "output_tokens_per_s") == Approx(201 / of(1, 201, "e2e_mean")));
   // Prompts of 1,000 tokens take as long together as one by one, but for a little of their starts.
-  CHECK(of(16, 201, "output_tokens_per_s") == Approx(16 * 201 / (16 * prompt + 200 * step)).epsilon(0.003));
+  CHECK(of(16, 201, "output_tokens_per_s") == Approx(16 * 201 / (16 * prompt + 200 * step)).epsilon(0.02));
   // Most tokens wait for no prompt, unless there are prompts in most steps.
-  CHECK(of(16, 201, "itl_mean") == Approx(step + 15 * prompt / 201).epsilon(0.003));
+  CHECK(of(16, 201, "itl_mean") == Approx(step + 15 * prompt / 201).epsilon(0.02));
   CHECK(of(16, 20, "itl_median") == Approx(of(16, 20, "itl_mean")));
 }
 
-TEST_CASE("a first token waits for a twentieth of the clients' prompts and three more, under vLLM for one more") {
-  const auto of = [](const char* engine, int clients) {
+TEST_CASE("a first token waits for some steps, a twentieth of the clients' prompts and those that ended with it") {
+  const auto of = [](const char* engine, int clients, const char* metric, const char* conditions = "") {
     return predicted(fmt::format("m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,{},continuous_fixed_concurrency,{},"
-                                 "1000,200,ttft_mean,,s,s\n", engine, clients));
+                                 "1000,200,{},,s,s\n", engine, clients, metric), conditions);
   };
-  const double one = of("lmdeploy", 1);
-  CHECK(of("lmdeploy", 2) == Approx(2 * one).epsilon(0.003));  // no more than the other client's
-  // Four in one pass, whose activations go through memory.
-  CHECK(of("lmdeploy", 20) == Approx((1 + 3 + 1) * one).epsilon(0.06));
-  const double arrival = 0.0156, prompt = of("vLLM", 1) - arrival;
-  CHECK(of("vLLM", 20) == Approx((1 + 1 + 1) * prompt + arrival).epsilon(0.06));
+  const auto steps = [&](const char* engine, int clients) { return of(engine, clients, "itl_median"); };
+  const double one = of("lmdeploy", 1, "ttft_mean");
+  // No more than the other client's prompt; at 20 clients three, and the twentieth of the burst that begins the loop.
+  CHECK(of("lmdeploy", 2, "ttft_mean") == Approx(2 * one + 1.5 * steps("lmdeploy", 2)).epsilon(0.003));
+  CHECK(of("lmdeploy", 20, "ttft_mean") == Approx((1 + 3 + 1) * one + 1.5 * steps("lmdeploy", 20)).epsilon(0.06));
+  // vLLM takes a request into the step after the next, and prompts share its chunks.
+  const double arrival = 0.0156, prompt = of("vLLM", 1, "ttft_mean") - arrival, step = steps("vLLM", 20);
+  CHECK(of("vLLM", 20, "ttft_mean") == Approx((1 + 1 + 1) * prompt + arrival + 2.5 * step).epsilon(0.06));
+  // Answers that end at any time: Pollaczek and Khinchine's wait for prompts of one length, at their share of a token.
+  const char* drawn = "ShareGPT";
+  const double token = of("vLLM", 20, "itl_mean", drawn), busy = 1 - step / token;
+  CHECK(of("vLLM", 20, "ttft_mean", drawn) ==
+        Approx((1 + 1 + busy / (2 * (1 - busy))) * prompt + arrival + 2.5 * step).epsilon(0.03));
 }
 
 TEST_CASE("equal answers behind prompts that go first end together: half of the prompts are before the first token") {
