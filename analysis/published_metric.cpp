@@ -24,6 +24,13 @@ constexpr std::uint32_t kMostProduct = 1U << 20;
 constexpr std::uint32_t kUnstatedLoad = 16, kLightLoad = 1, kHeavyLoad = 128;
 constexpr double kSeconds = 1, kMilliseconds = 1e3, kMicroseconds = 1e6;
 
+Server server_of(const PublishedSetting& s) {
+  return {CostModel(s.shape, s.deployment, s.device, s.engine),
+          full_attention_summary(s.shape, s.input, std::max(s.output, 2U) - 1),
+          full_attention_summary(s.shape, s.input + s.output / 2, 1),
+          {s.input, s.output, s.equal_lengths}};
+}
+
 constexpr const char* kNoneFits = "not even one sequence fits";
 
 // Wide enough for both ends of the load as well.
@@ -49,7 +56,7 @@ bool holds_keys_alone(const PublishedRow& row, unsigned heads, unsigned kv_heads
 
 // Times in seconds; the caller brings them to the row's unit.
 Result<Estimate> predict_latency(const PublishedRow& row, const PublishedSetting& s) {
-  const Server server(s);
+  const Server server = server_of(s);
   const std::string& metric = row.metric;
   if (metric == "layer_time") return server.cost().layer(server.residency(), s.batch.value_or(1));
   if (metric == "total_latency" && !s.open_loop) {
@@ -62,7 +69,7 @@ Result<Estimate> predict_latency(const PublishedRow& row, const PublishedSetting
     return failure("a tail is not predicted, means and medians are: {}", metric);
   }
   if (!server.fits()) return failure(kNoneFits);
-  const auto pick = [&](const Served& served) -> std::optional<Estimate> {
+  const auto pick = [&](const RequestTimes& served) -> std::optional<Estimate> {
     if (metric.starts_with("ttft")) return served.first_token;
     if (metric.starts_with("itl_median") || metric.starts_with("itl_p50")) return served.most_tokens;
     if (metric.starts_with("tpot") || metric.starts_with("itl")) return served.token;
@@ -94,7 +101,7 @@ bool per_device(const std::string& metric) {
 
 Result<Estimate> predict_rate(const PublishedRow& row, const PublishedSetting& s) {
   if (s.open_loop) return failure("a rate of tokens says how many requests arrived, not how fast they were served");
-  const Server server(s);
+  const Server server = server_of(s);
   // What one replica makes counts so many times.
   const double devices = per_device(row.metric) ? static_cast<double>(s.devices) / s.replicas : 1.0 / s.replicas;
   if (s.saturated) {
@@ -122,7 +129,7 @@ Result<Estimate> predict_rate(const PublishedRow& row, const PublishedSetting& s
 // Of one device. Device tools print binary units under decimal names.
 Result<Estimate> predict_memory(const PublishedRow& row, const PublishedSetting& s) {
   if (!s.batch) return failure("the batch is not stated");
-  const Server server(s);
+  const Server server = server_of(s);
   const MemoryLedger ledger = server.cost().ledger(server.residency(), *s.batch);
   if (row.metric == "fits_in_memory") {
     const double fits = ledger.fits() ? 1 : 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace kvroof {
 namespace {
@@ -27,43 +28,42 @@ Estimate unsure(const Estimate& e, double spread) {
 
 }  // namespace
 
-Estimate Served::whole(double output) const { return sum(first_token, scaled(token, output - 1)); }
+Estimate RequestTimes::whole(double output) const { return sum(first_token, scaled(token, output - 1)); }
 
-Server::Server(const PublishedSetting& setting)
-    : s_(setting), cost_(setting.shape, setting.deployment, setting.device, setting.engine),
-      residency_(full_attention_summary(setting.shape, setting.input, std::max(setting.output, 2U) - 1)) {}
+Server::Server(CostModel cost, ResidencySummary mean, ResidencySummary half_written, RequestLengths lengths)
+    : cost_(std::move(cost)), mean_(std::move(mean)), half_written_(std::move(half_written)), lengths_(lengths) {}
 
 Estimate Server::static_batch(std::uint32_t batch) const {
-  const Estimate prompts = cost_.prefill(residency_, batch);
-  return s_.output < 2 ? prompts : sum(prompts, scaled(cost_.predict(residency_, batch).step, s_.output - 1));
+  const Estimate prompts = cost_.prefill(mean_, batch);
+  return lengths_.output < 2 ? prompts : sum(prompts, scaled(cost_.predict(mean_, batch).step, lengths_.output - 1));
 }
 
-Served Server::closed_loop(std::uint32_t clients) const {
+RequestTimes Server::closed_loop(std::uint32_t clients) const {
   const double running = std::min<double>(clients, static_cast<double>(most_at_once()));
-  Served served = waves() ? in_waves(running) : mixed(running);
+  RequestTimes served = waves() ? in_waves(running) : mixed(running);
   served.first_token = sum(served.first_token, arrival());
   if (clients > running) {  // the others wait for a place
     const double turns = clients / running - 1;
-    served.first_token = sum(served.first_token, scaled(served.whole(s_.output), turns));
+    served.first_token = sum(served.first_token, scaled(served.whole(lengths_.output), turns));
   }
   return served;
 }
 
 // Answers end at any time, so each token has its share of the others' prompts.
-Served Server::mixed(double running) const {
-  const double others = (running - 1) / s_.output;  // prompts a step
+RequestTimes Server::mixed(double running) const {
+  const double others = (running - 1) / lengths_.output;  // prompts a step
   const auto step = [&](double beside) {
-    return cost_.predict(residency_, static_cast<std::uint64_t>(running), beside).step;
+    return cost_.predict(mean_, static_cast<std::uint64_t>(running), beside).step;
   };
   const Estimate alone = step(0);
-  const double answers = s_.engine.prompts_first ? 0 : alone.value;  // seconds of a pass beside its prompts
+  const double answers = cost_.engine().prompts_first ? 0 : alone.value;  // seconds of a pass beside its prompts
   const Estimate beside = beside_step(others, answers);
-  Served served;
+  RequestTimes served;
   served.token = sum(step(beside.value), beside);
   served.most_tokens = others < kInMostSteps ? alone : served.token;
   const double ahead = prompts_ahead(running, beside.value / served.token.value);
-  const Estimate waiting = sum(unsure(prompts(ahead), kQueueSpread), scaled(alone, s_.engine.waited_steps));
-  served.first_token = sum(cost_.prefill(residency_, 1), running > 1 ? waiting : scaled(alone, 0));
+  const Estimate waiting = sum(unsure(prompts(ahead), kQueueSpread), scaled(alone, cost_.engine().waited_steps));
+  served.first_token = sum(cost_.prefill(mean_, 1), running > 1 ? waiting : scaled(alone, 0));
   return served;
 }
 
@@ -71,19 +71,19 @@ Served Server::mixed(double running) const {
 // or, where lengths are drawn, what a request finds that comes at any time to a server which prompts keep busy for that
 // share of its time (M/D/1).
 double Server::prompts_ahead(double running, double busy) const {
-  const bool groups = s_.equal_lengths || s_.engine.prompts_first;
-  const double queue = groups ? s_.engine.prompts_ahead : busy / 2 / (1 - busy);
+  const bool groups = lengths_.equal || cost_.engine().prompts_first;
+  const double queue = groups ? cost_.engine().prompts_ahead : busy / 2 / (1 - busy);
   return std::min(running - 1, queue + kPromptsAheadShare * running);
 }
 
 // Where answers of one length wait for all prompts, they end in the same step, so that all clients ask again at once:
 // on average half of the passes over prompts are before one's own, the others before one's second token.
-Served Server::in_waves(double running) const {
+RequestTimes Server::in_waves(double running) const {
   const double passes = std::max(1.0, running / prompts_a_pass());
   const Estimate all = prompts(running);
-  const Estimate step = cost_.predict(residency_, static_cast<std::uint64_t>(running)).step;
-  const double steps = std::max(s_.output - 1.0, 1.0);
-  Served served;
+  const Estimate step = cost_.predict(mean_, static_cast<std::uint64_t>(running)).step;
+  const double steps = std::max(lengths_.output - 1.0, 1.0);
+  RequestTimes served;
   served.first_token = scaled(all, (passes + 1) / (2 * passes));
   served.token = sum(step, scaled(all, (passes - 1) / (2 * passes) / steps));
   served.most_tokens = step;
@@ -92,20 +92,20 @@ Served Server::in_waves(double running) const {
 
 Estimate Server::closed_loop_rate(std::uint32_t clients) const {
   const std::uint64_t running = std::min<std::uint64_t>(clients, most_at_once());
-  const double output = s_.output;
+  const double output = lengths_.output;
   const double tokens = static_cast<double>(running) * output;
   if (waves()) return throughput(in_waves(static_cast<double>(running)).whole(output), tokens);
   const Estimate others = scaled(beside_step(static_cast<double>(running) / output), output);
-  const Estimate answers = sum(others, scaled(cost_.predict(residency_, running).step, output - 1));
+  const Estimate answers = sum(others, scaled(cost_.predict(mean_, running).step, output - 1));
   return throughput(answers, tokens);
 }
 
-std::optional<Served> Server::open_loop(double arrivals) const {
+std::optional<RequestTimes> Server::open_loop(double arrivals) const {
   const auto most = static_cast<double>(most_at_once());
   std::uint32_t running = 1;
-  Served served = under_arrivals(running, arrivals);
+  RequestTimes served = under_arrivals(running, arrivals);
   for (int round = 0; round < 30; ++round) {
-    const double there = arrivals * served.whole(s_.output).value;
+    const double there = arrivals * served.whole(lengths_.output).value;
     if (there > most && running >= most) return std::nullopt;
     const auto next = static_cast<std::uint32_t>(std::clamp(there, 1.0, most));
     if (next == running) break;
@@ -115,7 +115,7 @@ std::optional<Served> Server::open_loop(double arrivals) const {
   return served;
 }
 
-Served Server::crowded() const {
+RequestTimes Server::crowded() const {
   return closed_loop(static_cast<std::uint32_t>(std::min<std::uint64_t>(most_at_once(), 4096)));
 }
 
@@ -123,19 +123,19 @@ std::optional<Estimate> Server::saturated() const {
   const std::uint64_t batch = most_at_once();
   if (batch == 0) return std::nullopt;
   const auto running = static_cast<double>(batch);
-  const Estimate beside = beside_step(running / s_.output);
-  return throughput(sum(cost_.predict(residency_, batch, beside.value).step, beside), running);
+  const Estimate beside = beside_step(running / lengths_.output);
+  return throughput(sum(cost_.predict(mean_, batch, beside.value).step, beside), running);
 }
 
 // Answers whose ages differ are half written on average, where memory comes as they grow.
 std::uint64_t Server::most_at_once() const {
-  if (!s_.engine.admits_by_prompt || waves()) return cost_.largest_batch(residency_);
-  return cost_.largest_batch(full_attention_summary(s_.shape, s_.input + s_.output / 2, 1));
+  if (!cost_.engine().admits_by_prompt || waves()) return cost_.largest_batch(mean_);
+  return cost_.largest_batch(half_written_);
 }
 
 // As many as a chunk holds.
 double Server::prompts_a_pass() const {
-  return std::max(1.0, std::floor(std::min(s_.engine.prompt_chunk, kChunk) / s_.input));
+  return std::max(1.0, std::floor(std::min(cost_.engine().prompt_chunk, kChunk) / lengths_.input));
 }
 
 // So many prompts, computed together as far as a chunk holds them.
@@ -143,7 +143,7 @@ Estimate Server::prompts(double count, double answers) const {
   const double most = prompts_a_pass();
   const double whole = std::floor(std::clamp(count, 1.0, most));
   const auto of = [&](double together) {
-    return cost_.prefill(residency_, static_cast<std::uint64_t>(together), answers);
+    return cost_.prefill(mean_, static_cast<std::uint64_t>(together), answers);
   };
   if (count <= 1 || whole == most) return scaled(of(whole), count / whole);
   const double share = count - whole;
@@ -153,15 +153,15 @@ Estimate Server::prompts(double count, double answers) const {
 // The prompts of a step, so many on average: those whose places become free in the same step are computed together.
 // Answers of one length that began in a pass end in one step, and so their clients' next prompts fill passes again.
 Estimate Server::beside_step(double arriving, double answers) const {
-  if (s_.equal_lengths && arriving > 0) return scaled(prompts(arriving * s_.output, answers), 1.0 / s_.output);
+  if (lengths_.equal && arriving > 0) return scaled(prompts(arriving * lengths_.output, answers), 1.0 / lengths_.output);
   const double steps = arriving > 0 ? 1 - std::exp(-arriving) : 1;  // that have any
   return scaled(prompts(arriving / steps, answers), steps);
 }
 
-Served Server::under_arrivals(std::uint32_t running, double arrivals) const {
-  const Estimate prompt = cost_.prefill(residency_, 1);
+RequestTimes Server::under_arrivals(std::uint32_t running, double arrivals) const {
+  const Estimate prompt = cost_.prefill(mean_, 1);
   const double busy = std::min(0.9, arrivals * prompt.value);  // share of time that goes to prompts
-  const Estimate step = cost_.predict(residency_, running).step;
+  const Estimate step = cost_.predict(mean_, running).step;
   const Estimate first = sum(scaled(prompt, 1 / (1 - busy)), scaled(step, 0.5));
   const Estimate token = scaled(step, 1 / (1 - busy));
   return {sum(first, arrival()), token, arrivals * token.value < kInMostSteps ? step : token};
@@ -169,7 +169,7 @@ Served Server::under_arrivals(std::uint32_t running, double arrivals) const {
 
 // Until a request has its place in a batch.
 Estimate Server::arrival() const {
-  const double seconds = s_.engine.arrival_us * 1e-6;
+  const double seconds = cost_.engine().arrival_us * 1e-6;
   return unsure({seconds, seconds, seconds, seconds, seconds, CostTerm::kHost}, kArrivalSpread);
 }
 
