@@ -153,7 +153,8 @@ Estimate Server::prompts(double count, double answers) const {
 // The prompts of a step, so many on average: those whose places become free in the same step are computed together.
 // Answers of one length that began in a pass end in one step, and so their clients' next prompts fill passes again.
 Estimate Server::beside_step(double arriving, double answers) const {
-  if (lengths_.equal && arriving > 0) return scaled(prompts(arriving * lengths_.output, answers), 1.0 / lengths_.output);
+  const double output = lengths_.output;
+  if (lengths_.equal && arriving > 0) return scaled(prompts(arriving * output, answers), 1 / output);
   const double steps = arriving > 0 ? 1 - std::exp(-arriving) : 1;  // that have any
   return scaled(prompts(arriving / steps, answers), steps);
 }

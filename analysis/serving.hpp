@@ -26,8 +26,8 @@ struct RequestLengths {
 // One deployment that serves requests. Loops need room for one sequence (fits).
 class Server {
  public:
-  // `mean` is of a decode step of a sequence; `half_written` of one in the middle of its answer, by which an engine that
-  // admits by the prompt fills its memory.
+  // `mean` is of a decode step of a sequence; `half_written` of one in the middle of its answer, by which an engine
+  // that admits by the prompt fills its memory.
   Server(CostModel cost, ResidencySummary mean, ResidencySummary half_written, RequestLengths lengths);
 
   [[nodiscard]] const CostModel& cost() const { return cost_; }

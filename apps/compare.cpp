@@ -152,12 +152,14 @@ std::string none_text(const Contender& c) {
   return limit == "tpot" || limit == "ttft" ? fmt::format("misses {}", limit) : "does not fit";
 }
 
-// " within 30 ms a token and 2000 ms for a prompt", or nothing.
+// " within 30 ms a token and 2000 ms for a prompt under load", or nothing.
 std::string goals_text(const Goals& goals) {
   std::string text;
   if (goals.tpot_ms) text += fmt::format(" within {:.6g} ms a token", *goals.tpot_ms);
-  if (!goals.ttft_ms) return text;
-  return text + fmt::format("{}{:.6g} ms for a prompt", text.empty() ? " within " : " and ", *goals.ttft_ms);
+  if (goals.ttft_ms) {
+    text += fmt::format("{}{:.6g} ms for a prompt", text.empty() ? " within " : " and ", *goals.ttft_ms);
+  }
+  return goals.under_load ? text + " under load" : text;
 }
 
 Table compare_rows(const Ranking& r, bool several) {

@@ -42,6 +42,11 @@ Table times_table(const Plan& plan) {
   add("first token of one prompt (ms)", plan.first_token, 1e3);
   add("tokens/s", p.tokens_per_s, 1);
   add("tokens/s a sequence", p.tokens_per_s, 1 / static_cast<double>(p.batch));
+  if (plan.load) {
+    add("under load: time per token (ms)", plan.load->token, 1e3);
+    add("under load: first token (ms)", plan.load->first_token, 1e3);
+    add("under load: tokens/s", plan.load->tokens_per_s, 1);
+  }
   const Estimate& e = plan.largest_interval;
   table.rows.push_back({"largest batch", fmt::format("{:.0f}", e.value),
                         fmt::format("{:.0f} to {:.0f}", e.low80, e.high80),
@@ -107,6 +112,10 @@ std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
                                 bytes_text(a.kv_allocated), bytes_text(a.kv_allocated_paged), kPageRows,
                                 paged ? "pages" : "rows"));
   }
+  if (plan.load) {
+    notes.push_back(fmt::format("under load: {} clients that ask again once answered, with lengths around those given, so "
+                                "that a token waits for others' prompts too", plan.batch));
+  }
   notes.push_back(interval_note(plan.step_factors));
   return notes;
 }
@@ -159,6 +168,12 @@ Json plan_json(const Question& q, const Plan& plan) {
   json["tpot_worst_step_ms"] = interval_json(plan.worst_step, 1e3);
   json["ttft_ms"] = interval_json(plan.first_token, 1e3);
   json["tokens_per_s"] = interval_json(p.tokens_per_s, 1);
+  if (plan.load) {
+    json["load"] = {{"clients", plan.batch},
+                    {"tpot_ms", interval_json(plan.load->token, 1e3)},
+                    {"ttft_ms", interval_json(plan.load->first_token, 1e3)},
+                    {"tokens_per_s", interval_json(plan.load->tokens_per_s, 1)}};
+  }
   json["intervals_from"] = {{"tpot_ms", plan.step_factors.text()},
                             {"ttft_ms", plan.first_token_factors.text()},
                             {"largest_batch", plan.memory_factors.text()}};
@@ -205,6 +220,11 @@ Table plan_row(const Question& q, const Plan& plan) {
   add_estimate("tpot_ms", p.step, 1e3);
   add_estimate("ttft_ms", plan.first_token, 1e3);
   add_estimate("tokens_per_s", p.tokens_per_s, 1);
+  if (plan.load) {
+    add_estimate("load_tpot_ms", plan.load->token, 1e3);
+    add_estimate("load_ttft_ms", plan.load->first_token, 1e3);
+    add_estimate("load_tokens_per_s", plan.load->tokens_per_s, 1);
+  }
   for (const LedgerLine& line : lines_of(plan.ledger)) {
     add(fmt::format("{}_bytes", line.key), std::to_string(line.bytes.value));
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "analysis/serving.hpp"
 #include "apps/intervals.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
@@ -35,10 +36,12 @@ class Pricing {
       : cost_(request.model, request.with_cache_of(workload.policy(), deployment), device, request.engine_on(device)),
         workload_(workload),
         goals_(goals),
+        output_(request.output),
         tokens_(static_cast<double>(request.prompt) + request.output),
         devices_(deployment.tensor_parallel),
         steps_(interval_group(device, cost_, "step")),
         first_tokens_(interval_group(device, cost_, prompt_metric(request.prompt))),
+        queued_(interval_group(device, cost_, "first token")),
         memory_(interval_group(device, cost_, "memory").inside) {}
 
   [[nodiscard]] const CostModel& cost() const { return cost_; }
@@ -51,14 +54,29 @@ class Pricing {
   [[nodiscard]] Estimate first_token() const {
     return with_factors(cost_.prefill(workload_.mean(), 1), first_token_factors());
   }
+  [[nodiscard]] Load load(std::uint32_t clients) const {
+    const Server loop = server(workload_.mean(), workload_.prompt());
+    const RequestTimes served = loop.closed_loop(clients);
+    const IntervalFactors steps = step_factors(clients);
+    return {with_factors(served.first_token, queued_.at(reach(clients))), with_factors(served.token, steps),
+            with_factors(loop.closed_loop_rate(clients), steps)};
+  }
+  // What the goals are of, without intervals of measured rows.
+  [[nodiscard]] Times times(const ResidencySummary& residency, std::uint32_t prompt, std::uint64_t batch) const {
+    if (!goals_.under_load) return {cost_.prefill(residency, 1), cost_.predict(residency, batch).step};
+    const RequestTimes served = server(residency, prompt).closed_loop(static_cast<std::uint32_t>(batch));
+    return {served.first_token, served.token};
+  }
+  [[nodiscard]] Times times(std::uint64_t batch) const {
+    const Times t = times(workload_.mean(), workload_.prompt(), batch);
+    const IntervalFactors first = goals_.under_load ? queued_.at(reach(batch)) : first_token_factors();
+    return {with_factors(t.first_token, first), with_factors(t.token, step_factors(batch))};
+  }
   // The largest batch if memory needed `memory` times as much and times were at the given end of their interval.
   [[nodiscard]] std::uint64_t largest(double memory, double Estimate::* time) const {
-    if (!goals_.first_token_in_time(first_token().*time)) return 0;
     const std::uint64_t fits = cost_.largest_batch(workload_.mean(), memory);
-    if (!goals_.tpot_ms) return fits;
-    return largest_that(1, fits, [&](std::uint64_t batch) {
-      return goals_.step_in_time(predict(workload_.mean(), batch).step.*time);
-    });
+    if (!goals_.tpot_ms && !goals_.ttft_ms) return fits;
+    return largest_that(1, fits, [&](std::uint64_t batch) { return goals_.met(times(batch), time); });
   }
   // Whether the engine's scheduler takes so many at once.
   [[nodiscard]] bool takes(std::uint64_t batch) const {
@@ -68,13 +86,12 @@ class Pricing {
   [[nodiscard]] bool met(std::uint32_t prompt, std::uint64_t batch) const {
     const ResidencySummary residency = workload_.with_prompt(prompt);
     return takes(batch) && cost_.ledger(residency, batch).fits() &&
-           goals_.first_token_in_time(cost_.prefill(residency, 1).value) &&
-           goals_.step_in_time(cost_.predict(residency, batch).step.value);
+           goals_.met(times(residency, prompt, batch), &Estimate::value);
   }
   // What allows no batch above the largest.
   [[nodiscard]] const char* limit_of(std::uint64_t largest) const {
     if (largest < cost_.largest_batch(workload_.mean())) {
-      return goals_.first_token_in_time(first_token().value) ? "tpot" : "ttft";
+      return goals_.first_token_in_time(times(largest + 1).first_token.value) ? "tpot" : "ttft";
     }
     return static_cast<double>(largest) >= cost_.engine().largest_batch ? "engine" : "capacity";
   }
@@ -92,13 +109,17 @@ class Pricing {
   }
 
  private:
+  [[nodiscard]] Server server(const ResidencySummary& residency, std::uint32_t prompt) const {
+    return {cost_, residency, residency, {prompt, output_}};
+  }
   [[nodiscard]] Reach reach(std::uint64_t batch) const { return {static_cast<double>(batch), tokens_, devices_}; }
 
   CostModel cost_;
   const Workload& workload_;
   const Goals& goals_;
+  std::uint32_t output_;
   double tokens_, devices_;
-  IntervalGroup steps_, first_tokens_;
+  IntervalGroup steps_, first_tokens_, queued_;
   IntervalFactors memory_;
 };
 
@@ -119,6 +140,8 @@ void describe_goals(boost::program_options::options_description_easy_init add) {
   namespace po = boost::program_options;
   add("tpot-ms", po::value<std::string>(), "goal: a mean step takes at most so many milliseconds");
   add("ttft-ms", po::value<std::string>(), "goal: one prompt takes at most so many milliseconds");
+  add("under-load", po::bool_switch(),
+      "goals are of clients that ask again once answered: tokens wait for others' prompts, first tokens in a queue");
 }
 
 Goals time_goals(const Arguments& arguments) {
@@ -126,7 +149,11 @@ Goals time_goals(const Arguments& arguments) {
     if (!arguments.has(option)) return std::nullopt;
     return number_value(option, arguments.get<std::string>(option), 1e-3, 1e9);
   };
-  return {std::nullopt, milliseconds("tpot-ms"), milliseconds("ttft-ms")};
+  const Goals goals{std::nullopt, milliseconds("tpot-ms"), milliseconds("ttft-ms"), arguments.get<bool>("under-load")};
+  if (goals.under_load && !goals.tpot_ms && !goals.ttft_ms) {
+    throw usage_error("--under-load says what goals are of, and there is none: give --tpot-ms or --ttft-ms");
+  }
+  return goals;
 }
 
 Served largest_served(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
@@ -156,8 +183,12 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   plan.memory_factors = pricing.memory_factors();
   plan.ledger = cost.ledger(mean, shown);
   price_steps(pricing, workload, shown, plan);
-  const bool first_token_late = !goals.first_token_in_time(plan.first_token.value);
-  plan.in_time = !first_token_late && goals.step_in_time(plan.prediction.step.value);
+  if (plan.batch > 1 && plan.batch <= plan.largest_in_memory) {
+    plan.load = pricing.load(static_cast<std::uint32_t>(plan.batch));
+  }
+  const Times times = pricing.times(shown);
+  const bool first_token_late = !goals.first_token_in_time(times.first_token.value);
+  plan.in_time = goals.met(times, &Estimate::value);
   plan.prediction.fits = plan.prediction.fits && pricing.takes(shown);
   if (!pricing.takes(shown)) {
     plan.limited_by = "engine";

@@ -13,16 +13,25 @@
 
 namespace kvroof {
 
+// What goals are of, in seconds.
+struct Times {
+  Estimate first_token, token;
+};
+
 struct Goals {
   std::optional<std::uint64_t> batch;  // nothing: the largest
   std::optional<double> tpot_ms, ttft_ms;
+  bool under_load = false;  // both are of the batch as clients that ask again; else of a step and a prompt alone
 
-  // Whether a mean step and a first token, in seconds, are in time.
+  [[nodiscard]] bool met(const Times& times, double Estimate::* end) const {
+    return first_token_in_time(times.first_token.*end) && step_in_time(times.token.*end);
+  }
+  // Whether a mean token and a first one, in seconds, are in time.
   [[nodiscard]] bool step_in_time(double seconds) const { return !tpot_ms || seconds * 1e3 <= *tpot_ms; }
   [[nodiscard]] bool first_token_in_time(double seconds) const { return !ttft_ms || seconds * 1e3 <= *ttft_ms; }
 };
 
-// --tpot-ms and --ttft-ms, of plan and of compare.
+// --tpot-ms, --ttft-ms and --under-load, of plan and of compare.
 void describe_goals(boost::program_options::options_description_easy_init add);
 // Throws Error (usage).
 Goals time_goals(const Arguments& arguments);
@@ -37,6 +46,12 @@ struct Served {
 Served largest_served(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
                       const Workload& workload, const Goals& goals);
 
+// The batch as clients that each ask again once they are answered, with lengths around those of the request: steps
+// share their time with the prompts of others. Times in seconds.
+struct Load {
+  Estimate first_token, token, tokens_per_s;
+};
+
 struct Plan {
   const Workload* workload = nullptr;  // the policy with its cache
   Deployment deployment = TrafficTypes{};
@@ -49,6 +64,7 @@ struct Plan {
   std::string limited_by;
   Prediction prediction;
   Estimate first_token;              // of one prompt by itself
+  std::optional<Load> load;          // nothing: the batch does not fit
   Estimate p99_step, worst_step;     // of the steps of a sequence: what 99 % do not exceed, and the slowest
   IntervalFactors step_factors, first_token_factors, memory_factors;
   MemoryLedger ledger;
