@@ -113,8 +113,8 @@ std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
                                 paged ? "pages" : "rows"));
   }
   if (plan.load) {
-    notes.push_back(fmt::format("under load: {} clients that ask again once answered, with lengths around those given, so "
-                                "that a token waits for others' prompts too", plan.batch));
+    notes.push_back(fmt::format("under load: {} clients that ask again once answered, with lengths around those given, "
+                                "so that a token waits for others' prompts too", plan.batch));
   }
   notes.push_back(interval_note(plan.step_factors));
   return notes;
