@@ -67,7 +67,7 @@ std::optional<double> rate_of(std::string_view text) {
 }
 
 struct Layout {
-  std::uint32_t tensor = 1, stages = 1, replicas = 1;
+  std::uint32_t tensor = 1, stages = 1, replicas = 1, experts = 1;
 };
 
 // "TP4", "PP2", "TP4PP2", "TP2+PP2", "DP2", "TP4DP2", "layer-split x4", "row-split x4"; what the engine does by itself
@@ -88,7 +88,7 @@ std::optional<Layout> layout_of(const PublishedRow& row, const EngineProfile& en
   const auto says = [&](std::string_view word) { return text.find(word) != std::string::npos; };
   if (says("layer split") || says("layersplit")) return Layout{1, row.gpus, 1};
   if (says("row split") || says("rowsplit")) return Layout{row.gpus, 1, 1};
-  if (after("ep") == row.gpus) return Layout{row.gpus, 1, 1};
+  if (after("ep") == row.gpus) return Layout{row.gpus, 1, 1, row.gpus};
   const std::uint32_t tensor = after("tp"), stages = after("pp"), replicas = after("dp");
   if (tensor == 0 && stages == 0 && replicas == 0) {
     // Not stated. Experts, contexts and states by themselves are spread in ways of their own.
@@ -96,7 +96,9 @@ std::optional<Layout> layout_of(const PublishedRow& row, const EngineProfile& en
     if (other) return std::nullopt;
     return engine.stages_by_default ? Layout{1, row.gpus, 1} : Layout{row.gpus, 1, 1};
   }
-  const Layout layout{std::max(tensor, 1U), std::max(stages, 1U), std::max(replicas, 1U)};
+  const std::uint32_t experts = std::max(after("ep"), 1U);
+  const Layout layout{std::max(tensor, 1U), std::max(stages, 1U), std::max(replicas, 1U),
+                      tensor % experts == 0 ? experts : 1};
   const std::uint64_t devices = std::uint64_t{layout.tensor} * layout.stages * layout.replicas;
   return devices == row.gpus ? std::optional(layout) : std::nullopt;
 }
@@ -369,6 +371,7 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   const auto layout = layout_of(row, s.engine);
   if (!layout) return failure("no such layout over devices: {} on {}", row.parallelism, row.gpus);
   s.deployment.tensor_parallel = layout->tensor;
+  s.deployment.expert_parallel = layout->experts;
   s.deployment.stages = layout->stages;
   s.replicas = layout->replicas;
   std::string problem = deployment_problem(s.shape, s.deployment);

@@ -116,9 +116,7 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   if (own_products) prompt_share_ = format.prompt_share;
   const bool packed_as_is = own_products || (format.native && device.fact(*format.native));
   const double unpacking = packed_as_is ? 0 : engine.unpacking * format.unpack_operations;
-  native_experts_ = packed_as_is && format.expert_bits < 8;
-  routed_kernels_ = engine.routed_kernels;
-  if (native_experts_) routed_kernels_ = std::min(engine.native_routed_kernels, engine.routed_kernels);
+  set_experts(own_products, packed_as_is);
   unpack_seconds_ = unpacking / device.peak(DType::kF32).value;
   const double dense = own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value;
   const bool own_share = own_products && format.share && device.fact(*format.share);
@@ -205,21 +203,6 @@ CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::
           experts * format.expert_bits / 8};
 }
 
-// Routed experts have a router, and shared ones two products, an activation and a sum. Latent attention has five
-// products in place of two, for the latent row of k and v and its way back, and two norms more.
-CostModel::MoreKernels CostModel::more_kernels() const {
-  const double routed = shape_.experts > 0 ? shape_.layers - shape_.dense_layers : 0;
-  const bool apart = native_experts_ || !engine_.shared_with_routed;
-  const double shared = shape_.shared_expert_ffn > 0 && apart ? routed : 0;
-  const double latent = shape_.latent() ? shape_.layers : 0;
-  MoreKernels more{routed + 2 * shared + 3 * latent, routed_kernels_ * routed + 2 * shared + 2 * latent};
-  more.quantised = shape_.layers * engine_.linears_per_layer + more.products;
-  // Routers stay in 16 bits, and so may latent attention; a kernel of experts in 4 bits quantises its inputs itself.
-  if (native_experts_) more.quantised -= 3 * routed;
-  if (deployment_.weights.plain_latent) more.quantised -= 5 * latent;
-  return more;
-}
-
 void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading,
                             Rate peak) const {
   const double layers = shape_.layers;
@@ -233,6 +216,7 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
   parts.add_roofline(CostTerm::kLinear, Limit::kWeights, calls, start,
                      share_ * read.bytes, reading, share_ * traffic[KernelFamily::kLinear].value, peak,
                      {share_ * read.elements * tile_.value, tile_.spread});
+  parts.add(CostTerm::kLinear, Limit::kLaunches, more.expert_calls, start.spread);
   parts.add(CostTerm::kElementwise, Limit::kLaunches,
             layers * (elementwise_start_.value + engine_.small_kernels * kernel_start_.value) +
                 more.others * kernel_start_.value,

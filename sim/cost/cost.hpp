@@ -65,6 +65,7 @@ struct Deployment {
   TrafficTypes types;  // weights: the type that products without a format of their own are computed in
   WeightFormat weights;
   std::uint32_t tensor_parallel = 1;  // devices that share each layer; divides the query heads
+  std::uint32_t expert_parallel = 1;  // groups of those devices that each hold whole experts; divides their number
   std::uint32_t stages = 1;           // groups of them that each hold a part of the layers, one after the other
   bool top_p = false;                 // tokens are drawn by top-p or top-k; else the most probable, or of all, is taken
 };
@@ -166,8 +167,10 @@ class CostModel {
   // Launches of a model beside those of as many plain layers: experts and latent attention.
   struct MoreKernels {
     double products = 0, others = 0;
-    double quantised = 0;  // of all products of a step, those whose inputs are quantised for the format
+    double quantised = 0;     // of all products of a step, those whose inputs are quantised for the format
+    double expert_calls = 0;  // seconds that calls of experts start later than those products and kernels do
   };
+  void set_experts(bool own_products, bool packed_as_is);
   [[nodiscard]] MoreKernels more_kernels() const;
   // Of one sequence, under an engine that may keep what a layer's window no longer shows.
   [[nodiscard]] KvBytes allocated(const ResidencySummary& residency) const;
@@ -194,6 +197,7 @@ class CostModel {
   double prompt_share_ = 1;
   double cache_bytes_ = 0;
   double routed_kernels_ = 0;
+  double expert_call_ = 0;   // seconds that the experts of a layer start later
   double head_seconds_ = 0;  // of one KV head of a sequence, however short, spread over the multiprocessors
   bool native_experts_ = false;
   // What a product starts later for its inputs' sake, in a model, and still later by itself.

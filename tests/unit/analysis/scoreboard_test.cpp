@@ -230,6 +230,26 @@ TEST_CASE("replicas share the requests: each takes its part at its own pace, and
   CHECK(of("2", "32", "DP2+EP2", "tpot_mean", "ms") == of("2", "32", "TP2", "tpot_mean", "ms"));
 }
 
+TEST_CASE("experts that are spread whole are fewer on a device, and their list is shorter") {
+  const auto of = [](const char* layout) {
+    const std::string row = std::string("m,end_to_end,DeepSeek-V3,fp8,,H200-SXM-141GB,8,") + layout +
+                            ",TensorRT-LLM,continuous_fixed_concurrency,1,500,200,tpot_mean,,ms,s\n";
+    const auto rows = published_rows(
+        "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,parallelism,engine,batch_mode,batch,"
+        "input_len,output_len,metric,value,unit,source\n" + row).or_throw("rows");
+    const ScoredRow scored = score(rows[0]);
+    INFO(scored.refused);
+    REQUIRE(scored.predicted);
+    return scored.predicted->value;
+  };
+  const std::string catalog = std::string(KVROOF_SOURCE_DIR) + "/catalog";
+  const double listed = find_engine_profile("tensorrt-llm", catalog, "Hopper").listed_expert_us * 1e-3;
+  REQUIRE(listed > 0);
+  // 58 layers of 256 experts: parts of all of them on each device, 64 in four groups, 32 in eight.
+  CHECK(of("TP8") - of("TP8 EP4") == Approx(58 * (256 - 64) * listed));
+  CHECK(of("TP8") - of("TP8+EP8") == Approx(58 * (256 - 32) * listed));
+}
+
 TEST_CASE("every named precision, model and metric of serving tables is predicted") {
   for (const char* weights :
        {"bf16", "fp16", "fp8", "fp4", "nvfp4", "int8", "int8-wo", "int4", "int4-g32-wo", "Q4_K_M", "gf4"}) {

@@ -1,0 +1,39 @@
+// What routed and shared experts and latent attention launch, and when their calls start.
+#include <algorithm>
+
+#include "sim/cost/cost.hpp"
+
+namespace kvroof {
+
+// `own_products`: of the weights' own type; `packed_as_is`: nothing is unpacked on this board.
+void CostModel::set_experts(bool own_products, bool packed_as_is) {
+  const WeightFormat& format = deployment_.weights;
+  native_experts_ = packed_as_is && format.expert_bits < 8;
+  routed_kernels_ = engine_.routed_kernels;
+  if (native_experts_) routed_kernels_ = std::min(engine_.native_routed_kernels, engine_.routed_kernels);
+  if (own_products && format.expert_bits == 8) {
+    const double held = static_cast<double>(shape_.experts) / deployment_.expert_parallel;
+    const double apart = engine_.quantises_experts_apart ? 2 * format.quantise_us : 0;
+    expert_call_ = (engine_.listed_expert_us * held + apart) * 1e-6;
+  } else if (!packed_as_is && format.expert_bits < 8 && format.layer_bits == 16) {
+    expert_call_ = engine_.unpacked_experts_us * 1e-6;
+  }
+}
+
+// Routed experts have a router, and shared ones two products, an activation and a sum. Latent attention has five
+// products in place of two, for the latent row of k and v and its way back, and two norms more.
+CostModel::MoreKernels CostModel::more_kernels() const {
+  const double routed = shape_.experts > 0 ? shape_.layers - shape_.dense_layers : 0;
+  const bool apart = native_experts_ || !engine_.shared_with_routed;
+  const double shared = shape_.shared_expert_ffn > 0 && apart ? routed : 0;
+  const double latent = shape_.latent() ? shape_.layers : 0;
+  MoreKernels more{routed + 2 * shared + 3 * latent, routed_kernels_ * routed + 2 * shared + 2 * latent};
+  more.expert_calls = routed * expert_call_;
+  more.quantised = shape_.layers * engine_.linears_per_layer + more.products;
+  // Routers stay in 16 bits, and so may latent attention; a kernel of experts in 4 bits quantises its inputs itself.
+  if (native_experts_) more.quantised -= 3 * routed;
+  if (deployment_.weights.plain_latent) more.quantised -= 5 * latent;
+  return more;
+}
+
+}  // namespace kvroof
