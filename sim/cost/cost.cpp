@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "sim/cost/cost_parts.hpp"
 
@@ -135,6 +136,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   if (own_products) {
     quantise_fused_ = format.start_us * 1e-6;
     quantise_apart_ = format.quantise_us * 1e-6;
+    if (engine.quantises_fp4_apart && format.layer_bits < 8) quantise_fused_ += std::exchange(quantise_apart_, 0);
+    if (format.walk && device.fact(*format.walk)) walk_ = rate(device, *format.walk, 1e-6 / 1024);
   }
   if (!own_products && format.layer_bits < 16) {
     linear_start_.value *= engine.unpacked_starts;
@@ -203,6 +206,18 @@ CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::
           experts * format.expert_bits / 8};
 }
 
+// Columns of the matrices that one device multiplies one after another: those that hold a part of the outputs have all
+// columns, those whose outputs are summed over devices a part of them. Routed experts are one call of their own.
+double CostModel::walked_columns() const {
+  const bool latent_too = !(shape_.latent() && deployment_.weights.plain_latent);
+  const double whole = shape_.hidden;
+  const std::uint32_t v_dim = shape_.latent() ? shape_.latent_v_dim : shape_.v_head_dim;
+  const double attention = latent_too ? whole + share_ * shape_.heads * v_dim : 0;
+  const double routed = shape_.experts > 0 ? shape_.layers - shape_.dense_layers : 0;
+  const double shared = shape_.shared_expert_ffn > 0 ? whole + share_ * shape_.shared_expert_ffn : 0;
+  return shape_.layers * attention + (shape_.layers - routed) * (whole + share_ * shape_.ffn) + routed * shared;
+}
+
 void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading,
                             Rate peak) const {
   const double layers = shape_.layers;
@@ -217,6 +232,7 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
                      share_ * read.bytes, reading, share_ * traffic[KernelFamily::kLinear].value, peak,
                      {share_ * read.elements * tile_.value, tile_.spread});
   parts.add(CostTerm::kLinear, Limit::kLaunches, more.expert_calls, start.spread);
+  parts.add(CostTerm::kLinear, Limit::kLaunches, walk_.value > 0 ? walked_columns() * walk_.value : 0, walk_.spread);
   parts.add(CostTerm::kElementwise, Limit::kLaunches,
             layers * (elementwise_start_.value + engine_.small_kernels * kernel_start_.value) +
                 more.others * kernel_start_.value,

@@ -174,6 +174,7 @@ class CostModel {
   [[nodiscard]] MoreKernels more_kernels() const;
   // Of one sequence, under an engine that may keep what a layer's window no longer shows.
   [[nodiscard]] KvBytes allocated(const ResidencySummary& residency) const;
+  [[nodiscard]] double walked_columns() const;
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
   void set_links(const Device& device);
   void add_links(Parts& parts, std::uint64_t tokens) const;
@@ -202,6 +203,7 @@ class CostModel {
   bool native_experts_ = false;
   // What a product starts later for its inputs' sake, in a model, and still later by itself.
   double quantise_fused_ = 0, quantise_apart_ = 0;
+  Rate walk_ = {0, 0};  // seconds of a column of a product's matrix
   std::vector<WorkingSet> working_sets_;
   bool together_ = false;  // parts of a time are slow together
   double matmul_fraction_ = 1;  // the peaks above are this share of the device's

@@ -37,6 +37,7 @@ Estimate CostModel::product(std::uint64_t m, std::uint64_t n, std::uint64_t k) c
   parts.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, start,
                      elements * deployment_.weights.layer_bits / 8, linear_bandwidth_,
                      2 * static_cast<double>(m) * elements, linear_peak_);
+  parts.add(CostTerm::kLinear, Limit::kLaunches, static_cast<double>(k) * walk_.value, walk_.spread);
   // Inputs of 16 bits are read, and written in the format's own; measured shares of a peak hold that.
   const bool apart = quantise_apart_ > 0 && !deployment_.weights.share;
   const double inputs = apart ? static_cast<double>(m * k) * (16 + deployment_.weights.layer_bits) / 8 : 0;

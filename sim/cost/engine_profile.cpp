@@ -40,6 +40,7 @@ constexpr Field kFields[] = {
     {"native_routed_kernels", &P::native_routed_kernels, 0, 64},
     {"listed_expert_us", &P::listed_expert_us, 0, 100},
     {"unpacked_experts_us", &P::unpacked_experts_us, 0, 1000},
+    {"quantises_fp4_apart", &P::quantises_fp4_apart, 0, 1},
     {"quantises_experts_apart", &P::quantises_experts_apart, 0, 1},
     {"policy_kernels", &P::policy_kernels, 0, 64},
     {"on_cpu", &P::on_cpu, 0, 1},

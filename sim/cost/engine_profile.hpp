@@ -23,6 +23,7 @@ struct EngineProfile {
   std::uint32_t native_routed_kernels = 3;  // at most so many where experts of 4 bits are multiplied as they are stored
   double listed_expert_us = 0;            // a layer takes longer for each expert in 8 bits that a device holds
   double unpacked_experts_us = 0;         // a layer takes longer whose experts alone are packed, where it unpacks them
+  bool quantises_fp4_apart = false;       // inputs of products in 4 bits are quantised by kernels of their own
   bool quantises_experts_apart = false;   // inputs of experts in 8 bits are quantised by kernels of their own
   std::uint32_t policy_kernels = 2;       // launches of a scoring policy in a layer: update scores; choose and free
   bool on_cpu = false;                    // the profile of a CPU back end, which says nothing of a GPU

@@ -21,9 +21,10 @@ using F = DeviceField;
 // Unpacking goes on beside reading and bounds it where arithmetic is slow: public weight-only int8 runs on A100 read
 // 1,030 to 1,070 GB/s where 16-bit ones read 1,410, as 18 fp32 operations a parameter would; 4-bit kernels unpack
 // several at once, and on boards with GDDR memory neither is seen. fp8 has an instruction. Products in fp8 start later
-// and reach less of their peak, because activations are quantised before them. In fp4 (tables of TensorRT-LLM, vLLM and
-// SGLang on B200, quantising included) they start 8.0 us late, 4.4 us later than 16-bit ones, at any share of the peak;
-// in a model half of that, where the norm or activation before quantises: Llama-3.1-70B on one B200 misses it else.
+// and reach less of their peak, because activations are quantised before them. In fp4
+// blocks walk along the columns of a product, beside reading (fp4_walk_us of a device); quantising included, tables of
+// vLLM and SGLang start at 3.7 to 7.4 us then, in the middle at 5.0, those of TensorRT-LLM at 5.4 to 6.5, where 16-bit
+// ones start at 3.6.
 // Such checkpoints of models with latent attention have its projections, routers and the head in bf16: DeepSeek-R1's
 // (NVIDIA/Model-Optimizer#150, and the table of TensorRT-LLM's blog on its latency).
 constexpr double kUnpackInt8 = 18, kUnpack = 11, kUnpackFp8 = 4;
@@ -36,8 +37,8 @@ constexpr std::array<WeightFormat, 32> kFormats = {{
     {"int8-wo", 8, 8, 8, 16, {}, kUnpackInt8},
     {"int4", 4.16, 4.16, 16, 16, {}, kUnpack},
     {"int4-g32-wo", 5, 5, 5, 16, {}, kUnpack},
-    {"fp4", 4.5, 4.5, 16, 16, F::kPeakFp4Tflops, kUnpack, 2.2, 1, F::kFp4Fraction, 2.2, {}, true},
-    {"nvfp4", 4.5, 4.5, 16, 16, F::kPeakFp4Tflops, kUnpack, 2.2, 1, F::kFp4Fraction, 2.2, {}, true},
+    {"fp4", 4.5, 4.5, 16, 16, F::kPeakFp4Tflops, kUnpack, 0, 1, F::kFp4Fraction, 1.8, {}, true, F::kFp4WalkUs},
+    {"nvfp4", 4.5, 4.5, 16, 16, F::kPeakFp4Tflops, kUnpack, 0, 1, F::kFp4Fraction, 1.8, {}, true, F::kFp4WalkUs},
     {"mxfp4", 16, 4.25, 16, 16, {}, kUnpackMxfp4, 0, 1, {}, 0, F::kPeakFp4Tflops},
     {"gf4", 4, 4, 4, 4, {}, kUnpack},
     {"Q4_0", 4.5, 4.5, 6.5625, 4.5, {}, kUnpack},

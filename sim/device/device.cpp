@@ -38,6 +38,7 @@ constexpr std::array<DeviceFieldInfo, kDeviceFieldCount> kFields = {{
     {F::kAttentionCallUs, "attention_call_us", "start-up of an attention call by itself (us)", 0, 10000},
     {F::kAttentionColdUs, "attention_cold_us", "more of such a call in a cold cache (us)", 0, 10000},
     {F::kFp4Fraction, "fp4_fraction", "fp4 products, share of peak", 0.01, 1},
+    {F::kFp4WalkUs, "fp4_walk_us", "fp4 products, each 1,024 columns (us)", 0, 100},
 }};
 
 static_assert([] {

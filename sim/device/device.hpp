@@ -54,8 +54,9 @@ enum class DeviceField : std::uint8_t {
   kAttentionCallUs,    // start-up of a decode attention call by itself, as tables of kernels time it, in a warm cache
   kAttentionColdUs,    // what such a call takes longer when none of its rows lie in the last-level cache
   kFp4Fraction,        // share of the dense fp4 peak that products reach, quantising their inputs included
+  kFp4WalkUs,          // what an fp4 product takes longer for each 1,024 columns that its blocks walk along
 };
-inline constexpr std::size_t kDeviceFieldCount = 30;
+inline constexpr std::size_t kDeviceFieldCount = 31;
 
 struct DeviceFieldInfo {
   DeviceField field;
@@ -123,7 +124,7 @@ Result<Device> device_from_yaml(std::string_view text);
 Result<Device> achieved_from_yaml(std::string_view text);
 // The same form, for calibrations; device_from_yaml gives back an equal device.
 std::string device_to_yaml(const Device& device);
-// Fills the achieved fields (linear_fraction … fp4_fraction) that the device does not have.
+// Fills the achieved fields (linear_fraction … fp4_walk_us) that the device does not have.
 void fill_achieved(Device& device, const Device& defaults);
 // The same from a device of the same silicon: what was measured there is a prior here, as wide as one of `defaults`.
 // The same multiprocessors fill a slower memory no worse: its share is that of `defaults` where this is larger, but its

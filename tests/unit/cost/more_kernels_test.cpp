@@ -141,4 +141,28 @@ TEST_CASE("experts that are packed alone start later where they are unpacked, an
   CHECK(later("gpt-oss-120b", "bf16", "h200", 1, unpacked) == 0);
 }
 
+TEST_CASE("products in fp4 walk along the columns that a device has of them, later where it quantises first") {
+  const auto linear = [](const char* model, std::uint32_t devices, bool apart, bool walks) {
+    EngineProfile engine = find_engine_profile("graphs", kCatalog);
+    engine.quantises_fp4_apart = apart;
+    WeightFormat format = *parse_weight_format("nvfp4");
+    if (!walks) format.walk = std::nullopt;
+    Deployment deployment(TrafficTypes{DType::kBF16, DType::kBF16}, format);
+    deployment.tensor_parallel = devices;
+    const CostModel cost(find_model_shape(model, kCatalog), deployment, find_device("b200", kCatalog), engine);
+    return cost.predict(full_attention_summary(cost.shape(), 64, 8), 4)
+        .terms[static_cast<std::size_t>(CostTerm::kLinear)].value;
+  };
+  const auto walked = [&](const char* model, std::uint32_t devices) {
+    return (linear(model, devices, false, true) - linear(model, devices, false, false)) / 0.52e-6 * 1024;
+  };
+  // 80 layers: 8192 columns of qkv and of gate and up on each device, 64 heads of 128 and 28672 of down among them.
+  CHECK(walked("llama-3-70b", 1) == Approx(80 * (2 * 8192 + 8192 + 28672)));
+  CHECK(walked("llama-3-70b", 4) == Approx(80 * (2 * 8192 + (8192 + 28672) / 4)));
+  // Routed experts are one call; 3 dense layers of 18432, 58 with a shared expert of 2048; attention is in 16 bits.
+  CHECK(walked("deepseek-v3", 8) == Approx(3 * (7168 + 18432 / 8) + 58 * (7168 + 2048 / 8)));
+  // Four products of 80 layers.
+  CHECK(linear("llama-3-70b", 4, true, true) - linear("llama-3-70b", 4, false, true) == Approx(320 * 1.8e-6));
+}
+
 }  // namespace kvroof
