@@ -55,6 +55,7 @@ Command inspect_command();
 Command replay_command();
 Command models_command();
 Command devices_command();
+Command engines_command();
 Command policies_command();
 Command analyze_command();
 Command calibrate_command();

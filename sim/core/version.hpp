@@ -12,6 +12,9 @@ namespace kvroof {
 //   dates    2024, ~2024-05, 2024-05-08                 a year or a month is its middle
 enum class VersionKind : std::uint8_t { kNumbers, kBuild, kDate };
 
+// What a message shows of them.
+inline constexpr std::string_view kVersionExamples = "0.8.1, b2822 or 2024-05-08";
+
 // Whether the version that the text begins with is before the one that the other begins with: its middle before the
 // other's first day, so that a year is before a day of its second half. Versions of two kinds are never before one
 // another, nor is text that begins with none.

@@ -1,273 +1,24 @@
 #include "sim/cost/engine_profile.hpp"
 
-#include <yaml-cpp/yaml.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <optional>
-#include <set>
-#include <utility>
-#include <variant>
 
 #include "sim/core/suggest.hpp"
 #include "sim/core/version.hpp"
 
 namespace kvroof {
-namespace {
 
 namespace fs = std::filesystem;
-using P = EngineProfile;
-
-struct Field {
-  std::string_view key;
-  std::variant<bool P::*, std::uint32_t P::*, double P::*> member;
-  double lowest, highest;
-};
-constexpr double kSecond = 1e6;  // microseconds; nothing of a step takes longer
-constexpr std::string_view kVersions = "0.8.1, b2822 or 2024-05-08";
-constexpr Field kFields[] = {
-    {"linears_per_layer", &P::linears_per_layer, 1, 64},
-    {"kernels_per_layer", &P::kernels_per_layer, 1, 1024},
-    {"small_kernels", &P::small_kernels, 0, 1024},
-    {"cache_passes", &P::cache_passes, 0, 64},
-    {"routed_kernels", &P::routed_kernels, 0, 64},
-    {"native_routed_kernels", &P::native_routed_kernels, 0, 64},
-    {"listed_expert_us", &P::listed_expert_us, 0, 100},
-    {"unpacked_experts_us", &P::unpacked_experts_us, 0, 1000},
-    {"quantises_fp4_apart", &P::quantises_fp4_apart, 0, 1},
-    {"quantises_experts_apart", &P::quantises_experts_apart, 0, 1},
-    {"policy_kernels", &P::policy_kernels, 0, 64},
-    {"on_cpu", &P::on_cpu, 0, 1},
-    {"graphs", &P::graphs, 0, 1},
-    {"fused_attention", &P::fused_attention, 0, 1},
-    {"reads_by_query_head", &P::reads_by_query_head, 0, 1},
-    {"shared_with_routed", &P::shared_with_routed, 0, 1},
-    {"expands_latent", &P::expands_latent, 0, 1},
-    {"admits_by_prompt", &P::admits_by_prompt, 0, 1},
-    {"prompts_first", &P::prompts_first, 0, 1},
-    {"prompts_together", &P::prompts_together, 0, 1},
-    {"evicts_after_prompt", &P::evicts_after_prompt, 0, 1},
-    {"launch_us", &P::launch_us, 0, kSecond},
-    {"prompt_launch_us", &P::prompt_launch_us, 0, kSecond},
-    {"gap_us", &P::gap_us, 0, kSecond},
-    {"step_us", &P::step_us, 0, kSecond},
-    {"request_us", &P::request_us, 0, kSecond},
-    {"top_p_ns", &P::top_p_ns, 0, 1000},
-    {"launch_gap_us", &P::launch_gap_us, 0, kSecond},
-    {"graphs_over_stages", &P::graphs_over_stages, 0, 1},
-    {"hidden_request_us", &P::hidden_request_us, 0, kSecond},
-    {"arrival_us", &P::arrival_us, 0, kSecond},
-    {"keeps_hidden_rows", &P::keeps_hidden_rows, 0, 1},
-    {"paged_cache", &P::paged_cache, 0, 1},
-    {"unties_head", &P::unties_head, 0, 1},
-    {"quantises_activations", &P::quantises_activations, 0, 1},
-    {"unpacked_starts", &P::unpacked_starts, 1, 16},
-    {"unpacking", &P::unpacking, 0, 16},
-    {"column_share", &P::column_share, 0, 1},
-    {"unpacked_share", &P::unpacked_share, 0.1, 1},
-    {"bytes_per_clock", &P::bytes_per_clock, 0, 1024},
-    {"plain_bytes_per_clock", &P::plain_bytes_per_clock, 0, 1024},
-    {"beside_experts_bits", &P::beside_experts_bits, 0, 16},
-    {"activation_bytes", &P::activation_bytes, 1, 8},
-    {"reserve_gib", &P::reserve_gib, 0, 64},
-    {"reserve_fraction", &P::reserve_fraction, 0, 0.9},
-    {"probability_copies", &P::probability_copies, 0, 16},
-    {"beam_copies", &P::beam_copies, 0, 16},
-    {"stages_by_default", &P::stages_by_default, 0, 1},
-    {"product_us", &P::product_us, 0, kSecond},
-    {"shared_step_us", &P::shared_step_us, 0, kSecond},
-    {"sum_us", &P::sum_us, 0, kSecond},
-    {"sum_doubling_us", &P::sum_doubling_us, 0, kSecond},
-    {"largest_batch", &P::largest_batch, 1, 1e9},
-    {"prompts_ahead", &P::prompts_ahead, 0, 1000},
-    {"waited_steps", &P::waited_steps, 0, 100},
-    {"prompt_chunk", &P::prompt_chunk, 1, 1e9},
-};
-
-std::string line_of(const YAML::Node& node) { return fmt::format("line {}", node.Mark().line + 1); }
-
-// Why the value is none of the field, or nothing.
-std::string read_field(P& profile, const Field& field, const YAML::Node& node) {
-  if (const auto* flag = std::get_if<bool P::*>(&field.member)) {
-    if (YAML::convert<bool>::decode(node, profile.*(*flag))) return {};
-    return fmt::format("{}: {} must be true or false", line_of(node), field.key);
-  }
-  double value = 0;
-  if (!node.IsScalar() || !YAML::convert<double>::decode(node, value) ||
-      !(value >= field.lowest && value <= field.highest)) {
-    return fmt::format("{}: {} must be a number from {} to {}", line_of(node), field.key, field.lowest, field.highest);
-  }
-  if (const auto* number = std::get_if<double P::*>(&field.member)) {
-    profile.*(*number) = value;
-    return {};
-  }
-  if (value != std::floor(value)) return fmt::format("{}: {} must be a whole number", line_of(node), field.key);
-  profile.*std::get<std::uint32_t P::*>(field.member) = static_cast<std::uint32_t>(value);
-  return {};
-}
-
-// "4", or "8 to 256 by 8"; nothing for other text and for sizes that no engine has.
-std::optional<std::array<unsigned, 3>> size_range(const std::string& text) {
-  constexpr unsigned kMostSequences = 1U << 16;
-  std::array<unsigned, 3> range = {0, 0, 1};
-  int end = 0;
-  const int length = static_cast<int>(text.size());
-  if (std::sscanf(text.c_str(), "%u to %u by %u%n", range.data(), &range[1], &range[2], &end) != 3 || end != length) {
-    if (std::sscanf(text.c_str(), "%u%n", range.data(), &end) != 1 || end != length) return std::nullopt;
-    range[1] = range[0];
-  }
-  const bool possible = range[0] > 0 && range[1] >= range[0] && range[1] <= kMostSequences && range[2] > 0 &&
-                        range[2] <= kMostSequences;
-  return possible ? std::optional(range) : std::nullopt;
-}
-
-std::string read_graph_sizes(P& profile, const YAML::Node& node) {
-  const std::string wrong = fmt::format(
-      "{}: graph_sizes must be an ascending list of sizes and ranges such as [1, 2, 4, 8 to 256 by 8]", line_of(node));
-  if (!node.IsSequence()) return wrong;
-  profile.graph_sizes.clear();
-  for (const auto& entry : node) {
-    const auto range = entry.IsScalar() ? size_range(entry.Scalar()) : std::nullopt;
-    const std::uint32_t before = profile.graph_sizes.empty() ? 0 : profile.graph_sizes.back();
-    if (!range || (*range)[0] <= before) return wrong;
-    for (unsigned size = (*range)[0]; size <= (*range)[1]; size += (*range)[2]) profile.graph_sizes.push_back(size);
-  }
-  return {};
-}
-
-std::string read_names(std::vector<std::string>& names, const std::string& key, const YAML::Node& node) {
-  if (!node.IsSequence()) return fmt::format("{}: {} must be a list", line_of(node), key);
-  names.clear();  // those of the version after it
-  for (const auto& name : node) names.push_back(name.as<std::string>());
-  return {};
-}
-
-// The line and name of a key that the map has twice, of which a reader would take either; or nothing.
-std::string repeated_key(const YAML::Node& map) {
-  std::set<std::string> seen;
-  for (const auto& entry : map) {
-    const auto key = entry.first.as<std::string>();
-    if (!seen.insert(key).second) return fmt::format("{}: key '{}' is there twice", line_of(entry.first), key);
-  }
-  return {};
-}
-
-std::string read_entry(P& profile, const std::string& key, const YAML::Node& node) {
-  constexpr std::pair<std::string_view, std::string P::*> kTexts[] = {{"name", &P::name}, {"about", &P::about}};
-  for (const auto& [text, member] : kTexts) {
-    if (key != text) continue;
-    if (!node.IsScalar() || node.Scalar().empty()) return fmt::format("{}: {} must be text", line_of(node), key);
-    profile.*member = node.Scalar();
-    return {};
-  }
-  if (key == "published_as") return read_names(profile.published_as, key, node);
-  if (key == "small_cache_with") return read_names(profile.small_cache_with, key, node);
-  if (key == "graph_sizes") return read_graph_sizes(profile, node);
-  std::vector<std::string> known = {"name",    "about",            "graph_sizes", "published_as",
-                                    "earlier", "small_cache_with", "elsewhere"};
-  for (const Field& field : kFields) {
-    if (field.key == key) return read_field(profile, field, node);
-    known.emplace_back(field.key);
-  }
-  return fmt::format("{}: unknown key '{}'{}", line_of(node), key, did_you_mean(key, known));
-}
-
-// The versions that an earlier profile is before: stated, readable, and before those of the one above it.
-std::string before_problem(const P& older, const P& newer, const YAML::Node& node) {
-  if (older.before.empty()) return fmt::format("{}: an earlier version says which it is before", line_of(node));
-  for (const std::string& version : older.before) {
-    if (!is_version(version)) {
-      return fmt::format("{}: before: '{}' is no version; expected one such as {}", line_of(node), version, kVersions);
-    }
-    for (const std::string& above : newer.before) {
-      if (!earlier_version(above, version)) continue;
-      return fmt::format("{}: before: {} comes after {}; earlier versions are listed newest first", line_of(node),
-                         version, above);
-    }
-  }
-  return {};
-}
-
-// An entry of a list reads what is other than in `newer`, which comes without its own lists; before and on as lists.
-std::string read_other(P& other, const P& newer, const YAML::Node& node) {
-  other = newer;
-  other.before.clear();
-  other.on.clear();
-  if (!node.IsMap()) return fmt::format("{}: expected a map with before or on, and what is other", line_of(node));
-  if (const std::string twice = repeated_key(node); !twice.empty()) return twice;
-  for (const auto& entry : node) {
-    const auto key = entry.first.as<std::string>();
-    if (key == "name" || key == "published_as" || key == "earlier" || key == "elsewhere") {
-      return fmt::format("{}: {} is of all versions", line_of(node), key);
-    }
-    const std::string problem = key == "before" ? read_names(other.before, key, entry.second)
-                                : key == "on"   ? read_names(other.on, key, entry.second)
-                                                : read_entry(other, key, entry.second);
-    if (!problem.empty()) return problem;
-  }
-  return {};
-}
-
-bool lists(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// Gives the profile the chain of its earlier versions on an architecture, "" for those that no entry names.
-std::string read_earlier(P& profile, const YAML::Node& list, std::string_view architecture) {
-  if (!list.IsSequence()) return fmt::format("{}: earlier must be a list", line_of(list));
-  std::vector<P> versions = {profile};
-  for (const auto& node : list) {
-    P older;
-    std::string problem = read_other(older, versions.back(), node);
-    if (problem.empty()) problem = before_problem(older, versions.back(), node);
-    if (!problem.empty()) return problem;
-    if (!older.on.empty() && !lists(older.on, architecture)) continue;
-    versions.push_back(std::move(older));
-  }
-  for (; versions.size() > 1; versions.pop_back()) versions[versions.size() - 2].earlier = {versions.back()};
-  profile = std::move(versions.front());
-  return {};
-}
-
-// The architectures that entries of both lists name.
-std::set<std::string> named_architectures(const YAML::Node& root) {
-  std::set<std::string> names;
-  for (const char* list : {"elsewhere", "earlier"}) {
-    for (const auto& entry : root[list]) {
-      if (!entry.IsMap() || !entry["on"] || !entry["on"].IsSequence()) continue;
-      for (const auto& name : entry["on"]) names.insert(name.as<std::string>());
-    }
-  }
-  return names;
-}
-
-// Makes the profile what the engine is on one of those architectures, or with "" on all others.
-std::string read_lists(P& there, const YAML::Node& root, const std::string& architecture) {
-  if (root["elsewhere"] && !root["elsewhere"].IsSequence()) {
-    return fmt::format("{}: elsewhere must be a list", line_of(root["elsewhere"]));
-  }
-  for (const auto& node : root["elsewhere"]) {
-    P other;
-    const std::string problem = read_other(other, there, node);
-    if (!problem.empty()) return problem;
-    if (other.on.empty()) return fmt::format("{}: elsewhere says which architectures it is on", line_of(node));
-    if (lists(other.on, architecture)) there = std::move(other);
-  }
-  there.on.assign(architecture.empty() ? 0 : 1, architecture);
-  return root["earlier"] ? read_earlier(there, root["earlier"], architecture) : "";
-}
-
-}  // namespace
 
 const EngineProfile& EngineProfile::of(std::string_view version, std::string_view architecture) const {
   for (const EngineProfile& there : elsewhere) {
-    if (lists(there.on, architecture)) return there.of(version, architecture);
+    if (std::find(there.on.begin(), there.on.end(), architecture) != there.on.end()) return there.of(version, architecture);
   }
   const EngineProfile* found = this;
   for (const EngineProfile* newer = this; !newer->earlier.empty(); newer = &newer->earlier.front()) {
@@ -282,35 +33,6 @@ const EngineProfile& EngineProfile::of(std::string_view version, std::string_vie
 std::uint64_t EngineProfile::padded(std::uint64_t batch) const {
   const auto next = std::lower_bound(graph_sizes.begin(), graph_sizes.end(), batch);
   return graphs && next != graph_sizes.end() ? *next : batch;
-}
-
-Result<EngineProfile> engine_from_yaml(std::string_view text) {
-  if (text.size() > 1U << 16) return failure("an engine file has at most 64 KiB, this one has {} bytes", text.size());
-  try {
-    const YAML::Node root = YAML::Load(std::string(text));
-    if (!root.IsMap()) return failure("expected a map with name, about and numbers");
-    if (const std::string twice = repeated_key(root); !twice.empty()) return Failure{twice};
-    EngineProfile profile;
-    for (const auto& entry : root) {
-      const auto key = entry.first.as<std::string>();
-      const bool list = key == "earlier" || key == "elsewhere";
-      const std::string problem = list ? "" : read_entry(profile, key, entry.second);
-      if (!problem.empty()) return Failure{problem};
-    }
-    std::vector<P> elsewhere;
-    for (const std::string& architecture : named_architectures(root)) {
-      elsewhere.push_back(profile);
-      const std::string problem = read_lists(elsewhere.back(), root, architecture);
-      if (!problem.empty()) return Failure{problem};
-    }
-    const std::string problem = read_lists(profile, root, "");
-    if (!problem.empty()) return Failure{problem};
-    profile.elsewhere = std::move(elsewhere);
-    if (profile.name.empty() || profile.about.empty()) return failure("name and about are needed");
-    return profile;
-  } catch (const YAML::Exception& e) {
-    return failure("not a valid YAML file: line {}: {}", e.mark.line + 1, e.msg);
-  }
 }
 
 std::vector<std::string> catalog_engine_names(const fs::path& catalog) {
@@ -341,7 +63,7 @@ static std::string engine_suggestion(const std::string& name, const std::vector<
 // Why the profile says nothing of the version, or nothing: none of its earlier ones is counted that way.
 static std::string version_problem(const EngineProfile& profile, const std::string& version) {
   std::map<std::optional<VersionKind>, std::string> counted;  // an example of each way
-  for (const P* p = &profile; !p->earlier.empty(); p = &p->earlier.front()) {
+  for (const EngineProfile* p = &profile; !p->earlier.empty(); p = &p->earlier.front()) {
     for (const std::string& before : p->earlier.front().before) counted.emplace(version_kind(before), before);
   }
   if (counted.empty()) return fmt::format("its profile is the same for all versions; leave '@{}' away", version);
@@ -356,7 +78,7 @@ EngineProfile find_engine_profile(const std::string& asked, const fs::path& cata
   const std::string name = asked.substr(0, at), version = asked.substr(std::min(at + 1, asked.size()));
   if (at < asked.size() && !is_version(version)) {
     throw usage_error(fmt::format("engine '{}': '{}' is no version", asked, version))
-        .note(fmt::format("a version is one such as {}", kVersions));
+        .note(fmt::format("a version is one such as {}", kVersionExamples));
   }
   const std::vector<std::string> names = catalog_engine_names(catalog);
   if (std::find(names.begin(), names.end(), name) == names.end()) {

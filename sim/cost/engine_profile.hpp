@@ -101,6 +101,16 @@ struct EngineProfile {
 // A file of that form; strict: unknown keys and numbers that no engine has are refused with their line.
 Result<EngineProfile> engine_from_yaml(std::string_view text);
 
+// A key of that form and what the profile has for it, as the file would say it.
+struct EngineFact {
+  std::string_view key;
+  std::string value;
+
+  bool operator==(const EngineFact&) const = default;
+};
+// All of them, in one order; without name, about and the lists of versions and architectures.
+std::vector<EngineFact> engine_facts(const EngineProfile& profile);
+
 // catalog/engines/<name>.yaml, of today or, as "vllm@0.2.5", of a version, on an architecture ("": on most). Throws
 // Error (usage) with "did you mean" for an unknown name, and for what is no version.
 EngineProfile find_engine_profile(const std::string& name, const std::filesystem::path& catalog,

@@ -1,0 +1,89 @@
+// kvroof engines: how engines launch work, share it out and fill memory, in their versions.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/command.hpp"
+#include "apps/shared_options.hpp"
+#include "sim/core/suggest.hpp"
+#include "sim/cost/engine_profile.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+Table list_engines(const std::filesystem::path& catalog) {
+  Table table;
+  table.columns = {{"engine", "engine", false},
+                   {"what it is", "about", false},
+                   {"other names", "published_as", false},
+                   {"versions", "versions"}};
+  for (const std::string& name : catalog_engine_names(catalog)) {
+    const EngineProfile e = find_engine_profile(name, catalog);
+    int versions = 1;
+    for (const EngineProfile* p = &e; !p->earlier.empty(); p = &p->earlier.front()) ++versions;
+    table.rows.push_back({e.name, e.about, join(e.published_as), std::to_string(versions)});
+  }
+  return table;
+}
+
+// What one has other than another, as rows; `when` says where it holds.
+void add_others(Table& table, const EngineProfile& profile, const EngineProfile& than, const std::string& when) {
+  const auto facts = engine_facts(profile), others = engine_facts(than);
+  for (std::size_t i = 0; i < facts.size(); ++i) {
+    if (facts[i] != others[i]) table.rows.push_back({std::string(facts[i].key), facts[i].value, when});
+  }
+}
+
+// What the profile has other than an engine of which nothing is said; its earlier versions, other than those after
+// them; and other architectures.
+Table show_engine(const EngineProfile& engine) {
+  Table table;
+  table.columns = {{"key", "key", false}, {"value", "value", false}, {"holds", "holds", false}};
+  add_others(table, engine, EngineProfile{}, "");
+  for (const EngineProfile& there : engine.elsewhere) add_others(table, there, engine, "on " + join(there.on));
+  const auto add_earlier = [&](const EngineProfile& newest, const std::string& on) {
+    for (const EngineProfile* newer = &newest; !newer->earlier.empty(); newer = &newer->earlier.front()) {
+      const EngineProfile& older = newer->earlier.front();
+      add_others(table, older, *newer, fmt::format("before {}{}", join(older.before, " or "), on));
+    }
+  };
+  add_earlier(engine, "");
+  for (const EngineProfile& there : engine.elsewhere) add_earlier(there, ", on " + join(there.on));
+  return table;
+}
+
+int run_engines(const Arguments& arguments) {
+  const std::filesystem::path catalog = data_folder() / "catalog";
+  if (arguments.positional.empty()) {
+    write_table(arguments, list_engines(catalog));
+    return 0;
+  }
+  const std::string& word = arguments.positional[0];
+  if (word != "show") throw not_show("engines", word, catalog_engine_names(catalog));
+  if (arguments.positional.size() < 2) {
+    throw usage_error("engines show: a name is missing").note("`kvroof engines` lists the names");
+  }
+  write_table(arguments, show_engine(find_engine_profile(arguments.positional[1], catalog)));
+  return 0;
+}
+
+void describe_engines(po::options_description_easy_init) {}
+
+}  // namespace
+
+Command engines_command() {
+  return {"engines",
+          "serving engines that plan, compare and validate price, in their versions",
+          "[show NAME[@VERSION]]",
+          "  kvroof engines\n"
+          "  kvroof engines show vllm\n"
+          "  kvroof engines show vllm@0.6.3 --format json",
+          describe_engines,
+          run_engines,
+          0,
+          2};
+}
+
+}  // namespace kvroof
