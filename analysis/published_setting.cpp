@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "analysis/published_conditions.hpp"
 #include "analysis/published_names.hpp"
 #include "analysis/published_operator.hpp"
 #include "sim/core/names.hpp"
@@ -47,23 +48,6 @@ std::optional<ModelShape> sized_gpt(const std::string& name) {
   s.norm = NormKind::kLayer;
   s.norm_bias = s.qkv_bias = s.out_bias = s.mlp_bias = s.tied_head = true;
   return shape_problem(s).empty() ? std::optional(s) : std::nullopt;
-}
-
-// A number in front of a word such as req/s: "rate 8 req/s", "2.5 qps".
-std::optional<double> rate_of(std::string_view text) {
-  for (const std::string_view unit : {"req/s", "requests/s", "rps", "qps", "QPS"}) {
-    std::size_t end = text.find(unit);
-    if (end == std::string_view::npos) continue;
-    while (end > 0 && text[end - 1] == ' ') --end;
-    std::size_t begin = end;
-    while (begin > 0 && (std::isdigit(static_cast<unsigned char>(text[begin - 1])) != 0 || text[begin - 1] == '.')) {
-      --begin;
-    }
-    double value = 0;
-    const auto [at, error] = std::from_chars(text.data() + begin, text.data() + end, value);
-    if (error == std::errc() && value > 0) return value;
-  }
-  return std::nullopt;
 }
 
 struct Layout {
@@ -248,17 +232,6 @@ std::optional<KvType> cache_type(const std::string& text) {
   return kv == "fp32" || kv == "f32" ? std::optional(KvType(DType::kF32)) : std::nullopt;
 }
 
-// Whether the conditions say that tokens were drawn by top-p: "top_p 0.9", but not "top_p 1".
-bool by_top_p(const std::string& conditions) {
-  for (const char* name : {"top_p", "top-p"}) {
-    const std::size_t at = conditions.find(name);
-    if (at == std::string::npos) continue;
-    const std::size_t number = conditions.find_first_not_of(" =:", at + 5);
-    return number == std::string::npos || conditions[number] != '1';
-  }
-  return false;
-}
-
 // Types of weights and cache, or why they are unknown.
 Result<Deployment> deployment_of(const PublishedRow& row, bool kernel) {
   const std::string& text = row.weight_precision.empty() && kernel ? row.kv_precision : row.weight_precision;
@@ -270,22 +243,6 @@ Result<Deployment> deployment_of(const PublishedRow& row, bool kernel) {
   Deployment deployment({activations, *kv}, *weights);
   deployment.top_p = by_top_p(row.conditions);
   return deployment;
-}
-
-// Whether all prompts are as long, and all answers: so where the conditions name no data or range that lengths are
-// drawn from. InferenceMAX draws those of its three pairs from 0.8 to 1 of them, and tables of its results do not say
-// so.
-bool equal_lengths(const std::string& conditions, std::uint32_t input, std::uint32_t output) {
-  constexpr std::uint32_t kShort = 1024, kLong = 8192;
-  if (std::min(input, output) == kShort && (std::max(input, output) == kShort || std::max(input, output) == kLong)) {
-    return false;
-  }
-  std::string text;
-  for (const char c : conditions) text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  constexpr std::array kDrawn = {"range",    "uniform", "up to",   "vary", "varied", "random lengths",
-                                 "sharegpt", "sonnet",  "dataset", "chat", "gpqa",   " to 1 of"};
-  return std::none_of(kDrawn.begin(), kDrawn.end(),
-                      [&](const char* drawn) { return text.find(drawn) != std::string::npos; });
 }
 
 // What a field that ought to hold a count is instead.
@@ -316,6 +273,10 @@ std::string read_lengths(const PublishedRow& row, bool kernel, PublishedSetting&
   s.input = std::max(input.value_or(1), 1U);
   s.output = std::max(output.value_or(kUnstatedOutput), 1U);
   s.equal_lengths = equal_lengths(row.conditions, s.input, s.output);
+  const double share = mean_share(row.conditions);
+  for (std::uint32_t* length : {&s.input, &s.output}) {
+    *length = std::max(1U, static_cast<std::uint32_t>(std::lround(share * *length)));
+  }
   if (s.batch && (*s.batch == 0 || *s.batch > kMostBatch)) return "a batch that no run has";
   if (s.input > kMostTokens || s.output > kMostTokens) return "lengths that no run has";
   return {};
@@ -363,6 +324,10 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   s.engine = engine != nullptr && !kernel ? engine->of(row.engine_version, s.device.architecture)
                                           : find_engine_profile("graphs", names_->catalog);
   s.engine_name = s.engine.name;
+  if (s.engine.graphs && without_graphs(row.conditions)) {
+    s.engine.graphs = false;
+    if (s.engine.eager_launch_us > 0) s.engine.launch_us = s.engine.eager_launch_us;
+  }
   const auto& small = s.engine.small_cache_with;
   if (row.kv_precision.empty() && std::find(small.begin(), small.end(), s.deployment.weights.name) != small.end()) {
     s.deployment.types.kv = DType::kI8;

@@ -51,9 +51,9 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
 
 // Answers end at any time, so each token has its share of the others' prompts.
 RequestTimes Server::mixed(double running) const {
-  const double others = (running - 1) / lengths_.output;  // prompts a step
+  const double passing = in_a_pass(running), others = (passing - 1) / lengths_.output;  // prompts a step
   const auto step = [&](double beside) {
-    return cost_.predict(mean_, static_cast<std::uint64_t>(running), beside).step;
+    return cost_.predict(mean_, static_cast<std::uint64_t>(passing), beside).step;
   };
   const Estimate alone = step(0);
   const double answers = cost_.engine().prompts_first ? 0 : alone.value;  // seconds of a pass beside its prompts
@@ -81,7 +81,7 @@ double Server::prompts_ahead(double running, double busy) const {
 RequestTimes Server::in_waves(double running) const {
   const double passes = std::max(1.0, running / prompts_a_pass());
   const Estimate all = prompts(running);
-  const Estimate step = cost_.predict(mean_, static_cast<std::uint64_t>(running)).step;
+  const Estimate step = cost_.predict(mean_, static_cast<std::uint64_t>(in_a_pass(running))).step;
   const double steps = std::max(lengths_.output - 1.0, 1.0);
   RequestTimes served;
   served.first_token = scaled(all, (passes + 1) / (2 * passes));
@@ -91,13 +91,13 @@ RequestTimes Server::in_waves(double running) const {
 }
 
 Estimate Server::closed_loop_rate(std::uint32_t clients) const {
-  const std::uint64_t running = std::min<std::uint64_t>(clients, most_at_once());
-  const double output = lengths_.output;
-  const double tokens = static_cast<double>(running) * output;
-  if (waves()) return throughput(in_waves(static_cast<double>(running)).whole(output), tokens);
-  const Estimate others = scaled(beside_step(static_cast<double>(running) / output), output);
-  const Estimate answers = sum(others, scaled(cost_.predict(mean_, running).step, output - 1));
-  return throughput(answers, tokens);
+  const auto running = static_cast<double>(std::min<std::uint64_t>(clients, most_at_once()));
+  const double output = lengths_.output, tokens = running * output;
+  if (waves()) return throughput(in_waves(running).whole(output), tokens);
+  const double passing = in_a_pass(running);
+  const Estimate others = scaled(beside_step(passing / output), output);
+  const Estimate step = cost_.predict(mean_, static_cast<std::uint64_t>(passing)).step;
+  return throughput(sum(others, scaled(step, output - 1)), tokens);
 }
 
 std::optional<RequestTimes> Server::open_loop(double arrivals) const {
@@ -123,8 +123,16 @@ std::optional<Estimate> Server::saturated() const {
   const std::uint64_t batch = most_at_once();
   if (batch == 0) return std::nullopt;
   const auto running = static_cast<double>(batch);
-  const Estimate beside = beside_step(running / lengths_.output);
-  return throughput(sum(cost_.predict(mean_, batch, beside.value).step, beside), running);
+  const double passing = in_a_pass(running);
+  const Estimate beside = beside_step(passing / lengths_.output);
+  const auto sequences = static_cast<std::uint64_t>(passing);
+  return throughput(sum(cost_.predict(mean_, sequences, beside.value).step, beside), running);
+}
+
+// Stages work on different sequences at once where the engine has them do so: a pass through all has a part of them.
+double Server::in_a_pass(double running) const {
+  const double stages = cost_.engine().overlaps_stages ? cost_.deployment().stages : 1;
+  return std::max(1.0, running / stages);
 }
 
 // Answers whose ages differ are half written on average, where memory comes as they grow.

@@ -55,6 +55,7 @@ class Server {
   [[nodiscard]] Estimate arrival() const;
   [[nodiscard]] std::uint64_t most_at_once() const;
   [[nodiscard]] double prompts_a_pass() const;
+  [[nodiscard]] double in_a_pass(double running) const;
   [[nodiscard]] double prompts_ahead(double running, double busy) const;
   [[nodiscard]] RequestTimes mixed(double running) const;
   [[nodiscard]] bool waves() const { return cost_.engine().prompts_first && lengths_.equal; }

@@ -20,7 +20,8 @@ std::vector<Command> command_table() {
   return {
       run_command(),     record_command(),    inspect_command(),  import_command(),   replay_command(),
       analyze_command(),   report_kernels_command(), export_command(),
-      models_command(),  devices_command(),   engines_command(), policies_command(), calibrate_command(), tokenize_command(),
+      models_command(),  devices_command(),   engines_command(),  policies_command(), calibrate_command(),
+      tokenize_command(),
       detokenize_command(),  eval_command(), plan_command(), validate_command(), compare_command(),
       doctor_command(),
   };

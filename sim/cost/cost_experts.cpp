@@ -18,6 +18,7 @@ void CostModel::set_experts(bool own_products, bool packed_as_is) {
   } else if (!packed_as_is && format.expert_bits < 8 && format.layer_bits == 16) {
     expert_call_ = engine_.unpacked_experts_us * 1e-6;
   }
+  expert_call_ += engine_.experts_us * 1e-6;
 }
 
 // Routed experts have a router, and shared ones two products, an activation and a sum. Latent attention has five

@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 const EngineProfile& EngineProfile::of(std::string_view version, std::string_view architecture) const {
   for (const EngineProfile& there : elsewhere) {
-    if (std::find(there.on.begin(), there.on.end(), architecture) != there.on.end()) return there.of(version, architecture);
+    const bool here = std::find(there.on.begin(), there.on.end(), architecture) != there.on.end();
+    if (here) return there.of(version, architecture);
   }
   const EngineProfile* found = this;
   for (const EngineProfile* newer = this; !newer->earlier.empty(); newer = &newer->earlier.front()) {

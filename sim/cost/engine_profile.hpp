@@ -22,6 +22,7 @@ struct EngineProfile {
   std::uint32_t routed_kernels = 2;       // launches of routed experts beside the router and what a plain MLP has
   std::uint32_t native_routed_kernels = 3;  // at most so many where experts of 4 bits are multiplied as they are stored
   double listed_expert_us = 0;            // a layer takes longer for each expert in 8 bits that a device holds
+  double experts_us = 0;                  // a layer with routed experts takes longer by so much
   double unpacked_experts_us = 0;         // a layer takes longer whose experts alone are packed, where it unpacks them
   bool quantises_fp4_apart = false;       // inputs of products in 4 bits are quantised by kernels of their own
   bool quantises_experts_apart = false;   // inputs of experts in 8 bits are quantised by kernels of their own
@@ -40,6 +41,7 @@ struct EngineProfile {
   bool evicts_after_prompt = false;       // all layers of a prompt stay whole to its end; else each is compacted
   double cache_passes = 0;                // over the rows that a step reads, beside attention's: a cache built anew
   double launch_us = 0;                   // host time of one launch, without graphs
+  double eager_launch_us = 0;             // the same where a user turned graphs off; 0: as without graphs
   double prompt_launch_us = 0;            // host time of one launch of a prompt, which decode's graphs do not hold
   double gap_us = 0;                      // the device idles so long between two kernels of a layer
   double launch_gap_us = 0;               // and so much longer where they are launched one by one, not from a graph
@@ -78,6 +80,7 @@ struct EngineProfile {
   double waited_steps = 1.5;       // of answers, between a request's place in a batch and its first token
   double prompt_chunk = 1e9;       // tokens of a prompt that are computed at once
 
+  bool overlaps_stages = false;    // stages of a server work on different sequences at the same time
   bool graphs_over_stages = true;  // graphs are replayed too where devices hold layers one after another
   // What it is on other architectures, each in its own versions; empty in those themselves.
   std::vector<EngineProfile> elsewhere;

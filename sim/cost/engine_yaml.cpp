@@ -49,6 +49,8 @@ constexpr Field kFields[] = {
     {"prompts_together", &P::prompts_together, 0, 1},
     {"evicts_after_prompt", &P::evicts_after_prompt, 0, 1},
     {"launch_us", &P::launch_us, 0, kSecond},
+    {"experts_us", &P::experts_us, 0, kSecond},
+    {"eager_launch_us", &P::eager_launch_us, 0, kSecond},
     {"prompt_launch_us", &P::prompt_launch_us, 0, kSecond},
     {"gap_us", &P::gap_us, 0, kSecond},
     {"step_us", &P::step_us, 0, kSecond},
@@ -56,6 +58,7 @@ constexpr Field kFields[] = {
     {"top_p_ns", &P::top_p_ns, 0, 1000},
     {"launch_gap_us", &P::launch_gap_us, 0, kSecond},
     {"graphs_over_stages", &P::graphs_over_stages, 0, 1},
+    {"overlaps_stages", &P::overlaps_stages, 0, 1},
     {"hidden_request_us", &P::hidden_request_us, 0, kSecond},
     {"arrival_us", &P::arrival_us, 0, kSecond},
     {"keeps_hidden_rows", &P::keeps_hidden_rows, 0, 1},
@@ -192,7 +195,8 @@ std::string before_problem(const P& older, const P& newer, const YAML::Node& nod
   if (older.before.empty()) return fmt::format("{}: an earlier version says which it is before", line_of(node));
   for (const std::string& version : older.before) {
     if (!is_version(version)) {
-      return fmt::format("{}: before: '{}' is no version; expected one such as {}", line_of(node), version, kVersionExamples);
+      return fmt::format("{}: before: '{}' is no version; expected one such as {}", line_of(node), version,
+                         kVersionExamples);
     }
     for (const std::string& above : newer.before) {
       if (!earlier_version(above, version)) continue;

@@ -63,6 +63,20 @@ TEST_CASE("equal answers behind prompts that go first end together: half of the 
   CHECK(of(64, "ttft_mean", drawn) < 0.5 * of(64, "ttft_mean"));
 }
 
+TEST_CASE("what the conditions say of lengths and of graphs is read: a mean share of them, launches one by one") {
+  const auto of = [](const char* lengths, const char* conditions) {
+    return predicted(fmt::format("m,end_to_end,Llama-3.2-1B,bf16,,H100-SXM-80GB,1,vLLM,continuous_fixed_concurrency,4,"
+                                 "{},tpot_mean,,ms,s\n", lengths), conditions);
+  };
+  CHECK(of("1000,500", "random lengths 0.8 to 1.0 of the nominal") == of("900,450", "lengths vary"));
+  CHECK(of("1000,500", "random lengths 0.8 to 3 of the nominal") == of("1000,500", "lengths vary"));
+  CHECK(of("64,64", "lengths vary") < 3);
+  // 16 layers of 12 launches of 42 us, and the engine's step; its prompts are launched so as well.
+  for (const char* off : {"--enforce-eager; lengths vary", "eager mode (no CUDA graphs) and lengths vary"}) {
+    CHECK(of("64,4000", off) == Approx(16 * 12 * 0.042 + 0.151 + 4 * 0.004).epsilon(0.02));
+  }
+}
+
 TEST_CASE("prompts of clients whose answers end in the same step share a pass") {
   const auto token = [](int clients, int output) {
     return predicted(fmt::format("m,end_to_end,Qwen2.5-3B,bf16,,H200-SXM-141GB,1,SGLang,continuous_fixed_concurrency,"
@@ -87,9 +101,9 @@ TEST_CASE("most tokens of a closed loop wait for the host as long with others' p
 }
 
 TEST_CASE("without a number of clients a server under its greatest load has tokens at the pace of its fullest batch") {
-  const std::string server = "m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,";
+  const std::string server = "m,end_to_end,Llama-3.1-8B,bf16,,A100-SXM4-80GB,1,vLLM,";
   const double one = predicted(server + "continuous_fixed_concurrency,1,1000,200,tpot_mean,,ms,s\n");
-  // The most that vLLM takes at once is 256.
+  // The most that vLLM takes at once on A100 is 256.
   const double most = predicted(server + "continuous_fixed_concurrency,256,1000,200,tpot_mean,,ms,s\n");
   CHECK(most > 1.5 * one);
   CHECK(predicted(server + "continuous_max_load,max,1000,200,tpot_mean,,ms,s\n") == most);
@@ -114,6 +128,24 @@ TEST_CASE("an engine that admits by the prompt holds answers half written, one t
   };
   CHECK(most("vLLM", 1000, 2000) == most("vLLM", 1999, 2));
   CHECK(most("TensorRT-LLM", 1000, 2000) == most("TensorRT-LLM", 2999, 2));
+}
+
+TEST_CASE("stages of a server work on different sequences at once: two make almost twice the tokens of one") {
+  const auto rate = [](const char* engine, const char* devices) {
+    return predicted(fmt::format("m,end_to_end,Llama-2-13B,fp16,,H200-SXM-141GB,{},{},continuous_max_load,max,500,500,"
+                                 "output_tokens_per_s_total,,tok/s,s\n", devices, engine));
+  };
+  const double one = rate("TensorRT-LLM", "1");
+  // llama.cpp has layers one after another by itself, and one step goes through all of them.
+  CHECK(predicted("m,end_to_end,Llama-2-13B,fp16,,H200-SXM-141GB,2,llama.cpp,continuous_max_load,max,500,500,"
+                  "output_tokens_per_s_total,,tok/s,s\n") < 1.4 * rate("llama.cpp", "1"));
+  const auto rows = published_rows(
+      "row_id,level,model_or_op,weight_precision,kv_precision,gpu,n_gpus,engine,batch_mode,batch,input_len,output_len,"
+      "metric,value,unit,source,parallelism\nm,end_to_end,Llama-2-13B,fp16,,H200-SXM-141GB,2,TensorRT-LLM,"
+      "continuous_max_load,max,500,500,output_tokens_per_s_total,,tok/s,s,PP2\n");
+  const double two = score(rows.value()[0]).predicted->value;
+  CHECK(two > 1.7 * one);
+  CHECK(two < 2.6 * one);  // more memory for sequences, too
 }
 
 TEST_CASE("loops of which not one sequence fits are refused, as a full server is") {

@@ -1,0 +1,76 @@
+#include "analysis/published_conditions.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+
+namespace kvroof {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string lower;
+  for (const char c : text) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
+
+}  // namespace
+
+std::optional<double> rate_of(std::string_view text) {
+  for (const std::string_view unit : {"req/s", "requests/s", "rps", "qps", "QPS"}) {
+    std::size_t end = text.find(unit);
+    if (end == std::string_view::npos) continue;
+    while (end > 0 && text[end - 1] == ' ') --end;
+    std::size_t begin = end;
+    while (begin > 0 && (std::isdigit(static_cast<unsigned char>(text[begin - 1])) != 0 || text[begin - 1] == '.')) {
+      --begin;
+    }
+    double value = 0;
+    const auto [at, error] = std::from_chars(text.data() + begin, text.data() + end, value);
+    if (error == std::errc() && value > 0) return value;
+  }
+  return std::nullopt;
+}
+
+bool by_top_p(const std::string& conditions) {
+  for (const char* name : {"top_p", "top-p"}) {
+    const std::size_t at = conditions.find(name);
+    if (at == std::string::npos) continue;
+    const std::size_t number = conditions.find_first_not_of(" =:", at + 5);
+    return number == std::string::npos || conditions[number] != '1';
+  }
+  return false;
+}
+
+bool without_graphs(const std::string& conditions) {
+  std::string text = lower(conditions);
+  std::replace_if(text.begin(), text.end(), [](char c) { return c == '_' || c == '-'; }, ' ');
+  constexpr std::array kOff = {"enforce eager",    "eager mode",     "cuda graphs off",    "cuda graph off",
+                               "no cuda graphs",   "without graphs", "no cuda graph",      "graphs off",
+                               "without cuda graph", "disable cuda graph"};
+  return std::any_of(kOff.begin(), kOff.end(), [&](const char* off) { return text.find(off) != std::string::npos; });
+}
+
+bool equal_lengths(const std::string& conditions, std::uint32_t input, std::uint32_t output) {
+  constexpr std::uint32_t kShort = 1024, kLong = 8192;
+  if (std::min(input, output) == kShort && (std::max(input, output) == kShort || std::max(input, output) == kLong)) {
+    return false;
+  }
+  const std::string text = lower(conditions);
+  constexpr std::array kDrawn = {"range",    "uniform", "up to",   "vary", "varied", "random lengths",
+                                 "sharegpt", "sonnet",  "dataset", "chat", "gpqa",   " to 1 of"};
+  return std::none_of(kDrawn.begin(), kDrawn.end(),
+                      [&](const char* drawn) { return text.find(drawn) != std::string::npos; });
+}
+
+double mean_share(const std::string& conditions) {
+  const std::size_t at = conditions.find("lengths ");
+  double low = 1, high = 1;
+  int end = 0;
+  if (at == std::string::npos) return 1;
+  const bool read = std::sscanf(conditions.c_str() + at, "lengths %lf to %lf of the%n", &low, &high, &end) == 2;
+  return read && end > 0 && low > 0 && low <= high && high <= 1 ? (low + high) / 2 : 1;
+}
+
+}  // namespace kvroof
