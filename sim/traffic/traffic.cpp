@@ -1,7 +1,9 @@
 #include "sim/traffic/traffic.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 
 namespace kvroof {
 namespace {
@@ -16,6 +18,19 @@ bool rotates(const ModelShape& s) {
 
 u64 expert_layers(const ModelShape& s) {
   return s.experts > 0 && s.layers > s.dense_layers ? s.layers - s.dense_layers : 0;
+}
+
+// How often experts are chosen beside the mean, from the least to the most popular; as many of each.
+using Popularity = std::array<double, 12>;
+
+Popularity popularity_of_experts() {
+  constexpr double kMostBesideLeast = 8;
+  Popularity p{};
+  const auto kinds = static_cast<double>(p.size());
+  for (std::size_t i = 0; i < p.size(); ++i) p[i] = std::pow(kMostBesideLeast, (static_cast<double>(i) + 0.5) / kinds);
+  const double mean = std::accumulate(p.begin(), p.end(), 0.0) / kinds;
+  for (double& x : p) x /= mean;
+  return p;
 }
 
 // Elements of the weights read in one call.
@@ -185,9 +200,14 @@ KvBytes resident_bytes(const ModelShape& s, KvType kv, const LayerCounts& rows) 
 
 double expected_experts(const ModelShape& s, std::uint64_t tokens) {
   if (expert_layers(s) == 0 || tokens == 0) return 0;
-  const double chosen = s.experts_per_token;
-  const double missed = std::pow(1 - chosen / s.experts, static_cast<double>(tokens));
-  return static_cast<double>(expert_layers(s)) * (tokens == 1 ? chosen : s.experts * (1 - missed));
+  const double chosen = s.experts_per_token, layers = static_cast<double>(expert_layers(s));
+  if (tokens == 1) return layers * chosen;
+  static const Popularity popularity = popularity_of_experts();
+  double missed = 0;
+  for (const double p : popularity) {
+    missed += std::pow(1 - std::min(1.0, p * chosen / s.experts), static_cast<double>(tokens));
+  }
+  return layers * std::max(chosen, s.experts * (1 - missed / static_cast<double>(popularity.size())));
 }
 
 u64 widest_mlp(const ModelShape& s) {
