@@ -192,6 +192,7 @@ class CostModel {
   Rate linear_start_, attention_start_, elementwise_start_, kernel_start_;  // seconds
   Rate attention_call_, attention_cold_;                                    // seconds, of a call by itself
   Rate hop_start_, sum_start_, link_bandwidth_;  // of a hand-over between stages; of a sum over devices that share
+  double one_shot_bandwidth_ = 0;  // bytes/s at which a sum reads all others' messages at once; 0: a ring alone
   double unpack_seconds_ = 0;  // of one parameter
   double datasheet_bandwidth_ = 0, datasheet_peak_ = 0;  // bytes/s, operations/s; 0: caches hold models, no limit
   Rate tile_ = {0, 0};         // seconds of one parameter in a tile of rows; 0: products take the rows that there are

@@ -1,4 +1,7 @@
 // What devices that share a model take to exchange activations: sums over those of a layer, hand-overs between stages.
+#include <algorithm>
+#include <cmath>
+
 #include "sim/cost/cost_parts.hpp"
 
 namespace kvroof {
@@ -11,6 +14,9 @@ constexpr double kLinkSpread = 0.40;
 // public tables of 2, 4 and 8 A100, H100 and B200, 0.55 to 0.66 in the middle of each (ai-dynamo/aiconfigurator
 // @095f58a).
 constexpr double kLinkShare = 0.55;
+// Of that rate, what reading the whole message of every other device reaches: 0.67 to 0.80 in tables of 128 kB to 1 MB
+// of TensorRT-LLM on H100, H200 and B200 (the same commit).
+constexpr double kOneShotShare = 0.72;
 constexpr double kUnknownPcie = 16;  // GB/s
 // A sum over PCIe, without links between the devices, starts so much later.
 constexpr double kHostedSumUs = 20;
@@ -37,12 +43,14 @@ void CostModel::set_links(const Device& device) {
   const bool own_kernel = linked || (peers && devices <= 2);
   const double start = own_kernel ? engine_.sum_us : std::max(engine_.sum_us, kNcclSumUs);
   const double doubling = own_kernel ? engine_.sum_doubling_us : std::max(engine_.sum_doubling_us, kNcclDoublingUs);
+  if (linked && engine_.second_shot_us > 0) one_shot_bandwidth_ = kOneShotShare * one_way * 1e9;
   sum_start_ = {(start + hosted + doubling * (std::log2(devices) - 1)) * 1e-6, kLinkSpread};
 }
 
-// Two sums of the residual stream a layer over the devices that share it, by a ring; a hand-over between stages. A norm
-// over all heads of q and k sums their squares over the devices as well, two numbers a token. Where the host shares out
-// one product after another, the parts of each product come back to one device instead.
+// Two sums of the residual stream a layer over the devices that share it: a ring, or, of messages that are short enough
+// for it, each device reads those of all others at once; a hand-over between stages. A norm over all heads of q and k
+// sums their squares over the devices as well, two numbers a token. Where the host shares out one product after another,
+// the parts of each product come back to one device instead.
 void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
   const double bytes = static_cast<double>(tokens * shape_.hidden) * kActivationBytes;
   const double devices = deployment_.tensor_parallel;
@@ -51,9 +59,13 @@ void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
   if (devices > 1 && engine_.product_us > 0) {
     seconds += shape_.layers * engine_.linears_per_layer * devices * engine_.product_us * 1e-6;
   } else if (devices > 1) {
-    const double passed = 2 * (devices - 1) / devices * bytes;
+    double passing = 2 * (devices - 1) / devices * bytes / link_bandwidth_.value;
+    if (one_shot_bandwidth_ > 0) {
+      const double one_shot = (devices - 1) * bytes / one_shot_bandwidth_;
+      passing = std::min(one_shot, engine_.second_shot_us * 1e-6 + passing);
+    }
     const double of_squares = shape_.qk_norm == QkNorm::kWhole ? 1 : 0;
-    seconds += shape_.layers * ((2 + of_squares) * sum_start_.value + 2 * passed / link_bandwidth_.value);
+    seconds += shape_.layers * ((2 + of_squares) * sum_start_.value + 2 * passing);
   }
   if (seconds > 0) parts.add(CostTerm::kLinks, Limit::kLinks, seconds, kLinkSpread);
 }

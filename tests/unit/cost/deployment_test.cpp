@@ -364,6 +364,26 @@ TEST_CASE("products in fp4 take the share of their peak that boards were measure
   CHECK(product("b300", 4096, 8192, 8192) == Approx(product("b200", 4096, 8192, 8192)).epsilon(0.03));
 }
 
+TEST_CASE("short messages are summed by reading those of all devices at once, long ones in two parts, by hand") {
+  const auto links = [](double second_shot_us, const char* device, std::uint64_t sequences) {
+    EngineProfile engine = find_engine_profile("graphs", kCatalog);
+    engine.second_shot_us = second_shot_us;
+    Deployment eight(kBf16);
+    eight.tensor_parallel = 8;
+    const CostModel cost(model("llama-3-70b"), eight, find_device(device, kCatalog), engine);
+    return cost.predict(full_attention_summary(cost.shape(), 64, 8), sequences)
+        .terms[static_cast<std::size_t>(CostTerm::kLinks)].value;
+  };
+  // 160 sums of 16 rows of 8192 numbers of 16 bits, at 450 GB/s a direction: seven messages at 0.72 of it, or 14 / 8 of
+  // one at 0.55.
+  const double message = 16 * 8192 * 2.0;
+  CHECK(links(16, "h200", 16) - links(0, "h200", 16) ==
+        Approx(160 * message * (7 / (0.72 * 450e9) - 14 / 8.0 / (0.55 * 450e9))));
+  CHECK(links(16, "h200", 512) - links(0, "h200", 512) == Approx(160 * 16e-6));
+  // Without links between all of them there is a ring alone.
+  CHECK(links(16, "rtx-4090", 16) == links(0, "rtx-4090", 16));
+}
+
 TEST_CASE("no more sequences run than the engine takes") {
   const CostModel cost = cost_of(kBf16, "h200", "llama-3.2-1b", "vllm");
   CHECK(cost.largest_batch(full_attention_summary(cost.shape(), 16, 8)) == 256);
