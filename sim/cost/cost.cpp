@@ -233,8 +233,10 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
                      {share_ * read.elements * tile_.value, tile_.spread});
   parts.add(CostTerm::kLinear, Limit::kLaunches, more.expert_calls, start.spread);
   parts.add(CostTerm::kLinear, Limit::kLaunches, walk_.value > 0 ? walked_columns() * walk_.value : 0, walk_.spread);
+  // Two norms are half of the element-wise kernels of a layer, beside a rotation and an activation.
+  const double elementwise = engine_.norms_in_sums && deployment_.tensor_parallel > 1 ? 0.5 : 1;
   parts.add(CostTerm::kElementwise, Limit::kLaunches,
-            layers * (elementwise_start_.value + engine_.small_kernels * kernel_start_.value) +
+            layers * (elementwise * elementwise_start_.value + engine_.small_kernels * kernel_start_.value) +
                 more.others * kernel_start_.value,
             elementwise_start_.spread);
 }

@@ -75,6 +75,7 @@ struct EngineProfile {
   double shared_step_us = 0;       // host time of one step more where devices share layers: telling their processes
   double sum_us = 8;               // start of a sum over two devices
   double sum_doubling_us = 3;      // more for each doubling of their number
+  bool norms_in_sums = false;      // the kernels that sum over devices norm what they sum
   double second_shot_us = 0;       // over links, a sum in two parts starts later than one where all read all; 0: a ring
   double largest_batch = 1e9;      // sequences that its scheduler takes at once
   double prompts_ahead = 3;        // of a closed loop, before one's own: clients finish, and ask again, in groups

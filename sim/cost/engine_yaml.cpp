@@ -82,6 +82,7 @@ constexpr Field kFields[] = {
     {"shared_step_us", &P::shared_step_us, 0, kSecond},
     {"sum_us", &P::sum_us, 0, kSecond},
     {"sum_doubling_us", &P::sum_doubling_us, 0, kSecond},
+    {"norms_in_sums", &P::norms_in_sums, 0, 1},
     {"second_shot_us", &P::second_shot_us, 0, kSecond},
     {"largest_batch", &P::largest_batch, 1, 1e9},
     {"prompts_ahead", &P::prompts_ahead, 0, 1000},

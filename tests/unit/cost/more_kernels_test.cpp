@@ -165,4 +165,19 @@ TEST_CASE("products in fp4 walk along the columns that a device has of them, lat
   CHECK(linear("llama-3-70b", 4, true, true) - linear("llama-3-70b", 4, false, true) == Approx(320 * 1.8e-6));
 }
 
+TEST_CASE("where sums over devices norm what they sum, the two norms of a layer are no kernels of their own") {
+  const auto elementwise = [](std::uint32_t devices, bool normed) {
+    EngineProfile engine = find_engine_profile("graphs", kCatalog);
+    engine.norms_in_sums = normed;
+    Deployment deployment(TrafficTypes{DType::kBF16, DType::kBF16});
+    deployment.tensor_parallel = devices;
+    const CostModel cost(find_model_shape("llama-3-70b", kCatalog), deployment, find_device("h200", kCatalog), engine);
+    return cost.predict(full_attention_summary(cost.shape(), 64, 8), 1)
+        .terms[static_cast<std::size_t>(CostTerm::kElementwise)].value;
+  };
+  // Of the 9 us of each of 80 layers on H200, two of four kernels.
+  CHECK(elementwise(4, false) - elementwise(4, true) == Approx(80 * 4.5e-6));
+  CHECK(elementwise(1, false) == elementwise(1, true));
+}
+
 }  // namespace kvroof
