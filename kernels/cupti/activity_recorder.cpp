@@ -31,7 +31,8 @@ ActivityRecorder::ActivityRecorder(ActivityApi& api, ProfileSink& sink, const Ac
 ActivityRecorder::~ActivityRecorder() { stop(); }
 
 std::string ActivityRecorder::start() {
-  if (std::string why = api_.set_device_pool(options_.device_pool); !why.empty()) return why;
+  // CUPTI has sizes of its own where it does not take ours.
+  if (const std::string why = api_.set_device_pool(options_.device_pool); !why.empty()) miss("sizes of pools", why);
   if (options_.monotonic_clock) {
     if (const std::string why = api_.use_monotonic_clock(); !why.empty()) miss("the clock of the steps", why);
   }
