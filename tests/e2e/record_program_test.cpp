@@ -185,6 +185,19 @@ TEST_CASE("Kernels and ranges of every process are in the trace, under Nsight Sy
   CHECK(query(database, "SELECT value FROM kvroof_note WHERE key LIKE 'process %: dropped'") == "0\n0\n");
 }
 
+TEST_CASE("Ranges of a program that brings a CUPTI of its own go to that one, wherever another lies") {
+  const TemporaryFolder other, out;
+  if (!std::filesystem::exists(kMade + "/libcupti.so.13")) return;
+  std::filesystem::copy(kMade + "/libcupti.so.13", other.path());
+  const std::string own = "/usr/bin/env LD_PRELOAD=" + kMade + "/libcupti.so.13 ", trace = out.file("run.kvt");
+  const Ran ran = run_program("record -o " + trace + " -- " + own + kMade + "/made_program 3",
+                              "LD_LIBRARY_PATH=" + other.path().string() + " " KVROOF_PROGRAM);
+  INFO(ran.err);
+  CHECK(ran.code == 5);
+  CHECK(query(trace + "/kernels.sqlite", "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL") == "3\n");
+  CHECK(query(trace + "/kernels.sqlite", "SELECT COUNT(*) FROM NVTX_EVENTS") == "1\n");
+}
+
 TEST_CASE("Memory pools of a program are in the trace, of each process its own, and what was allocated from them") {
   const MadeRecording made("3 e20");
   INFO(made.ran.err);

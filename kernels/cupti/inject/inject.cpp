@@ -66,6 +66,11 @@ void begin_recording(const std::filesystem::path& folder) {
     return spool.flush();
   }
   recording->cupti = std::move(cupti).value();
+  // NVTX reads this at its first call. A program may have brought a CUPTI of its own, as PyTorch does: ranges that went
+  // to another copy would reach nobody.
+  if (const std::string& path = recording->cupti.path; path.starts_with('/')) {
+    setenv("NVTX_INJECTION64_PATH", path.c_str(), 1);
+  }
   ActivityOptions options;
   options.ranges = true;
   options.flush_ms = 1000;  // a program that is killed loses little

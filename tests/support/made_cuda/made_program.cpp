@@ -37,7 +37,11 @@ bool launch(int kernels) {
     for (int i = 1; i <= kernels; ++i) {
       run(static_cast<std::uint32_t>(i), 1000U * i, 1000U * i + 500, i % 2 == 0 ? "_Z4gemvPf" : "_Z7softmaxPf");
     }
-    function<void(std::uint64_t, const char*)>(cupti, "made_mark")(77, "half way");
+    // The first call of NVTX loads what is named by then.
+    const char* const named = std::getenv("NVTX_INJECTION64_PATH");
+    void* const ranges = named == nullptr ? nullptr : dlopen(named, RTLD_NOW | RTLD_LOCAL);
+    auto* const mark = function<void(std::uint64_t, const char*)>(ranges, "made_mark");
+    if (mark != nullptr) mark(77, "half way");
     function<void(std::uint64_t)>(cupti, "made_pool")(60);
   }
   std::printf("%d launched\n", kernels);
