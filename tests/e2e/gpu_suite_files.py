@@ -2,6 +2,7 @@
 import importlib.machinery
 import importlib.util
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -113,3 +114,18 @@ echo "made, 1980 MHz"
     suite.output_of, asked = (lambda command, seconds=20: subprocess.run(
         [made, *command[1:]], capture_output=True, text=True).stdout.strip()), ["name", "old", "clocks.sm"]
     assert suite.nvidia_smi(asked) == {"name": "made", "clocks.sm": "1980 MHz"}, suite.nvidia_smi(asked)
+
+# The memory checker is told to leave calls alone that fail, as other checkers cannot be; what it finds is an error.
+with tempfile.TemporaryDirectory() as folder:
+    made = pathlib.Path(folder) / "compute-sanitizer"
+    made.write_text("""#!/bin/sh
+case "$*" in
+  "--tool memcheck --report-api-errors no --error-exitcode 9 "*) echo '== ERROR SUMMARY: 2 errors'; exit 9 ;;
+  "--tool racecheck --error-exitcode 9 "*) echo '== RACECHECK SUMMARY: 0 hazards'; exit 0 ;;
+esac
+exit 3
+""")
+    made.chmod(0o755)
+    os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
+    assert suite.sanitize("memcheck", "made", folder, 30) == ("== ERROR SUMMARY: 2 errors", False)
+    assert suite.sanitize("racecheck", "made", folder, 30) == ("no error", True)
