@@ -49,8 +49,8 @@ void CostModel::set_links(const Device& device) {
 
 // Two sums of the residual stream a layer over the devices that share it: a ring, or, of messages that are short enough
 // for it, each device reads those of all others at once; a hand-over between stages. A norm over all heads of q and k
-// sums their squares over the devices as well, two numbers a token. Where the host shares out one product after another,
-// the parts of each product come back to one device instead.
+// sums their squares over the devices as well, two numbers a token. Where the host shares out one product after
+// another, the parts of each product come back to one device instead.
 void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
   const double bytes = static_cast<double>(tokens * shape_.hidden) * kActivationBytes;
   const double devices = deployment_.tensor_parallel;
