@@ -16,14 +16,14 @@ namespace po = boost::program_options;
 Table list_engines(const std::filesystem::path& catalog) {
   Table table;
   table.columns = {{"engine", "engine", false},
+                   {"versions", "versions"},
                    {"what it is", "about", false},
-                   {"other names", "published_as", false},
-                   {"versions", "versions"}};
+                   {"other names", "published_as", false}};
   for (const std::string& name : catalog_engine_names(catalog)) {
     const EngineProfile e = find_engine_profile(name, catalog);
     int versions = 1;
     for (const EngineProfile* p = &e; !p->earlier.empty(); p = &p->earlier.front()) ++versions;
-    table.rows.push_back({e.name, e.about, join(e.published_as), std::to_string(versions)});
+    table.rows.push_back({e.name, std::to_string(versions), e.about, join(e.published_as)});
   }
   return table;
 }
@@ -38,10 +38,10 @@ void add_others(Table& table, const EngineProfile& profile, const EngineProfile&
 
 // What the profile has other than an engine of which nothing is said; its earlier versions, other than those after
 // them; and other architectures.
-Table show_engine(const EngineProfile& engine) {
+Table show_engine(const EngineProfile& engine, const std::string& version) {
   Table table;
   table.columns = {{"key", "key", false}, {"value", "value", false}, {"holds", "holds", false}};
-  add_others(table, engine, EngineProfile{}, "");
+  add_others(table, engine, EngineProfile{}, version);
   for (const EngineProfile& there : engine.elsewhere) add_others(table, there, engine, "on " + join(there.on));
   const auto add_earlier = [&](const EngineProfile& newest, const std::string& on) {
     for (const EngineProfile* newer = &newest; !newer->earlier.empty(); newer = &newer->earlier.front()) {
@@ -65,7 +65,10 @@ int run_engines(const Arguments& arguments) {
   if (arguments.positional.size() < 2) {
     throw usage_error("engines show: a name is missing").note("`kvroof engines` lists the names");
   }
-  write_table(arguments, show_engine(find_engine_profile(arguments.positional[1], catalog)));
+  const std::string& asked = arguments.positional[1];
+  const std::size_t at = asked.find('@');
+  const std::string version = at == std::string::npos ? "today" : asked.substr(at + 1);
+  write_table(arguments, show_engine(find_engine_profile(asked, catalog), version));
   return 0;
 }
 

@@ -14,7 +14,7 @@ namespace kvroof {
 
 struct EngineProfile {
   std::string name;
-  std::string about;                      // a sentence or two, with the source of its numbers
+  std::string about;                      // half a sentence; comments of the file say where its numbers are from
   std::vector<std::string> published_as;  // what tables of measurements call it; a version may follow
   std::uint32_t linears_per_layer = 4;    // launches of matrix products in a layer: qkv, o, gate and up, down
   std::uint32_t kernels_per_layer = 10;   // all launches of a layer but the policy's

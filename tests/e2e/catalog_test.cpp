@@ -1,4 +1,5 @@
 // `kvroof models` and `kvroof devices` as a user meets them.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
@@ -33,6 +34,32 @@ TEST_CASE("models lists every shape and devices every device") {
   for (const char* name : {"h200", "h100-sxm", "a100-80g", "l40s", "rtx-4090"}) {
     CHECK(devices.out.find("\n" + std::string(name) + " ") != std::string::npos);
   }
+}
+
+TEST_CASE("engines lists every profile, and show says what each version has other than the one after it") {
+  const Ran list = run_program("engines --format json");
+  REQUIRE(list.code == 0);
+  const json engines = json::parse(list.out);
+  const auto vllm = std::find_if(engines.begin(), engines.end(), [](const json& e) { return e["engine"] == "vllm"; });
+  REQUIRE(vllm != engines.end());
+  CHECK((*vllm)["versions"] > 5);
+  // Before 0.8 V1 was not the default: its host took a millisecond a step, and prompts went first.
+  const auto value = [](const std::string& words, const std::string& key, const std::string& holds) {
+    for (const json& fact : json::parse(run_program("engines show " + words + " --format json").out)) {
+      if (fact["key"] == key && fact["holds"] == holds) return fact["value"].get<std::string>();
+    }
+    return std::string("not there");
+  };
+  CHECK(value("vllm", "step_us", "today") == "151");
+  CHECK(value("vllm", "step_us", "before 0.8.0 or 2025-03-18") == "1000");
+  CHECK(value("vllm", "graph_sizes", "today") == "1, 2, 4, 8 to 256 by 8, 272 to 512 by 16");
+  CHECK(value("vllm@0.6.3", "step_us", "0.6.3") == "1000");
+  CHECK(value("vllm@0.6.3", "step_us", "before 0.8.0 or 2025-03-18") == "not there");
+  CHECK(value("tensorrt-llm", "small_cache_with", "today").starts_with("fp8, "));
+  CHECK(value("llama-cpp", "graphs", "on Volta") == "false");
+  CHECK(run_program("engines show vlm").err.find("did you mean vllm?") != std::string::npos);
+  CHECK(run_program("engines vllm").err.find("did you mean `engines show vllm`?") != std::string::npos);
+  CHECK(run_program("engines show").code == 2);
 }
 
 TEST_CASE("devices show gives each number a source and says whether it was printed or measured") {

@@ -137,7 +137,8 @@ TEST_CASE("A name in the place of show is answered with show and that name") {
 }
 
 TEST_CASE("Tables fit 120 columns: a long last column goes on below itself, and no word of it is lost") {
-  for (const char* words : {"models", "devices", "devices show h200", "policies", "policies show scissorhands"}) {
+  for (const char* words : {"models", "devices", "devices show h200", "engines", "engines show vllm", "policies",
+                            "policies show scissorhands"}) {
     const Ran ran = run_program(words);
     std::istringstream lines(ran.out);
     for (std::string line; std::getline(lines, line);) {

@@ -86,7 +86,8 @@ TEST_CASE("a version that the profile says nothing of is refused, and says how t
                     "engine 'kvroof@0.1': its profile is the same for all versions; leave '@0.1' away");
   CHECK_THROWS_WITH(find_engine_profile("vllm@b1000", kCatalog),
                     "engine 'vllm@b1000': versions of vllm are stated like 0.14.0 or 2026-01-20, found 'b1000'");
-  CHECK_THROWS_WITH(find_engine_profile("tensorrt-llm@2024-05", kCatalog), ContainsSubstring("stated like 1.0.0rc1, found"));
+  CHECK_THROWS_WITH(find_engine_profile("tensorrt-llm@2024-05", kCatalog),
+                    ContainsSubstring("stated like 1.0.0rc1, found"));
   for (const char* counted : {"llama-cpp@0.1.30", "llama-cpp@b1", "llama-cpp@2024"}) {
     CHECK_NOTHROW(find_engine_profile(counted, kCatalog));
   }
