@@ -1,7 +1,7 @@
 // Stored formats, engines as files, and models over several devices.
-#include <fstream>
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "sim/cost/cost.hpp"
 #include "tests/catch.hpp"
