@@ -1,6 +1,8 @@
 // The activity recorder, driven by a made CUPTI that follows the real one's rules.
 #include "kernels/cupti/activity_recorder.hpp"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -9,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cupti/activity_layout.hpp"
 #include "kernels/cupti/cupti_library.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/cupti/activity_bytes.hpp"
@@ -307,4 +310,28 @@ TEST_CASE("CUPTI that is not here, or is not CUPTI, is refused in one sentence")
   loaded = load_cupti(made.machine);
   REQUIRE_FALSE(loaded);
   CHECK(loaded.error().find("/usr/local/cuda/lib64/libcupti.so.13 cannot be loaded") != std::string::npos);
+}
+
+// Last of its kind: from here on the process has CUPTI.
+TEST_CASE("The installed CUPTI steps from record to record of a buffer as the decoder does") {
+  const auto library = load_cupti(this_machine());
+  if (!library || library.value().version != cupti::kApiVersion) {
+    std::puts("SKIPPED: CUPTI is not here in the version of the known layout, or this build is without it");
+    return;
+  }
+  auto* const next = reinterpret_cast<int (*)(void* buffer, std::size_t bytes, void** record)>(
+      dlsym(library.value().handle, "cuptiActivityGetNextRecord"));
+  REQUIRE(next != nullptr);
+  std::vector<RecordBytes> records;
+  for (const cupti::RecordSize& size : cupti::kRecordSizes) records.emplace_back(size.kind, size.bytes);
+  std::vector<std::byte> buffer = buffer_of(records);
+  void* record = nullptr;
+  std::size_t at = 0;
+  for (const cupti::RecordSize& size : cupti::kRecordSizes) {
+    INFO("a record of kind " << size.kind);
+    REQUIRE(next(buffer.data(), buffer.size(), &record) == 0);
+    CHECK(record == buffer.data() + at);
+    at += size.bytes;
+  }
+  CHECK(next(buffer.data(), buffer.size(), &record) != 0);
 }
