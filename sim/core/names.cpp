@@ -108,4 +108,10 @@ std::optional<std::string> name_in_catalog(std::string_view typed, const std::ve
   return meant.size() == 1 ? std::optional(*meant.begin()) : std::nullopt;
 }
 
+void check_catalog_name(const std::string& name, const std::filesystem::path& file) {
+  if (name == file.stem().string()) return;
+  throw usage_error(fmt::format("{}: its name is '{}', expected '{}': a file of the catalog is called as what it holds",
+                                file.string(), name, file.stem().string()));
+}
+
 }  // namespace kvroof

@@ -25,6 +25,9 @@ struct OtherName {
 // Error where the file cannot be read as one.
 std::vector<OtherName> other_names(const std::filesystem::path& catalog, const std::string& section);
 
+// Throws Error (usage) where a file of the catalog says another name than its own: two would answer to one name.
+void check_catalog_name(const std::string& name, const std::filesystem::path& file);
+
 using NameKey = std::string (*)(std::string_view);
 // The name of the catalog that is meant: one of the others by its key, or the only one of the names with that key.
 std::optional<std::string> name_in_catalog(std::string_view typed, const std::vector<std::string>& names,

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 
+#include "sim/core/names.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/core/version.hpp"
 
@@ -91,6 +92,7 @@ EngineProfile find_engine_profile(const std::string& asked, const fs::path& cata
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in && text.empty()) throw Error(fmt::format("{}: cannot be read", file.string()));
   const EngineProfile today = engine_from_yaml(text).or_throw(file.string(), ExitCode::kUsage);
+  check_catalog_name(today.name, file);
   if (version.empty() && architecture.empty()) return today;
   const std::string problem = version.empty() ? "" : version_problem(today, version);
   if (!problem.empty()) throw usage_error(fmt::format("engine '{}': {}", asked, problem));

@@ -98,6 +98,7 @@ Device complete_device(const std::string& name_or_path, const fs::path& catalog,
   }
   const std::string text = read_text(file);
   Device device = device_from_yaml(text).or_throw(file.string(), ExitCode::kUsage);
+  if (!looks_like_a_file(name_or_path)) check_catalog_name(device.name, file);
   const fs::path priors = catalog / "memory" / fmt::format("{}.yaml", name_of(device.memory_type));
   const Device defaults = achieved_from_yaml(read_text(priors)).or_throw(priors.string(), ExitCode::kUsage);
   if (const std::string& silicon = device.kernels_as; !silicon.empty()) {

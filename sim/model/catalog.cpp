@@ -267,6 +267,13 @@ ModelShape shape_of_file(const fs::path& path) {
   return shape;
 }
 
+ModelShape shape_of_catalog(const std::string& name, const fs::path& catalog) {
+  const fs::path file = catalog / "models" / (name + ".yaml");
+  ModelShape shape = shape_of_file(file);
+  check_catalog_name(shape.name, file);
+  return shape;
+}
+
 }  // namespace
 
 std::string shape_to_json(const ModelShape& shape) {
@@ -295,7 +302,7 @@ std::vector<std::string> catalog_model_names(const fs::path& catalog) {
 ModelShape find_model_shape(const std::string& name_or_path, const fs::path& catalog) {
   const std::vector<std::string> names = catalog_model_names(catalog);
   if (std::find(names.begin(), names.end(), name_or_path) != names.end()) {
-    return shape_of_file(catalog / "models" / (name_or_path + ".yaml"));
+    return shape_of_catalog(name_or_path, catalog);
   }
   const fs::path path = name_or_path;
   std::error_code error;
@@ -312,7 +319,7 @@ ModelShape find_model_shape(const std::string& name_or_path, const fs::path& cat
   if (of_page) {
     auto meant = same_name(own, names);
     if (!meant) meant = name_in_catalog(own, names, other_names(catalog, "models"), model_key);
-    if (meant) return shape_of_file(catalog / "models" / (*meant + ".yaml"));
+    if (meant) return shape_of_catalog(*meant, catalog);
   }
   const std::string extension = path.extension().string();
   if (name_or_path.find('/') != std::string::npos || extension == ".yaml" || extension == ".yml" ||

@@ -36,6 +36,25 @@ TEST_CASE("models lists every shape and devices every device") {
   }
 }
 
+TEST_CASE("a file of the catalog that says another name than its own is refused, of every kind") {
+  const kvroof::test::TemporaryFolder folder;
+  const std::filesystem::path home = folder.file("home");
+  const std::filesystem::path source = KVROOF_SOURCE_DIR;
+  std::filesystem::create_directories(home);
+  std::filesystem::copy(source / "catalog", home / "catalog", std::filesystem::copy_options::recursive);
+  const struct {
+    const char *folder, *file, *words;
+  } kinds[] = {{"devices", "h200", "devices"}, {"models", "gpt2", "models"}, {"engines", "vllm", "engines"}};
+  for (const auto& kind : kinds) {
+    const auto copy = home / "catalog" / kind.folder / "zz.yaml";
+    std::filesystem::copy_file(source / "catalog" / kind.folder / (std::string(kind.file) + ".yaml"), copy);
+    const Ran ran = run_program(kind.words, "KVROOF_HOME=" + home.string() + " " + KVROOF_PROGRAM);
+    CHECK(ran.code == 2);
+    CHECK(ran.err.find("its name is '" + std::string(kind.file) + "', expected 'zz'") != std::string::npos);
+    std::filesystem::remove(copy);
+  }
+}
+
 TEST_CASE("engines lists every profile, and show says what each version has other than the one after it") {
   const Ran list = run_program("engines --format json");
   REQUIRE(list.code == 0);

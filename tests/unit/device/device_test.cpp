@@ -20,8 +20,8 @@ std::vector<Device> all_devices() {
 
 double value(const Device& d, F f) { return d.fact(f) ? d.fact(f)->value : 0.0; }
 
-std::string file_with(const std::string& fact) {
-  return "name: mine\nkind: gpu\nmemory_type: hbm\nfacts:\n"
+std::string file_with(const std::string& fact, const std::string& name = "mine") {
+  return "name: " + name + "\nkind: gpu\nmemory_type: hbm\nfacts:\n"
          "  usable_mib: {value: 80000, provenance: measured, source: me}\n"
          "  bandwidth_gb_per_s: {value: 2000, provenance: datasheet, source: me}\n"
          "  peak_bf16_tflops: {value: 300, provenance: datasheet, source: me}\n" +
@@ -176,8 +176,8 @@ TEST_CASE("devices that have each other's silicon are refused with the line and 
   std::filesystem::create_directories(catalog / "devices");
   std::filesystem::copy(kCatalog / "memory", catalog / "memory",
                         std::filesystem::copy_options::overwrite_existing | std::filesystem::copy_options::recursive);
-  std::ofstream(catalog / "devices" / "one.yaml") << file_with("") << "kernels_as: two\n";
-  std::ofstream(catalog / "devices" / "two.yaml") << "kernels_as: one\n" << file_with("");
+  std::ofstream(catalog / "devices" / "one.yaml") << file_with("", "one") << "kernels_as: two\n";
+  std::ofstream(catalog / "devices" / "two.yaml") << "kernels_as: one\n" << file_with("", "two");
   CHECK(message_of("one", catalog) ==
         (catalog / "devices" / "two.yaml").string() + ": line 1: kernels_as is 'one', whose silicon is this device's "
         "again (one -> two -> one); name a device that was measured, or take the key out");
