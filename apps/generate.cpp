@@ -269,6 +269,12 @@ SessionResult run_to_seal(Backend& backend, const ModelConfig& config, const std
   return result;
 }
 
+// From the first note that was not said; gives how many are.
+std::size_t say_notes(const RunFacts& facts, std::size_t from, bool quiet) {
+  for (std::size_t i = from; i < facts.notes.size() && !quiet; ++i) fmt::print(stderr, "note: {}\n", facts.notes[i]);
+  return facts.notes.size();
+}
+
 }  // namespace
 
 int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
@@ -294,13 +300,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   LiveText live(tokenizer, !json && prompts.size() == 1 && (trace || !arguments.has("out")));
   if (trace) recorder = make_recorder(*trace, arguments, model, facts, prompts, request);
   if (profile) profile->attach(request.backend.kind, *backend, recorder->profile());
-  std::size_t said = 0;
-  const auto say = [&] {
-    for (; said < facts.notes.size(); ++said) {
-      if (!arguments.quiet) fmt::print(stderr, "note: {}\n", facts.notes[said]);
-    }
-  };
-  say();
+  const std::size_t said = say_notes(facts, 0, arguments.quiet);
   watch_interrupts();
   SessionOptions options = session_options(request, prompts[0].size(), config.shape.vocab, live);
   options.watcher = profile.get();
@@ -316,7 +316,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
         if (profile) profile->finish(made, recorder->profile(), repeat, arguments.quiet);
       });
   note_linear(facts, *backend);
-  say();
+  say_notes(facts, said, arguments.quiet);
   std::optional<ReadSpeed> speed;
   if (json || !arguments.quiet) speed = measure_read_speed(facts, result);
   if (live.active()) {
