@@ -276,7 +276,7 @@ TEST_CASE("times of what does not fit are said to be those of one sequence if it
 }
 
 TEST_CASE("a batch that the engine does not take is not planned, whatever the memory") {
-  const json p = plan(" --model llama-3-8b --device h200 --engine vllm --prompt 256 --output 64 --batch 300", 3);
+  const json p = plan(" --model llama-3-8b --device a100-80g --engine vllm --prompt 256 --output 64 --batch 300", 3);
   CHECK(p["fits"] == false);
   CHECK(p["limited_by"] == "engine");
 }
