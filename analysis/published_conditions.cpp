@@ -46,10 +46,15 @@ bool by_top_p(const std::string& conditions) {
 bool without_graphs(const std::string& conditions) {
   std::string text = lower(conditions);
   std::replace_if(text.begin(), text.end(), [](char c) { return c == '_' || c == '-'; }, ' ');
-  constexpr std::array kOff = {"enforce eager",    "eager mode",     "cuda graphs off",    "cuda graph off",
-                               "no cuda graphs",   "without graphs", "no cuda graph",      "graphs off",
-                               "without cuda graph", "disable cuda graph"};
-  return std::any_of(kOff.begin(), kOff.end(), [&](const char* off) { return text.find(off) != std::string::npos; });
+  constexpr std::array kOff = {"enforce eager", "eager mode",         "cuda graph off",    "graphs off",
+                               "no cuda graph", "without cuda graph", "disable cuda graph", "without graphs"};
+  return std::any_of(kOff.begin(), kOff.end(), [&](const std::string off) {
+    const std::size_t at = text.find(off);
+    if (at == std::string::npos) return false;
+    const std::string_view after = std::string_view(text).substr(at + off.size());
+    // --enforce-eager=False and --disable-cuda-graph-padding leave them on.
+    return !after.starts_with("=false") && !after.starts_with(" false") && !after.starts_with(" padding");
+  });
 }
 
 bool equal_lengths(const std::string& conditions, std::uint32_t input, std::uint32_t output) {
@@ -57,9 +62,10 @@ bool equal_lengths(const std::string& conditions, std::uint32_t input, std::uint
   if (std::min(input, output) == kShort && (std::max(input, output) == kShort || std::max(input, output) == kLong)) {
     return false;
   }
+  if (mean_share(conditions) != 1) return false;
   const std::string text = lower(conditions);
-  constexpr std::array kDrawn = {"range",    "uniform", "up to",   "vary", "varied", "random lengths",
-                                 "sharegpt", "sonnet",  "dataset", "chat", "gpqa",   " to 1 of"};
+  constexpr std::array kDrawn = {"range",    "uniform", "vary",    "varied", "random lengths",
+                                 "sharegpt", "sonnet",  "dataset", "arena",  "gpqa"};
   return std::none_of(kDrawn.begin(), kDrawn.end(),
                       [&](const char* drawn) { return text.find(drawn) != std::string::npos; });
 }

@@ -19,7 +19,7 @@ bool without_graphs(const std::string& conditions);
 
 // Whether all prompts are as long, and all answers: so where the conditions name no data or range that lengths are
 // drawn from. InferenceMAX draws those of its three pairs from 0.8 to 1 of them, and tables of its results do not say
-// so.
+// so; whether others with these pairs do is not known, so that their mean is taken as stated.
 bool equal_lengths(const std::string& conditions, std::uint32_t input, std::uint32_t output);
 
 // Of lengths "0.8 to 1 of these" the mean share; 1 where nothing of the kind is said.

@@ -69,7 +69,8 @@ RequestTimes Server::mixed(double running) const {
 
 // Prompts that are computed before one's own: of the burst that begins the loop, and those that ended together with it
 // or, where lengths are drawn, what a request finds that comes at any time to a server which prompts keep busy for that
-// share of its time (M/D/1).
+// share of its time (M/D/1), under engines that do not compute all prompts that wait first. A faster step brings
+// clients back sooner, so that more of them wait.
 double Server::prompts_ahead(double running, double busy) const {
   const bool groups = lengths_.equal || cost_.engine().prompts_first;
   const double queue = groups ? cost_.engine().prompts_ahead : busy / 2 / (1 - busy);
@@ -93,9 +94,8 @@ RequestTimes Server::in_waves(double running) const {
 Estimate Server::closed_loop_rate(std::uint32_t clients) const {
   const auto running = static_cast<double>(std::min<std::uint64_t>(clients, most_at_once()));
   const double output = lengths_.output, tokens = running * output;
-  if (waves()) return throughput(in_waves(running).whole(output), tokens);
   const double passing = in_a_pass(running);
-  const Estimate others = scaled(beside_step(passing / output), output);
+  const Estimate others = waves() ? prompts(running) : scaled(beside_step(passing / output), output);
   const Estimate step = cost_.predict(mean_, static_cast<std::uint64_t>(passing)).step;
   return throughput(sum(others, scaled(step, output - 1)), tokens);
 }
@@ -132,7 +132,7 @@ std::optional<Estimate> Server::saturated() const {
 // Stages work on different sequences at once where the engine has them do so: a pass through all has a part of them.
 double Server::in_a_pass(double running) const {
   const double stages = cost_.engine().overlaps_stages ? cost_.deployment().stages : 1;
-  return std::max(1.0, running / stages);
+  return std::max(1.0, std::ceil(running / stages));
 }
 
 // Answers whose ages differ are half written on average, where memory comes as they grow.

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "analysis/plot.hpp"
+#include "analysis/serving.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/intervals.hpp"
 #include "apps/plan_search.hpp"
@@ -29,7 +30,7 @@ struct Contender {
   const Deployment* deployment = nullptr;
   Served served;            // the largest batch that fits and meets the goals
   std::uint64_t batch = 0;  // that one; 0: none
-  Prediction prediction;  // of that batch
+  Prediction prediction;  // of that batch; under load where the goals are
   IntervalFactors factors;
   // Tokens/s a sequence and of each device, at 1, 2, 4, … sequences.
   std::vector<std::pair<double, double>> batches;
@@ -95,9 +96,20 @@ Contender contend(const WorkloadRequest& request, const Device& device, const De
   c.factors = interval_group(device, cost, "step")
                   .at({static_cast<double>(c.batch), static_cast<double>(request.prompt) + request.output,
                        static_cast<double>(deployment.tensor_parallel)});
-  c.prediction = with_factors(cost.predict(workload.mean(), c.batch), c.factors);
+  const Server server(cost, workload.mean(), workload.mean(), {request.prompt, request.output});
+  const auto at = [&](std::uint64_t batch) {
+    Prediction p = cost.predict(workload.mean(), batch);
+    if (goals.under_load) {
+      p.step = server.closed_loop(static_cast<std::uint32_t>(batch)).token;
+      p.tokens_per_s = server.closed_loop_rate(static_cast<std::uint32_t>(batch));
+    }
+    return p;
+  };
+  c.prediction = at(c.batch);
+  c.prediction.step = with_factors(c.prediction.step, c.factors);
+  c.prediction.tokens_per_s = with_factors(c.prediction.tokens_per_s, c.factors);
   for (std::uint64_t batch = 1; batch <= c.batch; batch *= 2) {
-    const double all = cost.predict(workload.mean(), batch).tokens_per_s.value;
+    const double all = at(batch).tokens_per_s.value;
     c.batches.emplace_back(all / static_cast<double>(batch), all / c.devices());
   }
   c.batches.emplace_back(c.tokens_per_s_a_sequence(), c.tokens_per_s_a_device());
@@ -271,7 +283,8 @@ Json compare_json(const Ranking& r) {
   json["answer"] = answer_text(r);
   json["by"] = r.by.name;
   json["goals"] = {{"tpot_ms", r.goals.tpot_ms ? Json(*r.goals.tpot_ms) : Json(nullptr)},
-                   {"ttft_ms", r.goals.ttft_ms ? Json(*r.goals.ttft_ms) : Json(nullptr)}};
+                   {"ttft_ms", r.goals.ttft_ms ? Json(*r.goals.ttft_ms) : Json(nullptr)},
+                   {"under_load", r.goals.under_load}};
   json["points"] = Json::parse(format_json_rows(compare_rows(r, false)));
   for (std::size_t i = 0; i < r.ranked.size(); ++i) {
     Json& point = json["points"][i];

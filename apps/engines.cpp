@@ -36,21 +36,31 @@ void add_others(Table& table, const EngineProfile& profile, const EngineProfile&
   }
 }
 
-// What the profile has other than an engine of which nothing is said; its earlier versions, other than those after
-// them; and other architectures.
+// Of the chain of earlier versions, from this one on: of several before the same version the last holds.
+void add_earlier(Table& table, const EngineProfile& newest, const std::string& on) {
+  const EngineProfile* newer = &newest;
+  while (!newer->earlier.empty()) {
+    const EngineProfile* older = &newer->earlier.front();
+    while (!older->earlier.empty() && older->earlier.front().before == older->before) older = &older->earlier.front();
+    add_others(table, *older, *newer, fmt::format("before {}{}", join(older->before, " or "), on));
+    newer = older;
+  }
+}
+
+// What the profile of a version ("": today) has other than an engine of which nothing is said; its earlier versions,
+// other than those after them; and other architectures.
 Table show_engine(const EngineProfile& engine, const std::string& version) {
   Table table;
   table.columns = {{"key", "key", false}, {"value", "value", false}, {"holds", "holds", false}};
-  add_others(table, engine, EngineProfile{}, version);
-  for (const EngineProfile& there : engine.elsewhere) add_others(table, there, engine, "on " + join(there.on));
-  const auto add_earlier = [&](const EngineProfile& newest, const std::string& on) {
-    for (const EngineProfile* newer = &newest; !newer->earlier.empty(); newer = &newer->earlier.front()) {
-      const EngineProfile& older = newer->earlier.front();
-      add_others(table, older, *newer, fmt::format("before {}{}", join(older.before, " or "), on));
-    }
-  };
-  add_earlier(engine, "");
-  for (const EngineProfile& there : engine.elsewhere) add_earlier(there, ", on " + join(there.on));
+  const EngineProfile& then = engine.of(version, "");
+  add_others(table, then, EngineProfile{}, version.empty() ? "today" : version);
+  for (const EngineProfile& there : engine.elsewhere) {
+    add_others(table, there.of(version, there.on.front()), then, "on " + join(there.on));
+  }
+  add_earlier(table, then, "");
+  for (const EngineProfile& there : engine.elsewhere) {
+    add_earlier(table, there.of(version, there.on.front()), ", on " + join(there.on));
+  }
   return table;
 }
 
@@ -67,8 +77,9 @@ int run_engines(const Arguments& arguments) {
   }
   const std::string& asked = arguments.positional[1];
   const std::size_t at = asked.find('@');
-  const std::string version = at == std::string::npos ? "today" : asked.substr(at + 1);
-  write_table(arguments, show_engine(find_engine_profile(asked, catalog), version));
+  const std::string version = at == std::string::npos ? "" : asked.substr(at + 1);
+  (void)find_engine_profile(asked, catalog);  // refuses what is no version of it
+  write_table(arguments, show_engine(find_engine_profile(asked.substr(0, at), catalog), version));
   return 0;
 }
 

@@ -72,9 +72,9 @@ Table search_table(const Question& q) {
     table.rows.push_back({std::string(plan.deployment.weights.name), std::string(name_of(kv_type_of(q, plan))),
                           std::to_string(plan.devices()), std::to_string(plan.largest),
                           plan.longest_prompt > 0 ? std::to_string(plan.longest_prompt) : "–",
-                          met ? with_interval(plan.prediction.step, 1e3) : "–",
-                          with_interval(plan.first_token, 1e3),
-                          met ? short_number(plan.prediction.tokens_per_s.value) : "–",
+                          met ? with_interval(plan.told().token, 1e3) : "–",
+                          with_interval(plan.told().first_token, 1e3),
+                          met ? short_number(plan.told().tokens_per_s.value) : "–",
                           met ? short_number(plan.tokens_per_s_a_device()) : "–", plan.limited_by});
   }
   return table;
@@ -113,8 +113,11 @@ std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
                                 paged ? "pages" : "rows"));
   }
   if (plan.load) {
-    notes.push_back(fmt::format("under load: {} clients that ask again once answered, with lengths around those given, "
-                                "so that a token waits for others' prompts too", plan.batch));
+    const std::uint64_t clients = std::max<std::uint64_t>(plan.batch, 1);
+    notes.push_back(fmt::format("under load: {} that ask{} again once answered, with lengths around those given, so "
+                                "that a token waits for others' prompts too",
+                                clients == 1 ? "one client" : fmt::format("{} clients", clients),
+                                clients == 1 ? "s" : ""));
   }
   notes.push_back(interval_note(plan.step_factors));
   return notes;
@@ -137,10 +140,10 @@ Json searched_json(const Question& q, const Plan& plan) {
           {"longest_prompt", plan.longest_prompt},
           {"limited_by", plan.limited_by},
           {"meets_goals", plan.met()},
-          {"tpot_ms", interval_json(plan.prediction.step, 1e3)},
-          {"ttft_ms", interval_json(plan.first_token, 1e3)},
-          {"tokens_per_s", interval_json(plan.prediction.tokens_per_s, 1)},
-          {"tokens_per_s_a_device", interval_json(plan.prediction.tokens_per_s, 1.0 / plan.devices())}};
+          {"tpot_ms", interval_json(plan.told().token, 1e3)},
+          {"ttft_ms", interval_json(plan.told().first_token, 1e3)},
+          {"tokens_per_s", interval_json(plan.told().tokens_per_s, 1)},
+          {"tokens_per_s_a_device", interval_json(plan.told().tokens_per_s, 1.0 / plan.devices())}};
 }
 
 Json plan_json(const Question& q, const Plan& plan) {
@@ -168,8 +171,10 @@ Json plan_json(const Question& q, const Plan& plan) {
   json["tpot_worst_step_ms"] = interval_json(plan.worst_step, 1e3);
   json["ttft_ms"] = interval_json(plan.first_token, 1e3);
   json["tokens_per_s"] = interval_json(p.tokens_per_s, 1);
+  json["under_load"] = plan.under_load;
+  json["load"] = nullptr;
   if (plan.load) {
-    json["load"] = {{"clients", plan.batch},
+    json["load"] = {{"clients", std::max<std::uint64_t>(plan.batch, 1)},
                     {"tpot_ms", interval_json(plan.load->token, 1e3)},
                     {"ttft_ms", interval_json(plan.load->first_token, 1e3)},
                     {"tokens_per_s", interval_json(plan.load->tokens_per_s, 1)}};
@@ -220,11 +225,13 @@ Table plan_row(const Question& q, const Plan& plan) {
   add_estimate("tpot_ms", p.step, 1e3);
   add_estimate("ttft_ms", plan.first_token, 1e3);
   add_estimate("tokens_per_s", p.tokens_per_s, 1);
-  if (plan.load) {
-    add_estimate("load_tpot_ms", plan.load->token, 1e3);
-    add_estimate("load_ttft_ms", plan.load->first_token, 1e3);
-    add_estimate("load_tokens_per_s", plan.load->tokens_per_s, 1);
-  }
+  const auto add_load = [&](const std::string& key, Estimate Load::* of, double scale) {
+    if (plan.load) return add_estimate(key, (*plan.load).*of, scale);
+    for (const char* end : {"", "_low80", "_high80", "_low95", "_high95"}) add(key + end, "");
+  };
+  add_load("load_tpot_ms", &Load::token, 1e3);
+  add_load("load_ttft_ms", &Load::first_token, 1e3);
+  add_load("load_tokens_per_s", &Load::tokens_per_s, 1);
   for (const LedgerLine& line : lines_of(plan.ledger)) {
     add(fmt::format("{}_bytes", line.key), std::to_string(line.bytes.value));
   }

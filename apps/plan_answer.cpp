@@ -57,20 +57,6 @@ KvType kv_type_of(const Question& q, const Plan& plan) {
   return q.request.with_cache_of(plan.workload->policy(), plan.deployment).types.kv;
 }
 
-namespace {
-
-// The times that the goals are of.
-struct Told {
-  Estimate token, first_token, tokens_per_s;
-  const char* when = "";
-};
-Told told(const Question& q, const Plan& plan) {
-  if (!q.goals.under_load || !plan.load) return {plan.prediction.step, plan.first_token, plan.prediction.tokens_per_s};
-  return {plan.load->token, plan.load->first_token, plan.load->tokens_per_s, " under load"};
-}
-
-}  // namespace
-
 std::string answer_text(const Question& q, const Plan& plan) {
   const std::string subject = fmt::format("{} ({}) under {} on {}, {} a sequence", q.request.model.name,
                                           plan.deployment.weights.name, q.request.title(plan.workload->policy()),
@@ -81,16 +67,17 @@ std::string answer_text(const Question& q, const Plan& plan) {
                        short_number(gib(plan.ledger.capacity)));
   }
   const Prediction& p = plan.prediction;
-  const Told t = told(q, plan);
+  const Load t = plan.told();
+  const char* when = plan.under_load && plan.load ? " under load" : "";
   const std::string late = fmt::format("{} ms a token, {} ms for a prompt{}", short_number(t.token.value * 1e3),
-                                       short_number(t.first_token.value * 1e3), t.when);
+                                       short_number(t.first_token.value * 1e3), when);
   if (plan.batch == 0) return fmt::format("{}: not even one sequence meets the goal: {}.", subject, late);
   if (p.fits && !plan.in_time) {
     return fmt::format("{}: {} fit{} but miss{} the goal: {}.", subject, sequences_text(plan.batch),
                        plan.batch == 1 ? "s" : "", plan.batch == 1 ? "es" : "", late);
   }
   const std::string speed = fmt::format("{} tokens/s at {} ms a token{} (80 %: {})", short_number(t.tokens_per_s.value),
-                                        short_number(t.token.value * 1e3), t.when, interval_text(t.token, 1e3));
+                                        short_number(t.token.value * 1e3), when, interval_text(t.token, 1e3));
   if (q.longest_prompt && plan.met()) {
     return fmt::format("{}: the longest prompt that {} fit{} with, within the goals; {} {}; most of a step goes to {}.",
                        subject, sequences_text(plan.batch), plan.batch == 1 ? "s" : "",

@@ -183,9 +183,8 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   plan.memory_factors = pricing.memory_factors();
   plan.ledger = cost.ledger(mean, shown);
   price_steps(pricing, workload, shown, plan);
-  if (plan.batch > 1 && plan.batch <= plan.largest_in_memory) {
-    plan.load = pricing.load(static_cast<std::uint32_t>(plan.batch));
-  }
+  plan.under_load = goals.under_load;
+  if (shown <= plan.largest_in_memory) plan.load = pricing.load(static_cast<std::uint32_t>(shown));
   const Times times = pricing.times(shown);
   const bool first_token_late = !goals.first_token_in_time(times.first_token.value);
   plan.in_time = goals.met(times, &Estimate::value);

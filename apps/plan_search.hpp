@@ -64,7 +64,8 @@ struct Plan {
   std::string limited_by;
   Prediction prediction;
   Estimate first_token;              // of one prompt by itself
-  std::optional<Load> load;          // nothing: the batch does not fit
+  std::optional<Load> load;          // of the batch, or of one client where it is none; nothing: it does not fit
+  bool under_load = false;           // what the goals are of
   Estimate p99_step, worst_step;     // of the steps of a sequence: what 99 % do not exceed, and the slowest
   IntervalFactors step_factors, first_token_factors, memory_factors;
   MemoryLedger ledger;
@@ -73,7 +74,12 @@ struct Plan {
 
   [[nodiscard]] bool met() const { return batch > 0 && prediction.fits && in_time; }
   [[nodiscard]] std::uint32_t devices() const { return deployment.tensor_parallel * deployment.stages; }
-  [[nodiscard]] double tokens_per_s_a_device() const { return prediction.tokens_per_s.value / devices(); }
+  // What the goals are of: under load, or a step and a prompt by themselves.
+  [[nodiscard]] Load told() const {
+    if (under_load && load) return *load;
+    return {first_token, prediction.step, prediction.tokens_per_s};
+  }
+  [[nodiscard]] double tokens_per_s_a_device() const { return told().tokens_per_s.value / devices(); }
 };
 
 Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, const Device& device,

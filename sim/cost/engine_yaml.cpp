@@ -14,6 +14,7 @@
 
 #include "sim/core/suggest.hpp"
 #include "sim/core/version.hpp"
+#include "sim/cost/weight_format.hpp"
 
 namespace kvroof {
 namespace {
@@ -162,6 +163,15 @@ std::string read_names(std::vector<std::string>& names, const std::string& key, 
   return {};
 }
 
+std::string read_formats(std::vector<std::string>& names, const std::string& key, const YAML::Node& node) {
+  std::string problem = read_names(names, key, node);
+  for (const std::string& name : names) {
+    if (!problem.empty() || parse_weight_format(name)) continue;
+    problem = fmt::format("{}: {}: no such weight format: {}", line_of(node), key, name);
+  }
+  return problem;
+}
+
 // The line and name of a key that the map has twice, of which a reader would take either; or nothing.
 std::string repeated_key(const YAML::Node& map) {
   std::set<std::string> seen;
@@ -181,7 +191,7 @@ std::string read_entry(P& profile, const std::string& key, const YAML::Node& nod
     return {};
   }
   if (key == "published_as") return read_names(profile.published_as, key, node);
-  if (key == "small_cache_with") return read_names(profile.small_cache_with, key, node);
+  if (key == "small_cache_with") return read_formats(profile.small_cache_with, key, node);
   if (key == "graph_sizes") return read_graph_sizes(profile, node);
   std::vector<std::string> known = {"name",    "about",            "graph_sizes", "published_as",
                                     "earlier", "small_cache_with", "elsewhere"};

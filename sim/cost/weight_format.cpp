@@ -21,10 +21,9 @@ using F = DeviceField;
 // Unpacking goes on beside reading and bounds it where arithmetic is slow: public weight-only int8 runs on A100 read
 // 1,030 to 1,070 GB/s where 16-bit ones read 1,410, as 18 fp32 operations a parameter would; 4-bit kernels unpack
 // several at once, and on boards with GDDR memory neither is seen. fp8 has an instruction. Products in fp8 start later
-// and reach less of their peak, because activations are quantised before them. In fp4
-// blocks walk along the columns of a product, beside reading (fp4_walk_us of a device); quantising included, tables of
-// vLLM and SGLang start at 3.7 to 7.4 us then, in the middle at 5.0, those of TensorRT-LLM at 5.4 to 6.5, where 16-bit
-// ones start at 3.6.
+// and reach less of their peak, because activations are quantised before them. In fp4 blocks walk along the columns of
+// a product, beside reading (fp4_walk_us of a device); quantising included, tables of vLLM and SGLang start at 3.7 to
+// 7.4 us then, in the middle at 5.0, those of TensorRT-LLM at 5.4 to 6.5, where 16-bit ones start at 3.6.
 // Such checkpoints of models with latent attention have its projections, routers and the head in bf16: DeepSeek-R1's
 // (NVIDIA/Model-Optimizer#150, and the table of TensorRT-LLM's blog on its latency).
 constexpr double kUnpackInt8 = 18, kUnpack = 11, kUnpackFp8 = 4;

@@ -1,4 +1,4 @@
-// `kvroof models` and `kvroof devices` as a user meets them.
+// `kvroof models`, `kvroof devices` and `kvroof engines` as a user meets them.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -74,6 +74,7 @@ TEST_CASE("engines lists every profile, and show says what each version has othe
   CHECK(value("vllm", "graph_sizes", "today") == "1, 2, 4, 8 to 256 by 8, 272 to 512 by 16");
   CHECK(value("vllm@0.6.3", "step_us", "0.6.3") == "1000");
   CHECK(value("vllm@0.6.3", "step_us", "before 0.8.0 or 2025-03-18") == "not there");
+  CHECK(value("vllm@0.6.3", "step_us", "on CDNA3") == "6000");
   CHECK(value("tensorrt-llm", "small_cache_with", "today").starts_with("fp8, "));
   CHECK(value("llama-cpp", "graphs", "on Volta") == "false");
   CHECK(run_program("engines show vlm").err.find("did you mean vllm?") != std::string::npos);

@@ -93,27 +93,6 @@ TEST_CASE("a goal gives the largest batch that meets it, and exit code 3 where n
   CHECK(plan(words + " --ttft-ms 1", 3)["limited_by"] == "ttft");
 }
 
-TEST_CASE("under load tokens share steps with others' prompts, and goals hold for as many clients as are planned") {
-  const std::string words = std::string(kWork) + "--device h100-sxm --engine vllm ";
-  const json alone = plan(words + "--batch 32");
-  const json& load = alone["load"];
-  const double step = alone["tpot_ms"]["value"], token = load["tpot_ms"]["value"], first = load["ttft_ms"]["value"];
-  CHECK(load["clients"] == 32);
-  // Of 31 others each has one prompt in 256 tokens; together with the own one they are all of the server's time.
-  CHECK(token == Approx(step + 31 * alone["ttft_ms"]["value"].get<double>() / 256).epsilon(0.03));
-  CHECK(load["tokens_per_s"]["value"].get<double>() * (first + 255 * token) / 1e3 == Approx(32 * 256).epsilon(0.15));
-  const std::string goal = words + "--tpot-ms 60 --under-load";
-  const json best = plan(goal);
-  CHECK(best["limited_by"] == "tpot");
-  CHECK(best["load"]["tpot_ms"]["value"] <= 60);
-  const json more = plan(goal + " --batch " + std::to_string(best["batch"].get<int>() + 1), 3);
-  CHECK(more["load"]["tpot_ms"]["value"] > 60);
-  CHECK(best["batch"] < plan(words + "--tpot-ms 60")["batch"]);
-  // One client waits for nobody, and what does not fit has no load.
-  CHECK_FALSE(plan(words + "--batch 1").contains("load"));
-  CHECK_FALSE(plan(words + "--batch 100000", 3).contains("load"));
-}
-
 TEST_CASE("a device with less memory and slower attention is never better") {
   const TemporaryFolder folder;
   std::string yaml = slurp(std::string(KVROOF_SOURCE_DIR) + "/catalog/devices/l40s.yaml");

@@ -57,6 +57,12 @@ TEST_CASE("equal answers behind prompts that go first end together: half of the 
   CHECK(of(16, "tpot_mean") == Approx(step + 0.5 * pass / 200).epsilon(0.003));
   // Little's law: so many clients are there as answers end in the time that one takes.
   CHECK(of(16, "output_tokens_per_s") * of(16, "e2e_mean") == Approx(16 * 201).epsilon(0.01));
+  // Where an answer is one token its prompt is all there is: more clients get no more of them than there are prompts.
+  const auto one_token = [](int clients) {
+    return predicted(fmt::format("m,end_to_end,Llama-2-7B,fp16,,A100-SXM4-80GB,1,SGLang,continuous_fixed_concurrency,"
+                                 "{},1000,1,output_tokens_per_s,,tok/s,s\n", clients));
+  };
+  CHECK(one_token(64) == Approx(8 / pass).epsilon(0.02));
   // Lengths that are drawn end at any time: each token has its share of all the others' prompts.
   const std::string drawn = "ShareGPT";
   CHECK(of(16, "tpot_mean", drawn) == Approx(step + 15 * pass / 8 / 201).epsilon(0.01));
@@ -71,6 +77,9 @@ TEST_CASE("what the conditions say of lengths and of graphs is read: a mean shar
   CHECK(of("1000,500", "random lengths 0.8 to 1.0 of the nominal") == of("900,450", "lengths vary"));
   CHECK(of("1000,500", "random lengths 0.8 to 3 of the nominal") == of("1000,500", "lengths vary"));
   CHECK(of("64,64", "lengths vary") < 3);
+  for (const char* on : {"--enforce-eager=False; lengths vary", "--disable-cuda-graph-padding; lengths vary"}) {
+    CHECK(of("64,64", on) < 3);
+  }
   // 16 layers of 12 launches of 42 us, and the engine's step; its prompts are launched so as well.
   for (const char* off : {"--enforce-eager; lengths vary", "eager mode (no CUDA graphs) and lengths vary"}) {
     CHECK(of("64,4000", off) == Approx(16 * 12 * 0.042 + 0.151 + 4 * 0.004).epsilon(0.02));
@@ -123,7 +132,7 @@ TEST_CASE("an engine that admits by the prompt holds answers half written, one t
                                    "{},{},{},tpot_mean,,ms,s\n", engine, clients, input, output));
     };
     int clients = 1;
-    while (token(clients + 1) != token(clients)) ++clients;  // more wait for a place, and slow no token
+    while (clients < 4096 && token(clients + 1) != token(clients)) ++clients;  // more wait, and slow no token
     return clients;
   };
   CHECK(most("vLLM", 1000, 2000) == most("vLLM", 1999, 2));

@@ -1,0 +1,52 @@
+// `kvroof plan` of clients that ask again once answered.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using nlohmann::json;
+
+namespace {
+
+json plan(const std::string& words, int code = 0) {
+  const Ran ran = run_program("plan" + words + " --format json");
+  INFO(ran.err);
+  REQUIRE(ran.code == code);
+  return json::parse(ran.out);
+}
+
+}  // namespace
+
+TEST_CASE("under load tokens share steps with others' prompts, and goals hold for as many clients as are planned") {
+  const std::string words = " --model llama-3-8b --prompt 4k --output 256 --device h100-sxm --engine vllm ";
+  const json alone = plan(words + "--batch 32");
+  const json& load = alone["load"];
+  const double step = alone["tpot_ms"]["value"], token = load["tpot_ms"]["value"], first = load["ttft_ms"]["value"];
+  CHECK(load["clients"] == 32);
+  // Of 31 others each has one prompt in 256 tokens; together with the own one they are all of the server's time.
+  CHECK(token == Approx(step + 31 * alone["ttft_ms"]["value"].get<double>() / 256).epsilon(0.03));
+  CHECK(load["tokens_per_s"]["value"].get<double>() * (first + 255 * token) / 1e3 == Approx(32 * 256).epsilon(0.15));
+  const std::string goal = words + "--tpot-ms 60 --under-load";
+  const json best = plan(goal);
+  CHECK(best["limited_by"] == "tpot");
+  CHECK(best["load"]["tpot_ms"]["value"] <= 60);
+  const json more = plan(goal + " --batch " + std::to_string(best["batch"].get<int>() + 1), 3);
+  CHECK(more["load"]["tpot_ms"]["value"] > 60);
+  CHECK(best["batch"] < plan(words + "--tpot-ms 60")["batch"]);
+  // What does not fit has no load. Of several deployments the one that makes most of a device under load is best.
+  CHECK(plan(words + "--batch 100000", 3)["load"].is_null());
+  const json several = plan(" --model llama-3-8b --engine vllm --device a100-80g --tp auto --prompt 4k --output 128 "
+                            "--tpot-ms 40 --under-load");
+  double most = 0;
+  for (const json& s : several["searched"]) most = std::max(most, s["tokens_per_s_a_device"]["value"].get<double>());
+  const double made = several["load"]["tokens_per_s"]["value"];
+  CHECK(made / several["tensor_parallel"].get<double>() == Approx(most));
+  // One client waits for its place alone: what misses a goal is said with the time that misses it.
+  const Ran late = run_program("plan --model llama-3-8b --engine vllm --device h100-sxm --prompt 1k --output 128 "
+                               "--ttft-ms 30 --under-load");
+  CHECK(late.code == 3);
+  CHECK(late.out.find("ms for a prompt under load") != std::string::npos);
+}
