@@ -18,7 +18,7 @@ struct CacheSlots {
   float* key_scales = nullptr;        // of each slot, int8 and int4 only
   float* value_scales = nullptr;
   std::uint32_t* positions = nullptr;  // of each slot
-  float* logits = nullptr;            // [slots, kGroup] of the last query, or null: what scores are made of
+  float* logits = nullptr;            // [slots, unit_heads] of the last query, or null: what scores are made of
   std::uint32_t* state = nullptr;     // of a policy, column after column: that of slot s in column c at c · stride + s
   std::uint32_t stride = 0;           // slots that the head has room for
   std::uint32_t* next = nullptr;      // the slot of the victim, which the next token takes
@@ -221,7 +221,7 @@ struct RotaryArguments {
   float* turns = nullptr;                    // [tokens, pairs, 2]
 };
 
-constexpr unsigned kItemSlots = 256;
+constexpr unsigned kItemSlots = 1024;
 
 struct AttentionItem {
   std::uint32_t unit = 0;
@@ -234,7 +234,7 @@ struct AttentionUnit {
   CacheSlots slots;
   std::uint32_t sequence = 0;
   std::uint32_t first_query_head = 0;
-  std::uint32_t query_heads = 0;  // 1 … kGroup
+  std::uint32_t query_heads = 0;  // 1 … unit_heads
   std::uint32_t parts = 0;        // items
 };
 
@@ -253,12 +253,13 @@ struct AttentionArguments {
   float softcap = 0;                    // 0: none
   std::uint32_t window = 0;             // 0: none
   const float* alibi = nullptr;         // [heads], or null
+  std::uint32_t unit_heads = 1;         // query heads that a unit has room for, of logits, parts and sums
   std::uint32_t most_parts = 0;         // of any unit
-  float* part_max = nullptr;            // [units, most_parts, kGroup]
+  float* part_max = nullptr;            // [units, most_parts, unit_heads]
   float* part_sum = nullptr;
-  float* part_out = nullptr;            // [units, most_parts, kGroup, kWidth]
+  float* part_out = nullptr;            // [units, most_parts, unit_heads, kWidth]
   unsigned* finished = nullptr;         // [units] parts that are done; 0 before and after
-  float* log_sums = nullptr;            // [units, kGroup] of the exponentials
+  float* log_sums = nullptr;            // [units, unit_heads] of the exponentials
   float* out = nullptr;                 // [sequences, heads, value_dim]
   // Null: items and units say all lengths. Else [sequences]: items, all of item_slots, are cut for the longest rows to
   // come, and the slots beyond a row's length are left out.

@@ -1,266 +1,295 @@
-// Decode attention over the slots of an evicted, ragged cache: split over the slots, one pass over k and v for all
-// query heads of a group, exact log-sum-exp.
+// Decode attention over the slots of an evicted, ragged cache, on the tensor cores: split over the slots, one pass over
+// k and v for all query heads of a group, exact log-sum-exp.
 //
-// A unit is one KV head of one sequence (and, where more than kGroup query heads share it, one pass over kGroup of
-// them). The slots of a unit are cut into items of at most kItemSlots; a block takes one item at a time. The block that
+// A unit is one KV head of one sequence (and, where more than kMostGroup query heads share it, one pass over kMostGroup
+// of them). The slots of a unit are cut into items. A block takes one item at a time, and each of its warps every
+// fourth tile of it with a running softmax of its own (Dao 2023), so that warps wait for nothing but memory. The block that
 // finishes a unit's last item combines its parts. Softmax does not depend on the order of slots, so a token may lie in
 // any of them: what matters about a slot is its position.
+//
+// Rows go from memory to registers in the order in which they are factors, and through no shared memory. The products
+// are S^T [queries, slots] = q · k^T, with the rounded queries in rows 0 … 7 and what rounding took in rows 8 … 15, and
+// O^T [elements, queries] = v^T · S with the weights and what rounding takes of them one after the other: a lane's
+// columns of the first are its rows of the second, and the sums have the digits of floats, not of factors.
 #pragma once
 
-#include "kernels/cuda/last_block.cuh"
-#include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/attention_rows.cuh"
+#include "kernels/cuda/kernels.hpp"
 
 namespace kvroof::cuda {
 
-constexpr unsigned kAttentionThreads = 128;
-constexpr unsigned kAttentionWarps = kAttentionThreads / 32;
-// Rows that a lane asks for before it uses the first; their scales and positions with them, as nothing is read early
-// that comes after a store.
-template <Stored kType>
-constexpr unsigned kInFlight = kBits<kType> == 16 ? 4 : 8;
-constexpr float kNever = -1e30F;  // the logit of a slot that must not be seen
+// What a warp has met of an item: the lane's query head is lane / 4, its share of the total is not summed over the four
+// lanes of that head. Tile 4j + m of the output has elements 2m (row lane / 4) and 2m + 1 (row lane / 4 + 8) of the
+// lane's j-th eight of a row of values.
+template <unsigned kWidth>
+struct WarpSums {
+  float highest = kNever;
+  float total = 0;
+  float out[kWidth / 16][4] = {};
+};
 
-// Loads the group's queries into registers: this lane's eight elements of each.
-template <unsigned kGroup>
-KV_DEVICE void load_queries(const AttentionArguments& a, const AttentionUnit& unit, unsigned column,
-                            float (&q)[kGroup][8]) {
-  KV_UNROLL
-  for (unsigned g = 0; g < kGroup; ++g) {
-    const bool there = g < unit.query_heads && column < a.head_dim;
-    const float* row = a.q + (std::size_t{unit.sequence} * a.heads + unit.first_query_head + g) * a.head_dim + column;
-    KV_UNROLL
-    for (unsigned i = 0; i < 8; ++i) q[g][i] = 0;
-    if (there) load_floats(row, q[g]);
-  }
-}
-
-// Whether logits depend on where their tokens stand.
-KV_DEVICE bool needs_positions(const AttentionArguments& a) { return a.window > 0 || a.alibi != nullptr; }
-
-// scale · q·k, soft-cap, ALiBi and window, in that order.
-KV_DEVICE float finished_logit(const AttentionArguments& a, float dot, std::uint32_t position, std::uint32_t query,
-                               float slope) {
-  float logit = a.scale * dot;
-  if (a.softcap > 0) logit = a.softcap * tanhf(logit / a.softcap);
-  logit += slope * static_cast<float>(static_cast<std::int32_t>(position - query));
-  return a.window > 0 && position + a.window <= query ? kNever : logit;
-}
-
-// Logits of the item's slots into `weights` [kGroup][kItemSlots].
-template <Stored kType, unsigned kWidth, unsigned kGroup>
-KV_DEVICE void item_logits(const AttentionArguments& a, const AttentionUnit& unit, const AttentionItem& item,
-                           float* weights) {
-  constexpr unsigned kLanes = kWidth / 8;      // of one row
-  constexpr unsigned kRows = 32 / kLanes;      // that a warp takes at once
-  constexpr unsigned kStep = kRows * kAttentionWarps;
-  const unsigned lane = thread_x() % 32;
-  const unsigned column = lane % kLanes * 8;
-  const unsigned row_of_lane = thread_x() / 32 * kRows + lane / kLanes;
-  const std::uint32_t query = a.query[unit.sequence];
-  const bool has_slope = a.alibi != nullptr && lane % kGroup < unit.query_heads;
-  const float slope = has_slope ? a.alibi[unit.first_query_head + lane % kGroup] : 0.0F;
-  const bool placed = needs_positions(a);
-  float q[kGroup][8];
-  load_queries<kGroup>(a, unit, column, q);
-  for (unsigned at = 0; at < item.count; at += kStep * kInFlight<kType>) {
-    Eight<kType> keys[kInFlight<kType>] = {};
-    float scales[kInFlight<kType>];
-    std::uint32_t positions[kInFlight<kType>];
-    KV_UNROLL
-    for (unsigned u = 0; u < kInFlight<kType>; ++u) {
-      const unsigned slot = at + u * kStep + row_of_lane;
-      scales[u] = 1;
-      positions[u] = query;
-      if (slot >= item.count) continue;
-      const std::size_t row = item.first + slot;
-      if (column < a.head_dim) keys[u] = load_eight<kType>(unit.slots.keys + row * a.key_row_bytes, lane % kLanes);
-      if (kBits<kType> < 16) scales[u] = unit.slots.key_scales[row];
-      if (placed) positions[u] = unit.slots.positions[row];
-    }
-    KV_UNROLL
-    for (unsigned u = 0; u < kInFlight<kType>; ++u) {
-      const unsigned slot = at + u * kStep + row_of_lane;
-      float k[8];
-      to_floats<kType>(keys[u], k);
-      float dots[kGroup];
+// The unit's queries, times the scale of the logits, as left factors into `queries` [kWidth / 32 · 2 · 32]: those of
+// two products a lane for every 32 columns.
+template <Stored kType, unsigned kWidth>
+KV_DEVICE void split_queries(const AttentionArguments& a, const AttentionUnit& unit, Pack* queries) {
+  for (unsigned i = thread_x(); i < kWidth; i += kAttentionThreads) {
+    const unsigned lane = i % 32;
+    const unsigned head = lane / 4;
+    const unsigned column = eight_of<kType, kKeyEights<kWidth>>(i / 32, lane % 4, 4) * 8;
+    float x[8] = {};
+    if (head < unit.query_heads && column < a.head_dim) {
+      load_floats(a.q + (std::size_t{unit.sequence} * a.heads + unit.first_query_head + head) * a.head_dim + column, x);
       KV_UNROLL
-      for (unsigned g = 0; g < kGroup; ++g) {
-        dots[g] = 0;
-        KV_UNROLL
-        for (unsigned i = 0; i < 8; ++i) dots[g] += q[g][i] * k[i];
-      }
-      const float dot = scattered_sum<kGroup, kLanes>(dots, lane);
-      if (slot >= item.count || lane % kLanes >= kGroup) continue;
-      const std::size_t row = item.first + slot;
-      const float logit = finished_logit(a, dot * scales[u], positions[u], query, slope);
-      weights[lane % kGroup * kItemSlots + slot] = logit;
-      if (unit.slots.logits != nullptr) unit.slots.logits[row * kGroup + lane % kGroup] = logit;
+      for (unsigned c = 0; c < 8; ++c) x[c] *= a.scale;
     }
+    std::uint32_t pairs[4];
+    std::uint32_t rests[4];
+    KV_UNROLL
+    for (unsigned p = 0; p < 4; ++p) {
+      split_pair<kRowFactors<kType>>(x[low_of_pair<kType>(p)], x[high_of_pair<kType>(p)], pairs[p], rests[p]);
+    }
+    queries[i / 32 * 64 + lane] = {pairs[0], rests[0], pairs[1], rests[1]};
+    queries[i / 32 * 64 + 32 + lane] = {pairs[2], rests[2], pairs[3], rests[3]};
   }
 }
 
-// weights = exp(logit − max) of each head; the max and the sum go to the unit's parts.
-template <unsigned kGroup>
-KV_DEVICE void item_softmax(const AttentionArguments& a, const AttentionItem& item, float* weights) {
+// q · k of the lane's query head and slots 8n + 2c and 8n + 2c + 1 of the tile, c = lane mod 4.
+template <Stored kType, unsigned kWidth>
+KV_DEVICE void key_products(const Pack* queries, const Keys<kType, kWidth>& keys,
+                            float (&products)[kTileSlots<kType, kWidth> / 8][2]) {
+  constexpr unsigned kEights = kTileSlots<kType, kWidth> / 8;
   const unsigned lane = thread_x() % 32;
-  for (unsigned g = thread_x() / 32; g < kGroup; g += kAttentionWarps) {
-    float* row = weights + g * kItemSlots;
-    float highest = kNever;
-    for (unsigned slot = lane; slot < item.count; slot += 32) highest = row[slot] > highest ? row[slot] : highest;
-    highest = max_over(highest, 32);
-    float sum = 0;
-    for (unsigned slot = lane; slot < item.count; slot += 32) {
-      const float weight = row[slot] <= kNever ? 0.0F : exp_of(row[slot] - highest);
-      row[slot] = weight;
-      sum += weight;
+  float sums[kEights][4] = {};
+  KV_UNROLL
+  for (unsigned j = 0; j < kKeyEights<kWidth>; ++j) {
+    const Pack first = queries[j * 64 + lane];
+    const Pack second = queries[j * 64 + 32 + lane];
+    const std::uint32_t left[2][4] = {{first.x, first.y, first.z, first.w}, {second.x, second.y, second.z, second.w}};
+    KV_UNROLL
+    for (unsigned n = 0; n < kEights; ++n) {
+      std::uint32_t pairs[4];
+      to_pairs<kType>(keys.rows[n][j], pairs);
+      KV_UNROLL
+      for (unsigned step = 0; step < 2; ++step) {
+        const std::uint32_t right[2] = {pairs[2 * step], pairs[2 * step + 1]};
+        multiply_add<kRowFactors<kType>>(sums[n], left[step], right);
+      }
     }
-    sum = sum_over(sum, 32);
-    const std::size_t at = (std::size_t{item.unit} * a.most_parts + item.part) * kGroup + g;
-    if (lane == 0) {
-      a.part_max[at] = highest;
-      a.part_sum[at] = sum;
+  }
+  KV_UNROLL
+  for (unsigned n = 0; n < kEights; ++n) {
+    products[n][0] = sums[n][0] + sums[n][2];
+    products[n][1] = sums[n][1] + sums[n][3];
+  }
+}
+
+// Calls body(logit, slot of the tile) for each logit of the lane.
+template <unsigned kEights, class Body>
+KV_DEVICE void for_logits(float (&logits)[kEights][2], const Body& body) {
+  KV_UNROLL
+  for (unsigned i = 0; i < kEights * 2; ++i) body(logits[i / 2][i % 2], i / 2 * 8 + thread_x() % 4 * 2 + i % 2);
+}
+
+// Products become logits, which policies may keep. What few models or tiles need is asked for once a tile.
+template <Stored kType, unsigned kWidth>
+KV_DEVICE void finish_logits(const AttentionArguments& a, const AttentionUnit& unit, const AttentionItem& item,
+                             unsigned at, float slope, const Keys<kType, kWidth>& keys,
+                             float (&logits)[kTileSlots<kType, kWidth> / 8][2]) {
+  if (kBits<kType> < 16) {
+    for_logits(logits, [&](float& logit, unsigned slot) { logit *= from_lane(keys.scale, slot); });
+  }
+  if (a.softcap > 0) {
+    for_logits(logits, [&](float& logit, unsigned) { logit = soft_capped(logit, a.softcap); });
+  }
+  if (needs_positions(a)) {
+    const std::uint32_t query = a.query[unit.sequence];
+    for_logits(logits, [&](float& logit, unsigned slot) {
+      logit = placed_logit(a, logit, from_lane(keys.position, slot), query, slope);
+    });
+  }
+  const unsigned count = item.count - at;
+  if (count < kTileSlots<kType, kWidth>) {
+    for_logits(logits, [&](float& logit, unsigned slot) { logit = slot < count ? logit : kNever; });
+  }
+  const unsigned head = thread_x() % 32 / 4;
+  if (unit.slots.logits == nullptr || head >= a.unit_heads) return;
+  float* kept = unit.slots.logits + (std::size_t{item.first} + at) * a.unit_heads + head;
+  for_logits(logits, [&](float& logit, unsigned slot) {
+    if (slot < count) kept[slot * a.unit_heads] = logit;
+  });
+}
+
+// Logits become weights relative to the highest by now; returns what those before are to be multiplied with.
+template <unsigned kEights, unsigned kWidth>
+KV_DEVICE float weigh_logits(float (&logits)[kEights][2], WarpSums<kWidth>& met) {
+  constexpr float kLog2E = 1.44269504F;
+  float highest = met.highest;
+  for_logits(logits, [&](float logit, unsigned) { highest = higher_of(highest, logit); });
+  highest = max_over(highest, 4);
+  const float shrink = exp_of(met.highest - highest);
+  met.highest = highest;
+  met.total *= shrink;
+  const float top = highest <= kNever ? 0.0F : highest * kLog2E;  // no weight where none is seen
+  for_logits(logits, [&](float& logit, unsigned) {
+    logit = exp2_of(logit * kLog2E - top);
+    met.total += logit;
+  });
+  return shrink;
+}
+
+// The output's columns are other heads than the lane's own: 2c and 2c + 1, c = lane mod 4.
+template <unsigned kWidth>
+KV_DEVICE void shrink_output(float shrink, WarpSums<kWidth>& met) {
+  if (lanes_where(shrink != 1.0F) == 0) return;
+  const unsigned own = thread_x() % 4 * 8;
+  const float shrinks[2] = {from_lane(shrink, own), from_lane(shrink, own + 4)};
+  KV_UNROLL
+  for (unsigned i = 0; i < kWidth / 16 * 4; ++i) met.out[i / 4][i % 4] *= shrinks[i % 2];
+}
+
+// out += weights · v.
+template <Stored kType, unsigned kWidth>
+KV_DEVICE void add_values(const Values<kType, kWidth>& values,
+                          float (&weights)[kTileSlots<kType, kWidth> / 8][2], WarpSums<kWidth>& met) {
+  constexpr Stored kFactors = kRowFactors<kType>;
+  KV_UNROLL
+  for (unsigned n = 0; n < kTileSlots<kType, kWidth> / 16; ++n) {
+    std::uint32_t right[2];
+    std::uint32_t rest[2];
+    KV_UNROLL
+    for (unsigned half = 0; half < 2; ++half) {
+      float (&pair)[2] = weights[n * 2 + half];
+      KV_UNROLL
+      for (unsigned i = 0; i < 2; ++i) {
+        if (kBits<kType> < 16) pair[i] *= from_lane(values.scale, (n * 2 + half) * 8 + thread_x() % 4 * 2 + i);
+      }
+      split_pair<kFactors>(pair[0], pair[1], right[half], rest[half]);
+    }
+    KV_UNROLL
+    for (unsigned j = 0; j < kValueEights<kWidth>; ++j) {
+      std::uint32_t first[8];
+      std::uint32_t second[8];
+      to_pairs_across<kType>(values.rows[n * 4][j], values.rows[n * 4 + 1][j], first);
+      to_pairs_across<kType>(values.rows[n * 4 + 2][j], values.rows[n * 4 + 3][j], second);
+      KV_UNROLL
+      for (unsigned m = 0; m < 4; ++m) {
+        const std::uint32_t left[4] = {first[2 * m], first[2 * m + 1], second[2 * m], second[2 * m + 1]};
+        multiply_add<kFactors>(met.out[j * 4 + m], left, right);
+        multiply_add<kFactors>(met.out[j * 4 + m], left, rest);
+      }
     }
   }
 }
 
-// Σ weight · value of the item's slots, summed over the warps in `sums` [warps][kGroup][kWidth].
-template <Stored kType, unsigned kWidth, unsigned kGroup>
-KV_DEVICE void item_output(const AttentionArguments& a, const AttentionUnit& unit, const AttentionItem& item,
-                           const float* weights, float* sums) {
-  constexpr unsigned kLanes = kWidth / 8;
-  constexpr unsigned kRows = 32 / kLanes;
-  constexpr unsigned kStep = kRows * kAttentionWarps;
+// This warp's tiles of the item. Keys of the next tile set out while this one's values are on their way.
+template <Stored kType, unsigned kWidth>
+KV_DEVICE void meet_slots(const AttentionArguments& a, const AttentionUnit& unit, const AttentionItem& item,
+                          Pack* queries, WarpSums<kWidth>& met) {
+  constexpr unsigned kTile = kTileSlots<kType, kWidth>;
+  const unsigned head = thread_x() % 32 / 4;
+  const float slope = a.alibi != nullptr && head < unit.query_heads ? a.alibi[unit.first_query_head + head] : 0.0F;
+  unsigned at = thread_x() / 32 * kTile;
+  Keys<kType, kWidth> keys;
+  load_keys(a, unit.slots, item, at, keys);
+  split_queries<kType, kWidth>(a, unit, queries);
+  sync_block();
+  for (; at < item.count; at += kAttentionWarps * kTile) {
+    Values<kType, kWidth> values;
+    load_values(a, unit.slots, item, at, values);
+    float weights[kTile / 8][2];
+    key_products<kType, kWidth>(queries, keys, weights);
+    finish_logits<kType, kWidth>(a, unit, item, at, slope, keys, weights);
+    load_keys(a, unit.slots, item, at + kAttentionWarps * kTile, keys);
+    shrink_output(weigh_logits(weights, met), met);
+    add_values<kType, kWidth>(values, weights, met);
+  }
+}
+
+// The warps' sums become the item's part. `tops` [warps · 2 · kMostGroup] and `sums` [warps · kMostGroup · kWidth] are
+// shared memory.
+template <Stored kType, unsigned kWidth>
+KV_DEVICE void store_part(const AttentionArguments& a, std::size_t part, const WarpSums<kWidth>& met, float* tops,
+                          Pack* sums) {
   const unsigned lane = thread_x() % 32;
   const unsigned warp = thread_x() / 32;
-  const unsigned column = lane % kLanes * 8;
-  float out[kGroup][8] = {};
-  const unsigned row_of_lane = warp * kRows + lane / kLanes;
-  for (unsigned at = 0; at < item.count; at += kStep * kInFlight<kType>) {
-    Eight<kType> values[kInFlight<kType>] = {};
-    float scales[kInFlight<kType>];
-    KV_UNROLL
-    for (unsigned u = 0; u < kInFlight<kType>; ++u) {
-      const unsigned slot = at + u * kStep + row_of_lane;
-      scales[u] = 1;
-      if (slot >= item.count || column >= a.value_dim) continue;
-      const std::size_t row = item.first + slot;
-      values[u] = load_eight<kType>(unit.slots.values + row * a.value_row_bytes, lane % kLanes);
-      if (kBits<kType> < 16) scales[u] = unit.slots.value_scales[row];
-    }
-    KV_UNROLL
-    for (unsigned u = 0; u < kInFlight<kType>; ++u) {
-      const unsigned slot = at + u * kStep + row_of_lane;
-      if (slot >= item.count) continue;
-      float v[8];
-      to_floats<kType>(values[u], v);
-      KV_UNROLL
-      for (unsigned g = 0; g < kGroup; ++g) {
-        const float weight = weights[g * kItemSlots + slot] * scales[u];
-        KV_UNROLL
-        for (unsigned i = 0; i < 8; ++i) out[g][i] += weight * v[i];
-      }
-    }
+  float* totals = tops + kAttentionWarps * kMostGroup;
+  const float own = sum_over(met.total, 4);
+  if (lane % 4 == 0) {
+    tops[warp * kMostGroup + lane / 4] = met.highest;
+    totals[warp * kMostGroup + lane / 4] = own;
   }
   KV_UNROLL
-  for (unsigned g = 0; g < kGroup; ++g) {
+  for (unsigned i = 0; i < kWidth / 32; ++i) {  // of both heads the eights of this lane
+    const unsigned head = lane % 4 * 2 + i % 2;
+    const float (&tiles)[kWidth / 16][4] = met.out;
+    const unsigned eight = eight_of<kType, kValueEights<kWidth>>(i / 2, lane / 4, 8);
+    Pack* out = sums + (warp * kMostGroup + head) * (kWidth / 4) + eight * 2;
     KV_UNROLL
-    for (unsigned i = 0; i < 8; ++i) {
-      for (unsigned mask = kLanes; mask < 32; mask *= 2) out[g][i] += from_lane_xor(out[g][i], mask);
+    for (unsigned half = 0; half < 2; ++half) {
+      const float (&low)[4] = tiles[i / 2 * 4 + half * 2];
+      const float (&high)[4] = tiles[i / 2 * 4 + half * 2 + 1];
+      out[half] = {bits_of(low[i % 2]), bits_of(low[2 + i % 2]), bits_of(high[i % 2]), bits_of(high[2 + i % 2])};
     }
-    if (lane >= kLanes) continue;
-    KV_UNROLL
-    for (unsigned i = 0; i < 8; ++i) sums[(warp * kGroup + g) * kWidth + column + i] = out[g][i];
   }
   sync_block();
-  const std::size_t part = std::size_t{item.unit} * a.most_parts + item.part;
-  for (unsigned at = thread_x(); at < kGroup * kWidth; at += kAttentionThreads) {
-    float sum = 0;
-    for (unsigned w = 0; w < kAttentionWarps; ++w) sum += sums[w * kGroup * kWidth + at];
-    a.part_out[part * kGroup * kWidth + at] = sum;
-  }
-}
-
-// The unit's parts become its output; run by the block that finished the last of them. `tops` is shared memory: the
-// max and the sum of each head. A warp meets the parts of a head side by side, and a thread four columns of them: a
-// unit may have a hundred parts, and one after the other they would take longer than all that was read.
-template <unsigned kWidth, unsigned kGroup>
-KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& unit, std::uint32_t index,
-                             float* tops) {
-  const std::size_t first = std::size_t{index} * a.most_parts;
-  const unsigned lane = thread_x() % 32;
-  for (unsigned g = thread_x() / 32; g < unit.query_heads; g += kAttentionWarps) {
-    float highest = kNever;
-    KV_UNROLL_BY(1)
-    for (unsigned p = lane; p < unit.parts; p += 32) {
-      const float other = a.part_max[(first + p) * kGroup + g];
+  for (unsigned i = thread_x(); i < a.unit_heads * kWidth; i += kAttentionThreads) {
+    const unsigned head = i / kWidth;
+    float highest = tops[head];
+    KV_UNROLL
+    for (unsigned w = 1; w < kAttentionWarps; ++w) {
+      const float other = tops[w * kMostGroup + head];
       highest = other > highest ? other : highest;
     }
-    highest = max_over(highest, 32);
+    float sum = 0;
     float total = 0;
-    KV_UNROLL_BY(1)
-    for (unsigned p = lane; p < unit.parts; p += 32) {
-      const std::size_t at = (first + p) * kGroup + g;
-      total += a.part_sum[at] * exp_of(a.part_max[at] - highest);
-    }
-    total = sum_over(total, 32);
-    if (lane != 0) continue;
-    tops[2 * g] = highest;
-    tops[2 * g + 1] = total;
-    a.log_sums[std::size_t{index} * kGroup + g] = highest + logf(total);
-  }
-  sync_block();
-  const unsigned fours = a.value_dim / 4;
-  for (unsigned i = thread_x(); i < unit.query_heads * fours; i += kAttentionThreads) {
-    const unsigned g = i / fours;
-    const unsigned column = i % fours * 4;
-    const float highest = tops[2 * g];
-    const float total = tops[2 * g + 1];
-    float sums[4] = {};
-    KV_UNROLL_BY(6)
-    for (unsigned p = 0; p < unit.parts; ++p) {
-      const std::size_t at = (first + p) * kGroup + g;
-      const Pack part = *reinterpret_cast<const Pack*>(a.part_out + at * kWidth + column);
-      const float factor = exp_of(a.part_max[at] - highest);
-      sums[0] += float_of(part.x) * factor;
-      sums[1] += float_of(part.y) * factor;
-      sums[2] += float_of(part.z) * factor;
-      sums[3] += float_of(part.w) * factor;
-    }
-    float* out = a.out + (std::size_t{unit.sequence} * a.heads + unit.first_query_head + g) * a.value_dim + column;
     KV_UNROLL
-    for (unsigned c = 0; c < 4; ++c) out[c] = sums[c] / total;
+    for (unsigned w = 0; w < kAttentionWarps; ++w) {
+      const float shrink = exp_of(tops[w * kMostGroup + head] - highest);
+      sum += shrink * reinterpret_cast<const float*>(sums)[w * kMostGroup * kWidth + i];
+      total += shrink * totals[w * kMostGroup + head];
+    }
+    const std::size_t at = part * a.unit_heads;
+    a.part_out[at * kWidth + i] = sum;
+    if (i % kWidth != 0) continue;
+    a.part_max[at + head] = highest;
+    a.part_sum[at + head] = total;
   }
 }
 
-// Whether anything of the item is within its row; leaves out what is not.
-KV_DEVICE bool cut_to_row(const StepRow* rows, std::uint32_t item_slots, AttentionUnit& unit, AttentionItem& item) {
-  if (rows == nullptr) return true;
-  const std::uint32_t length = rows[unit.sequence].length;
-  if (item.first >= length) return false;
-  if (item.count > length - item.first) item.count = length - item.first;
-  unit.parts = (length + item_slots - 1) / item_slots;
-  return true;
+// Has the rows of each warp's first tile brought to the second-level cache, a lane a line: what lies in the cache since
+// earlier steps does not wait for the launch before.
+template <Stored kType, unsigned kWidth>
+KV_DEVICE void prefetch_first_tiles(const AttentionArguments& a) {
+  if (block_x() >= *a.item_count) return;
+  const AttentionItem item = a.items[block_x()];
+  const unsigned first = thread_x() / 32 * kTileSlots<kType, kWidth>;
+  if (first >= item.count) return;
+  const unsigned rest = item.count - first;
+  const unsigned count = rest < kTileSlots<kType, kWidth> ? rest : kTileSlots<kType, kWidth>;
+  const CacheSlots& slots = a.units[item.unit].slots;
+  const std::size_t row = item.first + first;
+  const std::size_t at = thread_x() % 32 * 128;
+  if (at < std::size_t{count} * a.key_row_bytes) prefetch(slots.keys + row * a.key_row_bytes + at);
+  if (at < std::size_t{count} * a.value_row_bytes) prefetch(slots.values + row * a.value_row_bytes + at);
 }
 
 // Blocks of kAttentionThreads; any number of them. Reads k and v of every slot of every unit once.
-template <Stored kType, unsigned kWidth, unsigned kGroup>
-KV_KERNEL void decode_attention(AttentionArguments a) {
-  KV_SHARED(float, weights, kGroup * kItemSlots);
-  KV_SHARED(float, sums, kAttentionWarps * kGroup * kWidth);
+template <Stored kType, unsigned kWidth>
+KV_KERNEL KV_RESIDENT(kAttentionThreads, (kWidth > 128 ? 2 : 3)) void decode_attention(AttentionArguments a) {
+  KV_SHARED(Pack, queries, kWidth * 2);
+  KV_SHARED(Pack, sums, kAttentionWarps * kMostGroup * kWidth / 4);
+  KV_SHARED(float, tops, kAttentionWarps * kMostGroup * 2);
   KV_SHARED(unsigned, before, 1);
+  prefetch_first_tiles<kType, kWidth>(a);
   await_previous();
   for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
     AttentionItem item = a.items[i];
     AttentionUnit unit = a.units[item.unit];
     if (!cut_to_row(a.rows, a.item_slots, unit, item)) continue;
-    item_logits<kType, kWidth, kGroup>(a, unit, item, weights);
-    sync_block();
-    item_softmax<kGroup>(a, item, weights);
-    sync_block();
-    item_output<kType, kWidth, kGroup>(a, unit, item, weights, sums);
-    finish_part(a.finished + item.unit, unit.parts, before, [&] {
-      combine_parts<kWidth, kGroup>(a, unit, item.unit, weights);
-    });
+    WarpSums<kWidth> met;
+    meet_slots<kType, kWidth>(a, unit, item, queries, met);
+    store_part<kType>(a, std::size_t{item.unit} * a.most_parts + item.part, met, tops, sums);
+    finish_part(a.finished + item.unit, unit.parts, before, [&] { combine_parts<kWidth>(a, unit, item.unit, tops); });
   }
 }
 

@@ -11,7 +11,7 @@ AttentionPlan::AttentionPlan(std::uint32_t storage_heads, std::uint32_t group, s
       group_(group),
       unit_heads_(unit_heads),
       passes_((group + unit_heads - 1) / unit_heads),
-      kernel_group_(unit_heads > kMostGroup ? unit_heads : padded_group(std::min(group, unit_heads))) {}
+      kernel_group_(unit_heads > kMostGroup ? unit_heads : std::min(group, unit_heads)) {}
 
 void AttentionPlan::add(std::span<const CacheSlots> heads, std::uint32_t position,
                         std::span<const std::uint32_t> lengths) {
@@ -57,11 +57,15 @@ void AttentionPlan::cut(unsigned multiprocessors, unsigned width, std::uint64_t 
   std::uint64_t slots = 0;
   for (const std::uint32_t length : lengths_) slots += length;
   const std::uint64_t sum_bytes = sizeof(float) * kernel_group_ * width;
-  std::uint32_t least = 32;
+  std::uint32_t least = 64;
   while (least < kItemSlots && least * slot_bytes < 8 * sum_bytes) least *= 2;
-  // A power of two that leaves each multiprocessor about eight items, within what a block can hold.
+  // A power of two that leaves each multiprocessor about eight items, none of so many bytes that the last ones to end
+  // are long waited for.
+  constexpr std::uint64_t kMostBytes = 160 << 10;
   std::uint32_t size = kItemSlots;
-  while (size > least && slots / size < std::uint64_t{8} * multiprocessors) size /= 2;
+  while (size > least && (size * slot_bytes > kMostBytes || slots / size < std::uint64_t{8} * multiprocessors)) {
+    size /= 2;
+  }
   items_.clear();
   item_slots_ = size;
   most_parts_ = 1;
@@ -98,6 +102,7 @@ AttentionArguments AttentionPlan::arguments(Stream& stream, DeviceBuffer& table_
   a.units = tables.at<AttentionUnit>(units_at);
   a.query = tables.at<std::uint32_t>(query_at);
   a.finished = const_cast<unsigned*>(tables.at<unsigned>(finished_at));
+  a.unit_heads = kernel_group_;
   a.most_parts = most_parts_;
   a.part_out = parts.at<float>();
   a.part_max = a.part_out + scalars * width;

@@ -227,7 +227,7 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
     DeclaredWork work = moved(Cause::kKvRead, plan.rows() * row_bytes());
     work.flops = attention_flops(plan.rows(), policy.group());
     const Launch launch(launches_, {"attention", layer_number(input.layer), Cause::kKvRead, work});
-    run_decode_attention(stream_, format_.type, attention_blocks(policy.group()), plan.kernel_group(), a);
+    run_decode_attention(stream_, format_.type, attention_blocks(), a);
   }
   if (!shows) return;
   if (device_policy_) return observe_prompt(input, plan, a, queries);

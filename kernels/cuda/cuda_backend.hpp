@@ -127,10 +127,9 @@ class CudaBackend final : public Backend {
   [[nodiscard]] PrepareArguments prepare_arguments(const AttentionInput& input);
   // What the plan of an attention does not know.
   void set_model(AttentionArguments& a, const AttentionInput& input, std::uint32_t first_token) const;
-  // As many as the device holds at once, where `group` query heads share a storage head.
-  [[nodiscard]] unsigned attention_blocks(std::uint32_t group) const {
-    const std::uint32_t heads = std::min(group, unit_heads());
-    return device_.multiprocessors * resident_attention_blocks(format_.type, heads, part_width());
+  // As many as the device holds at once.
+  [[nodiscard]] unsigned attention_blocks() const {
+    return device_.multiprocessors * resident_attention_blocks(format_.type, part_width());
   }
   // Query heads that the decode kernel takes together, and the width of its output.
   [[nodiscard]] std::uint32_t unit_heads() const { return shape().latent() ? kLatentHeads : kMostGroup; }

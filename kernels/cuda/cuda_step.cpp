@@ -83,7 +83,7 @@ void CudaBackend::admit_rows() {
                  .storage_heads = policy.storage_heads(),
                  .group = policy.group(),
                  .width = part_width(),
-                 .blocks = attention_blocks(policy.group()),
+                 .blocks = attention_blocks(),
                  .multiprocessors = device_.multiprocessors,
                  .slot_bytes = row_bytes(),
                  .scores = device_policy_->observes(),
@@ -117,7 +117,7 @@ void CudaBackend::attend_on_device(const AttentionInput& input) {
   attention.query = input.positions;
   {
     const Launch launch(launches_, {"attention", number, Cause::kKvRead, {}}, work.attention);
-    run_decode_attention(stream_, format_.type, plan_.blocks(), plan_.kernel_group(), attention);
+    run_decode_attention(stream_, format_.type, plan_.blocks(), attention);
   }
   if (!device_policy_->observes()) return;
   ScoreArguments scores = layer.scores;

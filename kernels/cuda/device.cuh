@@ -39,6 +39,16 @@ KV_DEVICE T from_lane(T v, unsigned lane) { return __shfl_sync(kAllLanes, v, lan
 // The lanes of the warp where it holds, a bit each.
 KV_DEVICE std::uint32_t lanes_where(bool holds) { return __ballot_sync(kAllLanes, holds); }
 KV_DEVICE unsigned count_bits(std::uint32_t x) { return static_cast<unsigned>(__popc(x)); }
+// Byte i of the result is byte (bits 4i … 4i + 2 of `which`) of y:x (PTX ISA, prmt).
+KV_DEVICE std::uint32_t permute_bytes(std::uint32_t x, std::uint32_t y, std::uint32_t which) {
+  return __byte_perm(x, y, which);
+}
+// (x & mask) | bits as one instruction, which the compiler makes two of where both are constants.
+KV_DEVICE std::uint32_t masked_or(std::uint32_t x, std::uint32_t mask, std::uint32_t bits) {
+  std::uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(x), "r"(mask), "r"(bits));
+  return out;
+}
 KV_DEVICE unsigned add_atomic(unsigned* p, unsigned v) { return atomicAdd(p, v); }
 KV_DEVICE void or_atomic(std::uint32_t* p, std::uint32_t v) { atomicOr(p, v); }
 KV_DEVICE void fence_device() { __threadfence(); }
@@ -53,11 +63,20 @@ KV_DEVICE void await_previous() {
 // Has the line brought to the second-level cache.
 KV_DEVICE void prefetch(const std::byte* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // What is read once a step goes past the first-level cache.
-KV_DEVICE Pack load_once(const Pack* p) { return __ldcs(p); }
+template <class T>
+KV_DEVICE T load_once(const T* p) { return __ldcs(p); }
 // 16 or 8 aligned bytes of anything at once.
 KV_DEVICE Pack load_pack(const void* p) { return *static_cast<const Pack*>(p); }
 KV_DEVICE Pair load_pair(const void* p) { return *static_cast<const Pair*>(p); }
-KV_DEVICE float exp_of(float x) { return __expf(x); }
+// 2^x and e^x; what is below the least normal number is 0.
+KV_DEVICE float exp2_of(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+KV_DEVICE float exp_of(float x) { return exp2_of(x * 1.44269504F); }
+KV_DEVICE float ratio_of(float a, float b) { return __fdividef(a, b); }  // 0 where b is over 2^126
+KV_DEVICE float higher_of(float a, float b) { return fmaxf(a, b); }
 KV_DEVICE float rsqrt_of(float x) { return rsqrtf(x); }
 KV_DEVICE float half_to_float(std::uint16_t x) { return __half2float(__ushort_as_half(x)); }
 KV_DEVICE std::uint16_t float_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
@@ -110,12 +129,26 @@ template <class T>
 T from_lane_xor(T v, unsigned mask) { return emulator::from_lane(v, (thread_x() % 32) ^ mask); }
 inline std::uint32_t lanes_where(bool holds) { return emulator::ballot(holds); }
 inline unsigned count_bits(std::uint32_t x) { return static_cast<unsigned>(std::popcount(x)); }
+inline std::uint32_t permute_bytes(std::uint32_t x, std::uint32_t y, std::uint32_t which) {
+  const std::uint64_t bytes = std::uint64_t{y} << 32 | x;
+  std::uint32_t out = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    out |= static_cast<std::uint32_t>(bytes >> (which >> (4 * i) & 7U) * 8 & 0xffU) << (8 * i);
+  }
+  return out;
+}
+inline std::uint32_t masked_or(std::uint32_t x, std::uint32_t mask, std::uint32_t bits) { return (x & mask) | bits; }
 inline unsigned add_atomic(unsigned* p, unsigned v) { return std::exchange(*p, *p + v); }
 inline void or_atomic(std::uint32_t* p, std::uint32_t v) { *p |= v; }
 inline void fence_device() {}
 inline void await_previous() {}
 inline void prefetch(const std::byte*) {}
-inline Pack load_once(const Pack* p) { return *p; }
+template <class T>
+T load_once(const T* p) {
+  T out;
+  std::memcpy(&out, p, sizeof out);
+  return out;
+}
 inline Pack load_pack(const void* p) {
   Pack out;
   std::memcpy(&out, p, sizeof out);
@@ -126,7 +159,10 @@ inline Pair load_pair(const void* p) {
   std::memcpy(&out, p, sizeof out);
   return out;
 }
+inline float exp2_of(float x) { return std::exp2(x); }
 inline float exp_of(float x) { return std::exp(x); }
+inline float ratio_of(float a, float b) { return a / b; }
+inline float higher_of(float a, float b) { return a > b ? a : b; }
 inline float rsqrt_of(float x) { return 1.0F / std::sqrt(x); }
 inline float half_to_float(std::uint16_t x) {
   float out = 0;

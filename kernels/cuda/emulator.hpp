@@ -74,7 +74,7 @@ void sync_warp();
 void exchange(const void* value, void* out, unsigned lane, std::size_t size);
 std::uint32_t ballot(bool predicate);
 // The same for all lanes at once: calls `read` with the values of the 32 lanes, kLargestExchange bytes apart.
-inline constexpr std::size_t kLargestExchange = 32;
+inline constexpr std::size_t kLargestExchange = 48;
 void exchange_all(const void* value, std::size_t size, const std::function<void(const std::byte* lanes)>& read);
 
 template <class T>

@@ -40,11 +40,11 @@ void run_prepare(Stream& stream, Stored weights, Stored cache, const PrepareArgu
 // run_linear and run_prepare of up to kMostAppended tokens by one launch.
 void run_linear_append(Stream& stream, Stored weights, AppendArguments a);
 void run_moves(Stream& stream, const MoveArguments& a);
-// `blocks` of any number walk the items; groups of `group` ≤ kMostGroup, or kLatentHeads of latent rows.
-void run_decode_attention(Stream& stream, Stored cache, unsigned blocks, unsigned group, const AttentionArguments& a);
+// `blocks` of any number walk the items.
+void run_decode_attention(Stream& stream, Stored cache, unsigned blocks, const AttentionArguments& a);
 // Of the blocks of that kernel for rows of such a width (padded_width; of latent ones kLatentValue), those that a
 // multiprocessor holds at once.
-unsigned resident_attention_blocks(Stored cache, unsigned group, unsigned width);
+unsigned resident_attention_blocks(Stored cache, unsigned width);
 // Policy scores, in this order after the attention of the same items: the sums of Keyformer's noisy softmax, then the
 // scores and the victims. `blocks` of any number walk the items (kLastRow has one for each part of a sequence); groups
 // of up to kMostScoreGroup.
@@ -64,11 +64,9 @@ void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a
 void run_latent_attention(Stream& stream, Stored cache, unsigned blocks, const LatentArguments& a);
 unsigned resident_latent_blocks(Stored cache);
 
-constexpr unsigned kMostGroup = 8;
+constexpr unsigned kMostGroup = 8;     // query heads that meet a row together
 constexpr unsigned kLatentHeads = 16;  // query heads that meet a latent row together
 constexpr unsigned kMostScoreGroup = 128;
-// The number of query heads that the attention kernel for a group keeps side by side: 1, 2, 4 or 8.
-constexpr unsigned padded_group(unsigned group) { return group > 4 ? 8 : group > 2 ? 4 : group; }
 // The width of the attention kernel for heads of this size: 64, 128 or 256; of latent rows at most 576, of which 512
 // are v.
 constexpr unsigned kLatentWidth = 576;

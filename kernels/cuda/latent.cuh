@@ -6,7 +6,7 @@
 // second-level cache. The four warps share the sum over a row's elements for the logits, and the columns of the output.
 #pragma once
 
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_parts.cuh"
 #include "kernels/cuda/kernels.hpp"
 #include "kernels/cuda/prompt_attention.cuh"
 
@@ -312,7 +312,7 @@ KV_KERNEL void latent_attention(LatentArguments a) {
     meet_latent_rows<kType>(a, task, tile, shares, sums);
     store_latent_part<kType>(a, std::size_t{item.unit} * a.most_parts + item.part, sums);
     finish_part(a.finished + item.unit, unit.parts, before, [&] {
-      combine_parts<kLatentValue, kLatentHeads>(a, unit, item.unit, shares);
+      combine_parts<kLatentValue>(a, unit, item.unit, shares);
     });
   }
 }

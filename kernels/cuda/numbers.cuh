@@ -6,6 +6,11 @@
 
 namespace kvroof::cuda {
 
+// cap · tanh(x / cap), within 1e-6 of cap.
+KV_DEVICE float soft_capped(float x, float cap) {
+  return cap - ratio_of(2.0F * cap, exp_of(ratio_of(2.0F * x, cap)) + 1.0F);
+}
+
 // Bits of one stored element.
 template <Stored kType>
 constexpr unsigned kBits = kType == Stored::kInt8 ? 8 : kType == Stored::kInt4 ? 4 : 16;
@@ -25,25 +30,34 @@ struct Eight {
   std::uint32_t words[kBits<kType> / 4];
 };
 
-// Reads elements [8 · index, 8 · index + 8) of a row that starts at `row`; kShared: other blocks read it as well, and
-// should find it in the second-level cache.
+// Reads 4, 8 or 16 aligned bytes at once; kShared: other blocks read them as well, and should find them in the
+// second-level cache.
+template <bool kShared, unsigned kWords>
+KV_DEVICE void load_words(const std::byte* place, std::uint32_t (&out)[kWords]) {
+  static_assert(kWords == 1 || kWords == 2 || kWords == 4);
+  if constexpr (kWords == 4) {
+    const Pack* at = reinterpret_cast<const Pack*>(place);
+    const Pack pack = kShared ? *at : load_once(at);
+    out[0] = pack.x;
+    out[1] = pack.y;
+    out[2] = pack.z;
+    out[3] = pack.w;
+  } else if constexpr (kWords == 2) {
+    const Pair* at = reinterpret_cast<const Pair*>(place);
+    const Pair pair = kShared ? *at : load_once(at);
+    out[0] = pair.x;
+    out[1] = pair.y;
+  } else {
+    const auto* at = reinterpret_cast<const std::uint32_t*>(place);
+    out[0] = kShared ? *at : load_once(at);
+  }
+}
+
+// Reads elements [8 · index, 8 · index + 8) of a row that starts at `row`.
 template <Stored kType, bool kShared = false>
 KV_DEVICE Eight<kType> load_eight(const std::byte* row, unsigned index) {
   Eight<kType> out;
-  if constexpr (kBits<kType> == 16) {
-    const Pack* place = reinterpret_cast<const Pack*>(row) + index;
-    const Pack pack = kShared ? *place : load_once(place);
-    out.words[0] = pack.x;
-    out.words[1] = pack.y;
-    out.words[2] = pack.z;
-    out.words[3] = pack.w;
-  } else if constexpr (kBits<kType> == 8) {
-    const Pair pair = load_pair(row + std::size_t{index} * sizeof(Pair));
-    out.words[0] = pair.x;
-    out.words[1] = pair.y;
-  } else {
-    out.words[0] = reinterpret_cast<const std::uint32_t*>(row)[index];
-  }
+  load_words<kShared>(row + std::size_t{index} * kBits<kType>, out.words);
   return out;
 }
 

@@ -16,7 +16,7 @@ constexpr float kHidden = -1e30F;
 KV_DEVICE float prompt_logit(const PromptArguments& a, float dot, unsigned query, unsigned key, float slope) {
   if (key > query || query >= a.tokens || (a.window > 0 && key + a.window <= query)) return kHidden;
   float logit = a.scale * dot;
-  if (a.softcap > 0) logit = a.softcap * tanhf(logit / a.softcap);
+  if (a.softcap > 0) logit = soft_capped(logit, a.softcap);
   return logit - slope * static_cast<float>(query - key);
 }
 

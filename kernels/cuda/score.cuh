@@ -5,13 +5,13 @@
 // cache still holds. The block that finishes a head's last item writes the victim's slot for the next token.
 #pragma once
 
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_parts.cuh"
 #include "kernels/cuda/kernels.hpp"
 #include "sim/core/gumbel.hpp"
 
 namespace kvroof::cuda {
 
-constexpr unsigned kScoreThreads = kItemSlots;
+constexpr unsigned kScoreThreads = 256;
 constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
 
 // The units of one storage head and what a row says of it.
@@ -30,7 +30,7 @@ KV_DEVICE ScoreHead score_head(const ScoreArguments& a, std::uint32_t unit) {
 
 // Of query head g of a storage head: which of its units it is in, and its place there.
 KV_DEVICE unsigned pass_of(const ScoreArguments& a, unsigned g) { return a.passes == 1 ? 0 : g / a.kernel_group; }
-KV_DEVICE unsigned place_of(const ScoreArguments& a, unsigned g) { return g & (a.kernel_group - 1); }
+KV_DEVICE unsigned place_of(const ScoreArguments& a, unsigned g) { return g - pass_of(a, g) * a.kernel_group; }
 
 KV_DEVICE float logit_of(const ScoreArguments& a, std::uint32_t unit, std::uint32_t slot, unsigned g) {
   return a.units[unit + pass_of(a, g)].slots.logits[std::size_t{slot} * a.kernel_group + place_of(a, g)];
@@ -200,6 +200,20 @@ KV_DEVICE void choose_victim(const ScoreArguments& a, const ScoreHead& h, std::u
   }
 }
 
+// Has score(slot) made of slots [first, first + count), a thread a slot; the least key of them all goes to `victim`.
+template <class Score>
+KV_DEVICE void score_slots(const ScoreArguments& a, const ScoreHead& h, std::uint32_t first, std::uint32_t count,
+                           std::uint64_t* scratch, Victim* victim, const Score& score) {
+  Victim best;
+  KV_UNROLL_BY(1)
+  for (std::uint32_t slot = first + thread_x(); slot < first + count; slot += kScoreThreads) {
+    const std::uint64_t key = victim_key(a, h, h.slots.positions[slot], score(slot));
+    if (key < best.key) best = {key, slot};
+  }
+  const std::uint64_t least = lowest_over_block(best.key, scratch);
+  if (least == kNoKey ? thread_x() == 0 : best.key == least) *victim = best;
+}
+
 // Blocks of kScoreThreads; any number of them.
 KV_PLAIN_KERNEL void update_scores(ScoreArguments a) {
   KV_SHARED(float, sums, kMostScoreGroup);
@@ -212,12 +226,9 @@ KV_PLAIN_KERNEL void update_scores(ScoreArguments a) {
     if (item.unit % a.passes != 0 || !cut_to_row(a.rows, a.item_slots, unit, item)) continue;
     const ScoreHead h = score_head(a, item.unit);
     load_log_sums(a, h, sums);
-    const std::uint32_t slot = item.first + thread_x();
-    std::uint64_t key = kNoKey;
-    if (thread_x() < item.count) key = victim_key(a, h, h.slots.positions[slot], scored(a, h, sums, slot));
-    const std::uint64_t least = lowest_over_block(key, keys);
     Victim* victim = a.victims + std::size_t{h.unit} * a.most_parts + item.part;
-    if (least == kNoKey ? thread_x() == 0 : key == least) *victim = {least, slot};
+    score_slots(a, h, item.first, item.count, keys, victim,
+                [&](std::uint32_t slot) { return scored(a, h, sums, slot); });
     finish_part(a.finished + h.unit, unit.parts, before, [&] {
       if (thread_x() < 32) choose_victim(a, h, unit.parts, 1);
     });
@@ -247,17 +258,14 @@ KV_PLAIN_KERNEL void last_row_scores(ScoreArguments a) {
   const ScoreHead h = score_head(a, block_y() * a.storage_heads * a.passes);
   const std::uint32_t first = block_x() * a.item_slots;
   if (first >= h.row.length) return;
-  const std::uint32_t slot = first + thread_x();
-  std::uint64_t key = kNoKey;
-  if (thread_x() < a.item_slots && slot < h.row.length) {
+  const std::uint32_t count = h.row.length - first < a.item_slots ? h.row.length - first : a.item_slots;
+  Victim* victim = a.victims + std::size_t{h.unit} * a.most_parts + block_x();
+  score_slots(a, h, first, count, keys, victim, [&](std::uint32_t slot) {
     const float score = layer_weight(a, h.unit, slot);
     h.slots.state[slot] = bits_of(score);
-    key = victim_key(a, h, h.slots.positions[slot], score);
-  }
+    return score;
+  });
   if (a.queries > 0) return;  // of a prompt
-  const std::uint64_t least = lowest_over_block(key, keys);
-  Victim* victim = a.victims + std::size_t{h.unit} * a.most_parts + block_x();
-  if (least == kNoKey ? thread_x() == 0 : key == least) *victim = {least, slot};
   const std::uint32_t parts = (h.row.length + a.item_slots - 1) / a.item_slots;
   finish_part(a.finished + h.unit, parts, before, [&] {
     if (thread_x() < 32) choose_victim(a, h, parts, a.storage_heads);

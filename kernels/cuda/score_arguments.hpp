@@ -41,7 +41,7 @@ struct ScoreArguments : ScoreRule {
   std::uint32_t item_slots = 0;          // of every item
   std::uint32_t passes = 1;              // units of a storage head
   std::uint32_t group = 1;               // query heads of a storage head
-  std::uint32_t kernel_group = 1;        // of the attention kernel, a power of two: logits are [slots, kernel_group]
+  std::uint32_t kernel_group = 1;        // unit_heads of attention: logits are [slots, kernel_group]
   std::uint32_t storage_heads = 1;
   std::uint32_t sequences = 1;
   const float* log_sums = nullptr;       // [units, kernel_group]

@@ -8,7 +8,7 @@ namespace {
 
 // A row this long is planned for; an eighth more at most, so that a growing cache seldom needs a new plan.
 std::uint32_t planned_length(std::uint32_t length, std::uint32_t capacity) {
-  const std::uint32_t step = std::max(kItemSlots, std::bit_ceil(length / 8));
+  const std::uint32_t step = std::max(std::uint32_t{256}, std::bit_ceil(length / 8));
   return std::max(length, std::min(capacity, (length + step - 1) / step * step));
 }
 
@@ -70,7 +70,6 @@ void StepPlan::build(const Shape& shape, std::span<const DeviceCache* const> cac
   DeviceTables finished(stream_, finished_);
   finished.add(std::span<const unsigned>(zeros));
   finished.send();
-  kernel_group_ = plans[0].kernel_group();
   layers_.assign(shape.layers, {});
   tables_.resize(shape.layers);
   slot_tables_.resize(shape.layers);

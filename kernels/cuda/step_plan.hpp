@@ -59,7 +59,6 @@ class StepPlan {
   [[nodiscard]] DeviceBuffer& rows() { return rows_; }  // [layers, sequences] StepRow, sent before each step
   [[nodiscard]] const StepLayer& layer(LayerId layer) const { return layers_[layer.value]; }
   [[nodiscard]] unsigned blocks() const { return shape_.blocks; }
-  [[nodiscard]] unsigned kernel_group() const { return kernel_group_; }
   // [layers, sequences, storage heads] positions of the victims, on the device.
   [[nodiscard]] const std::byte* evicted() const { return evicted_.at(); }
 
@@ -67,7 +66,6 @@ class StepPlan {
   Stream& stream_;
   Shape shape_;
   StepTrain train_;
-  unsigned kernel_group_ = 1;
   std::vector<StepLayer> layers_;
   std::vector<std::uint32_t> limits_;  // of the rows' lengths
   std::vector<DeviceBuffer> tables_, slot_tables_;  // of each layer

@@ -32,7 +32,7 @@ class Step {
  public:
   Step(const Case& c, std::mt19937& random) : case_(c) {
     passes_ = (c.group + kMostGroup - 1) / kMostGroup;
-    kernel_group_ = padded_group(std::min(c.group, kMostGroup));
+    kernel_group_ = std::min(c.group, kMostGroup);
     std::normal_distribution<float> normal;
     for (std::uint32_t s = 0; s < c.lengths.size(); ++s) {
       std::vector<std::uint32_t>& tokens = positions_.emplace_back(c.lengths[s]);

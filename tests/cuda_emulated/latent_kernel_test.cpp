@@ -154,6 +154,7 @@ void check_items(const Case& c, unsigned blocks) {
   a.item_count = &item_count;
   a.units = units.data();
   a.query = query.data();
+  a.unit_heads = kLatentHeads;
   a.most_parts = most_parts;
   a.part_max = part_max.data();
   a.part_sum = part_sum.data();

@@ -33,7 +33,7 @@ class Call {
       plan_.add(heads, length, std::vector(heads.size(), length));
     }
     const unsigned width = padded_width(c.dim);
-    blocks_ = multiprocessors * resident_attention_blocks(c.type, plan_.kernel_group(), width);
+    blocks_ = multiprocessors * resident_attention_blocks(c.type, width);
     plan_.cut(multiprocessors, width, 2 * c.row_bytes());
     if (c.rows) {
       logits_ = DeviceBuffer(plan_.logit_floats() * sizeof(float));
@@ -54,7 +54,7 @@ class Call {
     return (rows * (2 * c.row_bytes() + 12) + 255) / 256 * 256;
   }
   void launch(Stream& stream) {
-    run_decode_attention(stream, c_.type, blocks_, plan_.kernel_group(), a_);
+    run_decode_attention(stream, c_.type, blocks_, a_);
     if (!c_.scores) return;
     if (*c_.scores == ScoreKind::kNoisySum) run_noisy_sums(stream, blocks_, scores_);
     run_update_scores(stream, blocks_, scores_);
