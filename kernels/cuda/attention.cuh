@@ -3,9 +3,9 @@
 //
 // A unit is one KV head of one sequence (and, where more than kMostGroup query heads share it, one pass over kMostGroup
 // of them). The slots of a unit are cut into items. A block takes one item at a time, and each of its warps every
-// fourth tile of it with a running softmax of its own (Dao 2023), so that warps wait for nothing but memory. The block that
-// finishes a unit's last item combines its parts. Softmax does not depend on the order of slots, so a token may lie in
-// any of them: what matters about a slot is its position.
+// fourth tile of it with a running softmax of its own (Dao 2023), so that warps wait for nothing but memory. The block
+// that finishes a unit's last item combines its parts. Softmax does not depend on the order of slots, so a token may
+// lie in any of them: what matters about a slot is its position.
 //
 // Rows go from memory to registers in the order in which they are factors, and through no shared memory. The products
 // are S^T [queries, slots] = q · k^T, with the rounded queries in rows 0 … 7 and what rounding took in rows 8 … 15, and
