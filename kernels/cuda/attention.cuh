@@ -46,7 +46,7 @@ KV_DEVICE void split_queries(const AttentionArguments& a, const AttentionUnit& u
     std::uint32_t rests[4];
     KV_UNROLL
     for (unsigned p = 0; p < 4; ++p) {
-      split_pair<kRowFactors<kType>>(x[low_of_pair<kType>(p)], x[high_of_pair<kType>(p)], pairs[p], rests[p]);
+      split_pair<kRowFactors<kType>>(x[2 * p], x[2 * p + 1], pairs[p], rests[p]);
     }
     queries[i / 32 * 64 + lane] = {pairs[0], rests[0], pairs[1], rests[1]};
     queries[i / 32 * 64 + 32 + lane] = {pairs[2], rests[2], pairs[3], rests[3]};

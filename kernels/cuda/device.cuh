@@ -43,10 +43,10 @@ KV_DEVICE unsigned count_bits(std::uint32_t x) { return static_cast<unsigned>(__
 KV_DEVICE std::uint32_t permute_bytes(std::uint32_t x, std::uint32_t y, std::uint32_t which) {
   return __byte_perm(x, y, which);
 }
-// (x & mask) | bits as one instruction, which the compiler makes two of where both are constants.
-KV_DEVICE std::uint32_t masked_or(std::uint32_t x, std::uint32_t mask, std::uint32_t bits) {
+// (x & mask) ^ bits as one instruction, which the compiler makes two of where both are constants.
+KV_DEVICE std::uint32_t masked_xor(std::uint32_t x, std::uint32_t mask, std::uint32_t bits) {
   std::uint32_t out;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(x), "r"(mask), "r"(bits));
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(out) : "r"(x), "r"(mask), "r"(bits));
   return out;
 }
 KV_DEVICE unsigned add_atomic(unsigned* p, unsigned v) { return atomicAdd(p, v); }
@@ -137,7 +137,7 @@ inline std::uint32_t permute_bytes(std::uint32_t x, std::uint32_t y, std::uint32
   }
   return out;
 }
-inline std::uint32_t masked_or(std::uint32_t x, std::uint32_t mask, std::uint32_t bits) { return (x & mask) | bits; }
+inline std::uint32_t masked_xor(std::uint32_t x, std::uint32_t mask, std::uint32_t bits) { return (x & mask) ^ bits; }
 inline unsigned add_atomic(unsigned* p, unsigned v) { return std::exchange(*p, *p + v); }
 inline void or_atomic(std::uint32_t* p, std::uint32_t v) { *p |= v; }
 inline void fence_device() {}
