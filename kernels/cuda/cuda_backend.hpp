@@ -139,6 +139,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::uint64_t attention_flops(std::uint64_t rows, std::uint32_t group) const;
   // Decode attention of all queries, which are rows of q in order; `shows` them to the policy.
   void attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries, bool shows);
+  [[nodiscard]] bool meets_prompt_at_once() const;  // with the kernels of prompts; latent rows have their own
   [[nodiscard]] bool scores_prompt_at_once() const;
   [[nodiscard]] PromptArguments prompt_arguments(const AttentionInput& input, std::uint32_t storage_heads);
   void attend_prompt_at_once(const PromptArguments& a, LayerId layer);

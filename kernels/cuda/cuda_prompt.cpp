@@ -46,9 +46,9 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
   prepare(input, {&buffer, 1}, {}, true);
   record(input, 0);
   const bool shows_rows = traits.rows != RowNeed::kNone && !device_policy_;
-  // Rows that the policy looks at go through the kernel that shows them, as does all that has scales.
+  // Rows that the policy looks at go through the kernel of decode steps, which shows them, as do wide rows of integers.
   const std::uint32_t unseen = scores_prompt_at_once() ? n : unseen_rows(traits, n);
-  const std::uint32_t apart = format_.has_scales() && !shape().latent() ? 0 : unseen;
+  const std::uint32_t apart = meets_prompt_at_once() || shape().latent() ? unseen : 0;
   const PromptArguments at_once = prompt_arguments(input, storage_heads);
   if (apart > 0) attend_prompt_at_once(at_once, input.layer);
   if (device_policy_ && device_policy_->keeps_scores()) score_prompt(at_once, input.layer);
@@ -134,10 +134,14 @@ void CudaBackend::attend_prompt_at_once(const PromptArguments& a, LayerId layer)
   run_prompt_attention(stream_, format_.type, a);
 }
 
+bool CudaBackend::meets_prompt_at_once() const {
+  return !format_.has_scales() || std::max(shape().head_dim, shape().v_head_dim) <= kMostQuantisedPrompt;
+}
+
 // Sums and counts of weights need no row of them: the tensor cores make the products again, once more for a noisy
 // softmax.
 bool CudaBackend::scores_prompt_at_once() const {
-  return device_policy_ && device_policy_->scores_prompt_at_once() && !format_.has_scales();
+  return device_policy_ && device_policy_->scores_prompt_at_once() && meets_prompt_at_once();
 }
 
 // Draws the noise of the prompt's tokens; where scores need no rows, makes them. State counts as it does everywhere:

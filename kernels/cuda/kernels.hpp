@@ -56,17 +56,20 @@ void run_observe_prompt(Stream& stream, const ScoreArguments& a);
 void run_choose_lowest(Stream& stream, const ChooseArguments& a);
 // One draw for each token of a prompt, before any row wants it.
 void run_draw_prompt_noise(Stream& stream, const PromptScoreArguments& s);
-// The scores after all rows of a prompt at once, of caches of 16 bits: the log-sums of a noisy softmax, where that is
-// the kind, then the sums of all columns.
+// The scores after all rows of a prompt at once: the log-sums of a noisy softmax, where that is the kind, then the sums
+// of all columns. Of int8 and int4 rows up to kMostQuantisedPrompt elements.
 void run_prompt_noisy_sums(Stream& stream, Stored cache, const PromptScoreArguments& s);
 void run_prompt_column_sums(Stream& stream, Stored cache, const PromptScoreArguments& s);
-void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a);  // int8 and int4: latent rows alone
+// Of int8 and int4 rows up to kMostQuantisedPrompt elements, and latent ones.
+void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a);
 void run_latent_attention(Stream& stream, Stored cache, unsigned blocks, const LatentArguments& a);
 unsigned resident_latent_blocks(Stored cache);
 
 constexpr unsigned kMostGroup = 8;     // query heads that meet a row together
 constexpr unsigned kLatentHeads = 16;  // query heads that meet a latent row together
 constexpr unsigned kMostScoreGroup = 128;
+// Elements of int8 and int4 rows that prompts meet at once: queries in two factors each fill the registers.
+constexpr unsigned kMostQuantisedPrompt = 128;
 // The width of the attention kernel for heads of this size: 64, 128 or 256; of latent rows at most 576, of which 512
 // are v.
 constexpr unsigned kLatentWidth = 576;

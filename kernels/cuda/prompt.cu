@@ -12,7 +12,10 @@ void run_prompt(Stream& stream, const PromptArguments& a) {
   switch (padded_width(a.head_dim > a.value_dim ? a.head_dim : a.value_dim)) {
     case 64: return launch(stream, &prompt_attention<kType, 64>, grid, kPromptThreads, a);
     case 128: return launch(stream, &prompt_attention<kType, 128>, grid, kPromptThreads, a);
-    default: return launch(stream, &prompt_attention<kType, 256>, grid, kPromptThreads, a);
+    default: break;
+  }
+  if constexpr (kBits<kType> == 16) {  // of integers: kMostQuantisedPrompt
+    launch(stream, &prompt_attention<kType, 256>, grid, kPromptThreads, a);
   }
 }
 
@@ -52,7 +55,12 @@ void run_latent_prompt(Stream& stream, Stored cache, const PromptArguments& a) {
 
 void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a) {
   if (a.value_row_bytes == 0) return run_latent_prompt(stream, cache, a);
-  cache == Stored::kBF16 ? run_prompt<Stored::kBF16>(stream, a) : run_prompt<Stored::kF16>(stream, a);
+  switch (cache) {
+    case Stored::kBF16: return run_prompt<Stored::kBF16>(stream, a);
+    case Stored::kF16: return run_prompt<Stored::kF16>(stream, a);
+    case Stored::kInt8: return run_prompt<Stored::kInt8>(stream, a);
+    default: return run_prompt<Stored::kInt4>(stream, a);
+  }
 }
 
 void run_prepare(Stream& stream, Stored weights, Stored cache, const PrepareArguments& a) {

@@ -2,7 +2,7 @@
 // of weights never exists. A block makes the output of kQueries consecutive queries of one query head.
 #pragma once
 
-#include "kernels/cuda/matrix_unit.cuh"
+#include "kernels/cuda/row_factors.cuh"
 
 namespace kvroof::cuda {
 
@@ -25,9 +25,9 @@ constexpr unsigned kPairStride = kKeys / 2 + 4;     // words of a column of valu
 template <unsigned kWidth>
 constexpr unsigned kKeyPacks = kKeys * (kWidth / 8 + kKeyGap);
 
-// Rows [first, first + kKeys) of a head, zeros beyond `end` and `dim`. A thread asks for several packs before it stores
-// the first: the rows' addresses are read from memory, and no such load passes a store.
-template <unsigned kWidth>
+// Rows [first, first + kKeys) of a head as factors, zeros beyond `end` and `dim`. A thread asks for several eights
+// before it stores the first: the rows' addresses are read from memory, and no such load passes a store.
+template <Stored kType, unsigned kWidth>
 KV_DEVICE void load_head_rows(const std::byte* rows, std::uint32_t row_bytes, std::uint32_t dim, unsigned first,
                               unsigned end, Pack* out) {
   constexpr unsigned kPacks = kWidth / 8;
@@ -36,61 +36,71 @@ KV_DEVICE void load_head_rows(const std::byte* rows, std::uint32_t row_bytes, st
   static_assert(kOfThread % kAtOnce == 0);
   KV_UNROLL_BY(1)
   for (unsigned at = 0; at < kOfThread; at += kAtOnce) {
-    Pack packs[kAtOnce] = {};
+    Eight<kType> eights[kAtOnce] = {};
     KV_UNROLL
     for (unsigned u = 0; u < kAtOnce; ++u) {
       const unsigned i = (at + u) * kPromptThreads + thread_x();
       const unsigned r = first + i / kPacks;
-      const unsigned pack = i % kPacks;
-      if (r < end && pack * 8 < dim) packs[u] = load_pack(rows + std::size_t{r} * row_bytes + pack * 16);
+      const unsigned eight = i % kPacks;
+      if (r < end && eight * 8 < dim) eights[u] = load_eight<kType, true>(rows + std::size_t{r} * row_bytes, eight);
     }
     KV_UNROLL
     for (unsigned u = 0; u < kAtOnce; ++u) {
       const unsigned i = (at + u) * kPromptThreads + thread_x();
-      out[i / kPacks * (kPacks + kKeyGap) + i % kPacks] = packs[u];
+      out[i / kPacks * (kPacks + kKeyGap) + i % kPacks] = to_pack<kType>(eights[u]);
     }
   }
 }
 
 // The same, transposed: pairs of neighbouring rows of one column; column c at c · kPairStride words. A thread takes
 // eight columns of two rows.
-template <unsigned kWidth>
+template <Stored kType, unsigned kWidth>
 KV_DEVICE void load_columns(const std::byte* rows, std::uint32_t row_bytes, std::uint32_t dim, unsigned first,
                             unsigned end, std::uint32_t* out) {
   constexpr unsigned kPairs = kKeys / 2;
   constexpr unsigned kOfThread = kPairs * (kWidth / 8) / kPromptThreads;
   constexpr unsigned kAtOnce = kOfThread > 2 ? 2 : kOfThread;
   const unsigned pair = thread_x() % kPairs;
-  const auto eight_of = [](unsigned u) { return (u * kPromptThreads + thread_x()) / kPairs; };
+  const auto column_of = [](unsigned u) { return (u * kPromptThreads + thread_x()) / kPairs * 8; };
   KV_UNROLL_BY(1)
   for (unsigned at = 0; at < kOfThread; at += kAtOnce) {
-    Pack packs[kAtOnce][2] = {};
+    Eight<kType> eights[kAtOnce][2] = {};
     KV_UNROLL
     for (unsigned u = 0; u < kAtOnce * 2; ++u) {
-      const unsigned eight = eight_of(at + u / 2);
+      const unsigned eight = column_of(at + u / 2) / 8;
       const unsigned r = first + pair * 2 + u % 2;
-      if (r < end && eight * 8 < dim) packs[u / 2][u % 2] = load_pack(rows + std::size_t{r} * row_bytes + eight * 16);
+      if (r >= end || eight * 8 >= dim) continue;
+      eights[u / 2][u % 2] = load_eight<kType, true>(rows + std::size_t{r} * row_bytes, eight);
     }
     KV_UNROLL
     for (unsigned u = 0; u < kAtOnce; ++u) {
-      const Pack low = packs[u][0];
-      const Pack high = packs[u][1];
-      const std::uint32_t lows[4] = {low.x, low.y, low.z, low.w};
-      const std::uint32_t highs[4] = {high.x, high.y, high.z, high.w};
+      std::uint32_t pairs[8];
+      to_pairs_across<kType>(eights[u][0], eights[u][1], pairs);
       KV_UNROLL
-      for (unsigned c = 0; c < 8; ++c) {
-        const unsigned shift = c % 2 * 16;
-        const std::uint32_t word = (lows[c / 2] >> shift & 0xffffU) | (highs[c / 2] >> shift) << 16;
-        out[(eight_of(at + u) * 8 + c) * kPairStride + pair] = word;
-      }
+      for (unsigned c = 0; c < 8; ++c) out[(column_of(at + u) + c) * kPairStride + pair] = pairs[c];
     }
   }
 }
 
-// The queries of this warp as left factors of products over sixteen elements each.
+// The scales of int8 and int4 rows [first, first + kKeys), in shared memory.
+template <Stored kType>
+KV_DEVICE void load_scales(const float* scales, unsigned first, unsigned end, float* out) {
+  if (kBits<kType> == 16 || thread_x() >= kKeys) return;
+  out[thread_x()] = first + thread_x() < end ? scales[first + thread_x()] : 0.0F;
+}
+
+// The queries of a warp as left factors of products over sixteen elements each. Before 16-bit caches they are rounded
+// already (PrepareArguments); else what rounding takes of them are factors as well.
+template <Stored kType, unsigned kWidth>
+struct QueryFactors {
+  static constexpr bool kRests = kBits<kType> < 16;
+  std::uint32_t rounded[kWidth / 16][4];
+  std::uint32_t rests[kRests ? kWidth / 16 : 1][4];
+};
+
 template <Stored kType, unsigned kWidth>
 KV_DEVICE void load_query_factors(const PromptArguments& a, unsigned head, unsigned first,
-                                  std::uint32_t (&factors)[kWidth / 16][4]) {
+                                  QueryFactors<kType, kWidth>& factors) {
   const unsigned lane = thread_x() % 32;
   KV_UNROLL
   for (unsigned step = 0; step < kWidth / 16; ++step) {
@@ -100,15 +110,22 @@ KV_DEVICE void load_query_factors(const PromptArguments& a, unsigned head, unsig
       const unsigned column = step * 16 + lane % 4 * 2 + i / 2 * 8;
       const bool there = query < a.tokens && column < a.head_dim;
       const float* q = a.q + (std::size_t{query} * a.heads + head) * a.head_dim + column;
-      factors[step][i] = there ? packed_pair<kType>(q[0], q[1]) : 0;
+      factors.rounded[step][i] = 0;
+      if constexpr (QueryFactors<kType, kWidth>::kRests) factors.rests[step][i] = 0;
+      if (!there) continue;
+      if constexpr (QueryFactors<kType, kWidth>::kRests) {
+        split_pair<kRowFactors<kType>>(q[0], q[1], factors.rounded[step][i], factors.rests[step][i]);
+      } else {
+        factors.rounded[step][i] = packed_pair<kType>(q[0], q[1]);
+      }
     }
   }
 }
 
-// Logits of the warp's sixteen queries against kKeys keys in shared memory.
+// Logits of the warp's sixteen queries against kKeys keys in shared memory, with their scales.
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void tile_logits(const PromptArguments& a, const std::uint32_t (&factors)[kWidth / 16][4],
-                           const Pack* keys, unsigned first_query, unsigned first_key, float slope,
+KV_DEVICE void tile_logits(const PromptArguments& a, const QueryFactors<kType, kWidth>& factors, const Pack* keys,
+                           const float* scales, unsigned first_query, unsigned first_key, float slope,
                            float (&logits)[kKeys / 8][4]) {
   const unsigned lane = thread_x() % 32;
   const auto* words = reinterpret_cast<const std::uint32_t*>(keys);
@@ -120,10 +137,14 @@ KV_DEVICE void tile_logits(const PromptArguments& a, const std::uint32_t (&facto
     for (unsigned step = 0; step < kWidth / 16; ++step) {
       const std::uint32_t* row = words + (n * 8 + lane / 4) * (kWidth / 2 + 4 * kKeyGap) + step * 8 + lane % 4;
       const std::uint32_t right[2] = {row[0], row[4]};
-      multiply_add<kType>(logits[n], factors[step], right);
+      multiply_add<kRowFactors<kType>>(logits[n], factors.rounded[step], right);
+      if constexpr (QueryFactors<kType, kWidth>::kRests) {
+        multiply_add<kRowFactors<kType>>(logits[n], factors.rests[step], right);
+      }
     }
     KV_UNROLL
     for (unsigned i = 0; i < 4; ++i) {
+      if (kBits<kType> < 16) logits[n][i] *= scales[n * 8 + lane % 4 * 2 + i % 2];
       logits[n][i] = prompt_logit(a, logits[n][i], first_query + lane / 4 + i / 2 * 8,
                                   first_key + n * 8 + lane % 4 * 2 + i % 2, slope);
     }
@@ -178,29 +199,36 @@ template <Stored kType, unsigned kWidth>
 KV_KERNEL void prompt_attention(PromptArguments a) {
   KV_SHARED(Pack, keys, kKeyPacks<kWidth>);
   KV_SHARED(std::uint32_t, values, kWidth * kPairStride);
+  KV_SHARED(float, key_scales, kKeys);
+  KV_SHARED(float, value_scales, kKeys);
   await_previous();
   const unsigned lane = thread_x() % 32;
   const unsigned head = block_y();
   const unsigned block_first = block_x() * kQueries;
   const unsigned first_query = block_first + thread_x() / 32 * 16;
   const float slope = a.alibi != nullptr ? a.alibi[head] : 0.0F;
-  const std::byte* head_keys = a.slots[head / a.group].keys;
-  const std::byte* head_values = a.slots[head / a.group].values;
-  std::uint32_t factors[kWidth / 16][4];
-  load_query_factors<kType, kWidth>(a, head, first_query, factors);
+  const CacheSlots slots = a.slots[head / a.group];
+  QueryFactors<kType, kWidth> factors;
+  load_query_factors(a, head, first_query, factors);
   float out[kWidth / 8][4] = {};
   RunningSoftmax met;
   const unsigned end = block_first + kQueries < a.tokens ? block_first + kQueries : a.tokens;
   const unsigned begin = a.window > 0 && block_first + 1 > a.window ? (block_first + 1 - a.window) / kKeys * kKeys : 0;
   for (unsigned first_key = begin; first_key < end; first_key += kKeys) {
     sync_block();
-    load_head_rows<kWidth>(head_keys, a.key_row_bytes, a.head_dim, first_key, end, keys);
-    load_columns<kWidth>(head_values, a.value_row_bytes, a.value_dim, first_key, end, values);
+    load_head_rows<kType, kWidth>(slots.keys, a.key_row_bytes, a.head_dim, first_key, end, keys);
+    load_columns<kType, kWidth>(slots.values, a.value_row_bytes, a.value_dim, first_key, end, values);
+    load_scales<kType>(slots.key_scales, first_key, end, key_scales);
+    load_scales<kType>(slots.value_scales, first_key, end, value_scales);
     sync_block();
     float logits[kKeys / 8][4];
-    tile_logits<kType, kWidth>(a, factors, keys, first_query, first_key, slope, logits);
+    tile_logits(a, factors, keys, key_scales, first_query, first_key, slope, logits);
     float shrink[2];
     weigh_tile(logits, met, shrink);
+    KV_UNROLL
+    for (unsigned i = 0; kBits<kType> < 16 && i < kKeys / 8 * 4; ++i) {
+      logits[i / 4][i % 4] *= value_scales[i / 4 * 8 + lane % 4 * 2 + i % 2];
+    }
     KV_UNROLL
     for (unsigned n = 0; n < kWidth / 8; ++n) {
       KV_UNROLL
@@ -209,12 +237,12 @@ KV_KERNEL void prompt_attention(PromptArguments a) {
     KV_UNROLL
     for (unsigned step = 0; step < kKeys / 16; ++step) {
       std::uint32_t left[4];
-      weight_factor<kType>(logits, step, left);
+      weight_factor<kRowFactors<kType>>(logits, step, left);
       KV_UNROLL
       for (unsigned n = 0; n < kWidth / 8; ++n) {
         const std::uint32_t* column = values + (n * 8 + lane / 4) * kPairStride + step * 8 + lane % 4;
         const std::uint32_t right[2] = {column[0], column[4]};
-        multiply_add<kType>(out[n], left, right);
+        multiply_add<kRowFactors<kType>>(out[n], left, right);
       }
     }
   }

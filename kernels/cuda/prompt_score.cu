@@ -10,8 +10,11 @@ void run_sums(Stream& stream, const PromptScoreArguments& s) {
   switch (padded_width(s.rows.head_dim)) {
     case 64: return launch(stream, &prompt_noisy_sums<kType, 64>, grid, kPromptThreads, s);
     case 128: return launch(stream, &prompt_noisy_sums<kType, 128>, grid, kPromptThreads, s);
-    case 256: return launch(stream, &prompt_noisy_sums<kType, 256>, grid, kPromptThreads, s);
-    default: return launch(stream, &prompt_noisy_sums<kType, kLatentWidth>, grid, kPromptThreads, s);
+    default: break;
+  }
+  if constexpr (kBits<kType> == 16) {  // of integers: kMostQuantisedPrompt
+    if (s.rows.head_dim > 256) return launch(stream, &prompt_noisy_sums<kType, kLatentWidth>, grid, kPromptThreads, s);
+    launch(stream, &prompt_noisy_sums<kType, 256>, grid, kPromptThreads, s);
   }
 }
 
@@ -21,8 +24,11 @@ void run_columns(Stream& stream, const PromptScoreArguments& s) {
   switch (padded_width(s.rows.head_dim)) {
     case 64: return launch(stream, &prompt_column_sums<kType, 64>, grid, kPromptThreads, s);
     case 128: return launch(stream, &prompt_column_sums<kType, 128>, grid, kPromptThreads, s);
-    case 256: return launch(stream, &prompt_column_sums<kType, 256>, grid, kPromptThreads, s);
-    default: return launch(stream, &prompt_column_sums<kType, kLatentWidth>, grid, kPromptThreads, s);
+    default: break;
+  }
+  if constexpr (kBits<kType> == 16) {  // of integers: kMostQuantisedPrompt
+    if (s.rows.head_dim > 256) return launch(stream, &prompt_column_sums<kType, kLatentWidth>, grid, kPromptThreads, s);
+    launch(stream, &prompt_column_sums<kType, 256>, grid, kPromptThreads, s);
   }
 }
 
@@ -34,11 +40,21 @@ void run_draw_prompt_noise(Stream& stream, const PromptScoreArguments& s) {
 }
 
 void run_prompt_noisy_sums(Stream& stream, Stored cache, const PromptScoreArguments& s) {
-  cache == Stored::kBF16 ? run_sums<Stored::kBF16>(stream, s) : run_sums<Stored::kF16>(stream, s);
+  switch (cache) {
+    case Stored::kBF16: return run_sums<Stored::kBF16>(stream, s);
+    case Stored::kF16: return run_sums<Stored::kF16>(stream, s);
+    case Stored::kInt8: return run_sums<Stored::kInt8>(stream, s);
+    default: return run_sums<Stored::kInt4>(stream, s);
+  }
 }
 
 void run_prompt_column_sums(Stream& stream, Stored cache, const PromptScoreArguments& s) {
-  cache == Stored::kBF16 ? run_columns<Stored::kBF16>(stream, s) : run_columns<Stored::kF16>(stream, s);
+  switch (cache) {
+    case Stored::kBF16: return run_columns<Stored::kBF16>(stream, s);
+    case Stored::kF16: return run_columns<Stored::kF16>(stream, s);
+    case Stored::kInt8: return run_columns<Stored::kInt8>(stream, s);
+    default: return run_columns<Stored::kInt4>(stream, s);
+  }
 }
 
 }  // namespace kvroof::cuda

@@ -32,25 +32,28 @@ KV_PLAIN_KERNEL void draw_prompt_noise(PromptScoreArguments s) {
 template <Stored kType, unsigned kWidth>
 KV_KERNEL void prompt_noisy_sums(PromptScoreArguments s) {
   KV_SHARED(Pack, keys, kKeyPacks<kWidth>);
+  KV_SHARED(float, scales, kKeys);
   await_previous();
   const PromptArguments& a = s.rows;
   const unsigned lane = thread_x() % 32;
   const unsigned head = block_y();
+  const CacheSlots slots = a.slots[head / a.group];
   const unsigned block_first = block_x() * kQueries;
   const unsigned first_query = block_first + thread_x() / 32 * 16;
   const float slope = a.alibi != nullptr ? a.alibi[head] : 0.0F;
-  std::uint32_t factors[kWidth / 16][4];
-  load_query_factors<kType, kWidth>(a, head, first_query, factors);
+  QueryFactors<kType, kWidth> factors;
+  load_query_factors(a, head, first_query, factors);
   float highest[2] = {kHidden, kHidden};
   float total[2] = {0, 0};
   const unsigned end = block_first + kQueries < a.tokens ? block_first + kQueries : a.tokens;
   const unsigned begin = a.window > 0 && block_first + 1 > a.window ? (block_first + 1 - a.window) / kKeys * kKeys : 0;
   for (unsigned first_key = begin; first_key < end; first_key += kKeys) {
     sync_block();
-    load_head_rows<kWidth>(a.slots[head / a.group].keys, a.key_row_bytes, a.head_dim, first_key, end, keys);
+    load_head_rows<kType, kWidth>(slots.keys, a.key_row_bytes, a.head_dim, first_key, end, keys);
+    load_scales<kType>(slots.key_scales, first_key, end, scales);
     sync_block();
     float logits[kKeys / 8][4];
-    tile_logits<kType, kWidth>(a, factors, keys, first_query, first_key, slope, logits);
+    tile_logits(a, factors, keys, scales, first_query, first_key, slope, logits);
     KV_UNROLL
     for (unsigned half = 0; half < 2; ++half) {
       const unsigned query = first_query + lane / 4 + half * 8;
@@ -80,15 +83,14 @@ KV_KERNEL void prompt_noisy_sums(PromptScoreArguments s) {
 
 // Adds a tile's weights to those of the other heads of its group: [columns of the tile][rows] as tile_logits has them.
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void add_tile_weights(const PromptScoreArguments& s, const Pack* keys, unsigned head,
+KV_DEVICE void add_tile_weights(const PromptScoreArguments& s, const Pack* keys, const float* scales, unsigned head,
                                 unsigned first_query, unsigned first_key, float (&weights)[kKeys / 8][4]) {
   const PromptArguments& a = s.rows;
   const unsigned lane = thread_x() % 32;
-  std::uint32_t factors[kWidth / 16][4];
-  load_query_factors<kType, kWidth>(a, head, first_query, factors);
+  QueryFactors<kType, kWidth> factors;
+  load_query_factors(a, head, first_query, factors);
   float logits[kKeys / 8][4];
-  tile_logits<kType, kWidth>(a, factors, keys, first_query, first_key, a.alibi != nullptr ? a.alibi[head] : 0.0F,
-                             logits);
+  tile_logits(a, factors, keys, scales, first_query, first_key, a.alibi != nullptr ? a.alibi[head] : 0.0F, logits);
   KV_UNROLL
   for (unsigned half = 0; half < 2; ++half) {
     const unsigned query = first_query + lane / 4 + half * 8;
@@ -150,6 +152,7 @@ template <Stored kType, unsigned kWidth>
 KV_KERNEL void prompt_column_sums(PromptScoreArguments s) {
   constexpr unsigned kWarps = kPromptThreads / 32;
   KV_SHARED(Pack, keys, kKeyPacks<kWidth>);
+  KV_SHARED(float, scales, kKeys);
   KV_SHARED(float, sums, kWarps * kKeys);
   KV_SHARED(std::uint32_t, rings, kKeys * kHistoryWords);
   await_previous();
@@ -158,7 +161,8 @@ KV_KERNEL void prompt_column_sums(PromptScoreArguments s) {
   const unsigned lane = thread_x() % 32;
   const unsigned warp = thread_x() / 32;
   const unsigned first_key = block_x() * kKeys;
-  load_head_rows<kWidth>(slots.keys, a.key_row_bytes, a.head_dim, first_key, a.tokens, keys);
+  load_head_rows<kType, kWidth>(slots.keys, a.key_row_bytes, a.head_dim, first_key, a.tokens, keys);
+  load_scales<kType>(slots.key_scales, first_key, a.tokens, scales);
   const bool counts = s.kind == ScoreKind::kCounts;
   for (unsigned i = thread_x(); counts && i < kKeys * kHistoryWords; i += kPromptThreads) rings[i] = 0;
   sync_block();
@@ -170,7 +174,7 @@ KV_KERNEL void prompt_column_sums(PromptScoreArguments s) {
   for (unsigned first = begin / kQueries * kQueries; first < end; first += kQueries) {
     float weights[kKeys / 8][4] = {};
     for (unsigned g = 0; g < a.group; ++g) {
-      add_tile_weights<kType, kWidth>(s, keys, block_y() * a.group + g, first + warp * 16, first_key, weights);
+      add_tile_weights<kType, kWidth>(s, keys, scales, block_y() * a.group + g, first + warp * 16, first_key, weights);
     }
     if (counts) {
       mark_hits(s, weights, first + warp * 16, first_key, rings);

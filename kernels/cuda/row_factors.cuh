@@ -38,6 +38,13 @@ KV_DEVICE void to_pairs(const Eight<kType>& eight, std::uint32_t (&pairs)[4]) {
   }
 }
 
+template <Stored kType>
+KV_DEVICE Pack to_pack(const Eight<kType>& eight) {
+  std::uint32_t pairs[4];
+  to_pairs<kType>(eight, pairs);
+  return {pairs[0], pairs[1], pairs[2], pairs[3]};
+}
+
 // The eights of two rows as eight pairs: pair i holds element i of both.
 template <Stored kType>
 KV_DEVICE void to_pairs_across(const Eight<kType>& low, const Eight<kType>& high, std::uint32_t (&pairs)[8]) {

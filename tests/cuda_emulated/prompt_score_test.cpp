@@ -7,6 +7,7 @@
 #include "sim/core/dtype.hpp"
 #include "sim/core/gumbel.hpp"
 #include "tests/catch.hpp"
+#include "tests/cuda_emulated/stored_rows.hpp"
 
 using namespace kvroof;
 using namespace kvroof::cuda;
@@ -23,6 +24,7 @@ struct Case {
   bool alibi = false;
   std::uint32_t history = 1;
   bool counts_low = true;
+  Stored type = Stored::kF16;
 
   [[nodiscard]] std::uint32_t columns() const { return 1 + std::max(group, (history + 31) / 32); }
 };
@@ -43,16 +45,18 @@ class Prompt {
  public:
   explicit Prompt(const Case& c) : c_(c), random_(c.tokens + c.group) {
     q_ = rows_of(std::size_t{c.tokens} * heads() * c.head_dim, random_);
-    k_ = rows_of(std::size_t{c.storage_heads} * c.tokens * c.head_dim, random_);
-    keys_.resize(k_.size() * 2);
-    convert_from_float(DType::kF16, k_, keys_.data());
+    if (c.type != Stored::kF16) {  // integers meet queries that no factor holds
+      for (float& x : q_) x *= 0.33333F;
+    }
+    keys_ = stored_rows(c.type, std::size_t{c.storage_heads} * c.tokens, c.head_dim, random_);
     state_.assign(std::size_t{c.storage_heads} * c.columns() * c.tokens, 0x7fc00000U);
     out_.assign(std::size_t{c.tokens} * heads() * c.head_dim, NAN);
     log_sums_.assign(std::size_t{heads()} * c.tokens, NAN);
     for (std::uint32_t h = 0; h < heads(); ++h) slopes_.push_back(0.05F * static_cast<float>(h + 1));
     for (std::uint32_t s = 0; s < c.storage_heads; ++s) {
       CacheSlots slots;
-      slots.keys = slots.values = keys_.data() + std::size_t{s} * c.tokens * c.head_dim * 2;
+      slots.keys = slots.values = keys_.bytes.data() + std::size_t{s} * c.tokens * keys_.row_bytes;
+      if (!keys_.scales.empty()) slots.key_scales = slots.value_scales = keys_.scales.data() + s * c.tokens;
       slots.state = state_.data() + std::size_t{s} * c.columns() * c.tokens;
       slots.stride = c.tokens;
       slots_.push_back(slots);
@@ -65,7 +69,7 @@ class Prompt {
     PromptArguments& a = s.rows;
     a.q = q_.data();
     a.slots = slots_.data();
-    a.key_row_bytes = a.value_row_bytes = 2 * c_.head_dim;
+    a.key_row_bytes = a.value_row_bytes = keys_.row_bytes;
     a.tokens = c_.tokens;
     a.heads = heads();
     a.group = c_.group;
@@ -86,10 +90,10 @@ class Prompt {
     s.layer = kLayer;
     s.seed = kSeed;
     Stream stream;
-    run_prompt_attention(stream, Stored::kF16, a);
+    run_prompt_attention(stream, c_.type, a);
     if (c_.noise == ScoreNoise::kPerToken) run_draw_prompt_noise(stream, s);
-    if (c_.kind == ScoreKind::kNoisySum) run_prompt_noisy_sums(stream, Stored::kF16, s);
-    run_prompt_column_sums(stream, Stored::kF16, s);
+    if (c_.kind == ScoreKind::kNoisySum) run_prompt_noisy_sums(stream, c_.type, s);
+    run_prompt_column_sums(stream, c_.type, s);
     std::vector<float> scores;
     for (const CacheSlots& slots : slots_) {
       for (std::uint32_t j = 0; j < c_.tokens; ++j) scores.push_back(bits_float(slots.state[j]));
@@ -160,7 +164,7 @@ class Prompt {
       double x = 0;
       for (std::uint32_t d = 0; d < c_.head_dim; ++d) {
         x += static_cast<double>(q_[(std::size_t{i} * heads() + head) * c_.head_dim + d]) *
-             static_cast<double>(k_[(std::size_t{storage} * c_.tokens + j) * c_.head_dim + d]);
+             static_cast<double>(keys_.values[(std::size_t{storage} * c_.tokens + j) * c_.head_dim + d]);
       }
       x *= static_cast<double>(kScale);
       if (c_.softcap > 0) x = static_cast<double>(c_.softcap) * std::tanh(x / static_cast<double>(c_.softcap));
@@ -178,8 +182,8 @@ class Prompt {
 
   Case c_;
   std::mt19937 random_;
-  std::vector<float> q_, k_, out_, log_sums_, slopes_;
-  std::vector<std::byte> keys_;
+  std::vector<float> q_, out_, log_sums_, slopes_;
+  StoredRows keys_;
   std::vector<std::uint32_t> state_;
   std::vector<CacheSlots> slots_;
 };
@@ -205,6 +209,15 @@ TEST_CASE("the sums of a prompt's columns equal those of its rows in double prec
   check({40, 1, 3, 80, ScoreKind::kAttentionSum, ScoreReduction::kMean});
   check({40, 1, 4, 128, ScoreKind::kAttentionSum, ScoreReduction::kMax});
   check({40, 2, 1, 256});
+}
+
+TEST_CASE("int8 and int4 keys of a prompt have the columns of their rows, however fine the queries are") {
+  for (const Stored type : {Stored::kInt8, Stored::kInt4}) {
+    check({.tokens = 65, .storage_heads = 2, .group = 2, .head_dim = 64, .type = type});
+    check({.tokens = 40, .group = 3, .head_dim = 80, .type = type});
+    check({.tokens = 70, .group = 2, .head_dim = 128, .kind = ScoreKind::kNoisySum, .noise = ScoreNoise::kPerToken,
+           .type = type});
+  }
 }
 
 TEST_CASE("soft-cap, ALiBi and window act on the columns of a prompt as on its rows") {

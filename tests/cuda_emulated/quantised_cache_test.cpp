@@ -127,7 +127,6 @@ TEST_CASE("of a prompt into a quantised cache the rows come to the host that the
   const Model model = golden_model();
   const std::uint32_t tokens = 70;
   const std::size_t row_floats = std::size_t{model.config.shape.layers} * model.config.shape.heads;
-  // A row of the group's logits is padded to a power of two of query heads.
   CHECK(bytes_to_host(model, "snapkv:budget=8:window=3", tokens) == 4 * row_floats * (68 + 69 + 70));
   CHECK(bytes_to_host(model, "observed-attention:budget=8", tokens) == 4 * row_floats * tokens * (tokens + 1) / 2);
 }

@@ -252,16 +252,20 @@ Deviation prompt_deviation(const PromptCase& c, std::uint64_t seed) {
   const std::uint32_t heads = c.kv_heads * c.group;
   const StoredRows keys = stored_rows(c.type, std::size_t{c.kv_heads} * c.tokens, c.head_dim, 1, random);
   const StoredRows values = stored_rows(c.type, std::size_t{c.kv_heads} * c.tokens, c.head_dim, 1, random);
-  // Queries as they meet the keys: rounded to the type of the cache.
+  // Queries as they meet the keys: rounded to the type of a 16-bit cache.
   const std::vector<float> q = stored_rows(c.type, std::size_t{c.tokens} * heads, c.head_dim, 1, random).values;
   std::vector<float> slopes;
   for (std::uint32_t h = 0; h < heads; ++h) slopes.push_back(0.01F * static_cast<float>(h + 1));
   const DeviceBuffer device_keys = uploaded(stream, keys.bytes), device_values = uploaded(stream, values.bytes);
+  const DeviceBuffer key_scales = uploaded(stream, keys.scales), value_scales = uploaded(stream, values.scales);
   const DeviceBuffer device_q = uploaded(stream, q), device_slopes = uploaded(stream, slopes);
   std::vector<CacheSlots> slots(c.kv_heads);
   for (std::uint32_t h = 0; h < c.kv_heads; ++h) {
     slots[h].keys = device_keys.at(std::size_t{h} * c.tokens * keys.row_bytes);
     slots[h].values = device_values.at(std::size_t{h} * c.tokens * values.row_bytes);
+    if (keys.scales.empty()) continue;
+    slots[h].key_scales = key_scales.at<float>() + std::size_t{h} * c.tokens;
+    slots[h].value_scales = value_scales.at<float>() + std::size_t{h} * c.tokens;
   }
   const DeviceBuffer device_slots = uploaded(stream, slots);
   const DeviceBuffer out = poisoned(stream, q.size() * sizeof(float));
@@ -310,9 +314,11 @@ Deviation prompt_deviation(const PromptCase& c, std::uint64_t seed) {
 
 std::vector<PromptCase> prompt_cases(bool small) {
   std::vector<PromptCase> cases;
-  for (const Stored type : {Stored::kBF16, Stored::kF16}) {
+  for (const Stored type : {Stored::kBF16, Stored::kF16, Stored::kInt8, Stored::kInt4}) {
     for (const std::uint32_t dim : {64U, 80U, 96U, 128U, 256U}) {
       if (small && dim % 32 != 0) continue;
+      const bool integers = type == Stored::kInt8 || type == Stored::kInt4;
+      if (integers && dim > kMostQuantisedPrompt) continue;
       for (const std::uint32_t tokens : {1U, 2U, kPromptQueries - 1, kPromptQueries + 1, 200U}) {
         if (small && (dim + tokens) % 5 != 0) continue;
         cases.push_back({type, small ? std::min(tokens, 40U) : tokens, 2, tokens % 3 + 1, dim});
@@ -335,8 +341,8 @@ void check_prompt_attention(const Options& options, Report& report) {
                              {"group", c.group},        {"head_dim", c.head_dim}, {"softcap", c.softcap},
                              {"window", c.window},      {"alibi", c.alibi}};
     report.guarded("prompt_attention", parameters, [&] {
-      // Weights are rounded to the type of the values on their way through the tensor cores.
-      const double tolerance = c.type == Stored::kBF16 ? 1e-2 : 2e-3;
+      // Weights are rounded to the type of the values on their way through the tensor cores, to bf16 for integers.
+      const double tolerance = c.type == Stored::kF16 ? 2e-3 : 1e-2;
       const Deviation deviation = prompt_deviation(c, ++seed);
       report.check("prompt_attention", parameters, deviation.relative() <= tolerance,
                    {{"outputs", deviation.relative()}, {"tolerance", tolerance}});
