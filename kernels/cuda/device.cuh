@@ -145,20 +145,13 @@ inline void await_previous() {}
 inline void prefetch(const std::byte*) {}
 template <class T>
 T load_once(const T* p) {
+  emulator::check_aligned(p, sizeof(T));
   T out;
   std::memcpy(&out, p, sizeof out);
   return out;
 }
-inline Pack load_pack(const void* p) {
-  Pack out;
-  std::memcpy(&out, p, sizeof out);
-  return out;
-}
-inline Pair load_pair(const void* p) {
-  Pair out;
-  std::memcpy(&out, p, sizeof out);
-  return out;
-}
+inline Pack load_pack(const void* p) { return load_once(static_cast<const Pack*>(p)); }
+inline Pair load_pair(const void* p) { return load_once(static_cast<const Pair*>(p)); }
 inline float exp2_of(float x) { return std::exp2(x); }
 inline float exp_of(float x) { return std::exp(x); }
 inline float ratio_of(float a, float b) { return a / b; }

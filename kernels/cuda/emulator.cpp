@@ -196,6 +196,12 @@ void run(Dim grid, Dim block_dim, const std::function<void()>& kernel) {
   g_block = nullptr;
 }
 
+void check_aligned(const void* place, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(place) % bytes != 0) {
+    throw std::logic_error("a load of " + std::to_string(bytes) + " bytes is not aligned to them");
+  }
+}
+
 void sync_block() { wait(g_block->barrier); }
 void sync_warp() { wait(own_warp().barrier); }
 

@@ -68,6 +68,10 @@ class LaunchQueue {
   virtual void submit(std::function<void()> launch) = 0;
 };
 
+// For a load of so many bytes at once, which a device refuses from a place that is no multiple of them. Throws
+// std::logic_error, which no thread of a block catches: the program ends, as it would there.
+void check_aligned(const void* place, std::size_t bytes);
+
 void sync_block();
 void sync_warp();
 // Bytes that the lanes of a warp hand to each other: `value` of this lane goes in, that of `lane` comes out.
