@@ -61,7 +61,8 @@ std::vector<Case> attention_cases(bool small) {
   for (const Stored type : {Stored::kInt8, Stored::kInt4}) {
     for (const std::uint32_t batch : {1U, 8U, 32U}) add(32, 32, 128, type, uniform(batch, 8192));
   }
-  for (const Stored type : {Stored::kBF16, Stored::kInt8, Stored::kInt4}) {  // arithmetic for each row grows with a group
+  // What is computed of each row grows with the group.
+  for (const Stored type : {Stored::kBF16, Stored::kInt8, Stored::kInt4}) {
     for (const std::uint32_t heads : {32U, 64U}) add(heads, 8, 128, type, uniform(32, 8192));
   }
   for (const std::uint32_t context : {2048U, 8192U, 512U, 32768U, 131072U}) {
