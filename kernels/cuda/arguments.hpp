@@ -71,6 +71,15 @@ struct HeadMatrices {
   std::uint32_t out_step = 0;
 };
 
+// Blocks that share the columns of the same rows (linear_many.cuh), and where they leave each other what they have.
+struct ColumnShares {
+  std::uint32_t parts = 1;
+  float* sums = nullptr;        // [row blocks, parts, kPartFloats]
+  unsigned* finished = nullptr;  // [row blocks]; 0 before and after
+};
+constexpr std::uint32_t kPartRows = 128, kPartColumns = 128, kPartTokens = 64;  // of a block; a part is whole columns
+constexpr std::uint32_t kPartFloats = 2 * kPartRows * kPartTokens + kPartTokens;  // of W, of the gated, squares of x
+
 // out[t] = f(W · norm(x[t]) + bias), or f(gate) · up, or added to out.
 struct LinearArguments {
   const float* x = nullptr;         // [tokens, cols]
@@ -93,6 +102,7 @@ struct LinearArguments {
   const float* token_factors = nullptr;  // [tokens] of the result, or null
   RoutedRows routed;                // with experts `tokens` are pairs, w and up the first expert's
   HeadMatrices heads;               // w is the first head's; without norm, experts and up
+  ColumnShares shares;              // parts > 1: of 17 … kPartTokens tokens, and where norms can wait (ColumnParts)
   float* out = nullptr;             // [tokens, rows]
 };
 

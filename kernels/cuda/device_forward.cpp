@@ -47,8 +47,12 @@ DeclaredWork work_of(const LinearArguments& a, bool first) {
 }  // namespace
 
 DeviceForward::DeviceForward(Stream& stream, Launches& launches, const DeviceModel& model, CublasLt* library,
-                             LinearBy linear)
-    : stream_(stream), launches_(launches), model_(model), library_linear_(stream, library, linear) {
+                             LinearBy linear, unsigned multiprocessors)
+    : stream_(stream),
+      launches_(launches),
+      model_(model),
+      library_linear_(stream, library, linear),
+      column_parts_(stream, multiprocessors) {
   const ModelShape& shape = model.host().config.shape;
   const std::vector<unsigned> zeros(shape.heads + std::size_t{2} * shape.kv_heads);
   DeviceTables done(stream, heads_done_);
@@ -75,7 +79,9 @@ LinearArguments DeviceForward::with_norm(const float* x, const DeviceNorm& norm)
 
 void DeviceForward::launch_linear(const char* operation, LinearArguments& a, bool first) {
   const Launch launch(launches_, {operation, layer_, Cause::kWeights, work_of(a, first)});
-  if (!library_linear_.run(model_.type(), a)) run_linear(stream_, model_.type(), a);
+  if (library_linear_.run(model_.type(), a)) return;
+  column_parts_.cut(model_.type(), a);
+  run_linear(stream_, model_.type(), a);
 }
 
 void DeviceForward::linear(const char* operation, const float* x, const DeviceNorm& norm, const DeviceLinear& w,
@@ -119,7 +125,7 @@ std::uint64_t DeviceForward::library_bytes(std::uint32_t tokens) const {
 }
 
 std::uint64_t DeviceForward::held_bytes() const {
-  std::uint64_t bytes = library_linear_.held_bytes();
+  std::uint64_t bytes = library_linear_.held_bytes() + column_parts_.bytes();
   for (const DeviceBuffer* buffer :
        {&inputs_, &turns_, &x_, &projections_, &queries_, &attended_, &activated_, &block_, &embedded_, &logits_,
         &heads_done_, &routes_, &router_logits_, &expert_activated_, &expert_out_, &shared_factors_}) {
@@ -133,6 +139,7 @@ void DeviceForward::begin(const PassTokens& tokens) {
   const ModelShape& shape = config.shape;
   tokens_ = static_cast<std::uint32_t>(tokens.ids.size());
   const std::size_t n = tokens_;
+  if (ColumnParts::serves(tokens_)) column_parts_.reserve();
   x_.reserve(n * shape.hidden * sizeof(float));
   block_.reserve(n * shape.hidden * sizeof(float));
   projections_.reserve(n * projection_width(shape) * sizeof(float));
@@ -258,6 +265,7 @@ void DeviceForward::project(const DeviceLinear& w, const float* x, const DeviceN
   DeclaredWork work = work_of(a, true);
   work.bytes += append.work.bytes;
   const Launch launch(launches_, {"qkv_append", layer_, Cause::kWeights, work});
+  column_parts_.cut(model_.type(), a);
   run_linear_append(stream_, model_.type(), {a, append.heads, append.cache, heads_done_.at<unsigned>()});
   input.appended = true;
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/column_parts.hpp"
 #include "kernels/cuda/device_model.hpp"
 #include "kernels/cuda/launches.hpp"
 #include "kernels/cuda/library_linear.hpp"
@@ -57,7 +58,8 @@ AttentionInput row_of(const AttentionInput& input, std::uint32_t t, const ModelS
 class DeviceForward {
  public:
   // All must outlive this object; `library` may be null. Throws OutOfDeviceMemory.
-  DeviceForward(Stream& stream, Launches& launches, const DeviceModel& model, CublasLt* library, LinearBy linear);
+  DeviceForward(Stream& stream, Launches& launches, const DeviceModel& model, CublasLt* library, LinearBy linear,
+                unsigned multiprocessors);
 
   // A pass: its tokens go to the device; all layers run, and the residual stream stays on the device until the next
   // pass. run() and project() only launch, the same whatever the tokens are, so that a train of launches can hold them.
@@ -126,6 +128,7 @@ class DeviceForward {
   Launches& launches_;
   const DeviceModel& model_;
   LibraryLinear library_linear_;
+  ColumnParts column_parts_;
   std::int32_t layer_ = -1;  // whose launches are made; -1: none
   std::uint32_t tokens_ = 0;
   std::vector<std::byte> sent_inputs_;  // outlives their copy, which some devices make later

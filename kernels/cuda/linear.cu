@@ -43,7 +43,9 @@ void run(Stream& stream, const LinearArguments& a) {
   } else if (a.tokens <= 16) {
     launch(stream, &linear_many<kType, 16, 1>, {blocks(kBlockRows) * heads}, kLinearThreads, a);
   } else {
-    launch(stream, &linear_many<kType, 64, 1>, {blocks(kBlockRows) * heads, (a.tokens + 63) / 64}, kLinearThreads, a);
+    const unsigned tiles = (a.tokens + kPartTokens - 1) / kPartTokens;
+    launch(stream, &linear_many<kType, kPartTokens, 1>, {blocks(kBlockRows) * heads, tiles * a.shares.parts},
+           kLinearThreads, a);
   }
 }
 
@@ -60,7 +62,10 @@ void run_append(Stream& stream, const AppendArguments& a) {
   } else if (a.linear.tokens <= 16) {
     launch(stream, &linear_many_append<kType, 16, 1>, {blocks(kBlockRows)}, kLinearThreads, a);
   } else {
-    launch(stream, &linear_many_append<kType, kMostAppended, 1>, {blocks(kBlockRows)}, kLinearThreads, a);
+    // Columns are shared where norms wait.
+    const unsigned parts = kType == Stored::kBF16 ? a.linear.shares.parts : 1;
+    launch(stream, &linear_many_append<kType, kMostAppended, 1>, {blocks(kBlockRows), parts},
+           kLinearThreads, a);
   }
 }
 

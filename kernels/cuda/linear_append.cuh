@@ -78,17 +78,20 @@ KV_KERNEL void linear_append(AppendArguments a) {
   append_heads<kType, kLinearWarps * kRowsOfWarp>(a, before, chunk);
 }
 
-// Blocks as of linear_many; one tile has all tokens.
+// Blocks as of linear_many; one tile has all tokens. Of blocks that share columns the one that finishes goes on.
 template <Stored kType, unsigned kTile, unsigned kSplits>
 KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many_append(AppendArguments a) {
   KV_SHARED(Pack, tile, kTile * kTileStride);
   KV_SHARED(float, norms, kTile * 2);
+  KV_SHARED(float, squares, kTile * kTilePacks);
   KV_SHARED(float, rows, kAppendFloats);  // of the warps that share rows before
   KV_SHARED(unsigned, before, 1);
   static_assert(kSplits == 1 || kLinearThreads * kTile / 2 <= kAppendFloats);
   prefetch_first_tiles<kSplits>(a.linear);
   await_previous();
-  many_products<kType, kTile, kSplits>(a.linear, tile, norms, rows);
+  // In f16 norms do not wait, so that columns are not shared.
+  constexpr bool kShares = kTile == kPartTokens && kSplits == 1 && kType == Stored::kBF16;
+  if (!many_products<kType, kTile, kSplits, kShares>(a.linear, {tile, norms, squares, rows, before})) return;
   append_heads<kType, kRowsOfBlock<kSplits>>(a, before, rows);
 }
 

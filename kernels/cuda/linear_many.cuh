@@ -2,12 +2,14 @@
 // type of the weights.
 //
 // A block makes kRowsOfBlock rows of the result for kTile tokens. Where a matrix has too few rows for all
-// multiprocessors, kSplits warps share the columns of the same rows, and add up what they have in their order.
+// multiprocessors, kSplits warps share the columns of the same rows; of more tokens, whose vectors every block reads,
+// whole blocks do (ColumnShares). What they have is added up in their order.
 //
 // A sum over columns may take them in any order, so a lane takes eight neighbouring columns of weights (16 bytes) and
 // of vectors as its share of two products, and no weight passes through shared memory.
 #pragma once
 
+#include "kernels/cuda/last_block.cuh"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/matrix_unit.cuh"
 
@@ -20,6 +22,7 @@ constexpr unsigned kTileColumns = 128;                     // of the vectors, in
 constexpr unsigned kTilePacks = kTileColumns / 8;          // of a token's columns
 constexpr unsigned kTileStride = kTilePacks + 4;           // packs; the gap spreads the banks for reads of 16 bytes
 constexpr unsigned kTilesAhead = 2;                        // whose weights are on their way to the second-level cache
+static_assert(kBlockRows == kPartRows && kTileColumns == kPartColumns);
 
 // The tokens of a block: [first, end), or with experts these places in the order of pairs.
 struct TokenRange {
@@ -35,12 +38,22 @@ KV_DEVICE const float* vector_of(const LinearArguments& a, unsigned i) {
   return a.x + std::size_t{row} * a.x_row;
 }
 
+// An RMS norm's factor of a token is the product's as well: it waits until the squares of all columns are known, which
+// are met on the way. Not in f16, whose range needs normed vectors.
+template <Stored kType>
+KV_DEVICE bool norm_waits(const LinearArguments& a) { return kType == Stored::kBF16 && a.norm == NormMode::kRms; }
+
+template <unsigned kTile>
+constexpr unsigned kTokensOfThread = kTile * kTilePacks / kLinearThreads;
+constexpr unsigned kTokenStep = kLinearThreads / kTilePacks;  // from one token of a thread to the next
+
 // Columns [first, first + kTileColumns) of the tile's tokens, rounded; zeros beyond the ends. A thread asks for all
-// that it loads at once.
+// that it loads at once, and adds up its squares where the norm waits.
 template <Stored kType, unsigned kTile>
-KV_DEVICE void load_tile(const LinearArguments& a, const float* norms, TokenRange tokens, unsigned first, Pack* tile) {
-  constexpr unsigned kOfThread = kTile * kTilePacks / kLinearThreads;
-  constexpr unsigned kStep = kLinearThreads / kTilePacks;  // tokens
+KV_DEVICE void load_tile(const LinearArguments& a, const float* norms, TokenRange tokens, unsigned first, Pack* tile,
+                         float* squares) {
+  constexpr unsigned kOfThread = kTokensOfThread<kTile>;
+  constexpr unsigned kStep = kTokenStep;
   const unsigned own = thread_x() / kTilePacks;
   const unsigned column = first + thread_x() % kTilePacks * 8;
   const unsigned count = column < a.w.cols ? tokens.end - tokens.first : 0;
@@ -55,6 +68,12 @@ KV_DEVICE void load_tile(const LinearArguments& a, const float* norms, TokenRang
   KV_UNROLL
   for (unsigned u = 0; u < kOfThread; ++u) {
     const unsigned t = own + u * kStep;
+    if (norm_waits<kType>(a)) {
+      float sum = squares[u * kLinearThreads];
+      KV_UNROLL
+      for (unsigned i = 0; i < 8; ++i) sum += eights[u][i] * eights[u][i];
+      squares[u * kLinearThreads] = sum;
+    }
     if (t < count) apply_norm<kType>(a, {norms[2 * t], norms[2 * t + 1]}, columns, eights[u]);
     tile[t * kTileStride + thread_x() % kTilePacks] = packed_eight<kType>(eights[u]);
   }
@@ -71,6 +90,16 @@ KV_DEVICE void load_rows(const DeviceMatrix& w, std::uint32_t row, unsigned colu
     if (r >= w.rows || column >= w.cols) continue;
     out[half] = load_eight<kType, kShared>(w.data + std::size_t{r} * w.cols * 2, column / 8);
   }
+}
+
+// The columns of a part, whole tiles of them.
+struct ColumnRange {
+  unsigned first = 0, end = 0;
+};
+KV_DEVICE ColumnRange columns_of_part(unsigned cols, unsigned part, unsigned parts) {
+  const unsigned tiles = (cols + kTileColumns - 1) / kTileColumns;
+  const unsigned end = (part + 1) * tiles / parts * kTileColumns;
+  return {part * tiles / parts * kTileColumns, end < cols ? end : cols};
 }
 
 // Which of the kSplits shares of columns a warp has, and which sixteen rows.
@@ -151,61 +180,165 @@ KV_DEVICE void prefetch_tiles(const LinearArguments& a, std::uint32_t warp_row, 
   if (a.up.rows > 0) prefetch_tile(a.up, warp_row, first);
 }
 
-// The norms of the block's tokens, a warp a token; into `norms` [kTile · 2].
-template <unsigned kTile>
+// The norms of the block's tokens, a warp a token; into `norms` [kTile · 2]: centre and factor. One that waits has none
+// by now.
+template <Stored kType, unsigned kTile>
 KV_DEVICE void norm_tokens(const LinearArguments& a, TokenRange tokens, float* norms) {
   if (a.norm == NormMode::kNone) return;
   for (unsigned t = thread_x() / 32; t < kTile && tokens.first + t < tokens.end; t += kLinearWarps) {
-    const float2_t norm = norm_by(vector_of(a, tokens.first + t), a.w.cols, a.norm, a.norm_eps, thread_x() % 32, 32,
-                                  [](float sum) { return sum_over(sum, 32); });
+    float2_t norm = {0.0F, 1.0F};
+    if (!norm_waits<kType>(a)) {
+      norm = norm_by(vector_of(a, tokens.first + t), a.w.cols, a.norm, a.norm_eps, thread_x() % 32, 32,
+                     [](float sum) { return sum_over(sum, 32); });
+    }
     if (thread_x() % 32 != 0) continue;
     norms[2 * t] = norm.x;
     norms[2 * t + 1] = norm.y;
   }
 }
 
-// The block's rows for its tokens; `tile` [kTile · kTileStride], `norms` [kTile · 2] and `shares` of add_splits are
-// shared memory.
-template <Stored kType, unsigned kTile, unsigned kSplits>
-KV_DEVICE void many_products(LinearArguments& a, Pack* tile, float* norms, float* shares) {
+// Squares of the tile's tokens in the block's columns, into norms[2 · token]. The threads of a token are neighbours.
+template <unsigned kTile>
+KV_DEVICE void add_squares(const float* squares, float* norms) {
+  KV_UNROLL
+  for (unsigned u = 0; u < kTokensOfThread<kTile>; ++u) {
+    const float sum = sum_over(squares[u * kLinearThreads], kTilePacks);
+    if (thread_x() % kTilePacks == 0) norms[2 * (thread_x() / kTilePacks + u * kTokenStep)] = sum;
+  }
+}
+
+// What a warp has of a product with each of its matrices.
+template <unsigned kTile>
+struct ManySums {
+  float w[kTile / 8][4] = {};
+  float up[kTile / 8][4] = {};
+};
+
+// Adds (kAdd) or leaves the sums of a matrix to those at `place`, 16 bytes a thread at once.
+template <bool kAdd, unsigned kTile>
+KV_DEVICE void pass_sums(float* place, float (&sums)[kTile / 8][4]) {
+  static_assert(kTile == kPartTokens);
+  Pack* own = reinterpret_cast<Pack*>(place) + thread_x();
+  KV_UNROLL
+  for (unsigned n = 0; n < kTile / 8; ++n) {
+    Pack& pack = own[n * kLinearThreads];
+    float (&four)[4] = sums[n];
+    if (kAdd) {
+      const Pack other = pack;
+      four[0] += float_of(other.x);
+      four[1] += float_of(other.y);
+      four[2] += float_of(other.z);
+      four[3] += float_of(other.w);
+    } else {
+      pack = {bits_of(four[0]), bits_of(four[1]), bits_of(four[2]), bits_of(four[3])};
+    }
+  }
+}
+
+// Leaves this block's sums to the one that finishes the last part of the rows, which gets all of them, added in their
+// order; whether this is it. `squares` are norms[2 · token].
+template <unsigned kTile>
+KV_DEVICE bool join_parts(const LinearArguments& a, ManySums<kTile>& sums, float* squares, unsigned* before) {
+  const ColumnShares& shares = a.shares;
+  float* all = shares.sums + std::size_t{block_x()} * shares.parts * kPartFloats;
+  float* own = all + std::size_t{block_y()} * kPartFloats;
+  constexpr unsigned kMatrix = kPartRows * kPartTokens;
+  pass_sums<false, kTile>(own, sums.w);
+  if (a.up.rows > 0) pass_sums<false, kTile>(own + kMatrix, sums.up);
+  sync_block();  // squares are other threads'
+  if (thread_x() < kTile) own[2 * kMatrix + thread_x()] = squares[2 * thread_x()];
+  bool last = false;
+  finish_part(shares.finished + block_x(), shares.parts, before, [&] {
+    last = true;
+    sums = {};
+    float square = 0;
+    KV_UNROLL_BY(1)
+    for (unsigned p = 0; p < shares.parts; ++p) {
+      float* part = all + std::size_t{p} * kPartFloats;
+      pass_sums<true, kTile>(part, sums.w);
+      if (a.up.rows > 0) pass_sums<true, kTile>(part + kMatrix, sums.up);
+      if (thread_x() < kTile) square += part[2 * kMatrix + thread_x()];
+    }
+    if (thread_x() < kTile) squares[2 * thread_x()] = square;
+  });
+  return last;
+}
+
+// Activations, residuals and what else there is for the rows that the block has.
+template <Stored kType, unsigned kTile>
+KV_DEVICE void finish_rows(const LinearArguments& a, TokenRange tokens, std::uint32_t row, const float* squares,
+                           const ManySums<kTile>& sums) {
   const unsigned lane = thread_x() % 32;
-  TokenRange tokens = {block_y() * kTile, a.tokens};
+  // Looked up anew: a register less in the loops.
+  const std::uint32_t expert = a.routed.chosen != nullptr ? a.routed.tiles[block_y()].expert : 0;
+  KV_UNROLL
+  for (unsigned n = 0; n < kTile / 8; ++n) {
+    float factors[2] = {1.0F, 1.0F};
+    KV_UNROLL
+    for (unsigned i = 0; i < 2; ++i) {
+      if (!norm_waits<kType>(a)) continue;
+      const float mean = squares[2 * (n * 8 + lane % 4 * 2 + i)] / static_cast<float>(a.w.cols);
+      factors[i] = rsqrt_of(mean + a.norm_eps);
+    }
+    KV_UNROLL
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned t = tokens.first + n * 8 + lane % 4 * 2 + i % 2;
+      const std::uint32_t r = row + i / 2 * 8;
+      if (t >= tokens.end || r >= a.w.rows) continue;
+      finish_product<kType>(a, r, out_row(a, t), sums.w[n][i] * factors[i % 2], sums.up[n][i] * factors[i % 2],
+                            expert);
+    }
+  }
+}
+
+// Shared memory of a block of many_products: the tile of vectors, norms [kTile · 2], floats of add_splits.
+struct ManyScratch {
+  Pack* tile;
+  float* norms;
+  float* squares;
+  float* shares;
+  unsigned* before;
+};
+
+// The block's rows for its tokens; whether they are finished, or left to another block that shares their columns.
+template <Stored kType, unsigned kTile, unsigned kSplits, bool kShares = kTile == kPartTokens && kSplits == 1>
+KV_DEVICE bool many_products(LinearArguments& a, const ManyScratch& shared) {
+  const unsigned parts = kShares ? a.shares.parts : 1;
+  const unsigned part = parts > 1 ? block_y() : 0;
+  TokenRange tokens = {parts > 1 ? 0 : block_y() * kTile, a.tokens};
   if (a.routed.chosen != nullptr) {
-    if (block_y() >= *a.routed.tile_count) return;
+    if (block_y() >= *a.routed.tile_count) return false;
     const ExpertTile pairs = a.routed.tiles[block_y()];
     take_expert(a, pairs.expert);
     tokens = {pairs.first, pairs.first + pairs.count};
   }
   constexpr unsigned kRows = kRowsOfBlock<kSplits>;
   const std::uint32_t warp_row = row_block<kRows>(a) * kRows + rows_of_warp<kSplits>();
-  const std::uint32_t row = warp_row + lane / 4;
-  norm_tokens<kTile>(a, tokens, norms);
-  float sums[kTile / 8][4] = {};
-  float ups[kTile / 8][4] = {};
-  for (unsigned first = 0; first < a.w.cols; first += kTileColumns) {
+  const std::uint32_t row = warp_row + thread_x() % 32 / 4;
+  norm_tokens<kType, kTile>(a, tokens, shared.norms);
+  const ColumnRange columns = columns_of_part(a.w.cols, part, parts);
+  ManySums<kTile> sums;
+  float* const squares = shared.squares + thread_x();
+  for (unsigned u = 0; u < kTokensOfThread<kTile>; ++u) squares[u * kLinearThreads] = 0;
+  for (unsigned first = columns.first; first < columns.end; first += kTileColumns) {
     prefetch_tiles<kSplits>(a, warp_row, first + kTilesAhead * kTileColumns);
     sync_block();
-    load_tile<kType, kTile>(a, norms, tokens, first, tile);
+    load_tile<kType, kTile>(a, shared.norms, tokens, first, shared.tile, squares);
     sync_block();
-    multiply_tile<kType, kTile, kSplits>(a.w, row, first, tile, sums);
-    if (a.up.rows > 0) multiply_tile<kType, kTile, kSplits>(a.up, row, first, tile, ups);
+    multiply_tile<kType, kTile, kSplits>(a.w, row, first, shared.tile, sums.w);
+    if (a.up.rows > 0) multiply_tile<kType, kTile, kSplits>(a.up, row, first, shared.tile, sums.up);
   }
+  if (norm_waits<kType>(a)) add_squares<kTile>(squares, shared.norms);
   if constexpr (kSplits > 1) {
-    add_splits<kTile, kSplits>(sums, shares);
-    if (a.up.rows > 0) add_splits<kTile, kSplits>(ups, shares);
-    if (split_of_warp<kSplits>() > 0) return;
+    add_splits<kTile, kSplits>(sums.w, shared.shares);
+    if (a.up.rows > 0) add_splits<kTile, kSplits>(sums.up, shared.shares);
   }
-  // Looked up anew: a register less in the loops.
-  const std::uint32_t expert = a.routed.chosen != nullptr ? a.routed.tiles[block_y()].expert : 0;
-  KV_UNROLL
-  for (unsigned n = 0; n < kTile / 8; ++n) {
-    KV_UNROLL
-    for (unsigned i = 0; i < 4; ++i) {
-      const unsigned t = tokens.first + n * 8 + lane % 4 * 2 + i % 2;
-      const std::uint32_t r = row + i / 2 * 8;
-      if (t < tokens.end && r < a.w.rows) finish_product<kType>(a, r, out_row(a, t), sums[n][i], ups[n][i], expert);
-    }
+  if constexpr (kShares) {
+    if (parts > 1 && !join_parts<kTile>(a, sums, shared.norms, shared.before)) return false;
   }
+  sync_block();
+  if (split_of_warp<kSplits>() == 0) finish_rows<kType, kTile>(a, tokens, row, shared.norms, sums);
+  return true;
 }
 
 // The first weights of a block set out while the launch before still runs, where it is known which they are.
@@ -213,19 +346,22 @@ template <unsigned kSplits>
 KV_DEVICE void prefetch_first_tiles(const LinearArguments& a) {
   if (a.routed.chosen != nullptr || a.heads.count > 0) return;
   const std::uint32_t warp_row = block_x() * kRowsOfBlock<kSplits> + rows_of_warp<kSplits>();
-  for (unsigned tile = 0; tile < kTilesAhead; ++tile) prefetch_tiles<kSplits>(a, warp_row, tile * kTileColumns);
+  const unsigned first = a.shares.parts > 1 ? columns_of_part(a.w.cols, block_y(), a.shares.parts).first : 0;
+  for (unsigned tile = 0; tile < kTilesAhead; ++tile) prefetch_tiles<kSplits>(a, warp_row, first + tile * kTileColumns);
 }
 
-// Blocks of kLinearThreads: x over kRowsOfBlock<kSplits> rows (of each head), y over kTile tokens, or over tiles of
-// pairs.
+// Blocks of kLinearThreads: x over kRowsOfBlock<kSplits> rows (of each head), y over kTile tokens, tiles of pairs, or
+// parts of the columns.
 template <Stored kType, unsigned kTile, unsigned kSplits>
 KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many(LinearArguments a) {
   KV_SHARED(Pack, tile, kTile * kTileStride);
   KV_SHARED(float, norms, kTile * 2);
+  KV_SHARED(float, squares, kTile * kTilePacks);
   KV_SHARED(float, shares, kSplits > 1 ? kLinearThreads * kTile / 2 : 1);
+  KV_SHARED(unsigned, before, 1);
   prefetch_first_tiles<kSplits>(a);
   await_previous();
-  many_products<kType, kTile, kSplits>(a, tile, norms, shares);
+  many_products<kType, kTile, kSplits>(a, {tile, norms, squares, shares, before});
 }
 
 }  // namespace kvroof::cuda

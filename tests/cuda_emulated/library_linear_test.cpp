@@ -171,7 +171,10 @@ TEST_CASE("maps by the library's products are those of our own kernels, whatever
       INFO("map " << &map - maps);
       CHECK(by_library.served);
       CHECK_FALSE(own.served);
-      CHECK(difference(by_library.out, own.out) <= 2e-5);  // both round vectors alike, and add in other orders
+      // Both round vectors alike, and add in other orders; but an RMS norm in bf16 waits for our own products, and so
+      // comes after the rounding, each of whose errors is 2⁻⁹ at most.
+      const bool waits = type == Stored::kBF16 && map.norm == NormMode::kRms;
+      CHECK(difference(by_library.out, own.out) <= (waits ? 1e-2 : 2e-5));
     }
   }
 }

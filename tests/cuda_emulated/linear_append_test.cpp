@@ -17,6 +17,7 @@ struct Case {
   Stored weights = Stored::kBF16, cache = Stored::kF16;
   HeadNorm norm = HeadNorm::kNone;
   float clip = 0;
+  std::uint32_t parts = 1;  // of the columns
 };
 
 // Everything that a launch writes, from memory full of NaN.
@@ -80,6 +81,10 @@ class Outcome {
     p.copies = c.copies;
     p.q_out = queries_.data();
     finished_.assign(c.heads + 2 * c.kv_heads, 0);
+    const std::size_t row_blocks = (rows + kPartRows - 1) / kPartRows;
+    sums_.assign(row_blocks * c.parts * kPartFloats, std::numeric_limits<float>::quiet_NaN());
+    joined_.assign(row_blocks, 0);
+    a.shares = {c.parts, sums_.data(), joined_.data()};
     Stream stream;
     if (at_once) {
       run_linear_append(stream, c.weights, {a, p, c.cache, finished_.data()});
@@ -98,6 +103,7 @@ class Outcome {
     CHECK(value_scales_ == other.value_scales_);
     CHECK(positions_ == other.positions_);
     for (const unsigned done : finished_) CHECK(done == 0);
+    for (const unsigned done : joined_) CHECK(done == 0);
   }
 
  private:
@@ -114,7 +120,8 @@ class Outcome {
   std::vector<float> products_, queries_, key_scales_, value_scales_;
   std::vector<std::byte> keys_, values_;
   std::vector<std::uint32_t> positions_;
-  std::vector<unsigned> finished_;
+  std::vector<unsigned> finished_, joined_;
+  std::vector<float> sums_;
 };
 
 void check_alike(const Case& c) {
@@ -139,4 +146,9 @@ TEST_CASE("a batch's q, k and v by the tensor cores are appended by the same lau
   check_alike({.tokens = 16, .dim = 256, .value_dim = 128, .cache = Stored::kInt8, .norm = HeadNorm::kHead});
   check_alike({.tokens = 17, .heads = 6, .kv_heads = 3, .dim = 64, .value_dim = 64, .copies = 2, .clip = 1});
   check_alike({.tokens = 64, .dim = 128, .value_dim = 128, .weights = Stored::kF16, .cache = Stored::kBF16});
+}
+
+TEST_CASE("of blocks that share columns the one that finishes the rows goes on with their heads, bit for bit") {
+  check_alike({.tokens = 17, .heads = 6, .kv_heads = 3, .copies = 2, .cols = 520, .clip = 1, .parts = 2});
+  check_alike({.tokens = 64, .dim = 96, .value_dim = 96, .cols = 776, .cache = Stored::kInt8, .parts = 3});
 }

@@ -3,6 +3,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cuda/column_parts.hpp"
 #include "kernels/cuda/linear_many.cuh"
 #include "sim/core/dtype.hpp"
 #include "tests/catch.hpp"
@@ -129,6 +130,23 @@ void check_many(const Case& c) {
   });
 }
 
+// By blocks that share the columns, as the launcher has them.
+template <Stored kType>
+void check_shared(const Case& c, std::uint32_t parts) {
+  INFO(parts << " parts");
+  check_case(c, kType, kType == Stored::kBF16 ? 1e-2 : 2e-3, [=](LinearArguments a) {
+    const unsigned blocks = (a.w.rows + kPartRows - 1) / kPartRows;
+    const std::vector<float> poison(std::size_t{blocks} * parts * kPartFloats, std::numeric_limits<float>::quiet_NaN());
+    std::vector<float> sums = poison;
+    std::vector<unsigned> finished(blocks, 0);
+    a.shares = {parts, sums.data(), finished.data()};
+    Stream stream;
+    run_linear(stream, kType, a);
+    for (const unsigned done : finished) CHECK(done == 0);
+    CHECK(std::isfinite(sums[(parts - 1) * std::size_t{kPartFloats}]));  // the last part was one
+  });
+}
+
 }  // namespace
 
 TEST_CASE("a product for few tokens equals the product in double precision, whatever comes before and after it") {
@@ -156,4 +174,27 @@ TEST_CASE("warps that share the columns of a matrix's rows add up to its product
   check_many<Stored::kF16, 16, 8>({.tokens = 5, .cols = 64, .rows = 20, .add = true});
   check_many<Stored::kBF16, 16, 2>({.tokens = 12, .cols = 328, .rows = 70, .activation = ActivationMode::kSilu,
                                     .gated = true, .bias = true});
+}
+
+TEST_CASE("blocks that share the columns of a matrix's rows add up to its product, and norms wait for all of them") {
+  check_shared<Stored::kBF16>({.tokens = 17, .cols = 1024, .rows = 130, .add = true}, 4);
+  check_shared<Stored::kBF16>({.tokens = 64, .cols = 648, .rows = 70, .norm = NormMode::kRms, .bias = true}, 3);
+  check_shared<Stored::kBF16>({.tokens = 33, .cols = 520, .rows = 40, .norm = NormMode::kRms,
+                               .activation = ActivationMode::kSilu, .gated = true, .bias = true}, 2);
+  check_shared<Stored::kF16>({.tokens = 20, .cols = 2056, .rows = 128, .bias = true}, 8);
+}
+
+TEST_CASE("an RMS norm in bf16 waits for its product, one tile or many") {
+  check_many<Stored::kBF16, 16>({.tokens = 9, .cols = 296, .rows = 141, .norm = NormMode::kRms, .bias = true});
+  check_many<Stored::kBF16, 16, 4>({.tokens = 16, .cols = 520, .rows = 33, .norm = NormMode::kRms});
+  check_many<Stored::kBF16, 64>({.tokens = 70, .cols = 136, .rows = 33, .norm = NormMode::kRms,
+                                 .activation = ActivationMode::kSilu, .gated = true});
+}
+
+TEST_CASE("columns are shared by as many blocks as two for each multiprocessor need, of 256 columns at least") {
+  CHECK(column_parts(4096, 4096, 132) == 8);    // 32 blocks of rows
+  CHECK(column_parts(14336, 4096, 132) == 2);
+  CHECK(column_parts(128256, 4096, 132) == 1);
+  CHECK(column_parts(512, 1024, 132) == 4);     // eight tiles
+  CHECK(column_parts(64, 128, 132) == 1);
 }

@@ -151,6 +151,7 @@ CardFacts card_facts() {
   CardFacts facts;
   cudaRuntimeGetVersion(&facts.runtime_version);
   cudaDriverGetVersion(&facts.driver_version);
+  facts.multiprocessors = static_cast<unsigned>(attribute(cudaDevAttrMultiProcessorCount));
   facts.l2_bytes = static_cast<std::size_t>(attribute(cudaDevAttrL2CacheSize));
   facts.sm_clock_khz = attribute(cudaDevAttrClockRate);
   facts.memory_clock_khz = attribute(cudaDevAttrMemoryClockRate);
@@ -190,6 +191,7 @@ const char* time_launches(Stream& stream, const std::function<void()>& launches,
 CardFacts card_facts() {
   CardFacts facts;
   facts.emulated = true;
+  facts.multiprocessors = 3;
   facts.l2_bytes = 4096;
   return facts;
 }

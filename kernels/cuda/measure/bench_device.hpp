@@ -12,6 +12,7 @@ namespace kvroof::cuda {
 
 struct CardFacts {
   bool emulated = false;
+  unsigned multiprocessors = 0;
   std::size_t l2_bytes = 0;
   int runtime_version = 0;  // 13000: CUDA 13.0
   int driver_version = 0;   // that the driver supports

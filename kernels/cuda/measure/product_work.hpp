@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cuda/column_parts.hpp"
 #include "kernels/cuda/library_linear.hpp"
 #include "kernels/cuda/measure/cold_memory.hpp"
 #include "kernels/cuda/measure/timing.hpp"
@@ -37,6 +38,7 @@ class Products {
 
   OpenStream open_;
   LibraryLinear library_linear_;
+  ColumnParts column_parts_;
   bool by_library_;
   std::vector<Product> products_;
   std::uint32_t tokens_;

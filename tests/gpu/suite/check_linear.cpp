@@ -1,6 +1,7 @@
 // Products of weight matrices with vectors, with all that is fused to them, against double precision.
 #include <algorithm>
 
+#include "kernels/cuda/column_parts.hpp"
 #include "kernels/cuda/library_linear.hpp"
 #include "tests/gpu/suite/device_data.hpp"
 #include "tests/gpu/suite/parts.hpp"
@@ -112,7 +113,7 @@ Deviation compare(const Case& c, const Inputs& in, std::span<const float> got) {
 }
 
 // By the library, unless it is null.
-Deviation deviation_of(const Case& c, std::uint64_t seed, CublasLt* library) {
+Deviation deviation_of(const Case& c, std::uint64_t seed, unsigned multiprocessors, CublasLt* library) {
   const Inputs in = make_inputs(c, seed);
   OpenStream open;
   Stream& stream = open.get();
@@ -138,6 +139,9 @@ Deviation deviation_of(const Case& c, std::uint64_t seed, CublasLt* library) {
   a.out = out.at<float>();
   LibraryLinear linear(stream, library, LinearBy::kCublasLt);
   if (library == nullptr) {
+    ColumnParts parts(stream, multiprocessors);
+    parts.reserve();
+    parts.cut(c.type, a);
     run_linear(stream, c.type, a);
   } else if (!linear.run(c.type, a)) {
     throw Error(linear.problem());
@@ -175,6 +179,9 @@ std::vector<Case> linear_cases(bool small) {
   }
   if (!small) cases.push_back({.cols = 16384, .rows = 4096, .add = true});
   if (!small) cases.push_back({.tokens = 33, .cols = 4096, .rows = 1024, .norm = NormMode::kLayer});
+  // Columns that blocks share, on any device.
+  cases.push_back({.tokens = 33, .cols = small ? 520U : 4096U, .rows = small ? 130U : 1024U, .norm = NormMode::kRms});
+  cases.push_back({.type = Stored::kF16, .tokens = 17, .cols = small ? 520U : 4096U, .rows = 130, .add = true});
   return cases;
 }
 
@@ -191,7 +198,7 @@ void check_linear(const Options& options, Report& report) {
       // the tensor cores.
       const double rounded = c.type == Stored::kBF16 ? 1e-2 : 2e-3;
       const double tolerance = c.tokens <= 4 && library == nullptr ? 1e-4 : rounded;
-      const Deviation deviation = deviation_of(c, ++seed, library);
+      const Deviation deviation = deviation_of(c, ++seed, options.card.multiprocessors, library);
       report.check(what, c.parameters(), deviation.relative() <= tolerance,
                    {{"outputs", deviation.relative()}, {"tolerance", tolerance}});
     });
