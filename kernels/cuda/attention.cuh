@@ -28,8 +28,8 @@ struct WarpSums {
   float out[kWidth / 16][4] = {};
 };
 
-// The unit's queries, times the scale of the logits, as left factors into `queries` [kWidth / 32 · 2 · 32]: those of
-// two products a lane for every 32 columns.
+// The unit's queries as left factors into `queries` [kWidth / 32 · 2 · 32]: those of two products a lane for every 32
+// columns. Before 16-bit caches they are rounded already (PrepareArguments), and so exact: their rests are zero.
 template <Stored kType, unsigned kWidth>
 KV_DEVICE void split_queries(const AttentionArguments& a, const AttentionUnit& unit, Pack* queries) {
   for (unsigned i = thread_x(); i < kWidth; i += kAttentionThreads) {
@@ -39,8 +39,6 @@ KV_DEVICE void split_queries(const AttentionArguments& a, const AttentionUnit& u
     float x[8] = {};
     if (head < unit.query_heads && column < a.head_dim) {
       load_floats(a.q + (std::size_t{unit.sequence} * a.heads + unit.first_query_head + head) * a.head_dim + column, x);
-      KV_UNROLL
-      for (unsigned c = 0; c < 8; ++c) x[c] *= a.scale;
     }
     std::uint32_t pairs[4];
     std::uint32_t rests[4];
@@ -95,9 +93,10 @@ template <Stored kType, unsigned kWidth>
 KV_DEVICE void finish_logits(const AttentionArguments& a, const AttentionUnit& unit, const AttentionItem& item,
                              unsigned at, float slope, const Keys<kType, kWidth>& keys,
                              float (&logits)[kTileSlots<kType, kWidth> / 8][2]) {
-  if (kBits<kType> < 16) {
-    for_logits(logits, [&](float& logit, unsigned slot) { logit *= from_lane(keys.scale, slot); });
-  }
+  const float scale = a.scale * keys.scale;
+  for_logits(logits, [&](float& logit, unsigned slot) {
+    logit *= kBits<kType> < 16 ? from_lane(scale, slot) : a.scale;
+  });
   if (a.softcap > 0) {
     for_logits(logits, [&](float& logit, unsigned) { logit = soft_capped(logit, a.softcap); });
   }
@@ -256,8 +255,8 @@ KV_DEVICE void store_part(const AttentionArguments& a, std::size_t part, const W
   }
 }
 
-// Has the rows of each warp's first tile brought to the second-level cache, a lane a line: what lies in the cache since
-// earlier steps does not wait for the launch before.
+// Has the rows of each warp's first tile brought to the second-level cache, a lane every 32nd line: what lies in the
+// cache since earlier steps does not wait for the launch before.
 template <Stored kType, unsigned kWidth>
 KV_DEVICE void prefetch_first_tiles(const AttentionArguments& a) {
   if (block_x() >= *a.item_count) return;
@@ -268,9 +267,12 @@ KV_DEVICE void prefetch_first_tiles(const AttentionArguments& a) {
   const unsigned count = rest < kTileSlots<kType, kWidth> ? rest : kTileSlots<kType, kWidth>;
   const CacheSlots& slots = a.units[item.unit].slots;
   const std::size_t row = item.first + first;
-  const std::size_t at = thread_x() % 32 * 128;
-  if (at < std::size_t{count} * a.key_row_bytes) prefetch(slots.keys + row * a.key_row_bytes + at);
-  if (at < std::size_t{count} * a.value_row_bytes) prefetch(slots.values + row * a.value_row_bytes + at);
+  constexpr unsigned kMostBytes = kTileSlots<kType, kWidth> * kWidth * kBits<kType> / 8;
+  KV_UNROLL
+  for (unsigned at = thread_x() % 32 * 128; at < kMostBytes; at += 32 * 128) {
+    if (at < count * a.key_row_bytes) prefetch(slots.keys + row * a.key_row_bytes + at);
+    if (at < count * a.value_row_bytes) prefetch(slots.values + row * a.value_row_bytes + at);
+  }
 }
 
 // Blocks of kAttentionThreads; any number of them. Reads k and v of every slot of every unit once.

@@ -27,30 +27,39 @@ KV_DEVICE float finished_logit(const AttentionArguments& a, float dot, std::uint
   return placed_logit(a, a.softcap > 0 ? soft_capped(logit, a.softcap) : logit, position, query, slope);
 }
 
+// The max and the sum of a unit's query head g over its parts, in every lane; for a warp.
+KV_DEVICE void sum_parts(const AttentionArguments& a, std::size_t first, unsigned parts, unsigned g, float& highest,
+                         float& total) {
+  highest = kNever;
+  total = 0;
+  KV_UNROLL_BY(1)
+  for (unsigned p = thread_x() % 32; p < parts; p += 32) {
+    const std::size_t at = (first + p) * a.unit_heads + g;
+    const float other = a.part_max[at];
+    const float sum = a.part_sum[at];
+    const float top = higher_of(highest, other);
+    total = total * exp_of(highest - top) + sum * exp_of(other - top);
+    highest = top;
+  }
+  const float own = highest;
+  highest = max_over(highest, 32);
+  total = sum_over(total * exp_of(own - highest), 32);
+}
+
 // The unit's parts become its output; run by the block that finished the last of them. `tops` is shared memory: the
-// max and the sum of each head. A warp meets the parts of a head side by side, and a thread four columns of them: a
-// unit may have a hundred parts, and one after the other they would take longer than all that was read.
+// max and the sum of each head. A warp meets the parts of a head side by side, and a thread four columns of them,
+// kAtOnce parts on their way: a unit may have a hundred, and one after the other they would take longer than all that
+// was read.
 template <unsigned kWidth>
 KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& unit, std::uint32_t index,
                              float* tops) {
+  constexpr unsigned kAtOnce = 12;
   const std::size_t first = std::size_t{index} * a.most_parts;
-  const unsigned lane = thread_x() % 32;
   for (unsigned g = thread_x() / 32; g < unit.query_heads; g += kAttentionWarps) {
-    float highest = kNever;
-    KV_UNROLL_BY(1)
-    for (unsigned p = lane; p < unit.parts; p += 32) {
-      const float other = a.part_max[(first + p) * a.unit_heads + g];
-      highest = other > highest ? other : highest;
-    }
-    highest = max_over(highest, 32);
-    float total = 0;
-    KV_UNROLL_BY(1)
-    for (unsigned p = lane; p < unit.parts; p += 32) {
-      const std::size_t at = (first + p) * a.unit_heads + g;
-      total += a.part_sum[at] * exp_of(a.part_max[at] - highest);
-    }
-    total = sum_over(total, 32);
-    if (lane != 0) continue;
+    float highest;
+    float total;
+    sum_parts(a, first, unit.parts, g, highest, total);
+    if (thread_x() % 32 != 0) continue;
     tops[2 * g] = highest;
     tops[2 * g + 1] = total;
     a.log_sums[std::size_t{index} * a.unit_heads + g] = highest + logf(total);
@@ -61,19 +70,29 @@ KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& u
     const unsigned g = i / fours;
     const unsigned column = i % fours * 4;
     const float highest = tops[2 * g];
-    const float total = tops[2 * g + 1];
     float sums[4] = {};
-    KV_UNROLL_BY(6)
-    for (unsigned p = 0; p < unit.parts; ++p) {
-      const std::size_t at = (first + p) * a.unit_heads + g;
-      const Pack part = *reinterpret_cast<const Pack*>(a.part_out + at * kWidth + column);
-      const float factor = exp_of(a.part_max[at] - highest);
-      sums[0] += float_of(part.x) * factor;
-      sums[1] += float_of(part.y) * factor;
-      sums[2] += float_of(part.z) * factor;
-      sums[3] += float_of(part.w) * factor;
+    KV_UNROLL_BY(1)
+    for (unsigned p = 0; p < unit.parts; p += kAtOnce) {
+      Pack parts[kAtOnce];
+      float factors[kAtOnce];
+      KV_UNROLL
+      for (unsigned n = 0; n < kAtOnce; ++n) {
+        const std::size_t at = (first + p + n) * a.unit_heads + g;
+        const bool there = p + n < unit.parts;
+        parts[n] = there ? load_pack(a.part_out + at * kWidth + column) : Pack{};
+        factors[n] = there ? a.part_max[at] : kNever;
+      }
+      KV_UNROLL
+      for (unsigned n = 0; n < kAtOnce; ++n) {
+        const float factor = exp_of(factors[n] - highest);
+        sums[0] += float_of(parts[n].x) * factor;
+        sums[1] += float_of(parts[n].y) * factor;
+        sums[2] += float_of(parts[n].z) * factor;
+        sums[3] += float_of(parts[n].w) * factor;
+      }
     }
     float* out = a.out + (std::size_t{unit.sequence} * a.heads + unit.first_query_head + g) * a.value_dim + column;
+    const float total = tops[2 * g + 1];
     KV_UNROLL
     for (unsigned c = 0; c < 4; ++c) out[c] = sums[c] / total;
   }

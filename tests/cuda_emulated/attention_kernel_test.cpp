@@ -150,6 +150,18 @@ TEST_CASE("head sizes between the widths and groups that are no power of two are
   check_case<Stored::kBF16, 128>({.group = 7, .lengths = {9, 40}}, 2);
 }
 
+TEST_CASE("a query that is rounded as the keys are is not rounded again before it meets them") {
+  const Case c = {.kv_heads = 1, .head_dim = 8, .value_dim = 8, .lengths = {33}};
+  Run run = make_run(c, Stored::kBF16, 1, 64, 11);
+  // One product, so that its digits are all that a logit has: 1 + 2⁻⁷ is a bf16, a tenth of it needs more digits than two.
+  std::fill(run.q.begin(), run.q.end(), 0.0F);
+  run.q[5] = 1.0078125F;
+  emulator::run({1}, {kAttentionThreads}, [&] { decode_attention<Stored::kBF16, 64>(run.arguments); });
+  for (std::uint32_t s = 0; s < c.lengths[0]; ++s) {
+    CHECK(run.logits[s] == run.arguments.scale * (run.q[5] * run.keys.values[s * c.head_dim + 5]));
+  }
+}
+
 TEST_CASE("int8 and int4 rows are read with the scale of their row") {
   check_case<Stored::kInt8, 128>({.group = 2, .lengths = {5, 130}}, 2);
   check_case<Stored::kInt4, 64>({.group = 4, .head_dim = 64, .value_dim = 64, .lengths = {5, 130}}, 2);
