@@ -37,6 +37,14 @@ struct Run {
   std::uint32_t item_count = 0;
 };
 
+// Memory that nothing was written to: no number in 16-bit rows, nor in scales.
+void spoil_rows(StoredRows& rows, std::uint64_t first, std::uint64_t count) {
+  const auto at = rows.bytes.begin() + static_cast<std::ptrdiff_t>(first * rows.row_bytes);
+  std::fill_n(at, count * rows.row_bytes, std::byte{0xff});
+  if (rows.scales.empty()) return;
+  std::fill_n(rows.scales.begin() + static_cast<std::ptrdiff_t>(first), count, std::numeric_limits<float>::quiet_NaN());
+}
+
 Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -74,6 +82,8 @@ Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::ui
   run.item_count = static_cast<std::uint32_t>(run.items.size());
   for (std::size_t u = 0; u < run.units.size(); ++u) {
     const std::uint64_t row = run.first_row[u];
+    spoil_rows(run.keys, row + c.lengths[u], 3);
+    spoil_rows(run.values, row + c.lengths[u], 3);
     run.units[u].slots = {run.keys.bytes.data() + row * run.keys.row_bytes,
                           run.values.bytes.data() + row * run.values.row_bytes,
                           run.keys.scales.data() + row, run.values.scales.data() + row,
@@ -144,16 +154,26 @@ TEST_CASE("decode attention equals attention in double precision for ragged unit
   check_case<Stored::kBF16, 256>({.group = 2, .head_dim = 256, .value_dim = 256, .lengths = ragged}, 2);
 }
 
+TEST_CASE("each query head of a group has a running softmax of its own, over as many tiles as a warp meets") {
+  check_case<Stored::kBF16, 128>({.kv_heads = 1, .group = 8, .lengths = {300}}, 1);
+  check_case<Stored::kF16, 64>({.kv_heads = 1, .group = 5, .head_dim = 64, .value_dim = 64, .lengths = {400}}, 1);
+  check_case<Stored::kInt8, 128>({.kv_heads = 1, .group = 8, .lengths = {300}}, 1);
+  check_case<Stored::kInt4, 64>({.kv_heads = 1, .group = 6, .head_dim = 64, .value_dim = 64, .lengths = {400}}, 1);
+}
+
 TEST_CASE("head sizes between the widths and groups that are no power of two are padded, not read") {
   check_case<Stored::kBF16, 128>({.head_dim = 80, .value_dim = 80, .lengths = {17, 65}}, 2);
   check_case<Stored::kF16, 128>({.group = 3, .head_dim = 96, .value_dim = 64, .lengths = {33, 64}}, 2);
   check_case<Stored::kBF16, 128>({.group = 7, .lengths = {9, 40}}, 2);
+  check_case<Stored::kInt8, 128>({.group = 2, .head_dim = 72, .value_dim = 88, .lengths = {33, 64}}, 2);
+  check_case<Stored::kInt4, 128>({.group = 2, .head_dim = 72, .value_dim = 104, .lengths = {33, 64}}, 2);
+  check_case<Stored::kInt4, 256>({.head_dim = 136, .value_dim = 8, .lengths = {17, 65}}, 2);
 }
 
 TEST_CASE("a query that is rounded as the keys are is not rounded again before it meets them") {
   const Case c = {.kv_heads = 1, .head_dim = 8, .value_dim = 8, .lengths = {33}};
   Run run = make_run(c, Stored::kBF16, 1, 64, 11);
-  // One product, so that its digits are all that a logit has: 1 + 2⁻⁷ is a bf16, a tenth of it needs more digits than two.
+  // A product alone, so that its digits are all that a logit has: 1 + 1/128 is a bf16, a tenth of it has more digits.
   std::fill(run.q.begin(), run.q.end(), 0.0F);
   run.q[5] = 1.0078125F;
   emulator::run({1}, {kAttentionThreads}, [&] { decode_attention<Stored::kBF16, 64>(run.arguments); });
