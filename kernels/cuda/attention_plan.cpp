@@ -59,11 +59,12 @@ void AttentionPlan::cut(unsigned multiprocessors, unsigned width, std::uint64_t 
   const std::uint64_t sum_bytes = sizeof(float) * kernel_group_ * width;
   std::uint32_t least = 64;
   while (least < kItemSlots && least * slot_bytes < 8 * sum_bytes) least *= 2;
-  // A power of two that leaves each multiprocessor about eight items, none of so many bytes that the last ones to end
-  // are long waited for.
+  // A power of two: few rows make one and a half to three items for each multiprocessor, which run side by side; of
+  // many, none has so many bytes that the last ones to end are long waited for. Smaller items would share the memory no
+  // better, and each takes a beginning, an end and a part to combine.
   constexpr std::uint64_t kMostBytes = 160 << 10;
   std::uint32_t size = kItemSlots;
-  while (size > least && (size * slot_bytes > kMostBytes || slots / size < std::uint64_t{8} * multiprocessors)) {
+  while (size > least && (size * slot_bytes > kMostBytes || 2 * (slots / size) < std::uint64_t{3} * multiprocessors)) {
     size /= 2;
   }
   items_.clear();

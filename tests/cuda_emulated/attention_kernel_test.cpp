@@ -206,8 +206,8 @@ TEST_CASE("items are cut for busy multiprocessors, but not so small that their s
     CHECK(plan.items().size() == (length + plan.item_slots() - 1) / plan.item_slots());
     return plan.item_slots();
   };
-  CHECK(slots_of_items(256 * 800, 1, 128, 512) == 256);  // eight for each
-  CHECK(slots_of_items(255 * 800, 1, 128, 512) == 128);
+  CHECK(slots_of_items(256 * 150, 1, 128, 512) == 256);  // one and a half for each
+  CHECK(slots_of_items(256 * 149, 1, 128, 512) == 128);
   CHECK(slots_of_items(1 << 20, 1, 128, 512) == 256);    // 128 KiB of rows
   CHECK(slots_of_items(1 << 20, 1, 128, 136) == 1024);
   CHECK(slots_of_items(4096, 1, 128, 512) == 64);        // sixteen for each warp
