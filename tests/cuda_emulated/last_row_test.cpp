@@ -147,7 +147,8 @@ TEST_CASE("one token goes from all heads of a layer, that of the least weight su
                                          {3, 7, {129}, 128, 5},
                                          {2, 20, {90, 257}, 256},
                                          {1, 71, {200}, 64, 1},
-                                         {40, 1, {70}, 64, 70}}) {
+                                         {40, 1, {70}, 64, 70},
+                                         {2, 3, {1100, 300}, 1024, 5}}) {  // a thread takes several slots
     INFO(c.heads << " heads of " << c.group);
     Step step(c, random);
     step.run();
