@@ -118,8 +118,13 @@ KV_DEVICE void finish_logits(const AttentionArguments& a, const AttentionUnit& u
   });
 }
 
+// Weights are kept 2^kLiftedBits times too large until they are parts: f16 has nothing below 2⁻²⁵, and what many tokens
+// far from the highest add up to would be lost.
+template <Stored kType>
+constexpr float kLiftedBits = kRowFactors<kType> == Stored::kF16 ? 14.0F : 0.0F;
+
 // Logits become weights relative to the highest by now; returns what those before are to be multiplied with.
-template <unsigned kEights, unsigned kWidth>
+template <Stored kType, unsigned kEights, unsigned kWidth>
 KV_DEVICE float weigh_logits(float (&logits)[kEights][2], WarpSums<kWidth>& met) {
   constexpr float kLog2E = 1.44269504F;
   float highest = met.highest;
@@ -128,7 +133,7 @@ KV_DEVICE float weigh_logits(float (&logits)[kEights][2], WarpSums<kWidth>& met)
   const float shrink = exp_of(met.highest - highest);
   met.highest = highest;
   met.total *= shrink;
-  const float top = highest <= kNever ? 0.0F : highest * kLog2E;  // no weight where none is seen
+  const float top = (highest <= kNever ? 0.0F : highest * kLog2E) - kLiftedBits<kType>;  // no weight where none is seen
   for_logits(logits, [&](float& logit, unsigned) {
     logit = exp2_of(logit * kLog2E - top);
     met.total += logit;
@@ -199,7 +204,7 @@ KV_DEVICE void meet_slots(const AttentionArguments& a, const AttentionUnit& unit
     key_products<kType, kWidth>(queries, keys, weights);
     finish_logits<kType, kWidth>(a, unit, item, at, slope, keys, weights);
     load_keys(a, unit.slots, item, at + kAttentionWarps * kTile, keys);
-    shrink_output(weigh_logits(weights, met), met);
+    shrink_output(weigh_logits<kType>(weights, met), met);
     add_values<kType, kWidth>(values, weights, met);
   }
 }
@@ -248,10 +253,11 @@ KV_DEVICE void store_part(const AttentionArguments& a, std::size_t part, const W
       total += shrink * totals[w * kMostGroup + head];
     }
     const std::size_t at = part * a.unit_heads;
-    a.part_out[at * kWidth + i] = sum;
+    const float lifted = exp2_of(-kLiftedBits<kType>);
+    a.part_out[at * kWidth + i] = sum * lifted;
     if (i % kWidth != 0) continue;
     a.part_max[at + head] = highest;
-    a.part_sum[at + head] = total;
+    a.part_sum[at + head] = total * lifted;
   }
 }
 

@@ -161,6 +161,24 @@ TEST_CASE("each query head of a group has a running softmax of its own, over as 
   check_case<Stored::kInt4, 64>({.kv_heads = 1, .group = 6, .head_dim = 64, .value_dim = 64, .lengths = {400}}, 1);
 }
 
+TEST_CASE("many tokens far below the highest are not lost in f16, whose numbers end at 2^-25 of it") {
+  const Case c{.kv_heads = 1, .head_dim = 64, .value_dim = 64, .lengths = {1000}};
+  Run run = make_run(c, Stored::kF16, 1, 64, 7);
+  std::fill(run.q.begin(), run.q.end(), 0.0F);
+  run.q[0] = 1;
+  const auto fill = [](StoredRows& rows, float first, float others) {
+    for (std::size_t i = 0; i < rows.values.size(); ++i) rows.values[i] = i < 64 ? first : others;
+    for (std::size_t r = 0; r < rows.values.size() / 64; ++r) {
+      const auto row = std::span(rows.values).subspan(r * 64, 64);
+      convert_from_float(DType::kF16, row, rows.bytes.data() + r * rows.row_bytes);
+    }
+  };
+  fill(run.keys, 0, -180);    // logits of 0 and -18 with the scale of 0.1
+  fill(run.values, 0, 1000);
+  emulator::run({1}, {kAttentionThreads}, [&] { decode_attention<Stored::kF16, 64>(run.arguments); });
+  CHECK(run.out[5] == Approx(999e3 * std::exp(-18.0)).epsilon(1e-3));
+}
+
 TEST_CASE("head sizes between the widths and groups that are no power of two are padded, not read") {
   check_case<Stored::kBF16, 128>({.head_dim = 80, .value_dim = 80, .lengths = {17, 65}}, 2);
   check_case<Stored::kF16, 128>({.group = 3, .head_dim = 96, .value_dim = 64, .lengths = {33, 64}}, 2);
