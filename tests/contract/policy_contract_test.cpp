@@ -49,6 +49,8 @@ TEST_CASE("the policy table is sorted, and every entry says what it is, where it
     CHECK(&policy_info(info.name) == &info);
   }
   CHECK(policy_table().size() >= 8);
+  const auto twice = std::ranges::adjacent_find(policy_table(), std::ranges::greater_equal(), &PolicyInfo::name);
+  CHECK(twice == policy_table().end());  // sorted by name, no name twice
 }
 
 TEST_CASE("the defaults that the table names are the defaults") {
