@@ -249,10 +249,7 @@ void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position
   }
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
     const HeadEviction& eviction = state.policy.eviction(HeadId(h));
-    for (std::size_t i = 0; recorder_ != nullptr && i < eviction.evicted.size(); ++i) {
-      recorder_->eviction(
-          {sequence.id, state.policy.step_of(position).value, layer.value, h, eviction.evicted[i].value});
-    }
+    if (recorder_ != nullptr) record_evictions(*recorder_, state.policy, sequence.id, layer, HeadId(h), position);
     KvCache& shown = prompt_buffer != nullptr ? *prompt_buffer : state.cache;
     ops_->counters().add(Cause::kCompaction, shown.merge(HeadId(h), eviction.merges));
     const auto moved =

@@ -318,10 +318,7 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
   }
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
     const HeadEviction& eviction = state.policy.eviction(HeadId(h));
-    for (std::size_t i = 0; recorder_ != nullptr && i < eviction.evicted.size(); ++i) {
-      recorder_->eviction(
-          {sequence.id, state.policy.step_of(position).value, layer.value, h, eviction.evicted[i].value});
-    }
+    if (recorder_ != nullptr) record_evictions(*recorder_, state.policy, sequence.id, layer, HeadId(h), position);
     if (packs) {
       const std::span<const TokenPos> held = state.policy.positions(HeadId(h));
       std::vector<TokenPos> survivors(held.begin(), held.end());

@@ -92,6 +92,13 @@ void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float
   policy.observe(head, rows);
 }
 
+void record_evictions(Recorder& recorder, const LayerPolicy& policy, std::uint32_t sequence, LayerId layer, HeadId head,
+                      TokenPos position) {
+  for (const TokenPos evicted : policy.eviction(head).evicted) {
+    recorder.eviction({sequence, policy.step_of(position).value, layer.value, head.value, evicted.value});
+  }
+}
+
 std::vector<std::uint8_t> use_long_rotary(const ModelOptions& options, std::span<const std::uint32_t> prompts) {
   for (const RotaryRule& rule : options.rotary) {
     if (rule.long_from == 0) continue;

@@ -49,6 +49,10 @@ std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors);
 void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float> logits, std::uint32_t oldest,
                std::vector<float>& weights);
 
+// Tells of the tokens that the policy's last row, at `position`, took from a head.
+void record_evictions(Recorder& recorder, const LayerPolicy& policy, std::uint32_t sequence, LayerId layer, HeadId head,
+                      TokenPos position);
+
 // 1 for each token whose sequence's prompt takes the second table of a rotary rule; empty where no rule has one.
 std::vector<std::uint8_t> use_long_rotary(const ModelOptions& options, std::span<const std::uint32_t> prompts);
 
