@@ -18,7 +18,7 @@ void run_routed(Stream& stream, const LinearArguments& a) {
     constexpr unsigned kRows = kLinearWarps * kRowsOfWarp;
     return launch(stream, &linear_of_pairs<kType>, {(a.w.rows + kRows - 1) / kRows, a.tokens}, kLinearThreads, a);
   }
-  const Grid grid = {(a.w.rows + kBlockRows - 1) / kBlockRows, a.routed.most_tiles};
+  const Grid grid = {a.routed.most_tiles, (a.w.rows + kBlockRows - 1) / kBlockRows};
   if (tile_pairs(a.tokens) == 16) {
     launch(stream, &linear_many<kType, 16, 1>, grid, kLinearThreads, a);
   } else {

@@ -159,6 +159,7 @@ KV_DEVICE void add_splits(float (&sums)[kTile / 8][4], float* shares) {
 // head's.
 template <unsigned kRows>
 KV_DEVICE unsigned row_block(LinearArguments& a) {
+  if (a.routed.chosen != nullptr) return block_y();
   if (a.heads.count == 0) return block_x();
   const unsigned blocks = (a.w.rows + kRows - 1) / kRows;
   take_head(a, block_x() / blocks);
@@ -270,7 +271,7 @@ KV_DEVICE void finish_rows(const LinearArguments& a, TokenRange tokens, std::uin
                            const ManySums<kTile>& sums) {
   const unsigned lane = thread_x() % 32;
   // Looked up anew: a register less in the loops.
-  const std::uint32_t expert = a.routed.chosen != nullptr ? a.routed.tiles[block_y()].expert : 0;
+  const std::uint32_t expert = a.routed.chosen != nullptr ? a.routed.tiles[block_x()].expert : 0;
   KV_UNROLL
   for (unsigned n = 0; n < kTile / 8; ++n) {
     float factors[2] = {1.0F, 1.0F};
@@ -307,8 +308,8 @@ KV_DEVICE bool many_products(LinearArguments& a, const ManyScratch& shared) {
   const unsigned part = parts > 1 ? block_y() : 0;
   TokenRange tokens = {parts > 1 ? 0 : block_y() * kTile, a.tokens};
   if (a.routed.chosen != nullptr) {
-    if (block_y() >= *a.routed.tile_count) return false;
-    const ExpertTile pairs = a.routed.tiles[block_y()];
+    if (block_x() >= *a.routed.tile_count) return false;
+    const ExpertTile pairs = a.routed.tiles[block_x()];
     take_expert(a, pairs.expert);
     tokens = {pairs.first, pairs.first + pairs.count};
   }
@@ -350,8 +351,9 @@ KV_DEVICE void prefetch_first_tiles(const LinearArguments& a) {
   for (unsigned tile = 0; tile < kTilesAhead; ++tile) prefetch_tiles<kSplits>(a, warp_row, first + tile * kTileColumns);
 }
 
-// Blocks of kLinearThreads: x over kRowsOfBlock<kSplits> rows (of each head), y over kTile tokens, tiles of pairs, or
-// parts of the columns.
+// Blocks of kLinearThreads: x over kRowsOfBlock<kSplits> rows (of each head), y over kTile tokens or parts of the
+// columns. Of experts x is over tiles of pairs, so that an expert's blocks are neighbours and a prompt may have any
+// length, and y over rows.
 template <Stored kType, unsigned kTile, unsigned kSplits>
 KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many(LinearArguments a) {
   KV_SHARED(Pack, tile, kTile * kTileStride);
