@@ -194,6 +194,17 @@ KV_DEVICE void weight_factor(const float (&weights)[kKeys / 8][4], unsigned step
   }
 }
 
+// The same, and what rounding takes of them: the next layers round to integers, of which each is a step apart.
+template <Stored kFactors>
+KV_DEVICE void split_weights(const float (&weights)[kKeys / 8][4], unsigned step, std::uint32_t (&left)[4],
+                             std::uint32_t (&rest)[4]) {
+  KV_UNROLL
+  for (unsigned i = 0; i < 4; ++i) {
+    const float* pair = weights[2 * step + i / 2] + i % 2 * 2;
+    split_pair<kFactors>(pair[0], pair[1], left[i], rest[i]);
+  }
+}
+
 // Blocks of kPromptThreads: x over tiles of queries, y over query heads.
 template <Stored kType, unsigned kWidth>
 KV_KERNEL void prompt_attention(PromptArguments a) {
@@ -236,13 +247,20 @@ KV_KERNEL void prompt_attention(PromptArguments a) {
     }
     KV_UNROLL
     for (unsigned step = 0; step < kKeys / 16; ++step) {
+      constexpr bool kRests = QueryFactors<kType, kWidth>::kRests;
       std::uint32_t left[4];
-      weight_factor<kRowFactors<kType>>(logits, step, left);
+      std::uint32_t rest[4];
+      if constexpr (kRests) {
+        split_weights<kRowFactors<kType>>(logits, step, left, rest);
+      } else {
+        weight_factor<kRowFactors<kType>>(logits, step, left);
+      }
       KV_UNROLL
       for (unsigned n = 0; n < kWidth / 8; ++n) {
         const std::uint32_t* column = values + (n * 8 + lane / 4) * kPairStride + step * 8 + lane % 4;
         const std::uint32_t right[2] = {column[0], column[4]};
         multiply_add<kRowFactors<kType>>(out[n], left, right);
+        if constexpr (kRests) multiply_add<kRowFactors<kType>>(out[n], rest, right);
       }
     }
   }

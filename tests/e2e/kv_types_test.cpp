@@ -35,9 +35,11 @@ TEST_CASE("every back end runs an int8 and an int4 cache in the same bytes, the 
     for (const json& other : {fast, cuda}) {
       // A step of int4 is wide: where sums differ in their last bit a code may fall to the other side of it.
       if (kv == std::string("int8")) CHECK(other["ids"] == reference["ids"]);
-      // The device rounds a prompt's activations to the weights' type: 0.01 with a cache of bf16 already.
+      // The device rounds a prompt's activations to the weights' type: 0.02 with a cache of bf16 already, and in int4
+      // what of it carries a code to the other side is a seventh of a row's largest element.
+      const double margin = kv == std::string("int8") ? 0.05 : 0.5;
       CHECK(other["ids"][0] == reference["ids"][0]);
-      CHECK(other["logprobs"][0].get<double>() == Approx(reference["logprobs"][0].get<double>()).margin(0.05));
+      CHECK(other["logprobs"][0].get<double>() == Approx(reference["logprobs"][0].get<double>()).margin(margin));
       CHECK(other["decode_bytes"]["kv_read"] == reference["decode_bytes"]["kv_read"]);
       CHECK(other["kv_resident_bytes"] == reference["kv_resident_bytes"]);
     }
