@@ -65,7 +65,8 @@ class LibrarySampler final : public CounterSampler {
     return cupti_.answer("ending the samples", cupti_.cuptiPmSamplingStop(&p));
   }
 
-  // Until nothing is left; a device that never comes to an end is left alone after as many images as its buffer fills.
+  // Until nothing is left: only an end of records says so, other reasons to stop leave some (CUPTI 13.0 names no other).
+  // A device that never comes to an end is left alone after as many images as its buffer fills.
   Result<std::vector<CountedValues>> take() override {
     constexpr int kMostImages = 64;
     std::vector<CountedValues> samples;
@@ -81,7 +82,7 @@ class LibrarySampler final : public CounterSampler {
       if (why.empty()) why = read(samples);
       if (why.empty()) why = clear();
       if (!why.empty()) return Failure{why};
-      if (data.decodeStopReason != CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL) break;
+      if (data.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS) break;
     }
     return samples;
   }

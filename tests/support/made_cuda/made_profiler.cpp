@@ -36,6 +36,7 @@ struct State {
   std::vector<Range> ranges, submitted, decoded;
   std::vector<Sample> waiting, completed;
   std::size_t taken = 0;  // samples, by earlier calls
+  std::size_t images = 0;
   std::string refused;
   CUptiResult refusal = CUPTI_ERROR_UNKNOWN;
   std::size_t passes = 1;
@@ -325,8 +326,9 @@ CUptiResult cuptiPmSamplingDecodeData(CUpti_PmSampling_DecodeData_Params* p) {
     g_state.completed.push_back(g_state.waiting.front());
     g_state.waiting.erase(g_state.waiting.begin());
   }
-  p->decodeStopReason = g_state.waiting.empty() ? CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS
-                                                : CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL;
+  const auto full = g_state.images++ % 2 == 0 ? CUPTI_PM_SAMPLING_DECODE_STOP_REASON_OTHER
+                                              : CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL;
+  p->decodeStopReason = g_state.waiting.empty() ? CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS : full;
   const long most = made::wish("overflow_after");
   const bool late = most > 0 && g_state.taken > static_cast<std::size_t>(most);
   p->overflow = g_state.overflow || late || made::wish("overflow") > 0 ? 1 : 0;
