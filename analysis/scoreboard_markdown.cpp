@@ -2,69 +2,170 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
+#include <tuple>
 #include <vector>
 
 namespace kvroof {
 namespace {
 
-// What the lines of the table call the kinds of metric.
-const std::map<std::string, std::string>& titles() {
-  static const std::map<std::string, std::string> kTitles = {
-      {"step", "decode step"},         {"whole", "whole answers"},      {"saturated", "saturated server"},
-      {"prompt", "first token"},       {"memory", "memory"},            {"first token", "first token under load"},
-      {"short prompt", "first token"},
-      {"product", "matrix products"},  {"attention", "decode attention"}};
-  return kTitles;
+// Engines with fewer rows of a kind are one line of the summary; it does not name failing groups of so few.
+constexpr std::size_t kFewRows = 10;
+constexpr std::size_t kFewFailing = 5;
+constexpr std::string_view kOthers = "others";
+
+// What the tables call the kinds of metric, in the order of the summary.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kTitles = {
+    {{"step", "decode step"},
+     {"saturated", "saturated server"},
+     {"whole", "whole answers"},
+     {"prompt", "first token"},
+     {"short prompt", "first token"},
+     {"first token", "first token under load"},
+     {"memory", "memory"},
+     {"product", "matrix products"},
+     {"attention", "decode attention"}}};
+
+std::string_view title_of(const RowKind& kind) {
+  return std::find_if(kTitles.begin(), kTitles.end(), [&](const auto& t) { return t.first == kind.metric; })->second;
 }
 
-// Tables of one engine, kind and device are one line; those of one device and of several are two.
-std::string line_of(const ScoredRow& scored) {
-  const PublishedRow& row = *scored.row;
-  const std::string device = row.gpu.substr(0, row.gpu.find('@'));
-  const std::string what = titles().at(scored.kind.metric);
-  const std::string who = row.level == "kernel" ? what : fmt::format("{}, {}", row.engine, what);
-  return fmt::format("{} | {}{}", who, device, row.gpus > 1 ? ", several" : "");
+std::size_t place_of(std::string_view title) {
+  const auto found = std::find_if(kTitles.begin(), kTitles.end(), [&](const auto& t) { return t.second == title; });
+  return static_cast<std::size_t>(found - kTitles.begin());
+}
+
+bool of_kernel(const PublishedRow& row) { return row.level == "kernel"; }
+
+// Of one board and of several of the same kind.
+std::string board_of(const PublishedRow& row) {
+  return row.gpu.substr(0, row.gpu.find('@')) + (row.gpus > 1 ? ", several" : "");
 }
 
 std::string percent(double x) { return fmt::format("{:.1f} %", 100 * x); }
 
+std::string figures_of(const GroupScore& g) {
+  return fmt::format("{} | {} | {} | {:+.1f} % | {:.0f} % | {:.0f} %", g.rows, percent(g.mean_error),
+                     percent(g.p90_error), 100 * g.bias, 100 * g.covered80, 100 * g.covered95);
+}
+
+// The rows that count, each in the group that `group` names.
+template <typename Name>
+std::vector<ScoredRow> grouped(std::span<const ScoredRow> rows, const Name& group) {
+  std::vector<ScoredRow> lines;
+  for (const ScoredRow& row : rows) {
+    if (row.compared()) lines.emplace_back(row).group = group(row);
+  }
+  return lines;
+}
+
+// Of boards with several rows where there are any: one row says little.
+GroupScore worst_board(std::span<const ScoredRow> rows) {
+  const auto boards = group_scores(grouped(rows, [](const ScoredRow& r) { return board_of(*r.row); }));
+  return *std::max_element(boards.begin(), boards.end(), [](const GroupScore& a, const GroupScore& b) {
+    return std::tuple(a.rows > 2, a.mean_error) < std::tuple(b.rows > 2, b.mean_error);
+  });
+}
+
+struct SummaryLine {
+  std::string_view what;
+  std::string engine;
+  GroupScore score, worst;
+  // Kinds in the order of their titles, the most measured engine first, the others last.
+  [[nodiscard]] auto rank() const { return std::tuple(place_of(what), engine == kOthers, ~score.rows); }
+};
+
+std::vector<SummaryLine> lines_of_summary(std::span<const ScoredRow> rows) {
+  using Key = std::pair<std::string_view, std::string>;
+  std::map<Key, std::vector<ScoredRow>> engines, lines;
+  for (const ScoredRow& row : rows) {
+    if (row.compared()) engines[{title_of(row.kind), of_kernel(*row.row) ? "" : row.row->engine}].push_back(row);
+  }
+  for (const auto& [key, own] : engines) {
+    const bool few = own.size() < kFewRows && !key.second.empty();
+    auto& line = lines[few ? Key(key.first, kOthers) : key];
+    line.insert(line.end(), own.begin(), own.end());
+  }
+  std::vector<SummaryLine> summary;
+  for (const auto& [key, own] : lines) {
+    const auto whole = group_scores(grouped(own, [](const ScoredRow&) { return std::string(); }));
+    summary.push_back({key.first, key.second, whole.front(), worst_board(own)});
+  }
+  std::stable_sort(summary.begin(), summary.end(), [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
+  return summary;
+}
+
+// The groups that fail, the number of their rows last.
+std::pair<std::vector<GroupScore>, std::size_t> failing_groups(std::span<const ScoredRow> rows) {
+  std::vector<GroupScore> failing;
+  std::size_t failed = 0;
+  for (const GroupScore& g : group_scores(rows)) {
+    if (g.mean_error <= kFailingError) continue;
+    failing.push_back(g);
+    failed += g.rows;
+  }
+  return {failing, failed};
+}
+
+std::string failing_line(const GroupScore& g) {
+  return fmt::format("- {}: {} ({} row{}, bias {:+.0f} %)\n", g.group, percent(g.mean_error), g.rows,
+                     g.rows == 1 ? "" : "s", 100 * g.bias);
+}
+
+std::size_t counted(std::span<const ScoredRow> rows) {
+  return static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [](const auto& r) { return r.compared(); }));
+}
+
 }  // namespace
 
-std::string scoreboard_markdown(std::span<const ScoredRow> rows, double failing) {
-  std::vector<ScoredRow> lines(rows.begin(), rows.end());
-  for (ScoredRow& row : lines) {
-    if (row.compared()) row.group = line_of(row);
+std::string scoreboard_summary(std::span<const ScoredRow> rows) {
+  std::string text = "| what | engine | rows | mean error | 90 % within | bias | in 80 % | in 95 % | furthest off |\n"
+                     "|---|---|---|---|---|---|---|---|---|\n";
+  for (const SummaryLine& line : lines_of_summary(rows)) {
+    text += fmt::format("| {} | {} | {} | {}: {} |\n", line.what, line.engine.empty() ? "–" : line.engine,
+                        figures_of(line.score), line.worst.group, percent(line.worst.mean_error));
   }
-  std::string text = "| what | device | rows | mean error | 90 % within | bias | in 80 % | in 95 % |\n"
-                     "|---|---|---|---|---|---|---|---|\n";
-  std::size_t counted = 0;
-  for (const GroupScore& g : group_scores(lines)) {
-    text += fmt::format("| {} | {} | {} | {} | {:+.1f} % | {:.0f} % | {:.0f} % |\n", g.group, g.rows,
-                        percent(g.mean_error), percent(g.p90_error), 100 * g.bias, 100 * g.covered80,
-                        100 * g.covered95);
-    counted += g.rows;
-  }
-  text += fmt::format("\n{} rows, each group's intervals from the others. Known to fail (off by more than {:.0f} % on "
-                      "average):\n\n", counted, 100 * failing);
-  for (const GroupScore& g : group_scores(rows)) {
-    if (g.mean_error <= failing) continue;
-    text += fmt::format("- {}: {} ({} row{}, bias {:+.0f} %)\n", g.group, percent(g.mean_error), g.rows,
-                        g.rows == 1 ? "" : "s", 100 * g.bias);
+  const auto [failing, failed] = failing_groups(rows);
+  text += fmt::format("\n{} rows, each group's intervals from the others. Known to fail, off by more than {:.0f} % on "
+                      "average: {} groups with {} rows. Those of {} rows and more:\n\n",
+                      counted(rows), 100 * kFailingError, failing.size(), failed, kFewFailing);
+  for (const GroupScore& g : failing) {
+    if (g.rows >= kFewFailing) text += failing_line(g);
   }
   return text;
 }
 
-Result<std::string> with_scoreboard(std::string_view document, std::string_view markdown) {
-  const std::size_t begin = document.find(kScoreboardBegin), end = document.find(kScoreboardEnd);
-  for (const auto& [at, mark] : {std::pair{begin, kScoreboardBegin}, std::pair{end, kScoreboardEnd}}) {
+std::string scoreboard_by_board(std::span<const ScoredRow> rows) {
+  const std::vector<ScoredRow> lines = grouped(rows, [](const ScoredRow& r) {
+    const std::string_view title = title_of(r.kind);
+    const std::string who = of_kernel(*r.row) ? std::string(title) : fmt::format("{}, {}", r.row->engine, title);
+    return fmt::format("{} | {}", who, board_of(*r.row));
+  });
+  std::string text = "| what | board | rows | mean error | 90 % within | bias | in 80 % | in 95 % |\n"
+                     "|---|---|---|---|---|---|---|---|\n";
+  for (const GroupScore& g : group_scores(lines)) text += fmt::format("| {} | {} |\n", g.group, figures_of(g));
+  const auto [failing, failed] = failing_groups(rows);
+  text += fmt::format("\n{} rows, each group's intervals from the others. Known to fail, off by more than {:.0f} % on "
+                      "average: {} groups with {} rows.\n\n",
+                      counted(rows), 100 * kFailingError, failing.size(), failed);
+  for (const GroupScore& g : failing) text += failing_line(g);
+  return text;
+}
+
+Result<std::string> with_scoreboard(std::string_view document, std::span<const ScoredRow> rows) {
+  const bool by_board = document.find(kByBoardBegin) != std::string_view::npos;
+  const std::string_view opening = by_board ? kByBoardBegin : kSummaryBegin;
+  const std::size_t begin = document.find(opening), end = document.find(kScoreboardEnd);
+  for (const auto& [at, mark] : {std::pair{begin, opening}, std::pair{end, kScoreboardEnd}}) {
     const std::string_view shown = mark.substr(0, mark.size() - 1);
     if (at == std::string_view::npos) return failure("no line \"{}\" marks where the scoreboard goes", shown);
     if (document.find(mark, at + 1) != std::string_view::npos) return failure("the line \"{}\" is there twice", shown);
   }
   if (end < begin) return failure("the scoreboard's end is marked before its begin");
-  std::string text(document.substr(0, begin + kScoreboardBegin.size()));
-  return text.append(markdown).append(document.substr(end));
+  std::string text(document.substr(0, begin + opening.size()));
+  return text.append(by_board ? scoreboard_by_board(rows) : scoreboard_summary(rows)).append(document.substr(end));
 }
 
 }  // namespace kvroof

@@ -231,7 +231,7 @@ int write_readme(const Arguments& arguments, const std::vector<ScoredRow>& rows)
   std::ifstream file(path, std::ios::binary);
   if (!file) throw usage_error(fmt::format("--readme {}: cannot open", path));
   const std::string document{std::istreambuf_iterator<char>(file), {}};
-  const std::string text = with_scoreboard(document, scoreboard_markdown(rows)).or_throw(path);
+  const std::string text = with_scoreboard(document, rows).or_throw(path);
   if (arguments.has("out")) {
     write_result(arguments, text);
   } else {

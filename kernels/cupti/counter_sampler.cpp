@@ -65,8 +65,8 @@ class LibrarySampler final : public CounterSampler {
     return cupti_.answer("ending the samples", cupti_.cuptiPmSamplingStop(&p));
   }
 
-  // Until nothing is left: only an end of records says so, other reasons to stop leave some (CUPTI 13.0 names no other).
-  // A device that never comes to an end is left alone after as many images as its buffer fills.
+  // Until nothing is left: only an end of records says so, whatever else a decoding stops for leaves some. A device
+  // that never comes to an end is left alone after as many images as its buffer fills.
   Result<std::vector<CountedValues>> take() override {
     constexpr int kMostImages = 64;
     std::vector<CountedValues> samples;
