@@ -348,7 +348,8 @@ int run_compare(const Arguments& arguments) {
 
 void describe_compare(po::options_description_easy_init add) {
   describe_workload(add);
-  add("device", po::value<std::string>(), "names of the catalog or files, separated by commas");
+  add("device", po::value<std::string>(),
+      "names of the catalog or files, separated by commas; h200:bandwidth_gb_per_s=1.5x changes a fact");
   add("by", po::value<std::string>()->default_value("tokens_per_s"),
       "what ranks: tokens_per_s | tokens_per_s_a_sequence | tokens_per_usd | tokens_per_joule");
   describe_goals(add);
@@ -358,6 +359,7 @@ void describe_compare(po::options_description_easy_init add) {
 constexpr std::string_view kCompareExamples =
     "  kvroof compare --model llama-3-8b --device h100-sxm,h200,b200,rtx-5090 --prompt 4k --output 1k\n"
     "  kvroof compare --model mpt-7b --device l40s,h200 --policy full,h2o --budget 0.5 --by tokens_per_usd\n"
+    "  kvroof compare --model llama-3-8b --device h200,h200:bandwidth_gb_per_s=1.5x,h200:usable_mib=2x --prompt 8k\n"
     "  kvroof compare --model qwen3-32b --dtype fp8 --engine vllm --device h100-sxm,h200,b200,l40s --tpot-ms 30 "
     "--by tokens_per_usd";
 

@@ -295,7 +295,8 @@ int run_plan(const Arguments& arguments) {
 
 void describe_plan(po::options_description_easy_init add) {
   describe_workload(add);
-  add("device", po::value<std::string>(), "a name of the catalog, or a file");
+  add("device", po::value<std::string>(),
+      "a name of the catalog, or a file; h200:bandwidth_gb_per_s=1.5x changes a fact");
   add("batch", po::value<std::string>()->default_value("max"),
       "sequences at once; max: the most that fit and meet the goals");
   describe_goals(add);

@@ -6,6 +6,7 @@
 
 #include "sim/core/names.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/device/changed_device.hpp"
 #include "sim/device/device.hpp"
 
 namespace kvroof {
@@ -82,6 +83,12 @@ std::string at_silicon(const fs::path& file, const std::string& text) {
   return fmt::format("{}: line {}: {}", file.string(), line, kKey);
 }
 
+// What devices with this memory achieve as far as their own files do not say.
+Device defaults_of(MemoryType type, const fs::path& catalog) {
+  const fs::path priors = catalog / "memory" / fmt::format("{}.yaml", name_of(type));
+  return achieved_from_yaml(read_text(priors)).or_throw(priors.string(), ExitCode::kUsage);
+}
+
 // `above`: the devices that took this one's silicon, one after the other.
 Device complete_device(const std::string& name_or_path, const fs::path& catalog, std::vector<std::string> above) {
   const std::vector<std::string> names = catalog_device_names(catalog);
@@ -99,8 +106,7 @@ Device complete_device(const std::string& name_or_path, const fs::path& catalog,
   const std::string text = read_text(file);
   Device device = device_from_yaml(text).or_throw(file.string(), ExitCode::kUsage);
   if (!looks_like_a_file(name_or_path)) check_catalog_name(device.name, file);
-  const fs::path priors = catalog / "memory" / fmt::format("{}.yaml", name_of(device.memory_type));
-  const Device defaults = achieved_from_yaml(read_text(priors)).or_throw(priors.string(), ExitCode::kUsage);
+  const Device defaults = defaults_of(device.memory_type, catalog);
   if (const std::string& silicon = device.kernels_as; !silicon.empty()) {
     if (std::find(names.begin(), names.end(), silicon) == names.end()) {
       throw usage_error(fmt::format("{} names no device of the catalog: '{}'{}", at_silicon(file, text), silicon,
@@ -121,7 +127,13 @@ Device complete_device(const std::string& name_or_path, const fs::path& catalog,
 }  // namespace
 
 Device find_device(const std::string& name_or_path, const fs::path& catalog) {
-  return complete_device(name_or_path, catalog, {});
+  const bool file = fs::is_regular_file(name_or_path);  // which may have a ':' in its name
+  const std::size_t folders = name_or_path.rfind('/') + 1;  // 0: none
+  const std::size_t changes = file ? std::string::npos : name_or_path.find(':', folders);
+  const Device device = complete_device(name_or_path.substr(0, changes), catalog, {});
+  if (changes == std::string::npos) return device;
+  return changed_device(device, std::string_view(name_or_path).substr(changes + 1),
+                        defaults_of(device.memory_type, catalog));
 }
 
 }  // namespace kvroof

@@ -103,7 +103,7 @@ std::string_view name_of(MemoryType type) {
 }
 
 std::string_view name_of(Provenance provenance) {
-  constexpr std::array<std::string_view, 3> kNames = {"datasheet", "measured", "prior"};
+  constexpr std::array<std::string_view, 4> kNames = {"datasheet", "measured", "prior", "given"};
   return kNames[static_cast<std::size_t>(provenance)];
 }
 

@@ -18,8 +18,8 @@ namespace kvroof {
 
 enum class DeviceKind : std::uint8_t { kGpu, kCpu };
 enum class MemoryType : std::uint8_t { kHbm, kGddr, kDdr };
-// A prior is a judgement: no one measured this device.
-enum class Provenance : std::uint8_t { kDatasheet, kMeasured, kPrior };
+// A prior is a judgement: no one measured this device. What is given was asked for (changed_device.hpp).
+enum class Provenance : std::uint8_t { kDatasheet, kMeasured, kPrior, kGiven };
 
 // What a device file may say; kDeviceFields gives the key, the unit and the plausible range of each.
 enum class DeviceField : std::uint8_t {
@@ -132,8 +132,8 @@ void fill_achieved(Device& device, const Device& defaults);
 void fill_from_silicon(Device& device, const Device& measured, const Device& defaults);
 
 // catalog/devices/<name>.yaml, or a file of that form (one with a '/' or ending in .yaml or .yml), completed from the
-// device that its kernels_as names and from catalog/memory/<memory type>.yaml. Throws Error (usage) with "did you mean"
-// for an unknown name.
+// device that its kernels_as names and from catalog/memory/<memory type>.yaml; either may be followed by changes of its
+// facts (changed_device.hpp). Throws Error (usage) with "did you mean" for an unknown name.
 Device find_device(const std::string& name_or_path, const std::filesystem::path& catalog);
 // Names of all catalog entries, sorted.
 std::vector<std::string> catalog_device_names(const std::filesystem::path& catalog);

@@ -84,8 +84,8 @@ Fact fact_of(const YAML::Node& node, const DeviceFieldInfo& info, const Sources&
   require_keys(node, {"value", "provenance", "source", "spread"}, where);
   Fact fact;
   fact.value = number_of(node, "value", where, info.lowest, info.highest);
-  fact.provenance =
-      choice_of(node, "provenance", std::array{Provenance::kDatasheet, Provenance::kMeasured, Provenance::kPrior});
+  fact.provenance = choice_of(node, "provenance", std::array{Provenance::kDatasheet, Provenance::kMeasured,
+                                                             Provenance::kPrior, Provenance::kGiven});
   fact.source = source_of(node, sources);
   if (node["spread"]) fact.spread = number_of(node, "spread", "spread of " + where, 0, 2);
   return fact;
