@@ -16,6 +16,7 @@ std::string short_number(double x) {
 
 std::string with_interval(const Estimate& e, double scale) {
   const double half = std::max(e.high80 - e.value, e.value - e.low80);
+  if (half >= e.value) return fmt::format("{} ({})", short_number(e.value * scale), interval_text(e, scale));
   return fmt::format("{} ±{:.0f}%", short_number(e.value * scale), 100 * half / e.value);
 }
 

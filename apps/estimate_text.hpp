@@ -10,7 +10,8 @@ namespace kvroof {
 
 // Three significant digits, without an exponent.
 std::string short_number(double x);
-// "12.3 ±18%": the larger half of the 80 % interval; the value is multiplied by `scale`.
+// "12.3 ±18%": the larger half of the 80 % interval, or "12.3 (5.1 to 31.0)" where that is the value or more; the value
+// is multiplied by `scale`.
 std::string with_interval(const Estimate& e, double scale);
 // "10.4 to 14.5": the 80 % interval; likewise the 95 % one.
 std::string interval_text(const Estimate& e, double scale);

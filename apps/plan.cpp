@@ -21,8 +21,6 @@ namespace {
 namespace po = boost::program_options;
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint32_t kMostBatch = 1U << 20;
-
 Table times_table(const Plan& plan) {
   Table table;
   table.columns = {{"", "what", false},
@@ -102,6 +100,11 @@ Accounting accounting_of(const Question& q, const Plan& plan) {
                  plan.workload->mean(), std::max<std::uint64_t>(plan.batch, 1));
 }
 
+// Under load.
+std::optional<TokenPrice> load_price(const Question& q, const Plan& plan) {
+  return price_of_million_tokens(q.device, plan.load->tokens_per_s.value / plan.devices());
+}
+
 std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
   std::vector<std::string> notes = workload_notes(q.request);
   const Accounting a = accounting_of(q, plan);
@@ -118,6 +121,12 @@ std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
                                 "that a token waits for others' prompts too",
                                 clients == 1 ? "one client" : fmt::format("{} clients", clients),
                                 clients == 1 ? "s" : ""));
+    if (const auto usd = load_price(q, plan)) {
+      notes.push_back(fmt::format("so busy, a million tokens cost ${} to {}, at ${} to {} an hour and device ({})",
+                                  short_number(usd->low_usd), short_number(usd->high_usd),
+                                  short_number(q.device.price->low_usd_per_hour),
+                                  short_number(q.device.price->high_usd_per_hour), q.device.price->date));
+    }
   }
   notes.push_back(interval_note(plan.step_factors));
   return notes;
@@ -178,6 +187,9 @@ Json plan_json(const Question& q, const Plan& plan) {
                     {"tpot_ms", interval_json(plan.load->token, 1e3)},
                     {"ttft_ms", interval_json(plan.load->first_token, 1e3)},
                     {"tokens_per_s", interval_json(plan.load->tokens_per_s, 1)}};
+    const auto usd = load_price(q, plan);
+    json["load"]["usd_per_million_tokens"] =
+        usd ? Json({{"low", usd->low_usd}, {"high", usd->high_usd}}) : Json(nullptr);
   }
   json["intervals_from"] = {{"tpot_ms", plan.step_factors.text()},
                             {"ttft_ms", plan.first_token_factors.text()},
@@ -240,13 +252,6 @@ Table plan_row(const Question& q, const Plan& plan) {
   return table;
 }
 
-Goals goals_of(const Arguments& arguments) {
-  Goals goals = time_goals(arguments);
-  const std::string batch = arguments.get<std::string>("batch");
-  if (batch != "max") goals.batch = count_value("batch", batch, 1, kMostBatch);
-  return goals;
-}
-
 // `--prompt max`: the longest prompt that the batch of the goals fits and meets them with. What a policy keeps is
 // projected from one prompt to another and then taken from a replay at the length found, which may be a few tokens off.
 void find_longest_prompt(WorkloadRequest& request, const Arguments& arguments, const Device& device,
@@ -297,8 +302,6 @@ void describe_plan(po::options_description_easy_init add) {
   describe_workload(add);
   add("device", po::value<std::string>(),
       "a name of the catalog, or a file; h200:bandwidth_gb_per_s=1.5x changes a fact");
-  add("batch", po::value<std::string>()->default_value("max"),
-      "sequences at once; max: the most that fit and meet the goals");
   describe_goals(add);
 }
 

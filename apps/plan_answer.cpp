@@ -76,8 +76,12 @@ std::string answer_text(const Question& q, const Plan& plan) {
     return fmt::format("{}: {} fit{} but miss{} the goal: {}.", subject, sequences_text(plan.batch),
                        plan.batch == 1 ? "s" : "", plan.batch == 1 ? "es" : "", late);
   }
-  const std::string speed = fmt::format("{} tokens/s at {} ms a token{} (80 %: {})", short_number(t.tokens_per_s.value),
-                                        short_number(t.token.value * 1e3), when, interval_text(t.token, 1e3));
+  std::string speed = fmt::format("{} tokens/s at {} ms a token{} (80 %: {})", short_number(t.tokens_per_s.value),
+                                  short_number(t.token.value * 1e3), when, interval_text(t.token, 1e3));
+  if (!plan.under_load && plan.load) {
+    speed += fmt::format(", with prompts in between {} at {}", short_number(plan.load->tokens_per_s.value),
+                         short_number(plan.load->token.value * 1e3));
+  }
   if (q.longest_prompt && plan.met()) {
     return fmt::format("{}: the longest prompt that {} fit{} with, within the goals; {} {}; most of a step goes to {}.",
                        subject, sequences_text(plan.batch), plan.batch == 1 ? "s" : "",

@@ -12,6 +12,8 @@
 namespace kvroof {
 namespace {
 
+constexpr std::uint32_t kMostBatch = 1U << 20;
+
 // The largest x in [low, high] that satisfies `holds`, which holds up to some x and not beyond; low − 1 when it never
 // does.
 template <class Holds>
@@ -138,29 +140,41 @@ void price_steps(const Pricing& pricing, const Workload& workload, std::uint64_t
 
 void describe_goals(boost::program_options::options_description_easy_init add) {
   namespace po = boost::program_options;
+  add("batch", po::value<std::string>()->default_value("max"),
+      "sequences at once; max: the most that fit and meet the goals");
   add("tpot-ms", po::value<std::string>(), "goal: a mean step takes at most so many milliseconds");
   add("ttft-ms", po::value<std::string>(), "goal: one prompt takes at most so many milliseconds");
   add("under-load", po::bool_switch(),
-      "goals are of clients that ask again once answered: tokens wait for others' prompts, first tokens in a queue");
+      "times, rates and goals are of clients that ask again once answered: tokens wait for others' prompts, first "
+      "tokens in a queue");
 }
 
-Goals time_goals(const Arguments& arguments) {
+Goals goals_of(const Arguments& arguments) {
   const auto milliseconds = [&](const char* option) -> std::optional<double> {
     if (!arguments.has(option)) return std::nullopt;
     return number_value(option, arguments.get<std::string>(option), 1e-3, 1e9);
   };
-  const Goals goals{std::nullopt, milliseconds("tpot-ms"), milliseconds("ttft-ms"), arguments.get<bool>("under-load")};
-  if (goals.under_load && !goals.tpot_ms && !goals.ttft_ms) {
-    throw usage_error("--under-load says what goals are of, and there is none: give --tpot-ms or --ttft-ms");
-  }
+  Goals goals{std::nullopt, milliseconds("tpot-ms"), milliseconds("ttft-ms"), arguments.get<bool>("under-load")};
+  const std::string batch = arguments.get<std::string>("batch");
+  if (batch != "max") goals.batch = count_value("batch", batch, 1, kMostBatch);
   return goals;
+}
+
+std::optional<TokenPrice> price_of_million_tokens(const Device& device, double tokens_per_s_a_device) {
+  if (!device.price || tokens_per_s_a_device <= 0) return std::nullopt;
+  const double hours = 1e6 / tokens_per_s_a_device / 3600;
+  return TokenPrice{hours * device.price->low_usd_per_hour, hours * device.price->high_usd_per_hour};
 }
 
 Served largest_served(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
                       const Workload& workload, const Goals& goals) {
   const Pricing pricing(request, deployment, device, workload, goals);
-  const std::uint64_t batch = pricing.largest(1, &Estimate::value);
-  return {batch, pricing.largest_interval(), pricing.limit_of(batch), pricing.first_token()};
+  const std::uint64_t largest = pricing.largest(1, &Estimate::value);
+  const std::uint64_t asked = goals.batch.value_or(largest);
+  const std::uint64_t batch = asked <= largest ? asked : 0;
+  const bool loaded = goals.under_load && batch > 0;
+  return {batch, largest, pricing.largest_interval(), pricing.limit_of(largest),
+          loaded ? pricing.load(static_cast<std::uint32_t>(batch)).first_token : pricing.first_token()};
 }
 
 Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, const Device& device,

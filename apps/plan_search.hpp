@@ -21,7 +21,7 @@ struct Times {
 struct Goals {
   std::optional<std::uint64_t> batch;  // nothing: the largest
   std::optional<double> tpot_ms, ttft_ms;
-  bool under_load = false;  // both are of the batch as clients that ask again; else of a step and a prompt alone
+  bool under_load = false;  // times are of the batch as clients that ask again; else of a step and a prompt alone
 
   [[nodiscard]] bool met(const Times& times, double Estimate::* end) const {
     return first_token_in_time(times.first_token.*end) && step_in_time(times.token.*end);
@@ -31,17 +31,18 @@ struct Goals {
   [[nodiscard]] bool first_token_in_time(double seconds) const { return !ttft_ms || seconds * 1e3 <= *ttft_ms; }
 };
 
-// --tpot-ms, --ttft-ms and --under-load, of plan and of compare.
+// --batch, --tpot-ms, --ttft-ms and --under-load, of plan and of compare.
 void describe_goals(boost::program_options::options_description_easy_init add);
 // Throws Error (usage).
-Goals time_goals(const Arguments& arguments);
+Goals goals_of(const Arguments& arguments);
 
-// The largest batch that a deployment holds within the goals (the batch of which it does not ask for).
+// What a deployment serves within the goals.
 struct Served {
-  std::uint64_t batch = 0;
-  Estimate interval;        // of it, from those of memory and time
-  std::string limited_by;   // what allows no more: capacity, engine, tpot, ttft
-  Estimate first_token;     // of one prompt by itself, in seconds
+  std::uint64_t batch = 0;    // the one of the goals, else the largest; 0: it does not fit or misses a goal
+  std::uint64_t largest = 0;
+  Estimate interval;          // of the largest, from those of memory and time
+  std::string limited_by;     // what allows no more than the largest: capacity, engine, tpot, ttft
+  Estimate first_token;       // in seconds: of one prompt by itself, or under load where the goals are
 };
 Served largest_served(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
                       const Workload& workload, const Goals& goals);
@@ -51,6 +52,13 @@ Served largest_served(const WorkloadRequest& request, const Deployment& deployme
 struct Load {
   Estimate first_token, token, tokens_per_s;
 };
+
+// What a million tokens cost at a device's lowest and highest listed price, if the devices are always so busy.
+struct TokenPrice {
+  double low_usd = 0, high_usd = 0;
+};
+// Nothing: the catalog has no price of the device.
+std::optional<TokenPrice> price_of_million_tokens(const Device& device, double tokens_per_s_a_device);
 
 struct Plan {
   const Workload* workload = nullptr;  // the policy with its cache

@@ -304,8 +304,20 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request) {
         "what the policy holds comes from drawn attention, which fills budgets as a model's does; --trace takes it "
         "from a recorded run");
   }
-  const bool evicts = std::any_of(request.points.begin(), request.points.end(),
-                                  [](const PolicySpec& point) { return point.name != "full"; });
+  const auto any_point = [&](auto holds) {
+    return std::any_of(request.points.begin(), request.points.end(), holds);
+  };
+  const bool evicts = any_point([](const PolicySpec& point) { return point.name != "full"; });
+  if (evicts || any_point([](const PolicySpec& point) { return point.kv && point.kv->bits() < 16; })) {
+    notes.emplace_back("what less of a cache costs in answers is not in these numbers: `kvroof replay` and `kvroof "
+                       "eval` say it of a model that is there");
+  }
+  for (const PolicySpec& point : request.points) {
+    const double share = 100 * point.budget.value / request.prompt;
+    if (!policy_info(point.name).takes_budget || point.budget.kind != Budget::Kind::kTokens || share >= 5) continue;
+    notes.push_back(fmt::format("{}: a whole number is tokens, {:.2g} % of the prompt; a share is written 0.5 or 50%",
+                                point.text(), share));
+  }
   if (evicts && request.engine && request.engine->name != kOwnEngine && !request.engine->on_cpu) {
     notes.push_back(fmt::format("--engine {} says how work is launched; that it can evict is assumed, and the policy's "
                                 "own kernels, reads and state are added", request.engine->name));

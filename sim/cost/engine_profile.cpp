@@ -77,12 +77,14 @@ static std::string version_problem(const EngineProfile& profile, const std::stri
 
 EngineProfile find_engine_profile(const std::string& asked, const fs::path& catalog, std::string_view architecture) {
   const std::size_t at = std::min(asked.find('@'), asked.size());
-  const std::string name = asked.substr(0, at), version = asked.substr(std::min(at + 1, asked.size()));
+  std::string name = asked.substr(0, at);
+  const std::string version = asked.substr(std::min(at + 1, asked.size()));
   if (at < asked.size() && !is_version(version)) {
     throw usage_error(fmt::format("engine '{}': '{}' is no version", asked, version))
         .note(fmt::format("a version is one such as {}", kVersionExamples));
   }
   const std::vector<std::string> names = catalog_engine_names(catalog);
+  name = same_name(name, names).value_or(name);
   if (std::find(names.begin(), names.end(), name) == names.end()) {
     throw usage_error(fmt::format("unknown engine '{}'{}", name, engine_suggestion(name, names, catalog)))
         .note(fmt::format("known engines: {}", join(names)));

@@ -43,6 +43,13 @@ std::string suggestion(const std::string& typed, const std::vector<std::string>&
   return boards.empty() ? did_you_mean(typed, names) : fmt::format("; did you mean {}?", join(boards, " or "));
 }
 
+// "4xh100-sxm".
+constexpr const char* kHowMany = "; how many of one there are is said by --tp";
+bool counts_devices(const std::string& text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  return digits > 0 && digits <= 3 && (text.substr(digits).starts_with("x") || text.substr(digits).starts_with(" x"));
+}
+
 bool looks_like_a_file(const std::string& text) {
   return text.find('/') != std::string::npos || text.ends_with(".yaml") || text.ends_with(".yml");
 }
@@ -96,8 +103,11 @@ Device complete_device(const std::string& name_or_path, const fs::path& catalog,
   if (!looks_like_a_file(name_or_path)) {
     const auto same = device_name(name_or_path, names, catalog);
     if (!same) {
-      throw usage_error(fmt::format("unknown device '{}'{}", name_or_path, suggestion(name_or_path, names)))
-          .note(fmt::format("known devices: {}; or give the path of a YAML file", join(names)));
+      const std::string nearest = suggestion(name_or_path, names);
+      const std::string known =
+          nearest.empty() ? "known devices: " + join(names) : "`kvroof devices` lists all of them";
+      throw usage_error(fmt::format("unknown device '{}'{}", name_or_path, nearest))
+          .note(known + "; or give the path of a YAML file" + (counts_devices(name_or_path) ? kHowMany : ""));
     }
     file = catalog / "devices" / (*same + ".yaml");
   } else if (!fs::is_regular_file(file)) {

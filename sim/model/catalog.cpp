@@ -327,8 +327,10 @@ ModelShape find_model_shape(const std::string& name_or_path, const fs::path& cat
     throw usage_error(fmt::format("{}: no such file or folder{}", name_or_path,
                                   of_page ? did_you_mean(own, names) : std::string()));
   }
-  throw usage_error(fmt::format("unknown model '{}'{}", name_or_path, did_you_mean(name_or_path, names)))
-      .note(fmt::format("known models: {}; or give a folder, a config.json, a GGUF or a YAML file", join(names)));
+  const std::string nearest = did_you_mean(name_or_path, names);
+  const std::string known = nearest.empty() ? "known models: " + join(names) : "`kvroof models` lists all of them";
+  throw usage_error(fmt::format("unknown model '{}'{}", name_or_path, nearest))
+      .note(known + "; or give a folder, a config.json, a GGUF or a YAML file");
 }
 
 }  // namespace kvroof

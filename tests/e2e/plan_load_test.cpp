@@ -20,6 +20,41 @@ json plan(const std::string& words, int code = 0) {
 
 }  // namespace
 
+TEST_CASE("compare of a batch says of each device what plan says of it, and what a million tokens cost at its prices") {
+  const std::string words = " --model llama-3-8b --engine vllm --prompt 3000 --output 256 --batch 64 --under-load ";
+  const Ran ran = run_program("compare" + words + "--tp 2 --device h100-sxm,l40s,rtx-3060 --format json");
+  REQUIRE(ran.code == 0);
+  const json all = json::parse(ran.out);
+  REQUIRE(all["points"].size() == 3);
+  for (const json& c : all["points"]) {
+    const bool fits = c["device"] != "rtx-3060";
+    const json p = plan(words + "--tp 2 --device " + c["device"].get<std::string>(), fits ? 0 : 3);
+    INFO(c);
+    CHECK(c["batch"] == (fits ? 64 : 0));
+    CHECK(c["largest_batch"] == p["largest_batch"]);
+    if (!fits) continue;
+    CHECK(c["tpot_ms_interval"]["value"] == p["load"]["tpot_ms"]["value"]);
+    CHECK(c["ttft_ms"] == p["load"]["ttft_ms"]);
+    CHECK(c["tokens_per_s"] == p["load"]["tokens_per_s"]["value"]);
+    CHECK(c["usd_per_million_tokens"] == p["load"]["usd_per_million_tokens"]);
+    // Two devices for an hour make so many tokens.
+    const std::string device = c["device"];
+    const json facts = json::parse(run_program("devices show " + device + " --format json").out);
+    const auto price = std::find_if(facts.begin(), facts.end(),
+                                    [](const json& f) { return f["fact"] == "price_low_usd_per_hour"; });
+    REQUIRE(price != facts.end());
+    const double an_hour = 3600 * c["tokens_per_s"].get<double>();
+    const double low = (*price)["value"].get<double>();
+    CHECK(c["usd_per_million_tokens"]["low"].get<double>() == Approx(2 * low / an_hour * 1e6));
+  }
+  CHECK(all["points"][0]["device"] == "h100-sxm");
+  CHECK(all["points"][2]["device"] == "rtx-3060");
+  // Without --under-load what the numbers leave out is said.
+  const Ran steps = run_program("compare --model llama-3-8b --prompt 3000 --output 256 --device h100-sxm");
+  CHECK(steps.out.find("decode steps alone") != std::string::npos);
+  CHECK(run_program("compare" + words + "--device rtx-3060").code == 3);
+}
+
 TEST_CASE("under load tokens share steps with others' prompts, and goals hold for as many clients as are planned") {
   const std::string words = " --model llama-3-8b --prompt 4k --output 256 --device h100-sxm --engine vllm ";
   const json alone = plan(words + "--batch 32");

@@ -368,6 +368,9 @@ TEST_CASE("questions that plan and compare cannot answer get one sentence") {
   refused("plan --model llama-3-8b --device h200 --policy scissorhands-4bit:budget=0.5 --kv auto,int8", "--kv auto");
   refused("plan --model llama-3-8b --device h200 --tpot-ms 0", "--tpot-ms 0: expected a number from");
   refused("plan --model llama-3-8b --device h200,l40s", "plan answers for one device");
+  refused("plan --model llama-3-8b --device 4xh100-sxm", "how many of one there are is said by --tp");
+  refused("compare --model llama-3-8b --device h200 --svg front.png", "a name that ends with .svg");
+  refused("compare --model llama-3-8b --device h200 --batch 1e9", "--batch 1e9: expected a count from");
   refused("compare --model llama-3-8b --device h200 --tpot-ms 0", "--tpot-ms 0: expected a number from");
   refused("compare --model llama-3-8b --device h200 --by tokens", "--by tokens: unknown");
   refused("plan --model llama-3-8b --device h200 --dtype fp9", "--dtype fp9: no such type of weights; did you mean fp");
