@@ -93,18 +93,20 @@ void KernelReportBuilder::add(const WorkRow& row) {
     WorkTotals& totals = named(copies_, row.name);
     totals.add(duration, has_times);
     totals.bytes += row.bytes;
+    ++totals.known;
     return;
   }
-  const bool meant = row.meaning.has_value();
-  WorkTotals& purpose = named(purposes_, meant ? row.meaning->operation : row.purpose);
-  if (!meant) purpose.purpose = row.purpose;
+  const bool meant = row.meaning.has_value(), own = meant && row.meaning->step != kNoStep;
+  WorkTotals& purpose = named(purposes_, own ? row.meaning->operation : row.purpose);
+  if (!own) purpose.purpose = row.purpose;
   for (WorkTotals* totals : {&kernels_of(row), &purpose, &report_.all_kernels}) {
     totals->add(duration, has_times);
     if (!meant) continue;
     totals->bytes += row.meaning->declared.total();
     totals->flops += row.meaning->flops;
+    ++totals->known;
   }
-  if (meant) add_meaning(*row.meaning, duration);
+  if (own) add_meaning(*row.meaning, duration);
 }
 
 void KernelReportBuilder::add_meaning(const KernelMeaning& meaning, std::uint64_t duration_ns) {

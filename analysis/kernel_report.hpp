@@ -36,6 +36,7 @@ struct WorkTotals {
   std::uint64_t total_ns = 0, min_ns = 0, max_ns = 0;
   std::uint64_t bytes = 0;  // that the engine declared for kernels; moved by copies and fills
   std::uint64_t flops = 0;  // 0: not known
+  std::uint64_t known = 0;  // of the calls: those whose bytes are known
   CountedBytes counted;     // of launches that were counted one by one, perhaps in another run
 
   void add(std::uint64_t duration_ns, bool has_times);

@@ -98,13 +98,17 @@ int import_records(const Arguments& arguments, const std::filesystem::path& out,
     const nlohmann::ordered_json json = {{"trace", out.string()}, {"kernels", n.kernels}, {"copies", n.copies},
                                          {"fills", n.fills},      {"calls", n.calls},     {"ranges", n.ranges},
                                          {"not_imported", n.others}, {"left_out", n.left_out.total()},
-                                         {"whole_graphs", n.whole_graphs}};
+                                         {"whole_graphs", n.whole_graphs}, {"of_operators", n.of_operators}};
     fmt::print("{}\n", json.dump(2));
   }
   if (!arguments.quiet) {
     fmt::print(stderr, "{}: {} kernels, {} copies and fills, {} calls, {} ranges; {} records of other kinds left out\n",
                out.string(), n.kernels, n.copies + n.fills, n.calls, n.ranges, n.others);
     if (n.left_out.total() > 0) fmt::print(stderr, "note: left out: {}\n", n.left_out.text());
+    if (n.of_operators > 0) {
+      fmt::print(stderr, "note: {} of the kernels are of operators whose shapes say what they must read and write\n",
+                 n.of_operators);
+    }
     if (n.whole_graphs > 0) {
       fmt::print(stderr, "note: {} of the kernels are launches of whole CUDA graphs; `nsys profile "
                          "--cuda-graph-trace=node` records the kernels inside\n", n.whole_graphs);

@@ -109,13 +109,16 @@ class OperatorTable {
     into.total_ns += from.total_ns;
     into.bytes += from.bytes;
     into.flops += from.flops;
+    into.known += from.known;
     into.counted += from.counted;
   }
   [[nodiscard]] Cell of_elapsed(double ns) const {
     if (report_.elapsed_ns == 0) return nothing();
     return scaled(share(ns, static_cast<double>(report_.elapsed_ns)), 1, 1);
   }
-  void add(const WorkTotals& t, const std::string& kind) {
+  // Bytes of some of the kernels beside the time of all would be no rate, unless the engine said what all its steps do.
+  void add(WorkTotals t, const std::string& kind) {
+    if (report_.steps.empty() && t.known < t.calls) t.bytes = t.flops = 0;
     const bool timed = t.timed > 0;
     const double rate = t.bytes_per_second();
     const bool kernels = kind != "copy";  // copies to the host go over another link

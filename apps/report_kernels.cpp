@@ -64,7 +64,8 @@ void print_without_bytes(const KernelReport& report) {
   if (report.all_kernels.bytes > 0 || counted.any() || report.operators.empty()) return;
   fmt::print(stderr,
              "times alone: the recording does not say what a kernel reads and writes, so none is set against the "
-             "limit; `kvroof record --cupti trace` of the engine's own runs does\n");
+             "limit; `kvroof record --cupti trace` of the engine's own runs does, and PyTorch's profiler with "
+             "record_shapes=True\n");
 }
 
 // The refusal of a profile that was not imported.

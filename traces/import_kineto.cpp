@@ -6,6 +6,7 @@
 #include "traces/gzip_stream.hpp"
 #include "traces/import_profile.hpp"
 #include "traces/kineto_event.hpp"
+#include "traces/kineto_operators.hpp"
 
 namespace kvroof {
 namespace {
@@ -14,7 +15,9 @@ using Json = nlohmann::json;
 constexpr std::size_t kMaxDepth = 64;
 
 // Where in the file the parser is: what the innermost object or array holds.
-enum class Place : std::uint8_t { kNothing, kFile, kEvents, kEvent, kArguments, kSizes, kDevices, kDevice, kOther };
+enum class Place : std::uint8_t {
+  kNothing, kFile, kEvents, kEvent, kArguments, kSizes, kShapes, kShape, kTypes, kDevices, kDevice, kOther
+};
 
 class KinetoHandler : public nlohmann::json_sax<Json> {
  public:
@@ -29,6 +32,7 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
 
   bool string(string_t& text) override {
     if (place() == Place::kEvent) event_.set(key_, text);
+    if (place() == Place::kTypes) event_.add_type(text);
     if (place() == Place::kDevice && key_ == "name") device_name_ = text;
     return value();
   }
@@ -53,7 +57,10 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
   bool end_object() override {
     const Place left = place();
     places_.pop_back();
-    if (left == Place::kEvent) event_.deliver(to_, counts_);
+    if (left == Place::kEvent) {
+      event_.deliver(to_, counts_);
+      counts_.of_operators += operators_.see(event_, to_);
+    }
     if (left == Place::kDevice) {
       device_.name = device_name_;
       to_.add(device_);
@@ -61,12 +68,16 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
     return value();
   }
   bool start_array(std::size_t) override {
-    const bool sizes = place() == Place::kArguments && (key_ == "grid" || key_ == "block");
+    const bool argument = place() == Place::kArguments;
     const Place inner = place() == Place::kFile && key_ == "traceEvents"        ? Place::kEvents
                         : place() == Place::kFile && key_ == "deviceProperties" ? Place::kDevices
-                        : sizes                                                 ? Place::kSizes
+                        : argument && (key_ == "grid" || key_ == "block")       ? Place::kSizes
+                        : argument && key_ == "Input Dims"                      ? Place::kShapes
+                        : argument && key_ == "Input type"                      ? Place::kTypes
+                        : place() == Place::kShapes                             ? Place::kShape
                                                                                 : Place::kOther;
     if (inner == Place::kEvents) has_events_ = true;
+    if (inner == Place::kShape) event_.add_shape();
     size_index_ = 0;
     return enter(inner);
   }
@@ -115,6 +126,7 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
     const auto size = static_cast<std::uint32_t>(number.integer());
     if (place() == Place::kEvent) event_.set(key_, number);
     if (place() == Place::kArguments) event_.set_argument(key_, number);
+    if (place() == Place::kShape) event_.add_dimension(number);
     if (place() == Place::kSizes && size_index_ < 3) {
       (key_ == "grid" ? event_.grid : event_.block)[size_index_++] = size;
     }
@@ -134,6 +146,7 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
   std::string key_;
   std::size_t size_index_ = 0;
   KinetoEvent event_;
+  KinetoOperators operators_;
   DeviceRecord device_;
   std::string device_name_;
   ProfileCounts counts_;

@@ -25,6 +25,7 @@ struct LeftOut {
 struct ProfileCounts {
   std::uint64_t kernels = 0, copies = 0, fills = 0, calls = 0, ranges = 0;
   std::uint64_t others = 0;        // records of kinds that are not taken
+  std::uint64_t of_operators = 0;  // of the kernels: those of an operator with shapes, which say what they must move
   std::uint64_t whole_graphs = 0;  // of the kernels: launches of graphs whose kernels are not in the file
   LeftOut left_out;
 };

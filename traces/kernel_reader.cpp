@@ -207,7 +207,8 @@ class WorkGatherer {
     if (!row_.meaning) {
       operation_ = rows.text(12);
       cause_ = rows.text(13);
-      row_.meaning = KernelMeaning{u32(rows, 14), rows.null(15) ? -1 : static_cast<std::int32_t>(rows.integer(15)),
+      row_.meaning = KernelMeaning{rows.null(14) ? kNoStep : u32(rows, 14),
+                                   rows.null(15) ? -1 : static_cast<std::int32_t>(rows.integer(15)),
                                    operation_, cause_, {}, 0};
     }
     const std::string_view cause = rows.text(13);

@@ -129,6 +129,8 @@ inline constexpr std::uint32_t kFirstProcessNumber = (1U << 22U) + 1;
 // What the engine meant by a kernel: that of this launching call and this graph node (0 outside graphs). A record whose
 // correlation is 0 holds for every launch of its node that has no record of its own. A kernel that moves bytes for
 // several causes has a record for each, one after another.
+// Of what no step of this engine meant: an operator of another framework.
+inline constexpr std::uint32_t kNoStep = UINT32_MAX;
 struct OperatorRecord {
   std::uint64_t graph_node = 0;
   std::uint32_t correlation = 0;

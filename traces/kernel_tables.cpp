@@ -108,7 +108,7 @@ constexpr std::array kTables = {
                 "power_mw INTEGER, temperature_c INTEGER",
                 "time_ns, device, sm_clock_mhz, memory_clock_mhz, power_mw, temperature_c"},
     KernelTable{kOperatorTable,
-                "correlation INTEGER NOT NULL, graph_node INTEGER NOT NULL, step INTEGER NOT NULL, layer INTEGER, "
+                "correlation INTEGER NOT NULL, graph_node INTEGER NOT NULL, step INTEGER, layer INTEGER, "
                 "name TEXT NOT NULL, cause TEXT NOT NULL, declared_bytes INTEGER NOT NULL, declared_flops INTEGER, "
                 "sequence INTEGER",
                 "correlation, graph_node, step, layer, name, cause, declared_bytes, declared_flops, sequence"},

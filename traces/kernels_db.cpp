@@ -297,7 +297,8 @@ void KernelDatabase::add(const ProcessRecord& r) {
 }
 
 void KernelDatabase::add(const OperatorRecord& r) {
-  state_->add(kOperatorTable, r.correlation, r.graph_node, r.step,
+  const auto step = r.step == kNoStep ? std::nullopt : std::optional<std::uint32_t>(r.step);
+  state_->add(kOperatorTable, r.correlation, r.graph_node, step,
               if_not_negative(r.layer), r.name, r.cause, r.declared_bytes, if_not_0(r.declared_flops),
               if_not_negative(r.sequence));
 }

@@ -8,6 +8,7 @@ namespace kvroof {
 namespace {
 
 constexpr std::int64_t kMaxNs = std::int64_t{1} << 62;
+constexpr std::size_t kMostArguments = 64, kMostDimensions = 16;
 
 std::uint32_t narrow(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
 
@@ -70,7 +71,22 @@ void KinetoEvent::reset() {
   start_ns = duration_ns = std::nullopt;
   times_valid = true;
   process = thread = device = context = stream = correlation = graph_node = registers = shared = bytes = 0;
+  external = 0;
   grid = block = {1, 1, 1};
+  shapes.clear();
+  types.clear();
+}
+
+void KinetoEvent::add_shape() {
+  if (shapes.size() < kMostArguments) shapes.emplace_back();
+}
+
+void KinetoEvent::add_dimension(KinetoNumber number) {
+  if (!shapes.empty() && shapes.back().size() < kMostDimensions) shapes.back().push_back(number.integer());
+}
+
+void KinetoEvent::add_type(std::string_view type) {
+  if (types.size() < kMostArguments) types.emplace_back(type);
 }
 
 void KinetoEvent::set(std::string_view field, std::string_view text) {
@@ -89,7 +105,8 @@ void KinetoEvent::set(std::string_view field, KinetoNumber number) {
 }
 
 void KinetoEvent::set_argument(std::string_view field, KinetoNumber number) {
-  constexpr std::array<std::pair<std::string_view, std::uint64_t KinetoEvent::*>, 8> kArguments = {{
+  constexpr std::array<std::pair<std::string_view, std::uint64_t KinetoEvent::*>, 9> kArguments = {{
+      {"External id", &KinetoEvent::external},
       {"device", &KinetoEvent::device},
       {"context", &KinetoEvent::context},
       {"stream", &KinetoEvent::stream},

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "sim/core/error.hpp"
 #include "traces/import_profile.hpp"
@@ -29,12 +30,20 @@ struct KinetoEvent {
   std::uint64_t process = 0, thread = 0;
   std::uint64_t device = 0, context = 0, stream = 0, correlation = 0, graph_node = 0;
   std::uint64_t registers = 0, shared = 0, bytes = 0;
+  std::uint64_t external = 0;  // of the operator that launched it, or that it is
   std::array<std::uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};
+  // Of an operator's arguments where the profiler recorded shapes; without dimensions: no tensor.
+  std::vector<std::vector<std::uint64_t>> shapes;
+  std::vector<std::string> types;
 
   void reset();
   void set(std::string_view field, std::string_view text);
   void set(std::string_view field, KinetoNumber number);
   void set_argument(std::string_view field, KinetoNumber number);
+  // The next argument of the operator, its next dimension and its type; more than any operator has are ignored.
+  void add_shape();
+  void add_dimension(KinetoNumber number);
+  void add_type(std::string_view type);
 
   // Hands the record over, if it is one that a trace can hold, and counts it.
   void deliver(ProfileSink& to, ProfileCounts& counts) const;

@@ -106,6 +106,43 @@ TEST_CASE("Kernels of another program have a purpose by their names, and a repor
   CHECK(kernels.find("\ndevice_kernel,attention,1,20000,") != std::string::npos);
 }
 
+TEST_CASE("Kernels of an imported PyTorch profile are of the operator that launched them and carry its bytes once") {
+  const TemporaryFolder folder;
+  const auto event = [](const char* category, const char* name, int at, const std::string& arguments) {
+    return fmt::format(R"({{"ph": "X", "cat": "{}", "name": "{}", "ts": {}, "dur": 2, "args": {{{}}}}},)", category,
+                       name, at, arguments);
+  };
+  const std::string dims = R"("Input Dims": [[4, 8], [8, 2]], "Input type": ["c10::Half", "c10::Half"])";
+  std::ofstream(folder.path() / "trace.json")
+      << R"({"traceEvents": [)" + event("cpu_op", "aten::mm", 1, R"("External id": 7, )" + dims) +
+          event("cpu_op", "aten::cat", 2, R"("External id": 8, "Input Dims": [[[4, 8], [8, 2]], []], "Input type": )"
+                                          R"(["TensorList", "Scalar"])") +
+          event("cpu_op", "aten::mm", 3, R"("External id": 9, )" + dims) +
+          event("kernel", "split", 10, R"("External id": 7, "correlation": 70)") +
+          event("kernel", "gemm", 20, R"("External id": 7, "correlation": 71)") +
+          event("kernel", "copy", 30, R"("External id": 8, "correlation": 72)") +
+          event("kernel", "old", 40, R"("External id": 9, "correlation": 9)") + "{}]}";
+  const std::string trace = folder.file("run.kvt");
+  const Ran imported = run_program("import kineto " + folder.file("trace.json") + " -o " + trace);
+  INFO(imported.err);
+  REQUIRE(imported.code == 0);
+  CHECK(imported.err.find("note: 2 of the kernels are of operators whose shapes say") != std::string::npos);
+  // (32 + 16 + 8) · 2 bytes in 4 us, 2 · 4 · 8 · 2 operations; of all kernels some are not known.
+  CHECK(run_program("report-kernels " + trace + " -q --format csv --device h200").out ==
+        "name,kind,calls,total_ns,share_percent,mean_ns,min_ns,max_ns,bytes,bytes_per_second,limit_percent,"
+        "flops_per_byte,roof_percent\n"
+        "aten::mm 4x8 8x2,operator,2,4000,12.5,2000,2000,2000,112,28000000,0.0005833333333333334,"
+        "1.1428571428571428,0.0005833333333333334\n"
+        "copy,copy,1,2000,6.25,2000,2000,2000,,,,,\n"
+        "old,other,1,2000,6.25,2000,2000,2000,,,,,\n"
+        "all kernels,total,4,8000,25,2000,2000,2000,,,,,\n"
+        "idle between work,idle,3,24000,75,8000,,8000,,,,,\n");
+  const std::string purposes = run_program("report-kernels " + trace + " -q --format csv --by purpose").out;
+  CHECK(purposes.find("gemm,gemm,1,2000,") != std::string::npos);
+  CHECK(run_program("report-kernels " + trace + " -q --format csv --by step").out.find("4294967295") ==
+        std::string::npos);
+}
+
 TEST_CASE("A board whose driver's name does not tell its form has its limit all the same") {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "trace.json")

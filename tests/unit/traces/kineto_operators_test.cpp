@@ -1,0 +1,68 @@
+#include "traces/kineto_operators.hpp"
+
+#include "tests/catch.hpp"
+
+namespace kvroof {
+namespace {
+
+using Shapes = std::vector<std::vector<std::uint64_t>>;
+
+std::optional<ShapedOperator> shaped(const std::string& name, const Shapes& shapes,
+                                     std::vector<std::string> types = {}) {
+  KinetoEvent event;
+  event.name = name;
+  event.shapes = shapes;
+  types.resize(shapes.size(), "c10::BFloat16");
+  event.types = types;
+  return shaped_operator(event);
+}
+
+}  // namespace
+
+TEST_CASE("A product of matrices reads both operands and writes the result once, for two operations a multiplication") {
+  const auto mm = shaped("aten::mm", {{4, 4096}, {4096, 6144}});
+  REQUIRE(mm);
+  CHECK(mm->name == "aten::mm 4x4096 4096x6144");
+  CHECK(mm->bytes == 2ULL * (4 * 4096 + 4096 * 6144 + 4 * 6144));
+  CHECK(mm->flops == 2ULL * 4 * 4096 * 6144);
+  const auto addmm = shaped("aten::addmm", {{6144}, {4, 4096}, {4096, 6144}, {}, {}});
+  REQUIRE(addmm);
+  CHECK(addmm->name == "aten::addmm 4x4096 4096x6144");
+  CHECK((addmm->bytes == mm->bytes && addmm->flops == mm->flops));
+  const auto bmm = shaped("aten::bmm", {{32, 1, 128}, {32, 128, 999}});
+  REQUIRE(bmm);
+  CHECK(bmm->bytes == 32 * 2ULL * (128 + 128 * 999 + 999));
+  CHECK(bmm->flops == 32 * 2ULL * 128 * 999);
+  // The peak that kernels are held to is that of 16 bits.
+  const auto single = shaped("aten::mm", {{4, 8}, {8, 2}}, {"float", "float"});
+  REQUIRE(single);
+  CHECK(single->bytes == 4 * (32 + 16 + 8));
+  CHECK(single->flops == 0);
+}
+
+TEST_CASE("Attention reads q, k and v and writes as much as q has, its operations are not known") {
+  for (const char* name : {"aten::_scaled_dot_product_flash_attention", "aten::_flash_attention_forward"}) {
+    const auto attention = shaped(name, {{2, 32, 1, 128}, {2, 8, 4096, 128}, {2, 8, 4096, 128}, {}},
+                                  {"c10::Half", "c10::Half", "c10::Half", "double"});
+    REQUIRE(attention);
+    CHECK(attention->bytes == 2ULL * (2 * 2 * 32 * 128 + 2 * 2 * 8 * 4096 * 128));
+    CHECK(attention->flops == 0);
+  }
+}
+
+TEST_CASE("Nothing is said of operators, shapes and types that are not what such a call has") {
+  CHECK_FALSE(shaped("aten::add", {{4, 8}, {8, 2}}));
+  CHECK_FALSE(shaped("aten::mm", {}));
+  CHECK_FALSE(shaped("aten::mm", {{4, 8}}));
+  CHECK_FALSE(shaped("aten::mm", {{4, 8}, {9, 2}}));
+  CHECK_FALSE(shaped("aten::mm", {{4, 8}, {8}}));
+  CHECK_FALSE(shaped("aten::mm", {{4, 8}, {8, 2}}, {"c10::Half", "float"}));
+  CHECK_FALSE(shaped("aten::mm", {{4, 8}, {8, 2}}, {"long int", "long int"}));
+  CHECK_FALSE(shaped("aten::mm", {{0, 8}, {8, 2}}));
+  CHECK_FALSE(shaped("aten::bmm", {{4, 1, 8}, {5, 8, 2}}));
+  const std::uint64_t huge = std::uint64_t{1} << 40U;
+  CHECK_FALSE(shaped("aten::mm", {{huge, huge}, {huge, huge}}));
+  CHECK_FALSE(shaped("aten::mm", {{huge, 1}, {1, huge}}));
+}
+
+}  // namespace kvroof

@@ -1,0 +1,122 @@
+#include "traces/kineto_operators.hpp"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "sim/core/byte_counters.hpp"
+
+namespace kvroof {
+namespace {
+
+using Shape = std::vector<std::uint64_t>;
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48U;
+
+// Bytes of an element; 0: not known.
+std::uint64_t element_bytes(std::string_view type) {
+  constexpr std::array<std::pair<std::string_view, std::uint64_t>, 4> kTypes = {
+      {{"float", 4}, {"double", 8}, {"c10::Half", 2}, {"c10::BFloat16", 2}}};
+  const auto* const it = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& t) { return t.first == type; });
+  return it == kTypes.end() ? 0 : it->second;
+}
+
+// 0 where it is more than any tensor has.
+std::uint64_t elements(const Shape& shape) {
+  std::uint64_t product = 1;
+  for (const std::uint64_t n : shape) {
+    if (n > kMostElements || (product *= n) > kMostElements) return 0;
+  }
+  return product;
+}
+
+std::string named(std::string_view name, std::span<const Shape> shapes) {
+  std::string text(name);
+  for (const Shape& shape : shapes) {
+    for (std::size_t i = 0; i < shape.size(); ++i) text += fmt::format("{}{}", i == 0 ? ' ' : 'x', shape[i]);
+  }
+  return text;
+}
+
+// a [batch, m, k] · b [batch, k, n], both without the batch where there is none. What addmm adds is small beside them.
+std::optional<ShapedOperator> product(std::string_view name, std::span<const Shape> operands, std::size_t rank,
+                                      std::uint64_t width) {
+  const Shape& a = operands[0];
+  const Shape& b = operands[1];
+  if (a.size() != rank || b.size() != rank || a[rank - 1] != b[rank - 2] || (rank == 3 && a[0] != b[0])) return {};
+  const std::uint64_t read = elements(a), weights = elements(b);
+  if (read == 0 || weights == 0) return {};
+  const std::uint64_t n = b[rank - 1], rows = read / a[rank - 1];
+  if (rows > kMostElements / n || read > kMostElements / n) return {};
+  const std::uint64_t written = rows * n;
+  const std::uint64_t flops = width == 2 ? 2 * n * read : 0;
+  return ShapedOperator{named(name, operands), width * (read + weights + written), flops};
+}
+
+// q, k and v, and an output of q's shape.
+std::optional<ShapedOperator> attention(std::string_view name, std::span<const Shape> operands, std::uint64_t width) {
+  std::uint64_t all = elements(operands[0]);
+  for (const Shape& shape : operands) {
+    if (shape.size() < 3 || elements(shape) == 0) return {};
+    all += elements(shape);
+  }
+  return ShapedOperator{named(name, operands), width * all, 0};
+}
+
+struct Known {
+  std::string_view name;
+  std::size_t first;  // of its arguments, that counts
+  std::size_t rank;   // of a product; 0: attention
+};
+constexpr std::array<Known, 8> kKnown = {{{"aten::mm", 0, 2},
+                                          {"aten::addmm", 1, 2},
+                                          {"aten::bmm", 0, 3},
+                                          {"aten::baddbmm", 1, 3},
+                                          {"aten::_flash_attention_forward", 0, 0},
+                                          {"aten::_scaled_dot_product_flash_attention", 0, 0},
+                                          {"aten::_scaled_dot_product_efficient_attention", 0, 0},
+                                          {"aten::_scaled_dot_product_cudnn_attention", 0, 0}}};
+
+}  // namespace
+
+std::optional<ShapedOperator> shaped_operator(const KinetoEvent& event) {
+  const auto* const known =
+      std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& k) { return k.name == event.name; });
+  if (known == kKnown.end()) return {};
+  const std::size_t count = known->rank > 0 ? 2 : 3;
+  if (event.shapes.size() < known->first + count || event.types.size() < known->first + count) return {};
+  const std::span<const Shape> operands(event.shapes.data() + known->first, count);
+  const std::uint64_t width = element_bytes(event.types[known->first]);
+  for (std::size_t i = 1; i < count; ++i) {
+    if (event.types[known->first + i] != event.types[known->first]) return {};
+  }
+  if (width == 0) return {};
+  return known->rank > 0 ? product(event.name, operands, known->rank, width) : attention(event.name, operands, width);
+}
+
+bool KinetoOperators::see(const KinetoEvent& event, ProfileSink& to) {
+  if (event.external == 0 || event.phase != "X") return false;
+  if (event.category == "cpu_op") {
+    if (const auto shaped = shaped_operator(event)) {
+      calls_.insert_or_assign(event.external,
+                              Call{&*names_.insert(shaped->name).first, shaped->bytes, shaped->flops});
+    }
+    return false;
+  }
+  if (event.category != "kernel" || event.external == event.correlation || event.correlation > UINT32_MAX) return false;
+  const auto it = calls_.find(event.external);
+  if (it == calls_.end()) return false;
+  OperatorRecord record;
+  record.graph_node = event.graph_node;
+  record.correlation = static_cast<std::uint32_t>(event.correlation);
+  record.step = kNoStep;
+  record.name = *it->second.name;
+  record.cause = kCauseNames[static_cast<std::size_t>(Cause::kActivations)];
+  record.declared_bytes = std::exchange(it->second.bytes, 0);
+  record.declared_flops = std::exchange(it->second.flops, 0);
+  to.add(record);
+  return true;
+}
+
+}  // namespace kvroof
