@@ -9,35 +9,20 @@
 namespace kvroof {
 namespace {
 
-using F = DeviceField;
-
 // Relative half-widths (80 %) of what no device file states: priors, see docs/method.md.
 constexpr double kChipSpread = 0.05;  // two boards of one product, clocks, temperature
 constexpr double kHostSpread = 0.30;
 constexpr double kPolicySpread = 0.50;
-// Of what the best shape reaches (matmul_fraction), what products of any shape of at least 1,024 rows and columns do:
-// tables of A100 and H100 fit 0.96 and 0.98 (half of the shapes fitted).
-constexpr double kAnyShape = 0.97;
 // Clocks under sustained load, launches and sampling of a prompt; and what its attention reaches of the peak.
 constexpr double kPrefillSpread = 0.30;
 constexpr double kPromptAttentionShare = 0.60;
 
-// Of the peak, what products of fewer rows than a tile reach, the tile's rows counted: 0.58 to 0.60 in bf16 and 0.53 to
-// 0.65 in fp8 (SGLang), 0.74 (Transformers), all on H20 and seen before it was chosen.
-constexpr double kTileShare = 0.62;
-// Kernels that unpack weights have smaller tiles, and unpacking between their products: the time of half as many rows.
-constexpr double kUnpackedTile = 0.5;
 // Rows that vector products of unpacked weights take one after another; kernels of tiles serve more.
 constexpr std::uint64_t kColumns = 8;
-constexpr double kUnderWaySpread = 0.25;
 constexpr double kUnpackSpread = 0.40;
-// Microseconds that a multiprocessor takes for one KV head of a sequence in decode attention, however few its rows: 10
-// to 14 ns a head on 132 and 148 of them in tables of 1,024 and 2,048 sequences of 3 to 31 tokens (H200 and B200,
-// TensorRT-LLM and vLLM, ai-dynamo/aiconfigurator @095f58a).
-constexpr double kHeadUs = 1.4;
-constexpr double kMultiprocessors = 132;  // of a board whose catalog entry does not say, as H100 has
 // Of the activations, what every device of a shared layer reads and writes whole: norms, residuals, inputs of products.
 constexpr double kReplicated = 0.4;
+
 Estimate around(double value, double half_width, CostTerm dominated_by) {
   // Multiplicative, so that no bound is ever negative.
   const double h80 = 1 + half_width;
@@ -65,97 +50,6 @@ Estimate throughput(const Estimate& step, double tokens) {
   return {tokens / step.value,  tokens / step.high80, tokens / step.low80,
           tokens / step.high95, tokens / step.low95,  step.dominated_by,
           step.limit > 0 ? tokens / step.limit : 0};
-}
-
-CostModel::Rate CostModel::rate(const Device& device, DeviceField field, double unit) const {
-  const std::optional<Fact>& fact = device.fact(field);
-  check(fact.has_value(), "a device of a cost model has its achieved facts");
-  return {fact->value * unit, fact->spread};
-}
-
-std::string deployment_problem(const ModelShape& shape, const Deployment& deployment) {
-  if (deployment.tensor_parallel == 0 || shape.heads % deployment.tensor_parallel != 0) {
-    return fmt::format("{} query heads cannot be spread over {} devices", shape.heads, deployment.tensor_parallel);
-  }
-  if (deployment.stages == 0 || deployment.stages > shape.layers) {
-    return fmt::format("{} layers cannot be spread over {} stages", shape.layers, deployment.stages);
-  }
-  return {};
-}
-
-CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, const Device& device,
-                     const EngineProfile& engine)
-    : shape_(shape),
-      types_(deployment.types),
-      deployment_(deployment),
-      engine_(engine),
-      capacity_(device.usable_memory()),
-      share_(1.0 / deployment.tensor_parallel) {
-  check(deployment_problem(shape, deployment).empty(), "a deployment of a cost model is possible");
-  const std::uint32_t devices = deployment.tensor_parallel * deployment.stages;
-  deployment_.weights = format_in(shape, deployment.weights, engine.beside_experts_bits);
-  const WeightFormat& format = deployment_.weights;
-  if (!attention_only(shape)) {
-    const double second_head = engine.unties_head && shape.tied_head ? format.head_bits / 8 : 0;
-    const std::uint64_t all = weight_bytes(shape, format).value +
-                              static_cast<std::uint64_t>(second_head * static_cast<double>(head_parameters(shape)));
-    weights_ = Bytes((all + devices - 1) / devices);
-  }
-  const std::uint32_t kv_heads = std::max(shape.kv_heads, 1U);
-  kv_share_ = (kv_heads + deployment.tensor_parallel - 1) / deployment.tensor_parallel / static_cast<double>(kv_heads);
-  const double bandwidth = device.bandwidth().value;
-  linear_bandwidth_ = rate(device, F::kLinearFraction, bandwidth);
-  const bool other_rate = !format.quantised() && engine.plain_bytes_per_clock > 0;
-  const double per_clock = other_rate ? engine.plain_bytes_per_clock : engine.bytes_per_clock;
-  if (per_clock > 0 && device.fact(F::kSmCount) && device.fact(F::kBoostMhz)) {
-    const double under_way = device.value(F::kSmCount) * device.value(F::kBoostMhz) * 1e6 * per_clock;
-    if (under_way < linear_bandwidth_.value) linear_bandwidth_ = {under_way, kUnderWaySpread};
-  }
-  attention_bandwidth_ = rate(device, F::kAttentionFraction, bandwidth);
-  matmul_fraction_ = device.value(F::kMatmulFraction);
-  const bool own_products = engine.quantises_activations && format.peak && device.fact(*format.peak);
-  if (own_products) prompt_share_ = format.prompt_share;
-  const bool packed_as_is = own_products || (format.native && device.fact(*format.native));
-  const double unpacking = packed_as_is ? 0 : engine.unpacking * format.unpack_operations;
-  set_experts(own_products, packed_as_is);
-  unpack_seconds_ = unpacking / device.peak(DType::kF32).value;
-  const double dense = own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value;
-  const bool own_share = own_products && format.share && device.fact(*format.share);
-  linear_peak_ = own_share ? rate(device, *format.share, dense)
-                           : rate(device, F::kMatmulFraction, kAnyShape * dense);
-  if (device.fact(F::kTileRows) && !(engine.bytes_per_clock > 0)) {
-    const double rows = unpack_seconds_ > 0 ? kUnpackedTile : 1;
-    tile_ = rate(device, F::kTileRows, rows * 2 / (kTileShare * dense));
-  }
-  // Products of a cache of 8 bits and less are computed in 16 bits.
-  const DType attention_type = types_.kv.bits() <= 8 ? DType::kF16 : types_.kv.rows();
-  attention_peak_ = rate(device, F::kMatmulFraction, device.peak(attention_type).value);
-  policy_peak_ = rate(device, F::kMatmulFraction, device.peak(DType::kF32).value);
-  kernel_start_ = rate(device, F::kLinearT0Us, 1e-6);
-  linear_start_ = kernel_start_;
-  if (own_products) {
-    quantise_fused_ = format.start_us * 1e-6;
-    quantise_apart_ = format.quantise_us * 1e-6;
-    if (engine.quantises_fp4_apart && format.layer_bits < 8) quantise_fused_ += std::exchange(quantise_apart_, 0);
-    if (format.walk && device.fact(*format.walk)) walk_ = rate(device, *format.walk, 1e-6 / 1024);
-  }
-  if (!own_products && format.layer_bits < 16) {
-    linear_start_.value *= engine.unpacked_starts;
-    linear_peak_.value *= engine.unpacked_share;
-  }
-  attention_start_ = rate(device, F::kAttentionFloorUs, 1e-6);
-  attention_call_ = rate(device, F::kAttentionCallUs, 1e-6);
-  attention_cold_ = rate(device, F::kAttentionColdUs, 1e-6);
-  elementwise_start_ = rate(device, F::kElementwiseUs, 1e-6);
-  set_links(device);
-  if (device.fact(F::kL2Mib)) cache_bytes_ = device.value(F::kL2Mib) * 1024 * 1024;
-  working_sets_ = device.working_sets;
-  together_ = device.kind == DeviceKind::kCpu;
-  if (!together_) {
-    head_seconds_ = kHeadUs * 1e-6 / (device.fact(F::kSmCount) ? device.value(F::kSmCount) : kMultiprocessors);
-    datasheet_bandwidth_ = bandwidth;
-    datasheet_peak_ = highest_peak(device, format.quantised());
-  }
 }
 
 // Between two sizes that were measured, by the time a byte takes and the logarithm of the size: what a cache holds of a

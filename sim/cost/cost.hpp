@@ -170,6 +170,10 @@ class CostModel {
     double quantised = 0;     // of all products of a step, those whose inputs are quantised for the format
     double expert_calls = 0;  // seconds that calls of experts start later than those products and kernels do
   };
+  // Parts of the constructor, in this order.
+  void set_reading(const Device& device);
+  void set_products(const Device& device);
+  void set_attention(const Device& device);
   void set_experts(bool own_products, bool packed_as_is);
   [[nodiscard]] MoreKernels more_kernels() const;
   // Of one sequence, under an engine that may keep what a layer's window no longer shows.
