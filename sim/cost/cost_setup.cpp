@@ -37,6 +37,10 @@ std::string deployment_problem(const ModelShape& shape, const Deployment& deploy
   if (deployment.tensor_parallel == 0 || shape.heads % deployment.tensor_parallel != 0) {
     return fmt::format("{} query heads cannot be spread over {} devices", shape.heads, deployment.tensor_parallel);
   }
+  if (deployment.expert_parallel == 0 || deployment.tensor_parallel % deployment.expert_parallel != 0) {
+    return fmt::format("{} devices cannot be {} groups that each hold whole experts", deployment.tensor_parallel,
+                       deployment.expert_parallel);
+  }
   if (deployment.stages == 0 || deployment.stages > shape.layers) {
     return fmt::format("{} layers cannot be spread over {} stages", shape.layers, deployment.stages);
   }

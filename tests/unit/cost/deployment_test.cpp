@@ -203,32 +203,12 @@ TEST_CASE("what cannot be spread is said") {
   staged.stages = 81;
   CHECK(deployment_problem(model("llama-3.1-70b"), staged) == "80 layers cannot be spread over 81 stages");
   CHECK(deployment_problem(model("llama-3.1-70b"), over(8)).empty());
-}
-
-TEST_CASE("every engine of the catalog is readable, has its file's name and says where its numbers come from") {
-  const auto names = catalog_engine_names(kCatalog);
-  CHECK(names.size() >= 10);
-  for (const std::string& name : names) {
-    const EngineProfile engine = find_engine_profile(name, kCatalog);
-    CHECK(engine.name == name);
-    CHECK(engine.about.size() <= 60);  // a column of `kvroof engines`
-    std::ifstream file(kCatalog / "engines" / (name + ".yaml"));
-    std::string first, second;
-    std::getline(file, first);
-    std::getline(file, second);
-    CHECK(first == "# Where the numbers below are from:");
-    CHECK(second.size() > 20);
-    for (const EngineProfile& elsewhere : engine.elsewhere) {
-      const std::string& architecture = elsewhere.on.front();
-      INFO(architecture);
-      const auto devices = catalog_device_names(kCatalog);
-      CHECK(std::any_of(devices.begin(), devices.end(), [&](const std::string& device) {
-        return find_device(device, kCatalog).architecture == architecture;
-      }));
-    }
-  }
-  CHECK(default_engine_profile(DeviceKind::kGpu, kCatalog).name == "kvroof");
-  CHECK(default_engine_profile(DeviceKind::kCpu, kCatalog).name == "cpu");
+  Deployment experts = over(8);
+  experts.expert_parallel = 4;
+  CHECK(deployment_problem(model("deepseek-v3"), experts).empty());
+  experts.expert_parallel = 3;
+  CHECK(deployment_problem(model("deepseek-v3"), experts) ==
+        "8 devices cannot be 3 groups that each hold whole experts");
 }
 
 TEST_CASE("an engine file that says what no engine does is refused with its line") {

@@ -1,4 +1,7 @@
 // Engines as they were in earlier versions, and what that changes in a step.
+#include <algorithm>
+#include <fstream>
+
 #include "sim/cost/cost.hpp"
 #include "tests/catch.hpp"
 
@@ -27,6 +30,32 @@ double seconds(const EngineProfile& engine, std::size_t term, const Deployment& 
 }
 
 }  // namespace
+
+TEST_CASE("every engine of the catalog is readable, has its file's name and says where its numbers come from") {
+  const auto names = catalog_engine_names(kCatalog);
+  CHECK(names.size() >= 10);
+  for (const std::string& name : names) {
+    const EngineProfile engine = find_engine_profile(name, kCatalog);
+    CHECK(engine.name == name);
+    CHECK(engine.about.size() <= 60);  // a column of `kvroof engines`
+    std::ifstream file(kCatalog / "engines" / (name + ".yaml"));
+    std::string first, second;
+    std::getline(file, first);
+    std::getline(file, second);
+    CHECK(first == "# Where the numbers below are from:");
+    CHECK(second.size() > 20);
+    for (const EngineProfile& elsewhere : engine.elsewhere) {
+      const std::string& architecture = elsewhere.on.front();
+      INFO(architecture);
+      const auto devices = catalog_device_names(kCatalog);
+      CHECK(std::any_of(devices.begin(), devices.end(), [&](const std::string& device) {
+        return find_device(device, kCatalog).architecture == architecture;
+      }));
+    }
+  }
+  CHECK(default_engine_profile(DeviceKind::kGpu, kCatalog).name == "kvroof");
+  CHECK(default_engine_profile(DeviceKind::kCpu, kCatalog).name == "cpu");
+}
 
 TEST_CASE("drawing tokens by top-p takes the engine's sampler a time for each sequence and entry of the vocabulary") {
   EngineProfile sorts = find_engine_profile("graphs", kCatalog);
