@@ -165,7 +165,7 @@ void TimelineExport::add_kernels(const KernelReader& kernels) {
     if (row.kind != WorkKind::kKernel) arguments[n++] = {"bytes", row.bytes};
     if (row.meaning) {
       arguments[n++] = {"declared_bytes", row.meaning->declared.total()};
-      arguments[n++] = {"step", row.meaning->step};
+      if (row.meaning->step != kNoStep) arguments[n++] = {"step", row.meaning->step};
     }
     const std::string_view name = row.meaning ? row.meaning->operation : row.name;
     to_.slice(track, name, time(w.start_ns), time(w.end_ns), std::span(arguments).first(n));
