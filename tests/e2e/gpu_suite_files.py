@@ -103,6 +103,37 @@ assert hangs.returncode == -9 and time.monotonic() - start < 20
 hangs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 assert suite.wait_for(hangs, pathlib.Path("none"), 1, 50) == "ended: too long"
 
+# What a command started goes with it, and nobody waits for the end of its output.
+start = time.monotonic()
+assert suite.run_within(["sh", "-c", "echo said; sleep 60 & sleep 60"], 1) == (None, "said\n")
+assert suite.run_within(["sh", "-c", "echo said; sleep 60 & exit 3"], 50) == (3, "said\n")
+assert time.monotonic() - start < 20
+
+# A run that somebody ends says what it has: the part that it was at is not complete, and the table still comes.
+with tempfile.TemporaryDirectory() as folder:
+    made = pathlib.Path(folder) / "build/bin/gpu_suite_emulated"
+    made.parent.mkdir(parents=True)
+    made.write_text(f"""#!{sys.executable}
+import json, pathlib, sys, time
+if sys.argv[1] == "limits":
+    row = {{"what": "norm", "parameters": {{}}, "passed": True}}
+    found = {{"device": {{"name": "made"}}, "rows": [row], "cut": [], "failures": 0, "complete": False}}
+    pathlib.Path(sys.argv[sys.argv.index("--out") + 1]).write_text(json.dumps(found))
+    print("at work", flush=True)
+    time.sleep(60)
+""")
+    made.chmod(0o755)
+    ran = subprocess.Popen([sys.executable, script, "--emulated", "--build", made.parent.parent, "--out",
+                            pathlib.Path(folder) / "out", "--only", "environment,limits,steps"], stdout=subprocess.PIPE,
+                           text=True)
+    while ran.stdout.readline() != "at work\n":
+        pass
+    ran.terminate()
+    text, _ = ran.communicate(timeout=20)
+    assert ran.returncode == 1 and "ended by SIGTERM" in text, (ran, text)
+    table = [line.split(None, 1) for line in text.split("\n\n")[-1].splitlines()]
+    assert table == [["device", "made"], ["limits", "1 of 1 checks hold, NOT COMPLETE (cut off)"]], table
+
 # A version of nvidia-smi that does not know a field says so on its output.
 with tempfile.TemporaryDirectory() as folder:
     made = pathlib.Path(folder) / "nvidia-smi"
@@ -121,11 +152,12 @@ with tempfile.TemporaryDirectory() as folder:
     made.write_text("""#!/bin/sh
 case "$*" in
   "--tool memcheck --report-api-errors no --error-exitcode 9 "*) echo '== ERROR SUMMARY: 2 errors'; exit 9 ;;
-  "--tool racecheck --error-exitcode 9 "*) echo '== RACECHECK SUMMARY: 0 hazards'; exit 0 ;;
+  "--tool racecheck --error-exitcode 9 "*) echo 'kernels: 12 rows, 0 failed, 3 cut'
+    echo '== RACECHECK SUMMARY: 0 hazards'; exit 0 ;;
 esac
 exit 3
 """)
     made.chmod(0o755)
     os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
     assert suite.sanitize("memcheck", "made", folder, 30) == ("== ERROR SUMMARY: 2 errors", False)
-    assert suite.sanitize("racecheck", "made", folder, 30) == ("no error", True)
+    assert suite.sanitize("racecheck", "made", folder, 30) == ("no error in 12 rows", True)
