@@ -94,22 +94,6 @@ DeviceCache CudaBackend::prompt_cache(const LayerPolicy& policy, std::uint32_t t
   return {format_, std::vector<std::uint32_t>(policy.storage_heads(), tokens)};
 }
 
-// A policy that gives a head more than was known: its rows move to larger memory.
-void CudaBackend::grow(LayerState& state, LayerId layer, std::uint32_t head, std::uint32_t slots) {
-  std::vector<std::uint32_t> capacities;
-  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
-    capacities.push_back(h == head ? slots : state.cache.capacity(h));
-  }
-  DeviceCache larger(format_, capacities);
-  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
-    std::vector<SlotMove> all(state.cache.capacity(h));  // a head's hole may lie anywhere
-    for (std::uint32_t slot = 0; slot < all.size(); ++slot) all[slot] = {SlotId(slot), SlotId(slot)};
-    move(state.cache, larger, h, all);
-  }
-  launch_moves(layer_number(layer), 0);  // memory is made, nothing is evicted
-  state.cache = std::move(larger);
-}
-
 void CudaBackend::set_recorder(Recorder* recorder) {
   if (recorder != nullptr && format_.has_scales()) {
     throw usage_error("a quantised KV cache cannot be recorded: a trace holds rows of f32, f16 or bf16");
@@ -271,41 +255,6 @@ void CudaBackend::attend_step(const AttentionInput& input, std::uint32_t offset)
   }
 }
 
-void CudaBackend::move(const DeviceCache& from, const DeviceCache& to, std::uint32_t head,
-                       std::span<const SlotMove> moves) {
-  moves_.from.insert(moves_.from.end(), moves.size(), from.slots(head));
-  moves_.to.insert(moves_.to.end(), moves.size(), to.slots(head));
-  for (const SlotMove& m : moves) {
-    moves_.from_slot.push_back(m.from.value);
-    moves_.to_slot.push_back(m.to.value);
-  }
-}
-
-void CudaBackend::launch_moves(std::int32_t layer, std::uint64_t counted_bytes) {
-  const Moves moves = std::exchange(moves_, {});
-  if (moves.from.empty()) return;
-  DeviceTables tables(stream_, move_tables_);
-  const std::size_t from_at = tables.add(std::span<const CacheSlots>(moves.from));
-  const std::size_t to_at = tables.add(std::span<const CacheSlots>(moves.to));
-  const std::size_t from_slot_at = tables.add(std::span<const std::uint32_t>(moves.from_slot));
-  const std::size_t to_slot_at = tables.add(std::span<const std::uint32_t>(moves.to_slot));
-  tables.send();
-  MoveArguments a;
-  a.from = tables.at<CacheSlots>(from_at);
-  a.to = tables.at<CacheSlots>(to_at);
-  a.from_slot = tables.at<std::uint32_t>(from_slot_at);
-  a.to_slot = tables.at<std::uint32_t>(to_slot_at);
-  a.moves = static_cast<std::uint32_t>(moves.from.size());
-  a.key_row_bytes = format_.key_row_bytes();
-  a.value_row_bytes = format_.value_row_bytes();
-  a.scales = format_.has_scales();
-  a.state_columns = device_policy_ && device_policy_->keeps_state() ? format_.state_columns : 0;
-  DeclaredWork work = moved(Cause::kCompaction, 2 * counted_bytes * a.moves);
-  work.bytes.add(Cause::kScores, moves.state_bytes);
-  const Launch launch(launches_, {"compact", layer, Cause::kCompaction, work});
-  run_moves(stream_, a);
-}
-
 void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position, const DeviceRows& rows,
                              DeviceCache* prompt_buffer) {
   LayerState& state = sequence.layers[layer.value];
@@ -316,8 +265,8 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
     state.cache = new_cache(sequence, state.policy);
     peaks_.note(kv_usage());
   }
+  std::vector<std::span<const SlotMove>> moves(state.policy.storage_heads());
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
-    const HeadEviction& eviction = state.policy.eviction(HeadId(h));
     if (recorder_ != nullptr) record_evictions(*recorder_, state.policy, sequence.id, layer, HeadId(h), position);
     if (packs) {
       const std::span<const TokenPos> held = state.policy.positions(HeadId(h));
@@ -325,7 +274,7 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
       if (device_policy_) std::sort(survivors.begin(), survivors.end());
       move(*prompt_buffer, state.cache, h, packing_moves(survivors));
     } else {
-      move(state.cache, state.cache, h, eviction.moves);
+      moves[h] = state.policy.eviction(HeadId(h)).moves;
     }
   }
   // What the launch that chose did not read of the state moves with the rows, where the state is the device's.
@@ -333,6 +282,7 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
   walked -= std::min(walked, std::exchange(chosen_bytes_, 0));
   if (device_policy_ && !moves_.from.empty()) moves_.state_bytes = std::exchange(walked, 0);
   launch_moves(layer_number(layer), row_bytes());
+  move_in_order(state, layer, moves);
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, DeviceCache());
   launches_.count(Cause::kScores, walked + state.policy.take_read_elements() * bits_of_stored(format_.type) / 8);
 }

@@ -141,7 +141,7 @@ inline std::uint32_t masked_xor(std::uint32_t x, std::uint32_t mask, std::uint32
 inline unsigned add_atomic(unsigned* p, unsigned v) { return std::exchange(*p, *p + v); }
 inline void or_atomic(std::uint32_t* p, std::uint32_t v) { *p |= v; }
 inline void fence_device() {}
-inline void await_previous() {}
+inline void await_previous() { emulator::await_previous(); }
 inline void prefetch(const std::byte*) {}
 template <class T>
 T load_once(const T* p) {

@@ -24,6 +24,14 @@ std::size_t memory_limit = [] {
 
 Watcher* watcher = nullptr;
 
+bool backwards = std::getenv("KVROOF_EMULATED_BACKWARDS") != nullptr;
+
+namespace {
+
+unsigned in_order(unsigned i, unsigned count) { return backwards ? count - 1 - i : i; }
+
+}  // namespace
+
 std::uint64_t now_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
@@ -81,6 +89,7 @@ struct Fiber {
   std::unique_ptr<std::byte[]> stack;
   Dim index;
   bool done = false;
+  bool awaited = false;  // the launch before
 };
 
 // One block; the only one at a time.
@@ -142,7 +151,7 @@ void enter() {
 void start_fiber(Fiber& fiber, unsigned thread) {
   if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(kStack);
   fiber.index = {thread % block_size.x, thread / block_size.x % block_size.y, thread / (block_size.x * block_size.y)};
-  fiber.done = fiber.started = false;
+  fiber.done = fiber.started = fiber.awaited = false;
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = kStack;
@@ -166,7 +175,8 @@ void run_block(Block& block, unsigned threads) {
   for (bool alive = true; alive;) {
     alive = false;
     block.progress = false;
-    for (std::size_t t = 0; t < threads; ++t) {
+    for (unsigned i = 0; i < threads; ++i) {
+      const unsigned t = in_order(i, threads);
       if (block.fibers[t].done) continue;
       alive = true;
       block.running = t;
@@ -188,7 +198,7 @@ void run(Dim grid, Dim block_dim, const std::function<void()>& kernel) {
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
-        block_index = {x, y, z};
+        block_index = {in_order(x, grid.x), in_order(y, grid.y), in_order(z, grid.z)};
         run_block(block, block_dim.x * block_dim.y * block_dim.z);
       }
     }
@@ -199,6 +209,13 @@ void run(Dim grid, Dim block_dim, const std::function<void()>& kernel) {
 void check_aligned(const void* place, std::size_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(place) % bytes != 0) {
     throw std::logic_error("a load of " + std::to_string(bytes) + " bytes is not aligned to them");
+  }
+}
+
+void await_previous() { g_block->fibers[g_block->running].awaited = true; }
+void check_awaited() {
+  if (!g_block->fibers[g_block->running].awaited) {
+    throw std::logic_error("a thread of a kernel ends without having waited for the launch before");
   }
 }
 

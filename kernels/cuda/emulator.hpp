@@ -26,6 +26,11 @@ void run(Dim grid, Dim block, const std::function<void()>& kernel);
 // What the device's memory holds at most; 0: no limit. At the start KVROOF_EMULATED_BYTES of the environment says it.
 extern std::size_t memory_limit;
 
+// Blocks, and the threads of each between two barriers, run one after the other, which a device promises of neither.
+// True: the last comes first, so that what depends on their order shows. At the start whether
+// KVROOF_EMULATED_BACKWARDS is in the environment says it.
+extern bool backwards;
+
 // Told of what the host asks for and of when it ran, by the host's steady clock; null: nobody is.
 class Watcher {
  public:
@@ -71,6 +76,11 @@ class LaunchQueue {
 // For a load of so many bytes at once, which a device refuses from a place that is no multiple of them. Throws
 // std::logic_error, which no thread of a block catches: the program ends, as it would there.
 void check_aligned(const void* place, std::size_t bytes);
+
+// Every thread of every kernel waits for the launch before (programmatic dependent launch): so a launch is over only
+// when all before it are, and who waits for it waits for them.
+void await_previous();
+void check_awaited();
 
 void sync_block();
 void sync_warp();

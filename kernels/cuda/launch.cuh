@@ -27,7 +27,12 @@ void launch(Stream& stream, void (*kernel)(Arguments), Grid grid, unsigned threa
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments);
   if (status != cudaSuccess) stream.problem = cudaGetErrorString(status);
 #else
-  emulator::submit(stream, [=] { emulator::run({grid.x, grid.y}, {threads}, [&] { kernel(arguments); }); });
+  emulator::submit(stream, [=] {
+    emulator::run({grid.x, grid.y}, {threads}, [&] {
+      kernel(arguments);
+      emulator::check_awaited();
+    });
+  });
 #endif
 }
 

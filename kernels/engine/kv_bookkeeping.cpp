@@ -1,6 +1,8 @@
 #include "kernels/engine/kv_bookkeeping.hpp"
 
 #include <algorithm>
+#include <unordered_set>
+#include <utility>
 
 #include "sim/attention/attention.hpp"
 #include "sim/core/error.hpp"
@@ -65,6 +67,19 @@ std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors) {
   std::vector<SlotMove> moves(survivors.size());
   for (std::uint32_t slot = 0; slot < moves.size(); ++slot) moves[slot] = {SlotId(survivors[slot].value), SlotId(slot)};
   return moves;
+}
+
+std::size_t moves_at_once(std::span<const SlotMove> moves) {
+  std::unordered_set<std::uint32_t> read, written;
+  std::size_t count = 0;
+  for (const SlotMove& m : moves) {
+    const auto [from, to] = std::pair{m.from.value, m.to.value};
+    if (written.contains(from) || written.contains(to) || read.contains(to)) break;
+    read.insert(from);
+    written.insert(to);
+    ++count;
+  }
+  return count;
 }
 
 void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float> logits, std::uint32_t oldest,

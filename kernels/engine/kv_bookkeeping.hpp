@@ -44,6 +44,10 @@ class KvPeaks {
 // Every survivor of a prompt leaves the buffer, where token i lies in slot i.
 std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors);
 
+// How many of a head's moves, from the first on, may be made side by side: none of them writes a slot that another one
+// of them reads or writes. At least one.
+std::size_t moves_at_once(std::span<const SlotMove> moves);
+
 // Shows a row that was made elsewhere to the policy: logits [group, slots] of the query at `query` over the head's
 // tokens, of which the first lies in slot `oldest`, the next in the one after it, and around. `weights` is scratch.
 void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float> logits, std::uint32_t oldest,

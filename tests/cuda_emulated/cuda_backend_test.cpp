@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/reference_ops.hpp"
 #include "kernels/cuda/cuda.hpp"
+#include "kernels/cuda/emulator.hpp"
 #include "tests/catch.hpp"
 
 using namespace kvroof;
@@ -246,5 +247,20 @@ TEST_CASE("a sliding window bounds a layer's cache on the device as on the host,
     CHECK(pair.device.usage.resident_bytes == pair.host.usage.resident_bytes);
     CHECK(pair.device.usage.peak_resident_bytes == pair.host.usage.peak_resident_bytes);
     CHECK(pair.device.bytes[Cause::kCompaction] == pair.host.bytes[Cause::kCompaction]);
+  }
+}
+
+TEST_CASE("rows that a window and a policy leave at once reach their slots in whatever order a launch moves them") {
+  struct Backwards {
+    Backwards() { std::swap(cuda::emulator::backwards, other); }
+    ~Backwards() { std::swap(cuda::emulator::backwards, other); }
+    bool other = true;
+  };
+  for (const char* policy : {"h2o:budget=6:when=4", "h2o:budget=5:when=5:group=none", "tova:budget=6:when=4"}) {
+    for (const std::uint32_t window : {9U, 10U, 11U}) {
+      INFO(policy << ", window " << window);
+      const Backwards backwards;
+      check_alike(run_both("llama-gqa", DType::kF16, policy, 8, 16, 1, {0, window}));
+    }
   }
 }

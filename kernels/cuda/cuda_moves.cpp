@@ -1,0 +1,77 @@
+// Rows that change their slots.
+#include <algorithm>
+
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/device_tables.hpp"
+#include "kernels/engine/kv_bookkeeping.hpp"
+
+namespace kvroof::cuda {
+
+void CudaBackend::move(const DeviceCache& from, const DeviceCache& to, std::uint32_t head,
+                       std::span<const SlotMove> moves) {
+  moves_.from.insert(moves_.from.end(), moves.size(), from.slots(head));
+  moves_.to.insert(moves_.to.end(), moves.size(), to.slots(head));
+  for (const SlotMove& m : moves) {
+    moves_.from_slot.push_back(m.from.value);
+    moves_.to_slot.push_back(m.to.value);
+  }
+}
+
+void CudaBackend::launch_moves(std::int32_t layer, std::uint64_t counted_bytes) {
+  const Moves moves = std::exchange(moves_, {});
+  if (moves.from.empty()) return;
+  DeviceTables tables(stream_, move_tables_);
+  const std::size_t from_at = tables.add(std::span<const CacheSlots>(moves.from));
+  const std::size_t to_at = tables.add(std::span<const CacheSlots>(moves.to));
+  const std::size_t from_slot_at = tables.add(std::span<const std::uint32_t>(moves.from_slot));
+  const std::size_t to_slot_at = tables.add(std::span<const std::uint32_t>(moves.to_slot));
+  tables.send();
+  MoveArguments a;
+  a.from = tables.at<CacheSlots>(from_at);
+  a.to = tables.at<CacheSlots>(to_at);
+  a.from_slot = tables.at<std::uint32_t>(from_slot_at);
+  a.to_slot = tables.at<std::uint32_t>(to_slot_at);
+  a.moves = static_cast<std::uint32_t>(moves.from.size());
+  a.key_row_bytes = format_.key_row_bytes();
+  a.value_row_bytes = format_.value_row_bytes();
+  a.scales = format_.has_scales();
+  a.state_columns = device_policy_ && device_policy_->keeps_state() ? format_.state_columns : 0;
+  DeclaredWork work = moved(Cause::kCompaction, 2 * counted_bytes * a.moves);
+  work.bytes.add(Cause::kScores, moves.state_bytes);
+  const Launch launch(launches_, {"compact", layer, Cause::kCompaction, work});
+  run_moves(stream_, a);
+}
+
+// A launch makes all of its moves at once. One that needs what an earlier one did, as where a window's oldest and a
+// policy's victims leave together, goes with the next launch.
+void CudaBackend::move_in_order(const LayerState& state, LayerId layer,
+                                std::span<std::span<const SlotMove>> moves_of_heads) {
+  const auto any = [&] { return !std::ranges::all_of(moves_of_heads, [](const auto& moves) { return moves.empty(); }); };
+  while (any()) {
+    for (std::uint32_t h = 0; h < moves_of_heads.size(); ++h) {
+      std::span<const SlotMove>& left = moves_of_heads[h];
+      const std::size_t count = moves_at_once(left);
+      move(state.cache, state.cache, h, left.first(count));
+      left = left.subspan(count);
+    }
+    launch_moves(layer_number(layer), row_bytes());
+  }
+}
+
+// A policy that gives a head more than was known: its rows move to larger memory.
+void CudaBackend::grow(LayerState& state, LayerId layer, std::uint32_t head, std::uint32_t slots) {
+  std::vector<std::uint32_t> capacities;
+  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+    capacities.push_back(h == head ? slots : state.cache.capacity(h));
+  }
+  DeviceCache larger(format_, capacities);
+  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+    std::vector<SlotMove> all(state.cache.capacity(h));  // a head's hole may lie anywhere
+    for (std::uint32_t slot = 0; slot < all.size(); ++slot) all[slot] = {SlotId(slot), SlotId(slot)};
+    move(state.cache, larger, h, all);
+  }
+  launch_moves(layer_number(layer), 0);  // memory is made, nothing is evicted
+  state.cache = std::move(larger);
+}
+
+}  // namespace kvroof::cuda
