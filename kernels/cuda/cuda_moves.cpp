@@ -46,8 +46,8 @@ void CudaBackend::launch_moves(std::int32_t layer, std::uint64_t counted_bytes) 
 // policy's victims leave together, goes with the next launch.
 void CudaBackend::move_in_order(const LayerState& state, LayerId layer,
                                 std::span<std::span<const SlotMove>> moves_of_heads) {
-  const auto any = [&] { return !std::ranges::all_of(moves_of_heads, [](const auto& moves) { return moves.empty(); }); };
-  while (any()) {
+  const auto made = [](std::span<const SlotMove> moves) { return moves.empty(); };
+  while (!std::ranges::all_of(moves_of_heads, made)) {
     for (std::uint32_t h = 0; h < moves_of_heads.size(); ++h) {
       std::span<const SlotMove>& left = moves_of_heads[h];
       const std::size_t count = moves_at_once(left);

@@ -101,7 +101,10 @@ hangs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 assert suite.wait_for(hangs, pathlib.Path("none"), 50, 1) == "ended: nothing for 1 s"
 assert hangs.returncode == -9 and time.monotonic() - start < 20
 hangs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-assert suite.wait_for(hangs, pathlib.Path("none"), 1, 50) == "ended: too long"
+suite.ASKED_EACH, suite.nvidia_smi, asks, looks = 0.5, lambda fields: {"clocks.sm": "1 MHz"}, suite.nvidia_smi, []
+assert suite.wait_for(hangs, pathlib.Path("none"), 1, 50, looks) == "ended: too long"
+assert looks == [{"clocks.sm": "1 MHz"}], looks
+suite.nvidia_smi = asks
 
 # What a command started goes with it, and nobody waits for the end of its output.
 start = time.monotonic()

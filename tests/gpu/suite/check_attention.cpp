@@ -223,14 +223,12 @@ double tolerance_of(const Case& c) {
 void check_attention(const Options& options, Report& report) {
   std::uint64_t seed = options.seed;
   for (const Case& c : decode_cases(options.small)) {
+    ++seed;
     report.guarded("decode_attention", c.parameters(), [&] {
-      const auto [logits, sums, outputs] = DecodeCheck(c, ++seed).run(options);
+      const auto [logits, sums, outputs] = DecodeCheck(c, seed).run(options);
       const double worst = std::max({logits.relative(), sums.relative(), outputs.relative()});
       report.check("decode_attention", c.parameters(), worst <= tolerance_of(c),
-                   {{"logits", logits.relative()},
-                    {"log_sums", sums.relative()},
-                    {"outputs", outputs.relative()},
-                    {"tolerance", tolerance_of(c)}});
+                   results_of({{"logits", logits}, {"log_sums", sums}, {"outputs", outputs}}, tolerance_of(c), seed));
     });
   }
 }
@@ -340,12 +338,13 @@ void check_prompt_attention(const Options& options, Report& report) {
     const Json parameters = {{"type", name_of(c.type)}, {"tokens", c.tokens},     {"kv_heads", c.kv_heads},
                              {"group", c.group},        {"head_dim", c.head_dim}, {"softcap", c.softcap},
                              {"window", c.window},      {"alibi", c.alibi}};
+    ++seed;
     report.guarded("prompt_attention", parameters, [&] {
       // Weights are rounded to the type of 16-bit values on their way through the tensor cores.
       const double tolerance = c.type == Stored::kF16 ? 2e-3 : c.type == Stored::kBF16 ? 1e-2 : 3e-4;
-      const Deviation deviation = prompt_deviation(c, ++seed);
+      const Deviation deviation = prompt_deviation(c, seed);
       report.check("prompt_attention", parameters, deviation.relative() <= tolerance,
-                   {{"outputs", deviation.relative()}, {"tolerance", tolerance}});
+                   results_of({{"outputs", deviation}}, tolerance, seed));
     });
   }
 }

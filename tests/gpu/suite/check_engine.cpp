@@ -111,7 +111,8 @@ void check_logits(Report& report, const Model& model, const Prompts& prompts, st
                   {"tolerance", tolerance},
                   {"greedy_choices", a.choices},
                   {"other_choices", a.other_choices},
-                  {"beyond_rounding", a.beyond_rounding}});
+                  {"beyond_rounding", a.beyond_rounding},
+                  {"worst", a.logits.worst()}});
   });
 }
 

@@ -193,14 +193,15 @@ void check_linear(const Options& options, Report& report) {
   if (!loaded) report.add("cublaslt", Json::object(), {{"skipped", loaded.error()}});
   const auto check = [&](const Case& c, CublasLt* library) {
     const std::string what = library == nullptr ? "linear" : "linear_cublaslt";
+    ++seed;
     report.guarded(what, c.parameters(), [&] {
       // Up to four vectors are taken as they are; more, and all by the library, are rounded to the weights' type for
       // the tensor cores.
       const double rounded = c.type == Stored::kBF16 ? 1e-2 : 2e-3;
       const double tolerance = c.tokens <= 4 && library == nullptr ? 1e-4 : rounded;
-      const Deviation deviation = deviation_of(c, ++seed, options.card.multiprocessors, library);
+      const Deviation deviation = deviation_of(c, seed, options.card.multiprocessors, library);
       report.check(what, c.parameters(), deviation.relative() <= tolerance,
-                   {{"outputs", deviation.relative()}, {"tolerance", tolerance}});
+                   results_of({{"outputs", deviation}}, tolerance, seed));
     });
   };
   for (const Case& c : linear_cases(options.small)) {

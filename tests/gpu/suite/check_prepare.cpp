@@ -271,13 +271,15 @@ void check_prepare(const Options& options, Report& report) {
   std::uint64_t seed = options.seed + 3000;
   for (const PrepareCase& c : prepare_cases(options.small)) {
     const char* const what = c.product ? "linear_append" : "prepare_heads";
+    ++seed;
     report.guarded(what, c.parameters(), [&] {
-      const auto [q, rows] = PrepareCheck(c, ++seed).run();
+      const auto [q, rows] = PrepareCheck(c, seed).run();
       const bool integers = c.type == Stored::kInt8 || c.type == Stored::kInt4;
       const bool passed =
           q.relative() <= (integers ? 1e-4 : rounding_of(c.type)) && rows.relative() <= rounding_of(c.type);
-      report.check(what, c.parameters(), passed,
-                   {{"q", q.relative()}, {"rows", rows.relative()}, {"tolerance", rounding_of(c.type)}});
+      Json results = results_of({{"q", q}, {"rows", rows}}, rounding_of(c.type), seed);
+      if (!passed) results["worst"] = {{"q", q.worst()}, {"rows", rows.worst()}};
+      report.check(what, c.parameters(), passed, results);
     });
   }
 }

@@ -125,22 +125,25 @@ void check_rows(const Options& options, Report& report) {
     for (const bool add : {false, true}) {
       for (const NormMode mode : {NormMode::kRms, NormMode::kLayer}) {
         const Json parameters = {{"rows", 5}, {"cols", cols}, {"norm", static_cast<int>(mode)}, {"add", add}};
+        ++seed;
         report.guarded("norm", parameters, [&] {
-          const Deviation d = norm_deviation(5, cols, mode, add, ++seed);
-          report.check("norm", parameters, d.relative() <= 1e-5, {{"outputs", d.relative()}, {"tolerance", 1e-5}});
+          const Deviation d = norm_deviation(5, cols, mode, add, seed);
+          report.check("norm", parameters, d.relative() <= 1e-5, results_of({{"outputs", d}}, 1e-5, seed));
         });
       }
     }
     const Json parameters = {{"tokens", 7}, {"cols", cols}};
+    ++seed;
     report.guarded("embed", parameters, [&] {
-      const Deviation d = embed_deviation(7, cols, ++seed);
-      report.check("embed", parameters, d.relative() <= 1e-6, {{"outputs", d.relative()}, {"tolerance", 1e-6}});
+      const Deviation d = embed_deviation(7, cols, seed);
+      report.check("embed", parameters, d.relative() <= 1e-6, results_of({{"outputs", d}}, 1e-6, seed));
     });
   }
   for (const std::uint32_t row_bytes : {16U, 64U, 256U, 512U}) {
     const Json parameters = {{"row_bytes", row_bytes}, {"moves", 77}, {"scales", row_bytes < 256}};
+    ++seed;
     report.guarded("moves", parameters, [&] {
-      report.check("moves", parameters, moves_are_exact(row_bytes, 77, row_bytes < 256, ++seed), Json::object());
+      report.check("moves", parameters, moves_are_exact(row_bytes, 77, row_bytes < 256, seed), {{"seed", seed}});
     });
   }
 }

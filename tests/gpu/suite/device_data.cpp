@@ -74,4 +74,16 @@ const char* name_of(Stored type) {
   }
 }
 
+Json results_of(const Deviations& deviations, double tolerance, std::uint64_t seed) {
+  Json json, worst;
+  for (const auto& [name, deviation] : deviations) {
+    json[name] = deviation.relative();
+    if (!(deviation.relative() <= tolerance)) worst[name] = deviation.worst();
+  }
+  json["tolerance"] = tolerance;
+  json["seed"] = seed;
+  if (!worst.is_null()) json["worst"] = worst;
+  return json;
+}
+
 }  // namespace kvroof::suite

@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/measure/cold_memory.hpp"
 #include "sim/core/dtype.hpp"
+#include "tests/gpu/suite/report.hpp"
 
 namespace kvroof::suite {
 
@@ -50,16 +51,33 @@ class Deviation {
  public:
   void add(double got, double expected) {
     largest_ = std::max(largest_, std::abs(expected));
-    const double difference = std::abs(got - expected);
-    worst_ = std::isfinite(difference) ? std::max(worst_, difference) : std::numeric_limits<double>::infinity();
+    const double distance = std::abs(got - expected);
+    const double difference = std::isfinite(distance) ? distance : std::numeric_limits<double>::infinity();
+    if (difference > worst_ || count_ == 0) {
+      worst_ = difference;
+      at_ = {{"element", count_}, {"got", got}, {"expected", expected}};
+    }
+    not_numbers_ += std::isfinite(got) ? 0 : 1;
     ++count_;
   }
   [[nodiscard]] double relative() const { return largest_ > 0 ? worst_ / largest_ : worst_; }
-  [[nodiscard]] std::size_t count() const { return count_; }
+  // Where that is: the element, counted in the order of comparison, what was got there and what was expected; of how
+  // many, and how many of all are no numbers.
+  [[nodiscard]] Json worst() const {
+    Json json = at_;
+    json["of"] = count_;
+    json["not_numbers"] = not_numbers_;
+    return json;
+  }
 
  private:
   double largest_ = 0, worst_ = 0;
-  std::size_t count_ = 0;
+  std::size_t count_ = 0, not_numbers_ = 0;
+  Json at_ = Json::object();
 };
+
+using Deviations = std::vector<std::pair<const char*, Deviation>>;
+// {name: relative deviation, …, tolerance, seed of the inputs}, and of those beyond the tolerance where they are worst.
+Json results_of(const Deviations& deviations, double tolerance, std::uint64_t seed);
 
 }  // namespace kvroof::suite
