@@ -111,6 +111,7 @@ start = time.monotonic()
 assert suite.run_within(["sh", "-c", "echo said; sleep 60 & sleep 60"], 1) == (None, "said\n")
 assert suite.run_within(["sh", "-c", "echo said; sleep 60 & exit 3"], 50) == (3, "said\n")
 assert time.monotonic() - start < 20
+assert suite.output_of(["sh", "-c", "echo of no repository >&2; echo said"]) == "said"
 
 # A run that somebody ends says what it has: the part that it was at is not complete, and the table still comes.
 with tempfile.TemporaryDirectory() as folder:
