@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <map>
 #include <optional>
@@ -87,6 +89,7 @@ class CounterProfile : public RunProfile {
   }
   std::string finish() override {
     close();
+    if (sink_ != nullptr && not_numbers_ > 0) sink_->note("values_not_numbers", std::to_string(not_numbers_));
     if (!any_) return why_.empty() ? "nothing was counted" : why_;
     if (!why_.empty()) sink_->note("counting_ended_early", why_);
     return {};
@@ -103,14 +106,24 @@ class CounterProfile : public RunProfile {
   void fail(std::string why) {
     if (why_.empty()) why_ = std::move(why);
   }
+  // A quotient of counters that stood still is no number: it is left out, its neighbours are not.
   void add(const ResolvedMetrics& metrics, std::span<const double> values, CounterRecord record) {
     for (std::size_t i = 0; i < metrics.names.size(); ++i) {
+      if (!std::isfinite(values[i])) {
+        ++not_numbers_;
+        continue;
+      }
       record.name = metrics.names[i];
       record.value = values[i];
       sink_->add(record);
     }
     any_ = true;
   }
+  // A device that counts has at least cycles: where every value is 0, nothing was measured.
+  static bool moves(std::span<const double> values) {
+    return std::any_of(values.begin(), values.end(), [](double v) { return std::isfinite(v) && v != 0; });
+  }
+  void fail_still() { fail("the device counted nothing: every value is 0"); }
   void note_lacking(const ResolvedMetrics& metrics) {
     std::string lacking;
     for (const std::string_view quantity : metrics.lacking) {
@@ -126,6 +139,7 @@ class CounterProfile : public RunProfile {
   ProfileSink* sink_ = nullptr;
   std::string why_;
   bool any_ = false;  // something was counted
+  std::uint64_t not_numbers_ = 0;
 };
 
 // Of steps or of the launches in them. Ranges have names of their own, by which CUPTI gives them back.
@@ -212,11 +226,17 @@ class RangeProfile final : public CounterProfile, private LaunchObserver {
   void take() {
     const auto counted = ranges_->take();
     if (!counted) return fail(counted.error());
-    for (const CountedValues& range : counted.value()) {
+    const std::vector<CountedValues>& ranges = counted.value();
+    moved_ = moved_ || std::any_of(ranges.begin(), ranges.end(), [](const auto& r) { return moves(r.values); });
+    if (!moved_ && !ranges.empty()) return fail_still();
+    for (const CountedValues& range : ranges) {
       const auto place = places_.find(range.range);
       if (place == places_.end()) return fail("CUPTI named a range that was not begun");
       if (!by_operator() && open_step_ == place->second.first_step) continue;  // it was cut
       add(ranges_->metrics(), range.values, place->second);
+    }
+    if (ranges.size() < places_.size()) {
+      fail(fmt::format("CUPTI gave back {} of {} ranges", ranges.size(), places_.size()));
     }
     places_.clear();
   }
@@ -227,6 +247,7 @@ class RangeProfile final : public CounterProfile, private LaunchObserver {
   std::map<std::string, CounterRecord> places_;  // of the window's ranges
   std::optional<std::uint32_t> open_step_;
   bool in_range_ = false;
+  bool moved_ = false;  // a value was not 0
   std::size_t operators_ = 0;
 };
 
@@ -267,6 +288,10 @@ class SamplingProfile final : public CounterProfile {
     if (std::string why = sampler_->stop(); problem_.empty()) problem_ = std::move(why);
     if (problem_.empty()) take();
     if (!problem_.empty()) fail(problem_);
+    if (!times_.empty() && !moves(values_)) {
+      fail_still();
+      times_.clear();
+    }
     const std::size_t metrics = sampler_->metrics().names.size();
     for (std::size_t i = 0; i < times_.size(); ++i) {
       CounterRecord record;

@@ -128,6 +128,9 @@ TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the lev
        "trace; counters: CUPTI, starting to count: made (26); another profiler or a monitor such as DCGM holds the "
        "counters; pm: the device's buffer of 536870912 bytes overflowed: samples were lost"},
       {"dropped_ranges=1", "trace, pm; counters: CUPTI dropped 1 ranges"},
+      {"silent_loss=1", "trace, counters, pm; counting ended early: CUPTI gave back 4 of 5 ranges"},
+      {"still=1", "trace; counters: the device counted nothing: every value is 0; pm: the device counted nothing: every "
+                  "value is 0"},
       {"cuptiRangeProfilerPushRange=999,cuptiPmSamplingDecodeData=8",
        "trace; counters: CUPTI, beginning a range: made (999); pm: CUPTI, decoding samples: made (8)"},
       {"own_clock=1,refuse_kind=20", "trace, counters, pm"},
@@ -150,6 +153,20 @@ TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the lev
     CHECK(note_of(trace, "not_recorded").empty() == !wishes.ends_with("refuse_kind=20"));
     CHECK((note_of(trace, "dropped") == "3\n") == (wishes == "lost=3"));
   }
+}
+
+TEST_CASE("A value that is no number is left out and counted, the others of its range stand") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const Ran ran = record(trace, "counters", "nan=1");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(said(ran) == "cupti: counters");
+  CHECK(ask(trace, "SELECT count(*) FROM kvroof_counter WHERE name = 'dram__bytes_write.sum'") == "0\n");
+  const std::string counted = ask(trace, "SELECT count(*) FROM kvroof_counter WHERE name = 'dram__bytes_read.sum'");
+  CHECK(counted == ask(trace, "SELECT count(*) FROM kvroof_step"));
+  CHECK(note_of(trace, "values_not_numbers") == counted);
+  CHECK(run_program("report-kernels " + trace).code == 0);
 }
 
 TEST_CASE("Operators are counted one by one, the device idle around each, and stand beside their declared bytes") {

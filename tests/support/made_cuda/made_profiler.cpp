@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -195,6 +196,8 @@ CUptiResult cuptiProfilerHostEvaluateToGpuValues(CUpti_Profiler_Host_EvaluateToG
   for (std::size_t j = 0; j < p->numMetrics; ++j) {
     p->pMetricValues[j] = g_state.completed.empty() ? g_state.decoded[p->rangeIndex].moved * double(j + 1)
                                                     : g_state.completed[p->rangeIndex].value;
+    if (made::wish("still") > 0) p->pMetricValues[j] = 0;
+    if (made::wish("nan") == static_cast<long>(j)) p->pMetricValues[j] = std::numeric_limits<double>::quiet_NaN();
   }
   return CUPTI_SUCCESS;
 }
@@ -270,6 +273,7 @@ CUptiResult cuptiRangeProfilerDecodeData(CUpti_RangeProfiler_DecodeData_Params* 
 CUptiResult cuptiRangeProfilerGetCounterDataInfo(CUpti_RangeProfiler_GetCounterDataInfo_Params* p) {
   MADE_CHECK(CUpti_RangeProfiler_GetCounterDataInfo_Params, p->counterDataImageSize == 128);
   p->numTotalRanges = g_state.decoded.size();
+  if (made::wish("silent_loss") > 0 && p->numTotalRanges > 0) --p->numTotalRanges;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiRangeProfilerCounterDataGetRangeInfo(CUpti_RangeProfiler_CounterData_GetRangeInfo_Params* p) {
