@@ -16,30 +16,16 @@ class LibraryRanges final : public RangeCounters {
     if (object_ == nullptr) return;
     if (in_range_) static_cast<void>(end());
     if (started_) stop();
-    KVROOF_PARAMS(CUpti_RangeProfiler_Disable_Params, p);
-    p.pRangeProfilerObject = object_;
-    cupti_.cuptiRangeProfilerDisable(&p);
+    disable();
   }
 
   std::string open(CUcontext context) {
     auto counters = open_device_counters(cupti_, range_metrics());
     if (!counters) return counters.error();
     counters_ = std::move(counters).value();
-    KVROOF_PARAMS(CUpti_RangeProfiler_Enable_Params, enable);
-    enable.ctx = context;
-    std::string why = cupti_.answer("enabling ranges", cupti_.cuptiRangeProfilerEnable(&enable));
-    if (!why.empty()) return why;
-    object_ = enable.pRangeProfilerObject;
-    KVROOF_PARAMS(CUpti_RangeProfiler_GetCounterDataSize_Params, size);
-    size.pRangeProfilerObject = object_;
-    size.pMetricNames = counters_.names.data();
-    size.numMetrics = counters_.names.size();
-    size.maxNumOfRanges = most_ranges_;
-    size.maxNumRangeTreeNodes = static_cast<std::uint32_t>(most_ranges_);
-    why = cupti_.answer("sizing counter data", cupti_.cuptiRangeProfilerGetCounterDataSize(&size));
-    if (!why.empty()) return why;
-    image_.resize(size.counterDataSize);
-    return start();
+    context_ = context;
+    std::string why = enable();
+    return why.empty() ? start() : why;
   }
 
   const ResolvedMetrics& metrics() const override { return counters_.metrics; }
@@ -63,11 +49,42 @@ class LibraryRanges final : public RangeCounters {
     if (std::string why = stop(); !why.empty()) return Failure{why};
     auto counted = decode();
     if (!counted) return counted;
-    if (std::string why = start(); !why.empty()) return Failure{why};
+    if (std::string why = start_again(); !why.empty()) return Failure{why};
     return counted;
   }
 
  private:
+  std::string enable() {
+    KVROOF_PARAMS(CUpti_RangeProfiler_Enable_Params, p);
+    p.ctx = context_;
+    std::string why = cupti_.answer("enabling ranges", cupti_.cuptiRangeProfilerEnable(&p));
+    if (!why.empty()) return why;
+    object_ = p.pRangeProfilerObject;
+    KVROOF_PARAMS(CUpti_RangeProfiler_GetCounterDataSize_Params, size);
+    size.pRangeProfilerObject = object_;
+    size.pMetricNames = counters_.names.data();
+    size.numMetrics = counters_.names.size();
+    size.maxNumOfRanges = most_ranges_;
+    size.maxNumRangeTreeNodes = static_cast<std::uint32_t>(most_ranges_);
+    why = cupti_.answer("sizing counter data", cupti_.cuptiRangeProfilerGetCounterDataSize(&size));
+    if (why.empty()) image_.assign(size.counterDataSize, 0);
+    return why;
+  }
+  void disable() {
+    KVROOF_PARAMS(CUpti_RangeProfiler_Disable_Params, p);
+    p.pRangeProfilerObject = object_;
+    cupti_.cuptiRangeProfilerDisable(&p);
+    object_ = nullptr;
+  }
+
+  // CUPTI's header does not say whether a range profiler can be configured twice: where it cannot, a new one is made.
+  std::string start_again() {
+    if (start().empty()) return {};
+    disable();
+    std::string why = enable();
+    return why.empty() ? start() : why;
+  }
+
   // A fresh image and its place in the device's configuration; counting goes on.
   std::string start() {
     KVROOF_PARAMS(CUpti_RangeProfiler_CounterDataImage_Initialize_Params, fresh);
@@ -138,6 +155,7 @@ class LibraryRanges final : public RangeCounters {
   ProfilerFunctions cupti_;
   std::size_t most_ranges_;
   DeviceCounters counters_;
+  CUcontext context_ = nullptr;
   CUpti_RangeProfiler_Object* object_ = nullptr;
   Image image_;
   std::string range_;

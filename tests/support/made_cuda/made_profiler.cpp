@@ -32,6 +32,7 @@ struct Sample {
 struct State {
   int initialised = 0, hosts = 0;
   bool idle = true;  // waited for since the last kernel
+  int configurations = 0;  // since the range profiler was enabled
   bool enabled = false, prepared = false, configured = false, started = false, in_range = false;
   std::size_t most = 0;  // ranges or samples in an image
   std::vector<Range> ranges, submitted, decoded;
@@ -205,6 +206,7 @@ CUptiResult cuptiProfilerHostEvaluateToGpuValues(CUpti_Profiler_Host_EvaluateToG
 CUptiResult cuptiRangeProfilerEnable(CUpti_RangeProfiler_Enable_Params* p) {
   MADE_CHECK(CUpti_RangeProfiler_Enable_Params, p->ctx != nullptr && !g_state.enabled);
   g_state.enabled = true;
+  g_state.configurations = 0;
   p->pRangeProfilerObject = reinterpret_cast<CUpti_RangeProfiler_Object*>(&g_object);
   return CUPTI_SUCCESS;
 }
@@ -233,6 +235,7 @@ CUptiResult cuptiRangeProfilerSetConfig(CUpti_RangeProfiler_SetConfig_Params* p)
              !g_state.started && g_state.prepared && p->configSize == 40 && p->counterDataImageSize == 128 &&
                  p->range == CUPTI_UserRange && p->replayMode == CUPTI_UserReplay && p->numNestingLevels == 1 &&
                  p->maxRangesPerPass == g_state.most && p->passIndex == 0);
+  if (++g_state.configurations > 1 && made::wish("one_configuration") > 0) return CUPTI_ERROR_INVALID_OPERATION;
   g_state.configured = true;
   return CUPTI_SUCCESS;
 }
