@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 namespace kvroof {
 
@@ -68,8 +69,14 @@ void LaunchRecorder::cloned(std::uint64_t node, std::uint64_t from) {
   }
 }
 
+// Where CUPTI told of no copy of a node, records of its kernels can only name the node itself.
 void LaunchRecorder::end_train() {
   noting_ = false;
+  std::set<std::uint64_t> copied;
+  for (const auto& [node, of] : nodes_) copied.insert(of.captured);
+  for (const auto& [node, of] : created_) {
+    if (of.captured == node && !copied.contains(node)) nodes_.emplace_back(node, of);
+  }
   created_.clear();
 }
 

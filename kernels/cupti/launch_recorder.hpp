@@ -46,7 +46,7 @@ class LaunchRecorder final : public LaunchObserver, public GraphNodes {
   bool noting_ = false, in_launch_ = false;
   std::uint32_t noted_ = 0;  // launches of the last train
   std::map<std::uint64_t, Node> created_;               // captured or copied, while noting
-  std::vector<std::pair<std::uint64_t, Node>> nodes_;  // the copies of the last train
+  std::vector<std::pair<std::uint64_t, Node>> nodes_;  // the copies of the last train, or what has none
   std::uint64_t unexplained_ = 0;
 };
 

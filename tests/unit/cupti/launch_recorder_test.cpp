@@ -154,6 +154,26 @@ TEST_CASE("A copy of a copy of a node has its meaning, and each of two copies of
   }
 }
 
+TEST_CASE("Where CUPTI tells of no copies of a graph's nodes, its kernels are those of the captured nodes") {
+  Recording r;
+  r.launches.begin_train();
+  for (const std::uint64_t node : {11, 12}) {
+    r.launches.begin_launch(meaning_of("noted", 0, Cause::kWeights, 1));
+    r.cupti.graphs->created(node);
+    r.launches.end_launch();
+  }
+  r.launches.end_train();
+  r.launches.begin_train_launch(
+      std::array{meaning_of("qkv", 0, Cause::kWeights, 500), meaning_of("attention", 0, Cause::kKvRead, 90)});
+  r.cupti.launch_graph(40, 1000, {11, 12});
+  r.launches.end_launch();
+  r.recorder->stop();
+  CHECK(r.launches.unexplained() == 0);
+  REQUIRE(r.sink.operators.size() == 2);
+  CHECK((r.sink.operators[0].graph_node == 11 && r.sink.operators[0].name == "qkv"));
+  CHECK((r.sink.operators[1].graph_node == 12 && r.sink.operators[1].declared_bytes == 90));
+}
+
 TEST_CASE("A graph whose nodes CUPTI did not tell of is counted, and its kernels are recorded without a meaning") {
   Recording r;
   r.launches.begin_train();
