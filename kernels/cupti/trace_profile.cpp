@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "kernels/cupti/cupti_library.hpp"
+#include "kernels/cupti/explained_sink.hpp"
 #include "kernels/cupti/late_sink.hpp"
 #include "kernels/cupti/launch_recorder.hpp"
 #include "kernels/cupti/machine.hpp"
@@ -38,13 +39,16 @@ class TraceProfile final : public RunProfile {
     if (!recorder_) return;
     sink_ = &sink;
     sink.add(ProcessRecord{static_cast<std::uint32_t>(getpid()), "kvroof"});
-    late_.attach(sink);
+    if (!explained_) late_.attach(explained_.emplace(sink));
     launches_.set_recorder(&*recorder_);
     backend_ = &backend;
     backend.set_observer(&launches_);
   }
 
-  void begin_step(std::uint32_t step) override { launches_.set_step(step); }
+  void begin_step(std::uint32_t step) override {
+    launches_.set_step(step);
+    stepped_ = true;
+  }
   void end_step(const StepRecord&) override {}
 
   std::string finish() override {
@@ -55,12 +59,16 @@ class TraceProfile final : public RunProfile {
     if (sink_ != nullptr && launches_.unexplained() > 0) {
       sink_->note("graphs_unexplained", std::to_string(launches_.unexplained()));
     }
+    if (stepped_ && explained_->unexplained() > 0) {
+      sink_->note("kernels_unexplained", std::to_string(explained_->unexplained()));
+    }
     return {};
   }
   std::string lost() const override {
     if (!recorder_) return {};
     if (!recorder_->ended_early().empty()) return "recording ended early: " + recorder_->ended_early();
-    return recorder_->dropped() == 0 ? "" : fmt::format("{} records were dropped", recorder_->dropped());
+    if (recorder_->dropped() != 0) return fmt::format("{} records were dropped", recorder_->dropped());
+    return stepped_ ? explained_->problem() : std::string();
   }
 
  private:
@@ -75,12 +83,14 @@ class TraceProfile final : public RunProfile {
 
   CuptiLibrary cupti_;
   ActivityApi* api_;
+  std::optional<ExplainedSink> explained_;
   LateSink late_;
   LaunchRecorder launches_;
   std::string why_ = "it was not started";
   std::optional<ActivityRecorder> recorder_;
   Backend* backend_ = nullptr;
   ProfileSink* sink_ = nullptr;
+  bool stepped_ = false;
 };
 
 }  // namespace

@@ -155,6 +155,24 @@ TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the lev
   }
 }
 
+TEST_CASE("Kernels whose node CUPTI did not tell of, or whose launch it gave no id, are counted and said") {
+  const TemporaryFolder folder;
+  for (const auto& [wish, counted, why] :
+       {std::tuple("other_nodes=1", "graphNodeId IS NOT NULL", "named nodes of graphs that it had not told of"),
+        std::tuple("no_ids=1", "1", "gave no ids of launches")}) {
+    INFO(wish);
+    const std::string trace = folder.file(std::string(wish) + ".kvt");
+    const Ran ran = record(trace, "trace", wish);
+    INFO(ran.err);
+    REQUIRE(ran.code == 0);
+    const std::string kernels = std::string("FROM CUPTI_ACTIVITY_KIND_KERNEL");
+    CHECK(said(ran) + "\n" == ask(trace, std::string("SELECT printf('cupti: trace; %d of %d kernels have no operator: "
+                                                    "CUPTI ") + why + "', sum(" + counted + "), count(*)) " + kernels));
+    CHECK(note_of(trace, "kernels_unexplained") == ask(trace, std::string("SELECT sum(") + counted + ") " + kernels));
+    CHECK(run_program("report-kernels " + trace).err.find("kernels_unexplained: ") != std::string::npos);
+  }
+}
+
 TEST_CASE("A value that is no number is left out and counted, the others of its range stand") {
   const TemporaryFolder folder;
   const std::string trace = folder.file("run.kvt");

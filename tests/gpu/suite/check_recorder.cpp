@@ -68,7 +68,7 @@ void add_times(const Options& options, Report& report, const char* mode, std::ve
 
 bool lost_nothing(const Sums& sums) {
   bool lost = sums.without_time > 0 || sums.notes.at("dropped") != "0";
-  for (const char* note : {"ended_early", "graphs_unexplained", "meanings_lost"}) {
+  for (const char* note : {"ended_early", "graphs_unexplained", "kernels_unexplained", "meanings_lost"}) {
     lost = lost || sums.notes.contains(note);
   }
   return !lost;

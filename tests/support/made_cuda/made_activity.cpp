@@ -86,7 +86,7 @@ void put(const Record& record) {
 void put_call(bool driver, std::uint32_t function) {
   State& s = state();
   if (s.calls.count({driver, function}) == 0) return;
-  if (!s.pushed.empty()) {
+  if (!s.pushed.empty() && wish("no_ids") < 0) {
     CUpti_ActivityExternalCorrelation id{};
     id.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
     id.externalKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
@@ -164,7 +164,7 @@ void made_kernel(std::uint64_t node, std::uint64_t start, std::uint64_t end, con
   kernel.contextId = 1;
   kernel.streamId = 7;
   kernel.correlationId = state().correlation;
-  kernel.graphNodeId = node;
+  kernel.graphNodeId = node != 0 && wish("other_nodes") > 0 ? node + 1'000'000 : node;
   kernel.name = name;
   put(kernel);
   count_kernel(start, end);
