@@ -80,8 +80,9 @@ void require_imported(const std::filesystem::path& path) {
 
 // What a reader of the table must know of its recording.
 void print_notes(const KernelReader& reader) {
-  constexpr std::array<std::string_view, 8> kTold = {"emulated",            "why",           "ended_early",  "graphs_unexplained",
-                                                   "kernels_unexplained", "meanings_lost", "whole_graphs", "left_out"};
+  constexpr std::array<std::string_view, 8> kTold = {
+      "emulated",      "why",          "ended_early", "graphs_unexplained", "kernels_unexplained",
+      "meanings_lost", "whole_graphs", "left_out"};
   for (const auto& [key, value] : reader.notes()) {
     // Notes of a process are "process 4711: dropped".
     const std::size_t colon = key.find(": ");

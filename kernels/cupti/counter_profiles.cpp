@@ -124,6 +124,7 @@ class CounterProfile : public RunProfile {
     return std::any_of(values.begin(), values.end(), [](double v) { return std::isfinite(v) && v != 0; });
   }
   void fail_still() { fail("the device counted nothing: every value is 0"); }
+  void note(std::string_view key, std::string_view value) { sink_->note(key, value); }
   void note_lacking(const ResolvedMetrics& metrics) {
     std::string lacking;
     for (const std::string_view quantity : metrics.lacking) {
@@ -273,6 +274,7 @@ class SamplingProfile final : public CounterProfile {
     if (!sampler) return sampler.error();
     sampler_ = std::move(sampler).value();
     note_lacking(sampler_->metrics());
+    begun_ns_ = now_ns(CLOCK_MONOTONIC);
     if (std::string why = sampler_->start(); !why.empty()) return why;
     thread_ = std::thread([this] {
       while (problem_.empty() && !ended_) {
@@ -292,6 +294,7 @@ class SamplingProfile final : public CounterProfile {
       fail_still();
       times_.clear();
     }
+    move_to_steps_clock();
     const std::size_t metrics = sampler_->metrics().names.size();
     for (std::size_t i = 0; i < times_.size(); ++i) {
       CounterRecord record;
@@ -299,6 +302,17 @@ class SamplingProfile final : public CounterProfile {
       add(sampler_->metrics(), std::span<const double>(values_).subspan(i * metrics, metrics), record);
     }
     sampler_.reset();
+  }
+  // CUPTI's header does not say of what clock samples are. Where that is neither of the host's, the first is taken to be
+  // of the moment when sampling began: true to what a start takes, some milliseconds.
+  void move_to_steps_clock() {
+    constexpr std::uint64_t kMargin = 50'000'000;
+    if (times_.empty()) return;
+    const std::uint64_t now = now_ns(CLOCK_MONOTONIC);
+    if (times_.front() + kMargin >= begun_ns_ && times_.back() <= now + kMargin) return;
+    const std::uint64_t by = begun_ns_ - times_.front();  // modulo 2^64, as the sum below
+    for (std::uint64_t& time : times_) time += by;
+    note("samples_clock", "the device's own: the first sample was taken to be of the moment when sampling began");
   }
   void end_thread() {
     ended_ = true;
@@ -327,6 +341,7 @@ class SamplingProfile final : public CounterProfile {
   std::unique_ptr<CounterSampler> sampler_;
   std::thread thread_;
   std::atomic<bool> ended_{false};
+  std::uint64_t begun_ns_ = 0;
   std::vector<std::uint64_t> times_;  // the middle of each sample
   std::vector<double> values_;        // of each sample, its metrics in order
   std::string problem_;

@@ -166,11 +166,25 @@ TEST_CASE("Kernels whose node CUPTI did not tell of, or whose launch it gave no 
     INFO(ran.err);
     REQUIRE(ran.code == 0);
     const std::string kernels = std::string("FROM CUPTI_ACTIVITY_KIND_KERNEL");
-    CHECK(said(ran) + "\n" == ask(trace, std::string("SELECT printf('cupti: trace; %d of %d kernels have no operator: "
-                                                    "CUPTI ") + why + "', sum(" + counted + "), count(*)) " + kernels));
+    CHECK(said(ran) + "\n" ==
+          ask(trace, fmt::format("SELECT printf('cupti: trace; %d of %d kernels have no operator: CUPTI {}', sum({}), "
+                                 "count(*)) {}", why, counted, kernels)));
     CHECK(note_of(trace, "kernels_unexplained") == ask(trace, std::string("SELECT sum(") + counted + ") " + kernels));
     CHECK(run_program("report-kernels " + trace).err.find("kernels_unexplained: ") != std::string::npos);
   }
+}
+
+TEST_CASE("Samples by a clock of the device begin when sampling began, and the trace says so") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const Ran ran = record(trace, "pm", "device_clock=1");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(note_of(trace, "samples_clock").find("the device's own") != std::string::npos);
+  CHECK(ask(trace, "SELECT count(*) > 0, max(abs(time_ns - (SELECT min(start_ns) FROM kvroof_step))) < 60000000000 FROM "
+                   "kvroof_counter WHERE steps = 0") == "1|1\n");
+  REQUIRE(record(folder.file("host.kvt"), "pm", "own_clock=1").code == 0);
+  CHECK(note_of(folder.file("host.kvt"), "samples_clock").empty());
 }
 
 TEST_CASE("A value that is no number is left out and counted, the others of its range stand") {
