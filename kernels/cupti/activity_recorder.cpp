@@ -156,7 +156,7 @@ void ActivityRecorder::write() {
     full_.pop_front();
     lock.unlock();
     take_in(std::span<const std::byte>(*full.buffer).first(full.used));
-    std::memset(full.buffer->data(), 0, full.used);
+    std::memset(full.buffer->data(), 0, full.buffer->size());  // CUPTI may have begun a record that it does not count
     lock.lock();
     free_.push_back(full.buffer);
   }
@@ -211,12 +211,21 @@ std::string_view ActivityRecorder::call(bool driver, std::uint32_t function) {
   return api_.call_name(driver, function);
 }
 
+// What was launched before is handed over while its kinds are on, what ended in between after.
 void ActivityRecorder::stop() {
   if (!started_) return;
-  started_ = false;
-  // What was launched before is handed over while its kinds are on, what ended in between after.
   api_.flush();
   disable_kinds();
+  take_rest();
+  api_.unsubscribe();
+}
+
+void ActivityRecorder::leave() {
+  if (started_) take_rest();
+}
+
+void ActivityRecorder::take_rest() {
+  started_ = false;
   api_.flush();
   {
     const std::lock_guard lock(mutex_);
@@ -225,7 +234,6 @@ void ActivityRecorder::stop() {
   changed_.notify_one();
   writer_.join();
   decoder_.finish();
-  api_.unsubscribe();
   try {
     note_losses();
   } catch (const std::exception& problem) {

@@ -55,6 +55,9 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   void end_launch();
   // The device must have finished. Takes in what is left, and notes in the sink what was recorded and what was lost.
   void stop();
+  // As stop, while the process ends: the driver may have ended before it, so that CUPTI is asked for what it has and for
+  // nothing else. It keeps the buffers: the recorder must never be destroyed after.
+  void leave();
 
   // After stop: what was taken in, and why it was less than everything (empty: it was not).
   [[nodiscard]] const ActivityCounts& counts() const { return decoder_.counts(); }
@@ -79,6 +82,7 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   void disable_kinds();
   void write();
   void take_in(std::span<const std::byte> records);
+  void take_rest();
   void note_losses();
 
   ActivityApi& api_;

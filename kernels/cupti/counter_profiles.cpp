@@ -303,8 +303,8 @@ class SamplingProfile final : public CounterProfile {
     }
     sampler_.reset();
   }
-  // CUPTI's header does not say of what clock samples are. Where that is neither of the host's, the first is taken to be
-  // of the moment when sampling began: true to what a start takes, some milliseconds.
+  // CUPTI's header does not say of what clock samples are. Where that is neither of the host's, the first is taken to
+  // be of the moment when sampling began: true to what a start takes, some milliseconds.
   void move_to_steps_clock() {
     constexpr std::uint64_t kMargin = 50'000'000;
     if (times_.empty()) return;

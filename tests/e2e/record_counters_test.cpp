@@ -129,8 +129,8 @@ TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the lev
        "counters; pm: the device's buffer of 536870912 bytes overflowed: samples were lost"},
       {"dropped_ranges=1", "trace, pm; counters: CUPTI dropped 1 ranges"},
       {"silent_loss=1", "trace, counters, pm; counting ended early: CUPTI gave back 4 of 5 ranges"},
-      {"still=1", "trace; counters: the device counted nothing: every value is 0; pm: the device counted nothing: every "
-                  "value is 0"},
+      {"still=1", "trace; counters: the device counted nothing: every value is 0; pm: the device counted nothing: "
+                  "every value is 0"},
       {"cuptiRangeProfilerPushRange=999,cuptiPmSamplingDecodeData=8",
        "trace; counters: CUPTI, beginning a range: made (999); pm: CUPTI, decoding samples: made (8)"},
       {"own_clock=1,refuse_kind=20", "trace, counters, pm"},
@@ -181,8 +181,8 @@ TEST_CASE("Samples by a clock of the device begin when sampling began, and the t
   INFO(ran.err);
   REQUIRE(ran.code == 0);
   CHECK(note_of(trace, "samples_clock").find("the device's own") != std::string::npos);
-  CHECK(ask(trace, "SELECT count(*) > 0, max(abs(time_ns - (SELECT min(start_ns) FROM kvroof_step))) < 60000000000 FROM "
-                   "kvroof_counter WHERE steps = 0") == "1|1\n");
+  CHECK(ask(trace, "SELECT count(*) > 0, max(abs(time_ns - (SELECT min(start_ns) FROM kvroof_step))) < 60000000000 "
+                   "FROM kvroof_counter WHERE steps = 0") == "1|1\n");
   REQUIRE(record(folder.file("host.kvt"), "pm", "own_clock=1").code == 0);
   CHECK(note_of(folder.file("host.kvt"), "samples_clock").empty());
 }

@@ -44,7 +44,7 @@ void end_recording() {
   // A forked child inherits the exit handler, but neither the recorder's thread nor CUDA.
   if (g_recording == nullptr || g_recording->process != getpid()) return;
   try {
-    g_recording->recorder->stop();
+    g_recording->recorder->leave();
     g_recording->spool->flush();
   } catch (const std::exception&) {  // the spool says as much as it could
   }

@@ -71,6 +71,43 @@ TEST_CASE("Sizes of pools are set before the subscription, buffers before kinds,
   }
 }
 
+TEST_CASE("While a process ends, CUPTI is asked for what it has and for nothing else") {
+  MadeCupti cupti;
+  KeepingSink sink;
+  ActivityRecorder recorder(cupti, sink, {});
+  REQUIRE(recorder.start().empty());
+  cupti.launch(1, 100);
+  const std::size_t before = cupti.asked().size();
+  recorder.leave();
+  recorder.leave();
+  recorder.stop();  // it has ended
+  const auto words = cupti.asked();
+  const auto from = words.begin() + static_cast<std::ptrdiff_t>(before);
+  CHECK(std::vector(from, words.end()) == std::vector{std::string("flush")});
+  CHECK(sink.kernels.size() == 1);
+  CHECK(sink.notes.at("dropped") == "0");
+}
+
+TEST_CASE("A buffer is of zeros each time that it is given, also behind what CUPTI said it had written") {
+  MadeCupti cupti;
+  KeepingSink sink;
+  ActivityOptions options;
+  options.buffer_bytes = 432;
+  options.most_buffers = 1;
+  ActivityRecorder recorder(cupti, sink, options);
+  REQUIRE(recorder.start().empty());
+  std::span<std::byte> buffer = cupti.buffers().request();
+  std::fill(buffer.begin() + 216, buffer.end(), std::byte{1});
+  const RecordBytes kernel = kernel_bytes(1, 2, 3).put<std::uint64_t>(104, 0);
+  std::copy(kernel.bytes().begin(), kernel.bytes().end(), buffer.begin());
+  cupti.buffers().complete(buffer.data(), 216);
+  for (buffer = {}; buffer.empty(); buffer = cupti.buffers().request()) std::this_thread::yield();
+  CHECK(std::all_of(buffer.begin(), buffer.end(), [](std::byte b) { return b == std::byte{0}; }));
+  cupti.buffers().complete(buffer.data(), 0);
+  recorder.stop();
+  CHECK(sink.kernels.size() == 1);
+}
+
 TEST_CASE("Graphs can be recorded as a whole, ranges and clocks when they are asked for") {
   MadeCupti cupti;
   KeepingSink sink;
