@@ -181,7 +181,7 @@ class LibraryActivity final : public ActivityApi {
       return static_cast<std::size_t>(reinterpret_cast<const std::uint8_t*>(record) - bytes);
     };
     CUpti_Activity* record = nullptr;
-    if (!next(record)) return;
+    if (!next(record)) return decoder.decode(buffer);  // which says what it cannot read
     while (true) {
       const std::size_t from = offset(record);
       const bool more = next(record);

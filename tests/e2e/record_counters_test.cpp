@@ -174,6 +174,16 @@ TEST_CASE("Kernels whose node CUPTI did not tell of, or whose launch it gave no 
   }
 }
 
+TEST_CASE("Buffers that a later CUPTI does not step through are read by the sizes that are known") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const Ran ran = record(trace, "trace", "version=130999");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(said(ran) == "cupti: trace");
+  CHECK(ask(trace, "SELECT count(*) > 0 FROM CUPTI_ACTIVITY_KIND_KERNEL") == "1\n");
+}
+
 TEST_CASE("Samples by a clock of the device begin when sampling began, and the trace says so") {
   const TemporaryFolder folder;
   const std::string trace = folder.file("run.kvt");

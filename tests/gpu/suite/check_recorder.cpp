@@ -135,7 +135,11 @@ void check_counts(const Options& options, Report& report) {
     if (!why.empty()) return report.add("counted_bytes", parameters, {{"skipped", why}});
     const double ratio = sums.read / declared;
     report.check("counted_bytes", parameters, std::abs(ratio - 1) <= tolerance,
-                 {{"declared", declared}, {"read", sums.read}, {"written", sums.written}, {"ratio", ratio}});
+                 {{"declared", declared},
+                  {"read", sums.read},
+                  {"written", sums.written},
+                  {"ratio", ratio},
+                  {"notes", sums.notes}});
   };
   counted("a read of 2 GiB", 0.02, [&] {
     cuda::run_read(stream, from.at(), bytes, sink.at<float>());
@@ -172,7 +176,11 @@ void check_operators(const Options& options, Report& report) {
   }
   const double ratio = sums.read / declared;
   report.check("counted_operators", parameters, std::abs(ratio - 1) <= 0.05,
-               {{"declared", declared}, {"read", sums.read}, {"written", sums.written}, {"ratio", ratio}});
+               {{"declared", declared},
+                {"read", sums.read},
+                {"written", sums.written},
+                {"ratio", ratio},
+                {"notes", sums.notes}});
 }
 
 // Steps under the modes that count; those without a recorder are in the part `steps`.
@@ -190,9 +198,11 @@ void measure_modes(const Options& options, Report& report) {
     const std::string why = profile->finish();
     if (!why.empty()) {
       report.add("recorder_step", {{"mode", mode}}, {{"skipped", why}});
-    } else {
-      add_times(options, report, mode, seconds);
+      continue;
     }
+    add_times(options, report, mode, seconds);
+    // A mode that ended early, or whose samples had another clock, says so here.
+    report.add("recorder_values", {{"mode", mode}}, {{"values", sums.counters}, {"notes", sums.notes}});
   }
 }
 
