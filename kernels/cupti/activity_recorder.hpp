@@ -55,8 +55,8 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   void end_launch();
   // The device must have finished. Takes in what is left, and notes in the sink what was recorded and what was lost.
   void stop();
-  // As stop, while the process ends: the driver may have ended before it, so that CUPTI is asked for what it has and for
-  // nothing else. It keeps the buffers: the recorder must never be destroyed after.
+  // As stop, while the process ends: the driver may have ended before it, so that CUPTI is asked for what it has and
+  // for nothing else. It keeps the buffers: the recorder must never be destroyed after.
   void leave();
 
   // After stop: what was taken in, and why it was less than everything (empty: it was not).

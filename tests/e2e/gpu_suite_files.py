@@ -96,6 +96,12 @@ loader = importlib.machinery.SourceFileLoader("gpu_suite", script)
 suite = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_suite", loader))
 sys.dont_write_bytecode = True
 loader.exec_module(suite)
+losses = {"what": "trace_losses", "parameters": {"steps": 3}, "kernels": 5, "without_time": 0, "by_another_clock": 2,
+          "notes": {"records": "7", "dropped": "0", "kernels_unexplained": "4"}}
+refused = {"what": "recorder_step", "parameters": {"mode": "pm"}, "skipped": "no permission"}
+assert suite.recorder_rows(pathlib.Path("none"), [losses, refused]) == [
+    ("  trace_losses", "5 kernels, 0 without times, 2 by another clock; kernels_unexplained: 4"),
+    ("  recorder_step pm", "not watched: no permission")]
 start = time.monotonic()
 hangs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 assert suite.wait_for(hangs, pathlib.Path("none"), 50, 1) == "ended: nothing for 1 s"
