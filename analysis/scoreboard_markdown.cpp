@@ -97,25 +97,27 @@ std::vector<SummaryLine> lines_of_summary(std::span<const ScoredRow> rows) {
   return summary;
 }
 
-// The groups that fail, the number of their rows last.
-std::pair<std::vector<GroupScore>, std::size_t> failing_groups(std::span<const ScoredRow> rows) {
-  std::vector<GroupScore> failing;
-  std::size_t failed = 0;
-  for (const GroupScore& g : group_scores(rows)) {
-    if (g.mean_error <= kFailingError) continue;
-    failing.push_back(g);
-    failed += g.rows;
-  }
-  return {failing, failed};
-}
-
 std::string failing_line(const GroupScore& g) {
   return fmt::format("- {}: {} ({} row{}, bias {:+.0f} %)\n", g.group, percent(g.mean_error), g.rows,
                      g.rows == 1 ? "" : "s", 100 * g.bias);
 }
 
-std::size_t counted(std::span<const ScoredRow> rows) {
-  return static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [](const auto& r) { return r.compared(); }));
+// How many rows there are, how many groups of them fail, and each that has at least so many rows.
+std::string failing_text(std::span<const ScoredRow> rows, std::size_t least_rows) {
+  std::size_t counted = 0, failing = 0, failed = 0;
+  std::string lines;
+  for (const GroupScore& g : group_scores(rows)) {
+    counted += g.rows;
+    if (g.mean_error <= kFailingError) continue;
+    ++failing;
+    failed += g.rows;
+    if (g.rows >= least_rows) lines += failing_line(g);
+  }
+  return fmt::format("\n{} rows, each group's intervals from the others. Known to fail, off by more than {:.0f} % on "
+                     "average: {} groups with {} rows.{}\n\n",
+                     counted, 100 * kFailingError, failing, failed,
+                     least_rows > 1 ? fmt::format(" Those of {} rows and more:", least_rows) : "") +
+         lines;
 }
 
 }  // namespace
@@ -127,14 +129,7 @@ std::string scoreboard_summary(std::span<const ScoredRow> rows) {
     text += fmt::format("| {} | {} | {} | {}: {} |\n", line.what, line.engine.empty() ? "–" : line.engine,
                         figures_of(line.score), line.worst.group, percent(line.worst.mean_error));
   }
-  const auto [failing, failed] = failing_groups(rows);
-  text += fmt::format("\n{} rows, each group's intervals from the others. Known to fail, off by more than {:.0f} % on "
-                      "average: {} groups with {} rows. Those of {} rows and more:\n\n",
-                      counted(rows), 100 * kFailingError, failing.size(), failed, kFewFailing);
-  for (const GroupScore& g : failing) {
-    if (g.rows >= kFewFailing) text += failing_line(g);
-  }
-  return text;
+  return text + failing_text(rows, kFewFailing);
 }
 
 std::string scoreboard_by_board(std::span<const ScoredRow> rows) {
@@ -146,12 +141,7 @@ std::string scoreboard_by_board(std::span<const ScoredRow> rows) {
   std::string text = "| what | board | rows | mean error | 90 % within | bias | in 80 % | in 95 % |\n"
                      "|---|---|---|---|---|---|---|---|\n";
   for (const GroupScore& g : group_scores(lines)) text += fmt::format("| {} | {} |\n", g.group, figures_of(g));
-  const auto [failing, failed] = failing_groups(rows);
-  text += fmt::format("\n{} rows, each group's intervals from the others. Known to fail, off by more than {:.0f} % on "
-                      "average: {} groups with {} rows.\n\n",
-                      counted(rows), 100 * kFailingError, failing.size(), failed);
-  for (const GroupScore& g : failing) text += failing_line(g);
-  return text;
+  return text + failing_text(rows, 1);
 }
 
 Result<std::string> with_scoreboard(std::string_view document, std::span<const ScoredRow> rows) {

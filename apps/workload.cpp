@@ -201,8 +201,8 @@ void describe_workload(po::options_description_easy_init add) {
   add("tp", po::value<std::string>()->default_value("1"),
       "devices that share each layer (tensor parallelism), a list, or auto: 1, 2, 4 and 8");
   add("kv", po::value<std::string>(),
-      "KV cache as f32 | f16 | bf16 | fp8 | int8 | int4 | int4g64 | kivi2 | kivi4, a list, or auto: as the weights, "
-      "int8 and int4 (default: as the weights)");
+      "KV cache as f32 | f16 | bf16 | fp8 | int8 | int4 | int4g64 | kivi2 | kivi4, a list, or auto: the default, int8 "
+      "and int4 (default: as the weights, beside quantised ones bf16)");
   add("engine", po::value<std::string>(),
       "how an engine launches work, a name of catalog/engines: kvroof, vllm, tensorrt-llm …, as it is today or in a "
       "version: vllm@0.2.5, llama-cpp@b2800, llama-cpp@2024-03 (default: kvroof's own)");
