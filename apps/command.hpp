@@ -103,8 +103,8 @@ struct Table {
 std::string format_paragraph(const std::string& text, std::size_t indent);
 std::string format_table(const Table& table);
 std::string format_csv(const Table& table);
-std::string csv_field(std::string_view text);  // quoted where it must be
 std::string format_json_rows(const Table& table);  // numbers unquoted
+std::string csv_field(std::string_view text);  // quoted where it must be
 // What is known of a device, a fact a row.
 Table device_facts(const Device& device);
 // In the form that --format asks for, to where write_result writes.

@@ -117,7 +117,7 @@ int run_compare(const Arguments& arguments) {
   if (!svg.empty()) write_text_file(svg, compare_svg(ranking));
   const Format format = format_of(arguments);
   write_result(arguments, format == Format::kJson  ? compare_json(ranking)
-                          : format == Format::kCsv ? format_csv(compare_rows(ranking, ranking.several()))
+                          : format == Format::kCsv ? compare_csv(ranking)
                                                    : compare_table(ranking));
   return static_cast<int>(ranking.ranked.front().batch > 0 ? ExitCode::kOk : ExitCode::kGateFailed);
 }
@@ -127,7 +127,8 @@ void describe_compare(po::options_description_easy_init add) {
   add("device", po::value<std::string>(),
       "names of the catalog or files, separated by commas; h200:bandwidth_gb_per_s=1.5x changes a fact");
   add("by", po::value<std::string>()->default_value("tokens_per_s"),
-      "what ranks: tokens_per_s | tokens_per_s_a_sequence | tokens_per_usd | tokens_per_joule");
+      "what ranks: tokens_per_s | tokens_per_s_a_sequence | tokens_per_usd, at the highest listed price | "
+      "tokens_per_joule");
   describe_goals(add);
   add("svg", po::value<std::string>(), "write the picture of all batches and their Pareto front to this file");
 }

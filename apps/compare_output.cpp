@@ -9,6 +9,7 @@
 #include "analysis/plot.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/scatter.hpp"
+#include "apps/wide_rows.hpp"
 #include "kvroof_version.hpp"
 
 namespace kvroof {
@@ -27,6 +28,11 @@ std::string usd_text(const Contender& c) {
 std::string none_text(const Contender& c) {
   const std::string& limit = c.served.limited_by;
   return limit == "tpot" || limit == "ttft" ? fmt::format("misses {}", limit) : "does not fit";
+}
+
+// What takes most of a step, or why there is none.
+std::string limit_text(const Contender& c) {
+  return c.batch > 0 ? std::string(name_of(c.prediction.limited_by)) : none_text(c);
 }
 
 // " within 30 ms a token and 2000 ms for a prompt under load", or nothing.
@@ -92,12 +98,7 @@ std::vector<std::string> compare_notes(const Ranking& r) {
   return notes;
 }
 
-constexpr const char* kAcross = "tokens/s a sequence";
-constexpr const char* kUpwards = "tokens/s a device";
-
-}  // namespace
-
-Table compare_rows(const Ranking& r, bool several) {
+Table table_of(const Ranking& r) {
   Table table;
   table.columns = {{"device", "device", false},
                    {"policy", "policy", false},
@@ -114,32 +115,70 @@ Table compare_rows(const Ranking& r, bool several) {
   for (const Contender& c : r.ranked) {
     const std::string policy = r.request.title(c.workload->policy());
     const bool fits = c.batch > 0;
-    const std::string limit = fits ? std::string(name_of(c.prediction.limited_by)) : none_text(c);
-    const auto raw = [](double x) { return x > 0 ? fmt::format("{}", x) : std::string(); };
-    const std::string largest = std::to_string(c.served.largest);
-    const double usd = c.price() ? c.price()->high_usd : 0;
-    table.rows.push_back({c.name(several), policy, largest, c.served.limited_by,
+    table.rows.push_back({c.name(r.several()), policy, std::to_string(c.served.largest), c.served.limited_by,
                           fits ? with_interval(c.prediction.step, 1e3) : "–",
                           fits ? with_interval(c.served.first_token, 1e3) : "–", or_dash(c.tokens_per_s()),
                           or_dash(c.tokens_per_s_a_sequence()), usd_text(c), or_dash(c.tokens_per_joule()),
-                          c.on_front ? "yes" : "", limit});
-    table.raw_rows.push_back({c.name(several), policy, largest, c.served.limited_by,
-                              fits ? raw(c.prediction.step.value * 1e3) : "",
-                              fits ? raw(c.served.first_token.value * 1e3) : "", raw(c.tokens_per_s()),
-                              raw(c.tokens_per_s_a_sequence()), raw(usd), raw(c.tokens_per_joule()),
-                              c.on_front ? "yes" : "no", limit});
+                          c.on_front ? "yes" : "", limit_text(c)});
   }
   return table;
 }
 
+std::string_view kv_type_of(const Ranking& r, const Contender& c) {
+  return name_of(r.request.with_cache_of(c.workload->policy(), *c.deployment).types.kv);
+}
+
+// Nothing for a figure that there is not: no batch, no price, no power.
+std::optional<double> positive(double x) { return x > 0 ? std::optional(x) : std::nullopt; }
+
+Json json_or_null(const std::optional<double>& x) { return x ? Json(*x) : Json(nullptr); }
+
+Json contender_json(const Ranking& r, const Contender& c) {
+  const bool fits = c.batch > 0;
+  const auto price = c.price();
+  const auto estimate = [&](const Estimate& e, double scale) {
+    return fits ? interval_json(e, scale) : Json(nullptr);
+  };
+  Json point;
+  point["device"] = c.device->name;
+  point["policy"] = c.workload->policy().text();
+  point["weight_type"] = c.deployment->weights.name;
+  point["kv_type"] = kv_type_of(r, c);
+  point["tensor_parallel"] = c.deployment->tensor_parallel;
+  point["batch"] = c.batch;
+  point["largest_batch"] = c.served.largest;
+  point["limited_by"] = c.served.limited_by;
+  point["step_limited_by"] = limit_text(c);
+  point["tpot_ms"] = fits ? Json(c.prediction.step.value * 1e3) : Json(nullptr);
+  point["ttft_ms"] = interval_json(c.served.first_token, 1e3);
+  point["tokens_per_s"] = json_or_null(positive(c.tokens_per_s()));
+  point["tokens_per_s_a_sequence"] = json_or_null(positive(c.tokens_per_s_a_sequence()));
+  point["tokens_per_s_a_device"] = json_or_null(positive(c.tokens_per_s_a_device()));
+  point["tokens_per_usd"] = json_or_null(positive(c.tokens_per_usd()));
+  point["usd_per_million_tokens"] = price ? Json({{"low", price->low_usd}, {"high", price->high_usd}}) : Json(nullptr);
+  point["tokens_per_joule"] = json_or_null(positive(c.tokens_per_joule()));
+  point["pareto"] = c.on_front;
+  point["tpot_ms_interval"] = estimate(c.prediction.step, 1e3);
+  point["tokens_per_s_interval"] = estimate(c.prediction.tokens_per_s, 1);
+  point["largest_batch_interval"] = estimate(c.served.interval, 1);
+  point["interval_from"] = fits ? Json(c.factors.text()) : Json(nullptr);
+  point["batches"] = Json::array();
+  for (const auto& [one, all] : c.batches) {
+    point["batches"].push_back({{"tokens_per_s_a_sequence", one}, {"tokens_per_s_a_device", all}});
+  }
+  return point;
+}
+
+constexpr const char* kAcross = "tokens/s a sequence";
+constexpr const char* kUpwards = "tokens/s a device";
+
+}  // namespace
+
 std::string compare_table(const Ranking& r) {
   std::string text = format_paragraph(answer_text(r), 0) + "\n";
-  text += format_table(compare_rows(r, r.several())) + "\n";
+  text += format_table(table_of(r)) + "\n";
   std::vector<ScatterSeries> series;
-  for (const Contender& c : r.ranked) {
-    const char mark = static_cast<char>('A' + series.size() % 26);
-    series.push_back({r.title(c), mark, c.batches});
-  }
+  for (const Contender& c : r.ranked) series.push_back({r.title(c), c.batches});
   const std::string from = r.goals.batch ? fmt::format("a batch of {}", *r.goals.batch) : "the largest batch";
   text += scatter_text(series, fmt::format("{}, from {} (left) to 1 (right)", kAcross, from), kUpwards) + "\n";
   for (const std::string& note : compare_notes(r)) text += format_paragraph(note, 0);
@@ -169,6 +208,38 @@ std::string compare_svg(const Ranking& r) {
   return line_chart_svg(chart);
 }
 
+std::string compare_csv(const Ranking& r) {
+  WideRows rows;
+  for (const Contender& c : r.ranked) {
+    const bool fits = c.batch > 0;
+    const auto price = c.price();
+    rows.add("model", r.request.model.name);
+    rows.add("device", c.device->name);
+    rows.add("engine", r.request.engine_text(*c.device));
+    rows.add("policy", c.workload->policy().text());
+    rows.add("prompt", r.request.prompt);
+    rows.add("output", r.request.output);
+    rows.add("weight_type", std::string(c.deployment->weights.name));
+    rows.add("kv_type", std::string(kv_type_of(r, c)));
+    rows.add("tensor_parallel", c.deployment->tensor_parallel);
+    rows.add("batch", c.batch);
+    rows.add("largest_batch", c.served.largest);
+    rows.add("limited_by", c.served.limited_by);
+    rows.add("step_limited_by", limit_text(c));
+    rows.add_estimate("tpot_ms", fits ? &c.prediction.step : nullptr, 1e3);
+    rows.add_estimate("ttft_ms", fits ? &c.served.first_token : nullptr, 1e3);
+    rows.add_estimate("tokens_per_s", fits ? &c.prediction.tokens_per_s : nullptr, 1);
+    rows.add("tokens_per_s_a_sequence", positive(c.tokens_per_s_a_sequence()));
+    rows.add("tokens_per_s_a_device", positive(c.tokens_per_s_a_device()));
+    rows.add("usd_per_million_tokens_low", price ? std::optional(price->low_usd) : std::nullopt);
+    rows.add("usd_per_million_tokens_high", price ? std::optional(price->high_usd) : std::nullopt);
+    rows.add("tokens_per_joule", positive(c.tokens_per_joule()));
+    rows.add("pareto", c.on_front ? "yes" : "no");
+    rows.end_row();
+  }
+  return rows.csv();
+}
+
 std::string compare_json(const Ranking& r) {
   Json json;
   json["answer"] = answer_text(r);
@@ -177,30 +248,8 @@ std::string compare_json(const Ranking& r) {
                    {"ttft_ms", r.goals.ttft_ms ? Json(*r.goals.ttft_ms) : Json(nullptr)},
                    {"batch", r.goals.batch ? Json(*r.goals.batch) : Json(nullptr)},
                    {"under_load", r.goals.under_load}};
-  json["points"] = Json::parse(format_json_rows(compare_rows(r, false)));
-  for (std::size_t i = 0; i < r.ranked.size(); ++i) {
-    Json& point = json["points"][i];
-    const Contender& c = r.ranked[i];
-    const bool fits = c.batch > 0;
-    point["policy"] = c.workload->policy().text();
-    point["kv_type"] = name_of(r.request.with_cache_of(c.workload->policy(), *c.deployment).types.kv);
-    point["weight_type"] = c.deployment->weights.name;
-    point["batch"] = c.batch;
-    point["tokens_per_usd"] = c.price() ? Json(c.tokens_per_usd()) : Json(nullptr);
-    point["usd_per_million_tokens"] =
-        c.price() ? Json({{"low", c.price()->low_usd}, {"high", c.price()->high_usd}}) : Json(nullptr);
-    point["ttft_ms"] = interval_json(c.served.first_token, 1e3);
-    point["tensor_parallel"] = c.deployment->tensor_parallel;
-    point["tokens_per_s_a_device"] = fits ? Json(c.tokens_per_s_a_device()) : Json(nullptr);
-    point["tpot_ms_interval"] = fits ? interval_json(c.prediction.step, 1e3) : Json(nullptr);
-    point["tokens_per_s_interval"] = fits ? interval_json(c.prediction.tokens_per_s, 1) : Json(nullptr);
-    point["largest_batch_interval"] = fits ? interval_json(c.served.interval, 1) : Json(nullptr);
-    point["interval_from"] = fits ? Json(c.factors.text()) : Json(nullptr);
-    point["batches"] = Json::array();
-    for (const auto& [one, all] : c.batches) {
-      point["batches"].push_back({{"tokens_per_s_a_sequence", one}, {"tokens_per_s_a_device", all}});
-    }
-  }
+  json["points"] = Json::array();
+  for (const Contender& c : r.ranked) json["points"].push_back(contender_json(r, c));
   json["front"] = Json::array();
   for (const auto& [one, all] : r.front) {
     json["front"].push_back({{"tokens_per_s_a_sequence", one}, {"tokens_per_s_a_device", all}});

@@ -70,12 +70,11 @@ struct Ranking {
   }
 };
 
-// The rows of the table; `several`: devices are named with their number and weights.
-Table compare_rows(const Ranking& r, bool several);
 // Rows, picture and notes on a page.
 std::string compare_table(const Ranking& r);
 // The same picture as a file: a line for each contender, and the front that none exceeds in both.
 std::string compare_svg(const Ranking& r);
 std::string compare_json(const Ranking& r);
+std::string compare_csv(const Ranking& r);
 
 }  // namespace kvroof

@@ -11,6 +11,7 @@
 #include "apps/plan_search.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
+#include "apps/wide_rows.hpp"
 #include "apps/workload.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/bytes_text.hpp"
@@ -210,46 +211,37 @@ Json plan_json(const Question& q, const Plan& plan) {
   return json;
 }
 
-Table plan_row(const Question& q, const Plan& plan) {
-  const Prediction& p = plan.prediction;
-  Table table;
-  std::vector<std::string> row;
-  const auto add = [&](const std::string& key, std::string text, bool number = true) {
-    table.columns.push_back({key, key, number});
-    row.push_back(std::move(text));
-  };
-  add("model", q.request.model.name, false);
-  add("device", q.device.name, false);
-  add("policy", plan.workload->policy().text(), false);
-  add("weight_type", std::string(plan.deployment.weights.name), false);
-  add("kv_type", std::string(name_of(kv_type_of(q, plan))), false);
-  add("tensor_parallel", std::to_string(plan.deployment.tensor_parallel));
-  add("batch", std::to_string(plan.batch));
-  add("largest_batch", std::to_string(plan.largest));
-  add("limited_by", plan.limited_by, false);
-  const auto add_estimate = [&](const std::string& key, const Estimate& e, double scale) {
-    add(key, fmt::format("{}", e.value * scale));
-    add(key + "_low80", fmt::format("{}", e.low80 * scale));
-    add(key + "_high80", fmt::format("{}", e.high80 * scale));
-    add(key + "_low95", fmt::format("{}", e.low95 * scale));
-    add(key + "_high95", fmt::format("{}", e.high95 * scale));
-  };
-  add_estimate("tpot_ms", p.step, 1e3);
-  add_estimate("ttft_ms", plan.first_token, 1e3);
-  add_estimate("tokens_per_s", p.tokens_per_s, 1);
-  const auto add_load = [&](const std::string& key, Estimate Load::* of, double scale) {
-    if (plan.load) return add_estimate(key, (*plan.load).*of, scale);
-    for (const char* end : {"", "_low80", "_high80", "_low95", "_high95"}) add(key + end, "");
-  };
-  add_load("load_tpot_ms", &Load::token, 1e3);
-  add_load("load_ttft_ms", &Load::first_token, 1e3);
-  add_load("load_tokens_per_s", &Load::tokens_per_s, 1);
-  for (const LedgerLine& line : lines_of(plan.ledger)) {
-    add(fmt::format("{}_bytes", line.key), std::to_string(line.bytes.value));
+// A row for each deployment and cache that was searched; `chosen` is the one that the answer is about.
+std::string plan_csv(const Question& q, const Plan& chosen) {
+  WideRows rows;
+  for (const Plan& plan : q.plans) {
+    rows.add("model", q.request.model.name);
+    rows.add("device", q.device.name);
+    rows.add("engine", q.request.engine_text(q.device));
+    rows.add("policy", plan.workload->policy().text());
+    rows.add("prompt", q.request.prompt);
+    rows.add("output", q.request.output);
+    rows.add("weight_type", std::string(plan.deployment.weights.name));
+    rows.add("kv_type", std::string(name_of(kv_type_of(q, plan))));
+    rows.add("tensor_parallel", plan.deployment.tensor_parallel);
+    rows.add("chosen", &plan == &chosen ? "yes" : "no");
+    rows.add("meets_goals", plan.met() ? "yes" : "no");
+    rows.add("batch", plan.batch);
+    rows.add("largest_batch", plan.largest);
+    rows.add("limited_by", plan.limited_by);
+    rows.add("longest_prompt", plan.longest_prompt);
+    rows.add_estimate("tpot_ms", &plan.prediction.step, 1e3);
+    rows.add_estimate("ttft_ms", &plan.first_token, 1e3);
+    rows.add_estimate("tokens_per_s", &plan.prediction.tokens_per_s, 1);
+    const Load* load = plan.load ? &*plan.load : nullptr;
+    rows.add_estimate("load_tpot_ms", load != nullptr ? &load->token : nullptr, 1e3);
+    rows.add_estimate("load_ttft_ms", load != nullptr ? &load->first_token : nullptr, 1e3);
+    rows.add_estimate("load_tokens_per_s", load != nullptr ? &load->tokens_per_s : nullptr, 1);
+    for (const LedgerLine& line : lines_of(plan.ledger)) rows.add(fmt::format("{}_bytes", line.key), line.bytes.value);
+    rows.add("capacity_bytes", plan.ledger.capacity.value);
+    rows.end_row();
   }
-  add("capacity_bytes", std::to_string(plan.ledger.capacity.value));
-  table.rows.push_back(std::move(row));
-  return table;
+  return rows.csv();
 }
 
 // `--prompt max`: the longest prompt that the batch of the goals fits and meets them with. What a policy keeps is
@@ -293,7 +285,7 @@ int run_plan(const Arguments& arguments) {
   if (!plan.met()) question.remedies = remedies(request, plan, device, goals);
   const Format format = format_of(arguments);
   write_result(arguments, format == Format::kJson  ? plan_json(question, plan).dump(2) + "\n"
-                          : format == Format::kCsv ? format_csv(plan_row(question, plan))
+                          : format == Format::kCsv ? plan_csv(question, plan)
                                                    : plan_table(question, plan));
   return static_cast<int>(plan.met() ? ExitCode::kOk : ExitCode::kGateFailed);
 }

@@ -9,6 +9,7 @@
 
 #include "apps/accounting_output.hpp"
 #include "apps/estimate_text.hpp"
+#include "apps/wide_rows.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
 
@@ -54,9 +55,6 @@ std::string kept_text(double tokens) {
   const bool whole = tokens == std::floor(tokens) || tokens >= 1000;
   return whole ? fmt::format("{:.0f}", tokens) : fmt::format("{:.1f}", tokens);
 }
-
-std::string raw(double x) { return fmt::format("{}", x); }
-std::string raw(std::optional<double> x) { return x ? raw(*x) : std::string(); }
 
 struct Unit {
   const char* name;
@@ -355,44 +353,32 @@ std::string replay_json(const ReplayAnswer& answer) {
 }
 
 std::string replay_csv(const ReplayAnswer& answer) {
-  Table table;
-  for (const char* key : {"point",         "policy",         "budget",        "model",
-                          "device",        "batch",          "kept_tokens",   "kv_resident_bytes",
-                          "kv_read_bytes", "recall_mean",    "recall_worst1", "position",
-                          "output_error",  "step_ms",        "step_ms_low80", "step_ms_high80",
-                          "step_ms_low95", "step_ms_high95", "dominated_by",  "tokens_per_s",
-                          "largest_batch", "limited_by"}) {
-    table.columns.push_back({key, key});
-  }
+  WideRows rows;
   for (const ReplayPoint& p : answer.points) {
     const PolicySpec& spec = p.result->spec;
     const auto& q = p.result->quality;
     const Estimate* step = p.prediction ? &p.prediction->step : nullptr;
-    const auto ms = [&](double Estimate::* field) { return step != nullptr ? raw(step->*field * 1e3) : std::string(); };
-    table.rows.push_back({spec.text(),
-                          spec.name,
-                          limited(spec) ? spec.budget.text : "",
-                          p.model,
-                          p.device,
-                          std::to_string(p.batch),
-                          raw(p.accounting.kept_tokens),
-                          std::to_string(p.accounting.kv_resident),
-                          std::to_string(p.accounting.kv_read),
-                          q ? raw(q->recall_mean) : "",
-                          q ? raw(q->recall_worst1) : "",
-                          raw(p.position()),
-                          q ? raw(q->output_error) : "",
-                          ms(&Estimate::value),
-                          ms(&Estimate::low80),
-                          ms(&Estimate::high80),
-                          ms(&Estimate::low95),
-                          ms(&Estimate::high95),
-                          step != nullptr ? std::string(name_of(step->dominated_by)) : "",
-                          p.prediction ? raw(p.prediction->tokens_per_s.value) : "",
-                          p.largest_batch ? std::to_string(*p.largest_batch) : "",
-                          p.limited_by});
+    rows.add("point", spec.text());
+    rows.add("policy", spec.name);
+    rows.add("budget", limited(spec) ? spec.budget.text : "");
+    rows.add("model", p.model);
+    rows.add("device", p.device);
+    rows.add("batch", p.batch);
+    rows.add("kept_tokens", p.accounting.kept_tokens);
+    rows.add("kv_resident_bytes", p.accounting.kv_resident);
+    rows.add("kv_read_bytes", p.accounting.kv_read);
+    rows.add("recall_mean", q ? std::optional(q->recall_mean) : std::nullopt);
+    rows.add("recall_worst1", q ? std::optional(q->recall_worst1) : std::nullopt);
+    rows.add("position", p.position());
+    rows.add("output_error", q ? q->output_error : std::nullopt);
+    rows.add_estimate("step_ms", step, 1e3);
+    rows.add("dominated_by", step != nullptr ? std::string(name_of(step->dominated_by)) : "");
+    rows.add("tokens_per_s", p.prediction ? std::optional(p.prediction->tokens_per_s.value) : std::nullopt);
+    rows.add("largest_batch", p.largest_batch);
+    rows.add("limited_by", p.limited_by);
+    rows.end_row();
   }
-  return format_csv(table);
+  return rows.csv();
 }
 
 }  // namespace kvroof

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 #include "apps/estimate_text.hpp"
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr int kColumns = 64;
 constexpr int kRows = 16;
+constexpr std::string_view kMarks = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 constexpr std::size_t kLabel = 8;  // characters before the left border
 
 // One axis: from the least to the largest value, logarithmic.
@@ -45,22 +47,26 @@ std::string grid_text(const std::vector<std::string>& grid, const Axis& y) {
 
 }  // namespace
 
-std::string scatter_text(const std::vector<ScatterSeries>& series, const std::string& x_title,
+std::string scatter_text(const std::vector<ScatterSeries>& all, const std::string& x_title,
                          const std::string& y_title) {
   Axis x, y;
-  for (const ScatterSeries& s : series) {
-    for (const auto& [px, py] : s.points) {
+  std::vector<const ScatterSeries*> drawn;
+  for (const ScatterSeries& s : all) {
+    if (!s.points.empty() && drawn.size() < kMarks.size()) drawn.push_back(&s);
+  }
+  for (const ScatterSeries* s : drawn) {
+    for (const auto& [px, py] : s->points) {
       x.see(px);
       y.see(py);
     }
   }
   if (x.high <= 0) return {};
   std::vector<std::string> grid(kRows, std::string(kColumns, ' '));
-  for (const ScatterSeries& s : series) {
-    for (const auto& [px, py] : s.points) {
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    for (const auto& [px, py] : drawn[i]->points) {
       char& cell = grid[static_cast<std::size_t>(kRows - 1 - y.cell(py, kRows))]
                        [static_cast<std::size_t>(x.cell(px, kColumns))];
-      if (cell == ' ') cell = s.mark;
+      if (cell == ' ') cell = kMarks[i];
     }
   }
   for (std::string& row : grid) row.erase(row.find_last_not_of(' ') + 1);
@@ -70,7 +76,9 @@ std::string scatter_text(const std::vector<ScatterSeries>& series, const std::st
   text += fmt::format("{:>{}}  {:<{}}{:<{}}{:>{}}\n", "", kLabel, short_number(x.low), kColumns / 2, middle,
                       kColumns / 2 - 8, short_number(x.high), 8);
   text += fmt::format("{:>{}}  {:^{}}\n", "", kLabel, x_title, kColumns);
-  for (const ScatterSeries& s : series) text += fmt::format("{:>{}} {} {}\n", "", kLabel - 2, s.mark, s.name);
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    text += fmt::format("{:>{}} {} {}\n", "", kLabel - 2, kMarks[i], drawn[i]->name);
+  }
   return text;
 }
 

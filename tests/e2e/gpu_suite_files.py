@@ -149,12 +149,15 @@ with tempfile.TemporaryDirectory() as folder:
     made = pathlib.Path(folder) / "nvidia-smi"
     made.write_text("""#!/bin/sh
 case "$1" in *old*) echo 'Field "old" is not a valid field to query.'; exit 2 ;; esac
+case "$*" in *--id=3) echo "fourth, 1980 MHz"; exit ;; esac
 echo "made, 1980 MHz"
 """)
     made.chmod(0o755)
     suite.output_of, asked = (lambda command, seconds=20: subprocess.run(
         [made, *command[1:]], capture_output=True, text=True).stdout.strip()), ["name", "old", "clocks.sm"]
-    assert suite.nvidia_smi(asked) == {"name": "made", "clocks.sm": "1980 MHz"}, suite.nvidia_smi(asked)
+    for seen, name in [("", "made"), ("3,0", "fourth")]:
+        suite.os.environ["CUDA_VISIBLE_DEVICES"] = seen
+        assert suite.nvidia_smi(asked) == {"name": name, "clocks.sm": "1980 MHz"}, suite.nvidia_smi(asked)
 
 # The memory checker is told to leave calls alone that fail, as other checkers cannot be; what it finds is an error.
 with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,51 @@
+// Results for programs that read CSV: a row each, as many named cells as they take, an estimate with its four ends.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <concepts>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "apps/command.hpp"
+#include "sim/cost/cost.hpp"
+
+namespace kvroof {
+
+// The first row names the columns; those after it add the same keys in the same order.
+class WideRows {
+ public:
+  void add(const std::string& key, std::string text) {
+    if (table_.rows.empty()) table_.columns.push_back({key, key});
+    row_.push_back(std::move(text));
+  }
+  template <class Number>
+    requires std::integral<Number> || std::floating_point<Number>
+  void add(const std::string& key, Number x) {
+    add(key, fmt::format("{}", x));
+  }
+  // An empty cell where there is none.
+  template <class Number>
+  void add(const std::string& key, const std::optional<Number>& x) {
+    add(key, x ? fmt::format("{}", *x) : std::string());
+  }
+  // key, key_low80, key_high80, key_low95 and key_high95, each multiplied by `scale`; empty cells for nothing.
+  void add_estimate(const std::string& key, const Estimate* e, double scale) {
+    static constexpr std::pair<const char*, double Estimate::*> kEnds[] = {{"", &Estimate::value},
+                                                                           {"_low80", &Estimate::low80},
+                                                                           {"_high80", &Estimate::high80},
+                                                                           {"_low95", &Estimate::low95},
+                                                                           {"_high95", &Estimate::high95}};
+    for (const auto& [end, field] : kEnds) add(key + end, e != nullptr ? fmt::format("{}", e->*field * scale) : "");
+  }
+  void end_row() { table_.rows.push_back(std::exchange(row_, {})); }
+
+  [[nodiscard]] std::string csv() const { return format_csv(table_); }
+
+ private:
+  Table table_;
+  std::vector<std::string> row_;
+};
+
+}  // namespace kvroof

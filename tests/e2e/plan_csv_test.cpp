@@ -1,0 +1,152 @@
+// What programs read of `kvroof plan` and `kvroof compare` as CSV.
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using nlohmann::json;
+
+namespace {
+
+using Row = std::map<std::string, std::string>;
+
+std::vector<std::string> fields_of(const std::string& line) {
+  std::vector<std::string> fields(1);
+  bool quoted = false;
+  for (const char c : line) {
+    if (c == '"') {
+      quoted = !quoted;
+    } else if (c == ',' && !quoted) {
+      fields.emplace_back();
+    } else {
+      fields.back() += c;
+    }
+  }
+  return fields;
+}
+
+std::vector<Row> rows_of(const std::string& words, int code = 0) {
+  const Ran ran = run_program(words + " --format csv");
+  INFO(ran.err);
+  REQUIRE(ran.code == code);
+  std::istringstream text(ran.out);
+  std::string line;
+  std::getline(text, line);
+  const std::vector<std::string> keys = fields_of(line);
+  std::vector<Row> rows;
+  while (std::getline(text, line)) {
+    const std::vector<std::string> fields = fields_of(line);
+    REQUIRE(fields.size() == keys.size());
+    Row& row = rows.emplace_back();
+    for (std::size_t c = 0; c < keys.size(); ++c) row[keys[c]] = fields[c];
+  }
+  return rows;
+}
+
+json json_of(const std::string& words, int code = 0) {
+  const Ran ran = run_program(words + " --format json");
+  REQUIRE(ran.code == code);
+  return json::parse(ran.out);
+}
+
+void check_interval(const Row& row, const std::string& key, const json& interval) {
+  INFO(key);
+  CHECK(std::stod(row.at(key)) == Approx(interval["value"].get<double>()));
+  for (const char* end : {"low80", "high80", "low95", "high95"}) {
+    CHECK(std::stod(row.at(key + "_" + end)) == Approx(interval[end].get<double>()));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("rows of compare name device, count, types and engine apart, and have the intervals of its JSON") {
+  const std::string words =
+      "compare --model llama-3-70b --prompt 2k --output 256 --tp 1,4 --dtype bf16,fp8 --kv bf16,fp8 --engine vllm "
+      "--policy full,h2o --budget 0.5 --device h100-sxm,h200";
+  const std::vector<Row> rows = rows_of(words);
+  const json points = json_of(words)["points"];
+  REQUIRE(rows.size() == 2 * 2 * 2 * 2 * 2);
+  REQUIRE(points.size() == rows.size());
+  bool nothing_fits = false;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Row& row = rows[i];
+    const json& point = points[i];
+    INFO(point);
+    for (const char* key : {"device", "policy", "weight_type", "kv_type", "limited_by", "step_limited_by"}) {
+      CHECK(row.at(key) == point[key]);
+    }
+    CHECK((row.at("device") == "h100-sxm" || row.at("device") == "h200"));
+    CHECK(row.at("model") == "llama-3-70b");
+    CHECK(row.at("engine") == "vllm");
+    CHECK(row.at("prompt") == "2048");
+    CHECK(row.at("output") == "256");
+    CHECK(std::stoi(row.at("tensor_parallel")) == point["tensor_parallel"]);
+    CHECK(std::stoi(row.at("batch")) == point["batch"]);
+    if (point["batch"] == 0) {
+      nothing_fits = true;
+      for (const char* key : {"tpot_ms", "ttft_ms_low80", "tokens_per_s_high95", "usd_per_million_tokens_low"}) {
+        CHECK(row.at(key).empty());
+      }
+      continue;
+    }
+    check_interval(row, "tpot_ms", point["tpot_ms_interval"]);
+    check_interval(row, "ttft_ms", point["ttft_ms"]);
+    check_interval(row, "tokens_per_s", point["tokens_per_s_interval"]);
+    CHECK(std::stod(row.at("usd_per_million_tokens_low")) ==
+          Approx(point["usd_per_million_tokens"]["low"].get<double>()));
+    CHECK(std::stod(row.at("usd_per_million_tokens_high")) ==
+          Approx(point["usd_per_million_tokens"]["high"].get<double>()));
+  }
+  CHECK(nothing_fits);  // 70b in bf16 on one device of 80 GB
+}
+
+TEST_CASE("rows of a plan are all that it searched, one of them chosen") {
+  const std::string words =
+      "plan --model llama-3-70b --prompt 2k --output 256 --device h100-sxm --dtype bf16,fp8 --tp 1,4 --tpot-ms 40";
+  const std::vector<Row> rows = rows_of(words);
+  const json plan = json_of(words);
+  REQUIRE(rows.size() == 4);
+  REQUIRE(plan["searched"].size() == 4);
+  int chosen = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Row& row = rows[i];
+    const json& searched = plan["searched"][i];
+    INFO(searched);
+    CHECK(row.at("weight_type") == searched["weight_type"]);
+    CHECK(std::stoi(row.at("tensor_parallel")) == searched["tensor_parallel"]);
+    CHECK(std::stoi(row.at("largest_batch")) == searched["largest_batch"]);
+    CHECK(std::stoi(row.at("longest_prompt")) == searched["longest_prompt"]);
+    CHECK((row.at("meets_goals") == "yes") == searched["meets_goals"]);
+    check_interval(row, "tpot_ms", searched["tpot_ms"]);
+    if (row.at("chosen") != "yes") continue;
+    ++chosen;
+    CHECK(row.at("weight_type") == plan["weight_type"]);
+    CHECK(std::stoi(row.at("tensor_parallel")) == plan["tensor_parallel"]);
+    CHECK(row.at("engine") == plan["engine"]);
+    CHECK(std::stoi(row.at("prompt")) == plan["prompt"]);
+    check_interval(row, "ttft_ms", plan["ttft_ms"]);
+    CHECK(std::stoull(row.at("capacity_bytes")) == plan["capacity_bytes"]);
+  }
+  CHECK(chosen == 1);
+}
+
+TEST_CASE("the picture of compare marks each that serves something with a mark of its own, also beyond 26") {
+  const std::string words =
+      "compare --model llama-3-70b --prompt 2k --output 256 --device h100-sxm,h200,b200,l40s,t4 --tp 4,8 "
+      "--policy full,h2o,keyformer,window --budget 0.5 --dtype bf16";
+  const std::string page = run_program(words).out;
+  const json points = json_of(words)["points"];
+  std::string marks;
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.size() > 9 && line.starts_with("       ") && line[7] != ' ' && line[8] == ' ') marks += line[7];
+  }
+  const auto serving =
+      std::count_if(points.begin(), points.end(), [](const json& point) { return point["batch"] > 0; });
+  REQUIRE(serving > 26);
+  REQUIRE(serving < static_cast<long>(points.size()));
+  CHECK(marks == std::string("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz").substr(0, serving));
+}
