@@ -60,6 +60,7 @@ Command policies_command();
 Command analyze_command();
 Command calibrate_command();
 Command plan_command();
+Command simulate_command();
 Command validate_command();
 Command compare_command();
 Command eval_command();

@@ -22,7 +22,7 @@ std::vector<Command> command_table() {
       analyze_command(),   report_kernels_command(), export_command(),
       models_command(),  devices_command(),   engines_command(),  policies_command(), calibrate_command(),
       tokenize_command(),
-      detokenize_command(),  eval_command(), plan_command(), validate_command(), compare_command(),
+      detokenize_command(),  eval_command(), plan_command(), simulate_command(), validate_command(), compare_command(),
       doctor_command(),
   };
 }

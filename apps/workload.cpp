@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -168,14 +169,6 @@ std::vector<PolicySpec> points_of(const Arguments& arguments) {
   return crossed;
 }
 
-// A table of positions has no rows beyond its end.
-void require_positions(const ModelShape& model, std::uint32_t prompt, std::uint32_t output) {
-  if (model.position != PositionScheme::kLearned || std::uint64_t{prompt} + output <= model.max_positions) return;
-  throw usage_error(fmt::format("--prompt {} and --output {}: {} has {} learned positions", prompt, output, model.name,
-                                model.max_positions))
-      .note("--prompt max takes as many as there are");
-}
-
 std::uint32_t prompt_of(const Arguments& arguments, const WorkloadRequest& request) {
   const std::string& text = arguments.get<std::string>("prompt");
   if (text != "max") return count_value("prompt", text, 1, kMostPrompt);
@@ -185,6 +178,13 @@ std::uint32_t prompt_of(const Arguments& arguments, const WorkloadRequest& reque
 }
 
 }  // namespace
+
+void require_positions(const ModelShape& model, std::uint32_t prompt, std::uint32_t output) {
+  if (model.position != PositionScheme::kLearned || std::uint64_t{prompt} + output <= model.max_positions) return;
+  throw usage_error(fmt::format("--prompt {} and --output {}: {} has {} learned positions", prompt, output, model.name,
+                                model.max_positions))
+      .note("--prompt max takes as many as there are");
+}
 
 void describe_workload(po::options_description_easy_init add) {
   add("model", po::value<std::string>(),
@@ -262,8 +262,8 @@ Workload::Workload(const WorkloadRequest& request, PointResult result, ModelShap
       result_(std::move(result)),
       mean_(with_prompt(request.prompt)) {}
 
-ResidencySummary Workload::with_prompt(std::uint32_t prompt) const {
-  return summarise_as(result_, recorded_, model_, prompt, output_);
+ResidencySummary Workload::with_lengths(std::uint32_t prompt, std::uint32_t output) const {
+  return summarise_as(result_, recorded_, model_, prompt, output);
 }
 
 std::vector<ResidencySummary> Workload::steps() const {
@@ -272,6 +272,18 @@ std::vector<ResidencySummary> Workload::steps() const {
     ResidencySummary& step = steps.emplace_back(mean_);
     step.decode = counts;
     step.decode_steps = 1;
+  }
+  return steps;
+}
+
+std::vector<LayerCounts> Workload::step_counts(std::uint32_t prompt, std::uint32_t output) const {
+  const std::vector<LayerCounts> all = step_counts_as(result_, recorded_, model_, prompt, output);
+  const std::size_t sequences = all.size() / output;
+  std::vector<LayerCounts> steps;
+  for (std::uint32_t step = 0; step < output; ++step) {
+    LayerCounts sum;
+    for (std::size_t s = 0; s < sequences; ++s) sum = sum_counts(std::array{sum, all[s * output + step]});
+    steps.push_back(mean_counts(sum, sequences));
   }
   return steps;
 }

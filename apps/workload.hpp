@@ -43,6 +43,8 @@ struct WorkloadRequest {
 };
 
 void describe_workload(boost::program_options::options_description_easy_init add);
+// A table of positions has no rows beyond its end. Throws Error (usage).
+void require_positions(const ModelShape& model, std::uint32_t prompt, std::uint32_t output);
 // Throws Error (usage) with "did you mean". `--prompt max` is the longest that the model's positions allow.
 WorkloadRequest workload_request(const Arguments& arguments);
 
@@ -54,10 +56,13 @@ class Workload {
   [[nodiscard]] const PolicySpec& policy() const { return result_.spec; }
   // A mean decode step, at the lengths of the request or at another prompt.
   [[nodiscard]] const ResidencySummary& mean() const { return mean_; }
-  [[nodiscard]] ResidencySummary with_prompt(std::uint32_t prompt) const;
+  [[nodiscard]] ResidencySummary with_prompt(std::uint32_t prompt) const { return with_lengths(prompt, output_); }
+  [[nodiscard]] ResidencySummary with_lengths(std::uint32_t prompt, std::uint32_t output) const;
   [[nodiscard]] std::uint32_t prompt() const { return prompt_; }
   // Each decode step of each sequence.
   [[nodiscard]] std::vector<ResidencySummary> steps() const;
+  // The counts of each decode step at other lengths, the mean of the recorded sequences: [output].
+  [[nodiscard]] std::vector<LayerCounts> step_counts(std::uint32_t prompt, std::uint32_t output) const;
 
  private:
   ModelShape model_, recorded_;

@@ -245,6 +245,17 @@ LayerCounts sum_counts(std::span<const LayerCounts> cells) {
   return sum;
 }
 
+LayerCounts mean_counts(LayerCounts sum, std::uint64_t count) {
+  for (const auto field : kCountFields) sum.*field /= count;
+  sum.policy_flops = 1 / static_cast<double>(count) * sum.policy_flops;
+  for (AgedRows LayerCounts::* aged : {&LayerCounts::attended_aged, &LayerCounts::resident_aged,
+                                       &LayerCounts::converted}) {
+    AgedRows& rows = sum.*aged;
+    rows = {rows.keys16 / count, rows.values16 / count, rows.packed_keys / count, rows.packed_values / count};
+  }
+  return sum;
+}
+
 StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
                            std::span<const std::span<const LayerCounts>> batch, std::optional<u64> experts) {
   StepWork work;

@@ -106,6 +106,8 @@ StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const Step
 
 // Adds the counts of all cells.
 LayerCounts sum_counts(std::span<const LayerCounts> cells);
+// Of sums over so many steps or sequences, those of one; integers are rounded down.
+LayerCounts mean_counts(LayerCounts sum, std::uint64_t count);
 
 // A decode step of a batch: batch[i] holds the counts of sequence i in this step, a cell a layer. `experts` as in
 // StepWork.

@@ -26,6 +26,7 @@ const std::map<std::string, std::vector<std::string>> kMayInclude = {
     {"sim/traffic", {"sim/core", "sim/model"}},
     {"sim/replay", {"sim/core", "sim/attention", "sim/model", "sim/policy", "traces"}},
     {"sim/cost", {"sim/core", "sim/device", "sim/model", "sim/traffic"}},
+    {"sim/serving", {"sim/core", "sim/device", "sim/model", "sim/traffic", "sim/cost"}},
     {"kernels", {"sim/core", "sim/attention", "sim/model", "sim/policy", "traces", "kernels/tokenizer"}},
     {"kernels/tokenizer", {"sim/core"}},
     {"analysis",

@@ -1,0 +1,301 @@
+#include "apps/simulate_output.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "analysis/plot.hpp"
+#include "apps/estimate_text.hpp"
+#include "apps/wide_rows.hpp"
+#include "kvroof_version.hpp"
+
+namespace kvroof {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string devices_text(const SimulatedRow& row) {
+  std::string text = row.device->name;
+  if (row.deployment->tensor_parallel > 1) text += fmt::format(" x {}", row.deployment->tensor_parallel);
+  return row.replicas > 1 ? fmt::format("{} of {}", row.replicas, text) : text;
+}
+
+// The policy, with types where several were asked for.
+std::string policy_text(const SimulateRequest& request, const SimulatedRow& row) {
+  std::string text = request.workload.title(row.workload->policy());
+  const auto& all = request.workload.deployments;
+  const bool several = std::any_of(all.begin(), all.end(), [&](const Deployment& d) {
+    return d.weights.name != all.front().weights.name;
+  });
+  if (several) text += fmt::format(", {}", row.deployment->weights.name);
+  return text;
+}
+
+std::string goals_text(const SimulateRequest& r) {
+  std::string text;
+  if (r.ttft_ms) text += fmt::format("first token within {:g} ms", *r.ttft_ms);
+  if (r.tpot_ms) text += fmt::format("{}{:g} ms a token", text.empty() ? "" : " and ", *r.tpot_ms);
+  return text;
+}
+
+// The sentence before the tables.
+std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+  const auto best = std::max_element(rows.begin(), rows.end(), [&](const SimulatedRow& a, const SimulatedRow& b) {
+    const auto worth = [&](const SimulatedRow& row) {
+      return std::pair(row.problem.empty() && row.met, (r.highest_rate ? row.rate : row.attained.value) / row.devices());
+    };
+    return worth(a) < worth(b);
+  });
+  if (!best->problem.empty()) return fmt::format("{}: {}.", devices_text(*best), best->problem);
+  std::string who = fmt::format("{} under {}", devices_text(*best), policy_text(r, *best));
+  const std::string share = fmt::format("{:.0f} % of the requests", 100 * r.attainment);
+  if (r.highest_rate) {
+    return fmt::format("{} serves up to {} requests/s with {} in time ({}).", who, short_number(best->rate), share,
+                       goals_text(r));
+  }
+  if (r.replicas == 0) return fmt::format("{} has {} in time ({}).", who, share, goals_text(r));
+  std::string text = fmt::format("{} answers {} requests/s, {} tokens/s; half of the first tokens come within {} ms, 99 % "
+                                 "within {} ms", who, short_number(best->requests_per_s.value),
+                                 short_number(best->tokens_per_s.value), short_number(best->first_token.p50.value * 1e3),
+                                 short_number(best->first_token.p99.value * 1e3));
+  if (r.has_goals()) {
+    text += fmt::format("; {:.1f} % of the requests are in time ({})", 100 * best->attained.value, goals_text(r));
+  }
+  return text + ".";
+}
+
+Table latency_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+  Table table;
+  table.columns = {{"device", "device", false},       {"policy", "policy", false},
+                   {"requests/s", "requests_per_s"},  {"tokens/s", "tokens_per_s"},
+                   {"TTFT p50 ms", "ttft_p50_ms"},    {"p99", "ttft_p99_ms"},
+                   {"TPOT p50 ms", "tpot_p50_ms"},    {"p99", "tpot_p99_ms"}};
+  if (r.has_goals()) table.columns.push_back({"in time", "attained"});
+  for (const SimulatedRow& row : rows) {
+    std::vector<std::string> cells = {devices_text(row), policy_text(r, row)};
+    const bool priced = row.problem.empty();
+    const auto latency = [&](const Estimate& e) { cells.push_back(priced ? with_interval(e, 1e3) : "–"); };
+    cells.push_back(priced ? short_number(row.requests_per_s.value) : "–");
+    cells.push_back(priced ? short_number(row.tokens_per_s.value) : "–");
+    latency(row.first_token.p50);
+    latency(row.first_token.p99);
+    latency(row.token.p50);
+    latency(row.token.p99);
+    if (r.has_goals()) cells.push_back(priced ? fmt::format("{:.1f} %", 100 * row.attained.value) : "–");
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+double busy_share(const SimulatedRow& row) {
+  return row.outcome.totals.busy_seconds / (row.outcome.seconds * row.replicas);
+}
+double mean_running(const SimulatedRow& row) {
+  return row.outcome.totals.running_seconds / row.outcome.totals.busy_seconds;
+}
+double mean_cache(const SimulatedRow& row) {
+  return row.outcome.totals.cache_byte_seconds / row.outcome.totals.busy_seconds / row.cache_capacity;
+}
+double most_cache(const SimulatedRow& row) { return row.outcome.totals.most_cache_bytes / row.cache_capacity; }
+std::uint64_t preemptions(const SimulatedRow& row) {
+  std::uint64_t sum = 0;
+  for (const ServedRequest& request : row.outcome.requests) sum += request.preemptions;
+  return sum;
+}
+
+Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+  Table table;
+  table.columns = {{"device", "device", false},        {"policy", "policy", false},
+                   {"busy", "busy_share"},             {"run at once", "mean_running"},
+                   {"at most", "most_running"},        {"KV memory", "mean_cache_share"},
+                   {"at most", "most_cache_share"},    {"preempted", "preemptions"},
+                   {"waiting at the end", "waiting_at_end"}};
+  for (const SimulatedRow& row : rows) {
+    if (!row.problem.empty()) continue;
+    table.rows.push_back({devices_text(row), policy_text(r, row), fmt::format("{:.0f} %", 100 * busy_share(row)),
+                          short_number(mean_running(row)), std::to_string(row.outcome.totals.most_running),
+                          fmt::format("{:.0f} %", 100 * mean_cache(row)), fmt::format("{:.0f} %", 100 * most_cache(row)),
+                          std::to_string(preemptions(row)), std::to_string(row.outcome.waiting_at_end)});
+  }
+  return table;
+}
+
+std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+  std::vector<std::string> notes = {fmt::format(
+      "{}{}", r.requests_text,
+      r.clients > 0 ? fmt::format("; {} clients send the next when they are answered", r.clients) : "")};
+  if (r.without_answer > 0) {
+    notes.push_back(fmt::format("{} requests of the file have no answer or no prompt and are left out",
+                                r.without_answer));
+  }
+  for (const SimulatedRow& row : rows) {
+    const std::string who = fmt::format("{} under {}", devices_text(row), policy_text(r, row));
+    if (!row.problem.empty()) notes.push_back(fmt::format("{}: {}", who, row.problem));
+    if (row.problem.empty() && row.falls_behind()) {
+      notes.push_back(fmt::format("{}: requests come faster than they are answered ({} waited when the last came); how "
+                                  "long they wait depends on how long that lasts", who, row.outcome.waiting_at_end));
+    }
+  }
+  for (std::string& note : workload_notes(r.workload)) notes.push_back(std::move(note));
+  notes.push_back(r.cached_share > 0
+                      ? fmt::format("{:.0f} % of each prompt is in a prefix cache and not computed; each sequence still "
+                                    "counts its own copy of it in memory", 100 * r.cached_share)
+                      : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it");
+  notes.emplace_back("intervals: all steps and prompts at the ends of their own intervals, and first tokens at least "
+                     "as wide as measured ones err");
+  return notes;
+}
+
+Json latency_json(const LatencyEstimates& l) {
+  return {{"mean", interval_json(l.mean, 1e3)},
+          {"p50", interval_json(l.p50, 1e3)},
+          {"p90", interval_json(l.p90, 1e3)},
+          {"p95", interval_json(l.p95, 1e3)},
+          {"p99", interval_json(l.p99, 1e3)}};
+}
+
+Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
+  Json json = {{"device", row.device->name},
+               {"policy", row.workload->policy().text()},
+               {"engine", r.workload.engine_text(*row.device)},
+               {"weight_type", row.deployment->weights.name},
+               {"kv_type", name_of(r.workload.with_cache_of(row.workload->policy(), *row.deployment).types.kv)},
+               {"tensor_parallel", row.deployment->tensor_parallel},
+               {"replicas", row.replicas},
+               {"problem", row.problem.empty() ? Json(nullptr) : Json(row.problem)},
+               {"meets_goals", row.met}};
+  if (!row.problem.empty()) return json;
+  json["arrival_rate_per_s"] = row.rate > 0 ? Json(row.rate) : Json(nullptr);
+  json["seconds"] = row.outcome.seconds;
+  json["requests_per_s"] = interval_json(row.requests_per_s, 1);
+  json["tokens_per_s"] = interval_json(row.tokens_per_s, 1);
+  json["ttft_ms"] = latency_json(row.first_token);
+  json["tpot_ms"] = latency_json(row.token);
+  json["itl_ms"] = latency_json(row.gap);
+  json["e2e_ms"] = latency_json(row.whole);
+  json["attained"] = interval_json(row.attained, 1);
+  json["steps"] = row.outcome.totals.steps;
+  json["busy_share"] = busy_share(row);
+  json["mean_running"] = mean_running(row);
+  json["most_running"] = row.outcome.totals.most_running;
+  json["cache_capacity_bytes"] = row.cache_capacity;
+  json["mean_cache_share"] = mean_cache(row);
+  json["most_cache_share"] = most_cache(row);
+  json["preemptions"] = preemptions(row);
+  json["waiting_at_end"] = row.outcome.waiting_at_end;
+  json["falls_behind"] = row.falls_behind();
+  json["intervals_from"] = row.interval_from;
+  return json;
+}
+
+void add_latency(WideRows& rows, const std::string& name, const SimulatedRow& row, const LatencyEstimates& l) {
+  const auto add = [&](const char* figure, const Estimate& e) {
+    rows.add_estimate(fmt::format("{}_{}_ms", name, figure), row.problem.empty() ? &e : nullptr, 1e3);
+  };
+  add("mean", l.mean);
+  add("p50", l.p50);
+  add("p90", l.p90);
+  add("p95", l.p95);
+  add("p99", l.p99);
+}
+
+}  // namespace
+
+std::string simulate_table(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+  std::string text = format_paragraph(answer_text(request, rows), 0) + "\n";
+  text += format_table(latency_table(request, rows)) + "\n";
+  const Table load = load_table(request, rows);
+  if (!load.rows.empty()) text += format_table(load) + "\n";
+  for (const std::string& note : notes_of(request, rows)) text += format_paragraph(note, 0);
+  return text;
+}
+
+std::string simulate_json(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+  Json json = {{"answer", answer_text(request, rows)},
+               {"model", request.workload.model.name},
+               {"requests", request.requests.size()},
+               {"clients", request.clients > 0 ? Json(request.clients) : Json(nullptr)},
+               {"ttft_goal_ms", request.ttft_ms ? Json(*request.ttft_ms) : Json(nullptr)},
+               {"tpot_goal_ms", request.tpot_ms ? Json(*request.tpot_ms) : Json(nullptr)},
+               {"attainment_goal", request.attainment},
+               {"rows", Json::array()}};
+  for (const SimulatedRow& row : rows) json["rows"].push_back(row_json(request, row));
+  json["notes"] = notes_of(request, rows);
+  json["version"] = kVersion;
+  return json.dump(2) + "\n";
+}
+
+std::string simulate_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& all) {
+  WideRows rows;
+  for (const SimulatedRow& row : all) {
+    const bool priced = row.problem.empty();
+    const auto number = [&](const char* key, double x) { rows.add(key, priced ? fmt::format("{}", x) : ""); };
+    rows.add("model", request.workload.model.name);
+    rows.add("device", row.device->name);
+    rows.add("engine", request.workload.engine_text(*row.device));
+    rows.add("policy", request.workload.title(row.workload->policy()));
+    rows.add("weight_type", std::string(row.deployment->weights.name));
+    rows.add("tensor_parallel", row.deployment->tensor_parallel);
+    rows.add("replicas", row.replicas);
+    rows.add("problem", row.problem);
+    rows.add("meets_goals", row.met ? "yes" : "no");
+    number("arrival_rate_per_s", row.rate);
+    rows.add_estimate("requests_per_s", priced ? &row.requests_per_s : nullptr, 1);
+    rows.add_estimate("tokens_per_s", priced ? &row.tokens_per_s : nullptr, 1);
+    add_latency(rows, "ttft", row, row.first_token);
+    add_latency(rows, "tpot", row, row.token);
+    add_latency(rows, "itl", row, row.gap);
+    add_latency(rows, "e2e", row, row.whole);
+    rows.add_estimate("attained", priced ? &row.attained : nullptr, 1);
+    number("busy_share", priced ? busy_share(row) : 0);
+    number("mean_running", priced ? mean_running(row) : 0);
+    number("most_running", static_cast<double>(row.outcome.totals.most_running));
+    number("most_cache_share", priced ? most_cache(row) : 0);
+    number("preemptions", static_cast<double>(preemptions(row)));
+    number("waiting_at_end", static_cast<double>(row.outcome.waiting_at_end));
+    rows.end_row();
+  }
+  return rows.csv();
+}
+
+std::string simulate_svg(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+  LineChart chart{fmt::format("{}: {}", request.workload.model.name, request.requests_text),
+                  {"first token within (ms)", true, false},
+                  {"share of the requests (%)", false, true},
+                  {}};
+  for (const SimulatedRow& row : rows) {
+    if (!row.problem.empty()) continue;
+    std::vector<double> times;
+    for (const ServedRequest& r : row.outcome.requests) times.push_back((r.first_token - r.request.arrival) * 1e3);
+    std::sort(times.begin(), times.end());
+    PlotLine line{fmt::format("{}, {}", devices_text(row), policy_text(request, row)), {}, {}, false};
+    constexpr std::size_t kPoints = 400;
+    const std::size_t step = std::max<std::size_t>(times.size() / kPoints, 1);
+    for (std::size_t i = step - 1; i < times.size(); i += step) {
+      line.x.push_back(times[i]);
+      line.y.push_back((static_cast<double>(i) + 1) / static_cast<double>(times.size()));
+    }
+    chart.lines.push_back(std::move(line));
+  }
+  return line_chart_svg(chart);
+}
+
+std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+  std::string text = "device,policy,tensor_parallel,request,arrival_s,prompt,output,replica,placed_s,first_token_s,"
+                     "finished_s,preemptions\n";
+  for (const SimulatedRow& row : rows) {
+    const std::string who = fmt::format("{},{},{}", csv_field(row.device->name),
+                                        csv_field(request.workload.title(row.workload->policy())),
+                                        row.deployment->tensor_parallel);
+    for (std::size_t i = 0; i < row.outcome.requests.size(); ++i) {
+      const ServedRequest& r = row.outcome.requests[i];
+      text += fmt::format("{},{},{:.6f},{},{},{},{:.6f},{:.6f},{:.6f},{}\n", who, i, r.request.arrival,
+                          r.request.prompt, r.request.output, r.replica, r.placed, r.first_token, r.finished,
+                          r.preemptions);
+    }
+  }
+  return text;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,182 @@
+#include "apps/simulate_request.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/shared_options.hpp"
+#include "apps/values.hpp"
+#include "sim/serving/request_trace.hpp"
+#include "traces/file_io.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::uint64_t kMostTraceBytes = std::uint64_t{4} << 30;
+constexpr std::uint32_t kMostRequests = 10'000'000;
+constexpr std::uint32_t kMostOutput = 1U << 20;
+
+std::optional<double> number_option(const Arguments& arguments, const char* option, double least, double most) {
+  if (!arguments.has(option)) return std::nullopt;
+  return number_value(option, arguments.get<std::string>(option), least, most);
+}
+
+// poisson, constant or gamma:SHAPE.
+double burstiness_of(const Arguments& arguments) {
+  const auto& text = arguments.get<std::string>("arrivals");
+  if (text == "poisson") return 1;
+  if (text == "constant") return 0;
+  if (text.starts_with("gamma:")) return number_value("arrivals gamma", text.substr(6), 0.01, 1000);
+  throw usage_error(fmt::format("--arrivals {}: expected poisson, constant or gamma:SHAPE", text))
+      .note("a shape below 1 makes bursts, above 1 evens arrivals out (vllm bench serve calls it burstiness)");
+}
+
+void draw(const Arguments& arguments, SimulateRequest& request) {
+  DrawnRequests drawn;
+  drawn.count = count_value("count", arguments.get<std::string>("count"), 1, kMostRequests);
+  drawn.prompt = request.workload.prompt;
+  drawn.output = request.workload.output;
+  drawn.spread = number_value("spread", arguments.get<std::string>("spread"), 0, 10);
+  drawn.burstiness = burstiness_of(arguments);
+  drawn.seed = arguments.seed;
+  if (arguments.has("rate") && !request.highest_rate) {
+    drawn.rate = number_value("rate", arguments.get<std::string>("rate"), 1e-6, 1e6);
+  }
+  request.requests = draw_requests(drawn);
+  for (Request& r : request.requests) {
+    r.prompt = std::min(r.prompt, kMostPrompt);
+    r.output = std::min(r.output, kMostOutput);
+  }
+  request.requests_text = fmt::format("{} drawn requests of {} + {} tokens{}", drawn.count, drawn.prompt, drawn.output,
+                                      drawn.spread > 0 ? fmt::format(", spread {:g}", drawn.spread) : "");
+}
+
+void read(const Arguments& arguments, SimulateRequest& request) {
+  for (const char* option : {"prompt", "output", "count", "spread", "arrivals"}) {
+    if (!arguments.has(option)) continue;
+    throw usage_error(fmt::format("--{} and --requests: the file says when requests come and how long they are", option))
+        .note("leave one of the two away");
+  }
+  const auto& path = arguments.get<std::string>("requests");
+  RequestTrace trace =
+      request_trace_from_text(read_text_file(path, kMostTraceBytes).or_throw(path, ExitCode::kUsage))
+          .or_throw(path, ExitCode::kUsage);
+  request.requests = std::move(trace.requests);
+  request.without_answer = trace.without_answer;
+  for (const Request& r : request.requests) {
+    if (r.prompt <= kMostPrompt && r.output <= kMostOutput) continue;
+    throw usage_error(fmt::format("{}: a request of {} + {} tokens; expected at most {} + {}", path, r.prompt, r.output,
+                                  kMostPrompt, kMostOutput));
+  }
+  double own_rate = 0;  // requests a second in the file
+  if (const double last = request.requests.back().arrival; last > 0) {
+    own_rate = static_cast<double>(request.requests.size() - 1) / last;
+  }
+  if (arguments.has("rate") && own_rate == 0) {
+    throw usage_error(fmt::format("--rate: all requests of {} arrive at once, so they have no rate", path));
+  }
+  double factor = request.highest_rate ? own_rate : 1;
+  if (arguments.has("rate") && !request.highest_rate) {
+    factor = own_rate / number_value("rate", arguments.get<std::string>("rate"), 1e-6, 1e6);
+  }
+  for (Request& r : request.requests) r.arrival *= factor;
+  double prompts = 0, outputs = 0;
+  for (const Request& r : request.requests) prompts += r.prompt, outputs += r.output;
+  const auto count = static_cast<double>(request.requests.size());
+  request.requests_text = fmt::format("{} requests of {}, {:.0f} + {:.0f} tokens on average", request.requests.size(),
+                                      path, prompts / count, outputs / count);
+}
+
+void check_load(const Arguments& arguments, const SimulateRequest& request) {
+  if (request.clients > 0 && arguments.has("rate")) {
+    throw usage_error("--clients and --rate: clients send their next request when they are answered, at no rate")
+        .note("leave one of the two away");
+  }
+  if (!arguments.has("requests") && !arguments.has("rate") && request.clients == 0) {
+    throw usage_error("--rate is missing: requests a second, or max; or --requests FILE, or --clients N");
+  }
+  const bool searches = request.highest_rate || request.replicas == 0;
+  if (searches && !request.has_goals()) {
+    throw usage_error(fmt::format("--{} needs a goal: --ttft-ms, --tpot-ms or both",
+                                  request.highest_rate ? "rate max" : "replicas auto"));
+  }
+  if (request.highest_rate && request.replicas == 0) {
+    throw usage_error("--rate max and --replicas auto: one of the two must be a number");
+  }
+}
+
+}  // namespace
+
+SchedulerLimits SimulateRequest::limits_on(const Device& device) const {
+  SchedulerLimits limits = scheduler_limits(workload.engine_on(device));
+  limits.sequences = most_sequences.value_or(limits.sequences);
+  limits.step_tokens = step_tokens.value_or(limits.step_tokens);
+  return limits;
+}
+
+void describe_simulate(po::options_description_easy_init add) {
+  describe_workload(add);
+  add("device", po::value<std::string>(), "names of the catalog or files, separated by commas");
+  add("requests", po::value<std::string>(),
+      "a trace of requests, CSV or JSON lines: Azure, BurstGPT, Mooncake, Qwen-Bailian, Vidur, Splitwise, "
+      "LLMServingSim, or arrival_s,prompt,output");
+  add("rate", po::value<std::string>(),
+      "requests a second (of a trace: in place of its own), or max: the highest that meets the goals");
+  add("clients", po::value<std::string>(), "clients that each send a request when the one before is answered");
+  add("count", po::value<std::string>()->default_value("1000"), "requests that are drawn");
+  add("arrivals", po::value<std::string>()->default_value("poisson"), "poisson | constant | gamma:SHAPE");
+  add("spread", po::value<std::string>()->default_value("0"),
+      "standard deviation of the drawn lengths over their mean; 0: all have the mean");
+  add("cached-prompt", po::value<std::string>()->default_value("0"),
+      "share of each prompt that a prefix cache has, so that it is not computed");
+  add("replicas", po::value<std::string>()->default_value("1"),
+      "servers that share the requests, or auto: as few as meet the goals");
+  add("ttft-ms", po::value<std::string>(), "goal: a request's first token within so many ms");
+  add("tpot-ms", po::value<std::string>(), "goal: a request's mean time per further token");
+  add("attainment", po::value<std::string>()->default_value("0.9"), "share of requests that must meet the goals");
+  add("max-num-seqs", po::value<std::string>(), "sequences that run at once at most (default: the engine's)");
+  add("max-num-batched-tokens", po::value<std::string>(),
+      "tokens of prompts and answers in a step at most (default: the engine's)");
+  add("per-request", po::value<std::string>(), "write what became of each request to this CSV file");
+  add("svg", po::value<std::string>(), "write the picture of how many requests had their first token when to this file");
+}
+
+SimulateRequest simulate_request(const Arguments& arguments) {
+  SimulateRequest request;
+  request.workload = workload_request(arguments);
+  if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
+  for (const std::string& name : split_list("device", arguments.get<std::string>("device"))) {
+    request.devices.push_back(find_device(name, data_folder() / "catalog"));
+  }
+  request.highest_rate = arguments.has("rate") && arguments.get<std::string>("rate") == "max";
+  if (arguments.has("clients")) {
+    request.clients = count_value("clients", arguments.get<std::string>("clients"), 1, 1U << 20);
+  }
+  const auto& replicas = arguments.get<std::string>("replicas");
+  request.replicas = replicas == "auto" ? 0 : count_value("replicas", replicas, 1, 4096);
+  request.ttft_ms = number_option(arguments, "ttft-ms", 1e-3, 1e9);
+  request.tpot_ms = number_option(arguments, "tpot-ms", 1e-3, 1e9);
+  request.attainment = number_value("attainment", arguments.get<std::string>("attainment"), 0.01, 1);
+  if (arguments.has("max-num-seqs")) {
+    request.most_sequences = count_value("max-num-seqs", arguments.get<std::string>("max-num-seqs"), 1, 1U << 20);
+  }
+  if (arguments.has("max-num-batched-tokens")) {
+    request.step_tokens =
+        count_value("max-num-batched-tokens", arguments.get<std::string>("max-num-batched-tokens"), 1, kMostPrompt);
+  }
+  check_load(arguments, request);
+  arguments.has("requests") ? read(arguments, request) : draw(arguments, request);
+  request.cached_share = number_value("cached-prompt", arguments.get<std::string>("cached-prompt"), 0, 1);
+  for (Request& r : request.requests) {
+    // The last token is always computed: the answer begins with what it makes.
+    r.cached = std::min(static_cast<std::uint32_t>(request.cached_share * r.prompt), r.prompt - 1);
+    request.workload.prompt = std::max(request.workload.prompt, r.prompt);
+    request.workload.output = std::max(request.workload.output, r.output);
+  }
+  require_positions(request.workload.model, request.workload.prompt, request.workload.output);
+  return request;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,37 @@
+// What `kvroof simulate` is asked: requests, servers and goals.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/command.hpp"
+#include "apps/workload.hpp"
+#include "sim/serving/simulate.hpp"
+
+namespace kvroof {
+
+struct SimulateRequest {
+  WorkloadRequest workload;  // its prompt and output are the longest of all requests
+  std::vector<Device> devices;
+  std::vector<Request> requests;  // at the file's own rate, or at that of --rate; at one a second for --rate max
+  std::string requests_text;      // what they are: "1000 drawn requests of 2048 + 512 tokens"
+  std::size_t without_answer = 0;  // requests of the file that were left out
+  double cached_share = 0;         // of each prompt, that a prefix cache has
+  bool highest_rate = false;       // --rate max: the highest that meets the goals is looked for
+  std::uint32_t clients = 0;       // of a closed loop; 0: requests come by themselves
+  std::uint32_t replicas = 1;      // 0: as few as meet the goals
+  std::optional<double> ttft_ms, tpot_ms;  // goals of each request
+  double attainment = 0.9;                 // the share of requests that must meet them
+  std::optional<std::uint64_t> most_sequences;     // of the engine's scheduler, in place of its own
+  std::optional<std::uint32_t> step_tokens;
+
+  [[nodiscard]] bool has_goals() const { return ttft_ms || tpot_ms; }
+  [[nodiscard]] SchedulerLimits limits_on(const Device& device) const;
+};
+
+void describe_simulate(boost::program_options::options_description_easy_init add);
+// Throws Error (usage).
+SimulateRequest simulate_request(const Arguments& arguments);
+
+}  // namespace kvroof

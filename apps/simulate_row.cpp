@@ -1,0 +1,245 @@
+#include "apps/simulate_row.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "apps/intervals.hpp"
+#include "sim/core/thread_pool.hpp"
+
+namespace kvroof {
+namespace {
+
+// Neighbouring lengths of prompts share a profile within so much, which random lengths even out.
+constexpr double kProfileRatio = 1.05;
+constexpr std::size_t kMostProfiles = 200;
+constexpr double kMostProfileWork = 4e7;  // layers × steps × profiles, about a second of each core
+constexpr std::uint32_t kMostReplicas = 4096;
+constexpr double kRateStep = 1.01;  // the highest rate is found within so much
+constexpr double kHighestRate = 1e6;
+
+constexpr std::array kEnds = {&Estimate::value, &Estimate::low80, &Estimate::high80, &Estimate::low95,
+                              &Estimate::high95};
+
+std::vector<LengthProfile> profiles_of(const SimulateRequest& request, const Workload& workload, ThreadPool& pool) {
+  std::vector<std::uint32_t> prompts;
+  for (const Request& r : request.requests) prompts.push_back(r.prompt);
+  const WorkloadRequest& w = request.workload;
+  const double work = static_cast<double>(w.model.layers) * w.output;
+  const auto most = static_cast<std::size_t>(std::clamp(kMostProfileWork / work, 8.0, double{kMostProfiles}));
+  const std::vector<std::uint32_t> lengths = profiled_lengths(std::move(prompts), kProfileRatio, most);
+  std::vector<LengthProfile> profiles(lengths.size());
+  pool.parallel_for(lengths.size(), [&](std::size_t i) {
+    profiles[i] = length_profile(workload.with_lengths(lengths[i], w.output),
+                                 workload.step_counts(lengths[i], w.output));
+  });
+  return profiles;
+}
+
+// Simulates one row at any rate and number of replicas.
+class RowSimulator {
+ public:
+  RowSimulator(const SimulateRequest& request, const CostModel& cost, const std::vector<LengthProfile>& profiles,
+               const Device& device)
+      : request_(request), cost_(cost), profiles_(profiles), limits_(request.limits_on(device)) {}
+
+  [[nodiscard]] ServingOutcome outcome(double rate, std::uint32_t replicas, const TimeReading& reading = {}) const {
+    std::vector<Request> requests = request_.requests;
+    if (request_.highest_rate) {
+      for (Request& r : requests) r.arrival /= rate;
+    }
+    return simulate_serving(DeploymentCosts(cost_, profiles_, reading), {limits_, replicas, request_.clients}, requests);
+  }
+  [[nodiscard]] double attained(const ServingOutcome& outcome) const {
+    const double any = std::numeric_limits<double>::infinity();
+    return attainment(outcome, request_.ttft_ms ? *request_.ttft_ms * 1e-3 : any,
+                      request_.tpot_ms ? *request_.tpot_ms * 1e-3 : any);
+  }
+  [[nodiscard]] bool meets(double rate, std::uint32_t replicas) const {
+    return attained(outcome(rate, replicas)) >= request_.attainment;
+  }
+  [[nodiscard]] double cache_capacity() const {
+    return DeploymentCosts(cost_, profiles_, {}).cache_capacity();
+  }
+
+ private:
+  const SimulateRequest& request_;
+  const CostModel& cost_;
+  const std::vector<LengthProfile>& profiles_;
+  SchedulerLimits limits_;
+};
+
+// The fewest replicas that meet the goals, or 0: not even one request at a time does.
+std::uint32_t fewest_replicas(const RowSimulator& simulator, std::size_t requests) {
+  const auto most = static_cast<std::uint32_t>(std::min<std::size_t>(requests, kMostReplicas));
+  std::uint32_t high = 1;
+  while (high < most && !simulator.meets(0, high)) high = std::min(high * 2, most);
+  if (!simulator.meets(0, high)) return 0;
+  std::uint32_t low = high / 2;  // does not meet them
+  while (high - low > 1) {
+    const std::uint32_t middle = low + (high - low) / 2;
+    (simulator.meets(0, middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+// The highest rate that meets the goals, or 0: even requests that come one by one do not.
+double highest_rate(const RowSimulator& simulator, std::uint32_t replicas) {
+  double low = 1e-3;
+  if (!simulator.meets(low, replicas)) return 0;
+  double high = low;
+  while (high < kHighestRate && simulator.meets(high *= 4, replicas)) low = high;
+  while (high / low > kRateStep) {
+    const double middle = std::sqrt(low * high);
+    (simulator.meets(middle, replicas) ? low : high) = middle;
+  }
+  return low;
+}
+
+using Ends = std::array<double, kEnds.size()>;
+
+// A figure at the five ends of all times. A schedule may come out a little better with slower steps; its interval
+// still holds the value.
+Estimate estimate_of(const Ends& at) {
+  Estimate e{at[0], std::min(at[1], at[0]), std::max(at[2], at[0])};
+  e.low95 = std::min(at[3], e.low80);
+  e.high95 = std::max(at[4], e.high80);
+  return e;
+}
+
+// Likewise of one that falls where times grow.
+Estimate falling_estimate_of(const Ends& at) { return estimate_of({at[0], at[2], at[1], at[4], at[3]}); }
+
+using Summaries = std::array<ServingSummary, kEnds.size()>;
+
+// At least as wide as like measured rows err, where that is known: queues of another hour than the simulated one.
+Estimate at_least(Estimate e, const IntervalFactors& errors) {
+  const auto widen = [&](double error, double& low, double& high) {
+    if (!std::isfinite(error)) return;
+    low = std::min(low, e.value * std::exp(-errors.wider * error));
+    high = std::max(high, e.value * std::exp(errors.wider * error));
+  };
+  widen(errors.error80, e.low80, e.high80);
+  widen(errors.error95, e.low95, e.high95);
+  return e;
+}
+
+LatencyEstimates latency_of(const Summaries& summaries, LatencySummary ServingSummary::* which,
+                            const IntervalFactors& errors) {
+  const auto of = [&](double LatencySummary::* figure) {
+    Ends at{};
+    for (std::size_t i = 0; i < at.size(); ++i) at[i] = summaries[i].*which.*figure;
+    return at_least(estimate_of(at), errors);
+  };
+  return {of(&LatencySummary::mean), of(&LatencySummary::p50), of(&LatencySummary::p90), of(&LatencySummary::p95),
+          of(&LatencySummary::p99)};
+}
+
+// The mean work that is in a step.
+Reach reach_of(const SimulateRequest& request, const SimulatedRow& row) {
+  double tokens = 0;
+  for (const Request& r : request.requests) tokens += static_cast<double>(r.prompt) + r.output;
+  const Replica::Totals& totals = row.outcome.totals;
+  return {totals.running_seconds / totals.busy_seconds, tokens / static_cast<double>(request.requests.size()),
+          static_cast<double>(row.deployment->tensor_parallel)};
+}
+
+// Prompts of the lengths that there are, on average.
+std::string prompt_metric_of(const SimulateRequest& request) {
+  double tokens = 0;
+  for (const Request& r : request.requests) tokens += r.prompt - r.cached;
+  return prompt_metric(tokens / static_cast<double>(request.requests.size()));
+}
+
+void price(const RowSimulator& simulator, const CostModel& cost, const SimulateRequest& request, SimulatedRow& row) {
+  row.outcome = simulator.outcome(row.rate, row.replicas);
+  const Reach reach = reach_of(request, row);
+  const auto factors = [&](const std::string& metric) { return interval_group(*row.device, cost, metric).at(reach); };
+  const IntervalFactors steps = factors("step"), prompts = factors(prompt_metric_of(request));
+  Summaries summaries;
+  Ends requests{}, tokens{}, attained{};
+  for (std::size_t i = 0; i < kEnds.size(); ++i) {
+    const auto end = kEnds[i];
+    const ServingOutcome outcome =
+        i == 0 ? row.outcome
+               : simulator.outcome(row.rate, row.replicas,
+                                   {[&](const Estimate& e) { return with_factors(e, steps).*end; },
+                                    [&](const Estimate& e) { return with_factors(e, prompts).*end; }});
+    summaries[i] = summarise_serving(outcome);
+    requests[i] = summaries[i].requests_per_s;
+    tokens[i] = summaries[i].tokens_per_s;
+    attained[i] = simulator.attained(outcome);
+  }
+  row.requests_per_s = falling_estimate_of(requests);
+  row.tokens_per_s = falling_estimate_of(tokens);
+  row.attained = falling_estimate_of(attained);
+  row.met = row.attained.value >= request.attainment;
+  row.interval_from = steps.text();
+  row.first_token = latency_of(summaries, &ServingSummary::first_token, factors("first token"));
+  row.token = latency_of(summaries, &ServingSummary::token, {});
+  row.gap = latency_of(summaries, &ServingSummary::gap, {});
+  row.whole = latency_of(summaries, &ServingSummary::whole, {});
+}
+
+void simulate_row(const SimulateRequest& request, const std::vector<LengthProfile>& profiles, SimulatedRow& row) {
+  const CostModel cost(request.workload.model,
+                       request.workload.with_cache_of(row.workload->policy(), *row.deployment), *row.device,
+                       request.workload.engine_on(*row.device));
+  const std::string longest = fmt::format("a request of {} + {} tokens", request.workload.prompt,
+                                          request.workload.output);
+  if (cost.largest_batch(profiles.back().mean) == 0) {
+    row.met = false;
+    row.problem = longest + " does not fit";
+    return;
+  }
+  const RowSimulator simulator(request, cost, profiles, *row.device);
+  row.cache_capacity = simulator.cache_capacity();
+  row.replicas = request.replicas;
+  if (request.replicas == 0) row.replicas = fewest_replicas(simulator, request.requests.size());
+  if (request.highest_rate) row.rate = highest_rate(simulator, row.replicas);
+  if (row.replicas == 0 || (request.highest_rate && row.rate == 0)) {
+    row.met = false;
+    row.replicas = std::max(row.replicas, 1U);
+    row.problem = "no request meets the goals, however few come";
+    return;
+  }
+  if (request.clients == 0 && !request.highest_rate && request.requests.back().arrival > 0) {
+    row.rate = static_cast<double>(request.requests.size() - 1) / request.requests.back().arrival;
+  }
+  price(simulator, cost, request, row);
+}
+
+}  // namespace
+
+bool SimulatedRow::falls_behind() const {
+  return rate > 0 && static_cast<double>(outcome.waiting_at_end) > 10 + 0.05 * static_cast<double>(outcome.requests.size());
+}
+
+std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const std::vector<Workload>& workloads,
+                                        const Arguments& arguments) {
+  ThreadPool pool(arguments.threads);
+  std::map<const Workload*, std::vector<LengthProfile>> profiles;  // which depend on the policy alone
+  for (const Workload& workload : workloads) profiles[&workload] = profiles_of(request, workload, pool);
+  std::vector<SimulatedRow> rows;
+  for (const Device& device : request.devices) {
+    for (const Deployment& deployment : request.workload.deployments) {
+      for (const Workload& workload : workloads) {
+        SimulatedRow& row = rows.emplace_back();
+        row.device = &device;
+        row.deployment = &deployment;
+        row.workload = &workload;
+      }
+    }
+  }
+  shipped_intervals();  // made once, before threads ask for it
+  pool.parallel_for(rows.size(), [&](std::size_t i) {
+    simulate_row(request, profiles.at(rows[i].workload), rows[i]);
+  });
+  return rows;
+}
+
+}  // namespace kvroof

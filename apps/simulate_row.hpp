@@ -1,0 +1,41 @@
+// One deployment under one policy that serves the requests, priced with intervals.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/simulate_request.hpp"
+
+namespace kvroof {
+
+// Percentiles with the intervals of the times that they are made of.
+struct LatencyEstimates {
+  Estimate mean, p50, p90, p95, p99;  // seconds
+};
+
+struct SimulatedRow {
+  const Device* device = nullptr;
+  const Workload* workload = nullptr;
+  const Deployment* deployment = nullptr;
+  std::string problem;          // why nothing was simulated; empty: it was
+  std::uint32_t replicas = 1;
+  double rate = 0;              // requests a second that arrive; 0: of clients
+  bool met = true;              // the goals, by the share of requests that was asked for
+  ServingOutcome outcome;       // at the predicted times
+  LatencyEstimates first_token, token, gap, whole;
+  Estimate requests_per_s, tokens_per_s;
+  Estimate attained;            // the share of requests that met the goals; without goals of those that were answered
+  double cache_capacity = 0;    // bytes of a device
+  std::string interval_from;
+
+  [[nodiscard]] std::uint32_t devices() const { return replicas * deployment->tensor_parallel; }
+  // More requests had no place when the last came than random arrivals explain: times depend on how long it lasts.
+  [[nodiscard]] bool falls_behind() const;
+};
+
+// A row for each device, deployment and policy, in this order.
+std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const std::vector<Workload>& workloads,
+                                        const Arguments& arguments);
+
+}  // namespace kvroof

@@ -1,0 +1,177 @@
+#include "sim/serving/replica.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "sim/core/error.hpp"
+
+namespace kvroof {
+
+// Where an engine states nothing, as many tokens as the analytic model of loops takes (docs/method.md).
+constexpr double kStepTokens = 8192;
+// A request waits for half a step on average, and its first token for the step that computes it; more is settled ahead.
+constexpr double kWaitedSteps = 1.5;
+
+SchedulerLimits scheduler_limits(const EngineProfile& engine) {
+  SchedulerLimits limits;
+  limits.sequences = static_cast<std::uint64_t>(std::min(engine.largest_batch, 1e9));
+  limits.step_tokens = static_cast<std::uint32_t>(std::min(engine.prompt_chunk, kStepTokens));
+  limits.prompts_first = engine.prompts_first;
+  limits.admits_by_prompt = engine.admits_by_prompt;
+  limits.one_ahead = engine.waited_steps >= kWaitedSteps + 1;
+  limits.arrival_seconds = engine.arrival_us * 1e-6;
+  return limits;
+}
+
+Replica::Replica(const ServingCosts& costs, const SchedulerLimits& limits, std::vector<ServedRequest>& requests,
+                 TokenGap on_gap)
+    : costs_(costs), limits_(limits), requests_(requests), on_gap_(std::move(on_gap)) {}
+
+void Replica::arrive(std::size_t request) {
+  Sequence sequence;
+  const Request& asked = requests_[request].request;
+  sequence.request = request;
+  sequence.computed = asked.cached;
+  sequence.to_compute = asked.prompt;
+  sequence.most_cache = most_cache_of(asked);
+  queue_.push_back(sequence);
+}
+
+std::optional<double> Replica::next_event() const {
+  if (step_end_) return step_end_;
+  if (queue_.empty()) return std::nullopt;
+  const ServedRequest& first = requests_[queue_.front().request];
+  return std::max(first.request.arrival + limits_.arrival_seconds, step_begin_);
+}
+
+std::vector<std::size_t> Replica::run_event() {
+  const double now = next_event().value();
+  std::vector<std::size_t> finished;
+  double seen_until = now;
+  if (step_end_) {
+    finished = end_step(now);
+    if (limits_.one_ahead && !running_.empty()) seen_until = step_begin_;
+  }
+  admit(seen_until);
+  make_room();
+  begin_step(now);
+  return finished;
+}
+
+double Replica::cache_of(const Sequence& sequence) const {
+  const Request& request = requests_[sequence.request].request;
+  return costs_.cache_bytes({request.prompt, std::min(sequence.generated + 1, request.output)});
+}
+
+// Looked for at eight ages: policies drop many tokens at once, so that the end need not be the largest.
+double Replica::most_cache_of(const Request& request) const {
+  double most = 0;
+  for (std::uint64_t part = 1; part <= 8; ++part) {
+    const auto generated = static_cast<std::uint32_t>(request.output * part / 8);
+    most = std::max(most, costs_.cache_bytes({request.prompt, std::max(generated, 1U)}));
+  }
+  return most;
+}
+
+// What must be free for a sequence to get a place.
+double Replica::reserved(const Sequence& sequence) const {
+  return limits_.admits_by_prompt ? cache_of(sequence) : sequence.most_cache;
+}
+
+// Gives places to requests that were in the queue by then, as far as there are any.
+void Replica::admit(double seen_until) {
+  if (queue_.empty()) return;
+  double taken = 0;
+  for (const Sequence& sequence : running_) taken += reserved(sequence);
+  while (!queue_.empty() && running_.size() < limits_.sequences) {
+    const Sequence& next = queue_.front();
+    if (requests_[next.request].request.arrival + limits_.arrival_seconds > seen_until) return;
+    taken += reserved(next);
+    // One sequence alone always has a place: whoever asks has checked that each fits.
+    if (taken > costs_.cache_capacity() && !running_.empty()) return;
+    running_.push_back(next);
+    queue_.pop_front();
+  }
+}
+
+// The newest lose their places until the others' caches fit.
+void Replica::make_room() {
+  const auto total = [&] {
+    double bytes = 0;
+    for (const Sequence& sequence : running_) bytes += cache_of(sequence);
+    return bytes;
+  };
+  for (cache_bytes_ = total(); cache_bytes_ > costs_.cache_capacity() && running_.size() > 1; cache_bytes_ = total()) {
+    Sequence lost = running_.back();
+    running_.pop_back();
+    ServedRequest& served = requests_[lost.request];
+    if (served.placed >= 0) ++served.preemptions;
+    lost.to_compute = served.request.prompt + lost.generated;
+    lost.computed = served.request.cached;
+    queue_.push_front(lost);
+  }
+}
+
+// Parts of prompts in the step, oldest places first.
+void Replica::settle_prompts(std::uint64_t decoding) {
+  const std::uint64_t most = std::max<std::uint64_t>(limits_.step_tokens, 1);
+  std::uint64_t left = most > decoding ? most - decoding : 0;
+  for (Sequence& sequence : running_) {
+    sequence.part = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(left, sequence.to_compute - sequence.computed));
+    left -= sequence.part;
+  }
+}
+
+void Replica::begin_step(double now) {
+  step_end_.reset();
+  if (running_.empty()) return;
+  const auto decodes = [](const Sequence& s) { return s.decodes(); };
+  const auto decoding = static_cast<std::uint64_t>(std::count_if(running_.begin(), running_.end(), decodes));
+  only_prompts_ = limits_.prompts_first && decoding < running_.size();
+  settle_prompts(only_prompts_ ? 0 : decoding);
+  std::vector<Decoding> sequences;
+  std::vector<PromptPart> prompts;
+  for (const Sequence& s : running_) {
+    ServedRequest& served = requests_[s.request];
+    if (s.part > 0 && served.placed < 0) served.placed = now;
+    if (s.part > 0) prompts.push_back({s.computed, s.computed + s.part});
+    if (s.decodes() && !only_prompts_) sequences.push_back({served.request.prompt, s.generated});
+  }
+  const double seconds = costs_.step_seconds(sequences, prompts);
+  check(seconds > 0 && std::isfinite(seconds), "a step takes time");
+  step_begin_ = now;
+  step_end_ = now + seconds;
+  ++totals_.steps;
+  totals_.busy_seconds += seconds;
+  totals_.running_seconds += seconds * static_cast<double>(running_.size());
+  totals_.cache_byte_seconds += seconds * cache_bytes_;
+  totals_.most_running = std::max(totals_.most_running, running_.size());
+  totals_.most_cache_bytes = std::max(totals_.most_cache_bytes, cache_bytes_);
+}
+
+std::vector<std::size_t> Replica::end_step(double now) {
+  std::vector<std::size_t> finished;
+  for (Sequence& s : running_) {
+    ServedRequest& served = requests_[s.request];
+    // The step that ends a prompt makes a token as well.
+    const bool makes_token = s.decodes() ? !only_prompts_ : s.computed + s.part == s.to_compute;
+    s.computed += std::exchange(s.part, 0);
+    if (!makes_token) continue;
+    ++s.generated;
+    if (served.first_token < 0) {
+      served.first_token = now;
+    } else {
+      on_gap_(now - s.last_token);
+    }
+    s.last_token = now;
+    if (s.generated < served.request.output) continue;
+    served.finished = now;
+    finished.push_back(s.request);
+  }
+  std::erase_if(running_, [&](const Sequence& s) { return s.generated >= requests_[s.request].request.output; });
+  return finished;
+}
+
+}  // namespace kvroof

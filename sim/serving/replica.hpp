@@ -1,0 +1,106 @@
+// One server's scheduler: continuous batching as engines do it, a step at a time.
+//
+// Requests wait in the order of their arrival. A step makes one token more of each running sequence. Prompts are
+// computed beside these, in parts if they must, as far as the tokens of a step allow; under engines that let prompts go
+// first, in steps of their own that others wait for. A sequence's cache takes what the policy holds of it at its age.
+// Where the engine admits by the prompt and caches outgrow the memory, the newest sequence loses its place, waits at
+// the head of the queue, and is computed anew.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "sim/cost/engine_profile.hpp"
+#include "sim/serving/requests.hpp"
+#include "sim/serving/serving_costs.hpp"
+
+namespace kvroof {
+
+// What an engine's scheduler allows.
+struct SchedulerLimits {
+  std::uint64_t sequences = 1;   // that run at once
+  std::uint32_t step_tokens = 1; // of prompts and answers in one step
+  bool prompts_first = false;    // prompts have steps of their own, before answers go on
+  bool admits_by_prompt = false; // else a place is free when the whole answer's cache fits
+  bool one_ahead = false;        // the next step is settled when one begins: who comes meanwhile waits for it as well
+  double arrival_seconds = 0;    // from arrival to the queue
+};
+SchedulerLimits scheduler_limits(const EngineProfile& engine);
+
+// What became of a request; seconds.
+struct ServedRequest {
+  Request request;
+  std::uint32_t replica = 0;
+  double placed = -1;       // when its prompt was first begun
+  double first_token = -1, finished = -1;
+  std::uint32_t preemptions = 0;
+};
+
+class Replica {
+ public:
+  // Called with the end of a step: how long a sequence waited for its next token, not for its first.
+  using TokenGap = std::function<void(double seconds)>;
+
+  // `requests` outlives the replica and does not move.
+  Replica(const ServingCosts& costs, const SchedulerLimits& limits, std::vector<ServedRequest>& requests,
+          TokenGap on_gap);
+
+  // A request joins the queue. Requests come in the order of their arrival, none before the latest event.
+  void arrive(std::size_t request);
+  // When the replica must be asked again: a step ends, or a waiting request reaches the queue. Nothing: it is idle.
+  [[nodiscard]] std::optional<double> next_event() const;
+  // What happens at that moment; the requests that are finished then.
+  std::vector<std::size_t> run_event();
+
+  [[nodiscard]] std::size_t waiting() const { return queue_.size(); }
+  [[nodiscard]] std::size_t running() const { return running_.size(); }
+
+  // Over all steps until now; sums over seconds divide by busy_seconds to their means.
+  struct Totals {
+    std::uint64_t steps = 0;
+    double busy_seconds = 0;
+    double running_seconds = 0, cache_byte_seconds = 0;
+    std::size_t most_running = 0;
+    double most_cache_bytes = 0;
+  };
+  [[nodiscard]] const Totals& totals() const { return totals_; }
+
+ private:
+  struct Sequence {
+    std::size_t request = 0;
+    std::uint32_t generated = 0;  // tokens of the answer
+    std::uint32_t computed = 0;   // tokens of `to_compute` that are in the cache
+    std::uint32_t to_compute = 0; // the prompt, and what was generated before it lost its place
+    std::uint32_t part = 0;       // tokens of its prompt in the step that runs
+    double most_cache = 0;        // bytes that its cache takes at its largest
+    double last_token = 0;
+    [[nodiscard]] bool decodes() const { return computed == to_compute; }
+  };
+
+  [[nodiscard]] double cache_of(const Sequence& sequence) const;
+  [[nodiscard]] double most_cache_of(const Request& request) const;
+  [[nodiscard]] double reserved(const Sequence& sequence) const;
+  void admit(double seen_until);
+  void make_room();
+  void begin_step(double now);
+  void settle_prompts(std::uint64_t decoding);
+  std::vector<std::size_t> end_step(double now);
+
+  const ServingCosts& costs_;
+  SchedulerLimits limits_;
+  std::vector<ServedRequest>& requests_;
+  TokenGap on_gap_;
+  std::deque<Sequence> queue_;
+  std::vector<Sequence> running_;  // in the order in which they got their places
+  std::optional<double> step_end_;
+  double step_begin_ = 0;
+  bool only_prompts_ = false;  // of the step that runs
+  double cache_bytes_ = 0;     // at the latest step
+  Totals totals_;
+};
+
+}  // namespace kvroof

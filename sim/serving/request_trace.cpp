@@ -1,0 +1,231 @@
+#include "sim/serving/request_trace.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace kvroof {
+namespace {
+
+constexpr std::uint64_t kMostTokens = 1U << 27;
+constexpr double kMostSeconds = 1e9;
+
+// The same column in a file's words, and the seconds of its unit.
+struct Column {
+  std::string_view name;
+  double seconds = 1;
+};
+constexpr std::array kArrivals = {
+    Column{"arrival_s"},           Column{"timestamp"},           Column{"arrived_at"},
+    Column{"arrival_timestamp"},   Column{"arrival_time_us", 1e-6}, Column{"arrival_time_ns", 1e-9}};
+constexpr std::array kPrompts = {Column{"prompt"},       Column{"contexttokens"}, Column{"request tokens"},
+                                 Column{"num_prefill_tokens"}, Column{"prompt_size"},   Column{"input_tokens"},
+                                 Column{"input_length"}, Column{"input_toks"}};
+constexpr std::array kOutputs = {Column{"output"},       Column{"generatedtokens"}, Column{"response tokens"},
+                                 Column{"num_decode_tokens"}, Column{"token_size"},  Column{"output_tokens"},
+                                 Column{"output_length"}, Column{"output_toks"}};
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) text.remove_prefix(1);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
+  return text;
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+template <class Number>
+std::optional<Number> number(std::string_view text) {
+  Number x{};
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), x);
+  return problem == std::errc() && end == text.data() + text.size() ? std::optional(x) : std::nullopt;
+}
+
+// "2023-11-16 18:15:46.6805900", also with a T, and with an offset as +00:00 or Z, in seconds since 1970.
+std::optional<double> seconds_of_date(std::string_view text) {
+  if (text.size() < 19 || text[4] != '-' || text[7] != '-' || (text[10] != ' ' && text[10] != 'T') ||
+      text[13] != ':' || text[16] != ':') {
+    return std::nullopt;
+  }
+  const auto part = [&](std::size_t at, std::size_t size) { return number<unsigned>(text.substr(at, size)); };
+  const auto year = part(0, 4), month = part(5, 2), day = part(8, 2), hour = part(11, 2), minute = part(14, 2);
+  std::size_t end = text.find_first_of("+-Zz", 19);
+  if (end == std::string_view::npos) end = text.size();
+  const auto second = number<double>(text.substr(17, end - 17));
+  if (!year || !month || !day || !hour || !minute || !second) return std::nullopt;
+  const std::chrono::year_month_day date{std::chrono::year(static_cast<int>(*year)), std::chrono::month(*month),
+                                         std::chrono::day(*day)};
+  if (!date.ok() || *hour > 23 || *minute > 59 || !(*second >= 0 && *second < 61)) return std::nullopt;
+  double offset = 0;
+  const std::string_view zone = text.substr(end);
+  if (zone.size() == 6 && zone[3] == ':') {
+    const auto hours = number<unsigned>(zone.substr(1, 2)), minutes = number<unsigned>(zone.substr(4, 2));
+    if (!hours || !minutes) return std::nullopt;
+    offset = (zone[0] == '-' ? -60.0 : 60.0) * (*hours * 60 + *minutes);
+  } else if (!zone.empty() && zone != "Z" && zone != "z") {
+    return std::nullopt;
+  }
+  const auto days = std::chrono::sys_days(date).time_since_epoch().count();
+  return static_cast<double>(days) * 86400 + *hour * 3600 + *minute * 60 + *second - offset;
+}
+
+// A field as a message quotes it.
+std::string quoted(std::string_view field) {
+  constexpr std::size_t kMost = 40;
+  return field.size() <= kMost ? "'" + std::string(field) + "'" : "'" + std::string(field.substr(0, kMost)) + "…'";
+}
+
+// One request in a file's own words; nothing: it is left out.
+Result<std::optional<Request>> request_of(std::string_view arrival, double unit, std::string_view prompt,
+                                          std::string_view output) {
+  std::optional<double> seconds = number<double>(arrival);
+  if (seconds) *seconds *= unit;
+  if (!seconds) seconds = seconds_of_date(arrival);
+  if (!seconds || !(std::abs(*seconds) <= 4 * kMostSeconds)) {
+    return failure("arrival {}: expected a number or a date and time", quoted(arrival));
+  }
+  const auto tokens = [](std::string_view text) { return number<std::uint64_t>(text); };
+  const auto asked = tokens(prompt), answered = tokens(output);
+  if (!asked || *asked > kMostTokens) return failure("prompt {}: expected a number of tokens", quoted(prompt));
+  if (!answered || *answered > kMostTokens) return failure("answer {}: expected a number of tokens", quoted(output));
+  if (*asked == 0 || *answered == 0) return std::optional<Request>();
+  return std::optional(Request{*seconds, static_cast<std::uint32_t>(*asked), static_cast<std::uint32_t>(*answered)});
+}
+
+// Lines, without their ends; the last needs none.
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : rest_(text) {}
+  // The next that is not blank.
+  std::optional<std::string_view> next() {
+    while (!rest_.empty()) {
+      const std::size_t end = rest_.find('\n');
+      const std::string_view line = trimmed(rest_.substr(0, end));
+      rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
+      ++number_;
+      if (!line.empty()) return line;
+    }
+    return std::nullopt;
+  }
+  [[nodiscard]] std::size_t number() const { return number_; }
+
+ private:
+  std::string_view rest_;
+  std::size_t number_ = 0;
+};
+
+// No field of these traces holds a comma or a quote.
+std::vector<std::string_view> fields_of(std::string_view line) {
+  std::vector<std::string_view> fields;
+  for (;;) {
+    const std::size_t comma = line.find(',');
+    fields.push_back(trimmed(line.substr(0, comma)));
+    if (comma == std::string_view::npos) return fields;
+    line.remove_prefix(comma + 1);
+  }
+}
+
+template <std::size_t kCount>
+Failure no_column(const char* what, const std::array<Column, kCount>& known) {
+  std::string names;
+  for (const Column& column : known) names += (names.empty() ? "" : ", ") + std::string(column.name);
+  return failure("no column for the {}: expected one of {}", what, names);
+}
+
+Result<RequestTrace> from_csv(Lines& lines, std::string_view header) {
+  const std::vector<std::string_view> names = fields_of(header);
+  const auto find = [&](const auto& known, double* unit) -> std::optional<std::size_t> {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      for (const Column& column : known) {
+        if (lower(names[i]) != column.name) continue;
+        if (unit != nullptr) *unit = column.seconds;
+        return i;
+      }
+    }
+    return std::nullopt;
+  };
+  double unit = 1;
+  const auto arrival = find(kArrivals, &unit), prompt = find(kPrompts, nullptr), output = find(kOutputs, nullptr);
+  if (!arrival) return no_column("arrival", kArrivals);
+  if (!prompt) return no_column("prompt", kPrompts);
+  if (!output) return no_column("answer", kOutputs);
+  RequestTrace trace;
+  while (const auto line = lines.next()) {
+    const std::vector<std::string_view> fields = fields_of(*line);
+    if (fields.size() != names.size()) {
+      return failure("line {}: {} fields, the header has {}", lines.number(), fields.size(), names.size());
+    }
+    auto request = request_of(fields[*arrival], unit, fields[*prompt], fields[*output]);
+    if (!request) return failure("line {}: {}", lines.number(), request.error());
+    if (request.value()) trace.requests.push_back(*request.value());
+    trace.without_answer += request.value() ? 0U : 1U;
+  }
+  return trace;
+}
+
+using Json = nlohmann::json;
+
+// A number or a text as the file has it; empty: the key is not there, or it is neither.
+std::string value_of(const Json& object, std::string_view key) {
+  const auto found = object.find(key);
+  if (found == object.end()) return "";
+  if (found->is_string()) return found->get<std::string>();
+  return found->is_number() ? found->dump() : "";
+}
+
+Result<RequestTrace> from_json_lines(Lines& lines, std::string_view first) {
+  RequestTrace trace;
+  for (std::optional line(first); line; line = lines.next()) {
+    const Json object = Json::parse(*line, nullptr, false);
+    if (!object.is_object()) return failure("line {}: expected a JSON object", lines.number());
+    const auto find = [&](const auto& known) -> std::pair<std::string, Column> {
+      for (const Column& column : known) {
+        if (std::string text = value_of(object, column.name); !text.empty()) return {std::move(text), column};
+      }
+      return {};
+    };
+    const auto [arrival, column] = find(kArrivals);
+    const std::string prompt = find(kPrompts).first, output = find(kOutputs).first;
+    if (arrival.empty() || prompt.empty() || output.empty()) {
+      return failure("line {}: expected timestamp, input_length and output_length", lines.number());
+    }
+    // Mooncake's clock ticks in milliseconds, Bailian's, which has chats, in seconds.
+    const bool milliseconds = column.name == "timestamp" && !object.contains("chat_id");
+    auto request = request_of(arrival, milliseconds ? 1e-3 : column.seconds, prompt, output);
+    if (!request) return failure("line {}: {}", lines.number(), request.error());
+    if (request.value()) trace.requests.push_back(*request.value());
+    trace.without_answer += request.value() ? 0U : 1U;
+  }
+  return trace;
+}
+
+}  // namespace
+
+Result<RequestTrace> request_trace_from_text(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  Lines lines(text);
+  const auto first = lines.next();
+  if (!first) return failure("no requests: the file is empty");
+  Result<RequestTrace> read = first->front() == '{' ? from_json_lines(lines, *first) : from_csv(lines, *first);
+  if (!read) return read;
+  RequestTrace& trace = read.value();
+  if (trace.requests.empty()) return failure("no requests with a prompt and an answer");
+  std::stable_sort(trace.requests.begin(), trace.requests.end(),
+                   [](const Request& a, const Request& b) { return a.arrival < b.arrival; });
+  const double begin = trace.requests.front().arrival;
+  for (Request& request : trace.requests) request.arrival -= begin;
+  const double last = trace.requests.back().arrival;
+  if (last > kMostSeconds) return failure("requests over {:.3g} seconds: expected at most {:.0e}", last, kMostSeconds);
+  return read;
+}
+
+}  // namespace kvroof

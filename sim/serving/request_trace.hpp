@@ -1,0 +1,34 @@
+// Request traces as others publish them: arrival, prompt and answer of each request, from CSV or JSON lines.
+//
+// What is read (a column or key by its name; others are ignored):
+//
+//   trace                         arrival                         prompt               answer
+//   Azure LLM inference           TIMESTAMP (date and time)       ContextTokens        GeneratedTokens
+//   BurstGPT                      Timestamp (s)                   Request tokens       Response tokens
+//   Vidur                         arrived_at (s)                  num_prefill_tokens   num_decode_tokens
+//   Splitwise                     arrival_timestamp (s)           prompt_size          token_size
+//   BLIS                          arrival_time_us                 input_tokens         output_tokens
+//   Mooncake (JSON lines)         timestamp (ms)                  input_length         output_length
+//   Qwen-Bailian (JSON lines)     timestamp (s), with chat_id     input_length         output_length
+//   LLMServingSim (JSON lines)    arrival_time_ns                 input_toks           output_toks
+//   one's own, either form        arrival_s                       prompt               output
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "sim/core/error.hpp"
+#include "sim/serving/requests.hpp"
+
+namespace kvroof {
+
+struct RequestTrace {
+  std::vector<Request> requests;  // in the order of their arrival, the first at 0; at least one
+  std::size_t without_answer = 0;  // rows left out: requests that failed or whose prompt is empty
+};
+
+// Fails with the line and what is expected there.
+Result<RequestTrace> request_trace_from_text(std::string_view text);
+
+}  // namespace kvroof

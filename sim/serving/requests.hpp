@@ -1,0 +1,35 @@
+// Requests to a server: when each arrives and how long its prompt and its answer are; drawn from distributions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace kvroof {
+
+struct Request {
+  double arrival = 0;        // seconds, from the first request on
+  std::uint32_t prompt = 1;  // tokens, at least 1
+  std::uint32_t output = 1;  // tokens of the answer, at least 1
+  std::uint32_t cached = 0;  // tokens of the prompt that a prefix cache has, less than the prompt
+
+  friend bool operator==(const Request&, const Request&) = default;
+};
+
+// Requests that arrive independently of the server (an open loop).
+struct DrawnRequests {
+  std::uint32_t count = 0;
+  double rate = 1;  // requests a second
+  // Times between arrivals have a gamma distribution of this shape, as in `vllm bench serve --burstiness`: 1 is a
+  // Poisson process, below 1 requests come in bursts, above 1 more evenly. 0: one every 1 / rate seconds.
+  double burstiness = 1;
+  std::uint32_t prompt = 1, output = 1;  // mean lengths in tokens
+  // Standard deviation of the lengths over their mean: they are log-normal, as those of production traces are. 0: all
+  // have the mean.
+  double spread = 0;
+  std::uint64_t seed = 0;
+};
+
+// In the order of their arrival, the first at 0. Same values, same requests, on every machine.
+std::vector<Request> draw_requests(const DrawnRequests& drawn);
+
+}  // namespace kvroof

@@ -1,0 +1,156 @@
+#include "sim/serving/serving_costs.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+namespace kvroof {
+namespace {
+
+constexpr std::size_t kMostMeans = 256;
+constexpr std::uint64_t kShortestPart = 16;  // tokens, a page of most paged caches
+
+const LayerCounts& counts_of(const LengthProfile& profile, std::uint32_t generated) {
+  const std::size_t i = (std::max(generated, 1U) - 1) / profile.steps_each;
+  return profile.steps[std::min(i, profile.steps.size() - 1)];
+}
+
+double cache_of(const MemoryLedger& ledger) {
+  return static_cast<double>((ledger.kv_allocated + ledger.policy_state).value);
+}
+
+}  // namespace
+
+LengthProfile length_profile(ResidencySummary mean, std::span<const LayerCounts> steps) {
+  LengthProfile profile{std::move(mean), {}, 1};
+  profile.steps_each = static_cast<std::uint32_t>((steps.size() + kMostMeans - 1) / kMostMeans);
+  for (std::size_t first = 0; first < steps.size(); first += profile.steps_each) {
+    const std::size_t count = std::min<std::size_t>(profile.steps_each, steps.size() - first);
+    profile.steps.push_back(mean_counts(sum_counts(steps.subspan(first, count)), count));
+  }
+  return profile;
+}
+
+std::vector<std::uint32_t> profiled_lengths(std::vector<std::uint32_t> prompts, double ratio, std::size_t most) {
+  std::sort(prompts.begin(), prompts.end());
+  const std::uint32_t longest = prompts.back();
+  std::vector<std::uint32_t> lengths;
+  for (;; ratio = std::pow(ratio, 1.5)) {
+    lengths.clear();
+    for (const std::uint32_t prompt : prompts) {
+      if (lengths.empty() || prompt > ratio * lengths.back()) lengths.push_back(prompt);
+    }
+    if (lengths.back() < longest) lengths.push_back(longest);
+    if (lengths.size() <= std::max<std::size_t>(most, 2)) break;
+  }
+  for (std::uint64_t part = kShortestPart; part < longest; part *= 2) {
+    const auto tokens = static_cast<double>(part);
+    const bool near = std::any_of(lengths.begin(), lengths.end(), [&](std::uint32_t length) {
+      return length <= ratio * tokens && tokens <= ratio * length;
+    });
+    if (!near) lengths.push_back(static_cast<std::uint32_t>(part));
+  }
+  std::sort(lengths.begin(), lengths.end());
+  return lengths;
+}
+
+DeploymentCosts::DeploymentCosts(const CostModel& cost, std::span<const LengthProfile> profiles, TimeReading reading)
+    : cost_(cost), profiles_(profiles), reading_(std::move(reading)) {
+  for (const LengthProfile& profile : profiles) full_cache_.push_back(cache_of(cost.ledger(profile.mean, 1)));
+  // What is not cache is taken at the largest batch of the longest prompt.
+  const ResidencySummary& longest = profiles.back().mean;
+  const MemoryLedger ledger = cost.ledger(longest, std::max<std::uint64_t>(cost.largest_batch(longest), 1));
+  capacity_ = static_cast<double>(ledger.capacity.value) - static_cast<double>(ledger.total().value) + cache_of(ledger);
+}
+
+std::size_t DeploymentCosts::profile_of(std::uint32_t prompt) const {
+  const auto after = std::lower_bound(profiles_.begin(), profiles_.end(), prompt,
+                                      [](const LengthProfile& p, std::uint32_t x) { return p.mean.prompt < x; });
+  const auto i = static_cast<std::size_t>(after - profiles_.begin());
+  if (i == profiles_.size()) return i - 1;
+  if (i == 0 || profiles_[i].mean.prompt - prompt < prompt - profiles_[i - 1].mean.prompt) return i;
+  return i - 1;
+}
+
+double DeploymentCosts::cache_bytes(const Decoding& sequence) const {
+  const std::size_t i = profile_of(sequence.prompt);
+  const LengthProfile& profile = profiles_[i];
+  const bool paged = cost_.engine().paged_cache;
+  const LayerCounts& counts = counts_of(profile, sequence.generated);
+  const auto rows = static_cast<double>(paged ? counts.allocated_paged : counts.allocated);
+  const auto most = static_cast<double>(paged ? profile.mean.peak_paged_rows : profile.mean.peak_rows);
+  return full_cache_[i] * (most > 0 ? std::min(rows / most, 1.0) : 1.0);
+}
+
+// The mean of the sequences: the cost model multiplies it by their number.
+ResidencySummary DeploymentCosts::summary_of(std::span<const Decoding> sequences) const {
+  ResidencySummary mean = profiles_[profile_of(sequences.front().prompt)].mean;
+  mean.decode = {};
+  for (const Decoding& sequence : sequences) {
+    const LayerCounts& counts = counts_of(profiles_[profile_of(sequence.prompt)], sequence.generated);
+    mean.decode = sum_counts(std::array{mean.decode, counts});
+  }
+  mean.decode_steps = sequences.size();
+  return mean;
+}
+
+double DeploymentCosts::prefill_of(const LengthProfile& profile, std::uint64_t count, double answers) const {
+  return reading_.prompt(cost_.prefill(profile.mean, count, answers));
+}
+
+// A prompt of so many tokens by itself, between the profiles around it.
+double DeploymentCosts::prefill_seconds(std::uint32_t tokens, double answers) const {
+  const auto of = [&](std::size_t i) { return prefill_of(profiles_[i], 1, answers); };
+  const std::size_t near = profile_of(tokens);
+  const std::uint32_t length = profiles_[near].mean.prompt;
+  const bool upwards = tokens > length;
+  if (tokens == length || (near == 0 && !upwards)) return of(near);
+  if (upwards && near + 1 == profiles_.size()) return of(near) * tokens / length;
+  const std::size_t other = upwards ? near + 1 : near - 1;
+  const double share = (static_cast<double>(tokens) - length) / (double{1} * profiles_[other].mean.prompt - length);
+  return (1 - share) * of(near) + share * of(other);
+}
+
+// What another prompt in the same pass takes: weights are read and kernels start once.
+double DeploymentCosts::more_seconds(std::uint32_t tokens, double answers) const {
+  const LengthProfile& profile = profiles_[profile_of(tokens)];
+  const double more = prefill_of(profile, 2, answers) - prefill_of(profile, 1, answers);
+  return std::max(more, 0.0) * tokens / profile.mean.prompt;
+}
+
+// What a later part of a prompt takes more than as many tokens alone: its queries meet the keys before it.
+double DeploymentCosts::before_seconds(const PromptPart& part, double answers) const {
+  if (part.from == 0) return 0;
+  const auto of = [&](std::uint32_t tokens) { return prefill_seconds(tokens, answers) - start_seconds(answers); };
+  return std::max(0.0, of(part.to) - of(part.from) - of(part.to - part.from));
+}
+
+double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, double answers) const {
+  const auto tokens = [](const PromptPart& part) { return part.to - part.from; };
+  const auto longest = std::max_element(prompts.begin(), prompts.end(), [&](const PromptPart& a, const PromptPart& b) {
+    return tokens(a) < tokens(b);
+  });
+  double seconds = 0;
+  for (auto part = prompts.begin(); part != prompts.end(); ++part) {
+    seconds += before_seconds(*part, answers) + (part == longest ? prefill_seconds(tokens(*part), answers)
+                                         : more_seconds(tokens(*part), answers));
+  }
+  return seconds;
+}
+
+double DeploymentCosts::step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts) const {
+  if (sequences.empty()) return prompt_seconds(prompts, 0);
+  const ResidencySummary mean = summary_of(sequences);
+  // Stages of a server may work on different sequences at once: a pass through all of them has a part.
+  const std::uint64_t stages = cost_.engine().overlaps_stages ? cost_.deployment().stages : 1;
+  const std::uint64_t passing = (sequences.size() + stages - 1) / stages;
+  const double alone = reading_.step(cost_.predict(mean, passing).step);
+  if (prompts.empty()) return alone;
+  // Answers and parts of prompts pass together, so that weights are read and kernels start once: what the shortest
+  // part takes is in the answers' step.
+  const double beside = std::max(0.0, prompt_seconds(prompts, alone) - start_seconds(alone));
+  return reading_.step(cost_.predict(mean, passing, beside).step) + beside;
+}
+
+}  // namespace kvroof

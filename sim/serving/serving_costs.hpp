@@ -1,0 +1,88 @@
+// What serving costs: the time of a step and the memory of a sequence, of a model on a device under an engine and a
+// policy; an interface, so that the scheduler can be tested with times that a hand can add up.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "sim/cost/cost.hpp"
+
+namespace kvroof {
+
+// A sequence whose prompt is computed, and of whose answer so many tokens are there: at least 1.
+struct Decoding {
+  std::uint32_t prompt = 1, generated = 1;  // tokens
+};
+
+// Tokens [from, to) of a prompt, which one step computes.
+struct PromptPart {
+  std::uint32_t from = 0, to = 0;
+};
+
+class ServingCosts {
+ public:
+  virtual ~ServingCosts() = default;
+
+  // Seconds of a step that makes one token more of each sequence and computes those parts of prompts. Not both are
+  // empty.
+  [[nodiscard]] virtual double step_seconds(std::span<const Decoding> sequences,
+                                            std::span<const PromptPart> prompts) const = 0;
+  // Bytes of one device that the sequence's cache takes, with what the policy keeps beside it.
+  [[nodiscard]] virtual double cache_bytes(const Decoding& sequence) const = 0;
+  // Bytes of one device that caches may take together.
+  [[nodiscard]] virtual double cache_capacity() const = 0;
+};
+
+// What a policy makes of sequences whose prompt has one length.
+struct LengthProfile {
+  ResidencySummary mean;           // of a mean decode step, and of the prompt; mean.prompt is the length
+  std::vector<LayerCounts> steps;  // means of so many decode steps each, in their order; at least one
+  std::uint32_t steps_each = 1;
+};
+
+// The same from the counts of each decode step; not more than a few hundred means are kept.
+LengthProfile length_profile(ResidencySummary mean, std::span<const LayerCounts> steps);
+
+// Prompt lengths whose profiles serve for all of `prompts`: neighbours lie within `ratio` of each other, where that asks
+// for no more than `most`. Between and below them those of 16, 32, 64 … tokens, for parts of prompts. Ascending.
+std::vector<std::uint32_t> profiled_lengths(std::vector<std::uint32_t> prompts, double ratio, std::size_t most);
+
+// What is taken of predictions: their values, an end of their intervals, or of wider ones.
+struct TimeReading {
+  using Of = std::function<double(const Estimate&)>;
+  Of step = [](const Estimate& e) { return e.value; };
+  Of prompt = [](const Estimate& e) { return e.value; };
+};
+
+// The costs of one deployment. A sequence takes the profile of the length that is nearest to its prompt.
+class DeploymentCosts : public ServingCosts {
+ public:
+  // Profiles in the order of their lengths, at least one.
+  DeploymentCosts(const CostModel& cost, std::span<const LengthProfile> profiles, TimeReading reading);
+
+  [[nodiscard]] double step_seconds(std::span<const Decoding> sequences,
+                                    std::span<const PromptPart> prompts) const override;
+  [[nodiscard]] double cache_bytes(const Decoding& sequence) const override;
+  [[nodiscard]] double cache_capacity() const override { return capacity_; }
+
+ private:
+  [[nodiscard]] std::size_t profile_of(std::uint32_t prompt) const;
+  [[nodiscard]] ResidencySummary summary_of(std::span<const Decoding> sequences) const;
+  [[nodiscard]] double prefill_of(const LengthProfile& profile, std::uint64_t count, double answers) const;
+  [[nodiscard]] double prefill_seconds(std::uint32_t tokens, double answers) const;
+  [[nodiscard]] double more_seconds(std::uint32_t tokens, double answers) const;
+  [[nodiscard]] double before_seconds(const PromptPart& part, double answers) const;
+  // What the shortest prompt takes: reading weights and starting kernels.
+  [[nodiscard]] double start_seconds(double answers) const { return prefill_of(profiles_.front(), 1, answers); }
+  [[nodiscard]] double prompt_seconds(std::span<const PromptPart> prompts, double answers) const;
+
+  const CostModel& cost_;
+  std::span<const LengthProfile> profiles_;
+  TimeReading reading_;
+  double capacity_ = 0;
+  std::vector<double> full_cache_;  // bytes of a sequence of each profile at its largest
+};
+
+}  // namespace kvroof

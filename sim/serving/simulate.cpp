@@ -1,0 +1,133 @@
+#include "sim/serving/simulate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+namespace kvroof {
+namespace {
+
+// The servers, the requests that are still to come, and the clock between them.
+class Simulation {
+ public:
+  Simulation(const ServingCosts& costs, const ServingSetup& setup, const std::vector<Request>& requests,
+             ServingOutcome& outcome)
+      : setup_(setup), outcome_(outcome) {
+    for (const Request& request : requests) outcome.requests.push_back({.request = request});
+    for (std::uint32_t i = 0; i < setup.replicas; ++i) {
+      replicas_.emplace_back(costs, setup.limits, outcome.requests, [this](double gap) { outcome_.gaps.add(gap); });
+    }
+    if (setup.clients == 0) return;
+    for (ServedRequest& served : outcome.requests) served.request.arrival = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < std::min<std::size_t>(setup.clients, requests.size()); ++i) call(0);
+  }
+
+  void run() {
+    for (;;) {
+      Replica* next = nullptr;
+      for (Replica& replica : replicas_) {
+        if (replica.next_event() && (next == nullptr || *replica.next_event() < *next->next_event())) next = &replica;
+      }
+      const bool more = next_ < called();
+      if (next == nullptr && !more) break;
+      if (more && (next == nullptr || arrival() <= *next->next_event())) {
+        place();
+        continue;
+      }
+      const double now = *next->next_event();
+      outcome_.seconds = std::max(outcome_.seconds, now);
+      for (std::size_t i = next->run_event().size(); i > 0 && setup_.clients > 0; --i) call(now);
+    }
+    for (const Replica& replica : replicas_) add(replica.totals());
+  }
+
+ private:
+  [[nodiscard]] std::size_t called() const { return setup_.clients > 0 ? called_ : outcome_.requests.size(); }
+  [[nodiscard]] double arrival() const { return outcome_.requests[next_].request.arrival; }
+
+  // A client sends the next request, if there is one.
+  void call(double now) {
+    if (called_ < outcome_.requests.size()) outcome_.requests[called_++].request.arrival = now;
+  }
+  void place() {
+    const auto load = [](const Replica& r) { return r.waiting() + r.running(); };
+    const auto to = std::min_element(replicas_.begin(), replicas_.end(),
+                                     [&](const Replica& a, const Replica& b) { return load(a) < load(b); });
+    outcome_.requests[next_].replica = static_cast<std::uint32_t>(to - replicas_.begin());
+    to->arrive(next_++);
+    if (next_ < outcome_.requests.size()) return;
+    for (const Replica& replica : replicas_) outcome_.waiting_at_end += replica.waiting();
+  }
+  void add(const Replica::Totals& totals) {
+    Replica::Totals& all = outcome_.totals;
+    all.steps += totals.steps;
+    all.busy_seconds += totals.busy_seconds;
+    all.running_seconds += totals.running_seconds;
+    all.cache_byte_seconds += totals.cache_byte_seconds;
+    all.most_running = std::max(all.most_running, totals.most_running);
+    all.most_cache_bytes = std::max(all.most_cache_bytes, totals.most_cache_bytes);
+  }
+
+  const ServingSetup& setup_;
+  ServingOutcome& outcome_;
+  std::vector<Replica> replicas_;
+  std::size_t next_ = 0;    // the first request that no replica has
+  std::size_t called_ = 0;  // requests that clients have sent
+};
+
+double token_seconds(const ServedRequest& r) {
+  return r.request.output < 2 ? 0 : (r.finished - r.first_token) / (r.request.output - 1);
+}
+
+}  // namespace
+
+ServingOutcome simulate_serving(const ServingCosts& costs, const ServingSetup& setup,
+                                const std::vector<Request>& requests) {
+  ServingOutcome outcome;
+  outcome.requests.reserve(requests.size());
+  Simulation(costs, setup, requests, outcome).run();
+  return outcome;
+}
+
+LatencySummary summarise_latency(std::vector<double> seconds) {
+  if (seconds.empty()) return {};
+  std::sort(seconds.begin(), seconds.end());
+  double sum = 0;
+  for (const double x : seconds) sum += x;
+  const auto count = static_cast<double>(seconds.size());
+  const auto at = [&](double share) {
+    return seconds[static_cast<std::size_t>(std::max(1.0, std::ceil(share * count))) - 1];
+  };
+  return {sum / count, at(0.5), at(0.9), at(0.95), at(0.99)};
+}
+
+ServingSummary summarise_serving(const ServingOutcome& outcome) {
+  std::vector<double> first, token, whole;
+  double tokens = 0;
+  for (const ServedRequest& r : outcome.requests) {
+    first.push_back(r.first_token - r.request.arrival);
+    whole.push_back(r.finished - r.request.arrival);
+    if (r.request.output > 1) token.push_back(token_seconds(r));
+    tokens += r.request.output;
+  }
+  const LatencyHistogram& gaps = outcome.gaps;
+  ServingSummary s{summarise_latency(std::move(first)), summarise_latency(std::move(token)), {},
+                   summarise_latency(std::move(whole)), 0, 0};
+  const double mean = gaps.count() > 0 ? gaps.sum() / static_cast<double>(gaps.count()) : 0;
+  s.gap = {mean, gaps.quantile(0.5), gaps.quantile(0.9), gaps.quantile(0.95), gaps.quantile(0.99)};
+  if (outcome.seconds > 0) {
+    s.requests_per_s = static_cast<double>(outcome.requests.size()) / outcome.seconds;
+    s.tokens_per_s = tokens / outcome.seconds;
+  }
+  return s;
+}
+
+double attainment(const ServingOutcome& outcome, double first_token, double token) {
+  const auto in_time = std::count_if(outcome.requests.begin(), outcome.requests.end(), [&](const ServedRequest& r) {
+    return r.first_token - r.request.arrival <= first_token && token_seconds(r) <= token;
+  });
+  return static_cast<double>(in_time) / static_cast<double>(outcome.requests.size());
+}
+
+}  // namespace kvroof

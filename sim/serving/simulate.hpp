@@ -1,0 +1,48 @@
+// Requests on one or several alike servers, from the first arrival to the last token: an event-driven simulation.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/serving/latency_histogram.hpp"
+#include "sim/serving/replica.hpp"
+
+namespace kvroof {
+
+struct ServingSetup {
+  SchedulerLimits limits;
+  std::uint32_t replicas = 1;  // servers; a request goes to the one that has fewest, the first of those
+  // Clients that each send their next request when the one before is answered (a closed loop): arrivals of requests
+  // do not count then. 0: requests come when they come.
+  std::uint32_t clients = 0;
+};
+
+struct ServingOutcome {
+  std::vector<ServedRequest> requests;  // in the order in which they were given
+  LatencyHistogram gaps;                // seconds between tokens of an answer, of all of them
+  double seconds = 0;                   // from the first arrival to the last token
+  // Requests that had no place when the last one arrived: where they are many, more come than can be served.
+  std::size_t waiting_at_end = 0;
+  Replica::Totals totals;               // sums over the replicas, and the largest of each
+};
+
+// Each request fits by itself (ServingCosts). Deterministic.
+ServingOutcome simulate_serving(const ServingCosts& costs, const ServingSetup& setup,
+                                const std::vector<Request>& requests);
+
+struct LatencySummary {
+  double mean = 0, p50 = 0, p90 = 0, p95 = 0, p99 = 0;  // seconds
+};
+// Percentiles by the nearest rank. Nothing is asked of an empty list: all are 0.
+LatencySummary summarise_latency(std::vector<double> seconds);
+
+struct ServingSummary {
+  LatencySummary first_token, token, gap, whole;  // of requests (a mean token of each), gaps: of tokens
+  double requests_per_s = 0, tokens_per_s = 0;    // over the whole simulation
+};
+ServingSummary summarise_serving(const ServingOutcome& outcome);
+
+// The share of requests whose first token and whose mean token came in time; seconds, infinity: any.
+double attainment(const ServingOutcome& outcome, double first_token, double token);
+
+}  // namespace kvroof

@@ -1,0 +1,119 @@
+// Times and memory of a deployment, against the cost model that they are made of.
+#include "sim/serving/serving_costs.hpp"
+
+#include <filesystem>
+
+#include "tests/catch.hpp"
+#include "tests/unit/traffic/synthetic.hpp"
+
+namespace kvroof {
+namespace {
+
+const std::filesystem::path kCatalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+
+ModelShape llama() { return find_model_shape("llama-3-8b", kCatalog); }
+
+// Full attention, or what holds `limit` tokens of each head at most.
+LengthProfile profile_of(std::uint32_t prompt, std::uint32_t output, std::uint32_t limit = UINT32_MAX) {
+  const ModelShape shape = llama();
+  const Residency r = synthetic::budgeted({prompt, output}, shape.layers, shape.kv_heads, std::min(prompt, limit), limit);
+  std::vector<LayerCounts> steps;
+  for (std::uint32_t step = 1; step <= output; ++step) {
+    steps.push_back(sum_counts({&r.at(step, 0), shape.layers}));
+  }
+  return length_profile(summarise(r), steps);
+}
+
+struct Served {
+  explicit Served(std::vector<LengthProfile> of_length)
+      : cost(llama(), Deployment(TrafficTypes{}), find_device("h100-sxm", kCatalog),
+             find_engine_profile("kvroof", kCatalog)),
+        profiles(std::move(of_length)),
+        costs(cost, profiles, {}) {}
+  [[nodiscard]] double decode(std::vector<Decoding> sequences) const { return costs.step_seconds(sequences, {}); }
+  [[nodiscard]] double prompts(std::vector<PromptPart> parts) const { return costs.step_seconds({}, parts); }
+
+  CostModel cost;
+  std::vector<LengthProfile> profiles;
+  DeploymentCosts costs;
+};
+
+TEST_CASE("a step of sequences of one age is the cost model's step of that batch at that age") {
+  const Served served({profile_of(1000, 100)});
+  ResidencySummary at = served.profiles[0].mean;
+  at.decode = served.profiles[0].steps[39];  // the fortieth decode step: 1,040 tokens a head
+  at.decode_steps = 1;
+  CHECK(at.attended_rows() == Approx(1040.0 * 32 * 8));
+  for (const std::size_t batch : {1U, 7U, 64U}) {
+    const std::vector<Decoding> sequences(batch, Decoding{1000, 40});
+    CHECK(served.decode(sequences) == Approx(served.cost.predict(at, batch).step.value).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("sequences of several lengths take as long together as as many of their mean length") {
+  const Served served({profile_of(500, 10), profile_of(1000, 10), profile_of(1500, 10)});
+  CHECK(served.decode({{500, 5}, {1500, 5}}) == Approx(served.decode({{1000, 5}, {1000, 5}})).epsilon(1e-4));
+  CHECK(served.decode({{500, 5}}) < served.decode({{1500, 5}}));
+}
+
+TEST_CASE("as many sequences at their largest fit the cache's memory as the cost model's largest batch") {
+  for (const std::uint32_t limit : {UINT32_MAX, 512U}) {
+    const Served served({profile_of(1000, 200, limit)});
+    const double one = served.costs.cache_bytes({1000, 200});
+    const auto fits = static_cast<std::uint64_t>(served.costs.cache_capacity() / one);
+    const std::uint64_t largest = served.cost.largest_batch(served.profiles[0].mean);
+    CHECK(static_cast<double>(fits) == Approx(static_cast<double>(largest)).epsilon(0.02));
+  }
+  const Served full({profile_of(1000, 200)});
+  // Rows of k and v of a token, of 32 layers and 8 heads of 128 in 2 bytes, are 128 KiB.
+  CHECK(full.costs.cache_bytes({1000, 1}) == Approx(1001.0 * 131072).epsilon(0.002));
+  CHECK(full.costs.cache_bytes({1000, 200}) == Approx(1200.0 * 131072).epsilon(0.002));
+}
+
+TEST_CASE("a prompt alone takes the cost model's prompt, two in a step twice that less a start, in parts a little more") {
+  const Served served({profile_of(16, 2), profile_of(1024, 2), profile_of(2048, 2), profile_of(4096, 2)});
+  const double whole = served.prompts({{0, 4096}});
+  CHECK(whole == Approx(served.cost.prefill(served.profiles[3].mean, 1).value));
+  CHECK(served.prompts({{0, 16}, {0, 16}}) < 1.2 * served.prompts({{0, 16}}));
+  const double two = served.prompts({{0, 4096}, {0, 4096}});
+  CHECK(two == Approx(2 * whole).epsilon(0.03));  // arithmetic is most of it
+  const double parts = served.prompts({{0, 2048}}) + served.prompts({{2048, 4096}});
+  CHECK(parts > whole);
+  CHECK(parts < 1.2 * whole);
+  // The second half meets the keys of the first as well.
+  CHECK(served.prompts({{2048, 4096}}) > served.prompts({{0, 2048}}));
+}
+
+TEST_CASE("a prompt beside answers does not read the weights again") {
+  const Served served({profile_of(16, 100), profile_of(2048, 100)});
+  const std::vector<Decoding> answers(32, Decoding{2048, 50});
+  const double alone = served.decode(answers);
+  const std::vector<PromptPart> little = {{0, 16}}, long_one = {{0, 2048}};
+  CHECK(served.costs.step_seconds(answers, little) == Approx(alone).epsilon(0.02));
+  const double beside = served.costs.step_seconds(answers, long_one);
+  CHECK(beside < alone + served.prompts({{0, 2048}}));
+  CHECK(beside > alone + 0.5 * served.prompts({{0, 2048}}));
+}
+
+TEST_CASE("profiles are of each length where these are few, else of such within a ratio, with powers of two between") {
+  CHECK(profiled_lengths({100, 100, 100}, 1.05, 200) == std::vector<std::uint32_t>{16, 32, 64, 100});
+  CHECK(profiled_lengths({64, 65, 70}, 1.05, 200) == std::vector<std::uint32_t>{16, 32, 64, 70});
+  std::vector<std::uint32_t> many;
+  for (std::uint32_t i = 1; i <= 4000; ++i) many.push_back(i);
+  const std::vector<std::uint32_t> lengths = profiled_lengths(many, 1.05, 200);
+  CHECK(lengths.size() <= 200);
+  CHECK(lengths.back() == 4000);
+  CHECK(profiled_lengths(many, 1.05, 20).size() <= 20 + 8);
+}
+
+TEST_CASE("means of steps keep their sums") {
+  const LengthProfile profile = profile_of(10, 1000);
+  CHECK(profile.steps_each == 4);
+  REQUIRE(profile.steps.size() == 250);
+  // Steps 1 to 4 attend to 11 to 14 tokens a head.
+  CHECK(profile.steps[0].attended == 32 * 8 * 50 / 4);
+  CHECK(profile_of(10, 3).steps_each == 1);
+}
+
+}  // namespace
+}  // namespace kvroof
