@@ -72,12 +72,19 @@ constexpr double kMostTicks = 9;  // of a logarithmic axis
 }  // namespace
 
 std::string open_picture(double height, const std::string& title) {
+  // A long title is set smaller, so that it ends inside the picture; bold letters of 15 px are some 8.9 wide.
+  constexpr double kMargin = 16, kSize = 15, kLetter = 8.9;
+  const auto letters = std::count_if(title.begin(), title.end(),
+                                     [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; });
+  const double wide = kLetter * static_cast<double>(letters);
+  const double size = kSize * std::min(1.0, (kWidth - 2 * kMargin) / std::max(wide, 1.0));
   return fmt::format(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"kvroof\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
              "height=\"{1}\" role=\"img\" aria-label=\"{2}\">\n",
              kWidth, height, xml_text(title)) +
          std::string(kStyle) + fmt::format("<rect class=\"page\" width=\"{}\" height=\"{}\"/>\n", kWidth, height) +
-         text(16, 26, title, "title", Anchor::kStart);
+         fmt::format("<text class=\"title\" x=\"{}\" y=\"26\" style=\"font-size:{:.1f}px\">{}</text>\n", kMargin, size,
+                     xml_text(title));
 }
 
 std::string text(double x, double y, const std::string& words, const std::string& style, Anchor anchor) {

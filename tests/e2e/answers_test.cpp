@@ -77,6 +77,19 @@ TEST_CASE("a device in the place of the model is told from a model that is not k
   CHECK(says(ran.err, "error: --model h100-sxm: that is a device"));
 }
 
+TEST_CASE("each policy of an analysis has a map of its own") {
+  const TemporaryFolder folder;
+  const std::string tensors =
+      std::string(KVROOF_SOURCE_DIR) + "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
+  REQUIRE(run_program("import qkv " + tensors + " --prompt 64 -o " + folder.file("x.kvt")).code == 0);
+  REQUIRE(run_program("analyze " + folder.file("x.kvt") + " policy,mass --policy window,h2o --budget 0.5 -o " +
+                      folder.file("out")).code == 0);
+  CHECK(says(slurp(folder.file("out/policy-map.svg")), "window:budget=0.5: recall"));
+  CHECK(says(slurp(folder.file("out/policy-map-2.svg")), "h2o:budget=0.5: recall"));
+  CHECK(slurp(folder.file("out/policy-map-3.svg")).empty());
+  CHECK(slurp(folder.file("out/mass-map-2.svg")).empty());
+}
+
 TEST_CASE("the picture of compare leaves out what does not fit, and its table has it") {
   const TemporaryFolder folder;
   const std::string svg = folder.file("front.svg");

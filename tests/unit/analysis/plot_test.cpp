@@ -41,6 +41,21 @@ TEST_CASE("fourteen lines of a chart have fourteen styles, each of which the pic
   }
 }
 
+TEST_CASE("a long title is set so small that it ends inside the picture, a short one is not") {
+  const auto size_of = [](std::size_t letters) {
+    LineChart chart = chart_of(1);
+    chart.title = std::string(letters, 'W');
+    const std::string svg = line_chart_svg(chart);
+    const std::string begin = "style=\"font-size:";
+    return std::stod(svg.substr(svg.find(begin) + begin.size()));
+  };
+  CHECK(size_of(20) == 15);
+  // A letter is 8.9 / 15 of the size wide, and the picture 640 with two margins of 16.
+  for (const std::size_t letters : {75, 100, 150}) {
+    CHECK(size_of(letters) * 8.9 / 15 * static_cast<double>(letters) < 640 - 16 - 10);
+  }
+}
+
 TEST_CASE("a dashed line, which others are held against, has the colour of the text and none of theirs") {
   LineChart chart = chart_of(3);
   chart.lines[1].dashed = true;
