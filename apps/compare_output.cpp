@@ -90,8 +90,8 @@ std::vector<std::string> compare_notes(const Ranking& r) {
   }
   if (r.goals.under_load) {
     notes.emplace_back(
-        "under load: as many clients as the batch, each of which sends the next request as soon as one is answered, with "
-        "lengths around those given");
+        "under load: as many clients as the batch, each of which sends the next request as soon as one is answered, "
+        "with lengths around those given");
   } else {
     notes.push_back(fmt::format(
         "tokens/s, $ and J are of decode steps alone: the time of prompts, {} of {} tokens here, is not in them; "

@@ -123,7 +123,8 @@ std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
                                 clients == 1 ? "one client" : fmt::format("{} clients", clients),
                                 clients == 1 ? "s" : ""));
     if (const auto usd = load_price(q, plan)) {
-      notes.push_back(fmt::format("under that load a million tokens cost ${} to {}, at ${} to {} an hour and device ({})",
+      notes.push_back(fmt::format("under that load a million tokens cost ${} to {}, at ${} to {} an hour and device "
+                                  "({})",
                                   short_number(usd->low_usd), short_number(usd->high_usd),
                                   short_number(q.device.price->low_usd_per_hour),
                                   short_number(q.device.price->high_usd_per_hour), q.device.price->date));

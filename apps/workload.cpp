@@ -322,8 +322,8 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request) {
   };
   const bool evicts = any_point([](const PolicySpec& point) { return point.name != "full"; });
   if (evicts || any_point([](const PolicySpec& point) { return point.kv && point.kv->bits() < 16; })) {
-    notes.emplace_back("what a smaller cache costs in quality is not in these numbers: `kvroof replay` and `kvroof eval` "
-                       "measure it on a model that you have");
+    notes.emplace_back("what a smaller cache costs in quality is not in these numbers: `kvroof replay` and `kvroof "
+                       "eval` measure it on a model that you have");
   }
   for (const PolicySpec& point : request.points) {
     const double share = 100 * point.budget.value / request.prompt;
@@ -332,8 +332,8 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request) {
                                 point.text(), share));
   }
   if (evicts && request.engine && request.engine->name != kOwnEngine && !request.engine->on_cpu) {
-    notes.push_back(fmt::format("--engine {} says how work is launched; that it can evict is assumed, and what the policy "
-                                "itself launches, reads and holds is added", request.engine->name));
+    notes.push_back(fmt::format("--engine {} says how work is launched; that it can evict is assumed, and what the "
+                                "policy itself launches, reads and holds is added", request.engine->name));
   }
   const ModelShape& model = request.model;
   if (model.max_positions > 0 && std::uint64_t{request.prompt} + request.output > model.max_positions) {

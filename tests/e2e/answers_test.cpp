@@ -44,7 +44,8 @@ TEST_CASE("a plan whose goals hold steps alone says which of them clients under 
 }
 
 TEST_CASE("compare of policies on one device says how many times the first is the second, as the points say") {
-  const json all = json_of("compare --model llama-3-8b --device h100-sxm --policy full,window --budget 0.5 --prompt 4k");
+  const json all =
+      json_of("compare --model llama-3-8b --device h100-sxm --policy full,window --budget 0.5 --prompt 4k");
   REQUIRE(all["points"].size() == 2);
   const double first = all["points"][0]["tokens_per_s"], second = all["points"][1]["tokens_per_s"];
   const std::string answer = all["answer"];
