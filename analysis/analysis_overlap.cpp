@@ -102,7 +102,8 @@ AnalysisInfo overlap_analysis() {
   info.title = "Heavy-hitter overlap over time";
   info.definition =
       "Heavy hitters: the 10 % of the prompt's tokens with the most attention, summed over the rows of the prompt, or "
-      "over those of one eighth of the generation. Overlap: the share of the latter that is among the former.";
+      "over those of one eighth of the generation. Overlap: the share of the latter that is among the former; the part "
+      "before the first eighth is the prompt.";
   info.source = "H2O (Zhang et al. 2023), heavy hitters by accumulated attention";
   info.measures = {{"overlap", "overlap with the prompt's, mean over the generation", MeasureUnit::kShare, true},
                    {"overlap_at_end", "in its last eighth", MeasureUnit::kShare, true},
@@ -113,7 +114,7 @@ AnalysisInfo overlap_analysis() {
                   {"end of the segment (% of the generation)", false, true},
                   {"overlap (%)", false, true},
                   even_grid(step, step, 1),
-                  {"with the prompt's", "with those of the segment before", "random set"},
+                  {"with the prompt's", "with those of the part before", "random set"},
                   {"random set"}}};
   info.prompt_rows = true;
   info.finding = finding;

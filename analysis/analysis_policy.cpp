@@ -109,7 +109,7 @@ std::string finding(const AnalysisResult& result) {
     const std::string name = measures[m].key.substr(0, measures[m].key.rfind('.'));
     text += fmt::format("{} {} keeps {}", m == 0 ? "" : ",", name, percent_text(result.mean(m)));
     const double gap = result.mean(m + 3);
-    if (gap > 0) text += fmt::format(" ({} less than an oracle)", percent_text(gap));
+    if (gap > 0) text += fmt::format(" (an oracle {})", percent_text(result.mean(m) + gap));
   }
   return text + ".";
 }

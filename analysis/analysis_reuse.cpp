@@ -77,7 +77,7 @@ class ReuseOfHead final : public HeadAnalysis {
 std::string finding(const AnalysisResult& result) {
   return fmt::format(
       "A token that is attended to is attended to again after {} steps (median; nine of ten within {}). {} of the "
-      "prompt are attended to at all while decoding, and {} of these still in the second half.",
+      "prompt's tokens are attended to at all while decoding, and {} of these still in the second half.",
       number_text(result.mean("median_distance")), number_text(result.mean("p90_distance")),
       percent_text(result.mean("prompt_used")), percent_text(result.mean("prompt_used_after_half")));
 }

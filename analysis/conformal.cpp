@@ -168,10 +168,10 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
     IntervalFactors& inside = group.inside;
     inside.from = fmt::format("{}: {} rows", level.name, rows);
     std::tie(inside.factor80, inside.factor95) = quantiles(tables, &Residual::score);
-    if (!left_out && is_served(kind)) widen(inside, "no constant was chosen with this in view", kWiderNew);
+    if (!left_out && is_served(kind)) widen(inside, "this is none of the measured rows", kWiderNew);
     if (!is_known(kind)) {
       inside.never_narrower = true;
-      widen(inside, fmt::format("no row at all of {}", kind.engine), kWiderUnseen);
+      widen(inside, fmt::format("no measured row of engine {}", kind.engine), kWiderUnseen);
     }
     widen_unseen(inside, kind, tables);
     std::tie(inside.error80, inside.error95) = quantiles(tables, &Residual::log_error);

@@ -43,8 +43,17 @@ LineChart chart_over_layers(const AnalysisResult& result) {
   return chart;
 }
 
-HeatMap map_of(const AnalysisResult& result) {
-  const MeasureInfo& measure = result.info().measures.front();
+// The first measure has a map, and where it is that of one policy, those of the others likewise.
+bool has_map(const AnalysisInfo& info, std::size_t m) {
+  const auto kind = [&](std::size_t i) {
+    const std::string& key = info.measures[i].key;  // share_for_90, or h2o:budget=0.5.recall
+    return key.substr(key.rfind('.') == std::string::npos ? 0 : key.rfind('.'));
+  };
+  return kind(m) == kind(0);
+}
+
+HeatMap map_of(const AnalysisResult& result, std::size_t m) {
+  const MeasureInfo& measure = result.info().measures[m];
   HeatMap map;
   map.title = std::string(result.info().title) + ", by layer and head";
   map.value_label = measure.title;
@@ -57,7 +66,7 @@ HeatMap map_of(const AnalysisResult& result) {
   map.percent = measure.unit == MeasureUnit::kShare;
   for (std::uint32_t layer = 0; layer < map.rows; ++layer) {
     for (std::uint32_t head = 0; head < map.columns; ++head) {
-      map.values.push_back(result.at(0, result.first_layer() + layer, head));
+      map.values.push_back(result.at(m, result.first_layer() + layer, head));
     }
   }
   return map;
@@ -90,7 +99,12 @@ std::vector<Picture> pictures_of(const AnalysisResult& result) {
   }
   const LineChart layers = chart_over_layers(result);
   if (!layers.lines.empty() && result.layers() > 1) pictures.push_back({name + "-layers", line_chart_svg(layers)});
-  pictures.push_back({name + "-map", heat_map_svg(map_of(result))});
+  std::size_t maps = 0;
+  for (std::size_t m = 0; m < info.measures.size(); ++m) {
+    if (!has_map(info, m)) continue;
+    const std::string number = ++maps > 1 ? fmt::format("-{}", maps) : "";
+    pictures.push_back({name + "-map" + number, heat_map_svg(map_of(result, m))});
+  }
   return pictures;
 }
 

@@ -24,8 +24,12 @@ double width_of(const std::string& text, double of_one) {
   return static_cast<double>(points) * of_one;
 }
 
+// A colour for each line, and where these are used up a stroke of its own; a dashed line is what the others are held
+// against, in the colour of the text.
 std::string style_of(std::size_t i, bool dashed) {
-  return fmt::format("line c{}{}", i % kColours, dashed ? " dashed" : "");
+  constexpr std::array<std::string_view, 3> kStrokes = {"", " dotted", " dash-dot"};
+  if (dashed) return "line ink dashed";
+  return fmt::format("line c{}{}", i % kColours, kStrokes[i / kColours % kStrokes.size()]);
 }
 
 // One entry a line, in rows that fit the width; `y` becomes the bottom.

@@ -44,11 +44,14 @@ constexpr std::string_view kStyle = R"(<style>
 .kvroof .axis{stroke:#57606a;stroke-width:1}
 .kvroof .line{fill:none;stroke-width:2.2;stroke-linejoin:round;stroke-linecap:round}
 .kvroof .dashed{stroke-dasharray:6 5}
+.kvroof .dotted{stroke-dasharray:1 5}
+.kvroof .dash-dot{stroke-dasharray:10 4 1 4}
+.kvroof .ink{stroke:#1f2328;stroke-width:1.6}
 .kvroof .c0{stroke:#0072b2}.kvroof .c1{stroke:#d55e00}.kvroof .c2{stroke:#009e73}.kvroof .c3{stroke:#b5559b}
 .kvroof .c4{stroke:#8a6d00}.kvroof .c5{stroke:#56606b}
 @media (prefers-color-scheme:dark){
 .kvroof text{fill:#e6edf3}.kvroof .tick{fill:#9ba5b0}.kvroof .page{fill:#0d1117}
-.kvroof .grid{stroke:#262d36}.kvroof .axis{stroke:#9ba5b0}
+.kvroof .grid{stroke:#262d36}.kvroof .axis{stroke:#9ba5b0}.kvroof .ink{stroke:#e6edf3}
 .kvroof .c0{stroke:#58a9e6}.kvroof .c1{stroke:#f0883e}.kvroof .c2{stroke:#3fc79a}.kvroof .c3{stroke:#e08cc6}
 .kvroof .c4{stroke:#d9b93b}.kvroof .c5{stroke:#aab4bf}}
 </style>
@@ -69,12 +72,19 @@ constexpr double kMostTicks = 9;  // of a logarithmic axis
 }  // namespace
 
 std::string open_picture(double height, const std::string& title) {
+  // A long title is set smaller, so that it ends inside the picture; bold letters of 15 px are some 8.9 wide.
+  constexpr double kMargin = 16, kSize = 15, kLetter = 8.9;
+  const auto letters = std::count_if(title.begin(), title.end(),
+                                     [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; });
+  const double wide = kLetter * static_cast<double>(letters);
+  const double size = kSize * std::min(1.0, (kWidth - 2 * kMargin) / std::max(wide, 1.0));
   return fmt::format(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"kvroof\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
              "height=\"{1}\" role=\"img\" aria-label=\"{2}\">\n",
              kWidth, height, xml_text(title)) +
          std::string(kStyle) + fmt::format("<rect class=\"page\" width=\"{}\" height=\"{}\"/>\n", kWidth, height) +
-         text(16, 26, title, "title", Anchor::kStart);
+         fmt::format("<text class=\"title\" x=\"{}\" y=\"26\" style=\"font-size:{:.1f}px\">{}</text>\n", kMargin, size,
+                     xml_text(title));
 }
 
 std::string text(double x, double y, const std::string& words, const std::string& style, Anchor anchor) {

@@ -99,7 +99,8 @@ int run(const Arguments& arguments) {
                                                     : analyze_table(answer);
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (folder && !arguments.quiet) {
-    fmt::print(stderr, "{}: pictures and data of {} analyses; open index.html\n", folder->string(), results.size());
+    fmt::print(stderr, "{}: pictures and data of {} {}; open index.html\n", folder->string(), results.size(),
+               results.size() == 1 ? "analysis" : "analyses");
   }
   return 0;
 }

@@ -85,19 +85,31 @@ std::vector<std::pair<double, double>> mark_front(std::vector<Contender>& conten
   return front;
 }
 
+// Those named, or with `all` every GPU of the catalog.
+std::vector<Device> devices_of(const std::string& text) {
+  const std::filesystem::path catalog = data_folder() / "catalog";
+  std::vector<Device> devices;
+  if (text == "all") {
+    for (const std::string& name : catalog_device_names(catalog)) devices.push_back(find_device(name, catalog));
+    std::erase_if(devices, [](const Device& device) { return device.kind == DeviceKind::kCpu; });
+    return devices;
+  }
+  for (const std::string& name : split_list("device", text)) {
+    devices.push_back(find_device(name, catalog));
+    for (std::size_t i = 0; i + 1 < devices.size(); ++i) {
+      if (devices[i].name != devices.back().name) continue;
+      throw usage_error(fmt::format("--device {}: {} is there twice", text, name))
+          .note("a calibrated file of the same device needs another name in its first line to stand beside it");
+    }
+  }
+  return devices;
+}
+
 int run_compare(const Arguments& arguments) {
   const WorkloadRequest request = workload_request(arguments);
   const Measure& by = measure_of(arguments.get<std::string>("by"));
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
-  std::vector<Device> devices;
-  for (const std::string& name : split_list("device", arguments.get<std::string>("device"))) {
-    devices.push_back(find_device(name, data_folder() / "catalog"));
-    for (std::size_t i = 0; i + 1 < devices.size(); ++i) {
-      if (devices[i].name != devices.back().name) continue;
-      throw usage_error(fmt::format("--device {}: {} is there twice", arguments.get<std::string>("device"), name))
-          .note("a calibrated file of the same device needs another name in its first line to stand beside it");
-    }
-  }
+  const std::vector<Device> devices = devices_of(arguments.get<std::string>("device"));
   const std::string svg = arguments.has("svg") ? arguments.get<std::string>("svg") : "";
   if (svg.ends_with(".png") || svg.ends_with(".pdf")) {
     throw usage_error(fmt::format("--svg {}: the picture is an SVG; give it a name that ends with .svg", svg))
@@ -125,7 +137,8 @@ int run_compare(const Arguments& arguments) {
 void describe_compare(po::options_description_easy_init add) {
   describe_workload(add);
   add("device", po::value<std::string>(),
-      "names of the catalog or files, separated by commas; h200:bandwidth_gb_per_s=1.5x changes a fact");
+      "names of the catalog or files, separated by commas, or all: every GPU of the catalog; "
+      "h200:bandwidth_gb_per_s=1.5x changes a fact");
   add("by", po::value<std::string>()->default_value("tokens_per_s"),
       "what ranks: tokens_per_s | tokens_per_s_a_sequence | tokens_per_usd, at the highest listed price | "
       "tokens_per_joule");
@@ -137,7 +150,7 @@ constexpr std::string_view kCompareExamples =
     "  kvroof compare --model llama-3-8b --device h100-sxm,h200,b200,rtx-5090 --prompt 4k --output 1k\n"
     "  kvroof compare --model llama-3.1-70b --tp 4 --engine vllm --device h100-sxm,h200 --policy full,h2o --budget 0.5 "
     "--kv bf16,fp8 --prompt 3000 --output 400 --batch 32 --under-load\n"
-    "  kvroof compare --model mpt-7b --device l40s,h200 --policy full,h2o --budget 0.5 --by tokens_per_usd\n"
+    "  kvroof compare --model mpt-7b --device all --policy full,h2o --budget 0.5 --by tokens_per_usd\n"
     "  kvroof compare --model llama-3-8b --device h200,h200:bandwidth_gb_per_s=1.5x,h200:usable_mib=2x --prompt 8k\n"
     "  kvroof compare --model qwen3-32b --dtype fp8 --engine vllm --device h100-sxm,h200,b200,l40s --tpot-ms 30 "
     "--by tokens_per_usd";

@@ -57,9 +57,15 @@ std::string answer_text(const Ranking& r) {
   if (best.batch == 0) return text + (goals.batch ? "none of them." : "none of them holds even one sequence.");
   text +=
       fmt::format("{} under {} is first by {}", best.device->title, request.title(best.workload->policy()), by.name);
-  const auto second = std::find_if(ranked.begin(), ranked.end(),
-                                   [&](const Contender& c) { return c.device != best.device && by.of(c) > 0; });
-  if (second == ranked.end()) return text + ".";
+  auto second = std::find_if(ranked.begin(), ranked.end(),
+                             [&](const Contender& c) { return c.device != best.device && by.of(c) > 0; });
+  if (second == ranked.end()) {
+    // On one device errors are shared: how far the intervals reach says nothing about which policy is faster there.
+    second = std::find_if(ranked.begin() + 1, ranked.end(), [&](const Contender& c) { return by.of(c) > 0; });
+    if (second == ranked.end()) return text + ".";
+    return text + fmt::format(", {} times {} there.", short_number(by.of(best) / by.of(*second)),
+                              r.several() ? r.title(*second) : request.title(second->workload->policy()));
+  }
   const auto share = [](const Contender& c, double Estimate::* end) {
     return c.prediction.tokens_per_s.*end / c.tokens_per_s();
   };
@@ -72,29 +78,32 @@ std::string answer_text(const Ranking& r) {
 std::vector<std::string> compare_notes(const Ranking& r) {
   const std::vector<Contender>& ranked = r.ranked;
   std::vector<std::string> notes = workload_notes(r.request);
-  std::set<std::string> intervals;
+  std::set<std::string> seen;
+  std::vector<IntervalFactors> groups;
   for (const Contender& c : ranked) {
-    if (c.batch > 0 && intervals.insert(c.factors.from).second) notes.push_back(interval_note(c.factors));
+    if (c.batch > 0 && seen.insert(c.factors.from).second) groups.push_back(c.factors);
   }
+  for (std::string& note : interval_notes(groups)) notes.push_back(std::move(note));
   std::string dates;
   for (const Contender& c : ranked) {
     if (c.device->price && c.device->price->date > dates) dates = c.device->price->date;
   }
   if (r.goals.under_load) {
     notes.emplace_back(
-        "under load: the batch as clients that ask again once answered, with lengths around those given");
+        "under load: as many clients as the batch, each of which sends the next request as soon as one is answered, "
+        "with lengths around those given");
   } else {
     notes.push_back(fmt::format(
         "tokens/s, $ and J are of decode steps alone: the time of prompts, {} of {} tokens here, is not in them; "
-        "--under-load has it in all",
+        "--under-load includes it",
         r.request.prompt, r.request.prompt + r.request.output));
   }
   if (!dates.empty()) {
-    notes.push_back(fmt::format("$: of a million generated tokens, at the lowest to the highest listed price of the "
-                                "devices, the latest of {}; no price, no figure",
+    notes.push_back(fmt::format("$: of a million generated tokens, at the lowest and the highest listed price of the "
+                                "devices, the latest of {}; a device without a price has no figure",
                                 dates));
   }
-  notes.emplace_back("tokens/J: at the power that the board may draw; what it does draw is less");
+  notes.emplace_back("tokens/J: at the power limit of the board; what it draws is less");
   return notes;
 }
 
@@ -192,6 +201,7 @@ std::string compare_svg(const Ranking& r) {
                   {kUpwards, true, false},
                   {}};
   for (const Contender& c : r.ranked) {
+    if (c.batches.empty()) continue;  // does not fit: the table says so
     PlotLine line{r.title(c), {}, {}, false};
     for (const auto& [one, all] : c.batches) {
       line.x.push_back(one);

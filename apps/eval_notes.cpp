@@ -25,7 +25,7 @@ struct Notes {
         "ROUGE of greedy continuations, means over prompts; no beam search: beams are simulated as batch");
   }
   void operator()(const std::vector<ChoiceExample>& examples) const {
-    notes.emplace_back("for length: log-likelihood divided by the bytes of the choice; ±: one standard error");
+    notes.emplace_back("per byte: by log-likelihood divided by the bytes of the choice; ±: one standard error");
     std::size_t all = 0, unaffected = 0;
     for (const auto& example : examples) {
       for (const auto& choice : example.choices) {

@@ -106,7 +106,7 @@ struct RowMaker {
     cells.push_back(number("accuracy", "accuracy", summary.accuracy, 4));
     cells.push_back(change("change", "accuracy_change", summary.accuracy - base.accuracy, 4));
     cells.push_back(number("±", "accuracy_standard_error", summary.standard_error, 4));
-    cells.push_back(number("accuracy for length", "accuracy_per_byte", summary.accuracy_per_byte, 4));
+    cells.push_back(number("accuracy per byte", "accuracy_per_byte", summary.accuracy_per_byte, 4));
     cells.push_back(
         change("change", "accuracy_per_byte_change", summary.accuracy_per_byte - base.accuracy_per_byte, 4));
     cells.push_back(number("same choice as full", "agreement_with_full", summary.agreement, 4));

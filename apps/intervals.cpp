@@ -47,19 +47,34 @@ IntervalGroup interval_group(const Device& device, const CostModel& cost, const 
   return shipped_intervals().group(kind);
 }
 
-std::string interval_note(const IntervalFactors& f) {
-  const std::string beyond = f.beyond.empty() ? "" : "; after that, beyond those rows: " + f.beyond;
-  std::string limit;
-  if (f.never_narrower) limit = ", no narrower than the priors";
+namespace {
+
+// How the widths of the constants are scaled, and what that is limited by.
+std::string scaled_text(const IntervalFactors& f) {
+  std::string text = fmt::format("× {:.2f} at 80 %, × {:.2f} at 95 %", f.factor80, f.factor95);
+  if (f.never_narrower) text += ", no narrower than unscaled";
   if (f.error80 < IntervalFactors::kNoLimit) {
-    limit += fmt::format(
-        ", but no wider than the priors or those rows' errors (factors of {:.2f} and {:.2f}), whichever are wider",
-        std::exp(f.error80), std::exp(f.error95));
+    text += fmt::format(", no wider than those rows are off (factors of {:.2f} and {:.2f}) or unscaled",
+                        std::exp(f.error80), std::exp(f.error95));
   }
-  return fmt::format(
-      "intervals of a step: the priors' widths times {:.2f} (80 %) and {:.2f} (95 %), as like measured rows ask for "
-      "({}){}{}; `kvroof validate` shows those rows",
-      f.factor80, f.factor95, f.from, limit, beyond);
+  return f.beyond.empty() ? text : text + "; then widened: " + f.beyond;
+}
+
+constexpr const char* kIntervalsOfSteps =
+    "intervals of a step: the uncertainty of its constants, scaled so that it holds for like measured rows";
+
+}  // namespace
+
+std::string interval_note(const IntervalFactors& f) {
+  return fmt::format("{} ({}; `kvroof validate` scores them): {}", kIntervalsOfSteps, f.from, scaled_text(f));
+}
+
+std::vector<std::string> interval_notes(const std::vector<IntervalFactors>& groups) {
+  if (groups.size() == 1) return {interval_note(groups.front())};
+  std::vector<std::string> notes;
+  if (!groups.empty()) notes.push_back(fmt::format("{} (`kvroof validate` scores them):", kIntervalsOfSteps));
+  for (const IntervalFactors& f : groups) notes.push_back(fmt::format("{}: {}", f.from, scaled_text(f)));
+  return notes;
 }
 
 }  // namespace kvroof

@@ -22,7 +22,9 @@ const IntervalTable& shipped_intervals();
 // Those of predictions by the model of a device and engine; metric: step, prompt, memory …
 IntervalGroup interval_group(const Device& device, const CostModel& cost, const std::string& metric);
 
-// "… hold like measured rows (hbm, step: 241 rows)", for the notes of a result.
+// "… holds for like measured rows (hbm, step: 241 rows …)", for the notes of a result.
 std::string interval_note(const IntervalFactors& factors);
+// The same of several groups of rows: what they have in common once, then a note for each.
+std::vector<std::string> interval_notes(const std::vector<IntervalFactors>& groups);
 
 }  // namespace kvroof

@@ -107,7 +107,7 @@ void store_environment(const po::options_description& options, po::variables_map
     std::transform(variable.begin(), variable.end(), variable.begin(),
                    [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
     const char* value = std::getenv(variable.c_str());
-    if (value == nullptr) continue;
+    if (value == nullptr || *value == '\0') continue;  // `KVROOF_DEVICE= kvroof …` unsets it
     if (options.find(name, false).semantic()->max_tokens() > 0) {
       texts.emplace_back(name, Strings{value});
     } else if (is_set("environment: " + variable, value)) {

@@ -118,12 +118,13 @@ std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
   }
   if (plan.load) {
     const std::uint64_t clients = std::max<std::uint64_t>(plan.batch, 1);
-    notes.push_back(fmt::format("under load: {} that ask{} again once answered, with lengths around those given, so "
-                                "that a token waits for others' prompts too",
+    notes.push_back(fmt::format("under load: {} that send{} the next request as soon as one is answered, with lengths "
+                                "around those given; a token then also waits for others' prompts",
                                 clients == 1 ? "one client" : fmt::format("{} clients", clients),
                                 clients == 1 ? "s" : ""));
     if (const auto usd = load_price(q, plan)) {
-      notes.push_back(fmt::format("so busy, a million tokens cost ${} to {}, at ${} to {} an hour and device ({})",
+      notes.push_back(fmt::format("under that load a million tokens cost ${} to {}, at ${} to {} an hour and device "
+                                  "({})",
                                   short_number(usd->low_usd), short_number(usd->high_usd),
                                   short_number(q.device.price->low_usd_per_hour),
                                   short_number(q.device.price->high_usd_per_hour), q.device.price->date));

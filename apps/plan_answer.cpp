@@ -16,9 +16,22 @@ std::string devices_text(const Device& device, const Plan& plan) {
   return plan.devices() > 1 ? fmt::format("{} × {}", plan.devices(), device.title) : device.title;
 }
 
-std::string binding_text(const std::string& limited_by) {
+std::string binding_text(const Question& q, const std::string& limited_by) {
   if (limited_by == "capacity") return "memory";
-  return limited_by == "engine" ? "the engine" : "the goal of " + limited_by;
+  if (limited_by == "tpot") return fmt::format("--tpot-ms {:.6g}", *q.goals.tpot_ms);
+  return limited_by == "ttft" ? fmt::format("--ttft-ms {:.6g}", *q.goals.ttft_ms) : "the engine";
+}
+
+// Goals hold steps and a prompt by themselves; a server's clients wait for others' prompts as well.
+std::string load_text(const Question& q, const Load& load) {
+  std::string missed;
+  if (!q.goals.step_in_time(load.token.value)) missed = fmt::format("{:.6g} ms a token", *q.goals.tpot_ms);
+  if (!q.goals.first_token_in_time(load.first_token.value)) {
+    missed += fmt::format("{}{:.6g} ms for a first token", missed.empty() ? "" : " and ", *q.goals.ttft_ms);
+  }
+  return fmt::format("; under load, with others' prompts in between, {} tokens/s at {} ms a token{}",
+                     short_number(load.tokens_per_s.value), short_number(load.token.value * 1e3),
+                     missed.empty() ? "" : ", which misses " + missed + " (--under-load plans for that)");
 }
 
 // How long a prompt may be with this batch.
@@ -78,10 +91,7 @@ std::string answer_text(const Question& q, const Plan& plan) {
   }
   std::string speed = fmt::format("{} tokens/s at {} ms a token{} (80 %: {})", short_number(t.tokens_per_s.value),
                                   short_number(t.token.value * 1e3), when, interval_text(t.token, 1e3));
-  if (!plan.under_load && plan.load) {
-    speed += fmt::format(", with prompts in between {} at {}", short_number(plan.load->tokens_per_s.value),
-                         short_number(plan.load->token.value * 1e3));
-  }
+  if (!plan.under_load && plan.load) speed += load_text(q, *plan.load);
   if (q.longest_prompt && plan.met()) {
     return fmt::format("{}: the longest prompt that {} fit{} with, within the goals; {} {}; most of a step goes to {}.",
                        subject, sequences_text(plan.batch), plan.batch == 1 ? "s" : "",
@@ -94,8 +104,8 @@ std::string answer_text(const Question& q, const Plan& plan) {
                                 name_of(p.limited_by))
                   : fmt::format("{}: {} do not fit, at most {} do.", subject, some, plan.largest_in_memory);
   }
-  return fmt::format("{}: {} at once, {}; {} allows no more, and most of a step goes to {}.", subject,
-                     sequences_text(plan.batch), speed, binding_text(plan.limited_by), name_of(p.limited_by));
+  return fmt::format("{}: {} at once, {}; {} allows no more sequences, and most of a step goes to {}.", subject,
+                     sequences_text(plan.batch), speed, binding_text(q, plan.limited_by), name_of(p.limited_by));
 }
 
 std::string advice_text(const Question& q, const Plan& plan) {

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <set>
 
 #include "apps/command.hpp"
 #include "apps/options.hpp"
@@ -27,15 +29,41 @@ std::vector<Command> command_table() {
   };
 }
 
+// What a person comes with, and the commands that answer it.
+struct Purpose {
+  std::string_view title;
+  std::vector<std::string_view> commands;
+};
+
 void print_overview(std::FILE* to, const std::vector<Command>& commands) {
   fmt::print(
       to,
       "kvroof {}: what a KV-cache eviction policy will really do on your GPU\n\n"
-      "  kvroof record --model models/demo --prompt-file models/demo/prompts/sqlite-rbu.txt -o run.kvt\n"
-      "  kvroof replay run.kvt --policy full,h2o,keyformer --budget 0.5 --as mpt-7b --device h200,l40s\n\ncommands:\n",
+      "  kvroof plan --model llama-3-8b --device h100-sxm --policy h2o --budget 0.5 --prompt 4k --output 1k\n"
+      "  kvroof record --model demo --prompt-file models/demo/prompts/sqlite-rbu.txt -o run.kvt\n"
+      "  kvroof replay run.kvt --policy full,h2o,keyformer --budget 0.5 --as mpt-7b --device h200,l40s\n",
       kVersion);
-  for (const Command& command : commands) fmt::print(to, "  {:<14} {}\n", command.name, command.summary);
-  fmt::print(to, "\n`kvroof help COMMAND` says more.\n");
+  const std::vector<Purpose> purposes = {
+      {"how many users, how fast, at what price", {"plan", "compare", "validate", "calibrate"}},
+      {"what a policy keeps and what it costs in quality", {"record", "replay", "analyze", "eval", "run"}},
+      {"traces and profiles", {"inspect", "import", "export", "report-kernels"}},
+      {"what is known", {"models", "devices", "engines", "policies", "doctor"}},
+  };
+  std::set<std::string_view> shown;
+  const auto print = [&](const Command& command) {
+    if (shown.insert(command.name).second) fmt::print(to, "  {:<14} {}\n", command.name, command.summary);
+  };
+  for (const Purpose& purpose : purposes) {
+    fmt::print(to, "\n{}:\n", purpose.title);
+    for (const std::string_view name : purpose.commands) {
+      const auto found = std::ranges::find(commands, name, &Command::name);
+      if (found != commands.end()) print(*found);
+    }
+  }
+  fmt::print(to, "\nothers:\n");
+  for (const Command& command : commands) print(command);
+  fmt::print(to, "\n`kvroof help COMMAND` says more; every option may also stand in a file (--config F) or in the\n"
+                 "environment (KVROOF_DEVICE for --device). docs/tutorial.md leads from a question to an answer.\n");
 }
 
 const Command& find_command(const std::vector<Command>& commands, const std::string& name) {

@@ -102,8 +102,8 @@ void note_costs(const ReplayAnswer& answer, Notes& notes) {
   }
   if (answer.request.devices.empty()) return;
   notes.emplace_back(
-      "± is the larger side of the 80 % interval: the priors of each constant, as much wider as like published rows "
-      "ask for (--format json names the rows of each point)");
+      "± is the larger side of the 80 % interval: the uncertainty of every constant, scaled so that it holds for "
+      "published measurements of the same kind (--format json names those rows for each point, and has both sides)");
   const auto no_room = [](const ReplayPoint& p) { return !p.prediction; };
   if (std::any_of(answer.points.begin(), answer.points.end(), no_room)) {
     notes.emplace_back("limited by capacity: the batch does not fit, so there is no step time");

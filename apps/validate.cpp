@@ -12,6 +12,7 @@
 #include "analysis/scoreboard.hpp"
 #include "analysis/scoreboard_markdown.hpp"
 #include "apps/command.hpp"
+#include "apps/estimate_text.hpp"
 #include "apps/intervals.hpp"
 #include "apps/validate_trace.hpp"
 
@@ -45,32 +46,55 @@ std::string widest_part(const ScoredRow& r) {
   return r.predicted ? std::string(name_of(r.predicted->dominated_by)) : std::string();
 }
 
-// Each row with its prediction in the row's own unit, or why there is none.
-Table rows_table(const std::vector<ScoredRow>& rows) {
+// Each row with its prediction in the row's own unit, or why there is none; for programs.
+Table rows_csv(const std::vector<ScoredRow>& rows) {
   Table table;
-  table.columns = {{"row", "row_id", false},   {"measured", "measured"},
-                   {"predicted", "predicted"}, {"80 % low", "low80"},
-                   {"high", "high80"},         {"95 % low", "low95"},
-                   {"high", "high95"},         {"unit", "unit", false},
-                   {"error", "error"},         {"group", "group", false},
-                   {"widest part", "dominated_by", false}, {"interval from", "interval_from", false},
-                   {"unsupported", "unsupported", false}};
+  for (const char* key : {"row_id", "measured", "predicted", "low80", "high80", "low95", "high95", "unit", "error",
+                          "group", "dominated_by", "interval_from", "unsupported"}) {
+    table.columns.push_back({key, key});
+  }
   for (const ScoredRow& r : rows) {
-    const auto estimate = [&](double Estimate::* field, bool short_form) -> std::string {
-      if (!r.predicted) return "";
-      return short_form ? fmt::format("{:.4g}", *r.predicted.*field) : raw(*r.predicted.*field);
-    };
-    for (const bool text : {true, false}) {
-      const std::string measured = !r.row->value ? "" : text ? fmt::format("{:g}", *r.row->value) : raw(*r.row->value);
-      const std::string error = !r.compared() ? "" : text ? fmt::format("{:+.1f} %", 100 * r.error()) : raw(r.error());
-      (text ? table.rows : table.raw_rows)
-          .push_back({r.row->id, measured, estimate(&Estimate::value, text), estimate(&Estimate::low80, text),
-                      estimate(&Estimate::high80, text), estimate(&Estimate::low95, text),
-                      estimate(&Estimate::high95, text), r.row->unit, error, r.group, widest_part(r), r.width_from,
-                      r.refused});
-    }
+    const auto estimate = [&](double Estimate::* field) { return r.predicted ? raw(*r.predicted.*field) : ""; };
+    table.rows.push_back({r.row->id, r.row->value ? raw(*r.row->value) : "", estimate(&Estimate::value),
+                          estimate(&Estimate::low80), estimate(&Estimate::high80), estimate(&Estimate::low95),
+                          estimate(&Estimate::high95), r.row->unit, r.compared() ? raw(r.error()) : "", r.group,
+                          widest_part(r), r.width_from, r.refused});
   }
   return table;
+}
+
+// The same for people, on a page.
+Table rows_table(const std::vector<ScoredRow>& rows) {
+  Table table;
+  table.columns = {{"row", "", false},       {"measured", ""},    {"predicted", ""},
+                   {"80 % interval", ""},    {"95 % interval", ""}, {"unit", "", false},
+                   {"error", ""},            {"inside", "", false}, {"of what, or why there is none", "", false}};
+  for (const ScoredRow& r : rows) {
+    const std::string measured = r.row->value ? fmt::format("{:g}", *r.row->value) : "–";
+    if (!r.predicted) {
+      table.rows.push_back({r.row->id, measured, "–", "–", "–", r.row->unit, "–", "", r.refused});
+      continue;
+    }
+    const Estimate& e = *r.predicted;
+    const char* inside = !r.compared() ? "" : r.within80() ? "80 %" : r.within95() ? "95 %" : "neither";
+    table.rows.push_back({r.row->id, measured, short_number(e.value), interval_text(e, 1), interval95_text(e, 1),
+                          r.row->unit,
+                          r.compared() ? fmt::format("{:+.1f} %", 100 * r.error()) : "–", inside, r.group});
+  }
+  return table;
+}
+
+// Where the intervals of the rows are from.
+std::string widths_text(const std::vector<ScoredRow>& rows) {
+  std::map<std::string, std::size_t> widths;
+  for (const ScoredRow& r : rows) widths[r.width_from] += r.predicted ? 1 : 0;
+  std::string text;
+  for (const auto& [from, count] : widths) {
+    if (count == 0) continue;
+    text += format_paragraph(fmt::format("interval{} of {} from {}", count == 1 ? "" : "s",
+                                         count == 1 ? "one row" : fmt::format("{} rows", count), from), 0);
+  }
+  return text;
 }
 
 std::string rows_json(const std::vector<ScoredRow>& rows) {
@@ -276,9 +300,9 @@ int run_validate(const Arguments& arguments) {
     return 0;
   }
   if (format_of(arguments) == Format::kCsv) {
-    write_table(arguments, rows_table(rows));
+    write_table(arguments, rows_csv(rows));
   } else {
-    write_result(arguments, format_table(rows_table(rows)) + "\n" + summary_text(rows));
+    write_result(arguments, format_table(rows_table(rows)) + "\n" + widths_text(rows) + summary_text(rows));
   }
   return 0;
 }

@@ -47,7 +47,8 @@ std::uint32_t count_value(const std::string& option, std::string_view text, std:
   const auto value = parsed<std::uint32_t>(text.substr(0, text.size() - (thousands ? 1 : 0)));
   const std::uint64_t count = std::uint64_t{value.value_or(0)} * (thousands ? 1024 : 1);
   if (!value || count < least || count > most) {
-    throw usage_error(fmt::format("--{} {}: expected a count from {} to {}", option, shown(text), least, most));
+    throw usage_error(
+        fmt::format("--{} {}: expected a count from {} to {}; 4k is 4096", option, shown(text), least, most));
   }
   return static_cast<std::uint32_t>(count);
 }

@@ -210,9 +210,22 @@ void describe_workload(po::options_description_easy_init add) {
       "how tokens are chosen: greedy | top-p, which some engines' samplers sort the vocabulary for");
 }
 
+namespace {
+
+// The two names of every command line are easily exchanged, and a list of a hundred models does not say so.
+void refuse_device_as_model(const std::string& model, const fs::path& catalog) {
+  const std::vector<std::string> devices = catalog_device_names(catalog);
+  if (std::find(devices.begin(), devices.end(), model) == devices.end()) return;
+  throw usage_error(fmt::format("--model {0}: that is a device; expected --device {0} and --model NAME", model))
+      .note("`kvroof models` lists the names");
+}
+
+}  // namespace
+
 WorkloadRequest workload_request(const Arguments& arguments) {
   WorkloadRequest request;
   const fs::path catalog = data_folder() / "catalog";
+  refuse_device_as_model(required(arguments, "model", "`kvroof models` lists the names"), catalog);
   request.model = find_model_shape(required(arguments, "model", "`kvroof models` lists the names"), catalog);
   request.points = points_of(arguments);
   for (const PolicySpec& point : request.points) request.several_caches |= point.kv != request.points.front().kv;
@@ -313,16 +326,16 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request) {
   std::vector<std::string> notes;
   if (!request.trace) {
     notes.emplace_back(
-        "what the policy holds comes from drawn attention, which fills budgets as a model's does; --trace takes it "
-        "from a recorded run");
+        "what the policy holds comes from synthetic attention, which fills budgets as a model's does; --trace takes "
+        "it from a recorded run");
   }
   const auto any_point = [&](auto holds) {
     return std::any_of(request.points.begin(), request.points.end(), holds);
   };
   const bool evicts = any_point([](const PolicySpec& point) { return point.name != "full"; });
   if (evicts || any_point([](const PolicySpec& point) { return point.kv && point.kv->bits() < 16; })) {
-    notes.emplace_back("what less of a cache costs in answers is not in these numbers: `kvroof replay` and `kvroof "
-                       "eval` say it of a model that is there");
+    notes.emplace_back("what a smaller cache costs in quality is not in these numbers: `kvroof replay` and `kvroof "
+                       "eval` measure it on a model that you have");
   }
   for (const PolicySpec& point : request.points) {
     const double share = 100 * point.budget.value / request.prompt;
@@ -331,8 +344,8 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request) {
                                 point.text(), share));
   }
   if (evicts && request.engine && request.engine->name != kOwnEngine && !request.engine->on_cpu) {
-    notes.push_back(fmt::format("--engine {} says how work is launched; that it can evict is assumed, and the policy's "
-                                "own kernels, reads and state are added", request.engine->name));
+    notes.push_back(fmt::format("--engine {} says how work is launched; that it can evict is assumed, and what the "
+                                "policy itself launches, reads and holds is added", request.engine->name));
   }
   const ModelShape& model = request.model;
   if (model.max_positions > 0 && std::uint64_t{request.prompt} + request.output > model.max_positions) {

@@ -28,8 +28,9 @@ struct Source {
 [[noreturn]] void refuse(const fs::path& file, const std::string& why) {
   throw Error(fmt::format("{}: {}", file.string(), why))
       .note(
-          "expected q [layers, heads, n, d], k and v [layers, kv_heads, n, d], all f32, f16 or bf16; the layer "
-          "dimension may be absent");
+          "expected a safetensors file with q [layers, heads, n, d], k and v [layers, kv_heads, n, d], all f32, f16 or "
+          "bf16; the layer dimension may be absent")
+      .note("numpy arrays become one with `safetensors.numpy.save_file({'q': q, 'k': k, 'v': v}, 'F.safetensors')`");
 }
 
 Source find_source(const SafetensorsFile& file, std::string_view name) {
@@ -188,7 +189,9 @@ class Importer {
 }  // namespace
 
 void import_qkv(const fs::path& path, const ImportQkvOptions& options, const fs::path& out) {
-  const SafetensorsFile file = SafetensorsFile::open(path).or_throw(path.string());
+  const Result<SafetensorsFile> opened = SafetensorsFile::open(path);
+  if (!opened) refuse(path, opened.error());
+  const SafetensorsFile& file = opened.value();
   const Sources sources = find_sources(file);
   if (options.prompt < 1 || options.prompt > sources.q.tokens) {
     throw usage_error(fmt::format("--prompt is {}, expected 1 to {}: {} holds {} tokens", options.prompt,

@@ -99,7 +99,7 @@ TEST_CASE("an engine that no row is of has intervals on GPUs half as wide again,
   };
   const IntervalFactors never = of("never", "step");
   CHECK(never.wider == kWiderUnseen);
-  CHECK(never.beyond == "no row at all of never: 1.50 times as wide");
+  CHECK(never.beyond == "no measured row of engine never: 1.50 times as wide");
   CHECK(with_factors(e, never).high80 == Approx(100 * std::pow(1.25, 1.5)));
   CHECK(with_factors(e, never).high95 == Approx(100 * std::pow(1.25, 1.5 * 1.959964 / 1.281552)).epsilon(1e-3));
   CHECK(of("elsewhere", "step").wider == 1);
@@ -123,7 +123,7 @@ TEST_CASE("what is none of the table's own rows has wider intervals, for constan
   const IntervalFactors other = table.factors({"hbm", "e", "step", "d", {}});
   CHECK(with_factors(e, own).high80 == Approx(125));
   CHECK(with_factors(e, other).high80 == Approx(100 * std::pow(1.25, kWiderNew)));
-  CHECK(other.beyond == "no constant was chosen with this in view: 1.50 times as wide");
+  CHECK(other.beyond == "this is none of the measured rows: 1.50 times as wide");
   for (const char* metric : {"product", "memory"}) CHECK(table.factors({"hbm", "e", metric, "d", {}}).wider == 1);
 }
 

@@ -1,0 +1,67 @@
+// What a reader of a picture must be able to tell apart.
+#include <set>
+#include <string>
+
+#include "analysis/plot.hpp"
+#include "tests/catch.hpp"
+
+using kvroof::LineChart;
+using kvroof::PlotLine;
+
+namespace {
+
+// The styles of the drawn lines, in their order.
+std::vector<std::string> styles_of(const std::string& svg) {
+  std::vector<std::string> styles;
+  const std::string begin = "<path class=\"";
+  for (std::size_t at = svg.find(begin); at != std::string::npos; at = svg.find(begin, at + 1)) {
+    const std::size_t from = at + begin.size();
+    styles.push_back(svg.substr(from, svg.find('"', from) - from));
+  }
+  return styles;
+}
+
+LineChart chart_of(std::size_t lines) {
+  LineChart chart{"a title", {"x"}, {"y"}, {}};
+  for (std::size_t i = 0; i < lines; ++i) {
+    chart.lines.push_back(PlotLine{"line " + std::to_string(i), {1, 2}, {static_cast<double>(i), 3}, false});
+  }
+  return chart;
+}
+
+}  // namespace
+
+TEST_CASE("fourteen lines of a chart have fourteen styles, each of which the picture defines") {
+  const std::string svg = line_chart_svg(chart_of(14));
+  const std::vector<std::string> styles = styles_of(svg);
+  REQUIRE(styles.size() == 14);
+  CHECK(std::set<std::string>(styles.begin(), styles.end()).size() == 14);
+  for (const std::string& style : styles) {
+    CHECK(svg.find(".kvroof ." + style.substr(style.rfind(' ') + 1) + "{") != std::string::npos);
+  }
+}
+
+TEST_CASE("a long title is set so small that it ends inside the picture, a short one is not") {
+  const auto size_of = [](std::size_t letters) {
+    LineChart chart = chart_of(1);
+    chart.title = std::string(letters, 'W');
+    const std::string svg = line_chart_svg(chart);
+    const std::string begin = "style=\"font-size:";
+    return std::stod(svg.substr(svg.find(begin) + begin.size()));
+  };
+  CHECK(size_of(20) == 15);
+  // A letter is 8.9 / 15 of the size wide, and the picture 640 with two margins of 16.
+  for (const std::size_t letters : {75, 100, 150}) {
+    CHECK(size_of(letters) * 8.9 / 15 * static_cast<double>(letters) < 640 - 16 - 10);
+  }
+}
+
+TEST_CASE("a dashed line, which others are held against, has the colour of the text and none of theirs") {
+  LineChart chart = chart_of(3);
+  chart.lines[1].dashed = true;
+  const std::vector<std::string> styles = styles_of(line_chart_svg(chart));
+  REQUIRE(styles.size() == 3);
+  CHECK(styles[1] == "line ink dashed");
+  CHECK(styles[0].find("ink") == std::string::npos);
+  CHECK(styles[2].find("ink") == std::string::npos);
+}
