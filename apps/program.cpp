@@ -44,7 +44,7 @@ void print_overview(std::FILE* to, const std::vector<Command>& commands) {
       "  kvroof replay run.kvt --policy full,h2o,keyformer --budget 0.5 --as mpt-7b --device h200,l40s\n",
       kVersion);
   const std::vector<Purpose> purposes = {
-      {"how many users, how fast, at what price", {"plan", "compare", "validate", "calibrate"}},
+      {"how many users, how fast, at what price", {"plan", "simulate", "compare", "validate", "calibrate"}},
       {"what a policy keeps and what it costs in quality", {"record", "replay", "analyze", "eval", "run"}},
       {"traces and profiles", {"inspect", "import", "export", "report-kernels"}},
       {"what is known", {"models", "devices", "engines", "policies", "doctor"}},

@@ -1,0 +1,187 @@
+// `kvroof simulate`: requests one by one, against what plan says of the same work, and against its own goals.
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using kvroof::test::slurp;
+using kvroof::test::TemporaryFolder;
+using nlohmann::json;
+
+namespace {
+
+json simulate(const std::string& words, int code = 0) {
+  const Ran ran = run_program("simulate " + words + " --format json");
+  INFO(ran.err);
+  INFO(ran.out);
+  REQUIRE(ran.code == code);
+  return json::parse(ran.out);
+}
+
+double value(const json& estimate) { return estimate["value"].get<double>(); }
+
+const std::string kLlama = "--model llama-3-8b --device h100-sxm ";
+
+}  // namespace
+
+TEST_CASE("requests that never meet have plan's first token and plan's step of a batch of one") {
+  const std::string lengths = "--prompt 2k --output 256 ";
+  const json row = simulate(kLlama + lengths + "--rate 0.01 --arrivals constant --count 5")["rows"][0];
+  const json plan = json::parse(run_program("plan " + kLlama + lengths + "--batch 1 --format json").out);
+  CHECK(value(row["ttft_ms"]["p50"]) == Approx(value(plan["ttft_ms"])).epsilon(1e-6));
+  CHECK(value(row["ttft_ms"]["p99"]) == Approx(value(plan["ttft_ms"])).epsilon(1e-6));
+  CHECK(value(row["tpot_ms"]["mean"]) == Approx(value(plan["tpot_ms"])).epsilon(0.005));
+  // 255 further tokens, the gaps between which are counted in classes of 1 %.
+  CHECK(value(row["e2e_ms"]["p50"]) ==
+        Approx(value(row["ttft_ms"]["p50"]) + 255 * value(row["tpot_ms"]["p50"])).epsilon(1e-6));
+  CHECK(value(row["itl_ms"]["p50"]) == Approx(value(row["tpot_ms"]["p50"])).epsilon(0.006));
+  CHECK(row["most_running"] == 1);
+}
+
+TEST_CASE("clients that ask again get the rate that plan computes for them by a formula") {
+  // The formula has prompts read the weights beside answers, which costs some of the rate where prompts are many.
+  for (const char* work : {"--prompt 1k --output 1k ", "--prompt 4k --output 256 "}) {
+    const json row = simulate(kLlama + work + "--engine vllm --clients 32 --count 640 --spread 0.3")["rows"][0];
+    const json plan =
+        json::parse(run_program("plan " + kLlama + work + "--engine vllm --batch 32 --format json").out);
+    INFO(work);
+    CHECK(value(row["tokens_per_s"]) == Approx(value(plan["load"]["tokens_per_s"])).epsilon(0.2));
+    CHECK(value(row["tpot_ms"]["mean"]) == Approx(value(plan["load"]["tpot_ms"])).epsilon(0.2));
+    CHECK(row["most_running"] == 32);
+  }
+}
+
+TEST_CASE("a simulation prints the same bytes for one thread and for two, and other ones for another seed") {
+  const std::string words = "simulate " + kLlama + "--policy full,h2o --budget 0.5 --rate 6 --count 100 --spread 0.5 ";
+  const std::string one = run_program(words + "--threads 1").out;
+  CHECK(one.size() > 500);
+  CHECK(run_program(words + "--threads 2").out == one);
+  CHECK(run_program(words + "--seed 7").out != one);
+}
+
+TEST_CASE("every interval holds its value, the wider one the narrower") {
+  const json row = simulate(kLlama + "--rate 6 --count 200 --engine vllm --spread 0.5 --ttft-ms 500")["rows"][0];
+  std::vector<json> estimates = {row["requests_per_s"], row["tokens_per_s"], row["attained"]};
+  for (const char* metric : {"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"}) {
+    for (const json& estimate : row[metric]) estimates.push_back(estimate);
+    CHECK(value(row[metric]["p50"]) <= value(row[metric]["p90"]));
+    CHECK(value(row[metric]["p90"]) <= value(row[metric]["p99"]));
+  }
+  for (const json& e : estimates) {
+    CHECK(e["low95"] <= e["low80"]);
+    CHECK(e["low80"] <= e["value"]);
+    CHECK(e["value"] <= e["high80"]);
+    CHECK(e["high80"] <= e["high95"]);
+  }
+}
+
+TEST_CASE("the highest rate meets the goals, and half as much again does not") {
+  const std::string words = kLlama + "--prompt 1k --output 128 --count 200 --ttft-ms 300 --tpot-ms 20 --attainment 0.95 ";
+  const json most = simulate(words + "--rate max")["rows"][0];
+  const double rate = most["arrival_rate_per_s"];
+  CHECK(most["meets_goals"] == true);
+  CHECK(value(most["attained"]) >= 0.95);
+  CHECK(simulate(words + "--rate " + std::to_string(1.5 * rate), 3)["rows"][0]["meets_goals"] == false);
+}
+
+TEST_CASE("as few replicas as meet the goals are found: one less does not") {
+  const std::string words = kLlama + "--prompt 2k --output 128 --count 200 --rate 40 --ttft-ms 500 ";
+  const json found = simulate(words + "--replicas auto")["rows"][0];
+  const int replicas = found["replicas"];
+  CHECK(replicas > 1);
+  CHECK(found["meets_goals"] == true);
+  CHECK(simulate(words + "--replicas " + std::to_string(replicas - 1), 3)["rows"][0]["meets_goals"] == false);
+}
+
+TEST_CASE("under a policy that keeps half, memory holds more sequences and the device serves more") {
+  const std::string words = "--model llama-3-8b --device l40s --prompt 8k --output 512 --clients 200 --count 400 ";
+  const json rows = simulate(words + "--policy full,h2o --budget 0.5")["rows"];
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[1]["most_running"].get<double>() > 1.6 * rows[0]["most_running"].get<double>());
+  CHECK(value(rows[1]["tokens_per_s"]) > value(rows[0]["tokens_per_s"]));
+  for (const json& row : rows) CHECK(row["most_cache_share"].get<double>() <= 1);
+}
+
+TEST_CASE("what a prefix cache has of prompts is not computed") {
+  const std::string words = kLlama + "--prompt 8k --output 16 --rate 0.01 --arrivals constant --count 3 ";
+  const double all = value(simulate(words)["rows"][0]["ttft_ms"]["p50"]);
+  const double half = value(simulate(words + "--cached-prompt 0.5")["rows"][0]["ttft_ms"]["p50"]);
+  CHECK(half < 0.7 * all);
+  CHECK(half > 0.5 * all);  // its queries meet the cached keys
+  CHECK(value(simulate(words + "--cached-prompt 1")["rows"][0]["ttft_ms"]["p50"]) < 0.1 * all);
+}
+
+TEST_CASE("a trace of requests is served as it comes, and each request has a line of its own") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("azure.csv")) << "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+                                             "2023-11-16 18:15:46.6805900,374,44\r\n"
+                                             "2023-11-16 18:15:47.6805900,396,109\r\n"
+                                             "2023-11-16 18:15:48.6805900,1200,0\r\n";
+  const json all = simulate(kLlama + "--requests " + folder.file("azure.csv") + " --per-request " + folder.file("r.csv"));
+  CHECK(all["requests"] == 2);
+  CHECK(all["rows"][0]["arrival_rate_per_s"] == Approx(1));
+  const std::string csv = slurp(folder.file("r.csv"));
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 3);
+  CHECK(csv.find("h100-sxm,full,1,1,1.000000,396,109,0,") != std::string::npos);
+  // Its own rate, or another.
+  CHECK(simulate(kLlama + "--rate 4 --requests " + folder.file("azure.csv"))["rows"][0]["arrival_rate_per_s"] ==
+        Approx(4));
+}
+
+TEST_CASE("tables, CSV and pictures of a simulation say what JSON says") {
+  const TemporaryFolder folder;
+  const std::string words = kLlama + "--rate 5 --count 50 --ttft-ms 1000 ";
+  const json row = simulate(words)["rows"][0];
+  const Ran csv = run_program("simulate " + words + "--format csv --svg " + folder.file("p.svg"));
+  REQUIRE(csv.code == 0);
+  const std::string header = csv.out.substr(0, csv.out.find('\n'));
+  CHECK(header.starts_with("model,device,engine,policy,"));
+  for (const char* column : {"ttft_p99_ms_high95", "tpot_p50_ms", "itl_mean_ms", "e2e_p90_ms_low80", "preemptions"}) {
+    CHECK(header.find(column) != std::string::npos);
+  }
+  CHECK(slurp(folder.file("p.svg")).find("first token within (ms)") != std::string::npos);
+  const Ran table = run_program("simulate " + words);
+  CHECK(table.out.find("in time") != std::string::npos);
+  CHECK(table.out.find("h100-sxm under full answers") != std::string::npos);
+}
+
+TEST_CASE("what cannot be simulated is said in a sentence") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("bad.csv")) << "arrival_s,prompt,output\n0,ten,5\n";
+  std::ofstream(folder.file("once.csv")) << "arrival_s,prompt,output\n0,10,5\n0,10,5\n";
+  const std::pair<std::string, std::string> wrong[] = {
+      {kLlama, "--rate is missing: requests a second, or max; or --requests FILE, or --clients N"},
+      {"--model llama-3-8b --rate 1", "--device is missing"},
+      {kLlama + "--rate fast", "--rate fast"},
+      {kLlama + "--rate 0", "--rate 0"},
+      {kLlama + "--rate max", "--rate max needs a goal: --ttft-ms, --tpot-ms or both"},
+      {kLlama + "--rate 1 --replicas auto", "--replicas auto needs a goal"},
+      {kLlama + "--rate max --replicas auto --ttft-ms 100", "one of the two must be a number"},
+      {kLlama + "--rate 1 --clients 4", "--clients and --rate"},
+      {kLlama + "--rate 1 --arrivals bursty", "--arrivals bursty: expected poisson, constant or gamma:SHAPE"},
+      {kLlama + "--rate 1 --count 0", "--count 0"},
+      {kLlama + "--rate 1 --attainment 2", "--attainment 2"},
+      {kLlama + "--rate 1 --cached-prompt 1.5", "--cached-prompt 1.5"},
+      {kLlama + "--rate 1 --svg p.png", "the picture is an SVG"},
+      {kLlama + "--requests " + folder.file("none.csv"), "none.csv"},
+      {kLlama + "--requests " + folder.file("bad.csv"), "line 2: prompt 'ten': expected a number of tokens"},
+      {kLlama + "--requests " + folder.file("bad.csv") + " --prompt 4k", "the file says when requests come"},
+      {kLlama + "--rate 2 --requests " + folder.file("once.csv"), "arrive at once, so they have no rate"},
+      {"--model gpt2 --device h100-sxm --rate 1 --prompt 1k --output 512", "learned positions"}};
+  for (const auto& [words, what] : wrong) {
+    const Ran ran = run_program("simulate " + words);
+    INFO(words << "\n" << ran.err);
+    CHECK(ran.code == 2);
+    CHECK(ran.out.empty());
+    CHECK(ran.err.starts_with("error:"));
+    CHECK(ran.err.find(what) != std::string::npos);
+  }
+  // What does not fit is no mistake of the command line.
+  const Ran large = run_program("simulate --model llama-3-70b --device rtx-4090 --rate 1");
+  CHECK(large.code == 3);
+  CHECK(large.out.find("does not fit") != std::string::npos);
+}
