@@ -336,13 +336,17 @@ struct FillArguments {
   std::byte* out = nullptr;  // aligned to 16 bytes
 };
 
-// Rows of k and v that change slots: a survivor fills a hole, or leaves the prompt's buffer. No row is both moved and
-// written over in one call.
+// A row of k and v that changes its slot.
+struct RowMove {
+  std::uint32_t head = 0;          // of MoveArguments
+  std::uint32_t from = 0, to = 0;  // slots
+};
+
+// Survivors fill holes, or leave the prompt's buffer. No row is both moved and written over in one call.
 struct MoveArguments {
-  const CacheSlots* from = nullptr;          // [moves]
-  const CacheSlots* to = nullptr;
-  const std::uint32_t* from_slot = nullptr;
-  const std::uint32_t* to_slot = nullptr;
+  const CacheSlots* from = nullptr;  // [heads]
+  const CacheSlots* to = nullptr;    // [heads]
+  const RowMove* rows = nullptr;     // [moves]
   std::uint32_t moves = 0;
   std::uint32_t key_row_bytes = 0;           // multiples of 4
   std::uint32_t value_row_bytes = 0;
