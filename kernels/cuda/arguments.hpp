@@ -91,6 +91,7 @@ struct LinearArguments {
   const std::byte* norm_bias = nullptr;   // or null
   float norm_eps = 0;
   float norm_offset = 0;            // added to the scale
+  float* norms = nullptr;           // room for each token's centre and factor, made before; null: each block does it
   DeviceMatrix w;
   DeviceMatrix up;                  // rows > 0: out = f(w x) · (up x)
   const std::byte* bias = nullptr;  // [rows], or null
@@ -102,7 +103,7 @@ struct LinearArguments {
   const float* token_factors = nullptr;  // [tokens] of the result, or null
   RoutedRows routed;                // with experts `tokens` are pairs, w and up the first expert's
   HeadMatrices heads;               // w is the first head's; without norm, experts and up
-  ColumnShares shares;              // parts > 1: of 17 … kPartTokens tokens, and where norms can wait (ColumnParts)
+  ColumnShares shares;              // parts > 1: of 17 … kPartTokens tokens, where no block makes norms (ColumnParts)
   float* out = nullptr;             // [tokens, rows]
 };
 
