@@ -16,6 +16,6 @@ TEST_CASE("a copy by one thread or by several takes every byte, and none beyond"
     host.copy(to.data(), from.data(), bytes);
     CHECK(to.back() == std::byte{0xee});
     to.pop_back();
-    CHECK(to == from);
+    CHECK((to == from));  // megabytes are not printed
   }
 }
