@@ -91,6 +91,7 @@ struct LinearArguments {
   const std::byte* norm_bias = nullptr;   // or null
   float norm_eps = 0;
   float norm_offset = 0;            // added to the scale
+  float* norms = nullptr;           // room for each token's centre and factor, made before; null: each block does it
   DeviceMatrix w;
   DeviceMatrix up;                  // rows > 0: out = f(w x) · (up x)
   const std::byte* bias = nullptr;  // [rows], or null
@@ -102,7 +103,7 @@ struct LinearArguments {
   const float* token_factors = nullptr;  // [tokens] of the result, or null
   RoutedRows routed;                // with experts `tokens` are pairs, w and up the first expert's
   HeadMatrices heads;               // w is the first head's; without norm, experts and up
-  ColumnShares shares;              // parts > 1: of 17 … kPartTokens tokens, and where norms can wait (ColumnParts)
+  ColumnShares shares;              // parts > 1: of 17 … kPartTokens tokens, where no block makes norms (ColumnParts)
   float* out = nullptr;             // [tokens, rows]
 };
 
@@ -336,13 +337,17 @@ struct FillArguments {
   std::byte* out = nullptr;  // aligned to 16 bytes
 };
 
-// Rows of k and v that change slots: a survivor fills a hole, or leaves the prompt's buffer. No row is both moved and
-// written over in one call.
+// A row of k and v that changes its slot.
+struct RowMove {
+  std::uint32_t head = 0;          // of MoveArguments
+  std::uint32_t from = 0, to = 0;  // slots
+};
+
+// Survivors fill holes, or leave the prompt's buffer. No row is both moved and written over in one call.
 struct MoveArguments {
-  const CacheSlots* from = nullptr;          // [moves]
-  const CacheSlots* to = nullptr;
-  const std::uint32_t* from_slot = nullptr;
-  const std::uint32_t* to_slot = nullptr;
+  const CacheSlots* from = nullptr;  // [heads]
+  const CacheSlots* to = nullptr;    // [heads]
+  const RowMove* rows = nullptr;     // [moves]
   std::uint32_t moves = 0;
   std::uint32_t key_row_bytes = 0;           // multiples of 4
   std::uint32_t value_row_bytes = 0;

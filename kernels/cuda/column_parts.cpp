@@ -10,6 +10,8 @@ namespace {
 
 constexpr std::uint32_t kBlocksOfMultiprocessor = 2;
 constexpr std::uint32_t kTilesOfPart = 2;
+// Up to so many vectors a block makes the norms for, one after the other: a launch for them would take as long.
+constexpr std::uint32_t kFewNorms = 4;
 
 }  // namespace
 
@@ -18,6 +20,9 @@ std::uint32_t column_parts(std::uint32_t rows, std::uint32_t cols, unsigned mult
   const std::uint32_t tiles = (cols + kPartColumns - 1) / kPartColumns;
   return std::max(1U, std::min(kBlocksOfMultiprocessor * multiprocessors / row_blocks, tiles / kTilesOfPart));
 }
+
+ColumnParts::ColumnParts(Stream& stream, unsigned multiprocessors)
+    : stream_(stream), multiprocessors_(multiprocessors), norms_(2 * kPartTokens * sizeof(float)) {}
 
 void ColumnParts::reserve() {
   if (sums_.bytes() > 0) return;
@@ -31,9 +36,11 @@ void ColumnParts::reserve() {
 
 void ColumnParts::cut(Stored weights, LinearArguments& a) const {
   a.shares = {};
+  a.norms = nullptr;
+  if (a.routed.chosen != nullptr || a.heads.count > 0) return;
   const bool waits = a.norm == NormMode::kNone || (a.norm == NormMode::kRms && weights == Stored::kBF16);
-  const bool whole = a.routed.chosen == nullptr && a.heads.count == 0;
-  if (sums_.bytes() == 0 || !serves(a.tokens) || !waits || !whole) return;
+  if (!waits && a.tokens > kFewNorms && a.tokens <= kPartTokens) a.norms = norms_.at<float>();
+  if (sums_.bytes() == 0 || !serves(a.tokens)) return;
   const std::uint32_t parts = column_parts(a.w.rows, a.w.cols, multiprocessors_);
   if (parts > 1) a.shares = {parts, sums_.at<float>(), finished_.at<unsigned>()};
 }

@@ -1,4 +1,5 @@
-// Blocks that share the columns of a product's rows: how many do, and the memory in which they leave their sums.
+// What blocks of a product have from each other: norms of its vectors, which one launch makes for all of them, and of
+// columns that several share the sums.
 #pragma once
 
 #include "kernels/cuda/device_buffer.hpp"
@@ -12,20 +13,22 @@ std::uint32_t column_parts(std::uint32_t rows, std::uint32_t cols, unsigned mult
 
 class ColumnParts {
  public:
-  ColumnParts(Stream& stream, unsigned multiprocessors) : stream_(stream), multiprocessors_(multiprocessors) {}
+  // Throws OutOfDeviceMemory.
+  ColumnParts(Stream& stream, unsigned multiprocessors);
 
   // Products with this many vectors: fewer have warps that share columns, more are one tile of several.
   [[nodiscard]] static bool serves(std::uint32_t tokens) { return tokens > 16 && tokens <= kPartTokens; }
   // Makes room, once; before it no product is cut. Throws OutOfDeviceMemory.
   void reserve();
-  // Sets what blocks share of a product whose norm, if any, can wait until its columns are added up: RMS in bf16.
+  // Sets where norms of a product's vectors are made, unless they are few, or can wait until its columns are added up
+  // (RMS in bf16); and what blocks share of its columns.
   void cut(Stored weights, LinearArguments& a) const;
-  [[nodiscard]] std::uint64_t bytes() const { return sums_.bytes() + finished_.bytes(); }
+  [[nodiscard]] std::uint64_t bytes() const { return norms_.bytes() + sums_.bytes() + finished_.bytes(); }
 
  private:
   Stream& stream_;
   unsigned multiprocessors_;
-  DeviceBuffer sums_, finished_;
+  DeviceBuffer norms_, sums_, finished_;
 };
 
 }  // namespace kvroof::cuda

@@ -280,7 +280,7 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
   // What the launch that chose did not read of the state moves with the rows, where the state is the device's.
   std::uint64_t walked = state.policy.take_walked_state_bytes();
   walked -= std::min(walked, std::exchange(chosen_bytes_, 0));
-  if (device_policy_ && !moves_.from.empty()) moves_.state_bytes = std::exchange(walked, 0);
+  if (device_policy_ && !moves_.rows.empty()) moves_.state_bytes = std::exchange(walked, 0);
   launch_moves(layer_number(layer), row_bytes());
   move_in_order(state, layer, moves);
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, DeviceCache());

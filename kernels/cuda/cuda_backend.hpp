@@ -85,8 +85,8 @@ class CudaBackend final : public Backend {
     DeclaredWork append, attention, scores;
   };
   struct Moves {
-    std::vector<CacheSlots> from, to;
-    std::vector<std::uint32_t> from_slot, to_slot;
+    std::vector<CacheSlots> from, to;  // of each head that has any
+    std::vector<RowMove> rows;
     std::uint64_t state_bytes = 0;  // of the policy, read and written, that go with the rows
   };
 

@@ -9,29 +9,26 @@ namespace kvroof::cuda {
 
 void CudaBackend::move(const DeviceCache& from, const DeviceCache& to, std::uint32_t head,
                        std::span<const SlotMove> moves) {
-  moves_.from.insert(moves_.from.end(), moves.size(), from.slots(head));
-  moves_.to.insert(moves_.to.end(), moves.size(), to.slots(head));
-  for (const SlotMove& m : moves) {
-    moves_.from_slot.push_back(m.from.value);
-    moves_.to_slot.push_back(m.to.value);
-  }
+  if (moves.empty()) return;
+  const auto number = static_cast<std::uint32_t>(moves_.from.size());
+  moves_.from.push_back(from.slots(head));
+  moves_.to.push_back(to.slots(head));
+  for (const SlotMove& m : moves) moves_.rows.push_back({number, m.from.value, m.to.value});
 }
 
 void CudaBackend::launch_moves(std::int32_t layer, std::uint64_t counted_bytes) {
   const Moves moves = std::exchange(moves_, {});
-  if (moves.from.empty()) return;
+  if (moves.rows.empty()) return;
   DeviceTables tables(stream_, move_tables_);
   const std::size_t from_at = tables.add(std::span<const CacheSlots>(moves.from));
   const std::size_t to_at = tables.add(std::span<const CacheSlots>(moves.to));
-  const std::size_t from_slot_at = tables.add(std::span<const std::uint32_t>(moves.from_slot));
-  const std::size_t to_slot_at = tables.add(std::span<const std::uint32_t>(moves.to_slot));
+  const std::size_t rows_at = tables.add(std::span<const RowMove>(moves.rows));
   tables.send();
   MoveArguments a;
   a.from = tables.at<CacheSlots>(from_at);
   a.to = tables.at<CacheSlots>(to_at);
-  a.from_slot = tables.at<std::uint32_t>(from_slot_at);
-  a.to_slot = tables.at<std::uint32_t>(to_slot_at);
-  a.moves = static_cast<std::uint32_t>(moves.from.size());
+  a.rows = tables.at<RowMove>(rows_at);
+  a.moves = static_cast<std::uint32_t>(moves.rows.size());
   a.key_row_bytes = format_.key_row_bytes();
   a.value_row_bytes = format_.value_row_bytes();
   a.scales = format_.has_scales();

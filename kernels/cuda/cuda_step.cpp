@@ -158,8 +158,9 @@ void CudaBackend::decode_on_device(const PassTokens& tokens, std::span<float> lo
 // What the host learns of a step after it: the recorder is told what went.
 void CudaBackend::finish_rows() {
   const std::uint32_t heads = active_[0]->layers[0].policy.storage_heads();
-  std::vector<std::uint32_t> evicted(step_rows_.size() * heads, kNoToken);
+  std::vector<std::uint32_t> evicted;
   if (recorder_ != nullptr && device_policy_->observes()) {
+    evicted.resize(step_rows_.size() * heads);
     copy_to_host(stream_, std::as_writable_bytes(std::span(evicted)), plan_.evicted());
   }
   for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
@@ -176,7 +177,7 @@ void CudaBackend::finish_rows() {
       if (state.schedule->drops() > 0) drop_tokens(sequence, LayerId(layer));
     }
   }
-  if (moves_.from.empty()) return;
+  if (moves_.rows.empty()) return;
   launch_moves(-1, row_bytes());
   check_device(synchronize(stream_), "closing up a cache");  // a step is over when its last launch is
 }

@@ -22,8 +22,9 @@ DeviceBuffer::DeviceBuffer(std::size_t bytes) {
   bytes_ = bytes;
   if (problem == nullptr) return;
   data_ = nullptr;
+  // A device that has failed refuses memory as well, and says why whatever it is asked.
   DeviceFacts facts;
-  find_device(facts);
+  check_device(find_device(facts), "asking for device memory");
   throw OutOfDeviceMemory(bytes, facts.free_bytes, facts.total_bytes, problem);
 }
 

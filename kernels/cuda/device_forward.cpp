@@ -1,7 +1,6 @@
 #include "kernels/cuda/device_forward.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/cuda/device_tables.hpp"
 #include "sim/core/error.hpp"
@@ -365,7 +364,8 @@ void DeviceForward::read_logits(std::span<float> out) {
   // A host that refuses pinned memory has them copied while it waits.
   if (sent_logits_.data() == nullptr) return copy_to_host(stream_, std::as_writable_bytes(out), logits_.at());
   check_device(synchronize(stream_), "copying from the device");
-  std::memcpy(out.data(), sent_logits_.data(), out.size_bytes());
+  const auto bytes = std::as_writable_bytes(out);
+  host_copy_.copy(bytes.data(), static_cast<const std::byte*>(sent_logits_.data()), bytes.size());
 }
 
 }  // namespace kvroof::cuda

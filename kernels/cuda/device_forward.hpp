@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/column_parts.hpp"
 #include "kernels/cuda/device_model.hpp"
+#include "kernels/cuda/host_copy.hpp"
 #include "kernels/cuda/launches.hpp"
 #include "kernels/cuda/library_linear.hpp"
 #include "kernels/cuda/pinned.hpp"
@@ -135,6 +136,7 @@ class DeviceForward {
   DeviceBuffer inputs_, turns_;
   DeviceBuffer x_, projections_, queries_, attended_, activated_, block_, logits_;
   PinnedBuffer sent_logits_;
+  HostCopy host_copy_;
   DeviceBuffer heads_done_;  // of AppendArguments
   DeviceBuffer embedded_;  // where the embedding has a width of its own
   DeviceBuffer routes_, router_logits_, expert_activated_, expert_out_, shared_factors_;

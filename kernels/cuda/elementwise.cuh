@@ -66,10 +66,11 @@ KV_PLAIN_KERNEL void move_rows(MoveArguments a) {
   await_previous();
   const unsigned i = block_x() * (kRowThreads / 32) + thread_x() / 32;
   if (i >= a.moves) return;
-  const CacheSlots from = a.from[i];
-  const CacheSlots to = a.to[i];
-  const std::size_t source = a.from_slot[i];
-  const std::size_t target = a.to_slot[i];
+  const RowMove move = a.rows[i];
+  const CacheSlots from = a.from[move.head];
+  const CacheSlots to = a.to[move.head];
+  const std::size_t source = move.from;
+  const std::size_t target = move.to;
   const unsigned lane = thread_x() % 32;
   const auto copy = [&](const std::byte* in, std::byte* out, std::uint32_t bytes) {
     const auto* words = reinterpret_cast<const std::uint32_t*>(in + source * bytes);

@@ -22,6 +22,8 @@ std::size_t memory_limit = [] {
   return text == nullptr ? std::size_t{0} : std::size_t{std::strtoull(text, nullptr, 10)};
 }();
 
+const char* failure = nullptr;
+
 Watcher* watcher = nullptr;
 
 bool backwards = std::getenv("KVROOF_EMULATED_BACKWARDS") != nullptr;

@@ -26,6 +26,9 @@ void run(Dim grid, Dim block, const std::function<void()>& kernel);
 // What the device's memory holds at most; 0: no limit. At the start KVROOF_EMULATED_BYTES of the environment says it.
 extern std::size_t memory_limit;
 
+// What the device answers for good, as one that has lost its memory does; null: nothing is wrong.
+extern const char* failure;
+
 // Blocks, and the threads of each between two barriers, run one after the other, which a device promises of neither.
 // True: the last comes first, so that what depends on their order shows. At the start whether
 // KVROOF_EMULATED_BACKWARDS is in the environment says it.

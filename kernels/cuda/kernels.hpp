@@ -99,7 +99,7 @@ void release_train(void* train);
 // What is not known is 0.
 struct DeviceFacts {
   int driver = 0, runtime = 0;  // CUDA versions, 13.0 as 13000
-  int devices = 0;
+  int devices = -1;             // -1: not known
   char name[256] = {};
   unsigned multiprocessors = 0;
   std::size_t free_bytes = 0;

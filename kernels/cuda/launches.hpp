@@ -77,7 +77,7 @@ class Launches {
 
 inline std::int32_t layer_number(LayerId layer) { return static_cast<std::int32_t>(layer.value); }
 
-// The launch of one kernel, or of the few that a library makes of it, which is asked for while this lives.
+// The launch of one kernel, or of the few that make a product together, which is asked for while this lives.
 class Launch {
  public:
   Launch(Launches& launches, LaunchMeaning meaning) : launches_(launches) { launches_.begin(meaning, nullptr); }

@@ -62,11 +62,13 @@ void run_append(Stream& stream, const AppendArguments& a) {
   } else if (a.linear.tokens <= 16) {
     launch(stream, &linear_many_append<kType, 16, 1>, {blocks(kBlockRows)}, kLinearThreads, a);
   } else {
-    // Columns are shared where norms wait.
-    const unsigned parts = kType == Stored::kBF16 ? a.linear.shares.parts : 1;
-    launch(stream, &linear_many_append<kType, kMostAppended, 1>, {blocks(kBlockRows), parts},
-           kLinearThreads, a);
+    const unsigned parts = kType == Stored::kBF16 ? a.linear.shares.parts : 1;  // linear_many_append
+    launch(stream, &linear_many_append<kType, kMostAppended, 1>, {blocks(kBlockRows), parts}, kLinearThreads, a);
   }
+}
+
+void run_norms(Stream& stream, const LinearArguments& a) {
+  if (a.norms != nullptr) launch(stream, &make_norms, {a.tokens}, kLinearThreads, a);
 }
 
 }  // namespace
@@ -96,11 +98,13 @@ void run_finish_products(Stream& stream, Stored weights, const ProductArguments&
 
 void run_linear(Stream& stream, Stored weights, LinearArguments a) {
   set_steps(a);
+  run_norms(stream, a);
   weights == Stored::kBF16 ? run<Stored::kBF16>(stream, a) : run<Stored::kF16>(stream, a);
 }
 
 void run_linear_append(Stream& stream, Stored weights, AppendArguments a) {
   set_steps(a.linear);
+  run_norms(stream, a.linear);
   weights == Stored::kBF16 ? run_append<Stored::kBF16>(stream, a) : run_append<Stored::kF16>(stream, a);
 }
 

@@ -89,7 +89,7 @@ KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many_append(AppendArguments
   static_assert(kSplits == 1 || kLinearThreads * kTile / 2 <= kAppendFloats);
   prefetch_first_tiles<kSplits>(a.linear);
   await_previous();
-  // In f16 norms do not wait, so that columns are not shared.
+  // In f16 registers do not suffice for columns that are shared.
   constexpr bool kShares = kTile == kPartTokens && kSplits == 1 && kType == Stored::kBF16;
   if (!many_products<kType, kTile, kSplits, kShares>(a.linear, {tile, norms, squares, rows, before})) return;
   append_heads<kType, kRowsOfBlock<kSplits>>(a, before, rows);

@@ -181,11 +181,27 @@ KV_DEVICE void prefetch_tiles(const LinearArguments& a, std::uint32_t warp_row, 
   if (a.up.rows > 0) prefetch_tile(a.up, warp_row, first);
 }
 
-// The norms of the block's tokens, a warp a token; into `norms` [kTile · 2]: centre and factor. One that waits has none
-// by now.
+// The centre and the factor of each vector's norm, which all blocks of its product then find. A block of kLinearThreads
+// a vector.
+KV_PLAIN_KERNEL void make_norms(LinearArguments a) {
+  KV_SHARED(float, scratch, kLinearWarps);
+  await_previous();
+  const float2_t norm = norm_of(a.x + std::size_t{block_x()} * a.x_row, a.w.cols, a.norm, a.norm_eps, scratch);
+  if (thread_x() != 0) return;
+  a.norms[2 * block_x()] = norm.x;
+  a.norms[2 * block_x() + 1] = norm.y;
+}
+
+// The norms of the block's tokens, a warp a token where they are not made; into `norms` [kTile · 2]: centre and factor.
+// One that waits has none by now.
 template <Stored kType, unsigned kTile>
 KV_DEVICE void norm_tokens(const LinearArguments& a, TokenRange tokens, float* norms) {
   if (a.norm == NormMode::kNone) return;
+  if (a.norms != nullptr) {
+    const unsigned count = 2 * (tokens.end - tokens.first);
+    if (thread_x() < 2 * kTile && thread_x() < count) norms[thread_x()] = a.norms[2 * tokens.first + thread_x()];
+    return;
+  }
   for (unsigned t = thread_x() / 32; t < kTile && tokens.first + t < tokens.end; t += kLinearWarps) {
     float2_t norm = {0.0F, 1.0F};
     if (!norm_waits<kType>(a)) {

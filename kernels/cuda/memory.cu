@@ -100,9 +100,11 @@ void release_train(void* train) {
 const char* find_device(DeviceFacts& facts) {
   cudaRuntimeGetVersion(&facts.runtime);
   if (cudaDriverGetVersion(&facts.driver) != cudaSuccess) facts.driver = 0;
-  const cudaError_t counted = cudaGetDeviceCount(&facts.devices);
-  if (counted != cudaSuccess || facts.devices == 0) {
-    facts.devices = counted == cudaErrorNoDevice ? 0 : facts.devices;
+  int devices = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&devices);
+  // What else keeps devices from being counted is no want of them, as a fabric manager that does not run.
+  if (counted == cudaSuccess || counted == cudaErrorNoDevice) facts.devices = devices;
+  if (counted != cudaSuccess || devices == 0) {
     cudaGetLastError();  // a missing driver must not fail a later call
     return counted != cudaSuccess ? cudaGetErrorString(counted) : "no CUDA-capable device is detected";
   }
@@ -150,6 +152,7 @@ const char* spoil() { return g_spoilt = kMemoryInTrain; }
 
 const char* allocate(std::size_t bytes, void** out) {
   if (g_noting) return spoil();
+  if (emulator::failure != nullptr) return emulator::failure;
   const bool room = emulator::memory_limit == 0 || bytes <= emulator::memory_limit - g_in_use;
   *out = room ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
   if (*out == nullptr) return "out of memory";
@@ -275,7 +278,7 @@ const char* find_device(DeviceFacts& facts) {
   facts.multiprocessors = 3;
   facts.total_bytes = emulator::memory_limit;
   facts.free_bytes = emulator::memory_limit - std::min(g_in_use, emulator::memory_limit);
-  return nullptr;
+  return emulator::failure;
 }
 
 #endif

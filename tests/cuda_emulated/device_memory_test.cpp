@@ -87,6 +87,15 @@ TEST_CASE("the sequences before one that does not fit go on, and their number is
   CHECK(std::isfinite(logits.back()));
 }
 
+TEST_CASE("a device that has failed is not taken for a full one") {
+  cuda::CudaBackend backend(model(), {parse_policies("full").at(0), 0, DType::kF16});
+  cuda::emulator::failure = "uncorrectable ECC error encountered";
+  const Error error = error_of([&] { backend.prefill(0, tokens(450), 50, {}, {}); });
+  cuda::emulator::failure = nullptr;
+  CHECK(std::string(error.what()) == "CUDA: uncorrectable ECC error encountered while asking for device memory");
+  CHECK(error.notes().empty());
+}
+
 TEST_CASE("a decode step that does not fit is refused with its batch") {
   cuda::CudaBackend backend(model(), {parse_policies("full").at(0), 0, DType::kF16});
   for (std::uint32_t s = 0; s < 4; ++s) backend.prefill(s, tokens(30), 8, {}, {});

@@ -15,6 +15,8 @@ TEST_CASE("no driver, an old driver, no GPU and a GPU without code are told apar
   CHECK(device_problem(facts, "x") ==
         "the NVIDIA driver is too old: it runs CUDA 12.4, and this program needs 13.0 or newer");
   facts.driver = 13010;
+  CHECK(device_problem(facts, "system not yet initialized") == "the GPU cannot be used: system not yet initialized");
+  facts.devices = 0;
   CHECK(device_problem(facts, "x") == "the NVIDIA driver sees no GPU (CUDA_VISIBLE_DEVICES can hide them)");
   facts.devices = 1;
   CHECK(device_problem(facts, "uncorrectable ECC error") == "the GPU cannot be used: uncorrectable ECC error");

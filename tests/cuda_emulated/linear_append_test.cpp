@@ -85,6 +85,7 @@ class Outcome {
     sums_.assign(row_blocks * c.parts * kPartFloats, std::numeric_limits<float>::quiet_NaN());
     joined_.assign(row_blocks, 0);
     a.shares = {c.parts, sums_.data(), joined_.data()};
+    if (c.weights == Stored::kF16 && c.tokens > 4) a.norms = norms_.data();
     Stream stream;
     if (at_once) {
       run_linear_append(stream, c.weights, {a, p, c.cache, finished_.data()});
@@ -121,7 +122,7 @@ class Outcome {
   std::vector<std::byte> keys_, values_;
   std::vector<std::uint32_t> positions_;
   std::vector<unsigned> finished_, joined_;
-  std::vector<float> sums_;
+  std::vector<float> sums_, norms_ = std::vector<float>(2 * kPartTokens, std::numeric_limits<float>::quiet_NaN());
 };
 
 void check_alike(const Case& c) {
@@ -146,6 +147,7 @@ TEST_CASE("a batch's q, k and v by the tensor cores are appended by the same lau
   check_alike({.tokens = 16, .dim = 256, .value_dim = 128, .cache = Stored::kInt8, .norm = HeadNorm::kHead});
   check_alike({.tokens = 17, .heads = 6, .kv_heads = 3, .dim = 64, .value_dim = 64, .copies = 2, .clip = 1});
   check_alike({.tokens = 64, .dim = 128, .value_dim = 128, .weights = Stored::kF16, .cache = Stored::kBF16});
+  check_alike({.tokens = 9, .cols = 296, .weights = Stored::kF16});
 }
 
 TEST_CASE("of blocks that share columns the one that finishes the rows goes on with their heads, bit for bit") {

@@ -130,7 +130,7 @@ void check_many(const Case& c) {
   });
 }
 
-// By blocks that share the columns, as the launcher has them.
+// By blocks that share the columns, as the launcher has them, and norms that cannot wait.
 template <Stored kType>
 void check_shared(const Case& c, std::uint32_t parts) {
   INFO(parts << " parts");
@@ -140,10 +140,14 @@ void check_shared(const Case& c, std::uint32_t parts) {
     std::vector<float> sums = poison;
     std::vector<unsigned> finished(blocks, 0);
     a.shares = {parts, sums.data(), finished.data()};
+    std::vector<float> norms(2 * kPartTokens, std::numeric_limits<float>::quiet_NaN());
+    const bool made = c.norm == NormMode::kLayer || (c.norm == NormMode::kRms && kType == Stored::kF16);
+    if (made) a.norms = norms.data();
     Stream stream;
     run_linear(stream, kType, a);
     for (const unsigned done : finished) CHECK(done == 0);
-    CHECK(std::isfinite(sums[(parts - 1) * std::size_t{kPartFloats}]));  // the last part was one
+    if (parts > 1) CHECK(std::isfinite(sums[(parts - 1) * std::size_t{kPartFloats}]));  // the last part was one
+    CHECK(std::isfinite(norms[2 * c.tokens - 1]) == made);
   });
 }
 
@@ -182,6 +186,37 @@ TEST_CASE("blocks that share the columns of a matrix's rows add up to its produc
   check_shared<Stored::kBF16>({.tokens = 33, .cols = 520, .rows = 40, .norm = NormMode::kRms,
                                .activation = ActivationMode::kSilu, .gated = true, .bias = true}, 2);
   check_shared<Stored::kF16>({.tokens = 20, .cols = 2056, .rows = 128, .bias = true}, 8);
+}
+
+TEST_CASE("norms that cannot wait for their product are made by a launch before it, and columns are shared as well") {
+  check_shared<Stored::kBF16>({.tokens = 64, .cols = 648, .rows = 70, .norm = NormMode::kLayer, .bias = true}, 3);
+  check_shared<Stored::kF16>({.tokens = 33, .cols = 520, .rows = 40, .norm = NormMode::kRms,
+                              .activation = ActivationMode::kSilu, .gated = true, .bias = true}, 2);
+  check_shared<Stored::kBF16>({.tokens = 5, .cols = 296, .rows = 141, .norm = NormMode::kLayer, .add = true}, 1);
+  check_shared<Stored::kF16>({.tokens = 16, .cols = 520, .rows = 33, .norm = NormMode::kLayer}, 1);
+}
+
+TEST_CASE("norms are made before products of 5 to 64 vectors, unless they wait for them") {
+  Stream stream;
+  const ColumnParts parts(stream, 132);
+  const auto made = [&](std::uint32_t tokens, NormMode norm, Stored type, HeadMatrices heads = {}) {
+    LinearArguments a;
+    a.tokens = tokens;
+    a.norm = norm;
+    a.w = {nullptr, 4096, 4096};
+    a.heads = heads;
+    parts.cut(type, a);
+    CHECK(a.shares.parts == 1);  // there is no room for sums yet
+    return a.norms != nullptr;
+  };
+  CHECK(!made(4, NormMode::kLayer, Stored::kBF16));
+  CHECK(made(5, NormMode::kLayer, Stored::kBF16));
+  CHECK(made(64, NormMode::kLayer, Stored::kBF16));
+  CHECK(!made(65, NormMode::kLayer, Stored::kBF16));
+  CHECK(!made(64, NormMode::kRms, Stored::kBF16));
+  CHECK(made(64, NormMode::kRms, Stored::kF16));
+  CHECK(!made(64, NormMode::kNone, Stored::kF16));
+  CHECK(!made(64, NormMode::kLayer, Stored::kBF16, {2, 0, 0}));
 }
 
 TEST_CASE("an RMS norm in bf16 waits for its product, one tile or many") {

@@ -41,8 +41,8 @@ void Products::launch(unsigned set) {
     LinearArguments a;
     a.x = vectors_.at<float>();
     a.tokens = tokens_;
-    if (p.norm) {
-      a.norm = NormMode::kRms;
+    if (p.norm != NormMode::kNone) {
+      a.norm = p.norm;
       a.norm_scale = scale_.at();
       a.norm_eps = 1e-5F;
     }

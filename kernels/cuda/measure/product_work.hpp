@@ -14,7 +14,9 @@ namespace kvroof::cuda {
 // Of bf16 weights [rows, cols]; gated: two of them; norm: of the inputs; add: to what is in the output.
 struct Product {
   std::uint32_t rows, cols;
-  bool gated = false, norm = false, add = false;
+  bool gated = false;
+  NormMode norm = NormMode::kNone;
+  bool add = false;
 };
 
 // Weights once, inputs and outputs of `tokens` rows; two for each weight and row.

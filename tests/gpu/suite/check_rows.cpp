@@ -80,25 +80,36 @@ bool moves_are_exact(std::uint32_t row_bytes, std::uint32_t moves, bool scales, 
   Random random(seed);
   OpenStream open;
   Stream& stream = open.get();
-  std::vector<std::byte> rows(std::size_t{2} * moves * row_bytes);
+  constexpr std::uint32_t kHeads = 3;  // whose slots begin a row apart
+  const std::size_t slots = kHeads + std::size_t{2} * moves;
+  std::vector<std::byte> rows(slots * row_bytes);
   for (std::byte& b : rows) b = static_cast<std::byte>(random());
-  std::vector<std::uint32_t> positions(std::size_t{2} * moves), from_slot, to_slot;
+  std::vector<std::uint32_t> positions(slots);
   for (std::uint32_t& p : positions) p = static_cast<std::uint32_t>(random());
   std::vector<std::uint32_t> sources(moves), targets(moves);
-  for (std::uint32_t i = 0; i < moves; ++i) sources[i] = 2 * i, targets[i] = 2 * i + 1;
+  for (std::uint32_t i = 0; i < moves; ++i) sources[i] = kHeads + 2 * i, targets[i] = kHeads + 2 * i + 1;
   std::shuffle(targets.begin(), targets.end(), random);
   const DeviceBuffer keys = uploaded(stream, rows), values = uploaded(stream, rows);
   const DeviceBuffer stored = uploaded(stream, positions);
   const std::vector<float> numbers = normal_floats(positions.size(), 0, random);
   const DeviceBuffer key_scales = uploaded(stream, numbers), value_scales = uploaded(stream, numbers);
-  const std::vector<CacheSlots> slots(moves, {keys.at(), values.at(), key_scales.at<float>(), value_scales.at<float>(),
-                                              stored.at<std::uint32_t>(), nullptr});
-  const DeviceBuffer device_slots = uploaded(stream, slots);
-  const DeviceBuffer device_from = uploaded(stream, sources), device_to = uploaded(stream, targets);
+  std::vector<CacheSlots> from, to;
+  for (std::size_t h = 0; h < kHeads; ++h) {
+    from.push_back({keys.at(h * row_bytes), values.at(h * row_bytes), key_scales.at<float>(4 * h),
+                    value_scales.at<float>(4 * h), stored.at<std::uint32_t>(4 * h), nullptr});
+  }
+  to.assign(from.rbegin(), from.rend());
+  std::vector<RowMove> order;
+  for (std::uint32_t i = 0; i < moves; ++i) {
+    const std::uint32_t head = i % kHeads;
+    order.push_back({head, sources[i] - head, targets[i] - (kHeads - 1 - head)});
+  }
+  const DeviceBuffer device_from = uploaded(stream, from), device_to = uploaded(stream, to);
+  const DeviceBuffer device_order = uploaded(stream, order);
   MoveArguments a;
-  a.from = a.to = device_slots.at<CacheSlots>();
-  a.from_slot = device_from.at<std::uint32_t>();
-  a.to_slot = device_to.at<std::uint32_t>();
+  a.from = device_from.at<CacheSlots>();
+  a.to = device_to.at<CacheSlots>();
+  a.rows = device_order.at<RowMove>();
   a.moves = moves;
   a.key_row_bytes = a.value_row_bytes = row_bytes;
   a.scales = scales;

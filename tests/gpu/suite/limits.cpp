@@ -79,35 +79,23 @@ void measure_moves(const Options& options, Report& report, double limit) {
       const DeviceBuffer from = noise(stream, Noise::kBytes, 1, 2 * rows * kRow), to(2 * rows * kRow);
       const DeviceBuffer positions = noise(stream, Noise::kBytes, 1, 8 * rows);
       std::vector<CacheSlots> sources, targets;
-      std::vector<std::uint32_t> from_slot, to_slot;
+      std::vector<RowMove> order;
       for (std::uint32_t h = 0; h < heads; ++h) {
         const std::size_t row = std::size_t{h} * tokens;
-        const CacheSlots source{from.at(row * kRow),
-                                from.at((rows + row) * kRow),
-                                nullptr,
-                                nullptr,
-                                positions.at<std::uint32_t>(4 * row),
-                                nullptr};
-        const CacheSlots target{to.at(row * kRow),
-                                to.at((rows + row) * kRow),
-                                nullptr,
-                                nullptr,
-                                positions.at<std::uint32_t>(4 * (rows + row)),
-                                nullptr};
+        sources.push_back({from.at(row * kRow), from.at((rows + row) * kRow), nullptr, nullptr,
+                           positions.at<std::uint32_t>(4 * row), nullptr});
+        targets.push_back({to.at(row * kRow), to.at((rows + row) * kRow), nullptr, nullptr,
+                           positions.at<std::uint32_t>(4 * (rows + row)), nullptr});
         for (std::uint32_t i = 0; i < kept; ++i) {
-          sources.push_back(source);
-          targets.push_back(target);
-          from_slot.push_back(static_cast<std::uint32_t>(std::uint64_t{i} * tokens / kept));
-          to_slot.push_back(i);
+          order.push_back({h, static_cast<std::uint32_t>(std::uint64_t{i} * tokens / kept), i});
         }
       }
       const DeviceBuffer device_sources = uploaded(stream, sources), device_targets = uploaded(stream, targets);
-      const DeviceBuffer device_from = uploaded(stream, from_slot), device_to = uploaded(stream, to_slot);
+      const DeviceBuffer device_order = uploaded(stream, order);
       MoveArguments a;
       a.from = device_sources.at<CacheSlots>();
       a.to = device_targets.at<CacheSlots>();
-      a.from_slot = device_from.at<std::uint32_t>();
-      a.to_slot = device_to.at<std::uint32_t>();
+      a.rows = device_order.at<RowMove>();
       a.moves = static_cast<std::uint32_t>(moves);
       a.key_row_bytes = a.value_row_bytes = kRow;
       const Measured m = measure_cold(options, stream, [&] { run_moves(stream, a); });

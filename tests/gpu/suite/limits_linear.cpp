@@ -76,11 +76,14 @@ void measure_linear(const Options& options, Report& report, double limit) {
     std::vector<Product> products;
   };
   const std::uint32_t h = 4096 / part, wide = 16384 / part, gated = 11008 / (options.small ? 32 : 1);
+  constexpr NormMode kNone = NormMode::kNone, kLayer = NormMode::kLayer, kRms = NormMode::kRms;
   const Layer layers[] = {
       {"mpt-7b",
-       {{3 * h, h, false, true}, {h, h, false, false, true}, {wide, h, false, true}, {h, wide, false, false, true}}},
+       {{3 * h, h, false, kLayer}, {h, h, false, kNone, true}, {wide, h, false, kLayer},
+        {h, wide, false, kNone, true}}},
       {"llama-2-7b",
-       {{3 * h, h, false, true}, {h, h, false, false, true}, {gated, h, true, true}, {h, gated, false, false, true}}}};
+       {{3 * h, h, false, kRms}, {h, h, false, kNone, true}, {gated, h, true, kRms},
+        {h, gated, false, kNone, true}}}};
   for (const Layer& layer : layers) {
     for (const std::uint32_t tokens : {1U, 4U, 16U, 64U, 256U, 1024U}) {
       if (options.small && tokens > 4) continue;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/cuda/measure/cold_memory.hpp"
 #include "sim/core/error.hpp"
 #include "tests/gpu/suite/parts.hpp"
 
@@ -39,6 +40,7 @@ constexpr Part kParts[] = {
 
 Json device_json(const Options& options) {
   const cuda::CardFacts& card = options.card;
+  cuda::OpenStream stream;
   return {{"name", options.device.name},
           {"compute_capability", fmt::format("{}.{}", options.device.major, options.device.minor)},
           {"multiprocessors", options.device.multiprocessors},
@@ -50,7 +52,8 @@ Json device_json(const Options& options) {
           {"highest_sm_clock_khz", card.sm_clock_khz},
           {"memory_clock_khz", card.memory_clock_khz},
           {"memory_bus_bits", card.bus_bits},
-          {"ecc", card.ecc}};
+          {"ecc", card.ecc},
+          {"overlap", stream.get().overlaps}};
 }
 
 int usage(const char* problem, const char* word) {
