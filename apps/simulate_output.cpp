@@ -154,7 +154,7 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
   }
   for (std::string& note : workload_notes(r.workload)) notes.push_back(std::move(note));
   notes.push_back(r.cached_share > 0
-                      ? fmt::format("{:.0f} % of each prompt is in a prefix cache and not computed; each sequence still "
+                      ? fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence still "
                                     "counts its own copy of it in memory", 100 * r.cached_share)
                       : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it");
   notes.emplace_back("intervals: all steps and prompts at the ends of their own intervals, and first tokens at least "

@@ -17,7 +17,8 @@ struct SimulateRequest {
   std::vector<Request> requests;  // at the file's own rate, or at that of --rate; at one a second for --rate max
   std::string requests_text;      // what they are: "1000 drawn requests of 2048 + 512 tokens"
   std::size_t without_answer = 0;  // requests of the file that were left out
-  double cached_share = 0;         // of each prompt, that a prefix cache has
+  bool has_prefixes = false;       // the file says what prompts share
+  double cached_share = 0;         // of all tokens of prompts, that a prefix cache has
   bool highest_rate = false;       // --rate max: the highest that meets the goals is looked for
   std::uint32_t clients = 0;       // of a closed loop; 0: requests come by themselves
   std::uint32_t replicas = 1;      // 0: as few as meet the goals

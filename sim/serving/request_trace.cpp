@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <unordered_set>
 
 namespace kvroof {
 namespace {
@@ -174,6 +175,42 @@ Result<RequestTrace> from_csv(Lines& lines, std::string_view header) {
 
 using Json = nlohmann::json;
 
+constexpr std::uint32_t kMooncakeBlock = 512, kBailianBlock = 16;  // tokens of a block of a prompt
+
+// A request, and which of its prompt's blocks are alike to others'.
+struct HashedRequest {
+  Request request;
+  std::vector<std::uint64_t> blocks;
+  std::uint32_t block_tokens = kMooncakeBlock;
+};
+
+std::vector<std::uint64_t> blocks_of(const Json& object) {
+  std::vector<std::uint64_t> blocks;
+  const auto found = object.find("hash_ids");
+  if (found == object.end() || !found->is_array()) return blocks;
+  for (const Json& id : *found) {
+    if (!id.is_number_unsigned()) return {};
+    blocks.push_back(id.get<std::uint64_t>());
+  }
+  return blocks;
+}
+
+// What earlier requests began with as well, at most all of the prompt but its last token.
+void find_prefixes(std::vector<HashedRequest>& hashed, RequestTrace& trace) {
+  std::stable_sort(hashed.begin(), hashed.end(), [](const HashedRequest& a, const HashedRequest& b) {
+    return a.request.arrival < b.request.arrival;
+  });
+  std::unordered_set<std::uint64_t> seen;
+  for (HashedRequest& h : hashed) {
+    std::uint64_t alike = 0;
+    while (alike < h.blocks.size() && seen.contains(h.blocks[alike])) ++alike;
+    seen.insert(h.blocks.begin(), h.blocks.end());
+    h.request.cached = static_cast<std::uint32_t>(std::min<std::uint64_t>(alike * h.block_tokens, h.request.prompt - 1));
+    trace.has_prefixes |= !h.blocks.empty();
+    trace.requests.push_back(h.request);
+  }
+}
+
 // A number or a text as the file has it; empty: the key is not there, or it is neither.
 std::string value_of(const Json& object, std::string_view key) {
   const auto found = object.find(key);
@@ -184,6 +221,7 @@ std::string value_of(const Json& object, std::string_view key) {
 
 Result<RequestTrace> from_json_lines(Lines& lines, std::string_view first) {
   RequestTrace trace;
+  std::vector<HashedRequest> hashed;
   for (std::optional line(first); line; line = lines.next()) {
     const Json object = Json::parse(*line, nullptr, false);
     if (!object.is_object()) return failure("line {}: expected a JSON object", lines.number());
@@ -199,12 +237,14 @@ Result<RequestTrace> from_json_lines(Lines& lines, std::string_view first) {
       return failure("line {}: expected timestamp, input_length and output_length", lines.number());
     }
     // Mooncake's clock ticks in milliseconds, Bailian's, which has chats, in seconds.
-    const bool milliseconds = column.name == "timestamp" && !object.contains("chat_id");
+    const bool chats = object.contains("chat_id"), milliseconds = column.name == "timestamp" && !chats;
     auto request = request_of(arrival, milliseconds ? 1e-3 : column.seconds, prompt, output);
     if (!request) return failure("line {}: {}", lines.number(), request.error());
-    if (request.value()) trace.requests.push_back(*request.value());
     trace.without_answer += request.value() ? 0U : 1U;
+    if (!request.value()) continue;
+    hashed.push_back({*request.value(), blocks_of(object), chats ? kBailianBlock : kMooncakeBlock});
   }
+  find_prefixes(hashed, trace);
   return trace;
 }
 

@@ -166,6 +166,7 @@ TEST_CASE("what cannot be simulated is said in a sentence") {
       {kLlama + "--rate 1 --count 0", "--count 0"},
       {kLlama + "--rate 1 --attainment 2", "--attainment 2"},
       {kLlama + "--rate 1 --cached-prompt 1.5", "--cached-prompt 1.5"},
+      {kLlama + "--rate 1 --cached-prompt trace", "nothing says which prompts begin alike"},
       {kLlama + "--rate 1 --svg p.png", "the picture is an SVG"},
       {kLlama + "--requests " + folder.file("none.csv"), "none.csv"},
       {kLlama + "--requests " + folder.file("bad.csv"), "line 2: prompt 'ten': expected a number of tokens"},

@@ -109,6 +109,27 @@ TEST_CASE("public traces are read in their own words and units") {
   }
 }
 
+TEST_CASE("a prefix cache that loses nothing has the blocks that earlier requests began with, but never a whole prompt") {
+  const auto cached = [](const std::string& text) {
+    std::vector<std::uint32_t> out;
+    for (const Request& r : read(text)) out.push_back(r.cached);
+    return out;
+  };
+  const auto line = [](int ms, int tokens, const std::string& ids, const std::string& more = "") {
+    return "{\"timestamp\": " + std::to_string(ms) + ", \"input_length\": " + std::to_string(tokens) +
+           ", \"output_length\": 5, \"hash_ids\": [" + ids + "]" + more + "}\n";
+  };
+  // Blocks of 512: the second begins with two of the first's, the third with another, the fourth is the first again.
+  CHECK(cached(line(0, 1500, "1,2,3") + line(1, 1500, "1,2,9") + line(2, 1500, "8,2,3") + line(3, 1536, "1,2,3")) ==
+        std::vector<std::uint32_t>{0, 1024, 0, 1535});
+  // What comes later in the file may have come first.
+  CHECK(cached(line(5, 600, "1,2") + line(0, 600, "1,4")) == std::vector<std::uint32_t>{0, 512});
+  // Bailian's blocks have 16 tokens.
+  CHECK(cached(line(0, 40, "1,2,3", ",\"chat_id\":1") + line(1, 40, "1,2,5", ",\"chat_id\":2")) ==
+        std::vector<std::uint32_t>{0, 32});
+  CHECK_FALSE(request_trace_from_text("arrival_s,prompt,output\n0,10,5\n").value().has_prefixes);
+}
+
 TEST_CASE("requests without an answer are left out and counted") {
   const Result<RequestTrace> trace = request_trace_from_text("arrival_s,prompt,output\n0,10,0\n1,10,5\n2,0,5\n");
   REQUIRE(trace);
