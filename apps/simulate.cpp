@@ -37,10 +37,12 @@ int run_simulate(const Arguments& arguments) {
 }
 
 constexpr std::string_view kSimulateExamples =
-    "  kvroof simulate --model llama-3-8b --device h100-sxm --engine vllm --rate 8 --prompt 2k --output 256 --spread 0.5\n"
+    "  kvroof simulate --model llama-3-8b --device h100-sxm --engine vllm --rate 8 --prompt 2k --output 256 --spread "
+    "0.5\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm,h200 --policy full,h2o --budget 0.5 --rate max --prompt 8k "
     "--output 512 --ttft-ms 2000 --tpot-ms 50\n"
-    "  kvroof simulate --model llama-3-8b --device l40s --engine vllm --requests azure.csv --replicas auto --ttft-ms 1000\n"
+    "  kvroof simulate --model llama-3-8b --device l40s --engine vllm --requests azure.csv --replicas auto --ttft-ms "
+    "1000\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm --clients 64 --prompt 1k --output 1k --per-request r.csv";
 
 }  // namespace

@@ -71,10 +71,10 @@ std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow
                        goals_text(r), beside_full(*best, rows));
   }
   if (r.replicas == 0) return fmt::format("{} have {} in time ({}); fewer do not.", who, share, goals_text(r));
-  std::string text = fmt::format("{} answers {} requests/s, {} tokens/s; half of the first tokens come within {} ms, 99 % "
-                                 "within {} ms", who, short_number(best->requests_per_s.value),
-                                 short_number(best->tokens_per_s.value), short_number(best->first_token.p50.value * 1e3),
-                                 short_number(best->first_token.p99.value * 1e3));
+  std::string text = fmt::format(
+      "{} answers {} requests/s, {} tokens/s; half of the first tokens come within {} ms, 99 % within {} ms", who,
+      short_number(best->requests_per_s.value), short_number(best->tokens_per_s.value),
+      short_number(best->first_token.p50.value * 1e3), short_number(best->first_token.p99.value * 1e3));
   if (r.has_goals()) {
     text += fmt::format("; {:.1f} % of the requests are in time ({})", 100 * best->attained.value, goals_text(r));
   }
@@ -129,9 +129,11 @@ Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows
                    {"waiting at the end", "waiting_at_end"}};
   for (const SimulatedRow& row : rows) {
     if (!row.problem.empty()) continue;
-    table.rows.push_back({devices_text(row), policy_text(r, row), short_number(mean_running(row)), std::to_string(row.outcome.totals.most_running),
-                          fmt::format("{:.0f} %", 100 * mean_cache(row)), fmt::format("{:.0f} %", 100 * most_cache(row)),
-                          std::to_string(preemptions(row)), std::to_string(row.outcome.waiting_at_end)});
+    table.rows.push_back({devices_text(row), policy_text(r, row), short_number(mean_running(row)),
+                          std::to_string(row.outcome.totals.most_running),
+                          fmt::format("{:.0f} %", 100 * mean_cache(row)),
+                          fmt::format("{:.0f} %", 100 * most_cache(row)), std::to_string(preemptions(row)),
+                          std::to_string(row.outcome.waiting_at_end)});
   }
   return table;
 }
@@ -154,8 +156,8 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
   }
   for (std::string& note : workload_notes(r.workload)) notes.push_back(std::move(note));
   notes.push_back(r.cached_share > 0
-                      ? fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence still "
-                                    "counts its own copy of it in memory", 100 * r.cached_share)
+                      ? fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence "
+                                    "still counts its own copy of it in memory", 100 * r.cached_share)
                       : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it");
   notes.emplace_back("intervals: all steps and prompts at the ends of their own intervals, and first tokens at least "
                      "as wide as measured ones err");

@@ -56,7 +56,8 @@ void draw(const Arguments& arguments, SimulateRequest& request) {
 void read(const Arguments& arguments, SimulateRequest& request) {
   for (const char* option : {"prompt", "output", "count", "spread", "arrivals"}) {
     if (!arguments.has(option)) continue;
-    throw usage_error(fmt::format("--{} and --requests: the file says when requests come and how long they are", option))
+    throw usage_error(
+              fmt::format("--{} and --requests: the file says when requests come and how long they are", option))
         .note("leave one of the two away");
   }
   const auto& path = arguments.get<std::string>("requests");
@@ -150,8 +151,8 @@ void describe_simulate(po::options_description_easy_init add) {
   add("spread", po::value<std::string>()->default_value("0"),
       "standard deviation of the drawn lengths over their mean; 0: all have the mean");
   add("cached-prompt", po::value<std::string>()->default_value("0"),
-      "share of each prompt that a prefix cache has, so that it is not computed; trace: what the hash_ids of --requests "
-      "say of a cache that loses nothing");
+      "share of each prompt that a prefix cache has, so that it is not computed; trace: what the hash_ids of "
+      "--requests say of a cache that loses nothing");
   add("replicas", po::value<std::string>()->default_value("1"),
       "servers that share the requests, or auto: as few as meet the goals");
   add("ttft-ms", po::value<std::string>(), "goal: a request's first token within so many ms");
@@ -161,7 +162,8 @@ void describe_simulate(po::options_description_easy_init add) {
   add("max-num-batched-tokens", po::value<std::string>(),
       "tokens of prompts and answers in a step at most (default: the engine's)");
   add("per-request", po::value<std::string>(), "write what became of each request to this CSV file");
-  add("svg", po::value<std::string>(), "write the picture of how many requests had their first token when to this file");
+  add("svg", po::value<std::string>(),
+      "write the picture of how many requests had their first token by when to this file");
 }
 
 SimulateRequest simulate_request(const Arguments& arguments) {

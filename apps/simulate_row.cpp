@@ -52,7 +52,8 @@ class RowSimulator {
     if (request_.highest_rate) {
       for (Request& r : requests) r.arrival /= rate;
     }
-    return simulate_serving(DeploymentCosts(cost_, profiles_, reading), {limits_, replicas, request_.clients}, requests);
+    const DeploymentCosts costs(cost_, profiles_, reading);
+    return simulate_serving(costs, {limits_, replicas, request_.clients}, requests);
   }
   [[nodiscard]] double attained(const ServingOutcome& outcome) const {
     const double any = std::numeric_limits<double>::infinity();
@@ -216,7 +217,8 @@ void simulate_row(const SimulateRequest& request, const std::vector<LengthProfil
 }  // namespace
 
 bool SimulatedRow::falls_behind() const {
-  return rate > 0 && static_cast<double>(outcome.waiting_at_end) > 10 + 0.05 * static_cast<double>(outcome.requests.size());
+  const double few = 10 + 0.05 * static_cast<double>(outcome.requests.size());
+  return rate > 0 && static_cast<double>(outcome.waiting_at_end) > few;
 }
 
 std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const std::vector<Workload>& workloads,

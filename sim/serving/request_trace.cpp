@@ -205,7 +205,8 @@ void find_prefixes(std::vector<HashedRequest>& hashed, RequestTrace& trace) {
     std::uint64_t alike = 0;
     while (alike < h.blocks.size() && seen.contains(h.blocks[alike])) ++alike;
     seen.insert(h.blocks.begin(), h.blocks.end());
-    h.request.cached = static_cast<std::uint32_t>(std::min<std::uint64_t>(alike * h.block_tokens, h.request.prompt - 1));
+    const std::uint64_t most = h.request.prompt - 1;
+    h.request.cached = static_cast<std::uint32_t>(std::min(alike * h.block_tokens, most));
     trace.has_prefixes |= !h.blocks.empty();
     trace.requests.push_back(h.request);
   }

@@ -45,8 +45,8 @@ struct LengthProfile {
 // The same from the counts of each decode step; not more than a few hundred means are kept.
 LengthProfile length_profile(ResidencySummary mean, std::span<const LayerCounts> steps);
 
-// Prompt lengths whose profiles serve for all of `prompts`: neighbours lie within `ratio` of each other, where that asks
-// for no more than `most`. Between and below them those of 16, 32, 64 … tokens, for parts of prompts. Ascending.
+// Prompt lengths whose profiles serve for all of `prompts`: neighbours lie within `ratio` of each other, where that
+// asks for no more than `most`. Between and below them those of 16, 32, 64 … tokens, for parts of prompts. Ascending.
 std::vector<std::uint32_t> profiled_lengths(std::vector<std::uint32_t> prompts, double ratio, std::size_t most);
 
 // What is taken of predictions: their values, an end of their intervals, or of wider ones.

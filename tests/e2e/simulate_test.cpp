@@ -80,7 +80,8 @@ TEST_CASE("every interval holds its value, the wider one the narrower") {
 }
 
 TEST_CASE("the highest rate meets the goals, and half as much again does not") {
-  const std::string words = kLlama + "--prompt 1k --output 128 --count 200 --ttft-ms 300 --tpot-ms 20 --attainment 0.95 ";
+  const std::string words =
+      kLlama + "--prompt 1k --output 128 --count 200 --ttft-ms 300 --tpot-ms 20 --attainment 0.95 ";
   const json most = simulate(words + "--rate max")["rows"][0];
   const double rate = most["arrival_rate_per_s"];
   CHECK(most["meets_goals"] == true);
@@ -121,7 +122,8 @@ TEST_CASE("a trace of requests is served as it comes, and each request has a lin
                                              "2023-11-16 18:15:46.6805900,374,44\r\n"
                                              "2023-11-16 18:15:47.6805900,396,109\r\n"
                                              "2023-11-16 18:15:48.6805900,1200,0\r\n";
-  const json all = simulate(kLlama + "--requests " + folder.file("azure.csv") + " --per-request " + folder.file("r.csv"));
+  const json all =
+      simulate(kLlama + "--requests " + folder.file("azure.csv") + " --per-request " + folder.file("r.csv"));
   CHECK(all["requests"] == 2);
   CHECK(all["rows"][0]["arrival_rate_per_s"] == Approx(1));
   const std::string csv = slurp(folder.file("r.csv"));

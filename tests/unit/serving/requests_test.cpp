@@ -109,7 +109,7 @@ TEST_CASE("public traces are read in their own words and units") {
   }
 }
 
-TEST_CASE("a prefix cache that loses nothing has the blocks that earlier requests began with, but never a whole prompt") {
+TEST_CASE("a prefix cache that loses nothing has the blocks that earlier requests began with, never a whole prompt") {
   const auto cached = [](const std::string& text) {
     std::vector<std::uint32_t> out;
     for (const Request& r : read(text)) out.push_back(r.cached);

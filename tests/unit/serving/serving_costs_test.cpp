@@ -16,7 +16,8 @@ ModelShape llama() { return find_model_shape("llama-3-8b", kCatalog); }
 // Full attention, or what holds `limit` tokens of each head at most.
 LengthProfile profile_of(std::uint32_t prompt, std::uint32_t output, std::uint32_t limit = UINT32_MAX) {
   const ModelShape shape = llama();
-  const Residency r = synthetic::budgeted({prompt, output}, shape.layers, shape.kv_heads, std::min(prompt, limit), limit);
+  const Residency r =
+      synthetic::budgeted({prompt, output}, shape.layers, shape.kv_heads, std::min(prompt, limit), limit);
   std::vector<LayerCounts> steps;
   for (std::uint32_t step = 1; step <= output; ++step) {
     steps.push_back(sum_counts({&r.at(step, 0), shape.layers}));
@@ -70,7 +71,7 @@ TEST_CASE("as many sequences at their largest fit the cache's memory as the cost
   CHECK(full.costs.cache_bytes({1000, 200}) == Approx(1200.0 * 131072).epsilon(0.002));
 }
 
-TEST_CASE("a prompt alone takes the cost model's prompt, two in a step twice that less a start, in parts a little more") {
+TEST_CASE("a prompt alone takes the cost model's time, two in a step about twice that, in parts a little more") {
   const Served served({profile_of(16, 2), profile_of(1024, 2), profile_of(2048, 2), profile_of(4096, 2)});
   const double whole = served.prompts({{0, 4096}});
   CHECK(whole == Approx(served.cost.prefill(served.profiles[3].mean, 1).value));
