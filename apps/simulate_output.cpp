@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -60,6 +61,12 @@ std::string beside_full(const SimulatedRow& best, const std::vector<SimulatedRow
   return "";
 }
 
+// "3 to 5 of them".
+std::string replicas_text(const Estimate& e) {
+  if (!std::isfinite(e.high80)) return fmt::format("{:.0f} of them, or no number of them", e.low80);
+  return fmt::format("{:.0f} to {:.0f} of them", e.low80, e.high80);
+}
+
 // The sentence before the tables.
 std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   const SimulatedRow* best = &best_of(r, rows);
@@ -67,10 +74,14 @@ std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow
   std::string who = fmt::format("{} under {}", devices_text(*best), policy_text(r, *best));
   const std::string share = fmt::format("{:.0f} % of the requests", 100 * r.attainment);
   if (r.highest_rate) {
-    return fmt::format("{} serves up to {} requests/s with {} in time ({}){}.", who, short_number(best->rate), share,
-                       goals_text(r), beside_full(*best, rows));
+    return fmt::format("{} serves up to {} requests/s (80 %: {}) with {} in time ({}){}.", who,
+                       short_number(best->rate), interval_text(*best->rate_interval, 1), share, goals_text(r),
+                       beside_full(*best, rows));
   }
-  if (r.replicas == 0) return fmt::format("{} have {} in time ({}); fewer do not.", who, share, goals_text(r));
+  if (r.replicas == 0) {
+    return fmt::format("{} {} {} in time ({}), 80 %: {}.", who, best->replicas > 1 ? "have" : "has", share,
+                       goals_text(r), replicas_text(*best->replicas_interval));
+  }
   std::string text = fmt::format(
       "{} answers {} requests/s, {} tokens/s; half of the first tokens come within {} ms, 99 % within {} ms", who,
       short_number(best->requests_per_s.value), short_number(best->tokens_per_s.value),
@@ -84,7 +95,8 @@ std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow
 Table latency_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   Table table;
   table.columns = {{"device", "device", false},       {"policy", "policy", false},
-                   {"requests/s", "requests_per_s"},  {"tokens/s", "tokens_per_s"},
+                   {r.highest_rate ? "highest requests/s" : "requests/s", "requests_per_s"},
+                   {"tokens/s", "tokens_per_s"},
                    {"TTFT p50 ms", "ttft_p50_ms"},    {"p99", "ttft_p99_ms"},
                    {"TPOT p50 ms", "tpot_p50_ms"},    {"p99", "tpot_p99_ms"}};
   if (r.has_goals()) table.columns.push_back({"in time", "attained"});
@@ -92,7 +104,8 @@ Table latency_table(const SimulateRequest& r, const std::vector<SimulatedRow>& r
     std::vector<std::string> cells = {devices_text(row), policy_text(r, row)};
     const bool priced = row.problem.empty();
     const auto latency = [&](const Estimate& e) { cells.push_back(priced ? with_interval(e, 1e3) : "–"); };
-    cells.push_back(priced ? short_number(row.requests_per_s.value) : "–");
+    const Estimate& rate = row.rate_interval ? *row.rate_interval : row.requests_per_s;
+    cells.push_back(priced ? with_interval(rate, 1) : "–");
     cells.push_back(priced ? short_number(row.tokens_per_s.value) : "–");
     latency(row.first_token.p50);
     latency(row.first_token.p99);
@@ -184,6 +197,8 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
                {"meets_goals", row.met}};
   if (!row.problem.empty()) return json;
   json["arrival_rate_per_s"] = row.rate > 0 ? Json(row.rate) : Json(nullptr);
+  json["highest_rate_per_s"] = row.rate_interval ? interval_json(*row.rate_interval, 1) : Json(nullptr);
+  json["fewest_replicas"] = row.replicas_interval ? interval_json(*row.replicas_interval, 1) : Json(nullptr);
   json["seconds"] = row.outcome.seconds;
   json["requests_per_s"] = interval_json(row.requests_per_s, 1);
   json["tokens_per_s"] = interval_json(row.tokens_per_s, 1);
@@ -258,6 +273,8 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
     rows.add("problem", row.problem);
     rows.add("meets_goals", row.met ? "yes" : "no");
     number("arrival_rate_per_s", row.rate);
+    rows.add_estimate("highest_rate_per_s", row.rate_interval ? &*row.rate_interval : nullptr, 1);
+    rows.add_estimate("fewest_replicas", row.replicas_interval ? &*row.replicas_interval : nullptr, 1);
     rows.add_estimate("requests_per_s", priced ? &row.requests_per_s : nullptr, 1);
     rows.add_estimate("tokens_per_s", priced ? &row.tokens_per_s : nullptr, 1);
     add_latency(rows, "ttft", row, row.first_token);

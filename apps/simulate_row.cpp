@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <mutex>
 
 #include "apps/intervals.hpp"
 #include "sim/core/thread_pool.hpp"
@@ -60,8 +61,8 @@ class RowSimulator {
     return attainment(outcome, request_.ttft_ms ? *request_.ttft_ms * 1e-3 : any,
                       request_.tpot_ms ? *request_.tpot_ms * 1e-3 : any);
   }
-  [[nodiscard]] bool meets(double rate, std::uint32_t replicas) const {
-    return attained(outcome(rate, replicas)) >= request_.attainment;
+  [[nodiscard]] bool meets(double rate, std::uint32_t replicas, const TimeReading& reading) const {
+    return attained(outcome(rate, replicas, reading)) >= request_.attainment;
   }
   [[nodiscard]] double cache_capacity() const {
     return DeploymentCosts(cost_, profiles_, {}).cache_capacity();
@@ -75,28 +76,28 @@ class RowSimulator {
 };
 
 // The fewest replicas that meet the goals, or 0: not even one request at a time does.
-std::uint32_t fewest_replicas(const RowSimulator& simulator, std::size_t requests) {
+std::uint32_t fewest_replicas(const RowSimulator& simulator, std::size_t requests, const TimeReading& reading = {}) {
   const auto most = static_cast<std::uint32_t>(std::min<std::size_t>(requests, kMostReplicas));
   std::uint32_t high = 1;
-  while (high < most && !simulator.meets(0, high)) high = std::min(high * 2, most);
-  if (!simulator.meets(0, high)) return 0;
+  while (high < most && !simulator.meets(0, high, reading)) high = std::min(high * 2, most);
+  if (!simulator.meets(0, high, reading)) return 0;
   std::uint32_t low = high / 2;  // does not meet them
   while (high - low > 1) {
     const std::uint32_t middle = low + (high - low) / 2;
-    (simulator.meets(0, middle) ? high : low) = middle;
+    (simulator.meets(0, middle, reading) ? high : low) = middle;
   }
   return high;
 }
 
 // The highest rate that meets the goals, or 0: even requests that come one by one do not.
-double highest_rate(const RowSimulator& simulator, std::uint32_t replicas) {
+double highest_rate(const RowSimulator& simulator, std::uint32_t replicas, const TimeReading& reading = {}) {
   double low = 1e-3;
-  if (!simulator.meets(low, replicas)) return 0;
+  if (!simulator.meets(low, replicas, reading)) return 0;
   double high = low;
-  while (high < kHighestRate && simulator.meets(high *= 4, replicas)) low = high;
+  while (high < kHighestRate && simulator.meets(high *= 4, replicas, reading)) low = high;
   while (high / low > kRateStep) {
     const double middle = std::sqrt(low * high);
-    (simulator.meets(middle, replicas) ? low : high) = middle;
+    (simulator.meets(middle, replicas, reading) ? low : high) = middle;
   }
   return low;
 }
@@ -156,20 +157,29 @@ std::string prompt_metric_of(const SimulateRequest& request) {
   return prompt_metric(tokens / static_cast<double>(request.requests.size()));
 }
 
-void price(const RowSimulator& simulator, const CostModel& cost, const SimulateRequest& request, SimulatedRow& row) {
-  row.outcome = simulator.outcome(row.rate, row.replicas);
+// How times are read for the five ends, as measured rows ask for the work that is in the steps of the row's outcome.
+using Readings = std::array<TimeReading, kEnds.size()>;
+
+Readings readings_of(const CostModel& cost, const SimulateRequest& request, SimulatedRow& row) {
   const Reach reach = reach_of(request, row);
-  const auto factors = [&](const std::string& metric) { return interval_group(*row.device, cost, metric).at(reach); };
-  const IntervalFactors steps = factors("step"), prompts = factors(prompt_metric_of(request));
+  const IntervalFactors steps = interval_group(*row.device, cost, "step").at(reach);
+  const IntervalFactors prompts = interval_group(*row.device, cost, prompt_metric_of(request)).at(reach);
+  row.interval_from = steps.text();
+  Readings readings;
+  for (std::size_t i = 1; i < kEnds.size(); ++i) {
+    const auto end = kEnds[i];
+    readings[i] = {[=](const Estimate& e) { return with_factors(e, steps).*end; },
+                   [=](const Estimate& e) { return with_factors(e, prompts).*end; }};
+  }
+  return readings;
+}
+
+void price(const RowSimulator& simulator, const Readings& readings, const IntervalFactors& first_token_errors,
+           SimulatedRow& row) {
   Summaries summaries;
   Ends requests{}, tokens{}, attained{};
   for (std::size_t i = 0; i < kEnds.size(); ++i) {
-    const auto end = kEnds[i];
-    const ServingOutcome outcome =
-        i == 0 ? row.outcome
-               : simulator.outcome(row.rate, row.replicas,
-                                   {[&](const Estimate& e) { return with_factors(e, steps).*end; },
-                                    [&](const Estimate& e) { return with_factors(e, prompts).*end; }});
+    const ServingOutcome outcome = i == 0 ? row.outcome : simulator.outcome(row.rate, row.replicas, readings[i]);
     summaries[i] = summarise_serving(outcome);
     requests[i] = summaries[i].requests_per_s;
     tokens[i] = summaries[i].tokens_per_s;
@@ -178,12 +188,25 @@ void price(const RowSimulator& simulator, const CostModel& cost, const SimulateR
   row.requests_per_s = falling_estimate_of(requests);
   row.tokens_per_s = falling_estimate_of(tokens);
   row.attained = falling_estimate_of(attained);
-  row.met = row.attained.value >= request.attainment;
-  row.interval_from = steps.text();
-  row.first_token = latency_of(summaries, &ServingSummary::first_token, factors("first token"));
+  row.first_token = latency_of(summaries, &ServingSummary::first_token, first_token_errors);
   row.token = latency_of(summaries, &ServingSummary::token, {});
   row.gap = latency_of(summaries, &ServingSummary::gap, {});
   row.whole = latency_of(summaries, &ServingSummary::whole, {});
+}
+
+// What was looked for, at the five ends of all times.
+void price_search(const RowSimulator& simulator, const Readings& readings, const SimulateRequest& request,
+                  SimulatedRow& row) {
+  Ends at{};
+  for (std::size_t i = 0; i < kEnds.size(); ++i) {
+    if (request.highest_rate) at[i] = i == 0 ? row.rate : highest_rate(simulator, row.replicas, readings[i]);
+    if (request.replicas != 0) continue;
+    const std::uint32_t fewest =
+        i == 0 ? row.replicas : fewest_replicas(simulator, request.requests.size(), readings[i]);
+    at[i] = fewest > 0 ? fewest : std::numeric_limits<double>::infinity();
+  }
+  if (request.highest_rate) row.rate_interval = falling_estimate_of(at);
+  if (request.replicas == 0) row.replicas_interval = estimate_of(at);
 }
 
 void simulate_row(const SimulateRequest& request, const std::vector<LengthProfile>& profiles, SimulatedRow& row) {
@@ -211,7 +234,11 @@ void simulate_row(const SimulateRequest& request, const std::vector<LengthProfil
   if (request.clients == 0 && !request.highest_rate && request.requests.back().arrival > 0) {
     row.rate = static_cast<double>(request.requests.size() - 1) / request.requests.back().arrival;
   }
-  price(simulator, cost, request, row);
+  row.outcome = simulator.outcome(row.rate, row.replicas);
+  row.met = simulator.attained(row.outcome) >= request.attainment;
+  const Readings readings = readings_of(cost, request, row);
+  price(simulator, readings, interval_group(*row.device, cost, "first token").at(reach_of(request, row)), row);
+  price_search(simulator, readings, request, row);
 }
 
 }  // namespace
@@ -238,8 +265,13 @@ std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const st
     }
   }
   shipped_intervals();  // made once, before threads ask for it
+  Progress progress(arguments, "simulating");
+  std::mutex one_at_a_time;
+  std::size_t done = 0;
   pool.parallel_for(rows.size(), [&](std::size_t i) {
     simulate_row(request, profiles.at(rows[i].workload), rows[i]);
+    const std::lock_guard lock(one_at_a_time);
+    progress.at(++done, rows.size());
   });
   return rows;
 }

@@ -86,6 +86,10 @@ TEST_CASE("the highest rate meets the goals, and half as much again does not") {
   const double rate = most["arrival_rate_per_s"];
   CHECK(most["meets_goals"] == true);
   CHECK(value(most["attained"]) >= 0.95);
+  const json& e = most["highest_rate_per_s"];
+  CHECK(value(e) == rate);
+  CHECK(e["low80"].get<double>() < rate);  // slower steps serve fewer
+  CHECK(e["high80"].get<double>() > rate);
   CHECK(simulate(words + "--rate " + std::to_string(1.5 * rate), 3)["rows"][0]["meets_goals"] == false);
 }
 
@@ -95,6 +99,9 @@ TEST_CASE("as few replicas as meet the goals are found: one less does not") {
   const int replicas = found["replicas"];
   CHECK(replicas > 1);
   CHECK(found["meets_goals"] == true);
+  CHECK(value(found["fewest_replicas"]) == replicas);
+  CHECK(found["fewest_replicas"]["low80"] <= replicas);
+  CHECK(found["fewest_replicas"]["high80"] > replicas);
   CHECK(simulate(words + "--replicas " + std::to_string(replicas - 1), 3)["rows"][0]["meets_goals"] == false);
 }
 
