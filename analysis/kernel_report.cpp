@@ -64,6 +64,10 @@ double WorkTotals::bytes_per_second() const {
   return timed_bytes / static_cast<double>(total_ns) * 1e9;
 }
 
+double WorkTotals::flops_per_byte() const {
+  return bytes == 0 ? 0 : static_cast<double>(flops) / static_cast<double>(bytes);
+}
+
 double StepTotals::total_ns() const { return std::accumulate(cause_ns.begin(), cause_ns.end(), 0.0); }
 
 WorkTotals& KernelReportBuilder::named(Totals& totals, std::string_view name) {

@@ -42,6 +42,7 @@ struct WorkTotals {
   void add(std::uint64_t duration_ns, bool has_times);
   [[nodiscard]] double mean_ns() const;
   [[nodiscard]] double bytes_per_second() const;  // 0 where no time was measured
+  [[nodiscard]] double flops_per_byte() const;    // 0 where either is not known
 };
 
 // An engine step. The time of a kernel is shared among its causes as the bytes are that it declared for each.

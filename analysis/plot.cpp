@@ -17,13 +17,6 @@ constexpr double kLeft = 66, kRight = svg::kWidth - 22;
 constexpr double kPlotHeight = 260;
 constexpr std::size_t kColours = 6;
 
-// Columns of a text, counting one for each code point.
-double width_of(const std::string& text, double of_one) {
-  const auto points =
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; });
-  return static_cast<double>(points) * of_one;
-}
-
 // A colour for each line, and where these are used up a stroke of its own; a dashed line is what the others are held
 // against, in the colour of the text.
 std::string style_of(std::size_t i, bool dashed) {
@@ -37,7 +30,7 @@ std::string legend(const std::vector<PlotLine>& lines, double& y) {
   std::string out;
   double x = kLeft;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    const double width = 34 + width_of(lines[i].label, 6.9) + 18;
+    const double width = 34 + svg::width_of(lines[i].label, 6.9) + 18;
     if (x > kLeft && x + width > kRight) {
       x = kLeft;
       y += 19;

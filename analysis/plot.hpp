@@ -11,6 +11,7 @@ struct PlotAxis {
   std::string label;     // with the unit
   bool log = false;      // values ≤ 0 are left out
   bool percent = false;  // values are shares: the axis goes from 0 to 1 and says 0 to 100
+  bool binary = false;   // with log: powers of two whatever the values are
 };
 
 struct PlotLine {

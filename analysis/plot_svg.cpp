@@ -93,6 +93,12 @@ std::string text(double x, double y, const std::string& words, const std::string
                      xml_text(words));
 }
 
+double width_of(const std::string& text, double of_one) {
+  const auto points =
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; });
+  return static_cast<double>(points) * of_one;
+}
+
 std::string upright_text(double x, double y, const std::string& words, const std::string& style) {
   return fmt::format(
       "<text class=\"{0}\" transform=\"translate({1:.1f},{2:.1f}) rotate(-90)\" text-anchor=\"middle\">{3}</text>\n",
@@ -116,7 +122,7 @@ Scale::Scale(const PlotAxis& axis, const std::vector<double>& values, double beg
   if (low > high) low = high = 1;
   if (axis.log) {
     // Powers of two for counts, of ten where these would be many or small.
-    const double base = low >= 1 && high / low < 1e5 ? 2 : 10;
+    const double base = axis.binary || (low >= 1 && high / low < 1e5) ? 2 : 10;
     const double first = std::floor(std::log(low) / std::log(base) + 1e-9);
     const double last = std::max(first + 1, std::ceil(std::log(high) / std::log(base) - 1e-9));
     low_ = std::pow(base, first);

@@ -15,6 +15,8 @@ inline constexpr double kWidth = 640;
 enum class Anchor : std::uint8_t { kStart, kMiddle, kEnd };
 // `style` is one of the classes of open_picture: title, label, tick.
 std::string text(double x, double y, const std::string& words, const std::string& style, Anchor anchor);
+// About: `of_one` for each code point.
+double width_of(const std::string& text, double of_one);
 // Turned by a quarter, to be read from below.
 std::string upright_text(double x, double y, const std::string& words, const std::string& style);
 std::string line(double x1, double y1, double x2, double y2, const std::string& style);
@@ -32,6 +34,7 @@ class Scale {
   [[nodiscard]] double place(double value) const;
   [[nodiscard]] bool shows(double value) const;  // finite, and positive on a logarithmic axis
   [[nodiscard]] std::vector<Tick> ticks() const;
+  [[nodiscard]] double low() const { return low_; }  // the value at `begin`
 
  private:
   [[nodiscard]] std::string label(double value) const;

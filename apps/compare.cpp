@@ -110,11 +110,7 @@ int run_compare(const Arguments& arguments) {
   const Measure& by = measure_of(arguments.get<std::string>("by"));
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
   const std::vector<Device> devices = devices_of(arguments.get<std::string>("device"));
-  const std::string svg = arguments.has("svg") ? arguments.get<std::string>("svg") : "";
-  if (svg.ends_with(".png") || svg.ends_with(".pdf")) {
-    throw usage_error(fmt::format("--svg {}: the picture is an SVG; give it a name that ends with .svg", svg))
-        .note("`rsvg-convert -z 2 F.svg -o F.png` makes a PNG of it");
-  }
+  const std::string svg = svg_file(arguments);
   const std::vector<Workload> workloads = make_workloads(request, arguments);
   const Goals goals = goals_of(arguments);
   Ranking ranking{request, by, goals, {}, {}};

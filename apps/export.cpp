@@ -44,7 +44,7 @@ void write_timeline(const Arguments& arguments, const TraceReader& trace, Timeli
   const std::vector<TimelineStep> steps = recorded_steps(trace);
   std::uint64_t zero = counts.first_ns;
   if (!steps.empty()) zero = counts.last_ns == 0 ? steps[0].start_ns : std::min(zero, steps[0].start_ns);
-  const std::string name = trace.path().filename().string();
+  const std::string name = (trace.path() / "").parent_path().filename().string();  // of run.kvt/ as of run.kvt
   TimelineExport timeline(to, zero);
   timeline.run("recorded: " + name, steps, &kernels);
   if (!is_simulated(arguments)) return;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <compare>
 #include <map>
-#include <tuple>
 
 #include "apps/command.hpp"
 #include "apps/replay_points.hpp"
@@ -120,6 +120,7 @@ void TimelineExport::run(const std::string& name, std::span<const TimelineStep> 
   if (kernels == nullptr) return;
   several_ = kernels->counts().processes > 1;
   add_kernels(*kernels);
+  add_calls(*kernels);
   add_ranges(*kernels);
   add_samples(*kernels);
 }
@@ -143,22 +144,38 @@ std::string TimelineExport::of_process(std::uint32_t process) const {
   return several_ ? fmt::format(", process {}", process) : "";
 }
 
+// A process's stream of a device, or one of its threads.
+struct TimelineExport::Owner {
+  std::uint32_t process = 0, device_or_thread = 0, stream = 0;
+  auto operator<=>(const Owner&) const = default;
+};
+
+// Tracks of each owner, a further one wherever slices overlap in part.
+struct TimelineExport::Tracks {
+  std::map<std::pair<Owner, std::size_t>, std::uint64_t> numbers;
+  std::map<Owner, Lanes> lanes;
+};
+
+template <class Title>
+std::uint64_t TimelineExport::track_of(Tracks& tracks, const Owner& owner, std::uint64_t start_ns,
+                                       std::uint64_t end_ns, const Title& title) {
+  const std::size_t lane = tracks.lanes[owner].lane_of(start_ns, end_ns);
+  std::uint64_t& track = tracks.numbers[{owner, lane}];
+  if (track == 0) {
+    track = ++track_;
+    to_.slice_track(track, process_,
+                    title() + of_process(owner.process) + (lane == 0 ? "" : fmt::format(" ({})", lane + 1)));
+  }
+  return track;
+}
+
 void TimelineExport::add_kernels(const KernelReader& kernels) {
-  using Stream = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  // each process numbers GPUs for itself
-  std::map<std::pair<Stream, std::size_t>, std::uint64_t> tracks;
-  std::map<Stream, Lanes> lanes;
+  Tracks tracks;
   kernels.for_each_work([&](const WorkRow& row) {
     const DeviceWork& w = row.work;
     if (w.end_ns == 0) return;
-    const Stream stream{w.process, w.device, w.stream};
-    const std::size_t lane = lanes[stream].lane_of(w.start_ns, w.end_ns);
-    std::uint64_t& track = tracks[{stream, lane}];
-    if (track == 0) {
-      track = ++track_;
-      to_.slice_track(track, process_,
-                      fmt::format("GPU {} stream {}{}{}", w.device, w.stream, of_process(w.process),
-                                  lane == 0 ? "" : fmt::format(" ({})", lane + 1)));
-    }
+    const std::uint64_t track = track_of(tracks, {w.process, w.device, w.stream}, w.start_ns, w.end_ns,
+                                         [&] { return fmt::format("GPU {} stream {}", w.device, w.stream); });
     std::array<TimelineArgument, 4> arguments;
     std::size_t n = 0;
     arguments[n++] = {"correlation", w.correlation};
@@ -173,21 +190,25 @@ void TimelineExport::add_kernels(const KernelReader& kernels) {
 }
 
 void TimelineExport::add_ranges(const KernelReader& kernels) {
-  using Thread = std::pair<std::uint32_t, std::uint32_t>;
-  std::map<std::pair<Thread, std::size_t>, std::uint64_t> tracks;
-  std::map<Thread, Lanes> lanes;
+  Tracks tracks;
   kernels.for_each_range([&](const RangeRecord& r) {
     const std::uint64_t end = std::max(r.start_ns, r.end_ns);
-    const Thread thread{r.process, r.thread};
-    const std::size_t lane = lanes[thread].lane_of(r.start_ns, end);
-    std::uint64_t& track = tracks[{thread, lane}];
-    if (track == 0) {
-      track = ++track_;
-      to_.slice_track(track, process_,
-                      fmt::format("ranges of thread {}{}{}", r.thread, of_process(r.process),
-                                  lane == 0 ? "" : fmt::format(" ({})", lane + 1)));
-    }
+    const std::uint64_t track = track_of(tracks, {r.process, r.thread, 0}, r.start_ns, end,
+                                         [&] { return fmt::format("ranges of thread {}", r.thread); });
     to_.slice(track, r.text, time(r.start_ns), time(end), {});
+  });
+}
+
+// A call has the correlation of the work that it launched. Those of a program's start, before any work, are left out.
+void TimelineExport::add_calls(const KernelReader& kernels) {
+  Tracks tracks;
+  kernels.for_each_call([&](const CallRecord& c) {
+    const std::uint64_t end = std::max(c.start_ns, c.end_ns);
+    if (end < zero_ns_) return;
+    const std::uint64_t track = track_of(tracks, {c.process, c.thread, 0}, c.start_ns, end,
+                                         [&] { return fmt::format("CUDA calls of thread {}", c.thread); });
+    const std::array<TimelineArgument, 1> arguments = {{{"correlation", c.correlation}}};
+    to_.slice(track, c.name, time(c.start_ns), time(end), arguments);
   });
 }
 

@@ -41,8 +41,15 @@ class TimelineExport {
   [[nodiscard]] std::uint64_t time(std::uint64_t ns) const { return ns > zero_ns_ ? ns - zero_ns_ : 0; }
   void add_steps(std::span<const TimelineStep> steps);
   void add_kernels(const KernelReader& kernels);
+  void add_calls(const KernelReader& kernels);
   void add_ranges(const KernelReader& kernels);
   void add_samples(const KernelReader& kernels);
+  struct Tracks;
+  struct Owner;
+  // The track of a slice; a new one has the title that the function gives.
+  template <class Title>
+  std::uint64_t track_of(Tracks& tracks, const Owner& owner, std::uint64_t start_ns, std::uint64_t end_ns,
+                         const Title& title);
   // ", process 4711" where several processes are in the trace.
   [[nodiscard]] std::string of_process(std::uint32_t process) const;
 

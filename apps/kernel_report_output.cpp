@@ -79,16 +79,19 @@ class OperatorTable {
   Table make() {
     const std::size_t shown = answer_.top == 0 ? kernels_.size() : answer_.top;
     WorkTotals others;
+    std::string kind_of_others;  // empty: they are of several
     for (std::size_t i = 0; i < kernels_.size(); ++i) {
+      const std::string kind = kernels_[i].purpose.empty() ? "operator" : kernels_[i].purpose;
       if (i < shown) {
-        add(kernels_[i], kernels_[i].purpose.empty() ? "operator" : kernels_[i].purpose);
+        add(kernels_[i], kind);
       } else {
+        kind_of_others = i == shown || kind == kind_of_others ? kind : "";
         merge(others, kernels_[i]);
       }
     }
     if (kernels_.size() > shown) {
       others.name = fmt::format("{} more", kernels_.size() - shown);
-      add(others, "operator");
+      add(others, kind_of_others);
     }
     if (!kernels_.empty()) add(report_.all_kernels, "total");
     if (!report_.steps.empty()) add_policy();
@@ -124,7 +127,7 @@ class OperatorTable {
     const bool kernels = kind != "copy";  // copies to the host go over another link
     const bool rated = rate > 0, limited = rated && kernels && answer_.device;
     const double limit = answer_.device ? answer_.device->bandwidth().value : 0;
-    const double intensity = t.bytes > 0 ? static_cast<double>(t.flops) / static_cast<double>(t.bytes) : 0;
+    const double intensity = t.flops_per_byte();
     const bool roofed = limited && t.flops > 0;
     const double roof = roofed ? std::min(answer_.device->peak(DType::kBF16).value, intensity * limit) : 0;
     const auto [counted, ratio] = counted_cells(&t.counted);

@@ -255,8 +255,7 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
     return std::nullopt;
   }
   check_words(command, arguments.positional);
-  arguments.command_line = fmt::format("kvroof {}", command.name);
-  for (const std::string& word : typed) arguments.command_line += " " + word;
+  arguments.command_line = fmt::format("kvroof {}{}{}", command.name, typed.empty() ? "" : " ", command_text(typed));
   arguments.quiet = values.count("quiet") > 0;
   if (values.count("verbose") > 0) fmt::print(stderr, "{}", config_yaml(values, visible));
   arguments.seed = whole_value("seed", arguments.get<std::string>("seed"), 0, UINT64_MAX);
@@ -266,6 +265,25 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
   }
   check_format(command, arguments.get<std::string>("format"));
   return arguments;
+}
+
+std::string command_text(const std::vector<std::string>& words) {
+  constexpr std::string_view kPlain = "@%+=:,./_-";
+  std::string text;
+  for (const std::string& word : words) {
+    const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [&](unsigned char c) {
+      return std::isalnum(c) != 0 || kPlain.find(static_cast<char>(c)) != std::string_view::npos;
+    });
+    text += text.empty() ? "" : " ";
+    if (plain) {
+      text += word;
+      continue;
+    }
+    text += '\'';
+    for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+    text += '\'';
+  }
+  return text;
 }
 
 }  // namespace kvroof

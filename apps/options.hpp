@@ -16,4 +16,7 @@ void print_help(const Command& command);
 // mean"), repeated scalars, values that do not parse and wrong numbers of words.
 std::optional<Arguments> parse_arguments(const Command& command, const std::vector<std::string>& words);
 
+// Words as a shell takes them back: those that it would cut or change stand in quotes.
+std::string command_text(const std::vector<std::string>& words);
+
 }  // namespace kvroof

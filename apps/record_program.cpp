@@ -12,11 +12,11 @@
 #include <map>
 #include <vector>
 
+#include "apps/options.hpp"
 #include "apps/spools.hpp"
 #include "kernels/cupti/inject/inject.hpp"
 #include "kernels/cupti/machine.hpp"
 #include "kvroof_version.hpp"
-#include "sim/core/suggest.hpp"
 #include "traces/import_profile.hpp"
 
 namespace fs = std::filesystem;
@@ -155,7 +155,7 @@ MergedSpools write_trace(const Arguments& arguments, const fs::path& out, const 
   MergedSpools merged;
   write_profile(out, kVersion, arguments.command_line, [&](ProfileSink& sink) {
     merged = merge_spools(spools, sink, g_stop);
-    sink.note("program", join(arguments.program, " "));
+    sink.note("program", command_text(arguments.program));
     sink.note("exit_code", std::to_string(code));
   });
   return merged;

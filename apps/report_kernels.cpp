@@ -6,9 +6,13 @@
 
 #include "analysis/device_names.hpp"
 #include "analysis/kernel_report.hpp"
+#include "analysis/roofline.hpp"
 #include "apps/command.hpp"
 #include "apps/kernel_report_output.hpp"
+#include "apps/shared_options.hpp"
 #include "apps/values.hpp"
+#include "sim/core/suggest.hpp"
+#include "traces/file_io.hpp"
 #include "traces/kernel_reader.hpp"
 #include "traces/reader.hpp"
 
@@ -31,17 +35,20 @@ std::optional<Device> device_of(const Arguments& arguments, const KernelReader& 
   return std::nullopt;
 }
 
-KernelReport make_report(const Arguments& arguments, const KernelReader& reader, const KernelCounts& counts) {
+KernelReport make_report(const Arguments& arguments, const KernelReader& reader, const KernelCounts& counts,
+                         RooflineBuilder& roofline) {
   Progress progress(arguments, "reading kernels");
   KernelReportBuilder builder;
   std::uint64_t done = 0;
   const std::uint64_t all = counts.kernels + counts.copies + counts.fills;
   reader.for_each_work([&](const WorkRow& row) {
     builder.add(row);
+    if (arguments.has("svg")) roofline.add(row);
     if (++done % kProgressRows == 0) progress.at(done, all);
   });
   reader.for_each_counter([&](const CounterRecord& counter) { builder.add(counter); });
-  reader.for_each_step([&](std::uint32_t step, const ByteCounters& bytes) { builder.add_step(step, bytes); });
+  reader.for_each_step(
+      [&](std::uint32_t step, std::string_view, const ByteCounters& bytes) { builder.add_step(step, bytes); });
   return builder.finish();
 }
 
@@ -71,11 +78,14 @@ void print_without_bytes(const KernelReport& report) {
 // The refusal of a profile that was not imported.
 void require_imported(const std::filesystem::path& path) {
   const std::string extension = path.extension().string();
-  const char* const from = extension == ".json" || extension == ".gz" ? "kineto" : extension == ".sqlite" ? "nsys" : "";
+  const bool report = extension == ".nsys-rep", nsys = report || extension == ".sqlite";
   std::error_code error;
-  if (*from == '\0' || !std::filesystem::is_regular_file(path, error)) return;
+  if ((!nsys && extension != ".json" && extension != ".gz") || !std::filesystem::is_regular_file(path, error)) return;
+  const std::string file = report ? std::filesystem::path(path).replace_extension(".sqlite").string() : path.string();
+  const std::string exported = fmt::format("`nsys export --type sqlite {}` makes {} of it, and ", path.string(), file);
   throw usage_error(fmt::format("{} is a profile, not a trace", path.string()))
-      .note(fmt::format("`kvroof import {} {} -o profile.kvt` makes one of it", from, path.string()));
+      .note(fmt::format("{}`kvroof import {} {} -o profile.kvt` makes one of {}", report ? exported : "",
+                        nsys ? "nsys" : "kineto", file, report ? "that" : "it"));
 }
 
 // What a reader of the table must know of its recording.
@@ -111,6 +121,43 @@ void print_counted(const KernelReport& report) {
                            "(--by step; `record --ranges operator` counts operators)");
 }
 
+std::map<std::uint32_t, std::string> phases_of(const KernelReader& reader) {
+  std::map<std::uint32_t, std::string> phases;
+  reader.for_each_step([&](std::uint32_t step, std::string_view phase, const ByteCounters&) { phases[step] = phase; });
+  return phases;
+}
+
+bool is_emulated(const KernelReader& reader) {
+  const auto notes = reader.notes();
+  return std::any_of(notes.begin(), notes.end(), [](const auto& note) { return note.first == "emulated"; });
+}
+
+// The picture of --svg. Throws Error (usage) where it would be empty.
+std::string roofline_of(const std::filesystem::path& path, const std::optional<Device>& device,
+                        const Roofline& roofline, bool emulated) {
+  if (!device) {
+    throw usage_error("--svg: the roof is not known, as the recording names no device of the catalog")
+        .note("--device NAME gives one");
+  }
+  if (roofline.marks.empty()) {
+    throw usage_error(fmt::format("--svg: no kernel of {} has declared operations, so none has a place in the picture",
+                                  path.string()))
+        .note("`kvroof record --cupti trace` of the engine's own runs declares them, and PyTorch's profiler with "
+              "record_shapes=True for products in 16 bits");
+  }
+  const Roof roof{device->bandwidth().value, device->peak(DType::kBF16).value};
+  const std::string name = (path / "").parent_path().filename().string();  // of run.kvt/ as of run.kvt
+  return roofline_svg(fmt::format("{}{} against the roof of {} ({})", name, emulated ? " (emulated)" : "", device->name,
+                                  name_of(device->fact(DeviceField::kBandwidthGbPerS)->provenance)),
+                      roof, roofline);
+}
+
+void print_left_out(const Roofline& roofline) {
+  if (roofline.left_out.empty()) return;
+  fmt::print(stderr, "picture: without declared operations, {:.3g} % of the kernels' time, and left out: {}\n",
+             100 * roofline.left_out_share, join(roofline.left_out, ", "));
+}
+
 RecordedLevel level_of(const KernelReader& reader, const KernelCounts& counts) {
   RecordedLevel recorded;
   for (const auto& [key, value] : reader.notes()) {
@@ -130,12 +177,14 @@ int run_report(const Arguments& arguments) {
     throw usage_error(fmt::format("--by {}: expected operator, purpose or step", by));
   }
   const std::uint32_t top = count_value("top", arguments.get<std::string>("top"), 0, kMostRows);
+  const std::string svg = svg_file(arguments);
   require_imported(path);
   static_cast<void>(TraceReader::open(path));  // checks seal and checksums
   const KernelReader reader = KernelReader::open(path);
   const KernelCounts counts = reader.counts();
   const RecordedLevel recorded = level_of(reader, counts);
-  const KernelReport report = make_report(arguments, reader, counts);
+  RooflineBuilder drawn(phases_of(reader));
+  const KernelReport report = make_report(arguments, reader, counts, drawn);
   const bool work = !report.operators.empty() || !report.copies.empty();
   const bool nothing = !work && (counts.counters == 0 || by != "step");
   if (nothing && recorded.level.empty()) {
@@ -144,6 +193,11 @@ int run_report(const Arguments& arguments) {
         .note("they come from `kvroof record --cupti trace`, `kvroof record -- CMD` and `kvroof import nsys|kineto`");
   }
   const KernelAnswer answer{report, device_of(arguments, reader), top, recorded};
+  if (!svg.empty()) {
+    const Roofline roofline = drawn.finish(top);
+    write_text_file(svg, roofline_of(path, answer.device, roofline, is_emulated(reader)));
+    if (!arguments.quiet) print_left_out(roofline);
+  }
   if (nothing && format_of(arguments) != Format::kJson) {
     write_table(arguments, nothing_table(recorded));
     return 0;
@@ -173,6 +227,7 @@ void describe_report(po::options_description_easy_init add) {
       "rows of the table: operator (or kernel), purpose (gemm, attention, …) or step");
   add("top", po::value<std::string>()->default_value("20"), "so many rows at most (0: all)");
   add("device", po::value<std::string>(), "compare with this device (default: the recorded one)");
+  add("svg", po::value<std::string>(), "write the roofline of the operators to this file");
 }
 
 }  // namespace
@@ -180,9 +235,10 @@ void describe_report(po::options_description_easy_init add) {
 Command report_kernels_command() {
   return {"report-kernels",
           "time and bytes of each operator or kernel against the device's limit",
-          "run.kvt [--by operator|purpose|step] [--top N] [--device NAME]",
+          "run.kvt [--by operator|purpose|step] [--top N] [--device NAME] [--svg F]",
           "  kvroof report-kernels run.kvt\n"
           "  kvroof report-kernels run.kvt --by step --format csv -o steps.csv\n"
+          "  kvroof report-kernels run.kvt --device h100-sxm --svg roofline.svg\n"
           "  kvroof import nsys report.sqlite -o run.kvt && kvroof report-kernels run.kvt --device h100-sxm\n"
           "  kvroof report-kernels run.kvt --by purpose    (gemm, attention, … of a program of others)",
           describe_report,

@@ -77,6 +77,15 @@ Error not_show(const std::string& verb, const std::string& word, std::vector<std
                                          : did_you_mean(word, known)));
 }
 
+std::string svg_file(const Arguments& arguments) {
+  const std::string svg = arguments.has("svg") ? arguments.get<std::string>("svg") : "";
+  if (svg.ends_with(".png") || svg.ends_with(".pdf")) {
+    throw usage_error(fmt::format("--svg {}: the picture is an SVG; give it a name that ends with .svg", svg))
+        .note("`rsvg-convert -z 2 F.svg -o F.png` makes a PNG of it");
+  }
+  return svg;
+}
+
 std::vector<PolicySpec> policy_points(const Arguments& arguments) {
   std::vector<Budget> budgets;
   if (arguments.has("budget")) {

@@ -28,6 +28,9 @@ void set_kv_type(std::vector<PolicySpec>& points, std::optional<KvType> type);
 // The refusal of `kvroof VERB word`, where only `kvroof VERB` and `kvroof VERB show NAME` are; suggests the nearest.
 Error not_show(const std::string& verb, const std::string& word, std::vector<std::string> names);
 
+// --svg, where a picture goes; empty where none was asked for. Throws Error (usage) for the name of another kind.
+std::string svg_file(const Arguments& arguments);
+
 // --policy crossed with --budget, each point once. Throws Error (usage).
 std::vector<PolicySpec> policy_points(const Arguments& arguments);
 

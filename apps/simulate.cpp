@@ -1,26 +1,16 @@
 // kvroof simulate: requests on a server, one by one: percentiles of first tokens and tokens, and what meets goals.
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "apps/shared_options.hpp"
 #include "apps/simulate_output.hpp"
 #include "traces/file_io.hpp"
 
 namespace kvroof {
 namespace {
 
-std::string svg_name(const Arguments& arguments) {
-  const std::string svg = arguments.has("svg") ? arguments.get<std::string>("svg") : "";
-  if (svg.ends_with(".png") || svg.ends_with(".pdf")) {
-    throw usage_error(fmt::format("--svg {}: the picture is an SVG; give it a name that ends with .svg", svg))
-        .note("`rsvg-convert -z 2 F.svg -o F.png` makes a PNG of it");
-  }
-  return svg;
-}
-
 int run_simulate(const Arguments& arguments) {
   const SimulateRequest request = simulate_request(arguments);
-  const std::string svg = svg_name(arguments);
+  const std::string svg = svg_file(arguments);
   const std::vector<Workload> workloads = make_workloads(request.workload, arguments);
   const std::vector<SimulatedRow> rows = simulate_rows(request, workloads, arguments);
   if (!svg.empty()) write_text_file(svg, simulate_svg(request, rows));

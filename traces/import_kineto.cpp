@@ -1,4 +1,5 @@
 // Reads the trace that PyTorch's profiler exports (Chrome's JSON with Kineto's arguments), one event at a time.
+#include <algorithm>
 #include <istream>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -85,10 +86,13 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
     places_.pop_back();
     return value();
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
+  bool parse_error(std::size_t position, const std::string& found, const nlohmann::detail::exception&) override {
     if (stream_.problem()) return fail(*stream_.problem());
     if (stream_.ended()) return fail(failure("the JSON breaks off at byte {}: the file was cut", stream_.position()));
-    return fail(failure("byte {} of the JSON is not what may stand there", position));
+    return fail(failure("byte {} of the JSON: `{}` may not stand there{}", position, ending(found),
+                        has_events_ ? "; where it is of the name of a Python function, record without "
+                                      "with_stack=True"
+                                    : ""));
   }
 
   Result<ProfileCounts> result(bool parsed) const {
@@ -106,6 +110,13 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
   }
 
  private:
+  // What was read last of a token, which may be long and is perhaps no text.
+  static std::string ending(const std::string& token) {
+    constexpr std::size_t kMost = 24;
+    std::string text = token.substr(token.size() - std::min(token.size(), kMost));
+    std::replace_if(text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    return text;
+  }
   [[nodiscard]] Place place() const { return places_.empty() ? Place::kNothing : places_.back(); }
   bool enter(Place inner) {
     if (places_.empty() && inner != Place::kFile) return fail(failure("it is no JSON object"));

@@ -1,5 +1,7 @@
 // Reads the SQLite export of Nsight Systems. Its tables are made lazily and their columns grow from version to version.
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <map>
 #include <unordered_map>
 #include <vector>
@@ -16,6 +18,8 @@ namespace {
 constexpr std::string_view kMagic = "SQLite format 3";
 constexpr std::uint64_t kLeastRow = 4;  // bytes that any row takes in a file
 constexpr std::string_view kGraphTable = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+constexpr std::array kTaken = {kKernelTable, kGraphTable, kCopyTable, kFillTable,
+                               kCallTable,   kRangeTable, kMemoryTable, kPoolTable};
 constexpr int kMark = 34, kPushPop = 59, kStartEnd = 60;
 
 using Columns = std::vector<std::string_view>;
@@ -39,6 +43,7 @@ class NsysReader {
     read_memory();
     read_pools();
     if (problem_) return *problem_;
+    count_others();
     if (counts_.whole_graphs > 0) {
       to_.note("whole_graphs",
                fmt::format("{} launches of CUDA graphs are a record each; `nsys profile --cuda-graph-trace=node` "
@@ -261,6 +266,20 @@ class NsysReader {
                              pool},
                   taken);
            });
+  }
+  // Events of tables that are not read: synchronisation, calls of the system and of libraries, samples of metrics. They
+  // are not needed, so a damage of theirs ends nothing but the count.
+  void count_others() {
+    auto names = SqliteRows::select(db_, "SELECT name FROM sqlite_schema WHERE type = 'table'");
+    while (names && names.value().next()) {
+      const std::string table(names.value().text(0));
+      const bool plain = std::all_of(table.begin(), table.end(),
+                                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+      const bool taken = std::find(kTaken.begin(), kTaken.end(), table) != kTaken.end();
+      if (!plain || taken || (!db_.has_column(table, "start") && !db_.has_column(table, "timestamp"))) continue;
+      auto rows = SqliteRows::select(db_, fmt::format("SELECT 1 FROM {}", table), most_rows_);
+      while (rows && rows.value().next()) ++counts_.others;
+    }
   }
   template <class Record>
   void take(const Record& record, std::uint64_t& count) {

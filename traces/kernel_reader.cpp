@@ -247,6 +247,20 @@ void KernelReader::for_each_work(const std::function<void(const WorkRow&)>& visi
   state_->finish(rows);
 }
 
+void KernelReader::for_each_call(const std::function<void(const CallRecord&)>& visit) const {
+  if (!state_->db.has_table(kCallTable)) return;
+  SqliteRows rows = state_->select(fmt::format(
+      "SELECT start, end, globalTid, correlationId, returnValue, eventClass, nameId FROM {} "
+      "ORDER BY start, end DESC, rowid",
+      kCallTable));
+  while (rows.next()) {
+    const std::uint64_t thread = u64(rows, 2);
+    visit({u64(rows, 0), u64(rows, 1), process_of(thread), thread_of(thread), u32(rows, 3), u32(rows, 4),
+           rows.integer(5) == 1, state_->string(rows.integer(6))});
+  }
+  state_->finish(rows);
+}
+
 void KernelReader::for_each_range(const std::function<void(const RangeRecord&)>& visit) const {
   if (!state_->db.has_table(kRangeTable)) return;
   SqliteRows rows =
@@ -259,15 +273,16 @@ void KernelReader::for_each_range(const std::function<void(const RangeRecord&)>&
   state_->finish(rows);
 }
 
-void KernelReader::for_each_step(const std::function<void(std::uint32_t, const ByteCounters&)>& visit) const {
+void KernelReader::for_each_step(
+    const std::function<void(std::uint32_t, std::string_view, const ByteCounters&)>& visit) const {
   if (!state_->db.has_table("kvroof_step")) return;
   std::string columns;
   for (const std::string_view cause : kCauseNames) columns += fmt::format(", {}_bytes", cause);
-  SqliteRows rows = state_->select(fmt::format("SELECT step{} FROM kvroof_step ORDER BY step", columns));
+  SqliteRows rows = state_->select(fmt::format("SELECT step, phase{} FROM kvroof_step ORDER BY step", columns));
   while (rows.next()) {
     ByteCounters bytes;
-    for (std::size_t c = 0; c < kCauses; ++c) bytes.bytes[c] = u64(rows, static_cast<int>(c) + 1);
-    visit(u32(rows, 0), bytes);
+    for (std::size_t c = 0; c < kCauses; ++c) bytes.bytes[c] = u64(rows, static_cast<int>(c) + 2);
+    visit(u32(rows, 0), rows.text(1), bytes);
   }
   state_->finish(rows);
 }

@@ -57,9 +57,11 @@ class KernelReader {
 
   // Kernels, copies and fills by their start; those without times come first.
   void for_each_work(const std::function<void(const WorkRow&)>& visit) const;
+  void for_each_call(const std::function<void(const CallRecord&)>& visit) const;
   void for_each_range(const std::function<void(const RangeRecord&)>& visit) const;
-  // Bytes that the engine counted for each of its steps, ascending.
-  void for_each_step(const std::function<void(std::uint32_t step, const ByteCounters& bytes)>& visit) const;
+  // The engine's steps, ascending: their phase and the bytes that it counted.
+  void for_each_step(
+      const std::function<void(std::uint32_t step, std::string_view phase, const ByteCounters& bytes)>& visit) const;
   // Counters of steps by their first step, then samples by time.
   void for_each_counter(const std::function<void(const CounterRecord&)>& visit) const;
   // Each table as text, a row at a time, ids of strings replaced by the strings: the header first. Tables in the order

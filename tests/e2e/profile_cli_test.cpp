@@ -57,6 +57,36 @@ TEST_CASE("report-kernels sets each operator against the limit of the recorded d
   CHECK(wrong.err == "error: --by layer: expected operator, purpose or step\n");
 }
 
+TEST_CASE("report-kernels draws the roofline of the operators that declared operations, and names the others") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), svg = folder.file("roofline.svg");
+  write_profile_trace(trace);
+  const Ran ran = run_program("report-kernels " + trace + "/ --svg " + svg);
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(ran.out.find("qkv") != std::string::npos);
+  CHECK(ran.err.find("picture: without declared operations, 41.7 % of the kernels' time, and left out: attention\n") !=
+        std::string::npos);
+  const std::string picture = slurp(svg);
+  CHECK(picture.find(">run.kvt against the roof of h200 (datasheet)</text>") != std::string::npos);
+  // qkv: 2 flop/byte on an axis of 11 octaves from 0.5 (all kernels have 1.23, half of which it shows); 3200 operations
+  // in 700 ns on one of 6 decades from 1 Gflop/s.
+  CHECK(picture.find("cx=\"166.4\" cy=\"377.7\"") != std::string::npos);
+  const std::string other = folder.file("other.kvt"), none = folder.file("none.svg");
+  REQUIRE(run_program("import nsys " + trace + "/kernels.sqlite -o " + other).code == 0);
+  const std::vector<std::pair<std::string, std::string>> refusals = {
+      {trace + " --svg " + folder.file("none.png"), "a name that ends with .svg"},
+      {other + " --svg " + none, "has declared operations, so none has a place in the picture"}};
+  for (const auto& [words, why] : refusals) {
+    const Ran refused = run_program("report-kernels " + words);
+    INFO(refused.err);
+    CHECK(refused.code == 2);
+    CHECK(refused.out.empty());
+    CHECK(refused.err.find(why) != std::string::npos);
+  }
+  CHECK_FALSE(std::filesystem::exists(none));
+}
+
 TEST_CASE("A profile of another program is imported and reported by kernel") {
   const TemporaryFolder folder;
   const std::string trace = folder.file("run.kvt");
@@ -69,6 +99,11 @@ TEST_CASE("A profile of another program is imported and reported by kernel") {
   const Ran profile = run_program("report-kernels " + folder.file("ours.kvt/kernels.sqlite"));
   CHECK(profile.code == 2);
   CHECK(profile.err.find("is a profile, not a trace\nnote: `kvroof import nsys ") != std::string::npos);
+  std::filesystem::copy_file(folder.file("ours.kvt/kernels.sqlite"), folder.file("a.nsys-rep"));
+  CHECK(run_program("report-kernels " + folder.file("a.nsys-rep")).err ==
+        "error: " + folder.file("a.nsys-rep") + " is a profile, not a trace\nnote: `nsys export --type sqlite " +
+            folder.file("a.nsys-rep") + "` makes " + folder.file("a.sqlite") + " of it, and `kvroof import nsys " +
+            folder.file("a.sqlite") + " -o profile.kvt` makes one of that\n");
   CHECK(csv.out.find("\ngemm,gemm,2,700,43.75,350,300,400,,\n") != std::string::npos);
   CHECK(csv.out.find("policy") == std::string::npos);
   const Ran steps = run_program("report-kernels " + trace + " --by step");
@@ -100,6 +135,10 @@ TEST_CASE("Kernels of another program have a purpose by their names, and a repor
         "normalisation,normalisation,1,10000,10,10000,10000,10000\n"
         "all kernels,total,4,100000,100,25000,10000,40000\n"
         "idle between work,idle,0,0,0,0,,0\n");
+  CHECK(run_program("report-kernels " + folder.file("run.kvt") + " -q --format csv --top 3")
+            .out.find("\n1 more,normalisation,1,10000,") != std::string::npos);
+  CHECK(run_program("report-kernels " + folder.file("run.kvt") + " -q --format csv --top 2")
+            .out.find("\n2 more,,2,30000,") != std::string::npos);  // attention and normalisation
   // One short name, two purposes.
   const std::string kernels = run_program("report-kernels " + folder.file("run.kvt") + " -q --format csv").out;
   CHECK(kernels.find("\ndevice_kernel,gemm,1,40000,") != std::string::npos);

@@ -119,13 +119,17 @@ def make_export(path):
     db = sqlite3.connect(path)
     db.executescript("""
         CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
-        INSERT INTO StringIds VALUES (1, 'void ns::gemm<float>(float*)'), (2, 'void f<"q", 2>(int)');
+        INSERT INTO StringIds VALUES (1, 'void ns::gemm<float>(float*)'), (2, 'void f<"q", 2>(int)'),
+            (3, 'cudaLaunchKernel_v7000');
         CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT, correlationId INT,
             demangledName INT);
         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (5000, 9000, 0, 7, 1, 1), (6000, 10000, 0, 7, 2, 2),
             (9000, 9500, 0, 7, 3, 1), (5500, 5600, 0, 8, 4, 1), (0, 0, 0, 8, 5, 1);
         CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT);
         INSERT INTO NVTX_EVENTS VALUES (4000, 20000, 59, 'outer', 77), (4000, 8000, 59, 'inner', 77);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, nameId INT);
+        INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (100, 200, 77, 9, 3), (4500, 5200, 77, 1, 3),
+            (5900, 5950, 77, 2, 3);
     """)
     db.commit()
     db.close()
@@ -146,8 +150,10 @@ def check_profile(kvroof, folder):
         "GPU 0 stream 7": [(0, 4000, "gemm"), (4000, 4500, "gemm")],
         "GPU 0 stream 7 (2)": [(1000, 5000, "f")],
         "GPU 0 stream 8": [(500, 600, "gemm")],
+        "CUDA calls of thread 77": [(0, 200, "cudaLaunchKernel_v7000"), (900, 950, "cudaLaunchKernel_v7000")],
         "ranges of thread 77": [(0, 3000, "inner"), (0, 15000, "outer")],
     }, names
+    assert tracks["CUDA calls of thread 77"][1][3] == {"correlation": 2}
     assert tracks["GPU 0 stream 8"][0][3] == {"correlation": 4}
     with open(folder / "tables" / "CUPTI_ACTIVITY_KIND_KERNEL.csv", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -123,6 +123,16 @@ TEST_CASE("The report of a recorded run has operators with bytes and rates, the 
     INFO(name);
     CHECK(std::find(names.begin(), names.end(), name) != names.end());
   }
+  // Prompts and decode steps have marks of their own, and letters of one operator in both.
+  const std::string svg = folder.file("roofline.svg");
+  const Ran drawn = run_program("report-kernels " + trace + " -q --device h100-sxm --svg " + svg);
+  REQUIRE(drawn.code == 0);
+  CHECK(drawn.err.empty());
+  const std::string picture = slurp(svg);
+  for (const char* text : {"decode", "prefill", "attention", "all kernels"}) {
+    CHECK(picture.find(std::string(">") + text + "</text>") != std::string::npos);
+  }
+  CHECK(picture.find("emulated") != std::string::npos);  // no figure of a GPU
   REQUIRE(report["steps"].size() == 7);  // two prompts, five steps of both
   for (const char* column : {"weights_ns", "kv_ns", "policy_ns", "declared_bytes"}) {
     CHECK(report["steps"][3][column].get<double>() > 0);

@@ -68,6 +68,10 @@ TEST_CASE("Words after -- are the program's, whatever they look like, its input 
   const Ran ran = run_program("record -q -o " + folder.file("a.kvt") + " -- /bin/echo --help -o x --model y");
   CHECK(ran.out == "--help -o x --model y\n");
   CHECK(ran.code == 0);
+  // What is written down is what a shell takes back.
+  const std::string odd = R"(/bin/echo 'a  b' '$HOME' "it's" '' *.none)";
+  REQUIRE(run_program("record -q -o " + folder.file("b.kvt") + " -- " + odd).out == "a  b $HOME it's  *.none\n");
+  CHECK(note_of(folder.file("b.kvt"), "program") == R"(/bin/echo 'a  b' '$HOME' 'it'\''s' '' '*.none')" "\n");
 }
 
 TEST_CASE("A program that is not there, or none, is refused and leaves no trace") {

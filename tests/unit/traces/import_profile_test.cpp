@@ -138,6 +138,22 @@ INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (70, 60, 704643115, 4, 9);)sql");
         "3 records that end before they start, 2 kernels without a name\n");
 }
 
+TEST_CASE("Events of tables of an export that are not read are counted, whatever their table is") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("report.sqlite");
+  make_database(file, kOldExport + R"sql(
+CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION (start INTEGER, end INTEGER, syncType INTEGER);
+INSERT INTO CUPTI_ACTIVITY_KIND_SYNCHRONIZATION VALUES (1, 2, 1), (3, 4, 1);
+CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER, metricId INTEGER, value INTEGER);
+INSERT INTO GPU_METRICS VALUES (1, 1, 1, 50);
+CREATE TABLE ThreadNames (nameId INTEGER, globalTid INTEGER);
+INSERT INTO ThreadNames VALUES (3, 1);
+CREATE VIEW other AS SELECT 1 AS start;
+)sql");
+  const ProfileCounts n = import_profile(file, "nsys", read_nsys, folder.path() / "run.kvt", "0", "");
+  CHECK(n.others == 1 + 2 + 1);  // the name of a thread among the ranges is no range
+}
+
 TEST_CASE("Events of PyTorch's profiler with times that cannot be are left out, counted and told") {
   const TemporaryFolder folder;
   const auto event = [](const char* category, const char* name, const std::string& times) {
@@ -357,7 +373,11 @@ TEST_CASE("A profile that cannot be right is refused in one sentence, and leaves
         "no kernel in it can be used: 1 record that ends before it starts");
   CHECK(kineto(R"({"traceEvents": [{}, {"ph": "X", "cat": "kernel", "name": "k"}]})") ==
         "no kernel in it can be used: 1 record without a time");
-  CHECK(kineto(R"({"traceEvents": [{"name": "a "b""}]})").starts_with("byte 31 of the JSON is not"));
+  const std::string quote = kineto(R"({"traceEvents": [{"name": "a "b""}]})");
+  CHECK(quote.starts_with("byte 31 of the JSON: `"));
+  CHECK(quote.find("b` may not stand there; where it is of the name of a Python function, record without "
+                   "with_stack=True") != std::string::npos);
+  CHECK(kineto("SQLite format 3") == "byte 1 of the JSON: `S` may not stand there");
   CHECK(kineto("{\"a\": " + std::string(100, '[')) == "its values are nested deeper than 64");
   CHECK(kineto("{\"a\": \"" + std::string(17 << 20, 'x') + "\"}").find("is longer than 16 MiB") !=
         std::string::npos);
