@@ -79,7 +79,11 @@ Result<Estimate> predict_latency(const PublishedRow& row, const PublishedSetting
   const auto at = [&](std::uint32_t clients) { return pick(server.closed_loop(clients)); };
   std::optional<Estimate> e;
   const bool crowded = s.saturated && !s.batch;
-  if (crowded || (s.open_loop && s.arrivals)) {
+  if (row.batch_mode == "static" && s.batch) {
+    // Prompts that are computed together, and answers that go on without others' prompts.
+    const Estimate step = server.cost().predict(server.residency(), *s.batch).step;
+    e = pick({server.cost().prefill(server.residency(), *s.batch), step, step});
+  } else if (crowded || (s.open_loop && s.arrivals)) {
     const auto served = crowded ? std::nullopt : server.open_loop(*s.arrivals);
     if (!served && (metric.starts_with("tpot") || metric.starts_with("itl"))) return *pick(server.crowded());
     if (!served) return failure("more requests arrive than are served, so they wait the longer the longer it lasts");

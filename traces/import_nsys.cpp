@@ -227,7 +227,8 @@ class NsysReader {
       const bool reaches = rows.integer(0) < 0 && rows.integer(1) > 0;
       if (!reaches && !has_times(rows, rows.null(1))) return;
       const std::uint64_t start = reaches ? 0 : u64(rows, 0);
-      take(RangeRecord{start, u64(rows, 1), process(rows, 2), thread(rows, 2), text}, counts_.ranges);
+      take(RangeRecord{start, u64(rows, 1), process(rows, 2), thread(rows, 2), text, type == kStartEnd},
+           counts_.ranges);
     });
   }
   // Memory that was taken before the recording is there from its start.

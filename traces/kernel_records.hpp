@@ -59,6 +59,8 @@ struct RangeRecord {
   std::uint64_t start_ns = 0, end_ns = 0;
   std::uint32_t process = 0, thread = 0;
   std::string_view text;
+  // Begun and ended by an id (nvtxRangeStart), not pushed and popped on a thread. CUPTI does not tell: false.
+  bool by_id = false;
 };
 
 // A pool that allocations in the order of a stream (cudaMallocAsync) are taken from, as it is after the operation.

@@ -20,7 +20,7 @@ constexpr std::uint64_t kTransaction = 100'000;  // rows
 constexpr std::size_t kFixedColumns = 5;
 // Codes of the export that its readers filter by.
 constexpr int kRuntimeCall = 0, kDriverCall = 1;
-constexpr int kMark = 34, kRange = 60;
+constexpr int kMark = 34, kPushPop = 59, kStartEnd = 60;
 constexpr std::uint32_t kUnknownMemory = 7;
 
 std::string create_steps() {
@@ -243,7 +243,7 @@ void KernelDatabase::add(const CallRecord& r) {
 }
 
 void KernelDatabase::add(const RangeRecord& r) {
-  state_->add(kRangeTable, r.start_ns, if_not_0(r.end_ns), r.end_ns == 0 ? kMark : kRange, r.text,
+  state_->add(kRangeTable, r.start_ns, if_not_0(r.end_ns), r.end_ns == 0 ? kMark : r.by_id ? kStartEnd : kPushPop, r.text,
               global_thread(r.process, r.thread));
 }
 

@@ -211,4 +211,19 @@ TEST_CASE("a saturated server of more memory serves no fewer tokens") {
   CHECK(of("H200-SXM-141GB") > 2 * of("H100-SXM-80GB"));
 }
 
+TEST_CASE("a batch that starts together has its prompts together before its first token, and steps without others'") {
+  const auto of = [](const std::string& mode, const std::string& metric, const std::string& unit = "s") {
+    return predicted("m,end_to_end,Llama-3-8B,bf16,,H100-SXM-80GB,1,vLLM," + mode + ",32,2048,257," + metric + ",," +
+                     unit + ",s\n");
+  };
+  const double step = of("static", "tpot_mean");
+  CHECK(32 / step == Approx(of("static", "decode_tokens_per_s", "tok/s")));
+  CHECK(of("static", "itl_median") == step);
+  CHECK(of("static", "ttft_mean") == Approx(of("static", "first_token_latency")));
+  CHECK(of("static", "e2e_mean") == Approx(of("static", "total_latency")));
+  CHECK(of("static", "e2e_mean") == Approx(of("static", "ttft_mean") + 256 * step));
+  // Clients that ask again have others' prompts in their tokens.
+  CHECK(of("continuous_fixed_concurrency", "tpot_mean") > 1.3 * step);
+}
+
 }  // namespace kvroof

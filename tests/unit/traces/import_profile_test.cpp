@@ -106,6 +106,17 @@ TEST_CASE("An export of Nsight Systems with few tables and columns is imported")
   CHECK(query(db, "SELECT value FROM kvroof_note WHERE key = 'imported_from'") == "nsys\n");
 }
 
+TEST_CASE("Ranges that were pushed and popped stay told apart from those with an id, as Nsight's sums of ranges ask") {
+  const TemporaryFolder folder;
+  make_database(folder.path() / "old.sqlite", kOldExport + R"sql(
+INSERT INTO NVTX_EVENTS VALUES (50, 90, 60, 'request 7', NULL, 704643115);)sql");
+  const fs::path out = folder.path() / "run.kvt";
+  CHECK(import_profile(folder.path() / "old.sqlite", "nsys", read_nsys, out, "0", "").ranges == 3);
+  CHECK(query(out / "kernels.sqlite", "SELECT text FROM NVTX_EVENTS WHERE eventType = 59") == "softmax\n");
+  CHECK(query(out / "kernels.sqlite", "SELECT text FROM NVTX_EVENTS WHERE eventType = 60") == "request 7\n");
+  CHECK(query(out / "kernels.sqlite", "SELECT text FROM NVTX_EVENTS WHERE eventType = 34") == "mark\n");
+}
+
 TEST_CASE("What began before the recording of an export is left out and counted, a range that reaches into it is cut") {
   const TemporaryFolder folder;
   make_database(folder.path() / "old.sqlite", kOldExport + R"sql(
