@@ -67,15 +67,23 @@ std::string replicas_text(const Estimate& e) {
   return fmt::format("{:.0f} to {:.0f} of them", e.low80, e.high80);
 }
 
+// "24.2 to 65.2".
+std::string rates_text(const Estimate& e) {
+  return std::isfinite(e.high80) ? interval_text(e, 1) : short_number(e.low80) + " or more";
+}
+std::string rate_with_interval(const Estimate& e) {
+  return std::isfinite(e.high80) ? with_interval(e, 1) : fmt::format("{} ({})", short_number(e.value), rates_text(e));
+}
+
 // The sentence before the tables.
 std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   const SimulatedRow* best = &best_of(r, rows);
   if (!best->problem.empty()) return fmt::format("{}: {}.", devices_text(*best), best->problem);
   std::string who = fmt::format("{} under {}", devices_text(*best), policy_text(r, *best));
-  const std::string share = fmt::format("{:.0f} % of the requests", 100 * r.attainment);
+  const std::string share = fmt::format("{:g} % of the requests", 100 * r.attainment);
   if (r.highest_rate) {
     return fmt::format("{} serves up to {} requests/s (80 %: {}) with {} in time ({}){}.", who,
-                       short_number(best->rate), interval_text(*best->rate_interval, 1), share, goals_text(r),
+                       short_number(best->rate), rates_text(*best->rate_interval), share, goals_text(r),
                        beside_full(*best, rows));
   }
   if (r.replicas == 0) {
@@ -105,7 +113,7 @@ Table latency_table(const SimulateRequest& r, const std::vector<SimulatedRow>& r
     const bool priced = row.problem.empty();
     const auto latency = [&](const Estimate& e) { cells.push_back(priced ? with_interval(e, 1e3) : "–"); };
     const Estimate& rate = row.rate_interval ? *row.rate_interval : row.requests_per_s;
-    cells.push_back(priced ? with_interval(rate, 1) : "–");
+    cells.push_back(priced ? rate_with_interval(rate) : "–");
     cells.push_back(priced ? short_number(row.tokens_per_s.value) : "–");
     latency(row.first_token.p50);
     latency(row.first_token.p99);
@@ -164,7 +172,9 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
     if (!row.problem.empty()) notes.push_back(fmt::format("{}: {}", who, row.problem));
     if (row.problem.empty() && row.falls_behind()) {
       notes.push_back(fmt::format("{}: requests come faster than they are answered ({} waited when the last came); how "
-                                  "long they wait depends on how long that lasts", who, row.outcome.waiting_at_end));
+                                  "long they wait depends on how long that lasts{}", who, row.outcome.waiting_at_end,
+                                  r.highest_rate ? ", and so does the highest rate: more requests have a lower one"
+                                                 : ""));
     }
   }
   for (std::string& note : workload_notes(r.workload)) notes.push_back(std::move(note));

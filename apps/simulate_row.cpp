@@ -75,9 +75,14 @@ class RowSimulator {
   SchedulerLimits limits_;
 };
 
-// The fewest replicas that meet the goals, or 0: not even one request at a time does.
+// More replicas than requests help nobody.
+std::uint32_t most_replicas(std::size_t requests) {
+  return static_cast<std::uint32_t>(std::min<std::size_t>(requests, kMostReplicas));
+}
+
+// The fewest replicas that meet the goals, or 0: no number of them does.
 std::uint32_t fewest_replicas(const RowSimulator& simulator, std::size_t requests, const TimeReading& reading = {}) {
-  const auto most = static_cast<std::uint32_t>(std::min<std::size_t>(requests, kMostReplicas));
+  const std::uint32_t most = most_replicas(requests);
   std::uint32_t high = 1;
   while (high < most && !simulator.meets(0, high, reading)) high = std::min(high * 2, most);
   if (!simulator.meets(0, high, reading)) return 0;
@@ -89,12 +94,14 @@ std::uint32_t fewest_replicas(const RowSimulator& simulator, std::size_t request
   return high;
 }
 
-// The highest rate that meets the goals, or 0: even requests that come one by one do not.
+// The highest rate that meets the goals; 0: even requests that come one by one do not; infinity: they do at any rate,
+// for they are too few to fill the servers.
 double highest_rate(const RowSimulator& simulator, std::uint32_t replicas, const TimeReading& reading = {}) {
   double low = 1e-3;
   if (!simulator.meets(low, replicas, reading)) return 0;
   double high = low;
   while (high < kHighestRate && simulator.meets(high *= 4, replicas, reading)) low = high;
+  if (low == high) return std::numeric_limits<double>::infinity();
   while (high / low > kRateStep) {
     const double middle = std::sqrt(low * high);
     (simulator.meets(middle, replicas, reading) ? low : high) = middle;
@@ -209,6 +216,19 @@ void price_search(const RowSimulator& simulator, const Readings& readings, const
   if (request.replicas == 0) row.replicas_interval = estimate_of(at);
 }
 
+// Why a search for a rate or for replicas has no answer; empty: it has one.
+std::string search_problem(const SimulateRequest& request, const SimulatedRow& row) {
+  const std::string few = fmt::format("fewer than {:g} % of the requests meet the goals", 100 * request.attainment);
+  if (row.replicas == 0) {
+    return fmt::format("{}, even with {} servers", few, most_replicas(request.requests.size()));
+  }
+  if (!request.highest_rate) return "";
+  if (row.rate == 0) return few + ", however slowly they come";
+  if (std::isfinite(row.rate)) return "";
+  return fmt::format("the goals are met however fast the {} requests come; more of them have a highest rate",
+                     request.requests.size());
+}
+
 void simulate_row(const SimulateRequest& request, const std::vector<LengthProfile>& profiles, SimulatedRow& row) {
   const CostModel cost(request.workload.model,
                        request.workload.with_cache_of(row.workload->policy(), *row.deployment), *row.device,
@@ -225,10 +245,10 @@ void simulate_row(const SimulateRequest& request, const std::vector<LengthProfil
   row.replicas = request.replicas;
   if (request.replicas == 0) row.replicas = fewest_replicas(simulator, request.requests.size());
   if (request.highest_rate) row.rate = highest_rate(simulator, row.replicas);
-  if (row.replicas == 0 || (request.highest_rate && row.rate == 0)) {
+  row.problem = search_problem(request, row);
+  if (!row.problem.empty()) {
     row.met = false;
     row.replicas = std::max(row.replicas, 1U);
-    row.problem = "no request meets the goals, however few come";
     return;
   }
   if (request.clients == 0 && !request.highest_rate && request.requests.back().arrival > 0) {

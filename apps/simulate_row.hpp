@@ -22,7 +22,7 @@ struct SimulatedRow {
   std::uint32_t replicas = 1;
   double rate = 0;              // requests a second that arrive; 0: of clients
   // What was looked for with --rate max and --replicas auto; an end of replicas is infinite where no number meets the
-  // goals with times so long.
+  // goals with times so long, one of rates where any rate does with times so short.
   std::optional<Estimate> rate_interval, replicas_interval;
   bool met = true;              // the goals, by the share of requests that was asked for
   ServingOutcome outcome;       // at the predicted times

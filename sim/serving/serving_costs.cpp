@@ -2,17 +2,24 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <utility>
 
 namespace kvroof {
 namespace {
 
-constexpr std::size_t kMostMeans = 256;
+constexpr int kSingleBits = 8;  // the first 256 decode steps are kept one by one
 constexpr std::uint64_t kShortestPart = 16;  // tokens, a page of most paged caches
 
+// Steps that share a mean have numbers, from 0, that differ in so many of their last bits: at most 1 % of the number.
+int shared_bits(std::size_t step) { return std::max(static_cast<int>(std::bit_width(step)) - kSingleBits, 0); }
+
 const LayerCounts& counts_of(const LengthProfile& profile, std::uint32_t generated) {
-  const std::size_t i = (std::max(generated, 1U) - 1) / profile.steps_each;
+  const std::size_t step = std::max(generated, 1U) - 1;
+  // Each further bit has as many means as the upper half of the single steps.
+  const int bits = shared_bits(step);
+  const std::size_t i = (step >> bits) + (static_cast<std::size_t>(bits) << (kSingleBits - 1));
   return profile.steps[std::min(i, profile.steps.size() - 1)];
 }
 
@@ -23,11 +30,11 @@ double cache_of(const MemoryLedger& ledger) {
 }  // namespace
 
 LengthProfile length_profile(ResidencySummary mean, std::span<const LayerCounts> steps) {
-  LengthProfile profile{std::move(mean), {}, 1};
-  profile.steps_each = static_cast<std::uint32_t>((steps.size() + kMostMeans - 1) / kMostMeans);
-  for (std::size_t first = 0; first < steps.size(); first += profile.steps_each) {
-    const std::size_t count = std::min<std::size_t>(profile.steps_each, steps.size() - first);
+  LengthProfile profile{std::move(mean), {}};
+  for (std::size_t first = 0; first < steps.size();) {
+    const std::size_t count = std::min(std::size_t{1} << shared_bits(first), steps.size() - first);
     profile.steps.push_back(mean_counts(sum_counts(steps.subspan(first, count)), count));
+    first += count;
   }
   return profile;
 }

@@ -38,11 +38,12 @@ class ServingCosts {
 // What a policy makes of sequences whose prompt has one length.
 struct LengthProfile {
   ResidencySummary mean;           // of a mean decode step, and of the prompt; mean.prompt is the length
-  std::vector<LayerCounts> steps;  // means of so many decode steps each, in their order; at least one
-  std::uint32_t steps_each = 1;
+  // Decode steps in their order, at least one: each of the first 256, then means of 2, of 4 … neighbours, so that one
+  // long answer does not blur the ages of short ones.
+  std::vector<LayerCounts> steps;
 };
 
-// The same from the counts of each decode step; not more than a few hundred means are kept.
+// The same from the counts of each decode step.
 LengthProfile length_profile(ResidencySummary mean, std::span<const LayerCounts> steps);
 
 // Prompt lengths whose profiles serve for all of `prompts`: neighbours lie within `ratio` of each other, where that

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
 
 namespace kvroof {
 namespace {
@@ -18,26 +20,23 @@ class Simulation {
     for (std::uint32_t i = 0; i < setup.replicas; ++i) {
       replicas_.emplace_back(costs, setup.limits, outcome.requests, [this](double gap) { outcome_.gaps.add(gap); });
     }
+    event_of_.resize(replicas_.size());
     if (setup.clients == 0) return;
     for (ServedRequest& served : outcome.requests) served.request.arrival = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < std::min<std::size_t>(setup.clients, requests.size()); ++i) call(0);
   }
 
   void run() {
-    for (;;) {
-      Replica* next = nullptr;
-      for (Replica& replica : replicas_) {
-        if (replica.next_event() && (next == nullptr || *replica.next_event() < *next->next_event())) next = &replica;
-      }
-      const bool more = next_ < called();
-      if (next == nullptr && !more) break;
-      if (more && (next == nullptr || arrival() <= *next->next_event())) {
+    while (next_ < called() || !events_.empty()) {
+      if (next_ < called() && (events_.empty() || arrival() <= events_.begin()->first)) {
         place();
         continue;
       }
-      const double now = *next->next_event();
+      const auto [now, i] = *events_.begin();
       outcome_.seconds = std::max(outcome_.seconds, now);
-      for (std::size_t i = next->run_event().size(); i > 0 && setup_.clients > 0; --i) call(now);
+      const std::size_t finished = replicas_[i].run_event().size();
+      note_event(i);
+      for (std::size_t k = 0; k < finished && setup_.clients > 0; ++k) call(now);
     }
     for (const Replica& replica : replicas_) add(replica.totals());
   }
@@ -54,10 +53,18 @@ class Simulation {
     const auto load = [](const Replica& r) { return r.waiting() + r.running(); };
     const auto to = std::min_element(replicas_.begin(), replicas_.end(),
                                      [&](const Replica& a, const Replica& b) { return load(a) < load(b); });
-    outcome_.requests[next_].replica = static_cast<std::uint32_t>(to - replicas_.begin());
+    const auto i = static_cast<std::size_t>(to - replicas_.begin());
+    outcome_.requests[next_].replica = static_cast<std::uint32_t>(i);
     to->arrive(next_++);
+    note_event(i);
     if (next_ < outcome_.requests.size()) return;
     for (const Replica& replica : replicas_) outcome_.waiting_at_end += replica.waiting();
+  }
+  // When the replica must be asked next, after something happened to it.
+  void note_event(std::size_t i) {
+    if (event_of_[i]) events_.erase({*event_of_[i], i});
+    event_of_[i] = replicas_[i].next_event();
+    if (event_of_[i]) events_.insert({*event_of_[i], i});
   }
   void add(const Replica::Totals& totals) {
     Replica::Totals& all = outcome_.totals;
@@ -72,6 +79,8 @@ class Simulation {
   const ServingSetup& setup_;
   ServingOutcome& outcome_;
   std::vector<Replica> replicas_;
+  std::vector<std::optional<double>> event_of_;         // of each replica
+  std::set<std::pair<double, std::size_t>> events_;     // the same by time: the earliest of thousands is asked for often
   std::size_t next_ = 0;    // the first request that no replica has
   std::size_t called_ = 0;  // requests that clients have sent
 };

@@ -93,6 +93,26 @@ TEST_CASE("the highest rate meets the goals, and half as much again does not") {
   CHECK(simulate(words + "--rate " + std::to_string(1.5 * rate), 3)["rows"][0]["meets_goals"] == false);
 }
 
+TEST_CASE("a search that has no answer says why") {
+  const std::string words = kLlama + "--engine vllm --prompt 1k --output 64 --count 10 ";
+  const auto problem = [&](const std::string& more) { return simulate(words + more, 3)["rows"][0]["problem"]; };
+  CHECK(problem("--rate max --ttft-ms 20000") ==
+        "the goals are met however fast the 10 requests come; more of them have a highest rate");
+  CHECK(problem("--rate max --ttft-ms 1 --attainment 0.999") ==
+        "fewer than 99.9 % of the requests meet the goals, however slowly they come");
+  CHECK(problem("--rate 5 --replicas auto --ttft-ms 1") ==
+        "fewer than 90 % of the requests meet the goals, even with 10 servers");
+}
+
+TEST_CASE("an interval of the highest rate is open where short steps keep up with any rate") {
+  // Ten prompts of 1,024 tokens at once take some 230 ms, and their intervals are wide.
+  const std::string words = kLlama + "--engine vllm --prompt 1k --output 64 --count 10 --rate max --ttft-ms 220 ";
+  const json e = simulate(words)["rows"][0]["highest_rate_per_s"];
+  CHECK(e["value"].is_number());
+  CHECK(e["high95"].is_null());
+  CHECK(run_program("simulate " + words).out.find(" or more) with 90 % of the requests") != std::string::npos);
+}
+
 TEST_CASE("as few replicas as meet the goals are found: one less does not") {
   const std::string words = kLlama + "--prompt 2k --output 128 --count 200 --rate 40 --ttft-ms 500 ";
   const json found = simulate(words + "--replicas auto")["rows"][0];

@@ -107,13 +107,22 @@ TEST_CASE("profiles are of each length where these are few, else of such within 
   CHECK(profiled_lengths(many, 1.05, 20).size() <= 20 + 8);
 }
 
-TEST_CASE("means of steps keep their sums") {
+TEST_CASE("late steps share means, early ones are kept, whatever the longest answer is") {
   const LengthProfile profile = profile_of(10, 1000);
-  CHECK(profile.steps_each == 4);
-  REQUIRE(profile.steps.size() == 250);
-  // Steps 1 to 4 attend to 11 to 14 tokens a head.
-  CHECK(profile.steps[0].attended == 32 * 8 * 50 / 4);
-  CHECK(profile_of(10, 3).steps_each == 1);
+  REQUIRE(profile.steps.size() == 256 + 128 + 122);  // of 1, 2 and 4 steps
+  const std::uint64_t heads = 32 * 8;
+  CHECK(profile.steps[0].attended == heads * 11);
+  CHECK(profile.steps[255].attended == heads * 266);
+  CHECK(profile.steps[256].attended == heads * (267 + 268) / 2);  // steps 257 and 258
+  CHECK(profile.steps[384].attended == heads * (523 + 526) / 2);  // steps 513 to 516
+  CHECK(profile_of(10, 3).steps.size() == 3);
+}
+
+TEST_CASE("one long answer changes neither the memory of others nor their steps") {
+  const Served few({profile_of(100, 50)}), many({profile_of(100, 20000)});
+  CHECK(many.costs.cache_bytes({100, 50}) == Approx(few.costs.cache_bytes({100, 50})).epsilon(0.01));
+  CHECK(many.decode({{100, 50}}) == Approx(few.decode({{100, 50}})).epsilon(0.001));
+  CHECK(many.costs.cache_bytes({100, 9000}) == Approx(9100.0 * 131072).epsilon(0.01));
 }
 
 }  // namespace
