@@ -13,6 +13,7 @@ pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 if(KVROOF_TESTS)
+  find_package(Boost 1.74 REQUIRED COMPONENTS context)  # fibers of the emulator
   find_package(Catch2 3 QUIET)
   if(NOT Catch2_FOUND)
     find_package(Catch2 2 REQUIRED)

@@ -1,7 +1,7 @@
 #include "kernels/cuda/emulator.hpp"
 
-#include <setjmp.h>
-#include <ucontext.h>
+#include <boost/context/fiber.hpp>
+#include <boost/context/fixedsize_stack.hpp>
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -77,21 +76,24 @@ struct Barrier {
   std::uint64_t turn = 0;
 };
 
+using Lanes = std::array<std::array<std::byte, kLargestExchange>, kWarp>;
+
 struct Warp {
   Barrier barrier;
-  std::array<std::array<std::byte, kLargestExchange>, kWarp> values;
+  // What lanes hand to each other goes into one of the two in odd turns of the barrier and into the other in even ones:
+  // when a turn writes to the lanes of the last but one, all have read these, for they came to the turn between.
+  std::array<Lanes, 2> lanes;
 };
 
-// Fibers are entered by swapcontext, which asks the kernel for the signal mask, and resumed by _longjmp, which does
-// not.
+// A thread of a block, and after it the same of the next block.
 struct Fiber {
-  ucontext_t context;
-  jmp_buf place;
-  bool started = false;
-  std::unique_ptr<std::byte[]> stack;
+  boost::context::fiber place;         // where it goes on; empty: it was never entered
   Dim index;
+  const Barrier* waits_at = nullptr;   // null: it can go on
+  std::uint64_t waits_turn = 0;
   bool done = false;
   bool awaited = false;  // the launch before
+  [[nodiscard]] bool waits() const { return waits_at != nullptr && waits_at->turn == waits_turn; }
 };
 
 // One block; the only one at a time.
@@ -99,8 +101,7 @@ struct Block {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   Barrier barrier;
-  ucontext_t scheduler;
-  jmp_buf scheduler_place;
+  boost::context::fiber scheduler;  // where that goes on when a fiber leaves
   std::size_t running = 0;
   std::size_t threads = 0;
   bool progress = false;
@@ -116,56 +117,61 @@ void release_if_full(Barrier& barrier) {
 }
 
 // From a fiber back to the scheduler, and on from here when its turn comes.
-void leave() {
-  if (_setjmp(g_block->fibers[g_block->running].place) == 0) _longjmp(g_block->scheduler_place, 1);
-}
-
-// From the scheduler into a fiber; returns when it leaves.
-void resume(Fiber& fiber) {
-  if (_setjmp(g_block->scheduler_place) != 0) return;
-  if (fiber.started) _longjmp(fiber.place, 1);
-  fiber.started = true;
-  swapcontext(&g_block->scheduler, &fiber.context);
-}
+void leave() { g_block->scheduler = std::move(g_block->scheduler).resume(); }
 
 void wait(Barrier& barrier) {
-  const std::uint64_t turn = barrier.turn;
+  Fiber& fiber = g_block->fibers[g_block->running];
+  fiber.waits_at = &barrier;
+  fiber.waits_turn = barrier.turn;
   ++barrier.arrived;
   release_if_full(barrier);
-  while (barrier.turn == turn) leave();
+  if (fiber.waits()) leave();
+  fiber.waits_at = nullptr;
 }
 
 Warp& own_warp() { return g_block->warps[g_block->running / kWarp]; }
 
-void enter() {
-  (*g_block->kernel)();
-  // A thread that has left is waited for no longer.
-  Fiber& fiber = g_block->fibers[g_block->running];
-  fiber.done = true;
-  g_block->progress = true;
-  --g_block->barrier.members;
-  release_if_full(g_block->barrier);
-  --own_warp().barrier.members;
-  release_if_full(own_warp().barrier);
-  leave();
+// What a fiber does: the kernel of one block after the other.
+boost::context::fiber enter(boost::context::fiber scheduler) {
+  for (g_block->scheduler = std::move(scheduler);; leave()) {
+    (*g_block->kernel)();
+    // A thread that has left is waited for no longer.
+    g_block->fibers[g_block->running].done = true;
+    g_block->progress = true;
+    --g_block->barrier.members;
+    release_if_full(g_block->barrier);
+    --own_warp().barrier.members;
+    release_if_full(own_warp().barrier);
+  }
 }
 
-void start_fiber(Fiber& fiber, unsigned thread) {
-  if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(kStack);
+// Stacks whose tops lie a power of two apart would share few lines of the cache.
+boost::context::fiber new_fiber() {
+  boost::context::fixedsize_stack stacks(kStack);
+  const boost::context::stack_context stack = stacks.allocate();
+  const std::size_t unused = g_block->running % 128 * 576;
+  return {std::allocator_arg,
+          boost::context::preallocated(static_cast<std::byte*>(stack.sp) - unused, stack.size - unused, stack), stacks,
+          enter};
+}
+
+// From the scheduler into a fiber; returns when it leaves.
+void resume(Fiber& fiber) {
+  if (!fiber.place) fiber.place = new_fiber();
+  fiber.place = std::move(fiber.place).resume();
+}
+
+void start_thread(Fiber& fiber, unsigned thread) {
   fiber.index = {thread % block_size.x, thread / block_size.x % block_size.y, thread / (block_size.x * block_size.y)};
-  fiber.done = fiber.started = fiber.awaited = false;
-  getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = fiber.stack.get();
-  fiber.context.uc_stack.ss_size = kStack;
-  fiber.context.uc_link = nullptr;
-  makecontext(&fiber.context, enter, 0);
+  fiber.done = fiber.awaited = false;
+  fiber.waits_at = nullptr;
 }
 
 void start(Block& block, unsigned threads) {
   if (block.fibers.size() < threads) block.fibers.resize(threads);
   block.threads = threads;
   block.warps.resize((threads + kWarp - 1) / kWarp);
-  for (unsigned t = 0; t < threads; ++t) start_fiber(block.fibers[t], t);
+  for (unsigned t = 0; t < threads; ++t) start_thread(block.fibers[t], t);
   block.barrier = {threads};
   for (unsigned w = 0; w < block.warps.size(); ++w) {
     block.warps[w].barrier = {std::min(kWarp, threads - w * kWarp)};
@@ -181,11 +187,14 @@ void run_block(Block& block, unsigned threads) {
       const unsigned t = in_order(i, threads);
       if (block.fibers[t].done) continue;
       alive = true;
+      if (block.fibers[t].waits()) continue;
       block.running = t;
       thread_index = block.fibers[t].index;
       resume(block.fibers[t]);
     }
-    if (alive && !block.progress) throw std::logic_error("threads of a block wait for each other in different places");
+    if (!alive || block.progress) continue;
+    block.fibers.clear();  // they are in the middle of this kernel
+    throw std::logic_error("threads of a block wait for each other in different places");
   }
 }
 
@@ -224,30 +233,32 @@ void check_awaited() {
 void sync_block() { wait(g_block->barrier); }
 void sync_warp() { wait(own_warp().barrier); }
 
-void exchange(const void* value, void* out, unsigned lane, std::size_t size) {
+namespace {
+
+// Hands `value` to the lanes of the warp; what all of them have handed over.
+const Lanes& hand_over(const void* value, std::size_t size) {
   Warp& warp = own_warp();
-  std::memcpy(warp.values[g_block->running % kWarp].data(), value, size);
+  Lanes& lanes = warp.lanes[warp.barrier.turn % 2];
+  std::memcpy(lanes[g_block->running % kWarp].data(), value, size);
   wait(warp.barrier);
-  std::memcpy(out, warp.values[lane % kWarp].data(), size);
-  wait(warp.barrier);
+  return lanes;
+}
+
+}  // namespace
+
+void exchange(const void* value, void* out, unsigned lane, std::size_t size) {
+  std::memcpy(out, hand_over(value, size)[lane % kWarp].data(), size);
 }
 
 void exchange_all(const void* value, std::size_t size, const std::function<void(const std::byte* lanes)>& read) {
-  Warp& warp = own_warp();
-  std::memcpy(warp.values[g_block->running % kWarp].data(), value, size);
-  wait(warp.barrier);
-  read(warp.values[0].data());
-  wait(warp.barrier);
+  read(hand_over(value, size)[0].data());
 }
 
 std::uint32_t ballot(bool predicate) {
-  Warp& warp = own_warp();
-  warp.values[g_block->running % kWarp][0] = static_cast<std::byte>(predicate);
-  wait(warp.barrier);
+  const Lanes& values = hand_over(&predicate, sizeof predicate);
   std::uint32_t bits = 0;
   const std::size_t lanes = std::min<std::size_t>(kWarp, g_block->threads - g_block->running / kWarp * kWarp);
-  for (std::size_t lane = 0; lane < lanes; ++lane) bits |= static_cast<std::uint32_t>(warp.values[lane][0]) << lane;
-  wait(warp.barrier);
+  for (std::size_t lane = 0; lane < lanes; ++lane) bits |= static_cast<std::uint32_t>(values[lane][0]) << lane;
   return bits;
 }
 
