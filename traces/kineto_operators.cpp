@@ -95,28 +95,33 @@ std::optional<ShapedOperator> shaped_operator(const KinetoEvent& event) {
   return known->rank > 0 ? product(event.name, operands, known->rank, width) : attention(event.name, operands, width);
 }
 
-bool KinetoOperators::see(const KinetoEvent& event, ProfileSink& to) {
-  if (event.external == 0 || event.phase != "X") return false;
+std::uint64_t KinetoOperators::see(const KinetoEvent& event, ProfileSink& to) {
+  if (event.external == 0 || event.phase != "X") return 0;
   if (event.category == "cpu_op") {
     if (const auto shaped = shaped_operator(event)) {
       calls_.insert_or_assign(event.external,
                               Call{&*names_.insert(shaped->name).first, shaped->bytes, shaped->flops});
     }
-    return false;
+    return 0;
   }
-  if (event.category != "kernel" || event.external == event.correlation || event.correlation > UINT32_MAX) return false;
-  const auto it = calls_.find(event.external);
-  if (it == calls_.end()) return false;
-  OperatorRecord record;
-  record.graph_node = event.graph_node;
-  record.correlation = static_cast<std::uint32_t>(event.correlation);
-  record.step = kNoStep;
-  record.name = *it->second.name;
-  record.cause = kCauseNames[static_cast<std::size_t>(Cause::kActivations)];
-  record.declared_bytes = std::exchange(it->second.bytes, 0);
-  record.declared_flops = std::exchange(it->second.flops, 0);
-  to.add(record);
-  return true;
+  if (event.category != "kernel" || event.correlation > UINT32_MAX) return 0;
+  of_operators_ = of_operators_ || event.external != event.correlation;
+  if (const auto it = calls_.find(event.external); it != calls_.end()) {
+    OperatorRecord record;
+    record.graph_node = event.graph_node;
+    record.correlation = static_cast<std::uint32_t>(event.correlation);
+    record.step = kNoStep;
+    record.name = *it->second.name;
+    record.cause = kCauseNames[static_cast<std::size_t>(Cause::kActivations)];
+    record.declared_bytes = std::exchange(it->second.bytes, 0);
+    record.declared_flops = std::exchange(it->second.flops, 0);
+    waiting_.push_back(record);
+  }
+  if (!of_operators_) return 0;
+  for (const OperatorRecord& record : waiting_) to.add(record);
+  const std::uint64_t told = waiting_.size();
+  waiting_.clear();
+  return told;
 }
 
 }  // namespace kvroof

@@ -1,6 +1,7 @@
 #include "traces/kineto_operators.hpp"
 
 #include "tests/catch.hpp"
+#include "traces/null_sink.hpp"
 
 namespace kvroof {
 namespace {
@@ -38,6 +39,44 @@ TEST_CASE("A product of matrices reads both operands and writes the result once,
   REQUIRE(single);
   CHECK(single->bytes == 4 * (32 + 16 + 8));
   CHECK(single->flops == 0);
+}
+
+TEST_CASE("External ids are of operators unless they are the correlations in every kernel of a file") {
+  const auto kernel = [](std::uint64_t external, std::uint64_t correlation) {
+    KinetoEvent event;
+    event.phase = "X";
+    event.category = "kernel";
+    event.external = external;
+    event.correlation = correlation;
+    return event;
+  };
+  KinetoEvent mm;
+  mm.phase = "X";
+  mm.category = "cpu_op";
+  mm.name = "aten::mm";
+  mm.shapes = {{4, 8}, {8, 2}};
+  mm.types = {"c10::Half", "c10::Half"};
+  struct : NullSink {
+    using NullSink::add;
+    void add(const OperatorRecord& record) override { told.emplace_back(record.correlation, record.declared_bytes); }
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> told;
+  } sink;
+  KinetoOperators older, newer;
+  for (KinetoOperators* operators : {&older, &newer}) {
+    for (const std::uint64_t id : {7, 8}) {
+      mm.external = id;
+      CHECK(operators->see(mm, sink) == 0);
+      CHECK(operators->see(kernel(id, id), sink) == 0);
+    }
+  }
+  CHECK(sink.told.empty());
+  CHECK(newer.see(kernel(99, 20), sink) == 2);  // of no operator, but its two numbers tell what the others' are
+  CHECK(newer.see(kernel(7, 21), sink) == 1);
+  mm.external = 30;
+  newer.see(mm, sink);
+  CHECK(newer.see(kernel(30, 30), sink) == 1);
+  constexpr std::uint64_t kBytes = 2 * (32 + 16 + 8);
+  CHECK(sink.told == decltype(sink.told){{7, kBytes}, {8, kBytes}, {21, 0}, {30, kBytes}});
 }
 
 TEST_CASE("Attention reads q, k and v and writes as much as q has, its operations are not known") {
