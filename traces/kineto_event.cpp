@@ -93,6 +93,7 @@ void KinetoEvent::set(std::string_view field, std::string_view text) {
   if (field == "ph") phase = text;
   if (field == "cat") category = text;
   if (field == "name") name = text;
+  if (field == "ts" || field == "dur") times_valid = false;  // no number
 }
 
 void KinetoEvent::set(std::string_view field, KinetoNumber number) {
