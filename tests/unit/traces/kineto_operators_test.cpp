@@ -1,11 +1,15 @@
 #include "traces/kineto_operators.hpp"
 
 #include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+#include "tests/support/small_trace.hpp"
+#include "traces/import_profile.hpp"
 #include "traces/null_sink.hpp"
 
 namespace kvroof {
 namespace {
 
+using namespace kvroof::test;
 using Shapes = std::vector<std::vector<std::uint64_t>>;
 
 std::optional<ShapedOperator> shaped(const std::string& name, const Shapes& shapes,
@@ -39,6 +43,56 @@ TEST_CASE("A product of matrices reads both operands and writes the result once,
   REQUIRE(single);
   CHECK(single->bytes == 4 * (32 + 16 + 8));
   CHECK(single->flops == 0);
+}
+
+TEST_CASE("A product in 8 bits moves its operands, their scales, and a result whose type the call says") {
+  KinetoEvent event;
+  event.name = "aten::_scaled_mm";
+  event.shapes = {{16, 4096}, {4096, 6144}, {}, {}, {}, {}, {}, {}};
+  event.types = {"c10::Float8_e4m3fn", "c10::Float8_e5m2", "float", "float", "", "", "Scalar", "Scalar"};
+  event.values = {"", "", "", "", "", "", "15", "True"};  // bfloat16
+  const auto tensors = shaped_operator(event);
+  REQUIRE(tensors);
+  CHECK(tensors->name == "aten::_scaled_mm 16x4096 4096x6144");
+  CHECK(tensors->bytes == 16 * 4096 + 4096 * 6144 + 2 * 16 * 6144 + 2 * 4);
+  CHECK(tensors->flops == 0);
+  event.values[6] = "";
+  CHECK(shaped_operator(event)->bytes == 16 * 4096 + 4096 * 6144 + 16 * 6144 + 2 * 4);
+  event.shapes[2] = {16, 32};  // of blocks of 128
+  event.shapes[3] = {32, 48};
+  event.values[6] = "6";  // float
+  CHECK(shaped_operator(event)->bytes == 16 * 4096 + 4096 * 6144 + 4 * 16 * 6144 + 4 * 32 * (16 + 48));
+  event.types[2] = event.types[3] = "c10::Float8_e8m0fnu";
+  CHECK(shaped_operator(event)->bytes == 16 * 4096 + 4096 * 6144 + 4 * 16 * 6144 + 32 * (16 + 48));
+  const KinetoEvent right = event;
+  event.values[6] = "4";  // integers
+  CHECK_FALSE(shaped_operator(event));
+  event.values.clear();  // what the result is was not recorded
+  CHECK_FALSE(shaped_operator(event));
+  event = right;
+  event.types = {"c10::Float8_e4m3fn", "c10::Float8_e4m3fn", "c10::BFloat16", "Scalar", "float", "float", "", "Scalar"};
+  CHECK_FALSE(shaped_operator(event));  // before PyTorch 2.5: bias, type and scales
+  event.types = {"c10::Float4_e2m1fn_x2", "c10::Float4_e2m1fn_x2", "float", "float", "", "", "Scalar", "Scalar"};
+  CHECK_FALSE(shaped_operator(event));
+}
+
+TEST_CASE("What a product in 8 bits must move is read from a profile") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("trace.json");
+  write_file(file, R"j({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::_scaled_mm", "ts": 1, "dur": 1,
+      "args": {"External id": 7, "Input Dims": [[16, 4096], [4096, 6144], [], [], [], [], [], []],
+      "Concrete Inputs": ["", "", "", "", "", "", "15", "True"], "Input Strides": [[4096, 1], [1, 4096]],
+      "Input type": ["c10::Float8_e4m3fn", "c10::Float8_e4m3fn", "float", "float", "", "", "Scalar", "Scalar"]}},
+      {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 5, "args": {"External id": 7, "correlation": 70}}]})j");
+  struct : NullSink {
+    using NullSink::add;
+    void add(const OperatorRecord& record) override { bytes = record.declared_bytes; }
+    std::uint64_t bytes = 0;
+  } sink;
+  const auto counts = read_kineto(file, sink);
+  REQUIRE(counts);
+  CHECK(counts.value().of_operators == 1);
+  CHECK(sink.bytes == 16 * 4096 + 4096 * 6144 + 2 * 16 * 6144 + 2 * 4);
 }
 
 TEST_CASE("External ids are of operators unless they are the correlations in every kernel of a file") {
