@@ -32,22 +32,31 @@ std::uint64_t GzipStream::position() const { return read_ - static_cast<std::uin
 
 GzipStream::int_type GzipStream::underflow() {
   if (gptr() < egptr()) return traits_type::to_int_type(*gptr());
-  if (ended_) return traits_type::eof();
-  const int got = position() - marked_ > kLimit ? 0 : gzread(file_->handle, buffer_.data(), kBlock);
-  if (got <= 0) {
-    ended_ = true;
-    int code = Z_OK;
-    const char* why = gzerror(file_->handle, &code);
-    if (position() - marked_ > kLimit) {
-      problem_ = failure("a value before byte {} is longer than {} MiB", position(), kLimit >> 20U);
-    } else if (code != Z_OK && code != Z_STREAM_END) {
-      problem_ = failure("the gzip file is damaged after {} bytes of text ({})", position(), why);
-    }
-    return traits_type::eof();
+  std::size_t size = held_.copy(buffer_.data(), held_.size()), done = 0;
+  while (done == 0 && !ended_) {
+    size += read_to(buffer_.data() + size, buffer_.size() - size);
+    done = numbers_.clean(std::span(buffer_.data(), size), ended_);
   }
-  read_ += static_cast<std::uint64_t>(got);
-  setg(buffer_.data(), buffer_.data(), buffer_.data() + got);
-  return traits_type::to_int_type(*gptr());
+  held_.assign(buffer_.data() + done, size - done);
+  read_ += done;
+  setg(buffer_.data(), buffer_.data(), buffer_.data() + done);
+  return done == 0 ? traits_type::eof() : traits_type::to_int_type(*gptr());
+}
+
+// 0 where the file ends, or there is a problem.
+std::size_t GzipStream::read_to(char* to, std::size_t most) {
+  const bool too_long = position() - marked_ > kLimit;
+  const int got = too_long ? 0 : gzread(file_->handle, to, static_cast<unsigned>(most));
+  if (got > 0) return static_cast<std::size_t>(got);
+  ended_ = true;
+  int code = Z_OK;
+  const char* why = gzerror(file_->handle, &code);
+  if (too_long) {
+    problem_ = failure("a value before byte {} is longer than {} MiB", position(), kLimit >> 20U);
+  } else if (code != Z_OK && code != Z_STREAM_END) {
+    problem_ = failure("the gzip file is damaged after {} bytes of text ({})", position(), why);
+  }
+  return 0;
 }
 
 }  // namespace kvroof

@@ -1,4 +1,4 @@
-// A text file as a stream, decompressed on the way where it is a gzip file.
+// A file of JSON text as a stream, decompressed on the way where it is a gzip file.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <streambuf>
+#include <string>
 #include <vector>
 
 #include "sim/core/error.hpp"
+#include "traces/finite_numbers.hpp"
 
 namespace kvroof {
 
@@ -31,9 +33,12 @@ class GzipStream : public std::streambuf {
 
  private:
   GzipStream() = default;
+  std::size_t read_to(char* to, std::size_t most);
   struct File;
   std::unique_ptr<File> file_;
   std::vector<char> buffer_;
+  FiniteNumbers numbers_;
+  std::string held_;  // read, not yet handed out: perhaps the start of a word that is blanked out
   std::uint64_t read_ = 0, marked_ = 0;
   bool ended_ = false;
   std::optional<Failure> problem_;

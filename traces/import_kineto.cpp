@@ -17,7 +17,8 @@ constexpr std::size_t kMaxDepth = 64;
 
 // Where in the file the parser is: what the innermost object or array holds.
 enum class Place : std::uint8_t {
-  kNothing, kFile, kEvents, kEvent, kArguments, kSizes, kShapes, kShape, kTypes, kDevices, kDevice, kOther
+  kNothing, kFile, kEvents, kEvent, kArguments, kSizes, kShapes, kShape, kTypes, kValues, kDevices,
+  kDevice, kOther
 };
 
 class KinetoHandler : public nlohmann::json_sax<Json> {
@@ -34,6 +35,7 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
   bool string(string_t& text) override {
     if (place() == Place::kEvent) event_.set(key_, text);
     if (place() == Place::kTypes) event_.add_type(text);
+    if (place() == Place::kValues) event_.add_value(text);
     if (place() == Place::kDevice && key_ == "name") device_name_ = text;
     return value();
   }
@@ -75,6 +77,7 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
                         : argument && (key_ == "grid" || key_ == "block")       ? Place::kSizes
                         : argument && key_ == "Input Dims"                      ? Place::kShapes
                         : argument && key_ == "Input type"                      ? Place::kTypes
+                        : argument && key_ == "Concrete Inputs"                 ? Place::kValues
                         : place() == Place::kShapes                             ? Place::kShape
                                                                                 : Place::kOther;
     if (inner == Place::kEvents) has_events_ = true;

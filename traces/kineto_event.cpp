@@ -75,6 +75,7 @@ void KinetoEvent::reset() {
   grid = block = {1, 1, 1};
   shapes.clear();
   types.clear();
+  values.clear();
 }
 
 void KinetoEvent::add_shape() {
@@ -89,10 +90,15 @@ void KinetoEvent::add_type(std::string_view type) {
   if (types.size() < kMostArguments) types.emplace_back(type);
 }
 
+void KinetoEvent::add_value(std::string_view value) {
+  if (values.size() < kMostArguments) values.emplace_back(value);
+}
+
 void KinetoEvent::set(std::string_view field, std::string_view text) {
   if (field == "ph") phase = text;
   if (field == "cat") category = text;
   if (field == "name") name = text;
+  if (field == "ts" || field == "dur") times_valid = false;  // no number
 }
 
 void KinetoEvent::set(std::string_view field, KinetoNumber number) {

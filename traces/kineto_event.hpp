@@ -35,15 +35,18 @@ struct KinetoEvent {
   // Of an operator's arguments where the profiler recorded shapes; without dimensions: no tensor.
   std::vector<std::vector<std::uint64_t>> shapes;
   std::vector<std::string> types;
+  std::vector<std::string> values;  // of arguments that are no tensors; empty: of one that is, or none was given
 
   void reset();
   void set(std::string_view field, std::string_view text);
   void set(std::string_view field, KinetoNumber number);
   void set_argument(std::string_view field, KinetoNumber number);
-  // The next argument of the operator, its next dimension and its type; more than any operator has are ignored.
+  // The next argument of the operator, its next dimension, its type and its value; more than any operator has are
+  // ignored.
   void add_shape();
   void add_dimension(KinetoNumber number);
   void add_type(std::string_view type);
+  void add_value(std::string_view value);
 
   // Hands the record over, if it is one that a trace can hold, and counts it.
   void deliver(ProfileSink& to, ProfileCounts& counts) const;

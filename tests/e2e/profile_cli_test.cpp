@@ -156,11 +156,10 @@ TEST_CASE("Kernels of an imported PyTorch profile are of the operator that launc
       << R"({"traceEvents": [)" + event("cpu_op", "aten::mm", 1, R"("External id": 7, )" + dims) +
           event("cpu_op", "aten::cat", 2, R"("External id": 8, "Input Dims": [[[4, 8], [8, 2]], []], "Input type": )"
                                           R"(["TensorList", "Scalar"])") +
-          event("cpu_op", "aten::mm", 3, R"("External id": 9, )" + dims) +
           event("kernel", "split", 10, R"("External id": 7, "correlation": 70)") +
           event("kernel", "gemm", 20, R"("External id": 7, "correlation": 71)") +
           event("kernel", "copy", 30, R"("External id": 8, "correlation": 72)") +
-          event("kernel", "old", 40, R"("External id": 9, "correlation": 9)") + "{}]}";
+          event("kernel", "own", 40, R"("correlation": 9)") + "{}]}";
   const std::string trace = folder.file("run.kvt");
   const Ran imported = run_program("import kineto " + folder.file("trace.json") + " -o " + trace);
   INFO(imported.err);
@@ -173,7 +172,7 @@ TEST_CASE("Kernels of an imported PyTorch profile are of the operator that launc
         "aten::mm 4x8 8x2,operator,2,4000,12.5,2000,2000,2000,112,28000000,0.0005833333333333334,"
         "1.1428571428571428,0.0005833333333333334\n"
         "copy,copy,1,2000,6.25,2000,2000,2000,,,,,\n"
-        "old,other,1,2000,6.25,2000,2000,2000,,,,,\n"
+        "own,other,1,2000,6.25,2000,2000,2000,,,,,\n"
         "all kernels,total,4,8000,25,2000,2000,2000,,,,,\n"
         "idle between work,idle,3,24000,75,8000,,8000,,,,,\n");
   const std::string purposes = run_program("report-kernels " + trace + " -q --format csv --by purpose").out;

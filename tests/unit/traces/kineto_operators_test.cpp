@@ -1,10 +1,15 @@
 #include "traces/kineto_operators.hpp"
 
 #include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+#include "tests/support/small_trace.hpp"
+#include "traces/import_profile.hpp"
+#include "traces/null_sink.hpp"
 
 namespace kvroof {
 namespace {
 
+using namespace kvroof::test;
 using Shapes = std::vector<std::vector<std::uint64_t>>;
 
 std::optional<ShapedOperator> shaped(const std::string& name, const Shapes& shapes,
@@ -38,6 +43,94 @@ TEST_CASE("A product of matrices reads both operands and writes the result once,
   REQUIRE(single);
   CHECK(single->bytes == 4 * (32 + 16 + 8));
   CHECK(single->flops == 0);
+}
+
+TEST_CASE("A product in 8 bits moves its operands, their scales, and a result whose type the call says") {
+  KinetoEvent event;
+  event.name = "aten::_scaled_mm";
+  event.shapes = {{16, 4096}, {4096, 6144}, {}, {}, {}, {}, {}, {}};
+  event.types = {"c10::Float8_e4m3fn", "c10::Float8_e5m2", "float", "float", "", "", "Scalar", "Scalar"};
+  event.values = {"", "", "", "", "", "", "15", "True"};  // bfloat16
+  const auto tensors = shaped_operator(event);
+  REQUIRE(tensors);
+  CHECK(tensors->name == "aten::_scaled_mm 16x4096 4096x6144");
+  CHECK(tensors->bytes == 16 * 4096 + 4096 * 6144 + 2 * 16 * 6144 + 2 * 4);
+  CHECK(tensors->flops == 0);
+  event.values[6] = "";
+  CHECK(shaped_operator(event)->bytes == 16 * 4096 + 4096 * 6144 + 16 * 6144 + 2 * 4);
+  event.shapes[2] = {16, 32};  // of blocks of 128
+  event.shapes[3] = {32, 48};
+  event.values[6] = "6";  // float
+  CHECK(shaped_operator(event)->bytes == 16 * 4096 + 4096 * 6144 + 4 * 16 * 6144 + 4 * 32 * (16 + 48));
+  event.types[2] = event.types[3] = "c10::Float8_e8m0fnu";
+  CHECK(shaped_operator(event)->bytes == 16 * 4096 + 4096 * 6144 + 4 * 16 * 6144 + 32 * (16 + 48));
+  const KinetoEvent right = event;
+  event.values[6] = "4";  // integers
+  CHECK_FALSE(shaped_operator(event));
+  event.values.clear();  // what the result is was not recorded
+  CHECK_FALSE(shaped_operator(event));
+  event = right;
+  event.types = {"c10::Float8_e4m3fn", "c10::Float8_e4m3fn", "c10::BFloat16", "Scalar", "float", "float", "", "Scalar"};
+  CHECK_FALSE(shaped_operator(event));  // before PyTorch 2.5: bias, type and scales
+  event.types = {"c10::Float4_e2m1fn_x2", "c10::Float4_e2m1fn_x2", "float", "float", "", "", "Scalar", "Scalar"};
+  CHECK_FALSE(shaped_operator(event));
+}
+
+TEST_CASE("What a product in 8 bits must move is read from a profile") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("trace.json");
+  write_file(file, R"j({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::_scaled_mm", "ts": 1, "dur": 1,
+      "args": {"External id": 7, "Input Dims": [[16, 4096], [4096, 6144], [], [], [], [], [], []],
+      "Concrete Inputs": ["", "", "", "", "", "", "15", "True"], "Input Strides": [[4096, 1], [1, 4096]],
+      "Input type": ["c10::Float8_e4m3fn", "c10::Float8_e4m3fn", "float", "float", "", "", "Scalar", "Scalar"]}},
+      {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 5, "args": {"External id": 7, "correlation": 70}}]})j");
+  struct : NullSink {
+    using NullSink::add;
+    void add(const OperatorRecord& record) override { bytes = record.declared_bytes; }
+    std::uint64_t bytes = 0;
+  } sink;
+  const auto counts = read_kineto(file, sink);
+  REQUIRE(counts);
+  CHECK(counts.value().of_operators == 1);
+  CHECK(sink.bytes == 16 * 4096 + 4096 * 6144 + 2 * 16 * 6144 + 2 * 4);
+}
+
+TEST_CASE("External ids are of operators unless they are the correlations in every kernel of a file") {
+  const auto kernel = [](std::uint64_t external, std::uint64_t correlation) {
+    KinetoEvent event;
+    event.phase = "X";
+    event.category = "kernel";
+    event.external = external;
+    event.correlation = correlation;
+    return event;
+  };
+  KinetoEvent mm;
+  mm.phase = "X";
+  mm.category = "cpu_op";
+  mm.name = "aten::mm";
+  mm.shapes = {{4, 8}, {8, 2}};
+  mm.types = {"c10::Half", "c10::Half"};
+  struct : NullSink {
+    using NullSink::add;
+    void add(const OperatorRecord& record) override { told.emplace_back(record.correlation, record.declared_bytes); }
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> told;
+  } sink;
+  KinetoOperators older, newer;
+  for (KinetoOperators* operators : {&older, &newer}) {
+    for (const std::uint64_t id : {7, 8}) {
+      mm.external = id;
+      CHECK(operators->see(mm, sink) == 0);
+      CHECK(operators->see(kernel(id, id), sink) == 0);
+    }
+  }
+  CHECK(sink.told.empty());
+  CHECK(newer.see(kernel(99, 20), sink) == 2);  // of no operator, but its two numbers tell what the others' are
+  CHECK(newer.see(kernel(7, 21), sink) == 1);
+  mm.external = 30;
+  newer.see(mm, sink);
+  CHECK(newer.see(kernel(30, 30), sink) == 1);
+  constexpr std::uint64_t kBytes = 2 * (32 + 16 + 8);
+  CHECK(sink.told == decltype(sink.told){{7, kBytes}, {8, kBytes}, {21, 0}, {30, kBytes}});
 }
 
 TEST_CASE("Attention reads q, k and v and writes as much as q has, its operations are not known") {
