@@ -126,6 +126,13 @@ TEST_CASE("predictions of a file's rows fit a page, say whether the value is ins
   const Ran csv = run_program("validate --format csv --rows " + folder.file("rows.csv"));
   CHECK(csv.out.starts_with("row_id,measured,predicted,low80,high80,low95,high95,unit,error,group,dominated_by,"
                             "interval_from,unsupported\n"));
+  const auto rows = nlohmann::json::parse(
+      run_program("validate --format json --rows " + folder.file("rows.csv")).out)["rows"];
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[0]["measured"] == 47);
+  CHECK(rows[0]["error"].get<double>() == Approx(rows[0]["predicted"].get<double>() / 47 - 1));
+  CHECK(rows[2]["measured"] == 1);
+  CHECK(rows[2]["error"].is_null());
 }
 
 TEST_CASE("the overview lists each command once, under what it is for") {
