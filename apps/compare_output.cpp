@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "analysis/plot.hpp"
 #include "apps/estimate_text.hpp"
@@ -78,12 +77,11 @@ std::string answer_text(const Ranking& r) {
 std::vector<std::string> compare_notes(const Ranking& r) {
   const std::vector<Contender>& ranked = r.ranked;
   std::vector<std::string> notes = workload_notes(r.request);
-  std::set<std::string> seen;
-  std::vector<IntervalFactors> groups;
+  std::vector<NamedFactors> factors;
   for (const Contender& c : ranked) {
-    if (c.batch > 0 && seen.insert(c.factors.from).second) groups.push_back(c.factors);
+    if (c.batch > 0) factors.push_back({r.title(c), c.factors});
   }
-  for (std::string& note : interval_notes(groups)) notes.push_back(std::move(note));
+  for (std::string& note : interval_notes(factors)) notes.push_back(std::move(note));
   std::string dates;
   for (const Contender& c : ranked) {
     if (c.device->price && c.device->price->date > dates) dates = c.device->price->date;
