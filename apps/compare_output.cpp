@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "analysis/plot.hpp"
 #include "apps/estimate_text.hpp"
@@ -78,12 +77,11 @@ std::string answer_text(const Ranking& r) {
 std::vector<std::string> compare_notes(const Ranking& r) {
   const std::vector<Contender>& ranked = r.ranked;
   std::vector<std::string> notes = workload_notes(r.request);
-  std::set<std::string> seen;
-  std::vector<IntervalFactors> groups;
+  std::vector<NamedFactors> factors;
   for (const Contender& c : ranked) {
-    if (c.batch > 0 && seen.insert(c.factors.from).second) groups.push_back(c.factors);
+    if (c.batch > 0) factors.push_back({r.title(c), c.factors});
   }
-  for (std::string& note : interval_notes(groups)) notes.push_back(std::move(note));
+  for (std::string& note : interval_notes(factors)) notes.push_back(std::move(note));
   std::string dates;
   for (const Contender& c : ranked) {
     if (c.device->price && c.device->price->date > dates) dates = c.device->price->date;
@@ -150,6 +148,7 @@ Json contender_json(const Ranking& r, const Contender& c) {
   };
   Json point;
   point["device"] = c.device->name;
+  point["engine"] = r.request.engine_text(*c.device);
   point["policy"] = c.workload->policy().text();
   point["weight_type"] = c.deployment->weights.name;
   point["kv_type"] = kv_type_of(r, c);
@@ -234,17 +233,20 @@ std::string compare_csv(const Ranking& r) {
     rows.add("tensor_parallel", c.deployment->tensor_parallel);
     rows.add("batch", c.batch);
     rows.add("largest_batch", c.served.largest);
+    rows.add_interval("largest_batch", fits ? &c.served.interval : nullptr, 1);
     rows.add("limited_by", c.served.limited_by);
     rows.add("step_limited_by", limit_text(c));
     rows.add_estimate("tpot_ms", fits ? &c.prediction.step : nullptr, 1e3);
-    rows.add_estimate("ttft_ms", fits ? &c.served.first_token : nullptr, 1e3);
+    rows.add_estimate("ttft_ms", &c.served.first_token, 1e3);
     rows.add_estimate("tokens_per_s", fits ? &c.prediction.tokens_per_s : nullptr, 1);
     rows.add("tokens_per_s_a_sequence", positive(c.tokens_per_s_a_sequence()));
     rows.add("tokens_per_s_a_device", positive(c.tokens_per_s_a_device()));
+    rows.add("tokens_per_usd", positive(c.tokens_per_usd()));
     rows.add("usd_per_million_tokens_low", price ? std::optional(price->low_usd) : std::nullopt);
     rows.add("usd_per_million_tokens_high", price ? std::optional(price->high_usd) : std::nullopt);
     rows.add("tokens_per_joule", positive(c.tokens_per_joule()));
     rows.add("pareto", c.on_front ? "yes" : "no");
+    rows.add("interval_from", fits ? c.factors.text() : std::string());
     rows.end_row();
   }
   return rows.csv();
@@ -253,6 +255,9 @@ std::string compare_csv(const Ranking& r) {
 std::string compare_json(const Ranking& r) {
   Json json;
   json["answer"] = answer_text(r);
+  json["model"] = r.request.model.name;
+  json["prompt"] = r.request.prompt;
+  json["output"] = r.request.output;
   json["by"] = r.by.name;
   json["goals"] = {{"tpot_ms", r.goals.tpot_ms ? Json(*r.goals.tpot_ms) : Json(nullptr)},
                    {"ttft_ms", r.goals.ttft_ms ? Json(*r.goals.ttft_ms) : Json(nullptr)},

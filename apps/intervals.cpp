@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "apps/command.hpp"
 
@@ -57,7 +59,37 @@ std::string scaled_text(const IntervalFactors& f) {
     text += fmt::format(", no wider than those rows are off (factors of {:.2f} and {:.2f}) or unscaled",
                         std::exp(f.error80), std::exp(f.error95));
   }
-  return f.beyond.empty() ? text : text + "; then widened: " + f.beyond;
+  return text;
+}
+
+std::string widened_text(const std::string& beyond) { return beyond.empty() ? "" : "; then widened: " + beyond; }
+
+// What widens all predictions of a group: the longest beginning, in whole reasons, of what lies beyond their rows.
+std::string common_reasons(const std::vector<NamedFactors>& group) {
+  std::string common = group.front().factors.beyond;
+  for (const NamedFactors& p : group) {
+    const std::string ended = p.factors.beyond + ";";
+    while (!common.empty() && !ended.starts_with(common + ";")) {
+      const std::size_t end = common.rfind("; ");
+      common.erase(end == std::string::npos ? 0 : end);
+    }
+  }
+  return common;
+}
+
+std::string group_note(const std::vector<NamedFactors>& group) {
+  const std::string common = common_reasons(group);
+  const auto widest = std::max_element(group.begin(), group.end(), [](const auto& a, const auto& b) {
+    return a.factors.wider < b.factors.wider;
+  });
+  std::string text = fmt::format("{}: {}{}", group.front().factors.from, scaled_text(group.front().factors),
+                                 widened_text(common));
+  const auto more = std::count_if(group.begin(), group.end(),
+                                  [&](const NamedFactors& p) { return p.factors.beyond.size() > common.size(); });
+  if (more == 0) return text;
+  const std::string& beyond = widest->factors.beyond;
+  return text + fmt::format("{} {} of {} more, most of all {}: {}", common.empty() ? "; then widened:" : ";", more,
+                            group.size(), widest->name, beyond.substr(common.empty() ? 0 : common.size() + 2));
 }
 
 constexpr const char* kIntervalsOfSteps =
@@ -66,14 +98,23 @@ constexpr const char* kIntervalsOfSteps =
 }  // namespace
 
 std::string interval_note(const IntervalFactors& f) {
-  return fmt::format("{} ({}; `kvroof validate` scores them): {}", kIntervalsOfSteps, f.from, scaled_text(f));
+  return fmt::format("{} ({}; `kvroof validate` scores them): {}{}", kIntervalsOfSteps, f.from, scaled_text(f),
+                     widened_text(f.beyond));
 }
 
-std::vector<std::string> interval_notes(const std::vector<IntervalFactors>& groups) {
-  if (groups.size() == 1) return {interval_note(groups.front())};
-  std::vector<std::string> notes;
-  if (!groups.empty()) notes.push_back(fmt::format("{} (`kvroof validate` scores them):", kIntervalsOfSteps));
-  for (const IntervalFactors& f : groups) notes.push_back(fmt::format("{}: {}", f.from, scaled_text(f)));
+std::vector<std::string> interval_notes(const std::vector<NamedFactors>& predictions) {
+  std::vector<std::vector<NamedFactors>> groups;
+  std::set<std::string> all;
+  for (const NamedFactors& p : predictions) {
+    all.insert(p.factors.text());
+    const auto same = [&](const auto& group) { return group.front().factors.from == p.factors.from; };
+    const auto found = std::find_if(groups.begin(), groups.end(), same);
+    (found == groups.end() ? groups.emplace_back() : *found).push_back(p);
+  }
+  if (groups.empty()) return {};
+  if (all.size() == 1) return {interval_note(predictions.front().factors)};
+  std::vector<std::string> notes = {fmt::format("{} (`kvroof validate` scores them):", kIntervalsOfSteps)};
+  for (const auto& group : groups) notes.push_back(group_note(group));
   return notes;
 }
 

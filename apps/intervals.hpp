@@ -24,7 +24,13 @@ IntervalGroup interval_group(const Device& device, const CostModel& cost, const 
 
 // "… holds for like measured rows (hbm, step: 241 rows …)", for the notes of a result.
 std::string interval_note(const IntervalFactors& factors);
-// The same of several groups of rows: what they have in common once, then a note for each.
-std::vector<std::string> interval_notes(const std::vector<IntervalFactors>& groups);
+// The factors of one of several predictions, and what it is called.
+struct NamedFactors {
+  std::string name;
+  IntervalFactors factors;
+};
+// The same of several predictions: what they have in common once, then a note for each group of like measured rows.
+// What widens only some predictions of a group is said of the one that is widened most, and of how many others.
+std::vector<std::string> interval_notes(const std::vector<NamedFactors>& predictions);
 
 }  // namespace kvroof

@@ -212,6 +212,15 @@ Json plan_json(const Question& q, const Plan& plan) {
   return json;
 }
 
+// What JSON nests, with keys joined by _.
+void add_cells(WideRows& rows, const std::string& key, const Json& json) {
+  if (json.is_object()) {
+    for (const auto& [name, part] : json.items()) add_cells(rows, fmt::format("{}_{}", key, name), part);
+  } else {
+    rows.add(key, json.is_boolean() ? (json.get<bool>() ? "yes" : "no") : json.dump());
+  }
+}
+
 // A row for each deployment and cache that was searched; `chosen` is the one that the answer is about.
 std::string plan_csv(const Question& q, const Plan& chosen) {
   WideRows rows;
@@ -229,17 +238,31 @@ std::string plan_csv(const Question& q, const Plan& chosen) {
     rows.add("meets_goals", plan.met() ? "yes" : "no");
     rows.add("batch", plan.batch);
     rows.add("largest_batch", plan.largest);
+    rows.add_interval("largest_batch", &plan.largest_interval, 1);
+    rows.add("largest_batch_in_memory", plan.largest_in_memory);
     rows.add("limited_by", plan.limited_by);
+    rows.add("step_limited_by", std::string(name_of(plan.prediction.limited_by)));
     rows.add("longest_prompt", plan.longest_prompt);
     rows.add_estimate("tpot_ms", &plan.prediction.step, 1e3);
+    rows.add_estimate("tpot_p99_step_ms", &plan.p99_step, 1e3);
+    rows.add_estimate("tpot_worst_step_ms", &plan.worst_step, 1e3);
     rows.add_estimate("ttft_ms", &plan.first_token, 1e3);
     rows.add_estimate("tokens_per_s", &plan.prediction.tokens_per_s, 1);
+    rows.add("under_load", plan.under_load ? "yes" : "no");
     const Load* load = plan.load ? &*plan.load : nullptr;
     rows.add_estimate("load_tpot_ms", load != nullptr ? &load->token : nullptr, 1e3);
     rows.add_estimate("load_ttft_ms", load != nullptr ? &load->first_token : nullptr, 1e3);
     rows.add_estimate("load_tokens_per_s", load != nullptr ? &load->tokens_per_s : nullptr, 1);
+    const auto usd = load != nullptr ? load_price(q, plan) : std::nullopt;
+    rows.add("load_clients", load != nullptr ? std::optional(std::max<std::uint64_t>(plan.batch, 1)) : std::nullopt);
+    rows.add("load_usd_per_million_tokens_low", usd ? std::optional(usd->low_usd) : std::nullopt);
+    rows.add("load_usd_per_million_tokens_high", usd ? std::optional(usd->high_usd) : std::nullopt);
+    rows.add("intervals_from_tpot_ms", plan.step_factors.text());
+    rows.add("intervals_from_ttft_ms", plan.first_token_factors.text());
+    rows.add("intervals_from_largest_batch", plan.memory_factors.text());
     for (const LedgerLine& line : lines_of(plan.ledger)) rows.add(fmt::format("{}_bytes", line.key), line.bytes.value);
     rows.add("capacity_bytes", plan.ledger.capacity.value);
+    add_cells(rows, "accounting", accounting_json(accounting_of(q, plan)));
     rows.end_row();
   }
   return rows.csv();

@@ -101,13 +101,15 @@ std::string rows_json(const std::vector<ScoredRow>& rows) {
   nlohmann::ordered_json json;
   json["rows"] = nlohmann::ordered_json::array();
   for (const ScoredRow& r : rows) {
-    nlohmann::ordered_json row = {{"row_id", r.row->id}};
+    nlohmann::ordered_json row = {{"row_id", r.row->id}, {"measured", nullptr}};
+    if (r.row->value) row["measured"] = *r.row->value;
     for (const auto& [key, field] :
          {std::pair{"predicted", &Estimate::value}, {"low80", &Estimate::low80}, {"high80", &Estimate::high80},
           {"low95", &Estimate::low95}, {"high95", &Estimate::high95}}) {
       row[key] = r.predicted ? nlohmann::ordered_json(*r.predicted.*field) : nlohmann::ordered_json();
     }
     row["unit"] = r.row->unit;
+    row["error"] = r.compared() ? nlohmann::ordered_json(r.error()) : nlohmann::ordered_json();
     row["group"] = r.group;
     row["dominated_by"] = r.predicted ? nlohmann::ordered_json(widest_part(r)) : nlohmann::ordered_json();
     row["interval_from"] = r.width_from;

@@ -1,4 +1,4 @@
-// Results for programs that read CSV: a row each, as many named cells as they take, an estimate with its four ends.
+// Results for programs that read CSV: a row each, as many named cells as they take, an estimate with its interval.
 #pragma once
 
 #include <fmt/format.h>
@@ -30,14 +30,19 @@ class WideRows {
   void add(const std::string& key, const std::optional<Number>& x) {
     add(key, x ? fmt::format("{}", *x) : std::string());
   }
-  // key, key_low80, key_high80, key_low95 and key_high95, each multiplied by `scale`; empty cells for nothing.
+  // key, then key_low80 … key_dominated_by, each multiplied by `scale`; empty cells for nothing.
   void add_estimate(const std::string& key, const Estimate* e, double scale) {
-    static constexpr std::pair<const char*, double Estimate::*> kEnds[] = {{"", &Estimate::value},
-                                                                           {"_low80", &Estimate::low80},
+    add(key, e != nullptr ? fmt::format("{}", e->value * scale) : "");
+    add_interval(key, e, scale);
+  }
+  // key_low80, key_high80, key_low95, key_high95 and what makes the interval wide, key_dominated_by.
+  void add_interval(const std::string& key, const Estimate* e, double scale) {
+    static constexpr std::pair<const char*, double Estimate::*> kEnds[] = {{"_low80", &Estimate::low80},
                                                                            {"_high80", &Estimate::high80},
                                                                            {"_low95", &Estimate::low95},
                                                                            {"_high95", &Estimate::high95}};
     for (const auto& [end, field] : kEnds) add(key + end, e != nullptr ? fmt::format("{}", e->*field * scale) : "");
+    add(key + "_dominated_by", e != nullptr ? std::string(name_of(e->dominated_by)) : "");
   }
   void end_row() { table_.rows.push_back(std::exchange(row_, {})); }
 

@@ -91,6 +91,21 @@ TEST_CASE("each policy of an analysis has a map of its own") {
   CHECK(slurp(folder.file("out/mass-map-2.svg")).empty());
 }
 
+TEST_CASE("compare says what widens intervals of some rows alone, also where the first of like rows lacks it") {
+  const std::string words = "compare --model llama-3-8b --device rtx-4090,rtx-pro-6000 --by tokens_per_s_a_sequence";
+  const json all = json_of(words);
+  // The larger board holds more sequences than were measured on any of its memory; all else is the first one's too.
+  const std::string first = all["points"][0]["interval_from"], second = all["points"][1]["interval_from"];
+  REQUIRE(second.starts_with(first + "; "));
+  const std::string reason = second.substr(first.size() + 2);
+  std::string notes;
+  for (const json& note : all["notes"]) notes += note.get<std::string>() + "\n";
+  INFO(notes);
+  CHECK(says(notes, "1 of 2 more, most of all rtx-pro-6000 full: " + reason));
+  CHECK(says(notes, first.substr(0, first.find(';')) + ": × "));
+  CHECK(notes.find(reason) == notes.rfind(reason));
+}
+
 TEST_CASE("the picture of compare leaves out what does not fit, and its table has it") {
   const TemporaryFolder folder;
   const std::string svg = folder.file("front.svg");
@@ -126,6 +141,13 @@ TEST_CASE("predictions of a file's rows fit a page, say whether the value is ins
   const Ran csv = run_program("validate --format csv --rows " + folder.file("rows.csv"));
   CHECK(csv.out.starts_with("row_id,measured,predicted,low80,high80,low95,high95,unit,error,group,dominated_by,"
                             "interval_from,unsupported\n"));
+  const auto rows = nlohmann::json::parse(
+      run_program("validate --format json --rows " + folder.file("rows.csv")).out)["rows"];
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[0]["measured"] == 47);
+  CHECK(rows[0]["error"].get<double>() == Approx(rows[0]["predicted"].get<double>() / 47 - 1));
+  CHECK(rows[2]["measured"] == 1);
+  CHECK(rows[2]["error"].is_null());
 }
 
 TEST_CASE("the overview lists each command once, under what it is for") {

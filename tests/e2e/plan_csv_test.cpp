@@ -60,7 +60,61 @@ void check_interval(const Row& row, const std::string& key, const json& interval
   }
 }
 
+// Every value of a JSON object is a cell: nested keys are joined by _, an estimate is one with an interval.
+void check_cells(const Row& row, const std::string& key, const json& value) {
+  INFO(key);
+  if (value.is_object() && value.contains("low80")) {
+    check_interval(row, key, value);
+    CHECK(row.at(key + "_dominated_by") == value["dominated_by"]);
+  } else if (value.is_object()) {
+    for (const auto& [name, part] : value.items()) check_cells(row, key.empty() ? name : key + "_" + name, part);
+  } else if (value.is_boolean()) {
+    CHECK(row.at(key) == (value.get<bool>() ? "yes" : "no"));
+  } else if (value.is_number()) {
+    CHECK(std::stod(row.at(key)) == Approx(value.get<double>()));
+  } else if (value.is_null()) {
+    CHECK((row.count(key) == 0 || row.at(key).empty()));  // an object that there is none of has its keys as cells
+  } else {
+    CHECK(row.at(key) == value);
+  }
+}
+
+// JSON has the value of some figures beside their interval; in a row the figure's own cells are both.
+json with_intervals_in_place(json object) {
+  for (const char* key : {"tpot_ms", "tokens_per_s", "largest_batch"}) {
+    const std::string interval = std::string(key) + "_interval";
+    if (!object.contains(interval)) continue;
+    if (!object[interval].is_null()) object[key] = object[interval];
+    object.erase(interval);
+  }
+  return object;
+}
+
 }  // namespace
+
+TEST_CASE("a row of compare has every value of its point in JSON under the same key") {
+  const std::string words = "compare --model llama-3-8b --device h200,l40s,t4,mi300x --by tokens_per_usd";
+  const std::vector<Row> rows = rows_of(words);
+  const json all = json_of(words);
+  REQUIRE(rows.size() == 4);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    json point = with_intervals_in_place(all["points"][i]);
+    point.erase("batches");  // the points of a picture
+    for (const char* key : {"model", "prompt", "output"}) point[key] = all[key];
+    check_cells(rows[i], "", point);
+  }
+}
+
+TEST_CASE("the chosen row of a plan has every value of its JSON under the same key") {
+  const std::string words = "plan --model llama-3-8b --device h200 --policy keyformer:budget=0.5 --batch 4";
+  json plan = with_intervals_in_place(json_of(words));
+  for (const json& line : plan["ledger"]) plan[line["name"].get<std::string>() + "_bytes"] = line["bytes"];
+  plan["meets_goals"] = plan["fits"];
+  for (const char* key : {"answer", "fits", "ledger", "searched", "remedies", "notes", "version"}) plan.erase(key);
+  const std::vector<Row> rows = rows_of(words);
+  REQUIRE(rows.size() == 1);
+  check_cells(rows[0], "", plan);
+}
 
 TEST_CASE("rows of compare name device, count, types and engine apart, and have the intervals of its JSON") {
   const std::string words =
@@ -87,7 +141,7 @@ TEST_CASE("rows of compare name device, count, types and engine apart, and have 
     CHECK(std::stoi(row.at("batch")) == point["batch"]);
     if (point["batch"] == 0) {
       nothing_fits = true;
-      for (const char* key : {"tpot_ms", "ttft_ms_low80", "tokens_per_s_high95", "usd_per_million_tokens_low"}) {
+      for (const char* key : {"tpot_ms", "tpot_ms_low80", "tokens_per_s_high95", "usd_per_million_tokens_low"}) {
         CHECK(row.at(key).empty());
       }
       continue;
