@@ -177,6 +177,11 @@ TEST_CASE("percentiles are those of the nearest rank, and a histogram's lie with
   CHECK(histogram.quantile(0.99) == Approx(0.99).epsilon(0.0051));
   CHECK(summarise_latency({7}).p99 == 7);
   CHECK(LatencyHistogram().quantile(0.5) == 0);
+  LatencyHistogram alike;
+  for (const double x : {2.0, 2.0, 2.0, 5.0, 2.0}) alike.add(x);
+  CHECK(alike.quantile(0.8) == Approx(2).epsilon(0.0051));
+  CHECK(alike.quantile(1) == Approx(5).epsilon(0.0051));
+  CHECK(alike.sum() == 13);
 }
 
 }  // namespace
