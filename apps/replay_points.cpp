@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "apps/intervals.hpp"
 #include "sim/cost/engine_profile.hpp"
@@ -211,6 +213,21 @@ ResidencySummary summarise(std::span<const ResidencyLog> sequences) {
   return sum.mean();
 }
 
+// What `make` says of each layer of the projection, in their order, to `use`. Layers that take their counts from one
+// layer of the recording and see as many tokens are alike, so that it is asked once for all of them.
+template <class Make, class Use>
+static void for_each_layer(const Residency& recorded, const ModelShape& to, const Make& make, const Use& use) {
+  std::map<std::uint32_t, decltype(make(0U))> of_window;  // of one layer of the recording
+  std::uint32_t before = 0;
+  for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
+    const std::uint32_t source = source_layer(layer, to, recorded);
+    if (std::exchange(before, source) != source) of_window.clear();
+    auto [made, fresh] = of_window.try_emplace(to.window(layer));
+    if (fresh) made->second = make(layer);
+    use(made->second);
+  }
+}
+
 ResidencySummary summarise_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
                               std::optional<std::uint32_t> prompt, std::optional<std::uint32_t> output) {
   SummarySum sum;
@@ -219,9 +236,10 @@ ResidencySummary summarise_as(const PointResult& result, const ModelShape& from,
   for (const ResidencyLog& log : result.residency) {
     const Residency recorded = log.expand();
     const ProjectedLengths lengths{prompt.value_or(recorded.prompt), output.value_or(recorded.steps)};
-    for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
-      sum.add(kvroof::summarise(project_layer(recorded, from, to, lengths, room, layer, reads)));
-    }
+    const auto layer_of = [&](std::uint32_t layer) {
+      return kvroof::summarise(project_layer(recorded, from, to, lengths, room, layer, reads));
+    };
+    for_each_layer(recorded, to, layer_of, [&](const ResidencySummary& layer) { sum.add(layer); });
     sum.end_sequence(lengths.prompt, lengths.output, to.layers);
   }
   return sum.mean();
@@ -236,12 +254,14 @@ std::vector<LayerCounts> step_counts_as(const PointResult& result, const ModelSh
     const Residency recorded = log.expand();
     const std::size_t first = steps.size();
     steps.resize(first + output);
-    for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
-      const Residency projected = project_layer(recorded, from, to, {prompt, output}, room, layer, reads);
+    const auto layer_of = [&](std::uint32_t layer) {
+      return project_layer(recorded, from, to, {prompt, output}, room, layer, reads);
+    };
+    for_each_layer(recorded, to, layer_of, [&](const Residency& projected) {
       for (std::uint32_t s = 0; s < output; ++s) {
         steps[first + s] = sum_counts(std::array{steps[first + s], projected.at(s + 1, 0)});
       }
-    }
+    });
   }
   return steps;
 }

@@ -100,6 +100,9 @@ std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow
   return text + ".";
 }
 
+// Whether any answer has a second token, so that there is a time between them.
+bool has_gaps(const SimulatedRow& row) { return row.outcome.gaps.count() > 0; }
+
 Table latency_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   Table table;
   table.columns = {{"device", "device", false},       {"policy", "policy", false},
@@ -111,14 +114,16 @@ Table latency_table(const SimulateRequest& r, const std::vector<SimulatedRow>& r
   for (const SimulatedRow& row : rows) {
     std::vector<std::string> cells = {devices_text(row), policy_text(r, row)};
     const bool priced = row.problem.empty();
-    const auto latency = [&](const Estimate& e) { cells.push_back(priced ? with_interval(e, 1e3) : "–"); };
+    const auto latency = [&](const Estimate& e, bool there) {
+      cells.push_back(there ? with_interval(e, 1e3) : "–");
+    };
     const Estimate& rate = row.rate_interval ? *row.rate_interval : row.requests_per_s;
     cells.push_back(priced ? rate_with_interval(rate) : "–");
     cells.push_back(priced ? short_number(row.tokens_per_s.value) : "–");
-    latency(row.first_token.p50);
-    latency(row.first_token.p99);
-    latency(row.token.p50);
-    latency(row.token.p99);
+    latency(row.first_token.p50, priced);
+    latency(row.first_token.p99, priced);
+    latency(row.token.p50, priced && has_gaps(row));
+    latency(row.token.p99, priced && has_gaps(row));
     if (r.has_goals()) cells.push_back(priced ? fmt::format("{:.1f} %", 100 * row.attained.value) : "–");
     table.rows.push_back(std::move(cells));
   }
@@ -213,8 +218,8 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
   json["requests_per_s"] = interval_json(row.requests_per_s, 1);
   json["tokens_per_s"] = interval_json(row.tokens_per_s, 1);
   json["ttft_ms"] = latency_json(row.first_token);
-  json["tpot_ms"] = latency_json(row.token);
-  json["itl_ms"] = latency_json(row.gap);
+  json["tpot_ms"] = has_gaps(row) ? latency_json(row.token) : Json(nullptr);
+  json["itl_ms"] = has_gaps(row) ? latency_json(row.gap) : Json(nullptr);
   json["e2e_ms"] = latency_json(row.whole);
   json["attained"] = interval_json(row.attained, 1);
   json["steps"] = row.outcome.totals.steps;
@@ -231,9 +236,9 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
   return json;
 }
 
-void add_latency(WideRows& rows, const std::string& name, const SimulatedRow& row, const LatencyEstimates& l) {
+void add_latency(WideRows& rows, const std::string& name, bool there, const LatencyEstimates& l) {
   const auto add = [&](const char* figure, const Estimate& e) {
-    rows.add_estimate(fmt::format("{}_{}_ms", name, figure), row.problem.empty() ? &e : nullptr, 1e3);
+    rows.add_estimate(fmt::format("{}_{}_ms", name, figure), there ? &e : nullptr, 1e3);
   };
   add("mean", l.mean);
   add("p50", l.p50);
@@ -287,10 +292,10 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
     rows.add_estimate("fewest_replicas", row.replicas_interval ? &*row.replicas_interval : nullptr, 1);
     rows.add_estimate("requests_per_s", priced ? &row.requests_per_s : nullptr, 1);
     rows.add_estimate("tokens_per_s", priced ? &row.tokens_per_s : nullptr, 1);
-    add_latency(rows, "ttft", row, row.first_token);
-    add_latency(rows, "tpot", row, row.token);
-    add_latency(rows, "itl", row, row.gap);
-    add_latency(rows, "e2e", row, row.whole);
+    add_latency(rows, "ttft", priced, row.first_token);
+    add_latency(rows, "tpot", priced && has_gaps(row), row.token);
+    add_latency(rows, "itl", priced && has_gaps(row), row.gap);
+    add_latency(rows, "e2e", priced, row.whole);
     rows.add_estimate("attained", priced ? &row.attained : nullptr, 1);
     number("busy_share", priced ? busy_share(row) : 0);
     number("mean_running", priced ? mean_running(row) : 0);
@@ -326,11 +331,12 @@ std::string simulate_svg(const SimulateRequest& request, const std::vector<Simul
 }
 
 std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
-  std::string text = "device,policy,tensor_parallel,request,arrival_s,prompt,output,replica,placed_s,first_token_s,"
-                     "finished_s,preemptions\n";
+  std::string text = "device,policy,weight_type,tensor_parallel,request,arrival_s,prompt,output,replica,placed_s,"
+                     "first_token_s,finished_s,preemptions\n";
   for (const SimulatedRow& row : rows) {
-    const std::string who = fmt::format("{},{},{}", csv_field(row.device->name),
+    const std::string who = fmt::format("{},{},{},{}", csv_field(row.device->name),
                                         csv_field(request.workload.title(row.workload->policy())),
+                                        csv_field(std::string(row.deployment->weights.name)),
                                         row.deployment->tensor_parallel);
     for (std::size_t i = 0; i < row.outcome.requests.size(); ++i) {
       const ServedRequest& r = row.outcome.requests[i];

@@ -23,6 +23,10 @@ std::optional<double> number_option(const Arguments& arguments, const char* opti
   return number_value(option, arguments.get<std::string>(option), least, most);
 }
 
+double rate_of(const Arguments& arguments) {
+  return number_value("rate", arguments.get<std::string>("rate"), 1e-6, 1e6, ", or max");
+}
+
 // poisson, constant or gamma:SHAPE.
 double burstiness_of(const Arguments& arguments) {
   const auto& text = arguments.get<std::string>("arrivals");
@@ -42,14 +46,15 @@ void draw(const Arguments& arguments, SimulateRequest& request) {
   drawn.burstiness = burstiness_of(arguments);
   drawn.seed = arguments.seed;
   if (arguments.has("rate") && !request.highest_rate) {
-    drawn.rate = number_value("rate", arguments.get<std::string>("rate"), 1e-6, 1e6);
+    drawn.rate = rate_of(arguments);
   }
   request.requests = draw_requests(drawn);
   for (Request& r : request.requests) {
     r.prompt = std::min(r.prompt, kMostPrompt);
     r.output = std::min(r.output, kMostOutput);
   }
-  request.requests_text = fmt::format("{} drawn requests of {} + {} tokens{}", drawn.count, drawn.prompt, drawn.output,
+  request.requests_text = fmt::format("{} drawn request{} of {} + {} tokens{}", drawn.count,
+                                      drawn.count == 1 ? "" : "s", drawn.prompt, drawn.output,
                                       drawn.spread > 0 ? fmt::format(", spread {:g}", drawn.spread) : "");
 }
 
@@ -81,14 +86,14 @@ void read(const Arguments& arguments, SimulateRequest& request) {
   }
   double factor = request.highest_rate ? own_rate : 1;
   if (arguments.has("rate") && !request.highest_rate) {
-    factor = own_rate / number_value("rate", arguments.get<std::string>("rate"), 1e-6, 1e6);
+    factor = own_rate / rate_of(arguments);
   }
   for (Request& r : request.requests) r.arrival *= factor;
   double prompts = 0, outputs = 0;
   for (const Request& r : request.requests) prompts += r.prompt, outputs += r.output;
   const auto count = static_cast<double>(request.requests.size());
-  request.requests_text = fmt::format("{} requests of {}, {:.0f} + {:.0f} tokens on average", request.requests.size(),
-                                      path, prompts / count, outputs / count);
+  request.requests_text = fmt::format("{} request{} of {}, {:.0f} + {:.0f} tokens on average", request.requests.size(),
+                                      request.requests.size() == 1 ? "" : "s", path, prompts / count, outputs / count);
 }
 
 // What a prefix cache has of each prompt. The last token is always computed: the answer begins with what it makes.
@@ -100,7 +105,7 @@ void set_cached(const Arguments& arguments, SimulateRequest& request) {
           .note("a share, as --cached-prompt 0.5, is taken of each prompt");
     }
   } else {
-    const double share = number_value("cached-prompt", text, 0, 1);
+    const double share = number_value("cached-prompt", text, 0, 1, ", or trace");
     for (Request& r : request.requests) {
       r.cached = std::min(static_cast<std::uint32_t>(share * r.prompt), r.prompt - 1);
     }
@@ -111,9 +116,15 @@ void set_cached(const Arguments& arguments, SimulateRequest& request) {
 }
 
 void check_load(const Arguments& arguments, const SimulateRequest& request) {
-  if (request.clients > 0 && arguments.has("rate")) {
-    throw usage_error("--clients and --rate: clients send their next request when they are answered, at no rate")
+  for (const char* option : {"rate", "arrivals"}) {
+    if (request.clients == 0 || !arguments.has(option)) continue;
+    throw usage_error(fmt::format(
+                          "--clients and --{}: clients send their next request when they are answered, at no rate",
+                          option))
         .note("leave one of the two away");
+  }
+  if (arguments.has("attainment") && !request.has_goals()) {
+    throw usage_error("--attainment needs a goal: --ttft-ms, --tpot-ms or both");
   }
   if (!arguments.has("requests") && !arguments.has("rate") && request.clients == 0) {
     throw usage_error("--rate is missing: requests a second, or max; or --requests FILE, or --clients N");
@@ -178,7 +189,7 @@ SimulateRequest simulate_request(const Arguments& arguments) {
     request.clients = count_value("clients", arguments.get<std::string>("clients"), 1, 1U << 20);
   }
   const auto& replicas = arguments.get<std::string>("replicas");
-  request.replicas = replicas == "auto" ? 0 : count_value("replicas", replicas, 1, 4096);
+  request.replicas = replicas == "auto" ? 0 : count_value("replicas", replicas, 1, 4096, ", or auto");
   request.ttft_ms = number_option(arguments, "ttft-ms", 1e-3, 1e9);
   request.tpot_ms = number_option(arguments, "tpot-ms", 1e-3, 1e9);
   request.attainment = number_value("attainment", arguments.get<std::string>("attainment"), 0.01, 1);

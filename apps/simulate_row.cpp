@@ -21,7 +21,7 @@ constexpr std::size_t kMostProfiles = 200;
 constexpr double kMostProfileWork = 4e7;  // layers × steps × profiles, about a second of each core
 constexpr std::uint32_t kMostReplicas = 4096;
 constexpr double kRateStep = 1.01;  // the highest rate is found within so much
-constexpr double kHighestRate = 1e6;
+constexpr double kLowestRate = 1e-3, kHighestRate = kLowestRate * (1 << 30);  // powers of 4 apart
 
 constexpr std::array kEnds = {&Estimate::value, &Estimate::low80, &Estimate::high80, &Estimate::low95,
                               &Estimate::high95};
@@ -61,8 +61,9 @@ class RowSimulator {
     return attainment(outcome, request_.ttft_ms ? *request_.ttft_ms * 1e-3 : any,
                       request_.tpot_ms ? *request_.tpot_ms * 1e-3 : any);
   }
+  [[nodiscard]] bool meets(const ServingOutcome& outcome) const { return attained(outcome) >= request_.attainment; }
   [[nodiscard]] bool meets(double rate, std::uint32_t replicas, const TimeReading& reading) const {
-    return attained(outcome(rate, replicas, reading)) >= request_.attainment;
+    return meets(outcome(rate, replicas, reading));
   }
   [[nodiscard]] double cache_capacity() const {
     return DeploymentCosts(cost_, profiles_, {}).cache_capacity();
@@ -95,16 +96,24 @@ std::uint32_t fewest_replicas(const RowSimulator& simulator, std::size_t request
 }
 
 // The highest rate that meets the goals; 0: even requests that come one by one do not; infinity: they do at any rate,
-// for they are too few to fill the servers.
+// for they are too few to fill the servers. It is looked for near what full servers answer, for that takes few steps to
+// simulate: servers that idle make many.
 double highest_rate(const RowSimulator& simulator, std::uint32_t replicas, const TimeReading& reading = {}) {
-  double low = 1e-3;
-  if (!simulator.meets(low, replicas, reading)) return 0;
-  double high = low;
-  while (high < kHighestRate && simulator.meets(high *= 4, replicas, reading)) low = high;
-  if (low == high) return std::numeric_limits<double>::infinity();
-  while (high / low > kRateStep) {
+  const auto meets = [&](double rate) { return simulator.meets(rate, replicas, reading); };
+  const ServingOutcome full = simulator.outcome(kHighestRate, replicas, reading);
+  if (simulator.meets(full)) return std::numeric_limits<double>::infinity();
+  double low = kLowestRate;
+  const double answered = summarise_serving(full).requests_per_s;
+  while (4 * low <= std::min(answered, kHighestRate / 4)) low *= 4;
+  double high = kHighestRate;
+  for (; !meets(low); low /= 4) {
+    if (low == kLowestRate) return 0;
+    high = low;
+  }
+  while (4 * low < high && meets(4 * low)) low *= 4;
+  for (high = 4 * low; high / low > kRateStep;) {
     const double middle = std::sqrt(low * high);
-    (simulator.meets(middle, replicas, reading) ? low : high) = middle;
+    (meets(middle) ? low : high) = middle;
   }
   return low;
 }
@@ -255,7 +264,7 @@ void simulate_row(const SimulateRequest& request, const std::vector<LengthProfil
     row.rate = static_cast<double>(request.requests.size() - 1) / request.requests.back().arrival;
   }
   row.outcome = simulator.outcome(row.rate, row.replicas);
-  row.met = simulator.attained(row.outcome) >= request.attainment;
+  row.met = simulator.meets(row.outcome);
   const Readings readings = readings_of(cost, request, row);
   price(simulator, readings, interval_group(*row.device, cost, "first token").at(reach_of(request, row)), row);
   price_search(simulator, readings, request, row);

@@ -26,10 +26,12 @@ std::string_view shown(std::string_view text) { return text.empty() ? "''" : tex
 
 }  // namespace
 
-double number_value(const std::string& option, std::string_view text, double least, double most) {
+double number_value(const std::string& option, std::string_view text, double least, double most,
+                    std::string_view words) {
   const auto value = parsed<double>(text);
   if (!value || !(*value >= least && *value <= most)) {
-    throw usage_error(fmt::format("--{} {}: expected a number from {} to {}", option, shown(text), least, most));
+    throw usage_error(
+        fmt::format("--{} {}: expected a number from {} to {}{}", option, shown(text), least, most, words));
   }
   return *value;
 }
@@ -42,13 +44,14 @@ std::uint64_t whole_value(const std::string& option, std::string_view text, std:
   return *value;
 }
 
-std::uint32_t count_value(const std::string& option, std::string_view text, std::uint32_t least, std::uint32_t most) {
+std::uint32_t count_value(const std::string& option, std::string_view text, std::uint32_t least, std::uint32_t most,
+                          std::string_view words) {
   const bool thousands = text.ends_with('k') || text.ends_with('K');
   const auto value = parsed<std::uint32_t>(text.substr(0, text.size() - (thousands ? 1 : 0)));
   const std::uint64_t count = std::uint64_t{value.value_or(0)} * (thousands ? 1024 : 1);
   if (!value || count < least || count > most) {
     throw usage_error(
-        fmt::format("--{} {}: expected a count from {} to {}; 4k is 4096", option, shown(text), least, most));
+        fmt::format("--{} {}: expected a count from {} to {}{}; 4k is 4096", option, shown(text), least, most, words));
   }
   return static_cast<std::uint32_t>(count);
 }

@@ -12,14 +12,16 @@ namespace kvroof {
 
 // Each function throws Error (usage) in one sentence with the option, the value and what is expected.
 
-// A number from least to most; "nan" is none.
-double number_value(const std::string& option, std::string_view text, double least, double most);
+// A number from least to most; "nan" is none. `words`: ", or max", what the option takes beside numbers.
+double number_value(const std::string& option, std::string_view text, double least, double most,
+                    std::string_view words = "");
 
 // Digits alone, from least to most.
 std::uint64_t whole_value(const std::string& option, std::string_view text, std::uint64_t least, std::uint64_t most);
 
 // A count from least to most, with an optional k (1,024): "4k".
-std::uint32_t count_value(const std::string& option, std::string_view text, std::uint32_t least, std::uint32_t most);
+std::uint32_t count_value(const std::string& option, std::string_view text, std::uint32_t least, std::uint32_t most,
+                          std::string_view words = "");
 
 // Counts between commas.
 std::vector<std::uint32_t> count_list(const std::string& option, const std::string& text, std::uint32_t least,

@@ -269,6 +269,10 @@ Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t bat
   return estimate_of(prefill_parts(residency, batch, beside));
 }
 
+Estimate CostModel::step(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
+  return estimate_of(parts_of(residency, mean_decode_traffic(shape_, types_, residency, batch), batch, beside));
+}
+
 Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
   const auto sequences = static_cast<double>(batch);
   Prediction p;

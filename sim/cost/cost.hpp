@@ -115,6 +115,8 @@ class CostModel {
 
   // A decode step; `beside`: seconds of prompts that are computed in its iteration, behind which the host works too.
   [[nodiscard]] Prediction predict(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
+  // Its time alone, without what else a prediction says.
+  [[nodiscard]] Estimate step(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
   // A mean decode step of one layer by itself, without host and head: what a profile of a layer shows.
   [[nodiscard]] Estimate layer(const ResidencySummary& residency, std::uint64_t batch) const;
   // Seconds that the prompts of `batch` sequences take together, up to their first tokens.

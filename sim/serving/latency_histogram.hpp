@@ -12,8 +12,10 @@ class LatencyHistogram {
  public:
   // Times outside 1 microsecond to a day count as the nearest of these.
   void add(double seconds) {
-    const double place = std::log(std::clamp(seconds, kLeast, kMost) / kLeast) / kWidth;
-    ++counts_[std::min(static_cast<std::size_t>(place), kClasses - 1)];
+    // All sequences of a step have waited as long: what follows a like time is most of them.
+    if (seconds != latest_) class_ = class_of(seconds);
+    latest_ = seconds;
+    ++counts_[class_];
     ++count_;
     sum_ += seconds;
   }
@@ -30,11 +32,18 @@ class LatencyHistogram {
   }
 
  private:
+  static std::size_t class_of(double seconds) {
+    const double place = std::log(std::clamp(seconds, kLeast, kMost) / kLeast) / kWidth;
+    return std::min(static_cast<std::size_t>(place), kClasses - 1);
+  }
+
   static constexpr double kLeast = 1e-6, kMost = 86400, kWidth = 0.01;
   static constexpr std::size_t kClasses = 2519;  // ln(kMost / kLeast) / kWidth, rounded up
   std::array<std::uint64_t, kClasses> counts_{};
   std::uint64_t count_ = 0;
   double sum_ = 0;
+  double latest_ = 0;      // time that was added
+  std::size_t class_ = 0;  // of it
 };
 
 }  // namespace kvroof

@@ -34,6 +34,7 @@ void Replica::arrive(std::size_t request) {
   sequence.request = request;
   sequence.computed = asked.cached;
   sequence.to_compute = asked.prompt;
+  sequence.cache = cache_of(sequence);
   sequence.most_cache = most_cache_of(asked);
   queue_.push_back(sequence);
 }
@@ -74,22 +75,31 @@ double Replica::most_cache_of(const Request& request) const {
   return most;
 }
 
-// What must be free for a sequence to get a place.
-double Replica::reserved(const Sequence& sequence) const {
-  return limits_.admits_by_prompt ? cache_of(sequence) : sequence.most_cache;
+std::uint64_t Replica::prompt_tokens() const {
+  const auto decodes = [](const Sequence& s) { return s.decodes(); };
+  const auto decoding = static_cast<std::uint64_t>(std::count_if(running_.begin(), running_.end(), decodes));
+  const std::uint64_t most = std::max<std::uint64_t>(limits_.step_tokens, 1);
+  if (limits_.prompts_first) return most;
+  return most > decoding ? most - decoding : 0;
 }
 
-// Gives places to requests that were in the queue by then, as far as there are any.
+// Gives places to requests that were in the queue by then, as far as there are any and the next step has tokens left.
 void Replica::admit(double seen_until) {
   if (queue_.empty()) return;
   double taken = 0;
-  for (const Sequence& sequence : running_) taken += reserved(sequence);
-  while (!queue_.empty() && running_.size() < limits_.sequences) {
+  std::uint64_t asked = 0;  // tokens of prompts
+  for (const Sequence& sequence : running_) {
+    taken += reserved(sequence);
+    asked += sequence.to_compute - sequence.computed;
+  }
+  const std::uint64_t tokens = prompt_tokens();
+  while (!queue_.empty() && running_.size() < limits_.sequences && asked < tokens) {
     const Sequence& next = queue_.front();
     if (requests_[next.request].request.arrival + limits_.arrival_seconds > seen_until) return;
     taken += reserved(next);
     // One sequence alone always has a place: whoever asks has checked that each fits.
     if (taken > costs_.cache_capacity() && !running_.empty()) return;
+    asked += next.to_compute - next.computed;
     running_.push_back(next);
     queue_.pop_front();
   }
@@ -99,7 +109,7 @@ void Replica::admit(double seen_until) {
 void Replica::make_room() {
   const auto total = [&] {
     double bytes = 0;
-    for (const Sequence& sequence : running_) bytes += cache_of(sequence);
+    for (const Sequence& sequence : running_) bytes += sequence.cache;
     return bytes;
   };
   for (cache_bytes_ = total(); cache_bytes_ > costs_.cache_capacity() && running_.size() > 1; cache_bytes_ = total()) {
@@ -114,9 +124,8 @@ void Replica::make_room() {
 }
 
 // Parts of prompts in the step, oldest places first.
-void Replica::settle_prompts(std::uint64_t decoding) {
-  const std::uint64_t most = std::max<std::uint64_t>(limits_.step_tokens, 1);
-  std::uint64_t left = most > decoding ? most - decoding : 0;
+void Replica::settle_prompts() {
+  std::uint64_t left = prompt_tokens();
   for (Sequence& sequence : running_) {
     sequence.part = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(left, sequence.to_compute - sequence.computed));
@@ -127,10 +136,9 @@ void Replica::settle_prompts(std::uint64_t decoding) {
 void Replica::begin_step(double now) {
   step_end_.reset();
   if (running_.empty()) return;
-  const auto decodes = [](const Sequence& s) { return s.decodes(); };
-  const auto decoding = static_cast<std::uint64_t>(std::count_if(running_.begin(), running_.end(), decodes));
-  only_prompts_ = limits_.prompts_first && decoding < running_.size();
-  settle_prompts(only_prompts_ ? 0 : decoding);
+  only_prompts_ = limits_.prompts_first &&
+                  std::any_of(running_.begin(), running_.end(), [](const Sequence& s) { return !s.decodes(); });
+  settle_prompts();
   std::vector<Decoding> sequences;
   std::vector<PromptPart> prompts;
   for (const Sequence& s : running_) {
@@ -160,6 +168,7 @@ std::vector<std::size_t> Replica::end_step(double now) {
     s.computed += std::exchange(s.part, 0);
     if (!makes_token) continue;
     ++s.generated;
+    s.cache = cache_of(s);
     if (served.first_token < 0) {
       served.first_token = now;
     } else {

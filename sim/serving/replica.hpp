@@ -76,18 +76,22 @@ class Replica {
     std::uint32_t computed = 0;   // tokens of `to_compute` that are in the cache
     std::uint32_t to_compute = 0; // the prompt, and what was generated before it lost its place
     std::uint32_t part = 0;       // tokens of its prompt in the step that runs
-    double most_cache = 0;        // bytes that its cache takes at its largest
+    double cache = 0;             // bytes that its cache takes when the next step is done
+    double most_cache = 0;        // at its largest
     double last_token = 0;
     [[nodiscard]] bool decodes() const { return computed == to_compute; }
   };
 
   [[nodiscard]] double cache_of(const Sequence& sequence) const;
   [[nodiscard]] double most_cache_of(const Request& request) const;
-  [[nodiscard]] double reserved(const Sequence& sequence) const;
+  // What must be free for a sequence to get a place.
+  [[nodiscard]] double reserved(const Sequence& s) const { return limits_.admits_by_prompt ? s.cache : s.most_cache; }
   void admit(double seen_until);
   void make_room();
   void begin_step(double now);
-  void settle_prompts(std::uint64_t decoding);
+  // Tokens of a step beside those of answers.
+  [[nodiscard]] std::uint64_t prompt_tokens() const;
+  void settle_prompts();
   std::vector<std::size_t> end_step(double now);
 
   const ServingCosts& costs_;

@@ -14,7 +14,7 @@
 namespace kvroof {
 namespace {
 
-constexpr std::uint64_t kMostTokens = 1U << 27;
+constexpr double kMostTokens = 1U << 27;
 constexpr double kMostSeconds = 1e9;
 
 // The same column in a file's words, and the seconds of its unit.
@@ -85,6 +85,13 @@ std::string quoted(std::string_view field) {
   return field.size() <= kMost ? "'" + std::string(field) + "'" : "'" + std::string(field.substr(0, kMost)) + "…'";
 }
 
+// Data frames write whole numbers as 12.0 where one of a column is missing.
+std::optional<std::uint32_t> tokens_of(std::string_view text) {
+  const auto x = number<double>(text);
+  if (!x || !(*x >= 0 && *x <= kMostTokens) || *x != std::floor(*x)) return std::nullopt;
+  return static_cast<std::uint32_t>(*x);
+}
+
 // One request in a file's own words; nothing: it is left out.
 Result<std::optional<Request>> request_of(std::string_view arrival, double unit, std::string_view prompt,
                                           std::string_view output) {
@@ -94,12 +101,11 @@ Result<std::optional<Request>> request_of(std::string_view arrival, double unit,
   if (!seconds || !(std::abs(*seconds) <= 4 * kMostSeconds)) {
     return failure("arrival {}: expected a number or a date and time", quoted(arrival));
   }
-  const auto tokens = [](std::string_view text) { return number<std::uint64_t>(text); };
-  const auto asked = tokens(prompt), answered = tokens(output);
-  if (!asked || *asked > kMostTokens) return failure("prompt {}: expected a number of tokens", quoted(prompt));
-  if (!answered || *answered > kMostTokens) return failure("answer {}: expected a number of tokens", quoted(output));
+  const auto asked = tokens_of(prompt), answered = tokens_of(output);
+  if (!asked) return failure("prompt {}: expected a number of tokens", quoted(prompt));
+  if (!answered) return failure("answer {}: expected a number of tokens", quoted(output));
   if (*asked == 0 || *answered == 0) return std::optional<Request>();
-  return std::optional(Request{*seconds, static_cast<std::uint32_t>(*asked), static_cast<std::uint32_t>(*answered)});
+  return std::optional(Request{*seconds, *asked, *answered});
 }
 
 // Lines, without their ends; the last needs none.
@@ -124,12 +130,14 @@ class Lines {
   std::size_t number_ = 0;
 };
 
-// No field of these traces holds a comma or a quote.
+// Fields may be quoted; none of these traces' holds a comma or a quote.
 std::vector<std::string_view> fields_of(std::string_view line) {
   std::vector<std::string_view> fields;
   for (;;) {
     const std::size_t comma = line.find(',');
-    fields.push_back(trimmed(line.substr(0, comma)));
+    std::string_view field = trimmed(line.substr(0, comma));
+    if (field.size() > 1 && field.front() == '"' && field.back() == '"') field = field.substr(1, field.size() - 2);
+    fields.push_back(field);
     if (comma == std::string_view::npos) return fields;
     line.remove_prefix(comma + 1);
   }
@@ -256,6 +264,7 @@ Result<RequestTrace> request_trace_from_text(std::string_view text) {
   Lines lines(text);
   const auto first = lines.next();
   if (!first) return failure("no requests: the file is empty");
+  if (first->front() == '[') return failure("line {}: a list; expected a JSON object on each line", lines.number());
   Result<RequestTrace> read = first->front() == '{' ? from_json_lines(lines, *first) : from_csv(lines, *first);
   if (!read) return read;
   RequestTrace& trace = read.value();

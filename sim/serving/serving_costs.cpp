@@ -1,7 +1,6 @@
 #include "sim/serving/serving_costs.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -93,11 +92,12 @@ double DeploymentCosts::cache_bytes(const Decoding& sequence) const {
 // The mean of the sequences: the cost model multiplies it by their number.
 ResidencySummary DeploymentCosts::summary_of(std::span<const Decoding> sequences) const {
   ResidencySummary mean = profiles_[profile_of(sequences.front().prompt)].mean;
-  mean.decode = {};
+  std::vector<LayerCounts> counts;
+  counts.reserve(sequences.size());
   for (const Decoding& sequence : sequences) {
-    const LayerCounts& counts = counts_of(profiles_[profile_of(sequence.prompt)], sequence.generated);
-    mean.decode = sum_counts(std::array{mean.decode, counts});
+    counts.push_back(counts_of(profiles_[profile_of(sequence.prompt)], sequence.generated));
   }
+  mean.decode = sum_counts(counts);
   mean.decode_steps = sequences.size();
   return mean;
 }
@@ -152,12 +152,12 @@ double DeploymentCosts::step_seconds(std::span<const Decoding> sequences, std::s
   // Stages of a server may work on different sequences at once: a pass through all of them has a part.
   const std::uint64_t stages = cost_.engine().overlaps_stages ? cost_.deployment().stages : 1;
   const std::uint64_t passing = (sequences.size() + stages - 1) / stages;
-  const double alone = reading_.step(cost_.predict(mean, passing).step);
+  const double alone = reading_.step(cost_.step(mean, passing));
   if (prompts.empty()) return alone;
   // Answers and parts of prompts pass together, so that weights are read and kernels start once: what the shortest
   // part takes is in the answers' step.
   const double beside = std::max(0.0, prompt_seconds(prompts, alone) - start_seconds(alone));
-  return reading_.step(cost_.predict(mean, passing, beside).step) + beside;
+  return reading_.step(cost_.step(mean, passing, beside)) + beside;
 }
 
 }  // namespace kvroof

@@ -54,11 +54,12 @@ class Simulation {
     const auto to = std::min_element(replicas_.begin(), replicas_.end(),
                                      [&](const Replica& a, const Replica& b) { return load(a) < load(b); });
     const auto i = static_cast<std::size_t>(to - replicas_.begin());
+    if (next_ + 1 == outcome_.requests.size()) {
+      for (const Replica& replica : replicas_) outcome_.waiting_at_end += replica.waiting();
+    }
     outcome_.requests[next_].replica = static_cast<std::uint32_t>(i);
     to->arrive(next_++);
     note_event(i);
-    if (next_ < outcome_.requests.size()) return;
-    for (const Replica& replica : replicas_) outcome_.waiting_at_end += replica.waiting();
   }
   // When the replica must be asked next, after something happened to it.
   void note_event(std::size_t i) {
@@ -79,8 +80,9 @@ class Simulation {
   const ServingSetup& setup_;
   ServingOutcome& outcome_;
   std::vector<Replica> replicas_;
-  std::vector<std::optional<double>> event_of_;         // of each replica
-  std::set<std::pair<double, std::size_t>> events_;     // the same by time: the earliest of thousands is asked for often
+  std::vector<std::optional<double>> event_of_;  // of each replica
+  // The same by time: the earliest of thousands is asked for often.
+  std::set<std::pair<double, std::size_t>> events_;
   std::size_t next_ = 0;    // the first request that no replica has
   std::size_t called_ = 0;  // requests that clients have sent
 };

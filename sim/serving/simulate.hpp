@@ -21,7 +21,7 @@ struct ServingOutcome {
   std::vector<ServedRequest> requests;  // in the order in which they were given
   LatencyHistogram gaps;                // seconds between tokens of an answer, of all of them
   double seconds = 0;                   // from the first arrival to the last token
-  // Requests that had no place when the last one arrived: where they are many, more come than can be served.
+  // Requests before the last that had no place when it arrived: where they are many, more come than can be served.
   std::size_t waiting_at_end = 0;
   Replica::Totals totals;               // sums over the replicas, and the largest of each
 };

@@ -270,6 +270,12 @@ void fill_layer(const Residency& from, std::uint32_t source, const Growth& growt
   }
 }
 
+double width_growth(const ModelShape& from, const ModelShape& to) {
+  return from.head_dim > 0 ? static_cast<double>(to.head_dim) / from.head_dim : 1;
+}
+
+}  // namespace
+
 // The middle of a layer, as a share of the depth, falls into this layer of the recording. Layers that the policy leaves
 // alone are the first ones of every model, and the depth is that of the others.
 std::uint32_t source_layer(std::uint32_t layer, const ModelShape& to, const Residency& from) {
@@ -283,12 +289,6 @@ std::uint32_t source_layer(std::uint32_t layer, const ModelShape& to, const Resi
   return dense + static_cast<std::uint32_t>((u64{2} * (layer - dense) + 1) * (from.layers - dense) /
                                             (u64{2} * (to.layers - dense)));
 }
-
-double width_growth(const ModelShape& from, const ModelShape& to) {
-  return from.head_dim > 0 ? static_cast<double>(to.head_dim) / from.head_dim : 1;
-}
-
-}  // namespace
 
 Residency project(const Residency& residency, const ModelShape& from, const ModelShape& to, ProjectedLengths lengths,
                   const Room& room, const Room& reads) {

@@ -63,6 +63,7 @@ AgedRows scaled(const AgedRows& r, double factor) {
 }
 
 LayerCounts scaled(const LayerCounts& c, double factor) {
+  if (factor == 1) return c;
   LayerCounts s;
   for (const auto field : kCountFields) s.*field = scaled(c.*field, factor);
   s.policy_flops = factor * c.policy_flops;

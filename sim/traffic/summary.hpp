@@ -79,6 +79,8 @@ struct ProjectedLengths {
 // docs/method.md has the formulas.
 Residency project(const Residency& residency, const ModelShape& from, const ModelShape& to, ProjectedLengths lengths,
                   const Room& room, const Room& reads = {});
+// The layer of the recording that layer `layer` of the projection takes its counts from.
+std::uint32_t source_layer(std::uint32_t layer, const ModelShape& to, const Residency& from);
 // One layer of it, as a residency of one layer.
 Residency project_layer(const Residency& residency, const ModelShape& from, const ModelShape& to,
                         ProjectedLengths lengths, const Room& room, std::uint32_t layer, const Room& reads = {});

@@ -155,7 +155,7 @@ TEST_CASE("a trace of requests is served as it comes, and each request has a lin
   CHECK(all["rows"][0]["arrival_rate_per_s"] == Approx(1));
   const std::string csv = slurp(folder.file("r.csv"));
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 3);
-  CHECK(csv.find("h100-sxm,full,1,1,1.000000,396,109,0,") != std::string::npos);
+  CHECK(csv.find("h100-sxm,full,bf16,1,1,1.000000,396,109,0,") != std::string::npos);
   // Its own rate, or another.
   CHECK(simulate(kLlama + "--rate 4 --requests " + folder.file("azure.csv"))["rows"][0]["arrival_rate_per_s"] ==
         Approx(4));
@@ -178,6 +178,16 @@ TEST_CASE("tables, CSV and pictures of a simulation say what JSON says") {
   CHECK(table.out.find("h100-sxm under full answers") != std::string::npos);
 }
 
+TEST_CASE("answers of one token have no time between tokens") {
+  const std::string words = kLlama + "--rate 1 --count 1 --output 1 ";
+  const json all = simulate(words);
+  CHECK(all["rows"][0]["tpot_ms"].is_null());
+  CHECK(all["rows"][0]["itl_ms"].is_null());
+  CHECK(value(all["rows"][0]["ttft_ms"]["p50"]) > 0);
+  CHECK(all["notes"][0] == "1 drawn request of 2048 + 1 tokens");
+  CHECK(run_program("simulate " + words).out.find("0 (0 to 0)") == std::string::npos);
+}
+
 TEST_CASE("what cannot be simulated is said in a sentence") {
   const TemporaryFolder folder;
   std::ofstream(folder.file("bad.csv")) << "arrival_s,prompt,output\n0,ten,5\n";
@@ -185,12 +195,15 @@ TEST_CASE("what cannot be simulated is said in a sentence") {
   const std::pair<std::string, std::string> wrong[] = {
       {kLlama, "--rate is missing: requests a second, or max; or --requests FILE, or --clients N"},
       {"--model llama-3-8b --rate 1", "--device is missing"},
-      {kLlama + "--rate fast", "--rate fast"},
+      {kLlama + "--rate fast", "--rate fast: expected a number from 1e-06 to 1000000, or max"},
       {kLlama + "--rate 0", "--rate 0"},
       {kLlama + "--rate max", "--rate max needs a goal: --ttft-ms, --tpot-ms or both"},
       {kLlama + "--rate 1 --replicas auto", "--replicas auto needs a goal"},
       {kLlama + "--rate max --replicas auto --ttft-ms 100", "one of the two must be a number"},
       {kLlama + "--rate 1 --clients 4", "--clients and --rate"},
+      {kLlama + "--clients 4 --arrivals constant", "--clients and --arrivals"},
+      {kLlama + "--rate 1 --attainment 0.5", "--attainment needs a goal"},
+      {kLlama + "--rate 1 --replicas few", "--replicas few: expected a count from 1 to 4096, or auto"},
       {kLlama + "--rate 1 --arrivals bursty", "--arrivals bursty: expected poisson, constant or gamma:SHAPE"},
       {kLlama + "--rate 1 --count 0", "--count 0"},
       {kLlama + "--rate 1 --attainment 2", "--attainment 2"},

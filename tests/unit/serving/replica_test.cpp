@@ -89,7 +89,26 @@ TEST_CASE("no more sequences run than the engine takes, the others wait in the o
   const ServingOutcome o = outcome_of({}, limits_of(1, 100), {{0, 10, 2}, {0, 10, 2}, {0, 10, 2}});
   CHECK(o.totals.most_running == 1);
   for (std::size_t i = 0; i < 3; ++i) CHECK(o.requests[i].finished == Approx(2.0 * (static_cast<double>(i) + 1)));
-  CHECK(o.waiting_at_end == 3);  // all arrive before the first step
+  CHECK(o.waiting_at_end == 2);  // those before the last, for all arrive before the first step
+}
+
+TEST_CASE("a request gets its place when a step has tokens left for its prompt, not when memory has room alone") {
+  // Ten tokens a step are half of a prompt: one is computed after the other, a second each half.
+  const std::vector<Request> requests = {{0, 20, 1}, {0, 20, 1}, {0, 20, 1}, {0, 20, 1}, {2.5, 20, 1}};
+  for (const bool first : {false, true}) {
+    SchedulerLimits limits = limits_of(8, 10);
+    limits.prompts_first = first;
+    const ServingOutcome o = outcome_of({}, limits, requests);
+    CHECK(o.totals.most_running == 1);
+    CHECK(o.waiting_at_end == 2);  // the first has its token at 2, the second is being computed
+    CHECK(o.totals.most_cache_bytes == 21);
+  }
+  // What a step has left beside half a prompt begins the next.
+  CHECK(outcome_of({}, limits_of(8, 10), {{0, 15, 1}, {0, 15, 1}, {0, 15, 1}}).totals.most_running == 2);
+  // Answers take a token each, so that two of them leave none of two.
+  const ServingOutcome o = outcome_of({}, limits_of(8, 2), {{0, 1, 9}, {0, 1, 3}, {0, 1, 1}});
+  CHECK(o.totals.most_running == 2);
+  CHECK(o.requests[2].placed == Approx(o.requests[1].finished));
 }
 
 TEST_CASE("an engine that reserves whole answers gives a place when the largest cache fits") {

@@ -96,7 +96,9 @@ TEST_CASE("public traces are read in their own words and units") {
       "{\"chat_id\":160,\"parent_chat_id\":-1,\"timestamp\":62.614,\"input_length\":396,\"output_length\":109}",
       "{\"input_toks\":374,\"output_toks\":44,\"arrival_time_ns\":1000000000}\n"
       "{\"input_toks\":396,\"output_toks\":109,\"arrival_time_ns\":2500000000}\n",
-      "\xEF\xBB\xBF" "arrival_s,prompt,output\n0,374,44\n1.5,396,109\n"};
+      "\xEF\xBB\xBF" "arrival_s,prompt,output\n0,374,44\n1.5,396,109\n",
+      // As spreadsheets and data frames write them.
+      "\"arrival_s\",\"prompt\",\"output\"\n\"0\",\"374\",\"44\"\n1.5,396.0,109.0\n"};
   for (const char* text : traces) {
     INFO(text);
     const std::vector<Request> requests = read(text);
@@ -151,6 +153,9 @@ TEST_CASE("what is no request is named with its line and what is expected") {
       {"arrival_s,prompt,output\n2023-13-16 18:15:46,1,5\n", "line 2: arrival '2023-13-16 18:15:46'"},
       {"arrival_s,prompt,output\n0,1,5\n3e9,1,5\n", "expected at most"},
       {"arrival_s,prompt,output\n0,99999999999999999999,5\n", "line 2: prompt"},
+      {"arrival_s,prompt,output\n0,1.5,5\n", "line 2: prompt '1.5': expected a number of tokens"},
+      {"arrival_s,prompt,output\n0,inf,5\n", "line 2: prompt 'inf'"},
+      {"[{\"timestamp\": 1}]\n", "line 1: a list; expected a JSON object on each line"},
       {"{\"timestamp\": 1}\n", "line 1: expected timestamp, input_length and output_length"},
       {"{\"timestamp\": 1,\n", "line 1: expected a JSON object"}};
   for (const auto& [text, what] : wrong) {
@@ -177,6 +182,11 @@ TEST_CASE("percentiles are those of the nearest rank, and a histogram's lie with
   CHECK(histogram.quantile(0.99) == Approx(0.99).epsilon(0.0051));
   CHECK(summarise_latency({7}).p99 == 7);
   CHECK(LatencyHistogram().quantile(0.5) == 0);
+  LatencyHistogram alike;
+  for (const double x : {2.0, 2.0, 2.0, 5.0, 2.0}) alike.add(x);
+  CHECK(alike.quantile(0.8) == Approx(2).epsilon(0.0051));
+  CHECK(alike.quantile(1) == Approx(5).epsilon(0.0051));
+  CHECK(alike.sum() == 13);
 }
 
 }  // namespace
