@@ -61,7 +61,8 @@ std::optional<ReadSpeed> measure_read_speed(const RunFacts& facts, const Session
   // Activations stay in the caches; what has to come from memory is weights, k and v.
   const std::uint64_t bytes = result.decode_bytes[Cause::kWeights] + result.decode_bytes[Cause::kKvRead];
   const unsigned threads = facts.backend == "reference" ? 1 : facts.threads;
-  return ReadSpeed{static_cast<double>(bytes) / result.decode_seconds, measure_read_bandwidth(threads), threads};
+  return ReadSpeed{static_cast<double>(bytes) / result.decode_seconds, measure_read_bandwidth(threads), threads,
+                   bytes / result.decode_steps, last_level_cache_bytes()};
 }
 
 void add_facts(nlohmann::json& json, const RunFacts& facts) {
@@ -93,7 +94,9 @@ void add_totals(nlohmann::json& json, const SessionResult& result, const std::op
   json["read_bandwidth"] = {{"reached_bytes_per_s", speed->reached},
                             {"host_bytes_per_s", speed->host},
                             {"share", speed->reached / speed->host},
-                            {"threads", speed->threads}};
+                            {"threads", speed->threads},
+                            {"step_bytes", speed->step_bytes},
+                            {"last_level_cache_bytes", speed->cache_bytes}};
 }
 
 void print_summary(const RunFacts& facts, const SessionResult& result, const std::optional<ReadSpeed>& speed,
@@ -112,9 +115,13 @@ void print_summary(const RunFacts& facts, const SessionResult& result, const std
   if (result.decoded_tokens > 0) print_bytes_per_token(result);
   if (speed) {
     fmt::print(stderr,
-               "weights and KV are read at {:.2f} GB/s, {:.0f} % of the {:.1f} GB/s that {} thread{} read here\n",
+               "weights and KV are read at {:.2f} GB/s, {:.0f} % of the {:.1f} GB/s at which {} thread{} read{} memory "
+               "here{}\n",
                speed->reached / 1e9, 100 * speed->reached / speed->host, speed->host / 1e9, speed->threads,
-               speed->threads == 1 ? "" : "s");
+               speed->threads == 1 ? "" : "s", speed->threads == 1 ? "s" : "",
+               speed->cached() ? fmt::format("; the {} of a step fit in the last-level cache ({}), which is faster",
+                                             bytes_text(speed->step_bytes), bytes_text(speed->cache_bytes))
+                               : std::string());
   }
   if (trace_bytes > 0) fmt::print(stderr, "trace {}\n", bytes_text(trace_bytes));
 }

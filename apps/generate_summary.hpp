@@ -29,6 +29,11 @@ struct ReadSpeed {
   double reached = 0;  // bytes/s
   double host = 0;
   unsigned threads = 1;
+  std::uint64_t step_bytes = 0;   // weights, k and v that a step reads, the next one again
+  std::uint64_t cache_bytes = 0;  // of the host's caches of the last level
+
+  // Then the memory's speed is no limit.
+  [[nodiscard]] bool cached() const { return step_bytes <= cache_bytes; }
 };
 
 // Measures the host, which takes about 0.3 s; nothing when no token was decoded, or not by it.

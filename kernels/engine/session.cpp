@@ -118,6 +118,7 @@ class Run {
     result_.decode_seconds +=
         step("decode", batch.size(), result_.decode_bytes, [&] { backend_.decode(batch, logits_); });
     result_.decoded_tokens += batch.size();
+    ++result_.decode_steps;
     result_.last_usage = backend_.kv_usage();
     std::vector<DecodeEntry> next;
     for (std::size_t i = 0; i < batch.size(); ++i) {

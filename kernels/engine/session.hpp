@@ -51,6 +51,7 @@ struct SessionResult {
   std::vector<SequenceResult> sequences;
   std::uint64_t prompt_tokens = 0;
   std::uint64_t decoded_tokens = 0;   // that passed through the model, over all sequences
+  std::uint64_t decode_steps = 0;     // in which they did, together
   double prefill_seconds = 0;         // wall time of the back end's calls
   double decode_seconds = 0;
   ByteCounters prefill_bytes;

@@ -113,6 +113,22 @@ TEST_CASE("the JSON of one prompt has everything at the top, with speeds and the
         Approx(read["reached_bytes_per_s"].get<double>() / read["host_bytes_per_s"].get<double>()));
 }
 
+TEST_CASE("a share of the memory's bandwidth says where the bytes of a step fit in the last-level cache") {
+  for (const int batch : {1, 12}) {
+    const std::string words =
+        "run " + kDemo + kDocument + "--max-tokens 4 --ignore-eos --batch " + std::to_string(batch);
+    const auto json = run_json(words);
+    const auto& sums = batch == 1 ? json : json["totals"];
+    const auto& read = sums["read_bandwidth"];
+    const auto& bytes = sums["decode_bytes"];
+    // Three steps: the first of the four tokens is the prompt's.
+    CHECK(read["step_bytes"] == (bytes["weights"].get<std::uint64_t>() + bytes["kv_read"].get<std::uint64_t>()) / 3);
+    const bool cached = read["step_bytes"] <= read["last_level_cache_bytes"];
+    INFO(read);
+    CHECK((run_program(words).err.find("of a step fit in the last-level cache") != std::string::npos) == cached);
+  }
+}
+
 TEST_CASE("the JSON of several prompts has what belongs to each in a list, and the sums under totals alone") {
   const auto json = run_json("run " + kDemo + "--prompt 'SQLite is' --ids '5 17 9' --max-tokens 8 --ignore-eos");
   for (const char* key : {"text", "ids", "stop_reason", "prompt_tokens", "decoded_tokens", "kv_resident_bytes",
