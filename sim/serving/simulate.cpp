@@ -80,7 +80,7 @@ class Simulation {
   ServingOutcome& outcome_;
   std::vector<Replica> replicas_;
   std::vector<std::optional<double>> event_of_;         // of each replica
-  std::set<std::pair<double, std::size_t>> events_;     // the same by time: the earliest of thousands is asked for often
+  std::set<std::pair<double, std::size_t>> events_;     // the same by time: the earliest is asked for often
   std::size_t next_ = 0;    // the first request that no replica has
   std::size_t called_ = 0;  // requests that clients have sent
 };
