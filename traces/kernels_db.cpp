@@ -243,7 +243,8 @@ void KernelDatabase::add(const CallRecord& r) {
 }
 
 void KernelDatabase::add(const RangeRecord& r) {
-  state_->add(kRangeTable, r.start_ns, if_not_0(r.end_ns), r.end_ns == 0 ? kMark : r.by_id ? kStartEnd : kPushPop, r.text,
+  const int type = r.end_ns == 0 ? kMark : r.by_id ? kStartEnd : kPushPop;
+  state_->add(kRangeTable, r.start_ns, if_not_0(r.end_ns), type, r.text,
               global_thread(r.process, r.thread));
 }
 

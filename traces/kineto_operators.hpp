@@ -20,8 +20,8 @@ struct ShapedOperator {
   std::uint64_t flops = 0;  // 0: not known
 };
 // Of products of matrices (aten::mm, addmm, bmm, baddbmm, and _scaled_mm of 8 bits with the bytes of its scales),
-// operations of those in 16 bits alone, whose peak kernels are held to; and of scaled dot product attention, whose operations its masks decide. Nothing for other operators, and for
-// shapes or types that are not what such a call has.
+// operations of those in 16 bits alone, whose peak kernels are held to; and of scaled dot product attention, whose
+// operations its masks decide. Nothing for other operators, and for shapes or types that are not what such a call has.
 std::optional<ShapedOperator> shaped_operator(const KinetoEvent& event);
 
 // Tells what kernels were meant to do by the operators that launched them, which Kineto writes before the work of the
