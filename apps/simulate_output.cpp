@@ -319,11 +319,11 @@ std::string simulate_svg(const SimulateRequest& request, const std::vector<Simul
     for (const ServedRequest& r : row.outcome.requests) times.push_back((r.first_token - r.request.arrival) * 1e3);
     std::sort(times.begin(), times.end());
     PlotLine line{fmt::format("{}, {}", devices_text(row), policy_text(request, row)), {}, {}, false};
-    constexpr std::size_t kPoints = 400;
-    const std::size_t step = std::max<std::size_t>(times.size() / kPoints, 1);
-    for (std::size_t i = step - 1; i < times.size(); i += step) {
-      line.x.push_back(times[i]);
-      line.y.push_back((static_cast<double>(i) + 1) / static_cast<double>(times.size()));
+    const std::size_t points = std::min<std::size_t>(times.size(), 400);  // the last of which is all requests
+    for (std::size_t i = 1; i <= points; ++i) {
+      const std::size_t count = i * times.size() / points;
+      line.x.push_back(times[count - 1]);
+      line.y.push_back(static_cast<double>(count) / static_cast<double>(times.size()));
     }
     chart.lines.push_back(std::move(line));
   }

@@ -178,6 +178,17 @@ TEST_CASE("tables, CSV and pictures of a simulation say what JSON says") {
   CHECK(table.out.find("h100-sxm under full answers") != std::string::npos);
 }
 
+TEST_CASE("the curve of a picture ends where all requests have their first token") {
+  const TemporaryFolder folder;
+  run_program("simulate " + kLlama + "--rate 20 --count 1603 --prompt 100 --output 1 --svg " + folder.file("p.svg"));
+  const std::string svg = slurp(folder.file("p.svg"));
+  // The line of 100 % is the last of the grid; the last point of the curve is before its end.
+  const std::size_t grid = svg.find("y1=\"", svg.rfind("class=\"grid\"")) + 4;
+  const std::size_t curve = svg.find(" d=\"M"), end = svg.find('"', curve + 4);
+  REQUIRE(curve != std::string::npos);
+  CHECK(std::stod(svg.substr(svg.rfind(',', end) + 1)) == std::stod(svg.substr(grid)));
+}
+
 TEST_CASE("answers of one token have no time between tokens") {
   const std::string words = kLlama + "--rate 1 --count 1 --output 1 ";
   const json all = simulate(words);
