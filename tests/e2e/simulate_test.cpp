@@ -172,6 +172,9 @@ TEST_CASE("tables, CSV and pictures of a simulation say what JSON says") {
   for (const char* column : {"ttft_p99_ms_high95", "tpot_p50_ms", "itl_mean_ms", "e2e_p90_ms_low80", "preemptions"}) {
     CHECK(header.find(column) != std::string::npos);
   }
+  // Intervals of a simulation mix the terms of many steps.
+  CHECK_FALSE(row["ttft_ms"]["p50"].contains("dominated_by"));
+  CHECK(header.find("dominated_by") == std::string::npos);
   CHECK(slurp(folder.file("p.svg")).find("first token within (ms)") != std::string::npos);
   const Ran table = run_program("simulate " + words);
   CHECK(table.out.find("in time") != std::string::npos);
