@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <tuple>
+#include <utility>
 
 #include "analysis/plot.hpp"
 #include "apps/estimate_text.hpp"
@@ -192,12 +194,31 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
   return notes;
 }
 
+// A value with the ends of its intervals. Those of a simulation mix the terms of many steps: none is said to dominate.
+constexpr std::array<std::pair<const char*, double Estimate::*>, 5> kEnds = {{{"value", &Estimate::value},
+                                                                              {"low80", &Estimate::low80},
+                                                                              {"high80", &Estimate::high80},
+                                                                              {"low95", &Estimate::low95},
+                                                                              {"high95", &Estimate::high95}}};
+Json ends_json(const Estimate& e, double scale) {
+  Json json;
+  for (const auto& [end, field] : kEnds) json[end] = e.*field * scale;
+  return json;
+}
+// The same as columns, of which the value's has the key alone; empty cells for nothing.
+void add_ends(WideRows& rows, const std::string& key, const Estimate* e, double scale) {
+  for (const auto& [end, field] : kEnds) {
+    rows.add(field == &Estimate::value ? key : fmt::format("{}_{}", key, end),
+             e != nullptr ? fmt::format("{}", e->*field * scale) : "");
+  }
+}
+
 Json latency_json(const LatencyEstimates& l) {
-  return {{"mean", interval_json(l.mean, 1e3)},
-          {"p50", interval_json(l.p50, 1e3)},
-          {"p90", interval_json(l.p90, 1e3)},
-          {"p95", interval_json(l.p95, 1e3)},
-          {"p99", interval_json(l.p99, 1e3)}};
+  return {{"mean", ends_json(l.mean, 1e3)},
+          {"p50", ends_json(l.p50, 1e3)},
+          {"p90", ends_json(l.p90, 1e3)},
+          {"p95", ends_json(l.p95, 1e3)},
+          {"p99", ends_json(l.p99, 1e3)}};
 }
 
 Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
@@ -212,16 +233,16 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
                {"meets_goals", row.met}};
   if (!row.problem.empty()) return json;
   json["arrival_rate_per_s"] = row.rate > 0 ? Json(row.rate) : Json(nullptr);
-  json["highest_rate_per_s"] = row.rate_interval ? interval_json(*row.rate_interval, 1) : Json(nullptr);
-  json["fewest_replicas"] = row.replicas_interval ? interval_json(*row.replicas_interval, 1) : Json(nullptr);
+  json["highest_rate_per_s"] = row.rate_interval ? ends_json(*row.rate_interval, 1) : Json(nullptr);
+  json["fewest_replicas"] = row.replicas_interval ? ends_json(*row.replicas_interval, 1) : Json(nullptr);
   json["seconds"] = row.outcome.seconds;
-  json["requests_per_s"] = interval_json(row.requests_per_s, 1);
-  json["tokens_per_s"] = interval_json(row.tokens_per_s, 1);
+  json["requests_per_s"] = ends_json(row.requests_per_s, 1);
+  json["tokens_per_s"] = ends_json(row.tokens_per_s, 1);
   json["ttft_ms"] = latency_json(row.first_token);
   json["tpot_ms"] = has_gaps(row) ? latency_json(row.token) : Json(nullptr);
   json["itl_ms"] = has_gaps(row) ? latency_json(row.gap) : Json(nullptr);
   json["e2e_ms"] = latency_json(row.whole);
-  json["attained"] = interval_json(row.attained, 1);
+  json["attained"] = ends_json(row.attained, 1);
   json["steps"] = row.outcome.totals.steps;
   json["busy_share"] = busy_share(row);
   json["mean_running"] = mean_running(row);
@@ -238,7 +259,7 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
 
 void add_latency(WideRows& rows, const std::string& name, bool there, const LatencyEstimates& l) {
   const auto add = [&](const char* figure, const Estimate& e) {
-    rows.add_estimate(fmt::format("{}_{}_ms", name, figure), there ? &e : nullptr, 1e3);
+    add_ends(rows, fmt::format("{}_{}_ms", name, figure), there ? &e : nullptr, 1e3);
   };
   add("mean", l.mean);
   add("p50", l.p50);
@@ -288,15 +309,15 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
     rows.add("problem", row.problem);
     rows.add("meets_goals", row.met ? "yes" : "no");
     number("arrival_rate_per_s", row.rate);
-    rows.add_estimate("highest_rate_per_s", row.rate_interval ? &*row.rate_interval : nullptr, 1);
-    rows.add_estimate("fewest_replicas", row.replicas_interval ? &*row.replicas_interval : nullptr, 1);
-    rows.add_estimate("requests_per_s", priced ? &row.requests_per_s : nullptr, 1);
-    rows.add_estimate("tokens_per_s", priced ? &row.tokens_per_s : nullptr, 1);
+    add_ends(rows, "highest_rate_per_s", row.rate_interval ? &*row.rate_interval : nullptr, 1);
+    add_ends(rows, "fewest_replicas", row.replicas_interval ? &*row.replicas_interval : nullptr, 1);
+    add_ends(rows, "requests_per_s", priced ? &row.requests_per_s : nullptr, 1);
+    add_ends(rows, "tokens_per_s", priced ? &row.tokens_per_s : nullptr, 1);
     add_latency(rows, "ttft", priced, row.first_token);
     add_latency(rows, "tpot", priced && has_gaps(row), row.token);
     add_latency(rows, "itl", priced && has_gaps(row), row.gap);
     add_latency(rows, "e2e", priced, row.whole);
-    rows.add_estimate("attained", priced ? &row.attained : nullptr, 1);
+    add_ends(rows, "attained", priced ? &row.attained : nullptr, 1);
     number("busy_share", priced ? busy_share(row) : 0);
     number("mean_running", priced ? mean_running(row) : 0);
     number("most_running", static_cast<double>(row.outcome.totals.most_running));
@@ -319,11 +340,11 @@ std::string simulate_svg(const SimulateRequest& request, const std::vector<Simul
     for (const ServedRequest& r : row.outcome.requests) times.push_back((r.first_token - r.request.arrival) * 1e3);
     std::sort(times.begin(), times.end());
     PlotLine line{fmt::format("{}, {}", devices_text(row), policy_text(request, row)), {}, {}, false};
-    constexpr std::size_t kPoints = 400;
-    const std::size_t step = std::max<std::size_t>(times.size() / kPoints, 1);
-    for (std::size_t i = step - 1; i < times.size(); i += step) {
-      line.x.push_back(times[i]);
-      line.y.push_back((static_cast<double>(i) + 1) / static_cast<double>(times.size()));
+    const std::size_t points = std::min<std::size_t>(times.size(), 400);  // the last of which is all requests
+    for (std::size_t i = 1; i <= points; ++i) {
+      const std::size_t count = i * times.size() / points;
+      line.x.push_back(times[count - 1]);
+      line.y.push_back(static_cast<double>(count) / static_cast<double>(times.size()));
     }
     chart.lines.push_back(std::move(line));
   }

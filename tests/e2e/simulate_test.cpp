@@ -172,10 +172,24 @@ TEST_CASE("tables, CSV and pictures of a simulation say what JSON says") {
   for (const char* column : {"ttft_p99_ms_high95", "tpot_p50_ms", "itl_mean_ms", "e2e_p90_ms_low80", "preemptions"}) {
     CHECK(header.find(column) != std::string::npos);
   }
+  // Intervals of a simulation mix the terms of many steps.
+  CHECK_FALSE(row["ttft_ms"]["p50"].contains("dominated_by"));
+  CHECK(header.find("dominated_by") == std::string::npos);
   CHECK(slurp(folder.file("p.svg")).find("first token within (ms)") != std::string::npos);
   const Ran table = run_program("simulate " + words);
   CHECK(table.out.find("in time") != std::string::npos);
   CHECK(table.out.find("h100-sxm under full answers") != std::string::npos);
+}
+
+TEST_CASE("the curve of a picture ends where all requests have their first token") {
+  const TemporaryFolder folder;
+  run_program("simulate " + kLlama + "--rate 20 --count 1603 --prompt 100 --output 1 --svg " + folder.file("p.svg"));
+  const std::string svg = slurp(folder.file("p.svg"));
+  // The line of 100 % is the last of the grid; the last point of the curve is before its end.
+  const std::size_t grid = svg.find("y1=\"", svg.rfind("class=\"grid\"")) + 4;
+  const std::size_t curve = svg.find(" d=\"M"), end = svg.find('"', curve + 4);
+  REQUIRE(curve != std::string::npos);
+  CHECK(std::stod(svg.substr(svg.rfind(',', end) + 1)) == std::stod(svg.substr(grid)));
 }
 
 TEST_CASE("answers of one token have no time between tokens") {
