@@ -114,11 +114,21 @@ TEST_CASE("at least 95 of 100 shipped rows are predicted, and the others say why
   CHECK(predicted >= 1660);
 }
 
+// What `validate --rows` says of a file but for what is of the measured values themselves.
+std::string predictions_of(const std::string& rows) {
+  auto all = nlohmann::ordered_json::parse(run_program("validate --format json --rows " + rows).out);
+  for (auto& row : all["rows"]) {
+    REQUIRE(row.erase("measured") == 1);
+    REQUIRE(row.erase("error") == 1);
+  }
+  return all.dump(1);
+}
+
 TEST_CASE("predictions and intervals do not change by a byte when the values of the rows do") {
-  const std::string rows = run_program("validate --format json --rows " + kShipped).out;
+  const std::string rows = predictions_of(kShipped);
   CHECK(rows.size() > 100000);
-  CHECK(run_program("validate --format json --rows " + with_values("kvroof-blank.csv", "")).out == rows);
-  CHECK(run_program("validate --format json --rows " + with_values("kvroof-same.csv", "17")).out == rows);
+  CHECK(predictions_of(with_values("kvroof-blank.csv", "")) == rows);
+  CHECK(predictions_of(with_values("kvroof-same.csv", "17")) == rows);
 }
 
 TEST_CASE("the scoreboards of the documents are what validate computes now") {
