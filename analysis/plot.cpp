@@ -15,7 +15,12 @@ using svg::Anchor;
 
 constexpr double kLeft = 66, kRight = svg::kWidth - 22;
 constexpr double kPlotHeight = 260;
+constexpr double kTallPlotHeight = 440;  // of many lines
 constexpr std::size_t kColours = 6;
+
+bool any_faint(const std::vector<PlotLine>& lines) {
+  return std::any_of(lines.begin(), lines.end(), [](const PlotLine& line) { return line.faint; });
+}
 
 // A colour for each line, and where these are used up a stroke of its own; a dashed line is what the others are held
 // against, in the colour of the text.
@@ -25,17 +30,26 @@ std::string style_of(std::size_t i, bool dashed) {
   return fmt::format("line c{}{}", i % kColours, kStrokes[i / kColours % kStrokes.size()]);
 }
 
+// The style of each line: faint ones take no colour from the others.
+std::vector<std::string> styles_of(const std::vector<PlotLine>& lines) {
+  std::vector<std::string> styles;
+  std::size_t coloured = 0;
+  for (const PlotLine& line : lines) styles.push_back(line.faint ? "line faint" : style_of(coloured++, line.dashed));
+  return styles;
+}
+
 // One entry a line, in rows that fit the width; `y` becomes the bottom.
-std::string legend(const std::vector<PlotLine>& lines, double& y) {
+std::string legend(const std::vector<PlotLine>& lines, const std::vector<std::string>& styles, double& y) {
   std::string out;
   double x = kLeft;
   for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].faint) continue;
     const double width = 34 + svg::width_of(lines[i].label, 6.9) + 18;
     if (x > kLeft && x + width > kRight) {
       x = kLeft;
       y += 19;
     }
-    out += svg::line(x, y - 4, x + 26, y - 4, style_of(i, lines[i].dashed));
+    out += svg::line(x, y - 4, x + 26, y - 4, styles[i]);
     out += svg::text(x + 33, y, lines[i].label, "label", Anchor::kStart);
     x += width;
   }
@@ -50,7 +64,50 @@ std::string path_of(const PlotLine& line, const svg::Scale& x, const svg::Scale&
     if (shown) path += fmt::format("{}{:.1f},{:.1f} ", drawing ? "L" : "M", x.place(line.x[i]), y.place(line.y[i]));
     drawing = shown;
   }
-  return path.empty() ? "" : fmt::format("<path class=\"{}\" d=\"{}\"/>\n", style, path);
+  if (path.empty()) return "";
+  // A reader of the file in a browser gets the name of a faint line by pointing at it.
+  return line.faint ? fmt::format("<path class=\"{}\" d=\"{}\"><title>{}</title></path>\n", style, path,
+                                  xml_text(line.label))
+                    : fmt::format("<path class=\"{}\" d=\"{}\"/>\n", style, path);
+}
+
+struct Box {
+  double left, right, top, bottom;
+  [[nodiscard]] bool meets(const Box& other) const {
+    return left < other.right && other.left < right && top < other.bottom && other.top < bottom;
+  }
+};
+
+// Around the pieces of the lines that names must not cover.
+std::vector<Box> coloured_pieces(const LineChart& chart, const svg::Scale& x, const svg::Scale& y) {
+  std::vector<Box> boxes;
+  for (const PlotLine& line : chart.lines) {
+    for (std::size_t i = 1; i < line.x.size() && !line.faint; ++i) {
+      if (!x.shows(line.x[i - 1]) || !x.shows(line.x[i]) || !y.shows(line.y[i - 1]) || !y.shows(line.y[i])) continue;
+      const auto [left, right] = std::minmax({x.place(line.x[i - 1]), x.place(line.x[i])});
+      const auto [top, bottom] = std::minmax({y.place(line.y[i - 1]), y.place(line.y[i])});
+      boxes.push_back({left, right, top - 1, bottom + 1});
+    }
+  }
+  return boxes;
+}
+
+// Names of faint lines to the left of their left ends, the first first, where they meet neither each other nor colours.
+std::string faint_names(const LineChart& chart, const svg::Scale& x, const svg::Scale& y) {
+  constexpr double kHalfLine = 5.5, kLetter = 5.4;
+  std::vector<Box> taken = coloured_pieces(chart, x, y);
+  std::string out;
+  for (const PlotLine& line : chart.lines) {
+    if (!line.faint || line.x.empty()) continue;
+    const std::size_t end = line.x.front() < line.x.back() ? 0 : line.x.size() - 1;
+    if (!x.shows(line.x[end]) || !y.shows(line.y[end])) continue;
+    const double right = x.place(line.x[end]) - 4, middle = y.place(line.y[end]);
+    const Box box{right - svg::width_of(line.label, kLetter), right, middle - kHalfLine, middle + kHalfLine};
+    if (box.left < kLeft || std::ranges::any_of(taken, [&](const Box& other) { return box.meets(other); })) continue;
+    taken.push_back(box);
+    out += svg::text(right, middle + 3, line.label, "faint-name", Anchor::kEnd);
+  }
+  return out;
 }
 
 std::string axes(const LineChart& chart, const svg::Scale& x, const svg::Scale& y, double top, double bottom) {
@@ -138,9 +195,11 @@ std::string cells(const HeatMap& map, double low, double high, double top, doubl
 
 std::string line_chart_svg(const LineChart& chart) {
   double y = 52;
-  const std::string names = legend(chart.lines, y);
+  const std::vector<std::string> styles = styles_of(chart.lines);
+  const std::string names = legend(chart.lines, styles, y);
+  const bool faint = any_faint(chart.lines);
   const double top = y + 18;
-  const double bottom = top + kPlotHeight;
+  const double bottom = top + (faint ? kTallPlotHeight : kPlotHeight);
   std::vector<double> xs;
   std::vector<double> ys;
   for (const PlotLine& line : chart.lines) {
@@ -153,9 +212,12 @@ std::string line_chart_svg(const LineChart& chart) {
   const svg::Scale x_scale(chart.x, xs, kLeft, kRight);
   const svg::Scale y_scale(chart.y, ys, bottom, top);
   std::string out = svg::open_picture(bottom + 56, chart.title) + names + axes(chart, x_scale, y_scale, top, bottom);
-  for (std::size_t i = 0; i < chart.lines.size(); ++i) {
-    out += path_of(chart.lines[i], x_scale, y_scale, style_of(i, chart.lines[i].dashed));
+  for (const bool behind : {true, false}) {
+    for (std::size_t i = 0; i < chart.lines.size(); ++i) {
+      if (chart.lines[i].faint == behind) out += path_of(chart.lines[i], x_scale, y_scale, styles[i]);
+    }
   }
+  if (faint) out += faint_names(chart, x_scale, y_scale);
   if (xs.empty()) out += svg::text((kLeft + kRight) / 2, (top + bottom) / 2, "no values", "label", Anchor::kMiddle);
   return out + "</svg>\n";
 }

@@ -18,6 +18,7 @@ struct PlotLine {
   std::string label;
   std::vector<double> x, y;  // as many of each; where either is NaN the line has a gap
   bool dashed = false;
+  bool faint = false;  // thin and grey behind the others, without a place in the legend; named where there is room
 };
 
 struct LineChart {

@@ -201,14 +201,14 @@ std::string compare_svg(const Ranking& r) {
                   {}};
   for (const Contender& c : r.ranked) {
     if (c.batches.empty()) continue;  // does not fit: the table says so
-    PlotLine line{r.title(c), {}, {}, false};
+    PlotLine line{r.title(c), {}, {}, false, !r.stands_out(c)};
     for (const auto& [one, all] : c.batches) {
       line.x.push_back(one);
       line.y.push_back(all);
     }
     chart.lines.push_back(std::move(line));
   }
-  PlotLine front{"Pareto front", {}, {}, true};
+  PlotLine front{"Pareto front", {}, {}, true, false};
   for (const auto& [one, all] : r.front) {
     front.x.push_back(one);
     front.y.push_back(all);

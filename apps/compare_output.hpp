@@ -64,6 +64,11 @@ struct Ranking {
   std::vector<Contender> ranked;
   std::vector<std::pair<double, double>> front;
 
+  // Of many, a picture tells apart those on the front and the first of the ranking.
+  [[nodiscard]] bool stands_out(const Contender& c) const {
+    constexpr std::size_t kFew = 12;
+    return ranked.size() <= kFew || c.on_front || &c == &ranked.front();
+  }
   [[nodiscard]] bool several() const { return request.deployments.size() > 1 || ranked.front().devices() > 1; }
   [[nodiscard]] std::string title(const Contender& c) const {
     return fmt::format("{} {}", c.name(several()), request.title(c.workload->policy()));

@@ -99,13 +99,20 @@ bool is_set(const std::string& where, const std::string& value) {
   throw usage_error(fmt::format("{}: '{}' for an option without a value; expected true or false", where, value));
 }
 
+// The variable of an option, or nothing for those that the command line alone has.
+std::string variable_of(const std::string& option) {
+  if (option == "help" || option == "config" || option == "print-config") return {};
+  std::string variable = "KVROOF_" + option;
+  std::transform(variable.begin(), variable.end(), variable.begin(),
+                 [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  return variable;
+}
+
 void store_environment(const po::options_description& options, po::variables_map& values) {
   std::vector<std::pair<std::string, Strings>> texts;
   for (const std::string& name : option_names(options)) {
-    if (name == "help" || name == "config" || name == "print-config") continue;
-    std::string variable = "KVROOF_" + name;
-    std::transform(variable.begin(), variable.end(), variable.begin(),
-                   [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+    const std::string variable = variable_of(name);
+    if (variable.empty()) continue;
     const char* value = std::getenv(variable.c_str());
     if (value == nullptr || *value == '\0') continue;  // `KVROOF_DEVICE= kvroof …` unsets it
     if (options.find(name, false).semantic()->max_tokens() > 0) {
@@ -220,6 +227,16 @@ void check_words(const Command& command, const Strings& positional) {
 }
 
 }  // namespace
+
+std::vector<std::string> option_variables(const Command& command) {
+  po::options_description all;
+  all.add(own_options(command)).add(common_options(command));
+  Strings variables;
+  for (const std::string& name : option_names(all)) {
+    if (std::string variable = variable_of(name); !variable.empty()) variables.push_back(std::move(variable));
+  }
+  return variables;
+}
 
 void print_help(const Command& command) {
   fmt::print("kvroof {}: {}\n\nusage: kvroof {} {}\n", command.name, command.summary, command.name, command.usage);

@@ -9,6 +9,9 @@
 
 namespace kvroof {
 
+// KVROOF_MAX_TOKENS for --max-tokens …: of a verb's own options and the common ones.
+std::vector<std::string> option_variables(const Command& command);
+
 // Prints usage, examples and options of a verb.
 void print_help(const Command& command);
 

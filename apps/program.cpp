@@ -11,6 +11,7 @@
 #include <set>
 
 #include "apps/command.hpp"
+#include "apps/environment.hpp"
 #include "apps/options.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
@@ -63,7 +64,8 @@ void print_overview(std::FILE* to, const std::vector<Command>& commands) {
   fmt::print(to, "\nothers:\n");
   for (const Command& command : commands) print(command);
   fmt::print(to, "\n`kvroof help COMMAND` says more; every option may also stand in a file (--config F) or in the\n"
-                 "environment (KVROOF_DEVICE for --device). docs/tutorial.md leads from a question to an answer.\n");
+                 "environment (KVROOF_DEVICE for --device; `kvroof help environment`). docs/tutorial.md leads from a\n"
+                 "question to an answer.\n");
 }
 
 const Command& find_command(const std::vector<Command>& commands, const std::string& name) {
@@ -84,7 +86,9 @@ int run_program(const std::vector<std::string>& words) {
     return 0;
   }
   if (first == "help" || first == "--help" || first == "-h") {
-    if (words.size() > 1) {
+    if (words.size() > 1 && words[1] == "environment") {
+      print_environment();
+    } else if (words.size() > 1) {
       print_help(find_command(commands, words[1]));
     } else {
       print_overview(stdout, commands);
@@ -92,6 +96,7 @@ int run_program(const std::vector<std::string>& words) {
     return 0;
   }
   const Command& command = find_command(commands, first);
+  report_unknown_variables(commands);
   const auto arguments = parse_arguments(command, {words.begin() + 1, words.end()});
   return arguments ? command.run(*arguments) : 0;
 }

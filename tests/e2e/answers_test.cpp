@@ -116,6 +116,25 @@ TEST_CASE("the picture of compare leaves out what does not fit, and its table ha
   CHECK_FALSE(says(slurp(svg), "rtx-3060"));
 }
 
+TEST_CASE("of many devices the picture of compare colours the front and the first, and has the others behind them") {
+  const TemporaryFolder folder;
+  const std::string svg = folder.file("all.svg");
+  const json all = json_of("compare --model llama-3-8b --device all --by tokens_per_usd --svg " + svg);
+  const std::string picture = slurp(svg);
+  std::size_t serving = 0, faint = 0;
+  for (const json& point : all["points"]) {
+    if (point["batch"] == 0) continue;
+    ++serving;
+    const bool stands_out = point["pareto"] == true || &point == &all["points"][0];
+    faint += stands_out ? 0 : 1;
+    const std::string name = point["device"].get<std::string>() + " full";
+    INFO(name);
+    CHECK(says(picture, "<title>" + name + "</title>") == !stands_out);
+  }
+  REQUIRE(serving > 30);
+  CHECK(faint > 20);
+}
+
 TEST_CASE("predictions of a file's rows fit a page, say whether the value is inside, and why a row has none") {
   const TemporaryFolder folder;
   std::ofstream(folder.file("rows.csv"))

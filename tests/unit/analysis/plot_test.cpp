@@ -65,3 +65,33 @@ TEST_CASE("a dashed line, which others are held against, has the colour of the t
   CHECK(styles[0].find("ink") == std::string::npos);
   CHECK(styles[2].find("ink") == std::string::npos);
 }
+
+TEST_CASE("faint lines lie behind the others, take no colour of theirs and are named beside them, not in the legend") {
+  LineChart chart = chart_of(3);
+  chart.lines[0].faint = true;
+  const std::string plain = line_chart_svg(chart_of(2));
+  const std::string svg = line_chart_svg(chart);
+  CHECK(styles_of(svg) == std::vector<std::string>{"line faint", "line c0", "line c1"});
+  CHECK(styles_of(plain) == std::vector<std::string>{"line c0", "line c1"});
+  CHECK(svg.find("<title>line 0</title>") != std::string::npos);
+  const auto times = [&](const std::string& text) {
+    std::size_t count = 0;
+    for (std::size_t at = svg.find(text); at != std::string::npos; at = svg.find(text, at + 1)) ++count;
+    return count;
+  };
+  CHECK(times("<text class=\"label\" x=\"99.0\"") == 1);  // one row of the legend, which begins with a name
+  CHECK(times("class=\"faint-name\"") == 1);
+  CHECK(times(">line 0</text>") == 1);
+}
+
+TEST_CASE("of faint lines that end at one place one is named") {
+  LineChart chart{"a title", {"x"}, {"y"}, {}};
+  for (int i = 0; i < 40; ++i) {
+    chart.lines.push_back(PlotLine{"name " + std::to_string(i), {8, 10}, {i < 39 ? 5.0 : 1.0, 9}, false, true});
+  }
+  const std::string svg = line_chart_svg(chart);
+  CHECK(svg.find(">name 0</text>") != std::string::npos);
+  CHECK(svg.find(">name 39</text>") != std::string::npos);
+  for (int i = 1; i < 39; ++i) CHECK(svg.find(">name " + std::to_string(i) + "</text>") == std::string::npos);
+  CHECK(svg.find("class=\"line faint\" d=") != std::string::npos);
+}
