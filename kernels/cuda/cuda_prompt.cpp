@@ -314,6 +314,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
     drop_prompt(sequence);
     // What was made for so long a prompt.
     for (DeviceBuffer* buffer : pass_buffers()) *buffer = DeviceBuffer();
+    forward_.reset();  // leaves room for the new one
     forward_ = new_forward();
     throw error;
   }
