@@ -50,11 +50,32 @@ void WorkTotals::add(std::uint64_t duration_ns, bool has_times) {
   min_ns = timed == 0 ? duration_ns : std::min(min_ns, duration_ns);
   max_ns = std::max(max_ns, duration_ns);
   total_ns += duration_ns;
+  spread.add(duration_ns);
   ++timed;
+}
+
+WorkTotals& WorkTotals::operator+=(const WorkTotals& other) {
+  if (other.timed > 0) {
+    min_ns = timed == 0 ? other.min_ns : std::min(min_ns, other.min_ns);
+    max_ns = std::max(max_ns, other.max_ns);
+  }
+  calls += other.calls;
+  timed += other.timed;
+  total_ns += other.total_ns;
+  spread += other.spread;
+  bytes += other.bytes;
+  flops += other.flops;
+  known += other.known;
+  counted += other.counted;
+  return *this;
 }
 
 double WorkTotals::mean_ns() const {
   return timed == 0 ? 0 : static_cast<double>(total_ns) / static_cast<double>(timed);
+}
+
+double WorkTotals::median_ns() const {
+  return std::clamp(spread.median_ns(), static_cast<double>(min_ns), static_cast<double>(max_ns));
 }
 
 // Launches without times are taken to be like the others.

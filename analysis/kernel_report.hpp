@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "analysis/duration_spread.hpp"
 #include "sim/core/byte_counters.hpp"
 #include "traces/kernel_reader.hpp"
 
@@ -34,13 +35,16 @@ struct WorkTotals {
   std::uint64_t calls = 0;
   std::uint64_t timed = 0;  // of them with times: the others add to calls and bytes alone
   std::uint64_t total_ns = 0, min_ns = 0, max_ns = 0;
+  DurationSpread spread;
   std::uint64_t bytes = 0;  // that the engine declared for kernels; moved by copies and fills
   std::uint64_t flops = 0;  // 0: not known
   std::uint64_t known = 0;  // of the calls: those whose bytes are known
   CountedBytes counted;     // of launches that were counted one by one, perhaps in another run
 
   void add(std::uint64_t duration_ns, bool has_times);
+  WorkTotals& operator+=(const WorkTotals& other);  // keeps its name
   [[nodiscard]] double mean_ns() const;
+  [[nodiscard]] double median_ns() const;
   [[nodiscard]] double bytes_per_second() const;  // 0 where no time was measured
   [[nodiscard]] double flops_per_byte() const;    // 0 where either is not known
 };

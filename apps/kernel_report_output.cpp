@@ -32,16 +32,19 @@ void add_row(Table& table, const std::vector<Cell>& cells) {
   }
 }
 
+void drop_column(Table& table, std::size_t c) {
+  const auto at = static_cast<std::ptrdiff_t>(c);
+  table.columns.erase(table.columns.begin() + at);
+  for (auto* rows : {&table.rows, &table.raw_rows}) {
+    for (std::vector<std::string>& row : *rows) row.erase(row.begin() + at);
+  }
+}
+
 // Takes out columns in which no row has anything to say.
 void drop_empty_columns(Table& table) {
   for (std::size_t c = table.columns.size(); c-- > 0;) {
     const auto empty = [&](const std::vector<std::string>& row) { return row[c].empty(); };
-    if (!std::all_of(table.rows.begin(), table.rows.end(), empty)) continue;
-    const auto at = static_cast<std::ptrdiff_t>(c);
-    table.columns.erase(table.columns.begin() + at);
-    for (auto* rows : {&table.rows, &table.raw_rows}) {
-      for (std::vector<std::string>& row : *rows) row.erase(row.begin() + at);
-    }
+    if (std::all_of(table.rows.begin(), table.rows.end(), empty)) drop_column(table, c);
   }
 }
 
@@ -65,6 +68,8 @@ class OperatorTable {
                       {"time (ms)", "total_ns"},
                       {"of elapsed (%)", "share_percent"},
                       {"mean (us)", "mean_ns"},
+                      {"median (us)", "median_ns"},
+                      {"deviation (us)", "deviation_ns"},
                       {"min (us)", "min_ns"},
                       {"max (us)", "max_ns"},
                       {"bytes (MB)", "bytes"},
@@ -86,7 +91,7 @@ class OperatorTable {
         add(kernels_[i], kind);
       } else {
         kind_of_others = i == shown || kind == kind_of_others ? kind : "";
-        merge(others, kernels_[i]);
+        others += kernels_[i];
       }
     }
     if (kernels_.size() > shown) {
@@ -102,19 +107,6 @@ class OperatorTable {
   }
 
  private:
-  static void merge(WorkTotals& into, const WorkTotals& from) {
-    if (from.timed > 0) {
-      into.min_ns = into.timed == 0 ? from.min_ns : std::min(into.min_ns, from.min_ns);
-      into.max_ns = std::max(into.max_ns, from.max_ns);
-    }
-    into.calls += from.calls;
-    into.timed += from.timed;
-    into.total_ns += from.total_ns;
-    into.bytes += from.bytes;
-    into.flops += from.flops;
-    into.known += from.known;
-    into.counted += from.counted;
-  }
   [[nodiscard]] Cell of_elapsed(double ns) const {
     if (report_.elapsed_ns == 0) return nothing();
     return scaled(share(ns, static_cast<double>(report_.elapsed_ns)), 1, 1);
@@ -134,7 +126,9 @@ class OperatorTable {
     add_row(table_, {text(t.name), text(kind), t.calls > 0 ? count(t.calls) : nothing(),
                      timed ? ms(static_cast<double>(t.total_ns)) : nothing(),
                      timed ? of_elapsed(static_cast<double>(t.total_ns)) : nothing(),
-                     timed ? us(t.mean_ns()) : nothing(), timed ? us(static_cast<double>(t.min_ns)) : nothing(),
+                     timed ? us(t.mean_ns()) : nothing(), timed ? us(t.median_ns()) : nothing(),
+                     t.timed > 1 ? us(t.spread.deviation_ns()) : nothing(),
+                     timed ? us(static_cast<double>(t.min_ns)) : nothing(),
                      timed ? us(static_cast<double>(t.max_ns)) : nothing(),
                      t.bytes > 0 ? megabytes(static_cast<double>(t.bytes)) : nothing(), counted, ratio,
                      rated ? scaled(rate, 1e9, 1) : nothing(),
@@ -144,7 +138,7 @@ class OperatorTable {
   }
   void add_policy() {
     add_row(table_, {text("policy: scores and compaction"), text("policy"), nothing(), ms(report_.policy_ns),
-                     of_elapsed(report_.policy_ns), nothing(), nothing(), nothing(),
+                     of_elapsed(report_.policy_ns), nothing(), nothing(), nothing(), nothing(), nothing(),
                      megabytes(static_cast<double>(report_.policy_bytes)), nothing(), nothing(), nothing(), nothing(),
                      nothing(), nothing()});
   }
@@ -152,8 +146,8 @@ class OperatorTable {
     const auto idle = static_cast<double>(report_.idle_ns);
     const double mean = report_.gaps > 0 ? idle / static_cast<double>(report_.gaps) : 0;
     add_row(table_, {text("idle between work"), text("idle"), count(report_.gaps), ms(idle), of_elapsed(idle),
-                     us(mean), nothing(), us(static_cast<double>(report_.longest_gap_ns)), nothing(), nothing(),
-                     nothing(), nothing(), nothing(), nothing(), nothing()});
+                     us(mean), nothing(), nothing(), nothing(), us(static_cast<double>(report_.longest_gap_ns)),
+                     nothing(), nothing(), nothing(), nothing(), nothing(), nothing(), nothing()});
   }
 
   const KernelAnswer& answer_;
@@ -163,6 +157,16 @@ class OperatorTable {
 };
 
 }  // namespace
+
+Table for_people(Table table) {
+  const auto key = [](std::string_view name) { return [name](const Table::Column& c) { return c.key == name; }; };
+  if (std::ranges::none_of(table.columns, key("bytes"))) return table;
+  for (const std::string_view name : {"median_ns", "deviation_ns"}) {
+    const auto column = std::ranges::find_if(table.columns, key(name));
+    if (column != table.columns.end()) drop_column(table, static_cast<std::size_t>(column - table.columns.begin()));
+  }
+  return table;
+}
 
 Table operator_table(const KernelAnswer& answer) { return OperatorTable(answer, answer.report.operators).make(); }
 Table purpose_table(const KernelAnswer& answer) { return OperatorTable(answer, answer.report.purposes).make(); }

@@ -30,6 +30,8 @@ Table operator_table(const KernelAnswer& answer);
 Table purpose_table(const KernelAnswer& answer);
 // A row for each engine step: its time by cause, and bytes declared and counted.
 Table step_table(const KernelAnswer& answer);
+// Of either, what a page has room for: beside bytes and rates no median and deviation.
+Table for_people(Table table);
 // Of a recording without kernels: one row that says why.
 Table nothing_table(const RecordedLevel& recorded);
 // All three, the device and the level.

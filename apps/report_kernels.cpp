@@ -215,9 +215,9 @@ int run_report(const Arguments& arguments) {
   if (format_of(arguments) == Format::kJson) {
     write_result(arguments, kernel_report_json(answer));
   } else {
-    write_table(arguments, by == "step"      ? step_table(answer)
-                           : by == "purpose" ? purpose_table(answer)
-                                             : operator_table(answer));
+    Table table = by == "step" ? step_table(answer) : by == "purpose" ? purpose_table(answer) : operator_table(answer);
+    if (format_of(arguments) == Format::kTable) table = for_people(std::move(table));
+    write_table(arguments, table);
   }
   return 0;
 }

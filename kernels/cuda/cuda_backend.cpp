@@ -41,8 +41,12 @@ CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
   if (const char* why = find_device(device_)) throw Error(device_problem(device_, why), ExitCode::kNeedsDevice);
   check_device(open_stream(stream_), "opening a stream");
   load_library();
-  weights_ = std::make_unique<DeviceModel>(stream_, model_, options_.progress);
-  forward_ = new_forward();
+  try {
+    weights_ = std::make_unique<DeviceModel>(stream_, model_, options_.progress);
+    forward_ = new_forward();
+  } catch (const OutOfDeviceMemory& refused) {
+    throw refused_load(refused);
+  }
 }
 
 void CudaBackend::load_library() {

@@ -160,6 +160,7 @@ class CudaBackend final : public Backend {
             &move_tables_, &new_rows_,     &score_tables_, &score_parts_};
   }
   // For what memory was refused, and what would fit.
+  [[nodiscard]] Error refused_load(const OutOfDeviceMemory& refused) const;
   [[nodiscard]] Error refused_prompt(const OutOfDeviceMemory& refused, const Sequence& sequence);
   [[nodiscard]] Error refused_step(const OutOfDeviceMemory& refused) const;
   void prompt_logits(std::uint32_t n, std::span<float> last, const LogitsSink& all);

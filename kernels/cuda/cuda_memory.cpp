@@ -4,6 +4,17 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
 namespace kvroof::cuda {
+namespace {
+
+constexpr std::string_view kWhoHoldsMemory = " before more is free; nvidia-smi says which processes hold memory";
+
+}  // namespace
+
+// Weights that fit by their sum may still miss the room of what lies between and beside them.
+Error CudaBackend::refused_load(const OutOfDeviceMemory& refused) const {
+  return Error(fmt::format("out of device memory while {} is loaded: {}", model_.name, refused.what()))
+      .note(fmt::format("no batch fits{}", kWhoHoldsMemory));
+}
 
 // All that a prompt needs grows with its tokens: its rows in the caches of all layers, and the buffers of its pass.
 Error CudaBackend::refused_prompt(const OutOfDeviceMemory& refused, const Sequence& sequence) {
@@ -30,6 +41,7 @@ Error CudaBackend::refused_prompt(const OutOfDeviceMemory& refused, const Sequen
     return std::move(error).note(
         fmt::format("a batch of {} fits; a policy with a smaller budget makes room for more", before));
   }
+  if (fits == 0) return std::move(error).note(fmt::format("no prompt fits{}", kWhoHoldsMemory));
   return std::move(error).note(fmt::format("a prompt of about {} tokens fits, with as much to come in proportion",
                                            std::min<std::uint64_t>(fits, sequence.prompt - 1)));
 }

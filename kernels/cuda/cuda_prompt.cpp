@@ -53,9 +53,7 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
   if (apart > 0) attend_prompt_at_once(at_once, input.layer);
   if (device_policy_ && device_policy_->keeps_scores()) score_prompt(at_once, input.layer);
   const std::uint32_t unshown = shows_rows ? unseen : n;
-  for (std::uint32_t i = 0; i < unshown * storage_heads; ++i) {
-    state.policy.admit(HeadId(i % storage_heads), TokenPos(i / storage_heads));
-  }
+  state.policy.admit_first(unshown);
   for (std::uint32_t first = apart; first < n;) {
     const bool sees = first >= unseen;
     const std::uint32_t end = std::min(sees ? n : unseen, first + kPromptBlock);
@@ -316,6 +314,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
     drop_prompt(sequence);
     // What was made for so long a prompt.
     for (DeviceBuffer* buffer : pass_buffers()) *buffer = DeviceBuffer();
+    forward_.reset();  // leaves room for the new one
     forward_ = new_forward();
     throw error;
   }

@@ -36,8 +36,13 @@ void check_room(const Model& model) {
   if (facts.total_bytes == 0 || bytes <= facts.free_bytes) return;
   Error error(fmt::format("{}: the weights take {}, but {} of {} of device memory are free", model.name,
                           bytes_text(bytes), bytes_text(facts.free_bytes), bytes_text(facts.total_bytes)));
-  if (bytes <= facts.total_bytes) throw std::move(error).note("nvidia-smi says which processes hold the rest");
-  throw std::move(error).note("`--backend fast` runs the model on the CPU");
+  if (bytes <= facts.total_bytes) {
+    throw std::move(error).note(fmt::format("no batch fits before {} more are free; nvidia-smi says which processes "
+                                            "hold memory",
+                                            bytes_text(bytes - facts.free_bytes)));
+  }
+  throw std::move(error).note("no batch fits this device, whatever the context; `--backend fast` runs the model on the "
+                              "CPU");
 }
 
 }  // namespace

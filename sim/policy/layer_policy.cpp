@@ -8,9 +8,6 @@
 namespace kvroof {
 namespace {
 
-// Turning a pair of elements takes four multiplications and two additions.
-constexpr double kTurnFlops = 3;
-
 // What a head is being asked for, in memory of the thread: heads may be served at once.
 struct Choice {
   std::vector<SlotId> chosen;   // by the policy
@@ -49,49 +46,6 @@ LayerPolicy::LayerPolicy(const PolicyInfo& info, const PolicySpec& spec, const P
   evictions_.resize(context_.storage_heads);
   capacities_.assign(context_.storage_heads,
                      budget_of_layer(budget_.tokens(context_.prompt, context_.prompt), context_.prompt));
-}
-
-// The slot of the token that has just left the window of this query, if the head holds it. Queries come one by one, so
-// there is at most one.
-std::optional<SlotId> LayerPolicy::take_hidden(Head& head, TokenPos query) const {
-  const std::uint32_t window = context_.window;
-  if (window == 0 || query.value < window || query.value - window < head.visible_from) return std::nullopt;
-  const TokenPos hidden(query.value - window);
-  head.visible_from = hidden.value + 1;
-  const auto found = std::find(head.positions.begin(), head.positions.end(), hidden);
-  if (found == head.positions.end()) return std::nullopt;
-  return SlotId(static_cast<std::uint32_t>(found - head.positions.begin()));
-}
-
-SlotId LayerPolicy::admit(HeadId head, TokenPos position) {
-  Head& h = heads_[head.value];
-  if (context_.window > 0) {
-    if (const auto hidden = take_hidden(h, position)) h.hole = hidden;
-  }
-  SlotId slot(static_cast<std::uint32_t>(h.positions.size()));
-  if (h.hole) {
-    slot = *h.hole;
-    h.hole.reset();
-    h.positions[slot.value] = position;
-  } else {
-    h.positions.push_back(position);
-  }
-  policy_->admit(head, slot, position);
-  h.written += 1;
-  h.flops.noise += traits_.noise_flops_per_token * context_.group;
-  h.attended += h.positions.size();
-  if (relocates(position) && context_.rotation.rule != nullptr) {
-    h.flops.scoring += kTurnFlops * context_.rotation.rule->dims * static_cast<double>(h.positions.size());
-  }
-  return slot;
-}
-
-std::span<const TokenPos> LayerPolicy::positions(HeadId head) const {
-  const Head& h = heads_[head.value];
-  if (!h.hole) return h.positions;
-  h.without_hole = h.positions;
-  h.without_hole.erase(h.without_hole.begin() + h.hole->value);
-  return h.without_hole;
 }
 
 bool LayerPolicy::observes(TokenPos position) const {

@@ -84,6 +84,8 @@ class LayerPolicy {
   // The slot that the token at `position` takes in this head; every head admits every token, in order.
   // Safe for different heads at once. Counts a row that reads every slot the head then holds.
   SlotId admit(HeadId head, TokenPos position);
+  // The same for the first tokens of the prompt, in every head, where nothing looks at the rows between.
+  void admit_first(std::uint32_t count);
   // By slot. Between finish_row and the next admit a head may have a hole; then these are the tokens without it.
   [[nodiscard]] std::span<const TokenPos> positions(HeadId head) const;
 

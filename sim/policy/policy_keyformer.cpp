@@ -67,7 +67,7 @@ class Keyformer final : public EvictionPolicy {
     Head& h = heads_[head.value];
     h.scores.admit(slot, position);
     if (mode_ != NoiseMode::kPerToken) return;
-    h.all_drawn = h.all_drawn && !h.shown_noisy;
+    h.all_drawn = h.all_drawn && h.draws;
     if (!h.all_drawn) return;
     h.noise.admit(slot);
     for (std::uint32_t g = 0; g < context_.group; ++g) {
@@ -79,8 +79,8 @@ class Keyformer final : public EvictionPolicy {
     Head& h = heads_[head.value];
     const std::uint32_t slots = rows.slots();
     h.walked += 2 * slots * sizeof(float) + slots * h.noise.bytes_per_slot();
-    h.shown_noisy = rows.unscaled.values != nullptr;
-    if (h.shown_noisy) return h.scores.add({rows.unscaled, rows.group, reduction_, damping_}, slots);
+    h.draws = rows.unscaled.values == nullptr;
+    if (!h.draws) return h.scores.add({rows.unscaled, rows.group, reduction_, damping_}, slots);
     const float tau = temperature_.at(rows.step, context_.requested_new_tokens);
     h.row.resize(std::size_t{rows.group} * slots);
     h.factors.resize(rows.group);
@@ -119,11 +119,11 @@ class Keyformer final : public EvictionPolicy {
 
  private:
   struct Head {
-    Head(std::uint32_t draws, std::uint32_t page) : noise(draws), choice(page) {}
+    Head(std::uint32_t columns, std::uint32_t page) : noise(columns), choice(page) {}
     GrowingScores scores;
     SlotColumns<float> noise;  // with one draw a token, of each query head of the group
-    bool shown_noisy = false;  // the last row had its noise, so that the next is likely to
-    bool all_drawn = true;     // of the tokens that are held
+    bool draws = false;     // the last row came without its noise, and so the next is likely to
+    bool all_drawn = true;  // of the tokens that are held
     PageVictims choice;
     std::vector<float> row, factors, drawn;
     std::uint64_t walked = 0;

@@ -44,12 +44,45 @@ std::vector<std::int64_t> tokens(std::size_t count) { return std::vector<std::in
 
 }  // namespace
 
-TEST_CASE("weights that do not fit are refused with their size and the memory that is free") {
+TEST_CASE("weights that do not fit are refused with their size, the memory that is free, and that no batch fits") {
   const Limit limit(20 << 10);
   const Error error = error_of([] { cuda::CudaBackend(model(), {parse_policies("full").at(0)}); });
   CHECK(says(error, "the weights take"));
   CHECK(says(error, "20.00 KiB of"));
   CHECK(error.code() == ExitCode::kFailure);
+  REQUIRE(error.notes().size() == 1);
+  CHECK(error.notes()[0].starts_with("no batch fits"));
+}
+
+TEST_CASE("however little memory is left beside the weights, what is refused is said, and that no batch fits") {
+  const auto load = [](std::size_t more) {
+    const Limit limit(more);
+    return error_of([] { cuda::CudaBackend(model(), {parse_policies("full").at(0)}); });
+  };
+  const std::string least = load(1).what();
+  const std::string words = "the weights take ";
+  const double kib = std::stod(least.substr(least.find(words) + words.size()));
+  REQUIRE(least.find(" KiB, but") != std::string::npos);
+  bool in_between = false;
+  for (auto more = static_cast<std::size_t>(1024 * (kib - 0.02));; more += 32) {
+    const Error error = load(more);
+    if (std::string(error.what()).empty()) break;
+    INFO(more << ": " << error.what());
+    REQUIRE((says(error, "the weights take") || says(error, "out of device memory while llama-gqa is loaded: CUDA: ")));
+    REQUIRE(error.notes().size() == 1);
+    REQUIRE(error.notes()[0].starts_with("no batch fits"));
+    in_between = in_between || says(error, "of device memory were asked for");
+  }
+  CHECK(in_between);
+}
+
+TEST_CASE("where no prompt fits, that is said in place of a length") {
+  cuda::CudaBackend backend(model(), {parse_policies("full").at(0), 0, DType::kF16});
+  const Limit limit(16);
+  const Error error = error_of([&] { backend.prefill(0, tokens(450), 50, {}, {}); });
+  INFO(error.what());
+  REQUIRE(error.notes().size() == 1);
+  CHECK(error.notes()[0].starts_with("no prompt fits"));
 }
 
 TEST_CASE("a prompt that does not fit is refused with a length that does, and that length fits") {

@@ -101,3 +101,26 @@ TEST_CASE("an engine's recipe is incomplete for every ablation, so that the poli
     CHECK_FALSE(complete(words));
   }
 }
+
+TEST_CASE("no noise is drawn for tokens that Keyformer is shown no row of, as where a device has the scores") {
+  PolicyContext context;
+  context.prompt = 8;
+  std::size_t drawn = 0;
+  const auto policy = make_keyformer(parse_policies("keyformer:budget=4").at(0), context,
+                                     [&](NoiseKey, std::span<const TokenPos> positions, std::span<float> out) {
+                                       drawn += positions.size();
+                                       std::ranges::fill(out, 0.0F);
+                                     });
+  for (std::uint32_t t = 0; t < 8; ++t) policy->admit(HeadId(0), SlotId(t), TokenPos(t));
+  CHECK(drawn == 0);
+  const std::vector<TokenPos> positions = positions_to(8);
+  const std::vector<float> logits(8, 0.0F);
+  AttentionRows rows;
+  rows.query = TokenPos(7);
+  rows.positions = positions;
+  rows.logits = logits.data();
+  policy->observe(HeadId(0), rows);
+  CHECK(drawn == 8);
+  policy->admit(HeadId(0), SlotId(8), TokenPos(8));
+  CHECK(drawn == 9);
+}
