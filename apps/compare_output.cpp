@@ -98,7 +98,8 @@ std::vector<std::string> compare_notes(const Ranking& r) {
   }
   if (!dates.empty()) {
     notes.push_back(fmt::format("$: of a million generated tokens, at the lowest and the highest listed price of the "
-                                "devices, the latest of {}; a device without a price has no figure",
+                                "devices, the latest of {}; a device without a price has no figure; tokens_per_usd "
+                                "is at the highest",
                                 dates));
   }
   notes.emplace_back("tokens/J: at the power limit of the board; what it draws is less");

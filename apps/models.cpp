@@ -60,19 +60,20 @@ struct Weights {
   Bytes bytes;
   Bytes a_token;                 // read to decode one; 0: not known
   std::string types, raw_types;  // for people; for JSON and CSV
+  DType kv;                      // of a cache that is not asked for another
 };
 
 Weights projected_weights(const Arguments& arguments, const ModelShape& s) {
   const DType type =
       arguments.has("dtype") ? float_type_value("dtype", arguments.get<std::string>("dtype")) : s.weight_type;
   const std::string name(name_of(type));
-  return {parameter_count(s), weight_bytes(s, type), Bytes(active_parameters(s) * size_of(type)), name, name};
+  return {parameter_count(s), weight_bytes(s, type), Bytes(active_parameters(s) * size_of(type)), name, name, type};
 }
 
 // The bytes of the tensors themselves, type by type.
 Weights stored_weights(const Arguments& arguments, const GgufModel& model) {
   if (arguments.has("dtype")) throw usage_error("--dtype: a GGUF file says the types of its weights itself");
-  Weights weights{model.parameters, Bytes{model.bytes}, {}, {}, {}};
+  Weights weights{model.parameters, Bytes{model.bytes}, {}, {}, {}, model.shape.weight_type};
   for (const auto& type : model.types) {
     weights.types += fmt::format("{}{}", weights.types.empty() ? "" : " ", type.name);
     weights.raw_types += fmt::format("{}{}:{}", weights.raw_types.empty() ? "" : " ", type.name, type.bytes);
@@ -83,7 +84,7 @@ Weights stored_weights(const Arguments& arguments, const GgufModel& model) {
 Table show_model(const Arguments& arguments, const ModelShape& s, const Weights& weights) {
   const auto batches = count_list("batch", arguments.get<std::string>("batch"), 1, 1U << 20);
   const auto contexts = count_list("context", arguments.get<std::string>("context"), 1, 1U << 24);
-  const KvType kv = arguments.has("kv") ? kv_type_value(arguments.get<std::string>("kv")) : s.weight_type;
+  const KvType kv = arguments.has("kv") ? kv_type_value(arguments.get<std::string>("kv")) : weights.kv;
   Table table;
   table.columns = {{"model", "model", false},
                    {"parameters", "parameters"},
@@ -237,7 +238,9 @@ int run_models(const Arguments& arguments) {
 void describe_models(po::options_description_easy_init add) {
   add("batch", po::value<std::string>()->default_value("1"), "sequences; a list is a sweep")(
       "context", po::value<std::string>()->default_value("2k"), "tokens of each, k = 1,024; a list is a sweep")(
-      "kv", po::value<std::string>(), kKvHelp)(
+      "kv", po::value<std::string>(),
+      "KV cache as f32 | f16 | bf16 | int8 | int4 | int4g64 | kivi2 | kivi4 (default: as the weights, beside quantised "
+      "ones of a GGUF file f16)")(
       "dtype", po::value<std::string>(), "element type of the weights (default: the checkpoint's)");
 }
 

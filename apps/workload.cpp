@@ -264,7 +264,10 @@ EngineProfile WorkloadRequest::engine_on(const Device& device) const {
 
 std::string WorkloadRequest::title(const PolicySpec& policy) const {
   if (!several_caches) return policy.text();
-  return fmt::format("{}, KV {}", policy.text(), policy.kv ? std::string(name_of(*policy.kv)) : "as the weights");
+  const KvType kv = with_cache_of(policy, deployments.front()).types.kv;
+  const bool one = std::ranges::all_of(
+      deployments, [&](const Deployment& d) { return with_cache_of(policy, d).types.kv == kv; });
+  return fmt::format("{}, KV {}", policy.text(), one ? std::string(name_of(kv)) : "by default");
 }
 
 Workload::Workload(const WorkloadRequest& request, PointResult result, ModelShape recorded)

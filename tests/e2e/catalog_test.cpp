@@ -28,6 +28,17 @@ TEST_CASE("models show reads a model folder") {
   CHECK(json::parse(ran.out)[0]["parameters"] == 5868800);  // models/demo/PROVENANCE.md
 }
 
+TEST_CASE("the cache of models show has the type of the weights as asked for, unless another is") {
+  const auto row_of = [](const std::string& words) {
+    return json::parse(run_program("models show llama-3-8b --context 1 --format json " + words).out)[0];
+  };
+  // 32 layers, 8 KV heads of 128, k and v.
+  CHECK(row_of("")["kv_bytes"] == 32 * 8 * 128 * 2 * 2);
+  CHECK(row_of("--dtype f32")["kv_bytes"] == 32 * 8 * 128 * 2 * 4);
+  CHECK(row_of("--dtype f32")["kv_type"] == "f32");
+  CHECK(row_of("--dtype f32 --kv f16")["kv_type"] == "f16");
+}
+
 TEST_CASE("models lists every shape and devices every device") {
   CHECK(run_program("models --format csv").out.find("\nllama-65b,llama,80,8192,64,64,128,") != std::string::npos);
   const Ran devices = run_program("devices");

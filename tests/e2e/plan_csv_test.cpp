@@ -187,6 +187,25 @@ TEST_CASE("rows of a plan are all that it searched, one of them chosen") {
   CHECK(chosen == 1);
 }
 
+TEST_CASE("tokens_per_usd is at the highest listed price, and a note says so") {
+  const json all = json_of("compare --model llama-3-8b --device h200,l40s --by tokens_per_usd");
+  for (const json& point : all["points"]) {
+    CHECK(point["tokens_per_usd"].get<double>() ==
+          Approx(1e6 / point["usd_per_million_tokens"]["high"].get<double>()));
+  }
+  CHECK(all["notes"].dump().find("tokens_per_usd is at the highest") != std::string::npos);
+}
+
+TEST_CASE("a cache that was not asked for is called by its type, 16 bits beside quantised weights") {
+  const std::string words = " --model llama-3-8b --device h200 --kv auto --policy h2o:budget=0.5 --dtype ";
+  const auto says = [](const std::string& page, const std::string& title) {
+    return page.find("h2o:budget=0.5, KV " + title) != std::string::npos;
+  };
+  for (const std::string type : {"int4", "bf16"}) CHECK(says(run_program("compare" + words + type).out, "bf16"));
+  CHECK(says(run_program("compare" + words + "f32").out, "f32"));
+  CHECK(says(run_program("compare" + words + "f32,int4").out, "by default"));
+}
+
 TEST_CASE("the picture of compare marks each that serves something with a mark of its own, also beyond 26") {
   const std::string words =
       "compare --model llama-3-70b --prompt 2k --output 256 --device h100-sxm,h200,b200,l40s,t4 --tp 4,8 "
