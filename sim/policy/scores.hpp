@@ -74,7 +74,8 @@ float bound_of_largest(std::span<const float> values, std::size_t n);
 // |a − b| / max(|a|, |b|); 0 for equals.
 double relative_gap(double a, double b);
 
-// Columns of values by slot for one storage head, in one allocation that grows with the slots.
+// Columns of values by slot for one storage head, in one allocation that grows with the slots. Memory is taken when
+// values are first asked for: a device may keep them instead.
 template <class T>
 class SlotColumns {
  public:
@@ -82,28 +83,39 @@ class SlotColumns {
 
   // Makes room for `slot`, which then holds 0 in every column.
   void admit(SlotId slot) {
-    if (slot.value >= capacity_) grow(slot.value + 1);
+    seen_ = std::max<std::size_t>(seen_, slot.value + 1);
+    if (slot.value >= capacity_) return;
     for (std::uint32_t c = 0; c < columns_; ++c) at(c, slot) = T{};
   }
   void move(std::span<const SlotMove> moves) {
+    if (capacity_ == 0) return;
     for (const SlotMove& m : moves) {
       for (std::uint32_t c = 0; c < columns_; ++c) at(c, m.to) = at(c, m.from);
     }
   }
   [[nodiscard]] std::span<T> column(std::uint32_t c, std::uint32_t slots) {
+    take_memory();
     return {values_.data() + std::size_t{c} * capacity_, slots};
   }
   [[nodiscard]] std::span<const T> column(std::uint32_t c, std::uint32_t slots) const {
+    take_memory();
     return {values_.data() + std::size_t{c} * capacity_, slots};
   }
   [[nodiscard]] std::uint64_t bytes_per_slot() const { return columns_ * sizeof(T); }
-  [[nodiscard]] T& at(std::uint32_t c, SlotId slot) { return values_[std::size_t{c} * capacity_ + slot.value]; }
+  [[nodiscard]] T& at(std::uint32_t c, SlotId slot) {
+    take_memory();
+    return values_[std::size_t{c} * capacity_ + slot.value];
+  }
   [[nodiscard]] const T& at(std::uint32_t c, SlotId slot) const {
+    take_memory();
     return values_[std::size_t{c} * capacity_ + slot.value];
   }
 
  private:
-  void grow(std::size_t least) {
+  void take_memory() const {
+    if (seen_ > capacity_) grow(seen_);
+  }
+  void grow(std::size_t least) const {
     constexpr std::size_t kLine = kCacheLine / sizeof(T);
     const std::size_t capacity = std::max((least + kLine - 1) / kLine * kLine, 2 * capacity_);
     AlignedVector<T> values(columns_ * capacity);
@@ -115,8 +127,9 @@ class SlotColumns {
   }
 
   std::uint32_t columns_;
-  std::size_t capacity_ = 0;
-  AlignedVector<T> values_;  // [columns][capacity]
+  std::size_t seen_ = 0;  // slots that were ever admitted
+  mutable std::size_t capacity_ = 0;
+  mutable AlignedVector<T> values_;  // [columns][capacity]; 0 beyond what was seen
 };
 
 }  // namespace kvroof

@@ -331,3 +331,16 @@ TEST_CASE("once the budget is filled, no row allocates memory") {
     CHECK(allocations == before);
   }
 }
+
+TEST_CASE("a policy takes no memory for the scores of a prompt that a device keeps") {
+  for (const PolicyInfo& info : policy_table()) {
+    if (info.recipe == nullptr || !info.takes_budget) continue;
+    INFO(info.name);
+    PolicyContext context;
+    context.prompt = 1000;
+    LayerPolicy policy(info, spec_of(fmt::format("{}:budget=0.5", info.name)), context, 2, 2);
+    const std::uint64_t before = allocations;
+    policy.admit_first(context.prompt);
+    CHECK(allocations - before == policy.storage_heads());  // the positions of each head
+  }
+}
