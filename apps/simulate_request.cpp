@@ -216,12 +216,12 @@ void describe_simulate(po::options_description_easy_init add) {
   add("replicas", po::value<std::string>()->default_value("1"),
       "servers that share the requests, or auto: as few as meet the goals");
   add("prefill-replicas", po::value<std::string>(),
-      "of --replicas so many compute prompts alone and hand caches over to the others, a list (0: none), or auto: none, "
-      "and the number that meets the goals best");
+      "of --replicas so many compute prompts alone and hand caches over to the others, a list (0: none), or auto: "
+      "none, and the number that meets the goals best");
   add("prefill-device", po::value<std::string>(), "device of those servers (default: --device)");
   add("prefill-tp", po::value<std::string>(), "devices of each of those servers (default: as --tp)");
   add("transfer-gbs", po::value<std::string>(),
-      "GB/s at which a device sends or receives a cache (default: 50, a NIC of 400 Gb/s, or its PCIe where that is less)");
+      "GB/s at which a device sends or receives a cache (default: 50, a NIC of 400 Gb/s, or its PCIe if slower)");
   add("transfer-ms", po::value<std::string>(),
       "ms until a cache is there, beside its bytes (default: from arrival to queue, as the engine takes)");
   add("ttft-ms", po::value<std::string>(), "goal: a request's first token within so many ms");

@@ -42,12 +42,12 @@ class Disaggregation {
       }
       const auto [now, what] = *events_.begin();
       outcome_.seconds = std::max(outcome_.seconds, now);
-      if (what >= replicas_.size()) {
-        end_transfer(what - replicas_.size(), now);
-      } else if (what < setup_.prompt_replicas) {
-        run_prompts(what, now);
+      if (what < served_.size()) {
+        end_transfer(what, now);
+      } else if (computes_prompts(what - served_.size())) {
+        run_prompts(what - served_.size(), now);
       } else {
-        run_answers(what, now);
+        run_answers(what - served_.size(), now);
       }
     }
     for (std::size_t i = 0; i < replicas_.size(); ++i) {
@@ -139,11 +139,11 @@ class Disaggregation {
     transfer.ended = transfer.begun + seconds + setup_.link.latency_seconds;
     link_free_[transfer.from] = link_free_[to] = transfer.begun + seconds;
     outcome_.link_seconds += seconds;
-    events_.insert({transfer.ended, replicas_.size() + request});
+    events_.insert({transfer.ended, request});
   }
 
   void end_transfer(std::size_t request, double now) {
-    events_.erase(events_.begin());
+    events_.erase({now, request});
     const Transfer& transfer = served_[request].transfer;
     replicas_[transfer.from].release(request, now);
     note_event(transfer.from);
@@ -154,9 +154,9 @@ class Disaggregation {
 
   // When the replica must be asked next, after something happened to it.
   void note_event(std::size_t i) {
-    if (event_of_[i]) events_.erase({*event_of_[i], i});
+    if (event_of_[i]) events_.erase({*event_of_[i], served_.size() + i});
     event_of_[i] = replicas_[i].next_event();
-    if (event_of_[i]) events_.insert({*event_of_[i], i});
+    if (event_of_[i]) events_.insert({*event_of_[i], served_.size() + i});
   }
 
   const ServingCosts& prompt_costs_;
@@ -169,7 +169,7 @@ class Disaggregation {
   std::vector<std::optional<double>> event_of_;
   std::vector<double> link_free_;                // from when on no cache has been promised the link
   std::vector<std::deque<std::size_t>> waiting_;  // requests with a first token, for places
-  // The earliest first; a replica by its number, after them transfers by those of their requests.
+  // The earliest first: transfers by the number of their request, then replicas, whose steps take what just came.
   std::set<std::pair<double, std::size_t>> events_;
   std::size_t next_ = 0;    // the first request that no replica has
   std::size_t called_ = 0;  // requests that clients have sent

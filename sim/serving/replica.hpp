@@ -46,7 +46,7 @@ struct ServedRequest {
   double first_token = -1, finished = -1;
   std::uint32_t preemptions = 0;
   bool moves = false;  // its cache stays after its last token, until another server has it
-  Transfer transfer;   // where prompts have servers of their own (disaggregated.hpp)
+  Transfer transfer = {};  // where prompts have servers of their own (disaggregated.hpp)
 };
 
 class Replica {
