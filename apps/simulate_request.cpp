@@ -151,8 +151,11 @@ void read_prefill_replicas(const Arguments& arguments, SimulateRequest& request)
   const auto& of = request.prefill.replicas;
   const std::uint32_t most = request.prefill.best ? 1 : *std::max_element(of.begin(), of.end());
   if (request.replicas > 0 && most >= request.replicas) {
-    throw usage_error(fmt::format("--prefill-replicas {}: of --replicas {} one at least must be left for answers; "
-                                  "expected at most {}", text, request.replicas, request.replicas - 1))
+    const std::string expected =
+        request.replicas == 1 ? "--replicas 1 leaves none for answers; expected --replicas 2 or more"
+                              : fmt::format("one of --replicas {} at least is for answers; expected at most {}",
+                                            request.replicas, request.replicas - 1);
+    throw usage_error(fmt::format("--prefill-replicas {}: {}", text, expected))
         .note("--replicas counts all servers, those of prompts among them");
   }
 }
