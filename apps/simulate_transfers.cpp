@@ -10,6 +10,8 @@
 namespace kvroof {
 namespace {
 
+constexpr double kFullLink = 0.9;  // busy for so much of the time, a link makes caches wait for each other
+
 // Means over the caches that moved, and shares of the time of the whole simulation.
 struct TransferFigures {
   double bytes = 0;                 // of all devices of a server
@@ -111,6 +113,11 @@ std::vector<std::string> transfer_notes(const SimulateRequest& request, const st
                   request.prefill.transfer_gbs ? "" : ", which is assumed (--transfer-gbs, --transfer-ms)"),
       "first tokens are those of the servers of prompts; the wait for a place and the way of the cache are in the gap "
       "to the second token, in TPOT and in E2E"};
+  for (const SimulatedRow& r : rows) {
+    if (!has_transfers(r) || figures_of(r).link_busy < kFullLink) continue;
+    notes.push_back(fmt::format("{} under {}: the links are what limits, busy {} of the time", devices_text(r),
+                                policy_text(request, r), percent(figures_of(r).link_busy)));
+  }
   return notes;
 }
 

@@ -59,6 +59,20 @@ TEST_CASE("what moves are the rows that the policy keeps of the prompt, at the s
   CHECK(value(rows[0]["itl_ms"]["p99"]) > 2048 * kRowBytes / 10e9 * 1e3);
 }
 
+TEST_CASE("a link that is too slow is said to limit, and a policy that keeps a quarter makes it suffice") {
+  // A cache of 537 MB takes 107 ms of a link of 5 GB/s: 12 a second are more than one server of answers can take.
+  const std::string words = kLlama + "--policy full,window --budget 0.25 --engine vllm --prompt 4k --output 64 "
+                                     "--rate 12 --arrivals constant --count 500 --replicas 3 --prefill-replicas 2 --transfer-gbs 5 ";
+  const json rows = rows_of(words);
+  CHECK(value(rows[0]["requests_per_s"]) == Approx(5e9 / (4096 * kRowBytes)).epsilon(0.03));
+  CHECK(rows[0]["prefill"]["link_busy_share"].get<double>() > 0.95);
+  CHECK(rows[1]["prefill"]["link_busy_share"].get<double>() < 0.5);
+  CHECK(value(rows[1]["requests_per_s"]) > 1.1 * value(rows[0]["requests_per_s"]));
+  const std::string out = run_program("simulate " + words).out;
+  CHECK(out.find("2 prefill + 1 decode of h100-sxm under full: the links are what limits") != std::string::npos);
+  CHECK(out.find("under window:budget=0.25: the links") == std::string::npos);
+}
+
 TEST_CASE("over two devices each moves its half, and the side of fewer devices takes longest") {
   const std::string words = "--prompt 2k --output 8 --rate 0.1 --arrivals constant --count 2 --replicas 2 "
                             "--prefill-replicas 1 --transfer-gbs 10 --transfer-ms 0 ";
