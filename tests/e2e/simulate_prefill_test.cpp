@@ -62,7 +62,8 @@ TEST_CASE("what moves are the rows that the policy keeps of the prompt, at the s
 TEST_CASE("a link that is too slow is said to limit, and a policy that keeps a quarter makes it suffice") {
   // A cache of 537 MB takes 107 ms of a link of 5 GB/s: 12 a second are more than one server of answers can take.
   const std::string words = kLlama + "--policy full,window --budget 0.25 --engine vllm --prompt 4k --output 64 "
-                                     "--rate 12 --arrivals constant --count 500 --replicas 3 --prefill-replicas 2 --transfer-gbs 5 ";
+                                     "--rate 12 --arrivals constant --count 500 --replicas 3 --prefill-replicas 2 "
+                                     "--transfer-gbs 5 ";
   const json rows = rows_of(words);
   CHECK(value(rows[0]["requests_per_s"]) == Approx(5e9 / (4096 * kRowBytes)).epsilon(0.03));
   CHECK(rows[0]["prefill"]["link_busy_share"].get<double>() > 0.95);
@@ -93,6 +94,14 @@ TEST_CASE("answers on servers of their own do not wait for prompts") {
   CHECK(value(rows[0]["itl_ms"]["p99"]) > 5 * value(rows[0]["itl_ms"]["p50"]));
   CHECK(value(rows[1]["itl_ms"]["p95"]) < 1.6 * value(rows[1]["itl_ms"]["p50"]));
   CHECK(value(rows[1]["tpot_ms"]["p99"]) < value(rows[0]["tpot_ms"]["p99"]));
+  for (const char* metric : {"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"}) {
+    const json& e = rows[1][metric]["p99"];
+    INFO(metric);
+    CHECK(e["low95"] <= e["low80"]);
+    CHECK(e["low80"] < e["value"]);
+    CHECK(e["value"] < e["high80"]);
+    CHECK(e["high80"] <= e["high95"]);
+  }
 }
 
 TEST_CASE("the best number of servers for prompts serves no less than any other, and the answer says what that gains") {
