@@ -3,6 +3,7 @@
 
 #include "apps/shared_options.hpp"
 #include "apps/simulate_output.hpp"
+#include "apps/simulate_transfers.hpp"
 #include "traces/file_io.hpp"
 
 namespace kvroof {
@@ -33,6 +34,8 @@ constexpr std::string_view kSimulateExamples =
     "--output 512 --ttft-ms 2000 --tpot-ms 50\n"
     "  kvroof simulate --model llama-3-8b --device l40s --engine vllm --requests azure.csv --replicas auto --ttft-ms "
     "1000\n"
+    "  kvroof simulate --model llama-3-8b --device h100-sxm --engine vllm --policy full,snapkv --budget 0.25 --rate "
+    "max --prompt 8k --output 256 --ttft-ms 1000 --tpot-ms 20 --replicas 4 --prefill-replicas auto\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm --clients 64 --prompt 1k --output 1k --per-request r.csv";
 
 }  // namespace

@@ -6,11 +6,12 @@
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <tuple>
 #include <utility>
 
 #include "analysis/plot.hpp"
 #include "apps/estimate_text.hpp"
+#include "apps/simulate_answer.hpp"
+#include "apps/simulate_transfers.hpp"
 #include "apps/wide_rows.hpp"
 #include "kvroof_version.hpp"
 
@@ -18,89 +19,6 @@ namespace kvroof {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string devices_text(const SimulatedRow& row) {
-  std::string text = row.device->name;
-  if (row.deployment->tensor_parallel > 1) text += fmt::format(" x {}", row.deployment->tensor_parallel);
-  return row.replicas > 1 ? fmt::format("{} of {}", row.replicas, text) : text;
-}
-
-// The policy, with types where several were asked for.
-std::string policy_text(const SimulateRequest& request, const SimulatedRow& row) {
-  std::string text = request.workload.title(row.workload->policy());
-  const auto& all = request.workload.deployments;
-  const bool several = std::any_of(all.begin(), all.end(), [&](const Deployment& d) {
-    return d.weights.name != all.front().weights.name;
-  });
-  if (several) text += fmt::format(", {}", row.deployment->weights.name);
-  return text;
-}
-
-std::string goals_text(const SimulateRequest& r) {
-  std::string text;
-  if (r.ttft_ms) text += fmt::format("first token within {:g} ms", *r.ttft_ms);
-  if (r.tpot_ms) text += fmt::format("{}{:g} ms a token", text.empty() ? "" : " and ", *r.tpot_ms);
-  return text;
-}
-
-// The row that serves most on each device, among those that meet the goals where any does.
-const SimulatedRow& best_of(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
-  const auto worth = [&](const SimulatedRow& row) {
-    const double served = r.highest_rate ? row.rate : r.replicas == 0 ? 1 : row.attained.value;
-    return std::tuple(row.problem.empty() && row.met, served / row.devices(), row.tokens_per_s.value);
-  };
-  return *std::max_element(rows.begin(), rows.end(),
-                           [&](const SimulatedRow& a, const SimulatedRow& b) { return worth(a) < worth(b); });
-}
-
-// ", 1.46 times what it serves under full": beside full attention on the same devices, where that was simulated too.
-std::string beside_full(const SimulatedRow& best, const std::vector<SimulatedRow>& rows) {
-  for (const SimulatedRow& row : rows) {
-    const bool same = row.device == best.device && row.deployment == best.deployment && &row != &best;
-    if (!same || !row.problem.empty() || row.workload->policy().name != "full") continue;
-    return fmt::format(", {:.2f} times what it serves under full", best.rate / row.rate);
-  }
-  return "";
-}
-
-// "3 to 5 of them".
-std::string replicas_text(const Estimate& e) {
-  if (!std::isfinite(e.high80)) return fmt::format("{:.0f} of them, or no number of them", e.low80);
-  return fmt::format("{:.0f} to {:.0f} of them", e.low80, e.high80);
-}
-
-// "24.2 to 65.2".
-std::string rates_text(const Estimate& e) {
-  return std::isfinite(e.high80) ? interval_text(e, 1) : short_number(e.low80) + " or more";
-}
-std::string rate_with_interval(const Estimate& e) {
-  return std::isfinite(e.high80) ? with_interval(e, 1) : fmt::format("{} ({})", short_number(e.value), rates_text(e));
-}
-
-// The sentence before the tables.
-std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
-  const SimulatedRow* best = &best_of(r, rows);
-  if (!best->problem.empty()) return fmt::format("{}: {}.", devices_text(*best), best->problem);
-  std::string who = fmt::format("{} under {}", devices_text(*best), policy_text(r, *best));
-  const std::string share = fmt::format("{:g} % of the requests", 100 * r.attainment);
-  if (r.highest_rate) {
-    return fmt::format("{} serves up to {} requests/s (80 %: {}) with {} in time ({}){}.", who,
-                       short_number(best->rate), rates_text(*best->rate_interval), share, goals_text(r),
-                       beside_full(*best, rows));
-  }
-  if (r.replicas == 0) {
-    return fmt::format("{} {} {} in time ({}), 80 %: {}.", who, best->replicas > 1 ? "have" : "has", share,
-                       goals_text(r), replicas_text(*best->replicas_interval));
-  }
-  std::string text = fmt::format(
-      "{} answers {} requests/s, {} tokens/s; half of the first tokens come within {} ms, 99 % within {} ms", who,
-      short_number(best->requests_per_s.value), short_number(best->tokens_per_s.value),
-      short_number(best->first_token.p50.value * 1e3), short_number(best->first_token.p99.value * 1e3));
-  if (r.has_goals()) {
-    text += fmt::format("; {:.1f} % of the requests are in time ({})", 100 * best->attained.value, goals_text(r));
-  }
-  return text + ".";
-}
 
 // Whether any answer has a second token, so that there is a time between them.
 bool has_gaps(const SimulatedRow& row) { return row.outcome.gaps.count() > 0; }
@@ -133,13 +51,15 @@ Table latency_table(const SimulateRequest& r, const std::vector<SimulatedRow>& r
 }
 
 double busy_share(const SimulatedRow& row) {
-  return row.outcome.totals.busy_seconds / (row.outcome.seconds * row.replicas);
+  return row.outcome.totals.busy_seconds / (row.outcome.seconds * row.answering());
 }
-double mean_running(const SimulatedRow& row) {
-  return row.outcome.totals.running_seconds / row.outcome.totals.busy_seconds;
+// Servers of answers alone have nothing to do where no answer has a second token.
+double over_busy(const SimulatedRow& row, double sum) {
+  return sum > 0 ? sum / row.outcome.totals.busy_seconds : 0;
 }
+double mean_running(const SimulatedRow& row) { return over_busy(row, row.outcome.totals.running_seconds); }
 double mean_cache(const SimulatedRow& row) {
-  return row.outcome.totals.cache_byte_seconds / row.outcome.totals.busy_seconds / row.cache_capacity;
+  return over_busy(row, row.outcome.totals.cache_byte_seconds) / row.cache_capacity;
 }
 double most_cache(const SimulatedRow& row) { return row.outcome.totals.most_cache_bytes / row.cache_capacity; }
 std::uint64_t preemptions(const SimulatedRow& row) {
@@ -185,6 +105,7 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
     }
   }
   for (std::string& note : workload_notes(r.workload)) notes.push_back(std::move(note));
+  for (std::string& note : transfer_notes(r, rows)) notes.push_back(std::move(note));
   notes.push_back(r.cached_share > 0
                       ? fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence "
                                     "still counts its own copy of it in memory", 100 * r.cached_share)
@@ -229,6 +150,7 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
                {"kv_type", name_of(r.workload.with_cache_of(row.workload->policy(), *row.deployment).types.kv)},
                {"tensor_parallel", row.deployment->tensor_parallel},
                {"replicas", row.replicas},
+               {"prefill_replicas", row.prefill_replicas},
                {"problem", row.problem.empty() ? Json(nullptr) : Json(row.problem)},
                {"meets_goals", row.met}};
   if (!row.problem.empty()) return json;
@@ -253,6 +175,7 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
   json["preemptions"] = preemptions(row);
   json["waiting_at_end"] = row.outcome.waiting_at_end;
   json["falls_behind"] = row.falls_behind();
+  json["prefill"] = row.prefill_replicas > 0 ? transfers_json(r, row) : Json(nullptr);
   json["intervals_from"] = row.interval_from;
   return json;
 }
@@ -275,6 +198,8 @@ std::string simulate_table(const SimulateRequest& request, const std::vector<Sim
   text += format_table(latency_table(request, rows)) + "\n";
   const Table load = load_table(request, rows);
   if (!load.rows.empty()) text += format_table(load) + "\n";
+  const Table transfers = transfers_table(request, rows);
+  if (!transfers.rows.empty()) text += format_table(transfers) + "\n";
   for (const std::string& note : notes_of(request, rows)) text += format_paragraph(note, 0);
   return text;
 }
@@ -324,6 +249,7 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
     number("most_cache_share", priced ? most_cache(row) : 0);
     number("preemptions", static_cast<double>(preemptions(row)));
     number("waiting_at_end", static_cast<double>(row.outcome.waiting_at_end));
+    add_transfers(rows, row);
     rows.end_row();
   }
   return rows.csv();
@@ -349,24 +275,6 @@ std::string simulate_svg(const SimulateRequest& request, const std::vector<Simul
     chart.lines.push_back(std::move(line));
   }
   return line_chart_svg(chart);
-}
-
-std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
-  std::string text = "device,policy,weight_type,tensor_parallel,request,arrival_s,prompt,output,replica,placed_s,"
-                     "first_token_s,finished_s,preemptions\n";
-  for (const SimulatedRow& row : rows) {
-    const std::string who = fmt::format("{},{},{},{}", csv_field(row.device->name),
-                                        csv_field(request.workload.title(row.workload->policy())),
-                                        csv_field(std::string(row.deployment->weights.name)),
-                                        row.deployment->tensor_parallel);
-    for (std::size_t i = 0; i < row.outcome.requests.size(); ++i) {
-      const ServedRequest& r = row.outcome.requests[i];
-      text += fmt::format("{},{},{:.6f},{},{},{},{:.6f},{:.6f},{:.6f},{}\n", who, i, r.request.arrival,
-                          r.request.prompt, r.request.output, r.replica, r.placed, r.first_token, r.finished,
-                          r.preemptions);
-    }
-  }
-  return text;
 }
 
 }  // namespace kvroof

@@ -13,7 +13,5 @@ std::string simulate_json(const SimulateRequest& request, const std::vector<Simu
 std::string simulate_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
 // Shares of requests that had their first token by so many milliseconds, a line for each row.
 std::string simulate_svg(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
-// What became of each request under each row, as CSV; times in seconds from the first arrival on.
-std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
 
 }  // namespace kvroof

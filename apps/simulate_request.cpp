@@ -17,6 +17,8 @@ namespace po = boost::program_options;
 constexpr std::uint64_t kMostTraceBytes = std::uint64_t{4} << 30;
 constexpr std::uint32_t kMostRequests = 10'000'000;
 constexpr std::uint32_t kMostOutput = 1U << 20;
+constexpr std::uint32_t kMostReplicas = 4096;
+constexpr double kNicGbPerS = 50;  // 400 Gb/s: a ConnectX-7 beside each GPU, as in a DGX H100
 
 std::optional<double> number_option(const Arguments& arguments, const char* option, double least, double most) {
   if (!arguments.has(option)) return std::nullopt;
@@ -139,6 +141,47 @@ void check_load(const Arguments& arguments, const SimulateRequest& request) {
   }
 }
 
+void read_prefill_replicas(const Arguments& arguments, SimulateRequest& request) {
+  const auto& text = arguments.get<std::string>("prefill-replicas");
+  request.prefill.best = text == "auto";
+  if (!request.prefill.best) request.prefill.replicas = count_list("prefill-replicas", text, 0, kMostReplicas);
+  if (request.prefill.best && !request.has_goals()) {
+    throw usage_error("--prefill-replicas auto needs a goal: --ttft-ms, --tpot-ms or both");
+  }
+  const auto& of = request.prefill.replicas;
+  const std::uint32_t most = request.prefill.best ? 1 : *std::max_element(of.begin(), of.end());
+  if (request.replicas > 0 && most >= request.replicas) {
+    const std::string expected =
+        request.replicas == 1 ? "--replicas 1 leaves none for answers; expected --replicas 2 or more"
+                              : fmt::format("one of --replicas {} at least is for answers; expected at most {}",
+                                            request.replicas, request.replicas - 1);
+    throw usage_error(fmt::format("--prefill-replicas {}: {}", text, expected))
+        .note("--replicas counts all servers, those of prompts among them");
+  }
+}
+
+void set_prefill(const Arguments& arguments, SimulateRequest& request) {
+  for (const char* option : {"prefill-device", "prefill-tp", "transfer-gbs", "transfer-ms"}) {
+    if (arguments.has("prefill-replicas") || !arguments.has(option)) continue;
+    throw usage_error(fmt::format("--{} needs --prefill-replicas: how many servers compute prompts alone", option));
+  }
+  if (!arguments.has("prefill-replicas")) return;
+  read_prefill_replicas(arguments, request);
+  PrefillRequest& prefill = request.prefill;
+  if (arguments.has("prefill-device")) {
+    prefill.device = find_device(arguments.get<std::string>("prefill-device"), data_folder() / "catalog");
+  }
+  if (arguments.has("prefill-tp")) {
+    prefill.tensor_parallel = count_value("prefill-tp", arguments.get<std::string>("prefill-tp"), 1, 1024);
+    Deployment deployment = request.workload.deployments.front();
+    deployment.tensor_parallel = *prefill.tensor_parallel;
+    const std::string problem = deployment_problem(request.workload.model, deployment);
+    if (!problem.empty()) throw usage_error(fmt::format("--prefill-tp {}: {}", *prefill.tensor_parallel, problem));
+  }
+  prefill.transfer_gbs = number_option(arguments, "transfer-gbs", 1e-3, 1e6);
+  prefill.transfer_ms = number_option(arguments, "transfer-ms", 0, 1e6);
+}
+
 }  // namespace
 
 SchedulerLimits SimulateRequest::limits_on(const Device& device) const {
@@ -146,6 +189,15 @@ SchedulerLimits SimulateRequest::limits_on(const Device& device) const {
   limits.sequences = most_sequences.value_or(limits.sequences);
   limits.step_tokens = step_tokens.value_or(limits.step_tokens);
   return limits;
+}
+
+TransferLink SimulateRequest::link_on(const Device& device) const {
+  double gbs = kNicGbPerS;
+  for (const Device* side : {&device, &prefill_device(device)}) {
+    if (const auto& pcie = side->fact(DeviceField::kPcieGbPerS)) gbs = std::min(gbs, pcie->value);
+  }
+  const double arrival_ms = workload.engine_on(device).arrival_us * 1e-3;
+  return {prefill.transfer_gbs.value_or(gbs) * 1e9, prefill.transfer_ms.value_or(arrival_ms) * 1e-3};
 }
 
 void describe_simulate(po::options_description_easy_init add) {
@@ -166,6 +218,15 @@ void describe_simulate(po::options_description_easy_init add) {
       "--requests say of a cache that loses nothing");
   add("replicas", po::value<std::string>()->default_value("1"),
       "servers that share the requests, or auto: as few as meet the goals");
+  add("prefill-replicas", po::value<std::string>(),
+      "of --replicas so many compute prompts alone and hand caches over to the others, a list (0: none), or auto: "
+      "none, and the number that meets the goals best");
+  add("prefill-device", po::value<std::string>(), "device of those servers (default: --device)");
+  add("prefill-tp", po::value<std::string>(), "devices of each of those servers (default: as --tp)");
+  add("transfer-gbs", po::value<std::string>(),
+      "GB/s at which a device sends or receives a cache (default: 50, a NIC of 400 Gb/s, or its PCIe if slower)");
+  add("transfer-ms", po::value<std::string>(),
+      "ms until a cache is there, beside its bytes (default: from arrival to queue, as the engine takes)");
   add("ttft-ms", po::value<std::string>(), "goal: a request's first token within so many ms");
   add("tpot-ms", po::value<std::string>(), "goal: a request's mean time per further token");
   add("attainment", po::value<std::string>()->default_value("0.9"), "share of requests that must meet the goals");
@@ -189,7 +250,7 @@ SimulateRequest simulate_request(const Arguments& arguments) {
     request.clients = count_value("clients", arguments.get<std::string>("clients"), 1, 1U << 20);
   }
   const auto& replicas = arguments.get<std::string>("replicas");
-  request.replicas = replicas == "auto" ? 0 : count_value("replicas", replicas, 1, 4096, ", or auto");
+  request.replicas = replicas == "auto" ? 0 : count_value("replicas", replicas, 1, kMostReplicas, ", or auto");
   request.ttft_ms = number_option(arguments, "ttft-ms", 1e-3, 1e9);
   request.tpot_ms = number_option(arguments, "tpot-ms", 1e-3, 1e9);
   request.attainment = number_value("attainment", arguments.get<std::string>("attainment"), 0.01, 1);
@@ -201,6 +262,7 @@ SimulateRequest simulate_request(const Arguments& arguments) {
         count_value("max-num-batched-tokens", arguments.get<std::string>("max-num-batched-tokens"), 1, kMostPrompt);
   }
   check_load(arguments, request);
+  set_prefill(arguments, request);
   arguments.has("requests") ? read(arguments, request) : draw(arguments, request);
   set_cached(arguments, request);
   for (const Request& r : request.requests) {

@@ -7,9 +7,19 @@
 
 #include "apps/command.hpp"
 #include "apps/workload.hpp"
+#include "sim/serving/disaggregated.hpp"
 #include "sim/serving/simulate.hpp"
 
 namespace kvroof {
+
+// Of all servers, those that compute prompts alone (--prefill-replicas and what belongs to it).
+struct PrefillRequest {
+  std::vector<std::uint32_t> replicas = {0};  // a row each; 0: every server computes prompts and answers
+  bool best = false;                          // a row for 0, and one for the number that serves best
+  std::optional<Device> device;               // nothing: as the others
+  std::optional<std::uint32_t> tensor_parallel;
+  std::optional<double> transfer_gbs, transfer_ms;
+};
 
 struct SimulateRequest {
   WorkloadRequest workload;  // its prompt and output are the longest of all requests
@@ -21,7 +31,8 @@ struct SimulateRequest {
   double cached_share = 0;         // of all tokens of prompts, that a prefix cache has
   bool highest_rate = false;       // --rate max: the highest that meets the goals is looked for
   std::uint32_t clients = 0;       // of a closed loop; 0: requests come by themselves
-  std::uint32_t replicas = 1;      // 0: as few as meet the goals
+  std::uint32_t replicas = 1;      // all servers; 0: as few as meet the goals
+  PrefillRequest prefill;
   std::optional<double> ttft_ms, tpot_ms;  // goals of each request
   double attainment = 0.9;                 // the share of requests that must meet them
   std::optional<std::uint64_t> most_sequences;     // of the engine's scheduler, in place of its own
@@ -29,6 +40,11 @@ struct SimulateRequest {
 
   [[nodiscard]] bool has_goals() const { return ttft_ms || tpot_ms; }
   [[nodiscard]] SchedulerLimits limits_on(const Device& device) const;
+  // Between the servers of prompts and those of answers, on a device.
+  [[nodiscard]] const Device& prefill_device(const Device& device) const {
+    return prefill.device ? *prefill.device : device;
+  }
+  [[nodiscard]] TransferLink link_on(const Device& device) const;
 };
 
 void describe_simulate(boost::program_options::options_description_easy_init add);

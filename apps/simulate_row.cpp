@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "apps/intervals.hpp"
+#include "apps/simulate_search.hpp"
 #include "sim/core/thread_pool.hpp"
 
 namespace kvroof {
@@ -19,9 +20,6 @@ namespace {
 constexpr double kProfileRatio = 1.05;
 constexpr std::size_t kMostProfiles = 200;
 constexpr double kMostProfileWork = 4e7;  // layers × steps × profiles, about a second of each core
-constexpr std::uint32_t kMostReplicas = 4096;
-constexpr double kRateStep = 1.01;  // the highest rate is found within so much
-constexpr double kLowestRate = 1e-3, kHighestRate = kLowestRate * (1 << 30);  // powers of 4 apart
 
 constexpr std::array kEnds = {&Estimate::value, &Estimate::low80, &Estimate::high80, &Estimate::low95,
                               &Estimate::high95};
@@ -39,83 +37,6 @@ std::vector<LengthProfile> profiles_of(const SimulateRequest& request, const Wor
                                  workload.step_counts(lengths[i], w.output));
   });
   return profiles;
-}
-
-// Simulates one row at any rate and number of replicas.
-class RowSimulator {
- public:
-  RowSimulator(const SimulateRequest& request, const CostModel& cost, const std::vector<LengthProfile>& profiles,
-               const Device& device)
-      : request_(request), cost_(cost), profiles_(profiles), limits_(request.limits_on(device)) {}
-
-  [[nodiscard]] ServingOutcome outcome(double rate, std::uint32_t replicas, const TimeReading& reading = {}) const {
-    std::vector<Request> requests = request_.requests;
-    if (request_.highest_rate) {
-      for (Request& r : requests) r.arrival /= rate;
-    }
-    const DeploymentCosts costs(cost_, profiles_, reading);
-    return simulate_serving(costs, {limits_, replicas, request_.clients}, requests);
-  }
-  [[nodiscard]] double attained(const ServingOutcome& outcome) const {
-    const double any = std::numeric_limits<double>::infinity();
-    return attainment(outcome, request_.ttft_ms ? *request_.ttft_ms * 1e-3 : any,
-                      request_.tpot_ms ? *request_.tpot_ms * 1e-3 : any);
-  }
-  [[nodiscard]] bool meets(const ServingOutcome& outcome) const { return attained(outcome) >= request_.attainment; }
-  [[nodiscard]] bool meets(double rate, std::uint32_t replicas, const TimeReading& reading) const {
-    return meets(outcome(rate, replicas, reading));
-  }
-  [[nodiscard]] double cache_capacity() const {
-    return DeploymentCosts(cost_, profiles_, {}).cache_capacity();
-  }
-
- private:
-  const SimulateRequest& request_;
-  const CostModel& cost_;
-  const std::vector<LengthProfile>& profiles_;
-  SchedulerLimits limits_;
-};
-
-// More replicas than requests help nobody.
-std::uint32_t most_replicas(std::size_t requests) {
-  return static_cast<std::uint32_t>(std::min<std::size_t>(requests, kMostReplicas));
-}
-
-// The fewest replicas that meet the goals, or 0: no number of them does.
-std::uint32_t fewest_replicas(const RowSimulator& simulator, std::size_t requests, const TimeReading& reading = {}) {
-  const std::uint32_t most = most_replicas(requests);
-  std::uint32_t high = 1;
-  while (high < most && !simulator.meets(0, high, reading)) high = std::min(high * 2, most);
-  if (!simulator.meets(0, high, reading)) return 0;
-  std::uint32_t low = high / 2;  // does not meet them
-  while (high - low > 1) {
-    const std::uint32_t middle = low + (high - low) / 2;
-    (simulator.meets(0, middle, reading) ? high : low) = middle;
-  }
-  return high;
-}
-
-// The highest rate that meets the goals; 0: even requests that come one by one do not; infinity: they do at any rate,
-// for they are too few to fill the servers. It is looked for near what full servers answer, for that takes few steps to
-// simulate: servers that idle make many.
-double highest_rate(const RowSimulator& simulator, std::uint32_t replicas, const TimeReading& reading = {}) {
-  const auto meets = [&](double rate) { return simulator.meets(rate, replicas, reading); };
-  const ServingOutcome full = simulator.outcome(kHighestRate, replicas, reading);
-  if (simulator.meets(full)) return std::numeric_limits<double>::infinity();
-  double low = kLowestRate;
-  const double answered = summarise_serving(full).requests_per_s;
-  while (4 * low <= std::min(answered, kHighestRate / 4)) low *= 4;
-  double high = kHighestRate;
-  for (; !meets(low); low /= 4) {
-    if (low == kLowestRate) return 0;
-    high = low;
-  }
-  while (4 * low < high && meets(4 * low)) low *= 4;
-  for (high = 4 * low; high / low > kRateStep;) {
-    const double middle = std::sqrt(low * high);
-    (meets(middle) ? low : high) = middle;
-  }
-  return low;
 }
 
 using Ends = std::array<double, kEnds.size()>;
@@ -158,12 +79,11 @@ LatencyEstimates latency_of(const Summaries& summaries, LatencySummary ServingSu
 }
 
 // The mean work that is in a step.
-Reach reach_of(const SimulateRequest& request, const SimulatedRow& row) {
+Reach reach_of(const SimulateRequest& request, const Replica::Totals& totals, std::uint32_t devices) {
   double tokens = 0;
   for (const Request& r : request.requests) tokens += static_cast<double>(r.prompt) + r.output;
-  const Replica::Totals& totals = row.outcome.totals;
   return {totals.running_seconds / totals.busy_seconds, tokens / static_cast<double>(request.requests.size()),
-          static_cast<double>(row.deployment->tensor_parallel)};
+          static_cast<double>(devices)};
 }
 
 // Prompts of the lengths that there are, on average.
@@ -173,101 +93,178 @@ std::string prompt_metric_of(const SimulateRequest& request) {
   return prompt_metric(tokens / static_cast<double>(request.requests.size()));
 }
 
-// How times are read for the five ends, as measured rows ask for the work that is in the steps of the row's outcome.
-using Readings = std::array<TimeReading, kEnds.size()>;
+// A row, the costs of its servers, and what is simulated with them.
+class RowPricing {
+ public:
+  RowPricing(const SimulateRequest& request, const std::vector<LengthProfile>& profiles, SimulatedRow& row)
+      : request_(request),
+        profiles_(profiles),
+        row_(row),
+        cost_(cost_on(*row.device, row.deployment->tensor_parallel)),
+        prefill_cost_(cost_on(*row.prefill_device, row.prefill_parallel)),
+        simulator_(request, profiles, {cost_, request.limits_on(*row.device)},
+                   {prefill_cost_, request.limits_on(*row.prefill_device)}, request.link_on(*row.device)) {}
 
-Readings readings_of(const CostModel& cost, const SimulateRequest& request, SimulatedRow& row) {
-  const Reach reach = reach_of(request, row);
-  const IntervalFactors steps = interval_group(*row.device, cost, "step").at(reach);
-  const IntervalFactors prompts = interval_group(*row.device, cost, prompt_metric_of(request)).at(reach);
-  row.interval_from = steps.text();
-  Readings readings;
-  for (std::size_t i = 1; i < kEnds.size(); ++i) {
-    const auto end = kEnds[i];
-    readings[i] = {[=](const Estimate& e) { return with_factors(e, steps).*end; },
-                   [=](const Estimate& e) { return with_factors(e, prompts).*end; }};
+  void price() {
+    row_.problem = memory_problem();
+    if (row_.problem.empty()) {
+      row_.cache_capacity = DeploymentCosts(cost_, profiles_, {}).cache_capacity();
+      row_.prefill_capacity = DeploymentCosts(prefill_cost_, profiles_, {}).cache_capacity();
+      search();
+      row_.problem = search_problem();
+    }
+    if (!row_.problem.empty()) {
+      row_.met = false;
+      row_.replicas = std::max(row_.replicas, row_.prefill_replicas + 1);
+      return;
+    }
+    if (request_.clients == 0 && !request_.highest_rate && request_.requests.back().arrival > 0) {
+      row_.rate = static_cast<double>(request_.requests.size() - 1) / request_.requests.back().arrival;
+    }
+    row_.outcome = simulator_.outcome(row_.rate, servers());
+    row_.met = simulator_.meets(row_.outcome);
+    set_readings();
+    price_outcome();
+    price_search();
   }
-  return readings;
+
+ private:
+  // How times are read for the five ends, as measured rows ask for the work that is in the steps of the row's outcome.
+  using Readings = std::array<RowReading, kEnds.size()>;
+
+  [[nodiscard]] CostModel cost_on(const Device& device, std::uint32_t devices) const {
+    Deployment deployment = request_.workload.with_cache_of(row_.workload->policy(), *row_.deployment);
+    deployment.tensor_parallel = devices;
+    return {request_.workload.model, deployment, device, request_.workload.engine_on(device)};
+  }
+  [[nodiscard]] Servers servers() const { return {row_.replicas, row_.prefill_replicas}; }
+  [[nodiscard]] std::string memory_problem() const;
+  [[nodiscard]] std::string search_problem() const;
+  [[nodiscard]] Servers fewest(const RowReading& reading) const {
+    return row_.best_split ? fewest_split(simulator_, reading)
+                           : fewest_servers(simulator_, row_.prefill_replicas, reading);
+  }
+  void search();
+  void set_readings();
+  void price_outcome();
+  void price_search();
+
+  const SimulateRequest& request_;
+  const std::vector<LengthProfile>& profiles_;
+  SimulatedRow& row_;
+  CostModel cost_, prefill_cost_;
+  RowSimulator simulator_;
+  Readings readings_;
+  IntervalFactors first_token_errors_;
+};
+
+// Why no request can be served; empty: each can.
+std::string RowPricing::memory_problem() const {
+  const std::string longest = fmt::format("a request of {} + {} tokens does not fit", request_.workload.prompt,
+                                          request_.workload.output);
+  if (cost_.largest_batch(profiles_.back().mean) == 0) return longest;
+  if (!row_.disaggregated() || prefill_cost_.largest_batch(profiles_.back().mean) > 0) return "";
+  return longest + " on a server of prompts";
 }
 
-void price(const RowSimulator& simulator, const Readings& readings, const IntervalFactors& first_token_errors,
-           SimulatedRow& row) {
+// Sets what was not given: the servers, the rate.
+void RowPricing::search() {
+  if (request_.replicas == 0) {
+    const Servers found = fewest({});
+    row_.replicas = found.all;
+    row_.prefill_replicas = found.prefill;
+  } else if (row_.best_split) {
+    const BestSplit best = best_split(simulator_, request_.replicas);
+    row_.prefill_replicas = best.servers.prefill;
+    row_.rate = best.rate;
+  }
+  if (request_.highest_rate && !row_.best_split) row_.rate = highest_rate(simulator_, servers());
+}
+
+// Why a search for a rate or for servers has no answer; empty: it has one.
+std::string RowPricing::search_problem() const {
+  const std::string few = fmt::format("fewer than {:g} % of the requests meet the goals", 100 * request_.attainment);
+  if (row_.replicas == 0) {
+    return fmt::format("{}, even with {} servers{}", few, most_replicas(request_.requests.size()),
+                       row_.best_split                 ? " of each kind"
+                       : row_.prefill_replicas > 0 ? " for answers"
+                                                       : "");
+  }
+  if (!request_.highest_rate) return "";
+  if (row_.rate == 0) return few + ", however slowly they come";
+  if (std::isfinite(row_.rate)) return "";
+  return fmt::format("the goals are met however fast the {} requests come; more of them have a highest rate",
+                     request_.requests.size());
+}
+
+void RowPricing::set_readings() {
+  const auto set = [&](const Device& device, const CostModel& cost, const Replica::Totals& totals,
+                       TimeReading RowReading::* side) {
+    const Reach reach = reach_of(request_, totals, cost.deployment().tensor_parallel);
+    const IntervalFactors steps = interval_group(device, cost, "step").at(reach);
+    const IntervalFactors prompts = interval_group(device, cost, prompt_metric_of(request_)).at(reach);
+    for (std::size_t i = 1; i < kEnds.size(); ++i) {
+      const auto end = kEnds[i];
+      readings_[i].*side = {[=](const Estimate& e) { return with_factors(e, steps).*end; },
+                            [=](const Estimate& e) { return with_factors(e, prompts).*end; }};
+    }
+    first_token_errors_ = interval_group(device, cost, "first token").at(reach);
+    if (side == &RowReading::answers) row_.interval_from = steps.text();
+  };
+  // Without a second token nothing is done on servers of answers alone.
+  if (row_.outcome.totals.busy_seconds > 0) {
+    set(*row_.device, cost_, row_.outcome.totals, &RowReading::answers);
+  }
+  if (row_.prefill_replicas > 0) {
+    set(*row_.prefill_device, prefill_cost_, row_.outcome.prompt_totals, &RowReading::prompts);
+  }
+}
+
+void RowPricing::price_outcome() {
   Summaries summaries;
   Ends requests{}, tokens{}, attained{};
   for (std::size_t i = 0; i < kEnds.size(); ++i) {
-    const ServingOutcome outcome = i == 0 ? row.outcome : simulator.outcome(row.rate, row.replicas, readings[i]);
+    const ServingOutcome outcome = i == 0 ? row_.outcome : simulator_.outcome(row_.rate, servers(), readings_[i]);
     summaries[i] = summarise_serving(outcome);
     requests[i] = summaries[i].requests_per_s;
     tokens[i] = summaries[i].tokens_per_s;
-    attained[i] = simulator.attained(outcome);
+    attained[i] = simulator_.attained(outcome);
   }
-  row.requests_per_s = falling_estimate_of(requests);
-  row.tokens_per_s = falling_estimate_of(tokens);
-  row.attained = falling_estimate_of(attained);
-  row.first_token = latency_of(summaries, &ServingSummary::first_token, first_token_errors);
-  row.token = latency_of(summaries, &ServingSummary::token, {});
-  row.gap = latency_of(summaries, &ServingSummary::gap, {});
-  row.whole = latency_of(summaries, &ServingSummary::whole, {});
+  row_.requests_per_s = falling_estimate_of(requests);
+  row_.tokens_per_s = falling_estimate_of(tokens);
+  row_.attained = falling_estimate_of(attained);
+  row_.first_token = latency_of(summaries, &ServingSummary::first_token, first_token_errors_);
+  row_.token = latency_of(summaries, &ServingSummary::token, {});
+  row_.gap = latency_of(summaries, &ServingSummary::gap, {});
+  row_.whole = latency_of(summaries, &ServingSummary::whole, {});
 }
 
-// What was looked for, at the five ends of all times.
-void price_search(const RowSimulator& simulator, const Readings& readings, const SimulateRequest& request,
-                  SimulatedRow& row) {
+// What was looked for, at the five ends of all times: a rate with the same servers; servers of any kinds.
+void RowPricing::price_search() {
   Ends at{};
   for (std::size_t i = 0; i < kEnds.size(); ++i) {
-    if (request.highest_rate) at[i] = i == 0 ? row.rate : highest_rate(simulator, row.replicas, readings[i]);
-    if (request.replicas != 0) continue;
-    const std::uint32_t fewest =
-        i == 0 ? row.replicas : fewest_replicas(simulator, request.requests.size(), readings[i]);
-    at[i] = fewest > 0 ? fewest : std::numeric_limits<double>::infinity();
+    if (request_.highest_rate) at[i] = i == 0 ? row_.rate : highest_rate(simulator_, servers(), readings_[i]);
+    if (request_.replicas != 0) continue;
+    const std::uint32_t all = i == 0 ? row_.replicas : fewest(readings_[i]).all;
+    at[i] = all > 0 ? all : std::numeric_limits<double>::infinity();
   }
-  if (request.highest_rate) row.rate_interval = falling_estimate_of(at);
-  if (request.replicas == 0) row.replicas_interval = estimate_of(at);
+  if (request_.highest_rate) row_.rate_interval = falling_estimate_of(at);
+  if (request_.replicas == 0) row_.replicas_interval = estimate_of(at);
 }
 
-// Why a search for a rate or for replicas has no answer; empty: it has one.
-std::string search_problem(const SimulateRequest& request, const SimulatedRow& row) {
-  const std::string few = fmt::format("fewer than {:g} % of the requests meet the goals", 100 * request.attainment);
-  if (row.replicas == 0) {
-    return fmt::format("{}, even with {} servers", few, most_replicas(request.requests.size()));
-  }
-  if (!request.highest_rate) return "";
-  if (row.rate == 0) return few + ", however slowly they come";
-  if (std::isfinite(row.rate)) return "";
-  return fmt::format("the goals are met however fast the {} requests come; more of them have a highest rate",
-                     request.requests.size());
-}
-
-void simulate_row(const SimulateRequest& request, const std::vector<LengthProfile>& profiles, SimulatedRow& row) {
-  const CostModel cost(request.workload.model,
-                       request.workload.with_cache_of(row.workload->policy(), *row.deployment), *row.device,
-                       request.workload.engine_on(*row.device));
-  const std::string longest = fmt::format("a request of {} + {} tokens", request.workload.prompt,
-                                          request.workload.output);
-  if (cost.largest_batch(profiles.back().mean) == 0) {
-    row.met = false;
-    row.problem = longest + " does not fit";
-    return;
-  }
-  const RowSimulator simulator(request, cost, profiles, *row.device);
-  row.cache_capacity = simulator.cache_capacity();
+// A row, before it is priced.
+SimulatedRow unpriced_row(const SimulateRequest& request, const Device& device, const Deployment& deployment,
+                          const Workload& workload, std::optional<std::uint32_t> prefill) {
+  SimulatedRow row;
+  row.device = &device;
+  row.deployment = &deployment;
+  row.workload = &workload;
   row.replicas = request.replicas;
-  if (request.replicas == 0) row.replicas = fewest_replicas(simulator, request.requests.size());
-  if (request.highest_rate) row.rate = highest_rate(simulator, row.replicas);
-  row.problem = search_problem(request, row);
-  if (!row.problem.empty()) {
-    row.met = false;
-    row.replicas = std::max(row.replicas, 1U);
-    return;
-  }
-  if (request.clients == 0 && !request.highest_rate && request.requests.back().arrival > 0) {
-    row.rate = static_cast<double>(request.requests.size() - 1) / request.requests.back().arrival;
-  }
-  row.outcome = simulator.outcome(row.rate, row.replicas);
-  row.met = simulator.meets(row.outcome);
-  const Readings readings = readings_of(cost, request, row);
-  price(simulator, readings, interval_group(*row.device, cost, "first token").at(reach_of(request, row)), row);
-  price_search(simulator, readings, request, row);
+  row.prefill_device = &request.prefill_device(device);
+  row.prefill_parallel = request.prefill.tensor_parallel.value_or(deployment.tensor_parallel);
+  row.best_split = !prefill;
+  row.prefill_replicas = prefill.value_or(0);
+  return row;
 }
 
 }  // namespace
@@ -286,10 +283,10 @@ std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const st
   for (const Device& device : request.devices) {
     for (const Deployment& deployment : request.workload.deployments) {
       for (const Workload& workload : workloads) {
-        SimulatedRow& row = rows.emplace_back();
-        row.device = &device;
-        row.deployment = &deployment;
-        row.workload = &workload;
+        for (const std::uint32_t prefill : request.prefill.replicas) {
+          rows.push_back(unpriced_row(request, device, deployment, workload, prefill));
+        }
+        if (request.prefill.best) rows.push_back(unpriced_row(request, device, deployment, workload, std::nullopt));
       }
     }
   }
@@ -298,7 +295,7 @@ std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const st
   std::mutex one_at_a_time;
   std::size_t done = 0;
   pool.parallel_for(rows.size(), [&](std::size_t i) {
-    simulate_row(request, profiles.at(rows[i].workload), rows[i]);
+    RowPricing(request, profiles.at(rows[i].workload), rows[i]).price();
     const std::lock_guard lock(one_at_a_time);
     progress.at(++done, rows.size());
   });

@@ -19,7 +19,11 @@ struct SimulatedRow {
   const Workload* workload = nullptr;
   const Deployment* deployment = nullptr;
   std::string problem;          // why nothing was simulated; empty: it was
-  std::uint32_t replicas = 1;
+  std::uint32_t replicas = 1;   // all servers
+  std::uint32_t prefill_replicas = 0;   // of them, those of prompts alone
+  std::uint32_t prefill_parallel = 1;   // devices of each of those
+  const Device* prefill_device = nullptr;
+  bool best_split = false;      // their number was looked for
   double rate = 0;              // requests a second that arrive; 0: of clients
   // What was looked for with --rate max and --replicas auto; an end of replicas is infinite where no number meets the
   // goals with times so long, one of rates where any rate does with times so short.
@@ -30,14 +34,19 @@ struct SimulatedRow {
   Estimate requests_per_s, tokens_per_s;
   Estimate attained;            // the share of requests that met the goals; without goals of those that were answered
   double cache_capacity = 0;    // bytes of a device
+  double prefill_capacity = 0;  // likewise of a server of prompts
   std::string interval_from;
 
-  [[nodiscard]] std::uint32_t devices() const { return replicas * deployment->tensor_parallel; }
+  [[nodiscard]] bool disaggregated() const { return prefill_replicas > 0 || best_split; }
+  [[nodiscard]] std::uint32_t answering() const { return replicas - prefill_replicas; }
+  [[nodiscard]] std::uint32_t devices() const {
+    return answering() * deployment->tensor_parallel + prefill_replicas * prefill_parallel;
+  }
   // More requests had no place when the last came than random arrivals explain: times depend on how long it lasts.
   [[nodiscard]] bool falls_behind() const;
 };
 
-// A row for each device, deployment and policy, in this order.
+// A row for each device, deployment, policy and number of servers of prompts, in this order.
 std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const std::vector<Workload>& workloads,
                                         const Arguments& arguments);
 

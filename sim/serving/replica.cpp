@@ -39,9 +39,51 @@ void Replica::arrive(std::size_t request) {
   queue_.push_back(sequence);
 }
 
+Replica::Sequence Replica::sequence_with_prompt(std::size_t request) const {
+  const ServedRequest& served = requests_[request];
+  Sequence sequence;
+  sequence.request = request;
+  sequence.generated = 1;
+  sequence.computed = sequence.to_compute = served.request.prompt;
+  sequence.cache = cache_of(sequence);
+  sequence.most_cache = most_cache_of(served.request);
+  sequence.last_token = served.first_token;
+  return sequence;
+}
+
+bool Replica::has_place(std::size_t request) const {
+  if (!queue_.empty() || running_.size() + expected_ >= limits_.sequences) return false;
+  if (running_.empty() && held_ == 0) return true;
+  double taken = held_bytes_ + reserved(sequence_with_prompt(request));
+  for (const Sequence& sequence : running_) taken += reserved(sequence);
+  return taken <= costs_.cache_capacity();
+}
+
+void Replica::expect(std::size_t request) {
+  held_bytes_ += reserved(sequence_with_prompt(request));
+  ++held_;
+  ++expected_;
+}
+
+void Replica::join(std::size_t request, double now) {
+  joining_.push_back(sequence_with_prompt(request));
+  joining_.back().joined = now;
+}
+
+void Replica::release(std::size_t request, double now) {
+  let_go(costs_.cache_bytes({requests_[request].request.prompt, 1}));
+  if (!step_end_) step_begin_ = std::max(step_begin_, now);
+}
+
+void Replica::let_go(double bytes) {
+  held_bytes_ = --held_ > 0 ? held_bytes_ - bytes : 0;
+  full_ = false;
+}
+
 std::optional<double> Replica::next_event() const {
   if (step_end_) return step_end_;
-  if (queue_.empty()) return std::nullopt;
+  if (!joining_.empty()) return std::max(joining_.front().joined, step_begin_);
+  if (queue_.empty() || full_) return std::nullopt;
   const ServedRequest& first = requests_[queue_.front().request];
   return std::max(first.request.arrival + limits_.arrival_seconds, step_begin_);
 }
@@ -54,6 +96,7 @@ std::vector<std::size_t> Replica::run_event() {
     finished = end_step(now);
     if (limits_.one_ahead && !running_.empty()) seen_until = step_begin_;
   }
+  take_joined(seen_until);
   admit(seen_until);
   make_room();
   begin_step(now);
@@ -83,36 +126,51 @@ std::uint64_t Replica::prompt_tokens() const {
   return most > decoding ? most - decoding : 0;
 }
 
+// Sequences whose caches were there by then run from now on, in the places that they have.
+void Replica::take_joined(double seen_until) {
+  const auto is_later = [&](const Sequence& s) { return s.joined > seen_until; };
+  const auto later = std::find_if(joining_.begin(), joining_.end(), is_later);
+  for (auto s = joining_.begin(); s != later; ++s) {
+    let_go(reserved(*s));
+    --expected_;
+    running_.push_back(*s);
+  }
+  joining_.erase(joining_.begin(), later);
+}
+
 // Gives places to requests that were in the queue by then, as far as there are any and the next step has tokens left.
 void Replica::admit(double seen_until) {
   if (queue_.empty()) return;
-  double taken = 0;
+  double taken = held_bytes_;
   std::uint64_t asked = 0;  // tokens of prompts
   for (const Sequence& sequence : running_) {
     taken += reserved(sequence);
     asked += sequence.to_compute - sequence.computed;
   }
   const std::uint64_t tokens = prompt_tokens();
-  while (!queue_.empty() && running_.size() < limits_.sequences && asked < tokens) {
+  while (!queue_.empty() && running_.size() + expected_ < limits_.sequences && asked < tokens) {
     const Sequence& next = queue_.front();
     if (requests_[next.request].request.arrival + limits_.arrival_seconds > seen_until) return;
     taken += reserved(next);
     // One sequence alone always has a place: whoever asks has checked that each fits.
-    if (taken > costs_.cache_capacity() && !running_.empty()) return;
+    full_ = taken > costs_.cache_capacity() && running_.empty() && held_ > 0;
+    if (full_ || (taken > costs_.cache_capacity() && !running_.empty())) return;
     asked += next.to_compute - next.computed;
     running_.push_back(next);
     queue_.pop_front();
   }
 }
 
-// The newest lose their places until the others' caches fit.
+// The newest lose their places until the others' caches fit, beside those that must stay.
 void Replica::make_room() {
   const auto total = [&] {
-    double bytes = 0;
+    double bytes = held_bytes_;
     for (const Sequence& sequence : running_) bytes += sequence.cache;
     return bytes;
   };
-  for (cache_bytes_ = total(); cache_bytes_ > costs_.cache_capacity() && running_.size() > 1; cache_bytes_ = total()) {
+  const std::size_t least = held_ > 0 ? 0 : 1;
+  for (cache_bytes_ = total(); cache_bytes_ > costs_.cache_capacity() && running_.size() > least;
+       cache_bytes_ = total()) {
     Sequence lost = running_.back();
     running_.pop_back();
     ServedRequest& served = requests_[lost.request];
@@ -135,6 +193,7 @@ void Replica::settle_prompts() {
 
 void Replica::begin_step(double now) {
   step_end_.reset();
+  step_begin_ = now;
   if (running_.empty()) return;
   only_prompts_ = limits_.prompts_first &&
                   std::any_of(running_.begin(), running_.end(), [](const Sequence& s) { return !s.decodes(); });
@@ -149,7 +208,6 @@ void Replica::begin_step(double now) {
   }
   const double seconds = costs_.step_seconds(sequences, prompts);
   check(seconds > 0 && std::isfinite(seconds), "a step takes time");
-  step_begin_ = now;
   step_end_ = now + seconds;
   ++totals_.steps;
   totals_.busy_seconds += seconds;
@@ -178,6 +236,9 @@ std::vector<std::size_t> Replica::end_step(double now) {
     if (s.generated < served.request.output) continue;
     served.finished = now;
     finished.push_back(s.request);
+    if (!served.moves) continue;
+    held_bytes_ += s.cache;
+    ++held_;
   }
   std::erase_if(running_, [&](const Sequence& s) { return s.generated >= requests_[s.request].request.output; });
   return finished;

@@ -31,6 +31,13 @@ struct SchedulerLimits {
 };
 SchedulerLimits scheduler_limits(const EngineProfile& engine);
 
+// The way of a cache from the server of its prompt to that of its answer; seconds.
+struct Transfer {
+  std::uint32_t from = 0;  // the server of the prompt
+  double bytes = 0;        // over the link of one device
+  double begun = -1, ended = -1;
+};
+
 // What became of a request; seconds.
 struct ServedRequest {
   Request request;
@@ -38,6 +45,8 @@ struct ServedRequest {
   double placed = -1;       // when its prompt was first begun
   double first_token = -1, finished = -1;
   std::uint32_t preemptions = 0;
+  bool moves = false;  // its cache stays after its last token, until another server has it
+  Transfer transfer = {};  // where prompts have servers of their own (disaggregated.hpp)
 };
 
 class Replica {
@@ -51,6 +60,14 @@ class Replica {
 
   // A request joins the queue. Requests come in the order of their arrival, none before the latest event.
   void arrive(std::size_t request);
+  // Of requests whose prompts other servers compute: whether one may have a place now, for which nobody waits who had
+  // one before; its place, from then on; and that its cache is there, so that it goes on with a coming step.
+  [[nodiscard]] bool has_place(std::size_t request) const;
+  void expect(std::size_t request);
+  void join(std::size_t request, double now);
+  // Another server has the cache of a request that moves.
+  void release(std::size_t request, double now);
+
   // When the replica must be asked again: a step ends, or a waiting request reaches the queue. Nothing: it is idle.
   [[nodiscard]] std::optional<double> next_event() const;
   // What happens at that moment; the requests that are finished then.
@@ -58,6 +75,8 @@ class Replica {
 
   [[nodiscard]] std::size_t waiting() const { return queue_.size(); }
   [[nodiscard]] std::size_t running() const { return running_.size(); }
+  [[nodiscard]] std::size_t expected() const { return expected_; }
+  [[nodiscard]] bool steps() const { return step_end_.has_value(); }
 
   // Over all steps until now; sums over seconds divide by busy_seconds to their means.
   struct Totals {
@@ -79,6 +98,7 @@ class Replica {
     double cache = 0;             // bytes that its cache takes when the next step is done
     double most_cache = 0;        // at its largest
     double last_token = 0;
+    double joined = 0;            // when its cache came from another server
     [[nodiscard]] bool decodes() const { return computed == to_compute; }
   };
 
@@ -86,6 +106,9 @@ class Replica {
   [[nodiscard]] double most_cache_of(const Request& request) const;
   // What must be free for a sequence to get a place.
   [[nodiscard]] double reserved(const Sequence& s) const { return limits_.admits_by_prompt ? s.cache : s.most_cache; }
+  [[nodiscard]] Sequence sequence_with_prompt(std::size_t request) const;
+  void take_joined(double seen_until);
+  void let_go(double bytes);
   void admit(double seen_until);
   void make_room();
   void begin_step(double now);
@@ -100,6 +123,11 @@ class Replica {
   TokenGap on_gap_;
   std::deque<Sequence> queue_;
   std::vector<Sequence> running_;  // in the order in which they got their places
+  std::vector<Sequence> joining_;  // whose caches are there, until a step takes them
+  std::size_t expected_ = 0;       // have places and do not run yet
+  std::size_t held_ = 0;           // caches in memory whose sequences do not run: expected ones, and those that move
+  double held_bytes_ = 0;
+  bool full_ = false;              // nothing runs and nobody has a place until a cache is gone
   std::optional<double> step_end_;
   double step_begin_ = 0;
   bool only_prompts_ = false;  // of the step that runs

@@ -89,6 +89,13 @@ double DeploymentCosts::cache_bytes(const Decoding& sequence) const {
   return full_cache_[i] * (most > 0 ? std::min(rows / most, 1.0) : 1.0);
 }
 
+double DeploymentCosts::moved_bytes(std::uint32_t prompt) const {
+  const std::size_t i = profile_of(prompt);
+  const ResidencySummary& mean = profiles_[i].mean;
+  const auto most = static_cast<double>(cost_.engine().paged_cache ? mean.peak_paged_rows : mean.peak_rows);
+  return full_cache_[i] * (most > 0 ? std::min(static_cast<double>(mean.prefill.resident) / most, 1.0) : 1.0);
+}
+
 // The mean of the sequences: the cost model multiplies it by their number.
 ResidencySummary DeploymentCosts::summary_of(std::span<const Decoding> sequences) const {
   ResidencySummary mean = profiles_[profile_of(sequences.front().prompt)].mean;

@@ -31,6 +31,8 @@ class ServingCosts {
                                             std::span<const PromptPart> prompts) const = 0;
   // Bytes of one device that the sequence's cache takes, with what the policy keeps beside it.
   [[nodiscard]] virtual double cache_bytes(const Decoding& sequence) const = 0;
+  // Bytes of one device that another server needs of a sequence whose prompt is computed here.
+  [[nodiscard]] virtual double moved_bytes(std::uint32_t prompt) const { return cache_bytes({prompt, 1}); }
   // Bytes of one device that caches may take together.
   [[nodiscard]] virtual double cache_capacity() const = 0;
 };
@@ -66,6 +68,8 @@ class DeploymentCosts : public ServingCosts {
   [[nodiscard]] double step_seconds(std::span<const Decoding> sequences,
                                     std::span<const PromptPart> prompts) const override;
   [[nodiscard]] double cache_bytes(const Decoding& sequence) const override;
+  // The rows that are left after the prompt, without what pages leave empty, and the policy's state of them.
+  [[nodiscard]] double moved_bytes(std::uint32_t prompt) const override;
   [[nodiscard]] double cache_capacity() const override { return capacity_; }
 
  private:

@@ -38,7 +38,7 @@ class Simulation {
       note_event(i);
       for (std::size_t k = 0; k < finished && setup_.clients > 0; ++k) call(now);
     }
-    for (const Replica& replica : replicas_) add(replica.totals());
+    for (const Replica& replica : replicas_) outcome_.totals += replica.totals();
   }
 
  private:
@@ -67,15 +67,6 @@ class Simulation {
     event_of_[i] = replicas_[i].next_event();
     if (event_of_[i]) events_.insert({*event_of_[i], i});
   }
-  void add(const Replica::Totals& totals) {
-    Replica::Totals& all = outcome_.totals;
-    all.steps += totals.steps;
-    all.busy_seconds += totals.busy_seconds;
-    all.running_seconds += totals.running_seconds;
-    all.cache_byte_seconds += totals.cache_byte_seconds;
-    all.most_running = std::max(all.most_running, totals.most_running);
-    all.most_cache_bytes = std::max(all.most_cache_bytes, totals.most_cache_bytes);
-  }
 
   const ServingSetup& setup_;
   ServingOutcome& outcome_;
@@ -92,6 +83,16 @@ double token_seconds(const ServedRequest& r) {
 }
 
 }  // namespace
+
+Replica::Totals& operator+=(Replica::Totals& all, const Replica::Totals& one) {
+  all.steps += one.steps;
+  all.busy_seconds += one.busy_seconds;
+  all.running_seconds += one.running_seconds;
+  all.cache_byte_seconds += one.cache_byte_seconds;
+  all.most_running = std::max(all.most_running, one.most_running);
+  all.most_cache_bytes = std::max(all.most_cache_bytes, one.most_cache_bytes);
+  return all;
+}
 
 ServingOutcome simulate_serving(const ServingCosts& costs, const ServingSetup& setup,
                                 const std::vector<Request>& requests) {

@@ -24,7 +24,13 @@ struct ServingOutcome {
   // Requests before the last that had no place when it arrived: where they are many, more come than can be served.
   std::size_t waiting_at_end = 0;
   Replica::Totals totals;               // sums over the replicas, and the largest of each
+  // Of the servers of prompts alone, where there are some (disaggregated.hpp); the links from them carried something
+  // for so many seconds, added up.
+  Replica::Totals prompt_totals;
+  double link_seconds = 0;
 };
+// Totals of several replicas: sums, and the largest of each.
+Replica::Totals& operator+=(Replica::Totals& all, const Replica::Totals& one);
 
 // Each request fits by itself (ServingCosts). Deterministic.
 ServingOutcome simulate_serving(const ServingCosts& costs, const ServingSetup& setup,

@@ -1,0 +1,73 @@
+// Simulates a row at any rate and number of servers; looks for the highest rate and the fewest servers that meet goals.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "apps/simulate_request.hpp"
+#include "sim/serving/disaggregated.hpp"
+
+namespace kvroof {
+
+// Servers of a row: all, and those of them that compute prompts alone. 0 in all: no number meets the goals.
+struct Servers {
+  std::uint32_t all = 1, prefill = 0;
+};
+
+// How times are read on servers of answers, or of both, and on those of prompts.
+struct RowReading {
+  TimeReading answers, prompts;
+};
+
+// A kind of server.
+struct ServerKind {
+  const CostModel& cost;
+  SchedulerLimits limits;
+};
+
+class RowSimulator {
+ public:
+  // `prompts`: of servers of prompts alone. All outlive the simulator.
+  RowSimulator(const SimulateRequest& request, const std::vector<LengthProfile>& profiles, ServerKind answers,
+               ServerKind prompts, TransferLink link)
+      : request_(request), profiles_(profiles), answers_(answers), prompts_(prompts), link_(link) {}
+
+  // At so many requests a second, for --rate max; else the rate is that of the requests.
+  [[nodiscard]] ServingOutcome outcome(double rate, Servers servers, const RowReading& reading = {}) const;
+  [[nodiscard]] double attained(const ServingOutcome& outcome) const;
+  [[nodiscard]] bool meets(const ServingOutcome& outcome) const { return attained(outcome) >= request_.attainment; }
+  [[nodiscard]] bool meets(double rate, Servers servers, const RowReading& reading) const {
+    return meets(outcome(rate, servers, reading));
+  }
+  [[nodiscard]] const SimulateRequest& request() const { return request_; }
+  // Devices of a server of answers, and of one of prompts.
+  [[nodiscard]] std::uint32_t devices() const { return answers_.cost.deployment().tensor_parallel; }
+  [[nodiscard]] std::uint32_t prefill_devices() const { return prompts_.cost.deployment().tensor_parallel; }
+
+ private:
+  const SimulateRequest& request_;
+  const std::vector<LengthProfile>& profiles_;
+  ServerKind answers_, prompts_;
+  TransferLink link_;
+};
+
+// More servers of a kind than requests help nobody.
+std::uint32_t most_replicas(std::size_t requests);
+
+// The fewest servers that meet the goals, of which so many are of prompts alone.
+Servers fewest_servers(const RowSimulator& simulator, std::uint32_t prefill, const RowReading& reading = {});
+// The servers of both kinds that meet the goals with the fewest devices.
+Servers fewest_split(const RowSimulator& simulator, const RowReading& reading = {});
+
+// The highest rate that meets the goals; 0: even requests that come one by one do not; infinity: they do at any rate,
+// for they are too few to fill the servers.
+double highest_rate(const RowSimulator& simulator, Servers servers, const RowReading& reading = {});
+// Of so many servers, those of prompts alone with which the highest rate is highest, and that rate; or, at the rate of
+// the requests, with which most of them meet the goals.
+struct BestSplit {
+  Servers servers;
+  double rate = 0;
+};
+BestSplit best_split(const RowSimulator& simulator, std::uint32_t all);
+
+}  // namespace kvroof

@@ -1,0 +1,144 @@
+#include "apps/simulate_transfers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/estimate_text.hpp"
+#include "apps/simulate_answer.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr double kFullLink = 0.9;  // busy for so much of the time, a link makes caches wait for each other
+
+// Means over the caches that moved, and shares of the time of the whole simulation.
+struct TransferFigures {
+  double bytes = 0;                 // of all devices of a server
+  double wait = 0, seconds = 0;     // for a place, and for the link before it; on its way
+  double link_busy = 0;             // of the links of the kind of servers that are fewer
+  double prefill_busy = 0, decode_busy = 0;
+  double prefill_cache = 0;         // of the memory for caches of a server of prompts, at most
+};
+
+double moved_bytes(const SimulatedRow& row, const ServedRequest& r) {
+  return r.transfer.bytes * std::min(row.prefill_parallel, row.deployment->tensor_parallel);
+}
+
+TransferFigures figures_of(const SimulatedRow& row) {
+  TransferFigures f;
+  double moved = 0;
+  for (const ServedRequest& r : row.outcome.requests) {
+    if (r.transfer.ended < 0) continue;
+    ++moved;
+    f.bytes += moved_bytes(row, r);
+    f.wait += r.transfer.begun - r.first_token;
+    f.seconds += r.transfer.ended - r.transfer.begun;
+  }
+  for (double* sum : {&f.bytes, &f.wait, &f.seconds}) *sum /= std::max(moved, 1.0);
+  const ServingOutcome& o = row.outcome;
+  f.link_busy = o.link_seconds / (o.seconds * std::min(row.prefill_replicas, row.answering()));
+  f.prefill_busy = o.prompt_totals.busy_seconds / (o.seconds * row.prefill_replicas);
+  f.decode_busy = o.totals.busy_seconds / (o.seconds * row.answering());
+  f.prefill_cache = o.prompt_totals.most_cache_bytes / row.prefill_capacity;
+  return f;
+}
+
+bool has_transfers(const SimulatedRow& row) { return row.problem.empty() && row.prefill_replicas > 0; }
+
+std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+
+std::string transfer_cells(const SimulatedRow& row, const ServedRequest& r) {
+  std::string text = fmt::format("{},{},", row.prefill_replicas, r.transfer.from);
+  if (r.transfer.ended < 0) return text + ",,\n";
+  return text + fmt::format("{:.6f},{:.6f},{:.0f}\n", r.transfer.begun, r.transfer.ended, moved_bytes(row, r));
+}
+
+}  // namespace
+
+Table transfers_table(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+  Table table;
+  table.columns = {{"device", "device", false},       {"policy", "policy", false},
+                   {"prefill busy", "prefill_busy"},  {"decode busy", "decode_busy"},
+                   {"KV moved MB", "moved_mb"},       {"wait for it ms", "place_wait_ms"},
+                   {"on its way ms", "transfer_ms"},  {"links busy", "link_busy"}};
+  for (const SimulatedRow& row : rows) {
+    if (!has_transfers(row)) continue;
+    const TransferFigures f = figures_of(row);
+    table.rows.push_back({devices_text(row), policy_text(request, row), percent(f.prefill_busy),
+                          percent(f.decode_busy), short_number(f.bytes * 1e-6), short_number(f.wait * 1e3),
+                          short_number(f.seconds * 1e3), percent(f.link_busy)});
+  }
+  return table;
+}
+
+nlohmann::ordered_json transfers_json(const SimulateRequest& request, const SimulatedRow& row) {
+  const TransferFigures f = figures_of(row);
+  const TransferLink link = request.link_on(*row.device);
+  return {{"device", row.prefill_device->name},
+          {"tensor_parallel", row.prefill_parallel},
+          {"replicas", row.prefill_replicas},
+          {"busy_share", f.prefill_busy},
+          {"most_cache_share", f.prefill_cache},
+          {"transfer_gb_per_s", link.bytes_per_s * 1e-9},
+          {"transfer_latency_ms", link.latency_seconds * 1e3},
+          {"moved_bytes_mean", f.bytes},
+          {"place_wait_ms_mean", f.wait * 1e3},
+          {"transfer_ms_mean", f.seconds * 1e3},
+          {"link_busy_share", f.link_busy}};
+}
+
+void add_transfers(WideRows& cells, const SimulatedRow& row) {
+  const bool any = has_transfers(row);
+  const TransferFigures f = any ? figures_of(row) : TransferFigures{};
+  const auto number = [&](const char* key, double x) { cells.add(key, any ? fmt::format("{}", x) : ""); };
+  cells.add("prefill_replicas", row.prefill_replicas);
+  cells.add("prefill_device", any ? row.prefill_device->name : "");
+  number("prefill_tensor_parallel", row.prefill_parallel);
+  number("prefill_busy_share", f.prefill_busy);
+  number("prefill_most_cache_share", f.prefill_cache);
+  number("moved_bytes_mean", f.bytes);
+  number("place_wait_ms_mean", f.wait * 1e3);
+  number("transfer_ms_mean", f.seconds * 1e3);
+  number("link_busy_share", f.link_busy);
+}
+
+std::vector<std::string> transfer_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+  const auto row = std::find_if(rows.begin(), rows.end(), has_transfers);
+  if (row == rows.end()) return {};
+  const TransferLink link = request.link_on(*row->device);
+  std::vector<std::string> notes = {
+      fmt::format("caches move at {:g} GB/s a device and are there {:g} ms after their last byte{}; no interval is "
+                  "put on that", link.bytes_per_s * 1e-9, link.latency_seconds * 1e3,
+                  request.prefill.transfer_gbs ? "" : ", which is assumed (--transfer-gbs, --transfer-ms)"),
+      "first tokens are those of the servers of prompts; the wait for a place and the way of the cache are in the gap "
+      "to the second token, in TPOT and in E2E"};
+  for (const SimulatedRow& r : rows) {
+    if (!has_transfers(r) || figures_of(r).link_busy < kFullLink) continue;
+    notes.push_back(fmt::format("{} under {}: the links are what limits, busy {} of the time", devices_text(r),
+                                policy_text(request, r), percent(figures_of(r).link_busy)));
+  }
+  return notes;
+}
+
+std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+  std::string text = "device,policy,weight_type,tensor_parallel,request,arrival_s,prompt,output,replica,placed_s,"
+                     "first_token_s,finished_s,preemptions,prefill_replicas,prefill_replica,transfer_begun_s,"
+                     "transfer_ended_s,moved_bytes\n";
+  for (const SimulatedRow& row : rows) {
+    const std::string who = fmt::format("{},{},{},{}", csv_field(row.device->name),
+                                        csv_field(request.workload.title(row.workload->policy())),
+                                        csv_field(std::string(row.deployment->weights.name)),
+                                        row.deployment->tensor_parallel);
+    for (std::size_t i = 0; i < row.outcome.requests.size(); ++i) {
+      const ServedRequest& r = row.outcome.requests[i];
+      text += fmt::format("{},{},{:.6f},{},{},{},{:.6f},{:.6f},{:.6f},{},", who, i, r.request.arrival,
+                          r.request.prompt, r.request.output, r.replica, r.placed, r.first_token, r.finished,
+                          r.preemptions);
+      text += row.prefill_replicas == 0 ? "0,,,,\n" : transfer_cells(row, r);
+    }
+  }
+  return text;
+}
+
+}  // namespace kvroof

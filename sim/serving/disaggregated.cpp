@@ -1,0 +1,188 @@
+#include "sim/serving/disaggregated.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace kvroof {
+namespace {
+
+class Disaggregation {
+ public:
+  Disaggregation(const ServingCosts& prompt_costs, const ServingCosts& costs, const DisaggregatedSetup& setup,
+                 const std::vector<Request>& requests, ServingOutcome& outcome)
+      : prompt_costs_(prompt_costs), costs_(costs), setup_(setup), outcome_(outcome), served_(outcome.requests) {
+    for (const Request& request : requests) {
+      served_.push_back({.request = request});
+      if (setup.clients > 0) served_.back().request.arrival = std::numeric_limits<double>::infinity();
+      prompts_.push_back(served_.back());
+      prompts_.back().request.output = 1;
+      prompts_.back().moves = request.output > 1;
+    }
+    for (std::uint32_t i = 0; i < setup.prompt_replicas; ++i) {
+      replicas_.emplace_back(prompt_costs, setup.prompt_limits, prompts_, [](double) {});
+    }
+    for (std::uint32_t i = 0; i < setup.replicas; ++i) {
+      replicas_.emplace_back(costs, setup.limits, served_, [this](double gap) { outcome_.gaps.add(gap); });
+    }
+    event_of_.resize(replicas_.size());
+    link_free_.resize(replicas_.size());
+    waiting_.resize(replicas_.size());
+    for (std::size_t i = 0; i < std::min<std::size_t>(setup.clients, requests.size()); ++i) call(0);
+  }
+
+  void run() {
+    while (next_ < called() || !events_.empty()) {
+      if (next_ < called() && (events_.empty() || served_[next_].request.arrival <= events_.begin()->first)) {
+        place();
+        continue;
+      }
+      const auto [now, what] = *events_.begin();
+      outcome_.seconds = std::max(outcome_.seconds, now);
+      if (what < served_.size()) {
+        end_transfer(what, now);
+      } else if (computes_prompts(what - served_.size())) {
+        run_prompts(what - served_.size(), now);
+      } else {
+        run_answers(what - served_.size(), now);
+      }
+    }
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      (computes_prompts(i) ? outcome_.prompt_totals : outcome_.totals) += replicas_[i].totals();
+    }
+  }
+
+ private:
+  [[nodiscard]] bool computes_prompts(std::size_t replica) const { return replica < setup_.prompt_replicas; }
+  [[nodiscard]] std::size_t called() const { return setup_.clients > 0 ? called_ : served_.size(); }
+  // A client sends the next request, if there is one.
+  void call(double now) {
+    if (called_ == served_.size()) return;
+    served_[called_].request.arrival = prompts_[called_].request.arrival = now;
+    ++called_;
+  }
+
+  // Requests that a server has, with those that wait for a place.
+  [[nodiscard]] std::size_t load(std::size_t i) const {
+    return replicas_[i].waiting() + replicas_[i].running() + replicas_[i].expected() + waiting_[i].size();
+  }
+  [[nodiscard]] std::size_t least_loaded(std::size_t first, std::size_t end) const {
+    std::size_t least = first;
+    for (std::size_t i = first + 1; i < end; ++i) {
+      if (load(i) < load(least)) least = i;
+    }
+    return least;
+  }
+
+  void place() {
+    if (next_ + 1 == served_.size()) {
+      for (std::size_t i = 0; i < replicas_.size(); ++i) {
+        outcome_.waiting_at_end += replicas_[i].waiting() + waiting_[i].size();
+      }
+    }
+    const std::size_t to = least_loaded(0, setup_.prompt_replicas);
+    prompts_[next_].replica = static_cast<std::uint32_t>(to);
+    replicas_[to].arrive(next_++);
+    note_event(to);
+  }
+
+  void run_prompts(std::size_t i, double now) {
+    const std::vector<std::size_t> computed = replicas_[i].run_event();
+    note_event(i);
+    for (const std::size_t request : computed) hand_over(request, now);
+  }
+
+  // A first token is there: the answer is, or it goes on elsewhere.
+  void hand_over(std::size_t request, double now) {
+    ServedRequest& served = served_[request];
+    served.placed = prompts_[request].placed;
+    served.first_token = now;
+    served.transfer.from = prompts_[request].replica;
+    if (served.request.output == 1) {
+      served.finished = now;
+      if (setup_.clients > 0) call(now);
+      return;
+    }
+    const std::size_t to = least_loaded(setup_.prompt_replicas, replicas_.size());
+    served.replica = static_cast<std::uint32_t>(to - setup_.prompt_replicas);
+    waiting_[to].push_back(request);
+    // A server that makes a step gives places at its end.
+    if (!replicas_[to].steps()) give_places(to, now);
+  }
+
+  void run_answers(std::size_t i, double now) {
+    const std::size_t finished = replicas_[i].run_event().size();
+    note_event(i);
+    give_places(i, now);
+    for (std::size_t k = 0; k < finished && setup_.clients > 0; ++k) call(now);
+  }
+
+  void give_places(std::size_t i, double now) {
+    while (!waiting_[i].empty() && replicas_[i].has_place(waiting_[i].front())) {
+      replicas_[i].expect(waiting_[i].front());
+      begin_transfer(waiting_[i].front(), i, now);
+      waiting_[i].pop_front();
+    }
+  }
+
+  void begin_transfer(std::size_t request, std::size_t to, double now) {
+    ServedRequest& served = served_[request];
+    Transfer& transfer = served.transfer;
+    // The side whose devices are fewer has most for each of them.
+    const std::uint32_t prompt = served.request.prompt;
+    transfer.bytes = std::max(prompt_costs_.moved_bytes(prompt), costs_.moved_bytes(prompt));
+    const double seconds = transfer.bytes / setup_.link.bytes_per_s;
+    transfer.begun = std::max({now, link_free_[transfer.from], link_free_[to]});
+    transfer.ended = transfer.begun + seconds + setup_.link.latency_seconds;
+    link_free_[transfer.from] = link_free_[to] = transfer.begun + seconds;
+    outcome_.link_seconds += seconds;
+    events_.insert({transfer.ended, request});
+  }
+
+  void end_transfer(std::size_t request, double now) {
+    events_.erase({now, request});
+    const Transfer& transfer = served_[request].transfer;
+    replicas_[transfer.from].release(request, now);
+    note_event(transfer.from);
+    const std::size_t to = setup_.prompt_replicas + served_[request].replica;
+    replicas_[to].join(request, now);
+    note_event(to);
+  }
+
+  // When the replica must be asked next, after something happened to it.
+  void note_event(std::size_t i) {
+    if (event_of_[i]) events_.erase({*event_of_[i], served_.size() + i});
+    event_of_[i] = replicas_[i].next_event();
+    if (event_of_[i]) events_.insert({*event_of_[i], served_.size() + i});
+  }
+
+  const ServingCosts& prompt_costs_;
+  const ServingCosts& costs_;
+  const DisaggregatedSetup& setup_;
+  ServingOutcome& outcome_;
+  std::vector<ServedRequest>& served_;
+  std::vector<ServedRequest> prompts_;  // the same as requests of one token
+  std::vector<Replica> replicas_;       // those of prompts, then those of answers; by their number in all of:
+  std::vector<std::optional<double>> event_of_;
+  std::vector<double> link_free_;                // from when on no cache has been promised the link
+  std::vector<std::deque<std::size_t>> waiting_;  // requests with a first token, for places
+  // The earliest first: transfers by the number of their request, then replicas, whose steps take what just came.
+  std::set<std::pair<double, std::size_t>> events_;
+  std::size_t next_ = 0;    // the first request that no replica has
+  std::size_t called_ = 0;  // requests that clients have sent
+};
+
+}  // namespace
+
+ServingOutcome simulate_disaggregated(const ServingCosts& prompt_costs, const ServingCosts& costs,
+                                      const DisaggregatedSetup& setup, const std::vector<Request>& requests) {
+  ServingOutcome outcome;
+  outcome.requests.reserve(requests.size());
+  Disaggregation(prompt_costs, costs, setup, requests, outcome).run();
+  return outcome;
+}
+
+}  // namespace kvroof
