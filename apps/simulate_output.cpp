@@ -11,6 +11,7 @@
 
 #include "analysis/plot.hpp"
 #include "apps/estimate_text.hpp"
+#include "apps/simulate_prefix_output.hpp"
 #include "apps/wide_rows.hpp"
 #include "kvroof_version.hpp"
 
@@ -166,6 +167,18 @@ Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows
   return table;
 }
 
+Table found_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+  Table table;
+  table.columns = {{"device", "device", false}, {"policy", "policy", false}};
+  for (Table::Column& column : prefix_columns(r)) table.columns.push_back(std::move(column));
+  for (const SimulatedRow& row : rows) {
+    if (!row.problem.empty()) continue;
+    table.rows.push_back({devices_text(row), policy_text(r, row)});
+    for (std::string& cell : prefix_cells(r, row)) table.rows.back().push_back(std::move(cell));
+  }
+  return table;
+}
+
 std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   std::vector<std::string> notes = {fmt::format(
       "{}{}", r.requests_text,
@@ -185,10 +198,7 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
     }
   }
   for (std::string& note : workload_notes(r.workload)) notes.push_back(std::move(note));
-  notes.push_back(r.cached_share > 0
-                      ? fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence "
-                                    "still counts its own copy of it in memory", 100 * r.cached_share)
-                      : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it");
+  for (std::string& note : prefix_notes(r, rows)) notes.push_back(std::move(note));
   notes.emplace_back("intervals: all steps and prompts at the ends of their own intervals, and first tokens at least "
                      "as wide as measured ones err");
   return notes;
@@ -253,6 +263,7 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
   json["preemptions"] = preemptions(row);
   json["waiting_at_end"] = row.outcome.waiting_at_end;
   json["falls_behind"] = row.falls_behind();
+  json["prefix_cache"] = r.prefix_cache ? prefix_json(row) : Json(nullptr);
   json["intervals_from"] = row.interval_from;
   return json;
 }
@@ -275,6 +286,7 @@ std::string simulate_table(const SimulateRequest& request, const std::vector<Sim
   text += format_table(latency_table(request, rows)) + "\n";
   const Table load = load_table(request, rows);
   if (!load.rows.empty()) text += format_table(load) + "\n";
+  if (!load.rows.empty() && request.prefix_cache) text += format_table(found_table(request, rows)) + "\n";
   for (const std::string& note : notes_of(request, rows)) text += format_paragraph(note, 0);
   return text;
 }
@@ -324,6 +336,7 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
     number("most_cache_share", priced ? most_cache(row) : 0);
     number("preemptions", static_cast<double>(preemptions(row)));
     number("waiting_at_end", static_cast<double>(row.outcome.waiting_at_end));
+    add_prefixes(rows, request.prefix_cache && priced ? &row : nullptr);
     rows.end_row();
   }
   return rows.csv();
@@ -353,7 +366,7 @@ std::string simulate_svg(const SimulateRequest& request, const std::vector<Simul
 
 std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
   std::string text = "device,policy,weight_type,tensor_parallel,request,arrival_s,prompt,output,replica,placed_s,"
-                     "first_token_s,finished_s,preemptions\n";
+                     "first_token_s,finished_s,preemptions,cached\n";
   for (const SimulatedRow& row : rows) {
     const std::string who = fmt::format("{},{},{},{}", csv_field(row.device->name),
                                         csv_field(request.workload.title(row.workload->policy())),
@@ -361,9 +374,9 @@ std::string requests_csv(const SimulateRequest& request, const std::vector<Simul
                                         row.deployment->tensor_parallel);
     for (std::size_t i = 0; i < row.outcome.requests.size(); ++i) {
       const ServedRequest& r = row.outcome.requests[i];
-      text += fmt::format("{},{},{:.6f},{},{},{},{:.6f},{:.6f},{:.6f},{}\n", who, i, r.request.arrival,
+      text += fmt::format("{},{},{:.6f},{},{},{},{:.6f},{:.6f},{:.6f},{},{}\n", who, i, r.request.arrival,
                           r.request.prompt, r.request.output, r.replica, r.placed, r.first_token, r.finished,
-                          r.preemptions);
+                          r.preemptions, r.cached);
     }
   }
   return text;

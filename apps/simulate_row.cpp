@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "apps/intervals.hpp"
+#include "apps/simulate_prefixes.hpp"
 #include "sim/core/thread_pool.hpp"
 
 namespace kvroof {
@@ -46,7 +47,8 @@ class RowSimulator {
  public:
   RowSimulator(const SimulateRequest& request, const CostModel& cost, const std::vector<LengthProfile>& profiles,
                const Device& device)
-      : request_(request), cost_(cost), profiles_(profiles), limits_(request.limits_on(device)) {}
+      : request_(request), cost_(cost), profiles_(profiles), limits_(request.limits_on(device)),
+        prefixes_(prefix_setup(request, cost, device, profiles.back().mean)) {}
 
   [[nodiscard]] ServingOutcome outcome(double rate, std::uint32_t replicas, const TimeReading& reading = {}) const {
     std::vector<Request> requests = request_.requests;
@@ -54,7 +56,7 @@ class RowSimulator {
       for (Request& r : requests) r.arrival /= rate;
     }
     const DeploymentCosts costs(cost_, profiles_, reading);
-    return simulate_serving(costs, {limits_, replicas, request_.clients}, requests);
+    return simulate_serving(costs, {limits_, replicas, request_.clients, prefixes_}, requests);
   }
   [[nodiscard]] double attained(const ServingOutcome& outcome) const {
     const double any = std::numeric_limits<double>::infinity();
@@ -65,6 +67,7 @@ class RowSimulator {
   [[nodiscard]] bool meets(double rate, std::uint32_t replicas, const TimeReading& reading) const {
     return meets(outcome(rate, replicas, reading));
   }
+  [[nodiscard]] const std::optional<PrefixCacheSetup>& prefixes() const { return prefixes_; }
   [[nodiscard]] double cache_capacity() const {
     return DeploymentCosts(cost_, profiles_, {}).cache_capacity();
   }
@@ -74,6 +77,7 @@ class RowSimulator {
   const CostModel& cost_;
   const std::vector<LengthProfile>& profiles_;
   SchedulerLimits limits_;
+  std::optional<PrefixCacheSetup> prefixes_;
 };
 
 // More replicas than requests help nobody.
@@ -166,11 +170,11 @@ Reach reach_of(const SimulateRequest& request, const SimulatedRow& row) {
           static_cast<double>(row.deployment->tensor_parallel)};
 }
 
-// Prompts of the lengths that there are, on average.
-std::string prompt_metric_of(const SimulateRequest& request) {
+// Prompts of the lengths that are computed, on average.
+std::string prompt_metric_of(const ServingOutcome& outcome) {
   double tokens = 0;
-  for (const Request& r : request.requests) tokens += r.prompt - r.cached;
-  return prompt_metric(tokens / static_cast<double>(request.requests.size()));
+  for (const ServedRequest& r : outcome.requests) tokens += r.request.prompt - r.cached;
+  return prompt_metric(tokens / static_cast<double>(outcome.requests.size()));
 }
 
 // How times are read for the five ends, as measured rows ask for the work that is in the steps of the row's outcome.
@@ -179,7 +183,7 @@ using Readings = std::array<TimeReading, kEnds.size()>;
 Readings readings_of(const CostModel& cost, const SimulateRequest& request, SimulatedRow& row) {
   const Reach reach = reach_of(request, row);
   const IntervalFactors steps = interval_group(*row.device, cost, "step").at(reach);
-  const IntervalFactors prompts = interval_group(*row.device, cost, prompt_metric_of(request)).at(reach);
+  const IntervalFactors prompts = interval_group(*row.device, cost, prompt_metric_of(row.outcome)).at(reach);
   row.interval_from = steps.text();
   Readings readings;
   for (std::size_t i = 1; i < kEnds.size(); ++i) {
@@ -251,6 +255,8 @@ void simulate_row(const SimulateRequest& request, const std::vector<LengthProfil
   }
   const RowSimulator simulator(request, cost, profiles, *row.device);
   row.cache_capacity = simulator.cache_capacity();
+  row.prefixes = simulator.prefixes();
+  row.evicts = profiles.back().mean.evicts;
   row.replicas = request.replicas;
   if (request.replicas == 0) row.replicas = fewest_replicas(simulator, request.requests.size());
   if (request.highest_rate) row.rate = highest_rate(simulator, row.replicas);

@@ -30,6 +30,8 @@ struct SimulatedRow {
   Estimate requests_per_s, tokens_per_s;
   Estimate attained;            // the share of requests that met the goals; without goals of those that were answered
   double cache_capacity = 0;    // bytes of a device
+  std::optional<PrefixCacheSetup> prefixes;  // of each server
+  bool evicts = false;          // the policy, from prompts
   std::string interval_from;
 
   [[nodiscard]] std::uint32_t devices() const { return replicas * deployment->tensor_parallel; }

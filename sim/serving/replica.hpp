@@ -5,6 +5,9 @@
 // first, in steps of their own that others wait for. A sequence's cache takes what the policy holds of it at its age.
 // Where the engine admits by the prompt and caches outgrow the memory, the newest sequence loses its place, waits at
 // the head of the queue, and is computed anew.
+//
+// With a prefix cache, what it has of a prompt is looked for when the prompt gets its place, held from then on, and not
+// computed; the last token always is. Blocks count once, however many sequences hold them.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +18,7 @@
 #include <vector>
 
 #include "sim/cost/engine_profile.hpp"
+#include "sim/serving/prefix_cache.hpp"
 #include "sim/serving/requests.hpp"
 #include "sim/serving/serving_costs.hpp"
 
@@ -38,6 +42,7 @@ struct ServedRequest {
   double placed = -1;       // when its prompt was first begun
   double first_token = -1, finished = -1;
   std::uint32_t preemptions = 0;
+  std::uint32_t cached = 0;  // tokens of the prompt that were not computed, when it was first begun
 };
 
 class Replica {
@@ -45,9 +50,9 @@ class Replica {
   // Called with the end of a step: how long a sequence waited for its next token, not for its first.
   using TokenGap = std::function<void(double seconds)>;
 
-  // `requests` outlives the replica and does not move.
-  Replica(const ServingCosts& costs, const SchedulerLimits& limits, std::vector<ServedRequest>& requests,
-          TokenGap on_gap);
+  // `requests` outlives the replica and does not move. Without `prefixes` prompts share nothing.
+  Replica(const ServingCosts& costs, const SchedulerLimits& limits, const std::optional<PrefixCacheSetup>& prefixes,
+          std::vector<ServedRequest>& requests, TokenGap on_gap);
 
   // A request joins the queue. Requests come in the order of their arrival, none before the latest event.
   void arrive(std::size_t request);
@@ -66,6 +71,9 @@ class Replica {
     double running_seconds = 0, cache_byte_seconds = 0;
     std::size_t most_running = 0;
     double most_cache_bytes = 0;
+    double idle_byte_seconds = 0, host_byte_seconds = 0;  // of blocks of a prefix cache that no sequence holds
+    std::uint64_t evicted_blocks = 0;
+    std::uint64_t host_tokens_read = 0;
   };
   [[nodiscard]] const Totals& totals() const { return totals_; }
 
@@ -79,6 +87,8 @@ class Replica {
     double cache = 0;             // bytes that its cache takes when the next step is done
     double most_cache = 0;        // at its largest
     double last_token = 0;
+    PrefixBlock held = kNoPrefix;  // the last block of its prompt that it holds
+    bool begun = false;            // its prompt, since it has its place
     [[nodiscard]] bool decodes() const { return computed == to_compute; }
   };
 
@@ -86,6 +96,23 @@ class Replica {
   [[nodiscard]] double most_cache_of(const Request& request) const;
   // What must be free for a sequence to get a place.
   [[nodiscard]] double reserved(const Sequence& s) const { return limits_.admits_by_prompt ? s.cache : s.most_cache; }
+  // Bytes of all running sequences, with the blocks that they hold.
+  [[nodiscard]] double caches() const;
+
+  // replica_prefixes.cpp: with a prefix cache; without one they do nothing, and all bytes are a sequence's own.
+  // Of so many bytes of its cache, those that are not in the blocks up to `held`.
+  [[nodiscard]] double own(const Sequence& sequence, double bytes, PrefixBlock held) const;
+  // Holds what is there of its prompt, which then is computed.
+  void find_prefix(Sequence& sequence);
+  // Holds the blocks of its prompt that are computed, so that others find them.
+  void hold_computed(Sequence& sequence, std::uint32_t computed);
+  // Its prompt is computed: where the policy evicts from it, the whole of it stays for others.
+  void keep_prompt(Sequence& sequence);
+  void let_go(Sequence& sequence);
+  // Blocks that no sequence holds go until those that run have their memory. Seconds in which blocks of the host that
+  // the step needs are read.
+  double settle_prefixes();
+  void count_prefixes(double seconds);
   void admit(double seen_until);
   void make_room();
   void begin_step(double now);
@@ -97,6 +124,7 @@ class Replica {
   const ServingCosts& costs_;
   SchedulerLimits limits_;
   std::vector<ServedRequest>& requests_;
+  std::optional<PrefixCache> prefixes_;
   TokenGap on_gap_;
   std::deque<Sequence> queue_;
   std::vector<Sequence> running_;  // in the order in which they got their places

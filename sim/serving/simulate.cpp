@@ -18,7 +18,8 @@ class Simulation {
       : setup_(setup), outcome_(outcome) {
     for (const Request& request : requests) outcome.requests.push_back({.request = request});
     for (std::uint32_t i = 0; i < setup.replicas; ++i) {
-      replicas_.emplace_back(costs, setup.limits, outcome.requests, [this](double gap) { outcome_.gaps.add(gap); });
+      replicas_.emplace_back(costs, setup.limits, setup.prefixes, outcome.requests,
+                             [this](double gap) { outcome_.gaps.add(gap); });
     }
     event_of_.resize(replicas_.size());
     if (setup.clients == 0) return;
@@ -75,6 +76,10 @@ class Simulation {
     all.cache_byte_seconds += totals.cache_byte_seconds;
     all.most_running = std::max(all.most_running, totals.most_running);
     all.most_cache_bytes = std::max(all.most_cache_bytes, totals.most_cache_bytes);
+    all.idle_byte_seconds += totals.idle_byte_seconds;
+    all.host_byte_seconds += totals.host_byte_seconds;
+    all.evicted_blocks += totals.evicted_blocks;
+    all.host_tokens_read += totals.host_tokens_read;
   }
 
   const ServingSetup& setup_;
