@@ -107,6 +107,7 @@ void Replica::admit(double seen_until) {
     asked += next.to_compute - next.computed;
     running_.push_back(next);
     queue_.pop_front();
+    shrink_idle();
   }
 }
 
@@ -194,6 +195,7 @@ std::vector<std::size_t> Replica::end_step(double now) {
     let_go(s);
   }
   std::erase_if(running_, [&](const Sequence& s) { return s.generated >= requests_[s.request].request.output; });
+  shrink_idle();
   return finished;
 }
 

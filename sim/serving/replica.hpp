@@ -109,8 +109,9 @@ class Replica {
   // Its prompt is computed: where the policy evicts from it, the whole of it stays for others.
   void keep_prompt(Sequence& sequence);
   void let_go(Sequence& sequence);
-  // Blocks that no sequence holds go until those that run have their memory. Seconds in which blocks of the host that
-  // the step needs are read.
+  // Blocks that no sequence holds go until those that run have their memory.
+  void shrink_idle();
+  // What the step that begins needs is held. Seconds in which blocks of it are read from the host.
   double settle_prefixes();
   void count_prefixes(double seconds);
   void admit(double seen_until);

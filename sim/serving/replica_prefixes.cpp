@@ -51,13 +51,16 @@ void Replica::let_go(Sequence& sequence) {
   if (prefixes_) prefixes_->let_go(std::exchange(sequence.held, kNoPrefix));
 }
 
+void Replica::shrink_idle() {
+  if (!prefixes_ || prefixes_->setup().loses_nothing) return;
+  prefixes_->shrink(std::min(prefixes_->setup().most_bytes, costs_.cache_capacity() - caches()));
+  totals_.evicted_blocks = prefixes_->evicted();
+}
+
 double Replica::settle_prefixes() {
   if (!prefixes_) return 0;
-  const PrefixCacheSetup& setup = prefixes_->setup();
   cache_bytes_ = caches();
-  if (!setup.loses_nothing) {
-    prefixes_->shrink(std::min(setup.most_bytes, costs_.cache_capacity() - cache_bytes_));
-  }
+  shrink_idle();
   return prefixes_->read_seconds();
 }
 
@@ -65,7 +68,6 @@ void Replica::count_prefixes(double seconds) {
   if (!prefixes_) return;
   totals_.idle_byte_seconds += seconds * prefixes_->idle_bytes();
   totals_.host_byte_seconds += seconds * prefixes_->host_bytes();
-  totals_.evicted_blocks = prefixes_->evicted();
   totals_.host_tokens_read = prefixes_->host_tokens_read();
 }
 
