@@ -15,6 +15,8 @@ namespace po = boost::program_options;
 
 constexpr std::uint32_t kSharedBlock = 16;  // tokens, vLLM's
 constexpr double kMostGib = 1e9;
+// It evicts by position, whole blocks at once, which stay as others do: vLLM does so behind sliding windows.
+constexpr std::string_view kWholeBlocks = "window";
 
 struct SharedPrefix {
   std::uint32_t tokens = 0, groups = 1;
@@ -130,10 +132,10 @@ void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
 }
 
 std::optional<PrefixCacheSetup> prefix_setup(const SimulateRequest& request, const CostModel& cost, const Device& device,
-                                             const ResidencySummary& longest) {
+                                             const PolicySpec& policy, const ResidencySummary& longest) {
   if (!request.prefix_cache) return std::nullopt;
   const PrefixCacheRequest& asked = *request.prefix_cache;
-  if (longest.evicts && !asked.copies) return std::nullopt;
+  if (longest.evicts && !asked.copies && policy.name != kWholeBlocks) return std::nullopt;
   PrefixCacheSetup setup;
   setup.tree = &request.prefixes;
   double tokens = 0;

@@ -14,6 +14,6 @@ void set_prefixes(const Arguments& arguments, SimulateRequest& request);
 // The prefix cache of a server, or nothing where there is none: none was asked for, or the policy evicts from prompts,
 // the longest of which is `longest`, and no copies of these are kept. Points into the request.
 std::optional<PrefixCacheSetup> prefix_setup(const SimulateRequest& request, const CostModel& cost, const Device& device,
-                                             const ResidencySummary& longest);
+                                             const PolicySpec& policy, const ResidencySummary& longest);
 
 }  // namespace kvroof

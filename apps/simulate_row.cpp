@@ -46,9 +46,9 @@ std::vector<LengthProfile> profiles_of(const SimulateRequest& request, const Wor
 class RowSimulator {
  public:
   RowSimulator(const SimulateRequest& request, const CostModel& cost, const std::vector<LengthProfile>& profiles,
-               const Device& device)
+               const Device& device, const PolicySpec& policy)
       : request_(request), cost_(cost), profiles_(profiles), limits_(request.limits_on(device)),
-        prefixes_(prefix_setup(request, cost, device, profiles.back().mean)) {}
+        prefixes_(prefix_setup(request, cost, device, policy, profiles.back().mean)) {}
 
   [[nodiscard]] ServingOutcome outcome(double rate, std::uint32_t replicas, const TimeReading& reading = {}) const {
     std::vector<Request> requests = request_.requests;
@@ -253,7 +253,7 @@ void simulate_row(const SimulateRequest& request, const std::vector<LengthProfil
     row.problem = longest + " does not fit";
     return;
   }
-  const RowSimulator simulator(request, cost, profiles, *row.device);
+  const RowSimulator simulator(request, cost, profiles, *row.device, row.workload->policy());
   row.cache_capacity = simulator.cache_capacity();
   row.prefixes = simulator.prefixes();
   row.evicts = profiles.back().mean.evicts;

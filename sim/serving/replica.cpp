@@ -38,6 +38,7 @@ void Replica::arrive(std::size_t request) {
   sequence.to_compute = asked.prompt;
   sequence.cache = cache_of(sequence);
   sequence.most_cache = most_cache_of(asked);
+  sequence.corrected = correction(asked);
   queue_.push_back(sequence);
 }
 

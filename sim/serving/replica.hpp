@@ -89,6 +89,7 @@ class Replica {
     double last_token = 0;
     PrefixBlock held = kNoPrefix;  // the last block of its prompt that it holds
     bool begun = false;            // its prompt, since it has its place
+    double corrected = 0;          // bytes that its cache has beside those that it is taken for
     [[nodiscard]] bool decodes() const { return computed == to_compute; }
   };
 
@@ -100,6 +101,8 @@ class Replica {
   [[nodiscard]] double caches() const;
 
   // replica_prefixes.cpp: with a prefix cache; without one they do nothing, and all bytes are a sequence's own.
+  // By how much its cache is taken for too small, for a prompt of another length: blocks have lengths of their own.
+  [[nodiscard]] double correction(const Request& request) const;
   // Of so many bytes of its cache, those that are not in the blocks up to `held`.
   [[nodiscard]] double own(const Sequence& sequence, double bytes, PrefixBlock held) const;
   // Holds what is there of its prompt, which then is computed.

@@ -6,11 +6,17 @@
 
 namespace kvroof {
 
+double Replica::correction(const Request& request) const {
+  if (!prefixes_ || prefixes_->setup().copies) return 0;
+  return prefixes_->bytes_of(request.prompt) - prefixes_->bytes_of(costs_.taken_for(request.prompt));
+}
+
 double Replica::own(const Sequence& sequence, double bytes, PrefixBlock held) const {
   if (!prefixes_ || prefixes_->setup().copies) return bytes;
   const std::uint32_t tokens =
       std::min(prefixes_->setup().tree->end(held), requests_[sequence.request].request.prompt);
-  return std::max(0.0, bytes - prefixes_->bytes_of(tokens));
+  // What windows hide of a prompt is spread over its blocks: an end of it may hold less.
+  return std::max(0.0, bytes + sequence.corrected - prefixes_->bytes_of(tokens));
 }
 
 double Replica::caches() const {

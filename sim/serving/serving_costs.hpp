@@ -31,6 +31,8 @@ class ServingCosts {
                                             std::span<const PromptPart> prompts) const = 0;
   // Bytes of one device that the sequence's cache takes, with what the policy keeps beside it.
   [[nodiscard]] virtual double cache_bytes(const Decoding& sequence) const = 0;
+  // The length of prompt that cache_bytes() takes so long a prompt for.
+  [[nodiscard]] virtual std::uint32_t taken_for(std::uint32_t prompt) const { return prompt; }
   // Bytes of one device that caches may take together.
   [[nodiscard]] virtual double cache_capacity() const = 0;
 };
@@ -66,6 +68,9 @@ class DeploymentCosts : public ServingCosts {
   [[nodiscard]] double step_seconds(std::span<const Decoding> sequences,
                                     std::span<const PromptPart> prompts) const override;
   [[nodiscard]] double cache_bytes(const Decoding& sequence) const override;
+  [[nodiscard]] std::uint32_t taken_for(std::uint32_t prompt) const override {
+    return profiles_[profile_of(prompt)].mean.prompt;
+  }
   [[nodiscard]] double cache_capacity() const override { return capacity_; }
 
  private:
