@@ -38,6 +38,7 @@ void share_prefix(const Arguments& arguments, SimulateRequest& request) {
   const SharedPrefix shared = shared_prefix_of(arguments.get<std::string>("shared-prefix"));
   PrefixTreeBuilder tree;
   std::vector<PrefixBlock> groups(shared.groups, kNoPrefix);
+  std::vector<bool> came(shared.groups, false);
   for (std::uint32_t group = 0; group < shared.groups; ++group) {
     for (std::uint32_t end = kSharedBlock; end <= shared.tokens; end += kSharedBlock) {
       groups[group] = tree.child(groups[group], group, end);
@@ -53,7 +54,8 @@ void share_prefix(const Arguments& arguments, SimulateRequest& request) {
     const Philox4 bits = philox4x32_10({{0, i, 0, 0x70726566U}}, arguments.seed);
     const auto group = static_cast<std::uint32_t>(std::uint64_t{bits.x[0]} * shared.groups >> 32U);
     r.prefix = tree.child(groups[group], std::uint64_t{i} + shared.groups, r.prompt);
-    r.cached = whole;
+    r.cached = came[group] ? whole : 0;
+    came[group] = true;
   }
   request.prefixes = tree.take();
 }
@@ -109,6 +111,10 @@ void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
   const bool shared = arguments.has("shared-prefix"), trace = text == "trace";
   if (shared && (trace || arguments.has("requests"))) {
     throw usage_error("--shared-prefix is of drawn requests: those of --requests begin as the file says");
+  }
+  if (shared && arguments.has("cached-prompt")) {
+    throw usage_error("--shared-prefix and --cached-prompt: a cache that is simulated finds what it has")
+        .note("leave one of the two away");
   }
   if (trace && request.prefixes.size() <= 1) {
     throw usage_error("--cached-prompt trace: nothing says which prompts begin alike (hash_ids of --requests)")
