@@ -33,8 +33,8 @@ constexpr std::string_view kSimulateExamples =
     "--output 512 --ttft-ms 2000 --tpot-ms 50\n"
     "  kvroof simulate --model llama-3-8b --device l40s --engine vllm --requests azure.csv --replicas auto --ttft-ms "
     "1000\n"
-    "  kvroof simulate --model llama-3-8b --device h100-sxm,h200 --engine vllm --requests mooncake.jsonl --cached-prompt "
-    "trace --host-cache 200\n"
+    "  kvroof simulate --model llama-3-8b --device h100-sxm,h200 --engine vllm --requests mooncake.jsonl "
+    "--cached-prompt trace --host-cache 200\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm --clients 64 --prompt 1k --output 1k --per-request r.csv";
 
 }  // namespace

@@ -73,8 +73,8 @@ void add_prefixes(WideRows& rows, const SimulatedRow* row) {
 std::vector<std::string> prefix_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
   const double share = 100 * request.cached_share;
   if (!request.prefix_cache) {
-    return {share > 0 ? fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence still "
-                                    "counts its own copy of it in memory", share)
+    return {share > 0 ? fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence "
+                                    "still counts its own copy of it in memory", share)
                       : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it"};
   }
   std::vector<std::string> notes = {
@@ -89,7 +89,8 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
   }
   if (!losers.empty()) {
     notes.push_back(fmt::format("{}: of a prompt that is evicted from, rows are missing that other prompts need, so "
-                                "prompts are computed whole; --evicted-prefix copy has whole ones kept beside", losers));
+                                "prompts are computed whole; --evicted-prefix copy has whole ones kept beside",
+                                losers));
   }
   if (!copiers.empty()) {
     notes.push_back(fmt::format("{}: whole prompts are kept in the memory that sequences leave, beside what the policy "

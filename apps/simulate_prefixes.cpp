@@ -48,8 +48,9 @@ void share_prefix(const Arguments& arguments, SimulateRequest& request) {
   for (std::uint32_t i = 0; i < request.requests.size(); ++i) {
     Request& r = request.requests[i];
     if (r.prompt <= shared.tokens) {
-      throw usage_error(fmt::format("--shared-prefix {}: a prompt of {} tokens has no room for it and a token of its own",
-                                    shared.tokens, r.prompt));
+      throw usage_error(fmt::format(
+          "--shared-prefix {}: a prompt of {} tokens has no room for it and a token of its own", shared.tokens,
+          r.prompt));
     }
     const Philox4 bits = philox4x32_10({{0, i, 0, 0x70726566U}}, arguments.seed);
     const auto group = static_cast<std::uint32_t>(std::uint64_t{bits.x[0]} * shared.groups >> 32U);
@@ -137,8 +138,9 @@ void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
   if (shared || trace) set_cache(arguments, request);
 }
 
-std::optional<PrefixCacheSetup> prefix_setup(const SimulateRequest& request, const CostModel& cost, const Device& device,
-                                             const PolicySpec& policy, const ResidencySummary& longest) {
+std::optional<PrefixCacheSetup> prefix_setup(const SimulateRequest& request, const CostModel& cost,
+                                             const Device& device, const PolicySpec& policy,
+                                             const ResidencySummary& longest) {
   if (!request.prefix_cache) return std::nullopt;
   const PrefixCacheRequest& asked = *request.prefix_cache;
   if (longest.evicts && !asked.copies && policy.name != kWholeBlocks) return std::nullopt;

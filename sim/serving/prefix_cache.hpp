@@ -25,7 +25,7 @@ struct PrefixCacheSetup {
   // Most bytes of one device that blocks take which no running sequence holds, where that much is free.
   double most_bytes = std::numeric_limits<double>::infinity();
   bool loses_nothing = false;        // blocks that no sequence holds take no memory and stay for ever
-  // The policy evicts from prompts: a sequence cannot hold what it keeps by whole blocks. It holds those that were found
+  // The policy evicts from prompts: what a sequence keeps is not made of whole blocks. It holds those that were found
   // until its prompt is computed, whole, and then keeps what the policy holds as its own beside them.
   bool copies = false;
   double host_bytes = 0;             // of the host's memory, for one device

@@ -104,7 +104,10 @@ class Replica {
   // By how much its cache is taken for too small, for a prompt of another length: blocks have lengths of their own.
   [[nodiscard]] double correction(const Request& request) const;
   // Of so many bytes of its cache, those that are not in the blocks up to `held`.
-  [[nodiscard]] double own(const Sequence& sequence, double bytes, PrefixBlock held) const;
+  [[nodiscard]] double own(const Sequence& sequence, double bytes, PrefixBlock held) const {
+    return prefixes_ ? unshared(sequence, bytes, held) : bytes;
+  }
+  [[nodiscard]] double unshared(const Sequence& sequence, double bytes, PrefixBlock held) const;
   // Holds what is there of its prompt, which then is computed.
   void find_prefix(Sequence& sequence);
   // Holds the blocks of its prompt that are computed, so that others find them.

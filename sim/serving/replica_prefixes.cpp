@@ -11,8 +11,8 @@ double Replica::correction(const Request& request) const {
   return prefixes_->bytes_of(request.prompt) - prefixes_->bytes_of(costs_.taken_for(request.prompt));
 }
 
-double Replica::own(const Sequence& sequence, double bytes, PrefixBlock held) const {
-  if (!prefixes_ || prefixes_->setup().copies) return bytes;
+double Replica::unshared(const Sequence& sequence, double bytes, PrefixBlock held) const {
+  if (prefixes_->setup().copies) return bytes;
   const std::uint32_t tokens =
       std::min(prefixes_->setup().tree->end(held), requests_[sequence.request].request.prompt);
   // What windows hide of a prompt is spread over its blocks: an end of it may hold less.

@@ -30,8 +30,8 @@ std::string trace_in(const TemporaryFolder& folder) {
   const char* ids[] = {"0,1,2,3,4,5,6,7", "0,1,2,3,14,15,16,17", "0,1,2,3,4,5,6,7"};
   std::ofstream file(folder.file("mooncake.jsonl"));
   for (int i = 0; i < 3; ++i) {
-    file << "{\"timestamp\": " << 60000 * i << ", \"input_length\": 4096, \"output_length\": 8, \"hash_ids\": [" << ids[i]
-         << "]}\n";
+    file << "{\"timestamp\": " << 60000 * i << ", \"input_length\": 4096, \"output_length\": 8, \"hash_ids\": ["
+         << ids[i] << "]}\n";
   }
   return "--requests " + folder.file("mooncake.jsonl") + " ";
 }

@@ -212,7 +212,7 @@ TEST_CASE("blocks that running sequences share count once, and are found while t
 }
 
 TEST_CASE("what no sequence holds leaves the device when running sequences need its memory") {
-  // The first prompt of 32 bytes leaves its blocks; the second needs 28 + 1 of 40 bytes, so 12 + 8 of them at most stay.
+  // The first prompt of 32 bytes leaves its blocks; the second needs 28 + 1 of 40 bytes.
   const Prompts prompts = prompts_of({{1, 2, 3, 4, 5, 6, 7, 8}, {11, 12, 13, 14, 15, 16, 17}, {1, 2, 3, 4}}, 100);
   const ServingOutcome outcome = serve(prompts, ByteCosts(40), {});
   CHECK(found(outcome) == std::vector<std::uint32_t>{0, 0, 8});  // 40 − 29 is two blocks
