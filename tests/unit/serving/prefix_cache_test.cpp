@@ -26,11 +26,15 @@ class ByteCosts : public ServingCosts {
     return seconds;
   }
   [[nodiscard]] double cache_bytes(const Decoding& s) const override {
-    return std::min<double>(s.prompt + s.generated, kept);
+    return std::min<double>(taken_for(s.prompt) + s.generated, kept);
+  }
+  [[nodiscard]] std::uint32_t taken_for(std::uint32_t prompt) const override {
+    return (prompt + profiled - 1) / profiled * profiled;
   }
   [[nodiscard]] double cache_capacity() const override { return capacity_; }
 
   double kept = 1e9;
+  std::uint32_t profiled = 1;  // lengths of prompts are taken for multiples of it
 
  private:
   double capacity_;
@@ -209,6 +213,31 @@ TEST_CASE("blocks that running sequences share count once, and are found while t
   // So more of them fit: whole answers are reserved, 16 + 5 bytes for the first, 9 for each other.
   CHECK(serve(prompts, ByteCosts(21 + 4 * 9), {}).totals.most_running == 5);
   CHECK(serve(prompts, ByteCosts(21 + 4 * 9 - 1), {}).totals.most_running == 4);
+}
+
+TEST_CASE("sequences take the memory of their own lengths, whatever lengths their caches are taken for") {
+  std::vector<Ids> ids;
+  for (std::uint64_t i = 0; i < 10; ++i) ids.push_back({1, 2, 10 + i});
+  const Prompts prompts = prompts_of(ids, 0, 5);
+  ByteCosts costs;
+  costs.profiled = 7;  // 12 tokens for 14
+  CHECK(serve(prompts, costs, {}).totals.most_cache_bytes == 8 + 10 * (4 + 5));
+}
+
+TEST_CASE("a block is one of the prompts that are alike up to it, and the last of a prompt may be shorter") {
+  PrefixTreeBuilder builder;
+  const auto add = [&](const Ids& ids, std::uint32_t prompt) { return builder.add(ids, kBlock, prompt); };
+  CHECK(add({1, 2}, 7).known == 0);
+  CHECK(add({3, 2}, 8).known == 0);     // 2 after 3 is another block
+  CHECK(add({1, 2}, 7).known == 7);
+  CHECK(add({1, 9}, 5).known == 4);
+  CHECK(add({1, 2, 5, 6}, 9).known == 8);  // more names than blocks
+  const PrefixTree tree = builder.take();
+  CHECK(tree.size() == 1 + 6);
+  // In all: 1, its 2 (of four tokens in the longest prompt), 3, its 2, 9 of one token, and 5 of one.
+  std::uint32_t tokens = 0;
+  for (PrefixBlock block = 1; block < tree.size(); ++block) tokens += tree.tokens(block);
+  CHECK(tokens == 4 + 4 + 4 + 4 + 1 + 1);
 }
 
 TEST_CASE("what no sequence holds leaves the device when running sequences need its memory") {
