@@ -79,6 +79,11 @@ void set_cache(const Arguments& arguments, SimulateRequest& request) {
     throw usage_error(fmt::format("--evicted-prefix {}: expected none or copy", evicted));
   }
   cache.copies = evicted == "copy";
+  const auto& router = arguments.get<std::string>("router");
+  if (router != "least" && router != "prefix") {
+    throw usage_error(fmt::format("--router {}: expected least or prefix", router));
+  }
+  cache.routes = router == "prefix";
   if (arguments.has("host-cache")) {
     cache.host_gib = number_value("host-cache", arguments.get<std::string>("host-cache"), 0, kMostGib);
     for (const Device& device : request.devices) {
@@ -104,6 +109,8 @@ void describe_prefixes(po::options_description_easy_init add) {
   add("host-cache", po::value<std::string>(), "GiB of the host's memory, for each device, that such blocks go to");
   add("evicted-prefix", po::value<std::string>()->default_value("none"),
       "of prompts that a policy evicts from a prefix cache has none, or a copy of the whole prompt");
+  add("router", po::value<std::string>()->default_value("least"),
+      "requests go to the server that has least of them, or prefix: most of their prompt");
 }
 
 // The last token of a prompt is always computed: the answer begins with what it makes.
@@ -121,7 +128,7 @@ void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
     throw usage_error("--cached-prompt trace: nothing says which prompts begin alike (hash_ids of --requests)")
         .note("a share, as --cached-prompt 0.5, is taken of each prompt");
   }
-  for (const char* option : {"prefix-cache", "host-cache", "evicted-prefix"}) {
+  for (const char* option : {"prefix-cache", "host-cache", "evicted-prefix", "router"}) {
     if (shared || trace || !arguments.has(option)) continue;
     throw usage_error(fmt::format("--{}: nothing says what prompts share", option))
         .note("--cached-prompt trace with --requests takes the trace's hash_ids, --shared-prefix makes prompts that "

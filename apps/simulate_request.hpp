@@ -17,6 +17,7 @@ struct PrefixCacheRequest {
   bool loses_nothing = false;
   bool copies = false;             // of whole prompts, beside what policies keep of them
   double host_gib = 0;             // of the host's memory, for each device
+  bool routes = false;             // requests go where most of their prompt is
 };
 
 struct SimulateRequest {

@@ -56,7 +56,8 @@ class RowSimulator {
       for (Request& r : requests) r.arrival /= rate;
     }
     const DeploymentCosts costs(cost_, profiles_, reading);
-    return simulate_serving(costs, {limits_, replicas, request_.clients, prefixes_}, requests);
+    const bool routes = request_.prefix_cache && request_.prefix_cache->routes;
+    return simulate_serving(costs, {limits_, replicas, request_.clients, prefixes_, routes}, requests);
   }
   [[nodiscard]] double attained(const ServingOutcome& outcome) const {
     const double any = std::numeric_limits<double>::infinity();

@@ -63,6 +63,8 @@ class Replica {
 
   [[nodiscard]] std::size_t waiting() const { return queue_.size(); }
   [[nodiscard]] std::size_t running() const { return running_.size(); }
+  // Tokens of the prompt that its prefix cache has now.
+  [[nodiscard]] std::uint32_t found(const Request& request) const;
 
   // Over all steps until now; sums over seconds divide by busy_seconds to their means.
   struct Totals {

@@ -25,14 +25,18 @@ double Replica::caches() const {
   return bytes;
 }
 
+std::uint32_t Replica::found(const Request& request) const {
+  return prefixes_ ? std::min(prefixes_->setup().tree->end(prefixes_->find(request.prefix)), request.prompt) : 0;
+}
+
 // The last token is always computed: the answer begins with what it makes.
 void Replica::find_prefix(Sequence& sequence) {
   if (!prefixes_) return;
   const Request& request = requests_[sequence.request].request;
-  const PrefixBlock found = prefixes_->find(request.prefix);
-  prefixes_->hold(sequence.held, found);
-  sequence.held = found;
-  const std::uint32_t tokens = std::min(prefixes_->setup().tree->end(found), request.prompt);
+  const PrefixBlock there = prefixes_->find(request.prefix);
+  prefixes_->hold(sequence.held, there);
+  sequence.held = there;
+  const std::uint32_t tokens = std::min(prefixes_->setup().tree->end(there), request.prompt);
   sequence.computed = std::min(tokens, sequence.to_compute - 1);
 }
 

@@ -50,16 +50,30 @@ class Simulation {
   void call(double now) {
     if (called_ < outcome_.requests.size()) outcome_.requests[called_++].request.arrival = now;
   }
-  void place() {
+  // The server that the next request goes to.
+  [[nodiscard]] std::size_t chosen() const {
     const auto load = [](const Replica& r) { return r.waiting() + r.running(); };
-    const auto to = std::min_element(replicas_.begin(), replicas_.end(),
-                                     [&](const Replica& a, const Replica& b) { return load(a) < load(b); });
-    const auto i = static_cast<std::size_t>(to - replicas_.begin());
+    const auto less = [&](const Replica& a, const Replica& b) { return load(a) < load(b); };
+    const auto [fewest, most] = std::minmax_element(replicas_.begin(), replicas_.end(), less);
+    const auto idlest = static_cast<std::size_t>(fewest - replicas_.begin());
+    const std::size_t more = load(*most) - load(*fewest);
+    if (!setup_.routes_by_prefix || (more > 64 && 2 * load(*most) > 3 * load(*fewest))) return idlest;
+    const Request& request = outcome_.requests[next_].request;
+    std::size_t best = idlest;
+    std::uint32_t tokens = replicas_[idlest].found(request);
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      const std::uint32_t found = replicas_[i].found(request);
+      if (found > tokens || (found == tokens && less(replicas_[i], replicas_[best]))) best = i, tokens = found;
+    }
+    return tokens > 0.3 * request.prompt ? best : idlest;
+  }
+  void place() {
+    const std::size_t i = chosen();
     if (next_ + 1 == outcome_.requests.size()) {
       for (const Replica& replica : replicas_) outcome_.waiting_at_end += replica.waiting();
     }
     outcome_.requests[next_].replica = static_cast<std::uint32_t>(i);
-    to->arrive(next_++);
+    replicas_[i].arrive(next_++);
     note_event(i);
   }
   // When the replica must be asked next, after something happened to it.

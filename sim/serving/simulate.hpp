@@ -17,6 +17,9 @@ struct ServingSetup {
   // do not count then. 0: requests come when they come.
   std::uint32_t clients = 0;
   std::optional<PrefixCacheSetup> prefixes = {};  // of each server; without: prompts share nothing
+  // A request goes to the server that has most of its prompt, where that is more than 0.3 of it; unless some server has
+  // over 64 requests more than another and over 1.5 times as many: SGLang's cache-aware router at its defaults.
+  bool routes_by_prefix = false;
 };
 
 struct ServingOutcome {

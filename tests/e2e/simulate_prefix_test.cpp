@@ -121,6 +121,8 @@ TEST_CASE("a prefix cache that cannot be is refused in a sentence") {
       {drawn + "--shared-prefix 16 --cached-prompt trace", "--shared-prefix is of drawn requests"},
       {drawn + "--shared-prefix 16 --cached-prompt 0.5", "--shared-prefix and --cached-prompt"},
       {drawn + "--shared-prefix 16 --prefix-cache most", "--prefix-cache most: expected a number from 0"},
+      {drawn + "--router prefix", "--router: nothing says what prompts share"},
+      {drawn + "--shared-prefix 16 --router best", "--router best: expected least or prefix"},
       {drawn + "--shared-prefix 16 --evicted-prefix all", "--evicted-prefix all: expected none or copy"},
       {"--model llama-3-8b --device tpu-v5p --rate 1 --prompt 1k --output 4 --shared-prefix 16 --host-cache 4",
        "nothing says how fast tpu-v5p reads the host's memory"}};

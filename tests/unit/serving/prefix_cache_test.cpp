@@ -258,6 +258,36 @@ TEST_CASE("reading blocks from the host takes their bytes over its bandwidth") {
   CHECK(outcome.requests[1].first_token == Approx(100 + 0.1 * 4 + 16.0 / 8));
 }
 
+TEST_CASE("a router that looks at prefixes sends a prompt to the server that has most of it, if that is not too busy") {
+  // One at a time, all servers are idle: by number of requests the first has all; so two come at once.
+  std::vector<Ids> ids = {{1, 2, 3, 4}, {5, 6, 7, 8}, {5, 6, 7, 9}, {1, 2, 3, 9}, {5, 11, 12, 13}};
+  Prompts prompts = prompts_of(ids, 100);
+  prompts.requests[1].arrival = prompts.requests[0].arrival;
+  PrefixCacheSetup cache;
+  cache.tree = &prompts.tree;
+  const auto servers = [&](bool routes) {
+    SchedulerLimits limits;
+    limits.sequences = 64;
+    limits.step_tokens = 1000;
+    std::vector<std::uint32_t> of;
+    const ServingOutcome outcome = simulate_serving(ByteCosts(), {limits, 2, 0, cache, routes}, prompts.requests);
+    for (const ServedRequest& r : outcome.requests) of.push_back(r.replica);
+    return of;
+  };
+  CHECK(servers(false) == std::vector<std::uint32_t>{0, 1, 0, 0, 0});
+  CHECK(servers(true) == std::vector<std::uint32_t>{0, 1, 1, 0, 0});  // a quarter of the last is too little
+  // Of 200 alike at once, the 66th finds 65 on the first server and none on the other; then they take turns so that it
+  // stays within 64 more, or one and a half times as many.
+  prompts = prompts_of(std::vector<Ids>(200, Ids{1, 2, 3}), 0);
+  prompts.requests.insert(prompts.requests.begin(), prompts.requests[0]);
+  for (std::size_t i = 1; i < prompts.requests.size(); ++i) prompts.requests[i].arrival = 100;
+  cache.tree = &prompts.tree;
+  const std::vector<std::uint32_t> of = servers(true);
+  CHECK(std::count(of.begin(), of.begin() + 66, 0U) == 66);
+  CHECK(of[66] == 1);
+  CHECK(std::count(of.begin(), of.end(), 1U) > 50);
+}
+
 TEST_CASE("where the policy evicts from prompts, copies of whole ones are found, and nothing is shared") {
   ByteCosts costs(1e9);
   costs.kept = 6;
