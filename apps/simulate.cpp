@@ -36,6 +36,8 @@ constexpr std::string_view kSimulateExamples =
     "1000\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm --engine vllm --policy full,snapkv --budget 0.25 --rate "
     "max --prompt 8k --output 256 --ttft-ms 1000 --tpot-ms 20 --replicas 4 --prefill-replicas auto\n"
+    "  kvroof simulate --model llama-3-8b --device h100-sxm,h200 --engine vllm --requests mooncake.jsonl "
+    "--cached-prompt trace --host-cache 200\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm --clients 64 --prompt 1k --output 1k --per-request r.csv";
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "analysis/plot.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/simulate_answer.hpp"
+#include "apps/simulate_prefix_output.hpp"
 #include "apps/simulate_transfers.hpp"
 #include "apps/wide_rows.hpp"
 #include "kvroof_version.hpp"
@@ -86,6 +87,18 @@ Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows
   return table;
 }
 
+Table found_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+  Table table;
+  table.columns = {{"device", "device", false}, {"policy", "policy", false}};
+  for (Table::Column& column : prefix_columns(r)) table.columns.push_back(std::move(column));
+  for (const SimulatedRow& row : rows) {
+    if (!row.problem.empty()) continue;
+    table.rows.push_back({devices_text(row), policy_text(r, row)});
+    for (std::string& cell : prefix_cells(r, row)) table.rows.back().push_back(std::move(cell));
+  }
+  return table;
+}
+
 std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   std::vector<std::string> notes = {fmt::format(
       "{}{}", r.requests_text,
@@ -106,10 +119,7 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
   }
   for (std::string& note : workload_notes(r.workload)) notes.push_back(std::move(note));
   for (std::string& note : transfer_notes(r, rows)) notes.push_back(std::move(note));
-  notes.push_back(r.cached_share > 0
-                      ? fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence "
-                                    "still counts its own copy of it in memory", 100 * r.cached_share)
-                      : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it");
+  for (std::string& note : prefix_notes(r, rows)) notes.push_back(std::move(note));
   notes.emplace_back("intervals: all steps and prompts at the ends of their own intervals, and first tokens at least "
                      "as wide as measured ones err");
   return notes;
@@ -176,6 +186,7 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
   json["waiting_at_end"] = row.outcome.waiting_at_end;
   json["falls_behind"] = row.falls_behind();
   json["prefill"] = row.prefill_replicas > 0 ? transfers_json(r, row) : Json(nullptr);
+  json["prefix_cache"] = r.prefix_cache ? prefix_json(row) : Json(nullptr);
   json["intervals_from"] = row.interval_from;
   return json;
 }
@@ -200,6 +211,7 @@ std::string simulate_table(const SimulateRequest& request, const std::vector<Sim
   if (!load.rows.empty()) text += format_table(load) + "\n";
   const Table transfers = transfers_table(request, rows);
   if (!transfers.rows.empty()) text += format_table(transfers) + "\n";
+  if (!load.rows.empty() && request.prefix_cache) text += format_table(found_table(request, rows)) + "\n";
   for (const std::string& note : notes_of(request, rows)) text += format_paragraph(note, 0);
   return text;
 }
@@ -250,6 +262,7 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
     number("preemptions", static_cast<double>(preemptions(row)));
     number("waiting_at_end", static_cast<double>(row.outcome.waiting_at_end));
     add_transfers(rows, row);
+    add_prefixes(rows, request.prefix_cache && priced ? &row : nullptr);
     rows.end_row();
   }
   return rows.csv();

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "apps/shared_options.hpp"
+#include "apps/simulate_prefixes.hpp"
 #include "apps/values.hpp"
 #include "sim/serving/request_trace.hpp"
 #include "traces/file_io.hpp"
@@ -73,7 +74,7 @@ void read(const Arguments& arguments, SimulateRequest& request) {
           .or_throw(path, ExitCode::kUsage);
   request.requests = std::move(trace.requests);
   request.without_answer = trace.without_answer;
-  request.has_prefixes = trace.has_prefixes;
+  request.prefixes = std::move(trace.prefixes);
   for (const Request& r : request.requests) {
     if (r.prompt <= kMostPrompt && r.output <= kMostOutput) continue;
     throw usage_error(fmt::format("{}: a request of {} + {} tokens; expected at most {} + {}", path, r.prompt, r.output,
@@ -96,25 +97,6 @@ void read(const Arguments& arguments, SimulateRequest& request) {
   const auto count = static_cast<double>(request.requests.size());
   request.requests_text = fmt::format("{} request{} of {}, {:.0f} + {:.0f} tokens on average", request.requests.size(),
                                       request.requests.size() == 1 ? "" : "s", path, prompts / count, outputs / count);
-}
-
-// What a prefix cache has of each prompt. The last token is always computed: the answer begins with what it makes.
-void set_cached(const Arguments& arguments, SimulateRequest& request) {
-  const auto& text = arguments.get<std::string>("cached-prompt");
-  if (text == "trace") {
-    if (!request.has_prefixes) {
-      throw usage_error("--cached-prompt trace: nothing says which prompts begin alike (hash_ids of --requests)")
-          .note("a share, as --cached-prompt 0.5, is taken of each prompt");
-    }
-  } else {
-    const double share = number_value("cached-prompt", text, 0, 1, ", or trace");
-    for (Request& r : request.requests) {
-      r.cached = std::min(static_cast<std::uint32_t>(share * r.prompt), r.prompt - 1);
-    }
-  }
-  double cached = 0, all = 0;
-  for (const Request& r : request.requests) cached += r.cached, all += r.prompt;
-  request.cached_share = cached / all;
 }
 
 void check_load(const Arguments& arguments, const SimulateRequest& request) {
@@ -213,9 +195,7 @@ void describe_simulate(po::options_description_easy_init add) {
   add("arrivals", po::value<std::string>()->default_value("poisson"), "poisson | constant | gamma:SHAPE");
   add("spread", po::value<std::string>()->default_value("0"),
       "standard deviation of the drawn lengths over their mean; 0: all have the mean");
-  add("cached-prompt", po::value<std::string>()->default_value("0"),
-      "share of each prompt that a prefix cache has, so that it is not computed; trace: what the hash_ids of "
-      "--requests say of a cache that loses nothing");
+  describe_prefixes(add);
   add("replicas", po::value<std::string>()->default_value("1"),
       "servers that share the requests, or auto: as few as meet the goals");
   add("prefill-replicas", po::value<std::string>(),
@@ -264,7 +244,7 @@ SimulateRequest simulate_request(const Arguments& arguments) {
   check_load(arguments, request);
   set_prefill(arguments, request);
   arguments.has("requests") ? read(arguments, request) : draw(arguments, request);
-  set_cached(arguments, request);
+  set_prefixes(arguments, request);
   for (const Request& r : request.requests) {
     request.workload.prompt = std::max(request.workload.prompt, r.prompt);
     request.workload.output = std::max(request.workload.output, r.output);

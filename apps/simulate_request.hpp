@@ -21,14 +21,24 @@ struct PrefillRequest {
   std::optional<double> transfer_gbs, transfer_ms;
 };
 
+// A prefix cache that is simulated block by block.
+struct PrefixCacheRequest {
+  std::optional<double> most_gib;  // of each device, for blocks that no running sequence holds; nothing: what is free
+  bool loses_nothing = false;
+  bool copies = false;             // of whole prompts, beside what policies keep of them
+  double host_gib = 0;             // of the host's memory, for each device
+  bool routes = false;             // requests go where most of their prompt is
+};
+
 struct SimulateRequest {
   WorkloadRequest workload;  // its prompt and output are the longest of all requests
   std::vector<Device> devices;
   std::vector<Request> requests;  // at the file's own rate, or at that of --rate; at one a second for --rate max
   std::string requests_text;      // what they are: "1000 drawn requests of 2048 + 512 tokens"
   std::size_t without_answer = 0;  // requests of the file that were left out
-  bool has_prefixes = false;       // the file says what prompts share
-  double cached_share = 0;         // of all tokens of prompts, that a prefix cache has
+  PrefixTree prefixes;             // what prompts share, where the file or --shared-prefix says so
+  std::optional<PrefixCacheRequest> prefix_cache;
+  double cached_share = 0;         // of all tokens of prompts, that a prefix cache has; that loses nothing, if it may
   bool highest_rate = false;       // --rate max: the highest that meets the goals is looked for
   std::uint32_t clients = 0;       // of a closed loop; 0: requests come by themselves
   std::uint32_t replicas = 1;      // all servers; 0: as few as meet the goals

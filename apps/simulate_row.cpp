@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "apps/intervals.hpp"
+#include "apps/simulate_prefixes.hpp"
 #include "apps/simulate_search.hpp"
 #include "sim/core/thread_pool.hpp"
 
@@ -86,11 +87,11 @@ Reach reach_of(const SimulateRequest& request, const Replica::Totals& totals, st
           static_cast<double>(devices)};
 }
 
-// Prompts of the lengths that there are, on average.
-std::string prompt_metric_of(const SimulateRequest& request) {
+// Prompts of the lengths that are computed, on average.
+std::string prompt_metric_of(const ServingOutcome& outcome) {
   double tokens = 0;
-  for (const Request& r : request.requests) tokens += r.prompt - r.cached;
-  return prompt_metric(tokens / static_cast<double>(request.requests.size()));
+  for (const ServedRequest& r : outcome.requests) tokens += r.request.prompt - r.cached;
+  return prompt_metric(tokens / static_cast<double>(outcome.requests.size()));
 }
 
 // A row, the costs of its servers, and what is simulated with them.
@@ -102,8 +103,13 @@ class RowPricing {
         row_(row),
         cost_(cost_on(*row.device, row.deployment->tensor_parallel)),
         prefill_cost_(cost_on(*row.prefill_device, row.prefill_parallel)),
-        simulator_(request, profiles, {cost_, request.limits_on(*row.device)},
-                   {prefill_cost_, request.limits_on(*row.prefill_device)}, request.link_on(*row.device)) {}
+        simulator_(request, profiles, {cost_, request.limits_on(*row.device), prefixes_on(cost_, *row.device)},
+                   {prefill_cost_, request.limits_on(*row.prefill_device),
+                    prefixes_on(prefill_cost_, *row.prefill_device)},
+                   request.link_on(*row.device)) {
+    row_.shares_prefixes = prefixes_on(cost_, *row.device).has_value();
+    row_.evicts = profiles.back().mean.evicts;
+  }
 
   void price() {
     row_.problem = memory_problem();
@@ -136,6 +142,9 @@ class RowPricing {
     Deployment deployment = request_.workload.with_cache_of(row_.workload->policy(), *row_.deployment);
     deployment.tensor_parallel = devices;
     return {request_.workload.model, deployment, device, request_.workload.engine_on(device)};
+  }
+  [[nodiscard]] std::optional<PrefixCacheSetup> prefixes_on(const CostModel& cost, const Device& device) const {
+    return prefix_setup(request_, cost, device, row_.workload->policy(), profiles_.back().mean);
   }
   [[nodiscard]] Servers servers() const { return {row_.replicas, row_.prefill_replicas}; }
   [[nodiscard]] std::string memory_problem() const;
@@ -202,7 +211,7 @@ void RowPricing::set_readings() {
                        TimeReading RowReading::* side) {
     const Reach reach = reach_of(request_, totals, cost.deployment().tensor_parallel);
     const IntervalFactors steps = interval_group(device, cost, "step").at(reach);
-    const IntervalFactors prompts = interval_group(device, cost, prompt_metric_of(request_)).at(reach);
+    const IntervalFactors prompts = interval_group(device, cost, prompt_metric_of(row_.outcome)).at(reach);
     for (std::size_t i = 1; i < kEnds.size(); ++i) {
       const auto end = kEnds[i];
       readings_[i].*side = {[=](const Estimate& e) { return with_factors(e, steps).*end; },

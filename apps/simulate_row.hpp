@@ -35,6 +35,8 @@ struct SimulatedRow {
   Estimate attained;            // the share of requests that met the goals; without goals of those that were answered
   double cache_capacity = 0;    // bytes of a device
   double prefill_capacity = 0;  // likewise of a server of prompts
+  bool shares_prefixes = false; // servers that compute prompts have prefix caches
+  bool evicts = false;          // the policy, from prompts
   std::string interval_from;
 
   [[nodiscard]] bool disaggregated() const { return prefill_replicas > 0 || best_split; }

@@ -35,13 +35,15 @@ ServingOutcome RowSimulator::outcome(double rate, Servers servers, const RowRead
   if (request_.highest_rate) {
     for (Request& r : requests) r.arrival /= rate;
   }
+  const bool routes = request_.prefix_cache && request_.prefix_cache->routes;
   const DeploymentCosts answers(answers_.cost, profiles_, reading.answers);
   if (servers.prefill == 0) {
-    return simulate_serving(answers, {answers_.limits, servers.all, request_.clients}, requests);
+    return simulate_serving(answers, {answers_.limits, servers.all, request_.clients, answers_.prefixes, routes},
+                            requests);
   }
   const DeploymentCosts prompts(prompts_.cost, profiles_, reading.prompts);
   const DisaggregatedSetup setup{prompts_.limits, answers_.limits, servers.prefill, servers.all - servers.prefill,
-                                 link_, request_.clients};
+                                 link_, request_.clients, prompts_.prefixes, routes};
   return simulate_disaggregated(prompts, answers, setup, requests);
 }
 

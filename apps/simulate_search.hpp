@@ -23,6 +23,7 @@ struct RowReading {
 struct ServerKind {
   const CostModel& cost;
   SchedulerLimits limits;
+  std::optional<PrefixCacheSetup> prefixes;  // where it computes prompts
 };
 
 class RowSimulator {

@@ -123,7 +123,7 @@ std::vector<std::string> transfer_notes(const SimulateRequest& request, const st
 
 std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
   std::string text = "device,policy,weight_type,tensor_parallel,request,arrival_s,prompt,output,replica,placed_s,"
-                     "first_token_s,finished_s,preemptions,prefill_replicas,prefill_replica,transfer_begun_s,"
+                     "first_token_s,finished_s,preemptions,cached,prefill_replicas,prefill_replica,transfer_begun_s,"
                      "transfer_ended_s,moved_bytes\n";
   for (const SimulatedRow& row : rows) {
     const std::string who = fmt::format("{},{},{},{}", csv_field(row.device->name),
@@ -132,9 +132,9 @@ std::string requests_csv(const SimulateRequest& request, const std::vector<Simul
                                         row.deployment->tensor_parallel);
     for (std::size_t i = 0; i < row.outcome.requests.size(); ++i) {
       const ServedRequest& r = row.outcome.requests[i];
-      text += fmt::format("{},{},{:.6f},{},{},{},{:.6f},{:.6f},{:.6f},{},", who, i, r.request.arrival,
+      text += fmt::format("{},{},{:.6f},{},{},{},{:.6f},{:.6f},{:.6f},{},{},", who, i, r.request.arrival,
                           r.request.prompt, r.request.output, r.replica, r.placed, r.first_token, r.finished,
-                          r.preemptions);
+                          r.preemptions, r.cached);
       text += row.prefill_replicas == 0 ? "0,,,,\n" : transfer_cells(row, r);
     }
   }

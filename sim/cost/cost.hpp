@@ -122,6 +122,8 @@ class CostModel {
   // Seconds that the prompts of `batch` sequences take together, up to their first tokens.
   [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;
+  // Bytes of one device that the cache of a prompt of so many tokens takes, whole but for what windows hide.
+  [[nodiscard]] double prompt_bytes(std::uint64_t tokens) const;
   // By themselves: one matrix product y[m, n] = x[m, k] · w[k, n]; decode attention over `kv_bytes` of cache, those of
   // so many KV heads of sequences.
   [[nodiscard]] Estimate product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const;

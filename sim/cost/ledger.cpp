@@ -69,6 +69,12 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   return m;
 }
 
+double CostModel::prompt_bytes(std::uint64_t tokens) const {
+  ModelShape shape = shape_;
+  if (engine_.keeps_hidden_rows) shape.layer_windows.clear();
+  return kv_share_ / deployment_.stages * static_cast<double>(kv_bytes(shape, types_.kv, tokens).value);
+}
+
 Estimate MemoryLedger::needed() const {
   // FasterTransformer's 42 published peaks and H2O's seven lie within 5 %; 8 % for any engine is a judgement.
   constexpr double k80 = 1.08, k95 = 1.15;

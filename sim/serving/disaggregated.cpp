@@ -5,7 +5,10 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
+
+#include "sim/serving/router.hpp"
 
 namespace kvroof {
 namespace {
@@ -23,10 +26,11 @@ class Disaggregation {
       prompts_.back().moves = request.output > 1;
     }
     for (std::uint32_t i = 0; i < setup.prompt_replicas; ++i) {
-      replicas_.emplace_back(prompt_costs, setup.prompt_limits, prompts_, [](double) {});
+      replicas_.emplace_back(prompt_costs, setup.prompt_limits, setup.prefixes, prompts_, [](double) {});
     }
     for (std::uint32_t i = 0; i < setup.replicas; ++i) {
-      replicas_.emplace_back(costs, setup.limits, served_, [this](double gap) { outcome_.gaps.add(gap); });
+      replicas_.emplace_back(costs, setup.limits, std::nullopt, served_,
+                             [this](double gap) { outcome_.gaps.add(gap); });
     }
     event_of_.resize(replicas_.size());
     link_free_.resize(replicas_.size());
@@ -69,9 +73,9 @@ class Disaggregation {
   [[nodiscard]] std::size_t load(std::size_t i) const {
     return replicas_[i].waiting() + replicas_[i].running() + replicas_[i].expected() + waiting_[i].size();
   }
-  [[nodiscard]] std::size_t least_loaded(std::size_t first, std::size_t end) const {
-    std::size_t least = first;
-    for (std::size_t i = first + 1; i < end; ++i) {
+  [[nodiscard]] std::size_t chosen_for_answer() const {
+    std::size_t least = setup_.prompt_replicas;
+    for (std::size_t i = least + 1; i < replicas_.size(); ++i) {
       if (load(i) < load(least)) least = i;
     }
     return least;
@@ -83,7 +87,8 @@ class Disaggregation {
         outcome_.waiting_at_end += replicas_[i].waiting() + waiting_[i].size();
       }
     }
-    const std::size_t to = least_loaded(0, setup_.prompt_replicas);
+    const std::span servers_of_prompts(replicas_.data(), setup_.prompt_replicas);
+    const std::size_t to = chosen_replica(servers_of_prompts, served_[next_].request, setup_.routes_by_prefix);
     prompts_[next_].replica = static_cast<std::uint32_t>(to);
     replicas_[to].arrive(next_++);
     note_event(to);
@@ -99,6 +104,7 @@ class Disaggregation {
   void hand_over(std::size_t request, double now) {
     ServedRequest& served = served_[request];
     served.placed = prompts_[request].placed;
+    served.cached = prompts_[request].cached;
     served.first_token = now;
     served.transfer.from = prompts_[request].replica;
     if (served.request.output == 1) {
@@ -106,7 +112,7 @@ class Disaggregation {
       if (setup_.clients > 0) call(now);
       return;
     }
-    const std::size_t to = least_loaded(setup_.prompt_replicas, replicas_.size());
+    const std::size_t to = chosen_for_answer();
     served.replica = static_cast<std::uint32_t>(to - setup_.prompt_replicas);
     waiting_[to].push_back(request);
     // A server that makes a step gives places at its end.

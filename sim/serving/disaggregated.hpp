@@ -6,10 +6,12 @@
 // with room for its cache; when it has one its rows move, whole, and with the next step after that its answer goes on.
 // The server of its prompt has them in memory until then. Caches are promised links in the order in which their
 // requests get places; neither the link of a server of prompts nor that of one of answers carries two at once. A
-// sequence that loses its place is computed anew where it was.
+// sequence that loses its place is computed anew where it was. Prefix caches are those of the servers of prompts: what
+// they find moves with the rest, and servers of answers keep nothing.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "sim/serving/simulate.hpp"
@@ -27,6 +29,8 @@ struct DisaggregatedSetup {
   std::uint32_t prompt_replicas = 1, replicas = 1;  // servers of prompts; of answers
   TransferLink link;
   std::uint32_t clients = 0;  // as of ServingSetup
+  std::optional<PrefixCacheSetup> prefixes = {};  // of each server of prompts
+  bool routes_by_prefix = false;                  // to these: chosen_replica()
 };
 
 // The costs of a server of prompts and of one of answers. Each request fits on both by itself. Deterministic.

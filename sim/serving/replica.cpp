@@ -24,9 +24,11 @@ SchedulerLimits scheduler_limits(const EngineProfile& engine) {
   return limits;
 }
 
-Replica::Replica(const ServingCosts& costs, const SchedulerLimits& limits, std::vector<ServedRequest>& requests,
-                 TokenGap on_gap)
-    : costs_(costs), limits_(limits), requests_(requests), on_gap_(std::move(on_gap)) {}
+Replica::Replica(const ServingCosts& costs, const SchedulerLimits& limits,
+                 const std::optional<PrefixCacheSetup>& prefixes, std::vector<ServedRequest>& requests, TokenGap on_gap)
+    : costs_(costs), limits_(limits), requests_(requests), on_gap_(std::move(on_gap)) {
+  if (prefixes) prefixes_.emplace(*prefixes);
+}
 
 void Replica::arrive(std::size_t request) {
   Sequence sequence;
@@ -36,6 +38,7 @@ void Replica::arrive(std::size_t request) {
   sequence.to_compute = asked.prompt;
   sequence.cache = cache_of(sequence);
   sequence.most_cache = most_cache_of(asked);
+  sequence.corrected = correction(asked);
   queue_.push_back(sequence);
 }
 
@@ -71,12 +74,22 @@ void Replica::join(std::size_t request, double now) {
 }
 
 void Replica::release(std::size_t request, double now) {
-  let_go(costs_.cache_bytes({requests_[request].request.prompt, 1}));
+  const auto left = std::ranges::find(leaving_, request, &Sequence::request);
+  give_up(own(*left, left->cache, left->held));
+  let_go(*left);
+  leaving_.erase(left);
+  shrink_idle();
   if (!step_end_) step_begin_ = std::max(step_begin_, now);
 }
 
-void Replica::let_go(double bytes) {
-  held_bytes_ = --held_ > 0 ? held_bytes_ - bytes : 0;
+void Replica::stay(const Sequence& sequence) {
+  leaving_.push_back(sequence);
+  held_bytes_ += own(sequence, sequence.cache, sequence.held);
+  ++held_;
+}
+
+void Replica::give_up(double held_bytes) {
+  held_bytes_ = --held_ > 0 ? held_bytes_ - held_bytes : 0;
   full_ = false;
 }
 
@@ -131,7 +144,7 @@ void Replica::take_joined(double seen_until) {
   const auto is_later = [&](const Sequence& s) { return s.joined > seen_until; };
   const auto later = std::find_if(joining_.begin(), joining_.end(), is_later);
   for (auto s = joining_.begin(); s != later; ++s) {
-    let_go(reserved(*s));
+    give_up(reserved(*s));
     --expected_;
     running_.push_back(*s);
   }
@@ -141,42 +154,43 @@ void Replica::take_joined(double seen_until) {
 // Gives places to requests that were in the queue by then, as far as there are any and the next step has tokens left.
 void Replica::admit(double seen_until) {
   if (queue_.empty()) return;
-  double taken = held_bytes_;
+  double taken = held_bytes_ + (prefixes_ ? prefixes_->held_bytes() : 0);
   std::uint64_t asked = 0;  // tokens of prompts
   for (const Sequence& sequence : running_) {
-    taken += reserved(sequence);
+    taken += own(sequence, reserved(sequence), sequence.held);
     asked += sequence.to_compute - sequence.computed;
   }
   const std::uint64_t tokens = prompt_tokens();
   while (!queue_.empty() && running_.size() + expected_ < limits_.sequences && asked < tokens) {
-    const Sequence& next = queue_.front();
-    if (requests_[next.request].request.arrival + limits_.arrival_seconds > seen_until) return;
-    taken += reserved(next);
+    Sequence& next = queue_.front();
+    const Request& request = requests_[next.request].request;
+    if (request.arrival + limits_.arrival_seconds > seen_until) return;
+    const PrefixBlock found = prefixes_ ? prefixes_->find(request.prefix) : kNoPrefix;
+    taken += own(next, reserved(next), found) + (prefixes_ ? prefixes_->newly_held_bytes(found) : 0);
     // One sequence alone always has a place: whoever asks has checked that each fits.
     full_ = taken > costs_.cache_capacity() && running_.empty() && held_ > 0;
     if (full_ || (taken > costs_.cache_capacity() && !running_.empty())) return;
+    find_prefix(next);
     asked += next.to_compute - next.computed;
     running_.push_back(next);
     queue_.pop_front();
+    shrink_idle();
   }
 }
 
 // The newest lose their places until the others' caches fit, beside those that must stay.
 void Replica::make_room() {
-  const auto total = [&] {
-    double bytes = held_bytes_;
-    for (const Sequence& sequence : running_) bytes += sequence.cache;
-    return bytes;
-  };
   const std::size_t least = held_ > 0 ? 0 : 1;
-  for (cache_bytes_ = total(); cache_bytes_ > costs_.cache_capacity() && running_.size() > least;
-       cache_bytes_ = total()) {
+  for (cache_bytes_ = caches(); cache_bytes_ > costs_.cache_capacity() && running_.size() > least;
+       cache_bytes_ = caches()) {
     Sequence lost = running_.back();
     running_.pop_back();
+    let_go(lost);
     ServedRequest& served = requests_[lost.request];
     if (served.placed >= 0) ++served.preemptions;
     lost.to_compute = served.request.prompt + lost.generated;
     lost.computed = served.request.cached;
+    lost.begun = false;
     queue_.push_front(lost);
   }
 }
@@ -185,9 +199,13 @@ void Replica::make_room() {
 void Replica::settle_prompts() {
   std::uint64_t left = prompt_tokens();
   for (Sequence& sequence : running_) {
+    if (!sequence.begun) find_prefix(sequence);  // what those before it compute in this step is there as well
     sequence.part = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(left, sequence.to_compute - sequence.computed));
     left -= sequence.part;
+    if (sequence.part == 0) continue;
+    sequence.begun = true;
+    hold_computed(sequence, sequence.computed + sequence.part);
   }
 }
 
@@ -202,11 +220,14 @@ void Replica::begin_step(double now) {
   std::vector<PromptPart> prompts;
   for (const Sequence& s : running_) {
     ServedRequest& served = requests_[s.request];
-    if (s.part > 0 && served.placed < 0) served.placed = now;
+    if (s.part > 0 && served.placed < 0) {
+      served.placed = now;
+      served.cached = s.computed;
+    }
     if (s.part > 0) prompts.push_back({s.computed, s.computed + s.part});
     if (s.decodes() && !only_prompts_) sequences.push_back({served.request.prompt, s.generated});
   }
-  const double seconds = costs_.step_seconds(sequences, prompts);
+  const double seconds = costs_.step_seconds(sequences, prompts) + settle_prefixes();
   check(seconds > 0 && std::isfinite(seconds), "a step takes time");
   step_end_ = now + seconds;
   ++totals_.steps;
@@ -215,6 +236,7 @@ void Replica::begin_step(double now) {
   totals_.cache_byte_seconds += seconds * cache_bytes_;
   totals_.most_running = std::max(totals_.most_running, running_.size());
   totals_.most_cache_bytes = std::max(totals_.most_cache_bytes, cache_bytes_);
+  count_prefixes(seconds);
 }
 
 std::vector<std::size_t> Replica::end_step(double now) {
@@ -222,9 +244,11 @@ std::vector<std::size_t> Replica::end_step(double now) {
   for (Sequence& s : running_) {
     ServedRequest& served = requests_[s.request];
     // The step that ends a prompt makes a token as well.
-    const bool makes_token = s.decodes() ? !only_prompts_ : s.computed + s.part == s.to_compute;
+    const bool ends_prompt = !s.decodes() && s.computed + s.part == s.to_compute;
+    const bool makes_token = s.decodes() ? !only_prompts_ : ends_prompt;
     s.computed += std::exchange(s.part, 0);
     if (!makes_token) continue;
+    if (ends_prompt) keep_prompt(s);
     ++s.generated;
     s.cache = cache_of(s);
     if (served.first_token < 0) {
@@ -236,11 +260,14 @@ std::vector<std::size_t> Replica::end_step(double now) {
     if (s.generated < served.request.output) continue;
     served.finished = now;
     finished.push_back(s.request);
-    if (!served.moves) continue;
-    held_bytes_ += s.cache;
-    ++held_;
+    if (served.moves) {
+      stay(s);
+    } else {
+      let_go(s);
+    }
   }
   std::erase_if(running_, [&](const Sequence& s) { return s.generated >= requests_[s.request].request.output; });
+  shrink_idle();
   return finished;
 }
 

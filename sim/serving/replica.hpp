@@ -5,6 +5,9 @@
 // first, in steps of their own that others wait for. A sequence's cache takes what the policy holds of it at its age.
 // Where the engine admits by the prompt and caches outgrow the memory, the newest sequence loses its place, waits at
 // the head of the queue, and is computed anew.
+//
+// With a prefix cache, what it has of a prompt is looked for when the prompt gets its place, held from then on, and not
+// computed; the last token always is. Blocks count once, however many sequences hold them.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +18,7 @@
 #include <vector>
 
 #include "sim/cost/engine_profile.hpp"
+#include "sim/serving/prefix_cache.hpp"
 #include "sim/serving/requests.hpp"
 #include "sim/serving/serving_costs.hpp"
 
@@ -47,6 +51,7 @@ struct ServedRequest {
   std::uint32_t preemptions = 0;
   bool moves = false;  // its cache stays after its last token, until another server has it
   Transfer transfer = {};  // where prompts have servers of their own (disaggregated.hpp)
+  std::uint32_t cached = 0;  // tokens of the prompt that were not computed, when it was first begun
 };
 
 class Replica {
@@ -54,9 +59,9 @@ class Replica {
   // Called with the end of a step: how long a sequence waited for its next token, not for its first.
   using TokenGap = std::function<void(double seconds)>;
 
-  // `requests` outlives the replica and does not move.
-  Replica(const ServingCosts& costs, const SchedulerLimits& limits, std::vector<ServedRequest>& requests,
-          TokenGap on_gap);
+  // `requests` outlives the replica and does not move. Without `prefixes` prompts share nothing.
+  Replica(const ServingCosts& costs, const SchedulerLimits& limits, const std::optional<PrefixCacheSetup>& prefixes,
+          std::vector<ServedRequest>& requests, TokenGap on_gap);
 
   // A request joins the queue. Requests come in the order of their arrival, none before the latest event.
   void arrive(std::size_t request);
@@ -77,6 +82,8 @@ class Replica {
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   [[nodiscard]] std::size_t expected() const { return expected_; }
   [[nodiscard]] bool steps() const { return step_end_.has_value(); }
+  // Tokens of the prompt that its prefix cache has now.
+  [[nodiscard]] std::uint32_t found(const Request& request) const;
 
   // Over all steps until now; sums over seconds divide by busy_seconds to their means.
   struct Totals {
@@ -85,6 +92,9 @@ class Replica {
     double running_seconds = 0, cache_byte_seconds = 0;
     std::size_t most_running = 0;
     double most_cache_bytes = 0;
+    double idle_byte_seconds = 0, host_byte_seconds = 0;  // of blocks of a prefix cache that no sequence holds
+    std::uint64_t evicted_blocks = 0;
+    std::uint64_t host_tokens_read = 0;
   };
   [[nodiscard]] const Totals& totals() const { return totals_; }
 
@@ -99,6 +109,9 @@ class Replica {
     double most_cache = 0;        // at its largest
     double last_token = 0;
     double joined = 0;            // when its cache came from another server
+    PrefixBlock held = kNoPrefix;  // the last block of its prompt that it holds
+    bool begun = false;            // its prompt, since it has its place
+    double corrected = 0;          // bytes that its cache has beside those that it is taken for
     [[nodiscard]] bool decodes() const { return computed == to_compute; }
   };
 
@@ -108,7 +121,31 @@ class Replica {
   [[nodiscard]] double reserved(const Sequence& s) const { return limits_.admits_by_prompt ? s.cache : s.most_cache; }
   [[nodiscard]] Sequence sequence_with_prompt(std::size_t request) const;
   void take_joined(double seen_until);
-  void let_go(double bytes);
+  void stay(const Sequence& sequence);
+  void give_up(double held_bytes);
+  // Bytes of all caches in memory, with the blocks that they hold.
+  [[nodiscard]] double caches() const;
+
+  // replica_prefixes.cpp: with a prefix cache; without one they do nothing, and all bytes are a sequence's own.
+  // By how much its cache is taken for too small, for a prompt of another length: blocks have lengths of their own.
+  [[nodiscard]] double correction(const Request& request) const;
+  // Of so many bytes of its cache, those that are not in the blocks up to `held`.
+  [[nodiscard]] double own(const Sequence& sequence, double bytes, PrefixBlock held) const {
+    return prefixes_ ? unshared(sequence, bytes, held) : bytes;
+  }
+  [[nodiscard]] double unshared(const Sequence& sequence, double bytes, PrefixBlock held) const;
+  // Holds what is there of its prompt, which then is computed.
+  void find_prefix(Sequence& sequence);
+  // Holds the blocks of its prompt that are computed, so that others find them.
+  void hold_computed(Sequence& sequence, std::uint32_t computed);
+  // Its prompt is computed: where the policy evicts from it, the whole of it stays for others.
+  void keep_prompt(Sequence& sequence);
+  void let_go(Sequence& sequence);
+  // Blocks that no sequence holds go until those that run have their memory.
+  void shrink_idle();
+  // What the step that begins needs is held. Seconds in which blocks of it are read from the host.
+  double settle_prefixes();
+  void count_prefixes(double seconds);
   void admit(double seen_until);
   void make_room();
   void begin_step(double now);
@@ -120,12 +157,14 @@ class Replica {
   const ServingCosts& costs_;
   SchedulerLimits limits_;
   std::vector<ServedRequest>& requests_;
+  std::optional<PrefixCache> prefixes_;
   TokenGap on_gap_;
   std::deque<Sequence> queue_;
   std::vector<Sequence> running_;  // in the order in which they got their places
   std::vector<Sequence> joining_;  // whose caches are there, until a step takes them
+  std::vector<Sequence> leaving_;  // whose answers go on elsewhere, until another server has their caches
   std::size_t expected_ = 0;       // have places and do not run yet
-  std::size_t held_ = 0;           // caches in memory whose sequences do not run: expected ones, and those that move
+  std::size_t held_ = 0;           // caches in memory whose sequences do not run: of expected and of leaving ones
   double held_bytes_ = 0;
   bool full_ = false;              // nothing runs and nobody has a place until a cache is gone
   std::optional<double> step_end_;

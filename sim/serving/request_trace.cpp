@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <unordered_set>
 
 namespace kvroof {
 namespace {
@@ -208,16 +207,14 @@ void find_prefixes(std::vector<HashedRequest>& hashed, RequestTrace& trace) {
   std::stable_sort(hashed.begin(), hashed.end(), [](const HashedRequest& a, const HashedRequest& b) {
     return a.request.arrival < b.request.arrival;
   });
-  std::unordered_set<std::uint64_t> seen;
+  PrefixTreeBuilder tree;
   for (HashedRequest& h : hashed) {
-    std::uint64_t alike = 0;
-    while (alike < h.blocks.size() && seen.contains(h.blocks[alike])) ++alike;
-    seen.insert(h.blocks.begin(), h.blocks.end());
-    const std::uint64_t most = h.request.prompt - 1;
-    h.request.cached = static_cast<std::uint32_t>(std::min(alike * h.block_tokens, most));
-    trace.has_prefixes |= !h.blocks.empty();
+    const PrefixTreeBuilder::Path path = tree.add(h.blocks, h.block_tokens, h.request.prompt);
+    h.request.prefix = path.last;
+    h.request.cached = std::min(path.known, h.request.prompt - 1);
     trace.requests.push_back(h.request);
   }
+  trace.prefixes = tree.take();
 }
 
 // A number or a text as the file has it; empty: the key is not there, or it is neither.

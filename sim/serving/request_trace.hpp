@@ -26,10 +26,11 @@ namespace kvroof {
 struct RequestTrace {
   std::vector<Request> requests;  // in the order of their arrival, the first at 0; at least one
   std::size_t without_answer = 0;  // rows left out: requests that failed or whose prompt is empty
-  // Whether the trace says which blocks of prompts are alike (hash_ids: of 512 tokens in Mooncake's, of 16 in
-  // Bailian's). Then `cached` of a request is what earlier requests began with as well: what a prefix cache that loses
-  // nothing has.
-  bool has_prefixes = false;
+  // Where the trace says which blocks of prompts are alike (hash_ids: of 512 tokens in Mooncake's, of 16 in Bailian's):
+  // the tree of them, in which `prefix` of a request is its last. `cached` is what earlier requests began with as well:
+  // what a prefix cache that loses nothing has.
+  PrefixTree prefixes;
+  [[nodiscard]] bool has_prefixes() const { return prefixes.size() > 1; }
 };
 
 // Fails with the line and what is expected there.

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/serving/prefix_tree.hpp"
+
 namespace kvroof {
 
 struct Request {
@@ -11,6 +13,7 @@ struct Request {
   std::uint32_t prompt = 1;  // tokens, at least 1
   std::uint32_t output = 1;  // tokens of the answer, at least 1
   std::uint32_t cached = 0;  // tokens of the prompt that a prefix cache has, less than the prompt
+  PrefixBlock prefix = kNoPrefix;  // the last block of the prompt in a tree of prompts, where one says what they share
 
   friend bool operator==(const Request&, const Request&) = default;
 };

@@ -33,6 +33,8 @@ class ServingCosts {
   [[nodiscard]] virtual double cache_bytes(const Decoding& sequence) const = 0;
   // Bytes of one device that another server needs of a sequence whose prompt is computed here.
   [[nodiscard]] virtual double moved_bytes(std::uint32_t prompt) const { return cache_bytes({prompt, 1}); }
+  // The length of prompt that cache_bytes() takes so long a prompt for.
+  [[nodiscard]] virtual std::uint32_t taken_for(std::uint32_t prompt) const { return prompt; }
   // Bytes of one device that caches may take together.
   [[nodiscard]] virtual double cache_capacity() const = 0;
 };
@@ -70,6 +72,9 @@ class DeploymentCosts : public ServingCosts {
   [[nodiscard]] double cache_bytes(const Decoding& sequence) const override;
   // The rows that are left after the prompt, without what pages leave empty, and the policy's state of them.
   [[nodiscard]] double moved_bytes(std::uint32_t prompt) const override;
+  [[nodiscard]] std::uint32_t taken_for(std::uint32_t prompt) const override {
+    return profiles_[profile_of(prompt)].mean.prompt;
+  }
   [[nodiscard]] double cache_capacity() const override { return capacity_; }
 
  private:

@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "sim/serving/router.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -18,7 +20,8 @@ class Simulation {
       : setup_(setup), outcome_(outcome) {
     for (const Request& request : requests) outcome.requests.push_back({.request = request});
     for (std::uint32_t i = 0; i < setup.replicas; ++i) {
-      replicas_.emplace_back(costs, setup.limits, outcome.requests, [this](double gap) { outcome_.gaps.add(gap); });
+      replicas_.emplace_back(costs, setup.limits, setup.prefixes, outcome.requests,
+                             [this](double gap) { outcome_.gaps.add(gap); });
     }
     event_of_.resize(replicas_.size());
     if (setup.clients == 0) return;
@@ -50,15 +53,13 @@ class Simulation {
     if (called_ < outcome_.requests.size()) outcome_.requests[called_++].request.arrival = now;
   }
   void place() {
-    const auto load = [](const Replica& r) { return r.waiting() + r.running(); };
-    const auto to = std::min_element(replicas_.begin(), replicas_.end(),
-                                     [&](const Replica& a, const Replica& b) { return load(a) < load(b); });
-    const auto i = static_cast<std::size_t>(to - replicas_.begin());
+    const Request& request = outcome_.requests[next_].request;
+    const std::size_t i = chosen_replica(replicas_, request, setup_.routes_by_prefix);
     if (next_ + 1 == outcome_.requests.size()) {
       for (const Replica& replica : replicas_) outcome_.waiting_at_end += replica.waiting();
     }
     outcome_.requests[next_].replica = static_cast<std::uint32_t>(i);
-    to->arrive(next_++);
+    replicas_[i].arrive(next_++);
     note_event(i);
   }
   // When the replica must be asked next, after something happened to it.
@@ -91,6 +92,10 @@ Replica::Totals& operator+=(Replica::Totals& all, const Replica::Totals& one) {
   all.cache_byte_seconds += one.cache_byte_seconds;
   all.most_running = std::max(all.most_running, one.most_running);
   all.most_cache_bytes = std::max(all.most_cache_bytes, one.most_cache_bytes);
+  all.idle_byte_seconds += one.idle_byte_seconds;
+  all.host_byte_seconds += one.host_byte_seconds;
+  all.evicted_blocks += one.evicted_blocks;
+  all.host_tokens_read += one.host_tokens_read;
   return all;
 }
 

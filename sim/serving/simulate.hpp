@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "sim/serving/latency_histogram.hpp"
@@ -15,6 +16,8 @@ struct ServingSetup {
   // Clients that each send their next request when the one before is answered (a closed loop): arrivals of requests
   // do not count then. 0: requests come when they come.
   std::uint32_t clients = 0;
+  std::optional<PrefixCacheSetup> prefixes = {};  // of each server; without: prompts share nothing
+  bool routes_by_prefix = false;                  // chosen_replica()
 };
 
 struct ServingOutcome {

@@ -129,7 +129,7 @@ TEST_CASE("a prefix cache that loses nothing has the blocks that earlier request
   // Bailian's blocks have 16 tokens.
   CHECK(cached(line(0, 40, "1,2,3", ",\"chat_id\":1") + line(1, 40, "1,2,5", ",\"chat_id\":2")) ==
         std::vector<std::uint32_t>{0, 32});
-  CHECK_FALSE(request_trace_from_text("arrival_s,prompt,output\n0,10,5\n").value().has_prefixes);
+  CHECK_FALSE(request_trace_from_text("arrival_s,prompt,output\n0,10,5\n").value().has_prefixes());
 }
 
 TEST_CASE("requests without an answer are left out and counted") {

@@ -1,6 +1,7 @@
 // Times and memory of a deployment, against the cost model that they are made of.
 #include "sim/serving/serving_costs.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "tests/catch.hpp"
@@ -69,6 +70,23 @@ TEST_CASE("as many sequences at their largest fit the cache's memory as the cost
   // Rows of k and v of a token, of 32 layers and 8 heads of 128 in 2 bytes, are 128 KiB.
   CHECK(full.costs.cache_bytes({1000, 1}) == Approx(1001.0 * 131072).epsilon(0.002));
   CHECK(full.costs.cache_bytes({1000, 200}) == Approx(1200.0 * 131072).epsilon(0.002));
+}
+
+TEST_CASE("a prompt's blocks take the rows of its tokens on each device, and windows hide some") {
+  const Device device = find_device("h100-sxm", kCatalog);
+  const EngineProfile vllm = find_engine_profile("vllm", kCatalog);
+  Deployment two{TrafficTypes{}};
+  two.tensor_parallel = 2;
+  CHECK(CostModel(llama(), Deployment(TrafficTypes{}), device, vllm).prompt_bytes(1000) == 1000.0 * 131072);
+  CHECK(CostModel(llama(), two, device, vllm).prompt_bytes(1000) == 1000.0 * 65536);
+  ModelShape windowed = llama();
+  windowed.layer_windows.assign(32, 0);
+  std::fill_n(windowed.layer_windows.begin(), 16, 100);
+  CHECK(CostModel(windowed, Deployment(TrafficTypes{}), device, vllm).prompt_bytes(1000) == 550.0 * 131072);
+  // A prompt is taken for the nearest profile.
+  const Served served({profile_of(500, 10), profile_of(1000, 10)});
+  CHECK(served.costs.taken_for(510) == 500);
+  CHECK(served.costs.taken_for(900) == 1000);
 }
 
 TEST_CASE("a prompt alone takes the cost model's time, two in a step about twice that, in parts a little more") {

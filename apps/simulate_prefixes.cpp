@@ -1,0 +1,170 @@
+#include "apps/simulate_prefixes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "apps/values.hpp"
+#include "sim/core/philox.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::uint32_t kSharedBlock = 16;  // tokens, vLLM's
+constexpr double kMostGib = 1e9;
+// It evicts by position, whole blocks at once, which stay as others do: vLLM does so behind sliding windows.
+constexpr std::string_view kWholeBlocks = "window";
+
+struct SharedPrefix {
+  std::uint32_t tokens = 0, groups = 1;
+};
+
+// TOKENS or TOKENS:GROUPS.
+SharedPrefix shared_prefix_of(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  SharedPrefix shared;
+  shared.tokens = count_value("shared-prefix", text.substr(0, colon), 1, kMostPrompt, ", or TOKENS:GROUPS");
+  if (colon != std::string::npos) {
+    shared.groups = count_value("shared-prefix groups", text.substr(colon + 1), 1, 1U << 20);
+  }
+  return shared;
+}
+
+// The first tokens of each prompt are those of a group, which is drawn; the others are its own, and one block.
+void share_prefix(const Arguments& arguments, SimulateRequest& request) {
+  const SharedPrefix shared = shared_prefix_of(arguments.get<std::string>("shared-prefix"));
+  PrefixTreeBuilder tree;
+  std::vector<PrefixBlock> groups(shared.groups, kNoPrefix);
+  std::vector<bool> came(shared.groups, false);
+  for (std::uint32_t group = 0; group < shared.groups; ++group) {
+    for (std::uint32_t end = kSharedBlock; end <= shared.tokens; end += kSharedBlock) {
+      groups[group] = tree.child(groups[group], group, end);
+    }
+  }
+  const std::uint32_t whole = shared.tokens / kSharedBlock * kSharedBlock;
+  for (std::uint32_t i = 0; i < request.requests.size(); ++i) {
+    Request& r = request.requests[i];
+    if (r.prompt <= shared.tokens) {
+      throw usage_error(fmt::format(
+          "--shared-prefix {}: a prompt of {} tokens has no room for it and a token of its own", shared.tokens,
+          r.prompt));
+    }
+    const Philox4 bits = philox4x32_10({{0, i, 0, 0x70726566U}}, arguments.seed);
+    const auto group = static_cast<std::uint32_t>(std::uint64_t{bits.x[0]} * shared.groups >> 32U);
+    r.prefix = tree.child(groups[group], std::uint64_t{i} + shared.groups, r.prompt);
+    r.cached = came[group] ? whole : 0;
+    came[group] = true;
+  }
+  request.prefixes = tree.take();
+}
+
+double total_share(const std::vector<Request>& requests) {
+  double cached = 0, all = 0;
+  for (const Request& r : requests) cached += r.cached, all += r.prompt;
+  return cached / all;
+}
+
+void set_cache(const Arguments& arguments, SimulateRequest& request) {
+  PrefixCacheRequest cache;
+  const auto& size = arguments.get<std::string>("prefix-cache");
+  cache.loses_nothing = size == "infinite";
+  if (size != "free" && size != "none" && size != "infinite") {
+    cache.most_gib = number_value("prefix-cache", size, 0, kMostGib, ", free, none or infinite");
+  }
+  const auto& evicted = arguments.get<std::string>("evicted-prefix");
+  if (evicted != "none" && evicted != "copy") {
+    throw usage_error(fmt::format("--evicted-prefix {}: expected none or copy", evicted));
+  }
+  cache.copies = evicted == "copy";
+  const auto& router = arguments.get<std::string>("router");
+  if (router != "least" && router != "prefix") {
+    throw usage_error(fmt::format("--router {}: expected least or prefix", router));
+  }
+  cache.routes = router == "prefix";
+  if (arguments.has("host-cache")) {
+    cache.host_gib = number_value("host-cache", arguments.get<std::string>("host-cache"), 0, kMostGib);
+    std::vector<Device> devices = request.devices;
+    if (request.prefill.device) devices.push_back(*request.prefill.device);
+    for (const Device& device : devices) {
+      if (device.fact(DeviceField::kPcieGbPerS)) continue;
+      throw usage_error(fmt::format("--host-cache: nothing says how fast {} reads the host's memory", device.name))
+          .note(fmt::format("--device {}:pcie_gb_per_s=32 says it", device.name));
+    }
+  }
+  for (Request& r : request.requests) r.cached = 0;  // it is found, or not, as the simulation goes on
+  if (size != "none") request.prefix_cache = cache;
+}
+
+}  // namespace
+
+void describe_prefixes(po::options_description_easy_init add) {
+  add("cached-prompt", po::value<std::string>()->default_value("0"),
+      "share of each prompt that a prefix cache has, so that it is not computed; trace: what a prefix cache finds of "
+      "the blocks that the hash_ids of --requests name");
+  add("shared-prefix", po::value<std::string>(),
+      "TOKENS[:GROUPS]: prompts begin with so many tokens of their group, which a prefix cache may find");
+  add("prefix-cache", po::value<std::string>()->default_value("free"),
+      "GiB of each device for blocks of prompts that no running sequence has; free: what these leave; none; infinite");
+  add("host-cache", po::value<std::string>(), "GiB of the host's memory, for each device, that such blocks go to");
+  add("evicted-prefix", po::value<std::string>()->default_value("none"),
+      "of prompts that a policy evicts from a prefix cache has none, or a copy of the whole prompt");
+  add("router", po::value<std::string>()->default_value("least"),
+      "requests go to the server that has least of them, or prefix: most of their prompt");
+}
+
+// The last token of a prompt is always computed: the answer begins with what it makes.
+void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
+  const auto& text = arguments.get<std::string>("cached-prompt");
+  const bool shared = arguments.has("shared-prefix"), trace = text == "trace";
+  if (shared && (trace || arguments.has("requests"))) {
+    throw usage_error("--shared-prefix is of drawn requests: those of --requests begin as the file says");
+  }
+  if (shared && arguments.has("cached-prompt")) {
+    throw usage_error("--shared-prefix and --cached-prompt: a cache that is simulated finds what it has")
+        .note("leave one of the two away");
+  }
+  if (trace && request.prefixes.size() <= 1) {
+    throw usage_error("--cached-prompt trace: nothing says which prompts begin alike (hash_ids of --requests)")
+        .note("a share, as --cached-prompt 0.5, is taken of each prompt");
+  }
+  for (const char* option : {"prefix-cache", "host-cache", "evicted-prefix", "router"}) {
+    if (shared || trace || !arguments.has(option)) continue;
+    throw usage_error(fmt::format("--{}: nothing says what prompts share", option))
+        .note("--cached-prompt trace with --requests takes the trace's hash_ids, --shared-prefix makes prompts that "
+              "begin alike");
+  }
+  if (shared) share_prefix(arguments, request);
+  if (!shared && !trace) {
+    const double share = number_value("cached-prompt", text, 0, 1, ", or trace");
+    for (Request& r : request.requests) {
+      r.cached = std::min(static_cast<std::uint32_t>(share * r.prompt), r.prompt - 1);
+    }
+  }
+  request.cached_share = total_share(request.requests);
+  if (shared || trace) set_cache(arguments, request);
+}
+
+std::optional<PrefixCacheSetup> prefix_setup(const SimulateRequest& request, const CostModel& cost,
+                                             const Device& device, const PolicySpec& policy,
+                                             const ResidencySummary& longest) {
+  if (!request.prefix_cache) return std::nullopt;
+  const PrefixCacheRequest& asked = *request.prefix_cache;
+  if (longest.evicts && !asked.copies && policy.name != kWholeBlocks) return std::nullopt;
+  PrefixCacheSetup setup;
+  setup.tree = &request.prefixes;
+  double tokens = 0;
+  for (const Request& r : request.requests) tokens += r.prompt;
+  const auto mean = static_cast<std::uint64_t>(tokens / static_cast<double>(request.requests.size()));
+  setup.token_bytes = cost.prompt_bytes(mean) / static_cast<double>(mean);
+  if (asked.most_gib) setup.most_bytes = *asked.most_gib * kGiB;
+  setup.loses_nothing = asked.loses_nothing;
+  setup.copies = longest.evicts;
+  setup.host_bytes = asked.host_gib * kGiB;
+  if (asked.host_gib > 0) setup.host_bytes_per_s = device.value(DeviceField::kPcieGbPerS) * kGB;
+  return setup;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,136 @@
+// `kvroof simulate` with a prefix cache: what it finds, under policies that evict and under those that do not.
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using kvroof::test::slurp;
+using kvroof::test::TemporaryFolder;
+using nlohmann::json;
+
+namespace {
+
+const std::string kLlama = "--model llama-3-8b --device h100-sxm --engine vllm ";
+
+json simulate(const std::string& words) {
+  const Ran ran = run_program("simulate " + words + " --format json");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  return json::parse(ran.out);
+}
+
+double first_token(const json& row) { return row["ttft_ms"]["mean"]["value"].get<double>(); }
+double found(const json& row) { return row["prefix_cache"]["found_share"].get<double>(); }
+
+// Three prompts of 4,096 tokens, a minute apart: the second begins with the first's half, the third is the first again.
+std::string trace_in(const TemporaryFolder& folder) {
+  const char* ids[] = {"0,1,2,3,4,5,6,7", "0,1,2,3,14,15,16,17", "0,1,2,3,4,5,6,7"};
+  std::ofstream file(folder.file("mooncake.jsonl"));
+  for (int i = 0; i < 3; ++i) {
+    file << "{\"timestamp\": " << 60000 * i << ", \"input_length\": 4096, \"output_length\": 8, \"hash_ids\": ["
+         << ids[i] << "]}\n";
+  }
+  return "--requests " + folder.file("mooncake.jsonl") + " ";
+}
+
+}  // namespace
+
+TEST_CASE("prompts one by one find what earlier ones began with, as a trace says, and no more than memory keeps") {
+  const TemporaryFolder folder;
+  const std::string words = kLlama + trace_in(folder);
+  // 0, 2048 and 4095 of 4096 tokens each.
+  const double all = (2048.0 + 4095.0) / (3 * 4096.0);
+  const json free = simulate(words + "--cached-prompt trace --per-request " + folder.file("r.csv"))["rows"][0];
+  CHECK(found(free) == Approx(all));
+  CHECK(free["prefix_cache"]["evicted_blocks"] == 0);
+  // The mean is of the time that steps take: the first prompt's eight blocks stay while the second is served, then
+  // twelve. A token of llama-3-8b is 2 · 32 layers · 8 heads · 128 · 2 bytes.
+  const double block = 512.0 * 2 * 32 * 8 * 128 * 2;
+  const auto idle = free["prefix_cache"]["mean_cached_bytes"].get<double>();
+  CHECK(idle > 0);
+  CHECK(idle < 12 * block);
+  const std::string lines = slurp(folder.file("r.csv"));
+  CHECK(lines.find(",preemptions,cached\n") != std::string::npos);
+  CHECK(lines.find(",0,2048\n") != std::string::npos);
+  CHECK(lines.find(",0,4095\n") != std::string::npos);
+  // Infinite memory finds no more of so few; none finds nothing, and takes what no cache takes.
+  CHECK(simulate(words + "--cached-prompt trace --prefix-cache infinite")["rows"][0]["ttft_ms"] == free["ttft_ms"]);
+  const json none = simulate(words + "--cached-prompt trace --prefix-cache none")["rows"][0];
+  const json whole = simulate(words)["rows"][0];
+  CHECK(none["prefix_cache"].is_null());
+  CHECK(none["ttft_ms"] == whole["ttft_ms"]);
+  CHECK(first_token(free) < 0.7 * first_token(whole));
+  // Four blocks: of the first prompt its first four, which both others begin with.
+  const json four = simulate(words + "--cached-prompt trace --prefix-cache 0.2500001")["rows"][0];
+  CHECK(block * 4 / (1 << 30) == 0.25);
+  CHECK(found(four) == Approx(2 * 2048.0 / (3 * 4096.0)));
+  CHECK(four["prefix_cache"]["evicted_blocks"] == 3 * 4);
+  // What goes to the host is found there, later than on the device and sooner than it is computed.
+  const json host = simulate(words + "--cached-prompt trace --prefix-cache 0 --host-cache 10")["rows"][0];
+  CHECK(found(host) == Approx(all));
+  CHECK(host["prefix_cache"]["host_read_share"].get<double>() == Approx((2048.0 + 4096.0) / (3 * 4096.0)));
+  // Twelve blocks over 64 GB/s, in three requests.
+  CHECK(first_token(host) - first_token(free) == Approx(12 * block / 64e9 * 1e3 / 3).epsilon(1e-6));
+}
+
+TEST_CASE("under a policy that evicts from prompts nothing is found again, unless whole ones are kept beside") {
+  const TemporaryFolder folder;
+  const std::string words = kLlama + trace_in(folder) + "--cached-prompt trace --policy full,h2o,window --budget 0.5 ";
+  const json lost = simulate(words);
+  CHECK(found(lost["rows"][0]) > 0.4);
+  CHECK(found(lost["rows"][1]) == 0);
+  CHECK(found(lost["rows"][2]) == found(lost["rows"][0]));  // a window passes whole blocks, which stay
+  CHECK(lost["rows"][1]["prefix_cache"]["shares"] == false);
+  CHECK(lost["notes"].dump().find("h2o: of a prompt that is evicted from, rows are missing") != std::string::npos);
+  const json kept = simulate(words + "--evicted-prefix copy");
+  CHECK(found(kept["rows"][1]) == found(kept["rows"][0]));
+  CHECK(kept["notes"].dump().find("h2o, window: whole prompts are kept") != std::string::npos);
+}
+
+TEST_CASE("drawn prompts that begin alike find whole blocks of what they share") {
+  const std::string words = kLlama + "--prompt 1k --output 4 --rate 0.1 --arrivals constant --count 40 ";
+  // 500 tokens are 31 blocks of 16; one group: all but the first find them.
+  const json row = simulate(words + "--shared-prefix 500")["rows"][0];
+  CHECK(found(row) == Approx(39 * 31 * 16 / (40 * 1024.0)));
+  // Of several groups, each is computed once: fewer find it, and more than those that are not the first of four.
+  const double four = found(simulate(words + "--shared-prefix 500:4")["rows"][0]);
+  CHECK(four == Approx(36 * 31 * 16 / (40 * 1024.0)));
+}
+
+TEST_CASE("what a prefix cache found is in the table and in CSV, and only where there is one") {
+  const std::string words = "simulate " + kLlama + "--prompt 1k --output 4 --rate 1 --count 20 ";
+  const Ran table = run_program(words + "--shared-prefix 512 --host-cache 8");
+  CHECK(table.out.find("evicted") != std::string::npos);
+  CHECK(table.out.find("a prefix cache that loses nothing would find 47.5 %") != std::string::npos);
+  CHECK(run_program(words).out.find("evicted blocks") == std::string::npos);
+  const std::string csv = run_program(words + "--shared-prefix 512 --format csv").out;
+  CHECK(csv.find(",prefix_cache_found_share,") != std::string::npos);
+}
+
+TEST_CASE("a prefix cache that cannot be is refused in a sentence") {
+  const std::string drawn = kLlama + "--rate 1 --prompt 1k --output 4 ";
+  const std::pair<std::string, std::string> wrong[] = {
+      {drawn + "--prefix-cache 4", "--prefix-cache: nothing says what prompts share"},
+      {drawn + "--host-cache 4", "--host-cache: nothing says what prompts share"},
+      {drawn + "--shared-prefix 1k", "a prompt of 1024 tokens has no room for it and a token of its own"},
+      {drawn + "--shared-prefix 0", "--shared-prefix 0"},
+      {drawn + "--shared-prefix 16:0", "--shared-prefix groups 0"},
+      {drawn + "--shared-prefix 16 --cached-prompt trace", "--shared-prefix is of drawn requests"},
+      {drawn + "--shared-prefix 16 --cached-prompt 0.5", "--shared-prefix and --cached-prompt"},
+      {drawn + "--shared-prefix 16 --prefix-cache most", "--prefix-cache most: expected a number from 0"},
+      {drawn + "--router prefix", "--router: nothing says what prompts share"},
+      {drawn + "--shared-prefix 16 --router best", "--router best: expected least or prefix"},
+      {drawn + "--shared-prefix 16 --evicted-prefix all", "--evicted-prefix all: expected none or copy"},
+      {"--model llama-3-8b --device tpu-v5p --rate 1 --prompt 1k --output 4 --shared-prefix 16 --host-cache 4",
+       "nothing says how fast tpu-v5p reads the host's memory"}};
+  for (const auto& [words, what] : wrong) {
+    const Ran ran = run_program("simulate " + words);
+    INFO(words << "\n" << ran.err);
+    CHECK(ran.code == 2);
+    CHECK(ran.out.empty());
+    CHECK(ran.err.find(what) != std::string::npos);
+  }
+}
