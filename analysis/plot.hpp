@@ -7,11 +7,15 @@
 
 namespace kvroof {
 
+// The numbers on a logarithmic axis: powers of two of counts, and of ten where these would be many or small; powers of
+// two; or 1, 2 and 5 times powers of ten, as of times and rates.
+enum class LogTicks : std::uint8_t { kCounts, kBinary, kDecimal };
+
 struct PlotAxis {
   std::string label;     // with the unit
   bool log = false;      // values ≤ 0 are left out
   bool percent = false;  // values are shares: the axis goes from 0 to 1 and says 0 to 100
-  bool binary = false;   // with log: powers of two whatever the values are
+  LogTicks ticks = LogTicks::kCounts;
 };
 
 struct PlotLine {

@@ -72,6 +72,26 @@ double round_step(double range, double count) {
 
 constexpr double kMostTicks = 9;  // of a logarithmic axis
 
+// 1, 2 and 5 times powers of ten, where these are many the powers alone, from the last that is not above `low` to the
+// first that is not below `high`; two or more.
+std::vector<double> decimal_marks(double low, double high) {
+  const auto first = static_cast<int>(std::floor(std::log10(low) + 1e-9));
+  const auto last = static_cast<int>(std::ceil(std::log10(high) - 1e-9));
+  const int decades = std::max(1, last - first);
+  const int stride = static_cast<int>(std::ceil(decades / kMostTicks));
+  std::vector<double> marks;
+  for (int decade = first; decade < first + decades + stride; decade += stride) {
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      if (factor > 1 && 3 * decades > kMostTicks + 3) break;
+      const double value = factor * std::pow(10.0, decade);
+      if (value <= low * (1 + 1e-9)) marks.clear();
+      marks.push_back(value);
+      if (value >= high * (1 - 1e-9) && marks.size() > 1) return marks;
+    }
+  }
+  return marks;
+}
+
 }  // namespace
 
 std::string open_picture(double height, const std::string& title) {
@@ -123,14 +143,19 @@ Scale::Scale(const PlotAxis& axis, const std::vector<double>& values, double beg
     high = std::max(high, value);
   }
   if (low > high) low = high = 1;
-  if (axis.log) {
-    // Powers of two for counts, of ten where these would be many or small.
-    const double base = axis.binary || (low >= 1 && high / low < 1e5) ? 2 : 10;
+  if (axis.log && axis.ticks == LogTicks::kDecimal) {
+    marks_ = decimal_marks(low, high);
+    low_ = marks_.front();
+    high_ = marks_.back();
+  } else if (axis.log) {
+    const bool few = low >= 1 && high / low < 1e5;
+    const double base = axis.ticks == LogTicks::kBinary || few ? 2 : 10;
     const double first = std::floor(std::log(low) / std::log(base) + 1e-9);
     const double last = std::max(first + 1, std::ceil(std::log(high) / std::log(base) - 1e-9));
     low_ = std::pow(base, first);
     high_ = std::pow(base, last);
-    step_ = std::pow(base, std::ceil((last - first) / kMostTicks));
+    const double step = std::pow(base, std::ceil((last - first) / kMostTicks));
+    for (double value = low_; value <= high_ * 1.0001; value *= step) marks_.push_back(value);
   } else if (axis.percent && low >= 0 && high <= 1 + 1e-9) {
     step_ = 0.2;
   } else {
@@ -157,7 +182,7 @@ std::string Scale::label(double value) const {
 std::vector<Scale::Tick> Scale::ticks() const {
   std::vector<Tick> ticks;
   if (axis_.log) {
-    for (double value = low_; value <= high_ * 1.0001; value *= step_) ticks.push_back({place(value), label(value)});
+    for (const double value : marks_) ticks.push_back({place(value), label(value)});
   } else {
     const auto count = static_cast<int>(std::lround((high_ - low_) / step_));
     for (int i = 0; i <= count; ++i) ticks.push_back({place(low_ + i * step_), label(low_ + i * step_)});

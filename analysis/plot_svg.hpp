@@ -40,7 +40,8 @@ class Scale {
   [[nodiscard]] std::string label(double value) const;
   PlotAxis axis_;
   double low_ = 0, high_ = 1, begin_, end_;
-  double step_ = 1;  // between ticks; of a logarithmic axis a factor
+  double step_ = 1;            // between ticks of a linear axis
+  std::vector<double> marks_;  // the ticks of a logarithmic one
 };
 
 }  // namespace kvroof::svg

@@ -319,8 +319,9 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   s.deployment = deployment.value();
   const EngineProfile* engine = names_->engine(row.engine);
   if (engine == nullptr && !kernel) return Failure{names_->no_engine(row.engine)};
-  s.engine = engine != nullptr && !kernel ? engine->of(row.engine_version, s.device.architecture)
-                                          : find_engine_profile("graphs", names_->catalog);
+  s.engine = engine != nullptr && !kernel
+                 ? engine->of(row.engine_version, s.device.architecture, gib(s.device.usable_memory()))
+                 : find_engine_profile("graphs", names_->catalog);
   s.engine_name = s.engine.name;
   if (s.engine.graphs && without_graphs(row.conditions)) {
     s.engine.graphs = false;

@@ -21,7 +21,7 @@ constexpr double kLargest = 26, kSmallest = 3.5, kDiamond = 6.5;  // radius with
 constexpr double kCharacter = 7.2, kLine = 15;                    // of a label
 constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 constexpr std::size_t kColours = 3;
-const PlotAxis kAcross{"", true, false, true}, kUpwards{"", true, false, false};
+const PlotAxis kAcross{"", true, false, LogTicks::kBinary}, kUpwards{"", true};
 constexpr double kMargin = 2;  // the smallest value keeps so far from the end of the axis
 
 // The colours of plot_svg.cpp, as areas.

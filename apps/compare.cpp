@@ -16,10 +16,10 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr Measure kMeasures[] = {
-    {"tokens_per_s", [](const Contender& c) { return c.tokens_per_s(); }},
-    {"tokens_per_s_a_sequence", [](const Contender& c) { return c.tokens_per_s_a_sequence(); }},
-    {"tokens_per_usd", [](const Contender& c) { return c.tokens_per_usd(); }},
-    {"tokens_per_joule", [](const Contender& c) { return c.tokens_per_joule(); }},
+    {"tokens_per_s", "", [](const Contender& c) { return c.tokens_per_s(); }},
+    {"tokens_per_s_a_sequence", "", [](const Contender& c) { return c.tokens_per_s_a_sequence(); }},
+    {"tokens_per_usd", "a listed price", [](const Contender& c) { return c.tokens_per_usd(); }},
+    {"tokens_per_joule", "a known power", [](const Contender& c) { return c.tokens_per_joule(); }},
 };
 
 const Measure& measure_of(const std::string& name) {
@@ -119,8 +119,10 @@ int run_compare(const Arguments& arguments) {
       for (const Workload& w : workloads) ranking.ranked.push_back(contend(request, device, deployment, w, goals));
     }
   }
+  // What has no measure, as a device without a price, comes last, and of it what holds nothing after what is slow.
+  const auto rank = [&](const Contender& c) { return std::pair(by.of(c), c.tokens_per_s()); };
   std::stable_sort(ranking.ranked.begin(), ranking.ranked.end(),
-                   [&](const Contender& a, const Contender& b) { return by.of(a) > by.of(b); });
+                   [&](const Contender& a, const Contender& b) { return rank(a) > rank(b); });
   ranking.front = mark_front(ranking.ranked);
   if (!svg.empty()) write_text_file(svg, compare_svg(ranking));
   const Format format = format_of(arguments);

@@ -54,8 +54,12 @@ std::string answer_text(const Ranking& r) {
   std::string text = fmt::format("{}, {} + {} tokens a sequence, each device {}{}: ", request.model.name,
                                  request.prompt, request.output, batch_text(goals), goals_text(goals));
   if (best.batch == 0) return text + (goals.batch ? "none of them." : "none of them holds even one sequence.");
-  text +=
-      fmt::format("{} under {} is first by {}", best.device->title, request.title(best.workload->policy()), by.name);
+  const auto named = [&](const Contender& c) {
+    return fmt::format("{}{} under {}", c.name(r.several(), c.device->title), r.several() ? "," : "",
+                       request.title(c.workload->policy()));
+  };
+  text += fmt::format("{} is first by {}", named(best), by.of(best) > 0 ? by.name : "tokens_per_s");
+  if (by.of(best) <= 0) return text + fmt::format("; of those that serve any, none has {}.", by.needs);
   auto second = std::find_if(ranked.begin(), ranked.end(),
                              [&](const Contender& c) { return c.device != best.device && by.of(c) > 0; });
   if (second == ranked.end()) {
@@ -69,8 +73,7 @@ std::string answer_text(const Ranking& r) {
     return c.prediction.tokens_per_s.*end / c.tokens_per_s();
   };
   const bool overlap = by.of(best) * share(best, &Estimate::low80) < by.of(*second) * share(*second, &Estimate::high80);
-  return text + fmt::format(", {} times {} under {}{}.", short_number(by.of(best) / by.of(*second)),
-                            second->device->title, request.title(second->workload->policy()),
+  return text + fmt::format(", {} times {}{}.", short_number(by.of(best) / by.of(*second)), named(*second),
                             overlap ? "; their 80 % intervals overlap" : "");
 }
 
@@ -197,8 +200,8 @@ std::string compare_table(const Ranking& r) {
 std::string compare_svg(const Ranking& r) {
   LineChart chart{fmt::format("{}, {} + {} tokens{}", r.request.model.name, r.request.prompt, r.request.output,
                               goals_text(r.goals)),
-                  {kAcross, true, false},
-                  {kUpwards, true, false},
+                  {kAcross, true, false, LogTicks::kDecimal},
+                  {kUpwards, true, false, LogTicks::kDecimal},
                   {}};
   for (const Contender& c : r.ranked) {
     if (c.batches.empty()) continue;  // does not fit: the table says so

@@ -44,17 +44,19 @@ struct Contender {
     return power ? tokens_per_s_a_device() / power->value : 0;
   }
   // "2 × h100-sxm, fp8": the device and, where they are not the only ones asked for, how many and which weights.
-  [[nodiscard]] std::string name(bool several) const {
-    if (!several) return device->name;
+  [[nodiscard]] std::string name(bool several) const { return name(several, device->name); }
+  [[nodiscard]] std::string name(bool several, const std::string& of_device) const {
+    if (!several) return of_device;
     const std::string count = devices() > 1 ? fmt::format("{} × ", deployment->tensor_parallel) : "";
-    return fmt::format("{}{}, {}", count, device->name, deployment->weights.name);
+    return fmt::format("{}{}, {}", count, of_device, deployment->weights.name);
   }
 };
 
 // What contenders are ranked by.
 struct Measure {
   std::string_view name;
-  double (*of)(const Contender&);
+  std::string_view needs;          // what not every device has, in words; or nothing
+  double (*of)(const Contender&);  // 0: serves nothing, or lacks that
 };
 // What was asked for, ranked.
 struct Ranking {

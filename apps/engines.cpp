@@ -47,19 +47,25 @@ void add_earlier(Table& table, const EngineProfile& newest, const std::string& o
   }
 }
 
+// Where another profile holds, such as "on Hopper from 70 GiB".
+std::string boards_text(const EngineProfile& there) {
+  const std::string memory = there.from_gib > 0 ? fmt::format(" from {} GiB", there.from_gib) : "";
+  return "on " + join(there.on) + memory;
+}
+
 // What the profile of a version ("": today) has other than an engine of which nothing is said; its earlier versions,
-// other than those after them; and other architectures.
+// other than those after them; and other boards.
 Table show_engine(const EngineProfile& engine, const std::string& version) {
   Table table;
   table.columns = {{"key", "key", false}, {"value", "value", false}, {"holds", "holds", false}};
   const EngineProfile& then = engine.of(version, "");
   add_others(table, then, EngineProfile{}, version.empty() ? "today" : version);
   for (const EngineProfile& there : engine.elsewhere) {
-    add_others(table, there.of(version, there.on.front()), then, "on " + join(there.on));
+    add_others(table, there.of(version, there.on.front()), then, boards_text(there));
   }
   add_earlier(table, then, "");
   for (const EngineProfile& there : engine.elsewhere) {
-    add_earlier(table, there.of(version, there.on.front()), ", on " + join(there.on));
+    add_earlier(table, there.of(version, there.on.front()), ", " + boards_text(there));
   }
   return table;
 }

@@ -270,7 +270,7 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
 
 std::string simulate_svg(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
   LineChart chart{fmt::format("{}: {}", request.workload.model.name, request.requests_text),
-                  {"first token within (ms)", true, false},
+                  {"first token within (ms)", true, false, LogTicks::kDecimal},
                   {"share of the requests (%)", false, true},
                   {}};
   for (const SimulatedRow& row : rows) {

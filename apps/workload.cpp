@@ -252,7 +252,7 @@ EngineProfile WorkloadRequest::engine_on(const Device& device) const {
   if (!engine) return default_engine_profile(device.kind, data_folder() / "catalog");
   const bool cpu = device.kind == DeviceKind::kCpu;
   const EngineProfile there = find_engine_profile(engine->name + engine_version, data_folder() / "catalog",
-                                                  cpu ? "CPU" : device.architecture);
+                                                  cpu ? "CPU" : device.architecture, gib(device.usable_memory()));
   // Launches and graphs of a GPU's engines say nothing of a CPU; those of no graphs may be anything.
   if (there.on_cpu != cpu && (there.on_cpu || there.graphs)) {
     throw usage_error(fmt::format("--engine {}: it runs on a {}, and {} is a {}", there.name,
@@ -298,7 +298,7 @@ std::vector<LayerCounts> Workload::step_counts(std::uint32_t prompt, std::uint32
   std::vector<LayerCounts> steps;
   for (std::uint32_t step = 0; step < output; ++step) {
     LayerCounts sum;
-    for (std::size_t s = 0; s < sequences; ++s) sum = sum_counts(std::array{sum, all[s * output + step]});
+    for (std::size_t s = 0; s < sequences; ++s) add_counts(sum, all[s * output + step]);
     steps.push_back(mean_counts(sum, sequences));
   }
   return steps;

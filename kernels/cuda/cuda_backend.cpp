@@ -40,6 +40,7 @@ CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
   }
   if (const char* why = find_device(device_)) throw Error(device_problem(device_, why), ExitCode::kNeedsDevice);
   check_device(open_stream(stream_), "opening a stream");
+  opened_.reset(&stream_);
   load_library();
   try {
     weights_ = std::make_unique<DeviceModel>(stream_, model_, options_.progress);
@@ -67,7 +68,7 @@ LinearFacts CudaBackend::linear_facts() const {
   return {library_->served() ? "cublaslt " + library_->version() : "own", linear.problem()};
 }
 
-CudaBackend::~CudaBackend() { close_stream(stream_); }
+CudaBackend::~CudaBackend() = default;
 
 CudaBackend::Sequence& CudaBackend::add_sequence(std::uint32_t id, std::uint32_t prompt,
                                                  std::uint32_t requested_new_tokens) {

@@ -177,7 +177,12 @@ class CudaBackend final : public Backend {
   CudaBackendOptions options_;
   std::optional<DevicePolicy> device_policy_;
   CacheFormat format_;
+  struct CloseStream {
+    void operator()(Stream* stream) const { close_stream(*stream); }
+  };
+
   Stream stream_;
+  std::unique_ptr<Stream, CloseStream> opened_;  // the stream, once it is to be closed
   Launches launches_{stream_};
   DeviceFacts device_;
   std::unique_ptr<CublasLt> library_;  // null: our own kernels make all products

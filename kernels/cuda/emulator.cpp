@@ -16,6 +16,7 @@
 namespace kvroof::cuda::emulator {
 
 Dim thread_index, block_index, block_size, grid_size;
+int open_streams = 0;
 std::size_t memory_limit = [] {
   const char* text = std::getenv("KVROOF_EMULATED_BYTES");
   return text == nullptr ? std::size_t{0} : std::size_t{std::strtoull(text, nullptr, 10)};

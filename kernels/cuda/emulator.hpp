@@ -23,6 +23,9 @@ extern Dim thread_index, block_index, block_size, grid_size;
 // other in different places.
 void run(Dim grid, Dim block, const std::function<void()>& kernel);
 
+// Streams that are not closed yet.
+extern int open_streams;
+
 // What the device's memory holds at most; 0: no limit. At the start KVROOF_EMULATED_BYTES of the environment says it.
 extern std::size_t memory_limit;
 

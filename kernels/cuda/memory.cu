@@ -234,7 +234,8 @@ namespace {
 
 class StreamQueue final : public emulator::LaunchQueue {
  public:
-  explicit StreamQueue(Stream& stream) : stream_(stream) {}
+  explicit StreamQueue(Stream& stream) : stream_(stream) { ++emulator::open_streams; }
+  ~StreamQueue() override { --emulator::open_streams; }
   void submit(std::function<void()> launch) override { emulator::submit(stream_, std::move(launch)); }
 
  private:

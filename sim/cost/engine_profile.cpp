@@ -17,11 +17,14 @@ namespace kvroof {
 
 namespace fs = std::filesystem;
 
-const EngineProfile& EngineProfile::of(std::string_view version, std::string_view architecture) const {
+const EngineProfile& EngineProfile::of(std::string_view version, std::string_view architecture,
+                                       double memory_gib) const {
+  const EngineProfile* here = nullptr;  // of those that begin below the board's memory the last
   for (const EngineProfile& there : elsewhere) {
-    const bool here = std::find(there.on.begin(), there.on.end(), architecture) != there.on.end();
-    if (here) return there.of(version, architecture);
+    const bool listed = std::find(there.on.begin(), there.on.end(), architecture) != there.on.end();
+    if (listed && memory_gib >= there.from_gib && (here == nullptr || there.from_gib > here->from_gib)) here = &there;
   }
+  if (here != nullptr) return here->of(version, architecture, memory_gib);
   const EngineProfile* found = this;
   for (const EngineProfile* newer = this; !newer->earlier.empty(); newer = &newer->earlier.front()) {
     const EngineProfile& older = newer->earlier.front();
@@ -75,7 +78,8 @@ static std::string version_problem(const EngineProfile& profile, const std::stri
   return fmt::format("versions of {} are stated like {}, found '{}'", profile.name, join(examples, " or "), version);
 }
 
-EngineProfile find_engine_profile(const std::string& asked, const fs::path& catalog, std::string_view architecture) {
+EngineProfile find_engine_profile(const std::string& asked, const fs::path& catalog, std::string_view architecture,
+                                  double memory_gib) {
   const std::size_t at = std::min(asked.find('@'), asked.size());
   std::string name = asked.substr(0, at);
   const std::string version = asked.substr(std::min(at + 1, asked.size()));
@@ -98,7 +102,7 @@ EngineProfile find_engine_profile(const std::string& asked, const fs::path& cata
   if (version.empty() && architecture.empty()) return today;
   const std::string problem = version.empty() ? "" : version_problem(today, version);
   if (!problem.empty()) throw usage_error(fmt::format("engine '{}': {}", asked, problem));
-  return today.of(version, architecture);
+  return today.of(version, architecture, memory_gib);
 }
 
 EngineProfile default_engine_profile(DeviceKind kind, const fs::path& catalog) {

@@ -84,16 +84,18 @@ struct EngineProfile {
 
   bool overlaps_stages = false;    // stages of a server work on different sequences at the same time
   bool graphs_over_stages = true;  // graphs are replayed too where devices hold layers one after another
-  // What it is on other architectures, each in its own versions; empty in those themselves.
+  // What it is on other boards, each in its own versions; empty in those themselves.
   std::vector<EngineProfile> elsewhere;
   std::vector<std::string> on;  // the architectures that one of those is for
+  double from_gib = 0;          // and the memory from which on it is for them
   // The version before this one, or nothing: a chain.
   std::vector<EngineProfile> earlier;
   std::vector<std::string> before;  // the versions (version.hpp) that first were not as this one: one a way of counting
 
-  // What this engine is in a version, "" being this one, on a device: of what it is on that architecture, the newest of
-  // the chain that the version is not surely before.
-  [[nodiscard]] const EngineProfile& of(std::string_view version, std::string_view architecture) const;
+  // What this engine is in a version, "" being this one, on a board of that architecture and memory: of what it is
+  // there, the newest of the chain that the version is not surely before.
+  [[nodiscard]] const EngineProfile& of(std::string_view version, std::string_view architecture,
+                                        double memory_gib = 0) const;
 
   // Whether a decode step of so many sequences is replayed from a graph.
   [[nodiscard]] bool replays(std::uint64_t batch) const {
@@ -116,10 +118,10 @@ struct EngineFact {
 // All of them, in one order; without name, about and the lists of versions and architectures.
 std::vector<EngineFact> engine_facts(const EngineProfile& profile);
 
-// catalog/engines/<name>.yaml, of today or, as "vllm@0.2.5", of a version, on an architecture ("": on most). Throws
-// Error (usage) with "did you mean" for an unknown name, and for what is no version.
+// catalog/engines/<name>.yaml, of today or, as "vllm@0.2.5", of a version, on a board of an architecture ("": of most)
+// and of so much memory. Throws Error (usage) with "did you mean" for an unknown name, and for what is no version.
 EngineProfile find_engine_profile(const std::string& name, const std::filesystem::path& catalog,
-                                  std::string_view architecture = "");
+                                  std::string_view architecture = "", double memory_gib = 0);
 std::vector<std::string> catalog_engine_names(const std::filesystem::path& catalog);
 // kvroof's own back end on a GPU or on a CPU.
 EngineProfile default_engine_profile(DeviceKind kind, const std::filesystem::path& catalog);

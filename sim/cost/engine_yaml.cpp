@@ -1,4 +1,4 @@
-// The form of engine files: numbers, flags and lists of a profile, of its earlier versions and of other architectures.
+// The form of engine files: numbers, flags and lists of a profile, of its earlier versions and of other boards.
 #include "sim/cost/engine_profile.hpp"
 
 #include <yaml-cpp/yaml.h>
@@ -219,11 +219,18 @@ std::string before_problem(const P& older, const P& newer, const YAML::Node& nod
   return {};
 }
 
+std::string read_from_gib(double& from_gib, const YAML::Node& node) {
+  constexpr double kMost = 1 << 20;
+  if (node.IsScalar() && YAML::convert<double>::decode(node, from_gib) && from_gib > 0 && from_gib <= kMost) return {};
+  return fmt::format("{}: from_gib must be a number above 0, at most {}", line_of(node), kMost);
+}
+
 // An entry of a list reads what is other than in `newer`, which comes without its own lists; before and on as lists.
 std::string read_other(P& other, const P& newer, const YAML::Node& node) {
   other = newer;
   other.before.clear();
   other.on.clear();
+  other.from_gib = 0;
   if (!node.IsMap()) return fmt::format("{}: expected a map with before or on, and what is other", line_of(node));
   if (const std::string twice = repeated_key(node); !twice.empty()) return twice;
   for (const auto& entry : node) {
@@ -231,9 +238,10 @@ std::string read_other(P& other, const P& newer, const YAML::Node& node) {
     if (key == "name" || key == "published_as" || key == "earlier" || key == "elsewhere") {
       return fmt::format("{}: {} is of all versions", line_of(node), key);
     }
-    const std::string problem = key == "before" ? read_names(other.before, key, entry.second)
-                                : key == "on"   ? read_names(other.on, key, entry.second)
-                                                : read_entry(other, key, entry.second);
+    const std::string problem = key == "before"     ? read_names(other.before, key, entry.second)
+                                : key == "on"       ? read_names(other.on, key, entry.second)
+                                : key == "from_gib" ? read_from_gib(other.from_gib, entry.second)
+                                                    : read_entry(other, key, entry.second);
     if (!problem.empty()) return problem;
   }
   return {};
@@ -252,6 +260,7 @@ std::string read_earlier(P& profile, const YAML::Node& list, std::string_view ar
     std::string problem = read_other(older, versions.back(), node);
     if (problem.empty()) problem = before_problem(older, versions.back(), node);
     if (!problem.empty()) return problem;
+    if (older.from_gib > 0) return fmt::format("{}: from_gib is of what an engine is elsewhere", line_of(node));
     if (!older.on.empty() && !lists(older.on, architecture)) continue;
     versions.push_back(std::move(older));
   }
@@ -260,20 +269,28 @@ std::string read_earlier(P& profile, const YAML::Node& list, std::string_view ar
   return {};
 }
 
-// The architectures that entries of both lists name.
-std::set<std::string> named_architectures(const YAML::Node& root) {
-  std::set<std::string> names;
+// An architecture ("": those that no entry names), and the memory from which on its boards are meant.
+using Board = std::pair<std::string, double>;
+
+// The boards that entries of both lists name: each architecture without a memory too.
+std::set<Board> named_boards(const YAML::Node& root) {
+  std::set<Board> boards;
   for (const char* list : {"elsewhere", "earlier"}) {
     for (const auto& entry : root[list]) {
       if (!entry.IsMap() || !entry["on"] || !entry["on"].IsSequence()) continue;
-      for (const auto& name : entry["on"]) names.insert(name.as<std::string>());
+      double from_gib = 0;
+      if (entry["from_gib"]) (void)read_from_gib(from_gib, entry["from_gib"]);
+      for (const auto& name : entry["on"]) {
+        for (const double from : {0.0, from_gib}) boards.insert({name.as<std::string>(), from});
+      }
     }
   }
-  return names;
+  return boards;
 }
 
-// Makes the profile what the engine is on one of those architectures, or with "" on all others.
-std::string read_lists(P& there, const YAML::Node& root, const std::string& architecture) {
+// Makes the profile what the engine is on one of those boards.
+std::string read_lists(P& there, const YAML::Node& root, const Board& board) {
+  const auto& [architecture, memory] = board;
   if (root["elsewhere"] && !root["elsewhere"].IsSequence()) {
     return fmt::format("{}: elsewhere must be a list", line_of(root["elsewhere"]));
   }
@@ -282,9 +299,10 @@ std::string read_lists(P& there, const YAML::Node& root, const std::string& arch
     const std::string problem = read_other(other, there, node);
     if (!problem.empty()) return problem;
     if (other.on.empty()) return fmt::format("{}: elsewhere says which architectures it is on", line_of(node));
-    if (lists(other.on, architecture)) there = std::move(other);
+    if (lists(other.on, architecture) && memory >= other.from_gib) there = std::move(other);
   }
   there.on.assign(architecture.empty() ? 0 : 1, architecture);
+  there.from_gib = memory;
   return root["earlier"] ? read_earlier(there, root["earlier"], architecture) : "";
 }
 
@@ -304,12 +322,12 @@ Result<EngineProfile> engine_from_yaml(std::string_view text) {
       if (!problem.empty()) return Failure{problem};
     }
     std::vector<P> elsewhere;
-    for (const std::string& architecture : named_architectures(root)) {
+    for (const Board& board : named_boards(root)) {
       elsewhere.push_back(profile);
-      const std::string problem = read_lists(elsewhere.back(), root, architecture);
+      const std::string problem = read_lists(elsewhere.back(), root, board);
       if (!problem.empty()) return Failure{problem};
     }
-    const std::string problem = read_lists(profile, root, "");
+    const std::string problem = read_lists(profile, root, {});
     if (!problem.empty()) return Failure{problem};
     profile.elsewhere = std::move(elsewhere);
     if (profile.name.empty() || profile.about.empty()) return failure("name and about are needed");

@@ -74,15 +74,12 @@ LayerCounts scaled(const LayerCounts& c, double factor) {
 }
 
 void add_sequence(ResidencySummary& sum, const Residency& r) {
-  const auto layers = [&](std::uint32_t step) { return std::span<const LayerCounts>(&r.at(step, 0), r.layers); };
-  sum.prefill = sum_counts(std::array{sum.prefill, sum_counts(layers(0))});
-  for (std::uint32_t step = 1; step <= r.steps; ++step) {
-    sum.decode = sum_counts(std::array{sum.decode, sum_counts(layers(step))});
+  for (std::uint32_t step = 0; step <= r.steps; ++step) {
+    LayerCounts& phase = step == 0 ? sum.prefill : sum.decode;
+    for (std::uint32_t layer = 0; layer < r.layers; ++layer) add_counts(phase, r.at(step, layer));
   }
   if (r.steps == 0) {
-    for (std::uint32_t layer = 0; layer < r.layers; ++layer) {
-      sum.decode = sum_counts(std::array{sum.decode, step_after_prompt(r, layer)});
-    }
+    for (std::uint32_t layer = 0; layer < r.layers; ++layer) add_counts(sum.decode, step_after_prompt(r, layer));
   }
   for (std::uint32_t layer = 0; layer < r.layers; ++layer) {
     sum.peak_rows += peak_rows_of_layer(r, layer);

@@ -233,15 +233,17 @@ StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const Step
   return t;
 }
 
+void add_counts(LayerCounts& sum, const LayerCounts& cell) {
+  for (const auto field : kCountFields) sum.*field += cell.*field;
+  sum.policy_flops += cell.policy_flops;
+  sum.attended_aged += cell.attended_aged;
+  sum.resident_aged += cell.resident_aged;
+  sum.converted += cell.converted;
+}
+
 LayerCounts sum_counts(std::span<const LayerCounts> cells) {
   LayerCounts sum;
-  for (const LayerCounts& c : cells) {
-    for (const auto field : kCountFields) sum.*field += c.*field;
-    sum.policy_flops += c.policy_flops;
-    sum.attended_aged += c.attended_aged;
-    sum.resident_aged += c.resident_aged;
-    sum.converted += c.converted;
-  }
+  for (const LayerCounts& cell : cells) add_counts(sum, cell);
   return sum;
 }
 
@@ -262,10 +264,7 @@ StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uin
   work.tokens = work.logit_tokens = batch.size();
   work.storage_heads = storage_heads;
   work.experts = experts;
-  for (const auto& sequence : batch) {
-    const LayerCounts sum = sum_counts(sequence);
-    work.rows = sum_counts(std::array{work.rows, sum});
-  }
+  for (const auto& sequence : batch) add_counts(work.rows, sum_counts(sequence));
   return step_traffic(shape, types, work);
 }
 

@@ -54,6 +54,15 @@ TEST_CASE("weights that do not fit are refused with their size, the memory that 
   CHECK(error.notes()[0].starts_with("no batch fits"));
 }
 
+TEST_CASE("a back end leaves no stream open, whether its weights fit or not") {
+  const int before = cuda::emulator::open_streams;
+  { const cuda::CudaBackend fits(model(), {parse_policies("full").at(0)}); }
+  CHECK(cuda::emulator::open_streams == before);
+  const Limit limit(20 << 10);
+  CHECK_THROWS(cuda::CudaBackend(model(), {parse_policies("full").at(0)}));
+  CHECK(cuda::emulator::open_streams == before);
+}
+
 TEST_CASE("however little memory is left beside the weights, what is refused is said, and that no batch fits") {
   const auto load = [](std::size_t more) {
     const Limit limit(more);

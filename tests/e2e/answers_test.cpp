@@ -56,6 +56,27 @@ TEST_CASE("compare of policies on one device says how many times the first is th
   CHECK_FALSE(says(answer, "overlap"));
 }
 
+TEST_CASE("compare by price of devices without one ranks them by speed, says so, and has what holds nothing last") {
+  const json prices = json_of("compare --model llama-3.1-70b --device rtx-4090,b300,b100 --by tokens_per_usd");
+  CHECK(says(prices["answer"], "is first by tokens_per_s; of those that serve any, none has a listed price."));
+  const json& points = prices["points"];
+  REQUIRE(points.size() == 3);
+  CHECK(points[2]["device"] == "rtx-4090");  // it has a price, but no room for the weights
+  CHECK(points[2]["batch"] == 0);
+  CHECK(points[0]["tokens_per_s"] >= points[1]["tokens_per_s"]);
+  CHECK(points[1]["tokens_per_s"] > 0);
+}
+
+TEST_CASE("the answer of compare says how many devices and which weights the first has where several were asked for") {
+  const json tp = json_of("compare --model llama-3.1-70b --device h100-sxm,l4 --tp 4,8 --dtype bf16,fp8");
+  const json& first = tp["points"][0];
+  CHECK(first["device"] == "h100-sxm");
+  const std::string named = std::to_string(first["tensor_parallel"].get<int>()) + " × NVIDIA H100 SXM 80 GB, " +
+                            first["weight_type"].get<std::string>() + ", under full is first by tokens_per_s, ";
+  CHECK(says(tp["answer"], named));
+  CHECK(says(tp["answer"], " × NVIDIA L4 24 GB, "));
+}
+
 TEST_CASE("compare --device all ranks every GPU of the catalog, and no CPU") {
   const json devices = json_of("devices");
   std::set<std::string> ranked;

@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
@@ -11,8 +12,11 @@ TEST_CASE("replay --row-cache makes rows, says what they change, and reads them 
   const TemporaryFolder folder;
   const std::string trace = folder.file("run.kvt"), rows = folder.file("rows");
   const std::string demo = std::string(KVROOF_SOURCE_DIR) + "/models/demo";
-  REQUIRE(run_program("record --model " + demo + " --prompt-file " + demo + "/prompts/python-c-tuple.txt " +
-                      "-n 32 --ignore-eos -o " + trace)
+  std::string prompt(900, ' ');  // some hundred tokens: enough to evict most of, and no more
+  std::ifstream(demo + "/prompts/python-c-tuple.txt").read(prompt.data(), static_cast<std::streamsize>(prompt.size()));
+  std::ofstream(folder.file("prompt.txt")) << prompt;
+  REQUIRE(run_program("record --model " + demo + " --prompt-file " + folder.file("prompt.txt") +
+                      " -n 32 --ignore-eos -o " + trace)
               .code == 0);
   const std::string words = "replay " + trace + " --policy h2o --budget 0.2,0.5 --format json --row-cache " + rows;
   const Ran made = run_program(words);

@@ -167,7 +167,7 @@ def main():
     source = random.Random(11)
     folder = pathlib.Path(__file__).parent
     with open(folder / "cases.jsonl", "w", encoding="utf-8") as out:
-        out.write(json.dumps({"models": made}, ensure_ascii=False) + "\n")
+        out.write(json.dumps({"models": made}, ensure_ascii=False, separators=(",", ":")) + "\n")
         for name, model, parts in cases():
             parts["added_tokens"] = with_ids(parts["added_tokens"], vocabularies[model])
             whole = {"version": "1.0", "truncation": None, "padding": None, "post_processor": None, "model": made[model],
@@ -176,7 +176,7 @@ def main():
             fragments = [*FRAGMENTS, *(a["content"] for a in parts["added_tokens"])]
             drawn = ("".join(source.choices(fragments, k=source.randint(1, 12))) for _ in range(14))
             texts = [result for text in drawn if (result := results(tokenizer, text))]
-            out.write(json.dumps({"name": name, "model": model, "parts": parts, "texts": texts}, ensure_ascii=False) + "\n")
+            out.write(json.dumps({"name": name, "model": model, "parts": parts, "texts": texts}, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

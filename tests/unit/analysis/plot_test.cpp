@@ -3,6 +3,7 @@
 #include <string>
 
 #include "analysis/plot.hpp"
+#include "analysis/plot_svg.hpp"
 #include "tests/catch.hpp"
 
 using kvroof::LineChart;
@@ -94,4 +95,23 @@ TEST_CASE("of faint lines that end at one place one is named") {
   CHECK(svg.find(">name 39</text>") != std::string::npos);
   for (int i = 1; i < 39; ++i) CHECK(svg.find(">name " + std::to_string(i) + "</text>") == std::string::npos);
   CHECK(svg.find("class=\"line faint\" d=") != std::string::npos);
+}
+
+TEST_CASE("a logarithmic axis of times has 1, 2 and 5 times powers of ten around its values, a wide one the powers") {
+  using Labels = std::vector<std::string>;
+  const auto labels_of = [](const std::vector<double>& values) {
+    const kvroof::PlotAxis axis{"ms", true, false, kvroof::LogTicks::kDecimal};
+    Labels labels;
+    for (const auto& tick : kvroof::svg::Scale(axis, values, 0, 100).ticks()) labels.push_back(tick.label);
+    return labels;
+  };
+  CHECK(labels_of({130, 870}) == Labels{"100", "200", "500", "1000"});
+  CHECK(labels_of({200, 2000}) == Labels{"200", "500", "1000", "2000"});
+  CHECK(labels_of({0.3, 0.4}) == Labels{"0.2", "0.5"});
+  CHECK(labels_of({50}) == Labels{"50", "100"});
+  CHECK(labels_of({1.5, 150000}) == Labels{"1", "10", "100", "1000", "10000", "100000", "1e+06"});
+  CHECK(labels_of({1e-9, 1e9}).size() <= 11);
+  const kvroof::svg::Scale scale({"ms", true, false, kvroof::LogTicks::kDecimal}, {130, 870}, 0, 90);
+  CHECK(scale.place(100) == Approx(0).margin(1e-9));
+  CHECK(scale.place(1000) == Approx(90));
 }

@@ -146,6 +146,50 @@ TEST_CASE("an engine is another on the architectures that its profile names, in 
   is("b19", "CDNA2", 2, 5, 0);
 }
 
+TEST_CASE("an engine is another on boards of an architecture from a memory on, in each of its versions") {
+  const EngineProfile mine = engine("name: mine\nabout: mine\nprompt_chunk: 2\nstep_us: 1\nelsewhere:\n"
+                                    "  - {on: [Hopper, CDNA3], from_gib: 70, prompt_chunk: 8}\n"
+                                    "  - {on: [Hopper], from_gib: 140, prompt_chunk: 9}\n"
+                                    "  - {on: [Hopper], gap_us: 5}\n"
+                                    "earlier: [{before: [b10], on: [Hopper], step_us: 3}]\n");
+  const auto is = [&](const char* there, double memory_gib, double chunk, double gap, double old_step) {
+    INFO(there << " of " << memory_gib << " GiB");
+    CHECK(mine.of("", there, memory_gib).prompt_chunk == chunk);
+    CHECK(mine.of("b9", there, memory_gib).prompt_chunk == chunk);
+    CHECK(mine.of("", there, memory_gib).gap_us == gap);
+    CHECK(mine.of("", there, memory_gib).step_us == 1);
+    CHECK(mine.of("b9", there, memory_gib).step_us == old_step);
+  };
+  is("Hopper", 0, 2, 5, 3);
+  is("Hopper", 69.9, 2, 5, 3);
+  is("Hopper", 70, 8, 5, 3);
+  is("Hopper", 141, 9, 5, 3);
+  is("CDNA3", 24, 2, 0, 1);
+  is("CDNA3", 192, 8, 0, 1);
+  is("Ampere", 80, 2, 0, 1);
+}
+
+TEST_CASE("a vLLM server takes 8192 tokens a step and 1024 sequences on large boards, 2048 and 256 on others and A100") {
+  const auto on = [](const char* board, const char* version = "") {
+    const Device device = find_device(board, kCatalog);
+    return find_engine_profile("vllm" + std::string(version), kCatalog, device.architecture,
+                               gib(device.usable_memory()));
+  };
+  for (const char* large : {"h100-sxm", "h100-pcie", "h200", "b200", "rtx-pro-6000"}) {
+    INFO(large);
+    CHECK(on(large).prompt_chunk == 8192);
+    CHECK(on(large).largest_batch == 1024);
+  }
+  for (const char* small : {"a100-40g", "a100-80g", "l40s", "rtx-4090", "rtx-5090"}) {
+    INFO(small);
+    CHECK(on(small).prompt_chunk == 2048);
+    CHECK(on(small).largest_batch == 256);
+    CHECK(on(small, "@0.7.3").prompt_chunk == 8192);
+  }
+  CHECK(on("mi300x").prompt_chunk == 8192);
+  CHECK(on("h100-sxm", "@0.7.3").largest_batch == 256);
+}
+
 TEST_CASE("what an engine is elsewhere is refused without its architectures, and as no list") {
   const auto refused = [](const std::string& text) {
     return engine_from_yaml("name: mine\nabout: mine\n" + text).error();
@@ -154,6 +198,9 @@ TEST_CASE("what an engine is elsewhere is refused without its architectures, and
   CHECK(refused("elsewhere: [{gap_us: 3}]\n") == "line 3: elsewhere says which architectures it is on");
   CHECK(refused("elsewhere: [{on: [CDNA3], name: other}]\n") == "line 3: name is of all versions");
   CHECK(refused("on: [CDNA3]\n").starts_with("line 3: unknown key 'on'"));
+  CHECK(refused("elsewhere: [{on: [CDNA3], from_gib: -1}]\n").starts_with("line 3: from_gib must be a number above 0"));
+  CHECK(refused("elsewhere: [{from_gib: 70}]\n") == "line 3: elsewhere says which architectures it is on");
+  CHECK(refused("earlier: [{before: [b1], from_gib: 70}]\n") == "line 3: from_gib is of what an engine is elsewhere");
 }
 
 TEST_CASE("llama.cpp reads 16-bit weights at a third more bytes a clock since b3916, and of CDNA a few until b4100") {

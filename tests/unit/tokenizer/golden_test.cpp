@@ -38,6 +38,11 @@ std::string streamed(const Tokenizer& tokenizer, const Ids& ids, bool skip_speci
   return text + decoder.finish();
 }
 
+// What the ids decode to without special tokens; not stated where there are none.
+std::string skipped(const nlohmann::json& line) {
+  return line.at(line.contains("decoded_skip") ? "decoded_skip" : "decoded").get<std::string>();
+}
+
 }  // namespace
 
 TEST_CASE("every reference text gives the ids of the reference library, with and without special tokens") {
@@ -61,7 +66,7 @@ TEST_CASE("ids of reference texts decode to the reference texts, at once and one
       INFO(family.filename() << ": " << line.dump());
       const auto ids = line.at("ids_special").get<Ids>();
       CHECK(tokenizer.decode(ids, false) == line.at("decoded").get<std::string>());
-      CHECK(tokenizer.decode(ids, true) == line.at("decoded_skip").get<std::string>());
+      CHECK(tokenizer.decode(ids, true) == skipped(line));
       CHECK(streamed(tokenizer, ids, false) == line.at("decoded").get<std::string>());
     }
   }
@@ -74,9 +79,9 @@ TEST_CASE("ids that no text gives decode as in the reference library, at once an
       INFO(family.filename() << ": " << line.dump());
       const auto ids = line.at("ids").get<Ids>();
       CHECK(tokenizer.decode(ids, false) == line.at("decoded").get<std::string>());
-      CHECK(tokenizer.decode(ids, true) == line.at("decoded_skip").get<std::string>());
+      CHECK(tokenizer.decode(ids, true) == skipped(line));
       CHECK(streamed(tokenizer, ids, false) == line.at("decoded").get<std::string>());
-      CHECK(streamed(tokenizer, ids, true) == line.at("decoded_skip").get<std::string>());
+      CHECK(streamed(tokenizer, ids, true) == skipped(line));
     }
   }
 }
