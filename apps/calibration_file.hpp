@@ -12,7 +12,5 @@ std::string today();  // YYYY-MM-DD, UTC
 // The file of a calibrated device. Throws Error where the measurements make no device that could be read again.
 std::string calibration_file(const Device& device);
 
-// Throws Error where write_file() could not write there, and leaves nothing: before what measures for long.
-void require_writable(const std::string& path);
 
 }  // namespace kvroof

@@ -87,6 +87,8 @@ std::string temporary_name(const std::filesystem::path& path);
 void write_result(const Arguments& arguments, std::string_view text);
 // The same to a file.
 void write_file(const std::string& path, std::string_view text);
+// Throws Error where write_file() could not write there, and leaves nothing: before what takes long.
+void require_writable(const std::string& path);
 
 // A result as rows: fits the terminal as a table, or JSON (an array of objects), or CSV.
 struct Table {

@@ -130,6 +130,22 @@ void write_file(const std::string& path, std::string_view text) {
   }
 }
 
+void require_writable(const std::string& path) {
+  std::error_code ignored;
+  const std::string temporary = temporary_name(path);
+  int reason = std::filesystem::is_directory(path, ignored) ? EISDIR : 0;
+  if (temporary != path) {  // a pipe is not opened twice
+    std::FILE* const file = std::fopen(temporary.c_str(), "wb");
+    if (file == nullptr) {
+      reason = errno;
+    } else {
+      std::fclose(file);
+      std::remove(temporary.c_str());
+    }
+  }
+  if (reason != 0) throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(reason)));
+}
+
 std::string format_paragraph(const std::string& text, std::size_t indent) {
   std::string out;
   for (const std::string& line : wrap_words(text, page_width() - indent)) out += std::string(indent, ' ') + line + "\n";

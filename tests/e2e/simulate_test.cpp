@@ -1,5 +1,6 @@
 // `kvroof simulate`: requests one by one, against what plan says of the same work, and against its own goals.
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -241,4 +242,15 @@ TEST_CASE("what cannot be simulated is said in a sentence") {
   const Ran large = run_program("simulate --model llama-3-70b --device rtx-4090 --rate 1");
   CHECK(large.code == 3);
   CHECK(large.out.find("does not fit") != std::string::npos);
+}
+
+TEST_CASE("where one of its files cannot be written simulate writes none") {
+  const TemporaryFolder folder;
+  const std::string picture = folder.file("p.svg");
+  const Ran ran = run_program("simulate " + kLlama + "--rate 4 --count 10 --svg " + picture + " --per-request " +
+                              folder.file("nowhere/r.csv"));
+  CHECK(ran.code == 1);
+  CHECK(ran.out.empty());
+  CHECK(ran.err.find("nowhere/r.csv: cannot be written: No such file or directory") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(picture));
 }

@@ -169,7 +169,7 @@ TEST_CASE("an engine is another on boards of an architecture from a memory on, i
   is("Ampere", 80, 2, 0, 1);
 }
 
-TEST_CASE("a vLLM server takes 8192 tokens a step and 1024 sequences on large boards, 2048 and 256 on others and A100") {
+TEST_CASE("a vLLM server takes 8192 tokens a step and 1024 sequences on large boards, else 2048 and 256, as on A100") {
   const auto on = [](const char* board, const char* version = "") {
     const Device device = find_device(board, kCatalog);
     return find_engine_profile("vllm" + std::string(version), kCatalog, device.architecture,
