@@ -3,26 +3,13 @@
 
 #include "sim/serving/disaggregated.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/hand_costs.hpp"
 
 namespace kvroof {
 namespace {
 
-// A token of a prompt takes a tenth of a second, a step of answers one; a token of a sequence is a byte.
-class ByteCosts : public ServingCosts {
- public:
-  explicit ByteCosts(double capacity) : capacity_(capacity) {}
-  [[nodiscard]] double step_seconds(std::span<const Decoding> sequences,
-                                    std::span<const PromptPart> prompts) const override {
-    double seconds = sequences.empty() ? 0 : 1;
-    for (const PromptPart& part : prompts) seconds += 0.1 * (part.to - part.from);
-    return seconds;
-  }
-  [[nodiscard]] double cache_bytes(const Decoding& s) const override { return s.prompt + s.generated; }
-  [[nodiscard]] double cache_capacity() const override { return capacity_; }
-
- private:
-  double capacity_;
-};
+using test::HandCosts;
+using test::limits_of;
 
 constexpr std::uint32_t kBlock = 4, kPrompt = 2 * kBlock;  // tokens
 
@@ -40,14 +27,11 @@ ServingOutcome served(std::optional<double> idle_bytes) {
   ask(2, {3, 4});
   ask(50, {1, 2});
   const PrefixTree tree = builder.take();
-  SchedulerLimits limits;
-  limits.sequences = 8;
-  limits.step_tokens = 100;
-  DisaggregatedSetup setup{limits, limits, 1, 1, {1, 0}, 0};
+  DisaggregatedSetup setup{limits_of(8, 100), limits_of(8, 100), 1, 1, {1, 0}, 0};
   setup.prefixes.emplace();
   setup.prefixes->tree = &tree;
   if (idle_bytes) setup.prefixes->most_bytes = *idle_bytes;
-  return simulate_disaggregated(ByteCosts(17), ByteCosts(1000), setup, requests);
+  return simulate_disaggregated(HandCosts(17), HandCosts(1000), setup, requests);
 }
 
 TEST_CASE("blocks of a prompt are held until it has moved, shared by prompts that come meanwhile, and found later") {
@@ -55,11 +39,11 @@ TEST_CASE("blocks of a prompt are held until it has moved, shared by prompts tha
   // Beside the 9 bytes of the first, 8 of them in blocks, the second needs 1: with 9 it would have no room. The third
   // needs 9 where 7 are free until the first has moved, 8 until the second has.
   CHECK(o.requests[0].first_token == Approx(0.8));
-  CHECK(o.requests[0].transfer.ended == Approx(0.8 + 9));
+  CHECK(o.requests[0].transfer.ended == Approx(0.8 + 8));
   CHECK(o.requests[1].placed == Approx(1));
   CHECK(o.requests[1].first_token == Approx(1.1));  // its last token is computed
-  CHECK(o.requests[1].transfer.ended == Approx(0.8 + 2 * 9));
-  CHECK(o.requests[2].placed == Approx(0.8 + 2 * 9));
+  CHECK(o.requests[1].transfer.ended == Approx(0.8 + 2 * 8));
+  CHECK(o.requests[2].placed == Approx(0.8 + 2 * 8));
   CHECK(o.requests[3].first_token == Approx(50.1));
   std::vector<std::uint32_t> cached;
   for (const ServedRequest& r : o.requests) cached.push_back(r.cached);

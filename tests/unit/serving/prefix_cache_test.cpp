@@ -8,37 +8,15 @@
 
 #include "sim/serving/simulate.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/hand_costs.hpp"
 
 namespace kvroof {
 namespace {
 
+using test::HandCosts;
+
 using Ids = std::vector<std::uint64_t>;
 constexpr std::uint32_t kBlock = 4;  // tokens
-
-// A step takes a second, and a tenth for each token of a prompt in it; a token of a sequence is a byte.
-class ByteCosts : public ServingCosts {
- public:
-  explicit ByteCosts(double capacity = 1e9) : capacity_(capacity) {}
-  [[nodiscard]] double step_seconds(std::span<const Decoding> sequences,
-                                    std::span<const PromptPart> prompts) const override {
-    double seconds = sequences.empty() ? 0 : 1;
-    for (const PromptPart& part : prompts) seconds += 0.1 * (part.to - part.from);
-    return seconds;
-  }
-  [[nodiscard]] double cache_bytes(const Decoding& s) const override {
-    return std::min<double>(taken_for(s.prompt) + s.generated, kept);
-  }
-  [[nodiscard]] std::uint32_t taken_for(std::uint32_t prompt) const override {
-    return (prompt + profiled - 1) / profiled * profiled;
-  }
-  [[nodiscard]] double cache_capacity() const override { return capacity_; }
-
-  double kept = 1e9;
-  std::uint32_t profiled = 1;  // lengths of prompts are taken for multiples of it
-
- private:
-  double capacity_;
-};
 
 // Requests with the names of their blocks, of which the last may be shorter.
 struct Prompts {
@@ -61,7 +39,7 @@ Prompts prompts_of(const std::vector<Ids>& ids, double apart, std::uint32_t outp
   return prompts;
 }
 
-ServingOutcome serve(const Prompts& prompts, const ByteCosts& costs, PrefixCacheSetup cache = {},
+ServingOutcome serve(const Prompts& prompts, const HandCosts& costs, PrefixCacheSetup cache = {},
                      std::uint64_t sequences = 64, bool by_prompt = false) {
   SchedulerLimits limits;
   limits.sequences = sequences;
@@ -128,7 +106,7 @@ TEST_CASE("the least recently used block goes first, of one prompt the last: cou
   // Four blocks may stay, in the order in which they go:  3 2 1;  2 1 5 4 (without 3);  4 3 2 1 (without 5, and 1 2
   // were found);  1 6 5 4 (without 3 2; 4 was found);  5 4 2 1 (without 6; 1 was found).
   const Prompts prompts = prompts_of({{1, 2, 3}, {4, 5}, {1, 2, 3}, {4, 5, 6}, {1, 2}}, 100);
-  const ServingOutcome outcome = serve(prompts, ByteCosts(), of_blocks(4));
+  const ServingOutcome outcome = serve(prompts, HandCosts(), of_blocks(4));
   CHECK(found(outcome) == std::vector<std::uint32_t>{0, 0, 8, 4, 4});
   CHECK(outcome.totals.evicted_blocks == 5);
 }
@@ -142,15 +120,15 @@ TEST_CASE("one by one, each prompt finds what a plain list of least recently use
     std::vector<std::uint32_t> expected;
     for (const Ids& ids : prompts.ids) expected.push_back(plain.serve(ids));
     INFO("round " << round << ", " << blocks << " blocks");
-    REQUIRE(found(serve(prompts, ByteCosts(), of_blocks(blocks))) == expected);
+    REQUIRE(found(serve(prompts, HandCosts(), of_blocks(blocks))) == expected);
     // On the host they are found as well, where the device keeps none.
     PrefixCacheSetup host = of_blocks(0);
     host.host_bytes = static_cast<double>(blocks * kBlock);
-    REQUIRE(found(serve(prompts, ByteCosts(), host)) == expected);
+    REQUIRE(found(serve(prompts, HandCosts(), host)) == expected);
     // In all, device and host are one list.
     host = of_blocks(blocks / 3);
     host.host_bytes = static_cast<double>((blocks - blocks / 3) * kBlock);
-    REQUIRE(found(serve(prompts, ByteCosts(), host)) == expected);
+    REQUIRE(found(serve(prompts, HandCosts(), host)) == expected);
   }
 }
 
@@ -160,7 +138,7 @@ TEST_CASE("one by one, a larger cache never finds less of any prompt") {
     const Prompts prompts = prompts_of(random_ids(random, 60), 1000);
     std::vector<std::uint32_t> smaller(prompts.requests.size(), 0);
     for (std::size_t blocks = 0; blocks <= 40; blocks += 4) {
-      const std::vector<std::uint32_t> larger = found(serve(prompts, ByteCosts(), of_blocks(blocks)));
+      const std::vector<std::uint32_t> larger = found(serve(prompts, HandCosts(), of_blocks(blocks)));
       CHECK(std::equal(smaller.begin(), smaller.end(), larger.begin(), std::less_equal<>()));
       smaller = larger;
     }
@@ -172,8 +150,8 @@ TEST_CASE("a cache that loses nothing finds what earlier prompts began with, one
   Prompts prompts = prompts_of(random_ids(random, 80), 1000, 3);
   PrefixCacheSetup cache;
   cache.loses_nothing = true;
-  const ServingOutcome all = serve(prompts, ByteCosts(), cache);
-  const ServingOutcome none = serve(prompts, ByteCosts(), of_blocks(0));
+  const ServingOutcome all = serve(prompts, HandCosts(), cache);
+  const ServingOutcome none = serve(prompts, HandCosts(), of_blocks(0));
   CHECK(all.totals.evicted_blocks == 0);
   // What is found is as good as what is said to be there.
   PrefixTreeBuilder tree;
@@ -187,7 +165,7 @@ TEST_CASE("a cache that loses nothing finds what earlier prompts began with, one
     SchedulerLimits limits;
     limits.sequences = 64;
     limits.step_tokens = 1000;
-    return simulate_serving(ByteCosts(), {limits}, requests);
+    return simulate_serving(HandCosts(), {limits}, requests);
   };
   const ServingOutcome said = plain(prompts.requests);
   for (Request& r : prompts.requests) r.cached = 0;
@@ -203,7 +181,7 @@ TEST_CASE("blocks that running sequences share count once, and are found while t
   std::vector<Ids> ids;
   for (std::uint64_t i = 0; i < 10; ++i) ids.push_back({1, 2, 3, 10 + i});
   const Prompts prompts = prompts_of(ids, 0, 5);
-  const ServingOutcome outcome = serve(prompts, ByteCosts(), {});
+  const ServingOutcome outcome = serve(prompts, HandCosts(), {});
   CHECK(outcome.totals.most_running == 10);
   // 12 tokens of all, and of each four of its prompt and five of its answer (the last is not in the cache).
   CHECK(outcome.totals.most_cache_bytes == 12 + 10 * (4 + 5));
@@ -211,15 +189,15 @@ TEST_CASE("blocks that running sequences share count once, and are found while t
   // The first prompt takes 16 tokens, the others 4 each, all in the first step.
   CHECK(outcome.requests[9].first_token == Approx(0.1 * (16 + 9 * 4)));
   // So more of them fit: whole answers are reserved, 16 + 5 bytes for the first, 9 for each other.
-  CHECK(serve(prompts, ByteCosts(21 + 4 * 9), {}).totals.most_running == 5);
-  CHECK(serve(prompts, ByteCosts(21 + 4 * 9 - 1), {}).totals.most_running == 4);
+  CHECK(serve(prompts, HandCosts(21 + 4 * 9), {}).totals.most_running == 5);
+  CHECK(serve(prompts, HandCosts(21 + 4 * 9 - 1), {}).totals.most_running == 4);
 }
 
 TEST_CASE("sequences take the memory of their own lengths, whatever lengths their caches are taken for") {
   std::vector<Ids> ids;
   for (std::uint64_t i = 0; i < 10; ++i) ids.push_back({1, 2, 10 + i});
   const Prompts prompts = prompts_of(ids, 0, 5);
-  ByteCosts costs;
+  HandCosts costs;
   costs.profiled = 7;  // 12 tokens for 14
   CHECK(serve(prompts, costs, {}).totals.most_cache_bytes == 8 + 10 * (4 + 5));
 }
@@ -243,7 +221,7 @@ TEST_CASE("a block is one of the prompts that are alike up to it, and the last o
 TEST_CASE("what no sequence holds leaves the device when running sequences need its memory") {
   // The first prompt of 32 bytes leaves its blocks; the second needs 28 + 1 of 40 bytes.
   const Prompts prompts = prompts_of({{1, 2, 3, 4, 5, 6, 7, 8}, {11, 12, 13, 14, 15, 16, 17}, {1, 2, 3, 4}}, 100);
-  const ServingOutcome outcome = serve(prompts, ByteCosts(40), {});
+  const ServingOutcome outcome = serve(prompts, HandCosts(40), {});
   CHECK(found(outcome) == std::vector<std::uint32_t>{0, 0, 8});  // 40 − 29 is two blocks
 }
 
@@ -252,7 +230,7 @@ TEST_CASE("reading blocks from the host takes their bytes over its bandwidth") {
   PrefixCacheSetup cache = of_blocks(0);
   cache.host_bytes = 1e9;
   cache.host_bytes_per_s = 8;
-  const ServingOutcome outcome = serve(prompts, ByteCosts(), cache);
+  const ServingOutcome outcome = serve(prompts, HandCosts(), cache);
   CHECK(outcome.requests[1].cached == 16);
   CHECK(outcome.totals.host_tokens_read == 16);
   CHECK(outcome.requests[1].first_token == Approx(100 + 0.1 * 4 + 16.0 / 8));
@@ -270,7 +248,7 @@ TEST_CASE("a router that looks at prefixes sends a prompt to the server that has
     limits.sequences = 64;
     limits.step_tokens = 1000;
     std::vector<std::uint32_t> of;
-    const ServingOutcome outcome = simulate_serving(ByteCosts(), {limits, 2, 0, cache, routes}, prompts.requests);
+    const ServingOutcome outcome = simulate_serving(HandCosts(), {limits, 2, 0, cache, routes}, prompts.requests);
     for (const ServedRequest& r : outcome.requests) of.push_back(r.replica);
     return of;
   };
@@ -289,7 +267,7 @@ TEST_CASE("a router that looks at prefixes sends a prompt to the server that has
 }
 
 TEST_CASE("where the policy evicts from prompts, copies of whole ones are found, and nothing is shared") {
-  ByteCosts costs(1e9);
+  HandCosts costs(1e9);
   costs.kept = 6;
   const Prompts prompts = prompts_of({{1, 2, 3, 4, 5}, {1, 2, 3, 4, 6}, {1, 2, 3, 4, 6}}, 1.5, 9);
   PrefixCacheSetup cache;
@@ -304,7 +282,7 @@ TEST_CASE("where the policy evicts from prompts, copies of whole ones are found,
 TEST_CASE("a preempted sequence lets its blocks go and finds those again that are still there") {
   // Two prompts of 12 bytes fit 30 with three tokens each; then the second loses its place until the first has ended.
   const Prompts prompts = prompts_of({{1, 2, 3}, {4, 5, 6}}, 0, 8);
-  const ServingOutcome outcome = serve(prompts, ByteCosts(30), {}, 64, true);
+  const ServingOutcome outcome = serve(prompts, HandCosts(30), {}, 64, true);
   CHECK(outcome.requests[1].preemptions == 1);
   // Its 12 bytes stay while the first, of 12 + 8, leaves 10: two blocks. So the second computes one block and the three
   // tokens that it had generated, 0.7 s, which makes its fourth token; four more follow.
@@ -370,7 +348,7 @@ TEST_CASE("a busy server never has more in memory than it has, and ends with eve
     const double capacity = longest + static_cast<double>(random() % 100);
     PrefixCacheSetup cache;
     cache.copies = round % 5 == 0;
-    const ServingOutcome outcome = serve(prompts, ByteCosts(capacity), cache, 64, by_prompt);
+    const ServingOutcome outcome = serve(prompts, HandCosts(capacity), cache, 64, by_prompt);
     CHECK((cache.copies || outcome.totals.most_cache_bytes <= capacity));
     CHECK(outcome.totals.idle_byte_seconds + outcome.totals.cache_byte_seconds <=
           capacity * outcome.totals.busy_seconds * (cache.copies ? 2 : 1) + 1e-6);
@@ -378,7 +356,7 @@ TEST_CASE("a busy server never has more in memory than it has, and ends with eve
       CHECK(r.finished > 0);
       CHECK(r.cached < r.request.prompt);
     }
-    const ServingOutcome again = serve(prompts, ByteCosts(capacity), cache, 64, by_prompt);
+    const ServingOutcome again = serve(prompts, HandCosts(capacity), cache, 64, by_prompt);
     CHECK(found(again) == found(outcome));
     CHECK(again.seconds == outcome.seconds);
   }

@@ -3,34 +3,13 @@
 
 #include "sim/serving/simulate.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/hand_costs.hpp"
 
 namespace kvroof {
 namespace {
 
-// A step takes a second, and a tenth for each token of a prompt in it; a cache is a byte a token, or what is kept.
-class HandCosts : public ServingCosts {
- public:
-  [[nodiscard]] double step_seconds(std::span<const Decoding> sequences,
-                                    std::span<const PromptPart> prompts) const override {
-    double seconds = sequences.empty() ? 0 : 1;
-    for (const PromptPart& part : prompts) seconds += 0.1 * (part.to - part.from);
-    return seconds;
-  }
-  [[nodiscard]] double cache_bytes(const Decoding& s) const override {
-    return std::min<double>(s.prompt + s.generated, kept);
-  }
-  [[nodiscard]] double cache_capacity() const override { return capacity; }
-
-  double kept = 1e9;
-  double capacity = 1e9;
-};
-
-SchedulerLimits limits_of(std::uint64_t sequences, std::uint32_t step_tokens) {
-  SchedulerLimits limits;
-  limits.sequences = sequences;
-  limits.step_tokens = step_tokens;
-  return limits;
-}
+using test::HandCosts;
+using test::limits_of;
 
 ServingOutcome outcome_of(const HandCosts& costs, const SchedulerLimits& limits, const std::vector<Request>& requests,
                           std::uint32_t replicas = 1, std::uint32_t clients = 0) {
