@@ -165,7 +165,7 @@ void Replica::admit(double seen_until) {
     Sequence& next = queue_.front();
     const Request& request = requests_[next.request].request;
     if (request.arrival + limits_.arrival_seconds > seen_until) return;
-    const PrefixBlock found = prefixes_ ? prefixes_->find(request.prefix) : kNoPrefix;
+    const PrefixBlock found = prefixes_ ? there(next) : kNoPrefix;
     taken += own(next, reserved(next), found) + (prefixes_ ? prefixes_->newly_held_bytes(found) : 0);
     // One sequence alone always has a place: whoever asks has checked that each fits.
     full_ = taken > costs_.cache_capacity() && running_.empty() && held_ > 0;

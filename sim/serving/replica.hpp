@@ -134,6 +134,9 @@ class Replica {
     return prefixes_ ? unshared(sequence, bytes, held) : bytes;
   }
   [[nodiscard]] double unshared(const Sequence& sequence, double bytes, PrefixBlock held) const;
+  // What is there of its prompt, as far as it may be held: in memory that nobody else needs there is room for it and
+  // for what the sequence keeps as its own.
+  [[nodiscard]] PrefixBlock there(const Sequence& sequence) const;
   // Holds what is there of its prompt, which then is computed.
   void find_prefix(Sequence& sequence);
   // Holds the blocks of its prompt that are computed, so that others find them.

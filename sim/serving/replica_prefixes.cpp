@@ -1,5 +1,6 @@
 // What running sequences hold of the prefix cache.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "sim/serving/replica.hpp"
@@ -29,14 +30,22 @@ std::uint32_t Replica::found(const Request& request) const {
   return prefixes_ ? std::min(prefixes_->setup().tree->end(prefixes_->find(request.prefix)), request.prompt) : 0;
 }
 
+PrefixBlock Replica::there(const Sequence& sequence) const {
+  const PrefixBlock found = prefixes_->find(requests_[sequence.request].request.prefix);
+  if (!prefixes_->setup().copies) return found;
+  const double room = std::max(0.0, costs_.cache_capacity() - reserved(sequence));
+  const double tokens = std::min(room / prefixes_->bytes_of(1), double{std::numeric_limits<std::uint32_t>::max()});
+  return prefixes_->until(found, static_cast<std::uint32_t>(tokens));
+}
+
 // The last token is always computed: the answer begins with what it makes.
 void Replica::find_prefix(Sequence& sequence) {
   if (!prefixes_) return;
   const Request& request = requests_[sequence.request].request;
-  const PrefixBlock there = prefixes_->find(request.prefix);
-  prefixes_->hold(sequence.held, there);
-  sequence.held = there;
-  const std::uint32_t tokens = std::min(prefixes_->setup().tree->end(there), request.prompt);
+  const PrefixBlock found = there(sequence);
+  prefixes_->hold(sequence.held, found);
+  sequence.held = found;
+  const std::uint32_t tokens = std::min(prefixes_->setup().tree->end(found), request.prompt);
   sequence.computed = std::min(tokens, sequence.to_compute - 1);
 }
 
