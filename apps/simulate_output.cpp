@@ -261,7 +261,7 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
     number("most_cache_share", priced ? most_cache(row) : 0);
     number("preemptions", static_cast<double>(preemptions(row)));
     number("waiting_at_end", static_cast<double>(row.outcome.waiting_at_end));
-    add_transfers(rows, row);
+    add_transfers(rows, request, row);
     add_prefixes(rows, request.prefix_cache && priced ? &row : nullptr);
     rows.end_row();
   }

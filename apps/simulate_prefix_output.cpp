@@ -72,14 +72,17 @@ void add_prefixes(WideRows& rows, const SimulatedRow* row) {
 
 std::vector<std::string> prefix_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
   const double share = 100 * request.cached_share;
+  const std::string lossless = fmt::format(
+      "a prefix cache that loses nothing would find {:.1f} % of the prompts if they came one by one", share);
+  if (request.no_prefix_cache) return {"every prompt is computed whole; " + lossless};
   if (!request.prefix_cache) {
     return {share > 0 ? fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence "
                                     "still counts its own copy of it in memory", share)
                       : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it"};
   }
   std::vector<std::string> notes = {
-      fmt::format("a prefix cache that loses nothing would find {:.1f} % of the prompts if they came one by one; the "
-                  "servers' own lose the least recently used", share)};
+      lossless + (request.prefix_cache->loses_nothing ? "; the servers' own lose nothing"
+                                                      : "; the servers' own lose the least recently used")};
   std::string losers, copiers;  // policies
   for (const SimulatedRow& row : rows) {
     if (!row.problem.empty() || !row.evicts) continue;

@@ -14,6 +14,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::uint32_t kSharedBlock = 16;  // tokens, vLLM's
+constexpr std::uint64_t kMostSharedBlocks = 1U << 25;  // of all groups, some 2 GiB of this machine's memory
 constexpr double kMostGib = 1e9;
 // It evicts by position, whole blocks at once, which stay as others do: vLLM does so behind sliding windows.
 constexpr std::string_view kWholeBlocks = "window";
@@ -33,27 +34,36 @@ SharedPrefix shared_prefix_of(const std::string& text) {
   return shared;
 }
 
+// Throws where prompts have no room for what they share, or where it has more blocks than are simulated.
+void check_shared(const SharedPrefix& shared, const std::vector<Request>& requests) {
+  for (const Request& r : requests) {
+    if (r.prompt > shared.tokens) continue;
+    throw usage_error(fmt::format("--shared-prefix {}: a prompt of {} tokens has no room for it and a token of its own",
+                                  shared.tokens, r.prompt));
+  }
+  const std::uint64_t groups = std::min<std::uint64_t>(shared.groups, requests.size());
+  if (const std::uint64_t blocks = groups * (shared.tokens / kSharedBlock); blocks > kMostSharedBlocks) {
+    throw usage_error(fmt::format("--shared-prefix {}:{}: {} blocks of {} tokens; expected at most {}", shared.tokens,
+                                  shared.groups, blocks, kSharedBlock, kMostSharedBlocks))
+        .note("fewer groups or tokens have fewer, and so have fewer requests (--count)");
+  }
+}
+
 // The first tokens of each prompt are those of a group, which is drawn; the others are its own, and one block.
 void share_prefix(const Arguments& arguments, SimulateRequest& request) {
   const SharedPrefix shared = shared_prefix_of(arguments.get<std::string>("shared-prefix"));
+  check_shared(shared, request.requests);
   PrefixTreeBuilder tree;
   std::vector<PrefixBlock> groups(shared.groups, kNoPrefix);
   std::vector<bool> came(shared.groups, false);
-  for (std::uint32_t group = 0; group < shared.groups; ++group) {
-    for (std::uint32_t end = kSharedBlock; end <= shared.tokens; end += kSharedBlock) {
-      groups[group] = tree.child(groups[group], group, end);
-    }
-  }
   const std::uint32_t whole = shared.tokens / kSharedBlock * kSharedBlock;
   for (std::uint32_t i = 0; i < request.requests.size(); ++i) {
     Request& r = request.requests[i];
-    if (r.prompt <= shared.tokens) {
-      throw usage_error(fmt::format(
-          "--shared-prefix {}: a prompt of {} tokens has no room for it and a token of its own", shared.tokens,
-          r.prompt));
-    }
     const Philox4 bits = philox4x32_10({{0, i, 0, 0x70726566U}}, arguments.seed);
     const auto group = static_cast<std::uint32_t>(std::uint64_t{bits.x[0]} * shared.groups >> 32U);
+    for (std::uint32_t end = kSharedBlock; !came[group] && end <= whole; end += kSharedBlock) {
+      groups[group] = tree.child(groups[group], group, end);
+    }
     r.prefix = tree.child(groups[group], std::uint64_t{i} + shared.groups, r.prompt);
     r.cached = came[group] ? whole : 0;
     came[group] = true;
@@ -65,6 +75,22 @@ double total_share(const std::vector<Request>& requests) {
   double cached = 0, all = 0;
   for (const Request& r : requests) cached += r.cached, all += r.prompt;
   return cached / all;
+}
+
+// What asks something of a cache that --prefix-cache says there is not, or that never evicts.
+void check_cache(const std::string& size, const PrefixCacheRequest& cache) {
+  const char* option = cache.host_gib > 0 ? "host-cache"
+                       : cache.copies     ? "evicted-prefix copy"
+                       : cache.routes     ? "router prefix"
+                                          : nullptr;
+  if (size == "none" && option != nullptr) {
+    throw usage_error(fmt::format("--prefix-cache none and --{}: there is no cache that it could be said of", option))
+        .note("leave one of the two away");
+  }
+  if (size == "infinite" && cache.host_gib > 0) {
+    throw usage_error("--prefix-cache infinite and --host-cache: what is never evicted does not go to the host")
+        .note("leave one of the two away");
+  }
 }
 
 void set_cache(const Arguments& arguments, SimulateRequest& request) {
@@ -94,8 +120,10 @@ void set_cache(const Arguments& arguments, SimulateRequest& request) {
           .note(fmt::format("--device {}:pcie_gb_per_s=32 says it", device.name));
     }
   }
+  check_cache(size, cache);
   for (Request& r : request.requests) r.cached = 0;  // it is found, or not, as the simulation goes on
-  if (size != "none") request.prefix_cache = cache;
+  request.no_prefix_cache = size == "none";
+  if (!request.no_prefix_cache) request.prefix_cache = cache;
 }
 
 }  // namespace

@@ -126,7 +126,9 @@ void check_load(const Arguments& arguments, const SimulateRequest& request) {
 void read_prefill_replicas(const Arguments& arguments, SimulateRequest& request) {
   const auto& text = arguments.get<std::string>("prefill-replicas");
   request.prefill.best = text == "auto";
-  if (!request.prefill.best) request.prefill.replicas = count_list("prefill-replicas", text, 0, kMostReplicas);
+  if (!request.prefill.best) {
+    request.prefill.replicas = count_list("prefill-replicas", text, 0, kMostReplicas, ", or auto alone");
+  }
   if (request.prefill.best && !request.has_goals()) {
     throw usage_error("--prefill-replicas auto needs a goal: --ttft-ms, --tpot-ms or both");
   }

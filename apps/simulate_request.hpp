@@ -38,6 +38,7 @@ struct SimulateRequest {
   std::size_t without_answer = 0;  // requests of the file that were left out
   PrefixTree prefixes;             // what prompts share, where the file or --shared-prefix says so
   std::optional<PrefixCacheRequest> prefix_cache;
+  bool no_prefix_cache = false;    // --prefix-cache none: it is said what prompts share, and nothing finds it
   double cached_share = 0;         // of all tokens of prompts, that a prefix cache has; that loses nothing, if it may
   bool highest_rate = false;       // --rate max: the highest that meets the goals is looked for
   std::uint32_t clients = 0;       // of a closed loop; 0: requests come by themselves

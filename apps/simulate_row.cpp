@@ -121,6 +121,7 @@ class RowPricing {
     }
     if (!row_.problem.empty()) {
       row_.met = false;
+      if (row_.best_split) row_.prefill_replicas = std::max(row_.prefill_replicas, 1U);
       row_.replicas = std::max(row_.replicas, row_.prefill_replicas + 1);
       return;
     }
@@ -194,7 +195,8 @@ void RowPricing::search() {
 std::string RowPricing::search_problem() const {
   const std::string few = fmt::format("fewer than {:g} % of the requests meet the goals", 100 * request_.attainment);
   if (row_.replicas == 0) {
-    return fmt::format("{}, even with {} servers{}", few, most_replicas(request_.requests.size()),
+    const std::uint32_t most = most_replicas(request_.requests.size());
+    return fmt::format("{}, even with {} server{}{}", few, most, most == 1 ? "" : "s",
                        row_.best_split                 ? " of each kind"
                        : row_.prefill_replicas > 0 ? " for answers"
                                                        : "");

@@ -113,7 +113,8 @@ double highest_rate(const RowSimulator& simulator, Servers servers, const RowRea
 BestSplit best_split(const RowSimulator& simulator, std::uint32_t all) {
   BestSplit best{{all, 1}, 0};
   double attained = -1;
-  for (std::uint32_t prefill = 1; prefill < all && std::isfinite(best.rate); ++prefill) {
+  // No other number serves more than all requests in time, or than any rate.
+  for (std::uint32_t prefill = 1; prefill < all && std::isfinite(best.rate) && attained < 1; ++prefill) {
     const Servers servers{all, prefill};
     if (!simulator.request().highest_rate) {
       const double share = simulator.attained(simulator.outcome(0, servers));

@@ -54,6 +54,36 @@ std::string transfer_cells(const SimulatedRow& row, const ServedRequest& r) {
   return text + fmt::format("{:.6f},{:.6f},{:.0f}\n", r.transfer.begun, r.transfer.ended, moved_bytes(row, r));
 }
 
+// "50 GB/s a device and are there 2 ms"; where devices differ, of each: "… 2 ms (h100-sxm); 32 GB/s … 2 ms (l4)".
+std::string links_text(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+  std::vector<std::pair<TransferLink, std::string>> links;  // and the devices that have them
+  for (const SimulatedRow& row : rows) {
+    if (!has_transfers(row)) continue;
+    const TransferLink link = request.link_on(*row.device);
+    const auto same = std::find_if(links.begin(), links.end(), [&](const auto& l) { return l.first == link; });
+    if (same == links.end()) {
+      links.emplace_back(link, row.device->name);
+    } else if (same->second.find(row.device->name) == std::string::npos) {
+      same->second += ", " + row.device->name;
+    }
+  }
+  std::string text;
+  for (const auto& [link, devices] : links) {
+    text += fmt::format("{}{:g} GB/s a device and are there {:g} ms", text.empty() ? "" : "; ", link.bytes_per_s * 1e-9,
+                        link.latency_seconds * 1e3);
+    if (links.size() > 1) text += fmt::format(" ({})", devices);
+  }
+  return text;
+}
+
+// What of the links nobody said.
+std::string assumed_text(const PrefillRequest& prefill) {
+  if (prefill.transfer_gbs && prefill.transfer_ms) return "";
+  if (prefill.transfer_gbs) return ", of which the latter is assumed (--transfer-ms)";
+  if (prefill.transfer_ms) return ", of which the former is assumed (--transfer-gbs)";
+  return ", which is assumed (--transfer-gbs, --transfer-ms)";
+}
+
 }  // namespace
 
 Table transfers_table(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
@@ -88,15 +118,18 @@ nlohmann::ordered_json transfers_json(const SimulateRequest& request, const Simu
           {"link_busy_share", f.link_busy}};
 }
 
-void add_transfers(WideRows& cells, const SimulatedRow& row) {
+void add_transfers(WideRows& cells, const SimulateRequest& request, const SimulatedRow& row) {
   const bool any = has_transfers(row);
   const TransferFigures f = any ? figures_of(row) : TransferFigures{};
+  const TransferLink link = request.link_on(*row.device);
   const auto number = [&](const char* key, double x) { cells.add(key, any ? fmt::format("{}", x) : ""); };
   cells.add("prefill_replicas", row.prefill_replicas);
   cells.add("prefill_device", any ? row.prefill_device->name : "");
   number("prefill_tensor_parallel", row.prefill_parallel);
   number("prefill_busy_share", f.prefill_busy);
   number("prefill_most_cache_share", f.prefill_cache);
+  number("transfer_gb_per_s", link.bytes_per_s * 1e-9);
+  number("transfer_latency_ms", link.latency_seconds * 1e3);
   number("moved_bytes_mean", f.bytes);
   number("place_wait_ms_mean", f.wait * 1e3);
   number("transfer_ms_mean", f.seconds * 1e3);
@@ -104,13 +137,10 @@ void add_transfers(WideRows& cells, const SimulatedRow& row) {
 }
 
 std::vector<std::string> transfer_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
-  const auto row = std::find_if(rows.begin(), rows.end(), has_transfers);
-  if (row == rows.end()) return {};
-  const TransferLink link = request.link_on(*row->device);
+  if (std::none_of(rows.begin(), rows.end(), has_transfers)) return {};
   std::vector<std::string> notes = {
-      fmt::format("caches move at {:g} GB/s a device and are there {:g} ms after their last byte{}; no interval is "
-                  "put on that", link.bytes_per_s * 1e-9, link.latency_seconds * 1e3,
-                  request.prefill.transfer_gbs ? "" : ", which is assumed (--transfer-gbs, --transfer-ms)"),
+      fmt::format("caches move at {} after their last byte{}; no interval is put on that", links_text(request, rows),
+                  assumed_text(request.prefill)),
       "first tokens are those of the servers of prompts; the wait for a place and the way of the cache are in the gap "
       "to the second token, in TPOT and in E2E"};
   for (const SimulatedRow& r : rows) {

@@ -14,7 +14,7 @@ namespace kvroof {
 Table transfers_table(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
 nlohmann::ordered_json transfers_json(const SimulateRequest& request, const SimulatedRow& row);
 // Cells of any row, empty where it has none.
-void add_transfers(WideRows& cells, const SimulatedRow& row);
+void add_transfers(WideRows& cells, const SimulateRequest& request, const SimulatedRow& row);
 // What is assumed of them; nothing where no row has any.
 std::vector<std::string> transfer_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
 

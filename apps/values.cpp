@@ -57,9 +57,11 @@ std::uint32_t count_value(const std::string& option, std::string_view text, std:
 }
 
 std::vector<std::uint32_t> count_list(const std::string& option, const std::string& text, std::uint32_t least,
-                                      std::uint32_t most) {
+                                      std::uint32_t most, std::string_view words) {
   std::vector<std::uint32_t> counts;
-  for (const std::string& item : split_list(option, text)) counts.push_back(count_value(option, item, least, most));
+  for (const std::string& item : split_list(option, text)) {
+    counts.push_back(count_value(option, item, least, most, words));
+  }
   return counts;
 }
 

@@ -25,7 +25,7 @@ std::uint32_t count_value(const std::string& option, std::string_view text, std:
 
 // Counts between commas.
 std::vector<std::uint32_t> count_list(const std::string& option, const std::string& text, std::uint32_t least,
-                                      std::uint32_t most);
+                                      std::uint32_t most, std::string_view words = "");
 
 // Items between commas, each without its surrounding blanks and once; an empty item is refused.
 std::vector<std::string> split_list(const std::string& option, const std::string& text);

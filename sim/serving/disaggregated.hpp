@@ -22,6 +22,8 @@ namespace kvroof {
 struct TransferLink {
   double bytes_per_s = 0;      // of a device; above 0, or infinity
   double latency_seconds = 0;  // before the cache is there, beside its bytes, during which the link is free for others
+
+  friend bool operator==(const TransferLink&, const TransferLink&) = default;
 };
 
 struct DisaggregatedSetup {

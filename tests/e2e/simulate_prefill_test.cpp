@@ -190,3 +190,23 @@ TEST_CASE("what cannot be asked of servers for prompts is said in a sentence") {
   CHECK(small.code == 3);
   CHECK(small.out.find("does not fit on a server of prompts") != std::string::npos);
 }
+
+TEST_CASE("links that differ between devices are said of each, and are columns of CSV") {
+  const std::string words = "simulate --model llama-3-8b --device h100-sxm,l40s --prompt 1k --output 4 --rate 1 "
+                            "--count 10 --replicas 2 --prefill-replicas 1 ";
+  const std::string out = run_program(words + "--transfer-ms 2").out;
+  CHECK(out.find("50 GB/s a device and are there 2 ms (h100-sxm); 32 GB/s") != std::string::npos);
+  CHECK(out.find("--transfer-ms)") == std::string::npos);  // it was said
+  const std::string csv = run_program(words + "--format csv").out;
+  CHECK(csv.find(",transfer_gb_per_s,transfer_latency_ms,") != std::string::npos);
+}
+
+TEST_CASE("where no split meets the goals the row is still one of two kinds of servers") {
+  const std::string words = kLlama + "--prompt 1k --output 4 --rate 1 --count 1 --replicas auto "
+                                     "--prefill-replicas auto --ttft-ms 1";
+  const json rows = rows_of(words, 3);
+  CHECK(rows[0]["prefill_replicas"] == 0);
+  CHECK(rows[1]["prefill_replicas"] == 1);
+  CHECK(rows[1]["replicas"] == 2);
+  CHECK(rows[1]["problem"].get<std::string>().find("even with 1 server of each kind") != std::string::npos);
+}

@@ -114,6 +114,21 @@ TEST_CASE("what a prefix cache found is in the table and in CSV, and only where 
   CHECK(csv.find(",prefix_cache_found_share,") != std::string::npos);
 }
 
+TEST_CASE("what is said of a prefix cache is true of one that there is not, and of one that loses nothing") {
+  const std::string words = "simulate " + kLlama + "--prompt 1k --output 4 --rate 1 --count 20 --shared-prefix 512 ";
+  const std::string none = run_program(words + "--prefix-cache none").out;
+  CHECK(none.find("every prompt is computed whole") != std::string::npos);
+  CHECK(none.find("is in a prefix cache") == std::string::npos);
+  const std::string infinite = run_program(words + "--prefix-cache infinite").out;
+  CHECK(infinite.find("own lose nothing") != std::string::npos);
+  CHECK(infinite.find("least recently used") == std::string::npos);
+}
+
+TEST_CASE("of groups that no request is of there are no blocks") {
+  const std::string words = "--prompt 100k --output 1 --rate 1 --count 2 --shared-prefix 90k:1000000";
+  CHECK(found(simulate(kLlama + words)["rows"][0]) == 0);
+}
+
 TEST_CASE("a prefix cache that cannot be is refused in a sentence") {
   const std::string drawn = kLlama + "--rate 1 --prompt 1k --output 4 ";
   const std::pair<std::string, std::string> wrong[] = {
@@ -126,6 +141,11 @@ TEST_CASE("a prefix cache that cannot be is refused in a sentence") {
       {drawn + "--shared-prefix 16 --cached-prompt 0.5", "--shared-prefix and --cached-prompt"},
       {drawn + "--shared-prefix 16 --prefix-cache most", "--prefix-cache most: expected a number from 0"},
       {drawn + "--router prefix", "--router: nothing says what prompts share"},
+      {drawn + "--shared-prefix 16 --prefix-cache none --host-cache 4", "--prefix-cache none and --host-cache"},
+      {drawn + "--shared-prefix 16 --prefix-cache none --router prefix", "--prefix-cache none and --router prefix"},
+      {drawn + "--shared-prefix 16 --prefix-cache infinite --host-cache 4", "--prefix-cache infinite and --host-cache"},
+      {kLlama + "--rate 1 --prompt 100k --output 4 --count 100000 --shared-prefix 90k:100000",
+       "--shared-prefix 92160:100000: 576000000 blocks of 16 tokens; expected at most 33554432"},
       {drawn + "--shared-prefix 16 --router best", "--router best: expected least or prefix"},
       {drawn + "--shared-prefix 16 --evicted-prefix all", "--evicted-prefix all: expected none or copy"},
       {"--model llama-3-8b --device tpu-v5p --rate 1 --prompt 1k --output 4 --shared-prefix 16 --host-cache 4",

@@ -283,8 +283,7 @@ TEST_CASE("beside what it keeps as its own, a sequence holds no more of a found 
   const Prompts prompts = prompts_of({{1, 2}, {1, 2}}, 100);
   PrefixCacheSetup setup;
   setup.copies = true;
-  // A sequence keeps nine bytes: of twenty three, all eight of the prompt are beside them, of fourteen one block of four,
-  // of ten none.
+  // A sequence keeps nine bytes: in 23, all eight of the prompt are beside them, in 14 one block of four, in 10 none.
   for (const auto& [capacity, tokens] : {std::pair{23.0, 2 * kBlock - 1}, {14.0, kBlock}, {10.0, 0U}}) {
     for (const bool loses_nothing : {false, true}) {
       setup.loses_nothing = loses_nothing;
