@@ -115,12 +115,12 @@ TEST_CASE("what a prefix cache found is in the table and in CSV, and only where 
 }
 
 TEST_CASE("what is said of a prefix cache is true of one that there is not, and of one that loses nothing") {
-  const std::string words = "simulate " + kLlama + "--prompt 1k --output 4 --rate 1 --count 20 --shared-prefix 512 ";
-  const std::string none = run_program(words + "--prefix-cache none").out;
+  const std::string words = kLlama + "--prompt 1k --output 4 --rate 1 --count 20 --shared-prefix 512 ";
+  const std::string none = simulate(words + "--prefix-cache none")["notes"].dump();
   CHECK(none.find("every prompt is computed whole") != std::string::npos);
   CHECK(none.find("is in a prefix cache") == std::string::npos);
-  const std::string infinite = run_program(words + "--prefix-cache infinite").out;
-  CHECK(infinite.find("own lose nothing") != std::string::npos);
+  const std::string infinite = simulate(words + "--prefix-cache infinite")["notes"].dump();
+  CHECK(infinite.find("the servers' own lose nothing") != std::string::npos);
   CHECK(infinite.find("least recently used") == std::string::npos);
 }
 
