@@ -192,6 +192,7 @@ void Replica::make_room() {
     lost.computed = served.request.cached;
     lost.begun = false;
     queue_.push_front(lost);
+    full_ = running_.empty();  // whatever a sum of the same bytes in another order would say
   }
 }
 
