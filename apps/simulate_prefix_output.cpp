@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "apps/estimate_text.hpp"
+#include "sim/core/suggest.hpp"
 
 namespace kvroof {
 namespace {
@@ -83,21 +84,19 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
   std::vector<std::string> notes = {
       lossless + (request.prefix_cache->loses_nothing ? "; the servers' own lose nothing"
                                                       : "; the servers' own lose the least recently used")};
-  std::string losers, copiers;  // policies
+  std::vector<std::string> losers, copiers;  // policies
   for (const SimulatedRow& row : rows) {
     if (!row.problem.empty() || !row.evicts) continue;
-    std::string& names = row.shares_prefixes ? copiers : losers;
-    const std::string& name = row.workload->policy().name;
-    if (names.find(name) == std::string::npos) names += (names.empty() ? "" : ", ") + name;
+    add_new(row.shares_prefixes ? copiers : losers, row.workload->policy().name);
   }
   if (!losers.empty()) {
     notes.push_back(fmt::format("{}: of a prompt that is evicted from, rows are missing that other prompts need, so "
                                 "prompts are computed whole; --evicted-prefix copy has whole ones kept beside",
-                                losers));
+                                join(losers)));
   }
   if (!copiers.empty()) {
     notes.push_back(fmt::format("{}: whole prompts are kept in the memory that sequences leave, beside what the policy "
-                                "keeps of each", copiers));
+                                "keeps of each", join(copiers)));
   }
   return notes;
 }

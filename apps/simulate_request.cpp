@@ -18,7 +18,6 @@ namespace po = boost::program_options;
 constexpr std::uint64_t kMostTraceBytes = std::uint64_t{4} << 30;
 constexpr std::uint32_t kMostRequests = 10'000'000;
 constexpr std::uint32_t kMostOutput = 1U << 20;
-constexpr std::uint32_t kMostReplicas = 4096;
 constexpr double kNicGbPerS = 50;  // 400 Gb/s: a ConnectX-7 beside each GPU, as in a DGX H100
 
 std::optional<double> number_option(const Arguments& arguments, const char* option, double least, double most) {

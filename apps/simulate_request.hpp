@@ -12,6 +12,8 @@
 
 namespace kvroof {
 
+inline constexpr std::uint32_t kMostReplicas = 4096;  // servers that may be asked for, and are looked for
+
 // Of all servers, those that compute prompts alone (--prefill-replicas and what belongs to it).
 struct PrefillRequest {
   std::vector<std::uint32_t> replicas = {0};  // a row each; 0: every server computes prompts and answers

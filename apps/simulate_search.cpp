@@ -7,7 +7,6 @@
 namespace kvroof {
 namespace {
 
-constexpr std::uint32_t kMostReplicas = 4096;
 constexpr double kRateStep = 1.01;  // the highest rate is found within so much
 constexpr double kLowestRate = 1e-3, kHighestRate = kLowestRate * (1 << 30);  // powers of 4 apart
 

@@ -6,6 +6,7 @@
 
 #include "apps/estimate_text.hpp"
 #include "apps/simulate_answer.hpp"
+#include "sim/core/suggest.hpp"
 
 namespace kvroof {
 namespace {
@@ -56,22 +57,19 @@ std::string transfer_cells(const SimulatedRow& row, const ServedRequest& r) {
 
 // "50 GB/s a device and are there 2 ms"; where devices differ, of each: "… 2 ms (h100-sxm); 32 GB/s … 2 ms (l4)".
 std::string links_text(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
-  std::vector<std::pair<TransferLink, std::string>> links;  // and the devices that have them
+  std::vector<std::pair<TransferLink, std::vector<std::string>>> links;  // and the devices that have them
   for (const SimulatedRow& row : rows) {
     if (!has_transfers(row)) continue;
     const TransferLink link = request.link_on(*row.device);
-    const auto same = std::find_if(links.begin(), links.end(), [&](const auto& l) { return l.first == link; });
-    if (same == links.end()) {
-      links.emplace_back(link, row.device->name);
-    } else if (same->second.find(row.device->name) == std::string::npos) {
-      same->second += ", " + row.device->name;
-    }
+    auto same = std::find_if(links.begin(), links.end(), [&](const auto& l) { return l.first == link; });
+    if (same == links.end()) same = links.insert(same, {link, {}});
+    add_new(same->second, row.device->name);
   }
   std::string text;
   for (const auto& [link, devices] : links) {
     text += fmt::format("{}{:g} GB/s a device and are there {:g} ms", text.empty() ? "" : "; ", link.bytes_per_s * 1e-9,
                         link.latency_seconds * 1e3);
-    if (links.size() > 1) text += fmt::format(" ({})", devices);
+    if (links.size() > 1) text += fmt::format(" ({})", join(devices));
   }
   return text;
 }

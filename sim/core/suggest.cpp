@@ -72,4 +72,8 @@ std::string join(std::span<const std::string> names, std::string_view separator)
   return all;
 }
 
+void add_new(std::vector<std::string>& names, const std::string& name) {
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+}
+
 }  // namespace kvroof

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvroof {
 
@@ -20,5 +21,7 @@ std::optional<std::string> same_name(std::string_view typed, std::span<const std
 
 // "a, b, c": for messages that list what is known.
 std::string join(std::span<const std::string> names, std::string_view separator = ", ");
+// Appends a name that is not among them yet.
+void add_new(std::vector<std::string>& names, const std::string& name);
 
 }  // namespace kvroof

@@ -210,3 +210,9 @@ TEST_CASE("where no split meets the goals the row is still one of two kinds of s
   CHECK(rows[1]["replicas"] == 2);
   CHECK(rows[1]["problem"].get<std::string>().find("even with 1 server of each kind") != std::string::npos);
 }
+
+TEST_CASE("the note on links names every device, also one whose name is part of another's") {
+  const Ran ran = run_program("simulate --model llama-3-8b --device h100-sxm,l40s,l4 --rate 1 --count 20 --prompt 1k "
+                              "--output 16 --replicas 2 --prefill-replicas 1 --format json");
+  CHECK(ran.out.find("(l40s, l4)") != std::string::npos);
+}
