@@ -61,6 +61,7 @@ Command analyze_command();
 Command calibrate_command();
 Command plan_command();
 Command simulate_command();
+Command prefixes_command();
 Command validate_command();
 Command compare_command();
 Command eval_command();

@@ -25,8 +25,8 @@ std::vector<Command> command_table() {
       analyze_command(),   report_kernels_command(), export_command(),
       models_command(),  devices_command(),   engines_command(),  policies_command(), calibrate_command(),
       tokenize_command(),
-      detokenize_command(),  eval_command(), plan_command(), simulate_command(), validate_command(), compare_command(),
-      doctor_command(),
+      detokenize_command(),  eval_command(), plan_command(), simulate_command(), prefixes_command(),
+      validate_command(), compare_command(), doctor_command(),
   };
 }
 
@@ -45,7 +45,7 @@ void print_overview(std::FILE* to, const std::vector<Command>& commands) {
       "  kvroof replay run.kvt --policy full,h2o,keyformer --budget 0.5 --as mpt-7b --device h200,l40s\n",
       kVersion);
   const std::vector<Purpose> purposes = {
-      {"how many users, how fast, at what price", {"plan", "simulate", "compare", "validate", "calibrate"}},
+      {"how many users, how fast, at what price", {"plan", "simulate", "prefixes", "compare", "validate", "calibrate"}},
       {"what a policy keeps and what it costs in quality", {"record", "replay", "analyze", "eval", "run"}},
       {"traces and profiles", {"inspect", "import", "export", "report-kernels"}},
       {"what is known", {"models", "devices", "engines", "policies", "doctor"}},

@@ -1,5 +1,6 @@
 #include "sim/serving/prefix_cache.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "sim/core/error.hpp"
@@ -39,23 +40,26 @@ double PrefixCache::newly_held_bytes(PrefixBlock block) const {
   return bytes_of(tokens);
 }
 
-void PrefixCache::put(Queue& queue, PrefixBlock block) {
+void PrefixCache::to_host(PrefixBlock block) {
   State& s = state(block);
-  s.older = queue.newest;
+  s.place = Place::kHost;
+  s.older = host_.newest;
   s.newer = kNoPrefix;
-  (queue.newest == kNoPrefix ? queue.oldest : state(queue.newest).newer) = block;
-  queue.newest = block;
-  queue.tokens += setup_.tree->tokens(block);
+  (host_.newest == kNoPrefix ? host_.oldest : state(host_.newest).newer) = block;
+  host_.newest = block;
+  host_.tokens += setup_.tree->tokens(block);
 }
 
-void PrefixCache::take(Queue& queue, PrefixBlock block) {
-  const State& s = state(block);
-  (s.older == kNoPrefix ? queue.oldest : state(s.older).newer) = s.newer;
-  (s.newer == kNoPrefix ? queue.newest : state(s.newer).older) = s.older;
-  queue.tokens -= setup_.tree->tokens(block);
+void PrefixCache::from_host(PrefixBlock block) {
+  State& s = state(block);
+  (s.older == kNoPrefix ? host_.oldest : state(s.older).newer) = s.newer;
+  (s.newer == kNoPrefix ? host_.newest : state(s.newer).older) = s.older;
+  host_.tokens -= setup_.tree->tokens(block);
+  s.place = Place::kNowhere;
 }
 
 void PrefixCache::hold(PrefixBlock from, PrefixBlock to) {
+  ++clock_;
   for (; to != from; to = setup_.tree->parent(to)) {
     check(to != kNoPrefix, "a sequence holds more of the prompt that it holds a part of");
     hold_one(to);
@@ -64,12 +68,18 @@ void PrefixCache::hold(PrefixBlock from, PrefixBlock to) {
 
 void PrefixCache::hold_one(PrefixBlock block) {
   State& s = state(block);
-  if (s.holders++ > 0) return;
   const std::uint32_t tokens = setup_.tree->tokens(block);
+  if (s.place == Place::kNowhere) s.came = clock_, s.uses = 0;
+  ++s.uses;
+  if (s.holders++ > 0) return;
   held_tokens_ += tokens;
-  if (s.place == Place::kDevice) return take(idle_, block);
+  if (s.place == Place::kDevice) {
+    --idle_blocks_;
+    idle_tokens_ -= tokens;
+    return;
+  }
   if (s.place == Place::kHost) {
-    take(host_, block);
+    from_host(block);
     to_read_ += tokens;
     host_tokens_read_ += tokens;
   }
@@ -79,35 +89,70 @@ void PrefixCache::hold_one(PrefixBlock block) {
 
 // From the last block to the first, so that the last goes first.
 void PrefixCache::let_go(PrefixBlock held) {
-  for (; held != kNoPrefix; held = setup_.tree->parent(held)) {
-    State& s = state(held);
-    check(s.holders > 0, "a block is let go as often as it is held");
-    if (--s.holders > 0) continue;
-    held_tokens_ -= setup_.tree->tokens(held);
-    put(idle_, held);
-  }
+  ++clock_;
+  for (; held != kNoPrefix; held = setup_.tree->parent(held)) let_go_one(held);
+}
+
+void PrefixCache::let_go_one(PrefixBlock block) {
+  State& s = state(block);
+  check(s.holders > 0, "a block is let go as often as it is held");
+  if (--s.holders > 0) return;
+  const std::uint32_t tokens = setup_.tree->tokens(block);
+  held_tokens_ -= tokens;
+  idle_tokens_ += tokens;
+  ++idle_blocks_;
+  s.let_go = clock_;
+  const std::uint32_t next = setup_.next_uses != nullptr ? (*setup_.next_uses)[block] : kNeverUsed;
+  s.rank = setup_.eviction->rank({s.came, s.uses, next, age_});
+  if (s.children == 0) add_leaf(block);
 }
 
 void PrefixCache::shrink(double room) {
-  while (idle_.oldest != kNoPrefix && idle_bytes() > room) evict_oldest();
+  while (idle_tokens_ > 0 && idle_bytes() > room) evict_one();
 }
 
-void PrefixCache::evict_oldest() {
-  const PrefixBlock block = idle_.oldest;
-  State& s = state(block);
-  check(s.children == 0 && s.holders == 0, "a block goes after those that follow it");
-  take(idle_, block);
-  --state(setup_.tree->parent(block)).children;
-  ++evicted_;
-  s.place = Place::kNowhere;
-  if (setup_.host_bytes <= 0) return;
-  s.place = Place::kHost;
-  put(host_, block);
-  while (host_.oldest != kNoPrefix && host_bytes() > setup_.host_bytes) {
-    const PrefixBlock oldest = host_.oldest;
-    take(host_, oldest);
-    state(oldest).place = Place::kNowhere;
+bool PrefixCache::goes_after(const Leaf& a, const Leaf& b) {
+  return a.rank != b.rank ? a.rank > b.rank : a.let_go > b.let_go;
+}
+
+void PrefixCache::add_leaf(PrefixBlock block) {
+  if (leaves_.size() > 2 * idle_blocks_ + kPage) {  // most of them are leaves no longer
+    std::erase_if(leaves_, [&](const Leaf& leaf) {
+      const State& s = state(leaf.block);
+      return !is_leaf(s) || s.let_go != leaf.let_go;
+    });
+    std::make_heap(leaves_.begin(), leaves_.end(), goes_after);
   }
+  const State& s = state(block);
+  leaves_.push_back({s.rank, s.let_go, block});
+  std::push_heap(leaves_.begin(), leaves_.end(), goes_after);
+}
+
+PrefixBlock PrefixCache::take_leaf() {
+  while (true) {
+    check(!leaves_.empty(), "of blocks that no sequence holds, one is the last of its prompt");
+    std::pop_heap(leaves_.begin(), leaves_.end(), goes_after);
+    const Leaf leaf = leaves_.back();
+    leaves_.pop_back();
+    const State& s = state(leaf.block);
+    if (is_leaf(s) && s.let_go == leaf.let_go) return leaf.block;
+  }
+}
+
+void PrefixCache::evict_one() {
+  const PrefixBlock block = take_leaf();
+  State& s = state(block);
+  --idle_blocks_;
+  idle_tokens_ -= setup_.tree->tokens(block);
+  s.place = Place::kNowhere;
+  age_ = s.rank;
+  ++evicted_;
+  const PrefixBlock before = setup_.tree->parent(block);
+  --state(before).children;
+  if (before != kNoPrefix && is_leaf(state(before))) add_leaf(before);
+  if (setup_.host_bytes <= 0) return;
+  to_host(block);
+  while (host_.oldest != kNoPrefix && host_bytes() > setup_.host_bytes) from_host(host_.oldest);
 }
 
 double PrefixCache::read_seconds() {

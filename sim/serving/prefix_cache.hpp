@@ -2,10 +2,10 @@
 // their memory is needed.
 //
 // A block is held by the sequences whose prompts it is part of, once for all of them. When the last of them ends, it
-// stays as long as there is room: the one that was let go first goes first, of one prompt the last. So a block goes
-// before those in front of it, and no block stays that cannot be found: what vLLM V1 does (automatic prefix caching,
-// blocks are freed from the last to the first), and RadixAttention (Zheng et al., NeurIPS 2024: the least recently used
-// leaf). What goes may stay in the host's memory, in the same order, and be read back from there.
+// stays as long as there is room. A block goes before those in front of it, so that none stays which cannot be found;
+// of the last blocks that are left the one that prefix_eviction.hpp's order says, by default the least recently used.
+// So does RadixAttention (Zheng et al., NeurIPS 2024), and vLLM V1 (automatic prefix caching), which frees blocks from
+// the last to the first. What goes may stay in the host's memory, where what came first goes first, and be read back.
 #pragma once
 
 #include <array>
@@ -15,12 +15,16 @@
 #include <memory>
 #include <vector>
 
+#include "sim/serving/prefix_eviction.hpp"
 #include "sim/serving/prefix_tree.hpp"
 
 namespace kvroof {
 
 struct PrefixCacheSetup {
   const PrefixTree* tree = nullptr;  // outlives the caches
+  const PrefixEviction* eviction = &prefix_evictions()[0];
+  // For orders that foresee: the next request that begins with each block, kNeverUsed if none. Outlives the caches.
+  const std::vector<std::uint32_t>* next_uses = nullptr;
   double token_bytes = 1;            // of one device: a token of a prompt in all layers
   // Most bytes of one device that blocks take which no running sequence holds, where that much is free.
   double most_bytes = std::numeric_limits<double>::infinity();
@@ -53,7 +57,7 @@ class PrefixCache {
   [[nodiscard]] const PrefixCacheSetup& setup() const { return setup_; }
   [[nodiscard]] double bytes_of(std::uint64_t tokens) const { return setup_.token_bytes * static_cast<double>(tokens); }
   [[nodiscard]] double held_bytes() const { return bytes_of(held_tokens_); }
-  [[nodiscard]] double idle_bytes() const { return bytes_of(idle_.tokens); }  // of blocks that no sequence holds
+  [[nodiscard]] double idle_bytes() const { return bytes_of(idle_tokens_); }  // of blocks that no sequence holds
   [[nodiscard]] double host_bytes() const { return bytes_of(host_.tokens); }
   [[nodiscard]] std::uint64_t evicted() const { return evicted_; }  // blocks that left the device
   [[nodiscard]] std::uint64_t host_tokens_read() const { return host_tokens_read_; }
@@ -66,15 +70,23 @@ class PrefixCache {
 
  private:
   struct State {
+    double rank = 0;
     std::uint32_t holders = 0;
-    std::uint32_t children = 0;  // on the device
-    PrefixBlock older = kNoPrefix, newer = kNoPrefix;  // in the queue that it is in
+    std::uint32_t children = 0;     // on the device
+    std::uint32_t came = 0, uses = 0, let_go = 0;
+    PrefixBlock older = kNoPrefix, newer = kNoPrefix;  // on the host
     Place place = Place::kNowhere;
   };
-  // Blocks in the order in which they go.
+  // Blocks on the host in the order in which they came.
   struct Queue {
     PrefixBlock oldest = kNoPrefix, newest = kNoPrefix;
     std::uint64_t tokens = 0;
+  };
+  // A last block that no sequence holds, as it was when it became one.
+  struct Leaf {
+    double rank;
+    std::uint32_t let_go;
+    PrefixBlock block;
   };
   // Requests of a trace meet many servers: each has memory for the blocks that it saw.
   static constexpr std::size_t kPage = 64;
@@ -82,14 +94,27 @@ class PrefixCache {
 
   [[nodiscard]] const State& state(PrefixBlock block) const;
   State& state(PrefixBlock block);
-  void put(Queue& queue, PrefixBlock block);
-  void take(Queue& queue, PrefixBlock block);
+  [[nodiscard]] bool is_leaf(const State& s) const {
+    return s.place == Place::kDevice && s.holders == 0 && s.children == 0;
+  }
+  [[nodiscard]] static bool goes_after(const Leaf& a, const Leaf& b);
+  void to_host(PrefixBlock block);
+  void from_host(PrefixBlock block);
   void hold_one(PrefixBlock block);
-  void evict_oldest();
+  void let_go_one(PrefixBlock block);
+  void add_leaf(PrefixBlock block);
+  PrefixBlock take_leaf();
+  void evict_one();
 
   PrefixCacheSetup setup_;
   std::vector<std::unique_ptr<Page>> pages_;
-  Queue idle_, host_;
+  // A heap, the next to go in front. Blocks that were held again, or followed by others, are passed over: they are in
+  // it once more when they are leaves again.
+  std::vector<Leaf> leaves_;
+  Queue host_;
+  double age_ = 0;            // rank of the block that went last
+  std::uint32_t clock_ = 0;   // counts what sequences hold and let go
+  std::uint64_t idle_blocks_ = 0, idle_tokens_ = 0;
   std::uint64_t held_tokens_ = 0, evicted_ = 0;
   std::uint64_t host_tokens_read_ = 0, to_read_ = 0;
 };

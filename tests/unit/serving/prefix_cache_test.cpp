@@ -9,35 +9,17 @@
 #include "sim/serving/simulate.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/hand_costs.hpp"
+#include "tests/support/prefix_prompts.hpp"
 
 namespace kvroof {
 namespace {
 
 using test::HandCosts;
-
-using Ids = std::vector<std::uint64_t>;
-constexpr std::uint32_t kBlock = 4;  // tokens
-
-// Requests with the names of their blocks, of which the last may be shorter.
-struct Prompts {
-  std::vector<Request> requests;
-  std::vector<Ids> ids;
-  PrefixTree tree;
-};
-
-Prompts prompts_of(const std::vector<Ids>& ids, double apart, std::uint32_t output = 1) {
-  Prompts prompts;
-  PrefixTreeBuilder tree;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const auto tokens = static_cast<std::uint32_t>(ids[i].size()) * kBlock;
-    Request request{apart * static_cast<double>(i), tokens, output};
-    request.prefix = tree.add(ids[i], kBlock, tokens).last;
-    prompts.requests.push_back(request);
-  }
-  prompts.ids = ids;
-  prompts.tree = tree.take();
-  return prompts;
-}
+using test::Ids;
+using test::kBlock;
+using test::Prompts;
+using test::prompts_of;
+using test::random_ids;
 
 ServingOutcome serve(const Prompts& prompts, const HandCosts& costs, PrefixCacheSetup cache = {},
                      std::uint64_t sequences = 64, bool by_prompt = false) {
@@ -53,23 +35,6 @@ std::vector<std::uint32_t> found(const ServingOutcome& outcome) {
   std::vector<std::uint32_t> tokens;
   for (const ServedRequest& r : outcome.requests) tokens.push_back(r.cached);
   return tokens;
-}
-
-// Random prompts that begin alike now and then: each goes on from a part of an earlier one, or anew.
-std::vector<Ids> random_ids(std::mt19937& random, std::size_t count) {
-  std::vector<Ids> all;
-  std::uint64_t fresh = 0;
-  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  for (std::size_t i = 0; i < count; ++i) {
-    Ids ids;
-    if (i > 0 && below(4) > 0) {
-      const Ids& earlier = all[below(2) > 0 ? i - 1 - below(std::min<std::size_t>(i, 4)) : below(i)];
-      ids.assign(earlier.begin(), earlier.begin() + static_cast<std::ptrdiff_t>(below(earlier.size() + 1)));
-    }
-    for (std::size_t more = below(5) + (ids.empty() ? 1 : 0); more > 0; --more) ids.push_back(++fresh);
-    all.push_back(ids);
-  }
-  return all;
 }
 
 // Least recently used, of sequences one by one: blocks by their path, in one list, oldest first.
