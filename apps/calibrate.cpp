@@ -175,7 +175,6 @@ int run_cpu(const Arguments& arguments) {
 int run_calibrate(const Arguments& arguments) {
   if (arguments.has("from")) return run_from(arguments);
   const Target target = target_of(arguments);
-  if (arguments.has("out")) require_writable(arguments.get<std::string>("out"));  // before half a minute of measuring
   return target.cuda ? run_cuda(arguments, target.base) : run_cpu(arguments);
 }
 

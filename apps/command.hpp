@@ -31,6 +31,8 @@ struct Arguments {
   }
 };
 
+inline constexpr std::string_view kResultFile = "write the result to this file";
+
 struct Command {
   std::string_view name;
   std::string_view summary;   // one line
@@ -43,7 +45,7 @@ struct Command {
   std::size_t min_positional = 0;
   std::size_t max_positional = 0;
   std::string_view formats = "table | json | csv";  // that --format takes; the first is the default
-  std::string_view out = "write the result to this file";   // what -o does
+  std::string_view out = kResultFile;      // what -o does
   bool takes_program = false;  // words after `--` are another program's
 };
 
@@ -120,8 +122,12 @@ class Progress {
   Progress(const Arguments& arguments, std::string what);
   ~Progress();
   void at(std::uint64_t done, std::uint64_t total);
+  // What is under way, behind the share that is done: of a part that takes long by itself.
+  void under_way(const std::string& what);
 
  private:
+  void print(const std::string& more) const;
+
   std::string what_;
   bool active_ = false;
   std::uint64_t last_ = 0;

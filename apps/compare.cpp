@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "analysis/serving.hpp"
 #include "apps/compare_output.hpp"
@@ -119,8 +120,11 @@ int run_compare(const Arguments& arguments) {
       for (const Workload& w : workloads) ranking.ranked.push_back(contend(request, device, deployment, w, goals));
     }
   }
-  // What has no measure, as a device without a price, comes last, and of it what holds nothing after what is slow.
-  const auto rank = [&](const Contender& c) { return std::pair(by.of(c), c.tokens_per_s()); };
+  // What has no measure, as a device without a price, comes last, and of it what holds nothing after what is slow; of
+  // what is as fast the one whose first token comes sooner stands first.
+  const auto rank = [&](const Contender& c) {
+    return std::tuple(by.of(c), c.tokens_per_s(), c.batch > 0 ? -c.served.first_token.value : 0);
+  };
   std::stable_sort(ranking.ranked.begin(), ranking.ranked.end(),
                    [&](const Contender& a, const Contender& b) { return rank(a) > rank(b); });
   ranking.front = mark_front(ranking.ranked);

@@ -80,6 +80,7 @@ std::string answer_text(const Ranking& r) {
 std::vector<std::string> compare_notes(const Ranking& r) {
   const std::vector<Contender>& ranked = r.ranked;
   std::vector<std::string> notes = workload_notes(r.request);
+  for (std::string& note : one_token_notes(r.request)) notes.push_back(std::move(note));
   std::vector<NamedFactors> factors;
   for (const Contender& c : ranked) {
     if (c.batch > 0) factors.push_back({r.title(c), c.factors});

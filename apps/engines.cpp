@@ -36,14 +36,44 @@ void add_others(Table& table, const EngineProfile& profile, const EngineProfile&
   }
 }
 
-// Of the chain of earlier versions, from this one on: of several before the same version the last holds.
-void add_earlier(Table& table, const EngineProfile& newest, const std::string& on) {
-  const EngineProfile* newer = &newest;
-  while (!newer->earlier.empty()) {
+// What changed with a version: the facts that an engine had before it other than since.
+struct Change {
+  std::string when;  // "before 0.8.0 or 2025-03-18"
+  std::vector<EngineFact> facts;
+
+  [[nodiscard]] const EngineFact* find(std::string_view key) const {
+    const auto found = std::find_if(facts.begin(), facts.end(), [&](const EngineFact& f) { return f.key == key; });
+    return found == facts.end() ? nullptr : &*found;
+  }
+};
+
+// Of the chain of earlier versions, from this one on: of several before the same version the last holds. What `known`
+// changes say already is left out: a fact then is what it was since, unless one of them says otherwise.
+std::vector<Change> changes_of(const EngineProfile& newest, const std::vector<Change>& known) {
+  std::vector<Change> changes;
+  std::vector<EngineFact> said = engine_facts(newest);
+  for (const EngineProfile* newer = &newest; !newer->earlier.empty();) {
     const EngineProfile* older = &newer->earlier.front();
     while (!older->earlier.empty() && older->earlier.front().before == older->before) older = &older->earlier.front();
-    add_others(table, *older, *newer, fmt::format("before {}{}", join(older->before, " or "), on));
+    Change change{fmt::format("before {}", join(older->before, " or ")), {}};
+    const auto same = std::find_if(known.begin(), known.end(), [&](const Change& c) { return c.when == change.when; });
+    const std::vector<EngineFact> facts = engine_facts(*older);
+    for (std::size_t i = 0; i < facts.size(); ++i) {
+      const EngineFact* before = same == known.end() ? nullptr : same->find(facts[i].key);
+      if (facts[i] != (before == nullptr ? said[i] : *before)) change.facts.push_back(facts[i]);
+    }
+    said = facts;
+    changes.push_back(std::move(change));
     newer = older;
+  }
+  return changes;
+}
+
+void add_changes(Table& table, const std::vector<Change>& changes, const std::string& on) {
+  for (const Change& change : changes) {
+    for (const EngineFact& fact : change.facts) {
+      table.rows.push_back({std::string(fact.key), fact.value, change.when + on});
+    }
   }
 }
 
@@ -54,7 +84,7 @@ std::string boards_text(const EngineProfile& there) {
 }
 
 // What the profile of a version ("": today) has other than an engine of which nothing is said; its earlier versions,
-// other than those after them; and other boards.
+// other than those after them; and other boards, of whose earlier versions what is other than everywhere.
 Table show_engine(const EngineProfile& engine, const std::string& version) {
   Table table;
   table.columns = {{"key", "key", false}, {"value", "value", false}, {"holds", "holds", false}};
@@ -63,9 +93,11 @@ Table show_engine(const EngineProfile& engine, const std::string& version) {
   for (const EngineProfile& there : engine.elsewhere) {
     add_others(table, there.of(version, there.on.front()), then, boards_text(there));
   }
-  add_earlier(table, then, "");
+  const std::vector<Change> everywhere = changes_of(then, {});
+  add_changes(table, everywhere, "");
   for (const EngineProfile& there : engine.elsewhere) {
-    add_earlier(table, there.of(version, there.on.front()), ", " + boards_text(there));
+    const std::vector<Change> own = changes_of(there.of(version, there.on.front()), everywhere);
+    add_changes(table, own, ", " + boards_text(there));
   }
   return table;
 }

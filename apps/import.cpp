@@ -164,7 +164,8 @@ Command import_command() {
       run_import,
       1,
       2,
-      "table | json"};
+      "table | json",
+      "the trace, a new folder"};
 }
 
 }  // namespace kvroof

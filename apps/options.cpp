@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "apps/file_options.hpp"
 #include "apps/values.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/core/thread_pool.hpp"
@@ -138,7 +139,11 @@ Strings yaml_values(const YAML::Node& node, const po::option_description& option
 
 void store_file(const std::string& path, const po::options_description& options, po::variables_map& values) {
   YAML::Node root;
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  const bool readable = std::filesystem::is_regular_file(status) || std::filesystem::is_fifo(status);
   try {
+    if (!readable) throw YAML::BadFile(path);
     root = YAML::LoadFile(path);
   } catch (const YAML::BadFile&) {
     throw usage_error(fmt::format("{}: the configuration file cannot be read", path));
@@ -281,6 +286,7 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
     arguments.threads = static_cast<unsigned>(whole_value("threads", arguments.get<std::string>("threads"), 1, 1024));
   }
   check_format(command, arguments.get<std::string>("format"));
+  check_written_files(command, arguments);
   return arguments;
 }
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/command.hpp"
+#include "traces/file_io.hpp"
 
 namespace kvroof {
 namespace {
@@ -84,10 +85,7 @@ std::string csv_field(std::string_view text) {
 }
 
 std::string temporary_name(const std::filesystem::path& path) {
-  std::error_code ignored;
-  const bool replaceable = !std::filesystem::exists(path, ignored) ||
-                           std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored));
-  return replaceable ? path.string() + ".part" : path.string();
+  return is_replaceable(path) ? path.string() + ".part" : path.string();
 }
 
 std::filesystem::path data_folder() {
@@ -243,7 +241,15 @@ void Progress::at(std::uint64_t done, std::uint64_t total) {
   const std::uint64_t percent = done * 100 / total;
   if (percent == last_ && done != total) return;
   last_ = percent;
-  fmt::print(stderr, "\r{} {:3} %", what_, percent);
+  print("");
+}
+
+void Progress::under_way(const std::string& what) {
+  if (active_) print(", " + what);
+}
+
+void Progress::print(const std::string& more) const {
+  fmt::print(stderr, "\r\033[K{} {:3} %{}", what_, last_, more);
   std::fflush(stderr);
 }
 

@@ -108,6 +108,7 @@ std::optional<TokenPrice> load_price(const Question& q, const Plan& plan) {
 
 std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
   std::vector<std::string> notes = workload_notes(q.request);
+  for (std::string& note : one_token_notes(q.request)) notes.push_back(std::move(note));
   const Accounting a = accounting_of(q, plan);
   if (a.kv_allocated_paged > a.kv_allocated) {
     const bool paged = q.request.engine_on(q.device).paged_cache;

@@ -50,6 +50,7 @@ Command record_command() {
   command.describe = describe_record;
   command.run = record;
   command.formats = "table | json";
+  command.out = "the trace, a new folder";
   command.takes_program = true;
   return command;
 }

@@ -12,9 +12,6 @@ namespace {
 int run_simulate(const Arguments& arguments) {
   const SimulateRequest request = simulate_request(arguments);
   const std::string svg = svg_file(arguments);
-  for (const char* option : {"out", "svg", "per-request"}) {
-    if (arguments.has(option)) require_writable(arguments.get<std::string>(option));
-  }
   const std::vector<Workload> workloads = make_workloads(request.workload, arguments);
   const std::vector<SimulatedRow> rows = simulate_rows(request, workloads, arguments);
   if (!svg.empty()) write_text_file(svg, simulate_svg(request, rows));

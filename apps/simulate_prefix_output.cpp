@@ -84,6 +84,10 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
   std::vector<std::string> notes = {
       lossless + (request.prefix_cache->loses_nothing ? "; the servers' own lose nothing"
                                                       : "; the servers' own lose the least recently used")};
+  if (const std::size_t shorter = request.shorter_than_shared; shorter > 0) {
+    notes.push_back(fmt::format("drawn prompts that are no longer than what they share: {}, of which all tokens but "
+                                "the last are shared", shorter));
+  }
   std::vector<std::string> losers, copiers;  // policies
   for (const SimulatedRow& row : rows) {
     if (!row.problem.empty() || !row.evicts) continue;

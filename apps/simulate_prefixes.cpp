@@ -34,14 +34,13 @@ SharedPrefix shared_prefix_of(const std::string& text) {
   return shared;
 }
 
-// Throws where prompts have no room for what they share, or where it has more blocks than are simulated.
-void check_shared(const SharedPrefix& shared, const std::vector<Request>& requests) {
-  for (const Request& r : requests) {
-    if (r.prompt > shared.tokens) continue;
+// Throws where a prompt of mean length has no room for what is shared, or where that has more blocks than are simulated.
+void check_shared(const SharedPrefix& shared, const SimulateRequest& request) {
+  if (const std::uint32_t mean = request.workload.prompt; mean <= shared.tokens) {
     throw usage_error(fmt::format("--shared-prefix {}: a prompt of {} tokens has no room for it and a token of its own",
-                                  shared.tokens, r.prompt));
+                                  shared.tokens, mean));
   }
-  const std::uint64_t groups = std::min<std::uint64_t>(shared.groups, requests.size());
+  const std::uint64_t groups = std::min<std::uint64_t>(shared.groups, request.requests.size());
   if (const std::uint64_t blocks = groups * (shared.tokens / kSharedBlock); blocks > kMostSharedBlocks) {
     throw usage_error(fmt::format("--shared-prefix {}:{}: {} blocks of {} tokens; expected at most {}", shared.tokens,
                                   shared.groups, blocks, kSharedBlock, kMostSharedBlocks))
@@ -49,24 +48,27 @@ void check_shared(const SharedPrefix& shared, const std::vector<Request>& reques
   }
 }
 
-// The first tokens of each prompt are those of a group, which is drawn; the others are its own, and one block.
+// The first tokens of each prompt are those of a group, which is drawn; the others are its own, and one block. A prompt
+// that is shorter than what its group shares has all but its last token in common.
 void share_prefix(const Arguments& arguments, SimulateRequest& request) {
   const SharedPrefix shared = shared_prefix_of(arguments.get<std::string>("shared-prefix"));
-  check_shared(shared, request.requests);
+  check_shared(shared, request);
   PrefixTreeBuilder tree;
-  std::vector<PrefixBlock> groups(shared.groups, kNoPrefix);
-  std::vector<bool> came(shared.groups, false);
-  const std::uint32_t whole = shared.tokens / kSharedBlock * kSharedBlock;
+  std::vector<std::vector<PrefixBlock>> groups(shared.groups);  // the blocks that came
   for (std::uint32_t i = 0; i < request.requests.size(); ++i) {
     Request& r = request.requests[i];
     const Philox4 bits = philox4x32_10({{0, i, 0, 0x70726566U}}, arguments.seed);
     const auto group = static_cast<std::uint32_t>(std::uint64_t{bits.x[0]} * shared.groups >> 32U);
-    for (std::uint32_t end = kSharedBlock; !came[group] && end <= whole; end += kSharedBlock) {
-      groups[group] = tree.child(groups[group], group, end);
+    std::vector<PrefixBlock>& blocks = groups[group];
+    const std::uint32_t whole = std::min(shared.tokens, r.prompt - 1) / kSharedBlock;
+    const auto came = static_cast<std::uint32_t>(blocks.size());
+    r.cached = std::min(whole, came) * kSharedBlock;
+    for (std::uint32_t block = came; block < whole; ++block) {
+      blocks.push_back(tree.child(block > 0 ? blocks[block - 1] : kNoPrefix, group, (block + 1) * kSharedBlock));
     }
-    r.prefix = tree.child(groups[group], std::uint64_t{i} + shared.groups, r.prompt);
-    r.cached = came[group] ? whole : 0;
-    came[group] = true;
+    const PrefixBlock last = whole > 0 ? blocks[whole - 1] : kNoPrefix;
+    r.prefix = tree.child(last, std::uint64_t{i} + shared.groups, r.prompt);
+    request.shorter_than_shared += r.prompt <= shared.tokens ? 1 : 0;
   }
   request.prefixes = tree.take();
 }
@@ -93,6 +95,23 @@ void check_cache(const std::string& size, const PrefixCacheRequest& cache) {
   }
 }
 
+// Throws where a device that has a prefix cache says nothing of its way to the host: those of servers that compute
+// prompts.
+void check_host_links(const SimulateRequest& request) {
+  const auto check_link = [](const char* option, const Device& device) {
+    if (device.fact(DeviceField::kPcieGbPerS)) return;
+    throw usage_error(fmt::format("--host-cache: nothing says how fast {} reads the host's memory", device.name))
+        .note(fmt::format("--{} {}:pcie_gb_per_s=32 says it", option, device.name));
+  };
+  const PrefillRequest& prefill = request.prefill;
+  const auto& of = prefill.replicas;
+  const bool some_do_both = std::find(of.begin(), of.end(), 0U) != of.end();
+  const bool some_apart = prefill.best || std::any_of(of.begin(), of.end(), [](std::uint32_t n) { return n > 0; });
+  if (prefill.device && some_apart) check_link("prefill-device", *prefill.device);
+  if (prefill.device && !some_do_both) return;
+  for (const Device& device : request.devices) check_link("device", device);
+}
+
 void set_cache(const Arguments& arguments, SimulateRequest& request) {
   PrefixCacheRequest cache;
   const auto& size = arguments.get<std::string>("prefix-cache");
@@ -112,13 +131,7 @@ void set_cache(const Arguments& arguments, SimulateRequest& request) {
   cache.routes = router == "prefix";
   if (arguments.has("host-cache")) {
     cache.host_gib = number_value("host-cache", arguments.get<std::string>("host-cache"), 0, kMostGib);
-    std::vector<Device> devices = request.devices;
-    if (request.prefill.device) devices.push_back(*request.prefill.device);
-    for (const Device& device : devices) {
-      if (device.fact(DeviceField::kPcieGbPerS)) continue;
-      throw usage_error(fmt::format("--host-cache: nothing says how fast {} reads the host's memory", device.name))
-          .note(fmt::format("--device {}:pcie_gb_per_s=32 says it", device.name));
-    }
+    check_host_links(request);
   }
   check_cache(size, cache);
   for (Request& r : request.requests) r.cached = 0;  // it is found, or not, as the simulation goes on

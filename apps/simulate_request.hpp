@@ -41,6 +41,7 @@ struct SimulateRequest {
   PrefixTree prefixes;             // what prompts share, where the file or --shared-prefix says so
   std::optional<PrefixCacheRequest> prefix_cache;
   bool no_prefix_cache = false;    // --prefix-cache none: it is said what prompts share, and nothing finds it
+  std::size_t shorter_than_shared = 0;  // drawn prompts that have no room for --shared-prefix and a token of their own
   double cached_share = 0;         // of all tokens of prompts, that a prefix cache has; that loses nothing, if it may
   bool highest_rate = false;       // --rate max: the highest that meets the goals is looked for
   std::uint32_t clients = 0;       // of a closed loop; 0: requests come by themselves

@@ -30,6 +30,7 @@ std::uint32_t least_that(std::uint32_t most, Holds holds) {
 }  // namespace
 
 ServingOutcome RowSimulator::outcome(double rate, Servers servers, const RowReading& reading) const {
+  listener_(rate, servers);
   std::vector<Request> requests = request_.requests;
   if (request_.highest_rate) {
     for (Request& r : requests) r.arrival /= rate;

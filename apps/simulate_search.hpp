@@ -1,7 +1,9 @@
 // Simulates a row at any rate and number of servers; looks for the highest rate and the fewest servers that meet goals.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "apps/simulate_request.hpp"
@@ -26,12 +28,20 @@ struct ServerKind {
   std::optional<PrefixCacheSetup> prefixes;  // where it computes prompts
 };
 
+// Is told of each simulation before it begins: its rate, with --rate max, and its servers.
+using TrialListener = std::function<void(double rate, const Servers& servers)>;
+
 class RowSimulator {
  public:
   // `prompts`: of servers of prompts alone. All outlive the simulator.
   RowSimulator(const SimulateRequest& request, const std::vector<LengthProfile>& profiles, ServerKind answers,
-               ServerKind prompts, TransferLink link)
-      : request_(request), profiles_(profiles), answers_(answers), prompts_(prompts), link_(link) {}
+               ServerKind prompts, TransferLink link, TrialListener listener)
+      : request_(request),
+        profiles_(profiles),
+        answers_(answers),
+        prompts_(prompts),
+        link_(link),
+        listener_(std::move(listener)) {}
 
   // At so many requests a second, for --rate max; else the rate is that of the requests.
   [[nodiscard]] ServingOutcome outcome(double rate, Servers servers, const RowReading& reading = {}) const;
@@ -50,6 +60,7 @@ class RowSimulator {
   const std::vector<LengthProfile>& profiles_;
   ServerKind answers_, prompts_;
   TransferLink link_;
+  TrialListener listener_;
 };
 
 // More servers of a kind than requests help nobody.

@@ -160,9 +160,11 @@ std::string requests_csv(const SimulateRequest& request, const std::vector<Simul
                                         row.deployment->tensor_parallel);
     for (std::size_t i = 0; i < row.outcome.requests.size(); ++i) {
       const ServedRequest& r = row.outcome.requests[i];
+      // An answer of one token never comes to a server of answers.
+      const bool answered = row.prefill_replicas == 0 || r.transfer.ended >= 0;
       text += fmt::format("{},{},{:.6f},{},{},{},{:.6f},{:.6f},{:.6f},{},{},", who, i, r.request.arrival,
-                          r.request.prompt, r.request.output, r.replica, r.placed, r.first_token, r.finished,
-                          r.preemptions, r.cached);
+                          r.request.prompt, r.request.output, answered ? std::to_string(r.replica) : "", r.placed,
+                          r.first_token, r.finished, r.preemptions, r.cached);
       text += row.prefill_replicas == 0 ? "0,,,,\n" : transfer_cells(row, r);
     }
   }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/command.hpp"
+#include "apps/shared_options.hpp"
 #include "kernels/tokenizer/tokenizer.hpp"
 
 namespace kvroof {
@@ -17,12 +18,21 @@ using Json = nlohmann::json;
 
 Tokenizer tokenizer_of(const Arguments& arguments) {
   if (!arguments.has("model")) throw usage_error("--model DIR is missing: the folder that holds tokenizer.json");
-  const std::filesystem::path given = arguments.get<std::string>("model");
-  if (!std::filesystem::exists(given)) {
-    throw usage_error(fmt::format("{}: no such model folder", given.string()))
-        .note("tokenize and detokenize need only the tokenizer.json in it");
-  }
+  const std::filesystem::path given = model_folder(arguments);
   return Tokenizer::load(std::filesystem::is_directory(given) ? given / "tokenizer.json" : given);
+}
+
+constexpr std::size_t kMostLine = std::size_t{64} << 20;  // bytes
+
+// The next line without its end; false: there is none. Throws where it never ends.
+bool next_line(std::istream& input, std::string& line, const std::string& where) {
+  line.clear();
+  for (char c; input.get(c);) {
+    if (c == '\n') return true;
+    if (line.size() == kMostLine) throw Error(fmt::format("{} is longer than {} bytes", where, kMostLine));
+    line += c;
+  }
+  return !line.empty();
 }
 
 // Applies f to each input line; its results go out in the same order.
@@ -38,9 +48,8 @@ void convert_lines(const Arguments& arguments, const std::function<Json(const Js
   }
   std::istream& input = arguments.has("jsonl") ? file : std::cin;
   std::string result;
-  std::size_t number = 0;
-  for (std::string line; std::getline(input, line);) {
-    ++number;
+  std::size_t number = 1;
+  for (std::string line; next_line(input, line, fmt::format("{}: line {}", name, number)); ++number) {
     try {
       result += f(Json::parse(line)).dump() + '\n';
     } catch (const Json::exception&) {
@@ -85,7 +94,7 @@ int run_detokenize(const Arguments& arguments) {
 }
 
 void describe_common(po::options_description_easy_init add) {
-  add("model", po::value<std::string>(), "folder with tokenizer.json")
+  add("model", po::value<std::string>(), "folder with tokenizer.json, that file, or `demo`")
      ("jsonl", po::value<std::string>(), "file of JSON lines (default: standard input)");
 }
 

@@ -89,7 +89,8 @@ void require_recorded_on(const Device& device, const TraceReader& trace) {
 
 int validate_trace(const Arguments& arguments) {
   if (!arguments.has("device")) {
-    throw usage_error("validate of a recorded run needs --device, the one that ran it: a name, or a calibrated file");
+    throw usage_error("validate of a recorded run needs --device, the one that ran it: a name, or a calibrated file")
+        .note("`kvroof calibrate -o F.yaml` makes such a file of this machine's GPU, with --backend cpu of its CPU");
   }
   const TraceReader trace = TraceReader::open_attention(arguments.positional[0]);
   const TraceManifest& manifest = trace.manifest();

@@ -76,5 +76,7 @@ std::vector<Workload> make_workloads(const WorkloadRequest& request, const Argum
 
 // What a reader of the numbers must know, a sentence each.
 std::vector<std::string> workload_notes(const WorkloadRequest& request);
+// What plan and compare say of answers of one token, which have no time per further token; nothing of others.
+std::vector<std::string> one_token_notes(const WorkloadRequest& request);
 
 }  // namespace kvroof

@@ -115,7 +115,14 @@ std::optional<std::uint64_t> from_hex(std::string_view text) {
   return value;
 }
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)), part_(path_.string() + ".part") {
+bool is_replaceable(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::symlink_status(path, ignored);
+  return !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path)
+    : path_(std::move(path)), part_(is_replaceable(path_) ? path_.string() + ".part" : path_.string()) {
   descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw write_error(path_, errno);
 }
@@ -123,7 +130,7 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)), par
 AtomicFile::~AtomicFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
   std::error_code ignored;
-  if (!part_.empty()) std::filesystem::remove(part_, ignored);
+  if (!part_.empty() && part_ != path_) std::filesystem::remove(part_, ignored);
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
@@ -131,6 +138,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::commit() {
+  if (part_ == path_) return publish();  // devices and pipes have nothing to synchronise
   if (::fsync(descriptor_) != 0) throw write_error(path_, errno);
   publish();
   sync_path(path_.has_parent_path() ? path_.parent_path() : ".");
@@ -138,7 +146,7 @@ void AtomicFile::commit() {
 
 void AtomicFile::publish() {
   const int closed = ::close(std::exchange(descriptor_, -1));
-  if (closed != 0 || ::rename(part_.c_str(), path_.c_str()) != 0) throw write_error(path_, errno);
+  if (closed != 0 || (part_ != path_ && ::rename(part_.c_str(), path_.c_str()) != 0)) throw write_error(path_, errno);
   part_.clear();
 }
 

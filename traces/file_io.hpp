@@ -53,7 +53,12 @@ Result<std::uint64_t> file_xxh3(const OpenFile& file, std::uint64_t bytes);
 std::string to_hex(std::uint64_t value);
 std::optional<std::uint64_t> from_hex(std::string_view text);
 
-// A file that appears under its name whole (commit, publish) or not at all. Every failure throws Error.
+// Whether a file may be put in the place of what is there: of nothing or of a plain file, not of a device, a pipe or a
+// link.
+bool is_replaceable(const std::filesystem::path& path);
+
+// A file that appears under its name whole (commit, publish) or not at all; into what is not replaceable it is written
+// straight. Every failure throws Error.
 class AtomicFile {
  public:
   // Creates `<path>.part`, replacing what an interrupted writer left there.
@@ -62,7 +67,7 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   void write(std::span<const std::byte> bytes);
-  // The temporary file, for a library that writes it by itself.
+  // The temporary file, or what is written straight, for a library that writes it by itself.
   [[nodiscard]] const std::filesystem::path& part() const { return part_; }
   // fsync, rename, fsync of the folder.
   void commit();

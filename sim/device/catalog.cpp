@@ -107,7 +107,8 @@ Device complete_device(const std::string& name_or_path, const fs::path& catalog,
       const std::string known =
           nearest.empty() ? "known devices: " + join(names) : "`kvroof devices` lists all of them";
       throw usage_error(fmt::format("unknown device '{}'{}", name_or_path, nearest))
-          .note(known + "; or give the path of a YAML file" + (counts_devices(name_or_path) ? kHowMany : ""));
+          .note(known + "; or give the path of a YAML file" + (counts_devices(name_or_path) ? kHowMany : ""))
+          .note("`kvroof calibrate -o F.yaml` makes such a file of this machine's GPU, with --backend cpu of its CPU");
     }
     file = catalog / "devices" / (*same + ".yaml");
   } else if (!fs::is_regular_file(file)) {

@@ -93,6 +93,23 @@ TEST_CASE("compare --device all ranks every GPU of the catalog, and no CPU") {
   CHECK(ranked.size() <= devices.size());
 }
 
+TEST_CASE("of rows that make as many tokens/s compare has the sooner first token above") {
+  // Activations of one token stay in either cache, those of a prompt in neither.
+  const std::string words = "compare --model llama-3-8b --device h100-sxm,h100-sxm:l2_mib=2x --batch 1 --format json";
+  const json points = json::parse(run_program(words).out)["points"];
+  REQUIRE(points.size() == 2);
+  CHECK(points[0]["tokens_per_s"] == points[1]["tokens_per_s"]);
+  CHECK(points[0]["ttft_ms"]["value"] < points[1]["ttft_ms"]["value"]);
+}
+
+TEST_CASE("of answers of one token it is said what their times and rates are of") {
+  for (const char* verb : {"plan ", "compare "}) {
+    const std::string words = verb + std::string("--model llama-3-8b --device h100-sxm --output ");
+    CHECK(run_program(words + "1").out.find("an answer of one token is made by its prompt") != std::string::npos);
+    CHECK(run_program(words + "2").out.find("an answer of one token") == std::string::npos);
+  }
+}
+
 TEST_CASE("a device in the place of the model is told from a model that is not known") {
   const Ran ran = run_program("plan --model h100-sxm --device llama-3-8b");
   CHECK(ran.code == 2);

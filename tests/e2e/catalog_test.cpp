@@ -1,6 +1,9 @@
 // `kvroof models`, `kvroof devices` and `kvroof engines` as a user meets them.
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/support/run_program.hpp"
@@ -91,6 +94,58 @@ TEST_CASE("engines lists every profile, and show says what each version has othe
   CHECK(run_program("engines show vlm").err.find("did you mean vllm?") != std::string::npos);
   CHECK(run_program("engines vllm").err.find("did you mean `engines show vllm`?") != std::string::npos);
   CHECK(run_program("engines show").code == 2);
+}
+
+TEST_CASE("what an engine was on other boards is printed where it is other than everywhere, and once") {
+  using Facts = std::map<std::string, std::string>;
+  const auto rows_of = [](const std::string& words) {
+    return json::parse(run_program("engines show " + words + " --format json").out);
+  };
+  const auto value_of = [](const json& row) {
+    return row["value"].is_null() ? std::string() : row["value"].get<std::string>();
+  };
+  const json rows = rows_of("vllm");
+  CHECK(rows.size() < 120);
+  // Reads the rows as a person does, from today back: a row of the board holds there, else one of all boards.
+  const auto read = [&](const std::string& board, const std::string& until) {
+    Facts facts;
+    std::vector<std::string> times;
+    for (const json& row : rows) {
+      const std::string holds = row["holds"], time = holds.substr(0, holds.find(", on "));
+      if (holds == "today") facts[row["key"].get<std::string>()] = value_of(row);
+      if (time.starts_with("before ") && std::find(times.begin(), times.end(), time) == times.end()) {
+        times.push_back(time);
+      }
+    }
+    const auto take = [&](const std::string& when) {
+      for (const json& row : rows) {
+        if (row["holds"] == when) facts[row["key"].get<std::string>()] = value_of(row);
+      }
+    };
+    take("on " + board);
+    for (const std::string& time : times) {
+      if (time == "before 0.24.0") continue;  // of Blackwell alone, and listed behind the others
+      take(time);
+      take(time + ", on " + board);
+      if (time.starts_with("before " + until)) break;
+    }
+    return facts;
+  };
+  for (const auto& [version, until] : {std::pair("0.10.0", "0.11.0"), {"0.7.3", "0.8.0"}, {"0.5.0", "0.6.0"}}) {
+    const json then = rows_of(std::string("vllm@") + version);
+    for (const std::string board : {"CDNA3", "CDNA3 from 70 GiB", "CDNA4", "Hopper", "Hopper from 70 GiB"}) {
+      const Facts facts = read(board, until);
+      Facts expected;
+      for (const json& row : then) {
+        if (row["holds"] == version) expected[row["key"].get<std::string>()] = value_of(row);
+      }
+      for (const json& row : then) {
+        if (row["holds"] == "on " + board) expected[row["key"].get<std::string>()] = value_of(row);
+      }
+      INFO(version << " on " << board);
+      for (const auto& [key, value] : expected) CHECK(facts.at(key) == value);
+    }
+  }
 }
 
 TEST_CASE("devices show gives each number a source and says whether it was printed or measured") {

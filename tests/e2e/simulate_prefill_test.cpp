@@ -157,7 +157,18 @@ TEST_CASE("servers for prompts may be of another device, and print the same for 
 }
 
 TEST_CASE("answers of one token never leave the servers for prompts") {
-  const json row = rows_of(kLlama + "--rate 1 --count 5 --output 1 --replicas 2 --prefill-replicas 1")[0];
+  const TemporaryFolder folder;
+  const json row = rows_of(kLlama + "--rate 1 --count 5 --output 1 --prompt 2k --replicas 2 --prefill-replicas 1 "
+                                    "--per-request " + folder.file("r.csv"))[0];
+  std::istringstream lines(slurp(folder.file("r.csv")));
+  std::string line;
+  std::getline(lines, line);
+  CHECK(line.find(",output,replica,placed_s,") != std::string::npos);
+  for (int i = 0; i < 5; ++i) {
+    std::getline(lines, line);
+    CHECK(line.find(",2048,1,,") != std::string::npos);  // no server of answers had it
+    CHECK(line.ends_with(",0,0,1,0,,,"));                // the first server of prompts made it, and nothing moved
+  }
   CHECK(row["tpot_ms"].is_null());
   CHECK(row["prefill"]["moved_bytes_mean"] == 0);
   CHECK(row["mean_running"] == 0);

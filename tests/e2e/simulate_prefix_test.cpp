@@ -1,6 +1,8 @@
 // `kvroof simulate` with a prefix cache: what it finds, under policies that evict and under those that do not.
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/catch.hpp"
 #include "tests/support/run_program.hpp"
@@ -102,6 +104,48 @@ TEST_CASE("drawn prompts that begin alike find whole blocks of what they share")
   // Of several groups, each is computed once: fewer find it, and more than those that are not the first of four.
   const double four = found(simulate(words + "--shared-prefix 500:4")["rows"][0]);
   CHECK(four == Approx(36 * 31 * 16 / (40 * 1024.0)));
+}
+
+TEST_CASE("a drawn prompt that is no longer than what its group shares has all but its last token in common") {
+  const TemporaryFolder folder;
+  const json all = simulate(kLlama + "--prompt 1k --spread 0.5 --output 4 --rate 0.1 --arrivals constant --count 200 "
+                                     "--shared-prefix 960 --per-request " + folder.file("r.csv"));
+  std::ifstream lines(folder.file("r.csv"));
+  std::string line;
+  std::getline(lines, line);
+  double tokens = 0, cached = 0;
+  int shorter = 0, longest = 0;  // whole blocks that came before
+  while (std::getline(lines, line)) {
+    std::vector<std::string> cells;
+    std::istringstream row(line);
+    for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
+    const int prompt = std::stoi(cells[6]), whole = std::min(960, prompt - 1) / 16;
+    INFO(line);
+    CHECK(std::stoi(cells[13]) == 16 * std::min(whole, longest));
+    longest = std::max(longest, whole);
+    shorter += prompt <= 960 ? 1 : 0;
+    tokens += prompt, cached += std::stoi(cells[13]);
+  }
+  CHECK(shorter > 50);
+  CHECK(found(all["rows"][0]) == Approx(cached / tokens));
+  CHECK(all["notes"].dump().find("no longer than what they share: " + std::to_string(shorter)) != std::string::npos);
+}
+
+TEST_CASE("a way to the host is asked of the devices that have a cache alone") {
+  const std::string words = "--model llama-3-8b --rate 1 --count 4 --prompt 1k --output 4 --shared-prefix 512 "
+                            "--host-cache 4 --tp 4 --replicas 2 ";
+  const std::string apart = words + "--device tpu-v5p --prefill-device h100-sxm --prefill-replicas ";
+  CHECK(found(simulate(apart + "1")["rows"][0]) == Approx(3 * 512 / (4 * 1024.0)));
+  const auto problem = [](const std::string& more) {
+    const Ran ran = run_program("simulate " + more);
+    CHECK(ran.code == 2);
+    return ran.err;
+  };
+  // Servers that do both have a cache, too.
+  CHECK(problem(apart + "0,1").find("how fast tpu-v5p reads") != std::string::npos);
+  CHECK(problem(apart + "auto --ttft-ms 1000").find("how fast tpu-v5p reads") != std::string::npos);
+  const std::string other = words + "--device h100-sxm --prefill-device tpu-v5p --prefill-replicas 1";
+  CHECK(problem(other).find("note: --prefill-device tpu-v5p:pcie_gb_per_s=32 says it") != std::string::npos);
 }
 
 TEST_CASE("what a prefix cache found is in the table and in CSV, and only where there is one") {

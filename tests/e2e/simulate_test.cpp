@@ -94,6 +94,31 @@ TEST_CASE("the highest rate meets the goals, and half as much again does not") {
   CHECK(simulate(words + "--rate " + std::to_string(1.5 * rate), 3)["rows"][0]["meets_goals"] == false);
 }
 
+TEST_CASE("of rows that serve alike the answer is about the one whose first tokens come sooner") {
+  // A board of less arithmetic and more bandwidth is done a little earlier with the last answer, not with first tokens.
+  const std::string slow = "h100-sxm:peak_bf16_tflops=0.3x:bandwidth_gb_per_s=1.5x";
+  const json all = simulate("--model llama-3-8b --device " + slow + ",h100-sxm --prompt 2k --output 1k --rate 0.02 "
+                            "--arrivals constant --count 20");
+  const json& rows = all["rows"];
+  REQUIRE(value(rows[0]["tokens_per_s"]) > value(rows[1]["tokens_per_s"]));
+  REQUIRE(value(rows[0]["tokens_per_s"]) < 1.01 * value(rows[1]["tokens_per_s"]));
+  REQUIRE(value(rows[0]["ttft_ms"]["p50"]) > value(rows[1]["ttft_ms"]["p50"]));
+  CHECK(all["answer"].get<std::string>().starts_with("h100-sxm under full"));
+}
+
+TEST_CASE("a long search tells a terminal what it tries, and nothing of it is in the result") {
+  const std::string words = kLlama + "--prompt 1k --output 16 --count 50 --ttft-ms 300 --rate max --replicas 2";
+  const Ran plain = run_program("simulate " + words);
+  CHECK(plain.err.empty());
+  const TemporaryFolder folder;
+  const std::string program = "KVROOF_BACKEND=fast " + std::string(KVROOF_PROGRAM);
+  const Ran seen = run_program("-qec '" + program + " simulate " + words + " -o " + folder.file("out") + "' /dev/null",
+                               "script");
+  CHECK(seen.out.find("trial 3: ") != std::string::npos);
+  CHECK(seen.out.find(" requests/s on 2 servers") != std::string::npos);
+  CHECK(slurp(folder.file("out")) == plain.out);
+}
+
 TEST_CASE("a search that has no answer says why") {
   const std::string words = kLlama + "--engine vllm --prompt 1k --output 64 --count 10 ";
   const auto problem = [&](const std::string& more) { return simulate(words + more, 3)["rows"][0]["problem"]; };

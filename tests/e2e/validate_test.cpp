@@ -11,6 +11,7 @@
 
 using kvroof::test::Ran;
 using kvroof::test::run_program;
+using kvroof::test::TemporaryFolder;
 using nlohmann::json;
 
 namespace {
@@ -164,6 +165,18 @@ TEST_CASE("a run that was recorded on a CPU is not set beside the prediction for
   const Ran ran = run_program("validate " + run + " --device h200");
   CHECK(ran.code == 2);
   CHECK(ran.err.find("recorded on a CPU (backend fast), but h200 is a GPU") != std::string::npos);
+}
+
+TEST_CASE("who has no file of the machine that ran is told how to make one") {
+  const TemporaryFolder folder;
+  const std::string run = folder.file("run.kvt");
+  REQUIRE(run_program("record --model demo --prompt Hello --max-tokens 4 -q -o " + run).code == 0);
+  for (const char* device : {"", " --device cpu"}) {
+    const Ran ran = run_program("validate " + run + device);
+    CHECK(ran.code == 2);
+    CHECK(ran.err.find("note: `kvroof calibrate -o F.yaml` makes such a file of this machine's GPU, with --backend cpu "
+                       "of its CPU") != std::string::npos);
+  }
 }
 
 TEST_CASE("the example of a file of rows is predicted, and each of its columns is explained, and named by the help") {

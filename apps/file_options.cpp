@@ -1,0 +1,66 @@
+#include "apps/file_options.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace kvroof {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Options of all verbs that name one file; --device and --row-cache, which may be updated in place, are none of them.
+constexpr std::array kWritten = {"out", "svg", "per-request", "kept", "details", "dump-logits", "readme"};
+constexpr std::array kRead = {"requests", "rows", "from", "text", "jsonl", "config"};
+
+// The one name of a file that is or will be; empty: of a device or a pipe, or of nothing.
+fs::path place_of(const std::string& name) {
+  std::error_code error;
+  const fs::file_status status = fs::status(name, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) return {};
+  fs::path path = fs::absolute(name, error);
+  if (!error) path = fs::weakly_canonical(path, error);
+  return error ? fs::path() : path;
+}
+
+std::string text_of(const Arguments& arguments, const char* option) {
+  if (!arguments.has(option)) return {};
+  const auto* text = boost::any_cast<std::string>(&arguments.values[option].value());
+  return text == nullptr ? std::string() : *text;
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty()) return false;
+  const fs::path place = place_of(a);
+  return !place.empty() && place == place_of(b);
+}
+
+}  // namespace
+
+void check_written_files(const Command& command, const Arguments& arguments) {
+  for (std::size_t i = 0; i < kWritten.size(); ++i) {
+    const std::string to = text_of(arguments, kWritten[i]);
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!same_file(to, text_of(arguments, kWritten[j]))) continue;
+      throw usage_error(fmt::format("--{} and --{} {}: one would overwrite the other", kWritten[j], kWritten[i], to))
+          .note("give each a file of its own");
+    }
+    const auto refuse = [&](const std::string& what) {
+      throw usage_error(fmt::format("--{} {}: would replace {}, which is read", kWritten[i], to, what))
+          .note("give the result another name");
+    };
+    for (const char* option : kRead) {
+      if (same_file(to, text_of(arguments, option))) refuse(fmt::format("the file of --{}", option));
+    }
+    for (const std::string& word : arguments.positional) {
+      std::error_code ignored;
+      if (fs::is_regular_file(word, ignored) && same_file(to, word)) refuse(word);
+    }
+  }
+  for (const std::string_view option : kWritten) {
+    const bool folder = option == "out" && command.out != kResultFile;
+    if (const std::string to = text_of(arguments, option.data()); !to.empty() && !folder) require_writable(to);
+  }
+}
+
+}  // namespace kvroof

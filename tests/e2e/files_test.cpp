@@ -1,0 +1,98 @@
+// Files that a command line names: none is written over another, over what is read, or half.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using kvroof::test::slurp;
+using kvroof::test::TemporaryFolder;
+
+namespace {
+
+const std::string kSimulate = "simulate --model llama-3-8b --device h100-sxm --rate 1 --count 4 --output 4 ";
+const std::string kCompare = "compare --model llama-3-8b --device h100-sxm ";
+
+void check_refused(const std::string& words, int code, const std::string& expected) {
+  const Ran ran = run_program(words);
+  INFO(words << "\n" << ran.err);
+  CHECK(ran.code == code);
+  CHECK(ran.out.empty());
+  CHECK(ran.err.starts_with("error: "));
+  CHECK(ran.err.find(expected) != std::string::npos);
+}
+
+bool is_empty(const TemporaryFolder& folder) { return std::filesystem::is_empty(folder.path()); }
+
+}  // namespace
+
+TEST_CASE("two results of one name are refused before anything is written") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("r.csv"), again = folder.path().string() + "/./r.csv";
+  check_refused(kSimulate + "--per-request " + file + " --svg " + file, 2,
+                "--svg and --per-request " + file + ": one would overwrite the other");
+  check_refused(kSimulate + "--per-request " + file + " -o " + again, 2, "--out and --per-request");
+  check_refused(kCompare + "--svg " + again + " -o " + file, 2, "--out and --svg");
+  check_refused("eval --model demo --text x --details " + file + " -o " + file, 2, "--out and --details");
+  CHECK(is_empty(folder));
+  const std::string device = folder.file("null");  // which takes any number of texts
+  std::filesystem::create_symlink("/dev/null", device);
+  CHECK(run_program(kCompare + "--svg " + device + " -o " + device).code == 0);
+  CHECK(std::filesystem::is_symlink(device));
+}
+
+TEST_CASE("a result does not replace a file that is read for it") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("in");
+  std::ofstream(file) << "arrival_s,prompt,output\n0,8,2\n";
+  const std::string trace = "simulate --model llama-3-8b --device h100-sxm --requests " + file;
+  check_refused(trace + " --per-request " + file, 2, "would replace the file of --requests, which is read");
+  check_refused("tokenize --model demo --jsonl " + file + " -o " + file, 2, "the file of --jsonl");
+  check_refused("eval --model demo --text " + file + " -o " + file, 2, "the file of --text");
+  check_refused("validate --rows " + file + " -o " + file, 2, "the file of --rows");
+  check_refused("models show " + file + " -o " + file, 2, "would replace " + file);
+  CHECK(slurp(file) == "arrival_s,prompt,output\n0,8,2\n");
+  CHECK(run_program(trace + " -o " + folder.file("out")).code == 0);
+}
+
+TEST_CASE("a result that cannot be written is told before the work, and leaves no other") {
+  const TemporaryFolder folder;
+  const std::string nowhere = folder.file("none/r");
+  std::ofstream(folder.file("t.txt")) << "The quick brown fox jumps over the lazy dog.";
+  check_refused("eval --model demo --text " + folder.file("t.txt") + " --details " + folder.file("d") + " -o " + nowhere,
+                1, nowhere + ": cannot be written: No such file or directory");
+  check_refused(kCompare + "--svg " + folder.file("p.svg") + " -o " + folder.path().string(), 1, "Is a directory");
+  std::filesystem::remove(folder.file("t.txt"));
+  CHECK(is_empty(folder));
+}
+
+TEST_CASE("a picture that is written to a link goes where the link leads, and the link stays") {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("picture.svg", folder.file("link.svg"));
+  REQUIRE(run_program(kCompare + "--svg " + folder.file("link.svg")).code == 0);
+  CHECK(std::filesystem::is_symlink(folder.file("link.svg")));
+  CHECK(slurp(folder.file("picture.svg")).starts_with("<svg"));
+  CHECK_FALSE(std::filesystem::exists(folder.file("link.svg.part")));
+}
+
+TEST_CASE("a configuration that is a folder or a device is refused by its name") {
+  const TemporaryFolder folder;
+  check_refused("policies --config " + folder.path().string(), 2,
+                folder.path().string() + ": the configuration file cannot be read");
+  check_refused("policies --config /dev/zero", 2, "/dev/zero: the configuration file cannot be read");
+}
+
+TEST_CASE("tokenize knows the bundled model by its name, and a line that never ends") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("t.jsonl")) << "{\"text\": \"Hello\"}\n{\"text\": \"a\"}";  // the last without an end
+  const std::string jsonl = " --jsonl " + folder.file("t.jsonl");
+  const Ran named = run_program("tokenize --model demo" + jsonl);
+  CHECK(named.code == 0);
+  CHECK(std::count(named.out.begin(), named.out.end(), '\n') == 2);
+  CHECK(named.out == run_program("tokenize --model " + std::string(KVROOF_SOURCE_DIR) + "/models/demo" + jsonl).out);
+  check_refused("tokenize --model dmo" + jsonl, 2, "--model dmo: no such folder; did you mean demo?");
+  check_refused("tokenize --model demo --jsonl /dev/zero", 1, "/dev/zero: line 1 is longer than 67108864 bytes");
+}
