@@ -239,9 +239,6 @@ std::string prefixes_svg(const PrefixesRequest& r, const PrefixReplay& replay, c
 
 int run_prefixes(const Arguments& arguments) {
   const std::string svg = svg_file(arguments);
-  for (const char* option : {"out", "svg"}) {
-    if (arguments.has(option)) require_writable(arguments.get<std::string>(option));
-  }
   PrefixesRequest request = request_of(arguments);
   const PrefixReplay replay(request.trace.prefixes, request.trace.requests);
   request.capacities = capacities_of(arguments, request, replay.distinct_tokens());

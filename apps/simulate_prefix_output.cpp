@@ -81,9 +81,11 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
                                     "still counts its own copy of it in memory", share)
                       : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it"};
   }
+  const PrefixCacheRequest& cache = *request.prefix_cache;
   std::vector<std::string> notes = {
-      lossless + (request.prefix_cache->loses_nothing ? "; the servers' own lose nothing"
-                                                      : "; the servers' own lose the least recently used")};
+      lossless + (cache.loses_nothing ? "; the servers' own lose nothing"
+                                      : fmt::format("; what the servers' own evict first is {}",
+                                                    cache.eviction->summary))};
   if (const std::size_t shorter = request.shorter_than_shared; shorter > 0) {
     notes.push_back(fmt::format("drawn prompts that are no longer than what they share: {}, of which all tokens but "
                                 "the last are shared", shorter));

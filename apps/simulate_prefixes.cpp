@@ -81,7 +81,9 @@ double total_share(const std::vector<Request>& requests) {
 
 // What asks something of a cache that --prefix-cache says there is not, or that never evicts.
 void check_cache(const std::string& size, const PrefixCacheRequest& cache) {
+  const bool ordered = cache.eviction != &prefix_evictions().front();
   const char* option = cache.host_gib > 0 ? "host-cache"
+                       : ordered          ? "prefix-eviction"
                        : cache.copies     ? "evicted-prefix copy"
                        : cache.routes     ? "router prefix"
                                           : nullptr;
@@ -89,27 +91,19 @@ void check_cache(const std::string& size, const PrefixCacheRequest& cache) {
     throw usage_error(fmt::format("--prefix-cache none and --{}: there is no cache that it could be said of", option))
         .note("leave one of the two away");
   }
-  if (size == "infinite" && cache.host_gib > 0) {
-    throw usage_error("--prefix-cache infinite and --host-cache: what is never evicted does not go to the host")
+  if (size == "infinite" && (cache.host_gib > 0 || ordered)) {
+    throw usage_error(fmt::format("--prefix-cache infinite and --{}: what is never evicted {}", option,
+                                  cache.host_gib > 0 ? "does not go to the host" : "goes in no order"))
         .note("leave one of the two away");
   }
 }
 
-// Throws where a device that has a prefix cache says nothing of its way to the host: those of servers that compute
-// prompts.
-void check_host_links(const SimulateRequest& request) {
-  const auto check_link = [](const char* option, const Device& device) {
-    if (device.fact(DeviceField::kPcieGbPerS)) return;
-    throw usage_error(fmt::format("--host-cache: nothing says how fast {} reads the host's memory", device.name))
-        .note(fmt::format("--{} {}:pcie_gb_per_s=32 says it", option, device.name));
-  };
-  const PrefillRequest& prefill = request.prefill;
-  const auto& of = prefill.replicas;
-  const bool some_do_both = std::find(of.begin(), of.end(), 0U) != of.end();
-  const bool some_apart = prefill.best || std::any_of(of.begin(), of.end(), [](std::uint32_t n) { return n > 0; });
-  if (prefill.device && some_apart) check_link("prefill-device", *prefill.device);
-  if (prefill.device && !some_do_both) return;
-  for (const Device& device : request.devices) check_link("device", device);
+const PrefixEviction* eviction_of(const Arguments& arguments) {
+  const auto& name = arguments.get<std::string>("prefix-eviction");
+  const PrefixEviction* eviction = prefix_eviction(name).or_throw("--prefix-eviction", ExitCode::kUsage);
+  if (!eviction->foresees) return eviction;
+  throw usage_error(fmt::format("--prefix-eviction {}: a server does not know which requests come", name))
+      .note("`kvroof prefixes` says what it would find");
 }
 
 void set_cache(const Arguments& arguments, SimulateRequest& request) {
@@ -119,6 +113,7 @@ void set_cache(const Arguments& arguments, SimulateRequest& request) {
   if (size != "free" && size != "none" && size != "infinite") {
     cache.most_gib = number_value("prefix-cache", size, 0, kMostGib, ", free, none or infinite");
   }
+  cache.eviction = eviction_of(arguments);
   const auto& evicted = arguments.get<std::string>("evicted-prefix");
   if (evicted != "none" && evicted != "copy") {
     throw usage_error(fmt::format("--evicted-prefix {}: expected none or copy", evicted));
@@ -150,6 +145,8 @@ void describe_prefixes(po::options_description_easy_init add) {
   add("prefix-cache", po::value<std::string>()->default_value("free"),
       "GiB of each device for blocks of prompts that no running sequence has; free: what these leave; none; infinite");
   add("host-cache", po::value<std::string>(), "GiB of the host's memory, for each device, that such blocks go to");
+  add("prefix-eviction", po::value<std::string>()->default_value("lru"),
+      "which of these go first: lru | fifo | lfu | lfu-da | slru (docs/serving.md)");
   add("evicted-prefix", po::value<std::string>()->default_value("none"),
       "of prompts that a policy evicts from a prefix cache has none, or a copy of the whole prompt");
   add("router", po::value<std::string>()->default_value("least"),
@@ -171,7 +168,7 @@ void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
     throw usage_error("--cached-prompt trace: nothing says which prompts begin alike (hash_ids of --requests)")
         .note("a share, as --cached-prompt 0.5, is taken of each prompt");
   }
-  for (const char* option : {"prefix-cache", "host-cache", "evicted-prefix", "router"}) {
+  for (const char* option : {"prefix-cache", "prefix-eviction", "host-cache", "evicted-prefix", "router"}) {
     if (shared || trace || !arguments.has(option)) continue;
     throw usage_error(fmt::format("--{}: nothing says what prompts share", option))
         .note("--cached-prompt trace with --requests takes the trace's hash_ids, --shared-prefix makes prompts that "
@@ -202,6 +199,7 @@ std::optional<PrefixCacheSetup> prefix_setup(const SimulateRequest& request, con
   setup.token_bytes = cost.prompt_bytes(mean) / static_cast<double>(mean);
   if (asked.most_gib) setup.most_bytes = *asked.most_gib * kGiB;
   setup.loses_nothing = asked.loses_nothing;
+  setup.eviction = asked.eviction;
   setup.copies = longest.evicts;
   setup.host_bytes = asked.host_gib * kGiB;
   if (asked.host_gib > 0) setup.host_bytes_per_s = device.value(DeviceField::kPcieGbPerS) * kGB;

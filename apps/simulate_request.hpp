@@ -27,6 +27,7 @@ struct PrefillRequest {
 struct PrefixCacheRequest {
   std::optional<double> most_gib;  // of each device, for blocks that no running sequence holds; nothing: what is free
   bool loses_nothing = false;
+  const PrefixEviction* eviction = nullptr;  // in which order the device gives blocks up
   bool copies = false;             // of whole prompts, beside what policies keep of them
   double host_gib = 0;             // of the host's memory, for each device
   bool routes = false;             // requests go where most of their prompt is

@@ -168,6 +168,26 @@ TEST_CASE("what is said of a prefix cache is true of one that there is not, and 
   CHECK(infinite.find("least recently used") == std::string::npos);
 }
 
+TEST_CASE("blocks leave a device in the order that --prefix-eviction says") {
+  // A and B come, A again, C, A again; memory for two of them. By use B goes for C, by age A.
+  const TemporaryFolder folder;
+  const char* ids[] = {"0,1,2,3", "4,5,6,7", "0,1,2,3", "8,9,10,11", "0,1,2,3"};
+  std::ofstream file(folder.file("turns.jsonl"));
+  for (int i = 0; i < 5; ++i) {
+    file << "{\"timestamp\": " << 60000 * i << ", \"input_length\": 2048, \"output_length\": 1, \"hash_ids\": ["
+         << ids[i] << "]}\n";
+  }
+  file.close();
+  // 4,096 tokens of 128 KiB.
+  const std::string words = kLlama + "--requests " + folder.file("turns.jsonl") +
+                            " --cached-prompt trace --prefix-cache 0.5 --prefix-eviction ";
+  const json by_use = simulate(words + "lru");
+  CHECK(found(by_use["rows"][0]) == Approx(2 * 2047.0 / 10240));
+  const json by_age = simulate(words + "fifo");
+  CHECK(found(by_age["rows"][0]) == Approx(2047.0 / 10240));
+  CHECK(by_age["notes"].dump().find("evict first is the one that came first") != std::string::npos);
+}
+
 TEST_CASE("of groups that no request is of there are no blocks") {
   const std::string words = "--prompt 100k --output 1 --rate 1 --count 2 --shared-prefix 90k:1000000";
   CHECK(found(simulate(kLlama + words)["rows"][0]) == 0);
@@ -188,6 +208,11 @@ TEST_CASE("a prefix cache that cannot be is refused in a sentence") {
       {drawn + "--shared-prefix 16 --prefix-cache none --host-cache 4", "--prefix-cache none and --host-cache"},
       {drawn + "--shared-prefix 16 --prefix-cache none --router prefix", "--prefix-cache none and --router prefix"},
       {drawn + "--shared-prefix 16 --prefix-cache infinite --host-cache 4", "--prefix-cache infinite and --host-cache"},
+      {drawn + "--shared-prefix 16 --prefix-cache infinite --prefix-eviction lfu", "never evicted goes in no order"},
+      {drawn + "--shared-prefix 16 --prefix-cache none --prefix-eviction lfu", "cache none and --prefix-eviction"},
+      {drawn + "--shared-prefix 16 --prefix-eviction belady", "a server does not know which requests come"},
+      {drawn + "--shared-prefix 16 --prefix-eviction last", "--prefix-eviction: 'last' is no order of eviction"},
+      {drawn + "--prefix-eviction lfu", "--prefix-eviction: nothing says what prompts share"},
       {kLlama + "--rate 1 --prompt 100k --output 4 --count 100000 --shared-prefix 90k:100000",
        "--shared-prefix 92160:100000: 576000000 blocks of 16 tokens; expected at most 33554432"},
       {drawn + "--shared-prefix 16 --router best", "--router best: expected least or prefix"},
