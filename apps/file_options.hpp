@@ -5,8 +5,8 @@
 
 namespace kvroof {
 
-// Before what takes long. Throws Error (usage) where two options would write one file, or where one would replace a file
-// that is read; Error where a file cannot be written. Devices and pipes take any number of texts, one after another.
+// Before what takes long. Throws Error (usage) where two options would write one file, or where one would replace a
+// file that is read; Error where a file cannot be written. Devices and pipes take any number of texts.
 void check_written_files(const Command& command, const Arguments& arguments);
 
 }  // namespace kvroof

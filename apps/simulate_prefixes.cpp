@@ -34,7 +34,8 @@ SharedPrefix shared_prefix_of(const std::string& text) {
   return shared;
 }
 
-// Throws where a prompt of mean length has no room for what is shared, or where that has more blocks than are simulated.
+// Throws where a prompt of mean length has no room for what is shared, or where that has more blocks than are
+// simulated.
 void check_shared(const SharedPrefix& shared, const SimulateRequest& request) {
   if (const std::uint32_t mean = request.workload.prompt; mean <= shared.tokens) {
     throw usage_error(fmt::format("--shared-prefix {}: a prompt of {} tokens has no room for it and a token of its own",
@@ -49,7 +50,7 @@ void check_shared(const SharedPrefix& shared, const SimulateRequest& request) {
 }
 
 // The first tokens of each prompt are those of a group, which is drawn; the others are its own, and one block. A prompt
-// that is shorter than what its group shares has all but its last token in common.
+// that is no longer than what its group shares has all but its last token in common.
 void share_prefix(const Arguments& arguments, SimulateRequest& request) {
   const SharedPrefix shared = shared_prefix_of(arguments.get<std::string>("shared-prefix"));
   check_shared(shared, request);

@@ -327,8 +327,8 @@ std::vector<Workload> make_workloads(const WorkloadRequest& request, const Argum
 
 std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
   if (request.output > 1) return {};
-  return {"an answer of one token is made by its prompt: times per token and tokens/s are of the step that would make a "
-          "second one, and under load of whole requests"};
+  return {"an answer of one token is made by its prompt: times per token and tokens/s are of the step that would make "
+          "a second one, and under load of whole requests"};
 }
 
 std::vector<std::string> workload_notes(const WorkloadRequest& request) {

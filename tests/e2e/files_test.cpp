@@ -62,8 +62,8 @@ TEST_CASE("a result that cannot be written is told before the work, and leaves n
   const TemporaryFolder folder;
   const std::string nowhere = folder.file("none/r");
   std::ofstream(folder.file("t.txt")) << "The quick brown fox jumps over the lazy dog.";
-  check_refused("eval --model demo --text " + folder.file("t.txt") + " --details " + folder.file("d") + " -o " + nowhere,
-                1, nowhere + ": cannot be written: No such file or directory");
+  const std::string eval = "eval --model demo --text " + folder.file("t.txt") + " --details " + folder.file("d");
+  check_refused(eval + " -o " + nowhere, 1, nowhere + ": cannot be written: No such file or directory");
   check_refused(kCompare + "--svg " + folder.file("p.svg") + " -o " + folder.path().string(), 1, "Is a directory");
   std::filesystem::remove(folder.file("t.txt"));
   CHECK(is_empty(folder));
