@@ -5,13 +5,12 @@ usage: python_hook.py KVROOF FOLDER-OF-GOLDEN-MODELS numpy|torch      (exit 77: 
 
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 try:
     import numpy as np
+    from hook_support import NEW_TOKENS, check_same_replay, record_ours, run, tensors_of
     from kvroof_trace import CAUSES, Layer, Sequence, TraceWriter
     from kvroof_xxh3 import xxh3
 
@@ -22,53 +21,6 @@ try:
 except ImportError as missing:
     print(f"SKIPPED: {missing}")
     sys.exit(77)
-
-NEW_TOKENS = 16  # as far as the references are sure of every token
-POLICIES = "full,window:budget=12,h2o:budget=0.5,keyformer:budget=14,streaming:budget=10,random:budget=9"
-
-
-def run(program, *words, expected=0):
-    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=False)
-    assert done.returncode == expected, f"{words}: exit {done.returncode}: {done.stderr}"
-    return done.stdout
-
-
-def tensors_of(path):
-    """Name → array of a safetensors file; bfloat16 as uint16."""
-    data = path.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:8 + length])
-    header.pop("__metadata__", None)
-    types = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
-    return {
-        name: np.frombuffer(data[8 + length + t["data_offsets"][0]:8 + length + t["data_offsets"][1]],
-                            types[t["dtype"]]).reshape(t["shape"])
-        for name, t in header.items()
-    }
-
-
-def check_same_replay(program, ours, theirs, folder):
-    """Kept sets of every step, layer and head, and every column that does not name the model."""
-    answers = []
-    for trace in (ours, theirs):
-        kept = folder / f"{trace.name}.jsonl"
-        rows = json.loads(run(program, "replay", trace, "--policy", POLICIES, "--format", "json", "--quiet", "--kept",
-                              kept, "--kept-steps", "all"))
-        answers.append((kept.read_text(), rows))
-    assert answers[0][0] and answers[0][0] == answers[1][0], "kept sets differ"
-    rows = [answer[1]["points"] if isinstance(answer[1], dict) else answer[1] for answer in answers]
-    assert len(rows[0]) == 6
-    for a, b in zip(*rows):
-        for key in ("policy", "kept_tokens", "kv_resident_bytes", "kv_read_bytes"):
-            assert a[key] == b[key], f"{a['policy']}: {key} {a[key]} and {b[key]}"
-        for key in ("recall_mean", "output_error"):
-            assert abs((a[key] or 0) - (b[key] or 0)) < 1e-4, f"{a['policy']}: {key} {a[key]} and {b[key]}"
-
-
-def record_ours(program, model, trace, ids, dtype, *more):
-    run(program, "record", "--model", model, "--ids", " ".join(map(str, ids)), "-n", NEW_TOKENS, "--ignore-eos",
-        "--backend", "reference", "--dtype", dtype, "--kv", dtype, "--prompt-logprobs", *more, "-o", trace)
-
 
 def copy_trace(source, target, **options):
     """Reads a recorded trace step by step and writes it again."""
