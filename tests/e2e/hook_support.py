@@ -33,7 +33,7 @@ def tensors_of(path):
     }
 
 
-def check_same_replay(program, ours, theirs, folder):
+def check_same_replay(program, ours, theirs, folder, tolerance=1e-4):
     """Kept sets of every step, layer and head, and every column that does not name the model."""
     answers = []
     for trace in (ours, theirs):
@@ -48,12 +48,12 @@ def check_same_replay(program, ours, theirs, folder):
         for key in ("policy", "kept_tokens", "kv_resident_bytes", "kv_read_bytes"):
             assert a[key] == b[key], f"{a['policy']}: {key} {a[key]} and {b[key]}"
         for key in ("recall_mean", "output_error"):
-            assert abs((a[key] or 0) - (b[key] or 0)) < 1e-4, f"{a['policy']}: {key} {a[key]} and {b[key]}"
+            assert abs((a[key] or 0) - (b[key] or 0)) < tolerance, f"{a['policy']}: {key} {a[key]} and {b[key]}"
 
 
-def record_ours(program, model, trace, ids, dtype, *more):
+def record_ours(program, model, trace, ids, dtype, *more, kv=None):
     """`ids`: of a prompt, or of several."""
     prompts = ids if isinstance(ids[0], list) else [ids]
     words = [word for prompt in prompts for word in ("--ids", " ".join(map(str, prompt)))]
     run(program, "record", "--model", model, *words, "-n", NEW_TOKENS, "--ignore-eos", "--backend", "reference",
-        "--dtype", dtype, "--kv", dtype, "--prompt-logprobs", *more, "-o", trace)
+        "--dtype", dtype, "--kv", kv or dtype, "--prompt-logprobs", *more, "-o", trace)
