@@ -11,7 +11,7 @@ import tempfile
 try:
     import numpy as np
     from hook_support import NEW_TOKENS, check_same_replay, record_ours, run, tensors_of
-    from kvroof_trace import CAUSES, Layer, Sequence, TraceWriter
+    from kvroof_trace import CAUSES, Layer, Sequence, TraceWriter, encode
     from kvroof_xxh3 import xxh3
 
     if sys.argv[3] == "torch":
@@ -21,6 +21,7 @@ try:
 except ImportError as missing:
     print(f"SKIPPED: {missing}")
     sys.exit(77)
+
 
 def copy_trace(source, target, **options):
     """Reads a recorded trace step by step and writes it again."""
@@ -90,6 +91,7 @@ def check_numpy(program, models, folder):
         data[-100] ^= 1
         path.write_bytes(data)
         run(program, "inspect", again, "--verify", expected=4)
+    check_rows_read_back(program, folder)
     # Evictions of a run under a policy, and what a crash leaves.
     ours, again, cut = (folder / f"{name}.kvt" for name in ("policy", "policy-again", "cut"))
     record_ours(program, model, ours, ids, "f32", "--policy", "h2o:budget=12")
@@ -112,6 +114,31 @@ def check_numpy(program, models, folder):
             continue
         raise AssertionError("a wrong shape was taken")
     assert len(CAUSES) == 6
+
+
+def check_rows_read_back(program, folder):
+    """A sequence that came later takes rows of another one, from written segments and from the one that is open."""
+    rows = np.random.default_rng(1).standard_normal((3, 30, 2, 4)).astype(np.float32)
+    for kv_type in ("f32", "f16", "bf16"):
+        path = folder / f"read-back-{kv_type}.kvt"
+        with TraceWriter(path, [Layer(2, 2, 4)] * 2, [Sequence(3)], kv_type, segment_bytes=1000) as trace:
+            for first in range(0, 30, 3):
+                for layer in range(2):
+                    trace.add_rows(0, layer, *rows[:, first:first + 3] * (layer + 1))
+                trace.add_tokens(0, [5, 6, 7], [0.0] * 3)
+                trace.end_step("decode" if first else "prefill")
+            assert len((path / "journal.jsonl").read_text().splitlines()) > 1
+            late = trace.add_sequence(Sequence(4))
+            for layer in range(2):
+                trace.add_rows(late, layer, *trace.rows(0, layer, 2, 29))
+            trace.add_tokens(late, [8] * 27, [0.0] * 27)
+            trace.end_step("prefill")
+        run(program, "inspect", path, "--verify")
+        written = tensors_of(sorted((path / "segments").iterdir())[-1])
+        for layer in range(2):
+            for name, array in zip("qkv", rows):
+                expected = encode(array[2:29] * (layer + 1), kv_type)
+                assert np.array_equal(written[f"s1.l{layer}.{name}"], expected), (kv_type, layer, name)
 
 
 def check_torch(program, models, folder):

@@ -126,7 +126,9 @@ def check_refusals(llm, folder):
             assert reason in str(refusal), refusal
         else:
             raise AssertionError(f"{reason}: this could not be recorded")
-    assert generate(llm, [5, 6, 7], 3)  # a refusal leaves the model as it was
+    # A refusal leaves the model as it was.
+    assert llm.recording is None and "decode" not in vars(llm._ctx)
+    assert generate(llm, [5, 6, 7], 3)
 
 
 def main():
