@@ -5,8 +5,8 @@
     with record(llm, "run.kvt"):
         llm("Once upon a time", max_tokens=128)
 
-Each generate() is a sequence; llm(), create_completion() and create_chat_completion() call it. Captured is what the graph
-stores into its KV cache and what its flash attention reads: q and k after rotary, k and v rounded to the cache's type.
+Each generate() is a sequence; llm(), create_completion() and create_chat_completion() call it. Captured is what the
+graph stores into its KV cache and what its flash attention reads: q and k after rotary, k and v rounded to the cache's type.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ for _name, _result, _arguments in (
 def check_layout(address):
     tensor = Tensor.from_address(address)
     if _base.ggml_get_name(address) != address + Tensor.name.offset or _base.ggml_get_data(address) != tensor.data:
-        raise RecordingError("this llama.cpp lays out ggml_tensor in another way than ggml.h of llama-cpp-python 0.3.36")
+        raise RecordingError("this llama.cpp lays out ggml_tensor otherwise than ggml.h of llama-cpp-python 0.3.36")
 
 
 def read(pointer):
@@ -159,10 +159,11 @@ class Recording:
         if query.ne[3] != 1 or max_bias or tensor.src[4]:
             raise RecordingError(f"layer {self.layer}: several streams, ALiBi or attention sinks cannot be recorded")
         if key.type not in CACHE_TYPES or key.type != value.type:
-            raise RecordingError("the KV cache is quantised or its k and v have different types; expected type_k and type_v "
-                                 "f32, f16 or bf16")
+            raise RecordingError("the KV cache is quantised or its k and v have different types; expected type_k and "
+                                 "type_v f32, f16 or bf16")
         self.kind = CACHE_TYPES[key.type]
-        self.layers[self.layer] = Layer(query.ne[2], key.ne[2], query.ne[0], value.ne[0], scale, softcap, 0, [], self.rotary)
+        self.layers[self.layer] = Layer(query.ne[2], key.ne[2], query.ne[0], value.ne[0], scale, softcap,
+                                        rotary=self.rotary)
         self.rotary = NO_ROTARY
         self.rows[self.layer]["q"].append(read(tensor.src[0])[0].transpose(1, 0, 2))  # [tokens, heads, width]
 
@@ -222,7 +223,7 @@ class Recording:
     def copy_prefix(self, index, known, first):
         """What llama.cpp still has of the sequence before."""
         if known or not index or self.ids[index - 1][:first] != self.prompt[:first]:
-            raise RecordingError(f"sequence {index} starts at token {first}, and the tokens before it were not recorded")
+            raise RecordingError(f"sequence {index} starts at token {first}, and nobody recorded those before it")
         for layer in range(len(self.layers)):
             self.writer.add_rows(index, layer, *self.writer.rows(index - 1, layer, 0, first))
         self.add_tokens(index, self.prompt[:first])
@@ -257,7 +258,7 @@ def record(llm, path, model_shape=None, segment_bytes=8 << 20):
     if not isinstance(llm, Llama):
         raise RecordingError("expected a model made by kvroof_llama_cpp.Llama, whose context can be watched")
     if llama_cpp.llama_model_n_swa(llm._model.model) > 0:
-        raise RecordingError("models with a sliding window cannot be recorded: llama.cpp does not tell which layers have it")
+        raise RecordingError("models with a sliding window cannot be recorded: llama.cpp hides which layers have it")
     if llm.draft_model is not None:
         raise RecordingError("speculative decoding cannot be recorded")
     recording = Recording(llm, path, model_shape, segment_bytes)

@@ -47,7 +47,7 @@ def _engine(llm):
 
     engine = getattr(llm.llm_engine.engine_core, "engine_core", None)
     if engine is None:
-        raise RecordingError("the engine runs in another process; set VLLM_ENABLE_V1_MULTIPROCESSING=0 before LLM() is made")
+        raise RecordingError("the engine runs in another process; set VLLM_ENABLE_V1_MULTIPROCESSING=0 before LLM()")
     config = llm.llm_engine.vllm_config
     refused = {
         "several devices (a layer's heads are spread over them)": config.parallel_config.world_size > 1,
@@ -78,8 +78,8 @@ def _attention_layers(config):
         if type(layer) is not Attention or layer.attn_type != "decoder":
             raise RecordingError(f"{name}: {type(layer).__name__} is not plain self-attention of a decoder")
         if layer.kv_sharing_target_layer_name is not None:
-            raise RecordingError(f"{name}: it reads the cache of {layer.kv_sharing_target_layer_name}; a trace has rows of "
-                                 "each layer's own")
+            raise RecordingError(f"{name}: it reads the cache of {layer.kv_sharing_target_layer_name}; a trace has "
+                                 "rows of each layer's own")
         if layer.has_sink:
             raise RecordingError(f"{name}: attention sinks have no place in a trace")
         if layer.kv_cache_torch_dtype != config.model_config.dtype:
@@ -94,9 +94,9 @@ def _layer(attention, config):
     """The manifest's entry of an attention module."""
     impl = attention.impl
     slopes = getattr(impl, "alibi_slopes", None)
-    return Layer(attention.num_heads, attention.num_kv_heads, attention.head_size, attention.head_size_v, float(impl.scale),
-                 float(getattr(impl, "logits_soft_cap", None) or 0.0), int(attention.sliding_window or 0),
-                 [] if slopes is None else [float(slope) for slope in slopes], rotary_of(config, attention.head_size))
+    return Layer(attention.num_heads, attention.num_kv_heads, attention.head_size, attention.head_size_v,
+                 float(impl.scale), float(getattr(impl, "logits_soft_cap", None) or 0.0),
+                 int(attention.sliding_window or 0), [] if slopes is None else [float(slope) for slope in slopes], rotary_of(config, attention.head_size))
 
 
 class Recording:
@@ -205,8 +205,8 @@ class Recording:
         while chunks:
             waiting = [chunk for chunk in chunks if not self.write(chunk)]
             if len(waiting) == len(chunks):
-                raise RecordingError(f"sequence {chunks[0].request.index} starts at token {chunks[0].first}, and nobody was "
-                                     "recorded who computed the tokens before it")
+                raise RecordingError(f"sequence {chunks[0].request.index} starts at token {chunks[0].first}, and nobody "
+                                     "was recorded who computed the tokens before it")
             chunks = waiting
 
     def write(self, chunk):
@@ -247,9 +247,9 @@ class Recording:
 def record(llm, path, model_shape=None, segment_bytes=8 << 20):
     """Records what `llm` (vLLM's LLM) generates within `with` into the trace `path`; one generate() or several.
 
-    Prefixes that were cached before are dropped first, so that every row is computed under the recorder's eyes. A request
-    that starts from a cached prefix gets the rows of the one that computed it; rows that a preempted request computes again
-    are recorded once. `model_shape` is the shape of format.md as a dict; without it, replays cover attention alone,
+    Prefixes that were cached before are dropped first, so that every row is computed under the recorder's eyes. A
+    request that starts from a cached prefix gets the rows of the one that computed it; rows that a preempted request
+    computes again are recorded once. `model_shape` is the shape of format.md as a dict; without it, replays cover attention alone,
     unless --as names a model. An exception leaves the trace unsealed.
     """
     recording = Recording(llm, path, model_shape, segment_bytes)
