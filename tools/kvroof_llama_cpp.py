@@ -6,7 +6,8 @@
         llm("Once upon a time", max_tokens=128)
 
 Each generate() is a sequence; llm(), create_completion() and create_chat_completion() call it. Captured is what the
-graph stores into its KV cache and what its flash attention reads: q and k after rotary, k and v rounded to the cache's type.
+graph stores into its KV cache and what its flash attention reads: q and k after rotary, k and v rounded to the cache's
+type.
 """
 
 import contextlib
@@ -195,8 +196,8 @@ class Recording:
     def end_step(self, ids, first, start_ns, end_ns):
         if not self.rows or sorted(self.rows) != list(range(len(self.layers))) or any(
                 sum(map(len, parts)) != len(ids) for rows in self.rows.values() for parts in rows.values()):
-            raise RecordingError("the graph does not store k and v of every token in every layer, or its attention is not "
-                                 "flash attention; pass flash_attn=True")
+            raise RecordingError("the graph does not store k and v of every token in every layer, or its attention is "
+                                 "not flash attention; pass flash_attn=True")
         if self.writer is None:
             self.open_writer()
         index, known = len(self.ids) - 1, len(self.ids[-1])

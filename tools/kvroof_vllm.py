@@ -94,9 +94,10 @@ def _layer(attention, config):
     """The manifest's entry of an attention module."""
     impl = attention.impl
     slopes = getattr(impl, "alibi_slopes", None)
+    slopes = [] if slopes is None else [float(slope) for slope in slopes]
     return Layer(attention.num_heads, attention.num_kv_heads, attention.head_size, attention.head_size_v,
                  float(impl.scale), float(getattr(impl, "logits_soft_cap", None) or 0.0),
-                 int(attention.sliding_window or 0), [] if slopes is None else [float(slope) for slope in slopes], rotary_of(config, attention.head_size))
+                 int(attention.sliding_window or 0), slopes, rotary_of(config, attention.head_size))
 
 
 class Recording:
@@ -205,8 +206,8 @@ class Recording:
         while chunks:
             waiting = [chunk for chunk in chunks if not self.write(chunk)]
             if len(waiting) == len(chunks):
-                raise RecordingError(f"sequence {chunks[0].request.index} starts at token {chunks[0].first}, and nobody "
-                                     "was recorded who computed the tokens before it")
+                raise RecordingError(f"sequence {chunks[0].request.index} starts at token {chunks[0].first}, and "
+                                     "nobody was recorded who computed the tokens before it")
             chunks = waiting
 
     def write(self, chunk):
@@ -249,8 +250,8 @@ def record(llm, path, model_shape=None, segment_bytes=8 << 20):
 
     Prefixes that were cached before are dropped first, so that every row is computed under the recorder's eyes. A
     request that starts from a cached prefix gets the rows of the one that computed it; rows that a preempted request
-    computes again are recorded once. `model_shape` is the shape of format.md as a dict; without it, replays cover attention alone,
-    unless --as names a model. An exception leaves the trace unsealed.
+    computes again are recorded once. `model_shape` is the shape of format.md as a dict; without it, replays cover
+    attention alone, unless --as names a model. An exception leaves the trace unsealed.
     """
     recording = Recording(llm, path, model_shape, segment_bytes)
     if not llm.reset_prefix_cache():
