@@ -27,13 +27,13 @@ class RecordingError(RuntimeError):
     """The model or the call cannot be recorded; says why."""
 
 
-def _rows(tensor):
-    """[heads, n, width] on any device → [n, heads, width] for the writer; bfloat16 as its bits."""
-    rows = tensor.detach().transpose(0, 1).contiguous().cpu()
+def to_numpy(tensor):
+    """A copy of a tensor on any device, for the writer; bfloat16 as its bits."""
+    rows = tensor.detach().to("cpu", copy=True).contiguous()
     return rows.view(torch.int16).numpy().view(np.uint16) if rows.dtype == torch.bfloat16 else rows.numpy()
 
 
-def _rotary(config, width):
+def rotary_of(config, width):
     """Where the plain rotary embedding of a config is known; scaled ones are written as none."""
     rope = getattr(config, "rope_parameters", None) or {}
     theta = rope.get("rope_theta") or getattr(config, "rope_theta", None)
@@ -84,7 +84,7 @@ class Recording:
         scale = options.get("scaling")
         sizes = Layer(heads, key.shape[1], width, value.shape[-1], float(scale or 1 / math.sqrt(width)),
                       float(options.get("softcap") or 0.0), int(options.get("sliding_window") or 0), [],
-                      _rotary(self.config, width))
+                      rotary_of(self.config, width))
         if key.shape[2] > self.tokens + count:
             raise RecordingError(f"layer {layer}: {key.shape[2]} cached keys after {self.tokens + count} tokens; static "
                                  "caches and caches that were filled before cannot be recorded")
@@ -129,7 +129,7 @@ class Recording:
             skip = pad if self.tokens == 0 else 0
             for layer in range(layers):
                 query, key, value, _ = self.seen[layer]
-                self.writer.add_rows(b, layer, *(_rows(part[b, :, skip:]) for part in (query, key, value)))
+                self.writer.add_rows(b, layer, *(to_numpy(part[b, :, skip:].transpose(0, 1)) for part in (query, key, value)))
             self.writer.add_tokens(b, ids[b, skip:].cpu().numpy(), logprobs[b, skip:])
         phase = "prefill" if self.tokens == 0 else "decode"
         self.tokens += count

@@ -22,6 +22,7 @@ from kvroof_xxh3 import xxh3
 FORMAT_VERSION = 1
 CAUSES = ("weights", "kv_read", "kv_write", "scores", "compaction", "activations")
 SAFETENSORS_TYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
+NUMPY_TYPES = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}  # bfloat16 by its bits
 
 # Tables and columns of NVIDIA Nsight Systems' SQLite export, empty here.
 KERNEL_TABLES = """
@@ -87,7 +88,7 @@ def encode(values, kv_type):
     values = np.asarray(values)
     if kv_type == "bf16":
         return np.ascontiguousarray(values if values.dtype == np.uint16 else to_bf16(values.astype(np.float32)))
-    return np.ascontiguousarray(values, {"f32": np.float32, "f16": np.float16}[kv_type])
+    return np.ascontiguousarray(values, NUMPY_TYPES[kv_type])
 
 
 def safetensors_bytes(tensors, metadata):
@@ -133,6 +134,7 @@ class TraceWriter:
         self._rows = [[0] * len(self.layers) for _ in self.sequences]  # recorded so far
         self._ids = [0] * len(self.sequences)
         self._journal, self._steps, self._all_bytes = [], [], 0
+        self._held = []  # of each segment: (first row, end) of each sequence
         self._start_segment()
         if self.path.exists() and any(self.path.iterdir()):
             raise FileExistsError(f"{self.path}: exists and is not empty")
@@ -145,6 +147,15 @@ class TraceWriter:
     def __exit__(self, kind, value, traceback):
         if kind is None:
             self.seal()
+
+    def add_sequence(self, sequence):
+        """One more sequence, for engines that take requests while they run; its id, the index. A repaired trace knows
+        those alone that were there before the first segment was written."""
+        self.sequences.append(sequence)
+        self._rows.append([0] * len(self.layers))
+        self._ids.append(0)
+        self._open.append(self._empty_part(len(self.sequences) - 1))
+        return len(self.sequences) - 1
 
     def add_rows(self, sequence, layer, q, k, v):
         """The next rows of a layer, as attention consumed them: q [n, query_heads, k_width], k [n, kv_heads, k_width],
@@ -160,6 +171,20 @@ class TraceWriter:
             self._open[sequence]["rows"][layer][name].append(encoded)
             self._open_bytes += encoded.nbytes
         self._rows[sequence][layer] += n
+
+    def rows(self, sequence, layer, first, last):
+        """Rows first … last − 1 as they were recorded, [q, k, v] in the trace's type: read back from the segments, or from
+        what is not written yet."""
+        parts = []
+        for entry, held in zip(self._journal, self._held):
+            start, end = held[sequence] if sequence < len(held) else (0, 0)
+            if max(start, first) < min(end, last):
+                tensors = self._read_back(entry, sequence, layer)
+                parts.append([tensor[max(first - start, 0):last - start] for tensor in tensors])
+        start, rows = self._open[sequence]["first_row"], self._open[sequence]["rows"][layer]
+        if max(start, first) < min(self._rows[sequence][layer], last):
+            parts.append([np.concatenate(rows[name])[max(first - start, 0):last - start] for name in "qkv"])
+        return [np.concatenate(tensors) for tensors in zip(*parts)]
 
     def add_tokens(self, sequence, ids, logprobs):
         """The next token ids and the natural log-probability that the model gave each: 0 for the first of a sequence, NaN
@@ -219,12 +244,25 @@ class TraceWriter:
         return (json.dumps(manifest, indent=1) + "\n").encode()
 
     def _start_segment(self):
-        self._open = [
-            {"first_row": self._rows[s][0], "first_id": self._ids[s], "ids": [], "logprobs": [],
-             "evictions": [[] for _ in self.layers], "rows": [{"q": [], "k": [], "v": []} for _ in self.layers]}
-            for s in range(len(self.sequences))
-        ]
+        self._open = [self._empty_part(s) for s in range(len(self.sequences))]
         self._open_bytes, self._segment_steps = 0, []
+
+    def _empty_part(self, s):
+        return {"first_row": self._rows[s][0], "first_id": self._ids[s], "ids": [], "logprobs": [],
+                "evictions": [[] for _ in self.layers], "rows": [{"q": [], "k": [], "v": []} for _ in self.layers]}
+
+    def _read_back(self, entry, sequence, layer):
+        """[q, k, v] of a layer in a written segment that has rows of the sequence."""
+        with open(self.path / entry["file"], "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length))
+            tensors = []
+            for name in "qkv":
+                tensor = header[f"s{sequence}.l{layer}.{name}"]
+                begin, end = tensor["data_offsets"]
+                file.seek(8 + length + begin)
+                tensors.append(np.frombuffer(file.read(end - begin), NUMPY_TYPES[self.kv_type]).reshape(tensor["shape"]))
+            return tensors
 
     def _segment_tensors(self):
         """Eight-byte types first, then four, then the rows, as the format has them; empty tensors are left out."""
@@ -269,6 +307,7 @@ class TraceWriter:
                               "steps": len(self._segment_steps), "bytes": len(data), "xxh3": f"{xxh3(data):016x}"})
         with open(self.path / "journal.jsonl", "a", encoding="ascii") as journal:
             journal.write(json.dumps(self._journal[-1], separators=(",", ":")) + "\n")
+        self._held.append([(part["first_row"], rows[0]) for part, rows in zip(self._open, self._rows)])
         self._all_bytes += len(data)
         self._start_segment()
 

@@ -5,14 +5,13 @@ usage: python_hook.py KVROOF FOLDER-OF-GOLDEN-MODELS numpy|torch      (exit 77: 
 
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 try:
     import numpy as np
-    from kvroof_trace import CAUSES, Layer, Sequence, TraceWriter
+    from hook_support import NEW_TOKENS, check_same_replay, record_ours, run, tensors_of
+    from kvroof_trace import CAUSES, Layer, Sequence, TraceWriter, encode
     from kvroof_xxh3 import xxh3
 
     if sys.argv[3] == "torch":
@@ -22,52 +21,6 @@ try:
 except ImportError as missing:
     print(f"SKIPPED: {missing}")
     sys.exit(77)
-
-NEW_TOKENS = 16  # as far as the references are sure of every token
-POLICIES = "full,window:budget=12,h2o:budget=0.5,keyformer:budget=14,streaming:budget=10,random:budget=9"
-
-
-def run(program, *words, expected=0):
-    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=False)
-    assert done.returncode == expected, f"{words}: exit {done.returncode}: {done.stderr}"
-    return done.stdout
-
-
-def tensors_of(path):
-    """Name → array of a safetensors file; bfloat16 as uint16."""
-    data = path.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:8 + length])
-    header.pop("__metadata__", None)
-    types = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
-    return {
-        name: np.frombuffer(data[8 + length + t["data_offsets"][0]:8 + length + t["data_offsets"][1]],
-                            types[t["dtype"]]).reshape(t["shape"])
-        for name, t in header.items()
-    }
-
-
-def check_same_replay(program, ours, theirs, folder):
-    """Kept sets of every step, layer and head, and every column that does not name the model."""
-    answers = []
-    for trace in (ours, theirs):
-        kept = folder / f"{trace.name}.jsonl"
-        rows = json.loads(run(program, "replay", trace, "--policy", POLICIES, "--format", "json", "--quiet", "--kept",
-                              kept, "--kept-steps", "all"))
-        answers.append((kept.read_text(), rows))
-    assert answers[0][0] and answers[0][0] == answers[1][0], "kept sets differ"
-    rows = [answer[1]["points"] if isinstance(answer[1], dict) else answer[1] for answer in answers]
-    assert len(rows[0]) == 6
-    for a, b in zip(*rows):
-        for key in ("policy", "kept_tokens", "kv_resident_bytes", "kv_read_bytes"):
-            assert a[key] == b[key], f"{a['policy']}: {key} {a[key]} and {b[key]}"
-        for key in ("recall_mean", "output_error"):
-            assert abs((a[key] or 0) - (b[key] or 0)) < 1e-4, f"{a['policy']}: {key} {a[key]} and {b[key]}"
-
-
-def record_ours(program, model, trace, ids, dtype, *more):
-    run(program, "record", "--model", model, "--ids", " ".join(map(str, ids)), "-n", NEW_TOKENS, "--ignore-eos",
-        "--backend", "reference", "--dtype", dtype, "--kv", dtype, "--prompt-logprobs", *more, "-o", trace)
 
 
 def copy_trace(source, target, **options):
@@ -138,6 +91,7 @@ def check_numpy(program, models, folder):
         data[-100] ^= 1
         path.write_bytes(data)
         run(program, "inspect", again, "--verify", expected=4)
+    check_rows_read_back(program, folder)
     # Evictions of a run under a policy, and what a crash leaves.
     ours, again, cut = (folder / f"{name}.kvt" for name in ("policy", "policy-again", "cut"))
     record_ours(program, model, ours, ids, "f32", "--policy", "h2o:budget=12")
@@ -160,6 +114,31 @@ def check_numpy(program, models, folder):
             continue
         raise AssertionError("a wrong shape was taken")
     assert len(CAUSES) == 6
+
+
+def check_rows_read_back(program, folder):
+    """A sequence that came later takes rows of another one, from written segments and from the one that is open."""
+    rows = np.random.default_rng(1).standard_normal((3, 30, 2, 4)).astype(np.float32)
+    for kv_type in ("f32", "f16", "bf16"):
+        path = folder / f"read-back-{kv_type}.kvt"
+        with TraceWriter(path, [Layer(2, 2, 4)] * 2, [Sequence(3)], kv_type, segment_bytes=1000) as trace:
+            for first in range(0, 30, 3):
+                for layer in range(2):
+                    trace.add_rows(0, layer, *rows[:, first:first + 3] * (layer + 1))
+                trace.add_tokens(0, [5, 6, 7], [0.0] * 3)
+                trace.end_step("decode" if first else "prefill")
+            assert len((path / "journal.jsonl").read_text().splitlines()) > 1
+            late = trace.add_sequence(Sequence(4))
+            for layer in range(2):
+                trace.add_rows(late, layer, *trace.rows(0, layer, 2, 29))
+            trace.add_tokens(late, [8] * 27, [0.0] * 27)
+            trace.end_step("prefill")
+        run(program, "inspect", path, "--verify")
+        written = tensors_of(sorted((path / "segments").iterdir())[-1])
+        for layer in range(2):
+            for name, array in zip("qkv", rows):
+                expected = encode(array[2:29] * (layer + 1), kv_type)
+                assert np.array_equal(written[f"s1.l{layer}.{name}"], expected), (kv_type, layer, name)
 
 
 def check_torch(program, models, folder):
