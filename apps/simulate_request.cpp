@@ -222,6 +222,7 @@ void describe_simulate(po::options_description_easy_init add) {
 SimulateRequest simulate_request(const Arguments& arguments) {
   SimulateRequest request;
   request.workload = workload_request(arguments);
+  request.seed = arguments.seed;
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
   for (const std::string& name : split_list("device", arguments.get<std::string>("device"))) {
     request.devices.push_back(find_device(name, data_folder() / "catalog"));
