@@ -9,6 +9,10 @@ namespace {
 
 using u64 = std::uint64_t;
 
+// Of a step that verifies drafts, what no measured row shows: what hosts do between drafts and verification, kernels of a
+// few queries. A judgement; published steps of July 2025 took 5 to 55 % longer than predicted (docs/method.md).
+constexpr double kVerifySpread = 0.30;
+
 u64 nearest(double x) { return static_cast<u64>(std::llround(x)); }
 
 // Rows that full attention sees of a sequence of so many tokens, over all layers and heads.
@@ -85,10 +89,11 @@ CostModel::Parts CostModel::draft_parts(const ResidencySummary& residency, std::
 
 CostModel::Parts CostModel::step_parts(const ResidencySummary& residency, const StepTraffic& traffic,
                                        std::uint64_t batch, double beside) const {
-  if (!draft_) return parts_of(residency, traffic, batch, step_tokens(), beside);
+  if (!deployment_.speculation) return parts_of(residency, traffic, batch, {}, beside);
   const Parts drafts = draft_parts(residency, batch);
   Parts parts = parts_of(residency, traffic, batch, step_tokens(), beside + drafts.total());
   parts.add_times(1, drafts);
+  parts.width_squared[static_cast<std::size_t>(CostTerm::kHost)] += square(kVerifySpread * parts.total());
   return parts;
 }
 
