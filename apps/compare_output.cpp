@@ -81,9 +81,14 @@ std::string first_text(const Ranking& r) {
 
 std::string answer_text(const Ranking& r) {
   const Contender& best = r.ranked.front();
-  std::string text = first_text(r);
-  if (!best.served.drafts) return text;
-  return text + fmt::format(" There {}.", gain_text(*best.served.drafts, best.workload->policy().name != "full"));
+  const auto with = std::ranges::find_if(r.ranked, [&](const Contender& c) {
+    return c.served.drafts && c.device == best.device && c.workload == best.workload && c.devices() == best.devices() &&
+           c.deployment->weights.name == best.deployment->weights.name;
+  });
+  if (with == r.ranked.end()) return first_text(r);
+  const std::string there = &*with == &best ? "There" : fmt::format("With a batch of {} there,", with->batch);
+  return fmt::format("{} {} {}.", first_text(r), there,
+                     gain_text(*with->served.drafts, best.workload->policy().name != "full"));
 }
 
 std::vector<std::string> compare_notes(const Ranking& r) {

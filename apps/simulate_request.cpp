@@ -156,10 +156,11 @@ void set_prefill(const Arguments& arguments, SimulateRequest& request) {
   }
   if (arguments.has("prefill-tp")) {
     prefill.tensor_parallel = count_value("prefill-tp", arguments.get<std::string>("prefill-tp"), 1, 1024);
-    Deployment deployment = request.workload.deployments.front();
-    deployment.tensor_parallel = *prefill.tensor_parallel;
-    const std::string problem = deployment_problem(request.workload.model, deployment);
-    if (!problem.empty()) throw usage_error(fmt::format("--prefill-tp {}: {}", *prefill.tensor_parallel, problem));
+    for (Deployment deployment : request.workload.deployments) {
+      deployment.tensor_parallel = *prefill.tensor_parallel;
+      const std::string problem = deployment_problem(request.workload.model, deployment);
+      if (!problem.empty()) throw usage_error(fmt::format("--prefill-tp {}: {}", *prefill.tensor_parallel, problem));
+    }
   }
   prefill.transfer_gbs = number_option(arguments, "transfer-gbs", 1e-3, 1e6);
   prefill.transfer_ms = number_option(arguments, "transfer-ms", 0, 1e6);

@@ -135,7 +135,7 @@ std::string gain_text(const DraftGain& gain, bool evicts) {
   const Speculation& s = gain.speculation;
   std::string text = fmt::format(
       "{} drafted a step, each accepted with {:g} %, make {} tokens a step: {} ms a token in place of {}, {:.2f} times "
-      "as fast with this batch",
+      "as fast",
       drafts_text(s), 100 * s.acceptance, short_number(s.tokens_a_step()), short_number(gain.token.value * 1e3),
       short_number(gain.token_without.value * 1e3), gain.times);
   if (evicts) text += fmt::format(" ({:.2f} times under full attention)", gain.times_under_full);

@@ -103,8 +103,7 @@ Estimate CostModel::drafting(const ResidencySummary& residency, std::uint64_t ba
 
 double CostModel::draft_cache_bytes(double tokens) const {
   if (!draft_) return 0;
-  const double rows = rows_seen(draft_->shape_, tokens + deployment_.speculation->tokens);
-  return draft_->kv_share_ * rows * static_cast<double>(row_bytes(draft_->shape_, draft_->types_.kv));
+  return draft_->kv_share_ * rows_seen(draft_->shape_, tokens) * static_cast<double>(row_bytes(draft_->shape_, draft_->types_.kv));
 }
 
 }  // namespace kvroof

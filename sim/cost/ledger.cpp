@@ -77,7 +77,8 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   m.reserve = bytes_of(engine_.reserve_gib * kGiB + engine_.reserve_fraction * static_cast<double>(capacity_.value));
   if (draft_) {
     m.draft_weights = draft_->weights_;
-    m.draft_cache = bytes_of(draft_cache_bytes(u64{residency.prompt} + residency.steps) * sequences);
+    const double tokens = prompt + residency.steps + deployment_.speculation->tokens;
+    m.draft_cache = bytes_of(draft_cache_bytes(tokens) * sequences);
   }
   m.capacity = capacity_;
   return m;

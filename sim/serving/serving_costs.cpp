@@ -88,7 +88,9 @@ double DeploymentCosts::cache_bytes(const Decoding& sequence) const {
   const LayerCounts& counts = counts_of(profile, sequence.generated);
   const auto rows = static_cast<double>(paged ? counts.allocated_paged : counts.allocated);
   const auto most = static_cast<double>(paged ? profile.mean.peak_paged_rows : profile.mean.peak_rows);
-  const double drafts = cost_.draft_cache_bytes(double{1} * sequence.prompt + sequence.generated);
+  const auto& speculation = cost_.deployment().speculation;
+  const double tokens = double{1} * sequence.prompt + sequence.generated + (speculation ? speculation->tokens : 0);
+  const double drafts = cost_.draft_cache_bytes(tokens);
   return full_cache_[i] * (most > 0 ? std::min(rows / most, 1.0) : 1.0) + drafts;
 }
 

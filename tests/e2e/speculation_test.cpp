@@ -58,7 +58,8 @@ TEST_CASE("a plan says what drafts make of a token, a batch and the memory") {
 }
 
 TEST_CASE("drafts pay up to the batch that a plan says, and no further") {
-  const std::string words = "plan " + kLlama + kModel + "--prompt 256 --output 128 --speculate 3:0.5 ";
+  const std::string words = "plan --model llama-3.1-8b --device h100-sxm --engine vllm --prompt 256 --output 128 " +
+                            kModel + "--speculate 3:0.5 ";
   const json largest = json_of(words);
   const std::uint64_t last = largest["speculation"]["pays_to_batch"].get<std::uint64_t>();
   REQUIRE(last < largest["largest_batch"].get<std::uint64_t>());
@@ -74,11 +75,13 @@ TEST_CASE("drafts pay up to the batch that a plan says, and no further") {
 }
 
 TEST_CASE("of several drafts a plan takes those that make most tokens a second, or none") {
-  const json few = json_of("plan " + kLlama + "--draft eagle3 --batch 1 --speculate 0,2:0.7,12:0.7");
+  const json few = json_of("plan " + kLlama + "--draft eagle3 --batch 1 --speculate 0,2:0.4,12:0.4");
   CHECK(few["searched"].size() == 3);
   CHECK(few["speculation"]["drafted_tokens"] == 2);
   const json none = json_of("plan " + kLlama + kModel + "--batch 1 --speculate 0,8:0.1");
   CHECK_FALSE(none.contains("speculation"));
+  CHECK(none["answer"].get<std::string>().find("With one sequence: 8 tokens of llama-3.2-1b drafted") !=
+        std::string::npos);
 }
 
 TEST_CASE("a policy that observes attention gains less from drafts, and says what full attention gains") {
