@@ -283,7 +283,8 @@ std::string plan_csv(const Question& q, const Plan& chosen) {
     rows.add("intervals_from_ttft_ms", plan.first_token_factors.text());
     rows.add("intervals_from_largest_batch", plan.memory_factors.text());
     for (const LedgerLine& line : lines_of(plan.ledger)) {
-      if (!std::string_view(line.key).starts_with("draft_")) rows.add(line.key + std::string("_bytes"), line.bytes.value);
+      const std::string key = line.key;
+      if (!key.starts_with("draft_")) rows.add(key + "_bytes", line.bytes.value);
     }
     rows.add("capacity_bytes", plan.ledger.capacity.value);
     if (drafts_anything(q.request.deployments)) {

@@ -131,7 +131,11 @@ std::optional<DraftGain> gain_of(const WorkloadRequest& request, const Pricing& 
   const CostModel& cost = pricing.cost();
   if (!cost.deployment().speculation || batch == 0) return std::nullopt;
   const CostModel without(request.model, without_drafts(cost.deployment()), device, cost.engine());
-  return draft_gain(cost, without, workload.mean(), batch, largest);
+  DraftGain gain = draft_gain(cost, without, workload.mean(), batch, largest);
+  for (Estimate* e : {&gain.step, &gain.drafting, &gain.token, &gain.token_without}) {
+    *e = with_factors(*e, pricing.step_factors(batch));
+  }
+  return gain;
 }
 
 void price_without_drafts(const WorkloadRequest& request, const Deployment& deployment, const Device& device,

@@ -185,7 +185,8 @@ std::vector<std::string> speculation_notes(const std::vector<Deployment>& deploy
   if (!draft.shape) {
     notes.emplace_back("drafts take no time: a server's host looks them up, or what makes them is left out");
   } else if (draft.of_target) {
-    notes.push_back(fmt::format("--draft {}: a layer of {:.3g} B parameters on the target, with a whole cache of its own",
+    notes.push_back(fmt::format("--draft {}: a layer of {:.3g} B parameters on the target, with a whole cache of its "
+                                "own",
                                 draft.name, 1e-9 * static_cast<double>(draft.parameters())));
   } else {
     notes.push_back(fmt::format("--draft {}: on the same devices, in {}, with a whole cache of its own", draft.name,

@@ -1,5 +1,5 @@
-// Speculative decoding on the command line: --speculate and --draft of plan, compare and simulate, what drafts gain, and
-// how that is said.
+// Speculative decoding on the command line: --speculate and --draft of plan, compare and simulate, what drafts gain,
+// and how that is said.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ struct DraftGain {
 DraftGain draft_gain(const CostModel& with, const CostModel& without, const ResidencySummary& mean, std::uint64_t batch,
                      std::uint64_t most);
 
-// "4 tokens of mtp drafted a step, each accepted with 80 %, make 3.36 tokens a step: 2.5 ms a token in place of 4.4, 1.76
-// times as fast; they pay up to a batch of 96".
+// "4 tokens of mtp drafted a step, each accepted with 80 %, make 3.36 tokens a step: 2.5 ms a token in place of 4.4,
+// 1.76 times as fast; they pay up to a batch of 96".
 // `evicts`: what full attention gains is said beside that.
 std::string gain_text(const DraftGain& gain, bool evicts);
 nlohmann::ordered_json gain_json(const DraftGain& gain);

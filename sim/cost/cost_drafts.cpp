@@ -9,8 +9,8 @@ namespace {
 
 using u64 = std::uint64_t;
 
-// Of a step that verifies drafts, what no measured row shows: what hosts do between drafts and verification, kernels of a
-// few queries. A judgement; published steps of July 2025 took 5 to 55 % longer than predicted (docs/method.md).
+// Of a step that verifies drafts, what no measured row shows: what hosts do between drafts and verification, kernels of
+// a few queries. A judgement; published steps of July 2025 took 5 to 55 % longer than predicted (docs/method.md).
 constexpr double kVerifySpread = 0.30;
 
 u64 nearest(double x) { return static_cast<u64>(std::llround(x)); }
@@ -103,7 +103,8 @@ Estimate CostModel::drafting(const ResidencySummary& residency, std::uint64_t ba
 
 double CostModel::draft_cache_bytes(double tokens) const {
   if (!draft_) return 0;
-  return draft_->kv_share_ * rows_seen(draft_->shape_, tokens) * static_cast<double>(row_bytes(draft_->shape_, draft_->types_.kv));
+  return draft_->kv_share_ * rows_seen(draft_->shape_, tokens) *
+         static_cast<double>(row_bytes(draft_->shape_, draft_->types_.kv));
 }
 
 }  // namespace kvroof

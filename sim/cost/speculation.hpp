@@ -36,8 +36,8 @@ struct Speculation {
   [[nodiscard]] StepTokens step_tokens() const { return {tokens + 1, tokens_a_step()}; }
 };
 
-// A layer like the target's last one beside its embedding and head, as DeepSeek-V3 is trained with (multi-token
-// prediction, arXiv:2412.19437, section 2.2): a projection of embedding and hidden state, joined, to one; and the layer.
+// A layer like the target's last one beside its embedding and head, as DeepSeek-V3 is trained with (prediction of
+// several tokens, arXiv:2412.19437, 2.2): a projection of embedding and hidden state, joined, to one; and the layer.
 Draft mtp_draft(const ModelShape& target);
 // The same with a dense layer, as wide as the experts that one token passes, in 16 bits (EAGLE, arXiv:2401.15077).
 Draft eagle_draft(const ModelShape& target);

@@ -94,8 +94,9 @@ TEST_CASE("what a policy moves it moves for the tokens that stay, and what it co
   r.decode.moved = 1000;
   r.decode.state_read = r.decode.state_written = 4 * r.decode.attended;
   r.decode.policy_flops.scoring = 7000;
-  const StepTraffic one = mean_decode_traffic(shape, kBf16, r, 2), four = mean_decode_traffic(shape, kBf16, r, 2, {4, 2.5});
-  CHECK(static_cast<double>(four.bytes[Cause::kCompaction]) == 2.5 * static_cast<double>(one.bytes[Cause::kCompaction]));
+  const StepTraffic one = mean_decode_traffic(shape, kBf16, r, 2);
+  const StepTraffic four = mean_decode_traffic(shape, kBf16, r, 2, {4, 2.5});
+  CHECK(2 * four.bytes[Cause::kCompaction] == 5 * one.bytes[Cause::kCompaction]);
   CHECK(four.bytes[Cause::kScores] == one.bytes[Cause::kScores]);
   CHECK(four[KernelFamily::kPolicy].value == 4 * one[KernelFamily::kPolicy].value);
 }
@@ -183,11 +184,12 @@ TEST_CASE("the ledger holds the draft's weights, its whole cache, and drafted ro
   CHECK(eagle.draft_cache.value == 3U * 2104 * 8 * 2 * 128 * 2);
 }
 
-TEST_CASE("devices that share the target share what drafts") {
+TEST_CASE("devices that share the target share its draft") {
   const ModelShape target = model("llama-3-70b");
   const ResidencySummary r = full_attention_summary(target, 2000, 100);
   const Speculation drafted{4, 0.7, eagle_draft(target)};
-  const CostModel two = on_h100("llama-3-70b", drafted, graphs(), 2), four = on_h100("llama-3-70b", drafted, graphs(), 4);
+  const CostModel two = on_h100("llama-3-70b", drafted, graphs(), 2);
+  const CostModel four = on_h100("llama-3-70b", drafted, graphs(), 4);
   CHECK(static_cast<double>(two.ledger(r, 1).draft_weights.value) ==
         Approx(2.0 * static_cast<double>(four.ledger(r, 1).draft_weights.value)));
   CHECK(two.ledger(r, 8).draft_cache.value == 2 * four.ledger(r, 8).draft_cache.value);
@@ -217,7 +219,8 @@ TEST_CASE("a policy that reads the probabilities of every query gains less from 
 TEST_CASE("speculation of a mixture of experts reads the experts that all its tokens choose") {
   const ModelShape shape = model("mixtral-8x7b");
   const ResidencySummary r = full_attention_summary(shape, 1000, 1);
-  const StepTraffic four = mean_decode_traffic(shape, kBf16, r, 1, {4, 1}), batch = mean_decode_traffic(shape, kBf16, r, 4);
+  const StepTraffic four = mean_decode_traffic(shape, kBf16, r, 1, {4, 1});
+  const StepTraffic batch = mean_decode_traffic(shape, kBf16, r, 4);
   CHECK(four.bytes[Cause::kWeights] == batch.bytes[Cause::kWeights]);
   CHECK(four.bytes[Cause::kWeights] > mean_decode_traffic(shape, kBf16, r, 1).bytes[Cause::kWeights]);
 }
