@@ -202,7 +202,7 @@ Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
 
 Prediction with_factors(Prediction p, const IntervalFactors& f) {
   p.step = with_factors(p.step, f);
-  p.tokens_per_s = throughput(p.step, static_cast<double>(p.batch));
+  p.tokens_per_s = throughput(p.step, static_cast<double>(p.batch) * p.tokens_a_step);
   return p;
 }
 

@@ -31,11 +31,16 @@ Estimate unsure(const Estimate& e, double spread) {
 Estimate RequestTimes::whole(double output) const { return sum(first_token, scaled(token, output - 1)); }
 
 Server::Server(CostModel cost, ResidencySummary mean, ResidencySummary half_written, RequestLengths lengths)
-    : cost_(std::move(cost)), mean_(std::move(mean)), half_written_(std::move(half_written)), lengths_(lengths) {}
+    : cost_(std::move(cost)),
+      mean_(std::move(mean)),
+      half_written_(std::move(half_written)),
+      lengths_(lengths),
+      a_step_(cost_.tokens_a_step()),
+      steps_(1 + (lengths.output - 1.0) / a_step_) {}
 
 Estimate Server::static_batch(std::uint32_t batch) const {
   const Estimate prompts = cost_.prefill(mean_, batch);
-  return lengths_.output < 2 ? prompts : sum(prompts, scaled(cost_.predict(mean_, batch).step, lengths_.output - 1));
+  return lengths_.output < 2 ? prompts : sum(prompts, scaled(cost_.predict(mean_, batch).step, steps_ - 1));
 }
 
 RequestTimes Server::closed_loop(std::uint32_t clients) const {
@@ -51,17 +56,18 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
 
 // Answers end at any time, so each token has its share of the others' prompts.
 RequestTimes Server::mixed(double running) const {
-  const double passing = in_a_pass(running), others = (passing - 1) / lengths_.output;  // prompts a step
+  const double passing = in_a_pass(running), others = (passing - 1) / steps_;  // prompts a step
   const auto step = [&](double beside) {
     return cost_.predict(mean_, static_cast<std::uint64_t>(passing), beside).step;
   };
   const Estimate alone = step(0);
   const double answers = cost_.engine().prompts_first ? 0 : alone.value;  // seconds of a pass beside its prompts
   const Estimate beside = beside_step(others, answers);
+  const Estimate mean = sum(step(beside.value), beside);
   RequestTimes served;
-  served.token = sum(step(beside.value), beside);
-  served.most_tokens = others < kInMostSteps ? alone : served.token;
-  const double ahead = prompts_ahead(running, beside.value / served.token.value);
+  served.token = scaled(mean, 1 / a_step_);
+  served.most_tokens = scaled(others < kInMostSteps ? alone : mean, 1 / a_step_);
+  const double ahead = prompts_ahead(running, beside.value / mean.value);
   const Estimate waiting = sum(unsure(prompts(ahead), kQueueSpread), scaled(alone, cost_.engine().waited_steps));
   served.first_token = sum(cost_.prefill(mean_, 1), running > 1 ? waiting : scaled(alone, 0));
   return served;
@@ -83,21 +89,21 @@ RequestTimes Server::in_waves(double running) const {
   const double passes = std::max(1.0, running / prompts_a_pass());
   const Estimate all = prompts(running);
   const Estimate step = cost_.predict(mean_, static_cast<std::uint64_t>(in_a_pass(running))).step;
-  const double steps = std::max(lengths_.output - 1.0, 1.0);
+  const double steps = std::max(steps_ - 1, 1.0);
   RequestTimes served;
   served.first_token = scaled(all, (passes + 1) / (2 * passes));
-  served.token = sum(step, scaled(all, (passes - 1) / (2 * passes) / steps));
-  served.most_tokens = step;
+  served.token = scaled(sum(step, scaled(all, (passes - 1) / (2 * passes) / steps)), 1 / a_step_);
+  served.most_tokens = scaled(step, 1 / a_step_);
   return served;
 }
 
 Estimate Server::closed_loop_rate(std::uint32_t clients) const {
   const auto running = static_cast<double>(std::min<std::uint64_t>(clients, most_at_once()));
-  const double output = lengths_.output, tokens = running * output;
+  const double tokens = running * lengths_.output;
   const double passing = in_a_pass(running);
-  const Estimate others = waves() ? prompts(running) : scaled(beside_step(passing / output), output);
+  const Estimate others = waves() ? prompts(running) : scaled(beside_step(passing / steps_), steps_);
   const Estimate step = cost_.predict(mean_, static_cast<std::uint64_t>(passing)).step;
-  return throughput(sum(others, scaled(step, output - 1)), tokens);
+  return throughput(sum(others, scaled(step, steps_ - 1)), tokens);
 }
 
 std::optional<RequestTimes> Server::open_loop(double arrivals) const {
@@ -124,9 +130,9 @@ std::optional<Estimate> Server::saturated() const {
   if (batch == 0) return std::nullopt;
   const auto running = static_cast<double>(batch);
   const double passing = in_a_pass(running);
-  const Estimate beside = beside_step(passing / lengths_.output);
+  const Estimate beside = beside_step(passing / steps_);
   const auto sequences = static_cast<std::uint64_t>(passing);
-  return throughput(sum(cost_.predict(mean_, sequences, beside.value).step, beside), running);
+  return throughput(sum(cost_.predict(mean_, sequences, beside.value).step, beside), running * a_step_);
 }
 
 // Stages work on different sequences at once where the engine has them do so: a pass through all has a part of them.
@@ -161,8 +167,7 @@ Estimate Server::prompts(double count, double answers) const {
 // The prompts of a step, so many on average: those whose places become free in the same step are computed together.
 // Answers of one length that began in a pass end in one step, and so their clients' next prompts fill passes again.
 Estimate Server::beside_step(double arriving, double answers) const {
-  const double output = lengths_.output;
-  if (lengths_.equal && arriving > 0) return scaled(prompts(arriving * output, answers), 1 / output);
+  if (lengths_.equal && arriving > 0) return scaled(prompts(arriving * steps_, answers), 1 / steps_);
   const double steps = arriving > 0 ? 1 - std::exp(-arriving) : 1;  // that have any
   return scaled(prompts(arriving / steps, answers), steps);
 }
@@ -172,8 +177,9 @@ RequestTimes Server::under_arrivals(std::uint32_t running, double arrivals) cons
   const double busy = std::min(0.9, arrivals * prompt.value);  // share of time that goes to prompts
   const Estimate step = cost_.predict(mean_, running).step;
   const Estimate first = sum(scaled(prompt, 1 / (1 - busy)), scaled(step, 0.5));
-  const Estimate token = scaled(step, 1 / (1 - busy));
-  return {sum(first, arrival()), token, arrivals * token.value < kInMostSteps ? step : token};
+  const Estimate mean = scaled(step, 1 / (1 - busy));
+  const Estimate token = scaled(mean, 1 / a_step_);
+  return {sum(first, arrival()), token, scaled(arrivals * mean.value < kInMostSteps ? step : mean, 1 / a_step_)};
 }
 
 // Until a request has its place in a batch.

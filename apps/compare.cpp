@@ -47,19 +47,17 @@ Contender contend(const WorkloadRequest& request, const Device& device, const De
                   .at({static_cast<double>(c.batch), static_cast<double>(request.prompt) + request.output,
                        static_cast<double>(deployment.tensor_parallel)});
   const Server server(cost, workload.mean(), workload.mean(), {request.prompt, request.output});
-  const auto at = [&](std::uint64_t batch) {
-    Prediction p = cost.predict(workload.mean(), batch);
-    if (goals.under_load) {
-      p.step = server.closed_loop(static_cast<std::uint32_t>(batch)).token;
-      p.tokens_per_s = server.closed_loop_rate(static_cast<std::uint32_t>(batch));
-    }
-    return p;
+  const auto rate_at = [&](std::uint64_t batch) {
+    if (goals.under_load) return server.closed_loop_rate(static_cast<std::uint32_t>(batch));
+    return cost.predict(workload.mean(), batch).tokens_per_s;
   };
-  c.prediction = at(c.batch);
-  c.prediction.step = with_factors(c.prediction.step, c.factors);
-  c.prediction.tokens_per_s = with_factors(c.prediction.tokens_per_s, c.factors);
+  c.prediction = cost.predict(workload.mean(), c.batch);
+  const Estimate token =
+      goals.under_load ? server.closed_loop(static_cast<std::uint32_t>(c.batch)).token : c.prediction.token();
+  c.token = with_factors(token, c.factors);
+  c.rate = with_factors(rate_at(c.batch), c.factors);
   for (std::uint64_t batch = 1; batch <= c.batch; batch *= 2) {
-    const double all = at(batch).tokens_per_s.value;
+    const double all = rate_at(batch).value;
     c.batches.emplace_back(all / static_cast<double>(batch), all / c.devices());
   }
   c.batches.emplace_back(c.tokens_per_s_a_sequence(), c.tokens_per_s_a_device());

@@ -8,6 +8,7 @@
 #include "analysis/plot.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/scatter.hpp"
+#include "apps/speculation.hpp"
 #include "apps/wide_rows.hpp"
 #include "kvroof_version.hpp"
 
@@ -48,7 +49,8 @@ std::string batch_text(const Goals& goals) {
   return goals.batch ? fmt::format("with a batch of {}", *goals.batch) : "at the largest batch that fits";
 }
 
-std::string answer_text(const Ranking& r) {
+// Which is first, and by how much.
+std::string first_text(const Ranking& r) {
   const auto& [request, by, goals, ranked, front] = r;
   const Contender& best = ranked.front();
   std::string text = fmt::format("{}, {} + {} tokens a sequence, each device {}{}: ", request.model.name,
@@ -70,11 +72,23 @@ std::string answer_text(const Ranking& r) {
                               r.several() ? r.title(*second) : request.title(second->workload->policy()));
   }
   const auto share = [](const Contender& c, double Estimate::* end) {
-    return c.prediction.tokens_per_s.*end / c.tokens_per_s();
+    return c.rate.*end / c.tokens_per_s();
   };
   const bool overlap = by.of(best) * share(best, &Estimate::low80) < by.of(*second) * share(*second, &Estimate::high80);
   return text + fmt::format(", {} times {}{}.", short_number(by.of(best) / by.of(*second)), named(*second),
                             overlap ? "; their 80 % intervals overlap" : "");
+}
+
+std::string answer_text(const Ranking& r) {
+  const Contender& best = r.ranked.front();
+  const auto with = std::ranges::find_if(r.ranked, [&](const Contender& c) {
+    return c.served.drafts && c.device == best.device && c.workload == best.workload && c.devices() == best.devices() &&
+           c.deployment->weights.name == best.deployment->weights.name;
+  });
+  if (with == r.ranked.end()) return first_text(r);
+  const std::string there = &*with == &best ? "There" : fmt::format("With a batch of {} there,", with->batch);
+  return fmt::format("{} {} {}.", first_text(r), there,
+                     gain_text(*with->served.drafts, best.workload->policy().name != "full"));
 }
 
 std::vector<std::string> compare_notes(const Ranking& r) {
@@ -124,14 +138,17 @@ Table table_of(const Ranking& r) {
                    {"tokens/J", "tokens_per_joule"},
                    {"on the front", "pareto", false},
                    {"most of a step", "step_limited_by", false}};
+  const bool drafts = drafts_anything(r.request.deployments);
+  if (drafts) table.columns.push_back({"times as fast by drafts", "times_as_fast"});
   for (const Contender& c : r.ranked) {
     const std::string policy = r.request.title(c.workload->policy());
     const bool fits = c.batch > 0;
     table.rows.push_back({c.name(r.several()), policy, std::to_string(c.served.largest), c.served.limited_by,
-                          fits ? with_interval(c.prediction.step, 1e3) : "–",
+                          fits ? with_interval(c.token, 1e3) : "–",
                           fits ? with_interval(c.served.first_token, 1e3) : "–", or_dash(c.tokens_per_s()),
                           or_dash(c.tokens_per_s_a_sequence()), usd_text(c), or_dash(c.tokens_per_joule()),
                           c.on_front ? "yes" : "", limit_text(c)});
+    if (drafts) table.rows.back().push_back(c.served.drafts ? fmt::format("{:.2f}", c.served.drafts->times) : "–");
   }
   return table;
 }
@@ -162,7 +179,7 @@ Json contender_json(const Ranking& r, const Contender& c) {
   point["largest_batch"] = c.served.largest;
   point["limited_by"] = c.served.limited_by;
   point["step_limited_by"] = limit_text(c);
-  point["tpot_ms"] = fits ? Json(c.prediction.step.value * 1e3) : Json(nullptr);
+  point["tpot_ms"] = fits ? Json(c.token.value * 1e3) : Json(nullptr);
   point["ttft_ms"] = interval_json(c.served.first_token, 1e3);
   point["tokens_per_s"] = json_or_null(positive(c.tokens_per_s()));
   point["tokens_per_s_a_sequence"] = json_or_null(positive(c.tokens_per_s_a_sequence()));
@@ -171,10 +188,13 @@ Json contender_json(const Ranking& r, const Contender& c) {
   point["usd_per_million_tokens"] = price ? Json({{"low", price->low_usd}, {"high", price->high_usd}}) : Json(nullptr);
   point["tokens_per_joule"] = json_or_null(positive(c.tokens_per_joule()));
   point["pareto"] = c.on_front;
-  point["tpot_ms_interval"] = estimate(c.prediction.step, 1e3);
-  point["tokens_per_s_interval"] = estimate(c.prediction.tokens_per_s, 1);
+  point["tpot_ms_interval"] = estimate(c.token, 1e3);
+  point["tokens_per_s_interval"] = estimate(c.rate, 1);
   point["largest_batch_interval"] = estimate(c.served.interval, 1);
   point["interval_from"] = fits ? Json(c.factors.text()) : Json(nullptr);
+  if (drafts_anything(r.request.deployments)) {
+    point["speculation"] = c.served.drafts ? gain_json(*c.served.drafts) : Json(nullptr);
+  }
   point["batches"] = Json::array();
   for (const auto& [one, all] : c.batches) {
     point["batches"].push_back({{"tokens_per_s_a_sequence", one}, {"tokens_per_s_a_device", all}});
@@ -241,9 +261,9 @@ std::string compare_csv(const Ranking& r) {
     rows.add_interval("largest_batch", fits ? &c.served.interval : nullptr, 1);
     rows.add("limited_by", c.served.limited_by);
     rows.add("step_limited_by", limit_text(c));
-    rows.add_estimate("tpot_ms", fits ? &c.prediction.step : nullptr, 1e3);
+    rows.add_estimate("tpot_ms", fits ? &c.token : nullptr, 1e3);
     rows.add_estimate("ttft_ms", &c.served.first_token, 1e3);
-    rows.add_estimate("tokens_per_s", fits ? &c.prediction.tokens_per_s : nullptr, 1);
+    rows.add_estimate("tokens_per_s", fits ? &c.rate : nullptr, 1);
     rows.add("tokens_per_s_a_sequence", positive(c.tokens_per_s_a_sequence()));
     rows.add("tokens_per_s_a_device", positive(c.tokens_per_s_a_device()));
     rows.add("tokens_per_usd", positive(c.tokens_per_usd()));
@@ -252,6 +272,7 @@ std::string compare_csv(const Ranking& r) {
     rows.add("tokens_per_joule", positive(c.tokens_per_joule()));
     rows.add("pareto", c.on_front ? "yes" : "no");
     rows.add("interval_from", fits ? c.factors.text() : std::string());
+    if (drafts_anything(r.request.deployments)) add_gain(rows, c.served.drafts ? &*c.served.drafts : nullptr);
     rows.end_row();
   }
   return rows.csv();

@@ -21,13 +21,14 @@ struct Contender {
   const Deployment* deployment = nullptr;
   Served served;
   std::uint64_t batch = 0;  // that it serves; 0: none
-  Prediction prediction;  // of that batch; under load where the goals are
+  Prediction prediction;  // of that batch
+  Estimate token, rate;   // seconds, tokens a second: under load where the goals are
   IntervalFactors factors;
   // Tokens/s a sequence and of each device, at 1, 2, 4, … sequences.
   std::vector<std::pair<double, double>> batches;
   bool on_front = false;  // at one of them, none of the others is faster in both
 
-  [[nodiscard]] double tokens_per_s() const { return batch > 0 ? prediction.tokens_per_s.value : 0; }
+  [[nodiscard]] double tokens_per_s() const { return batch > 0 ? rate.value : 0; }
   [[nodiscard]] double tokens_per_s_a_sequence() const {
     return batch > 0 ? tokens_per_s() / static_cast<double>(batch) : 0;
   }
@@ -43,12 +44,13 @@ struct Contender {
     const auto& power = device->fact(DeviceField::kPowerW);
     return power ? tokens_per_s_a_device() / power->value : 0;
   }
-  // "2 × h100-sxm, fp8": the device and, where they are not the only ones asked for, how many and which weights.
+  // "2 × h100-sxm, fp8": the device and, where they are not the only ones asked for, how many, which weights and which
+  // drafts.
   [[nodiscard]] std::string name(bool several) const { return name(several, device->name); }
   [[nodiscard]] std::string name(bool several, const std::string& of_device) const {
     if (!several) return of_device;
     const std::string count = devices() > 1 ? fmt::format("{} × ", deployment->tensor_parallel) : "";
-    return fmt::format("{}{}, {}", count, of_device, deployment->weights.name);
+    return fmt::format("{}{}, {}{}", count, of_device, deployment->weights.name, with_drafts_text(*deployment));
   }
 };
 

@@ -35,7 +35,7 @@ Table times_table(const Plan& plan) {
   };
   const Prediction& p = plan.prediction;
   if (!p.fits) table.columns[0].title = fmt::format("if {} fitted", sequences_text(p.batch));
-  add("time per token, mean step (ms)", p.step, 1e3);
+  add("time per token, mean step (ms)", p.token(), 1e3);
   add("time per token, 99 % of steps (ms)", plan.p99_step, 1e3);
   add("time per token, worst step (ms)", plan.worst_step, 1e3);
   add("first token of one prompt (ms)", plan.first_token, 1e3);
@@ -45,6 +45,11 @@ Table times_table(const Plan& plan) {
     add("under load: time per token (ms)", plan.load->token, 1e3);
     add("under load: first token (ms)", plan.load->first_token, 1e3);
     add("under load: tokens/s", plan.load->tokens_per_s, 1);
+  }
+  if (plan.drafts) {
+    add("time per token without drafts (ms)", plan.drafts->token_without, 1e3);
+    add("a step that drafts and verifies (ms)", plan.drafts->step, 1e3);
+    add("of it, drafting (ms)", plan.drafts->drafting, 1e3);
   }
   const Estimate& e = plan.largest_interval;
   table.rows.push_back({"largest batch", fmt::format("{:.0f}", e.value),
@@ -66,6 +71,8 @@ Table search_table(const Question& q) {
                    {"tokens/s", "tokens_per_s"},
                    {"a device", "a_device"},
                    {"limited by", "limited_by", false}};
+  const bool drafts = drafts_anything(q.request.deployments);
+  if (drafts) table.columns.push_back({"drafts", "drafts", false});
   for (const Plan& plan : q.plans) {
     const bool met = plan.met();
     table.rows.push_back({std::string(plan.deployment.weights.name), std::string(name_of(kv_type_of(q, plan))),
@@ -75,6 +82,7 @@ Table search_table(const Question& q) {
                           with_interval(plan.told().first_token, 1e3),
                           met ? short_number(plan.told().tokens_per_s.value) : "–",
                           met ? short_number(plan.tokens_per_s_a_device()) : "–", plan.limited_by});
+    if (drafts) table.rows.back().push_back(drafts_or_none(plan.deployment));
   }
   return table;
 }
@@ -97,8 +105,10 @@ Table ledger_table(const Plan& plan) {
 }
 
 Accounting accounting_of(const Question& q, const Plan& plan) {
+  const auto& speculation = plan.deployment.speculation;
   return account(q.request.model, q.request.with_cache_of(plan.workload->policy(), plan.deployment).types,
-                 plan.workload->mean(), std::max<std::uint64_t>(plan.batch, 1));
+                 plan.workload->mean(), std::max<std::uint64_t>(plan.batch, 1),
+                 speculation ? speculation->step_tokens() : StepTokens{});
 }
 
 // Under load.
@@ -158,6 +168,13 @@ Json searched_json(const Question& q, const Plan& plan) {
           {"tokens_per_s_a_device", interval_json(plan.told().tokens_per_s, 1.0 / plan.devices())}};
 }
 
+Json drafts_json(const Plan& plan) {
+  Json json = gain_json(*plan.drafts);
+  json["largest_batch_without"] = plan.batch_without_drafts;
+  json["tokens_per_s_without"] = plan.tokens_per_s_without_drafts;
+  return json;
+}
+
 Json plan_json(const Question& q, const Plan& plan) {
   const Prediction& p = plan.prediction;
   Json json;
@@ -178,11 +195,12 @@ Json plan_json(const Question& q, const Plan& plan) {
   json["largest_batch_in_memory"] = plan.largest_in_memory;
   json["limited_by"] = plan.limited_by;
   json["step_limited_by"] = name_of(p.limited_by);
-  json["tpot_ms"] = interval_json(p.step, 1e3);
+  json["tpot_ms"] = interval_json(p.token(), 1e3);
   json["tpot_p99_step_ms"] = interval_json(plan.p99_step, 1e3);
   json["tpot_worst_step_ms"] = interval_json(plan.worst_step, 1e3);
   json["ttft_ms"] = interval_json(plan.first_token, 1e3);
   json["tokens_per_s"] = interval_json(p.tokens_per_s, 1);
+  if (plan.drafts) json["speculation"] = drafts_json(plan);
   json["under_load"] = plan.under_load;
   json["load"] = nullptr;
   if (plan.load) {
@@ -205,7 +223,10 @@ Json plan_json(const Question& q, const Plan& plan) {
   }
   json["accounting"] = accounting_json(accounting_of(q, plan));
   json["searched"] = Json::array();
-  for (const Plan& other : q.plans) json["searched"].push_back(searched_json(q, other));
+  for (const Plan& other : q.plans) {
+    json["searched"].push_back(searched_json(q, other));
+    if (drafts_anything(q.request.deployments)) json["searched"].back()["drafts"] = drafts_or_none(other.deployment);
+  }
   json["remedies"] = Json::array();
   for (const Remedy& r : q.remedies) json["remedies"].push_back({{"change", r.change}, {"largest_batch", r.batch}});
   json["notes"] = notes_of(q, plan);
@@ -244,7 +265,8 @@ std::string plan_csv(const Question& q, const Plan& chosen) {
     rows.add("limited_by", plan.limited_by);
     rows.add("step_limited_by", std::string(name_of(plan.prediction.limited_by)));
     rows.add("longest_prompt", plan.longest_prompt);
-    rows.add_estimate("tpot_ms", &plan.prediction.step, 1e3);
+    const Estimate token = plan.prediction.token();
+    rows.add_estimate("tpot_ms", &token, 1e3);
     rows.add_estimate("tpot_p99_step_ms", &plan.p99_step, 1e3);
     rows.add_estimate("tpot_worst_step_ms", &plan.worst_step, 1e3);
     rows.add_estimate("ttft_ms", &plan.first_token, 1e3);
@@ -261,8 +283,16 @@ std::string plan_csv(const Question& q, const Plan& chosen) {
     rows.add("intervals_from_tpot_ms", plan.step_factors.text());
     rows.add("intervals_from_ttft_ms", plan.first_token_factors.text());
     rows.add("intervals_from_largest_batch", plan.memory_factors.text());
-    for (const LedgerLine& line : lines_of(plan.ledger)) rows.add(fmt::format("{}_bytes", line.key), line.bytes.value);
+    for (const LedgerLine& line : lines_of(plan.ledger)) {
+      const std::string key = line.key;
+      if (!key.starts_with("draft_")) rows.add(key + "_bytes", line.bytes.value);
+    }
     rows.add("capacity_bytes", plan.ledger.capacity.value);
+    if (drafts_anything(q.request.deployments)) {
+      rows.add("draft_weights_bytes", plan.ledger.draft_weights.value);
+      rows.add("draft_cache_bytes", plan.ledger.draft_cache.value);
+      add_gain(rows, plan.drafts ? &*plan.drafts : nullptr);
+    }
     add_cells(rows, "accounting", accounting_json(accounting_of(q, plan)));
     rows.end_row();
   }

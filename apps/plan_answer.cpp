@@ -54,6 +54,10 @@ std::vector<LedgerLine> lines_of(const MemoryLedger& m) {
                                    {"prefill transient", "prefill_transient", m.prefill_transient},
                                    {"engine reserve", "reserve", m.reserve}};
   if (m.beam_copies.value > 0) lines.insert(lines.end() - 1, {"beam copies", "beam_copies", m.beam_copies});
+  if (m.draft_weights.value > 0) {
+    lines.insert(lines.end() - 1, {{"draft's weights", "draft_weights", m.draft_weights},
+                                   {"draft's cache", "draft_cache", m.draft_cache}});
+  }
   if (m.kv_scales.value == 0) return lines;
   // Of a quantised cache each part has a line.
   lines[1] = {"KV codes", "kv_codes", Bytes(m.kv_allocated.value - m.kv_scales.value - m.kv_residual.value)};
@@ -70,10 +74,12 @@ KvType kv_type_of(const Question& q, const Plan& plan) {
   return q.request.with_cache_of(plan.workload->policy(), plan.deployment).types.kv;
 }
 
-std::string answer_text(const Question& q, const Plan& plan) {
+// What the deployment serves.
+static std::string served_text(const Question& q, const Plan& plan) {
   const std::string subject = fmt::format("{} ({}) under {} on {}, {} a sequence", q.request.model.name,
                                           plan.deployment.weights.name, q.request.title(plan.workload->policy()),
-                                          devices_text(q.device, plan), lengths_text(q.request));
+                                          devices_text(q.device, plan) + with_drafts_text(plan.deployment),
+                                          lengths_text(q.request));
   if (plan.largest_in_memory == 0) {
     return fmt::format("{}: not even one sequence fits; it needs {} GiB more than the {} GiB that are usable.", subject,
                        short_number(gib(plan.ledger.total()) - gib(plan.ledger.capacity)),
@@ -106,6 +112,35 @@ std::string answer_text(const Question& q, const Plan& plan) {
   }
   return fmt::format("{}: {} at once, {}; {} allows no more sequences, and most of a step goes to {}.", subject,
                      sequences_text(plan.batch), speed, binding_text(q, plan.limited_by), name_of(p.limited_by));
+}
+
+// Of those that were searched beside a plan without drafts, the one with them that makes most tokens a second.
+static const Plan* best_with_drafts(const Question& q, const Plan& plan) {
+  const Plan* best = nullptr;
+  for (const Plan& other : q.plans) {
+    const bool alike = other.devices() == plan.devices() && other.workload == plan.workload &&
+                       other.deployment.weights.name == plan.deployment.weights.name;
+    if (!alike || !other.drafts || other.batch == 0) continue;
+    if (best == nullptr || other.told().tokens_per_s.value > best->told().tokens_per_s.value) best = &other;
+  }
+  return best;
+}
+
+std::string answer_text(const Question& q, const Plan& plan) {
+  const std::string text = served_text(q, plan);
+  const bool evicts = plan.workload->policy().name != "full";
+  if (plan.batch == 0 || !plan.prediction.fits) return text;
+  if (!plan.drafts) {
+    const Plan* with = best_with_drafts(q, plan);
+    if (with == nullptr) return text;
+    return fmt::format("{} With {}: {}.", text, sequences_text(with->batch), gain_text(*with->drafts, evicts));
+  }
+  std::string without = "without them none would be served";
+  if (plan.batch_without_drafts > 0) {
+    without = fmt::format("without them {} would make {} tokens/s", sequences_text(plan.batch_without_drafts),
+                          short_number(plan.tokens_per_s_without_drafts));
+  }
+  return fmt::format("{} {}; {}.", text, gain_text(*plan.drafts, evicts), without);
 }
 
 std::string advice_text(const Question& q, const Plan& plan) {

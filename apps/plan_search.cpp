@@ -65,7 +65,7 @@ class Pricing {
   }
   // What the goals are of, without intervals of measured rows.
   [[nodiscard]] Times times(const ResidencySummary& residency, std::uint32_t prompt, std::uint64_t batch) const {
-    if (!goals_.under_load) return {cost_.prefill(residency, 1), cost_.predict(residency, batch).step};
+    if (!goals_.under_load) return {cost_.prefill(residency, 1), cost_.predict(residency, batch).token()};
     const RequestTimes served = server(residency, prompt).closed_loop(static_cast<std::uint32_t>(batch));
     return {served.first_token, served.token};
   }
@@ -125,11 +125,37 @@ class Pricing {
   IntervalFactors memory_;
 };
 
+// What drafts gain with this batch; `largest`: that fits in memory.
+std::optional<DraftGain> gain_of(const WorkloadRequest& request, const Pricing& pricing, const Device& device,
+                                 const Workload& workload, std::uint64_t batch, std::uint64_t largest) {
+  const CostModel& cost = pricing.cost();
+  if (!cost.deployment().speculation || batch == 0) return std::nullopt;
+  const CostModel without(request.model, without_drafts(cost.deployment()), device, cost.engine());
+  DraftGain gain = draft_gain(cost, without, workload.mean(), batch, largest);
+  for (Estimate* e : {&gain.step, &gain.drafting, &gain.token, &gain.token_without}) {
+    *e = with_factors(*e, pricing.step_factors(batch));
+  }
+  return gain;
+}
+
+void price_without_drafts(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
+                          Plan& plan, const Goals& goals) {
+  const Workload& workload = *plan.workload;
+  const Pricing pricing(request, without_drafts(deployment), device, workload, goals);
+  const std::uint64_t largest = pricing.largest(1, &Estimate::value);
+  const std::uint64_t batch = goals.batch.value_or(largest);
+  if (batch == 0 || batch > largest) return;
+  plan.batch_without_drafts = batch;
+  const auto clients = static_cast<std::uint32_t>(batch);
+  plan.tokens_per_s_without_drafts = goals.under_load ? pricing.load(clients).tokens_per_s.value
+                                                      : pricing.predict(workload.mean(), batch).tokens_per_s.value;
+}
+
 // The step that 99 % of a sequence's do not exceed, and the slowest.
 void price_steps(const Pricing& pricing, const Workload& workload, std::uint64_t batch, Plan& plan) {
   std::vector<Estimate> steps;
   const IntervalFactors factors = pricing.step_factors(batch);
-  for (const ResidencySummary& step : workload.steps()) steps.push_back(pricing.cost().predict(step, batch).step);
+  for (const ResidencySummary& step : workload.steps()) steps.push_back(pricing.cost().predict(step, batch).token());
   std::sort(steps.begin(), steps.end(), [](const Estimate& a, const Estimate& b) { return a.value < b.value; });
   const std::size_t rank = (99 * steps.size() + 99) / 100;  // ⌈0.99 n⌉
   plan.p99_step = with_factors(steps[rank - 1], factors);
@@ -173,8 +199,12 @@ Served largest_served(const WorkloadRequest& request, const Deployment& deployme
   const std::uint64_t asked = goals.batch.value_or(largest);
   const std::uint64_t batch = asked <= largest ? asked : 0;
   const bool loaded = goals.under_load && batch > 0;
-  return {batch, largest, pricing.largest_interval(), pricing.limit_of(largest),
-          loaded ? pricing.load(static_cast<std::uint32_t>(batch)).first_token : pricing.first_token()};
+  return {batch,
+          largest,
+          pricing.largest_interval(),
+          pricing.limit_of(largest),
+          loaded ? pricing.load(static_cast<std::uint32_t>(batch)).first_token : pricing.first_token(),
+          gain_of(request, pricing, device, workload, batch, pricing.cost().largest_batch(workload.mean()))};
 }
 
 Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
@@ -192,6 +222,8 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   plan.batch = goals.batch.value_or(plan.largest);
   const std::uint64_t shown = std::max<std::uint64_t>(plan.batch, 1);
   plan.prediction = pricing.predict(mean, shown);
+  plan.drafts = gain_of(request, pricing, device, workload, shown, plan.largest_in_memory);
+  if (plan.drafts) price_without_drafts(request, deployment, device, plan, goals);
   plan.step_factors = pricing.step_factors(shown);
   plan.first_token_factors = pricing.first_token_factors();
   plan.memory_factors = pricing.memory_factors();

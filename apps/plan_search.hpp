@@ -8,6 +8,7 @@
 
 #include "analysis/conformal.hpp"
 #include "apps/command.hpp"
+#include "apps/speculation.hpp"
 #include "apps/workload.hpp"
 #include "sim/cost/cost.hpp"
 
@@ -43,6 +44,7 @@ struct Served {
   Estimate interval;          // of the largest, from those of memory and time
   std::string limited_by;     // what allows no more than the largest: capacity, engine, tpot, ttft
   Estimate first_token;       // in seconds: of one prompt by itself, or under load where the goals are
+  std::optional<DraftGain> drafts;  // of the batch; nothing: there is none, or no drafts
 };
 Served largest_served(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
                       const Workload& workload, const Goals& goals);
@@ -74,18 +76,23 @@ struct Plan {
   Estimate first_token;              // of one prompt by itself
   std::optional<Load> load;          // of the batch, or of one client where it is none; nothing: it does not fit
   bool under_load = false;           // what the goals are of
-  Estimate p99_step, worst_step;     // of the steps of a sequence: what 99 % do not exceed, and the slowest
+  // Of a token in the steps of a sequence: what 99 % of them do not exceed, and the slowest.
+  Estimate p99_step, worst_step;
   IntervalFactors step_factors, first_token_factors, memory_factors;
   MemoryLedger ledger;
   std::uint32_t longest_prompt = 0;  // that fits with this batch and meets the goals; 0: none
-  bool in_time = true;               // its step and its first token
+  bool in_time = true;               // its token and its first token
+  std::optional<DraftGain> drafts;   // beside the same without them
+  // Without them: the batch that is served, 0 where none is, and its tokens a second.
+  std::uint64_t batch_without_drafts = 0;
+  double tokens_per_s_without_drafts = 0;
 
   [[nodiscard]] bool met() const { return batch > 0 && prediction.fits && in_time; }
   [[nodiscard]] std::uint32_t devices() const { return deployment.tensor_parallel * deployment.stages; }
   // What the goals are of: under load, or a step and a prompt by themselves.
   [[nodiscard]] Load told() const {
     if (under_load && load) return *load;
-    return {first_token, prediction.step, prediction.tokens_per_s};
+    return {first_token, prediction.token(), prediction.tokens_per_s};
   }
   [[nodiscard]] double tokens_per_s_a_device() const { return told().tokens_per_s.value / devices(); }
 };

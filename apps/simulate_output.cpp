@@ -13,6 +13,7 @@
 #include "apps/simulate_answer.hpp"
 #include "apps/simulate_prefix_output.hpp"
 #include "apps/simulate_transfers.hpp"
+#include "apps/speculation.hpp"
 #include "apps/wide_rows.hpp"
 #include "kvroof_version.hpp"
 
@@ -63,6 +64,11 @@ double mean_cache(const SimulatedRow& row) {
   return over_busy(row, row.outcome.totals.cache_byte_seconds) / row.cache_capacity;
 }
 double most_cache(const SimulatedRow& row) { return row.outcome.totals.most_cache_bytes / row.cache_capacity; }
+// Tokens of an answer that a step made on average.
+double tokens_a_step(const SimulatedRow& row) {
+  const Replica::Totals& t = row.outcome.totals;
+  return t.answer_steps > 0 ? static_cast<double>(t.answer_tokens) / static_cast<double>(t.answer_steps) : 0;
+}
 std::uint64_t preemptions(const SimulatedRow& row) {
   std::uint64_t sum = 0;
   for (const ServedRequest& request : row.outcome.requests) sum += request.preemptions;
@@ -76,6 +82,8 @@ Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows
                    {"at most", "most_running"},        {"KV memory", "mean_cache_share"},
                    {"at most", "most_cache_share"},    {"preempted", "preemptions"},
                    {"waiting at the end", "waiting_at_end"}};
+  const bool drafts = drafts_anything(r.workload.deployments);
+  if (drafts) table.columns.push_back({"tokens a step", "tokens_a_step"});
   for (const SimulatedRow& row : rows) {
     if (!row.problem.empty()) continue;
     table.rows.push_back({devices_text(row), policy_text(r, row), short_number(mean_running(row)),
@@ -83,6 +91,7 @@ Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows
                           fmt::format("{:.0f} %", 100 * mean_cache(row)),
                           fmt::format("{:.0f} %", 100 * most_cache(row)), std::to_string(preemptions(row)),
                           std::to_string(row.outcome.waiting_at_end)});
+    if (drafts) table.rows.back().push_back(short_number(tokens_a_step(row)));
   }
   return table;
 }
@@ -187,6 +196,10 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
   json["falls_behind"] = row.falls_behind();
   json["prefill"] = row.prefill_replicas > 0 ? transfers_json(r, row) : Json(nullptr);
   json["prefix_cache"] = r.prefix_cache ? prefix_json(row) : Json(nullptr);
+  if (drafts_anything(r.workload.deployments)) {
+    json["drafts"] = drafts_or_none(*row.deployment);
+    json["tokens_a_step"] = tokens_a_step(row);
+  }
   json["intervals_from"] = row.interval_from;
   return json;
 }
@@ -263,6 +276,10 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
     number("waiting_at_end", static_cast<double>(row.outcome.waiting_at_end));
     add_transfers(rows, request, row);
     add_prefixes(rows, request.prefix_cache && priced ? &row : nullptr);
+    if (drafts_anything(request.workload.deployments)) {
+      rows.add("drafts", drafts_or_none(*row.deployment));
+      number("tokens_a_step", tokens_a_step(row));
+    }
     rows.end_row();
   }
   return rows.csv();

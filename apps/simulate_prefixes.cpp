@@ -99,6 +99,23 @@ void check_cache(const std::string& size, const PrefixCacheRequest& cache) {
   }
 }
 
+// Throws where a device that has a prefix cache says nothing of its way to the host: those of servers that compute
+// prompts.
+void check_host_links(const SimulateRequest& request) {
+  const auto check_link = [](const char* option, const Device& device) {
+    if (device.fact(DeviceField::kPcieGbPerS)) return;
+    throw usage_error(fmt::format("--host-cache: nothing says how fast {} reads the host's memory", device.name))
+        .note(fmt::format("--{} {}:pcie_gb_per_s=32 says it", option, device.name));
+  };
+  const PrefillRequest& prefill = request.prefill;
+  const auto& of = prefill.replicas;
+  const bool some_do_both = std::find(of.begin(), of.end(), 0U) != of.end();
+  const bool some_apart = prefill.best || std::any_of(of.begin(), of.end(), [](std::uint32_t n) { return n > 0; });
+  if (prefill.device && some_apart) check_link("prefill-device", *prefill.device);
+  if (prefill.device && !some_do_both) return;
+  for (const Device& device : request.devices) check_link("device", device);
+}
+
 const PrefixEviction* eviction_of(const Arguments& arguments) {
   const auto& name = arguments.get<std::string>("prefix-eviction");
   const PrefixEviction* eviction = prefix_eviction(name).or_throw("--prefix-eviction", ExitCode::kUsage);

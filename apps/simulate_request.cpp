@@ -156,10 +156,11 @@ void set_prefill(const Arguments& arguments, SimulateRequest& request) {
   }
   if (arguments.has("prefill-tp")) {
     prefill.tensor_parallel = count_value("prefill-tp", arguments.get<std::string>("prefill-tp"), 1, 1024);
-    Deployment deployment = request.workload.deployments.front();
-    deployment.tensor_parallel = *prefill.tensor_parallel;
-    const std::string problem = deployment_problem(request.workload.model, deployment);
-    if (!problem.empty()) throw usage_error(fmt::format("--prefill-tp {}: {}", *prefill.tensor_parallel, problem));
+    for (Deployment deployment : request.workload.deployments) {
+      deployment.tensor_parallel = *prefill.tensor_parallel;
+      const std::string problem = deployment_problem(request.workload.model, deployment);
+      if (!problem.empty()) throw usage_error(fmt::format("--prefill-tp {}: {}", *prefill.tensor_parallel, problem));
+    }
   }
   prefill.transfer_gbs = number_option(arguments, "transfer-gbs", 1e-3, 1e6);
   prefill.transfer_ms = number_option(arguments, "transfer-ms", 0, 1e6);
@@ -222,6 +223,7 @@ void describe_simulate(po::options_description_easy_init add) {
 SimulateRequest simulate_request(const Arguments& arguments) {
   SimulateRequest request;
   request.workload = workload_request(arguments);
+  request.seed = arguments.seed;
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
   for (const std::string& name : split_list("device", arguments.get<std::string>("device"))) {
     request.devices.push_back(find_device(name, data_folder() / "catalog"));

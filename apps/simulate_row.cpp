@@ -106,8 +106,8 @@ class RowPricing {
         prefill_cost_(cost_on(*row.prefill_device, row.prefill_parallel)),
         prefixes_(row.disaggregated() ? prefixes_on(prefill_cost_, *row.prefill_device)
                                       : prefixes_on(cost_, *row.device)),
-        simulator_(request, profiles, {cost_, request.limits_on(*row.device), prefixes_},
-                   {prefill_cost_, request.limits_on(*row.prefill_device), prefixes_},
+        simulator_(request, profiles, {cost_, limits_on(*row.device), prefixes_},
+                   {prefill_cost_, limits_on(*row.prefill_device), prefixes_},
                    request.link_on(*row.device), std::move(listener)) {
     row_.shares_prefixes = prefixes_.has_value();
     row_.evicts = profiles.back().mean.evicts;
@@ -145,6 +145,11 @@ class RowPricing {
     Deployment deployment = request_.workload.with_cache_of(row_.workload->policy(), *row_.deployment);
     deployment.tensor_parallel = devices;
     return {request_.workload.model, deployment, device, request_.workload.engine_on(device)};
+  }
+  [[nodiscard]] SchedulerLimits limits_on(const Device& device) const {
+    SchedulerLimits limits = request_.limits_on(device);
+    if (const auto& s = row_.deployment->speculation) limits.drafts = {s->tokens, s->acceptance, request_.seed};
+    return limits;
   }
   [[nodiscard]] std::optional<PrefixCacheSetup> prefixes_on(const CostModel& cost, const Device& device) const {
     return prefix_setup(request_, cost, device, row_.workload->policy(), profiles_.back().mean);

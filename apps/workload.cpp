@@ -9,6 +9,7 @@
 
 #include "apps/replay_points.hpp"
 #include "apps/shared_options.hpp"
+#include "apps/speculation.hpp"
 #include "apps/values.hpp"
 #include "kernels/engine/token_kinds.hpp"
 #include "sim/core/suggest.hpp"
@@ -123,19 +124,27 @@ DType activations_of(const WeightFormat& format) {
   return format.quantised() ? DType::kBF16 : parse_dtype(format.name).value_or(DType::kBF16);
 }
 
-// Each type of weights over each number of devices; `auto` leaves out what the heads cannot be spread over.
+// Each type of weights over each number of devices, with each kind of drafts; `auto` leaves out what the heads cannot
+// be spread over.
 std::vector<Deployment> deployments_of(const Arguments& arguments, const WorkloadRequest& request,
                                        const std::vector<WeightFormat>& formats) {
   const std::string& text = arguments.get<std::string>("tp");
   const bool any = text == "auto";
+  const auto speculations = speculations_of(arguments, request.model);
   std::vector<Deployment> deployments;
+  const auto add = [&](Deployment deployment) {
+    const std::string problem = deployment_problem(request.model, deployment);
+    if (!problem.empty() && !any) throw usage_error(fmt::format("--tp {}: {}", deployment.tensor_parallel, problem));
+    if (problem.empty()) deployments.push_back(std::move(deployment));
+  };
   for (const std::uint32_t devices : any ? std::vector<std::uint32_t>{1, 2, 4, 8} : count_list("tp", text, 1, 1024)) {
     for (const WeightFormat& format : formats) {
       Deployment deployment({activations_of(format), activations_of(format)}, format);
       deployment.tensor_parallel = devices;
-      const std::string problem = deployment_problem(request.model, deployment);
-      if (!problem.empty() && !any) throw usage_error(fmt::format("--tp {}: {}", devices, problem));
-      if (problem.empty()) deployments.push_back(deployment);
+      for (const auto& speculation : speculations) {
+        deployment.speculation = speculation;
+        add(deployment);
+      }
     }
   }
   return deployments;
@@ -208,6 +217,7 @@ void describe_workload(po::options_description_easy_init add) {
       "version: vllm@0.2.5, llama-cpp@b2800, llama-cpp@2024-03 (default: kvroof's own)");
   add("sampling", po::value<std::string>()->default_value("greedy"),
       "how tokens are chosen: greedy | top-p, which some engines' samplers sort the vocabulary for");
+  describe_speculation(add);
 }
 
 namespace {
@@ -370,6 +380,7 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request) {
         "are asked about",
         point.name));
   }
+  for (std::string& note : speculation_notes(request.deployments)) notes.push_back(std::move(note));
   return notes;
 }
 

@@ -139,7 +139,8 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
 // device computes take longer than computing, of the step and of the prompts that share its iteration. Without a graph
 // it idles longer between kernels also where they do not. An engine whose graphs are of decode steps alone may take
 // longer for a launch of a prompt, shaped anew each time.
-void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed, double launch_us, double beside) const {
+void CostModel::add_host(Parts& parts, std::uint64_t batch, std::uint64_t sampled, bool replayed, double launch_us,
+                         double beside) const {
   const MoreKernels more = more_kernels();
   const double kernels = engine_.kernels_per_layer + (deployment_.tensor_parallel > 1 ? 2 : 0) +
                          (more.products + more.others) / shape_.layers;
@@ -151,27 +152,29 @@ void CostModel::add_host(Parts& parts, std::uint64_t batch, bool replayed, doubl
   const double gaps = shape_.layers * kernels * gap * 1e-6;
   const double telling = deployment_.tensor_parallel > 1 ? engine_.shared_step_us : 0;
   const double sampling = deployment_.top_p ? engine_.top_p_ns * 1e-3 * shape_.vocab : 0;
-  const double step = engine_.step_us + telling + (engine_.request_us + sampling) * static_cast<double>(batch);
+  const double step = engine_.step_us + telling + engine_.request_us * static_cast<double>(batch) +
+                      sampling * static_cast<double>(sampled);
   const double host = idle + gaps + step * 1e-6;
   parts.add(CostTerm::kHost, Limit::kLaunches, host, kHostSpread);
 }
 
 CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const StepTraffic& traffic,
-                                     std::uint64_t batch, double beside) const {
+                                     std::uint64_t batch, StepTokens tokens, double beside) const {
   const auto bytes = [&](Cause c) { return static_cast<double>(traffic.bytes[c]); };
   const bool whole_model = !attention_only(shape_);
   const double layers = shape_.layers;
   const double group = static_cast<double>(shape_.heads) / std::max(residency.storage_heads, 1U);
+  const std::uint64_t passed = batch * tokens.passed;
   // One probability, f32, for each attended row and query head.
-  const double probabilities = 4 * group * residency.attended_rows() * static_cast<double>(batch);
-  const Reading read = reading(traffic, batch);
+  const double probabilities = 4 * group * residency.attended_rows() * static_cast<double>(passed);
+  const Reading read = reading(traffic, passed);
   Parts parts;
   parts.together = together_;
   if (whole_model) {
     // A graph computes for as many sequences as it was captured for; attention reads the rows of those that are there.
-    const std::uint64_t computed = engine_.padded(batch);
-    const StepTraffic padded = padded_by(static_cast<double>(computed) / static_cast<double>(batch), traffic);
-    add_linears(parts, padded, batch, read.linear, linear_peak_);
+    const std::uint64_t computed = engine_.padded(batch) * tokens.passed;
+    const StepTraffic padded = padded_by(static_cast<double>(computed) / static_cast<double>(passed), traffic);
+    add_linears(parts, padded, passed, read.linear, linear_peak_);
     parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(padded, computed), linear_bandwidth_.spread);
     add_links(parts, computed);
   }
@@ -201,8 +204,8 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, start, policy_bytes, bandwidth,
                        share_ * traffic[KernelFamily::kPolicy].value, peak);
   }
-  if (whole_model) add_host(parts, batch, engine_.replays(batch), engine_.launch_us, beside);
-  parts.least = least_seconds(traffic, batch, bytes(Cause::kKvRead));
+  if (whole_model) add_host(parts, batch, passed, engine_.replays(batch), engine_.launch_us, beside);
+  parts.least = least_seconds(traffic, passed, bytes(Cause::kKvRead));
   return parts;
 }
 
@@ -248,8 +251,9 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   }
   const bool replayed = engine_.graphs && engine_.prompt_launch_us == 0;
   const double launch_us = engine_.prompt_launch_us > 0 ? engine_.prompt_launch_us : engine_.launch_us;
-  if (!attention_only(shape_)) add_host(parts, batch, replayed, launch_us, beside);
+  if (!attention_only(shape_)) add_host(parts, batch, batch, replayed, launch_us, beside);
   parts.least = least_seconds(traffic, tokens, 0);  // blocks of queries share the rows that they read
+  if (draft_) parts.add_times(1, draft_->prefill_parts(draft_residency(residency), batch, beside));
   return parts;
 }
 
@@ -270,7 +274,8 @@ Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t bat
 }
 
 Estimate CostModel::step(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
-  return estimate_of(parts_of(residency, mean_decode_traffic(shape_, types_, residency, batch), batch, beside));
+  const StepTraffic traffic = mean_decode_traffic(shape_, types_, residency, batch, step_tokens());
+  return estimate_of(step_parts(residency, traffic, batch, beside));
 }
 
 Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
@@ -278,13 +283,14 @@ Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t b
   Prediction p;
   p.batch = batch;
   p.fits = ledger(residency, batch).fits();
-  p.traffic = mean_decode_traffic(shape_, types_, residency, batch);
+  p.traffic = mean_decode_traffic(shape_, types_, residency, batch, step_tokens());
   p.kv_resident = Bytes(
       static_cast<std::uint64_t>(std::llround(residency.resident_bytes(shape_, types_.kv) * sequences)));
-  const Parts parts = parts_of(residency, p.traffic, batch, beside);
+  const Parts parts = step_parts(residency, p.traffic, batch, beside);
   for (std::size_t i = 0; i < kCostTerms; ++i) p.terms[i] = Seconds(parts.seconds[i]);
   p.step = estimate_of(parts);
-  p.tokens_per_s = throughput(p.step, sequences);
+  p.tokens_a_step = tokens_a_step();
+  p.tokens_per_s = throughput(p.step, sequences * p.tokens_a_step);
   const auto largest = std::max_element(parts.limits.begin(), parts.limits.end());
   p.limited_by = p.fits ? static_cast<Limit>(largest - parts.limits.begin()) : Limit::kCapacity;
   return p;

@@ -3,12 +3,15 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "sim/core/units.hpp"
 #include "sim/cost/engine_profile.hpp"
+#include "sim/cost/speculation.hpp"
 #include "sim/cost/weight_format.hpp"
 #include "sim/device/device.hpp"
 #include "sim/model/model_shape.hpp"
@@ -68,6 +71,7 @@ struct Deployment {
   std::uint32_t expert_parallel = 1;  // groups of those devices that each hold whole experts; divides their number
   std::uint32_t stages = 1;           // groups of them that each hold a part of the layers, one after the other
   bool top_p = false;                 // tokens are drawn by top-p or top-k; else the most probable, or of all, is taken
+  std::optional<Speculation> speculation = {};  // tokens are drafted, and verified by the model
 };
 
 // Why the model cannot be spread so, or nothing.
@@ -84,11 +88,13 @@ struct MemoryLedger {
   // compacted at once, else of all; and the probability matrices of an engine that does not fuse attention.
   Bytes prefill_transient;
   Bytes beam_copies;  // of the cache, while beams are put into another order
+  Bytes draft_weights, draft_cache;  // of what drafts tokens; its cache is whole, whatever the policy keeps
   Bytes reserve;   // context, graphs, allocator slack
   Bytes capacity;  // usable memory of the device
 
   [[nodiscard]] Bytes total() const {
-    return weights + kv_allocated + policy_state + activations + prefill_transient + beam_copies + reserve;
+    return weights + kv_allocated + policy_state + activations + prefill_transient + beam_copies + draft_weights +
+           draft_cache + reserve;
   }
   [[nodiscard]] bool fits() const { return total() <= capacity; }
   // Bytes in all, with the interval within which published peaks lie.
@@ -98,12 +104,16 @@ struct MemoryLedger {
 struct Prediction {
   std::uint64_t batch = 0;
   bool fits = false;      // when false the times are what they would be with enough memory
-  Estimate step;          // seconds of a mean decode step
+  Estimate step;          // seconds of a mean decode step, with its drafts where there are some
+  double tokens_a_step = 1;  // that a sequence is longer by after it, on average
   Estimate tokens_per_s;  // of the whole batch
   std::array<Seconds, kCostTerms> terms{};
   Limit limited_by = Limit::kWeights;  // capacity when the batch does not fit
   StepTraffic traffic;                 // of a mean decode step of the batch
   Bytes kv_resident;                   // of the batch, mean over decode steps
+
+  // Seconds for a token of each sequence.
+  [[nodiscard]] Estimate token() const { return scaled(step, 1 / tokens_a_step); }
 };
 
 // One model on one device, or on several alike, under one engine. predict() and ledger() take about a microsecond and
@@ -122,7 +132,14 @@ class CostModel {
   // Seconds that the prompts of `batch` sequences take together, up to their first tokens.
   [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;
-  // Bytes of one device that the cache of a prompt of so many tokens takes, whole but for what windows hide.
+  // Tokens that a sequence is longer by after a step, on average: 1 where none are drafted.
+  [[nodiscard]] double tokens_a_step() const { return step_tokens().kept; }
+  // Seconds of a mean step that go to drafts.
+  [[nodiscard]] Estimate drafting(const ResidencySummary& residency, std::uint64_t batch) const;
+  // Bytes of one device that what drafts holds of a sequence of so many tokens.
+  [[nodiscard]] double draft_cache_bytes(double tokens) const;
+  // Bytes of one device that the cache of a prompt of so many tokens takes, whole but for what windows hide; with that
+  // of what drafts.
   [[nodiscard]] double prompt_bytes(std::uint64_t tokens) const;
   // By themselves: one matrix product y[m, n] = x[m, k] · w[k, n]; decode attention over `kv_bytes` of cache, those of
   // so many KV heads of sequences.
@@ -148,8 +165,8 @@ class CostModel {
   struct Parts;  // cost.cpp
 
   [[nodiscard]] Rate rate(const Device& device, DeviceField field, double unit) const;
-  [[nodiscard]] Parts parts_of(const ResidencySummary& residency, const StepTraffic& traffic,
-                               std::uint64_t batch, double beside) const;
+  [[nodiscard]] Parts parts_of(const ResidencySummary& residency, const StepTraffic& traffic, std::uint64_t batch,
+                               StepTokens tokens, double beside) const;
   [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch, double beside) const;
   static Estimate estimate_of(const Parts& parts);
   static double highest_peak(const Device& device, bool quantised);
@@ -174,6 +191,15 @@ class CostModel {
     double quantised = 0;     // of all products of a step, those whose inputs are quantised for the format
     double expert_calls = 0;  // seconds that calls of experts start later than those products and kernels do
   };
+  // cost_drafts.cpp: of what drafts tokens.
+  [[nodiscard]] StepTokens step_tokens() const {
+    return deployment_.speculation ? deployment_.speculation->step_tokens() : StepTokens{};
+  }
+  void set_draft(const Device& device);
+  [[nodiscard]] ResidencySummary draft_residency(const ResidencySummary& residency) const;
+  [[nodiscard]] Parts draft_parts(const ResidencySummary& residency, std::uint64_t batch) const;
+  [[nodiscard]] Parts step_parts(const ResidencySummary& residency, const StepTraffic& traffic, std::uint64_t batch,
+                                 double beside) const;
   // Parts of the constructor, in this order.
   void set_reading(const Device& device);
   void set_products(const Device& device);
@@ -182,11 +208,13 @@ class CostModel {
   [[nodiscard]] MoreKernels more_kernels() const;
   // Of one sequence, under an engine that may keep what a layer's window no longer shows.
   [[nodiscard]] KvBytes allocated(const ResidencySummary& residency) const;
+  [[nodiscard]] KvBytes allocated_for_tokens(const ResidencySummary& residency) const;
   [[nodiscard]] double walked_columns() const;
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
   void set_links(const Device& device);
   void add_links(Parts& parts, std::uint64_t tokens) const;
-  void add_host(Parts& parts, std::uint64_t batch, bool replayed, double launch_us, double beside) const;
+  void add_host(Parts& parts, std::uint64_t batch, std::uint64_t sampled, bool replayed, double launch_us,
+                double beside) const;
 
   ModelShape shape_;
   TrafficTypes types_;
@@ -216,6 +244,7 @@ class CostModel {
   std::vector<WorkingSet> working_sets_;
   bool together_ = false;  // parts of a time are slow together
   double matmul_fraction_ = 1;  // the peaks above are this share of the device's
+  std::shared_ptr<const CostModel> draft_;  // of what drafts tokens; nothing: drafts are free, or there are none
 };
 
 }  // namespace kvroof

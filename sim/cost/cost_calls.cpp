@@ -11,7 +11,7 @@ constexpr double kElementwiseCalls = 4;
 
 Estimate CostModel::layer(const ResidencySummary& residency, std::uint64_t batch) const {
   const StepTraffic traffic = mean_decode_traffic(shape_, types_, residency, batch);
-  Parts parts = parts_of(residency, traffic, batch, 0);
+  Parts parts = parts_of(residency, traffic, batch, {}, 0);
   // The head is the one product that is of no layer.
   const auto elements = static_cast<double>(head_parameters(shape_));
   Parts head;

@@ -27,6 +27,15 @@ struct CostModel::Parts {
                                 : width_squared[t] + square(s * spread);
     limits[static_cast<std::size_t>(limit)] += s;
   }
+  // What is done so many times beside this. The same constants make both, so that half-widths add up.
+  void add_times(double times, const Parts& other) {
+    for (std::size_t i = 0; i < seconds.size(); ++i) {
+      seconds[i] += times * other.seconds[i];
+      width_squared[i] = square(std::sqrt(width_squared[i]) + times * std::sqrt(other.width_squared[i]));
+    }
+    for (std::size_t i = 0; i < limits.size(); ++i) limits[i] += times * other.limits[i];
+    least += times * other.least;
+  }
   [[nodiscard]] double total() const {
     double sum = 0;
     for (const double s : seconds) sum += s;

@@ -44,7 +44,11 @@ std::string deployment_problem(const ModelShape& shape, const Deployment& deploy
   if (deployment.stages == 0 || deployment.stages > shape.layers) {
     return fmt::format("{} layers cannot be spread over {} stages", shape.layers, deployment.stages);
   }
-  return {};
+  if (!deployment.speculation || !deployment.speculation->draft.shape) return {};
+  const Draft& draft = deployment.speculation->draft;
+  if (draft.shape->heads % deployment.tensor_parallel == 0) return {};
+  return fmt::format("{} query heads of the draft {} cannot be spread over {} devices", draft.shape->heads, draft.name,
+                     deployment.tensor_parallel);
 }
 
 CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, const Device& device,
@@ -77,6 +81,7 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
     datasheet_bandwidth_ = device.bandwidth().value;
     datasheet_peak_ = highest_peak(device, deployment_.weights.quantised());
   }
+  set_draft(device);
 }
 
 // Weights: what keeps enough bytes under way, else a share of the bandwidth.

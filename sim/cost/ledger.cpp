@@ -23,7 +23,17 @@ Bytes bytes_of(double bytes) { return Bytes(static_cast<u64>(std::llround(std::m
 
 }  // namespace
 
+// Drafted rows lie in the cache beside those that stay, until the step that verifies them has ended.
 KvBytes CostModel::allocated(const ResidencySummary& residency) const {
+  const u64 drafted = u64{residency.storage_heads} * residency.layers * (step_tokens().passed - 1);
+  KvBytes bytes = allocated_for_tokens(residency);
+  if (drafted == 0) return bytes;
+  const u64 row = row_bytes(shape_, types_.kv.rows());
+  bytes += types_.kv.by_age() ? KvBytes{0, 0, row * drafted} : kv_row(shape_, types_.kv) * drafted;
+  return bytes;
+}
+
+KvBytes CostModel::allocated_for_tokens(const ResidencySummary& residency) const {
   if (!engine_.keeps_hidden_rows || residency.evicts || shape_.layer_windows.empty()) {
     return residency.allocated_bytes(shape_, types_.kv, engine_.paged_cache);
   }
@@ -48,7 +58,7 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   m.kv_residual = of_batch(allocated.residual);
   const auto bounds = static_cast<double>(kv.scored_bytes(residency.peak_page_metadata));
   m.policy_state = bytes_of(rows * static_cast<double>(residency.state_bytes_per_row) + held * bounds * sequences);
-  const double decode = sequences * (live + shape_.vocab);
+  const double decode = sequences * step_tokens().passed * (live + shape_.vocab);
   // Sequences are prefilled one after the other, long ones in chunks, unless the engine takes all prompts as one.
   const double prompt = residency.prompt;
   double prefill = std::min(prompt, engine_.prompt_chunk) * live + shape_.vocab;
@@ -65,6 +75,11 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   m.prefill_transient = bytes_of(compacted + engine_.probability_copies * probabilities);
   if (residency.beams > 1) m.beam_copies = bytes_of(engine_.beam_copies * static_cast<double>(m.kv_allocated.value));
   m.reserve = bytes_of(engine_.reserve_gib * kGiB + engine_.reserve_fraction * static_cast<double>(capacity_.value));
+  if (draft_) {
+    m.draft_weights = draft_->weights_;
+    const double tokens = prompt + residency.steps + deployment_.speculation->tokens;
+    m.draft_cache = bytes_of(draft_cache_bytes(tokens) * sequences);
+  }
   m.capacity = capacity_;
   return m;
 }
@@ -72,7 +87,8 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
 double CostModel::prompt_bytes(std::uint64_t tokens) const {
   ModelShape shape = shape_;
   if (engine_.keeps_hidden_rows) shape.layer_windows.clear();
-  return kv_share_ / deployment_.stages * static_cast<double>(kv_bytes(shape, types_.kv, tokens).value);
+  return kv_share_ / deployment_.stages * static_cast<double>(kv_bytes(shape, types_.kv, tokens).value) +
+         draft_cache_bytes(static_cast<double>(tokens));
 }
 
 Estimate MemoryLedger::needed() const {

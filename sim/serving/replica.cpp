@@ -133,7 +133,8 @@ double Replica::most_cache_of(const Request& request) const {
 
 std::uint64_t Replica::prompt_tokens() const {
   const auto decodes = [](const Sequence& s) { return s.decodes(); };
-  const auto decoding = static_cast<std::uint64_t>(std::count_if(running_.begin(), running_.end(), decodes));
+  const auto decoding = static_cast<std::uint64_t>(std::count_if(running_.begin(), running_.end(), decodes)) *
+                        (1 + limits_.drafts.tokens);
   const std::uint64_t most = std::max<std::uint64_t>(limits_.step_tokens, 1);
   if (limits_.prompts_first) return most;
   return most > decoding ? most - decoding : 0;
@@ -240,6 +241,15 @@ void Replica::begin_step(double now) {
   count_prefixes(seconds);
 }
 
+// Of its answer, which they do not exceed.
+std::uint32_t Replica::tokens_of_step(Sequence& s) {
+  const std::uint32_t left = requests_[s.request].request.output - s.generated;
+  const std::uint32_t made = std::min(limits_.drafts.made(s.request, s.steps++), left);
+  ++totals_.answer_steps;
+  totals_.answer_tokens += made;
+  return made;
+}
+
 std::vector<std::size_t> Replica::end_step(double now) {
   std::vector<std::size_t> finished;
   for (Sequence& s : running_) {
@@ -250,7 +260,7 @@ std::vector<std::size_t> Replica::end_step(double now) {
     s.computed += std::exchange(s.part, 0);
     if (!makes_token) continue;
     if (ends_prompt) keep_prompt(s);
-    ++s.generated;
+    s.generated += ends_prompt ? 1 : tokens_of_step(s);
     s.cache = cache_of(s);
     if (served.first_token < 0) {
       served.first_token = now;

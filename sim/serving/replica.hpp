@@ -1,6 +1,7 @@
 // One server's scheduler: continuous batching as engines do it, a step at a time.
 //
-// Requests wait in the order of their arrival. A step makes one token more of each running sequence. Prompts are
+// Requests wait in the order of their arrival. A step makes one token more of each running sequence, or as many as stay
+// of those that it drafts. Prompts are
 // computed beside these, in parts if they must, as far as the tokens of a step allow; under engines that let prompts go
 // first, in steps of their own that others wait for. A sequence's cache takes what the policy holds of it at its age.
 // Where the engine admits by the prompt and caches outgrow the memory, the newest sequence loses its place, waits at
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "sim/cost/engine_profile.hpp"
+#include "sim/serving/drafts.hpp"
 #include "sim/serving/prefix_cache.hpp"
 #include "sim/serving/requests.hpp"
 #include "sim/serving/serving_costs.hpp"
@@ -32,6 +34,7 @@ struct SchedulerLimits {
   bool admits_by_prompt = false; // else a place is free when the whole answer's cache fits
   bool one_ahead = false;        // the next step is settled when one begins: who comes meanwhile waits for it as well
   double arrival_seconds = 0;    // from arrival to the queue
+  Drafts drafts = {};            // a step of a sequence passes so many tokens more, and may make as many more
 };
 SchedulerLimits scheduler_limits(const EngineProfile& engine);
 
@@ -56,7 +59,7 @@ struct ServedRequest {
 
 class Replica {
  public:
-  // Called with the end of a step: how long a sequence waited for its next token, not for its first.
+  // Called with the end of a step: how long a sequence waited for what the step made, if it is not its first token.
   using TokenGap = std::function<void(double seconds)>;
 
   // `requests` outlives the replica and does not move. Without `prefixes` prompts share nothing.
@@ -93,6 +96,8 @@ class Replica {
     std::size_t most_running = 0;
     double most_cache_bytes = 0;
     double idle_byte_seconds = 0, host_byte_seconds = 0;  // of blocks of a prefix cache that no sequence holds
+    std::uint64_t answer_steps = 0;   // of sequences: steps that made tokens of an answer after its first,
+    std::uint64_t answer_tokens = 0;  // and the tokens that they made
     std::uint64_t evicted_blocks = 0;
     std::uint64_t host_tokens_read = 0;
   };
@@ -105,6 +110,7 @@ class Replica {
     std::uint32_t computed = 0;   // tokens of `to_compute` that are in the cache
     std::uint32_t to_compute = 0; // the prompt, and what was generated before it lost its place
     std::uint32_t part = 0;       // tokens of its prompt in the step that runs
+    std::uint32_t steps = 0;      // of its answer that are done
     double cache = 0;             // bytes that its cache takes when the next step is done
     double most_cache = 0;        // at its largest
     double last_token = 0;
@@ -155,6 +161,7 @@ class Replica {
   // Tokens of a step beside those of answers.
   [[nodiscard]] std::uint64_t prompt_tokens() const;
   void settle_prompts();
+  [[nodiscard]] std::uint32_t tokens_of_step(Sequence& sequence);
   std::vector<std::size_t> end_step(double now);
 
   const ServingCosts& costs_;

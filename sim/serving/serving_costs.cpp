@@ -22,6 +22,7 @@ const LayerCounts& counts_of(const LengthProfile& profile, std::uint32_t generat
   return profile.steps[std::min(i, profile.steps.size() - 1)];
 }
 
+// Of the target; what drafts holds a row for each token, whatever the policy keeps.
 double cache_of(const MemoryLedger& ledger) {
   return static_cast<double>((ledger.kv_allocated + ledger.policy_state).value);
 }
@@ -67,7 +68,8 @@ DeploymentCosts::DeploymentCosts(const CostModel& cost, std::span<const LengthPr
   // What is not cache is taken at the largest batch of the longest prompt.
   const ResidencySummary& longest = profiles.back().mean;
   const MemoryLedger ledger = cost.ledger(longest, std::max<std::uint64_t>(cost.largest_batch(longest), 1));
-  capacity_ = static_cast<double>(ledger.capacity.value) - static_cast<double>(ledger.total().value) + cache_of(ledger);
+  capacity_ = static_cast<double>(ledger.capacity.value) - static_cast<double>(ledger.total().value) +
+              cache_of(ledger) + static_cast<double>(ledger.draft_cache.value);
 }
 
 std::size_t DeploymentCosts::profile_of(std::uint32_t prompt) const {
@@ -86,14 +88,18 @@ double DeploymentCosts::cache_bytes(const Decoding& sequence) const {
   const LayerCounts& counts = counts_of(profile, sequence.generated);
   const auto rows = static_cast<double>(paged ? counts.allocated_paged : counts.allocated);
   const auto most = static_cast<double>(paged ? profile.mean.peak_paged_rows : profile.mean.peak_rows);
-  return full_cache_[i] * (most > 0 ? std::min(rows / most, 1.0) : 1.0);
+  const auto& speculation = cost_.deployment().speculation;
+  const double tokens = double{1} * sequence.prompt + sequence.generated + (speculation ? speculation->tokens : 0);
+  const double drafts = cost_.draft_cache_bytes(tokens);
+  return full_cache_[i] * (most > 0 ? std::min(rows / most, 1.0) : 1.0) + drafts;
 }
 
 double DeploymentCosts::moved_bytes(std::uint32_t prompt) const {
   const std::size_t i = profile_of(prompt);
   const ResidencySummary& mean = profiles_[i].mean;
   const auto most = static_cast<double>(cost_.engine().paged_cache ? mean.peak_paged_rows : mean.peak_rows);
-  return full_cache_[i] * (most > 0 ? std::min(static_cast<double>(mean.prefill.resident) / most, 1.0) : 1.0);
+  return full_cache_[i] * (most > 0 ? std::min(static_cast<double>(mean.prefill.resident) / most, 1.0) : 1.0) +
+         cost_.draft_cache_bytes(prompt);
 }
 
 // The mean of the sequences: the cost model multiplies it by their number.
@@ -101,11 +107,14 @@ ResidencySummary DeploymentCosts::summary_of(std::span<const Decoding> sequences
   ResidencySummary mean = profiles_[profile_of(sequences.front().prompt)].mean;
   std::vector<LayerCounts> counts;
   counts.reserve(sequences.size());
+  double tokens = 0;
   for (const Decoding& sequence : sequences) {
+    tokens += double{1} * sequence.prompt + sequence.generated;
     counts.push_back(counts_of(profiles_[profile_of(sequence.prompt)], sequence.generated));
   }
   mean.decode = sum_counts(counts);
   mean.decode_steps = sequences.size();
+  mean.context = tokens / static_cast<double>(sequences.size());
   return mean;
 }
 

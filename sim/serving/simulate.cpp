@@ -94,6 +94,8 @@ Replica::Totals& operator+=(Replica::Totals& all, const Replica::Totals& one) {
   all.most_cache_bytes = std::max(all.most_cache_bytes, one.most_cache_bytes);
   all.idle_byte_seconds += one.idle_byte_seconds;
   all.host_byte_seconds += one.host_byte_seconds;
+  all.answer_steps += one.answer_steps;
+  all.answer_tokens += one.answer_tokens;
   all.evicted_blocks += one.evicted_blocks;
   all.host_tokens_read += one.host_tokens_read;
   return all;

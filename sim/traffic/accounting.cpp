@@ -24,9 +24,9 @@ void add_prompts(Accounting& a, const ModelShape& shape, TrafficTypes types, con
 }  // namespace
 
 Accounting account(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
-                   std::uint64_t sequences) {
+                   std::uint64_t sequences, StepTokens tokens) {
   const auto count = static_cast<double>(sequences);
-  const StepTraffic step = mean_decode_traffic(shape, types, summary, sequences);
+  const StepTraffic step = mean_decode_traffic(shape, types, summary, sequences, tokens);
   const auto mean = [&](std::uint64_t sum) {
     return count * static_cast<double>(sum) / static_cast<double>(summary.decode_steps);
   };
@@ -48,7 +48,7 @@ Accounting account(const ModelShape& shape, TrafficTypes types, const ResidencyS
   a.state_written = nearest(mean(summary.decode.state_written));
   a.scored = types.kv.scored_bytes(nearest(mean(summary.decode.scored)));
   a.attention_flops = step[KernelFamily::kAttention].value;
-  a.policy_flops = count / static_cast<double>(summary.decode_steps) * summary.decode.policy_flops;
+  a.policy_flops = count * tokens.passed / static_cast<double>(summary.decode_steps) * summary.decode.policy_flops;
   add_prompts(a, shape, types, summary, count);
   return a;
 }

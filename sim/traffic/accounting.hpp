@@ -37,8 +37,8 @@ struct Accounting {
   PolicyFlops prompt_policy_flops;
 };
 
-// `sequences` = batch · beams, ≥ 1.
+// `sequences` = batch · beams, ≥ 1; `tokens`: of each in a decode step.
 Accounting account(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
-                   std::uint64_t sequences);
+                   std::uint64_t sequences, StepTokens tokens = {});
 
 }  // namespace kvroof

@@ -188,10 +188,24 @@ ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t p
   return sum;
 }
 
+// The later queries of a step also meet the rows of those before them.
 StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
-                                std::uint64_t batch) {
+                                std::uint64_t batch, StepTokens tokens) {
   const double factor = static_cast<double>(batch) / static_cast<double>(summary.decode_steps);
-  return step_traffic(shape, types, {batch, batch, summary.storage_heads, scaled(summary.decode, factor)});
+  const u64 passed = tokens.passed, more = passed - 1;
+  StepWork work{passed * batch, passed * batch, summary.storage_heads, scaled(summary.decode, factor)};
+  LayerCounts& rows = work.rows;
+  work.rows_read = rows.attended + more * rows.written;
+  rows.attended = passed * rows.attended + passed * more / 2 * rows.written;
+  if (rows.attended_aged != AgedRows{}) {
+    rows.attended_aged.keys16 += more * rows.written;
+    rows.attended_aged.values16 += more * rows.written;
+  }
+  rows.written *= passed;
+  rows.moved = scaled(rows.moved, tokens.kept);
+  rows.converted = scaled(rows.converted, tokens.kept);
+  rows.policy_flops = static_cast<double>(passed) * rows.policy_flops;
+  return step_traffic(shape, types, work);
 }
 
 }  // namespace kvroof

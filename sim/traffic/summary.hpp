@@ -1,6 +1,7 @@
 // Residency summed once over layers and steps, so that a what-if point is cheap; and its projection on other models.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -25,12 +26,17 @@ struct ResidencySummary {
   LayerCounts decode;                   // summed over layers and decode_steps decode steps
   std::uint64_t decode_steps = 1;       // divides decode; at least 1
   std::uint32_t beams = 1;              // sequences of the batch that share a prompt and are put into order each step
+  // Tokens of a sequence in a mean decode step, the new one included; 0: the middle of prompt and steps.
+  double context = 0;
   AgedRows peak_aged;                   // the same by age, each part at its largest
   std::uint64_t peak_rows = 0;          // rows, over all layers, that must be allocated while decoding, a sequence
   std::uint64_t peak_paged_rows = 0;    // likewise in whole pages of one head
   std::uint64_t peak_page_metadata = 0;  // elements, likewise
   std::uint64_t layer_prompt_rows = 0;  // rows of the prompt in the layer that has most: the prefill transient
 
+  [[nodiscard]] double mean_context() const {
+    return context > 0 ? context : prompt + 0.5 * (std::max(steps, 1U) + 1);
+  }
   // Mean rows of one decode step of one sequence, over all layers.
   [[nodiscard]] double attended_rows() const { return mean(decode.attended); }
   [[nodiscard]] double resident_rows() const { return mean(decode.resident); }
@@ -58,9 +64,18 @@ ResidencySummary summarise(const Residency& residency);
 // Full attention: every token stays, as far as a layer's window shows it. prompt ≥ 1.
 ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output);
 
+// Tokens of a sequence that a decode step passes, and how many of them stay on average: more than one where a step
+// verifies drafts. The queries of a step share what they read: rows, policy state and bounds of pages pass once. Rows
+// are written and arithmetic is done for each of them, also where the token does not stay; what a policy moves, it
+// moves for those that stay.
+struct StepTokens {
+  std::uint32_t passed = 1;
+  double kept = 1;  // 1 to passed
+};
+
 // Mean decode step of `batch` sequences like the summary, each count rounded to nearest.
 StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
-                                std::uint64_t batch);
+                                std::uint64_t batch, StepTokens tokens = {});
 
 // Tokens that a head may hold after step `step` (0: the prompt) of a sequence of `prompt` prompt tokens: the policy's
 // budget there, at most the tokens there are. At least 1.

@@ -2,6 +2,7 @@
 #include "sim/serving/serving_costs.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "tests/catch.hpp"
@@ -70,6 +71,35 @@ TEST_CASE("as many sequences at their largest fit the cache's memory as the cost
   // Rows of k and v of a token, of 32 layers and 8 heads of 128 in 2 bytes, are 128 KiB.
   CHECK(full.costs.cache_bytes({1000, 1}) == Approx(1001.0 * 131072).epsilon(0.002));
   CHECK(full.costs.cache_bytes({1000, 200}) == Approx(1200.0 * 131072).epsilon(0.002));
+}
+
+TEST_CASE("what drafts holds a row for each token of a sequence, of a block, and of a cache that moves") {
+  Deployment drafted{TrafficTypes{}};
+  drafted.speculation = Speculation{3, 0.5, model_draft(find_model_shape("llama-3.2-1b", kCatalog), "llama-3.2-1b")};
+  const CostModel cost(llama(), drafted, find_device("h100-sxm", kCatalog), find_engine_profile("kvroof", kCatalog));
+  // A policy that keeps 512 tokens: the draft keeps all, 32 KiB a token.
+  const std::vector<LengthProfile> profiles = {profile_of(1000, 200, 512)};
+  const Served plain(profiles);
+  const DeploymentCosts costs(cost, profiles, {});
+  const double drafted_rows = 3.0 * 131072;  // of the target
+  CHECK(costs.cache_bytes({1000, 200}) - plain.costs.cache_bytes({1000, 200}) ==
+        Approx(1203.0 * 32768 + drafted_rows).epsilon(1e-3));
+  CHECK(costs.moved_bytes(1000) - plain.costs.moved_bytes(1000) == Approx(1000.0 * 32768 + drafted_rows).epsilon(0.02));
+  CHECK(cost.prompt_bytes(1000) == 1000.0 * (131072 + 32768));
+  const auto fits = static_cast<double>(cost.largest_batch(profiles[0].mean));
+  CHECK(std::floor(costs.cache_capacity() / costs.cache_bytes({1000, 200})) == Approx(fits).epsilon(0.02));
+}
+
+TEST_CASE("sequences that draft take a step of the cost model with the ages that they have") {
+  Deployment drafted{TrafficTypes{}};
+  drafted.speculation = Speculation{3, 0.5, model_draft(find_model_shape("llama-3.2-1b", kCatalog), "llama-3.2-1b")};
+  const CostModel cost(llama(), drafted, find_device("h100-sxm", kCatalog), find_engine_profile("kvroof", kCatalog));
+  const std::vector<LengthProfile> profiles = {profile_of(1000, 100)};
+  const DeploymentCosts costs(cost, profiles, {});
+  // The fortieth decode step: 1,040 tokens, in the target's rows as in those of the draft.
+  const ResidencySummary at = full_attention_summary(llama(), 1039, 1);
+  CHECK(costs.step_seconds(std::vector<Decoding>(8, Decoding{1000, 40}), {}) ==
+        Approx(cost.predict(at, 8).step.value).epsilon(1e-6));
 }
 
 TEST_CASE("a prompt's blocks take the rows of its tokens on each device, and windows hide some") {

@@ -1,0 +1,110 @@
+// What drafted tokens cost (sim/cost/speculation.hpp): steps of what drafts them, its prompts, its memory.
+#include <algorithm>
+#include <cmath>
+
+#include "sim/cost/cost_parts.hpp"
+
+namespace kvroof {
+namespace {
+
+using u64 = std::uint64_t;
+
+// Of a step that verifies drafts, what no measured row shows: what hosts do between drafts and verification, kernels of
+// a few queries. A judgement; published steps of July 2025 took 5 to 55 % longer than predicted (docs/method.md).
+constexpr double kVerifySpread = 0.30;
+
+u64 nearest(double x) { return static_cast<u64>(std::llround(x)); }
+
+// Rows that full attention sees of a sequence of so many tokens, over all layers and heads.
+double rows_seen(const ModelShape& s, double tokens) {
+  double rows = 0;
+  for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
+    rows += s.window(layer) > 0 ? std::min<double>(tokens, s.window(layer)) : tokens;
+  }
+  return s.kv_heads * rows;
+}
+
+// The scheduler prepares a step, tells processes of it and reads its tokens once, whatever the step drafts; drafts are
+// the most probable tokens.
+EngineProfile without_scheduler(EngineProfile engine) {
+  engine.step_us = engine.shared_step_us = engine.request_us = engine.hidden_request_us = 0;
+  return engine;
+}
+
+}  // namespace
+
+void CostModel::set_draft(const Device& device) {
+  if (!deployment_.speculation || !deployment_.speculation->draft.shape) return;
+  const Draft& draft = deployment_.speculation->draft;
+  Deployment alone(types_, draft.weights.value_or(deployment_.weights));
+  if (types_.kv.by_age()) alone.types.kv = types_.kv.rows();
+  alone.tensor_parallel = deployment_.tensor_parallel;
+  const auto model = std::make_shared<CostModel>(*draft.shape, alone, device, without_scheduler(engine_));
+  if (draft.of_target) {
+    // Without the embedding, and without the head that is the target's.
+    ModelShape own = *draft.shape;
+    own.vocab = 0;
+    own.tied_head = true;
+    const WeightFormat& format = model->deployment_.weights;
+    const double head = draft.own_head ? format.head_bits / 8 * static_cast<double>(head_parameters(*draft.shape)) : 0;
+    const u64 all = weight_bytes(own, format).value + nearest(head);
+    model->weights_ = Bytes((all + deployment_.tensor_parallel - 1) / deployment_.tensor_parallel);
+  }
+  draft_ = model;
+}
+
+// Full attention at the ages of the target's sequences.
+ResidencySummary CostModel::draft_residency(const ResidencySummary& residency) const {
+  const ModelShape& s = draft_->shape_;
+  ResidencySummary r;
+  r.prompt = residency.prompt;
+  r.steps = residency.steps;
+  r.layers = s.layers;
+  r.storage_heads = s.kv_heads;
+  r.decode.attended = r.decode.resident = nearest(rows_seen(s, residency.mean_context()));
+  r.decode.written = u64{s.kv_heads} * s.layers;
+  for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
+    r.prefill.attended += s.kv_heads * prefill_rows_read(r.prompt, 1, s.window(layer));
+  }
+  r.prefill.written = u64{s.kv_heads} * s.layers * r.prompt;
+  return r;
+}
+
+// A token after another. A layer of the target first passes all tokens that the step before verified: what it had of
+// them came from hidden states that it had guessed.
+CostModel::Parts CostModel::draft_parts(const ResidencySummary& residency, std::uint64_t batch) const {
+  Parts parts;
+  parts.together = together_;
+  if (!draft_) return parts;
+  const Speculation& speculation = *deployment_.speculation;
+  const ResidencySummary r = draft_residency(residency);
+  const auto pass = [&](StepTokens tokens) {
+    const StepTraffic traffic = mean_decode_traffic(draft_->shape_, draft_->types_, r, batch, tokens);
+    return draft_->parts_of(r, traffic, batch, tokens, 0);
+  };
+  parts.add_times(1, pass(speculation.draft.of_target ? StepTokens{speculation.tokens + 1, 1} : StepTokens{}));
+  if (speculation.tokens > 1) parts.add_times(speculation.tokens - 1, pass({}));
+  return parts;
+}
+
+CostModel::Parts CostModel::step_parts(const ResidencySummary& residency, const StepTraffic& traffic,
+                                       std::uint64_t batch, double beside) const {
+  if (!deployment_.speculation) return parts_of(residency, traffic, batch, {}, beside);
+  const Parts drafts = draft_parts(residency, batch);
+  Parts parts = parts_of(residency, traffic, batch, step_tokens(), beside + drafts.total());
+  parts.add_times(1, drafts);
+  parts.width_squared[static_cast<std::size_t>(CostTerm::kHost)] += square(kVerifySpread * parts.total());
+  return parts;
+}
+
+Estimate CostModel::drafting(const ResidencySummary& residency, std::uint64_t batch) const {
+  return estimate_of(draft_parts(residency, batch));
+}
+
+double CostModel::draft_cache_bytes(double tokens) const {
+  if (!draft_) return 0;
+  return draft_->kv_share_ * rows_seen(draft_->shape_, tokens) *
+         static_cast<double>(row_bytes(draft_->shape_, draft_->types_.kv));
+}
+
+}  // namespace kvroof
