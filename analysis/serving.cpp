@@ -35,8 +35,8 @@ Server::Server(CostModel cost, ResidencySummary mean, ResidencySummary half_writ
       mean_(std::move(mean)),
       half_written_(std::move(half_written)),
       lengths_(lengths),
-      a_step_(cost_.tokens_a_step()),
-      steps_(1 + (lengths.output - 1.0) / a_step_) {}
+      steps_(1 + cost_.steps_of(lengths.output - 1.0)),
+      a_step_(steps_ > 1 ? (lengths.output - 1.0) / (steps_ - 1) : 1) {}
 
 Estimate Server::static_batch(std::uint32_t batch) const {
   const Estimate prompts = cost_.prefill(mean_, batch);

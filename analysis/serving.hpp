@@ -65,8 +65,8 @@ class Server {
   CostModel cost_;
   ResidencySummary mean_, half_written_;
   RequestLengths lengths_;
-  double a_step_ = 1;  // tokens that a step makes of a sequence: more than one where they are drafted
   double steps_ = 1;   // of an answer, that of its first token included
+  double a_step_ = 1;  // tokens that a step makes of a sequence: more than one where they are drafted
 };
 
 }  // namespace kvroof

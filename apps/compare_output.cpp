@@ -88,7 +88,7 @@ std::string answer_text(const Ranking& r) {
   if (with == r.ranked.end()) return first_text(r);
   const std::string there = &*with == &best ? "There" : fmt::format("With a batch of {} there,", with->batch);
   return fmt::format("{} {} {}.", first_text(r), there,
-                     gain_text(*with->served.drafts, best.workload->policy().name != "full"));
+                     gain_text(*with->served.drafts, best.workload->policy().name != "full", r.goals.under_load));
 }
 
 std::vector<std::string> compare_notes(const Ranking& r) {
@@ -139,7 +139,7 @@ Table table_of(const Ranking& r) {
                    {"on the front", "pareto", false},
                    {"most of a step", "step_limited_by", false}};
   const bool drafts = drafts_anything(r.request.deployments);
-  if (drafts) table.columns.push_back({"times as fast by drafts", "times_as_fast"});
+  if (drafts) table.columns.push_back({"decode times as fast by drafts", "times_as_fast"});
   for (const Contender& c : r.ranked) {
     const std::string policy = r.request.title(c.workload->policy());
     const bool fits = c.batch > 0;

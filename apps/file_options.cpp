@@ -2,16 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
 namespace kvroof {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Options of all verbs that name one file; --device and --row-cache, which may be updated in place, are none of them.
+// Options of all verbs that name one file; --row-cache, which is updated in place, is none of them.
 constexpr std::array kWritten = {"out", "svg", "per-request", "kept", "details", "dump-logits", "readme"};
 constexpr std::array kRead = {"requests", "rows", "from", "text", "jsonl", "config"};
+// Options that name entries of a catalog or files, a list, where a device may be followed by :fact=value.
+constexpr std::array kNames = {"device", "prefill-device", "model", "as", "draft"};
 
 // The one name of a file that is or will be; empty: of a device or a pipe, or of nothing.
 fs::path place_of(const std::string& name) {
@@ -35,6 +39,21 @@ bool same_file(const std::string& a, const std::string& b) {
   return !place.empty() && place == place_of(b);
 }
 
+// The files among the names of an option.
+std::vector<std::string> files_of(const std::string& list) {
+  std::vector<std::string> files;
+  for (std::size_t begin = 0; begin < list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string item = list.substr(begin, end - begin);
+    std::error_code ignored;
+    for (const std::string& name : {item, item.substr(0, item.find(':'))}) {
+      if (fs::is_regular_file(name, ignored)) files.push_back(name);
+    }
+    begin = end + 1;
+  }
+  return files;
+}
+
 }  // namespace
 
 void check_written_files(const Command& command, const Arguments& arguments) {
@@ -51,6 +70,12 @@ void check_written_files(const Command& command, const Arguments& arguments) {
     };
     for (const char* option : kRead) {
       if (same_file(to, text_of(arguments, option))) refuse(fmt::format("the file of --{}", option));
+    }
+    for (const char* option : kNames) {
+      if (command.name == "calibrate") break;  // which brings a device's file up to date
+      for (const std::string& file : files_of(text_of(arguments, option))) {
+        if (same_file(to, file)) refuse(fmt::format("the file of --{}", option));
+      }
     }
     for (const std::string& word : arguments.positional) {
       std::error_code ignored;

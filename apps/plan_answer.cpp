@@ -133,14 +133,15 @@ std::string answer_text(const Question& q, const Plan& plan) {
   if (!plan.drafts) {
     const Plan* with = best_with_drafts(q, plan);
     if (with == nullptr) return text;
-    return fmt::format("{} With {}: {}.", text, sequences_text(with->batch), gain_text(*with->drafts, evicts));
+    return fmt::format("{} With {}: {}.", text, sequences_text(with->batch),
+                       gain_text(*with->drafts, evicts, plan.under_load));
   }
   std::string without = "without them none would be served";
   if (plan.batch_without_drafts > 0) {
     without = fmt::format("without them {} would make {} tokens/s", sequences_text(plan.batch_without_drafts),
                           short_number(plan.tokens_per_s_without_drafts));
   }
-  return fmt::format("{} {}; {}.", text, gain_text(*plan.drafts, evicts), without);
+  return fmt::format("{} {}; {}.", text, gain_text(*plan.drafts, evicts, plan.under_load), without);
 }
 
 std::string advice_text(const Question& q, const Plan& plan) {

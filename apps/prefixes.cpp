@@ -102,7 +102,8 @@ PrefixesRequest request_of(const Arguments& arguments) {
   return r;
 }
 
-// The smallest cache, to one part in a hundred, with which the first order finds kKnee of what can be found.
+// A cache with which the first order finds kKnee of what can be found, and does not with one that is a hundredth of all
+// smaller: the smallest, under orders that find no less in a larger one.
 std::uint64_t knee_of(const PrefixReplay& replay, const PrefixEviction& order, const PrefixFinds& most) {
   const auto enough = [&](std::uint64_t capacity) {
     return static_cast<double>(replay.finds(order, capacity).tokens) >= kKnee * static_cast<double>(most.tokens);
@@ -161,7 +162,7 @@ std::string prefixes_table(const PrefixesRequest& r, const PrefixReplay& replay,
     const bool infinite = capacity == PrefixReplay::kInfinite;
     table.rows.push_back({infinite ? "infinite" : std::to_string(capacity)});
     if (r.model) {
-      table.rows.back().push_back(short_number(gib(r, std::min(capacity, replay.distinct_tokens()))));
+      table.rows.back().push_back(short_number(gib(r, infinite ? replay.distinct_tokens() : capacity)));
     }
     for (std::size_t i = 0; i < r.orders.size(); ++i) {
       table.rows.back().push_back(percent(share(found.points[row * r.orders.size() + i].tokens, replay)));

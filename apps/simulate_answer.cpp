@@ -94,15 +94,17 @@ std::string whether_disaggregation_pays(const SimulateRequest& r, const Simulate
   return fmt::format("{}: {:.1f} %", who, 100 * other->attained.value);
 }
 
-// The row that differs in drafts alone: without them where this one has them, and the best with them where it has none.
+// The best row that differs in drafts: without them where this one has them, and with them where it has none. Each has
+// the number of servers that was found for it.
 const SimulatedRow* drafts_aside(const SimulateRequest& r, const SimulatedRow& best,
                                  const std::vector<SimulatedRow>& rows) {
   const SimulatedRow* other = nullptr;
   for (const SimulatedRow& row : rows) {
     const Deployment &a = *row.deployment, &b = *best.deployment;
-    const bool same = row.device == best.device && row.workload == best.workload && row.replicas == best.replicas &&
-                      a.weights.name == b.weights.name && a.tensor_parallel == b.tensor_parallel &&
-                      row.prefill_replicas == best.prefill_replicas;
+    const bool same = row.device == best.device && row.workload == best.workload &&
+                      (r.replicas == 0 || row.replicas == best.replicas) && a.weights.name == b.weights.name &&
+                      a.tensor_parallel == b.tensor_parallel &&
+                      (r.prefill.best || row.prefill_replicas == best.prefill_replicas);
     if (!same || a.speculation.has_value() == b.speculation.has_value() || !row.problem.empty()) continue;
     if (other == nullptr || worse(r, *other, row)) other = &row;
   }
@@ -114,8 +116,10 @@ std::string whether_drafts_pay(const SimulateRequest& r, const SimulatedRow& bes
                                const std::vector<SimulatedRow>& rows) {
   const SimulatedRow* other = drafts_aside(r, best, rows);
   if (other == nullptr) return "";
-  const std::string way = best.deployment->speculation ? "without drafts"
-                                                       : "with " + drafts_text(*other->deployment->speculation);
+  const auto& with = other->deployment->speculation;
+  std::string way = with ? "with " + drafts_text(*with) : "without drafts";
+  if (r.replicas == 0) return fmt::format("; {} {}", way, devices_text(*other));
+  if (devices_text(*other) != devices_text(best)) way += fmt::format(", {}:", devices_text(*other));
   if (r.highest_rate) {
     return fmt::format("; {} {} requests/s, {:.2f} times as many", way, short_number(other->rate),
                        other->rate / best.rate);

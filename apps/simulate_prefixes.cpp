@@ -118,7 +118,7 @@ void check_host_links(const SimulateRequest& request) {
 
 const PrefixEviction* eviction_of(const Arguments& arguments) {
   const auto& name = arguments.get<std::string>("prefix-eviction");
-  const PrefixEviction* eviction = prefix_eviction(name).or_throw("--prefix-eviction", ExitCode::kUsage);
+  const PrefixEviction* eviction = prefix_eviction(name, false).or_throw("--prefix-eviction", ExitCode::kUsage);
   if (!eviction->foresees) return eviction;
   throw usage_error(fmt::format("--prefix-eviction {}: a server does not know which requests come", name))
       .note("`kvroof prefixes` says what it would find");

@@ -220,6 +220,16 @@ void describe_simulate(po::options_description_easy_init add) {
       "write the picture of how many requests had their first token by when to this file");
 }
 
+// Throws where one sequence passes more tokens a step than a step may have.
+static void check_step_tokens(const SimulateRequest& request) {
+  if (!request.step_tokens) return;
+  for (const Deployment& d : request.workload.deployments) {
+    if (!d.speculation || d.speculation->tokens < *request.step_tokens) continue;
+    throw usage_error(fmt::format("--max-num-batched-tokens {} and --speculate {}: a sequence passes {} tokens a step",
+                                  *request.step_tokens, d.speculation->tokens, d.speculation->tokens + 1));
+  }
+}
+
 SimulateRequest simulate_request(const Arguments& arguments) {
   SimulateRequest request;
   request.workload = workload_request(arguments);
@@ -253,6 +263,7 @@ SimulateRequest simulate_request(const Arguments& arguments) {
     request.workload.output = std::max(request.workload.output, r.output);
   }
   require_positions(request.workload.model, request.workload.prompt, request.workload.output);
+  check_step_tokens(request);
   return request;
 }
 

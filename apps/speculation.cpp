@@ -17,12 +17,20 @@ constexpr std::uint32_t kMostDrafted = 64;
 // Published checkpoints of one family pad their vocabularies to slightly different sizes.
 constexpr double kPaddedVocabulary = 0.01;
 
+ModelShape drafting_model(const std::string& name) {
+  try {
+    return find_model_shape(name, data_folder() / "catalog");
+  } catch (const Error& e) {
+    throw Error(fmt::format("--draft {}: expected mtp, eagle, eagle3, ngram or a model: {}", name, e.what()), e.code());
+  }
+}
+
 Draft draft_of(const std::string& name, const ModelShape& target) {
-  if (name == "ngram" || name == "none") return free_draft(name);
+  if (name == "ngram") return free_draft(name);
   if (name == "mtp") return mtp_draft(target);
   if (name == "eagle") return eagle_draft(target);
   if (name == "eagle3") return eagle3_draft(target);
-  const ModelShape model = find_model_shape(name, data_folder() / "catalog");
+  const ModelShape model = drafting_model(name);
   const double ratio = static_cast<double>(model.vocab) / target.vocab;
   if (std::abs(ratio - 1) > kPaddedVocabulary) {
     throw usage_error(fmt::format("--draft {}: it has a vocabulary of {} tokens and {} one of {}; what is drafted must "
@@ -36,6 +44,10 @@ Draft draft_of(const std::string& name, const ModelShape& target) {
 std::optional<Speculation> speculation_of(const std::string& item, const std::optional<Draft>& draft) {
   const std::size_t colon = item.find(':');
   const std::uint32_t tokens = count_value("speculate", item.substr(0, colon), 0, kMostDrafted);
+  const auto acceptance = [&] {
+    return number_value("speculate " + item.substr(0, colon) + ":ACCEPT", item.substr(colon + 1), 0, 1);
+  };
+  if (tokens == 0 && colon != std::string::npos) acceptance();  // of no use, but no number is a mistake
   if (tokens == 0) return std::nullopt;
   if (colon == std::string::npos) {
     throw usage_error(fmt::format("--speculate {0}: how often a drafted token is accepted is missing; expected "
@@ -45,7 +57,7 @@ std::optional<Speculation> speculation_of(const std::string& item, const std::op
   if (!draft) {
     throw usage_error("--speculate needs --draft: a model, mtp, eagle, eagle3, or ngram where drafts are looked up");
   }
-  return Speculation{tokens, number_value("speculate " + item.substr(0, colon), item.substr(colon + 1), 0, 1), *draft};
+  return Speculation{tokens, acceptance(), *draft};
 }
 
 double times_as_fast(const CostModel& with, const CostModel& without, const ResidencySummary& mean,
@@ -53,15 +65,25 @@ double times_as_fast(const CostModel& with, const CostModel& without, const Resi
   return without.step(mean, batch).value * with.tokens_a_step() / with.step(mean, batch).value;
 }
 
-// "at every batch that fits".
-std::string pays_text(const DraftGain& gain) {
-  if (gain.pays_to == 0) return gain.most > 1 ? "they pay at no batch that fits" : "they do not pay";
-  const bool to_end = gain.pays_to >= gain.most;
-  if (gain.pays_from > 1) {
-    return fmt::format("they pay from a batch of {}{}", gain.pays_from,
-                       to_end ? " on" : fmt::format(" to one of {}", gain.pays_to));
+// "1 to 2 and 8 to 96".
+std::string ranges_text(const DraftGain& gain) {
+  std::string text;
+  for (std::size_t i = 0; i < gain.pays.size(); ++i) {
+    const auto [from, to] = gain.pays[i];
+    if (i > 0) text += i + 1 < gain.pays.size() ? ", " : " and ";
+    text += from == to ? std::to_string(from) : fmt::format("{} to {}", from, to);
   }
-  return to_end ? "they pay at every batch that fits" : fmt::format("they pay up to a batch of {}", gain.pays_to);
+  return text;
+}
+
+// "they pay at every batch that fits".
+std::string pays_text(const DraftGain& gain) {
+  if (gain.pays.empty()) return gain.most > 1 ? "they pay at no batch that fits" : "they do not pay";
+  const auto [from, to] = gain.pays.front();
+  if (gain.pays.size() > 1) return "they pay at batches of " + ranges_text(gain);
+  const bool to_end = to >= gain.most;
+  if (from == 1) return to_end ? "they pay at every batch that fits" : fmt::format("they pay up to a batch of {}", to);
+  return fmt::format("they pay from a batch of {}{}", from, to_end ? " on" : fmt::format(" to one of {}", to));
 }
 
 }  // namespace
@@ -123,27 +145,32 @@ DraftGain draft_gain(const CostModel& with, const CostModel& without, const Resi
   const ResidencySummary full = full_attention_summary(with.shape(), mean.prompt, mean.steps);
   gain.times_under_full = times_as_fast(with, without, full, batch);
   gain.most = std::max(batch, most);
-  for (std::uint64_t b = 1; b <= gain.most; b = std::max(b + 1, std::min(gain.most, b + b / 100))) {
-    if (times_as_fast(with, without, mean, b) <= 1) continue;
-    if (gain.pays_from == 0) gain.pays_from = b;
-    gain.pays_to = b;
+  const auto next = [&](std::uint64_t b) { return std::max(b + 1, std::min(gain.most, b + b / 100)); };
+  bool paid = false;
+  for (std::uint64_t b = 1; b <= gain.most; b = next(b)) {
+    const bool pays = times_as_fast(with, without, mean, b) > 1;
+    if (pays && !paid) gain.pays.emplace_back(b, b);
+    if (pays) gain.pays.back().second = b;
+    paid = pays;
   }
   return gain;
 }
 
-std::string gain_text(const DraftGain& gain, bool evicts) {
+std::string gain_text(const DraftGain& gain, bool evicts, bool under_load) {
   const Speculation& s = gain.speculation;
   std::string text = fmt::format(
-      "{} drafted a step, each accepted with {:g} %, make {} tokens a step: {} ms a token in place of {}, {:.2f} times "
-      "as fast",
-      drafts_text(s), 100 * s.acceptance, short_number(s.tokens_a_step()), short_number(gain.token.value * 1e3),
+      "{} drafted a step, each accepted with {:g} %, make {} tokens a step: {}{} ms a token in place of {}, {:.2f} "
+      "times as fast",
+      drafts_text(s), 100 * s.acceptance, short_number(s.tokens_a_step()),
+      under_load ? "of decode steps alone " : "", short_number(gain.token.value * 1e3),
       short_number(gain.token_without.value * 1e3), gain.times);
   if (evicts) text += fmt::format(" ({:.2f} times under full attention)", gain.times_under_full);
   return text + "; " + pays_text(gain);
 }
 
 nlohmann::ordered_json gain_json(const DraftGain& gain) {
-  const bool pays = gain.pays_to > 0;
+  nlohmann::ordered_json pays = nlohmann::ordered_json::array();
+  for (const auto& [from, to] : gain.pays) pays.push_back({{"from_batch", from}, {"to_batch", to}});
   return {{"draft", gain.speculation.draft.name},
           {"drafted_tokens", gain.speculation.tokens},
           {"acceptance", gain.speculation.acceptance},
@@ -153,8 +180,7 @@ nlohmann::ordered_json gain_json(const DraftGain& gain) {
           {"tpot_without_ms", interval_json(gain.token_without, 1e3)},
           {"times_as_fast", gain.times},
           {"times_as_fast_under_full", gain.times_under_full},
-          {"pays_from_batch", pays ? nlohmann::ordered_json(gain.pays_from) : nullptr},
-          {"pays_to_batch", pays ? nlohmann::ordered_json(gain.pays_to) : nullptr}};
+          {"pays", pays}};
 }
 
 void add_gain(WideRows& rows, const DraftGain* gain) {
@@ -170,9 +196,7 @@ void add_gain(WideRows& rows, const DraftGain* gain) {
   rows.add_estimate("tpot_without_ms", gain != nullptr ? &gain->token_without : nullptr, 1e3);
   add("times_as_fast", [](const DraftGain& g) { return g.times; });
   add("times_as_fast_under_full", [](const DraftGain& g) { return g.times_under_full; });
-  const bool pays = gain != nullptr && gain->pays_to > 0;
-  rows.add("pays_from_batch", pays ? std::optional(gain->pays_from) : std::nullopt);
-  rows.add("pays_to_batch", pays ? std::optional(gain->pays_to) : std::nullopt);
+  add("pays_at_batches", [](const DraftGain& g) { return ranges_text(g); });
 }
 
 std::vector<std::string> speculation_notes(const std::vector<Deployment>& deployments) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/command.hpp"
@@ -35,8 +36,9 @@ struct DraftGain {
   Estimate token, token_without;   // seconds a token, with them and without
   double times = 1;                // as fast
   double times_under_full = 1;     // with full attention and as many sequences, whether they fit or not
-  // Sequences at once with which tokens are faster than without, of those up to `most`; 0: none. To within 1 %.
-  std::uint64_t pays_from = 0, pays_to = 0, most = 0;
+  // Sequences at once with which tokens are faster than without, from and to, of those up to `most`. To within 1 %.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> pays = {};
+  std::uint64_t most = 0;
 };
 // `most`: the largest batch that is looked at; at least `batch`.
 DraftGain draft_gain(const CostModel& with, const CostModel& without, const ResidencySummary& mean, std::uint64_t batch,
@@ -44,8 +46,8 @@ DraftGain draft_gain(const CostModel& with, const CostModel& without, const Resi
 
 // "4 tokens of mtp drafted a step, each accepted with 80 %, make 3.36 tokens a step: 2.5 ms a token in place of 4.4,
 // 1.76 times as fast; they pay up to a batch of 96".
-// `evicts`: what full attention gains is said beside that.
-std::string gain_text(const DraftGain& gain, bool evicts);
+// `evicts`: what full attention gains is said beside that; `under_load`: that it is of decode steps alone.
+std::string gain_text(const DraftGain& gain, bool evicts, bool under_load);
 nlohmann::ordered_json gain_json(const DraftGain& gain);
 // Columns of the same names; empty cells for nothing.
 void add_gain(WideRows& rows, const DraftGain* gain);

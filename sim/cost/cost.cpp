@@ -135,21 +135,24 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
             elementwise_start_.spread);
 }
 
+double CostModel::launch_seconds(double each_us) const {
+  const MoreKernels more = more_kernels();
+  const double kernels = engine_.kernels_per_layer + (deployment_.tensor_parallel > 1 ? 2 : 0) +
+                         (more.products + more.others) / shape_.layers;
+  return shape_.layers * kernels * each_us * 1e-6;
+}
+
 // The device waits for the host where launching (without a graph) and what the host does for each sequence while the
 // device computes take longer than computing, of the step and of the prompts that share its iteration. Without a graph
 // it idles longer between kernels also where they do not. An engine whose graphs are of decode steps alone may take
 // longer for a launch of a prompt, shaped anew each time.
 void CostModel::add_host(Parts& parts, std::uint64_t batch, std::uint64_t sampled, bool replayed, double launch_us,
                          double beside) const {
-  const MoreKernels more = more_kernels();
-  const double kernels = engine_.kernels_per_layer + (deployment_.tensor_parallel > 1 ? 2 : 0) +
-                         (more.products + more.others) / shape_.layers;
   replayed = replayed && (deployment_.stages == 1 || engine_.graphs_over_stages);
-  const double launches = replayed ? 0 : shape_.layers * kernels * launch_us * 1e-6;
+  const double launches = launch_seconds(replayed ? 0 : launch_us);
   const double hidden = launches + engine_.hidden_request_us * 1e-6 * static_cast<double>(batch);
   const double idle = std::max(0.0, hidden - parts.total() - beside);
-  const double gap = engine_.gap_us + (replayed ? 0 : engine_.launch_gap_us);
-  const double gaps = shape_.layers * kernels * gap * 1e-6;
+  const double gaps = launch_seconds(engine_.gap_us + (replayed ? 0 : engine_.launch_gap_us));
   const double telling = deployment_.tensor_parallel > 1 ? engine_.shared_step_us : 0;
   const double sampling = deployment_.top_p ? engine_.top_p_ns * 1e-3 * shape_.vocab : 0;
   const double step = engine_.step_us + telling + engine_.request_us * static_cast<double>(batch) +
@@ -253,7 +256,11 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   const double launch_us = engine_.prompt_launch_us > 0 ? engine_.prompt_launch_us : engine_.launch_us;
   if (!attention_only(shape_)) add_host(parts, batch, batch, replayed, launch_us, beside);
   parts.least = least_seconds(traffic, tokens, 0);  // blocks of queries share the rows that they read
-  if (draft_) parts.add_times(1, draft_->prefill_parts(draft_residency(residency), batch, beside));
+  if (draft_) {
+    // The host launches what drafts while the device still computes, once it has launched the target's kernels.
+    const double ahead = std::max(0.0, parts.total() - launch_seconds(replayed ? 0 : launch_us));
+    parts.add_times(1, draft_->prefill_parts(draft_residency(residency), batch, ahead));
+  }
   return parts;
 }
 

@@ -1,6 +1,7 @@
 // Traffic on a device, as time with an interval; memory ledger; largest batch; what limits. Formulas: docs/method.md.
 #pragma once
 
+#include <cmath>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -134,6 +135,11 @@ class CostModel {
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;
   // Tokens that a sequence is longer by after a step, on average: 1 where none are drafted.
   [[nodiscard]] double tokens_a_step() const { return step_tokens().kept; }
+  // Steps in which an answer makes so many tokens, on average.
+  [[nodiscard]] double steps_of(double tokens) const {
+    const auto& drafts = deployment_.speculation;
+    return drafts ? drafts->steps_of(static_cast<std::uint64_t>(std::llround(tokens))) : tokens;
+  }
   // Seconds of a mean step that go to drafts.
   [[nodiscard]] Estimate drafting(const ResidencySummary& residency, std::uint64_t batch) const;
   // Bytes of one device that what drafts holds of a sequence of so many tokens.
@@ -213,6 +219,8 @@ class CostModel {
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
   void set_links(const Device& device);
   void add_links(Parts& parts, std::uint64_t tokens) const;
+  // Of all kernels of a step, so many microseconds each.
+  [[nodiscard]] double launch_seconds(double each_us) const;
   void add_host(Parts& parts, std::uint64_t batch, std::uint64_t sampled, bool replayed, double launch_us,
                 double beside) const;
 

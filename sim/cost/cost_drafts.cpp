@@ -91,7 +91,11 @@ CostModel::Parts CostModel::step_parts(const ResidencySummary& residency, const 
                                        std::uint64_t batch, double beside) const {
   if (!deployment_.speculation) return parts_of(residency, traffic, batch, {}, beside);
   const Parts drafts = draft_parts(residency, batch);
-  Parts parts = parts_of(residency, traffic, batch, step_tokens(), beside + drafts.total());
+  // While drafts are computed the host may work ahead, as far as it does not launch them.
+  const bool launched = draft_ && !engine_.replays(batch);
+  const double launching = launched ? deployment_.speculation->tokens * draft_->launch_seconds(engine_.launch_us) : 0;
+  const double ahead = std::max(0.0, drafts.total() - launching);
+  Parts parts = parts_of(residency, traffic, batch, step_tokens(), beside + ahead);
   parts.add_times(1, drafts);
   parts.width_squared[static_cast<std::size_t>(CostTerm::kHost)] += square(kVerifySpread * parts.total());
   return parts;

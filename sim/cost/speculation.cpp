@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace kvroof {
 namespace {
@@ -55,6 +56,20 @@ double Speculation::tokens_a_step() const {
   double sum = 1, chance = 1;
   for (std::uint32_t i = 0; i < tokens; ++i) sum += chance *= acceptance;
   return sum;
+}
+
+// E[n] = 1 + the mean of E over what a step leaves to be made; `left` is that of steps in which a draft was refused,
+// Σ α^(k − 1) E[n − k] over k = 1 … γ, from n to n.
+double Speculation::steps_of(std::uint64_t tokens_made) const {
+  std::vector<double> steps(tokens_made + 1, 0.0);
+  const auto before = [&](std::uint64_t n, std::uint64_t k) { return n > k ? steps[n - k] : 0.0; };
+  const double all = std::pow(acceptance, tokens);
+  double left = 0;
+  for (std::uint64_t n = 1; n <= tokens_made; ++n) {
+    left = before(n, 1) + acceptance * left - all * before(n, tokens + 1);
+    steps[n] = 1 + (1 - acceptance) * left + all * before(n, std::uint64_t{tokens} + 1);
+  }
+  return steps[tokens_made];
 }
 
 Draft mtp_draft(const ModelShape& target) {

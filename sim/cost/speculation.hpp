@@ -32,6 +32,9 @@ struct Speculation {
 
   // Those that a sequence is longer by after a step, on average: (1 − α^(γ+1)) / (1 − α), equation 1 of the paper.
   [[nodiscard]] double tokens_a_step() const;
+  // Steps in which an answer makes so many tokens, on average: the last step is cut at the answer's end, so that they
+  // are more than tokens / tokens_a_step().
+  [[nodiscard]] double steps_of(std::uint64_t tokens_made) const;
   // What the target passes and keeps in a step.
   [[nodiscard]] StepTokens step_tokens() const { return {tokens + 1, tokens_a_step()}; }
 };

@@ -32,11 +32,11 @@ constexpr std::array kEvictions = {
 
 std::span<const PrefixEviction> prefix_evictions() { return kEvictions; }
 
-Result<const PrefixEviction*> prefix_eviction(std::string_view name) {
+Result<const PrefixEviction*> prefix_eviction(std::string_view name, bool foreseeing) {
   std::vector<std::string> names;
   for (const PrefixEviction& eviction : kEvictions) {
     if (eviction.name == name) return &eviction;
-    names.emplace_back(eviction.name);
+    if (foreseeing || !eviction.foresees) names.emplace_back(eviction.name);
   }
   return failure("'{}' is no order of eviction: expected {}{}", name, join(names, " | "), did_you_mean(name, names));
 }

@@ -34,7 +34,7 @@ struct PrefixEviction {
 
 // LRU first, which is what a cache does that is not told.
 std::span<const PrefixEviction> prefix_evictions();
-// Fails with the names that there are.
-Result<const PrefixEviction*> prefix_eviction(std::string_view name);
+// Fails with the names that there are; `foreseeing`: also of orders that know what comes.
+Result<const PrefixEviction*> prefix_eviction(std::string_view name, bool foreseeing = true);
 
 }  // namespace kvroof

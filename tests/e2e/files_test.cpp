@@ -54,6 +54,10 @@ TEST_CASE("a result does not replace a file that is read for it") {
   check_refused("eval --model demo --text " + file + " -o " + file, 2, "the file of --text");
   check_refused("validate --rows " + file + " -o " + file, 2, "the file of --rows");
   check_refused("models show " + file + " -o " + file, 2, "would replace " + file);
+  const std::string model = "--model llama-3-8b --device h100-sxm ";
+  check_refused("plan --model llama-3-8b --device " + file + ":l2_mib=2 -o " + file, 2, "the file of --device");
+  check_refused("compare --model " + file + " --device h100-sxm --svg " + file, 2, "the file of --model");
+  check_refused("plan " + model + "--speculate 2:0.5 --draft " + file + " -o " + file, 2, "the file of --draft");
   CHECK(slurp(file) == "arrival_s,prompt,output\n0,8,2\n");
   CHECK(run_program(trace + " -o " + folder.file("out")).code == 0);
 }

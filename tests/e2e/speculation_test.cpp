@@ -61,7 +61,8 @@ TEST_CASE("drafts pay up to the batch that a plan says, and no further") {
   const std::string words = "plan --model llama-3.1-8b --device h100-sxm --engine vllm --prompt 256 --output 128 " +
                             kModel + "--speculate 3:0.5 ";
   const json largest = json_of(words);
-  const std::uint64_t last = largest["speculation"]["pays_to_batch"].get<std::uint64_t>();
+  REQUIRE(largest["speculation"]["pays"].size() == 1);
+  const std::uint64_t last = largest["speculation"]["pays"][0]["to_batch"].get<std::uint64_t>();
   REQUIRE(last < largest["largest_batch"].get<std::uint64_t>());
   const auto times = [&](double batch) {
     const std::string n = std::to_string(static_cast<std::uint64_t>(batch));
@@ -69,9 +70,31 @@ TEST_CASE("drafts pay up to the batch that a plan says, and no further") {
   };
   CHECK(times(static_cast<double>(last)) > 1);
   CHECK(times(1.02 * static_cast<double>(last) + 1) < 1.001);
-  CHECK(largest["speculation"]["pays_from_batch"] == 1);
+  CHECK(largest["speculation"]["pays"][0]["from_batch"] == 1);
   CHECK(largest["answer"].get<std::string>().find("they pay up to a batch of " + std::to_string(last)) !=
         std::string::npos);
+}
+
+TEST_CASE("where drafts pay for few sequences and for many, and not between, a plan says so") {
+  // The experts that a few sequences ask for are other ones with each drafted token; many ask for all of them anyhow.
+  const std::string words = "plan --model qwen3-30b-a3b --device h200 --engine vllm --dtype fp8 --prompt 8k "
+                            "--draft ngram --speculate 4:0.3 --batch ";
+  const json few = json_of(words + "4");
+  const json& pays = few["speculation"]["pays"];
+  REQUIRE(pays.size() > 1);
+  CHECK(few["speculation"]["times_as_fast"].get<double>() < 1);
+  for (const json& range : pays) CHECK((range["to_batch"] < 4 || range["from_batch"] > 4));
+  CHECK(json_of(words + "1")["speculation"]["times_as_fast"].get<double>() > 1);
+  CHECK(few["answer"].get<std::string>().find("they pay at batches of 1") != std::string::npos);
+}
+
+TEST_CASE("a host that launches each kernel launches those of drafts as well") {
+  const std::string words =
+      "plan --model llama-3.1-8b --engine huggingface --device h100-sxm --prompt 1k --batch 1 --draft ";
+  const json drafted = json_of(words + "eagle --speculate 8:0.7"), free = json_of(words + "ngram --speculate 8:0.7");
+  const json& s = drafted["speculation"];
+  // Kernels of drafts wait for each other as well, which is no time of the host.
+  CHECK(value(s["step_ms"]) > value(free["speculation"]["step_ms"]) + 0.8 * value(s["drafting_ms"]));
 }
 
 TEST_CASE("of several drafts a plan takes those that make most tokens a second, or none") {
@@ -131,6 +154,26 @@ TEST_CASE("a simulated loop of clients with drafts has the token that a plan com
   CHECK(value(row["itl_ms"]["mean"]) > 2 * value(row["tpot_ms"]["mean"]));
 }
 
+TEST_CASE("what drafts change is said of servers that are looked for, however many and of what kind each row has") {
+  const std::string work =
+      "simulate --model llama-3.1-8b --device h100-sxm --engine vllm --draft eagle3 --speculate 0,3:0.7 ";
+  const std::string few = run_program(work + "--prompt 2k --output 256 --rate 40 --count 100 --replicas auto "
+                                             "--ttft-ms 2000 --tpot-ms 15").out;
+  CHECK(few.find("; without drafts ") != std::string::npos);
+  CHECK(few.find("of h100-sxm.\n") != std::string::npos);
+  const Ran wrong = run_program(work + "--rate 1 --max-num-batched-tokens 3");
+  CHECK(wrong.code == 2);
+  CHECK(wrong.err.find("a sequence passes 4 tokens a step") != std::string::npos);
+}
+
+TEST_CASE("an answer of one step gains nothing from drafts, in a simulation nor in a plan of a loop") {
+  const std::string work = "--model llama-3.1-8b --device h100-sxm --engine vllm --prompt 4k --output 2 ";
+  const auto under_load = [&](const std::string& drafts) {
+    return value(json_of("plan " + work + "--batch 1 " + drafts)["load"]["tokens_per_s"]);
+  };
+  CHECK(under_load("--draft ngram --speculate 64:1") <= under_load(""));
+}
+
 TEST_CASE("a simulation with drafts prints the same bytes for any number of threads, and says whether they pay") {
   const std::string words = "simulate " + kLlama + "--draft eagle3 --speculate 0,3:0.7 --rate 2 --count 60 ";
   const std::string one = run_program(words + "--threads 1").out;
@@ -146,13 +189,16 @@ TEST_CASE("drafts that mean nothing are refused in a sentence") {
   for (const Refusal& r :
        {Refusal{"--speculate 4:0.8", "--speculate needs --draft"}, Refusal{"--draft mtp", "--draft needs --speculate"},
         Refusal{"--draft mtp --speculate 4", "how often a drafted token is accepted is missing"},
-        Refusal{"--draft mtp --speculate 4:1.2", "--speculate 4 1.2: expected a number from 0 to 1"},
-        Refusal{"--draft mtp --speculate 4:", "--speculate 4 "}, Refusal{"--draft mtp --speculate :0.5", "--speculate"},
+        Refusal{"--draft mtp --speculate 4:1.2", "--speculate 4:ACCEPT 1.2: expected a number from 0 to 1"},
+        Refusal{"--draft mtp --speculate 4:", "--speculate 4:ACCEPT "},
+        Refusal{"--draft mtp --speculate :0.5", "--speculate"},
         Refusal{"--draft mtp --speculate 65:0.8", "--speculate 65"},
         Refusal{"--draft mtp --speculate 0", "nothing is drafted"},
         Refusal{"--draft nothing-like-it --speculate 4:0.8", "nothing-like-it"},
         Refusal{"--draft gpt2 --speculate 4:0.8", "it has a vocabulary of 50257 tokens and llama-3.1-8b one of 128256"},
-        Refusal{"--draft ngram --speculate 4:0.8,", "--speculate"}}) {
+        Refusal{"--draft ngram --speculate 4:0.8,", "--speculate"},
+        Refusal{"--draft ngram --speculate 4:0.8,0:x", "--speculate 0:ACCEPT x"},
+        Refusal{"--draft none --speculate 4:0.8", "--draft none: expected mtp, eagle, eagle3, ngram or a model"}}) {
     const Ran ran = run_program("plan " + kLlama + r.words);
     INFO(r.words << ": " << ran.err);
     CHECK(ran.code == 2);

@@ -55,6 +55,24 @@ TEST_CASE("tokens a step are those of Leviathan's table of speeds") {
   CHECK(free_drafts(4, 1).tokens_a_step() == 5);
 }
 
+TEST_CASE("an answer takes the steps that its last one, which is cut, adds to") {
+  // Of two drafts, each accepted with a half, a step makes 1, 2 or 3 tokens with 1/2, 1/4 and 1/4.
+  const Speculation two = free_drafts(2, 0.5);
+  CHECK(two.steps_of(0) == 0);
+  CHECK(two.steps_of(1) == 1);
+  CHECK(two.steps_of(2) == 1.5);
+  CHECK(two.steps_of(3) == 1 + 0.5 * 1.5 + 0.25 * 1);
+  CHECK(two.steps_of(4) == 1 + 0.5 * 2 + 0.25 * 1.5 + 0.25 * 1);
+  CHECK(free_drafts(4, 0).steps_of(17) == 17);
+  for (const std::uint64_t n : {1U, 4U, 5U, 6U, 51U}) {
+    CHECK(free_drafts(4, 1).steps_of(n) == std::ceil(static_cast<double>(n) / 5));
+  }
+  // Of a long answer the cut is less than a step.
+  const Speculation six = free_drafts(6, 0.8);
+  CHECK(six.steps_of(20000) > 20000 / six.tokens_a_step());
+  CHECK(six.steps_of(20000) < 20000 / six.tokens_a_step() + 1);
+}
+
 TEST_CASE("a layer on the target has the parameters that papers and checkpoints state") {
   // arXiv:2401.15077, section 4: draft models of 0.24, 0.37 and 0.99 B for 7B, 13B and 70B.
   CHECK(billions(eagle_draft(model("llama-2-7b"))) == Approx(0.24).margin(0.005));
