@@ -61,8 +61,10 @@ std::optional<ReadSpeed> measure_read_speed(const RunFacts& facts, const Session
   // Activations stay in the caches; what has to come from memory is weights, k and v.
   const std::uint64_t bytes = result.decode_bytes[Cause::kWeights] + result.decode_bytes[Cause::kKvRead];
   const unsigned threads = facts.backend == "reference" ? 1 : facts.threads;
-  return ReadSpeed{static_cast<double>(bytes) / result.decode_seconds, measure_read_bandwidth(threads), threads,
-                   bytes / result.decode_steps, last_level_cache_bytes()};
+  // Nobody should wait longer for the limit than for the tokens.
+  const double host = measure_read_bandwidth(threads, std::min(0.2, result.decode_seconds));
+  return ReadSpeed{static_cast<double>(bytes) / result.decode_seconds, host, threads, bytes / result.decode_steps,
+                   last_level_cache_bytes()};
 }
 
 void add_facts(nlohmann::json& json, const RunFacts& facts) {

@@ -36,7 +36,8 @@ struct ReadSpeed {
   [[nodiscard]] bool cached() const { return step_bytes <= cache_bytes; }
 };
 
-// Measures the host, which takes about 0.3 s; nothing when no token was decoded, or not by it.
+// Measures the host, for as long as decoding took but at most about 0.3 s; nothing when no token was decoded, or not by
+// the host.
 std::optional<ReadSpeed> measure_read_speed(const RunFacts& facts, const SessionResult& result);
 
 // Adds how the run was made: policy, types, notes.

@@ -12,9 +12,9 @@ function(kvroof_library name)
   endif()
 endfunction()
 
-# kvroof_no_inner_loops(target...): verbs, reports and tables, where size counts for more than speed.
-function(kvroof_no_inner_loops)
-  if(KVROOF_SMALL)
+# kvroof_for_size(target...): code without inner loops (verbs, catalogs), where compiling counts for more than running.
+function(kvroof_for_size)
+  if(NOT KVROOF_SANITIZE)
     foreach(target ${ARGN})
       # GCC sees uninitialised values in std::optional where it does not inline.
       target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Os;-Wno-maybe-uninitialized>")

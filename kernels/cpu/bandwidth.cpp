@@ -114,14 +114,13 @@ void MemoryProbe::copy() {
   });
 }
 
-double measure_read_bandwidth(unsigned threads) {
-  constexpr double kSeconds = 0.2;
+double measure_read_bandwidth(unsigned threads, double seconds) {
   const auto start = std::chrono::steady_clock::now();
   const std::uint64_t window = window_bytes(threads);
   MemoryProbe probe(threads, uncached_bytes());
   Timing timing;
   const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  while (timing.runs() * window < uncached_bytes() || elapsed() < kSeconds) {
+  while (timing.runs() * window < uncached_bytes() || elapsed() < seconds) {
     timing.run([&] { probe.read_next(window); });
   }
   return static_cast<double>(window) / timing.best();

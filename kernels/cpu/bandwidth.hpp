@@ -69,8 +69,8 @@ class MemoryProbe {
   std::uint64_t next_ = 0;
 };
 
-// Bytes per second at which so many threads read uncached memory: the best of the windows that fit in a fifth of a
-// second, and of one pass over uncached_bytes() at least.
-double measure_read_bandwidth(unsigned threads);
+// Bytes per second at which so many threads read uncached memory: the best of the windows that fit in so many seconds,
+// and of one pass over uncached_bytes() at least.
+double measure_read_bandwidth(unsigned threads, double seconds);
 
 }  // namespace kvroof

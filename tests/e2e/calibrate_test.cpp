@@ -15,12 +15,12 @@ using nlohmann::json;
 TEST_CASE("calibrate writes a device file of measured facts, none above 100 %, and prints them as JSON when asked") {
   const TemporaryFolder folder;
   const std::string file = folder.file("cpu.yaml");
-  const Ran ran = run_program("calibrate --backend cpu --format json -o " + file);
+  const Ran ran = run_program("calibrate --backend cpu --threads 1 --format json -o " + file);  // others need theirs
   if (ran.code == 1 && ran.err.find("which cannot be: the machine was busy") != std::string::npos) return;
   INFO(ran.err);
   REQUIRE(ran.code == 0);
   const json printed = json::parse(ran.out);
-  CHECK(printed["reads_by_threads"].size() >= 1);
+  CHECK(printed["reads_by_threads"].size() == 1);
   CHECK(printed["products"].size() == 3);
   CHECK(printed["read_in_turn"]["bytes_per_s"].get<double>() > 0.1e9);
   const Ran shown = run_program("devices show " + file + " --format json");

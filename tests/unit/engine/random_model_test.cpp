@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <unordered_set>
 
 #include "kernels/engine/elements.hpp"
 #include "kernels/engine/random_model.hpp"
@@ -29,12 +30,10 @@ ModelShape small_shape() {
 // Bytes of all weights, and of those that norms multiply by.
 std::uint64_t bytes_of(Model& model) {
   std::uint64_t bytes = 0;
-  std::vector<const Weight*> seen;
+  std::unordered_set<const Weight*> seen;
   for (const TensorBinding& tensor : bind_tensors(model.config, model.weights)) {
     for (const RowBlock& block : tensor.blocks) {
-      if (std::find(seen.begin(), seen.end(), block.weight) != seen.end()) continue;
-      seen.push_back(block.weight);
-      bytes += block.weight->bytes();
+      if (seen.insert(block.weight).second) bytes += block.weight->bytes();
     }
   }
   return bytes;
