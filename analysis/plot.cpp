@@ -173,6 +173,10 @@ std::string colour_bar(const HeatMap& map, double low, double high, double x, do
   return out;
 }
 
+std::string name_of(const std::vector<std::string>& names, std::uint32_t first, std::uint32_t i) {
+  return names.empty() ? std::to_string(first + i) : names[i];
+}
+
 std::string cells(const HeatMap& map, double low, double high, double top, double width, double height) {
   std::string out;
   for (std::uint32_t row = 0; row < map.rows; ++row) {
@@ -184,11 +188,48 @@ std::string cells(const HeatMap& map, double low, double high, double top, doubl
           "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"><title>{} {}, {} {}: "
           "{}{}</title></rect>\n",
           kLeft + column * width, top + row * height, width - (width > 6 ? 1 : 0), height - (height > 6 ? 1 : 0),
-          colour_of(share), xml_text(map.row_label), map.first_row + row, xml_text(map.column_label), column,
+          colour_of(share), xml_text(map.row_label), xml_text(name_of(map.row_names, map.first_row, row)),
+          xml_text(map.column_label), xml_text(name_of(map.column_names, 0, column)),
           value_text(map, value), map.percent ? " %" : "");
     }
   }
   return out;
+}
+
+constexpr double kTitle = 8, kMapTop = 64;
+
+double row_height(const HeatMap& map) { return std::clamp(360.0 / map.rows, 5.0, 34.0); }
+double height_of(const HeatMap& map) { return kMapTop + row_height(map) * map.rows + 56; }
+
+// All of a map but the page and its title.
+std::string body_of(const HeatMap& map) {
+  double low = map.whole_scale ? 0 : INFINITY;
+  double high = map.whole_scale ? 1 : -INFINITY;
+  for (const double value : map.values) {
+    if (std::isnan(value)) continue;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  const double right = kRight - 74;
+  const double width = (right - kLeft) / map.columns;
+  const double height = row_height(map);
+  const double bottom = kMapTop + height * map.rows;
+  std::string out = svg::text(kRight, 52, map.value_label, "label", Anchor::kEnd) +
+                    svg::text((kLeft + right) / 2, bottom + 40, map.column_label, "label", Anchor::kMiddle) +
+                    svg::upright_text(18, (kMapTop + bottom) / 2, map.row_label, "label");
+  const std::uint32_t row_step = number_step(height, 14);
+  for (std::uint32_t row = 0; row < map.rows; row += row_step) {
+    out += svg::text(kLeft - 8, kMapTop + (row + 0.5) * height + 4, name_of(map.row_names, map.first_row, row), "tick",
+                     Anchor::kEnd);
+  }
+  const std::uint32_t column_step = number_step(width, 26);
+  for (std::uint32_t column = 0; column < map.columns; column += column_step) {
+    out += svg::text(kLeft + (column + 0.5) * width, bottom + 18, name_of(map.column_names, 0, column), "tick",
+                     Anchor::kMiddle);
+  }
+  if (low > high) return out;
+  return out + cells(map, low, high, kMapTop, width, height) +
+         colour_bar(map, low, high, right + 18, kMapTop, bottom - kMapTop);
 }
 
 }  // namespace
@@ -223,34 +264,18 @@ std::string line_chart_svg(const LineChart& chart) {
 }
 
 std::string heat_map_svg(const HeatMap& map) {
-  double low = INFINITY;
-  double high = -INFINITY;
-  for (const double value : map.values) {
-    if (std::isnan(value)) continue;
-    low = std::min(low, value);
-    high = std::max(high, value);
+  return svg::open_picture(height_of(map), map.title) + body_of(map) + "</svg>\n";
+}
+
+std::string heat_maps_svg(const std::string& title, std::span<const HeatMap> maps) {
+  double height = kTitle;
+  std::string out;
+  for (const HeatMap& map : maps) {
+    out += fmt::format("<g transform=\"translate(0 {:.1f})\">\n", height) +
+           svg::text(kLeft, 50, map.title, "label", Anchor::kStart) + body_of(map) + "</g>\n";
+    height += height_of(map);
   }
-  constexpr double kTop = 64;
-  const double right = kRight - 74;
-  const double width = (right - kLeft) / map.columns;
-  const double height = std::clamp(360.0 / map.rows, 5.0, 34.0);
-  const double bottom = kTop + height * map.rows;
-  std::string out = svg::open_picture(bottom + 56, map.title) +
-                    svg::text(kRight, 52, map.value_label, "label", Anchor::kEnd) +
-                    svg::text((kLeft + right) / 2, bottom + 40, map.column_label, "label", Anchor::kMiddle) +
-                    svg::upright_text(18, (kTop + bottom) / 2, map.row_label, "label");
-  const std::uint32_t row_step = number_step(height, 14);
-  for (std::uint32_t row = 0; row < map.rows; row += row_step) {
-    out += svg::text(kLeft - 8, kTop + (row + 0.5) * height + 4, std::to_string(map.first_row + row), "tick",
-                     Anchor::kEnd);
-  }
-  const std::uint32_t column_step = number_step(width, 26);
-  for (std::uint32_t column = 0; column < map.columns; column += column_step) {
-    out += svg::text(kLeft + (column + 0.5) * width, bottom + 18, std::to_string(column), "tick", Anchor::kMiddle);
-  }
-  if (low > high) return out + "</svg>\n";
-  return out + cells(map, low, high, kTop, width, height) +
-         colour_bar(map, low, high, right + 18, kTop, bottom - kTop) + "</svg>\n";
+  return svg::open_picture(height, title) + out + "</svg>\n";
 }
 
 }  // namespace kvroof

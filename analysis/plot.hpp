@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,13 +38,17 @@ struct HeatMap {
   std::string row_label, column_label;
   std::uint32_t rows = 0, columns = 0;
   std::uint32_t first_row = 0;  // number of the first row
+  std::vector<std::string> row_names, column_names;  // instead of numbers; as many, or none
   std::vector<double> values;   // [rows, columns]; NaN is left empty
   bool percent = false;
+  bool whole_scale = false;     // colours from 0 to 1, whatever the values
 };
 
 // Complete files; without any line that has points, a chart that says so.
 std::string line_chart_svg(const LineChart& chart);
 std::string heat_map_svg(const HeatMap& map);
+// Several below each other, each under its title.
+std::string heat_maps_svg(const std::string& title, std::span<const HeatMap> maps);
 
 // Text for XML: & < > " escaped.
 std::string xml_text(std::string_view text);

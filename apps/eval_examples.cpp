@@ -16,15 +16,6 @@ using Json = nlohmann::json;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
 constexpr std::uint32_t kDefaultContext = 1024;
 
-// The special tokens that the tokenizer puts before a text; what it puts behind one would end the text and is left out.
-TokenIds leading_specials(const Tokenizer& tokenizer) {
-  const TokenIds plain = tokenizer.encode("a", false);
-  TokenIds ids = tokenizer.encode("a", true);
-  const auto text = std::search(ids.begin(), ids.end(), plain.begin(), plain.end());
-  ids.erase(text, ids.end());
-  return ids;
-}
-
 // Bytes of the text before each token and, last, of the whole: a character that several tokens make up counts where
 // its last byte is.
 std::vector<std::uint64_t> bytes_before(const Tokenizer& tokenizer, const TokenIds& ids) {
@@ -45,12 +36,10 @@ void check_context(const EvalRequest& request, const ModelConfig& config, std::s
 void set_window(const EvalRequest& request, const ModelConfig& config, std::size_t text_tokens, std::size_t specials,
                 TextExamples& examples) {
   const std::uint32_t most = config.shape.max_positions;
-  if (request.context && *request.context > most) {
-    throw usage_error(fmt::format("--context {}: the context of the model is {}", *request.context, most));
-  }
+  const std::uint32_t asked = request.contexts.empty() ? std::min(kDefaultContext, most) : request.contexts.front();
+  if (asked > most) throw usage_error(fmt::format("--context {}: the context of the model is {}", asked, most));
   const std::uint64_t whole = text_tokens + specials;
-  const std::uint64_t window =
-      std::min<std::uint64_t>(request.context.value_or(std::min(kDefaultContext, most)), whole);
+  const std::uint64_t window = std::min<std::uint64_t>(asked, whole);
   if (window < 2) throw usage_error(fmt::format("{}: one token is too short a text", request.file.string()));
   examples.context = static_cast<std::uint32_t>(window);
   const Budget half{Budget::Kind::kFractionOfPrompt, 0.5, "0.5"};
@@ -202,9 +191,18 @@ ChoiceExample choice_example(const EvalRequest& request, const ModelConfig& conf
 
 }  // namespace
 
+TokenIds leading_specials(const Tokenizer& tokenizer) {
+  const TokenIds plain = tokenizer.encode("a", false);
+  TokenIds ids = tokenizer.encode("a", true);
+  const auto text = std::search(ids.begin(), ids.end(), plain.begin(), plain.end());
+  ids.erase(text, ids.end());
+  return ids;
+}
+
 Examples read_examples(const Arguments& arguments, const EvalRequest& request, const ModelConfig& config,
                        const Tokenizer& tokenizer) {
   if (request.task == EvalTask::kPerplexity) return text_examples(request, config, tokenizer);
+  if (request.task == EvalTask::kNeedle) return needle_examples(request, arguments.seed, config, tokenizer);
   const std::vector<Line> lines = read_lines(request);
   const EvalTask task = task_of(request, lines.front());
   check_task_options(arguments, task);

@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "analysis/perplexity.hpp"
+#include "apps/eval_needle.hpp"
 #include "apps/eval_request.hpp"
 #include "kernels/tokenizer/tokenizer.hpp"
 #include "sim/model/config_json.hpp"
 
 namespace kvroof {
-
-using TokenIds = std::vector<std::int64_t>;
 
 struct TextExamples {
   struct Window {
@@ -46,7 +45,8 @@ struct ChoiceExample {
   std::size_t answer = 0;
 };
 
-using Examples = std::variant<TextExamples, std::vector<RougeExample>, std::vector<ChoiceExample>>;
+using Examples =
+    std::variant<TextExamples, std::vector<RougeExample>, std::vector<ChoiceExample>, NeedleExamples>;
 
 // Reads the file of the request and checks every line of it before any work; also that the options fit the task.
 // Throws Error (usage) that names file, line, key and what is expected.

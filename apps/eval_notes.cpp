@@ -11,6 +11,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Notes {
+  std::span<const EvalPoint> points;
   std::vector<std::string>& notes;
 
   void operator()(const TextExamples& text) const {
@@ -38,6 +39,18 @@ struct Notes {
         fmt::format("{} of {} choices are one token after the prompt, before anything is evicted: no policy can change "
                     "their likelihood; --prompt 0.5 lets policies evict within the context",
                     unaffected, all));
+  }
+  void operator()(const NeedleExamples& examples) const {
+    notes.push_back(fmt::format(
+        "found: keys whose every token is what a greedy answer would say; at 0.5: of those behind half of the text. {}",
+        examples.question_in_prompt ? "The question is part of the prompt: policies see it before they evict"
+                                    : "Policies evict before they see the question (--question-in-prompt: after)"));
+    const double full = needle_summary(points.front()).found;
+    if (full >= 0.5) return;
+    notes.push_back(
+        fmt::format("full attention itself finds {:.0f} % of the keys, so that policies have little to lose: try a "
+                    "shorter --context, or a --needle and --question in the words of the model",
+                    full * 100));
   }
 };
 
@@ -84,13 +97,27 @@ struct Details {
            {"log_likelihoods", likelihoods}});
     }
   }
+  void operator()(const NeedleExamples& examples) const {
+    for (std::size_t i = 0; i < examples.cases.size(); ++i) {
+      const NeedleExamples::Case& hidden = examples.cases[i];
+      const NeedleScore& score = point.needles[i];
+      add({{"context", examples.contexts[hidden.context]},
+           {"depth", examples.depths[hidden.depth]},
+           {"text_begin", hidden.text_begin},
+           {"before", hidden.before},
+           {"key", hidden.key},
+           {"found", score.found},
+           {"log_likelihood", score.log_likelihood},
+           {"tokens", score.tokens}});
+    }
+  }
 };
 
 }  // namespace
 
 std::vector<std::string> eval_notes(const EvalRun& run, std::span<const EvalPoint> points) {
   std::vector<std::string> notes;
-  std::visit(Notes{notes}, run.examples);
+  std::visit(Notes{points, notes}, run.examples);
   std::vector<std::string> budgets;
   for (const EvalPoint& point : points) {
     const Budget& budget = point.spec.budget;

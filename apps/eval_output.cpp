@@ -113,6 +113,24 @@ struct RowMaker {
     add_kv(point, full, cells);
     return cells;
   }
+
+  Cells operator()(const NeedleExamples& examples) const {
+    const NeedleSummary summary = needle_summary(point), base = needle_summary(full);
+    Cells cells;
+    add_point(point, cells);
+    cells.push_back(count("keys", "examples", examples.cases.size()));
+    cells.push_back(number("found", "found", summary.found, 3));
+    cells.push_back(change("change", "found_change", summary.found - base.found, 3));
+    cells.push_back(number("±", "found_standard_error", summary.standard_error, 3));
+    const std::vector<double> found = found_by_depth(examples, point);
+    for (std::size_t d = 0; d < found.size(); ++d) {
+      const std::string depth = fmt::format("{:.4g}", examples.depths[d]);
+      cells.push_back(number(("at " + depth).c_str(), ("found_at_" + depth).c_str(), found[d], 2));
+    }
+    cells.push_back(number("nats a token", "nats_per_token", summary.nats_per_token, 3));
+    add_kv(point, full, cells);
+    return cells;
+  }
 };
 
 }  // namespace

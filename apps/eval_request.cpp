@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::uint32_t kMostTokens = 1U << 24;
 constexpr std::uint32_t kMostSequences = 4096;
+constexpr const char* kNeedle = "The pass key is {key}. Keep it in mind: the pass key is {key}.";
+constexpr const char* kQuestion = "The pass key is";
 
 // Full attention is what everything is compared with: it comes first, whether it was asked for or not.
 std::vector<PolicySpec> points_with_full(const Arguments& arguments) {
@@ -33,15 +35,39 @@ std::optional<EvalTask> task_option(const Arguments& arguments) {
     throw usage_error("give either --text F (perplexity) or --jsonl F (ROUGE or multiple choice)");
   }
   if (arguments.has("text")) {
-    if (arguments.has("task")) throw usage_error("--task belongs to --jsonl; of --text the perplexity is measured");
-    return EvalTask::kPerplexity;
+    if (!arguments.has("task")) return EvalTask::kPerplexity;
   }
   if (!arguments.has("task")) return std::nullopt;
+  struct Named {
+    std::string name;
+    EvalTask task;
+  };
+  std::vector<Named> tasks = {{"rouge", EvalTask::kRouge}, {"choice", EvalTask::kChoice}};
+  if (arguments.has("text")) tasks = {{"perplexity", EvalTask::kPerplexity}, {"needle", EvalTask::kNeedle}};
   const auto& name = arguments.get<std::string>("task");
-  if (name == "rouge") return EvalTask::kRouge;
-  if (name == "choice") return EvalTask::kChoice;
-  const std::vector<std::string> known = {"rouge", "choice"};
-  throw usage_error(fmt::format("--task {}: expected rouge or choice{}", name, did_you_mean(name, known)));
+  std::vector<std::string> known;
+  for (const Named& named : tasks) {
+    if (named.name == name) return named.task;
+    known.push_back(named.name);
+  }
+  throw usage_error(fmt::format("--task {}: expected {} with --{}{}", name, join(known, " or "),
+                                arguments.has("text") ? "text" : "jsonl", did_you_mean(name, known)));
+}
+
+NeedleRequest needle_option(const Arguments& arguments) {
+  NeedleRequest request;
+  request.needle = arguments.get<std::string>("needle");
+  request.question = arguments.get<std::string>("question");
+  if (request.needle.find("{key}") == std::string::npos) {
+    throw usage_error(
+        fmt::format("--needle '{}': expected a text with {{key}}, where the number goes", request.needle));
+  }
+  for (const std::string& depth : split_list("depth", arguments.get<std::string>("depth"))) {
+    request.depths.push_back(number_value("depth", depth, 0, 1));
+  }
+  request.keys = count_value("keys", arguments.get<std::string>("keys"), 1, 1U << 16);
+  request.question_in_prompt = arguments.get<bool>("question-in-prompt");
+  return request;
 }
 
 std::optional<Budget> prompt_option(const Arguments& arguments) {
@@ -67,17 +93,27 @@ std::optional<std::uint32_t> count_option(const Arguments& arguments, const std:
 void describe_eval(po::options_description_easy_init add) {
   const auto text = [](const char* fallback) { return po::value<std::string>()->default_value(fallback); };
   const auto any = [] { return po::value<std::string>(); };
-  add("model,m", any(), "Hugging Face folder, or `demo`")("text", any(), "a text file: perplexity")(
+  add("model,m", any(), "Hugging Face folder, or `demo`")(
+      "text", any(), "a text file: perplexity, or with --task needle whether a number hidden in it is found")(
       "jsonl", any(), "a file of JSON lines: {\"prompt\", \"reference\"} or {\"context\", \"choices\", \"answer\"}")(
-      "task", any(), "rouge | choice (default: what the keys of the first line say)")(
+      "task", any(),
+      "of --text: perplexity (default) | needle; of --jsonl: rouge | choice (default: what the first line has)")(
       "policy", text("full"), "eviction policies, name[:key=value]…, between commas; full is always the base line")(
       "budget", any(), "for policies without budget=, a list: 0.5 or 50% of the prompt, 512 tokens, 0.5@current")(
-      "context", any(), "perplexity: tokens of a window (default 1k, or the model's context if that is less)")(
+      "context", any(),
+      "perplexity: tokens of a window (default 1k, or the model's context if that is less); needle: tokens of the text "
+      "with its needle, a list (default: 512,1k,2k, those that fit)")(
       "stride", any(), "perplexity: tokens from window to window (default: those after the prompt)")(
       "prompt", any(),
       "tokens, or a share, that are prefilled before the first eviction (default: 0.5 of a window, 1.0 of a context)")(
-      "max-tokens,n", text("128"), "rouge: new tokens at most")("delimiter", text(" "),
-                                                                "choice: what stands between the context and a choice")(
+      "max-tokens,n", text("128"), "rouge: new tokens at most")(
+      "delimiter", text(" "), "choice, needle: what stands before a choice or key")(
+      "needle", text(kNeedle), "needle: what is hidden; {key} becomes a number of five digits")(
+      "question", text(kQuestion), "needle: what the key follows, after the text")(
+      "depth", text("0,0.25,0.5,0.75,1"), "needle: shares of the text before it, a list")(
+      "keys", text("4"), "needle: numbers hidden for each context and depth, each in another stretch of the text")(
+      "question-in-prompt", po::bool_switch(), "needle: policies see the question before they evict")(
+      "svg", any(), "needle: write maps of depth and context to this file")(
       "batch", text("8"), "sequences that are decoded at once; changes the speed only")(
       "details", any(), "write what each window, prompt or question gave to this file, as JSON lines")(
       "backend", po::value<std::string>(), kBackendHelp)("linear", any(), kLinearHelp)(
@@ -97,13 +133,20 @@ EvalRequest parse_eval(const Arguments& arguments) {
   set_kv_type(request.points, kv_type_option(arguments));
   if (request.backend.kind == BackendKind::kReference && !request.weight_type) request.weight_type = DType::kF32;
   request.prompt = prompt_option(arguments);
-  request.context = count_option(arguments, "context", 2);
+  if (arguments.has("context")) {
+    request.contexts = count_list("context", arguments.get<std::string>("context"), 2, kMostTokens);
+  }
+  request.svg = svg_file(arguments);
   request.stride = count_option(arguments, "stride", 1);
   request.batch = count_value("batch", arguments.get<std::string>("batch"), 1, kMostSequences);
   request.max_tokens = count_value("max-tokens", arguments.get<std::string>("max-tokens"), 1, kMostTokens);
   request.delimiter = arguments.get<std::string>("delimiter");
   if (arguments.has("details")) request.details = arguments.get<std::string>("details");
+  if (request.task == EvalTask::kNeedle) request.needle = needle_option(arguments);
   if (request.task) check_task_options(arguments, *request.task);
+  if (request.task == EvalTask::kPerplexity && request.contexts.size() > 1) {
+    throw usage_error("--context takes one number for perplexity; a list belongs to --task needle");
+  }
   return request;
 }
 
@@ -115,11 +158,19 @@ void check_task_options(const Arguments& arguments, EvalTask task) {
   };
   const bool perplexity = task == EvalTask::kPerplexity;
   const bool rouge = task == EvalTask::kRouge;
-  const std::array<Owner, 5> owners = {{{"context", "--text", perplexity},
-                                        {"stride", "--text", perplexity},
-                                        {"prompt", "--text and --task choice", !rouge},
-                                        {"max-tokens", "--task rouge", rouge},
-                                        {"delimiter", "--task choice", task == EvalTask::kChoice}}};
+  const bool choice = task == EvalTask::kChoice;
+  const bool needle = task == EvalTask::kNeedle;
+  const std::array<Owner, 11> owners = {{{"context", "--text", perplexity || needle},
+                                         {"stride", "perplexity", perplexity},
+                                         {"prompt", "perplexity and --task choice", perplexity || choice},
+                                         {"max-tokens", "--task rouge", rouge},
+                                         {"delimiter", "--task choice and needle", choice || needle},
+                                         {"needle", "--task needle", needle},
+                                         {"question", "--task needle", needle},
+                                         {"depth", "--task needle", needle},
+                                         {"keys", "--task needle", needle},
+                                         {"question-in-prompt", "--task needle", needle},
+                                         {"svg", "--task needle", needle}}};
   for (const Owner& owner : owners) {
     if (arguments.has(owner.option) && !owner.fits) {
       throw usage_error(fmt::format("--{} belongs to {}", owner.option, owner.tasks));

@@ -14,7 +14,14 @@
 
 namespace kvroof {
 
-enum class EvalTask : std::uint8_t { kPerplexity, kRouge, kChoice };
+enum class EvalTask : std::uint8_t { kPerplexity, kRouge, kChoice, kNeedle };
+
+struct NeedleRequest {
+  std::string needle, question;  // the needle says {key}
+  std::vector<double> depths;    // shares of the context
+  std::uint32_t keys = 0;        // for each context and depth
+  bool question_in_prompt = false;
+};
 
 struct EvalRequest {
   std::filesystem::path model;
@@ -24,12 +31,14 @@ struct EvalRequest {
   std::filesystem::path file;        // of --text or --jsonl
   std::optional<EvalTask> task;      // none: the keys of the first JSON line say it
   std::optional<Budget> prompt;      // a count of tokens, or a share of the window or context
-  std::optional<std::uint32_t> context;
+  std::vector<std::uint32_t> contexts;  // none: the task's own
   std::optional<std::uint32_t> stride;
   std::uint32_t batch = 0;
   std::uint32_t max_tokens = 0;
   std::string delimiter;
   std::optional<std::filesystem::path> details;
+  std::optional<NeedleRequest> needle;  // of that task
+  std::string svg;                      // empty: no picture
 };
 
 void describe_eval(boost::program_options::options_description_easy_init add);

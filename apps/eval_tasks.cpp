@@ -11,15 +11,15 @@ namespace kvroof {
 namespace {
 
 // Forces all sequences, a batch at a time; sequence i of the back end is sequences[i], whatever the batch.
-std::vector<std::vector<float>> force_all(const EvalRun& run, Backend& backend, const OnTokens& on_tokens,
-                                          std::span<const KnownSequence> sequences) {
-  std::vector<std::vector<float>> logprobs;
+std::vector<ForcedTokens> force_all(const EvalRun& run, Backend& backend, const OnTokens& on_tokens,
+                                    std::span<const KnownSequence> sequences) {
+  std::vector<ForcedTokens> forced;
   for (std::size_t i = 0; i < sequences.size(); i += run.batch) {
     const auto batch = sequences.subspan(i, std::min<std::size_t>(run.batch, sequences.size() - i));
     auto part = force_tokens(backend, run.config.shape.vocab, batch, static_cast<std::uint32_t>(i), on_tokens);
-    std::move(part.begin(), part.end(), std::back_inserter(logprobs));
+    std::move(part.begin(), part.end(), std::back_inserter(forced));
   }
-  return logprobs;
+  return forced;
 }
 
 struct Evaluation {
@@ -31,7 +31,9 @@ struct Evaluation {
   void operator()(const TextExamples& text) const {
     std::vector<KnownSequence> sequences;
     for (const auto& w : text.windows) sequences.push_back({w.ids, w.prompt, text.context - text.prompt});
-    point.logprobs = force_all(run, backend, on_tokens, sequences);
+    for (ForcedTokens& window : force_all(run, backend, on_tokens, sequences)) {
+      point.logprobs.push_back(std::move(window.logprobs));
+    }
   }
 
   void operator()(const std::vector<RougeExample>& examples) const {
@@ -61,16 +63,31 @@ struct Evaluation {
         sequences.push_back({choice.ids, choice.prompt, static_cast<std::uint32_t>(choice.ids.size()) - choice.prompt});
       }
     }
-    const auto logprobs = force_all(run, backend, on_tokens, sequences);
+    const std::vector<ForcedTokens> forced = force_all(run, backend, on_tokens, sequences);
     std::size_t next = 0;
     for (const ChoiceExample& example : examples) {
       EvalPoint::Question question;
       for (const auto& choice : example.choices) {
-        const std::vector<float>& of_choice = logprobs[next++];
+        const std::vector<float>& of_choice = forced[next++].logprobs;
         const auto counted = of_choice.begin() + (choice.begin - choice.prompt);
         question.choices.push_back({std::accumulate(counted, of_choice.end(), 0.0), choice.bytes});
       }
       point.questions.push_back(std::move(question));
+    }
+  }
+
+  void operator()(const NeedleExamples& examples) const {
+    std::vector<KnownSequence> sequences;
+    for (const auto& hidden : examples.cases) {
+      sequences.push_back({hidden.ids, hidden.prompt, static_cast<std::uint32_t>(hidden.ids.size()) - hidden.prompt});
+    }
+    const std::vector<ForcedTokens> forced = force_all(run, backend, on_tokens, sequences);
+    for (std::size_t i = 0; i < forced.size(); ++i) {
+      const std::ptrdiff_t key = examples.cases[i].key_begin - examples.cases[i].prompt;
+      const auto& [logprobs, greedy] = forced[i];
+      point.needles.push_back({std::find(greedy.begin() + key, greedy.end(), false) == greedy.end(),
+                               std::accumulate(logprobs.begin() + key, logprobs.end(), 0.0),
+                               static_cast<std::uint32_t>(logprobs.end() - logprobs.begin() - key)});
     }
   }
 };
@@ -100,6 +117,11 @@ std::uint64_t expected_tokens(const EvalRun& run) {
       for (const auto& example : examples) {
         for (const auto& choice : example.choices) tokens += choice.ids.size() - choice.prompt;
       }
+      return tokens;
+    }
+    std::uint64_t operator()(const NeedleExamples& examples) const {
+      std::uint64_t tokens = 0;
+      for (const auto& hidden : examples.cases) tokens += hidden.ids.size() - hidden.prompt;
       return tokens;
     }
   };

@@ -14,7 +14,7 @@
 
 namespace kvroof {
 
-// What one policy and budget gave. Of the three lists the one of the task is filled.
+// What one policy and budget gave. Of the four lists the one of the task is filled.
 struct EvalPoint {
   struct Question {
     std::vector<ChoiceScore> choices;
@@ -29,6 +29,7 @@ struct EvalPoint {
   std::vector<std::vector<float>> logprobs;  // perplexity: of each window's counted tokens
   std::vector<Continuation> continuations;   // rouge
   std::vector<Question> questions;           // choice
+  std::vector<NeedleScore> needles;          // needle: of each case
 };
 
 // What is done of a point: called with the number of tokens since the last call.

@@ -12,7 +12,7 @@ namespace {
 class Forced {
  public:
   Forced(Backend& backend, std::uint32_t vocab, std::span<const KnownSequence> batch, std::uint32_t first_sequence)
-      : backend_(backend), vocab_(vocab), batch_(batch), first_(first_sequence), logprobs_(batch.size()) {}
+      : backend_(backend), vocab_(vocab), batch_(batch), first_(first_sequence), forced_(batch.size()) {}
 
   // Returns the number of tokens that were counted.
   std::size_t prefill() {
@@ -30,7 +30,7 @@ class Forced {
   std::size_t step() {
     entries_.clear();
     for (std::uint32_t s = 0; s < batch_.size(); ++s) {
-      const std::size_t last = batch_[s].prompt + logprobs_[s].size() - 1;
+      const std::size_t last = batch_[s].prompt + forced_[s].logprobs.size() - 1;
       if (last + 1 < batch_[s].ids.size()) entries_.push_back({first_ + s, batch_[s].ids[last]});
     }
     if (entries_.empty()) return 0;
@@ -42,18 +42,20 @@ class Forced {
     return entries_.size();
   }
 
-  std::vector<std::vector<float>> take() { return std::move(logprobs_); }
+  std::vector<ForcedTokens> take() { return std::move(forced_); }
 
  private:
   // The next known token of a sequence, from the logits before it.
   void count(std::uint32_t s, std::span<const float> logits) {
-    const std::size_t position = batch_[s].prompt + logprobs_[s].size();
-    const float logprob = log_probability(logits, batch_[s].ids[position]);
+    const std::size_t position = batch_[s].prompt + forced_[s].logprobs.size();
+    const std::int64_t id = batch_[s].ids[position];
+    const float logprob = log_probability(logits, id);
     if (!std::isfinite(logprob)) {
       throw Error(fmt::format("sequence {}: the logits after {} tokens are not finite numbers", first_ + s, position))
           .note("half precision can overflow; `--dtype f32 --kv f32` shows whether that is the cause");
     }
-    logprobs_[s].push_back(logprob);
+    forced_[s].logprobs.push_back(logprob);
+    forced_[s].greedy.push_back(sample(logits, {}, first_ + s, 0) == id);
     if (position + 1 == batch_[s].ids.size()) backend_.release(first_ + s);
   }
 
@@ -61,16 +63,16 @@ class Forced {
   std::size_t vocab_;
   std::span<const KnownSequence> batch_;
   std::uint32_t first_;
-  std::vector<std::vector<float>> logprobs_;
+  std::vector<ForcedTokens> forced_;
   std::vector<DecodeEntry> entries_;
   std::vector<float> logits_;
 };
 
 }  // namespace
 
-std::vector<std::vector<float>> force_tokens(Backend& backend, std::uint32_t vocab,
-                                             std::span<const KnownSequence> batch, std::uint32_t first_sequence,
-                                             const std::function<void(std::size_t tokens)>& on_step) {
+std::vector<ForcedTokens> force_tokens(Backend& backend, std::uint32_t vocab, std::span<const KnownSequence> batch,
+                                       std::uint32_t first_sequence,
+                                       const std::function<void(std::size_t tokens)>& on_step) {
   Forced forced(backend, vocab, batch, first_sequence);
   for (std::size_t tokens = forced.prefill(); tokens > 0; tokens = forced.step()) {
     if (on_step) on_step(tokens);

@@ -18,12 +18,18 @@ struct KnownSequence {
   std::uint32_t requested_new_tokens = 0;  // ≥ ids.size() − prompt; Keyformer's T
 };
 
-// For each sequence the natural log-probability of every id after the prompt, given those before it; the first comes
-// from the prompt alone. They run as one batch, become first_sequence, first_sequence + 1, …, and are released as they
+// Of every id after the prompt, given those before it: its natural log-probability, and whether a greedy continuation
+// would have had it. The first comes from the prompt alone.
+struct ForcedTokens {
+  std::vector<float> logprobs;
+  std::vector<bool> greedy;
+};
+
+// Those of each sequence. They run as one batch, become first_sequence, first_sequence + 1, …, and are released as they
 // end. `on_step`, which may be empty, is called with the number of tokens that were counted since the last call.
 // Throws Error when logits are not finite.
-std::vector<std::vector<float>> force_tokens(Backend& backend, std::uint32_t vocab,
-                                             std::span<const KnownSequence> batch, std::uint32_t first_sequence,
-                                             const std::function<void(std::size_t tokens)>& on_step);
+std::vector<ForcedTokens> force_tokens(Backend& backend, std::uint32_t vocab, std::span<const KnownSequence> batch,
+                                       std::uint32_t first_sequence,
+                                       const std::function<void(std::size_t tokens)>& on_step);
 
 }  // namespace kvroof

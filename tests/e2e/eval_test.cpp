@@ -168,7 +168,7 @@ TEST_CASE("Bad input of an evaluation is answered with one sentence that names i
       {text(""), "the file is empty"},
       {text("a") + " --prompt 2", "no token is left to predict in a window of 2, which is the whole text"},
       {text("some words") + " --context 5k", "--context 5120: the context of the model is 4096"},
-      {text("some words") + " --task rouge", "--task belongs to --jsonl"},
+      {text("some words") + " --task rouge", "--task rouge: expected perplexity or needle with --text"},
       {text("some words") + " --prompt 0", "--prompt 0: expected"},
       {text("some words") + " --policy oracle:budget=2", "looks ahead"},
       {"--text " + folder.file("absent"), "No such file"},

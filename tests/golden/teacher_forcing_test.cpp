@@ -22,10 +22,31 @@ TEST_CASE("Log-probabilities of known tokens equal PyTorch's, wherever the promp
   REQUIRE(found.size() == 4);
   CHECK(told == 36 + 17 + 1 + 4);
   for (std::size_t s = 0; s < batch.size(); ++s) {
-    REQUIRE(found[s].size() == batch[s].ids.size() - batch[s].prompt);
-    for (std::size_t i = 0; i < found[s].size(); ++i) {
-      CHECK(found[s][i] == Approx(expected[batch[s].prompt - 1 + i]).margin(1e-4));
+    const std::vector<float>& logprobs = found[s].logprobs;
+    REQUIRE(logprobs.size() == batch[s].ids.size() - batch[s].prompt);
+    REQUIRE(found[s].greedy.size() == logprobs.size());
+    for (std::size_t i = 0; i < logprobs.size(); ++i) {
+      CHECK(logprobs[i] == Approx(expected[batch[s].prompt - 1 + i]).margin(1e-4));
     }
   }
   CHECK(backend.kv_usage().resident_bytes == 0);  // all were released
+}
+
+TEST_CASE("Of a sequence that PyTorch continued greedily, every token is known to be greedy, and another one is not") {
+  const std::filesystem::path folder = std::filesystem::path(KVROOF_SOURCE_DIR) / "tests/golden/models/llama-gqa";
+  const Model model = load_model(folder, DType::kF32);
+  const SafetensorsFile golden = open_tensors(folder / "golden.safetensors");
+  auto ids = integers(golden, "ids_37");
+  const auto greedy = integers(golden, "greedy_37");
+  ids.insert(ids.end(), greedy.begin(), greedy.end());
+  const std::size_t other = 37 + greedy.size() / 2;
+  auto changed = ids;
+  changed[other] = (changed[other] + 1) % model.config.shape.vocab;
+  CpuBackend backend = reference_backend(model);
+  const auto tokens = static_cast<std::uint32_t>(greedy.size());
+  const std::vector<KnownSequence> batch = {{ids, 37, tokens}, {changed, 37, tokens}};
+  const auto found = force_tokens(backend, model.config.shape.vocab, batch, 0, {});
+  CHECK(found[0].greedy == std::vector<bool>(greedy.size(), true));
+  for (std::size_t i = 37; i < other; ++i) CHECK(found[1].greedy[i - 37]);
+  CHECK_FALSE(found[1].greedy[other - 37]);
 }

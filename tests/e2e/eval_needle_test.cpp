@@ -1,0 +1,136 @@
+// kvroof eval --task needle: keys hidden in a text, where policies lose them, and what is refused.
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "kernels/tokenizer/tokenizer.hpp"
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+using nlohmann::json;
+
+namespace {
+
+const std::string kDemo = std::string(KVROOF_SOURCE_DIR) + "/models/demo";
+const std::string kWords = "eval --format json --quiet --model " + kDemo + " --text " + kDemo +
+                           "/held-out.txt --task needle --context 200,300 ";
+
+json rows_of(const std::string& words) {
+  const Ran ran = run_program(kWords + words);
+  INFO(words << ": " << ran.err);
+  REQUIRE(ran.code == 0);
+  return json::parse(ran.out);
+}
+
+std::vector<json> lines_of(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+double found_at(const json& row, const std::string& depth) { return row["found_at_" + depth].get<double>(); }
+
+}  // namespace
+
+TEST_CASE("A window finds the keys behind which it begins as full attention does, and none before") {
+  const json rows = rows_of("--policy window --budget 0.4,400 --depth 0,0.3,0.8,1 --keys 3");
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[0]["examples"] == 2 * 4 * 3);
+  CHECK(found_at(rows[0], "1") > 0.5);
+  for (const char* depth : {"0", "0.3"}) CHECK(found_at(rows[1], depth) == 0);
+  // Whatever is read there besides the key may be gone.
+  for (const char* depth : {"0.8", "1"}) {
+    CHECK(found_at(rows[1], depth) == Approx(found_at(rows[0], depth)).margin(0.17));
+  }
+  CHECK(rows[1]["found"] < rows[0]["found"]);
+  for (const char* key : {"found", "nats_per_token", "found_at_0"}) CHECK(rows[2][key] == rows[0][key]);  // all fits
+}
+
+TEST_CASE("A key is found exactly when a greedy answer to text, needle, text and question says it") {
+  const TemporaryFolder folder;
+  const std::string details = folder.file("details");
+  rows_of("--depth 0.25,1 --keys 2 --details " + details);
+  const Tokenizer tokenizer = Tokenizer::load(kDemo + "/tokenizer.json");
+  const auto text = tokenizer.encode(slurp(kDemo + "/held-out.txt"), false);
+  const auto lines = lines_of(details);
+  REQUIRE(lines.size() == 8);
+  std::size_t found = 0;
+  for (const json& line : lines) {
+    const std::string key = line["key"];
+    std::vector<std::int64_t> ids = {0};  // begin of text
+    const auto needle =
+        tokenizer.encode("\nThe pass key is " + key + ". Keep it in mind: the pass key is " + key + ".\n", false);
+    const std::size_t hay = line["context"].get<std::size_t>() - 1 - needle.size();
+    const auto from = text.begin() + line["text_begin"].get<std::ptrdiff_t>();
+    const auto before = line["before"].get<std::ptrdiff_t>();
+    CHECK(before == std::lround(line["depth"].get<double>() * static_cast<double>(hay)));
+    ids.insert(ids.end(), from, from + before);
+    ids.insert(ids.end(), needle.begin(), needle.end());
+    ids.insert(ids.end(), from + before, from + static_cast<std::ptrdiff_t>(hay));
+    CHECK(ids.size() == line["context"]);
+    const auto question = tokenizer.encode("\nThe pass key is", false);
+    ids.insert(ids.end(), question.begin(), question.end());
+    std::string words;
+    for (const std::int64_t id : ids) words += std::to_string(id) + " ";
+    const Ran ran = run_program("run -q --format json --model " + kDemo + " --ids '" + words + "' --max-tokens " +
+                                std::to_string(line["tokens"].get<int>()));
+    REQUIRE(ran.code == 0);
+    const std::string answer = tokenizer.decode(json::parse(ran.out)["ids"].get<std::vector<std::int64_t>>(), true);
+    INFO(answer);
+    CHECK((answer == " " + key) == line["found"]);
+    found += line["found"] == true ? 1 : 0;
+  }
+  CHECK(found > 0);
+  CHECK(found < lines.size());
+}
+
+TEST_CASE("A policy that is asked in its prompt sees the question before it evicts") {
+  const TemporaryFolder folder;
+  const std::string words = "--policy snapkv --budget 0.25 --depth 0.5,0.75 --keys 4 ";
+  const json without = rows_of(words), with = rows_of(words + "--question-in-prompt --details " + folder.file("d"));
+  CHECK(with[0]["nats_per_token"].get<double>() == Approx(without[0]["nats_per_token"].get<double>()).epsilon(1e-3));
+  CHECK(with[1]["nats_per_token"].get<double>() < without[1]["nats_per_token"].get<double>() - 0.5);
+}
+
+TEST_CASE("The same seed hides the same keys whatever the threads and the batch, another seed others") {
+  const std::string words = kWords + "--depth 0.5 --keys 3 --policy h2o:budget=0.5 ";
+  const std::string one = run_program(words + "--threads 1 --batch 1").out;
+  CHECK(run_program(words + "--threads 3 --batch 8").out == one);
+  CHECK(run_program(words + "--threads 1 --batch 1 --seed 1").out != one);
+}
+
+TEST_CASE("The picture has a map of depths and contexts for each policy") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("found.svg");
+  rows_of("--depth 0,1 --keys 1 --policy window:budget=0.25 --svg " + path);
+  const std::string svg = slurp(path);
+  for (const char* words :
+       {">full<", ">window:budget=0.25<", ">300<", "depth of the needle (%) 100, tokens of the context 200: "}) {
+    CHECK(svg.find(words) != std::string::npos);
+  }
+}
+
+TEST_CASE("A needle that cannot be hidden or asked for is refused in a sentence") {
+  const auto refused = [](const std::string& words, const std::string& sentence) {
+    const Ran ran = run_program("eval --model " + kDemo + " " + words);
+    INFO(words << ": " << ran.err);
+    CHECK(ran.code == 2);
+    CHECK(ran.err.find(sentence) != std::string::npos);
+  };
+  const std::string text = "--text " + kDemo + "/prompts/sqlite-rbu.txt ";
+  const std::string needle = text + "--task needle ";
+  refused(needle + "--context 4096", "--context 4096: with question and answer");
+  refused(needle + "--context 8", "--context 8: the needle alone has");
+  refused("--text " + kDemo + "/prompts/../PROVENANCE.md --task needle --context 4000", "tokens of it, but it has");
+  refused(needle + "--needle 'no place for it'", "expected a text with {key}");
+  refused(needle + "--depth 0,1.5", "--depth");
+  refused(needle + "--keys 0", "--keys");
+  refused(needle + "--prompt 0.5", "--prompt belongs to perplexity and --task choice");
+  refused(needle + "--stride 5", "--stride belongs to");
+  refused(text + "--svg a.svg", "--svg belongs to --task needle");
+  refused(text + "--context 100,200", "--context takes one number for perplexity");
+  refused(text + "--task neddle", "did you mean");
+}
