@@ -1,4 +1,7 @@
 // kvroof eval --task needle: keys hidden in a text, where policies lose them, and what is refused.
+#include <fmt/format.h>
+
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -66,6 +69,8 @@ TEST_CASE("A key is found exactly when a greedy answer to text, needle, text and
     const std::size_t hay = line["context"].get<std::size_t>() - 1 - needle.size();
     const auto from = text.begin() + line["text_begin"].get<std::ptrdiff_t>();
     const auto before = line["before"].get<std::ptrdiff_t>();
+    // The first key lies where the text begins, the second where it ends.
+    CHECK(line["text_begin"] == (&line - lines.data()) % 2 * (text.size() - hay));
     CHECK(before == std::lround(line["depth"].get<double>() * static_cast<double>(hay)));
     ids.insert(ids.end(), from, from + before);
     ids.insert(ids.end(), needle.begin(), needle.end());
@@ -102,14 +107,26 @@ TEST_CASE("The same seed hides the same keys whatever the threads and the batch,
   CHECK(run_program(words + "--threads 1 --batch 1 --seed 1").out != one);
 }
 
-TEST_CASE("The picture has a map of depths and contexts for each policy") {
+TEST_CASE("The picture has a map of depths and contexts for each policy, with the shares of the keys that were found") {
   const TemporaryFolder folder;
-  const std::string path = folder.file("found.svg");
-  rows_of("--depth 0,1 --keys 1 --policy window:budget=0.25 --svg " + path);
+  const std::string path = folder.file("found.svg"), details = folder.file("details");
+  rows_of("--depth 0,0.5,1 --keys 2 --policy window:budget=0.25 --svg " + path + " --details " + details);
+  std::map<std::string, std::map<std::string, int>> percent;  // of each policy and cell
+  for (const json& line : lines_of(details)) {
+    const std::string cell = fmt::format("depth of the needle (%) {}, tokens of the context {}: ",
+                                         line["depth"].get<double>() * 100, line["context"].get<int>());
+    percent[line["policy"]][cell] += line["found"] == true ? 50 : 0;
+  }
+  REQUIRE(percent.size() == 2);
   const std::string svg = slurp(path);
-  for (const char* words :
-       {">full<", ">window:budget=0.25<", ">300<", "depth of the needle (%) 100, tokens of the context 200: "}) {
-    CHECK(svg.find(words) != std::string::npos);
+  for (const auto& [policy, cells] : percent) {
+    CHECK(cells.size() == 6);
+    const std::size_t map = svg.find(">" + policy + "<");
+    REQUIRE(map != std::string::npos);
+    for (const auto& [cell, share] : cells) {
+      const std::string found = cell + std::to_string(share) + " %";
+      CHECK(svg.compare(svg.find(cell, map), found.size(), found) == 0);
+    }
   }
 }
 
