@@ -73,8 +73,7 @@ Command doctor_command();
 Command report_kernels_command();
 Command export_command();
 
-// Where catalog/ and models/ are: $KVROOF_HOME, else beside or above the program, else the source tree it was built
-// from.
+// Where catalog/ and models/ are: $KVROOF_HOME, else beside or above the program. Throws Error.
 std::filesystem::path data_folder();
 
 // --format, which parse_arguments has checked against the verb's formats.

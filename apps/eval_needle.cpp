@@ -44,9 +44,9 @@ class Hider {
 
   NeedleExamples::Case hide(const std::string& key, std::uint32_t context, double depth, std::uint32_t number) const {
     const TokenIds needle = tokenizer_.encode("\n" + with_key(needle_.needle, key) + "\n", false);
-    const TokenIds answer = answer_of(key);
+    const TokenIds asked = question_and(key);
     const std::size_t other = specials_.size() + needle.size();
-    check_room(context, other, answer.size());
+    check_room(context, other, asked.size());
     const std::size_t hay = context - other;
     NeedleExamples::Case made;
     made.key = key;
@@ -57,10 +57,9 @@ class Hider {
     made.ids.insert(made.ids.end(), from, from + made.before);
     made.ids.insert(made.ids.end(), needle.begin(), needle.end());
     made.ids.insert(made.ids.end(), from + made.before, from + static_cast<std::ptrdiff_t>(hay));
-    made.ids.insert(made.ids.end(), question_.begin(), question_.end());
-    made.key_begin = static_cast<std::uint32_t>(made.ids.size());
+    made.ids.insert(made.ids.end(), asked.begin(), asked.end());
+    made.key_begin = context + static_cast<std::uint32_t>(question_.size());
     made.prompt = needle_.question_in_prompt ? made.key_begin : context;
-    made.ids.insert(made.ids.end(), answer.begin(), answer.end());
     return made;
   }
 
@@ -80,17 +79,17 @@ class Hider {
  private:
   static constexpr std::size_t kAnswerTokens = 8;  // at most of a blank and five digits
 
-  // Question and key are encoded as a whole and split where the question alone ends, as choices are.
-  [[nodiscard]] TokenIds answer_of(const std::string& key) const {
-    const TokenIds whole = tokenizer_.encode("\n" + needle_.question + request_.delimiter + key, false);
+  // Encoded as a whole: the key begins where the question alone ends, as a choice does.
+  [[nodiscard]] TokenIds question_and(const std::string& key) const {
+    TokenIds whole = tokenizer_.encode("\n" + needle_.question + request_.delimiter + key, false);
     if (whole.size() <= question_.size()) {
       throw usage_error(fmt::format("--question '{}': the key adds no token to it", needle_.question));
     }
-    return {whole.begin() + static_cast<std::ptrdiff_t>(question_.size()), whole.end()};
+    return whole;
   }
 
-  void check_room(std::uint32_t context, std::size_t other, std::size_t answer) const {
-    const std::size_t all = context + question_.size() + answer;
+  void check_room(std::uint32_t context, std::size_t other, std::size_t asked) const {
+    const std::size_t all = context + asked;
     if (all > config_.shape.max_positions) {
       throw usage_error(
           fmt::format("--context {}: with question and answer {} tokens, but the context of the model is {}", context,

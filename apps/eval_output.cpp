@@ -124,7 +124,7 @@ struct RowMaker {
     cells.push_back(number("±", "found_standard_error", summary.standard_error, 3));
     const std::vector<double> found = found_by_depth(examples, point);
     for (std::size_t d = 0; d < found.size(); ++d) {
-      const std::string depth = fmt::format("{:.4g}", examples.depths[d]);
+      const std::string depth = exact(examples.depths[d]);
       cells.push_back(number(("at " + depth).c_str(), ("found_at_" + depth).c_str(), found[d], 2));
     }
     cells.push_back(number("nats a token", "nats_per_token", summary.nats_per_token, 3));

@@ -39,7 +39,7 @@ double found_at(const json& row, const std::string& depth) { return row["found_a
 }  // namespace
 
 TEST_CASE("A window finds the keys behind which it begins as full attention does, and none before") {
-  const json rows = rows_of("--policy window --budget 0.4,400 --depth 0,0.3,0.8,1 --keys 3");
+  const json rows = rows_of("--policy window --budget 0.4,400 --depth 0,0.3,0.80,0.8,1 --keys 3");
   REQUIRE(rows.size() == 3);
   CHECK(rows[0]["examples"] == 2 * 4 * 3);
   CHECK(found_at(rows[0], "1") > 0.5);
