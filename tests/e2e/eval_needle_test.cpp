@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "kernels/tokenizer/tokenizer.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/json_lines.hpp"
 #include "tests/support/run_program.hpp"
 
 using namespace kvroof;
@@ -25,13 +25,6 @@ json rows_of(const std::string& words) {
   INFO(words << ": " << ran.err);
   REQUIRE(ran.code == 0);
   return json::parse(ran.out);
-}
-
-std::vector<json> lines_of(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
-  return lines;
 }
 
 double found_at(const json& row, const std::string& depth) { return row["found_at_" + depth].get<double>(); }
@@ -58,7 +51,7 @@ TEST_CASE("A key is found exactly when a greedy answer to text, needle, text and
   rows_of("--depth 0.25,1 --keys 2 --details " + details);
   const Tokenizer tokenizer = Tokenizer::load(kDemo + "/tokenizer.json");
   const auto text = tokenizer.encode(slurp(kDemo + "/held-out.txt"), false);
-  const auto lines = lines_of(details);
+  const auto lines = json_lines_of(details);
   REQUIRE(lines.size() == 8);
   std::size_t found = 0;
   for (const json& line : lines) {
@@ -112,7 +105,7 @@ TEST_CASE("The picture has a map of depths and contexts for each policy, with th
   const std::string path = folder.file("found.svg"), details = folder.file("details");
   rows_of("--depth 0,0.5,1 --keys 2 --policy window:budget=0.25 --svg " + path + " --details " + details);
   std::map<std::string, std::map<std::string, int>> percent;  // of each policy and cell
-  for (const json& line : lines_of(details)) {
+  for (const json& line : json_lines_of(details)) {
     const std::string cell = fmt::format("depth of the needle (%) {}, tokens of the context {}: ",
                                          line["depth"].get<double>() * 100, line["context"].get<int>());
     percent[line["policy"]][cell] += line["found"] == true ? 50 : 0;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
+#include "tests/support/json_lines.hpp"
 #include "tests/support/run_program.hpp"
 #include "traces/safetensors.hpp"
 
@@ -21,13 +22,6 @@ json rows_of(const std::string& words) {
   INFO(words << ": " << ran.err);
   REQUIRE(ran.code == 0);
   return json::parse(ran.out);
-}
-
-std::vector<json> lines_of(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
-  return lines;
 }
 
 std::string file_with(const TemporaryFolder& folder, const std::string& name, const std::string& text) {
@@ -59,7 +53,7 @@ TEST_CASE("Windows count every token after the first prompt once and all bytes o
   CHECK(row["bytes"] == text.size());  // the prompt is the begin-of-text token alone
   std::uint64_t next = 0;
   std::uint64_t bytes = 0;
-  for (const json& window : lines_of(details)) {
+  for (const json& window : json_lines_of(details)) {
     CHECK(window["first_token"] == next);
     next += window["logprobs"].size();
     bytes += window["bytes"].get<std::uint64_t>();
@@ -107,7 +101,7 @@ TEST_CASE("A reference that is the model's own continuation scores 1, and the ou
     CHECK(row[key] == 0.5);  // 1 and 0
   }
   CHECK(row["decoding"] == "greedy; beams are simulated as batch");
-  const auto lines = lines_of(details);
+  const auto lines = json_lines_of(details);
   REQUIRE(lines.size() == 2);
   CHECK(lines[0]["text"] == text);
   CHECK(lines[1]["line"] == 3);  // blank lines count
@@ -121,7 +115,7 @@ TEST_CASE("A choice's log-likelihood is the sum over its tokens, and no policy c
   const std::string path =
       file_with(folder, "q.jsonl", json{{"context", context}, {"choices", {choice, "a"}}, {"answer", 0}}.dump());
   const json rows = rows_of("--jsonl " + path + " --policy window:budget=8 --details " + details);
-  const auto lines = lines_of(details);
+  const auto lines = json_lines_of(details);
   REQUIRE(lines.size() == 2);
   const json full = lines[0]["log_likelihoods"], window = lines[1]["log_likelihoods"];
   CHECK(full[1] == window[1]);
@@ -129,7 +123,7 @@ TEST_CASE("A choice's log-likelihood is the sum over its tokens, and no policy c
   // The same tokens as the end of a text.
   const std::string whole = file_with(folder, "whole", context + " " + choice);
   rows_of("--text " + whole + " --context 1k --prompt 1 --details " + windows);
-  const json logprobs = lines_of(windows)[0]["logprobs"];
+  const json logprobs = json_lines_of(windows)[0]["logprobs"];
   const std::string shorter = file_with(folder, "context", context);
   const std::size_t before = rows_of("--text " + shorter + " --context 1k --prompt 1")[0]["tokens"];
   double sum = 0;
@@ -144,7 +138,7 @@ TEST_CASE("Blanks at the end of a context belong to the choice, as lm-evaluation
     const std::string path = file_with(
         folder, "q.jsonl", json{{"context", context}, {"choices", {"raised.", "opened."}}, {"answer", 0}}.dump());
     rows_of("--jsonl " + path + " " + options + " --details " + folder.file("d"));
-    return lines_of(folder.file("d"))[0]["log_likelihoods"];
+    return json_lines_of(folder.file("d"))[0]["log_likelihoods"];
   };
   CHECK(likelihoods("an error is", "") == likelihoods("an error is ", "--delimiter ''"));
 }

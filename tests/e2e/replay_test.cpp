@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/catch.hpp"
+#include "tests/support/json_lines.hpp"
 #include "tests/support/run_program.hpp"
 
 using kvroof::test::Ran;
@@ -257,10 +258,7 @@ TEST_CASE("the file of --kept has a line for each storage head, layer and step t
   const std::string file = run.folder.file("kept.jsonl");
   const auto lines_of = [&](const std::string& steps) {
     replay_ok(run.path + " --policy window:budget=10,h2o:budget=10:group=none --kept " + file + steps);
-    std::vector<json> lines;
-    std::istringstream text(slurp(file));
-    for (std::string line; std::getline(text, line);) lines.push_back(json::parse(line));
-    return lines;
+    return kvroof::test::json_lines_of(file);
   };
   const auto all = lines_of(" --kept-steps all");
   std::size_t windows = 0;

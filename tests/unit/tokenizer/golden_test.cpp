@@ -1,13 +1,13 @@
 // Every text and id sequence of the reference tokenizers, produced by the reference library (see the README there).
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "kernels/tokenizer/tokenizer.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/json_lines.hpp"
 
 namespace {
 
@@ -22,13 +22,6 @@ std::vector<std::filesystem::path> families() {
   }
   std::sort(folders.begin(), folders.end());
   return folders;
-}
-
-std::vector<nlohmann::json> read_lines(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-  return lines;
 }
 
 std::string streamed(const Tokenizer& tokenizer, const Ids& ids, bool skip_special) {
@@ -48,7 +41,7 @@ std::string skipped(const nlohmann::json& line) {
 TEST_CASE("every reference text gives the ids of the reference library, with and without special tokens") {
   for (const auto& family : families()) {
     const Tokenizer tokenizer = Tokenizer::load(family / "tokenizer.json");
-    const auto lines = read_lines(family / "vectors.jsonl");
+    const auto lines = kvroof::test::json_lines_of(family / "vectors.jsonl");
     REQUIRE(lines.size() > 100);
     for (const auto& line : lines) {
       INFO(family.filename() << ": " << line.dump());
@@ -62,7 +55,7 @@ TEST_CASE("every reference text gives the ids of the reference library, with and
 TEST_CASE("ids of reference texts decode to the reference texts, at once and one by one") {
   for (const auto& family : families()) {
     const Tokenizer tokenizer = Tokenizer::load(family / "tokenizer.json");
-    for (const auto& line : read_lines(family / "vectors.jsonl")) {
+    for (const auto& line : kvroof::test::json_lines_of(family / "vectors.jsonl")) {
       INFO(family.filename() << ": " << line.dump());
       const auto ids = line.at("ids_special").get<Ids>();
       CHECK(tokenizer.decode(ids, false) == line.at("decoded").get<std::string>());
@@ -75,7 +68,7 @@ TEST_CASE("ids of reference texts decode to the reference texts, at once and one
 TEST_CASE("ids that no text gives decode as in the reference library, at once and one by one") {
   for (const auto& family : families()) {
     const Tokenizer tokenizer = Tokenizer::load(family / "tokenizer.json");
-    for (const auto& line : read_lines(family / "decode.jsonl")) {
+    for (const auto& line : kvroof::test::json_lines_of(family / "decode.jsonl")) {
       INFO(family.filename() << ": " << line.dump());
       const auto ids = line.at("ids").get<Ids>();
       CHECK(tokenizer.decode(ids, false) == line.at("decoded").get<std::string>());
