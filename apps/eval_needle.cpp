@@ -14,6 +14,7 @@ namespace kvroof {
 namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 27;  // of all cases: 1 GiB of ids
 constexpr std::string_view kPlaceholder = "{key}";
 
 // Five digits, the first of them no zero; of its own for each context, depth and number.
@@ -112,6 +113,15 @@ class Hider {
   TokenIds text_, specials_, question_;
 };
 
+void check_size(const NeedleExamples& examples) {
+  std::uint64_t tokens = 0;
+  for (const std::uint32_t context : examples.contexts) tokens += std::uint64_t{context} * examples.depths.size();
+  if (tokens * examples.keys <= kMostTokens) return;
+  throw usage_error(fmt::format("--keys {}: contexts of {} tokens in all, expected at most {}; give fewer keys, depths "
+                                "or contexts",
+                                examples.keys, tokens * examples.keys, kMostTokens));
+}
+
 // Shares of the keys in so many cells, each of as many keys; cell_of(case) is the cell's index.
 template <class CellOf>
 std::vector<double> found_shares(const NeedleExamples& examples, const EvalPoint& point, std::size_t cells,
@@ -131,6 +141,7 @@ NeedleExamples needle_examples(const EvalRequest& request, std::uint64_t seed, c
   const Hider hider(request, config, tokenizer);
   const NeedleRequest& needle = *request.needle;
   NeedleExamples examples{hider.contexts(), needle.depths, needle.keys, needle.question_in_prompt, {}};
+  check_size(examples);
   for (std::size_t c = 0; c < examples.contexts.size(); ++c) {
     for (std::size_t d = 0; d < examples.depths.size(); ++d) {
       for (std::uint32_t k = 0; k < examples.keys; ++k) {

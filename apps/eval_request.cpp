@@ -34,10 +34,9 @@ std::optional<EvalTask> task_option(const Arguments& arguments) {
   if (arguments.has("text") == arguments.has("jsonl")) {
     throw usage_error("give either --text F (perplexity) or --jsonl F (ROUGE or multiple choice)");
   }
-  if (arguments.has("text")) {
-    if (!arguments.has("task")) return EvalTask::kPerplexity;
+  if (!arguments.has("task")) {
+    return arguments.has("text") ? std::optional(EvalTask::kPerplexity) : std::nullopt;
   }
-  if (!arguments.has("task")) return std::nullopt;
   struct Named {
     std::string name;
     EvalTask task;

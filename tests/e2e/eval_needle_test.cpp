@@ -138,6 +138,7 @@ TEST_CASE("A needle that cannot be hidden or asked for is refused in a sentence"
   refused(needle + "--needle 'no place for it'", "expected a text with {key}");
   refused(needle + "--depth 0,1.5", "--depth");
   refused(needle + "--keys 0", "--keys");
+  refused(needle + "--keys 60000", "--keys 60000: contexts of 460800000 tokens in all, expected at most 134217728");
   refused(needle + "--prompt 0.5", "--prompt belongs to perplexity and --task choice");
   refused(needle + "--stride 5", "--stride belongs to");
   refused(text + "--svg a.svg", "--svg belongs to --task needle");
