@@ -17,6 +17,13 @@ constexpr std::array kRead = {"requests", "rows", "from", "text", "jsonl", "conf
 // Options that name entries of a catalog or files, a list, where a device may be followed by :fact=value.
 constexpr std::array kNames = {"device", "prefill-device", "model", "as", "draft"};
 
+// Options that name a folder of a trace or a model, as words of a command line may, and what is read in such a folder
+// (of a trace also all of its segments).
+constexpr std::array kFolders = {"trace", "closed-loop", "model", "draft", "as"};
+constexpr std::array kReadInFolders = {"manifest.json",    "journal.jsonl",          "kernels.sqlite",
+                                       "seal.json",        "config.json",            "generation_config.json",
+                                       "tokenizer.json",   "model.safetensors",      "model.safetensors.index.json"};
+
 // The one name of a file that is or will be; empty: of a device or a pipe, or of nothing.
 fs::path place_of(const std::string& name) {
   std::error_code error;
@@ -37,6 +44,15 @@ bool same_file(const std::string& a, const std::string& b) {
   if (a.empty() || b.empty()) return false;
   const fs::path place = place_of(a);
   return !place.empty() && place == place_of(b);
+}
+
+// Whether there is a file `file` that belongs to the trace or model in `folder`.
+bool is_part_of(const std::string& file, const std::string& folder) {
+  std::error_code error;
+  if (folder.empty() || !fs::is_directory(folder, error) || !fs::is_regular_file(file, error)) return false;
+  const fs::path place = place_of(file), home = fs::canonical(folder, error);
+  if (place.parent_path() == home / "segments") return true;
+  return place.parent_path() == home && std::ranges::find(kReadInFolders, place.filename()) != kReadInFolders.end();
 }
 
 // The files among the names of an option.
@@ -77,9 +93,14 @@ void check_written_files(const Command& command, const Arguments& arguments) {
         if (same_file(to, file)) refuse(fmt::format("the file of --{}", option));
       }
     }
+    for (const char* option : kFolders) {
+      const std::string folder = text_of(arguments, option);
+      if (is_part_of(to, folder)) refuse("a file of " + folder);
+    }
     for (const std::string& word : arguments.positional) {
       std::error_code ignored;
       if (fs::is_regular_file(word, ignored) && same_file(to, word)) refuse(word);
+      if (is_part_of(to, word)) refuse("a file of " + word);
     }
   }
   for (const std::string_view option : kWritten) {

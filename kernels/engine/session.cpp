@@ -85,6 +85,7 @@ class Run {
       result_.prefill_seconds += step("prefill", 1, result_.prefill_bytes,
                                       [&] { backend_.prefill(s, ids, options_.max_new_tokens, logits_, sink); });
     } catch (const Interrupted&) {
+      result_.interrupted = true;  // of the last prompt nobody else would ask
       backend_.take_counters();
       if (recorder_ != nullptr) recorder_->forget_step();
       return std::nullopt;

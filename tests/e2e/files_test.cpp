@@ -62,6 +62,28 @@ TEST_CASE("a result does not replace a file that is read for it") {
   CHECK(run_program(trace + " -o " + folder.file("out")).code == 0);
 }
 
+TEST_CASE("a result does not replace a file of a trace or a model that is read, and may lie beside them") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), manifest = trace + "/manifest.json";
+  REQUIRE(run_program("record --model demo --ids '5 17 9' --max-tokens 3 --ignore-eos -o " + trace).code == 0);
+  const std::string before = slurp(manifest);
+  for (const std::string part : {"/manifest.json", "/seal.json", "/../run.kvt/segments/00000.safetensors"}) {
+    check_refused("replay " + trace + " --kept " + trace + part, 2, "would replace a file of " + trace);
+  }
+  check_refused("inspect " + trace + " -o " + manifest, 2, "would replace a file of " + trace);
+  const std::string plan = "plan --model llama-3-8b --device h100-sxm --trace " + trace;
+  check_refused(plan + " -o " + manifest, 2, "would replace a file of " + trace);
+  CHECK(slurp(manifest) == before);
+  CHECK(run_program("inspect --verify " + trace).code == 0);
+  for (int twice = 0; twice < 2; ++twice) CHECK(run_program("inspect " + trace + " -o " + trace + "/note.txt").code == 0);
+
+  const std::string model = folder.file("model"), config = model + "/config.json";
+  std::filesystem::create_directory(model);
+  std::filesystem::copy_file(std::string(KVROOF_SOURCE_DIR) + "/models/demo/config.json", config);
+  check_refused("models show " + model + " -o " + config, 2, "would replace a file of " + model);
+  check_refused("plan --model " + model + " --device h100-sxm -o " + config, 2, "would replace a file of " + model);
+}
+
 TEST_CASE("a result that cannot be written is told before the work, and leaves no other") {
   const TemporaryFolder folder;
   const std::string nowhere = folder.file("none/r");

@@ -129,6 +129,28 @@ TEST_CASE("a recording that is interrupted in its second prompt seals the first 
   CHECK(reader.evictions(1, LayerId(0)).empty());
 }
 
+TEST_CASE("a run that is interrupted in its only prompt says so, and so does its trace") {
+  const test::TemporaryFolder folder;
+  const Model model = load_model(kModel, DType::kF32);
+  const std::vector<std::vector<std::int64_t>> prompts = {{5, 17, 9, 33, 8, 21}};
+  TraceRecorder trace(folder.path() / "run.kvt", manifest_of(model, prompts, 4));
+  CpuBackend cpu(model, std::make_unique<ReferenceOps>(), {kPolicy, 0, DType::kF32});
+  std::atomic<bool> flag{false};
+  FlagAfterLayer recorder(flag, 0, 0);
+  Watched backend(cpu, recorder);
+  SessionOptions options;
+  options.max_new_tokens = 4;
+  options.interrupted = &flag;
+  const SessionResult result = run_session(backend, model.config, prompts, options, &trace);
+  trace.seal();
+  CHECK(result.interrupted);
+  CHECK(result.prompt_tokens == 0);
+  CHECK(result.sequences[0].stop == StopReason::kInterrupted);
+  const TraceReader reader = TraceReader::open(folder.path() / "run.kvt");
+  CHECK(reader.manifest().sequences[0].tokens == 0);
+  CHECK(reader.manifest().sequences[0].stop_reason == "interrupted");
+}
+
 TEST_CASE("a back end that fails in a decode step leaves the whole steps before it, and its error is passed on") {
   const test::TemporaryFolder folder;
   const Model model = load_model(kModel, DType::kF32);
