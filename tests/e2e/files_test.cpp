@@ -75,7 +75,8 @@ TEST_CASE("a result does not replace a file of a trace or a model that is read, 
   check_refused(plan + " -o " + manifest, 2, "would replace a file of " + trace);
   CHECK(slurp(manifest) == before);
   CHECK(run_program("inspect --verify " + trace).code == 0);
-  for (int twice = 0; twice < 2; ++twice) CHECK(run_program("inspect " + trace + " -o " + trace + "/note.txt").code == 0);
+  const std::string beside = "inspect " + trace + " -o " + trace + "/note.txt";
+  for (int twice = 0; twice < 2; ++twice) CHECK(run_program(beside).code == 0);
 
   const std::string model = folder.file("model"), config = model + "/config.json";
   std::filesystem::create_directory(model);
