@@ -31,6 +31,7 @@ nlohmann::ordered_json imported_json(const std::filesystem::path& out, const Tra
           {"v_width", layer.v_width},
           {"scale", layer.scale},
           {"alibi", !layer.alibi_slopes.empty()},
+          {"rotary", layer.rotary.style},
           {"kv_type", name_of(m.kv_type)},
           {"tokens", m.sequences[0].tokens},
           {"prompt_tokens", m.sequences[0].prompt}};
@@ -41,12 +42,44 @@ std::string imported_text(const std::filesystem::path& out, const TraceManifest&
                      m.layers.size() == 1 ? "" : "s", m.sequences[0].tokens, m.sequences[0].prompt, name_of(m.kv_type));
 }
 
+// half_split[:theta=10000][:dims=64][:magnitude=1], or adjacent_pairs likewise.
+RotaryInfo rotary_value(const std::string& text) {
+  RotaryInfo rotary;
+  const std::vector<std::string> styles = {"half_split", "adjacent_pairs"};
+  const std::vector<std::string> keys = {"theta", "dims", "magnitude"};
+  std::size_t end = text.find(':');
+  rotary.style = text.substr(0, end);
+  if (std::ranges::find(styles, rotary.style) == styles.end()) {
+    throw usage_error(fmt::format("--rotary {}: expected half_split or adjacent_pairs first{}", text,
+                                  did_you_mean(rotary.style, styles)));
+  }
+  while (end != std::string::npos) {
+    const std::size_t begin = end + 1;
+    end = text.find(':', begin);
+    const std::string part = text.substr(begin, end - begin);
+    const std::size_t equals = part.find('=');
+    const std::string key = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);
+    if (key == "theta") {
+      rotary.theta = number_value("rotary theta", value, 1e-30, 1e30);
+    } else if (key == "dims") {
+      rotary.dims = count_value("rotary dims", value, 2, 65536);
+    } else if (key == "magnitude") {
+      rotary.magnitude = static_cast<float>(number_value("rotary magnitude", value, 1e-30, 1e30));
+    } else {
+      throw usage_error(fmt::format("--rotary {}: expected theta=, dims= or magnitude=, found `{}`{}", text, part,
+                                    did_you_mean(key, keys)));
+    }
+  }
+  return rotary;
+}
+
 int import_tensors(const Arguments& arguments, const std::filesystem::path& out) {
   if (!arguments.has("prompt")) throw usage_error("--prompt N is missing: how many of the tokens are the prompt");
   ImportQkvOptions options;
   options.prompt = count_value("prompt", arguments.get<std::string>("prompt"), 1, kMaxTokens);
   if (arguments.has("scale")) options.scale = number_value("scale", arguments.get<std::string>("scale"), 1e-30, 1e30);
   options.alibi = arguments.get<bool>("alibi");
+  if (arguments.has("rotary")) options.rotary = rotary_value(arguments.get<std::string>("rotary"));
   import_qkv(arguments.positional[1], options, out);
   const TraceReader reader = TraceReader::open(out);
   if (format_of(arguments) == Format::kJson) fmt::print("{}\n", imported_json(out, reader.manifest()).dump(2));
@@ -55,7 +88,7 @@ int import_tensors(const Arguments& arguments, const std::filesystem::path& out)
 }
 
 void refuse_tensor_options(const Arguments& arguments) {
-  for (const char* option : {"prompt", "scale", "alibi"}) {
+  for (const char* option : {"prompt", "scale", "alibi", "rotary"}) {
     const bool given = std::string_view(option) == "alibi" ? arguments.get<bool>(option) : arguments.has(option);
     if (given) throw usage_error(fmt::format("--{} is about tensors, not about a profile", option));
   }
@@ -141,6 +174,9 @@ void describe_import(po::options_description_easy_init add) {
   add("prompt", po::value<std::string>(), "how many of the tokens are the prompt (1 to all)");
   add("scale", po::value<std::string>(), "multiplies q·k (default 1/√d)");
   add("alibi", po::bool_switch(), "attention has ALiBi: the standard slopes for the number of query heads");
+  add("rotary", po::value<std::string>(),
+      "how q and k were turned, for policies that turn them back: half_split | adjacent_pairs, then [:theta=10000] "
+      "[:dims=the width] [:magnitude=1]; the file may hold inverse_frequencies in place of theta");
 }
 
 }  // namespace
@@ -149,8 +185,9 @@ Command import_command() {
   return {
       "import",
       "make a trace of another framework's tensors or of a profile",
-      "qkv|nsys|kineto|spools F -o run.kvt [--prompt N] [--scale S] [--alibi]",
+      "qkv|nsys|kineto|spools F -o run.kvt [--prompt N] [--scale S] [--alibi] [--rotary R]",
       "  kvroof import qkv attention.safetensors --prompt 512 -o run.kvt\n"
+      "  kvroof import qkv attention.safetensors --prompt 512 --rotary half_split:theta=500000 -o run.kvt\n"
       "\n"
       "  The file holds q [layers, heads, n, d] after rotary, k and v [layers, kv_heads, n, d], all f32, f16 or bf16;\n"
       "  the layer dimension may be absent.\n"

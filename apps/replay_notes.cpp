@@ -110,6 +110,22 @@ void note_costs(const ReplayAnswer& answer, Notes& notes) {
   }
 }
 
+// What an importer was not told of the rotary embedding, a trace does not say; models that have none look the same.
+void note_rotations(const ReplayAnswer& answer, Notes& notes) {
+  if (answer.manifest.source == "engine") return;
+  const auto unturned = [](const TraceLayer& l) { return l.rotary.style == "none" && l.alibi_slopes.empty(); };
+  if (std::ranges::none_of(answer.manifest.layers, unturned)) return;
+  std::vector<std::string> points;
+  for (const PointResult& r : answer.results) {
+    if (r.traits.undoes_rotation || r.traits.slot_positions) points.push_back(r.spec.text());
+  }
+  if (points.empty()) return;
+  notes.push_back(fmt::format(
+      "the trace tells of no rotary embedding, which {} would undo: right for a model that has none, else wrong (import "
+      "qkv --rotary tells)",
+      join(points, ", ")));
+}
+
 void note_row_cache(const ReplayAnswer& answer, Notes& notes) {
   if (!answer.request.row_cache) return;
   if (answer.row_cache != nullptr) {
@@ -166,6 +182,7 @@ std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   note_columns(answer, notes);
   note_costs(answer, notes);
   note_caches(answer, notes);
+  note_rotations(answer, notes);
   note_row_cache(answer, notes);
   note_reproduction(answer, notes);
   return notes;

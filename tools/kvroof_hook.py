@@ -34,7 +34,7 @@ def to_numpy(tensor):
 
 
 def rotary_of(config, width):
-    """Where the plain rotary embedding of a config is known; scaled ones are written as none."""
+    """Where the plain rotary embedding of a config is known; scaled ones are written as none, and a replay says so."""
     rope = getattr(config, "rope_parameters", None) or {}
     theta = rope.get("rope_theta") or getattr(config, "rope_theta", None)
     scaled = getattr(config, "rope_scaling", None) or {}

@@ -80,7 +80,32 @@ Sources find_sources(const SafetensorsFile& file) {
   return s;
 }
 
-TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options) {
+// With the width and the frequencies that the file has.
+RotaryInfo rotary_of(const SafetensorsFile& file, const Sources& s, const ImportQkvOptions& options) {
+  RotaryInfo rotary = options.rotary;
+  if (rotary.style == "none") return rotary;
+  if (rotary.dims == 0) rotary.dims = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.q.width, UINT32_MAX));
+  if (rotary.dims > s.q.width || rotary.dims % 2 != 0) {
+    throw usage_error(fmt::format("--rotary: {} elements of a head cannot be turned in pairs; {} has heads of {}",
+                                  rotary.dims, file.path().string(), s.q.width));
+  }
+  const TensorInfo* table = file.header().find("inverse_frequencies");
+  if (table == nullptr) return rotary;
+  if (table->type != DType::kF32 || table->shape.size() != 1 || table->shape[0] != rotary.dims / 2) {
+    throw Error(fmt::format("{}: tensor 'inverse_frequencies' is {} [{}], expected F32 [{}], one for each pair",
+                            file.path().string(), safetensors_name_of(table->type), fmt::join(table->shape, ", "),
+                            rotary.dims / 2));
+  }
+  rotary.inverse_frequencies.resize(rotary.dims / 2);
+  file.read(*table, 0, std::as_writable_bytes(std::span(rotary.inverse_frequencies)));
+  for (const float frequency : rotary.inverse_frequencies) {
+    if (std::isfinite(frequency) && frequency >= 0) continue;
+    throw Error(fmt::format("{}: tensor 'inverse_frequencies' holds {}", file.path().string(), frequency));
+  }
+  return rotary;
+}
+
+TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options, RotaryInfo rotary) {
   TraceLayer layer;
   layer.query_heads = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.q.heads, UINT32_MAX));
   layer.kv_heads = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.k.heads, UINT32_MAX));
@@ -88,6 +113,7 @@ TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options) {
   layer.v_width = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.v.width, UINT32_MAX));
   layer.scale = static_cast<float>(options.scale.value_or(1.0 / std::sqrt(static_cast<double>(s.k.width))));
   if (options.alibi && s.q.heads <= kMaxLayers) layer.alibi_slopes = alibi_slopes(layer.query_heads);
+  layer.rotary = std::move(rotary);
   TraceManifest m;
   m.tool_version = kVersion;
   m.source = "import";
@@ -202,10 +228,11 @@ void import_qkv(const fs::path& path, const ImportQkvOptions& options, const fs:
   if (!std::isfinite(scale) || scale <= 0) {
     throw usage_error(fmt::format("--scale is {}, expected a number above 0", *options.scale));
   }
+  TraceManifest manifest = make_manifest(sources, options, rotary_of(file, sources, options));
   std::error_code ignored;
   const bool existed = fs::exists(out, ignored);
   try {
-    TraceWriter writer(out, make_manifest(sources, options));
+    TraceWriter writer(out, std::move(manifest));
     Importer(file, sources, writer).run(options.prompt);
     writer.seal();
   } catch (...) {

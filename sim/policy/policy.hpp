@@ -170,6 +170,7 @@ struct PolicyTraits {
   bool needs_future = false;    // PolicyContext::future
   // While decoding, attention takes query and keys to stand where they lie among the tokens held (relocate_logits()).
   bool slot_positions = false;
+  bool undoes_rotation = false;  // reads PolicyContext::rotation, to take queries as they were before it
   // Bytes of policy state for one slot of a storage head; read and written for each slot of an observed row.
   std::uint64_t state_bytes = 0;
   std::uint64_t state_read = 0;

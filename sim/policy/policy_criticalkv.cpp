@@ -134,6 +134,7 @@ PolicyTraits traits(const PolicySpec& spec) {
     t.needs_weights = false;
     t.query_head_sums = 0;
     t.flops_per_slot = 0;
+    t.undoes_rotation = true;
   } else {
     inner = {};
   }

@@ -33,7 +33,11 @@ constinit const PolicyInfo kExpectedAttentionPolicy = {
     .source = "Expected Attention: Devoto et al., 2025; as kvpress evicts, once after the prompt",
     .params = kParams,
     .traits =
-        [](const PolicySpec& spec) { return prompt_scorer_traits(spec, ExpectedAttention::needs(spec)); },
+        [](const PolicySpec& spec) {
+          PolicyTraits t = prompt_scorer_traits(spec, ExpectedAttention::needs(spec));
+          t.undoes_rotation = true;
+          return t;
+        },
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<ExpectedAttentionPolicy>(spec, context);
     },

@@ -58,6 +58,44 @@ TEST_CASE("Every command that reads a trace ends with 4 on one that is not whole
   check_error(run_program("inspect " + folder.file("absent.kvt")), 1, "there is no trace");
 }
 
+TEST_CASE("policies that turn queries back say that imported tensors do not tell how these were turned, unless they do") {
+  const TemporaryFolder folder;
+  const std::string file = std::string(KVROOF_SOURCE_DIR) + "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
+  const auto import = [&](const std::string& name, const std::string& more) {
+    const std::string trace = folder.file(name);
+    REQUIRE(run_program("import qkv " + file + " --prompt 40 " + more + " -o " + trace).code == 0);
+    return trace;
+  };
+  const auto note_of = [](const std::string& trace, const std::string& policies) {
+    const Ran ran = run_program("replay " + trace + " --policy " + policies + " --budget 8 --quality none");
+    REQUIRE(ran.code == 0);
+    const std::size_t at = ran.out.find("the trace tells of no rotary embedding");
+    return at == std::string::npos ? std::string() : ran.out.substr(at);
+  };
+  const std::string untold = import("untold.kvt", "");
+  CHECK(note_of(untold, "h2o,streaming").empty());
+  const std::string note = note_of(untold, "expected-attention,streaming:positions=slot,h2o");
+  CHECK(note.find("expected-attention:budget=8, streaming:budget=8:positions=slot") != std::string::npos);
+  CHECK(note.find("h2o") == std::string::npos);
+  const std::string told = import("told.kvt", "--rotary half_split:theta=500000:dims=8");
+  CHECK(note_of(told, "expected-attention,streaming:positions=slot").empty());
+  CHECK(run_program("inspect " + told).out.find("rotary half_split of 8, base 500000") != std::string::npos);
+  CHECK(note_of(import("alibi.kvt", "--alibi"), "streaming:positions=slot").empty());
+  const std::string recorded = folder.file("recorded.kvt");
+  REQUIRE(run_program("record --model " + std::string(KVROOF_SOURCE_DIR) +
+                      "/tests/golden/models/gpt2 --ids '5 17 9 3' --max-tokens 3 -o " + recorded)
+              .code == 0);
+  CHECK(note_of(recorded, "streaming:positions=slot").empty());  // an engine knows that there is none
+
+  const std::string out = folder.file("out.kvt"), words = "import qkv " + file + " --prompt 40 -o " + out + " --rotary ";
+  check_error(run_program(words + "half_spit"), 2, "did you mean half_split?");
+  check_error(run_program(words + "half_split:thet=3"), 2, "did you mean theta?");
+  check_error(run_program(words + "half_split:theta=none"), 2, "none");
+  check_error(run_program(words + "half_split:dims=64"), 2, "heads of 16");
+  check_error(run_program("import nsys x --rotary half_split -o " + out), 2, "--rotary is about tensors");
+  CHECK_FALSE(fs::exists(out));
+}
+
 TEST_CASE("import qkv asks for what is missing and names what is wrong") {
   const TemporaryFolder folder;
   const std::string out = folder.file("out.kvt");

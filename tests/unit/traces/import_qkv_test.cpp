@@ -212,6 +212,38 @@ TEST_CASE("An import is refused with the tensor and the shapes, and leaves nothi
             .find("layers[0].query_heads is 2048") != std::string::npos);
 }
 
+TEST_CASE("How q and k were turned is what the caller says, over the whole width or a part, by theta or by a table") {
+  TemporaryFolder folder;
+  const Tensor q = counted("q", kF, {4, 5, 4}), k = counted("k", kF, {2, 5, 4}), v = counted("v", kF, {2, 5, 4});
+  const auto table = [](const Shape& shape) { return counted("inverse_frequencies", kF, shape); };
+  int runs = 0;
+  const auto imported = [&](const std::vector<Tensor>& tensors, const RotaryInfo& rotary) {
+    const fs::path out = folder.path() / std::to_string(++runs);
+    import_qkv(write_tensors(folder.path() / "in.safetensors", tensors), {2, {}, false, rotary}, out);
+    return TraceReader::open(out).manifest().layers[0].rotary;
+  };
+  CHECK(imported({q, k, v}, {}).style == "none");
+  CHECK(imported({q, k, v, table({2})}, {}).inverse_frequencies.empty());
+  const RotaryInfo whole = imported({q, k, v}, {.style = "half_split", .dims = 0, .theta = 500000});
+  CHECK(whole.style == "half_split");
+  CHECK(whole.dims == 4);
+  CHECK(whole.theta == 500000);
+  CHECK(imported({q, k, v}, {.style = "adjacent_pairs", .dims = 2}).dims == 2);
+  const RotaryInfo scaled = imported({q, k, v, table({2})}, {.style = "half_split", .magnitude = 1.25F});
+  CHECK(scaled.inverse_frequencies == std::vector<float>{0, 1});
+  CHECK(scaled.magnitude == 1.25F);
+
+  const ImportQkvOptions turned = {2, {}, false, {.style = "half_split"}};
+  CHECK(refusal({q, k, v}, {2, {}, false, {.style = "half_split", .dims = 6}}).find("--rotary: 6 elements") == 0);
+  CHECK(refusal({q, k, v}, {2, {}, false, {.style = "half_split", .dims = 3}}).find("--rotary: 3 elements") == 0);
+  CHECK(refusal({q, k, v, table({3})}, turned) ==
+        "tensor 'inverse_frequencies' is F32 [3], expected F32 [2], one for each pair");
+  Tensor infinite = table({2});
+  const float value = std::numeric_limits<float>::infinity();
+  std::memcpy(infinite.data.data(), &value, sizeof value);
+  CHECK(refusal({q, k, v, infinite}, turned) == "tensor 'inverse_frequencies' holds inf");
+}
+
 TEST_CASE("An import with NaN or infinity names layer, head and token") {
   const DType type = GENERATE(DType::kF32, DType::kF16, DType::kBF16);
   Tensor k = counted("k", type, {2, 2, 3, 2});
