@@ -121,8 +121,8 @@ void note_rotations(const ReplayAnswer& answer, Notes& notes) {
   }
   if (points.empty()) return;
   notes.push_back(fmt::format(
-      "the trace tells of no rotary embedding, which {} would undo: right for a model that has none, else wrong (import "
-      "qkv --rotary tells)",
+      "the trace tells of no rotary embedding, which {} would undo: right for a model that has none, else wrong "
+      "(import qkv --rotary tells)",
       join(points, ", ")));
 }
 

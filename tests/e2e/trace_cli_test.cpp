@@ -58,7 +58,7 @@ TEST_CASE("Every command that reads a trace ends with 4 on one that is not whole
   check_error(run_program("inspect " + folder.file("absent.kvt")), 1, "there is no trace");
 }
 
-TEST_CASE("policies that turn queries back say that imported tensors do not tell how these were turned, unless they do") {
+TEST_CASE("policies that turn queries back say where imported tensors do not tell how these were turned") {
   const TemporaryFolder folder;
   const std::string file = std::string(KVROOF_SOURCE_DIR) + "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
   const auto import = [&](const std::string& name, const std::string& more) {
@@ -87,7 +87,8 @@ TEST_CASE("policies that turn queries back say that imported tensors do not tell
               .code == 0);
   CHECK(note_of(recorded, "streaming:positions=slot").empty());  // an engine knows that there is none
 
-  const std::string out = folder.file("out.kvt"), words = "import qkv " + file + " --prompt 40 -o " + out + " --rotary ";
+  const std::string out = folder.file("out.kvt");
+  const std::string words = "import qkv " + file + " --prompt 40 -o " + out + " --rotary ";
   check_error(run_program(words + "half_spit"), 2, "did you mean half_split?");
   check_error(run_program(words + "half_split:thet=3"), 2, "did you mean theta?");
   check_error(run_program(words + "half_split:theta=none"), 2, "none");
