@@ -13,7 +13,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
 constexpr std::uint32_t kDefaultContext = 1024;
 
 // Bytes of the text before each token and, last, of the whole: a character that several tokens make up counts where
@@ -53,9 +52,7 @@ void set_window(const EvalRequest& request, const ModelConfig& config, std::size
 }
 
 TextExamples text_examples(const EvalRequest& request, const ModelConfig& config, const Tokenizer& tokenizer) {
-  const std::string text =
-      read_text_file(request.file, kMostBytes).or_throw("--text " + request.file.string(), ExitCode::kUsage);
-  if (text.empty()) throw usage_error(fmt::format("--text {}: the file is empty", request.file.string()));
+  const std::string text = eval_text(request);
   const TokenIds ids = tokenizer.encode(text, false);
   const TokenIds specials = leading_specials(tokenizer);
   const auto before = bytes_before(tokenizer, ids);
@@ -122,7 +119,7 @@ class Line {
 // Lines that hold nothing but blanks are skipped.
 std::vector<Line> read_lines(const EvalRequest& request) {
   const std::string text =
-      read_text_file(request.file, kMostBytes).or_throw("--jsonl " + request.file.string(), ExitCode::kUsage);
+      read_text_file(request.file, kMostEvalBytes).or_throw("--jsonl " + request.file.string(), ExitCode::kUsage);
   std::vector<Line> lines;
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -190,14 +187,6 @@ ChoiceExample choice_example(const EvalRequest& request, const ModelConfig& conf
 }
 
 }  // namespace
-
-TokenIds leading_specials(const Tokenizer& tokenizer) {
-  const TokenIds plain = tokenizer.encode("a", false);
-  TokenIds ids = tokenizer.encode("a", true);
-  const auto text = std::search(ids.begin(), ids.end(), plain.begin(), plain.end());
-  ids.erase(text, ids.end());
-  return ids;
-}
 
 Examples read_examples(const Arguments& arguments, const EvalRequest& request, const ModelConfig& config,
                        const Tokenizer& tokenizer) {

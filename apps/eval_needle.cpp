@@ -2,18 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "analysis/plot.hpp"
-#include "apps/eval_tasks.hpp"
+#include "apps/eval_summary.hpp"
 #include "sim/core/philox.hpp"
-#include "traces/file_io.hpp"
 
 namespace kvroof {
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 27;  // of all cases: 1 GiB of ids
 constexpr std::string_view kPlaceholder = "{key}";
 
@@ -35,9 +32,7 @@ class Hider {
  public:
   Hider(const EvalRequest& request, const ModelConfig& config, const Tokenizer& tokenizer)
       : request_(request), needle_(*request.needle), config_(config), tokenizer_(tokenizer) {
-    const std::string text =
-        read_text_file(request.file, kMostBytes).or_throw("--text " + request.file.string(), ExitCode::kUsage);
-    text_ = tokenizer.encode(text, false);
+    text_ = tokenizer.encode(eval_text(request), false);
     specials_ = leading_specials(tokenizer);
     question_ = tokenizer.encode("\n" + needle_.question, false);
     if (question_.empty()) throw usage_error(fmt::format("--question '{}': it has no token", needle_.question));
@@ -166,7 +161,7 @@ NeedleSummary needle_summary(const EvalPoint& point) {
   }
   summary.found = found / n;
   summary.nats_per_token = nats / tokens;
-  if (n > 1) summary.standard_error = std::sqrt(summary.found * (1 - summary.found) / (n - 1));
+  summary.standard_error = error_of_share(summary.found, point.needles.size());
   return summary;
 }
 

@@ -7,17 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "apps/eval_request.hpp"
-#include "kernels/tokenizer/tokenizer.hpp"
+#include "apps/eval_text.hpp"
 #include "sim/model/config_json.hpp"
 
 namespace kvroof {
 
 struct EvalPoint;
-using TokenIds = std::vector<std::int64_t>;
-
-// The special tokens that the tokenizer puts before a text; what it puts behind one would end the text and is left out.
-TokenIds leading_specials(const Tokenizer& tokenizer);
 
 struct NeedleExamples {
   struct Case {
@@ -50,7 +45,7 @@ struct NeedleScore {
 
 struct NeedleSummary {
   double found = 0;           // share of all keys
-  double standard_error = 0;  // √(p (1 − p) / (n − 1)), 0 for one key
+  double standard_error = 0;  // of found
   double nats_per_token = 0;
 };
 NeedleSummary needle_summary(const EvalPoint& point);

@@ -32,7 +32,7 @@ std::vector<PolicySpec> points_with_full(const Arguments& arguments) {
 
 std::optional<EvalTask> task_option(const Arguments& arguments) {
   if (arguments.has("text") == arguments.has("jsonl")) {
-    throw usage_error("give either --text F (perplexity) or --jsonl F (ROUGE or multiple choice)");
+    throw usage_error("give either --text F (perplexity or needles) or --jsonl F (ROUGE or multiple choice)");
   }
   if (!arguments.has("task")) {
     return arguments.has("text") ? std::optional(EvalTask::kPerplexity) : std::nullopt;

@@ -18,7 +18,7 @@ enum class EvalTask : std::uint8_t { kPerplexity, kRouge, kChoice, kNeedle };
 
 struct NeedleRequest {
   std::string needle, question;  // the needle says {key}
-  std::vector<double> depths;    // shares of the context
+  std::vector<double> depths;    // shares of the text before the needle
   std::uint32_t keys = 0;        // for each context and depth
   bool question_in_prompt = false;
 };

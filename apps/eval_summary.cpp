@@ -36,6 +36,10 @@ Rouge mean_rouge(const EvalPoint& point) {
   return mean;
 }
 
+double error_of_share(double share, std::size_t examples) {
+  return examples > 1 ? std::sqrt(share * (1 - share) / (static_cast<double>(examples) - 1)) : 0;
+}
+
 ChoiceSummary choice_summary(const std::vector<ChoiceExample>& examples, const EvalPoint& point,
                              const EvalPoint& full) {
   std::size_t right = 0, right_per_byte = 0, agreeing = 0;
@@ -49,7 +53,7 @@ ChoiceSummary choice_summary(const std::vector<ChoiceExample>& examples, const E
   const auto n = static_cast<double>(examples.size());
   const auto share = [n](std::size_t count) { return static_cast<double>(count) / n; };
   ChoiceSummary summary{share(right), 0, share(right_per_byte), share(agreeing)};
-  if (n > 1) summary.standard_error = std::sqrt(summary.accuracy * (1 - summary.accuracy) / (n - 1));
+  summary.standard_error = error_of_share(summary.accuracy, examples.size());
   return summary;
 }
 

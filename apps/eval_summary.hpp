@@ -13,9 +13,12 @@ PairedDifference difference(const EvalPoint& point, const EvalPoint& full);
 // Over all prompts.
 Rouge mean_rouge(const EvalPoint& point);
 
+// One standard error of a share p of n examples: √(p (1 − p) / (n − 1)), 0 for one.
+double error_of_share(double share, std::size_t examples);
+
 struct ChoiceSummary {
   double accuracy = 0;           // the likeliest choice is the answer
-  double standard_error = 0;     // of the accuracy: √(p (1 − p) / (n − 1)), 0 for one question
+  double standard_error = 0;     // of the accuracy
   double accuracy_per_byte = 0;  // the likeliest for its length is the answer
   double agreement = 0;          // questions where the likeliest choice is the one of full attention
 };

@@ -158,7 +158,7 @@ TEST_CASE("Bad input of an evaluation is answered with one sentence that names i
   const auto text = [&](const std::string& content) { return "--text " + input(content); };
   const std::string question = R"({"context": "a", "choices": ["b", "c"], "answer": )";
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "give either --text F (perplexity) or --jsonl F"},
+      {"", "give either --text F (perplexity or needles) or --jsonl F"},
       {text(""), "the file is empty"},
       {text("a") + " --prompt 2", "no token is left to predict in a window of 2, which is the whole text"},
       {text("some words") + " --context 5k", "--context 5120: the context of the model is 4096"},

@@ -77,6 +77,23 @@ TraceManifest manifest_of(const Model& model, const std::vector<std::vector<std:
   return make_manifest(model.config, run);
 }
 
+// A recording into `folder` that is interrupted behind the first layer of the prompt of `sequence`, and sealed.
+SessionResult interrupted_in(std::uint32_t sequence, const Model& model,
+                             const std::vector<std::vector<std::int64_t>>& prompts,
+                             const std::filesystem::path& folder) {
+  TraceRecorder trace(folder, manifest_of(model, prompts, 4));
+  CpuBackend cpu(model, std::make_unique<ReferenceOps>(), {kPolicy, 0, DType::kF32});
+  std::atomic<bool> flag{false};
+  FlagAfterLayer recorder(flag, sequence, 0);
+  Watched backend(cpu, recorder);
+  SessionOptions options;
+  options.max_new_tokens = 4;
+  options.interrupted = &flag;
+  SessionResult result = run_session(backend, model.config, prompts, options, &trace);
+  trace.seal();
+  return result;
+}
+
 }  // namespace
 
 TEST_CASE("a prefill stops between two layers, and the back end knows nothing of the sequence afterwards") {
@@ -102,16 +119,7 @@ TEST_CASE("a recording that is interrupted in its second prompt seals the first 
   const test::TemporaryFolder folder;
   const Model model = load_model(kModel, DType::kF32);
   const std::vector<std::vector<std::int64_t>> prompts = {{5, 17, 9, 33, 8, 21}, {7, 3, 12, 9, 4, 4, 1}, {6, 6}};
-  TraceRecorder trace(folder.path() / "run.kvt", manifest_of(model, prompts, 4));
-  CpuBackend cpu(model, std::make_unique<ReferenceOps>(), {kPolicy, 0, DType::kF32});
-  std::atomic<bool> flag{false};
-  FlagAfterLayer recorder(flag, 1, 0);
-  Watched backend(cpu, recorder);
-  SessionOptions options;
-  options.max_new_tokens = 4;
-  options.interrupted = &flag;
-  const SessionResult result = run_session(backend, model.config, prompts, options, &trace);
-  trace.seal();
+  const SessionResult result = interrupted_in(1, model, prompts, folder.path() / "run.kvt");
   CHECK(result.interrupted);
   CHECK(result.prompt_tokens == 6);
   CHECK(result.sequences[0].ids.size() == 1);
@@ -133,16 +141,7 @@ TEST_CASE("a run that is interrupted in its only prompt says so, and so does its
   const test::TemporaryFolder folder;
   const Model model = load_model(kModel, DType::kF32);
   const std::vector<std::vector<std::int64_t>> prompts = {{5, 17, 9, 33, 8, 21}};
-  TraceRecorder trace(folder.path() / "run.kvt", manifest_of(model, prompts, 4));
-  CpuBackend cpu(model, std::make_unique<ReferenceOps>(), {kPolicy, 0, DType::kF32});
-  std::atomic<bool> flag{false};
-  FlagAfterLayer recorder(flag, 0, 0);
-  Watched backend(cpu, recorder);
-  SessionOptions options;
-  options.max_new_tokens = 4;
-  options.interrupted = &flag;
-  const SessionResult result = run_session(backend, model.config, prompts, options, &trace);
-  trace.seal();
+  const SessionResult result = interrupted_in(0, model, prompts, folder.path() / "run.kvt");
   CHECK(result.interrupted);
   CHECK(result.prompt_tokens == 0);
   CHECK(result.sequences[0].stop == StopReason::kInterrupted);

@@ -1,0 +1,24 @@
+// The text of `kvroof eval --text`, and what its tasks put before tokens of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apps/eval_request.hpp"
+#include "kernels/tokenizer/tokenizer.hpp"
+
+namespace kvroof {
+
+// Of a file that is read whole.
+inline constexpr std::uint64_t kMostEvalBytes = std::uint64_t{1} << 30;
+
+using TokenIds = std::vector<std::int64_t>;
+
+// The file of --text. Throws Error (usage) when it cannot be read or is empty.
+std::string eval_text(const EvalRequest& request);
+
+// The special tokens that the tokenizer puts before a text; what it puts behind one would end the text and is left out.
+TokenIds leading_specials(const Tokenizer& tokenizer);
+
+}  // namespace kvroof
