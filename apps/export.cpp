@@ -45,6 +45,12 @@ void write_timeline(const Arguments& arguments, const TraceReader& trace, Timeli
   std::uint64_t zero = counts.first_ns;
   if (!steps.empty()) zero = counts.last_ns == 0 ? steps[0].start_ns : std::min(zero, steps[0].start_ns);
   const std::string name = (trace.path() / "").parent_path().filename().string();  // of run.kvt/ as of run.kvt
+  const std::uint64_t records = counts.kernels + counts.copies + counts.fills + counts.calls + counts.ranges +
+                                counts.memory + counts.counters;
+  if (!is_simulated(arguments) && records == 0 && steps.empty()) {
+    throw usage_error(fmt::format("{}: nothing in it has a time, as in imported tensors", trace.path().string()))
+        .note("--policy P --device D draws a simulated run of it");
+  }
   TimelineExport timeline(to, zero);
   timeline.run("recorded: " + name, steps, &kernels);
   if (!is_simulated(arguments)) return;
