@@ -82,7 +82,7 @@ TEST_CASE("full attention lies nowhere between random and oracle, in layers with
   const std::string trace = folder.file("run.kvt"), folders = std::string(KVROOF_SOURCE_DIR) + "/tests/golden/models/";
   std::string ids;
   for (int i = 0; i < 40; ++i) ids += std::to_string(3 + i * 7 % 60) + " ";
-  REQUIRE(run_program("record --model " + folders + "mistral --ids '" + ids + "' --max-tokens 9 --ignore-eos -o " +
+  REQUIRE(run_program("record --model " + folders + "gemma2 --ids '" + ids + "' --max-tokens 9 --ignore-eos -o " +
                       trace).code == 0);
   REQUIRE(run_program("inspect " + trace).out.find("window") != std::string::npos);
   const Ran ran = run_program("replay " + trace + " --policy full,window --budget 4 --format json");
