@@ -66,7 +66,8 @@ void read_layers(const Arguments& arguments, AnalyzeOptions& options) {
 // A range that reaches past the model's last layer ends with it; one that begins there is refused by analyze().
 void note_clipped_layers(const Arguments& arguments, const AnalyzeOptions& options, const TraceManifest& manifest) {
   const std::size_t layers = manifest.layers.size();
-  if (!arguments.has("layers") || arguments.quiet || options.first_layer >= layers || options.last_layer < layers) return;
+  if (!arguments.has("layers") || arguments.quiet) return;
+  if (options.first_layer >= layers || options.last_layer < layers) return;
   fmt::print(stderr, "note: --layers {}: the trace has layers 0 to {}; analysed are {}..{}\n",
              arguments.get<std::string>("layers"), layers - 1, options.first_layer, layers - 1);
 }

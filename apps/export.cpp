@@ -6,10 +6,12 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <optional>
 
 #include "apps/command.hpp"
 #include "apps/export_timeline.hpp"
 #include "apps/shared_options.hpp"
+#include "apps/unfinished_file.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace fs = std::filesystem;
@@ -67,6 +69,8 @@ void export_timeline(const Arguments& arguments, const TraceReader& trace, const
   try {
     std::ofstream file(temporary, std::ios::binary);
     if (!file) cannot_write(out, errno);
+    std::optional<UnfinishedFile> unfinished;
+    if (temporary != out) unfinished.emplace(temporary);
     const auto timeline = perfetto ? perfetto_timeline(file) : chrome_timeline(file);
     write_timeline(arguments, trace, *timeline);
     timeline->finish();
