@@ -63,6 +63,15 @@ void read_layers(const Arguments& arguments, AnalyzeOptions& options) {
   }
 }
 
+// A range that reaches past the model's last layer ends with it; one that begins there is refused by analyze().
+void note_clipped_layers(const Arguments& arguments, const AnalyzeOptions& options, const TraceManifest& manifest) {
+  const std::size_t layers = manifest.layers.size();
+  if (!arguments.has("layers") || arguments.quiet) return;
+  if (options.first_layer >= layers || options.last_layer < layers) return;
+  fmt::print(stderr, "note: --layers {}: the trace has layers 0 to {}; analysed are {}..{}\n",
+             arguments.get<std::string>("layers"), layers - 1, options.first_layer, layers - 1);
+}
+
 // As replay reads them, but with half of the prompt where neither policies nor budgets were asked for.
 std::vector<PolicySpec> points_of(const Arguments& arguments) {
   if (arguments.has("policy") || arguments.has("budget")) return policy_points(arguments);
@@ -75,10 +84,16 @@ int run(const Arguments& arguments) {
   AnalyzeOptions options;
   read_layers(arguments, options);
   options.points = points_of(arguments);
+  const auto is_policy = [](const AnalysisInfo* info) { return info->name == "policy"; };
+  if ((arguments.has("policy") || arguments.has("budget")) && std::ranges::none_of(analyses, is_policy)) {
+    throw usage_error(fmt::format("--{} is of the analysis `policy`; name it as well",
+                                  arguments.has("policy") ? "policy" : "budget"));
+  }
   std::optional<std::filesystem::path> folder;
   if (arguments.has("out")) folder = arguments.get<std::string>("out");
   if (folder) check_new_folder(*folder);
   const TraceReader trace = TraceReader::open_attention(arguments.positional.front());
+  note_clipped_layers(arguments, options, trace.manifest());
   const std::string& policy = trace.manifest().policy;
   if (policy != "full" && !arguments.quiet) {
     fmt::print(stderr, "note: recorded under {}: attention is over all recorded tokens, also those it had evicted\n",

@@ -6,10 +6,12 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <optional>
 
 #include "apps/command.hpp"
 #include "apps/export_timeline.hpp"
 #include "apps/shared_options.hpp"
+#include "apps/unfinished_file.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace fs = std::filesystem;
@@ -45,6 +47,12 @@ void write_timeline(const Arguments& arguments, const TraceReader& trace, Timeli
   std::uint64_t zero = counts.first_ns;
   if (!steps.empty()) zero = counts.last_ns == 0 ? steps[0].start_ns : std::min(zero, steps[0].start_ns);
   const std::string name = (trace.path() / "").parent_path().filename().string();  // of run.kvt/ as of run.kvt
+  const std::uint64_t records = counts.kernels + counts.copies + counts.fills + counts.calls + counts.ranges +
+                                counts.memory + counts.counters;
+  if (!is_simulated(arguments) && records == 0 && steps.empty()) {
+    throw usage_error(fmt::format("{}: nothing in it has a time, as in imported tensors", trace.path().string()))
+        .note("--policy P --device D draws a simulated run of it");
+  }
   TimelineExport timeline(to, zero);
   timeline.run("recorded: " + name, steps, &kernels);
   if (!is_simulated(arguments)) return;
@@ -61,6 +69,8 @@ void export_timeline(const Arguments& arguments, const TraceReader& trace, const
   try {
     std::ofstream file(temporary, std::ios::binary);
     if (!file) cannot_write(out, errno);
+    std::optional<UnfinishedFile> unfinished;
+    if (temporary != out) unfinished.emplace(temporary);
     const auto timeline = perfetto ? perfetto_timeline(file) : chrome_timeline(file);
     write_timeline(arguments, trace, *timeline);
     timeline->finish();

@@ -67,6 +67,7 @@ KeptWriter::KeptWriter(std::filesystem::path path, std::vector<PolicySpec> point
   }
   file_ = std::fopen(temporary_.c_str(), "wb");
   if (file_ == nullptr) fail(errno);
+  if (temporary_ != path_) unfinished_.emplace(temporary_);
 }
 
 KeptWriter::~KeptWriter() {
@@ -99,8 +100,10 @@ void KeptWriter::close() {
   }
   std::FILE* file = std::exchange(file_, nullptr);
   const bool closed = std::fclose(file) == 0;
-  if (closed && std::rename(temporary_.c_str(), path_.c_str()) == 0) return;
+  const bool whole = closed && std::rename(temporary_.c_str(), path_.c_str()) == 0;
   const int reason = errno;
+  unfinished_.reset();
+  if (whole) return;
   if (temporary_ != path_) std::remove(temporary_.c_str());
   fail(reason);
 }

@@ -5,10 +5,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "apps/unfinished_file.hpp"
 #include "sim/replay/replay.hpp"
 
 namespace kvroof {
@@ -49,6 +51,7 @@ class KeptWriter {
   std::filesystem::path path_, temporary_;
   std::vector<std::string> heads_;  // of each point, the line up to the sequence
   std::FILE* file_ = nullptr;
+  std::optional<UnfinishedFile> unfinished_;  // the temporary one
   std::string line_;
   std::uint64_t lines_ = 0;
 };

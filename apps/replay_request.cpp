@@ -94,6 +94,14 @@ ReplayRequest replay_request(const Arguments& arguments) {
   if (request.check_row_cache && !request.row_cache) {
     throw usage_error("--row-cache-check compares the rows of --row-cache FOLDER with exact ones; add --row-cache");
   }
+  if (format_of(arguments) == Format::kCsv && (request.accounting || request.closed_loop)) {
+    throw usage_error(fmt::format("--{}: --format csv holds one table, of points; take table or json",
+                                  request.accounting ? "accounting" : "closed-loop"));
+  }
+  if (request.weights && request.devices.empty() && request.models.empty()) {
+    throw usage_error("--dtype: the type of the weights changes times and the cache of another model; add --device or "
+                      "--as");
+  }
   if (request.row_cache) check_row_cache_serves(request.points);
   if (arguments.has("seed")) request.seed = arguments.seed;
   return request;

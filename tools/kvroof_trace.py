@@ -20,6 +20,7 @@ import numpy as np
 from kvroof_xxh3 import xxh3
 
 FORMAT_VERSION = 1
+PHASES = ("prefill", "decode")
 CAUSES = ("weights", "kv_read", "kv_write", "scores", "compaction", "activations")
 SAFETENSORS_TYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 NUMPY_TYPES = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}  # bfloat16 by its bits
@@ -186,10 +187,14 @@ class TraceWriter:
             parts.append([np.concatenate(rows[name])[max(first - start, 0):last - start] for name in "qkv"])
         return [np.concatenate(tensors) for tensors in zip(*parts)]
 
-    def add_tokens(self, sequence, ids, logprobs):
+    def add_tokens(self, sequence, ids, logprobs=None):
         """The next token ids and the natural log-probability that the model gave each: 0 for the first of a sequence, NaN
-        for others of a prompt whose logits nobody asked for."""
-        ids, logprobs = np.asarray(ids, np.int64), np.asarray(logprobs, np.float32)
+        for others of a prompt whose logits nobody asked for, and (the default) wherever it is not known."""
+        ids = np.asarray(ids, np.int64)
+        if logprobs is None:
+            logprobs = np.full(ids.shape, np.nan)
+            logprobs[:1] = logprobs[:1] if self._ids[sequence] else 0
+        logprobs = np.asarray(logprobs, np.float32)
         if ids.shape != logprobs.shape or ids.ndim != 1 or np.isinf(logprobs).any():
             raise ValueError(f"sequence {sequence}: expected as many log-probabilities, finite or NaN, as ids")
         self._open[sequence]["ids"].append(ids)
@@ -205,8 +210,9 @@ class TraceWriter:
         for s, rows in enumerate(self._rows):
             if len(set(rows)) != 1:
                 raise ValueError(f"sequence {s}: layers have different numbers of rows at the end of a step: {rows}")
-        number = {"prefill": 0, "decode": 1}[phase]
-        self._segment_steps.append((len(self._steps), number, sequences, *counted_bytes))
+        if phase not in PHASES:
+            raise ValueError(f"phase {phase!r}: expected one of {', '.join(PHASES)}")
+        self._segment_steps.append((len(self._steps), PHASES.index(phase), sequences, *counted_bytes))
         self._steps.append((len(self._steps), phase, sequences, start_ns, end_ns, *counted_bytes))
         if self._open_bytes >= self.segment_bytes:
             self._end_segment()

@@ -114,12 +114,14 @@ TraceReport repair_trace(const fs::path& path) {
   TraceManifest manifest = believed_manifest(survey);
   complete_sequences(manifest, survey);
   const std::vector<StepRecord> steps = steps_of(path, survey);
+  const bool keep_manifest = survey.manifest_file && same_run(*survey.manifest_file, manifest);
   const bool keep_kernels = survey.kernels_intact && survey.seal->steps == survey.report.intact_steps;
 
   // The seal goes first, so that a repair that is cut short leaves a trace that is still known to be incomplete.
   set_aside(path, path / kSealFile);
   set_aside_segments(path, survey.report.intact_segments);
   set_aside(path, path / kJournalFile);
+  if (!keep_manifest) set_aside(path, path / kManifestFile);
   if (!keep_kernels) {
     restore_kernels(path, steps);
   }

@@ -193,7 +193,9 @@ std::vector<PolicySpec> parse_policies(std::string_view text) {
 std::vector<PolicySpec> cross_budgets(std::vector<PolicySpec> policies, const std::vector<Budget>& budgets) {
   const auto needs_none = [](const PolicySpec& spec) { return !policy_info(spec.name).takes_budget; };
   if (!budgets.empty() && std::all_of(policies.begin(), policies.end(), needs_none)) {
-    throw usage_error("--budget has no policy to serve: full keeps every token").note("add --policy h2o, for example");
+    const std::string& name = policies.front().name;
+    const std::string why = name == "full" ? "full keeps every token" : name + " takes no budget";
+    throw usage_error("--budget has no policy to serve: " + why).note("add --policy h2o, for example");
   }
   std::vector<PolicySpec> points;
   for (PolicySpec& spec : policies) {

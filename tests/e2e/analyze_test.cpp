@@ -119,10 +119,19 @@ TEST_CASE("analyze answers a mistake in one sentence") {
   check_refused(x.path + " mass --all", 2, "exclude each other");
   check_refused(x.path + " mass --layers 3..9", 2, "layers 0..0");
   check_refused(x.path + " mass --layers 0..x", 2, "--layers");
+  check_refused(x.path + " mass --policy h2o --budget 0.5", 2, "--policy is of the analysis `policy`");
+  check_refused(x.path + " mass,bound --budget 0.5", 2, "--budget is of the analysis `policy`");
   check_refused(x.path + " policy --policy h3o --budget 0.5", 2, "h2o");
   check_refused(x.folder.file("absent.kvt"), 1, "absent.kvt");
   const Imported prompt_only(104);
   check_refused(prompt_only.path, 1, "no token was decoded");
   fs::remove(fs::path(x.path) / "manifest.json");
   check_refused(x.path, 4, "x.kvt");
+}
+
+TEST_CASE("a range of layers ends with the last one that there is, and says so") {
+  const Imported x;
+  const Ran ran = analyze_ok(x.path + " mass --layers 0..7");
+  CHECK(ran.err == "note: --layers 0..7: the trace has layers 0 to 0; analysed are 0..0\n");
+  CHECK(analyze_ok(x.path + " mass --layers 0..0").err.empty());
 }

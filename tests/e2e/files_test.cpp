@@ -96,6 +96,21 @@ TEST_CASE("a result that cannot be written is told before the work, and leaves n
   CHECK(is_empty(folder));
 }
 
+TEST_CASE("a signal ends a replay and takes what was written of its kept sets with it") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), kept = folder.file("kept.jsonl"), part = kept + ".part";
+  const std::string prompt = std::string(KVROOF_SOURCE_DIR) + "/models/demo/prompts/sqlite-rbu.txt";
+  const std::string record = "record --model demo --ignore-eos --max-tokens 64 -o " + trace;
+  REQUIRE(run_program(record + " --prompt-file " + prompt).code == 0);
+  std::ofstream(folder.file("run.sh")) << KVROOF_PROGRAM << " replay " << trace
+      << " --policy h2o,keyformer,tova,scissorhands,a2sf,d2o --budget 0.1,0.2,0.3,0.4,0.5 --kept-steps all --kept "
+      << kept << " & p=$!\nwhile [ ! -e " << part << " ] && kill -0 $p; do sleep 0.01; done\nkill -TERM $p\nwait $p\n";
+  const Ran ran = run_program(folder.file("run.sh"), "sh");
+  CHECK(ran.code == 128 + 15);
+  CHECK_FALSE(std::filesystem::exists(part));
+  CHECK_FALSE(std::filesystem::exists(kept));
+}
+
 TEST_CASE("a picture that is written to a link goes where the link leads, and the link stays") {
   const TemporaryFolder folder;
   std::filesystem::create_symlink("picture.svg", folder.file("link.svg"));

@@ -216,6 +216,22 @@ TEST_CASE("On a filesystem without locks of files traces are written and read, a
 }
 #endif
 
+TEST_CASE("a timeline of imported tensors alone would be empty, and a simulated run of them is not") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), out = folder.file("out");
+  REQUIRE(run_program("import qkv " + std::string(KVROOF_SOURCE_DIR) +
+                      "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors --prompt 64 -o " + trace).code == 0);
+  for (const char* kind : {"perfetto ", "chrome "}) {
+    const Ran ran = run_program("export " + (kind + trace) + " -o " + out);
+    CHECK(ran.code == 2);
+    CHECK(ran.err.starts_with("error: " + trace + ": nothing in it has a time"));
+    CHECK_FALSE(std::filesystem::exists(out));
+    CHECK_FALSE(std::filesystem::exists(out + ".part"));
+  }
+  REQUIRE(run_program("export chrome " + trace + " --device h200 -o " + out).code == 0);
+  CHECK(slurp(out).find("simulated: full on h200") != std::string::npos);
+}
+
 TEST_CASE("export refuses what it cannot do in one sentence, and leaves nothing") {
   const TemporaryFolder folder;
   const std::string trace = folder.file("run.kvt"), out = folder.file("out");

@@ -106,7 +106,8 @@ def check_numpy(program, models, folder):
     run(program, "inspect", cut, "--repair")
     check_same_replay(program, ours, cut, folder)
     for wrong in (lambda t: t.add_rows(0, 0, np.zeros((1, 2, 4)), np.zeros((1, 1, 4)), np.zeros((1, 1, 8))),
-                  lambda t: t.add_tokens(0, [1, 2], [0.0]), lambda t: t.add_tokens(0, [1], [np.inf])):
+                  lambda t: t.add_tokens(0, [1, 2], [0.0]), lambda t: t.add_tokens(0, [1], [np.inf]),
+                  lambda t: t.end_step("prefil")):
         trace = TraceWriter(folder / f"wrong-{id(wrong)}.kvt", [Layer(2, 1, 4)], [Sequence(1)])
         try:
             wrong(trace)
@@ -114,6 +115,15 @@ def check_numpy(program, models, folder):
             continue
         raise AssertionError("a wrong shape was taken")
     assert len(CAUSES) == 6
+    # Log-probabilities that nobody knows: 0 for the first token of a sequence, as the format has it, NaN for others.
+    with TraceWriter(folder / "unknown.kvt", [Layer(2, 1, 4)], [Sequence(2)]) as trace:
+        for phase, ids in (("prefill", [5, 6]), ("decode", [7])):
+            trace.add_rows(0, 0, np.ones((len(ids), 2, 4)), np.ones((len(ids), 1, 4)), np.ones((len(ids), 1, 4)))
+            trace.add_tokens(0, ids)
+            trace.end_step(phase)
+    written = tensors_of(folder / "unknown.kvt/segments/00000.safetensors")["s0.logprobs"]
+    assert np.array_equal(written, [0, np.nan, np.nan], equal_nan=True), written
+    run(program, "replay", folder / "unknown.kvt", "--policy", "full")
 
 
 def check_rows_read_back(program, folder):

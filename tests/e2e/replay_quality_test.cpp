@@ -77,6 +77,23 @@ TEST_CASE("every replay says where a policy lies between random and oracle, whet
   CHECK(replay_with("", "h2o:budget=0.25").out.find("position") != std::string::npos);
 }
 
+TEST_CASE("full attention lies nowhere between random and oracle, in layers with a sliding window neither") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), folders = std::string(KVROOF_SOURCE_DIR) + "/tests/golden/models/";
+  std::string ids;
+  for (int i = 0; i < 40; ++i) ids += std::to_string(3 + i * 7 % 60) + " ";
+  REQUIRE(run_program("record --model " + folders + "gemma2 --ids '" + ids + "' --max-tokens 9 --ignore-eos -o " +
+                      trace).code == 0);
+  REQUIRE(run_program("inspect " + trace).out.find("window") != std::string::npos);
+  const Ran ran = run_program("replay " + trace + " --policy full,window --budget 4 --format json");
+  REQUIRE(ran.code == 0);
+  const json points = json::parse(ran.out)["points"];
+  CHECK(points[0]["recall_mean"] == 1.0);
+  CHECK(points[0]["position"].is_null());
+  CHECK(points[0]["position_bounds"].is_null());
+  CHECK(points[1]["position"].is_number());
+}
+
 TEST_CASE("replay --quality recall has the recall of --quality all and no output error") {
   json with = json::parse(replay_with("--format json --quality all").out);
   json without = json::parse(replay_with("--format json --quality recall").out);

@@ -368,6 +368,15 @@ TEST_CASE("wrong policies, budgets, devices, models, batches and steps are refus
   CHECK_FALSE(std::filesystem::exists(run.folder.file("k")));
 }
 
+TEST_CASE("what an option asks for and the output cannot show is refused, not left out") {
+  const Imported trace;
+  const std::string words = trace.path + " --policy h2o --budget 16 ";
+  check_refused(words + "--format csv --accounting", 2, "--accounting: --format csv holds one table");
+  check_refused(words + "--format csv --closed-loop " + trace.path, 2, "--closed-loop: --format csv holds one table");
+  check_refused(words + "--dtype f32", 2, "add --device or --as");
+  CHECK(replay_ok(words + "--dtype f32 --device h200").code == 0);
+}
+
 TEST_CASE("a damaged trace ends with exit code 4 and no number") {
   const Recorded run;
   std::string segment;

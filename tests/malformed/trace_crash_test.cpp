@@ -294,6 +294,7 @@ TEST_CASE("Repair does not believe a changed manifest that nothing vouches for")
   write_file(trace / "manifest.json", manifest);
   CHECK(repair_trace(trace).intact_steps == kSmallSteps);
   CHECK(TraceReader::open(trace).manifest().layers[0].scale == 0.5F);
+  CHECK(slurp(trace / "lost/manifest.json") == manifest);  // nothing is deleted
 }
 
 TEST_CASE("Repair: one damaged file of any kind costs at most the segments from the damage on") {

@@ -92,7 +92,8 @@ TEST_CASE("a budget from neither side, or from both, is an error") {
   CHECK(contains(why_not("h2o"), "policy h2o needs a budget | give --budget 0.5, or write h2o:budget=0.5"));
   CHECK(contains(why_not("h2o:budget=0.5", {budget("0.2")}), "has a budget of its own, and --budget is given as well"));
   CHECK(contains(why_not("h2o:compression=0.5,window", {budget("0.2")}), "has a budget of its own"));
-  CHECK(contains(why_not("full", {budget("0.2")}), "--budget has no policy to serve"));
+  CHECK(contains(why_not("full", {budget("0.2")}), "--budget has no policy to serve: full keeps every token"));
+  CHECK(contains(why_not("duo,full", {budget("0.2")}), "--budget has no policy to serve: duo takes no budget"));
   CHECK(why_not("full,window", {budget("0.2")}) == "accepted");
 }
 
