@@ -193,7 +193,8 @@ class TraceWriter:
         ids = np.asarray(ids, np.int64)
         if logprobs is None:
             logprobs = np.full(ids.shape, np.nan)
-            logprobs[:1] = logprobs[:1] if self._ids[sequence] else 0
+            if not self._ids[sequence]:
+                logprobs[:1] = 0
         logprobs = np.asarray(logprobs, np.float32)
         if ids.shape != logprobs.shape or ids.ndim != 1 or np.isinf(logprobs).any():
             raise ValueError(f"sequence {sequence}: expected as many log-probabilities, finite or NaN, as ids")
