@@ -15,7 +15,6 @@
 namespace kvroof {
 namespace {
 
-constexpr std::size_t kEnoughRows = 12;
 // Neighbours in one table err alike. Rows that were served otherwise are of another table in any case.
 constexpr std::size_t kEnoughTables = 2, kEnoughOtherTables = 1;
 
@@ -25,28 +24,31 @@ struct Weighted {
   double value = 0, weight = 0;
 };
 
-// The smallest value that `share` of the weight does not exceed, with one more row of mean weight above all.
-double quantile(const std::vector<Weighted>& sorted, double share) {
+// The smallest value that `share` of the weight does not exceed, with one more of that weight above all.
+double quantile(const std::vector<Weighted>& sorted, double share, double one_more) {
   double total = 0;
   for (const Weighted& w : sorted) total += w.weight;
-  const double one_more = total / static_cast<double>(sorted.size());
   double below = 0;
   for (const Weighted& w : sorted) {
     below += w.weight;
-    if (below >= share * (total + one_more)) return w.value;
+    if (below >= share * (total + one_more) * (1 - 1e-12)) return w.value;
   }
   return sorted.back().value;
 }
 
-// What holds 80 and 95 % of the rows.
-std::pair<double, double> quantiles(const Tables& tables, double Residual::* what) {
+// What holds 80 and 95 % of the rows, and of one more of mean weight, or of one more table.
+std::pair<double, double> quantiles(const Tables& tables, double Residual::* what, bool new_table) {
   std::vector<Weighted> values;
+  double total = 0;
   for (const auto& [name, rows] : tables) {
-    const double weight = 1 / std::sqrt(static_cast<double>(rows.size()));
+    const auto size = static_cast<double>(rows.size());
+    const double weight = 1 / (new_table ? size : std::sqrt(size));
     for (const Residual* row : rows) values.push_back({row->*what, weight});
+    total += size * weight;
   }
+  const double one_more = new_table ? 1 : total / static_cast<double>(values.size());
   std::sort(values.begin(), values.end(), [](const Weighted& a, const Weighted& b) { return a.value < b.value; });
-  return {quantile(values, 0.80), quantile(values, 0.95)};
+  return {quantile(values, 0.80, one_more), quantile(values, 0.95, one_more)};
 }
 
 }  // namespace
@@ -164,17 +166,19 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
       tables[r.group].push_back(&r);
       ++rows;
     }
-    if (rows < kEnoughRows || tables.size() < (level.same ? kEnoughTables : kEnoughOtherTables)) continue;
+    if (rows < sampling_.enough || tables.size() < (level.same ? kEnoughTables : kEnoughOtherTables)) continue;
     IntervalFactors& inside = group.inside;
     inside.from = fmt::format("{}: {} rows", level.name, rows);
-    std::tie(inside.factor80, inside.factor95) = quantiles(tables, &Residual::score);
+    const auto holding = [&](double Residual::* what) { return quantiles(tables, what, sampling_.new_table); };
+    std::tie(inside.factor80, inside.factor95) = holding(&Residual::score);
     if (!left_out && is_served(kind)) widen(inside, "this is none of the measured rows", kWiderNew);
     if (!is_known(kind)) {
       inside.never_narrower = true;
       widen(inside, fmt::format("no measured row of engine {}", kind.engine), kWiderUnseen);
     }
     widen_unseen(inside, kind, tables);
-    std::tie(inside.error80, inside.error95) = quantiles(tables, &Residual::log_error);
+    std::tie(inside.error80, inside.error95) = holding(&Residual::log_error);
+    std::tie(inside.late80, inside.late95) = holding(&Residual::late);
     return group;
   }
   IntervalGroup priors;
@@ -198,6 +202,23 @@ Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
           possible(e, e.value * w95),
           e.dominated_by,
           e.limit};
+}
+
+Estimate at_least(Estimate e, const IntervalFactors& errors) {
+  const auto widen = [&](double error, double& low, double& high) {
+    if (!std::isfinite(error)) return;
+    low = std::min(low, e.value * std::exp(-errors.wider * error));
+    high = std::max(high, e.value * std::exp(errors.wider * error));
+  };
+  widen(errors.error80, e.low80, e.high80);
+  widen(errors.error95, e.low95, e.high95);
+  return e;
+}
+
+Estimate as_late_as(Estimate e, const IntervalFactors& errors, double share) {
+  e.high80 = std::max(e.high80, e.value + share * errors.late80);
+  e.high95 = std::max({e.high80, e.high95, e.value + share * errors.late95});
+  return e;
 }
 
 Prediction with_factors(Prediction p, const IntervalFactors& f) {

@@ -42,6 +42,7 @@ struct Residual {
   std::string group;  // the published table that it is of
   double score = 0;
   double log_error = 0;  // |ln(measured ÷ predicted)|
+  double late = 0;       // measured − predicted, where it is told: seconds
 };
 Residual residual_of(const RowKind& kind, const std::string& group, const Estimate& predicted, double measured);
 
@@ -53,6 +54,7 @@ struct IntervalFactors {
   std::string from;    // which rows, and how many; or that there are none and the priors stand
   std::string beyond;  // what lies outside those rows, and how much wider that makes the interval; empty: nothing
   double error80 = kNoLimit, error95 = kNoLimit;
+  double late80 = 0, late95 = 0;  // seconds that those rows are later than predicted, where they tell
   double wider = 1;
   bool never_narrower = false;  // than the prior
   [[nodiscard]] std::string text() const { return beyond.empty() ? from : from + "; " + beyond; }
@@ -81,7 +83,16 @@ class IntervalTable {
   // Which rows are as if they had not been measured, for one of the table's own; empty: what is priced is none of them.
   using LeftOut = std::function<bool(const Residual&)>;
 
-  explicit IntervalTable(std::vector<Residual> residuals) : residuals_(std::move(residuals)) {}
+  // How a prediction is drawn: like one more row, or, `new_table`, like one more table of rows that err alike, each
+  // table counting as one (hierarchical conformal prediction, Lee, Barber & Willett 2023).
+  struct Sampling {
+    std::size_t enough = 12;  // rows that a group needs
+    bool new_table = false;
+  };
+
+  explicit IntervalTable(std::vector<Residual> residuals) : IntervalTable(std::move(residuals), Sampling()) {}
+  IntervalTable(std::vector<Residual> residuals, Sampling sampling)
+      : residuals_(std::move(residuals)), sampling_(sampling) {}
   [[nodiscard]] IntervalFactors factors(const RowKind& kind, const LeftOut& left_out = {}) const {
     return group(kind, left_out).at(kind.reach);
   }
@@ -92,6 +103,7 @@ class IntervalTable {
   [[nodiscard]] bool is_known(const RowKind& kind) const;
 
   std::vector<Residual> residuals_;
+  Sampling sampling_;
 };
 
 // Where nothing is left out the interval is no measured row's: constants were chosen with most rows of the table in
@@ -110,6 +122,11 @@ inline constexpr double kWiderPerDoubling = 0.2;
 
 // The estimate with its bounds moved to those factors; but for a load that is not stated, which they know nothing of.
 Estimate with_factors(const Estimate& estimate, const IntervalFactors& factors);
+// At least as wide as those rows are off; as it is where none are known.
+Estimate at_least(Estimate estimate, const IntervalFactors& errors);
+// The upper ends at least as many seconds above the value as those rows are late, times `share`. That does not grow
+// beyond those rows: what makes them late (kernels that are compiled, say) is no part of the work.
+Estimate as_late_as(Estimate estimate, const IntervalFactors& errors, double share);
 // Its step time, and the throughput that follows.
 Prediction with_factors(Prediction prediction, const IntervalFactors& factors);
 // The largest batch, and those of ledgers that need as much more or less as the factors on memory say.

@@ -10,7 +10,9 @@
 #include <iterator>
 #include <set>
 
+#include "analysis/served_rows.hpp"
 #include "apps/command.hpp"
+#include "traces/file_io.hpp"
 
 namespace kvroof {
 
@@ -41,6 +43,38 @@ const IntervalTable& shipped_intervals() {
     return interval_table(score_rows(rows));
   }();
   return table;
+}
+
+const IntervalTable& served_intervals() {
+  static const IntervalTable table = [] {
+    constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+    const std::string path = (data_folder() / "validation" / "serving.csv").string();
+    return IntervalTable(served_residuals(read_text_file(path, kMostBytes).or_throw(path), data_folder() / "catalog")
+                             .or_throw(path),
+                         kServedRuns);
+  }();
+  return table;
+}
+
+ServedErrors served_errors(const Device& device, const CostModel& cost, const Reach& reach, bool cold) {
+  ServedErrors errors;
+  if (device.kind == DeviceKind::kCpu) return errors;
+  RowKind kind{std::string(name_of(device.memory_type)), cost.engine().name, "", device.name, reach};
+  set_weights(kind, cost.shape(), cost.deployment());
+  // Nothing is left out, and nothing is wider for being none of the rows: no constant was chosen with these in view.
+  const auto of = [&](const auto& metric, ServedState state) {
+    const auto figure = [&](const char* name) {
+      kind.metric = metric(state, name);
+      return served_intervals().factors(kind, [](const Residual& /*row*/) { return false; });
+    };
+    return ServedErrors::Of{figure("mean"), figure("p90"), figure("p99")};
+  };
+  const ServedState state = served_state(cold, kind.experts);
+  errors.first_token = of(served_first_token_metric, ServedState::kRunning);
+  errors.answer = of(served_answer_metric, ServedState::kRunning);
+  if (cold) errors.cold_first_token = of(served_first_token_metric, state);
+  if (state == ServedState::kColdExperts) errors.cold_answer = of(served_answer_metric, state);
+  return errors;
 }
 
 IntervalGroup interval_group(const Device& device, const CostModel& cost, const std::string& metric) {

@@ -1,6 +1,7 @@
 // The intervals of plan, compare, replay and validate: all of them from the published rows that kvroof ships.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,21 @@ std::vector<ScoredRow> score_rows(const std::vector<PublishedRow>& rows);
 
 // The table of the shipped rows, which are scored when it is first asked for: about a quarter of a second.
 const IntervalTable& shipped_intervals();
+
+// The table of measured runs of servers, validation/serving.csv, read when it is first asked for.
+const IntervalTable& served_intervals();
+
+// How far measured runs lie from simulated ones of a device and engine: no limit where none are alike, and on CPUs.
+struct ServedErrors {
+  struct Of {
+    IntervalFactors mean, p90, p99;
+  };
+  Of first_token, answer;
+  // Of a first minute, what takes longer in it: by seconds, for compiling takes as long whatever a step takes.
+  std::optional<Of> cold_first_token, cold_answer;
+};
+// cold: in the first minute of the server.
+ServedErrors served_errors(const Device& device, const CostModel& cost, const Reach& reach, bool cold);
 
 // Those of predictions by the model of a device and engine; metric: step, prompt, memory …
 IntervalGroup interval_group(const Device& device, const CostModel& cost, const std::string& metric);

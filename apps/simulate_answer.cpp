@@ -44,7 +44,7 @@ const SimulatedRow& best_of(const SimulateRequest& r, const std::vector<Simulate
   for (const SimulatedRow& row : rows) {
     const bool alike = row.problem.empty() && standing(r, row) == standing(r, *first) &&
                        row.tokens_per_s.value >= 0.99 * first->tokens_per_s.value;
-    if (alike && row.first_token.p50.value < best->first_token.p50.value) best = &row;
+    if (alike && row.latency.first_token.p50.value < best->latency.first_token.p50.value) best = &row;
   }
   return *best;
 }
@@ -124,8 +124,8 @@ std::string whether_drafts_pay(const SimulateRequest& r, const SimulatedRow& bes
     return fmt::format("; {} {} requests/s, {:.2f} times as many", way, short_number(other->rate),
                        other->rate / best.rate);
   }
-  return fmt::format("; {} a token takes {} ms in place of {}", way, short_number(other->token.mean.value * 1e3),
-                     short_number(best.token.mean.value * 1e3));
+  const auto token_ms = [](const SimulatedRow& row) { return short_number(row.latency.token.mean.value * 1e3); };
+  return fmt::format("; {} a token takes {} ms in place of {}", way, token_ms(*other), token_ms(best));
 }
 
 // "3 to 5 of them".
@@ -184,7 +184,7 @@ std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow
   std::string text = fmt::format(
       "{} answers {} requests/s, {} tokens/s; half of the first tokens come within {} ms, 99 % within {} ms", who,
       short_number(best->requests_per_s.value), short_number(best->tokens_per_s.value),
-      short_number(best->first_token.p50.value * 1e3), short_number(best->first_token.p99.value * 1e3));
+      short_number(best->latency.first_token.p50.value * 1e3), short_number(best->latency.first_token.p99.value * 1e3));
   if (r.has_goals()) {
     text += fmt::format("; {:.1f} % of the requests are in time ({})", 100 * best->attained.value, goals_text(r));
   }

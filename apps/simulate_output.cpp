@@ -42,10 +42,10 @@ Table latency_table(const SimulateRequest& r, const std::vector<SimulatedRow>& r
     const Estimate& rate = row.rate_interval ? *row.rate_interval : row.requests_per_s;
     cells.push_back(priced ? rate_with_interval(rate) : "–");
     cells.push_back(priced ? short_number(row.tokens_per_s.value) : "–");
-    latency(row.first_token.p50, priced);
-    latency(row.first_token.p99, priced);
-    latency(row.token.p50, priced && has_gaps(row));
-    latency(row.token.p99, priced && has_gaps(row));
+    latency(row.latency.first_token.p50, priced);
+    latency(row.latency.first_token.p99, priced);
+    latency(row.latency.token.p50, priced && has_gaps(row));
+    latency(row.latency.token.p99, priced && has_gaps(row));
     if (r.has_goals()) cells.push_back(priced ? fmt::format("{:.1f} %", 100 * row.attained.value) : "–");
     table.rows.push_back(std::move(cells));
   }
@@ -108,6 +108,28 @@ Table found_table(const SimulateRequest& r, const std::vector<SimulatedRow>& row
   return table;
 }
 
+// Where intervals are from, and what sets the upper ends of the slowest requests.
+std::string intervals_note(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+  std::string text = "intervals: all steps and prompts at the ends of their own intervals, and at least as wide as "
+                     "measured runs of servers lie from simulated ones";
+  if (r.cold) {
+    text += " in their first minute";
+  } else if (r.workload.model.experts > 0) {
+    text += "; first minutes of servers of experts are far slower (--cold)";
+  }
+  std::string wide;
+  for (const SimulatedRow& row : rows) {
+    if (!row.problem.empty()) continue;
+    const RequestEstimates& l = row.latency;
+    wide += fmt::format("{}{}first tokens {}, ", wide.empty() ? "" : "; ",
+                        rows.size() == 1 ? "" : fmt::format("{} under {}: ", devices_text(row), policy_text(r, row)),
+                        name_of(l.first_token.p99_wide_by));
+    if (has_gaps(row)) wide += fmt::format("tokens {}, ", name_of(l.token.p99_wide_by));
+    wide += fmt::format("answers {}", name_of(l.whole.p99_wide_by));
+  }
+  return wide.empty() ? text : fmt::format("{}. What makes p99 wide: {}", text, wide);
+}
+
 std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   std::vector<std::string> notes = {fmt::format(
       "{}{}", r.requests_text,
@@ -129,8 +151,7 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
   for (std::string& note : workload_notes(r.workload)) notes.push_back(std::move(note));
   for (std::string& note : transfer_notes(r, rows)) notes.push_back(std::move(note));
   for (std::string& note : prefix_notes(r, rows)) notes.push_back(std::move(note));
-  notes.emplace_back("intervals: all steps and prompts at the ends of their own intervals, and first tokens at least "
-                     "as wide as measured ones err");
+  notes.push_back(intervals_note(r, rows));
   return notes;
 }
 
@@ -179,10 +200,14 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
   json["seconds"] = row.outcome.seconds;
   json["requests_per_s"] = ends_json(row.requests_per_s, 1);
   json["tokens_per_s"] = ends_json(row.tokens_per_s, 1);
-  json["ttft_ms"] = latency_json(row.first_token);
-  json["tpot_ms"] = has_gaps(row) ? latency_json(row.token) : Json(nullptr);
-  json["itl_ms"] = has_gaps(row) ? latency_json(row.gap) : Json(nullptr);
-  json["e2e_ms"] = latency_json(row.whole);
+  json["ttft_ms"] = latency_json(row.latency.first_token);
+  json["tpot_ms"] = has_gaps(row) ? latency_json(row.latency.token) : Json(nullptr);
+  json["itl_ms"] = has_gaps(row) ? latency_json(row.latency.gap) : Json(nullptr);
+  json["e2e_ms"] = latency_json(row.latency.whole);
+  json["p99_wide_by"] = {{"ttft", name_of(row.latency.first_token.p99_wide_by)},
+                         {"tpot", name_of(row.latency.token.p99_wide_by)},
+                         {"itl", name_of(row.latency.gap.p99_wide_by)},
+                         {"e2e", name_of(row.latency.whole.p99_wide_by)}};
   json["attained"] = ends_json(row.attained, 1);
   json["steps"] = row.outcome.totals.steps;
   json["busy_share"] = busy_share(row);
@@ -213,6 +238,7 @@ void add_latency(WideRows& rows, const std::string& name, bool there, const Late
   add("p90", l.p90);
   add("p95", l.p95);
   add("p99", l.p99);
+  rows.add(name + "_p99_wide_by", there ? std::string(name_of(l.p99_wide_by)) : "");
 }
 
 }  // namespace
@@ -263,10 +289,10 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
     add_ends(rows, "fewest_replicas", row.replicas_interval ? &*row.replicas_interval : nullptr, 1);
     add_ends(rows, "requests_per_s", priced ? &row.requests_per_s : nullptr, 1);
     add_ends(rows, "tokens_per_s", priced ? &row.tokens_per_s : nullptr, 1);
-    add_latency(rows, "ttft", priced, row.first_token);
-    add_latency(rows, "tpot", priced && has_gaps(row), row.token);
-    add_latency(rows, "itl", priced && has_gaps(row), row.gap);
-    add_latency(rows, "e2e", priced, row.whole);
+    add_latency(rows, "ttft", priced, row.latency.first_token);
+    add_latency(rows, "tpot", priced && has_gaps(row), row.latency.token);
+    add_latency(rows, "itl", priced && has_gaps(row), row.latency.gap);
+    add_latency(rows, "e2e", priced, row.latency.whole);
     add_ends(rows, "attained", priced ? &row.attained : nullptr, 1);
     number("busy_share", priced ? busy_share(row) : 0);
     number("mean_running", priced ? mean_running(row) : 0);

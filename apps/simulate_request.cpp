@@ -215,6 +215,8 @@ void describe_simulate(po::options_description_easy_init add) {
   add("max-num-seqs", po::value<std::string>(), "sequences that run at once at most (default: the engine's)");
   add("max-num-batched-tokens", po::value<std::string>(),
       "tokens of prompts and answers in a step at most (default: the engine's)");
+  add("cold", po::bool_switch(),
+      "the servers have just started: intervals hold for a first minute, in which kernels are compiled");
   add("per-request", po::value<std::string>(), "write what became of each request to this CSV file");
   add("svg", po::value<std::string>(),
       "write the picture of how many requests had their first token by when to this file");
@@ -234,6 +236,7 @@ SimulateRequest simulate_request(const Arguments& arguments) {
   SimulateRequest request;
   request.workload = workload_request(arguments);
   request.seed = arguments.seed;
+  request.cold = arguments.get<bool>("cold");
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
   for (const std::string& name : split_list("device", arguments.get<std::string>("device"))) {
     request.devices.push_back(find_device(name, data_folder() / "catalog"));

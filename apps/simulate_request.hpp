@@ -52,6 +52,7 @@ struct SimulateRequest {
   double attainment = 0.9;                 // the share of requests that must meet them
   std::optional<std::uint64_t> most_sequences;     // of the engine's scheduler, in place of its own
   std::optional<std::uint32_t> step_tokens;
+  bool cold = false;       // the servers have just started
   std::uint64_t seed = 0;  // of what is drawn
 
   [[nodiscard]] bool has_goals() const { return ttft_ms || tpot_ms; }

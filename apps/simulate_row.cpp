@@ -22,9 +22,6 @@ constexpr double kProfileRatio = 1.05;
 constexpr std::size_t kMostProfiles = 200;
 constexpr double kMostProfileWork = 4e7;  // layers × steps × profiles, about a second of each core
 
-constexpr std::array kEnds = {&Estimate::value, &Estimate::low80, &Estimate::high80, &Estimate::low95,
-                              &Estimate::high95};
-
 std::vector<LengthProfile> profiles_of(const SimulateRequest& request, const Workload& workload, ThreadPool& pool) {
   std::vector<std::uint32_t> prompts;
   for (const Request& r : request.requests) prompts.push_back(r.prompt);
@@ -40,51 +37,18 @@ std::vector<LengthProfile> profiles_of(const SimulateRequest& request, const Wor
   return profiles;
 }
 
-using Ends = std::array<double, kEnds.size()>;
-
-// A figure at the five ends of all times. A schedule may come out a little better with slower steps; its interval
-// still holds the value.
-Estimate estimate_of(const Ends& at) {
-  Estimate e{at[0], std::min(at[1], at[0]), std::max(at[2], at[0])};
-  e.low95 = std::min(at[3], e.low80);
-  e.high95 = std::max(at[4], e.high80);
-  return e;
-}
-
-// Likewise of one that falls where times grow.
-Estimate falling_estimate_of(const Ends& at) { return estimate_of({at[0], at[2], at[1], at[4], at[3]}); }
-
-using Summaries = std::array<ServingSummary, kEnds.size()>;
-
-// At least as wide as like measured rows err, where that is known: queues of another hour than the simulated one.
-Estimate at_least(Estimate e, const IntervalFactors& errors) {
-  const auto widen = [&](double error, double& low, double& high) {
-    if (!std::isfinite(error)) return;
-    low = std::min(low, e.value * std::exp(-errors.wider * error));
-    high = std::max(high, e.value * std::exp(errors.wider * error));
-  };
-  widen(errors.error80, e.low80, e.high80);
-  widen(errors.error95, e.low95, e.high95);
-  return e;
-}
-
-LatencyEstimates latency_of(const Summaries& summaries, LatencySummary ServingSummary::* which,
-                            const IntervalFactors& errors) {
-  const auto of = [&](double LatencySummary::* figure) {
-    Ends at{};
-    for (std::size_t i = 0; i < at.size(); ++i) at[i] = summaries[i].*which.*figure;
-    return at_least(estimate_of(at), errors);
-  };
-  return {of(&LatencySummary::mean), of(&LatencySummary::p50), of(&LatencySummary::p90), of(&LatencySummary::p95),
-          of(&LatencySummary::p99)};
-}
-
 // The mean work that is in a step.
 Reach reach_of(const SimulateRequest& request, const Replica::Totals& totals, std::uint32_t devices) {
   double tokens = 0;
   for (const Request& r : request.requests) tokens += static_cast<double>(r.prompt) + r.output;
   return {totals.running_seconds / totals.busy_seconds, tokens / static_cast<double>(request.requests.size()),
           static_cast<double>(devices)};
+}
+
+double mean_output(const SimulateRequest& request) {
+  double tokens = 0;
+  for (const Request& r : request.requests) tokens += r.output;
+  return tokens / static_cast<double>(request.requests.size());
 }
 
 // Prompts of the lengths that are computed, on average.
@@ -139,7 +103,7 @@ class RowPricing {
 
  private:
   // How times are read for the five ends, as measured rows ask for the work that is in the steps of the row's outcome.
-  using Readings = std::array<RowReading, kEnds.size()>;
+  using Readings = std::array<RowReading, kEstimateEnds.size()>;
 
   [[nodiscard]] CostModel cost_on(const Device& device, std::uint32_t devices) const {
     Deployment deployment = request_.workload.with_cache_of(row_.workload->policy(), *row_.deployment);
@@ -173,7 +137,7 @@ class RowPricing {
   std::optional<PrefixCacheSetup> prefixes_;  // of the servers that compute prompts
   RowSimulator simulator_;
   Readings readings_;
-  IntervalFactors first_token_errors_;
+  LatencyErrors errors_;
 };
 
 // Why no request can be served; empty: each can.
@@ -222,13 +186,26 @@ void RowPricing::set_readings() {
     const Reach reach = reach_of(request_, totals, cost.deployment().tensor_parallel);
     const IntervalFactors steps = interval_group(device, cost, "step").at(reach);
     const IntervalFactors prompts = interval_group(device, cost, prompt_metric_of(row_.outcome)).at(reach);
-    for (std::size_t i = 1; i < kEnds.size(); ++i) {
-      const auto end = kEnds[i];
-      readings_[i].*side = {[=](const Estimate& e) { return with_factors(e, steps).*end; },
+    const ServedErrors served = served_errors(device, cost, reach, request_.cold);
+    for (std::size_t i = 1; i < kEstimateEnds.size(); ++i) {
+      const auto end = kEstimateEnds[i];
+      // What the answers of measured runs are off by is a common factor of their steps: queues grow with it.
+      const IntervalFactors& answers = served.answer.mean;
+      readings_[i].*side = {[=](const Estimate& e) { return at_least(with_factors(e, steps), answers).*end; },
                             [=](const Estimate& e) { return with_factors(e, prompts).*end; }};
     }
-    first_token_errors_ = interval_group(device, cost, "first token").at(reach);
-    if (side == &RowReading::answers) row_.interval_from = steps.text();
+    const Estimate prompt = cost.prefill(profiles_.back().mean, 1, 0);
+    errors_.prompt80 = std::log(with_factors(prompt, prompts).high80 / prompt.value);
+    errors_.first_token = interval_group(device, cost, "first token").at(reach);
+    errors_.served.first_token = served.first_token;
+    errors_.served.cold_first_token = served.cold_first_token;
+    if (side == &RowReading::prompts) return;
+    const Estimate step = cost.step(profiles_.back().mean, static_cast<std::uint64_t>(std::max(reach.sequences, 1.0)));
+    errors_.tokens = std::max(mean_output(request_) - 1, 1.0);
+    errors_.step80 = std::log(at_least(with_factors(step, steps), served.answer.mean).high80 / step.value);
+    errors_.served.answer = served.answer;
+    errors_.served.cold_answer = served.cold_answer;
+    row_.interval_from = fmt::format("{}; {}", steps.text(), served.answer.mean.text());
   };
   // Without a second token nothing is done on servers of answers alone.
   if (row_.outcome.totals.busy_seconds > 0) {
@@ -240,9 +217,9 @@ void RowPricing::set_readings() {
 }
 
 void RowPricing::price_outcome() {
-  Summaries summaries;
+  EndSummaries summaries;
   Ends requests{}, tokens{}, attained{};
-  for (std::size_t i = 0; i < kEnds.size(); ++i) {
+  for (std::size_t i = 0; i < kEstimateEnds.size(); ++i) {
     const ServingOutcome outcome = i == 0 ? row_.outcome : simulator_.outcome(row_.rate, servers(), readings_[i]);
     summaries[i] = summarise_serving(outcome);
     requests[i] = summaries[i].requests_per_s;
@@ -252,16 +229,13 @@ void RowPricing::price_outcome() {
   row_.requests_per_s = falling_estimate_of(requests);
   row_.tokens_per_s = falling_estimate_of(tokens);
   row_.attained = falling_estimate_of(attained);
-  row_.first_token = latency_of(summaries, &ServingSummary::first_token, first_token_errors_);
-  row_.token = latency_of(summaries, &ServingSummary::token, {});
-  row_.gap = latency_of(summaries, &ServingSummary::gap, {});
-  row_.whole = latency_of(summaries, &ServingSummary::whole, {});
+  row_.latency = request_estimates(summaries, errors_);
 }
 
 // What was looked for, at the five ends of all times: a rate with the same servers; servers of any kinds.
 void RowPricing::price_search() {
   Ends at{};
-  for (std::size_t i = 0; i < kEnds.size(); ++i) {
+  for (std::size_t i = 0; i < kEstimateEnds.size(); ++i) {
     if (request_.highest_rate) at[i] = i == 0 ? row_.rate : highest_rate(simulator_, servers(), readings_[i]);
     if (request_.replicas != 0) continue;
     const std::uint32_t all = i == 0 ? row_.replicas : fewest(readings_[i]).all;

@@ -5,14 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "apps/latency_estimates.hpp"
 #include "apps/simulate_request.hpp"
 
 namespace kvroof {
-
-// Percentiles with the intervals of the times that they are made of.
-struct LatencyEstimates {
-  Estimate mean, p50, p90, p95, p99;  // seconds
-};
 
 struct SimulatedRow {
   const Device* device = nullptr;
@@ -30,7 +26,7 @@ struct SimulatedRow {
   std::optional<Estimate> rate_interval, replicas_interval;
   bool met = true;              // the goals, by the share of requests that was asked for
   ServingOutcome outcome;       // at the predicted times
-  LatencyEstimates first_token, token, gap, whole;
+  RequestEstimates latency;
   Estimate requests_per_s, tokens_per_s;
   Estimate attained;            // the share of requests that met the goals; without goals of those that were answered
   double cache_capacity = 0;    // bytes of a device
