@@ -131,7 +131,8 @@ TEST_CASE("what measured answers are off by is a factor of every step: rates and
   CHECK(end(wide, "value") == end(narrow, "value"));
   CHECK(end(wide, "low80") < 0.8 * end(narrow, "low80"));
   const std::string rate = std::to_string(0.8 * end(narrow, "value"));
-  const json sure = simulated(words + rate, as_predicted)["rows"][0], unsure = simulated(words + rate, slower)["rows"][0];
+  const json sure = simulated(words + rate, as_predicted)["rows"][0];
+  const json unsure = simulated(words + rate, slower)["rows"][0];
   CHECK(end(unsure["attained"], "low80") < end(sure["attained"], "low80"));
   // A lone step that takes 1.9 times as long; at a rate more run at once, and it takes longer still.
   CHECK(end(unsure["tpot_ms"]["mean"], "high80") >= 1.9 * end(unsure["tpot_ms"]["mean"], "value") * (1 - 1e-9));
