@@ -290,7 +290,8 @@ std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const st
       }
     }
   }
-  shipped_intervals();  // made once, before threads ask for it
+  shipped_intervals();  // both made once, before threads ask for them
+  served_intervals();
   Progress progress(arguments, "simulating");
   std::mutex one_at_a_time;
   std::size_t done = 0, trials = 0;
