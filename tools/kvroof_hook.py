@@ -20,7 +20,12 @@ import torch
 from kvroof_trace import Layer, Sequence, TraceWriter
 
 TYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
-ADJACENT_PAIRS = {"cohere", "cohere2", "codegen", "gptj", "deepseek_v2", "deepseek_v3", "glm", "glm4"}
+# Of rotary embeddings: what Hugging Face's code of a family does with q and k, where its config does not tell.
+ADJACENT_PAIRS = {"cohere", "cohere2", "codegen", "gptj", "deepseek_v2", "ernie4_5", "ernie4_5_moe", "glm", "glm4",
+                  "helium", "llama4_text"}
+TURNED_IF_SLIDING = {"cohere2", "exaone4"}
+SCALINGS = {"default", "linear", "llama3", "yarn"}  # the same frequencies for texts of any length
+NO_ROTARY = {"style": "none", "dims": 0, "theta": 0.0}
 
 
 class RecordingError(RuntimeError):
@@ -33,17 +38,45 @@ def to_numpy(tensor):
     return rows.view(torch.int16).numpy().view(np.uint16) if rows.dtype == torch.bfloat16 else rows.numpy()
 
 
-def rotary_of(config, width):
-    """Where the plain rotary embedding of a config is known; scaled ones are written as none, and a replay says so."""
-    rope = getattr(config, "rope_parameters", None) or {}
+def rotary_of(config, width, layer):
+    """How q and k of a layer were turned. What depends on the length of the text (dynamic, longrope) or is not known is
+    written as none, and a replay says so."""
+    kinds = getattr(config, "layer_types", None) or []
+    kind = kinds[layer] if layer < len(kinds) else None
+    ropes = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    rope = ropes.get(kind, ropes)  # one for each kind of layer, or one for all
     theta = rope.get("rope_theta") or getattr(config, "rope_theta", None)
-    scaled = getattr(config, "rope_scaling", None) or {}
-    kind = rope.get("rope_type") or scaled.get("rope_type") or scaled.get("type") or "default"
-    if not theta or kind != "default":
-        return {"style": "none", "dims": 0, "theta": 0.0}
-    share = rope.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1.0
+    scaling = rope.get("rope_type") or rope.get("type") or "default"
+    local = getattr(config, "rope_local_base_freq", None)  # Gemma 3 before transformers 5
+    if local and rope is ropes:
+        theta = {"sliding_attention": local, "full_attention": theta}.get(kind)
+        scaling = "default" if kind == "sliding_attention" else scaling
+    if not theta or scaling not in SCALINGS or not _is_turned(config, layer, kind):
+        return dict(NO_ROTARY)
+    share = (rope.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or
+             getattr(config, "rotary_pct", None) or 1.0)
     style = "adjacent_pairs" if config.model_type in ADJACENT_PAIRS else "half_split"
-    return {"style": style, "dims": int(width * share), "theta": float(theta)}
+    rotary = {"style": style, "dims": int(width * share), "theta": float(theta)}
+    if getattr(config, "qk_rope_head_dim", None):  # latent attention turns the last elements of a head
+        rotary.update(first=config.qk_nope_head_dim, dims=config.qk_rope_head_dim)
+    if scaling != "default":
+        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+        options = {} if rope is ropes else {"layer_type": kind}
+        frequencies, magnitude = ROPE_INIT_FUNCTIONS[scaling](config, "cpu", **options)
+        rotary.update(dims=2 * len(frequencies), magnitude=float(magnitude),
+                      inverse_frequencies=[float(f) for f in frequencies])
+    return rotary
+
+
+def _is_turned(config, layer, kind):
+    """Some families turn rows in some layers alone."""
+    turned = getattr(config, "no_rope_layers", None)  # 1 where a layer has positions, whatever the name says
+    if turned:
+        return bool(turned[layer])
+    if config.model_type not in TURNED_IF_SLIDING or not getattr(config, "sliding_window", None):
+        return True
+    return kind == "sliding_attention"
 
 
 class Recording:
@@ -84,7 +117,7 @@ class Recording:
         scale = options.get("scaling")
         sizes = Layer(heads, key.shape[1], width, value.shape[-1], float(scale or 1 / math.sqrt(width)),
                       float(options.get("softcap") or 0.0), int(options.get("sliding_window") or 0), [],
-                      rotary_of(self.config, width))
+                      rotary_of(self.config, width, layer))
         if key.shape[2] > self.tokens + count:
             raise RecordingError(f"layer {layer}: {key.shape[2]} cached keys after {self.tokens + count} tokens; static "
                                  "caches and caches that were filled before cannot be recorded")

@@ -90,14 +90,14 @@ def _attention_layers(config):
     return found
 
 
-def _layer(attention, config):
+def _layer(number, attention, config):
     """The manifest's entry of an attention module."""
     impl = attention.impl
     slopes = getattr(impl, "alibi_slopes", None)
     slopes = [] if slopes is None else [float(slope) for slope in slopes]
     return Layer(attention.num_heads, attention.num_kv_heads, attention.head_size, attention.head_size_v,
                  float(impl.scale), float(getattr(impl, "logits_soft_cap", None) or 0.0),
-                 int(attention.sliding_window or 0), slopes, rotary_of(config, attention.head_size))
+                 int(attention.sliding_window or 0), slopes, rotary_of(config, attention.head_size, number))
 
 
 class Recording:
@@ -176,7 +176,7 @@ class Recording:
         if self.dtype not in TYPES:
             raise RecordingError(f"attention in {self.dtype} cannot be recorded; expected float32, float16 or bfloat16")
         model = self.config.model_config
-        layers = [_layer(attention, model.hf_text_config) for attention in self.attention]
+        layers = [_layer(number, attention, model.hf_text_config) for number, attention in enumerate(self.attention)]
         self.writer = TraceWriter(self.path, layers, sequences, TYPES[self.dtype], weight_type=TYPES.get(model.dtype),
                                   model_name=model.hf_text_config.model_type, model_path=model.model,
                                   model_shape=self.model_shape, segment_bytes=self.segment_bytes)

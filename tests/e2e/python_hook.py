@@ -177,7 +177,27 @@ def check_torch(program, models, folder):
                 model(torch.tensor([made[:-1]]))
             check_same_replay(program, ours, forward, folder)
             assert not hasattr(model.forward, "kvroof_original")
+    check_rotary(program, models, folder)
     check_batch_and_refusals(program, model, folder)
+
+
+def check_rotary(program, models, folder):
+    """How q and k were turned, in every layer: a part of a head, other pairs, scaled, or by another base in some."""
+    for name in ("gpt-neox", "cohere", "deepseek-v2", "llama31", "llama-yarn", "gemma3"):
+        model = AutoModelForCausalLM.from_pretrained(models / name, dtype=torch.float32, attn_implementation="eager")
+        ours, hooked = (folder / f"rotary-{name}-{kind}.kvt" for kind in ("ours", "hook"))
+        record_ours(program, models / name, ours, [5, 6, 7], "f32")
+        with record(model, hooked, max_new_tokens=1):
+            model(torch.tensor([[5, 6, 7]]))
+        recorded, written = ([layer["rotary"] for layer in json.loads((trace / "manifest.json").read_text())["layers"]]
+                             for trace in (ours, hooked))
+        assert len(recorded) == len(written) > 1
+        for a, b in zip(recorded, written):
+            for key in ("style", "dims", "theta"):
+                assert a[key] == b[key], (name, key, a, b)
+            assert a.get("first", 0) == b.get("first", 0), (name, a, b)
+            assert np.isclose(a.get("magnitude", 1), b.get("magnitude", 1), rtol=1e-6), (name, a, b)
+            assert np.allclose(a.get("inverse_frequencies", 0), b.get("inverse_frequencies", 0), rtol=1e-6), (name, a, b)
 
 
 def check_batch_and_refusals(program, model, folder):
