@@ -74,6 +74,27 @@ def floats(tensor, first, count):
     return np.frombuffer(bytes(tensor.op_params), np.float32)[first:first + count].tolist()
 
 
+def rotary_of(tensor):
+    """The rotary embedding of a ROPE operation; its tables where it is scaled: a factor of each pair (LLaMA 3.1), linear,
+    or YaRN (Peng et al. 2023, section 3.4), each as ggml computes it."""
+    dims, trained = tensor.op_params[1], tensor.op_params[4]
+    theta, scale, extension, magnitude, fast, slow = floats(tensor, 5, 6)
+    rotary = {"style": ROTARY_STYLES[tensor.op_params[2]], "dims": dims, "theta": theta}
+    if not tensor.src[2] and (scale, extension, magnitude) == (1.0, 0.0, 1.0):
+        return rotary
+    frequencies = theta ** (-np.arange(0, dims, 2) / dims)
+    if tensor.src[2]:
+        frequencies /= read(tensor.src[2]).reshape(-1)[:dims // 2]
+    kept = 0.0  # the share of each pair that stays as it was
+    if extension:
+        low, high = (dims * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(theta)) for turns in (fast, slow))
+        low, high = max(0, math.floor(low)), min(dims - 1, math.ceil(high))
+        kept = extension * (1 - np.clip((np.arange(dims // 2) - low) / max(0.001, high - low), 0, 1))
+        magnitude *= 1 + 0.1 * math.log(1 / scale)
+    frequencies = frequencies * (scale * (1 - kept) + kept)
+    return {**rotary, "magnitude": magnitude, "inverse_frequencies": frequencies.astype(np.float32).tolist()}
+
+
 class Llama(llama_cpp.Llama):
     """llama_cpp.Llama whose context tells record() of its tensors, and which runs flash attention."""
 
@@ -139,12 +160,9 @@ class Recording:
         return kind in ("SET_ROWS", "FLASH_ATTN_EXT") or re.match(rb"[QKV]cur", tensor.name) is not None
 
     def on_rope(self, tensor):
-        """What was done to k, where it is the plain rotary embedding."""
-        dims, mode = tensor.op_params[1], tensor.op_params[2]
-        theta, frequency_scale, extension, magnitude = floats(tensor, 5, 4)
-        is_plain = not tensor.src[2] and (frequency_scale, extension, magnitude) == (1.0, 0.0, 1.0)
-        if is_plain and mode in ROTARY_STYLES:
-            self.rotary = {"style": ROTARY_STYLES[mode], "dims": dims, "theta": theta}
+        """What was done to k."""
+        if tensor.op_params[2] in ROTARY_STYLES:
+            self.rotary = rotary_of(tensor)
 
     def on_set_rows(self, tensor):
         stored = re.match(rb"cache_([kv])_l(\d+)", tensor.view_src.contents.name if tensor.view_src else b"")

@@ -30,7 +30,7 @@ def to_halves(rows):
     return rows.reshape(*rows.shape[:2], -1, 2).swapaxes(2, 3).reshape(rows.shape)
 
 
-def to_gguf(model, path):
+def to_gguf(model, path, inverse_frequencies=None):
     """A golden model as a GGUF file in float32, without a vocabulary."""
     config = json.loads((model / "config.json").read_text())
     name = config["model_type"]
@@ -49,6 +49,14 @@ def to_gguf(model, path):
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
+    scaling = config.get("rope_scaling") or {}
+    if scaling.get("rope_type") == "llama3":  # llama.cpp has a factor of each pair in the file
+        plain = config["rope_theta"] ** (-np.arange(0, config["head_dim"], 2) / config["head_dim"])
+        writer.add_tensor("rope_freqs.weight", (plain / inverse_frequencies).astype(np.float32))
+    elif scaling.get("type") == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(scaling["factor"])
+        writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
     writer.add_tokenizer_model("none")
     for key, bits in tensors_of(model / "model.safetensors").items():
         assert bits.dtype == np.uint16, key
@@ -78,13 +86,14 @@ def generate(llm, prompt, count=NEW_TOKENS):
 
 def check_family(program, model, style, folder):
     """A prompt in batches of 24 and micro-batches of 16, and a second one that starts from the first one's cache."""
-    llm = load(to_gguf(model, folder / f"{model.name}.gguf"))
     prompt = tensors_of(model / "golden.safetensors")["ids_37"].tolist()
     prompts = [prompt, [*prompt[:20], 5, 6, 7, 8]]
     theirs, ours = folder / f"{model.name}.kvt", folder / f"{model.name}-ours.kvt"
+    record_ours(program, model, ours, prompts, "f32", kv="f16")
+    turned = json.loads((ours / "manifest.json").read_text())["layers"][0]["rotary"]
+    llm = load(to_gguf(model, folder / f"{model.name}.gguf", turned.get("inverse_frequencies")))
     with record(llm, theirs):
         made = [generate(llm, ids) for ids in prompts]
-    record_ours(program, model, ours, prompts, "f32", kv="f16")
     run(program, "inspect", theirs, "--verify")
     written, expected = (tensors_of(trace / "segments/00000.safetensors") for trace in (theirs, ours))
     assert (written["steps"][:, 1] == 0).sum() == 3 and len(written["steps"]) == 3 + 2 * (NEW_TOKENS - 1)
@@ -99,7 +108,11 @@ def check_family(program, model, style, folder):
             assert np.abs(rows.astype(float) - expected[name].astype(float)).max() < TOLERANCE, name
     assert np.array_equal(written["s0.l1.k"][:20], written["s1.l1.k"][:20])
     for layer in json.loads((theirs / "manifest.json").read_text())["layers"]:
-        assert layer["rotary"] == {"style": style, "dims": 64, "theta": llm_theta(model)}, layer
+        rotary = layer["rotary"]
+        assert (rotary["style"], rotary["dims"], rotary["theta"]) == (style, 64, llm_theta(model)), rotary
+        assert ("inverse_frequencies" in rotary) == ("inverse_frequencies" in turned), rotary
+        assert np.isclose(rotary.get("magnitude", 1), turned.get("magnitude", 1), rtol=1e-5), rotary
+        assert np.allclose(rotary.get("inverse_frequencies", 0), turned.get("inverse_frequencies", 0), rtol=1e-5), rotary
     check_same_replay(program, ours, theirs, folder, tolerance=1e-3)
     return llm
 
@@ -137,6 +150,8 @@ def main():
         folder = pathlib.Path(name)
         llm = check_family(program, models / "llama-gqa", "adjacent_pairs", folder)
         check_family(program, models / "qwen3", "half_split", folder)
+        for name in ("llama31", "llama-yarn"):
+            check_family(program, models / name, "adjacent_pairs", folder)
         check_refusals(llm, folder)
     print("traces of llama.cpp replay to the same sets and bytes")
 
