@@ -111,10 +111,11 @@ void note_costs(const ReplayAnswer& answer, Notes& notes) {
 }
 
 // What an importer was not told of the rotary embedding, a trace does not say; models that have none look the same.
+// Where some layers are turned, the others are known not to be.
 void note_rotations(const ReplayAnswer& answer, Notes& notes) {
   if (answer.manifest.source == "engine") return;
   const auto unturned = [](const TraceLayer& l) { return l.rotary.style == "none" && l.alibi_slopes.empty(); };
-  if (std::ranges::none_of(answer.manifest.layers, unturned)) return;
+  if (!std::ranges::all_of(answer.manifest.layers, unturned)) return;
   std::vector<std::string> points;
   for (const PointResult& r : answer.results) {
     if (r.traits.undoes_rotation || r.traits.slot_positions) points.push_back(r.spec.text());

@@ -72,8 +72,8 @@ void Forward::rotate(LayerId layer, std::span<float> x, std::uint32_t heads, std
                      std::uint32_t first, const ForwardTokens& tokens) {
   const ModelOptions& options = model_.config.options;
   if (options.rotary.empty()) return;
-  ops_.rotate(x, {tokens.positions, use_long_}, heads, head_dim, first,
-              options.rotary[options.layers[layer.value].rotary]);
+  const RotaryRule& rule = options.rotary[options.layers[layer.value].rotary];
+  if (rule.dims > 0) ops_.rotate(x, {tokens.positions, use_long_}, heads, head_dim, first, rule);
 }
 
 void Forward::project_heads(LayerId layer, std::span<const float> in, const ForwardTokens& tokens) {

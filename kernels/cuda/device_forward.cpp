@@ -195,6 +195,7 @@ void DeviceForward::make_rotary_turns() {
   for (std::size_t r = 0; r < rules.size(); ++r) {
     const bool has_long = rules[r].long_from > 0 && knows_long_;
     rule_turns_.push_back(turns_.at<float>(at));
+    if (rules[r].dims == 0) continue;
     const Launch launch(launches_, {"rotary", layer_, Cause::kActivations, {}});
     run_turns(stream_, {positions_, has_long ? inputs_.at<std::uint8_t>(std::size_t{tokens_} * 16) : nullptr,
                         model_.frequencies[r], model_.long_frequencies[r], tokens_, rules[r].dims / 2,

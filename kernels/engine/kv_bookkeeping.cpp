@@ -13,6 +13,7 @@ namespace {
 LayerRotation rotation_of(const ModelConfig& config, std::uint32_t layer, std::uint32_t prompt) {
   if (config.options.rotary.empty()) return {};
   const RotaryRule& rule = config.options.rotary[config.options.layers[layer].rotary];
+  if (rule.dims == 0) return {};
   return {&rule, config.shape.latent_rank, rule.long_from > 0 && prompt > rule.long_from};
 }
 

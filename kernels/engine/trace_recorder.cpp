@@ -38,7 +38,7 @@ TraceLayer trace_layer(const ModelConfig& config, std::uint32_t index) {
   layer.softcap = rule.softcap;
   layer.window = config.shape.window(index);
   layer.alibi_slopes = config.options.alibi_slopes;
-  if (!config.options.rotary.empty()) {
+  if (!config.options.rotary.empty() && config.options.rotary[rule.rotary].dims > 0) {
     layer.rotary = rotary_info(config.options.rotary[rule.rotary]);
     layer.rotary.first = config.shape.latent_rank;
   }

@@ -56,6 +56,7 @@ std::vector<TensorBinding> bind_cohere(const ModelConfig& config, ModelWeights& 
 std::vector<TensorBinding> bind_deepseek_v2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_falcon(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gemma2(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_glm4(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gpt2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gpt_neox(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gptj(const ModelConfig& config, ModelWeights& weights);

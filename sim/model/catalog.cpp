@@ -66,6 +66,7 @@ void visit_fields(Shape& s, Visitor&& visit) {
   visit("mlp_bias", s.mlp_bias);
   visit("qk_norm", s.qk_norm);
   visit("layer_windows", s.layer_windows);
+  visit("unturned_layers", s.unturned_layers);
   visit("experts", s.experts);
   visit("experts_per_token", s.experts_per_token);
   visit("expert_ffn", s.expert_ffn);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/model/config_of_shape.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -89,6 +91,13 @@ std::vector<bool> read_windows(ConfigFields& fields, ModelConfig& config,
     if (sliding[i]) shape.layer_windows[i] = window;
   }
   return sliding;
+}
+
+void set_turned_layers(ModelConfig& config, const std::vector<bool>& turned) {
+  for (std::uint32_t i = 0; i < turned.size(); ++i) {
+    if (!turned[i]) config.shape.unturned_layers.push_back(i);
+  }
+  leave_layers_unturned(config);
 }
 
 void read_qwen_windows(ConfigFields& fields, ModelConfig& config) {

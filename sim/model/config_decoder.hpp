@@ -29,6 +29,9 @@ ModelConfig read_decoder(ConfigFields& fields, const DecoderKeys& keys);
 std::vector<bool> read_windows(ConfigFields& fields, ModelConfig& config,
                                const std::function<bool(std::uint32_t layer)>& slides);
 
+// The other layers have no rotary embedding.
+void set_turned_layers(ModelConfig& config, const std::vector<bool>& turned);
+
 // Qwen's use_sliding_window, sliding_window and max_window_layers: layers from the latter on have the window.
 void read_qwen_windows(ConfigFields& fields, ModelConfig& config);
 // The same keys in Qwen's MoE families: versions of transformers disagree on what max_window_layers says, so only

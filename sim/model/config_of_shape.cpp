@@ -15,6 +15,16 @@ RotaryRule rotary_of(const ModelShape& shape) {
 
 }  // namespace
 
+void leave_layers_unturned(ModelConfig& config) {
+  const std::vector<std::uint32_t>& unturned = config.shape.unturned_layers;
+  if (unturned.empty() || config.options.rotary.empty()) return;
+  RotaryRule none;
+  none.style = config.options.rotary.front().style;
+  config.options.rotary.push_back(none);
+  const auto last = static_cast<std::uint32_t>(config.options.rotary.size() - 1);
+  for (const std::uint32_t layer : unturned) config.options.layers[layer].rotary = last;
+}
+
 ModelConfig config_of_shape(ModelShape shape) {
   ModelConfig config;
   ModelOptions& options = config.options;
@@ -32,6 +42,7 @@ ModelConfig config_of_shape(ModelShape shape) {
     default: break;
   }
   config.shape = std::move(shape);
+  leave_layers_unturned(config);
   return config;
 }
 

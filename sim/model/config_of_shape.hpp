@@ -10,4 +10,7 @@ namespace kvroof {
 // so time, bytes and memory, are those of the model; its text is not.
 ModelConfig config_of_shape(ModelShape shape);
 
+// Gives the shape's unturned_layers a rotary rule that turns nothing, beside those that are there.
+void leave_layers_unturned(ModelConfig& config);
+
 }  // namespace kvroof

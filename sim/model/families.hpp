@@ -9,12 +9,16 @@ namespace kvroof {
 
 Result<ModelConfig> parse_bloom_config(std::string_view config_json);
 Result<ModelConfig> parse_cohere_config(std::string_view config_json);
+Result<ModelConfig> parse_cohere2_config(std::string_view config_json);
 Result<ModelConfig> parse_deepseek_v2_config(std::string_view config_json);
+Result<ModelConfig> parse_ernie4_5_config(std::string_view config_json);
+Result<ModelConfig> parse_exaone4_config(std::string_view config_json);
 Result<ModelConfig> parse_falcon_config(std::string_view config_json);
 Result<ModelConfig> parse_gemma_config(std::string_view config_json);
 Result<ModelConfig> parse_gemma2_config(std::string_view config_json);
 // Also the text part of a multi-modal Gemma 3 ("gemma3" with text_config).
 Result<ModelConfig> parse_gemma3_config(std::string_view config_json);
+Result<ModelConfig> parse_glm4_config(std::string_view config_json);
 // GPT-2 and Cerebras-GPT.
 Result<ModelConfig> parse_gpt2_config(std::string_view config_json);
 // GPT-NeoX and Pythia.
@@ -25,12 +29,15 @@ Result<ModelConfig> parse_mistral_config(std::string_view config_json);
 Result<ModelConfig> parse_mixtral_config(std::string_view config_json);
 Result<ModelConfig> parse_mpt_config(std::string_view config_json);
 Result<ModelConfig> parse_olmo2_config(std::string_view config_json);
+Result<ModelConfig> parse_olmoe_config(std::string_view config_json);
 Result<ModelConfig> parse_opt_config(std::string_view config_json);
 Result<ModelConfig> parse_phi3_config(std::string_view config_json);
 Result<ModelConfig> parse_qwen2_config(std::string_view config_json);
 Result<ModelConfig> parse_qwen2_moe_config(std::string_view config_json);
 Result<ModelConfig> parse_qwen3_config(std::string_view config_json);
 Result<ModelConfig> parse_qwen3_moe_config(std::string_view config_json);
+Result<ModelConfig> parse_seed_oss_config(std::string_view config_json);
+Result<ModelConfig> parse_smollm3_config(std::string_view config_json);
 Result<ModelConfig> parse_stablelm_config(std::string_view config_json);
 Result<ModelConfig> parse_starcoder2_config(std::string_view config_json);
 

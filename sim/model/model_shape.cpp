@@ -1,6 +1,7 @@
 #include "sim/model/model_shape.hpp"
 
 #include <algorithm>
+#include <functional>
 
 namespace kvroof {
 namespace {
@@ -126,6 +127,10 @@ std::string layout_problem(const ModelShape& s) {
   if (!s.layer_windows.empty() && s.layer_windows.size() != s.layers) {
     return fmt::format("layer_windows has {} entries, expected one for each of the {} layers", s.layer_windows.size(),
                        s.layers);
+  }
+  const std::vector<std::uint32_t>& unturned = s.unturned_layers;
+  if (!std::ranges::is_sorted(unturned, std::less_equal()) || (!unturned.empty() && unturned.back() >= s.layers)) {
+    return fmt::format("unturned_layers: expected ascending numbers of layers, each below {}", s.layers);
   }
   if (s.experts > 0 && (s.experts > 1U << 16 || s.experts_per_token == 0 || s.experts_per_token > s.experts ||
                         s.expert_ffn == 0 || s.expert_ffn > kWide || s.shared_expert_ffn > kWide)) {

@@ -49,6 +49,7 @@ struct ModelShape {
   bool mlp_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
   std::vector<std::uint32_t> layer_windows;  // of each layer: tokens it sees, its own included; 0: all. Empty: all 0
+  std::vector<std::uint32_t> unturned_layers;  // those without positions, ascending, where others are rotated
 
   // Mixture of experts: all layers but the first `dense_layers`. Every expert is an MLP of the kind above.
   std::uint32_t experts = 0;             // routed; 0: a dense model

@@ -13,7 +13,7 @@ enum class RotaryStyle : std::uint8_t { kHalfSplit, kAdjacentPairs };
 // Pair i at position p turns by p · inverse_frequencies[i], in float; cosine and sine are multiplied by `magnitude`.
 struct RotaryRule {
   RotaryStyle style = RotaryStyle::kHalfSplit;
-  std::uint32_t dims = 0;                  // rotated elements, even
+  std::uint32_t dims = 0;                  // rotated elements, even; 0: rows stay as they are
   double theta = 10000.0;                  // base, before scaling
   std::vector<float> inverse_frequencies;  // [dims / 2], scaling applied
   float magnitude = 1;                     // attention factor of YaRN and longrope

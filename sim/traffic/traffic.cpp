@@ -12,8 +12,10 @@ using u64 = std::uint64_t;
 
 constexpr u64 kActivationBytes = 4;  // activations are f32
 
-bool rotates(const ModelShape& s) {
-  return s.position == PositionScheme::kRotaryHalfSplit || s.position == PositionScheme::kRotaryAdjacent;
+// Layers whose q and k are turned.
+u64 turned_layers(const ModelShape& s) {
+  const bool rotary = s.position == PositionScheme::kRotaryHalfSplit || s.position == PositionScheme::kRotaryAdjacent;
+  return rotary ? s.layers - s.unturned_layers.size() : 0;
 }
 
 u64 expert_layers(const ModelShape& s) {
@@ -85,7 +87,6 @@ void add_latent_attention(Elements& e, const ModelShape& s) {
   }
   e.add_linear(s.hidden, s.head_dim);
   e.moved += 2 * u64{s.latent_rank};  // norm
-  if (rotates(s)) e.moved += 2 * (q + s.head_dim);
   e.add_heads(s.heads, s.latent_nope_dim, s.latent_rank);
   e.add_heads(s.heads, s.latent_rank, s.latent_v_dim);
   e.add_linear(u64{s.heads} * s.latent_v_dim, s.hidden);
@@ -98,7 +99,6 @@ void add_attention(Elements& e, const ModelShape& s) {
   e.add_linear(s.hidden, k);
   e.add_linear(s.hidden, u64{s.kv_heads} * s.v_head_dim);
   if (s.qk_norm != QkNorm::kNone) e.moved += 2 * (q + k);
-  if (rotates(s)) e.moved += 2 * (q + k);
   e.add_linear(u64{s.heads} * s.v_head_dim, s.hidden);
 }
 
@@ -127,12 +127,19 @@ Elements expert_layer_elements(const ModelShape& s) {
   return e;
 }
 
+// Elements of q and k of one token that rotary embedding reads and writes.
+u64 turned_elements(const ModelShape& s) {
+  const u64 q = s.heads * (s.latent() ? u64{s.latent_nope_dim} + s.latent_rope_dim : u64{s.head_dim});
+  return 2 * (q + u64{s.kv_heads} * s.head_dim);
+}
+
 // One token up to the last layer.
 Elements token_elements(const ModelShape& s) {
   Elements e;
   e.moved = s.embedding_width + (s.embedding_norm ? 2 * u64{s.hidden} : 0);
   if (s.embedding_width != s.hidden) e.add_linear(s.embedding_width, s.hidden);
   e.add(layer_elements(s), s.layers);
+  e.moved += turned_layers(s) * turned_elements(s);
   Elements dense;
   dense.add_mlp(s, s.ffn);
   e.add(dense, s.layers - expert_layers(s));

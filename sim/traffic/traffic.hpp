@@ -20,7 +20,7 @@
 //                                                                                     table is added where it lies)
 //                each norm              T · (width + width)                          (in + out; final norm: S)
 //                each linear            T · (in + out)                               (head: S · (width + vocab))
-//                rotary                 T · (heads + kv_heads) · head_dim · 2        (rotary models only)
+//                rotary                 T · (heads + kv_heads) · head_dim · 2        (layers that turn them)
 //                attention              T · (heads · head_dim + heads · v_head_dim)  (q in, out out)
 //                each residual          T · (2 · hidden + hidden)
 //                gated activation       T · (2 · ffn + ffn);  plain: T · (ffn + ffn)

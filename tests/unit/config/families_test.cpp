@@ -230,3 +230,36 @@ TEST_CASE("longrope needs a factor for each pair, and lists of numbers") {
             .options.rotary[0]
             .long_inverse_frequencies[0] == 0.5F);
 }
+
+TEST_CASE("layers without positions are every fourth, those that are listed, or those that see everything") {
+  using Layers = std::vector<std::uint32_t>;
+  const auto unturned = [](const std::string& family, const std::string& more) {
+    const ModelConfig config = parsed(decoder(family, more));
+    for (std::uint32_t i = 0; i < config.shape.layers; ++i) {
+      const bool turns = config.options.rotary[config.options.layers[i].rotary].dims > 0;
+      CHECK(turns == (std::ranges::count(config.shape.unturned_layers, i) == 0));
+    }
+    return config.shape.unturned_layers;
+  };
+  CHECK(unturned("smollm3", "") == Layers{3});
+  CHECK(unturned("smollm3", R"("no_rope_layer_interval":2)") == Layers{1, 3});
+  CHECK(unturned("smollm3", R"("no_rope_layers":[0,1,1,0])") == Layers{0, 3});
+  CHECK(unturned("cohere2", "") == Layers{3});
+  CHECK(unturned("cohere2", R"("sliding_window_pattern":2)") == Layers{1, 3});
+  CHECK(unturned("exaone4", R"("head_dim":16)") == Layers{3});
+  CHECK(unturned("exaone4", R"("sliding_window":null,"sliding_window_pattern":null)").empty());
+  CHECK(unturned("llama", "").empty());
+  CHECK(golden("exaone4").shape.unturned_layers == Layers{2});
+  check_refused(decoder("smollm3", R"("no_rope_layers":[1,1])"), "no_rope_layers has 2 entries");
+}
+
+TEST_CASE("SmolLM3 may slide where it knows no positions") {
+  const std::string window = R"("no_rope_layer_interval":2,"sliding_window":16,"use_sliding_window":)";
+  CHECK(parsed(decoder("smollm3", window + "true")).shape.layer_windows == Windows{0, 16, 0, 16});
+  CHECK(parsed(decoder("smollm3", window + "false")).shape.layer_windows.empty());
+}
+
+TEST_CASE("OLMoE that clamps q, k and v is refused") {
+  check_refused(experts("olmoe", R"("clip_qkv":8.0)"), "clip_qkv");
+  CHECK(parsed(experts("olmoe", R"("clip_qkv":null)")).shape.qk_norm == QkNorm::kWhole);
+}

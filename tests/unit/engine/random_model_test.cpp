@@ -91,3 +91,11 @@ TEST_CASE("a shape of a family that the engine does not know is refused with its
   CHECK_THROWS_WITH(random_model(config_of_shape(shape), DType::kBF16, 0),
                     "llama-3-8b: the engine runs no model of family mamba");
 }
+
+TEST_CASE("a shape's layers without positions are not turned") {
+  ModelShape shape = small_shape();
+  shape.unturned_layers = {0};
+  const ModelOptions options = config_of_shape(shape).options;
+  CHECK(options.rotary.at(options.layers.at(0).rotary).dims == 0);
+  CHECK(options.rotary.at(options.layers.at(1).rotary).dims == shape.head_dim);
+}

@@ -255,6 +255,9 @@ TEST_CASE("impossible sizes are refused") {
   CHECK(problem("hidden", "4294967295").find("hidden is 4294967295") == 0);
   CHECK(problem("hidden", "1e30").find("'hidden' must be a whole number") == 0);
   CHECK(problem("position", "\"sinusoidal\"").find("'position' must be one of") == 0);
+  CHECK(problem("unturned_layers", "[0,1]").empty());
+  CHECK(problem("unturned_layers", "[1,1]").find("unturned_layers: expected ascending") == 0);
+  CHECK(problem("unturned_layers", "[2]").find("unturned_layers: expected ascending") == 0);
   CHECK_FALSE(shape_from_json("[1, 2").ok());
   CHECK_FALSE(shape_from_json("3").ok());
 }

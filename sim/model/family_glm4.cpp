@@ -1,0 +1,20 @@
+// GLM-4 (0414): norms before and after attention and MLP, rotary embedding on adjacent pairs of half of a head, biases
+// of q, k and v.
+#include "sim/model/config_decoder.hpp"
+#include "sim/model/families.hpp"
+
+namespace kvroof {
+
+Result<ModelConfig> parse_glm4_config(std::string_view config_json) {
+  ConfigFields fields(config_json);
+  fields.defaults(R"({"max_position_embeddings": 131072, "num_key_value_heads": 2, "head_dim": 128,
+                      "rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5, "attention_bias": true,
+                      "eos_token_id": [151329, 151336, 151338]})");
+  ModelConfig config =
+      read_decoder(fields, {.family = "glm4", .rotary = RotaryStyle::kAdjacentPairs, .partial_rotary = true});
+  config.shape.norms_per_layer = 4;
+  config.shape.out_bias = false;
+  return finish_config(fields, std::move(config));
+}
+
+}  // namespace kvroof
