@@ -161,9 +161,8 @@ std::string facts_text(const ModelShape& s, const Weights& weights, bool gguf) {
            s.latent() ? fmt::format("{} heads on one latent row of {} + {}", s.heads, s.latent_rank, s.latent_rope_dim)
                       : fmt::format("{} query heads on {} KV heads of {}", s.heads, s.kv_heads, s.head_dim));
   const std::size_t unturned = s.unturned_layers.size();
-  text += line("positions", fmt::format("{}{}; up to {} tokens", position_text(s),
-                                        unturned > 0 ? fmt::format(", none in {} of {} layers", unturned, s.layers) : "",
-                                        s.max_positions));
+  const std::string none = unturned > 0 ? fmt::format(", none in {} of {} layers", unturned, s.layers) : "";
+  text += line("positions", fmt::format("{}{}; up to {} tokens", position_text(s), none, s.max_positions));
   const std::uint32_t windowed = windowed_layers(s);
   text += line("windows", windowed == 0
                               ? "none"
