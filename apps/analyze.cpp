@@ -5,6 +5,7 @@
 
 #include "analysis/analysis.hpp"
 #include "apps/analyze_output.hpp"
+#include "apps/rotation_note.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
 
@@ -94,6 +95,9 @@ int run(const Arguments& arguments) {
   if (folder) check_new_folder(*folder);
   const TraceReader trace = TraceReader::open_attention(arguments.positional.front());
   note_clipped_layers(arguments, options, trace.manifest());
+  const bool of_policies = std::ranges::any_of(analyses, is_policy);
+  const std::string unknown = of_policies ? rotation_note(trace.manifest(), options.points) : "";
+  if (!unknown.empty() && !arguments.quiet) fmt::print(stderr, "note: {}\n", unknown);
   const std::string& policy = trace.manifest().policy;
   if (policy != "full" && !arguments.quiet) {
     fmt::print(stderr, "note: recorded under {}: attention is over all recorded tokens, also those it had evicted\n",

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "apps/replay_output.hpp"
+#include "apps/rotation_note.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -110,21 +111,9 @@ void note_costs(const ReplayAnswer& answer, Notes& notes) {
   }
 }
 
-// What an importer was not told of the rotary embedding, a trace does not say; models that have none look the same.
-// Where some layers are turned, the others are known not to be.
 void note_rotations(const ReplayAnswer& answer, Notes& notes) {
-  if (answer.manifest.source == "engine") return;
-  const auto unturned = [](const TraceLayer& l) { return l.rotary.style == "none" && l.alibi_slopes.empty(); };
-  if (!std::ranges::all_of(answer.manifest.layers, unturned)) return;
-  std::vector<std::string> points;
-  for (const PointResult& r : answer.results) {
-    if (r.traits.undoes_rotation || r.traits.slot_positions) points.push_back(r.spec.text());
-  }
-  if (points.empty()) return;
-  notes.push_back(fmt::format(
-      "the trace tells of no rotary embedding, which {} would undo: right for a model that has none, else wrong "
-      "(import qkv --rotary tells)",
-      join(points, ", ")));
+  std::string note = rotation_note(answer.manifest, answer.request.points);
+  if (!note.empty()) notes.push_back(std::move(note));
 }
 
 void note_row_cache(const ReplayAnswer& answer, Notes& notes) {

@@ -77,6 +77,10 @@ TEST_CASE("policies that turn queries back say where imported tensors do not tel
   const std::string note = note_of(untold, "expected-attention,streaming:positions=slot,h2o");
   CHECK(note.find("expected-attention:budget=8, streaming:budget=8:positions=slot") != std::string::npos);
   CHECK(note.find("h2o") == std::string::npos);
+  const std::string analysis = "analyze " + untold + " policy --budget 8 --policy ";
+  const std::string noted = "note: the trace tells of no rotary embedding, which expected-attention:budget=8 would";
+  CHECK(run_program(analysis + "h2o,expected-attention").err.find(noted) != std::string::npos);
+  CHECK(run_program(analysis + "h2o").err.find("no rotary embedding") == std::string::npos);
   const std::string told = import("told.kvt", "--rotary half_split:theta=500000:dims=8");
   CHECK(note_of(told, "expected-attention,streaming:positions=slot").empty());
   CHECK(run_program("inspect " + told).out.find("rotary half_split of 8, base 500000") != std::string::npos);
