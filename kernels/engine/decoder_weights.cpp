@@ -102,7 +102,7 @@ std::vector<TensorBinding> bind_decoder(const ModelConfig& config, ModelWeights&
   WeightBinder& binder = decoder.binder();
   binder.matrix("embed_tokens.weight", weights.embedding, shape.vocab, shape.hidden);
   for (std::uint32_t i = 0; i < weights.layers.size(); ++i) decoder.layer(i, weights.layers[i]);
-  binder.norm("norm", weights.final_norm, shape.hidden, shape.norm_bias);
+  binder.norm(std::string(names.final_norm), weights.final_norm, shape.hidden, shape.norm_bias);
   return binder.take();
 }
 

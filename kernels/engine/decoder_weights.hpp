@@ -32,6 +32,7 @@ struct DecoderNames {
   MlpNames parts = {};
   std::string_view fused_gate_up = {};  // gate and up in one tensor
   std::string_view shared_expert = "shared_expert";
+  std::string_view final_norm = "norm";  // of the model
 };
 
 std::vector<TensorBinding> bind_decoder(const ModelConfig& config, ModelWeights& weights, const DecoderNames& names);

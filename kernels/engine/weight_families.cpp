@@ -36,6 +36,7 @@ constexpr std::array kFamilies = {
     WeightFamily{"olmo2", kModel, bind_olmo2},
     WeightFamily{"olmoe", kModel, bind_llama},
     WeightFamily{"opt", kModel, bind_opt},
+    WeightFamily{"phi", kModel, bind_phi},
     WeightFamily{"phi3", kModel, bind_phi3},
     WeightFamily{"qwen2", kModel, bind_llama},
     WeightFamily{"qwen2_moe", kModel, bind_llama},

@@ -65,6 +65,7 @@ std::vector<TensorBinding> bind_mixtral(const ModelConfig& config, ModelWeights&
 std::vector<TensorBinding> bind_mpt(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_olmo2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_opt(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_phi(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_phi3(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_stablelm(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_starcoder2(const ModelConfig& config, ModelWeights& weights);

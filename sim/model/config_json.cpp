@@ -34,6 +34,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"olmo2", parse_olmo2_config},
     ConfigFamily{"olmoe", parse_olmoe_config},
     ConfigFamily{"opt", parse_opt_config},
+    ConfigFamily{"phi", parse_phi_config},
     ConfigFamily{"phi3", parse_phi3_config},
     ConfigFamily{"qwen2", parse_qwen2_config},
     ConfigFamily{"qwen2_moe", parse_qwen2_moe_config},

@@ -31,6 +31,7 @@ Result<ModelConfig> parse_mpt_config(std::string_view config_json);
 Result<ModelConfig> parse_olmo2_config(std::string_view config_json);
 Result<ModelConfig> parse_olmoe_config(std::string_view config_json);
 Result<ModelConfig> parse_opt_config(std::string_view config_json);
+Result<ModelConfig> parse_phi_config(std::string_view config_json);
 Result<ModelConfig> parse_phi3_config(std::string_view config_json);
 Result<ModelConfig> parse_qwen2_config(std::string_view config_json);
 Result<ModelConfig> parse_qwen2_moe_config(std::string_view config_json);

@@ -184,7 +184,7 @@ def check_torch(program, models, folder):
 def check_rotary(program, models, folder):
     """How q and k were turned, in every layer: a part of a head, other pairs, scaled, or by another base in some."""
     for name in ("gpt-neox", "cohere", "cohere2", "deepseek-v2", "ernie4_5", "exaone4", "gemma3", "glm4", "llama31", "llama-yarn",
-                 "smollm3"):
+                 "phi", "smollm3"):
         model = AutoModelForCausalLM.from_pretrained(models / name, dtype=torch.float32, attn_implementation="eager")
         ours, hooked = (folder / f"rotary-{name}-{kind}.kvt" for kind in ("ours", "hook"))
         record_ours(program, models / name, ours, [5, 6, 7], "f32")

@@ -259,6 +259,11 @@ TEST_CASE("SmolLM3 may slide where it knows no positions") {
   CHECK(parsed(decoder("smollm3", window + "false")).shape.layer_windows.empty());
 }
 
+TEST_CASE("Phi with norms of q and k is refused") {
+  check_refused(decoder("phi", R"("qk_layernorm":true)"), "qk_layernorm");
+  CHECK(parsed(decoder("phi")).options.rotary[0].dims == 8);  // half of a head
+}
+
 TEST_CASE("OLMoE that clamps q, k and v is refused") {
   check_refused(experts("olmoe", R"("clip_qkv":8.0)"), "clip_qkv");
   CHECK(parsed(experts("olmoe", R"("clip_qkv":null)")).shape.qk_norm == QkNorm::kWhole);

@@ -64,6 +64,7 @@ TEST_CASE("parameter counts equal those of the published checkpoints") {
       {"qwen1.5-moe-a2.7b", 14'315'784'192},
       {"gemma-7b", 8'537'680'896},
       {"gemma-2-9b", 9'241'705'984},
+      {"phi-2", 2'779'683'840},
       {"phi-3-mini-4k", 3'821'079'552},
       {"olmo-2-7b", 7'298'617'344},
       {"stablelm-2-1.6b", 1'644'515'328},
