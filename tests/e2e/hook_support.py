@@ -51,6 +51,15 @@ def check_same_replay(program, ours, theirs, folder, tolerance=1e-4):
             assert abs((a[key] or 0) - (b[key] or 0)) < tolerance, f"{a['policy']}: {key} {a[key]} and {b[key]}"
 
 
+def check_same_rotary(ours, theirs, name):
+    """How q and k of a layer were turned, by its two manifests; tables to the precision of a float."""
+    for key in ("style", "dims", "theta") if ours["style"] != "none" else ("style", "dims"):
+        assert ours[key] == theirs[key], (name, key, ours, theirs)
+    assert ours.get("first", 0) == theirs.get("first", 0), (name, ours, theirs)
+    for key, plain in (("magnitude", 1), ("inverse_frequencies", 0)):
+        assert np.allclose(ours.get(key, plain), theirs.get(key, plain), rtol=1e-5, atol=0), (name, ours, theirs)
+
+
 def record_ours(program, model, trace, ids, dtype, *more, kv=None):
     """`ids`: of a prompt, or of several."""
     prompts = ids if isinstance(ids[0], list) else [ids]

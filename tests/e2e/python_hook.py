@@ -10,7 +10,7 @@ import tempfile
 
 try:
     import numpy as np
-    from hook_support import NEW_TOKENS, check_same_replay, record_ours, run, tensors_of
+    from hook_support import NEW_TOKENS, check_same_replay, check_same_rotary, record_ours, run, tensors_of
     from kvroof_trace import CAUSES, Layer, Sequence, TraceWriter, encode
     from kvroof_xxh3 import xxh3
 
@@ -194,11 +194,7 @@ def check_rotary(program, models, folder):
                              for trace in (ours, hooked))
         assert len(recorded) == len(written) > 1
         for a, b in zip(recorded, written):
-            for key in ("style", "dims", "theta") if a["style"] != "none" else ("style", "dims"):
-                assert a[key] == b[key], (name, key, a, b)
-            assert a.get("first", 0) == b.get("first", 0), (name, a, b)
-            assert np.isclose(a.get("magnitude", 1), b.get("magnitude", 1), rtol=1e-6), (name, a, b)
-            assert np.allclose(a.get("inverse_frequencies", 0), b.get("inverse_frequencies", 0), rtol=1e-6), (name, a, b)
+            check_same_rotary(a, b, name)
 
 
 def check_batch_and_refusals(program, model, folder):

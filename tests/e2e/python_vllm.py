@@ -15,7 +15,7 @@ os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_USE_V2_MODEL_RUNNER="
                   VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind", OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
 try:
     import numpy as np
-    from hook_support import NEW_TOKENS, check_same_replay, record_ours, run, tensors_of
+    from hook_support import NEW_TOKENS, check_same_replay, check_same_rotary, record_ours, run, tensors_of
     from kvroof_vllm import RecordingError, record
     from vllm import LLM, SamplingParams
 except ImportError as missing:
@@ -31,7 +31,7 @@ def engine(model, folder, **options):
     copy.mkdir(exist_ok=True)
     for name in ("config.json", "model.safetensors"):
         shutil.copy(model / name, copy / name)
-    settings = {"dtype": "float32", "max_model_len": 256, "block_size": 32, "enforce_eager": True,
+    settings = {"dtype": "float32", "max_model_len": 128, "block_size": 32, "enforce_eager": True,
                 "async_scheduling": False, "skip_tokenizer_init": True, "max_num_seqs": 4, "max_num_batched_tokens": 24,
                 "enable_prefix_caching": False}
     ENGINES.append(LLM(str(copy), **{**settings, **options}))
@@ -72,6 +72,7 @@ def check_same(program, model, prompts, made, trace, folder):
     manifests = [json.loads((path / "manifest.json").read_text()) for path in (trace, ours)]
     for a, b in zip(*(manifest["layers"] for manifest in manifests)):
         assert abs(a.pop("scale") - b.pop("scale")) < 1e-6
+        check_same_rotary(b.pop("rotary"), a.pop("rotary"), model.name)
         assert a == b, f"layers differ: {a} and {b}"
     check_same_replay(program, ours, trace, folder)
     return theirs
@@ -146,7 +147,7 @@ def check_preemption(program, models, folder):
 
 def check_families(program, models, folder):
     """Windows, a soft-cap with a scale of its own, and norms of q and k."""
-    for name in ("mistral", "gemma2", "qwen3"):
+    for name in ("mistral", "gemma2", "qwen3", "llama31", "llama-yarn"):
         llm = engine(models / name, folder)
         prompts = [[5, 6, 7, 8, 9], list(range(3, 40))]
         with record(llm, folder / f"{name}.kvt"):
