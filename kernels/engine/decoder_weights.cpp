@@ -81,14 +81,15 @@ void bind_qk_norms(WeightBinder& binder, const ModelShape& shape, const std::str
 
 }  // namespace
 
-void bind_projections(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& w) {
+void bind_projections(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& w,
+                      std::string_view output) {
   const std::size_t q_width = std::size_t{shape.heads} * shape.head_dim;
   const std::size_t k_width = std::size_t{shape.kv_heads} * shape.head_dim;
-  const std::string attention = layer + ".self_attn.";
+  std::string attention = layer + ".self_attn.";
   binder.linear(attention + "q_proj", w.q, q_width, shape.hidden, shape.qkv_bias);
   binder.linear(attention + "k_proj", w.k, k_width, shape.hidden, shape.qkv_bias);
   binder.linear(attention + "v_proj", w.v, k_width, shape.hidden, shape.qkv_bias);
-  binder.linear(attention + "o_proj", w.o, shape.hidden, q_width, shape.out_bias);
+  binder.linear(attention.append(output), w.o, shape.hidden, q_width, shape.out_bias);
 }
 
 void bind_attention(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& w) {

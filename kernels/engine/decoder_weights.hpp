@@ -16,8 +16,9 @@ struct MlpNames {
 // Binds q, k, v and o of a layer (whose name is "layers.N"), with the norms of q and k.
 using AttentionBinding = void (*)(WeightBinder& binder, const ModelShape& shape, const std::string& layer,
                                   LayerWeights& weights);
-// q_proj, k_proj, v_proj, o_proj.
-void bind_projections(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& weights);
+// q_proj, k_proj, v_proj, and the output projection under its name.
+void bind_projections(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& weights,
+                      std::string_view output = "o_proj");
 // The same, and q_norm and k_norm where the shape has them.
 void bind_attention(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& weights);
 

@@ -5,13 +5,7 @@ namespace kvroof {
 namespace {
 
 void bind_phi_attention(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& w) {
-  const std::size_t q_width = std::size_t{shape.heads} * shape.head_dim;
-  const std::size_t k_width = std::size_t{shape.kv_heads} * shape.head_dim;
-  const std::string attention = layer + ".self_attn.";
-  binder.linear(attention + "q_proj", w.q, q_width, shape.hidden, shape.qkv_bias);
-  binder.linear(attention + "k_proj", w.k, k_width, shape.hidden, shape.qkv_bias);
-  binder.linear(attention + "v_proj", w.v, k_width, shape.hidden, shape.qkv_bias);
-  binder.linear(attention + "dense", w.o, shape.hidden, q_width, shape.out_bias);
+  bind_projections(binder, shape, layer, w, "dense");
 }
 
 }  // namespace
