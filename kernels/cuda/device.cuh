@@ -99,7 +99,9 @@ KV_DEVICE float float_of(std::uint32_t x) { return __uint_as_float(x); }
 #define KV_PLAIN_KERNEL inline
 #define KV_RESIDENT(threads, blocks)
 #define KV_DEVICE inline
-#define KV_SHARED(type, name, count) static type name[count]
+#define KV_SHARED(type, name, count) \
+  static type name[count];           \
+  emulator::fresh(name, sizeof name)
 #define KV_UNROLL
 #define KV_UNROLL_BY(n)
 
@@ -108,10 +110,10 @@ namespace kvroof::cuda {
 struct alignas(16) Pack {
   std::uint32_t x, y, z, w;
 };
-struct Pair {
+struct alignas(8) Pair {
   std::uint32_t x, y;
 };
-struct float2_t {
+struct alignas(8) float2_t {
   float x, y;
 };
 
@@ -121,13 +123,16 @@ inline unsigned block_y() { return emulator::block_index.y; }
 inline unsigned block_z() { return emulator::block_index.z; }
 inline unsigned threads_x() { return emulator::block_size.x; }
 inline unsigned blocks_x() { return emulator::grid_size.x; }
-inline void sync_block() { emulator::sync_block(); }
-inline void sync_warp() { emulator::sync_warp(); }
+using emulator::Place;
+inline void sync_block(Place place = Place::current()) { emulator::sync_block(place); }
+inline void sync_warp(Place place = Place::current()) { emulator::sync_warp(place); }
 template <class T>
-T from_lane(T v, unsigned lane) { return emulator::from_lane(v, lane); }
+T from_lane(T v, unsigned lane, Place place = Place::current()) { return emulator::from_lane(v, lane, place); }
 template <class T>
-T from_lane_xor(T v, unsigned mask) { return emulator::from_lane(v, (thread_x() % 32) ^ mask); }
-inline std::uint32_t lanes_where(bool holds) { return emulator::ballot(holds); }
+T from_lane_xor(T v, unsigned mask, Place place = Place::current()) {
+  return emulator::from_lane(v, (thread_x() % 32) ^ mask, place);
+}
+inline std::uint32_t lanes_where(bool holds, Place place = Place::current()) { return emulator::ballot(holds, place); }
 inline unsigned count_bits(std::uint32_t x) { return static_cast<unsigned>(std::popcount(x)); }
 inline std::uint32_t permute_bytes(std::uint32_t x, std::uint32_t y, std::uint32_t which) {
   const std::uint64_t bytes = std::uint64_t{y} << 32 | x;

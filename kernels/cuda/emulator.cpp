@@ -11,6 +11,7 @@
 #include <cstring>
 #include <deque>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace kvroof::cuda::emulator {
@@ -75,6 +76,7 @@ struct Barrier {
   unsigned members = 0;
   unsigned arrived = 0;
   std::uint64_t turn = 0;
+  Place place{};  // where the first of this turn arrived
 };
 
 using Lanes = std::array<std::array<std::byte, kLargestExchange>, kWarp>;
@@ -84,6 +86,7 @@ struct Warp {
   // What lanes hand to each other goes into one of the two in odd turns of the barrier and into the other in even ones:
   // when a turn writes to the lanes of the last but one, all have read these, for they came to the turn between.
   std::array<Lanes, 2> lanes;
+  std::array<std::uint32_t, 2> handed{};  // whose values those are, a bit each
 };
 
 // A thread of a block, and after it the same of the next block.
@@ -106,6 +109,8 @@ struct Block {
   std::size_t running = 0;
   std::size_t threads = 0;
   bool progress = false;
+  std::string problem;             // that a fiber met: none goes on
+  std::vector<const void*> fresh;  // shared memory that the block has come upon
   const std::function<void()>* kernel = nullptr;
 };
 Block* g_block = nullptr;
@@ -120,7 +125,28 @@ void release_if_full(Barrier& barrier) {
 // From a fiber back to the scheduler, and on from here when its turn comes.
 void leave() { g_block->scheduler = std::move(g_block->scheduler).resume(); }
 
-void wait(Barrier& barrier) {
+// A fiber that cannot go on.
+void report(std::string problem) {
+  g_block->problem = std::move(problem);
+  leave();
+}
+
+std::string text_of(const Place& place) {
+  const std::string file = place.file_name();
+  return file.substr(file.rfind('/') + 1) + ":" + std::to_string(place.line());
+}
+
+bool is_other(const Place& a, const Place& b) {
+  const bool same_file = a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0;
+  return a.line() != b.line() || a.column() != b.column() || !same_file;
+}
+
+// Who comes by another way than those who wait already is not who they wait for.
+void wait(Barrier& barrier, const Place& place) {
+  if (barrier.arrived == 0) barrier.place = place;
+  if (is_other(barrier.place, place)) {
+    report("threads wait for each other in different places: " + text_of(barrier.place) + " and " + text_of(place));
+  }
   Fiber& fiber = g_block->fibers[g_block->running];
   fiber.waits_at = &barrier;
   fiber.waits_turn = barrier.turn;
@@ -171,12 +197,18 @@ void start_thread(Fiber& fiber, unsigned thread) {
 void start(Block& block, unsigned threads) {
   if (block.fibers.size() < threads) block.fibers.resize(threads);
   block.threads = threads;
+  block.fresh.clear();
   block.warps.resize((threads + kWarp - 1) / kWarp);
   for (unsigned t = 0; t < threads; ++t) start_thread(block.fibers[t], t);
   block.barrier = {threads};
   for (unsigned w = 0; w < block.warps.size(); ++w) {
     block.warps[w].barrier = {std::min(kWarp, threads - w * kWarp)};
   }
+}
+
+[[noreturn]] void stop(Block& block, const std::string& problem) {
+  block.fibers.clear();  // they are in the middle of this kernel
+  throw std::logic_error(problem);
 }
 
 void run_block(Block& block, unsigned threads) {
@@ -192,10 +224,10 @@ void run_block(Block& block, unsigned threads) {
       block.running = t;
       thread_index = block.fibers[t].index;
       resume(block.fibers[t]);
+      if (!block.problem.empty()) stop(block, std::exchange(block.problem, {}));
     }
     if (!alive || block.progress) continue;
-    block.fibers.clear();  // they are in the middle of this kernel
-    throw std::logic_error("threads of a block wait for each other in different places");
+    stop(block, "threads of a block wait for each other in different places");
   }
 }
 
@@ -231,35 +263,57 @@ void check_awaited() {
   }
 }
 
-void sync_block() { wait(g_block->barrier); }
-void sync_warp() { wait(own_warp().barrier); }
+void fresh(void* shared, std::size_t bytes) {
+  std::vector<const void*>& known = g_block->fresh;
+  if (std::find(known.begin(), known.end(), shared) != known.end()) return;
+  known.push_back(shared);
+  std::memset(shared, 0xff, bytes);
+}
+
+void sync_block(Place place) { wait(g_block->barrier, place); }
+void sync_warp(Place place) { wait(own_warp().barrier, place); }
 
 namespace {
 
+struct Handed {
+  const Lanes& values;
+  std::uint32_t by;  // lanes, a bit each
+};
+
 // Hands `value` to the lanes of the warp; what all of them have handed over.
-const Lanes& hand_over(const void* value, std::size_t size) {
+Handed hand_over(const void* value, std::size_t size, const Place& place) {
   Warp& warp = own_warp();
-  Lanes& lanes = warp.lanes[warp.barrier.turn % 2];
-  std::memcpy(lanes[g_block->running % kWarp].data(), value, size);
-  wait(warp.barrier);
-  return lanes;
+  const std::size_t turn = warp.barrier.turn % 2;
+  const std::size_t lane = g_block->running % kWarp;
+  if (warp.barrier.arrived == 0) warp.handed[turn] = 0;
+  warp.handed[turn] |= std::uint32_t{1} << lane;
+  std::memcpy(warp.lanes[turn][lane].data(), value, size);
+  wait(warp.barrier, place);
+  return {warp.lanes[turn], warp.handed[turn]};
 }
 
 }  // namespace
 
-void exchange(const void* value, void* out, unsigned lane, std::size_t size) {
-  std::memcpy(out, hand_over(value, size)[lane % kWarp].data(), size);
+void exchange(const void* value, void* out, unsigned lane, std::size_t size, Place place) {
+  const Handed handed = hand_over(value, size, place);
+  if ((handed.by >> lane % kWarp & 1U) == 0) report("a value of a lane that is not there: " + text_of(place));
+  std::memcpy(out, handed.values[lane % kWarp].data(), size);
 }
 
-void exchange_all(const void* value, std::size_t size, const std::function<void(const std::byte* lanes)>& read) {
-  read(hand_over(value, size)[0].data());
+void exchange_all(const void* value, std::size_t size, const std::function<void(const std::byte* lanes)>& read,
+                  Place place) {
+  const Handed handed = hand_over(value, size, place);
+  if (handed.by != ~std::uint32_t{0}) report("values of a warp that is not whole: " + text_of(place));
+  read(handed.values[0].data());
 }
 
-std::uint32_t ballot(bool predicate) {
-  const Lanes& values = hand_over(&predicate, sizeof predicate);
+std::uint32_t ballot(bool predicate, Place place) {
+  const Handed handed = hand_over(&predicate, sizeof predicate, place);
   std::uint32_t bits = 0;
-  const std::size_t lanes = std::min<std::size_t>(kWarp, g_block->threads - g_block->running / kWarp * kWarp);
-  for (std::size_t lane = 0; lane < lanes; ++lane) bits |= static_cast<std::uint32_t>(values[lane][0]) << lane;
+  for (unsigned lane = 0; lane < kWarp; ++lane) {
+    const bool there = (handed.by >> lane & 1U) != 0;
+    if (there && handed.values[lane][0] != std::byte{0}) bits |= std::uint32_t{1} << lane;
+  }
   return bits;
 }
 

@@ -1,12 +1,14 @@
 // Runs device code on the host, a fiber a thread and block after block, so that kernels are tested without a GPU.
 //
 // Only what the kernels use is here: indices, barriers, shuffles, ballots and atomics. Blocks run one after the other
-// in ascending order; a block whose threads wait for each other in different places is reported, not left hanging.
+// in ascending order. What a device does not define is reported: threads that wait for each other in different places,
+// whether they would be left hanging or hand each other what was not meant, and a value of a lane that is not there.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <source_location>
 #include <utility>
 #include <vector>
 
@@ -19,8 +21,10 @@ struct Dim {
 // Of the running fiber.
 extern Dim thread_index, block_index, block_size, grid_size;
 
-// Runs `kernel` once for every thread of every block. Throws std::logic_error when threads of a block wait for each
-// other in different places.
+// Where in the kernels something is asked for.
+using Place = std::source_location;
+
+// Runs `kernel` once for every thread of every block. Throws std::logic_error for what a device does not define.
 void run(Dim grid, Dim block, const std::function<void()>& kernel);
 
 // Streams that are not closed yet.
@@ -88,19 +92,25 @@ void check_aligned(const void* place, std::size_t bytes);
 void await_previous();
 void check_awaited();
 
-void sync_block();
-void sync_warp();
+// Shared memory that a thread comes upon: a block finds in it what other blocks and kernels left, so that at the first
+// of its threads all of it becomes 0xff, of which every float is a NaN.
+void fresh(void* shared, std::size_t bytes);
+
+void sync_block(Place place = Place::current());
+void sync_warp(Place place = Place::current());
 // Bytes that the lanes of a warp hand to each other: `value` of this lane goes in, that of `lane` comes out.
-void exchange(const void* value, void* out, unsigned lane, std::size_t size);
-std::uint32_t ballot(bool predicate);
-// The same for all lanes at once: calls `read` with the values of the 32 lanes, kLargestExchange bytes apart.
+void exchange(const void* value, void* out, unsigned lane, std::size_t size, Place place);
+std::uint32_t ballot(bool predicate, Place place = Place::current());
+// The same for all lanes of a full warp at once: calls `read` with the values of the 32 lanes, kLargestExchange bytes
+// apart.
 inline constexpr std::size_t kLargestExchange = 48;
-void exchange_all(const void* value, std::size_t size, const std::function<void(const std::byte* lanes)>& read);
+void exchange_all(const void* value, std::size_t size, const std::function<void(const std::byte* lanes)>& read,
+                  Place place);
 
 template <class T>
-T from_lane(T value, unsigned lane) {
+T from_lane(T value, unsigned lane, Place place = Place::current()) {
   T out;
-  exchange(&value, &out, lane, sizeof(T));
+  exchange(&value, &out, lane, sizeof(T), place);
   return out;
 }
 

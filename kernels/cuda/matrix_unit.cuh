@@ -56,7 +56,8 @@ KV_DEVICE std::uint32_t add_bf16_pairs(std::uint32_t a, std::uint32_t b) {
 
 // Each lane computes its own four sums from the factors of all lanes.
 template <Stored kType>
-void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                  Place place = Place::current()) {
   const float2_t held[6] = {pair_floats<kType>(a[0]), pair_floats<kType>(a[1]), pair_floats<kType>(a[2]),
                             pair_floats<kType>(a[3]), pair_floats<kType>(b[0]), pair_floats<kType>(b[1])};
   const unsigned lane = thread_x() % 32;
@@ -74,7 +75,7 @@ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_
         c[out] += left.y * right.y;
       }
     }
-  });
+  }, place);
 }
 
 template <Stored kType>

@@ -164,30 +164,37 @@ const char* allocate(std::size_t bytes, void** out) {
 void release(void* memory) {
   if (memory == nullptr) return;
   if (g_noting) spoil();
+  emulator::catch_up();  // a device has done what it was asked for before it takes memory back
   g_in_use -= g_allocated.extract(memory).mapped();
   std::free(memory);
 }
 namespace {
 
 constexpr const char* kCopyInTrain = "a copy between launches that are noted";
-const char* copy(Stream& stream, void* to, const void* from, std::size_t bytes, bool to_device) {
-  emulator::catch_up();
+const char* copied(Stream& stream) { return stream.recording == nullptr ? nullptr : kCopyInTrain; }
+
+// `rows` runs of `bytes`, which begin `pitch` bytes apart at `to`.
+void copy_rows(void* to, std::size_t pitch, const void* from, std::size_t bytes, std::size_t rows, bool to_device) {
   const std::uint64_t start = emulator::now_ns();
-  std::memcpy(to, from, bytes);
-  if (emulator::watcher != nullptr) emulator::watcher->copied(to_device, bytes, start, emulator::now_ns());
-  return stream.recording == nullptr ? nullptr : kCopyInTrain;
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::memcpy(static_cast<std::byte*>(to) + row * pitch, static_cast<const std::byte*>(from) + row * bytes, bytes);
+  }
+  if (emulator::watcher != nullptr) emulator::watcher->copied(to_device, bytes * rows, start, emulator::now_ns());
 }
 
 }  // namespace
+// As on a device that reads the memory of the host by itself: the host's must live until the copy has been made.
 const char* copy_in(Stream& stream, void* to, const void* from, std::size_t bytes) {
-  return copy(stream, to, from, bytes, true);
+  return copy_in_later(stream, to, bytes, from, bytes, 1);
 }
 const char* copy_out(Stream& stream, void* to, const void* from, std::size_t bytes) {
-  return copy(stream, to, from, bytes, false);
+  emulator::catch_up();
+  copy_rows(to, bytes, from, bytes, 1, false);
+  return copied(stream);
 }
 const char* synchronize(Stream& stream) {
   emulator::catch_up();
-  return stream.recording == nullptr ? nullptr : kCopyInTrain;
+  return copied(stream);
 }
 const char* allocate_pinned(std::size_t bytes, void** out) {
   if (g_noting) return spoil();
@@ -200,22 +207,12 @@ void release_pinned(void* memory) {
 }
 const char* copy_in_later(Stream& stream, void* to, std::size_t pitch, const void* from, std::size_t bytes,
                           std::size_t rows) {
-  emulator::later([=] {
-    const std::uint64_t start = emulator::now_ns();
-    for (std::size_t row = 0; row < rows; ++row) {
-      std::memcpy(static_cast<std::byte*>(to) + row * pitch, static_cast<const std::byte*>(from) + row * bytes, bytes);
-    }
-    if (emulator::watcher != nullptr) emulator::watcher->copied(true, bytes * rows, start, emulator::now_ns());
-  });
-  return stream.recording == nullptr ? nullptr : kCopyInTrain;
+  emulator::later([=] { copy_rows(to, pitch, from, bytes, rows, true); });
+  return copied(stream);
 }
 const char* copy_out_later(Stream& stream, void* to, const void* from, std::size_t bytes) {
-  emulator::later([=] {
-    const std::uint64_t start = emulator::now_ns();
-    std::memcpy(to, from, bytes);
-    if (emulator::watcher != nullptr) emulator::watcher->copied(false, bytes, start, emulator::now_ns());
-  });
-  return stream.recording == nullptr ? nullptr : kCopyInTrain;
+  emulator::later([=] { copy_rows(to, bytes, from, bytes, 1, false); });
+  return copied(stream);
 }
 const char* make_mark(void** mark) {
   *mark = new std::uint64_t{0};

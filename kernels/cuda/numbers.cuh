@@ -37,14 +37,14 @@ KV_DEVICE void load_words(const std::byte* place, std::uint32_t (&out)[kWords]) 
   static_assert(kWords == 1 || kWords == 2 || kWords == 4);
   if constexpr (kWords == 4) {
     const Pack* at = reinterpret_cast<const Pack*>(place);
-    const Pack pack = kShared ? *at : load_once(at);
+    const Pack pack = kShared ? load_pack(at) : load_once(at);
     out[0] = pack.x;
     out[1] = pack.y;
     out[2] = pack.z;
     out[3] = pack.w;
   } else if constexpr (kWords == 2) {
     const Pair* at = reinterpret_cast<const Pair*>(place);
-    const Pair pair = kShared ? *at : load_once(at);
+    const Pair pair = kShared ? load_pair(at) : load_once(at);
     out[0] = pair.x;
     out[1] = pair.y;
   } else {
