@@ -273,6 +273,7 @@ void check_engine(const Options& options, Report& report) {
       check_logits(report, load_model(demo, DType::kBF16), {demo_prompt(demo, 200), demo_prompt(demo, 63)}, 48);
     });
   }
+  check_launch_modes(options, report);
   check_goldens(options, report);
   check_policies(options, report);
 }

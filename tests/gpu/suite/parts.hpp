@@ -40,6 +40,9 @@ void check_prepare(const Options& options, Report& report);
 void check_rows(const Options& options, Report& report);
 void check_choice(const Options& options, Report& report);
 
+// A group of check_engine.
+void check_launch_modes(const Options& options, Report& report);
+
 // Groups of measure_limits; each row is timed for so long.
 inline double seconds_a_row(const Options& options) { return options.small ? 0.01 : 0.25; }
 // Bytes/s, read and written, of the fastest large copy that was measured; every share is of it.

@@ -29,12 +29,18 @@ constexpr Published kPublished[] = {
       "vocab_size":50432,"no_bias":true,"attn_config":{"alibi":true,"alibi_bias_max":8},"torch_dtype":"bfloat16"})"},
 };
 
+void set_layers(json& config, std::uint32_t layers) {
+  for (const char* key : {"n_layer", "n_layers", "num_hidden_layers"}) {
+    if (config.contains(key)) config[key] = layers;
+  }
+}
+
 // Keys of the sizes that a thin model has less of; heads stay of their size.
 void make_small(json& config) {
   const auto set = [&](const char* key, int value) {
     if (config.contains(key)) config[key] = value;
   };
-  for (const char* layers : {"n_layer", "n_layers", "num_hidden_layers"}) set(layers, 2);
+  set_layers(config, 2);
   const bool wide = config.contains("n_head");  // heads of 256
   for (const char* width : {"n_embd", "d_model", "hidden_size"}) set(width, wide ? 512 : 256);
   for (const char* heads : {"n_head", "n_heads", "num_attention_heads"}) set(heads, 2);
@@ -45,7 +51,7 @@ void make_small(json& config) {
   set("vocab_size", 96);
 }
 
-ModelConfig config_of(const std::string& name, std::uint32_t positions, bool small) {
+ModelConfig config_of(const std::string& name, std::uint32_t positions, bool small, std::uint32_t layers) {
   for (const Published& published : kPublished) {
     if (name != published.name) continue;
     json config = json::parse(published.config);
@@ -53,6 +59,7 @@ ModelConfig config_of(const std::string& name, std::uint32_t positions, bool sma
       if (config.contains(key)) config[key] = std::max(config[key].get<std::uint32_t>(), positions);
     }
     if (small) make_small(config);
+    if (layers > 0) set_layers(config, layers);
     return parse_config_json(config.dump()).or_throw(name);
   }
   throw usage_error(fmt::format("there is no random model {}", name));
@@ -66,8 +73,9 @@ std::vector<std::string> random_model_names() {
   return names;
 }
 
-Model random_model(const std::string& name, std::uint32_t positions, bool small, std::uint32_t seed) {
-  ModelConfig config = config_of(name, positions, small);
+Model random_model(const std::string& name, std::uint32_t positions, bool small, std::uint32_t seed,
+                   std::uint32_t layers) {
+  ModelConfig config = config_of(name, positions, small, layers);
   config.shape.name = name;
   return kvroof::random_model(std::move(config), DType::kBF16, seed);
 }

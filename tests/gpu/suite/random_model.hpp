@@ -13,8 +13,9 @@ namespace kvroof::suite {
 std::vector<std::string> random_model_names();
 
 // The published config.json with random bf16 weights, which the device makes. `positions` above the published context
-// are allowed. `small`: two thin layers, for the
-// emulator. Throws Error for an unknown name.
-Model random_model(const std::string& name, std::uint32_t positions, bool small, std::uint32_t seed);
+// are allowed. `small`: two thin layers, for the emulator. `layers`: so many of them, 0: as published. Throws Error for
+// an unknown name.
+Model random_model(const std::string& name, std::uint32_t positions, bool small, std::uint32_t seed,
+                   std::uint32_t layers = 0);
 
 }  // namespace kvroof::suite

@@ -1,0 +1,107 @@
+// Decode steps launched in every way there is: as one graph or kernel by kernel, each kernel made ready while the one
+// before it runs or begun after that. Every sum has one order, so that logits must be the same to the bit: a kernel
+// that reads what is not written yet, or writes what is still read, shows here.
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cuda/cuda_backend.hpp"
+#include "tests/gpu/suite/parts.hpp"
+#include "tests/gpu/suite/random_model.hpp"
+
+namespace kvroof::suite {
+namespace {
+
+// A variable of the environment that is set, or is not, while this lives; a stream looks at it when it is opened.
+class Told {
+ public:
+  Told(const char* name, bool set) : name_(name), before_(std::getenv(name) != nullptr) { put(set); }
+  ~Told() { put(before_); }
+  Told(const Told&) = delete;
+  Told& operator=(const Told&) = delete;
+
+ private:
+  void put(bool set) const { set ? setenv(name_, "1", 1) : unsetenv(name_); }
+  const char* name_;
+  bool before_;
+};
+
+struct Mode {
+  bool graphs = false, overlap = false;
+};
+
+// The batch grows between steps: each size of it has kernels of its own.
+struct Run {
+  std::string policy;
+  std::vector<std::uint32_t> batches;
+  std::uint32_t steps = 4;  // of each batch; the second is the first that is a graph
+};
+
+std::vector<float> logits_of(const Model& model, const Run& run, Mode mode) {
+  const Told graphs("KVROOF_NO_GRAPHS", !mode.graphs), overlap("KVROOF_NO_OVERLAP", !mode.overlap);
+  cuda::CudaBackend backend(model, {parse_policies(run.policy).at(0), 0, DType::kBF16});
+  const std::uint32_t vocab = model.config.shape.vocab;
+  const std::uint32_t all_steps = run.steps * static_cast<std::uint32_t>(run.batches.size());
+  std::vector<float> all, last(vocab);
+  std::uint32_t sequences = 0, step = 0;
+  for (const std::uint32_t batch : run.batches) {
+    for (; sequences < batch; ++sequences) {
+      std::vector<std::int64_t> ids(24 + sequences % 9);
+      for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>((7 * i + 13 * sequences) % vocab);
+      backend.prefill(sequences, ids, all_steps, last, {});
+      all.insert(all.end(), last.begin(), last.end());
+    }
+    for (std::uint32_t i = 0; i < run.steps; ++i, ++step) {
+      std::vector<DecodeEntry> entries;
+      for (std::uint32_t s = 0; s < batch; ++s) entries.push_back({s, (31 * step + 5 * s) % vocab});
+      const std::size_t before = all.size();
+      all.resize(before + std::size_t{batch} * vocab);
+      backend.decode(entries, std::span(all).subspan(before));
+    }
+  }
+  return all;
+}
+
+void check_modes(Report& report, const Model& model, const Run& run) {
+  const auto parameters = [&](Mode mode) {
+    return Json{{"model", model.name},       {"policy", run.policy},   {"batches", run.batches}, {"steps", run.steps},
+                {"graphs", mode.graphs}, {"overlap", mode.overlap}};
+  };
+  std::vector<float> plain;  // kernel by kernel, each after the one before
+  report.guarded("launch_modes", parameters({}), [&] {
+    plain = logits_of(model, run, {});
+    std::size_t not_numbers = 0;
+    for (const float x : plain) not_numbers += x - x == 0 ? 0 : 1;
+    report.check("launch_modes", parameters({}), not_numbers == 0,
+                 {{"logits", plain.size()}, {"not_numbers", not_numbers}});
+  });
+  for (const Mode mode : {Mode{false, true}, Mode{true, false}, Mode{true, true}}) {
+    if (plain.empty()) continue;  // there is nothing to hold it against
+    report.guarded("launch_modes", parameters(mode), [&] {
+      const std::vector<float> got = logits_of(model, run, mode);
+      std::size_t others = 0, first = got.size();
+      for (std::size_t i = got.size(); i-- > 0;) {
+        if (std::memcmp(&got[i], &plain[i], sizeof(float)) == 0) continue;
+        ++others;
+        first = i;
+      }
+      Json results = {{"logits", got.size()}, {"others", others}};
+      if (others > 0) results["first"] = {{"element", first}, {"got", got[first]}, {"expected", plain[first]}};
+      report.check("launch_modes", parameters(mode), others == 0, results);
+    });
+  }
+}
+
+}  // namespace
+
+void check_launch_modes(const Options& options, Report& report) {
+  const std::vector<std::uint32_t> batches =
+      options.small ? std::vector<std::uint32_t>{1, 2} : std::vector<std::uint32_t>{1, 3, 20, 70};
+  const std::uint32_t steps = options.small ? 2 : 4, layers = options.small ? 1 : 4;
+  for (const auto& [name, policy] : {std::pair{"llama-3-8b", "h2o:budget=0.5"}, {"mpt-7b", "keyformer:budget=0.5"}}) {
+    report.guarded("launch_modes", {{"model", name}}, [&] {
+      check_modes(report, random_model(name, 2048, options.small, options.seed, layers), {policy, batches, steps});
+    });
+  }
+}
+
+}  // namespace kvroof::suite
