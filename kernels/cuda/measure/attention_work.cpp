@@ -1,6 +1,7 @@
 #include "kernels/cuda/measure/attention_work.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "kernels/cuda/attention_plan.hpp"
@@ -53,6 +54,11 @@ class Call {
     const std::size_t rows = c.tokens() * c.kv_heads;
     return (rows * (2 * c.row_bytes() + 12) + 255) / 256 * 256;
   }
+  // Scales as those of a cache: of random bits some are no numbers, with which a softmax takes other ways.
+  static void fill_scales(Stream& stream, const AttentionWork& c, const DeviceBuffer& arena, std::size_t first) {
+    const std::size_t rows = c.tokens() * c.kv_heads;
+    run_noise(stream, Noise::kF32, 0.01F, 1, arena.at(first + 2 * rows * c.row_bytes()), (8 * rows + 15) / 16 * 16);
+  }
   void launch(Stream& stream) {
     run_decode_attention(stream, c_.type, blocks_, a_);
     if (!c_.scores) return;
@@ -83,6 +89,14 @@ class Call {
   ScoreArguments scores_;
 };
 
+// What is timed must be what a model would ask for.
+void check_numbers(Stream& stream, const DeviceBuffer& out, std::size_t count) {
+  std::vector<float> numbers(count);
+  copy_to_host(stream, std::as_writable_bytes(std::span(numbers)), out.at());
+  const bool finite = std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); });
+  if (!finite) throw Error("the attention that was timed made something that is no number");
+}
+
 }  // namespace
 
 std::optional<Measured> time_attention(const AttentionWork& work, const DeviceFacts& device, const CardFacts& card,
@@ -92,8 +106,9 @@ std::optional<Measured> time_attention(const AttentionWork& work, const DeviceFa
   const std::size_t call_bytes = Call::arena_bytes(work), calls = pieces_of(call_bytes, card);
   if (!card.emulated && calls * call_bytes > device.free_bytes / 2) return std::nullopt;
   const bool integers = work.type == Stored::kInt8 || work.type == Stored::kInt4;
-  // Random bits are finite as integers and as bf16 below; as positions any number serves.
+  // Random bits are numbers as integers; as positions any serves.
   const DeviceBuffer arena = noise(stream, integers ? Noise::kBytes : Noise::kBF16, 1, calls * call_bytes);
+  for (std::size_t i = 0; integers && i < calls; ++i) Call::fill_scales(stream, work, arena, i * call_bytes);
   const std::size_t floats = work.lengths.size() * work.heads * work.dim;
   const DeviceBuffer q = noise(stream, Noise::kF32, 1, 4 * floats), out(4 * floats);
   std::vector<std::unique_ptr<Call>> sets;
@@ -103,7 +118,9 @@ std::optional<Measured> time_attention(const AttentionWork& work, const DeviceFa
   }
   TimedWork timed(stream, std::max<unsigned>(static_cast<unsigned>(calls), repetitions_for(call_bytes, card)),
                   [&](unsigned i) { sets[i % calls]->launch(stream); }, static_cast<double>(work.bytes()));
-  return measure(timed, seconds);
+  const Measured m = measure(timed, seconds);
+  check_numbers(stream, out, floats);
+  return m;
 }
 
 }  // namespace kvroof::cuda

@@ -196,7 +196,9 @@ CardFacts card_facts() {
   return facts;
 }
 
-void run_driver_copy(Stream&, const std::byte* from, std::byte* to, std::size_t bytes) { std::memcpy(to, from, bytes); }
+void run_driver_copy(Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes) {
+  emulator::submit(stream, [=] { std::memcpy(to, from, bytes); });
+}
 
 const char* time_launches(Stream&, const std::function<void()>& launches, double& seconds) {
   const auto start = std::chrono::steady_clock::now();
