@@ -8,6 +8,11 @@ void check_device(const char* problem, const char* doing) {
   if (problem != nullptr) throw Error(fmt::format("CUDA: {} while {}", problem, doing));
 }
 
+void throw_refused_train(const char* problem) {
+  throw Error(fmt::format("CUDA: {} while noting launches", problem))
+      .note("KVROOF_NO_GRAPHS=1 in the environment has them launched one by one");
+}
+
 OutOfDeviceMemory::OutOfDeviceMemory(std::uint64_t asked_for, std::uint64_t is_free, std::uint64_t in_all,
                                      const char* answer)
     : Error(fmt::format("CUDA: {} of device memory were asked for, {} of {} are free: {}", bytes_text(asked_for),

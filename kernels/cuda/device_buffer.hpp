@@ -53,6 +53,9 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
+// Throws Error with what to do about launches that cannot be noted.
+[[noreturn]] void throw_refused_train(const char* problem);
+
 // Launches that were noted once and are made again and again (a CUDA graph): the host asks for all of them at once.
 class LaunchTrain {
  public:
@@ -77,7 +80,11 @@ class LaunchTrain {
       *this = LaunchTrain();
       throw;
     }
-    check_device(end_train(stream, &train_), "noting launches");
+    const char* problem = end_train(stream, &train_);
+    if (stream.problem != nullptr) problem = stream.problem;  // the launch that was refused says more than what follows
+    if (problem == nullptr) return;
+    *this = LaunchTrain();
+    throw_refused_train(problem);
   }
   void run(Stream& stream) const { check_device(run_train(stream, train_), "launching kernels"); }
 

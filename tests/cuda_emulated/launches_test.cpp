@@ -278,3 +278,23 @@ TEST_CASE("with KVROOF_NO_GRAPHS every step is launched one by one, and its logi
   }
   CHECK(logits[0] == logits[1]);
 }
+
+TEST_CASE("launches that cannot be noted name the first that was refused, and how to do without") {
+  cuda::Stream stream;
+  REQUIRE(cuda::open_stream(stream) == nullptr);
+  cuda::DeviceBuffer held(16);
+  cuda::LaunchTrain train;
+  try {
+    train.note(stream, [&] {
+      stream.problem = "invalid resource handle";
+      held = cuda::DeviceBuffer();  // what follows spoils the train as well
+    });
+    FAIL("nothing was refused");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()) == "CUDA: invalid resource handle while noting launches");
+    REQUIRE(error.notes().size() == 1);
+    CHECK(error.notes()[0].find("KVROOF_NO_GRAPHS=1") == 0);
+  }
+  CHECK(train.empty());
+  cuda::close_stream(stream);
+}
