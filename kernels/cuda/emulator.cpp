@@ -59,6 +59,12 @@ void catch_up(std::uint64_t asked) {
   }
 }
 
+void begin_call() {
+  if (watcher == nullptr) return;
+  catch_up();
+  watcher->begin_call();
+}
+
 void make(const Node& node) {
   catch_up();
   const std::uint64_t start = now_ns();

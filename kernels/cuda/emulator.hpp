@@ -66,13 +66,15 @@ struct Node {
 };
 using Train = std::vector<Node>;
 void make(const Node& node);
+// Tells the watcher of a call that launches. Copies that were asked for before it are not of this call.
+void begin_call();
 template <class Stream>
 void submit(Stream& stream, std::function<void()> launch) {
   if (stream.recording != nullptr) {
     const std::uint64_t number = watcher != nullptr ? watcher->noted() : 0;
     return static_cast<Train*>(stream.recording)->push_back({number, std::move(launch)});
   }
-  if (watcher != nullptr) watcher->begin_call();
+  begin_call();
   make({0, std::move(launch)});
 }
 

@@ -266,7 +266,7 @@ const char* end_train(Stream& stream, void** train) {
   return nullptr;
 }
 const char* run_train(Stream&, void* train) {
-  if (emulator::watcher != nullptr) emulator::watcher->begin_call();
+  emulator::begin_call();
   for (const emulator::Node& node : *static_cast<emulator::Train*>(train)) emulator::make(node);
   return nullptr;
 }
