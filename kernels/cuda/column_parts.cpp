@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::uint32_t kBlocksOfMultiprocessor = 2;
 constexpr std::uint32_t kTilesOfPart = 2;
-// Up to so many vectors a block makes the norms for, one after the other: a launch for them would take as long.
-constexpr std::uint32_t kFewNorms = 4;
+// Products of more vectors may norm sums instead of columns (norm_waits).
+constexpr std::uint32_t kMostFewTokens = 4;
 
 }  // namespace
 
@@ -38,8 +38,8 @@ void ColumnParts::cut(Stored weights, LinearArguments& a) const {
   a.shares = {};
   a.norms = nullptr;
   if (a.routed.chosen != nullptr || a.heads.count > 0) return;
-  const bool waits = a.norm == NormMode::kNone || (a.norm == NormMode::kRms && weights == Stored::kBF16);
-  if (!waits && a.tokens > kFewNorms && a.tokens <= kPartTokens) a.norms = norms_.at<float>();
+  const bool waits = a.tokens > kMostFewTokens && a.norm == NormMode::kRms && weights == Stored::kBF16;
+  if (a.norm != NormMode::kNone && !waits && a.tokens > 1 && a.tokens <= kPartTokens) a.norms = norms_.at<float>();
   if (sums_.bytes() == 0 || !serves(a.tokens)) return;
   const std::uint32_t parts = column_parts(a.w.rows, a.w.cols, multiprocessors_);
   if (parts > 1) a.shares = {parts, sums_.at<float>(), finished_.at<unsigned>()};

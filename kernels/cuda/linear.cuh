@@ -199,7 +199,12 @@ KV_DEVICE void few_products(const LinearArguments& a, std::uint32_t row, float* 
   KV_UNROLL
   for (unsigned t = 0; t < kTokens; ++t) {
     norms[t] = {0.0F, 1.0F};
-    if (t < a.tokens) norms[t] = norm_of(a.x + std::size_t{t} * a.x_row, a.w.cols, a.norm, a.norm_eps, scratch);
+    if (t >= a.tokens) continue;
+    if (a.norms != nullptr) {
+      norms[t] = {a.norms[2 * t], a.norms[2 * t + 1]};
+    } else {
+      norms[t] = norm_of(a.x + std::size_t{t} * a.x_row, a.w.cols, a.norm, a.norm_eps, scratch);
+    }
   }
   float sums[kRowsOfWarp][kTokens] = {};
   float ups[kRowsOfWarp][kTokens] = {};
@@ -222,9 +227,13 @@ KV_DEVICE void few_products(const LinearArguments& a, std::uint32_t row, float* 
   }
 }
 
+// Blocks of a multiprocessor: what waits for memory in one is made up for by the others.
+template <unsigned kTokens>
+constexpr unsigned kLinearBlocks = kTokens == 1 ? 4 : 3;
+
 // Blocks of kLinearThreads, one for each kLinearWarps · kRowsOfWarp rows. Reads every weight once.
 template <Stored kType, unsigned kTokens>
-KV_KERNEL void linear(LinearArguments a) {
+KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<kTokens>) void linear(LinearArguments a) {
   KV_SHARED(float, chunk, kTokens * kChunk);
   KV_SHARED(float, scratch, kLinearWarps);
   const std::uint32_t row = (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp;

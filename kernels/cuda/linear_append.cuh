@@ -66,7 +66,7 @@ KV_DEVICE void append_heads(const AppendArguments& a, unsigned* before, float* r
 
 // Blocks as of linear.
 template <Stored kType, unsigned kTokens>
-KV_KERNEL void linear_append(AppendArguments a) {
+KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<kTokens>) void linear_append(AppendArguments a) {
   KV_SHARED(float, chunk, kTokens * kChunk);
   KV_SHARED(float, scratch, kLinearWarps);
   KV_SHARED(unsigned, before, 1);

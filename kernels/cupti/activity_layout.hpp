@@ -233,8 +233,8 @@ struct DeviceFields {
 };
 
 // Calls that launch kernels: recording these alone costs less than recording every call (cupti_*_cbid.h).
-inline constexpr std::array<std::uint32_t, 8> kRuntimeLaunches = {211, 214, 311, 312, 430, 431, 505, 506};
-inline constexpr std::array<std::uint32_t, 6> kDriverLaunches = {307, 442, 514, 515, 652, 653};
+inline constexpr std::array<std::uint32_t, 10> kRuntimeLaunches = {211, 214, 269, 270, 311, 312, 430, 431, 505, 506};
+inline constexpr std::array<std::uint32_t, 8> kDriverLaunches = {307, 442, 477, 478, 514, 515, 652, 653};
 // CUpti_ExternalCorrelationKind: ids of a tool's own.
 inline constexpr std::uint32_t kExternalCustom = 3;
 

@@ -65,8 +65,8 @@ class LibrarySampler final : public CounterSampler {
     return cupti_.answer("ending the samples", cupti_.cuptiPmSamplingStop(&p));
   }
 
-  // Until nothing is left: only an end of records says so, whatever else a decoding stops for leaves some. A device
-  // that never comes to an end is left alone after as many images as its buffer fills.
+  // Until nothing is left: an end of records says so, and an image into which nothing more came. A device that never
+  // comes to an end is left alone after as many images as its buffer fills.
   Result<std::vector<CountedValues>> take() override {
     constexpr int kMostImages = 64;
     std::vector<CountedValues> samples;
@@ -79,10 +79,11 @@ class LibrarySampler final : public CounterSampler {
       if (why.empty() && data.overflow != 0) {
         why = fmt::format("the device's buffer of {} bytes overflowed: samples were lost", options_.device_bytes);
       }
-      if (why.empty()) why = read(samples);
-      if (why.empty()) why = clear();
+      std::size_t completed = 0;
+      if (why.empty()) why = read(samples, completed);
+      if (why.empty() && completed > 0) why = clear();
       if (!why.empty()) return Failure{why};
-      if (data.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS) break;
+      if (completed == 0 || data.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS) break;
     }
     return samples;
   }
@@ -97,13 +98,14 @@ class LibrarySampler final : public CounterSampler {
   }
 
   // Only completed samples are valid, and the very first is not typical of any interval.
-  std::string read(std::vector<CountedValues>& samples) {
+  std::string read(std::vector<CountedValues>& samples, std::size_t& completed) {
     KVROOF_PARAMS(CUpti_PmSampling_GetCounterDataInfo_Params, info);
     info.pCounterDataImage = image_.data();
     info.counterDataImageSize = image_.size();
     std::string why = cupti_.answer("decoding samples", cupti_.cuptiPmSamplingGetCounterDataInfo(&info));
     if (!why.empty()) return why;
-    for (std::size_t i = 0; i < info.numCompletedSamples; ++i) {
+    completed = info.numCompletedSamples;
+    for (std::size_t i = 0; i < completed; ++i) {
       if (!std::exchange(had_first_, true)) continue;
       KVROOF_PARAMS(CUpti_PmSampling_CounterData_GetSampleInfo_Params, sample);
       sample.pPmSamplingObject = object_;

@@ -114,7 +114,8 @@ class LibraryActivity final : public ActivityApi {
     return answer(result);
   }
   void unsubscribe() override {
-    if (subscribed_) cupti_.cuptiUnsubscribe(subscriber_);
+    if (!subscribed_) return;  // what others have registered stays
+    cupti_.cuptiUnsubscribe(subscriber_);
     subscribed_ = false;
     nodes_ = nullptr;
     g_buffers.store(nullptr);

@@ -31,11 +31,14 @@ class LibraryRanges final : public RangeCounters {
   const ResolvedMetrics& metrics() const override { return counters_.metrics; }
 
   std::string begin(const std::string& range) override {
+    std::string why = taken_ ? start_again() : std::string();
+    if (!why.empty()) return why;
+    taken_ = false;
     range_ = range;  // CUPTI is given a pointer to it
     KVROOF_PARAMS(CUpti_RangeProfiler_PushRange_Params, p);
     p.pRangeProfilerObject = object_;
     p.pRangeName = range_.c_str();
-    std::string why = cupti_.answer("beginning a range", cupti_.cuptiRangeProfilerPushRange(&p));
+    why = cupti_.answer("beginning a range", cupti_.cuptiRangeProfilerPushRange(&p));
     in_range_ = why.empty();
     return why;
   }
@@ -45,12 +48,12 @@ class LibraryRanges final : public RangeCounters {
     p.pRangeProfilerObject = object_;
     return cupti_.answer("ending a range", cupti_.cuptiRangeProfilerPopRange(&p));
   }
+  // Counting goes on with the next range: what was counted is not lost where it cannot.
   Result<std::vector<CountedValues>> take() override {
+    if (taken_) return std::vector<CountedValues>();
+    taken_ = true;
     if (std::string why = stop(); !why.empty()) return Failure{why};
-    auto counted = decode();
-    if (!counted) return counted;
-    if (std::string why = start_again(); !why.empty()) return Failure{why};
-    return counted;
+    return decode();
   }
 
  private:
@@ -160,6 +163,7 @@ class LibraryRanges final : public RangeCounters {
   Image image_;
   std::string range_;
   bool started_ = false, in_range_ = false;
+  bool taken_ = false;  // since the last start
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <memory>
 
 #include "kernels/cuda/device_activity.hpp"
 #include "kernels/cupti/run_profile.hpp"
@@ -81,6 +82,8 @@ bool lost_nothing(const Sums& sums) {
 void check_losses(const Options& options, Report& report) {
   const std::uint32_t steps = options.small ? 20 : 10'000;
   Sums sums;
+  // The recorder writes into `sums` until it has ended.
+  const std::unique_ptr<const Sums, void (*)(const Sums*)> ended(&sums, [](const Sums*) { g_trace.reset(); });
   const Model small = random_model("llama-3-8b", 16'384, true, options.seed);
   double declared = 0;
   {
@@ -220,7 +223,6 @@ void prepare_recorder() {
 void check_recorder(const Options& options, Report& report) {
   const Json whole = Json::object();
   report.guarded("trace_losses", whole, [&] { check_losses(options, report); });
-  g_trace.reset();  // also where it was left in the middle
   report.guarded("counted_bytes", whole, [&] { check_counts(options, report); });
   report.guarded("counted_operators", whole, [&] { check_operators(options, report); });
   report.guarded("recorder_step", whole, [&] { measure_modes(options, report); });
