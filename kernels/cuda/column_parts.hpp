@@ -20,7 +20,7 @@ class ColumnParts {
   [[nodiscard]] static bool serves(std::uint32_t tokens) { return tokens > 16 && tokens <= kPartTokens; }
   // Makes room, once; before it no product is cut. Throws OutOfDeviceMemory.
   void reserve();
-  // Sets where norms of a product's vectors are made, unless they are few, or can wait until its columns are added up
+  // Sets where norms of a product's vectors are made, unless it is one, or they can wait until its columns are added up
   // (RMS in bf16); and what blocks share of its columns.
   void cut(Stored weights, LinearArguments& a) const;
   [[nodiscard]] std::uint64_t bytes() const { return norms_.bytes() + sums_.bytes() + finished_.bytes(); }

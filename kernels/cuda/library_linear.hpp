@@ -10,11 +10,10 @@
 
 namespace kvroof::cuda {
 
-// Up to so many vectors, our own kernel reads each weight once, and its products, two for each element of two bytes and
-// each vector, are 64 flops a byte: the tensor cores make them (mma.sync) as fast as memory gives weights. For more it
-// takes the weights again from the second-level cache, once for every 64, and the tensor cores are the limit: the
-// library has the instructions of each architecture that reach their rate, which mma.sync does not since Hopper.
-constexpr std::uint32_t kMostOwnVectors = 64;
+// For one vector our own kernel does on the way what comes before and after the product, and no launch is between. For
+// more the library wins: the products of a layer of MPT-7B took 129 us by it for 16 vectors on an H200, 333 us by our own
+// kernels, whose blocks each round all vectors anew (validation/measured/h200-2026-11-27/limits.json).
+constexpr std::uint32_t kMostOwnVectors = 1;
 
 // Vectors that the library is given at a time: more make no product faster, and would take memory for their rounded
 // copies and gates. A multiple of 4 floats, so that every slice's results are as aligned as the first's.

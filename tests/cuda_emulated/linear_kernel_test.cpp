@@ -196,7 +196,7 @@ TEST_CASE("norms that cannot wait for their product are made by a launch before 
   check_shared<Stored::kF16>({.tokens = 16, .cols = 520, .rows = 33, .norm = NormMode::kLayer}, 1);
 }
 
-TEST_CASE("norms are made before products of 5 to 64 vectors, unless they wait for them") {
+TEST_CASE("norms are made before products of 2 to 64 vectors, unless they wait for them") {
   Stream stream;
   const ColumnParts parts(stream, 132);
   const auto made = [&](std::uint32_t tokens, NormMode norm, Stored type, HeadMatrices heads = {}) {
@@ -209,7 +209,10 @@ TEST_CASE("norms are made before products of 5 to 64 vectors, unless they wait f
     CHECK(a.shares.parts == 1);  // there is no room for sums yet
     return a.norms != nullptr;
   };
-  CHECK(!made(4, NormMode::kLayer, Stored::kBF16));
+  CHECK(!made(1, NormMode::kLayer, Stored::kBF16));
+  CHECK(made(2, NormMode::kLayer, Stored::kBF16));
+  CHECK(made(4, NormMode::kRms, Stored::kBF16));
+  CHECK(!made(5, NormMode::kRms, Stored::kBF16));
   CHECK(made(5, NormMode::kLayer, Stored::kBF16));
   CHECK(made(64, NormMode::kLayer, Stored::kBF16));
   CHECK(!made(65, NormMode::kLayer, Stored::kBF16));

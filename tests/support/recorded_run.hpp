@@ -75,6 +75,9 @@ inline Expected simulate(const TraceReader& trace, const Model& model, PolicySpe
   if (kv.by_age()) spec.kv = kv;
   ThreadPool pool(1);
   ReplayOptions options;
+  options.output_projection = [&](LayerId layer) -> RowsView {
+    return model.weights.layers[layer.value].o.matrix.view();
+  };
   const PointResult point = std::move(replay(trace, std::span(&spec, 1), options, pool).front());
   std::vector<Residency> residency;
   for (const ResidencyLog& log : point.residency) residency.push_back(log.expand());

@@ -59,7 +59,19 @@ std::vector<float> logits_of(Backend& backend, const Model& model, const Prompts
 struct Agreement {
   Deviation logits;
   std::size_t choices = 0, other_choices = 0, beyond_rounding = 0;
+  std::size_t rows_apart = 0;  // rows of logits that deviate by more than the tolerance
 };
+
+// Activations are rounded to the weights' type on their way through the tensor cores, a few times a layer; bf16 has three
+// bits fewer than f16.
+double logits_tolerance(DType type) { return type == DType::kBF16 ? 8 * 6e-3 : 6e-3; }
+
+// Rounding may choose another expert between two that a token scores alike; its row, and those of tokens that see it, are
+// then others. Of models with experts one row in ten may be.
+bool agrees(const Agreement& a, double tolerance, bool has_experts) {
+  if (a.beyond_rounding > 0 || !std::isfinite(a.logits.relative())) return false;
+  return has_experts ? a.rows_apart * 10 <= a.choices : a.logits.relative() <= tolerance;
+}
 
 // A greedy choice may differ only where the reference's best two are within rounding of each other.
 Agreement compare(std::span<const float> device, std::span<const float> host, std::size_t vocab, double tolerance) {
@@ -69,6 +81,11 @@ Agreement compare(std::span<const float> device, std::span<const float> host, st
   for (std::size_t i = 0; i < host.size(); ++i) agreement.logits.add(device[i], host[i]);
   for (std::size_t at = 0; at < host.size(); at += vocab) {
     const auto row = host.subspan(at, vocab);
+    double apart = 0;
+    for (std::size_t i = 0; i < vocab; ++i) {
+      apart = std::max(apart, std::abs(static_cast<double>(device[at + i]) - static_cast<double>(row[i])));
+    }
+    if (apart > tolerance * largest) ++agreement.rows_apart;
     const std::size_t theirs = best_of(device.subspan(at, vocab)), ours = best_of(row);
     ++agreement.choices;
     if (theirs == ours) continue;
@@ -85,8 +102,10 @@ std::optional<std::string> refusal(const Model& model, const PolicySpec& policy)
     return std::nullopt;
   } catch (const Error& error) {
     const std::string what = error.what();
-    if (what.find("the CUDA back end does not") == std::string::npos) throw;
-    return what;
+    for (const char* known : {"the CUDA back end does not", "looks ahead and is a bound", "is replayed by `kvroof replay`"}) {
+      if (what.find(known) != std::string::npos) return what;
+    }
+    throw;
   }
 }
 
@@ -98,19 +117,19 @@ void check_logits(Report& report, const Model& model, const Prompts& prompts, st
   report.guarded("logits", parameters, [&] {
     const PolicySpec full = parse_policies("full").at(0);
     if (const auto why = refusal(model, full)) return report.add("logits", parameters, {{"refused", *why}});
-    // Activations are rounded to the weights' type on their way through the tensor cores, a few times a layer.
-    const double tolerance = model.type == DType::kBF16 ? 2e-2 : 5e-3;
+    const double tolerance = logits_tolerance(model.type);
     CpuBackend host(model, std::make_unique<ReferenceOps>(), {full, 0, model.type});
     std::vector<std::int64_t> tokens;
     const std::vector<float> expected = logits_of(host, model, prompts, steps, tokens);
     cuda::CudaBackend device(model, {full, 0, model.type});
     const std::vector<float> got = logits_of(device, model, prompts, steps, tokens);
     const Agreement a = compare(got, expected, model.config.shape.vocab, tolerance);
-    report.check("logits", parameters, a.logits.relative() <= tolerance && a.beyond_rounding == 0,
+    report.check("logits", parameters, agrees(a, tolerance, model.config.shape.experts > 0),
                  {{"logits", a.logits.relative()},
                   {"tolerance", tolerance},
                   {"greedy_choices", a.choices},
                   {"other_choices", a.other_choices},
+                  {"rows_apart", a.rows_apart},
                   {"beyond_rounding", a.beyond_rounding},
                   {"worst", a.logits.worst()}});
   });
@@ -146,10 +165,10 @@ class PromptPasses {
   [[nodiscard]] std::uint64_t more_bytes(std::uint32_t tokens) const {
     const std::uint64_t heads = traits_.unit == StorageUnit::kQueryHead ? shape_.heads : shape_.kv_heads;
     std::uint64_t elements = std::uint64_t{key_passes()} * tokens * shape_.head_dim;
-    for (std::uint32_t i = tokens - std::min(tokens, traits_.rows == RowNeed::kLast ? traits_.last_rows : 0);
-         i < tokens; ++i) {
-      elements += std::uint64_t{i + 1} * shape_.row_width();
-    }
+    const std::uint32_t shown = std::min(tokens, traits_.rows == RowNeed::kLast ? traits_.last_rows : 0);
+    for (std::uint32_t i = tokens - shown; i < tokens; ++i) elements += std::uint64_t{i + 1} * shape_.row_width();
+    // Where all rows are shown no tile of queries is attended beside them.
+    if (shown == tokens && tokens <= cuda::kPromptQueries) elements -= std::uint64_t{tokens} * shape_.row_width();
     return 2 * shape_.layers * heads * elements;
   }
 
