@@ -50,36 +50,59 @@ KV_DEVICE float noise_on(const ScoreArguments& a, const ScoreHead& h, std::uint3
   return noise;
 }
 
+// The greatest of some x, and the sum of exp(x − greatest).
+struct ExpSum {
+  float highest, sum;
+};
+
+// Of query head g: a thread's x = (logit + noise) / temperature, of every kScoreThreads-th slot of the item.
+KV_DEVICE ExpSum noisy_sum_of_thread(const ScoreArguments& a, const ScoreHead& h, const AttentionItem& item, unsigned g) {
+  ExpSum met = {kNever, 0.0F};
+  for (unsigned s = thread_x(); s < item.count; s += kScoreThreads) {
+    const float logit = logit_of(a, h.unit, item.first + s, g);
+    if (logit <= kNever) continue;
+    const float x = (logit + noise_on(a, h, item.first + s, g)) / h.row.temperature;
+    if (x > met.highest) {
+      met.sum = met.sum * exp_of(met.highest - x) + 1.0F;
+      met.highest = x;
+    } else {
+      met.sum += exp_of(x - met.highest);
+    }
+  }
+  return met;
+}
+
+// Those of the block, in every thread; `warps` has a place for each warp.
+KV_DEVICE ExpSum join_over_block(const ExpSum& met, ExpSum* warps) {
+  ExpSum all = {max_over(met.highest, 32), 0.0F};
+  all.sum = sum_over(met.sum * exp_of(met.highest - all.highest), 32);
+  sync_block();
+  if (thread_x() % 32 == 0) warps[thread_x() / 32] = all;
+  sync_block();
+  for (unsigned w = 0; w < kScoreThreads / 32; ++w) {
+    all.highest = warps[w].highest > all.highest ? warps[w].highest : all.highest;
+  }
+  all.sum = 0;
+  for (unsigned w = 0; w < kScoreThreads / 32; ++w) all.sum += warps[w].sum * exp_of(warps[w].highest - all.highest);
+  return all;
+}
+
 // The max and sum of exp((logit + noise) / temperature) over the item's slots, for each query head; blocks of
 // kScoreThreads, any number of them.
 KV_PLAIN_KERNEL void noisy_sums(ScoreArguments a) {
+  KV_SHARED(ExpSum, warps, kScoreThreads / 32);
   await_previous();
   for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
     AttentionItem item = a.items[i];
     AttentionUnit unit = a.units[item.unit];
     if (item.unit % a.passes != 0 || !cut_to_row(a.rows, a.item_slots, unit, item)) continue;
     const ScoreHead h = score_head(a, item.unit);
-    const unsigned lane = thread_x() % 32;
-    for (unsigned g = thread_x() / 32; g < a.group; g += kScoreThreads / 32) {
-      float highest = kNever;
-      float sum = 0;
-      for (unsigned s = lane; s < item.count; s += 32) {
-        const float logit = logit_of(a, h.unit, item.first + s, g);
-        if (logit <= kNever) continue;
-        const float x = (logit + noise_on(a, h, item.first + s, g)) / h.row.temperature;
-        if (x > highest) {
-          sum = sum * exp_of(highest - x) + 1.0F;
-          highest = x;
-        } else {
-          sum += exp_of(x - highest);
-        }
-      }
-      const float top = max_over(highest, 32);
-      sum = sum_over(sum * exp_of(highest - top), 32);
+    for (unsigned g = 0; g < a.group; ++g) {
+      const ExpSum all = join_over_block(noisy_sum_of_thread(a, h, item, g), warps);
       const std::size_t at = (std::size_t{h.unit + pass_of(a, g)} * a.most_parts + item.part) * a.kernel_group;
-      if (lane != 0) continue;
-      a.noisy_max[at + place_of(a, g)] = top;
-      a.noisy_sum[at + place_of(a, g)] = sum;
+      if (thread_x() != 0) continue;
+      a.noisy_max[at + place_of(a, g)] = all.highest;
+      a.noisy_sum[at + place_of(a, g)] = all.sum;
     }
   }
 }

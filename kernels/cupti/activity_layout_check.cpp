@@ -171,9 +171,11 @@ static_assert(kEnvironmentTemperature == CUPTI_ACTIVITY_ENVIRONMENT_TEMPERATURE)
 static_assert(kEnvironmentPower == CUPTI_ACTIVITY_ENVIRONMENT_POWER);
 static_assert(kExternalCustom == CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0);
 static_assert(kRuntimeLaunches[0] == CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000);
-static_assert(kRuntimeLaunches[7] == CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_ptsz_v13000);
+static_assert(kRuntimeLaunches[2] == CUPTI_RUNTIME_TRACE_CBID_cudaLaunchCooperativeKernel_v9000);
+static_assert(kRuntimeLaunches[9] == CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_ptsz_v13000);
 static_assert(kDriverLaunches[0] == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel);
-static_assert(kDriverLaunches[5] == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz);
+static_assert(kDriverLaunches[2] == CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel);
+static_assert(kDriverLaunches[7] == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz);
 
 }  // namespace
 }  // namespace kvroof::cupti
