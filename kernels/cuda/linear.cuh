@@ -229,7 +229,7 @@ KV_DEVICE void few_products(const LinearArguments& a, std::uint32_t row, float* 
 
 // Blocks of a multiprocessor: what waits for memory in one is made up for by the others.
 template <unsigned kTokens>
-constexpr unsigned kLinearBlocks = kTokens == 1 ? 4 : 3;
+constexpr unsigned kLinearBlocks = kTokens == 1 ? 4 : 2;
 
 // Blocks of kLinearThreads, one for each kLinearWarps · kRowsOfWarp rows. Reads every weight once.
 template <Stored kType, unsigned kTokens>
