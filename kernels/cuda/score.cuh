@@ -56,7 +56,8 @@ struct ExpSum {
 };
 
 // Of query head g: a thread's x = (logit + noise) / temperature, of every kScoreThreads-th slot of the item.
-KV_DEVICE ExpSum noisy_sum_of_thread(const ScoreArguments& a, const ScoreHead& h, const AttentionItem& item, unsigned g) {
+KV_DEVICE ExpSum noisy_sum_of_thread(const ScoreArguments& a, const ScoreHead& h, const AttentionItem& item,
+                                     unsigned g) {
   ExpSum met = {kNever, 0.0F};
   for (unsigned s = thread_x(); s < item.count; s += kScoreThreads) {
     const float logit = logit_of(a, h.unit, item.first + s, g);

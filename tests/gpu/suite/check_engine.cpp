@@ -62,15 +62,15 @@ struct Agreement {
   std::size_t rows_apart = 0;  // rows of logits that deviate by more than the tolerance
 };
 
-// Activations are rounded to the weights' type on their way through the tensor cores, a few times a layer; bf16 has three
-// bits fewer than f16.
+// Activations are rounded to the weights' type on their way through the tensor cores, a few times a layer; bf16 has
+// three bits fewer than f16.
 double logits_tolerance(DType type) { return type == DType::kBF16 ? 8 * 6e-3 : 6e-3; }
 
-// Rounding may choose another expert between two that a token scores alike; its row, and those of tokens that see it, are
-// then others. Of models with experts one row in ten may be.
-bool agrees(const Agreement& a, double tolerance, bool has_experts) {
+// Rounding may choose another expert between two that a token scores alike; its row, and those of tokens that see it,
+// are then others. Of models with experts one row in four may be in bf16; in f16 none.
+bool agrees(const Agreement& a, double tolerance, bool may_choose_others) {
   if (a.beyond_rounding > 0 || !std::isfinite(a.logits.relative())) return false;
-  return has_experts ? a.rows_apart * 10 <= a.choices : a.logits.relative() <= tolerance;
+  return may_choose_others ? a.rows_apart * 4 <= a.choices : a.logits.relative() <= tolerance;
 }
 
 // A greedy choice may differ only where the reference's best two are within rounding of each other.
@@ -102,7 +102,7 @@ std::optional<std::string> refusal(const Model& model, const PolicySpec& policy)
     return std::nullopt;
   } catch (const Error& error) {
     const std::string what = error.what();
-    for (const char* known : {"the CUDA back end does not", "looks ahead and is a bound", "is replayed by `kvroof replay`"}) {
+    for (const char* known : {"the CUDA back end does not", "looks ahead and is a bound"}) {
       if (what.find(known) != std::string::npos) return what;
     }
     throw;
@@ -124,7 +124,8 @@ void check_logits(Report& report, const Model& model, const Prompts& prompts, st
     cuda::CudaBackend device(model, {full, 0, model.type});
     const std::vector<float> got = logits_of(device, model, prompts, steps, tokens);
     const Agreement a = compare(got, expected, model.config.shape.vocab, tolerance);
-    report.check("logits", parameters, agrees(a, tolerance, model.config.shape.experts > 0),
+    const bool may_choose_others = model.config.shape.experts > 0 && model.type == DType::kBF16;
+    report.check("logits", parameters, agrees(a, tolerance, may_choose_others),
                  {{"logits", a.logits.relative()},
                   {"tolerance", tolerance},
                   {"greedy_choices", a.choices},
