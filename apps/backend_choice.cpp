@@ -121,7 +121,7 @@ std::unique_ptr<Backend> make_backend(const BackendChoice& choice, const Argumen
 
 std::string linear_note(const LinearFacts& facts) {
   if (facts.problem.empty()) return {};
-  return fmt::format("prompts and batches over 64 took longer, with the engine's own kernels: {}", facts.problem);
+  return fmt::format("prompts and batches took longer, with the engine's own kernels: {}", facts.problem);
 }
 
 }  // namespace kvroof

@@ -46,7 +46,7 @@ std::string source_of(const CudaCalibration& c) {
   }
   const std::string driver =
       c.driver > 0 ? fmt::format("driver of CUDA {}.{}, ", c.driver / 1000, c.driver % 1000 / 10) : "";
-  const std::string library = c.library.empty() ? "" : " and, for more than 64 tokens, of " + c.library;
+  const std::string library = c.library.empty() ? "" : " and, for more than one token, of " + c.library;
   return fmt::format("kvroof calibrate on {}, {}{}{}, kernels of kvroof {}{}", c.device, driver, clocks, today(),
                      kVersion, library);
 }

@@ -11,8 +11,8 @@
 namespace kvroof::cuda {
 
 // For one vector our own kernel does on the way what comes before and after the product, and no launch is between. For
-// more the library wins: the products of a layer of MPT-7B took 129 us by it for 16 vectors on an H200, 333 us by our own
-// kernels, whose blocks each round all vectors anew (validation/measured/h200-2026-11-27/limits.json).
+// more the library wins: the products of a layer of MPT-7B took 129 us by it for 16 vectors on an H200, 333 us by our
+// own kernels, whose blocks each round all vectors anew (validation/measured/h200-2026-11-27/limits.json).
 constexpr std::uint32_t kMostOwnVectors = 1;
 
 // Vectors that the library is given at a time: more make no product faster, and would take memory for their rounded

@@ -5,8 +5,8 @@
 namespace kvroof::cuda {
 namespace {
 
-// For each block of decode attention, whose number the caller says: these hold fewer registers, and more of them wait for
-// memory at once.
+// For each block of decode attention, whose number the caller says: these hold fewer registers, and more of them wait
+// for memory at once.
 constexpr unsigned kScoreBlocks = 2;
 
 // Parts are as many as the longest row of the plan has; all heads of a sequence hold equally many tokens.

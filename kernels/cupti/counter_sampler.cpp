@@ -81,7 +81,7 @@ class LibrarySampler final : public CounterSampler {
       }
       std::size_t completed = 0;
       if (why.empty()) why = read(samples, completed);
-      if (why.empty() && completed > 0) why = clear();
+      if (why.empty()) why = clear();
       if (!why.empty()) return Failure{why};
       if (completed == 0 || data.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS) break;
     }
