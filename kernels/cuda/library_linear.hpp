@@ -11,7 +11,7 @@
 namespace kvroof::cuda {
 
 // For one vector our own kernel does on the way what comes before and after the product, and no launch is between. For
-// more the library wins: the products of a layer of MPT-7B took 129 us by it for 16 vectors on an H200, 333 us by our
+// more the library wins: the products of a layer of MPT-7B took 128 us by it for 16 vectors on an H200, 328 us by our
 // own kernels, whose blocks each round all vectors anew (validation/measured/h200-2026-11-27/limits.json).
 constexpr std::uint32_t kMostOwnVectors = 1;
 
