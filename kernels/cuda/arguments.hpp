@@ -45,6 +45,13 @@ struct DeviceMatrix {
   std::uint32_t cols = 0;           // a multiple of 8
 };
 
+// What a later launch reads and no other writes: while a launch ends and the next one begins, it comes from memory to
+// the second-level cache.
+struct Ahead {
+  const std::byte* data = nullptr;
+  std::uint32_t bytes = 0;
+};
+
 // Pairs of one expert that are neighbours in the order of experts.
 struct ExpertTile {
   std::uint32_t expert = 0;
@@ -105,6 +112,7 @@ struct LinearArguments {
   HeadMatrices heads;               // w is the first head's; without norm, experts and up
   ColumnShares shares;              // parts > 1: of 17 … kPartTokens tokens, where no block makes norms (ColumnParts)
   float* out = nullptr;             // [tokens, rows]
+  Ahead ahead = {};
 };
 
 // 0 stands for vectors and results that lie behind each other.
@@ -232,27 +240,43 @@ struct RotaryArguments {
   float* turns = nullptr;                    // [tokens, pairs, 2]
 };
 
-constexpr unsigned kItemSlots = 1024;
-
-struct AttentionItem {
-  std::uint32_t unit = 0;
-  std::uint32_t first = 0;  // slot
-  std::uint32_t count = 0;  // slots, 1 … kItemSlots
-  std::uint32_t part = 0;   // of the unit, from 0
-};
+constexpr unsigned kItemSlots = 64;  // of an item, at least
 
 struct AttentionUnit {
   CacheSlots slots;
   std::uint32_t sequence = 0;
   std::uint32_t first_query_head = 0;
   std::uint32_t query_heads = 0;  // 1 … unit_heads
-  std::uint32_t parts = 0;        // items
+  std::uint32_t length = 0;       // slots that are met
+  std::uint32_t first_item = 0;   // its items lie behind each other
 };
 
-struct AttentionArguments {
-  const AttentionItem* items = nullptr;
-  const std::uint32_t* item_count = nullptr;
+// The slots of many units, cut into items and shared among blocks: each takes a run of run_items neighbours, so that
+// blocks balance whatever the lengths, and what a run has of one unit is met as one.
+struct RunArguments {
   const AttentionUnit* units = nullptr;
+  const std::uint32_t* items = nullptr;  // [item_count] unit: the i-th of a unit is its slots from i · item_slots on
+  std::uint32_t item_count = 0;
+  std::uint32_t item_slots = 0;
+  std::uint32_t run_items = 1;
+  std::uint32_t most_parts = 1;          // runs that have slots of the same unit, at most
+  // Null: units say the lengths. Else [sequences]: units are as long as the longest rows to come, and the slots beyond
+  // a row's length are left out.
+  const StepRow* rows = nullptr;
+};
+
+constexpr std::uint32_t runs_of(const RunArguments& a) { return (a.item_count + a.run_items - 1) / a.run_items; }
+
+// What a run has of a unit.
+struct RunPiece {
+  std::uint32_t unit = 0;
+  std::uint32_t first = 0;  // slot
+  std::uint32_t count = 0;  // slots
+  std::uint32_t part = 0;   // of the unit, from 0
+  std::uint32_t parts = 0;
+};
+
+struct AttentionArguments : RunArguments {
   std::uint32_t key_row_bytes = 0;
   std::uint32_t value_row_bytes = 0;    // 0: the leading value_dim elements of a row of k are its v (latent attention)
   const float* q = nullptr;             // [sequences, heads, head_dim], ready to meet the keys
@@ -265,22 +289,19 @@ struct AttentionArguments {
   std::uint32_t window = 0;             // 0: none
   const float* alibi = nullptr;         // [heads], or null
   std::uint32_t unit_heads = 1;         // query heads that a unit has room for, of logits, parts and sums
-  std::uint32_t most_parts = 0;         // of any unit
   float* part_max = nullptr;            // [units, most_parts, unit_heads]
   float* part_sum = nullptr;
   float* part_out = nullptr;            // [units, most_parts, unit_heads, kWidth]
   unsigned* finished = nullptr;         // [units] parts that are done; 0 before and after
   float* log_sums = nullptr;            // [units, unit_heads] of the exponentials
   float* out = nullptr;                 // [sequences, heads, value_dim]
-  // Null: items and units say all lengths. Else [sequences]: items, all of item_slots, are cut for the longest rows to
-  // come, and the slots beyond a row's length are left out.
-  const StepRow* rows = nullptr;
-  std::uint32_t item_slots = 0;
+  Ahead ahead = {};
+  bool ahead_first = false;             // before the rows are met, which leave the cache room for it
 };
 
-// Latent attention: of items and units, or of all rows of a prompt.
+// Latent attention: of runs of items, or of all rows of a prompt.
 struct LatentArguments : AttentionArguments {
-  const CacheSlots* prompt = nullptr;  // [storage heads]: token i in slot i; null: items and units say what is met
+  const CacheSlots* prompt = nullptr;  // [storage heads]: token i in slot i; null: runs say what is met
   std::uint32_t tokens = 0;            // of the prompt: q and out are [tokens, heads, …], log_sums [heads, tokens]
   std::uint32_t group = 0;             // query heads of a storage head
 };

@@ -2,23 +2,24 @@
 // k and v for all query heads of a group, exact log-sum-exp.
 //
 // A unit is one KV head of one sequence (and, where more than kMostGroup query heads share it, one pass over kMostGroup
-// of them). The slots of a unit are cut into items. A block takes one item at a time, and each of its warps every
-// fourth tile of it with a running softmax of its own (Dao 2023), so that warps wait for nothing but memory. The block
-// that finishes a unit's last item combines its parts. Softmax does not depend on the order of slots, so a token may
-// lie in any of them: what matters about a slot is its position.
+// of them). Each block takes a run of all slots, one piece a unit, and each of its warps every fourth tile of a piece
+// with a running softmax of its own (Dao 2023), so that warps wait for nothing but memory; what is next is on its way
+// over the ends of pieces. A unit of several runs is combined by the block that finishes the last of its parts. Softmax
+// does not depend on the order of slots, so a token may lie in any of them: what matters about a slot is its position.
 //
-// Rows go from memory to registers in the order in which they are factors, and through no shared memory. The products
+// Rows go from memory to registers in the order in which they are factors (attention_rows.cuh). The products
 // are S^T [queries, slots] = q · k^T, with the rounded queries in rows 0 … 7 and what rounding took in rows 8 … 15, and
 // O^T [elements, queries] = v^T · S with the weights and what rounding takes of them one after the other: a lane's
 // columns of the first are its rows of the second, and the sums have the digits of floats, not of factors.
 #pragma once
 
+#include "kernels/cuda/ahead.cuh"
 #include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/kernels.hpp"
 
 namespace kvroof::cuda {
 
-// What a warp has met of an item: the lane's query head is lane / 4, its share of the total is not summed over the four
+// What a warp has met of a piece: the lane's query head is lane / 4, its share of the total is not summed over the four
 // lanes of that head. Tile 4j + m of the output has elements 2m (row lane / 4) and 2m + 1 (row lane / 4 + 8) of the
 // lane's j-th eight of a row of values.
 template <unsigned kWidth>
@@ -88,11 +89,29 @@ KV_DEVICE void for_logits(float (&logits)[kEights][2], const Body& body) {
   for (unsigned i = 0; i < kEights * 2; ++i) body(logits[i / 2][i % 2], i / 2 * 8 + thread_x() % 4 * 2 + i % 2);
 }
 
-// Products become logits, which policies may keep. What few models or tiles need is asked for once a tile.
+// What the lane's query head makes of a piece's products.
+struct LogitRule {
+  float slope = 0;          // of ALiBi
+  std::uint32_t query = 0;  // position
+  float* kept = nullptr;    // where the logits of the piece's slots go, unit_heads apart; null: nowhere
+};
+
+KV_DEVICE LogitRule rule_of(const AttentionArguments& a, const AttentionUnit& unit, const RunPiece& piece) {
+  const unsigned head = thread_x() % 32 / 4;
+  LogitRule rule;
+  if (a.alibi != nullptr && head < unit.query_heads) rule.slope = a.alibi[unit.first_query_head + head];
+  if (needs_positions(a)) rule.query = a.query[unit.sequence];
+  if (unit.slots.logits != nullptr && head < a.unit_heads) {
+    rule.kept = unit.slots.logits + std::size_t{piece.first} * a.unit_heads + head;
+  }
+  return rule;
+}
+
+// Products become logits, which policies may keep; `at` is the tile's first slot of the piece's `slots`. What few
+// models or tiles need is asked for once a tile.
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void finish_logits(const AttentionArguments& a, const AttentionUnit& unit, const AttentionItem& item,
-                             unsigned at, float slope, const Keys<kType, kWidth>& keys,
-                             float (&logits)[kTileSlots<kType, kWidth> / 8][2]) {
+KV_DEVICE void finish_logits(const AttentionArguments& a, const LogitRule& rule, unsigned at, unsigned slots,
+                             const Keys<kType, kWidth>& keys, float (&logits)[kTileSlots<kType, kWidth> / 8][2]) {
   const float scale = a.scale * keys.scale;
   for_logits(logits, [&](float& logit, unsigned slot) {
     logit *= kBits<kType> < 16 ? from_lane(scale, slot) : a.scale;
@@ -101,18 +120,16 @@ KV_DEVICE void finish_logits(const AttentionArguments& a, const AttentionUnit& u
     for_logits(logits, [&](float& logit, unsigned) { logit = soft_capped(logit, a.softcap); });
   }
   if (needs_positions(a)) {
-    const std::uint32_t query = a.query[unit.sequence];
     for_logits(logits, [&](float& logit, unsigned slot) {
-      logit = placed_logit(a, logit, from_lane(keys.position, slot), query, slope);
+      logit = placed_logit(a, logit, from_lane(keys.position, slot), rule.query, rule.slope);
     });
   }
-  const unsigned count = item.count - at;
+  const unsigned count = slots - at;
   if (count < kTileSlots<kType, kWidth>) {
     for_logits(logits, [&](float& logit, unsigned slot) { logit = slot < count ? logit : kNever; });
   }
-  const unsigned head = thread_x() % 32 / 4;
-  if (unit.slots.logits == nullptr || head >= a.unit_heads) return;
-  float* kept = unit.slots.logits + (std::size_t{item.first} + at) * a.unit_heads + head;
+  if (rule.kept == nullptr) return;
+  float* kept = rule.kept + std::size_t{at} * a.unit_heads;
   for_logits(logits, [&](float& logit, unsigned slot) {
     if (slot < count) kept[slot * a.unit_heads] = logit;
   });
@@ -185,49 +202,42 @@ KV_DEVICE void add_values(const Values<kType, kWidth>& values,
   }
 }
 
-// This warp's tiles of the item. Keys of the next tile set out while this one's values are on their way.
+// This warp's tiles of a piece.
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void meet_slots(const AttentionArguments& a, const AttentionUnit& unit, const AttentionItem& item,
-                          Pack* queries, WarpSums<kWidth>& met) {
+KV_DEVICE void meet_slots(const AttentionArguments& a, const AttentionUnit& unit, const RunPiece& piece,
+                          const Pack* queries, std::byte* ring, Sending& next, WarpSums<kWidth>& met) {
   constexpr unsigned kTile = kTileSlots<kType, kWidth>;
-  const unsigned head = thread_x() % 32 / 4;
-  const float slope = a.alibi != nullptr && head < unit.query_heads ? a.alibi[unit.first_query_head + head] : 0.0F;
-  unsigned at = thread_x() / 32 * kTile;
-  Keys<kType, kWidth> keys;
-  load_keys(a, unit.slots, item, at, keys);
-  split_queries<kType, kWidth>(a, unit, queries);
-  sync_block();
-  for (; at < item.count; at += kAttentionWarps * kTile) {
-    Values<kType, kWidth> values;
-    load_values(a, unit.slots, item, at, values);
+  const LogitRule rule = rule_of(a, unit, piece);
+  for (unsigned at = thread_x() / 32 * kTile; at < piece.count; at += kRound<kType, kWidth>) {
     float weights[kTile / 8][2];
-    key_products<kType, kWidth>(queries, keys, weights);
-    finish_logits<kType, kWidth>(a, unit, item, at, slope, keys, weights);
-    load_keys(a, unit.slots, item, at + kAttentionWarps * kTile, keys);
+    {
+      Keys<kType, kWidth> keys;
+      take_keys(a, oldest_half<kType, kWidth>(ring, next), keys);
+      key_products<kType, kWidth>(queries, keys, weights);
+      send_half<kType, kWidth>(a, ring, next);
+      finish_logits<kType, kWidth>(a, rule, at, piece.count, keys, weights);
+    }
     shrink_output(weigh_logits<kType>(weights, met), met);
+    Values<kType, kWidth> values;
+    take_values(oldest_half<kType, kWidth>(ring, next), values);
     add_values<kType, kWidth>(values, weights, met);
+    send_half<kType, kWidth>(a, ring, next);
   }
 }
 
-// The warps' sums become the item's part. `tops` [warps · 2 · kMostGroup] and `sums` [warps · kMostGroup · kWidth] are
-// shared memory.
+// Heads whose sums the warps put into shared memory at once.
+constexpr unsigned kSumHeads = 4;
+
+// This warp's outputs of heads [first, first + kSumHeads) into `sums` [kSumHeads, kWidth].
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void store_part(const AttentionArguments& a, std::size_t part, const WarpSums<kWidth>& met, float* tops,
-                          Pack* sums) {
+KV_DEVICE void share_outputs(const WarpSums<kWidth>& met, unsigned first, Pack* sums) {
   const unsigned lane = thread_x() % 32;
-  const unsigned warp = thread_x() / 32;
-  float* totals = tops + kAttentionWarps * kMostGroup;
-  const float own = sum_over(met.total, 4);
-  if (lane % 4 == 0) {
-    tops[warp * kMostGroup + lane / 4] = met.highest;
-    totals[warp * kMostGroup + lane / 4] = own;
-  }
+  if (lane % 4 / 2 != first / kSumHeads) return;
   KV_UNROLL
   for (unsigned i = 0; i < kWidth / 32; ++i) {  // of both heads the eights of this lane
-    const unsigned head = lane % 4 * 2 + i % 2;
     const float (&tiles)[kWidth / 16][4] = met.out;
     const unsigned eight = eight_of<kType, kValueEights<kWidth>>(i / 2, lane / 4, 8);
-    Pack* out = sums + (warp * kMostGroup + head) * (kWidth / 4) + eight * 2;
+    Pack* out = sums + (lane % 2 * 2 + i % 2) * (kWidth / 4) + eight * 2;
     KV_UNROLL
     for (unsigned half = 0; half < 2; ++half) {
       const float (&low)[4] = tiles[i / 2 * 4 + half * 2];
@@ -235,44 +245,80 @@ KV_DEVICE void store_part(const AttentionArguments& a, std::size_t part, const W
       out[half] = {bits_of(low[i % 2]), bits_of(low[2 + i % 2]), bits_of(high[i % 2]), bits_of(high[2 + i % 2])};
     }
   }
-  sync_block();
-  for (unsigned i = thread_x(); i < a.unit_heads * kWidth; i += kAttentionThreads) {
-    const unsigned head = i / kWidth;
-    float highest = tops[head];
-    KV_UNROLL
-    for (unsigned w = 1; w < kAttentionWarps; ++w) {
-      const float other = tops[w * kMostGroup + head];
-      highest = other > highest ? other : highest;
+}
+
+// What all warps of a block met of a query head: its highest logit and its total, and one of its outputs.
+struct BlockSum {
+  float highest, total, out;
+};
+
+// Column `at` of `sums` [warps, kSumHeads · kWidth] is one of head `head`; `tops` [2, warps, kMostGroup].
+template <unsigned kWidth>
+KV_DEVICE BlockSum join_warps(const float* tops, const float* sums, unsigned head, unsigned at) {
+  BlockSum all = {tops[head], 0.0F, 0.0F};
+  KV_UNROLL
+  for (unsigned w = 1; w < kAttentionWarps; ++w) all.highest = higher_of(all.highest, tops[w * kMostGroup + head]);
+  KV_UNROLL
+  for (unsigned w = 0; w < kAttentionWarps; ++w) {
+    const float shrink = exp_of(tops[w * kMostGroup + head] - all.highest);
+    all.out += shrink * sums[w * kSumHeads * kWidth + at];
+    all.total += shrink * tops[(kAttentionWarps + w) * kMostGroup + head];
+  }
+  return all;
+}
+
+// The warps' sums become the piece's part of its unit, or the unit's output where it has no other part. `tops`
+// [2 · warps · kMostGroup] and `sums` [warps · kSumHeads · kWidth] are shared memory.
+template <Stored kType, unsigned kWidth>
+KV_DEVICE void store_piece(const AttentionArguments& a, const AttentionUnit& unit, const RunPiece& piece,
+                           const WarpSums<kWidth>& met, float* tops, Pack* sums) {
+  const unsigned lane = thread_x() % 32;
+  const unsigned warp = thread_x() / 32;
+  const float own = sum_over(met.total, 4);
+  if (lane % 4 == 0) {
+    tops[warp * kMostGroup + lane / 4] = met.highest;
+    tops[(kAttentionWarps + warp) * kMostGroup + lane / 4] = own;
+  }
+  const float lifted = exp2_of(-kLiftedBits<kType>);
+  const std::size_t part = (std::size_t{piece.unit} * a.most_parts + piece.part) * a.unit_heads;
+  for (unsigned first = 0; first < a.unit_heads; first += kSumHeads) {
+    const unsigned heads = a.unit_heads - first < kSumHeads ? a.unit_heads - first : kSumHeads;
+    sync_block();
+    share_outputs<kType, kWidth>(met, first, sums + warp * kSumHeads * (kWidth / 4));
+    sync_block();
+    for (unsigned i = thread_x(); i < heads * kWidth; i += kAttentionThreads) {
+      const unsigned head = first + i / kWidth;
+      const unsigned column = i % kWidth;
+      const BlockSum all = join_warps<kWidth>(tops, reinterpret_cast<const float*>(sums), head, i);
+      if (piece.parts > 1) {
+        a.part_out[(part + head) * kWidth + column] = all.out * lifted;
+        if (column != 0) continue;
+        a.part_max[part + head] = all.highest;
+        a.part_sum[part + head] = all.total * lifted;
+      } else if (head < unit.query_heads) {
+        const std::size_t row = std::size_t{unit.sequence} * a.heads + unit.first_query_head + head;
+        if (column < a.value_dim) a.out[row * a.value_dim + column] = all.out / all.total;
+        if (column == 0) {
+          a.log_sums[std::size_t{piece.unit} * a.unit_heads + head] = all.highest + logf(all.total * lifted);
+        }
+      }
     }
-    float sum = 0;
-    float total = 0;
-    KV_UNROLL
-    for (unsigned w = 0; w < kAttentionWarps; ++w) {
-      const float shrink = exp_of(tops[w * kMostGroup + head] - highest);
-      sum += shrink * reinterpret_cast<const float*>(sums)[w * kMostGroup * kWidth + i];
-      total += shrink * totals[w * kMostGroup + head];
-    }
-    const std::size_t at = part * a.unit_heads;
-    const float lifted = exp2_of(-kLiftedBits<kType>);
-    a.part_out[at * kWidth + i] = sum * lifted;
-    if (i % kWidth != 0) continue;
-    a.part_max[at + head] = highest;
-    a.part_sum[at + head] = total * lifted;
   }
 }
 
 // Has the rows of each warp's first tile brought to the second-level cache, a lane every 32nd line: what lies in the
-// cache since earlier steps does not wait for the launch before.
+// cache since earlier steps does not wait for the launch before. Units may be longer than rows are by now: nothing
+// behind those, which would be read from memory for nothing. The host sends lengths before a step's launches.
 template <Stored kType, unsigned kWidth>
 KV_DEVICE void prefetch_first_tiles(const AttentionArguments& a) {
-  if (block_x() >= *a.item_count) return;
-  const AttentionItem item = a.items[block_x()];
-  const unsigned first = thread_x() / 32 * kTileSlots<kType, kWidth>;
-  if (first >= item.count) return;
-  const unsigned rest = item.count - first;
+  RunWalk walk = run_of_block(a);
+  RunPiece piece;
+  const unsigned own = thread_x() / 32 * kTileSlots<kType, kWidth>;
+  if (!next_piece(a, walk, piece) || own >= piece.count) return;
+  const unsigned rest = piece.count - own;
   const unsigned count = rest < kTileSlots<kType, kWidth> ? rest : kTileSlots<kType, kWidth>;
-  const CacheSlots& slots = a.units[item.unit].slots;
-  const std::size_t row = item.first + first;
+  const CacheSlots& slots = a.units[piece.unit].slots;
+  const std::size_t row = piece.first + own;
   constexpr unsigned kMostBytes = kTileSlots<kType, kWidth> * kWidth * kBits<kType> / 8;
   KV_UNROLL
   for (unsigned at = thread_x() % 32 * 128; at < kMostBytes; at += 32 * 128) {
@@ -281,24 +327,41 @@ KV_DEVICE void prefetch_first_tiles(const AttentionArguments& a) {
   }
 }
 
-// Blocks of kAttentionThreads; any number of them. Reads k and v of every slot of every unit once.
+// Blocks of a multiprocessor: as many as its shared memory holds the rings of.
 template <Stored kType, unsigned kWidth>
-KV_KERNEL KV_RESIDENT(kAttentionThreads, (kWidth > 128 ? 2 : 3)) void decode_attention(AttentionArguments a) {
+constexpr unsigned kAttentionBlocks = kWidth > 128 ? 2 : kPlaceBytes<kType, kWidth> > 10000 ? 3 : 4;
+
+// A block of kAttentionThreads for each run. Reads k and v of every slot of every unit once.
+template <Stored kType, unsigned kWidth>
+KV_KERNEL KV_RESIDENT(kAttentionThreads, (kAttentionBlocks<kType, kWidth>)) void decode_attention(AttentionArguments a) {
+  KV_SHARED_OF_LAUNCH(Pack, ring_packs, (kRingBytes<kType, kWidth> / sizeof(Pack)));
   KV_SHARED(Pack, queries, kWidth * 2);
-  KV_SHARED(Pack, sums, kAttentionWarps * kMostGroup * kWidth / 4);
+  KV_SHARED(Pack, sums, kAttentionWarps * kSumHeads * kWidth / 4);
   KV_SHARED(float, tops, kAttentionWarps * kMostGroup * 2);
   KV_SHARED(unsigned, before, 1);
+  auto* const ring = reinterpret_cast<std::byte*>(ring_packs);
   prefetch_first_tiles<kType, kWidth>(a);
   await_previous();
-  for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
-    AttentionItem item = a.items[i];
-    AttentionUnit unit = a.units[item.unit];
-    if (!cut_to_row(a.rows, a.item_slots, unit, item)) continue;
+  Sending next;
+  next.walk = run_of_block(a);
+  RunWalk walk = next.walk;
+  skip_pieces<kType, kWidth>(a, next);
+  KV_UNROLL_BY(1)
+  for (unsigned i = 0; i < kPlaces<kType, kWidth>; ++i) send_half<kType, kWidth>(a, ring, next);
+  if (a.ahead_first) fetch_ahead(a.ahead);
+  for (RunPiece piece; next_piece(a, walk, piece);) {
+    const AttentionUnit& unit = a.units[piece.unit];
+    split_queries<kType, kWidth>(a, unit, queries);
+    sync_block();
     WarpSums<kWidth> met;
-    meet_slots<kType, kWidth>(a, unit, item, queries, met);
-    store_part<kType>(a, std::size_t{item.unit} * a.most_parts + item.part, met, tops, sums);
-    finish_part(a.finished + item.unit, unit.parts, before, [&] { combine_parts<kWidth>(a, unit, item.unit, tops); });
+    meet_slots<kType, kWidth>(a, unit, piece, queries, ring, next, met);
+    store_piece<kType>(a, unit, piece, met, tops, sums);
+    if (piece.parts == 1) continue;
+    finish_part(a.finished + piece.unit, piece.parts, before, [&] {
+      combine_parts<kWidth>(a, unit, piece, tops, reinterpret_cast<float*>(sums));
+    });
   }
+  if (!a.ahead_first) fetch_ahead(a.ahead);
 }
 
 }  // namespace kvroof::cuda

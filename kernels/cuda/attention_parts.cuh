@@ -1,8 +1,9 @@
-// What attention over items of slots is made of, whatever meets them: logits, and the parts of a unit.
+// What attention over runs of slots is made of, whatever meets them: logits, and the parts of a unit.
 #pragma once
 
 #include "kernels/cuda/last_block.cuh"
 #include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/runs.cuh"
 
 namespace kvroof::cuda {
 
@@ -46,66 +47,71 @@ KV_DEVICE void sum_parts(const AttentionArguments& a, std::size_t first, unsigne
   total = sum_over(total * exp_of(own - highest), 32);
 }
 
-// The unit's parts become its output; run by the block that finished the last of them. `tops` is shared memory: the
-// max and the sum of each head. A warp meets the parts of a head side by side, and a thread four columns of them,
-// kAtOnce parts on their way: a unit may have a hundred, and one after the other they would take longer than all that
-// was read.
+// What one warp adds of the parts of heads [first, first + heads): every kAttentionWarps-th part, four columns a lane
+// at a time and kAhead parts on their way, into `sums` [heads · columns].
 template <unsigned kWidth>
-KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& unit, std::uint32_t index,
-                             float* tops) {
-  constexpr unsigned kAtOnce = 12;
-  const std::size_t first = std::size_t{index} * a.most_parts;
-  for (unsigned g = thread_x() / 32; g < unit.query_heads; g += kAttentionWarps) {
-    float highest;
-    float total;
-    sum_parts(a, first, unit.parts, g, highest, total);
-    if (thread_x() % 32 != 0) continue;
-    tops[2 * g] = highest;
-    tops[2 * g + 1] = total;
-    a.log_sums[std::size_t{index} * a.unit_heads + g] = highest + logf(total);
-  }
-  sync_block();
+KV_DEVICE void add_parts(const AttentionArguments& a, const RunPiece& piece, unsigned first, unsigned heads,
+                         const float* tops, float* sums) {
+  constexpr unsigned kAhead = 8;
+  const std::size_t parts = std::size_t{piece.unit} * a.most_parts;
   const unsigned fours = a.value_dim / 4;
-  for (unsigned i = thread_x(); i < unit.query_heads * fours; i += kAttentionThreads) {
-    const unsigned g = i / fours;
+  for (unsigned i = thread_x() % 32; i < heads * fours; i += 32) {
+    const unsigned g = first + i / fours;
     const unsigned column = i % fours * 4;
-    const float highest = tops[2 * g];
-    float sums[4] = {};
+    float added[4] = {};
     KV_UNROLL_BY(1)
-    for (unsigned p = 0; p < unit.parts; p += kAtOnce) {
-      Pack parts[kAtOnce];
-      float factors[kAtOnce];
+    for (unsigned p = thread_x() / 32; p < piece.parts; p += kAhead * kAttentionWarps) {
+      Pack outs[kAhead];
+      float factors[kAhead];
       KV_UNROLL
-      for (unsigned n = 0; n < kAtOnce; ++n) {
-        const std::size_t at = (first + p + n) * a.unit_heads + g;
-        const bool there = p + n < unit.parts;
-        parts[n] = there ? load_pack(a.part_out + at * kWidth + column) : Pack{};
-        factors[n] = there ? a.part_max[at] : kNever;
+      for (unsigned n = 0; n < kAhead; ++n) {
+        const unsigned part = p + n * kAttentionWarps;
+        const std::size_t at = (parts + part) * a.unit_heads + g;
+        outs[n] = part < piece.parts ? load_pack(a.part_out + at * kWidth + column) : Pack{};
+        factors[n] = part < piece.parts ? a.part_max[at] : kNever;
       }
       KV_UNROLL
-      for (unsigned n = 0; n < kAtOnce; ++n) {
-        const float factor = exp_of(factors[n] - highest);
-        sums[0] += float_of(parts[n].x) * factor;
-        sums[1] += float_of(parts[n].y) * factor;
-        sums[2] += float_of(parts[n].z) * factor;
-        sums[3] += float_of(parts[n].w) * factor;
+      for (unsigned n = 0; n < kAhead; ++n) {
+        const float factor = exp_of(factors[n] - tops[2 * g]);
+        added[0] += float_of(outs[n].x) * factor;
+        added[1] += float_of(outs[n].y) * factor;
+        added[2] += float_of(outs[n].z) * factor;
+        added[3] += float_of(outs[n].w) * factor;
       }
     }
-    float* out = a.out + (std::size_t{unit.sequence} * a.heads + unit.first_query_head + g) * a.value_dim + column;
-    const float total = tops[2 * g + 1];
     KV_UNROLL
-    for (unsigned c = 0; c < 4; ++c) out[c] = sums[c] / total;
+    for (unsigned c = 0; c < 4; ++c) sums[i * 4 + c] = added[c];
   }
 }
 
-// Whether anything of the item is within its row; leaves out what is not.
-KV_DEVICE bool cut_to_row(const StepRow* rows, std::uint32_t item_slots, AttentionUnit& unit, AttentionItem& item) {
-  if (rows == nullptr) return true;
-  const std::uint32_t length = rows[unit.sequence].length;
-  if (item.first >= length) return false;
-  if (item.count > length - item.first) item.count = length - item.first;
-  unit.parts = (length + item_slots - 1) / item_slots;
-  return true;
+// The unit's parts become its output; run by the block that finished the last of them. `tops` is shared memory: the
+// max and the sum of each head; `sums` [kAttentionWarps, kHeads · kWidth] as well. A unit may have hundreds of parts,
+// which one after the other would take longer than all that was read: the warps share them.
+template <unsigned kWidth, unsigned kHeads = 4>
+KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& unit, const RunPiece& piece,
+                             float* tops, float* sums) {
+  for (unsigned g = thread_x() / 32; g < unit.query_heads; g += kAttentionWarps) {
+    float highest;
+    float total;
+    sum_parts(a, std::size_t{piece.unit} * a.most_parts, piece.parts, g, highest, total);
+    if (thread_x() % 32 != 0) continue;
+    tops[2 * g] = highest;
+    tops[2 * g + 1] = total;
+    a.log_sums[std::size_t{piece.unit} * a.unit_heads + g] = highest + logf(total);
+  }
+  for (unsigned first = 0; first < unit.query_heads; first += kHeads) {
+    const unsigned heads = unit.query_heads - first < kHeads ? unit.query_heads - first : kHeads;
+    sync_block();
+    add_parts<kWidth>(a, piece, first, heads, tops, sums + thread_x() / 32 * kHeads * kWidth);
+    sync_block();
+    float* out = a.out + (std::size_t{unit.sequence} * a.heads + unit.first_query_head + first) * a.value_dim;
+    for (unsigned i = thread_x(); i < heads * a.value_dim; i += kAttentionThreads) {
+      float sum = 0;
+      KV_UNROLL
+      for (unsigned w = 0; w < kAttentionWarps; ++w) sum += sums[w * kHeads * kWidth + i];
+      out[i] = sum / tops[2 * (first + i / a.value_dim) + 1];
+    }
+  }
 }
 
 }  // namespace kvroof::cuda

@@ -1,4 +1,5 @@
-// Cuts the attention of a set of queries into items of equal size, so that blocks balance whatever the lengths.
+// Cuts the attention of a set of queries into items, and runs of them that are equally long, so that blocks balance
+// whatever the lengths.
 #pragma once
 
 #include <cstdint>
@@ -34,30 +35,35 @@ class AttentionPlan {
   [[nodiscard]] std::uint32_t storage_heads() const { return storage_heads_; }
   [[nodiscard]] std::uint32_t group() const { return group_; }
   [[nodiscard]] std::uint32_t passes() const { return passes_; }          // units of a storage head
-  [[nodiscard]] std::uint32_t item_slots() const { return item_slots_; }  // of every item but a unit's last
+  // Tables apart, which arguments() sends.
+  [[nodiscard]] RunArguments runs() const;
   [[nodiscard]] std::size_t parts() const { return units_.size() * most_parts_; }
   [[nodiscard]] std::size_t part_bytes(unsigned width) const;  // that arguments() needs
-  [[nodiscard]] std::span<const AttentionItem> items() const { return items_; }
   [[nodiscard]] std::span<const AttentionUnit> units() const { return units_; }
 
   // Sends the plan and makes room for its parts; what the plan does not know is the caller's to fill in.
   AttentionArguments arguments(Stream& stream, DeviceBuffer& tables, DeviceBuffer& parts, unsigned width);
 
-  // Slots of an item: fewer when there are too few units to keep the multiprocessors busy, but not so few that its
-  // sums, of `width` columns, which are written and read again, are more than an eighth of its rows, of `slot_bytes`
-  // each. Call before arguments().
-  void cut(unsigned multiprocessors, unsigned width, std::uint64_t slot_bytes);
+  // Shares the slots among up to `blocks` blocks. Call before arguments(). No run is so short that its sums, of `width`
+  // columns, which are written and read again, are more than an eighth of its rows, of `slot_bytes` each.
+  void cut(unsigned blocks, unsigned width, std::uint64_t slot_bytes);
 
  private:
+  static constexpr std::uint32_t kMostItemSlots = 1024;
+
+  [[nodiscard]] std::uint32_t items_of(const AttentionUnit& unit) const {
+    return (unit.length + item_slots_ - 1) / item_slots_;
+  }
+
   std::uint32_t storage_heads_, group_, unit_heads_, passes_;
   unsigned kernel_group_;
   std::uint64_t rows_ = 0;
   std::size_t logit_floats_ = 0;
   std::uint32_t most_parts_ = 1;
   std::uint32_t item_slots_ = kItemSlots;
+  std::uint32_t run_items_ = 1;
   std::vector<AttentionUnit> units_;
-  std::vector<AttentionItem> items_;
-  std::vector<std::uint32_t> lengths_;     // of each unit
+  std::vector<std::uint32_t> items_;       // the unit of each
   std::vector<std::size_t> logits_at_;     // of each unit, in floats
   std::vector<std::uint32_t> positions_;   // of each query
   std::vector<float> gathered_;

@@ -188,6 +188,8 @@ void CudaBackend::set_model(AttentionArguments& a, const AttentionInput& input, 
   a.window = shape().window(input.layer.value);
   a.alibi = weights_->alibi;
   a.out = input.out + std::size_t{first_token} * shape().heads * shape().v_head_dim;
+  a.ahead = input.ahead;
+  a.ahead_first = std::uint64_t{a.item_count} * a.item_slots * row_bytes() <= device_.cache_bytes / kAheadShare;
 }
 
 // A product with each row of k and one with each row of v, for every query head that reads it.
@@ -206,7 +208,7 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
     query.cache->append_slots(slots, query.first);
     plan.add(slots, query.position, query.lengths);
   }
-  plan.cut(device_.multiprocessors, part_width(), row_bytes());
+  plan.cut(attention_blocks(), part_width(), row_bytes());
   const std::size_t row_floats = shows ? plan.logit_floats() : 0;
   rows_.reserve(row_floats * sizeof(float));
   if (shows) plan.place_logits(rows_.at<float>());
@@ -216,7 +218,7 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
     DeclaredWork work = moved(Cause::kKvRead, plan.rows() * row_bytes());
     work.flops = attention_flops(plan.rows(), policy.group());
     const Launch launch(launches_, {"attention", layer_number(input.layer), Cause::kKvRead, work});
-    run_decode_attention(stream_, format_.type, attention_blocks(), a);
+    run_decode_attention(stream_, format_.type, a);
   }
   if (!shows) return;
   if (device_policy_) return observe_prompt(input, plan, a, queries);

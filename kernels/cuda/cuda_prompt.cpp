@@ -199,7 +199,7 @@ void CudaBackend::observe_prompt(const AttentionInput& input, const AttentionPla
   static_cast<ScoreRule&>(a) = score_rule(input.layer);
   if (a.kind == ScoreKind::kNoisySum) {
     const Launch launch(launches_, {"noisy_sums", layer, Cause::kScores, {}});
-    run_noisy_sums(stream_, attention_blocks(), a);
+    run_noisy_sums(stream_, a);
   }
   const Launch launch(launches_, {"scores", layer, Cause::kScores,
                                   moved(Cause::kScores, slots * (traits.state_read + traits.state_written))});

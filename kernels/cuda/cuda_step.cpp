@@ -84,7 +84,6 @@ void CudaBackend::admit_rows() {
                  .group = policy.group(),
                  .width = part_width(),
                  .blocks = attention_blocks(),
-                 .multiprocessors = device_.multiprocessors,
                  .slot_bytes = row_bytes(),
                  .scores = device_policy_->observes(),
                  .unit_heads = unit_heads()},
@@ -117,7 +116,7 @@ void CudaBackend::attend_on_device(const AttentionInput& input) {
   attention.query = input.positions;
   {
     const Launch launch(launches_, {"attention", number, Cause::kKvRead, {}}, work.attention);
-    run_decode_attention(stream_, format_.type, plan_.blocks(), attention);
+    run_decode_attention(stream_, format_.type, attention);
   }
   if (!device_policy_->observes()) return;
   ScoreArguments scores = layer.scores;
@@ -125,10 +124,10 @@ void CudaBackend::attend_on_device(const AttentionInput& input) {
   static_cast<ScoreRule&>(scores) = score_rule(input.layer);
   if (scores.kind == ScoreKind::kNoisySum) {
     const Launch launch(launches_, {"noisy_sums", number, Cause::kScores, {}});
-    run_noisy_sums(stream_, plan_.blocks(), scores);
+    run_noisy_sums(stream_, scores);
   }
   const Launch launch(launches_, {"scores", number, Cause::kScores, {}}, work.scores);
-  run_update_scores(stream_, plan_.blocks(), scores);
+  run_update_scores(stream_, scores);
 }
 
 // A plan's steps are the same launches with the same arguments: what differs lies in memory. So they are noted once and

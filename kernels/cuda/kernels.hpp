@@ -40,16 +40,16 @@ void run_prepare(Stream& stream, Stored weights, Stored cache, const PrepareArgu
 // run_linear and run_prepare of up to kMostAppended tokens by one launch.
 void run_linear_append(Stream& stream, Stored weights, AppendArguments a);
 void run_moves(Stream& stream, const MoveArguments& a);
-// `blocks` of any number walk the items.
-void run_decode_attention(Stream& stream, Stored cache, unsigned blocks, const AttentionArguments& a);
+// A block for each run.
+void run_decode_attention(Stream& stream, Stored cache, const AttentionArguments& a);
 // Of the blocks of that kernel for rows of such a width (padded_width; of latent ones kLatentValue), those that a
 // multiprocessor holds at once.
 unsigned resident_attention_blocks(Stored cache, unsigned width);
-// Policy scores, in this order after the attention of the same items: the sums of Keyformer's noisy softmax, then the
-// scores and the victims. `blocks` of any number walk the items (kLastRow has one for each part of a sequence); groups
-// of up to kMostScoreGroup.
-void run_noisy_sums(Stream& stream, unsigned blocks, const ScoreArguments& a);
-void run_update_scores(Stream& stream, unsigned blocks, const ScoreArguments& a);
+// Policy scores, in this order after the attention of the same runs: the sums of Keyformer's noisy softmax, then the
+// scores and the victims. A block for each run (kLastRow: for each kRowSlots slots of a sequence); groups of up to
+// kMostScoreGroup.
+void run_noisy_sums(Stream& stream, const ScoreArguments& a);
+void run_update_scores(Stream& stream, const ScoreArguments& a);
 // The same for the rows of consecutive queries of a prompt, in order, or under kLastRow for its last one. The host
 // chooses how many go.
 void run_observe_prompt(Stream& stream, const ScoreArguments& a);
@@ -62,7 +62,8 @@ void run_prompt_noisy_sums(Stream& stream, Stored cache, const PromptScoreArgume
 void run_prompt_column_sums(Stream& stream, Stored cache, const PromptScoreArguments& s);
 // Of int8 and int4 rows up to kMostQuantisedPrompt elements, and latent ones.
 void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a);
-void run_latent_attention(Stream& stream, Stored cache, unsigned blocks, const LatentArguments& a);
+// A block for each run; of a prompt, for each token, storage head and kLatentHeads query heads.
+void run_latent_attention(Stream& stream, Stored cache, const LatentArguments& a);
 unsigned resident_latent_blocks(Stored cache);
 
 constexpr unsigned kMostGroup = 8;     // query heads that meet a row together
@@ -102,6 +103,7 @@ struct DeviceFacts {
   int devices = -1;             // -1: not known
   char name[256] = {};
   unsigned multiprocessors = 0;
+  std::size_t cache_bytes = 0;  // second-level
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
   int major = 0, minor = 0;

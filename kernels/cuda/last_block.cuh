@@ -12,6 +12,10 @@ KV_DEVICE void finish_part(unsigned* finished, unsigned parts, unsigned* before,
   // The barriers put what all threads wrote before the fence of the one that counts, and what it then sees before what
   // they go on to read: a fence's effect passes on over barriers (PTX ISA, causality order).
   sync_block();
+  if (parts == 1) {  // no other block has any
+    last();
+    return sync_block();
+  }
   if (thread_x() == 0) {
     fence_device();
     *before = add_atomic(finished, 1);

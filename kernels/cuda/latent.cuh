@@ -1,7 +1,7 @@
 // Attention over latent rows (multi-head latent attention, DeepSeek-V2, arXiv:2405.04434, absorbed) on the tensor
 // cores: all query heads share one row a token, whose leading elements are its v.
 //
-// A block takes kLatentHeads query heads and a range of slots: an item of a decode step, or what one token of a prompt
+// A block takes kLatentHeads query heads and a range of slots: a piece of a decode step, or what one token of a prompt
 // sees. A row comes into shared memory once, and serves as k and as v; blocks of other heads or tokens find it in the
 // second-level cache. The four warps share the sum over a row's elements for the logits, and the columns of the output.
 #pragma once
@@ -288,13 +288,13 @@ KV_DEVICE LatentTask latent_prompt_task(const LatentArguments& a, unsigned b) {
   return {a.prompt[storage], token, storage * a.group + head, heads, token, first, token + 1 - first};
 }
 
-// Blocks of kAttentionThreads: any number over items; of a prompt, one for each token, storage head and kLatentHeads
-// query heads.
+// Blocks of kAttentionThreads: one for each run; of a prompt, for each token, storage head and kLatentHeads query heads.
 template <Stored kType>
 KV_KERNEL void latent_attention(LatentArguments a) {
   KV_SHARED(Pack, tile, kKeys * (kRowWords / 4));
   KV_SHARED(float, shares, kAttentionWarps * kKeys / 8 * 4 * 32);
   KV_SHARED(unsigned, before, 1);
+  static_assert(kKeys * kRowWords >= kAttentionWarps * 4 * kLatentValue, "combine_parts takes the tile's memory");
   await_previous();
   if (a.prompt != nullptr) {
     const LatentTask task = latent_prompt_task(a, block_x());
@@ -302,17 +302,16 @@ KV_KERNEL void latent_attention(LatentArguments a) {
     meet_latent_rows<kType>(a, task, tile, shares, sums);
     return store_latent_rows<kType>(a, task, sums);
   }
-  for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
-    AttentionItem item = a.items[i];
-    AttentionUnit unit = a.units[item.unit];
-    if (!cut_to_row(a.rows, a.item_slots, unit, item)) continue;
+  RunWalk walk = run_of_block(a);
+  for (RunPiece piece; next_piece(a, walk, piece);) {
+    const AttentionUnit& unit = a.units[piece.unit];
     const LatentTask task = {unit.slots, unit.sequence, unit.first_query_head, unit.query_heads,
-                             a.query[unit.sequence], item.first, item.count};
+                             a.query[unit.sequence], piece.first, piece.count};
     LatentSums sums;
     meet_latent_rows<kType>(a, task, tile, shares, sums);
-    store_latent_part<kType>(a, std::size_t{item.unit} * a.most_parts + item.part, sums);
-    finish_part(a.finished + item.unit, unit.parts, before, [&] {
-      combine_parts<kLatentValue>(a, unit, item.unit, shares);
+    store_latent_part<kType>(a, std::size_t{piece.unit} * a.most_parts + piece.part, sums);
+    finish_part(a.finished + piece.unit, piece.parts, before, [&] {
+      combine_parts<kLatentValue>(a, unit, piece, shares, reinterpret_cast<float*>(tile));
     });
   }
 }

@@ -47,8 +47,7 @@ void run_latent_prompt(Stream& stream, Stored cache, const PromptArguments& a) {
   latent.prompt = a.slots;
   latent.tokens = a.tokens;
   latent.group = a.group;
-  const unsigned passes = (a.group + kLatentHeads - 1) / kLatentHeads;
-  run_latent_attention(stream, cache, a.tokens * (a.heads / a.group) * passes, latent);
+  run_latent_attention(stream, cache, latent);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Scores of a policy beside the cache: each row's attention is added to them, and the victim is found on the way.
 //
-// The work items are those of decode attention; a block takes the slots of one item of one storage head, a thread a
-// slot. Weights are exact: exp(logit − log-sum-exp) of the logits that attention left behind, which the second-level
-// cache still holds. The block that finishes a head's last item writes the victim's slot for the next token.
+// The runs are those of decode attention; of a piece of one storage head a thread takes every kScoreThreads-th slot.
+// Weights are exact: exp(logit − log-sum-exp) of the logits that attention left behind, which the second-level cache
+// still holds. The block that finishes a head's last part writes the victim's slot for the next token.
 #pragma once
 
 #include "kernels/cuda/attention_parts.cuh"
@@ -55,14 +55,13 @@ struct ExpSum {
   float highest, sum;
 };
 
-// Of query head g: a thread's x = (logit + noise) / temperature, of every kScoreThreads-th slot of the item.
-KV_DEVICE ExpSum noisy_sum_of_thread(const ScoreArguments& a, const ScoreHead& h, const AttentionItem& item,
-                                     unsigned g) {
+// Of query head g: a thread's x = (logit + noise) / temperature, of every kScoreThreads-th slot of the piece.
+KV_DEVICE ExpSum noisy_sum_of_thread(const ScoreArguments& a, const ScoreHead& h, const RunPiece& piece, unsigned g) {
   ExpSum met = {kNever, 0.0F};
-  for (unsigned s = thread_x(); s < item.count; s += kScoreThreads) {
-    const float logit = logit_of(a, h.unit, item.first + s, g);
+  for (unsigned s = thread_x(); s < piece.count; s += kScoreThreads) {
+    const float logit = logit_of(a, h.unit, piece.first + s, g);
     if (logit <= kNever) continue;
-    const float x = (logit + noise_on(a, h, item.first + s, g)) / h.row.temperature;
+    const float x = (logit + noise_on(a, h, piece.first + s, g)) / h.row.temperature;
     if (x > met.highest) {
       met.sum = met.sum * exp_of(met.highest - x) + 1.0F;
       met.highest = x;
@@ -88,19 +87,18 @@ KV_DEVICE ExpSum join_over_block(const ExpSum& met, ExpSum* warps) {
   return all;
 }
 
-// The max and sum of exp((logit + noise) / temperature) over the item's slots, for each query head; blocks of
-// kScoreThreads, any number of them.
+// The max and sum of exp((logit + noise) / temperature) over a piece's slots, for each query head; a block of
+// kScoreThreads for each run.
 KV_PLAIN_KERNEL void noisy_sums(ScoreArguments a) {
   KV_SHARED(ExpSum, warps, kScoreThreads / 32);
   await_previous();
-  for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
-    AttentionItem item = a.items[i];
-    AttentionUnit unit = a.units[item.unit];
-    if (item.unit % a.passes != 0 || !cut_to_row(a.rows, a.item_slots, unit, item)) continue;
-    const ScoreHead h = score_head(a, item.unit);
+  RunWalk walk = run_of_block(a);
+  for (RunPiece piece; next_piece(a, walk, piece);) {
+    if (piece.unit % a.passes != 0) continue;
+    const ScoreHead h = score_head(a, piece.unit);
     for (unsigned g = 0; g < a.group; ++g) {
-      const ExpSum all = join_over_block(noisy_sum_of_thread(a, h, item, g), warps);
-      const std::size_t at = (std::size_t{h.unit + pass_of(a, g)} * a.most_parts + item.part) * a.kernel_group;
+      const ExpSum all = join_over_block(noisy_sum_of_thread(a, h, piece, g), warps);
+      const std::size_t at = (std::size_t{h.unit + pass_of(a, g)} * a.most_parts + piece.part) * a.kernel_group;
       if (thread_x() != 0) continue;
       a.noisy_max[at + place_of(a, g)] = all.highest;
       a.noisy_sum[at + place_of(a, g)] = all.sum;
@@ -110,7 +108,7 @@ KV_PLAIN_KERNEL void noisy_sums(ScoreArguments a) {
 
 // The log-sum-exp of the noisy logits of query head g, from its parts; for all lanes of a warp.
 KV_DEVICE float noisy_log_sum(const ScoreArguments& a, const ScoreHead& h, unsigned g) {
-  const std::uint32_t parts = (h.row.length + a.item_slots - 1) / a.item_slots;
+  const std::uint32_t parts = parts_of(a, a.units[h.unit], h.row.length);
   const std::size_t first = std::size_t{h.unit + pass_of(a, g)} * a.most_parts;
   const unsigned lane = thread_x() % 32;
   float highest = kNever;
@@ -210,8 +208,8 @@ KV_DEVICE std::uint64_t lowest_over_block(std::uint64_t key, std::uint64_t* scra
 
 // The parts' victims become that of the head and of those after it that keep the same set, `heads` in all; run by the
 // first warp of the block that finished the last of them.
-KV_DEVICE void choose_victim(const ScoreArguments& a, const ScoreHead& h, std::uint32_t parts, std::uint32_t heads) {
-  const Victim* victims = a.victims + std::size_t{h.unit} * a.most_parts;
+KV_DEVICE void choose_victim(const ScoreArguments& a, const ScoreHead& h, const Victim* victims, std::uint32_t parts,
+                             std::uint32_t heads) {
   Victim best;
   for (unsigned p = thread_x(); p < parts; p += 32) best = victims[p].key < best.key ? victims[p] : best;
   const std::uint64_t least = lowest_over_warp(best.key);
@@ -224,12 +222,13 @@ KV_DEVICE void choose_victim(const ScoreArguments& a, const ScoreHead& h, std::u
   }
 }
 
-// Has score(slot) made of slots [first, first + count), a thread a slot; the least key of them all goes to `victim`.
+// Has score(slot) made of slots [first, first + count), a thread every kScoreThreads-th; the least key of them all goes
+// to `victim`.
 template <class Score>
 KV_DEVICE void score_slots(const ScoreArguments& a, const ScoreHead& h, std::uint32_t first, std::uint32_t count,
                            std::uint64_t* scratch, Victim* victim, const Score& score) {
   Victim best;
-  KV_UNROLL_BY(1)
+  KV_UNROLL_BY(2)
   for (std::uint32_t slot = first + thread_x(); slot < first + count; slot += kScoreThreads) {
     const std::uint64_t key = victim_key(a, h, h.slots.positions[slot], score(slot));
     if (key < best.key) best = {key, slot};
@@ -238,23 +237,22 @@ KV_DEVICE void score_slots(const ScoreArguments& a, const ScoreHead& h, std::uin
   if (least == kNoKey ? thread_x() == 0 : best.key == least) *victim = best;
 }
 
-// Blocks of kScoreThreads; any number of them.
+// A block of kScoreThreads for each run.
 KV_PLAIN_KERNEL void update_scores(ScoreArguments a) {
   KV_SHARED(float, sums, kMostScoreGroup);
   KV_SHARED(std::uint64_t, keys, kScoreThreads / 32);
   KV_SHARED(unsigned, before, 1);
   await_previous();
-  for (std::uint32_t i = block_x(); i < *a.item_count; i += blocks_x()) {
-    AttentionItem item = a.items[i];
-    AttentionUnit unit = a.units[item.unit];
-    if (item.unit % a.passes != 0 || !cut_to_row(a.rows, a.item_slots, unit, item)) continue;
-    const ScoreHead h = score_head(a, item.unit);
+  RunWalk walk = run_of_block(a);
+  for (RunPiece piece; next_piece(a, walk, piece);) {
+    if (piece.unit % a.passes != 0) continue;
+    const ScoreHead h = score_head(a, piece.unit);
     load_log_sums(a, h, sums);
-    Victim* victim = a.victims + std::size_t{h.unit} * a.most_parts + item.part;
-    score_slots(a, h, item.first, item.count, keys, victim,
+    Victim* victims = a.victims + std::size_t{h.unit} * a.most_parts;
+    score_slots(a, h, piece.first, piece.count, keys, victims + piece.part,
                 [&](std::uint32_t slot) { return scored(a, h, sums, slot); });
-    finish_part(a.finished + h.unit, unit.parts, before, [&] {
-      if (thread_x() < 32) choose_victim(a, h, unit.parts, 1);
+    finish_part(a.finished + h.unit, piece.parts, before, [&] {
+      if (thread_x() < 32) choose_victim(a, h, victims, piece.parts, 1);
     });
   }
 }
@@ -274,25 +272,25 @@ KV_DEVICE float layer_weight(const ScoreArguments& a, std::uint32_t unit, std::u
 }
 
 // The scores of rows whose sequence keeps one set for all heads of the layer, which so have equal tokens in equal
-// slots. Blocks of kScoreThreads, x over parts, y over sequences.
+// slots. Blocks of kScoreThreads, x over parts of kRowSlots, y over sequences.
 KV_PLAIN_KERNEL void last_row_scores(ScoreArguments a) {
   KV_SHARED(std::uint64_t, keys, kScoreThreads / 32);
   KV_SHARED(unsigned, before, 1);
   await_previous();
   const ScoreHead h = score_head(a, block_y() * a.storage_heads * a.passes);
-  const std::uint32_t first = block_x() * a.item_slots;
+  const std::uint32_t first = block_x() * kRowSlots;
   if (first >= h.row.length) return;
-  const std::uint32_t count = h.row.length - first < a.item_slots ? h.row.length - first : a.item_slots;
-  Victim* victim = a.victims + std::size_t{h.unit} * a.most_parts + block_x();
-  score_slots(a, h, first, count, keys, victim, [&](std::uint32_t slot) {
+  const std::uint32_t count = h.row.length - first < kRowSlots ? h.row.length - first : kRowSlots;
+  Victim* victims = a.victims + std::size_t{block_y()} * a.row_parts;
+  score_slots(a, h, first, count, keys, victims + block_x(), [&](std::uint32_t slot) {
     const float score = layer_weight(a, h.unit, slot);
     h.slots.state[slot] = bits_of(score);
     return score;
   });
   if (a.queries > 0) return;  // of a prompt
-  const std::uint32_t parts = (h.row.length + a.item_slots - 1) / a.item_slots;
+  const std::uint32_t parts = (h.row.length + kRowSlots - 1) / kRowSlots;
   finish_part(a.finished + h.unit, parts, before, [&] {
-    if (thread_x() < 32) choose_victim(a, h, parts, a.storage_heads);
+    if (thread_x() < 32) choose_victim(a, h, victims, parts, a.storage_heads);
   });
 }
 

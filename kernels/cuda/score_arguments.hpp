@@ -10,6 +10,7 @@ enum class ScoreReduction : std::uint8_t { kSum, kMean, kMax };
 enum class ScoreNoise : std::uint8_t { kNone, kPerToken, kPerQuery };
 
 constexpr std::uint32_t kNoToken = 0xffffffffU;
+constexpr std::uint32_t kRowSlots = 256;  // of a block where a sequence has one set of slots (kLastRow)
 
 // The slot that a part of a head would give up, or none.
 struct Victim {
@@ -32,23 +33,18 @@ struct ScoreRule {
 };
 
 // The state after a row.
-struct ScoreArguments : ScoreRule {
-  const AttentionItem* items = nullptr;
-  const std::uint32_t* item_count = nullptr;
-  const AttentionUnit* units = nullptr;
-  const StepRow* rows = nullptr;         // [sequences], or of a prompt: [queries]
+struct ScoreArguments : ScoreRule, RunArguments {  // `rows` are given; of a prompt [queries]
   const std::uint32_t* query = nullptr;  // [sequences] position
-  std::uint32_t item_slots = 0;          // of every item
   std::uint32_t passes = 1;              // units of a storage head
   std::uint32_t group = 1;               // query heads of a storage head
   std::uint32_t kernel_group = 1;        // unit_heads of attention: logits are [slots, kernel_group]
   std::uint32_t storage_heads = 1;
   std::uint32_t sequences = 1;
   const float* log_sums = nullptr;       // [units, kernel_group]
-  std::uint32_t most_parts = 1;
   float* noisy_max = nullptr;            // [units, most_parts, kernel_group] of the noisy softmax
   float* noisy_sum = nullptr;
-  Victim* victims = nullptr;             // [units, most_parts]
+  Victim* victims = nullptr;             // [units, most_parts]; of kLastRow [sequences, row_parts]
+  std::uint32_t row_parts = 1;           // of kRowSlots each that the longest row has
   unsigned* finished = nullptr;          // [units]; 0 before and after
   std::uint32_t* evicted = nullptr;      // [sequences, storage heads]: position of the victim, or kNoToken
   // A prompt's: rows of `queries` consecutive tokens from `first_query` on.

@@ -15,23 +15,25 @@ std::uint32_t planned_length(std::uint32_t length, std::uint32_t capacity) {
 }  // namespace
 
 ScoreArguments score_arguments(const AttentionPlan& plan, const AttentionArguments& attention, DeviceBuffer& memory) {
-  const std::size_t parts = plan.parts();
-  memory.reserve(parts * (sizeof(Victim) + 2 * plan.kernel_group() * sizeof(float)));
   ScoreArguments a;
+  static_cast<RunArguments&>(a) = plan.runs();
   a.items = attention.items;
-  a.item_count = attention.item_count;
   a.units = attention.units;
   a.query = attention.query;
-  a.item_slots = plan.item_slots();
   a.passes = plan.passes();
   a.group = plan.group();
   a.kernel_group = plan.kernel_group();
   a.storage_heads = plan.storage_heads();
   a.sequences = static_cast<std::uint32_t>(plan.units().size()) / (a.storage_heads * a.passes);
   a.log_sums = attention.log_sums;
-  a.most_parts = attention.most_parts;
+  for (const AttentionUnit& unit : plan.units()) {
+    a.row_parts = std::max(a.row_parts, (unit.length + kRowSlots - 1) / kRowSlots);
+  }
+  const std::size_t parts = plan.parts();
+  const std::size_t victims = std::max(parts, std::size_t{a.sequences} * a.row_parts);
+  memory.reserve(victims * sizeof(Victim) + parts * 2 * plan.kernel_group() * sizeof(float));
   a.victims = memory.at<Victim>();
-  a.noisy_max = memory.at<float>(parts * sizeof(Victim));
+  a.noisy_max = memory.at<float>(victims * sizeof(Victim));
   a.noisy_sum = a.noisy_max + parts * plan.kernel_group();
   return a;
 }
@@ -44,7 +46,6 @@ bool StepPlan::serves(std::span<const StepRow> rows) const {
 
 void StepPlan::build(const Shape& shape, std::span<const DeviceCache* const> caches, std::span<const StepRow> rows) {
   forget();
-  shape_ = shape;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     limits_.push_back(planned_length(rows[i].length, caches[i]->capacity()));
   }
@@ -58,7 +59,7 @@ void StepPlan::build(const Shape& shape, std::span<const DeviceCache* const> cac
       const std::vector<std::uint32_t> lengths(shape.storage_heads, limits_[i]);
       plans[l].add(std::span(slots[l]).last(shape.storage_heads), 0, lengths);
     }
-    plans[l].cut(shape.multiprocessors, shape.width, shape.slot_bytes);
+    plans[l].cut(shape.blocks, shape.width, shape.slot_bytes);
     parts_.reserve(plans[l].part_bytes(shape.width));
     score_arguments(plans[l], {}, scores_);
     if (shape.scores) logits_.reserve(plans[l].logit_floats() * sizeof(float));
@@ -79,7 +80,6 @@ void StepPlan::build(const Shape& shape, std::span<const DeviceCache* const> cac
     layer.attention = plans[l].arguments(stream_, tables_[l], parts_, shape.width);
     layer.rows = rows_.at<StepRow>() + l * batch;
     layer.attention.rows = layer.rows;
-    layer.attention.item_slots = plans[l].item_slots();
     layer.scores = score_arguments(plans[l], layer.attention, scores_);
     layer.scores.rows = layer.rows;
     layer.scores.finished = finished_.at<unsigned>();

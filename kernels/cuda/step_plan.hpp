@@ -31,8 +31,7 @@ class StepPlan {
     std::uint32_t storage_heads = 1;
     std::uint32_t group = 1;
     unsigned width = 64;   // of the attention kernel
-    unsigned blocks = 1;   // that walk the items
-    unsigned multiprocessors = 1;
+    unsigned blocks = 1;   // that share the slots
     std::uint64_t slot_bytes = 0;  // of a storage head, that attention reads
     bool scores = false;   // logits are kept for them
     std::uint32_t unit_heads = kMostGroup;
@@ -58,13 +57,11 @@ class StepPlan {
 
   [[nodiscard]] DeviceBuffer& rows() { return rows_; }  // [layers, sequences] StepRow, sent before each step
   [[nodiscard]] const StepLayer& layer(LayerId layer) const { return layers_[layer.value]; }
-  [[nodiscard]] unsigned blocks() const { return shape_.blocks; }
   // [layers, sequences, storage heads] positions of the victims, on the device.
   [[nodiscard]] const std::byte* evicted() const { return evicted_.at(); }
 
  private:
   Stream& stream_;
-  Shape shape_;
   StepTrain train_;
   std::vector<StepLayer> layers_;
   std::vector<std::uint32_t> limits_;  // of the rows' lengths

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -26,7 +27,7 @@ struct Case {
 
 // What one launch works on, and its results.
 struct Run {
-  std::vector<AttentionItem> items;
+  std::vector<std::uint32_t> items;
   std::vector<AttentionUnit> units;
   std::vector<std::uint64_t> first_row;  // of each unit
   StoredRows keys, values;
@@ -34,7 +35,6 @@ struct Run {
   std::vector<float> q, alibi, part_max, part_sum, part_out, logits, log_sums, out;
   std::vector<unsigned> finished;
   AttentionArguments arguments;
-  std::uint32_t item_count = 0;
 };
 
 // Memory that nothing was written to: no number in 16-bit rows, nor in scales.
@@ -45,23 +45,32 @@ void spoil_rows(StoredRows& rows, std::uint64_t first, std::uint64_t count) {
   std::fill_n(rows.scales.begin() + static_cast<std::ptrdiff_t>(first), count, std::numeric_limits<float>::quiet_NaN());
 }
 
-Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::uint32_t seed) {
+// The items of all units, for up to `blocks` blocks.
+RunArguments cut(const Case& c, unsigned blocks, Run& run) {
+  RunArguments runs;
+  for (std::uint32_t u = 0; u < run.units.size(); ++u) {
+    run.units[u].first_item = static_cast<std::uint32_t>(run.items.size());
+    run.items.insert(run.items.end(), (run.units[u].length + c.item - 1) / c.item, u);
+  }
+  runs.units = run.units.data();
+  runs.items = run.items.data();
+  runs.item_count = static_cast<std::uint32_t>(run.items.size());
+  runs.item_slots = c.item;
+  runs.run_items = (runs.item_count + blocks - 1) / blocks;
+  runs.most_parts = runs_of(runs);
+  return runs;
+}
+
+Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::uint32_t seed, unsigned blocks = 1) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   Run run;
   std::uint64_t rows = 0;
-  std::uint32_t most_parts = 0;
   for (std::uint32_t u = 0; u < c.lengths.size(); ++u) {
-    AttentionUnit unit{{}, u / c.kv_heads, u % c.kv_heads * c.group, c.group, 0};
     run.first_row.push_back(rows);
-    for (std::uint32_t first = 0; first < c.lengths[u]; first += c.item) {
-      run.items.push_back({u, first, std::min(c.item, c.lengths[u] - first), unit.parts++});
-    }
     rows += c.lengths[u] + 3;  // capacity beyond the length
-    most_parts = std::max(most_parts, unit.parts);
-    run.units.push_back(unit);
+    run.units.push_back({{}, u / c.kv_heads, u % c.kv_heads * c.group, c.group, c.lengths[u], 0});
   }
-  std::shuffle(run.items.begin(), run.items.end(), random);
   const auto sequences = static_cast<std::uint32_t>(c.lengths.size()) / c.kv_heads;
   const std::uint32_t heads = c.kv_heads * c.group;
   run.keys = stored_rows(type, rows, c.head_dim, random);
@@ -70,7 +79,8 @@ Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::ui
   for (std::uint32_t s = 0; s < sequences; ++s) run.query.push_back(1000 + s);
   for (std::uint32_t i = 0; i < sequences * heads * c.head_dim; ++i) run.q.push_back(normal(random));
   for (std::uint32_t h = 0; h < heads; ++h) run.alibi.push_back(0.01F * static_cast<float>(h + 1));
-  const std::size_t parts = c.lengths.size() * most_parts * group;
+  const RunArguments runs = cut(c, blocks, run);
+  const std::size_t parts = c.lengths.size() * runs.most_parts * group;
   const float poison = std::numeric_limits<float>::quiet_NaN();
   run.part_max.assign(parts, poison);
   run.part_sum.assign(parts, poison);
@@ -79,7 +89,6 @@ Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::ui
   run.log_sums.assign(c.lengths.size() * group, poison);
   run.out.assign(std::size_t{sequences} * heads * c.value_dim, poison);
   run.finished.assign(c.lengths.size(), 0);
-  run.item_count = static_cast<std::uint32_t>(run.items.size());
   for (std::size_t u = 0; u < run.units.size(); ++u) {
     const std::uint64_t row = run.first_row[u];
     spoil_rows(run.keys, row + c.lengths[u], 3);
@@ -89,10 +98,9 @@ Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::ui
                           run.keys.scales.data() + row, run.values.scales.data() + row,
                           run.positions.data() + row, run.logits.data() + row * group};
   }
-  run.arguments = {run.items.data(), &run.item_count, run.units.data(), run.keys.row_bytes, run.values.row_bytes,
-      run.q.data(), run.query.data(), heads,
+  run.arguments = {runs, run.keys.row_bytes, run.values.row_bytes, run.q.data(), run.query.data(), heads,
                    c.head_dim, c.value_dim, 0.1F, c.softcap, c.window, c.alibi ? run.alibi.data() : nullptr,
-                   group, most_parts, run.part_max.data(), run.part_sum.data(), run.part_out.data(),
+                   group, run.part_max.data(), run.part_sum.data(), run.part_out.data(),
                    run.finished.data(), run.log_sums.data(), run.out.data()};
   return run;
 }
@@ -139,19 +147,48 @@ void check_against_twin(const Case& c, const Run& run, unsigned group) {
 
 template <Stored kType, unsigned kWidth>
 void check_case(const Case& c, unsigned blocks) {
-  Run run = make_run(c, kType, c.group, kWidth, 7);
-  emulator::run({blocks}, {kAttentionThreads}, [&] { decode_attention<kType, kWidth>(run.arguments); });
+  Run run = make_run(c, kType, c.group, kWidth, 7, blocks);
+  emulator::run({runs_of(run.arguments)}, {kAttentionThreads}, [&] { decode_attention<kType, kWidth>(run.arguments); });
   check_against_twin(c, run, c.group);
 }
 
 }  // namespace
 
-TEST_CASE("decode attention equals attention in double precision for ragged units, however they are cut into items") {
+TEST_CASE("decode attention equals attention in double precision for ragged units, however they are cut into runs") {
   const std::vector<std::uint32_t> ragged = {1, 2, 31, 300};
   check_case<Stored::kBF16, 128>({.kv_heads = 2, .lengths = ragged}, 1);
   check_case<Stored::kBF16, 128>({.kv_heads = 2, .lengths = ragged, .item = 7}, 5);
   check_case<Stored::kF16, 64>({.group = 4, .head_dim = 64, .value_dim = 64, .lengths = ragged, .item = 64}, 3);
   check_case<Stored::kBF16, 256>({.group = 2, .head_dim = 256, .value_dim = 256, .lengths = ragged}, 2);
+}
+
+TEST_CASE("what is brought ahead of its use ends with the rows, though units are longer") {
+  constexpr std::uint32_t kPlanned = 300, kLength = 70;
+  Run run = make_run({.kv_heads = 2, .lengths = {kPlanned, kPlanned}}, Stored::kBF16, 1, 128, 7, 10);
+  REQUIRE(run.arguments.run_items == 1);
+  const std::vector<StepRow> rows = {{.length = kLength}};
+  std::vector<const std::byte*> lines;
+  const auto lines_of = [&](const StepRow* of) {
+    lines.clear();
+    run.arguments.rows = of;
+    emulator::prefetched = &lines;
+    emulator::run({runs_of(run.arguments)}, {kAttentionThreads},
+                  [&] { decode_attention<Stored::kBF16, 128>(run.arguments); });
+    emulator::prefetched = nullptr;
+    return lines.size();
+  };
+  // Rows of 256 bytes are two lines of 128; a block of four warps has all 64 slots of its item brought.
+  CHECK(lines_of(nullptr) == 2 * 2 * 2 * kPlanned);
+  CHECK(lines_of(rows.data()) == 2 * 2 * 2 * kLength);
+  for (const std::byte* line : lines) {
+    bool within = false;
+    for (const AttentionUnit& unit : run.units) {
+      for (const std::byte* first : {unit.slots.keys, unit.slots.values}) {
+        within = within || (line >= first && line < first + std::size_t{kLength} * run.keys.row_bytes);
+      }
+    }
+    CHECK(within);
+  }
 }
 
 TEST_CASE("each query head of a group has a running softmax of its own, over as many tiles as a warp meets") {
@@ -214,22 +251,47 @@ TEST_CASE("soft-cap, ALiBi and window act on the scaled logit in that order") {
                                     2);
 }
 
-TEST_CASE("items are cut for busy multiprocessors, but not so small that their sums outweigh an eighth of their rows") {
-  const auto slots_of_items = [](std::uint32_t length, std::uint32_t group, unsigned width, std::uint64_t slot_bytes,
-                                 std::uint32_t unit_heads = kMostGroup) {
+TEST_CASE("rows beyond those that are there are not met where units are as long as rows to come") {
+  const Case c{.kv_heads = 2, .lengths = {300, 300, 200, 200}, .item = 16};
+  for (const unsigned blocks : {1U, 3U, 7U}) {
+    for (const std::array<std::uint32_t, 2> lengths : {std::array{300U, 200U}, std::array{17U, 199U}, std::array{1U, 1U}}) {
+      Run run = make_run(c, Stored::kBF16, 1, 128, 7, blocks);
+      const std::vector<StepRow> rows = {{lengths[0]}, {lengths[1]}};
+      run.arguments.rows = rows.data();
+      emulator::run({runs_of(run.arguments)}, {kAttentionThreads},
+                    [&] { decode_attention<Stored::kBF16, 128>(run.arguments); });
+      Case shorter = c;
+      shorter.lengths = {lengths[0], lengths[0], lengths[1], lengths[1]};
+      check_against_twin(shorter, run, 1);
+    }
+  }
+}
+
+TEST_CASE("runs are equally long to an item, and items not so short that a run's sums outweigh an eighth of its rows") {
+  struct Cut {
+    RunArguments runs;
+    std::uint64_t parts;  // of all units, at most
+  };
+  const auto cut = [](const std::vector<std::uint32_t>& lengths, std::uint32_t group, unsigned width,
+                      std::uint64_t slot_bytes, std::uint32_t unit_heads = kMostGroup) {
     AttentionPlan plan(1, group, unit_heads);
     const CacheSlots slots;
-    plan.add({&slots, 1}, 0, {&length, 1});
+    for (const std::uint32_t length : lengths) plan.add({&slots, 1}, 0, {&length, 1});
     plan.cut(100, width, slot_bytes);
-    CHECK(plan.items().size() == (length + plan.item_slots() - 1) / plan.item_slots());
-    return plan.item_slots();
+    return Cut{plan.runs(), plan.parts()};
   };
-  CHECK(slots_of_items(256 * 150, 1, 128, 512) == 256);  // one and a half for each
-  CHECK(slots_of_items(256 * 149, 1, 128, 512) == 128);
-  CHECK(slots_of_items(1 << 20, 1, 128, 512) == 256);    // 128 KiB of rows
-  CHECK(slots_of_items(1 << 20, 1, 128, 136) == 1024);
-  CHECK(slots_of_items(4096, 1, 128, 512) == 64);        // sixteen for each warp
-  CHECK(slots_of_items(4096, 8, 128, 512) == 64);        // 4 KiB of sums, 512 bytes of a slot
-  CHECK(slots_of_items(4096, 8, 128, 136) == 256);       // int4
-  CHECK(slots_of_items(4096, 16, 512, 1152, kLatentHeads) == 256);
+  CHECK(cut({4096}, 1, 128, 512).runs.item_slots == 64);
+  CHECK(runs_of(cut({4096}, 1, 128, 512).runs) == 64);        // a block each
+  CHECK(cut({4096}, 8, 128, 512).runs.item_slots == 64);      // 4 KiB of sums, 512 bytes of a slot
+  CHECK(cut({4096}, 8, 128, 136).runs.item_slots == 256);     // int4
+  CHECK(cut({4096}, 16, 512, 1152, kLatentHeads).runs.item_slots == 256);
+  CHECK(cut({64 * 250}, 1, 128, 512).runs.run_items == 3);    // 84 blocks take 2 or 3, none more
+  CHECK(cut({64 * 250}, 1, 128, 512).parts == 84);
+  CHECK(cut({1 << 20}, 1, 128, 512).runs.item_slots == 256);  // no more than 64 for each block
+  CHECK(cut({1 << 20}, 1, 128, 512).runs.run_items == 41);
+  // 4,910 items in runs of 50: the first 4,895 are in 98 of them.
+  const Cut ragged = cut({64 * 9790, 640, 640, 640}, 1, 128, 512);
+  CHECK(ragged.runs.item_slots == 128);
+  CHECK(ragged.runs.run_items == 50);
+  CHECK(ragged.runs.most_parts == 98);
 }

@@ -18,7 +18,6 @@ struct Case {
   std::uint32_t heads = 1;  // that store
   std::uint32_t group = 1;
   std::vector<std::uint32_t> lengths;  // of the sequences
-  std::uint32_t item = 64;
   std::uint32_t recent = 0;
   bool equal = false;  // all logits
   bool evicts = true;
@@ -40,7 +39,7 @@ class Step {
       std::shuffle(tokens.begin(), tokens.end(), random);
       states_.emplace_back(c.lengths[s] + 1, kPoison);
       rows_.push_back({c.lengths[s], kOwnSlot, c.recent, c.evicts ? 1U : 0U});
-      most_parts_ = std::max(most_parts_, (c.lengths[s] + c.item - 1) / c.item);
+      row_parts_ = std::max(row_parts_, (c.lengths[s] + kRowSlots - 1) / kRowSlots);
       for (std::uint32_t u = 0; u < c.heads * passes_; ++u) {
         std::vector<float>& unit = logits_.emplace_back(std::size_t{c.lengths[s]} * kernel_group_,
                                                         std::numeric_limits<float>::quiet_NaN());
@@ -55,7 +54,7 @@ class Step {
     evicted_.assign(next_.size() + 1, kPoison);
     log_sums_.assign(logits_.size() * kernel_group_, 0.5F);
     finished_.assign(logits_.size(), 0);
-    victims_.resize(logits_.size() * most_parts_);
+    victims_.resize(c.lengths.size() * row_parts_);
   }
 
   void run() {
@@ -73,19 +72,18 @@ class Step {
     a.units = units.data();
     a.rows = rows_.data();
     a.query = query_.data();
-    a.item_slots = case_.item;
     a.passes = passes_;
     a.group = case_.group;
     a.kernel_group = kernel_group_;
     a.storage_heads = case_.heads;
     a.sequences = static_cast<std::uint32_t>(rows_.size());
     a.log_sums = log_sums_.data();
-    a.most_parts = most_parts_;
+    a.row_parts = row_parts_;
     a.victims = victims_.data();
     a.finished = finished_.data();
     a.evicted = evicted_.data();
     Stream stream;
-    run_update_scores(stream, 3, a);
+    run_update_scores(stream, a);
   }
 
   void check() const {
@@ -127,7 +125,7 @@ class Step {
   }
 
   Case case_;
-  std::uint32_t passes_ = 1, kernel_group_ = 1, most_parts_ = 1;
+  std::uint32_t passes_ = 1, kernel_group_ = 1, row_parts_ = 1;
   std::vector<std::vector<std::uint32_t>> positions_, states_;
   std::vector<std::vector<float>> logits_;  // of each unit
   std::vector<float> log_sums_;
@@ -141,14 +139,14 @@ class Step {
 
 TEST_CASE("one token goes from all heads of a layer, that of the least weight summed over them, whatever the shape") {
   std::mt19937 random(5);
-  for (const Case& c : std::vector<Case>{{1, 1, {1}, 32},
-                                         {2, 2, {1, 2, 63, 64, 65}, 64},
-                                         {32, 1, {300, 40}, 32},
-                                         {3, 7, {129}, 128, 5},
-                                         {2, 20, {90, 257}, 256},
-                                         {1, 71, {200}, 64, 1},
-                                         {40, 1, {70}, 64, 70},
-                                         {2, 3, {1100, 300}, 1024, 5}}) {  // a thread takes several slots
+  for (const Case& c : std::vector<Case>{{1, 1, {1}},
+                                         {2, 2, {1, 2, kRowSlots - 1, kRowSlots, kRowSlots + 1}},
+                                         {32, 1, {300, 40}},
+                                         {3, 7, {129}, 5},
+                                         {2, 20, {90, 257}},
+                                         {1, 71, {200}, 1},
+                                         {40, 1, {70}, 70},
+                                         {2, 3, {1100, 300}, 5}}) {
     INFO(c.heads << " heads of " << c.group);
     Step step(c, random);
     step.run();
@@ -158,14 +156,14 @@ TEST_CASE("one token goes from all heads of a layer, that of the least weight su
 
 TEST_CASE("of equal sums over a layer's heads the oldest token goes, in whatever slot it lies") {
   std::mt19937 random(6);
-  Step step({4, 2, {200, 33}, 64, 0, true}, random);
+  Step step({4, 2, {200, 33}, 0, true}, random);
   step.run();
   step.check();
 }
 
 TEST_CASE("a sequence that is below its budget scores all heads of a layer and gives no token up") {
   std::mt19937 random(7);
-  Step step({2, 3, {130}, 64, 0, false, false}, random);
+  Step step({2, 3, {130}, 0, false, false}, random);
   step.run();
   step.check();
 }

@@ -123,45 +123,41 @@ void check_items(const Case& c, unsigned blocks) {
   const std::uint32_t passes = (c.heads + kLatentHeads - 1) / kLatentHeads;
   run.logits.assign(std::size_t{passes} * slots * kLatentHeads, kPoison);
   std::vector<AttentionUnit> units;
-  std::vector<AttentionItem> items;
-  std::vector<std::uint32_t> query;
-  std::uint32_t first = 0, most_parts = 0;
+  std::vector<std::uint32_t> items, query;
+  std::uint32_t first = 0;
   for (std::uint32_t s = 0; s < sequences; ++s) {
     query.push_back(1000 + s);
     for (std::uint32_t pass = 0; pass < passes; ++pass) {
       const std::uint32_t heads = std::min(kLatentHeads, c.heads - pass * kLatentHeads);
-      AttentionUnit unit{{}, s, pass * kLatentHeads, heads, 0};
+      AttentionUnit unit{{}, s, pass * kLatentHeads, heads, c.lengths[s], static_cast<std::uint32_t>(items.size())};
       unit.slots.keys = run.rows.bytes.data() + std::size_t{first} * run.rows.row_bytes;
       unit.slots.key_scales = run.rows.scales.data() + first;
       unit.slots.positions = run.positions.data() + first;
       unit.slots.logits = run.logits.data() + (std::size_t{pass} * slots + first) * kLatentHeads;
-      const auto index = static_cast<std::uint32_t>(units.size());
-      for (std::uint32_t at = 0; at < c.lengths[s]; at += c.item) {
-        items.push_back({index, at, std::min(c.item, c.lengths[s] - at), unit.parts++});
-      }
-      most_parts = std::max(most_parts, unit.parts);
+      items.insert(items.end(), (c.lengths[s] + c.item - 1) / c.item, static_cast<std::uint32_t>(units.size()));
       units.push_back(unit);
     }
     first += c.lengths[s] + 3;
   }
-  const std::size_t parts = units.size() * most_parts * kLatentHeads;
+  LatentArguments& a = run.arguments;
+  a.units = units.data();
+  a.items = items.data();
+  a.item_count = static_cast<std::uint32_t>(items.size());
+  a.item_slots = c.item;
+  a.run_items = (a.item_count + blocks - 1) / blocks;
+  a.most_parts = runs_of(a);
+  const std::size_t parts = units.size() * a.most_parts * kLatentHeads;
   std::vector<float> part_max(parts, kPoison), part_sum(parts, kPoison), part_out(parts * kLatentValue, kPoison);
   std::vector<unsigned> finished(units.size(), 0);
   run.log_sums.assign(units.size() * kLatentHeads, kPoison);
-  const auto item_count = static_cast<std::uint32_t>(items.size());
-  LatentArguments& a = run.arguments;
-  a.items = items.data();
-  a.item_count = &item_count;
-  a.units = units.data();
   a.query = query.data();
   a.unit_heads = kLatentHeads;
-  a.most_parts = most_parts;
   a.part_max = part_max.data();
   a.part_sum = part_sum.data();
   a.part_out = part_out.data();
   a.finished = finished.data();
   a.log_sums = run.log_sums.data();
-  emulator::run({blocks}, {kAttentionThreads}, [&] { latent_attention<kType>(a); });
+  emulator::run({runs_of(a)}, {kAttentionThreads}, [&] { latent_attention<kType>(a); });
   for (std::size_t u = 0; u < units.size(); ++u) {
     CHECK(finished[u] == 0);
     const std::uint32_t sequence = units[u].sequence;

@@ -34,8 +34,7 @@ class Call {
       plan_.add(heads, length, std::vector(heads.size(), length));
     }
     const unsigned width = padded_width(c.dim);
-    blocks_ = multiprocessors * resident_attention_blocks(c.type, width);
-    plan_.cut(multiprocessors, width, 2 * c.row_bytes());
+    plan_.cut(multiprocessors * resident_attention_blocks(c.type, width), width, 2 * c.row_bytes());
     if (c.rows) {
       logits_ = DeviceBuffer(plan_.logit_floats() * sizeof(float));
       plan_.place_logits(logits_.at<float>());
@@ -60,10 +59,10 @@ class Call {
     run_noise(stream, Noise::kF32, 0.01F, 1, arena.at(first + 2 * rows * c.row_bytes()), (8 * rows + 15) / 16 * 16);
   }
   void launch(Stream& stream) {
-    run_decode_attention(stream, c_.type, blocks_, a_);
+    run_decode_attention(stream, c_.type, a_);
     if (!c_.scores) return;
-    if (*c_.scores == ScoreKind::kNoisySum) run_noisy_sums(stream, blocks_, scores_);
-    run_update_scores(stream, blocks_, scores_);
+    if (*c_.scores == ScoreKind::kNoisySum) run_noisy_sums(stream, scores_);
+    run_update_scores(stream, scores_);
   }
 
  private:
@@ -82,7 +81,6 @@ class Call {
   }
 
   const AttentionWork& c_;
-  unsigned blocks_ = 1;
   AttentionPlan plan_;
   DeviceBuffer logits_, tables_, parts_, state_, next_, score_parts_, score_rows_, finished_, evicted_;
   AttentionArguments a_;

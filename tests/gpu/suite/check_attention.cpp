@@ -85,7 +85,7 @@ class DecodeCheck {
     const unsigned width = c_.latent ? kLatentValue : padded_width(std::max(c_.head_dim, c_.value_dim));
     const unsigned blocks =
         options.device.multiprocessors * resident_attention_blocks(c_.type, width);
-    plan.cut(options.device.multiprocessors, width, keys_.row_bytes + values_.row_bytes);
+    plan.cut(blocks, width, keys_.row_bytes + values_.row_bytes);
     const DeviceBuffer logits = poisoned(stream, plan.logit_floats() * sizeof(float));
     plan.place_logits(logits.at<float>());
     DeviceBuffer tables, parts = poisoned(stream, 1U << 20);
@@ -104,7 +104,7 @@ class DecodeCheck {
     a.alibi = c_.alibi ? alibi.at<float>() : nullptr;
     a.out = out.at<float>();
     // Twice: the second launch meets the counters that the first left.
-    for (int i = 0; i < 2; ++i) run_decode_attention(stream, c_.type, blocks, a);
+    for (int i = 0; i < 2; ++i) run_decode_attention(stream, c_.type, a);
     const auto got_out = downloaded<float>(stream, out, outputs);
     const auto got_logits = downloaded<float>(stream, logits, plan.logit_floats());
     std::vector<float> got_sums(plan.units().size() * plan.kernel_group());
