@@ -45,13 +45,6 @@ struct DeviceMatrix {
   std::uint32_t cols = 0;           // a multiple of 8
 };
 
-// What a later launch reads and no other writes: while a launch ends and the next one begins, it comes from memory to
-// the second-level cache.
-struct Ahead {
-  const std::byte* data = nullptr;
-  std::uint32_t bytes = 0;
-};
-
 // Pairs of one expert that are neighbours in the order of experts.
 struct ExpertTile {
   std::uint32_t expert = 0;
@@ -112,7 +105,6 @@ struct LinearArguments {
   HeadMatrices heads;               // w is the first head's; without norm, experts and up
   ColumnShares shares;              // parts > 1: of 17 … kPartTokens tokens, where no block makes norms (ColumnParts)
   float* out = nullptr;             // [tokens, rows]
-  Ahead ahead = {};
 };
 
 // 0 stands for vectors and results that lie behind each other.
@@ -295,8 +287,6 @@ struct AttentionArguments : RunArguments {
   unsigned* finished = nullptr;         // [units] parts that are done; 0 before and after
   float* log_sums = nullptr;            // [units, unit_heads] of the exponentials
   float* out = nullptr;                 // [sequences, heads, value_dim]
-  Ahead ahead = {};
-  bool ahead_first = false;             // before the rows are met, which leave the cache room for it
 };
 
 // Latent attention: of runs of items, or of all rows of a prompt.

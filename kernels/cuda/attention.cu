@@ -6,27 +6,16 @@ namespace {
 
 using Kernel = void (*)(AttentionArguments);
 
-// A kernel and the bytes of its ring.
-struct Chosen {
-  Kernel kernel;
-  unsigned ring;
-};
-
-template <Stored kType, unsigned kWidth>
-Chosen kernel_for() {
-  return {&decode_attention<kType, kWidth>, kRingBytes<kType, kWidth>};
-}
-
 template <Stored kType>
-Chosen kernel_of_width(unsigned width) {
+Kernel kernel_of_width(unsigned width) {
   switch (width) {
-    case 64: return kernel_for<kType, 64>();
-    case 128: return kernel_for<kType, 128>();
-    default: return kernel_for<kType, 256>();
+    case 64: return &decode_attention<kType, 64>;
+    case 128: return &decode_attention<kType, 128>;
+    default: return &decode_attention<kType, 256>;
   }
 }
 
-Chosen kernel_of(Stored cache, unsigned width) {
+Kernel kernel_of(Stored cache, unsigned width) {
   switch (cache) {
     case Stored::kBF16: return kernel_of_width<Stored::kBF16>(width);
     case Stored::kF16: return kernel_of_width<Stored::kF16>(width);
@@ -39,14 +28,13 @@ Chosen kernel_of(Stored cache, unsigned width) {
 
 void run_decode_attention(Stream& stream, Stored cache, const AttentionArguments& a) {
   if (a.value_row_bytes == 0) return run_latent_attention(stream, cache, LatentArguments{a});
-  const Chosen chosen = kernel_of(cache, padded_width(a.head_dim > a.value_dim ? a.head_dim : a.value_dim));
-  launch(stream, chosen.kernel, {runs_of(a)}, kAttentionThreads, a, chosen.ring);
+  const unsigned width = padded_width(a.head_dim > a.value_dim ? a.head_dim : a.value_dim);
+  launch(stream, kernel_of(cache, width), {runs_of(a)}, kAttentionThreads, a);
 }
 
 unsigned resident_attention_blocks(Stored cache, unsigned width) {
   if (width == kLatentValue) return resident_latent_blocks(cache);
-  const Chosen chosen = kernel_of(cache, width);
-  return resident_blocks(chosen.kernel, kAttentionThreads, chosen.ring);
+  return resident_blocks(kernel_of(cache, width), kAttentionThreads);
 }
 
 }  // namespace kvroof::cuda

@@ -3,8 +3,7 @@
 //
 // A unit is one KV head of one sequence (and, where more than kMostGroup query heads share it, one pass over kMostGroup
 // of them). Each block takes a run of all slots, one piece a unit, and each of its warps every fourth tile of a piece
-// with a running softmax of its own (Dao 2023), so that warps wait for nothing but memory; what is next is on its way
-// over the ends of pieces. A unit of several runs is combined by the block that finishes the last of its parts. Softmax
+// with a running softmax of its own (Dao 2023), so that warps wait for nothing but memory. A unit of several runs is combined by the block that finishes the last of its parts. Softmax
 // does not depend on the order of slots, so a token may lie in any of them: what matters about a slot is its position.
 //
 // Rows go from memory to registers in the order in which they are factors (attention_rows.cuh). The products
@@ -13,7 +12,6 @@
 // columns of the first are its rows of the second, and the sums have the digits of floats, not of factors.
 #pragma once
 
-#include "kernels/cuda/ahead.cuh"
 #include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/kernels.hpp"
 
@@ -45,7 +43,8 @@ KV_DEVICE void split_queries(const AttentionArguments& a, const AttentionUnit& u
     std::uint32_t rests[4];
     KV_UNROLL
     for (unsigned p = 0; p < 4; ++p) {
-      split_pair<kRowFactors<kType>>(x[2 * p], x[2 * p + 1], pairs[p], rests[p]);
+      const unsigned i = first_of_pair<kType>(p);
+      split_pair<kDecodeFactors<kType>>(x[i], x[i + kPairStep<kType>], pairs[p], rests[p]);
     }
     queries[i / 32 * 64 + lane] = {pairs[0], rests[0], pairs[1], rests[1]};
     queries[i / 32 * 64 + 32 + lane] = {pairs[2], rests[2], pairs[3], rests[3]};
@@ -67,11 +66,11 @@ KV_DEVICE void key_products(const Pack* queries, const Keys<kType, kWidth>& keys
     KV_UNROLL
     for (unsigned n = 0; n < kEights; ++n) {
       std::uint32_t pairs[4];
-      to_pairs<kType>(keys.rows[n][j], pairs);
+      to_decode_pairs<kType>(keys.rows[n][j], pairs);
       KV_UNROLL
       for (unsigned step = 0; step < 2; ++step) {
         const std::uint32_t right[2] = {pairs[2 * step], pairs[2 * step + 1]};
-        multiply_add<kRowFactors<kType>>(sums[n], left[step], right);
+        multiply_add<kDecodeFactors<kType>>(sums[n], left[step], right);
       }
     }
   }
@@ -136,9 +135,13 @@ KV_DEVICE void finish_logits(const AttentionArguments& a, const LogitRule& rule,
 }
 
 // Weights are kept 2^kLiftedBits times too large until they are parts: f16 has nothing below 2⁻²⁵, and what many tokens
-// far from the highest add up to would be lost.
+// far from the highest add up to would be lost. Those of integers are factors times the scale of their row, which must
+// not leave f16 at its other end: no factor does with elements up to 7,000, and larger ones are cut.
 template <Stored kType>
-constexpr float kLiftedBits = kRowFactors<kType> == Stored::kF16 ? 14.0F : 0.0F;
+constexpr float kLiftedBits = kType == Stored::kBF16   ? 0.0F
+                              : kType == Stored::kF16  ? 14.0F
+                              : kType == Stored::kInt8 ? 10.0F
+                                                       : 6.0F;
 
 // Logits become weights relative to the highest by now; returns what those before are to be multiplied with.
 template <Stored kType, unsigned kEights, unsigned kWidth>
@@ -172,7 +175,7 @@ KV_DEVICE void shrink_output(float shrink, WarpSums<kWidth>& met) {
 template <Stored kType, unsigned kWidth>
 KV_DEVICE void add_values(const Values<kType, kWidth>& values,
                           float (&weights)[kTileSlots<kType, kWidth> / 8][2], WarpSums<kWidth>& met) {
-  constexpr Stored kFactors = kRowFactors<kType>;
+  constexpr Stored kFactors = kDecodeFactors<kType>;
   KV_UNROLL
   for (unsigned n = 0; n < kTileSlots<kType, kWidth> / 16; ++n) {
     std::uint32_t right[2];
@@ -182,7 +185,9 @@ KV_DEVICE void add_values(const Values<kType, kWidth>& values,
       float (&pair)[2] = weights[n * 2 + half];
       KV_UNROLL
       for (unsigned i = 0; i < 2; ++i) {
-        if (kBits<kType> < 16) pair[i] *= from_lane(values.scale, (n * 2 + half) * 8 + thread_x() % 4 * 2 + i);
+        if (kBits<kType> >= 16) continue;
+        const float factor = pair[i] * from_lane(values.scale, (n * 2 + half) * 8 + thread_x() % 4 * 2 + i);
+        pair[i] = factor > kLargestF16 ? kLargestF16 : factor;
       }
       split_pair<kFactors>(pair[0], pair[1], right[half], rest[half]);
     }
@@ -190,8 +195,8 @@ KV_DEVICE void add_values(const Values<kType, kWidth>& values,
     for (unsigned j = 0; j < kValueEights<kWidth>; ++j) {
       std::uint32_t first[8];
       std::uint32_t second[8];
-      to_pairs_across<kType>(values.rows[n * 4][j], values.rows[n * 4 + 1][j], first);
-      to_pairs_across<kType>(values.rows[n * 4 + 2][j], values.rows[n * 4 + 3][j], second);
+      to_decode_pairs_across<kType>(values.rows[n * 4][j], values.rows[n * 4 + 1][j], first);
+      to_decode_pairs_across<kType>(values.rows[n * 4 + 2][j], values.rows[n * 4 + 3][j], second);
       KV_UNROLL
       for (unsigned m = 0; m < 4; ++m) {
         const std::uint32_t left[4] = {first[2 * m], first[2 * m + 1], second[2 * m], second[2 * m + 1]};
@@ -202,26 +207,27 @@ KV_DEVICE void add_values(const Values<kType, kWidth>& values,
   }
 }
 
-// This warp's tiles of a piece.
+// This warp's tiles of a piece. Keys of the next tile set out while this one's values are on their way.
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void meet_slots(const AttentionArguments& a, const AttentionUnit& unit, const RunPiece& piece,
-                          const Pack* queries, std::byte* ring, Sending& next, WarpSums<kWidth>& met) {
+KV_DEVICE void meet_slots(const AttentionArguments& a, const AttentionUnit& unit, const RunPiece& piece, Pack* queries,
+                          WarpSums<kWidth>& met) {
   constexpr unsigned kTile = kTileSlots<kType, kWidth>;
   const LogitRule rule = rule_of(a, unit, piece);
-  for (unsigned at = thread_x() / 32 * kTile; at < piece.count; at += kRound<kType, kWidth>) {
-    float weights[kTile / 8][2];
-    {
-      Keys<kType, kWidth> keys;
-      take_keys(a, oldest_half<kType, kWidth>(ring, next), keys);
-      key_products<kType, kWidth>(queries, keys, weights);
-      send_half<kType, kWidth>(a, ring, next);
-      finish_logits<kType, kWidth>(a, rule, at, piece.count, keys, weights);
-    }
-    shrink_output(weigh_logits<kType>(weights, met), met);
+  const CacheSlots slots = unit.slots;
+  unsigned at = thread_x() / 32 * kTile;
+  Keys<kType, kWidth> keys;
+  load_keys(a, slots, piece, at, keys);
+  split_queries<kType, kWidth>(a, unit, queries);
+  sync_block();
+  for (; at < piece.count; at += kAttentionWarps * kTile) {
     Values<kType, kWidth> values;
-    take_values(oldest_half<kType, kWidth>(ring, next), values);
+    load_values(a, slots, piece, at, values);
+    float weights[kTile / 8][2];
+    key_products<kType, kWidth>(queries, keys, weights);
+    finish_logits<kType, kWidth>(a, rule, at, piece.count, keys, weights);
+    load_keys(a, slots, piece, at + kAttentionWarps * kTile, keys);
+    shrink_output(weigh_logits<kType>(weights, met), met);
     add_values<kType, kWidth>(values, weights, met);
-    send_half<kType, kWidth>(a, ring, next);
   }
 }
 
@@ -306,15 +312,11 @@ KV_DEVICE void store_piece(const AttentionArguments& a, const AttentionUnit& uni
   }
 }
 
-// Has the rows of each warp's first tile brought to the second-level cache, a lane every 32nd line: what lies in the
-// cache since earlier steps does not wait for the launch before. Units may be longer than rows are by now: nothing
-// behind those, which would be read from memory for nothing. The host sends lengths before a step's launches.
+// Has the rows of each warp's first tile of a piece brought to the second-level cache, a lane every 32nd line.
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void prefetch_first_tiles(const AttentionArguments& a) {
-  RunWalk walk = run_of_block(a);
-  RunPiece piece;
+KV_DEVICE void prefetch_first_tiles(const AttentionArguments& a, const RunPiece& piece) {
   const unsigned own = thread_x() / 32 * kTileSlots<kType, kWidth>;
-  if (!next_piece(a, walk, piece) || own >= piece.count) return;
+  if (own >= piece.count) return;
   const unsigned rest = piece.count - own;
   const unsigned count = rest < kTileSlots<kType, kWidth> ? rest : kTileSlots<kType, kWidth>;
   const CacheSlots& slots = a.units[piece.unit].slots;
@@ -327,41 +329,32 @@ KV_DEVICE void prefetch_first_tiles(const AttentionArguments& a) {
   }
 }
 
-// Blocks of a multiprocessor: as many as its shared memory holds the rings of.
-template <Stored kType, unsigned kWidth>
-constexpr unsigned kAttentionBlocks = kWidth > 128 ? 2 : kPlaceBytes<kType, kWidth> > 10000 ? 3 : 4;
-
 // A block of kAttentionThreads for each run. Reads k and v of every slot of every unit once.
 template <Stored kType, unsigned kWidth>
-KV_KERNEL KV_RESIDENT(kAttentionThreads, (kAttentionBlocks<kType, kWidth>)) void decode_attention(AttentionArguments a) {
-  KV_SHARED_OF_LAUNCH(Pack, ring_packs, (kRingBytes<kType, kWidth> / sizeof(Pack)));
+KV_KERNEL KV_RESIDENT(kAttentionThreads, (kWidth > 128 ? 2 : 3)) void decode_attention(AttentionArguments a) {
   KV_SHARED(Pack, queries, kWidth * 2);
   KV_SHARED(Pack, sums, kAttentionWarps * kSumHeads * kWidth / 4);
   KV_SHARED(float, tops, kAttentionWarps * kMostGroup * 2);
   KV_SHARED(unsigned, before, 1);
-  auto* const ring = reinterpret_cast<std::byte*>(ring_packs);
-  prefetch_first_tiles<kType, kWidth>(a);
+  // What lies in memory since earlier steps does not wait for the launch before; the host sent lengths before a step's
+  // launches. Behind a row's end nothing is brought: it would be read for nothing.
+  RunWalk walk = run_of_block(a);
+  RunPiece next;
+  next_piece(a, walk, next);
+  prefetch_first_tiles<kType, kWidth>(a, next);
   await_previous();
-  Sending next;
-  next.walk = run_of_block(a);
-  RunWalk walk = next.walk;
-  skip_pieces<kType, kWidth>(a, next);
-  KV_UNROLL_BY(1)
-  for (unsigned i = 0; i < kPlaces<kType, kWidth>; ++i) send_half<kType, kWidth>(a, ring, next);
-  if (a.ahead_first) fetch_ahead(a.ahead);
-  for (RunPiece piece; next_piece(a, walk, piece);) {
+  while (next.count > 0) {
+    const RunPiece piece = next;
+    if (next_piece(a, walk, next)) prefetch_first_tiles<kType, kWidth>(a, next);
     const AttentionUnit& unit = a.units[piece.unit];
-    split_queries<kType, kWidth>(a, unit, queries);
-    sync_block();
     WarpSums<kWidth> met;
-    meet_slots<kType, kWidth>(a, unit, piece, queries, ring, next, met);
+    meet_slots<kType, kWidth>(a, unit, piece, queries, met);
     store_piece<kType>(a, unit, piece, met, tops, sums);
     if (piece.parts == 1) continue;
     finish_part(a.finished + piece.unit, piece.parts, before, [&] {
       combine_parts<kWidth>(a, unit, piece, tops, reinterpret_cast<float*>(sums));
     });
   }
-  if (!a.ahead_first) fetch_ahead(a.ahead);
 }
 
 }  // namespace kvroof::cuda

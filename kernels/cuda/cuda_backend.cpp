@@ -188,8 +188,6 @@ void CudaBackend::set_model(AttentionArguments& a, const AttentionInput& input, 
   a.window = shape().window(input.layer.value);
   a.alibi = weights_->alibi;
   a.out = input.out + std::size_t{first_token} * shape().heads * shape().v_head_dim;
-  a.ahead = input.ahead;
-  a.ahead_first = std::uint64_t{a.item_count} * a.item_slots * row_bytes() <= device_.cache_bytes / kAheadShare;
 }
 
 // A product with each row of k and one with each row of v, for every query head that reads it.

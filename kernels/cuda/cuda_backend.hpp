@@ -93,7 +93,7 @@ class CudaBackend final : public Backend {
   void load_library();
   [[nodiscard]] std::unique_ptr<DeviceForward> new_forward() {
     return std::make_unique<DeviceForward>(stream_, launches_, *weights_, library_.get(), options_.linear,
-                                           device_);
+                                           device_.multiprocessors);
   }
   Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);
   void attend_prompt(const AttentionInput& input);

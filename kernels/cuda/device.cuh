@@ -13,8 +13,6 @@
 #define KV_RESIDENT(threads, blocks) __launch_bounds__(threads, blocks)  // blocks of a multiprocessor, at least
 #define KV_DEVICE __device__ __forceinline__
 #define KV_SHARED(type, name, count) __shared__ type name[count]
-// Shared memory whose size the launch says: up to `most`.
-#define KV_SHARED_OF_LAUNCH(type, name, most) extern __shared__ type name[]
 #define KV_UNROLL _Pragma("unroll")
 #define KV_PRAGMA(text) _Pragma(#text)
 #define KV_UNROLL_BY(n) KV_PRAGMA(unroll n)
@@ -32,7 +30,6 @@ KV_DEVICE unsigned block_y() { return blockIdx.y; }
 KV_DEVICE unsigned block_z() { return blockIdx.z; }
 KV_DEVICE unsigned threads_x() { return blockDim.x; }
 KV_DEVICE unsigned blocks_x() { return gridDim.x; }
-KV_DEVICE unsigned blocks_y() { return gridDim.y; }
 KV_DEVICE void sync_block() { __syncthreads(); }
 KV_DEVICE void sync_warp() { __syncwarp(); }
 template <class T>
@@ -65,23 +62,6 @@ KV_DEVICE void await_previous() {
 }
 // Has the line brought to the second-level cache.
 KV_DEVICE void prefetch(const std::byte* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-// Copies kBytes (4, 8 or 16, aligned to them) to shared memory while the thread goes on; zeros where nothing is there.
-// The thread finds them after an await_copies() that leaves out none of its commit_copies().
-template <unsigned kBytes>
-KV_DEVICE void start_copy(void* shared, const void* from, bool there) {
-  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-  const unsigned bytes = there ? kBytes : 0;
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes), "r"(bytes)
-                 : "memory");
-  }
-}
-KV_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits for the thread's own copies, but for those of the last kLeft commits.
-template <unsigned kLeft>
-KV_DEVICE void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory"); }
 // What is read once a step goes past the first-level cache.
 template <class T>
 KV_DEVICE T load_once(const T* p) { return __ldcs(p); }
@@ -122,7 +102,6 @@ KV_DEVICE float float_of(std::uint32_t x) { return __uint_as_float(x); }
 #define KV_SHARED(type, name, count) \
   static type name[count];           \
   emulator::fresh(name, sizeof name)
-#define KV_SHARED_OF_LAUNCH(type, name, most) KV_SHARED(type, name, most)
 #define KV_UNROLL
 #define KV_UNROLL_BY(n)
 
@@ -144,7 +123,6 @@ inline unsigned block_y() { return emulator::block_index.y; }
 inline unsigned block_z() { return emulator::block_index.z; }
 inline unsigned threads_x() { return emulator::block_size.x; }
 inline unsigned blocks_x() { return emulator::grid_size.x; }
-inline unsigned blocks_y() { return emulator::grid_size.y; }
 using emulator::Place;
 inline void sync_block(Place place = Place::current()) { emulator::sync_block(place); }
 inline void sync_warp(Place place = Place::current()) { emulator::sync_warp(place); }
@@ -170,15 +148,6 @@ inline void or_atomic(std::uint32_t* p, std::uint32_t v) { *p |= v; }
 inline void fence_device() {}
 inline void await_previous() { emulator::await_previous(); }
 inline void prefetch(const std::byte* p) { emulator::prefetch(p); }
-template <unsigned kBytes>
-void start_copy(void* shared, const void* from, bool there) {
-  emulator::check_aligned(shared, kBytes);
-  if (there) emulator::check_aligned(from, kBytes);
-  emulator::start_copy(shared, there ? from : nullptr, kBytes);
-}
-inline void commit_copies() { emulator::commit_copies(); }
-template <unsigned kLeft>
-void await_copies() { emulator::await_copies(kLeft); }
 template <class T>
 T load_once(const T* p) {
   emulator::check_aligned(p, sizeof(T));

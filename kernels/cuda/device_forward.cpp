@@ -46,13 +46,12 @@ DeclaredWork work_of(const LinearArguments& a, bool first) {
 }  // namespace
 
 DeviceForward::DeviceForward(Stream& stream, Launches& launches, const DeviceModel& model, CublasLt* library,
-                             LinearBy linear, const DeviceFacts& device)
+                             LinearBy linear, unsigned multiprocessors)
     : stream_(stream),
       launches_(launches),
       model_(model),
       library_linear_(stream, library, linear),
-      column_parts_(stream, device.multiprocessors),
-      weights_ahead_(model, device.cache_bytes / kAheadShare) {
+      column_parts_(stream, multiprocessors) {
   const ModelShape& shape = model.host().config.shape;
   const std::vector<unsigned> zeros(shape.heads + std::size_t{2} * shape.kv_heads);
   DeviceTables done(stream, heads_done_);
@@ -77,10 +76,6 @@ LinearArguments DeviceForward::with_norm(const float* x, const DeviceNorm& norm)
   return a;
 }
 
-Ahead DeviceForward::ahead_of(const DeviceMatrix& matrix) const {
-  return stream_.watched ? Ahead{} : weights_ahead_.after(matrix);
-}
-
 void DeviceForward::launch_linear(const char* operation, LinearArguments& a, bool first) {
   const Launch launch(launches_, {operation, layer_, Cause::kWeights, work_of(a, first)});
   if (library_linear_.run(model_.type(), a)) return;
@@ -95,7 +90,6 @@ void DeviceForward::linear(const char* operation, const float* x, const DeviceNo
   a.bias = w.bias;
   a.add = add;
   a.out = out;
-  a.ahead = ahead_of(a.w);
   launch_linear(operation, a);
 }
 
@@ -228,7 +222,6 @@ LinearArguments DeviceForward::mlp_arguments(const DeviceMlp& w, const float* x,
 
 void DeviceForward::mlp(const DeviceMlp& w, const float* x, const DeviceNorm& norm, float* activated, bool first) {
   LinearArguments a = mlp_arguments(w, x, norm, activated);
-  a.ahead = ahead_of(a.w);
   launch_linear(a.up.rows > 0 ? "gate_up" : "up", a, first);
 }
 
@@ -308,7 +301,6 @@ void DeviceForward::layer(LayerId id, const Attention& attention) {
     project_latent(w.latent, x, before, input);
   } else {
     project(w.qkv, x, before, attention, input);
-    input.ahead = ahead_of(w.qkv.matrix);
   }
   attention.attend(input);
   const float* attended =

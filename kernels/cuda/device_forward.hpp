@@ -12,7 +12,6 @@
 #include "kernels/cuda/launches.hpp"
 #include "kernels/cuda/library_linear.hpp"
 #include "kernels/cuda/pinned.hpp"
-#include "kernels/cuda/weights_ahead.hpp"
 #include "sim/core/ids.hpp"
 
 namespace kvroof::cuda {
@@ -36,7 +35,6 @@ struct AttentionInput {
   const float* turns = nullptr;              // of the layer's rotary rule, or null
   std::uint32_t rotary_pairs = 0;
   float* out = nullptr;                      // [tokens, heads, v_head_dim]
-  Ahead ahead;                               // what is read after attention
   bool appended = false;                     // the heads are where their Append says
 };
 
@@ -62,7 +60,7 @@ class DeviceForward {
  public:
   // All must outlive this object; `library` may be null. Throws OutOfDeviceMemory.
   DeviceForward(Stream& stream, Launches& launches, const DeviceModel& model, CublasLt* library, LinearBy linear,
-                const DeviceFacts& device);
+                unsigned multiprocessors);
 
   // A pass: its tokens go to the device; all layers run, and the residual stream stays on the device until the next
   // pass. run() and project() only launch, the same whatever the tokens are, so that a train of launches can hold them.
@@ -123,9 +121,6 @@ class DeviceForward {
   void norm_rows(const float* x, const DeviceNorm& norm, float* out, bool add);
   // `first`: of the launches that norm the same input with the same weights, which count once.
   void launch_linear(const char* operation, LinearArguments& a, bool first = true);
-  // What is fetched while a launch with this matrix ends. None of launches that are to have times and counts of their
-  // own.
-  [[nodiscard]] Ahead ahead_of(const DeviceMatrix& matrix) const;
   [[nodiscard]] bool appends_at_once(const LinearArguments& a) const;
   [[nodiscard]] LinearArguments with_norm(const float* x, const DeviceNorm& norm) const;
   [[nodiscard]] NormMode norm_mode() const;
@@ -135,7 +130,6 @@ class DeviceForward {
   const DeviceModel& model_;
   LibraryLinear library_linear_;
   ColumnParts column_parts_;
-  WeightsAhead weights_ahead_;
   std::int32_t layer_ = -1;  // whose launches are made; -1: none
   std::uint32_t tokens_ = 0;
   std::vector<std::byte> sent_inputs_;  // outlives their copy, which some devices make later

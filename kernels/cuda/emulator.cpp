@@ -26,7 +26,6 @@ std::size_t memory_limit = [] {
 const char* failure = nullptr;
 
 Watcher* watcher = nullptr;
-
 std::vector<const std::byte*>* prefetched = nullptr;
 
 bool backwards = std::getenv("KVROOF_EMULATED_BACKWARDS") != nullptr;
@@ -97,12 +96,6 @@ struct Warp {
   std::array<std::uint32_t, 2> handed{};  // whose values those are, a bit each
 };
 
-struct Copy {
-  void* to;
-  const void* from;
-  std::size_t bytes;
-};
-
 // A thread of a block, and after it the same of the next block.
 struct Fiber {
   boost::context::fiber place;         // where it goes on; empty: it was never entered
@@ -111,7 +104,6 @@ struct Fiber {
   std::uint64_t waits_turn = 0;
   bool done = false;
   bool awaited = false;  // the launch before
-  std::deque<std::vector<Copy>> copies;  // of each commit that was not waited for, and at last of none yet
   [[nodiscard]] bool waits() const { return waits_at != nullptr && waits_at->turn == waits_turn; }
 };
 
@@ -206,7 +198,6 @@ void resume(Fiber& fiber) {
 void start_thread(Fiber& fiber, unsigned thread) {
   fiber.index = {thread % block_size.x, thread / block_size.x % block_size.y, thread / (block_size.x * block_size.y)};
   fiber.done = fiber.awaited = false;
-  fiber.copies.assign(1, {});
   fiber.waits_at = nullptr;
 }
 
@@ -266,23 +257,13 @@ void run(Dim grid, Dim block_dim, const std::function<void()>& kernel) {
   g_block = nullptr;
 }
 
+void prefetch(const std::byte* line) {
+  if (prefetched != nullptr) prefetched->push_back(line);
+}
+
 void check_aligned(const void* place, std::size_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(place) % bytes != 0) {
     throw std::logic_error("a load of " + std::to_string(bytes) + " bytes is not aligned to them");
-  }
-}
-
-void start_copy(void* to, const void* from, std::size_t bytes) {
-  std::memset(to, 0xff, bytes);
-  g_block->fibers[g_block->running].copies.back().push_back({to, from, bytes});
-}
-void commit_copies() { g_block->fibers[g_block->running].copies.emplace_back(); }
-void await_copies(std::size_t left) {
-  std::deque<std::vector<Copy>>& copies = g_block->fibers[g_block->running].copies;
-  for (; copies.size() > left + 1; copies.pop_front()) {
-    for (const Copy& copy : copies.front()) {
-      copy.from != nullptr ? std::memcpy(copy.to, copy.from, copy.bytes) : std::memset(copy.to, 0, copy.bytes);
-    }
   }
 }
 

@@ -89,17 +89,10 @@ class LaunchQueue {
 // std::logic_error, which no thread of a block catches: the program ends, as it would there.
 void check_aligned(const void* place, std::size_t bytes);
 
-// Lines that kernels have had fetched; null: nobody asks.
+// Lines that kernels have brought before they load them: each is read from memory, whether it is used or not. Null:
+// nobody notes them.
 extern std::vector<const std::byte*>* prefetched;
-inline void prefetch(const std::byte* line) {
-  if (prefetched != nullptr) prefetched->push_back(line);
-}
-
-// Copies that a thread goes on beside; from null: zeros. They are made as late as they may be, by the await of their
-// commit, and until then their place holds 0xff.
-void start_copy(void* to, const void* from, std::size_t bytes);
-void commit_copies();
-void await_copies(std::size_t left);
+void prefetch(const std::byte* line);
 
 // Every thread of every kernel waits for the launch before (programmatic dependent launch): so a launch is over only
 // when all before it are, and who waits for it waits for them.

@@ -103,7 +103,6 @@ struct DeviceFacts {
   int devices = -1;             // -1: not known
   char name[256] = {};
   unsigned multiprocessors = 0;
-  std::size_t cache_bytes = 0;  // second-level
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
   int major = 0, minor = 0;

@@ -161,7 +161,6 @@ KV_DEVICE void finish_latent_logits(const LatentArguments& a, const LatentTask& 
 // would be lost. Sums of the output are kept so many times too large; no factor overflows with elements up to 7,000.
 template <Stored kType>
 constexpr float kLift = kType == Stored::kInt8 ? 1024.0F : kType == Stored::kInt4 ? 64.0F : 1.0F;
-constexpr float kLargestFactor = 65504.0F;
 
 // out = shrink · out + kLift · weights · v for this warp's columns.
 template <Stored kType>
@@ -175,7 +174,7 @@ KV_DEVICE void add_latent_values(const LatentArguments& a, const LatentTask& tas
       const unsigned slot = i / 4 * 8 + lane % 4 * 2 + i % 2;
       const float scale = slot < count ? task.slots.key_scales[first + slot] : 0.0F;
       const float factor = weights[i / 4][i % 4] * (kLift<kType> * scale);
-      weights[i / 4][i % 4] = factor > kLargestFactor ? kLargestFactor : factor;
+      weights[i / 4][i % 4] = factor > kLargestF16 ? kLargestF16 : factor;
     }
   }
   const auto* halves = reinterpret_cast<const std::uint16_t*>(rows) + thread_x() / 32 * kLatentColumns + lane / 4;

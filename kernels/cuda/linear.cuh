@@ -2,7 +2,6 @@
 // (norm; bias, activation, gate, residual) is done on the way.
 #pragma once
 
-#include "kernels/cuda/ahead.cuh"
 #include "kernels/cuda/numbers.cuh"
 
 namespace kvroof::cuda {
@@ -242,7 +241,6 @@ KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<kTokens>) void linear(Linear
   if (a.up.rows > 0) prefetch_rows(a.up, row);
   await_previous();
   few_products<kType, kTokens>(a, row, chunk, scratch);
-  fetch_ahead(a.ahead);
 }
 
 // The matrices of an expert in the place of the first one's. Its biases are found by its number: finish_product.

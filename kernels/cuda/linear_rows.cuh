@@ -33,7 +33,6 @@ template <Stored kType>
 KV_KERNEL void finish_products(ProductArguments arguments) {
   const LinearArguments& a = arguments.linear;
   await_previous();
-  fetch_ahead(a.ahead);
   const unsigned t = block_x();
   const unsigned first = block_y() * kFinishedRows + thread_x();
   for (unsigned row = first; row < a.w.rows && row < first + kFinishedRows; row += kLinearRowThreads) {

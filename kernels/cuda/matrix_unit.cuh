@@ -9,6 +9,8 @@
 
 namespace kvroof::cuda {
 
+constexpr float kLargestF16 = 65504.0F;
+
 // Two factors of a pair as floats.
 template <Stored kType>
 KV_DEVICE float2_t pair_floats(std::uint32_t pair) {
@@ -52,6 +54,13 @@ KV_DEVICE std::uint32_t add_bf16_pairs(std::uint32_t a, std::uint32_t b) {
   return sum;
 }
 
+// a · factor + b of pairs of f16, rounded once.
+KV_DEVICE std::uint32_t fma_f16_pairs(std::uint32_t a, std::uint32_t factor, std::uint32_t b) {
+  std::uint32_t sum;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(factor), "r"(b));
+  return sum;
+}
+
 #else
 
 // Each lane computes its own four sums from the factors of all lanes.
@@ -89,6 +98,13 @@ inline std::uint32_t add_bf16_pairs(std::uint32_t a, std::uint32_t b) {
   const float2_t x = pair_floats<Stored::kBF16>(a);
   const float2_t y = pair_floats<Stored::kBF16>(b);
   return packed_pair<Stored::kBF16>(x.x + y.x, x.y + y.y);
+}
+
+inline std::uint32_t fma_f16_pairs(std::uint32_t a, std::uint32_t factor, std::uint32_t b) {
+  const float2_t x = pair_floats<Stored::kF16>(a);
+  const float2_t f = pair_floats<Stored::kF16>(factor);
+  const float2_t y = pair_floats<Stored::kF16>(b);
+  return packed_pair<Stored::kF16>(x.x * f.x + y.x, x.y * f.y + y.y);
 }
 
 #endif

@@ -112,7 +112,6 @@ const char* find_device(DeviceFacts& facts) {
   if (const char* why = problem_of(cudaGetDeviceProperties(&properties, 0))) return why;
   std::strncpy(facts.name, properties.name, sizeof facts.name - 1);
   facts.multiprocessors = static_cast<unsigned>(properties.multiProcessorCount);
-  facts.cache_bytes = static_cast<std::size_t>(properties.l2CacheSize);
   facts.major = properties.major;
   facts.minor = properties.minor;
   cudaFuncAttributes attributes;
@@ -275,7 +274,6 @@ void release_train(void* train) { delete static_cast<emulator::Train*>(train); }
 const char* find_device(DeviceFacts& facts) {
   std::strncpy(facts.name, "emulator", sizeof facts.name - 1);
   facts.multiprocessors = 3;
-  facts.cache_bytes = 64 << 10;
   facts.total_bytes = emulator::memory_limit;
   facts.free_bytes = emulator::memory_limit - std::min(g_in_use, emulator::memory_limit);
   return emulator::failure;

@@ -6,7 +6,7 @@ namespace kvroof::cuda {
 namespace {
 
 void score_last_row(Stream& stream, const ScoreArguments& a) {
-  launch(stream, &last_row_scores, {a.row_parts, a.sequences}, kScoreThreads, a);
+  launch(stream, &last_row_scores, {a.row_parts, a.sequences}, kRowThreads, a);
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ void run_choose_lowest(Stream& stream, const ChooseArguments& a) {
 void run_observe_prompt(Stream& stream, const ScoreArguments& a) {
   if (a.kind == ScoreKind::kLastRow) return score_last_row(stream, a);
   const unsigned slots = a.first_query + a.queries;
-  launch(stream, &observe_prompt, {(slots + kScoreThreads - 1) / kScoreThreads, a.storage_heads}, kScoreThreads, a);
+  launch(stream, &observe_prompt, {(slots + kRowThreads - 1) / kRowThreads, a.storage_heads}, kRowThreads, a);
 }
 
 }  // namespace kvroof::cuda

@@ -11,7 +11,9 @@
 
 namespace kvroof::cuda {
 
-constexpr unsigned kScoreThreads = 256;
+constexpr unsigned kScoreThreads = 384;  // of blocks that walk runs
+constexpr unsigned kRowThreads = 256;    // of those that take a slot a thread
+static_assert(kRowSlots == kRowThreads);
 constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
 
 // The units of one storage head and what a row says of it.
@@ -36,18 +38,66 @@ KV_DEVICE float logit_of(const ScoreArguments& a, std::uint32_t unit, std::uint3
   return a.units[unit + pass_of(a, g)].slots.logits[std::size_t{slot} * a.kernel_group + place_of(a, g)];
 }
 
-// The noise on a slot's logit; draws and keeps that of a row's own token where there is one draw a token.
-KV_DEVICE float noise_on(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, unsigned g) {
+// What memory has of a slot, asked for at once and for several slots before the first is used: memory is far away.
+constexpr unsigned kSlotsAtOnce = 4;
+struct SlotState {
+  std::uint32_t position = 0;
+  float score = 0;  // sums only
+  float logit = kNever;
+  float noise = 0;  // one draw a token only; logit and noise are the first query head's
+};
+
+KV_DEVICE bool keeps_noise(const ScoreArguments& a) { return a.noise == ScoreNoise::kPerToken; }
+KV_DEVICE const std::uint32_t* kept_noise(const ScoreHead& h, std::uint32_t slot, unsigned g) {
+  return h.slots.state + std::size_t{1 + g} * h.slots.stride + slot;
+}
+
+template <bool kScores>
+KV_DEVICE SlotState load_slot(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot) {
+  SlotState s;
+  s.position = h.slots.positions[slot];
+  s.logit = logit_of(a, h.unit, slot, 0);
+  if (kScores && a.kind != ScoreKind::kCounts) s.score = float_of(h.slots.state[slot]);
+  if (keeps_noise(a)) s.noise = float_of(*kept_noise(h, slot, 0));
+  return s;
+}
+
+// The noise on the logit of query head g; draws and keeps that of a row's own token where there is one draw a token.
+KV_DEVICE float noise_on(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, unsigned g,
+                         const SlotState& s) {
   if (a.noise == ScoreNoise::kNone) return 0;
-  const std::uint32_t position = h.slots.positions[slot];
-  const bool each_query = a.noise == ScoreNoise::kPerQuery;
-  std::uint32_t* kept = h.slots.state + std::size_t{1 + g} * h.slots.stride + slot;
-  if (!each_query && position != h.query) return float_of(*kept);
-  NoiseKey key = {a.seed, h.row.sequence, a.layer, h.head * a.group + g, position};
-  if (each_query) key.query_position = h.query;
+  const bool keeps = keeps_noise(a);
+  if (keeps && s.position != h.query) return g == 0 ? s.noise : float_of(*kept_noise(h, slot, g));
+  NoiseKey key = {a.seed, h.row.sequence, a.layer, h.head * a.group + g, s.position};
+  if (!keeps) key.query_position = h.query;
   const float noise = gumbel_draw(key);
-  if (!each_query) *kept = bits_of(noise);
+  if (keeps) h.slots.state[std::size_t{1 + g} * h.slots.stride + slot] = bits_of(noise);
   return noise;
+}
+
+KV_DEVICE float logit_of(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, unsigned g,
+                         const SlotState& s) {
+  return g == 0 ? s.logit : logit_of(a, h.unit, slot, g);
+}
+
+// Calls body(slot, its state) for every threads_x()-th slot of [first, first + count). kScores: states have theirs.
+template <bool kScores, class Body>
+KV_DEVICE void for_slots(const ScoreArguments& a, const ScoreHead& h, std::uint32_t first, std::uint32_t count,
+                         const Body& body) {
+  KV_UNROLL_BY(1)
+  for (std::uint32_t at = thread_x(); at < count; at += kSlotsAtOnce * threads_x()) {
+    SlotState states[kSlotsAtOnce];
+    KV_UNROLL
+    for (unsigned n = 0; n < kSlotsAtOnce; ++n) {
+      const std::uint32_t i = at + n * threads_x();
+      if (i < count) states[n] = load_slot<kScores>(a, h, first + i);
+    }
+    KV_UNROLL
+    for (unsigned n = 0; n < kSlotsAtOnce; ++n) {
+      const std::uint32_t i = at + n * threads_x();
+      if (i < count) body(first + i, states[n]);
+    }
+  }
 }
 
 // The greatest of some x, and the sum of exp(x − greatest).
@@ -55,20 +105,17 @@ struct ExpSum {
   float highest, sum;
 };
 
-// Of query head g: a thread's x = (logit + noise) / temperature, of every kScoreThreads-th slot of the piece.
+// Of query head g: a thread's x = (logit + noise) / temperature, of its slots of the piece.
 KV_DEVICE ExpSum noisy_sum_of_thread(const ScoreArguments& a, const ScoreHead& h, const RunPiece& piece, unsigned g) {
   ExpSum met = {kNever, 0.0F};
-  for (unsigned s = thread_x(); s < piece.count; s += kScoreThreads) {
-    const float logit = logit_of(a, h.unit, piece.first + s, g);
-    if (logit <= kNever) continue;
-    const float x = (logit + noise_on(a, h, piece.first + s, g)) / h.row.temperature;
-    if (x > met.highest) {
-      met.sum = met.sum * exp_of(met.highest - x) + 1.0F;
-      met.highest = x;
-    } else {
-      met.sum += exp_of(x - met.highest);
-    }
-  }
+  for_slots<false>(a, h, piece.first, piece.count, [&](std::uint32_t slot, const SlotState& s) {
+    const float logit = logit_of(a, h, slot, g, s);
+    if (logit <= kNever) return;
+    const float x = (logit + noise_on(a, h, slot, g, s)) / h.row.temperature;
+    const float highest = higher_of(met.highest, x);
+    met.sum = met.sum * exp_of(met.highest - highest) + exp_of(x - highest);
+    met.highest = highest;
+  });
   return met;
 }
 
@@ -89,11 +136,13 @@ KV_DEVICE ExpSum join_over_block(const ExpSum& met, ExpSum* warps) {
 
 // The max and sum of exp((logit + noise) / temperature) over a piece's slots, for each query head; a block of
 // kScoreThreads for each run.
-KV_PLAIN_KERNEL void noisy_sums(ScoreArguments a) {
+KV_PLAIN_KERNEL KV_RESIDENT(kScoreThreads, 3) void noisy_sums(ScoreArguments a) {
   KV_SHARED(ExpSum, warps, kScoreThreads / 32);
-  await_previous();
   RunWalk walk = run_of_block(a);
-  for (RunPiece piece; next_piece(a, walk, piece);) {
+  RunPiece piece;
+  bool there = next_piece(a, walk, piece);
+  await_previous();
+  for (; there; there = next_piece(a, walk, piece)) {
     if (piece.unit % a.passes != 0) continue;
     const ScoreHead h = score_head(a, piece.unit);
     for (unsigned g = 0; g < a.group; ++g) {
@@ -130,7 +179,7 @@ KV_DEVICE float noisy_log_sum(const ScoreArguments& a, const ScoreHead& h, unsig
 // The log-sum that each query head's weights are relative to, into `sums`; for all threads of the block.
 KV_DEVICE void load_log_sums(const ScoreArguments& a, const ScoreHead& h, float* sums) {
   sync_block();
-  for (unsigned g = thread_x() / 32; g < a.group; g += kScoreThreads / 32) {
+  for (unsigned g = thread_x() / 32; g < a.group; g += threads_x() / 32) {
     const std::size_t at = std::size_t{h.unit + pass_of(a, g)} * a.kernel_group + place_of(a, g);
     const float sum = a.kind == ScoreKind::kNoisySum ? noisy_log_sum(a, h, g) : a.log_sums[at];
     if (thread_x() % 32 == 0) sums[g] = sum;
@@ -139,12 +188,13 @@ KV_DEVICE void load_log_sums(const ScoreArguments& a, const ScoreHead& h, float*
 }
 
 // The weights of a slot, reduced over the group.
-KV_DEVICE float reduced_weight(const ScoreArguments& a, const ScoreHead& h, const float* sums, std::uint32_t slot) {
+KV_DEVICE float reduced_weight(const ScoreArguments& a, const ScoreHead& h, const float* sums, std::uint32_t slot,
+                               const SlotState& s) {
   float reduced = 0;
   for (unsigned g = 0; g < a.group; ++g) {
-    float x = logit_of(a, h.unit, slot, g);
+    float x = logit_of(a, h, slot, g, s);
     if (x <= kNever) continue;
-    if (a.kind == ScoreKind::kNoisySum) x = (x + noise_on(a, h, slot, g)) / h.row.temperature;
+    if (a.kind == ScoreKind::kNoisySum) x = (x + noise_on(a, h, slot, g, s)) / h.row.temperature;
     const float weight = exp_of(x - sums[g]);
     if (a.reduction == ScoreReduction::kMax) {
       reduced = weight > reduced ? weight : reduced;
@@ -172,11 +222,12 @@ KV_DEVICE float counted(const ScoreArguments& a, const ScoreHead& h, std::uint32
 }
 
 // The slot's score after the row: the lowest goes.
-KV_DEVICE float scored(const ScoreArguments& a, const ScoreHead& h, const float* sums, std::uint32_t slot) {
-  const float weight = reduced_weight(a, h, sums, slot);
-  const bool is_new = h.slots.positions[slot] == h.query;
+KV_DEVICE float scored(const ScoreArguments& a, const ScoreHead& h, const float* sums, std::uint32_t slot,
+                       const SlotState& s) {
+  const float weight = reduced_weight(a, h, sums, slot, s);
+  const bool is_new = s.position == h.query;
   if (a.kind == ScoreKind::kCounts) return counted(a, h, slot, weight, is_new);
-  const float score = (is_new ? 0.0F : float_of(h.slots.state[slot])) + weight;
+  const float score = (is_new ? 0.0F : s.score) + weight;
   h.slots.state[slot] = bits_of(score);
   return score;
 }
@@ -202,7 +253,7 @@ KV_DEVICE std::uint64_t lowest_over_block(std::uint64_t key, std::uint64_t* scra
   sync_block();
   if (thread_x() % 32 == 0) scratch[thread_x() / 32] = key;
   sync_block();
-  for (unsigned w = 0; w < kScoreThreads / 32; ++w) key = scratch[w] < key ? scratch[w] : key;
+  for (unsigned w = 0; w < threads_x() / 32; ++w) key = scratch[w] < key ? scratch[w] : key;
   return key;
 }
 
@@ -222,35 +273,37 @@ KV_DEVICE void choose_victim(const ScoreArguments& a, const ScoreHead& h, const 
   }
 }
 
-// Has score(slot) made of slots [first, first + count), a thread every kScoreThreads-th; the least key of them all goes
-// to `victim`.
-template <class Score>
-KV_DEVICE void score_slots(const ScoreArguments& a, const ScoreHead& h, std::uint32_t first, std::uint32_t count,
-                           std::uint64_t* scratch, Victim* victim, const Score& score) {
-  Victim best;
-  KV_UNROLL_BY(2)
-  for (std::uint32_t slot = first + thread_x(); slot < first + count; slot += kScoreThreads) {
-    const std::uint64_t key = victim_key(a, h, h.slots.positions[slot], score(slot));
-    if (key < best.key) best = {key, slot};
-  }
+// The slot of the lowest key that this thread has met; the block's lowest goes to `victim`.
+KV_DEVICE void give_up_lowest(const Victim& best, std::uint64_t* scratch, Victim* victim) {
   const std::uint64_t least = lowest_over_block(best.key, scratch);
   if (least == kNoKey ? thread_x() == 0 : best.key == least) *victim = best;
 }
 
+KV_DEVICE void meet_victim(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, std::uint32_t position,
+                           float score, Victim& best) {
+  const std::uint64_t key = victim_key(a, h, position, score);
+  if (key < best.key) best = {key, slot};
+}
+
 // A block of kScoreThreads for each run.
-KV_PLAIN_KERNEL void update_scores(ScoreArguments a) {
+KV_PLAIN_KERNEL KV_RESIDENT(kScoreThreads, 3) void update_scores(ScoreArguments a) {
   KV_SHARED(float, sums, kMostScoreGroup);
   KV_SHARED(std::uint64_t, keys, kScoreThreads / 32);
   KV_SHARED(unsigned, before, 1);
-  await_previous();
   RunWalk walk = run_of_block(a);
-  for (RunPiece piece; next_piece(a, walk, piece);) {
+  RunPiece piece;
+  bool there = next_piece(a, walk, piece);  // the host sent what says it before a step's launches
+  await_previous();
+  for (; there; there = next_piece(a, walk, piece)) {
     if (piece.unit % a.passes != 0) continue;
     const ScoreHead h = score_head(a, piece.unit);
     load_log_sums(a, h, sums);
     Victim* victims = a.victims + std::size_t{h.unit} * a.most_parts;
-    score_slots(a, h, piece.first, piece.count, keys, victims + piece.part,
-                [&](std::uint32_t slot) { return scored(a, h, sums, slot); });
+    Victim best;
+    for_slots<true>(a, h, piece.first, piece.count, [&](std::uint32_t slot, const SlotState& s) {
+      meet_victim(a, h, slot, s.position, scored(a, h, sums, slot, s), best);
+    });
+    give_up_lowest(best, keys, victims + piece.part);
     finish_part(a.finished + h.unit, piece.parts, before, [&] {
       if (thread_x() < 32) choose_victim(a, h, victims, piece.parts, 1);
     });
@@ -272,9 +325,9 @@ KV_DEVICE float layer_weight(const ScoreArguments& a, std::uint32_t unit, std::u
 }
 
 // The scores of rows whose sequence keeps one set for all heads of the layer, which so have equal tokens in equal
-// slots. Blocks of kScoreThreads, x over parts of kRowSlots, y over sequences.
+// slots. Blocks of kRowThreads, x over parts of kRowSlots, y over sequences.
 KV_PLAIN_KERNEL void last_row_scores(ScoreArguments a) {
-  KV_SHARED(std::uint64_t, keys, kScoreThreads / 32);
+  KV_SHARED(std::uint64_t, keys, kRowThreads / 32);
   KV_SHARED(unsigned, before, 1);
   await_previous();
   const ScoreHead h = score_head(a, block_y() * a.storage_heads * a.passes);
@@ -282,11 +335,14 @@ KV_PLAIN_KERNEL void last_row_scores(ScoreArguments a) {
   if (first >= h.row.length) return;
   const std::uint32_t count = h.row.length - first < kRowSlots ? h.row.length - first : kRowSlots;
   Victim* victims = a.victims + std::size_t{block_y()} * a.row_parts;
-  score_slots(a, h, first, count, keys, victims + block_x(), [&](std::uint32_t slot) {
+  Victim best;
+  if (thread_x() < count) {
+    const std::uint32_t slot = first + thread_x();
     const float score = layer_weight(a, h.unit, slot);
     h.slots.state[slot] = bits_of(score);
-    return score;
-  });
+    meet_victim(a, h, slot, h.slots.positions[slot], score, best);
+  }
+  give_up_lowest(best, keys, victims + block_x());
   if (a.queries > 0) return;  // of a prompt
   const std::uint32_t parts = (h.row.length + kRowSlots - 1) / kRowSlots;
   finish_part(a.finished + h.unit, parts, before, [&] {
@@ -299,12 +355,12 @@ KV_PLAIN_KERNEL void last_row_scores(ScoreArguments a) {
 KV_PLAIN_KERNEL void observe_prompt(ScoreArguments a) {
   KV_SHARED(float, sums, kMostScoreGroup);
   await_previous();
-  const std::uint32_t slot = block_x() * kScoreThreads + thread_x();
+  const std::uint32_t slot = block_x() * kRowThreads + thread_x();
   for (std::uint32_t q = 0; q < a.queries; ++q) {
     const ScoreHead h = score_head(a, (q * a.storage_heads + block_y()) * a.passes);
     load_log_sums(a, h, sums);
     const bool seen = slot <= h.query && (a.window == 0 || slot + a.window > h.query);
-    if (seen) scored(a, h, sums, slot);
+    if (seen) scored(a, h, sums, slot, load_slot<true>(a, h, slot));
   }
 }
 

@@ -243,6 +243,22 @@ TEST_CASE("int8 and int4 rows are read with the scale of their row") {
   check_case<Stored::kInt4, 256>({.head_dim = 256, .value_dim = 256, .lengths = {3, 70}}, 1);
 }
 
+// Values so many times larger.
+template <Stored kType>
+void check_larger_values(float factor) {
+  const Case c{.kv_heads = 1, .group = 2, .lengths = {200}};
+  Run run = make_run(c, kType, 2, 128, 7);
+  for (float& x : run.values.values) x *= factor;
+  for (float& x : run.values.scales) x *= factor;
+  emulator::run({1}, {kAttentionThreads}, [&] { decode_attention<kType, 128>(run.arguments); });
+  check_against_twin(c, run, 2);
+}
+
+TEST_CASE("int8 and int4 rows of values hold elements up to 7,000") {
+  check_larger_values<Stored::kInt8>(1500);
+  check_larger_values<Stored::kInt4>(1500);
+}
+
 TEST_CASE("soft-cap, ALiBi and window act on the scaled logit in that order") {
   check_case<Stored::kBF16, 128>({.group = 2, .lengths = {50, 90}, .softcap = 1.5F}, 2);
   check_case<Stored::kBF16, 128>({.group = 2, .lengths = {50, 90}, .alibi = true}, 2);

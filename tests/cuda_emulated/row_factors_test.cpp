@@ -50,6 +50,18 @@ void check_integers() {
       CHECK(pair.x == static_cast<float>(low[i]));
       CHECK(pair.y == static_cast<float>(high[i]));
     }
+    to_decode_pairs<kType>(stored<kType>(low), own);
+    for (unsigned p = 0; p < 4; ++p) {
+      const float2_t pair = pair_floats<kDecodeFactors<kType>>(own[p]);
+      CHECK(pair.x == static_cast<float>(low[first_of_pair<kType>(p)]));
+      CHECK(pair.y == static_cast<float>(low[first_of_pair<kType>(p) + kPairStep<kType>]));
+    }
+    to_decode_pairs_across<kType>(stored<kType>(low), stored<kType>(high), across);
+    for (unsigned i = 0; i < 8; ++i) {
+      const float2_t pair = pair_floats<kDecodeFactors<kType>>(across[i]);
+      CHECK(pair.x == static_cast<float>(low[i]));
+      CHECK(pair.y == static_cast<float>(high[i]));
+    }
   }
 }
 
