@@ -39,6 +39,8 @@ class CpuBackend final : public Backend, private AttentionStage {
   ByteCounters take_counters() override;
   void set_recorder(Recorder* recorder) override { recorder_ = recorder; }
   void set_interrupt(const std::atomic<bool>* asked) override { interrupt_ = asked; }
+  // May be null; not owned. Rows are those of a prompt, or the entries of a batch.
+  void set_route_reviewer(RouteReviewer* reviewer) { forward_.set_route_reviewer(reviewer); }
 
  private:
   struct LayerState {

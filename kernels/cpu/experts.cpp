@@ -47,9 +47,19 @@ void Router::route(std::span<const float> logits, const RoutingRule& rule, std::
   } else {
     open_.assign(scores_.size(), 1);
   }
+  for (Route& route : chosen) route.expert = static_cast<std::uint32_t>(take_best(scores_, open_));
+  weigh_chosen(rule, chosen);
+}
+
+void Router::weigh(std::span<const float> logits, const RoutingRule& rule, std::span<Route> chosen) {
+  scores_.resize(logits.size());
+  softmax(logits, scores_);
+  weigh_chosen(rule, chosen);
+}
+
+void Router::weigh_chosen(const RoutingRule& rule, std::span<Route> chosen) const {
   float sum = 0;
   for (Route& route : chosen) {
-    route.expert = static_cast<std::uint32_t>(take_best(scores_, open_));
     route.weight = scores_[route.expert];
     sum += route.weight;
   }
@@ -74,16 +84,18 @@ void run_mlp(Ops& ops, const Mlp& mlp, Activation activation, std::span<const fl
   ops.linear(gate, mlp.down.matrix, mlp.down.bias_or_none(), out);
 }
 
-void ExpertLayer::choose(const ExpertWeights& experts, std::span<const float> in) {
+void ExpertLayer::choose(std::uint32_t layer, std::span<const float> in) {
   const ModelShape& shape = model_.config.shape;
   const std::size_t tokens = in.size() / shape.hidden;
   const std::size_t count = shape.experts_per_token;
   router_logits_.resize(tokens * shape.experts);
-  ops_.linear(in, experts.router, nullptr, router_logits_);
+  ops_.linear(in, model_.weights.layers[layer].experts.router, nullptr, router_logits_);
   routes_.resize(tokens * count);
   for (std::size_t t = 0; t < tokens; ++t) {
-    router_.route(std::span<const float>(router_logits_).subspan(t * shape.experts, shape.experts),
-                  model_.config.options.routing, std::span(routes_).subspan(t * count, count));
+    const auto logits = std::span<const float>(router_logits_).subspan(t * shape.experts, shape.experts);
+    const std::span<Route> chosen = std::span(routes_).subspan(t * count, count);
+    router_.route(logits, model_.config.options.routing, chosen);
+    if (reviewer_ != nullptr) reviewer_->review(layer, t, logits, chosen);
   }
 }
 
@@ -106,7 +118,7 @@ void ExpertLayer::run(std::uint32_t layer, std::span<const float> in, std::span<
   const ModelShape& shape = model_.config.shape;
   const ExpertWeights& experts = model_.weights.layers[layer].experts;
   const std::size_t hidden = shape.hidden;
-  choose(experts, in);
+  choose(layer, in);
   group_by_expert();
   std::fill(out.begin(), out.end(), 0.0F);
   for (std::uint32_t e = 0; e < shape.experts; ++e) {

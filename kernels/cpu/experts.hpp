@@ -17,14 +17,27 @@ struct Route {
   float weight = 0;
 };
 
+// Sees every choice of experts and may put another in its place. Where two experts score nearly alike, rounding decides
+// between them; a check of a back end that rounds otherwise lets the reference follow its choice.
+class RouteReviewer {
+ public:
+  virtual ~RouteReviewer() = default;
+  // The router's logits of token `row` of a pass, and the experts that it takes, best first. Layers come in order, and
+  // the tokens of a layer.
+  virtual void review(std::uint32_t layer, std::size_t row, std::span<const float> logits, std::span<Route> chosen) = 0;
+};
+
 // Softmax over all experts of a token; the best are chosen, of equal ones the lower index. Group-limited where the rule
 // says so (DeepSeek-V2, arXiv:2405.04434, section 2.2.2).
 class Router {
  public:
   // Fills `chosen`, best first, from the router's logits of one token. At least as many experts must compete.
   void route(std::span<const float> logits, const RoutingRule& rule, std::span<Route> chosen);
+  // The weights alone, of experts that somebody else chose.
+  void weigh(std::span<const float> logits, const RoutingRule& rule, std::span<Route> chosen);
 
  private:
+  void weigh_chosen(const RoutingRule& rule, std::span<Route> chosen) const;
   void close_groups(const RoutingRule& rule);
 
   std::vector<float> scores_, group_scores_;
@@ -42,9 +55,10 @@ class ExpertLayer {
   void run(std::uint32_t layer, std::span<const float> in, std::span<float> out);
   // Routed experts that passed tokens, summed over layers, since the last call.
   std::uint64_t take_passed() { return std::exchange(passed_, 0); }
+  void set_reviewer(RouteReviewer* reviewer) { reviewer_ = reviewer; }  // may be null; not owned
 
  private:
-  void choose(const ExpertWeights& experts, std::span<const float> in);
+  void choose(std::uint32_t layer, std::span<const float> in);
   void group_by_expert();
   void pass(const Mlp& mlp, std::size_t ffn, std::span<const float> in);
   void add_shared(const ExpertWeights& experts, std::span<const float> in, std::span<float> out);
@@ -52,6 +66,7 @@ class ExpertLayer {
   const Model& model_;
   Ops& ops_;
   Router router_;
+  RouteReviewer* reviewer_ = nullptr;
   std::vector<float> router_logits_;  // [tokens, experts]
   std::vector<Route> routes_;         // [tokens, experts_per_token]
   // The routes sorted by expert, then token: those of expert e are [starts_[e], starts_[e + 1]).

@@ -47,6 +47,7 @@ class Forward {
   void run(const ForwardTokens& tokens, AttentionStage& stage, std::span<float> logits, const LogitsSink& all);
   // Routed experts that passed tokens, summed over layers, since the last call.
   std::uint64_t take_experts() { return experts_.take_passed(); }
+  void set_route_reviewer(RouteReviewer* reviewer) { experts_.set_reviewer(reviewer); }  // may be null; not owned
 
  private:
   void layer(LayerId layer, const ForwardTokens& tokens, AttentionStage& stage);

@@ -147,6 +147,56 @@ TEST_CASE("a router keeps nothing of the token before") {
   CHECK(chosen[0].expert == 2);
 }
 
+TEST_CASE("experts that somebody else chose get the weights that the router would give them") {
+  const std::vector<float> logits = {std::log(0.4F), std::log(0.3F), std::log(0.2F), std::log(0.1F)};
+  std::vector<Route> chosen = {{3, 0}, {1, 0}};
+  RoutingRule rule;
+  rule.scale = 2;
+  Router().weigh(logits, rule, chosen);
+  check_routes(chosen, {{3, 0.2}, {1, 0.6}});
+  rule.renormalise = true;
+  Router().weigh(logits, rule, chosen);
+  check_routes(chosen, {{3, 0.5}, {1, 1.5}});
+}
+
+TEST_CASE("a reviewer is shown every choice, and the experts that it puts in their place are taken") {
+  struct Reviewer final : RouteReviewer {
+    void review(std::uint32_t layer, std::size_t row, std::span<const float> logits,
+                std::span<Route> chosen) override {
+      CHECK(layer == 0);
+      CHECK(row == rows++);
+      std::vector<Route> own(chosen.size());
+      Router().route(logits, {}, own);
+      for (std::size_t i = 0; i < own.size(); ++i) CHECK(own[i].expert == chosen[i].expert);
+      if (row != 1) return;
+      chosen[0] = {4, 0.25F};
+      chosen[1] = {2, 0.5F};
+    }
+    std::size_t rows = 0;
+  };
+  Model model = small_model();
+  model.config.shape.shared_expert_ffn = 0;
+  const std::vector<float> in = numbers(3 * kHidden, 500);
+  on_every_back_end([&](Ops& ops) {
+    ExpertLayer layer(model, ops);
+    std::vector<float> own = poisoned(in.size()), out = poisoned(in.size()), each(kHidden);
+    layer.run(0, in, own);
+    Reviewer reviewer;
+    layer.set_reviewer(&reviewer);
+    layer.run(0, in, out);
+    CHECK(reviewer.rows == 3);
+    std::vector<float> expected = own;
+    std::fill_n(expected.begin() + kHidden, kHidden, 0.0F);
+    std::vector<float> gate, up;
+    for (const Route& route : {Route{4, 0.25F}, Route{2, 0.5F}}) {
+      run_mlp(ops, model.weights.layers[0].experts.routed[route.expert], model.config.options.activation,
+              std::span(in).subspan(kHidden, kHidden), kFfn, gate, up, each);
+      for (std::size_t i = 0; i < kHidden; ++i) expected[kHidden + i] += route.weight * each[i];
+    }
+    CHECK(deviation(out, std::vector<double>(expected.begin(), expected.end())) <= 1e-5);
+  });
+}
+
 TEST_CASE("more experts a token than compete break an invariant") {
   CHECK_THROWS_AS(routes_of({0.5F, 0.5F}, 3, {}), std::logic_error);
 }
