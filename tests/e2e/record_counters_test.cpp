@@ -134,6 +134,7 @@ TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the lev
       {"cuptiRangeProfilerPushRange=999,cuptiPmSamplingDecodeData=8",
        "trace; counters: CUPTI, beginning a range: made (999); pm: CUPTI, decoding samples: made (8)"},
       {"own_clock=1,refuse_kind=20", "trace, counters, pm"},
+      {"nvml=9,refuse_kind=20", "trace, counters, pm"},
       {"overflow_after=9", "trace, counters, pm; counting ended early: the device's buffer of 536870912 bytes "
                            "overflowed: samples were lost"},
       {"lost=3", "trace, counters, pm; 3 records were dropped"}};
@@ -150,7 +151,17 @@ TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the lev
     const std::string level = expected.substr(0, expected.find(';'));
     CHECK(note_of(trace, "level") == level + "\n");
     CHECK(run_program("inspect " + trace + " --verify").code == 0);
-    CHECK(note_of(trace, "not_recorded").empty() == !wishes.ends_with("refuse_kind=20"));
+    CHECK(note_of(trace, "not_recorded") ==
+          (wishes.starts_with("nvml=9") ? "clocks and power (CUPTI: made (14); NVML, starting: made (9))\n" : ""));
+    // What CUPTI refuses NVML tells: when the recording begins, and at its end.
+    const bool by_nvml = wishes.starts_with("own_clock=1");
+    CHECK(note_of(trace, "clocks_by") == (by_nvml ? "NVML, every 100 ms\n" : ""));
+    if (by_nvml) {
+      CHECK(ask(trace, "SELECT count(*) >= 2, min(sm_clock_mhz), max(memory_clock_mhz), max(power_mw) - "
+                       "min(power_mw) >= 1000, count(temperature_c) FROM kvroof_environment") == "1|1980|3201|1|0\n");
+      CHECK(ask(trace, "SELECT max(time_ns) > (SELECT max(start_ns) FROM kvroof_step) FROM kvroof_environment") ==
+            "1\n");
+    }
     CHECK((note_of(trace, "dropped") == "3\n") == (wishes == "lost=3"));
   }
 }
