@@ -202,6 +202,7 @@ class RangeProfile final : public CounterProfile, private LaunchObserver {
     if (!ranges) return ranges.error();
     ranges_ = std::move(ranges).value();
     note_lacking(ranges_->metrics());
+    if (ranges_->most_ranges() < kRangesOfWindow) note("ranges_of_window", std::to_string(ranges_->most_ranges()));
     return {};
   }
   void close() override {
@@ -222,7 +223,7 @@ class RangeProfile final : public CounterProfile, private LaunchObserver {
     in_range_ = false;
     if (!counts()) return;
     fail(ranges_->end());
-    if (counts() && places_.size() == kRangesOfWindow) take();
+    if (counts() && places_.size() == ranges_->most_ranges()) take();
   }
   void take() {
     const auto counted = ranges_->take();

@@ -24,14 +24,18 @@ class RangeCounters {
  public:
   virtual ~RangeCounters() = default;
   [[nodiscard]] virtual const ResolvedMetrics& metrics() const = 0;
-  // The device is idle at both; at most `most_ranges` between two calls of take().
+  // Ranges that an image holds: no more may be begun between two calls of take().
+  [[nodiscard]] virtual std::size_t most_ranges() const = 0;
+  // The device is idle at both.
   virtual std::string begin(const std::string& range) = 0;
   virtual std::string end() = 0;
   // The ranges since the last call, in their order. A failure: CUPTI dropped some, or could not read them.
   virtual Result<std::vector<CountedValues>> take() = 0;
 };
 
-// `context`: of the driver, current in the calling thread, as is said of open_device_counters.
+// `context`: of the driver, current in the calling thread, as is said of open_device_counters. Where CUPTI does not
+// make or take an image for `most_ranges`, it is asked for half as many, and so on down to kFewestRanges.
+inline constexpr std::size_t kFewestRanges = 16;
 Result<std::unique_ptr<RangeCounters>> open_range_counters(const CuptiLibrary& library, void* context,
                                                            std::size_t most_ranges);
 

@@ -274,6 +274,12 @@ TEST_CASE("Counted operators alone have a report, of more ranges than CUPTI hold
   CHECK(ask(steps, std::string("SELECT count(operator), count(declared_bytes) ") + kRead) == "0|0\n");
   const std::string by_step = std::string("SELECT first_step, sum(value) ") + kRead + " GROUP BY 1 ORDER BY 1";
   CHECK(ask(trace, by_step) == ask(steps, by_step));
+  CHECK(note_of(trace, "ranges_of_window").empty());
+  // The same counts where CUPTI takes smaller windows alone.
+  const std::string small = folder.file("small.kvt");
+  REQUIRE(record(small, "counters --ranges operator -n 75", "configured_ranges=100").code == 0);
+  CHECK(note_of(small, "ranges_of_window") == "64\n");
+  CHECK(ask(small, by_step) == ask(trace, by_step));
   const Ran report = run_program("report-kernels " + trace + " --format csv");
   CHECK(report.code == 0);
   CHECK(report.out.substr(0, report.out.find('\n')) == "name,kind,bytes,counted_bytes,counted_ratio");

@@ -73,6 +73,12 @@ CUptiResult availability(Params* p) {
   return CUPTI_SUCCESS;
 }
 
+// With "sized_ranges", "image_ranges" or "configured_ranges" that call takes no more ranges in an image than so many.
+bool too_many(const char* name) {
+  const long most = made::wish(name);
+  return most > 0 && g_state.most > static_cast<std::size_t>(most);
+}
+
 // With "idle" ranges begin and end only where the driver was asked to wait for the device.
 bool idle_as_wished() { return g_state.idle || made::wish("idle") < 0; }
 
@@ -221,11 +227,13 @@ CUptiResult cuptiRangeProfilerGetCounterDataSize(CUpti_RangeProfiler_GetCounterD
              g_state.enabled && p->numMetrics > 0 && p->maxNumRangeTreeNodes >= p->maxNumOfRanges);
   g_state.most = p->maxNumOfRanges;
   p->counterDataSize = 128;
+  if (too_many("sized_ranges")) return CUPTI_ERROR_OUT_OF_MEMORY;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiRangeProfilerCounterDataImageInitialize(CUpti_RangeProfiler_CounterDataImage_Initialize_Params* p) {
   MADE_CHECK(CUpti_RangeProfiler_CounterDataImage_Initialize_Params,
              !g_state.started && p->counterDataSize == 128);
+  if (too_many("image_ranges")) return CUPTI_ERROR_OUT_OF_MEMORY;
   std::memset(p->pCounterData, 0, 128);
   g_state.prepared = true;
   g_state.decoded.clear();
@@ -236,6 +244,7 @@ CUptiResult cuptiRangeProfilerSetConfig(CUpti_RangeProfiler_SetConfig_Params* p)
              !g_state.started && g_state.prepared && p->configSize == 40 && p->counterDataImageSize == 128 &&
                  p->range == CUPTI_UserRange && p->replayMode == CUPTI_UserReplay && p->numNestingLevels == 1 &&
                  p->maxRangesPerPass == g_state.most && p->passIndex == 0);
+  if (too_many("configured_ranges")) return CUPTI_ERROR_OUT_OF_MEMORY;
   if (++g_state.configurations > 1 && made::wish("one_configuration") > 0) return CUPTI_ERROR_INVALID_OPERATION;
   g_state.configured = true;
   return CUPTI_SUCCESS;

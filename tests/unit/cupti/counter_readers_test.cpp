@@ -79,6 +79,38 @@ TEST_CASE("Each range brings what the device counted between its two ends, windo
   unsetenv("MADE_CUPTI");
 }
 
+TEST_CASE("Where CUPTI takes no image of so many ranges it gets one of half as many, and half again, down to a least") {
+  for (const std::string call : {"sized_ranges", "image_ranges", "configured_ranges"}) {
+    INFO(call);
+    setenv("MADE_CUPTI", (call + "=300").c_str(), 1);
+    Made made;
+    {
+      const auto opened = open_range_counters(made.library(), made.context(), 1024);
+      REQUIRE(opened.ok());
+      RangeCounters& ranges = *opened.value();
+      CHECK(ranges.most_ranges() == 256);
+      for (int i = 0; i < 256; ++i) {
+        REQUIRE(ranges.begin(std::to_string(i)).empty());
+        made.move(i);
+        REQUIRE(ranges.end().empty());
+      }
+      const auto counted = ranges.take();
+      REQUIRE(counted.ok());
+      REQUIRE(counted.value().size() == 256);
+      CHECK(counted.value()[255].values[0] == 255);
+    }
+    CHECK(made.open() == 0);
+    setenv("MADE_CUPTI", (call + "=" + std::to_string(kFewestRanges)).c_str(), 1);
+    CHECK(open_range_counters(made.library(), made.context(), 1024).value()->most_ranges() == kFewestRanges);
+    setenv("MADE_CUPTI", (call + "=1").c_str(), 1);
+    const auto none = open_range_counters(made.library(), made.context(), 1024);
+    REQUIRE_FALSE(none.ok());
+    CHECK(none.error().find("made (8)") != std::string::npos);  // out of memory
+    CHECK(made.open() == 0);
+  }
+  unsetenv("MADE_CUPTI");
+}
+
 TEST_CASE("Ranges that CUPTI dropped, and work that it wants again, end the counting with a reason") {
   for (const bool one_pass : {true, false}) {
     Made made;
