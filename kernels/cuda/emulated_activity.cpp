@@ -74,7 +74,6 @@ class EmulatedActivity final : public ActivityApi, public emulator::Watcher {
     open_ = {};
   }
   void flush_completed() override { flush(); }
-  void flush_every(std::uint32_t) override {}
   std::uint64_t dropped() override { return std::exchange(dropped_, 0); }
   std::string_view call_name(bool, std::uint32_t) override { return {}; }
 

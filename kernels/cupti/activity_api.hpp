@@ -54,10 +54,9 @@ class ActivityApi {
   virtual void pop_id() = 0;
   // Hands over every buffer, also those that are not full, records in progress included. Does not wait for the device.
   virtual void flush() = 0;
-  // Hands over the buffers whose records are all complete, full or not. Does not wait for the device.
+  // Hands over the buffers whose records are all complete, full or not. Does not wait for the device. From any thread,
+  // which is the one that gives the buffers back.
   virtual void flush_completed() = 0;
-  // How long a buffer that is not full may wait.
-  virtual void flush_every(std::uint32_t milliseconds) = 0;
   // Records that were lost for want of a buffer since the last call.
   virtual std::uint64_t dropped() = 0;
   // Name of a function; empty: not known. Valid for ever.

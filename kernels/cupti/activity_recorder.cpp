@@ -48,9 +48,13 @@ std::string ActivityRecorder::start() {
     api_.unsubscribe();
     return why;
   }
-  if (options_.flush_ms != 0) api_.flush_every(options_.flush_ms);
-  if (monitor_ != nullptr) round_ = std::chrono::milliseconds(options_.monitor_ms);
-  next_round_ = std::chrono::steady_clock::now();
+  round_ = std::chrono::milliseconds(options_.flush_ms);
+  next_round_ = std::chrono::steady_clock::now() + round_;
+  if (monitor_ != nullptr) {
+    const std::chrono::milliseconds every(options_.monitor_ms);
+    round_ = round_.count() == 0 ? every : std::min(round_, every);
+    next_round_ = std::chrono::steady_clock::now();
+  }
   writer_ = std::thread([this] { write(); });
   started_ = true;
   return {};
@@ -141,7 +145,7 @@ void ActivityRecorder::complete(std::byte* buffer, std::size_t used) {
     }
     full_.push_back({own->get(), std::min(used, (*own)->size())});
   }
-  changed_.notify_one();
+  changed_.notify_all();
 }
 
 // A sink that fails (a full disk) ends the recording, never the program that is recorded.
@@ -196,7 +200,30 @@ void ActivityRecorder::wait_for_work(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, woken);
 }
 
-void ActivityRecorder::make_round() { read_monitor(); }
+// CUPTI's own period hands over full buffers alone, so that a program that is killed would lose all that is in the
+// others. Buffers come back in this thread, which holds no lock meanwhile.
+void ActivityRecorder::make_round() {
+  read_monitor();
+  if (options_.flush_ms == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (rounds_ended_) return;
+    flushing_ = true;
+  }
+  api_.flush_completed();
+  {
+    const std::lock_guard lock(mutex_);
+    flushing_ = false;
+  }
+  changed_.notify_all();
+}
+
+// Whoever ends the recording asks CUPTI for the rest alone: while a process ends, the driver may go at any moment.
+void ActivityRecorder::end_rounds() {
+  std::unique_lock lock(mutex_);
+  rounds_ended_ = true;
+  changed_.wait(lock, [this] { return !flushing_; });
+}
 
 void ActivityRecorder::read_monitor() {
   if (monitor_ == nullptr || !ended_early_.empty()) return;
@@ -259,6 +286,7 @@ std::string_view ActivityRecorder::call(bool driver, std::uint32_t function) {
 // What was launched before is handed over while its kinds are on, what ended in between after.
 void ActivityRecorder::stop() {
   if (!started_) return;
+  end_rounds();
   api_.flush();
   disable_kinds();
   take_rest();
@@ -266,7 +294,9 @@ void ActivityRecorder::stop() {
 }
 
 void ActivityRecorder::leave() {
-  if (started_) take_rest();
+  if (!started_) return;
+  end_rounds();
+  take_rest();
 }
 
 void ActivityRecorder::take_rest() {
@@ -276,7 +306,7 @@ void ActivityRecorder::take_rest() {
     const std::lock_guard lock(mutex_);
     closing_ = true;
   }
-  changed_.notify_one();
+  changed_.notify_all();
   writer_.join();
   decoder_.finish();
   try {

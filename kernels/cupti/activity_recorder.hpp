@@ -37,7 +37,7 @@ struct ActivityOptions {
   // Asked for them in start() where CUPTI refuses them; what it opens is read by the recorder's thread.
   std::function<Result<std::unique_ptr<DeviceMonitor>>()> open_monitor;
   std::uint32_t monitor_ms = 100;
-  std::uint32_t flush_ms = 0;      // 0: only full buffers are handed over
+  std::uint32_t flush_ms = 0;      // how often buffers that are not full are asked for; 0: at the end alone
   std::uint32_t process = 0;
   bool monotonic_clock = false;    // the clock of the engine's steps, instead of CUPTI's own
   GraphNodes* nodes = nullptr;     // told of graphs; must outlive the recorder
@@ -91,6 +91,7 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   void wait_for_work(std::unique_lock<std::mutex>& lock);
   void make_round();
   void read_monitor();
+  void end_rounds();
   void take_in(std::span<const std::byte> records);
   void end_early(std::string why);
   void take_rest();
@@ -119,6 +120,8 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   std::uint64_t refused_ = 0;   // requests without a buffer left
   std::uint64_t foreign_ = 0;   // buffers that came back and were never given
   bool closing_ = false;
+  bool flushing_ = false;       // the writer is within CUPTI
+  bool rounds_ended_ = false;   // it will not be again
   struct Meaning {
     std::vector<OperatorRecord> records;
     bool used = false;

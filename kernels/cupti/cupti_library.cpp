@@ -34,7 +34,6 @@ namespace {
   F(cuptiActivityPushExternalCorrelationId)                                                                    \
   F(cuptiActivityPopExternalCorrelationId)                                                                     \
   F(cuptiActivityFlushAll)                                                                                     \
-  F(cuptiActivityFlushPeriod)                                                                                  \
   F(cuptiActivityGetNumDroppedRecords)                                                                         \
   F(cuptiActivityGetNextRecord)
 
@@ -161,7 +160,6 @@ class LibraryActivity final : public ActivityApi {
   }
   void flush() override { cupti_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED); }
   void flush_completed() override { cupti_.cuptiActivityFlushAll(0); }
-  void flush_every(std::uint32_t milliseconds) override { cupti_.cuptiActivityFlushPeriod(milliseconds); }
   std::uint64_t dropped() override {
     std::size_t records = 0;
     return cupti_.cuptiActivityGetNumDroppedRecords(nullptr, 0, &records) == CUPTI_SUCCESS ? records : 0;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -27,6 +28,7 @@ struct State {
   std::set<std::uint32_t> kinds, callbacks;
   std::set<std::pair<bool, std::uint32_t>> calls;  // of the driver, and which
   std::vector<std::uint64_t> pushed;
+  std::recursive_mutex mutex;  // of the buffer: a thread of the recorder flushes while the program launches
   std::uint8_t* buffer = nullptr;
   std::size_t size = 0, used = 0;
   std::size_t dropped = 0;
@@ -49,6 +51,7 @@ std::uint64_t now(clockid_t clock) {
 // `cut`: as if the buffer had come back before its last record was whole.
 void hand_over(bool cut = false) {
   State& s = state();
+  const std::lock_guard lock(s.mutex);
   if (s.buffer == nullptr) return;
   s.complete(nullptr, 0, s.buffer, s.size, s.used - (cut ? 8 : 0));
   s.buffer = nullptr;
@@ -58,6 +61,7 @@ void hand_over(bool cut = false) {
 template <class Record>
 void put(const Record& record) {
   State& s = state();
+  const std::lock_guard lock(s.mutex);
   s.any_record = true;
   if (s.kinds.count(record.kind) == 0 && record.kind != CUPTI_ACTIVITY_KIND_RUNTIME &&
       record.kind != CUPTI_ACTIVITY_KIND_DRIVER) {
@@ -346,7 +350,6 @@ CUptiResult cuptiActivityFlushAll(std::uint32_t flag) {
   hand_over(flag == CUPTI_ACTIVITY_FLAG_FLUSH_FORCED && wish("cut") >= 0);
   return CUPTI_SUCCESS;
 }
-CUptiResult cuptiActivityFlushPeriod(std::uint32_t) { return CUPTI_SUCCESS; }
 CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, std::uint32_t, std::size_t* dropped) {
   *dropped = std::exchange(state().dropped, 0);
   return CUPTI_SUCCESS;

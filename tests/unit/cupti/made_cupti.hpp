@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -41,15 +42,16 @@ class MadeCupti final : public ActivityApi {
   void pop_id() override { pushed_ = 0; }
   void flush() override {
     say("flush");
+    if (at_end) at_end();
     const std::lock_guard lock(mutex_);
     hand_over();
   }
   void flush_completed() override {
     say("hand over");
+    if (in_flush) in_flush();
     const std::lock_guard lock(mutex_);
     hand_over();
   }
-  void flush_every(std::uint32_t) override {}
   std::uint64_t dropped() override { return dropped_; }
   std::string_view call_name(bool, std::uint32_t) override { return "cudaLaunchKernel"; }
 
@@ -84,6 +86,7 @@ class MadeCupti final : public ActivityApi {
     return words_;
   }
 
+  std::function<void()> in_flush, at_end;  // called within a flush of complete buffers, of all
   std::string refuse;  // the word that is answered with "no"
   int calls_enabled = 0;
   bool zeros = true;   // of every buffer that was given

@@ -1,4 +1,5 @@
-// What the recorder's thread does every so often: it reads the device's clocks.
+// What the recorder's thread does every so often: buffers that are not full, and the device's clocks.
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -6,11 +7,19 @@
 #include "tests/catch.hpp"
 #include "tests/unit/cupti/activity_bytes.hpp"
 #include "tests/unit/cupti/made_cupti.hpp"
+#include "traces/null_sink.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;
 
 namespace {
+
+class CountingSink final : public NullSink {
+ public:
+  using NullSink::add;
+  void add(const KernelRecord&) override { ++kernels; }
+  std::atomic<std::size_t> kernels{0};
+};
 
 class MadeMonitor final : public DeviceMonitor {
  public:
@@ -64,4 +73,51 @@ TEST_CASE("Where neither CUPTI nor the device tells of clocks the trace says bot
   CHECK(sink.environments.empty());
   CHECK(sink.notes.at("not_recorded") == "clocks and power (no; there is no NVIDIA driver)");
   CHECK_FALSE(sink.notes.contains("clocks_by"));
+}
+
+TEST_CASE("Buffers that are not full are asked for again and again, and no more once the recording has begun to end") {
+  MadeCupti cupti;
+  CountingSink sink;
+  ActivityOptions options;
+  options.flush_ms = 2;
+  options.most_buffers = 2;  // each comes back before the next kernels
+  ActivityRecorder recorder(cupti, sink, options);
+  REQUIRE(recorder.start().empty());
+  for (std::uint32_t i = 1; i <= 20; ++i) {
+    cupti.launch(i, i * 100);
+    const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (sink.kernels < i && std::chrono::steady_clock::now() < soon) std::this_thread::yield();
+    REQUIRE(sink.kernels == i);
+  }
+  if (GENERATE(true, false)) {
+    recorder.leave();
+  } else {
+    recorder.stop();
+  }
+  const auto words = cupti.asked();
+  CHECK(std::count(words.begin(), words.end(), "hand over") >= 20);
+  const auto end = std::find(words.begin(), words.end(), "flush");
+  CHECK(std::count(end, words.end(), "hand over") == 0);
+  CHECK(sink.kernels == 20);
+}
+
+TEST_CASE("The end of a recording waits for a flush that is under way, and asks CUPTI only then") {
+  MadeCupti cupti;
+  CountingSink sink;
+  ActivityOptions options;
+  options.flush_ms = 1;
+  std::atomic<bool> inside{false}, ended{false};
+  bool met = false;
+  cupti.in_flush = [&] {
+    if (inside.exchange(true)) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    met = ended;
+  };
+  ActivityRecorder recorder(cupti, sink, options);
+  REQUIRE(recorder.start().empty());
+  while (!inside) std::this_thread::yield();
+  cupti.at_end = [&] { ended = true; };
+  recorder.leave();
+  CHECK(ended);
+  CHECK_FALSE(met);
 }
