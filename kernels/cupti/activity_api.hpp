@@ -36,6 +36,9 @@ class ActivityApi {
   virtual ~ActivityApi() = default;
   // Sizes of the pools that CUPTI keeps on a device; before the first context.
   virtual std::string set_device_pool(std::size_t buffers) = 0;
+  // All threads of the program write into the same buffers, instead of each into its own; before the buffers are
+  // registered. A CUPTI that does not know it goes on as it does.
+  virtual void share_buffers() = 0;
   // Times of all records from now on are those of CLOCK_MONOTONIC; once in a process, before the first record.
   virtual std::string use_monotonic_clock() = 0;
   // Takes the one subscription of the process. A refusal names the tool that has it.

@@ -33,6 +33,7 @@ ActivityRecorder::~ActivityRecorder() { stop(); }
 std::string ActivityRecorder::start() {
   // CUPTI has sizes of its own where it does not take ours.
   if (const std::string why = api_.set_device_pool(options_.device_pool); !why.empty()) miss("sizes of pools", why);
+  if (options_.shared_buffers) api_.share_buffers();
   if (options_.monotonic_clock) {
     if (const std::string why = api_.use_monotonic_clock(); !why.empty()) miss("the clock of the steps", why);
   }

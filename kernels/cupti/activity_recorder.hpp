@@ -25,6 +25,7 @@ namespace kvroof {
 
 struct ActivityOptions {
   std::size_t buffer_bytes = std::size_t{4} << 20;
+  bool shared_buffers = false;     // of all threads: where there are more of them than buffers
   std::size_t most_buffers = 64;   // of the host; when all are full, CUPTI drops records, which are counted
   // CUPTI 13.0 never gives back what records of kernels in CUDA graphs take of its device pool, and hands out wrong
   // times when that is used up: with 8 buffers from record 899,477 on, with its default of 250 near 25 million

@@ -94,6 +94,12 @@ class LibraryActivity final : public ActivityApi {
     return why;
   }
 
+  void share_buffers() override {
+    std::uint8_t per_thread = 0;
+    std::size_t size = sizeof per_thread;
+    cupti_.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER, &size, &per_thread);
+  }
+
   std::string subscribe() override {
     std::array<char, 2 * CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN> other{};
     CUpti_SubscriberParams params{};

@@ -216,6 +216,16 @@ TEST_CASE("Memory pools of a program are in the trace, of each process its own, 
                              "CUDA_GPU_MEMORY_USAGE_EVENTS GROUP BY 1") == "61|1048576|57344|1048576|3\n");
 }
 
+TEST_CASE("Threads of a recorded program share buffers, and where CUPTI refuses that it is recorded as well") {
+  const MadeRecording shared("3", "many_threads=1"), refused("3", "refuse_shared=1");
+  if (lacks_cupti(shared.ran)) return;
+  CHECK(shared.ran.err.find("made CUPTI") == std::string::npos);
+  for (const MadeRecording* made : {&shared, &refused}) {
+    CHECK(query(made->database, "SELECT count(*), (SELECT count(*) FROM kvroof_note WHERE key LIKE 'process %: "
+                                "not_recorded') FROM CUPTI_ACTIVITY_KIND_KERNEL") == "3|0\n");
+  }
+}
+
 TEST_CASE("Where CUPTI refuses memory pools the rest is recorded, and the trace says what is missing") {
   const MadeRecording made("3", "refuse_kind=50");
   INFO(made.ran.err);

@@ -73,6 +73,7 @@ void begin_recording(const std::filesystem::path& folder) {
   }
   ActivityOptions options;
   options.ranges = true;
+  options.shared_buffers = true;  // a server has more threads than there are buffers, most of which launch little
   options.flush_ms = 1000;  // a program that is killed loses little
   options.process = static_cast<std::uint32_t>(getpid());
   options.whole_graphs = std::getenv(kWholeGraphsVariable) != nullptr;

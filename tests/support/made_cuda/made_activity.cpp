@@ -20,6 +20,7 @@ namespace {
 struct State {
   int complaints = 0;
   bool subscribed = false, any_record = false;
+  bool by_thread = true;  // buffers
   CUpti_CallbackFunc callback = nullptr;
   void* callback_data = nullptr;
   CUpti_TimestampCallbackFunc clock = nullptr;
@@ -298,11 +299,15 @@ CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc c
   state().clock = clock;
   return CUPTI_SUCCESS;
 }
-CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, std::size_t* size, void*) {
-  const bool flag = attribute == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER;
+CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, std::size_t* size, void* value) {
+  const bool by_thread = attribute == CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER;
+  const bool flag = attribute == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER || by_thread;
+  if (by_thread && wish("refuse_shared") >= 0) return CUPTI_ERROR_INVALID_PARAMETER;
+  if (by_thread && state().request != nullptr) return complain(__func__, "after the buffers were registered");
   if (*size != (flag ? sizeof(std::uint8_t) : sizeof(std::size_t)) || state().any_record) {
     return complain(__func__, "a value of another size, or after the first record", CUPTI_ERROR_INVALID_PARAMETER);
   }
+  if (by_thread) state().by_thread = *static_cast<std::uint8_t*>(value) != 0;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
@@ -310,6 +315,7 @@ CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requ
   if (state().request != nullptr) return complain(__func__, "twice");
   state().request = request;
   state().complete = complete;
+  if (state().by_thread && wish("many_threads") >= 0) complain(__func__, "each thread takes a buffer");
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {

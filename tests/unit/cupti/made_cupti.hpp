@@ -19,6 +19,7 @@ namespace kvroof::test {
 class MadeCupti final : public ActivityApi {
  public:
   std::string set_device_pool(std::size_t buffers) override { return say("pool " + std::to_string(buffers)); }
+  void share_buffers() override { say("share"); }
   std::string subscribe() override { return say("subscribe"); }
   void unsubscribe() override { say("unsubscribe"); }
   std::string use_monotonic_clock() override { return say("clock"); }
