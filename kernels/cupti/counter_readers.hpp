@@ -45,13 +45,20 @@ struct SamplingOptions {
   std::uint32_t most_samples = 16384;                 // decoded at once
 };
 
+// Samples, also where not all could be had.
+struct TakenSamples {
+  std::vector<CountedValues> samples;
+  std::string why;            // empty: all; else the device's buffer overflowed, or CUPTI could not read it
+  std::uint64_t dropped = 0;  // samples that the device took and that were not read, as far as CUPTI tells
+};
+
 class CounterSampler {
  public:
   virtual ~CounterSampler() = default;
   [[nodiscard]] virtual const ResolvedMetrics& metrics() const = 0;
   virtual std::string start() = 0;
-  // What was sampled since the last call. A failure: the device's buffer overflowed, or CUPTI could not read it.
-  virtual Result<std::vector<CountedValues>> take() = 0;
+  // What was sampled since the last call.
+  virtual TakenSamples take() = 0;
   // Nothing is sampled after; what is left is taken by take().
   virtual std::string stop() = 0;
 };

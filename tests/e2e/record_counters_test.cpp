@@ -208,6 +208,19 @@ TEST_CASE("Samples by a clock of the device begin when sampling began, and the t
   CHECK(note_of(folder.file("host.kvt"), "samples_clock").empty());
 }
 
+TEST_CASE("Samples before one that cannot be read are in the trace, which says how many were dropped") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const Ran ran = record(trace, "pm", "bad_sample=12");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(said(ran).starts_with("cupti: pm; counting ended early: CUPTI, decoding a sample: made (999); "));
+  CHECK(note_of(trace, "level") == "pm\n");
+  CHECK(std::stoi(note_of(trace, "samples_dropped")) > 0);
+  // The first of all is left out.
+  CHECK(ask(trace, "SELECT count(*) FROM kvroof_counter WHERE steps = 0 AND name = 'dram__bytes_read.sum'") == "10\n");
+}
+
 TEST_CASE("A value that is no number is left out and counted, the others of its range stand") {
   const TemporaryFolder folder;
   const std::string trace = folder.file("run.kvt");

@@ -79,6 +79,10 @@ bool too_many(const char* name) {
   return most > 0 && g_state.most > static_cast<std::size_t>(most);
 }
 
+// With "bad_sample" that sample of the run, counted from 1, cannot be read; with "bad_image" that image of it cannot be
+// decoded.
+bool spoilt(const char* name, std::size_t number) { return made::wish(name) == static_cast<long>(number); }
+
 // With "idle" ranges begin and end only where the driver was asked to wait for the device.
 bool idle_as_wished() { return g_state.idle || made::wish("idle") < 0; }
 
@@ -338,7 +342,9 @@ CUptiResult cuptiPmSamplingStop(CUpti_PmSampling_Stop_Params* p) {
 CUptiResult cuptiPmSamplingDecodeData(CUpti_PmSampling_DecodeData_Params* p) {
   MADE_CHECK(CUpti_PmSampling_DecodeData_Params, g_state.enabled && g_state.prepared && p->counterDataImageSize == 256);
   g_state.prepared = false;
+  if (spoilt("bad_image", g_state.images + 1)) return CUPTI_ERROR_UNKNOWN;
   const std::lock_guard lock(g_waiting);
+  if (g_state.overflow || made::wish("overflow") > 0) g_state.waiting.clear();  // it overflowed at once
   while (!g_state.waiting.empty() && g_state.completed.size() < g_state.most) {
     g_state.completed.push_back(g_state.waiting.front());
     g_state.waiting.erase(g_state.waiting.begin());
@@ -361,6 +367,7 @@ CUptiResult cuptiPmSamplingGetCounterDataInfo(CUpti_PmSampling_GetCounterDataInf
 }
 CUptiResult cuptiPmSamplingCounterDataGetSampleInfo(CUpti_PmSampling_CounterData_GetSampleInfo_Params* p) {
   MADE_CHECK(CUpti_PmSampling_CounterData_GetSampleInfo_Params, p->sampleIndex < g_state.completed.size());
+  if (spoilt("bad_sample", g_state.taken - g_state.completed.size() + p->sampleIndex + 1)) return CUPTI_ERROR_UNKNOWN;
   p->startTimestamp = g_state.completed[p->sampleIndex].start;
   p->endTimestamp = g_state.completed[p->sampleIndex].end;
   return CUPTI_SUCCESS;
