@@ -262,16 +262,19 @@ KV_DEVICE void store_part(const AttentionArguments& a, std::size_t part, const W
 }
 
 // Has the rows of each warp's first tile brought to the second-level cache, a lane every 32nd line: what lies in the
-// cache since earlier steps does not wait for the launch before.
+// cache since earlier steps does not wait for the launch before. Items may be cut for more slots than there are rows:
+// nothing behind those, which would be read from memory for nothing. The host sends lengths before a step's launches.
 template <Stored kType, unsigned kWidth>
 KV_DEVICE void prefetch_first_tiles(const AttentionArguments& a) {
   if (block_x() >= *a.item_count) return;
-  const AttentionItem item = a.items[block_x()];
+  AttentionItem item = a.items[block_x()];
+  AttentionUnit unit = a.units[item.unit];
+  if (!cut_to_row(a.rows, a.item_slots, unit, item)) return;
   const unsigned first = thread_x() / 32 * kTileSlots<kType, kWidth>;
   if (first >= item.count) return;
   const unsigned rest = item.count - first;
   const unsigned count = rest < kTileSlots<kType, kWidth> ? rest : kTileSlots<kType, kWidth>;
-  const CacheSlots& slots = a.units[item.unit].slots;
+  const CacheSlots& slots = unit.slots;
   const std::size_t row = item.first + first;
   constexpr unsigned kMostBytes = kTileSlots<kType, kWidth> * kWidth * kBits<kType> / 8;
   KV_UNROLL

@@ -147,7 +147,7 @@ inline unsigned add_atomic(unsigned* p, unsigned v) { return std::exchange(*p, *
 inline void or_atomic(std::uint32_t* p, std::uint32_t v) { *p |= v; }
 inline void fence_device() {}
 inline void await_previous() { emulator::await_previous(); }
-inline void prefetch(const std::byte*) {}
+inline void prefetch(const std::byte* p) { emulator::prefetch(p); }
 template <class T>
 T load_once(const T* p) {
   emulator::check_aligned(p, sizeof(T));

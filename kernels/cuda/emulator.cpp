@@ -26,6 +26,7 @@ std::size_t memory_limit = [] {
 const char* failure = nullptr;
 
 Watcher* watcher = nullptr;
+std::vector<const std::byte*>* prefetched = nullptr;
 
 bool backwards = std::getenv("KVROOF_EMULATED_BACKWARDS") != nullptr;
 
@@ -254,6 +255,10 @@ void run(Dim grid, Dim block_dim, const std::function<void()>& kernel) {
     }
   }
   g_block = nullptr;
+}
+
+void prefetch(const std::byte* line) {
+  if (prefetched != nullptr) prefetched->push_back(line);
 }
 
 void check_aligned(const void* place, std::size_t bytes) {

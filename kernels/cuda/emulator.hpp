@@ -89,6 +89,11 @@ class LaunchQueue {
 // std::logic_error, which no thread of a block catches: the program ends, as it would there.
 void check_aligned(const void* place, std::size_t bytes);
 
+// Lines that kernels have brought before they load them: each is read from memory, whether it is used or not. Null:
+// nobody notes them.
+extern std::vector<const std::byte*>* prefetched;
+void prefetch(const std::byte* line);
+
 // Every thread of every kernel waits for the launch before (programmatic dependent launch): so a launch is over only
 // when all before it are, and who waits for it waits for them.
 void await_previous();

@@ -154,6 +154,34 @@ TEST_CASE("decode attention equals attention in double precision for ragged unit
   check_case<Stored::kBF16, 256>({.group = 2, .head_dim = 256, .value_dim = 256, .lengths = ragged}, 2);
 }
 
+TEST_CASE("what is brought ahead of its use ends with the rows, though items were cut for longer ones") {
+  constexpr std::uint32_t kPlanned = 300, kLength = 70;
+  Run run = make_run({.kv_heads = 2, .lengths = {kPlanned, kPlanned}, .item = 64}, Stored::kBF16, 1, 128, 7);
+  const std::vector<StepRow> rows = {{.length = kLength}};
+  std::vector<const std::byte*> lines;
+  const auto lines_of = [&](const StepRow* of) {
+    lines.clear();
+    run.arguments.rows = of;
+    run.arguments.item_slots = 64;
+    emulator::prefetched = &lines;
+    emulator::run({run.item_count}, {kAttentionThreads}, [&] { decode_attention<Stored::kBF16, 128>(run.arguments); });
+    emulator::prefetched = nullptr;
+    return lines.size();
+  };
+  // Rows of 256 bytes are two lines of 128; a block of four warps has all 64 slots of its item brought.
+  CHECK(lines_of(nullptr) == 2 * 2 * 2 * kPlanned);
+  CHECK(lines_of(rows.data()) == 2 * 2 * 2 * kLength);
+  for (const std::byte* line : lines) {
+    bool within = false;
+    for (const AttentionUnit& unit : run.units) {
+      for (const std::byte* first : {unit.slots.keys, unit.slots.values}) {
+        within = within || (line >= first && line < first + std::size_t{kLength} * run.keys.row_bytes);
+      }
+    }
+    CHECK(within);
+  }
+}
+
 TEST_CASE("each query head of a group has a running softmax of its own, over as many tiles as a warp meets") {
   check_case<Stored::kBF16, 128>({.kv_heads = 1, .group = 8, .lengths = {300}}, 1);
   check_case<Stored::kF16, 64>({.kv_heads = 1, .group = 5, .head_dim = 64, .value_dim = 64, .lengths = {400}}, 1);
