@@ -165,6 +165,24 @@ MergedSpools write_trace(const Arguments& arguments, const fs::path& out, const 
       .note(fmt::format("what was recorded is kept: `kvroof import spools {} -o {}`", spools.string(), out.string()));
 }
 
+// NVTX calls reach CUPTI when it is named before the first of them; what the user has named has them instead.
+void name_for_ranges(const Machine& machine, bool quiet, std::map<std::string, std::string>& set) {
+  if (const auto other = machine.variable(kNvtxVariable)) {
+    if (quiet || names_cupti(*other)) return;
+    fmt::print(stderr, "note: {} is {}, which gets the program's NVTX ranges; unset it to have them in the trace\n",
+               kNvtxVariable, *other);
+    return;
+  }
+  const auto cupti = find_library(machine, kCuptiFile);
+  if (cupti.empty()) return;
+  if (machine.cupti_version(cupti.front()) != kCuptiWithoutNvtx) {
+    set[kNvtxVariable] = cupti.front();
+  } else if (!quiet) {
+    fmt::print(stderr, "note: {} is of CUDA 13.0 before its first update, which ends programs that name a thread: NVTX "
+               "ranges are not recorded\n", cupti.front());
+  }
+}
+
 }  // namespace
 
 int record_program(const Arguments& arguments, const fs::path& out) {
@@ -172,9 +190,7 @@ int record_program(const Arguments& arguments, const fs::path& out) {
   const Machine machine = this_machine();
   std::map<std::string, std::string> set = {{"CUDA_INJECTION64_PATH", inject_library().string()},
                                             {kSpoolFolderVariable, spools.path().string()}};
-  // NVTX calls reach CUPTI when it is named before the first of them.
-  const auto cupti = find_library(machine, kCuptiFile);
-  if (!cupti.empty()) set["NVTX_INJECTION64_PATH"] = cupti.front();
+  name_for_ranges(machine, arguments.quiet, set);
   if (const auto other = machine.variable("CUDA_INJECTION64_PATH"); other && !arguments.quiet) {
     fmt::print(stderr, "note: CUDA_INJECTION64_PATH was {}; the program gets kvroof's recorder instead\n", *other);
   }

@@ -41,6 +41,7 @@ std::uint64_t address(const char* text) { return reinterpret_cast<std::uintptr_t
 class EmulatedActivity final : public ActivityApi, public emulator::Watcher {
  public:
   std::string set_device_pool(std::size_t) override { return {}; }
+  void share_buffers() override {}
   std::string use_monotonic_clock() override { return {}; }
   std::string subscribe() override {
     emulator::watcher = this;
@@ -74,7 +75,6 @@ class EmulatedActivity final : public ActivityApi, public emulator::Watcher {
     open_ = {};
   }
   void flush_completed() override { flush(); }
-  void flush_every(std::uint32_t) override {}
   std::uint64_t dropped() override { return std::exchange(dropped_, 0); }
   std::string_view call_name(bool, std::uint32_t) override { return {}; }
 

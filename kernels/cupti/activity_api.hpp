@@ -36,6 +36,9 @@ class ActivityApi {
   virtual ~ActivityApi() = default;
   // Sizes of the pools that CUPTI keeps on a device; before the first context.
   virtual std::string set_device_pool(std::size_t buffers) = 0;
+  // All threads of the program write into the same buffers, instead of each into its own; before the buffers are
+  // registered. A CUPTI that does not know it goes on as it does.
+  virtual void share_buffers() = 0;
   // Times of all records from now on are those of CLOCK_MONOTONIC; once in a process, before the first record.
   virtual std::string use_monotonic_clock() = 0;
   // Takes the one subscription of the process. A refusal names the tool that has it.
@@ -54,10 +57,9 @@ class ActivityApi {
   virtual void pop_id() = 0;
   // Hands over every buffer, also those that are not full, records in progress included. Does not wait for the device.
   virtual void flush() = 0;
-  // Hands over the buffers whose records are all complete, full or not. Does not wait for the device.
+  // Hands over the buffers whose records are all complete, full or not. Does not wait for the device. From any thread,
+  // which is the one that gives the buffers back.
   virtual void flush_completed() = 0;
-  // How long a buffer that is not full may wait.
-  virtual void flush_every(std::uint32_t milliseconds) = 0;
   // Records that were lost for want of a buffer since the last call.
   virtual std::uint64_t dropped() = 0;
   // Name of a function; empty: not known. Valid for ever.

@@ -33,6 +33,7 @@ ActivityRecorder::~ActivityRecorder() { stop(); }
 std::string ActivityRecorder::start() {
   // CUPTI has sizes of its own where it does not take ours.
   if (const std::string why = api_.set_device_pool(options_.device_pool); !why.empty()) miss("sizes of pools", why);
+  if (options_.shared_buffers) api_.share_buffers();
   if (options_.monotonic_clock) {
     if (const std::string why = api_.use_monotonic_clock(); !why.empty()) miss("the clock of the steps", why);
   }
@@ -48,7 +49,13 @@ std::string ActivityRecorder::start() {
     api_.unsubscribe();
     return why;
   }
-  if (options_.flush_ms != 0) api_.flush_every(options_.flush_ms);
+  round_ = std::chrono::milliseconds(options_.flush_ms);
+  next_round_ = std::chrono::steady_clock::now() + round_;
+  if (monitor_ != nullptr) {
+    const std::chrono::milliseconds every(options_.monitor_ms);
+    round_ = round_.count() == 0 ? every : std::min(round_, every);
+    next_round_ = std::chrono::steady_clock::now();
+  }
   writer_ = std::thread([this] { write(); });
   started_ = true;
   return {};
@@ -86,6 +93,8 @@ std::string ActivityRecorder::enable_kinds() {
       enabled_.push_back(kind.kind);
     } else if (kind.kind == work) {
       return why;
+    } else if (kind.kind == kEnvironment) {
+      miss_environment(why);
     } else {
       miss(kind.name, why);
     }
@@ -95,6 +104,16 @@ std::string ActivityRecorder::enable_kinds() {
 
 void ActivityRecorder::miss(const char* what, const std::string& why) {
   missing_ += fmt::format("{}{}{}", missing_.empty() ? "" : ", ", what, why.empty() ? "" : " (" + why + ")");
+}
+
+// CUPTI 13.0 looks for NVML in folders that Debian's and Ubuntu's drivers do not use, and answers NOT_COMPATIBLE where
+// it does not find it.
+void ActivityRecorder::miss_environment(const std::string& why) {
+  constexpr const char* kWhat = "clocks and power";
+  if (!options_.open_monitor) return miss(kWhat, why);
+  auto opened = options_.open_monitor();
+  if (!opened) return miss(kWhat, fmt::format("{}; {}", why, opened.error()));
+  monitor_ = std::move(opened).value();
 }
 
 void ActivityRecorder::disable_kinds() {
@@ -127,7 +146,7 @@ void ActivityRecorder::complete(std::byte* buffer, std::size_t used) {
     }
     full_.push_back({own->get(), std::min(used, (*own)->size())});
   }
-  changed_.notify_one();
+  changed_.notify_all();
 }
 
 // A sink that fails (a full disk) ends the recording, never the program that is recorded.
@@ -137,12 +156,16 @@ void ActivityRecorder::take_in(std::span<const std::byte> records) {
     api_.walk(records, decoder_);
     sink_.flush();
   } catch (const std::exception& problem) {
-    ended_early_ = problem.what();
+    return end_early(problem.what());
   }
-  if (ended_early_.empty() && decoder_.counts().kernels >= kernel_limit(options_)) {
-    ended_early_ = fmt::format("after {} kernels, before CUPTI 13.0 gives wrong times", decoder_.counts().kernels);
+  if (decoder_.counts().kernels >= kernel_limit(options_)) {
+    end_early(fmt::format("after {} kernels, before CUPTI 13.0 gives wrong times", decoder_.counts().kernels));
   }
-  if (!ended_early_.empty()) disable_kinds();
+}
+
+void ActivityRecorder::end_early(std::string why) {
+  ended_early_ = std::move(why);
+  disable_kinds();
 }
 
 // The thread of the recorder: decodes, hands to the sink, and makes buffers zero again, so that CUPTI need not do it in
@@ -150,8 +173,8 @@ void ActivityRecorder::take_in(std::span<const std::byte> records) {
 void ActivityRecorder::write() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return closing_ || !full_.empty(); });
-    if (full_.empty()) return;
+    wait_for_work(lock);
+    if (full_.empty()) break;
     const Full full = full_.front();
     full_.pop_front();
     lock.unlock();
@@ -159,6 +182,56 @@ void ActivityRecorder::write() {
     std::memset(full.buffer->data(), 0, full.buffer->size());  // CUPTI may have begun a record that it does not count
     lock.lock();
     free_.push_back(full.buffer);
+  }
+  lock.unlock();
+  read_monitor();  // of how the device was left
+}
+
+// Until there is a full buffer, or nothing more to come. Rounds are made on the way, however many buffers there are.
+void ActivityRecorder::wait_for_work(std::unique_lock<std::mutex>& lock) {
+  const auto woken = [this] { return closing_ || !full_.empty(); };
+  while (round_.count() > 0 && !closing_) {
+    if (full_.empty() && changed_.wait_until(lock, next_round_, woken)) return;
+    if (std::chrono::steady_clock::now() < next_round_) return;
+    lock.unlock();
+    make_round();
+    lock.lock();
+    next_round_ = std::chrono::steady_clock::now() + round_;
+  }
+  changed_.wait(lock, woken);
+}
+
+// CUPTI's own period hands over full buffers alone, so that a program that is killed would lose all that is in the
+// others. Buffers come back in this thread, which holds no lock meanwhile.
+void ActivityRecorder::make_round() {
+  read_monitor();
+  if (options_.flush_ms == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (rounds_ended_) return;
+    flushing_ = true;
+  }
+  api_.flush_completed();
+  {
+    const std::lock_guard lock(mutex_);
+    flushing_ = false;
+  }
+  changed_.notify_all();
+}
+
+// Whoever ends the recording asks CUPTI for the rest alone: while a process ends, the driver may go at any moment.
+void ActivityRecorder::end_rounds() {
+  std::unique_lock lock(mutex_);
+  rounds_ended_ = true;
+  changed_.wait(lock, [this] { return !flushing_; });
+}
+
+void ActivityRecorder::read_monitor() {
+  if (monitor_ == nullptr || !ended_early_.empty()) return;
+  try {
+    sink_.add(monitor_->read());
+  } catch (const std::exception& problem) {
+    end_early(problem.what());
   }
 }
 
@@ -214,6 +287,7 @@ std::string_view ActivityRecorder::call(bool driver, std::uint32_t function) {
 // What was launched before is handed over while its kinds are on, what ended in between after.
 void ActivityRecorder::stop() {
   if (!started_) return;
+  end_rounds();
   api_.flush();
   disable_kinds();
   take_rest();
@@ -221,7 +295,9 @@ void ActivityRecorder::stop() {
 }
 
 void ActivityRecorder::leave() {
-  if (started_) take_rest();
+  if (!started_) return;
+  end_rounds();
+  take_rest();
 }
 
 void ActivityRecorder::take_rest() {
@@ -231,7 +307,7 @@ void ActivityRecorder::take_rest() {
     const std::lock_guard lock(mutex_);
     closing_ = true;
   }
-  changed_.notify_one();
+  changed_.notify_all();
   writer_.join();
   decoder_.finish();
   try {
@@ -256,6 +332,7 @@ void ActivityRecorder::note_losses() {
     if (value != 0) number(key, value);
   }
   if (!missing_.empty()) sink_.note("not_recorded", missing_);
+  if (monitor_ != nullptr) sink_.note("clocks_by", fmt::format("NVML, every {} ms", options_.monitor_ms));
   if (!ended_early_.empty()) sink_.note("ended_early", ended_early_);
 }
 

@@ -1,10 +1,12 @@
 // Records what a GPU did while a program runs: kernels, copies, launches and their meaning, from CUPTI to a sink.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,12 +18,14 @@
 
 #include "kernels/cupti/activity_api.hpp"
 #include "kernels/cupti/activity_decoder.hpp"
+#include "kernels/cupti/device_monitor.hpp"
 #include "traces/kernel_records.hpp"
 
 namespace kvroof {
 
 struct ActivityOptions {
   std::size_t buffer_bytes = std::size_t{4} << 20;
+  bool shared_buffers = false;     // of all threads: where there are more of them than buffers
   std::size_t most_buffers = 64;   // of the host; when all are full, CUPTI drops records, which are counted
   // CUPTI 13.0 never gives back what records of kernels in CUDA graphs take of its device pool, and hands out wrong
   // times when that is used up: with 8 buffers from record 899,477 on, with its default of 250 near 25 million
@@ -31,7 +35,10 @@ struct ActivityOptions {
   bool whole_graphs = false;       // one record for a launch of a graph, none for its kernels
   bool ranges = false;             // NVTX
   bool environment = false;        // clocks, power, temperature
-  std::uint32_t flush_ms = 0;      // 0: only full buffers are handed over
+  // Asked for them in start() where CUPTI refuses them; what it opens is read by the recorder's thread.
+  std::function<Result<std::unique_ptr<DeviceMonitor>>()> open_monitor;
+  std::uint32_t monitor_ms = 100;
+  std::uint32_t flush_ms = 0;      // how often buffers that are not full are asked for; 0: at the end alone
   std::uint32_t process = 0;
   bool monotonic_clock = false;    // the clock of the engine's steps, instead of CUPTI's own
   GraphNodes* nodes = nullptr;     // told of graphs; must outlive the recorder
@@ -79,9 +86,15 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
 
   std::string enable_kinds();
   void miss(const char* what, const std::string& why);
+  void miss_environment(const std::string& why);
   void disable_kinds();
   void write();
+  void wait_for_work(std::unique_lock<std::mutex>& lock);
+  void make_round();
+  void read_monitor();
+  void end_rounds();
   void take_in(std::span<const std::byte> records);
+  void end_early(std::string why);
   void take_rest();
   void note_losses();
 
@@ -92,6 +105,9 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   std::vector<std::uint32_t> enabled_;  // kinds
   std::vector<std::pair<bool, std::uint32_t>> calls_;  // launching calls that are recorded: of the driver, and which
   std::string missing_;                 // kinds that this device does not give
+  std::unique_ptr<DeviceMonitor> monitor_;
+  std::chrono::milliseconds round_{0};  // the writer does more than write every so often; 0: it does not
+  std::chrono::steady_clock::time_point next_round_;
   bool started_ = false;
   std::uint64_t dropped_ = 0;
   std::string ended_early_;  // why nothing more is taken in; of the writer
@@ -105,6 +121,8 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   std::uint64_t refused_ = 0;   // requests without a buffer left
   std::uint64_t foreign_ = 0;   // buffers that came back and were never given
   bool closing_ = false;
+  bool flushing_ = false;       // the writer is within CUPTI
+  bool rounds_ended_ = false;   // it will not be again
   struct Meaning {
     std::vector<OperatorRecord> records;
     bool used = false;

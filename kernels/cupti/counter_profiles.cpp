@@ -202,6 +202,7 @@ class RangeProfile final : public CounterProfile, private LaunchObserver {
     if (!ranges) return ranges.error();
     ranges_ = std::move(ranges).value();
     note_lacking(ranges_->metrics());
+    if (ranges_->most_ranges() < kRangesOfWindow) note("ranges_of_window", std::to_string(ranges_->most_ranges()));
     return {};
   }
   void close() override {
@@ -222,7 +223,7 @@ class RangeProfile final : public CounterProfile, private LaunchObserver {
     in_range_ = false;
     if (!counts()) return;
     fail(ranges_->end());
-    if (counts() && places_.size() == kRangesOfWindow) take();
+    if (counts() && places_.size() == ranges_->most_ranges()) take();
   }
   void take() {
     const auto counted = ranges_->take();
@@ -290,6 +291,7 @@ class SamplingProfile final : public CounterProfile {
     if (std::string why = sampler_->stop(); problem_.empty()) problem_ = std::move(why);
     if (problem_.empty()) take();
     if (!problem_.empty()) fail(problem_);
+    if (dropped_ > 0) note("samples_dropped", std::to_string(dropped_));
     if (!times_.empty() && !moves(values_)) {
       fail_still();
       times_.clear();
@@ -321,16 +323,14 @@ class SamplingProfile final : public CounterProfile {
   // Of the thread, and after its end: nothing is thrown, for that would end the program.
   void take() {
     try {
-      const auto taken = sampler_->take();
-      if (!taken) {
-        problem_ = taken.error();
-        return;
-      }
-      for (const CountedValues& sample : taken.value()) {
+      const TakenSamples taken = sampler_->take();
+      problem_ = taken.why;
+      dropped_ += taken.dropped;
+      for (const CountedValues& sample : taken.samples) {
         values_.insert(values_.end(), sample.values.begin(), sample.values.end());
         times_.push_back(on_steps_clock(sample.start_ns + (sample.end_ns - sample.start_ns) / 2));
       }
-      if (times_.size() >= kMostSamples) {
+      if (problem_.empty() && times_.size() >= kMostSamples) {
         problem_ = fmt::format("after {} samples, the most that are kept", times_.size());
       }
     } catch (const std::exception& failed) {
@@ -344,6 +344,7 @@ class SamplingProfile final : public CounterProfile {
   std::uint64_t begun_ns_ = 0;
   std::vector<std::uint64_t> times_;  // the middle of each sample
   std::vector<double> values_;        // of each sample, its metrics in order
+  std::uint64_t dropped_ = 0;         // samples that were not read
   std::string problem_;
 };
 

@@ -24,14 +24,18 @@ class RangeCounters {
  public:
   virtual ~RangeCounters() = default;
   [[nodiscard]] virtual const ResolvedMetrics& metrics() const = 0;
-  // The device is idle at both; at most `most_ranges` between two calls of take().
+  // Ranges that an image holds: no more may be begun between two calls of take().
+  [[nodiscard]] virtual std::size_t most_ranges() const = 0;
+  // The device is idle at both.
   virtual std::string begin(const std::string& range) = 0;
   virtual std::string end() = 0;
   // The ranges since the last call, in their order. A failure: CUPTI dropped some, or could not read them.
   virtual Result<std::vector<CountedValues>> take() = 0;
 };
 
-// `context`: of the driver, current in the calling thread, as is said of open_device_counters.
+// `context`: of the driver, current in the calling thread, as is said of open_device_counters. Where CUPTI does not
+// make or take an image for `most_ranges`, it is asked for half as many, and so on down to kFewestRanges.
+inline constexpr std::size_t kFewestRanges = 16;
 Result<std::unique_ptr<RangeCounters>> open_range_counters(const CuptiLibrary& library, void* context,
                                                            std::size_t most_ranges);
 
@@ -41,13 +45,20 @@ struct SamplingOptions {
   std::uint32_t most_samples = 16384;                 // decoded at once
 };
 
+// Samples, also where not all could be had.
+struct TakenSamples {
+  std::vector<CountedValues> samples;
+  std::string why;            // empty: all; else the device's buffer overflowed, or CUPTI could not read it
+  std::uint64_t dropped = 0;  // samples that the device took and that were not read, as far as CUPTI tells
+};
+
 class CounterSampler {
  public:
   virtual ~CounterSampler() = default;
   [[nodiscard]] virtual const ResolvedMetrics& metrics() const = 0;
   virtual std::string start() = 0;
-  // What was sampled since the last call. A failure: the device's buffer overflowed, or CUPTI could not read it.
-  virtual Result<std::vector<CountedValues>> take() = 0;
+  // What was sampled since the last call.
+  virtual TakenSamples take() = 0;
   // Nothing is sampled after; what is left is taken by take().
   virtual std::string stop() = 0;
 };

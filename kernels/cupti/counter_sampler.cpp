@@ -67,25 +67,26 @@ class LibrarySampler final : public CounterSampler {
 
   // Until nothing is left: an end of records says so, and an image into which nothing more came. A device that never
   // comes to an end is left alone after as many images as its buffer fills.
-  Result<std::vector<CountedValues>> take() override {
+  TakenSamples take() override {
     constexpr int kMostImages = 64;
-    std::vector<CountedValues> samples;
+    TakenSamples taken;
     for (int image = 0; image < kMostImages; ++image) {
       KVROOF_PARAMS(CUpti_PmSampling_DecodeData_Params, data);
       data.pPmSamplingObject = object_;
       data.pCounterDataImage = image_.data();
       data.counterDataImageSize = image_.size();
-      std::string why = cupti_.answer("decoding samples", cupti_.cuptiPmSamplingDecodeData(&data));
-      if (why.empty() && data.overflow != 0) {
-        why = fmt::format("the device's buffer of {} bytes overflowed: samples were lost", options_.device_bytes);
+      taken.why = cupti_.answer("decoding samples", cupti_.cuptiPmSamplingDecodeData(&data));
+      if (!taken.why.empty()) break;  // how many were in the image nobody tells
+      const std::size_t completed = read(taken);
+      // The buffer keeps the oldest: what it gives before it overflows is whole.
+      if (taken.why.empty() && data.overflow != 0) {
+        taken.why = fmt::format("the device's buffer of {} bytes overflowed: samples were lost", options_.device_bytes);
       }
-      std::size_t completed = 0;
-      if (why.empty()) why = read(samples, completed);
-      if (why.empty()) why = clear();
-      if (!why.empty()) return Failure{why};
-      if (completed == 0 || data.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS) break;
+      if (taken.why.empty()) taken.why = clear();
+      const bool ended = data.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS;
+      if (!taken.why.empty() || completed == 0 || ended) break;
     }
-    return samples;
+    return taken;
   }
 
  private:
@@ -97,27 +98,35 @@ class LibrarySampler final : public CounterSampler {
     return cupti_.answer("preparing counter data", cupti_.cuptiPmSamplingCounterDataImageInitialize(&p));
   }
 
-  // Only completed samples are valid, and the very first is not typical of any interval.
-  std::string read(std::vector<CountedValues>& samples, std::size_t& completed) {
+  // How many the image has. Only completed samples are valid, and the very first is not typical of any interval. One
+  // that cannot be read is dropped with all behind it.
+  std::size_t read(TakenSamples& taken) {
     KVROOF_PARAMS(CUpti_PmSampling_GetCounterDataInfo_Params, info);
     info.pCounterDataImage = image_.data();
     info.counterDataImageSize = image_.size();
-    std::string why = cupti_.answer("decoding samples", cupti_.cuptiPmSamplingGetCounterDataInfo(&info));
-    if (!why.empty()) return why;
-    completed = info.numCompletedSamples;
-    for (std::size_t i = 0; i < completed; ++i) {
+    taken.why = cupti_.answer("decoding samples", cupti_.cuptiPmSamplingGetCounterDataInfo(&info));
+    if (!taken.why.empty()) return 0;
+    for (std::size_t i = 0; i < info.numCompletedSamples; ++i) {
       if (!std::exchange(had_first_, true)) continue;
-      KVROOF_PARAMS(CUpti_PmSampling_CounterData_GetSampleInfo_Params, sample);
-      sample.pPmSamplingObject = object_;
-      sample.pCounterDataImage = image_.data();
-      sample.counterDataImageSize = image_.size();
-      sample.sampleIndex = i;
-      why = cupti_.answer("decoding a sample", cupti_.cuptiPmSamplingCounterDataGetSampleInfo(&sample));
-      if (!why.empty()) return why;
-      auto values = counters_.host->values(image_, i, counters_.metrics.names);
-      if (!values) return values.error();
-      samples.push_back({{}, sample.startTimestamp, sample.endTimestamp, std::move(values).value()});
+      taken.why = read(i, taken.samples);
+      if (taken.why.empty()) continue;
+      taken.dropped = info.numCompletedSamples - i;
+      taken.why += fmt::format("; {} samples of its image were dropped", taken.dropped);
+      break;
     }
+    return info.numCompletedSamples;
+  }
+  std::string read(std::size_t index, std::vector<CountedValues>& samples) {
+    KVROOF_PARAMS(CUpti_PmSampling_CounterData_GetSampleInfo_Params, sample);
+    sample.pPmSamplingObject = object_;
+    sample.pCounterDataImage = image_.data();
+    sample.counterDataImageSize = image_.size();
+    sample.sampleIndex = index;
+    std::string why = cupti_.answer("decoding a sample", cupti_.cuptiPmSamplingCounterDataGetSampleInfo(&sample));
+    if (!why.empty()) return why;
+    auto values = counters_.host->values(image_, index, counters_.metrics.names);
+    if (!values) return values.error();
+    samples.push_back({{}, sample.startTimestamp, sample.endTimestamp, std::move(values).value()});
     return {};
   }
 

@@ -34,7 +34,6 @@ namespace {
   F(cuptiActivityPushExternalCorrelationId)                                                                    \
   F(cuptiActivityPopExternalCorrelationId)                                                                     \
   F(cuptiActivityFlushAll)                                                                                     \
-  F(cuptiActivityFlushPeriod)                                                                                  \
   F(cuptiActivityGetNumDroppedRecords)                                                                         \
   F(cuptiActivityGetNextRecord)
 
@@ -93,6 +92,12 @@ class LibraryActivity final : public ActivityApi {
           cupti_.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &zeroed_size, &zeroed));
     }
     return why;
+  }
+
+  void share_buffers() override {
+    std::uint8_t per_thread = 0;
+    std::size_t size = sizeof per_thread;
+    cupti_.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER, &size, &per_thread);
   }
 
   std::string subscribe() override {
@@ -161,7 +166,6 @@ class LibraryActivity final : public ActivityApi {
   }
   void flush() override { cupti_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED); }
   void flush_completed() override { cupti_.cuptiActivityFlushAll(0); }
-  void flush_every(std::uint32_t milliseconds) override { cupti_.cuptiActivityFlushPeriod(milliseconds); }
   std::uint64_t dropped() override {
     std::size_t records = 0;
     return cupti_.cuptiActivityGetNumDroppedRecords(nullptr, 0, &records) == CUPTI_SUCCESS ? records : 0;

@@ -185,6 +185,8 @@ std::vector<std::string> find_library(const Machine& machine, const std::string&
   return found;
 }
 
+bool names_cupti(const fs::path& path) { return path.filename().string().starts_with("libcupti.so"); }
+
 std::string open_library(const Machine& machine, LibraryFiles files, int flags, const TakeLibrary& take) {
   std::string refused, unloadable;
   for (const char* file : files) {

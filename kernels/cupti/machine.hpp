@@ -58,9 +58,16 @@ using LibraryFiles = std::span<const char* const>;
 using TakeLibrary = std::function<std::string(void* library, const std::string& path)>;
 std::string open_library(const Machine& machine, LibraryFiles files, int flags, const TakeLibrary& take);
 
+// Whether a path is that of some copy of CUPTI, by its name.
+bool names_cupti(const std::filesystem::path& path);
+
 // Major version of CUDA that CUPTI's records are decoded for.
 inline constexpr std::uint32_t kCuptiMajor = 13;
 inline constexpr const char* kCuptiFile = "libcupti.so.13";
+// NVTX calls what this variable names: CUPTI itself, whose ranges then reach whoever records with that copy.
+inline constexpr const char* kNvtxVariable = "NVTX_INJECTION64_PATH";
+// Of CUDA 13.0 before its first update: it ends a program that names a thread through NVTX (NVIDIA/NVTX issue 125).
+inline constexpr std::uint32_t kCuptiWithoutNvtx = 130000;
 inline constexpr std::array kCublasLtFiles = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
 
 }  // namespace kvroof

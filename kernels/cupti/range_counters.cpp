@@ -24,11 +24,18 @@ class LibraryRanges final : public RangeCounters {
     if (!counters) return counters.error();
     counters_ = std::move(counters).value();
     context_ = context;
-    std::string why = enable();
-    return why.empty() ? start() : why;
+    std::string why = configure();
+    // The header names no largest image, and what fits differs between devices and sets of metrics.
+    while (!why.empty() && object_ != nullptr && most_ranges_ >= 2 * kFewestRanges) {
+      disable();
+      most_ranges_ /= 2;
+      why = configure();
+    }
+    return why.empty() ? begin_counting() : why;
   }
 
   const ResolvedMetrics& metrics() const override { return counters_.metrics; }
+  std::size_t most_ranges() const override { return most_ranges_; }
 
   std::string begin(const std::string& range) override {
     std::string why = taken_ ? start_again() : std::string();
@@ -82,14 +89,20 @@ class LibraryRanges final : public RangeCounters {
 
   // CUPTI's header does not say whether a range profiler can be configured twice: where it cannot, a new one is made.
   std::string start_again() {
-    if (start().empty()) return {};
+    if (set_image().empty() && begin_counting().empty()) return {};
     disable();
-    std::string why = enable();
-    return why.empty() ? start() : why;
+    std::string why = configure();
+    return why.empty() ? begin_counting() : why;
   }
 
-  // A fresh image and its place in the device's configuration; counting goes on.
-  std::string start() {
+  // Without an object afterwards: the device cannot be counted at all.
+  std::string configure() {
+    std::string why = enable();
+    return why.empty() ? set_image() : why;
+  }
+
+  // A fresh image and its place in the device's configuration.
+  std::string set_image() {
     KVROOF_PARAMS(CUpti_RangeProfiler_CounterDataImage_Initialize_Params, fresh);
     fresh.pRangeProfilerObject = object_;
     fresh.counterDataSize = image_.size();
@@ -110,11 +123,13 @@ class LibraryRanges final : public RangeCounters {
     set.minNestingLevel = 1;
     set.passIndex = 0;
     set.targetNestingLevel = 1;
-    why = cupti_.answer("configuring ranges", cupti_.cuptiRangeProfilerSetConfig(&set));
-    if (!why.empty()) return why;
+    return cupti_.answer("configuring ranges", cupti_.cuptiRangeProfilerSetConfig(&set));
+  }
+
+  std::string begin_counting() {
     KVROOF_PARAMS(CUpti_RangeProfiler_Start_Params, p);
     p.pRangeProfilerObject = object_;
-    why = cupti_.answer("starting to count", cupti_.cuptiRangeProfilerStart(&p));
+    std::string why = cupti_.answer("starting to count", cupti_.cuptiRangeProfilerStart(&p));
     started_ = why.empty();
     return why;
   }

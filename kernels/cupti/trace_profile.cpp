@@ -26,6 +26,10 @@ class TraceProfile final : public RunProfile {
     if (!why_.empty()) return;
     ActivityOptions options;
     options.monotonic_clock = options.environment = true;
+    options.open_monitor = [] {
+      const auto bus = pci_bus_of_device();
+      return bus ? open_device_monitor(this_machine(), bus.value()) : Failure{bus.error()};
+    };
     options.nodes = &launches_;
     options.process = static_cast<std::uint32_t>(getpid());
     recorder_.emplace(*api_, late_, options);

@@ -134,6 +134,7 @@ TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the lev
       {"cuptiRangeProfilerPushRange=999,cuptiPmSamplingDecodeData=8",
        "trace; counters: CUPTI, beginning a range: made (999); pm: CUPTI, decoding samples: made (8)"},
       {"own_clock=1,refuse_kind=20", "trace, counters, pm"},
+      {"nvml=9,refuse_kind=20", "trace, counters, pm"},
       {"overflow_after=9", "trace, counters, pm; counting ended early: the device's buffer of 536870912 bytes "
                            "overflowed: samples were lost"},
       {"lost=3", "trace, counters, pm; 3 records were dropped"}};
@@ -150,7 +151,17 @@ TEST_CASE("Whatever keeps CUPTI from watching, the run is recorded, with the lev
     const std::string level = expected.substr(0, expected.find(';'));
     CHECK(note_of(trace, "level") == level + "\n");
     CHECK(run_program("inspect " + trace + " --verify").code == 0);
-    CHECK(note_of(trace, "not_recorded").empty() == !wishes.ends_with("refuse_kind=20"));
+    CHECK(note_of(trace, "not_recorded") ==
+          (wishes.starts_with("nvml=9") ? "clocks and power (CUPTI: made (14); NVML, starting: made (9))\n" : ""));
+    // What CUPTI refuses NVML tells: when the recording begins, and at its end.
+    const bool by_nvml = wishes.starts_with("own_clock=1");
+    CHECK(note_of(trace, "clocks_by") == (by_nvml ? "NVML, every 100 ms\n" : ""));
+    if (by_nvml) {
+      CHECK(ask(trace, "SELECT count(*) >= 2, min(sm_clock_mhz), max(memory_clock_mhz), max(power_mw) - "
+                       "min(power_mw) >= 1000, count(temperature_c) FROM kvroof_environment") == "1|1980|3201|1|0\n");
+      CHECK(ask(trace, "SELECT max(time_ns) > (SELECT max(start_ns) FROM kvroof_step) FROM kvroof_environment") ==
+            "1\n");
+    }
     CHECK((note_of(trace, "dropped") == "3\n") == (wishes == "lost=3"));
   }
 }
@@ -195,6 +206,19 @@ TEST_CASE("Samples by a clock of the device begin when sampling began, and the t
                    "FROM kvroof_counter WHERE steps = 0") == "1|1\n");
   REQUIRE(record(folder.file("host.kvt"), "pm", "own_clock=1").code == 0);
   CHECK(note_of(folder.file("host.kvt"), "samples_clock").empty());
+}
+
+TEST_CASE("Samples before one that cannot be read are in the trace, which says how many were dropped") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const Ran ran = record(trace, "pm", "bad_sample=12");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(said(ran).starts_with("cupti: pm; counting ended early: CUPTI, decoding a sample: made (999); "));
+  CHECK(note_of(trace, "level") == "pm\n");
+  CHECK(std::stoi(note_of(trace, "samples_dropped")) > 0);
+  // The first of all is left out.
+  CHECK(ask(trace, "SELECT count(*) FROM kvroof_counter WHERE steps = 0 AND name = 'dram__bytes_read.sum'") == "10\n");
 }
 
 TEST_CASE("A value that is no number is left out and counted, the others of its range stand") {
@@ -263,6 +287,12 @@ TEST_CASE("Counted operators alone have a report, of more ranges than CUPTI hold
   CHECK(ask(steps, std::string("SELECT count(operator), count(declared_bytes) ") + kRead) == "0|0\n");
   const std::string by_step = std::string("SELECT first_step, sum(value) ") + kRead + " GROUP BY 1 ORDER BY 1";
   CHECK(ask(trace, by_step) == ask(steps, by_step));
+  CHECK(note_of(trace, "ranges_of_window").empty());
+  // The same counts where CUPTI takes smaller windows alone.
+  const std::string small = folder.file("small.kvt");
+  REQUIRE(record(small, "counters --ranges operator -n 75", "configured_ranges=100").code == 0);
+  CHECK(note_of(small, "ranges_of_window") == "64\n");
+  CHECK(ask(small, by_step) == ask(trace, by_step));
   const Ran report = run_program("report-kernels " + trace + " --format csv");
   CHECK(report.code == 0);
   CHECK(report.out.substr(0, report.out.find('\n')) == "name,kind,bytes,counted_bytes,counted_ratio");

@@ -202,6 +202,30 @@ TEST_CASE("Ranges of a program that brings a CUPTI of its own go to that one, wh
   CHECK(query(trace + "/kernels.sqlite", "SELECT COUNT(*) FROM NVTX_EVENTS") == "1\n");
 }
 
+TEST_CASE("What the user has named for NVTX has the ranges and is said, a CUPTI that would end the program has none") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), named = "LD_LIBRARY_PATH=" + kMade + " NVTX_INJECTION64_PATH=";
+  const auto recorded = [&](const std::string& trace_of) {
+    return query(trace_of + "/kernels.sqlite", "SELECT (SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL), (SELECT "
+                                               "count(*) FROM sqlite_master WHERE name = 'NVTX_EVENTS')");
+  };
+  // It is replaced neither before the program nor in it.
+  const Ran ran = run_program("record -o " + trace + " -- " + kMade + "/made_program 3",
+                              named + "/opt/other.so " KVROOF_PROGRAM);
+  if (lacks_cupti(ran)) return;
+  CHECK(ran.err.starts_with("note: NVTX_INJECTION64_PATH is /opt/other.so, which gets the program's NVTX ranges; unset "
+                            "it to have them in the trace\n"));
+  CHECK(recorded(trace) == "3|0\n");
+  for (const auto& [name, value, seen] : {std::tuple("a", "/opt/other.so", std::string("/opt/other.so")),
+                                          std::tuple("b", "", kMade + "/libcupti.so.13")}) {  // empty: nothing is named
+    CHECK(run_program("record -o " + folder.file(name) + " -- /bin/sh -c 'echo $NVTX_INJECTION64_PATH'",
+                      named + value + " " KVROOF_PROGRAM).out == seen + "\n");
+  }
+  const MadeRecording old("3", "version=130000");
+  CHECK(old.ran.err.find("libcupti.so.13 is of CUDA 13.0 before its first update") != std::string::npos);
+  CHECK(recorded(old.trace) == "3|0\n");
+}
+
 TEST_CASE("Memory pools of a program are in the trace, of each process its own, and what was allocated from them") {
   const MadeRecording made("3 e20");
   INFO(made.ran.err);
@@ -214,6 +238,16 @@ TEST_CASE("Memory pools of a program are in the trace, of each process its own, 
         "60|1|1|57344|NULL|2097152|3\n62|3|1|57344|4096|2097152|3\n63|2|1|57344|NULL|2097152|3\n");
   CHECK(query(made.database, "SELECT start, bytes, localMemoryPoolAddress, localMemoryPoolUtilizedSize, count(*) FROM "
                              "CUDA_GPU_MEMORY_USAGE_EVENTS GROUP BY 1") == "61|1048576|57344|1048576|3\n");
+}
+
+TEST_CASE("Threads of a recorded program share buffers, and where CUPTI refuses that it is recorded as well") {
+  const MadeRecording shared("3", "many_threads=1"), refused("3", "refuse_shared=1");
+  if (lacks_cupti(shared.ran)) return;
+  CHECK(shared.ran.err.find("made CUPTI") == std::string::npos);
+  for (const MadeRecording* made : {&shared, &refused}) {
+    CHECK(query(made->database, "SELECT count(*), (SELECT count(*) FROM kvroof_note WHERE key LIKE 'process %: "
+                                "not_recorded') FROM CUPTI_ACTIVITY_KIND_KERNEL") == "3|0\n");
+  }
 }
 
 TEST_CASE("Where CUPTI refuses memory pools the rest is recorded, and the trace says what is missing") {

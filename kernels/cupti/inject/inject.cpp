@@ -50,6 +50,18 @@ void end_recording() {
   }
 }
 
+// NVTX reads this at its first call. A program may have brought a CUPTI of its own, as PyTorch does: ranges that went
+// to another copy would reach nobody. Where the user has named something else, that has the ranges.
+void send_ranges_to(const CuptiLibrary& cupti) {
+  const char* const named = std::getenv(kNvtxVariable);
+  if (named != nullptr && *named != '\0' && !names_cupti(named)) return;
+  if (cupti.version == kCuptiWithoutNvtx) {
+    unsetenv(kNvtxVariable);
+  } else if (cupti.path.starts_with('/')) {
+    setenv(kNvtxVariable, cupti.path.c_str(), 1);
+  }
+}
+
 void begin_recording(const std::filesystem::path& folder) {
   auto recording = std::make_unique<Recording>();
   recording->process = getpid();
@@ -66,13 +78,10 @@ void begin_recording(const std::filesystem::path& folder) {
     return spool.flush();
   }
   recording->cupti = std::move(cupti).value();
-  // NVTX reads this at its first call. A program may have brought a CUPTI of its own, as PyTorch does: ranges that went
-  // to another copy would reach nobody.
-  if (const std::string& path = recording->cupti.path; path.starts_with('/')) {
-    setenv("NVTX_INJECTION64_PATH", path.c_str(), 1);
-  }
+  send_ranges_to(recording->cupti);
   ActivityOptions options;
   options.ranges = true;
+  options.shared_buffers = true;  // a server has more threads than there are buffers, most of which launch little
   options.flush_ms = 1000;  // a program that is killed loses little
   options.process = static_cast<std::uint32_t>(getpid());
   options.whole_graphs = std::getenv(kWholeGraphsVariable) != nullptr;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@ namespace {
 struct State {
   int complaints = 0;
   bool subscribed = false, any_record = false;
+  bool by_thread = true;  // buffers
   CUpti_CallbackFunc callback = nullptr;
   void* callback_data = nullptr;
   CUpti_TimestampCallbackFunc clock = nullptr;
@@ -27,6 +29,7 @@ struct State {
   std::set<std::uint32_t> kinds, callbacks;
   std::set<std::pair<bool, std::uint32_t>> calls;  // of the driver, and which
   std::vector<std::uint64_t> pushed;
+  std::recursive_mutex mutex;  // of the buffer: a thread of the recorder flushes while the program launches
   std::uint8_t* buffer = nullptr;
   std::size_t size = 0, used = 0;
   std::size_t dropped = 0;
@@ -49,6 +52,7 @@ std::uint64_t now(clockid_t clock) {
 // `cut`: as if the buffer had come back before its last record was whole.
 void hand_over(bool cut = false) {
   State& s = state();
+  const std::lock_guard lock(s.mutex);
   if (s.buffer == nullptr) return;
   s.complete(nullptr, 0, s.buffer, s.size, s.used - (cut ? 8 : 0));
   s.buffer = nullptr;
@@ -58,6 +62,7 @@ void hand_over(bool cut = false) {
 template <class Record>
 void put(const Record& record) {
   State& s = state();
+  const std::lock_guard lock(s.mutex);
   s.any_record = true;
   if (s.kinds.count(record.kind) == 0 && record.kind != CUPTI_ACTIVITY_KIND_RUNTIME &&
       record.kind != CUPTI_ACTIVITY_KIND_DRIVER) {
@@ -294,11 +299,15 @@ CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc c
   state().clock = clock;
   return CUPTI_SUCCESS;
 }
-CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, std::size_t* size, void*) {
-  const bool flag = attribute == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER;
+CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, std::size_t* size, void* value) {
+  const bool by_thread = attribute == CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER;
+  const bool flag = attribute == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER || by_thread;
+  if (by_thread && wish("refuse_shared") >= 0) return CUPTI_ERROR_INVALID_PARAMETER;
+  if (by_thread && state().request != nullptr) return complain(__func__, "after the buffers were registered");
   if (*size != (flag ? sizeof(std::uint8_t) : sizeof(std::size_t)) || state().any_record) {
     return complain(__func__, "a value of another size, or after the first record", CUPTI_ERROR_INVALID_PARAMETER);
   }
+  if (by_thread) state().by_thread = *static_cast<std::uint8_t*>(value) != 0;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
@@ -306,6 +315,7 @@ CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requ
   if (state().request != nullptr) return complain(__func__, "twice");
   state().request = request;
   state().complete = complete;
+  if (state().by_thread && wish("many_threads") >= 0) complain(__func__, "each thread takes a buffer");
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
@@ -346,7 +356,6 @@ CUptiResult cuptiActivityFlushAll(std::uint32_t flag) {
   hand_over(flag == CUPTI_ACTIVITY_FLAG_FLUSH_FORCED && wish("cut") >= 0);
   return CUPTI_SUCCESS;
 }
-CUptiResult cuptiActivityFlushPeriod(std::uint32_t) { return CUPTI_SUCCESS; }
 CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, std::uint32_t, std::size_t* dropped) {
   *dropped = std::exchange(state().dropped, 0);
   return CUPTI_SUCCESS;

@@ -73,6 +73,16 @@ CUptiResult availability(Params* p) {
   return CUPTI_SUCCESS;
 }
 
+// With "sized_ranges", "image_ranges" or "configured_ranges" that call takes no more ranges in an image than so many.
+bool too_many(const char* name) {
+  const long most = made::wish(name);
+  return most > 0 && g_state.most > static_cast<std::size_t>(most);
+}
+
+// With "bad_sample" that sample of the run, counted from 1, cannot be read; with "bad_image" that image of it cannot be
+// decoded.
+bool spoilt(const char* name, std::size_t number) { return made::wish(name) == static_cast<long>(number); }
+
 // With "idle" ranges begin and end only where the driver was asked to wait for the device.
 bool idle_as_wished() { return g_state.idle || made::wish("idle") < 0; }
 
@@ -221,11 +231,13 @@ CUptiResult cuptiRangeProfilerGetCounterDataSize(CUpti_RangeProfiler_GetCounterD
              g_state.enabled && p->numMetrics > 0 && p->maxNumRangeTreeNodes >= p->maxNumOfRanges);
   g_state.most = p->maxNumOfRanges;
   p->counterDataSize = 128;
+  if (too_many("sized_ranges")) return CUPTI_ERROR_OUT_OF_MEMORY;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiRangeProfilerCounterDataImageInitialize(CUpti_RangeProfiler_CounterDataImage_Initialize_Params* p) {
   MADE_CHECK(CUpti_RangeProfiler_CounterDataImage_Initialize_Params,
              !g_state.started && p->counterDataSize == 128);
+  if (too_many("image_ranges")) return CUPTI_ERROR_OUT_OF_MEMORY;
   std::memset(p->pCounterData, 0, 128);
   g_state.prepared = true;
   g_state.decoded.clear();
@@ -236,6 +248,7 @@ CUptiResult cuptiRangeProfilerSetConfig(CUpti_RangeProfiler_SetConfig_Params* p)
              !g_state.started && g_state.prepared && p->configSize == 40 && p->counterDataImageSize == 128 &&
                  p->range == CUPTI_UserRange && p->replayMode == CUPTI_UserReplay && p->numNestingLevels == 1 &&
                  p->maxRangesPerPass == g_state.most && p->passIndex == 0);
+  if (too_many("configured_ranges")) return CUPTI_ERROR_OUT_OF_MEMORY;
   if (++g_state.configurations > 1 && made::wish("one_configuration") > 0) return CUPTI_ERROR_INVALID_OPERATION;
   g_state.configured = true;
   return CUPTI_SUCCESS;
@@ -329,7 +342,9 @@ CUptiResult cuptiPmSamplingStop(CUpti_PmSampling_Stop_Params* p) {
 CUptiResult cuptiPmSamplingDecodeData(CUpti_PmSampling_DecodeData_Params* p) {
   MADE_CHECK(CUpti_PmSampling_DecodeData_Params, g_state.enabled && g_state.prepared && p->counterDataImageSize == 256);
   g_state.prepared = false;
+  if (spoilt("bad_image", g_state.images + 1)) return CUPTI_ERROR_UNKNOWN;
   const std::lock_guard lock(g_waiting);
+  if (g_state.overflow || made::wish("overflow") > 0) g_state.waiting.clear();  // it overflowed at once
   while (!g_state.waiting.empty() && g_state.completed.size() < g_state.most) {
     g_state.completed.push_back(g_state.waiting.front());
     g_state.waiting.erase(g_state.waiting.begin());
@@ -352,6 +367,7 @@ CUptiResult cuptiPmSamplingGetCounterDataInfo(CUpti_PmSampling_GetCounterDataInf
 }
 CUptiResult cuptiPmSamplingCounterDataGetSampleInfo(CUpti_PmSampling_CounterData_GetSampleInfo_Params* p) {
   MADE_CHECK(CUpti_PmSampling_CounterData_GetSampleInfo_Params, p->sampleIndex < g_state.completed.size());
+  if (spoilt("bad_sample", g_state.taken - g_state.completed.size() + p->sampleIndex + 1)) return CUPTI_ERROR_UNKNOWN;
   p->startTimestamp = g_state.completed[p->sampleIndex].start;
   p->endTimestamp = g_state.completed[p->sampleIndex].end;
   return CUPTI_SUCCESS;

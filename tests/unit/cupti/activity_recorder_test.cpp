@@ -71,6 +71,19 @@ TEST_CASE("Sizes of pools are set before the subscription, buffers before kinds,
   }
 }
 
+TEST_CASE("Threads share buffers where that is asked for, from before the buffers are registered") {
+  for (const bool shared : {false, true}) {
+    MadeCupti cupti;
+    KeepingSink sink;
+    ActivityOptions options;
+    options.shared_buffers = shared;
+    ActivityRecorder recorder(cupti, sink, options);
+    REQUIRE(recorder.start().empty());
+    const auto words = cupti.asked();
+    CHECK((at(words, "share") < at(words, "buffers")) == shared);
+  }
+}
+
 TEST_CASE("While a process ends, CUPTI is asked for what it has and for nothing else") {
   MadeCupti cupti;
   KeepingSink sink;

@@ -79,6 +79,38 @@ TEST_CASE("Each range brings what the device counted between its two ends, windo
   unsetenv("MADE_CUPTI");
 }
 
+TEST_CASE("Where CUPTI takes no image of so many ranges it gets one of half as many, and half again, down to a least") {
+  for (const std::string call : {"sized_ranges", "image_ranges", "configured_ranges"}) {
+    INFO(call);
+    setenv("MADE_CUPTI", (call + "=300").c_str(), 1);
+    Made made;
+    {
+      const auto opened = open_range_counters(made.library(), made.context(), 1024);
+      REQUIRE(opened.ok());
+      RangeCounters& ranges = *opened.value();
+      CHECK(ranges.most_ranges() == 256);
+      for (int i = 0; i < 256; ++i) {
+        REQUIRE(ranges.begin(std::to_string(i)).empty());
+        made.move(i);
+        REQUIRE(ranges.end().empty());
+      }
+      const auto counted = ranges.take();
+      REQUIRE(counted.ok());
+      REQUIRE(counted.value().size() == 256);
+      CHECK(counted.value()[255].values[0] == 255);
+    }
+    CHECK(made.open() == 0);
+    setenv("MADE_CUPTI", (call + "=" + std::to_string(kFewestRanges)).c_str(), 1);
+    CHECK(open_range_counters(made.library(), made.context(), 1024).value()->most_ranges() == kFewestRanges);
+    setenv("MADE_CUPTI", (call + "=1").c_str(), 1);
+    const auto none = open_range_counters(made.library(), made.context(), 1024);
+    REQUIRE_FALSE(none.ok());
+    CHECK(none.error().find("made (8)") != std::string::npos);  // out of memory
+    CHECK(made.open() == 0);
+  }
+  unsetenv("MADE_CUPTI");
+}
+
 TEST_CASE("Ranges that CUPTI dropped, and work that it wants again, end the counting with a reason") {
   for (const bool one_pass : {true, false}) {
     Made made;
@@ -135,20 +167,51 @@ TEST_CASE("Samples come in order with their times, more than one image holds, wi
     made.sample(1, 2, 3);  // not started: nobody samples
     REQUIRE(sampler.start().empty());
     for (std::uint32_t i = 0; i < 35; ++i) made.sample(100 * i, 100 * i + 100, i);
-    auto samples = sampler.take();
-    REQUIRE(samples.ok());
-    REQUIRE(samples.value().size() == 34);
+    TakenSamples taken = sampler.take();
+    CHECK((taken.why.empty() && taken.dropped == 0));
+    REQUIRE(taken.samples.size() == 34);
     for (std::uint32_t i = 0; i < 34; ++i) {
-      CHECK(samples.value()[i].start_ns == 100 * (i + 1));
-      CHECK(samples.value()[i].end_ns == 100 * (i + 1) + 100);
-      CHECK(samples.value()[i].values[0] == i + 1);
+      CHECK(taken.samples[i].start_ns == 100 * (i + 1));
+      CHECK(taken.samples[i].end_ns == 100 * (i + 1) + 100);
+      CHECK(taken.samples[i].values[0] == i + 1);
     }
     made.sample(5000, 5100, 50);
     REQUIRE(sampler.stop().empty());
-    samples = sampler.take();
-    REQUIRE(samples.value().size() == 1);  // the first is left out once
+    taken = sampler.take();
+    REQUIRE(taken.samples.size() == 1);  // the first is left out once
   }
   CHECK(made.open() == 0);
+}
+
+TEST_CASE("What was sampled before an image or a sample fails is kept, and what is dropped is counted") {
+  struct Case {
+    const char* wishes;
+    std::size_t kept, dropped;
+    const char* why;
+  };
+  // 35 samples in images of 10, of which the very first is left out.
+  const Case cases[] = {
+      {"bad_image=3", 19, 0, "CUPTI, decoding samples: made (999)"},
+      {"bad_sample=27", 25, 4, "CUPTI, decoding a sample: made (999); 4 samples of its image were dropped"},
+      {"bad_sample=21", 19, 10, "CUPTI, decoding a sample: made (999); 10 samples of its image were dropped"},
+      {"overflow_after=15", 29, 0, "the device's buffer of 536870912 bytes overflowed: samples were lost"}};
+  SamplingOptions options;
+  options.most_samples = 10;
+  for (const Case& c : cases) {
+    INFO(c.wishes);
+    setenv("MADE_CUPTI", c.wishes, 1);
+    Made made;
+    const auto sampler = open_counter_sampler(made.library(), options);
+    REQUIRE(sampler.ok());
+    REQUIRE(sampler.value()->start().empty());
+    for (std::uint32_t i = 0; i < 35; ++i) made.sample(100 * i, 100 * i + 100, i);
+    const TakenSamples taken = sampler.value()->take();
+    REQUIRE(taken.samples.size() == c.kept);
+    CHECK(taken.samples.back().values[0] == static_cast<double>(c.kept));
+    CHECK(taken.dropped == c.dropped);
+    CHECK(taken.why == c.why);
+  }
+  unsetenv("MADE_CUPTI");
 }
 
 TEST_CASE("A buffer of the device that overflows, and permissions that lack, end the sampling with a reason") {
@@ -158,7 +221,7 @@ TEST_CASE("A buffer of the device that overflows, and permissions that lack, end
     REQUIRE(sampler.ok());
     REQUIRE(sampler.value()->start().empty());
     made.call<void()>("made_overflow")();
-    CHECK(sampler.value()->take().error().find("overflowed") != std::string::npos);
+    CHECK(sampler.value()->take().why.find("overflowed") != std::string::npos);
   }
   Made refused;
   refused.refuse("cuptiPmSamplingGetCounterAvailability", 35);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@ namespace kvroof::test {
 class MadeCupti final : public ActivityApi {
  public:
   std::string set_device_pool(std::size_t buffers) override { return say("pool " + std::to_string(buffers)); }
+  void share_buffers() override { say("share"); }
   std::string subscribe() override { return say("subscribe"); }
   void unsubscribe() override { say("unsubscribe"); }
   std::string use_monotonic_clock() override { return say("clock"); }
@@ -41,15 +43,16 @@ class MadeCupti final : public ActivityApi {
   void pop_id() override { pushed_ = 0; }
   void flush() override {
     say("flush");
+    if (at_end) at_end();
     const std::lock_guard lock(mutex_);
     hand_over();
   }
   void flush_completed() override {
     say("hand over");
+    if (in_flush) in_flush();
     const std::lock_guard lock(mutex_);
     hand_over();
   }
-  void flush_every(std::uint32_t) override {}
   std::uint64_t dropped() override { return dropped_; }
   std::string_view call_name(bool, std::uint32_t) override { return "cudaLaunchKernel"; }
 
@@ -84,6 +87,7 @@ class MadeCupti final : public ActivityApi {
     return words_;
   }
 
+  std::function<void()> in_flush, at_end;  // called within a flush of complete buffers, of all
   std::string refuse;  // the word that is answered with "no"
   int calls_enabled = 0;
   bool zeros = true;   // of every buffer that was given
