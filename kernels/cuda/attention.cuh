@@ -43,8 +43,8 @@ KV_DEVICE void split_queries(const AttentionArguments& a, const AttentionUnit& u
     std::uint32_t rests[4];
     KV_UNROLL
     for (unsigned p = 0; p < 4; ++p) {
-      const unsigned i = first_of_pair<kType>(p);
-      split_pair<kDecodeFactors<kType>>(x[i], x[i + kPairStep<kType>], pairs[p], rests[p]);
+      const unsigned first = first_of_pair<kType>(p);
+      split_pair<kDecodeFactors<kType>>(x[first], x[first + kPairStep<kType>], pairs[p], rests[p]);
     }
     queries[i / 32 * 64 + lane] = {pairs[0], rests[0], pairs[1], rests[1]};
     queries[i / 32 * 64 + 32 + lane] = {pairs[2], rests[2], pairs[3], rests[3]};
