@@ -12,10 +12,16 @@
 // columns of the first are its rows of the second, and the sums have the digits of floats, not of factors.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/kernels.hpp"
 
 namespace kvroof::cuda {
+
+// Blocks of a multiprocessor, at least: of int4 rows, where more is computed for each byte, one more.
+template <Stored kType, unsigned kWidth>
+constexpr unsigned kAttentionBlocks = kWidth > 128 ? 2 : kType == Stored::kInt4 ? 4 : 3;
 
 // What a warp has met of a piece: the lane's query head is lane / 4, its share of the total is not summed over the four
 // lanes of that head. Tile 4j + m of the output has elements 2m (row lane / 4) and 2m + 1 (row lane / 4 + 8) of the
@@ -134,14 +140,8 @@ KV_DEVICE void finish_logits(const AttentionArguments& a, const LogitRule& rule,
   });
 }
 
-// Weights are kept 2^kLiftedBits times too large until they are parts: f16 has nothing below 2⁻²⁵, and what many tokens
-// far from the highest add up to would be lost. Those of integers are factors times the scale of their row, which must
-// not leave f16 at its other end: no factor does with elements up to 7,000, and larger ones are cut.
 template <Stored kType>
-constexpr float kLiftedBits = kType == Stored::kBF16   ? 0.0F
-                              : kType == Stored::kF16  ? 14.0F
-                              : kType == Stored::kInt8 ? 10.0F
-                                                       : 6.0F;
+constexpr auto kLifted = static_cast<float>(kLiftedBits<kType>);
 
 // Logits become weights relative to the highest by now; returns what those before are to be multiplied with.
 template <Stored kType, unsigned kEights, unsigned kWidth>
@@ -153,7 +153,7 @@ KV_DEVICE float weigh_logits(float (&logits)[kEights][2], WarpSums<kWidth>& met)
   const float shrink = exp_of(met.highest - highest);
   met.highest = highest;
   met.total *= shrink;
-  const float top = (highest <= kNever ? 0.0F : highest * kLog2E) - kLiftedBits<kType>;  // no weight where none is seen
+  const float top = (highest <= kNever ? 0.0F : highest * kLog2E) - kLifted<kType>;  // no weight where none is seen
   for_logits(logits, [&](float& logit, unsigned) {
     logit = exp2_of(logit * kLog2E - top);
     met.total += logit;
@@ -185,9 +185,7 @@ KV_DEVICE void add_values(const Values<kType, kWidth>& values,
       float (&pair)[2] = weights[n * 2 + half];
       KV_UNROLL
       for (unsigned i = 0; i < 2; ++i) {
-        if (kBits<kType> >= 16) continue;
-        const float factor = pair[i] * from_lane(values.scale, (n * 2 + half) * 8 + thread_x() % 4 * 2 + i);
-        pair[i] = factor > kLargestF16 ? kLargestF16 : factor;
+        if (kBits<kType> < 16) pair[i] *= from_lane(values.scale, (n * 2 + half) * 8 + thread_x() % 4 * 2 + i);
       }
       split_pair<kFactors>(pair[0], pair[1], right[half], rest[half]);
     }
@@ -213,7 +211,8 @@ KV_DEVICE void meet_slots(const AttentionArguments& a, const AttentionUnit& unit
                           WarpSums<kWidth>& met) {
   constexpr unsigned kTile = kTileSlots<kType, kWidth>;
   const LogitRule rule = rule_of(a, unit, piece);
-  const CacheSlots slots = unit.slots;
+  // Where four blocks share the registers, those hold no places of rows: they are asked for anew.
+  std::conditional_t<kAttentionBlocks<kType, kWidth> == 4, const CacheSlots&, const CacheSlots> slots = unit.slots;
   unsigned at = thread_x() / 32 * kTile;
   Keys<kType, kWidth> keys;
   load_keys(a, slots, piece, at, keys);
@@ -285,7 +284,7 @@ KV_DEVICE void store_piece(const AttentionArguments& a, const AttentionUnit& uni
     tops[warp * kMostGroup + lane / 4] = met.highest;
     tops[(kAttentionWarps + warp) * kMostGroup + lane / 4] = own;
   }
-  const float lifted = exp2_of(-kLiftedBits<kType>);
+  const float lifted = exp2_of(-kLifted<kType>);
   const std::size_t part = (std::size_t{piece.unit} * a.most_parts + piece.part) * a.unit_heads;
   for (unsigned first = 0; first < a.unit_heads; first += kSumHeads) {
     const unsigned heads = a.unit_heads - first < kSumHeads ? a.unit_heads - first : kSumHeads;
@@ -312,11 +311,12 @@ KV_DEVICE void store_piece(const AttentionArguments& a, const AttentionUnit& uni
   }
 }
 
-// Has the rows of each warp's first tile of a piece brought to the second-level cache, a lane every 32nd line.
+// Has the rows of each warp's first tile of the piece to come brought to the second-level cache, a lane every 32nd line.
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void prefetch_first_tiles(const AttentionArguments& a, const RunPiece& piece) {
+KV_DEVICE void prefetch_next_piece(const AttentionArguments& a, RunWalk walk) {
+  RunPiece piece;
   const unsigned own = thread_x() / 32 * kTileSlots<kType, kWidth>;
-  if (own >= piece.count) return;
+  if (!next_piece(a, walk, piece) || own >= piece.count) return;
   const unsigned rest = piece.count - own;
   const unsigned count = rest < kTileSlots<kType, kWidth> ? rest : kTileSlots<kType, kWidth>;
   const CacheSlots& slots = a.units[piece.unit].slots;
@@ -331,7 +331,7 @@ KV_DEVICE void prefetch_first_tiles(const AttentionArguments& a, const RunPiece&
 
 // A block of kAttentionThreads for each run. Reads k and v of every slot of every unit once.
 template <Stored kType, unsigned kWidth>
-KV_KERNEL KV_RESIDENT(kAttentionThreads, (kWidth > 128 ? 2 : 3)) void decode_attention(AttentionArguments a) {
+KV_KERNEL KV_RESIDENT(kAttentionThreads, (kAttentionBlocks<kType, kWidth>)) void decode_attention(AttentionArguments a) {
   KV_SHARED(Pack, queries, kWidth * 2);
   KV_SHARED(Pack, sums, kAttentionWarps * kSumHeads * kWidth / 4);
   KV_SHARED(float, tops, kAttentionWarps * kMostGroup * 2);
@@ -339,13 +339,10 @@ KV_KERNEL KV_RESIDENT(kAttentionThreads, (kWidth > 128 ? 2 : 3)) void decode_att
   // What lies in memory since earlier steps does not wait for the launch before; the host sent lengths before a step's
   // launches. Behind a row's end nothing is brought: it would be read for nothing.
   RunWalk walk = run_of_block(a);
-  RunPiece next;
-  next_piece(a, walk, next);
-  prefetch_first_tiles<kType, kWidth>(a, next);
+  prefetch_next_piece<kType, kWidth>(a, walk);
   await_previous();
-  while (next.count > 0) {
-    const RunPiece piece = next;
-    if (next_piece(a, walk, next)) prefetch_first_tiles<kType, kWidth>(a, next);
+  for (RunPiece piece; next_piece(a, walk, piece);) {
+    prefetch_next_piece<kType, kWidth>(a, walk);
     const AttentionUnit& unit = a.units[piece.unit];
     WarpSums<kWidth> met;
     meet_slots<kType, kWidth>(a, unit, piece, queries, met);

@@ -24,6 +24,14 @@ constexpr unsigned kKeyEights = kWidth / 32;  // four lanes share a row
 template <unsigned kWidth>
 constexpr unsigned kValueEights = kWidth / 64;  // eight lanes
 
+// Weights are kept 2^kLiftedBits times too large until they are parts: f16 has nothing below 2⁻²⁵, and what many tokens
+// far from the highest add up to would be lost. Those of integers are factors times the scale of their row, which must
+// not leave f16 at its other end: none does with elements up to 7,000, and larger scales are cut.
+template <Stored kType>
+constexpr int kLiftedBits = kType == Stored::kBF16 ? 0 : kType == Stored::kF16 ? 14 : kType == Stored::kInt8 ? 10 : 6;
+template <Stored kType>
+constexpr float kMostScale = kLargestF16 / static_cast<float>(1U << kLiftedBits<kType>);
+
 // What a lane has of a tile's keys: its eights of slots lane / 4, + 8, …
 template <Stored kType, unsigned kWidth>
 struct Keys {
@@ -95,7 +103,10 @@ KV_DEVICE void load_values(const AttentionArguments& a, const CacheSlots& slots,
   } else {
     load_rows<false, 8>(rows, a.value_row_bytes, count, a.value_dim, lane / 4, slot_of, values.rows);
   }
-  values.scale = kBits<kType> < 16 && lane < count ? slots.value_scales[first + lane] : 1.0F;
+  values.scale = 1.0F;
+  if (kBits<kType> >= 16 || lane >= count) return;
+  const float scale = slots.value_scales[first + lane];
+  values.scale = scale < kMostScale<kType> ? scale : kMostScale<kType>;
 }
 
 }  // namespace kvroof::cuda
