@@ -47,47 +47,39 @@ KV_DEVICE void sum_parts(const AttentionArguments& a, std::size_t first, unsigne
   total = sum_over(total * exp_of(own - highest), 32);
 }
 
-// What one warp adds of the parts of heads [first, first + heads): every kAttentionWarps-th part, four columns a lane
-// at a time and kAhead parts on their way, into `sums` [heads · columns].
+// What this thread adds of four columns from `column` on of head g: every `step`-th part from `first` on, relative to
+// `highest`, kAhead of them on their way.
 template <unsigned kWidth>
-KV_DEVICE void add_parts(const AttentionArguments& a, const RunPiece& piece, unsigned first, unsigned heads,
-                         const float* tops, float* sums) {
-  constexpr unsigned kAhead = 8;
+KV_DEVICE void add_parts(const AttentionArguments& a, const RunPiece& piece, unsigned first, unsigned step, unsigned g,
+                         unsigned column, float highest, float (&added)[4]) {
+  constexpr unsigned kAhead = 12;
   const std::size_t parts = std::size_t{piece.unit} * a.most_parts;
-  const unsigned fours = a.value_dim / 4;
-  for (unsigned i = thread_x() % 32; i < heads * fours; i += 32) {
-    const unsigned g = first + i / fours;
-    const unsigned column = i % fours * 4;
-    float added[4] = {};
-    KV_UNROLL_BY(1)
-    for (unsigned p = thread_x() / 32; p < piece.parts; p += kAhead * kAttentionWarps) {
-      Pack outs[kAhead];
-      float factors[kAhead];
-      KV_UNROLL
-      for (unsigned n = 0; n < kAhead; ++n) {
-        const unsigned part = p + n * kAttentionWarps;
-        const std::size_t at = (parts + part) * a.unit_heads + g;
-        outs[n] = part < piece.parts ? load_pack(a.part_out + at * kWidth + column) : Pack{};
-        factors[n] = part < piece.parts ? a.part_max[at] : kNever;
-      }
-      KV_UNROLL
-      for (unsigned n = 0; n < kAhead; ++n) {
-        const float factor = exp_of(factors[n] - tops[2 * g]);
-        added[0] += float_of(outs[n].x) * factor;
-        added[1] += float_of(outs[n].y) * factor;
-        added[2] += float_of(outs[n].z) * factor;
-        added[3] += float_of(outs[n].w) * factor;
-      }
+  KV_UNROLL_BY(1)
+  for (unsigned p = first; p < piece.parts; p += kAhead * step) {
+    Pack outs[kAhead];
+    float factors[kAhead];
+    KV_UNROLL
+    for (unsigned n = 0; n < kAhead; ++n) {
+      const unsigned part = p + n * step;
+      const std::size_t at = (parts + part) * a.unit_heads + g;
+      outs[n] = part < piece.parts ? load_pack(a.part_out + at * kWidth + column) : Pack{};
+      factors[n] = part < piece.parts ? a.part_max[at] : kNever;
     }
     KV_UNROLL
-    for (unsigned c = 0; c < 4; ++c) sums[i * 4 + c] = added[c];
+    for (unsigned n = 0; n < kAhead; ++n) {
+      const float factor = exp_of(factors[n] - highest);
+      added[0] += float_of(outs[n].x) * factor;
+      added[1] += float_of(outs[n].y) * factor;
+      added[2] += float_of(outs[n].z) * factor;
+      added[3] += float_of(outs[n].w) * factor;
+    }
   }
 }
 
 // The unit's parts become its output; run by the block that finished the last of them. `tops` is shared memory: the
-// max and the sum of each head; `sums` [kAttentionWarps, kHeads · kWidth] as well. A unit may have hundreds of parts,
-// which one after the other would take longer than all that was read: the warps share them.
-template <unsigned kWidth, unsigned kHeads = 4>
+// max and the sum of each head; `sums` [4 · kAttentionThreads] as well. A unit may have hundreds of parts, which one
+// after the other would take longer than all that was read: threads that columns do not keep busy share the parts.
+template <unsigned kWidth>
 KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& unit, const RunPiece& piece,
                              float* tops, float* sums) {
   for (unsigned g = thread_x() / 32; g < unit.query_heads; g += kAttentionWarps) {
@@ -99,18 +91,27 @@ KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& u
     tops[2 * g + 1] = total;
     a.log_sums[std::size_t{piece.unit} * a.unit_heads + g] = highest + logf(total);
   }
-  for (unsigned first = 0; first < unit.query_heads; first += kHeads) {
-    const unsigned heads = unit.query_heads - first < kHeads ? unit.query_heads - first : kHeads;
-    sync_block();
-    add_parts<kWidth>(a, piece, first, heads, tops, sums + thread_x() / 32 * kHeads * kWidth);
-    sync_block();
-    float* out = a.out + (std::size_t{unit.sequence} * a.heads + unit.first_query_head + first) * a.value_dim;
-    for (unsigned i = thread_x(); i < heads * a.value_dim; i += kAttentionThreads) {
-      float sum = 0;
-      KV_UNROLL
-      for (unsigned w = 0; w < kAttentionWarps; ++w) sum += sums[w * kHeads * kWidth + i];
-      out[i] = sum / tops[2 * (first + i / a.value_dim) + 1];
+  sync_block();
+  const unsigned fours = a.value_dim / 4;
+  const unsigned items = unit.query_heads * fours;
+  const unsigned shares = items < kAttentionThreads ? kAttentionThreads / items : 1;
+  float* out = a.out + (std::size_t{unit.sequence} * a.heads + unit.first_query_head) * a.value_dim;
+  for (unsigned i = thread_x(); i < items * shares; i += kAttentionThreads) {
+    const unsigned g = i % items / fours;
+    float added[4] = {};
+    add_parts<kWidth>(a, piece, i / items, shares, g, i % fours * 4, tops[2 * g], added);
+    KV_UNROLL
+    for (unsigned c = 0; c < 4; ++c) {
+      if (shares > 1) sums[i * 4 + c] = added[c];
+      if (shares == 1) out[i * 4 + c] = added[c] / tops[2 * g + 1];
     }
+  }
+  if (shares == 1) return;
+  sync_block();
+  for (unsigned i = thread_x(); i < items * 4; i += kAttentionThreads) {
+    float sum = 0;
+    for (unsigned s = 0; s < shares; ++s) sum += sums[s * items * 4 + i];
+    out[i] = sum / tops[2 * (i / a.value_dim) + 1];
   }
 }
 

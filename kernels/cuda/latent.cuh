@@ -293,7 +293,7 @@ KV_KERNEL void latent_attention(LatentArguments a) {
   KV_SHARED(Pack, tile, kKeys * (kRowWords / 4));
   KV_SHARED(float, shares, kAttentionWarps * kKeys / 8 * 4 * 32);
   KV_SHARED(unsigned, before, 1);
-  static_assert(kKeys * kRowWords >= kAttentionWarps * 4 * kLatentValue, "combine_parts takes the tile's memory");
+  static_assert(kKeys * kRowWords >= 4 * kAttentionThreads, "combine_parts takes the tile's memory");
   await_previous();
   if (a.prompt != nullptr) {
     const LatentTask task = latent_prompt_task(a, block_x());

@@ -43,6 +43,8 @@ class ActivityApi {
   virtual std::string use_monotonic_clock() = 0;
   // Takes the one subscription of the process. A refusal names the tool that has it.
   virtual std::string subscribe() = 0;
+  // After a refusal: who has it gave CUPTI no name, as a library does that waits to be used (Kineto, in PyTorch).
+  [[nodiscard]] virtual bool unnamed_has_it() const { return false; }
   virtual void unsubscribe() = 0;
   // Once in a process.
   virtual std::string set_buffers(ActivityBuffers& buffers) = 0;

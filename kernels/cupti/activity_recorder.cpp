@@ -37,7 +37,10 @@ std::string ActivityRecorder::start() {
   if (options_.monotonic_clock) {
     if (const std::string why = api_.use_monotonic_clock(); !why.empty()) miss("the clock of the steps", why);
   }
-  if (std::string why = api_.subscribe(); !why.empty()) return why;
+  if (std::string why = api_.subscribe(); !why.empty()) {
+    if (!options_.beside_unnamed || !api_.unnamed_has_it()) return why;
+    sink_.note("beside", "a client of CUPTI that gave no name; from when it records, its records are missing here");
+  }
   if (options_.nodes != nullptr) {
     if (const std::string why = api_.watch_nodes(*options_.nodes); !why.empty()) miss("nodes of graphs", why);
   }

@@ -25,6 +25,7 @@ namespace kvroof {
 
 struct ActivityOptions {
   std::size_t buffer_bytes = std::size_t{4} << 20;
+  bool beside_unnamed = false;     // also where a client without a name has CUPTI's callbacks, and may never use them
   bool shared_buffers = false;     // of all threads: where there are more of them than buffers
   std::size_t most_buffers = 64;   // of the host; when all are full, CUPTI drops records, which are counted
   // CUPTI 13.0 never gives back what records of kernels in CUDA graphs take of its device pool, and hands out wrong

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <string_view>
+#include <utility>
 
 #include "kernels/cupti/activity_layout.hpp"
 
@@ -111,6 +112,7 @@ class LibraryActivity final : public ActivityApi {
     subscribed_ = result == CUPTI_SUCCESS;
     if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
       other.back() = '\0';
+      unnamed_has_it_ = std::string_view(other.data()) == "CUPTI for <not provided>";
       return fmt::format("another profiler holds CUPTI in this process{}{}", other[0] != '\0' ? ": " : "",
                          other.data());
     }
@@ -118,12 +120,12 @@ class LibraryActivity final : public ActivityApi {
     if (result == CUPTI_ERROR_UNKNOWN) return "CUPTI finds no NVIDIA driver or no device";
     return answer(result);
   }
+  bool unnamed_has_it() const override { return unnamed_has_it_; }
   void unsubscribe() override {
-    if (!subscribed_) return;  // what others have registered stays
+    if (std::exchange(registered_, false)) g_buffers.store(nullptr);
+    if (!std::exchange(subscribed_, false)) return;  // another's stays
     cupti_.cuptiUnsubscribe(subscriber_);
-    subscribed_ = false;
     nodes_ = nullptr;
-    g_buffers.store(nullptr);
   }
   // A second registration spoils the times of a record (pytorch issue 192021).
   std::string use_monotonic_clock() override {
@@ -140,6 +142,7 @@ class LibraryActivity final : public ActivityApi {
   }
   std::string set_buffers(ActivityBuffers& buffers) override {
     g_buffers.store(&buffers);
+    registered_ = true;
     return answer(cupti_.cuptiActivityRegisterCallbacks(on_request, on_complete));
   }
   std::string enable(std::uint32_t kind) override {
@@ -219,7 +222,7 @@ class LibraryActivity final : public ActivityApi {
   Functions cupti_;
   std::uint32_t version_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
-  bool subscribed_ = false;
+  bool subscribed_ = false, registered_ = false, unnamed_has_it_ = false;
   GraphNodes* nodes_ = nullptr;
 };
 

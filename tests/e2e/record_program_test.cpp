@@ -250,6 +250,18 @@ TEST_CASE("Threads of a recorded program share buffers, and where CUPTI refuses 
   }
 }
 
+TEST_CASE("Beside a client of CUPTI that gave no name a program is recorded, beside one with a name it is not") {
+  const MadeRecording unnamed("3", "subscriber=2"), named("3", "subscriber=1");
+  INFO(unnamed.ran.err);
+  if (lacks_cupti(unnamed.ran)) return;
+  CHECK(unnamed.ran.err.find("made CUPTI") == std::string::npos);
+  CHECK(query(unnamed.database, "SELECT count(*), (SELECT count(*) FROM kvroof_note WHERE key LIKE 'process %: "
+                                "beside') FROM CUPTI_ACTIVITY_KIND_KERNEL") == "3|1\n");
+  CHECK(note_of(unnamed.trace, "level") == "trace\n");
+  CHECK(note_of(named.trace, "level") == "none\n");
+  CHECK(note_of(named.trace, "why") == "another profiler holds CUPTI in this process: CUPTI for another\n");
+}
+
 TEST_CASE("Where CUPTI refuses memory pools the rest is recorded, and the trace says what is missing") {
   const MadeRecording made("3", "refuse_kind=50");
   INFO(made.ran.err);

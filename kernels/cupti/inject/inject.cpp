@@ -81,6 +81,7 @@ void begin_recording(const std::filesystem::path& folder) {
   send_ranges_to(recording->cupti);
   ActivityOptions options;
   options.ranges = true;
+  options.beside_unnamed = true;  // PyTorch's profiler subscribes when it is loaded, and most programs never use it
   options.shared_buffers = true;  // a server has more threads than there are buffers, most of which launch little
   options.flush_ms = 1000;  // a program that is killed loses little
   options.process = static_cast<std::uint32_t>(getpid());

@@ -267,7 +267,7 @@ CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle*, CUpti_CallbackFunc callba
     return complain(__func__, "a block of another size", CUPTI_ERROR_INVALID_PARAMETER);
   }
   if (s.subscribed || wish("subscriber") >= 0) {
-    std::strcpy(p->oldSubscriberName, "CUPTI for another");
+    std::strcpy(p->oldSubscriberName, wish("subscriber") == 2 ? "CUPTI for <not provided>" : "CUPTI for another");
     return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   }
   s.subscribed = true;

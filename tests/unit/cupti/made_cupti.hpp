@@ -21,6 +21,8 @@ class MadeCupti final : public ActivityApi {
   std::string set_device_pool(std::size_t buffers) override { return say("pool " + std::to_string(buffers)); }
   void share_buffers() override { say("share"); }
   std::string subscribe() override { return say("subscribe"); }
+  bool unnamed_has_it() const override { return unnamed; }
+  bool unnamed = false;
   void unsubscribe() override { say("unsubscribe"); }
   std::string use_monotonic_clock() override { return say("clock"); }
   std::string watch_nodes(GraphNodes& nodes) override {
