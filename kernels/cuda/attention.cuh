@@ -3,8 +3,9 @@
 //
 // A unit is one KV head of one sequence (and, where more than kMostGroup query heads share it, one pass over kMostGroup
 // of them). Each block takes a run of all slots, one piece a unit, and each of its warps every fourth tile of a piece
-// with a running softmax of its own (Dao 2023), so that warps wait for nothing but memory. A unit of several runs is combined by the block that finishes the last of its parts. Softmax
-// does not depend on the order of slots, so a token may lie in any of them: what matters about a slot is its position.
+// with a running softmax of its own (Dao 2023), so that warps wait for nothing but memory. A unit of several runs is
+// combined by the block that finishes the last of its parts. Softmax does not depend on the order of slots, so a token
+// may lie in any of them: what matters about a slot is its position.
 //
 // Rows go from memory to registers in the order in which they are factors (attention_rows.cuh). The products
 // are S^T [queries, slots] = q · k^T, with the rounded queries in rows 0 … 7 and what rounding took in rows 8 … 15, and
@@ -311,7 +312,8 @@ KV_DEVICE void store_piece(const AttentionArguments& a, const AttentionUnit& uni
   }
 }
 
-// Has the rows of each warp's first tile of the piece to come brought to the second-level cache, a lane every 32nd line.
+// Has the rows of each warp's first tile of the piece to come brought to the second-level cache, a lane every 32nd
+// line.
 template <Stored kType, unsigned kWidth>
 KV_DEVICE void prefetch_next_piece(const AttentionArguments& a, RunWalk walk) {
   RunPiece piece;
@@ -331,7 +333,8 @@ KV_DEVICE void prefetch_next_piece(const AttentionArguments& a, RunWalk walk) {
 
 // A block of kAttentionThreads for each run. Reads k and v of every slot of every unit once.
 template <Stored kType, unsigned kWidth>
-KV_KERNEL KV_RESIDENT(kAttentionThreads, (kAttentionBlocks<kType, kWidth>)) void decode_attention(AttentionArguments a) {
+KV_KERNEL KV_RESIDENT(kAttentionThreads, (kAttentionBlocks<kType, kWidth>))
+void decode_attention(AttentionArguments a) {
   KV_SHARED(Pack, queries, kWidth * 2);
   KV_SHARED(Pack, sums, kAttentionWarps * kSumHeads * kWidth / 4);
   KV_SHARED(float, tops, kAttentionWarps * kMostGroup * 2);

@@ -58,7 +58,7 @@ void AttentionPlan::cut(unsigned blocks, unsigned width, std::uint64_t slot_byte
   const std::uint64_t sum_bytes = sizeof(float) * kernel_group_ * width;
   item_slots_ = kItemSlots;
   while (item_slots_ < kMostItemSlots && item_slots_ * slot_bytes < 8 * sum_bytes) item_slots_ *= 2;
-  // So many items a block that none has a sixtieth more than another; more would only make the tables larger.
+  // So many items a block that none has a thirtieth more than another; more would only make the tables larger.
   while (slots / item_slots_ > std::uint64_t{64} * blocks) item_slots_ *= 2;
   items_.clear();
   for (std::uint32_t u = 0; u < units_.size(); ++u) {

@@ -1,5 +1,5 @@
-// Cuts the attention of a set of queries into items, and runs of them that are equally long, so that blocks balance
-// whatever the lengths.
+// Cuts the attention of a set of queries into items, and runs of them, all but the last of which are equally long, so
+// that blocks balance whatever the lengths.
 #pragma once
 
 #include <cstdint>

@@ -26,9 +26,11 @@ constexpr unsigned kValueEights = kWidth / 64;  // eight lanes
 
 // Weights are kept 2^kLiftedBits times too large until they are parts: f16 has nothing below 2⁻²⁵, and what many tokens
 // far from the highest add up to would be lost. Those of integers are factors times the scale of their row, which must
-// not leave f16 at its other end: none does with elements up to 7,000, and larger scales are cut.
+// not leave f16 at its other end: none does with elements up to 1,700, and larger scales are cut. Where all elements
+// are below some hundredths, tokens that weigh less than 1e-5 of the highest begin to be lost. (Queries that meet
+// integers are factors of f16 as well, up to 65,504.)
 template <Stored kType>
-constexpr int kLiftedBits = kType == Stored::kBF16 ? 0 : kType == Stored::kF16 ? 14 : kType == Stored::kInt8 ? 10 : 6;
+constexpr int kLiftedBits = kType == Stored::kBF16 ? 0 : kType == Stored::kF16 ? 14 : kType == Stored::kInt8 ? 12 : 8;
 template <Stored kType>
 constexpr float kMostScale = kLargestF16 / static_cast<float>(1U << kLiftedBits<kType>);
 
@@ -106,7 +108,8 @@ KV_DEVICE void load_values(const AttentionArguments& a, const CacheSlots& slots,
   values.scale = 1.0F;
   if (kBits<kType> >= 16 || lane >= count) return;
   const float scale = slots.value_scales[first + lane];
-  values.scale = scale < kMostScale<kType> ? scale : kMostScale<kType>;
+  constexpr float kLargestFloat = 3.40282347e38F;  // what is no number is shown
+  values.scale = scale > kMostScale<kType> && scale <= kLargestFloat ? kMostScale<kType> : scale;
 }
 
 }  // namespace kvroof::cuda

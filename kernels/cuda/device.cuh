@@ -29,7 +29,6 @@ KV_DEVICE unsigned block_x() { return blockIdx.x; }
 KV_DEVICE unsigned block_y() { return blockIdx.y; }
 KV_DEVICE unsigned block_z() { return blockIdx.z; }
 KV_DEVICE unsigned threads_x() { return blockDim.x; }
-KV_DEVICE unsigned blocks_x() { return gridDim.x; }
 KV_DEVICE void sync_block() { __syncthreads(); }
 KV_DEVICE void sync_warp() { __syncwarp(); }
 template <class T>
@@ -52,8 +51,9 @@ KV_DEVICE std::uint32_t masked_xor(std::uint32_t x, std::uint32_t mask, std::uin
 KV_DEVICE unsigned add_atomic(unsigned* p, unsigned v) { return atomicAdd(p, v); }
 KV_DEVICE void or_atomic(std::uint32_t* p, std::uint32_t v) { atomicOr(p, v); }
 KV_DEVICE void fence_device() { __threadfence(); }
-// The first words of every kernel: the next launch may be made ready (programmatic dependent launch), and nothing that
-// an earlier launch writes is read before that launch is done.
+// In every kernel: the next launch may be made ready (programmatic dependent launch), and nothing that an earlier
+// launch writes is read before that launch is done. What comes before it in a kernel may run beside any of the launches
+// before, and reads only what was copied to the device before the first of them.
 KV_DEVICE void await_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -122,7 +122,6 @@ inline unsigned block_x() { return emulator::block_index.x; }
 inline unsigned block_y() { return emulator::block_index.y; }
 inline unsigned block_z() { return emulator::block_index.z; }
 inline unsigned threads_x() { return emulator::block_size.x; }
-inline unsigned blocks_x() { return emulator::grid_size.x; }
 using emulator::Place;
 inline void sync_block(Place place = Place::current()) { emulator::sync_block(place); }
 inline void sync_warp(Place place = Place::current()) { emulator::sync_warp(place); }

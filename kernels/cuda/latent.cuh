@@ -287,7 +287,8 @@ KV_DEVICE LatentTask latent_prompt_task(const LatentArguments& a, unsigned b) {
   return {a.prompt[storage], token, storage * a.group + head, heads, token, first, token + 1 - first};
 }
 
-// Blocks of kAttentionThreads: one for each run; of a prompt, for each token, storage head and kLatentHeads query heads.
+// Blocks of kAttentionThreads: one for each run; of a prompt, for each token, storage head and kLatentHeads query
+// heads.
 template <Stored kType>
 KV_KERNEL void latent_attention(LatentArguments a) {
   KV_SHARED(Pack, tile, kKeys * (kRowWords / 4));

@@ -10,7 +10,7 @@ struct Grid {
   unsigned x = 1, y = 1;
 };
 
-// The kernel may be made ready while the launch before it still runs: it begins with await_previous().
+// The kernel may be made ready while the launch before it still runs: see await_previous().
 template <class Arguments>
 void launch(Stream& stream, void (*kernel)(Arguments), Grid grid, unsigned threads, const Arguments& arguments) {
   if (stream.problem != nullptr || grid.x == 0 || grid.y == 0) return;

@@ -31,15 +31,15 @@ ActivityRecorder::ActivityRecorder(ActivityApi& api, ProfileSink& sink, const Ac
 ActivityRecorder::~ActivityRecorder() { stop(); }
 
 std::string ActivityRecorder::start() {
-  // CUPTI has sizes of its own where it does not take ours.
-  if (const std::string why = api_.set_device_pool(options_.device_pool); !why.empty()) miss("sizes of pools", why);
-  if (options_.shared_buffers) api_.share_buffers();
-  if (options_.monotonic_clock) {
-    if (const std::string why = api_.use_monotonic_clock(); !why.empty()) miss("the clock of the steps", why);
-  }
   if (std::string why = api_.subscribe(); !why.empty()) {
     if (!options_.beside_unnamed || !api_.unnamed_has_it()) return why;
-    sink_.note("beside", "a client of CUPTI that gave no name; from when it records, its records are missing here");
+    sink_.note("beside", "a client of CUPTI that gave no name; from when it records, nothing more is recorded here");
+  } else {  // what is set for the whole process would hold for another client too
+    if (why = api_.set_device_pool(options_.device_pool); !why.empty()) miss("sizes of pools", why);
+    if (options_.shared_buffers) api_.share_buffers();
+  }
+  if (options_.monotonic_clock) {
+    if (const std::string why = api_.use_monotonic_clock(); !why.empty()) miss("the clock of the steps", why);
   }
   if (options_.nodes != nullptr) {
     if (const std::string why = api_.watch_nodes(*options_.nodes); !why.empty()) miss("nodes of graphs", why);

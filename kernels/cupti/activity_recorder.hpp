@@ -39,7 +39,7 @@ struct ActivityOptions {
   // Asked for them in start() where CUPTI refuses them; what it opens is read by the recorder's thread.
   std::function<Result<std::unique_ptr<DeviceMonitor>>()> open_monitor;
   std::uint32_t monitor_ms = 100;
-  std::uint32_t flush_ms = 0;      // how often buffers that are not full are asked for; 0: at the end alone
+  std::uint32_t flush_ms = 0;      // how often, at least, buffers that are not full are asked for; 0: at the end alone
   std::uint32_t process = 0;
   bool monotonic_clock = false;    // the clock of the engine's steps, instead of CUPTI's own
   GraphNodes* nodes = nullptr;     // told of graphs; must outlive the recorder

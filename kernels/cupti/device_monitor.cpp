@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <array>
+#include <type_traits>
 
 namespace kvroof {
 namespace {

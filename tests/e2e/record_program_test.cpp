@@ -6,27 +6,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
 #include "tests/catch.hpp"
-#include "tests/support/profile.hpp"
-#include "tests/support/run_program.hpp"
+#include "tests/support/made_recording.hpp"
 
 using namespace kvroof::test;
-
-namespace {
-
-const std::string kMade = KVROOF_MADE_CUDA;  // the folder of the made CUPTI and of the made program
-
-std::string note_of(const std::string& trace, const std::string& key) {
-  return query(trace + "/kernels.sqlite", "SELECT value FROM kvroof_note WHERE key = '" + key + "'");
-}
-
-}  // namespace
 
 TEST_CASE("A program without CUDA runs as by itself, and the trace says that nothing was seen and why") {
   const TemporaryFolder folder;
@@ -138,27 +126,6 @@ TEST_CASE("A signal that ends the program, or is sent to the recorder, ends the 
   CHECK(note_of(trace, "exit_code") == "9\n");
 }
 
-namespace {
-
-// Whether the build has no recorder to test, which is then said.
-bool lacks_cupti(const Ran& ran) {
-  const bool lacks = ran.err.find("this build has no CUPTI") != std::string::npos;
-  if (lacks) std::puts("SKIPPED: built without CUPTI's headers");
-  return lacks;
-}
-
-// A recording of the made program over the made libraries.
-struct MadeRecording {
-  explicit MadeRecording(const std::string& words, const std::string& wishes = "")
-      : ran(run_program("record -o " + trace + " -- " + kMade + "/made_program " + words,
-                        "MADE_CUPTI=" + wishes + " LD_LIBRARY_PATH=" + kMade + " " KVROOF_PROGRAM)) {}
-  TemporaryFolder folder;
-  std::string trace = folder.file("run.kvt"), database = trace + "/kernels.sqlite";
-  Ran ran;
-};
-
-}  // namespace
-
 TEST_CASE("Kernels and ranges of every process are in the trace, under Nsight Systems' names, told apart by process") {
   const MadeRecording made("3 40");
   const Ran& ran = made.ran;
@@ -238,41 +205,6 @@ TEST_CASE("Memory pools of a program are in the trace, of each process its own, 
         "60|1|1|57344|NULL|2097152|3\n62|3|1|57344|4096|2097152|3\n63|2|1|57344|NULL|2097152|3\n");
   CHECK(query(made.database, "SELECT start, bytes, localMemoryPoolAddress, localMemoryPoolUtilizedSize, count(*) FROM "
                              "CUDA_GPU_MEMORY_USAGE_EVENTS GROUP BY 1") == "61|1048576|57344|1048576|3\n");
-}
-
-TEST_CASE("Threads of a recorded program share buffers, and where CUPTI refuses that it is recorded as well") {
-  const MadeRecording shared("3", "many_threads=1"), refused("3", "refuse_shared=1");
-  if (lacks_cupti(shared.ran)) return;
-  CHECK(shared.ran.err.find("made CUPTI") == std::string::npos);
-  for (const MadeRecording* made : {&shared, &refused}) {
-    CHECK(query(made->database, "SELECT count(*), (SELECT count(*) FROM kvroof_note WHERE key LIKE 'process %: "
-                                "not_recorded') FROM CUPTI_ACTIVITY_KIND_KERNEL") == "3|0\n");
-  }
-}
-
-TEST_CASE("Beside a client of CUPTI that gave no name a program is recorded, beside one with a name it is not") {
-  const MadeRecording unnamed("3", "subscriber=2"), named("3", "subscriber=1");
-  INFO(unnamed.ran.err);
-  if (lacks_cupti(unnamed.ran)) return;
-  CHECK(unnamed.ran.err.find("made CUPTI") == std::string::npos);
-  CHECK(query(unnamed.database, "SELECT count(*), (SELECT count(*) FROM kvroof_note WHERE key LIKE 'process %: "
-                                "beside') FROM CUPTI_ACTIVITY_KIND_KERNEL") == "3|1\n");
-  CHECK(note_of(unnamed.trace, "level") == "trace\n");
-  CHECK(note_of(named.trace, "level") == "none\n");
-  CHECK(note_of(named.trace, "why") == "another profiler holds CUPTI in this process: CUPTI for another\n");
-}
-
-TEST_CASE("Where CUPTI refuses memory pools the rest is recorded, and the trace says what is missing") {
-  const MadeRecording made("3", "refuse_kind=50");
-  INFO(made.ran.err);
-  CHECK(made.ran.code == 5);
-  if (lacks_cupti(made.ran)) return;
-  CHECK(note_of(made.trace, "level") == "trace\n");
-  CHECK(query(made.database, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL") == "3\n");
-  CHECK(query(made.database, "SELECT localMemoryPoolAddress FROM CUDA_GPU_MEMORY_USAGE_EVENTS") == "57344\n");
-  CHECK(query(made.database, "SELECT count(*) FROM sqlite_master WHERE name = 'CUDA_GPU_MEMORY_POOL_EVENTS'") == "0\n");
-  CHECK(query(made.database, "SELECT value LIKE 'memory pools (%' FROM kvroof_note WHERE key LIKE "
-                             "'process %: not_recorded'") == "1\n");
 }
 
 TEST_CASE("Children of a program, forked or started anew, one of them killed, have records and a GPU of their own") {

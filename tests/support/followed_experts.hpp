@@ -210,11 +210,12 @@ class ExpertFollower {
       if (distance(run, sequence, p) <= allowed_) continue;
       Variant best = nearest(run, sequence, p);
       const double apart = distance(best.run, sequence, p);
-      if (apart > allowed_ && !(apart <= kRoundings * rounding(best.run, sequence, p))) {
+      const bool within = apart <= allowed_;
+      if (!within && !(std::isfinite(apart) && apart <= kRoundings * rounding(best.run, sequence, p))) {
         ++followed_.apart;
         continue;
       }
-      if (apart > allowed_) ++followed_.rounded;
+      if (!within) ++followed_.rounded;
       followed_.others.insert(followed_.others.end(), best.others.begin(), best.others.end());
       run = std::move(best.run);
     }
