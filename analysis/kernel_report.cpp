@@ -112,7 +112,7 @@ WorkTotals& KernelReportBuilder::kernels_of(const WorkRow& row) {
 
 void KernelReportBuilder::add(const WorkRow& row) {
   const bool has_times = row.work.end_ns > row.work.start_ns;
-  const std::uint64_t duration = has_times ? row.work.end_ns - row.work.start_ns : 0;
+  const std::uint64_t duration = row.own_ns();
   if (has_times) add_span(row.work);
   if (row.kind != WorkKind::kKernel) {
     WorkTotals& totals = named(copies_, row.name);

@@ -58,13 +58,8 @@ std::vector<KernelSample> samples_of_table(const std::string& path, const Device
 // Kernels of a trace whose engine said what it meant by them.
 std::vector<KernelSample> samples_of_kernels(const KernelReader& reader) {
   std::vector<KernelSample> samples;
-  std::map<std::uint32_t, std::uint64_t> busy_until;  // by stream
   reader.for_each_work([&](const WorkRow& row) {
-    // A dependent launch may begin to wait while the one before it still runs.
-    std::uint64_t& busy = busy_until[row.work.stream];
-    const std::uint64_t start = std::max(row.work.start_ns, busy);
-    busy = std::max(busy, row.work.end_ns);
-    if (row.kind != WorkKind::kKernel || !row.meaning || row.work.end_ns <= start) return;
+    if (row.kind != WorkKind::kKernel || !row.meaning || row.own_ns() == 0) return;
     const KernelMeaning& meaning = *row.meaning;
     const auto weights = static_cast<double>(meaning.declared[Cause::kWeights]);
     const auto cache = static_cast<double>(meaning.declared[Cause::kKvRead]);
@@ -73,7 +68,7 @@ std::vector<KernelSample> samples_of_kernels(const KernelReader& reader) {
     if (!product && !(cache > 0 && meaning.operation == "attention")) return;
     samples.push_back({product ? KernelKind::kProduct : KernelKind::kAttention,
                        static_cast<double>(meaning.declared.total()), static_cast<double>(meaning.flops),
-                       1e-9 * static_cast<double>(row.work.end_ns - start),
+                       1e-9 * static_cast<double>(row.own_ns()),
                        fmt::format("step {}, {}", meaning.step, row.name)});
   });
   return samples;

@@ -207,9 +207,10 @@ std::unique_ptr<TraceRecorder> make_recorder(const fs::path& path, const Argumen
   return std::make_unique<TraceRecorder>(path, std::move(manifest));
 }
 
-SessionOptions session_options(const GenerateRequest& request, std::size_t prompt_tokens, std::uint32_t vocab,
-                               LiveText& live) {
+SessionOptions session_options(const GenerateRequest& request, unsigned threads, std::size_t prompt_tokens,
+                               std::uint32_t vocab, LiveText& live) {
   SessionOptions options;
+  options.threads = threads;
   options.max_new_tokens = request.max_tokens;
   options.ignore_eos = request.ignore_eos;
   options.prompt_logprobs = request.prompt_logprobs;
@@ -302,7 +303,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   if (profile) profile->attach(request.backend.kind, *backend, recorder->profile());
   const std::size_t said = say_notes(facts, 0, arguments.quiet);
   watch_interrupts();
-  SessionOptions options = session_options(request, prompts[0].size(), config.shape.vocab, live);
+  SessionOptions options = session_options(request, arguments.threads, prompts[0].size(), config.shape.vocab, live);
   options.watcher = profile.get();
   const RecordProfile::Repeat repeat = [&](StepWatcher& watcher, const auto& attach) {
     backend.reset();  // a device need not hold two

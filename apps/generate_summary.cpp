@@ -54,6 +54,13 @@ std::string products_text(const RunFacts& facts) {
   return ", products by " + (facts.linear == "own" ? "own kernels" : facts.linear);
 }
 
+// What a batch of large vocabularies takes of the host between its steps; not said where it hardly counts.
+void print_choosing(const SessionResult& result) {
+  if (result.choose_seconds < 0.05 * result.decode_seconds) return;
+  fmt::print(stderr, "beside its {:.2f} s, choosing the tokens from logits took the host {:.2f} s\n",
+             result.decode_seconds, result.choose_seconds);
+}
+
 }  // namespace
 
 std::optional<ReadSpeed> measure_read_speed(const RunFacts& facts, const SessionResult& result) {
@@ -91,6 +98,7 @@ void add_totals(nlohmann::json& json, const SessionResult& result, const std::op
   }
   json["tokens_per_s"]["prefill"] = per_second(result.prompt_tokens, result.prefill_seconds);
   json["tokens_per_s"]["decode"] = per_second(result.decoded_tokens, result.decode_seconds);
+  json["choose_seconds"] = result.choose_seconds;
   json["read_bandwidth"] = nullptr;
   if (!speed) return;
   json["read_bandwidth"] = {{"reached_bytes_per_s", speed->reached},
@@ -109,6 +117,7 @@ void print_summary(const RunFacts& facts, const SessionResult& result, const std
   fmt::print(stderr, "prefill {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s\n", result.prompt_tokens,
              per_second(result.prompt_tokens, result.prefill_seconds), result.decoded_tokens,
              per_second(result.decoded_tokens, result.decode_seconds));
+  print_choosing(result);
   print_early_stops(facts, result);
   const KvUsage& kv = result.last_usage;
   fmt::print(stderr, "KV rows {} resident, {} at their peak; memory for them {} allocated, {} at its peak\n",

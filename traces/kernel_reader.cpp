@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 #include <unordered_map>
+#include <utility>
 
 #include "traces/journal.hpp"
 #include "traces/kernel_kinds.hpp"
@@ -190,8 +192,14 @@ class WorkGatherer {
     if (!rows.null(12)) add_meaning(rows);
   }
   void flush() {
-    if (any_) visit_(row_);
-    any_ = false;
+    if (!std::exchange(any_, false)) return;
+    if (row_.meaning) {
+      const DeviceWork& w = row_.work;
+      std::uint64_t& ended = ended_[{w.process, w.device, w.stream}];
+      row_.waited_until_ns = ended;
+      ended = std::max(ended, w.end_ns);
+    }
+    visit_(row_);
   }
 
  private:
@@ -224,6 +232,7 @@ class WorkGatherer {
   std::string operation_, cause_;
   std::pair<std::int64_t, std::int64_t> key_;
   bool any_ = false;
+  std::map<std::array<std::uint32_t, 3>, std::uint64_t> ended_;  // kernels with a meaning, by process, device, stream
 };
 
 }  // namespace

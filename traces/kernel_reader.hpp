@@ -1,6 +1,7 @@
 // The profiler's records of a trace, read one at a time in the order of their times; memory stays flat.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -36,6 +37,15 @@ struct WorkRow {
   std::string_view purpose;    // of a kernel, as its name tells (kernel_kinds.hpp)
   std::uint64_t bytes = 0;     // of copies and fills
   std::optional<KernelMeaning> meaning;
+  // Of a kernel with a meaning: when the one before it in its stream ended. It may have been made ready earlier
+  // (programmatic dependent launch), and waited until then.
+  std::uint64_t waited_until_ns = 0;
+
+  // What it took beyond that wait; 0 where it has no times.
+  [[nodiscard]] std::uint64_t own_ns() const {
+    const std::uint64_t start = std::max(work.start_ns, waited_until_ns);
+    return work.end_ns > start ? work.end_ns - start : 0;
+  }
 };
 
 struct KernelCounts {

@@ -328,6 +328,18 @@ struct EmbedArguments {
   float* out = nullptr;                  // [tokens, cols]
 };
 
+// Of a row of logits the most probable token, of equals the first, and the logarithm of its probability.
+struct DeviceChoice {
+  std::uint32_t token = 0;
+  float logprob = 0;
+};
+struct TokenChoiceArguments {
+  const float* logits = nullptr;  // [rows, vocab]
+  std::uint32_t rows = 0;
+  std::uint32_t vocab = 0;
+  DeviceChoice* chosen = nullptr;  // [rows]
+};
+
 // out row = norm(x row), or out row += norm(x row).
 struct NormArguments {
   const float* x = nullptr;  // [rows, cols]

@@ -292,7 +292,14 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
   launches_.count(Cause::kScores, walked + state.policy.take_read_elements() * bits_of_stored(format_.type) / 8);
 }
 
-void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> logits) {
+void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> logits) { step(batch, {logits}); }
+
+bool CudaBackend::decode_greedily(std::span<const DecodeEntry> batch, std::span<TokenChoice> choices) {
+  step(batch, {{}, choices});
+  return true;
+}
+
+void CudaBackend::step(std::span<const DecodeEntry> batch, const PassResult& result) {
   std::vector<std::int64_t> ids;
   std::vector<std::uint32_t> positions, prompts;
   active_.clear();
@@ -306,7 +313,7 @@ void CudaBackend::decode(std::span<const DecodeEntry> batch, std::span<float> lo
   const PassTokens tokens{ids, positions, use_long};
   try {
     launches_.set_sequence(active_.size() == 1 ? static_cast<std::int32_t>(active_[0]->id) : -1);
-    device_policy_ ? decode_on_device(tokens, logits) : decode_by_rows(tokens, logits);
+    device_policy_ ? step_on_device(tokens, result) : step_by_rows(tokens, result);
   } catch (const OutOfDeviceMemory& refused) {
     plan_.forget();
     throw refused_step(refused);
@@ -325,10 +332,12 @@ void CudaBackend::count_experts() {
   if (recorder_ != nullptr) recorder_->experts(passes.experts);
 }
 
-void CudaBackend::decode_by_rows(const PassTokens& tokens, std::span<float> logits) {
+void CudaBackend::step_by_rows(const PassTokens& tokens, const PassResult& result) {
   forward_->begin(tokens);
   forward_->run({[this](const AttentionInput& input) { attend_step(input, 0); }});
-  forward_->logits(0, logits);
+  forward_->predict();
+  forward_->send(result);
+  forward_->read(result);
 }
 
 KvUsage CudaBackend::kv_usage() const {

@@ -48,13 +48,14 @@ class CudaBackend final : public Backend {
   void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
                std::span<float> last, const LogitsSink& all) override;
   void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override;
+  bool decode_greedily(std::span<const DecodeEntry> batch, std::span<TokenChoice> choices) override;
   void release(std::uint32_t sequence) override;
   [[nodiscard]] KvUsage kv_usage() const override;
   ByteCounters take_counters() override;
   // Throws Error (usage) for quantised caches: a trace has no type for their rows.
   void set_recorder(Recorder* recorder) override;
   void set_observer(LaunchObserver* observer) override {
-    plan_.forget();  // launches that are watched do not overlap, and those of a plan are as they were noted
+    plan_.forget();  // its launches were told to another observer when they were noted, or to none
     launches_.set_observer(observer);
   }
   void set_interrupt(const std::atomic<bool>* asked) override { interrupt_ = asked; }
@@ -99,9 +100,10 @@ class CudaBackend final : public Backend {
   void attend_prompt(const AttentionInput& input);
   void attend_step(const AttentionInput& input, std::uint32_t offset);
   void stream_prompt(const AttentionInput& input);
-  // A decode step of a policy that is asked on the host, and of one that lives on the device.
-  void decode_by_rows(const PassTokens& tokens, std::span<float> logits);
-  void decode_on_device(const PassTokens& tokens, std::span<float> logits);
+  // A decode step; of a policy that is asked on the host, and of one that lives on the device.
+  void step(std::span<const DecodeEntry> batch, const PassResult& result);
+  void step_by_rows(const PassTokens& tokens, const PassResult& result);
+  void step_on_device(const PassTokens& tokens, const PassResult& result);
   void admit_rows();
   Append append_on_device(const AttentionInput& input);
   void attend_on_device(const AttentionInput& input);

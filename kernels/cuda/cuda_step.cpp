@@ -136,7 +136,7 @@ void CudaBackend::launch_step() {
   const auto launches = [this] {
     forward_->run({[this](const AttentionInput& input) { attend_on_device(input); },
                    [this](const AttentionInput& input) { return append_on_device(input); }});
-    forward_->project(0, static_cast<std::uint32_t>(active_.size()));
+    forward_->predict();
   };
   StepPlan::StepTrain& train = plan_.train();
   const bool one_by_one = recorder_ != nullptr || launches_.one_by_one() || !stream_.trains;
@@ -145,13 +145,13 @@ void CudaBackend::launch_step() {
   launches_.make(train);
 }
 
-void CudaBackend::decode_on_device(const PassTokens& tokens, std::span<float> logits) {
+void CudaBackend::step_on_device(const PassTokens& tokens, const PassResult& result) {
   admit_rows();
   forward_->begin(tokens);
   launch_step();
-  forward_->send_logits(logits.size());
+  forward_->send(result);
   finish_rows();
-  forward_->read_logits(logits);
+  forward_->read(result);
 }
 
 // What the host learns of a step after it: the recorder is told what went.

@@ -127,7 +127,7 @@ std::uint64_t DeviceForward::held_bytes() const {
   std::uint64_t bytes = library_linear_.held_bytes() + column_parts_.bytes();
   for (const DeviceBuffer* buffer :
        {&inputs_, &turns_, &x_, &projections_, &queries_, &attended_, &activated_, &block_, &embedded_, &logits_,
-        &heads_done_, &routes_, &router_logits_, &expert_activated_, &expert_out_, &shared_factors_}) {
+        &choices_, &heads_done_, &routes_, &router_logits_, &expert_activated_, &expert_out_, &shared_factors_}) {
     bytes += buffer->bytes();
   }
   return bytes;
@@ -353,20 +353,25 @@ void DeviceForward::project(std::uint32_t first, std::uint32_t rows) {
   launch_linear("head", a);
 }
 
-void DeviceForward::send_logits(std::size_t floats) {
-  const std::size_t bytes = floats * sizeof(float);
-  check_device(stream_.problem, "launching kernels");
-  if (bytes == 0 || !sent_logits_.reserve(bytes)) return;
-  check_device(copy_out_later(stream_, sent_logits_.data(), logits_.at(), bytes), "copying from the device");
+void DeviceForward::predict() {
+  project(0, tokens_);
+  const std::uint32_t vocab = model_.host().config.shape.vocab;
+  choices_.reserve(tokens_ * sizeof(DeviceChoice));
+  const DeclaredWork work = moved(Cause::kActivations, sizeof(float) * std::uint64_t{tokens_} * vocab);
+  const Launch launch(launches_, {"choose", layer_, Cause::kActivations, work});
+  run_choose_token(stream_, {logits_.at<float>(), tokens_, vocab, choices_.at<DeviceChoice>()});
 }
 
-void DeviceForward::read_logits(std::span<float> out) {
-  if (out.empty()) return;
-  // A host that refuses pinned memory has them copied while it waits.
-  if (sent_logits_.data() == nullptr) return copy_to_host(stream_, std::as_writable_bytes(out), logits_.at());
-  check_device(synchronize(stream_), "copying from the device");
-  const auto bytes = std::as_writable_bytes(out);
-  host_copy_.copy(bytes.data(), static_cast<const std::byte*>(sent_logits_.data()), bytes.size());
+void DeviceForward::send(const PassResult& result) {
+  sent_logits_.send(stream_, logits_.at(), result.logits.size_bytes());
+  sent_choices_.send(stream_, choices_.at(), result.choices.size() * sizeof(DeviceChoice));
+}
+
+void DeviceForward::read(const PassResult& result) {
+  sent_logits_.read(stream_, std::as_writable_bytes(result.logits));
+  std::vector<DeviceChoice> chosen(result.choices.size());
+  sent_choices_.read(stream_, std::as_writable_bytes(std::span(chosen)));
+  for (std::size_t i = 0; i < chosen.size(); ++i) result.choices[i] = {chosen[i].token, chosen[i].logprob};
 }
 
 }  // namespace kvroof::cuda

@@ -8,10 +8,10 @@
 
 #include "kernels/cuda/column_parts.hpp"
 #include "kernels/cuda/device_model.hpp"
-#include "kernels/cuda/host_copy.hpp"
 #include "kernels/cuda/launches.hpp"
 #include "kernels/cuda/library_linear.hpp"
-#include "kernels/cuda/pinned.hpp"
+#include "kernels/cuda/sent_back.hpp"
+#include "kernels/engine/backend.hpp"
 #include "sim/core/ids.hpp"
 
 namespace kvroof::cuda {
@@ -21,6 +21,12 @@ struct PassTokens {
   std::span<const std::int64_t> ids;
   std::span<const std::uint32_t> positions;
   std::span<const std::uint8_t> use_long;  // as in RowPlaces; empty: none
+};
+
+// What the host is given of a pass: all logits of its rows, or of each what greedy decoding takes; the other is empty.
+struct PassResult {
+  std::span<float> logits;          // [rows, vocab]
+  std::span<TokenChoice> choices{};  // [rows]
 };
 
 // What a layer's attention is given: projections before clamp, norm and rotation, and places for its queries and its
@@ -63,18 +69,21 @@ class DeviceForward {
                 unsigned multiprocessors);
 
   // A pass: its tokens go to the device; all layers run, and the residual stream stays on the device until the next
-  // pass. run() and project() only launch, the same whatever the tokens are, so that a train of launches can hold them.
+  // pass. run(), project() and predict() only launch, the same whatever the tokens are, so that a train of launches can
+  // hold them.
   void begin(const PassTokens& tokens);
   void run(const Attention& attention);
-  // Logits of `rows` tokens of the pass from `first` on, and to the host: [out.size() / vocab, vocab]. They set out
-  // with send_logits(), while the host goes on, and are waited for by read_logits().
+  // Logits of `rows` tokens of the pass from `first` on; those of all its tokens, and which is the largest of each.
   void project(std::uint32_t first, std::uint32_t rows);
-  void send_logits(std::size_t floats);
-  void read_logits(std::span<float> out);
+  void predict();
+  // What project() or predict() made last sets out for the host with send(), while the host goes on, and is waited for
+  // by read().
+  void send(const PassResult& result);
+  void read(const PassResult& result);
   void logits(std::uint32_t first, std::span<float> out) {
     project(first, static_cast<std::uint32_t>(out.size() / model_.host().config.shape.vocab));
-    send_logits(out.size());
-    read_logits(out);
+    send({out, {}});
+    read({out, {}});
   }
 
   // Routed experts that tokens of the last pass took, summed over layers, and the bytes of their weights that no launch
@@ -135,8 +144,8 @@ class DeviceForward {
   std::vector<std::byte> sent_inputs_;  // outlives their copy, which some devices make later
   DeviceBuffer inputs_, turns_;
   DeviceBuffer x_, projections_, queries_, attended_, activated_, block_, logits_;
-  PinnedBuffer sent_logits_;
-  HostCopy host_copy_;
+  DeviceBuffer choices_;
+  SentBack sent_logits_, sent_choices_;
   DeviceBuffer heads_done_;  // of AppendArguments
   DeviceBuffer embedded_;  // where the embedding has a width of its own
   DeviceBuffer routes_, router_logits_, expert_activated_, expert_out_, shared_factors_;

@@ -16,7 +16,7 @@ const char* library_folder();
 struct Stream {
   void* handle = nullptr;  // cudaStream_t
   const char* problem = nullptr;
-  bool watched = false;  // each launch is to have a time of its own: none begins before the one before it has ended
+  bool watched = false;  // launch by launch: none begins before the one before it has ended
   // To tell what goes wrong on a device apart: KVROOF_NO_OVERLAP and KVROOF_NO_GRAPHS in the environment.
   bool overlaps = false;  // the device and the code for it have programmatic dependent launch
   bool trains = true;     // a decode step may be one
@@ -54,6 +54,8 @@ void run_update_scores(Stream& stream, const ScoreArguments& a);
 // chooses how many go.
 void run_observe_prompt(Stream& stream, const ScoreArguments& a);
 void run_choose_lowest(Stream& stream, const ChooseArguments& a);
+// What greedy decoding takes of rows of logits.
+void run_choose_token(Stream& stream, const TokenChoiceArguments& a);
 // One draw for each token of a prompt, before any row wants it.
 void run_draw_prompt_noise(Stream& stream, const PromptScoreArguments& s);
 // The scores after all rows of a prompt at once: the log-sums of a noisy softmax, where that is the kind, then the sums

@@ -27,10 +27,10 @@ class Launches {
   // The stream must outlive this.
   explicit Launches(Stream& stream) : stream_(stream) {}
 
-  // May be null. A launch that is made ready while the one before it runs would have that one's time in its own.
+  // May be null. To one that wants every launch by itself none may be made ready while the one before it runs.
   void set_observer(LaunchObserver* observer) {
     observer_ = observer;
-    stream_.watched = observer != nullptr;
+    stream_.watched = one_by_one();
   }
   [[nodiscard]] bool one_by_one() const { return observer_ != nullptr && observer_->one_by_one(); }
   // Of which sequence launches are from now on; -1: of several.

@@ -28,17 +28,6 @@ KV_DEVICE float element(const std::byte* data, std::size_t index) {
   return kType == Stored::kBF16 ? bf16_to_float(bits) : half_to_float(bits);
 }
 
-// The sum of a value over the block, in every thread; `scratch` has a place for each warp.
-KV_DEVICE float block_sum(float x, float* scratch) {
-  x = sum_over(x, 32);
-  sync_block();
-  if (thread_x() % 32 == 0) scratch[thread_x() / 32] = x;
-  sync_block();
-  float total = 0;
-  for (unsigned w = 0; w < threads_x() / 32; ++w) total += scratch[w];
-  return total;
-}
-
 // The sum of term(element) over eights `first`, `first + step`, … of a row of x.
 template <class Term>
 KV_DEVICE float sum_of_eights(const float* x, std::uint32_t cols, unsigned first, unsigned step, const Term& term) {

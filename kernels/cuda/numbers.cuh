@@ -1,4 +1,5 @@
-// Eight stored elements as floats, whatever their type, and sums over the lanes of a warp.
+// Eight stored elements as floats, whatever their type, and what the lanes of a warp and the threads of a block have in
+// all: sums, the highest, the lowest.
 #pragma once
 
 #include "kernels/cuda/arguments.hpp"
@@ -128,6 +129,35 @@ KV_DEVICE float scattered_sum(float (&values)[kCount], unsigned lane) {
 KV_DEVICE std::uint32_t ordered_bits(float x) {
   const std::uint32_t bits = bits_of(x);
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+// The sum of a value over the block, in every thread; `scratch` has a place for each warp.
+KV_DEVICE float block_sum(float x, float* scratch) {
+  x = sum_over(x, 32);
+  sync_block();
+  if (thread_x() % 32 == 0) scratch[thread_x() / 32] = x;
+  sync_block();
+  float total = 0;
+  for (unsigned w = 0; w < threads_x() / 32; ++w) total += scratch[w];
+  return total;
+}
+
+KV_DEVICE std::uint64_t lowest_over_warp(std::uint64_t key) {
+  for (unsigned mask = 16; mask > 0; mask /= 2) {
+    const std::uint64_t other = from_lane_xor(key, mask);
+    key = other < key ? other : key;
+  }
+  return key;
+}
+
+// The least key of the block, in every thread; `scratch` has a place for each warp.
+KV_DEVICE std::uint64_t lowest_over_block(std::uint64_t key, std::uint64_t* scratch) {
+  key = lowest_over_warp(key);
+  sync_block();
+  if (thread_x() % 32 == 0) scratch[thread_x() / 32] = key;
+  sync_block();
+  for (unsigned w = 0; w < threads_x() / 32; ++w) key = scratch[w] < key ? scratch[w] : key;
+  return key;
 }
 
 }  // namespace kvroof::cuda

@@ -1,3 +1,4 @@
+#include "kernels/cuda/choose_token.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/score.cuh"
 #include "kernels/cuda/top_k.cuh"
@@ -22,6 +23,10 @@ void run_update_scores(Stream& stream, const ScoreArguments& a) {
 
 void run_choose_lowest(Stream& stream, const ChooseArguments& a) {
   launch(stream, &choose_lowest, {a.heads}, kChooseThreads, a);
+}
+
+void run_choose_token(Stream& stream, const TokenChoiceArguments& a) {
+  launch(stream, &choose_token, {a.rows}, kChoiceThreads, a);
 }
 
 void run_observe_prompt(Stream& stream, const ScoreArguments& a) {

@@ -239,24 +239,6 @@ KV_DEVICE std::uint64_t victim_key(const ScoreArguments& a, const ScoreHead& h, 
   return std::uint64_t{ordered_bits(score)} << 32 | position;
 }
 
-KV_DEVICE std::uint64_t lowest_over_warp(std::uint64_t key) {
-  for (unsigned mask = 16; mask > 0; mask /= 2) {
-    const std::uint64_t other = from_lane_xor(key, mask);
-    key = other < key ? other : key;
-  }
-  return key;
-}
-
-// The least key of the block, in every thread; `scratch` has a place for each warp.
-KV_DEVICE std::uint64_t lowest_over_block(std::uint64_t key, std::uint64_t* scratch) {
-  key = lowest_over_warp(key);
-  sync_block();
-  if (thread_x() % 32 == 0) scratch[thread_x() / 32] = key;
-  sync_block();
-  for (unsigned w = 0; w < threads_x() / 32; ++w) key = scratch[w] < key ? scratch[w] : key;
-  return key;
-}
-
 // The parts' victims become that of the head and of those after it that keep the same set, `heads` in all; run by the
 // first warp of the block that finished the last of them.
 KV_DEVICE void choose_victim(const ScoreArguments& a, const ScoreHead& h, const Victim* victims, std::uint32_t parts,

@@ -47,6 +47,12 @@ struct DecodeEntry {
   std::int64_t token = 0;
 };
 
+// What greedy decoding takes of a row of logits: the largest, of equals the first.
+struct TokenChoice {
+  std::int64_t token = 0;
+  float logprob = 0;  // natural logarithm of its probability; no finite number where the row has a NaN or an infinity
+};
+
 // Takes logits [rows, vocab] of consecutive tokens of a prompt; they are gone after the call.
 using LogitsSink = std::function<void(std::span<const float> logits)>;
 
@@ -66,6 +72,11 @@ class Backend {
   // One step of a batch: each entry's token is appended to its sequence; logits [entries, vocab]. After an Error the
   // sequences of the batch can only be released; after one in prefill() the others go on.
   virtual void decode(std::span<const DecodeEntry> batch, std::span<float> logits) = 0;
+  // As decode(), where of each row only this is wanted: choices [entries]. False, and nothing is done, where the back
+  // end gives logits alone.
+  virtual bool decode_greedily(std::span<const DecodeEntry> /*batch*/, std::span<TokenChoice> /*choices*/) {
+    return false;
+  }
   // Frees a finished sequence.
   virtual void release(std::uint32_t sequence) = 0;
   [[nodiscard]] virtual KvUsage kv_usage() const = 0;

@@ -42,7 +42,7 @@ class LaunchObserver {
   // All launches of the last train are made by the one call until end_launch(); a meaning for each, in the order in
   // which they were noted.
   virtual void begin_train_launch(std::span<const LaunchMeaning> meanings) = 0;
-  // Whether it wants every launch by itself: then there are no trains.
+  // Whether it wants every launch by itself: then there are no trains, and none begins before the one before has ended.
   [[nodiscard]] virtual bool one_by_one() const { return false; }
 };
 

@@ -28,11 +28,13 @@ class MeteredBackend final : public Backend {
     inner_.prefill(first_sequence + sequence, ids, requested_new_tokens, last, all);
   }
   void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override {
-    shifted_.assign(batch.begin(), batch.end());
-    for (DecodeEntry& entry : shifted_) entry.sequence += first_sequence;
-    inner_.decode(shifted_, logits);
-    resident_ += inner_.kv_usage().resident_bytes;
-    entries_ += batch.size();
+    inner_.decode(shifted(batch), logits);
+    note(batch);
+  }
+  bool decode_greedily(std::span<const DecodeEntry> batch, std::span<TokenChoice> choices) override {
+    if (!inner_.decode_greedily(shifted(batch), choices)) return false;
+    note(batch);
+    return true;
   }
   void release(std::uint32_t sequence) override { inner_.release(first_sequence + sequence); }
   [[nodiscard]] KvUsage kv_usage() const override { return inner_.kv_usage(); }
@@ -42,6 +44,16 @@ class MeteredBackend final : public Backend {
   void set_interrupt(const std::atomic<bool>* asked) override { inner_.set_interrupt(asked); }
 
  private:
+  std::span<const DecodeEntry> shifted(std::span<const DecodeEntry> batch) {
+    shifted_.assign(batch.begin(), batch.end());
+    for (DecodeEntry& entry : shifted_) entry.sequence += first_sequence;
+    return shifted_;
+  }
+  void note(std::span<const DecodeEntry> batch) {
+    resident_ += inner_.kv_usage().resident_bytes;
+    entries_ += batch.size();
+  }
+
   Backend& inner_;
   std::vector<DecodeEntry> shifted_;
   std::uint64_t resident_ = 0;

@@ -15,7 +15,8 @@ struct Sampling {
 
 // Greedy takes the largest logit, the lowest id among equals. Sampling sorts by logit (then id), cuts to top_k, then to
 // the shortest prefix whose probability reaches top_p, and draws from what is left. The draw is Philox4x32-10 keyed by
-// seed, sequence and step (the index of the new token), so it depends neither on the batch nor on threads.
+// seed, sequence and step (the index of the new token), so it depends neither on the batch nor on threads. Logits with
+// a NaN or +∞ are no distribution: then as greedy, and log_probability() has no finite number for it.
 std::int64_t sample(std::span<const float> logits, const Sampling& sampling, std::uint32_t sequence,
                     std::uint32_t step);
 

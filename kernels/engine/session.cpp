@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "sim/core/error.hpp"
+#include "sim/core/thread_pool.hpp"
 
 namespace kvroof {
 namespace {
@@ -94,7 +95,7 @@ class Run {
     result_.last_usage = backend_.kv_usage();
     logprobs.resize(ids.size(), kUnknownLogprob);
     if (recorder_ != nullptr) recorder_->tokens(s, 0, ids, logprobs);
-    const Token next = next_token(s, logits_);
+    const Token next = next_token(s, choose(s, logits_));
     end_step();
     return next;
   }
@@ -114,28 +115,51 @@ class Run {
   }
 
   std::vector<DecodeEntry> decode(const std::vector<DecodeEntry>& batch) {
-    const std::size_t vocab = config_.shape.vocab;
-    logits_.resize(batch.size() * vocab);
-    result_.decode_seconds +=
-        step("decode", batch.size(), result_.decode_bytes, [&] { backend_.decode(batch, logits_); });
+    result_.decode_seconds += step("decode", batch.size(), result_.decode_bytes, [&] { run_batch(batch); });
     result_.decoded_tokens += batch.size();
     ++result_.decode_steps;
     result_.last_usage = backend_.kv_usage();
+    if (!chosen_) choose_all(batch);
     std::vector<DecodeEntry> next;
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      const auto row = std::span<const float>(logits_).subspan(i * vocab, vocab);
-      if (const auto token = next_token(batch[i].sequence, row)) next.push_back({batch[i].sequence, *token});
+      const std::uint32_t s = batch[i].sequence;
+      if (const auto token = next_token(s, choices_[i])) next.push_back({s, *token});
     }
     end_step();
     return next;
   }
 
-  // Chooses the next token of a sequence; nothing when it need not be fed back because the sequence has ended.
-  Token next_token(std::uint32_t s, std::span<const float> logits) {
+  // Leaves either what the back end chose, or logits to choose by.
+  void run_batch(const std::vector<DecodeEntry>& batch) {
+    choices_.resize(batch.size());
+    chosen_ = options_.sampling.temperature <= 0 && backend_.decode_greedily(batch, choices_);
+    if (chosen_) return;
+    logits_.resize(batch.size() * config_.shape.vocab);
+    backend_.decode(batch, logits_);
+  }
+
+  void choose_all(const std::vector<DecodeEntry>& batch) {
+    const std::uint64_t start = now_ns();
+    const std::size_t vocab = config_.shape.vocab;
+    const auto choose_one = [&](std::size_t i) {
+      choices_[i] = choose(batch[i].sequence, std::span<const float>(logits_).subspan(i * vocab, vocab));
+    };
+    if (batch.size() > 1 && !pool_) pool_.emplace(options_.threads);
+    batch.size() > 1 ? pool_->parallel_for(batch.size(), choose_one) : choose_one(0);
+    result_.choose_seconds += static_cast<double>(now_ns() - start) * 1e-9;
+  }
+
+  [[nodiscard]] TokenChoice choose(std::uint32_t s, std::span<const float> logits) const {
+    const auto made = static_cast<std::uint32_t>(result_.sequences[s].ids.size());
+    const std::int64_t token = sample(logits, options_.sampling, s, made);
+    return {token, log_probability(logits, token)};
+  }
+
+  // Takes the next token of a sequence; nothing when it need not be fed back because the sequence has ended.
+  Token next_token(std::uint32_t s, TokenChoice choice) {
     SequenceResult& sequence = result_.sequences[s];
     const auto made = static_cast<std::uint32_t>(sequence.ids.size());
-    const std::int64_t token = sample(logits, options_.sampling, s, made);
-    const float logprob = log_probability(logits, token);
+    const auto [token, logprob] = choice;
     if (!std::isfinite(logprob)) {
       throw Error(
           fmt::format("sequence {}: the logits after {} tokens are not finite numbers", s, prompts_[s].size() + made))
@@ -179,6 +203,9 @@ class Run {
   StepRecord pending_;
   std::uint32_t steps_ = 0;  // that ended
   std::vector<float> logits_;
+  std::vector<TokenChoice> choices_;
+  bool chosen_ = false;  // by the back end, in the last step
+  std::optional<ThreadPool> pool_;
   std::vector<std::uint32_t> finished_;
 };
 

@@ -30,6 +30,7 @@ struct SessionOptions {
   // which a run does not need; of new tokens they are always there.
   bool prompt_logprobs = false;
   Sampling sampling;
+  unsigned threads = 1;  // that choose tokens of a batch from its logits
   const std::atomic<bool>* interrupted = nullptr;  // looked at between steps, and layers of a prompt; may be null
   StepWatcher* watcher = nullptr;  // may be null
   // Called for each new token as soon as it is known; may be empty.
@@ -54,6 +55,7 @@ struct SessionResult {
   std::uint64_t decode_steps = 0;     // in which they did, together
   double prefill_seconds = 0;         // wall time of the back end's calls
   double decode_seconds = 0;
+  double choose_seconds = 0;          // beside those, in which the session chose tokens of steps from logits
   ByteCounters prefill_bytes;
   ByteCounters decode_bytes;
   KvUsage last_usage;                 // after the last step, before anything is released

@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "kernels/cpu/reference_ops.hpp"
 #include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/emulator.hpp"
+#include "kernels/engine/sampler.hpp"
 #include "tests/catch.hpp"
 
 using namespace kvroof;
@@ -143,6 +145,33 @@ TEST_CASE("the device's logits equal the reference's for a prompt and decoding, 
   }
   const Pair batch = run_both("llama-gqa", DType::kBF16, "full", 5, 2, 5);
   CHECK(difference(batch.device, batch.host) <= 2e-2);
+}
+
+TEST_CASE("the device chooses of each row what the host would, whoever decides what goes") {
+  const Model model = model_named("llama-gqa", DType::kF16);
+  const std::uint32_t vocab = model.config.shape.vocab;
+  for (const char* policy : {"h2o:budget=8", "knorm:budget=8"}) {
+    INFO(policy);
+    std::array<cuda::CudaBackend, 2> backends = {cuda::CudaBackend(model, {policy_of(policy), 7, model.type}),
+                                                 cuda::CudaBackend(model, {policy_of(policy), 7, model.type})};
+    std::vector<float> last(vocab), logits(std::size_t{3} * vocab);
+    for (cuda::CudaBackend& backend : backends) {
+      for (std::uint32_t s = 0; s < 3; ++s) backend.prefill(s, prompt_of(model, 9 + s), 4, last, {});
+    }
+    for (std::uint32_t step = 0; step < 3; ++step) {  // the second is the first that is a train
+      std::vector<DecodeEntry> entries;
+      for (std::uint32_t s = 0; s < 3; ++s) entries.push_back({s, (17 * step + 31 * s + 3) % vocab});
+      std::vector<TokenChoice> choices(3, {-1, 1.0F});
+      backends[0].decode(entries, logits);
+      REQUIRE(backends[1].decode_greedily(entries, choices));
+      for (std::size_t s = 0; s < 3; ++s) {
+        const auto row = std::span<const float>(logits).subspan(s * vocab, vocab);
+        CHECK(choices[s].token == sample(row, {}, 0, 0));
+        CHECK_THAT(choices[s].logprob, Catch::Matchers::WithinAbs(log_probability(row, choices[s].token), 4e-6));
+      }
+    }
+    CHECK(backends[0].take_counters().total() == backends[1].take_counters().total());
+  }
 }
 
 TEST_CASE("every family that the device runs moves the reference's bytes and gives its logits") {

@@ -34,7 +34,9 @@ class Observer final : public LaunchObserver {
     made.assign(meanings.begin(), meanings.end());
   }
 
-  bool open = false, noting = false;
+  [[nodiscard]] bool one_by_one() const override { return wants_one_by_one; }
+
+  bool open = false, noting = false, wants_one_by_one = false;
   std::size_t noted = 0;
   std::size_t trains = 0;
   std::vector<LaunchMeaning> made;  // since it was cleared
@@ -97,11 +99,13 @@ TEST_CASE("a step of the train sends its tokens in one copy and its rows in anot
   CHECK(copies.to_host == 1);
 }
 
-TEST_CASE("an observed launch has a time of its own: none is made ready before the one before it has ended") {
+TEST_CASE("launches that are wanted one by one begin one after another, and those that are only observed overlap") {
   cuda::Stream stream;
   cuda::Launches launches(stream);
-  CHECK_FALSE(stream.watched);
   Observer observer;
+  launches.set_observer(&observer);
+  CHECK_FALSE(stream.watched);
+  observer.wants_one_by_one = true;
   launches.set_observer(&observer);
   CHECK(stream.watched);
   launches.set_observer(nullptr);

@@ -1,9 +1,12 @@
-// Many tokens that go at once, against a plain sort.
+// Many tokens that go at once, against a plain sort; what greedy decoding takes, against the sampler of the host.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <numeric>
+#include <span>
 #include <utility>
 
+#include "kernels/engine/sampler.hpp"
 #include "tests/gpu/suite/device_data.hpp"
 #include "tests/gpu/suite/parts.hpp"
 
@@ -56,6 +59,51 @@ bool choice_is_exact(std::uint32_t length, std::uint32_t count, std::uint32_t va
   return downloaded<std::uint32_t>(stream, chosen, expected.size()) == expected;
 }
 
+// Rows of logits as long as vocabularies: normal ones, of which the largest is there twice in each second row.
+Json greedy_choice(std::uint32_t rows, std::uint32_t vocab, std::uint64_t seed, bool& passed) {
+  Random random(seed);
+  std::normal_distribution<float> normal(0, 4);
+  std::vector<float> logits(std::size_t{rows} * vocab);
+  for (float& x : logits) x = normal(random);
+  for (std::uint32_t r = 1; r < rows; r += 2) {
+    const auto row = std::span(logits).subspan(std::size_t{r} * vocab, vocab);
+    row[random() % vocab] = *std::max_element(row.begin(), row.end());
+  }
+  OpenStream open;
+  Stream& stream = open.get();
+  const DeviceBuffer device = uploaded(stream, logits), chosen = poisoned(stream, rows * sizeof(DeviceChoice));
+  run_choose_token(stream, {device.at<float>(), rows, vocab, chosen.at<DeviceChoice>()});
+  const auto got = downloaded<DeviceChoice>(stream, chosen, rows);
+  std::size_t others = 0;
+  double farthest = 0;
+  for (std::uint32_t r = 0; r < rows; ++r) {
+    const auto row = std::span<const float>(logits).subspan(std::size_t{r} * vocab, vocab);
+    const std::int64_t token = sample(row, {}, 0, 0);
+    others += got[r].token == token ? 0 : 1;
+    const double apart = std::abs(static_cast<double>(got[r].logprob - log_probability(row, token)));
+    farthest = apart <= farthest ? farthest : apart;  // a NaN is kept
+  }
+  passed = others == 0 && farthest <= 1e-5;
+  return {{"seed", seed}, {"others", others}, {"logprob_apart", farthest}, {"tolerance", 1e-5}};
+}
+
+void check_greedy(const Options& options, Report& report) {
+  std::uint64_t seed = options.seed + 6500;
+  for (const std::uint32_t vocab : {1U, 1023U, 16385U, 50257U, 128256U, 262144U}) {
+    if (options.small && vocab > 16385) continue;
+    for (const std::uint32_t rows : {1U, 3U, 64U}) {
+      if (options.small && rows > 3) continue;
+      const Json parameters = {{"rows", rows}, {"vocab", vocab}};
+      ++seed;
+      report.guarded("greedy_choice", parameters, [&] {
+        bool passed = false;
+        const Json results = greedy_choice(rows, vocab, seed, passed);
+        report.check("greedy_choice", parameters, passed, results);
+      });
+    }
+  }
+}
+
 }  // namespace
 
 void check_choice(const Options& options, Report& report) {
@@ -73,6 +121,7 @@ void check_choice(const Options& options, Report& report) {
       }
     }
   }
+  check_greedy(options, report);
 }
 
 }  // namespace kvroof::suite

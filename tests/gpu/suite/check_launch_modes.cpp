@@ -1,10 +1,12 @@
 // Decode steps launched in every way there is: as one graph or kernel by kernel, each kernel made ready while the one
 // before it runs or begun after that. Every sum has one order, so that logits must be the same to the bit: a kernel
 // that reads what is not written yet, or writes what is still read, shows here.
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
 #include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/engine/sampler.hpp"
 #include "tests/gpu/suite/parts.hpp"
 #include "tests/gpu/suite/random_model.hpp"
 
@@ -36,29 +38,64 @@ struct Run {
   std::uint32_t steps = 4;  // of each batch; the second is the first that is a graph
 };
 
-std::vector<float> logits_of(const Model& model, const Run& run, Mode mode) {
+// Runs all steps; take(backend, entries) makes each. Returns the logits of the prompts' last tokens.
+template <class Take>
+std::vector<float> run_steps(const Model& model, const Run& run, Mode mode, const Take& take) {
   const Told graphs("KVROOF_NO_GRAPHS", !mode.graphs), overlap("KVROOF_NO_OVERLAP", !mode.overlap);
   cuda::CudaBackend backend(model, {parse_policies(run.policy).at(0), 0, DType::kBF16});
   const std::uint32_t vocab = model.config.shape.vocab;
   const std::uint32_t all_steps = run.steps * static_cast<std::uint32_t>(run.batches.size());
-  std::vector<float> all, last(vocab);
+  std::vector<float> prompts, last(vocab);
   std::uint32_t sequences = 0, step = 0;
   for (const std::uint32_t batch : run.batches) {
     for (; sequences < batch; ++sequences) {
       std::vector<std::int64_t> ids(24 + sequences % 9);
       for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>((7 * i + 13 * sequences) % vocab);
       backend.prefill(sequences, ids, all_steps, last, {});
-      all.insert(all.end(), last.begin(), last.end());
+      prompts.insert(prompts.end(), last.begin(), last.end());
     }
     for (std::uint32_t i = 0; i < run.steps; ++i, ++step) {
       std::vector<DecodeEntry> entries;
       for (std::uint32_t s = 0; s < batch; ++s) entries.push_back({s, (31 * step + 5 * s) % vocab});
-      const std::size_t before = all.size();
-      all.resize(before + std::size_t{batch} * vocab);
-      backend.decode(entries, std::span(all).subspan(before));
+      take(backend, entries);
     }
   }
+  return prompts;
+}
+
+// Of all steps, then of the prompts.
+std::vector<float> logits_of(const Model& model, const Run& run, Mode mode) {
+  const std::uint32_t vocab = model.config.shape.vocab;
+  std::vector<float> all;
+  const std::vector<float> prompts =
+      run_steps(model, run, mode, [&](Backend& backend, const std::vector<DecodeEntry>& entries) {
+        const std::size_t before = all.size();
+        all.resize(before + entries.size() * vocab);
+        backend.decode(entries, std::span(all).subspan(before));
+      });
+  all.insert(all.end(), prompts.begin(), prompts.end());
   return all;
+}
+
+// What the device chooses of each row by itself, against what the host chooses of those logits.
+void check_choices(Report& report, const Json& parameters, const Model& model, const Run& run,
+                   std::span<const float> logits) {
+  const std::uint32_t vocab = model.config.shape.vocab;
+  std::size_t rows = 0, others = 0;
+  double farthest = 0;
+  run_steps(model, run, {true, true}, [&](Backend& backend, const std::vector<DecodeEntry>& entries) {
+    std::vector<TokenChoice> choices(entries.size());
+    if (!backend.decode_greedily(entries, choices)) ++others;
+    for (const TokenChoice& choice : choices) {
+      const auto row = logits.subspan(rows++ * vocab, vocab);
+      const std::int64_t token = sample(row, {}, 0, 0);
+      others += choice.token == token ? 0 : 1;
+      const double apart = std::abs(static_cast<double>(choice.logprob - log_probability(row, token)));
+      farthest = apart <= farthest ? farthest : apart;  // a NaN is kept
+    }
+  });
+  report.check("greedy_choices", parameters, rows > 0 && others == 0 && farthest <= 1e-5,
+               {{"rows", rows}, {"others", others}, {"logprob_apart", farthest}, {"tolerance", 1e-5}});
 }
 
 void check_modes(Report& report, const Model& model, const Run& run) {
@@ -89,6 +126,9 @@ void check_modes(Report& report, const Model& model, const Run& run) {
       report.check("launch_modes", parameters(mode), others == 0, results);
     });
   }
+  if (plain.empty()) return;
+  const Json of_choices = {{"model", model.name}, {"policy", run.policy}, {"batches", run.batches}};
+  report.guarded("greedy_choices", of_choices, [&] { check_choices(report, of_choices, model, run, plain); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The engine with a random model, timed by the clock of the host: what a caller of decode() waits for.
+// The engine with a random model, timed by the clock of the host: what a caller of decode_greedily() waits for.
 #pragma once
 
 #include <chrono>
@@ -31,9 +31,9 @@ class EngineTiming {
     std::vector<DecodeEntry> entries;
     for (std::uint32_t s = 0; s < batch_; ++s) entries.push_back({s, token(steps_)});
     ++steps_;
-    logits_.resize(std::size_t{batch_} * model_.config.shape.vocab);
+    choices_.resize(batch_);
     const double before = now();
-    backend_.decode(entries, logits_);
+    backend_.decode_greedily(entries, choices_);
     return now() - before;
   }
   void release() {
@@ -59,7 +59,7 @@ class EngineTiming {
   const Model& model_;
   cuda::CudaBackend backend_;
   std::uint32_t batch_ = 0, steps_ = 0;
-  std::vector<float> logits_;
+  std::vector<TokenChoice> choices_;
 };
 
 }  // namespace kvroof::suite

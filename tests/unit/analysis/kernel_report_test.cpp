@@ -1,5 +1,7 @@
 #include "analysis/kernel_report.hpp"
 
+#include <algorithm>
+
 #include "tests/support/profile.hpp"
 #include "tests/support/run_program.hpp"
 
@@ -67,6 +69,37 @@ TEST_CASE("A kernel report adds up time and bytes by operator, step and cause") 
   REQUIRE(r.counted.size() == 1);
   CHECK(r.counted[0].counted.bytes == 1200);
   CHECK(r.counted[0].counted.declared == 2 * 800 + 400);
+}
+
+TEST_CASE("A kernel that was made ready while the one before it ran is timed from the end of that one on") {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "run.kvt";
+  {
+    TraceWriter writer(path, profile_manifest());
+    ProfileSink& to = writer.profile();
+    to.add(kernel(1000, 1400, 10, "gemm", 5));
+    to.add(kernel(1100, 1500, 10, kAttention, 6));  // waited for 300
+    to.add(kernel(1200, 1700, 10, "gemm", 7));      // and this one for both
+    KernelRecord elsewhere = kernel(1250, 1650, 10, "gemm", 7);
+    elsewhere.work.stream = 8;  // waits for none of them
+    to.add(elsewhere);
+    to.add(kernel(1300, 1600, 11, "copy_if"));  // nobody said that it waits
+    to.add(OperatorRecord{5, 10, 0, 0, "qkv", "weights", 800, 0});
+    to.add(OperatorRecord{6, 10, 0, 0, "attention", "kv_read", 100, 0});
+    to.add(OperatorRecord{7, 10, 0, 0, "output", "weights", 400, 0});
+    writer.seal();
+  }
+  const KernelReport r = report_of(path);
+  const auto ns_of = [&](std::string_view name) {
+    const auto it = std::find_if(r.operators.begin(), r.operators.end(), [&](const auto& o) { return o.name == name; });
+    REQUIRE(it != r.operators.end());
+    return it->total_ns;
+  };
+  CHECK(ns_of("qkv") == 400);
+  CHECK(ns_of("attention") == 100);
+  CHECK(ns_of("output") == 200 + 400);
+  CHECK(ns_of("copy_if") == 300);
+  CHECK(r.steps[0].total_ns() == Approx(400 + 100 + 600));
 }
 
 TEST_CASE("Two processes that number their devices alike are timed each for itself") {

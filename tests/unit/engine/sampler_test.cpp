@@ -1,8 +1,12 @@
 #include "kernels/engine/sampler.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <numeric>
+#include <random>
 #include <vector>
 
 #include "tests/catch.hpp"
@@ -53,6 +57,45 @@ TEST_CASE("top-p keeps the shortest prefix that reaches the probability") {
   CHECK(frequencies({1.0, 0, 0.60, 0}, 2000).size() == 1);
   CHECK(frequencies({1.0, 0, 0.65, 0}, 2000).size() == 2);
   CHECK(frequencies({1.0, 0, 0.90, 0}, 2000).size() == 3);
+}
+
+TEST_CASE("of a large vocabulary the token is drawn in whose share of the sorted distribution the draw falls") {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 1);
+  std::vector<float> logits(3000);
+  for (float& x : logits) x = normal(random);
+  logits[2000] = logits[10];
+  std::vector<std::uint32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return logits[a] > logits[b]; });
+  std::vector<double> upto = {0};  // probability of all tokens before a rank, but for a factor
+  for (const std::uint32_t id : order) upto.push_back(upto.back() + std::exp(static_cast<double>(logits[id])));
+  constexpr std::uint32_t kEqual = 100'000;
+  const std::vector<float> equal(kEqual, 0.5F);  // its ranks are its ids: the draw itself, in so many steps
+  std::size_t deepest = 0;
+  for (std::uint32_t step = 0; step < 200; ++step) {
+    const auto draw = static_cast<double>(sample(equal, {1.0, 0, 1, 9}, 4, step)) / kEqual;
+    for (const double top_p : {1.0, 0.9}) {
+      const auto drawn = static_cast<std::uint32_t>(sample(logits, {1.0, 0, top_p, 9}, 4, step));
+      const auto rank = static_cast<std::size_t>(std::find(order.begin(), order.end(), drawn) - order.begin());
+      deepest = std::max(deepest, rank);
+      std::size_t kept = 1;
+      while (upto[kept] < top_p * upto.back()) ++kept;
+      CHECK(upto[rank] / upto[kept] <= draw + 1.0 / kEqual);
+      CHECK(upto[rank + 1] / upto[kept] >= draw - 1e-9);
+    }
+  }
+  CHECK(deepest > 600);  // beyond what is sorted at first
+}
+
+TEST_CASE("logits with a NaN or an infinity are not drawn from, and the token has no finite probability") {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    std::vector<float> logits(100, 1.0F);
+    logits[70] = bad;
+    const std::int64_t token = sample(logits, {0.8, 5, 0.9, 1}, 0, 0);
+    REQUIRE((token >= 0 && token < 100));
+    CHECK_FALSE(std::isfinite(log_probability(logits, token)));
+  }
 }
 
 TEST_CASE("a draw depends on seed, sequence and step alone") {

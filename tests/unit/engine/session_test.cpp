@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -70,6 +71,18 @@ class CountingBackend : public Backend {
   ByteCounters counters_;
 };
 
+// Chooses by itself, with a log-probability that no logits of its have.
+class ChoosingBackend final : public CountingBackend {
+ public:
+  bool decode_greedily(std::span<const DecodeEntry> batch, std::span<TokenChoice> choices) override {
+    chose += batch.size();
+    for (std::size_t i = 0; i < batch.size(); ++i) choices[i] = {batch[i].token + 1, logprob};
+    return true;
+  }
+  std::size_t chose = 0;
+  float logprob = -0.25F;
+};
+
 using Prompts = std::vector<std::vector<std::int64_t>>;
 
 }  // namespace
@@ -87,6 +100,55 @@ TEST_CASE("a session stops after the tokens that were asked for, feeding back al
   CHECK(result.decoded_tokens == 2);
   CHECK(result.prefill_bytes[Cause::kWeights] == 100);
   CHECK(result.decode_bytes[Cause::kWeights] == 20);
+}
+
+TEST_CASE("what a back end chooses of a step by itself is taken, and no logits are asked for") {
+  ChoosingBackend backend;
+  SessionOptions options;
+  options.max_new_tokens = 3;
+  const SessionResult result = run_session(backend, config(), {{1, 2}, {4}}, options, nullptr);
+  CHECK(result.sequences[0].ids == std::vector<std::int64_t>{3, 4, 5});
+  CHECK(result.sequences[1].ids == std::vector<std::int64_t>{5, 6, 7});
+  CHECK(result.sequences[1].logprobs[1] == -0.25F);
+  CHECK(result.sequences[1].logprobs[0] > -0.1F);  // of a prompt it gave logits
+  CHECK(backend.chose == 4);
+  CHECK(backend.batches.empty());
+}
+
+TEST_CASE("a token that is drawn is drawn from logits, whatever the back end would choose") {
+  ChoosingBackend backend;
+  SessionOptions options;
+  options.max_new_tokens = 3;
+  options.sampling.temperature = 0.01;
+  const SessionResult result = run_session(backend, config(), {{1, 2}}, options, nullptr);
+  CHECK(result.sequences[0].ids == std::vector<std::int64_t>{3, 4, 5});
+  CHECK(backend.chose == 0);
+  CHECK(backend.batches.size() == 2);
+}
+
+TEST_CASE("tokens of a batch are drawn alike by any number of threads") {
+  const auto ids_with = [](unsigned threads) {
+    CountingBackend backend;
+    SessionOptions options;
+    options.max_new_tokens = 9;
+    options.ignore_eos = true;
+    options.sampling = {6.0, 0, 1, 3};
+    options.threads = threads;
+    const SessionResult result = run_session(backend, config(), {{1}, {2}, {3}}, options, nullptr);
+    std::vector<std::vector<std::int64_t>> ids;
+    for (const SequenceResult& sequence : result.sequences) ids.push_back(sequence.ids);
+    return ids;
+  };
+  const auto alone = ids_with(1);
+  CHECK(alone == ids_with(3));
+  CHECK(alone[0] != alone[1]);
+}
+
+TEST_CASE("a choice without a finite probability is an error, as logits without one are") {
+  ChoosingBackend backend;
+  backend.logprob = std::numeric_limits<float>::quiet_NaN();
+  CHECK_THROWS_WITH(run_session(backend, config(), {{1, 2}}, {}, nullptr),
+                    ContainsSubstring("sequence 0: the logits after 3 tokens are not finite numbers"));
 }
 
 TEST_CASE("any of the end-of-text ids ends a sequence, and is its last id") {
