@@ -13,6 +13,7 @@ namespace {
 constexpr double kChipSpread = 0.05;  // two boards of one product, clocks, temperature
 constexpr double kHostSpread = 0.30;
 constexpr double kPolicySpread = 0.50;
+constexpr double kActivationSpread = 0.30;  // where an engine says what its kernels between products reach
 // Clocks under sustained load, launches and sampling of a prompt; and what its attention reaches of the peak.
 constexpr double kPrefillSpread = 0.30;
 constexpr double kPromptAttentionShare = 0.60;
@@ -81,7 +82,8 @@ double CostModel::uncached(std::uint64_t tokens) const {
 // Traffic counts activations in fp32.
 double CostModel::activation_seconds(const StepTraffic& traffic, std::uint64_t tokens) const {
   const auto bytes = static_cast<double>(traffic.bytes[Cause::kActivations]) * engine_.activation_bytes / 4;
-  return (share_ + kReplicated * (1 - share_)) * bytes * uncached(tokens) / linear_bandwidth_.value;
+  const double passes = engine_.activation_share > 0 ? 1 / engine_.activation_share : uncached(tokens);
+  return (share_ + kReplicated * (1 - share_)) * bytes * passes / linear_bandwidth_.value;
 }
 
 // What the weights of a call take, and the parameters among them that are stored in the format: traffic counts all in
@@ -154,9 +156,9 @@ void CostModel::add_host(Parts& parts, std::uint64_t batch, std::uint64_t sample
   const double idle = std::max(0.0, hidden - parts.total() - beside);
   const double gaps = launch_seconds(engine_.gap_us + (replayed ? 0 : engine_.launch_gap_us));
   const double telling = deployment_.tensor_parallel > 1 ? engine_.shared_step_us : 0;
-  const double sampling = deployment_.top_p ? engine_.top_p_ns * 1e-3 * shape_.vocab : 0;
+  const double logit_ns = engine_.logits_ns + (deployment_.top_p ? engine_.top_p_ns : 0);
   const double step = engine_.step_us + telling + engine_.request_us * static_cast<double>(batch) +
-                      sampling * static_cast<double>(sampled);
+                      logit_ns * 1e-3 * shape_.vocab * static_cast<double>(sampled);
   const double host = idle + gaps + step * 1e-6;
   parts.add(CostTerm::kHost, Limit::kLaunches, host, kHostSpread);
 }
@@ -178,7 +180,8 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
     const std::uint64_t computed = engine_.padded(batch) * tokens.passed;
     const StepTraffic padded = padded_by(static_cast<double>(computed) / static_cast<double>(passed), traffic);
     add_linears(parts, padded, passed, read.linear, linear_peak_);
-    parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(padded, computed), linear_bandwidth_.spread);
+    parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(padded, computed),
+              engine_.activation_share > 0 ? kActivationSpread : linear_bandwidth_.spread);
     add_links(parts, computed);
   }
   // Logits and probabilities are each written and read once when attention is not fused.

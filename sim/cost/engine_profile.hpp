@@ -47,7 +47,8 @@ struct EngineProfile {
   double launch_gap_us = 0;               // and so much longer where they are launched one by one, not from a graph
   double step_us = 0;                     // host and sampling time of one step
   double request_us = 0;                  // host time of one sequence in a step
-  double top_p_ns = 0;                    // drawing a token by top-p or top-k, a sequence and entry of the vocabulary
+  double logits_ns = 0;                   // handing logits to the host, a sequence and entry of the vocabulary
+  double top_p_ns = 0;                    // drawing a token by top-p or top-k, likewise
   double hidden_request_us = 0;           // host time of one sequence in a step that goes on while the device computes
   double arrival_us = 0;                  // from a request's arrival at a server to its place in a batch
   bool unties_head = false;               // holds a head of its own where the model's is the embedding
@@ -65,6 +66,9 @@ struct EngineProfile {
   double beside_experts_bits = 0;         // of what a format of experts alone leaves at 16 bits; 0: 16
   bool paged_cache = false;               // memory of the cache comes in pages of kPageRows rows of one head
   double activation_bytes = 4;            // of an element of the activations
+  // Of the rate of weights, what kernels between products reach with activations, whether the cache holds these or not;
+  // 0: that rate, with what the cache does not hold.
+  double activation_share = 0;
   double reserve_gib = 0;                 // context and graph pools
   double reserve_fraction = 0;            // of usable memory: allocator slack
   double probability_copies = 0;   // live copies of one layer's prompt probabilities of the whole batch, without fused

@@ -68,6 +68,24 @@ TEST_CASE("drawing tokens by top-p takes the engine's sampler a time for each se
   CHECK(drawn.predict(r, 64).step.value - greedy.predict(r, 64).step.value == Approx(64 * 128256 * 0.5e-9));
 }
 
+TEST_CASE("logits that go to the host take a time for each sequence and entry of the vocabulary, however it chooses") {
+  EngineProfile hands = find_engine_profile("graphs", kCatalog);
+  const Device device = find_device("h100-sxm", kCatalog);
+  Deployment top_p = kBf16;
+  top_p.top_p = true;
+  const ModelShape shape = find_model_shape("llama-3-8b", kCatalog);
+  const ResidencySummary r = full_attention_summary(shape, 64, 8);
+  const auto host = [&](const Deployment& deployment) {
+    return CostModel(shape, deployment, device, hands).predict(r, 64).terms[kHost].value;
+  };
+  const double before = host(kBf16);
+  hands.logits_ns = 0.25;
+  CHECK(host(kBf16) - before == Approx(64 * 128256 * 0.25e-9));
+  hands.top_p_ns = 0.5;
+  CHECK(host(kBf16) - before == Approx(64 * 128256 * 0.25e-9));
+  CHECK(host(top_p) - before == Approx(64 * 128256 * 0.75e-9));
+}
+
 TEST_CASE("a version has what changed after it undone, of all versions that came later") {
   const EngineProfile today = engine(kThree);
   const auto is = [&](const char* version, double step, double gap, bool graphs) {

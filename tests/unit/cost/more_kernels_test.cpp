@@ -31,6 +31,19 @@ TEST_CASE("experts, shared ones and latent attention have the gaps of the kernel
   CHECK(gaps("deepseek-v3") == Approx(61 * (10 + 3 + 2) + 58 * (1 + 2 + 4)));
 }
 
+TEST_CASE("kernels between products that reach a share of the bandwidth pass all activations, cached or not") {
+  EngineProfile engine = find_engine_profile("graphs", kCatalog);
+  const double cached = seconds("llama-2-7b", engine, CostTerm::kElementwise);
+  // 27 h + 6 f elements of 4 bytes a layer; outside the layers a row of the embedding, the final norm, and the head's
+  // inputs and outputs. The cache of an H100 holds them; its products read 0.85 of 3,350 GB/s.
+  const double elements = 32 * (27.0 * 4096 + 6.0 * 11008) + 4096 + 2 * 4096 + 4096 + 32000;
+  for (const double share : {1.0, 0.5}) {
+    engine.activation_share = share;
+    CHECK(seconds("llama-2-7b", engine, CostTerm::kElementwise) - cached ==
+          Approx(elements * 4 / (share * 0.85 * 3350e9)));
+  }
+}
+
 TEST_CASE("kernels around the experts start one by one") {
   EngineProfile engine = find_engine_profile("graphs", kCatalog);
   const double two = seconds("mixtral-8x7b", engine, CostTerm::kElementwise);
