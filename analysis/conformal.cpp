@@ -17,6 +17,8 @@ namespace {
 
 // Neighbours in one table err alike. Rows that were served otherwise are of another table in any case.
 constexpr std::size_t kEnoughTables = 2, kEnoughOtherTables = 1;
+// What one board alone shows of an engine says nothing of how it does on others.
+constexpr std::size_t kEnoughDevices = 2;
 
 using Tables = std::map<std::string, std::vector<const Residual*>>;
 
@@ -144,29 +146,31 @@ bool IntervalTable::is_known(const RowKind& kind) const {
 IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out) const {
   struct Level {
     std::string name;
-    bool same;  // device or memory, and engine
+    std::size_t tables, devices;  // that it needs
     std::function<bool(const RowKind&)> alike;
   };
   const auto served_alike = [&](const RowKind& k) { return k.engine == kind.engine && k.metric == kind.metric; };
   const std::array<Level, 4> levels = {
-      {{fmt::format("{}, {}, {}", kind.device, kind.engine, kind.metric), true,
+      {{fmt::format("{}, {}, {}", kind.device, kind.engine, kind.metric), kEnoughTables, 1,
         [&](const RowKind& k) { return k.device == kind.device && served_alike(k); }},
-       {fmt::format("{}, {}, {}", kind.memory, kind.engine, kind.metric), true,
+       {fmt::format("{}, {}, {}", kind.memory, kind.engine, kind.metric), kEnoughTables, kEnoughDevices,
         [&](const RowKind& k) { return k.memory == kind.memory && served_alike(k); }},
-       {fmt::format("{}, {}", kind.memory, kind.metric), false,
+       {fmt::format("{}, {}", kind.memory, kind.metric), kEnoughOtherTables, 1,
         [&](const RowKind& k) { return k.memory == kind.memory && k.metric == kind.metric; }},
-       {kind.metric, false, [&](const RowKind& k) { return k.metric == kind.metric; }}}};
+       {kind.metric, kEnoughOtherTables, 1, [&](const RowKind& k) { return k.metric == kind.metric; }}}};
   for (const Level& level : levels) {
     Tables tables;
+    std::set<std::string> devices;
     std::size_t rows = 0;
     IntervalGroup group;
     for (const Residual& r : residuals_) {
       if ((left_out && left_out(r)) || !level.alike(r.kind)) continue;
       see(group, r.kind.reach);
       tables[r.group].push_back(&r);
+      devices.insert(r.kind.device);
       ++rows;
     }
-    if (rows < sampling_.enough || tables.size() < (level.same ? kEnoughTables : kEnoughOtherTables)) continue;
+    if (rows < sampling_.enough || tables.size() < level.tables || devices.size() < level.devices) continue;
     IntervalFactors& inside = group.inside;
     inside.from = fmt::format("{}: {} rows", level.name, rows);
     const auto holding = [&](double Residual::* what) { return quantiles(tables, what, sampling_.new_table); };

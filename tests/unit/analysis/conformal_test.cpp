@@ -145,6 +145,22 @@ TEST_CASE("rows of the same device come before those of its memory, and those be
   CHECK(table.factors({"gddr", "e", "step", "w", {}}).from == "step: 45 rows");
 }
 
+TEST_CASE("rows of one board say how its engine does there, and nothing of the engine on other boards") {
+  std::vector<Residual> residuals;
+  const auto rows = [&](const char* engine, const char* device, double score) {
+    for (int i = 0; i < 20; ++i) {
+      residuals.push_back({{"hbm", engine, "step", device, {}}, std::string(device) + (i < 10 ? "a" : "b"), score});
+    }
+  };
+  rows("one", "x", 0.5);
+  rows("other", "y", 2);
+  const IntervalTable table(residuals);
+  CHECK(table.factors({"hbm", "one", "step", "x", {}}).from == "x, one, step: 20 rows");
+  CHECK(table.factors({"hbm", "one", "step", "z", {}}).from == "hbm, step: 40 rows");
+  rows("one", "y", 0.5);
+  CHECK(IntervalTable(residuals).factors({"hbm", "one", "step", "z", {}}).from == "hbm, one, step: 40 rows");
+}
+
 TEST_CASE("work beyond the measured one has wider intervals, by its doublings, and the text says why") {
   std::vector<Residual> residuals;
   for (int i = 0; i < 40; ++i) {
@@ -187,7 +203,7 @@ TEST_CASE("a row's interval is of no row of what is left out: its table, device,
   PublishedRow measured;
   measured.value = 110;
   std::vector<ScoredRow> rows;
-  for (const char* device : {"d1", "d2"}) {
+  for (const char* device : {"d1", "d2", "d3"}) {
     for (const char* engine : {"e1", "e2"}) {
       for (int i = 0; i < 40; ++i) {  // of four tables
         ScoredRow row;
@@ -207,9 +223,9 @@ TEST_CASE("a row's interval is of no row of what is left out: its table, device,
   };
   CHECK(from(LeftOut::kNothing) == "d1, e1, step: 40 rows");
   CHECK(from(LeftOut::kTable) == "d1, e1, step: 30 rows");
-  CHECK(from(LeftOut::kDeviceAndEngine) == "hbm, e1, step: 40 rows");  // of the other device
-  CHECK(from(LeftOut::kDevice) == "hbm, e1, step: 40 rows");
-  CHECK(from(LeftOut::kEngine) == "hbm, step: 80 rows");
+  CHECK(from(LeftOut::kDeviceAndEngine) == "hbm, e1, step: 80 rows");  // of the other devices
+  CHECK(from(LeftOut::kDevice) == "hbm, e1, step: 80 rows");
+  CHECK(from(LeftOut::kEngine) == "hbm, step: 120 rows");
 }
 
 TEST_CASE("the largest batch has the interval of the memory that it needs") {
