@@ -143,6 +143,7 @@ std::vector<Gate> gates_of(std::span<const ScoredRow> rows) {
   gates.push_back(error_gate(groups, gpt + "20", 0.05));
   gates.push_back(error_gate(groups, gpt + "8", 0.05));
   gates.push_back(error_gate(groups, "calm decode_tokens_per_s", 0.04));
+  gates.push_back(error_gate(groups, "kvroof itl_median", 0.04));
   for (const char* device : {"A100-SXM4-80GB", "H100-SXM-80GB"}) {
     gates.push_back(error_gate(groups, fmt::format("matrix product, {}", device), 0.07));
     gates.push_back(error_gate(groups, fmt::format("decode attention, {}", device), 0.10));

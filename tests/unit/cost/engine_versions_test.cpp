@@ -86,6 +86,24 @@ TEST_CASE("logits that go to the host take a time for each sequence and entry of
   CHECK(host(top_p) - before == Approx(64 * 128256 * 0.75e-9));
 }
 
+TEST_CASE("kvroof's steps that were measured handed all logits to the host, and those of today do not") {
+  const auto step = [&](const char* engine, const char* model, bool drawn) {
+    Deployment deployment = kBf16;
+    deployment.top_p = drawn;
+    const CostModel cost(find_model_shape(model, kCatalog), deployment, find_device("h200", kCatalog),
+                         find_engine_profile(engine, kCatalog));
+    return cost.predict(full_attention_summary(cost.shape(), 256, 7), 64).step.value;
+  };
+  const char* const measured = "kvroof@2026-11-27";
+  for (const auto& [model, vocabulary] : {std::pair{"mpt-7b", 50432}, std::pair{"llama-3-8b", 128256}}) {
+    const double copy = 64 * vocabulary * 0.18e-9;
+    CHECK(step(measured, model, false) - step("kvroof", model, false) == Approx(copy));
+    CHECK(step("kvroof", model, true) - step("kvroof", model, false) == Approx(copy));  // what is drawn needs them
+    CHECK(step(measured, model, true) == Approx(step(measured, model, false)));
+  }
+  CHECK(step("kvroof@2026-11-28", "mpt-7b", false) == step("kvroof", "mpt-7b", false));
+}
+
 TEST_CASE("a version has what changed after it undone, of all versions that came later") {
   const EngineProfile today = engine(kThree);
   const auto is = [&](const char* version, double step, double gap, bool graphs) {
@@ -129,8 +147,8 @@ TEST_CASE("an engine is found as of today, or of a version behind an @") {
 }
 
 TEST_CASE("a version that the profile says nothing of is refused, and says how that engine's versions are stated") {
-  CHECK_THROWS_WITH(find_engine_profile("kvroof@0.1", kCatalog),
-                    "engine 'kvroof@0.1': its profile is the same for all versions; leave '@0.1' away");
+  CHECK_THROWS_WITH(find_engine_profile("unfused@0.1", kCatalog),
+                    "engine 'unfused@0.1': its profile is the same for all versions; leave '@0.1' away");
   CHECK_THROWS_WITH(find_engine_profile("vllm@b1000", kCatalog),
                     "engine 'vllm@b1000': versions of vllm are stated like 0.14.0 or 2026-01-20, found 'b1000'");
   CHECK_THROWS_WITH(find_engine_profile("tensorrt-llm@2024-05", kCatalog),
