@@ -206,6 +206,7 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   const double policy_bytes = kv_share_ * (bytes(Cause::kScores) + bytes(Cause::kCompaction)) + share_ * observed;
   if (policy_bytes > 0 || traffic[KernelFamily::kPolicy].value > 0) {
     Rate start = kernel_start_, bandwidth = attention_bandwidth_, peak = policy_peak_;
+    bandwidth.value *= engine_.policy_share;
     start.spread = bandwidth.spread = peak.spread = kPolicySpread;
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, start, policy_bytes, bandwidth,
                        share_ * traffic[KernelFamily::kPolicy].value, peak);

@@ -69,6 +69,7 @@ struct EngineProfile {
   // Of the rate of weights, what kernels between products reach with activations, whether the cache holds these or not;
   // 0: that rate, with what the cache does not hold.
   double activation_share = 0;
+  double policy_share = 1;                // of the rate of attention's reads, what kernels that keep scores reach
   double reserve_gib = 0;                 // context and graph pools
   double reserve_fraction = 0;            // of usable memory: allocator slack
   double probability_copies = 0;   // live copies of one layer's prompt probabilities of the whole batch, without fused

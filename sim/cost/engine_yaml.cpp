@@ -76,6 +76,7 @@ constexpr Field kFields[] = {
     {"beside_experts_bits", &P::beside_experts_bits, 0, 16},
     {"activation_bytes", &P::activation_bytes, 1, 8},
     {"activation_share", &P::activation_share, 0, 1},
+    {"policy_share", &P::policy_share, 0.01, 1},
     {"reserve_gib", &P::reserve_gib, 0, 64},
     {"reserve_fraction", &P::reserve_fraction, 0, 0.9},
     {"probability_copies", &P::probability_copies, 0, 16},
