@@ -137,10 +137,15 @@ IntervalFactors IntervalGroup::at(const Reach& reach) const {
   return factors;
 }
 
-bool IntervalTable::is_known(const RowKind& kind) const {
-  return !is_served(kind) || std::ranges::any_of(residuals_, [&](const Residual& r) {
-    return is_served(r.kind) && r.kind.engine == kind.engine;
-  });
+std::string IntervalTable::want_of_rows(const RowKind& kind) const {
+  if (!is_served(kind)) return {};
+  std::set<std::string> devices;
+  for (const Residual& r : residuals_) {
+    if (is_served(r.kind) && r.kind.engine == kind.engine) devices.insert(r.kind.device);
+  }
+  if (devices.contains(kind.device) || devices.size() >= kEnoughDevices) return {};
+  if (devices.empty()) return fmt::format("no measured row of engine {}", kind.engine);
+  return fmt::format("engine {} was measured on {} alone", kind.engine, *devices.begin());
 }
 
 IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out) const {
@@ -176,9 +181,9 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
     const auto holding = [&](double Residual::* what) { return quantiles(tables, what, sampling_.new_table); };
     std::tie(inside.factor80, inside.factor95) = holding(&Residual::score);
     if (!left_out && is_served(kind)) widen(inside, "this is none of the measured rows", kWiderNew);
-    if (!is_known(kind)) {
+    if (const std::string want = want_of_rows(kind); !want.empty()) {
       inside.never_narrower = true;
-      widen(inside, fmt::format("no measured row of engine {}", kind.engine), kWiderUnseen);
+      widen(inside, want, kWiderUnseen);
     }
     widen_unseen(inside, kind, tables);
     std::tie(inside.error80, inside.error95) = holding(&Residual::log_error);

@@ -100,7 +100,8 @@ class IntervalTable {
   [[nodiscard]] IntervalGroup group(const RowKind& kind, const LeftOut& left_out = {}) const;
 
  private:
-  [[nodiscard]] bool is_known(const RowKind& kind) const;
+  // What the table lacks of an engine on that device; empty: nothing.
+  [[nodiscard]] std::string want_of_rows(const RowKind& kind) const;
 
   std::vector<Residual> residuals_;
   Sampling sampling_;
@@ -112,8 +113,9 @@ class IntervalTable {
 inline constexpr double kWiderNew = 1.5;
 
 // Where no like row has weights of that type, or none is of a mixture of experts: other kernels run. And where the
-// table has no row at all of the engine, left out or not: no constant of its profile was held against a measurement;
-// then the interval is no narrower than the prior either. A judgement; three blind tests are in its favour.
+// table has no row of the engine on that device nor of two others, left out or not: no constant of its profile was held
+// against a measurement there; then the interval is no narrower than the prior either. A judgement; three blind tests
+// are in its favour.
 inline constexpr double kWiderUnseen = 1.5;
 
 // The logarithmic width grows by this share for each doubling of sequences, tokens or devices beyond the measured ones,

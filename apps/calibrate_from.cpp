@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <map>
 
 #include "analysis/device_names.hpp"
 #include "analysis/published_metric.hpp"

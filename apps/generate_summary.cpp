@@ -56,7 +56,7 @@ std::string products_text(const RunFacts& facts) {
 
 // What a batch of large vocabularies takes of the host between its steps; not said where it hardly counts.
 void print_choosing(const SessionResult& result) {
-  if (result.choose_seconds < 0.05 * result.decode_seconds) return;
+  if (result.choose_seconds < std::max(0.01, 0.05 * result.decode_seconds)) return;
   fmt::print(stderr, "beside its {:.2f} s, choosing the tokens from logits took the host {:.2f} s\n",
              result.decode_seconds, result.choose_seconds);
 }

@@ -195,7 +195,7 @@ class WorkGatherer {
     if (!std::exchange(any_, false)) return;
     if (row_.meaning) {
       const DeviceWork& w = row_.work;
-      std::uint64_t& ended = ended_[{w.process, w.device, w.stream}];
+      std::uint64_t& ended = ended_[{w.process, w.device, w.context, w.stream}];
       row_.waited_until_ns = ended;
       ended = std::max(ended, w.end_ns);
     }
@@ -232,7 +232,7 @@ class WorkGatherer {
   std::string operation_, cause_;
   std::pair<std::int64_t, std::int64_t> key_;
   bool any_ = false;
-  std::map<std::array<std::uint32_t, 3>, std::uint64_t> ended_;  // kernels with a meaning, by process, device, stream
+  std::map<std::array<std::uint32_t, 4>, std::uint64_t> ended_;  // kernels with a meaning, by where they are queued
 };
 
 }  // namespace

@@ -37,7 +37,7 @@ struct WorkRow {
   std::string_view purpose;    // of a kernel, as its name tells (kernel_kinds.hpp)
   std::uint64_t bytes = 0;     // of copies and fills
   std::optional<KernelMeaning> meaning;
-  // Of a kernel with a meaning: when the one before it in its stream ended. It may have been made ready earlier
+  // Of a kernel with a meaning: when the last such before it in its stream ended. It may have been made ready earlier
   // (programmatic dependent launch), and waited until then.
   std::uint64_t waited_until_ns = 0;
 

@@ -67,19 +67,17 @@ void AttentionPlan::cut(unsigned blocks, unsigned width, std::uint64_t slot_byte
   }
   const auto count = static_cast<std::uint32_t>(items_.size());
   run_items_ = std::max((count + blocks - 1) / blocks, std::uint32_t{1});
-  most_parts_ = 1;
-  for (const AttentionUnit& unit : units_) {
-    const std::uint32_t last = unit.first_item + items_of(unit) - 1;
-    most_parts_ = std::max(most_parts_, last / run_items_ - unit.first_item / run_items_ + 1);
-  }
 }
 
-RunArguments AttentionPlan::runs() const {
+RunArguments AttentionPlan::runs(std::uint32_t share) const {
   RunArguments a;
   a.item_count = static_cast<std::uint32_t>(items_.size());
   a.item_slots = item_slots_;
-  a.run_items = run_items_;
-  a.most_parts = most_parts_;
+  a.run_items = (run_items_ + share - 1) / share;
+  for (const AttentionUnit& unit : units_) {
+    const std::uint32_t last = unit.first_item + items_of(unit) - 1;
+    a.most_parts = std::max(a.most_parts, last / a.run_items - unit.first_item / a.run_items + 1);
+  }
   return a;
 }
 

@@ -35,9 +35,9 @@ class AttentionPlan {
   [[nodiscard]] std::uint32_t storage_heads() const { return storage_heads_; }
   [[nodiscard]] std::uint32_t group() const { return group_; }
   [[nodiscard]] std::uint32_t passes() const { return passes_; }          // units of a storage head
-  // Tables apart, which arguments() sends.
-  [[nodiscard]] RunArguments runs() const;
-  [[nodiscard]] std::size_t parts() const { return units_.size() * most_parts_; }
+  // Tables apart, which arguments() sends; in runs a `share`-th as long as those that attention takes.
+  [[nodiscard]] RunArguments runs(std::uint32_t share = 1) const;
+  [[nodiscard]] std::size_t parts() const { return units_.size() * runs().most_parts; }
   [[nodiscard]] std::size_t part_bytes(unsigned width) const;  // that arguments() needs
   [[nodiscard]] std::span<const AttentionUnit> units() const { return units_; }
 
@@ -59,7 +59,6 @@ class AttentionPlan {
   unsigned kernel_group_;
   std::uint64_t rows_ = 0;
   std::size_t logit_floats_ = 0;
-  std::uint32_t most_parts_ = 1;
   std::uint32_t item_slots_ = kItemSlots;
   std::uint32_t run_items_ = 1;
   std::vector<AttentionUnit> units_;

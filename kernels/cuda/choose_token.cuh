@@ -56,7 +56,7 @@ KV_PLAIN_KERNEL KV_RESIDENT(kChoiceThreads, 1) void choose_token(TokenChoiceArgu
   const auto token = static_cast<std::uint32_t>(lowest_over_block(met.key, keys));
   const float base = higher_of(row[token], kNever);
   const float sum = block_sum(met.sum * exp_of(met.base - base), sums);
-  if (thread_x() == 0) a.chosen[block_x()] = {token, -logf(sum)};
+  if (thread_x() == 0) a.chosen[block_x()] = {token, 0.0F - logf(sum)};
 }
 
 }  // namespace kvroof::cuda

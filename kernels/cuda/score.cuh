@@ -1,8 +1,9 @@
 // Scores of a policy beside the cache: each row's attention is added to them, and the victim is found on the way.
 //
-// The runs are those of decode attention; of a piece of one storage head a thread takes every kScoreThreads-th slot.
-// Weights are exact: exp(logit − log-sum-exp) of the logits that attention left behind, which the second-level cache
-// still holds. The block that finishes a head's last part writes the victim's slot for the next token.
+// A run of decode attention is kScoreBlocks of these; of a piece of one storage head a thread takes every
+// kScoreThreads-th slot. Weights are exact: exp(logit − log-sum-exp) of the logits that attention left behind, which
+// the second-level cache still holds. The block that finishes a head's last part writes the victim's slot for the next
+// token.
 #pragma once
 
 #include "kernels/cuda/attention_parts.cuh"
@@ -11,7 +12,7 @@
 
 namespace kvroof::cuda {
 
-constexpr unsigned kScoreThreads = 384;  // of blocks that walk runs
+constexpr unsigned kScoreThreads = 128;  // of blocks that walk runs
 constexpr unsigned kRowThreads = 256;    // of those that take a slot a thread
 static_assert(kRowSlots == kRowThreads);
 constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
@@ -136,7 +137,7 @@ KV_DEVICE ExpSum join_over_block(const ExpSum& met, ExpSum* warps) {
 
 // The max and sum of exp((logit + noise) / temperature) over a piece's slots, for each query head; a block of
 // kScoreThreads for each run.
-KV_PLAIN_KERNEL KV_RESIDENT(kScoreThreads, 3) void noisy_sums(ScoreArguments a) {
+KV_PLAIN_KERNEL KV_RESIDENT(kScoreThreads, 9) void noisy_sums(ScoreArguments a) {
   KV_SHARED(ExpSum, warps, kScoreThreads / 32);
   RunWalk walk = run_of_block(a);
   RunPiece piece;
@@ -268,7 +269,7 @@ KV_DEVICE void meet_victim(const ScoreArguments& a, const ScoreHead& h, std::uin
 }
 
 // A block of kScoreThreads for each run.
-KV_PLAIN_KERNEL KV_RESIDENT(kScoreThreads, 3) void update_scores(ScoreArguments a) {
+KV_PLAIN_KERNEL KV_RESIDENT(kScoreThreads, 9) void update_scores(ScoreArguments a) {
   KV_SHARED(float, sums, kMostScoreGroup);
   KV_SHARED(std::uint64_t, keys, kScoreThreads / 32);
   KV_SHARED(unsigned, before, 1);

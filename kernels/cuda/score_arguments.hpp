@@ -10,6 +10,9 @@ enum class ScoreReduction : std::uint8_t { kSum, kMean, kMax };
 enum class ScoreNoise : std::uint8_t { kNone, kPerToken, kPerQuery };
 
 constexpr std::uint32_t kNoToken = 0xffffffffU;
+// Blocks that share a run of attention. A block meets units one after another, and of each it waits for memory several
+// times over: more and smaller ones wait at the same time.
+constexpr std::uint32_t kScoreBlocks = 3;
 constexpr std::uint32_t kRowSlots = 256;  // of a block where a sequence has one set of slots (kLastRow)
 
 // The slot that a part of a head would give up, or none.

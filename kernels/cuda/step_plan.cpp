@@ -16,7 +16,7 @@ std::uint32_t planned_length(std::uint32_t length, std::uint32_t capacity) {
 
 ScoreArguments score_arguments(const AttentionPlan& plan, const AttentionArguments& attention, DeviceBuffer& memory) {
   ScoreArguments a;
-  static_cast<RunArguments&>(a) = plan.runs();
+  static_cast<RunArguments&>(a) = plan.runs(kScoreBlocks);
   a.items = attention.items;
   a.units = attention.units;
   a.query = attention.query;
@@ -29,7 +29,7 @@ ScoreArguments score_arguments(const AttentionPlan& plan, const AttentionArgumen
   for (const AttentionUnit& unit : plan.units()) {
     a.row_parts = std::max(a.row_parts, (unit.length + kRowSlots - 1) / kRowSlots);
   }
-  const std::size_t parts = plan.parts();
+  const std::size_t parts = plan.units().size() * a.most_parts;
   const std::size_t victims = std::max(parts, std::size_t{a.sequences} * a.row_parts);
   memory.reserve(victims * sizeof(Victim) + parts * 2 * plan.kernel_group() * sizeof(float));
   a.victims = memory.at<Victim>();

@@ -141,11 +141,11 @@ class Run {
   void choose_all(const std::vector<DecodeEntry>& batch) {
     const std::uint64_t start = now_ns();
     const std::size_t vocab = config_.shape.vocab;
-    const auto choose_one = [&](std::size_t i) {
+    // The first batch is the largest.
+    if (!pool_) pool_.emplace(std::min(options_.threads, static_cast<unsigned>(batch.size())));
+    pool_->parallel_for(batch.size(), [&](std::size_t i) {
       choices_[i] = choose(batch[i].sequence, std::span<const float>(logits_).subspan(i * vocab, vocab));
-    };
-    if (batch.size() > 1 && !pool_) pool_.emplace(options_.threads);
-    batch.size() > 1 ? pool_->parallel_for(batch.size(), choose_one) : choose_one(0);
+    });
     result_.choose_seconds += static_cast<double>(now_ns() - start) * 1e-9;
   }
 

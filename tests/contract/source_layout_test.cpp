@@ -139,7 +139,7 @@ TEST_CASE("A source includes its own header first, so that the header compiles a
 }
 
 TEST_CASE("Every kernel waits for the launch before it, which may still be running when it is made ready") {
-  const std::regex kernel("KV_(PLAIN_)?KERNEL void (\\w+)\\([^)]*\\) \\{[^]*?\\n\\}");
+  const std::regex kernel("KV_(PLAIN_)?KERNEL (?:KV_RESIDENT\\([^\n{]*\\) )?void (\\w+)\\([^)]*\\) \\{[^]*?\\n\\}");
   std::size_t kernels = 0;
   for (const fs::path& file : sources({"kernels/cuda", "tests/gpu"})) {
     if (file.filename() == "device.cuh") continue;

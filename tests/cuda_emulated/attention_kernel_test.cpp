@@ -289,7 +289,7 @@ TEST_CASE("rows beyond those that are there are not met where units are as long 
 
 TEST_CASE("runs are equally long to an item, and items not so short that a run's sums outweigh an eighth of its rows") {
   struct Cut {
-    RunArguments runs;
+    RunArguments runs, thirds;
     std::uint64_t parts;  // of all units, at most
   };
   const auto cut = [](const std::vector<std::uint32_t>& lengths, std::uint32_t group, unsigned width,
@@ -298,7 +298,7 @@ TEST_CASE("runs are equally long to an item, and items not so short that a run's
     const CacheSlots slots;
     for (const std::uint32_t length : lengths) plan.add({&slots, 1}, 0, {&length, 1});
     plan.cut(100, width, slot_bytes);
-    return Cut{plan.runs(), plan.parts()};
+    return Cut{plan.runs(), plan.runs(3), plan.parts()};
   };
   CHECK(cut({4096}, 1, 128, 512).runs.item_slots == 64);
   CHECK(runs_of(cut({4096}, 1, 128, 512).runs) == 64);        // a block each
@@ -314,4 +314,8 @@ TEST_CASE("runs are equally long to an item, and items not so short that a run's
   CHECK(ragged.runs.item_slots == 128);
   CHECK(ragged.runs.run_items == 50);
   CHECK(ragged.runs.most_parts == 98);
+  // A third of a run of 3 is an item, of one of 50 17 items: the first 4,895 are in 288 of those.
+  CHECK(runs_of(cut({64 * 250}, 1, 128, 512).thirds) == 250);
+  CHECK(ragged.thirds.run_items == 17);
+  CHECK(ragged.thirds.most_parts == 288);
 }

@@ -90,8 +90,7 @@ TEST_CASE("the same seed gives the same bytes for any number of threads, another
   const std::string words = "run " + kDemo + kDocument + "--max-tokens 40 --temperature 1 --top-p 0.9 ";
   const auto without_speeds = [&](const std::string& options) {
     auto json = run_json(words + options);
-    json.erase("tokens_per_s");
-    json.erase("read_bandwidth");
+    for (const char* speed : {"tokens_per_s", "choose_seconds", "read_bandwidth"}) json.erase(speed);
     return json.dump();
   };
   const std::string one = without_speeds("--threads 1 --seed 3");
@@ -108,6 +107,7 @@ TEST_CASE("the JSON of one prompt has everything at the top, with speeds and the
   CHECK_FALSE(json.contains("totals"));
   CHECK(json["tokens_per_s"]["prefill"] > 0);
   CHECK(json["tokens_per_s"]["decode"] > 0);
+  CHECK(json["choose_seconds"] > 0);
   const auto& read = json["read_bandwidth"];
   CHECK(read["share"].get<double>() ==
         Approx(read["reached_bytes_per_s"].get<double>() / read["host_bytes_per_s"].get<double>()));

@@ -1,12 +1,11 @@
 // Decode steps launched in every way there is: as one graph or kernel by kernel, each kernel made ready while the one
 // before it runs or begun after that. Every sum has one order, so that logits must be the same to the bit: a kernel
 // that reads what is not written yet, or writes what is still read, shows here.
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
 #include "kernels/cuda/cuda_backend.hpp"
-#include "kernels/engine/sampler.hpp"
+#include "tests/gpu/suite/choice_review.hpp"
 #include "tests/gpu/suite/parts.hpp"
 #include "tests/gpu/suite/random_model.hpp"
 
@@ -81,21 +80,16 @@ std::vector<float> logits_of(const Model& model, const Run& run, Mode mode) {
 void check_choices(Report& report, const Json& parameters, const Model& model, const Run& run,
                    std::span<const float> logits) {
   const std::uint32_t vocab = model.config.shape.vocab;
-  std::size_t rows = 0, others = 0;
-  double farthest = 0;
+  std::size_t row = 0;
+  ChoiceReview review;
   run_steps(model, run, {true, true}, [&](Backend& backend, const std::vector<DecodeEntry>& entries) {
-    std::vector<TokenChoice> choices(entries.size());
-    if (!backend.decode_greedily(entries, choices)) ++others;
+    std::vector<TokenChoice> choices(entries.size(), {-1, 0});
+    backend.decode_greedily(entries, choices);
     for (const TokenChoice& choice : choices) {
-      const auto row = logits.subspan(rows++ * vocab, vocab);
-      const std::int64_t token = sample(row, {}, 0, 0);
-      others += choice.token == token ? 0 : 1;
-      const double apart = std::abs(static_cast<double>(choice.logprob - log_probability(row, token)));
-      farthest = apart <= farthest ? farthest : apart;  // a NaN is kept
+      review.add(choice.token, choice.logprob, logits.subspan(row++ * vocab, vocab));
     }
   });
-  report.check("greedy_choices", parameters, rows > 0 && others == 0 && farthest <= 1e-5,
-               {{"rows", rows}, {"others", others}, {"logprob_apart", farthest}, {"tolerance", 1e-5}});
+  report.check("greedy_choices", parameters, review.agrees(), review.results());
 }
 
 void check_modes(Report& report, const Model& model, const Run& run) {

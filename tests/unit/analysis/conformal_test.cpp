@@ -54,7 +54,7 @@ TEST_CASE("like rows widen an interval to their errors, and narrow it where thei
     for (int i = 0; i < 40; ++i) {
       residuals.push_back(residual_of({"hbm", "e", "step", "d", {}}, i < 20 ? "a" : "b", prior(theirs), 120));
     }
-    residuals.push_back(residual_of({"gddr", "other", "whole", "d2", {}}, "c", prior(1.2), 100));
+    residuals.push_back(residual_of({"gddr", "other", "whole", "d", {}}, "c", prior(1.2), 100));
     return with_factors(prior(own), IntervalTable(residuals).factors({"hbm", engine, "step", "d", {}}, nothing));
   };
   const auto high80 = [&](double theirs, const char* engine, double own) { return after(theirs, engine, own).high80; };
@@ -84,7 +84,7 @@ TEST_CASE("short prompts say nothing of long ones, which are arithmetic, nor the
   CHECK(of(32768).factor80 == 0.5);
 }
 
-TEST_CASE("an engine that no row is of has intervals on GPUs half as wide again, and no narrower than priors") {
+TEST_CASE("an engine without a row, or with rows of another board alone, has wider intervals, no narrower than priors") {
   const Estimate e{100, 80, 125, 64, 156.25, CostTerm::kLinear};
   std::vector<Residual> residuals;
   for (int i = 0; i < 40; ++i) {  // all right: priors were too wide
@@ -92,7 +92,10 @@ TEST_CASE("an engine that no row is of has intervals on GPUs half as wide again,
       residuals.push_back(residual_of({"hbm", "e", metric, "d", {}}, i < 20 ? "a" : "b", e, 101));
     }
   }
-  residuals.push_back(residual_of({"gddr", "elsewhere", "whole", "x", {}}, "c", e, 101));
+  for (const char* device : {"x", "y"}) {
+    residuals.push_back(residual_of({"gddr", "elsewhere", "whole", device, {}}, "c", e, 101));
+  }
+  residuals.push_back(residual_of({"gddr", "once", "whole", "x", {}}, "c", e, 101));
   const IntervalTable table(residuals);
   const auto of = [&](const char* engine, const char* metric, const char* memory = "hbm") {
     return table.factors({memory, engine, metric, "z", {}}, nothing);
@@ -102,6 +105,8 @@ TEST_CASE("an engine that no row is of has intervals on GPUs half as wide again,
   CHECK(never.beyond == "no measured row of engine never: 1.50 times as wide");
   CHECK(with_factors(e, never).high80 == Approx(100 * std::pow(1.25, 1.5)));
   CHECK(with_factors(e, never).high95 == Approx(100 * std::pow(1.25, 1.5 * 1.959964 / 1.281552)).epsilon(1e-3));
+  CHECK(of("once", "step").beyond == "engine once was measured on x alone: 1.50 times as wide");
+  CHECK(of("once", "step").never_narrower);
   CHECK(of("elsewhere", "step").wider == 1);
   CHECK(with_factors(e, of("elsewhere", "step")).high80 == Approx(101));
   // Kernels and memory are no engine's alone, and a CPU's engine is calibrated where it runs.
@@ -156,9 +161,16 @@ TEST_CASE("rows of one board say how its engine does there, and nothing of the e
   rows("other", "y", 2);
   const IntervalTable table(residuals);
   CHECK(table.factors({"hbm", "one", "step", "x", {}}).from == "x, one, step: 20 rows");
-  CHECK(table.factors({"hbm", "one", "step", "z", {}}).from == "hbm, step: 40 rows");
+  CHECK(table.factors({"hbm", "one", "step", "x", {}}, nothing).wider == 1);
+  const IntervalFactors elsewhere = table.factors({"hbm", "one", "step", "z", {}}, nothing);
+  CHECK(elsewhere.from == "hbm, step: 40 rows");
+  CHECK(elsewhere.wider == kWiderUnseen);
+  CHECK(elsewhere.never_narrower);
   rows("one", "y", 0.5);
-  CHECK(IntervalTable(residuals).factors({"hbm", "one", "step", "z", {}}).from == "hbm, one, step: 40 rows");
+  const IntervalFactors of_two = IntervalTable(residuals).factors({"hbm", "one", "step", "z", {}}, nothing);
+  CHECK(of_two.from == "hbm, one, step: 40 rows");
+  CHECK(of_two.wider == 1);
+  CHECK_FALSE(of_two.never_narrower);
 }
 
 TEST_CASE("work beyond the measured one has wider intervals, by its doublings, and the text says why") {
