@@ -84,7 +84,7 @@ TEST_CASE("short prompts say nothing of long ones, which are arithmetic, nor the
   CHECK(of(32768).factor80 == 0.5);
 }
 
-TEST_CASE("an engine without a row, or with rows of another board alone, has wider intervals, no narrower than priors") {
+TEST_CASE("an engine without a row, or with rows of another board alone, has wider intervals, never below priors") {
   const Estimate e{100, 80, 125, 64, 156.25, CostTerm::kLinear};
   std::vector<Residual> residuals;
   for (int i = 0; i < 40; ++i) {  // all right: priors were too wide
