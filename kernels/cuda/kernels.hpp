@@ -16,7 +16,7 @@ const char* library_folder();
 struct Stream {
   void* handle = nullptr;  // cudaStream_t
   const char* problem = nullptr;
-  bool watched = false;  // launch by launch: none begins before the one before it has ended
+  bool one_by_one = false;  // none begins before the one before it has ended
   // To tell what goes wrong on a device apart: KVROOF_NO_OVERLAP and KVROOF_NO_GRAPHS in the environment.
   bool overlaps = false;  // the device and the code for it have programmatic dependent launch
   bool trains = true;     // a decode step may be one

@@ -23,7 +23,7 @@ void launch(Stream& stream, void (*kernel)(Arguments), Grid grid, unsigned threa
   config.blockDim = dim3(threads);
   config.stream = static_cast<cudaStream_t>(stream.handle);
   config.attrs = &overlap;
-  config.numAttrs = stream.overlaps && !stream.watched ? 1 : 0;
+  config.numAttrs = stream.overlaps && !stream.one_by_one ? 1 : 0;
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments);
   if (status == cudaSuccess) return;
   stream.problem = cudaGetErrorString(status);

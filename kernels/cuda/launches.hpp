@@ -30,7 +30,7 @@ class Launches {
   // May be null. To one that wants every launch by itself none may be made ready while the one before it runs.
   void set_observer(LaunchObserver* observer) {
     observer_ = observer;
-    stream_.watched = one_by_one();
+    stream_.one_by_one = one_by_one();
   }
   [[nodiscard]] bool one_by_one() const { return observer_ != nullptr && observer_->one_by_one(); }
   // Of which sequence launches are from now on; -1: of several.

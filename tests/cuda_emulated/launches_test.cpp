@@ -104,12 +104,12 @@ TEST_CASE("launches that are wanted one by one begin one after another, and thos
   cuda::Launches launches(stream);
   Observer observer;
   launches.set_observer(&observer);
-  CHECK_FALSE(stream.watched);
+  CHECK_FALSE(stream.one_by_one);
   observer.wants_one_by_one = true;
   launches.set_observer(&observer);
-  CHECK(stream.watched);
+  CHECK(stream.one_by_one);
   launches.set_observer(nullptr);
-  CHECK_FALSE(stream.watched);
+  CHECK_FALSE(stream.one_by_one);
 }
 
 TEST_CASE("every byte that the back end counts was declared by a launch, the same in a train as one by one") {
