@@ -12,6 +12,7 @@
 #define KV_PLAIN_KERNEL __global__
 #define KV_RESIDENT(threads, blocks) __launch_bounds__(threads, blocks)  // blocks of a multiprocessor, at least
 #define KV_DEVICE __device__ __forceinline__
+#define KV_EVERYWHERE __host__ __device__ __forceinline__
 #define KV_SHARED(type, name, count) __shared__ type name[count]
 #define KV_UNROLL _Pragma("unroll")
 #define KV_PRAGMA(text) _Pragma(#text)
@@ -29,6 +30,7 @@ KV_DEVICE unsigned block_x() { return blockIdx.x; }
 KV_DEVICE unsigned block_y() { return blockIdx.y; }
 KV_DEVICE unsigned block_z() { return blockIdx.z; }
 KV_DEVICE unsigned threads_x() { return blockDim.x; }
+KV_DEVICE unsigned blocks_x() { return gridDim.x; }
 KV_DEVICE void sync_block() { __syncthreads(); }
 KV_DEVICE void sync_warp() { __syncwarp(); }
 template <class T>
@@ -53,7 +55,7 @@ KV_DEVICE void or_atomic(std::uint32_t* p, std::uint32_t v) { atomicOr(p, v); }
 KV_DEVICE void fence_device() { __threadfence(); }
 // In every kernel: the next launch may be made ready (programmatic dependent launch), and nothing that an earlier
 // launch writes is read before that launch is done. What comes before it in a kernel may run beside any of the launches
-// before, and reads only what was copied to the device before the first of them.
+// before, and reads only what was copied to the device before the first of them; it may bring anything nearer.
 KV_DEVICE void await_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -99,6 +101,7 @@ KV_DEVICE float float_of(std::uint32_t x) { return __uint_as_float(x); }
 #define KV_PLAIN_KERNEL inline
 #define KV_RESIDENT(threads, blocks)
 #define KV_DEVICE inline
+#define KV_EVERYWHERE inline
 #define KV_SHARED(type, name, count) \
   static type name[count];           \
   emulator::fresh(name, sizeof name)
@@ -122,6 +125,7 @@ inline unsigned block_x() { return emulator::block_index.x; }
 inline unsigned block_y() { return emulator::block_index.y; }
 inline unsigned block_z() { return emulator::block_index.z; }
 inline unsigned threads_x() { return emulator::block_size.x; }
+inline unsigned blocks_x() { return emulator::grid_size.x; }
 using emulator::Place;
 inline void sync_block(Place place = Place::current()) { emulator::sync_block(place); }
 inline void sync_warp(Place place = Place::current()) { emulator::sync_warp(place); }

@@ -16,6 +16,7 @@ const char* library_folder();
 struct Stream {
   void* handle = nullptr;  // cudaStream_t
   const char* problem = nullptr;
+  unsigned multiprocessors = 0;  // of its device; 0: not known
   bool one_by_one = false;  // none begins before the one before it has ended
   // To tell what goes wrong on a device apart: KVROOF_NO_OVERLAP and KVROOF_NO_GRAPHS in the environment.
   bool overlaps = false;  // the device and the code for it have programmatic dependent launch

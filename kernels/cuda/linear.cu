@@ -12,13 +12,23 @@ namespace {
 constexpr unsigned kManyRows = 16384;
 constexpr unsigned kSplit = 4;
 
+unsigned parts(unsigned all, unsigned part) { return (all + part - 1) / part; }
+
+// Launches as many blocks of few_products as make all rows in equal rounds, all blocks at once.
+template <auto kKernel, class Arguments>
+void launch_few(Stream& stream, const LinearArguments& linear, const Arguments& a) {
+  static const unsigned resident = resident_blocks(kKernel, kLinearThreads);  // asked once: a step has many launches
+  const unsigned rounds = parts(linear.w.rows, rows_of_round(linear));
+  const unsigned most = stream.multiprocessors * resident;
+  launch(stream, kKernel, {most == 0 ? rounds : parts(rounds, parts(rounds, most))}, kLinearThreads, a);
+}
+
 template <Stored kType>
 void run_routed(Stream& stream, const LinearArguments& a) {
   if (a.tokens <= kFewPairs) {
-    constexpr unsigned kRows = kLinearWarps * kRowsOfWarp;
-    return launch(stream, &linear_of_pairs<kType>, {(a.w.rows + kRows - 1) / kRows, a.tokens}, kLinearThreads, a);
+    return launch(stream, &linear_of_pairs<kType>, {parts(a.w.rows, rows_of_round(a)), a.tokens}, kLinearThreads, a);
   }
-  const Grid grid = {a.routed.most_tiles, (a.w.rows + kBlockRows - 1) / kBlockRows};
+  const Grid grid = {a.routed.most_tiles, parts(a.w.rows, kBlockRows)};
   if (tile_pairs(a.tokens) == 16) {
     launch(stream, &linear_many<kType, 16, 1>, grid, kLinearThreads, a);
   } else {
@@ -29,21 +39,20 @@ void run_routed(Stream& stream, const LinearArguments& a) {
 template <Stored kType>
 void run(Stream& stream, const LinearArguments& a) {
   if (a.routed.chosen != nullptr) return run_routed<kType>(stream, a);
-  const auto blocks = [&](unsigned rows) { return (a.w.rows + rows - 1) / rows; };
+  const auto blocks = [&](unsigned rows) { return parts(a.w.rows, rows); };
   const unsigned heads = a.heads.count > 0 ? a.heads.count : 1;
-  constexpr unsigned kFew = kLinearWarps * kRowsOfWarp;
   if (a.heads.count > 0 && a.tokens <= 4) {
-    launch(stream, &linear_of_heads<kType>, {blocks(kFew), a.tokens * heads}, kLinearThreads, a);
+    launch(stream, &linear_of_heads<kType>, {blocks(rows_of_round(a)), a.tokens * heads}, kLinearThreads, a);
   } else if (a.tokens == 1) {
-    launch(stream, &linear<kType, 1>, {blocks(kFew)}, kLinearThreads, a);
+    launch_few<&linear<kType, 1>>(stream, a, a);
   } else if (a.tokens <= 4) {
-    launch(stream, &linear<kType, 4>, {blocks(kFew)}, kLinearThreads, a);
+    launch_few<&linear<kType, 4>>(stream, a, a);
   } else if (a.tokens <= 16 && a.w.rows * heads < kManyRows) {
     launch(stream, &linear_many<kType, 16, kSplit>, {blocks(kRowsOfBlock<kSplit>) * heads}, kLinearThreads, a);
   } else if (a.tokens <= 16) {
     launch(stream, &linear_many<kType, 16, 1>, {blocks(kBlockRows) * heads}, kLinearThreads, a);
   } else {
-    const unsigned tiles = (a.tokens + kPartTokens - 1) / kPartTokens;
+    const unsigned tiles = parts(a.tokens, kPartTokens);
     launch(stream, &linear_many<kType, kPartTokens, 1>, {blocks(kBlockRows) * heads, tiles * a.shares.parts},
            kLinearThreads, a);
   }
@@ -51,19 +60,18 @@ void run(Stream& stream, const LinearArguments& a) {
 
 template <Stored kType>
 void run_append(Stream& stream, const AppendArguments& a) {
-  const auto blocks = [&](unsigned rows) { return (a.linear.w.rows + rows - 1) / rows; };
-  constexpr unsigned kFew = kLinearWarps * kRowsOfWarp;
+  const auto blocks = [&](unsigned rows) { return parts(a.linear.w.rows, rows); };
   if (a.linear.tokens == 1) {
-    launch(stream, &linear_append<kType, 1>, {blocks(kFew)}, kLinearThreads, a);
+    launch_few<&linear_append<kType, 1>>(stream, a.linear, a);
   } else if (a.linear.tokens <= 4) {
-    launch(stream, &linear_append<kType, 4>, {blocks(kFew)}, kLinearThreads, a);
+    launch_few<&linear_append<kType, 4>>(stream, a.linear, a);
   } else if (a.linear.tokens <= 16 && a.linear.w.rows < kManyRows) {
     launch(stream, &linear_many_append<kType, 16, kSplit>, {blocks(kRowsOfBlock<kSplit>)}, kLinearThreads, a);
   } else if (a.linear.tokens <= 16) {
     launch(stream, &linear_many_append<kType, 16, 1>, {blocks(kBlockRows)}, kLinearThreads, a);
   } else {
-    const unsigned parts = kType == Stored::kBF16 ? a.linear.shares.parts : 1;  // linear_many_append
-    launch(stream, &linear_many_append<kType, kMostAppended, 1>, {blocks(kBlockRows), parts}, kLinearThreads, a);
+    const unsigned shares = kType == Stored::kBF16 ? a.linear.shares.parts : 1;  // linear_many_append
+    launch(stream, &linear_many_append<kType, kMostAppended, 1>, {blocks(kBlockRows), shares}, kLinearThreads, a);
   }
 }
 
@@ -74,8 +82,7 @@ void run_norms(Stream& stream, const LinearArguments& a) {
 }  // namespace
 
 void run_choose_experts(Stream& stream, const RouteArguments& a) {
-  constexpr unsigned kTokens = kRouteThreads / 32;
-  launch(stream, &choose_experts, {(a.tokens + kTokens - 1) / kTokens}, kRouteThreads, a);
+  launch(stream, &choose_experts, {parts(a.tokens, kRouteThreads / 32)}, kRouteThreads, a);
 }
 
 void run_group_pairs(Stream& stream, const GroupArguments& a) {
@@ -93,7 +100,7 @@ void run_round_vectors(Stream& stream, Stored weights, const ProductArguments& a
 
 void run_finish_products(Stream& stream, Stored weights, const ProductArguments& a) {
   launch(stream, weights == Stored::kBF16 ? &finish_products<Stored::kBF16> : &finish_products<Stored::kF16>,
-         {a.linear.tokens, (a.linear.w.rows + kFinishedRows - 1) / kFinishedRows}, kLinearRowThreads, a);
+         {a.linear.tokens, parts(a.linear.w.rows, kFinishedRows)}, kLinearRowThreads, a);
 }
 
 void run_linear(Stream& stream, Stored weights, LinearArguments a) {

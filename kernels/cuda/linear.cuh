@@ -2,14 +2,17 @@
 // (norm; bias, activation, gate, residual) is done on the way.
 #pragma once
 
-#include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/vector_norm.cuh"
 
 namespace kvroof::cuda {
 
 constexpr unsigned kLinearThreads = 256;
 constexpr unsigned kLinearWarps = kLinearThreads / 32;
 constexpr unsigned kRowsOfWarp = 2;
-constexpr unsigned kChunk = 2048;  // columns of x that lie in shared memory at once
+constexpr unsigned kChunkFloats = 8192;
+// Columns of each token's x that lie in shared memory at once.
+template <unsigned kTokens>
+constexpr unsigned kChunk = kChunkFloats / kTokens;
 
 KV_DEVICE float activated(ActivationMode f, float x) {
   switch (f) {
@@ -28,128 +31,171 @@ KV_DEVICE float element(const std::byte* data, std::size_t index) {
   return kType == Stored::kBF16 ? bf16_to_float(bits) : half_to_float(bits);
 }
 
-// The sum of term(element) over eights `first`, `first + step`, … of a row of x.
-template <class Term>
-KV_DEVICE float sum_of_eights(const float* x, std::uint32_t cols, unsigned first, unsigned step, const Term& term) {
-  float sum = 0;
-  KV_UNROLL_BY(4)
-  for (unsigned i = first; i < cols / 8; i += step) {
-    float eight[8];
-    load_floats(x + std::size_t{i} * 8, eight);
-    KV_UNROLL
-    for (unsigned j = 0; j < 8; ++j) sum += term(eight[j]);
-  }
-  return sum;
+// Where eight columns of a token lie in a chunk [kTokens][kChunk]: in two halves, so that neighbouring lanes read
+// neighbouring 16 bytes.
+template <unsigned kTokens>
+KV_DEVICE void store_eight(float* chunk, unsigned eight, const float (&values)[8]) {
+  KV_UNROLL
+  for (unsigned i = 0; i < 8; ++i) chunk[eight * 4 + i / 4 * (kChunk<kTokens> / 2) + i % 4] = values[i];
 }
 
-// (centre, factor): the norm of a row is (x − centre) · factor · (scale + offset) + bias. For `step` threads, of which
-// this is number `first`; `all` makes the sum of all of them out of a thread's. x is aligned to 16 bytes.
-template <class All>
-KV_DEVICE float2_t norm_by(const float* x, std::uint32_t cols, NormMode mode, float eps, unsigned first, unsigned step,
-                           const All& all) {
-  float2_t result = {0.0F, 1.0F};
-  if (mode == NormMode::kNone) return result;
-  if (mode == NormMode::kLayer) {
-    const float sum = sum_of_eights(x, cols, first, step, [](float v) { return v; });
-    result.x = all(sum) / static_cast<float>(cols);
-  }
-  const float centre = result.x;
-  const float squares = sum_of_eights(x, cols, first, step, [=](float v) { return (v - centre) * (v - centre); });
-  result.y = rsqrt_of(all(squares) / static_cast<float>(cols) + eps);
-  return result;
+template <unsigned kTokens>
+KV_DEVICE void load_eight_of(const float* chunk, unsigned eight, float (&values)[8]) {
+  KV_UNROLL
+  for (unsigned i = 0; i < 8; ++i) values[i] = chunk[eight * 4 + i / 4 * (kChunk<kTokens> / 2) + i % 4];
 }
 
-// By all threads of a block.
-KV_DEVICE float2_t norm_of(const float* x, std::uint32_t cols, NormMode mode, float eps, float* scratch) {
-  return norm_by(x, cols, mode, eps, thread_x(), threads_x(), [=](float sum) { return block_sum(sum, scratch); });
+template <unsigned kTokens>
+KV_DEVICE unsigned columns_of_chunk(const LinearArguments& a, unsigned first) {
+  return a.w.cols - first < kChunk<kTokens> ? a.w.cols - first : kChunk<kTokens>;
 }
 
-// Eight columns of a norm's scale and bias, as they are stored.
-template <Stored kType>
-struct NormColumns {
-  Eight<kType> scale = {}, bias = {};
-};
-
-template <Stored kType>
-KV_DEVICE NormColumns<kType> load_norm_columns(const LinearArguments& a, unsigned column) {
-  NormColumns<kType> out;
-  if (a.norm == NormMode::kNone) return out;
-  out.scale = load_eight<kType, true>(a.norm_scale, column / 8);
-  if (a.norm_bias != nullptr) out.bias = load_eight<kType, true>(a.norm_bias, column / 8);
-  return out;
-}
-
-// Those columns of a vector whose norm is `norm`.
-template <Stored kType>
-KV_DEVICE void apply_norm(const LinearArguments& a, float2_t norm, const NormColumns<kType>& columns, float (&x)[8]) {
+// The norm's columns from `first` on into the chunk, as they are stored: the 32 bytes of an eight of x are those of its
+// scale and bias, and the thread that puts them there is the one that replaces them by x.
+template <Stored kType, unsigned kTokens>
+KV_DEVICE void load_norms(const LinearArguments& a, unsigned first, float* chunk) {
   if (a.norm == NormMode::kNone) return;
-  float scale[8];
-  float bias[8];
-  to_floats<kType>(columns.scale, scale);
-  to_floats<kType>(columns.bias, bias);
-  KV_UNROLL
-  for (unsigned i = 0; i < 8; ++i) x[i] = (x[i] - norm.x) * norm.y * (scale[i] + a.norm_offset) + bias[i];
-}
-
-// Columns [first, first + count) of every token's normed x into `chunk` [kTokens][kChunk]; zeros up to a multiple of
-// 256. A thread takes eight columns, and asks for those of all tokens at once. They lie in two halves, so that
-// neighbouring lanes read neighbouring 16 bytes.
-static_assert(kChunk == 8 * kLinearThreads);
-template <Stored kType, unsigned kTokens>
-KV_DEVICE void load_chunk(const LinearArguments& a, const float2_t (&norms)[kTokens], unsigned first, unsigned count,
-                          float* chunk) {
-  const unsigned column = thread_x() * 8;
-  if (column >= (count + 255) / 256 * 256) return;
-  float values[kTokens][8] = {};
-  NormColumns<kType> columns;
-  if (column < count) columns = load_norm_columns<kType>(a, first + column);
-  KV_UNROLL
-  for (unsigned t = 0; t < kTokens; ++t) {
-    if (t < a.tokens && column < count) load_floats(a.x + std::size_t{t} * a.x_row + first + column, values[t]);
-  }
-  KV_UNROLL
-  for (unsigned t = 0; t < kTokens; ++t) {
-    if (t < a.tokens && column < count) apply_norm<kType>(a, norms[t], columns, values[t]);
-    float* const place = chunk + t * kChunk + thread_x() * 4;
+  KV_UNROLL_BY(2)
+  for (unsigned eight = thread_x(); eight < columns_of_chunk<kTokens>(a, first) / 8; eight += kLinearThreads) {
+    const NormColumns<kType> columns = load_norm_columns<kType>(a, first + eight * 8);
+    float words[8];
     KV_UNROLL
-    for (unsigned i = 0; i < 8; ++i) place[i / 4 * (kChunk / 2) + i % 4] = values[t][i];
+    for (unsigned i = 0; i < 4; ++i) {
+      words[i] = float_of(columns.scale.words[i]);
+      words[i + 4] = float_of(columns.bias.words[i]);
+    }
+    store_eight<kTokens>(chunk, eight, words);
   }
 }
 
-// Adds the products of kRowsOfWarp rows from `row` on with the chunk's columns to `sums`. The weights of kAhead steps
-// are asked for before the first of them is used: memory is far away.
+// Columns of every token's normed x from `first` on in the place of the norm's; zeros up to a multiple of 256.
 template <Stored kType, unsigned kTokens>
-KV_DEVICE void add_products(const DeviceMatrix& w, std::uint32_t row, unsigned first, unsigned count,
-                            const float* chunk, float (&sums)[kRowsOfWarp][kTokens]) {
-  constexpr unsigned kAhead = 4;
-  const unsigned lane = thread_x() % 32;
-  for (unsigned at = 0; at < count; at += kAhead * 256) {
-    Eight<kType> weights[kAhead][kRowsOfWarp] = {};
+KV_DEVICE void load_chunk(const LinearArguments& a, const float2_t (&norms)[kTokens], unsigned first, float* chunk) {
+  constexpr unsigned kEights = kTokens == 1 ? kTogether : 1;
+  const unsigned count = columns_of_chunk<kTokens>(a, first) / 8;
+  for (unsigned begin = thread_x(); begin < (count + 31) / 32 * 32; begin += kEights * kLinearThreads) {
+    float values[kEights][kTokens][8] = {};
     KV_UNROLL
-    for (unsigned s = 0; s < kAhead; ++s) {
-      const unsigned column = at + s * 256 + lane * 8;
+    for (unsigned u = 0; u < kEights; ++u) {
+      const unsigned eight = begin + u * kLinearThreads;
       KV_UNROLL
-      for (unsigned r = 0; r < kRowsOfWarp; ++r) {
-        if (row + r >= w.rows || column >= count) continue;
-        weights[s][r] = load_eight<kType>(w.data + (std::size_t{row + r} * w.cols + first) * 2, column / 8);
+      for (unsigned t = 0; t < kTokens; ++t) {
+        if (t >= a.tokens || eight >= count) continue;
+        load_floats(a.x + std::size_t{t} * a.x_row + first + eight * 8, values[u][t]);
       }
     }
     KV_UNROLL
-    for (unsigned s = 0; s < kAhead; ++s) {
-      if (at + s * 256 >= count) continue;
-      const float* x = chunk + (at / 8 + s * 32 + lane) * 4;
-      float values[kRowsOfWarp][8];
+    for (unsigned u = 0; u < kEights; ++u) {
+      const unsigned eight = begin + u * kLinearThreads;
+      if (eight >= (count + 31) / 32 * 32) continue;
+      NormColumns<kType> columns;
+      float words[8];
+      if (a.norm != NormMode::kNone && eight < count) load_eight_of<kTokens>(chunk, eight, words);
       KV_UNROLL
-      for (unsigned r = 0; r < kRowsOfWarp; ++r) to_floats<kType>(weights[s][r], values[r]);
+      for (unsigned i = 0; i < 4; ++i) {
+        columns.scale.words[i] = bits_of(words[i]);
+        columns.bias.words[i] = bits_of(words[i + 4]);
+      }
       KV_UNROLL
       for (unsigned t = 0; t < kTokens; ++t) {
-        KV_UNROLL
-        for (unsigned i = 0; i < 8; ++i) {
-          KV_UNROLL
-          for (unsigned r = 0; r < kRowsOfWarp; ++r) {
-            sums[r][t] += values[r][i] * x[t * kChunk + i / 4 * (kChunk / 2) + i % 4];
-          }
-        }
+        if (t < a.tokens && eight < count) apply_norm<kType>(a, norms[t], columns, values[u][t]);
+        store_eight<kTokens>(chunk + t * kChunk<kTokens>, eight, values[u][t]);
+      }
+    }
+  }
+}
+
+// A warp multiplies kRowsOfWarp rows at once: neighbours of w, or, with a gate, a row of w and the same of up. A round
+// of a block is what its warps multiply at once.
+KV_EVERYWHERE unsigned rows_of_round(const LinearArguments& a) {
+  return kLinearWarps * (a.up.rows > 0 ? 1 : kRowsOfWarp);
+}
+
+// Rows of w that a block makes in equal rounds, one behind the other, where so many blocks make all.
+KV_DEVICE unsigned rows_of_block(const LinearArguments& a, unsigned blocks) {
+  const unsigned round = rows_of_round(a);
+  const unsigned rounds = (a.w.rows + round - 1) / round;
+  return (rounds + blocks - 1) / blocks * round;
+}
+
+struct RowRange {
+  std::uint32_t first = 0, end = 0;
+};
+
+// Those of the running block.
+KV_DEVICE RowRange block_rows(const LinearArguments& a) {
+  const unsigned rows = rows_of_block(a, blocks_x());
+  const std::uint32_t first = block_x() * rows;
+  return {first, first + rows < a.w.rows ? first + rows : a.w.rows};
+}
+
+// The first row of the running warp in the round that begins with row `first`.
+KV_DEVICE std::uint32_t row_of_warp(const LinearArguments& a, std::uint32_t first) {
+  return first + thread_x() / 32 * (a.up.rows > 0 ? 1 : kRowsOfWarp);
+}
+
+// The weights that a warp has asked for and not used yet. Memory is far away, and what a lane waits for may as well be
+// of the next rows: so many steps of 256 columns are always on their way, over the ends of rows and while x is loaded.
+constexpr unsigned kAhead = 4;
+constexpr unsigned kStride = kAhead * 256;
+template <Stored kType>
+class WeightStream {
+ public:
+  using Rows = Eight<kType>[kRowsOfWarp];
+
+  // Asks for the first of them.
+  KV_DEVICE WeightStream(const LinearArguments& a, RowRange rows)
+      : a_(a), row_(row_of_warp(a, rows.first)), end_(rows.end) {
+    KV_UNROLL
+    for (unsigned s = 0; s < kAhead; ++s) ask(s);
+    advance();
+  }
+  // Step s of the present kStride columns; the next ask(s) takes its place.
+  KV_DEVICE const Rows& step(unsigned s) const { return ahead_[s]; }
+  // Step s of the next columns; zeros where there are none.
+  KV_DEVICE void ask(unsigned s) {
+    const bool gated = a_.up.rows > 0;
+    const unsigned eights = a_.w.cols / 8;
+    const unsigned eight = column_ / 8 + s * 32 + thread_x() % 32;
+    const std::uint32_t index = row_ * eights + eight;  // a matrix has fewer than 2^32
+    ahead_[s][0] = {};
+    ahead_[s][1] = {};
+    if (eight >= eights) return;
+    if (row_ < end_) ahead_[s][0] = load_eight<kType>(a_.w.data, index);
+    if (row_ + (gated ? 0 : 1) < end_) {
+      ahead_[s][1] = load_eight<kType>(gated ? a_.up.data : a_.w.data, index + (gated ? 0 : eights));
+    }
+  }
+  // After all steps were asked for.
+  KV_DEVICE void advance() {
+    column_ += kStride;
+    if (column_ < a_.w.cols) return;
+    column_ = 0;
+    row_ += rows_of_round(a_);
+  }
+
+ private:
+  static_assert(kRowsOfWarp == 2);
+  const LinearArguments& a_;
+  std::uint32_t row_, end_;  // of the warp; of the block
+  unsigned column_ = 0;
+  Rows ahead_[kAhead];
+};
+
+// Adds products of weights with eight columns of each token, whose two halves lie at `x` and half a chunk behind.
+template <Stored kType, unsigned kTokens>
+KV_DEVICE void add_products(const Eight<kType> (&weights)[kRowsOfWarp], const float* x,
+                            float (&sums)[kRowsOfWarp][kTokens]) {
+  float values[kRowsOfWarp][8];
+  KV_UNROLL
+  for (unsigned r = 0; r < kRowsOfWarp; ++r) to_floats<kType>(weights[r], values[r]);
+  KV_UNROLL
+  for (unsigned t = 0; t < kTokens; ++t) {
+    KV_UNROLL
+    for (unsigned i = 0; i < 8; ++i) {
+      KV_UNROLL
+      for (unsigned r = 0; r < kRowsOfWarp; ++r) {
+        sums[r][t] += values[r][i] * x[t * kChunk<kTokens> + i / 4 * (kChunk<kTokens> / 2) + i % 4];
       }
     }
   }
@@ -170,20 +216,43 @@ KV_DEVICE void finish_product(const LinearArguments& a, std::uint32_t row, unsig
   *out = a.add ? *out + y : y;
 }
 
-// The first 4 KiB of a warp's rows set out while the launch before still runs: weights wait for nobody.
-KV_DEVICE void prefetch_rows(const DeviceMatrix& w, std::uint32_t row) {
-  const std::size_t at = std::size_t{thread_x() % 32} * 128;
-  for (unsigned r = 0; r < kRowsOfWarp; ++r) {
-    const std::size_t bytes = std::size_t{w.cols} * 2;
-    if (row + r < w.rows && at < bytes) prefetch(w.data + (row + r) * bytes + at);
+// The lines that a launch meets cold and that no launch before it writes, fetched while that one still runs: what
+// follows the first kStride columns of the warp's rows, and biases.
+KV_DEVICE void prefetch_linear(const LinearArguments& a, RowRange rows) {
+  const std::size_t bytes = std::size_t{a.w.cols} * 2;
+  const std::uint32_t row = row_of_warp(a, rows.first);
+  const std::size_t at = kStride * 2 + std::size_t{thread_x() % 32} * 128;
+  const bool gated = a.up.rows > 0;
+  if (at < bytes && row < rows.end) prefetch(a.w.data + row * bytes + at);
+  if (at < bytes && row + (gated ? 0 : 1) < rows.end) {
+    prefetch((gated ? a.up.data : a.w.data + bytes) + row * bytes + at);
+  }
+  if (thread_x() % 32 > 0 || row >= rows.end) return;
+  if (a.bias != nullptr) prefetch(a.bias + std::size_t{row} * 2);
+  if (a.up_bias != nullptr) prefetch(a.up_bias + std::size_t{row} * 2);
+}
+
+// A warp's finished rows from `row` on, of those before `end`.
+template <Stored kType, unsigned kTokens>
+KV_DEVICE void finish_rows(const LinearArguments& a, std::uint32_t row, std::uint32_t end,
+                           const float (&sums)[kRowsOfWarp][kTokens], std::uint32_t expert) {
+  const bool gated = a.up.rows > 0;
+  KV_UNROLL
+  for (unsigned t = 0; t < kTokens; ++t) {
+    float y[kRowsOfWarp];
+    KV_UNROLL
+    for (unsigned r = 0; r < kRowsOfWarp; ++r) y[r] = sum_over(sums[r][t], 32);
+    if (thread_x() % 32 > 0 || t >= a.tokens) continue;
+    if (row < end) finish_product<kType>(a, row, t, y[0], y[1], expert);
+    if (!gated && row + 1 < end) finish_product<kType>(a, row + 1, t, y[1], 0, expert);
   }
 }
 
-// The rows of a warp from `row` on for kTokens tokens; `chunk` [kTokens · kChunk] and `scratch` are shared memory.
+// Products of the rows of a block, which `weights` has begun with, for kTokens tokens. `chunk` [kChunkFloats], which
+// holds the first columns of the norm, and `scratch` [kLinearWarps] are shared memory.
 template <Stored kType, unsigned kTokens>
-KV_DEVICE void few_products(const LinearArguments& a, std::uint32_t row, float* chunk, float* scratch,
-                            std::uint32_t expert = 0) {
-  const unsigned lane = thread_x() % 32;
+KV_DEVICE void few_products(const LinearArguments& a, RowRange rows, WeightStream<kType>& weights, float* chunk,
+                            float* scratch, std::uint32_t expert = 0) {
   float2_t norms[kTokens];
   KV_UNROLL
   for (unsigned t = 0; t < kTokens; ++t) {
@@ -195,41 +264,45 @@ KV_DEVICE void few_products(const LinearArguments& a, std::uint32_t row, float* 
       norms[t] = norm_of(a.x + std::size_t{t} * a.x_row, a.w.cols, a.norm, a.norm_eps, scratch);
     }
   }
-  float sums[kRowsOfWarp][kTokens] = {};
-  float ups[kRowsOfWarp][kTokens] = {};
-  for (unsigned first = 0; first < a.w.cols; first += kChunk) {
-    const unsigned count = a.w.cols - first < kChunk ? a.w.cols - first : kChunk;
-    sync_block();
-    load_chunk<kType, kTokens>(a, norms, first, count, chunk);
-    sync_block();
-    add_products<kType, kTokens>(a.w, row, first, count, chunk, sums);
-    if (a.up.rows > 0) add_products<kType, kTokens>(a.up, row, first, count, chunk, ups);
-  }
-  KV_UNROLL
-  for (unsigned r = 0; r < kRowsOfWarp; ++r) {
-    KV_UNROLL
-    for (unsigned t = 0; t < kTokens; ++t) {
-      const float y = sum_over(sums[r][t], 32);
-      const float up = a.up.rows > 0 ? sum_over(ups[r][t], 32) : 0.0F;
-      if (lane == 0 && t < a.tokens && row + r < a.w.rows) finish_product<kType>(a, row + r, t, y, up, expert);
+  load_chunk<kType, kTokens>(a, norms, 0, chunk);
+  sync_block();
+  for (std::uint32_t first = rows.first; first < rows.end; first += rows_of_round(a)) {
+    float sums[kRowsOfWarp][kTokens] = {};
+    for (unsigned column = 0; column < a.w.cols; column += kStride) {
+      const unsigned in_chunk = column % kChunk<kTokens>;
+      if (in_chunk == 0 && a.w.cols > kChunk<kTokens> && (first > rows.first || column > 0)) {
+        sync_block();
+        load_norms<kType, kTokens>(a, column, chunk);
+        load_chunk<kType, kTokens>(a, norms, column, chunk);
+        sync_block();
+      }
+      const float* const x = chunk + (in_chunk / 8 + thread_x() % 32) * 4;
+      KV_UNROLL
+      for (unsigned s = 0; s < kAhead; ++s) {
+        if (column + s * 256 < a.w.cols) add_products<kType, kTokens>(weights.step(s), x + s * 128, sums);
+        weights.ask(s);
+      }
+      weights.advance();
     }
+    finish_rows<kType, kTokens>(a, row_of_warp(a, first), rows.end, sums, expert);
   }
 }
 
 // Blocks of a multiprocessor: what waits for memory in one is made up for by the others.
 template <unsigned kTokens>
-constexpr unsigned kLinearBlocks = kTokens == 1 ? 4 : 2;
+constexpr unsigned kLinearBlocks = kTokens == 1 ? 3 : 2;
 
-// Blocks of kLinearThreads, one for each kLinearWarps · kRowsOfWarp rows. Reads every weight once.
+// Blocks of kLinearThreads, no more than there is room for at once. Reads every weight once.
 template <Stored kType, unsigned kTokens>
 KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<kTokens>) void linear(LinearArguments a) {
-  KV_SHARED(float, chunk, kTokens * kChunk);
+  KV_SHARED(float, chunk, kChunkFloats);
   KV_SHARED(float, scratch, kLinearWarps);
-  const std::uint32_t row = (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp;
-  prefetch_rows(a.w, row);
-  if (a.up.rows > 0) prefetch_rows(a.up, row);
+  const RowRange rows = block_rows(a);
+  WeightStream<kType> weights(a, rows);
+  prefetch_linear(a, rows);
+  load_norms<kType, kTokens>(a, 0, chunk);
   await_previous();
-  few_products<kType, kTokens>(a, row, chunk, scratch);
+  few_products<kType, kTokens>(a, rows, weights, chunk, scratch);
 }
 
 // The matrices of an expert in the place of the first one's. Its biases are found by its number: finish_product.
@@ -241,8 +314,8 @@ KV_DEVICE void take_expert(LinearArguments& a, std::uint32_t expert) {
 
 // The same for pairs: y over pairs, each with the matrix of its expert.
 template <Stored kType>
-KV_KERNEL void linear_of_pairs(LinearArguments a) {
-  KV_SHARED(float, chunk, kChunk);
+KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<1>) void linear_of_pairs(LinearArguments a) {
+  KV_SHARED(float, chunk, kChunkFloats);
   KV_SHARED(float, scratch, kLinearWarps);
   await_previous();
   const unsigned pair = block_y();
@@ -252,7 +325,10 @@ KV_KERNEL void linear_of_pairs(LinearArguments a) {
   a.out += std::size_t{pair} * a.out_row;
   if (a.token_factors != nullptr) a.token_factors += pair;
   a.tokens = 1;
-  few_products<kType, 1>(a, (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp, chunk, scratch, expert);
+  const RowRange rows = block_rows(a);
+  WeightStream<kType> weights(a, rows);
+  load_norms<kType, 1>(a, 0, chunk);
+  few_products<kType, 1>(a, rows, weights, chunk, scratch, expert);
 }
 
 // The matrix of a head in the place of the first one's, its vectors and its part of the result.
@@ -264,8 +340,8 @@ KV_DEVICE void take_head(LinearArguments& a, unsigned head) {
 
 // The same for heads with matrices of their own, and few tokens: y over heads of tokens.
 template <Stored kType>
-KV_KERNEL void linear_of_heads(LinearArguments a) {
-  KV_SHARED(float, chunk, kChunk);
+KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<1>) void linear_of_heads(LinearArguments a) {
+  KV_SHARED(float, chunk, kChunkFloats);
   KV_SHARED(float, scratch, kLinearWarps);
   await_previous();
   const unsigned token = block_y() / a.heads.count;
@@ -273,7 +349,10 @@ KV_KERNEL void linear_of_heads(LinearArguments a) {
   a.x += std::size_t{token} * a.x_row;
   a.out += std::size_t{token} * a.out_row;
   a.tokens = 1;
-  few_products<kType, 1>(a, (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp, chunk, scratch);
+  const RowRange rows = block_rows(a);
+  WeightStream<kType> weights(a, rows);
+  load_norms<kType, 1>(a, 0, chunk);
+  few_products<kType, 1>(a, rows, weights, chunk, scratch);
 }
 
 }  // namespace kvroof::cuda

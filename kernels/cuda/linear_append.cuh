@@ -51,31 +51,55 @@ KV_DEVICE void append_head(const AppendArguments& a, const ProductHead& h, float
   }
 }
 
-// After this block's kRows rows of the product: heads that have all of theirs are appended.
-template <Stored kWeights, unsigned kRows>
-KV_DEVICE void append_heads(const AppendArguments& a, unsigned* before, float* rows) {
-  const std::uint32_t first = block_x() * kRows;
-  const std::uint32_t end = first + kRows < a.linear.w.rows ? first + kRows : a.linear.w.rows;
-  for (std::uint32_t row = first; row < end;) {
+// After the rows of the product that this block makes, of `rows_of_block` each: heads that have all of theirs are
+// appended.
+template <Stored kWeights>
+KV_DEVICE void append_heads(const AppendArguments& a, RowRange made, unsigned rows_of_block, unsigned* before,
+                            float* rows) {
+  for (std::uint32_t row = made.first; row < made.end;) {
     const ProductHead h = head_of_row(a.heads, row);
-    const unsigned blocks = (h.end - 1) / kRows - h.first / kRows + 1;
+    const unsigned blocks = (h.end - 1) / rows_of_block - h.first / rows_of_block + 1;
     finish_part(a.finished + h.index, blocks, before, [&] { append_head<kWeights>(a, h, rows); });
     row = h.end;
   }
 }
 
+// Line by line, by the threads of a block.
+KV_DEVICE void prefetch_all(const void* data, std::size_t bytes) {
+  if (data == nullptr) return;
+  for (std::size_t at = std::size_t{thread_x()} * 128; at < bytes; at += std::size_t{kLinearThreads} * 128) {
+    prefetch(static_cast<const std::byte*>(data) + at);
+  }
+}
+
+// What each layer's step needs of the tables of tokens and slots has left the cache since the layer before: the block
+// that ends a head would wait for it, and attention for that block.
+KV_DEVICE void prefetch_tables(const PrepareArguments& a, std::uint32_t row) {
+  prefetch_all(a.turns, sizeof(float) * 2 * a.tokens * a.rotary_pairs);
+  prefetch_all(a.positions, sizeof *a.positions * a.tokens);
+  prefetch_all(a.rows, sizeof *a.rows * a.tokens);
+  const ProductHead h = head_of_row(a, row);
+  const unsigned token = thread_x() / a.copies;
+  if (h.which == 0 || token >= a.tokens) return;
+  const std::size_t place = (std::size_t{token} * a.k.heads + h.head) * a.copies + thread_x() % a.copies;
+  prefetch(reinterpret_cast<const std::byte*>(a.slots + place));
+}
+
 // Blocks as of linear.
 template <Stored kType, unsigned kTokens>
 KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<kTokens>) void linear_append(AppendArguments a) {
-  KV_SHARED(float, chunk, kTokens * kChunk);
+  KV_SHARED(float, chunk, kChunkFloats);
   KV_SHARED(float, scratch, kLinearWarps);
   KV_SHARED(unsigned, before, 1);
-  static_assert(kAppendFloats <= kTokens * kChunk);
-  const std::uint32_t row = (block_x() * kLinearWarps + thread_x() / 32) * kRowsOfWarp;
-  prefetch_rows(a.linear.w, row);
+  static_assert(kAppendFloats <= kChunkFloats);
+  const RowRange rows = block_rows(a.linear);
+  WeightStream<kType> weights(a.linear, rows);
+  prefetch_linear(a.linear, rows);
+  if (rows.first < rows.end) prefetch_tables(a.heads, rows.first);
+  load_norms<kType, kTokens>(a.linear, 0, chunk);
   await_previous();
-  few_products<kType, kTokens>(a.linear, row, chunk, scratch);
-  append_heads<kType, kLinearWarps * kRowsOfWarp>(a, before, chunk);
+  few_products<kType, kTokens>(a.linear, rows, weights, chunk, scratch);
+  append_heads<kType>(a, rows, rows_of_block(a.linear, blocks_x()), before, chunk);
 }
 
 // Blocks as of linear_many; one tile has all tokens. Of blocks that share columns the one that finishes goes on.
@@ -92,7 +116,10 @@ KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many_append(AppendArguments
   // In f16 registers do not suffice for columns that are shared.
   constexpr bool kShares = kTile == kPartTokens && kSplits == 1 && kType == Stored::kBF16;
   if (!many_products<kType, kTile, kSplits, kShares>(a.linear, {tile, norms, squares, rows, before})) return;
-  append_heads<kType, kRowsOfBlock<kSplits>>(a, before, rows);
+  constexpr unsigned kRows = kRowsOfBlock<kSplits>;
+  const std::uint32_t first = block_x() * kRows;
+  const std::uint32_t end = first + kRows < a.linear.w.rows ? first + kRows : a.linear.w.rows;
+  append_heads<kType>(a, {first, end}, kRows, before, rows);
 }
 
 }  // namespace kvroof::cuda

@@ -73,7 +73,10 @@ const char* open_stream(Stream& stream) {
   stream.overlaps = refusal_of(probed) == nullptr && attributes.ptxVersion >= 90 &&
                     std::getenv("KVROOF_NO_OVERLAP") == nullptr;
   stream.trains = std::getenv("KVROOF_NO_GRAPHS") == nullptr;
-  return nullptr;
+  int multiprocessors = 0;
+  const char* const why = problem_of(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+  stream.multiprocessors = static_cast<unsigned>(multiprocessors);
+  return why;
 }
 void close_stream(Stream& stream) { cudaStreamDestroy(handle_of(stream)); }
 
@@ -229,6 +232,8 @@ const char* wait_for(void* mark) {
 void release_mark(void* mark) { delete static_cast<std::uint64_t*>(mark); }
 namespace {
 
+constexpr unsigned kMultiprocessors = 3;
+
 class StreamQueue final : public emulator::LaunchQueue {
  public:
   explicit StreamQueue(Stream& stream) : stream_(stream) { ++emulator::open_streams; }
@@ -242,6 +247,7 @@ class StreamQueue final : public emulator::LaunchQueue {
 }  // namespace
 const char* open_stream(Stream& stream) {
   stream.handle = static_cast<emulator::LaunchQueue*>(new StreamQueue(stream));
+  stream.multiprocessors = kMultiprocessors;
   stream.trains = std::getenv("KVROOF_NO_GRAPHS") == nullptr;
   return nullptr;
 }
@@ -273,7 +279,7 @@ const char* run_train(Stream&, void* train) {
 void release_train(void* train) { delete static_cast<emulator::Train*>(train); }
 const char* find_device(DeviceFacts& facts) {
   std::strncpy(facts.name, "emulator", sizeof facts.name - 1);
-  facts.multiprocessors = 3;
+  facts.multiprocessors = kMultiprocessors;
   facts.total_bytes = emulator::memory_limit;
   facts.free_bytes = emulator::memory_limit - std::min(g_in_use, emulator::memory_limit);
   return emulator::failure;

@@ -18,6 +18,7 @@ struct Case {
   HeadNorm norm = HeadNorm::kNone;
   float clip = 0;
   std::uint32_t parts = 1;  // of the columns
+  unsigned multiprocessors = 0;  // of a device with room for two blocks on each; 0: any number
 };
 
 // Everything that a launch writes, from memory full of NaN.
@@ -87,6 +88,7 @@ class Outcome {
     a.shares = {c.parts, sums_.data(), joined_.data()};
     if (c.weights == Stored::kF16 && c.tokens > 4) a.norms = norms_.data();
     Stream stream;
+    stream.multiprocessors = c.multiprocessors;
     if (at_once) {
       run_linear_append(stream, c.weights, {a, p, c.cache, finished_.data()});
     } else {
@@ -140,6 +142,12 @@ TEST_CASE("the heads of q, k and v made and appended by one launch are those of 
   }
   check_alike({.tokens = 4, .heads = 3, .kv_heads = 1, .dim = 40, .value_dim = 24, .copies = 3, .clip = 2.5F});
   check_alike({.tokens = 3, .kv_heads = 4, .dim = 128, .value_dim = 128, .norm = HeadNorm::kHead});
+}
+
+TEST_CASE("blocks that make several rounds of rows append the heads that end within them, bit for bit") {
+  check_alike({.heads = 5, .dim = 80, .value_dim = 40, .multiprocessors = 1});
+  check_alike({.tokens = 3, .heads = 3, .kv_heads = 3, .dim = 24, .value_dim = 24, .copies = 2, .cols = 4104,
+               .multiprocessors = 2});
 }
 
 TEST_CASE("a batch's q, k and v by the tensor cores are appended by the same launch, bit for bit") {

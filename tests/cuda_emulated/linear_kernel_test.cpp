@@ -113,12 +113,16 @@ void check_case(const Case& c, Stored type, double tolerance, const Kernel& run_
   CHECK(worst <= tolerance * largest);
 }
 
+// By one block, which makes all rows, by two and by as many as have one round each.
 template <Stored kType, unsigned kTokens>
 void check_few(const Case& c) {
-  check_case(c, kType, 2e-5, [](const LinearArguments& a) {
-    const unsigned blocks = (a.w.rows + kLinearWarps * kRowsOfWarp - 1) / (kLinearWarps * kRowsOfWarp);
-    emulator::run({blocks}, {kLinearThreads}, [&] { linear<kType, kTokens>(a); });
-  });
+  const unsigned rounds = (c.rows + kLinearWarps - 1) / kLinearWarps;
+  for (const unsigned blocks : {1U, 2U, rounds}) {
+    INFO(blocks << " blocks");
+    check_case(c, kType, 2e-5, [=](const LinearArguments& a) {
+      emulator::run({blocks}, {kLinearThreads}, [&] { linear<kType, kTokens>(a); });
+    });
+  }
 }
 
 template <Stored kType, unsigned kTile, unsigned kSplits = 1>
@@ -162,6 +166,14 @@ TEST_CASE("a product for few tokens equals the product in double precision, what
   check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kGelu});
   check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kGeluTanh, .softcap = 2});
   check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kRelu});
+}
+
+TEST_CASE("a product for few tokens is made round after round, whether x lies in shared memory at once or not") {
+  check_few<Stored::kBF16, 1>({.cols = 1032, .rows = 50, .norm = NormMode::kLayer, .bias = true});
+  check_few<Stored::kF16, 1>({.cols = 8200, .rows = 35, .norm = NormMode::kRms, .add = true});
+  check_few<Stored::kBF16, 1>({.cols = 9480, .rows = 19, .norm = NormMode::kLayer,
+                               .activation = ActivationMode::kSilu, .gated = true, .bias = true});
+  check_few<Stored::kBF16, 4>({.tokens = 4, .cols = 4360, .rows = 35, .norm = NormMode::kRms});
 }
 
 TEST_CASE("a product for many tokens equals it within the rounding of the vectors") {
