@@ -198,11 +198,15 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
 Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
   const double width = std::log(e.high80 / e.value);
   if (!(width > 0) || e.dominated_by == CostTerm::kLoad) return e;
-  const auto moved = [&](double prior, double factor, double error) {
-    return f.wider * std::clamp(width * factor, f.never_narrower ? prior : 0, std::max(prior, error));
+  // Measured rows speak of all but a policy's kernels: what narrows the rest is no reason to narrow these.
+  const double known = width * std::sqrt(1 - e.unmeasured), policy = width * std::sqrt(e.unmeasured);
+  const auto moved = [&](double times, double factor, double error) {
+    const double prior = known * times;
+    const double rest = f.wider * std::clamp(known * factor, f.never_narrower ? prior : 0, std::max(prior, error));
+    return std::hypot(rest, policy * times * (rest > prior ? rest / prior : 1));
   };
-  const double log80 = moved(width, f.factor80, f.error80);
-  const double log95 = moved(width * kWidth95, f.factor95, f.error95);
+  const double log80 = moved(1, f.factor80, f.error80);
+  const double log95 = moved(kWidth95, f.factor95, f.error95);
   const double w80 = std::exp(log80), w95 = std::exp(std::max(log80, log95));
   return {e.value,
           possible(e, e.value / w80),
@@ -210,7 +214,8 @@ Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
           possible(e, e.value / w95),
           possible(e, e.value * w95),
           e.dominated_by,
-          e.limit};
+          e.limit,
+          e.unmeasured};
 }
 
 Estimate at_least(Estimate e, const IntervalFactors& errors) {

@@ -15,15 +15,18 @@ constexpr double kQueueSpread = 0.3, kArrivalSpread = 0.3;  // judgement, as of 
 
 // Times one after the other. Their errors come from the same constants, so the ends add up.
 Estimate sum(const Estimate& a, const Estimate& b) {
+  const double wide_a = a.high80 - a.value, wide_b = b.high80 - b.value;
+  const double policies = wide_a * std::sqrt(a.unmeasured) + wide_b * std::sqrt(b.unmeasured);
+  const double unmeasured = policies > 0 ? std::pow(policies / (wide_a + wide_b), 2) : 0;
   return {a.value + b.value,   a.low80 + b.low80,
           a.high80 + b.high80, a.low95 + b.low95,
           a.high95 + b.high95, a.value > b.value ? a.dominated_by : b.dominated_by,
-          a.limit + b.limit};
+          a.limit + b.limit,   unmeasured};
 }
 // As wide as where its own ends were off by that share (80 %) as well; it may be any part of what it says.
 Estimate unsure(const Estimate& e, double spread) {
   const double w80 = 1 + spread, w95 = 1 + kWidth95 * spread;
-  return {e.value, e.low80 / w80, e.high80 * w80, e.low95 / w95, e.high95 * w95, e.dominated_by};
+  return {e.value, e.low80 / w80, e.high80 * w80, e.low95 / w95, e.high95 * w95, e.dominated_by, 0, e.unmeasured};
 }
 
 }  // namespace

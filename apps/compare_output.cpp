@@ -97,7 +97,7 @@ std::vector<std::string> compare_notes(const Ranking& r) {
   for (std::string& note : one_token_notes(r.request)) notes.push_back(std::move(note));
   std::vector<NamedFactors> factors;
   for (const Contender& c : ranked) {
-    if (c.batch > 0) factors.push_back({r.title(c), c.factors});
+    if (c.batch > 0) factors.push_back({r.title(c), c.factors, c.token.unmeasured > 0});
   }
   for (std::string& note : interval_notes(factors)) notes.push_back(std::move(note));
   std::string dates;

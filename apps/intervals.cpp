@@ -126,14 +126,18 @@ std::string group_note(const std::vector<NamedFactors>& group) {
                             group.size(), widest->name, beyond.substr(common.empty() ? 0 : common.size() + 2));
 }
 
+const char* policy_text(bool policy) {
+  return policy ? "; kernels of policies, which no row has, keep their own uncertainty beside that" : "";
+}
+
 constexpr const char* kIntervalsOfSteps =
     "intervals of a step: the uncertainty of its constants, scaled so that it holds for like measured rows";
 
 }  // namespace
 
-std::string interval_note(const IntervalFactors& f) {
-  return fmt::format("{} ({}; `kvroof validate` scores them): {}{}", kIntervalsOfSteps, f.from, scaled_text(f),
-                     widened_text(f.beyond));
+std::string interval_note(const IntervalFactors& f, bool policy) {
+  return fmt::format("{} ({}; `kvroof validate` scores them): {}{}{}", kIntervalsOfSteps, f.from, scaled_text(f),
+                     widened_text(f.beyond), policy_text(policy));
 }
 
 std::vector<std::string> interval_notes(const std::vector<NamedFactors>& predictions) {
@@ -146,8 +150,10 @@ std::vector<std::string> interval_notes(const std::vector<NamedFactors>& predict
     (found == groups.end() ? groups.emplace_back() : *found).push_back(p);
   }
   if (groups.empty()) return {};
-  if (all.size() == 1) return {interval_note(predictions.front().factors)};
-  std::vector<std::string> notes = {fmt::format("{} (`kvroof validate` scores them):", kIntervalsOfSteps)};
+  const bool policy = std::ranges::any_of(predictions, &NamedFactors::policy);
+  if (all.size() == 1) return {interval_note(predictions.front().factors, policy)};
+  std::vector<std::string> notes = {
+      fmt::format("{} (`kvroof validate` scores them{}):", kIntervalsOfSteps, policy_text(policy))};
   for (const auto& group : groups) notes.push_back(group_note(group));
   return notes;
 }

@@ -38,12 +38,14 @@ ServedErrors served_errors(const Device& device, const CostModel& cost, const Re
 // Those of predictions by the model of a device and engine; metric: step, prompt, memory …
 IntervalGroup interval_group(const Device& device, const CostModel& cost, const std::string& metric);
 
-// "… holds for like measured rows (hbm, step: 241 rows …)", for the notes of a result.
-std::string interval_note(const IntervalFactors& factors);
+// "… holds for like measured rows (hbm, step: 241 rows …)", for the notes of a result. policy: its kernels are a part
+// of the width.
+std::string interval_note(const IntervalFactors& factors, bool policy);
 // The factors of one of several predictions, and what it is called.
 struct NamedFactors {
   std::string name;
   IntervalFactors factors;
+  bool policy = false;  // as above
 };
 // The same of several predictions: what they have in common once, then a note for each group of like measured rows.
 // What widens only some predictions of a group is said of the one that is widened most, and of how many others.

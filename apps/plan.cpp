@@ -141,7 +141,7 @@ std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
                                   short_number(q.device.price->high_usd_per_hour), q.device.price->date));
     }
   }
-  notes.push_back(interval_note(plan.step_factors));
+  notes.push_back(interval_note(plan.step_factors, plan.prediction.step.unmeasured > 0));
   return notes;
 }
 

@@ -43,14 +43,14 @@ StepTraffic padded_by(double padding, StepTraffic traffic) {
 
 Estimate scaled(const Estimate& e, double factor) {
   return {e.value * factor,  e.low80 * factor, e.high80 * factor, e.low95 * factor,
-          e.high95 * factor, e.dominated_by,   e.limit * factor};
+          e.high95 * factor, e.dominated_by,   e.limit * factor, e.unmeasured};
 }
 
 Estimate throughput(const Estimate& step, double tokens) {
   if (!(step.value > 0)) return {};
   return {tokens / step.value,  tokens / step.high80, tokens / step.low80,
           tokens / step.high95, tokens / step.low95,  step.dominated_by,
-          step.limit > 0 ? tokens / step.limit : 0};
+          step.limit > 0 ? tokens / step.limit : 0, step.unmeasured};
 }
 
 // Between two sizes that were measured, by the time a byte takes and the logarithm of the size: what a cache holds of a
@@ -277,6 +277,8 @@ Estimate CostModel::estimate_of(const Parts& parts) {
       *widest > board ? static_cast<CostTerm>(widest - parts.width_squared.begin()) : CostTerm::kBoard;
   Estimate e = around(total, total > 0 ? std::sqrt(width_squared) / total : 0, dominated_by);
   e.limit = parts.least;
+  const double policy = parts.width_squared[static_cast<std::size_t>(CostTerm::kPolicy)];
+  if (width_squared > 0) e.unmeasured = policy / width_squared;
   return e;
 }
 

@@ -40,6 +40,7 @@ struct Estimate {
   double high95 = 0;
   CostTerm dominated_by = CostTerm::kLinear;  // what contributes most to the width
   double limit = 0;  // the shortest time, or the highest rate, that the datasheet allows; 0: not known
+  double unmeasured = 0;  // share of the squared prior width that is a policy's kernels, which no measured row has
 };
 
 // Normal quantiles: 80 % and 95 % of a distribution lie within 1.2816 and 1.9600 deviations.

@@ -44,6 +44,25 @@ TEST_CASE("intervals hold the share of like rows that they claim, and leave out 
   CHECK(residual_of(kind, "a", e, 64).log_error == Approx(std::log(100 / 64.0)));
 }
 
+TEST_CASE("what measured rows say narrows the width of all but a policy's kernels, and widens all of it") {
+  const double w = std::log(1.25);
+  Estimate e{100, 80, 125, 100 * std::exp(-w * kWidth95), 100 * std::exp(w * kWidth95), CostTerm::kLinear};
+  e.unmeasured = 0.36;  // 0.8 and 0.6 of the width, at right angles
+  const Estimate same = with_factors(e, {});
+  CHECK(same.high80 == Approx(125));
+  CHECK(same.low95 == Approx(e.low95));
+  const Estimate narrow = with_factors(e, {0, 0, "", ""});
+  CHECK(narrow.high80 == Approx(100 * std::exp(0.6 * w)));
+  CHECK(narrow.high95 == Approx(100 * std::exp(0.6 * w * kWidth95)));
+  CHECK(with_factors(e, {0.5, 0.5, "", ""}).high80 == Approx(100 * std::exp(std::hypot(0.4, 0.6) * w)));
+  const Estimate wide = with_factors(e, {2, 3, "", ""});
+  CHECK(wide.low80 == Approx(100 * std::exp(-2 * w)));
+  CHECK(wide.high95 == Approx(100 * std::exp(3 * w)));
+  IntervalFactors limited{2, 3, "", ""};
+  limited.error80 = 0;  // no wider than the prior of what those rows have
+  CHECK(with_factors(e, limited).high80 == Approx(125));
+}
+
 TEST_CASE("like rows widen an interval to their errors, and narrow it where their priors were wide") {
   const auto prior = [](double width) {
     return Estimate{100, 100 / width, 100 * width, 100 / (width * width), 100 * width * width, CostTerm::kLinear};

@@ -266,19 +266,6 @@ TEST_CASE("a score costs time and memory") {
   CHECK(cost.ledger(with_scores(plain), 8).total() > cost.ledger(plain, 8).total());
 }
 
-TEST_CASE("probabilities that a policy needs are written by attention and read by the policy") {
-  const CostModel cost = on("h100-sxm", "llama-3-8b");
-  ResidencySummary r = fraction_on("llama-3-8b", {2048, 1}, 0.5);
-  CHECK(cost.predict(r, 1).terms[3].value == 0);
-  r.needs_probabilities = true;
-  // 32 layers of 2 kernels, 3.6 us each; 1025 rows, 32 layers, 32 query heads, 4 B, twice.
-  const double read = 1025.0 * 32 * 32 * 4 * 2 / (0.90 * 3350e9);
-  CHECK(cost.predict(r, 1).terms[3].value == Approx(64 * 3.6e-6 + read));
-  EngineProfile slower = graphs();
-  slower.policy_share = 0.25;
-  CHECK(on("h100-sxm", "llama-3-8b", slower).predict(r, 1).terms[3].value == Approx(64 * 3.6e-6 + 4 * read));
-}
-
 TEST_CASE(
     "what limits a step: weights at batch 1, KV at long contexts, arithmetic at large batches, launches for small "
     "models") {

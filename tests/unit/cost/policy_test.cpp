@@ -1,0 +1,53 @@
+// What a policy adds to a step: its kernels, and their part of the width.
+#include <filesystem>
+
+#include "sim/cost/cost.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/traffic/synthetic.hpp"
+
+namespace kvroof {
+namespace {
+
+const std::filesystem::path kCatalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+
+EngineProfile graphs() { return find_engine_profile("graphs", kCatalog); }
+
+CostModel on(const char* device, const char* model, const EngineProfile& engine = graphs()) {
+  return {find_model_shape(model, kCatalog), TrafficTypes{DType::kF16, DType::kF16}, find_device(device, kCatalog),
+          engine};
+}
+
+// Half of 2048 tokens are kept.
+ResidencySummary half_of(const CostModel& cost) {
+  return summarise(synthetic::fraction({2048, 1}, 0.5, cost.shape().layers, cost.shape().kv_heads));
+}
+
+}  // namespace
+
+TEST_CASE("probabilities that a policy needs are written by attention and read by the policy") {
+  const CostModel cost = on("h100-sxm", "llama-3-8b");
+  ResidencySummary r = half_of(cost);
+  CHECK(cost.predict(r, 1).terms[3].value == 0);
+  r.needs_probabilities = true;
+  // 32 layers of 2 kernels, 3.6 us each; 1025 rows, 32 layers, 32 query heads, 4 B, twice.
+  const double read = 1025.0 * 32 * 32 * 4 * 2 / (0.90 * 3350e9);
+  CHECK(cost.predict(r, 1).terms[3].value == Approx(64 * 3.6e-6 + read));
+  EngineProfile slower = graphs();
+  slower.policy_share = 0.25;
+  CHECK(on("h100-sxm", "llama-3-8b", slower).predict(r, 1).terms[3].value == Approx(64 * 3.6e-6 + 4 * read));
+}
+
+TEST_CASE("the width of a policy's kernels is told apart, in a step, in its rate and in many") {
+  const CostModel cost = on("h100-sxm", "llama-3-8b");
+  ResidencySummary r = half_of(cost);
+  CHECK(cost.predict(r, 1).step.unmeasured == 0);
+  r.needs_probabilities = true;
+  const Prediction p = cost.predict(r, 1);
+  const double starts = 64 * 3.6e-6, reads = p.terms[3].value - starts;
+  const double width = p.step.high80 - p.step.value;
+  CHECK(p.step.unmeasured * width * width == Approx(0.25 * (starts * starts + reads * reads)));
+  CHECK(p.tokens_per_s.unmeasured == p.step.unmeasured);
+  CHECK(scaled(p.step, 7).unmeasured == p.step.unmeasured);
+}
+
+}  // namespace kvroof
