@@ -70,7 +70,7 @@ class ElementwiseWork {
     for (int i = 0; i < 2; ++i) {
       ops_.norm(row_, norm_, {}, other_);
       ops_.rotate(other_, {{&position_, 1}, {}}, kHidden / kHeadDim, kHeadDim, 0, rotary_);
-      ops_.add_residual(row_, other_);
+      ops_.add_residual(row_, other_, 1);
     }
     ops_.gated(Activation::kSilu, gate_, up_, gate_);
   }

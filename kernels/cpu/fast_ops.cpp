@@ -174,10 +174,11 @@ class FastOps final : public Ops {
     counters_.add(Cause::kActivations, 3 * float_bytes(y.size()));
   }
 
-  void add_residual(std::span<float> x, std::span<const float> y) override {
+  void add_residual(std::span<float> x, std::span<const float> y, float factor) override {
     check(x.size() == y.size(), "add_residual: equal sizes");
     for_parts(x.size(), [&](std::size_t first, std::size_t count) {
-      fast::add(x.subspan(first, count), y.subspan(first, count));
+      if (factor == 1) return fast::add(x.subspan(first, count), y.subspan(first, count));
+      fast::add_scaled(x.subspan(first, count), factor, y.subspan(first, count));
     });
     counters_.add(Cause::kActivations, float_bytes(2 * x.size() + y.size()));
   }

@@ -119,7 +119,7 @@ void Forward::mlp(LayerId layer, std::span<const float> in, std::span<float> out
   }
 }
 
-void Forward::add(std::span<const float> block) { ops_.add_residual(x_, block); }
+void Forward::add(std::span<const float> block) { ops_.add_residual(x_, block, model_.config.options.residual_scale); }
 
 void Forward::layer(LayerId layer, const ForwardTokens& tokens, AttentionStage& stage) {
   const LayerWeights& w = model_.weights.layers[layer.value];

@@ -248,9 +248,9 @@ void ReferenceOps::add_scaled_rows(std::span<float> x, std::size_t width, std::s
   counters_.add(Cause::kActivations, 3 * y.size_bytes());
 }
 
-void ReferenceOps::add_residual(std::span<float> x, std::span<const float> y) {
+void ReferenceOps::add_residual(std::span<float> x, std::span<const float> y, float factor) {
   check(x.size() == y.size(), "add_residual: equal sizes");
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] += factor * y[i];
   counters_.add(Cause::kActivations, 2 * x.size_bytes() + y.size_bytes());
 }
 

@@ -26,7 +26,7 @@ class ReferenceOps : public Ops {
   void cap(std::span<float> x, float scale, float softcap) override;
   void add_scaled_rows(std::span<float> x, std::size_t width, std::span<const std::uint32_t> rows,
                        std::span<const float> factors, std::span<const float> y) override;
-  void add_residual(std::span<float> x, std::span<const float> y) override;
+  void add_residual(std::span<float> x, std::span<const float> y, float factor) override;
 
  protected:
   // Attention of one query position, [group, k_width] in and [group, v_width] out, over the rows of one storage head;

@@ -134,10 +134,10 @@ CublasLt::Plan& CublasLt::plan_of(const Product& p) {
 
 bool CublasLt::multiply(Stream& stream, const Product& p, std::byte* workspace) {
   Plan& plan = plan_of(p);
-  const float one = 1, beta = p.add ? 1.0F : 0.0F;
+  const float alpha = p.factor, beta = p.add ? 1.0F : 0.0F;
   while (!plan.ways.empty() && stream.problem == nullptr) {
     const Status status =
-        lt_.cublasLtMatmul(handle_, plan.desc, &one, p.w.data, plan.w, p.x, plan.x, &beta, p.out, plan.out, p.out,
+        lt_.cublasLtMatmul(handle_, plan.desc, &alpha, p.w.data, plan.w, p.x, plan.x, &beta, p.out, plan.out, p.out,
                            plan.out, &plan.ways.back(), workspace, kWorkspaceBytes, stream.handle);
     if (status == kSuccess) return true;
     if (status == kExecutionFailed) {

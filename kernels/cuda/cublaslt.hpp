@@ -25,6 +25,7 @@ class CublasLt {
     float* out = nullptr;
     std::uint32_t out_row = 0;     // floats from one token's results to the next's
     bool add = false;
+    float factor = 1;              // of the product
   };
   // What the library may use on the device during a product: NVIDIA's advice for Hopper (cuBLAS documentation, section
   // "cublasSetWorkspace").

@@ -84,11 +84,12 @@ void DeviceForward::launch_linear(const char* operation, LinearArguments& a, boo
 }
 
 void DeviceForward::linear(const char* operation, const float* x, const DeviceNorm& norm, const DeviceLinear& w,
-                           float* out, bool add) {
+                           float* out, bool add, float factor) {
   LinearArguments a = with_norm(x, norm);
   a.w = w.matrix;
   a.bias = w.bias;
   a.add = add;
+  a.factor = factor;
   a.out = out;
   launch_linear(operation, a);
 }
@@ -237,7 +238,8 @@ void DeviceForward::feed_forward(const DeviceLayer& w, const float* x, const Dev
 }
 
 void DeviceForward::join(const char* operation, const float* x, const DeviceLinear& w, const DeviceNorm& out_norm) {
-  if (out_norm.scale == nullptr) return linear(operation, x, {}, w, x_.at<float>(), true);
+  const float factor = model_.host().config.options.residual_scale;
+  if (out_norm.scale == nullptr) return linear(operation, x, {}, w, x_.at<float>(), true, factor);
   linear(operation, x, {}, w, block_.at<float>(), false);
   norm_rows(block_.at<float>(), out_norm, x_.at<float>(), true);
 }

@@ -107,7 +107,7 @@ class DeviceForward {
   void make_rotary_turns();
   void layer(LayerId layer, const Attention& attention);
   void linear(const char* operation, const float* x, const DeviceNorm& norm, const DeviceLinear& w, float* out,
-              bool add);
+              bool add, float factor = 1);
   [[nodiscard]] LinearArguments mlp_arguments(const DeviceMlp& w, const float* x, const DeviceNorm& norm,
                                               float* activated) const;
   void mlp(const DeviceMlp& w, const float* x, const DeviceNorm& norm, float* activated, bool first = true);

@@ -1,6 +1,7 @@
 #include "kernels/cuda/library_linear.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvroof::cuda {
 namespace {
@@ -13,13 +14,15 @@ bool has_more(const LinearArguments& a) {
 
 bool aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % CublasLt::kAlignment == 0; }
 
-// The library adds its products to what is there; of what follows a product, only a bias may come after that.
+// The library adds its products, times a factor, to what is there; of what follows a product only a bias may come after
+// it.
 bool can_serve(const LinearArguments& a) {
   if (a.routed.chosen != nullptr || a.heads.count > 0) return false;
   if (!aligned(a.w.data) || !aligned(a.up.data) || !aligned(a.out)) return false;
-  LinearArguments but_bias = a;
-  but_bias.bias = nullptr;
-  return !a.add || !has_more(but_bias);
+  LinearArguments rest = a;
+  if (a.bias == nullptr) rest.factor = 1;
+  rest.bias = nullptr;
+  return !a.add || !has_more(rest);
 }
 
 }  // namespace
@@ -46,7 +49,7 @@ bool LibraryLinear::reserve(const LinearArguments& a) {
 
 bool LibraryLinear::multiply(Stored weights, const ProductArguments& p) {
   const LinearArguments& a = p.linear;
-  CublasLt::Product product{weights, a.w, p.rounded, a.tokens, a.out, a.out_row, a.add};
+  CublasLt::Product product{weights, a.w, p.rounded, a.tokens, a.out, a.out_row, a.add, a.add ? a.factor : 1};
   // The gate's products go last: where the other's are refused, nothing was written that is added to.
   if (a.up.rows > 0) {
     if (!library_->serves(product)) return false;
@@ -64,8 +67,8 @@ bool LibraryLinear::run_slice(Stored weights, const LinearArguments& a) {
   run_round_vectors(stream_, weights, p);
   if (!multiply(weights, p)) return false;
   library_->note_served();
-  p.linear.add = false;  // it is done
-  if (has_more(a)) run_finish_products(stream_, weights, p);
+  if (std::exchange(p.linear.add, false)) p.linear.factor = 1;  // it is done
+  if (has_more(p.linear)) run_finish_products(stream_, weights, p);
   return true;
 }
 

@@ -159,8 +159,8 @@ class Ops {
   // x = scale · x, then softcap · tanh(x / softcap) where softcap > 0: done to logits where their product has just
   // written them, so that nothing counts.
   virtual void cap(std::span<float> x, float scale, float softcap) = 0;
-  // x += y: the residual connection.
-  virtual void add_residual(std::span<float> x, std::span<const float> y) = 0;
+  // x += factor · y: the residual connection.
+  virtual void add_residual(std::span<float> x, std::span<const float> y, float factor) = 0;
   // x row rows[i] += factors[i] · y row i; rows of `width` elements, no two the same: outputs of an expert join the
   // residual.
   virtual void add_scaled_rows(std::span<float> x, std::size_t width, std::span<const std::uint32_t> rows,

@@ -29,6 +29,7 @@ constexpr std::array kFamilies = {
     WeightFamily{"gpt2", kTransformer, bind_gpt2},
     WeightFamily{"gpt_neox", kGptNeox, bind_gpt_neox, "embed_out.weight"},
     WeightFamily{"gptj", kTransformer, bind_gptj},
+    WeightFamily{"granite", kModel, bind_llama},
     WeightFamily{"llama", kModel, bind_llama},
     WeightFamily{"mistral", kModel, bind_llama},
     WeightFamily{"mixtral", kModel, bind_mixtral},

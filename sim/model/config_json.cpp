@@ -27,6 +27,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"gpt2", parse_gpt2_config},
     ConfigFamily{"gpt_neox", parse_gpt_neox_config},
     ConfigFamily{"gptj", parse_gptj_config},
+    ConfigFamily{"granite", parse_granite_config},
     ConfigFamily{"llama", parse_llama_config},
     ConfigFamily{"mistral", parse_mistral_config},
     ConfigFamily{"mixtral", parse_mixtral_config},

@@ -41,6 +41,7 @@ struct ModelOptions {
   Activation activation = Activation::kSilu;
   ResidualOrder residual = ResidualOrder::kSequential;
   float embedding_scale = 1;
+  float residual_scale = 1;            // of what attention and MLP add; in families without output norms and experts
   std::uint32_t position_offset = 0;   // row of the learned position table for position 0: 2 in OPT
   std::vector<LayerRule> layers;       // one for each layer
   std::vector<RotaryRule> rotary;      // empty: no rotary embedding

@@ -24,6 +24,7 @@ Result<ModelConfig> parse_gpt2_config(std::string_view config_json);
 // GPT-NeoX and Pythia.
 Result<ModelConfig> parse_gpt_neox_config(std::string_view config_json);
 Result<ModelConfig> parse_gptj_config(std::string_view config_json);
+Result<ModelConfig> parse_granite_config(std::string_view config_json);
 Result<ModelConfig> parse_llama_config(std::string_view config_json);
 Result<ModelConfig> parse_mistral_config(std::string_view config_json);
 Result<ModelConfig> parse_mixtral_config(std::string_view config_json);

@@ -160,6 +160,7 @@ TEST_CASE("maps by the library's products are those of our own kernels, whatever
                       {.norm = NormMode::kRms, .bias = true},
                       {.tokens = 65, .norm = NormMode::kLayer, .add = true},
                       {.bias = true, .add = true},
+                      {.add = true, .factor = 0.22F},
                       {.activation = ActivationMode::kGelu, .bias = true},
                       {.activation = ActivationMode::kSilu, .gated = true, .bias = true},
                       {.rows = 1032, .norm = NormMode::kRms, .activation = ActivationMode::kSilu, .gated = true},
@@ -204,7 +205,7 @@ TEST_CASE("the library serves more than one vector, or any number where it is as
   CHECK(served({.tokens = 1}, LinearBy::kCublasLt));
   CHECK_FALSE(served({.tokens = 65}, LinearBy::kOwn));
   CHECK_FALSE(served({.activation = ActivationMode::kRelu, .add = true}, LinearBy::kAuto));
-  CHECK_FALSE(served({.add = true, .factor = 2}, LinearBy::kAuto));
+  CHECK_FALSE(served({.bias = true, .add = true, .factor = 2}, LinearBy::kAuto));
   CHECK_FALSE(served({.misplaced = true}, LinearBy::kAuto));
   CHECK(lt->version() == "13.1.99");
   CHECK(lt->problem().empty());

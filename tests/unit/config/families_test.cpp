@@ -186,6 +186,16 @@ TEST_CASE("Command-R's context is model_max_length") {
   CHECK(parsed(decoder("cohere", R"("model_max_length":131072)")).shape.max_positions == 131072);
 }
 
+TEST_CASE("Granite's four multipliers scale embeddings, attention in the place of 1/√head size, residuals and logits") {
+  const ModelOptions granite = golden("granite").options;
+  CHECK(granite.embedding_scale == 12);
+  CHECK(granite.residual_scale == 0.22F);
+  CHECK(granite.logit_scale == 1 / 6.0F);  // logits_scaling divides
+  for (const LayerRule& layer : granite.layers) CHECK(layer.scale == 0.4F);
+  CHECK(parsed(decoder("granite")).options.layers[0].scale == 1);
+  check_refused(decoder("granite", R"("logits_scaling":0)"), "logits_scaling");
+}
+
 TEST_CASE("what a family does not build is refused by key and value") {
   check_refused(decoder("starcoder2", R"("mlp_type":"gated")"), "mlp_type is \"gated\"");
   check_refused(decoder("starcoder2", R"("norm_type":"rms_norm")"), "norm_type is \"rms_norm\"");

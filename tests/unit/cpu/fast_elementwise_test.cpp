@@ -48,11 +48,13 @@ TEST_CASE("add_residual adds, exactly as one addition a number, and counts two r
     on_every_target([&] {
       std::vector<float> sum = x;
       const auto ops = make_fast_ops(2);
-      ops->add_residual(sum, y);
+      ops->add_residual(sum, y, 1);
       bool equal = true;
       for (std::size_t i = 0; i < count; ++i) equal = equal && sum[i] == x[i] + y[i];
       CHECK(equal);
       CHECK(ops->counters()[Cause::kActivations] == 3 * count * 4);
+      ops->add_residual(sum, y, -1);
+      CHECK(deviation(sum, std::vector<double>(x.begin(), x.end())) <= 1e-6);
     });
   }
 }

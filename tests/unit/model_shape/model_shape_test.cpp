@@ -75,6 +75,8 @@ TEST_CASE("parameter counts equal those of the published checkpoints") {
       {"ernie-4.5-0.3b", 360'748'032},
       {"glm-4-9b", 9'400'279'040},
       {"smollm3-3b", 3'075'098'624},
+      {"granite-3.3-2b", 2'533'539'840},
+      {"granite-3.3-8b", 8'170'864'640},
       {"deepseek-v2-lite", 15'706'484'224},
       {"deepseek-v2", 235'741'434'880},
       {"opt-125m", 125'239'296},
