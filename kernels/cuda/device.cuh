@@ -64,6 +64,16 @@ KV_DEVICE void await_previous() {
 }
 // Has the line brought to the second-level cache.
 KV_DEVICE void prefetch(const std::byte* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+// The same of a range, by a warp; its beginning and its length are multiples of 16 bytes.
+KV_DEVICE void prefetch_range(const std::byte* p, unsigned bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (thread_x() % 32 == 0) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));
+  }
+#else
+  for (unsigned at = thread_x() % 32 * 128; at < bytes; at += 32 * 128) prefetch(p + at);
+#endif
+}
 // What is read once a step goes past the first-level cache.
 template <class T>
 KV_DEVICE T load_once(const T* p) { return __ldcs(p); }
@@ -151,6 +161,10 @@ inline void or_atomic(std::uint32_t* p, std::uint32_t v) { *p |= v; }
 inline void fence_device() {}
 inline void await_previous() { emulator::await_previous(); }
 inline void prefetch(const std::byte* p) { emulator::prefetch(p); }
+inline void prefetch_range(const std::byte* p, unsigned bytes) {
+  emulator::check_aligned(p, 16);
+  for (unsigned at = thread_x() % 32 * 128; at < bytes; at += 32 * 128) prefetch(p + at);
+}
 template <class T>
 T load_once(const T* p) {
   emulator::check_aligned(p, sizeof(T));

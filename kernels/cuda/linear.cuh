@@ -55,16 +55,26 @@ KV_DEVICE unsigned columns_of_chunk(const LinearArguments& a, unsigned first) {
 template <Stored kType, unsigned kTokens>
 KV_DEVICE void load_norms(const LinearArguments& a, unsigned first, float* chunk) {
   if (a.norm == NormMode::kNone) return;
-  KV_UNROLL_BY(2)
-  for (unsigned eight = thread_x(); eight < columns_of_chunk<kTokens>(a, first) / 8; eight += kLinearThreads) {
-    const NormColumns<kType> columns = load_norm_columns<kType>(a, first + eight * 8);
-    float words[8];
+  const unsigned count = columns_of_chunk<kTokens>(a, first) / 8;
+  for (unsigned begin = thread_x(); begin < count; begin += kTogether * kLinearThreads) {
+    NormColumns<kType> columns[kTogether];
     KV_UNROLL
-    for (unsigned i = 0; i < 4; ++i) {
-      words[i] = float_of(columns.scale.words[i]);
-      words[i + 4] = float_of(columns.bias.words[i]);
+    for (unsigned u = 0; u < kTogether; ++u) {
+      const unsigned eight = begin + u * kLinearThreads;
+      if (eight < count) columns[u] = load_norm_columns<kType>(a, first + eight * 8);
     }
-    store_eight<kTokens>(chunk, eight, words);
+    KV_UNROLL
+    for (unsigned u = 0; u < kTogether; ++u) {
+      const unsigned eight = begin + u * kLinearThreads;
+      if (eight >= count) continue;
+      float words[8];
+      KV_UNROLL
+      for (unsigned i = 0; i < 4; ++i) {
+        words[i] = float_of(columns[u].scale.words[i]);
+        words[i + 4] = float_of(columns[u].bias.words[i]);
+      }
+      store_eight<kTokens>(chunk, eight, words);
+    }
   }
 }
 
@@ -89,7 +99,7 @@ KV_DEVICE void load_chunk(const LinearArguments& a, const float2_t (&norms)[kTok
       const unsigned eight = begin + u * kLinearThreads;
       if (eight >= (count + 31) / 32 * 32) continue;
       NormColumns<kType> columns;
-      float words[8];
+      float words[8] = {};
       if (a.norm != NormMode::kNone && eight < count) load_eight_of<kTokens>(chunk, eight, words);
       KV_UNROLL
       for (unsigned i = 0; i < 4; ++i) {
@@ -135,7 +145,7 @@ KV_DEVICE std::uint32_t row_of_warp(const LinearArguments& a, std::uint32_t firs
 }
 
 // The weights that a warp has asked for and not used yet. Memory is far away, and what a lane waits for may as well be
-// of the next rows: so many steps of 256 columns are always on their way, over the ends of rows and while x is loaded.
+// of the next rows: a step of 256 columns is asked for as soon as its place is free, over the ends of rows and chunks.
 constexpr unsigned kAhead = 4;
 constexpr unsigned kStride = kAhead * 256;
 template <Stored kType>
@@ -221,11 +231,13 @@ KV_DEVICE void finish_product(const LinearArguments& a, std::uint32_t row, unsig
 KV_DEVICE void prefetch_linear(const LinearArguments& a, RowRange rows) {
   const std::size_t bytes = std::size_t{a.w.cols} * 2;
   const std::uint32_t row = row_of_warp(a, rows.first);
-  const std::size_t at = kStride * 2 + std::size_t{thread_x() % 32} * 128;
   const bool gated = a.up.rows > 0;
-  if (at < bytes && row < rows.end) prefetch(a.w.data + row * bytes + at);
-  if (at < bytes && row + (gated ? 0 : 1) < rows.end) {
-    prefetch((gated ? a.up.data : a.w.data + bytes) + row * bytes + at);
+  constexpr std::size_t kAsked = kStride * 2, kMost = 4096;
+  if (bytes > kAsked) {
+    const std::size_t at = row * bytes + kAsked;
+    const auto count = static_cast<unsigned>(bytes - kAsked < kMost ? bytes - kAsked : kMost);
+    if (row < rows.end) prefetch_range(a.w.data + at, count);
+    if (row + (gated ? 0 : 1) < rows.end) prefetch_range((gated ? a.up.data : a.w.data + bytes) + at, count);
   }
   if (thread_x() % 32 > 0 || row >= rows.end) return;
   if (a.bias != nullptr) prefetch(a.bias + std::size_t{row} * 2);
