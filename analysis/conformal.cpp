@@ -198,15 +198,17 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
 Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
   const double width = std::log(e.high80 / e.value);
   if (!(width > 0) || e.dominated_by == CostTerm::kLoad) return e;
+  const auto moved = [&](double prior80, double times, double factor, double error) {
+    const double prior = prior80 * times;
+    return f.wider * std::clamp(prior80 * factor, f.never_narrower ? prior : 0, std::max(prior, error));
+  };
   // Measured rows speak of all but a policy's kernels: what narrows the rest is no reason to narrow these.
   const double known = width * std::sqrt(1 - e.unmeasured), policy = width * std::sqrt(e.unmeasured);
-  const auto moved = [&](double times, double factor, double error) {
-    const double prior = known * times;
-    const double rest = f.wider * std::clamp(known * factor, f.never_narrower ? prior : 0, std::max(prior, error));
-    return std::hypot(rest, policy * times * (rest > prior ? rest / prior : 1));
+  const auto width_at = [&](double times, double factor, double error) {
+    return std::max(moved(width, times, factor, error), std::hypot(moved(known, times, factor, error), policy * times));
   };
-  const double log80 = moved(1, f.factor80, f.error80);
-  const double log95 = moved(kWidth95, f.factor95, f.error95);
+  const double log80 = width_at(1, f.factor80, f.error80);
+  const double log95 = width_at(kWidth95, f.factor95, f.error95);
   const double w80 = std::exp(log80), w95 = std::exp(std::max(log80, log95));
   return {e.value,
           possible(e, e.value / w80),

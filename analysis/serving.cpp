@@ -26,7 +26,9 @@ Estimate sum(const Estimate& a, const Estimate& b) {
 // As wide as where its own ends were off by that share (80 %) as well; it may be any part of what it says.
 Estimate unsure(const Estimate& e, double spread) {
   const double w80 = 1 + spread, w95 = 1 + kWidth95 * spread;
-  return {e.value, e.low80 / w80, e.high80 * w80, e.low95 / w95, e.high95 * w95, e.dominated_by, 0, e.unmeasured};
+  const double own = std::log(e.high80 / e.value), all = own + std::log(w80);
+  return {e.value, e.low80 / w80, e.high80 * w80, e.low95 / w95, e.high95 * w95, e.dominated_by, 0,
+          all > 0 ? e.unmeasured * std::pow(own / all, 2) : 0};
 }
 
 }  // namespace
