@@ -179,6 +179,14 @@ std::vector<Case> linear_cases(bool small) {
   }
   if (!small) cases.push_back({.cols = 16384, .rows = 4096, .add = true});
   if (!small) cases.push_back({.tokens = 33, .cols = 4096, .rows = 1024, .norm = NormMode::kLayer});
+  // More rows than the blocks that a device holds at once make in one round.
+  cases.push_back({.cols = small ? 264U : 776U,
+                   .rows = small ? 131U : 14341U,
+                   .norm = NormMode::kLayer,
+                   .activation = ActivationMode::kSilu,
+                   .gated = true,
+                   .bias = true});
+  cases.push_back({.tokens = 4, .cols = small ? 2056U : 2600U, .rows = small ? 210U : 9001U, .norm = NormMode::kRms});
   // Columns that blocks share, on any device.
   cases.push_back({.tokens = 33, .cols = small ? 520U : 4096U, .rows = small ? 130U : 1024U, .norm = NormMode::kRms});
   cases.push_back({.type = Stored::kF16, .tokens = 17, .cols = small ? 520U : 4096U, .rows = 130, .add = true});
