@@ -126,14 +126,14 @@ std::string group_note(const std::vector<NamedFactors>& group) {
                             group.size(), widest->name, beyond.substr(common.empty() ? 0 : common.size() + 2));
 }
 
-const char* policy_text(bool policy) {
-  return policy ? "; kernels of policies, which no row has, keep their own uncertainty beside that" : "";
-}
-
 constexpr const char* kIntervalsOfSteps =
     "intervals of a step: the uncertainty of its constants, scaled so that it holds for like measured rows";
 
 }  // namespace
+
+const char* policy_text(bool policy) {
+  return policy ? "; kernels of policies, which no row has, keep their own uncertainty beside that" : "";
+}
 
 std::string interval_note(const IntervalFactors& f, bool policy) {
   return fmt::format("{} ({}; `kvroof validate` scores them): {}{}{}", kIntervalsOfSteps, f.from, scaled_text(f),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "apps/intervals.hpp"
 #include "apps/replay_output.hpp"
 #include "apps/rotation_note.hpp"
 #include "sim/core/suggest.hpp"
@@ -102,9 +103,11 @@ void note_costs(const ReplayAnswer& answer, Notes& notes) {
         "batch is that of a device which holds nothing else; --as adds a model");
   }
   if (answer.request.devices.empty()) return;
-  notes.emplace_back(
+  const auto has_policy = [](const ReplayPoint& p) { return p.prediction && p.prediction->step.unmeasured > 0; };
+  notes.push_back(fmt::format(
       "± is the larger side of the 80 % interval: the uncertainty of every constant, scaled so that it holds for "
-      "published measurements of the same kind (--format json names those rows for each point, and has both sides)");
+      "published measurements of the same kind (--format json names those rows for each point, and has both sides){}",
+      policy_text(std::ranges::any_of(answer.points, has_policy))));
   const auto no_room = [](const ReplayPoint& p) { return !p.prediction; };
   if (std::any_of(answer.points.begin(), answer.points.end(), no_room)) {
     notes.emplace_back("limited by capacity: the batch does not fit, so there is no step time");

@@ -324,6 +324,16 @@ KV_DEVICE void take_expert(LinearArguments& a, std::uint32_t expert) {
   if (a.up.rows > 0) a.up.data += bytes;
 }
 
+// The rows of a block for one token, where nothing was asked for before.
+template <Stored kType>
+KV_DEVICE void one_product(LinearArguments& a, float* chunk, float* scratch, std::uint32_t expert = 0) {
+  a.tokens = 1;
+  const RowRange rows = block_rows(a);
+  WeightStream<kType> weights(a, rows);
+  load_norms<kType, 1>(a, 0, chunk);
+  few_products<kType, 1>(a, rows, weights, chunk, scratch, expert);
+}
+
 // The same for pairs: y over pairs, each with the matrix of its expert.
 template <Stored kType>
 KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<1>) void linear_of_pairs(LinearArguments a) {
@@ -336,11 +346,7 @@ KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<1>) void linear_of_pairs(Lin
   a.x += std::size_t{pair / a.routed.share} * a.x_row;
   a.out += std::size_t{pair} * a.out_row;
   if (a.token_factors != nullptr) a.token_factors += pair;
-  a.tokens = 1;
-  const RowRange rows = block_rows(a);
-  WeightStream<kType> weights(a, rows);
-  load_norms<kType, 1>(a, 0, chunk);
-  few_products<kType, 1>(a, rows, weights, chunk, scratch, expert);
+  one_product<kType>(a, chunk, scratch, expert);
 }
 
 // The matrix of a head in the place of the first one's, its vectors and its part of the result.
@@ -360,11 +366,7 @@ KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<1>) void linear_of_heads(Lin
   take_head(a, block_y() % a.heads.count);
   a.x += std::size_t{token} * a.x_row;
   a.out += std::size_t{token} * a.out_row;
-  a.tokens = 1;
-  const RowRange rows = block_rows(a);
-  WeightStream<kType> weights(a, rows);
-  load_norms<kType, 1>(a, 0, chunk);
-  few_products<kType, 1>(a, rows, weights, chunk, scratch);
+  one_product<kType>(a, chunk, scratch);
 }
 
 }  // namespace kvroof::cuda
