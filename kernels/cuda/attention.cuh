@@ -17,6 +17,7 @@
 
 #include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/kernels.hpp"
+#include "kernels/cuda/score_pieces.cuh"
 
 namespace kvroof::cuda {
 
@@ -331,10 +332,14 @@ KV_DEVICE void prefetch_next_piece(const AttentionArguments& a, RunWalk walk) {
   }
 }
 
-// A block of kAttentionThreads for each run. Reads k and v of every slot of every unit once.
-template <Stored kType, unsigned kWidth>
+template <bool kScores>
+using DecodeArguments = std::conditional_t<kScores, ScoredAttentionArguments, AttentionArguments>;
+
+// A block of kAttentionThreads for each run. Reads k and v of every slot of every unit once. kScores: the block that
+// ends a unit keeps its scores.
+template <Stored kType, unsigned kWidth, bool kScores = false>
 KV_KERNEL KV_RESIDENT(kAttentionThreads, (kAttentionBlocks<kType, kWidth>))
-void decode_attention(AttentionArguments a) {
+void decode_attention(DecodeArguments<kScores> a) {
   KV_SHARED(Pack, queries, kWidth * 2);
   KV_SHARED(Pack, sums, kAttentionWarps * kSumHeads * kWidth / 4);
   KV_SHARED(float, tops, kAttentionWarps * kMostGroup * 2);
@@ -345,14 +350,16 @@ void decode_attention(AttentionArguments a) {
   prefetch_next_piece<kType, kWidth>(a, walk);
   await_previous();
   for (RunPiece piece; next_piece(a, walk, piece);) {
+    if constexpr (kScores) prefetch_scores(a.scores, piece);
     prefetch_next_piece<kType, kWidth>(a, walk);
     const AttentionUnit& unit = a.units[piece.unit];
     WarpSums<kWidth> met;
     meet_slots<kType, kWidth>(a, unit, piece, queries, met);
     store_piece<kType>(a, unit, piece, met, tops, sums);
-    if (piece.parts == 1) continue;
+    if (!kScores && piece.parts == 1) continue;
     finish_part(a.finished + piece.unit, piece.parts, before, [&] {
-      combine_parts<kWidth>(a, unit, piece, tops, reinterpret_cast<float*>(sums));
+      if (piece.parts > 1) combine_parts<kWidth>(a, unit, piece, tops, reinterpret_cast<float*>(sums));
+      if constexpr (kScores) score_unit(a.scores, piece.unit);
     });
   }
 }

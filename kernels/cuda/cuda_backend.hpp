@@ -106,6 +106,8 @@ class CudaBackend final : public Backend {
   void step_on_device(const PassTokens& tokens, const PassResult& result);
   void admit_rows();
   Append append_on_device(const AttentionInput& input);
+  // By the launch that attends, of the plan's layer; else launches of their own follow it.
+  [[nodiscard]] bool keeps_scores_in_attention(LayerId layer) const;
   void attend_on_device(const AttentionInput& input);
   void launch_step();
   void finish_rows();

@@ -89,7 +89,17 @@ void CudaBackend::admit_rows() {
                  .unit_heads = unit_heads()},
                 caches, step_rows_);
   }
+  for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
+    if (!keeps_scores_in_attention(LayerId(layer))) continue;
+    step_work_[layer].attention.bytes += step_work_[layer].scores.bytes;
+  }
   copy_to_device(stream_, plan_.rows().at(), std::as_bytes(std::span(step_rows_)));
+}
+
+bool CudaBackend::keeps_scores_in_attention(LayerId layer) const {
+  if (!device_policy_->observes() || shape().latent()) return false;
+  const StepLayer& planned = plan_.layer(layer);
+  return scores_with_attention(score_rule(layer), planned.scores.passes, planned.longest);
 }
 
 // Where the heads of a step go: each layer's launches say the same until the plan is built anew.
@@ -114,14 +124,16 @@ void CudaBackend::attend_on_device(const AttentionInput& input) {
   AttentionArguments attention = layer.attention;
   set_model(attention, input, 0);
   attention.query = input.positions;
-  {
-    const Launch launch(launches_, {"attention", number, Cause::kKvRead, {}}, work.attention);
-    run_decode_attention(stream_, format_.type, attention);
-  }
-  if (!device_policy_->observes()) return;
   ScoreArguments scores = layer.scores;
   scores.query = input.positions;
   static_cast<ScoreRule&>(scores) = score_rule(input.layer);
+  const bool together = keeps_scores_in_attention(input.layer);
+  {
+    const Launch launch(launches_, {"attention", number, Cause::kKvRead, {}}, work.attention);
+    if (together) return run_scored_attention(stream_, format_.type, scored_attention(attention, scores));
+    run_decode_attention(stream_, format_.type, attention);
+  }
+  if (!device_policy_->observes()) return;
   if (scores.kind == ScoreKind::kNoisySum) {
     const Launch launch(launches_, {"noisy_sums", number, Cause::kScores, {}});
     run_noisy_sums(stream_, scores);

@@ -43,6 +43,8 @@ void run_linear_append(Stream& stream, Stored weights, AppendArguments a);
 void run_moves(Stream& stream, const MoveArguments& a);
 // A block for each run.
 void run_decode_attention(Stream& stream, Stored cache, const AttentionArguments& a);
+// The same, and the scores: what run_noisy_sums and run_update_scores do after it.
+void run_scored_attention(Stream& stream, Stored cache, const ScoredAttentionArguments& a);
 // Of the blocks of that kernel for rows of such a width (padded_width; of latent ones kLatentValue), those that a
 // multiprocessor holds at once.
 unsigned resident_attention_blocks(Stored cache, unsigned width);

@@ -12,7 +12,7 @@ enum class ScoreNoise : std::uint8_t { kNone, kPerToken, kPerQuery };
 constexpr std::uint32_t kNoToken = 0xffffffffU;
 // Blocks that share a run of attention. A block meets units one after another, and of each it waits for memory several
 // times over: more and smaller ones wait at the same time.
-constexpr std::uint32_t kScoreBlocks = 3;
+constexpr std::uint32_t kScoreBlocks = 2;
 constexpr std::uint32_t kRowSlots = 256;  // of a block where a sequence has one set of slots (kLastRow)
 
 // The slot that a part of a head would give up, or none.
@@ -54,6 +54,20 @@ struct ScoreArguments : ScoreRule, RunArguments {  // `rows` are given; of a pro
   std::uint32_t first_query = 0;
   std::uint32_t queries = 0;
 };
+
+// Decode attention that keeps the scores of each unit as well.
+struct ScoredAttentionArguments : AttentionArguments {
+  ScoreArguments scores;  // all items are one run
+};
+
+// Whether it can: a unit is all query heads of its storage head, and noise is kept with it. The block that ends a unit
+// goes through its slots again, 512 in a microsecond or less: beyond some thousand, launches whose blocks share them
+// are as fast.
+constexpr std::uint32_t kMostUnitScores = 8192;
+constexpr bool scores_with_attention(const ScoreRule& rule, std::uint32_t passes, std::uint32_t longest) {
+  return rule.kind != ScoreKind::kLastRow && rule.noise != ScoreNoise::kPerQuery && passes == 1 &&
+         longest <= kMostUnitScores;
+}
 
 // Of each head the tokens whose scores are the lowest, of equals the oldest.
 struct ChooseArguments : ScoreRule {

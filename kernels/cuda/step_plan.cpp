@@ -38,6 +38,12 @@ ScoreArguments score_arguments(const AttentionPlan& plan, const AttentionArgumen
   return a;
 }
 
+ScoredAttentionArguments scored_attention(const AttentionArguments& attention, ScoreArguments scores) {
+  scores.run_items = scores.item_count;
+  scores.most_parts = 1;
+  return {attention, scores};
+}
+
 bool StepPlan::serves(std::span<const StepRow> rows) const {
   return rows.size() == limits_.size() &&
          std::equal(rows.begin(), rows.end(), limits_.begin(),
@@ -80,6 +86,8 @@ void StepPlan::build(const Shape& shape, std::span<const DeviceCache* const> cac
     layer.attention = plans[l].arguments(stream_, tables_[l], parts_, shape.width);
     layer.rows = rows_.at<StepRow>() + l * batch;
     layer.attention.rows = layer.rows;
+    layer.longest = *std::max_element(limits_.begin() + static_cast<std::ptrdiff_t>(l * batch),
+                                      limits_.begin() + static_cast<std::ptrdiff_t>((l + 1) * batch));
     layer.scores = score_arguments(plans[l], layer.attention, scores_);
     layer.scores.rows = layer.rows;
     layer.scores.finished = finished_.at<unsigned>();

@@ -19,10 +19,13 @@ struct StepLayer {
   const StepRow* rows = nullptr;      // [sequences]
   AttentionArguments attention;       // without model, query and output
   ScoreArguments scores;              // without policy and query
+  std::uint32_t longest = 0;          // slots of a unit, at most
 };
 
 // Room for the sums and victims of a plan's scores, and what is known of them from its attention.
 ScoreArguments score_arguments(const AttentionPlan& plan, const AttentionArguments& attention, DeviceBuffer& memory);
+// Attention with these scores.
+ScoredAttentionArguments scored_attention(const AttentionArguments& attention, ScoreArguments scores);
 
 class StepPlan {
  public:

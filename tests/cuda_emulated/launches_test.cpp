@@ -166,7 +166,7 @@ TEST_CASE("a layer's attention declares the rows that it reads: one more in each
   }
 }
 
-TEST_CASE("a decode step has five launches a layer, whatever family and batch, and those of a policy's scores") {
+TEST_CASE("a decode step has five launches a layer, whatever family and batch; few policies have some for their scores") {
   const std::vector<std::string> gated = {"qkv_append", "attention", "output", "gate_up", "down"};
   const std::vector<std::string> plain = {"qkv_append", "attention", "output", "up", "down"};
   const std::vector<std::string> parallel = {"qkv_append", "attention", "up", "output", "down"};
@@ -176,9 +176,9 @@ TEST_CASE("a decode step has five launches a layer, whatever family and batch, a
     std::uint32_t batch;
     std::vector<std::string> names;
   };
-  const std::vector<std::string> h2o = {"qkv_append", "attention", "scores", "output", "gate_up", "down"};
-  const std::vector<std::string> keyformer = {"qkv_append", "attention", "noisy_sums", "scores",
-                                              "output",     "up",        "down"};
+  const std::vector<std::string> tova = {"qkv_append", "attention", "scores", "output", "gate_up", "down"};
+  const std::vector<std::string> by_query = {"qkv_append", "attention", "noisy_sums", "scores",
+                                             "output",     "up",        "down"};
   for (const Case& c : std::vector<Case>{{"gptj", "full", 1, parallel},
                                          {"mpt-clip", "full", 1, plain},
                                          {"llama", "full", 1, gated},
@@ -187,9 +187,10 @@ TEST_CASE("a decode step has five launches a layer, whatever family and batch, a
                                          {"mpt", "streaming:budget=8", 4, plain},
                                          {"llama-gqa", "full", 17, gated},
                                          {"qwen3", "full", 1, gated},
-                                         {"llama-gqa", "h2o:budget=8", 2, h2o},
-                                         {"llama-gqa", "tova:budget=8", 2, h2o},
-                                         {"mpt", "keyformer:budget=8", 1, keyformer}}) {
+                                         {"llama-gqa", "h2o:budget=8", 2, gated},
+                                         {"llama-gqa", "tova:budget=8", 2, tova},
+                                         {"mpt", "keyformer:budget=8", 1, plain},
+                                         {"mpt", "keyformer:budget=8:noise=query", 1, by_query}}) {
     INFO(c.model << " " << c.policy << " " << c.batch);
     const Model model = model_named(c.model);
     cuda::CudaBackend backend(model, {parse_policies(c.policy).at(0), 7, DType::kF16});

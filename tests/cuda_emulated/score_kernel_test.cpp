@@ -1,6 +1,7 @@
 // Scores and victims of heads that several blocks share, against sums in double precision.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -21,7 +22,9 @@ struct Case {
   ScoreKind kind = ScoreKind::kAttentionSum;
   std::uint32_t group = 1;
   unsigned blocks = 2;  // of attention
+  bool together = false;  // attention keeps the scores
 };
+constexpr std::uint32_t kDim = 64;
 
 // A sequence of one storage head for each of the lengths.
 class Scored {
@@ -37,35 +40,46 @@ class Scored {
       for (float& x : state) x = std::abs(normal(random));
     }
     before_ = states_;
-    next_.assign(lengths.size(), 0xdeadbeefU);
+    for (std::uint32_t s = 0; s < lengths.size(); ++s) {
+      next_.push_back(s % 2 == 0 ? slot_of(s, kNewest) : 0xdeadbeefU);
+      rows_.push_back({lengths[s], s % 2 == 0 ? kOwnSlot : slot_of(s, kNewest), kRecent, 1, s, kTemperature, 0});
+    }
+    next_before_ = next_;
     evicted_.assign(lengths.size() + 1, 0xdeadbeefU);
     plan_ = plan();
     logits_.resize(plan_.logit_floats());
     for (float& x : logits_) x = normal(random);
+    for (std::uint16_t& x : cached_) x = bf16_of(normal(random));
+    q_.resize(lengths.size() * c.group * kDim);
+    for (float& x : q_) x = normal(random);
+    out_.resize(q_.size());
   }
 
   void run() {
     plan_.place_logits(logits_.data());
     Stream stream;
     DeviceBuffer tables, parts, memory;
-    const AttentionArguments attention = plan_.arguments(stream, tables, parts, 64);
-    std::vector<StepRow> rows;
+    const AttentionArguments attention = attention_of(plan_.arguments(stream, tables, parts, kDim));
     for (std::uint32_t s = 0; s < lengths_.size(); ++s) {
-      rows.push_back({lengths_[s], kOwnSlot, kRecent, 1, s, kTemperature, 0});
       for (std::uint32_t g = 0; g < case_.group; ++g) {
         attention.log_sums[s * case_.group + g] = static_cast<float>(log_sum(s, g));
       }
     }
     ScoreArguments a = score_arguments(plan_, attention, memory);
-    most_parts = a.most_parts;
+    most_parts = case_.together ? attention.most_parts : a.most_parts;
     std::vector<unsigned> finished(lengths_.size(), 0);
     a.kind = case_.kind;
     a.noise = case_.kind == ScoreKind::kNoisySum ? ScoreNoise::kPerToken : ScoreNoise::kNone;
-    a.rows = rows.data();
+    a.rows = rows_.data();
     a.finished = finished.data();
     a.evicted = evicted_.data();
-    if (case_.kind == ScoreKind::kNoisySum) run_noisy_sums(stream, a);
-    run_update_scores(stream, a);
+    if (case_.together) {
+      run_scored_attention(stream, Stored::kBF16, scored_attention(attention, a));
+      check_output(stream, attention);
+    } else {
+      if (case_.kind == ScoreKind::kNoisySum) run_noisy_sums(stream, a);
+      run_update_scores(stream, a);
+    }
     synchronize(stream);
     CHECK(std::all_of(finished.begin(), finished.end(), [](unsigned n) { return n == 0; }));
   }
@@ -83,7 +97,7 @@ class Scored {
         if (may_go && (best == 0xdeadbeefU || states_[s][slot] < states_[s][best])) best = slot;
       }
       CHECK(worst < 2e-5);
-      CHECK(next_[s] == best);
+      CHECK(next_[s] == (best == 0xdeadbeefU ? next_before_[s] : best));
       CHECK(evicted_[s] == (best == 0xdeadbeefU ? kNoToken : positions_[s][best]));
     }
     CHECK(evicted_.back() == 0xdeadbeefU);
@@ -96,14 +110,41 @@ class Scored {
     AttentionPlan plan(1, case_.group, kMostGroup);
     for (std::uint32_t s = 0; s < lengths_.size(); ++s) {
       CacheSlots slots;
+      slots.keys = reinterpret_cast<std::byte*>(cached_.data());
+      slots.values = slots.keys + cached_.size();
       slots.positions = positions_[s].data();
       slots.state = reinterpret_cast<std::uint32_t*>(states_[s].data());
       slots.stride = lengths_[s];
       slots.next = &next_[s];
       plan.add({&slots, 1}, kNewest, {&lengths_[s], 1});
     }
-    plan.cut(case_.blocks, 64, 256);
+    plan.cut(case_.blocks, kDim, 256);
     return plan;
+  }
+  static std::uint16_t bf16_of(float x) { return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16); }
+  // All sequences read the same keys, and the same values behind them.
+  [[nodiscard]] AttentionArguments attention_of(AttentionArguments a) {
+    a.rows = rows_.data();
+    a.key_row_bytes = a.value_row_bytes = 2 * kDim;
+    a.q = q_.data();
+    a.heads = case_.group;
+    a.head_dim = a.value_dim = kDim;
+    a.scale = 0.1F;
+    a.out = out_.data();
+    return a;
+  }
+  // Scores beside it change nothing of attention's output.
+  void check_output(Stream& stream, const AttentionArguments& attention) {
+    synchronize(stream);
+    const std::vector<float> together = out_, logits = logits_;
+    run_decode_attention(stream, Stored::kBF16, attention);
+    synchronize(stream);
+    CHECK(together == out_);
+    CHECK(logits == logits_);
+  }
+  [[nodiscard]] std::uint32_t slot_of(std::uint32_t s, std::uint32_t position) const {
+    const auto& all = positions_[s];
+    return static_cast<std::uint32_t>(std::find(all.begin(), all.end(), position) - all.begin());
   }
   [[nodiscard]] double logit(std::uint32_t s, std::uint32_t slot, std::uint32_t g) const {
     std::size_t at = slot;
@@ -138,8 +179,10 @@ class Scored {
   std::vector<std::uint32_t> lengths_;
   std::vector<std::vector<std::uint32_t>> positions_;
   std::vector<std::vector<float>> states_, before_;
-  std::vector<std::uint32_t> next_, evicted_;
-  std::vector<float> logits_;
+  std::vector<std::uint32_t> next_, next_before_, evicted_;
+  std::vector<StepRow> rows_;
+  std::vector<float> logits_, q_, out_;
+  std::vector<std::uint16_t> cached_ = std::vector<std::uint16_t>(std::size_t{2} * 700 * kDim);
   AttentionPlan plan_{1, 1};
   mutable std::vector<std::vector<double>> sums_ = std::vector<std::vector<double>>(16);
 };
@@ -156,6 +199,21 @@ TEST_CASE("scores and victims of heads of all lengths are those of plain sums, w
         scored.run();
         scored.check();
         CHECK(scored.most_parts == (blocks == 1 ? 2U : blocks == 2 ? 3U : 11U));
+      }
+    }
+  }
+}
+
+TEST_CASE("the block that ends a unit's attention keeps its scores: those of plain sums of the logits it made") {
+  const std::vector<std::uint32_t> lengths = {1, 513, 63, 64, 65, 700, 12, 200};
+  for (const ScoreKind kind : {ScoreKind::kAttentionSum, ScoreKind::kNoisySum}) {
+    for (const std::uint32_t group : {1U, 3U, 8U}) {
+      for (const unsigned blocks : {1U, 2U, 30U}) {
+        CAPTURE(static_cast<int>(kind), group, blocks);
+        Scored scored({kind, group, blocks, true}, lengths);
+        scored.run();
+        scored.check();
+        CHECK(scored.most_parts == (blocks == 1 ? 1U : blocks == 2 ? 2U : 11U));
       }
     }
   }

@@ -59,6 +59,7 @@ class Call {
     run_noise(stream, Noise::kF32, 0.01F, 1, arena.at(first + 2 * rows * c.row_bytes()), (8 * rows + 15) / 16 * 16);
   }
   void launch(Stream& stream) {
+    if (c_.scores && !c_.apart) return run_scored_attention(stream, c_.type, scored_attention(a_, scores_));
     run_decode_attention(stream, c_.type, a_);
     if (!c_.scores) return;
     if (*c_.scores == ScoreKind::kNoisySum) run_noisy_sums(stream, scores_);
@@ -71,7 +72,9 @@ class Call {
     scores_.kind = *c_.scores;
     if (scores_.kind == ScoreKind::kNoisySum) scores_.noise = ScoreNoise::kPerToken;
     std::vector<StepRow> rows;
-    for (const std::uint32_t length : c_.lengths) rows.push_back({.length = length, .recent = length / 8, .evicts = 1});
+    for (const std::uint32_t length : c_.lengths) {
+      rows.push_back({.length = length, .slot = length - 1, .recent = length / 8, .evicts = 1});
+    }
     score_rows_ = uploaded(stream, rows);
     finished_ = uploaded(stream, std::vector<unsigned>(plan_.units().size()));
     evicted_ = DeviceBuffer(4 * c_.lengths.size() * c_.kv_heads);

@@ -17,7 +17,8 @@ struct AttentionWork {
   Stored type = Stored::kBF16;
   std::vector<std::uint32_t> lengths;  // of each sequence
   bool rows = false;                   // logits are kept, as policies that score need them
-  std::optional<ScoreKind> scores;     // with rows: scores are updated after it, and each head's victim is found
+  std::optional<ScoreKind> scores;     // with rows: scores are updated, and each head's victim is found
+  bool apart = false;                  // by launches of their own, not by the one that attends
 
   [[nodiscard]] std::uint32_t row_bytes() const {
     return dim * (type == Stored::kInt8 ? 8 : type == Stored::kInt4 ? 4 : 16) / 8;

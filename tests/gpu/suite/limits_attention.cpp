@@ -18,9 +18,11 @@ struct Case {
             {"heads", work.heads},          {"kv_heads", work.kv_heads},
             {"head_dim", work.dim},         {"type", name_of(work.type)},
             {"lengths", shape},             {"rows_kept", work.rows},
-            {"scores", !work.scores                              ? "none"
-                       : *work.scores == ScoreKind::kNoisySum ? "noisy_sums"
-                                                              : "sums"}};
+            {"scores", scores()}};
+  }
+  [[nodiscard]] std::string scores() const {
+    if (!work.scores) return "none";
+    return std::string(*work.scores == ScoreKind::kNoisySum ? "noisy_sums" : "sums") + (work.apart ? " apart" : "");
   }
 };
 
@@ -41,7 +43,8 @@ std::vector<Case> attention_cases(bool small) {
   if (small) {
     return {{{2, 2, 64, Stored::kBF16, uniform(2, 40), false, {}}},
             {{4, 2, 128, Stored::kInt8, {60, 3}, true, {}}, "one long"},
-            {{4, 2, 64, Stored::kBF16, {60, 3}, true, ScoreKind::kNoisySum}}};
+            {{4, 2, 64, Stored::kBF16, {60, 3}, true, ScoreKind::kNoisySum}},
+            {{4, 2, 64, Stored::kBF16, {60, 3}, true, ScoreKind::kNoisySum, true}}};
   }
   std::vector<Case> cases;
   const auto add = [&](std::uint32_t heads, std::uint32_t kv, std::uint32_t dim, Stored type,
@@ -50,9 +53,15 @@ std::vector<Case> attention_cases(bool small) {
     cases.push_back({{heads, kv, dim, type, std::move(lengths), rows, {}}, shape});
   };
   for (const bool rows : {false, true}) add(32, 32, 128, Stored::kBF16, uniform(8, 4096), "uniform", rows);
-  for (const ScoreKind scores : {ScoreKind::kAttentionSum, ScoreKind::kNoisySum}) {
-    cases.push_back({{32, 32, 128, Stored::kBF16, uniform(8, 4096), true, scores}});
+  // What scores add to it: of few long sequences, and of many that a policy has made short.
+  for (const auto& lengths : {uniform(8, 4096), uniform(256, 513)}) {
+    for (const ScoreKind scores : {ScoreKind::kAttentionSum, ScoreKind::kNoisySum}) {
+      for (const bool apart : {false, true}) {
+        cases.push_back({{32, 32, 128, Stored::kBF16, lengths, true, scores, apart}});
+      }
+    }
   }
+  add(32, 32, 128, Stored::kBF16, uniform(256, 513));
   std::vector<std::uint32_t> one_long(8, 1024), zipf;
   one_long[0] = 8 * 4096 - 7 * 1024;
   for (std::uint32_t i = 1; i <= 8; ++i) zipf.push_back(static_cast<std::uint32_t>(8 * 4096 / 2.718 / i));

@@ -1,0 +1,288 @@
+// Scores of a policy beside the cache: each row's attention is added to them, and the victim is found on the way.
+//
+// Weights are exact: exp(logit − log-sum-exp) of the logits that attention left behind, which the second-level cache
+// still holds: rows of k and v pass it as what is read once. While decoding, the block of attention that ends a short
+// unit goes on with score_unit(): it and what the blocks beside it read fill the memory's time together. Else launches
+// of their own share attention's runs, kScoreBlocks blocks each; of a piece of one storage head a thread takes every
+// kScoreThreads-th slot, and the block that finishes a head's last part writes the victim's slot for the next token.
+#pragma once
+
+#include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/kernels.hpp"
+#include "sim/core/gumbel.hpp"
+
+namespace kvroof::cuda {
+
+constexpr unsigned kScoreThreads = 128;  // of blocks that walk runs
+constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
+
+// The units of one storage head and what a row says of it.
+struct ScoreHead {
+  std::uint32_t unit = 0;  // the first
+  std::uint32_t head = 0;  // storage head of the layer
+  std::uint32_t query = 0;
+  float coldness = 1;  // 1 / temperature
+  StepRow row;
+  CacheSlots slots;
+};
+
+KV_DEVICE ScoreHead score_head(const ScoreArguments& a, std::uint32_t unit) {
+  const std::uint32_t sequence = a.units[unit].sequence;
+  const StepRow row = a.rows[sequence];
+  const std::uint32_t head = unit / a.passes % a.storage_heads;
+  return {unit, head, a.query[sequence], 1.0F / row.temperature, row, a.units[unit].slots};
+}
+
+// Below, kOneUnit: a storage head has one unit, and the noise on its logits, if there is any, is kept.
+
+// Of query head g of a storage head: which of its units it is in, and its place there.
+template <bool kOneUnit>
+KV_DEVICE unsigned pass_of(const ScoreArguments& a, unsigned g) {
+  return kOneUnit || a.passes == 1 ? 0 : g / a.kernel_group;
+}
+template <bool kOneUnit>
+KV_DEVICE std::size_t place_of(const ScoreArguments& a, std::size_t row, unsigned g) {
+  return row * a.kernel_group + (g - pass_of<kOneUnit>(a, g) * a.kernel_group);
+}
+template <bool kOneUnit>
+KV_DEVICE float logit_of(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, unsigned g) {
+  const float* logits = kOneUnit ? h.slots.logits : a.units[h.unit + pass_of<false>(a, g)].slots.logits;
+  return logits[place_of<kOneUnit>(a, slot, g)];
+}
+
+// Slots of a thread, `step` apart; those from `end` on are not there.
+struct SlotRow {
+  std::uint32_t first, end, step;
+  KV_DEVICE std::uint32_t at(unsigned n) const { return first + n * step; }
+  KV_DEVICE bool has(unsigned n) const { return at(n) < end; }
+};
+// So many, that a thread asks for together: memory is far away. (A budget of a power of two holds one more slot.)
+constexpr unsigned kSlotsAtOnce = 5;
+
+// Calls body(slots) for every threads_x()-th slot of the piece, kSlotsAtOnce of them together.
+template <class Body>
+KV_DEVICE void for_slots(const RunPiece& piece, const Body& body) {
+  const std::uint32_t end = piece.first + piece.count;
+  KV_UNROLL_BY(1)
+  for (std::uint32_t at = piece.first + thread_x(); at < end; at += kSlotsAtOnce * threads_x()) {
+    body(SlotRow{at, end, threads_x()});
+  }
+}
+
+KV_DEVICE bool keeps_noise(const ScoreArguments& a) { return a.noise == ScoreNoise::kPerToken; }
+KV_DEVICE std::uint32_t* kept_noise(const ScoreHead& h, std::uint32_t slot, unsigned g) {
+  return h.slots.state + std::size_t{1 + g} * h.slots.stride + slot;
+}
+
+KV_DEVICE NoiseKey noise_key(const ScoreArguments& a, const ScoreHead& h, unsigned g, std::uint32_t position) {
+  return {a.seed, h.row.sequence, a.layer, h.head * a.group + g, position};
+}
+
+// The noise on the logit of query head g.
+template <bool kOneUnit>
+KV_DEVICE float noise_on(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, unsigned g) {
+  if (kOneUnit || keeps_noise(a)) return float_of(*kept_noise(h, slot, g));
+  NoiseKey key = noise_key(a, h, g, h.slots.positions[slot]);
+  key.query_position = h.query;
+  return gumbel_draw(key);
+}
+
+// Where there is one draw a token, and the row's own token lies in the piece: draws its noise, before any is read.
+// Those of a prompt are drawn before its rows.
+KV_DEVICE void keep_own_noise(const ScoreArguments& a, const ScoreHead& h, const RunPiece& piece) {
+  if (!keeps_noise(a) || a.queries > 0) return;
+  const std::uint32_t slot = h.row.slot == kOwnSlot ? *h.slots.next : h.row.slot;
+  if (slot - piece.first < piece.count) {
+    for (unsigned g = thread_x(); g < a.group; g += threads_x()) {
+      *kept_noise(h, slot, g) = bits_of(gumbel_draw(noise_key(a, h, g, h.query)));
+    }
+  }
+  sync_block();
+}
+
+// What weights of query head g are made of: logits, or (logit + noise) / temperature; kNever where nothing is seen.
+template <bool kOneUnit, unsigned kSlots>
+KV_DEVICE void load_logits(const ScoreArguments& a, const ScoreHead& h, const SlotRow& slots, unsigned g,
+                           float (&x)[kSlots]) {
+  KV_UNROLL
+  for (unsigned n = 0; n < kSlots; ++n) x[n] = slots.has(n) ? logit_of<kOneUnit>(a, h, slots.at(n), g) : kNever;
+  if (a.kind != ScoreKind::kNoisySum) return;
+  float noise[kSlots] = {};
+  if (a.noise != ScoreNoise::kNone) {
+    KV_UNROLL
+    for (unsigned n = 0; n < kSlots; ++n) {
+      if (slots.has(n)) noise[n] = noise_on<kOneUnit>(a, h, slots.at(n), g);
+    }
+  }
+  KV_UNROLL
+  for (unsigned n = 0; n < kSlots; ++n) x[n] = x[n] <= kNever ? kNever : (x[n] + noise[n]) * h.coldness;
+}
+
+// The greatest of some x, and the sum of exp(x − greatest).
+struct ExpSum {
+  float highest, sum;
+};
+
+// Of query head g: those of a thread's slots of the piece.
+template <bool kOneUnit>
+KV_DEVICE ExpSum noisy_sum_of_thread(const ScoreArguments& a, const ScoreHead& h, const RunPiece& piece, unsigned g) {
+  ExpSum met = {kNever, 0.0F};
+  for_slots(piece, [&](const SlotRow& slots) {
+    float x[kSlotsAtOnce];
+    load_logits<kOneUnit>(a, h, slots, g, x);
+    float highest = met.highest;
+    for (const float logit : x) highest = higher_of(highest, logit);
+    if (highest <= kNever) return;
+    met.sum *= exp_of(met.highest - highest);
+    for (const float logit : x) met.sum += exp_of(logit - highest);
+    met.highest = highest;
+  });
+  return met;
+}
+
+// Those of the block, in every thread; `warps` has a place for each warp.
+KV_DEVICE ExpSum join_over_block(const ExpSum& met, ExpSum* warps) {
+  ExpSum all = {max_over(met.highest, 32), 0.0F};
+  all.sum = sum_over(met.sum * exp_of(met.highest - all.highest), 32);
+  sync_block();
+  if (thread_x() % 32 == 0) warps[thread_x() / 32] = all;
+  sync_block();
+  for (unsigned w = 0; w < kScoreThreads / 32; ++w) all.highest = higher_of(all.highest, warps[w].highest);
+  all.sum = 0;
+  for (unsigned w = 0; w < kScoreThreads / 32; ++w) all.sum += warps[w].sum * exp_of(warps[w].highest - all.highest);
+  return all;
+}
+
+// The weights of slots, each reduced over the group; `sums` [group] are what they are relative to.
+template <bool kOneUnit, unsigned kSlots>
+KV_DEVICE void weigh_slots(const ScoreArguments& a, const ScoreHead& h, const SlotRow& slots, const float* sums,
+                           float (&weights)[kSlots]) {
+  KV_UNROLL
+  for (unsigned n = 0; n < kSlots; ++n) weights[n] = 0;
+  KV_UNROLL_BY(1)
+  for (unsigned g = 0; g < a.group; ++g) {
+    float x[kSlots];
+    load_logits<kOneUnit>(a, h, slots, g, x);
+    KV_UNROLL
+    for (unsigned n = 0; n < kSlots; ++n) {
+      const float weight = exp_of(x[n] - sums[g]);
+      weights[n] = a.reduction == ScoreReduction::kMax ? higher_of(weights[n], weight) : weights[n] + weight;
+    }
+  }
+  if (a.reduction != ScoreReduction::kMean) return;
+  KV_UNROLL
+  for (unsigned n = 0; n < kSlots; ++n) weights[n] *= 1.0F / static_cast<float>(a.group);
+}
+
+// Adds a row to the count of a slot, and what leaves the history out of it; a ring of one bit a row remembers.
+KV_DEVICE float counted(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, float weight, bool is_new) {
+  std::uint32_t* count = h.slots.state + slot;
+  if (is_new) {
+    for (unsigned c = 0; c < 1 + (a.history + 31) / 32; ++c) count[std::size_t{c} * h.slots.stride] = 0;
+  }
+  const std::uint32_t row = h.query % a.history;
+  std::uint32_t* ring = count + std::size_t{1 + row / 32} * h.slots.stride;
+  const std::uint32_t hit = (a.counts_low ? weight < h.row.threshold : weight > h.row.threshold) ? 1 : 0;
+  const std::uint32_t gone = *ring >> (row % 32) & 1U;
+  *count += hit - gone;
+  *ring ^= (hit ^ gone) << (row % 32);
+  const auto value = static_cast<float>(*count);
+  return a.counts_low ? -value : value;
+}
+
+// The slot's score after the row: the lowest goes. `state` is the slot's before it.
+KV_DEVICE float scored(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, std::uint32_t position,
+                       std::uint32_t state, float weight) {
+  const bool is_new = position == h.query;
+  if (a.kind == ScoreKind::kCounts) return counted(a, h, slot, weight, is_new);
+  const float score = (is_new ? 0.0F : float_of(state)) + weight;
+  h.slots.state[slot] = bits_of(score);
+  return score;
+}
+
+// A slot's place in the order of leaving. What the window hides from the next query goes before all others.
+KV_DEVICE std::uint64_t victim_key(const ScoreArguments& a, const ScoreHead& h, std::uint32_t position, float score) {
+  if (a.window > 0 && position + a.window == h.query + 1) return position;
+  if (h.row.evicts == 0 || position + h.row.recent > h.query) return kNoKey;
+  return std::uint64_t{ordered_bits(score)} << 32 | position;
+}
+
+KV_DEVICE void meet_victim(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, std::uint32_t position,
+                           float score, Victim& best) {
+  const std::uint64_t key = victim_key(a, h, position, score);
+  if (key < best.key) best = {key, slot};
+}
+
+// The slot of the `least` key, which some thread has as its `best`, becomes the victim of the head and of those after
+// it that keep the same set, `heads` in all.
+KV_DEVICE void store_victim(const ScoreArguments& a, const ScoreHead& h, const Victim& best, std::uint64_t least,
+                            std::uint32_t heads) {
+  const bool hidden = least >> 32 == 0;
+  KV_UNROLL_BY(1)
+  for (std::uint32_t head = 0; head < heads; ++head) {
+    if (thread_x() == 0) {
+      a.evicted[h.unit / a.passes + head] = least == kNoKey || hidden ? kNoToken : static_cast<std::uint32_t>(least);
+    }
+    if (least != kNoKey && best.key == least) *a.units[h.unit + head * a.passes].slots.next = best.slot;
+  }
+}
+
+// The scores of a piece's slots, of which this thread has met `best`; `sums` as in weigh_slots().
+template <bool kOneUnit>
+KV_DEVICE Victim score_slots(const ScoreArguments& a, const ScoreHead& h, const RunPiece& piece, const float* sums) {
+  Victim best;
+  for_slots(piece, [&](const SlotRow& slots) {
+    std::uint32_t positions[kSlotsAtOnce], states[kSlotsAtOnce];
+    KV_UNROLL
+    for (unsigned n = 0; n < kSlotsAtOnce; ++n) {
+      positions[n] = slots.has(n) ? h.slots.positions[slots.at(n)] : 0;
+      states[n] = slots.has(n) ? h.slots.state[slots.at(n)] : 0;
+    }
+    float weights[kSlotsAtOnce];
+    weigh_slots<kOneUnit>(a, h, slots, sums, weights);
+    KV_UNROLL
+    for (unsigned n = 0; n < kSlotsAtOnce; ++n) {
+      if (!slots.has(n)) continue;
+      const std::uint32_t slot = slots.at(n);
+      meet_victim(a, h, slot, positions[n], scored(a, h, slot, positions[n], states[n], weights[n]), best);
+    }
+  });
+  return best;
+}
+
+// All scores of a storage head with one unit, and its victim; by the block of kScoreThreads that ended the unit.
+KV_DEVICE void score_unit(const ScoreArguments& a, std::uint32_t unit) {
+  KV_SHARED(float, sums, kMostGroup);
+  KV_SHARED(ExpSum, warps, kScoreThreads / 32);
+  KV_SHARED(std::uint64_t, keys, kScoreThreads / 32);
+  const ScoreHead h = score_head(a, unit);
+  const RunPiece whole = {unit, 0, h.row.length, 0, 1};
+  if (a.kind == ScoreKind::kNoisySum) {
+    keep_own_noise(a, h, whole);
+    KV_UNROLL_BY(1)
+    for (unsigned g = 0; g < a.group; ++g) {
+      const ExpSum all = join_over_block(noisy_sum_of_thread<true>(a, h, whole, g), warps);
+      if (thread_x() == 0) sums[g] = all.highest + logf(all.sum);
+    }
+  } else if (thread_x() < a.group) {
+    sums[thread_x()] = a.log_sums[std::size_t{unit} * a.kernel_group + thread_x()];
+  }
+  sync_block();
+  const Victim best = score_slots<true>(a, h, whole, sums);
+  const std::uint64_t least = lowest_over_block(best.key, keys);
+  store_victim(a, h, best, least, 1);
+}
+
+// Has what scores are made of besides logits brought to the second-level cache, a thread every 32nd slot of the piece.
+KV_DEVICE void prefetch_scores(const ScoreArguments& a, const RunPiece& piece) {
+  const CacheSlots& slots = a.units[piece.unit].slots;
+  const unsigned columns = keeps_noise(a) ? 1 + a.group : 1;
+  for (unsigned at = thread_x() * 32; at < piece.count; at += 32 * threads_x()) {
+    prefetch(reinterpret_cast<const std::byte*>(slots.positions + piece.first + at));
+    for (unsigned c = 0; c < columns; ++c) {
+      prefetch(reinterpret_cast<const std::byte*>(slots.state + std::size_t{c} * slots.stride + piece.first + at));
+    }
+  }
+}
+
+}  // namespace kvroof::cuda
