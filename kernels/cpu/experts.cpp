@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "sim/attention/attention.hpp"
@@ -23,37 +24,49 @@ std::size_t take_best(std::span<const float> values, std::span<std::uint8_t> ope
 
 }  // namespace
 
-// Leaves open the experts of the groups with the best single expert.
+// Leaves open the experts of the groups with the best experts.
 void Router::close_groups(const RoutingRule& rule) {
-  const std::size_t size = scores_.size() / rule.groups;
-  group_scores_.resize(rule.groups);
+  const std::size_t size = ranks_.size() / rule.groups;
+  group_ranks_.resize(rule.groups);
   for (std::size_t g = 0; g < rule.groups; ++g) {
-    const std::span<const float> group = std::span(scores_).subspan(g * size, size);
-    group_scores_[g] = *std::max_element(group.begin(), group.end());
+    float best = -std::numeric_limits<float>::infinity();
+    float second = best;
+    for (std::size_t i = g * size; i < (g + 1) * size; ++i) {
+      second = std::max(second, std::min(best, ranks_[i]));
+      best = std::max(best, ranks_[i]);
+    }
+    group_ranks_[g] = rule.group_best == 2 ? best + second : best;
   }
   open_groups_.assign(rule.groups, 1);
-  open_.assign(scores_.size(), 0);
+  open_.assign(ranks_.size(), 0);
   for (std::uint32_t i = 0; i < rule.top_groups; ++i) {
-    std::fill_n(open_.begin() + static_cast<std::ptrdiff_t>(take_best(group_scores_, open_groups_) * size), size,
+    std::fill_n(open_.begin() + static_cast<std::ptrdiff_t>(take_best(group_ranks_, open_groups_) * size), size,
                 std::uint8_t{1});
   }
 }
 
-void Router::route(std::span<const float> logits, const RoutingRule& rule, std::span<Route> chosen) {
+void Router::score(std::span<const float> logits, const RoutingRule& rule) {
   scores_.resize(logits.size());
-  softmax(logits, scores_);
+  if (rule.scores == RouterScores::kSoftmax) return softmax(logits, scores_);
+  for (std::size_t i = 0; i < logits.size(); ++i) scores_[i] = 1.0F / (1.0F + std::exp(-logits[i]));
+}
+
+void Router::route(std::span<const float> logits, const RoutingRule& rule, std::span<Route> chosen,
+                   std::span<const float> bias) {
+  score(logits, rule);
+  ranks_ = scores_;
+  for (std::size_t i = 0; i < bias.size(); ++i) ranks_[i] += bias[i];
   if (rule.groups > 1) {
     close_groups(rule);
   } else {
-    open_.assign(scores_.size(), 1);
+    open_.assign(ranks_.size(), 1);
   }
-  for (Route& route : chosen) route.expert = static_cast<std::uint32_t>(take_best(scores_, open_));
+  for (Route& route : chosen) route.expert = static_cast<std::uint32_t>(take_best(ranks_, open_));
   weigh_chosen(rule, chosen);
 }
 
 void Router::weigh(std::span<const float> logits, const RoutingRule& rule, std::span<Route> chosen) {
-  scores_.resize(logits.size());
-  softmax(logits, scores_);
+  score(logits, rule);
   weigh_chosen(rule, chosen);
 }
 
@@ -89,12 +102,13 @@ void ExpertLayer::choose(std::uint32_t layer, std::span<const float> in) {
   const std::size_t tokens = in.size() / shape.hidden;
   const std::size_t count = shape.experts_per_token;
   router_logits_.resize(tokens * shape.experts);
-  ops_.linear(in, model_.weights.layers[layer].experts.router, nullptr, router_logits_);
+  const ExpertWeights& experts = model_.weights.layers[layer].experts;
+  ops_.linear(in, experts.router, nullptr, router_logits_);
   routes_.resize(tokens * count);
   for (std::size_t t = 0; t < tokens; ++t) {
     const auto logits = std::span<const float>(router_logits_).subspan(t * shape.experts, shape.experts);
     const std::span<Route> chosen = std::span(routes_).subspan(t * count, count);
-    router_.route(logits, model_.config.options.routing, chosen);
+    router_.route(logits, model_.config.options.routing, chosen, router_bias_of(experts));
     if (reviewer_ != nullptr) reviewer_->review(layer, t, logits, chosen);
   }
 }

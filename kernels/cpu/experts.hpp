@@ -27,22 +27,31 @@ class RouteReviewer {
   virtual void review(std::uint32_t layer, std::size_t row, std::span<const float> logits, std::span<Route> chosen) = 0;
 };
 
-// Softmax over all experts of a token; the best are chosen, of equal ones the lower index. Group-limited where the rule
-// says so (DeepSeek-V2, arXiv:2405.04434, section 2.2.2).
+// The experts of a token with the best scores (softmax over all, or sigmoids), of equal ones the lower index.
+// Group-limited where the rule says so (DeepSeek-V2, arXiv:2405.04434, section 2.2.2); a bias may take part in the
+// choice (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
 class Router {
  public:
-  // Fills `chosen`, best first, from the router's logits of one token. At least as many experts must compete.
-  void route(std::span<const float> logits, const RoutingRule& rule, std::span<Route> chosen);
+  // Fills `chosen`, best first, from the router's logits of one token. At least as many experts must compete. `bias`
+  // [experts], or none.
+  void route(std::span<const float> logits, const RoutingRule& rule, std::span<Route> chosen,
+             std::span<const float> bias = {});
   // The weights alone, of experts that somebody else chose.
   void weigh(std::span<const float> logits, const RoutingRule& rule, std::span<Route> chosen);
 
  private:
+  void score(std::span<const float> logits, const RoutingRule& rule);
   void weigh_chosen(const RoutingRule& rule, std::span<Route> chosen) const;
   void close_groups(const RoutingRule& rule);
 
-  std::vector<float> scores_, group_scores_;
+  std::vector<float> scores_, ranks_, group_ranks_;  // ranks_: scores and bias, by which experts are chosen
   std::vector<std::uint8_t> open_, open_groups_;  // != 0: may still be chosen
 };
+
+// [experts], or none.
+inline std::span<const float> router_bias_of(const ExpertWeights& experts) {
+  return {reinterpret_cast<const float*>(experts.router_bias.data.data()), experts.router_bias.cols};
+}
 
 class ExpertLayer {
  public:

@@ -130,8 +130,11 @@ struct RouteArguments {
   std::uint32_t tokens = 0;
   std::uint32_t experts = 0;       // ≤ kMostExperts
   std::uint32_t per_token = 0;
+  bool sigmoid = false;            // scores are sigmoids; else a softmax over all
+  const float* bias = nullptr;     // [experts] added to scores for the choice alone, or null
   std::uint32_t groups = 1;
   std::uint32_t top_groups = 1;
+  std::uint32_t group_best = 1;    // experts of a group that rank it: 1 or 2
   bool renormalise = false;
   float scale = 1;
   std::uint32_t* chosen = nullptr;  // [tokens, per_token]

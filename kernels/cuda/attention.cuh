@@ -332,6 +332,7 @@ KV_DEVICE void prefetch_next_piece(const AttentionArguments& a, RunWalk walk) {
   }
 }
 
+static_assert(kScoreThreads == kAttentionThreads);
 template <bool kScores>
 using DecodeArguments = std::conditional_t<kScores, ScoredAttentionArguments, AttentionArguments>;
 

@@ -97,9 +97,9 @@ void CudaBackend::admit_rows() {
 }
 
 bool CudaBackend::keeps_scores_in_attention(LayerId layer) const {
-  if (!device_policy_->observes() || shape().latent()) return false;
+  if (!device_policy_->observes()) return false;
   const StepLayer& planned = plan_.layer(layer);
-  return scores_with_attention(score_rule(layer), planned.scores.passes, planned.longest);
+  return scores_with_attention(score_rule(layer), planned.scores, planned.longest);
 }
 
 // Where the heads of a step go: each layer's launches say the same until the plan is built anew.
@@ -130,7 +130,7 @@ void CudaBackend::attend_on_device(const AttentionInput& input) {
   const bool together = keeps_scores_in_attention(input.layer);
   {
     const Launch launch(launches_, {"attention", number, Cause::kKvRead, {}}, work.attention);
-    if (together) return run_scored_attention(stream_, format_.type, scored_attention(attention, scores));
+    if (together) return run_scored_attention(stream_, format_.type, ScoredAttentionArguments{attention, scores});
     run_decode_attention(stream_, format_.type, attention);
   }
   if (!device_policy_->observes()) return;
@@ -193,8 +193,8 @@ void CudaBackend::finish_rows() {
   check_device(synchronize(stream_), "closing up a cache");  // a step is over when its last launch is
 }
 
-// Once in `drop` steps the device chooses among the tokens of heads over their budgets, whose scores' launch has said
-// that it reads them; the survivors close up.
+// Once in `drop` steps the device chooses among the tokens of heads over their budgets (the launch that kept their
+// scores has said that these are read); the survivors close up.
 void CudaBackend::drop_tokens(Sequence& sequence, LayerId layer) {
   LayerState& state = sequence.layers[layer.value];
   const TokenPos newest(sequence.tokens);

@@ -61,10 +61,10 @@ RoutedRows DeviceForward::route(const DeviceExperts& w, const float* x, const De
   linear("router", x, norm, {w.router, nullptr}, router_logits_.at<float>(), false);
   {
     const Launch launch(launches_, {"route", layer_, Cause::kActivations, {}});
+    const RoutingRule& rule = config.options.routing;
     run_choose_experts(stream_, {router_logits_.at<float>(), tokens_, shape.experts, shape.experts_per_token,
-                                 config.options.routing.groups, config.options.routing.top_groups,
-                                 config.options.routing.renormalise, config.options.routing.scale, tables.chosen,
-                                 tables.weights});
+                                 rule.scores == RouterScores::kSigmoid, w.router_bias, rule.groups, rule.top_groups,
+                                 rule.group_best, rule.renormalise, rule.scale, tables.chosen, tables.weights});
   }
   RoutedRows routed{tables.chosen, shape.experts_per_token, tables.order, tables.tiles, tables.tile_count,
                     most_tiles(pairs, shape.experts)};

@@ -1,6 +1,7 @@
 #include "kernels/cuda/device_model.hpp"
 
 #include "kernels/cuda/cuda.hpp"
+#include "kernels/engine/elements.hpp"
 #include "sim/core/bytes_text.hpp"
 
 namespace kvroof::cuda {
@@ -55,6 +56,15 @@ std::byte* DeviceModel::room(std::size_t bytes) {
 void DeviceModel::place(const Weight& weight, std::byte* to) {
   if (weight.data.size() > 0) {
     copy_to_device(stream_, to, {weight.data.data(), weight.data.size()});
+  } else if (weight.stored.empty() && weight.type == DType::kF32) {  // a router's bias
+    Weight made;
+    made.type = weight.type;
+    made.rows = weight.rows;
+    made.cols = weight.cols;
+    made.random = weight.random;
+    make_elements(made);
+    copy_to_device(stream_, to, {made.data.data(), made.data.size()});
+    check_device(synchronize(stream_), "copying weights");  // before they go
   } else if (weight.stored.empty()) {
     run_fill(stream_, type_, {weight.random, std::uint64_t{weight.rows} * weight.cols, to});
   } else {
@@ -120,6 +130,7 @@ DeviceExperts DeviceModel::experts(const ExpertWeights& experts) {
   DeviceExperts out;
   if (experts.routed.empty()) return out;
   out.router = matrix(experts.router);
+  out.router_bias = reinterpret_cast<const float*>(vector(experts.router_bias));
   if (!experts.shared_gate.empty()) out.shared_gate = matrix(experts.shared_gate);
   out.shared = mlp(experts.shared);
   const auto all = [&](Linear Mlp::*part) {

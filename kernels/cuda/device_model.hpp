@@ -28,6 +28,7 @@ struct DeviceMlp {
 // The matrices of all routed experts lie behind each other, and so do their biases; rows are those of one.
 struct DeviceExperts {
   DeviceMatrix router;       // no rows: a dense layer
+  const float* router_bias = nullptr;  // [experts], or null
   DeviceMatrix shared_gate;  // one row, or none
   DeviceMlp routed, shared;
 };

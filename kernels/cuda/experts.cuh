@@ -7,8 +7,8 @@
 namespace kvroof::cuda {
 
 constexpr unsigned kRouteThreads = 128;
-constexpr float kClosed = -1.0F;  // below every probability
-constexpr float kTaken = -2.0F;
+constexpr float kClosed = -1e30F;  // below every rank
+constexpr float kTaken = -2e30F;
 
 // The first of the largest of `count` values, in every lane of the warp.
 KV_DEVICE unsigned best_of(const float* values, unsigned count) {
@@ -24,61 +24,77 @@ KV_DEVICE unsigned best_of(const float* values, unsigned count) {
   return 0xffffffffU - static_cast<unsigned>(best);
 }
 
-// Takes the best value: its index, and its value before. For one warp.
-KV_DEVICE unsigned take_best(float* values, unsigned count, float& value) {
+// Takes the best value; its index. For one warp.
+KV_DEVICE unsigned take_best(float* values, unsigned count) {
   const unsigned best = best_of(values, count);
-  value = values[best];
   sync_warp();
   if (thread_x() % 32 == 0) values[best] = kTaken;
   sync_warp();
   return best;
 }
 
-// Closes the experts of all groups but those with the best single expert (DeepSeek-V2). For one warp.
-KV_DEVICE void close_groups(const RouteArguments& a, float* scores, float* groups) {
+// Closes the experts of all groups but those with the best experts (DeepSeek-V2 and V3). For one warp.
+KV_DEVICE void close_groups(const RouteArguments& a, float* ranks, float* groups) {
   const unsigned lane = thread_x() % 32;
   const unsigned size = a.experts / a.groups;
   for (unsigned g = lane; g < a.groups; g += 32) {
     float best = kClosed;
-    for (unsigned i = g * size; i < (g + 1) * size; ++i) best = scores[i] > best ? scores[i] : best;
-    groups[g] = best;
+    float second = kClosed;
+    for (unsigned i = g * size; i < (g + 1) * size; ++i) {
+      second = higher_of(second, ranks[i] > best ? best : ranks[i]);
+      best = higher_of(best, ranks[i]);
+    }
+    groups[g] = a.group_best == 2 ? best + second : best;
   }
   sync_warp();
-  float value = 0;
-  for (unsigned i = 0; i < a.top_groups; ++i) take_best(groups, a.groups, value);
+  for (unsigned i = 0; i < a.top_groups; ++i) take_best(groups, a.groups);
   for (unsigned i = lane; i < a.experts; i += 32) {
-    if (groups[i / size] > kTaken) scores[i] = kClosed;
+    if (groups[i / size] > kTaken) ranks[i] = kClosed;
   }
   sync_warp();
 }
 
-// Softmax over a token's router logits, and its best experts. Blocks of kRouteThreads, a warp a token.
+// What an expert's logit is worth: a sigmoid, or a part of the softmax over all.
+struct RouterScore {
+  bool sigmoid;
+  float highest, total;
+  KV_DEVICE float of(float logit) const {
+    return sigmoid ? 1.0F / (1.0F + exp_of(-logit)) : exp_of(logit - highest) / total;
+  }
+};
+
+// For one warp.
+KV_DEVICE RouterScore router_score(const RouteArguments& a, const float* logits) {
+  if (a.sigmoid) return {true, 0, 1};
+  float highest = logits[0];
+  for (unsigned i = thread_x() % 32; i < a.experts; i += 32) highest = higher_of(highest, logits[i]);
+  highest = max_over(highest, 32);
+  float total = 0;
+  for (unsigned i = thread_x() % 32; i < a.experts; i += 32) total += exp_of(logits[i] - highest);
+  return {false, highest, sum_over(total, 32)};
+}
+
+// A token's best experts, by the scores of its router logits. Blocks of kRouteThreads, a warp a token.
 KV_PLAIN_KERNEL void choose_experts(RouteArguments a) {
   constexpr unsigned kWarps = kRouteThreads / 32;
-  KV_SHARED(float, all_scores, kWarps * kMostExperts);
+  KV_SHARED(float, all_ranks, kWarps * kMostExperts);
   KV_SHARED(float, all_groups, kWarps * kMostExperts);
   await_previous();
   const unsigned lane = thread_x() % 32;
   const unsigned token = block_x() * kWarps + thread_x() / 32;
   if (token >= a.tokens) return;
-  float* scores = all_scores + thread_x() / 32 * kMostExperts;
+  float* ranks = all_ranks + thread_x() / 32 * kMostExperts;
   const float* logits = a.logits + std::size_t{token} * a.experts;
-  float highest = logits[0];
-  for (unsigned i = lane; i < a.experts; i += 32) highest = logits[i] > highest ? logits[i] : highest;
-  highest = max_over(highest, 32);
-  float total = 0;
+  const RouterScore score = router_score(a, logits);
   for (unsigned i = lane; i < a.experts; i += 32) {
-    scores[i] = exp_of(logits[i] - highest);
-    total += scores[i];
+    ranks[i] = score.of(logits[i]) + (a.bias != nullptr ? a.bias[i] : 0.0F);
   }
-  total = sum_over(total, 32);
-  for (unsigned i = lane; i < a.experts; i += 32) scores[i] /= total;
   sync_warp();
-  if (a.groups > 1) close_groups(a, scores, all_groups + thread_x() / 32 * kMostExperts);
+  if (a.groups > 1) close_groups(a, ranks, all_groups + thread_x() / 32 * kMostExperts);
   float sum = 0;
   for (unsigned i = 0; i < a.per_token; ++i) {
-    float weight = 0;
-    const unsigned expert = take_best(scores, a.experts, weight);
+    const unsigned expert = take_best(ranks, a.experts);
+    const float weight = score.of(logits[expert]);
     sum += weight;
     if (lane == 0) a.chosen[token * a.per_token + i] = expert;
     if (lane == 0) a.weights[token * a.per_token + i] = weight;

@@ -154,7 +154,7 @@ KV_PLAIN_KERNEL void observe_prompt(ScoreArguments a) {
     if (!seen) continue;
     float weight[1];
     weigh_slots<false>(a, h, SlotRow{slot, slot + 1, 1}, sums, weight);
-    scored(a, h, slot, h.slots.positions[slot], h.slots.state[slot], weight[0]);
+    scored(a, h, slot, load_state(a, h, slot), weight[0]);
   }
 }
 

@@ -57,17 +57,8 @@ struct ScoreArguments : ScoreRule, RunArguments {  // `rows` are given; of a pro
 
 // Decode attention that keeps the scores of each unit as well.
 struct ScoredAttentionArguments : AttentionArguments {
-  ScoreArguments scores;  // all items are one run
+  ScoreArguments scores;
 };
-
-// Whether it can: a unit is all query heads of its storage head, and noise is kept with it. The block that ends a unit
-// goes through its slots again, 512 in a microsecond or less: beyond some thousand, launches whose blocks share them
-// are as fast.
-constexpr std::uint32_t kMostUnitScores = 8192;
-constexpr bool scores_with_attention(const ScoreRule& rule, std::uint32_t passes, std::uint32_t longest) {
-  return rule.kind != ScoreKind::kLastRow && rule.noise != ScoreNoise::kPerQuery && passes == 1 &&
-         longest <= kMostUnitScores;
-}
 
 // Of each head the tokens whose scores are the lowest, of equals the oldest.
 struct ChooseArguments : ScoreRule {

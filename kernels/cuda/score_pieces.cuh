@@ -33,21 +33,21 @@ KV_DEVICE ScoreHead score_head(const ScoreArguments& a, std::uint32_t unit) {
   return {unit, head, a.query[sequence], 1.0F / row.temperature, row, a.units[unit].slots};
 }
 
-// Below, kOneUnit: a storage head has one unit, and the noise on its logits, if there is any, is kept.
+// Below, kInAttention (scores_with_attention()): a storage head has one unit, and noise, if there is any, is kept.
 
 // Of query head g of a storage head: which of its units it is in, and its place there.
-template <bool kOneUnit>
+template <bool kInAttention>
 KV_DEVICE unsigned pass_of(const ScoreArguments& a, unsigned g) {
-  return kOneUnit || a.passes == 1 ? 0 : g / a.kernel_group;
+  return kInAttention || a.passes == 1 ? 0 : g / a.kernel_group;
 }
-template <bool kOneUnit>
+template <bool kInAttention>
 KV_DEVICE std::size_t place_of(const ScoreArguments& a, std::size_t row, unsigned g) {
-  return row * a.kernel_group + (g - pass_of<kOneUnit>(a, g) * a.kernel_group);
+  return row * a.kernel_group + (g - pass_of<kInAttention>(a, g) * a.kernel_group);
 }
-template <bool kOneUnit>
+template <bool kInAttention>
 KV_DEVICE float logit_of(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, unsigned g) {
-  const float* logits = kOneUnit ? h.slots.logits : a.units[h.unit + pass_of<false>(a, g)].slots.logits;
-  return logits[place_of<kOneUnit>(a, slot, g)];
+  const float* logits = kInAttention ? h.slots.logits : a.units[h.unit + pass_of<false>(a, g)].slots.logits;
+  return logits[place_of<kInAttention>(a, slot, g)];
 }
 
 // Slots of a thread, `step` apart; those from `end` on are not there.
@@ -79,9 +79,9 @@ KV_DEVICE NoiseKey noise_key(const ScoreArguments& a, const ScoreHead& h, unsign
 }
 
 // The noise on the logit of query head g.
-template <bool kOneUnit>
+template <bool kInAttention>
 KV_DEVICE float noise_on(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, unsigned g) {
-  if (kOneUnit || keeps_noise(a)) return float_of(*kept_noise(h, slot, g));
+  if (kInAttention || keeps_noise(a)) return float_of(*kept_noise(h, slot, g));
   NoiseKey key = noise_key(a, h, g, h.slots.positions[slot]);
   key.query_position = h.query;
   return gumbel_draw(key);
@@ -101,17 +101,17 @@ KV_DEVICE void keep_own_noise(const ScoreArguments& a, const ScoreHead& h, const
 }
 
 // What weights of query head g are made of: logits, or (logit + noise) / temperature; kNever where nothing is seen.
-template <bool kOneUnit, unsigned kSlots>
+template <bool kInAttention, unsigned kSlots>
 KV_DEVICE void load_logits(const ScoreArguments& a, const ScoreHead& h, const SlotRow& slots, unsigned g,
                            float (&x)[kSlots]) {
   KV_UNROLL
-  for (unsigned n = 0; n < kSlots; ++n) x[n] = slots.has(n) ? logit_of<kOneUnit>(a, h, slots.at(n), g) : kNever;
+  for (unsigned n = 0; n < kSlots; ++n) x[n] = slots.has(n) ? logit_of<kInAttention>(a, h, slots.at(n), g) : kNever;
   if (a.kind != ScoreKind::kNoisySum) return;
   float noise[kSlots] = {};
   if (a.noise != ScoreNoise::kNone) {
     KV_UNROLL
     for (unsigned n = 0; n < kSlots; ++n) {
-      if (slots.has(n)) noise[n] = noise_on<kOneUnit>(a, h, slots.at(n), g);
+      if (slots.has(n)) noise[n] = noise_on<kInAttention>(a, h, slots.at(n), g);
     }
   }
   KV_UNROLL
@@ -124,12 +124,12 @@ struct ExpSum {
 };
 
 // Of query head g: those of a thread's slots of the piece.
-template <bool kOneUnit>
+template <bool kInAttention>
 KV_DEVICE ExpSum noisy_sum_of_thread(const ScoreArguments& a, const ScoreHead& h, const RunPiece& piece, unsigned g) {
   ExpSum met = {kNever, 0.0F};
   for_slots(piece, [&](const SlotRow& slots) {
     float x[kSlotsAtOnce];
-    load_logits<kOneUnit>(a, h, slots, g, x);
+    load_logits<kInAttention>(a, h, slots, g, x);
     float highest = met.highest;
     for (const float logit : x) highest = higher_of(highest, logit);
     if (highest <= kNever) return;
@@ -154,7 +154,7 @@ KV_DEVICE ExpSum join_over_block(const ExpSum& met, ExpSum* warps) {
 }
 
 // The weights of slots, each reduced over the group; `sums` [group] are what they are relative to.
-template <bool kOneUnit, unsigned kSlots>
+template <bool kInAttention, unsigned kSlots>
 KV_DEVICE void weigh_slots(const ScoreArguments& a, const ScoreHead& h, const SlotRow& slots, const float* sums,
                            float (&weights)[kSlots]) {
   KV_UNROLL
@@ -162,7 +162,7 @@ KV_DEVICE void weigh_slots(const ScoreArguments& a, const ScoreHead& h, const Sl
   KV_UNROLL_BY(1)
   for (unsigned g = 0; g < a.group; ++g) {
     float x[kSlots];
-    load_logits<kOneUnit>(a, h, slots, g, x);
+    load_logits<kInAttention>(a, h, slots, g, x);
     KV_UNROLL
     for (unsigned n = 0; n < kSlots; ++n) {
       const float weight = exp_of(x[n] - sums[g]);
@@ -174,28 +174,43 @@ KV_DEVICE void weigh_slots(const ScoreArguments& a, const ScoreHead& h, const Sl
   for (unsigned n = 0; n < kSlots; ++n) weights[n] *= 1.0F / static_cast<float>(a.group);
 }
 
-// Adds a row to the count of a slot, and what leaves the history out of it; a ring of one bit a row remembers.
-KV_DEVICE float counted(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, float weight, bool is_new) {
-  std::uint32_t* count = h.slots.state + slot;
-  if (is_new) {
-    for (unsigned c = 0; c < 1 + (a.history + 31) / 32; ++c) count[std::size_t{c} * h.slots.stride] = 0;
-  }
-  const std::uint32_t row = h.query % a.history;
-  std::uint32_t* ring = count + std::size_t{1 + row / 32} * h.slots.stride;
-  const std::uint32_t hit = (a.counts_low ? weight < h.row.threshold : weight > h.row.threshold) ? 1 : 0;
-  const std::uint32_t gone = *ring >> (row % 32) & 1U;
-  *count += hit - gone;
-  *ring ^= (hit ^ gone) << (row % 32);
-  const auto value = static_cast<float>(*count);
-  return a.counts_low ? -value : value;
+// What a slot has before the row.
+struct SlotState {
+  std::uint32_t position = 0;
+  std::uint32_t score = 0;  // column 0: of sums a float's bits, or a count
+  std::uint32_t ring = 0;   // of counts: the word that holds the row's bit
+};
+
+// The ring's word of slot 0 in which the query's row has a bit.
+KV_DEVICE std::uint32_t* ring_words(const ScoreArguments& a, const ScoreHead& h) {
+  return h.slots.state + std::size_t{1 + h.query % a.history / 32} * h.slots.stride;
 }
 
-// The slot's score after the row: the lowest goes. `state` is the slot's before it.
-KV_DEVICE float scored(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, std::uint32_t position,
-                       std::uint32_t state, float weight) {
-  const bool is_new = position == h.query;
-  if (a.kind == ScoreKind::kCounts) return counted(a, h, slot, weight, is_new);
-  const float score = (is_new ? 0.0F : float_of(state)) + weight;
+KV_DEVICE SlotState load_state(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot) {
+  const std::uint32_t ring = a.kind == ScoreKind::kCounts ? ring_words(a, h)[slot] : 0;
+  return {h.slots.positions[slot], h.slots.state[slot], ring};
+}
+
+// Adds a row to the count of a slot, and what leaves the history out of it; a ring of one bit a row remembers.
+KV_DEVICE float counted(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, SlotState s, float weight) {
+  if (s.position == h.query) {  // new: another token's bits lie there
+    for (unsigned c = 0; c < (a.history + 31) / 32; ++c) h.slots.state[std::size_t{1 + c} * h.slots.stride + slot] = 0;
+    s.score = s.ring = 0;
+  }
+  const std::uint32_t bit = h.query % a.history % 32;
+  const std::uint32_t hit = (a.counts_low ? weight < h.row.threshold : weight > h.row.threshold) ? 1 : 0;
+  const std::uint32_t gone = s.ring >> bit & 1U;
+  const std::uint32_t count = s.score + hit - gone;
+  h.slots.state[slot] = count;
+  ring_words(a, h)[slot] = s.ring ^ (hit ^ gone) << bit;
+  return a.counts_low ? -static_cast<float>(count) : static_cast<float>(count);
+}
+
+// The slot's score after the row: the lowest goes.
+KV_DEVICE float scored(const ScoreArguments& a, const ScoreHead& h, std::uint32_t slot, const SlotState& s,
+                       float weight) {
+  if (a.kind == ScoreKind::kCounts) return counted(a, h, slot, s, weight);
+  const float score = (s.position == h.query ? 0.0F : float_of(s.score)) + weight;
   h.slots.state[slot] = bits_of(score);
   return score;
 }
@@ -228,23 +243,22 @@ KV_DEVICE void store_victim(const ScoreArguments& a, const ScoreHead& h, const V
 }
 
 // The scores of a piece's slots, of which this thread has met `best`; `sums` as in weigh_slots().
-template <bool kOneUnit>
+template <bool kInAttention>
 KV_DEVICE Victim score_slots(const ScoreArguments& a, const ScoreHead& h, const RunPiece& piece, const float* sums) {
   Victim best;
   for_slots(piece, [&](const SlotRow& slots) {
-    std::uint32_t positions[kSlotsAtOnce], states[kSlotsAtOnce];
+    SlotState states[kSlotsAtOnce];
     KV_UNROLL
     for (unsigned n = 0; n < kSlotsAtOnce; ++n) {
-      positions[n] = slots.has(n) ? h.slots.positions[slots.at(n)] : 0;
-      states[n] = slots.has(n) ? h.slots.state[slots.at(n)] : 0;
+      if (slots.has(n)) states[n] = load_state(a, h, slots.at(n));
     }
     float weights[kSlotsAtOnce];
-    weigh_slots<kOneUnit>(a, h, slots, sums, weights);
+    weigh_slots<kInAttention>(a, h, slots, sums, weights);
     KV_UNROLL
     for (unsigned n = 0; n < kSlotsAtOnce; ++n) {
       if (!slots.has(n)) continue;
       const std::uint32_t slot = slots.at(n);
-      meet_victim(a, h, slot, positions[n], scored(a, h, slot, positions[n], states[n], weights[n]), best);
+      meet_victim(a, h, slot, states[n].position, scored(a, h, slot, states[n], weights[n]), best);
     }
   });
   return best;
@@ -273,14 +287,16 @@ KV_DEVICE void score_unit(const ScoreArguments& a, std::uint32_t unit) {
   store_victim(a, h, best, least, 1);
 }
 
-// Has what scores are made of besides logits brought to the second-level cache, a thread every 32nd slot of the piece.
+// Has what scores are made of besides logits brought to the second-level cache: a thread every 32nd slot of the piece,
+// and its last one. (Not the ring of counts: finding its word would cost registers that rows need.)
 KV_DEVICE void prefetch_scores(const ScoreArguments& a, const RunPiece& piece) {
   const CacheSlots& slots = a.units[piece.unit].slots;
   const unsigned columns = keeps_noise(a) ? 1 + a.group : 1;
-  for (unsigned at = thread_x() * 32; at < piece.count; at += 32 * threads_x()) {
-    prefetch(reinterpret_cast<const std::byte*>(slots.positions + piece.first + at));
+  for (unsigned at = thread_x() * 32; at < piece.count + 31; at += 32 * threads_x()) {
+    const std::uint32_t slot = piece.first + (at < piece.count ? at : piece.count - 1);
+    prefetch(reinterpret_cast<const std::byte*>(slots.positions + slot));
     for (unsigned c = 0; c < columns; ++c) {
-      prefetch(reinterpret_cast<const std::byte*>(slots.state + std::size_t{c} * slots.stride + piece.first + at));
+      prefetch(reinterpret_cast<const std::byte*>(slots.state + std::size_t{c} * slots.stride + slot));
     }
   }
 }

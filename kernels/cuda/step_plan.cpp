@@ -38,10 +38,11 @@ ScoreArguments score_arguments(const AttentionPlan& plan, const AttentionArgumen
   return a;
 }
 
-ScoredAttentionArguments scored_attention(const AttentionArguments& attention, ScoreArguments scores) {
-  scores.run_items = scores.item_count;
-  scores.most_parts = 1;
-  return {attention, scores};
+bool scores_with_attention(const ScoreRule& rule, const ScoreArguments& planned, std::uint32_t longest) {
+  constexpr std::uint64_t kMostSlots = 8 * 640;
+  const bool can = rule.kind != ScoreKind::kLastRow && rule.noise != ScoreNoise::kPerQuery && planned.passes == 1 &&
+                   planned.kernel_group <= kMostGroup;
+  return can && std::uint64_t{longest} * (3 + planned.group) / 4 <= kMostSlots;
 }
 
 bool StepPlan::serves(std::span<const StepRow> rows) const {

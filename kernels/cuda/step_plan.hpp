@@ -24,8 +24,11 @@ struct StepLayer {
 
 // Room for the sums and victims of a plan's scores, and what is known of them from its attention.
 ScoreArguments score_arguments(const AttentionPlan& plan, const AttentionArguments& attention, DeviceBuffer& memory);
-// Attention with these scores.
-ScoredAttentionArguments scored_attention(const AttentionArguments& attention, ScoreArguments scores);
+// Whether the launch that attends keeps the scores as well, of units of up to `longest` slots: a unit must be all query
+// heads of its storage head, and noise kept with it. The block that ends a unit goes through its slots again, with a
+// wait for memory every 640 of them and shorter ones for each further query head; beyond some waits launches whose
+// blocks share the slots take less. How many was reckoned, not measured: a launch is taken for as long as eight.
+bool scores_with_attention(const ScoreRule& rule, const ScoreArguments& planned, std::uint32_t longest);
 
 class StepPlan {
  public:

@@ -44,6 +44,9 @@ class DecoderBinder {
 
   void experts(const std::string& name, ExpertWeights& experts) {
     binder_.matrix(name + ".gate.weight", experts.router, shape_.experts, shape_.hidden);
+    if (!names_.router_bias.empty()) {
+      binder_.exact_vector(fmt::format("{}.{}", name, names_.router_bias), experts.router_bias, shape_.experts);
+    }
     experts.routed.resize(shape_.experts);
     for (std::uint32_t e = 0; e < shape_.experts; ++e) {
       mlp(fmt::format("{}.experts.{}", name, e), experts.routed[e], shape_.expert_ffn);

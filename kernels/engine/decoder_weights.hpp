@@ -22,6 +22,9 @@ void bind_projections(WeightBinder& binder, const ModelShape& shape, const std::
 // The same, and q_norm and k_norm where the shape has them.
 void bind_attention(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& weights);
 
+// Of the bias that experts are chosen with, as DeepSeek-V3 names it.
+constexpr std::string_view kRouterBias = "gate.e_score_correction_bias";
+
 // Names below "layers.N."; a norm without a name is one that the family lacks.
 struct DecoderNames {
   std::string_view attention_norm = "input_layernorm";
@@ -33,6 +36,7 @@ struct DecoderNames {
   MlpNames parts = {};
   std::string_view fused_gate_up = {};  // gate and up in one tensor
   std::string_view shared_expert = "shared_expert";
+  std::string_view router_bias = {};    // below the MLP
   std::string_view final_norm = "norm";  // of the model
 };
 

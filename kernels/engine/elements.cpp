@@ -67,7 +67,7 @@ void locate_elements(const StoredTensor& stored, const TensorBinding& binding, D
   const std::size_t cols = binding.shape.size() == 2 ? binding.shape[1] : 1;
   for (const RowBlock& block : binding.blocks) {
     Weight& weight = *block.weight;
-    weight.type = type;
+    weight.type = binding.exact ? DType::kF32 : type;
     weight.rows = block.rows;
     weight.cols = block.cols;
     StoredBlock at{.file = stored.file, .tensor = stored.info, .row = block.from, .rows = block.count, .cols = cols};

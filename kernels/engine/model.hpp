@@ -36,6 +36,7 @@ struct Mlp {
 
 struct ExpertWeights {
   Weight router;               // [experts, hidden]
+  Weight router_bias;          // [1, experts] in f32, whatever the others are; empty: none
   std::vector<Mlp> routed;     // [experts]
   Mlp shared;                  // all shared experts as one
   Weight shared_gate;          // [1, hidden]
@@ -81,7 +82,7 @@ class Checkpoint;
 
 struct Model {
   ModelConfig config;
-  DType type = DType::kF32;  // of all weights
+  DType type = DType::kF32;  // of all weights but biases of routers
   ModelWeights weights;
   std::shared_ptr<const Checkpoint> checkpoint;  // what the weights' stored blocks lie in; null: random weights
   std::string name;  // of the folder

@@ -20,14 +20,6 @@ std::set<const Weight*> norm_scales(const ModelWeights& w) {
   return scales;
 }
 
-std::vector<RowBlock> blocks_of(Model& model) {
-  std::vector<RowBlock> blocks;
-  for (const TensorBinding& tensor : bind_tensors(model.config, model.weights)) {
-    blocks.insert(blocks.end(), tensor.blocks.begin(), tensor.blocks.end());
-  }
-  return blocks;
-}
-
 // A sum of `cols` products keeps the variance of its terms when the factors' variance is 1 / cols.
 RandomFill fill_for(const Weight& weight, bool is_scale) {
   if (is_scale) return {0, 0, 1.0F, 0.25F};
@@ -47,17 +39,19 @@ Model random_model(ModelConfig config, DType type, std::uint64_t seed) {
   model.type = type;
   model.config = std::move(config);
   model.config.shape.weight_type = type;
-  const std::vector<RowBlock> blocks = blocks_of(model);
+  const std::vector<TensorBinding> tensors = bind_tensors(model.config, model.weights);
   const std::set<const Weight*> scales = norm_scales(model.weights);
   std::uint32_t stream = 0;
-  for (const RowBlock& block : blocks) {
-    if (!block.weight->empty()) continue;  // several blocks make one weight
-    block.weight->type = type;
-    block.weight->rows = block.rows;
-    block.weight->cols = block.cols;
-    block.weight->random = fill_for(*block.weight, scales.contains(block.weight));
-    block.weight->random.seed = seed;
-    block.weight->random.stream = stream++;
+  for (const TensorBinding& tensor : tensors) {
+    for (const RowBlock& block : tensor.blocks) {
+      if (!block.weight->empty()) continue;  // several blocks make one weight
+      block.weight->type = tensor.exact ? DType::kF32 : type;
+      block.weight->rows = block.rows;
+      block.weight->cols = block.cols;
+      block.weight->random = fill_for(*block.weight, scales.contains(block.weight));
+      block.weight->random.seed = seed;
+      block.weight->random.stream = stream++;
+    }
   }
   return model;
 }

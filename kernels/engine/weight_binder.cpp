@@ -10,6 +10,11 @@ void WeightBinder::vector(const std::string& name, Weight& weight, std::size_t s
   add({name, {size}, {{&weight, 1, size, 0, 0, size}}});
 }
 
+void WeightBinder::exact_vector(const std::string& name, Weight& weight, std::size_t size) {
+  vector(name, weight, size);
+  bindings_.back().exact = true;
+}
+
 void WeightBinder::linear(const std::string& name, Linear& linear, std::size_t out, std::size_t in, bool bias) {
   fused(name, {{&linear, out}}, 1, in, bias);
 }

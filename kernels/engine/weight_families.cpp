@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 namespace kvroof {
 namespace {
@@ -19,6 +20,7 @@ constexpr std::array kFamilies = {
     WeightFamily{"cohere", kModel, bind_cohere},
     WeightFamily{"cohere2", kModel, bind_cohere},
     WeightFamily{"deepseek_v2", kModel, bind_deepseek_v2},
+    WeightFamily{.model_type = "deepseek_v3", .prefixes = kModel, .bind = bind_deepseek_v3, .draft_layers = true},
     WeightFamily{"ernie4_5", kModel, bind_llama},
     WeightFamily{"exaone4", kModel, bind_olmo2},
     WeightFamily{"falcon", kTransformer, bind_falcon},
@@ -26,6 +28,7 @@ constexpr std::array kFamilies = {
     WeightFamily{"gemma2", kModel, bind_gemma2},
     WeightFamily{"gemma3_text", kGemma3, bind_gemma2, "lm_head.weight", kVision},
     WeightFamily{"glm4", kModel, bind_glm4},
+    WeightFamily{.model_type = "glm4_moe", .prefixes = kModel, .bind = bind_glm4_moe, .draft_layers = true},
     WeightFamily{"gpt2", kTransformer, bind_gpt2},
     WeightFamily{"gpt_neox", kGptNeox, bind_gpt_neox, "embed_out.weight"},
     WeightFamily{"gptj", kTransformer, bind_gptj},
@@ -52,6 +55,16 @@ constexpr std::array kFamilies = {
 // Causal masks and rotary frequencies that checkpoints hold beside their weights.
 constexpr std::array<std::string_view, 4> kBuffers = {".attn.bias", ".attention.bias", ".masked_bias",
                                                       "rotary_emb.inv_freq"};
+
+// "layers.61.mlp.…" of a model of 61 layers or fewer.
+bool is_of_later_layer(std::string_view tensor, std::uint32_t layers) {
+  constexpr std::string_view kLayers = "layers.";
+  if (!tensor.starts_with(kLayers)) return false;
+  tensor.remove_prefix(kLayers.size());
+  std::uint32_t layer = 0;
+  const auto [end, problem] = std::from_chars(tensor.data(), tensor.data() + tensor.size(), layer);
+  return problem == std::errc() && end != tensor.data() + tensor.size() && *end == '.' && layer >= layers;
+}
 
 }  // namespace
 
@@ -81,6 +94,7 @@ bool is_skipped(const ModelShape& shape, std::string_view tensor) {
   const auto starts = [&](std::string_view part) { return tensor.starts_with(part); };
   return std::any_of(kBuffers.begin(), kBuffers.end(), ends) ||
          std::any_of(family.unused.begin(), family.unused.end(), starts) ||
+         (family.draft_layers && is_of_later_layer(tensor, shape.layers)) ||
          (shape.tied_head && tensor == family.head);
 }
 

@@ -30,6 +30,7 @@ struct TensorBinding {
   std::vector<std::uint64_t> shape;   // as stored
   std::vector<RowBlock> blocks;
   bool transposed = false;            // stored [in, out] (GPT-2's Conv1D): rows of the blocks are its columns
+  bool exact = false;                 // its weights are f32 whatever the others are
 };
 
 // One entry a family: a new family is one file and one line.
@@ -40,6 +41,7 @@ struct WeightFamily {
   std::vector<TensorBinding> (*bind)(const ModelConfig& config, ModelWeights& weights);
   std::string_view head = "lm_head.weight";        // a tied one may be stored as well
   std::span<const std::string_view> unused = {};   // how the names of other models' tensors begin (vision)
+  bool draft_layers = false;  // layers behind the model's last one draft tokens, and are not read
 };
 
 // Throws std::logic_error for a family without an entry: the tables of config.json and weights go together.
@@ -54,9 +56,11 @@ bool is_skipped(const ModelShape& shape, std::string_view tensor);
 std::vector<TensorBinding> bind_bloom(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_cohere(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_deepseek_v2(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_deepseek_v3(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_falcon(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gemma2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_glm4(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_glm4_moe(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gpt2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gpt_neox(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gptj(const ModelConfig& config, ModelWeights& weights);

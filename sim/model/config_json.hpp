@@ -26,12 +26,16 @@ struct LayerRule {
   std::uint32_t rotary = 0;  // index into ModelOptions::rotary; not used where that is empty
 };
 
-// Routing of a mixture of experts: softmax over all experts, the best experts_per_token are taken.
+enum class RouterScores : std::uint8_t { kSoftmax, kSigmoid };
+
+// Routing of a mixture of experts: each is scored, the best experts_per_token are taken, with their scores as weights.
 struct RoutingRule {
+  RouterScores scores = RouterScores::kSoftmax;  // over all experts; or each by itself
   bool renormalise = false;        // the weights of the chosen ones sum to 1 (norm_topk_prob)
   float scale = 1;                 // of the routed output (routed_scaling_factor)
-  std::uint32_t groups = 1;        // group-limited routing: only experts of the `top_groups` groups with the best
-  std::uint32_t top_groups = 1;    // single expert compete (DeepSeek-V2)
+  std::uint32_t groups = 1;        // group-limited routing: only experts of the best `top_groups` groups compete, as
+  std::uint32_t top_groups = 1;    // ranked by the sum of their `group_best` (1 or 2) best experts (DeepSeek-V2, V3)
+  std::uint32_t group_best = 1;
 };
 
 // What a forward pass must know beside the shape.

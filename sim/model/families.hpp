@@ -11,6 +11,7 @@ Result<ModelConfig> parse_bloom_config(std::string_view config_json);
 Result<ModelConfig> parse_cohere_config(std::string_view config_json);
 Result<ModelConfig> parse_cohere2_config(std::string_view config_json);
 Result<ModelConfig> parse_deepseek_v2_config(std::string_view config_json);
+Result<ModelConfig> parse_deepseek_v3_config(std::string_view config_json);
 Result<ModelConfig> parse_ernie4_5_config(std::string_view config_json);
 Result<ModelConfig> parse_exaone4_config(std::string_view config_json);
 Result<ModelConfig> parse_falcon_config(std::string_view config_json);
@@ -19,6 +20,7 @@ Result<ModelConfig> parse_gemma2_config(std::string_view config_json);
 // Also the text part of a multi-modal Gemma 3 ("gemma3" with text_config).
 Result<ModelConfig> parse_gemma3_config(std::string_view config_json);
 Result<ModelConfig> parse_glm4_config(std::string_view config_json);
+Result<ModelConfig> parse_glm4_moe_config(std::string_view config_json);
 // GPT-2 and Cerebras-GPT.
 Result<ModelConfig> parse_gpt2_config(std::string_view config_json);
 // GPT-NeoX and Pythia.

@@ -166,7 +166,7 @@ TEST_CASE("a layer's attention declares the rows that it reads: one more in each
   }
 }
 
-TEST_CASE("a decode step has five launches a layer, whatever family and batch; few policies have some for their scores") {
+TEST_CASE("a decode step has five launches a layer, whatever family and batch, and few policies one for their scores") {
   const std::vector<std::string> gated = {"qkv_append", "attention", "output", "gate_up", "down"};
   const std::vector<std::string> plain = {"qkv_append", "attention", "output", "up", "down"};
   const std::vector<std::string> parallel = {"qkv_append", "attention", "up", "output", "down"};

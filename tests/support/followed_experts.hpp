@@ -88,7 +88,7 @@ class ReferenceRun final : private RouteReviewer {
  public:
   ReferenceRun(const FedRun& run, std::uint32_t sequence, ExpertChoices given,
                std::unique_ptr<Ops> ops = std::make_unique<ReferenceOps>())
-      : choices(std::move(given)), routing_(&run.model.config.options.routing), sequence_(sequence) {
+      : choices(std::move(given)), model(&run.model), routing_(&run.model.config.options.routing), sequence_(sequence) {
     const PolicySpec full = parse_policies("full").at(0);
     CpuBackend backend(run.model, std::move(ops), {full, 0, run.model.type});
     backend.set_route_reviewer(this);
@@ -105,6 +105,7 @@ class ReferenceRun final : private RouteReviewer {
   }
 
   ExpertChoices choices;                             // that were given
+  const Model* model;
   std::vector<float> logits;                         // [positions, vocab]
   std::map<RouterPlace, std::vector<float>> scores;  // router logits
   ExpertChoices taken;
@@ -135,31 +136,84 @@ struct OtherChoice {
   double gap = 0;
 };
 
+// A router's choice after two experts, or two groups that are ranked by sums, changed places: of experts without a bias
+// their logits do; else another bias makes it so.
+class Exchange {
+ public:
+  Exchange(std::span<const float> logits, const RoutingRule& rule, std::span<const float> bias)
+      : logits_(logits.begin(), logits.end()), rule_(rule), bias_(bias.begin(), bias.end()) {}
+
+  // Calls body(gap) for each pair, with its choice in `chosen`: how far one of the logits must move at least. The slope
+  // of a sigmoid is a quarter at most, and a sum has two of them.
+  template <class Body>
+  void for_pairs(std::span<Route> chosen, const Body& body) {
+    for (std::size_t i = 0; i < logits_.size(); ++i) {
+      for (std::size_t j = i + 1; j < logits_.size(); ++j) {
+        if (bias_.empty()) {
+          std::swap(logits_[i], logits_[j]);
+          router_.route(logits_, rule_, chosen);
+          std::swap(logits_[i], logits_[j]);
+          body(std::abs(static_cast<double>(logits_[i]) - static_cast<double>(logits_[j])));
+        } else {
+          exchange(i, i + 1, j, j + 1, rank(j) - rank(i), chosen);
+          body(4 * std::abs(static_cast<double>(rank(i)) - static_cast<double>(rank(j))));
+        }
+      }
+    }
+    if (rule_.group_best < 2) return;
+    const std::size_t size = logits_.size() / rule_.groups;
+    for (std::size_t g = 0; g < rule_.groups; ++g) {
+      for (std::size_t h = g + 1; h < rule_.groups; ++h) {
+        const float apart = group_rank(h, size) - group_rank(g, size);
+        exchange(g * size, (g + 1) * size, h * size, (h + 1) * size, apart / 2, chosen);
+        body(2 * std::abs(static_cast<double>(apart)));
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] float rank(std::size_t i) const { return 1.0F / (1.0F + std::exp(-logits_[i])) + bias_[i]; }
+  [[nodiscard]] float group_rank(std::size_t group, std::size_t size) const {
+    float best = -INFINITY, second = -INFINITY;
+    for (std::size_t i = group * size; i < (group + 1) * size; ++i) {
+      second = std::max(second, std::min(best, rank(i)));
+      best = std::max(best, rank(i));
+    }
+    return best + second;
+  }
+  // The choice if experts [first, end) ranked `by` higher, and [other_first, other_end) as much lower.
+  void exchange(std::size_t first, std::size_t end, std::size_t other_first, std::size_t other_end, float by,
+                std::span<Route> chosen) {
+    std::vector<float> bias = bias_;
+    for (std::size_t i = first; i < end; ++i) bias[i] += by;
+    for (std::size_t i = other_first; i < other_end; ++i) bias[i] -= by;
+    router_.route(logits_, rule_, chosen, bias);
+  }
+
+  std::vector<float> logits_;
+  const RoutingRule& rule_;
+  std::vector<float> bias_;
+  Router router_;
+};
+
 // The choices that a router would make if two scores that are at most `most` apart were exchanged. Where experts
 // compete in groups, other groups may win by it.
 inline std::vector<OtherChoice> near_choices(const ReferenceRun& run, const RouterPlace& place,
                                              const RoutingRule& rule, double most) {
   std::vector<OtherChoice> near;
-  std::vector<float> scores = run.scores.at(place);
+  Exchange exchange(run.scores.at(place), rule, router_bias_of(run.model->weights.layers[place.layer].experts));
   const Experts& own = run.taken.at(place);
   std::vector<Route> chosen(own.size());
-  Router router;
-  for (std::size_t i = 0; i < scores.size(); ++i) {
-    for (std::size_t j = i + 1; j < scores.size(); ++j) {
-      const double gap = std::abs(static_cast<double>(scores[i]) - static_cast<double>(scores[j]));
-      if (!(gap <= most)) continue;
-      std::swap(scores[i], scores[j]);
-      router.route(scores, rule, chosen);
-      std::swap(scores[i], scores[j]);
-      OtherChoice other{place, {}, gap};
-      for (const Route& route : chosen) other.experts.push_back(route.expert);
-      std::ranges::sort(other.experts);
-      const auto same = std::ranges::find(near, other.experts, &OtherChoice::experts);
-      if (other.experts == own || (same != near.end() && same->gap <= gap)) continue;
-      if (same != near.end()) near.erase(same);
-      near.push_back(std::move(other));
-    }
-  }
+  exchange.for_pairs(chosen, [&](double gap) {
+    if (!(gap <= most)) return;
+    OtherChoice other{place, {}, gap};
+    for (const Route& route : chosen) other.experts.push_back(route.expert);
+    std::ranges::sort(other.experts);
+    const auto same = std::ranges::find(near, other.experts, &OtherChoice::experts);
+    if (other.experts == own || (same != near.end() && same->gap <= gap)) return;
+    if (same != near.end()) near.erase(same);
+    near.push_back(std::move(other));
+  });
   return near;
 }
 

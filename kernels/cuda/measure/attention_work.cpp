@@ -59,7 +59,7 @@ class Call {
     run_noise(stream, Noise::kF32, 0.01F, 1, arena.at(first + 2 * rows * c.row_bytes()), (8 * rows + 15) / 16 * 16);
   }
   void launch(Stream& stream) {
-    if (c_.scores && !c_.apart) return run_scored_attention(stream, c_.type, scored_attention(a_, scores_));
+    if (c_.scores && !c_.apart) return run_scored_attention(stream, c_.type, ScoredAttentionArguments{a_, scores_});
     run_decode_attention(stream, c_.type, a_);
     if (!c_.scores) return;
     if (*c_.scores == ScoreKind::kNoisySum) run_noisy_sums(stream, scores_);
@@ -76,6 +76,14 @@ class Call {
       rows.push_back({.length = length, .slot = length - 1, .recent = length / 8, .evicts = 1});
     }
     score_rows_ = uploaded(stream, rows);
+    // Random bits are no positions that a victim could have.
+    std::vector<std::uint32_t> positions(*std::max_element(c_.lengths.begin(), c_.lengths.end()));
+    std::iota(positions.begin(), positions.end(), 0U);
+    for (const AttentionUnit& unit : plan_.units()) {
+      copy_to_device(stream, reinterpret_cast<std::byte*>(unit.slots.positions),
+                     std::as_bytes(std::span(positions).first(unit.length)));
+    }
+    check_device(synchronize(stream), "copying positions");
     finished_ = uploaded(stream, std::vector<unsigned>(plan_.units().size()));
     evicted_ = DeviceBuffer(4 * c_.lengths.size() * c_.kv_heads);
     scores_.rows = score_rows_.at<StepRow>();

@@ -53,15 +53,16 @@ std::vector<Case> attention_cases(bool small) {
     cases.push_back({{heads, kv, dim, type, std::move(lengths), rows, {}}, shape});
   };
   for (const bool rows : {false, true}) add(32, 32, 128, Stored::kBF16, uniform(8, 4096), "uniform", rows);
-  // What scores add to it: of few long sequences, and of many that a policy has made short.
-  for (const auto& lengths : {uniform(8, 4096), uniform(256, 513)}) {
+  // What scores add to it: of few long sequences, of many that a policy has made short, and of one by itself.
+  for (const auto& [kv, lengths] : {std::pair{32U, uniform(8, 4096)}, {32U, uniform(256, 513)},
+                                    {8U, uniform(1, 2048)}, {32U, uniform(1, 4096)}}) {
+    if (lengths.size() != 8) add(32, kv, 128, Stored::kBF16, lengths);
     for (const ScoreKind scores : {ScoreKind::kAttentionSum, ScoreKind::kNoisySum}) {
       for (const bool apart : {false, true}) {
-        cases.push_back({{32, 32, 128, Stored::kBF16, lengths, true, scores, apart}});
+        cases.push_back({{32, kv, 128, Stored::kBF16, lengths, true, scores, apart}});
       }
     }
   }
-  add(32, 32, 128, Stored::kBF16, uniform(256, 513));
   std::vector<std::uint32_t> one_long(8, 1024), zipf;
   one_long[0] = 8 * 4096 - 7 * 1024;
   for (std::uint32_t i = 1; i <= 8; ++i) zipf.push_back(static_cast<std::uint32_t>(8 * 4096 / 2.718 / i));

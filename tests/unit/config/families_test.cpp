@@ -229,6 +229,26 @@ TEST_CASE("what DeepSeek-V2's code does not build, and V3's routing, is refused 
   check_refused(latent(R"("rope_scaling":{"type":"yarn","factor":40,"mscale":0.7})"), "rope_scaling.mscale is 0.7");
 }
 
+TEST_CASE("DeepSeek-V3's experts are scored by sigmoids and chosen with a bias, in groups, GLM-4.5's without groups") {
+  const ModelConfig v3 = golden("deepseek_v3");
+  CHECK(v3.shape.latent());
+  CHECK(v3.shape.latent_q_rank == 24);
+  CHECK(v3.shape.dense_layers == 1);
+  const RoutingRule& rule = v3.options.routing;
+  CHECK((rule.scores == RouterScores::kSigmoid && rule.renormalise));
+  CHECK((rule.groups == 4 && rule.top_groups == 2 && rule.group_best == 2 && rule.scale == 2.5F));
+  const ModelConfig glm = golden("glm4_moe");
+  CHECK((glm.shape.qkv_bias && !glm.shape.out_bias && glm.shape.qk_norm == QkNorm::kHead));
+  CHECK(glm.options.rotary[0].dims == glm.shape.head_dim / 2);
+  CHECK((glm.options.routing.renormalise && glm.options.routing.groups == 1));
+  check_refused(decoder("glm4_moe", R"("num_key_value_heads":2,"scoring_func":"softmax")"),
+                "scoring_func is \"softmax\"");
+  check_refused(decoder("glm4_moe", R"("num_key_value_heads":2,"topk_method":"greedy")"), "topk_method is \"greedy\"");
+  check_refused(decoder("glm4_moe", R"("num_key_value_heads":2,"n_group":128,"topk_group":9)"),
+                "a group is ranked by its two best");
+  check_refused(decoder("deepseek_v3", R"("attention_bias":true)"), "attention_bias is true");
+}
+
 TEST_CASE("longrope needs a factor for each pair, and lists of numbers") {
   const auto phi3 = [](const std::string& factors) {
     return decoder("phi3", R"("rope_scaling":{"type":"longrope",)" + factors + "}");

@@ -135,6 +135,41 @@ TEST_CASE("group-limited routing chooses among the groups with the best single e
   check_routes(routes_of({0.2F, 0.1F, 0.2F, 0.1F, 0.2F, 0.2F}, 1, rule), {{0, 0.2}});
 }
 
+TEST_CASE("under sigmoids a bias takes part in the choice, and in no weight") {
+  // Scores 0.5, 0.6, 0.7, 0.8; with the bias 0.95, 0.6, 0.7, 0.5.
+  const auto logit = [](float score) { return std::log(score / (1 - score)); };
+  const std::vector<float> logits = {logit(0.5F), logit(0.6F), logit(0.7F), logit(0.8F)};
+  const std::vector<float> bias = {0.45F, 0, 0, -0.3F};
+  RoutingRule rule;
+  rule.scores = RouterScores::kSigmoid;
+  std::vector<Route> chosen(2);
+  Router().route(logits, rule, chosen);
+  check_routes(chosen, {{3, 0.8}, {2, 0.7}});
+  Router().route(logits, rule, chosen, bias);
+  check_routes(chosen, {{0, 0.5}, {2, 0.7}});
+  rule.renormalise = true;
+  rule.scale = 2.5F;
+  Router().route(logits, rule, chosen, bias);
+  check_routes(chosen, {{0, 2.5 * 0.5 / 1.2}, {2, 2.5 * 0.7 / 1.2}});
+}
+
+TEST_CASE("groups are ranked by their two best experts where the rule says so, bias included") {
+  const auto logit = [](float score) { return std::log(score / (1 - score)); };
+  // Groups {0, 1, 2}, {3, 4, 5}: best 0.9 against 0.8, two best 1.2 against 1.5.
+  const std::vector<float> logits = {logit(0.9F), logit(0.3F), logit(0.2F), logit(0.8F), logit(0.7F), logit(0.1F)};
+  RoutingRule rule;
+  rule.scores = RouterScores::kSigmoid;
+  rule.groups = 2;
+  std::vector<Route> chosen(2);
+  Router().route(logits, rule, chosen);
+  check_routes(chosen, {{0, 0.9}, {1, 0.3}});
+  rule.group_best = 2;
+  Router().route(logits, rule, chosen);
+  check_routes(chosen, {{3, 0.8}, {4, 0.7}});
+  Router().route(logits, rule, chosen, std::vector<float>{0, 0.5F, 0, 0, 0, 0});
+  check_routes(chosen, {{0, 0.9}, {1, 0.3}});
+}
+
 TEST_CASE("a router keeps nothing of the token before") {
   Router router;
   std::vector<Route> chosen(1);

@@ -1,5 +1,5 @@
-// Tensor names of DeepSeek-V2: latent attention, whose kv_b_proj holds for each head the rows of its keys, then those
-// of its values.
+// Tensor names of DeepSeek-V2 and V3: latent attention, whose kv_b_proj holds for each head the rows of its keys, then
+// those of its values.
 #include "kernels/engine/decoder_weights.hpp"
 
 namespace kvroof {
@@ -39,6 +39,11 @@ void bind_latent(WeightBinder& binder, const ModelShape& s, const std::string& l
 
 std::vector<TensorBinding> bind_deepseek_v2(const ModelConfig& config, ModelWeights& weights) {
   return bind_decoder(config, weights, {.attention = bind_latent, .shared_expert = "shared_experts"});
+}
+
+std::vector<TensorBinding> bind_deepseek_v3(const ModelConfig& config, ModelWeights& weights) {
+  return bind_decoder(config, weights,
+                      {.attention = bind_latent, .shared_expert = "shared_experts", .router_bias = kRouterBias});
 }
 
 }  // namespace kvroof

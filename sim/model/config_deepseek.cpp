@@ -1,0 +1,73 @@
+#include "sim/model/config_deepseek.hpp"
+
+#include <cmath>
+
+namespace kvroof {
+namespace {
+
+constexpr std::uint32_t kMostLatent = 1U << 16;
+
+}  // namespace
+
+void read_latent(ConfigFields& fields, ModelConfig& config) {
+  fields.only("attention_bias", false, "biases in latent attention are not supported");
+  ModelShape& s = config.shape;
+  s.latent_rank = fields.size("kv_lora_rank", {}, kMostLatent / 2);
+  s.latent_q_rank = fields.count("q_lora_rank", 0, 1U << 20);
+  s.latent_nope_dim = fields.size("qk_nope_head_dim", {}, kMostLatent);
+  s.latent_rope_dim = fields.size("qk_rope_head_dim", {}, kMostLatent / 2);
+  s.latent_v_dim = fields.size("v_head_dim", {}, kMostLatent);
+  s.kv_heads = 1;
+  s.head_dim = s.latent_rank + s.latent_rope_dim;
+  s.v_head_dim = s.latent_rank;
+  // YaRN's temperature acts on the whole product here: its square multiplies the scale.
+  double scale = 1 / std::sqrt(static_cast<double>(s.latent_nope_dim) + s.latent_rope_dim);
+  const std::string section = rotary_section(fields);
+  if (fields.has(section + ".mscale_all_dim")) {
+    const double temperature =
+        yarn_magnitude(fields.positive(section + ".factor"), fields.positive(section + ".mscale_all_dim"));
+    scale *= temperature * temperature;
+  }
+  config.options.layers.assign(s.layers, {static_cast<float>(scale)});
+}
+
+void read_groups(ConfigFields& fields, const ModelShape& shape, RoutingRule& routing) {
+  routing.groups = fields.size("n_group", {}, shape.experts);
+  routing.top_groups = fields.size("topk_group", {}, routing.groups);
+  if (shape.experts % routing.groups != 0) {
+    fields.fail(fmt::format("n_routed_experts ({}) is not a multiple of n_group ({})", shape.experts, routing.groups));
+  } else if (shape.experts_per_token > shape.experts / routing.groups * routing.top_groups) {
+    fields.fail(fmt::format("num_experts_per_tok is {}, more than the experts of topk_group ({}) groups",
+                            shape.experts_per_token, routing.top_groups));
+  }
+}
+
+void read_shared_experts(ConfigFields& fields, ModelConfig& config) {
+  if (fields.size("moe_layer_freq", 1U) != 1) {
+    fields.refuse("moe_layer_freq", "dense layers between expert layers are not supported");
+  }
+  ModelShape& s = config.shape;
+  s.experts = fields.size("n_routed_experts", {}, 1U << 16);
+  s.experts_per_token = fields.size("num_experts_per_tok", {}, s.experts);
+  s.expert_ffn = fields.size("moe_intermediate_size", {}, 1U << 20);
+  s.shared_expert_ffn = s.expert_ffn * fields.count("n_shared_experts", 0, 1U << 10);
+  s.dense_layers = fields.count("first_k_dense_replace", 0, s.layers);
+  config.options.routing.scale = static_cast<float>(fields.positive("routed_scaling_factor", 1.0));
+}
+
+void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config) {
+  fields.only("scoring_func", {"sigmoid"}, "in this family routing is only supported by");
+  fields.only("topk_method", {"noaux_tc"}, "in this family routing is only supported as");
+  read_shared_experts(fields, config);
+  RoutingRule& routing = config.options.routing;
+  routing.scores = RouterScores::kSigmoid;
+  routing.group_best = 2;
+  routing.renormalise = fields.flag("norm_topk_prob", true);
+  read_groups(fields, config.shape, routing);
+  if (routing.groups > 1 && config.shape.experts / routing.groups < 2) {
+    fields.fail(fmt::format("n_group is {} for {} experts: a group is ranked by its two best", routing.groups,
+                            config.shape.experts));
+  }
+}
+
+}  // namespace kvroof

@@ -1,0 +1,23 @@
+// What the configurations of DeepSeek's families have in common, and of those that took over its mixture of experts.
+#pragma once
+
+#include "sim/model/config_decoder.hpp"
+
+namespace kvroof {
+
+// Multi-head latent attention (arXiv:2405.04434, section 2.1) as one KV head whose row is the latent and the rotated
+// part of k: kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim.
+void read_latent(ConfigFields& fields, ModelConfig& config);
+
+// Leading dense layers, then routed and shared experts: n_routed_experts, num_experts_per_tok, moe_intermediate_size,
+// n_shared_experts, first_k_dense_replace, routed_scaling_factor.
+void read_shared_experts(ConfigFields& fields, ModelConfig& config);
+
+// n_group and topk_group.
+void read_groups(ConfigFields& fields, const ModelShape& shape, RoutingRule& routing);
+
+// The same experts, scored by sigmoids and chosen by scores and a bias that training keeps their loads even with
+// (DeepSeek-V3, arXiv:2412.19437, section 2.1.2): scoring_func sigmoid, topk_method noaux_tc.
+void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config);
+
+}  // namespace kvroof
