@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/emulator.hpp"
 #include "kernels/cuda/step_plan.hpp"
+#include "sim/core/gumbel.hpp"
 #include "tests/catch.hpp"
 
 using namespace kvroof::cuda;
@@ -97,6 +98,7 @@ class Scored {
         if (may_go && (best == 0xdeadbeefU || states_[s][slot] < states_[s][best])) best = slot;
       }
       CHECK(worst < 2e-5);
+      CHECK(keeps_noise(s));
       CHECK(next_[s] == (best == 0xdeadbeefU ? next_before_[s] : best));
       CHECK(evicted_[s] == (best == 0xdeadbeefU ? kNoToken : positions_[s][best]));
     }
@@ -125,6 +127,16 @@ class Scored {
   // Units are as long as the rows to come: parts of some lie beyond their rows.
   [[nodiscard]] std::uint32_t planned(std::uint32_t s) const { return lengths_[s] + (s % 3 == 1 ? 70 : 0); }
   static std::uint16_t bf16_of(float x) { return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16); }
+  // The newest token's was drawn, all others are what they were.
+  [[nodiscard]] bool keeps_noise(std::uint32_t s) const {
+    std::vector<float> expected = before_[s];
+    std::copy_n(states_[s].begin(), lengths_[s], expected.begin());
+    for (std::uint32_t g = 0; g < case_.group && case_.kind == ScoreKind::kNoisySum; ++g) {
+      expected[std::size_t{1 + g} * lengths_[s] + slot_of(s, kNewest)] =
+          kvroof::gumbel_draw({.sequence = s, .query_head = g, .position = kNewest});
+    }
+    return states_[s] == expected;
+  }
   // All sequences read the same keys, and the same values behind them.
   [[nodiscard]] AttentionArguments attention_of(AttentionArguments a) {
     a.rows = rows_.data();
