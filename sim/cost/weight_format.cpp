@@ -176,11 +176,12 @@ Bytes weight_bytes(const ModelShape& shape, const WeightFormat& stored) {
   const auto head = static_cast<double>(shape.tied_head ? 0 : head_parameters(shape));
   const double embedding = static_cast<double>(shape.vocab) * shape.embedding_width +
                            static_cast<double>(shape.position_rows) * shape.hidden;
-  const double layers = static_cast<double>(parameter_count(shape)) - experts - head - embedding;
+  const auto exact = static_cast<double>(router_biases(shape));
+  const double layers = static_cast<double>(parameter_count(shape)) - experts - head - embedding - exact;
   // A tied head is read as a head, whatever the type of an embedding by itself.
   const double embedding_bits = shape.tied_head ? format.head_bits : format.embedding_bits;
   const double bits = layers * format.layer_bits + experts * format.expert_bits + head * format.head_bits +
-                      embedding * embedding_bits;
+                      embedding * embedding_bits + exact * 32;
   return Bytes(static_cast<std::uint64_t>(std::llround(bits / 8)));
 }
 

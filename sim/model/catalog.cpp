@@ -73,6 +73,7 @@ void visit_fields(Shape& s, Visitor&& visit) {
   visit("shared_expert_ffn", s.shared_expert_ffn);
   visit("shared_expert_gate", s.shared_expert_gate);
   visit("dense_layers", s.dense_layers);
+  visit("router_bias", s.router_bias);
   visit("latent_rank", s.latent_rank);
   visit("latent_q_rank", s.latent_q_rank);
   visit("latent_nope_dim", s.latent_nope_dim);

@@ -59,6 +59,7 @@ void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config) {
   fields.only("scoring_func", {"sigmoid"}, "in this family routing is only supported by");
   fields.only("topk_method", {"noaux_tc"}, "in this family routing is only supported as");
   read_shared_experts(fields, config);
+  config.shape.router_bias = true;
   RoutingRule& routing = config.options.routing;
   routing.scores = RouterScores::kSigmoid;
   routing.group_best = 2;

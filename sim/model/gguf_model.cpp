@@ -127,6 +127,7 @@ void set_mlp(const GgufHeader& header, Keys& keys, ModelShape& s) {
     s.expert_ffn = keys.size("expert_feed_forward_length", s.ffn);
     s.shared_expert_ffn = keys.size("expert_shared_feed_forward_length", 0);
     s.shared_expert_gate = header.find("blk.0.ffn_gate_inp_shexp.weight") != nullptr;
+    s.router_bias = header.find(fmt::format("blk.{}.exp_probs_b.bias", s.dense_layers)) != nullptr;
   }
   // Phi-3 and others fuse gate and up: twice as many rows.
   const bool fused = rows_of(header.find("blk.0.ffn_up.weight")) == std::uint64_t{s.ffn} * 2;

@@ -56,7 +56,7 @@ u64 layer_parameters(const ModelShape& s, std::uint32_t layer) {
   if (!s.is_expert_layer(layer)) return outside_mlp + mlp_parameters(s, s.ffn);
   const u64 shared = s.shared_expert_ffn > 0 ? mlp_parameters(s, s.shared_expert_ffn) : 0;
   const u64 routers = u64{s.hidden} * (s.experts + (s.shared_expert_gate ? 1 : 0));
-  return outside_mlp + routers + shared + s.experts * expert_parameters(s);
+  return outside_mlp + routers + (s.router_bias ? s.experts : 0) + shared + s.experts * expert_parameters(s);
 }
 
 u64 layers_parameters(const ModelShape& s) {
@@ -64,6 +64,10 @@ u64 layers_parameters(const ModelShape& s) {
   u64 total = dense > 0 ? dense * layer_parameters(s, 0) : 0;
   if (dense < s.layers) total += u64{s.layers - dense} * layer_parameters(s, dense);
   return total;
+}
+
+u64 router_biases(const ModelShape& s) {
+  return s.router_bias ? u64{s.layers - std::min(s.dense_layers, s.layers)} * s.experts : 0;
 }
 
 u64 head_parameters(const ModelShape& s) { return u64{s.vocab} * s.embedding_width + (s.head_bias ? s.vocab : 0); }
@@ -92,7 +96,10 @@ u64 active_parameters(const ModelShape& s) {
   return embedding + projection_parameters(s) + layers + norm_vectors_outside_layers(s) + head_parameters(s);
 }
 
-Bytes weight_bytes(const ModelShape& shape, DType type) { return Bytes(parameter_count(shape) * size_of(type)); }
+Bytes weight_bytes(const ModelShape& shape, DType type) {
+  const u64 exact = router_biases(shape);
+  return Bytes((parameter_count(shape) - exact) * size_of(type) + exact * sizeof(float));
+}
 
 namespace {
 

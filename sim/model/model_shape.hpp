@@ -58,6 +58,8 @@ struct ModelShape {
   std::uint32_t shared_expert_ffn = 0;   // of all shared experts together; 0: none
   bool shared_expert_gate = false;       // the shared output is scaled by a sigmoid of one row
   std::uint32_t dense_layers = 0;        // leading layers with one MLP of size ffn
+  // Experts are scored by sigmoids and chosen with a bias of each, kept in 32 bits (DeepSeek-V3, arXiv:2412.19437).
+  bool router_bias = false;
 
   // Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): the cache holds one row a token, the latent and the
   // rotary part of k; its leading v_head_dim elements serve as v. Then kv_heads is 1, head_dim is latent_rank +
@@ -84,7 +86,7 @@ std::uint64_t parameter_count(const ModelShape& shape);
 // Of these, what one decoded token reads: of the routed experts those that it takes, one row of the embedding and of
 // the position table, and the head, also where it is the embedding.
 std::uint64_t active_parameters(const ModelShape& shape);
-// Weights in `type`, tied head once.
+// Weights in `type`, but for what stays in 32 bits; tied head once.
 Bytes weight_bytes(const ModelShape& shape, DType type);
 // k and v of one token in all layers; with a residual window, once it has left the window.
 Bytes kv_bytes_per_token(const ModelShape& shape, KvType type);
@@ -95,6 +97,7 @@ Bytes kv_bytes(const ModelShape& shape, KvType type, std::uint64_t tokens);
 std::uint64_t layer_parameters(const ModelShape& shape, std::uint32_t layer);  // attention, MLP or experts, norms
 std::uint64_t layers_parameters(const ModelShape& shape);      // of all layers
 std::uint64_t expert_parameters(const ModelShape& shape);      // of one routed expert
+std::uint64_t router_biases(const ModelShape& shape);          // of all layers, in 32 bits
 std::uint64_t head_parameters(const ModelShape& shape);        // matrix and bias of the LM head, tied or not
 std::uint64_t projection_parameters(const ModelShape& shape);  // between embedding_width and hidden, both ways
 std::uint64_t norm_vectors_outside_layers(const ModelShape& shape);  // embedding norm and final norm

@@ -79,6 +79,8 @@ TEST_CASE("parameter counts equal those of the published checkpoints") {
       {"granite-3.3-8b", 8'170'864'640},
       {"deepseek-v2-lite", 15'706'484'224},
       {"deepseek-v2", 235'741'434'880},
+      {"deepseek-v3", 671'026'419'200},  // without layers that draft tokens
+      {"kimi-k2", 1'026'408'232'448},  // likewise
       {"opt-125m", 125'239'296},
       {"opt-350m", 331'196'416},
       {"opt-1.3b", 1'315'758'080},
