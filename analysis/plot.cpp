@@ -71,6 +71,28 @@ std::string path_of(const PlotLine& line, const svg::Scale& x, const svg::Scale&
                     : fmt::format("<path class=\"{}\" d=\"{}\"/>\n", style, path);
 }
 
+// The colour of a style of a line.
+std::string colour_class(const std::string& style) {
+  const std::size_t begin = style.find(' ') + 1;
+  return style.substr(begin, style.find(' ', begin) - begin);
+}
+
+// Intervals, and over them the rings.
+std::string marks_of(const PlotLine& line, const svg::Scale& x, const svg::Scale& y, const std::string& style) {
+  const std::string colour = colour_class(style);
+  std::string intervals, rings;
+  for (std::size_t i = 0; i < line.marks.size(); ++i) {
+    if (!x.shows(line.x[i]) || !y.shows(line.y[i])) continue;
+    const double at = y.place(line.y[i]);
+    if (!line.x_low.empty() && x.shows(line.x_low[i]) && x.shows(line.x_high[i])) {
+      intervals += svg::line(x.place(line.x_low[i]), at, x.place(line.x_high[i]), at, "interval " + colour);
+    }
+    rings += fmt::format("<circle class=\"mark {}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.4\"><title>{}</title></circle>\n",
+                         colour, x.place(line.x[i]), at, xml_text(line.marks[i]));
+  }
+  return intervals + rings;
+}
+
 struct Box {
   double left, right, top, bottom;
   [[nodiscard]] bool meets(const Box& other) const {
@@ -232,10 +254,10 @@ std::string body_of(const HeatMap& map) {
          colour_bar(map, low, high, right + 18, kMapTop, bottom - kMapTop);
 }
 
-}  // namespace
+constexpr double kLegend = 52;  // of a chart alone
 
-std::string line_chart_svg(const LineChart& chart) {
-  double y = 52;
+// All of a chart but the page and its title, from its legend at `y`, which becomes its bottom.
+std::string body_of(const LineChart& chart, double& y) {
   const std::vector<std::string> styles = styles_of(chart.lines);
   const std::string names = legend(chart.lines, styles, y);
   const bool faint = any_faint(chart.lines);
@@ -248,19 +270,45 @@ std::string line_chart_svg(const LineChart& chart) {
       if (std::isnan(line.y[i])) continue;
       xs.push_back(line.x[i]);
       ys.push_back(line.y[i]);
+      if (!line.x_high.empty()) xs.push_back(line.x_high[i]);
     }
   }
   const svg::Scale x_scale(chart.x, xs, kLeft, kRight);
   const svg::Scale y_scale(chart.y, ys, bottom, top);
-  std::string out = svg::open_picture(bottom + 56, chart.title) + names + axes(chart, x_scale, y_scale, top, bottom);
+  std::string out = names + axes(chart, x_scale, y_scale, top, bottom);
   for (const bool behind : {true, false}) {
     for (std::size_t i = 0; i < chart.lines.size(); ++i) {
-      if (chart.lines[i].faint == behind) out += path_of(chart.lines[i], x_scale, y_scale, styles[i]);
+      const PlotLine& line = chart.lines[i];
+      if (line.faint == behind) out += path_of(line, x_scale, y_scale, styles[i]);
+    }
+    for (std::size_t i = 0; i < chart.lines.size(); ++i) {
+      const PlotLine& line = chart.lines[i];
+      if (line.faint == behind) out += marks_of(line, x_scale, y_scale, styles[i]);
     }
   }
   if (faint) out += faint_names(chart, x_scale, y_scale);
   if (xs.empty()) out += svg::text((kLeft + kRight) / 2, (top + bottom) / 2, "no values", "label", Anchor::kMiddle);
-  return out + "</svg>\n";
+  y = bottom + 56;
+  return out;
+}
+
+}  // namespace
+
+std::string line_chart_svg(const LineChart& chart) {
+  double y = kLegend;
+  const std::string body = body_of(chart, y);
+  return svg::open_picture(y, chart.title) + body + "</svg>\n";
+}
+
+std::string line_charts_svg(const std::string& title, std::span<const LineChart> charts) {
+  double y = kTitle;
+  std::string out;
+  for (const LineChart& chart : charts) {
+    out += svg::text(kLeft, y + 46, chart.title, "label strong", Anchor::kStart);
+    y += 70;
+    out += body_of(chart, y);
+  }
+  return svg::open_picture(y, title) + out + "</svg>\n";
 }
 
 std::string heat_map_svg(const HeatMap& map) {

@@ -24,6 +24,8 @@ struct PlotLine {
   std::vector<double> x, y;  // as many of each; where either is NaN the line has a gap
   bool dashed = false;
   bool faint = false;  // thin and grey behind the others, without a place in the legend; named where there is room
+  std::vector<std::string> marks{};  // as many, or none: a ring at each point, which says this when pointed at
+  std::vector<double> x_low{}, x_high{};  // as many, or none: an interval of each x
 };
 
 struct LineChart {
@@ -48,6 +50,7 @@ struct HeatMap {
 std::string line_chart_svg(const LineChart& chart);
 std::string heat_map_svg(const HeatMap& map);
 // Several below each other, each under its title.
+std::string line_charts_svg(const std::string& title, std::span<const LineChart> charts);
 std::string heat_maps_svg(const std::string& title, std::span<const HeatMap> maps);
 
 // Text for XML: & < > " escaped.

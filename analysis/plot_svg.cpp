@@ -37,7 +37,7 @@ namespace {
 constexpr std::string_view kStyle = R"(<style>
 .kvroof text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:#1f2328}
 .kvroof .title{font-size:15px;font-weight:600}
-.kvroof .label{font-size:12.5px}
+.kvroof .label{font-size:12.5px}.kvroof .strong{font-weight:600}
 .kvroof .tick{font-size:11.5px;fill:#57606a}
 .kvroof .page{fill:#ffffff}
 .kvroof .grid{stroke:#d8dee4;stroke-width:1}
@@ -46,13 +46,15 @@ constexpr std::string_view kStyle = R"(<style>
 .kvroof .dashed{stroke-dasharray:6 5}
 .kvroof .dotted{stroke-dasharray:1 5}
 .kvroof .dash-dot{stroke-dasharray:10 4 1 4}
+.kvroof .mark{fill:#ffffff;stroke-width:1.8}.kvroof .mark.faint{stroke-width:1.1}
+.kvroof .interval{stroke-width:1;opacity:0.6}
 .kvroof .ink{stroke:#1f2328;stroke-width:1.6}
 .kvroof .faint{stroke:#b6bfc9;stroke-width:1.1}
 .kvroof text.faint-name{font-size:9.5px;fill:#57606a;stroke:#ffffff;stroke-width:2.5px;paint-order:stroke}
 .kvroof .c0{stroke:#0072b2}.kvroof .c1{stroke:#d55e00}.kvroof .c2{stroke:#009e73}.kvroof .c3{stroke:#b5559b}
 .kvroof .c4{stroke:#8a6d00}.kvroof .c5{stroke:#56606b}
 @media (prefers-color-scheme:dark){
-.kvroof text{fill:#e6edf3}.kvroof .tick{fill:#9ba5b0}.kvroof .page{fill:#0d1117}
+.kvroof text{fill:#e6edf3}.kvroof .tick{fill:#9ba5b0}.kvroof .page,.kvroof .mark{fill:#0d1117}
 .kvroof .grid{stroke:#262d36}.kvroof .axis{stroke:#9ba5b0}.kvroof .ink{stroke:#e6edf3}
 .kvroof .faint{stroke:#4a535d}.kvroof text.faint-name{fill:#9ba5b0;stroke:#0d1117}
 .kvroof .c0{stroke:#58a9e6}.kvroof .c1{stroke:#f0883e}.kvroof .c2{stroke:#3fc79a}.kvroof .c3{stroke:#e08cc6}

@@ -13,7 +13,7 @@ std::string open_picture(double height, const std::string& title);
 inline constexpr double kWidth = 640;
 
 enum class Anchor : std::uint8_t { kStart, kMiddle, kEnd };
-// `style` is one of the classes of open_picture: title, label, tick.
+// `style` is one of the classes of open_picture: title, label, label strong, tick.
 std::string text(double x, double y, const std::string& words, const std::string& style, Anchor anchor);
 // About: `of_one` for each code point.
 double width_of(const std::string& text, double of_one);

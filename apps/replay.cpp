@@ -8,9 +8,11 @@
 #include "apps/replay_output.hpp"
 #include "apps/replay_points.hpp"
 #include "apps/replay_request.hpp"
+#include "apps/replay_svg.hpp"
 #include "kernels/engine/output_projections.hpp"
 #include "kernels/engine/token_kinds.hpp"
 #include "sim/core/bytes_text.hpp"
+#include "traces/file_io.hpp"
 
 namespace kvroof {
 namespace {
@@ -89,6 +91,8 @@ void describe(po::options_description_easy_init add) {
       "folder of attention rows at one byte a weight, made there at first and read later in place of q · k: sweeps "
       "take less time, and what they change is printed");
   add("row-cache-check", po::bool_switch(), "compare with exact rows, as the replay that makes them does");
+  add("svg", po::value<std::string>(),
+      "write a picture to this file: recall and output error against what a step reads, and against tokens/s");
   add("closed-loop", po::value<std::string>(), "a trace recorded under a policy: how its sets drift from the replay's");
 }
 
@@ -177,6 +181,7 @@ int run(const Arguments& arguments) {
   const ReplayAnswer answer{request, trace.manifest(), options.seed,
                             asked,   points,           open_closed ? &*open_closed : nullptr,
                             replayed.row_cache ? &*replayed.row_cache : nullptr};
+  if (!request.svg.empty()) write_text_file(request.svg, replay_svg(answer));
   if (writer) {
     writer->close();
     if (!arguments.quiet) fmt::print(stderr, "{}: {} kept sets\n", request.kept->string(), writer->lines());

@@ -27,17 +27,18 @@ std::string parameters_of(const PolicySpec& spec) {
   return text;
 }
 
+const std::string& short_name(const PolicySpec& spec) { return spec.preset.empty() ? spec.name : spec.preset; }
+
 // The policy as the table shows it, and the full text of those that do not fit.
 class PolicyLabels {
  public:
   std::string of(const PolicySpec& spec) {
-    const std::string& name = spec.preset.empty() ? spec.name : spec.preset;
-    const std::string full = name + parameters_of(spec);
+    const std::string full = name_without_budget(spec);
     if (full.size() <= kWidestPolicy || spec.params.empty()) return full;
     const auto known = std::find(long_.begin(), long_.end(), full);
     const auto number = known - long_.begin() + 1;
     if (known == long_.end()) long_.push_back(full);
-    return fmt::format("{}[{}]", name, number);
+    return fmt::format("{}[{}]", short_name(spec), number);
   }
   [[nodiscard]] const std::vector<std::string>& listed() const { return long_; }
 
@@ -317,6 +318,8 @@ Json manifest_json(const ReplayAnswer& answer) {
 }
 
 }  // namespace
+
+std::string name_without_budget(const PolicySpec& spec) { return short_name(spec) + parameters_of(spec); }
 
 std::string replay_table(const ReplayAnswer& answer) {
   PolicyLabels labels;

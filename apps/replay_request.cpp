@@ -83,6 +83,10 @@ ReplayRequest replay_request(const Arguments& arguments) {
   request.kv = kv_type_option(arguments);
   set_kv_type(request.points, request.kv);
   request.weights = float_type_option(arguments, "dtype");
+  request.svg = svg_file(arguments);
+  if (!request.svg.empty() && !request.measure.recall) {
+    throw usage_error("--svg: the picture is of recall, which --quality none does not measure; leave out one of them");
+  }
   if (arguments.has("kept")) request.kept = arguments.get<std::string>("kept");
   request.kept_steps = parse_kept_steps(arguments.get<std::string>("kept-steps"));
   if (arguments.has("kept-steps") && !request.kept) {

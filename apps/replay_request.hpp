@@ -32,6 +32,7 @@ struct ReplayRequest {
   std::optional<KvType> kv;                     // of the points that carry none
   bool accounting = false;                      // a second table, of bytes and arithmetic
   MeasureOptions measure;                       // what of the quality is measured
+  std::string svg;                              // file of the picture; empty: none
   std::optional<std::filesystem::path> kept;
   KeptSteps kept_steps;
   std::optional<std::filesystem::path> closed_loop;  // a recording under a policy, to compare with

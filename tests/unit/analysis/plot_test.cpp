@@ -115,3 +115,46 @@ TEST_CASE("a logarithmic axis of times has 1, 2 and 5 times powers of ten around
   CHECK(scale.place(100) == Approx(0).margin(1e-9));
   CHECK(scale.place(1000) == Approx(90));
 }
+
+TEST_CASE("a line with marks has a ring at each of its points, which says what it is, and its intervals under them") {
+  LineChart chart = chart_of(2);
+  chart.lines[1].marks = {"half & half", "all of it"};
+  chart.lines[1].x_low = {0.5, 1.5};
+  chart.lines[1].x_high = {1.5, 4};
+  const std::string svg = line_chart_svg(chart);
+  CHECK(svg.find("<circle class=\"mark c1\"") != std::string::npos);
+  CHECK(svg.find("<circle class=\"mark c0\"") == std::string::npos);
+  CHECK(svg.find("<title>half &amp; half</title>") != std::string::npos);
+  CHECK(svg.find("<title>all of it</title>") != std::string::npos);
+  CHECK(svg.find("class=\"interval c1\"") < svg.find("<circle"));
+}
+
+TEST_CASE("the axis of a chart reaches to the ends of its intervals") {
+  LineChart chart = chart_of(1);
+  chart.lines[0].marks = {"a", "b"};
+  chart.lines[0].x_low = {1, 2};
+  chart.lines[0].x_high = {1, 40};
+  CHECK(line_chart_svg(chart).find(">40</text>") != std::string::npos);
+}
+
+TEST_CASE("charts below each other are each under their title, and one ends before the next begins") {
+  const std::vector<LineChart> charts = {chart_of(1), chart_of(3)};
+  const std::string svg = line_charts_svg("both", charts);
+  CHECK(styles_of(svg) == std::vector<std::string>{"line c0", "line c0", "line c1", "line c2"});
+  // Heights of the first and the second text that says so.
+  const auto heights_of = [&](const std::string& words) {
+    std::vector<double> heights;
+    const std::string found = ">" + words + "<";
+    for (std::size_t at = svg.find(found); at != std::string::npos; at = svg.find(found, at + 1)) {
+      heights.push_back(std::stod(svg.substr(svg.rfind("y=\"", at) + 3)));
+    }
+    REQUIRE(heights.size() == 2);
+    return heights;
+  };
+  const std::vector<double> titles = heights_of("a title"), bottoms = heights_of("x"), names = heights_of("line 0");
+  for (const std::size_t chart : {0, 1}) {
+    CHECK(titles[chart] < names[chart]);
+    CHECK(names[chart] < bottoms[chart]);
+  }
+  CHECK(bottoms[0] + 12 < titles[1]);
+}

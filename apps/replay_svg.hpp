@@ -1,0 +1,15 @@
+// The answer of `kvroof replay` as a picture: what reading less costs, and what it buys.
+#pragma once
+
+#include <string>
+
+#include "apps/replay_output.hpp"
+
+namespace kvroof {
+
+// Recall against the KV that a step reads, the output error likewise where it was measured, and for each model, device
+// and batch the recall against tokens a second with their 80 % intervals; a line for each policy, a ring for each of its
+// budgets, oracle and random behind them.
+std::string replay_svg(const ReplayAnswer& answer);
+
+}  // namespace kvroof
