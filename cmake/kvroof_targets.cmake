@@ -13,11 +13,14 @@ function(kvroof_library name)
 endfunction()
 
 # kvroof_for_size(target...): code without inner loops (verbs, catalogs), where compiling counts for more than running.
+# Under sanitizers, whose checks of what a compiler inlines take it longest, it is not optimised at all.
 function(kvroof_for_size)
-  if(NOT KVROOF_SANITIZE)
-    foreach(target ${ARGN})
+  foreach(target ${ARGN})
+    if(KVROOF_SANITIZE)
+      target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O0>")
+    else()
       # GCC sees uninitialised values in std::optional where it does not inline.
       target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Os;-Wno-maybe-uninitialized>")
-    endforeach()
-  endif()
+    endif()
+  endforeach()
 endfunction()
