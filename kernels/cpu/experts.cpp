@@ -104,6 +104,7 @@ void ExpertLayer::choose(std::uint32_t layer, std::span<const float> in) {
   router_logits_.resize(tokens * shape.experts);
   const ExpertWeights& experts = model_.weights.layers[layer].experts;
   ops_.linear(in, experts.router, nullptr, router_logits_);
+  ops_.counters().add(Cause::kWeights, experts.router_bias.bytes());
   routes_.resize(tokens * count);
   for (std::size_t t = 0; t < tokens; ++t) {
     const auto logits = std::span<const float>(router_logits_).subspan(t * shape.experts, shape.experts);

@@ -60,7 +60,8 @@ RoutedRows DeviceForward::route(const DeviceExperts& w, const float* x, const De
   const RouteTables tables(routes_, pairs, shape.experts, static_cast<std::uint32_t>(layer_));
   linear("router", x, norm, {w.router, nullptr}, router_logits_.at<float>(), false);
   {
-    const Launch launch(launches_, {"route", layer_, Cause::kActivations, {}});
+    const std::uint64_t biases = w.router_bias != nullptr ? shape.experts * sizeof(float) : 0;
+    const Launch launch(launches_, {"route", layer_, Cause::kActivations, moved(Cause::kWeights, biases)});
     const RoutingRule& rule = config.options.routing;
     run_choose_experts(stream_, {router_logits_.at<float>(), tokens_, shape.experts, shape.experts_per_token,
                                  rule.scores == RouterScores::kSigmoid, w.router_bias, rule.groups, rule.top_groups,

@@ -35,10 +35,10 @@ Popularity popularity_of_experts() {
   return p;
 }
 
-// Elements of the weights read in one call.
+// Elements of the weights read in one call, but for those that stay in 32 bits.
 u64 weight_elements(const ModelShape& s, const StepWork& work) {
   const u64 experts = work.experts.value_or(static_cast<u64>(std::llround(expected_experts(s, work.tokens))));
-  u64 elements = layers_parameters(s) - expert_layers(s) * s.experts * expert_parameters(s);
+  u64 elements = layers_parameters(s) - expert_layers(s) * s.experts * expert_parameters(s) - router_biases(s);
   elements += experts * expert_parameters(s);
   elements += work.tokens * (s.embedding_width + (s.position_rows > 0 ? s.hidden : 0));
   const u64 projection = projection_parameters(s) / 2;  // one way
@@ -232,7 +232,10 @@ StepTraffic& StepTraffic::operator+=(const StepTraffic& other) {
 StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const StepWork& work) {
   const LayerCounts& rows = work.rows;
   StepTraffic t;
-  if (!attention_only(shape)) t.bytes.add(Cause::kWeights, weight_elements(shape, work) * size_of(types.weights));
+  if (!attention_only(shape)) {
+    t.bytes.add(Cause::kWeights, weight_elements(shape, work) * size_of(types.weights));
+    t.bytes.add(Cause::kWeights, router_biases(shape) * sizeof(float));
+  }
   add_cache_bytes(t, shape, types.kv, work);
   t.bytes.add(Cause::kScores, rows.state_read + rows.state_written + types.kv.scored_bytes(rows.scored));
   t.bytes.add(Cause::kActivations, activation_elements(shape, work) * kActivationBytes);
