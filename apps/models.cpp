@@ -143,8 +143,6 @@ std::uint32_t smallest_window(const ModelShape& s) {
   return smallest;
 }
 
-std::uint32_t expert_layers(const ModelShape& s) { return s.experts > 0 ? s.layers - s.dense_layers : 0; }
-
 // What the engine cannot do with this model, or nothing.
 std::string not_supported(const ModelShape& s, bool gguf) {
   if (gguf) return "running GGUF weights: only their sizes are read";
@@ -169,7 +167,7 @@ std::string facts_text(const ModelShape& s, const Weights& weights, bool gguf) {
                               : fmt::format("{} tokens in {} of {} layers", smallest_window(s), windowed, s.layers));
   if (s.experts > 0) {
     text += line("experts", fmt::format("{} of {} a token{} in {} of {} layers", s.experts_per_token, s.experts,
-                                        s.shared_expert_ffn > 0 ? " and shared ones" : "", expert_layers(s), s.layers));
+                                        s.shared_expert_ffn > 0 ? " and shared ones" : "", s.expert_layers(), s.layers));
   }
   if (weights.a_token.value > 0) {
     text += line("weights a token", fmt::format("{} GiB of {} GiB are read", gib_text(gib(weights.a_token)),
@@ -189,7 +187,7 @@ void add_facts(Table& table, const ModelShape& s, const Weights& weights, bool g
       {{"window (tokens)", "window"}, windowed_layers(s) > 0 ? std::to_string(smallest_window(s)) : ""},
       {{"experts", "experts"}, std::to_string(s.experts)},
       {{"experts a token", "experts_per_token"}, std::to_string(s.experts_per_token)},
-      {{"layers with experts", "expert_layers"}, std::to_string(expert_layers(s))},
+      {{"layers with experts", "expert_layers"}, std::to_string(s.expert_layers())},
       {{"weights a token", "weight_bytes_per_token"},
        weights.a_token.value > 0 ? std::to_string(weights.a_token.value) : ""},
       {{"not supported", "not_supported", false}, not_supported(s, gguf)},

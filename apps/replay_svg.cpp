@@ -86,13 +86,21 @@ LineChart quality_chart(const ReplayAnswer& answer) {
                   {}};
   Lines lines;
   std::vector<std::string> bounded;  // budgets whose bounds are drawn
-  for (const ReplayPoint* point : one_of_each(answer)) {
+  const std::vector<const ReplayPoint*> points = one_of_each(answer);
+  // A bound that was asked for as a policy has its own mark.
+  const auto asked_for = [&points](const std::string& name, const std::string& budget) {
+    return std::ranges::any_of(points, [&](const ReplayPoint* point) {
+      return point->result->spec.name == name && point->result->spec.budget.text == budget;
+    });
+  };
+  for (const ReplayPoint* point : points) {
     const PolicySpec& spec = point->result->spec;
     const double x = mib_read(answer, *point), recall = point->result->quality->recall_mean;
     lines.add(spec, {x, recall, 0, 0, fmt::format("{}: recall {:.3f}, {:.3g} MiB", spec.text(), recall, x)});
     if (!point->bounds || std::ranges::find(bounded, point->bounds->budget.text) != bounded.end()) continue;
     bounded.push_back(point->bounds->budget.text);
     for (const auto& [name, value] : {std::pair("oracle", point->bounds->oracle), {"random", point->bounds->random}}) {
+      if (asked_for(name, bounded.back())) continue;
       lines.add_bound(name, {x, value, 0, 0, fmt::format("{}:budget={}: recall {:.3f}", name, bounded.back(), value)});
     }
   }

@@ -150,11 +150,14 @@ static double latent_parameters(const ModelShape& s) {
          rank * heads * (s.latent_nope_dim + s.latent_v_dim) + heads * s.latent_v_dim * h;
 }
 
+// Parameters of all routed experts.
+static std::uint64_t routed_parameters(const ModelShape& s) {
+  return s.experts > 0 ? s.expert_layers() * s.experts * expert_parameters(s) : 0;
+}
+
 // Parameters of all layers but those of routed experts.
 static double beside_experts(const ModelShape& s) {
-  const std::uint64_t routed = s.experts > 0 ? s.layers - std::min(s.dense_layers, s.layers) : 0;
-  return static_cast<double>(layers_parameters(s)) -
-         static_cast<double>(routed > 0 ? routed * s.experts * expert_parameters(s) : 0);
+  return static_cast<double>(layers_parameters(s) - routed_parameters(s));
 }
 
 WeightFormat format_in(const ModelShape& shape, WeightFormat format, double beside_bits) {
@@ -171,8 +174,7 @@ WeightFormat format_in(const ModelShape& shape, WeightFormat format, double besi
 
 Bytes weight_bytes(const ModelShape& shape, const WeightFormat& stored) {
   const WeightFormat format = format_in(shape, stored);
-  const std::uint64_t routed = shape.experts > 0 ? shape.layers - std::min(shape.dense_layers, shape.layers) : 0;
-  const auto experts = static_cast<double>(routed > 0 ? routed * shape.experts * expert_parameters(shape) : 0);
+  const auto experts = static_cast<double>(routed_parameters(shape));
   const auto head = static_cast<double>(shape.tied_head ? 0 : head_parameters(shape));
   const double embedding = static_cast<double>(shape.vocab) * shape.embedding_width +
                            static_cast<double>(shape.position_rows) * shape.hidden;

@@ -60,15 +60,13 @@ u64 layer_parameters(const ModelShape& s, std::uint32_t layer) {
 }
 
 u64 layers_parameters(const ModelShape& s) {
-  const std::uint32_t dense = s.experts > 0 ? std::min(s.dense_layers, s.layers) : s.layers;
+  const u64 expert_layers = s.expert_layers(), dense = s.layers - expert_layers;
   u64 total = dense > 0 ? dense * layer_parameters(s, 0) : 0;
-  if (dense < s.layers) total += u64{s.layers - dense} * layer_parameters(s, dense);
+  if (expert_layers > 0) total += expert_layers * layer_parameters(s, s.layers - 1);
   return total;
 }
 
-u64 router_biases(const ModelShape& s) {
-  return s.router_bias ? u64{s.layers - std::min(s.dense_layers, s.layers)} * s.experts : 0;
-}
+u64 router_biases(const ModelShape& s) { return s.router_bias ? s.expert_layers() * s.experts : 0; }
 
 u64 head_parameters(const ModelShape& s) { return u64{s.vocab} * s.embedding_width + (s.head_bias ? s.vocab : 0); }
 
@@ -90,9 +88,7 @@ u64 parameter_count(const ModelShape& s) {
 u64 active_parameters(const ModelShape& s) {
   const u64 embedding = u64{s.embedding_width} + (s.position_rows > 0 ? s.hidden : 0);
   u64 layers = layers_parameters(s);
-  if (s.experts > 0 && s.dense_layers < s.layers) {
-    layers -= u64{s.layers - s.dense_layers} * (s.experts - s.experts_per_token) * expert_parameters(s);
-  }
+  if (s.experts > 0) layers -= s.expert_layers() * (s.experts - s.experts_per_token) * expert_parameters(s);
   return embedding + projection_parameters(s) + layers + norm_vectors_outside_layers(s) + head_parameters(s);
 }
 

@@ -74,6 +74,9 @@ struct ModelShape {
   [[nodiscard]] std::uint32_t group() const { return heads / kv_heads; }
   [[nodiscard]] bool latent() const { return latent_rank > 0; }
   [[nodiscard]] bool is_expert_layer(std::uint32_t layer) const { return experts > 0 && layer >= dense_layers; }
+  [[nodiscard]] std::uint64_t expert_layers() const {
+    return experts > 0 && dense_layers < layers ? layers - dense_layers : 0;
+  }
   [[nodiscard]] std::uint32_t window(std::uint32_t layer) const {
     return layer_windows.empty() ? 0 : layer_windows[layer];
   }

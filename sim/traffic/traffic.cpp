@@ -18,10 +18,6 @@ u64 turned_layers(const ModelShape& s) {
   return rotary ? s.layers - s.unturned_layers.size() : 0;
 }
 
-u64 expert_layers(const ModelShape& s) {
-  return s.experts > 0 && s.layers > s.dense_layers ? s.layers - s.dense_layers : 0;
-}
-
 // How often experts are chosen beside the mean, from the least to the most popular; as many of each.
 using Popularity = std::array<double, 12>;
 
@@ -38,7 +34,7 @@ Popularity popularity_of_experts() {
 // Elements of the weights read in one call, but for those that stay in 32 bits.
 u64 weight_elements(const ModelShape& s, const StepWork& work) {
   const u64 experts = work.experts.value_or(static_cast<u64>(std::llround(expected_experts(s, work.tokens))));
-  u64 elements = layers_parameters(s) - expert_layers(s) * s.experts * expert_parameters(s) - router_biases(s);
+  u64 elements = layers_parameters(s) - s.expert_layers() * s.experts * expert_parameters(s) - router_biases(s);
   elements += experts * expert_parameters(s);
   elements += work.tokens * (s.embedding_width + (s.position_rows > 0 ? s.hidden : 0));
   const u64 projection = projection_parameters(s) / 2;  // one way
@@ -142,8 +138,8 @@ Elements token_elements(const ModelShape& s) {
   e.moved += turned_layers(s) * turned_elements(s);
   Elements dense;
   dense.add_mlp(s, s.ffn);
-  e.add(dense, s.layers - expert_layers(s));
-  if (s.experts > 0) e.add(expert_layer_elements(s), expert_layers(s));
+  e.add(dense, s.layers - s.expert_layers());
+  if (s.experts > 0) e.add(expert_layer_elements(s), s.expert_layers());
   return e;
 }
 
@@ -206,8 +202,8 @@ KvBytes resident_bytes(const ModelShape& s, KvType kv, const LayerCounts& rows) 
 }
 
 double expected_experts(const ModelShape& s, std::uint64_t tokens) {
-  if (expert_layers(s) == 0 || tokens == 0) return 0;
-  const double chosen = s.experts_per_token, layers = static_cast<double>(expert_layers(s));
+  if (s.expert_layers() == 0 || tokens == 0) return 0;
+  const double chosen = s.experts_per_token, layers = static_cast<double>(s.expert_layers());
   if (tokens == 1) return layers * chosen;
   static const Popularity popularity = popularity_of_experts();
   double missed = 0;
@@ -219,7 +215,7 @@ double expected_experts(const ModelShape& s, std::uint64_t tokens) {
 
 u64 widest_mlp(const ModelShape& s) {
   const u64 experts = u64{s.experts_per_token} * s.expert_ffn + s.shared_expert_ffn;
-  return std::max(expert_layers(s) > 0 ? experts : 0, expert_layers(s) < s.layers ? u64{s.ffn} : 0);
+  return std::max(s.expert_layers() > 0 ? experts : 0, s.expert_layers() < s.layers ? u64{s.ffn} : 0);
 }
 
 StepTraffic& StepTraffic::operator+=(const StepTraffic& other) {

@@ -60,6 +60,14 @@ TEST_CASE("the picture of replay marks recall, output error and tokens a second 
   CHECK(count(svg, "<title>random:budget=") == 2);
 }
 
+TEST_CASE("a bound that is asked for as a policy is marked once at a budget in the picture of replay") {
+  const Imported trace;
+  REQUIRE(run_program("replay " + trace.path + " --policy h2o,oracle --budget 0.5 --svg " + trace.svg).code == 0);
+  const std::string svg = slurp(trace.svg);
+  CHECK(count(svg, "<title>oracle:budget=0.5: recall ") == 1);
+  CHECK(count(svg, "<title>random:budget=0.5: recall ") == 1);
+}
+
 TEST_CASE("a picture of recall that is not measured is refused, and no file is made") {
   const Imported trace;
   const Ran ran = run_program("replay " + trace.path + " --quality none --svg " + trace.svg);
