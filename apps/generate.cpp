@@ -202,7 +202,7 @@ std::unique_ptr<TraceRecorder> make_recorder(const fs::path& path, const Argumen
   run.kv_type = facts.kv_type.rows();
   run.requested_new_tokens = request.max_tokens;
   for (const Ids& ids : prompts) run.prompts.push_back(static_cast<std::uint32_t>(ids.size()));
-  TraceManifest manifest = make_manifest(model.config, run);
+  TraceManifest manifest = make_manifest(model, run);
   if (!request.capture) manifest = without_attention(std::move(manifest));
   return std::make_unique<TraceRecorder>(path, std::move(manifest));
 }

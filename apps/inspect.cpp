@@ -79,6 +79,7 @@ std::string describe_layer(const TraceLayer& l) {
                                  l.kv_heads, l.k_width, l.v_width, l.scale);
   if (l.rotary.style != "none") text += describe_rotary(l.rotary);
   if (!l.alibi_slopes.empty()) text += ", ALiBi";
+  if (!l.attention_sinks.empty()) text += ", sinks";
   if (l.softcap > 0) text += fmt::format(", soft-cap {:.6g}", l.softcap);
   if (l.window > 0) text += fmt::format(", window {}", l.window);
   return text;

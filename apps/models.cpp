@@ -167,7 +167,8 @@ std::string facts_text(const ModelShape& s, const Weights& weights, bool gguf) {
                               : fmt::format("{} tokens in {} of {} layers", smallest_window(s), windowed, s.layers));
   if (s.experts > 0) {
     text += line("experts", fmt::format("{} of {} a token{} in {} of {} layers", s.experts_per_token, s.experts,
-                                        s.shared_expert_ffn > 0 ? " and shared ones" : "", s.expert_layers(), s.layers));
+                                        s.shared_expert_ffn > 0 ? " and shared ones" : "", s.expert_layers(),
+                                        s.layers));
   }
   if (weights.a_token.value > 0) {
     text += line("weights a token", fmt::format("{} GiB of {} GiB are read", gib_text(gib(weights.a_token)),

@@ -109,15 +109,15 @@ class Recording:
         layer = getattr(module, "layer_idx", None)
         if layer is None or getattr(module, "is_cross_attention", False):
             raise RecordingError(f"{type(module).__name__}: not the self-attention of a numbered layer")
-        if options.get("s_aux") is not None:
-            raise RecordingError(f"{type(module).__name__}: attention sinks (s_aux) have no place in a trace")
         if layer in self.seen:
             raise RecordingError(f"layer {layer} was called twice in one forward pass")
         heads, count, width = query.shape[1:]
         scale = options.get("scaling")
+        sinks = options.get("s_aux")
         sizes = Layer(heads, key.shape[1], width, value.shape[-1], float(scale or 1 / math.sqrt(width)),
                       float(options.get("softcap") or 0.0), int(options.get("sliding_window") or 0), [],
-                      rotary_of(self.config, width, layer))
+                      rotary_of(self.config, width, layer),
+                      [] if sinks is None else sinks.detach().float().flatten().tolist())
         if key.shape[2] > self.tokens + count:
             raise RecordingError(f"layer {layer}: {key.shape[2]} cached keys after {self.tokens + count} tokens; static "
                                  "caches and caches that were filled before cannot be recorded")

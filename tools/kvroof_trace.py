@@ -53,8 +53,10 @@ class Layer:
     window: int = 0                 # tokens, own position included; 0: none
     alibi_slopes: list = field(default_factory=list)  # one for each query head, or none
     rotary: dict = field(default_factory=lambda: {"style": "none", "dims": 0, "theta": 0.0})
+    attention_sinks: list = field(default_factory=list)  # a logit beside those of tokens for each query head, or none
 
     def as_json(self):
+        sinks = {"attention_sinks": list(self.attention_sinks)} if len(self.attention_sinks) else {}
         return {
             "query_heads": self.query_heads,
             "kv_heads": self.kv_heads,
@@ -65,7 +67,7 @@ class Layer:
             "window": self.window,
             "alibi_slopes": list(self.alibi_slopes),
             "rotary": self.rotary,
-        }
+        } | sinks
 
 
 @dataclass

@@ -81,7 +81,8 @@ def _attention_layers(config):
             raise RecordingError(f"{name}: it reads the cache of {layer.kv_sharing_target_layer_name}; a trace has "
                                  "rows of each layer's own")
         if layer.has_sink:
-            raise RecordingError(f"{name}: attention sinks have no place in a trace")
+            raise RecordingError(f"{name}: attention sinks of vLLM cannot be recorded; kvroof_hook records those of "
+                                 "transformers")
         if layer.kv_cache_torch_dtype != config.model_config.dtype:
             raise RecordingError(f"{name}: a cache in {layer.kv_cache_dtype}; pass kv_cache_dtype=\"auto\"")
         found.append(layer)

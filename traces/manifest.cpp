@@ -40,15 +40,17 @@ nlohmann::ordered_json rotary_to_json(const RotaryInfo& rotary) {
 }
 
 nlohmann::ordered_json layer_to_json(const TraceLayer& layer) {
-  return {{"query_heads", layer.query_heads},
-          {"kv_heads", layer.kv_heads},
-          {"k_width", layer.k_width},
-          {"v_width", layer.v_width},
-          {"scale", layer.scale},
-          {"softcap", layer.softcap},
-          {"window", layer.window},
-          {"alibi_slopes", layer.alibi_slopes},
-          {"rotary", rotary_to_json(layer.rotary)}};
+  nlohmann::ordered_json object = {{"query_heads", layer.query_heads},
+                                   {"kv_heads", layer.kv_heads},
+                                   {"k_width", layer.k_width},
+                                   {"v_width", layer.v_width},
+                                   {"scale", layer.scale},
+                                   {"softcap", layer.softcap},
+                                   {"window", layer.window},
+                                   {"alibi_slopes", layer.alibi_slopes},
+                                   {"rotary", rotary_to_json(layer.rotary)}};
+  if (!layer.attention_sinks.empty()) object["attention_sinks"] = layer.attention_sinks;
+  return object;
 }
 
 nlohmann::ordered_json sequence_to_json(const TraceSequence& sequence) {
@@ -100,6 +102,12 @@ TraceLayer layer_from(const JsonObject& object) {
   layer.alibi_slopes = object.floats("alibi_slopes", layer.query_heads);
   if (!layer.alibi_slopes.empty() && layer.alibi_slopes.size() != layer.query_heads) {
     object.refuse("alibi_slopes", "has neither one slope for each query head nor none");
+  }
+  if (object.has("attention_sinks")) {
+    layer.attention_sinks = object.floats("attention_sinks", layer.query_heads);
+    if (!layer.attention_sinks.empty() && layer.attention_sinks.size() != layer.query_heads) {
+      object.refuse("attention_sinks", "has neither one logit for each query head nor none");
+    }
   }
   const JsonObject rotary = object.object("rotary");
   if (object.problem().empty()) layer.rotary = rotary_from(rotary, layer.k_width);

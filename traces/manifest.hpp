@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,13 @@ struct TraceLayer {
   // among the evictions.
   std::uint32_t window = 0;
   std::vector<float> alibi_slopes;  // one for each query head, or empty
+  // A logit of each query head that takes part in its softmax without a token; empty: none does.
+  std::vector<float> attention_sinks;
   RotaryInfo rotary;
+
+  [[nodiscard]] std::optional<float> sink(std::uint32_t query_head) const {
+    return attention_sinks.empty() ? std::nullopt : std::optional(attention_sinks[query_head]);
+  }
 };
 
 struct TraceSequence {

@@ -12,10 +12,12 @@
 namespace kvroof {
 namespace {
 
-std::vector<AttentionRule> attention_rules(const ModelConfig& config) {
+std::vector<AttentionRule> attention_rules(const Model& model) {
   std::vector<AttentionRule> rules;
-  for (const LayerRule& layer : config.options.layers) {
-    rules.push_back({{layer.scale, layer.softcap}, config.options.alibi_slopes});
+  const ModelOptions& options = model.config.options;
+  for (std::size_t i = 0; i < options.layers.size(); ++i) {
+    const LayerRule& layer = options.layers[i];
+    rules.push_back({{layer.scale, layer.softcap}, options.alibi_slopes, model.weights.layers[i].attention_sinks()});
   }
   return rules;
 }
@@ -33,7 +35,7 @@ CpuBackend::CpuBackend(const Model& model, std::unique_ptr<Ops> ops, CpuBackendO
       ops_(std::move(ops)),
       options_(std::move(options)),
       forward_(model, *ops_),
-      rules_(attention_rules(model.config)) {
+      rules_(attention_rules(model)) {
   check_runnable(options_.policy);
 }
 

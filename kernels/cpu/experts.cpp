@@ -47,7 +47,10 @@ void Router::close_groups(const RoutingRule& rule) {
 
 void Router::score(std::span<const float> logits, const RoutingRule& rule) {
   scores_.resize(logits.size());
-  if (rule.scores == RouterScores::kSoftmax) return softmax(logits, scores_);
+  if (rule.scores == RouterScores::kSoftmax) {
+    softmax(logits, scores_);
+    return;
+  }
   for (std::size_t i = 0; i < logits.size(); ++i) scores_[i] = 1.0F / (1.0F + std::exp(-logits[i]));
 }
 
@@ -103,7 +106,7 @@ void ExpertLayer::choose(std::uint32_t layer, std::span<const float> in) {
   const std::size_t count = shape.experts_per_token;
   router_logits_.resize(tokens * shape.experts);
   const ExpertWeights& experts = model_.weights.layers[layer].experts;
-  ops_.linear(in, experts.router, nullptr, router_logits_);
+  ops_.linear(in, experts.router.matrix, experts.router.bias_or_none(), router_logits_);
   ops_.counters().add(Cause::kWeights, experts.router_bias.bytes());
   routes_.resize(tokens * count);
   for (std::size_t t = 0; t < tokens; ++t) {

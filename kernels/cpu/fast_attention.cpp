@@ -123,7 +123,7 @@ class PrefillBlock {
       finish_logits(scores, rule_, tokens_up_to(last_).subspan(seen.first, seen.count), query,
                     call_.first_query_head + static_cast<std::uint32_t>(g));
       copy_by_slot(scores, logits, g);
-      softmax_row(scores, scores);
+      softmax_row(scores, scores, rule_.sink(call_.first_query_head + g));
       copy_by_slot(scores, weights, g);
       std::fill(row_scores(i, g, begin_), row_scores(i, g, seen.first), 0.0F);
       std::fill(row_scores(i, g, i + 1), row_scores(i, g, last_), 0.0F);
@@ -204,7 +204,7 @@ class DecodeAttention {
                         logits);
       }
       hide_rows(*call_, g, logits);
-      softmax_row(logits, {weights_ + g * slots(), slots()});
+      softmax_row(logits, {weights_ + g * slots(), slots()}, rule_->sink(query_head));
     }
     add_values(first, count);
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/fast_kernels.hpp"
+#include "sim/model/clamped_swiglu.hpp"
 
 // As in fast_rows.cpp.
 #define HWY_BROKEN_EMU128 0
@@ -67,11 +68,12 @@ HWY_INLINE void for_vectors(const float* x, std::size_t count, float fill, const
   for (std::size_t i = 0; i < count; i += kLanes) body(load(x + i, count - i, fill), i);
 }
 
-void softmax_row(std::span<const float> logits, std::span<float> weights) {
+void softmax_row(std::span<const float> logits, std::span<float> weights, AttentionSink sink) {
   const D d;
   const std::size_t n = logits.size();
   V highest = hn::Set(d, logits[0]);
   for_vectors(logits.data(), n, logits[0], [&](V v, std::size_t) HWY_ATTR { highest = hn::Max(highest, v); });
+  if (sink) highest = hn::Max(highest, hn::Set(d, *sink));
   const V top = hn::MaxOfLanes(d, highest);
   std::array<V, kSums> sums;
   sums.fill(hn::Zero(d));
@@ -82,7 +84,8 @@ void softmax_row(std::span<const float> logits, std::span<float> weights) {
     sums[turn] = hn::Add(sums[turn], e);
     turn = (turn + 1) % kSums;
   });
-  const V total = hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
+  V total = hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
+  if (sink) total = hn::Add(total, exp_of(hn::Sub(hn::Set(d, *sink), top)));
   const V factor = hn::Div(hn::Set(d, 1.0F), total);
   for_vectors(weights.data(), n, 0.0F,
               [&](V v, std::size_t i) HWY_ATTR { store(hn::Mul(v, factor), weights.data() + i, n - i); });
@@ -200,7 +203,25 @@ void activate(Activation f, std::span<float> x) {
               [&](V v, std::size_t i) HWY_ATTR { store(activated(f, v), x.data() + i, x.size() - i); });
 }
 
+// As clamped_swiglu.hpp says; a NaN stays.
+HWY_INLINE V clamped_swiglu(V gate, V up) {
+  const D d;
+  const V limit = hn::Set(d, kSwigluLimit), one = hn::Set(d, 1.0F);
+  const V g = hn::Min(gate, limit);
+  const V u = hn::Max(hn::Min(up, limit), hn::Neg(limit));
+  const V y = hn::Mul(hn::Add(u, one), hn::Div(g, hn::Add(one, exp_of(hn::Mul(hn::Set(d, -kSwigluSlope), g)))));
+  const V sum = hn::Add(gate, up);
+  return hn::IfThenElse(hn::IsNaN(sum), sum, y);
+}
+
 void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) {
+  if (f == Activation::kClampedSwiglu) {
+    for_vectors(gate.data(), gate.size(), 0.0F, [&](V v, std::size_t i) HWY_ATTR {
+      const std::size_t left = gate.size() - i;
+      store(clamped_swiglu(v, load(up.data() + i, left)), out.data() + i, left);
+    });
+    return;
+  }
   for_vectors(gate.data(), gate.size(), 0.0F, [&](V v, std::size_t i) HWY_ATTR {
     const std::size_t left = gate.size() - i;
     store(hn::Mul(activated(f, v), load(up.data() + i, left)), out.data() + i, left);
@@ -289,8 +310,8 @@ HWY_EXPORT(add);
 HWY_EXPORT(rotate_half_split);
 HWY_EXPORT(rotate_adjacent);
 
-void softmax_row(std::span<const float> logits, std::span<float> weights) {
-  HWY_DYNAMIC_DISPATCH(softmax_row)(logits, weights);
+void softmax_row(std::span<const float> logits, std::span<float> weights, AttentionSink sink) {
+  HWY_DYNAMIC_DISPATCH(softmax_row)(logits, weights, sink);
 }
 
 void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps, float offset, std::span<float> out) {

@@ -32,7 +32,7 @@ void weighted_rows(const float* weights, std::size_t weights_stride, std::size_t
 void convert_rows(const RowsView& rows, float* out);
 
 // weights = softmax(logits); may be the same memory; sizes equal and ≥ 1. A NaN gives NaN everywhere.
-void softmax_row(std::span<const float> logits, std::span<float> weights);
+void softmax_row(std::span<const float> logits, std::span<float> weights, AttentionSink sink = {});
 
 // out = x / sqrt(mean(x²) + eps) · (w + offset); sizes equal; out may be x.
 void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps, float offset, std::span<float> out);

@@ -96,6 +96,7 @@ void Forward::attention(LayerId layer, std::span<const float> in, const ForwardT
   const ModelShape& shape = model_.config.shape;
   const LayerWeights& w = model_.weights.layers[layer.value];
   std::span<const float> heads = attended_;
+  ops_.counters().add(Cause::kWeights, w.sinks.bytes());  // attention reads them
   if (shape.latent()) {
     project_latent(layer, in, tokens);
     stage.attend(layer, q_, k_, v_, attended_);

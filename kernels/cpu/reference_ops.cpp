@@ -5,6 +5,7 @@
 
 #include "kernels/engine/selected_rows.hpp"
 #include "sim/core/error.hpp"
+#include "sim/model/clamped_swiglu.hpp"
 #include "sim/policy/slot_positions.hpp"
 
 namespace kvroof {
@@ -24,6 +25,12 @@ float activation_of(Activation f, float x) {
     case Activation::kGeluTanh: return 0.5F * x * (1.0F + std::tanh(0.79788456F * (x + 0.044715F * x * x * x)));
     default: return std::max(x, 0.0F);
   }
+}
+
+float gated_of(Activation f, float gate, float up) {
+  if (f != Activation::kClampedSwiglu) return activation_of(f, gate) * up;
+  const float g = std::min(gate, kSwigluLimit);
+  return (std::clamp(up, -kSwigluLimit, kSwigluLimit) + 1.0F) * g / (1.0F + std::exp(-kSwigluSlope * g));
 }
 
 }  // namespace
@@ -165,7 +172,7 @@ void ReferenceOps::walk_rows(const AttendCall& call, std::span<const TokenPos> p
                       logits);
     }
     hide_rows(call, g, logits);
-    softmax(logits, weights);
+    softmax(logits, weights, rule.sink(call.first_query_head + g));
     std::rotate_copy(weights.begin(), weights.begin() + turn, weights.end(), row_.begin());
     add_values(call, call.out.subspan(g * call.values.width, call.values.width));
   }
@@ -223,7 +230,7 @@ void ReferenceOps::prefill_attend(std::span<const PrefillCall> calls, const Atte
 
 void ReferenceOps::gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) {
   check(gate.size() == up.size() && gate.size() == out.size(), "gated: equal sizes");
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = activation_of(f, gate[i]) * up[i];
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = gated_of(f, gate[i], up[i]);
   counters_.add(Cause::kActivations, gate.size_bytes() + up.size_bytes() + out.size_bytes());
 }
 

@@ -37,7 +37,7 @@ struct StepRow {
 };
 
 enum class NormMode : std::uint8_t { kNone, kRms, kLayer };
-enum class ActivationMode : std::uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu, kSigmoid };
+enum class ActivationMode : std::uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu, kSigmoid, kClampedSwiglu };
 
 struct DeviceMatrix {
   const std::byte* data = nullptr;  // [rows, cols] of a 16-bit type
@@ -93,7 +93,7 @@ struct LinearArguments {
   float norm_offset = 0;            // added to the scale
   float* norms = nullptr;           // room for each token's centre and factor, made before; null: each block does it
   DeviceMatrix w;
-  DeviceMatrix up;                  // rows > 0: out = f(w x) · (up x)
+  DeviceMatrix up;                  // rows > 0: out = f(w x) · (up x), or what clamped_swiglu.hpp says
   const std::byte* bias = nullptr;  // [rows], or null
   const std::byte* up_bias = nullptr;
   ActivationMode activation = ActivationMode::kNone;
@@ -283,6 +283,7 @@ struct AttentionArguments : RunArguments {
   float softcap = 0;                    // 0: none
   std::uint32_t window = 0;             // 0: none
   const float* alibi = nullptr;         // [heads], or null
+  const float* sinks = nullptr;         // [heads], or null; latent attention has none
   std::uint32_t unit_heads = 1;         // query heads that a unit has room for, of logits, parts and sums
   float* part_max = nullptr;            // [units, most_parts, unit_heads]
   float* part_sum = nullptr;
@@ -315,6 +316,7 @@ struct PromptArguments {
   float softcap = 0;
   std::uint32_t window = 0;
   const float* alibi = nullptr;       // [heads], or null
+  const float* sinks = nullptr;       // [heads], or null
   float* log_sums = nullptr;          // [heads, tokens], or null
   float* out = nullptr;               // [tokens, heads, value_dim]
 };

@@ -232,6 +232,15 @@ KV_DEVICE void meet_slots(const AttentionArguments& a, const AttentionUnit& unit
   }
 }
 
+// The sink of the lane's query head is met as a logit before all others, by one warp of one piece.
+template <Stored kType, unsigned kWidth>
+KV_DEVICE void meet_sink(const AttentionArguments& a, const AttentionUnit& unit, WarpSums<kWidth>& met) {
+  const unsigned head = thread_x() / 4;
+  if (head >= unit.query_heads) return;
+  met.highest = a.sinks[unit.first_query_head + head];
+  met.total = thread_x() % 4 == 0 ? exp2_of(kLifted<kType>) : 0.0F;
+}
+
 // Heads whose sums the warps put into shared memory at once.
 constexpr unsigned kSumHeads = 4;
 
@@ -355,6 +364,7 @@ void decode_attention(DecodeArguments<kScores> a) {
     prefetch_next_piece<kType, kWidth>(a, walk);
     const AttentionUnit& unit = a.units[piece.unit];
     WarpSums<kWidth> met;
+    if (a.sinks != nullptr && piece.part == 0 && thread_x() < 32) meet_sink<kType>(a, unit, met);
     meet_slots<kType, kWidth>(a, unit, piece, queries, met);
     store_piece<kType>(a, unit, piece, met, tops, sums);
     if (!kScores && piece.parts == 1) continue;

@@ -187,6 +187,7 @@ void CudaBackend::set_model(AttentionArguments& a, const AttentionInput& input, 
   a.softcap = rule.softcap;
   a.window = shape().window(input.layer.value);
   a.alibi = weights_->alibi;
+  a.sinks = weights_->layers[input.layer.value].sinks;
   a.out = input.out + std::size_t{first_token} * shape().heads * shape().v_head_dim;
 }
 
@@ -214,6 +215,7 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
   set_model(a, input, first_token);
   {
     DeclaredWork work = moved(Cause::kKvRead, plan.rows() * row_bytes());
+    if (first_token == 0) work.bytes.add(Cause::kWeights, sink_bytes(input.layer));
     work.flops = attention_flops(plan.rows(), policy.group());
     const Launch launch(launches_, {"attention", layer_number(input.layer), Cause::kKvRead, work});
     run_decode_attention(stream_, format_.type, a);
@@ -228,7 +230,8 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
     plan.for_rows(i, logits, [&](std::uint32_t head, std::span<float> rows, std::uint32_t length) {
       const bool admits = queries[i].admits;
       if (admits) own.admit(HeadId(head), position);
-      show_rows(own, HeadId(head), position, rows, admits ? (position.value + 1) % length : 0, row_weights_);
+      show_rows(own, HeadId(head), position, rows, admits ? (position.value + 1) % length : 0,
+                model_.weights.layers[layer].attention_sinks(), row_weights_);
     });
   }
 }

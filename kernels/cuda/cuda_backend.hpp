@@ -129,6 +129,9 @@ class CudaBackend final : public Backend {
   void prepare(const AttentionInput& input, std::span<const DeviceCache* const> caches,
                std::span<const std::uint32_t> slot_of, bool first);
   [[nodiscard]] std::uint64_t head_norm_bytes(LayerId layer) const;
+  [[nodiscard]] std::uint64_t sink_bytes(LayerId layer) const {
+    return model_.weights.layers[layer.value].sinks.bytes();
+  }
   [[nodiscard]] PrepareArguments prepare_arguments(const AttentionInput& input);
   // What the plan of an attention does not know.
   void set_model(AttentionArguments& a, const AttentionInput& input, std::uint32_t first_token) const;

@@ -109,6 +109,7 @@ PromptArguments CudaBackend::prompt_arguments(const AttentionInput& input, std::
   a.softcap = rule.softcap;
   a.window = shape().window(input.layer.value);
   a.alibi = weights_->alibi;
+  a.sinks = weights_->layers[input.layer.value].sinks;
   a.out = input.out;
   if (device_policy_ && device_policy_->keeps_scores()) {
     log_sums_.reserve(sizeof(float) * a.heads * a.tokens);
@@ -127,6 +128,7 @@ void CudaBackend::attend_prompt_at_once(const PromptArguments& a, LayerId layer)
     rows += std::min(first + queries, a.tokens) - hidden;
   }
   DeclaredWork work = moved(Cause::kKvRead, rows * (a.heads / a.group) * row_bytes());
+  work.bytes.add(Cause::kWeights, sink_bytes(layer));
   work.flops = attention_flops(visible_pairs(a) * (a.heads / a.group), a.group);
   const Launch launch(launches_, {"attention", layer_number(layer), Cause::kKvRead, work});
   run_prompt_attention(stream_, format_.type, a);

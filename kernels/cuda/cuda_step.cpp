@@ -58,6 +58,7 @@ void CudaBackend::admit_rows() {
     StepWork& work = step_work_[layer];
     work = {};
     work.append.bytes.add(Cause::kWeights, head_norm_bytes(LayerId(layer)));
+    work.attention.bytes.add(Cause::kWeights, sink_bytes(LayerId(layer)));
     for (Sequence* sequence : active_) {
       LayerState& state = sequence->layers[layer];
       const PolicyTraits& traits = state.policy.traits();

@@ -58,7 +58,7 @@ RoutedRows DeviceForward::route(const DeviceExperts& w, const float* x, const De
   const ModelShape& shape = config.shape;
   const std::uint32_t pairs = tokens_ * shape.experts_per_token;
   const RouteTables tables(routes_, pairs, shape.experts, static_cast<std::uint32_t>(layer_));
-  linear("router", x, norm, {w.router, nullptr}, router_logits_.at<float>(), false);
+  linear("router", x, norm, w.router, router_logits_.at<float>(), false);
   {
     const std::uint64_t biases = w.router_bias != nullptr ? shape.experts * sizeof(float) : 0;
     const Launch launch(launches_, {"route", layer_, Cause::kActivations, moved(Cause::kWeights, biases)});

@@ -13,6 +13,7 @@ ActivationMode activation_of(Activation f) {
     case Activation::kSilu: return ActivationMode::kSilu;
     case Activation::kGelu: return ActivationMode::kGelu;
     case Activation::kGeluTanh: return ActivationMode::kGeluTanh;
+    case Activation::kClampedSwiglu: return ActivationMode::kClampedSwiglu;
     default: return ActivationMode::kRelu;
   }
 }
@@ -230,7 +231,7 @@ void DeviceForward::mlp(const DeviceMlp& w, const float* x, const DeviceNorm& no
 
 void DeviceForward::feed_forward(const DeviceLayer& w, const float* x, const DeviceNorm& norm,
                                  const DeviceNorm& out_norm) {
-  if (w.experts.router.rows == 0) {
+  if (w.experts.router.matrix.rows == 0) {
     mlp(w.mlp, x, norm, activated_.at<float>());
     return join("down", activated_.at<float>(), w.mlp.down, out_norm);
   }

@@ -129,7 +129,7 @@ DeviceLinear DeviceModel::stacked(std::span<const Linear* const> parts) {
 DeviceExperts DeviceModel::experts(const ExpertWeights& experts) {
   DeviceExperts out;
   if (experts.routed.empty()) return out;
-  out.router = matrix(experts.router);
+  out.router = linear(experts.router);
   out.router_bias = reinterpret_cast<const float*>(vector(experts.router_bias));
   if (!experts.shared_gate.empty()) out.shared_gate = matrix(experts.shared_gate);
   out.shared = mlp(experts.shared);
@@ -174,7 +174,8 @@ DeviceModel::DeviceModel(Stream& stream, const Model& model, const ElementProgre
     const bool apart = !model.config.shape.latent();
     layers.push_back({norm(l.attention_norm), norm(l.attention_out_norm), norm(l.mlp_norm), norm(l.mlp_out_norm),
                       norm(l.q_norm), norm(l.k_norm), apart ? stacked(qkv) : DeviceLinear{}, latent(l.latent),
-                      linear(l.o), mlp(l.mlp), experts(l.experts)});
+                      linear(l.o), mlp(l.mlp), experts(l.experts),
+                      reinterpret_cast<const float*>(vector(l.sinks))});
   }
   for (const RotaryRule& rule : model.config.options.rotary) {
     frequencies.push_back(floats(rule.inverse_frequencies));

@@ -27,8 +27,8 @@ struct DeviceMlp {
 
 // The matrices of all routed experts lie behind each other, and so do their biases; rows are those of one.
 struct DeviceExperts {
-  DeviceMatrix router;       // no rows: a dense layer
-  const float* router_bias = nullptr;  // [experts], or null
+  DeviceLinear router;       // no rows: a dense layer
+  const float* router_bias = nullptr;  // [experts] that the choice alone adds, or null
   DeviceMatrix shared_gate;  // one row, or none
   DeviceMlp routed, shared;
 };
@@ -50,6 +50,7 @@ struct DeviceLayer {
   DeviceLinear o;
   DeviceMlp mlp;  // of dense layers
   DeviceExperts experts;
+  const float* sinks = nullptr;  // [heads], or null
 };
 
 class DeviceModel {

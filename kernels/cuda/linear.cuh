@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/vector_norm.cuh"
+#include "sim/model/clamped_swiglu.hpp"
 
 namespace kvroof::cuda {
 
@@ -14,8 +15,13 @@ constexpr unsigned kChunkFloats = 8192;
 template <unsigned kTokens>
 constexpr unsigned kChunk = kChunkFloats / kTokens;
 
+// Of a clamped gate, what clamped_up() multiplies.
 KV_DEVICE float activated(ActivationMode f, float x) {
   switch (f) {
+    case ActivationMode::kClampedSwiglu: {
+      const float gate = x > kSwigluLimit ? kSwigluLimit : x;
+      return gate / (1.0F + exp_of(-kSwigluSlope * gate));
+    }
     case ActivationMode::kSilu: return x / (1.0F + exp_of(-x));
     case ActivationMode::kGelu: return 0.5F * x * (1.0F + erff(x * 0.70710678F));
     case ActivationMode::kGeluTanh: return 0.5F * x * (1.0F + tanhf(0.79788456F * (x + 0.044715F * x * x * x)));
@@ -23,6 +29,11 @@ KV_DEVICE float activated(ActivationMode f, float x) {
     case ActivationMode::kSigmoid: return 1.0F / (1.0F + exp_of(-x));
     default: return x;
   }
+}
+
+// A NaN stays.
+KV_DEVICE float clamped_up(float up) {
+  return (up > kSwigluLimit ? kSwigluLimit : up < -kSwigluLimit ? -kSwigluLimit : up) + 1.0F;
 }
 
 template <Stored kType>
@@ -218,7 +229,10 @@ KV_DEVICE void finish_product(const LinearArguments& a, std::uint32_t row, unsig
   const std::size_t bias = std::size_t{a.w.rows} * expert + row;
   if (a.bias != nullptr) y += element<kType>(a.bias, bias);
   y = activated(a.activation, y);
-  if (a.up.rows > 0) y *= a.up_bias != nullptr ? up + element<kType>(a.up_bias, bias) : up;
+  if (a.up.rows > 0) {
+    if (a.up_bias != nullptr) up += element<kType>(a.up_bias, bias);
+    y *= a.activation == ActivationMode::kClampedSwiglu ? clamped_up(up) : up;
+  }
   y *= a.factor;
   if (a.token_factors != nullptr) y *= a.token_factors[t];
   if (a.softcap > 0) y = a.softcap * tanhf(y / a.softcap);

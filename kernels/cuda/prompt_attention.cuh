@@ -223,6 +223,10 @@ KV_KERNEL void prompt_attention(PromptArguments a) {
   load_query_factors(a, head, first_query, factors);
   float out[kWidth / 8][4] = {};
   RunningSoftmax met;
+  for (unsigned half = 0; a.sinks != nullptr && half < 2; ++half) {  // a sink is met as a logit before all others
+    met.highest[half] = a.sinks[head];
+    met.total[half] = 1;
+  }
   const unsigned end = block_first + kQueries < a.tokens ? block_first + kQueries : a.tokens;
   const unsigned begin = a.window > 0 && block_first + 1 > a.window ? (block_first + 1 - a.window) / kKeys * kKeys : 0;
   for (unsigned first_key = begin; first_key < end; first_key += kKeys) {

@@ -5,7 +5,8 @@ namespace {
 
 class DecoderBinder {
  public:
-  DecoderBinder(const ModelShape& shape, const DecoderNames& names) : shape_(shape), names_(names) {}
+  DecoderBinder(const ModelConfig& config, const DecoderNames& names)
+      : config_(config), shape_(config.shape), names_(names) {}
 
   void layer(std::uint32_t index, LayerWeights& w) {
     const std::string layer = fmt::format("layers.{}", index);
@@ -15,7 +16,8 @@ class DecoderBinder {
     norm(layer, names_.mlp_norm, w.mlp_norm);
     const std::string mlp_name = fmt::format("{}.{}", layer, names_.mlp);
     if (shape_.is_expert_layer(index)) {
-      experts(mlp_name, w.experts);
+      w.experts.routed.resize(shape_.experts);
+      names_.experts != nullptr ? names_.experts(binder_, config_, mlp_name, w.experts) : experts(mlp_name, w.experts);
     } else {
       mlp(mlp_name, w.mlp, shape_.ffn);
     }
@@ -43,11 +45,10 @@ class DecoderBinder {
   }
 
   void experts(const std::string& name, ExpertWeights& experts) {
-    binder_.matrix(name + ".gate.weight", experts.router, shape_.experts, shape_.hidden);
+    binder_.linear(name + ".gate", experts.router, shape_.experts, shape_.hidden, false);
     if (!names_.router_bias.empty()) {
       binder_.exact_vector(fmt::format("{}.{}", name, names_.router_bias), experts.router_bias, shape_.experts);
     }
-    experts.routed.resize(shape_.experts);
     for (std::uint32_t e = 0; e < shape_.experts; ++e) {
       mlp(fmt::format("{}.experts.{}", name, e), experts.routed[e], shape_.expert_ffn);
     }
@@ -59,6 +60,7 @@ class DecoderBinder {
     }
   }
 
+  const ModelConfig& config_;
   const ModelShape& shape_;
   const DecoderNames& names_;
   WeightBinder binder_;
@@ -102,7 +104,7 @@ void bind_attention(WeightBinder& binder, const ModelShape& shape, const std::st
 
 std::vector<TensorBinding> bind_decoder(const ModelConfig& config, ModelWeights& weights, const DecoderNames& names) {
   const ModelShape& shape = config.shape;
-  DecoderBinder decoder(shape, names);
+  DecoderBinder decoder(config, names);
   WeightBinder& binder = decoder.binder();
   binder.matrix("embed_tokens.weight", weights.embedding, shape.vocab, shape.hidden);
   for (std::uint32_t i = 0; i < weights.layers.size(); ++i) decoder.layer(i, weights.layers[i]);

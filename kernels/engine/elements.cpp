@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/engine/mxfp4.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -62,9 +64,9 @@ void fill_random(Weight& weight) {
 
 }  // namespace
 
-void locate_elements(const StoredTensor& stored, const TensorBinding& binding, DType type) {
+void locate_elements(const StoredTensor& stored, const StoredTensor* scales, const TensorBinding& binding, DType type) {
   const std::size_t rows = binding.shape[0];
-  const std::size_t cols = binding.shape.size() == 2 ? binding.shape[1] : 1;
+  const std::size_t cols = binding.width > 0 ? binding.width : binding.shape.size() == 2 ? binding.shape[1] : 1;
   for (const RowBlock& block : binding.blocks) {
     Weight& weight = *block.weight;
     weight.type = binding.exact ? DType::kF32 : type;
@@ -73,6 +75,12 @@ void locate_elements(const StoredTensor& stored, const TensorBinding& binding, D
     StoredBlock at{.file = stored.file, .tensor = stored.info, .row = block.from, .rows = block.count, .cols = cols};
     at.to = block.to * (block.transposed ? block.cols : cols);
     at.transposed = block.transposed;
+    at.step = block.step;
+    if (scales != nullptr) at.scales = scales->info;
+    if (block.transposed) {
+      at.col = block.col;
+      at.cols = (cols - block.col + block.step - 1) / block.step;
+    }
     if (binding.transposed) {
       at = {.file = stored.file, .tensor = stored.info, .rows = rows, .col = block.from, .cols = block.count,
             .to = block.to * rows, .transposed = true};
@@ -109,6 +117,52 @@ void ElementReader::read_rows(const Weight& weight, const StoredBlock& block, st
   }
 }
 
+// Rows that others lie between, or that are packed: whole ones, where one fits.
+void ElementReader::read_picked(const Weight& weight, const StoredBlock& block, std::size_t most, ElementSink& sink) {
+  const std::size_t width = std::min(block.cols, most);
+  const std::size_t rows = std::max(std::min(most, kPieceBytes / sizeof(float)) / block.cols, std::size_t{1});
+  for (std::size_t row = 0; row < block.rows; row += rows) {
+    const std::size_t count = std::min(rows, block.rows - row);
+    for (std::size_t col = 0; col < block.cols; col += width) {
+      const std::size_t part = std::min(width, block.cols - col);
+      const ElementPiece piece{block.to + row * block.cols + col, 1, count * part};
+      std::byte* out = sink.room(piece).data;
+      if (block.scales != nullptr) {
+        unpack_rows(block, row, count, col, part, weight.type, out);
+      } else {
+        pick_rows(block, row, count, col, part, weight.type, out);
+      }
+      sink.written(piece);
+    }
+  }
+}
+
+void ElementReader::pick_rows(const StoredBlock& block, std::size_t row, std::size_t rows, std::size_t col,
+                              std::size_t width, DType type, std::byte* out) {
+  const DType from = block.tensor->type;
+  const std::size_t first = block.row + row * block.step, all = (rows - 1) * block.step + 1;
+  const std::byte* raw = read_raw(block, first * block.cols, all * block.cols).data();
+  for (std::size_t r = 0; r < rows; ++r) {
+    convert_elements(from, raw + (r * block.step * block.cols + col) * size_of(from), width, type,
+                     out + r * width * size_of(type));
+  }
+}
+
+void ElementReader::unpack_rows(const StoredBlock& block, std::size_t row, std::size_t rows, std::size_t col,
+                                std::size_t width, DType type, std::byte* out) {
+  const std::size_t row_bytes = block.cols / 2, row_scales = block.cols / kMxfp4Block;
+  const std::size_t first = block.row + row * block.step, all = (rows - 1) * block.step + 1;
+  const std::byte* codes = read_raw(block, first * row_bytes, all * row_bytes).data();
+  scales_.resize(all * row_scales);
+  block.file->read(*block.scales, first * row_scales, scales_);
+  unpacked_.resize(block.cols);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const std::size_t at = r * block.step;
+    unpack_mxfp4(codes + at * row_bytes, scales_.data() + at * row_scales, unpacked_);
+    convert_from_float(type, std::span<const float>(unpacked_).subspan(col, width), out + r * width * size_of(type));
+  }
+}
+
 // A piece takes as many of the block's columns as it can, so that the checkpoint is read in its order.
 void ElementReader::read_columns(const Weight& weight, const StoredBlock& block, std::size_t most, ElementSink& sink) {
   const std::size_t cols = std::min(block.cols, most);
@@ -128,19 +182,19 @@ void ElementReader::read_columns(const Weight& weight, const StoredBlock& block,
 void ElementReader::transpose(const StoredBlock& block, DType type, std::size_t row, std::size_t col,
                               const ElementPiece& piece, ElementSink::Room out) {
   const DType from = block.tensor->type;
-  const std::size_t stored_cols = block.tensor->shape.at(1);
+  const std::size_t stored_cols = block.tensor->shape.back();
   const std::size_t size = size_of(type);
   const std::size_t step = rows_at_a_time(stored_cols);
   for (std::size_t done = 0; done < piece.width; done += step) {
     const std::size_t count = std::min(step, piece.width - done);
     const auto raw = read_raw(block, (block.row + row + done) * stored_cols, count * stored_cols);
-    const std::byte* in = raw.data() + (block.col + col) * size_of(from);
+    const std::byte* in = raw.data() + (block.col + col * block.step) * size_of(from);
     std::size_t in_stride = stored_cols;
-    if (from != type) {
+    if (from != type || block.step > 1) {
       converted_.resize(count * piece.rows * size);
       for (std::size_t r = 0; r < count; ++r) {
-        convert_elements(from, in + r * stored_cols * size_of(from), piece.rows, type,
-                         converted_.data() + r * piece.rows * size);
+        convert_elements(from, picked(from, in + r * stored_cols * size_of(from), block.step, piece.rows), piece.rows,
+                         type, converted_.data() + r * piece.rows * size);
       }
       in = converted_.data();
       in_stride = piece.rows;
@@ -149,12 +203,23 @@ void ElementReader::transpose(const StoredBlock& block, DType type, std::size_t 
   }
 }
 
+// `count` elements that are `step` apart, side by side.
+const std::byte* ElementReader::picked(DType type, const std::byte* in, std::size_t step, std::size_t count) {
+  if (step == 1) return in;
+  const std::size_t size = size_of(type);
+  picked_.resize(count * size);
+  for (std::size_t i = 0; i < count; ++i) std::memcpy(picked_.data() + i * size, in + i * step * size, size);
+  return picked_.data();
+}
+
 void ElementReader::read(const Weight& weight, std::size_t most_bytes, ElementSink& sink) {
   const std::size_t most = most_bytes / size_of(weight.type);
   check(most > 0, "a piece of a weight has room for an element");
   for (const StoredBlock& block : weight.stored) {
     if (block.transposed) {
       read_columns(weight, block, most, sink);
+    } else if (block.step > 1 || block.scales != nullptr) {
+      read_picked(weight, block, most, sink);
     } else {
       read_rows(weight, block, most, sink);
     }
@@ -176,6 +241,12 @@ void make_with(ElementReader& reader, Weight& weight) {
 void make_elements(Weight& weight) {
   ElementReader reader;
   if (weight.data.size() == 0) make_with(reader, weight);
+}
+
+void make_sinks(Model& model) {
+  for (LayerWeights& layer : model.weights.layers) {
+    if (!layer.sinks.empty()) make_elements(layer.sinks);
+  }
 }
 
 void make_elements(Model& model, const ElementProgress& progress) {

@@ -13,8 +13,8 @@
 namespace kvroof {
 
 // Tells each weight that a tensor has elements of where they lie: Weight::stored, of a weight that will be of `type`.
-// The tensor has the shape and an element type that the binding's checks have passed.
-void locate_elements(const StoredTensor& stored, const TensorBinding& binding, DType type);
+// The tensor, and that of its scales if it has one, have shapes and element types that the binding's checks passed.
+void locate_elements(const StoredTensor& stored, const StoredTensor* scales, const TensorBinding& binding, DType type);
 
 // `rows` runs of `width` elements of a weight: the first begins at element `first`, each other one a row of the weight
 // later. A single run may be longer than a row.
@@ -49,11 +49,18 @@ class ElementReader {
  private:
   void read_rows(const Weight& weight, const StoredBlock& block, std::size_t most, ElementSink& sink);
   void read_columns(const Weight& weight, const StoredBlock& block, std::size_t most, ElementSink& sink);
+  void read_picked(const Weight& weight, const StoredBlock& block, std::size_t most, ElementSink& sink);
+  void pick_rows(const StoredBlock& block, std::size_t row, std::size_t rows, std::size_t col, std::size_t width,
+                 DType type, std::byte* out);
+  void unpack_rows(const StoredBlock& block, std::size_t row, std::size_t rows, std::size_t col, std::size_t width,
+                   DType type, std::byte* out);
   void transpose(const StoredBlock& block, DType type, std::size_t row, std::size_t col, const ElementPiece& piece,
                  ElementSink::Room out);
+  const std::byte* picked(DType type, const std::byte* in, std::size_t step, std::size_t count);
   std::span<const std::byte> read_raw(const StoredBlock& block, std::size_t first, std::size_t count);
 
-  std::vector<std::byte> raw_, converted_;
+  std::vector<std::byte> raw_, converted_, picked_, scales_;
+  std::vector<float> unpacked_;
 };
 
 // Told of the bytes of each weight that is where it belongs; may be empty.
@@ -62,5 +69,7 @@ using ElementProgress = std::function<void(std::uint64_t bytes)>;
 // Allocates and fills what is not in memory yet, for the back ends on the CPU.
 void make_elements(Weight& weight);
 void make_elements(Model& model, const ElementProgress& progress = {});
+// The attention sinks alone, which are few, and asked for on the host wherever the model runs.
+void make_sinks(Model& model);
 
 }  // namespace kvroof

@@ -84,7 +84,7 @@ std::size_t moves_at_once(std::span<const SlotMove> moves) {
 }
 
 void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float> logits, std::uint32_t oldest,
-               std::vector<float>& weights) {
+               std::span<const float> sinks, std::vector<float>& weights) {
   const std::span<const TokenPos> positions = policy.positions(head);
   const std::size_t slots = positions.size();
   check(logits.size() == policy.group() * slots, "show_rows: a row of every query head over every slot");
@@ -101,7 +101,9 @@ void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float
   if (policy.traits().needs_weights) {
     weights.resize(logits.size());
     for (std::uint32_t g = 0; g < rows.group; ++g) {
-      softmax(logits.subspan(g * slots, slots), std::span(weights).subspan(g * slots, slots));
+      const std::size_t query_head = std::size_t{head.value} * rows.group + g;
+      softmax(logits.subspan(g * slots, slots), std::span(weights).subspan(g * slots, slots),
+              sinks.empty() ? std::nullopt : AttentionSink(sinks[query_head]));
     }
     rows.weights = weights.data();
   }

@@ -49,9 +49,10 @@ std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors);
 std::size_t moves_at_once(std::span<const SlotMove> moves);
 
 // Shows a row that was made elsewhere to the policy: logits [group, slots] of the query at `query` over the head's
-// tokens, of which the first lies in slot `oldest`, the next in the one after it, and around. `weights` is scratch.
+// tokens, of which the first lies in slot `oldest`, the next in the one after it, and around. `sinks` are those of all
+// query heads of the layer, or empty; `weights` is scratch.
 void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float> logits, std::uint32_t oldest,
-               std::vector<float>& weights);
+               std::span<const float> sinks, std::vector<float>& weights);
 
 // Tells of the tokens that the policy's last row, at `position`, took from a head.
 void record_evictions(Recorder& recorder, const LayerPolicy& policy, std::uint32_t sequence, LayerId layer, HeadId head,

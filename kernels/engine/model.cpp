@@ -91,7 +91,10 @@ void check_names(const Model& model, const Checkpoint& checkpoint, const NamedTe
   std::vector<std::string_view> expected;
   for (const TensorBinding& binding : bindings) {
     expected.emplace_back(binding.name);
-    if (tensors.find(binding.name) == nullptr) missing.push_back(tensors.full_name(binding.name));
+    if (!binding.scales.empty()) expected.emplace_back(binding.scales);
+    for (const std::string& name : {binding.name, binding.scales}) {
+      if (!name.empty() && tensors.find(name) == nullptr) missing.push_back(tensors.full_name(name));
+    }
   }
   std::sort(expected.begin(), expected.end());
   for (const auto& [name, tensor] : checkpoint.tensors()) {
@@ -109,18 +112,30 @@ void check_names(const Model& model, const Checkpoint& checkpoint, const NamedTe
   }
 }
 
+void check_tensor(const NamedTensors& tensors, const std::string& plain_name, const std::vector<std::uint64_t>& shape,
+                  bool packed) {
+  const StoredTensor& stored = *tensors.find(plain_name);
+  const std::string where = stored.file->path().string();
+  const std::string name = tensors.full_name(plain_name);
+  if (packed ? stored.info->type != DType::kU8 : !is_weight_type(stored.info->type)) {
+    throw Error(fmt::format("{}: tensor {} has type {}, expected {}", where, name,
+                            safetensors_name_of(stored.info->type), packed ? "U8" : "F32, F16 or BF16"));
+  }
+  if (stored.info->shape != shape) {
+    throw Error(fmt::format("{}: tensor {} has shape {}, expected {} from config.json", where, name,
+                            shape_text(stored.info->shape), shape_text(shape)));
+  }
+}
+
 void check_tensors(const NamedTensors& tensors, std::span<const TensorBinding> bindings) {
   for (const TensorBinding& binding : bindings) {
-    const StoredTensor& stored = *tensors.find(binding.name);
-    const std::string where = stored.file->path().string();
-    const std::string name = tensors.full_name(binding.name);
-    if (!is_weight_type(stored.info->type)) {
-      throw Error(fmt::format("{}: tensor {} has type {}, expected F32, F16 or BF16", where, name,
-                              safetensors_name_of(stored.info->type)));
-    }
-    if (stored.info->shape != binding.shape) {
-      throw Error(fmt::format("{}: tensor {} has shape {}, expected {} from config.json", where, name,
-                              shape_text(stored.info->shape), shape_text(binding.shape)));
+    const bool packed = !binding.scales.empty();
+    check_tensor(tensors, binding.name, binding.shape, packed);
+    if (!packed) continue;
+    check_tensor(tensors, binding.scales, {binding.shape.begin(), binding.shape.end() - 1}, packed);
+    if (tensors.find(binding.scales)->file != tensors.find(binding.name)->file) {
+      throw Error(fmt::format("{}: tensor {} has its scales in another file",
+                              tensors.find(binding.name)->file->path().string(), tensors.full_name(binding.name)));
     }
   }
 }
@@ -155,7 +170,11 @@ Model open_model(const fs::path& folder, std::optional<DType> type) {
   check_tensors(tensors, bindings);
   model.config.shape.weight_type = tensors.find(bindings.front().name)->info->type;
   model.type = type.value_or(model.config.shape.weight_type);
-  for (const TensorBinding& binding : bindings) locate_elements(*tensors.find(binding.name), binding, model.type);
+  for (const TensorBinding& binding : bindings) {
+    const StoredTensor* scales = binding.scales.empty() ? nullptr : tensors.find(binding.scales);
+    locate_elements(*tensors.find(binding.name), scales, binding, model.type);
+  }
+  make_sinks(model);
   return model;
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,8 @@ struct Mlp {
 };
 
 struct ExpertWeights {
-  Weight router;               // [experts, hidden]
-  Weight router_bias;          // [1, experts] in f32, whatever the others are; empty: none
+  Linear router;               // [experts, hidden]
+  Weight router_bias;          // [1, experts] that the choice alone adds, in f32 whatever the others are; empty: none
   std::vector<Mlp> routed;     // [experts]
   Mlp shared;                  // all shared experts as one
   Weight shared_gate;          // [1, hidden]
@@ -58,12 +59,18 @@ struct LayerWeights {
   Norm attention_norm;      // before attention (kNormAfterAdd: after adding it)
   Linear q, k, v, o;
   Norm q_norm, k_norm;
+  Weight sinks;             // [1, heads] in f32 whatever the others are, always in memory; empty: none
   Norm attention_out_norm;  // of attention's output, before it is added
   Norm mlp_norm;            // before the MLP (kNormAfterAdd: after adding it)
   Mlp mlp;                  // of dense layers
   Norm mlp_out_norm;        // of the MLP's output, before it is added
   ExpertWeights experts;    // of expert layers
   LatentWeights latent;
+
+  // [heads], or empty.
+  [[nodiscard]] std::span<const float> attention_sinks() const {
+    return {reinterpret_cast<const float*>(sinks.data.data()), sinks.cols};
+  }
 };
 
 struct ModelWeights {
@@ -82,7 +89,7 @@ class Checkpoint;
 
 struct Model {
   ModelConfig config;
-  DType type = DType::kF32;  // of all weights but biases of routers
+  DType type = DType::kF32;  // of all weights but biases that choose experts, and sinks
   ModelWeights weights;
   std::shared_ptr<const Checkpoint> checkpoint;  // what the weights' stored blocks lie in; null: random weights
   std::string name;  // of the folder
@@ -93,7 +100,7 @@ struct Model {
 };
 
 // Reads config.json, generation_config.json (end-of-text ids) if there is one, and the headers of the safetensors
-// files, single or sharded. Weights have their sizes and say where their elements lie; none is read yet: a device takes
+// files, single or sharded. Weights have their sizes and say where their elements lie; few are read yet: a device takes
 // them from there, make_elements() (elements.hpp) puts them into memory. They are converted to `type`, or keep the
 // checkpoint's own (that of the embedding). Everything is validated. Throws Error: usage for a missing folder or file,
 // failure for damaged or unsupported content; messages name file and tensor.

@@ -27,7 +27,12 @@ inline std::uint64_t bytes_of_rows(std::uint64_t rows, const RowsView& keys, con
 // What attention needs beside q, k and v; the same for all calls of a layer.
 struct AttentionRule {
   LogitRule logits;
-  std::span<const float> alibi;  // a slope for each query head of the model, or empty
+  std::span<const float> alibi{};  // a slope for each query head of the model, or empty
+  std::span<const float> sinks{};  // a sink for each of them, or empty
+
+  [[nodiscard]] AttentionSink sink(std::size_t query_head) const {
+    return sinks.empty() ? std::nullopt : AttentionSink(sinks[query_head]);
+  }
 };
 
 // Slots [first, first + count) of a cache.
@@ -152,7 +157,7 @@ class Ops {
   // Softmax attention of each call; shows the rows to the call's policy when it wants them. Calls are independent.
   virtual void attend(std::span<const AttendCall> calls, const AttentionRule& rule) = 0;
   virtual void prefill_attend(std::span<const PrefillCall> calls, const AttentionRule& rule) = 0;
-  // out = f(gate) · up; out may be gate.
+  // out = f(gate) · up, or what clamped_swiglu.hpp says; out may be gate.
   virtual void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) = 0;
   // x = f(x).
   virtual void activate(Activation f, std::span<float> x) = 0;

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <set>
 
-#include "kernels/engine/weight_families.hpp"
+#include "kernels/engine/elements.hpp"
 
 namespace kvroof {
 namespace {
@@ -53,6 +53,7 @@ Model random_model(ModelConfig config, DType type, std::uint64_t seed) {
       block.weight->random.stream = stream++;
     }
   }
+  make_sinks(model);
   return model;
 }
 

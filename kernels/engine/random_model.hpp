@@ -5,7 +5,7 @@
 
 namespace kvroof {
 
-// All weights have their sizes and their Weight::random, and no elements yet: a device makes them itself, and
+// All weights have their sizes and their Weight::random, and few have elements yet: a device makes them itself, and
 // make_elements() (elements.hpp) puts them into memory. `type` is f32, f16 or bf16. Matrices keep the scale of what
 // passes through them; norms scale by about 1, biases are small. Throws Error (usage) for a family whose weights the
 // engine does not know.

@@ -32,7 +32,7 @@ void compute_all(const AttendCall& call, const AttentionRule& rule, std::span<fl
     if (!rule.alibi.empty()) {
       add_alibi(call.policy->positions(call.head), call.query, rule.alibi[call.first_query_head + g], of_head);
     }
-    softmax(of_head, weights.subspan(g * slots, slots));
+    softmax(of_head, weights.subspan(g * slots, slots), rule.sink(call.first_query_head + g));
   }
 }
 

@@ -27,7 +27,8 @@ RotaryInfo rotary_info(const RotaryRule& rule) {
   return info;
 }
 
-TraceLayer trace_layer(const ModelConfig& config, std::uint32_t index) {
+TraceLayer trace_layer(const Model& model, std::uint32_t index) {
+  const ModelConfig& config = model.config;
   const LayerRule& rule = config.options.layers[index];
   TraceLayer layer;
   layer.query_heads = config.shape.heads;
@@ -38,6 +39,10 @@ TraceLayer trace_layer(const ModelConfig& config, std::uint32_t index) {
   layer.softcap = rule.softcap;
   layer.window = config.shape.window(index);
   layer.alibi_slopes = config.options.alibi_slopes;
+  if (!model.weights.layers.empty()) {  // a test's model may be a configuration alone
+    const std::span<const float> sinks = model.weights.layers[index].attention_sinks();
+    layer.attention_sinks.assign(sinks.begin(), sinks.end());
+  }
   if (!config.options.rotary.empty() && config.options.rotary[rule.rotary].dims > 0) {
     layer.rotary = rotary_info(config.options.rotary[rule.rotary]);
     layer.rotary.first = config.shape.latent_rank;
@@ -47,7 +52,8 @@ TraceLayer trace_layer(const ModelConfig& config, std::uint32_t index) {
 
 }  // namespace
 
-TraceManifest make_manifest(const ModelConfig& config, const RecordedRun& run) {
+TraceManifest make_manifest(const Model& model, const RecordedRun& run) {
+  const ModelConfig& config = model.config;
   TraceManifest manifest;
   manifest.tool_version = run.tool_version;
   manifest.model_name = config.shape.name;
@@ -60,7 +66,7 @@ TraceManifest make_manifest(const ModelConfig& config, const RecordedRun& run) {
   manifest.kv_type = run.kv_type;
   manifest.command_line = run.command_line;
   manifest.host = host_name();
-  for (std::uint32_t i = 0; i < config.shape.layers; ++i) manifest.layers.push_back(trace_layer(config, i));
+  for (std::uint32_t i = 0; i < config.shape.layers; ++i) manifest.layers.push_back(trace_layer(model, i));
   for (std::uint32_t i = 0; i < run.prompts.size(); ++i) {
     manifest.sequences.push_back({i, run.prompts[i], run.requested_new_tokens, 0, "unknown"});
   }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/engine/backend.hpp"
-#include "sim/model/config_json.hpp"
+#include "kernels/engine/model.hpp"
 #include "traces/writer.hpp"
 
 namespace kvroof {
@@ -27,7 +27,7 @@ struct RecordedRun {
   std::vector<std::uint32_t> prompts;  // tokens of each sequence's prompt
 };
 
-TraceManifest make_manifest(const ModelConfig& config, const RecordedRun& run);
+TraceManifest make_manifest(const Model& model, const RecordedRun& run);
 // The same without attention: of a profile alone.
 TraceManifest without_attention(TraceManifest manifest);
 

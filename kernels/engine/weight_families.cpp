@@ -31,6 +31,7 @@ constexpr std::array kFamilies = {
     WeightFamily{.model_type = "glm4_moe", .prefixes = kModel, .bind = bind_glm4_moe, .draft_layers = true},
     WeightFamily{"gpt2", kTransformer, bind_gpt2},
     WeightFamily{"gpt_neox", kGptNeox, bind_gpt_neox, "embed_out.weight"},
+    WeightFamily{"gpt_oss", kModel, bind_gpt_oss},
     WeightFamily{"gptj", kTransformer, bind_gptj},
     WeightFamily{"granite", kModel, bind_llama},
     WeightFamily{"llama", kModel, bind_llama},

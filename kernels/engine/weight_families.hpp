@@ -22,6 +22,8 @@ struct RowBlock {
   std::size_t to = 0;          // first row of the weight
   std::size_t count = 0;       // stored rows
   bool transposed = false;     // the block [count, cols'] goes to rows [to, to + cols') of the weight as [cols', count]
+  std::size_t col = 0;         // first stored column of a transposed block
+  std::size_t step = 1;        // rows (of a transposed block, columns) that lie between are another weight's
 };
 
 // A tensor that the checkpoint must hold, and where its rows go; every row goes somewhere.
@@ -31,6 +33,8 @@ struct TensorBinding {
   std::vector<RowBlock> blocks;
   bool transposed = false;            // stored [in, out] (GPT-2's Conv1D): rows of the blocks are its columns
   bool exact = false;                 // its weights are f32 whatever the others are
+  std::size_t width = 0;              // elements of a stored row, of all but its first dimensions; 0: as `shape` says
+  std::string scales = {};            // tensor of the scales of MXFP4 elements, one for every 32
 };
 
 // One entry a family: a new family is one file and one line.
@@ -63,6 +67,7 @@ std::vector<TensorBinding> bind_glm4(const ModelConfig& config, ModelWeights& we
 std::vector<TensorBinding> bind_glm4_moe(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gpt2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gpt_neox(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_gpt_oss(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gptj(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_llama(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_mixtral(const ModelConfig& config, ModelWeights& weights);

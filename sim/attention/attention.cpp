@@ -63,13 +63,22 @@ ExponentOrigin origin_of(const Range& range) {
   return {shift, portable::shifted_exponent(range.most - shift)};
 }
 
+// The sink is one more logit of its row.
+Range with_sink(Range range, AttentionSink sink) {
+  return sink ? Range{std::min(range.least, *sink), std::max(range.most, *sink)} : range;
+}
+float exponential_of(AttentionSink sink, const ExponentOrigin& origin) {
+  return sink ? portable::exp_over(*sink - origin.shift, origin.reference) : 0;
+}
+
 bool all_equal(std::span<const float> x) {
   return std::adjacent_find(x.begin(), x.end(), std::not_equal_to<>()) == x.end();
 }
 
-void normalise(std::span<const float> exponentials, float sum, std::span<float> weights) {
+// Of exponentials whose sum with that of the sink is `sum`.
+void normalise(std::span<const float> exponentials, float sum, float sink, std::span<float> weights) {
   // Equal logits ask for equal shares exactly: thresholds like 1 / count are compared with them.
-  if (all_equal(exponentials)) {
+  if (sink == 0 && all_equal(exponentials)) {
     std::fill(weights.begin(), weights.end(), 1 / static_cast<float>(weights.size()));
     return;
   }
@@ -78,29 +87,32 @@ void normalise(std::span<const float> exponentials, float sum, std::span<float> 
 
 }  // namespace
 
-void softmax(std::span<const float> logits, std::span<float> weights) {
+float softmax(std::span<const float> logits, std::span<float> weights, AttentionSink sink) {
   check(!logits.empty() && logits.size() == weights.size(), "a weight for each logit, and at least one");
-  const ExponentOrigin origin = origin_of(vector::range_of(logits.data(), logits.size()));
-  normalise(weights, vector::exponentials(logits.data(), logits.size(), origin, weights.data()), weights);
+  const ExponentOrigin origin = origin_of(with_sink(vector::range_of(logits.data(), logits.size()), sink));
+  const float of_sink = exponential_of(sink, origin);
+  const float sum = vector::exponentials(logits.data(), logits.size(), origin, weights.data()) + of_sink;
+  normalise(weights, sum, of_sink, weights);
+  return of_sink * (1 / sum);
 }
 
-bool exponentials(std::span<const float> logits, std::span<float> out) {
+RowExponentials exponentials(std::span<const float> logits, std::span<float> out, AttentionSink sink) {
   check(!logits.empty() && logits.size() == out.size(), "an exponential for each logit, and at least one");
-  const Range range = vector::range_of(logits.data(), logits.size());
+  const Range range = with_sink(vector::range_of(logits.data(), logits.size()), sink);
   const ExponentOrigin origin = origin_of(range);
   vector::exponentials(logits.data(), logits.size(), origin, out.data());
-  return shares(range, origin);
+  return {shares(range, origin), exponential_of(sink, origin)};
 }
 
-void weights_of_exponentials(std::span<const float> exponentials, std::span<float> weights) {
+void weights_of_exponentials(std::span<const float> exponentials, std::span<float> weights, float sink) {
   check(!exponentials.empty() && exponentials.size() == weights.size(), "a weight for each, and at least one");
-  normalise(exponentials, vector::sum(exponentials.data(), exponentials.size()), weights);
+  normalise(exponentials, vector::sum(exponentials.data(), exponentials.size()) + sink, sink, weights);
 }
 
-std::optional<float> weight_factor(std::span<const float> exponentials) {
+std::optional<float> weight_factor(std::span<const float> exponentials, float sink) {
   check(!exponentials.empty(), "at least one exponential");
-  if (all_equal(exponentials)) return std::nullopt;
-  return 1 / vector::sum(exponentials.data(), exponentials.size());
+  if (sink == 0 && all_equal(exponentials)) return std::nullopt;
+  return 1 / (vector::sum(exponentials.data(), exponentials.size()) + sink);
 }
 
 float exponentials_with_noise(std::span<const float> logits, std::span<const float> noise, float tau,
@@ -154,37 +166,37 @@ void interleave_own_tokens(const LogitRows& logits, const RowOrigins& origins, c
 
 }  // namespace
 
-std::array<bool, kInterleavedRows> interleaved_exponentials(const LogitRows& logits, float* out) {
+std::array<RowExponentials, kInterleavedRows> interleaved_exponentials(const LogitRows& logits, float* out) {
   RowOrigins origins;
-  std::array<bool, kInterleavedRows> is_shared;
+  std::array<RowExponentials, kInterleavedRows> made;
   for (std::uint32_t r = 0; r < kInterleavedRows; ++r) {
-    const Range range = visible_range(logits, r);
+    const Range range = with_sink(visible_range(logits, r), logits.sink);
     origins[r] = origin_of(range);
-    is_shared[r] = shares(range, origins[r]);
+    made[r] = {shares(range, origins[r]), exponential_of(logits.sink, origins[r])};
   }
   vector::interleaved_exponentials(logits.rows, origins, logits.first + 1, out);
   const auto logit = [&](std::uint32_t r, std::uint32_t token) { return logits.rows[r][token]; };
   interleave_own_tokens(logits, origins, logit, out);
-  return is_shared;
+  return made;
 }
 
-std::array<bool, kInterleavedRows> interleaved_exponentials(const NoisyLogits& rows, float* out) {
+std::array<RowExponentials, kInterleavedRows> interleaved_exponentials(const NoisyLogits& rows, float* out) {
   const LogitRows& logits = rows.logits;
   RowOrigins origins;
-  std::array<bool, kInterleavedRows> is_shared;
+  std::array<RowExponentials, kInterleavedRows> made;
   for (std::uint32_t r = 0; r < kInterleavedRows; ++r) {
     // Bounds do as well as the range: the origin moves exponents alone.
     const Range range = visible_range(logits, r);
     const Range noisy{(range.least + rows.least) * rows.factors[r], (range.most + rows.most) * rows.factors[r]};
     origins[r] = origin_of(noisy);
-    is_shared[r] = shares(noisy, origins[r]);
+    made[r].shares = shares(noisy, origins[r]);
   }
   vector::interleaved_exponentials(logits.rows, {rows.noise, rows.factors}, origins, logits.first + 1, out);
   const auto logit = [&](std::uint32_t r, std::uint32_t token) {
     return (logits.rows[r][token] + rows.noise[r][token]) * rows.factors[r];
   };
   interleave_own_tokens(logits, origins, logit, out);
-  return is_shared;
+  return made;
 }
 
 void gather_interleaved(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride) {

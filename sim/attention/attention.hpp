@@ -45,22 +45,32 @@ void compute_logits(std::span<const float> q, const RowsView& keys, const LogitR
 // logits[i] += slope · (positions[i] − query): the ALiBi bias (Press et al. 2022), relative to the query.
 void add_alibi(std::span<const TokenPos> positions, TokenPos query, float slope, std::span<float> logits);
 
+// A logit of a query head that takes part in its softmax and has no token (gpt-oss, arXiv:2508.10925, section 2.2);
+// most models have none.
+using AttentionSink = std::optional<float>;
+
 // weights = softmax(logits), in float; sizes equal and ≥ 1. May be the same memory. Equal logits have the weight
-// 1 / count, rounded once.
+// 1 / count, rounded once, where there is no sink. Returns the sink's weight, 0 without one.
 //
 // The exponentials are e^x / 2^n with one n for the row, that of its largest logit: n moves exponents and no digits, so
 // a weight has the same bits whatever n its row had (where nothing underflows, and no logit is beyond ±16384; such
 // rows have their maximum subtracted first).
-void softmax(std::span<const float> logits, std::span<float> weights);
+float softmax(std::span<const float> logits, std::span<float> weights, AttentionSink sink = {});
 
-// The first half of a softmax: e^x / 2^n. True when the weights of any part of the row, in any order, can be made of
-// its exponentials as well as of its logits: no logit is beyond ±16384, and all lie within 2^100 of one another.
-bool exponentials(std::span<const float> logits, std::span<float> out);
-// The second half: what softmax would make of the logits that these exponentials are of, to the bit, where
-// exponentials() said so of a row that had them all. May be the same memory.
-void weights_of_exponentials(std::span<const float> exponentials, std::span<float> weights);
-// What it multiplies them by; nothing where they are all equal.
-std::optional<float> weight_factor(std::span<const float> exponentials);
+// What there is to say of a row's exponentials.
+struct RowExponentials {
+  // The weights of any part of the row, in any order, can be made of them as well as of its logits: no logit is beyond
+  // ±16384, and all lie within 2^100 of one another.
+  bool shares = false;
+  float sink = 0;  // that of the sink
+};
+// The first half of a softmax: e^x / 2^n.
+RowExponentials exponentials(std::span<const float> logits, std::span<float> out, AttentionSink sink = {});
+// The second half: what softmax would make of the logits that these exponentials are of, to the bit, where the row that
+// had them all shares them. May be the same memory.
+void weights_of_exponentials(std::span<const float> exponentials, std::span<float> weights, float sink = 0);
+// What it multiplies them by; nothing where they are all equal, and there is no sink.
+std::optional<float> weight_factor(std::span<const float> exponentials, float sink = 0);
 
 // weights = softmax((logits + noise) / tau); noise may be empty (none). Keyformer's score function.
 void softmax_with_noise(std::span<const float> logits, std::span<const float> noise, float tau,
@@ -83,10 +93,11 @@ struct LogitRows {
   std::array<const float*, kInterleavedRows> rows;  // from last − first on, the last one again
   std::array<std::uint32_t, kInterleavedRows> first_visible;
   std::uint32_t first = 0, last = 0;
+  AttentionSink sink;  // of all rows
 };
 // Their exponentials side by side, out[token][kInterleavedRows], of all tokens before `last`; of a token that a row
 // does not have, any value. Returns what exponentials() says of each row.
-std::array<bool, kInterleavedRows> interleaved_exponentials(const LogitRows& logits, float* out);
+std::array<RowExponentials, kInterleavedRows> interleaved_exponentials(const LogitRows& logits, float* out);
 // out[r · stride + s] = rows[index[s]][r], rows being [positions][kInterleavedRows].
 void gather_interleaved(const float* rows, std::span<const TokenPos> index, float* out, std::size_t stride);
 

@@ -22,6 +22,6 @@ struct NoisyLogits {
 };
 // As interleaved_exponentials() of (logits + noise) / tau: what softmax_with_noise() makes of any part of a row is the
 // same, to the bit, as what weights_of_exponentials() makes of its exponentials here, where this says so of the row.
-std::array<bool, kInterleavedRows> interleaved_exponentials(const NoisyLogits& rows, float* out);
+std::array<RowExponentials, kInterleavedRows> interleaved_exponentials(const NoisyLogits& rows, float* out);
 
 }  // namespace kvroof

@@ -178,7 +178,7 @@ Bytes weight_bytes(const ModelShape& shape, const WeightFormat& stored) {
   const auto head = static_cast<double>(shape.tied_head ? 0 : head_parameters(shape));
   const double embedding = static_cast<double>(shape.vocab) * shape.embedding_width +
                            static_cast<double>(shape.position_rows) * shape.hidden;
-  const auto exact = static_cast<double>(router_biases(shape));
+  const auto exact = static_cast<double>(exact_parameters(shape));
   const double layers = static_cast<double>(parameter_count(shape)) - experts - head - embedding - exact;
   // A tied head is read as a head, whatever the type of an embedding by itself.
   const double embedding_bits = shape.tied_head ? format.head_bits : format.embedding_bits;

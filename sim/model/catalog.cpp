@@ -67,6 +67,7 @@ void visit_fields(Shape& s, Visitor&& visit) {
   visit("qk_norm", s.qk_norm);
   visit("layer_windows", s.layer_windows);
   visit("unturned_layers", s.unturned_layers);
+  visit("attention_sinks", s.attention_sinks);
   visit("experts", s.experts);
   visit("experts_per_token", s.experts_per_token);
   visit("expert_ffn", s.expert_ffn);
@@ -74,6 +75,7 @@ void visit_fields(Shape& s, Visitor&& visit) {
   visit("shared_expert_gate", s.shared_expert_gate);
   visit("dense_layers", s.dense_layers);
   visit("router_bias", s.router_bias);
+  visit("router_logit_bias", s.router_logit_bias);
   visit("latent_rank", s.latent_rank);
   visit("latent_q_rank", s.latent_q_rank);
   visit("latent_nope_dim", s.latent_nope_dim);

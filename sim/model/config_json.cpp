@@ -28,6 +28,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"glm4_moe", parse_glm4_moe_config},
     ConfigFamily{"gpt2", parse_gpt2_config},
     ConfigFamily{"gpt_neox", parse_gpt_neox_config},
+    ConfigFamily{"gpt_oss", parse_gpt_oss_config, "mxfp4"},
     ConfigFamily{"gptj", parse_gptj_config},
     ConfigFamily{"granite", parse_granite_config},
     ConfigFamily{"llama", parse_llama_config},
@@ -65,13 +66,15 @@ bool is_known_model_type(std::string_view model_type) {
 Result<ModelConfig> parse_config_json(std::string_view text) {
   ConfigFields fields(text);
   const std::string type = fields.text("model_type", "");
-  fields.refuse("quantization_config", "quantised checkpoints are not supported; use the unquantised one");
-  if (fields.failed()) return fields.failure();
-  std::vector<std::string> known;
-  for (const ConfigFamily& family : kFamilies) {
-    if (family.model_type == type) return family.parse(text);
-    known.emplace_back(family.model_type);
+  const auto of_type = std::ranges::find(kFamilies, type, &ConfigFamily::model_type);
+  const std::string quantised = fields.text("quantization_config.quant_method", "");
+  if (quantised.empty() || of_type == kFamilies.end() || quantised != of_type->quantised) {
+    fields.refuse("quantization_config", "quantised checkpoints are not supported; use the unquantised one");
   }
+  if (fields.failed()) return fields.failure();
+  if (of_type != kFamilies.end()) return of_type->parse(text);
+  std::vector<std::string> known;
+  for (const ConfigFamily& family : kFamilies) known.emplace_back(family.model_type);
   if (type.empty()) return failure("model_type is missing; known: {}", join(known));
   return failure("model_type \"{}\" is not supported; known: {}{}", type, join(known), did_you_mean(type, known));
 }

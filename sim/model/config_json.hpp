@@ -11,7 +11,13 @@
 
 namespace kvroof {
 
-enum class Activation : std::uint8_t { kSilu, kGelu, kGeluTanh, kRelu };  // kGelu is the exact (erf) form
+enum class Activation : std::uint8_t {
+  kSilu,
+  kGelu,  // the exact (erf) form
+  kGeluTanh,
+  kRelu,
+  kClampedSwiglu,  // of gated MLPs alone (clamped_swiglu.hpp)
+};
 
 enum class ResidualOrder : std::uint8_t {
   kSequential,    // x += attention(norm(x)); x += mlp(norm(x)); a norm that the family lacks is left out
@@ -50,6 +56,7 @@ struct ModelOptions {
   std::vector<LayerRule> layers;       // one for each layer
   std::vector<RotaryRule> rotary;      // empty: no rotary embedding
   std::vector<float> alibi_slopes;     // one for each query head, or empty; added to the scaled logits
+  bool mxfp4_experts = false;          // as the checkpoint stores them (OCP Microscaling Formats 1.0)
   float qkv_clip = 0;                  // q, k and v are clamped to ± this; 0: not
   float logit_scale = 1;
   float logit_softcap = 0;             // after the scale
@@ -78,6 +85,7 @@ bool is_known_model_type(std::string_view model_type);
 struct ConfigFamily {
   std::string_view model_type;
   Result<ModelConfig> (*parse)(std::string_view config_json);
+  std::string_view quantised = {};  // the quant_method that its checkpoints may have
 };
 
 }  // namespace kvroof

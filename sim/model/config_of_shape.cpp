@@ -34,6 +34,10 @@ ModelConfig config_of_shape(ModelShape shape) {
   options.layers.assign(shape.layers, {scale});
   options.activation = shape.mlp == MlpKind::kGated ? Activation::kSilu : Activation::kGeluTanh;
   if (shape.router_bias) options.routing = {.scores = RouterScores::kSigmoid, .renormalise = true};
+  if (shape.family == "gpt_oss") {
+    options.activation = Activation::kClampedSwiglu;
+    options.routing.renormalise = true;
+  }
   if (shape.norms_per_layer == 1) options.residual = ResidualOrder::kParallel;
   switch (shape.position) {
     case PositionScheme::kRotaryHalfSplit:

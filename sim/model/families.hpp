@@ -25,6 +25,8 @@ Result<ModelConfig> parse_glm4_moe_config(std::string_view config_json);
 Result<ModelConfig> parse_gpt2_config(std::string_view config_json);
 // GPT-NeoX and Pythia.
 Result<ModelConfig> parse_gpt_neox_config(std::string_view config_json);
+// Also with experts in MXFP4.
+Result<ModelConfig> parse_gpt_oss_config(std::string_view config_json);
 Result<ModelConfig> parse_gptj_config(std::string_view config_json);
 Result<ModelConfig> parse_granite_config(std::string_view config_json);
 Result<ModelConfig> parse_llama_config(std::string_view config_json);

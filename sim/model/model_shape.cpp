@@ -38,7 +38,7 @@ u64 attention_parameters(const ModelShape& s) {
   const u64 v = u64{s.kv_heads} * s.v_head_dim;
   const u64 out = u64{s.heads} * s.v_head_dim;
   return hidden * (q + k + v + out) + (s.qkv_bias ? q + k + v : 0) + (s.out_bias ? hidden : 0) +
-         qk_norm_parameters(s);
+         qk_norm_parameters(s) + (s.attention_sinks ? s.heads : 0);
 }
 
 u64 mlp_parameters(const ModelShape& s, u64 ffn) {
@@ -56,7 +56,8 @@ u64 layer_parameters(const ModelShape& s, std::uint32_t layer) {
   if (!s.is_expert_layer(layer)) return outside_mlp + mlp_parameters(s, s.ffn);
   const u64 shared = s.shared_expert_ffn > 0 ? mlp_parameters(s, s.shared_expert_ffn) : 0;
   const u64 routers = u64{s.hidden} * (s.experts + (s.shared_expert_gate ? 1 : 0));
-  return outside_mlp + routers + (s.router_bias ? s.experts : 0) + shared + s.experts * expert_parameters(s);
+  const u64 router_biases = u64{s.experts} * ((s.router_bias ? 1 : 0) + (s.router_logit_bias ? 1 : 0));
+  return outside_mlp + routers + router_biases + shared + s.experts * expert_parameters(s);
 }
 
 u64 layers_parameters(const ModelShape& s) {
@@ -66,7 +67,9 @@ u64 layers_parameters(const ModelShape& s) {
   return total;
 }
 
-u64 router_biases(const ModelShape& s) { return s.router_bias ? s.expert_layers() * s.experts : 0; }
+u64 exact_parameters(const ModelShape& s) {
+  return (s.router_bias ? s.expert_layers() * s.experts : 0) + (s.attention_sinks ? u64{s.layers} * s.heads : 0);
+}
 
 u64 head_parameters(const ModelShape& s) { return u64{s.vocab} * s.embedding_width + (s.head_bias ? s.vocab : 0); }
 
@@ -93,7 +96,7 @@ u64 active_parameters(const ModelShape& s) {
 }
 
 Bytes weight_bytes(const ModelShape& shape, DType type) {
-  const u64 exact = router_biases(shape);
+  const u64 exact = exact_parameters(shape);
   return Bytes((parameter_count(shape) - exact) * size_of(type) + exact * sizeof(float));
 }
 

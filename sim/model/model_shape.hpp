@@ -49,6 +49,8 @@ struct ModelShape {
   bool mlp_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
   std::vector<std::uint32_t> layer_windows;  // of each layer: tokens it sees, its own included; 0: all. Empty: all 0
+  // A learned logit of each query head takes part in its softmax, without a token (gpt-oss); kept in 32 bits.
+  bool attention_sinks = false;
   std::vector<std::uint32_t> unturned_layers;  // those without positions, ascending, where others are rotated
 
   // Mixture of experts: all layers but the first `dense_layers`. Every expert is an MLP of the kind above.
@@ -60,6 +62,7 @@ struct ModelShape {
   std::uint32_t dense_layers = 0;        // leading layers with one MLP of size ffn
   // Experts are scored by sigmoids and chosen with a bias of each, kept in 32 bits (DeepSeek-V3, arXiv:2412.19437).
   bool router_bias = false;
+  bool router_logit_bias = false;  // the router is a linear with biases (gpt-oss)
 
   // Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): the cache holds one row a token, the latent and the
   // rotary part of k; its leading v_head_dim elements serve as v. Then kv_heads is 1, head_dim is latent_rank +
@@ -100,7 +103,7 @@ Bytes kv_bytes(const ModelShape& shape, KvType type, std::uint64_t tokens);
 std::uint64_t layer_parameters(const ModelShape& shape, std::uint32_t layer);  // attention, MLP or experts, norms
 std::uint64_t layers_parameters(const ModelShape& shape);      // of all layers
 std::uint64_t expert_parameters(const ModelShape& shape);      // of one routed expert
-std::uint64_t router_biases(const ModelShape& shape);          // of all layers, in 32 bits
+std::uint64_t exact_parameters(const ModelShape& shape);       // in 32 bits: biases that choose experts, sinks
 std::uint64_t head_parameters(const ModelShape& shape);        // matrix and bias of the LM head, tied or not
 std::uint64_t projection_parameters(const ModelShape& shape);  // between embedding_width and hidden, both ways
 std::uint64_t norm_vectors_outside_layers(const ModelShape& shape);  // embedding norm and final norm

@@ -75,6 +75,7 @@ void ExactRows::start_layer(const TraceLayer& layer, DType type, const LayerKeys
   grow(outputs_, max_rows * heads * layer.v_width);
   interleaved_.start_layer(layer.query_heads, keys_values.tokens, max_rows);
   grow(masses_, max_rows * heads);
+  grow(sinks_, max_rows * heads);
   grow(norms_, max_rows * heads);
   while (positions_.size() < keys_values.tokens) positions_.emplace_back(static_cast<std::uint32_t>(positions_.size()));
 }
@@ -199,10 +200,13 @@ void ExactRows::weights_of(std::uint32_t kv_head, std::uint32_t position, RowsWa
   for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const std::span<float> weights = visible_part(weights_, position, head, 0);
     const std::span<const float> row(logits(position, head) + first_visible(position), weights.size());
+    float& sink = sinks_[cell(position, head)];
     if (wanted.exponentials) {
-      interleaved_.set_shares(position, head, kvroof::exponentials(row, weights));
+      const RowExponentials made = kvroof::exponentials(row, weights, layer_->sink(head));
+      interleaved_.set_made(position, head, made);
+      sink = made.sink;
     } else {
-      softmax(row, weights);
+      sink = softmax(row, weights, layer_->sink(head));
     }
     if (wanted.masses) masses_[cell(position, head)] = sum_of(weights);
   }
@@ -229,14 +233,15 @@ void ExactRows::interleave_exponentials(std::uint32_t kv_head, std::uint32_t fir
     LogitRows rows;
     rows.first = first;
     rows.last = last;
+    rows.sink = layer_->sink(head);
     for (std::uint32_t r = 0; r < kInterleavedRows; ++r) {
       const std::uint32_t position = std::min(first + r, last - 1);
       rows.rows[r] = logits(position, head);
       rows.first_visible[r] = first_visible(position);
     }
-    const auto shares = interleaved_exponentials(rows, interleaved_.values(first, head));
+    const auto made = interleaved_exponentials(rows, interleaved_.values(first, head));
     for (std::uint32_t position = first; position < last; ++position) {
-      interleaved_.set_shares(position, head, shares[position - first]);
+      interleaved_.set_made(position, head, made[position - first]);
     }
   }
 }
@@ -266,7 +271,7 @@ void ExactRows::outputs_of(std::uint32_t kv_head, std::uint32_t first, std::uint
   for (std::uint32_t position = first; position < last; ++position) {
     for (std::uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       const std::span<float> out = output_of(position, head);
-      const auto scale = static_cast<float>(1.0 / mass(position, head));
+      const auto scale = static_cast<float>(1.0 / (mass(position, head) + static_cast<double>(sink(position, head))));
       for (float& x : out) x *= scale;
       norms_[cell(position, head)] = norm_of(out);
     }

@@ -63,9 +63,11 @@ class ExactRows {
   }
   // The exponentials of all rows, where they were wanted.
   [[nodiscard]] const InterleavedRows& interleaved() const { return interleaved_; }
-  // Sum of the weights (or exponentials) of one row: of weights, 1 up to rounding.
+  // Sum of the weights (or exponentials) of one row's tokens: of weights, 1 up to rounding where there is no sink.
   [[nodiscard]] double mass(std::uint32_t position, std::uint32_t head) const { return masses_[cell(position, head)]; }
-  // Weighted sum of the values, divided by the mass: [v_width]; and its Euclidean norm.
+  // The weight (or exponential) of the row's sink beside them, 0 where there is none.
+  [[nodiscard]] float sink(std::uint32_t position, std::uint32_t head) const { return sinks_[cell(position, head)]; }
+  // Weighted sum of the values, divided by mass and sink: [v_width]; and its Euclidean norm.
   [[nodiscard]] const float* output(std::uint32_t position, std::uint32_t head) const {
     return outputs_.data() + cell(position, head) * layer_->v_width;
   }
@@ -118,6 +120,7 @@ class ExactRows {
   InterleavedRows interleaved_;
   std::vector<float> outputs_;          // [rows, query_heads, v_width]
   std::vector<double> masses_, norms_;  // [rows, query_heads]
+  std::vector<float> sinks_;            // likewise
 };
 
 // Rows that are computed at once: their logits and weights take at most a fifth of k and v, or 4 MiB.

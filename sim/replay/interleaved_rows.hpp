@@ -18,7 +18,7 @@ class InterleavedRows {
     tokens_ = tokens;
     const std::size_t rows = (max_rows + kInterleavedRows - 1) / kInterleavedRows * kInterleavedRows;
     if (values_.size() < rows * heads_ * tokens_) values_.resize(rows * heads_ * tokens_);
-    if (shares_.size() < rows * heads_) shares_.resize(rows * heads_);
+    if (made_.size() < rows * heads_) made_.resize(rows * heads_);
   }
   // The first row of the block that follows.
   void start_block(std::uint32_t first) { first_ = first; }
@@ -35,14 +35,17 @@ class InterleavedRows {
   [[nodiscard]] float* values(std::uint32_t first, std::uint32_t head) { return values_.data() + offset(first, head); }
   // Whether weights over a part of the row may be made of its exponentials (weights_of_exponentials), or only of the
   // logits.
-  [[nodiscard]] bool shares(std::uint32_t position, std::uint32_t head) const {
-    return shares_[cell(position, head)] != 0;
-  }
-  void set_shares(std::uint32_t position, std::uint32_t head, bool shares) {
-    shares_[cell(position, head)] = shares ? 1 : 0;
+  [[nodiscard]] bool shares(std::uint32_t position, std::uint32_t head) const { return made(position, head).shares; }
+  // The exponential of the row's sink, 0 where there is none.
+  [[nodiscard]] float sink(std::uint32_t position, std::uint32_t head) const { return made(position, head).sink; }
+  void set_made(std::uint32_t position, std::uint32_t head, RowExponentials made) {
+    made_[cell(position, head)] = made;
   }
 
  private:
+  [[nodiscard]] const RowExponentials& made(std::uint32_t position, std::uint32_t head) const {
+    return made_[cell(position, head)];
+  }
   [[nodiscard]] std::size_t cell(std::uint32_t position, std::uint32_t head) const {
     return std::size_t{position - first_} * heads_ + head;
   }
@@ -54,7 +57,7 @@ class InterleavedRows {
   std::uint32_t first_ = 0;
   // Aligned, so that a token's rows lie in one line of the cache.
   AlignedVector<float> values_;       // [rows / kInterleavedRows][query_heads][tokens][kInterleavedRows]
-  std::vector<std::uint8_t> shares_;  // [rows, query_heads]
+  std::vector<RowExponentials> made_;  // [rows, query_heads]
 };
 
 }  // namespace kvroof

@@ -15,7 +15,7 @@ namespace {
 bool are_alike(const TraceLayer& a, const TraceLayer& b) {
   return a.query_heads == b.query_heads && a.kv_heads == b.kv_heads && a.k_width == b.k_width &&
          a.v_width == b.v_width && a.scale == b.scale && a.softcap == b.softcap && a.window == b.window &&
-         a.alibi_slopes.empty() == b.alibi_slopes.empty();
+         a.alibi_slopes.empty() == b.alibi_slopes.empty() && a.attention_sinks.empty() == b.attention_sinks.empty();
 }
 
 // Rows of one layer, [rows, width bytes], into those of all, [rows, layers, width bytes].
@@ -123,7 +123,7 @@ void check_alike(const TraceReader& trace, const TraceManifest& manifest, const 
     if (are_alike(manifest.layers[i], manifest.layers.front())) continue;
     throw usage_error(fmt::format(
         "policy {} keeps one set for all layers, and layer {} of {} differs from layer 0 in heads, widths, scale, "
-        "soft-cap or window",
+        "soft-cap, window or sinks",
         point.text(), i, trace.path().string()));
   }
 }
@@ -134,9 +134,11 @@ TraceManifest joined(TraceManifest manifest) {
   const auto layers = static_cast<std::uint32_t>(manifest.layers.size());
   all.query_heads *= layers;
   all.kv_heads *= layers;
-  all.alibi_slopes.clear();
-  for (const TraceLayer& layer : manifest.layers) {
-    all.alibi_slopes.insert(all.alibi_slopes.end(), layer.alibi_slopes.begin(), layer.alibi_slopes.end());
+  for (const auto of_head : {&TraceLayer::alibi_slopes, &TraceLayer::attention_sinks}) {
+    (all.*of_head).clear();
+    for (const TraceLayer& layer : manifest.layers) {
+      (all.*of_head).insert((all.*of_head).end(), (layer.*of_head).begin(), (layer.*of_head).end());
+    }
   }
   manifest.layers.assign(1, std::move(all));
   return manifest;

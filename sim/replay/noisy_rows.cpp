@@ -61,9 +61,9 @@ void NoisyRows::compute_head(const ExactRows& rows, std::uint32_t head, std::uin
     noisy.noise[r] = drawn.empty() ? noise_.data() + std::size_t{head} * tokens_
                                    : draw_for(head, position, drawn.data() + std::size_t{position - first} * tokens_);
   }
-  const auto shares = interleaved_exponentials(noisy, interleaved_.values(first, head));
+  const auto made = interleaved_exponentials(noisy, interleaved_.values(first, head));
   for (std::uint32_t position = first; position < last; ++position) {
-    interleaved_.set_shares(position, head, shares[position - first]);
+    interleaved_.set_made(position, head, made[position - first]);
   }
 }
 

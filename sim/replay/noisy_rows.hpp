@@ -1,5 +1,6 @@
 // NoisyRows: exponentials of (logits + noise) / temperature of a block of decode rows, as Keyformer looks at them;
-// shared by all points that draw alike, whatever their budgets.
+// shared by all points that draw alike, whatever their budgets. They are scores of tokens: attention sinks have no part
+// in them.
 #pragma once
 
 #include <cstdint>

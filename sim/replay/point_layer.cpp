@@ -264,9 +264,10 @@ void PointLayer::fill_rows(const ExactRows& rows, HeadId head, AttentionRows& vi
     }
     if (!t.needs_weights) continue;
     if (shares) {
-      weights_of_exponentials(resident_row(head, g), weights.subspan(g * slots, slots));
+      weights_of_exponentials(resident_row(head, g), weights.subspan(g * slots, slots),
+                              rows.interleaved().sink(position, query_head));
     } else {
-      softmax(of_head, weights.subspan(g * slots, slots));
+      softmax(of_head, weights.subspan(g * slots, slots), layer_.sink(query_head));
     }
   }
   view.logits = t.reads_logits ? logits.data() : nullptr;
@@ -278,8 +279,10 @@ bool PointLayer::fill_unscaled(const InterleavedRows& rows, const ResidentRows& 
                                AttentionRows& view) const {
   const std::span<float> factors = sized(slot_rows.factors, view.group);
   for (std::uint32_t g = 0; g < view.group; ++g) {
-    if (!rows.shares(view.query.value, head.value * view.group + g)) return false;
-    const std::optional<float> factor = weight_factor(resident.row(place_of(head), g));
+    const std::uint32_t query_head = head.value * view.group + g;
+    if (!rows.shares(view.query.value, query_head)) return false;
+    const std::optional<float> factor =
+        weight_factor(resident.row(place_of(head), g), rows.sink(view.query.value, query_head));
     if (!factor) return false;
     factors[g] = *factor;
   }
@@ -300,7 +303,8 @@ void PointLayer::fill_whole_rows(const ExactRows& rows, HeadId head, AttentionRo
   }
   const std::span<float> weights = sized(slot_rows.weights, slots * view.group);
   for (std::uint32_t g = 0; g < view.group; ++g) {
-    softmax({rows.logits(position, first_query_head + g), slots}, weights.subspan(g * slots, slots));
+    softmax({rows.logits(position, first_query_head + g), slots}, weights.subspan(g * slots, slots),
+            layer_.sink(first_query_head + g));
   }
   view.weights = weights.data();
 }

@@ -44,8 +44,10 @@ void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::spa
     quality[head].attended = static_cast<std::uint32_t>(slots);
     if (measure_.output_error && (masses[g] < kTinyMass || own_ || policy_.relocates(TokenPos(position)))) {
       logits_of(rows, TokenPos(position), attended, head, of_head);
-      softmax(of_head, of_head);
+      softmax(of_head, of_head, layer_.sink(head));
       masses[g] = 1;
+    } else {
+      masses[g] += static_cast<double>(rows.sink(position, head));
     }
   }
   if (measure_.output_error) wait_for_output(rows, position, attended, first_query_head, group);
@@ -64,9 +66,9 @@ void PointLayer::measure_cached(const ExactRows& rows, std::uint32_t position, s
                      static_cast<std::uint32_t>(attended.size())};
     if (!measure_.output_error) continue;
     cache_->logits(position, head, attended, meets_aged(position), weights);
-    softmax(weights, weights);
+    const double sink = static_cast<double>(softmax(weights, weights, layer_.sink(head)));
     cache_->output(position, head, attended, meets_aged(position), weights, output);
-    const auto scale = static_cast<float>(1.0 / sum_of(weights));
+    const auto scale = static_cast<float>(1.0 / (sum_of(weights) + sink));
     const float* exact = rows.output(position, head);
     for (std::size_t c = 0; c < width; ++c) output[c] = output[c] * scale - exact[c];
     const double norm = rows.output_norm(position, head), distance = norm_of(output);

@@ -34,7 +34,7 @@ Popularity popularity_of_experts() {
 // Elements of the weights read in one call, but for those that stay in 32 bits.
 u64 weight_elements(const ModelShape& s, const StepWork& work) {
   const u64 experts = work.experts.value_or(static_cast<u64>(std::llround(expected_experts(s, work.tokens))));
-  u64 elements = layers_parameters(s) - s.expert_layers() * s.experts * expert_parameters(s) - router_biases(s);
+  u64 elements = layers_parameters(s) - s.expert_layers() * s.experts * expert_parameters(s) - exact_parameters(s);
   elements += experts * expert_parameters(s);
   elements += work.tokens * (s.embedding_width + (s.position_rows > 0 ? s.hidden : 0));
   const u64 projection = projection_parameters(s) / 2;  // one way
@@ -230,7 +230,7 @@ StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const Step
   StepTraffic t;
   if (!attention_only(shape)) {
     t.bytes.add(Cause::kWeights, weight_elements(shape, work) * size_of(types.weights));
-    t.bytes.add(Cause::kWeights, router_biases(shape) * sizeof(float));
+    t.bytes.add(Cause::kWeights, exact_parameters(shape) * sizeof(float));
   }
   add_cache_bytes(t, shape, types.kv, work);
   t.bytes.add(Cause::kScores, rows.state_read + rows.state_written + types.kv.scored_bytes(rows.scored));

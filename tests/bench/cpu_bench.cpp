@@ -114,7 +114,7 @@ void recording(benchmark::State& state) {
       run.requested_new_tokens = kNewTokens;
       run.prompts = {static_cast<std::uint32_t>(prompt.size())};
       fs::remove_all(path);
-      TraceRecorder recorder(path, make_manifest(demo().config, run));
+      TraceRecorder recorder(path, make_manifest(demo(), run));
       recorded = better(recorded, run_demo("full", prompt, &recorder));
       recorder.seal();
     }

@@ -78,7 +78,7 @@ Model make_model(DType type, ModelShape shape, std::uint32_t layers) {
       w.mlp = mlp(type, shape.ffn);
       continue;
     }
-    w.experts.router = constant(type, shape.experts, kHidden);
+    w.experts.router.matrix = constant(type, shape.experts, kHidden);
     for (std::uint32_t e = 0; e < shape.experts; ++e) w.experts.routed.push_back(mlp(type, shape.expert_ffn));
   }
   model.config.shape = shape;

@@ -23,6 +23,7 @@ struct Case {
   float softcap = 0;
   std::uint32_t window = 0;
   bool alibi = false;
+  bool sinks = false;
 };
 
 // What one launch works on, and its results.
@@ -32,7 +33,7 @@ struct Run {
   std::vector<std::uint64_t> first_row;  // of each unit
   StoredRows keys, values;
   std::vector<std::uint32_t> positions, query;
-  std::vector<float> q, alibi, part_max, part_sum, part_out, logits, log_sums, out;
+  std::vector<float> q, alibi, sinks, part_max, part_sum, part_out, logits, log_sums, out;
   std::vector<unsigned> finished;
   AttentionArguments arguments;
 };
@@ -79,6 +80,7 @@ Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::ui
   for (std::uint32_t s = 0; s < sequences; ++s) run.query.push_back(1000 + s);
   for (std::uint32_t i = 0; i < sequences * heads * c.head_dim; ++i) run.q.push_back(normal(random));
   for (std::uint32_t h = 0; h < heads; ++h) run.alibi.push_back(0.01F * static_cast<float>(h + 1));
+  for (std::uint32_t h = 0; h < heads; ++h) run.sinks.push_back(1.5F * static_cast<float>(h % 5) - 2);
   const RunArguments runs = cut(c, blocks, run);
   const std::size_t parts = c.lengths.size() * runs.most_parts * group;
   const float poison = std::numeric_limits<float>::quiet_NaN();
@@ -100,7 +102,8 @@ Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::ui
   }
   run.arguments = {runs, run.keys.row_bytes, run.values.row_bytes, run.q.data(), run.query.data(), heads,
                    c.head_dim, c.value_dim, 0.1F, c.softcap, c.window, c.alibi ? run.alibi.data() : nullptr,
-                   group, run.part_max.data(), run.part_sum.data(), run.part_out.data(),
+                   c.sinks ? run.sinks.data() : nullptr, group,
+                   run.part_max.data(), run.part_sum.data(), run.part_out.data(),
                    run.finished.data(), run.log_sums.data(), run.out.data()};
   return run;
 }
@@ -129,7 +132,9 @@ void check_against_twin(const Case& c, const Run& run, unsigned group) {
         logits[s] = logit;
         highest = std::max(highest, logit);
       }
-      double total = 0;
+      const double sink = static_cast<double>(run.sinks[head]);
+      if (c.sinks) highest = std::max(highest, sink);
+      double total = c.sinks ? std::exp(sink - highest) : 0;
       for (double& logit : logits) total += logit = logit <= -1e29 ? 0 : std::exp(logit - highest);
       CHECK(run.log_sums[u * group + g] == Approx(highest + std::log(total)).epsilon(1e-5).margin(1e-4));
       for (std::uint32_t i = 0; i < c.value_dim; ++i) {
@@ -160,6 +165,16 @@ TEST_CASE("decode attention equals attention in double precision for ragged unit
   check_case<Stored::kBF16, 128>({.kv_heads = 2, .lengths = ragged, .item = 7}, 5);
   check_case<Stored::kF16, 64>({.group = 4, .head_dim = 64, .value_dim = 64, .lengths = ragged, .item = 64}, 3);
   check_case<Stored::kBF16, 256>({.group = 2, .head_dim = 256, .value_dim = 256, .lengths = ragged}, 2);
+}
+
+TEST_CASE("a sink has its share of the attention of its head, once, whatever parts a unit is cut into") {
+  const std::vector<std::uint32_t> ragged = {1, 2, 31, 300};
+  check_case<Stored::kBF16, 128>({.kv_heads = 2, .lengths = ragged, .sinks = true}, 1);
+  check_case<Stored::kBF16, 128>({.kv_heads = 2, .group = 3, .lengths = ragged, .item = 7, .sinks = true}, 5);
+  check_case<Stored::kF16, 64>(
+      {.group = 8, .head_dim = 64, .value_dim = 64, .lengths = ragged, .item = 64, .window = 900, .sinks = true}, 3);
+  check_case<Stored::kInt8, 128>({.group = 4, .lengths = ragged, .item = 16, .sinks = true}, 4);
+  check_case<Stored::kInt4, 128>({.group = 2, .lengths = ragged, .sinks = true}, 2);
 }
 
 TEST_CASE("what is brought ahead of its use ends with the rows, though units are longer") {

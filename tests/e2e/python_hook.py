@@ -153,8 +153,8 @@ def check_rows_read_back(program, folder):
 
 def check_torch(program, models, folder):
     torch.manual_seed(0)
-    for name in ("llama", "llama-bias", "llama-gqa", "qwen3"):
-        for attention in ("eager", "sdpa"):
+    for name in ("llama", "llama-bias", "llama-gqa", "qwen3", "gpt_oss"):
+        for attention in ("eager",) if name == "gpt_oss" else ("eager", "sdpa"):
             model = AutoModelForCausalLM.from_pretrained(models / name, dtype=torch.float32, attn_implementation=attention)
             ids = tensors_of(models / name / "golden.safetensors")["ids_37"].tolist()
             ours, hooked, forward = (folder / f"{name}-{attention}-{kind}.kvt" for kind in ("ours", "hook", "forward"))
@@ -178,12 +178,13 @@ def check_torch(program, models, folder):
             check_same_replay(program, ours, forward, folder)
             assert not hasattr(model.forward, "kvroof_original")
     check_rotary(program, models, folder)
-    check_batch_and_refusals(program, model, folder)
+    llama = AutoModelForCausalLM.from_pretrained(models / "llama", dtype=torch.float32)
+    check_batch_and_refusals(program, llama, folder)
 
 
 def check_rotary(program, models, folder):
     """How q and k were turned, in every layer: a part of a head, other pairs, scaled, or by another base in some."""
-    for name in ("gpt-neox", "cohere", "cohere2", "deepseek-v2", "ernie4_5", "exaone4", "gemma3", "glm4", "llama31", "llama-yarn",
+    for name in ("gpt-neox", "cohere", "cohere2", "deepseek-v2", "ernie4_5", "exaone4", "gemma3", "glm4", "gpt_oss", "llama31", "llama-yarn",
                  "phi", "smollm3"):
         model = AutoModelForCausalLM.from_pretrained(models / name, dtype=torch.float32, attn_implementation="eager")
         ours, hooked = (folder / f"rotary-{name}-{kind}.kvt" for kind in ("ours", "hook"))

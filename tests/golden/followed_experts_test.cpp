@@ -155,7 +155,7 @@ TEST_CASE("Another expert whose score nearly ties is followed, and all that come
 }
 
 TEST_CASE("Another expert whose score is not near is not followed") {
-  for (const char* name : {"qwen3-moe", "olmoe", "deepseek-v2-groups", "glm4_moe"}) {
+  for (const char* name : {"qwen3-moe", "olmoe", "deepseek-v2-groups", "glm4_moe", "gpt_oss"}) {
     INFO(name);
     const Case c(name);
     const OtherChoice other = widest_of(c);
@@ -199,7 +199,7 @@ TEST_CASE("Later rows must follow from the choice that explains an earlier one")
 TEST_CASE("A back end that rounds vectors takes other experts where scores nearly tie, and is explained by them") {
   std::size_t moved = 0;
   for (const char* name : {"qwen3-moe", "olmoe", "mixtral", "qwen2-moe", "deepseek-v2", "deepseek-v2-groups",
-                           "deepseek_v3", "glm4_moe"}) {
+                           "deepseek_v3", "glm4_moe", "gpt_oss"}) {
     for (std::uint32_t seed = 1; seed <= 4; ++seed) {
       INFO(name << ", seed " << seed);
       const Case c(name, seed);

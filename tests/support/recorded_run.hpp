@@ -47,7 +47,7 @@ inline TraceReader record_on(Backend& backend, const std::filesystem::path& path
   run.kv_type = kv.rows();
   run.requested_new_tokens = how.new_tokens;
   for (const auto& prompt : prompts) run.prompts.push_back(static_cast<std::uint32_t>(prompt.size()));
-  TraceRecorder recorder(path, make_manifest(model.config, run));
+  TraceRecorder recorder(path, make_manifest(model, run));
   backend.set_recorder(&recorder);
   SessionOptions options;
   options.max_new_tokens = how.new_tokens;

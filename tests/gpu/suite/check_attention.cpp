@@ -19,6 +19,7 @@ struct Case {
   float softcap = 0;
   std::uint32_t window = 0;
   bool alibi = false;
+  bool sinks = false;
   bool latent = false;  // the leading value_dim elements of a row of k are its v
 
   [[nodiscard]] std::uint32_t heads() const { return kv_heads * group; }
@@ -26,7 +27,7 @@ struct Case {
     return {{"type", name_of(type)}, {"kv_heads", kv_heads},   {"group", group},
             {"head_dim", head_dim},  {"value_dim", value_dim}, {"lengths", lengths},
             {"softcap", softcap},    {"window", window},       {"alibi", alibi},
-            {"latent", latent}};
+            {"sinks", sinks},        {"latent", latent}};
   }
 };
 
@@ -38,11 +39,11 @@ double finished(const Case& c, double dot, float slope, double distance) {
   return logit + static_cast<double>(slope) * distance;
 }
 
-// Weights in place of logits; returns the logarithm of the sum of their exponentials.
-double softmax(std::vector<double>& logits) {
-  double highest = kUnseen;
+// Weights in place of logits; returns the logarithm of the sum of their exponentials. A sink is one more logit.
+double softmax(std::vector<double>& logits, double sink = kUnseen) {
+  double highest = sink;
   for (const double logit : logits) highest = std::max(highest, logit);
-  double total = 0;
+  double total = sink <= kUnseen ? 0 : std::exp(sink - highest);
   for (double& logit : logits) total += logit = logit <= kUnseen ? 0 : std::exp(logit - highest);
   for (double& weight : logits) weight /= total;
   return highest + std::log(total);
@@ -62,6 +63,7 @@ class DecodeCheck {
     for (std::size_t r = 0; r < rows; ++r) positions_.push_back(static_cast<std::uint32_t>(random_() % kPositions));
     q_ = normal_floats(c.lengths.size() * c.heads() * c.head_dim, 0, random_);
     for (std::uint32_t h = 0; h < c.heads(); ++h) alibi_.push_back(0.001F * static_cast<float>(h + 1));
+    for (std::uint32_t h = 0; h < c.heads(); ++h) sinks_.push_back(1.5F * static_cast<float>(h % 5) - 2);
   }
 
   // {logits, sums, outputs}: the deviations of the kernel from the twin.
@@ -70,7 +72,7 @@ class DecodeCheck {
     const DeviceBuffer keys = uploaded(stream, keys_.bytes), values = uploaded(stream, values_.bytes);
     const DeviceBuffer key_scales = uploaded(stream, keys_.scales), value_scales = uploaded(stream, values_.scales);
     const DeviceBuffer positions = uploaded(stream, positions_), q = uploaded(stream, q_),
-                       alibi = uploaded(stream, alibi_);
+                       alibi = uploaded(stream, alibi_), sinks = uploaded(stream, sinks_);
     AttentionPlan plan(c_.kv_heads, c_.group, c_.latent ? kLatentHeads : kMostGroup);
     for (std::size_t s = 0; s < c_.lengths.size(); ++s) {
       std::vector<CacheSlots> heads;
@@ -102,6 +104,7 @@ class DecodeCheck {
     a.softcap = c_.softcap;
     a.window = c_.window;
     a.alibi = c_.alibi ? alibi.at<float>() : nullptr;
+    a.sinks = c_.sinks ? sinks.at<float>() : nullptr;
     a.out = out.at<float>();
     // Twice: the second launch meets the counters that the first left.
     for (int i = 0; i < 2; ++i) run_decode_attention(stream, c_.type, a);
@@ -141,7 +144,8 @@ class DecodeCheck {
           if (weights[s] > kUnseen) deviations[0].add(got, weights[s]);
           if (weights[s] <= kUnseen && !(got <= kUnseen)) deviations[0].add(NAN, 0);
         }
-        deviations[1].add(sums[u * plan.kernel_group() + g], softmax(weights));
+        const double sink = c_.sinks ? static_cast<double>(sinks_[unit.first_query_head + g]) : kUnseen;
+        deviations[1].add(sums[u * plan.kernel_group() + g], softmax(weights, sink));
         for (std::uint32_t i = 0; i < c_.value_dim; ++i) {
           double sum = 0;
           for (std::size_t s = 0; s < weights.size(); ++s) {
@@ -175,7 +179,7 @@ class DecodeCheck {
   std::vector<std::size_t> first_row_;  // of each sequence
   StoredRows keys_, values_;
   std::vector<std::uint32_t> positions_;
-  std::vector<float> q_, alibi_;
+  std::vector<float> q_, alibi_, sinks_;
 };
 
 std::vector<Case> decode_cases(bool small) {
@@ -195,6 +199,8 @@ std::vector<Case> decode_cases(bool small) {
   cases.push_back({.head_dim = 96, .value_dim = 64, .lengths = {some, 7}});
   cases.push_back({.group = 2, .lengths = {some, some + 1}, .softcap = 1.5F});
   cases.push_back({.group = 2, .lengths = {some, some + 1}, .alibi = true});
+  cases.push_back(
+      {.group = 8, .head_dim = 64, .value_dim = 64, .lengths = {some, some + 1}, .window = 500, .sinks = true});
   cases.push_back(
       {.type = Stored::kF16, .group = 4, .lengths = {some, 90}, .softcap = 2, .window = 500, .alibi = true});
   cases.push_back({.kv_heads = 1, .group = 4, .lengths = {small ? 600U : 32768U}});
@@ -240,6 +246,7 @@ struct PromptCase {
   float softcap = 0;
   std::uint32_t window = 0;
   bool alibi = false;
+  bool sinks = false;
 };
 
 Deviation prompt_deviation(const PromptCase& c, std::uint64_t seed) {
@@ -253,9 +260,11 @@ Deviation prompt_deviation(const PromptCase& c, std::uint64_t seed) {
   const std::vector<float> q = stored_rows(c.type, std::size_t{c.tokens} * heads, c.head_dim, 1, random).values;
   std::vector<float> slopes;
   for (std::uint32_t h = 0; h < heads; ++h) slopes.push_back(0.01F * static_cast<float>(h + 1));
+  const std::vector<float> sinks(heads, 1.5F);
   const DeviceBuffer device_keys = uploaded(stream, keys.bytes), device_values = uploaded(stream, values.bytes);
   const DeviceBuffer key_scales = uploaded(stream, keys.scales), value_scales = uploaded(stream, values.scales);
   const DeviceBuffer device_q = uploaded(stream, q), device_slopes = uploaded(stream, slopes);
+  const DeviceBuffer device_sinks = uploaded(stream, sinks);
   std::vector<CacheSlots> slots(c.kv_heads);
   for (std::uint32_t h = 0; h < c.kv_heads; ++h) {
     slots[h].keys = device_keys.at(std::size_t{h} * c.tokens * keys.row_bytes);
@@ -279,6 +288,7 @@ Deviation prompt_deviation(const PromptCase& c, std::uint64_t seed) {
   a.softcap = c.softcap;
   a.window = c.window;
   a.alibi = c.alibi ? device_slopes.at<float>() : nullptr;
+  a.sinks = c.sinks ? device_sinks.at<float>() : nullptr;
   a.out = out.at<float>();
   run_prompt_attention(stream, c.type, a);
   const auto got = downloaded<float>(stream, out, q.size());
@@ -296,7 +306,7 @@ Deviation prompt_deviation(const PromptCase& c, std::uint64_t seed) {
         }
         weights[s] = finished(rule, dot, c.alibi ? slopes[h] : 0.0F, static_cast<double>(s) - t);
       }
-      softmax(weights);
+      softmax(weights, c.sinks ? static_cast<double>(sinks[h]) : kUnseen);
       for (std::uint32_t i = 0; i < c.head_dim; ++i) {
         double sum = 0;
         for (std::uint32_t s = 0; s <= t; ++s) {
@@ -326,6 +336,7 @@ std::vector<PromptCase> prompt_cases(bool small) {
   cases.push_back({.tokens = some, .softcap = 1.5F});
   cases.push_back({.tokens = some, .group = 2, .window = 17});
   cases.push_back({.tokens = some, .alibi = true});
+  cases.push_back({.tokens = some, .group = 8, .head_dim = 64, .window = 128, .sinks = true});
   return cases;
 }
 
@@ -336,7 +347,7 @@ void check_prompt_attention(const Options& options, Report& report) {
   for (const PromptCase& c : prompt_cases(options.small)) {
     const Json parameters = {{"type", name_of(c.type)}, {"tokens", c.tokens},     {"kv_heads", c.kv_heads},
                              {"group", c.group},        {"head_dim", c.head_dim}, {"softcap", c.softcap},
-                             {"window", c.window},      {"alibi", c.alibi}};
+                             {"window", c.window},      {"alibi", c.alibi},       {"sinks", c.sinks}};
     ++seed;
     report.guarded("prompt_attention", parameters, [&] {
       // Weights are rounded to the type of 16-bit values on their way through the tensor cores.

@@ -191,7 +191,10 @@ TEST_CASE("exponentials of successive rows side by side are those of each row, w
     for (const std::uint32_t queries : {1U, 5U, 8U}) {
       for (const std::uint32_t window : {0U, 9U}) {
         std::vector<std::vector<float>> logits, expected;
+        std::vector<float> expected_sinks;
+        const AttentionSink sink = window > 0 ? AttentionSink(0.7F) : std::nullopt;
         LogitRows rows;
+        rows.sink = sink;
         rows.first = first;
         rows.last = first + queries;
         for (std::uint32_t r = 0; r < queries; ++r) {
@@ -202,7 +205,8 @@ TEST_CASE("exponentials of successive rows side by side are those of each row, w
           if (r == 1) logits.back().back() = 40000;  // a maximum to be subtracted
           expected.emplace_back(tokens, 0.0F);
           const std::span visible = std::span(logits.back()).subspan(hidden);
-          exponentials(visible, std::span(expected.back()).subspan(hidden));
+          const RowExponentials made = exponentials(visible, std::span(expected.back()).subspan(hidden), sink);
+          expected_sinks.push_back(made.sink);
           rows.first_visible[r] = hidden;
         }
         for (std::uint32_t r = 0; r < kInterleavedRows; ++r) {
@@ -212,9 +216,10 @@ TEST_CASE("exponentials of successive rows side by side are those of each row, w
         }
         on_every_target([&] {
           std::vector<float> out(std::size_t{rows.last} * kInterleavedRows);
-          const auto shares = interleaved_exponentials(rows, out.data());
+          const auto made = interleaved_exponentials(rows, out.data());
           for (std::uint32_t r = 0; r < queries; ++r) {
-            CHECK(shares[r] == (r != 1));
+            CHECK(made[r].shares == (r != 1));
+            CHECK(made[r].sink == expected_sinks[r]);
             for (std::uint32_t token = 0; token <= first + r; ++token) {
               CHECK(std::bit_cast<std::uint32_t>(out[token * kInterleavedRows + r]) ==
                     std::bit_cast<std::uint32_t>(expected[r][token]));
@@ -283,7 +288,7 @@ TEST_CASE("the softmax of a part of a row can be made of the row's exponentials,
   for (float& x : row) x *= 30;
   row[3] = 34;  // far above what the parts hold
   std::vector<float> of_row(row.size());
-  REQUIRE(exponentials(row, of_row));
+  REQUIRE(exponentials(row, of_row).shares);
   for (const std::size_t count : {1, 2, 31, 32, 33, 100, 200}) {
     std::vector<TokenPos> slots;
     for (std::size_t s = 0; s < count; ++s) slots.emplace_back(static_cast<std::uint32_t>(4 + s * 37 % 496));
@@ -299,11 +304,15 @@ TEST_CASE("the softmax of a part of a row can be made of the row's exponentials,
 
 TEST_CASE("a row whose parts may underflow or whose logits are huge does not share its exponentials") {
   std::vector<float> out(3);
-  CHECK(exponentials(std::vector<float>{0, 34, 69}, out));
-  CHECK_FALSE(exponentials(std::vector<float>{0, 34, 70}, out));
-  CHECK(exponentials(std::vector<float>{16384, 16380, 16350}, out));
-  CHECK_FALSE(exponentials(std::vector<float>{16385, 16380, 16350}, out));
-  CHECK_FALSE(exponentials(std::vector<float>{-16385, -16380, -16350}, out));
+  CHECK(exponentials(std::vector<float>{0, 34, 69}, out).shares);
+  CHECK_FALSE(exponentials(std::vector<float>{0, 34, 70}, out).shares);
+  CHECK(exponentials(std::vector<float>{16384, 16380, 16350}, out).shares);
+  CHECK_FALSE(exponentials(std::vector<float>{16385, 16380, 16350}, out).shares);
+  CHECK_FALSE(exponentials(std::vector<float>{-16385, -16380, -16350}, out).shares);
+  // A sink is one of them.
+  CHECK(exponentials(std::vector<float>{0, 34, 60}, out, -9.0F).shares);
+  CHECK_FALSE(exponentials(std::vector<float>{0, 34, 60}, out, -10.0F).shares);
+  CHECK_FALSE(exponentials(std::vector<float>{0, 34, 60}, out, 70.0F).shares);
 }
 
 TEST_CASE("softmax of huge logits is that of their distances from the largest") {

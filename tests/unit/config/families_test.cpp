@@ -249,6 +249,25 @@ TEST_CASE("DeepSeek-V3's experts are scored by sigmoids and chosen with a bias, 
   check_refused(decoder("deepseek_v3", R"("attention_bias":true)"), "attention_bias is true");
 }
 
+TEST_CASE("gpt-oss has sinks, biases, clamped gates and windows on even layers, and may have experts in MXFP4") {
+  const ModelConfig plain = golden("gpt_oss");
+  CHECK((plain.shape.attention_sinks && plain.shape.router_logit_bias && !plain.shape.router_bias));
+  CHECK((plain.shape.qkv_bias && plain.shape.out_bias && plain.shape.mlp_bias));
+  CHECK(plain.shape.layer_windows == std::vector<std::uint32_t>{8, 0, 8});
+  CHECK(plain.options.activation == Activation::kClampedSwiglu);
+  CHECK((plain.options.routing.renormalise && plain.options.routing.scores == RouterScores::kSoftmax));
+  CHECK_FALSE(plain.options.mxfp4_experts);
+  CHECK(golden("gpt_oss-mxfp4").options.mxfp4_experts);
+  const auto gpt_oss = [](const std::string& more) { return decoder("gpt_oss", R"("num_key_value_heads":2)" + more); };
+  check_refused(gpt_oss(R"(,"swiglu_limit":8)"), "swiglu_limit is 8");
+  check_refused(gpt_oss(R"(,"hidden_act":"gelu")"), "hidden_act is \"gelu\"");
+  check_refused(gpt_oss(R"(,"quantization_config":{"quant_method":"fp8"})"), "quantization_config");
+  std::string odd = gpt_oss(R"(,"quantization_config":{"quant_method":"mxfp4"})");
+  odd.replace(odd.find("96"), 2, "80");
+  check_refused(odd, "intermediate_size is 80");
+  check_refused(decoder("llama", R"("quantization_config":{"quant_method":"mxfp4"})"), "quantization_config");
+}
+
 TEST_CASE("longrope needs a factor for each pair, and lists of numbers") {
   const auto phi3 = [](const std::string& factors) {
     return decoder("phi3", R"("rope_scaling":{"type":"longrope",)" + factors + "}");

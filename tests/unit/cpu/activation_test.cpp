@@ -97,6 +97,22 @@ TEST_CASE("the two forms of gelu differ: neither stands in for the other") {
   });
 }
 
+TEST_CASE("a clamped gate is (up + 1) · g · sigmoid(1.702 g) of a gate up to 7 and an up within 7 of 0") {
+  for (const std::size_t count : {1, 15, 16, 17, 1000, 70000}) {
+    const std::vector<float> gate = arguments(count), up = arguments(count);
+    std::vector<double> expected(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const double g = std::min(static_cast<double>(gate[i]), 7.0);
+      expected[i] = (std::clamp(static_cast<double>(up[i]), -7.0, 7.0) + 1) * g / (1 + std::exp(-1.702 * g));
+    }
+    on_every_back_end([&](Ops& ops) {
+      std::vector<float> out = gate;
+      ops.gated(Activation::kClampedSwiglu, out, up, out);
+      CHECK(all_close(out, expected));
+    });
+  }
+}
+
 TEST_CASE("no activation hides a NaN, in whole vectors or behind them") {
   for (const Activation f : kActivations) {
     for (const std::size_t last : {std::size_t{0}, std::size_t{15}, std::size_t{39}}) {
@@ -108,11 +124,16 @@ TEST_CASE("no activation hides a NaN, in whole vectors or behind them") {
         std::vector<float> of_gate(last + 1), of_up(last + 1);
         ops.gated(f, x, ones, of_gate);
         ops.gated(f, ones, x, of_up);
+        std::vector<float> clamped_gate(last + 1), clamped_up(last + 1);
+        ops.gated(Activation::kClampedSwiglu, x, ones, clamped_gate);
+        ops.gated(Activation::kClampedSwiglu, ones, x, clamped_up);
         std::vector<float> plain = x;
         ops.activate(f, plain);
         for (std::size_t i = 0; i <= last; ++i) {
           CHECK(std::isnan(of_gate[i]) == (i == last));
           CHECK(std::isnan(of_up[i]) == (i == last));
+          CHECK(std::isnan(clamped_gate[i]) == (i == last));
+          CHECK(std::isnan(clamped_up[i]) == (i == last));
           CHECK(std::isnan(plain[i]) == (i == last));
         }
       });

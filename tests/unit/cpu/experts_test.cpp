@@ -49,7 +49,7 @@ Model small_model() {
   shape.shared_expert_gate = true;
   model.config.options.routing.renormalise = true;
   LayerWeights& layer = model.weights.layers.emplace_back();
-  layer.experts.router = random_weight(DType::kF32, kExperts, kHidden, 100);
+  layer.experts.router.matrix = random_weight(DType::kF32, kExperts, kHidden, 100);
   for (std::uint32_t e = 0; e < kExperts; ++e) layer.experts.routed.push_back(random_mlp(kFfn, 200 + 10 * e));
   layer.experts.shared = random_mlp(kSharedFfn, 300);
   layer.experts.shared_gate = random_weight(DType::kF32, 1, kHidden, 400);
@@ -82,7 +82,7 @@ Expected expected_of(const ExpertWeights& experts, std::span<const float> in) {
   for (std::size_t t = 0; t < in.size() / kHidden; ++t) {
     const std::vector<double> x(in.begin() + static_cast<std::ptrdiff_t>(t * kHidden),
                                 in.begin() + static_cast<std::ptrdiff_t>((t + 1) * kHidden));
-    const std::vector<double> logits = product(experts.router, x);
+    const std::vector<double> logits = product(experts.router.matrix, x);
     std::vector<std::size_t> order = {0, 1, 2, 3, 4, 5};
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
     expected.least_margin = std::min(expected.least_margin, logits[order[1]] - logits[order[2]]);

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "kernels/engine/mxfp4.hpp"
 #include "kernels/engine/weight_binder.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/run_program.hpp"
@@ -35,7 +36,7 @@ void load_all(const std::vector<TensorBinding>& bindings, DType type) {
   const auto path = folder.path() / "model.safetensors";
   write_safetensors(path, tensors, {});
   const SafetensorsFile file = SafetensorsFile::open(path).or_throw("test");
-  for (const TensorBinding& b : bindings) locate_elements({&file, file.header().find(b.name)}, b, type);
+  for (const TensorBinding& b : bindings) locate_elements({&file, file.header().find(b.name)}, nullptr, b, type);
   for (const TensorBinding& b : bindings) {
     for (const RowBlock& block : b.blocks) make_elements(*block.weight);
   }
@@ -135,5 +136,66 @@ TEST_CASE("transposed blocks of rows land beside rows that keep their order") {
     check_elements(kept, 2 * kKept, kCols, [](std::size_t r, std::size_t c) {
       return (r / kKept * (kTurned + kKept) + kTurned + r % kKept) * kCols + c;
     });
+  }
+}
+
+TEST_CASE("MXFP4 is a sign, two bits of exponent and one of mantissa, times a power of two of 32 numbers") {
+  std::array<std::byte, 32> codes{};
+  for (int i = 0; i < 16; ++i) codes[i] = std::byte(i + 16 * (15 - i));  // 0 15, 1 14, 2 13 …
+  codes[16] = std::byte{0x21};
+  const std::array<std::byte, 2> scales = {std::byte{127}, std::byte{124}};
+  std::array<float, 64> out{};
+  unpack_mxfp4(codes.data(), scales.data(), out);
+  const std::array<float, 8> positive = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+  for (std::size_t i = 0; i < 16; ++i) {
+    const float number = i < 8 ? positive[i] : -positive[i - 8];
+    CHECK(out[2 * i] == number);
+    CHECK(out[2 * (15 - i) + 1] == number);
+  }
+  CHECK(out[32] == 0.5F / 8);
+  CHECK(out[33] == 1.0F / 8);
+}
+
+namespace {
+
+// Takes elements piece by piece, as they are.
+class Collected final : public ElementSink {
+ public:
+  explicit Collected(const Weight& weight) : bytes(weight.bytes()), weight_(weight) {}
+  Room room(const ElementPiece& piece) override {
+    return {bytes.data() + piece.first * size_of(weight_.type), weight_.cols};
+  }
+  void written(const ElementPiece& piece) override { elements += piece.rows * piece.width; }
+  std::vector<std::byte> bytes;
+  std::size_t elements = 0;
+
+ private:
+  const Weight& weight_;
+};
+
+}  // namespace
+
+TEST_CASE("experts that share tensors, plain or packed, come apart alike in pieces of any size") {
+  for (const char* name : {"gpt_oss", "gpt_oss-mxfp4"}) {
+    for (const DType type : kTypes) {
+      const auto folder = std::filesystem::path(KVROOF_SOURCE_DIR) / "tests/golden/models" / name;
+      const Model stored = open_model(folder, type);
+      Model whole = open_model(folder, type);
+      make_elements(whole);
+      const Mlp& expected = whole.weights.layers[1].experts.routed[5];
+      const Mlp& mlp = stored.weights.layers[1].experts.routed[5];
+      for (const Linear Mlp::* const part : {&Mlp::gate, &Mlp::up, &Mlp::down}) {
+        for (const Weight Linear::* const weight : {&Linear::matrix, &Linear::bias}) {
+          const Weight& from = mlp.*part.*weight;
+          const Weight& to = expected.*part.*weight;
+          for (const std::size_t most : {std::size_t{4}, std::size_t{100}, std::size_t{1000}, std::size_t{1} << 20}) {
+            Collected sink(from);
+            ElementReader().read(from, most, sink);
+            CHECK(sink.elements == from.rows * from.cols);
+            CHECK(std::equal(sink.bytes.begin(), sink.bytes.end(), to.data.data()));
+          }
+        }
+      }
+    }
   }
 }

@@ -74,7 +74,7 @@ TraceManifest manifest_of(const Model& model, const std::vector<std::vector<std:
   run.policy = kPolicy.text();
   run.requested_new_tokens = new_tokens;
   for (const auto& ids : prompts) run.prompts.push_back(static_cast<std::uint32_t>(ids.size()));
-  return make_manifest(model.config, run);
+  return make_manifest(model, run);
 }
 
 // A recording into `folder` that is interrupted behind the first layer of the prompt of `sequence`, and sealed.

@@ -219,7 +219,9 @@ TEST_CASE("a recording computes what a run does, and more only for the log-proba
     const test::TemporaryFolder folder;
     RecordedRun run;
     run.prompts = {3};
-    TraceRecorder recorder(folder.path() / "run.kvt", make_manifest(config(), run));
+    Model model;
+    model.config = config();
+    TraceRecorder recorder(folder.path() / "run.kvt", make_manifest(model, run));
     run_session(backend, config(), {{1, 2, 5}}, options, &recorder);
     recorder.seal();
     const auto logprobs = TraceReader::open(folder.path() / "run.kvt").logprobs(0);

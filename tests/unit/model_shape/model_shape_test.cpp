@@ -81,6 +81,8 @@ TEST_CASE("parameter counts equal those of the published checkpoints") {
       {"deepseek-v2", 235'741'434'880},
       {"deepseek-v3", 671'026'419'200},  // without layers that draft tokens
       {"kimi-k2", 1'026'408'232'448},  // likewise
+      {"gpt-oss-20b", 20'914'757'184},
+      {"gpt-oss-120b", 116'829'156'672},
       {"opt-125m", 125'239'296},
       {"opt-350m", 331'196'416},
       {"opt-1.3b", 1'315'758'080},

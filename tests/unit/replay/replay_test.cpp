@@ -52,7 +52,8 @@ double dot(std::span<const float> a, std::span<const float> b) {
   return sum;
 }
 
-// Exact attention weights of a query in double, with everything that a layer may ask for.
+// Exact attention weights of a query's tokens in double, with everything that a layer may ask for, and behind them that
+// of its sink, beside tokens whose weights sum to 1.
 std::vector<double> exact_weights(const Qkv& x, const TraceLayer& layer, std::uint32_t l, std::uint32_t head,
                                   std::uint32_t query) {
   std::vector<double> w(query + 1);
@@ -67,6 +68,7 @@ std::vector<double> exact_weights(const Qkv& x, const TraceLayer& layer, std::ui
   }
   double sum = 0;
   for (double& value : w) sum += value = value <= -1e299 ? 0 : std::exp(value - largest);
+  w.push_back(layer.attention_sinks.empty() ? 0 : std::exp(static_cast<double>(layer.attention_sinks[head]) - largest));
   for (double& value : w) value /= sum;
   return w;
 }
@@ -82,9 +84,12 @@ HeadQuality exact_quality(const Qkv& x, const TraceLayer& layer, std::uint32_t l
   for (std::uint32_t c = 0; c < x.d; ++c) {
     double full = 0;
     double kept = 0;
-    for (std::uint32_t j = 0; j <= query; ++j) full += w[j] * static_cast<double>(x.v_row(l, head, j)[c]);
-    for (const TokenPos t : attended)
-      kept += w[t.value] / quality.recall * static_cast<double>(x.v_row(l, head, t.value)[c]);
+    for (std::uint32_t j = 0; j <= query; ++j) {
+      full += w[j] / (1 + w.back()) * static_cast<double>(x.v_row(l, head, j)[c]);
+    }
+    for (const TokenPos t : attended) {
+      kept += w[t.value] / (quality.recall + w.back()) * static_cast<double>(x.v_row(l, head, t.value)[c]);
+    }
     difference += (full - kept) * (full - kept);
     norm += full * full;
   }
@@ -92,8 +97,8 @@ HeadQuality exact_quality(const Qkv& x, const TraceLayer& layer, std::uint32_t l
   return quality;
 }
 
-// Compares each value with a computation in double from the kept sets alone.
-void check_quality(const Qkv& x, const TraceOptions& options, const std::string& policy) {
+// Compares each value with a computation in double from the kept sets alone; `selects`: from what each query head read.
+void check_quality(const Qkv& x, const TraceOptions& options, const std::string& policy, bool selects = false) {
   CAPTURE(policy);
   const TraceManifest manifest = manifest_of(x, options);
   const Replayed run = replay_qkv(x, options, policy);
@@ -102,8 +107,9 @@ void check_quality(const Qkv& x, const TraceOptions& options, const std::string&
   double worst_error = 0;
   for (const auto& [key, value] : run.seen.values) {
     const auto [point, sequence, step, layer, head] = key;
-    auto attended = run.seen.sets.at({point, sequence, step - 1, layer, head / (x.heads / storage)});
-    attended.emplace_back(options.prompt + step - 1);
+    auto attended = run.seen.sets.at({point, sequence, selects ? step : step - 1, layer,
+                                      selects ? head : head / (x.heads / storage)});
+    if (!selects) attended.emplace_back(options.prompt + step - 1);
     const HeadQuality exact =
         exact_quality(x, manifest.layers[layer], layer, head, options.prompt + step - 1, attended);
     worst_recall = std::max(worst_recall, std::abs(exact.recall - value.recall));
@@ -159,6 +165,23 @@ TEST_CASE("recall and output error hold for half precision, soft-caps, ALiBi and
   options.edit_layer = [](TraceLayer& l) { l.alibi_slopes = {0.5F, 0.25F, 0.125F, 0.0625F}; };
   check_quality(grouped(), options, "h2o:budget=0.3");
   options.edit_layer = [](TraceLayer& l) { l.window = 20; };
+  check_quality(grouped(), options, "h2o:budget=0.3");
+}
+
+TEST_CASE("a sink takes its share of what is kept, which makes the output smaller and not the recall") {
+  TraceOptions options = prompt_of(40);
+  options.edit_layer = [](TraceLayer& l) { l.attention_sinks = {-2.0F, 0.5F, 3.0F, 8.0F}; };
+  // By exponentials of rows, and by weights of rows that are selected.
+  for (const char* policy : {"window:budget=16", "h2o:budget=0.3", "keyformer:budget=14", "tova:budget=12"}) {
+    check_quality(grouped(), options, policy);
+  }
+  for (const char* policy : {"oracle:budget=10", "quest:budget=16:page=4"}) {
+    check_quality(grouped(), options, policy, true);
+  }
+  options.edit_layer = [](TraceLayer& l) {
+    l.attention_sinks = {-2.0F, 0.5F, 3.0F, 8.0F};
+    l.window = 20;
+  };
   check_quality(grouped(), options, "h2o:budget=0.3");
 }
 
@@ -297,6 +320,9 @@ TEST_CASE("points whose rows have the same noise share them and keep what each k
       l.alibi_slopes = {0.5F, 0.25F, 0.125F, 0.0625F};
       l.softcap = 3;
     };
+  }
+  SECTION("sinks") {
+    options.edit_layer = [](TraceLayer& l) { l.attention_sinks = {-2.0F, 0.5F, 3.0F, 8.0F}; };
   }
   SECTION("logits too far apart to share exponentials") {
     options.edit_layer = [](TraceLayer& l) { l.scale *= 400; };

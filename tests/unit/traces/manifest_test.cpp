@@ -38,6 +38,16 @@ TEST_CASE("A float of the manifest keeps all its bits") {
   CHECK(manifest_from_json(manifest_to_json(m)).or_throw("m").layers[0].scale == m.layers[0].scale);
 }
 
+TEST_CASE("Sinks are those of each query head, and a layer without them says nothing of them") {
+  TraceManifest m = small_manifest();
+  CHECK(manifest_to_json(m).find("sinks") == std::string::npos);
+  m.layers[1].attention_sinks = {-3, 0.1F};
+  const TraceManifest read = manifest_from_json(manifest_to_json(m)).or_throw("m");
+  CHECK(read.layers[0].sink(3) == std::nullopt);
+  CHECK(read.layers[1].sink(0) == -3);
+  CHECK(read.layers[1].sink(1) == 0.1F);
+}
+
 TEST_CASE("A manifest is refused with the name of the field that is wrong") {
   const std::string text = manifest_to_json(small_manifest());
   CHECK(refusal(text, "\"format_version\": 1", "\"format_version\": 2") ==
@@ -58,6 +68,8 @@ TEST_CASE("A manifest is refused with the name of the field that is wrong") {
   CHECK(refusal(text, "\"scale\": 0.5", "\"scale\": null").starts_with("layers[0].scale is null"));
   CHECK(refusal(text, "\"dims\": 4", "\"dims\": 5").starts_with("layers[0].rotary.dims is 5"));
   CHECK(refusal(text, "0.25", "0.25, 1").find("layers[1].alibi_slopes") == 0);
+  CHECK(refusal(text, "\"window\": 4", "\"window\": 4, \"attention_sinks\": [1]").find("layers[1].attention_s") == 0);
+  CHECK(refusal(text, "\"window\": 4", "\"window\": 4, \"attention_sinks\": [1, -2]") == "accepted");
   CHECK(refusal(text, "\"id\": 7", "\"id\": 0") == "sequences[1].id occurs twice");
   CHECK(refusal(text, "\"prompt\": 3", "\"prompt\": 16777217").starts_with("sequences[0].prompt is 16777217"));
   CHECK(refusal(text, "\"model_shape\": {", "\"model_shape\": [], \"x\": {") ==
