@@ -27,8 +27,10 @@ struct HeadRow {
   bool decoded = false;            // false: a row of the prompt
   std::uint32_t first = 0;         // position of the first token that the layer's window shows
   std::span<const float> weights;  // of tokens first … query
-  double mass = 1;                 // their sum, 1 up to rounding
-  // Of analyses that ask for outputs: values of all tokens of the sequence, and Σ weights · values / mass, [v_width].
+  double mass = 1;                 // their sum, 1 up to rounding where the head has no sink
+  double sink = 0;                 // the weight of its sink beside them
+  // Of analyses that ask for outputs: values of all tokens of the sequence, and Σ weights · values / (mass + sink),
+  // [v_width].
   RowsView values;
   std::span<const float> output;
 

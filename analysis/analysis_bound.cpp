@@ -22,7 +22,7 @@ class BoundOfHead final : public HeadAnalysis {
     const std::span<const float> weights = row.weights.last(kept);
     const double recall = std::min(1.0, sum_of(weights) / row.mass);
     weighted_sum(weights, row.values.slice(row.query.value + 1 - kept, kept), output_);
-    const double mass = recall * row.mass;
+    const double mass = recall * row.mass + row.sink;
     for (std::size_t c = 0; c < output_.size(); ++c) {
       output_[c] = static_cast<float>(output_[c] / mass) - row.output[c];
     }

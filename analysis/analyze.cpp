@@ -55,6 +55,7 @@ class LayerPass {
     row.first = position + 1 - visible;
     row.weights = {rows_.weights(position, head) + row.first, visible};
     row.mass = rows_.mass(position, head);
+    row.sink = static_cast<double>(rows_.sink(position, head));
     if (!with_output) return row;
     row.values = rows_.values_of(head);
     row.output = {rows_.output(position, head), layer_.v_width};

@@ -56,6 +56,8 @@ class Layer:
     attention_sinks: list = field(default_factory=list)  # a logit beside those of tokens for each query head, or none
 
     def as_json(self):
+        if len(self.attention_sinks) not in (0, self.query_heads) or not all(map(math.isfinite, self.attention_sinks)):
+            raise ValueError(f"attention_sinks: expected a finite number for each of {self.query_heads} query heads or none")
         sinks = {"attention_sinks": list(self.attention_sinks)} if len(self.attention_sinks) else {}
         return {
             "query_heads": self.query_heads,

@@ -105,7 +105,27 @@ RotaryInfo rotary_of(const SafetensorsFile& file, const Sources& s, const Import
   return rotary;
 }
 
-TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options, RotaryInfo rotary) {
+// [layers · heads], or nothing where the file has none.
+std::vector<float> sinks_of(const SafetensorsFile& file, const Sources& s) {
+  const TensorInfo* table = file.header().find("sinks");
+  if (table == nullptr) return {};
+  const bool has_layers = table->shape.size() == 2 && table->shape == std::vector<std::uint64_t>{s.q.layers, s.q.heads};
+  const bool of_one = s.q.layers == 1 && table->shape == std::vector<std::uint64_t>{s.q.heads};
+  if (table->type != DType::kF32 || !(has_layers || of_one)) {
+    throw Error(fmt::format("{}: tensor 'sinks' is {} [{}], expected F32 [{}, {}], one for each layer and query head",
+                            file.path().string(), safetensors_name_of(table->type), fmt::join(table->shape, ", "),
+                            s.q.layers, s.q.heads));
+  }
+  std::vector<float> sinks(s.q.layers * s.q.heads);
+  file.read(*table, 0, std::as_writable_bytes(std::span(sinks)));
+  for (const float sink : sinks) {
+    if (!std::isfinite(sink)) throw Error(fmt::format("{}: tensor 'sinks' holds {}", file.path().string(), sink));
+  }
+  return sinks;
+}
+
+TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options, RotaryInfo rotary,
+                            std::span<const float> sinks) {
   TraceLayer layer;
   layer.query_heads = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.q.heads, UINT32_MAX));
   layer.kv_heads = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.k.heads, UINT32_MAX));
@@ -120,6 +140,10 @@ TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options, R
   m.weight_type = s.q.tensor->type;
   m.kv_type = s.q.tensor->type;
   m.layers.assign(s.q.layers, layer);
+  for (std::size_t l = 0; !sinks.empty() && l < m.layers.size(); ++l) {
+    const std::span<const float> of_layer = sinks.subspan(l * s.q.heads, s.q.heads);
+    m.layers[l].attention_sinks.assign(of_layer.begin(), of_layer.end());
+  }
   const auto new_tokens = static_cast<std::uint32_t>(s.q.tokens - options.prompt);
   m.sequences = {{0, options.prompt, new_tokens, 0, "imported"}};
   return m;
@@ -228,7 +252,7 @@ void import_qkv(const fs::path& path, const ImportQkvOptions& options, const fs:
   if (!std::isfinite(scale) || scale <= 0) {
     throw usage_error(fmt::format("--scale is {}, expected a number above 0", *options.scale));
   }
-  TraceManifest manifest = make_manifest(sources, options, rotary_of(file, sources, options));
+  TraceManifest manifest = make_manifest(sources, options, rotary_of(file, sources, options), sinks_of(file, sources));
   std::error_code ignored;
   const bool existed = fs::exists(out, ignored);
   try {

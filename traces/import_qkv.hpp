@@ -18,8 +18,9 @@ struct ImportQkvOptions {
 
 // `file` holds q [layers, heads, n, d] after rotary, k and v [layers, kv_heads, n, d] (the layer dimension may be
 // absent), f32, bf16 or f16, all of one type, which is kept; rows of v may have another width. With a rotary embedding
-// a tensor inverse_frequencies [dims / 2] of f32 takes the place of theta. Other tensors are ignored. Throws Error
-// naming the tensor and the shapes on anything else, and on NaN or infinity; then nothing is left at `out`.
+// a tensor inverse_frequencies [dims / 2] of f32 takes the place of theta. A tensor sinks [layers, heads] of f32 holds
+// the attention sinks of a model that has some. Other tensors are ignored. Throws Error naming the tensor and the
+// shapes on anything else, and on NaN or infinity; then nothing is left at `out`.
 void import_qkv(const std::filesystem::path& file, const ImportQkvOptions& options, const std::filesystem::path& out);
 
 }  // namespace kvroof

@@ -197,7 +197,7 @@ std::uint64_t CudaBackend::attention_flops(std::uint64_t rows, std::uint32_t gro
 }
 
 void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries,
-                         bool shows) {
+                         bool shows, bool first) {
   const std::size_t layer = input.layer.value;
   const LayerPolicy& policy = queries[0].sequence->layers[layer].policy;
   AttentionPlan plan(policy.storage_heads(), policy.group(), unit_heads());
@@ -215,7 +215,7 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
   set_model(a, input, first_token);
   {
     DeclaredWork work = moved(Cause::kKvRead, plan.rows() * row_bytes());
-    if (first_token == 0) work.bytes.add(Cause::kWeights, sink_bytes(input.layer));
+    if (first) work.bytes.add(Cause::kWeights, sink_bytes(input.layer));
     work.flops = attention_flops(plan.rows(), policy.group());
     const Launch launch(launches_, {"attention", layer_number(input.layer), Cause::kKvRead, work});
     run_decode_attention(stream_, format_.type, a);
@@ -256,7 +256,8 @@ void CudaBackend::attend_step(const AttentionInput& input, std::uint32_t offset)
   }
   prepare(input, caches, slot_of, offset == 0);
   record(input, offset);
-  attend(input, 0, queries, queries[0].sequence->layers[layer].policy.traits().rows != RowNeed::kNone);
+  const bool shows = queries[0].sequence->layers[layer].policy.traits().rows != RowNeed::kNone;
+  attend(input, 0, queries, shows, offset == 0);
   for (Sequence* sequence : active_) {
     const DeviceRows cached(stream_, format_, sequence->layers[layer].cache);
     finish_row(*sequence, input.layer, TokenPos(sequence->tokens + offset), cached, nullptr);

@@ -146,7 +146,9 @@ class CudaBackend final : public Backend {
   }
   [[nodiscard]] std::uint64_t attention_flops(std::uint64_t rows, std::uint32_t group) const;
   // Decode attention of all queries, which are rows of q in order; `shows` them to the policy.
-  void attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries, bool shows);
+  // `first`: of the launches of a pass that read the layer's sinks, which count once.
+  void attend(const AttentionInput& input, std::uint32_t first_token, std::span<const Query> queries, bool shows,
+              bool first);
   [[nodiscard]] bool meets_prompt_at_once() const;  // with the kernels of prompts; latent rows have their own
   [[nodiscard]] bool scores_prompt_at_once() const;
   [[nodiscard]] PromptArguments prompt_arguments(const AttentionInput& input, std::uint32_t storage_heads);

@@ -64,7 +64,7 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
       const std::uint32_t length = window > 0 && shows_rows ? std::min(window, i + 1) : i + 1;
       queries.push_back({&sequence, i, buffer, i + 1 - length, std::vector(storage_heads, length), shows_rows});
     }
-    attend(input, first, queries, sees);
+    attend(input, first, queries, sees, first == 0);
     first = end;
   }
   peaks_.note(kv_usage());

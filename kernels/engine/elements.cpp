@@ -76,7 +76,10 @@ void locate_elements(const StoredTensor& stored, const StoredTensor* scales, con
     at.to = block.to * (block.transposed ? block.cols : cols);
     at.transposed = block.transposed;
     at.step = block.step;
-    if (scales != nullptr) at.scales = scales->info;
+    if (scales != nullptr) {
+      at.scales = scales->info;
+      at.scales_file = scales->file;
+    }
     if (block.transposed) {
       at.col = block.col;
       at.cols = (cols - block.col + block.step - 1) / block.step;
@@ -154,7 +157,7 @@ void ElementReader::unpack_rows(const StoredBlock& block, std::size_t row, std::
   const std::size_t first = block.row + row * block.step, all = (rows - 1) * block.step + 1;
   const std::byte* codes = read_raw(block, first * row_bytes, all * row_bytes).data();
   scales_.resize(all * row_scales);
-  block.file->read(*block.scales, first * row_scales, scales_);
+  block.scales_file->read(*block.scales, first * row_scales, scales_);
   unpacked_.resize(block.cols);
   for (std::size_t r = 0; r < rows; ++r) {
     const std::size_t at = r * block.step;

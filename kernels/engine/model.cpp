@@ -1,6 +1,7 @@
 #include "kernels/engine/model.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "kernels/engine/checkpoint.hpp"
@@ -131,12 +132,18 @@ void check_tensors(const NamedTensors& tensors, std::span<const TensorBinding> b
   for (const TensorBinding& binding : bindings) {
     const bool packed = !binding.scales.empty();
     check_tensor(tensors, binding.name, binding.shape, packed);
-    if (!packed) continue;
-    check_tensor(tensors, binding.scales, {binding.shape.begin(), binding.shape.end() - 1}, packed);
-    if (tensors.find(binding.scales)->file != tensors.find(binding.name)->file) {
-      throw Error(fmt::format("{}: tensor {} has its scales in another file",
-                              tensors.find(binding.name)->file->path().string(), tensors.full_name(binding.name)));
-    }
+    if (packed) check_tensor(tensors, binding.scales, {binding.shape.begin(), binding.shape.end() - 1}, packed);
+  }
+}
+
+void check_sinks(const Model& model) {
+  for (std::size_t l = 0; l < model.weights.layers.size(); ++l) {
+    const std::span<const float> sinks = model.weights.layers[l].attention_sinks();
+    const auto wrong = std::ranges::find_if(sinks, [](float sink) { return !std::isfinite(sink); });
+    if (wrong == sinks.end()) continue;
+    throw Error(fmt::format("{}: the attention sink of head {} in layer {} is {}, expected a finite number; the "
+                            "checkpoint is damaged, fetch it again",
+                            model.path.string(), wrong - sinks.begin(), l, *wrong));
   }
 }
 
@@ -175,6 +182,7 @@ Model open_model(const fs::path& folder, std::optional<DType> type) {
     locate_elements(*tensors.find(binding.name), scales, binding, model.type);
   }
   make_sinks(model);
+  check_sinks(model);
   return model;
 }
 

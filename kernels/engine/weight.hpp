@@ -44,7 +44,8 @@ struct StoredBlock {
   std::size_t to = 0;             // the element of the weight that the first one of the block is
   bool transposed = false;        // its columns are (parts of) the weight's rows; otherwise all follow each other
   std::size_t step = 1;           // from one of its rows (transposed: columns) to the next
-  const TensorInfo* scales = nullptr;  // in the same file, of elements in MXFP4 (mxfp4.hpp); null: they are plain
+  const TensorInfo* scales = nullptr;  // of elements in MXFP4 (mxfp4.hpp); null: they are plain
+  const SafetensorsFile* scales_file = nullptr;
 };
 
 // A matrix as torch's Linear stores it, [out, in]; a vector has one row. Its elements are in `data`; where there is

@@ -54,21 +54,26 @@ constexpr float kFarthestLogit = 16384;  // n · ln 2 is exact up to it (portabl
 constexpr float kSharedRange = 100;      // powers of two between the exponentials of a row whose parts can share them
 
 bool is_regular(const Range& range) { return range.least >= -kFarthestLogit && range.most <= kFarthestLogit; }
-bool shares(const Range& range, const ExponentOrigin& origin) {
-  return is_regular(range) && origin.reference - portable::shifted_exponent(range.least) <= kSharedRange;
-}
 
 ExponentOrigin origin_of(const Range& range) {
   const float shift = is_regular(range) ? 0 : range.most;
   return {shift, portable::shifted_exponent(range.most - shift)};
 }
 
-// The sink is one more logit of its row.
-Range with_sink(Range range, AttentionSink sink) {
-  return sink ? Range{std::min(range.least, *sink), std::max(range.most, *sink)} : range;
-}
+// Of a sink, relative to its row's tokens, so that theirs keep their digits whatever it is; above 2^kSharedRange times
+// the largest, where they weigh next to nothing, it counts as that.
 float exponential_of(AttentionSink sink, const ExponentOrigin& origin) {
-  return sink ? portable::exp_over(*sink - origin.shift, origin.reference) : 0;
+  if (!sink) return 0;
+  const float x = *sink - origin.shift;
+  constexpr auto kMost = static_cast<float>(1ULL << 50) * static_cast<float>(1ULL << 50);
+  if (portable::shifted_exponent(x) - origin.reference > kSharedRange) return kMost;
+  return portable::exp_over(x, origin.reference);
+}
+RowExponentials made_of(const Range& range, AttentionSink sink, const ExponentOrigin& origin) {
+  const Range all = sink ? Range{std::min(range.least, *sink), std::max(range.most, *sink)} : range;
+  const float most = portable::shifted_exponent(all.most);
+  const bool near = is_regular(all) && most - portable::shifted_exponent(all.least) <= kSharedRange;
+  return {near, exponential_of(sink, origin)};
 }
 
 bool all_equal(std::span<const float> x) {
@@ -89,7 +94,7 @@ void normalise(std::span<const float> exponentials, float sum, float sink, std::
 
 float softmax(std::span<const float> logits, std::span<float> weights, AttentionSink sink) {
   check(!logits.empty() && logits.size() == weights.size(), "a weight for each logit, and at least one");
-  const ExponentOrigin origin = origin_of(with_sink(vector::range_of(logits.data(), logits.size()), sink));
+  const ExponentOrigin origin = origin_of(vector::range_of(logits.data(), logits.size()));
   const float of_sink = exponential_of(sink, origin);
   const float sum = vector::exponentials(logits.data(), logits.size(), origin, weights.data()) + of_sink;
   normalise(weights, sum, of_sink, weights);
@@ -98,10 +103,10 @@ float softmax(std::span<const float> logits, std::span<float> weights, Attention
 
 RowExponentials exponentials(std::span<const float> logits, std::span<float> out, AttentionSink sink) {
   check(!logits.empty() && logits.size() == out.size(), "an exponential for each logit, and at least one");
-  const Range range = with_sink(vector::range_of(logits.data(), logits.size()), sink);
+  const Range range = vector::range_of(logits.data(), logits.size());
   const ExponentOrigin origin = origin_of(range);
   vector::exponentials(logits.data(), logits.size(), origin, out.data());
-  return {shares(range, origin), exponential_of(sink, origin)};
+  return made_of(range, sink, origin);
 }
 
 void weights_of_exponentials(std::span<const float> exponentials, std::span<float> weights, float sink) {
@@ -170,9 +175,9 @@ std::array<RowExponentials, kInterleavedRows> interleaved_exponentials(const Log
   RowOrigins origins;
   std::array<RowExponentials, kInterleavedRows> made;
   for (std::uint32_t r = 0; r < kInterleavedRows; ++r) {
-    const Range range = with_sink(visible_range(logits, r), logits.sink);
+    const Range range = visible_range(logits, r);
     origins[r] = origin_of(range);
-    made[r] = {shares(range, origins[r]), exponential_of(logits.sink, origins[r])};
+    made[r] = made_of(range, logits.sink, origins[r]);
   }
   vector::interleaved_exponentials(logits.rows, origins, logits.first + 1, out);
   const auto logit = [&](std::uint32_t r, std::uint32_t token) { return logits.rows[r][token]; };
@@ -189,7 +194,7 @@ std::array<RowExponentials, kInterleavedRows> interleaved_exponentials(const Noi
     const Range range = visible_range(logits, r);
     const Range noisy{(range.least + rows.least) * rows.factors[r], (range.most + rows.most) * rows.factors[r]};
     origins[r] = origin_of(noisy);
-    made[r].shares = shares(noisy, origins[r]);
+    made[r] = made_of(noisy, {}, origins[r]);
   }
   vector::interleaved_exponentials(logits.rows, {rows.noise, rows.factors}, origins, logits.first + 1, out);
   const auto logit = [&](std::uint32_t r, std::uint32_t token) {

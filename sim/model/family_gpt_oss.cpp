@@ -19,7 +19,11 @@ Result<ModelConfig> parse_gpt_oss_config(std::string_view config_json) {
   fields.defaults(R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 150000.0, "head_dim": 64,
                       "num_key_value_heads": 8, "attention_bias": true, "sliding_window": 128,
                       "num_local_experts": 128, "num_experts_per_tok": 4, "norm_topk_prob": true,
-                      "bos_token_id": null, "eos_token_id": null})");
+                      "dtype": "bfloat16", "bos_token_id": null, "eos_token_id": null})");
+  if (!fields.has("rope_parameters") && !fields.has("rope_scaling")) {
+    fields.defaults(R"({"rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                                         "truncate": false, "original_max_position_embeddings": 4096}})");
+  }
   ModelConfig config = read_decoder(fields, {.family = "gpt_oss"});
   fields.only("hidden_act", {"silu"}, "but in gpt-oss is only supported as");
   expect_number(fields, "swiglu_alpha", kSwigluSlope);

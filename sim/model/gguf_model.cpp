@@ -85,6 +85,7 @@ void set_attention(const GgufHeader& header, Keys& keys, ModelShape& s) {
   s.v_head_dim = keys.size("attention.value_length", s.head_dim);
   s.qkv_bias = header.find("blk.0.attn_q.bias") != nullptr || header.find("blk.0.attn_qkv.bias") != nullptr;
   s.out_bias = header.find("blk.0.attn_output.bias") != nullptr;
+  s.attention_sinks = header.find("blk.0.attn_sinks.weight") != nullptr;
   if (const GgufTensor* norm = header.find("blk.0.attn_q_norm.weight")) {
     s.qk_norm = norm->elements == s.head_dim ? QkNorm::kHead
                 : norm->dims.size() > 1      ? QkNorm::kEachHead
@@ -100,7 +101,9 @@ void set_windows(Keys& keys, ModelShape& s) {
   static constexpr std::array<std::string_view, 3> kEveryLayer = {"llama", "phi3", "starcoder2"};
   const std::uint32_t window = keys.size("attention.sliding_window", 0);
   const bool every = std::find(kEveryLayer.begin(), kEveryLayer.end(), s.family) != kEveryLayer.end();
-  if (window > 0 && every && s.layers <= 4096) s.layer_windows.assign(s.layers, window);
+  if (window == 0 || s.layers > 4096 || (!every && s.family != "gpt-oss")) return;
+  s.layer_windows.assign(s.layers, window);
+  for (std::uint32_t i = 1; !every && i < s.layers; i += 2) s.layer_windows[i] = 0;  // gpt-oss: even layers
 }
 
 void set_position(const GgufHeader& header, const Keys& keys, ModelShape& s) {
@@ -127,12 +130,13 @@ void set_mlp(const GgufHeader& header, Keys& keys, ModelShape& s) {
     s.expert_ffn = keys.size("expert_feed_forward_length", s.ffn);
     s.shared_expert_ffn = keys.size("expert_shared_feed_forward_length", 0);
     s.shared_expert_gate = header.find("blk.0.ffn_gate_inp_shexp.weight") != nullptr;
+    s.router_logit_bias = header.find(fmt::format("blk.{}.ffn_gate_inp.bias", s.dense_layers)) != nullptr;
     s.router_bias = header.find(fmt::format("blk.{}.exp_probs_b.bias", s.dense_layers)) != nullptr;
   }
   // Phi-3 and others fuse gate and up: twice as many rows.
   const bool fused = rows_of(header.find("blk.0.ffn_up.weight")) == std::uint64_t{s.ffn} * 2;
   s.mlp = gated_tensor || fused ? MlpKind::kGated : MlpKind::kPlain;
-  s.mlp_bias = header.find("blk.0.ffn_up.bias") != nullptr;
+  s.mlp_bias = header.find("blk.0.ffn_up.bias") != nullptr || header.find("blk.0.ffn_up_exps.bias") != nullptr;
 }
 
 void set_norms(const GgufHeader& header, const Keys& keys, ModelShape& s) {

@@ -75,7 +75,8 @@ struct AttentionRows {
   std::span<const TokenPos> positions;  // [slots]
   std::uint32_t group = 1;
   const float* logits = nullptr;   // [group][slots]: after scale, soft-cap and bias, where the policy reads them
-  const float* weights = nullptr;  // [group][slots]: softmax of the logits over these slots, where the policy needs it
+  // [group][slots]: softmax of the logits over these slots (and the head's sink), where the policy needs it.
+  const float* weights = nullptr;
   // Instead of the weights, where the policy scales them and the caller has them so; where the traits tell of noisy
   // rows, those, and then there may be no logits.
   ScaledRows unscaled = {};

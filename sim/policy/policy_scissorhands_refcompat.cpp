@@ -77,8 +77,9 @@ class ScissorhandsRefcompat final : public EvictionPolicy {
     const auto rank = static_cast<std::uint32_t>(0.9 * length);
     const std::uint32_t zeros = length - rows.slots();  // later tokens, and those that a window hides
     if (rank < zeros) return 0;
-    const std::span<const float> weights = rows.weights_of(g);
-    h.row.assign(weights.begin(), weights.end());
+    const std::span<const float> logits = rows.logits_of(g);
+    h.row.resize(logits.size());
+    softmax(logits, h.row);
     const auto entry = h.row.begin() + (rank - zeros);
     std::nth_element(h.row.begin(), entry, h.row.end());
     return *entry;
@@ -95,7 +96,6 @@ PolicyTraits traits(const PolicySpec& spec) {
   (void)spec.count("recent", kDefaultRecent);
   PolicyTraits t;
   t.rows = RowNeed::kAll;
-  t.needs_weights = true;
   t.selects = true;
   t.streams_prompt = true;
   t.capacities = Capacities::kByLayer;

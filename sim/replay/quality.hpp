@@ -9,7 +9,7 @@ namespace kvroof {
 
 // Recall: the exact attention (softmax over all recorded tokens up to the query) that falls on the attended ones.
 // Output error: ‖o − ô‖ / ‖o‖ with o of the exact attention and ô of the exact weights renormalised over the attended
-// tokens.
+// tokens, and over the head's sink if it has one, which has its part of o as well.
 struct LayerQuality {
   double recall_mean = 0;
   double output_error = 0;  // mean

@@ -65,7 +65,9 @@ Outcome outcome_of(Backend& backend, const Model& model, std::uint32_t prompt, s
   std::vector<float> logits(batch * vocab);
   for (std::uint32_t i = 0; i < steps; ++i) {
     std::vector<DecodeEntry> entries;
-    for (std::uint32_t s = 0; s < batch; ++s) entries.push_back({s, (17 * i + 31 * s + 3) % 200});
+    for (std::uint32_t s = 0; s < batch; ++s) {
+      entries.push_back({s, static_cast<std::int64_t>((17 * i + 31 * s + 3) % std::min<std::size_t>(vocab, 200))});
+    }
     backend.decode(entries, logits);
     out.logits.insert(out.logits.end(), logits.begin(), logits.end());
   }
@@ -238,8 +240,18 @@ TEST_CASE("latent attention keeps one row a token on the device, evicts what the
   check_alike(run_both("deepseek-v2", DType::kF16, "h2o:budget=8", 11, 2, 6));
 }
 
+TEST_CASE("sinks have their share of the weights that policies see, on the device and in rows sent to the host") {
+  for (const char* policy : {"h2o:budget=6", "h2o:budget=6:group=none", "keyformer:budget=6", "tova:budget=6",
+                             "scissorhands:budget=6:prompt=stream", "snapkv:budget=6:window=3",
+                             "adakv:budget=6:window=3"}) {
+    INFO(policy);
+    check_alike(run_both("gpt_oss", DType::kF16, policy, 12, 3, 2));
+  }
+  check_alike(run_both("gpt_oss", DType::kF16, "h2o:budget=6", 12, 3, 2, {8, 0, 8}));
+}
+
 TEST_CASE("mixtures of experts give the reference's logits, bytes and experts, for one token, a batch and a prompt") {
-  for (const char* name : {"mixtral", "qwen2-moe", "qwen3-moe"}) {
+  for (const char* name : {"mixtral", "qwen2-moe", "qwen3-moe", "gpt_oss"}) {
     INFO(name);
     const Pair few = run_both(name, DType::kF16, "h2o:budget=8", 11, 3, 1);
     check_alike(few);

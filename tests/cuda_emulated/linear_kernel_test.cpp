@@ -44,6 +44,7 @@ double activated_twin(ActivationMode f, double x) {
     case ActivationMode::kGelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
     case ActivationMode::kGeluTanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case ActivationMode::kRelu: return std::max(x, 0.0);
+    case ActivationMode::kClampedSwiglu: return std::min(x, 7.0) / (1 + std::exp(-1.702 * std::min(x, 7.0)));
     default: return x;
   }
 }
@@ -100,6 +101,7 @@ void check_case(const Case& c, Stored type, double tolerance, const Kernel& run_
         sums[0] += value * static_cast<double>(w.values[std::size_t{r} * c.cols + i]);
         sums[1] += value * static_cast<double>(up.values[std::size_t{r} * c.cols + i]);
       }
+      if (c.activation == ActivationMode::kClampedSwiglu) sums[1] = std::clamp(sums[1], -7.0, 7.0) + 1;
       double expected = activated_twin(c.activation, sums[0]) * (c.gated ? sums[1] : 1);
       if (c.softcap > 0) expected = c.softcap * std::tanh(expected / c.softcap);
       if (c.add) expected += static_cast<double>(before[t * c.rows + r]);
@@ -166,6 +168,9 @@ TEST_CASE("a product for few tokens equals the product in double precision, what
   check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kGelu});
   check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kGeluTanh, .softcap = 2});
   check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kRelu});
+  // Of so many columns gates and ups go beyond the limits of 7.
+  check_few<Stored::kBF16, 1>(
+      {.cols = 8192, .rows = 40, .activation = ActivationMode::kClampedSwiglu, .gated = true, .bias = true});
 }
 
 TEST_CASE("a product for few tokens is made round after round, whether x lies in shared memory at once or not") {

@@ -111,3 +111,30 @@ TEST_CASE("a position table without OPT's two extra rows is refused") {
   CHECK_THAT(refusal_of("opt", tensors),
              ContainsSubstring("embed_positions.weight has shape [96, 128], expected [98, 128]"));
 }
+
+TEST_CASE("packed experts without their scales, of another type or of another size are refused by name") {
+  const std::string experts = "model.layers.1.mlp.experts.";
+  Tensors lacking = golden_tensors("gpt_oss-mxfp4");
+  std::erase_if(lacking, [&](const StoredContent& t) { return t.name == experts + "down_proj_scales"; });
+  CHECK_THAT(refusal_of("gpt_oss-mxfp4", lacking), ContainsSubstring("are missing: " + experts + "down_proj_scales"));
+  Tensors wide = golden_tensors("gpt_oss-mxfp4");
+  named(wide, experts + "gate_up_proj_blocks").type = DType::kI8;
+  CHECK_THAT(refusal_of("gpt_oss-mxfp4", wide), ContainsSubstring("gate_up_proj_blocks has type I8, expected U8"));
+  for (const std::string part : {"gate_up_proj_blocks", "gate_up_proj_scales"}) {
+    Tensors less = golden_tensors("gpt_oss-mxfp4");
+    StoredContent& tensor = named(less, experts + part);
+    tensor.shape[1] -= 2;
+    std::size_t bytes = 1;
+    for (const std::uint64_t size : tensor.shape) bytes *= size;
+    tensor.data.resize(bytes);
+    CHECK_THAT(refusal_of("gpt_oss-mxfp4", less), ContainsSubstring(part + " has shape [8, 190, 2"));
+  }
+}
+
+TEST_CASE("a sink that is no finite number is refused by layer and head") {
+  Tensors tensors = golden_tensors("gpt_oss");
+  StoredContent& sinks = named(tensors, "model.layers.2.self_attn.sinks");
+  sinks.data[7] = std::byte{0xff};  // of bf16 the upper half of element 3
+  sinks.data[6] = std::byte{0x80};
+  CHECK_THAT(refusal_of("gpt_oss", tensors), ContainsSubstring("the attention sink of head 3 in layer 2 is -inf"));
+}

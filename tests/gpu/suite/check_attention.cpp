@@ -260,7 +260,8 @@ Deviation prompt_deviation(const PromptCase& c, std::uint64_t seed) {
   const std::vector<float> q = stored_rows(c.type, std::size_t{c.tokens} * heads, c.head_dim, 1, random).values;
   std::vector<float> slopes;
   for (std::uint32_t h = 0; h < heads; ++h) slopes.push_back(0.01F * static_cast<float>(h + 1));
-  const std::vector<float> sinks(heads, 1.5F);
+  std::vector<float> sinks;
+  for (std::uint32_t h = 0; h < heads; ++h) sinks.push_back(1.5F * static_cast<float>(h % 5) - 2);
   const DeviceBuffer device_keys = uploaded(stream, keys.bytes), device_values = uploaded(stream, values.bytes);
   const DeviceBuffer key_scales = uploaded(stream, keys.scales), value_scales = uploaded(stream, values.scales);
   const DeviceBuffer device_q = uploaded(stream, q), device_slopes = uploaded(stream, slopes);

@@ -1,5 +1,6 @@
 // The families' configurations: what each golden folder says, and what is refused.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -258,7 +259,14 @@ TEST_CASE("gpt-oss has sinks, biases, clamped gates and windows on even layers, 
   CHECK((plain.options.routing.renormalise && plain.options.routing.scores == RouterScores::kSoftmax));
   CHECK_FALSE(plain.options.mxfp4_experts);
   CHECK(golden("gpt_oss-mxfp4").options.mxfp4_experts);
+  CHECK(plain.shape.weight_type == DType::kBF16);  // of which config.json says nothing
   const auto gpt_oss = [](const std::string& more) { return decoder("gpt_oss", R"("num_key_value_heads":2)" + more); };
+  // Without a rotation in config.json it is that of the published models: YaRN by 32 with ends between pairs.
+  const RotaryRule unsaid = parsed(gpt_oss("")).options.rotary[0];
+  const std::string published = R"(,"rope_theta":150000,"rope_scaling":{"rope_type":"yarn","factor":32,"beta_fast":32,)"
+                                R"("beta_slow":1,"truncate":false,"original_max_position_embeddings":4096})";
+  CHECK(unsaid == parsed(gpt_oss(published)).options.rotary[0]);
+  CHECK(unsaid.magnitude == Approx(0.1 * std::log(32.0) + 1));
   check_refused(gpt_oss(R"(,"swiglu_limit":8)"), "swiglu_limit is 8");
   check_refused(gpt_oss(R"(,"hidden_act":"gelu")"), "hidden_act is \"gelu\"");
   check_refused(gpt_oss(R"(,"quantization_config":{"quant_method":"fp8"})"), "quantization_config");

@@ -91,6 +91,44 @@ TEST_CASE("Options of a GGUF model follow from which tensors and keys there are"
   CHECK(parameter_count(gpt2.shape) == gpt2.parameters);
 }
 
+TEST_CASE("A GGUF file of gpt-oss has sinks, biases of router and experts, and windows in its even layers") {
+  GgufBytes file;
+  file.word("general.architecture", "gpt-oss").size("gpt-oss.block_count", 2).size("gpt-oss.embedding_length", 32);
+  file.size("gpt-oss.context_length", 4096).size("gpt-oss.attention.head_count", 4);
+  file.size("gpt-oss.attention.head_count_kv", 2).size("gpt-oss.attention.key_length", 16);
+  file.size("gpt-oss.attention.value_length", 16).size("gpt-oss.feed_forward_length", 48);
+  file.size("gpt-oss.expert_count", 4).size("gpt-oss.expert_used_count", 2);
+  file.size("gpt-oss.expert_feed_forward_length", 48).size("gpt-oss.attention.sliding_window", 128);
+  file.number("gpt-oss.attention.layer_norm_rms_epsilon", 1e-5F);
+  const auto add = [&](const std::string& name, std::vector<std::uint64_t> dims) {
+    std::uint64_t elements = 1;
+    for (const std::uint64_t d : dims) elements *= d;
+    file.tensor(name, dims, kF32, 4 * elements);
+  };
+  add("token_embd.weight", {32, 50});
+  add("output.weight", {32, 50});
+  add("output_norm.weight", {32});
+  for (const std::string layer : {"blk.0.", "blk.1."}) {
+    add(layer + "attn_norm.weight", {32});
+    add(layer + "post_attention_norm.weight", {32});
+    for (const auto& [part, in, out] : {std::tuple("attn_q", 32, 64), {"attn_k", 32, 32}, {"attn_v", 32, 32},
+                                        {"attn_output", 64, 32}, {"ffn_gate_inp", 32, 4}}) {
+      add(layer + part + ".weight", {static_cast<std::uint64_t>(in), static_cast<std::uint64_t>(out)});
+      add(layer + part + ".bias", {static_cast<std::uint64_t>(out)});
+    }
+    add(layer + "attn_sinks.weight", {4});
+    for (const std::string part : {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}) {
+      const std::uint64_t in = part == "ffn_down_exps" ? 48 : 32;
+      add(layer + part + ".weight", {in, 80 - in, 4});
+      add(layer + part + ".bias", {80 - in, 4});
+    }
+  }
+  const GgufModel model = model_of(file);
+  CHECK((model.shape.attention_sinks && model.shape.router_logit_bias && model.shape.mlp_bias));
+  CHECK(model.shape.layer_windows == std::vector<std::uint32_t>{128, 0});
+  CHECK(parameter_count(model.shape) == model.parameters);
+}
+
 TEST_CASE("Sizes that one layer has and another has not are refused, equal ones are taken") {
   const auto heads = [](std::int32_t second) {
     GgufBytes file = llama_gguf({}, kF16, 1, 2);

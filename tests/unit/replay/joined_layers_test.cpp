@@ -23,15 +23,22 @@ struct Seen final : ReplayObserver {
   }
   void quality(const QualityValue& v) override {
     recalls[{v.point, v.step.value, v.layer.value, v.query_head}] = v.quality.recall;
+    errors[{v.point, v.step.value, v.layer.value, v.query_head}] = v.quality.output_error;
   }
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>, std::vector<TokenPos>> sets;
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>, double> recalls;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>, double> recalls, errors;
 };
 
 std::vector<PointResult> run(const Qkv& x, const std::string& policies, Seen& seen, unsigned threads = 2) {
   const TemporaryFolder folder;
   TraceOptions options;
   options.prompt = kPrompt;
+  std::uint32_t heads = 0;  // of the layers before
+  options.edit_layer = [&](TraceLayer& layer) {
+    for (std::uint32_t h = 0; h < layer.query_heads; ++h) {
+      layer.attention_sinks.push_back(static_cast<float>(heads++ * 5 % 12) - 4);
+    }
+  };
   write_trace(folder.path() / "x.kvt", x, options);
   ThreadPool pool(threads);
   ReplayOptions replay_options;
@@ -71,6 +78,7 @@ TEST_CASE("a score shared over layers is the layer's score of a model whose head
     for (const auto& [at, recall] : shared.recalls) {
       const auto [point, step, layer, head] = at;
       CHECK(recall == joined.recalls.at({point, step, 0, layer * kHeads + head}));
+      CHECK(shared.errors.at(at) == joined.errors.at({point, step, 0, layer * kHeads + head}));
     }
     CHECK(a[0].quality->recall_mean == Approx(b[0].quality->recall_mean));
     CHECK(a[0].quality->recall_worst1 == b[0].quality->recall_worst1);

@@ -37,9 +37,9 @@ void cached(KvType type, std::uint32_t position, std::vector<float>& k, std::vec
 }
 
 std::vector<double> output(std::span<const float> q, const std::vector<float>& k, const std::vector<float>& v,
-                           std::uint32_t tokens) {
+                           std::uint32_t tokens, float sink) {
   std::vector<double> out(kWidth), weights(tokens);
-  double sum = 0;
+  double sum = std::exp(static_cast<double>(sink));
   for (std::uint32_t t = 0; t < tokens; ++t) {
     double dot = 0;
     for (std::uint32_t c = 0; c < kWidth; ++c) {
@@ -70,6 +70,8 @@ TEST_CASE("output error under a quantised cache is that of attention over what t
   const TemporaryFolder folder;
   TraceOptions traced;
   traced.prompt = kPrompt;
+  const float sink = GENERATE(-1e4F, 1.5F);  // none to speak of, and one that takes its part
+  traced.edit_layer = [sink](TraceLayer& layer) { layer.attention_sinks = {sink}; };
   write_trace(folder.path() / "x.kvt", x, traced);
   const TraceReader trace = TraceReader::open(folder.path() / "x.kvt");
   ThreadPool pool(1);
@@ -85,10 +87,10 @@ TEST_CASE("output error under a quantised cache is that of attention over what t
     for (const std::uint32_t position : {kPrompt, 255U, 256U, kTokens - 1}) {
       std::vector<float> k(x.k.begin(), x.k.end()), v(x.v.begin(), x.v.end());
       std::vector<float> q(x.q.begin() + position * kWidth, x.q.begin() + (position + 1) * kWidth);
-      const std::vector<double> exact = output(q, k, v, position + 1);
+      const std::vector<double> exact = output(q, k, v, position + 1, sink);
       cached(kind, position, k, v);
       for (float& e : q) e = round_to(KvType(kind).rows(), e);
-      std::vector<double> difference = output(q, k, v, position + 1);
+      std::vector<double> difference = output(q, k, v, position + 1, sink);
       for (std::uint32_t c = 0; c < kWidth; ++c) difference[c] -= exact[c];
       const HeadQuality& found = seen.values[position - kPrompt];
       CHECK(found.recall == 1);

@@ -265,7 +265,12 @@ TEST_CASE("every sequence is replayed from a fresh state") {
 TEST_CASE("measuring quality or not changes no decision") {
   const Qkv x = grouped();
   const TemporaryFolder folder;
-  write_trace(folder.path() / "x.kvt", x, prompt_of(40));
+  TraceOptions traced = prompt_of(40);
+  const bool sinks = GENERATE(false, true);
+  traced.edit_layer = [sinks](TraceLayer& l) {
+    if (sinks) l.attention_sinks = {-2.0F, 0.5F, 3.0F, 8.0F};
+  };
+  write_trace(folder.path() / "x.kvt", x, traced);
   const TraceReader trace = TraceReader::open(folder.path() / "x.kvt");
   ThreadPool pool(1);
   const auto points = parse_policies("full,h2o:budget=0.3,random:budget=9");

@@ -244,6 +244,19 @@ TEST_CASE("How q and k were turned is what the caller says, over the whole width
   CHECK(refusal({q, k, v, infinite}, turned) == "tensor 'inverse_frequencies' holds inf");
 }
 
+TEST_CASE("Sinks that lie beside q, k and v are those of each layer's query heads") {
+  TemporaryFolder folder;
+  const Tensor q = counted("q", kF, {2, 4, 5, 4});
+  const Tensor k = counted("k", kF, {2, 2, 5, 4}), v = counted("v", kF, {2, 2, 5, 4});
+  import_qkv(write_tensors(folder.path() / "in.safetensors", {q, k, v, counted("sinks", kF, {2, 4})}), {2, {}, false},
+             folder.path() / "x.kvt");
+  const TraceManifest manifest = TraceReader::open(folder.path() / "x.kvt").manifest();
+  CHECK(manifest.layers[0].attention_sinks == std::vector<float>{0, 1, 2, 3});
+  CHECK(manifest.layers[1].attention_sinks == std::vector<float>{4, 5, 6, 7});
+  CHECK(refusal({q, k, v, counted("sinks", kF, {2, 2})}) ==
+        "tensor 'sinks' is F32 [2, 2], expected F32 [2, 4], one for each layer and query head");
+}
+
 TEST_CASE("An import with NaN or infinity names layer, head and token") {
   const DType type = GENERATE(DType::kF32, DType::kF16, DType::kBF16);
   Tensor k = counted("k", type, {2, 2, 3, 2});
