@@ -96,6 +96,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   (void)spec.count("recent", kDefaultRecent);
   PolicyTraits t;
   t.rows = RowNeed::kAll;
+  t.needs_weights = true;  // whose logits are of all slots, read or not
   t.selects = true;
   t.streams_prompt = true;
   t.capacities = Capacities::kByLayer;
