@@ -172,7 +172,12 @@ TEST_CASE("The window of the bound is the window policy of replay") {
   const Qkv x = random_tensors();
   AnalyzeOptions options;
   options.points = parse_policies("window:budget=0.5");
-  const Analysed analysed(x, prompt_of(24), {&find_analysis("bound"), &find_analysis("policy")}, 2, options);
+  TraceOptions traced = prompt_of(24);
+  const bool sinks = GENERATE(false, true);
+  traced.edit_layer = [sinks](TraceLayer& layer) {
+    if (sinks) layer.attention_sinks = {-2, 1, 4, 30};
+  };
+  const Analysed analysed(x, traced, {&find_analysis("bound"), &find_analysis("policy")}, 2, options);
   const AnalysisResult& bound = analysed.of("bound");
   const AnalysisResult& policy = analysed.of("policy");
   CHECK(bound.mean("lost_attention") == Approx(1 - policy.mean("window:budget=0.5.recall")));
