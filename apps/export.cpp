@@ -67,10 +67,11 @@ void write_timeline(const Arguments& arguments, const TraceReader& trace, Timeli
 void export_timeline(const Arguments& arguments, const TraceReader& trace, const fs::path& out, bool perfetto) {
   const std::string temporary = temporary_name(out);
   try {
+    std::optional<UnfinishedFile> unfinished;
+    if (temporary != out) unfinished.emplace(temporary);  // first: a signal may come as soon as the file is there
+    errno = 0;
     std::ofstream file(temporary, std::ios::binary);
     if (!file) cannot_write(out, errno);
-    std::optional<UnfinishedFile> unfinished;
-    if (temporary != out) unfinished.emplace(temporary);
     const auto timeline = perfetto ? perfetto_timeline(file) : chrome_timeline(file);
     write_timeline(arguments, trace, *timeline);
     timeline->finish();

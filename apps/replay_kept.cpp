@@ -65,9 +65,9 @@ KeptWriter::KeptWriter(std::filesystem::path path, std::vector<PolicySpec> point
     text.back() = ',';
     heads_.push_back(std::move(text));
   }
+  if (temporary_ != path_) unfinished_.emplace(temporary_);  // first: a signal may come as soon as the file is there
   file_ = std::fopen(temporary_.c_str(), "wb");
   if (file_ == nullptr) fail(errno);
-  if (temporary_ != path_) unfinished_.emplace(temporary_);
 }
 
 KeptWriter::~KeptWriter() {
