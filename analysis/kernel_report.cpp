@@ -91,6 +91,13 @@ double WorkTotals::flops_per_byte() const {
 
 double StepTotals::total_ns() const { return std::accumulate(cause_ns.begin(), cause_ns.end(), 0.0); }
 
+StepTotals& StepTotals::operator+=(const StepTotals& other) {
+  kernels += other.kernels;
+  for (std::size_t i = 0; i < kCauses; ++i) cause_ns[i] += other.cause_ns[i];
+  declared += other.declared;
+  return *this;
+}
+
 WorkTotals& KernelReportBuilder::named(Totals& totals, std::string_view name) {
   const auto it = totals.find(name);
   if (it != totals.end()) return it->second;

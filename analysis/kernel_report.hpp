@@ -59,6 +59,7 @@ struct StepTotals {
   [[nodiscard]] double policy_ns() const { return of(Cause::kScores) + of(Cause::kCompaction); }
   [[nodiscard]] double kv_ns() const { return of(Cause::kKvRead) + of(Cause::kKvWrite); }
   [[nodiscard]] double total_ns() const;
+  StepTotals& operator+=(const StepTotals& other);  // of what is summed
 };
 
 struct CountedSteps {

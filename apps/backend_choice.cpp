@@ -65,7 +65,9 @@ BackendChoice backend_option(const Arguments& arguments) {
   choice.linear = linear_option(arguments);
   choice.asked_for = arguments.has("backend");
   if (!choice.asked_for) {
-    choice.kind = cuda_device_problem() ? BackendKind::kFast : BackendKind::kCuda;
+    const auto problem = cuda_device_problem();
+    choice.kind = problem ? BackendKind::kFast : BackendKind::kCuda;
+    if (problem && cuda_device_is_there()) choice.note = *problem + "; the CPU runs the model";
     return choice;
   }
   choice.kind = named_kind(arguments.get<std::string>("backend"));

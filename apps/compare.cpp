@@ -19,6 +19,7 @@ namespace po = boost::program_options;
 constexpr Measure kMeasures[] = {
     {"tokens_per_s", "", [](const Contender& c) { return c.tokens_per_s(); }},
     {"tokens_per_s_a_sequence", "", [](const Contender& c) { return c.tokens_per_s_a_sequence(); }},
+    {"tokens_per_s_a_device", "", [](const Contender& c) { return c.tokens_per_s_a_device(); }},
     {"tokens_per_usd", "a listed price", [](const Contender& c) { return c.tokens_per_usd(); }},
     {"tokens_per_joule", "a known power", [](const Contender& c) { return c.tokens_per_joule(); }},
 };
@@ -30,6 +31,15 @@ const Measure& measure_of(const std::string& name) {
     names.emplace_back(m.name);
   }
   throw usage_error(fmt::format("--by {}: unknown{}", name, did_you_mean(name, names))).note("known: " + join(names));
+}
+
+// What ranks where nothing is asked for: servers of several sizes are compared by what each device of them makes, as
+// twice as many devices may be two servers.
+std::string measure_name(const Arguments& arguments, const WorkloadRequest& request) {
+  if (arguments.has("by")) return arguments.get<std::string>("by");
+  const auto devices = [](const Deployment& d) { return d.tensor_parallel; };
+  const auto [least, most] = std::ranges::minmax(request.deployments, {}, devices);
+  return devices(least) == devices(most) ? "tokens_per_s" : "tokens_per_s_a_device";
 }
 
 Contender contend(const WorkloadRequest& request, const Device& device, const Deployment& deployment,
@@ -106,7 +116,7 @@ std::vector<Device> devices_of(const std::string& text) {
 
 int run_compare(const Arguments& arguments) {
   const WorkloadRequest request = workload_request(arguments);
-  const Measure& by = measure_of(arguments.get<std::string>("by"));
+  const Measure& by = measure_of(measure_name(arguments, request));
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
   const std::vector<Device> devices = devices_of(arguments.get<std::string>("device"));
   const std::string svg = svg_file(arguments);
@@ -139,9 +149,9 @@ void describe_compare(po::options_description_easy_init add) {
   add("device", po::value<std::string>(),
       "names of the catalog or files, separated by commas, or all: every GPU of the catalog; "
       "h200:bandwidth_gb_per_s=1.5x changes a fact");
-  add("by", po::value<std::string>()->default_value("tokens_per_s"),
-      "what ranks: tokens_per_s | tokens_per_s_a_sequence | tokens_per_usd, at the highest listed price | "
-      "tokens_per_joule");
+  add("by", po::value<std::string>(),
+      "what ranks: tokens_per_s | tokens_per_s_a_sequence | tokens_per_s_a_device | tokens_per_usd, at the highest "
+      "listed price | tokens_per_joule (default: tokens_per_s, and of several numbers of devices that of each)");
   describe_goals(add);
   add("svg", po::value<std::string>(), "write the picture of all batches and their Pareto front to this file");
 }

@@ -93,7 +93,9 @@ std::string answer_text(const Ranking& r) {
 
 std::vector<std::string> compare_notes(const Ranking& r) {
   const std::vector<Contender>& ranked = r.ranked;
-  std::vector<std::string> notes = workload_notes(r.request);
+  std::vector<const Device*> devices;
+  for (const Contender& c : ranked) devices.push_back(c.device);
+  std::vector<std::string> notes = workload_notes(r.request, devices);
   for (std::string& note : one_token_notes(r.request)) notes.push_back(std::move(note));
   std::vector<NamedFactors> factors;
   for (const Contender& c : ranked) {

@@ -46,6 +46,7 @@ void write_timeline(const Arguments& arguments, const TraceReader& trace, Timeli
   const std::vector<TimelineStep> steps = recorded_steps(trace);
   std::uint64_t zero = counts.first_ns;
   if (!steps.empty()) zero = counts.last_ns == 0 ? steps[0].start_ns : std::min(zero, steps[0].start_ns);
+  if (zero > 0) zero = kernels.timeline_start(zero);
   const std::string name = (trace.path() / "").parent_path().filename().string();  // of run.kvt/ as of run.kvt
   const std::uint64_t records = counts.kernels + counts.copies + counts.fills + counts.calls + counts.ranges +
                                 counts.memory + counts.counters;

@@ -199,7 +199,7 @@ void TimelineExport::add_ranges(const KernelReader& kernels) {
   });
 }
 
-// A call has the correlation of the work that it launched. Those of a program's start, before any work, are left out.
+// A call has the correlation of the work that it launched. Those that ended before the timeline begins are left out.
 void TimelineExport::add_calls(const KernelReader& kernels) {
   Tracks tracks;
   kernels.for_each_call([&](const CallRecord& c) {

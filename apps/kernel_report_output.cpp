@@ -156,6 +156,51 @@ class OperatorTable {
   Table table_;
 };
 
+// A step, or a window of steps whose bytes were counted together, of which no kernel is known.
+struct StepRow {
+  std::string steps;
+  StepTotals totals;
+  CountedBytes counted;
+  StepRow& operator+=(const StepRow& other) {
+    totals += other.totals;
+    counted += other.counted;
+    return *this;
+  }
+};
+
+// Steps, each with its own counters, then the windows of several.
+std::vector<StepRow> step_rows(const KernelReport& report) {
+  std::map<std::uint32_t, const CountedSteps*> of_one;
+  for (const CountedSteps& c : report.counted) {
+    if (c.steps == 1) of_one.emplace(c.first_step, &c);
+  }
+  std::vector<StepRow> rows;
+  for (const StepTotals& s : report.steps) {
+    rows.push_back({std::to_string(s.step), s, {}});
+    const auto found = of_one.find(s.step);
+    if (found != of_one.end()) rows.back().counted = std::exchange(found->second, nullptr)->counted;
+  }
+  for (const CountedSteps& c : report.counted) {
+    const auto found = of_one.find(c.first_step);
+    if (c.steps == 1 && found != of_one.end() && found->second == nullptr) continue;
+    const std::uint32_t last = c.first_step + c.steps - 1;
+    rows.push_back({c.steps == 1 ? std::to_string(last) : fmt::format("{}..{}", c.first_step, last), {}, c.counted});
+  }
+  return rows;
+}
+
+void add_step_row(Table& table, const StepRow& row) {
+  const StepTotals& s = row.totals;
+  const auto [counted, ratio] = counted_cells(&row.counted);
+  if (s.kernels == 0) {
+    return add_row(table, {text(row.steps), nothing(), nothing(), nothing(), nothing(), nothing(), nothing(),
+                           megabytes(static_cast<double>(row.counted.declared)), counted, ratio});
+  }
+  add_row(table, {text(row.steps), count(s.kernels), us(s.total_ns()), us(s.of(Cause::kWeights)), us(s.kv_ns()),
+                  us(s.policy_ns()), us(s.of(Cause::kActivations)), megabytes(static_cast<double>(s.declared.total())),
+                  counted, ratio});
+}
+
 }  // namespace
 
 Table for_people(Table table) {
@@ -172,7 +217,6 @@ Table operator_table(const KernelAnswer& answer) { return OperatorTable(answer, 
 Table purpose_table(const KernelAnswer& answer) { return OperatorTable(answer, answer.report.purposes).make(); }
 
 Table step_table(const KernelAnswer& answer) {
-  const KernelReport& report = answer.report;
   Table table;
   table.columns = {{"steps", "steps", false},
                    {"kernels", "kernels"},
@@ -184,28 +228,13 @@ Table step_table(const KernelAnswer& answer) {
                    {"declared (MB)", "declared_bytes"},
                    {"counted (MB)", "counted_bytes"},
                    {"counted / declared", "counted_ratio"}};
-  std::map<std::uint32_t, const CountedSteps*> of_one;  // windows of a step stand in its row
-  for (const CountedSteps& c : report.counted) {
-    if (c.steps == 1) of_one.emplace(c.first_step, &c);
-  }
-  for (const StepTotals& s : report.steps) {
-    if (answer.top > 0 && table.rows.size() >= answer.top) break;
-    const auto found = of_one.find(s.step);
-    const auto [counted, ratio] = counted_cells(found == of_one.end() ? nullptr : &found->second->counted);
-    if (found != of_one.end()) found->second = nullptr;
-    add_row(table, {count(s.step), count(s.kernels), us(s.total_ns()), us(s.of(Cause::kWeights)), us(s.kv_ns()),
-                    us(s.policy_ns()), us(s.of(Cause::kActivations)),
-                    megabytes(static_cast<double>(s.declared.total())), counted, ratio});
-  }
-  for (const CountedSteps& c : report.counted) {
-    if (answer.top > 0 && table.rows.size() >= answer.top) break;
-    const auto found = of_one.find(c.first_step);
-    if (c.steps == 1 && found != of_one.end() && found->second == nullptr) continue;
-    const auto [counted, ratio] = counted_cells(&c.counted);
-    const std::string steps =
-        c.steps == 1 ? std::to_string(c.first_step) : fmt::format("{}..{}", c.first_step, c.first_step + c.steps - 1);
-    add_row(table, {text(steps), nothing(), nothing(), nothing(), nothing(), nothing(), nothing(),
-                    megabytes(static_cast<double>(c.counted.declared)), counted, ratio});
+  const std::vector<StepRow> rows = step_rows(answer.report);
+  const std::size_t shown = answer.top_steps == 0 ? rows.size() : std::min(answer.top_steps, rows.size());
+  for (std::size_t i = 0; i < shown; ++i) add_step_row(table, rows[i]);
+  if (shown < rows.size()) {
+    StepRow others{fmt::format("{} more", rows.size() - shown), {}, {}};
+    for (std::size_t i = shown; i < rows.size(); ++i) others += rows[i];
+    add_step_row(table, others);
   }
   drop_empty_columns(table);
   return table;

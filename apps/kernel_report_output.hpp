@@ -16,11 +16,11 @@ struct RecordedLevel {
   std::string why;
 };
 
-// What the report is about; `top` 0: all rows.
+// What the report is about; so many rows of operators and of steps are shown by themselves (0: all), the others as one.
 struct KernelAnswer {
   const KernelReport& report;
   std::optional<Device> device;
-  std::size_t top = 0;
+  std::size_t top = 0, top_steps = 0;
   RecordedLevel recorded{};
 };
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "apps/accounting_output.hpp"
@@ -117,7 +118,7 @@ std::optional<TokenPrice> load_price(const Question& q, const Plan& plan) {
 }
 
 std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
-  std::vector<std::string> notes = workload_notes(q.request);
+  std::vector<std::string> notes = workload_notes(q.request, std::array{&q.device});
   for (std::string& note : one_token_notes(q.request)) notes.push_back(std::move(note));
   const Accounting a = accounting_of(q, plan);
   if (a.kv_allocated_paged > a.kv_allocated) {

@@ -8,6 +8,7 @@
 
 #include "apps/intervals.hpp"
 #include "sim/cost/engine_profile.hpp"
+#include "sim/policy/held_tokens.hpp"
 
 namespace kvroof {
 namespace {
@@ -68,30 +69,33 @@ class SummarySum {
   double sequences_ = 0;
 };
 
-// The tokens that a head of this point may hold: those there are, or as many as its budget says for such a prompt.
+// The tokens that a head of this point may hold: those there are, or as many as its budget and its schedule say.
 Room room_of(const PointResult& result) {
-  const Budget& budget = result.spec.budget;
-  const PolicyTraits& traits = result.traits;
-  const bool reads_less_than_held = traits.selects && !traits.bound;
-  if (reads_less_than_held || budget.kind == Budget::Kind::kUnlimited) {
+  const bool reads_less_than_held = result.traits.selects && !result.traits.bound;
+  if (reads_less_than_held) {
     return [](std::uint32_t prompt, std::uint32_t step) { return std::uint64_t{prompt} + step; };
   }
-  // Where a policy gives its heads capacities of its own, their mean is about the budget.
-  return [&budget, once = traits.schedule == Schedule::kPrefillOnly](std::uint32_t prompt, std::uint32_t step) {
-    if (once) return std::uint64_t{std::min(prompt, budget.tokens(prompt, prompt))} + step;
-    const std::uint64_t tokens = std::uint64_t{prompt} + step;
-    return std::min<std::uint64_t>(tokens, budget.tokens(prompt, static_cast<std::uint32_t>(tokens)));
+  const auto with = [&result](const Budget& budget) -> TokensAt {
+    return [&result, budget](std::uint32_t prompt, std::uint32_t step) {
+      return tokens_after_eviction(result.spec, result.traits, budget, prompt, step);
+    };
   };
+  const Budget& budget = result.spec.budget;
+  const bool grows_on = result.traits.schedule == Schedule::kPrefillOnly || budget.kind == Budget::Kind::kUnlimited;
+  return {with(budget), with(result.replayed.value_or(budget)), grows_on ? 1 : result.traits.interval};
 }
 
 // The tokens that a head reads in a step, where the budget says so and not what it holds.
 Room reads_of(const PointResult& result) {
   const Budget& budget = result.spec.budget;
   if (!result.traits.selects || result.traits.bound || budget.kind == Budget::Kind::kUnlimited) return {};
-  return [&budget](std::uint32_t prompt, std::uint32_t step) {
-    const std::uint64_t tokens = std::uint64_t{prompt} + step;
-    return std::min<std::uint64_t>(tokens, budget.tokens(prompt, static_cast<std::uint32_t>(tokens)));
+  const auto with = [](const Budget& of) -> TokensAt {
+    return [of](std::uint32_t prompt, std::uint32_t step) {
+      const std::uint64_t tokens = std::uint64_t{prompt} + step;
+      return std::min<std::uint64_t>(tokens, of.tokens(prompt, static_cast<std::uint32_t>(tokens)));
+    };
   };
+  return {with(budget), with(result.replayed.value_or(budget)), 1};
 }
 
 // One model on all devices, ready to price any residency.

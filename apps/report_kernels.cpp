@@ -24,25 +24,43 @@ namespace po = boost::program_options;
 constexpr std::uint32_t kMostRows = 1'000'000;
 constexpr std::uint64_t kProgressRows = 1U << 16;
 
-// --device, else the device that the trace names where the catalog has it.
-std::optional<Device> device_of(const Arguments& arguments, const KernelReader& reader) {
+// What kernels took on each device of each process, in ns.
+using DeviceTimes = std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t>;
+
+// Names of the GPUs that kernels ran on, those with most of their time first; of a recording without kernels, all.
+std::vector<std::string> busy_devices(const KernelReader& reader, const DeviceTimes& times) {
+  std::map<std::string, std::uint64_t> by_name;
+  for (const auto& [device, ns] : times) by_name[std::string(reader.device_name(device.first, device.second))] += ns;
+  by_name.erase("");
+  std::vector<std::string> names;
+  for (const auto& [name, ns] : by_name) names.push_back(name);
+  std::ranges::stable_sort(names, std::greater(), [&](const std::string& name) { return by_name[name]; });
+  if (names.empty()) {
+    for (const DeviceRecord& recorded : reader.devices()) names.emplace_back(recorded.name);
+  }
+  return names;
+}
+
+// --device, else the first of the recorded ones that the catalog has.
+std::optional<Device> device_of(const Arguments& arguments, const std::vector<std::string>& recorded) {
   const std::filesystem::path catalog = data_folder() / "catalog";
   if (arguments.has("device")) return find_device(arguments.get<std::string>("device"), catalog);
-  for (const DeviceRecord& recorded : reader.devices()) {
-    const auto name = catalog_name_of(recorded.name, catalog_device_names(catalog));
+  for (const std::string& device : recorded) {
+    const auto name = catalog_name_of(device, catalog_device_names(catalog));
     if (name) return find_device(*name, catalog);
   }
   return std::nullopt;
 }
 
 KernelReport make_report(const Arguments& arguments, const KernelReader& reader, const KernelCounts& counts,
-                         RooflineBuilder& roofline) {
+                         RooflineBuilder& roofline, DeviceTimes& times) {
   Progress progress(arguments, "reading kernels");
   KernelReportBuilder builder;
   std::uint64_t done = 0;
   const std::uint64_t all = counts.kernels + counts.copies + counts.fills;
   reader.for_each_work([&](const WorkRow& row) {
     builder.add(row);
+    if (row.kind == WorkKind::kKernel) times[{row.work.process, row.work.device}] += row.own_ns();
     if (arguments.has("svg")) roofline.add(row);
     if (++done % kProgressRows == 0) progress.at(done, all);
   });
@@ -52,17 +70,19 @@ KernelReport make_report(const Arguments& arguments, const KernelReader& reader,
   return builder.finish();
 }
 
-void print_limit(const std::optional<Device>& device, const KernelReader& reader) {
+void print_limit(const std::optional<Device>& device, const std::vector<std::string>& recorded) {
   if (device) {
     const auto& fact = device->fact(DeviceField::kBandwidthGbPerS);
     fmt::print(stderr, "limit: {:.6g} GB/s, {} ({})\n", device->bandwidth().value / 1e9, device->name,
                name_of(fact->provenance));
+    if (recorded.size() > 1) {
+      fmt::print(stderr, "kernels of several devices are set against that one: {}\n", join(recorded, ", "));
+    }
     return;
   }
-  const std::vector<DeviceRecord> devices = reader.devices();
-  const std::string recorded = devices.empty() ? "no device is recorded"
-                                               : fmt::format("the catalog has no device \"{}\"", devices[0].name);
-  fmt::print(stderr, "no limit to compare with: {}; --device NAME gives one\n", recorded);
+  const std::string why = recorded.empty() ? "no device is recorded"
+                                           : fmt::format("the catalog has no device \"{}\"", recorded[0]);
+  fmt::print(stderr, "no limit to compare with: {}; --device NAME gives one\n", why);
 }
 
 // Why no kernel is set against the limit, where none can be.
@@ -184,7 +204,9 @@ int run_report(const Arguments& arguments) {
   const KernelCounts counts = reader.counts();
   const RecordedLevel recorded = level_of(reader, counts);
   RooflineBuilder drawn(phases_of(reader));
-  const KernelReport report = make_report(arguments, reader, counts, drawn);
+  DeviceTimes times;
+  const KernelReport report = make_report(arguments, reader, counts, drawn, times);
+  const std::vector<std::string> devices = busy_devices(reader, times);
   const bool work = !report.operators.empty() || !report.copies.empty();
   const bool nothing = !work && (counts.counters == 0 || by != "step");
   if (nothing && recorded.level.empty()) {
@@ -192,7 +214,9 @@ int run_report(const Arguments& arguments) {
                                   counts.counters > 0 ? "; `--by step` shows its counters" : ""))
         .note("they come from `kvroof record --cupti trace`, `kvroof record -- CMD` and `kvroof import nsys|kineto`");
   }
-  const KernelAnswer answer{report, device_of(arguments, reader), top, recorded};
+  // A program that reads steps wants each of them.
+  const bool all_steps = !arguments.has("top") && format_of(arguments) != Format::kTable;
+  const KernelAnswer answer{report, device_of(arguments, devices), top, all_steps ? 0 : top, recorded};
   if (!svg.empty()) {
     const Roofline roofline = drawn.finish(top);
     write_text_file(svg, roofline_of(path, answer.device, roofline, is_emulated(reader)));
@@ -207,7 +231,7 @@ int run_report(const Arguments& arguments) {
         .note("`kvroof record --cupti trace` of the engine's own runs writes it");
   }
   if (!arguments.quiet && !nothing) {
-    print_limit(answer.device, reader);
+    print_limit(answer.device, devices);
     print_without_bytes(report);
     print_notes(reader);
     if (by != "step") print_counted(report);
@@ -225,7 +249,8 @@ int run_report(const Arguments& arguments) {
 void describe_report(po::options_description_easy_init add) {
   add("by", po::value<std::string>()->default_value("operator"),
       "rows of the table: operator (or kernel), purpose (gemm, attention, …) or step");
-  add("top", po::value<std::string>()->default_value("20"), "so many rows at most (0: all)");
+  add("top", po::value<std::string>()->default_value("20"),
+      "so many rows, and the others as one (0: all; of steps in csv and json all, unless given)");
   add("device", po::value<std::string>(), "compare with this device (default: the recorded one)");
   add("svg", po::value<std::string>(), "write the roofline of the operators to this file");
 }

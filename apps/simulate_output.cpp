@@ -148,7 +148,9 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
                                                  : ""));
     }
   }
-  for (std::string& note : workload_notes(r.workload)) notes.push_back(std::move(note));
+  std::vector<const Device*> devices;
+  for (const SimulatedRow& row : rows) devices.push_back(row.device);
+  for (std::string& note : workload_notes(r.workload, devices)) notes.push_back(std::move(note));
   for (std::string& note : transfer_notes(r, rows)) notes.push_back(std::move(note));
   for (std::string& note : prefix_notes(r, rows)) notes.push_back(std::move(note));
   notes.push_back(intervals_note(r, rows));

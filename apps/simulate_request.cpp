@@ -60,13 +60,27 @@ void draw(const Arguments& arguments, SimulateRequest& request) {
                                       drawn.spread > 0 ? fmt::format(", spread {:g}", drawn.spread) : "");
 }
 
-void read(const Arguments& arguments, SimulateRequest& request) {
-  for (const char* option : {"prompt", "output", "count", "spread", "arrivals"}) {
-    if (!arguments.has(option)) continue;
-    throw usage_error(
-              fmt::format("--{} and --requests: the file says when requests come and how long they are", option))
-        .note("leave one of the two away");
+// Where a file has lengths alone (Vidur's of arXiv summaries and chats).
+void draw_arrivals(const Arguments& arguments, const std::string& path, SimulateRequest& request) {
+  if (!arguments.has("rate") && request.clients == 0) {
+    throw usage_error(fmt::format("{} does not say when requests come", path))
+        .note("--rate R, with --arrivals, or --clients N does");
   }
+  DrawnRequests drawn;
+  drawn.count = static_cast<std::uint32_t>(request.requests.size());
+  drawn.burstiness = burstiness_of(arguments);
+  drawn.seed = arguments.seed;
+  const std::vector<Request> times = draw_requests(drawn);
+  for (std::size_t i = 0; i < times.size(); ++i) request.requests[i].arrival = times[i].arrival;
+}
+
+void read(const Arguments& arguments, SimulateRequest& request) {
+  const auto refuse_said = [&](const char* option, const char* what) {
+    if (!arguments.has(option)) return;
+    throw usage_error(fmt::format("--{} and --requests: the file says {}", option, what))
+        .note("leave one of the two away");
+  };
+  for (const char* option : {"prompt", "output", "count", "spread"}) refuse_said(option, "how long requests are");
   const auto& path = arguments.get<std::string>("requests");
   RequestTrace trace =
       request_trace_from_text(read_text_file(path, kMostTraceBytes).or_throw(path, ExitCode::kUsage))
@@ -74,6 +88,8 @@ void read(const Arguments& arguments, SimulateRequest& request) {
   request.requests = std::move(trace.requests);
   request.without_answer = trace.without_answer;
   request.prefixes = std::move(trace.prefixes);
+  if (trace.has_arrivals) refuse_said("arrivals", "when requests come");
+  if (!trace.has_arrivals) draw_arrivals(arguments, path, request);
   for (const Request& r : request.requests) {
     if (r.prompt <= kMostPrompt && r.output <= kMostOutput) continue;
     throw usage_error(fmt::format("{}: a request of {} + {} tokens; expected at most {} + {}", path, r.prompt, r.output,

@@ -1,4 +1,5 @@
-// A file under a temporary name, while it is written for long.
+// What is removed where a signal ends the program: a file that is written for long, under a temporary name, and a
+// folder of temporary files.
 #pragma once
 
 #include <filesystem>
@@ -14,5 +15,8 @@ class UnfinishedFile {
   UnfinishedFile(const UnfinishedFile&) = delete;
   UnfinishedFile& operator=(const UnfinishedFile&) = delete;
 };
+
+// The same of a folder with all that is in it, from now on; an empty path: of none any more.
+void remove_at_signals(const std::filesystem::path& folder);
 
 }  // namespace kvroof

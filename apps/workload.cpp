@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <utility>
 
+#include "apps/nominal_recording.hpp"
 #include "apps/replay_points.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/speculation.hpp"
@@ -14,8 +13,8 @@
 #include "kernels/engine/token_kinds.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/cost/engine_profile.hpp"
+#include "sim/model/stored_format.hpp"
 #include "sim/policy/head_values.hpp"
-#include "traces/nominal_trace.hpp"
 
 namespace fs = std::filesystem;
 
@@ -24,53 +23,10 @@ namespace {
 
 namespace po = boost::program_options;
 
-// A nominal trace has so many logits, over all query heads, at most: about a second of replay.
-constexpr double kMostLogits = 1e8;
 constexpr std::string_view kOwnEngine = "kvroof";
-constexpr std::uint32_t kMostNominalOutput = 1024;
-constexpr std::uint32_t kMostNominalHeads = 8;
-
-// A folder under the system's temporary one that is gone with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "kvroof-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw Error("cannot create a folder for temporary files: " + name);
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-// Lengths of the nominal trace: those asked for, unless they are too long to replay. A budget in tokens must still
-// be less than the prompt where it was, so such a prompt is never cut below twice the budget. Where a policy leaves the
-// first layers alone there is one layer more.
-NominalTrace nominal_trace(const WorkloadRequest& request, std::uint64_t seed) {
-  NominalTrace trace;
-  trace.seed = seed;
-  trace.query_heads = std::min(request.model.group(), kMostNominalHeads);
-  double least = 1;
-  for (const PolicySpec& point : request.points) {
-    if (point.budget.kind == Budget::Kind::kTokens) least = std::max(least, 2 * point.budget.value);
-    const std::uint32_t dense = policy_info(point.name).traits(point).dense_layers;
-    if (dense < request.model.layers) trace.layers = std::max(trace.layers, dense + 1);
-  }
-  const double longest = std::max(std::sqrt(2 * kMostLogits / trace.query_heads / trace.layers), least);
-  trace.prompt = static_cast<std::uint32_t>(std::min<double>(request.prompt, longest));
-  trace.output = std::min(request.output, kMostNominalOutput);
-  return trace;
-}
 
 std::vector<PointResult> replay_points(const TraceReader& trace, const WorkloadRequest& request,
-                                       const Arguments& arguments) {
+                                       std::span<const PolicySpec> points, const Arguments& arguments) {
   ThreadPool pool(arguments.threads);
   ReplayOptions options;
   options.seed = arguments.has("seed") ? arguments.seed : trace.manifest().seed;
@@ -82,15 +38,19 @@ std::vector<PointResult> replay_points(const TraceReader& trace, const WorkloadR
     return {reinterpret_cast<const std::byte*>(row.data()), DType::kF32, 0, row.size(), request.model.hidden};
   };
   options.token_kinds = token_kinds_of(trace);
-  return replay(trace, request.points, options, pool);
+  return replay(trace, points, options, pool);
 }
 
+// `points`: those of the request, as they are replayed.
 std::vector<Workload> workloads_of(const TraceReader& trace, const WorkloadRequest& request,
-                                   const Arguments& arguments) {
+                                   std::span<const PolicySpec> points, const Arguments& arguments) {
   const ModelShape recorded = shape_of(trace.manifest());
+  std::vector<PointResult> results = replay_points(trace, request, points, arguments);
   std::vector<Workload> workloads;
-  for (PointResult& result : replay_points(trace, request, arguments)) {
-    workloads.emplace_back(request, std::move(result), recorded);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    results[i].replayed = results[i].spec.budget;
+    results[i].spec = request.points[i];
+    workloads.emplace_back(request, std::move(results[i]), recorded);
   }
   return workloads;
 }
@@ -100,11 +60,32 @@ const std::string& required(const Arguments& arguments, const std::string& optio
   return arguments.get<std::string>(option);
 }
 
-std::vector<WeightFormat> weight_formats_of(const Arguments& arguments, const ModelShape& model) {
-  const WeightFormat own = plain_format(model.weight_type);
-  if (!arguments.has("dtype")) return {own};
+// How the weights of `--model` are stored where the name of a checkpoint or the catalog says that it is not in 16 bits.
+std::optional<WeightFormat> stored_format(const Arguments& arguments, const ModelShape& model) {
+  const std::string& name = arguments.get<std::string>("model");
+  std::error_code error;
+  if (fs::exists(name, error)) return std::nullopt;
+  if (name != model.name) {
+    if (const auto format = format_in_name(fs::path(name).filename().string())) return format;
+  }
+  return parse_weight_format(stored_format_of(model.name, data_folder() / "catalog"));
+}
+
+std::vector<WeightFormat> weight_formats_of(const Arguments& arguments, WorkloadRequest& request) {
+  const auto stored = stored_format(arguments, request.model);
+  const WeightFormat own = stored.value_or(plain_format(request.model.weight_type));
+  if (!arguments.has("dtype")) {
+    request.stored_format = stored && stored->quantised() ? std::string(stored->name) : std::string();
+    return {own};
+  }
   const std::string& text = arguments.get<std::string>("dtype");
-  if (text == "auto") return {own, *parse_weight_format("fp8"), *parse_weight_format("int4")};
+  if (text == "auto") {
+    std::vector<WeightFormat> formats = {own};
+    for (const char* other : {"fp8", "int4"}) {
+      if (own.name != other) formats.push_back(*parse_weight_format(other));
+    }
+    return formats;
+  }
   std::vector<WeightFormat> formats;
   for (const std::string& item : split_list("dtype", text)) {
     const auto format = parse_weight_format(item);
@@ -242,7 +223,7 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   request.output = count_value("output", arguments.get<std::string>("output"), 1, 1U << 20);
   request.prompt = prompt_of(arguments, request);
   require_positions(request.model, request.prompt, request.output);
-  const std::vector<WeightFormat> formats = weight_formats_of(arguments, request.model);
+  const std::vector<WeightFormat> formats = weight_formats_of(arguments, request);
   request.deployments = deployments_of(arguments, request, formats);
   const std::string sampling = arguments.get<std::string>("sampling");
   if (sampling != "greedy" && sampling != "top-p") {
@@ -315,7 +296,9 @@ std::vector<LayerCounts> Workload::step_counts(std::uint32_t prompt, std::uint32
 }
 
 std::vector<Workload> make_workloads(const WorkloadRequest& request, const Arguments& arguments) {
-  if (request.trace) return workloads_of(TraceReader::open_attention(*request.trace), request, arguments);
+  if (request.trace) {
+    return workloads_of(TraceReader::open_attention(*request.trace), request, request.points, arguments);
+  }
   for (const PolicySpec& point : request.points) {
     const PolicyInfo& info = policy_info(point.name);
     const PolicyTraits traits = info.traits(point);
@@ -329,10 +312,8 @@ std::vector<Workload> make_workloads(const WorkloadRequest& request, const Argum
       throw usage_error(fmt::format("policy {} {}: give a recorded run (--trace)", point.name, what));
     }
   }
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "nominal.kvt";
-  write_nominal_trace(path, nominal_trace(request, arguments.seed));
-  return workloads_of(TraceReader::open_attention(path), request, arguments);
+  const NominalRecording nominal(request, arguments.seed);
+  return workloads_of(TraceReader::open_attention(nominal.path()), request, nominal.points(), arguments);
 }
 
 std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
@@ -341,12 +322,37 @@ std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
           "a second one, and under load of whole requests"};
 }
 
-std::vector<std::string> workload_notes(const WorkloadRequest& request) {
+namespace {
+
+// Where more devices share each layer than a device's links join.
+std::vector<std::string> network_notes(const WorkloadRequest& request, std::span<const Device* const> devices) {
+  std::uint32_t most = 1;
+  for (const Deployment& d : request.deployments) most = std::max(most, d.tensor_parallel);
   std::vector<std::string> notes;
+  for (const Device* device : devices) {
+    const double joined = device->fact(DeviceField::kLinkDevices) ? device->value(DeviceField::kLinkDevices) : most;
+    if (joined < 8 || most <= joined) continue;
+    notes.push_back(fmt::format("--tp {}: the links of {} join {:.0f}; more are taken to be joined by a network with a "
+                                "card for each device (400 Gb/s beside PCIe 5), of which no row was measured",
+                                most, device->name, joined));
+  }
+  std::ranges::sort(notes);
+  notes.erase(std::unique(notes.begin(), notes.end()), notes.end());
+  return notes;
+}
+
+}  // namespace
+
+std::vector<std::string> workload_notes(const WorkloadRequest& request, std::span<const Device* const> devices) {
+  std::vector<std::string> notes = network_notes(request, devices);
   if (!request.trace) {
     notes.emplace_back(
         "what the policy holds comes from synthetic attention, which fills budgets as a model's does; --trace takes "
         "it from a recorded run");
+  }
+  if (!request.stored_format.empty()) {
+    notes.push_back(fmt::format("weights are taken in {}, as this checkpoint is stored; --dtype bf16 is without that",
+                                request.stored_format));
   }
   const auto any_point = [&](auto holds) {
     return std::any_of(request.points.begin(), request.points.end(), holds);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct WorkloadRequest {
   std::uint32_t prompt = 0, output = 0;
   std::optional<std::filesystem::path> trace;  // whose residency is projected; nothing: a nominal one
   std::optional<EngineProfile> engine;         // nothing: the device's own
+  std::string stored_format;                   // of quantised weights that no --dtype asked for; empty: of none
   std::string engine_version;                  // of it, with an @; empty: today's
 
   // With the cache that the policy names, if it names one.
@@ -75,7 +77,7 @@ class Workload {
 std::vector<Workload> make_workloads(const WorkloadRequest& request, const Arguments& arguments);
 
 // What a reader of the numbers must know, a sentence each.
-std::vector<std::string> workload_notes(const WorkloadRequest& request);
+std::vector<std::string> workload_notes(const WorkloadRequest& request, std::span<const Device* const> devices);
 // What plan and compare say of answers of one token, which have no time per further token; nothing of others.
 std::vector<std::string> one_token_notes(const WorkloadRequest& request);
 

@@ -75,7 +75,7 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
     const Place inner = place() == Place::kFile && key_ == "traceEvents"        ? Place::kEvents
                         : place() == Place::kFile && key_ == "deviceProperties" ? Place::kDevices
                         : argument && (key_ == "grid" || key_ == "block")       ? Place::kSizes
-                        : argument && key_ == "Input Dims"                      ? Place::kShapes
+                        : argument && (key_ == "Input Dims" || key_ == "Input dims") ? Place::kShapes
                         : argument && key_ == "Input type"                      ? Place::kTypes
                         : argument && key_ == "Concrete Inputs"                 ? Place::kValues
                         : place() == Place::kShapes                             ? Place::kShape

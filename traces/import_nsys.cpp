@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::string_view kMagic = "SQLite format 3";
 constexpr std::uint64_t kLeastRow = 4;  // bytes that any row takes in a file
+constexpr std::string_view kEarlyDeviceTable = "TARGET_INFO_CUDA_GPU";  // until the first half of 2021
 constexpr std::string_view kGraphTable = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 constexpr std::array kTaken = {kKernelTable, kGraphTable, kCopyTable, kFillTable,
                                kCallTable,   kRangeTable, kMemoryTable, kPoolTable};
@@ -133,8 +134,12 @@ class NsysReader {
     select(kDeviceNumberTable, {"gpuId", "cudaId", "pid", "uuid"}, [&](const SqliteRows& rows) {
       numbers.emplace(u32(rows, 0), DeviceNumber{u32(rows, 1), u32(rows, 2), std::string(rows.text(3))});
     });
-    select(kDeviceTable,
-           {"id", "name", "chipName", "totalMemory", "l2CacheSize", "smCount", "computeMajor", "computeMinor", "uuid"},
+    const bool early = !db_.has_table(kDeviceTable);
+    const Columns columns = {"id", "name", "chipName", "totalMemory", "l2CacheSize", "smCount", "computeMajor",
+                             "computeMinor", "uuid"};
+    const Columns early_columns = {"deviceId", "name", "chipName", "totalMemory", "l2CacheSize", "numMultiprocessors",
+                                   "computeCapabilityMajor", "computeCapabilityMinor", "uuid"};
+    select(early ? kEarlyDeviceTable : kDeviceTable, early ? early_columns : columns,
            [&](const SqliteRows& rows) {
              // Only one view of a row's text is asked for at a time.
              const std::string name(rows.text(1)), chip(rows.text(2)), uuid(rows.text(8));

@@ -36,6 +36,8 @@ constexpr auto kRules = std::to_array<Rule>({
     {"attention", "attention"},
     {"attn", "attention"},
     {"kernel_mha", "attention"},
+    {"_fwd_grouped_kernel", "attention"},  // Triton's, of SGLang and vLLM
+    {"_fwd_kernel_stage", "attention"},
     {"pagedkvcache", "attention"},
     {"raggedkvcache", "attention"},
     {"topkgating", "routing"},

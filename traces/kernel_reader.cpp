@@ -19,6 +19,8 @@ constexpr std::array<std::string_view, 14> kCopyNames = {
     "copy",           "copy host to device", "copy device to host",   "copy", "copy", "copy", "copy", "copy",
     "copy on device", "copy on host",        "copy device to device", "copy unified", "copy unified", "copy unified"};
 
+constexpr std::uint32_t kThreads = 1U << 24U;  // of a process, in the ids of the export
+
 std::uint64_t u64(const SqliteRows& rows, int column) { return static_cast<std::uint64_t>(rows.integer(column)); }
 std::uint32_t u32(const SqliteRows& rows, int column) { return static_cast<std::uint32_t>(rows.integer(column)); }
 
@@ -28,7 +30,12 @@ struct KernelReader::State {
   std::filesystem::path path;
   SqliteReader db;
   std::unordered_map<std::int64_t, std::string> strings;
-  std::vector<std::pair<std::string, std::string>> device_names;  // name, chip
+  struct DeviceName {
+    std::uint32_t id = 0;
+    std::string name, chip;
+  };
+  std::vector<DeviceName> device_names;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> device_ids;  // of a process's devices
 
   [[nodiscard]] Error damaged(const std::string& why) const {
     return Error(fmt::format("{}: {}", path.string(), why), ExitCode::kDamagedTrace);
@@ -66,9 +73,17 @@ void KernelReader::State::read_strings() {
 
 void KernelReader::State::read_device_names() {
   if (!db.has_table(kDeviceTable)) return;
-  SqliteRows rows = select("SELECT name, chipName FROM TARGET_INFO_GPU ORDER BY id, rowid");
-  while (rows.next()) device_names.emplace_back(rows.text(0), rows.text(1));
+  SqliteRows rows = select("SELECT id, name, chipName FROM TARGET_INFO_GPU ORDER BY id, rowid");
+  while (rows.next()) {
+    DeviceName device{u32(rows, 0), std::string(rows.text(1)), {}};  // one view of a row's text at a time
+    device.chip = rows.text(2);
+    device_names.push_back(std::move(device));
+  }
   finish(rows);
+  if (!db.has_table(kDeviceNumberTable)) return;
+  SqliteRows numbers = select("SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE");
+  while (numbers.next()) device_ids.emplace(std::pair(u32(numbers, 0), u32(numbers, 1)), u32(numbers, 2));
+  finish(numbers);
 }
 
 KernelReader KernelReader::open(const std::filesystem::path& trace) {
@@ -127,12 +142,19 @@ std::vector<DeviceRecord> KernelReader::devices() const {
       "SELECT id, totalMemory, l2CacheSize, smCount, computeMajor, computeMinor FROM TARGET_INFO_GPU "
       "ORDER BY id, rowid");
   while (rows.next() && devices.size() < state_->device_names.size()) {
-    const auto& [name, chip] = state_->device_names[devices.size()];
-    devices.push_back(DeviceRecord{u32(rows, 0), name, chip, u64(rows, 1), u64(rows, 2), u32(rows, 3), u32(rows, 4),
-                                   u32(rows, 5)});
+    const State::DeviceName& names = state_->device_names[devices.size()];
+    devices.push_back(DeviceRecord{u32(rows, 0), names.name, names.chip, u64(rows, 1), u64(rows, 2), u32(rows, 3),
+                                   u32(rows, 4), u32(rows, 5)});
   }
   state_->finish(rows);
   return devices;
+}
+
+std::string_view KernelReader::device_name(std::uint32_t process, std::uint32_t device) const {
+  const auto numbered = state_->device_ids.find({process, device});
+  const std::uint32_t id = numbered == state_->device_ids.end() ? device : numbered->second;
+  const auto found = std::ranges::find(state_->device_names, id, &State::DeviceName::id);
+  return found == state_->device_names.end() ? std::string_view{} : found->name;
 }
 
 // Whether any operator holds for every launch of its node.
@@ -280,6 +302,27 @@ void KernelReader::for_each_range(const std::function<void(const RangeRecord&)>&
            rows.text(3)});
   }
   state_->finish(rows);
+}
+
+std::uint64_t KernelReader::timeline_start(std::uint64_t work_ns) const {
+  const State& s = *state_;
+  std::uint64_t start = work_ns;
+  const auto take = [&](std::string_view table, const std::string& rest) {
+    if (!s.db.has_table(table)) return;
+    SqliteRows rows = s.select(fmt::format("SELECT min({0}.start) FROM {0} {1}", table, rest));
+    if (rows.next() && !rows.null(0)) start = std::min(start, u64(rows, 0));
+    s.finish(rows);
+  };
+  take(kRangeTable, "");
+  take(kCallTable, fmt::format("WHERE end >= {}", start));
+  for (const std::string_view table : {kKernelTable, kCopyTable, kFillTable}) {
+    if (!s.db.has_table(table)) continue;
+    take(kCallTable,
+         fmt::format("JOIN (SELECT correlationId AS launched, globalPid AS process FROM {0} WHERE end > 0 "
+                     "ORDER BY start LIMIT 1) ON launched = correlationId AND process / {1} = globalTid / {1}",
+                     table, kThreads));
+  }
+  return start;
 }
 
 void KernelReader::for_each_step(

@@ -64,10 +64,15 @@ class KernelReader {
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> notes() const;  // by key
   // Names of devices are views of strings that the reader holds.
   [[nodiscard]] std::vector<DeviceRecord> devices() const;
+  // Of the GPU that is this device of a process (DeviceWork); empty: the recording does not name it.
+  [[nodiscard]] std::string_view device_name(std::uint32_t process, std::uint32_t device) const;
 
   // Kernels, copies and fills by their start; those without times come first.
   void for_each_work(const std::function<void(const WorkRow&)>& visit) const;
   void for_each_call(const std::function<void(const CallRecord&)>& visit) const;
+  // When a timeline of work that begins at `work_ns` begins: with the first range, the call that launched the first
+  // work, or one that was in progress, so that all have their true lengths.
+  [[nodiscard]] std::uint64_t timeline_start(std::uint64_t work_ns) const;
   void for_each_range(const std::function<void(const RangeRecord&)>& visit) const;
   // The engine's steps, ascending: their phase and the bytes that it counted.
   void for_each_step(

@@ -39,6 +39,23 @@ std::pair<std::uint32_t, std::uint32_t> memory_kinds(std::string_view name) {
   return {memory_kind(name.substr(open + 1, arrow - open - 1)), memory_kind(name.substr(arrow + 4, close - arrow - 4))};
 }
 
+// The name of a category that files of PyTorch before 1.12 spell otherwise.
+std::string_view today(std::string_view category) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kOld = {{{"Kernel", "kernel"},
+                                                                                  {"Memcpy", "gpu_memcpy"},
+                                                                                  {"Memset", "gpu_memset"},
+                                                                                  {"Runtime", "cuda_runtime"},
+                                                                                  {"Operator", "cpu_op"}}};
+  const auto* const found = std::ranges::find(kOld, category, [](const auto& old) { return old.first; });
+  return found == kOld.end() ? category : found->second;
+}
+
+// Of "stream 7".
+std::uint64_t number_at_end(std::string_view text) {
+  const std::size_t last = text.find_last_not_of("0123456789");
+  return KinetoNumber{text.substr(last == std::string_view::npos ? 0 : last + 1)}.integer();
+}
+
 }  // namespace
 
 std::uint64_t KinetoNumber::integer() const {
@@ -70,7 +87,8 @@ void KinetoEvent::reset() {
   for (std::string* text : {&phase, &category, &name}) text->clear();
   start_ns = duration_ns = std::nullopt;
   times_valid = true;
-  process = thread = device = context = stream = correlation = graph_node = registers = shared = bytes = 0;
+  device = stream = std::nullopt;
+  process = thread = context = correlation = graph_node = registers = shared = bytes = 0;
   external = 0;
   grid = block = {1, 1, 1};
   shapes.clear();
@@ -96,7 +114,8 @@ void KinetoEvent::add_value(std::string_view value) {
 
 void KinetoEvent::set(std::string_view field, std::string_view text) {
   if (field == "ph") phase = text;
-  if (field == "cat") category = text;
+  if (field == "cat") category = today(text);
+  if (field == "tid") thread = number_at_end(text);
   if (field == "name") name = text;
   if (field == "ts" || field == "dur") times_valid = false;  // no number
 }
@@ -113,9 +132,9 @@ void KinetoEvent::set(std::string_view field, KinetoNumber number) {
 void KinetoEvent::set_argument(std::string_view field, KinetoNumber number) {
   constexpr std::array<std::pair<std::string_view, std::uint64_t KinetoEvent::*>, 9> kArguments = {{
       {"External id", &KinetoEvent::external},
-      {"device", &KinetoEvent::device},
+      {"external id", &KinetoEvent::external},  // until 2022
       {"context", &KinetoEvent::context},
-      {"stream", &KinetoEvent::stream},
+      {"inContext", &KinetoEvent::context},
       {"correlation", &KinetoEvent::correlation},
       {"graph node id", &KinetoEvent::graph_node},
       {"registers per thread", &KinetoEvent::registers},
@@ -125,6 +144,9 @@ void KinetoEvent::set_argument(std::string_view field, KinetoNumber number) {
   for (const auto& [name_of, member] : kArguments) {
     if (field == name_of) this->*member = number.integer();
   }
+  // A copy from a device to another has three of each: that in the middle was asked for it.
+  if (field == "device" || field == "inDevice") device = number.integer();
+  if (field == "stream") stream = number.integer();
 }
 
 std::optional<std::pair<std::uint64_t, std::uint64_t>> KinetoEvent::times(LeftOut& left_out) const {
@@ -157,9 +179,8 @@ void KinetoEvent::deliver(ProfileSink& to, ProfileCounts& counts) const {
   }
   const auto [start, end] = *span;
   // A file holds one process, whose number the rows of a GPU do not say: 0 for all, so that calls meet their kernels.
-  const DeviceWork work{start,           end,            narrow(device), narrow(context),
-                        narrow(stream), narrow(correlation),
-                        graph_node,      0};
+  const DeviceWork work{start, end, narrow(device.value_or(process)), narrow(context),
+                        narrow(stream.value_or(thread)), narrow(correlation), graph_node, 0};
   if (kernel) {
     KernelRecord record;
     record.work = work;

@@ -28,7 +28,8 @@ struct KinetoEvent {
   std::optional<std::int64_t> start_ns, duration_ns;
   bool times_valid = true;
   std::uint64_t process = 0, thread = 0;
-  std::uint64_t device = 0, context = 0, stream = 0, correlation = 0, graph_node = 0;
+  std::optional<std::uint64_t> device, stream;  // of work whose arguments lack them: the process and thread of its row
+  std::uint64_t context = 0, correlation = 0, graph_node = 0;
   std::uint64_t registers = 0, shared = 0, bytes = 0;
   std::uint64_t external = 0;  // of the operator that launched it, or that it is
   std::array<std::uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};

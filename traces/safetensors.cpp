@@ -58,7 +58,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     }
     if (state_ != State::kTensor || field_ != "dtype") return refuse("a string");
     Entry& entry = entries.back();
-    for (int t = 0; t <= static_cast<int>(DType::kBool); ++t) {
+    for (int t = 0; t <= static_cast<int>(DType::kF8E4M3); ++t) {
       if (safetensors_name_of(static_cast<DType>(t)) == value) entry.type = static_cast<DType>(t);
     }
     return entry.type ? true : stop("tensor '{}': element type '{}' is not supported", entry.name, value);

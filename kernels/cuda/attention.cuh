@@ -354,6 +354,7 @@ void decode_attention(DecodeArguments<kScores> a) {
   KV_SHARED(Pack, sums, kAttentionWarps * kSumHeads * kWidth / 4);
   KV_SHARED(float, tops, kAttentionWarps * kMostGroup * 2);
   KV_SHARED(unsigned, before, 1);
+  allow_next();
   // What lies in memory since earlier steps does not wait for the launch before; the host sent lengths before a step's
   // launches. Behind a row's end nothing is brought: it would be read for nothing.
   RunWalk walk = run_of_block(a);

@@ -24,6 +24,12 @@ std::optional<std::string> cuda_device_problem() {
   return cuda::device_problem(facts, why);
 }
 
+bool cuda_device_is_there() {
+  cuda::DeviceFacts facts;
+  static_cast<void>(cuda::find_device(facts));
+  return facts.devices > 0;
+}
+
 std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType weights, KvType kv) {
   const ModelShape& shape = config.shape;
   if (weights == DType::kF32) return "weights of 32 bits; `--dtype bf16` or `--dtype f16` converts them";

@@ -15,6 +15,9 @@ namespace kvroof {
 // Why no CUDA device can be used here, in one sentence; nothing: one can. Reads no file and allocates no memory.
 std::optional<std::string> cuda_device_problem();
 
+// Whether the driver lists a device, which may be one that cannot be used.
+bool cuda_device_is_there();
+
 // What of such a model no CUDA kernel runs, as in "the CUDA back end does not run …"; nothing: all of it runs.
 std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType weights, KvType kv);
 // The same for a policy.

@@ -48,6 +48,10 @@ CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
   } catch (const OutOfDeviceMemory& refused) {
     throw refused_load(refused);
   }
+  try {
+    launch_reserve_ = DeviceBuffer(launch_reserve());
+  } catch (const OutOfDeviceMemory&) {  // prompts will be refused with the sizes that fit
+  }
 }
 
 void CudaBackend::load_library() {
@@ -63,6 +67,7 @@ void CudaBackend::load_library() {
 }
 
 LinearFacts CudaBackend::linear_facts() const {
+  if (forward_ == nullptr) return {};  // after a prompt for which there was no memory
   const LibraryLinear& linear = forward_->library_linear();
   if (library_ == nullptr) return {"own", linear.missed() ? no_library_ : std::string()};
   return {library_->served() ? "cublaslt " + library_->version() : "own", linear.problem()};
@@ -315,6 +320,7 @@ void CudaBackend::step(std::span<const DecodeEntry> batch, const PassResult& res
   }
   const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, prompts);
   const PassTokens tokens{ids, positions, use_long};
+  launch_reserve_ = DeviceBuffer();
   try {
     launches_.set_sequence(active_.size() == 1 ? static_cast<std::int32_t>(active_[0]->id) : -1);
     device_policy_ ? step_on_device(tokens, result) : step_by_rows(tokens, result);

@@ -137,7 +137,8 @@ class CudaBackend final : public Backend {
   void set_model(AttentionArguments& a, const AttentionInput& input, std::uint32_t first_token) const;
   // As many as the device holds at once.
   [[nodiscard]] unsigned attention_blocks() const {
-    return device_.multiprocessors * resident_attention_blocks(format_.type, part_width());
+    const bool scores = device_policy_ && device_policy_->observes();
+    return device_.multiprocessors * resident_attention_blocks(format_.type, part_width(), scores);
   }
   // Query heads that the decode kernel takes together, and the width of its output.
   [[nodiscard]] std::uint32_t unit_heads() const { return shape().latent() ? kLatentHeads : kMostGroup; }
@@ -197,6 +198,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<CublasLt> library_;  // null: our own kernels make all products
   std::string no_library_;             // why, where it was looked for
   std::unique_ptr<DeviceModel> weights_;
+  DeviceBuffer launch_reserve_;        // until the first step, for the code of its kernels and its graph
   std::unique_ptr<DeviceForward> forward_;
   Recorder* recorder_ = nullptr;
   const std::atomic<bool>* interrupt_ = nullptr;

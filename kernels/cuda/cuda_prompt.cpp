@@ -317,7 +317,10 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
     // What was made for so long a prompt.
     for (DeviceBuffer* buffer : pass_buffers()) *buffer = DeviceBuffer();
     forward_.reset();  // leaves room for the new one
-    forward_ = new_forward();
+    try {
+      forward_ = new_forward();
+    } catch (const Error&) {  // somebody else has that room by now: what was refused first is what there is to say
+    }
     throw error;
   }
 }

@@ -154,8 +154,9 @@ void CudaBackend::launch_step() {
   StepPlan::StepTrain& train = plan_.train();
   const bool one_by_one = recorder_ != nullptr || launches_.one_by_one() || !stream_.trains;
   if (one_by_one || !std::exchange(train.loaded, true)) return launches();
-  if (train.launches.empty()) launches_.note(train, launches);
-  launches_.make(train);
+  // A device that is full has no room for a graph: then, and from then on, launches are made one by one.
+  if (train.launches.empty()) stream_.trains = launches_.note(train, launches);
+  stream_.trains ? launches_.make(train) : launches();
 }
 
 void CudaBackend::step_on_device(const PassTokens& tokens, const PassResult& result) {

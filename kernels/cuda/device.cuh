@@ -51,14 +51,27 @@ KV_DEVICE std::uint32_t masked_xor(std::uint32_t x, std::uint32_t mask, std::uin
   return out;
 }
 KV_DEVICE unsigned add_atomic(unsigned* p, unsigned v) { return atomicAdd(p, v); }
+// Adds 1, and gives what was there. What came before it in any block that counted is seen after it (release and acquire
+// over the device; a barrier of the block passes both on to its other threads: PTX ISA, causality order).
+KV_DEVICE unsigned count_between_blocks(unsigned* p) {
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(p) : "memory");
+  return before;
+}
 KV_DEVICE void or_atomic(std::uint32_t* p, std::uint32_t v) { atomicOr(p, v); }
-KV_DEVICE void fence_device() { __threadfence(); }
-// In every kernel: the next launch may be made ready (programmatic dependent launch), and nothing that an earlier
-// launch writes is read before that launch is done. What comes before it in a kernel may run beside any of the launches
-// before, and reads only what was copied to the device before the first of them; it may bring anything nearer.
-KV_DEVICE void await_previous() {
+// The next launch may be made ready (programmatic dependent launch): first in kernels that have work to do before
+// await_previous(), so that this work does not keep the next one's waiting.
+KV_DEVICE void allow_next() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// In every kernel: allow_next(), and nothing that an earlier launch writes is read before that launch is done. What
+// comes before it in a kernel may run beside any of the launches before, and reads only what was copied to the device
+// before the first of them; it may bring anything nearer.
+KV_DEVICE void await_previous() {
+  allow_next();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
@@ -158,7 +171,8 @@ inline std::uint32_t permute_bytes(std::uint32_t x, std::uint32_t y, std::uint32
 inline std::uint32_t masked_xor(std::uint32_t x, std::uint32_t mask, std::uint32_t bits) { return (x & mask) ^ bits; }
 inline unsigned add_atomic(unsigned* p, unsigned v) { return std::exchange(*p, *p + v); }
 inline void or_atomic(std::uint32_t* p, std::uint32_t v) { *p |= v; }
-inline void fence_device() {}
+inline unsigned count_between_blocks(unsigned* p) { return std::exchange(*p, *p + 1); }
+inline void allow_next() {}
 inline void await_previous() { emulator::await_previous(); }
 inline void prefetch(const std::byte* p) { emulator::prefetch(p); }
 inline void prefetch_range(const std::byte* p, unsigned bytes) {

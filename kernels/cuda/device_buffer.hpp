@@ -68,9 +68,10 @@ class LaunchTrain {
   }
 
   [[nodiscard]] bool empty() const { return train_ == nullptr; }
-  // Notes what `launches` asks the stream for, and makes none of it.
+  // Notes what `launches` asks the stream for, and makes none of it. False: the device has no memory to note it in, and
+  // the train stays empty.
   template <class Launches>
-  void note(Stream& stream, const Launches& launches) {
+  [[nodiscard]] bool note(Stream& stream, const Launches& launches) {
     *this = LaunchTrain();
     check_device(begin_train(stream), "noting launches");
     try {
@@ -82,8 +83,9 @@ class LaunchTrain {
     }
     const char* problem = end_train(stream, &train_);
     if (stream.problem != nullptr) problem = stream.problem;  // the launch that was refused says more than what follows
-    if (problem == nullptr) return;
+    if (problem == nullptr) return true;
     *this = LaunchTrain();
+    if (stream.problem == nullptr && problem == kNoMemory) return false;
     throw_refused_train(problem);
   }
   void run(Stream& stream) const { check_device(run_train(stream, train_), "launching kernels"); }

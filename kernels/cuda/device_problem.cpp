@@ -22,6 +22,9 @@ std::string device_problem(const DeviceFacts& facts, std::string_view why) {
     return fmt::format("the GPU, {}, has compute capability {}.{}; this program has code for 8.0 and newer",
                        static_cast<const char*>(facts.name), facts.major, facts.minor);
   }
+  if (why == kNoMemory) {
+    return "other programs hold nearly all memory of the GPU (nvidia-smi lists them), and leave none to begin with";
+  }
   return fmt::format("the GPU cannot be used: {}", why);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/cuda/score_arguments.hpp"
 
@@ -13,6 +14,13 @@ namespace kvroof::cuda {
 const char* library_folder();
 
 // Where launches go. After a refusal nothing more is launched, and `problem` says why.
+// How functions that give a problem say that memory was refused.
+inline constexpr std::string_view kNoMemory = "out of memory";
+
+// Bytes that prompts leave to the first decode step: drivers bring a kernel's code to the device when it is first
+// launched, and a graph has memory there.
+std::size_t launch_reserve();
+
 struct Stream {
   void* handle = nullptr;  // cudaStream_t
   const char* problem = nullptr;
@@ -46,8 +54,8 @@ void run_decode_attention(Stream& stream, Stored cache, const AttentionArguments
 // The same, and the scores: what run_noisy_sums and run_update_scores do after it.
 void run_scored_attention(Stream& stream, Stored cache, const ScoredAttentionArguments& a);
 // Of the blocks of that kernel for rows of such a width (padded_width; of latent ones kLatentValue), those that a
-// multiprocessor holds at once.
-unsigned resident_attention_blocks(Stored cache, unsigned width);
+// multiprocessor holds at once; `scores`: of the kernel that keeps scores as well.
+unsigned resident_attention_blocks(Stored cache, unsigned width, bool scores = false);
 // Policy scores, in this order after the attention of the same runs: the sums of Keyformer's noisy softmax, then the
 // scores and the victims. A block for each run (kLastRow: for each kRowSlots slots of a sequence); groups of up to
 // kMostScoreGroup.
@@ -70,6 +78,7 @@ void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a
 // A block for each run; of a prompt, for each token, storage head and kLatentHeads query heads.
 void run_latent_attention(Stream& stream, Stored cache, const LatentArguments& a);
 unsigned resident_latent_blocks(Stored cache);
+unsigned resident_scored_blocks(Stored cache, unsigned width);
 
 constexpr unsigned kMostGroup = 8;     // query heads that meet a row together
 constexpr unsigned kLatentHeads = 16;  // query heads that meet a latent row together

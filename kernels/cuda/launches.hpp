@@ -36,13 +36,13 @@ class Launches {
   // Of which sequence launches are from now on; -1: of several.
   void set_sequence(std::int32_t sequence) { sequence_ = sequence; }
 
-  // Notes what `launches` asks the stream for, and makes none of it.
+  // Notes what `launches` asks the stream for, and makes none of it. False: there is no memory to note it in.
   template <class F>
-  void note(Train& train, const F& launches) {
+  [[nodiscard]] bool note(Train& train, const F& launches) {
     train.noted.clear();
     if (observer_ != nullptr) observer_->begin_train();
     const Noting noting(*this, train);
-    train.launches.note(stream_, launches);
+    return train.launches.note(stream_, launches);
   }
   void make(const Train& train);
 

@@ -323,6 +323,7 @@ template <Stored kType, unsigned kTokens>
 KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<kTokens>) void linear(LinearArguments a) {
   KV_SHARED(float, chunk, kChunkFloats);
   KV_SHARED(float, scratch, kLinearWarps);
+  allow_next();
   const RowRange rows = block_rows(a);
   WeightStream<kType> weights(a, rows);
   prefetch_linear(a, rows);

@@ -92,6 +92,7 @@ KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<kTokens>) void linear_append
   KV_SHARED(float, scratch, kLinearWarps);
   KV_SHARED(unsigned, before, 1);
   static_assert(kAppendFloats <= kChunkFloats);
+  allow_next();
   const RowRange rows = block_rows(a.linear);
   WeightStream<kType> weights(a.linear, rows);
   prefetch_linear(a.linear, rows);
@@ -111,6 +112,7 @@ KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many_append(AppendArguments
   KV_SHARED(float, rows, kAppendFloats);  // of the warps that share rows before
   KV_SHARED(unsigned, before, 1);
   static_assert(kSplits == 1 || kLinearThreads * kTile / 2 <= kAppendFloats);
+  allow_next();
   prefetch_first_tiles<kSplits>(a.linear);
   await_previous();
   // In f16 registers do not suffice for columns that are shared.

@@ -377,6 +377,7 @@ KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many(LinearArguments a) {
   KV_SHARED(float, squares, kTile * kTilePacks);
   KV_SHARED(float, shares, kSplits > 1 ? kLinearThreads * kTile / 2 : 1);
   KV_SHARED(unsigned, before, 1);
+  allow_next();
   prefetch_first_tiles<kSplits>(a);
   await_previous();
   many_products<kType, kTile, kSplits>(a, {tile, norms, squares, shares, before});

@@ -80,6 +80,8 @@ const char* open_stream(Stream& stream) {
 }
 void close_stream(Stream& stream) { cudaStreamDestroy(handle_of(stream)); }
 
+std::size_t launch_reserve() { return std::size_t{64} << 20; }
+
 const char* begin_train(Stream& stream) {
   return problem_of(cudaStreamBeginCapture(handle_of(stream), cudaStreamCaptureModeThreadLocal));
 }
@@ -255,6 +257,8 @@ void close_stream(Stream& stream) {
   delete static_cast<emulator::LaunchQueue*>(std::exchange(stream.handle, nullptr));
 }
 
+std::size_t launch_reserve() { return 0; }
+
 const char* begin_train(Stream& stream) {
   stream.recording = new emulator::Train;
   g_noting = true;
@@ -265,6 +269,7 @@ const char* end_train(Stream& stream, void** train) {
   *train = std::exchange(stream.recording, nullptr);
   g_noting = false;
   if (g_spoilt != nullptr) return g_spoilt;
+  if (emulator::memory_limit != 0 && g_in_use >= emulator::memory_limit) return kNoMemory.data();
   if (emulator::watcher == nullptr) return nullptr;
   for (emulator::Node& node : *static_cast<emulator::Train*>(*train)) {
     node.number = emulator::watcher->cloned(node.number);

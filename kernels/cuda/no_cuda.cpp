@@ -9,6 +9,8 @@ ActivityApi* cuda::device_activity() { return nullptr; }
 
 std::optional<std::string> cuda_device_problem() { return "this build has no CUDA"; }
 
+bool cuda_device_is_there() { return false; }
+
 std::optional<std::string> cuda_model_problem(const ModelConfig&, DType, KvType) { return std::nullopt; }
 
 std::optional<std::string> cuda_policy_problem(const PolicySpec&) { return std::nullopt; }

@@ -291,13 +291,14 @@ KV_DEVICE void score_unit(const ScoreArguments& a, std::uint32_t unit) {
 // and its last one. (Not the ring of counts: finding its word would cost registers that rows need.)
 KV_DEVICE void prefetch_scores(const ScoreArguments& a, const RunPiece& piece) {
   const CacheSlots& slots = a.units[piece.unit].slots;
+  const std::uint32_t* const positions = slots.positions;
+  const std::uint32_t* const state = slots.state;
+  const std::size_t stride = slots.stride;
   const unsigned columns = keeps_noise(a) ? 1 + a.group : 1;
   for (unsigned at = thread_x() * 32; at < piece.count + 31; at += 32 * threads_x()) {
     const std::uint32_t slot = piece.first + (at < piece.count ? at : piece.count - 1);
-    prefetch(reinterpret_cast<const std::byte*>(slots.positions + slot));
-    for (unsigned c = 0; c < columns; ++c) {
-      prefetch(reinterpret_cast<const std::byte*>(slots.state + std::size_t{c} * slots.stride + slot));
-    }
+    prefetch(reinterpret_cast<const std::byte*>(positions + slot));
+    for (unsigned c = 0; c < columns; ++c) prefetch(reinterpret_cast<const std::byte*>(state + c * stride + slot));
   }
 }
 

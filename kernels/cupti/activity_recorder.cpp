@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "kernels/cupti/activity_layout.hpp"
+#include "kernels/cupti/blocked_signals.hpp"
 
 namespace kvroof {
 namespace {
@@ -59,7 +60,10 @@ std::string ActivityRecorder::start() {
     round_ = round_.count() == 0 ? every : std::min(round_, every);
     next_round_ = std::chrono::steady_clock::now();
   }
-  writer_ = std::thread([this] { write(); });
+  {
+    const BlockedSignals blocked;
+    writer_ = std::thread([this] { write(); });
+  }
   started_ = true;
   return {};
 }

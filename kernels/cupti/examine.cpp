@@ -90,7 +90,7 @@ void add_devices(const Machine& machine, const DriverFacts& facts, const std::op
                  std::vector<Finding>& findings) {
   if (facts.version != 0 && facts.devices.empty()) {
     std::string remedy = "`nvidia-smi` must list a GPU";
-    if (const auto hidden = machine.variable("CUDA_VISIBLE_DEVICES")) {
+    if (const auto hidden = machine.variable(kVisibleDevices)) {
       remedy = fmt::format("CUDA_VISIBLE_DEVICES is '{}': unset it", *hidden);
     } else if (!exists(machine, "/dev/nvidiactl")) {
       remedy = "there is no /dev/nvidiactl: `sudo nvidia-modprobe`, or in a container `--gpus all`";

@@ -12,9 +12,11 @@ namespace fs = std::filesystem;
 namespace kvroof {
 namespace {
 
+// An empty variable is as good as none, but for the one that then hides every device.
 std::optional<std::string> environment(const char* name) {
   const char* value = std::getenv(name);
-  return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
+  if (value == nullptr || (*value == '\0' && std::string_view(name) != kVisibleDevices)) return std::nullopt;
+  return value;
 }
 
 template <class Function>
@@ -123,9 +125,11 @@ void add_pythons_of_path(const Machine& machine, std::vector<std::string>& prefi
   for (const std::string& folder : split_path(machine.variable("PATH").value_or(""))) {
     std::error_code ignored;
     const fs::path bin = fs::path(folder + "/").parent_path();
-    if (bin.is_absolute() && fs::exists(below(machine, folder + "/python3"), ignored)) {
-      prefixes.push_back(bin.parent_path().string());
-    }
+    if (!bin.is_absolute() || !fs::exists(below(machine, folder + "/python3"), ignored)) continue;
+    const std::string above = bin.parent_path().string();
+    prefixes.push_back(above);
+    if (bin.filename() != "shims") continue;  // pyenv's, each of which starts one of its versions
+    for (const std::string& version : matching(machine, above + "/versions", "")) prefixes.push_back(version);
   }
 }
 

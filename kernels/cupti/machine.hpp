@@ -64,6 +64,8 @@ bool names_cupti(const std::filesystem::path& path);
 // Major version of CUDA that CUPTI's records are decoded for.
 inline constexpr std::uint32_t kCuptiMajor = 13;
 inline constexpr const char* kCuptiFile = "libcupti.so.13";
+inline constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
+
 // NVTX calls what this variable names: CUPTI itself, whose ranges then reach whoever records with that copy.
 inline constexpr const char* kNvtxVariable = "NVTX_INJECTION64_PATH";
 // Of CUDA 13.0 before its first update: it ends a program that names a thread through NVTX (NVIDIA/NVTX issue 125).

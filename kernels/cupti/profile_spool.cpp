@@ -21,6 +21,7 @@ using namespace spool;
 
 constexpr std::size_t kPending = std::size_t{256} << 10;
 constexpr std::size_t kReasonBytes = 240;
+constexpr int kHighDescriptor = 512;
 constexpr std::size_t kPassed = std::size_t{8} << 20;
 constexpr std::size_t kTextNodeBytes = 80;  // about what a map takes for a text beside its characters
 constexpr std::size_t kHeadBytes = 1 + sizeof(std::uint32_t);  // a record's type and length
@@ -142,6 +143,15 @@ Take reader_of(std::uint8_t type) {
 SpoolWriter::SpoolWriter(const std::filesystem::path& path) : path_(path), pending_(kSpoolMagic) {
   descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw Error(fmt::format("{}: cannot be created: {}", path.string(), std::strerror(errno)));
+  // Programs close and reuse low descriptors that they believe to be their own.
+  if (const int high = fcntl(descriptor_, F_DUPFD_CLOEXEC, kHighDescriptor); high >= 0) {
+    close(descriptor_);
+    descriptor_ = high;
+  }
+  struct stat facts {};
+  fstat(descriptor_, &facts);
+  device_ = facts.st_dev;
+  inode_ = facts.st_ino;
   // Of the process alone: a forked child has none, and it ends with the program, by exec too.
   struct flock whole = whole_file();
   static_cast<void>(fcntl(descriptor_, F_SETLK, &whole));
@@ -159,15 +169,22 @@ SpoolWriter::~SpoolWriter() {
     flush();
   } catch (const Error&) {  // whoever wanted to know has flushed
   }
-  close(descriptor_);
+  if (links()) close(descriptor_);
+}
+
+std::optional<std::uint64_t> SpoolWriter::links() const {
+  struct stat facts {};
+  if (fstat(descriptor_, &facts) != 0 || facts.st_dev != device_ || facts.st_ino != inode_) return std::nullopt;
+  return facts.st_nlink;
 }
 
 void SpoolWriter::flush() {
   if (failed_) pending_.clear();
   if (pending_.empty()) return;
   // Once the command has ended its spools are read and removed: what outlives it must not fill a disk in secret.
-  struct stat facts {};
-  if (fstat(descriptor_, &facts) == 0 && facts.st_nlink == 0) fail("it was removed");
+  const auto names = links();
+  if (!names) fail("the program has closed it");
+  if (*names == 0) fail("it was removed");
   for (std::string_view left = pending_; !left.empty();) {
     const ssize_t n = write(descriptor_, left.data(), left.size());
     if (n < 0 && errno == EINTR) continue;
@@ -181,7 +198,7 @@ void SpoolWriter::fail(std::string_view why) {
   failed_ = true;
   pending_.clear();
   const std::string reason = fmt::format("{}: cannot be written: {}", path_.string(), why);
-  write_reason(reason);
+  if (links()) write_reason(reason);
   throw Error(reason);
 }
 

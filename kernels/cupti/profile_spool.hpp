@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -28,7 +29,8 @@ inline constexpr std::uint32_t kPassingText = 1U << 31U;
 
 class SpoolWriter final : public ProfileSink {
  public:
-  // Creates the file, which must not exist. Every function throws Error when it cannot be written, or is removed.
+  // Creates the file, which must not exist. Every function throws Error when it cannot be written, is removed, or the
+  // program that is recorded has closed its descriptor.
   explicit SpoolWriter(const std::filesystem::path& path);
   ~SpoolWriter() override;  // writes what is left, without a word where that fails
   SpoolWriter(const SpoolWriter&) = delete;
@@ -58,8 +60,12 @@ class SpoolWriter final : public ProfileSink {
   [[noreturn]] void fail(std::string_view why);
   void append(std::uint8_t type, std::string_view payload);
 
+  // Names that the file has; nothing where the descriptor is not that file's any more.
+  [[nodiscard]] std::optional<std::uint64_t> links() const;
+
   std::filesystem::path path_;
   int descriptor_ = -1;
+  std::uint64_t device_ = 0, inode_ = 0;
   bool failed_ = false;  // what would follow a gap is not written
   std::string pending_;
   std::string fields_;  // of the record in progress

@@ -76,10 +76,6 @@ void locate_elements(const StoredTensor& stored, const StoredTensor* scales, con
     at.to = block.to * (block.transposed ? block.cols : cols);
     at.transposed = block.transposed;
     at.step = block.step;
-    if (scales != nullptr) {
-      at.scales = scales->info;
-      at.scales_file = scales->file;
-    }
     if (block.transposed) {
       at.col = block.col;
       at.cols = (cols - block.col + block.step - 1) / block.step;
@@ -88,15 +84,59 @@ void locate_elements(const StoredTensor& stored, const StoredTensor* scales, con
       at = {.file = stored.file, .tensor = stored.info, .rows = rows, .col = block.from, .cols = block.count,
             .to = block.to * rows, .transposed = true};
     }
+    at.width = cols;
+    if (scales != nullptr) at.scales = {scales->file, scales->info, binding.scale_rows, binding.scale_cols};
     weight.stored.push_back(at);
   }
 }
 
-std::span<const std::byte> ElementReader::read_raw(const StoredBlock& block, std::size_t first, std::size_t count) {
-  const std::size_t size = size_of(block.tensor->type);
-  raw_.resize(count * size);
-  block.file->read(*block.tensor, first * size, raw_);
+std::span<const std::byte> ElementReader::read_raw(const StoredBlock& block, std::uint64_t first_byte,
+                                                   std::size_t bytes) {
+  raw_.resize(bytes);
+  block.file->read(*block.tensor, first_byte, raw_);
   return raw_;
+}
+
+// `count` rows of scales.
+void ElementReader::read_scales(const StoredScales& scales, std::size_t first, std::size_t count) {
+  const std::size_t size = size_of(scales.tensor->type);
+  raw_scales_.resize(count * size);
+  scales.file->read(*scales.tensor, first * size, raw_scales_);
+  scales_.resize(count);
+  if (scales.tensor->type != DType::kU8) return convert_to_float(scales.tensor->type, raw_scales_.data(), scales_);
+  std::ranges::transform(raw_scales_, scales_.begin(), mxfp4_scale);
+}
+
+void ElementReader::unpack_rows(const StoredBlock& block, std::size_t first, std::size_t rows, std::size_t step) {
+  const StoredScales& scales = block.scales;
+  const bool halves = block.tensor->type == DType::kU8;  // MXFP4
+  const std::size_t row_bytes = halves ? block.width / 2 : block.width;
+  const std::size_t all = (rows - 1) * step + 1;
+  const std::byte* codes = read_raw(block, first * row_bytes, all * row_bytes).data();
+  const std::size_t row_scales = (block.width + scales.cols - 1) / scales.cols;
+  const std::size_t first_scales = first / scales.rows, last_scales = (first + all - 1) / scales.rows;
+  read_scales(scales, first_scales * row_scales, (last_scales - first_scales + 1) * row_scales);
+  unpacked_.resize(rows * block.width);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const std::span<float> row = std::span(unpacked_).subspan(r * block.width, block.width);
+    const std::byte* from = codes + r * step * row_bytes;
+    halves ? unpack_mxfp4(from, row) : convert_to_float(block.tensor->type, from, row);
+    const float* of_row = scales_.data() + ((first + r * step) / scales.rows - first_scales) * row_scales;
+    for (std::size_t at = 0; at < block.width; at += scales.cols, ++of_row) {
+      for (float& number : row.subspan(at, std::min(scales.cols, block.width - at))) number *= *of_row;
+    }
+  }
+}
+
+ElementReader::Rows ElementReader::stored_rows(const StoredBlock& block, std::size_t first, std::size_t rows,
+                                               std::size_t step) {
+  if (block.scales.tensor != nullptr) {
+    unpack_rows(block, first, rows, step);
+    return {DType::kF32, reinterpret_cast<const std::byte*>(unpacked_.data()), block.width};
+  }
+  const std::size_t row_bytes = block.width * size_of(block.tensor->type);
+  return {block.tensor->type, read_raw(block, first * row_bytes, ((rows - 1) * step + 1) * row_bytes).data(),
+          step * block.width};
 }
 
 void ElementReader::read_rows(const Weight& weight, const StoredBlock& block, std::size_t most, ElementSink& sink) {
@@ -113,7 +153,8 @@ void ElementReader::read_rows(const Weight& weight, const StoredBlock& block, st
     } else {
       for (std::size_t done = 0; done < piece.width; done += step) {
         const std::size_t part = std::min(step, piece.width - done);
-        convert_elements(from, read_raw(block, start + at + done, part).data(), part, weight.type, out + done * size);
+        const auto raw = read_raw(block, (start + at + done) * size_of(from), part * size_of(from));
+        convert_elements(from, raw.data(), part, weight.type, out + done * size);
       }
     }
     sink.written(piece);
@@ -130,39 +171,12 @@ void ElementReader::read_picked(const Weight& weight, const StoredBlock& block, 
       const std::size_t part = std::min(width, block.cols - col);
       const ElementPiece piece{block.to + row * block.cols + col, 1, count * part};
       std::byte* out = sink.room(piece).data;
-      if (block.scales != nullptr) {
-        unpack_rows(block, row, count, col, part, weight.type, out);
-      } else {
-        pick_rows(block, row, count, col, part, weight.type, out);
+      const Rows stored = stored_rows(block, block.row + row * block.step, count, block.step);
+      for (std::size_t r = 0; r < count; ++r) {
+        convert_elements(stored.type, stored.at(r, col), part, weight.type, out + r * part * size_of(weight.type));
       }
       sink.written(piece);
     }
-  }
-}
-
-void ElementReader::pick_rows(const StoredBlock& block, std::size_t row, std::size_t rows, std::size_t col,
-                              std::size_t width, DType type, std::byte* out) {
-  const DType from = block.tensor->type;
-  const std::size_t first = block.row + row * block.step, all = (rows - 1) * block.step + 1;
-  const std::byte* raw = read_raw(block, first * block.cols, all * block.cols).data();
-  for (std::size_t r = 0; r < rows; ++r) {
-    convert_elements(from, raw + (r * block.step * block.cols + col) * size_of(from), width, type,
-                     out + r * width * size_of(type));
-  }
-}
-
-void ElementReader::unpack_rows(const StoredBlock& block, std::size_t row, std::size_t rows, std::size_t col,
-                                std::size_t width, DType type, std::byte* out) {
-  const std::size_t row_bytes = block.cols / 2, row_scales = block.cols / kMxfp4Block;
-  const std::size_t first = block.row + row * block.step, all = (rows - 1) * block.step + 1;
-  const std::byte* codes = read_raw(block, first * row_bytes, all * row_bytes).data();
-  scales_.resize(all * row_scales);
-  block.scales_file->read(*block.scales, first * row_scales, scales_);
-  unpacked_.resize(block.cols);
-  for (std::size_t r = 0; r < rows; ++r) {
-    const std::size_t at = r * block.step;
-    unpack_mxfp4(codes + at * row_bytes, scales_.data() + at * row_scales, unpacked_);
-    convert_from_float(type, std::span<const float>(unpacked_).subspan(col, width), out + r * width * size_of(type));
   }
 }
 
@@ -184,19 +198,18 @@ void ElementReader::read_columns(const Weight& weight, const StoredBlock& block,
 // them in order, and parts of rows would be read in many small strides.
 void ElementReader::transpose(const StoredBlock& block, DType type, std::size_t row, std::size_t col,
                               const ElementPiece& piece, ElementSink::Room out) {
-  const DType from = block.tensor->type;
-  const std::size_t stored_cols = block.tensor->shape.back();
   const std::size_t size = size_of(type);
-  const std::size_t step = rows_at_a_time(stored_cols);
+  const std::size_t step = rows_at_a_time(block.width);
   for (std::size_t done = 0; done < piece.width; done += step) {
     const std::size_t count = std::min(step, piece.width - done);
-    const auto raw = read_raw(block, (block.row + row + done) * stored_cols, count * stored_cols);
-    const std::byte* in = raw.data() + (block.col + col * block.step) * size_of(from);
-    std::size_t in_stride = stored_cols;
-    if (from != type || block.step > 1) {
+    const Rows stored = stored_rows(block, block.row + row + done, count, 1);
+    const std::size_t first = block.col + col * block.step;
+    const std::byte* in = stored.at(0, first);
+    std::size_t in_stride = stored.stride;
+    if (stored.type != type || block.step > 1) {
       converted_.resize(count * piece.rows * size);
       for (std::size_t r = 0; r < count; ++r) {
-        convert_elements(from, picked(from, in + r * stored_cols * size_of(from), block.step, piece.rows), piece.rows,
+        convert_elements(stored.type, picked(stored.type, stored.at(r, first), block.step, piece.rows), piece.rows,
                          type, converted_.data() + r * piece.rows * size);
       }
       in = converted_.data();
@@ -221,7 +234,7 @@ void ElementReader::read(const Weight& weight, std::size_t most_bytes, ElementSi
   for (const StoredBlock& block : weight.stored) {
     if (block.transposed) {
       read_columns(weight, block, most, sink);
-    } else if (block.step > 1 || block.scales != nullptr) {
+    } else if (block.step > 1 || block.scales.tensor != nullptr) {
       read_picked(weight, block, most, sink);
     } else {
       read_rows(weight, block, most, sink);

@@ -50,17 +50,25 @@ class ElementReader {
   void read_rows(const Weight& weight, const StoredBlock& block, std::size_t most, ElementSink& sink);
   void read_columns(const Weight& weight, const StoredBlock& block, std::size_t most, ElementSink& sink);
   void read_picked(const Weight& weight, const StoredBlock& block, std::size_t most, ElementSink& sink);
-  void pick_rows(const StoredBlock& block, std::size_t row, std::size_t rows, std::size_t col, std::size_t width,
-                 DType type, std::byte* out);
-  void unpack_rows(const StoredBlock& block, std::size_t row, std::size_t rows, std::size_t col, std::size_t width,
-                   DType type, std::byte* out);
   void transpose(const StoredBlock& block, DType type, std::size_t row, std::size_t col, const ElementPiece& piece,
                  ElementSink::Room out);
   const std::byte* picked(DType type, const std::byte* in, std::size_t step, std::size_t count);
-  std::span<const std::byte> read_raw(const StoredBlock& block, std::size_t first, std::size_t count);
+  // Whole stored rows, plain ones as the file has them, packed ones as f32.
+  struct Rows {
+    DType type = DType::kF32;
+    const std::byte* data = nullptr;
+    std::size_t stride = 0;  // elements from one to the next
+    [[nodiscard]] const std::byte* at(std::size_t row, std::size_t col) const {
+      return data + (row * stride + col) * size_of(type);
+    }
+  };
+  Rows stored_rows(const StoredBlock& block, std::size_t first, std::size_t rows, std::size_t step);
+  void unpack_rows(const StoredBlock& block, std::size_t first, std::size_t rows, std::size_t step);
+  void read_scales(const StoredScales& scales, std::size_t first, std::size_t count);
+  std::span<const std::byte> read_raw(const StoredBlock& block, std::uint64_t first_byte, std::size_t bytes);
 
-  std::vector<std::byte> raw_, converted_, picked_, scales_;
-  std::vector<float> unpacked_;
+  std::vector<std::byte> raw_, converted_, picked_, raw_scales_;
+  std::vector<float> unpacked_, scales_;
 };
 
 // Told of the bytes of each weight that is where it belongs; may be empty.

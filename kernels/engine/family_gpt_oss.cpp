@@ -24,6 +24,7 @@ void bind_together(WeightBinder& binder, const std::string& name, bool packed, s
   if (packed) {
     matrix.name = name + "_blocks";
     matrix.scales = name + "_scales";
+    matrix.scale_cols = kScaled;
     matrix.shape = {count, out, in / kScaled, kPackedBytes};
   }
   for (std::size_t e = 0; e < count; ++e) {

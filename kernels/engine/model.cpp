@@ -6,6 +6,8 @@
 
 #include "kernels/engine/checkpoint.hpp"
 #include "kernels/engine/elements.hpp"
+#include "kernels/engine/fp8_tensors.hpp"
+#include "kernels/engine/named_tensors.hpp"
 #include "kernels/engine/weight_families.hpp"
 #include "sim/core/suggest.hpp"
 #include "traces/file_io.hpp"
@@ -49,42 +51,6 @@ void read_generation_config(const fs::path& folder, ModelOptions& options) {
 
 bool is_weight_type(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
 
-// A tensor of the checkpoint under the name that it has without a prefix.
-class NamedTensors {
- public:
-  NamedTensors(const Checkpoint& checkpoint, std::span<const std::string_view> prefixes)
-      : checkpoint_(checkpoint), prefixes_(prefixes) {}
-
-  [[nodiscard]] const StoredTensor* find(const std::string& name) const {
-    const auto& tensors = checkpoint_.tensors();
-    if (const auto plain = tensors.find(name); plain != tensors.end()) return &plain->second;
-    for (const std::string_view prefix : prefixes_) {
-      if (const auto it = tensors.find(std::string(prefix) + name); it != tensors.end()) return &it->second;
-    }
-    return nullptr;
-  }
-  // As the checkpoint has it, or would have it: beside tensors with a prefix, names have that.
-  [[nodiscard]] std::string full_name(const std::string& name) const {
-    const auto& tensors = checkpoint_.tensors();
-    if (tensors.contains(name) || name.starts_with("lm_head") || name.starts_with("embed_out")) return name;
-    for (const std::string_view prefix : prefixes_) {
-      const auto next = tensors.lower_bound(std::string(prefix));
-      if (next != tensors.end() && next->first.starts_with(prefix)) return std::string(prefix) + name;
-    }
-    return name;
-  }
-  [[nodiscard]] std::string_view without_prefix(std::string_view name) const {
-    for (const std::string_view prefix : prefixes_) {
-      if (name.starts_with(prefix)) return name.substr(prefix.size());
-    }
-    return name;
-  }
-
- private:
-  const Checkpoint& checkpoint_;
-  std::span<const std::string_view> prefixes_;
-};
-
 void check_names(const Model& model, const Checkpoint& checkpoint, const NamedTensors& tensors,
                  std::span<const TensorBinding> bindings) {
   std::vector<std::string> missing;
@@ -101,7 +67,9 @@ void check_names(const Model& model, const Checkpoint& checkpoint, const NamedTe
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     const std::string_view plain = tensors.without_prefix(name);
     const bool known = std::binary_search(expected.begin(), expected.end(), plain);
-    if (!known && !is_skipped(model.config.shape, plain)) extra.push_back(name);
+    const bool skipped = is_skipped(model.config.shape, plain) ||
+                         (model.config.options.fp8.used && is_activation_scale(plain));
+    if (!known && !skipped) extra.push_back(name);
   }
   if (!missing.empty()) {
     throw Error(fmt::format("{}: {} of the {} tensors that config.json asks for are missing: {}", model.path.string(),
@@ -114,13 +82,14 @@ void check_names(const Model& model, const Checkpoint& checkpoint, const NamedTe
 }
 
 void check_tensor(const NamedTensors& tensors, const std::string& plain_name, const std::vector<std::uint64_t>& shape,
-                  bool packed) {
+                  std::optional<DType> packed) {
   const StoredTensor& stored = *tensors.find(plain_name);
   const std::string where = stored.file->path().string();
   const std::string name = tensors.full_name(plain_name);
-  if (packed ? stored.info->type != DType::kU8 : !is_weight_type(stored.info->type)) {
+  if (packed ? stored.info->type != *packed : !is_weight_type(stored.info->type)) {
     throw Error(fmt::format("{}: tensor {} has type {}, expected {}", where, name,
-                            safetensors_name_of(stored.info->type), packed ? "U8" : "F32, F16 or BF16"));
+                            safetensors_name_of(stored.info->type),
+                            packed ? safetensors_name_of(*packed) : "F32, F16 or BF16"));
   }
   if (stored.info->shape != shape) {
     throw Error(fmt::format("{}: tensor {} has shape {}, expected {} from config.json", where, name,
@@ -131,8 +100,10 @@ void check_tensor(const NamedTensors& tensors, const std::string& plain_name, co
 void check_tensors(const NamedTensors& tensors, std::span<const TensorBinding> bindings) {
   for (const TensorBinding& binding : bindings) {
     const bool packed = !binding.scales.empty();
-    check_tensor(tensors, binding.name, binding.shape, packed);
-    if (packed) check_tensor(tensors, binding.scales, {binding.shape.begin(), binding.shape.end() - 1}, packed);
+    check_tensor(tensors, binding.name, binding.shape, packed ? std::optional(binding.packed) : std::nullopt);
+    if (packed && binding.packed == DType::kU8) {
+      check_tensor(tensors, binding.scales, {binding.shape.begin(), binding.shape.end() - 1}, DType::kU8);
+    }
   }
 }
 
@@ -172,7 +143,8 @@ Model open_model(const fs::path& folder, std::optional<DType> type) {
   model.path = folder;
   model.checkpoint = std::make_shared<const Checkpoint>(Checkpoint::open(folder));
   const NamedTensors tensors(*model.checkpoint, weight_family(model.config.shape.family).prefixes);
-  const auto bindings = bind_tensors(model.config, model.weights);
+  auto bindings = bind_tensors(model.config, model.weights);
+  bind_fp8_scales(tensors, model.config.options.fp8, bindings);
   check_names(model, *model.checkpoint, tensors, bindings);
   check_tensors(tensors, bindings);
   model.config.shape.weight_type = tensors.find(bindings.front().name)->info->type;

@@ -35,6 +35,13 @@ class AlignedBytes {
   std::size_t size_ = 0;
 };
 
+// Factors of a stored matrix in MXFP4 (a byte of exponent each) or FP8: one for each block of its rows and columns.
+struct StoredScales {
+  const SafetensorsFile* file = nullptr;
+  const TensorInfo* tensor = nullptr;  // null: elements are plain
+  std::size_t rows = 1, cols = 1;      // of a block
+};
+
 // A rectangle of a stored tensor whose elements are a weight's. A vector is a matrix of one column.
 struct StoredBlock {
   const SafetensorsFile* file = nullptr;  // open as long as the model's checkpoint
@@ -44,8 +51,8 @@ struct StoredBlock {
   std::size_t to = 0;             // the element of the weight that the first one of the block is
   bool transposed = false;        // its columns are (parts of) the weight's rows; otherwise all follow each other
   std::size_t step = 1;           // from one of its rows (transposed: columns) to the next
-  const TensorInfo* scales = nullptr;  // of elements in MXFP4 (mxfp4.hpp); null: they are plain
-  const SafetensorsFile* scales_file = nullptr;
+  std::size_t width = 0;          // elements of a stored row
+  StoredScales scales{};
 };
 
 // A matrix as torch's Linear stores it, [out, in]; a vector has one row. Its elements are in `data`; where there is

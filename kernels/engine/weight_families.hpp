@@ -34,7 +34,9 @@ struct TensorBinding {
   bool transposed = false;            // stored [in, out] (GPT-2's Conv1D): rows of the blocks are its columns
   bool exact = false;                 // its weights are f32 whatever the others are
   std::size_t width = 0;              // elements of a stored row, of all but its first dimensions; 0: as `shape` says
-  std::string scales = {};            // tensor of the scales of MXFP4 elements, one for every 32
+  std::string scales = {};            // tensor of the scales of packed elements; empty: they are plain
+  std::size_t scale_rows = 1, scale_cols = 1;  // of the matrix, that share one
+  DType packed = DType::kU8;          // type of packed elements: kU8 for MXFP4, kF8E4M3
 };
 
 // One entry a family: a new family is one file and one line.

@@ -13,7 +13,7 @@ struct Names {
   DType type;
   std::string_view name, safetensors, torch;
 };
-constexpr std::array<Names, 13> kNames = {{
+constexpr std::array<Names, 14> kNames = {{
     {DType::kF32, "f32", "F32", "float32"},
     {DType::kF16, "f16", "F16", "float16"},
     {DType::kBF16, "bf16", "BF16", "bfloat16"},
@@ -27,9 +27,16 @@ constexpr std::array<Names, 13> kNames = {{
     {DType::kU16, "u16", "U16", "uint16"},
     {DType::kU8, "u8", "U8", "uint8"},
     {DType::kBool, "bool", "BOOL", "bool"},
+    {DType::kF8E4M3, "f8_e4m3", "F8_E4M3", "float8_e4m3fn"},
 }};
 
 const Names& names(DType t) { return kNames[static_cast<std::size_t>(t)]; }
+
+constexpr std::array<float, 256> kF8E4M3Numbers = [] {
+  std::array<float, 256> numbers{};
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = f8_e4m3_to_float(static_cast<std::uint8_t>(i));
+  return numbers;
+}();
 
 }  // namespace
 
@@ -89,8 +96,12 @@ void convert_to_float(DType t, const void* from, std::span<float> to) {
     std::memcpy(to.data(), from, to.size_bytes());
     return;
   }
-  check(t == DType::kF16 || t == DType::kBF16, "only f32, f16 and bf16 convert to float");
   const auto* bytes = static_cast<const unsigned char*>(from);
+  if (t == DType::kF8E4M3) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = kF8E4M3Numbers[bytes[i]];
+    return;
+  }
+  check(t == DType::kF16 || t == DType::kBF16, "only f32, f16, bf16 and f8_e4m3 convert to float");
   for (std::size_t i = 0; i < to.size(); ++i) {
     std::uint16_t bits = 0;
     std::memcpy(&bits, bytes + 2 * i, 2);

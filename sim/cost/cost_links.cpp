@@ -23,6 +23,10 @@ constexpr double kHostedSumUs = 20;
 // Where no device reads another's memory, each byte crosses PCIe twice, to the host's memory and from there: two boards
 // that send to each other at once move 30 GB/s so where they move 56 directly (two RTX 5090 with a patched driver).
 constexpr double kHostedShare = 0.5;
+// Links join a server or a rack (link_devices); beyond it a ring leaves through a network card of each device, whose
+// rate is this share of PCIe's: 400 Gb/s beside 64 GB/s, 200 beside 32. A bridge joins fewer devices than a server has,
+// and the others are reached over PCIe.
+constexpr double kNetworkShare = 0.78, kLeastDomain = 8;
 // An engine's own kernel for a sum reads the other devices' memory: over links between all of them, or between two
 // boards over PCIe. That is how vLLM chooses (custom_all_reduce.py: off without peer access, and for more than two
 // PCIe-only boards), whose kernel SGLang has too; TensorRT-LLM wants links. The others are NCCL's sums, which start as
@@ -34,9 +38,14 @@ constexpr double kNcclSumUs = 36, kNcclDoublingUs = 12;
 void CostModel::set_links(const Device& device) {
   const double devices = deployment_.tensor_parallel;
   const auto value_or = [&](F field, double other) { return device.fact(field) ? device.value(field) : other; };
-  const bool linked = device.fact(F::kLinkGbPerS) && devices <= value_or(F::kLinkDevices, devices);
+  const double domain = value_or(F::kLinkDevices, devices);
+  const bool linked = device.fact(F::kLinkGbPerS) && devices <= domain;
   const bool peers = linked || value_or(F::kPeerAccess, 1) > 0;
-  const double one_way = linked ? device.value(F::kLinkGbPerS) / 2 : value_or(F::kPcieGbPerS, kUnknownPcie);
+  const double pcie = value_or(F::kPcieGbPerS, kUnknownPcie);
+  double one_way = linked ? device.value(F::kLinkGbPerS) / 2 : pcie;
+  if (!linked && device.fact(F::kLinkGbPerS) && domain >= kLeastDomain) {
+    one_way = std::min(device.value(F::kLinkGbPerS) / 2, domain * kNetworkShare * pcie);
+  }
   link_bandwidth_ = {kLinkShare * (peers ? 1 : kHostedShare) * one_way * 1e9, kLinkSpread};
   const double hosted = linked ? 0 : kHostedSumUs;
   hop_start_ = {(engine_.sum_us + hosted) * 1e-6, kLinkSpread};

@@ -187,4 +187,13 @@ Bytes weight_bytes(const ModelShape& shape, const WeightFormat& stored) {
   return Bytes(static_cast<std::uint64_t>(std::llround(bits / 8)));
 }
 
+std::optional<WeightFormat> format_in_name(std::string_view checkpoint) {
+  constexpr std::string_view kSeparators = "-_. ";
+  for (std::size_t at = checkpoint.find_first_of(kSeparators); at != std::string_view::npos;
+       at = checkpoint.find_first_of(kSeparators, at + 1)) {
+    if (const auto format = parse_weight_format(checkpoint.substr(at + 1))) return format;
+  }
+  return std::nullopt;
+}
+
 }  // namespace kvroof

@@ -34,6 +34,10 @@ struct WeightFormat {
 
 // The formats that are not plain floating-point types: fp8, nvfp4, int4-g32-wo, Q4_K_M …
 std::span<const WeightFormat> weight_formats();
+// What the end of a checkpoint's name says of its weights: Qwen3-32B-AWQ, Llama-3.1-8B-Instruct-FP8-dynamic; nothing
+// where it says nothing.
+std::optional<WeightFormat> format_in_name(std::string_view checkpoint);
+
 // "bf16", "fp8", "int8-wo", "Q4_K_M" as papers and engines spell them, in any case; nothing when none is meant.
 std::optional<WeightFormat> parse_weight_format(std::string_view text);
 // A plain type: all parameters alike.

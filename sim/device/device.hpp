@@ -40,7 +40,7 @@ enum class DeviceField : std::uint8_t {
   kBoostMhz,
   kLinkGbPerS,   // to other devices, both directions together
   kPcieGbPerS,   // one direction
-  kLinkDevices,  // that the link joins, where it is a bridge of a few boards; without: all of a machine
+  kLinkDevices,  // that the link joins: a bridge of a few boards, a server, a rack; without: as many as there are
   kPeerAccess,   // 0: no device reads another's memory over PCIe, all goes through the host's; without or 1: it does
   kPowerW,
   kTileRows,  // rows that libraries compute products of fewer for, where that takes longer than reading

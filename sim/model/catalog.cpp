@@ -12,6 +12,7 @@
 #include "sim/model/config_json.hpp"
 #include "sim/model/gguf.hpp"
 #include "sim/model/model_shape.hpp"
+#include "sim/model/stored_format.hpp"
 
 namespace kvroof {
 namespace {
@@ -206,7 +207,8 @@ json scalar_to_json(const YAML::Node& node) {
   return node.Scalar();
 }
 
-// `source`, a list of texts, is for people; all other keys are those of the JSON form.
+// `source`, a list of texts, is for people, and `stored` for stored_format_of(); all other keys are those of the JSON
+// form.
 Result<ModelShape> shape_from_yaml(const std::string& text) {
   try {
     const YAML::Node root = YAML::Load(text);
@@ -215,7 +217,7 @@ Result<ModelShape> shape_from_yaml(const std::string& text) {
     json fields = json::object();
     for (const auto& entry : root) {
       const auto key = entry.first.as<std::string>();
-      if (key == "source") continue;
+      if (key == "source" || key == "stored") continue;
       if (fields.contains(key)) return failure("line {}: key '{}' is there twice", entry.first.Mark().line + 1, key);
       if (entry.second.IsSequence()) {
         for (const auto& item : entry.second) fields[key].push_back(scalar_to_json(item));
@@ -290,6 +292,11 @@ Result<ModelShape> shape_from_json(std::string_view text) {
   const json in = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (in.is_discarded()) return failure("not valid JSON");
   return shape_from(in);
+}
+
+std::string stored_format_of(const std::string& catalog_name, const fs::path& catalog) {
+  const YAML::Node root = YAML::Load(read_text(catalog / "models" / (catalog_name + ".yaml")));  // valid: it was read
+  return root["stored"] ? root["stored"].as<std::string>() : std::string();
 }
 
 std::vector<std::string> catalog_model_names(const fs::path& catalog) {

@@ -6,6 +6,7 @@
 
 #include "sim/core/suggest.hpp"
 #include "sim/model/config_fields.hpp"
+#include "sim/model/config_quantised.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -67,12 +68,13 @@ Result<ModelConfig> parse_config_json(std::string_view text) {
   ConfigFields fields(text);
   const std::string type = fields.text("model_type", "");
   const auto of_type = std::ranges::find(kFamilies, type, &ConfigFamily::model_type);
-  const std::string quantised = fields.text("quantization_config.quant_method", "");
-  if (quantised.empty() || of_type == kFamilies.end() || quantised != of_type->quantised) {
-    fields.refuse("quantization_config", "quantised checkpoints are not supported; use the unquantised one");
-  }
+  const Fp8Storage fp8 = read_quantisation(fields, of_type == kFamilies.end() ? "" : of_type->quantised);
   if (fields.failed()) return fields.failure();
-  if (of_type != kFamilies.end()) return of_type->parse(text);
+  if (of_type != kFamilies.end()) {
+    Result<ModelConfig> config = of_type->parse(text);
+    if (config.ok()) config.value().options.fp8 = fp8;
+    return config;
+  }
   std::vector<std::string> known;
   for (const ConfigFamily& family : kFamilies) known.emplace_back(family.model_type);
   if (type.empty()) return failure("model_type is missing; known: {}", join(known));

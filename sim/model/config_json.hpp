@@ -44,6 +44,13 @@ struct RoutingRule {
   std::uint32_t group_best = 1;
 };
 
+// Matrices that the checkpoint stores in 8 bits (E4M3), and how many of their numbers share a scale.
+struct Fp8Storage {
+  bool used = false;                              // by some of them: which ones, their tensors tell
+  std::uint32_t block_rows = 0, block_cols = 0;   // 0: a row's numbers, or all
+  bool operator==(const Fp8Storage&) const = default;
+};
+
 // What a forward pass must know beside the shape.
 struct ModelOptions {
   float norm_eps = 1e-5F;
@@ -57,6 +64,7 @@ struct ModelOptions {
   std::vector<RotaryRule> rotary;      // empty: no rotary embedding
   std::vector<float> alibi_slopes;     // one for each query head, or empty; added to the scaled logits
   bool mxfp4_experts = false;          // as the checkpoint stores them (OCP Microscaling Formats 1.0)
+  Fp8Storage fp8;
   float qkv_clip = 0;                  // q, k and v are clamped to ± this; 0: not
   float logit_scale = 1;
   float logit_softcap = 0;             // after the scale

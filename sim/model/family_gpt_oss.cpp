@@ -29,7 +29,7 @@ Result<ModelConfig> parse_gpt_oss_config(std::string_view config_json) {
   expect_number(fields, "swiglu_alpha", kSwigluSlope);
   expect_number(fields, "swiglu_limit", kSwigluLimit);
   config.options.activation = Activation::kClampedSwiglu;
-  config.options.mxfp4_experts = fields.has("quantization_config");
+  config.options.mxfp4_experts = fields.text("quantization_config.quant_method", "") == "mxfp4";
   config.shape.mlp_bias = true;
   config.shape.router_logit_bias = true;
   config.shape.attention_sinks = true;

@@ -163,16 +163,16 @@ Result<RequestTrace> from_csv(Lines& lines, std::string_view header) {
   };
   double unit = 1;
   const auto arrival = find(kArrivals, &unit), prompt = find(kPrompts, nullptr), output = find(kOutputs, nullptr);
-  if (!arrival) return no_column("arrival", kArrivals);
   if (!prompt) return no_column("prompt", kPrompts);
   if (!output) return no_column("answer", kOutputs);
   RequestTrace trace;
+  trace.has_arrivals = arrival.has_value();
   while (const auto line = lines.next()) {
     const std::vector<std::string_view> fields = fields_of(*line);
     if (fields.size() != names.size()) {
       return failure("line {}: {} fields, the header has {}", lines.number(), fields.size(), names.size());
     }
-    auto request = request_of(fields[*arrival], unit, fields[*prompt], fields[*output]);
+    auto request = request_of(arrival ? fields[*arrival] : "0", unit, fields[*prompt], fields[*output]);
     if (!request) return failure("line {}: {}", lines.number(), request.error());
     if (request.value()) trace.requests.push_back(*request.value());
     trace.without_answer += request.value() ? 0U : 1U;

@@ -25,6 +25,7 @@ namespace kvroof {
 
 struct RequestTrace {
   std::vector<Request> requests;  // in the order of their arrival, the first at 0; at least one
+  bool has_arrivals = true;        // false: all come at 0, in the order of the file
   std::size_t without_answer = 0;  // rows left out: requests that failed or whose prompt is empty
   // Where the trace says which blocks of prompts are alike (hash_ids: of 512 tokens in Mooncake's, of 16 in Bailian's):
   // the tree of them, in which `prefix` of a request is its last. `cached` is what earlier requests began with as well:

@@ -77,9 +77,25 @@ struct StepTokens {
 StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
                                 std::uint64_t batch, StepTokens tokens = {});
 
-// Tokens that a head may hold after step `step` (0: the prompt) of a sequence of `prompt` prompt tokens: the policy's
-// budget there, at most the tokens there are. At least 1.
-using Room = std::function<std::uint64_t(std::uint32_t prompt, std::uint32_t step)>;
+// Tokens after step `step` (0: the prompt) of a sequence of `prompt` prompt tokens; at least 1.
+using TokensAt = std::function<std::uint64_t(std::uint32_t prompt, std::uint32_t step)>;
+
+// What a head may hold: so many tokens, at most those there are, and beside them those that came since the policy last
+// evicted, which it does every `interval` steps.
+struct Room {
+  Room() = default;
+  template <class F>
+    requires std::is_invocable_r_v<std::uint64_t, F, std::uint32_t, std::uint32_t>
+  Room(F tokens, std::uint32_t every = 1) : target(tokens), recorded(tokens), interval(every) {}  // NOLINT
+  Room(TokensAt of_target, TokensAt of_recording, std::uint32_t every)
+      : target(std::move(of_target)), recorded(std::move(of_recording)), interval(every) {}
+
+  [[nodiscard]] explicit operator bool() const { return target != nullptr; }
+  [[nodiscard]] std::uint64_t since_eviction(std::uint32_t step) const { return step % interval; }
+
+  TokensAt target, recorded;  // which may be of another budget
+  std::uint32_t interval = 1;
+};
 
 struct ProjectedLengths {
   std::uint32_t prompt = 0;  // ≥ 1

@@ -85,6 +85,21 @@ TEST_CASE("however little memory is left beside the weights, what is refused is 
   CHECK(in_between);
 }
 
+TEST_CASE("a device too full for a graph of a step decodes without one, to the same logits") {
+  std::vector<std::vector<float>> logits;
+  for (const bool full : {false, true}) {
+    cuda::CudaBackend backend(model(), {parse_policies("h2o:budget=20").at(0), 0, DType::kF16});
+    backend.prefill(0, tokens(64), 8, {}, {});
+    std::optional<Limit> limit;
+    for (std::int64_t step = 0; step < 4; ++step) {
+      logits.emplace_back(model().config.shape.vocab);
+      backend.decode({{DecodeEntry{0, step}}}, logits.back());
+      if (full && step == 0) limit.emplace(0);  // the second is the first that would be a graph
+    }
+  }
+  for (std::size_t step = 0; step < 4; ++step) CHECK(logits[step] == logits[4 + step]);
+}
+
 TEST_CASE("where no prompt fits, that is said in place of a length") {
   cuda::CudaBackend backend(model(), {parse_policies("full").at(0), 0, DType::kF16});
   const Limit limit(16);

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
 #include "tests/support/profile.hpp"
 #include "tests/support/run_program.hpp"
 
@@ -195,6 +199,79 @@ TEST_CASE("A board whose driver's name does not tell its form has its limit all 
   REQUIRE(run_program("import kineto " + folder.file("trace.json") + " -o " + folder.file("run.kvt")).code == 0);
   CHECK(run_program("report-kernels " + folder.file("run.kvt"))
             .err.starts_with("limit: 3350 GB/s, h100-sxm (datasheet)\ntimes alone: "));
+}
+
+TEST_CASE("The limit is that of the GPU that kernels spent their time on, by the numbers of their process") {
+  const TemporaryFolder folder;
+  const auto report = [&](bool hidden) {
+    const std::string trace = folder.file(hidden ? "hidden.kvt" : "both.kvt");
+    TraceWriter writer(trace, profile_manifest());
+    const auto add = [&](std::uint32_t device, std::uint32_t process, std::string_view name, std::string_view uuid) {
+      DeviceRecord record;
+      record.device = device;
+      record.process = process;
+      record.name = name;
+      record.uuid = uuid;
+      writer.profile().add(record);
+    };
+    add(0, 0, "NVIDIA L4", "GPU-a");
+    add(hidden ? 0 : 1, hidden ? 42 : 0, "NVIDIA H100 80GB HBM3", "GPU-b");  // hidden: CUDA_VISIBLE_DEVICES=1
+    KernelRecord gemm = kernel(1000, 1400, 10, "gemm");
+    gemm.work.device = hidden ? 0 : 1;
+    writer.profile().add(gemm);
+    if (!hidden) writer.profile().add(kernel(1500, 1600, 11, "gemm"));
+    writer.seal();
+    return run_program("report-kernels " + trace).err;
+  };
+  CHECK(report(true).starts_with("limit: 3350 GB/s, h100-sxm (datasheet)\ntimes alone"));
+  CHECK(report(false).starts_with("limit: 3350 GB/s, h100-sxm (datasheet)\nkernels of several devices are set against "
+                                  "that one: NVIDIA H100 80GB HBM3, NVIDIA L4\n"));
+}
+
+TEST_CASE("Every step is in csv and json, those that a table has no room for are one row") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  constexpr std::uint32_t kSteps = 30;
+  TraceWriter writer(trace, profile_manifest());
+  for (std::uint32_t i = 0; i < kSteps; ++i) {
+    writer.profile().add(kernel(1000 * (i + 1), 1000 * (i + 1) + 100 + i, i + 1, "gemm"));
+    writer.profile().add(OperatorRecord{0, i + 1, i, 0, "qkv", "weights", 800, 1600});
+  }
+  writer.seal();
+  const auto lines = [&](const std::string& words) {
+    const std::string out = run_program("report-kernels " + trace + " --by step --format csv" + words).out;
+    return std::count(out.begin(), out.end(), '\n');
+  };
+  CHECK(lines("") == 1 + kSteps);
+  CHECK(lines(" --top 7") == 1 + 8);
+  CHECK(nlohmann::json::parse(run_program("report-kernels " + trace + " --format json").out)["steps"].size() == kSteps);
+  const std::string few = run_program("report-kernels " + trace + " --by step --format csv --top 28").out;
+  CHECK(few.find("\n2 more,2,257,257,0,0,0,1600\n") != std::string::npos);  // 128 + 129 ns
+  CHECK(run_program("report-kernels " + trace + " --by step").out.find("10 more") != std::string::npos);
+}
+
+TEST_CASE("Ranges and calls that began before the first kernel have their true lengths in a timeline") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt"), out = folder.file("out.json");
+  TraceWriter writer(trace, profile_manifest());
+  writer.profile().add(RangeRecord{2'000'000, 5'000'000, 42, 43, "load model"});
+  writer.profile().add(RangeRecord{6'000'000, 9'000'000, 42, 43, "forward"});
+  writer.profile().add(CallRecord{1'000'000, 1'500'000, 42, 43, 1, 0, false, "cudaFree_v3020"});
+  writer.profile().add(CallRecord{1'000'000, 1'500'000, 99, 43, 10, 0, false, "cudaMalloc_v3020"});
+  writer.profile().add(CallRecord{6'500'000, 6'600'000, 42, 43, 10, 0, false, "cudaLaunchKernel_v7000"});
+  writer.profile().add(kernel(7'000'000, 8'000'000, 10, "gemm"));
+  writer.seal();
+  REQUIRE(run_program("export chrome " + trace + " -o " + out).code == 0);
+  std::map<std::string, std::pair<double, double>> slices;  // us
+  const auto timeline = nlohmann::json::parse(slurp(out));
+  for (const auto& event : timeline["traceEvents"]) {
+    if (event["ph"] == "X") slices[event["name"]] = {event["ts"], event["dur"]};
+  }
+  CHECK(slices.at("load model") == std::pair(0.0, 3000.0));
+  CHECK(slices.at("forward") == std::pair(4000.0, 3000.0));
+  CHECK(slices.at("gemm") == std::pair(5000.0, 1000.0));
+  CHECK(slices.at("cudaLaunchKernel_v7000") == std::pair(4500.0, 100.0));
+  CHECK(slices.size() == 4);
 }
 
 #if defined(KVROOF_NO_LOCKS)

@@ -232,6 +232,7 @@ TEST_CASE("what cannot be simulated is said in a sentence") {
   const TemporaryFolder folder;
   std::ofstream(folder.file("bad.csv")) << "arrival_s,prompt,output\n0,ten,5\n";
   std::ofstream(folder.file("once.csv")) << "arrival_s,prompt,output\n0,10,5\n0,10,5\n";
+  std::ofstream(folder.file("lengths.csv")) << "num_prefill_tokens,num_decode_tokens\n10,5\n";
   const std::pair<std::string, std::string> wrong[] = {
       {kLlama, "--rate is missing: requests a second, or max; or --requests FILE, or --clients N"},
       {"--model llama-3-8b --rate 1", "--device is missing"},
@@ -252,7 +253,9 @@ TEST_CASE("what cannot be simulated is said in a sentence") {
       {kLlama + "--rate 1 --svg p.png", "the picture is an SVG"},
       {kLlama + "--requests " + folder.file("none.csv"), "none.csv"},
       {kLlama + "--requests " + folder.file("bad.csv"), "line 2: prompt 'ten': expected a number of tokens"},
-      {kLlama + "--requests " + folder.file("bad.csv") + " --prompt 4k", "the file says when requests come"},
+      {kLlama + "--requests " + folder.file("bad.csv") + " --prompt 4k", "the file says how long requests are"},
+      {kLlama + "--requests " + folder.file("once.csv") + " --arrivals constant", "the file says when requests come"},
+      {kLlama + "--requests " + folder.file("lengths.csv"), "lengths.csv does not say when requests come"},
       {kLlama + "--rate 2 --requests " + folder.file("once.csv"), "arrive at once, so they have no rate"},
       {"--model gpt2 --device h100-sxm --rate 1 --prompt 1k --output 512", "learned positions"}};
   for (const auto& [words, what] : wrong) {
@@ -267,6 +270,28 @@ TEST_CASE("what cannot be simulated is said in a sentence") {
   const Ran large = run_program("simulate --model llama-3-70b --device rtx-4090 --rate 1");
   CHECK(large.code == 3);
   CHECK(large.out.find("does not fit") != std::string::npos);
+}
+
+TEST_CASE("A file of lengths alone is simulated at a rate that is drawn, or by clients") {
+  const TemporaryFolder folder;
+  std::ofstream file(folder.file("lengths.csv"));
+  file << "num_prefill_tokens,num_decode_tokens\n";
+  for (int i = 0; i < 50; ++i) file << 100 + i << ",5\n";
+  file.close();
+  const auto arrivals = [&](const std::string& load) {
+    const std::string out = folder.file("requests.csv");
+    const Ran ran = run_program("simulate " + kLlama + "--requests " + folder.file("lengths.csv") + load +
+                                " --per-request " + out);
+    INFO(ran.err);
+    REQUIRE(ran.code == 0);
+    CHECK(ran.out.find("50 requests") != std::string::npos);
+    return slurp(out);
+  };
+  const std::string even = arrivals(" --rate 2 --arrivals constant");
+  CHECK(even.find(",0.500000,") != std::string::npos);
+  CHECK(even.find(",24.500000,") != std::string::npos);  // the fiftieth
+  CHECK(arrivals(" --rate 2") != even);
+  CHECK_FALSE(arrivals(" --clients 3").empty());
 }
 
 TEST_CASE("where one of its files cannot be written simulate writes none") {

@@ -30,6 +30,18 @@ inline std::string query(const std::filesystem::path& database, const std::strin
   return rows;
 }
 
+// A new database that SQL fills.
+inline void make_database(const std::filesystem::path& path, const std::string& sql) {
+  sqlite3* db = nullptr;
+  REQUIRE(sqlite3_open(path.c_str(), &db) == SQLITE_OK);
+  char* why = nullptr;
+  const int code = sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &why);
+  INFO(std::string(why == nullptr ? "" : why));
+  sqlite3_free(why);
+  REQUIRE(code == SQLITE_OK);
+  sqlite3_close(db);
+}
+
 inline constexpr const char* kAttention = "_ZN6kvroof9attentionILi64EEEvPKfPf";  // void kvroof::attention<64>(…)
 
 inline KernelRecord kernel(std::uint64_t start, std::uint64_t end, std::uint32_t correlation, std::string_view name,

@@ -10,11 +10,16 @@
 namespace kvroof::cuda {
 namespace {
 
+// What an engine's layers write over one after another, and so have in the cache: all calls have the same.
+struct LayerScratch {
+  DeviceBuffer logits, parts;
+};
+
 // Caches of one call of attention, and the plan over them.
 class Call {
  public:
   Call(Stream& stream, const AttentionWork& c, const DeviceBuffer& arena, std::size_t first, const float* q, float* out,
-       unsigned multiprocessors)
+       unsigned multiprocessors, LayerScratch& scratch)
       : c_(c), plan_(c.kv_heads, c.heads / c.kv_heads) {
     const std::size_t rows = c.tokens() * c.kv_heads;
     const std::size_t values = first + rows * c.row_bytes(), scales = first + 2 * rows * c.row_bytes();
@@ -34,12 +39,13 @@ class Call {
       plan_.add(heads, length, std::vector(heads.size(), length));
     }
     const unsigned width = padded_width(c.dim);
-    plan_.cut(multiprocessors * resident_attention_blocks(c.type, width), width, 2 * c.row_bytes());
+    const unsigned resident = resident_attention_blocks(c.type, width, c.scores.has_value());
+    plan_.cut(multiprocessors * resident, width, 2 * c.row_bytes());
     if (c.rows) {
-      logits_ = DeviceBuffer(plan_.logit_floats() * sizeof(float));
-      plan_.place_logits(logits_.at<float>());
+      scratch.logits.reserve(plan_.logit_floats() * sizeof(float));
+      plan_.place_logits(scratch.logits.at<float>());
     }
-    a_ = plan_.arguments(stream, tables_, parts_, width);
+    a_ = plan_.arguments(stream, tables_, scratch.parts, width);
     a_.key_row_bytes = a_.value_row_bytes = c.row_bytes();
     a_.q = q;
     a_.heads = c.heads;
@@ -93,7 +99,7 @@ class Call {
 
   const AttentionWork& c_;
   AttentionPlan plan_;
-  DeviceBuffer logits_, tables_, parts_, state_, next_, score_parts_, score_rows_, finished_, evicted_;
+  DeviceBuffer tables_, state_, next_, score_parts_, score_rows_, finished_, evicted_;
   AttentionArguments a_;
   ScoreArguments scores_;
 };
@@ -120,10 +126,11 @@ std::optional<Measured> time_attention(const AttentionWork& work, const DeviceFa
   for (std::size_t i = 0; integers && i < calls; ++i) Call::fill_scales(stream, work, arena, i * call_bytes);
   const std::size_t floats = work.lengths.size() * work.heads * work.dim;
   const DeviceBuffer q = noise(stream, Noise::kF32, 1, 4 * floats), out(4 * floats);
+  LayerScratch scratch;  // calls are alike: it does not grow after the first
   std::vector<std::unique_ptr<Call>> sets;
   for (std::size_t i = 0; i < calls; ++i) {
     sets.push_back(std::make_unique<Call>(stream, work, arena, i * call_bytes, q.at<float>(), out.at<float>(),
-                                          device.multiprocessors));
+                                          device.multiprocessors, scratch));
   }
   TimedWork timed(stream, std::max<unsigned>(static_cast<unsigned>(calls), repetitions_for(call_bytes, card)),
                   [&](unsigned i) { sets[i % calls]->launch(stream); }, static_cast<double>(work.bytes()));

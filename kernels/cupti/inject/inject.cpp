@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "kernels/cupti/activity_recorder.hpp"
+#include "kernels/cupti/blocked_signals.hpp"
 #include "kernels/cupti/cupti_library.hpp"
 #include "kernels/cupti/machine.hpp"
 #include "kernels/cupti/profile_spool.hpp"
@@ -43,6 +44,7 @@ std::unique_ptr<SpoolWriter> make_spool(const std::filesystem::path& folder) {
 void end_recording() {
   // A forked child inherits the exit handler, but neither the recorder's thread nor CUDA.
   if (g_recording == nullptr || g_recording->process != getpid()) return;
+  const BlockedSignals blocked;
   try {
     g_recording->recorder->leave();
     g_recording->spool->flush();
@@ -105,6 +107,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   static std::atomic<bool> called{false};
   const char* const folder = std::getenv(kvroof::kSpoolFolderVariable);
   if (folder == nullptr || *folder == '\0' || called.exchange(true)) return 1;
+  const kvroof::BlockedSignals blocked;
   try {
     kvroof::begin_recording(folder);
   } catch (const std::exception&) {  // a program runs without its recording

@@ -35,6 +35,11 @@ struct Run {
   std::string policy;
   std::vector<std::uint32_t> batches;
   std::uint32_t steps = 4;  // of each batch; the second is the first that is a graph
+  std::uint32_t long_prompt = 0;  // tokens of two prompts in three, whose heads several blocks share; 0: none
+
+  [[nodiscard]] std::uint32_t prompt_of(std::uint32_t sequence) const {
+    return sequence % 9 + (long_prompt > 0 && sequence % 3 < 2 ? long_prompt : 24);
+  }
 };
 
 // Runs all steps; take(backend, entries) makes each. Returns the logits of the prompts' last tokens.
@@ -48,7 +53,7 @@ std::vector<float> run_steps(const Model& model, const Run& run, Mode mode, cons
   std::uint32_t sequences = 0, step = 0;
   for (const std::uint32_t batch : run.batches) {
     for (; sequences < batch; ++sequences) {
-      std::vector<std::int64_t> ids(24 + sequences % 9);
+      std::vector<std::int64_t> ids(run.prompt_of(sequences));
       for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>((7 * i + 13 * sequences) % vocab);
       backend.prefill(sequences, ids, all_steps, last, {});
       prompts.insert(prompts.end(), last.begin(), last.end());
@@ -94,8 +99,13 @@ void check_choices(Report& report, const Json& parameters, const Model& model, c
 
 void check_modes(Report& report, const Model& model, const Run& run) {
   const auto parameters = [&](Mode mode) {
-    return Json{{"model", model.name},       {"policy", run.policy},   {"batches", run.batches}, {"steps", run.steps},
-                {"graphs", mode.graphs}, {"overlap", mode.overlap}};
+    return Json{{"model", model.name},
+                {"policy", run.policy},
+                {"batches", run.batches},
+                {"steps", run.steps},
+                {"long_prompt", run.long_prompt},
+                {"graphs", mode.graphs},
+                {"overlap", mode.overlap}};
   };
   std::vector<float> plain;  // kernel by kernel, each after the one before
   report.guarded("launch_modes", parameters({}), [&] {
@@ -131,9 +141,11 @@ void check_launch_modes(const Options& options, Report& report) {
   const std::vector<std::uint32_t> batches =
       options.small ? std::vector<std::uint32_t>{1, 2} : std::vector<std::uint32_t>{1, 3, 20, 70};
   const std::uint32_t steps = options.small ? 2 : 4, layers = options.small ? 1 : 4;
+  const std::uint32_t long_prompt = options.small ? 0 : 1000;  // half of them stay
   for (const auto& [name, policy] : {std::pair{"llama-3-8b", "h2o:budget=0.5"}, {"mpt-7b", "keyformer:budget=0.5"}}) {
     report.guarded("launch_modes", {{"model", name}}, [&] {
-      check_modes(report, random_model(name, 2048, options.small, options.seed, layers), {policy, batches, steps});
+      const Model model = random_model(name, 2048, options.small, options.seed, layers);
+      check_modes(report, model, {policy, batches, steps, long_prompt});
     });
   }
 }

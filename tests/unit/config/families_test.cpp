@@ -269,11 +269,55 @@ TEST_CASE("gpt-oss has sinks, biases, clamped gates and windows on even layers, 
   CHECK(unsaid.magnitude == Approx(0.1 * std::log(32.0) + 1));
   check_refused(gpt_oss(R"(,"swiglu_limit":8)"), "swiglu_limit is 8");
   check_refused(gpt_oss(R"(,"hidden_act":"gelu")"), "hidden_act is \"gelu\"");
-  check_refused(gpt_oss(R"(,"quantization_config":{"quant_method":"fp8"})"), "quantization_config");
   std::string odd = gpt_oss(R"(,"quantization_config":{"quant_method":"mxfp4"})");
   odd.replace(odd.find("96"), 2, "80");
   check_refused(odd, "intermediate_size is 80");
-  check_refused(decoder("llama", R"("quantization_config":{"quant_method":"mxfp4"})"), "quantization_config");
+}
+
+namespace {
+
+std::string fp8_llama(const std::string& quantisation) {
+  return decoder("llama", R"("quantization_config":{)" + quantisation + "}");
+}
+
+std::string compressed(const std::string& weights) {
+  return fp8_llama(R"("quant_method":"compressed-tensors","config_groups":{"group_0":{"weights":{)" + weights + "}}}");
+}
+
+}  // namespace
+
+TEST_CASE("checkpoints in FP8 are known by each of the names that they are published under") {
+  CHECK_FALSE(parsed(decoder("llama")).options.fp8.used);
+  CHECK(golden("deepseek_v3-fp8").options.fp8 == Fp8Storage{true, 24, 40});
+  CHECK(golden("smollm3-fp8-channel").options.fp8 == Fp8Storage{true});
+  for (const char* known : {R"("quant_method":"fp8","activation_scheme":"static")", R"("quant_method":"fbgemm_fp8")",
+                            R"("quant_method":"modelopt","quant_algo":"FP8")"}) {
+    INFO(known);
+    CHECK(parsed(fp8_llama(known)).options.fp8 == Fp8Storage{true});
+  }
+  CHECK(parsed(compressed(R"("type":"float","num_bits":8,"strategy":"block","block_structure":[128,128])"))
+            .options.fp8 == Fp8Storage{true, 128, 128});
+}
+
+TEST_CASE("other quantised checkpoints are refused, with what is supported") {
+  for (const char* other :
+       {R"("quant_method":"awq","bits":4)", R"("quant_method":"modelopt","quant_algo":"NVFP4")", R"("bits":4)",
+        R"("quant_method":"mxfp4")"}) {
+    INFO(other);
+    check_refused(fp8_llama(other), "supported in FP8 (E4M3) and, of gpt-oss, in MXFP4");
+  }
+  check_refused(compressed(R"("type":"int","num_bits":8)"), "supported in FP8");
+  check_refused(compressed(R"("type":"float","num_bits":4)"), "supported in FP8");
+  check_refused(compressed(R"("type":"float","num_bits":8,"strategy":"group")"), "strategy is \"group\"");
+  check_refused(fp8_llama(R"("quant_method":"compressed-tensors")"), "config_groups are missing");
+  check_refused(fp8_llama(R"("quant_method":"fp8","fmt":"e5m2")"), "fmt is \"e5m2\"");
+  for (const char* block : {"[128]", "[128,0.5]", "[128,-1]", "[128,1e12]"}) {
+    check_refused(fp8_llama(R"("quant_method":"fp8","weight_block_size":)" + std::string(block)), "weight_block_size");
+  }
+  check_refused(fp8_llama(R"("quant_method":"compressed-tensors","config_groups":{)"
+                          R"("a":{"weights":{"type":"float","num_bits":8}},"b":{"weights":{"type":"float",)"
+                          R"("num_bits":8,"strategy":"block","block_structure":[8,8]}}})"),
+                "groups with blocks of one size");
 }
 
 TEST_CASE("longrope needs a factor for each pair, and lists of numbers") {

@@ -71,6 +71,28 @@ TEST_CASE("each of the 65,536 bfloat16 values is the upper half of its float, an
   CHECK(wrong == 0);
 }
 
+// Table 1 of OCP 8-bit Floating Point Specification 1.0.
+TEST_CASE("E4M3 reaches from 2^-9 to 448 in steps of an eighth of a power of two, and knows no infinity") {
+  CHECK(f8_e4m3_to_float(0x7e) == 448);
+  CHECK(f8_e4m3_to_float(0x38) == 1);
+  CHECK(f8_e4m3_to_float(0x08) == std::ldexp(1.0F, -6));   // the smallest normal one
+  CHECK(f8_e4m3_to_float(0x07) == std::ldexp(0.875F, -6));  // the largest subnormal one
+  CHECK(f8_e4m3_to_float(0x01) == std::ldexp(1.0F, -9));
+  CHECK((std::isnan(f8_e4m3_to_float(0x7f)) && std::isnan(f8_e4m3_to_float(0xff))));
+  CHECK((f8_e4m3_to_float(0x80) == 0 && std::signbit(f8_e4m3_to_float(0x80))));
+  for (int bits = 8; bits < 0x7f; ++bits) {
+    const float number = std::ldexp(1 + static_cast<float>(bits % 8) / 8, bits / 8 - 7);
+    CHECK(f8_e4m3_to_float(static_cast<std::uint8_t>(bits)) == number);
+    CHECK(f8_e4m3_to_float(static_cast<std::uint8_t>(bits | 0x80)) == -number);
+  }
+  const std::vector<std::uint8_t> stored = {0x7e, 0xb8};
+  std::vector<float> numbers(2);
+  convert_to_float(DType::kF8E4M3, stored.data(), numbers);
+  CHECK(numbers == std::vector<float>{448, -1});
+  CHECK(parse_dtype("F8_E4M3") == DType::kF8E4M3);
+  CHECK(size_of(DType::kF8E4M3) == 1);
+}
+
 TEST_CASE("type names of options, safetensors and PyTorch are understood, others are not") {
   CHECK(parse_dtype("bf16") == DType::kBF16);
   CHECK(parse_dtype("BF16") == DType::kBF16);

@@ -110,6 +110,22 @@ TEST_CASE("A driver that lists no device names the reason and the hiding variabl
   CHECK(says(find(all, "device").remedy, "CUDA_VISIBLE_DEVICES is '-1'"));
 }
 
+TEST_CASE("A variable that hides every device by being empty is named, other empty ones are as good as none") {
+  MadeMachine made;
+  make_whole(made);
+  made.driver.devices.clear();
+  made.file("/dev/nvidiactl");
+  made.variables["CUDA_VISIBLE_DEVICES"] = "";
+  CHECK(says(find(examine(made.machine, std::nullopt), "device").remedy, "CUDA_VISIBLE_DEVICES is '': unset it"));
+  const kvroof::Machine here = kvroof::this_machine();
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  CHECK(here.variable("CUDA_VISIBLE_DEVICES") == "");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  CHECK_FALSE(here.variable("CUDA_VISIBLE_DEVICES").has_value());
+  setenv("KVROOF_TEST_EMPTY", "", 1);
+  CHECK_FALSE(here.variable("KVROOF_TEST_EMPTY").has_value());
+}
+
 TEST_CASE("A device that the engine has no kernels for is limited") {
   MadeMachine made;
   make_whole(made);
@@ -175,6 +191,16 @@ TEST_CASE("A library in the Python environment whose python3 is on PATH is found
         std::vector<std::string>{packages + "cu13/lib/libcublasLt.so.13"});
   CHECK(find_library(made.machine, "libcublasLt.so.12") ==
         std::vector<std::string>{packages + "cublas/lib/libcublasLt.so.12"});
+}
+
+TEST_CASE("Behind pyenv's shims are the libraries of its versions") {
+  MadeMachine made;
+  const std::string library = "/home/u/.pyenv/versions/3.12.4/lib/python3.12/site-packages/nvidia/cu13/lib/libx.so.13";
+  made.file(library);
+  made.file("/home/u/.pyenv/shims/python3");
+  CHECK(find_library(made.machine, "libx.so.13").empty());
+  made.variables["PATH"] = "/home/u/.pyenv/shims:/usr/bin";
+  CHECK(find_library(made.machine, "libx.so.13") == std::vector<std::string>{library});
 }
 
 TEST_CASE("CONDA_PREFIX has libraries in its lib, and one of an older name is enough for cuBLASLt") {

@@ -5,8 +5,11 @@
 #include <cstring>
 #include <fstream>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include "kernels/cupti/blocked_signals.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/run_program.hpp"
 #include "tests/unit/cupti/activity_bytes.hpp"
@@ -217,6 +220,43 @@ TEST_CASE("A spool that finds the disk full says so when it is read, after the r
   CHECK(sink.overheads.size() == counts.value().records);
   CHECK(sink.notes.at("ended_early").find("a.spool: cannot be written: File too large") != std::string::npos);
   CHECK(sink.notes.count("dropped") == 0);
+}
+
+TEST_CASE("A write beyond the file size limit sends the program no signal, then or later") {
+  const TemporaryFolder folder;
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit small{4'000, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  {
+    const BlockedSignals blocked;
+    SpoolWriter spool(folder.file("a.spool"));
+    for (std::uint32_t i = 0; i < 1'000; ++i) spool.add(OverheadRecord{i, i, 0});
+    CHECK_THROWS_AS(spool.flush(), Error);
+  }
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);  // and we are still here
+}
+
+TEST_CASE("A spool whose descriptor the program has closed and given to a file of its own leaves that file alone") {
+  const TemporaryFolder folder;
+  const std::string mine = folder.file("mine");
+  {
+    SpoolWriter spool(folder.file("a.spool"));
+    int descriptor = -1;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code ignored;
+      if (std::filesystem::read_symlink(entry, ignored) != folder.path() / "a.spool") continue;
+      descriptor = std::stoi(entry.path().filename());
+    }
+    REQUIRE(descriptor >= 512);  // beyond those that programs close without looking
+    const int own = open(mine.c_str(), O_WRONLY | O_CREAT, 0600);
+    REQUIRE(dup2(own, descriptor) == descriptor);
+    close(own);
+    spool.add(OverheadRecord{1, 2, 3});
+    CHECK_THROWS_AS(spool.flush(), Error);
+    REQUIRE(write(descriptor, "data", 4) == 4);
+  }
+  CHECK(slurp(mine) == "data");
 }
 
 TEST_CASE("A spool that is there already is not overwritten") {

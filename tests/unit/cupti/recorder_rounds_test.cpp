@@ -1,4 +1,8 @@
-// What the recorder's thread does every so often: buffers that are not full, and the device's clocks.
+// What the recorder's thread does every so often: buffers that are not full, and the device's clocks; and what it
+// leaves to the program.
+#include <signal.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -120,4 +124,21 @@ TEST_CASE("The end of a recording waits for a flush that is under way, and asks 
   recorder.leave();
   CHECK(ended);
   CHECK_FALSE(met);
+}
+
+// A server whose threads all block a signal, and that takes it where it waits for it, would end by it otherwise.
+TEST_CASE("The recorder's thread takes no signal that the program blocks in its own") {
+  MadeCupti cupti;
+  KeepingSink sink;
+  ActivityRecorder recorder(cupti, sink, {});
+  REQUIRE(recorder.start().empty());
+  sigset_t waited, before;
+  sigemptyset(&waited);
+  sigaddset(&waited, SIGUSR2);
+  REQUIRE(pthread_sigmask(SIG_BLOCK, &waited, &before) == 0);
+  REQUIRE(kill(getpid(), SIGUSR2) == 0);
+  const timespec most{5, 0};
+  CHECK(sigtimedwait(&waited, nullptr, &most) == SIGUSR2);
+  REQUIRE(pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
+  recorder.stop();
 }

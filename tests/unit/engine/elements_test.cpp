@@ -143,17 +143,17 @@ TEST_CASE("MXFP4 is a sign, two bits of exponent and one of mantissa, times a po
   std::array<std::byte, 32> codes{};
   for (int i = 0; i < 16; ++i) codes[i] = std::byte(i + 16 * (15 - i));  // 0 15, 1 14, 2 13 …
   codes[16] = std::byte{0x21};
-  const std::array<std::byte, 2> scales = {std::byte{127}, std::byte{124}};
   std::array<float, 64> out{};
-  unpack_mxfp4(codes.data(), scales.data(), out);
+  unpack_mxfp4(codes.data(), out);
   const std::array<float, 8> positive = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
   for (std::size_t i = 0; i < 16; ++i) {
     const float number = i < 8 ? positive[i] : -positive[i - 8];
     CHECK(out[2 * i] == number);
     CHECK(out[2 * (15 - i) + 1] == number);
   }
-  CHECK(out[32] == 0.5F / 8);
-  CHECK(out[33] == 1.0F / 8);
+  CHECK((out[32] == 0.5F && out[33] == 1));
+  CHECK((mxfp4_scale(std::byte{127}) == 1 && mxfp4_scale(std::byte{124}) == 0.125F));
+  CHECK(mxfp4_scale(std::byte{0}) == std::ldexp(1.0F, -127));
 }
 
 namespace {
@@ -175,27 +175,74 @@ class Collected final : public ElementSink {
 
 }  // namespace
 
+namespace {
+
+// What a reader makes of a weight in pieces of each size, against the weight in memory.
+void check_pieces(const Weight& from, const Weight& whole) {
+  for (const std::size_t most : {std::size_t{4}, std::size_t{100}, std::size_t{1000}, std::size_t{1} << 20}) {
+    Collected sink(from);
+    ElementReader().read(from, most, sink);
+    CHECK(sink.elements == from.rows * from.cols);
+    CHECK(std::equal(sink.bytes.begin(), sink.bytes.end(), whole.data.data()));
+  }
+}
+
+std::filesystem::path golden_folder(const char* name) {
+  return std::filesystem::path(KVROOF_SOURCE_DIR) / "tests/golden/models" / name;
+}
+
+}  // namespace
+
 TEST_CASE("experts that share tensors, plain or packed, come apart alike in pieces of any size") {
   for (const char* name : {"gpt_oss", "gpt_oss-mxfp4"}) {
     for (const DType type : kTypes) {
-      const auto folder = std::filesystem::path(KVROOF_SOURCE_DIR) / "tests/golden/models" / name;
-      const Model stored = open_model(folder, type);
-      Model whole = open_model(folder, type);
+      const Model stored = open_model(golden_folder(name), type);
+      Model whole = open_model(golden_folder(name), type);
       make_elements(whole);
       const Mlp& expected = whole.weights.layers[1].experts.routed[5];
       const Mlp& mlp = stored.weights.layers[1].experts.routed[5];
       for (const Linear Mlp::* const part : {&Mlp::gate, &Mlp::up, &Mlp::down}) {
         for (const Weight Linear::* const weight : {&Linear::matrix, &Linear::bias}) {
-          const Weight& from = mlp.*part.*weight;
-          const Weight& to = expected.*part.*weight;
-          for (const std::size_t most : {std::size_t{4}, std::size_t{100}, std::size_t{1000}, std::size_t{1} << 20}) {
-            Collected sink(from);
-            ElementReader().read(from, most, sink);
-            CHECK(sink.elements == from.rows * from.cols);
-            CHECK(std::equal(sink.bytes.begin(), sink.bytes.end(), to.data.data()));
-          }
+          check_pieces(mlp.*part.*weight, expected.*part.*weight);
         }
       }
     }
+  }
+}
+
+TEST_CASE("a matrix in FP8 is the product of its numbers and the scales of their blocks, turned or not") {
+  const auto folder = golden_folder("deepseek_v3-fp8");
+  const SafetensorsFile file = SafetensorsFile::open(folder / "model.safetensors").or_throw("test");
+  const auto read = [&](const char* name) {
+    const TensorInfo& tensor = *file.header().find(name);
+    std::vector<std::byte> bytes(tensor.bytes);
+    file.read(tensor, 0, bytes);
+    std::vector<float> numbers(tensor.elements());
+    convert_to_float(tensor.type, bytes.data(), numbers);
+    return numbers;
+  };
+  // 4 heads of 16 rows of keys, that turn, and 24 of values, over 32 columns; blocks of 24 rows and 40 columns.
+  const std::vector<float> codes = read("model.layers.1.self_attn.kv_b_proj.weight");
+  const std::vector<float> scales = read("model.layers.1.self_attn.kv_b_proj.weight_scale_inv");
+  REQUIRE((codes.size() == 160 * 32 && scales.size() == 7));
+  const auto number = [&](std::size_t row, std::size_t col) { return codes[row * 32 + col] * scales[row / 24]; };
+  const Model model = load_model(folder, DType::kF32);
+  const LatentWeights& latent = model.weights.layers[1].latent;
+  const std::vector<float> keys = floats_of(latent.k_up), values = floats_of(latent.v_up);
+  for (std::size_t head = 0; head < 4; ++head) {
+    for (std::size_t col = 0; col < 32; ++col) {
+      for (std::size_t r = 0; r < 16; ++r) CHECK(keys[(head * 32 + col) * 16 + r] == number(head * 40 + r, col));
+      for (std::size_t r = 0; r < 24; ++r) CHECK(values[(head * 24 + r) * 32 + col] == number(head * 40 + 16 + r, col));
+    }
+  }
+  for (const DType type : kTypes) {
+    const Model stored = open_model(folder, type);
+    const Model whole = load_model(folder, type);
+    const LayerWeights& from = stored.weights.layers[1];
+    const LayerWeights& to = whole.weights.layers[1];
+    check_pieces(from.latent.k_up, to.latent.k_up);
+    check_pieces(from.latent.v_up, to.latent.v_up);
+    check_pieces(from.latent.q_down.matrix, to.latent.q_down.matrix);
+    check_pieces(from.experts.routed[5].down.matrix, to.experts.routed[5].down.matrix);
   }
 }

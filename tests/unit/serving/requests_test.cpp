@@ -143,7 +143,6 @@ TEST_CASE("what is no request is named with its line and what is expected") {
   const std::pair<const char*, const char*> wrong[] = {
       {"", "empty"},
       {"arrival_s,prompt\n0,10\n", "no column for the answer: expected one of output, generatedtokens"},
-      {"when,prompt,output\n0,10,1\n", "no column for the arrival"},
       {"arrival_s,prompt,output\n", "no requests"},
       {"arrival_s,prompt,output\n0,10\n", "line 2: 2 fields, the header has 3"},
       {"arrival_s,prompt,output\n0,10,5\n\n1,ten,5\n", "line 4: prompt 'ten': expected a number of tokens"},

@@ -15,17 +15,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-void make_database(const fs::path& path, const std::string& sql) {
-  sqlite3* db = nullptr;
-  REQUIRE(sqlite3_open(path.c_str(), &db) == SQLITE_OK);
-  char* why = nullptr;
-  const int code = sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &why);
-  INFO(std::string(why == nullptr ? "" : why));
-  sqlite3_free(why);
-  REQUIRE(code == SQLITE_OK);
-  sqlite3_close(db);
-}
-
 // Few tables and columns, in another order than ours: what an early version wrote.
 const std::string kOldExport = R"sql(
 CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);

@@ -1,0 +1,13 @@
+// How those who published a model store its weights.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace kvroof {
+
+// Of a model of the catalog (`stored: mxfp4`), by the name of a format; empty: as its weight_type says. Throws Error
+// where the catalog has no such model.
+std::string stored_format_of(const std::string& catalog_name, const std::filesystem::path& catalog);
+
+}  // namespace kvroof

@@ -1,0 +1,103 @@
+// What plan takes a model, a budget and its devices to be.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.hpp"
+#include "tests/support/run_program.hpp"
+
+using kvroof::test::Ran;
+using kvroof::test::run_program;
+using kvroof::test::TemporaryFolder;
+using nlohmann::json;
+
+namespace {
+
+json plan(const std::string& words) {
+  const Ran ran = run_program("plan " + words + " --format json");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  return json::parse(ran.out);
+}
+
+bool has_note(const json& plan, const std::string& words) {
+  for (const json& note : plan["notes"]) {
+    if (note.get<std::string>().find(words) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a budget in tokens is the share of the prompt that it is, however long the prompt") {
+  const std::string work = "--model llama-3.1-8b --device h200 --prompt 128k --output 256 --policy ";
+  const std::pair<const char*, const char*> same[] = {{"h2o:budget=0.1:when=512", "h2o:budget=13107:when=512"},
+                                                      {"r-kv:budget=0.1", "r-kv:budget=13107"},
+                                                      {"scissorhands:budget=0.25", "scissorhands:budget=32768"}};
+  for (const auto& [share, tokens] : same) {
+    INFO(share);
+    const json a = plan(work + share), b = plan(work + tokens);
+    CHECK(a["largest_batch"] == b["largest_batch"]);
+    CHECK(a["batch"] == b["batch"]);
+    // At most 13,107 tokens and the 512 since the last eviction, of 32 layers of 8 heads of 4 KiB a token and layer.
+    if (std::string(share).find("when=512") != std::string::npos) {
+      const double rows = 141.0 * (1ULL << 30) / ((13107 + 256 + 1) * 32 * 4096.0);
+      CHECK(b["largest_batch"].get<double>() < rows);
+      CHECK(b["largest_batch"].get<double>() > 0.6 * rows);
+    }
+  }
+}
+
+TEST_CASE("weights are as the checkpoint is stored where its name or its publisher says so, and the answer says it") {
+  const std::string work = " --device h100-sxm --prompt 2k --output 128";
+  const json named = plan("--model Qwen/Qwen3-30B-A3B-FP8" + work);
+  const json asked = plan("--model qwen3-30b-a3b --dtype fp8" + work);
+  CHECK(named["largest_batch"] == asked["largest_batch"]);
+  CHECK(has_note(named, "weights are taken in fp8"));
+  CHECK_FALSE(has_note(asked, "weights are taken in"));
+  const json published = plan("--model openai/gpt-oss-20b" + work);
+  CHECK(published["largest_batch"] == plan("--model gpt-oss-20b --dtype mxfp4" + work)["largest_batch"]);
+  CHECK(has_note(published, "weights are taken in mxfp4"));
+  CHECK(plan("--model gpt-oss-20b --dtype bf16" + work)["largest_batch"] < published["largest_batch"]);
+  CHECK_FALSE(has_note(plan("--model llama-3.1-8b" + work), "weights are taken in"));
+}
+
+TEST_CASE("beyond the devices that links join a network is taken, which is slower and is said") {
+  const std::string work = "--model llama-3.1-405b --dtype fp8 --batch 8 --prompt 2k --output 256 --tp 16 --device ";
+  const json two_servers = plan(work + "h100-sxm"), rack = plan(work + "h100-sxm:link_devices=16");
+  CHECK(has_note(two_servers, "the links of h100-sxm join 8"));
+  CHECK_FALSE(has_note(rack, "the links of"));
+  const auto step = [](const json& p) { return p["tpot_ms"]["value"].get<double>(); };
+  CHECK(step(two_servers) > 1.3 * step(rack));
+}
+
+TEST_CASE("servers of several sizes are compared by what each of their devices makes, as a plan chooses among them") {
+  const std::string work =
+      " --model llama-3.1-70b --dtype fp8 --engine vllm --device h100-sxm --prompt 2k --output 256 ";
+  const auto first = [&](const std::string& by) {
+    const Ran ran = run_program("compare" + work + "--tp 4,8 --format json" + by);
+    INFO(ran.err);
+    REQUIRE(ran.code == 0);
+    return json::parse(ran.out);
+  };
+  const json ranked = first("");
+  CHECK(ranked["by"] == "tokens_per_s_a_device");
+  CHECK(ranked["points"][0]["tensor_parallel"] == plan(work + "--tp 4,8 --under-load")["tensor_parallel"]);
+  CHECK(ranked["points"][0]["tokens_per_s_a_device"] >= ranked["points"][1]["tokens_per_s_a_device"]);
+  CHECK(first(" --by tokens_per_s")["points"][0]["tensor_parallel"] == 8);
+  const json alike = json::parse(run_program("compare" + work + "--tp 4 --format json").out);
+  CHECK(alike["by"] == "tokens_per_s");
+}
+
+TEST_CASE("a plan leaves no temporary files, also when it is interrupted, and says where it wants them") {
+  const TemporaryFolder folder;
+  const std::string program = "TMPDIR=" + folder.path().string() + " timeout -s INT ";
+  const std::string words = "plan --model llama-3.1-8b --device h200 --prompt 128k --output 1k --policy h2o:budget=0.3";
+  for (const char* seconds : {"0.2 ", "0.5 ", "100 "}) {
+    const Ran ran = run_program(words, program + seconds + KVROOF_PROGRAM);
+    INFO(seconds << ran.err);
+    CHECK(std::filesystem::is_empty(folder.path()));
+  }
+  const Ran nowhere = run_program(words, "TMPDIR=/no/such/folder " KVROOF_PROGRAM);
+  CHECK(nowhere.code == 2);
+  CHECK(nowhere.err.starts_with("error: the folder for temporary files is not there\n"));
+}
