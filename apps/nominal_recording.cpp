@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 
@@ -34,10 +35,26 @@ NominalTrace nominal_trace(const WorkloadRequest& request, std::uint64_t seed) {
   return trace;
 }
 
-// A budget in tokens must still be less than the prompt where it was: half of what was cut, or its share of the prompt.
-void shrink(Budget& budget, std::uint32_t prompt, std::uint32_t nominal) {
-  if (budget.kind != Budget::Kind::kTokens || prompt == nominal || 2 * budget.value <= nominal) return;
-  budget.value = std::max(1.0, std::round(nominal * std::max(0.5, budget.value / prompt)));
+// Tokens that the parameters of a policy name (sinks=4, recent=32, …), in all.
+double named_tokens(const PolicySpec& point) {
+  double sum = 0;
+  for (const auto& [key, value] : point.params) {
+    double tokens = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), tokens);
+    if (error == std::errc() && end == value.data() + value.size() && tokens >= 1) sum += tokens;
+  }
+  return sum;
+}
+
+// A budget in tokens must still be less than the prompt where it was, and have room for what parameters name: half of
+// the cut prompt, its share of the prompt, or twice those tokens, for which the prompt is then cut less.
+void shrink(PolicySpec& point, std::uint32_t whole, NominalTrace& trace) {
+  const double budget = point.budget.value;
+  if (point.budget.kind != Budget::Kind::kTokens || whole == trace.prompt || 2 * budget <= trace.prompt) return;
+  const double cut = std::round(trace.prompt * std::max(0.5, budget / whole));
+  const double least = std::min(budget, 2 * named_tokens(point));
+  point.budget.value = std::max({1.0, cut, least});
+  if (least > cut) trace.prompt = static_cast<std::uint32_t>(std::min<double>(whole, 2 * least));
 }
 
 fs::path new_folder() {
@@ -61,8 +78,8 @@ NominalRecording::NominalRecording(const WorkloadRequest& request, std::uint64_t
     : folder_(new_folder()), points_(request.points) {
   try {
     remove_at_signals(folder_);
-    const NominalTrace trace = nominal_trace(request, seed);
-    for (PolicySpec& point : points_) shrink(point.budget, request.prompt, trace.prompt);
+    NominalTrace trace = nominal_trace(request, seed);
+    for (PolicySpec& point : points_) shrink(point, request.prompt, trace);
     write_nominal_trace(path(), trace);
   } catch (...) {
     std::error_code ignored;

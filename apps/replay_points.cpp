@@ -76,8 +76,8 @@ Room room_of(const PointResult& result) {
     return [](std::uint32_t prompt, std::uint32_t step) { return std::uint64_t{prompt} + step; };
   }
   const auto with = [&result](const Budget& budget) -> TokensAt {
-    return [&result, budget](std::uint32_t prompt, std::uint32_t step) {
-      return tokens_after_eviction(result.spec, result.traits, budget, prompt, step);
+    return [&result, budget](std::uint32_t prompt, std::uint32_t step, std::uint32_t window) {
+      return tokens_after_eviction(result.spec, result.traits, budget, prompt, step, window);
     };
   };
   const Budget& budget = result.spec.budget;
@@ -90,7 +90,7 @@ Room reads_of(const PointResult& result) {
   const Budget& budget = result.spec.budget;
   if (!result.traits.selects || result.traits.bound || budget.kind == Budget::Kind::kUnlimited) return {};
   const auto with = [](const Budget& of) -> TokensAt {
-    return [of](std::uint32_t prompt, std::uint32_t step) {
+    return [of](std::uint32_t prompt, std::uint32_t step, std::uint32_t) {
       const std::uint64_t tokens = std::uint64_t{prompt} + step;
       return std::min<std::uint64_t>(tokens, of.tokens(prompt, static_cast<std::uint32_t>(tokens)));
     };

@@ -99,19 +99,23 @@ void read(const Arguments& arguments, SimulateRequest& request) {
   if (const double last = request.requests.back().arrival; last > 0) {
     own_rate = static_cast<double>(request.requests.size() - 1) / last;
   }
-  if (arguments.has("rate") && own_rate == 0) {
+  if (arguments.has("rate") && own_rate == 0 && trace.has_arrivals) {
     throw usage_error(fmt::format("--rate: all requests of {} arrive at once, so they have no rate", path));
   }
   double factor = request.highest_rate ? own_rate : 1;
-  if (arguments.has("rate") && !request.highest_rate) {
+  if (arguments.has("rate") && !request.highest_rate && own_rate > 0) {
     factor = own_rate / rate_of(arguments);
   }
   for (Request& r : request.requests) r.arrival *= factor;
   double prompts = 0, outputs = 0;
   for (const Request& r : request.requests) prompts += r.prompt, outputs += r.output;
   const auto count = static_cast<double>(request.requests.size());
-  request.requests_text = fmt::format("{} request{} of {}, {:.0f} + {:.0f} tokens on average", request.requests.size(),
-                                      request.requests.size() == 1 ? "" : "s", path, prompts / count, outputs / count);
+  request.requests_text = fmt::format("{} request{} of {}, {:.0f} + {:.0f} tokens on average{}",
+                                      request.requests.size(), request.requests.size() == 1 ? "" : "s", path,
+                                      prompts / count, outputs / count,
+                                      trace.has_arrivals || request.clients > 0
+                                          ? ""
+                                          : "; the file has no times, and when they come is drawn");
 }
 
 void check_load(const Arguments& arguments, const SimulateRequest& request) {

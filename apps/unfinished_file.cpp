@@ -20,9 +20,10 @@ struct AtSignals {
 };
 AtSignals g_file, g_folder;
 
-// A folder is read with memory, which a handler may not ask for: another program does it.
+// A folder is read with memory, which a handler may not ask for: another program does it. By vfork: fork takes locks
+// first, which the interrupted thread may hold.
 void remove_folder(const char* path) {
-  const pid_t child = ::fork();
+  const pid_t child = ::vfork();
   if (child == 0) {
     ::execl("/bin/rm", "rm", "-rf", "--", path, static_cast<char*>(nullptr));
     ::_exit(127);

@@ -10,10 +10,10 @@
 #include "apps/shared_options.hpp"
 #include "apps/speculation.hpp"
 #include "apps/values.hpp"
+#include "apps/workload_weights.hpp"
 #include "kernels/engine/token_kinds.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/cost/engine_profile.hpp"
-#include "sim/model/stored_format.hpp"
 #include "sim/policy/head_values.hpp"
 
 namespace fs = std::filesystem;
@@ -23,7 +23,6 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view kOwnEngine = "kvroof";
 
 std::vector<PointResult> replay_points(const TraceReader& trace, const WorkloadRequest& request,
                                        std::span<const PolicySpec> points, const Arguments& arguments) {
@@ -58,46 +57,6 @@ std::vector<Workload> workloads_of(const TraceReader& trace, const WorkloadReque
 const std::string& required(const Arguments& arguments, const std::string& option, const std::string& what) {
   if (!arguments.has(option)) throw usage_error(fmt::format("--{} is missing: {}", option, what));
   return arguments.get<std::string>(option);
-}
-
-// How the weights of `--model` are stored where the name of a checkpoint or the catalog says that it is not in 16 bits.
-std::optional<WeightFormat> stored_format(const Arguments& arguments, const ModelShape& model) {
-  const std::string& name = arguments.get<std::string>("model");
-  std::error_code error;
-  if (fs::exists(name, error)) return std::nullopt;
-  if (name != model.name) {
-    if (const auto format = format_in_name(fs::path(name).filename().string())) return format;
-  }
-  return parse_weight_format(stored_format_of(model.name, data_folder() / "catalog"));
-}
-
-std::vector<WeightFormat> weight_formats_of(const Arguments& arguments, WorkloadRequest& request) {
-  const auto stored = stored_format(arguments, request.model);
-  const WeightFormat own = stored.value_or(plain_format(request.model.weight_type));
-  if (!arguments.has("dtype")) {
-    request.stored_format = stored && stored->quantised() ? std::string(stored->name) : std::string();
-    return {own};
-  }
-  const std::string& text = arguments.get<std::string>("dtype");
-  if (text == "auto") {
-    std::vector<WeightFormat> formats = {own};
-    for (const char* other : {"fp8", "int4"}) {
-      if (own.name != other) formats.push_back(*parse_weight_format(other));
-    }
-    return formats;
-  }
-  std::vector<WeightFormat> formats;
-  for (const std::string& item : split_list("dtype", text)) {
-    const auto format = parse_weight_format(item);
-    if (!format) {
-      std::vector<std::string> known = {"bf16", "f16", "f32"};
-      for (const WeightFormat& f : weight_formats()) known.emplace_back(f.name);
-      throw usage_error(fmt::format("--dtype {}: no such type of weights{}", item, did_you_mean(item, known)))
-          .note("known: " + join(known) + "; auto tries the model's own, fp8 and int4");
-    }
-    formats.push_back(*format);
-  }
-  return formats;
 }
 
 // Quantised weights are computed with in 16 bits, or in a type of their own.
@@ -223,6 +182,11 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   request.output = count_value("output", arguments.get<std::string>("output"), 1, 1U << 20);
   request.prompt = prompt_of(arguments, request);
   require_positions(request.model, request.prompt, request.output);
+  if (arguments.has("engine")) {
+    const auto& name = arguments.get<std::string>("engine");
+    request.engine = find_engine_profile(name, catalog);
+    request.engine_version = name.substr(std::min(name.find('@'), name.size()));
+  }
   const std::vector<WeightFormat> formats = weight_formats_of(arguments, request);
   request.deployments = deployments_of(arguments, request, formats);
   const std::string sampling = arguments.get<std::string>("sampling");
@@ -231,11 +195,6 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   }
   for (Deployment& d : request.deployments) d.top_p = sampling == "top-p";
   if (arguments.has("trace")) request.trace = arguments.get<std::string>("trace");
-  if (arguments.has("engine")) {
-    const auto& name = arguments.get<std::string>("engine");
-    request.engine = find_engine_profile(name, catalog);
-    request.engine_version = name.substr(std::min(name.find('@'), name.size()));
-  }
   return request;
 }
 
@@ -351,8 +310,11 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
         "it from a recorded run");
   }
   if (!request.stored_format.empty()) {
-    notes.push_back(fmt::format("weights are taken in {}, as this checkpoint is stored; --dtype bf16 is without that",
-                                request.stored_format));
+    notes.push_back(request.keeps_stored
+                        ? fmt::format("weights are taken in {}, as this checkpoint is stored; --dtype bf16 is without "
+                                      "that", request.stored_format)
+                        : fmt::format("this checkpoint is stored in {0}; kvroof's own engine runs it in 16 bits, and "
+                                      "--engine vllm or another, or --dtype {0}, keeps them", request.stored_format));
   }
   const auto any_point = [&](auto holds) {
     return std::any_of(request.points.begin(), request.points.end(), holds);
@@ -368,7 +330,7 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
     notes.push_back(fmt::format("{}: a whole number is tokens, {:.2g} % of the prompt; a share is written 0.5 or 50%",
                                 point.text(), share));
   }
-  if (evicts && request.engine && request.engine->name != kOwnEngine && !request.engine->on_cpu) {
+  if (evicts && !request.is_own_engine() && !request.engine->on_cpu) {
     notes.push_back(fmt::format("--engine {} says how work is launched; that it can evict is assumed, and what the "
                                 "policy itself launches, reads and holds is added", request.engine->name));
   }

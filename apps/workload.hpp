@@ -29,9 +29,12 @@ struct WorkloadRequest {
   std::uint32_t prompt = 0, output = 0;
   std::optional<std::filesystem::path> trace;  // whose residency is projected; nothing: a nominal one
   std::optional<EngineProfile> engine;         // nothing: the device's own
-  std::string stored_format;                   // of quantised weights that no --dtype asked for; empty: of none
+  std::string stored_format;                   // of a quantised checkpoint, where no --dtype was asked for; or empty
+  bool keeps_stored = false;                   // its weights are priced so
   std::string engine_version;                  // of it, with an @; empty: today's
 
+  // Whether it is kvroof's own back end that is asked about.
+  [[nodiscard]] bool is_own_engine() const { return !engine || engine->name == "kvroof"; }
   // With the cache that the policy names, if it names one.
   [[nodiscard]] Deployment with_cache_of(const PolicySpec& policy, Deployment deployment) const {
     deployment.types.kv = policy.kv.value_or(deployment.types.kv);

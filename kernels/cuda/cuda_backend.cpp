@@ -322,6 +322,7 @@ void CudaBackend::step(std::span<const DecodeEntry> batch, const PassResult& res
   const PassTokens tokens{ids, positions, use_long};
   launch_reserve_ = DeviceBuffer();
   try {
+    if (forward_ == nullptr) forward_ = new_forward();
     launches_.set_sequence(active_.size() == 1 ? static_cast<std::int32_t>(active_[0]->id) : -1);
     device_policy_ ? step_on_device(tokens, result) : step_by_rows(tokens, result);
   } catch (const OutOfDeviceMemory& refused) {

@@ -18,6 +18,10 @@ Error CudaBackend::refused_load(const OutOfDeviceMemory& refused) const {
 
 // All that a prompt needs grows with its tokens: its rows in the caches of all layers, and the buffers of its pass.
 Error CudaBackend::refused_prompt(const OutOfDeviceMemory& refused, const Sequence& sequence) {
+  if (forward_ == nullptr) {
+    return Error(fmt::format("out of device memory before the prompt of sequence {}: {}", sequence.id, refused.what()))
+        .note(fmt::format("no prompt fits{}", kWhoHoldsMemory));
+  }
   std::uint64_t held = prompt_buffer_.bytes() + forward_->held_bytes();
   for (const DeviceBuffer* buffer : pass_buffers()) held += buffer->bytes();
   std::uint64_t needed = 0;

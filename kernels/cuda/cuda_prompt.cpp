@@ -307,6 +307,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
   plan_.forget();  // buffers that it knows may grow
   launches_.set_sequence(static_cast<std::int32_t>(sequence));
   try {
+    if (forward_ == nullptr) forward_ = new_forward();  // there was no room for it after a prompt that was refused
     run_prompt(ids, last, all);
   } catch (const Interrupted&) {
     drop_prompt(sequence);

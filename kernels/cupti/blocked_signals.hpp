@@ -11,13 +11,16 @@ namespace kvroof {
 // limit fails, and no signal stays behind that would end the program. Signals of a thread's own faults are as before.
 class BlockedSignals {
  public:
-  BlockedSignals() {
-    sigset_t pending, all;
+  // kWriting: of the file size limit alone, so that a program that waits can still be ended.
+  enum Which { kAll, kWriting };
+  explicit BlockedSignals(Which which = kAll) {
+    sigset_t pending, blocked;
     sigpending(&pending);
     had_limit_ = sigismember(&pending, SIGXFSZ) == 1;
-    sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&all, fault);
-    pthread_sigmask(SIG_BLOCK, &all, &before_);
+    which == kAll ? sigfillset(&blocked) : sigemptyset(&blocked);
+    sigaddset(&blocked, SIGXFSZ);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&blocked, fault);
+    pthread_sigmask(SIG_BLOCK, &blocked, &before_);
   }
   ~BlockedSignals() {
     if (!had_limit_) {

@@ -147,7 +147,8 @@ Model open_model(const fs::path& folder, std::optional<DType> type) {
   bind_fp8_scales(tensors, model.config.options.fp8, bindings);
   check_names(model, *model.checkpoint, tensors, bindings);
   check_tensors(tensors, bindings);
-  model.config.shape.weight_type = tensors.find(bindings.front().name)->info->type;
+  const DType of_embedding = tensors.find(bindings.front().name)->info->type;
+  if (is_weight_type(of_embedding)) model.config.shape.weight_type = of_embedding;
   model.type = type.value_or(model.config.shape.weight_type);
   for (const TensorBinding& binding : bindings) {
     const StoredTensor* scales = binding.scales.empty() ? nullptr : tensors.find(binding.scales);

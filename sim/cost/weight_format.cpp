@@ -91,7 +91,7 @@ constexpr std::array kAliases = {
     Alias{"q4kxl", "Q4_K_M"},          Alias{"udq4kxl", "Q4_K_M"},     Alias{"fp8kv", "fp8"},
     Alias{"mxfp4moe", "mxfp4"},        Alias{"torchaofp8", "fp8"},     Alias{"int8dynamic", "int8"},
     Alias{"q4kmedium", "Q4_K_M"},      Alias{"q4ksmall", "Q4_K_S"},    Alias{"q5kmedium", "Q5_K_M"},
-    Alias{"q3kmedium", "Q3_K_M"}};
+    Alias{"q3kmedium", "Q3_K_M"},      Alias{"gptqint8", "int8-wo"},   Alias{"int8gptq", "int8-wo"}};
 
 // Letters and digits alone: engines write int8-wo, int8_wo and INT8 WO.
 std::string letters_of(std::string_view text) {

@@ -299,6 +299,15 @@ std::string stored_format_of(const std::string& catalog_name, const fs::path& ca
   return root["stored"] ? root["stored"].as<std::string>() : std::string();
 }
 
+std::string stored_format_of(const fs::path& folder_or_file) {
+  std::error_code error;
+  const fs::path file = fs::is_directory(folder_or_file, error) ? folder_or_file / "config.json" : folder_or_file;
+  if (file.extension() != ".json") return {};
+  const ModelOptions options =
+      parse_config_json(read_text(file)).or_throw(file.string(), ExitCode::kUsage).options;
+  return options.fp8.used ? "fp8" : options.mxfp4_experts ? "mxfp4" : "";
+}
+
 std::vector<std::string> catalog_model_names(const fs::path& catalog) {
   std::vector<std::string> names;
   std::error_code error;

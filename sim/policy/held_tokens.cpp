@@ -36,11 +36,12 @@ std::optional<SawTooth> saw_tooth(const PolicySpec& spec, const Budget& budget, 
 }  // namespace
 
 std::uint64_t tokens_after_eviction(const PolicySpec& spec, const PolicyTraits& traits, const Budget& budget,
-                                    std::uint32_t prompt, std::uint32_t step) {
+                                    std::uint32_t prompt, std::uint32_t step, std::uint32_t window) {
   const u64 tokens = u64{prompt} + step;
   if (budget.kind == Budget::Kind::kUnlimited) return tokens;
   if (traits.schedule == Schedule::kPrefillOnly) return std::min(prompt, budget.tokens(prompt, prompt)) + u64{step};
   if (const auto teeth = saw_tooth(spec, budget, prompt)) {
+    if (window > 0 && window <= teeth->budget) return tokens;
     return traits.streams_prompt ? teeth->later(0, tokens) : teeth->later(teeth->after_prompt(prompt), step);
   }
   const u64 there = tokens - step % traits.interval;

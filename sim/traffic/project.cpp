@@ -30,14 +30,17 @@ struct Target {
   const Room& room;
   const Room& reads;
 
-  [[nodiscard]] u64 room_at(std::uint32_t step) const { return seen(room.target(prompt, step), window); }
+  // Those since the last eviction are as many whatever the budget is.
+  [[nodiscard]] u64 room_at(std::uint32_t step) const {
+    return seen(room.target(prompt, step, window) + room.since_eviction(step), window);
+  }
   [[nodiscard]] u64 recorded_room_at(std::uint32_t recorded_prompt, std::uint32_t step) const {
-    return seen(room.recorded(recorded_prompt, step), recorded_window);
+    return seen(room.recorded(recorded_prompt, step, recorded_window) + room.since_eviction(step), recorded_window);
   }
   // Rows that a policy which selects reads in a step of the target, over those in a step of the recording.
   [[nodiscard]] double read_growth(std::uint32_t recorded_prompt, std::uint32_t recorded, std::uint32_t step) const {
-    return heads * static_cast<double>(seen(reads.target(prompt, step), window)) /
-           static_cast<double>(seen(reads.recorded(recorded_prompt, recorded), recorded_window));
+    return heads * static_cast<double>(seen(reads.target(prompt, step, window), window)) /
+           static_cast<double>(seen(reads.recorded(recorded_prompt, recorded, recorded_window), recorded_window));
   }
 };
 
@@ -51,14 +54,9 @@ class Occupancy {
     const double recorded = to.output > 0 ? static_cast<double>(step) / to.output * r_.steps : 0;
     const auto s = static_cast<std::uint32_t>(std::clamp<long long>(std::llround(recorded), 0, r_.steps));
     const double most = static_cast<double>(to.storage_heads * seen(u64{to.prompt} + step, to.window));
-    // Tokens since the last eviction are as many whatever the budget is.
-    const u64 resident = r_.at(s, layer_).resident;
-    const u64 kept = resident - std::min(resident, to.recorded_heads * to.room.since_eviction(s));
-    const double since = static_cast<double>(to.storage_heads * to.room.since_eviction(step));
-    return std::min(most, static_cast<double>(kept) * to.heads * growth(s, step, to) + since);
+    return std::min(most, static_cast<double>(r_.at(s, layer_).resident) * to.heads * growth(s, step, to));
   }
-  // What a head has room for after a step of the target, over that after a step of the recording, but for the tokens
-  // since the last eviction.
+  // Room for a head after a step of the target, over that after a step of the recording.
   [[nodiscard]] double growth(std::uint32_t recorded, std::uint32_t step, const Target& to) const {
     return static_cast<double>(to.room_at(step)) / static_cast<double>(to.recorded_room_at(r_.prompt, recorded));
   }

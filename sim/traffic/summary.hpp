@@ -77,8 +77,9 @@ struct StepTokens {
 StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
                                 std::uint64_t batch, StepTokens tokens = {});
 
-// Tokens after step `step` (0: the prompt) of a sequence of `prompt` prompt tokens; at least 1.
-using TokensAt = std::function<std::uint64_t(std::uint32_t prompt, std::uint32_t step)>;
+// Tokens after step `step` (0: the prompt) of a sequence of `prompt` prompt tokens, in a layer with that window (0:
+// none); at least 1. Those that the window hides need not be left out.
+using TokensAt = std::function<std::uint64_t(std::uint32_t prompt, std::uint32_t step, std::uint32_t window)>;
 
 // What a head may hold: so many tokens, at most those there are, and beside them those that came since the policy last
 // evicted, which it does every `interval` steps.
@@ -86,7 +87,9 @@ struct Room {
   Room() = default;
   template <class F>
     requires std::is_invocable_r_v<std::uint64_t, F, std::uint32_t, std::uint32_t>
-  Room(F tokens, std::uint32_t every = 1) : target(tokens), recorded(tokens), interval(every) {}  // NOLINT
+  Room(F tokens)  // NOLINT: where windows change nothing beyond what they hide
+      : target([tokens](std::uint32_t prompt, std::uint32_t step, std::uint32_t) { return tokens(prompt, step); }),
+        recorded(target) {}
   Room(TokensAt of_target, TokensAt of_recording, std::uint32_t every)
       : target(std::move(of_target)), recorded(std::move(of_recording)), interval(every) {}
 

@@ -72,7 +72,8 @@ TEST_CASE("the answer of compare says how many devices and which weights the fir
   const json& first = tp["points"][0];
   CHECK(first["device"] == "h100-sxm");
   const std::string named = std::to_string(first["tensor_parallel"].get<int>()) + " × NVIDIA H100 SXM 80 GB, " +
-                            first["weight_type"].get<std::string>() + ", under full is first by tokens_per_s, ";
+                            first["weight_type"].get<std::string>() +
+                            ", under full is first by tokens_per_s_a_device, ";
   CHECK(says(tp["answer"], named));
   CHECK(says(tp["answer"], " × NVIDIA L4 24 GB, "));
 }

@@ -47,8 +47,32 @@ TEST_CASE("a budget in tokens is the share of the prompt that it is, however lon
   }
 }
 
+TEST_CASE("a recording of layers with windows is projected on its own shape as it is") {
+  const TemporaryFolder folder;
+  const std::string model = std::string(KVROOF_SOURCE_DIR) + "/tests/golden/models/gpt_oss";
+  const std::string trace = folder.file("a.kvt");
+  std::string ids;
+  for (int i = 0; i < 40; ++i) ids += std::to_string((7 * i + 3) % 64) + " ";
+  const Ran recorded =
+      run_program("record -q --model " + model + " --ids '" + ids + "' -n 30 --ignore-eos -o " + trace);
+  INFO(recorded.err);
+  REQUIRE(recorded.code == 0);
+  const auto held = [&](const std::string& as) {
+    const Ran ran = run_program("replay " + trace + " --policy r-kv:when=8:window=2:budget=40,scissorhands:budget=40,"
+                                "scissorhands:budget=6:recent=2,h2o:budget=6,full --format json" + as);
+    INFO(ran.err);
+    REQUIRE(ran.code == 0);
+    std::vector<double> bytes;
+    const json points = json::parse(ran.out)["points"];
+    for (const json& p : points) bytes.push_back(p["kv_resident_bytes"].get<double>());
+    return bytes;
+  };
+  CHECK(held("").size() == 5);
+  CHECK(held(" --as " + model) == held(""));
+}
+
 TEST_CASE("weights are as the checkpoint is stored where its name or its publisher says so, and the answer says it") {
-  const std::string work = " --device h100-sxm --prompt 2k --output 128";
+  const std::string alone = " --device h100-sxm --prompt 2k --output 128", work = alone + " --engine vllm";
   const json named = plan("--model Qwen/Qwen3-30B-A3B-FP8" + work);
   const json asked = plan("--model qwen3-30b-a3b --dtype fp8" + work);
   CHECK(named["largest_batch"] == asked["largest_batch"]);
@@ -59,6 +83,15 @@ TEST_CASE("weights are as the checkpoint is stored where its name or its publish
   CHECK(has_note(published, "weights are taken in mxfp4"));
   CHECK(plan("--model gpt-oss-20b --dtype bf16" + work)["largest_batch"] < published["largest_batch"]);
   CHECK_FALSE(has_note(plan("--model llama-3.1-8b" + work), "weights are taken in"));
+  const std::string models = std::string(KVROOF_SOURCE_DIR) + "/tests/golden/models/";
+  const std::string here = " --device h100-sxm --prompt 64 --output 16 --engine vllm";
+  CHECK(has_note(plan("--model " + models + "deepseek_v3-fp8" + here), "weights are taken in fp8"));
+  CHECK(has_note(plan("--model " + models + "gpt_oss-mxfp4/config.json" + here), "weights are taken in mxfp4"));
+  CHECK_FALSE(has_note(plan("--model " + models + "deepseek_v3" + here), "weights are taken in"));
+  // Our own engine runs them in 16 bits.
+  const json own = plan("--model openai/gpt-oss-20b" + alone);
+  CHECK(own["largest_batch"] == plan("--model gpt-oss-20b --dtype bf16" + alone)["largest_batch"]);
+  CHECK(has_note(own, "this checkpoint is stored in mxfp4; kvroof's own engine runs it in 16 bits"));
 }
 
 TEST_CASE("beyond the devices that links join a network is taken, which is slower and is said") {
@@ -90,13 +123,15 @@ TEST_CASE("servers of several sizes are compared by what each of their devices m
 
 TEST_CASE("a plan leaves no temporary files, also when it is interrupted, and says where it wants them") {
   const TemporaryFolder folder;
-  const std::string program = "TMPDIR=" + folder.path().string() + " timeout -s INT ";
+  const std::string program = "TMPDIR=" + folder.path().string() + " timeout -k 20 -s INT ";
   const std::string words = "plan --model llama-3.1-8b --device h200 --prompt 128k --output 1k --policy h2o:budget=0.3";
   for (const char* seconds : {"0.2 ", "0.5 ", "100 "}) {
     const Ran ran = run_program(words, program + seconds + KVROOF_PROGRAM);
     INFO(seconds << ran.err);
     CHECK(std::filesystem::is_empty(folder.path()));
   }
+  const json wide = plan("--model llama-3.1-8b --device h200 --prompt 128k --policy streaming:budget=8192:sinks=4096");
+  CHECK(wide["batch"] > 0);
   const Ran nowhere = run_program(words, "TMPDIR=/no/such/folder " KVROOF_PROGRAM);
   CHECK(nowhere.code == 2);
   CHECK(nowhere.err.starts_with("error: the folder for temporary files is not there\n"));

@@ -65,3 +65,15 @@ TEST_CASE("a matrix in FP8 whose config.json tells of no quantisation is refused
   CHECK_THAT(refusal_of("smollm3", tensors),
              ContainsSubstring("mlp.up_proj.weight has type F8_E4M3, expected F32, F16 or BF16"));
 }
+
+TEST_CASE("a model whose embedding is in FP8 as well runs in the type that config.json names") {
+  Tensors tensors = golden_tensors("smollm3-fp8-channel");
+  StoredContent& embedding = named(tensors, "model.embed_tokens.weight");
+  embedding.type = DType::kF8E4M3;
+  embedding.data.resize(embedding.data.size() / 2);
+  tensors.push_back({"model.embed_tokens.weight_scale", DType::kBF16, {1}, {std::byte{0x80}, std::byte{0x3f}}});
+  const TemporaryFolder folder;
+  std::filesystem::copy_file(kGoldenModels / "smollm3-fp8-channel/config.json", folder.path() / "config.json");
+  write_tensors(folder.path() / "model.safetensors", tensors);
+  CHECK(load_model(folder.path(), std::nullopt).type == DType::kBF16);
+}

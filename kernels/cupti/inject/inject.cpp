@@ -44,7 +44,7 @@ std::unique_ptr<SpoolWriter> make_spool(const std::filesystem::path& folder) {
 void end_recording() {
   // A forked child inherits the exit handler, but neither the recorder's thread nor CUDA.
   if (g_recording == nullptr || g_recording->process != getpid()) return;
-  const BlockedSignals blocked;
+  const BlockedSignals blocked(BlockedSignals::kWriting);
   try {
     g_recording->recorder->leave();
     g_recording->spool->flush();

@@ -42,11 +42,10 @@ std::vector<PolicySpec> specs() {
 Room room_of(const PointResult& result) {
   const bool grows = result.spec.budget.kind == Budget::Kind::kUnlimited ||
                      result.traits.schedule == Schedule::kPrefillOnly;
-  return Room(
-      [&result](std::uint32_t prompt, std::uint32_t step) {
-        return tokens_after_eviction(result.spec, result.traits, result.spec.budget, prompt, step);
-      },
-      grows ? 1 : result.traits.interval);
+  const TokensAt tokens = [&result](std::uint32_t prompt, std::uint32_t step, std::uint32_t window) {
+    return tokens_after_eviction(result.spec, result.traits, result.spec.budget, prompt, step, window);
+  };
+  return {tokens, tokens, grows ? 1 : result.traits.interval};
 }
 
 }  // namespace
@@ -59,7 +58,7 @@ TEST_CASE("what a head holds after each step follows from its budget and the pol
       for (std::uint32_t step = 0; step <= lengths.output; ++step) {
         INFO(result.spec.text() << ", " << lengths.prompt << " tokens, step " << step);
         REQUIRE(held.at(step, 0).resident ==
-                held.storage_heads * (room.target(lengths.prompt, step) + room.since_eviction(step)));
+                held.storage_heads * (room.target(lengths.prompt, step, 0) + room.since_eviction(step)));
       }
     }
   }

@@ -32,6 +32,8 @@ TEST_CASE("A kernel's kind is told by the names that libraries give their kernel
       {"void vllm::paged_attention_v2_kernel<unsigned short, unsigned short, 128, 16, 128, "
        "(vllm::Fp8KVCacheDataType)0>", "attention"},
       {"kernel_unified_attention_2d", "attention"},
+      {"_fwd_grouped_kernel_stage1", "attention"},
+      {"_fwd_kernel_stage2", "attention"},
       {"void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0, 2u, 8u>", "attention"},
       {"fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvSlidingOrChunkedCausalP16VarSeqQ128Kv128PersistentContext",
        "attention"},

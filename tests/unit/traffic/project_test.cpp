@@ -81,9 +81,9 @@ TEST_CASE("a share of the prompt is rounded for the target's prompt, not scaled 
 TEST_CASE("a budget that grows with the length is followed step by step, however few steps were recorded") {
   const Room third = [](std::uint32_t prompt, std::uint32_t step) { return (std::uint64_t{prompt} + step) / 3; };
   Residency small = synthetic::fraction({32, 5}, 1.0 / 3, 1, 1);
-  for (std::uint32_t step = 0; step <= 5; ++step) small.at(step, 0).resident = third.target(32, step);
+  for (std::uint32_t step = 0; step <= 5; ++step) small.at(step, 0).resident = third.target(32, step, 0);
   const Residency big = project(small, shape(1, 1, 1), shape(1, 4, 4), {1000, 2000}, third);
-  for (std::uint32_t step = 0; step <= 2000; ++step) CHECK(big.at(step, 0).resident == 4 * third.target(1000, step));
+  for (std::uint32_t step = 0; step <= 2000; ++step) CHECK(big.at(step, 0).resident == 4 * third.target(1000, step, 0));
 }
 
 TEST_CASE("one layer of a projection is that layer of the whole") {
