@@ -14,8 +14,6 @@ constexpr std::array<std::string_view, 6> kOfActivations = {".input_scale", ".ou
 
 using Shape = std::vector<std::uint64_t>;
 
-std::string text_of(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
 std::uint64_t parts(std::uint64_t size, std::uint64_t of) { return (size + of - 1) / of; }
 
 struct Block {
@@ -33,15 +31,13 @@ std::optional<Block> block_of(const Shape& matrix, const Shape& scales, const Fp
   return std::nullopt;
 }
 
-bool is_number(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
-
 Error wrong_scales(const NamedTensors& tensors, const TensorBinding& binding) {
   const StoredTensor& scales = *tensors.find(binding.scales);
   return Error(fmt::format(
       "{}: tensor {} is {} {}, expected F32, F16 or BF16 for a matrix {}: one number for each block that "
       "quantization_config tells of, for each row, or for all of it",
       scales.file->path().string(), tensors.full_name(binding.scales), safetensors_name_of(scales.info->type),
-      text_of(scales.info->shape), text_of(binding.shape)));
+      shape_text(scales.info->shape), shape_text(binding.shape)));
 }
 
 }  // namespace
@@ -59,7 +55,7 @@ void bind_fp8_scales(const NamedTensors& tensors, const Fp8Storage& storage, std
     const StoredTensor* scales = tensors.find(binding.scales);
     if (scales == nullptr) continue;
     const auto block = block_of(binding.shape, scales->info->shape, storage);
-    if (!block || !is_number(scales->info->type)) throw wrong_scales(tensors, binding);
+    if (!block || !is_weight_type(scales->info->type)) throw wrong_scales(tensors, binding);
     binding.scale_rows = block->rows;
     binding.scale_cols = block->cols;
   }

@@ -20,8 +20,6 @@ namespace {
 constexpr std::uint64_t kMostConfigBytes = std::uint64_t{16} << 20;
 constexpr std::size_t kNamesShown = 3;
 
-std::string shape_text(const std::vector<std::uint64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
 std::string first_names(const std::vector<std::string>& names) {
   const std::size_t shown = std::min(names.size(), kNamesShown);
   const std::string text = join(std::span(names).first(shown));
@@ -48,8 +46,6 @@ void read_generation_config(const fs::path& folder, ModelOptions& options) {
   }
   options.eos_ids = std::move(ids);
 }
-
-bool is_weight_type(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
 
 void check_names(const Model& model, const Checkpoint& checkpoint, const NamedTensors& tensors,
                  std::span<const TensorBinding> bindings) {

@@ -4,10 +4,19 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/engine/checkpoint.hpp"
+#include "sim/core/error.hpp"
 
 namespace kvroof {
+
+// Of what weights, and the scales of packed ones, may be.
+inline bool is_weight_type(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
+// For messages.
+inline std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 // A tensor of the checkpoint under the name that it has without a prefix.
 class NamedTensors {
