@@ -178,8 +178,10 @@ std::vector<AnalysisResult> analyze(const TraceReader& trace, std::span<const An
 
 // "12.3 %"; "–" for NaN.
 std::string percent_text(double share);
+std::string percent_text(double share, int digits);  // after the point
 // Three significant digits; "–" for NaN.
 std::string number_text(double x);
+inline constexpr double kLongestGrid = 1U << 24;  // tokens
 // Lowest and highest are 1 and `most` at most; each power of two times 2^(i / per_octave), rounded, once.
 std::vector<double> log_grid(double most, unsigned per_octave = 1);
 // from, from + step … to.

@@ -8,11 +8,10 @@
 namespace kvroof {
 namespace {
 
-constexpr double kMostTokens = 1U << 24;
 constexpr unsigned kPerOctave = 4;
 
 const std::vector<double>& ranks() {
-  static const std::vector<double> grid = log_grid(kMostTokens, kPerOctave);
+  static const std::vector<double> grid = log_grid(kLongestGrid, kPerOctave);
   return grid;
 }
 

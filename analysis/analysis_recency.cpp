@@ -7,12 +7,11 @@
 namespace kvroof {
 namespace {
 
-constexpr double kMostTokens = 1U << 24;
 constexpr std::uint32_t kSinks = 4;
 constexpr std::size_t kRecent = 32;
 
 const std::vector<double>& windows() {
-  static const std::vector<double> grid = log_grid(kMostTokens);
+  static const std::vector<double> grid = log_grid(kLongestGrid);
   return grid;
 }
 

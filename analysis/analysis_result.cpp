@@ -92,6 +92,8 @@ std::string percent_text(double share) {
   return fmt::format("{:.{}f} %", percent, std::abs(percent) < 9.995 && percent != 0 ? 2 : 1);
 }
 
+std::string percent_text(double share, int digits) { return fmt::format("{:.{}f} %", 100 * share, digits); }
+
 std::string number_text(double x) {
   if (std::isnan(x)) return "–";
   if (x == 0) return "0";

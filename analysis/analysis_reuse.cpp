@@ -7,11 +7,10 @@
 namespace kvroof {
 namespace {
 
-constexpr double kMostTokens = 1U << 24;
 constexpr std::uint32_t kNever = UINT32_MAX;
 
 const std::vector<double>& distances() {
-  static const std::vector<double> grid = log_grid(kMostTokens);
+  static const std::vector<double> grid = log_grid(kLongestGrid);
   return grid;
 }
 

@@ -17,9 +17,7 @@
 namespace kvroof {
 namespace {
 
-// More than any product or head count has; a number above it is a mistake of the file.
-constexpr unsigned kMostHeads = 1024, kMostWidth = 4096;
-constexpr std::uint32_t kMostProduct = 1U << 20;
+constexpr std::uint32_t kMostProduct = 1U << 20;  // more than any has: a mistake of the file
 // Sequences at once that an open loop of unstated load may have: the middle is predicted, the ends widen the interval.
 constexpr std::uint32_t kUnstatedLoad = 16, kLightLoad = 1, kHeavyLoad = 128;
 constexpr double kSeconds = 1, kMilliseconds = 1e3, kMicroseconds = 1e6;
@@ -190,7 +188,7 @@ Result<PublishedKernel> published_kernel(const PublishedRow& row, const Publishe
   }
   unsigned heads = 0, kv_heads = 0, width = 0;
   if (std::sscanf(row.model.c_str(), "decode attention %uq/%ukv heads x%u", &heads, &kv_heads, &width) == 3) {
-    if (kv_heads == 0 || kv_heads > kMostHeads || width == 0 || width > kMostWidth || !s.batch) {
+    if (kv_heads == 0 || kv_heads > kMostPublishedHeads || width == 0 || width > kMostPublishedWidth || !s.batch) {
       return failure("heads that no model has");
     }
     const unsigned held = holds_keys_alone(row, heads, kv_heads) ? 1 : 2;

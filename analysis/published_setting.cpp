@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // More than any model or run has; a number above it is a mistake of the file.
-constexpr unsigned kMostHeads = 1024, kMostWidth = 4096, kMostLayers = 1024;
+constexpr unsigned kMostLayers = 1024;
 constexpr std::uint32_t kMostBatch = 1U << 20, kMostTokens = 1U << 20;
 constexpr std::uint32_t kUnstatedOutput = 128;  // of decode speeds alone, which it hardly changes
 
@@ -32,7 +32,8 @@ std::optional<ModelShape> sized_gpt(const std::string& name) {
   const std::size_t open = name.find('(');
   if (open == std::string::npos) return std::nullopt;
   if (std::sscanf(name.c_str() + open, "(%u heads x%u, %u layers", &heads, &width, &layers) != 3) return std::nullopt;
-  if (open == 0 || heads > kMostHeads || width > kMostWidth || layers > kMostLayers) return std::nullopt;
+  if (open == 0 || heads > kMostPublishedHeads || width > kMostPublishedWidth) return std::nullopt;
+  if (layers > kMostLayers) return std::nullopt;
   ModelShape s;
   s.name = name.substr(0, open - 1);
   s.family = "gpt2";

@@ -17,6 +17,9 @@ namespace kvroof {
 // A part of a decoder layer, and the head behind the last one.
 enum class LayerOperator : std::uint8_t { kQkv, kAttentionOut, kGateUp, kDown, kHead, kAttention, kElementwise };
 
+// More than any product, model or head count has; a number above it is a mistake of the file.
+inline constexpr unsigned kMostPublishedHeads = 1024, kMostPublishedWidth = 4096;
+
 struct PublishedSetting {
   ModelShape shape;
   Device device;

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include "analysis/analysis.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -44,11 +46,9 @@ std::string board_of(const PublishedRow& row) {
   return row.gpu.substr(0, row.gpu.find('@')) + (row.gpus > 1 ? ", several" : "");
 }
 
-std::string percent(double x) { return fmt::format("{:.1f} %", 100 * x); }
-
 std::string figures_of(const GroupScore& g) {
-  return fmt::format("{} | {} | {} | {:+.1f} % | {:.0f} % | {:.0f} %", g.rows, percent(g.mean_error),
-                     percent(g.p90_error), 100 * g.bias, 100 * g.covered80, 100 * g.covered95);
+  return fmt::format("{} | {} | {} | {:+.1f} % | {:.0f} % | {:.0f} %", g.rows, percent_text(g.mean_error, 1),
+                     percent_text(g.p90_error, 1), 100 * g.bias, 100 * g.covered80, 100 * g.covered95);
 }
 
 // The rows that count, each in the group that `group` names.
@@ -98,7 +98,7 @@ std::vector<SummaryLine> lines_of_summary(std::span<const ScoredRow> rows) {
 }
 
 std::string failing_line(const GroupScore& g) {
-  return fmt::format("- {}: {} ({} row{}, bias {:+.0f} %)\n", g.group, percent(g.mean_error), g.rows,
+  return fmt::format("- {}: {} ({} row{}, bias {:+.0f} %)\n", g.group, percent_text(g.mean_error, 1), g.rows,
                      g.rows == 1 ? "" : "s", 100 * g.bias);
 }
 
@@ -127,7 +127,7 @@ std::string scoreboard_summary(std::span<const ScoredRow> rows) {
                      "|---|---|---|---|---|---|---|---|---|\n";
   for (const SummaryLine& line : lines_of_summary(rows)) {
     text += fmt::format("| {} | {} | {} | {}: {} |\n", line.what, line.engine.empty() ? "–" : line.engine,
-                        figures_of(line.score), line.worst.group, percent(line.worst.mean_error));
+                        figures_of(line.score), line.worst.group, percent_text(line.worst.mean_error, 1));
   }
   return text + failing_text(rows, kFewFailing);
 }

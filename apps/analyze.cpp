@@ -80,7 +80,7 @@ std::vector<PolicySpec> points_of(const Arguments& arguments) {
   return cross_budgets(parse_policies(arguments.get<std::string>("policy")), half);
 }
 
-int run(const Arguments& arguments) {
+int run_analyze(const Arguments& arguments) {
   const std::vector<const AnalysisInfo*> analyses = chosen(arguments);
   AnalyzeOptions options;
   read_layers(arguments, options);
@@ -133,7 +133,7 @@ Command analyze_command() {
   command.usage = "run.kvt [NAME,…] [-o DIR] [options]";
   command.examples = examples();
   command.describe = &describe;
-  command.run = &run;
+  command.run = &run_analyze;
   command.min_positional = 1;
   command.max_positional = 2;
   command.out = "also write data and pictures into this new folder";

@@ -11,8 +11,6 @@
 namespace kvroof {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::uint32_t kDefaultContext = 1024;
 
 // Bytes of the text before each token and, last, of the whole: a character that several tokens make up counts where
@@ -74,27 +72,27 @@ class Line {
  public:
   Line(const EvalRequest& request, std::size_t number, const std::string& text)
       : where_(fmt::format("{}: line {}", request.file.string(), number)), number_(number) {
-    json_ = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    json_ = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!json_.is_object()) throw usage_error(where_ + ": not a JSON object");
   }
   [[nodiscard]] std::size_t number() const { return number_; }
   [[nodiscard]] bool has(const char* key) const { return json_.contains(key); }
   [[nodiscard]] std::string text(const char* key, bool may_be_empty) const {
-    const Json& value = at(key);
+    const nlohmann::json& value = at(key);
     if (!value.is_string()) refuse(key, "a text");
     if (!may_be_empty && value.get_ref<const std::string&>().empty()) refuse(key, "a text that is not empty");
     return value.get<std::string>();
   }
   [[nodiscard]] std::vector<std::string> texts(const char* key) const {
-    const Json& value = at(key);
+    const nlohmann::json& value = at(key);
     if (!value.is_array() || value.size() < 2) refuse(key, "a list of at least two texts");
-    for (const Json& item : value) {
+    for (const nlohmann::json& item : value) {
       if (!item.is_string() || item.get_ref<const std::string&>().empty()) refuse(key, "texts that are not empty");
     }
     return value.get<std::vector<std::string>>();
   }
   [[nodiscard]] std::size_t index(const char* key, std::size_t count) const {
-    const Json& value = at(key);
+    const nlohmann::json& value = at(key);
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= count) {
       refuse(key, fmt::format("a number from 0 to {}, the index of a choice", count - 1));
     }
@@ -102,18 +100,18 @@ class Line {
   }
 
  private:
-  [[nodiscard]] const Json& at(const char* key) const {
+  [[nodiscard]] const nlohmann::json& at(const char* key) const {
     if (!json_.contains(key)) throw usage_error(fmt::format("{}: key \"{}\" is missing", where_, key));
     return json_[key];
   }
   [[noreturn]] void refuse(const char* key, const std::string& expected) const {
-    const std::string found = json_[key].dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string found = json_[key].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     throw usage_error(fmt::format("{}: \"{}\" must be {}, found {}", where_, key, expected, found.substr(0, 60)));
   }
 
   std::string where_;
   std::size_t number_;
-  Json json_;
+  nlohmann::json json_;
 };
 
 // Lines that hold nothing but blanks are skipped.

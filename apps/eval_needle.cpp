@@ -11,7 +11,7 @@
 namespace kvroof {
 namespace {
 
-constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 27;  // of all cases: 1 GiB of ids
+constexpr std::uint64_t kMostCaseTokens = std::uint64_t{1} << 27;  // of all cases: 1 GiB of ids
 constexpr std::string_view kPlaceholder = "{key}";
 
 // Five digits, the first of them no zero; of its own for each context, depth and number.
@@ -111,10 +111,10 @@ class Hider {
 void check_size(const NeedleExamples& examples) {
   std::uint64_t tokens = 0;
   for (const std::uint32_t context : examples.contexts) tokens += std::uint64_t{context} * examples.depths.size();
-  if (tokens * examples.keys <= kMostTokens) return;
+  if (tokens * examples.keys <= kMostCaseTokens) return;
   throw usage_error(fmt::format("--keys {}: contexts of {} tokens in all, expected at most {}; give fewer keys, depths "
                                 "or contexts",
-                                examples.keys, tokens * examples.keys, kMostTokens));
+                                examples.keys, tokens * examples.keys, kMostCaseTokens));
 }
 
 // Shares of the keys in so many cells, each of as many keys; cell_of(case) is the cell's index.

@@ -15,8 +15,6 @@ namespace po = boost::program_options;
 namespace kvroof {
 namespace {
 
-constexpr std::uint32_t kMostTokens = 1U << 24;
-constexpr std::uint32_t kMostSequences = 4096;
 constexpr const char* kNeedle = "The pass key is {key}. Keep it in mind: the pass key is {key}.";
 constexpr const char* kQuestion = "The pass key is";
 

@@ -18,8 +18,6 @@ namespace {
 using Strings = std::vector<std::string>;
 
 constexpr std::uint64_t kMostPromptBytes = std::uint64_t{256} << 20;
-constexpr std::uint32_t kMostSequences = 4096;
-constexpr std::uint32_t kMostNewTokens = 1U << 24;
 
 Strings values_of(const Arguments& arguments, const std::string& option) {
   return arguments.has(option) ? arguments.get<Strings>(option) : Strings{};
@@ -61,7 +59,7 @@ std::vector<PromptSource> prompts_of(const Arguments& arguments) {
   for (const std::string& text : values_of(arguments, "prompt")) given.push_back(text_prompt("--prompt", text));
   for (const std::string& ids : values_of(arguments, "ids")) given.push_back(ids_prompt(ids));
   for (const std::string& tokens : values_of(arguments, "random-prompt")) {
-    given.push_back({"--random-prompt", std::nullopt, {}, count_value("random-prompt", tokens, 1, kMostNewTokens)});
+    given.push_back({"--random-prompt", std::nullopt, {}, count_value("random-prompt", tokens, 1, kMostTokens)});
   }
   if (given.empty()) {
     throw usage_error("no prompt: give --prompt-file F, --prompt \"…\", --ids \"5 17\" or --random-prompt 1024");
@@ -153,7 +151,7 @@ GenerateRequest parse_generate(const Arguments& arguments) {
   check_runnable(request.policy);
   request.weight_type = float_type_option(arguments, "dtype");
   if (request.backend.kind == BackendKind::kReference && !request.weight_type) request.weight_type = DType::kF32;
-  request.max_tokens = count_value("max-tokens", arguments.get<std::string>("max-tokens"), 1, kMostNewTokens);
+  request.max_tokens = count_value("max-tokens", arguments.get<std::string>("max-tokens"), 1, kMostTokens);
   request.ignore_eos = arguments.values.count("ignore-eos") > 0;
   request.prompt_logprobs = arguments.values.count("prompt-logprobs") > 0;
   request.capture = arguments.values.count("no-capture") == 0;

@@ -164,7 +164,7 @@ std::string show_text(const PolicySpec& spec) {
   return text;
 }
 
-int run(const Arguments& arguments) {
+int run_policies(const Arguments& arguments) {
   const Format format = format_of(arguments);
   if (arguments.positional.empty()) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
@@ -204,7 +204,7 @@ Command policies_command() {
               "  kvroof policies show keyformer\n"
               "  kvroof policies show h2o:group=none --format json",
           .describe = [](boost::program_options::options_description_easy_init) {},
-          .run = run,
+          .run = run_policies,
           .max_positional = 2};
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "analysis/analysis.hpp"
 #include "analysis/plot.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/shared_options.hpp"
@@ -139,12 +140,10 @@ std::string tokens_text(std::uint64_t tokens) {
 double share(std::uint64_t tokens, const PrefixReplay& replay) {
   return static_cast<double>(tokens) / static_cast<double>(replay.prompt_tokens());
 }
-std::string percent(double x) { return fmt::format("{:.1f} %", 100 * x); }
-
 std::string answer_text(const PrefixesRequest& r, const PrefixReplay& replay, const Found& found) {
   std::string text = fmt::format("{}: of {} tokens in the prompts of {} requests a cache that loses nothing finds {}",
                                  r.file, tokens_text(replay.prompt_tokens()), r.trace.requests.size(),
-                                 percent(share(found.most.tokens, replay)));
+                                 percent_text(share(found.most.tokens, replay), 1));
   if (found.most.tokens == 0) return text + ".";
   const std::string memory =
       r.model ? fmt::format(" ({} GiB of {})", short_number(gib(r, found.knee)), r.cache) : "";
@@ -165,7 +164,7 @@ std::string prefixes_table(const PrefixesRequest& r, const PrefixReplay& replay,
       table.rows.back().push_back(short_number(gib(r, infinite ? replay.distinct_tokens() : capacity)));
     }
     for (std::size_t i = 0; i < r.orders.size(); ++i) {
-      table.rows.back().push_back(percent(share(found.points[row * r.orders.size() + i].tokens, replay)));
+      table.rows.back().push_back(percent_text(share(found.points[row * r.orders.size() + i].tokens, replay), 1));
     }
   }
   std::string text = format_paragraph(answer_text(r, replay, found), 0) + "\n" + format_table(table) + "\n";

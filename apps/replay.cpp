@@ -154,7 +154,7 @@ void check_reproduction(std::span<const PointResult> results) {
   }
 }
 
-int run(const Arguments& arguments) {
+int run_replay(const Arguments& arguments) {
   const ReplayRequest request = replay_request(arguments);
   const TraceReader trace = TraceReader::open_attention(request.trace);
   std::optional<TraceReader> closed;
@@ -203,7 +203,7 @@ Command replay_command() {
           "run.kvt [options]",
           kExamples,
           &describe,
-          &run,
+          &run_replay,
           1,
           1};
 }

@@ -12,13 +12,13 @@
 namespace kvroof {
 namespace {
 
-constexpr std::uint32_t kMostSequences = 1U << 20;  // of --batch; max finds larger ones
+constexpr std::uint32_t kMostReplayed = 1U << 20;  // of --batch; max finds larger ones
 
 std::vector<BatchChoice> parse_batches(const Arguments& arguments, bool with_devices) {
   std::vector<BatchChoice> batches;
   for (const std::string& item : split_list("batch", arguments.get<std::string>("batch"))) {
     if (item != "max") {
-      batches.emplace_back(count_value("batch", item, 1, kMostSequences));
+      batches.emplace_back(count_value("batch", item, 1, kMostReplayed));
       continue;
     }
     if (!with_devices) throw usage_error("--batch max: the largest batch depends on a device; add --device");

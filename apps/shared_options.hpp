@@ -1,6 +1,7 @@
 // Options that several verbs read in the same way: the model folder, types, the points of a policy sweep.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -11,6 +12,9 @@
 #include "sim/policy/spec.hpp"
 
 namespace kvroof {
+
+// Of one run of an engine.
+inline constexpr std::uint32_t kMostSequences = 4096, kMostTokens = 1U << 24;
 
 // --model: a folder, or the name of one that is bundled. Throws Error (usage).
 std::filesystem::path model_folder(const Arguments& arguments);

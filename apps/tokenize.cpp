@@ -14,7 +14,7 @@ namespace kvroof {
 namespace {
 
 namespace po = boost::program_options;
-using Json = nlohmann::json;
+using JsonLine = nlohmann::json;
 
 Tokenizer tokenizer_of(const Arguments& arguments) {
   if (!arguments.has("model")) throw usage_error("--model DIR is missing: the folder that holds tokenizer.json");
@@ -36,7 +36,7 @@ bool next_line(std::istream& input, std::string& line, const std::string& where)
 }
 
 // Applies f to each input line; its results go out in the same order.
-void convert_lines(const Arguments& arguments, const std::function<Json(const Json&)>& f) {
+void convert_lines(const Arguments& arguments, const std::function<JsonLine(const JsonLine&)>& f) {
   std::ifstream file;
   std::string name = "standard input";
   if (arguments.has("jsonl")) {
@@ -51,8 +51,8 @@ void convert_lines(const Arguments& arguments, const std::function<Json(const Js
   std::size_t number = 1;
   for (std::string line; next_line(input, line, fmt::format("{}: line {}", name, number)); ++number) {
     try {
-      result += f(Json::parse(line)).dump() + '\n';
-    } catch (const Json::exception&) {
+      result += f(JsonLine::parse(line)).dump() + '\n';
+    } catch (const JsonLine::exception&) {
       throw Error(fmt::format("{}: line {} is not a JSON object as expected", name, number))
           .note(R"(tokenize reads {"text": "…"}, detokenize {"ids": [1, 2]}, one a line)");
     } catch (const Error& e) {
@@ -66,15 +66,15 @@ void convert_lines(const Arguments& arguments, const std::function<Json(const Js
 int run_tokenize(const Arguments& arguments) {
   const Tokenizer tokenizer = tokenizer_of(arguments);
   const bool special = arguments.has("special");
-  convert_lines(arguments, [&](const Json& line) {
-    return Json{{"ids", tokenizer.encode(line.at("text").get_ref<const std::string&>(), special)}};
+  convert_lines(arguments, [&](const JsonLine& line) {
+    return JsonLine{{"ids", tokenizer.encode(line.at("text").get_ref<const std::string&>(), special)}};
   });
   return 0;
 }
 
-std::vector<std::int64_t> known_ids(const Json& line, const Tokenizer& tokenizer) {
+std::vector<std::int64_t> known_ids(const JsonLine& line, const Tokenizer& tokenizer) {
   std::vector<std::int64_t> ids;
-  for (const Json& item : line.at("ids").get_ref<const Json::array_t&>()) {
+  for (const JsonLine& item : line.at("ids").get_ref<const JsonLine::array_t&>()) {
     if (!item.is_number_integer() || !tokenizer.token_of(item.get<std::int64_t>())) {
       throw Error(fmt::format("there is no token with the id {} (the largest is {})", item.dump(),
                               tokenizer.vocab_size() - 1));
@@ -87,8 +87,8 @@ std::vector<std::int64_t> known_ids(const Json& line, const Tokenizer& tokenizer
 int run_detokenize(const Arguments& arguments) {
   const Tokenizer tokenizer = tokenizer_of(arguments);
   const bool skip_special = arguments.has("skip-special");
-  convert_lines(arguments, [&](const Json& line) {
-    return Json{{"text", tokenizer.decode(known_ids(line, tokenizer), skip_special)}};
+  convert_lines(arguments, [&](const JsonLine& line) {
+    return JsonLine{{"text", tokenizer.decode(known_ids(line, tokenizer), skip_special)}};
   });
   return 0;
 }

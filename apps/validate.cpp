@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "analysis/analysis.hpp"
 #include "analysis/papers.hpp"
 #include "analysis/scoreboard.hpp"
 #include "analysis/scoreboard_markdown.hpp"
@@ -21,8 +22,6 @@ namespace {
 
 namespace po = boost::program_options;
 
-std::string percent(double x) { return fmt::format("{:.1f} %", 100 * x); }
-
 Table groups_table(const std::vector<GroupScore>& groups) {
   Table table;
   table.columns = {{"published rows", "group", false}, {"rows", "rows"},
@@ -30,7 +29,7 @@ Table groups_table(const std::vector<GroupScore>& groups) {
                    {"bias", "bias"},                   {"inside 80 %", "covered80"},
                    {"inside 95 %", "covered95"}};
   for (const GroupScore& g : groups) {
-    table.rows.push_back({g.group, std::to_string(g.rows), percent(g.mean_error), percent(g.p90_error),
+    table.rows.push_back({g.group, std::to_string(g.rows), percent_text(g.mean_error, 1), percent_text(g.p90_error, 1),
                           fmt::format("{:+.1f} %", 100 * g.bias), fmt::format("{:.0f} %", 100 * g.covered80),
                           fmt::format("{:.0f} %", 100 * g.covered95)});
     const auto raw = [](double x) { return fmt::format("{}", x); };
@@ -167,7 +166,7 @@ Table papers_table(const std::vector<TableScore>& tables) {
       const bool banded = s.row->band.has_value();
       const std::string within = !banded ? "reported" : s.met() ? "yes" : "NO";
       table.rows.push_back({t.paper->name, t.table->figure, configuration(*t.table, *s.row), t.table->metric,
-                            number(s.row->value), number(s.unfitted), number(s.predicted), percent(s.error()),
+                            number(s.row->value), number(s.unfitted), number(s.predicted), percent_text(s.error(), 1),
                             s.after ? number(*s.after) : "", band(*s.row), within});
       table.raw_rows.push_back({t.paper->name, t.table->figure, configuration(*t.table, *s.row), t.table->metric,
                                 raw(s.row->value), raw(s.unfitted), raw(s.predicted), raw(s.error()),
@@ -181,11 +180,11 @@ std::string fit_text(const TableScore& t) {
   std::string text = fmt::format(
       "fitted on full attention alone: {:+.2f} ms a step and {:+.1f} passes over the cache beside those of the profile "
       "{}; mean error of these rows {}, of the policies' {}",
-      t.step_seconds * 1e3, t.cache_passes, t.table->engine, percent(t.mean_error(true).value_or(0)),
-      percent(t.mean_error(false).value_or(0)));
+      t.step_seconds * 1e3, t.cache_passes, t.table->engine, percent_text(t.mean_error(true).value_or(0), 1),
+      percent_text(t.mean_error(false).value_or(0), 1));
   if (!t.table->policy_constant) return text;
   return text + fmt::format(", and {} with one constant of the policy, {:.2f} passes more",
-                            percent(t.mean_error(false, true).value_or(0)), t.policy_passes);
+                            percent_text(t.mean_error(false, true).value_or(0), 1), t.policy_passes);
 }
 
 // What was fitted, and why rows deviate.
@@ -196,13 +195,13 @@ std::string papers_notes(const std::vector<TableScore>& tables) {
     text += format_paragraph(fmt::format("{}: {} ({})", name, t.table->about, t.paper->source), 0);
     for (const GroupScore& g : t.published) {
       text += format_paragraph(fmt::format("{}: {} rows, mean error {}, bias {:+.1f} %", g.group, g.rows,
-                                           percent(g.mean_error), 100 * g.bias),
+                                           percent_text(g.mean_error, 1), 100 * g.bias),
                                2);
     }
     if (t.table->fit) text += format_paragraph(fit_text(t), 2);
     for (const PaperScore& s : t.rows) {
       if (s.row->note.empty()) continue;
-      text += format_paragraph(fmt::format("{}: {}: {}", configuration(*t.table, *s.row), percent(s.error()),
+      text += format_paragraph(fmt::format("{}: {}: {}", configuration(*t.table, *s.row), percent_text(s.error(), 1),
                                            s.row->note),
                                2);
     }

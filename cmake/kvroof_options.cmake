@@ -13,15 +13,23 @@ if(KVROOF_WERROR)
   target_compile_options(kvroof_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(KVROOF_SANITIZE)
+  # KVROOF_UNCHECKED, a property of targets, names what is not looked for in their own code.
+  set(unchecked "$<TARGET_PROPERTY:KVROOF_UNCHECKED>")
   target_compile_options(kvroof_options INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${KVROOF_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${KVROOF_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1>
+    "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${unchecked}>>:-fno-sanitize=${unchecked}>")
   target_link_options(kvroof_options INTERFACE -fsanitize=${KVROOF_SANITIZE})
 endif()
 
 find_program(KVROOF_CCACHE ccache)
 if(KVROOF_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${KVROOF_CCACHE})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${KVROOF_CCACHE})
+  # What one checkout compiled serves another: paths below it are hashed as seen from the build folder.
+  set(launcher ${KVROOF_CCACHE})
+  if(NOT DEFINED ENV{CCACHE_BASEDIR})
+    set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${KVROOF_CCACHE})
+  endif()
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()
 
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/generated)

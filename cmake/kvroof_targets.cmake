@@ -1,3 +1,12 @@
+# kvroof_join(target): its files are compiled several at a time, which from scratch takes a third of the time.
+function(kvroof_join target)
+  if(KVROOF_JOIN)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # GCC takes what an included file keeps to itself for a header's.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
 # kvroof_library(name DEPENDS target...): the library kvroof_<name> of all .cpp files of the calling folder.
 # Sources are globbed so that a new policy or analysis is one new file and one table line.
 function(kvroof_library name)
@@ -6,6 +15,7 @@ function(kvroof_library name)
   if(sources)
     add_library(kvroof_${name} STATIC ${sources})
     target_link_libraries(kvroof_${name} PUBLIC kvroof_options ${ARG_DEPENDS})
+    kvroof_join(kvroof_${name})
   else()
     add_library(kvroof_${name} INTERFACE)
     target_link_libraries(kvroof_${name} INTERFACE kvroof_options ${ARG_DEPENDS})

@@ -5,7 +5,7 @@
 namespace kvroof {
 namespace {
 
-constexpr unsigned kBlock = 1U << 18;
+constexpr unsigned kGzipBlock = 1U << 18;
 
 }  // namespace
 
@@ -21,8 +21,8 @@ Result<std::unique_ptr<GzipStream>> GzipStream::open(const std::filesystem::path
   stream->file_ = std::make_unique<File>();
   stream->file_->handle = gzopen(file.c_str(), "rb");
   if (stream->file_->handle == nullptr) return failure("it cannot be opened");
-  gzbuffer(stream->file_->handle, kBlock);
-  stream->buffer_.resize(kBlock);
+  gzbuffer(stream->file_->handle, kGzipBlock);
+  stream->buffer_.resize(kGzipBlock);
   return stream;
 }
 

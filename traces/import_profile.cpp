@@ -5,7 +5,7 @@
 
 namespace kvroof {
 
-std::string LeftOut::text() const {
+std::string LeftOutRecords::text() const {
   std::string text;
   const auto say = [&](std::uint64_t count, const char* one, const char* many) {
     if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, count == 1 ? one : many);

@@ -12,7 +12,7 @@
 namespace kvroof {
 
 // Records that no trace can hold: a profiler that was stopped, or an export that was cut, leaves some.
-struct LeftOut {
+struct LeftOutRecords {
   std::uint64_t before = 0;     // began before the recording, whose clock has no place for them
   std::uint64_t backwards = 0;  // end before they start
   std::uint64_t timeless = 0;   // have no start that is a time
@@ -27,7 +27,7 @@ struct ProfileCounts {
   std::uint64_t others = 0;        // records of kinds that are not taken
   std::uint64_t of_operators = 0;  // of the kernels: those of an operator with shapes, which say what they must move
   std::uint64_t whole_graphs = 0;  // of the kernels: launches of graphs whose kernels are not in the file
-  LeftOut left_out;
+  LeftOutRecords left_out;
 };
 
 // `nsys export --type sqlite`: tables and columns that are absent are done without, but for the kernels' times.

@@ -12,7 +12,7 @@
 namespace kvroof {
 namespace {
 
-constexpr int kMaxDepth = 16;
+constexpr int kDeepestObject = 16;
 using nlohmann::json;
 
 struct Document {
@@ -29,7 +29,7 @@ class Watch {
     switch (event) {
       case json::parse_event_t::array_start:
       case json::parse_event_t::object_start:
-        if (depth >= kMaxDepth) problem_ = fmt::format("nested deeper than {}", kMaxDepth);
+        if (depth >= kDeepestObject) problem_ = fmt::format("nested deeper than {}", kDeepestObject);
         if (event == json::parse_event_t::object_start) keys_.emplace_back();
         break;
       case json::parse_event_t::object_end: keys_.pop_back(); break;

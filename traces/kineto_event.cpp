@@ -149,7 +149,7 @@ void KinetoEvent::set_argument(std::string_view field, KinetoNumber number) {
   if (field == "stream") stream = number.integer();
 }
 
-std::optional<std::pair<std::uint64_t, std::uint64_t>> KinetoEvent::times(LeftOut& left_out) const {
+std::optional<std::pair<std::uint64_t, std::uint64_t>> KinetoEvent::times(LeftOutRecords& left_out) const {
   if (!start_ns || !times_valid) {
     ++left_out.timeless;
     return std::nullopt;

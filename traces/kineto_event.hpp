@@ -54,7 +54,7 @@ struct KinetoEvent {
 
  private:
   // Start and end; nothing, and counted, where they are none of the recording's clock.
-  [[nodiscard]] std::optional<std::pair<std::uint64_t, std::uint64_t>> times(LeftOut& left_out) const;
+  [[nodiscard]] std::optional<std::pair<std::uint64_t, std::uint64_t>> times(LeftOutRecords& left_out) const;
 };
 
 }  // namespace kvroof

@@ -52,7 +52,7 @@ constexpr std::uint32_t kPid = 1, kProcessName = 6;
 constexpr std::uint32_t kUnit = 3, kUnitName = 6;
 constexpr std::uint32_t kAnnotation = 4, kType = 9, kTrack = 11, kName = 23, kDouble = 44;
 constexpr std::uint32_t kAnnotationName = 10, kAnnotationUint = 3;
-constexpr std::uint64_t kBegin = 1, kEnd = 2, kCounterEvent = 4;
+constexpr std::uint64_t kSliceBegin = 1, kSliceEnd = 2, kCounterEvent = 4;
 constexpr std::uint64_t kUnitBytes = 3, kStateCleared = 1;
 // Tracks of processes get numbers beyond those of the caller.
 constexpr std::uint64_t kProcessTracks = std::uint64_t{1} << 40U;
@@ -82,7 +82,7 @@ class PerfettoTimeline final : public Timeline {
   }
   void slice(std::uint64_t track, std::string_view name, std::uint64_t start_ns, std::uint64_t end_ns,
              std::span<const TimelineArgument> arguments) override {
-    begin_event(kBegin, track);
+    begin_event(kSliceBegin, track);
     event_.text(kName, name);
     for (const TimelineArgument& argument : arguments) {
       inner_.clear();
@@ -91,7 +91,7 @@ class PerfettoTimeline final : public Timeline {
       event_.message(kAnnotation, inner_);
     }
     write_event(start_ns);
-    begin_event(kEnd, track);
+    begin_event(kSliceEnd, track);
     write_event(end_ns);
   }
   void counter(std::uint64_t track, std::uint64_t time_ns, double value) override {

@@ -11,7 +11,7 @@
 namespace kvroof {
 namespace {
 
-constexpr std::uint64_t kBlock = std::uint64_t{1} << 20;  // of queries, in bytes
+constexpr std::uint64_t kQueryBlock = std::uint64_t{1} << 20;  // of queries, in bytes
 
 }  // namespace
 
@@ -125,7 +125,7 @@ void TraceReader::for_each_query_block(
   const std::size_t index = s.index_of(sequence);
   check(layer.value < s.manifest.layers.size(), "only layers of the manifest are read");
   const std::uint64_t row = row_bytes(s.manifest.layers[layer.value], s.manifest.kv_type).q;
-  const auto most = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kBlock / row));
+  const auto most = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kQueryBlock / row));
   std::vector<std::byte> block;
   for (std::size_t i = 0; i < s.segments.size(); ++i) {
     const SequenceIndex* part = s.find(i, index);

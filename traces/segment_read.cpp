@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kMaxStep = std::uint64_t{1} << 31;
 constexpr std::uint64_t kMaxTokens = std::uint64_t{1} << 24;
-constexpr std::size_t kBlock = std::size_t{1} << 20;
+constexpr std::size_t kReadBlock = std::size_t{1} << 20;
 
 // Takes expected tensors out of a header one by one; the first problem stays.
 class Tensors {
@@ -182,13 +182,13 @@ std::optional<Failure> SegmentChain::append(const SegmentIndex& segment) {
 }
 
 Result<SegmentChecksums> segment_checksums(const OpenFile& file, std::optional<std::uint64_t> own_checksum) {
-  std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, file.size)));
+  std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(kReadBlock, file.size)));
   Xxh3 hash;
   SegmentChecksums result;
   const std::uint64_t cut = own_checksum.value_or(file.size);
   for (std::uint64_t at = 0; at < file.size;) {
     const std::uint64_t stop = at < cut ? cut : file.size;
-    const auto part = std::span(block).first(static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, stop - at)));
+    const auto part = std::span(block).first(static_cast<std::size_t>(std::min<std::uint64_t>(kReadBlock, stop - at)));
     if (auto problem = read_at(file, at, part)) return *problem;
     if (own_checksum && at == cut && part.size() == 8) {
       std::uint64_t stored = 0;

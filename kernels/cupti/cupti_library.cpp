@@ -69,7 +69,7 @@ void CUPTIAPI on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::s
   if (ActivityBuffers* const owner = g_buffers.load()) owner->complete(reinterpret_cast<std::byte*>(buffer), used);
 }
 
-std::uint64_t CUPTIAPI monotonic_ns() {
+std::uint64_t CUPTIAPI record_time_ns() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
@@ -129,7 +129,7 @@ class LibraryActivity final : public ActivityApi {
   }
   // A second registration spoils the times of a record (pytorch issue 192021).
   std::string use_monotonic_clock() override {
-    static const std::string first = answer(cupti_.cuptiActivityRegisterTimestampCallback(monotonic_ns));
+    static const std::string first = answer(cupti_.cuptiActivityRegisterTimestampCallback(record_time_ns));
     return first;
   }
   std::string watch_nodes(GraphNodes& nodes) override {

@@ -8,24 +8,24 @@ namespace kvroof {
 namespace {
 
 // Which pieces get a replacement character put before them, unless they begin with one.
-enum class Prepend : std::uint8_t { kNever, kFirst, kAlways };
+enum class MarkPlace : std::uint8_t { kNever, kFirst, kAlways };
 
 struct Settings {
   std::string replacement;
-  Prepend prepend;
+  MarkPlace prepend;
   bool split;
 };
 
-Prepend prepend_of(const JsonView& spec) {
+MarkPlace prepend_of(const JsonView& spec) {
   const JsonView scheme = spec.at("prepend_scheme");
   const std::string name = scheme.text_or("always");
   const bool wants_none = !spec.at("add_prefix_space").flag_or(true);  // the older name of the setting
   if (wants_none && scheme.is_text() && name != "never") {
     throw scheme.damaged(fmt::format("{} contradicts add_prefix_space, which is false", in_quotes(name)));
   }
-  if (wants_none || name == "never") return Prepend::kNever;
-  if (name == "first") return Prepend::kFirst;
-  if (name == "always") return Prepend::kAlways;
+  if (wants_none || name == "never") return MarkPlace::kNever;
+  if (name == "first") return MarkPlace::kFirst;
+  if (name == "always") return MarkPlace::kAlways;
   throw scheme.unsupported(fmt::format("{} is not supported; never, first and always are", in_quotes(name)));
 }
 
@@ -46,8 +46,8 @@ class MetaspacePreTokenizer : public PreTokenizer {
     std::size_t begin = 0;
     for (const std::size_t end : pieces.ends) {
       const std::string_view piece = std::string_view(pieces.text).substr(begin, end - begin);
-      const bool wanted = settings_.prepend == Prepend::kAlways ||
-                          (settings_.prepend == Prepend::kFirst && begin == 0 && pieces.at_text_start);
+      const bool wanted = settings_.prepend == MarkPlace::kAlways ||
+                          (settings_.prepend == MarkPlace::kFirst && begin == 0 && pieces.at_text_start);
       rewrite(piece, wanted, result);
       begin = end;
     }
@@ -86,7 +86,7 @@ class MetaspaceStep : public WholeTokenStep {
  private:
   void take(std::string_view token) override {
     const std::string& mark = settings_->replacement;
-    const std::string_view space = is_first_ && settings_->prepend != Prepend::kNever ? "" : " ";
+    const std::string_view space = is_first_ && settings_->prepend != MarkPlace::kNever ? "" : " ";
     std::string text;
     for (std::size_t at = 0; at < token.size();) {
       const std::size_t found = std::min(token.find(mark, at), token.size());

@@ -5,17 +5,17 @@
 
 namespace kvroof {
 namespace {
-constexpr std::array<std::string_view, 9> kNames = {"f32",  "f16",     "bf16",  "fp8",  "int8",
+constexpr std::array<std::string_view, 9> kKvNames = {"f32",  "f16",     "bf16",  "fp8",  "int8",
                                                     "int4", "int4g64", "kivi2", "kivi4"};
 }
 
-std::string_view name_of(KvType type) { return kNames[type.kind()]; }
+std::string_view name_of(KvType type) { return kKvNames[type.kind()]; }
 
 std::optional<KvType> parse_kv_type(std::string_view text) {
   const auto plain = parse_dtype(text);
   if (plain == DType::kF32 || plain == DType::kF16 || plain == DType::kBF16) return KvType(*plain);
-  for (std::size_t i = KvType::kInt8; i < kNames.size(); ++i) {
-    if (text == kNames[i]) return KvType(static_cast<KvType::Kind>(i));
+  for (std::size_t i = KvType::kInt8; i < kKvNames.size(); ++i) {
+    if (text == kKvNames[i]) return KvType(static_cast<KvType::Kind>(i));
   }
   return std::nullopt;
 }

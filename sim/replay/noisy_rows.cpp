@@ -7,7 +7,8 @@
 namespace kvroof {
 namespace {
 
-constexpr std::uint32_t kTaskRows = kInterleavedRows;
+constexpr std::uint32_t kDrawnRows = kInterleavedRows;  // of one task
+
 // No draw is outside: of uniform numbers between 2⁻²⁴ and 1 − 2⁻²⁴, Gumbel's lie in −2.8 … 16.7, normal ones of the
 // same mean and deviation in −6.3 … 7.4.
 constexpr float kLeastDraw = -6.5F;
@@ -37,22 +38,22 @@ void NoisyRows::start_layer(const PolicyContext& context, std::uint32_t query_he
 
 void NoisyRows::compute(const ExactRows& rows) {
   interleaved_.start_block(rows.first());
-  const std::uint32_t chunks = (rows.count() + kTaskRows - 1) / kTaskRows;
+  const std::uint32_t chunks = (rows.count() + kDrawnRows - 1) / kDrawnRows;
   pool_.parallel_for(std::size_t{heads_} * chunks, [&](std::size_t task) {
-    const std::uint32_t first = rows.first() + static_cast<std::uint32_t>(task % chunks) * kTaskRows;
-    const std::uint32_t last = std::min(first + kTaskRows, rows.first() + rows.count());
+    const std::uint32_t first = rows.first() + static_cast<std::uint32_t>(task % chunks) * kDrawnRows;
+    const std::uint32_t last = std::min(first + kDrawnRows, rows.first() + rows.count());
     compute_head(rows, static_cast<std::uint32_t>(task / chunks), first, last);
   });
 }
 
 void NoisyRows::compute_head(const ExactRows& rows, std::uint32_t head, std::uint32_t first, std::uint32_t last) {
-  drawn.resize(score_.noise == NoiseMode::kPerQuery ? std::size_t{kTaskRows} * tokens_ : 0);
+  drawn.resize(score_.noise == NoiseMode::kPerQuery ? std::size_t{kDrawnRows} * tokens_ : 0);
   NoisyLogits noisy;
   noisy.logits.first = first;
   noisy.logits.last = last;
   noisy.least = kLeastDraw;
   noisy.most = kMostDraw;
-  for (std::uint32_t r = 0; r < kTaskRows; ++r) {
+  for (std::uint32_t r = 0; r < kDrawnRows; ++r) {
     const std::uint32_t position = std::min(first + r, last - 1);
     const StepId step(position + 1 - context_.prompt);
     noisy.logits.rows[r] = rows.logits(position, head);

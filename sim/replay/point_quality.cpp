@@ -16,7 +16,7 @@ struct Measured {
   std::vector<float> attended, difference;
   std::vector<double> masses;
 };
-thread_local Measured measured;
+thread_local Measured reused;
 
 }  // namespace
 
@@ -29,8 +29,8 @@ void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::spa
     std::fill_n(quality + first_query_head, group, HeadQuality{1, 0, static_cast<std::uint32_t>(slots)});
     return;
   }
-  const std::span<float> weights = sized(measured.attended, slots * group);
-  const std::span<double> masses = sized(measured.masses, group);
+  const std::span<float> weights = sized(reused.attended, slots * group);
+  const std::span<double> masses = sized(reused.masses, group);
   for (std::uint32_t g = 0; g < group; ++g) {
     const std::uint32_t head = first_query_head + g;
     const std::span<float> of_head = weights.subspan(g * slots, slots);
@@ -57,8 +57,8 @@ void PointLayer::measure(const ExactRows& rows, std::uint32_t position, std::spa
 void PointLayer::measure_cached(const ExactRows& rows, std::uint32_t position, std::span<const TokenPos> attended,
                                 std::uint32_t first_query_head, std::uint32_t group, HeadQuality* quality) {
   const std::size_t width = layer_.v_width;
-  const std::span<float> weights = sized(measured.attended, attended.size());
-  const std::span<float> output = sized(measured.difference, width);
+  const std::span<float> weights = sized(reused.attended, attended.size());
+  const std::span<float> output = sized(reused.difference, width);
   for (std::uint32_t head = first_query_head; head < first_query_head + group; ++head) {
     gather({rows.weights(position, head), std::size_t{position} + 1}, attended, weights);
     const bool all = attended.size() == rows.visible(position);
@@ -80,12 +80,12 @@ void PointLayer::wait_for_output(const ExactRows& rows, std::uint32_t position, 
                                  std::uint32_t first_query_head, std::uint32_t group) {
   const std::uint32_t head = first_query_head / group;
   AttendedOutput& outputs = scratch_.outputs[head];
-  if (!outputs.add(TokenPos(position), attended, measured.attended, group)) {
+  if (!outputs.add(TokenPos(position), attended, reused.attended, group)) {
     measure_outputs(rows, first_query_head, group);
-    check(outputs.add(TokenPos(position), attended, measured.attended, group), "there is room when nothing waits");
+    check(outputs.add(TokenPos(position), attended, reused.attended, group), "there is room when nothing waits");
   }
   const std::size_t row = std::size_t{head} * AttendedOutput::kMostRows + outputs.queries().size() - 1;
-  std::copy_n(measured.masses.begin(), group,
+  std::copy_n(reused.masses.begin(), group,
               scratch_.output_masses.begin() + static_cast<std::ptrdiff_t>(row * group));
 }
 
@@ -101,7 +101,7 @@ void PointLayer::measure_outputs(const ExactRows& rows, std::uint32_t first_quer
   std::copy_n(outputs.queries().begin(), count, queries.begin());
   const RowsView values = own_ ? own_->values(HeadId(kept_head)) : rows.values_of(first_query_head);
   const float* output = outputs.compute(values).data();
-  const std::span<float> difference = sized(measured.difference, width);
+  const std::span<float> difference = sized(reused.difference, width);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t position = queries[i].value;
     for (std::uint32_t head = first_query_head; head < first_query_head + group; ++head, output += width) {
