@@ -45,7 +45,7 @@ Server::Server(CostModel cost, ResidencySummary mean, ResidencySummary half_writ
 
 Estimate Server::static_batch(std::uint32_t batch) const {
   const Estimate prompts = cost_.prefill(mean_, batch);
-  return lengths_.output < 2 ? prompts : sum(prompts, scaled(cost_.predict(mean_, batch).step, steps_ - 1));
+  return lengths_.output < 2 ? prompts : sum(prompts, scaled(cost_.step(mean_, batch), steps_ - 1));
 }
 
 RequestTimes Server::closed_loop(std::uint32_t clients) const {
@@ -63,7 +63,7 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
 RequestTimes Server::mixed(double running) const {
   const double passing = in_a_pass(running), others = (passing - 1) / steps_;  // prompts a step
   const auto step = [&](double beside) {
-    return cost_.predict(mean_, static_cast<std::uint64_t>(passing), beside).step;
+    return cost_.step(mean_, static_cast<std::uint64_t>(passing), beside);
   };
   const Estimate alone = step(0);
   const double answers = cost_.engine().prompts_first ? 0 : alone.value;  // seconds of a pass beside its prompts
@@ -93,7 +93,7 @@ double Server::prompts_ahead(double running, double busy) const {
 RequestTimes Server::in_waves(double running) const {
   const double passes = std::max(1.0, running / prompts_a_pass());
   const Estimate all = prompts(running);
-  const Estimate step = cost_.predict(mean_, static_cast<std::uint64_t>(in_a_pass(running))).step;
+  const Estimate step = cost_.step(mean_, static_cast<std::uint64_t>(in_a_pass(running)));
   const double steps = std::max(steps_ - 1, 1.0);
   RequestTimes served;
   served.first_token = scaled(all, (passes + 1) / (2 * passes));
@@ -107,7 +107,7 @@ Estimate Server::closed_loop_rate(std::uint32_t clients) const {
   const double tokens = running * lengths_.output;
   const double passing = in_a_pass(running);
   const Estimate others = waves() ? prompts(running) : scaled(beside_step(passing / steps_), steps_);
-  const Estimate step = cost_.predict(mean_, static_cast<std::uint64_t>(passing)).step;
+  const Estimate step = cost_.step(mean_, static_cast<std::uint64_t>(passing));
   return throughput(sum(others, scaled(step, steps_ - 1)), tokens);
 }
 
@@ -137,13 +137,12 @@ std::optional<Estimate> Server::saturated() const {
   const double passing = in_a_pass(running);
   const Estimate beside = beside_step(passing / steps_);
   const auto sequences = static_cast<std::uint64_t>(passing);
-  return throughput(sum(cost_.predict(mean_, sequences, beside.value).step, beside), running * a_step_);
+  return throughput(sum(cost_.step(mean_, sequences, beside.value), beside), running * a_step_);
 }
 
-// Stages work on different sequences at once where the engine has them do so: a pass through all has a part of them.
 double Server::in_a_pass(double running) const {
-  const double stages = cost_.engine().overlaps_stages ? cost_.deployment().stages : 1;
-  return std::max(1.0, std::ceil(running / stages));
+  const auto sequences = static_cast<std::uint64_t>(std::ceil(running));
+  return std::max(1.0, static_cast<double>(cost_.in_a_pass(sequences)));
 }
 
 // Answers whose ages differ are half written on average, where memory comes as they grow.
@@ -180,7 +179,7 @@ Estimate Server::beside_step(double arriving, double answers) const {
 RequestTimes Server::under_arrivals(std::uint32_t running, double arrivals) const {
   const Estimate prompt = cost_.prefill(mean_, 1);
   const double busy = std::min(0.9, arrivals * prompt.value);  // share of time that goes to prompts
-  const Estimate step = cost_.predict(mean_, running).step;
+  const Estimate step = cost_.step(mean_, running);
   const Estimate first = sum(scaled(prompt, 1 / (1 - busy)), scaled(step, 0.5));
   const Estimate mean = scaled(step, 1 / (1 - busy));
   const Estimate token = scaled(mean, 1 / a_step_);

@@ -37,7 +37,7 @@ const Measure& measure_of(const std::string& name) {
 // twice as many devices may be two servers.
 std::string measure_name(const Arguments& arguments, const WorkloadRequest& request) {
   if (arguments.has("by")) return arguments.get<std::string>("by");
-  const auto devices = [](const Deployment& d) { return d.tensor_parallel; };
+  const auto devices = [](const Deployment& d) { return d.devices(); };
   const auto [least, most] = std::ranges::minmax(request.deployments, {}, devices);
   return devices(least) == devices(most) ? "tokens_per_s" : "tokens_per_s_a_device";
 }
@@ -55,7 +55,7 @@ Contender contend(const WorkloadRequest& request, const Device& device, const De
   if (c.batch == 0) return c;
   c.factors = interval_group(device, cost, "step")
                   .at({static_cast<double>(c.batch), static_cast<double>(request.prompt) + request.output,
-                       static_cast<double>(deployment.tensor_parallel)});
+                       static_cast<double>(deployment.devices())});
   const Server server(cost, workload.mean(), workload.mean(), {request.prompt, request.output});
   const auto rate_at = [&](std::uint64_t batch) {
     if (goals.under_load) return server.closed_loop_rate(static_cast<std::uint32_t>(batch));

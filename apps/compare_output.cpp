@@ -177,6 +177,8 @@ Json contender_json(const Ranking& r, const Contender& c) {
   point["weight_type"] = c.deployment->weights.name;
   point["kv_type"] = kv_type_of(r, c);
   point["tensor_parallel"] = c.deployment->tensor_parallel;
+  point["pipeline_stages"] = c.deployment->stages;
+  point["expert_parallel"] = c.deployment->expert_parallel;
   point["batch"] = c.batch;
   point["largest_batch"] = c.served.largest;
   point["limited_by"] = c.served.limited_by;
@@ -258,6 +260,8 @@ std::string compare_csv(const Ranking& r) {
     rows.add("weight_type", std::string(c.deployment->weights.name));
     rows.add("kv_type", std::string(kv_type_of(r, c)));
     rows.add("tensor_parallel", c.deployment->tensor_parallel);
+    rows.add("pipeline_stages", c.deployment->stages);
+    rows.add("expert_parallel", c.deployment->expert_parallel);
     rows.add("batch", c.batch);
     rows.add("largest_batch", c.served.largest);
     rows.add_interval("largest_batch", fits ? &c.served.interval : nullptr, 1);

@@ -32,7 +32,7 @@ struct Contender {
   [[nodiscard]] double tokens_per_s_a_sequence() const {
     return batch > 0 ? tokens_per_s() / static_cast<double>(batch) : 0;
   }
-  [[nodiscard]] double devices() const { return deployment->tensor_parallel; }
+  [[nodiscard]] double devices() const { return deployment->devices(); }
   [[nodiscard]] double tokens_per_s_a_device() const { return tokens_per_s() / devices(); }
   // At the lowest and at the highest listed price.
   [[nodiscard]] std::optional<TokenPrice> price() const {
@@ -49,8 +49,9 @@ struct Contender {
   [[nodiscard]] std::string name(bool several) const { return name(several, device->name); }
   [[nodiscard]] std::string name(bool several, const std::string& of_device) const {
     if (!several) return of_device;
-    const std::string count = devices() > 1 ? fmt::format("{} × ", deployment->tensor_parallel) : "";
-    return fmt::format("{}{}, {}{}", count, of_device, deployment->weights.name, with_drafts_text(*deployment));
+    const std::string count = devices() > 1 ? fmt::format("{} × ", deployment->devices()) : "";
+    return fmt::format("{}{}{}, {}{}", count, of_device, layout_text(*deployment), deployment->weights.name,
+                       with_drafts_text(*deployment));
   }
 };
 

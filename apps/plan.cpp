@@ -73,6 +73,8 @@ Table search_table(const Question& q) {
                    {"a device", "a_device"},
                    {"limited by", "limited_by", false}};
   const bool drafts = drafts_anything(q.request.deployments);
+  const bool layouts = names_layouts(q.request.deployments);
+  if (layouts) table.columns.push_back({"layout", "layout", false});
   if (drafts) table.columns.push_back({"drafts", "drafts", false});
   for (const Plan& plan : q.plans) {
     const bool met = plan.met();
@@ -83,6 +85,7 @@ Table search_table(const Question& q) {
                           with_interval(plan.told().first_token, 1e3),
                           met ? short_number(plan.told().tokens_per_s.value) : "–",
                           met ? short_number(plan.tokens_per_s_a_device()) : "–", plan.limited_by});
+    if (layouts) table.rows.back().push_back(layout_options(plan.deployment));
     if (drafts) table.rows.back().push_back(drafts_or_none(plan.deployment));
   }
   return table;
@@ -159,6 +162,8 @@ Json searched_json(const Question& q, const Plan& plan) {
   return {{"weight_type", plan.deployment.weights.name},
           {"kv_type", name_of(kv_type_of(q, plan))},
           {"tensor_parallel", plan.deployment.tensor_parallel},
+          {"pipeline_stages", plan.deployment.stages},
+          {"expert_parallel", plan.deployment.expert_parallel},
           {"largest_batch", plan.largest},
           {"longest_prompt", plan.longest_prompt},
           {"limited_by", plan.limited_by},
@@ -188,6 +193,8 @@ Json plan_json(const Question& q, const Plan& plan) {
   json["output"] = q.request.output;
   json["weight_type"] = plan.deployment.weights.name;
   json["tensor_parallel"] = plan.deployment.tensor_parallel;
+  json["pipeline_stages"] = plan.deployment.stages;
+  json["expert_parallel"] = plan.deployment.expert_parallel;
   json["kv_type"] = name_of(kv_type_of(q, plan));
   json["batch"] = plan.batch;
   json["fits"] = plan.met();
@@ -257,6 +264,8 @@ std::string plan_csv(const Question& q, const Plan& chosen) {
     rows.add("weight_type", std::string(plan.deployment.weights.name));
     rows.add("kv_type", std::string(name_of(kv_type_of(q, plan))));
     rows.add("tensor_parallel", plan.deployment.tensor_parallel);
+    rows.add("pipeline_stages", plan.deployment.stages);
+    rows.add("expert_parallel", plan.deployment.expert_parallel);
     rows.add("chosen", &plan == &chosen ? "yes" : "no");
     rows.add("meets_goals", plan.met() ? "yes" : "no");
     rows.add("batch", plan.batch);

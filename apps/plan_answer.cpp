@@ -13,7 +13,9 @@ namespace {
 std::string lengths_text(const WorkloadRequest& r) { return fmt::format("{} + {} tokens", r.prompt, r.output); }
 
 std::string devices_text(const Device& device, const Plan& plan) {
-  return plan.devices() > 1 ? fmt::format("{} × {}", plan.devices(), device.title) : device.title;
+  return plan.devices() > 1
+             ? fmt::format("{} × {}{}", plan.devices(), device.title, layout_text(plan.deployment))
+             : device.title;
 }
 
 std::string binding_text(const Question& q, const std::string& limited_by) {

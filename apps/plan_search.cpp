@@ -40,7 +40,7 @@ class Pricing {
         goals_(goals),
         output_(request.output),
         tokens_(static_cast<double>(request.prompt) + request.output),
-        devices_(deployment.tensor_parallel),
+        devices_(deployment.devices()),
         steps_(interval_group(device, cost_, "step")),
         first_tokens_(interval_group(device, cost_, prompt_metric(request.prompt))),
         queued_(interval_group(device, cost_, "first token")),
@@ -284,8 +284,9 @@ std::vector<Remedy> remedies(const WorkloadRequest& request, const Plan& plan, c
   Deployment wider = plan.deployment;
   for (std::uint32_t devices = 2 * plan.deployment.tensor_parallel; devices <= 64; devices *= 2) {
     wider.tensor_parallel = devices;
+    if (wider.expert_parallel > 1) wider.expert_parallel = 2 * wider.expert_parallel;
     if (const std::uint64_t batch = met(wider)) {
-      found.push_back({fmt::format("--tp {}", devices), batch});
+      found.push_back({layout_options(wider), batch});
       break;
     }
   }

@@ -88,7 +88,7 @@ struct Plan {
   double tokens_per_s_without_drafts = 0;
 
   [[nodiscard]] bool met() const { return batch > 0 && prediction.fits && in_time; }
-  [[nodiscard]] std::uint32_t devices() const { return deployment.tensor_parallel * deployment.stages; }
+  [[nodiscard]] std::uint32_t devices() const { return deployment.devices(); }
   // What the goals are of: under load, or a step and a prompt by themselves.
   [[nodiscard]] Load told() const {
     if (under_load && load) return *load;

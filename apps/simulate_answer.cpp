@@ -103,7 +103,7 @@ const SimulatedRow* drafts_aside(const SimulateRequest& r, const SimulatedRow& b
     const Deployment &a = *row.deployment, &b = *best.deployment;
     const bool same = row.device == best.device && row.workload == best.workload &&
                       (r.replicas == 0 || row.replicas == best.replicas) && a.weights.name == b.weights.name &&
-                      a.tensor_parallel == b.tensor_parallel &&
+                      layout_options(a) == layout_options(b) &&
                       (r.prefill.best || row.prefill_replicas == best.prefill_replicas);
     if (!same || a.speculation.has_value() == b.speculation.has_value() || !row.problem.empty()) continue;
     if (other == nullptr || worse(r, *other, row)) other = &row;
@@ -145,7 +145,7 @@ std::string devices_text(const SimulatedRow& row) {
   const auto kind = [](const Device& device, std::uint32_t devices) {
     return devices > 1 ? fmt::format("{} x {}", device.name, devices) : device.name;
   };
-  const std::string text = kind(*row.device, row.deployment->tensor_parallel);
+  const std::string text = kind(*row.device, row.deployment->devices()) + layout_text(*row.deployment);
   if (row.prefill_replicas == 0) return row.replicas > 1 ? fmt::format("{} of {}", row.replicas, text) : text;
   const std::string prompts = kind(*row.prefill_device, row.prefill_parallel);
   return fmt::format("{} prefill{} + {} decode of {}", row.prefill_replicas, prompts == text ? "" : " of " + prompts,

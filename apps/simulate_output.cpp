@@ -191,6 +191,7 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
                {"weight_type", row.deployment->weights.name},
                {"kv_type", name_of(r.workload.with_cache_of(row.workload->policy(), *row.deployment).types.kv)},
                {"tensor_parallel", row.deployment->tensor_parallel},
+               {"expert_parallel", row.deployment->expert_parallel},
                {"replicas", row.replicas},
                {"prefill_replicas", row.prefill_replicas},
                {"problem", row.problem.empty() ? Json(nullptr) : Json(row.problem)},
@@ -283,6 +284,7 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
     rows.add("policy", request.workload.title(row.workload->policy()));
     rows.add("weight_type", std::string(row.deployment->weights.name));
     rows.add("tensor_parallel", row.deployment->tensor_parallel);
+    rows.add("expert_parallel", row.deployment->expert_parallel);
     rows.add("replicas", row.replicas);
     rows.add("problem", row.problem);
     rows.add("meets_goals", row.met ? "yes" : "no");

@@ -252,9 +252,20 @@ static void check_step_tokens(const SimulateRequest& request) {
   }
 }
 
+// The simulation has one pass under way at a time, a server of stages as many as it has of them.
+static void check_stages(const SimulateRequest& request) {
+  for (const Deployment& d : request.workload.deployments) {
+    if (d.stages == 1) continue;
+    throw usage_error(fmt::format("--pp {}: stages are not simulated; expected 1, or `kvroof plan` and `kvroof compare` "
+                                  "with --under-load, which predict a server of stages",
+                                  d.stages));
+  }
+}
+
 SimulateRequest simulate_request(const Arguments& arguments) {
   SimulateRequest request;
   request.workload = workload_request(arguments);
+  check_stages(request);
   request.seed = arguments.seed;
   request.cold = arguments.get<bool>("cold");
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");

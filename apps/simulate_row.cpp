@@ -183,7 +183,7 @@ std::string RowPricing::search_problem() const {
 void RowPricing::set_readings() {
   const auto set = [&](const Device& device, const CostModel& cost, const Replica::Totals& totals,
                        TimeReading RowReading::* side) {
-    const Reach reach = reach_of(request_, totals, cost.deployment().tensor_parallel);
+    const Reach reach = reach_of(request_, totals, cost.deployment().devices());
     const IntervalFactors steps = interval_group(device, cost, "step").at(reach);
     const IntervalFactors prompts = interval_group(device, cost, prompt_metric_of(row_.outcome)).at(reach);
     const ServedErrors served = served_errors(device, cost, reach, request_.cold);

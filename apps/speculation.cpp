@@ -62,7 +62,8 @@ std::optional<Speculation> speculation_of(const std::string& item, const std::op
 
 double times_as_fast(const CostModel& with, const CostModel& without, const ResidencySummary& mean,
                      std::uint64_t batch) {
-  return without.step(mean, batch).value * with.tokens_a_step() / with.step(mean, batch).value;
+  const std::uint64_t passing = with.in_a_pass(batch);
+  return without.step(mean, passing).value * with.tokens_a_step() / with.step(mean, passing).value;
 }
 
 // "1 to 2 and 8 to 96".
@@ -138,8 +139,9 @@ Deployment without_drafts(Deployment deployment) {
 
 DraftGain draft_gain(const CostModel& with, const CostModel& without, const ResidencySummary& mean, std::uint64_t batch,
                      std::uint64_t most) {
-  DraftGain gain{*with.deployment().speculation, {}, with.drafting(mean, batch), {}, without.step(mean, batch)};
-  gain.step = with.step(mean, batch);
+  const std::uint64_t passing = with.in_a_pass(batch);
+  DraftGain gain{*with.deployment().speculation, {}, with.drafting(mean, passing), {}, without.step(mean, passing)};
+  gain.step = with.step(mean, passing);
   gain.token = scaled(gain.step, 1 / with.tokens_a_step());
   gain.times = gain.token_without.value / gain.token.value;
   const ResidencySummary full = full_attention_summary(with.shape(), mean.prompt, mean.steps);

@@ -291,15 +291,16 @@ Estimate CostModel::step(const ResidencySummary& residency, std::uint64_t batch,
   return estimate_of(step_parts(residency, traffic, batch, beside));
 }
 
-Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
+Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch) const {
+  const std::uint64_t passing = in_a_pass(batch);
   const auto sequences = static_cast<double>(batch);
   Prediction p;
   p.batch = batch;
   p.fits = ledger(residency, batch).fits();
-  p.traffic = mean_decode_traffic(shape_, types_, residency, batch, step_tokens());
+  p.traffic = mean_decode_traffic(shape_, types_, residency, passing, step_tokens());
   p.kv_resident = Bytes(
       static_cast<std::uint64_t>(std::llround(residency.resident_bytes(shape_, types_.kv) * sequences)));
-  const Parts parts = step_parts(residency, p.traffic, batch, beside);
+  const Parts parts = step_parts(residency, p.traffic, passing, 0);
   for (std::size_t i = 0; i < kCostTerms; ++i) p.terms[i] = Seconds(parts.seconds[i]);
   p.step = estimate_of(parts);
   p.tokens_a_step = tokens_a_step();

@@ -74,6 +74,8 @@ struct Deployment {
   std::uint32_t stages = 1;           // groups of them that each hold a part of the layers, one after the other
   bool top_p = false;                 // tokens are drawn by top-p or top-k; else the most probable, or of all, is taken
   std::optional<Speculation> speculation = {};  // tokens are drafted, and verified by the model
+
+  [[nodiscard]] std::uint32_t devices() const { return tensor_parallel * stages; }
 };
 
 // Why the model cannot be spread so, or nothing.
@@ -111,7 +113,7 @@ struct Prediction {
   Estimate tokens_per_s;  // of the whole batch
   std::array<Seconds, kCostTerms> terms{};
   Limit limited_by = Limit::kWeights;  // capacity when the batch does not fit
-  StepTraffic traffic;                 // of a mean decode step of the batch
+  StepTraffic traffic;                 // of a mean decode pass
   Bytes kv_resident;                   // of the batch, mean over decode steps
 
   // Seconds for a token of each sequence.
@@ -125,10 +127,17 @@ class CostModel {
   // The device must have its achieved fields (find_device fills them). The deployment has no problem.
   CostModel(const ModelShape& shape, const Deployment& deployment, const Device& device, const EngineProfile& engine);
 
-  // A decode step; `beside`: seconds of prompts that are computed in its iteration, behind which the host works too.
-  [[nodiscard]] Prediction predict(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
-  // Its time alone, without what else a prediction says.
+  // A decode step of all sequences, which pass through stages in groups where the engine has these work at once, and
+  // the tokens a second of all of them.
+  [[nodiscard]] Prediction predict(const ResidencySummary& residency, std::uint64_t batch) const;
+  // A pass of `batch` sequences through all layers; `beside`: seconds of prompts that are computed in its iteration,
+  // behind which the host works too.
   [[nodiscard]] Estimate step(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
+  // How many of `running` sequences such a pass has.
+  [[nodiscard]] std::uint64_t in_a_pass(std::uint64_t running) const {
+    const std::uint64_t groups = engine_.overlaps_stages ? deployment_.stages : 1;
+    return (running + groups - 1) / groups;
+  }
   // A mean decode step of one layer by itself, without host and head: what a profile of a layer shows.
   [[nodiscard]] Estimate layer(const ResidencySummary& residency, std::uint64_t batch) const;
   // Seconds that the prompts of `batch` sequences take together, up to their first tokens.
@@ -236,7 +245,8 @@ class CostModel {
   Rate linear_peak_, attention_peak_, policy_peak_;                         // operations/s that kernels reach
   Rate linear_start_, attention_start_, elementwise_start_, kernel_start_;  // seconds
   Rate attention_call_, attention_cold_;                                    // seconds, of a call by itself
-  Rate hop_start_, sum_start_, link_bandwidth_;  // of a hand-over between stages; of a sum over devices that share
+  Rate hop_start_, hop_bandwidth_;   // of a hand-over between stages
+  Rate sum_start_, link_bandwidth_;  // of a sum over devices that share a layer
   double one_shot_bandwidth_ = 0;  // bytes/s at which a sum reads all others' messages at once; 0: a ring alone
   double unpack_seconds_ = 0;  // of one parameter
   double datasheet_bandwidth_ = 0, datasheet_peak_ = 0;  // bytes/s, operations/s; 0: caches hold models, no limit

@@ -38,7 +38,7 @@ constexpr double kNcclSumUs = 36, kNcclDoublingUs = 12;
 void CostModel::set_links(const Device& device) {
   const double devices = deployment_.tensor_parallel;
   const auto value_or = [&](F field, double other) { return device.fact(field) ? device.value(field) : other; };
-  const double domain = value_or(F::kLinkDevices, devices);
+  const double domain = value_or(F::kLinkDevices, deployment_.devices());
   const bool linked = device.fact(F::kLinkGbPerS) && devices <= domain;
   const bool peers = linked || value_or(F::kPeerAccess, 1) > 0;
   const double pcie = value_or(F::kPcieGbPerS, kUnknownPcie);
@@ -47,6 +47,10 @@ void CostModel::set_links(const Device& device) {
     one_way = std::min(device.value(F::kLinkGbPerS) / 2, domain * kNetworkShare * pcie);
   }
   link_bandwidth_ = {kLinkShare * (peers ? 1 : kHostedShare) * one_way * 1e9, kLinkSpread};
+  // Stages beyond that server hand over through the card of each device.
+  const bool leaves = deployment_.devices() > domain && domain >= kLeastDomain;
+  hop_bandwidth_ = link_bandwidth_;
+  if (leaves) hop_bandwidth_.value = std::min(link_bandwidth_.value, kLinkShare * kNetworkShare * pcie * 1e9);
   const double hosted = linked ? 0 : kHostedSumUs;
   hop_start_ = {(engine_.sum_us + hosted) * 1e-6, kLinkSpread};
   const bool own_kernel = linked || (peers && devices <= 2);
@@ -64,7 +68,7 @@ void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
   const double bytes = static_cast<double>(tokens * shape_.hidden) * kActivationBytes;
   const double devices = deployment_.tensor_parallel;
   const double hops = deployment_.stages - 1.0;
-  double seconds = hops * (hop_start_.value + bytes / link_bandwidth_.value);
+  double seconds = hops * (hop_start_.value + bytes / hop_bandwidth_.value);
   if (devices > 1 && engine_.product_us > 0) {
     seconds += shape_.layers * engine_.linears_per_layer * devices * engine_.product_us * 1e-6;
   } else if (devices > 1) {

@@ -41,6 +41,14 @@ std::string deployment_problem(const ModelShape& shape, const Deployment& deploy
     return fmt::format("{} devices cannot be {} groups that each hold whole experts", deployment.tensor_parallel,
                        deployment.expert_parallel);
   }
+  if (deployment.expert_parallel > 1 && shape.experts % deployment.expert_parallel != 0) {
+    return fmt::format("{} experts cannot be spread over {} groups of devices", shape.experts,
+                       deployment.expert_parallel);
+  }
+  if (deployment.expert_parallel > 1 && shape.experts == 0) {
+    return fmt::format("{} has no experts, to be spread over {} groups of devices", shape.name,
+                       deployment.expert_parallel);
+  }
   if (deployment.stages == 0 || deployment.stages > shape.layers) {
     return fmt::format("{} layers cannot be spread over {} stages", shape.layers, deployment.stages);
   }
@@ -60,7 +68,7 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
       capacity_(device.usable_memory()),
       share_(1.0 / deployment.tensor_parallel) {
   check(deployment_problem(shape, deployment).empty(), "a deployment of a cost model is possible");
-  const std::uint32_t devices = deployment.tensor_parallel * deployment.stages;
+  const std::uint32_t devices = deployment.devices();
   deployment_.weights = format_in(shape, deployment.weights, engine.beside_experts_bits);
   if (!attention_only(shape)) {
     const double second_head = engine.unties_head && shape.tied_head ? deployment_.weights.head_bits / 8 : 0;

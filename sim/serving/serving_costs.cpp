@@ -165,9 +165,7 @@ double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, doub
 double DeploymentCosts::step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts) const {
   if (sequences.empty()) return prompt_seconds(prompts, 0);
   const ResidencySummary mean = summary_of(sequences);
-  // Stages of a server may work on different sequences at once: a pass through all of them has a part.
-  const std::uint64_t stages = cost_.engine().overlaps_stages ? cost_.deployment().stages : 1;
-  const std::uint64_t passing = (sequences.size() + stages - 1) / stages;
+  const std::uint64_t passing = cost_.in_a_pass(sequences.size());
   const double alone = reading_.step(cost_.step(mean, passing));
   if (prompts.empty()) return alone;
   // Answers and parts of prompts pass together, so that weights are read and kernels start once: what the shortest

@@ -1,0 +1,82 @@
+// Layers one part after another over devices, and experts whole on groups of them.
+#include "sim/cost/cost.hpp"
+#include "tests/catch.hpp"
+
+namespace kvroof {
+namespace {
+
+const std::filesystem::path kCatalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+
+ModelShape model(const std::string& name) { return find_model_shape(name, kCatalog); }
+
+Deployment over(std::uint32_t tensor, std::uint32_t stages, std::uint32_t experts = 1) {
+  Deployment deployment = TrafficTypes{DType::kBF16, DType::kBF16};
+  deployment.tensor_parallel = tensor;
+  deployment.stages = stages;
+  deployment.expert_parallel = experts;
+  return deployment;
+}
+
+CostModel cost_of(const Deployment& deployment, const std::string& engine = "vllm",
+                  const std::string& device = "h100-sxm") {
+  return CostModel(model("llama-3.1-70b"), deployment, find_device(device, kCatalog),
+                   find_engine_profile(engine, kCatalog));
+}
+
+ResidencySummary work(const CostModel& cost) { return full_attention_summary(cost.shape(), 512, 8); }
+
+}  // namespace
+
+TEST_CASE("where stages work at once, a pass has a part of the sequences, and each of them a token after it") {
+  const CostModel cost = cost_of(over(4, 2));
+  REQUIRE(cost.engine().overlaps_stages);
+  CHECK(cost.in_a_pass(1) == 1);
+  CHECK(cost.in_a_pass(64) == 32);
+  CHECK(cost.in_a_pass(65) == 33);
+  const Prediction p = cost.predict(work(cost), 64);
+  CHECK(p.step.value == cost.step(work(cost), 32).value);
+  CHECK(p.tokens_per_s.value == Approx(64 / p.step.value));
+  CHECK(p.kv_resident.value == cost_of(over(4, 1)).predict(work(cost), 64).kv_resident.value);
+}
+
+TEST_CASE("where one stage waits for another, more of them make no more tokens of the same batch") {
+  const CostModel one = cost_of(over(4, 1), "graphs"), two = cost_of(over(4, 2), "graphs");
+  REQUIRE_FALSE(two.engine().overlaps_stages);
+  CHECK(two.in_a_pass(64) == 64);
+  CHECK(two.predict(work(two), 64).tokens_per_s.value < one.predict(work(one), 64).tokens_per_s.value);
+}
+
+TEST_CASE("a large batch makes up to twice as many tokens with twice the stages, and never more") {
+  const CostModel one = cost_of(over(4, 1)), two = cost_of(over(4, 2));
+  for (const std::uint64_t batch : {2, 16, 128, 1024}) {
+    INFO(batch);
+    const double once = one.predict(work(one), batch).tokens_per_s.value;
+    const double twice = two.predict(work(two), batch).tokens_per_s.value;
+    CHECK(twice > once);
+    CHECK(twice < 2 * once);
+  }
+}
+
+TEST_CASE("stages beyond the devices that links join hand over through network cards") {
+  const CostModel within = cost_of(over(4, 2)), beyond = cost_of(over(8, 2));
+  const CostModel rack = cost_of(over(8, 2), "vllm", "h100-sxm:link_devices=16");
+  const auto prompt = [](const CostModel& cost) {
+    return cost.prefill(full_attention_summary(cost.shape(), 8192, 8), 1);
+  };
+  // 8192 rows of 8192 numbers of 2 bytes, once; at 0.55 of 450 GB/s, or of a card of 0.78 · 64 GB/s.
+  const double bytes = 8192.0 * 8192 * 2;
+  CHECK(prompt(beyond).value - prompt(rack).value ==
+        Approx(bytes / (0.55 * 0.78 * 64e9) - bytes / (0.55 * 450e9)).epsilon(1e-6));
+  CHECK(prompt(within).value == prompt(cost_of(over(4, 2), "vllm", "h100-sxm:link_devices=16")).value);
+}
+
+TEST_CASE("experts lie whole on as many groups as divide them, of a model that has some") {
+  CHECK(deployment_problem(model("deepseek-v3"), over(8, 1, 8)).empty());
+  CHECK(deployment_problem(model("gpt-oss-20b"), over(64, 1, 64)) ==
+        "32 experts cannot be spread over 64 groups of devices");
+  CHECK(deployment_problem(model("llama-3.1-70b"), over(8, 1, 8)) ==
+        "llama-3.1-70b has no experts, to be spread over 8 groups of devices");
+  CHECK(over(8, 2, 8).devices() == 16);
+}
+
+}  // namespace kvroof
