@@ -240,6 +240,46 @@ Table step_table(const KernelAnswer& answer) {
   return table;
 }
 
+Table range_table(const KernelAnswer& answer) {
+  const RangeReport& report = *answer.ranges;
+  Table table;
+  table.columns = {{"range", "name", false},
+                   {"times", "ranges"},
+                   {"kernels", "kernels"},
+                   {"copies", "copies"},
+                   {"GPU time (ms)", "total_ns"},
+                   {"of elapsed (%)", "share_percent"},
+                   {"of its own (ms)", "own_ns"},
+                   {"a range (us)", "mean_ns"},
+                   {"first to last (us)", "mean_span_ns"}};
+  const auto elapsed = static_cast<double>(answer.report.elapsed_ns);
+  const auto add = [&](const RangeTotals& t, bool is_range) {
+    const auto ns = static_cast<double>(t.total_ns), ranges = static_cast<double>(t.ranges);
+    add_row(table, {text(t.text), is_range ? count(t.ranges) : nothing(), count(t.kernels), count(t.copies), ms(ns),
+                    elapsed > 0 ? scaled(share(ns, elapsed), 1, 1) : nothing(),
+                    is_range ? ms(static_cast<double>(t.own_ns)) : nothing(), is_range ? us(ns / ranges) : nothing(),
+                    is_range ? us(static_cast<double>(t.span_ns) / ranges) : nothing()});
+  };
+  const std::size_t all = report.ranges.size(), shown = answer.top == 0 ? all : std::min(answer.top, all);
+  for (std::size_t i = 0; i < shown; ++i) add(report.ranges[i], true);
+  if (shown < all) {
+    std::uint64_t ranges = 0, own_ns = 0;
+    for (std::size_t i = shown; i < all; ++i) {
+      ranges += report.ranges[i].ranges;
+      own_ns += report.ranges[i].own_ns;
+    }
+    // What they hold of one another would count twice.
+    add_row(table, {text(fmt::format("{} more", all - shown)), count(ranges), nothing(), nothing(), nothing(),
+                    nothing(), ms(static_cast<double>(own_ns)), nothing(), nothing()});
+  }
+  RangeTotals outside = report.outside, whole = report.all;
+  outside.text = "outside of ranges";
+  whole.text = "all work";
+  add(outside, false);
+  add(whole, false);
+  return table;
+}
+
 Table nothing_table(const RecordedLevel& recorded) {
   Table table;
   table.columns = {{"kernels", "kernels"}, {"level", "level", false}, {"why", "why", false}};
@@ -260,6 +300,7 @@ std::string kernel_report_json(const KernelAnswer& answer) {
                                  {"operators", rows(operator_table(answer))},
                                  {"purposes", rows(purpose_table(answer))},
                                  {"steps", rows(step_table(answer))}};
+  if (answer.ranges) json["ranges"] = rows(range_table(answer));
   if (answer.device) {
     json["device"] = answer.device->name;
     json["limit_bytes_per_second"] = answer.device->bandwidth().value;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "analysis/kernel_report.hpp"
+#include "analysis/range_report.hpp"
 #include "apps/command.hpp"
 #include "sim/device/device.hpp"
 
@@ -22,6 +23,7 @@ struct KernelAnswer {
   std::optional<Device> device;
   std::size_t top = 0, top_steps = 0;
   RecordedLevel recorded{};
+  std::optional<RangeReport> ranges{};  // where they were asked for
 };
 
 // A row for each operator, then all kernels, the policy's own work, copies, and idle time.
@@ -30,11 +32,13 @@ Table operator_table(const KernelAnswer& answer);
 Table purpose_table(const KernelAnswer& answer);
 // A row for each engine step: its time by cause, and bytes declared and counted.
 Table step_table(const KernelAnswer& answer);
+// A row for each text of ranges, then the work outside of all, and all work.
+Table range_table(const KernelAnswer& answer);
 // Of either, what a page has room for: beside bytes and rates no median and deviation.
 Table for_people(Table table);
 // Of a recording without kernels: one row that says why.
 Table nothing_table(const RecordedLevel& recorded);
-// All three, the device and the level.
+// All of them, ranges where they were asked for, the device and the level.
 std::string kernel_report_json(const KernelAnswer& answer);
 
 }  // namespace kvroof

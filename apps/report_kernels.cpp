@@ -6,6 +6,7 @@
 
 #include "analysis/device_names.hpp"
 #include "analysis/kernel_report.hpp"
+#include "analysis/range_report.hpp"
 #include "analysis/roofline.hpp"
 #include "apps/command.hpp"
 #include "apps/kernel_report_output.hpp"
@@ -190,11 +191,32 @@ RecordedLevel level_of(const KernelReader& reader, const KernelCounts& counts) {
   return recorded;
 }
 
+// Throws Error (usage) where the recording has none.
+RangeReport ranges_of(const std::filesystem::path& path, const KernelCounts& counts) {
+  if (counts.ranges == 0) {
+    throw usage_error(fmt::format("{} has no ranges of the application", path.string()))
+        .note("they are NVTX's of a program under `kvroof record -- CMD` or `kvroof import nsys`, and PyTorch's "
+              "record_function under `kvroof import kineto`");
+  }
+  RangeReportBuilder builder;
+  for_each_range_and_work(
+      path, [&](const ThreadRange& range) { builder.add(range); },
+      [&](const LaunchedWork& work) { builder.add(work); });
+  return builder.finish();
+}
+
+Table table_by(std::string_view by, const KernelAnswer& answer) {
+  if (by == "step") return step_table(answer);
+  if (by == "range") return range_table(answer);
+  return by == "purpose" ? purpose_table(answer) : operator_table(answer);
+}
+
 int run_report(const Arguments& arguments) {
   const std::filesystem::path path = arguments.positional[0];
   const std::string& by = arguments.get<std::string>("by");
-  if (by != "operator" && by != "purpose" && by != "step") {
-    throw usage_error(fmt::format("--by {}: expected operator, purpose or step", by));
+  constexpr std::array<std::string_view, 4> kBy = {"operator", "purpose", "step", "range"};
+  if (std::find(kBy.begin(), kBy.end(), by) == kBy.end()) {
+    throw usage_error(fmt::format("--by {}: expected operator, purpose, step or range", by));
   }
   const std::uint32_t top = count_value("top", arguments.get<std::string>("top"), 0, kMostRows);
   const std::string svg = svg_file(arguments);
@@ -216,7 +238,8 @@ int run_report(const Arguments& arguments) {
   }
   // A program that reads steps wants each of them.
   const bool all_steps = !arguments.has("top") && format_of(arguments) != Format::kTable;
-  const KernelAnswer answer{report, device_of(arguments, devices), top, all_steps ? 0 : top, recorded};
+  KernelAnswer answer{report, device_of(arguments, devices), top, all_steps ? 0 : top, recorded};
+  if (by == "range" && !nothing) answer.ranges = ranges_of(path, counts);
   if (!svg.empty()) {
     const Roofline roofline = drawn.finish(top);
     write_text_file(svg, roofline_of(path, answer.device, roofline, is_emulated(reader)));
@@ -239,7 +262,7 @@ int run_report(const Arguments& arguments) {
   if (format_of(arguments) == Format::kJson) {
     write_result(arguments, kernel_report_json(answer));
   } else {
-    Table table = by == "step" ? step_table(answer) : by == "purpose" ? purpose_table(answer) : operator_table(answer);
+    Table table = table_by(by, answer);
     if (format_of(arguments) == Format::kTable) table = for_people(std::move(table));
     write_table(arguments, table);
   }
@@ -248,7 +271,8 @@ int run_report(const Arguments& arguments) {
 
 void describe_report(po::options_description_easy_init add) {
   add("by", po::value<std::string>()->default_value("operator"),
-      "rows of the table: operator (or kernel), purpose (gemm, attention, …) or step");
+      "rows of the table: operator (or kernel), purpose (gemm, attention, …), step, or range: what the application's "
+      "ranges (NVTX) launched");
   add("top", po::value<std::string>()->default_value("20"),
       "so many rows, and the others as one (0: all; of steps in csv and json all, unless given)");
   add("device", po::value<std::string>(), "compare with this device (default: the recorded one)");
@@ -260,12 +284,13 @@ void describe_report(po::options_description_easy_init add) {
 Command report_kernels_command() {
   return {"report-kernels",
           "time and bytes of each operator or kernel against the device's limit",
-          "run.kvt [--by operator|purpose|step] [--top N] [--device NAME] [--svg F]",
+          "run.kvt [--by operator|purpose|step|range] [--top N] [--device NAME] [--svg F]",
           "  kvroof report-kernels run.kvt\n"
           "  kvroof report-kernels run.kvt --by step --format csv -o steps.csv\n"
           "  kvroof report-kernels run.kvt --device h100-sxm --svg roofline.svg\n"
           "  kvroof import nsys report.sqlite -o run.kvt && kvroof report-kernels run.kvt --device h100-sxm\n"
-          "  kvroof report-kernels run.kvt --by purpose    (gemm, attention, … of a program of others)",
+          "  kvroof report-kernels run.kvt --by purpose    (gemm, attention, … of a program of others)\n"
+          "  kvroof report-kernels run.kvt --by range      (what each NVTX range of a program launched)",
           describe_report,
           run_report,
           1,

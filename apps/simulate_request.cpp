@@ -256,8 +256,8 @@ static void check_step_tokens(const SimulateRequest& request) {
 static void check_stages(const SimulateRequest& request) {
   for (const Deployment& d : request.workload.deployments) {
     if (d.stages == 1) continue;
-    throw usage_error(fmt::format("--pp {}: stages are not simulated; expected 1, or `kvroof plan` and `kvroof compare` "
-                                  "with --under-load, which predict a server of stages",
+    throw usage_error(fmt::format("--pp {}: stages are not simulated; expected 1, or `kvroof plan` and `kvroof "
+                                  "compare` with --under-load, which predict a server of stages",
                                   d.stages));
   }
 }

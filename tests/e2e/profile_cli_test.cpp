@@ -59,7 +59,31 @@ TEST_CASE("report-kernels sets each operator against the limit of the recorded d
   CHECK(json.out.find("\"elapsed_ns\": 1600") != std::string::npos);
   const Ran wrong = run_program("report-kernels " + trace + " --by layer");
   CHECK(wrong.code == 2);
-  CHECK(wrong.err == "error: --by layer: expected operator, purpose or step\n");
+  CHECK(wrong.err == "error: --by layer: expected operator, purpose, step or range\n");
+}
+
+TEST_CASE("report-kernels by range says what each range of a program launched, and what none did") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  write_profile_trace(trace);
+  // Steps of two kernels each, of 1600 ns in all; the copy was launched between them.
+  CHECK(run_program("report-kernels " + trace + " -q --by range --format csv").out ==
+        "name,ranges,kernels,copies,total_ns,share_percent,own_ns,mean_ns,mean_span_ns\n"
+        "step 0,1,2,0,600,37.5,600,600,700\nstep 1,1,2,0,600,37.5,600,600,600\n"
+        "outside of ranges,,0,1,100,6.25,,,\nall work,,4,1,1300,81.25,,,\n");
+  CHECK(run_program("report-kernels " + trace + " -q --by range --format csv --top 1").out.find(
+            "\n1 more,1,,,,,600,,\n") != std::string::npos);
+  const auto json = nlohmann::json::parse(run_program("report-kernels " + trace + " --by range --format json").out);
+  REQUIRE(json["ranges"].size() == 4);
+  CHECK(json["ranges"][1]["name"] == "step 1");
+  CHECK(json["ranges"][1]["mean_span_ns"] == 600);
+  CHECK_FALSE(nlohmann::json::parse(run_program("report-kernels " + trace + " --format json").out).contains("ranges"));
+  TraceWriter writer(folder.path() / "bare.kvt", profile_manifest());
+  writer.profile().add(kernel(1000, 1400, 10, "gemm"));
+  writer.seal();
+  const Ran bare = run_program("report-kernels " + folder.file("bare.kvt") + " --by range");
+  CHECK(bare.code == 2);
+  CHECK(bare.err.starts_with("error: " + folder.file("bare.kvt") + " has no ranges of the application\n"));
 }
 
 TEST_CASE("report-kernels draws the roofline of the operators that declared operations, and names the others") {
