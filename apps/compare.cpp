@@ -6,6 +6,7 @@
 
 #include "analysis/serving.hpp"
 #include "apps/compare_output.hpp"
+#include "apps/device_prices.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
 #include "sim/core/suggest.hpp"
@@ -118,7 +119,8 @@ int run_compare(const Arguments& arguments) {
   const WorkloadRequest request = workload_request(arguments);
   const Measure& by = measure_of(measure_name(arguments, request));
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
-  const std::vector<Device> devices = devices_of(arguments.get<std::string>("device"));
+  std::vector<Device> devices = devices_of(arguments.get<std::string>("device"));
+  set_prices(arguments, devices);
   const std::string svg = svg_file(arguments);
   const std::vector<Workload> workloads = make_workloads(request, arguments);
   const Goals goals = goals_of(arguments);
@@ -149,6 +151,7 @@ void describe_compare(po::options_description_easy_init add) {
   add("device", po::value<std::string>(),
       "names of the catalog or files, separated by commas, or all: every GPU of the catalog; "
       "h200:bandwidth_gb_per_s=1.5x changes a fact");
+  describe_prices(add);
   add("by", po::value<std::string>(),
       "what ranks: tokens_per_s | tokens_per_s_a_sequence | tokens_per_s_a_device | tokens_per_usd, at the highest "
       "listed price | tokens_per_joule (default: tokens_per_s, and of several numbers of devices that of each)");

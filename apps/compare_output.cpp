@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "analysis/plot.hpp"
+#include "apps/device_prices.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/scatter.hpp"
 #include "apps/speculation.hpp"
@@ -21,7 +22,27 @@ std::string or_dash(double x) { return x > 0 ? short_number(x) : "–"; }
 
 std::string usd_text(const Contender& c) {
   const auto price = c.price();
-  return price ? fmt::format("{} to {}", short_number(price->low_usd), short_number(price->high_usd)) : "–";
+  return price ? usd_range(price->low_usd, price->high_usd) : "–";
+}
+
+// Whose prices those are.
+std::vector<std::string> price_notes(const std::vector<Contender>& ranked) {
+  std::string latest;
+  bool given = false;
+  for (const Contender& c : ranked) {
+    if (!c.device->price) continue;
+    latest = std::max(latest, c.device->price->date);
+    given |= c.device->price->date.empty();
+  }
+  std::string text = given ? "at the prices of --usd-per-hour" : "";
+  if (!latest.empty()) {
+    text += fmt::format("{}at the lowest and the highest listed price{}, the latest of {}", given ? ", else " : "",
+                        given ? "" : " of the devices", latest);
+  }
+  if (text.empty()) return {};
+  return {fmt::format("$: of a million generated tokens, {}; a device without a price has no figure; tokens_per_usd is "
+                      "at the highest",
+                      text)};
 }
 
 // Why there is no batch.
@@ -102,10 +123,6 @@ std::vector<std::string> compare_notes(const Ranking& r) {
     if (c.batch > 0) factors.push_back({r.title(c), c.factors, c.token.unmeasured > 0});
   }
   for (std::string& note : interval_notes(factors)) notes.push_back(std::move(note));
-  std::string dates;
-  for (const Contender& c : ranked) {
-    if (c.device->price && c.device->price->date > dates) dates = c.device->price->date;
-  }
   if (r.goals.under_load) {
     notes.emplace_back(
         "under load: as many clients as the batch, each of which sends the next request as soon as one is answered, "
@@ -116,12 +133,7 @@ std::vector<std::string> compare_notes(const Ranking& r) {
         "--under-load includes it",
         r.request.prompt, r.request.prompt + r.request.output));
   }
-  if (!dates.empty()) {
-    notes.push_back(fmt::format("$: of a million generated tokens, at the lowest and the highest listed price of the "
-                                "devices, the latest of {}; a device without a price has no figure; tokens_per_usd "
-                                "is at the highest",
-                                dates));
-  }
+  for (std::string& note : price_notes(ranked)) notes.push_back(std::move(note));
   notes.emplace_back("tokens/J: at the power limit of the board; what it draws is less");
   return notes;
 }

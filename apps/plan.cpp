@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/accounting_output.hpp"
+#include "apps/device_prices.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/intervals.hpp"
 #include "apps/plan_answer.hpp"
@@ -138,11 +139,8 @@ std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
                                 clients == 1 ? "one client" : fmt::format("{} clients", clients),
                                 clients == 1 ? "s" : ""));
     if (const auto usd = load_price(q, plan)) {
-      notes.push_back(fmt::format("under that load a million tokens cost ${} to {}, at ${} to {} an hour and device "
-                                  "({})",
-                                  short_number(usd->low_usd), short_number(usd->high_usd),
-                                  short_number(q.device.price->low_usd_per_hour),
-                                  short_number(q.device.price->high_usd_per_hour), q.device.price->date));
+      notes.push_back(fmt::format("under that load a million tokens cost ${}, at {}",
+                                  usd_range(usd->low_usd, usd->high_usd), price_text(*q.device.price)));
     }
   }
   notes.push_back(interval_note(plan.step_factors, plan.prediction.step.unmeasured > 0));
@@ -336,7 +334,8 @@ int run_plan(const Arguments& arguments) {
     throw usage_error(fmt::format("--device {}: plan answers for one device", arguments.get<std::string>("device")))
         .note("`kvroof compare` takes several");
   }
-  const Device device = find_device(arguments.get<std::string>("device"), data_folder() / "catalog");
+  Device device = find_device(arguments.get<std::string>("device"), data_folder() / "catalog");
+  set_prices(arguments, std::span(&device, 1));
   Goals goals = goals_of(arguments);
   const bool longest_prompt = arguments.get<std::string>("prompt") == "max";
   if (longest_prompt) {
@@ -359,6 +358,7 @@ void describe_plan(po::options_description_easy_init add) {
   describe_workload(add);
   add("device", po::value<std::string>(),
       "a name of the catalog, or a file; h200:bandwidth_gb_per_s=1.5x changes a fact");
+  describe_prices(add);
   describe_goals(add);
 }
 

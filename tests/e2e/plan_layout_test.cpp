@@ -1,4 +1,5 @@
-// Pipeline stages and groups of experts in plan and compare.
+// Pipeline stages, groups of experts and prices in plan and compare.
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
@@ -68,4 +69,37 @@ TEST_CASE("layouts that a model or a simulation has no room for are refused in a
   refused("plan" + kWork + "--ep most", "--ep most: expected a count from 1 to 1024, or tp");
   refused("plan" + kWork + "--pp 0", "--pp 0: expected a count from 1 to 1024");
   refused("simulate" + kWork + "--rate 1 --pp 2", "--pp 2: stages are not simulated");
+}
+
+TEST_CASE("a price that is given takes the place of the listed one, and changes nothing but what tokens cost") {
+  const std::string work = "compare --model llama-3-8b --device h100-sxm,l40s,rtx-3060 --prompt 2k --output 256";
+  const auto points = [](const json& answer) {
+    std::map<std::string, json> by_device;
+    for (const json& point : answer["points"]) by_device[point["device"]] = point;
+    return by_device;
+  };
+  auto listed = points(answer_of(work)), given = points(answer_of(work + " --usd-per-hour 1.5,l40s=0.72"));
+  const auto check = [&](const char* device, double usd_per_hour) {
+    INFO(device);
+    const json& point = given[device];
+    const double usd = usd_per_hour / 3600 / point["tokens_per_s"].get<double>() * 1e6;
+    CHECK(point["usd_per_million_tokens"]["low"].get<double>() == Approx(usd));
+    CHECK(point["usd_per_million_tokens"]["high"].get<double>() == Approx(usd));
+    CHECK(point["tokens_per_s"] == listed[device]["tokens_per_s"]);
+    CHECK(point["tpot_ms_interval"] == listed[device]["tpot_ms_interval"]);
+  };
+  check("h100-sxm", 1.5);
+  check("l40s", 0.72);
+  const Ran plan = run_program("plan --model llama-3-8b --device h200 --prompt 2k --output 256 --usd-per-hour 2");
+  CHECK(plan.out.find("at $2 an hour and device") != std::string::npos);
+  const Ran table = run_program(work + " --usd-per-hour l40s=0.72");
+  CHECK(table.out.find("at the prices of --usd-per-hour, else at the lowest") != std::string::npos);
+}
+
+TEST_CASE("prices of devices that are not there, twice, or no prices are refused in a sentence") {
+  const std::string work = "compare --model llama-3-8b --device h200,l40s ";
+  refused(work + "--usd-per-hour h20=3", "--usd-per-hour h20=3: no --device has that name; did you mean h200?");
+  refused(work + "--usd-per-hour h200=3,h200=4", "--usd-per-hour h200=4: there are two prices for the same device");
+  refused(work + "--usd-per-hour 3,4", "--usd-per-hour 4: there are two prices for the same device");
+  refused(work + "--usd-per-hour l40s=cheap", "--usd-per-hour cheap: expected a number from 0 to 10000");
 }
