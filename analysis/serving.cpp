@@ -72,7 +72,7 @@ RequestTimes Server::mixed(double running) const {
   RequestTimes served;
   served.token = scaled(mean, 1 / a_step_);
   served.most_tokens = scaled(others < kInMostSteps ? alone : mean, 1 / a_step_);
-  const double ahead = prompts_ahead(running, beside.value / mean.value);
+  const double ahead = prompts_ahead(passing, beside.value / mean.value);
   const Estimate waiting = sum(unsure(prompts(ahead), kQueueSpread), scaled(alone, cost_.engine().waited_steps));
   served.first_token = sum(cost_.prefill(mean_, 1), running > 1 ? waiting : scaled(alone, 0));
   return served;

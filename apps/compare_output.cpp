@@ -103,7 +103,8 @@ std::string first_text(const Ranking& r) {
 std::string answer_text(const Ranking& r) {
   const Contender& best = r.ranked.front();
   const auto with = std::ranges::find_if(r.ranked, [&](const Contender& c) {
-    return c.served.drafts && c.device == best.device && c.workload == best.workload && c.devices() == best.devices() &&
+    return c.served.drafts && c.device == best.device && c.workload == best.workload &&
+           layout_options(*c.deployment) == layout_options(*best.deployment) &&
            c.deployment->weights.name == best.deployment->weights.name;
   });
   if (with == r.ranked.end()) return first_text(r);

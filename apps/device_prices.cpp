@@ -31,7 +31,8 @@ Device& device_named(std::span<Device> devices, const std::string& item, const s
 void describe_prices(boost::program_options::options_description_easy_init add) {
   namespace po = boost::program_options;
   add(kOption, po::value<std::string>(),
-      "what you pay for a device, in place of its listed price: 2.5, or a list of h200=2.5 (a number alone: all others)");
+      "what you pay for a device, in place of its listed price: 2.5, or a list of h200=2.5 (a number alone: all "
+      "others)");
 }
 
 void set_prices(const Arguments& arguments, std::span<Device> devices) {

@@ -120,7 +120,8 @@ static std::string served_text(const Question& q, const Plan& plan) {
 static const Plan* best_with_drafts(const Question& q, const Plan& plan) {
   const Plan* best = nullptr;
   for (const Plan& other : q.plans) {
-    const bool alike = other.devices() == plan.devices() && other.workload == plan.workload &&
+    const bool alike = layout_options(other.deployment) == layout_options(plan.deployment) &&
+                       other.workload == plan.workload &&
                        other.deployment.weights.name == plan.deployment.weights.name;
     if (!alike || !other.drafts || other.batch == 0) continue;
     if (best == nullptr || other.told().tokens_per_s.value > best->told().tokens_per_s.value) best = &other;

@@ -281,14 +281,17 @@ std::vector<Remedy> remedies(const WorkloadRequest& request, const Plan& plan, c
     return goals.batch && batch < *goals.batch ? 0 : batch;
   };
   std::vector<Remedy> found;
-  Deployment wider = plan.deployment;
-  for (std::uint32_t devices = 2 * plan.deployment.tensor_parallel; devices <= 64; devices *= 2) {
-    wider.tensor_parallel = devices;
-    if (wider.expert_parallel > 1) wider.expert_parallel = 2 * wider.expert_parallel;
-    if (const std::uint64_t batch = met(wider)) {
-      found.push_back({layout_options(wider), batch});
-      break;
+  // More devices that share each layer, or more stages where none of those help.
+  for (std::uint32_t Deployment::* more : {&Deployment::tensor_parallel, &Deployment::stages}) {
+    Deployment wider = plan.deployment;
+    std::uint64_t batch = 0;
+    while (batch == 0 && wider.*more < 64) {
+      wider.*more *= 2;
+      batch = met(wider);
     }
+    if (batch == 0) continue;
+    found.push_back({layout_options(wider), batch});
+    break;
   }
   const PolicySpec& policy = plan.workload->policy();
   for (const char* name : {"int8", "int4"}) {

@@ -147,7 +147,7 @@ std::string devices_text(const SimulatedRow& row) {
   };
   const std::string text = kind(*row.device, row.deployment->devices()) + layout_text(*row.deployment);
   if (row.prefill_replicas == 0) return row.replicas > 1 ? fmt::format("{} of {}", row.replicas, text) : text;
-  const std::string prompts = kind(*row.prefill_device, row.prefill_parallel);
+  const std::string prompts = kind(*row.prefill_device, row.prefill_parallel) + layout_text(*row.deployment);
   return fmt::format("{} prefill{} + {} decode of {}", row.prefill_replicas, prompts == text ? "" : " of " + prompts,
                      row.answering(), text);
 }

@@ -150,14 +150,15 @@ std::vector<std::string> transfer_notes(const SimulateRequest& request, const st
 }
 
 std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
-  std::string text = "device,policy,weight_type,tensor_parallel,request,arrival_s,prompt,output,replica,placed_s,"
-                     "first_token_s,finished_s,preemptions,cached,prefill_replicas,prefill_replica,transfer_begun_s,"
+  std::string text = "device,policy,weight_type,tensor_parallel,expert_parallel,request,arrival_s,prompt,output,"
+                     "replica,placed_s,first_token_s,finished_s,preemptions,cached,prefill_replicas,prefill_replica,"
+                     "transfer_begun_s,"
                      "transfer_ended_s,moved_bytes\n";
   for (const SimulatedRow& row : rows) {
-    const std::string who = fmt::format("{},{},{},{}", csv_field(row.device->name),
+    const std::string who = fmt::format("{},{},{},{},{}", csv_field(row.device->name),
                                         csv_field(request.workload.title(row.workload->policy())),
                                         csv_field(std::string(row.deployment->weights.name)),
-                                        row.deployment->tensor_parallel);
+                                        row.deployment->tensor_parallel, row.deployment->expert_parallel);
     for (std::size_t i = 0; i < row.outcome.requests.size(); ++i) {
       const ServedRequest& r = row.outcome.requests[i];
       // An answer of one token never comes to a server of answers.

@@ -64,42 +64,21 @@ DType activations_of(const WeightFormat& format) {
   return format.quantised() ? DType::kBF16 : parse_dtype(format.name).value_or(DType::kBF16);
 }
 
-// Each way over devices that was asked for.
-std::vector<Deployment> layouts_of(const Arguments& arguments, bool any) {
-  const auto counts = [&](const char* option) {
-    return count_list(option, arguments.get<std::string>(option), 1, 1024);
-  };
-  std::vector<std::optional<std::uint32_t>> groups;  // nothing: as many as devices
-  for (const std::string& text : split_list("ep", arguments.get<std::string>("ep"))) {
-    text == "tp" ? groups.emplace_back() : groups.emplace_back(count_value("ep", text, 1, 1024, ", or tp"));
-  }
-  std::vector<Deployment> layouts;
-  for (const std::uint32_t tensor : any ? std::vector<std::uint32_t>{1, 2, 4, 8} : counts("tp")) {
-    for (const std::uint32_t stages : counts("pp")) {
-      for (const auto& group : groups) {
-        Deployment& d = layouts.emplace_back(TrafficTypes{});
-        d.tensor_parallel = tensor;
-        d.stages = stages;
-        d.expert_parallel = group.value_or(tensor);
-      }
-    }
-  }
-  return layouts;
-}
-
 // Each type of weights over each number of devices, with each kind of drafts; `auto` leaves out what the model cannot
 // be spread over.
 std::vector<Deployment> deployments_of(const Arguments& arguments, const WorkloadRequest& request,
                                        const std::vector<WeightFormat>& formats) {
-  const bool any = arguments.get<std::string>("tp") == "auto";
+  const bool any = takes_any_layout(arguments);
   const auto speculations = speculations_of(arguments, request.model);
   std::vector<Deployment> deployments;
+  std::string refused;
   const auto add = [&](Deployment deployment) {
     const std::string problem = deployment_problem(request.model, deployment);
-    if (!problem.empty() && !any) throw usage_error(fmt::format("{}: {}", layout_options(deployment), problem));
-    if (problem.empty()) deployments.push_back(std::move(deployment));
+    if (problem.empty()) return deployments.push_back(std::move(deployment));
+    refused = fmt::format("{}: {}", layout_options(deployment), problem);
+    if (!any) throw usage_error(refused);
   };
-  for (const Deployment& layout : layouts_of(arguments, any)) {
+  for (const Deployment& layout : layouts_of(arguments)) {
     for (const WeightFormat& format : formats) {
       Deployment deployment = layout;
       deployment.types = {activations_of(format), activations_of(format)};
@@ -110,6 +89,7 @@ std::vector<Deployment> deployments_of(const Arguments& arguments, const Workloa
       }
     }
   }
+  if (deployments.empty()) throw usage_error(refused).note("so are the others that --tp auto tries");
   return deployments;
 }
 
@@ -158,22 +138,6 @@ void require_positions(const ModelShape& model, std::uint32_t prompt, std::uint3
       .note("--prompt max takes as many as there are");
 }
 
-std::string layout_options(const Deployment& deployment) {
-  std::string text = fmt::format("--tp {}", deployment.tensor_parallel);
-  if (deployment.stages > 1) text += fmt::format(" --pp {}", deployment.stages);
-  if (deployment.expert_parallel > 1) text += fmt::format(" --ep {}", deployment.expert_parallel);
-  return text;
-}
-
-std::string layout_text(const Deployment& deployment) {
-  const bool plain = deployment.stages == 1 && deployment.expert_parallel == 1;
-  return plain ? "" : fmt::format(" ({})", layout_options(deployment));
-}
-
-bool names_layouts(const std::vector<Deployment>& deployments) {
-  return std::ranges::any_of(deployments, [](const Deployment& d) { return !layout_text(d).empty(); });
-}
-
 void describe_workload(po::options_description_easy_init add) {
   add("model", po::value<std::string>(),
       "a name of the catalog (Qwen/Qwen3-32B is qwen3-32b), a folder, its config.json or a GGUF file");
@@ -186,12 +150,7 @@ void describe_workload(po::options_description_easy_init add) {
   add("trace", po::value<std::string>(), "a recorded run whose residency is projected (default: a nominal one)");
   add("dtype", po::value<std::string>(),
       "how weights are stored: bf16 | f16 | fp8 | int8 | int4 | Q4_K_M …, a list, or auto (default: the model's)");
-  add("tp", po::value<std::string>()->default_value("1"),
-      "devices that share each layer (tensor parallelism), a list, or auto: 1, 2, 4 and 8");
-  add("pp", po::value<std::string>()->default_value("1"),
-      "stages of so many devices that each hold a part of the layers (pipeline parallelism), a list");
-  add("ep", po::value<std::string>()->default_value("1"),
-      "groups of a stage's devices that each hold whole experts (expert parallelism), a list, or tp: as many as --tp");
+  describe_layouts(add);
   add("kv", po::value<std::string>(),
       "KV cache as f32 | f16 | bf16 | fp8 | int8 | int4 | int4g64 | kivi2 | kivi4, a list, or auto: the default, int8 "
       "and int4 (default: as the weights, beside quantised ones bf16)");
@@ -324,29 +283,8 @@ std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
           "a second one, and under load of whole requests"};
 }
 
-namespace {
-
-// Where a deployment has more devices than a device's links join.
-std::vector<std::string> network_notes(const WorkloadRequest& request, std::span<const Device* const> devices) {
-  const Deployment& largest = std::ranges::max(request.deployments, {}, &Deployment::devices);
-  const std::uint32_t most = largest.devices();
-  std::vector<std::string> notes;
-  for (const Device* device : devices) {
-    const double joined = device->fact(DeviceField::kLinkDevices) ? device->value(DeviceField::kLinkDevices) : most;
-    if (joined < 8 || most <= joined) continue;
-    notes.push_back(fmt::format("{}: the links of {} join {:.0f}; more are taken to be joined by a network with a "
-                                "card for each device (400 Gb/s beside PCIe 5), of which no row was measured",
-                                layout_options(largest), device->name, joined));
-  }
-  std::ranges::sort(notes);
-  notes.erase(std::unique(notes.begin(), notes.end()), notes.end());
-  return notes;
-}
-
-}  // namespace
-
 std::vector<std::string> workload_notes(const WorkloadRequest& request, std::span<const Device* const> devices) {
-  std::vector<std::string> notes = network_notes(request, devices);
+  std::vector<std::string> notes = layout_notes(request, devices);
   if (!request.trace) {
     notes.emplace_back(
         "what the policy holds comes from synthetic attention, which fills budgets as a model's does; --trace takes "

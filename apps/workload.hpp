@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/command.hpp"
+#include "apps/layouts.hpp"
 #include "sim/cost/cost.hpp"
 #include "sim/model/model_shape.hpp"
 #include "sim/policy/spec.hpp"
@@ -47,12 +48,6 @@ struct WorkloadRequest {
   [[nodiscard]] std::string title(const PolicySpec& policy) const;
 };
 
-// "--tp 4 --pp 2 --ep 4", without the last two where they are 1.
-std::string layout_options(const Deployment& deployment);
-// The same in brackets after a blank; empty where --tp alone says it.
-std::string layout_text(const Deployment& deployment);
-// Whether any has such a text.
-bool names_layouts(const std::vector<Deployment>& deployments);
 void describe_workload(boost::program_options::options_description_easy_init add);
 // A table of positions has no rows beyond its end. Throws Error (usage).
 void require_positions(const ModelShape& model, std::uint32_t prompt, std::uint32_t output);

@@ -216,6 +216,7 @@ class CostModel {
   [[nodiscard]] Parts draft_parts(const ResidencySummary& residency, std::uint64_t batch) const;
   [[nodiscard]] Parts step_parts(const ResidencySummary& residency, const StepTraffic& traffic, std::uint64_t batch,
                                  double beside) const;
+  [[nodiscard]] double fullest_stage(double all) const;
   // Parts of the constructor, in this order.
   void set_reading(const Device& device);
   void set_products(const Device& device);
@@ -240,6 +241,7 @@ class CostModel {
   EngineProfile engine_;
   Bytes weights_, capacity_;  // of one device
   double share_ = 1;          // of each layer, on one device
+  double stage_share_ = 1;    // of the layers, on the stage that has most of them
   double kv_share_ = 1;       // of its cache: devices hold the same heads where there are fewer than devices
   Rate linear_bandwidth_, attention_bandwidth_;                             // bytes/s that kernels reach
   Rate linear_peak_, attention_peak_, policy_peak_;                         // operations/s that kernels reach

@@ -1,5 +1,6 @@
 // What a cost model takes from its device, engine and format of weights, before it prices anything.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "sim/cost/cost.hpp"
@@ -38,8 +39,8 @@ std::string deployment_problem(const ModelShape& shape, const Deployment& deploy
     return fmt::format("{} query heads cannot be spread over {} devices", shape.heads, deployment.tensor_parallel);
   }
   if (deployment.expert_parallel == 0 || deployment.tensor_parallel % deployment.expert_parallel != 0) {
-    return fmt::format("{} devices cannot be {} groups that each hold whole experts", deployment.tensor_parallel,
-                       deployment.expert_parallel);
+    return fmt::format("{} device{} cannot be {} groups that each hold whole experts", deployment.tensor_parallel,
+                       deployment.tensor_parallel == 1 ? "" : "s", deployment.expert_parallel);
   }
   if (deployment.expert_parallel > 1 && shape.experts % deployment.expert_parallel != 0) {
     return fmt::format("{} experts cannot be spread over {} groups of devices", shape.experts,
@@ -51,6 +52,9 @@ std::string deployment_problem(const ModelShape& shape, const Deployment& deploy
   }
   if (deployment.stages == 0 || deployment.stages > shape.layers) {
     return fmt::format("{} layers cannot be spread over {} stages", shape.layers, deployment.stages);
+  }
+  if (deployment.stages > 1 && deployment.speculation) {
+    return "what drafts beside stages takes is not predicted, as it may run on one of them or on all";
   }
   if (!deployment.speculation || !deployment.speculation->draft.shape) return {};
   const Draft& draft = deployment.speculation->draft;
@@ -68,14 +72,14 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
       capacity_(device.usable_memory()),
       share_(1.0 / deployment.tensor_parallel) {
   check(deployment_problem(shape, deployment).empty(), "a deployment of a cost model is possible");
-  const std::uint32_t devices = deployment.devices();
   deployment_.weights = format_in(shape, deployment.weights, engine.beside_experts_bits);
   if (!attention_only(shape)) {
     const double second_head = engine.unties_head && shape.tied_head ? deployment_.weights.head_bits / 8 : 0;
     const std::uint64_t all = weight_bytes(shape, deployment_.weights).value +
                               static_cast<std::uint64_t>(second_head * static_cast<double>(head_parameters(shape)));
-    weights_ = Bytes((all + devices - 1) / devices);
+    weights_ = Bytes(static_cast<std::uint64_t>(std::ceil(share_ * fullest_stage(static_cast<double>(all)))));
   }
+  stage_share_ = std::ceil(shape.layers / static_cast<double>(deployment.stages)) / shape.layers;
   const std::uint32_t kv_heads = std::max(shape.kv_heads, 1U);
   kv_share_ = (kv_heads + deployment.tensor_parallel - 1) / deployment.tensor_parallel / static_cast<double>(kv_heads);
   set_reading(device);
@@ -90,6 +94,16 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
     datasheet_peak_ = highest_peak(device, deployment_.weights.quantised());
   }
   set_draft(device);
+}
+
+// Bytes of weights on the stage that has most of them, of `all`: layers are shared out whole, the first stage has the
+// embedding and the last one the head, and where layers do not divide evenly other stages have one more.
+double CostModel::fullest_stage(double all) const {
+  if (deployment_.stages == 1) return all;
+  const double end = deployment_.weights.head_bits / 8 * static_cast<double>(head_parameters(shape_));
+  const double layers = all - (shape_.tied_head ? 1 : 2) * end;
+  const double least = shape_.layers / deployment_.stages, most = (shape_.layers - 1) / deployment_.stages + 1;
+  return std::max(layers * most / shape_.layers, layers * least / shape_.layers + end);
 }
 
 // Weights: what keeps enough bytes under way, else a share of the bandwidth.

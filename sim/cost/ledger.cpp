@@ -45,7 +45,7 @@ KvBytes CostModel::allocated_for_tokens(const ResidencySummary& residency) const
 
 MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t batch) const {
   const auto sequences = static_cast<double>(batch);
-  const double held = kv_share_ / deployment_.stages;  // of all rows, on this device
+  const double held = kv_share_ * stage_share_;  // of all rows, on this device
   const KvType kv = types_.kv;
   const KvBytes allocated = this->allocated(residency);
   const double rows = held * static_cast<double>(residency.peak_rows) * sequences;
@@ -87,7 +87,7 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
 double CostModel::prompt_bytes(std::uint64_t tokens) const {
   ModelShape shape = shape_;
   if (engine_.keeps_hidden_rows) shape.layer_windows.clear();
-  return kv_share_ / deployment_.stages * static_cast<double>(kv_bytes(shape, types_.kv, tokens).value) +
+  return kv_share_ * stage_share_ * static_cast<double>(kv_bytes(shape, types_.kv, tokens).value) +
          draft_cache_bytes(static_cast<double>(tokens));
 }
 

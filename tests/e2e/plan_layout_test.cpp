@@ -1,4 +1,5 @@
 // Pipeline stages, groups of experts and prices in plan and compare.
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -69,6 +70,38 @@ TEST_CASE("layouts that a model or a simulation has no room for are refused in a
   refused("plan" + kWork + "--ep most", "--ep most: expected a count from 1 to 1024, or tp");
   refused("plan" + kWork + "--pp 0", "--pp 0: expected a count from 1 to 1024");
   refused("simulate" + kWork + "--rate 1 --pp 2", "--pp 2: stages are not simulated");
+  refused("plan" + kWork + "--tp auto --pp 81", "80 layers cannot be spread over 81 stages");
+  refused("compare --model gpt-oss-20b --device h100-sxm --tp auto --ep 3", "cannot be 3 groups");
+  refused("plan" + kWork + "--tp 2 --pp 2 --speculate 4:0.7 --draft llama-3.1-8b",
+          "--tp 2 --pp 2: what drafts beside stages takes is not predicted");
+}
+
+TEST_CASE("a layout that two options name is there once, and what stages and experts lack is said") {
+  const json p = answer_of("plan --model qwen3-30b-a3b --engine vllm --device h100-sxm --tp 1,2 --ep 1,tp --pp 1,2");
+  CHECK(p["searched"].size() == 6);
+  const auto said = [](const json& answer, const char* words) {
+    return std::ranges::any_of(answer["notes"], [&](const json& note) {
+      return note.get<std::string>().find(words) != std::string::npos;
+    });
+  };
+  CHECK(said(p, "stages of vllm are taken to work on different sequences at once"));
+  CHECK(said(p, "rows of vllm show no difference between experts that lie whole"));
+  const json own = answer_of("plan --model llama-3-8b --device h100-sxm --pp 2");
+  CHECK(said(own, "stages of kvroof wait for each other"));
+  CHECK_FALSE(said(answer_of("plan" + kWork + "--tp 2"), "stages of"));
+}
+
+TEST_CASE("where no more devices can share a layer, more stages are advised") {
+  const Ran ran = run_program("plan --model qwen2.5-32b --device a100-40g --tp 8 --batch 600 --prompt 32k --dtype int4 "
+                              "--kv int4 --format json");
+  CHECK(ran.code == 3);
+  const json p = json::parse(ran.out);
+  REQUIRE_FALSE(p["remedies"].empty());
+  const std::string change = p["remedies"][0]["change"];
+  CHECK(change.starts_with("--tp 8 --pp "));
+  const Ran wider = run_program("plan --model qwen2.5-32b --device a100-40g --batch 600 --prompt 32k --dtype int4 "
+                                "--kv int4 --format json " + change);
+  CHECK(wider.code == 0);
 }
 
 TEST_CASE("a price that is given takes the place of the listed one, and changes nothing but what tokens cost") {
@@ -90,8 +123,9 @@ TEST_CASE("a price that is given takes the place of the listed one, and changes 
   };
   check("h100-sxm", 1.5);
   check("l40s", 0.72);
-  const Ran plan = run_program("plan --model llama-3-8b --device h200 --prompt 2k --output 256 --usd-per-hour 2");
-  CHECK(plan.out.find("at $2 an hour and device") != std::string::npos);
+  const Ran plan =
+      run_program("plan --model llama-3-8b --device h200 --prompt 2k --output 256 --usd-per-hour 2 --format json");
+  CHECK(plan.out.find("at $2.00 an hour and device (as given)") != std::string::npos);
   const Ran table = run_program(work + " --usd-per-hour l40s=0.72");
   CHECK(table.out.find("at the prices of --usd-per-hour, else at the lowest") != std::string::npos);
 }

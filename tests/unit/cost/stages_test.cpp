@@ -1,4 +1,6 @@
 // Layers one part after another over devices, and experts whole on groups of them.
+#include <algorithm>
+
 #include "sim/cost/cost.hpp"
 #include "tests/catch.hpp"
 
@@ -68,6 +70,20 @@ TEST_CASE("stages beyond the devices that links join hand over through network c
   CHECK(prompt(beyond).value - prompt(rack).value ==
         Approx(bytes / (0.55 * 0.78 * 64e9) - bytes / (0.55 * 450e9)).epsilon(1e-6));
   CHECK(prompt(within).value == prompt(cost_of(over(4, 2), "vllm", "h100-sxm:link_devices=16")).value);
+}
+
+TEST_CASE("memory has room for the fullest stage: whole layers, and a head or an embedding") {
+  const auto ledger = [](std::uint32_t stages) {
+    const CostModel cost = cost_of(over(1, stages));
+    return cost.ledger(work(cost), 1);
+  };
+  // 80 layers and two matrices of 128256 · 8192 numbers of 2 bytes.
+  const double all = static_cast<double>(ledger(1).weights.value), end = 2.0 * 128256 * 8192;
+  const double layer = (all - 2 * end) / 80;
+  CHECK(static_cast<double>(ledger(4).weights.value) == Approx(20 * layer + end));
+  CHECK(static_cast<double>(ledger(3).weights.value) == Approx(26 * layer + end));
+  CHECK(static_cast<double>(ledger(79).weights.value) == Approx(std::max(2 * layer, layer + end)));
+  CHECK(ledger(79).kv_allocated.value == Approx(2 * static_cast<double>(ledger(1).kv_allocated.value) / 80));
 }
 
 TEST_CASE("experts lie whole on as many groups as divide them, of a model that has some") {
