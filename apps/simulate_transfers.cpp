@@ -51,8 +51,8 @@ std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share);
 
 std::string transfer_cells(const SimulatedRow& row, const ServedRequest& r) {
   std::string text = fmt::format("{},{},", row.prefill_replicas, r.transfer.from);
-  if (r.transfer.ended < 0) return text + ",,\n";
-  return text + fmt::format("{:.6f},{:.6f},{:.0f}\n", r.transfer.begun, r.transfer.ended, moved_bytes(row, r));
+  if (r.transfer.ended < 0) return text + ",,";
+  return text + fmt::format("{:.6f},{:.6f},{:.0f}", r.transfer.begun, r.transfer.ended, moved_bytes(row, r));
 }
 
 // "50 GB/s a device and are there 2 ms"; where devices differ, of each: "… 2 ms (h100-sxm); 32 GB/s … 2 ms (l4)".
@@ -150,15 +150,14 @@ std::vector<std::string> transfer_notes(const SimulateRequest& request, const st
 }
 
 std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
-  std::string text = "device,policy,weight_type,tensor_parallel,expert_parallel,request,arrival_s,prompt,output,"
+  std::string text = "device,policy,weight_type,tensor_parallel,request,arrival_s,prompt,output,"
                      "replica,placed_s,first_token_s,finished_s,preemptions,cached,prefill_replicas,prefill_replica,"
-                     "transfer_begun_s,"
-                     "transfer_ended_s,moved_bytes\n";
+                     "transfer_begun_s,transfer_ended_s,moved_bytes,expert_parallel\n";
   for (const SimulatedRow& row : rows) {
-    const std::string who = fmt::format("{},{},{},{},{}", csv_field(row.device->name),
+    const std::string who = fmt::format("{},{},{},{}", csv_field(row.device->name),
                                         csv_field(request.workload.title(row.workload->policy())),
                                         csv_field(std::string(row.deployment->weights.name)),
-                                        row.deployment->tensor_parallel, row.deployment->expert_parallel);
+                                        row.deployment->tensor_parallel);
     for (std::size_t i = 0; i < row.outcome.requests.size(); ++i) {
       const ServedRequest& r = row.outcome.requests[i];
       // An answer of one token never comes to a server of answers.
@@ -166,7 +165,8 @@ std::string requests_csv(const SimulateRequest& request, const std::vector<Simul
       text += fmt::format("{},{},{:.6f},{},{},{},{:.6f},{:.6f},{:.6f},{},{},", who, i, r.request.arrival,
                           r.request.prompt, r.request.output, answered ? std::to_string(r.replica) : "", r.placed,
                           r.first_token, r.finished, r.preemptions, r.cached);
-      text += row.prefill_replicas == 0 ? "0,,,,\n" : transfer_cells(row, r);
+      text += row.prefill_replicas == 0 ? "0,,,," : transfer_cells(row, r);
+      text += fmt::format(",{}\n", row.deployment->expert_parallel);
     }
   }
   return text;
