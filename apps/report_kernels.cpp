@@ -205,17 +205,19 @@ RangeReport ranges_of(const std::filesystem::path& path, const KernelCounts& cou
   return builder.finish();
 }
 
-Table table_by(std::string_view by, const KernelAnswer& answer) {
-  if (by == "step") return step_table(answer);
-  if (by == "range") return range_table(answer);
-  return by == "purpose" ? purpose_table(answer) : operator_table(answer);
-}
+// What --by names.
+struct View {
+  std::string_view name;
+  Table (*table)(const KernelAnswer& answer);
+};
+constexpr std::array kViews = {View{"operator", operator_table}, View{"purpose", purpose_table},
+                               View{"step", step_table}, View{"range", range_table}};
 
 int run_report(const Arguments& arguments) {
   const std::filesystem::path path = arguments.positional[0];
   const std::string& by = arguments.get<std::string>("by");
-  constexpr std::array<std::string_view, 4> kBy = {"operator", "purpose", "step", "range"};
-  if (std::find(kBy.begin(), kBy.end(), by) == kBy.end()) {
+  const auto* const view = std::ranges::find(kViews, by, &View::name);
+  if (view == kViews.end()) {
     throw usage_error(fmt::format("--by {}: expected operator, purpose, step or range", by));
   }
   const std::uint32_t top = count_value("top", arguments.get<std::string>("top"), 0, kMostRows);
@@ -262,7 +264,7 @@ int run_report(const Arguments& arguments) {
   if (format_of(arguments) == Format::kJson) {
     write_result(arguments, kernel_report_json(answer));
   } else {
-    Table table = table_by(by, answer);
+    Table table = view->table(answer);
     if (format_of(arguments) == Format::kTable) table = for_people(std::move(table));
     write_table(arguments, table);
   }

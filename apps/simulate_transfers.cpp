@@ -1,3 +1,4 @@
+#include "analysis/analysis.hpp"
 #include "apps/simulate_transfers.hpp"
 
 #include <fmt/format.h>
@@ -47,8 +48,6 @@ TransferFigures figures_of(const SimulatedRow& row) {
 
 bool has_transfers(const SimulatedRow& row) { return row.problem.empty() && row.prefill_replicas > 0; }
 
-std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
-
 std::string transfer_cells(const SimulatedRow& row, const ServedRequest& r) {
   std::string text = fmt::format("{},{},", row.prefill_replicas, r.transfer.from);
   if (r.transfer.ended < 0) return text + ",,";
@@ -93,9 +92,9 @@ Table transfers_table(const SimulateRequest& request, const std::vector<Simulate
   for (const SimulatedRow& row : rows) {
     if (!has_transfers(row)) continue;
     const TransferFigures f = figures_of(row);
-    table.rows.push_back({devices_text(row), policy_text(request, row), percent(f.prefill_busy),
-                          percent(f.decode_busy), short_number(f.bytes * 1e-6), short_number(f.wait * 1e3),
-                          short_number(f.seconds * 1e3), percent(f.link_busy)});
+    table.rows.push_back({devices_text(row), policy_text(request, row), percent_text(f.prefill_busy, 0),
+                          percent_text(f.decode_busy, 0), short_number(f.bytes * 1e-6), short_number(f.wait * 1e3),
+                          short_number(f.seconds * 1e3), percent_text(f.link_busy, 0)});
   }
   return table;
 }
@@ -144,7 +143,7 @@ std::vector<std::string> transfer_notes(const SimulateRequest& request, const st
   for (const SimulatedRow& r : rows) {
     if (!has_transfers(r) || figures_of(r).link_busy < kFullLink) continue;
     notes.push_back(fmt::format("{} under {}: the links are what limits, busy {} of the time", devices_text(r),
-                                policy_text(request, r), percent(figures_of(r).link_busy)));
+                                policy_text(request, r), percent_text(figures_of(r).link_busy, 0)));
   }
   return notes;
 }
