@@ -1,10 +1,10 @@
-#include "analysis/analysis.hpp"
 #include "apps/simulate_transfers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "analysis/analysis.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/simulate_answer.hpp"
 #include "sim/core/suggest.hpp"
