@@ -153,7 +153,14 @@ void CudaBackend::launch_step() {
   };
   StepPlan::StepTrain& train = plan_.train();
   const bool one_by_one = recorder_ != nullptr || launches_.one_by_one() || !stream_.trains;
-  if (one_by_one || !std::exchange(train.loaded, true)) return launches();
+  if (one_by_one) return launches();
+  if (!train.loaded) {
+    const std::string problem = forward_->library_linear().problem();
+    launches();
+    // Where the library fell out on the way, the next step has other kernels.
+    train.loaded = forward_->library_linear().problem() == problem;
+    return;
+  }
   // A device that is full has no room for a graph: then, and from then on, launches are made one by one.
   if (train.launches.empty()) stream_.trains = launches_.note(train, launches);
   stream_.trains ? launches_.make(train) : launches();

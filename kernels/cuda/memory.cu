@@ -92,8 +92,15 @@ const char* end_train(Stream& stream, void** train) {
   cudaGraphExec_t ready = nullptr;
   const cudaError_t made = cudaGraphInstantiate(&ready, graph, 0);
   cudaGraphDestroy(graph);
+  if (made != cudaSuccess) return refusal_of(made);
+  // What a graph needs on the device is taken now, where there is a way back, and not at its first launch.
+  const cudaError_t uploaded = cudaGraphUpload(ready, handle_of(stream));
+  if (uploaded != cudaSuccess) {
+    cudaGraphExecDestroy(ready);
+    return refusal_of(uploaded);
+  }
   *train = ready;
-  return refusal_of(made);
+  return nullptr;
 }
 const char* run_train(Stream& stream, void* train) {
   return problem_of(cudaGraphLaunch(static_cast<cudaGraphExec_t>(train), handle_of(stream)));

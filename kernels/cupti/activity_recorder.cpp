@@ -27,7 +27,12 @@ std::uint64_t kernel_limit(const ActivityOptions& options) {
 }  // namespace
 
 ActivityRecorder::ActivityRecorder(ActivityApi& api, ProfileSink& sink, const ActivityOptions& options)
-    : api_(api), sink_(sink), options_(options), decoder_(sink, *this, options.process) {}
+    : api_(api), sink_(sink), options_(options), decoder_(sink, *this, options.process) {
+  // What CUPTI calls with the lock held appends without allocating.
+  buffers_.reserve(options.most_buffers);
+  free_.reserve(options.most_buffers);
+  full_.reserve(options.most_buffers);
+}
 
 ActivityRecorder::~ActivityRecorder() { stop(); }
 
@@ -47,12 +52,18 @@ std::string ActivityRecorder::start() {
   }
   std::string why = api_.set_buffers(*this);
   if (why.empty()) why = enable_kinds();
+  if (why.empty()) why = start_writer();
   if (!why.empty()) {
     disable_kinds();
     api_.flush();  // CUPTI must not keep a buffer of ours
     api_.unsubscribe();
     return why;
   }
+  started_ = true;
+  return {};
+}
+
+std::string ActivityRecorder::start_writer() {
   round_ = std::chrono::milliseconds(options_.flush_ms);
   next_round_ = std::chrono::steady_clock::now() + round_;
   if (monitor_ != nullptr) {
@@ -60,11 +71,12 @@ std::string ActivityRecorder::start() {
     round_ = round_.count() == 0 ? every : std::min(round_, every);
     next_round_ = std::chrono::steady_clock::now();
   }
-  {
+  try {
     const BlockedSignals blocked;
     writer_ = std::thread([this] { write(); });
+  } catch (const std::system_error& refused) {
+    return fmt::format("no thread to write records: {}", refused.what());
   }
-  started_ = true;
   return {};
 }
 
@@ -128,11 +140,15 @@ void ActivityRecorder::disable_kinds() {
   for (const auto& [driver, function] : calls_) api_.disable_call(driver, function);
 }
 
+// CUPTI asks in threads of the program, through which no exception must go.
 std::span<std::byte> ActivityRecorder::request() {
   const std::lock_guard lock(mutex_);
   if (free_.empty() && buffers_.size() < options_.most_buffers) {
-    buffers_.push_back(std::make_unique<Buffer>(options_.buffer_bytes));
-    free_.push_back(buffers_.back().get());
+    try {
+      buffers_.push_back(std::make_unique<Buffer>(options_.buffer_bytes));
+      free_.push_back(buffers_.back().get());
+    } catch (const std::exception&) {  // no memory: counted below
+    }
   }
   if (free_.empty()) {
     ++refused_;
@@ -183,7 +199,7 @@ void ActivityRecorder::write() {
     wait_for_work(lock);
     if (full_.empty()) break;
     const Full full = full_.front();
-    full_.pop_front();
+    full_.erase(full_.begin());
     lock.unlock();
     take_in(std::span<const std::byte>(*full.buffer).first(full.used));
     std::memset(full.buffer->data(), 0, full.buffer->size());  // CUPTI may have begun a record that it does not count

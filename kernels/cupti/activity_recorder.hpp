@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -86,6 +85,7 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   std::vector<OperatorRecord> meaning(std::uint64_t external_id, std::uint32_t correlation) override;
 
   std::string enable_kinds();
+  std::string start_writer();
   void miss(const char* what, const std::string& why);
   void miss_environment(const std::string& why);
   void disable_kinds();
@@ -118,7 +118,7 @@ class ActivityRecorder final : private ActivityBuffers, private ActivityLookup {
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<Buffer*> free_;
-  std::deque<Full> full_;
+  std::vector<Full> full_;
   std::uint64_t refused_ = 0;   // requests without a buffer left
   std::uint64_t foreign_ = 0;   // buffers that came back and were never given
   bool closing_ = false;

@@ -269,6 +269,18 @@ TEST_CASE("When the sink is too slow the buffers run out: records are dropped an
   CHECK(kept.notes.at("buffers_refused") == "96");
 }
 
+TEST_CASE("Without memory for a buffer there is none, and the program goes on") {
+  MadeCupti cupti;
+  KeepingSink sink;
+  ActivityOptions options;
+  options.buffer_bytes = SIZE_MAX;
+  ActivityRecorder recorder(cupti, sink, options);
+  REQUIRE(recorder.start().empty());
+  CHECK(cupti.buffers().request().empty());
+  recorder.stop();
+  CHECK(sink.notes.at("buffers_refused") == "1");
+}
+
 TEST_CASE("A sink that fails ends the recording and is named, the program and its launches go on") {
   MadeCupti cupti;
   KeepingSink kept;
