@@ -5,6 +5,7 @@
 
 #include "apps/command.hpp"
 #include "apps/values.hpp"
+#include "apps/workload_weights.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/model/config_json.hpp"
 #include "sim/model/gguf.hpp"
@@ -33,7 +34,8 @@ Table list_models(const std::filesystem::path& catalog) {
   for (const std::string& name : catalog_model_names(catalog)) {
     const ModelShape s = find_model_shape(name, catalog);
     const std::uint64_t parameters = parameter_count(s);
-    const Bytes weights = weight_bytes(s, s.weight_type);
+    const WeightFormat format = stored_format(name, s).value_or(plain_format(s.weight_type));
+    const Bytes weights = weight_bytes(s, format);
     const Bytes token = kv_bytes_per_token(s, DType::kF16);
     const std::vector<std::string> sizes = {s.name,
                                             s.family,
@@ -44,9 +46,9 @@ Table list_models(const std::filesystem::path& catalog) {
                                             std::to_string(s.head_dim)};
     std::vector<std::string> row = sizes, raw = sizes;
     row.insert(row.end(),
-               {fmt::format("{:.2f}", static_cast<double>(parameters) / 1e9), std::string(name_of(s.weight_type)),
+               {fmt::format("{:.2f}", static_cast<double>(parameters) / 1e9), std::string(format.name),
                 gib_text(gib(weights)), fmt::format("{:.1f}", static_cast<double>(token.value) / 1024)});
-    raw.insert(raw.end(), {std::to_string(parameters), std::string(name_of(s.weight_type)),
+    raw.insert(raw.end(), {std::to_string(parameters), std::string(format.name),
                            std::to_string(weights.value), std::to_string(token.value)});
     table.rows.push_back(std::move(row));
     table.raw_rows.push_back(std::move(raw));
@@ -63,17 +65,22 @@ struct Weights {
   DType kv;                      // of a cache that is not asked for another
 };
 
-Weights projected_weights(const Arguments& arguments, const ModelShape& s) {
-  const DType type =
-      arguments.has("dtype") ? float_type_value("dtype", arguments.get<std::string>("dtype")) : s.weight_type;
-  const std::string name(name_of(type));
-  return {parameter_count(s), weight_bytes(s, type), Bytes(active_parameters(s) * size_of(type)), name, name, type};
+Weights projected_weights(const Arguments& arguments, const std::string& model, const ModelShape& s) {
+  const WeightFormat format = arguments.has("dtype")
+                                  ? weight_format_value(arguments.get<std::string>("dtype"))
+                                  : stored_format(model, s).value_or(plain_format(s.weight_type));
+  const std::string name(format.name);
+  const DType kv = format.quantised() ? s.weight_type : parse_dtype(name).value_or(s.weight_type);
+  return {parameter_count(s), weight_bytes(s, format), active_weight_bytes(s, format), name, name, kv};
 }
 
 // The bytes of the tensors themselves, type by type.
 Weights stored_weights(const Arguments& arguments, const GgufModel& model) {
   if (arguments.has("dtype")) throw usage_error("--dtype: a GGUF file says the types of its weights itself");
-  Weights weights{model.parameters, Bytes{model.bytes}, {}, {}, {}, model.shape.weight_type};
+  const WeightFormat format = weight_format_of(model.stored).value_or(plain_format(model.shape.weight_type));
+  const bool described = model.parameters == parameter_count(model.shape);
+  const Bytes a_token = described ? active_weight_bytes(model.shape, format) : Bytes{};
+  Weights weights{model.parameters, Bytes{model.bytes}, a_token, {}, {}, model.shape.weight_type};
   for (const auto& type : model.types) {
     weights.types += fmt::format("{}{}", weights.types.empty() ? "" : " ", type.name);
     weights.raw_types += fmt::format("{}{}:{}", weights.raw_types.empty() ? "" : " ", type.name, type.bytes);
@@ -143,13 +150,15 @@ std::uint32_t smallest_window(const ModelShape& s) {
   return smallest;
 }
 
-// What the engine cannot do with this model, or nothing.
-std::string not_supported(const ModelShape& s, bool gguf) {
-  if (gguf) return "running GGUF weights: only their sizes are read";
-  return is_known_model_type(s.family) ? "" : fmt::format("running model_type {}: only its sizes are known", s.family);
+// What the engine cannot do with a model, or nothing.
+std::string not_supported(const std::string& name, const ModelShape& s) {
+  if (!is_known_model_type(s.family)) return fmt::format("running model_type {}: only its sizes are known", s.family);
+  const auto stored = stored_format(name, s);
+  if (!stored || !stored->quantised() || stored->name == "fp8" || stored->name == "mxfp4") return {};
+  return fmt::format("running weights in {}: only their sizes are known", stored->name);
 }
 
-std::string facts_text(const ModelShape& s, const Weights& weights, bool gguf) {
+std::string facts_text(const ModelShape& s, const Weights& weights, const std::string& missing) {
   const auto line = [](std::string_view title, const std::string& text) {
     return fmt::format("{:<20} {}\n", title, text);
   };
@@ -174,12 +183,11 @@ std::string facts_text(const ModelShape& s, const Weights& weights, bool gguf) {
     text += line("weights a token", fmt::format("{} GiB of {} GiB are read", gib_text(gib(weights.a_token)),
                                                 gib_text(gib(weights.bytes))));
   }
-  const std::string missing = not_supported(s, gguf);
   return text + line("not supported", missing.empty() ? "nothing" : missing) + "\n";
 }
 
 // The same for programs: the same cells in every row.
-void add_facts(Table& table, const ModelShape& s, const Weights& weights, bool gguf) {
+void add_facts(Table& table, const ModelShape& s, const Weights& weights, const std::string& missing) {
   const std::vector<std::pair<Table::Column, std::string>> facts = {
       {{"family", "family", false}, s.family},
       {{"positions", "positions", false}, std::string(position_text(s))},
@@ -191,7 +199,7 @@ void add_facts(Table& table, const ModelShape& s, const Weights& weights, bool g
       {{"layers with experts", "expert_layers"}, std::to_string(s.expert_layers())},
       {{"weights a token", "weight_bytes_per_token"},
        weights.a_token.value > 0 ? std::to_string(weights.a_token.value) : ""},
-      {{"not supported", "not_supported", false}, not_supported(s, gguf)},
+      {{"not supported", "not_supported", false}, missing},
   };
   for (const auto& [column, cell] : facts) {
     table.columns.push_back(column);
@@ -201,12 +209,12 @@ void add_facts(Table& table, const ModelShape& s, const Weights& weights, bool g
   }
 }
 
-int show(const Arguments& arguments, const ModelShape& shape, const Weights& weights, bool gguf) {
+int show(const Arguments& arguments, const ModelShape& shape, const Weights& weights, const std::string& missing) {
   Table table = show_model(arguments, shape, weights);
   if (format_of(arguments) == Format::kTable) {
-    write_result(arguments, facts_text(shape, weights, gguf) + format_table(table));
+    write_result(arguments, facts_text(shape, weights, missing) + format_table(table));
   } else {
-    add_facts(table, shape, weights, gguf);
+    add_facts(table, shape, weights, missing);
     write_table(arguments, table);
   }
   return 0;
@@ -230,10 +238,12 @@ int run_models(const Arguments& arguments) {
   const std::filesystem::path path = arguments.positional[1];
   if (path.extension() == ".gguf" && std::filesystem::is_regular_file(path)) {
     const GgufModel model = load_gguf(path);
-    return show(arguments, model.shape, stored_weights(arguments, model), true);
+    return show(arguments, model.shape, stored_weights(arguments, model),
+                "running GGUF weights: only their sizes are read");
   }
-  const ModelShape shape = find_model_shape(arguments.positional[1], catalog);
-  return show(arguments, shape, projected_weights(arguments, shape), false);
+  const std::string& name = arguments.positional[1];
+  const ModelShape shape = find_model_shape(name, catalog);
+  return show(arguments, shape, projected_weights(arguments, name, shape), not_supported(name, shape));
 }
 
 void describe_models(po::options_description_easy_init add) {
@@ -241,8 +251,9 @@ void describe_models(po::options_description_easy_init add) {
       "context", po::value<std::string>()->default_value("2k"), "tokens of each, k = 1,024; a list is a sweep")(
       "kv", po::value<std::string>(),
       "KV cache as f32 | f16 | bf16 | int8 | int4 | int4g64 | kivi2 | kivi4 (default: as the weights, beside quantised "
-      "ones of a GGUF file f16)")(
-      "dtype", po::value<std::string>(), "element type of the weights (default: the checkpoint's)");
+      "ones bf16, of a GGUF file f16)")(
+      "dtype", po::value<std::string>(),
+      "how weights are stored: bf16 | f16 | fp8 | int8 | int4 | Q4_K_M … (default: as the checkpoint is)");
 }
 
 }  // namespace

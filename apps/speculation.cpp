@@ -7,6 +7,7 @@
 
 #include "apps/estimate_text.hpp"
 #include "apps/values.hpp"
+#include "apps/workload_weights.hpp"
 
 namespace kvroof {
 namespace {
@@ -37,7 +38,9 @@ Draft draft_of(const std::string& name, const ModelShape& target) {
                                   "be the target's tokens",
                                   name, model.vocab, target.name, target.vocab));
   }
-  return model_draft(model, name);
+  Draft draft = model_draft(model, name);
+  if (const auto stored = stored_format(name, model)) draft.weights = *stored;
+  return draft;
 }
 
 // "4:0.8".

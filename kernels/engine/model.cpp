@@ -127,6 +127,9 @@ ModelConfig load_model_config(const fs::path& folder) {
   ModelConfig config =
       parse_config_json(read_text_file(path, kMostConfigBytes).or_throw(path.string()))
           .or_throw(path.string(), ExitCode::kUsage);
+  if (!config.options.cannot_run.empty()) {
+    throw usage_error(fmt::format("{}: {}", path.string(), config.options.cannot_run));
+  }
   config.shape.name = fs::weakly_canonical(folder).filename().string();
   read_generation_config(folder, config.options);
   return config;

@@ -120,6 +120,19 @@ std::optional<WeightFormat> bits_per_weight(std::string_view text) {
 
 std::span<const WeightFormat> weight_formats() { return kFormats; }
 
+std::optional<WeightFormat> weight_format_of(const StoredFormat& stored) {
+  if (stored.name.empty()) return std::nullopt;
+  WeightFormat f = parse_weight_format(stored.name).value_or(WeightFormat{stored.name, 4, 4, 16, 16, {}, kUnpack});
+  const auto take = [](double& bits, double said) {
+    if (said > 0) bits = said;
+  };
+  take(f.layer_bits, stored.layer_bits);
+  take(f.expert_bits, stored.expert_bits);
+  take(f.head_bits, stored.head_bits);
+  take(f.embedding_bits, stored.embedding_bits);
+  return f;
+}
+
 WeightFormat plain_format(DType type) {
   const double bits = 8.0 * static_cast<double>(size_of(type));
   WeightFormat f;
@@ -172,19 +185,41 @@ WeightFormat format_in(const ModelShape& shape, WeightFormat format, double besi
   return format;
 }
 
-Bytes weight_bytes(const ModelShape& shape, const WeightFormat& stored) {
-  const WeightFormat format = format_in(shape, stored);
-  const auto experts = static_cast<double>(routed_parameters(shape));
-  const auto head = static_cast<double>(shape.tied_head ? 0 : head_parameters(shape));
-  const double embedding = static_cast<double>(shape.vocab) * shape.embedding_width +
-                           static_cast<double>(shape.position_rows) * shape.hidden;
-  const auto exact = static_cast<double>(exact_parameters(shape));
-  const double layers = static_cast<double>(parameter_count(shape)) - experts - head - embedding - exact;
+// Parameters by how formats store them.
+struct PartCounts {
+  double layers = 0, experts = 0, head = 0, embedding = 0, exact = 0;
+};
+
+static PartCounts counts_of(const ModelShape& shape) {
+  PartCounts c;
+  c.experts = static_cast<double>(routed_parameters(shape));
+  c.head = static_cast<double>(shape.tied_head ? 0 : head_parameters(shape));
+  c.embedding = static_cast<double>(shape.vocab) * shape.embedding_width +
+                static_cast<double>(shape.position_rows) * shape.hidden;
+  c.exact = static_cast<double>(exact_parameters(shape));
+  c.layers = static_cast<double>(parameter_count(shape)) - c.experts - c.head - c.embedding - c.exact;
+  return c;
+}
+
+static Bytes bytes_of(const PartCounts& c, const WeightFormat& format, bool tied_head) {
   // A tied head is read as a head, whatever the type of an embedding by itself.
-  const double embedding_bits = shape.tied_head ? format.head_bits : format.embedding_bits;
-  const double bits = layers * format.layer_bits + experts * format.expert_bits + head * format.head_bits +
-                      embedding * embedding_bits + exact * 32;
+  const double embedding_bits = tied_head ? format.head_bits : format.embedding_bits;
+  const double bits = c.layers * format.layer_bits + c.experts * format.expert_bits + c.head * format.head_bits +
+                      c.embedding * embedding_bits + c.exact * 32;
   return Bytes(static_cast<std::uint64_t>(std::llround(bits / 8)));
+}
+
+Bytes weight_bytes(const ModelShape& shape, const WeightFormat& stored) {
+  return bytes_of(counts_of(shape), format_in(shape, stored), shape.tied_head);
+}
+
+Bytes active_weight_bytes(const ModelShape& shape, const WeightFormat& stored) {
+  PartCounts c = counts_of(shape);
+  if (shape.experts > 0) c.experts *= static_cast<double>(shape.experts_per_token) / shape.experts;
+  c.head = static_cast<double>(head_parameters(shape));
+  c.embedding = shape.embedding_width + (shape.position_rows > 0 ? shape.hidden : 0.0);
+  if (shape.tied_head && shape.head_bias) c.layers -= shape.vocab;  // counted beside the layers where the head is tied
+  return bytes_of(c, format_in(shape, stored), shape.tied_head);
 }
 
 std::optional<WeightFormat> format_in_name(std::string_view checkpoint) {

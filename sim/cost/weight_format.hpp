@@ -8,6 +8,7 @@
 #include "sim/core/dtype.hpp"
 #include "sim/device/device.hpp"
 #include "sim/model/model_shape.hpp"
+#include "sim/model/stored_format.hpp"
 
 namespace kvroof {
 
@@ -40,6 +41,9 @@ std::optional<WeightFormat> format_in_name(std::string_view checkpoint);
 
 // "bf16", "fp8", "int8-wo", "Q4_K_M" as papers and engines spell them, in any case; nothing when none is meant.
 std::optional<WeightFormat> parse_weight_format(std::string_view text);
+// Of weights that are stored so; nothing for an empty one. A mixture that is not among weight_formats() is unpacked as
+// 4-bit ones are.
+std::optional<WeightFormat> weight_format_of(const StoredFormat& stored);
 // A plain type: all parameters alike.
 WeightFormat plain_format(DType type);
 
@@ -50,5 +54,7 @@ WeightFormat format_in(const ModelShape& shape, WeightFormat format, double besi
 
 // Weights of the whole model, a tied head once.
 Bytes weight_bytes(const ModelShape& shape, const WeightFormat& format);
+// Of these, what one decoded token reads (active_parameters()).
+Bytes active_weight_bytes(const ModelShape& shape, const WeightFormat& format);
 
 }  // namespace kvroof

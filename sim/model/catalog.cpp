@@ -246,14 +246,9 @@ std::string read_text(const fs::path& path) {
   return text.str();
 }
 
-// Only where the shape says all about the weights: --as computes their bytes from it.
+// Only where the shape says all about the weights: bytes of other types and times are computed from it.
 ModelShape shape_of_gguf(const fs::path& path) {
   const GgufModel model = load_gguf(path);
-  if (model.quantised) {
-    throw usage_error(fmt::format("{}: its weights are {}, and only f32, bf16 and f16 can be projected", path.string(),
-                                  model.types.front().name))
-        .note("`kvroof models show` has its exact bytes; the Hugging Face folder of the model can be projected");
-  }
   if (model.parameters != parameter_count(model.shape)) {
     throw usage_error(fmt::format("{}: its tensors hold {} parameters, but its metadata describe {}", path.string(),
                                   model.parameters, parameter_count(model.shape)))
@@ -299,13 +294,12 @@ std::string stored_format_of(const std::string& catalog_name, const fs::path& ca
   return root["stored"] ? root["stored"].as<std::string>() : std::string();
 }
 
-std::string stored_format_of(const fs::path& folder_or_file) {
+StoredFormat stored_format_of(const fs::path& folder_or_file) {
   std::error_code error;
   const fs::path file = fs::is_directory(folder_or_file, error) ? folder_or_file / "config.json" : folder_or_file;
+  if (file.extension() == ".gguf") return load_gguf(file).stored;
   if (file.extension() != ".json") return {};
-  const ModelOptions options =
-      parse_config_json(read_text(file)).or_throw(file.string(), ExitCode::kUsage).options;
-  return options.fp8.used ? "fp8" : options.mxfp4_experts ? "mxfp4" : "";
+  return parse_config_json(read_text(file)).or_throw(file.string(), ExitCode::kUsage).options.stored;
 }
 
 std::vector<std::string> catalog_model_names(const fs::path& catalog) {

@@ -114,6 +114,11 @@ std::vector<std::string> ConfigFields::names(std::string_view key) const {
 
 bool ConfigFields::empty(std::string_view key) const { return json_->at(key).empty(); }
 
+bool ConfigFields::is_number(std::string_view key, double number) const {
+  const nlohmann::json& value = json_->at(key);
+  return value.is_number() && value.get<double>() == number;
+}
+
 std::uint32_t ConfigFields::whole(std::string_view key, std::optional<std::uint32_t> fallback, std::uint32_t least,
                                   std::uint32_t most) {
   const nlohmann::json& value = json_->at(key);

@@ -42,6 +42,8 @@ class ConfigFields {
   [[nodiscard]] bool has_object(std::string_view key) const;
   // Names in the object under a key; none where there is no object.
   [[nodiscard]] std::vector<std::string> names(std::string_view key) const;
+  // Whether it is this number.
+  [[nodiscard]] bool is_number(std::string_view key, double number) const;
   // Whether the key is absent or holds an empty list.
   [[nodiscard]] bool empty(std::string_view key) const;
   // A size in [1, most]; required unless there is a fallback.

@@ -68,11 +68,15 @@ Result<ModelConfig> parse_config_json(std::string_view text) {
   ConfigFields fields(text);
   const std::string type = fields.text("model_type", "");
   const auto of_type = std::ranges::find(kFamilies, type, &ConfigFamily::model_type);
-  const Fp8Storage fp8 = read_quantisation(fields, of_type == kFamilies.end() ? "" : of_type->quantised);
+  const Quantisation stored = read_quantisation(fields, of_type == kFamilies.end() ? "" : of_type->quantised);
   if (fields.failed()) return fields.failure();
   if (of_type != kFamilies.end()) {
     Result<ModelConfig> config = of_type->parse(text);
-    if (config.ok()) config.value().options.fp8 = fp8;
+    if (!config.ok()) return config;
+    ModelOptions& options = config.value().options;
+    options.fp8 = stored.fp8;
+    options.stored = stored.stored;
+    options.cannot_run = stored.cannot_run;
     return config;
   }
   std::vector<std::string> known;

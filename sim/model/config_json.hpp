@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "sim/core/error.hpp"
 #include "sim/model/model_shape.hpp"
 #include "sim/model/rotary.hpp"
+#include "sim/model/stored_format.hpp"
 
 namespace kvroof {
 
@@ -65,6 +67,8 @@ struct ModelOptions {
   std::vector<float> alibi_slopes;     // one for each query head, or empty; added to the scaled logits
   bool mxfp4_experts = false;          // as the checkpoint stores them (OCP Microscaling Formats 1.0)
   Fp8Storage fp8;
+  StoredFormat stored;                 // as what is quantised lies in the checkpoint
+  std::string cannot_run;              // why the engine does not run this checkpoint, or empty
   float qkv_clip = 0;                  // q, k and v are clamped to ± this; 0: not
   float logit_scale = 1;
   float logit_softcap = 0;             // after the scale

@@ -2,65 +2,173 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+
+#include "sim/core/suggest.hpp"
 
 namespace kvroof {
 namespace {
 
 constexpr std::string_view kConfig = "quantization_config";
-constexpr std::string_view kUnsupported =
-    "quantised checkpoints are supported in FP8 (E4M3) and, of gpt-oss, in MXFP4; use one of those or the unquantised "
-    "one";
+constexpr double kScaleBits = 16;  // of a group of integers
 
-void read_block(ConfigFields& fields, std::string_view key, Fp8Storage& storage) {
-  if (fields.empty(key)) return;
-  const std::vector<double> sizes = fields.positives(key);
+std::string key(std::string_view name) { return fmt::format("{}.{}", kConfig, name); }
+
+// Formats that are not unpacked here: their bits alone are known.
+void keep(Quantisation& q, std::string_view format, double bits = 0) {
+  q.stored = {.name = format, .layer_bits = bits, .expert_bits = bits};
+  q.cannot_run =
+      "quantised checkpoints are run in FP8 (E4M3) and, of gpt-oss, in MXFP4; use one of those or the unquantised one "
+      "(plan, compare and simulate take this one as it is)";
+}
+
+void keep_fp8(Quantisation& q) {
+  q.stored.name = "fp8";
+  q.fp8.used = true;
+}
+
+// Integers of which `group` share a scale; 0: a channel's, which is next to nothing.
+void keep_integers(Quantisation& q, std::uint32_t bits, std::uint32_t group, bool zero_points, bool activations) {
+  const std::string_view format = bits < 8 ? "int4" : activations ? "int8" : "int8-wo";
+  keep(q, format, bits + (group > 0 ? (kScaleBits + (zero_points ? bits : 0)) / group : 0));
+}
+
+void read_block(ConfigFields& fields, std::string_view name, Fp8Storage& storage) {
+  if (fields.empty(name)) return;
+  const std::vector<double> sizes = fields.positives(name);
   const auto whole = [](double size) { return size <= (1U << 24) && size == static_cast<std::uint32_t>(size); };
   if (sizes.size() != 2 || !whole(sizes[0]) || !whole(sizes[1])) {
-    return fields.refuse(key, "expected the rows and the columns that share a scale");
+    return fields.refuse(name, "expected the rows and the columns that share a scale");
   }
   storage.block_rows = static_cast<std::uint32_t>(sizes[0]);
   storage.block_cols = static_cast<std::uint32_t>(sizes[1]);
 }
 
-// Groups of layers, all of which must store weights alike.
-void read_groups(ConfigFields& fields, Fp8Storage& storage) {
-  const std::string groups = fmt::format("{}.config_groups", kConfig);
-  if (fields.names(groups).empty()) fields.refuse(kConfig, "its config_groups are missing");
-  for (const std::string& group : fields.names(groups)) {
-    const std::string weights = fmt::format("{}.{}.weights", groups, group);
-    if (fields.text(weights + ".type", "") != "float" || fields.size(weights + ".num_bits", 16) != 8) {
-      return fields.refuse(kConfig, kUnsupported);
-    }
+std::uint32_t group_size(ConfigFields& fields, const std::string& name) {
+  return fields.is_number(name, -1) ? 0 : fields.count(name, 0);
+}
+
+void read_group(ConfigFields& fields, const std::string& group, Quantisation& q) {
+  const std::string weights = group + ".weights";
+  const std::string type = fields.text(weights + ".type", "int");
+  const std::uint32_t bits = fields.size(weights + ".num_bits", 8, 8);
+  if (type == "float" && bits == 8) {
     fields.only(weights + ".strategy", {"tensor", "channel", "block"}, "but scales are supported of a");
-    Fp8Storage of_group{true};
+    keep_fp8(q);
     if (fields.text(weights + ".strategy", "tensor") == "block") {
-      read_block(fields, weights + ".block_structure", of_group);
+      read_block(fields, weights + ".block_structure", q.fp8);
     }
-    if (storage.used && of_group != storage) fields.refuse(groups, "groups with blocks of one size are supported");
-    storage = of_group;
+    return;
   }
+  const std::uint32_t size = group_size(fields, weights + ".group_size");
+  if (type == "float" && bits == 4) return keep(q, size == 32 ? "mxfp4" : "nvfp4", size == 32 ? 4.25 : 0);
+  fields.only(weights + ".type", {"int", "float"}, "but numbers are supported of the kinds");
+  if (type == "float") fields.refuse(weights + ".num_bits", "expected 4 or 8 of numbers of the kind float");
+  keep_integers(q, bits, size, !fields.flag(weights + ".symmetric", true), fields.has(group + ".input_activations"));
+}
+
+// Groups of layers, all of which must store weights alike.
+void read_compressed(ConfigFields& fields, Quantisation& q) {
+  const std::string groups = key("config_groups");
+  const std::vector<std::string> names = fields.names(groups);
+  if (names.empty()) fields.refuse(kConfig, "its config_groups are missing");
+  for (const std::string& name : names) {
+    Quantisation of_group;
+    read_group(fields, fmt::format("{}.{}", groups, name), of_group);
+    if (name != names.front() && (of_group.stored != q.stored || of_group.fp8 != q.fp8)) {
+      return fields.refuse(groups, "groups that store weights alike, in blocks of one size, are supported");
+    }
+    q = of_group;
+  }
+}
+
+void read_fp8(ConfigFields& fields, Quantisation& q) {
+  keep_fp8(q);
+  fields.only(key("fmt"), {"e4m3"}, "but FP8 is only supported as");
+  read_block(fields, key("weight_block_size"), q.fp8);
+}
+
+void read_modelopt(ConfigFields& fields, Quantisation& q) {
+  fields.only(key("quant_algo"), {"FP8", "NVFP4", "W4A16_AWQ", "W4A8_AWQ"}, "but of ModelOpt are known");
+  const std::string algorithm = fields.text(key("quant_algo"), "FP8");
+  if (algorithm == "FP8") return read_fp8(fields, q);
+  keep(q, algorithm == "NVFP4" ? "nvfp4" : "int4");
+}
+
+// AWQ, GPTQ and AutoRound. AWQ's and asymmetric GPTQ's zero points have as many bits as a weight.
+void read_grouped(ConfigFields& fields, Quantisation& q) {
+  const bool zero_points = fields.flag(key("zero_point"), false) || !fields.flag(key("sym"), true);
+  keep_integers(q, fields.size(key("bits"), 4, 8), group_size(fields, key("group_size")), zero_points, false);
+}
+
+// 64 weights share a scale of 32 bits, or one of 8 bits of which 256 share another (QLoRA, arXiv:2305.14314).
+void read_bitsandbytes(ConfigFields& fields, Quantisation& q) {
+  if (!fields.flag(key("load_in_4bit"), false)) return keep(q, "int8-wo");
+  const bool twice = fields.flag(key("bnb_4bit_use_double_quant"), false);
+  keep(q, "int4", 4 + (twice ? 8.0 / 64 + 32.0 / (64 * 256) : 32.0 / 64));
+}
+
+void read_exllama(ConfigFields& fields, Quantisation& q) {
+  keep(q, "bpw", fields.positive(key("bits")));
+  q.stored.head_bits = fields.positive(key(fields.has(key("lm_head_bits")) ? "lm_head_bits" : "head_bits"), 6);
+}
+
+struct Method {
+  std::string_view name;  // quant_method
+  void (*read)(ConfigFields&, Quantisation&);
+};
+constexpr std::array<Method, 12> kMethods = {{{"auto-round", read_grouped},
+                                              {"awq", read_grouped},
+                                              {"bitsandbytes", read_bitsandbytes},
+                                              {"compressed-tensors", read_compressed},
+                                              {"exl2", read_exllama},
+                                              {"exl3", read_exllama},
+                                              {"fbgemm_fp8", read_fp8},
+                                              {"fp8", read_fp8},
+                                              {"gptq", read_grouped},
+                                              {"intel/auto-round", read_grouped},
+                                              {"modelopt", read_modelopt},
+                                              {"modelopt_fp4", read_modelopt}}};
+
+// Whether attention stays as it was in all layers: a pattern for all of them says so, as in Kimi-K2-Thinking.
+bool leaves_attention(ConfigFields& fields) {
+  for (const char* list : {"ignore", "modules_to_not_convert", "exclude_modules"}) {
+    for (const std::string& module : fields.texts(key(list))) {
+      const bool pattern = module.starts_with("re:") || module.find('*') != std::string::npos;
+      const std::size_t layer = module.find("layers.");
+      const bool one_layer = layer != std::string::npos && layer + 7 < module.size() &&
+                             module[layer + 7] >= '0' && module[layer + 7] <= '9';
+      if (pattern && !one_layer && module.find("attn") != std::string::npos) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
 
-Fp8Storage read_quantisation(ConfigFields& fields, std::string_view own) {
-  Fp8Storage storage;
-  if (!fields.has(kConfig)) return storage;
-  const auto key = [](std::string_view name) { return fmt::format("{}.{}", kConfig, name); };
+Quantisation read_quantisation(ConfigFields& fields, std::string_view own) {
+  Quantisation q;
+  if (!fields.has(kConfig)) return q;
   const std::string method = fields.text(key("quant_method"), "");
-  if (!method.empty() && method == own) return storage;
-  if (method == "compressed-tensors") {
-    read_groups(fields, storage);
-  } else if (method == "fp8" || method == "fbgemm_fp8" ||
-             (method == "modelopt" && fields.text(key("quant_algo"), "") == "FP8")) {
-    storage.used = true;
-    fields.only(key("fmt"), {"e4m3"}, "but FP8 is only supported as");
-    read_block(fields, key("weight_block_size"), storage);
-  } else {
-    fields.refuse(kConfig, kUnsupported);
+  if (!method.empty() && method == own) {
+    q.stored.name = own;
+    return q;
   }
-  return storage;
+  const auto known = std::ranges::find(kMethods, method, &Method::name);
+  if (known == kMethods.end()) {
+    std::vector<std::string> names;
+    for (const Method& m : kMethods) names.emplace_back(m.name);
+    if (!own.empty()) names.emplace_back(own);
+    fields.refuse(method.empty() ? std::string(kConfig) : key("quant_method"),
+                  fmt::format("of quant_method are known {}; without quantization_config, --dtype says how weights are "
+                              "stored", join(names)));
+    return q;
+  }
+  known->read(fields, q);
+  // Where there are experts, they alone are packed then; of a dense model all is taken as packed.
+  if (leaves_attention(fields)) q.stored.layer_bits = 16;
+  return q;
 }
 
 }  // namespace kvroof

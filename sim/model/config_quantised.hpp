@@ -1,14 +1,24 @@
 // quantization_config of a config.json: how a checkpoint stores weights in fewer bits than they are run in.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "sim/model/config_fields.hpp"
+#include "sim/model/stored_format.hpp"
 
 namespace kvroof {
 
-// Matrices in FP8 as DeepSeek and Qwen ("fp8"), llm-compressor ("compressed-tensors"), Meta ("fbgemm_fp8") and NVIDIA
-// ("modelopt") publish them, or `own`, a format that the family's parser knows. Everything else is refused.
-Fp8Storage read_quantisation(ConfigFields& fields, std::string_view own);
+struct Quantisation {
+  StoredFormat stored;
+  Fp8Storage fp8;          // where the engine unpacks it
+  std::string cannot_run;  // why it does not, or empty
+};
+
+// The engine unpacks matrices in FP8 as DeepSeek and Qwen ("fp8"), llm-compressor ("compressed-tensors"), Meta
+// ("fbgemm_fp8") and NVIDIA ("modelopt") publish them, and `own`, a format that the family's parser knows. The bits are
+// known of AWQ, GPTQ, AutoRound, bitsandbytes and ExLlama, and of integers and FP4 of llm-compressor and NVIDIA.
+// Everything else is refused.
+Quantisation read_quantisation(ConfigFields& fields, std::string_view own);
 
 }  // namespace kvroof

@@ -13,6 +13,7 @@
 
 #include "sim/core/error.hpp"
 #include "sim/model/model_shape.hpp"
+#include "sim/model/stored_format.hpp"
 
 namespace kvroof {
 
@@ -63,17 +64,22 @@ struct GgufModel {
   };
   ModelShape shape;              // weight_type: f32, bf16 or f16 where that holds most bytes, else f16
   bool quantised = false;        // another type holds most bytes
+  StoredFormat stored;           // of quantised weights, by the file's own word or the type of most bytes; else empty
   std::uint64_t parameters = 0;  // elements of all tensors but tables of rotary factors
   std::uint64_t bytes = 0;       // of all tensors
   std::vector<TypeBytes> types;  // most bytes first
 };
 
 // The keys of general.architecture's own name (docs/gguf.md of the ggml project), and which tensors there are. Refuses
-// sizes that are missing, impossible or differ between layers, parts of split files, and files that are no
-// decoder-only language model.
+// sizes that are missing, impossible or differ between layers, parts of split files by themselves, and files that are
+// no decoder-only language model.
 Result<GgufModel> gguf_model(const GgufHeader& header);
 
-// Reads the header of a file, as far as that is long. Throws Error that names the file.
+// Files that a model was split into (llama.cpp's gguf-split writes the key split.count); 1: not split.
+std::uint64_t split_count(const GgufHeader& header);
+
+// Reads the header of a file, as far as that is long; of the first part of a split model those of all parts, which lie
+// beside it. Throws Error that names the file.
 GgufModel load_gguf(const std::filesystem::path& path);
 
 }  // namespace kvroof

@@ -3,12 +3,15 @@
 #include "sim/model/gguf.hpp"
 
 namespace kvroof {
+namespace {
 
-GgufModel load_gguf(const std::filesystem::path& path) {
+namespace fs = std::filesystem;
+
+GgufHeader read_header(const fs::path& path) {
   constexpr std::uint64_t kFirst = 1U << 20;
   constexpr std::uint64_t kLongestHeader = 1U << 30;
   std::error_code error;
-  const std::uint64_t size = std::filesystem::file_size(path, error);
+  const std::uint64_t size = fs::file_size(path, error);
   std::ifstream file(path, std::ios::binary);
   if (error || !file) throw Error(fmt::format("{}: cannot be read", path.string()));
   std::vector<char> head;
@@ -19,15 +22,40 @@ GgufModel load_gguf(const std::filesystem::path& path) {
       throw Error(fmt::format("{}: cannot be read", path.string()));
     }
     auto header = parse_gguf_header(std::as_bytes(std::span(head)), size).or_throw(path.string(), ExitCode::kUsage);
-    if (header) {
-      GgufModel model = gguf_model(*header).or_throw(path.string(), ExitCode::kUsage);
-      if (model.shape.name.empty()) model.shape.name = path.stem().string();
-      return model;
-    }
+    if (header) return std::move(*header);
     if (wanted >= kLongestHeader) {
       throw usage_error(fmt::format("{}: its header is longer than 1 GiB", path.string()));
     }
   }
+}
+
+// Parts are named …-00001-of-00003.gguf. The first has the metadata, each the tensors whose data it holds.
+void join_parts(const fs::path& path, GgufHeader& first) {
+  const std::uint64_t parts = split_count(first);
+  const std::string of = fmt::format("-of-{:05}.gguf", parts);
+  const std::string name = path.filename().string();
+  const std::string one = "-00001" + of;
+  if (!name.ends_with(one)) {
+    throw usage_error(fmt::format("{}: a part of a split model; give the first of its {} parts, by the name …{}",
+                                  path.string(), parts, one));
+  }
+  for (std::uint64_t part = 2; part <= parts; ++part) {
+    const fs::path next =
+        path.parent_path() / fmt::format("{}-{:05}{}", name.substr(0, name.size() - one.size()), part, of);
+    const GgufHeader header = read_header(next);
+    first.tensors.insert(first.tensors.end(), header.tensors.begin(), header.tensors.end());
+  }
+  first.values.erase("split.count");
+}
+
+}  // namespace
+
+GgufModel load_gguf(const fs::path& path) {
+  GgufHeader header = read_header(path);
+  if (split_count(header) > 1) join_parts(path, header);
+  GgufModel model = gguf_model(header).or_throw(path.string(), ExitCode::kUsage);
+  if (model.shape.name.empty()) model.shape.name = path.stem().string();
+  return model;
 }
 
 }  // namespace kvroof

@@ -168,16 +168,62 @@ void count_weights(const GgufHeader& header, GgufModel& model) {
   model.shape.weight_type = model.quantised ? DType::kF16 : *type;
 }
 
+// Names of general.file_type, the mixture that llama.cpp's quantize tool was asked for (LLAMA_FTYPE of llama.h).
+struct FileType {
+  std::uint64_t id;
+  std::string_view name;
+};
+constexpr std::array<FileType, 30> kFileTypes = {
+    {{2, "Q4_0"},    {3, "Q4_1"},    {7, "Q8_0"},     {8, "Q5_0"},    {9, "Q5_1"},    {10, "Q2_K"},   {11, "Q3_K_S"},
+     {12, "Q3_K_M"}, {13, "Q3_K_L"}, {14, "Q4_K_S"},  {15, "Q4_K_M"}, {16, "Q5_K_S"}, {17, "Q5_K_M"}, {18, "Q6_K"},
+     {19, "IQ2_XXS"}, {20, "IQ2_XS"}, {21, "Q2_K_S"}, {22, "IQ3_XS"}, {23, "IQ3_XXS"}, {24, "IQ1_S"}, {25, "IQ4_NL"},
+     {26, "IQ3_S"},  {27, "IQ3_M"},  {28, "IQ2_S"},   {29, "IQ2_M"},  {30, "IQ4_XS"}, {31, "IQ1_M"},  {36, "TQ1_0"},
+     {37, "TQ2_0"},  {38, "mxfp4"}}};
+
+std::string_view format_name(const GgufHeader& header, const GgufModel& model) {
+  const auto found = header.values.find("general.file_type");
+  if (found != header.values.end()) {
+    for (const FileType& type : kFileTypes) {
+      if (found->second == GgufValue(type.id)) return type.name;
+    }
+  }
+  return model.types.front().name;
+}
+
+// Bits of a parameter of each part. What stays in 32 bits of itself is no part (exact_parameters()).
+StoredFormat stored_format(const GgufHeader& header, const GgufModel& model) {
+  struct Part {
+    double bytes = 0, elements = 0;
+    [[nodiscard]] double bits() const { return elements > 0 ? bytes * 8 / elements : 0; }
+  } layers, experts, head, embedding;
+  for (const GgufTensor& tensor : header.tensors) {
+    const auto has = [&](std::string_view word) { return tensor.name.find(word) != std::string::npos; };
+    if (tensor.name.starts_with("rope_") || has("attn_sinks") || has("exp_probs_b")) continue;
+    Part& part = has("_exps.")                                                           ? experts
+                 : tensor.name.starts_with("output.")                                    ? head
+                 : tensor.name.starts_with("token_embd.") || tensor.name.starts_with("position_embd.") ? embedding
+                                                                                          : layers;
+    part.bytes += static_cast<double>(tensor.bytes);
+    part.elements += static_cast<double>(tensor.elements);
+  }
+  const Part& read_last = model.shape.tied_head ? embedding : head;
+  return {format_name(header, model), layers.bits(), experts.elements > 0 ? experts.bits() : layers.bits(),
+          read_last.bits(), embedding.bits()};
+}
+
 }  // namespace
+
+std::uint64_t split_count(const GgufHeader& header) {
+  const auto split = header.values.find("split.count");
+  const auto* count = split == header.values.end() ? nullptr : std::get_if<std::uint64_t>(&split->second);
+  return count == nullptr ? 1 : *count;
+}
 
 Result<GgufModel> gguf_model(const GgufHeader& header) {
   const std::string arch = text_of(header, "general.architecture");
   if (arch.empty()) return failure("the metadata key 'general.architecture' is missing");
   if (header.tensors.empty()) return failure("it holds no tensors: a vocabulary alone is no model");
-  const auto split = header.values.find("split.count");
-  if (split != header.values.end() && split->second != GgufValue(std::uint64_t{1})) {
-    return failure("a part of a split model; llama.cpp's llama-gguf-split --merge makes one file of the parts");
-  }
+  if (split_count(header) > 1) return failure("a part of a split model");
   Keys keys(header, arch);
   GgufModel model;
   ModelShape& s = model.shape;
@@ -196,6 +242,7 @@ Result<GgufModel> gguf_model(const GgufHeader& header) {
   set_mlp(header, keys, s);
   set_norms(header, keys, s);
   count_weights(header, model);
+  if (model.quantised) model.stored = stored_format(header, model);
   if (!keys.problem().empty()) return Failure{keys.problem()};
   const std::string problem = shape_problem(s);
   if (!problem.empty()) return failure("architecture '{}': {}", arch, problem);

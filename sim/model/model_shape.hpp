@@ -117,7 +117,7 @@ std::string shape_to_json(const ModelShape& shape);
 Result<ModelShape> shape_from_json(std::string_view text);
 
 // catalog/models/<name>.yaml, a YAML file of that form, a Hugging Face config.json, a folder that holds one, or a GGUF
-// file of floating-point weights. Throws Error (usage) with "did you mean" for an unknown name.
+// file. Throws Error (usage) with "did you mean" for an unknown name.
 ModelShape find_model_shape(const std::string& name_or_path, const std::filesystem::path& catalog);
 // Names of all catalog entries, sorted.
 std::vector<std::string> catalog_model_names(const std::filesystem::path& catalog);

@@ -1,8 +1,10 @@
 // What plan takes a model, a budget and its devices to be.
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
+#include "tests/support/gguf_bytes.hpp"
 #include "tests/support/run_program.hpp"
 
 using kvroof::test::Ran;
@@ -135,4 +137,33 @@ TEST_CASE("a plan leaves no temporary files, also when it is interrupted, and sa
   const Ran nowhere = run_program(words, "TMPDIR=/no/such/folder " KVROOF_PROGRAM);
   CHECK(nowhere.code == 2);
   CHECK(nowhere.err.starts_with("error: the folder for temporary files is not there\n"));
+}
+
+TEST_CASE("a GGUF file and a config.json of AWQ are planned with the bytes that such files have") {
+  const TemporaryFolder folder;
+  kvroof::test::GgufBytes file = kvroof::test::llama_gguf({2, 256, 4, 2, 512, 1024, 4096}, 12, 256, 144);
+  file.size("general.file_type", 15);
+  std::string bytes = file.header();
+  bytes.resize(file.file_size());
+  std::ofstream(folder.file("tiny.gguf"), std::ios::binary) << bytes;
+  const std::string work = " --device rtx-4090 --prompt 64 --output 16";
+  const json gguf = plan("--model " + folder.file("tiny.gguf") + work + " --engine llama-cpp");
+  CHECK(gguf["weight_type"] == "Q4_K_M");
+  CHECK(has_note(gguf, "weights are taken in Q4_K_M"));
+  // Two layers of 589,824 and two matrices of 262,144 in blocks of 256 in 144 bytes, five norms in f32.
+  CHECK(gguf["ledger"][0]["bytes"] == (2 * 589824 + 2 * 262144) / 256 * 144 + 5 * 256 * 4);
+
+  std::filesystem::create_directory(folder.file("awq"));
+  std::ofstream(folder.file("awq/config.json")) << R"({"model_type": "llama", "hidden_size": 256, "vocab_size": 1024,
+      "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2,
+      "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "torch_dtype": "float16",
+      "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": true}})";
+  const json awq = plan("--model " + folder.file("awq") + work + " --engine vllm");
+  CHECK(awq["weight_type"] == "int4");
+  // Layers and norms at 4 + 20 / 128 bits, embedding and head in 16.
+  CHECK(awq["ledger"][0]["bytes"] == static_cast<std::uint64_t>((2 * 589824 + 5 * 256) * (4 + 20.0 / 128) / 8) +
+                                         2 * 262144 * 2);
+  const Ran run = run_program("run --model " + folder.file("awq") + " --prompt hello");
+  CHECK(run.code == 2);
+  CHECK(run.err.find("quantised checkpoints are run in FP8 (E4M3)") != std::string::npos);
 }

@@ -103,3 +103,29 @@ TEST_CASE("kvroof models show answers a damaged GGUF file in one sentence and a 
   const Ran projected = run_program("models show " + folder.file("good.gguf") + " --dtype f16");
   CHECK(projected.code == 2);
 }
+
+TEST_CASE("the parts of a split GGUF model are read from the first, and one that is missing is named") {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const GgufBytes& file) {
+    std::string bytes = file.header();
+    bytes.resize(file.file_size());
+    std::ofstream(folder.file(name), std::ios::binary) << bytes;
+  };
+  GgufBytes first = llama_gguf({}, 1, 1, 2);
+  first.value("split.count", 2, GgufBytes::raw(std::uint16_t{2}));
+  GgufBytes second;
+  second.tensor("rope_freqs.weight", {8}, 0, 32);
+  write("tiny-00001-of-00002.gguf", first);
+  const Ran alone = run_program("models show " + folder.file("tiny-00001-of-00002.gguf"));
+  CHECK(alone.code == 1);
+  CHECK(alone.err.find("tiny-00002-of-00002.gguf: cannot be read") != std::string::npos);
+  write("tiny-00002-of-00002.gguf", second);
+  const Ran both = run_program("models show " + folder.file("tiny-00001-of-00002.gguf") + " --format csv --context 10");
+  INFO(both.err);
+  CHECK(both.code == 0);
+  // The matrices of the first part in f16, five norms and the second part in f32.
+  CHECK(both.out.find("tiny,68160,f16:" + std::to_string(2 * (2 * 30720 + 2 * 3200)) + " f32:1312,") !=
+        std::string::npos);
+  const Ran last = run_program("models show " + folder.file("tiny-00002-of-00002.gguf"));
+  CHECK(last.code == 2);
+}

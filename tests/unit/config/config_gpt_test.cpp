@@ -1,7 +1,5 @@
 // config.json of the GPT-like families: both generations of keys, defaults, and what is refused.
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -9,8 +7,10 @@
 #include "sim/core/alibi.hpp"
 #include "sim/model/config_json.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/configs.hpp"
 
 using namespace kvroof;
+using namespace kvroof::test;
 using nlohmann::json;
 
 namespace {
@@ -19,21 +19,9 @@ const std::vector<std::string> kModels = {
     "gpt2",       "cerebras-gpt", "gptj",     "gpt-neox", "gpt-neox-sequential", "falcon",
     "falcon-new", "falcon-alibi", "mpt",          "mpt-clip", "bloom",    "opt",                 "opt-350m"};
 
-std::string golden_file(const std::string& model, const std::string& name) {
-  std::ifstream file(std::string(KVROOF_SOURCE_DIR) + "/tests/golden/models/" + model + "/" + name, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-ModelConfig parsed(const std::string& text) {
-  auto config = parse_config_json(text);
-  INFO((config.ok() ? "" : config.error()));
-  REQUIRE(config.ok());
-  return std::move(config).value();
-}
-
 // The golden's configuration with other values; null removes a key.
 json changed(const std::string& model, const json& changes) {
-  json config = json::parse(golden_file(model, "config.json"));
+  json config = json::parse(golden_text(model, "config.json"));
   config.merge_patch(changes);
   return config;
 }
@@ -69,8 +57,8 @@ void check_same(const ModelOptions& a, const ModelOptions& b) {
 TEST_CASE("a GPT-like configuration in its new form says the same as in its old one") {
   for (const std::string& model : kModels) {
     INFO(model);
-    ModelConfig old_form = parsed(golden_file(model, "config.json"));
-    const ModelConfig new_form = parsed(golden_file(model, "config.new.json"));
+    ModelConfig old_form = parsed(golden_text(model, "config.json"));
+    const ModelConfig new_form = parsed(golden_text(model, "config.new.json"));
     old_form.shape.weight_type = new_form.shape.weight_type;  // the first files do not name it
     CHECK(shape_to_json(old_form.shape) == shape_to_json(new_form.shape));
     check_same(old_form.options, new_form.options);
@@ -80,8 +68,8 @@ TEST_CASE("a GPT-like configuration in its new form says the same as in its old 
 TEST_CASE("attention scales and ALiBi slopes are those of PyTorch's models") {
   for (const std::string& model : kModels) {
     INFO(model);
-    const ModelOptions options = parsed(golden_file(model, "config.json")).options;
-    const json attention = json::parse(golden_file(model, "golden.json"))["attention"];
+    const ModelOptions options = parsed(golden_text(model, "config.json")).options;
+    const json attention = json::parse(golden_text(model, "golden.json"))["attention"];
     REQUIRE(options.layers.size() == attention["scale"].size());
     for (std::size_t i = 0; i < options.layers.size(); ++i) {
       CHECK(options.layers[i].scale == Approx(attention["scale"][i].get<double>()).epsilon(1e-6));

@@ -1,36 +1,14 @@
 #include "sim/model/config_json.hpp"
 
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "tests/catch.hpp"
+#include "tests/support/configs.hpp"
 
 using namespace kvroof;
+using namespace kvroof::test;
 
 namespace {
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::string golden_config(const std::string& model, const std::string& name) {
-  return read_file(std::string(KVROOF_SOURCE_DIR) + "/tests/golden/models/" + model + "/" + name);
-}
-
-ModelConfig parsed(const std::string& text) {
-  auto config = parse_config_json(text);
-  INFO((config.ok() ? "" : config.error()));
-  REQUIRE(config.ok());
-  return std::move(config).value();
-}
-
-std::string refusal(const std::string& text) {
-  const auto config = parse_config_json(text);
-  REQUIRE_FALSE(config.ok());
-  return config.error();
-}
 
 // The smallest configuration, with more keys.
 std::string small(const std::string& more) {
@@ -44,7 +22,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 }  // namespace
 
 TEST_CASE("a first-generation LLaMA configuration has as many KV heads as heads and theta 10000") {
-  const ModelConfig config = parsed(golden_config("llama", "config.json"));
+  const ModelConfig config = parsed(golden_text("llama", "config.json"));
   CHECK(config.shape.layers == 2);
   CHECK(config.shape.hidden == 128);
   CHECK(config.shape.heads == 2);
@@ -64,7 +42,7 @@ TEST_CASE("a first-generation LLaMA configuration has as many KV heads as heads 
 }
 
 TEST_CASE("an explicit head_dim holds although it is not hidden_size over heads") {
-  const ModelConfig config = parsed(golden_config("llama-gqa", "config.json"));
+  const ModelConfig config = parsed(golden_text("llama-gqa", "config.json"));
   CHECK(config.shape.head_dim == 64);
   CHECK(config.shape.v_head_dim == 64);
   CHECK(config.shape.heads == 4);
@@ -74,11 +52,11 @@ TEST_CASE("an explicit head_dim holds although it is not hidden_size over heads"
 }
 
 TEST_CASE("attention_bias gives q, k, v and output biases, mlp_bias those of the MLP") {
-  const ModelShape with = parsed(golden_config("llama-bias", "config.json")).shape;
+  const ModelShape with = parsed(golden_text("llama-bias", "config.json")).shape;
   CHECK(with.qkv_bias);
   CHECK(with.out_bias);
   CHECK(with.mlp_bias);
-  const ModelShape without = parsed(golden_config("llama-gqa", "config.json")).shape;
+  const ModelShape without = parsed(golden_text("llama-gqa", "config.json")).shape;
   CHECK_FALSE(without.qkv_bias);
   CHECK_FALSE(without.out_bias);
   CHECK_FALSE(without.mlp_bias);

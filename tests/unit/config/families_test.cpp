@@ -2,41 +2,19 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "sim/model/config_json.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/configs.hpp"
 
 using namespace kvroof;
+using namespace kvroof::test;
 namespace fs = std::filesystem;
 
 namespace {
 
 const fs::path kGoldens = fs::path(KVROOF_SOURCE_DIR) / "tests/golden/models";
-
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-ModelConfig parsed(const std::string& text) {
-  auto config = parse_config_json(text);
-  INFO((config.ok() ? "" : config.error()));
-  REQUIRE(config.ok());
-  return std::move(config).value();
-}
-
-ModelConfig golden(const std::string& model) { return parsed(read_file(kGoldens / model / "config.json")); }
-
-// The sizes of any decoder, with a family and more keys.
-std::string decoder(const std::string& family, const std::string& more = "") {
-  return R"({"model_type":")" + family +
-         R"(","hidden_size":64,"num_attention_heads":4,"num_hidden_layers":4,"intermediate_size":96,"vocab_size":100,)"
-         R"("max_position_embeddings":512)" +
-         (more.empty() ? "" : "," + more) + "}";
-}
 
 std::string latent(const std::string& more) {
   return decoder("deepseek_v2",
@@ -50,18 +28,6 @@ std::string experts(const std::string& family, const std::string& more = "") {
                              (more.empty() ? "" : "," + more));
 }
 
-std::string refusal(const std::string& text) {
-  const auto config = parse_config_json(text);
-  REQUIRE_FALSE(config.ok());
-  return config.error();
-}
-
-void check_refused(const std::string& text, const std::string& part) {
-  const std::string message = refusal(text);
-  INFO(message);
-  CHECK(message.find(part) != std::string::npos);
-}
-
 using Windows = std::vector<std::uint32_t>;
 
 }  // namespace
@@ -71,8 +37,8 @@ TEST_CASE("the new form of every family's configuration says the same as the old
   for (const auto& entry : fs::directory_iterator(kGoldens)) {
     if (!fs::exists(entry.path() / "config.new.json")) continue;
     INFO(entry.path().filename().string());
-    const ModelConfig old_form = parsed(read_file(entry.path() / "config.json"));
-    const ModelConfig new_form = parsed(read_file(entry.path() / "config.new.json"));
+    const ModelConfig old_form = parsed(golden_text(entry.path().filename().string()));
+    const ModelConfig new_form = parsed(golden_text(entry.path().filename().string(), "config.new.json"));
     ModelShape old_shape = old_form.shape;
     old_shape.weight_type = new_form.shape.weight_type;  // first configurations leave it out; the checkpoint decides
     CHECK(shape_to_json(old_shape) == shape_to_json(new_form.shape));
@@ -272,52 +238,6 @@ TEST_CASE("gpt-oss has sinks, biases, clamped gates and windows on even layers, 
   std::string odd = gpt_oss(R"(,"quantization_config":{"quant_method":"mxfp4"})");
   odd.replace(odd.find("96"), 2, "80");
   check_refused(odd, "intermediate_size is 80");
-}
-
-namespace {
-
-std::string fp8_llama(const std::string& quantisation) {
-  return decoder("llama", R"("quantization_config":{)" + quantisation + "}");
-}
-
-std::string compressed(const std::string& weights) {
-  return fp8_llama(R"("quant_method":"compressed-tensors","config_groups":{"group_0":{"weights":{)" + weights + "}}}");
-}
-
-}  // namespace
-
-TEST_CASE("checkpoints in FP8 are known by each of the names that they are published under") {
-  CHECK_FALSE(parsed(decoder("llama")).options.fp8.used);
-  CHECK(golden("deepseek_v3-fp8").options.fp8 == Fp8Storage{true, 24, 40});
-  CHECK(golden("smollm3-fp8-channel").options.fp8 == Fp8Storage{true});
-  for (const char* known : {R"("quant_method":"fp8","activation_scheme":"static")", R"("quant_method":"fbgemm_fp8")",
-                            R"("quant_method":"modelopt","quant_algo":"FP8")"}) {
-    INFO(known);
-    CHECK(parsed(fp8_llama(known)).options.fp8 == Fp8Storage{true});
-  }
-  CHECK(parsed(compressed(R"("type":"float","num_bits":8,"strategy":"block","block_structure":[128,128])"))
-            .options.fp8 == Fp8Storage{true, 128, 128});
-}
-
-TEST_CASE("other quantised checkpoints are refused, with what is supported") {
-  for (const char* other :
-       {R"("quant_method":"awq","bits":4)", R"("quant_method":"modelopt","quant_algo":"NVFP4")", R"("bits":4)",
-        R"("quant_method":"mxfp4")"}) {
-    INFO(other);
-    check_refused(fp8_llama(other), "supported in FP8 (E4M3) and, of gpt-oss, in MXFP4");
-  }
-  check_refused(compressed(R"("type":"int","num_bits":8)"), "supported in FP8");
-  check_refused(compressed(R"("type":"float","num_bits":4)"), "supported in FP8");
-  check_refused(compressed(R"("type":"float","num_bits":8,"strategy":"group")"), "strategy is \"group\"");
-  check_refused(fp8_llama(R"("quant_method":"compressed-tensors")"), "config_groups are missing");
-  check_refused(fp8_llama(R"("quant_method":"fp8","fmt":"e5m2")"), "fmt is \"e5m2\"");
-  for (const char* block : {"[128]", "[128,0.5]", "[128,-1]", "[128,1e12]"}) {
-    check_refused(fp8_llama(R"("quant_method":"fp8","weight_block_size":)" + std::string(block)), "weight_block_size");
-  }
-  check_refused(fp8_llama(R"("quant_method":"compressed-tensors","config_groups":{)"
-                          R"("a":{"weights":{"type":"float","num_bits":8}},"b":{"weights":{"type":"float",)"
-                          R"("num_bits":8,"strategy":"block","block_structure":[8,8]}}})"),
-                "groups with blocks of one size");
 }
 
 TEST_CASE("longrope needs a factor for each pair, and lists of numbers") {

@@ -4,21 +4,16 @@
 
 #include "sim/model/config_json.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/configs.hpp"
 
 using namespace kvroof;
+using namespace kvroof::test;
 
 namespace {
 
 RotaryRule plain(std::uint32_t dims, double theta) { return plain_rotary(RotaryStyle::kHalfSplit, dims, theta); }
 
 double at(const RotaryRule& rule, std::size_t pair) { return static_cast<double>(rule.inverse_frequencies[pair]); }
-
-ModelConfig parsed(const std::string& text) {
-  auto config = parse_config_json(text);
-  INFO((config.ok() ? "" : config.error()));
-  REQUIRE(config.ok());
-  return std::move(config).value();
-}
 
 // A LLaMA with heads of 128 and a rotary embedding.
 RotaryRule llama_rotary(const std::string& keys) {

@@ -1,4 +1,5 @@
 // Shapes and weight bytes from GGUF headers.
+#include "sim/cost/weight_format.hpp"
 #include "sim/model/gguf.hpp"
 
 #include "tests/catch.hpp"
@@ -56,6 +57,20 @@ TEST_CASE("A GGUF file of Llama 3 8B has the published parameters and bytes") {
     CHECK(quantised.types[1].name == "f32");
     CHECK(quantised.types[1].bytes == 4 * norms);
   }
+}
+
+TEST_CASE("Bits of each part of a quantised GGUF file give its bytes, and its mixture has the file's own name") {
+  const GgufSizes sizes{2, 256, 4, 2, 512, 1000, 128};
+  GgufBytes file = llama_gguf(sizes, kQ4_K, 256, 144);
+  const GgufModel unnamed = model_of(file);
+  CHECK(unnamed.stored.name == "q4_K");  // the type of most bytes
+  CHECK((unnamed.stored.head_bits == 4.5 && unnamed.stored.embedding_bits == 4.5));
+  file.size("general.file_type", 15);
+  const GgufModel model = model_of(file);
+  CHECK(model.stored.name == "Q4_K_M");
+  CHECK(model.stored.layer_bits > 4.5);  // with norms in f32
+  CHECK(weight_bytes(model.shape, *weight_format_of(model.stored)).value == model.bytes);
+  CHECK(model_of(llama_gguf(sizes, kF16, 1, 2)).stored == StoredFormat{});
 }
 
 TEST_CASE("Options of a GGUF model follow from which tensors and keys there are") {

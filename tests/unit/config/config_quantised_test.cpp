@@ -1,0 +1,98 @@
+// What quantization_config says of how a checkpoint stores its weights.
+#include <string>
+#include <utility>
+
+#include "sim/model/config_json.hpp"
+#include "tests/catch.hpp"
+#include "tests/support/configs.hpp"
+
+using namespace kvroof;
+using namespace kvroof::test;
+
+namespace {
+
+std::string fp8_llama(const std::string& quantisation) {
+  return decoder("llama", R"("quantization_config":{)" + quantisation + "}");
+}
+
+std::string compressed(const std::string& weights) {
+  return fp8_llama(R"("quant_method":"compressed-tensors","config_groups":{"group_0":{"weights":{)" + weights + "}}}");
+}
+
+}  // namespace
+
+TEST_CASE("checkpoints in FP8 are known by each of the names that they are published under") {
+  CHECK_FALSE(parsed(decoder("llama")).options.fp8.used);
+  CHECK(golden("deepseek_v3-fp8").options.fp8 == Fp8Storage{true, 24, 40});
+  CHECK(golden("smollm3-fp8-channel").options.fp8 == Fp8Storage{true});
+  for (const char* known : {R"("quant_method":"fp8","activation_scheme":"static")", R"("quant_method":"fbgemm_fp8")",
+                            R"("quant_method":"modelopt","quant_algo":"FP8")"}) {
+    INFO(known);
+    CHECK(parsed(fp8_llama(known)).options.fp8 == Fp8Storage{true});
+  }
+  CHECK(parsed(compressed(R"("type":"float","num_bits":8,"strategy":"block","block_structure":[128,128])"))
+            .options.fp8 == Fp8Storage{true, 128, 128});
+}
+
+TEST_CASE("of checkpoints that the engine does not unpack the bits of a weight are known, scales included") {
+  const auto stored = [](const std::string& config) {
+    const ModelOptions options = parsed(config).options;
+    CHECK(options.cannot_run.find("run in FP8 (E4M3) and, of gpt-oss, in MXFP4") != std::string::npos);
+    CHECK(options.stored.layer_bits == options.stored.expert_bits);
+    return std::pair(std::string(options.stored.name), options.stored.layer_bits);
+  };
+  using Stored = std::pair<std::string, double>;
+  // A scale of 16 bits and, where there is one, a zero point as wide as a weight for each group.
+  CHECK(stored(fp8_llama(R"("quant_method":"awq","bits":4,"group_size":128,"zero_point":true)")) ==
+        Stored("int4", 4 + 20.0 / 128));
+  CHECK(stored(fp8_llama(R"("quant_method":"gptq","bits":4,"group_size":32,"sym":true)")) ==
+        Stored("int4", 4 + 16.0 / 32));
+  CHECK(stored(fp8_llama(R"("quant_method":"gptq","bits":8,"group_size":-1)")) == Stored("int8-wo", 8));
+  CHECK(stored(compressed(R"("type":"int","num_bits":4,"strategy":"group","group_size":128)")) ==
+        Stored("int4", 4 + 16.0 / 128));
+  CHECK(stored(compressed(R"("type":"int","num_bits":8,"strategy":"channel"},"input_activations":{"num_bits":8)")) ==
+        Stored("int8", 8));
+  CHECK(stored(compressed(R"("type":"float","num_bits":4,"group_size":16)")) == Stored("nvfp4", 0));
+  CHECK(stored(fp8_llama(R"("quant_method":"modelopt","quant_algo":"NVFP4")")) == Stored("nvfp4", 0));
+  // QLoRA, section 3: a constant for 64 weights is 0.5 bit a weight in 32 bits, 0.127 quantised once more.
+  CHECK(stored(fp8_llama(R"("quant_method":"bitsandbytes","load_in_4bit":true)")) == Stored("int4", 4.5));
+  const double twice = stored(fp8_llama(R"("quant_method":"bitsandbytes","load_in_4bit":true,)"
+                                        R"("bnb_4bit_use_double_quant":true)")).second;
+  CHECK(twice == Approx(4.127).margin(5e-4));
+  CHECK(stored(fp8_llama(R"("quant_method":"exl2","bits":4.65,"lm_head_bits":6)")) == Stored("bpw", 4.65));
+}
+
+TEST_CASE("a pattern that leaves attention as it was leaves all but the experts so") {
+  const auto bits = [](const char* ignored) {
+    const std::string weights = R"("type":"int","num_bits":4,"group_size":32}}},"ignore":["lm_head")";
+    const ModelConfig config = parsed(fp8_llama(R"("quant_method":"compressed-tensors","config_groups":{"a":{)"
+                                                R"("weights":{)" + weights + ignored + "]"));
+    CHECK(config.options.stored.expert_bits == 4.5);
+    return config.options.stored.layer_bits;
+  };
+  CHECK(bits("") == 4.5);
+  CHECK(bits(R"(,"re:.*self_attn.*")") == 16);
+  CHECK(bits(R"(,"model.layers.*.self_attn")") == 16);
+  CHECK(bits(R"(,"model.layers.0.self_attn*")") == 4.5);  // of one layer
+}
+
+TEST_CASE("quantised checkpoints of which nothing is known are refused, with what is") {
+  for (const char* other : {R"("quant_method":"aqlm","bits":4)", R"("bits":4)", R"("quant_method":"mxfp4")"}) {
+    INFO(other);
+    check_refused(fp8_llama(other), "of quant_method are known auto-round, awq, bitsandbytes");
+  }
+  check_refused(fp8_llama(R"("quant_method":"modelopt","quant_algo":"MIXED")"), "quant_algo is \"MIXED\"");
+  check_refused(fp8_llama(R"("quant_method":"awq","bits":0)"), "bits is 0");
+  check_refused(fp8_llama(R"("quant_method":"exl2")"), "bits is missing");
+  check_refused(compressed(R"("type":"float","num_bits":6)"), "expected 4 or 8");
+  check_refused(compressed(R"("type":"float","num_bits":8,"strategy":"group")"), "strategy is \"group\"");
+  check_refused(fp8_llama(R"("quant_method":"compressed-tensors")"), "config_groups are missing");
+  check_refused(fp8_llama(R"("quant_method":"fp8","fmt":"e5m2")"), "fmt is \"e5m2\"");
+  for (const char* block : {"[128]", "[128,0.5]", "[128,-1]", "[128,1e12]"}) {
+    check_refused(fp8_llama(R"("quant_method":"fp8","weight_block_size":)" + std::string(block)), "weight_block_size");
+  }
+  check_refused(fp8_llama(R"("quant_method":"compressed-tensors","config_groups":{)"
+                          R"("a":{"weights":{"type":"float","num_bits":8}},"b":{"weights":{"type":"float",)"
+                          R"("num_bits":8,"strategy":"block","block_structure":[8,8]}}})"),
+                "in blocks of one size");
+}
