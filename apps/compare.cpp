@@ -133,7 +133,7 @@ int run_compare(const Arguments& arguments) {
   // What has no measure, as a device without a price, comes last, and of it what holds nothing after what is slow; of
   // what is as fast the one whose first token comes sooner stands first.
   const auto rank = [&](const Contender& c) {
-    return std::tuple(by.of(c), c.tokens_per_s(), c.batch > 0 ? -c.served.first_token.value : 0);
+    return std::tuple(by.of(c), c.tokens_per_s(), c.batch > 0 ? -c.served.first_token->value : 0);
   };
   std::stable_sort(ranking.ranked.begin(), ranking.ranked.end(),
                    [&](const Contender& a, const Contender& b) { return rank(a) > rank(b); });

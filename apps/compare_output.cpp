@@ -27,18 +27,9 @@ std::string usd_text(const Contender& c) {
 
 // Whose prices those are.
 std::vector<std::string> price_notes(const std::vector<Contender>& ranked) {
-  std::string latest;
-  bool given = false;
-  for (const Contender& c : ranked) {
-    if (!c.device->price) continue;
-    latest = std::max(latest, c.device->price->date);
-    given |= c.device->price->date.empty();
-  }
-  std::string text = given ? "at the prices of --usd-per-hour" : "";
-  if (!latest.empty()) {
-    text += fmt::format("{}at the lowest and the highest listed price{}, the latest of {}", given ? ", else " : "",
-                        given ? "" : " of the devices", latest);
-  }
+  std::vector<const Device*> devices;
+  for (const Contender& c : ranked) devices.push_back(c.device);
+  const std::string text = prices_text(devices);
   if (text.empty()) return {};
   return {fmt::format("$: of a million generated tokens, {}; a device without a price has no figure; tokens_per_usd is "
                       "at the highest",
@@ -52,6 +43,12 @@ std::string none_text(const Contender& c) {
 }
 
 // What takes most of a step, or why there is none.
+// Of what misses a goal under load it says by how much.
+std::string first_token_text(const Ranking& r, const Contender& c) {
+  const auto& first = c.served.first_token;
+  return first && (c.batch > 0 || r.goals.under_load) ? with_interval(*first, 1e3) : "–";
+}
+
 std::string limit_text(const Contender& c) {
   return c.batch > 0 ? std::string(name_of(c.prediction.limited_by)) : none_text(c);
 }
@@ -160,8 +157,7 @@ Table table_of(const Ranking& r) {
     const bool fits = c.batch > 0;
     table.rows.push_back({c.name(r.several()), policy, std::to_string(c.served.largest), c.served.limited_by,
                           fits ? with_interval(c.token, 1e3) : "–",
-                          fits ? with_interval(c.served.first_token, 1e3) : "–", or_dash(c.tokens_per_s()),
-                          or_dash(c.tokens_per_s_a_sequence()), usd_text(c), or_dash(c.tokens_per_joule()),
+                          first_token_text(r, c), or_dash(c.tokens_per_s()), or_dash(c.tokens_per_s_a_sequence()), usd_text(c), or_dash(c.tokens_per_joule()),
                           c.on_front ? "yes" : "", limit_text(c)});
     if (drafts) table.rows.back().push_back(c.served.drafts ? fmt::format("{:.2f}", c.served.drafts->times) : "–");
   }
@@ -197,7 +193,7 @@ Json contender_json(const Ranking& r, const Contender& c) {
   point["limited_by"] = c.served.limited_by;
   point["step_limited_by"] = limit_text(c);
   point["tpot_ms"] = fits ? Json(c.token.value * 1e3) : Json(nullptr);
-  point["ttft_ms"] = interval_json(c.served.first_token, 1e3);
+  point["ttft_ms"] = c.served.first_token ? interval_json(*c.served.first_token, 1e3) : Json(nullptr);
   point["tokens_per_s"] = json_or_null(positive(c.tokens_per_s()));
   point["tokens_per_s_a_sequence"] = json_or_null(positive(c.tokens_per_s_a_sequence()));
   point["tokens_per_s_a_device"] = json_or_null(positive(c.tokens_per_s_a_device()));
@@ -281,7 +277,7 @@ std::string compare_csv(const Ranking& r) {
     rows.add("limited_by", c.served.limited_by);
     rows.add("step_limited_by", limit_text(c));
     rows.add_estimate("tpot_ms", fits ? &c.token : nullptr, 1e3);
-    rows.add_estimate("ttft_ms", &c.served.first_token, 1e3);
+    rows.add_estimate("ttft_ms", c.served.first_token ? &*c.served.first_token : nullptr, 1e3);
     rows.add_estimate("tokens_per_s", fits ? &c.rate : nullptr, 1);
     rows.add("tokens_per_s_a_sequence", positive(c.tokens_per_s_a_sequence()));
     rows.add("tokens_per_s_a_device", positive(c.tokens_per_s_a_device()));

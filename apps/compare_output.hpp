@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/command.hpp"
+#include "apps/device_prices.hpp"
 #include "apps/intervals.hpp"
 #include "apps/plan_search.hpp"
 #include "apps/workload.hpp"

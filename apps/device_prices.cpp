@@ -14,7 +14,7 @@ namespace kvroof {
 namespace {
 
 constexpr const char* kOption = "usd-per-hour";
-constexpr double kMostUsd = 10'000;
+constexpr double kLeastUsd = 1e-3, kMostUsd = 10'000;
 
 void give(Device& device, double usd) { device.price = Price{usd, usd, "", "given"}; }
 
@@ -42,7 +42,8 @@ void set_prices(const Arguments& arguments, std::span<Device> devices) {
   for (const std::string& item : split_list(kOption, arguments.get<std::string>(kOption))) {
     const std::size_t equals = item.rfind('=');
     const bool of_one = equals != std::string::npos;
-    const double usd = number_value(kOption, of_one ? std::string_view(item).substr(equals + 1) : item, 0, kMostUsd);
+    const double usd = number_value(kOption, of_one ? std::string_view(item).substr(equals + 1) : item, kLeastUsd,
+                                    kMostUsd);
     const std::string name = of_one ? item.substr(0, equals) : "";
     if (of_one ? std::ranges::find(named, name) != named.end() : others.has_value()) {
       throw usage_error(fmt::format("--{} {}: there are two prices for the same device", kOption, item));
@@ -58,6 +59,28 @@ void set_prices(const Arguments& arguments, std::span<Device> devices) {
   for (Device& device : devices) {
     if (std::ranges::find(named, device.name) == named.end()) give(device, *others);
   }
+}
+
+std::optional<TokenPrice> price_of_million_tokens(const Device& device, double tokens_per_s_a_device) {
+  if (!device.price || tokens_per_s_a_device <= 0) return std::nullopt;
+  const double hours = 1e6 / tokens_per_s_a_device / 3600;
+  return TokenPrice{hours * device.price->low_usd_per_hour, hours * device.price->high_usd_per_hour};
+}
+
+std::string prices_text(std::span<const Device* const> devices) {
+  std::string latest;
+  bool given = false;
+  for (const Device* device : devices) {
+    if (!device->price) continue;
+    latest = std::max(latest, device->price->date);
+    given |= device->price->date.empty();
+  }
+  std::string text = given ? "at the prices of --usd-per-hour" : "";
+  if (!latest.empty()) {
+    text += fmt::format("{}at the lowest and the highest listed price{}, the latest of {}", given ? ", else " : "",
+                        given ? "" : " of the devices", latest);
+  }
+  return text;
 }
 
 std::string usd_range(double low, double high) {

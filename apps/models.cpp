@@ -91,7 +91,7 @@ Weights stored_weights(const Arguments& arguments, const GgufModel& model) {
 Table show_model(const Arguments& arguments, const ModelShape& s, const Weights& weights) {
   const auto batches = count_list("batch", arguments.get<std::string>("batch"), 1, 1U << 20);
   const auto contexts = count_list("context", arguments.get<std::string>("context"), 1, 1U << 24);
-  const KvType kv = arguments.has("kv") ? kv_type_value(arguments.get<std::string>("kv")) : weights.kv;
+  const KvType kv = arguments.has("kv") ? kv_type_value(arguments.get<std::string>("kv"), true) : weights.kv;
   Table table;
   table.columns = {{"model", "model", false},
                    {"parameters", "parameters"},
@@ -250,8 +250,8 @@ void describe_models(po::options_description_easy_init add) {
   add("batch", po::value<std::string>()->default_value("1"), "sequences; a list is a sweep")(
       "context", po::value<std::string>()->default_value("2k"), "tokens of each, k = 1,024; a list is a sweep")(
       "kv", po::value<std::string>(),
-      "KV cache as f32 | f16 | bf16 | int8 | int4 | int4g64 | kivi2 | kivi4 (default: as the weights, beside quantised "
-      "ones bf16, of a GGUF file f16)")(
+      "KV cache as f32 | f16 | bf16 | fp8 | int8 | int4 | int4g64 | kivi2 | kivi4 (default: as the weights, beside "
+      "quantised ones bf16, of a GGUF file f16)")(
       "dtype", po::value<std::string>(),
       "how weights are stored: bf16 | f16 | fp8 | int8 | int4 | Q4_K_M … (default: as the checkpoint is)");
 }

@@ -150,6 +150,7 @@ void store_file(const std::string& path, const po::options_description& options,
   } catch (const YAML::Exception& error) {
     throw usage_error(fmt::format("{}: not YAML: {}", path, error.what()));
   }
+  if (root.IsNull()) return;  // comments alone
   if (!root.IsMap()) throw usage_error(fmt::format("{}: expected a map of options, as in `device: h200`", path));
   const Strings names = option_names(options);
   std::vector<std::pair<std::string, Strings>> texts;
@@ -170,24 +171,39 @@ void store_file(const std::string& path, const po::options_description& options,
   store_texts(texts, options, path, values);
 }
 
-// As YAML that --config reads back.
+void emit_option(YAML::Emitter& yaml, const std::string& name, const po::variable_value& value,
+                 const po::options_description& options) {
+  yaml << YAML::Key << name << YAML::Value;
+  if (options.find(name, false).semantic()->max_tokens() == 0) {
+    const auto* flag = boost::any_cast<bool>(&value.value());
+    yaml << (flag == nullptr || *flag);
+  } else if (const auto* list = boost::any_cast<Strings>(&value.value())) {
+    yaml << YAML::Flow << *list;
+  } else {
+    yaml << value.as<std::string>();
+  }
+}
+
+// As YAML that --config reads back. Defaults are comments: what is read counts as given, and some options go together
+// only where they are.
 std::string config_yaml(const po::variables_map& values, const po::options_description& options) {
-  YAML::Emitter yaml;
-  yaml << YAML::BeginMap;
+  YAML::Emitter given;
+  given << YAML::BeginMap;
+  std::string defaults;
   for (const auto& [name, value] : values) {
     if (name == "config" || name == "print-config" || name == "words") continue;
-    yaml << YAML::Key << name << YAML::Value;
-    if (options.find(name, false).semantic()->max_tokens() == 0) {
-      const auto* flag = boost::any_cast<bool>(&value.value());
-      yaml << (flag == nullptr || *flag);
-    } else if (const auto* list = boost::any_cast<Strings>(&value.value())) {
-      yaml << YAML::Flow << *list;
-    } else {
-      yaml << value.as<std::string>();
+    if (!value.defaulted()) {
+      emit_option(given, name, value, options);
+      continue;
     }
+    YAML::Emitter one;
+    one << YAML::BeginMap;
+    emit_option(one, name, value, options);
+    one << YAML::EndMap;
+    defaults += fmt::format("# {}\n", one.c_str());
   }
-  yaml << YAML::EndMap;
-  return std::string(yaml.c_str()) + "\n";
+  given << YAML::EndMap;
+  return std::string(given.c_str()) + "\n" + defaults;
 }
 
 po::variables_map parse_words(const Command& command, const Strings& words, const po::options_description& visible) {

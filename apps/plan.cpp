@@ -83,7 +83,7 @@ Table search_table(const Question& q) {
                           std::to_string(plan.devices()), std::to_string(plan.largest),
                           plan.longest_prompt > 0 ? std::to_string(plan.longest_prompt) : "–",
                           met ? with_interval(plan.told().token, 1e3) : "–",
-                          with_interval(plan.told().first_token, 1e3),
+                          plan.has_told() ? with_interval(plan.told().first_token, 1e3) : "–",
                           met ? short_number(plan.told().tokens_per_s.value) : "–",
                           met ? short_number(plan.tokens_per_s_a_device()) : "–", plan.limited_by});
     if (layouts) table.rows.back().push_back(layout_options(plan.deployment));
@@ -167,7 +167,7 @@ Json searched_json(const Question& q, const Plan& plan) {
           {"limited_by", plan.limited_by},
           {"meets_goals", plan.met()},
           {"tpot_ms", interval_json(plan.told().token, 1e3)},
-          {"ttft_ms", interval_json(plan.told().first_token, 1e3)},
+          {"ttft_ms", plan.has_told() ? interval_json(plan.told().first_token, 1e3) : Json(nullptr)},
           {"tokens_per_s", interval_json(plan.told().tokens_per_s, 1)},
           {"tokens_per_s_a_device", interval_json(plan.told().tokens_per_s, 1.0 / plan.devices())}};
 }
@@ -293,6 +293,7 @@ std::string plan_csv(const Question& q, const Plan& chosen) {
     rows.add("intervals_from_largest_batch", plan.memory_factors.text());
     for (const LedgerLine& line : lines_of(plan.ledger)) {
       const std::string key = line.key;
+      if (key == "kv_codes") rows.add("kv_allocated_bytes", plan.ledger.kv_allocated.value);  // of all its parts
       if (!key.starts_with("draft_")) rows.add(key + "_bytes", line.bytes.value);
     }
     rows.add("capacity_bytes", plan.ledger.capacity.value);

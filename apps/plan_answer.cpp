@@ -46,6 +46,12 @@ std::string longest_prompt_text(const Question& q, const Plan& plan) {
                      plan.longest_prompt);
 }
 
+// Whether caches are most of what sequences take, beside the weights and what an engine keeps for itself.
+bool mostly_cache(const MemoryLedger& m) {
+  const std::uint64_t fixed = m.weights.value + m.draft_weights.value + m.reserve.value;
+  return 2 * m.kv_allocated.value >= m.total().value - fixed;
+}
+
 }  // namespace
 
 std::vector<LedgerLine> lines_of(const MemoryLedger& m) {
@@ -162,13 +168,12 @@ std::string advice_text(const Question& q, const Plan& plan) {
     return fmt::format("memory would hold {} sequences; a faster device or a smaller budget allows more in time",
                        plan.largest_in_memory);
   }
-  const auto lines = lines_of(plan.ledger);
-  const auto largest = std::max_element(lines.begin(), lines.end(),
-                                        [](const LedgerLine& a, const LedgerLine& b) { return a.bytes < b.bytes; });
-  const std::string change =
-      std::string_view(largest->key).starts_with("kv_")
-          ? "a smaller budget or a smaller type of the cache (--kv) lets more sequences in"
-          : "the KV cache is not what fills the memory: a smaller budget lets few more sequences in";
+  const char* change = "the engine takes no more at once, whatever is free";
+  if (plan.limited_by != "engine") {
+    change = mostly_cache(plan.ledger)
+                 ? "a smaller budget or a smaller type of the cache (--kv) lets more sequences in"
+                 : "the KV cache is not what sequences take most of: a smaller budget lets few more in";
+  }
   return fmt::format("{}; {}", longest_prompt_text(q, plan), change);
 }
 

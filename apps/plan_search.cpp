@@ -186,25 +186,26 @@ Goals goals_of(const Arguments& arguments) {
   return goals;
 }
 
-std::optional<TokenPrice> price_of_million_tokens(const Device& device, double tokens_per_s_a_device) {
-  if (!device.price || tokens_per_s_a_device <= 0) return std::nullopt;
-  const double hours = 1e6 / tokens_per_s_a_device / 3600;
-  return TokenPrice{hours * device.price->low_usd_per_hour, hours * device.price->high_usd_per_hour};
-}
-
 Served largest_served(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
                       const Workload& workload, const Goals& goals) {
   const Pricing pricing(request, deployment, device, workload, goals);
   const std::uint64_t largest = pricing.largest(1, &Estimate::value);
   const std::uint64_t asked = goals.batch.value_or(largest);
   const std::uint64_t batch = asked <= largest ? asked : 0;
-  const bool loaded = goals.under_load && batch > 0;
+  std::optional<Estimate> first_token;
+  const std::uint64_t in_memory = pricing.cost().largest_batch(workload.mean());
+  const std::uint64_t clients = std::min(std::max<std::uint64_t>(asked, 1), in_memory);
+  if (!goals.under_load) {
+    first_token = pricing.first_token();
+  } else if (clients > 0) {
+    first_token = pricing.load(static_cast<std::uint32_t>(clients)).first_token;
+  }
   return {batch,
           largest,
           pricing.largest_interval(),
           pricing.limit_of(largest),
-          loaded ? pricing.load(static_cast<std::uint32_t>(batch)).first_token : pricing.first_token(),
-          gain_of(request, pricing, device, workload, batch, pricing.cost().largest_batch(workload.mean()))};
+          first_token,
+          gain_of(request, pricing, device, workload, batch, in_memory)};
 }
 
 Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, const Device& device,

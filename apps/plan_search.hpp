@@ -43,7 +43,9 @@ struct Served {
   std::uint64_t largest = 0;
   Estimate interval;          // of the largest, from those of memory and time
   std::string limited_by;     // what allows no more than the largest: capacity, engine, tpot, ttft
-  Estimate first_token;       // in seconds: of one prompt by itself, or under load where the goals are
+  // In seconds: of one prompt by itself; where the goals are under load, under that of the batch, or of the largest if
+  // that is fewer, or nothing: not one fits.
+  std::optional<Estimate> first_token;
   std::optional<DraftGain> drafts;  // of the batch; nothing: there is none, or no drafts
 };
 Served largest_served(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
@@ -54,13 +56,6 @@ Served largest_served(const WorkloadRequest& request, const Deployment& deployme
 struct Load {
   Estimate first_token, token, tokens_per_s;
 };
-
-// What a million tokens cost at a device's lowest and highest listed price, if the devices are always so busy.
-struct TokenPrice {
-  double low_usd = 0, high_usd = 0;
-};
-// Nothing: the catalog has no price of the device.
-std::optional<TokenPrice> price_of_million_tokens(const Device& device, double tokens_per_s_a_device);
 
 struct Plan {
   const Workload* workload = nullptr;  // the policy with its cache
@@ -94,6 +89,7 @@ struct Plan {
     if (under_load && load) return *load;
     return {first_token, prediction.token(), prediction.tokens_per_s};
   }
+  [[nodiscard]] bool has_told() const { return !under_load || load; }
   [[nodiscard]] double tokens_per_s_a_device() const { return told().tokens_per_s.value / devices(); }
 };
 

@@ -75,13 +75,23 @@ std::uint64_t preemptions(const SimulatedRow& row) {
   return sum;
 }
 
+KvType kv_of(const SimulateRequest& r, const SimulatedRow& row) {
+  return r.workload.with_cache_of(row.workload->policy(), *row.deployment).types.kv;
+}
+
+std::string usd_text(const SimulatedRow& row) {
+  const auto price = row.price();
+  return price ? usd_range(price->low_usd, price->high_usd) : "–";
+}
+
 Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   Table table;
   table.columns = {{"device", "device", false},        {"policy", "policy", false},
                    {"run at once", "mean_running"},
                    {"at most", "most_running"},        {"KV memory", "mean_cache_share"},
                    {"at most", "most_cache_share"},    {"preempted", "preemptions"},
-                   {"waiting at the end", "waiting_at_end"}};
+                   {"waiting at the end", "waiting_at_end"},
+                   {"$ of a million tokens", "usd"}};
   const bool drafts = drafts_anything(r.workload.deployments);
   if (drafts) table.columns.push_back({"tokens a step", "tokens_a_step"});
   for (const SimulatedRow& row : rows) {
@@ -90,7 +100,7 @@ Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows
                           std::to_string(row.outcome.totals.most_running),
                           fmt::format("{:.0f} %", 100 * mean_cache(row)),
                           fmt::format("{:.0f} %", 100 * most_cache(row)), std::to_string(preemptions(row)),
-                          std::to_string(row.outcome.waiting_at_end)});
+                          std::to_string(row.outcome.waiting_at_end), usd_text(row)});
     if (drafts) table.rows.back().push_back(short_number(tokens_a_step(row)));
   }
   return table;
@@ -130,6 +140,19 @@ std::string intervals_note(const SimulateRequest& r, const std::vector<Simulated
   return wide.empty() ? text : fmt::format("{}. What makes p99 wide: {}", text, wide);
 }
 
+// Servers that answers outlast have not filled when the last request comes; empty: they have.
+std::string too_short(const SimulateRequest& r, const SimulatedRow& row) {
+  constexpr double kLasting = 4;  // times as long as an answer, after which as many end as begin
+  if (!r.lasts || row.rate <= 0 || !std::isfinite(row.rate)) return {};
+  const auto count = static_cast<double>(row.outcome.requests.size());
+  const double wanted = kLasting * row.latency.whole.mean.value * row.rate;
+  if (count >= wanted) return {};
+  return fmt::format("{} under {}: requests came for {:.0f} s and an answer took {:.0f} s, so that servers were still "
+                     "filling when the last came; more requests ask more of them (--count {:.0f})",
+                     devices_text(row), policy_text(r, row), count / row.rate, row.latency.whole.mean.value,
+                     std::ceil(wanted / 1000) * 1000);
+}
+
 std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   std::vector<std::string> notes = {fmt::format(
       "{}{}", r.requests_text,
@@ -141,6 +164,11 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
   for (const SimulatedRow& row : rows) {
     const std::string who = fmt::format("{} under {}", devices_text(row), policy_text(r, row));
     if (!row.problem.empty()) notes.push_back(fmt::format("{}: {}", who, row.problem));
+    if (row.problem.empty() && row.refused > 0) {
+      notes.push_back(fmt::format("{}: {} of {} requests do not fit on a server by themselves; they are refused and in "
+                                  "time for no goal", who, row.refused, r.requests.size()));
+    }
+    if (const std::string text = row.problem.empty() ? too_short(r, row) : ""; !text.empty()) notes.push_back(text);
     if (row.problem.empty() && row.falls_behind()) {
       notes.push_back(fmt::format("{}: requests come faster than they are answered ({} waited when the last came); how "
                                   "long they wait depends on how long that lasts{}", who, row.outcome.waiting_at_end,
@@ -153,6 +181,10 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
   for (std::string& note : workload_notes(r.workload, devices)) notes.push_back(std::move(note));
   for (std::string& note : transfer_notes(r, rows)) notes.push_back(std::move(note));
   for (std::string& note : prefix_notes(r, rows)) notes.push_back(std::move(note));
+  for (const SimulatedRow& row : rows) devices.push_back(row.prefill_device);
+  if (const std::string prices = prices_text(devices); !prices.empty()) {
+    notes.push_back(fmt::format("$: of a million generated tokens at the rate that is served, {}", prices));
+  }
   notes.push_back(intervals_note(r, rows));
   return notes;
 }
@@ -189,7 +221,7 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
                {"policy", row.workload->policy().text()},
                {"engine", r.workload.engine_text(*row.device)},
                {"weight_type", row.deployment->weights.name},
-               {"kv_type", name_of(r.workload.with_cache_of(row.workload->policy(), *row.deployment).types.kv)},
+               {"kv_type", name_of(kv_of(r, row))},
                {"tensor_parallel", row.deployment->tensor_parallel},
                {"expert_parallel", row.deployment->expert_parallel},
                {"replicas", row.replicas},
@@ -222,6 +254,9 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
   json["preemptions"] = preemptions(row);
   json["waiting_at_end"] = row.outcome.waiting_at_end;
   json["falls_behind"] = row.falls_behind();
+  json["refused_requests"] = row.refused;
+  const auto usd = row.price();
+  json["usd_per_million_tokens"] = usd ? Json({{"low", usd->low_usd}, {"high", usd->high_usd}}) : Json(nullptr);
   json["prefill"] = row.prefill_replicas > 0 ? transfers_json(r, row) : Json(nullptr);
   json["prefix_cache"] = r.prefix_cache ? prefix_json(row) : Json(nullptr);
   if (drafts_anything(r.workload.deployments)) {
@@ -310,6 +345,11 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
       rows.add("drafts", drafts_or_none(*row.deployment));
       number("tokens_a_step", tokens_a_step(row));
     }
+    const auto usd = priced ? row.price() : std::nullopt;
+    rows.add("usd_per_million_tokens_low", usd ? fmt::format("{}", usd->low_usd) : "");
+    rows.add("usd_per_million_tokens_high", usd ? fmt::format("{}", usd->high_usd) : "");
+    number("refused_requests", static_cast<double>(row.refused));
+    rows.add("kv_type", std::string(name_of(kv_of(request, row))));
     rows.end_row();
   }
   return rows.csv();

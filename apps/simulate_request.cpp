@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "apps/device_prices.hpp"
+#include "apps/estimate_text.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/simulate_prefixes.hpp"
 #include "apps/values.hpp"
@@ -110,8 +112,9 @@ void read(const Arguments& arguments, SimulateRequest& request) {
   double prompts = 0, outputs = 0;
   for (const Request& r : request.requests) prompts += r.prompt, outputs += r.output;
   const auto count = static_cast<double>(request.requests.size());
-  request.requests_text = fmt::format("{} request{} of {}, {:.0f} + {:.0f} tokens on average{}",
-                                      request.requests.size(), request.requests.size() == 1 ? "" : "s", path,
+  const std::string over = own_rate > 0 ? fmt::format(" over {} s", short_number((count - 1) / own_rate)) : "";
+  request.requests_text = fmt::format("{} request{} of {}{}, {:.0f} + {:.0f} tokens on average{}",
+                                      request.requests.size(), request.requests.size() == 1 ? "" : "s", path, over,
                                       prompts / count, outputs / count,
                                       trace.has_arrivals || request.clients > 0
                                           ? ""
@@ -190,7 +193,6 @@ void set_prefill(const Arguments& arguments, SimulateRequest& request) {
 
 SchedulerLimits SimulateRequest::limits_on(const Device& device) const {
   SchedulerLimits limits = scheduler_limits(workload.engine_on(device));
-  limits.sequences = most_sequences.value_or(limits.sequences);
   limits.step_tokens = step_tokens.value_or(limits.step_tokens);
   return limits;
 }
@@ -232,9 +234,9 @@ void describe_simulate(po::options_description_easy_init add) {
   add("ttft-ms", po::value<std::string>(), "goal: a request's first token within so many ms");
   add("tpot-ms", po::value<std::string>(), "goal: a request's mean time per further token");
   add("attainment", po::value<std::string>()->default_value("0.9"), "share of requests that must meet the goals");
-  add("max-num-seqs", po::value<std::string>(), "sequences that run at once at most (default: the engine's)");
   add("max-num-batched-tokens", po::value<std::string>(),
       "tokens of prompts and answers in a step at most (default: the engine's)");
+  describe_prices(add);
   add("cold", po::bool_switch(),
       "the servers have just started: intervals hold for a first minute, in which kernels are compiled");
   add("per-request", po::value<std::string>(), "write what became of each request to this CSV file");
@@ -250,6 +252,32 @@ static void check_step_tokens(const SimulateRequest& request) {
     throw usage_error(fmt::format("--max-num-batched-tokens {} and --speculate {}: a sequence passes {} tokens a step",
                                   *request.step_tokens, d.speculation->tokens, d.speculation->tokens + 1));
   }
+}
+
+// Of the devices that compute prompts as well.
+static void set_device_prices(const Arguments& arguments, SimulateRequest& request) {
+  std::vector<Device> all = request.devices;
+  if (request.prefill.device) all.push_back(*request.prefill.device);
+  set_prices(arguments, all);
+  if (request.prefill.device) {
+    request.prefill.device = all.back();
+    all.pop_back();
+  }
+  request.devices = std::move(all);
+}
+
+// Lengths are known now: the longest prompt, answer and sequence are of different requests.
+static void set_longest(SimulateRequest& request) {
+  WorkloadRequest& workload = request.workload;
+  workload.prompt = workload.output = 0;
+  const Request* longest = &request.requests.front();
+  for (const Request& r : request.requests) {
+    workload.prompt = std::max(workload.prompt, r.prompt);
+    workload.output = std::max(workload.output, r.output);
+    if (std::uint64_t{r.prompt} + r.output > std::uint64_t{longest->prompt} + longest->output) longest = &r;
+  }
+  workload.longest = {longest->prompt, longest->output};
+  require_positions(workload.model, longest->prompt, longest->output);
 }
 
 // The simulation has one pass under way at a time, a server of stages as many as it has of them.
@@ -273,6 +301,7 @@ SimulateRequest simulate_request(const Arguments& arguments) {
     request.devices.push_back(find_device(name, data_folder() / "catalog"));
   }
   request.highest_rate = arguments.has("rate") && arguments.get<std::string>("rate") == "max";
+  request.lasts = arguments.has("rate");
   if (arguments.has("clients")) {
     request.clients = count_value("clients", arguments.get<std::string>("clients"), 1, 1U << 20);
   }
@@ -281,9 +310,6 @@ SimulateRequest simulate_request(const Arguments& arguments) {
   request.ttft_ms = number_option(arguments, "ttft-ms", 1e-3, 1e9);
   request.tpot_ms = number_option(arguments, "tpot-ms", 1e-3, 1e9);
   request.attainment = number_value("attainment", arguments.get<std::string>("attainment"), 0.01, 1);
-  if (arguments.has("max-num-seqs")) {
-    request.most_sequences = count_value("max-num-seqs", arguments.get<std::string>("max-num-seqs"), 1, 1U << 20);
-  }
   if (arguments.has("max-num-batched-tokens")) {
     request.step_tokens =
         count_value("max-num-batched-tokens", arguments.get<std::string>("max-num-batched-tokens"), 1, kMostPrompt);
@@ -292,11 +318,8 @@ SimulateRequest simulate_request(const Arguments& arguments) {
   set_prefill(arguments, request);
   arguments.has("requests") ? read(arguments, request) : draw(arguments, request);
   set_prefixes(arguments, request);
-  for (const Request& r : request.requests) {
-    request.workload.prompt = std::max(request.workload.prompt, r.prompt);
-    request.workload.output = std::max(request.workload.output, r.output);
-  }
-  require_positions(request.workload.model, request.workload.prompt, request.workload.output);
+  set_device_prices(arguments, request);
+  set_longest(request);
   check_step_tokens(request);
   return request;
 }

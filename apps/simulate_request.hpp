@@ -44,13 +44,13 @@ struct SimulateRequest {
   bool no_prefix_cache = false;    // --prefix-cache none: it is said what prompts share, and nothing finds it
   std::size_t shorter_than_shared = 0;  // drawn prompts that have no room for --shared-prefix and a token of their own
   double cached_share = 0;         // of all tokens of prompts, that a prefix cache has; that loses nothing, if it may
+  bool lasts = false;              // requests go on coming at a rate (--rate), not as a file's own times have it
   bool highest_rate = false;       // --rate max: the highest that meets the goals is looked for
   std::uint32_t clients = 0;       // of a closed loop; 0: requests come by themselves
   std::uint32_t replicas = 1;      // all servers; 0: as few as meet the goals
   PrefillRequest prefill;
   std::optional<double> ttft_ms, tpot_ms;  // goals of each request
   double attainment = 0.9;                 // the share of requests that must meet them
-  std::optional<std::uint64_t> most_sequences;     // of the engine's scheduler, in place of its own
   std::optional<std::uint32_t> step_tokens;
   bool cold = false;       // the servers have just started
   std::uint64_t seed = 0;  // of what is drawn

@@ -38,17 +38,26 @@ std::vector<LengthProfile> profiles_of(const SimulateRequest& request, const Wor
 }
 
 // The mean work that is in a step.
-Reach reach_of(const SimulateRequest& request, const Replica::Totals& totals, std::uint32_t devices) {
+Reach reach_of(const std::vector<Request>& requests, const Replica::Totals& totals, std::uint32_t devices) {
   double tokens = 0;
-  for (const Request& r : request.requests) tokens += static_cast<double>(r.prompt) + r.output;
-  return {totals.running_seconds / totals.busy_seconds, tokens / static_cast<double>(request.requests.size()),
+  for (const Request& r : requests) tokens += static_cast<double>(r.prompt) + r.output;
+  return {totals.running_seconds / totals.busy_seconds, tokens / static_cast<double>(requests.size()),
           static_cast<double>(devices)};
 }
 
-double mean_output(const SimulateRequest& request) {
+double mean_output(const std::vector<Request>& requests) {
   double tokens = 0;
-  for (const Request& r : request.requests) tokens += r.output;
-  return tokens / static_cast<double>(request.requests.size());
+  for (const Request& r : requests) tokens += r.output;
+  return tokens / static_cast<double>(requests.size());
+}
+
+// Of the profiles, ascending, those of prompts that fit on a server with a token of their answer.
+std::span<const LengthProfile> profiles_on(const CostModel& cost, std::span<const LengthProfile> profiles) {
+  for (std::size_t n = profiles.size(); n > 0; --n) {
+    const DeploymentCosts costs(cost, profiles.first(n), {});
+    if (costs.cache_bytes({profiles[n - 1].mean.prompt, 1}) <= costs.cache_capacity()) return profiles.first(n);
+  }
+  return profiles.first(0);
 }
 
 // Prompts of the lengths that are computed, on average.
@@ -64,21 +73,24 @@ class RowPricing {
   RowPricing(const SimulateRequest& request, const std::vector<LengthProfile>& profiles, SimulatedRow& row,
              TrialListener listener)
       : request_(request),
-        profiles_(profiles),
         row_(row),
         cost_(cost_on(*row.device, row.deployment->tensor_parallel)),
         prefill_cost_(cost_on(*row.prefill_device, row.prefill_parallel)),
+        all_profiles_(profiles),
+        profiles_(fitting_profiles()),
+        requests_(fitting_requests()),
         prefixes_(row.disaggregated() ? prefixes_on(prefill_cost_, *row.prefill_device)
                                       : prefixes_on(cost_, *row.device)),
-        simulator_(request, profiles, {cost_, limits_on(*row.device), prefixes_},
+        simulator_(request, requests_, profiles_, {cost_, limits_on(*row.device), prefixes_},
                    {prefill_cost_, limits_on(*row.prefill_device), prefixes_},
                    request.link_on(*row.device), std::move(listener)) {
     row_.shares_prefixes = prefixes_.has_value();
     row_.evicts = profiles.back().mean.evicts;
+    row_.refused = request.requests.size() - requests_.size();
   }
 
   void price() {
-    row_.problem = memory_problem();
+    row_.problem = requests_.empty() ? memory_problem() : std::string();
     if (row_.problem.empty()) {
       row_.cache_capacity = DeploymentCosts(cost_, profiles_, {}).cache_capacity();
       row_.prefill_capacity = DeploymentCosts(prefill_cost_, profiles_, {}).cache_capacity();
@@ -91,8 +103,8 @@ class RowPricing {
       row_.replicas = std::max(row_.replicas, row_.prefill_replicas + 1);
       return;
     }
-    if (request_.clients == 0 && !request_.highest_rate && request_.requests.back().arrival > 0) {
-      row_.rate = static_cast<double>(request_.requests.size() - 1) / request_.requests.back().arrival;
+    if (request_.clients == 0 && !request_.highest_rate && requests_.back().arrival > 0) {
+      row_.rate = static_cast<double>(requests_.size() - 1) / requests_.back().arrival;
     }
     row_.outcome = simulator_.outcome(row_.rate, servers());
     row_.met = simulator_.meets(row_.outcome);
@@ -116,9 +128,16 @@ class RowPricing {
     return limits;
   }
   [[nodiscard]] std::optional<PrefixCacheSetup> prefixes_on(const CostModel& cost, const Device& device) const {
+    if (profiles_.empty()) return std::nullopt;
     return prefix_setup(request_, cost, device, row_.workload->policy(), profiles_.back().mean);
   }
   [[nodiscard]] Servers servers() const { return {row_.replicas, row_.prefill_replicas}; }
+  // Those that fit on the servers of answers and on those of prompts; none where there are none.
+  [[nodiscard]] std::span<const LengthProfile> fitting_profiles() const {
+    const auto answers = profiles_on(cost_, all_profiles_);
+    return row_.disaggregated() ? profiles_on(prefill_cost_, answers) : answers;
+  }
+  [[nodiscard]] std::vector<Request> fitting_requests();
   [[nodiscard]] std::string memory_problem() const;
   [[nodiscard]] std::string search_problem() const;
   [[nodiscard]] Servers fewest(const RowReading& reading) const {
@@ -131,22 +150,42 @@ class RowPricing {
   void price_search();
 
   const SimulateRequest& request_;
-  const std::vector<LengthProfile>& profiles_;
   SimulatedRow& row_;
   CostModel cost_, prefill_cost_;
+  std::span<const LengthProfile> all_profiles_, profiles_;  // ascending; those of prompts that fit
+  std::vector<Request> requests_;             // those that fit
   std::optional<PrefixCacheSetup> prefixes_;  // of the servers that compute prompts
   RowSimulator simulator_;
   Readings readings_;
   LatencyErrors errors_;
 };
 
-// Why no request can be served; empty: each can.
+// A server refuses what does not fit by itself, and serves the others.
+std::vector<Request> RowPricing::fitting_requests() {
+  if (profiles_.empty()) return {};
+  const DeploymentCosts costs(cost_, profiles_, {});
+  std::vector<Request> fitting;
+  std::vector<std::size_t> numbers;
+  for (std::size_t i = 0; i < request_.requests.size(); ++i) {
+    const Request& r = request_.requests[i];
+    if (r.prompt > profiles_.back().mean.prompt || costs.cache_bytes({r.prompt, r.output}) > costs.cache_capacity()) {
+      continue;
+    }
+    fitting.push_back(r);
+    numbers.push_back(i);
+  }
+  if (fitting.size() < request_.requests.size()) row_.numbers = std::move(numbers);
+  return fitting;
+}
+
+// Why no request can be served.
 std::string RowPricing::memory_problem() const {
-  const std::string longest = fmt::format("a request of {} + {} tokens does not fit", request_.workload.prompt,
-                                          request_.workload.output);
-  if (cost_.largest_batch(profiles_.back().mean) == 0) return longest;
-  if (!row_.disaggregated() || prefill_cost_.largest_batch(profiles_.back().mean) > 0) return "";
-  return longest + " on a server of prompts";
+  const auto shortest = std::ranges::min_element(request_.requests, {}, [](const Request& r) {
+    return std::uint64_t{r.prompt} + r.output;
+  });
+  std::string text = fmt::format("a request of {} + {} tokens does not fit", shortest->prompt, shortest->output);
+  if (row_.disaggregated() && !profiles_on(cost_, all_profiles_).empty()) text += " on a server of prompts";
+  return text;
 }
 
 // Sets what was not given: the servers, the rate.
@@ -167,7 +206,7 @@ void RowPricing::search() {
 std::string RowPricing::search_problem() const {
   const std::string few = fmt::format("fewer than {:g} % of the requests meet the goals", 100 * request_.attainment);
   if (row_.replicas == 0) {
-    const std::uint32_t most = most_replicas(request_.requests.size());
+    const std::uint32_t most = most_replicas(requests_.size());
     return fmt::format("{}, even with {} server{}{}", few, most, most == 1 ? "" : "s",
                        row_.best_split                 ? " of each kind"
                        : row_.prefill_replicas > 0 ? " for answers"
@@ -177,13 +216,13 @@ std::string RowPricing::search_problem() const {
   if (row_.rate == 0) return few + ", however slowly they come";
   if (std::isfinite(row_.rate)) return "";
   return fmt::format("the goals are met however fast the {} requests come; more of them have a highest rate",
-                     request_.requests.size());
+                     requests_.size());
 }
 
 void RowPricing::set_readings() {
   const auto set = [&](const Device& device, const CostModel& cost, const Replica::Totals& totals,
                        TimeReading RowReading::* side) {
-    const Reach reach = reach_of(request_, totals, cost.deployment().devices());
+    const Reach reach = reach_of(requests_, totals, cost.deployment().devices());
     const IntervalFactors steps = interval_group(device, cost, "step").at(reach);
     const IntervalFactors prompts = interval_group(device, cost, prompt_metric_of(row_.outcome)).at(reach);
     const ServedErrors served = served_errors(device, cost, reach, request_.cold);
@@ -201,7 +240,7 @@ void RowPricing::set_readings() {
     errors_.served.cold_first_token = served.cold_first_token;
     if (side == &RowReading::prompts) return;
     const Estimate step = cost.step(profiles_.back().mean, static_cast<std::uint64_t>(std::max(reach.sequences, 1.0)));
-    errors_.tokens = std::max(mean_output(request_) - 1, 1.0);
+    errors_.tokens = std::max(mean_output(requests_) - 1, 1.0);
     errors_.step80 = std::log(at_least(with_factors(step, steps), served.answer.mean).high80 / step.value);
     errors_.served.answer = served.answer;
     errors_.served.cold_answer = served.cold_answer;
@@ -269,9 +308,18 @@ SimulatedRow unpriced_row(const SimulateRequest& request, const Device& device, 
 
 }  // namespace
 
-bool SimulatedRow::falls_behind() const {
-  const double few = 10 + 0.05 * static_cast<double>(outcome.requests.size());
-  return rate > 0 && static_cast<double>(outcome.waiting_at_end) > few;
+std::optional<TokenPrice> SimulatedRow::price() const {
+  TokenPrice sum;
+  const std::pair<const Device*, std::uint32_t> kinds[] = {{device, answering() * deployment->devices()},
+                                                           {prefill_device, prefill_replicas * prefill_parallel}};
+  for (const auto& [kind, count] : kinds) {
+    if (count == 0) continue;
+    const auto usd = price_of_million_tokens(*kind, tokens_per_s.value / count);
+    if (!usd) return std::nullopt;
+    sum.low_usd += usd->low_usd;
+    sum.high_usd += usd->high_usd;
+  }
+  return sum;
 }
 
 std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const std::vector<Workload>& workloads,

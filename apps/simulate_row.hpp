@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/device_prices.hpp"
 #include "apps/latency_estimates.hpp"
 #include "apps/simulate_request.hpp"
 
@@ -24,6 +25,8 @@ struct SimulatedRow {
   // What was looked for with --rate max and --replicas auto; an end of replicas is infinite where no number meets the
   // goals with times so long, one of rates where any rate does with times so short.
   std::optional<Estimate> rate_interval, replicas_interval;
+  std::size_t refused = 0;      // requests that do not fit on a server by themselves, and miss the goals
+  std::vector<std::size_t> numbers;  // of those that are served, among all; empty: all are
   bool met = true;              // the goals, by the share of requests that was asked for
   ServingOutcome outcome;       // at the predicted times
   RequestEstimates latency;
@@ -40,8 +43,11 @@ struct SimulatedRow {
   [[nodiscard]] std::uint32_t devices() const {
     return answering() * deployment->tensor_parallel + prefill_replicas * prefill_parallel;
   }
-  // More requests had no place when the last came than random arrivals explain: times depend on how long it lasts.
-  [[nodiscard]] bool falls_behind() const;
+  // Of a million tokens, of what all servers make; nothing where a device has no price.
+  [[nodiscard]] std::optional<TokenPrice> price() const;
+  [[nodiscard]] bool falls_behind() const { return rate > 0 && kvroof::falls_behind(outcome); }
+  // The number of a served request among all.
+  [[nodiscard]] std::size_t number_of(std::size_t served) const { return numbers.empty() ? served : numbers[served]; }
 };
 
 // A row for each device, deployment, policy and number of servers of prompts, in this order.

@@ -31,7 +31,7 @@ std::uint32_t least_that(std::uint32_t most, Holds holds) {
 
 ServingOutcome RowSimulator::outcome(double rate, Servers servers, const RowReading& reading) const {
   listener_(rate, servers);
-  std::vector<Request> requests = request_.requests;
+  std::vector<Request> requests = requests_;
   if (request_.highest_rate) {
     for (Request& r : requests) r.arrival /= rate;
   }
@@ -49,8 +49,9 @@ ServingOutcome RowSimulator::outcome(double rate, Servers servers, const RowRead
 
 double RowSimulator::attained(const ServingOutcome& outcome) const {
   const double any = std::numeric_limits<double>::infinity();
-  return attainment(outcome, request_.ttft_ms ? *request_.ttft_ms * 1e-3 : any,
-                    request_.tpot_ms ? *request_.tpot_ms * 1e-3 : any);
+  const double served = attainment(outcome, request_.ttft_ms ? *request_.ttft_ms * 1e-3 : any,
+                                   request_.tpot_ms ? *request_.tpot_ms * 1e-3 : any);
+  return served * static_cast<double>(requests_.size()) / static_cast<double>(request_.requests.size());
 }
 
 std::uint32_t most_replicas(std::size_t requests) {
@@ -58,7 +59,7 @@ std::uint32_t most_replicas(std::size_t requests) {
 }
 
 Servers fewest_servers(const RowSimulator& simulator, std::uint32_t prefill, const RowReading& reading) {
-  const std::uint32_t most = most_replicas(simulator.request().requests.size());
+  const std::uint32_t most = most_replicas(simulator.requests().size());
   const std::uint32_t fewest = least_that(most, [&](std::uint32_t others) {
     return simulator.meets(0, {prefill + others, prefill}, reading);
   });
@@ -68,7 +69,7 @@ Servers fewest_servers(const RowSimulator& simulator, std::uint32_t prefill, con
 // From as many of each kind as suffice: with each number of servers of prompts it is asked whether one device less in
 // all does, and only then how few do.
 Servers fewest_split(const RowSimulator& simulator, const RowReading& reading) {
-  const std::uint32_t most = most_replicas(simulator.request().requests.size());
+  const std::uint32_t most = most_replicas(simulator.requests().size());
   const auto meets = [&](std::uint32_t prefill, std::uint32_t others) {
     return simulator.meets(0, {prefill + others, prefill}, reading);
   };

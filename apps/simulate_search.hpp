@@ -33,10 +33,12 @@ using TrialListener = std::function<void(double rate, const Servers& servers)>;
 
 class RowSimulator {
  public:
-  // `prompts`: of servers of prompts alone. All outlive the simulator.
-  RowSimulator(const SimulateRequest& request, const std::vector<LengthProfile>& profiles, ServerKind answers,
-               ServerKind prompts, TransferLink link, TrialListener listener)
+  // `requests` are those of `request` that fit; `prompts`: of servers of prompts alone. All outlive the simulator.
+  RowSimulator(const SimulateRequest& request, const std::vector<Request>& requests,
+               std::span<const LengthProfile> profiles, ServerKind answers, ServerKind prompts, TransferLink link,
+               TrialListener listener)
       : request_(request),
+        requests_(requests),
         profiles_(profiles),
         answers_(answers),
         prompts_(prompts),
@@ -45,19 +47,25 @@ class RowSimulator {
 
   // At so many requests a second, for --rate max; else the rate is that of the requests.
   [[nodiscard]] ServingOutcome outcome(double rate, Servers servers, const RowReading& reading = {}) const;
+  // Of all requests: those that do not fit are not in time.
   [[nodiscard]] double attained(const ServingOutcome& outcome) const;
-  [[nodiscard]] bool meets(const ServingOutcome& outcome) const { return attained(outcome) >= request_.attainment; }
+  // Of a rate that lasts, servers that fall behind meet no goal for long.
+  [[nodiscard]] bool meets(const ServingOutcome& outcome) const {
+    return attained(outcome) >= request_.attainment && !(request_.lasts && falls_behind(outcome));
+  }
   [[nodiscard]] bool meets(double rate, Servers servers, const RowReading& reading) const {
     return meets(outcome(rate, servers, reading));
   }
   [[nodiscard]] const SimulateRequest& request() const { return request_; }
+  [[nodiscard]] const std::vector<Request>& requests() const { return requests_; }
   // Devices of a server of answers, and of one of prompts.
   [[nodiscard]] std::uint32_t devices() const { return answers_.cost.deployment().tensor_parallel; }
   [[nodiscard]] std::uint32_t prefill_devices() const { return prompts_.cost.deployment().tensor_parallel; }
 
  private:
   const SimulateRequest& request_;
-  const std::vector<LengthProfile>& profiles_;
+  const std::vector<Request>& requests_;
+  std::span<const LengthProfile> profiles_;
   ServerKind answers_, prompts_;
   TransferLink link_;
   TrialListener listener_;

@@ -7,6 +7,7 @@
 #include "analysis/analysis.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/simulate_answer.hpp"
+#include "apps/speculation.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -151,21 +152,25 @@ std::vector<std::string> transfer_notes(const SimulateRequest& request, const st
 std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
   std::string text = "device,policy,weight_type,tensor_parallel,request,arrival_s,prompt,output,"
                      "replica,placed_s,first_token_s,finished_s,preemptions,cached,prefill_replicas,prefill_replica,"
-                     "transfer_begun_s,transfer_ended_s,moved_bytes,expert_parallel\n";
+                     "transfer_begun_s,transfer_ended_s,moved_bytes,expert_parallel,kv_type,drafts\n";
   for (const SimulatedRow& row : rows) {
     const std::string who = fmt::format("{},{},{},{}", csv_field(row.device->name),
                                         csv_field(request.workload.title(row.workload->policy())),
                                         csv_field(std::string(row.deployment->weights.name)),
                                         row.deployment->tensor_parallel);
+    const Deployment deployment = request.workload.with_cache_of(row.workload->policy(), *row.deployment);
+    const std::string last = fmt::format(",{},{},{}\n", deployment.expert_parallel, name_of(deployment.types.kv),
+                                         csv_field(drafts_or_none(deployment)));
     for (std::size_t i = 0; i < row.outcome.requests.size(); ++i) {
       const ServedRequest& r = row.outcome.requests[i];
       // An answer of one token never comes to a server of answers.
       const bool answered = row.prefill_replicas == 0 || r.transfer.ended >= 0;
-      text += fmt::format("{},{},{:.6f},{},{},{},{:.6f},{:.6f},{:.6f},{},{},", who, i, r.request.arrival,
+      text += fmt::format("{},{},{:.6f},{},{},{},{:.6f},{:.6f},{:.6f},{},{},", who, row.number_of(i),
+                          r.request.arrival,
                           r.request.prompt, r.request.output, answered ? std::to_string(r.replica) : "", r.placed,
                           r.first_token, r.finished, r.preemptions, r.cached);
       text += row.prefill_replicas == 0 ? "0,,,," : transfer_cells(row, r);
-      text += fmt::format(",{}\n", row.deployment->expert_parallel);
+      text += last;
     }
   }
   return text;

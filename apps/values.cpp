@@ -51,7 +51,8 @@ std::uint32_t count_value(const std::string& option, std::string_view text, std:
   const std::uint64_t count = std::uint64_t{value.value_or(0)} * (thousands ? 1024 : 1);
   if (!value || count < least || count > most) {
     throw usage_error(
-        fmt::format("--{} {}: expected a count from {} to {}{}; 4k is 4096", option, shown(text), least, most, words));
+        fmt::format("--{} {}: expected {}a count from {} to {}{}; 4k is 4096", option, shown(text),
+                    text.find(',') == std::string_view::npos ? "" : "no list here but ", least, most, words));
   }
   return static_cast<std::uint32_t>(count);
 }

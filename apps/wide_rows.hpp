@@ -3,22 +3,27 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <concepts>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "apps/command.hpp"
 #include "sim/cost/cost.hpp"
 
 namespace kvroof {
 
-// The first row names the columns; those after it add the same keys in the same order.
+// A row adds its keys once each; one that earlier rows lack becomes a last column, empty in theirs.
 class WideRows {
  public:
   void add(const std::string& key, std::string text) {
-    if (table_.rows.empty()) table_.columns.push_back({key, key});
-    row_.push_back(std::move(text));
+    const auto [column, added] = columns_.try_emplace(key, columns_.size());
+    if (added) table_.columns.push_back({key, key});
+    row_.resize(std::max(row_.size(), column->second + 1));
+    row_[column->second] = std::move(text);
   }
   template <class Number>
     requires std::integral<Number> || std::floating_point<Number>
@@ -46,10 +51,15 @@ class WideRows {
   }
   void end_row() { table_.rows.push_back(std::exchange(row_, {})); }
 
-  [[nodiscard]] std::string csv() const { return format_csv(table_); }
+  [[nodiscard]] std::string csv() const {
+    Table table = table_;
+    for (auto& row : table.rows) row.resize(columns_.size());
+    return format_csv(table);
+  }
 
  private:
   Table table_;
+  std::unordered_map<std::string, std::size_t> columns_;  // by key
   std::vector<std::string> row_;
 };
 

@@ -93,8 +93,18 @@ std::vector<Deployment> deployments_of(const Arguments& arguments, const Workloa
   return deployments;
 }
 
+// What --kv auto tries beside the default: the engine's own, or those of kvroof's.
+std::vector<std::optional<KvType>> types_to_try(const WorkloadRequest& request) {
+  std::vector<std::optional<KvType>> types = {std::nullopt};
+  const bool known = request.engine && !request.engine->cache_types.empty();
+  for (const std::string& name : known ? request.engine->cache_types : std::vector<std::string>{"int8", "int4"}) {
+    types.emplace_back(kv_type_value(name, true));
+  }
+  return types;
+}
+
 // The policies, each with every type of --kv; `auto` leaves out what a policy cannot have.
-std::vector<PolicySpec> points_of(const Arguments& arguments) {
+std::vector<PolicySpec> points_of(const Arguments& arguments, const WorkloadRequest& request) {
   std::vector<PolicySpec> points = policy_points(arguments);
   if (!arguments.has("kv")) {
     set_kv_type(points, std::nullopt);
@@ -104,7 +114,7 @@ std::vector<PolicySpec> points_of(const Arguments& arguments) {
   const bool any = text == "auto";
   std::vector<std::optional<KvType>> types;
   if (any) {
-    types = {std::nullopt, kv_type_value("int8"), kv_type_value("int4")};
+    types = types_to_try(request);
   } else {
     for (const std::string& item : split_list("kv", text)) types.emplace_back(kv_type_value(item, true));
   }
@@ -152,11 +162,14 @@ void describe_workload(po::options_description_easy_init add) {
       "how weights are stored: bf16 | f16 | fp8 | int8 | int4 | Q4_K_M …, a list, or auto (default: the model's)");
   describe_layouts(add);
   add("kv", po::value<std::string>(),
-      "KV cache as f32 | f16 | bf16 | fp8 | int8 | int4 | int4g64 | kivi2 | kivi4, a list, or auto: the default, int8 "
-      "and int4 (default: as the weights, beside quantised ones bf16)");
+      "KV cache as f32 | f16 | bf16 | fp8 | int8 | int4 | int4g64 | kivi2 | kivi4, a list, or auto: the default and "
+      "those of the engine, kvroof's own int8 and int4 (default: as the weights, beside quantised ones bf16)");
   add("engine", po::value<std::string>(),
       "how an engine launches work, a name of catalog/engines: kvroof, vllm, tensorrt-llm …, as it is today or in a "
       "version: vllm@0.2.5, llama-cpp@b2800, llama-cpp@2024-03 (default: kvroof's own)");
+  add("gpu-memory-utilization", po::value<std::string>(),
+      "share of a device's memory that the engine takes for all it holds (default: the engine's)");
+  add("max-num-seqs", po::value<std::string>(), "sequences that run at once at most (default: the engine's)");
   add("sampling", po::value<std::string>()->default_value("greedy"),
       "how tokens are chosen: greedy | top-p, which some engines' samplers sort the vocabulary for");
   describe_speculation(add);
@@ -172,6 +185,21 @@ void refuse_device_as_model(const std::string& model, const fs::path& catalog) {
       .note("`kvroof models` lists the names");
 }
 
+EngineProfile default_or_named_engine(const WorkloadRequest& request, const Device& device) {
+  if (!request.engine) return default_engine_profile(device.kind, data_folder() / "catalog");
+  const bool cpu = device.kind == DeviceKind::kCpu;
+  const EngineProfile there =
+      find_engine_profile(request.engine->name + request.engine_version, data_folder() / "catalog",
+                          cpu ? "CPU" : device.architecture, gib(device.usable_memory()));
+  // Launches and graphs of a GPU's engines say nothing of a CPU; those of no graphs may be anything.
+  if (there.on_cpu != cpu && (there.on_cpu || there.graphs)) {
+    throw usage_error(fmt::format("--engine {}: it runs on a {}, and {} is a {}", there.name,
+                                  there.on_cpu ? "CPU" : "GPU", device.name, cpu ? "CPU" : "GPU"))
+        .note("leave --engine away for kvroof's own back end");
+  }
+  return there;
+}
+
 }  // namespace
 
 WorkloadRequest workload_request(const Arguments& arguments) {
@@ -179,16 +207,24 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   const fs::path catalog = data_folder() / "catalog";
   refuse_device_as_model(required(arguments, "model", "`kvroof models` lists the names"), catalog);
   request.model = find_model_shape(required(arguments, "model", "`kvroof models` lists the names"), catalog);
-  request.points = points_of(arguments);
-  for (const PolicySpec& point : request.points) request.several_caches |= point.kv != request.points.front().kv;
-  request.output = count_value("output", arguments.get<std::string>("output"), 1, 1U << 20);
-  request.prompt = prompt_of(arguments, request);
-  require_positions(request.model, request.prompt, request.output);
   if (arguments.has("engine")) {
     const auto& name = arguments.get<std::string>("engine");
     request.engine = find_engine_profile(name, catalog);
     request.engine_version = name.substr(std::min(name.find('@'), name.size()));
   }
+  if (arguments.has("gpu-memory-utilization")) {
+    request.memory_share =
+        number_value("gpu-memory-utilization", arguments.get<std::string>("gpu-memory-utilization"), 0.05, 1);
+  }
+  if (arguments.has("max-num-seqs")) {
+    request.most_sequences = count_value("max-num-seqs", arguments.get<std::string>("max-num-seqs"), 1, 1U << 20);
+  }
+  request.points = points_of(arguments, request);
+  for (const PolicySpec& point : request.points) request.several_caches |= point.kv != request.points.front().kv;
+  request.output = count_value("output", arguments.get<std::string>("output"), 1, 1U << 20);
+  request.prompt = prompt_of(arguments, request);
+  request.longest = {request.prompt, request.output};
+  require_positions(request.model, request.prompt, request.output);
   const std::vector<WeightFormat> formats = weight_formats_of(arguments, request);
   request.deployments = deployments_of(arguments, request, formats);
   const std::string sampling = arguments.get<std::string>("sampling");
@@ -201,17 +237,10 @@ WorkloadRequest workload_request(const Arguments& arguments) {
 }
 
 EngineProfile WorkloadRequest::engine_on(const Device& device) const {
-  if (!engine) return default_engine_profile(device.kind, data_folder() / "catalog");
-  const bool cpu = device.kind == DeviceKind::kCpu;
-  const EngineProfile there = find_engine_profile(engine->name + engine_version, data_folder() / "catalog",
-                                                  cpu ? "CPU" : device.architecture, gib(device.usable_memory()));
-  // Launches and graphs of a GPU's engines say nothing of a CPU; those of no graphs may be anything.
-  if (there.on_cpu != cpu && (there.on_cpu || there.graphs)) {
-    throw usage_error(fmt::format("--engine {}: it runs on a {}, and {} is a {}", there.name,
-                                  there.on_cpu ? "CPU" : "GPU", device.name, cpu ? "CPU" : "GPU"))
-        .note("leave --engine away for kvroof's own back end");
-  }
-  return there;
+  EngineProfile profile = default_or_named_engine(*this, device);
+  if (memory_share) profile.reserve_fraction = 1 - *memory_share;
+  if (most_sequences) profile.largest_batch = *most_sequences;
+  return profile;
 }
 
 std::string WorkloadRequest::title(const PolicySpec& policy) const {
@@ -283,6 +312,20 @@ std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
           "a second one, and under load of whole requests"};
 }
 
+// Types of the cache that the engine is not known to have.
+static std::string assumed_cache(const WorkloadRequest& request) {
+  if (!request.engine || request.engine->cache_types.empty()) return {};
+  const auto& known = request.engine->cache_types;
+  for (const PolicySpec& point : request.points) {
+    if (!point.kv || point.kv->bits() >= 16) continue;
+    const std::string name(name_of(*point.kv));
+    if (std::ranges::find(known, name) != known.end()) continue;
+    return fmt::format("--kv {}: {} is known to have a cache in {}; that it had this one is assumed", name,
+                       request.engine->name, join(known));
+  }
+  return {};
+}
+
 std::vector<std::string> workload_notes(const WorkloadRequest& request, std::span<const Device* const> devices) {
   std::vector<std::string> notes = layout_notes(request, devices);
   if (!request.trace) {
@@ -297,6 +340,7 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
                         : fmt::format("this checkpoint is stored in {0}; kvroof's own engine runs it in 16 bits, and "
                                       "--engine vllm or another, or --dtype {0}, keeps them", request.stored_format));
   }
+  if (std::string note = assumed_cache(request); !note.empty()) notes.push_back(std::move(note));
   const auto any_point = [&](auto holds) {
     return std::any_of(request.points.begin(), request.points.end(), holds);
   };
@@ -316,10 +360,11 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
                                 "policy itself launches, reads and holds is added", request.engine->name));
   }
   const ModelShape& model = request.model;
-  if (model.max_positions > 0 && std::uint64_t{request.prompt} + request.output > model.max_positions) {
+  const auto [prompt, output] = request.longest;
+  if (model.max_positions > 0 && std::uint64_t{prompt} + output > model.max_positions) {
     notes.push_back(fmt::format("{} + {} tokens are more than the {} positions that {} was made for; time and memory "
                                 "do not depend on that, answers do",
-                                request.prompt, request.output, model.max_positions, model.name));
+                                prompt, output, model.max_positions, model.name));
   }
   for (const PolicySpec& point : request.points) {
     const PolicyInfo& info = policy_info(point.name);

@@ -1,6 +1,7 @@
 // A model under a policy, with prompt and output lengths: what it holds, reads and moves, to be priced on devices.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -28,10 +29,13 @@ struct WorkloadRequest {
   std::vector<PolicySpec> points;  // policies × budgets × types of the cache
   bool several_caches = false;     // more than one type of the cache was asked for
   std::uint32_t prompt = 0, output = 0;
+  std::array<std::uint32_t, 2> longest{};  // prompt and answer of the longest sequence
   std::optional<std::filesystem::path> trace;  // whose residency is projected; nothing: a nominal one
   std::optional<EngineProfile> engine;         // nothing: the device's own
   std::string stored_format;                   // of a quantised checkpoint, where no --dtype was asked for; or empty
   bool keeps_stored = false;                   // its weights are priced so
+  std::optional<double> memory_share;           // of a device's memory, that an engine takes; nothing: its own
+  std::optional<std::uint32_t> most_sequences;  // at once; nothing: as many as its scheduler takes
   std::string engine_version;                  // of it, with an @; empty: today's
 
   // Whether it is kvroof's own back end that is asked about.

@@ -59,6 +59,8 @@ struct EngineProfile {
   double unpacked_share = 1;              // of the arithmetic of 16-bit products, what those of unpacked weights reach
   // Formats of weights that bring a cache of 8 bits, where nothing is said of it.
   std::vector<std::string> small_cache_with;
+  // Types of a cache that it can have beside that of the activations; empty: not known.
+  std::vector<std::string> cache_types;
   // Bytes that one multiprocessor's kernel has under way a clock; 0: enough for the device's bandwidth.
   double bytes_per_clock = 0;
   bool keeps_hidden_rows = false;         // layers with a window hold the rows too that it no longer shows

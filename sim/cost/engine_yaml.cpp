@@ -175,6 +175,15 @@ std::string read_formats(std::vector<std::string>& names, const std::string& key
   return problem;
 }
 
+std::string read_cache_types(std::vector<std::string>& names, const std::string& key, const YAML::Node& node) {
+  std::string problem = read_names(names, key, node);
+  for (const std::string& name : names) {
+    if (!problem.empty() || name == name_of(KvType::kFp8) || parse_kv_type(name)) continue;
+    problem = fmt::format("{}: {}: no such type of a cache: {}", line_of(node), key, name);
+  }
+  return problem;
+}
+
 // The line and name of a key that the map has twice, of which a reader would take either; or nothing.
 std::string repeated_key(const YAML::Node& map) {
   std::set<std::string> seen;
@@ -195,9 +204,10 @@ std::string read_entry(P& profile, const std::string& key, const YAML::Node& nod
   }
   if (key == "published_as") return read_names(profile.published_as, key, node);
   if (key == "small_cache_with") return read_formats(profile.small_cache_with, key, node);
+  if (key == "cache_types") return read_cache_types(profile.cache_types, key, node);
   if (key == "graph_sizes") return read_graph_sizes(profile, node);
   std::vector<std::string> known = {"name",    "about",            "graph_sizes", "published_as",
-                                    "earlier", "small_cache_with", "elsewhere"};
+                                    "earlier", "small_cache_with", "elsewhere",   "cache_types"};
   for (const Field& field : kFields) {
     if (field.key == key) return read_field(profile, field, node);
     known.emplace_back(field.key);
@@ -348,6 +358,7 @@ std::vector<EngineFact> engine_facts(const EngineProfile& profile) {
   }
   facts.push_back({"graph_sizes", graph_sizes_text(profile.graph_sizes)});
   facts.push_back({"small_cache_with", join(profile.small_cache_with)});
+  facts.push_back({"cache_types", join(profile.cache_types)});
   return facts;
 }
 

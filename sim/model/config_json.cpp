@@ -32,6 +32,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"gpt_oss", parse_gpt_oss_config, "mxfp4"},
     ConfigFamily{"gptj", parse_gptj_config},
     ConfigFamily{"granite", parse_granite_config},
+    ConfigFamily{"kimi_k2", parse_deepseek_v3_config},  // whose architecture it names
     ConfigFamily{"llama", parse_llama_config},
     ConfigFamily{"mistral", parse_mistral_config},
     ConfigFamily{"mixtral", parse_mixtral_config},

@@ -142,6 +142,11 @@ ServingSummary summarise_serving(const ServingOutcome& outcome) {
   return s;
 }
 
+bool falls_behind(const ServingOutcome& outcome) {
+  const double few = 10 + 0.05 * static_cast<double>(outcome.requests.size());
+  return static_cast<double>(outcome.waiting_at_end) > few;
+}
+
 double attainment(const ServingOutcome& outcome, double first_token, double token) {
   const auto in_time = std::count_if(outcome.requests.begin(), outcome.requests.end(), [&](const ServedRequest& r) {
     return r.first_token - r.request.arrival <= first_token && token_seconds(r) <= token;

@@ -201,6 +201,17 @@ TEST_CASE("The resolved configuration is printed on request and reads back") {
   CHECK(printed.code == 0);
   std::ofstream(folder.file("resolved.yaml")) << printed.out;
   CHECK(run_program("models --config " + folder.file("resolved.yaml")).out == run_program("models --format csv").out);
+  // Defaults do not count as given where they are read back: some options go together with others alone.
+  const std::string eval = "eval --model " + kDemo + " --text " + folder.file("text.txt") + " --context 64 --prompt 0.5";
+  std::ofstream(folder.file("text.txt")) << std::string(600, 'a');
+  const Ran resolved = run_program(eval + " --print-config");
+  CHECK(resolved.out.find("# max-tokens: 128\n") != std::string::npos);
+  std::ofstream(folder.file("eval.yaml")) << resolved.out;
+  const Ran again = run_program("eval --config " + folder.file("eval.yaml"));
+  CHECK(again.code == 0);
+  CHECK(again.out == run_program(eval).out);
+  std::ofstream(folder.file("comments.yaml")) << "# nothing\n";
+  CHECK(run_program("models --config " + folder.file("comments.yaml")).code == 0);
 }
 
 TEST_CASE("A budget that no policy can use is refused rather than ignored") {

@@ -223,3 +223,21 @@ TEST_CASE("the picture of compare marks each that serves something with a mark o
   REQUIRE(serving < static_cast<long>(points.size()));
   CHECK(marks == std::string("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz").substr(0, serving));
 }
+
+TEST_CASE("caches of other types add columns, and every row has its values under their names") {
+  const auto rows = [](const std::string& types) {
+    return rows_of("plan --model llama-3-8b --device h100-sxm --engine vllm --kv " + types);
+  };
+  const std::vector<Row> plain = rows("bf16"), coded = rows("int8");
+  for (const std::string types : {"bf16,int8", "int8,bf16"}) {
+    for (const Row& row : rows(types)) {
+      const Row& alone = row.at("kv_type") == "int8" ? coded.at(0) : plain.at(0);
+      for (const auto& [key, value] : alone) {
+        INFO(types << " " << key);
+        if (key != "chosen") CHECK(row.at(key) == value);
+      }
+    }
+  }
+  CHECK(std::stoull(coded[0].at("kv_codes_bytes")) + std::stoull(coded[0].at("kv_scales_bytes")) ==
+        std::stoull(coded[0].at("kv_allocated_bytes")));
+}

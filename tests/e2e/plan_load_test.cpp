@@ -85,3 +85,42 @@ TEST_CASE("under load tokens share steps with others' prompts, and goals hold fo
   CHECK(late.code == 3);
   CHECK(late.out.find("ms for a prompt under load") != std::string::npos);
 }
+
+TEST_CASE("a device that misses a goal under load is shown with the first token that misses it") {
+  const std::string work = "compare --model llama-3.3-70b --device h200,b200 --engine vllm --tp 4 --dtype fp8 --kv fp8 "
+                           "--prompt 8k --output 512 --batch 50 --ttft-ms 2000 --tpot-ms 50 --under-load --format json";
+  const Ran ran = run_program(work);
+  INFO(ran.err);
+  const json answer = json::parse(ran.out);
+  bool missed = false;
+  for (const json& point : answer["points"]) {
+    if (point["limited_by"] != "ttft") continue;
+    missed = true;
+    CHECK(point["batch"] == 0);
+    CHECK(point["ttft_ms"]["value"] > 2000);
+  }
+  CHECK(missed);
+}
+
+TEST_CASE("what would let more sequences in is said by what limits their number") {
+  const auto page = [](const std::string& words) { return run_program("plan --engine vllm --output 256 " + words).out; };
+  // Weights are the largest line, and caches all that sequences take.
+  const std::string gpt = page("--model gpt-oss-120b --device h200 --prompt 8k");
+  CHECK(gpt.find("a smaller budget or a smaller type of the cache") != std::string::npos);
+  const std::string scheduler = page("--model llama-3.1-8b --device mi300x --prompt 1k");
+  CHECK(scheduler.find("the engine takes no more at once") != std::string::npos);
+  const std::string lifted = page("--model llama-3.1-8b --device mi300x --prompt 1k --max-num-seqs 512");
+  CHECK(lifted.find("512 sequences at once") != std::string::npos);
+}
+
+TEST_CASE("the share of memory that an engine takes, and the types of its cache, are its own unless they are given") {
+  const std::string words = " --model llama-3.1-8b --engine vllm --device h100-sxm --prompt 2k --output 256 ";
+  const int by_default = plan(words)["largest_batch"];
+  CHECK(plan(words + "--gpu-memory-utilization 0.9")["largest_batch"] == by_default);
+  CHECK(plan(words + "--gpu-memory-utilization 0.95")["largest_batch"] > by_default);
+  std::vector<std::string> types;
+  const json automatic = plan(words + "--kv auto");
+  for (const json& one : automatic["searched"]) types.push_back(one["kv_type"]);
+  CHECK(types == std::vector<std::string>{"bf16", "fp8"});
+  CHECK(run_program("plan" + words + "--kv int4").out.find("that it had this one is assumed") != std::string::npos);
+}
