@@ -73,11 +73,9 @@ void note_clipped_layers(const Arguments& arguments, const AnalyzeOptions& optio
              arguments.get<std::string>("layers"), layers - 1, options.first_layer, layers - 1);
 }
 
-// As replay reads them, but with half of the prompt where neither policies nor budgets were asked for.
+// As replay reads them, but with half of the prompt where no budget was asked for.
 std::vector<PolicySpec> points_of(const Arguments& arguments) {
-  if (arguments.has("policy") || arguments.has("budget")) return policy_points(arguments);
-  const std::vector<Budget> half = {parse_budget("0.5").or_throw("--budget")};
-  return cross_budgets(parse_policies(arguments.get<std::string>("policy")), half);
+  return policy_points(arguments, parse_budget("0.5").or_throw("--budget"));
 }
 
 int run_analyze(const Arguments& arguments) {

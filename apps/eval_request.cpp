@@ -97,7 +97,7 @@ void describe_eval(po::options_description_easy_init add) {
       "task", any(),
       "of --text: perplexity (default) | needle; of --jsonl: rouge | choice (default: what the first line has)")(
       "policy", text("full"), "eviction policies, name[:key=value]…, between commas; full is always the base line")(
-      "budget", any(), "for policies without budget=, a list: 0.5 or 50% of the prompt, 512 tokens, 0.5@current")(
+      "budget", any(), "for policies without budget=, a list: 0.5 or 50% of the prompt, 512 or 4k tokens, 0.5@current")(
       "context", any(),
       "perplexity: tokens of a window (default 1k, or the model's context if that is less); needle: tokens of the text "
       "with its needle, a list (default: 512,1k,2k, those that fit)")(

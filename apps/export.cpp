@@ -145,7 +145,8 @@ int run_export(const Arguments& arguments) {
 
 void describe_export(po::options_description_easy_init add) {
   add("policy", po::value<std::string>()->default_value("full"), "simulate the run under these policies beside it");
-  add("budget", po::value<std::string>(), "for a policy that carries none: 0.5 or 50% (of the prompt), 512 (tokens)");
+  add("budget", po::value<std::string>(),
+      "for a policy that carries none: 0.5 or 50% (of the prompt), 512 or 4k (tokens)");
   add("device", po::value<std::string>(), "on this device");
 }
 

@@ -127,7 +127,7 @@ void describe_generate(po::options_description_easy_init add) {
       "ids", list(), "token ids of a prompt, \"5 17\"; needs no tokenizer; may be repeated")(
       "batch", text("1"), "copies of each prompt")("policy", text("full"), "one eviction policy: name[:key=value]…")(
       "budget", po::value<std::string>(),
-      "for a policy without budget=: 0.5 or 50% of the prompt, 512 tokens, 0.5@current")(
+      "for a policy without budget=: 0.5 or 50% of the prompt, 512 or 4k tokens, 0.5@current")(
       "backend", po::value<std::string>(), kBackendHelp)("linear", po::value<std::string>(), kLinearHelp)(
       "dtype", po::value<std::string>(), "weights as f32, bf16 or f16 (default: as stored; reference: f32)")(
       "kv", po::value<std::string>(), kKvHelp)(

@@ -68,7 +68,7 @@ void describe(po::options_description_easy_init add) {
   add("policy", po::value<std::string>()->default_value("full"),
       "policies: name[:key=value]…, separated by commas");
   add("budget", po::value<std::string>(),
-      "budgets for the policies that carry none: 0.5 or 50% (of the prompt), 512 (tokens), 0.5@current");
+      "budgets for the policies that carry none: 0.5 or 50% (of the prompt), 512 or 4k (tokens), 0.5@current");
   add("device", po::value<std::string>(), "devices by name or file, with a fact changed by :fact=value: adds times");
   add("batch", po::value<std::string>()->default_value("1"), "batch sizes; max: the largest that fits");
   add("beams", po::value<std::string>()->default_value("1"),

@@ -28,8 +28,52 @@ void note_budgets(const ReplayAnswer& answer, Notes& notes) {
   if (!text.empty()) notes.push_back(text);
 }
 
+std::string in_percent(double share) {
+  return share >= 1 ? fmt::format("{:.0f}", 100 * share) : fmt::format("{:.3g}", 100 * share);
+}
+
+// "5", or of sequences that differ "5 to 7".
+std::string range(const std::string& least, const std::string& most) {
+  return least == most ? least : least + " to " + most;
+}
+
 bool has_quality(const ReplayAnswer& answer) {
   return std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.quality; });
+}
+
+// So many tokens of another prompt are another share of it: what is priced is then not what was measured.
+void note_shares(const ReplayAnswer& answer, Notes& notes) {
+  if (!answer.request.prompt || !has_quality(answer)) return;
+  const std::uint32_t projected = *answer.request.prompt;
+  std::vector<std::uint32_t> prompts;
+  for (const ResidencyLog& log : answer.results.front().residency) prompts.push_back(log.head().prompt);
+  const auto [least, most] = std::ranges::minmax(prompts);
+  for (const PolicySpec& spec : answer.request.points) {
+    if (spec.budget.kind != Budget::Kind::kTokens) continue;
+    const double tokens = spec.budget.value, share = tokens / projected;
+    const std::string recorded = range(in_percent(tokens / most), in_percent(tokens / least));
+    if (recorded == in_percent(share)) continue;
+    std::string text = fmt::format(
+        "warning: budget {} is {} % of the recorded prompt ({} tokens), which quality is of, and {} % of the projected "
+        "one ({} tokens), which bytes and time are of",
+        spec.budget.text, recorded, range(std::to_string(least), std::to_string(most)), in_percent(share), projected);
+    if (share < 1) text += fmt::format("; a budget written as a share, {:.3g}, is measured and projected alike", share);
+    add_once(notes, std::move(text));
+  }
+}
+
+void note_unmeasured(const ReplayAnswer& answer, Notes& notes) {
+  if (!has_quality(answer)) return;
+  Notes points;
+  for (const ReplayPoint& p : answer.points) {
+    if (p.measured) continue;
+    add_once(points, p.result->spec.text() + (answer.request.models.size() > 1 ? " as " + p.model : ""));
+  }
+  if (points.empty()) return;
+  notes.push_back(fmt::format(
+      "warning: {}: nothing was evicted from the recording, and the projection evicts, so that recall and output error "
+      "were not measured; record a longer prompt, or write the budget as a share",
+      join(points, ", ")));
 }
 
 void note_quality(const ReplayAnswer& answer, Notes& notes) {
@@ -170,6 +214,8 @@ void note_reproduction(const ReplayAnswer& answer, Notes& notes) {
 
 std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   Notes notes;
+  note_shares(answer, notes);
+  note_unmeasured(answer, notes);
   note_budgets(answer, notes);
   note_quality(answer, notes);
   note_columns(answer, notes);

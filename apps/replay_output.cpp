@@ -130,7 +130,7 @@ bool has_position(const ReplayPoint& p) { return p.bounds.has_value(); }
 void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool devices, bool bounds,
                const BytesColumn& resident, const BytesColumn& read) {
   const PolicySpec& spec = p.result->spec;
-  const auto& quality = p.result->quality;
+  const Quality* quality = p.quality();
   cells.add("policy", labels.of(spec), false);
   cells.add("budget", budget_of(spec));
   if (devices) cells.add("device", p.device, false);
@@ -207,8 +207,8 @@ Json json_of(const BoundRecalls& b) {
 
 Json json_of(const ReplayPoint& p) {
   const PolicySpec& spec = p.result->spec;
-  const auto& q = p.result->quality;
-  Json json = {{"point", spec.text()}, {"policy", spec.preset.empty() ? spec.name : spec.preset}};
+  const Quality* q = p.quality();
+  Json json = {{"point", spec.text()}, {"policy", short_name(spec)}};
   json["budget"] = limited(spec) ? Json(spec.budget.text) : Json(nullptr);
   json["budget_meaning"] = spec.budget.describe();
   if (!p.model.empty()) json["model"] = p.model;
@@ -359,10 +359,10 @@ std::string replay_csv(const ReplayAnswer& answer) {
   WideRows rows;
   for (const ReplayPoint& p : answer.points) {
     const PolicySpec& spec = p.result->spec;
-    const auto& q = p.result->quality;
+    const Quality* q = p.quality();
     const Estimate* step = p.prediction ? &p.prediction->step : nullptr;
     rows.add("point", spec.text());
-    rows.add("policy", spec.name);
+    rows.add("policy", short_name(spec));
     rows.add("budget", limited(spec) ? spec.budget.text : "");
     rows.add("model", p.model);
     rows.add("device", p.device);
@@ -379,6 +379,7 @@ std::string replay_csv(const ReplayAnswer& answer) {
     rows.add("tokens_per_s", p.prediction ? std::optional(p.prediction->tokens_per_s.value) : std::nullopt);
     rows.add("largest_batch", p.largest_batch);
     rows.add("limited_by", p.limited_by);
+    rows.add("kv_type", std::string(name_of(p.kv)));
     rows.end_row();
   }
   return rows.csv();

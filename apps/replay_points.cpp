@@ -153,6 +153,28 @@ Estimate shared(Estimate sequences, std::uint64_t beams) {
   return sequences;
 }
 
+// Whether decode steps attend to all tokens of all sequences, given as prompt and decoded tokens.
+bool attends_to_all(const ResidencySummary& summary, const ModelShape& shape, std::span<const ProjectedLengths> all) {
+  double full = 0;
+  for (const ProjectedLengths& sequence : all) {
+    const LayerCounts decode = full_attention_summary(shape, sequence.prompt, sequence.output).decode;
+    full += static_cast<double>(decode.attended) / shape.kv_heads * summary.storage_heads;
+  }
+  constexpr double kRounding = 1e-6;  // of rows, which a projection has in whole numbers
+  return static_cast<double>(summary.decode.attended) >= full * (1 - kRounding);
+}
+
+// A recording that the policy left whole says nothing of one that it would not.
+bool measures(const PointResult& result, const ModelShape& own, const ResidencySummary& projected,
+              const ModelShape& shape, const ReplayRequest& request) {
+  std::vector<ProjectedLengths> recorded, lengths;
+  for (const ResidencyLog& log : result.residency) {
+    recorded.push_back({log.head().prompt, log.head().steps});
+    lengths.push_back({request.prompt.value_or(log.head().prompt), request.output.value_or(log.head().steps)});
+  }
+  return attends_to_all(projected, shape, lengths) || !attends_to_all(summarise(result.residency), own, recorded);
+}
+
 void price_point(const PricedModel& model, const ReplayRequest& request, const PointResult& result,
                  ResidencySummary summary, std::vector<ReplayPoint>& points) {
   summary.beams = request.beams;
@@ -287,13 +309,17 @@ std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceM
     PricedModels models(request, shape.name, shape, weights);
     for (const PointResult& result : results) {
       const PricedModel& model = models.with(result.spec.kv.value_or(weights));
-      price_point(model, request, result, summarise_as(result, own, shape, request.prompt, request.output), points);
+      const ResidencySummary summary = summarise_as(result, own, shape, request.prompt, request.output);
+      const std::size_t first = points.size();
+      price_point(model, request, result, summary, points);
+      const bool measured = measures(result, own, summary, shape, request);
+      for (ReplayPoint& point : std::span(points).subspan(first)) point.measured = measured;
     }
   }
   for (const PointResult& result : results) {
     const std::optional<BoundRecalls> bounds = bounds_of(result, all);
     for (ReplayPoint& point : points) {
-      if (point.result == &result) point.bounds = bounds;
+      if (point.result == &result && point.measured) point.bounds = bounds;
     }
   }
   return points;

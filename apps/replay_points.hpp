@@ -30,7 +30,10 @@ struct ReplayPoint {
   Estimate largest_batch_interval;             // likewise
   std::string limited_by;                      // with a device
   std::optional<BoundRecalls> bounds;          // random and oracle, where its recall lies between
+  bool measured = true;                        // false: the recording lost nothing, where the projection would
 
+  // What was measured of this point; null: nothing.
+  [[nodiscard]] const Quality* quality() const { return measured && result->quality ? &*result->quality : nullptr; }
   [[nodiscard]] std::optional<double> position() const {
     return bounds ? std::optional(bounds->position(result->quality->recall_mean)) : std::nullopt;
   }

@@ -67,7 +67,7 @@ class Lines {
 std::vector<const ReplayPoint*> one_of_each(const ReplayAnswer& answer) {
   std::vector<const ReplayPoint*> points;
   for (const ReplayPoint& point : answer.points) {
-    if (!point.result->quality || point.batch == 0 || point.model != answer.points.front().model) continue;
+    if (!point.quality() || point.batch == 0 || point.model != answer.points.front().model) continue;
     if (std::ranges::find(points, point.result, &ReplayPoint::result) == points.end()) points.push_back(&point);
   }
   return points;
@@ -95,7 +95,7 @@ LineChart quality_chart(const ReplayAnswer& answer) {
   };
   for (const ReplayPoint* point : points) {
     const PolicySpec& spec = point->result->spec;
-    const double x = mib_read(answer, *point), recall = point->result->quality->recall_mean;
+    const double x = mib_read(answer, *point), recall = point->quality()->recall_mean;
     lines.add(spec, {x, recall, 0, 0, fmt::format("{}: recall {:.3f}, {:.3g} MiB", spec.text(), recall, x)});
     if (!point->bounds || std::ranges::find(bounded, point->bounds->budget.text) != bounded.end()) continue;
     bounded.push_back(point->bounds->budget.text);
@@ -113,8 +113,8 @@ LineChart error_chart(const ReplayAnswer& answer) {
   Lines lines;
   for (const ReplayPoint* point : one_of_each(answer)) {
     const PolicySpec& spec = point->result->spec;
-    if (!point->result->quality->output_error) continue;
-    const double x = mib_read(answer, *point), error = *point->result->quality->output_error;
+    if (!point->quality()->output_error) continue;
+    const double x = mib_read(answer, *point), error = *point->quality()->output_error;
     lines.add(spec, {x, error, 0, 0, fmt::format("{}: output error {:.3f}, {:.3g} MiB", spec.text(), error, x)});
   }
   chart.lines = std::move(lines).lines(false);
@@ -155,11 +155,11 @@ LineChart speed_chart(const ReplayAnswer& answer, const Deployed& deployed) {
   for (std::size_t i = deployed.choice; i < answer.points.size(); i += answer.request.batches.size()) {
     const ReplayPoint& p = answer.points[i];
     if (p.model != deployed.first->model || p.device != deployed.first->device || !p.prediction ||
-        !p.result->quality) {
+        !p.quality()) {
       continue;
     }
     const Estimate& rate = p.prediction->tokens_per_s;
-    const double recall = p.result->quality->recall_mean;
+    const double recall = p.quality()->recall_mean;
     lines.add(p.result->spec,
               {rate.value, recall, rate.low80, rate.high80,
                fmt::format("{}, batch {}: recall {:.3f}, {:.0f} tokens/s ({:.0f} to {:.0f})", p.result->spec.text(),

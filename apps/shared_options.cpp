@@ -86,7 +86,8 @@ std::string svg_file(const Arguments& arguments) {
   return svg;
 }
 
-std::vector<PolicySpec> policy_points(const Arguments& arguments) {
+std::vector<PolicySpec> policy_points(const Arguments& arguments, const std::optional<Budget>& fallback) {
+  std::vector<PolicySpec> policies = parse_policies(arguments.get<std::string>("policy"));
   std::vector<Budget> budgets;
   if (arguments.has("budget")) {
     for (const std::string& item : split_list("budget", arguments.get<std::string>("budget"))) {
@@ -95,9 +96,13 @@ std::vector<PolicySpec> policy_points(const Arguments& arguments) {
       budgets.push_back(std::move(budget).value());
     }
   }
+  const auto lacks_budget = [](const PolicySpec& spec) {
+    return !spec.has_budget && policy_info(spec.name).takes_budget;
+  };
+  if (fallback && budgets.empty() && std::ranges::any_of(policies, lacks_budget)) budgets.push_back(*fallback);
   constexpr std::size_t kMostBytes = std::size_t{1} << 24;
   std::vector<PolicySpec> points;
-  for (PolicySpec& point : cross_budgets(parse_policies(arguments.get<std::string>("policy")), budgets)) {
+  for (PolicySpec& point : cross_budgets(std::move(policies), budgets)) {
     const std::string heads(point.find("heads").value_or("none"));
     if (heads != "none" && point.head_values.empty()) {
       const std::string what = fmt::format("policy {}: heads={}", point.name, heads);

@@ -152,7 +152,8 @@ void describe_workload(po::options_description_easy_init add) {
   add("model", po::value<std::string>(),
       "a name of the catalog (Qwen/Qwen3-32B is qwen3-32b), a folder, its config.json or a GGUF file");
   add("policy", po::value<std::string>()->default_value("full"), "name[:key=value]…");
-  add("budget", po::value<std::string>(), "for a policy that carries none: 0.5 or 50% (of the prompt), 512 (tokens)");
+  add("budget", po::value<std::string>(),
+      "for a policy that carries none: 0.5 or 50% (of the prompt), 512 or 4k (tokens)");
   add("prompt", po::value<std::string>()->default_value("2k"),
       "prompt tokens of a sequence; max: as many as the model has positions, in plan as many as also fit and meet the "
       "goals");

@@ -28,8 +28,8 @@ std::optional<double> parse_decimal(std::string_view text) {
 
 Failure not_a_budget(std::string_view text) {
   return failure(
-      "`{}` is no budget: a fraction in (0, 1] such as 0.5 or 50%, a number of tokens ≥ 1 such as 512, or "
-      "0.5@current",
+      "`{}` is no budget: a fraction in (0, 1] such as 0.5 or 50%, a number of tokens ≥ 1 such as 512 or 4k (4096), "
+      "or 0.5@current",
       text.substr(0, 40));
 }
 
@@ -72,13 +72,17 @@ Result<Budget> parse_budget(std::string_view text) {
   if (current) number.remove_suffix(8);
   const bool percent = number.ends_with('%');
   if (percent) number.remove_suffix(1);
+  // "1k" is 1024 tokens, as in other options that count tokens.
+  const bool thousands = number.ends_with('k') || number.ends_with('K');
+  if (thousands) number.remove_suffix(1);
   const auto value = parse_decimal(number);
   if (!value) return not_a_budget(text);
   const bool fraction = percent || number.find('.') != std::string_view::npos;
+  if (thousands && (fraction || current)) return not_a_budget(text);
   if (!fraction) {
     if (current)
       return failure("`{}`: relative to the current length a budget is a fraction, such as 0.5@current", text);
-    return count_budget(text, *value);
+    return count_budget(text, thousands ? 1024 * *value : *value);
   }
   const double share = percent ? *value / 100 : *value;
   if (share <= 0) return failure("`{}`: a budget of 0 keeps nothing", text);

@@ -13,7 +13,7 @@ struct Budget {
   enum class Kind : std::uint8_t {
     kUnlimited,          // full
     kFractionOfPrompt,   // "0.5" or "50%": floor(value · prompt), at least 1; static while decoding
-    kTokens,             // "512"
+    kTokens,             // "512", "4k" (4096)
     kFractionOfCurrent,  // "0.5@current": floor(value · tokens so far), at least 1
     kCompression,        // compression=r: int(prompt · (1 − r)) in double precision, at least 1 (kvpress)
   };
@@ -28,8 +28,8 @@ struct Budget {
   friend bool operator==(const Budget&, const Budget&) = default;
 };
 
-// With a decimal point or `%`: a fraction in (0, 1]; without: a count ≥ 1. Refuses 0, negatives, text, fractions
-// above 1.
+// With a decimal point or `%`: a fraction in (0, 1]; without: a count ≥ 1, with `k` of 1024 each. Refuses 0, negatives,
+// text, fractions above 1.
 Result<Budget> parse_budget(std::string_view text);
 Result<Budget> parse_compression(std::string_view text);
 

@@ -155,7 +155,7 @@ constexpr ParamInfo kParams[] = {
     {"beta", "count", "20", "how steep the pyramid is"},
     {"heads", "FILE", "none",
      "capacities in place of scores: a line a layer, a weight a KV head; beside the window k is their mean"},
-    kWindowParam,
+    kRuledWindowParam,
     {"kernel", "odd count", "7", "neighbours over which scores are pooled; with rule=kvpress 5"},
     {"pool", "avg | max", "max", "how they are pooled; with rule=kvpress avg"},
     kGroupParam,

@@ -44,7 +44,7 @@ PolicyTraits traits(const PolicySpec& spec) {
 
 constexpr ParamInfo kParams[] = {
     {"beta", "count", "20", "how steep the pyramid is: the last layer keeps a beta-th of the mean beside the window"},
-    kWindowParam,
+    kRuledWindowParam,
     kKernelParam,
     kPoolParam,
     kGroupParam,

@@ -6,7 +6,7 @@ namespace {
 
 PolicyTraits traits(const PolicySpec& spec) { return window_traits(spec, window_rule(spec)); }
 
-constexpr ParamInfo kParams[] = {kWindowParam, kKernelParam, kPoolParam, kGroupParam, kRuleParam};
+constexpr ParamInfo kParams[] = {kRuledWindowParam, kKernelParam, kPoolParam, kGroupParam, kRuleParam};
 
 }  // namespace
 

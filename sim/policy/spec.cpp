@@ -22,6 +22,12 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+std::string_view without_blanks(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t";
+  const std::size_t first = std::min(text.find_first_not_of(kBlanks), text.size());
+  return text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
+}
+
 // What a message shows of text that may be hostile.
 std::string_view shown(std::string_view text) { return text.substr(0, 40); }
 
@@ -73,6 +79,18 @@ void set_budget(PolicySpec& spec, std::string_view key, std::string_view value) 
   auto parsed = key == "budget" ? parse_budget(value) : parse_compression(value);
   spec.budget = std::move(parsed).or_throw(fmt::format("policy {}: {}", spec.name, key), ExitCode::kUsage);
   spec.has_budget = true;
+}
+
+bool lacks_budget(const PolicySpec& spec) { return !spec.has_budget && policy_info(spec.name).takes_budget; }
+
+// --budget beside policies of which none lacks one.
+Error no_policy_to_serve(const std::vector<PolicySpec>& policies) {
+  const auto own = std::ranges::find_if(policies, &PolicySpec::has_budget);
+  const std::string& name = policies.front().name;
+  const std::string why = own != policies.end() ? own->text() + " has a budget of its own"
+                          : name == "full"      ? "full keeps every token"
+                                                : name + " takes no budget";
+  return usage_error("--budget has no policy to serve: " + why).note("add --policy h2o, for example");
 }
 
 PolicySpec parse_policy(std::string_view text) {
@@ -186,41 +204,27 @@ TokensOrShare tokens_or_share(const PolicySpec& spec, std::string_view key, Toke
 
 std::vector<PolicySpec> parse_policies(std::string_view text) {
   std::vector<PolicySpec> specs;
-  for (const std::string_view part : split(text, ',')) specs.push_back(parse_policy(part));
+  for (const std::string_view part : split(text, ',')) specs.push_back(parse_policy(without_blanks(part)));
   return specs;
 }
 
 std::vector<PolicySpec> cross_budgets(std::vector<PolicySpec> policies, const std::vector<Budget>& budgets) {
-  const auto needs_none = [](const PolicySpec& spec) { return !policy_info(spec.name).takes_budget; };
-  if (!budgets.empty() && std::all_of(policies.begin(), policies.end(), needs_none)) {
-    const std::string& name = policies.front().name;
-    const std::string why = name == "full" ? "full keeps every token" : name + " takes no budget";
-    throw usage_error("--budget has no policy to serve: " + why).note("add --policy h2o, for example");
-  }
+  if (!budgets.empty() && std::ranges::none_of(policies, lacks_budget)) throw no_policy_to_serve(policies);
   std::vector<PolicySpec> points;
   for (PolicySpec& spec : policies) {
-    const PolicyInfo& info = policy_info(spec.name);
-    if (!info.takes_budget) {
+    if (!lacks_budget(spec)) {
       points.push_back(std::move(spec));
       continue;
     }
-    if (spec.has_budget && !budgets.empty()) {
-      throw usage_error(fmt::format("policy {} has a budget of its own, and --budget is given as well", spec.text()))
-          .note("write the budget with each policy, or give --budget for all of them");
-    }
-    if (!spec.has_budget && budgets.empty()) {
+    if (budgets.empty()) {
       throw usage_error(fmt::format("policy {} needs a budget", spec.text()))
           .note(fmt::format("give --budget 0.5, or write {}:budget=0.5", spec.name));
-    }
-    if (spec.has_budget) {
-      points.push_back(std::move(spec));
-      continue;
     }
     for (const Budget& budget : budgets) {
       PolicySpec point = spec;
       point.budget = budget;
       point.has_budget = true;
-      (void)info.traits(point);  // recent against the budget
+      (void)policy_info(point.name).traits(point);  // recent against the budget
       points.push_back(std::move(point));
     }
   }

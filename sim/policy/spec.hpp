@@ -44,12 +44,12 @@ struct TokensOrShare {
 };
 TokensOrShare tokens_or_share(const PolicySpec& spec, std::string_view key, TokensOrShare fallback);
 
-// Parses and validates names, parameters and values of "a:x=1,b" against the table. Throws Error (usage), with a
-// suggestion where a name is nearly right.
+// Parses and validates names, parameters and values of "a:x=1, b" against the table; blanks around an item are none of
+// it. Throws Error (usage), with a suggestion where a name is nearly right.
 std::vector<PolicySpec> parse_policies(std::string_view text);
 
 // The sweep of policies × budgets: a policy that carries a budget is one point, `full` is one point, every other gets
-// one point for each of `budgets`. Throws Error (usage) when a policy has no budget from either side, or from both.
+// one point for each of `budgets`. Throws Error (usage) when a policy has no budget, and when none lacks one of these.
 std::vector<PolicySpec> cross_budgets(std::vector<PolicySpec> policies, const std::vector<Budget>& budgets);
 
 }  // namespace kvroof

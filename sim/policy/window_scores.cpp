@@ -6,6 +6,9 @@
 #include "sim/policy/table_helpers.hpp"
 
 namespace kvroof {
+namespace {
+constexpr std::uint32_t kKvpressWindow = 64;  // window_size of SnapKVPress, where none is given
+}
 
 bool is_kvpress_rule(const PolicySpec& spec) {
   return spec.choice("rule", {"repository", "kvpress"}, "repository") == "kvpress";
@@ -13,6 +16,8 @@ bool is_kvpress_rule(const PolicySpec& spec) {
 
 WindowRule window_rule(const PolicySpec& spec, WindowRule fallback) {
   WindowRule rule = fallback;
+  rule.pool_first = is_kvpress_rule(spec);
+  if (rule.pool_first) rule.window = kKvpressWindow;
   rule.window = spec.count("window", rule.window, 1);
   rule.kernel = spec.count("kernel", rule.kernel, 1);
   if (rule.kernel % 2 == 0) {
@@ -21,7 +26,6 @@ WindowRule window_rule(const PolicySpec& spec, WindowRule fallback) {
   }
   rule.max_pool = spec.choice("pool", {"avg", "max"}, rule.max_pool ? "max" : "avg") == "max";
   rule.reduction = group_reduction(spec);
-  rule.pool_first = is_kvpress_rule(spec);
   return rule;
 }
 

@@ -20,7 +20,8 @@ struct WindowRule {
   bool pool_first = false;  // pools each query head before the group is reduced (kvpress), else after
 };
 
-// Reads window, kernel, pool, group and rule; what is not given is taken from `fallback`.
+// Reads window, kernel, pool, group and rule; what is not given is taken from `fallback`, but for the window of
+// rule=kvpress, which is that of kvpress.
 WindowRule window_rule(const PolicySpec& spec, WindowRule fallback = {});
 // Traits of a policy that evicts once, after the prompt, by such scores; `group` says what is stored.
 PolicyTraits window_traits(const PolicySpec& spec, const WindowRule& rule);
@@ -28,6 +29,9 @@ bool is_kvpress_rule(const PolicySpec& spec);
 
 inline constexpr ParamInfo kWindowParam = {"window", "tokens", "32",
                                            "the prompt's last rows, which score the others and whose tokens stay"};
+inline constexpr ParamInfo kRuledWindowParam = {
+    "window", "tokens", "32",
+    "the prompt's last rows, which score the others and whose tokens stay; with rule=kvpress 64"};
 inline constexpr ParamInfo kKernelParam = {"kernel", "odd count", "5", "neighbours over which scores are pooled"};
 inline constexpr ParamInfo kPoolParam = {"pool", "avg | max", "avg", "how they are pooled"};
 inline constexpr ParamInfo kRuleParam = {"rule", "repository | kvpress", "repository",

@@ -46,7 +46,7 @@ Accounting account(const ModelShape& shape, TrafficTypes types, const ResidencyS
   a.policy_state = sequences * summary.peak_rows * summary.state_bytes_per_row + a.page_metadata;
   a.state_read = nearest(mean(summary.decode.state_read));
   a.state_written = nearest(mean(summary.decode.state_written));
-  a.scored = types.kv.scored_bytes(nearest(mean(summary.decode.scored)));
+  a.scored = nearest(mean(types.kv.scored_bytes(summary.decode.scored)));
   a.attention_flops = step[KernelFamily::kAttention].value;
   a.policy_flops = count * tokens.passed / static_cast<double>(summary.decode_steps) * summary.decode.policy_flops;
   add_prompts(a, shape, types, summary, count);

@@ -188,12 +188,12 @@ ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t p
   return sum;
 }
 
-// The later queries of a step also meet the rows of those before them.
-StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
-                                std::uint64_t batch, StepTokens tokens) {
-  const double factor = static_cast<double>(batch) / static_cast<double>(summary.decode_steps);
+// What all decode steps of one sequence move and do in the cache, as one call. The later queries of a step also meet
+// the rows of those before them.
+static StepTraffic traffic_of_all_steps(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
+                                        StepTokens tokens) {
   const u64 passed = tokens.passed, more = passed - 1;
-  StepWork work{passed * batch, passed * batch, summary.storage_heads, scaled(summary.decode, factor)};
+  StepWork work{0, 0, summary.storage_heads, summary.decode};
   LayerCounts& rows = work.rows;
   work.rows_read = rows.attended + more * rows.written;
   rows.attended = passed * rows.attended + passed * more / 2 * rows.written;
@@ -206,6 +206,26 @@ StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, con
   rows.converted = scaled(rows.converted, tokens.kept);
   rows.policy_flops = static_cast<double>(passed) * rows.policy_flops;
   return step_traffic(shape, types, work);
+}
+
+// Bytes are divided and not rows, and once: a mean that is rounded to a row is off by up to half of one a sequence.
+StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
+                                std::uint64_t batch, StepTokens tokens) {
+  const double factor = static_cast<double>(batch) / static_cast<double>(summary.decode_steps);
+  const StepTraffic all = traffic_of_all_steps(shape, types, summary, tokens);
+  StepTraffic mean = step_traffic(shape, types, {tokens.passed * batch, tokens.passed * batch, 0, {}});
+  for (const Cause cause : {Cause::kKvRead, Cause::kKvWrite, Cause::kCompaction, Cause::kScores}) {
+    mean.bytes.add(cause, scaled(all.bytes[cause], factor));
+  }
+  mean.kv_read.scales = scaled(all.kv_read.scales, factor);
+  mean.kv_read.residual = scaled(all.kv_read.residual, factor);
+  // The parts make up the total: elements, of which there are most, take what rounding leaves.
+  const u64 parts = mean.kv_read.scales + mean.kv_read.residual;
+  mean.kv_read.elements = std::max(mean.bytes[Cause::kKvRead], parts) - parts;
+  for (const KernelFamily family : {KernelFamily::kAttention, KernelFamily::kPolicy}) {
+    mean.flops[static_cast<std::size_t>(family)] = Flops(factor * all[family].value);
+  }
+  return mean;
 }
 
 }  // namespace kvroof

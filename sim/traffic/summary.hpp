@@ -73,7 +73,7 @@ struct StepTokens {
   double kept = 1;  // 1 to passed
 };
 
-// Mean decode step of `batch` sequences like the summary, each count rounded to nearest.
+// Mean decode step of `batch` sequences like the summary: bytes of all steps, divided once and rounded to nearest.
 StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
                                 std::uint64_t batch, StepTokens tokens = {});
 

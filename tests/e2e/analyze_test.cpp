@@ -113,6 +113,16 @@ TEST_CASE("analyze -o writes data, pictures and a page, and never over what is t
   CHECK(entries == 2);  // the trace and the folder: nothing half-written stays
 }
 
+TEST_CASE("policies without a budget are analysed at half of the prompt, those with one at theirs") {
+  const Imported x;
+  const std::string half = analyze_ok(x.path + " policy --policy h2o --budget 0.5").out;
+  CHECK(analyze_ok(x.path + " policy --policy h2o").out == half);
+  CHECK(analyze_ok(x.path + " policy --policy h2o:budget=0.5").out == half);
+  const std::string both = analyze_ok(x.path + " policy --policy h2o,window:budget=9").out;
+  CHECK_THAT(both, ContainsSubstring("h2o:budget=0.5"));
+  CHECK_THAT(both, ContainsSubstring("window:budget=9"));
+}
+
 TEST_CASE("analyze answers a mistake in one sentence") {
   const Imported x;
   check_refused(x.path + " sparcity", 2, "unknown analysis 'sparcity'; did you mean sparsity?");

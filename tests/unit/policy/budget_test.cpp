@@ -31,6 +31,18 @@ TEST_CASE("a budget without a decimal point is a count of tokens") {
   CHECK(tokens("1", 101, 1000) == 1);
 }
 
+TEST_CASE("a count of tokens may be in units of 1024, as 4k") {
+  CHECK(tokens("1k", 101, 1000) == 1024);
+  CHECK(tokens("4K", 101, 1000) == 4096);
+  CHECK(parse_budget("1k").or_throw("").describe() == "1024 tokens");
+  CHECK(why_not("0k").find("keeps nothing") != std::string::npos);
+  CHECK(why_not("9999999k").find("more tokens") != std::string::npos);
+  for (const char* wrong : {"k", "0.5k", "50k%", "50%k", "1k@current", "1kk", "1 k"}) {
+    INFO(wrong);
+    CHECK(why_not(wrong).find("is no budget") != std::string::npos);
+  }
+}
+
 TEST_CASE("a budget @current follows the current length") {
   CHECK(tokens("0.5@current", 100, 100) == 50);
   CHECK(tokens("0.5@current", 100, 161) == 80);

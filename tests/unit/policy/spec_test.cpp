@@ -36,6 +36,29 @@ TEST_CASE("a specification is a name and parameters, several are separated by co
   CHECK(parse_policies("streaming:compression=0.5:sinks=4")[0].text() == "streaming:compression=0.5:sinks=4");
 }
 
+TEST_CASE("blanks around an item of a list of policies are none of it, and blanks inside stay a mistake") {
+  const auto specs = parse_policies(" h2o:budget=0.5 ,\twindow, full ");
+  REQUIRE(specs.size() == 3);
+  CHECK(specs[0].text() == "h2o:budget=0.5");
+  CHECK(specs[1].text() == "window");
+  CHECK(specs[2].text() == "full");
+  CHECK(contains(why_not("full, ,window"), "a policy is missing"));
+  CHECK(contains(why_not("h2o: budget=0.5"), "has no parameter ` budget`"));
+}
+
+TEST_CASE("rule=kvpress has the window of kvpress, 64 rows, where none is given") {
+  const auto rows = [](const std::string& text) {
+    return policy_info(parse_policies(text).front().name).traits(parse_policies(text).front()).last_rows;
+  };
+  for (const std::string policy : {"snapkv", "pyramidkv", "adakv"}) {
+    INFO(policy);
+    CHECK(rows(policy + ":budget=100") == 32);
+    CHECK(rows(policy + ":budget=100:rule=repository") == 32);
+    CHECK(rows(policy + ":budget=100:rule=kvpress") == 64);
+    CHECK(rows(policy + ":budget=100:rule=kvpress:window=16") == 16);
+  }
+}
+
 TEST_CASE("unknown policies, parameters and values are answered with the nearest name") {
   CHECK(contains(why_not("keyfomer:budget=0.5"),
                  "unknown policy `keyfomer`; did you mean keyformer? | policies: "));
@@ -88,10 +111,19 @@ TEST_CASE("a sweep is each policy at each budget, full and policies with a budge
   CHECK(cross_budgets(parse_policies("full,h2o:budget=0.5"), {}).size() == 2);
 }
 
-TEST_CASE("a budget from neither side, or from both, is an error") {
+TEST_CASE("budgets of a sweep are for the policies that carry none, and those that carry one keep it") {
+  const auto points = cross_budgets(parse_policies("h2o:compression=0.5,window,h2o:budget=9"), {budget("0.2")});
+  REQUIRE(points.size() == 3);
+  CHECK(points[0].text() == "h2o:compression=0.5");
+  CHECK(points[1].text() == "window:budget=0.2");
+  CHECK(points[2].text() == "h2o:budget=9");
+}
+
+TEST_CASE("a budget that no side gives, and one that no policy lacks, are errors") {
   CHECK(contains(why_not("h2o"), "policy h2o needs a budget | give --budget 0.5, or write h2o:budget=0.5"));
-  CHECK(contains(why_not("h2o:budget=0.5", {budget("0.2")}), "has a budget of its own, and --budget is given as well"));
-  CHECK(contains(why_not("h2o:compression=0.5,window", {budget("0.2")}), "has a budget of its own"));
+  const std::string why = why_not("h2o:budget=0.5", {budget("0.2")});
+  CHECK(contains(why, "--budget has no policy to serve: h2o:budget=0.5 has a budget of its own"));
+  CHECK(contains(why_not("full,h2o:budget=9", {budget("0.2")}), "h2o:budget=9 has a budget of its own"));
   CHECK(contains(why_not("full", {budget("0.2")}), "--budget has no policy to serve: full keeps every token"));
   CHECK(contains(why_not("duo,full", {budget("0.2")}), "--budget has no policy to serve: duo takes no budget"));
   CHECK(why_not("full,window", {budget("0.2")}) == "accepted");

@@ -1,5 +1,6 @@
 #include "sim/traffic/traffic.hpp"
 
+#include <cmath>
 #include <vector>
 
 #include "sim/traffic/summary.hpp"
@@ -194,6 +195,38 @@ TEST_CASE("the mean decode step is the mean of all decode steps") {
   CHECK(3 * mean.bytes[Cause::kKvRead] == sum.bytes[Cause::kKvRead]);
   CHECK(3 * mean.bytes.total() == sum.bytes.total());
   CHECK(3 * mean[KernelFamily::kAttention].value == Approx(sum[KernelFamily::kAttention].value));
+}
+
+TEST_CASE("the mean decode step of a batch is its bytes in all steps, divided once") {
+  // Two heads of rows of 8 bytes; 3 rows move in the second of 7 steps, and attention reads a row more each step.
+  Residency r = synthetic::full({6, 7}, 1, 2);
+  r.at(2, 0).moved = 3;
+  r.at(4, 0).scored = 5;
+  const ModelShape s = small_llama();
+  StepTraffic sum;
+  for (std::uint32_t step = 1; step <= 7; ++step) sum += residency_traffic(s, kBf16, r, step);
+  CHECK(sum.bytes[Cause::kCompaction] == 48);
+  for (const std::uint64_t batch : {1, 2, 3, 4, 1000}) {
+    const StepTraffic mean = mean_decode_traffic(s, kBf16, summarise(r), batch);
+    for (const Cause cause : {Cause::kKvRead, Cause::kKvWrite, Cause::kCompaction, Cause::kScores}) {
+      const double exact = static_cast<double>(batch * sum.bytes[cause]) / 7;
+      CHECK(std::abs(static_cast<double>(mean.bytes[cause]) - exact) <= 0.5);
+    }
+    CHECK(mean.kv_read.total() == mean.bytes[Cause::kKvRead]);
+    CHECK(7 * mean[KernelFamily::kAttention].value ==
+          Approx(static_cast<double>(batch) * sum[KernelFamily::kAttention].value));
+  }
+}
+
+TEST_CASE("parts of what a quantised cache reads add up to the total, however means round") {
+  const Residency r = synthetic::full({6, 7}, 1, 1);
+  for (const KvType type : {KvType(KvType::kInt8), KvType(KvType::kInt4G64)}) {
+    for (const std::uint64_t batch : {1, 2, 3}) {
+      const StepTraffic mean = mean_decode_traffic(small_llama(), {DType::kBF16, type}, summarise(r), batch);
+      CHECK(mean.kv_read.total() == mean.bytes[Cause::kKvRead]);
+      CHECK(mean.kv_read.scales > 0);
+    }
+  }
 }
 
 TEST_CASE("a summary counts the rows that must be allocated: one more than stay resident") {
