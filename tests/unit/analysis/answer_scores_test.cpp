@@ -56,4 +56,5 @@ TEST_CASE("What an answer contains is a share of its references, or whether it i
   CHECK(none.contains == 0);
   CHECK(none.contains_any == 0);
   CHECK(scores("is it b?", {"B"}).contains == 1);
+  CHECK(scores("is it b?", {"c", "B"}).contains_any == 1);
 }
