@@ -12,9 +12,11 @@ std::vector<TextWindow> text_windows(std::uint64_t tokens, std::uint32_t context
                                      std::uint32_t stride) {
   check(prompt < context && stride >= 1, "a window has tokens after its prompt");
   std::vector<TextWindow> windows;
-  for (std::uint64_t begin = 0; begin + prompt < tokens; begin += stride) {
-    windows.push_back({begin, begin + prompt, std::min(begin + context, tokens)});
-    if (windows.back().end == tokens) break;
+  std::uint64_t counted = 0;  // up to here by the windows before
+  for (std::uint64_t begin = 0; begin + prompt < tokens && counted < tokens; begin += stride) {
+    const std::uint64_t end = std::min(begin + context, tokens);
+    windows.push_back({begin, begin + prompt, std::max(begin + prompt, counted), end});
+    counted = end;
   }
   return windows;
 }
@@ -29,12 +31,10 @@ double TextScore::perplexity() const { return std::exp(nats_per_token()); }
 
 double TextScore::bits_per_byte() const { return nats / std::numbers::ln2 / static_cast<double>(bytes); }
 
-PairedDifference nats_difference(std::span<const float> logprobs, std::span<const float> base) {
-  check(!base.empty() && logprobs.size() == base.size(), "a difference is of the same tokens");
+PairedDifference paired_difference(std::span<const double> values, std::span<const double> base) {
+  check(!base.empty() && values.size() == base.size(), "a difference is of the same tokens or prompts");
   const auto n = static_cast<double>(base.size());
-  const auto difference = [&](std::size_t i) {
-    return static_cast<double>(base[i]) - static_cast<double>(logprobs[i]);
-  };
+  const auto difference = [&](std::size_t i) { return values[i] - base[i]; };
   PairedDifference result;
   for (std::size_t i = 0; i < base.size(); ++i) result.mean += difference(i) / n;
   if (base.size() < 2) return result;
@@ -42,6 +42,11 @@ PairedDifference nats_difference(std::span<const float> logprobs, std::span<cons
   for (std::size_t i = 0; i < base.size(); ++i) squares += std::pow(difference(i) - result.mean, 2);
   result.standard_error = std::sqrt(squares / (n - 1) / n);
   return result;
+}
+
+PairedDifference nats_difference(std::span<const float> logprobs, std::span<const float> base) {
+  return paired_difference(std::vector<double>(base.begin(), base.end()),
+                           std::vector<double>(logprobs.begin(), logprobs.end()));
 }
 
 }  // namespace kvroof

@@ -4,9 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <string>
 #include <utility>
 #include <vector>
+
+#include "sim/core/error.hpp"
 
 namespace kvroof {
 namespace {
@@ -94,6 +95,18 @@ Rouge rouge(std::string_view text, std::string_view reference) {
   const Words theirs = vocabulary.words_of(reference);
   return {n_gram_score(ours, theirs, 1), n_gram_score(ours, theirs, 2),
           score_of(longest_common_subsequence(ours, theirs), ours.size(), theirs.size())};
+}
+
+Rouge best_rouge(std::string_view text, std::span<const std::string> references) {
+  check(!references.empty(), "a text is compared with references");
+  Rouge best = rouge(text, references.front());
+  for (const std::string& reference : references.subspan(1)) {
+    const Rouge other = rouge(text, reference);
+    for (RougeScore Rouge::* part : {&Rouge::rouge1, &Rouge::rouge2, &Rouge::rougeL}) {
+      if ((other.*part).f1 > (best.*part).f1) best.*part = other.*part;
+    }
+  }
+  return best;
 }
 
 }  // namespace kvroof

@@ -1,4 +1,4 @@
-// kvroof eval: what a policy costs in quality, closed loop: perplexity, needles, ROUGE and multiple choice.
+// kvroof eval: what a policy costs in quality, closed loop: perplexity, needles, scores of answers and multiple choice.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -39,6 +39,14 @@ std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalReques
   return points;
 }
 
+std::string text_of(const EvalTable& result, Format format) {
+  if (format == Format::kJson) return format_json_rows(result.table);
+  if (format == Format::kCsv) return format_csv(result.table);
+  std::string text = format_table(result.table);
+  for (const std::string& note : result.footnotes) text += note + "\n";
+  return text;
+}
+
 int run_eval(const Arguments& arguments) {
   EvalRequest request = parse_eval(arguments);
   const ModelConfig config = load_model_config(request.model);
@@ -50,7 +58,7 @@ int run_eval(const Arguments& arguments) {
   const std::vector<EvalPoint> points = evaluate_all(arguments, request, run, products);
   if (request.details) write_text_file(*request.details, eval_details(examples, points));
   if (!request.svg.empty()) write_text_file(request.svg, needle_svg(std::get<NeedleExamples>(examples), points));
-  write_table(arguments, eval_table(examples, points, format_of(arguments)));
+  write_result(arguments, text_of(eval_table(examples, points, format_of(arguments)), format_of(arguments)));
   if (arguments.quiet) return 0;
   for (const std::string& note : {request.backend.note, products}) {
     if (!note.empty()) fmt::print(stderr, "note: {}\n", note);
@@ -64,13 +72,14 @@ int run_eval(const Arguments& arguments) {
 Command eval_command() {
   Command command;
   command.name = "eval";
-  command.summary = "what a policy costs in quality: perplexity, needles, ROUGE, multiple choice";
+  command.summary = "what a policy costs in quality: perplexity, needles, ROUGE and F1, multiple choice";
   command.usage = "--model DIR --text F | --jsonl F [--policy SPEC[,SPEC…]] [--budget B[,B…]] [options]";
   command.examples =
       "  kvroof eval --model demo --text models/demo/prompts/sqlite-rbu.txt --policy window,h2o --budget 0.2,0.5\n"
       "  kvroof eval --model DIR --text book.txt --context 4k --prompt 2k --policy keyformer:budget=0.5\n"
       "  kvroof eval --model demo --text models/demo/held-out.txt --task needle --policy window,h2o --budget 0.5\n"
       "  kvroof eval --model DIR --jsonl summaries.jsonl --max-tokens 64 --policy h2o:budget=0.5\n"
+      "  kvroof eval --model DIR --jsonl qa.jsonl --template '{context} Question: {input}' --metric f1,exact\n"
       "  kvroof eval --model DIR --jsonl questions.jsonl --prompt 0.5 --policy h2o:budget=0.5";
   command.describe = describe_eval;
   command.run = run_eval;

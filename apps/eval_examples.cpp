@@ -3,15 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
+#include "apps/text_input.hpp"
 #include "kernels/engine/session.hpp"
-#include "traces/file_io.hpp"
 
 namespace kvroof {
 namespace {
 
 constexpr std::uint32_t kDefaultContext = 1024;
+// Where the references of an answer stand, as LongBench ("answers") and RULER ("outputs") name them: the first one that
+// a line has.
+constexpr std::array<const char*, 4> kReferenceKeys = {"reference", "answers", "outputs", "answer"};
 
 // Bytes of the text before each token and, last, of the whole: a character that several tokens make up counts where
 // its last byte is.
@@ -59,7 +63,8 @@ TextExamples text_examples(const EvalRequest& request, const ModelConfig& config
   const auto special = static_cast<std::uint32_t>(specials.size());
   for (const TextWindow& w :
        text_windows(ids.size(), examples.context - special, examples.prompt - special, examples.stride)) {
-    TextExamples::Window window{specials, examples.prompt, w.prompt_end, before[w.end] - before[w.prompt_end]};
+    const auto skipped = static_cast<std::uint32_t>(w.counted - w.prompt_end);
+    TextExamples::Window window{specials, examples.prompt, skipped, w.counted, before[w.end] - before[w.counted]};
     window.ids.insert(window.ids.end(), ids.begin() + static_cast<std::ptrdiff_t>(w.begin),
                       ids.begin() + static_cast<std::ptrdiff_t>(w.end));
     examples.windows.push_back(std::move(window));
@@ -91,6 +96,17 @@ class Line {
     }
     return value.get<std::vector<std::string>>();
   }
+  // A text, or a list of at least one; none of them empty.
+  [[nodiscard]] std::vector<std::string> references() const {
+    const auto* const key = std::ranges::find_if(kReferenceKeys, [this](const char* name) { return has(name); });
+    const char* const name = key == kReferenceKeys.end() ? kReferenceKeys.front() : *key;
+    if (!at(name).is_array()) return {text(name, false)};
+    for (const nlohmann::json& item : at(name)) {
+      if (!item.is_string() || item.get_ref<const std::string&>().empty()) refuse(name, "texts that are not empty");
+    }
+    if (at(name).empty()) refuse(name, "a text or a list of at least one");
+    return at(name).get<std::vector<std::string>>();
+  }
   [[nodiscard]] std::size_t index(const char* key, std::size_t count) const {
     const nlohmann::json& value = at(key);
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= count) {
@@ -116,8 +132,7 @@ class Line {
 
 // Lines that hold nothing but blanks are skipped.
 std::vector<Line> read_lines(const EvalRequest& request) {
-  const std::string text =
-      read_text_file(request.file, kMostEvalBytes).or_throw("--jsonl " + request.file.string(), ExitCode::kUsage);
+  const std::string text = text_input("jsonl", request.file.string(), kMostEvalBytes);
   std::vector<Line> lines;
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -135,17 +150,25 @@ EvalTask task_of(const EvalRequest& request, const Line& line) {
   if (request.task) return *request.task;
   if (line.has("reference")) return EvalTask::kRouge;
   if (line.has("choices")) return EvalTask::kChoice;
+  if (std::ranges::any_of(kReferenceKeys, [&](const char* key) { return line.has(key); })) return EvalTask::kRouge;
   throw usage_error(
       fmt::format("{}: line {} has neither \"reference\" nor \"choices\"", request.file.string(), line.number()))
-      .note(R"(ROUGE needs {"prompt", "reference"} on each line, multiple choice {"context", "choices", "answer"})");
+      .note(R"(scores of answers need {"prompt", "reference" or "answers"} on each line, multiple choice )"
+            R"({"context", "choices", "answer"})");
 }
 
-RougeExample rouge_example(const EvalRequest& request, const ModelConfig& config, const Tokenizer& tokenizer,
-                           const Line& line) {
-  RougeExample example{line.number(), tokenizer.encode(line.text("prompt", false), true),
-                       line.text("reference", false)};
-  check_context(request, config, line.number(), example.prompt.size());
-  return example;
+AnswerExamples::Prompt answer_prompt(const EvalRequest& request, const ModelConfig& config, const Tokenizer& tokenizer,
+                                     const Line& line) {
+  const auto text_of = [&](const std::string& key) { return line.text(key.c_str(), true); };
+  if (!request.prompt_template && !line.has("prompt") && line.has("input")) {
+    throw usage_error(fmt::format("{}: line {}: key \"prompt\" is missing", request.file.string(), line.number()))
+        .note("--template makes a prompt of other keys: --template '{input}', or --template '{context} {input}'");
+  }
+  const std::string text =
+      request.prompt_template ? filled(*request.prompt_template, text_of) : line.text("prompt", false);
+  AnswerExamples::Prompt prompt{line.number(), tokenizer.encode(text, true), line.references()};
+  check_context(request, config, line.number(), prompt.ids.size());
+  return prompt;
 }
 
 // Context and choice are encoded as a whole and split where the context alone ends, blanks at its end going to the
@@ -193,16 +216,16 @@ Examples read_examples(const Arguments& arguments, const EvalRequest& request, c
   const std::vector<Line> lines = read_lines(request);
   const EvalTask task = task_of(request, lines.front());
   check_task_options(arguments, task);
-  std::vector<RougeExample> prompts;
+  AnswerExamples answers{{}, request.metrics};
   std::vector<ChoiceExample> questions;
   for (const Line& line : lines) {
     if (task == EvalTask::kRouge) {
-      prompts.push_back(rouge_example(request, config, tokenizer, line));
+      answers.prompts.push_back(answer_prompt(request, config, tokenizer, line));
     } else {
       questions.push_back(choice_example(request, config, tokenizer, line));
     }
   }
-  if (task == EvalTask::kRouge) return prompts;
+  if (task == EvalTask::kRouge) return answers;
   return questions;
 }
 

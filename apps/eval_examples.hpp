@@ -16,10 +16,11 @@ namespace kvroof {
 
 struct TextExamples {
   struct Window {
-    TokenIds ids;              // begins with the special tokens that the tokenizer puts before a text
-    std::uint32_t prompt = 0;  // of ids
-    std::uint64_t first = 0;   // the first counted token's index in the text
-    std::uint64_t bytes = 0;   // of the text of the counted tokens
+    TokenIds ids;               // begins with the special tokens that the tokenizer puts before a text
+    std::uint32_t prompt = 0;   // of ids
+    std::uint32_t skipped = 0;  // tokens behind the prompt that an earlier window counted
+    std::uint64_t first = 0;    // the first counted token's index in the text
+    std::uint64_t bytes = 0;    // of the text of the counted tokens
   };
   std::vector<Window> windows;
   std::uint32_t context = 0;  // of a whole window, with special tokens
@@ -27,10 +28,14 @@ struct TextExamples {
   std::uint32_t stride = 0;
 };
 
-struct RougeExample {
-  std::size_t line = 0;  // in the file, from 1
-  TokenIds prompt;
-  std::string reference;
+struct AnswerExamples {
+  struct Prompt {
+    std::size_t line = 0;  // in the file, from 1
+    TokenIds ids;
+    std::vector<std::string> references;  // at least one
+  };
+  std::vector<Prompt> prompts;
+  std::vector<const AnswerMetric*> metrics;
 };
 
 struct ChoiceExample {
@@ -45,8 +50,7 @@ struct ChoiceExample {
   std::size_t answer = 0;
 };
 
-using Examples =
-    std::variant<TextExamples, std::vector<RougeExample>, std::vector<ChoiceExample>, NeedleExamples>;
+using Examples = std::variant<TextExamples, AnswerExamples, std::vector<ChoiceExample>, NeedleExamples>;
 
 // Reads the file of the request and checks every line of it before any work; also that the options fit the task.
 // Throws Error (usage) that names file, line, key and what is expected.

@@ -169,6 +169,12 @@ std::vector<double> found_by_depth(const NeedleExamples& examples, const EvalPoi
   return found_shares(examples, point, examples.depths.size(), [](const auto& hidden) { return hidden.depth; });
 }
 
+std::vector<double> found_by_context_and_depth(const NeedleExamples& examples, const EvalPoint& point) {
+  const std::size_t depths = examples.depths.size();
+  return found_shares(examples, point, examples.contexts.size() * depths,
+                      [&](const auto& hidden) { return hidden.context * depths + hidden.depth; });
+}
+
 std::string needle_svg(const NeedleExamples& examples, std::span<const EvalPoint> points) {
   HeatMap map;
   map.row_label = "depth of the needle (%)";

@@ -51,6 +51,8 @@ struct NeedleSummary {
 NeedleSummary needle_summary(const EvalPoint& point);
 // [depths], over all contexts.
 std::vector<double> found_by_depth(const NeedleExamples& examples, const EvalPoint& point);
+// [contexts][depths].
+std::vector<double> found_by_context_and_depth(const NeedleExamples& examples, const EvalPoint& point);
 
 // A map of depths and contexts for each point.
 std::string needle_svg(const NeedleExamples& examples, std::span<const EvalPoint> points);

@@ -1,6 +1,7 @@
 // What the numbers of an evaluation mean, in sentences, and what each example gave, as JSON lines.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "apps/eval_output.hpp"
@@ -17,13 +18,17 @@ struct Notes {
   void operator()(const TextExamples& text) const {
     notes.push_back(fmt::format(
         "perplexity: {} window(s) of {} tokens, {} apart; the first {} of each are the prompt, and each later "
-        "one is a decode step under the policy and counts",
-        text.windows.size(), text.context, text.stride, text.prompt));
+        "one is a decode step under the policy and counts{}",
+        text.windows.size(), text.context, text.stride, text.prompt,
+        text.stride < text.context - text.prompt ? ", unless the window before has counted it" : ""));
     notes.emplace_back("difference: in nats a token against full on the same tokens, with 1.96 standard errors");
   }
-  void operator()(const std::vector<RougeExample>&) const {
+  void operator()(const AnswerExamples& examples) const {
+    for (const AnswerMetric* metric : examples.metrics) notes.emplace_back(metric->note);
     notes.emplace_back(
-        "ROUGE of greedy continuations, means over prompts; no beam search: beams are simulated as batch");
+        "scores of greedy continuations, means over prompts; no beam search: beams are simulated as batch");
+    const bool several = std::ranges::any_of(examples.prompts, [](const auto& p) { return p.references.size() > 1; });
+    if (several) notes.emplace_back("of several references the best one counts, but for contains");
   }
   void operator()(const std::vector<ChoiceExample>& examples) const {
     notes.emplace_back("per byte: by log-likelihood divided by the bytes of the choice; ±: one standard error");
@@ -71,18 +76,23 @@ struct Details {
            {"logprobs", point.logprobs[i]}});
     }
   }
-  void operator()(const std::vector<RougeExample>& examples) const {
+  void operator()(const AnswerExamples& examples) const {
     const auto json = [](const RougeScore& s) {
       return Json{{"precision", s.precision}, {"recall", s.recall}, {"f1", s.f1}};
     };
-    for (std::size_t i = 0; i < examples.size(); ++i) {
+    for (std::size_t i = 0; i < examples.prompts.size(); ++i) {
       const EvalPoint::Continuation& c = point.continuations[i];
-      add({{"line", examples[i].line},
+      const auto& [rouge, match] = c.score;
+      add({{"line", examples.prompts[i].line},
            {"text", c.text},
            {"ids", c.ids},
-           {"rouge1", json(c.score.rouge1)},
-           {"rouge2", json(c.score.rouge2)},
-           {"rougeL", json(c.score.rougeL)}});
+           {"rouge1", json(rouge.rouge1)},
+           {"rouge2", json(rouge.rouge2)},
+           {"rougeL", json(rouge.rougeL)},
+           {"f1", match.f1},
+           {"exact", match.exact},
+           {"contains", match.contains},
+           {"contains_any", match.contains_any}});
     }
   }
   void operator()(const std::vector<ChoiceExample>& examples) const {

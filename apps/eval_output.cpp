@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "apps/eval_summary.hpp"
+#include "apps/policy_labels.hpp"
 
 namespace kvroof {
 namespace {
@@ -17,12 +18,12 @@ struct Cell {
   Table::Column column;
   std::string text;  // for people; empty: not in their table
   std::string raw;
+  std::optional<Format> only = std::nullopt;  // none: in all formats
 };
 using Cells = std::vector<Cell>;
 
 std::string exact(double value) { return fmt::format("{}", value); }
 std::string exact(const std::optional<double>& value) { return value ? exact(*value) : std::string(); }
-Cell words(const char* title, const char* key, const std::string& text) { return {{title, key, false}, text, text}; }
 Cell count(const char* title, const char* key, std::uint64_t value) {
   return {{title, key}, std::to_string(value), std::to_string(value)};
 }
@@ -37,11 +38,12 @@ Cell machine(const char* key, std::string raw, bool is_number = true) {
   return {{key, key, is_number}, "", std::move(raw)};
 }
 
-void add_point(const EvalPoint& point, Cells& cells) {
+void add_point(const EvalPoint& point, PolicyLabels& labels, Cells& cells) {
   const Budget& budget = point.spec.budget;
-  const std::string text = budget.kind == Budget::Kind::kUnlimited ? "–" : budget.text;
-  cells.push_back(words("policy", "policy", point.spec.name));
-  cells.push_back({{"budget", "budget", false}, text, budget.kind == Budget::Kind::kUnlimited ? "" : budget.text});
+  cells.push_back({{"policy", "policy", false}, labels.of(point.spec), short_name(point.spec)});
+  cells.push_back({{"budget", "budget", false},
+                   budget_text(point.spec),
+                   budget.kind == Budget::Kind::kUnlimited ? "" : budget.text});
   cells.push_back(machine("spec", point.spec.text(), false));
 }
 
@@ -57,12 +59,13 @@ void add_kv(const EvalPoint& point, const EvalPoint& full, Cells& cells) {
 struct RowMaker {
   const EvalPoint& point;
   const EvalPoint& full;
+  PolicyLabels& labels;
 
   Cells operator()(const TextExamples& text) const {
     const TextScore score = text_score(text, point), base = text_score(text, full);
     const PairedDifference d = difference(point, full);
     Cells cells;
-    add_point(point, cells);
+    add_point(point, labels, cells);
     cells.push_back(count("tokens counted", "tokens", score.tokens));
     cells.push_back(machine("bytes", std::to_string(score.bytes)));
     cells.push_back(number("perplexity", "perplexity", score.perplexity(), 4));
@@ -78,21 +81,13 @@ struct RowMaker {
     return cells;
   }
 
-  Cells operator()(const std::vector<RougeExample>& examples) const {
-    const Rouge mean = mean_rouge(point), base = mean_rouge(full);
+  Cells operator()(const AnswerExamples& examples) const {
     Cells cells;
-    add_point(point, cells);
-    cells.push_back(count("prompts", "examples", examples.size()));
-    const auto add = [&](const std::string& name, const RougeScore& ours, const RougeScore& theirs) {
-      const std::string title = fmt::format("ROUGE-{}", name), key = fmt::format("rouge{}", name);
-      cells.push_back(number((title + " F1").c_str(), (key + "_f1").c_str(), ours.f1, 4));
-      cells.push_back(change("change", (key + "_f1_change").c_str(), ours.f1 - theirs.f1, 4));
-      cells.push_back(machine((key + "_precision").c_str(), exact(ours.precision)));
-      cells.push_back(machine((key + "_recall").c_str(), exact(ours.recall)));
-    };
-    add("1", mean.rouge1, base.rouge1);
-    add("2", mean.rouge2, base.rouge2);
-    add("L", mean.rougeL, base.rougeL);
+    add_point(point, labels, cells);
+    cells.push_back(count("prompts", "examples", examples.prompts.size()));
+    for (const AnswerMetric* metric : examples.metrics) {
+      for (const AnswerColumn& column : metric->columns) add_score(column, cells);
+    }
     cells.push_back(machine("decoding", "greedy; beams are simulated as batch", false));
     add_kv(point, full, cells);
     return cells;
@@ -101,7 +96,7 @@ struct RowMaker {
   Cells operator()(const std::vector<ChoiceExample>& examples) const {
     const ChoiceSummary summary = choice_summary(examples, point, full), base = choice_summary(examples, full, full);
     Cells cells;
-    add_point(point, cells);
+    add_point(point, labels, cells);
     cells.push_back(count("questions", "examples", examples.size()));
     cells.push_back(number("accuracy", "accuracy", summary.accuracy, 4));
     cells.push_back(change("change", "accuracy_change", summary.accuracy - base.accuracy, 4));
@@ -117,7 +112,7 @@ struct RowMaker {
   Cells operator()(const NeedleExamples& examples) const {
     const NeedleSummary summary = needle_summary(point), base = needle_summary(full);
     Cells cells;
-    add_point(point, cells);
+    add_point(point, labels, cells);
     cells.push_back(count("keys", "examples", examples.cases.size()));
     cells.push_back(number("found", "found", summary.found, 3));
     cells.push_back(change("change", "found_change", summary.found - base.found, 3));
@@ -129,25 +124,54 @@ struct RowMaker {
     }
     cells.push_back(number("nats a token", "nats_per_token", summary.nats_per_token, 3));
     add_kv(point, full, cells);
+    add_cells(examples, cells);
     return cells;
+  }
+
+ private:
+  void add_score(const AnswerColumn& column, Cells& cells) const {
+    const double mean = mean_of(point, column);
+    if (column.title.empty()) return cells.push_back(machine(column.key.c_str(), exact(mean)));
+    const PairedDifference d = difference(point, full, column);
+    cells.push_back(number(column.title.c_str(), column.key.c_str(), mean, 4));
+    cells.push_back(change("change", (column.key + "_change").c_str(), mean - mean_of(full, column), 4));
+    cells.push_back(machine((column.key + "_change_standard_error").c_str(), exact(d.standard_error)));
+  }
+
+  // A list in JSON, a column each in CSV; people have the picture.
+  void add_cells(const NeedleExamples& examples, Cells& cells) const {
+    const std::vector<double> found = found_by_context_and_depth(examples, point);
+    auto list = nlohmann::ordered_json::array();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const std::uint32_t context = examples.contexts[i / examples.depths.size()];
+      const double depth = examples.depths[i % examples.depths.size()];
+      list.push_back({{"context", context}, {"depth", depth}, {"examples", examples.keys}, {"found", found[i]}});
+      Cell cell = machine(fmt::format("found_at_{}_of_{}", depth, context).c_str(), exact(found[i]));
+      cell.only = Format::kCsv;
+      cells.push_back(std::move(cell));
+    }
+    Cell all = machine("found_by_context_and_depth", list.dump());
+    all.only = Format::kJson;
+    cells.push_back(std::move(all));
   }
 };
 
 }  // namespace
 
-Table eval_table(const Examples& examples, std::span<const EvalPoint> points, Format format) {
+EvalTable eval_table(const Examples& examples, std::span<const EvalPoint> points, Format format) {
   Table table;
+  PolicyLabels labels;
   for (const EvalPoint& point : points) {
     std::vector<std::string> row;
     const bool first = table.rows.empty();
-    for (Cell& cell : std::visit(RowMaker{point, points.front()}, examples)) {
-      if (format == Format::kTable && cell.text.empty()) continue;
+    for (Cell& cell : std::visit(RowMaker{point, points.front(), labels}, examples)) {
+      if (cell.only.value_or(format) != format || (format == Format::kTable && cell.text.empty())) continue;
       if (first) table.columns.push_back(std::move(cell.column));
       row.push_back(format == Format::kTable ? std::move(cell.text) : std::move(cell.raw));
     }
     table.rows.push_back(std::move(row));
   }
-  return table;
+  return {std::move(table), format == Format::kTable ? labels.footnotes() : std::vector<std::string>()};
 }
 
 }  // namespace kvroof

@@ -9,9 +9,13 @@
 
 namespace kvroof {
 
+struct EvalTable {
+  Table table;
+  std::vector<std::string> footnotes;  // what belongs to the table of people
+};
 // Points in the order of the rows; the first is full attention, with which the others are compared. For people the
 // table leaves out what would not fit a terminal.
-Table eval_table(const Examples& examples, std::span<const EvalPoint> points, Format format);
+EvalTable eval_table(const Examples& examples, std::span<const EvalPoint> points, Format format);
 
 // Sentences on what was measured and how, for people.
 std::vector<std::string> eval_notes(const EvalRun& run, std::span<const EvalPoint> points);

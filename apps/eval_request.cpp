@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "apps/eval_text.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
 #include "kernels/engine/kv_bookkeeping.hpp"
@@ -81,6 +82,17 @@ std::optional<Budget> prompt_option(const Arguments& arguments) {
   return share.value();
 }
 
+std::optional<std::string> template_option(const Arguments& arguments) {
+  if (!arguments.has("template")) return std::nullopt;
+  const auto& pattern = arguments.get<std::string>("template");
+  bool has_key = false;
+  filled(pattern, [&](const std::string& key) { return has_key = true, key; });
+  if (has_key) return pattern;
+  throw usage_error(fmt::format("--template '{}': expected a text with keys of the JSON lines in braces, such as "
+                                "{{context}} and {{input}}",
+                                pattern));
+}
+
 std::optional<std::uint32_t> count_option(const Arguments& arguments, const std::string& option, std::uint32_t least) {
   if (!arguments.has(option)) return std::nullopt;
   return count_value(option, arguments.get<std::string>(option), least, kMostTokens);
@@ -92,8 +104,11 @@ void describe_eval(po::options_description_easy_init add) {
   const auto text = [](const char* fallback) { return po::value<std::string>()->default_value(fallback); };
   const auto any = [] { return po::value<std::string>(); };
   add("model,m", any(), "Hugging Face folder, or `demo`")(
-      "text", any(), "a text file: perplexity, or with --task needle whether a number hidden in it is found")(
-      "jsonl", any(), "a file of JSON lines: {\"prompt\", \"reference\"} or {\"context\", \"choices\", \"answer\"}")(
+      "text", any(),
+      "a text file, or - for standard input: perplexity, or with --task needle whether a number hidden in it is found")(
+      "jsonl", any(),
+      "a file of JSON lines, or -: {\"prompt\", \"reference\" or a list \"answers\"} or "
+      "{\"context\", \"choices\", \"answer\"}")(
       "task", any(),
       "of --text: perplexity (default) | needle; of --jsonl: rouge | choice (default: what the first line has)")(
       "policy", text("full"), "eviction policies, name[:key=value]…, between commas; full is always the base line")(
@@ -101,10 +116,13 @@ void describe_eval(po::options_description_easy_init add) {
       "context", any(),
       "perplexity: tokens of a window (default 1k, or the model's context if that is less); needle: tokens of the text "
       "with its needle, a list (default: 512,1k,2k, those that fit)")(
-      "stride", any(), "perplexity: tokens from window to window (default: those after the prompt)")(
+      "stride", any(),
+      "perplexity: tokens from window to window (default: those after the prompt); no token counts twice")(
       "prompt", any(),
       "tokens, or a share, that are prefilled before the first eviction (default: 0.5 of a window, 1.0 of a context)")(
       "max-tokens,n", text("128"), "rouge: new tokens at most")(
+      "metric", text("rouge"), "rouge: scores of answers, a list: rouge | f1 | exact | contains | contains-any")(
+      "template", any(), "rouge: the prompt, with {key} for texts of a JSON line: '{context} Question: {input}'")(
       "delimiter", text(" "), "choice, needle: what stands before a choice or key")(
       "needle", text(kNeedle), "needle: what is hidden; {key} becomes a number of five digits")(
       "question", text(kQuestion), "needle: what the key follows, after the text")(
@@ -138,6 +156,8 @@ EvalRequest parse_eval(const Arguments& arguments) {
   request.stride = count_option(arguments, "stride", 1);
   request.batch = count_value("batch", arguments.get<std::string>("batch"), 1, kMostSequences);
   request.max_tokens = count_value("max-tokens", arguments.get<std::string>("max-tokens"), 1, kMostTokens);
+  request.metrics = answer_metrics(arguments.get<std::string>("metric"));
+  request.prompt_template = template_option(arguments);
   request.delimiter = arguments.get<std::string>("delimiter");
   if (arguments.has("details")) request.details = arguments.get<std::string>("details");
   if (request.task == EvalTask::kNeedle) request.needle = needle_option(arguments);
@@ -158,10 +178,12 @@ void check_task_options(const Arguments& arguments, EvalTask task) {
   const bool rouge = task == EvalTask::kRouge;
   const bool choice = task == EvalTask::kChoice;
   const bool needle = task == EvalTask::kNeedle;
-  const std::array<Owner, 11> owners = {{{"context", "--text", perplexity || needle},
+  const std::array<Owner, 13> owners = {{{"context", "--text", perplexity || needle},
                                          {"stride", "perplexity", perplexity},
                                          {"prompt", "perplexity and --task choice", perplexity || choice},
                                          {"max-tokens", "--task rouge", rouge},
+                                         {"metric", "--task rouge", rouge},
+                                         {"template", "--task rouge", rouge},
                                          {"delimiter", "--task choice and needle", choice || needle},
                                          {"needle", "--task needle", needle},
                                          {"question", "--task needle", needle},

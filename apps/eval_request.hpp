@@ -9,6 +9,7 @@
 
 #include "apps/backend_choice.hpp"
 #include "apps/command.hpp"
+#include "apps/eval_metrics.hpp"
 #include "sim/core/dtype.hpp"
 #include "sim/policy/spec.hpp"
 
@@ -35,6 +36,8 @@ struct EvalRequest {
   std::optional<std::uint32_t> stride;
   std::uint32_t batch = 0;
   std::uint32_t max_tokens = 0;
+  std::vector<const AnswerMetric*> metrics;    // of answers
+  std::optional<std::string> prompt_template;  // of answers: the prompt, with {key} for texts of a JSON line
   std::string delimiter;
   std::optional<std::filesystem::path> details;
   std::optional<NeedleRequest> needle;  // of that task

@@ -23,17 +23,18 @@ PairedDifference difference(const EvalPoint& point, const EvalPoint& full) {
   return nats_difference(all_of(point.logprobs), all_of(full.logprobs));
 }
 
-Rouge mean_rouge(const EvalPoint& point) {
-  Rouge mean;
+double mean_of(const EvalPoint& point, const AnswerColumn& column) {
+  double mean = 0;
   const auto n = static_cast<double>(point.continuations.size());
-  for (const auto& continuation : point.continuations) {
-    for (RougeScore Rouge::* part : {&Rouge::rouge1, &Rouge::rouge2, &Rouge::rougeL}) {
-      for (double RougeScore::* value : {&RougeScore::precision, &RougeScore::recall, &RougeScore::f1}) {
-        mean.*part.*value += continuation.score.*part.*value / n;
-      }
-    }
-  }
+  for (const auto& continuation : point.continuations) mean += column.of(continuation.score) / n;
   return mean;
+}
+
+PairedDifference difference(const EvalPoint& point, const EvalPoint& full, const AnswerColumn& column) {
+  std::vector<double> ours, theirs;
+  for (const auto& continuation : point.continuations) ours.push_back(column.of(continuation.score));
+  for (const auto& continuation : full.continuations) theirs.push_back(column.of(continuation.score));
+  return paired_difference(ours, theirs);
 }
 
 double error_of_share(double share, std::size_t examples) {

@@ -11,7 +11,9 @@ TextScore text_score(const TextExamples& text, const EvalPoint& point);
 PairedDifference difference(const EvalPoint& point, const EvalPoint& full);
 
 // Over all prompts.
-Rouge mean_rouge(const EvalPoint& point);
+double mean_of(const EvalPoint& point, const AnswerColumn& column);
+// Against full attention, prompt by prompt.
+PairedDifference difference(const EvalPoint& point, const EvalPoint& full, const AnswerColumn& column);
 
 // One standard error of a share p of n examples: √(p (1 − p) / (n − 1)), 0 for one.
 double error_of_share(double share, std::size_t examples);

@@ -32,25 +32,28 @@ struct Evaluation {
     std::vector<KnownSequence> sequences;
     for (const auto& w : text.windows) sequences.push_back({w.ids, w.prompt, text.context - text.prompt});
     for (ForcedTokens& window : force_all(run, backend, on_tokens, sequences)) {
+      const auto skipped = static_cast<std::ptrdiff_t>(text.windows[point.logprobs.size()].skipped);
+      window.logprobs.erase(window.logprobs.begin(), window.logprobs.begin() + skipped);
       point.logprobs.push_back(std::move(window.logprobs));
     }
   }
 
-  void operator()(const std::vector<RougeExample>& examples) const {
+  void operator()(const AnswerExamples& examples) const {
+    const std::vector<AnswerExamples::Prompt>& asked = examples.prompts;
     SessionOptions options;
     options.max_new_tokens = run.max_tokens;
     options.on_token = [this](std::uint32_t, std::int64_t) { on_tokens(1); };
-    for (std::size_t first = 0; first < examples.size(); first += run.batch) {
+    for (std::size_t first = 0; first < asked.size(); first += run.batch) {
       backend.first_sequence = static_cast<std::uint32_t>(first);
       std::vector<TokenIds> prompts;
-      for (std::size_t i = first; i < std::min(first + run.batch, examples.size()); ++i) {
-        prompts.push_back(examples[i].prompt);
+      for (std::size_t i = first; i < std::min(first + run.batch, asked.size()); ++i) {
+        prompts.push_back(asked[i].ids);
       }
       SessionResult result = run_session(backend, run.config, prompts, options, nullptr);
       for (std::size_t i = 0; i < prompts.size(); ++i) {
         TokenIds& ids = result.sequences[i].ids;
         std::string text = run.tokenizer.decode(ids, true);
-        const Rouge score = rouge(text, examples[first + i].reference);
+        const AnswerScore score = score_answer(text, asked[first + i].references);
         point.continuations.push_back({std::move(text), std::move(ids), score});
       }
     }
@@ -111,7 +114,7 @@ std::uint64_t expected_tokens(const EvalRun& run) {
       for (const auto& window : text.windows) tokens += window.ids.size() - window.prompt;
       return tokens;
     }
-    std::uint64_t operator()(const std::vector<RougeExample>& examples) const { return examples.size() * max_tokens; }
+    std::uint64_t operator()(const AnswerExamples& examples) const { return examples.prompts.size() * max_tokens; }
     std::uint64_t operator()(const std::vector<ChoiceExample>& examples) const {
       std::uint64_t tokens = 0;
       for (const auto& example : examples) {

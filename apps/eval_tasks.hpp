@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "analysis/multiple_choice.hpp"
-#include "analysis/rouge.hpp"
 #include "apps/eval_examples.hpp"
+#include "apps/eval_metrics.hpp"
 #include "kernels/engine/backend.hpp"
 
 namespace kvroof {
@@ -22,12 +22,12 @@ struct EvalPoint {
   struct Continuation {
     std::string text;
     TokenIds ids;
-    Rouge score;
+    AnswerScore score;
   };
   PolicySpec spec;
   std::optional<double> kv_resident_bytes;   // of one sequence, mean over decode steps; nothing when there was none
   std::vector<std::vector<float>> logprobs;  // perplexity: of each window's counted tokens
-  std::vector<Continuation> continuations;   // rouge
+  std::vector<Continuation> continuations;   // rouge: of each prompt
   std::vector<Question> questions;           // choice
   std::vector<NeedleScore> needles;          // needle: of each case
 };

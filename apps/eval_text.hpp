@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,13 @@ inline constexpr std::uint64_t kMostEvalBytes = std::uint64_t{1} << 30;
 
 using TokenIds = std::vector<std::int64_t>;
 
-// The file of --text. Throws Error (usage) when it cannot be read or is empty.
+// The file of --text. Throws Error (usage) when it cannot be read, is no text or is empty.
 std::string eval_text(const EvalRequest& request);
 
 // The special tokens that the tokenizer puts before a text; what it puts behind one would end the text and is left out.
 TokenIds leading_specials(const Tokenizer& tokenizer);
+
+// A template with the text of each {key} in its place; other braces stay as they are, and so do those of the texts.
+std::string filled(const std::string& pattern, const std::function<std::string(const std::string& key)>& text_of);
 
 }  // namespace kvroof

@@ -5,9 +5,9 @@
 #include <charconv>
 
 #include "apps/shared_options.hpp"
+#include "apps/text_input.hpp"
 #include "apps/values.hpp"
 #include "kernels/engine/kv_bookkeeping.hpp"
-#include "traces/file_io.hpp"
 
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
@@ -29,7 +29,7 @@ PromptSource text_prompt(std::string origin, std::string text) {
 }
 
 PromptSource file_prompt(const std::string& path) {
-  return text_prompt(path, read_text_file(path, kMostPromptBytes).or_throw("--prompt-file " + path, ExitCode::kUsage));
+  return text_prompt(path, text_input("prompt-file", path, kMostPromptBytes));
 }
 
 PromptSource ids_prompt(const std::string& text) {
@@ -123,7 +123,8 @@ void describe_generate(po::options_description_easy_init add) {
       "random-weights", po::value<std::string>(),
       "instead of --model: a catalog model, or a shape in a file, with weights made from --seed")(
       "random-prompt", list(), "a prompt of so many random ids; may be repeated")(
-      "prompt-file", list(), "text file with a prompt; may be repeated")("prompt", list(), "a prompt; may be repeated")(
+      "prompt-file", list(), "text file with a prompt, or - for standard input; may be repeated")(
+      "prompt", list(), "a prompt; may be repeated")(
       "ids", list(), "token ids of a prompt, \"5 17\"; needs no tokenizer; may be repeated")(
       "batch", text("1"), "copies of each prompt")("policy", text("full"), "one eviction policy: name[:key=value]…")(
       "budget", po::value<std::string>(),

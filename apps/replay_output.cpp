@@ -9,6 +9,7 @@
 
 #include "apps/accounting_output.hpp"
 #include "apps/estimate_text.hpp"
+#include "apps/policy_labels.hpp"
 #include "apps/wide_rows.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
@@ -18,37 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kWidestPolicy = 12;  // of the table; longer ones are numbered and listed below it
-
-// Parameters beside the budget: what distinguishes points of one policy.
-std::string parameters_of(const PolicySpec& spec) {
-  std::string text;
-  for (const auto& [key, value] : spec.params) text += ":" + key + "=" + value;
-  return text;
-}
-
-const std::string& short_name(const PolicySpec& spec) { return spec.preset.empty() ? spec.name : spec.preset; }
-
-// The policy as the table shows it, and the full text of those that do not fit.
-class PolicyLabels {
- public:
-  std::string of(const PolicySpec& spec) {
-    const std::string full = name_without_budget(spec);
-    if (full.size() <= kWidestPolicy || spec.params.empty()) return full;
-    const auto known = std::find(long_.begin(), long_.end(), full);
-    const auto number = known - long_.begin() + 1;
-    if (known == long_.end()) long_.push_back(full);
-    return fmt::format("{}[{}]", short_name(spec), number);
-  }
-  [[nodiscard]] const std::vector<std::string>& listed() const { return long_; }
-
- private:
-  std::vector<std::string> long_;
-};
-
 bool limited(const PolicySpec& spec) { return spec.budget.kind != Budget::Kind::kUnlimited; }
-
-std::string budget_of(const PolicySpec& spec) { return limited(spec) ? spec.budget.text : "–"; }
 
 std::string share(std::optional<double> x) { return x ? fmt::format("{:.3f}", *x) : "–"; }
 
@@ -132,7 +103,7 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
   const PolicySpec& spec = p.result->spec;
   const Quality* quality = p.quality();
   cells.add("policy", labels.of(spec), false);
-  cells.add("budget", budget_of(spec));
+  cells.add("budget", budget_text(spec));
   if (devices) cells.add("device", p.device, false);
   cells.add("batch", std::to_string(p.batch));
   cells.add("kept", kept_text(p.accounting.kept_tokens));
@@ -175,7 +146,7 @@ std::string table_of(std::span<const ReplayPoint> points, PolicyLabels& labels, 
 std::string accounting_of(std::span<const ReplayPoint> points, PolicyLabels& labels) {
   std::vector<AccountingLine> lines;
   for (const ReplayPoint& p : points) {
-    lines.push_back({labels.of(p.result->spec), budget_of(p.result->spec), p.batch, p.accounting});
+    lines.push_back({labels.of(p.result->spec), budget_text(p.result->spec), p.batch, p.accounting});
   }
   return accounting_table(lines);
 }
@@ -319,8 +290,6 @@ Json manifest_json(const ReplayAnswer& answer) {
 
 }  // namespace
 
-std::string name_without_budget(const PolicySpec& spec) { return short_name(spec) + parameters_of(spec); }
-
 std::string replay_table(const ReplayAnswer& answer) {
   PolicyLabels labels;
   std::string text;
@@ -337,8 +306,7 @@ std::string replay_table(const ReplayAnswer& answer) {
   }
   if (answer.open_closed != nullptr) text += open_closed_table(*answer.open_closed);
   text += "\n";
-  for (std::size_t i = 0; i < labels.listed().size(); ++i)
-    text += wrapped(fmt::format("[{}] {}", i + 1, labels.listed()[i]));
+  for (const std::string& note : labels.footnotes()) text += wrapped(note);
   for (const std::string& note : replay_notes(answer)) text += wrapped(note);
   return text;
 }

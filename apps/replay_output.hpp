@@ -21,9 +21,6 @@ struct ReplayAnswer {
   const RowCacheCheck* row_cache = nullptr;       // null: not compared
 };
 
-// The policy with its parameters, but for the budget: what the points of one line of a sweep share.
-std::string name_without_budget(const PolicySpec& spec);
-
 // Sentences on what the numbers refer to; below the table and in the JSON manifest.
 std::vector<std::string> replay_notes(const ReplayAnswer& answer);
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "analysis/plot.hpp"
+#include "apps/policy_labels.hpp"
 
 namespace kvroof {
 namespace {

@@ -85,6 +85,37 @@ TEST_CASE("A key is found exactly when a greedy answer to text, needle, text and
   CHECK(found < lines.size());
 }
 
+TEST_CASE("What is found of each context and depth is a list in JSON and a column each in CSV") {
+  const TemporaryFolder folder;
+  const std::string words = "--policy window --budget 0.4 --depth 0.5,1 --keys 3 ", details = folder.file("details");
+  const json rows = rows_of(words + "--details " + details);
+  std::map<std::string, std::map<std::string, int>> found;
+  for (const json& line : json_lines_of(details)) {
+    const std::string cell = fmt::format("{} of {}", line["depth"].get<double>(), line["context"].get<int>());
+    found[line["policy"]][cell] += line["found"] == true ? 1 : 0;
+  }
+  for (const json& row : rows) {
+    const json cells = row["found_by_context_and_depth"];
+    REQUIRE(cells.size() == 4);
+    double all = 0;
+    for (const json& cell : cells) {
+      CHECK(cell["examples"] == 3);
+      const std::string name = fmt::format("{} of {}", cell["depth"].get<double>(), cell["context"].get<int>());
+      CHECK(cell["found"].get<double>() == Approx(found[row["spec"]][name] / 3.0));
+      all += cell["found"].get<double>() / 4;
+    }
+    CHECK(all == Approx(row["found"].get<double>()));
+  }
+  const std::string csv = run_program("eval --format csv" + kWords.substr(kWords.find(" --quiet")) + words).out;
+  CHECK(csv.find(",found_at_0.5_of_200,found_at_1_of_200,found_at_0.5_of_300,found_at_1_of_300\n") !=
+        std::string::npos);
+  std::string last;
+  for (const json& cell : rows.back()["found_by_context_and_depth"]) {
+    last += fmt::format(",{}", cell["found"].get<double>());
+  }
+  CHECK(csv.ends_with(last + "\n"));
+}
+
 TEST_CASE("A policy that is asked in its prompt sees the question before it evicts") {
   const TemporaryFolder folder;
   const std::string words = "--policy snapkv --budget 0.25 --depth 0.5,0.75 --keys 4 ";

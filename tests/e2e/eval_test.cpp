@@ -107,6 +107,87 @@ TEST_CASE("A reference that is the model's own continuation scores 1, and the ou
   CHECK(lines[1]["line"] == 3);  // blank lines count
 }
 
+TEST_CASE("Of several references the best one counts, under each of their keys, and answers have SQuAD's scores") {
+  const TemporaryFolder folder;
+  const std::string prompt = "CREATE TABLE creates a new, empty table in";
+  const Ran ran = run_program("run --quiet --format json -n 16 --model " + kDemo + " --prompt '" + prompt + "'");
+  const std::string text = json::parse(ran.out)["text"];
+  std::string lines;
+  for (const json& keys : {json{{"answers", {"?", text}}}, json{{"reference", {text, "?"}}}, json{{"answer", text}},
+                           json{{"outputs", {"?", "the " + text + "!"}}}}) {
+    json line = keys;
+    line["prompt"] = prompt;
+    lines += line.dump() + "\n";
+  }
+  const std::string path = file_with(folder, "lines.jsonl", lines);
+  const std::string words = "--jsonl " + path + " --max-tokens 16 --policy window:budget=2 --metric ";
+  const json rows = rows_of(words + "contains-any,rouge,f1,exact,contains");
+  CHECK(rows[0]["rouge2_f1"] > 0.9);
+  CHECK(rows[0]["f1"] == 1);
+  CHECK(rows[0]["exact"] == 1);
+  CHECK(rows[0]["contains"] == (0.5 + 0.5 + 1 + 0) / 4);
+  CHECK(rows[0]["contains_any"] == 0.75);
+  CHECK(rows[1]["exact_change"] == rows[1]["exact"].get<double>() - 1);
+  // Four prompts that are one: the policy loses the same of each, so that the mean of the losses has no error.
+  CHECK(rows[1]["exact_change_standard_error"] == 0);
+  CHECK(rows[1]["contains_change_standard_error"].get<double>() > 0);
+  const json one = rows_of(words + "f1")[0];
+  CHECK(one["f1"] == 1);
+  for (const char* key : {"exact", "rouge1_f1", "contains"}) CHECK_FALSE(one.contains(key));
+}
+
+TEST_CASE("A template makes the prompt of the texts of a line") {
+  const TemporaryFolder folder;
+  const auto text_of = [&](const std::string& line, const std::string& words) {
+    const std::string details = folder.file("details");
+    rows_of("--jsonl " + file_with(folder, "l.jsonl", line) + " -n 12 --details " + details + words);
+    return json_lines_of(details)[0]["text"];
+  };
+  const json parts = {{"context", "An {input} is"}, {"input", "error"}, {"answers", {"x"}}};
+  CHECK(text_of(parts.dump(), " --template '{input}: {a b} {context} {'") ==
+        text_of(R"({"prompt": "error: {a b} An {input} is {", "reference": "x"})", ""));
+}
+
+TEST_CASE("A policy's label has what distinguishes it, and its name is the one that was given") {
+  const TemporaryFolder folder;
+  const std::string words = " --model " + kDemo + " --text " + file_with(folder, "text", slurp(kText).substr(0, 300)) +
+                            " --policy h2o:budget=0.2,h2o:budget=0.2:recent=0.3,scissorhands:budget=0.2," +
+                            "scissorhands-4bit:budget=0.2 --quiet";
+  const std::string table = run_program("eval" + words).out;
+  INFO(table);
+  for (const char* label : {"h2o ", "h2o[1] ", "scissorhands ", "scissorhands-4bit ", "[1] h2o:recent=0.3\n"}) {
+    CHECK(table.find(std::string("\n") + label) != std::string::npos);
+  }
+  const json rows = json::parse(run_program("eval --format json" + words).out);
+  CHECK(rows[2]["policy"] == "h2o");
+  CHECK(rows[2]["spec"] == "h2o:budget=0.2:recent=0.3");
+  CHECK(rows[4]["policy"] == "scissorhands-4bit");
+}
+
+TEST_CASE("A token that several windows predict counts once, where a policy has evicted before it") {
+  const TemporaryFolder folder;
+  const std::string path = file_with(folder, "text", slurp(kText).substr(0, 1200));
+  const auto counted = [&](const std::string& stride) {
+    const std::string details = folder.file("details");
+    const json row =
+        rows_of("--text " + path + " --context 96 --prompt 32 --dtype f32 --kv f32 --details " + details + stride)[0];
+    std::vector<double> logprobs;
+    std::uint64_t bytes = 0;
+    for (const json& window : json_lines_of(details)) {
+      CHECK(window["first_token"] == 31 + logprobs.size());  // behind the prompt, begin of text left out
+      for (const json& logprob : window["logprobs"]) logprobs.push_back(logprob.get<double>());
+      bytes += window["bytes"].get<std::uint64_t>();
+    }
+    CHECK(row["tokens"] == logprobs.size());
+    CHECK(row["bytes"] == bytes);
+    return logprobs;
+  };
+  const std::vector<double> once = counted(""), close = counted(" --stride 16");
+  REQUIRE(close.size() == once.size());
+  for (std::size_t i = 0; i < 64; ++i) CHECK(close[i] == once[i]);  // the first windows are the same
+  CHECK(close != once);  // later ones see more of the text
+}
+
 TEST_CASE("A choice's log-likelihood is the sum over its tokens, and no policy changes a choice of one token") {
   const TemporaryFolder folder;
   const std::string context = slurp(kText).substr(0, 400);
@@ -167,6 +248,13 @@ TEST_CASE("Bad input of an evaluation is answered with one sentence that names i
       {text("some words") + " --policy oracle:budget=2", "looks ahead"},
       {"--text " + folder.file("absent"), "No such file"},
       {jsonl(""), "the file is empty"},
+      {text("some words") + " --metric f1", "--metric belongs to --task rouge"},
+      {jsonl(R"({"prompt": "a", "answers": []})"), "\"answers\" must be a text or a list of at least one, found []"},
+      {jsonl(R"({"prompt": "a", "answers": ["b", ""]})"), "\"answers\" must be texts that are not empty"},
+      {jsonl(R"({"prompt": "a", "answers": ["b"]})") + " --metric f2", "expected a list of rouge, f1, exact"},
+      {jsonl(R"({"input": "a", "answers": ["b"]})"), "line 1: key \"prompt\" is missing"},
+      {jsonl(R"({"input": "a", "answers": ["b"]})") + " --template '{context}'", "key \"context\" is missing"},
+      {jsonl(R"({"input": "a", "answers": ["b"]})") + " --template 'a {b c}'", "keys of the JSON lines in braces"},
       {jsonl("{\"prompt\": \"a\", \"reference\": \"b\"}\n{oops"), "line 2: not a JSON object"},
       {jsonl("[1]"), "line 1: not a JSON object"},
       {jsonl("{\"prompt\": \"a\"}"), "line 1 has neither \"reference\" nor \"choices\""},

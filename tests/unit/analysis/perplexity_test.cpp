@@ -29,6 +29,18 @@ TEST_CASE("With a stride of the tokens after the prompt, every later token of a 
   CHECK(windows(6, 6, 2, 4) == std::vector<Window>{{0, 2, 6}});
 }
 
+TEST_CASE("With a stride of fewer tokens than those after the prompt, no token counts twice and the last ones count") {
+  const auto counted = [](std::uint64_t tokens, std::uint32_t stride) {
+    std::vector<Window> found;
+    for (const TextWindow& w : text_windows(tokens, 8, 2, stride)) found.push_back({w.prompt_end, w.counted, w.end});
+    return found;
+  };
+  CHECK(counted(14, 3) == std::vector<Window>{{2, 2, 8}, {5, 8, 11}, {8, 11, 14}});
+  CHECK(counted(12, 3) == std::vector<Window>{{2, 2, 8}, {5, 8, 11}, {8, 11, 12}});  // the last one is shorter
+  CHECK(counted(9, 1) == std::vector<Window>{{2, 2, 8}, {3, 8, 9}});
+  CHECK(counted(14, 6) == std::vector<Window>{{2, 2, 8}, {8, 8, 14}});  // as many: each counts all after its prompt
+}
+
 TEST_CASE("Windows a context apart do not overlap") {
   CHECK(windows(10, 4, 2, 4) == std::vector<Window>{{0, 2, 4}, {4, 6, 8}});
   CHECK(windows(11, 4, 2, 4) == std::vector<Window>{{0, 2, 4}, {4, 6, 8}, {8, 10, 11}});
@@ -57,6 +69,8 @@ TEST_CASE("The difference of two runs is the mean over tokens with the standard 
   const PairedDifference d = nats_difference(worse, base);
   CHECK(d.mean == Approx(1));  // differences 1, 0, 2, 1: variance (0 + 1 + 1 + 0) / 3
   CHECK(d.standard_error == Approx(std::sqrt(2.0 / 3 / 4)));
+  const std::vector<double> ours = {0, 1}, theirs = {1, 1};  // values less the base line's: −1 and 0
+  CHECK(paired_difference(ours, theirs).mean == Approx(-0.5));
   const PairedDifference none = nats_difference(base, base);
   CHECK(none.mean == 0);
   CHECK(none.standard_error == 0);

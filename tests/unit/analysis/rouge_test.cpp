@@ -60,3 +60,14 @@ TEST_CASE("A text without words scores zero, and one word has no pairs") {
   check_score(one.rouge1, 1, 1);
   check_score(one.rouge2, 0, 0);
 }
+
+TEST_CASE("Of several references each ROUGE takes the one with the largest F1, with its precision and recall") {
+  const std::vector<std::string> references = {"a b", "b a c d", "x"};
+  const Rouge best = best_rouge("a b c d", references);
+  // Against "a b": 2/4 and 2/2 for words, 1/3 and 1/1 for pairs, 2/4 and 2/2 for the subsequence: F1 2/3, 1/2, 2/3.
+  // Against "b a c d": 4/4 and 4/4; c d alone, 1/3 and 1/3; a c d, 3/4 and 3/4.
+  check_score(best.rouge1, 1, 1);
+  check_score(best.rouge2, 1.0 / 3, 1);
+  check_score(best.rougeL, 3.0 / 4, 3.0 / 4);
+  check_score(best_rouge("a b c d", std::vector<std::string>{"x"}).rouge1, 0, 0);
+}
