@@ -157,7 +157,8 @@ Table table_of(const Ranking& r) {
     const bool fits = c.batch > 0;
     table.rows.push_back({c.name(r.several()), policy, std::to_string(c.served.largest), c.served.limited_by,
                           fits ? with_interval(c.token, 1e3) : "–",
-                          first_token_text(r, c), or_dash(c.tokens_per_s()), or_dash(c.tokens_per_s_a_sequence()), usd_text(c), or_dash(c.tokens_per_joule()),
+                          first_token_text(r, c), or_dash(c.tokens_per_s()), or_dash(c.tokens_per_s_a_sequence()),
+                          usd_text(c), or_dash(c.tokens_per_joule()),
                           c.on_front ? "yes" : "", limit_text(c)});
     if (drafts) table.rows.back().push_back(c.served.drafts ? fmt::format("{:.2f}", c.served.drafts->times) : "–");
   }

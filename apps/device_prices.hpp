@@ -21,8 +21,8 @@ struct TokenPrice {
 };
 // At so many tokens/s that a device makes; nothing: it has no price, or makes none.
 std::optional<TokenPrice> price_of_million_tokens(const Device& device, double tokens_per_s_a_device);
-// "at the prices of --usd-per-hour", "at the lowest and the highest listed price of the devices, the latest of 2026-03";
-// empty: none has a price.
+// "at the prices of --usd-per-hour", "at the lowest and the highest listed price of the devices, the latest of
+// 2026-03"; empty: none has a price.
 std::string prices_text(std::span<const Device* const> devices);
 
 // "2.69 to 4.76", or one number where both are the same.

@@ -70,7 +70,7 @@ Weights projected_weights(const Arguments& arguments, const std::string& model, 
                                   ? weight_format_value(arguments.get<std::string>("dtype"))
                                   : stored_format(model, s).value_or(plain_format(s.weight_type));
   const std::string name(format.name);
-  const DType kv = format.quantised() ? s.weight_type : parse_dtype(name).value_or(s.weight_type);
+  const DType kv = format.quantised() ? DType::kBF16 : parse_dtype(name).value_or(s.weight_type);
   return {parameter_count(s), weight_bytes(s, format), active_weight_bytes(s, format), name, name, kv};
 }
 

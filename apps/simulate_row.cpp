@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "apps/intervals.hpp"
+#include "apps/simulate_fit.hpp"
 #include "apps/simulate_prefixes.hpp"
 #include "apps/simulate_search.hpp"
 #include "sim/core/thread_pool.hpp"
@@ -31,8 +32,7 @@ std::vector<LengthProfile> profiles_of(const SimulateRequest& request, const Wor
   const std::vector<std::uint32_t> lengths = profiled_lengths(std::move(prompts), kProfileRatio, most);
   std::vector<LengthProfile> profiles(lengths.size());
   pool.parallel_for(lengths.size(), [&](std::size_t i) {
-    profiles[i] = length_profile(workload.with_lengths(lengths[i], w.output),
-                                 workload.step_counts(lengths[i], w.output));
+    profiles[i] = profile_of_length(request, workload, lengths[i]);
   });
   return profiles;
 }
@@ -49,15 +49,6 @@ double mean_output(const std::vector<Request>& requests) {
   double tokens = 0;
   for (const Request& r : requests) tokens += r.output;
   return tokens / static_cast<double>(requests.size());
-}
-
-// Of the profiles, ascending, those of prompts that fit on a server with a token of their answer.
-std::span<const LengthProfile> profiles_on(const CostModel& cost, std::span<const LengthProfile> profiles) {
-  for (std::size_t n = profiles.size(); n > 0; --n) {
-    const DeploymentCosts costs(cost, profiles.first(n), {});
-    if (costs.cache_bytes({profiles[n - 1].mean.prompt, 1}) <= costs.cache_capacity()) return profiles.first(n);
-  }
-  return profiles.first(0);
 }
 
 // Prompts of the lengths that are computed, on average.
@@ -77,8 +68,9 @@ class RowPricing {
         cost_(cost_on(*row.device, row.deployment->tensor_parallel)),
         prefill_cost_(cost_on(*row.prefill_device, row.prefill_parallel)),
         all_profiles_(profiles),
-        profiles_(fitting_profiles()),
-        requests_(fitting_requests()),
+        fitting_(fitting_requests(request, *row.workload, profiles, servers_of_row())),
+        profiles_(fitting_.profiles),
+        requests_(fitting_.requests),
         prefixes_(row.disaggregated() ? prefixes_on(prefill_cost_, *row.prefill_device)
                                       : prefixes_on(cost_, *row.device)),
         simulator_(request, requests_, profiles_, {cost_, limits_on(*row.device), prefixes_},
@@ -87,10 +79,11 @@ class RowPricing {
     row_.shares_prefixes = prefixes_.has_value();
     row_.evicts = profiles.back().mean.evicts;
     row_.refused = request.requests.size() - requests_.size();
+    row_.numbers = fitting_.numbers;
   }
 
   void price() {
-    row_.problem = requests_.empty() ? memory_problem() : std::string();
+    row_.problem = requests_.empty() ? memory_problem() : few_problem();
     if (row_.problem.empty()) {
       row_.cache_capacity = DeploymentCosts(cost_, profiles_, {}).cache_capacity();
       row_.prefill_capacity = DeploymentCosts(prefill_cost_, profiles_, {}).cache_capacity();
@@ -132,13 +125,13 @@ class RowPricing {
     return prefix_setup(request_, cost, device, row_.workload->policy(), profiles_.back().mean);
   }
   [[nodiscard]] Servers servers() const { return {row_.replicas, row_.prefill_replicas}; }
-  // Those that fit on the servers of answers and on those of prompts; none where there are none.
-  [[nodiscard]] std::span<const LengthProfile> fitting_profiles() const {
-    const auto answers = profiles_on(cost_, all_profiles_);
-    return row_.disaggregated() ? profiles_on(prefill_cost_, answers) : answers;
+  // Servers of answers, and of prompts where there are some.
+  [[nodiscard]] std::vector<const CostModel*> servers_of_row() const {
+    if (row_.disaggregated()) return {&cost_, &prefill_cost_};
+    return {&cost_};
   }
-  [[nodiscard]] std::vector<Request> fitting_requests();
   [[nodiscard]] std::string memory_problem() const;
+  [[nodiscard]] std::string few_problem() const;
   [[nodiscard]] std::string search_problem() const;
   [[nodiscard]] Servers fewest(const RowReading& reading) const {
     return row_.best_split ? fewest_split(simulator_, reading)
@@ -152,40 +145,34 @@ class RowPricing {
   const SimulateRequest& request_;
   SimulatedRow& row_;
   CostModel cost_, prefill_cost_;
-  std::span<const LengthProfile> all_profiles_, profiles_;  // ascending; those of prompts that fit
-  std::vector<Request> requests_;             // those that fit
+  std::span<const LengthProfile> all_profiles_;
+  FittingRequests fitting_;
+  std::span<const LengthProfile> profiles_;
+  const std::vector<Request>& requests_;      // those that fit
   std::optional<PrefixCacheSetup> prefixes_;  // of the servers that compute prompts
   RowSimulator simulator_;
   Readings readings_;
   LatencyErrors errors_;
 };
 
-// A server refuses what does not fit by itself, and serves the others.
-std::vector<Request> RowPricing::fitting_requests() {
-  if (profiles_.empty()) return {};
-  const DeploymentCosts costs(cost_, profiles_, {});
-  std::vector<Request> fitting;
-  std::vector<std::size_t> numbers;
-  for (std::size_t i = 0; i < request_.requests.size(); ++i) {
-    const Request& r = request_.requests[i];
-    if (r.prompt > profiles_.back().mean.prompt || costs.cache_bytes({r.prompt, r.output}) > costs.cache_capacity()) {
-      continue;
-    }
-    fitting.push_back(r);
-    numbers.push_back(i);
-  }
-  if (fitting.size() < request_.requests.size()) row_.numbers = std::move(numbers);
-  return fitting;
-}
-
 // Why no request can be served.
 std::string RowPricing::memory_problem() const {
   const auto shortest = std::ranges::min_element(request_.requests, {}, [](const Request& r) {
     return std::uint64_t{r.prompt} + r.output;
   });
-  std::string text = fmt::format("a request of {} + {} tokens does not fit", shortest->prompt, shortest->output);
-  if (row_.disaggregated() && !profiles_on(cost_, all_profiles_).empty()) text += " on a server of prompts";
-  return text;
+  const std::string text = fmt::format("a request of {} + {} tokens does not fit", shortest->prompt, shortest->output);
+  const CostModel* const answers = &cost_;
+  const bool elsewhere = row_.disaggregated() &&
+                         !fitting_requests(request_, *row_.workload, all_profiles_, {&answers, 1}).requests.empty();
+  return elsewhere ? text + " on a server of prompts" : text;
+}
+
+// Why a search would be in vain; empty: it would not.
+std::string RowPricing::few_problem() const {
+  const bool searches = request_.replicas == 0 || request_.highest_rate || row_.best_split;
+  const auto all = static_cast<double>(request_.requests.size());
+  if (!searches || static_cast<double>(requests_.size()) >= request_.attainment * all) return {};
+  return fmt::format("{} of {} requests do not fit on a server by themselves", row_.refused, request_.requests.size());
 }
 
 // Sets what was not given: the servers, the rate.

@@ -51,7 +51,7 @@ double RowSimulator::attained(const ServingOutcome& outcome) const {
   const double any = std::numeric_limits<double>::infinity();
   const double served = attainment(outcome, request_.ttft_ms ? *request_.ttft_ms * 1e-3 : any,
                                    request_.tpot_ms ? *request_.tpot_ms * 1e-3 : any);
-  return served * static_cast<double>(requests_.size()) / static_cast<double>(request_.requests.size());
+  return served * served_share();
 }
 
 std::uint32_t most_replicas(std::size_t requests) {
@@ -113,14 +113,16 @@ double highest_rate(const RowSimulator& simulator, Servers servers, const RowRea
 
 BestSplit best_split(const RowSimulator& simulator, std::uint32_t all) {
   BestSplit best{{all, 1}, 0};
-  double attained = -1;
-  // No other number serves more than all requests in time, or than any rate.
-  for (std::uint32_t prefill = 1; prefill < all && std::isfinite(best.rate) && attained < 1; ++prefill) {
+  // Whether the goals are met, and by which share; no other number serves more than all that fit, or than any rate.
+  std::pair<bool, double> attained{false, -1};
+  const std::pair<bool, double> most{true, simulator.served_share()};
+  for (std::uint32_t prefill = 1; prefill < all && std::isfinite(best.rate) && attained < most; ++prefill) {
     const Servers servers{all, prefill};
     if (!simulator.request().highest_rate) {
-      const double share = simulator.attained(simulator.outcome(0, servers));
-      if (share > attained) best.servers = servers;
-      attained = std::max(attained, share);
+      const ServingOutcome outcome = simulator.outcome(0, servers);
+      const std::pair<bool, double> reached{simulator.meets(outcome), simulator.attained(outcome)};
+      if (reached > attained) best.servers = servers;
+      attained = std::max(attained, reached);
     } else if (best.rate == 0 || simulator.meets(best.rate * kRateStep, servers, {})) {
       const double rate = highest_rate(simulator, servers);
       if (rate > best.rate) best = {servers, rate};

@@ -49,8 +49,13 @@ class RowSimulator {
   [[nodiscard]] ServingOutcome outcome(double rate, Servers servers, const RowReading& reading = {}) const;
   // Of all requests: those that do not fit are not in time.
   [[nodiscard]] double attained(const ServingOutcome& outcome) const;
+  // Of all requests, those that fit.
+  [[nodiscard]] double served_share() const {
+    return static_cast<double>(requests_.size()) / static_cast<double>(request_.requests.size());
+  }
   // Of a rate that lasts, servers that fall behind meet no goal for long.
   [[nodiscard]] bool meets(const ServingOutcome& outcome) const {
+    if (!request_.has_goals()) return true;
     return attained(outcome) >= request_.attainment && !(request_.lasts && falls_behind(outcome));
   }
   [[nodiscard]] bool meets(double rate, Servers servers, const RowReading& reading) const {

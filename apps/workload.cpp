@@ -98,7 +98,8 @@ std::vector<std::optional<KvType>> types_to_try(const WorkloadRequest& request) 
   std::vector<std::optional<KvType>> types = {std::nullopt};
   const bool known = request.engine && !request.engine->cache_types.empty();
   for (const std::string& name : known ? request.engine->cache_types : std::vector<std::string>{"int8", "int4"}) {
-    types.emplace_back(kv_type_value(name, true));
+    const KvType type = kv_type_value(name, true);
+    if (type.bits() < 16) types.emplace_back(type);
   }
   return types;
 }

@@ -114,6 +114,8 @@ std::vector<std::string> ConfigFields::names(std::string_view key) const {
 
 bool ConfigFields::empty(std::string_view key) const { return json_->at(key).empty(); }
 
+bool ConfigFields::is_list(std::string_view key) const { return json_->at(key).is_array(); }
+
 bool ConfigFields::is_number(std::string_view key, double number) const {
   const nlohmann::json& value = json_->at(key);
   return value.is_number() && value.get<double>() == number;

@@ -44,6 +44,7 @@ class ConfigFields {
   [[nodiscard]] std::vector<std::string> names(std::string_view key) const;
   // Whether it is this number.
   [[nodiscard]] bool is_number(std::string_view key, double number) const;
+  [[nodiscard]] bool is_list(std::string_view key) const;
   // Whether the key is absent or holds an empty list.
   [[nodiscard]] bool empty(std::string_view key) const;
   // A size in [1, most]; required unless there is a fallback.

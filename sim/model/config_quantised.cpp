@@ -90,8 +90,10 @@ void read_fp8(ConfigFields& fields, Quantisation& q) {
 }
 
 void read_modelopt(ConfigFields& fields, Quantisation& q) {
-  fields.only(key("quant_algo"), {"FP8", "NVFP4", "W4A16_AWQ", "W4A8_AWQ"}, "but of ModelOpt are known");
-  const std::string algorithm = fields.text(key("quant_algo"), "FP8");
+  const std::string name = key(fields.has(key("quant_algo")) ? "quant_algo" : "quantization.quant_algo");
+  if (!fields.has(name)) return fields.refuse(kConfig, "its quant_algo is missing");
+  fields.only(name, {"FP8", "NVFP4", "W4A16_AWQ", "W4A8_AWQ"}, "but of ModelOpt are known");
+  const std::string algorithm = fields.text(name, "");
   if (algorithm == "FP8") return read_fp8(fields, q);
   keep(q, algorithm == "NVFP4" ? "nvfp4" : "int4");
 }
@@ -134,6 +136,7 @@ constexpr std::array<Method, 12> kMethods = {{{"auto-round", read_grouped},
 // Whether attention stays as it was in all layers: a pattern for all of them says so, as in Kimi-K2-Thinking.
 bool leaves_attention(ConfigFields& fields) {
   for (const char* list : {"ignore", "modules_to_not_convert", "exclude_modules"}) {
+    if (!fields.is_list(key(list))) continue;
     for (const std::string& module : fields.texts(key(list))) {
       const bool pattern = module.starts_with("re:") || module.find('*') != std::string::npos;
       const std::size_t layer = module.find("layers.");

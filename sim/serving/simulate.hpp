@@ -51,8 +51,8 @@ struct ServingSummary {
 };
 ServingSummary summarise_serving(const ServingOutcome& outcome);
 
-// Whether more requests had no place when the last came than random arrivals explain: where they go on coming like that,
-// times depend on how long it lasts.
+// Whether more requests had no place when the last came than random arrivals explain: where they go on coming like
+// that, times depend on how long it lasts.
 bool falls_behind(const ServingOutcome& outcome);
 
 // The share of requests whose first token and whose mean token came in time; seconds, infinity: any.

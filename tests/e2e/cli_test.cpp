@@ -202,7 +202,7 @@ TEST_CASE("The resolved configuration is printed on request and reads back") {
   std::ofstream(folder.file("resolved.yaml")) << printed.out;
   CHECK(run_program("models --config " + folder.file("resolved.yaml")).out == run_program("models --format csv").out);
   // Defaults do not count as given where they are read back: some options go together with others alone.
-  const std::string eval = "eval --model " + kDemo + " --text " + folder.file("text.txt") + " --context 64 --prompt 0.5";
+  const std::string eval = "eval --model " + kDemo + " --text " + folder.file("text.txt") + " --context 64";
   std::ofstream(folder.file("text.txt")) << std::string(600, 'a');
   const Ran resolved = run_program(eval + " --print-config");
   CHECK(resolved.out.find("# max-tokens: 128\n") != std::string::npos);

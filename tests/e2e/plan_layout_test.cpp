@@ -135,5 +135,5 @@ TEST_CASE("prices of devices that are not there, twice, or no prices are refused
   refused(work + "--usd-per-hour h20=3", "--usd-per-hour h20=3: no --device has that name; did you mean h200?");
   refused(work + "--usd-per-hour h200=3,h200=4", "--usd-per-hour h200=4: there are two prices for the same device");
   refused(work + "--usd-per-hour 3,4", "--usd-per-hour 4: there are two prices for the same device");
-  refused(work + "--usd-per-hour l40s=cheap", "--usd-per-hour cheap: expected a number from 0 to 10000");
+  refused(work + "--usd-per-hour l40s=cheap", "--usd-per-hour cheap: expected a number from 0.001 to 10000");
 }

@@ -103,7 +103,9 @@ TEST_CASE("a device that misses a goal under load is shown with the first token 
 }
 
 TEST_CASE("what would let more sequences in is said by what limits their number") {
-  const auto page = [](const std::string& words) { return run_program("plan --engine vllm --output 256 " + words).out; };
+  const auto page = [](const std::string& words) {
+    return run_program("plan --engine vllm --output 256 " + words).out;
+  };
   // Weights are the largest line, and caches all that sequences take.
   const std::string gpt = page("--model gpt-oss-120b --device h200 --prompt 8k");
   CHECK(gpt.find("a smaller budget or a smaller type of the cache") != std::string::npos);

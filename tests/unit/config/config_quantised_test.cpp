@@ -82,6 +82,8 @@ TEST_CASE("quantised checkpoints of which nothing is known are refused, with wha
     check_refused(fp8_llama(other), "of quant_method are known auto-round, awq, bitsandbytes");
   }
   check_refused(fp8_llama(R"("quant_method":"modelopt","quant_algo":"MIXED")"), "quant_algo is \"MIXED\"");
+  check_refused(fp8_llama(R"("quant_method":"modelopt")"), "its quant_algo is missing");
+  check_refused(fp8_llama(R"("quant_method":"modelopt","quantization":{"quant_algo":"W8"})"), "known");
   check_refused(fp8_llama(R"("quant_method":"awq","bits":0)"), "bits is 0");
   check_refused(fp8_llama(R"("quant_method":"exl2")"), "bits is missing");
   check_refused(compressed(R"("type":"float","num_bits":6)"), "expected 4 or 8");
