@@ -7,8 +7,10 @@
 #include <sstream>
 
 #include "tests/catch.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using kvroof::test::slurp;
@@ -18,13 +20,6 @@ using nlohmann::json;
 namespace {
 
 bool says(const std::string& text, const std::string& words) { return text.find(words) != std::string::npos; }
-
-json json_of(const std::string& words) {
-  const Ran ran = run_program(words + " --format json");
-  INFO(ran.err);
-  REQUIRE(ran.code == 0);
-  return json::parse(ran.out);
-}
 
 }  // namespace
 

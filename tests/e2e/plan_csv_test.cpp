@@ -3,8 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using nlohmann::json;
@@ -44,12 +46,6 @@ std::vector<Row> rows_of(const std::string& words, int code = 0) {
     for (std::size_t c = 0; c < keys.size(); ++c) row[keys[c]] = fields[c];
   }
   return rows;
-}
-
-json json_of(const std::string& words, int code = 0) {
-  const Ran ran = run_program(words + " --format json");
-  REQUIRE(ran.code == code);
-  return json::parse(ran.out);
 }
 
 void check_interval(const Row& row, const std::string& key, const json& interval) {

@@ -4,20 +4,17 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using nlohmann::json;
 
 namespace {
 
-json answer_of(const std::string& words) {
-  const Ran ran = run_program(words + " --format json");
-  INFO(ran.err);
-  REQUIRE(ran.code == 0);
-  return json::parse(ran.out);
-}
+json answer_of(const std::string& words) { return json_of(words); }
 
 void refused(const std::string& words, const std::string& why) {
   const Ran ran = run_program(words);

@@ -3,20 +3,17 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using nlohmann::json;
 
 namespace {
 
-json plan(const std::string& words, int code = 0) {
-  const Ran ran = run_program("plan" + words + " --format json");
-  INFO(ran.err);
-  REQUIRE(ran.code == code);
-  return json::parse(ran.out);
-}
+json plan(const std::string& words, int code = 0) { return json_of("plan" + words, code); }
 
 }  // namespace
 

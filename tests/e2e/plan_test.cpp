@@ -3,8 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using kvroof::test::slurp;
@@ -15,12 +17,7 @@ namespace {
 
 constexpr const char* kWork = " --model llama-3-8b --prompt 4k --output 256 ";
 
-json plan(const std::string& words, int code = 0) {
-  const Ran ran = run_program("plan" + words + " --format json");
-  INFO(ran.err);
-  REQUIRE(ran.code == code);
-  return json::parse(ran.out);
-}
+json plan(const std::string& words, int code = 0) { return json_of("plan" + words, code); }
 
 std::uint64_t sum_of(const json& ledger) {
   std::uint64_t sum = 0;

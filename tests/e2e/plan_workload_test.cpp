@@ -5,8 +5,11 @@
 
 #include "tests/catch.hpp"
 #include "tests/support/gguf_bytes.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::has_note;
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using kvroof::test::TemporaryFolder;
@@ -14,19 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-json plan(const std::string& words) {
-  const Ran ran = run_program("plan " + words + " --format json");
-  INFO(ran.err);
-  REQUIRE(ran.code == 0);
-  return json::parse(ran.out);
-}
-
-bool has_note(const json& plan, const std::string& words) {
-  for (const json& note : plan["notes"]) {
-    if (note.get<std::string>().find(words) != std::string::npos) return true;
-  }
-  return false;
-}
+json plan(const std::string& words) { return json_of("plan " + words); }
 
 }  // namespace
 

@@ -7,21 +7,16 @@
 #include <string>
 
 #include "tests/catch.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using kvroof::test::TemporaryFolder;
 using nlohmann::json;
 
 namespace {
-
-json json_of(const std::string& words) {
-  const Ran ran = run_program(words + " --format json");
-  INFO(words << "\n" << ran.err);
-  REQUIRE(ran.code == 0);
-  return json::parse(ran.out);
-}
 
 double deviation(double ours, double published) { return ours / published - 1; }
 

@@ -6,8 +6,10 @@
 #include <sstream>
 
 #include "tests/catch.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using kvroof::test::TemporaryFolder;
@@ -16,10 +18,7 @@ using nlohmann::json;
 namespace {
 
 json simulated(const std::string& words, const std::string& program = KVROOF_PROGRAM) {
-  const Ran ran = run_program("simulate --engine vllm --device h100-sxm " + words + " --format json", program);
-  INFO(ran.err);
-  REQUIRE(ran.code == 0);
-  return json::parse(ran.out);
+  return json_of("simulate --engine vllm --device h100-sxm " + words, 0, program);
 }
 
 double end(const json& estimate, const char* name) { return estimate[name].get<double>(); }

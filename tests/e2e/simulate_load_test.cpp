@@ -3,8 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::has_note;
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using kvroof::test::slurp;
@@ -13,20 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-json simulate(const std::string& words, int code = 0) {
-  const Ran ran = run_program("simulate " + words + " --format json");
-  INFO(ran.err);
-  INFO(ran.out);
-  REQUIRE(ran.code == code);
-  return json::parse(ran.out);
-}
-
-bool has_note(const json& answer, const std::string& words) {
-  for (const json& note : answer["notes"]) {
-    if (note.get<std::string>().find(words) != std::string::npos) return true;
-  }
-  return false;
-}
+json simulate(const std::string& words, int code = 0) { return json_of("simulate " + words, code); }
 
 const std::string kServer = "--model llama-3.1-8b --device l40s --engine vllm ";
 

@@ -5,8 +5,10 @@
 #include <sstream>
 
 #include "tests/catch.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using kvroof::test::slurp;
@@ -17,12 +19,7 @@ namespace {
 
 const std::string kLlama = "--model llama-3-8b --device h100-sxm --engine vllm ";
 
-json simulate(const std::string& words) {
-  const Ran ran = run_program("simulate " + words + " --format json");
-  INFO(ran.err);
-  REQUIRE(ran.code == 0);
-  return json::parse(ran.out);
-}
+json simulate(const std::string& words) { return json_of("simulate " + words); }
 
 double first_token(const json& row) { return row["ttft_ms"]["mean"]["value"].get<double>(); }
 double found(const json& row) { return row["prefix_cache"]["found_share"].get<double>(); }

@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using kvroof::test::slurp;
@@ -15,13 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-json simulate(const std::string& words, int code = 0) {
-  const Ran ran = run_program("simulate " + words + " --format json");
-  INFO(ran.err);
-  INFO(ran.out);
-  REQUIRE(ran.code == code);
-  return json::parse(ran.out);
-}
+json simulate(const std::string& words, int code = 0) { return json_of("simulate " + words, code); }
 
 double value(const json& estimate) { return estimate["value"].get<double>(); }
 

@@ -2,21 +2,15 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using nlohmann::json;
 
 namespace {
-
-json json_of(const std::string& words, int code = 0) {
-  const Ran ran = run_program(words + " --format json");
-  INFO(ran.err);
-  INFO(ran.out);
-  REQUIRE(ran.code == code);
-  return json::parse(ran.out);
-}
 
 double value(const json& estimate) { return estimate["value"].get<double>(); }
 
