@@ -148,9 +148,9 @@ std::string too_short(const SimulateRequest& r, const SimulatedRow& row) {
   const double wanted = kLasting * row.latency.whole.mean.value * row.rate;
   if (count >= wanted) return {};
   return fmt::format("{} under {}: requests came for {:.0f} s and an answer took {:.0f} s, so that servers were still "
-                     "filling when the last came; more requests ask more of them (--count {:.0f})",
+                     "filling when the last came; more requests{} ask more of them",
                      devices_text(row), policy_text(r, row), count / row.rate, row.latency.whole.mean.value,
-                     std::ceil(wanted / 1000) * 1000);
+                     r.drawn ? fmt::format(" (--count {:.0f})", std::ceil(wanted / 1000) * 1000) : "");
 }
 
 std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {

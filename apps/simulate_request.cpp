@@ -53,6 +53,7 @@ void draw(const Arguments& arguments, SimulateRequest& request) {
     drawn.rate = rate_of(arguments);
   }
   request.requests = draw_requests(drawn);
+  request.drawn = true;
   for (Request& r : request.requests) {
     r.prompt = std::min(r.prompt, kMostPrompt);
     r.output = std::min(r.output, kMostOutput);

@@ -37,6 +37,7 @@ struct SimulateRequest {
   WorkloadRequest workload;  // its prompt and output are the longest of all requests
   std::vector<Device> devices;
   std::vector<Request> requests;  // at the file's own rate, or at that of --rate; at one a second for --rate max
+  bool drawn = false;             // and not a file's: --count says how many
   std::string requests_text;      // what they are: "1000 drawn requests of 2048 + 512 tokens"
   std::size_t without_answer = 0;  // requests of the file that were left out
   PrefixTree prefixes;             // what prompts share, where the file or --shared-prefix says so

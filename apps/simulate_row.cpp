@@ -169,7 +169,7 @@ std::string RowPricing::memory_problem() const {
 
 // Why a search would be in vain; empty: it would not.
 std::string RowPricing::few_problem() const {
-  const bool searches = request_.replicas == 0 || request_.highest_rate || row_.best_split;
+  const bool searches = request_.replicas == 0 || request_.highest_rate;
   const auto all = static_cast<double>(request_.requests.size());
   if (!searches || static_cast<double>(requests_.size()) >= request_.attainment * all) return {};
   return fmt::format("{} of {} requests do not fit on a server by themselves", row_.refused, request_.requests.size());
