@@ -15,6 +15,13 @@ std::string lower(std::string_view text) {
   return lower;
 }
 
+// In small letters, with blanks between words.
+std::string plain_words(std::string_view text) {
+  std::string words = lower(text);
+  std::replace_if(words.begin(), words.end(), [](char c) { return c == '_' || c == '-'; }, ' ');
+  return words;
+}
+
 }  // namespace
 
 std::optional<double> rate_of(std::string_view text) {
@@ -43,9 +50,14 @@ bool by_top_p(const std::string& conditions) {
   return false;
 }
 
+bool by_attention_groups(const std::string& conditions) {
+  const std::string text = plain_words(conditions);
+  constexpr std::array kSaid = {"attention data parallel", "attention dp", "dp attention"};
+  return std::any_of(kSaid.begin(), kSaid.end(), [&](const char* said) { return text.find(said) != std::string::npos; });
+}
+
 bool without_graphs(const std::string& conditions) {
-  std::string text = lower(conditions);
-  std::replace_if(text.begin(), text.end(), [](char c) { return c == '_' || c == '-'; }, ' ');
+  const std::string text = plain_words(conditions);
   constexpr std::array kOff = {"enforce eager", "eager mode",         "cuda graph off",    "graphs off",
                                "no cuda graph", "without cuda graph", "disable cuda graph", "without graphs"};
   return std::any_of(kOff.begin(), kOff.end(), [&](const std::string off) {

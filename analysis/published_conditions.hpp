@@ -14,6 +14,9 @@ std::optional<double> rate_of(std::string_view text);
 // Whether the conditions say that tokens were drawn by top-p: "top_p 0.9", but not "top_p 1".
 bool by_top_p(const std::string& conditions);
 
+// Whether the conditions say that devices attend to sequences of their own and share the experts alone.
+bool by_attention_groups(const std::string& conditions);
+
 // Whether the conditions say that graphs were turned off.
 bool without_graphs(const std::string& conditions);
 

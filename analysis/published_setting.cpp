@@ -52,13 +52,13 @@ std::optional<ModelShape> sized_gpt(const std::string& name) {
 }
 
 struct Layout {
-  std::uint32_t tensor = 1, stages = 1, replicas = 1, experts = 1;
+  std::uint32_t tensor = 1, stages = 1, replicas = 1, experts = 1, groups = 1;
 };
 
 // "TP4", "PP2", "TP4PP2", "TP2+PP2", "DP2", "TP4DP2", "layer-split x4", "row-split x4"; what the engine does by itself
 // where it says nothing.
-// Experts that are spread (EP) are weights that are spread: replicas of attention that share them count as one
-// deployment, for each reads its own sequences alone.
+// Experts that lie whole on all devices (EP) are shared by all; where the row says so, or names replicas beside them,
+// each device, or each group of TP, attends to sequences of its own.
 std::optional<Layout> layout_of(const PublishedRow& row, const EngineProfile& engine) {
   if (row.gpus == 1) return Layout{};
   std::string text;
@@ -73,8 +73,13 @@ std::optional<Layout> layout_of(const PublishedRow& row, const EngineProfile& en
   const auto says = [&](std::string_view word) { return text.find(word) != std::string::npos; };
   if (says("layer split") || says("layersplit")) return Layout{1, row.gpus, 1};
   if (says("row split") || says("rowsplit")) return Layout{row.gpus, 1, 1};
-  if (after("ep") == row.gpus) return Layout{row.gpus, 1, 1, row.gpus};
   const std::uint32_t tensor = after("tp"), stages = after("pp"), replicas = after("dp");
+  if (after("ep") == row.gpus) {
+    const bool apart = by_attention_groups(row.conditions) && replicas == 0;
+    const std::uint32_t groups = apart ? row.gpus : std::max(replicas, 1U);
+    if (row.gpus % groups != 0) return std::nullopt;
+    return Layout{row.gpus / groups, 1, 1, row.gpus, groups};
+  }
   if (tensor == 0 && stages == 0 && replicas == 0) {
     // Not stated. Experts, contexts and states by themselves are spread in ways of their own.
     const bool other = after("ep") + after("cp") + after("sp") > 0 || says("fsdp") || says("zero");
@@ -337,6 +342,7 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   if (!layout) return failure("no such layout over devices: {} on {}", row.parallelism, row.gpus);
   s.deployment.tensor_parallel = layout->tensor;
   s.deployment.expert_parallel = layout->experts;
+  s.deployment.data_parallel = layout->groups;
   s.deployment.stages = layout->stages;
   s.replicas = layout->replicas;
   std::string problem = deployment_problem(s.shape, s.deployment);

@@ -151,9 +151,10 @@ std::uint64_t Server::most_at_once() const {
   return cost_.largest_batch(half_written_);
 }
 
-// As many as a chunk holds.
+// As many as a chunk holds; groups of devices with sequences of their own have a chunk each.
 double Server::prompts_a_pass() const {
-  return std::max(1.0, std::floor(std::min(cost_.engine().prompt_chunk, kChunk) / lengths_.input));
+  const double of_a_group = std::floor(std::min(cost_.engine().prompt_chunk, kChunk) / lengths_.input);
+  return cost_.deployment().data_parallel * std::max(1.0, of_a_group);
 }
 
 // So many prompts, computed together as far as a chunk holds them.

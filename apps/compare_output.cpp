@@ -186,9 +186,7 @@ Json contender_json(const Ranking& r, const Contender& c) {
   point["policy"] = c.workload->policy().text();
   point["weight_type"] = c.deployment->weights.name;
   point["kv_type"] = kv_type_of(r, c);
-  point["tensor_parallel"] = c.deployment->tensor_parallel;
-  point["pipeline_stages"] = c.deployment->stages;
-  point["expert_parallel"] = c.deployment->expert_parallel;
+  add_layout(point, *c.deployment);
   point["batch"] = c.batch;
   point["largest_batch"] = c.served.largest;
   point["limited_by"] = c.served.limited_by;
@@ -269,9 +267,7 @@ std::string compare_csv(const Ranking& r) {
     rows.add("output", r.request.output);
     rows.add("weight_type", std::string(c.deployment->weights.name));
     rows.add("kv_type", std::string(kv_type_of(r, c)));
-    rows.add("tensor_parallel", c.deployment->tensor_parallel);
-    rows.add("pipeline_stages", c.deployment->stages);
-    rows.add("expert_parallel", c.deployment->expert_parallel);
+    add_layout(rows, *c.deployment);
     rows.add("batch", c.batch);
     rows.add("largest_batch", c.served.largest);
     rows.add_interval("largest_batch", fits ? &c.served.interval : nullptr, 1);

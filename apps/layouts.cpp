@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "apps/values.hpp"
@@ -47,6 +48,13 @@ std::string expert_note(const EngineProfile& engine) {
                      "that all devices share, and none is predicted", engine.name);
 }
 
+std::string group_note(const EngineProfile& engine) {
+  if (engine.name == "tensorrt-llm") return "";
+  return fmt::format("--dp: {} is taken to send tokens to experts as DeepEP's kernels do; rows of whole models that "
+                     "show it were measured under tensorrt-llm alone",
+                     engine.name);
+}
+
 }  // namespace
 
 void describe_layouts(po::options_description_easy_init add) {
@@ -55,8 +63,11 @@ void describe_layouts(po::options_description_easy_init add) {
   add("pp", po::value<std::string>()->default_value("1"),
       "stages of so many devices that each hold a part of the layers (pipeline parallelism), a list; of plan and "
       "compare");
+  add("dp", po::value<std::string>()->default_value("1"),
+      "groups of --tp devices that each attend to sequences of their own and share the experts (data parallelism of "
+      "attention), a list; of plan and compare");
   add("ep", po::value<std::string>()->default_value("1"),
-      "groups of a stage's devices that each hold whole experts (expert parallelism), a list, or tp: as many as --tp");
+      "groups of a stage's devices that each hold whole experts (expert parallelism), a list, or all: each of them");
 }
 
 bool takes_any_layout(const Arguments& arguments) { return arguments.get<std::string>("tp") == "auto"; }
@@ -67,19 +78,25 @@ std::vector<Deployment> layouts_of(const Arguments& arguments) {
   };
   std::vector<std::optional<std::uint32_t>> groups;  // nothing: as many as devices
   for (const std::string& text : split_list("ep", arguments.get<std::string>("ep"))) {
-    text == "tp" ? groups.emplace_back() : groups.emplace_back(count_value("ep", text, 1, kMostDevices, ", or tp"));
+    text == "all" ? groups.emplace_back() : groups.emplace_back(count_value("ep", text, 1, kMostDevices, ", or all"));
   }
   const bool any = takes_any_layout(arguments);
   std::vector<Deployment> layouts;
+  const auto add = [&](Deployment layout) {
+    const auto same = [&](const Deployment& other) { return layout_options(other) == layout_options(layout); };
+    if (std::ranges::none_of(layouts, same)) layouts.push_back(std::move(layout));
+  };
   for (const std::uint32_t tensor : any ? std::vector<std::uint32_t>{1, 2, 4, 8} : counts("tp")) {
     for (const std::uint32_t stages : counts("pp")) {
-      for (const auto& group : groups) {
-        Deployment layout = TrafficTypes{};
-        layout.tensor_parallel = tensor;
-        layout.stages = stages;
-        layout.expert_parallel = group.value_or(tensor);
-        const auto same = [&](const Deployment& other) { return layout_options(other) == layout_options(layout); };
-        if (std::ranges::none_of(layouts, same)) layouts.push_back(std::move(layout));
+      for (const std::uint32_t data : counts("dp")) {
+        for (const auto& group : groups) {
+          Deployment layout = TrafficTypes{};
+          layout.tensor_parallel = tensor;
+          layout.stages = stages;
+          layout.data_parallel = data;
+          layout.expert_parallel = group.value_or(layout.devices_of_a_layer());
+          add(std::move(layout));
+        }
       }
     }
   }
@@ -89,13 +106,28 @@ std::vector<Deployment> layouts_of(const Arguments& arguments) {
 std::string layout_options(const Deployment& deployment) {
   std::string text = fmt::format("--tp {}", deployment.tensor_parallel);
   if (deployment.stages > 1) text += fmt::format(" --pp {}", deployment.stages);
+  if (deployment.data_parallel > 1) text += fmt::format(" --dp {}", deployment.data_parallel);
   if (deployment.expert_parallel > 1) text += fmt::format(" --ep {}", deployment.expert_parallel);
   return text;
 }
 
 std::string layout_text(const Deployment& deployment) {
-  const bool plain = deployment.stages == 1 && deployment.expert_parallel == 1;
+  const bool plain = deployment.devices() == deployment.tensor_parallel && deployment.expert_parallel == 1;
   return plain ? "" : fmt::format(" ({})", layout_options(deployment));
+}
+
+void add_layout(nlohmann::ordered_json& json, const Deployment& deployment) {
+  json["tensor_parallel"] = deployment.tensor_parallel;
+  json["pipeline_stages"] = deployment.stages;
+  json["data_parallel"] = deployment.data_parallel;
+  json["expert_parallel"] = deployment.expert_parallel;
+}
+
+void add_layout(WideRows& rows, const Deployment& deployment) {
+  rows.add("tensor_parallel", deployment.tensor_parallel);
+  rows.add("pipeline_stages", deployment.stages);
+  rows.add("data_parallel", deployment.data_parallel);
+  rows.add("expert_parallel", deployment.expert_parallel);
 }
 
 bool names_layouts(const std::vector<Deployment>& deployments) {
@@ -106,10 +138,12 @@ std::vector<std::string> layout_notes(const WorkloadRequest& request, std::span<
   std::vector<std::string> notes = network_notes(request, devices);
   const auto any = [&](auto has) { return std::ranges::any_of(request.deployments, has); };
   const bool stages = any([](const Deployment& d) { return d.stages > 1; });
+  const bool groups = any([](const Deployment& d) { return d.data_parallel > 1; });
   const bool experts = any([](const Deployment& d) { return d.expert_parallel > 1; });
   for (const Device* device : devices) {
     const EngineProfile engine = request.engine_on(*device);
     if (stages) notes.push_back(stage_note(engine));
+    if (groups) notes.push_back(group_note(engine));
     if (experts) notes.push_back(expert_note(engine));
   }
   std::erase(notes, "");

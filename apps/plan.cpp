@@ -157,19 +157,17 @@ std::string plan_table(const Question& q, const Plan& plan) {
 }
 
 Json searched_json(const Question& q, const Plan& plan) {
-  return {{"weight_type", plan.deployment.weights.name},
-          {"kv_type", name_of(kv_type_of(q, plan))},
-          {"tensor_parallel", plan.deployment.tensor_parallel},
-          {"pipeline_stages", plan.deployment.stages},
-          {"expert_parallel", plan.deployment.expert_parallel},
-          {"largest_batch", plan.largest},
-          {"longest_prompt", plan.longest_prompt},
-          {"limited_by", plan.limited_by},
-          {"meets_goals", plan.met()},
-          {"tpot_ms", interval_json(plan.told().token, 1e3)},
-          {"ttft_ms", plan.has_told() ? interval_json(plan.told().first_token, 1e3) : Json(nullptr)},
-          {"tokens_per_s", interval_json(plan.told().tokens_per_s, 1)},
-          {"tokens_per_s_a_device", interval_json(plan.told().tokens_per_s, 1.0 / plan.devices())}};
+  Json json = {{"weight_type", plan.deployment.weights.name}, {"kv_type", name_of(kv_type_of(q, plan))}};
+  add_layout(json, plan.deployment);
+  json["largest_batch"] = plan.largest;
+  json["longest_prompt"] = plan.longest_prompt;
+  json["limited_by"] = plan.limited_by;
+  json["meets_goals"] = plan.met();
+  json["tpot_ms"] = interval_json(plan.told().token, 1e3);
+  json["ttft_ms"] = plan.has_told() ? interval_json(plan.told().first_token, 1e3) : Json(nullptr);
+  json["tokens_per_s"] = interval_json(plan.told().tokens_per_s, 1);
+  json["tokens_per_s_a_device"] = interval_json(plan.told().tokens_per_s, 1.0 / plan.devices());
+  return json;
 }
 
 Json drafts_json(const Plan& plan) {
@@ -190,9 +188,7 @@ Json plan_json(const Question& q, const Plan& plan) {
   json["prompt"] = q.request.prompt;
   json["output"] = q.request.output;
   json["weight_type"] = plan.deployment.weights.name;
-  json["tensor_parallel"] = plan.deployment.tensor_parallel;
-  json["pipeline_stages"] = plan.deployment.stages;
-  json["expert_parallel"] = plan.deployment.expert_parallel;
+  add_layout(json, plan.deployment);
   json["kv_type"] = name_of(kv_type_of(q, plan));
   json["batch"] = plan.batch;
   json["fits"] = plan.met();
@@ -261,9 +257,7 @@ std::string plan_csv(const Question& q, const Plan& chosen) {
     rows.add("output", q.request.output);
     rows.add("weight_type", std::string(plan.deployment.weights.name));
     rows.add("kv_type", std::string(name_of(kv_type_of(q, plan))));
-    rows.add("tensor_parallel", plan.deployment.tensor_parallel);
-    rows.add("pipeline_stages", plan.deployment.stages);
-    rows.add("expert_parallel", plan.deployment.expert_parallel);
+    add_layout(rows, plan.deployment);
     rows.add("chosen", &plan == &chosen ? "yes" : "no");
     rows.add("meets_goals", plan.met() ? "yes" : "no");
     rows.add("batch", plan.batch);

@@ -281,20 +281,25 @@ static void set_longest(SimulateRequest& request) {
   require_positions(workload.model, longest->prompt, longest->output);
 }
 
-// The simulation has one pass under way at a time, a server of stages as many as it has of them.
-static void check_stages(const SimulateRequest& request) {
+// The simulation has one pass under way at a time, of one batch: a server of stages has as many as it has of them, and
+// groups with sequences of their own have a batch each.
+static void check_layouts(const SimulateRequest& request) {
+  const auto refuse = [](const char* option, std::uint32_t count, const char* what) {
+    if (count == 1) return;
+    throw usage_error(fmt::format("{} {}: {} are not simulated; expected 1, or `kvroof plan` and `kvroof compare` with "
+                                  "--under-load, which predict a server of them",
+                                  option, count, what));
+  };
   for (const Deployment& d : request.workload.deployments) {
-    if (d.stages == 1) continue;
-    throw usage_error(fmt::format("--pp {}: stages are not simulated; expected 1, or `kvroof plan` and `kvroof "
-                                  "compare` with --under-load, which predict a server of stages",
-                                  d.stages));
+    refuse("--pp", d.stages, "stages");
+    refuse("--dp", d.data_parallel, "groups with sequences of their own");
   }
 }
 
 SimulateRequest simulate_request(const Arguments& arguments) {
   SimulateRequest request;
   request.workload = workload_request(arguments);
-  check_stages(request);
+  check_layouts(request);
   request.seed = arguments.seed;
   request.cold = arguments.get<bool>("cold");
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");

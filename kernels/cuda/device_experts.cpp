@@ -138,7 +138,7 @@ void DeviceForward::pass_experts(const DeviceExperts& w, const float* x, const D
 DeviceForward::ExpertPasses DeviceForward::read_expert_passes() {
   const ModelShape& shape = model_.host().config.shape;
   if (shape.experts == 0) return {};
-  const std::uint32_t layers = shape.layers - shape.dense_layers;
+  const auto layers = static_cast<std::uint32_t>(shape.expert_layers());
   if (tokens_ == 1) return {std::uint64_t{layers} * shape.experts_per_token, 0};
   const RouteTables tables(routes_, tokens_ * shape.experts_per_token, shape.experts, shape.dense_layers);
   std::vector<std::uint32_t> passed(layers);

@@ -92,12 +92,19 @@ CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::
   const WeightFormat& format = deployment_.weights;
   const auto counted = static_cast<double>(traffic.bytes[Cause::kWeights]);
   const double elements = counted / static_cast<double>(size_of(types_.weights));
-  const double experts = std::round(expected_experts(shape_, tokens)) *
-                         (shape_.experts > 0 ? static_cast<double>(expert_parameters(shape_)) : 0);
+  // Of experts that groups of devices share, each group's devices read a part of those that the tokens of all chose.
+  const auto read_of = [&](std::uint64_t choosing) {
+    return std::round(expected_experts(shape_, choosing)) *
+           (shape_.experts > 0 ? static_cast<double>(expert_parameters(shape_)) : 0);
+  };
+  const double counted_experts = read_of(tokens);
+  const std::uint32_t groups = deployment_.data_parallel;
+  const double experts = groups > 1 ? read_of(tokens * groups) / groups : counted_experts;
   const auto head = static_cast<double>(head_parameters(shape_));
-  const double layers = elements - experts - head;
+  const double layers = elements - counted_experts - head;
   const auto packed = [](double count, double bits) { return bits < 16 ? count : 0; };
-  return {(layers * format.layer_bits + experts * format.expert_bits + head * format.head_bits) / 8, elements,
+  return {(layers * format.layer_bits + experts * format.expert_bits + head * format.head_bits) / 8,
+          elements - counted_experts + experts,
           packed(layers, format.layer_bits) + packed(experts, format.expert_bits) + packed(head, format.head_bits),
           experts * format.expert_bits / 8};
 }
@@ -109,7 +116,7 @@ double CostModel::walked_columns() const {
   const double whole = shape_.hidden;
   const std::uint32_t v_dim = shape_.latent() ? shape_.latent_v_dim : shape_.v_head_dim;
   const double attention = latent_too ? whole + share_ * shape_.heads * v_dim : 0;
-  const double routed = shape_.experts > 0 ? shape_.layers - shape_.dense_layers : 0;
+  const auto routed = static_cast<double>(shape_.expert_layers());
   const double shared = shape_.shared_expert_ffn > 0 ? whole + share_ * shape_.shared_expert_ffn : 0;
   return shape_.layers * attention + (shape_.layers - routed) * (whole + share_ * shape_.ffn) + routed * shared;
 }
@@ -139,7 +146,7 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
 
 double CostModel::launch_seconds(double each_us) const {
   const MoreKernels more = more_kernels();
-  const double kernels = engine_.kernels_per_layer + (deployment_.tensor_parallel > 1 ? 2 : 0) +
+  const double kernels = engine_.kernels_per_layer + (deployment_.devices_of_a_layer() > 1 ? 2 : 0) +
                          (more.products + more.others) / shape_.layers;
   return shape_.layers * kernels * each_us * 1e-6;
 }
@@ -155,7 +162,7 @@ void CostModel::add_host(Parts& parts, std::uint64_t batch, std::uint64_t sample
   const double hidden = launches + engine_.hidden_request_us * 1e-6 * static_cast<double>(batch);
   const double idle = std::max(0.0, hidden - parts.total() - beside);
   const double gaps = launch_seconds(engine_.gap_us + (replayed ? 0 : engine_.launch_gap_us));
-  const double telling = deployment_.tensor_parallel > 1 ? engine_.shared_step_us : 0;
+  const double telling = deployment_.devices_of_a_layer() > 1 ? engine_.shared_step_us : 0;
   const double logit_ns = engine_.logits_ns + (deployment_.top_p ? engine_.top_p_ns : 0);
   const double step = engine_.step_us + telling + engine_.request_us * static_cast<double>(batch) +
                       logit_ns * 1e-3 * shape_.vocab * static_cast<double>(sampled);
@@ -283,16 +290,17 @@ Estimate CostModel::estimate_of(const Parts& parts) {
 }
 
 Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
-  return estimate_of(prefill_parts(residency, batch, beside));
+  return estimate_of(prefill_parts(residency, of_a_group(batch), beside));
 }
 
 Estimate CostModel::step(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
-  const StepTraffic traffic = mean_decode_traffic(shape_, types_, residency, batch, step_tokens());
-  return estimate_of(step_parts(residency, traffic, batch, beside));
+  const std::uint64_t own = of_a_group(batch);
+  const StepTraffic traffic = mean_decode_traffic(shape_, types_, residency, own, step_tokens());
+  return estimate_of(step_parts(residency, traffic, own, beside));
 }
 
 Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch) const {
-  const std::uint64_t passing = in_a_pass(batch);
+  const std::uint64_t passing = of_a_group(in_a_pass(batch));
   const auto sequences = static_cast<double>(batch);
   Prediction p;
   p.batch = batch;

@@ -70,12 +70,17 @@ struct Deployment {
   TrafficTypes types;  // weights: the type that products without a format of their own are computed in
   WeightFormat weights;
   std::uint32_t tensor_parallel = 1;  // devices that share each layer; divides the query heads
-  std::uint32_t expert_parallel = 1;  // groups of those devices that each hold whole experts; divides their number
+  // Groups of so many devices that each attend to sequences of their own, with attention and dense layers of their own;
+  // they share the routed experts, and exchange tokens at each layer of them.
+  std::uint32_t data_parallel = 1;
+  std::uint32_t expert_parallel = 1;  // groups of all those devices that each hold whole experts; divides their number
   std::uint32_t stages = 1;           // groups of them that each hold a part of the layers, one after the other
   bool top_p = false;                 // tokens are drawn by top-p or top-k; else the most probable, or of all, is taken
   std::optional<Speculation> speculation = {};  // tokens are drafted, and verified by the model
 
-  [[nodiscard]] std::uint32_t devices() const { return tensor_parallel * stages; }
+  // That one stage has, and in all.
+  [[nodiscard]] std::uint32_t devices_of_a_layer() const { return tensor_parallel * data_parallel; }
+  [[nodiscard]] std::uint32_t devices() const { return devices_of_a_layer() * stages; }
 };
 
 // Why the model cannot be spread so, or nothing.
@@ -113,7 +118,7 @@ struct Prediction {
   Estimate tokens_per_s;  // of the whole batch
   std::array<Seconds, kCostTerms> terms{};
   Limit limited_by = Limit::kWeights;  // capacity when the batch does not fit
-  StepTraffic traffic;                 // of a mean decode pass
+  StepTraffic traffic;                 // of a mean decode pass; of one group that attends to sequences of its own
   Bytes kv_resident;                   // of the batch, mean over decode steps
 
   // Seconds for a token of each sequence.
@@ -133,6 +138,10 @@ class CostModel {
   // A pass of `batch` sequences through all layers; `beside`: seconds of prompts that are computed in its iteration,
   // behind which the host works too.
   [[nodiscard]] Estimate step(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
+  // How many of `running` sequences a group of devices with sequences of its own has, where they are shared out evenly.
+  [[nodiscard]] std::uint64_t of_a_group(std::uint64_t running) const {
+    return (running + deployment_.data_parallel - 1) / deployment_.data_parallel;
+  }
   // How many of `running` sequences such a pass has.
   [[nodiscard]] std::uint64_t in_a_pass(std::uint64_t running) const {
     const std::uint64_t groups = engine_.overlaps_stages ? deployment_.stages : 1;
@@ -219,6 +228,7 @@ class CostModel {
   [[nodiscard]] double fullest_stage(double all) const;
   // Parts of the constructor, in this order.
   void set_reading(const Device& device);
+  [[nodiscard]] bool multiplies_in_format(const Device& device) const;  // of the weights, inputs quantised for it
   void set_products(const Device& device);
   void set_attention(const Device& device);
   void set_experts(bool own_products, bool packed_as_is);
@@ -230,6 +240,8 @@ class CostModel {
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
   void set_links(const Device& device);
   void add_links(Parts& parts, std::uint64_t tokens) const;
+  void set_exchange(const Device& device);
+  [[nodiscard]] double exchange_seconds(std::uint64_t tokens) const;
   // Of all kernels of a step, so many microseconds each.
   [[nodiscard]] double launch_seconds(double each_us) const;
   void add_host(Parts& parts, std::uint64_t batch, std::uint64_t sampled, bool replayed, double launch_us,
@@ -250,6 +262,8 @@ class CostModel {
   Rate hop_start_, hop_bandwidth_;   // of a hand-over between stages
   Rate sum_start_, link_bandwidth_;  // of a sum over devices that share a layer
   double one_shot_bandwidth_ = 0;  // bytes/s at which a sum reads all others' messages at once; 0: a ring alone
+  // Of a layer's tokens on their way to experts and back: seconds, and seconds of a token.
+  double exchange_start_ = 0, exchange_token_ = 0;
   double unpack_seconds_ = 0;  // of one parameter
   double datasheet_bandwidth_ = 0, datasheet_peak_ = 0;  // bytes/s, operations/s; 0: caches hold models, no limit
   Rate tile_ = {0, 0};         // seconds of one parameter in a tile of rows; 0: products take the rows that there are

@@ -39,6 +39,10 @@ void CostModel::set_draft(const Device& device) {
   Deployment alone(types_, draft.weights.value_or(deployment_.weights));
   if (types_.kv.by_age()) alone.types.kv = types_.kv.rows();
   alone.tensor_parallel = deployment_.tensor_parallel;
+  if (draft.shape->experts > 0) {
+    alone.data_parallel = deployment_.data_parallel;
+    alone.expert_parallel = deployment_.expert_parallel;
+  }
   const auto model = std::make_shared<CostModel>(*draft.shape, alone, device, without_scheduler(engine_));
   if (draft.of_target) {
     // Without the embedding, and without the head that is the target's.
@@ -47,7 +51,9 @@ void CostModel::set_draft(const Device& device) {
     own.tied_head = true;
     const WeightFormat& format = model->deployment_.weights;
     const double head = draft.own_head ? format.head_bits / 8 * static_cast<double>(head_parameters(*draft.shape)) : 0;
-    const u64 all = weight_bytes(own, format).value + nearest(head);
+    const double shared = format.expert_bits / 8 * static_cast<double>(routed_parameters(own));
+    const u64 elsewhere = nearest((1 - 1.0 / model->deployment_.data_parallel) * shared);
+    const u64 all = weight_bytes(own, format).value + nearest(head) - elsewhere;
     model->weights_ = Bytes((all + deployment_.tensor_parallel - 1) / deployment_.tensor_parallel);
   }
   draft_ = model;
@@ -102,7 +108,7 @@ CostModel::Parts CostModel::step_parts(const ResidencySummary& residency, const 
 }
 
 Estimate CostModel::drafting(const ResidencySummary& residency, std::uint64_t batch) const {
-  return estimate_of(draft_parts(residency, batch));
+  return estimate_of(draft_parts(residency, of_a_group(batch)));
 }
 
 double CostModel::draft_cache_bytes(double tokens) const {

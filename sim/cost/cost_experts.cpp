@@ -24,7 +24,7 @@ void CostModel::set_experts(bool own_products, bool packed_as_is) {
 // Routed experts have a router, and shared ones two products, an activation and a sum. Latent attention has five
 // products in place of two, for the latent row of k and v and its way back, and two norms more.
 CostModel::MoreKernels CostModel::more_kernels() const {
-  const double routed = shape_.experts > 0 ? shape_.layers - shape_.dense_layers : 0;
+  const auto routed = static_cast<double>(shape_.expert_layers());
   const bool apart = native_experts_ || !engine_.shared_with_routed;
   const double shared = shape_.shared_expert_ffn > 0 && apart ? routed : 0;
   const double latent = shape_.latent() ? shape_.layers : 0;

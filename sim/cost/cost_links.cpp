@@ -1,4 +1,5 @@
-// What devices that share a model take to exchange activations: sums over those of a layer, hand-overs between stages.
+// What devices that share a model take to exchange activations: sums over those of a layer, hand-overs between stages,
+// tokens on their way to experts and back.
 #include <algorithm>
 #include <cmath>
 
@@ -32,6 +33,11 @@ constexpr double kNetworkShare = 0.78, kLeastDomain = 8;
 // PCIe-only boards), whose kernel SGLang has too; TensorRT-LLM wants links. The others are NCCL's sums, which start as
 // late as those of FasterTransformer: 36 us over two devices, 12 more for each doubling.
 constexpr double kNcclSumUs = 36, kNcclDoublingUs = 12;
+// Of the kernels that send tokens to their experts and bring the experts' outputs back, in tables of DeepEP (SGLang) on 8
+// to 64 H100, H200 and B200 and of TensorRT-LLM on 2 to 64 GB200 (ai-dynamo/aiconfigurator @095f58a): 11 to 22 us of each
+// of the two with one token; 22 to 31 where they leave a server, and there 46 to 48 GB/s of a card of 50.
+constexpr double kExchangeUs = 13, kExchangeLeavesUs = 13;
+constexpr double kExchangeCardShare = 0.94;
 
 }  // namespace
 
@@ -80,7 +86,35 @@ void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
     const double of_squares = shape_.qk_norm == QkNorm::kWhole ? 1 : 0;
     seconds += shape_.layers * ((2 + of_squares) * sum_start_.value + 2 * passing);
   }
+  seconds += exchange_seconds(tokens);
   if (seconds > 0) parts.add(CostTerm::kLinks, Limit::kLinks, seconds, kLinkSpread);
+}
+
+// A token goes to the devices of its experts in the type that these multiply, and their outputs come back in 16 bits: to
+// each expert by itself, or to all devices where that is less. Those beyond the links are reached through a network card
+// of each device, at the same time.
+void CostModel::set_exchange(const Device& device) {
+  if (deployment_.data_parallel == 1) return;
+  const double devices = deployment_.devices_of_a_layer();
+  const double joined = device.fact(F::kLinkDevices) ? device.value(F::kLinkDevices) : devices;
+  const bool leaves = devices > joined && joined >= kLeastDomain;
+  const double others = leaves ? devices - joined : 0, near = devices - 1 - others;
+  const double copies = std::min(1.0, shape_.experts_per_token / devices);  // to each of them
+  const double pcie = device.fact(F::kPcieGbPerS) ? device.value(F::kPcieGbPerS) : kUnknownPcie;
+  const bool linked = device.fact(F::kLinkGbPerS) && (leaves || devices <= joined);
+  const bool peers = linked || !device.fact(F::kPeerAccess) || device.value(F::kPeerAccess) > 0;
+  const double one_way = linked ? device.value(F::kLinkGbPerS) / 2 : pcie;
+  const double link = kLinkShare * (peers ? 1 : kHostedShare) * one_way * 1e9;
+  const double card = kExchangeCardShare * kNetworkShare * pcie * 1e9;
+  const double bytes = shape_.hidden * ((multiplies_in_format(device) ? 1 : kActivationBytes) + kActivationBytes);
+  exchange_token_ = copies * bytes * std::max(near / link, others / card) / deployment_.tensor_parallel;
+  exchange_start_ = 2e-6 * (kExchangeUs + (leaves ? kExchangeLeavesUs : 0) + (linked ? 0 : kHostedSumUs));
+}
+
+double CostModel::exchange_seconds(std::uint64_t tokens) const {
+  if (deployment_.data_parallel == 1) return 0;
+  const double each = exchange_start_ + static_cast<double>(tokens) * exchange_token_;
+  return static_cast<double>(shape_.expert_layers()) * each;
 }
 
 }  // namespace kvroof

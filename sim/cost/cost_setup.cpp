@@ -38,9 +38,15 @@ std::string deployment_problem(const ModelShape& shape, const Deployment& deploy
   if (deployment.tensor_parallel == 0 || shape.heads % deployment.tensor_parallel != 0) {
     return fmt::format("{} query heads cannot be spread over {} devices", shape.heads, deployment.tensor_parallel);
   }
-  if (deployment.expert_parallel == 0 || deployment.tensor_parallel % deployment.expert_parallel != 0) {
-    return fmt::format("{} device{} cannot be {} groups that each hold whole experts", deployment.tensor_parallel,
-                       deployment.tensor_parallel == 1 ? "" : "s", deployment.expert_parallel);
+  if (deployment.data_parallel == 0) return "no device would attend to a sequence";
+  if (deployment.data_parallel > 1 && shape.experts == 0) {
+    return fmt::format("{} has no experts that {} groups with sequences of their own could share", shape.name,
+                       deployment.data_parallel);
+  }
+  const std::uint32_t devices = deployment.devices_of_a_layer();
+  if (deployment.expert_parallel == 0 || devices % deployment.expert_parallel != 0) {
+    return fmt::format("{} device{} cannot be {} groups that each hold whole experts", devices,
+                       devices == 1 ? "" : "s", deployment.expert_parallel);
   }
   if (deployment.expert_parallel > 1 && shape.experts % deployment.expert_parallel != 0) {
     return fmt::format("{} experts cannot be spread over {} groups of devices", shape.experts,
@@ -77,7 +83,11 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
     const double second_head = engine.unties_head && shape.tied_head ? deployment_.weights.head_bits / 8 : 0;
     const std::uint64_t all = weight_bytes(shape, deployment_.weights).value +
                               static_cast<std::uint64_t>(second_head * static_cast<double>(head_parameters(shape)));
-    weights_ = Bytes(static_cast<std::uint64_t>(std::ceil(share_ * fullest_stage(static_cast<double>(all)))));
+    // What other groups of devices hold of the routed experts.
+    const double elsewhere = (1 - 1.0 / deployment_.data_parallel) * deployment_.weights.expert_bits / 8 *
+                             static_cast<double>(routed_parameters(shape));
+    const double own = fullest_stage(static_cast<double>(all) - elsewhere);
+    weights_ = Bytes(static_cast<std::uint64_t>(std::ceil(share_ * own)));
   }
   stage_share_ = std::ceil(shape.layers / static_cast<double>(deployment.stages)) / shape.layers;
   const std::uint32_t kv_heads = std::max(shape.kv_heads, 1U);
@@ -87,6 +97,7 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   set_attention(device);
   elementwise_start_ = rate(device, F::kElementwiseUs, 1e-6);
   set_links(device);
+  set_exchange(device);
   together_ = device.kind == DeviceKind::kCpu;
   if (!together_) {
     head_seconds_ = kHeadUs * 1e-6 / (device.fact(F::kSmCount) ? device.value(F::kSmCount) : kMultiprocessors);
@@ -121,11 +132,16 @@ void CostModel::set_reading(const Device& device) {
   working_sets_ = device.working_sets;
 }
 
+bool CostModel::multiplies_in_format(const Device& device) const {
+  const WeightFormat& format = deployment_.weights;
+  return engine_.quantises_activations && format.peak && device.fact(*format.peak);
+}
+
 // In the format of the weights where engine and device have such products, else in 16 bits after unpacking.
 void CostModel::set_products(const Device& device) {
   const WeightFormat& format = deployment_.weights;
   matmul_fraction_ = device.value(F::kMatmulFraction);
-  const bool own_products = engine_.quantises_activations && format.peak && device.fact(*format.peak);
+  const bool own_products = multiplies_in_format(device);
   if (own_products) prompt_share_ = format.prompt_share;
   const bool packed_as_is = own_products || (format.native && device.fact(*format.native));
   const double unpacking = packed_as_is ? 0 : engine_.unpacking * format.unpack_operations;

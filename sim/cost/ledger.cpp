@@ -44,7 +44,7 @@ KvBytes CostModel::allocated_for_tokens(const ResidencySummary& residency) const
 }
 
 MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t batch) const {
-  const auto sequences = static_cast<double>(batch);
+  const auto sequences = static_cast<double>(of_a_group(batch));
   const double held = kv_share_ * stage_share_;  // of all rows, on this device
   const KvType kv = types_.kv;
   const KvBytes allocated = this->allocated(residency);
@@ -103,8 +103,9 @@ std::uint64_t CostModel::largest_batch(const ResidencySummary& residency, double
   // for.
   u64 fits = 0;
   const u64 least = live_elements(shape_, deployment_.tensor_parallel) + shape_.vocab;
-  u64 too_many = capacity_.value / least + 1;
-  too_many = std::min(too_many, static_cast<u64>(engine_.largest_batch) + 1);
+  const u64 groups = deployment_.data_parallel;
+  const u64 most = std::min(capacity_.value / least, static_cast<u64>(engine_.largest_batch));
+  u64 too_many = groups * most + 1;
   while (too_many - fits > 1) {
     const u64 middle = fits + (too_many - fits) / 2;
     const MemoryLedger m = ledger(residency, middle);

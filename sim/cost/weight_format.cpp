@@ -165,11 +165,6 @@ static double latent_parameters(const ModelShape& s) {
          rank * heads * (s.latent_nope_dim + s.latent_v_dim) + heads * s.latent_v_dim * h;
 }
 
-// Parameters of all routed experts.
-static std::uint64_t routed_parameters(const ModelShape& s) {
-  return s.experts > 0 ? s.expert_layers() * s.experts * expert_parameters(s) : 0;
-}
-
 // Parameters of all layers but those of routed experts.
 static double beside_experts(const ModelShape& s) {
   return static_cast<double>(layers_parameters(s) - routed_parameters(s));

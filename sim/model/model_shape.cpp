@@ -50,6 +50,9 @@ u64 mlp_parameters(const ModelShape& s, u64 ffn) {
 }  // namespace
 
 u64 expert_parameters(const ModelShape& s) { return mlp_parameters(s, s.expert_ffn); }
+u64 routed_parameters(const ModelShape& s) {
+  return s.experts > 0 ? s.expert_layers() * s.experts * expert_parameters(s) : 0;
+}
 
 u64 layer_parameters(const ModelShape& s, std::uint32_t layer) {
   const u64 outside_mlp = attention_parameters(s) + s.norms_per_layer * norm_parameters(s);
@@ -137,6 +140,9 @@ std::string layout_problem(const ModelShape& s) {
   const std::vector<std::uint32_t>& unturned = s.unturned_layers;
   if (!std::ranges::is_sorted(unturned, std::less_equal()) || (!unturned.empty() && unturned.back() >= s.layers)) {
     return fmt::format("unturned_layers: expected ascending numbers of layers, each below {}", s.layers);
+  }
+  if (s.experts > 0 && s.dense_layers > s.layers) {
+    return fmt::format("dense_layers is {}, expected at most the {} layers", s.dense_layers, s.layers);
   }
   if (s.experts > 0 && (s.experts > 1U << 16 || s.experts_per_token == 0 || s.experts_per_token > s.experts ||
                         s.expert_ffn == 0 || s.expert_ffn > kWide || s.shared_expert_ffn > kWide)) {

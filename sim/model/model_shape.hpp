@@ -103,6 +103,7 @@ Bytes kv_bytes(const ModelShape& shape, KvType type, std::uint64_t tokens);
 std::uint64_t layer_parameters(const ModelShape& shape, std::uint32_t layer);  // attention, MLP or experts, norms
 std::uint64_t layers_parameters(const ModelShape& shape);      // of all layers
 std::uint64_t expert_parameters(const ModelShape& shape);      // of one routed expert
+std::uint64_t routed_parameters(const ModelShape& shape);      // of all routed experts
 std::uint64_t exact_parameters(const ModelShape& shape);       // in 32 bits: biases that choose experts, sinks
 std::uint64_t head_parameters(const ModelShape& shape);        // matrix and bias of the LM head, tied or not
 std::uint64_t projection_parameters(const ModelShape& shape);  // between embedding_width and hidden, both ways

@@ -48,7 +48,7 @@ TEST_CASE("a plan searches stages beside devices that share layers, and says of 
 }
 
 TEST_CASE("compare names stages and groups of experts, and counts their devices") {
-  const json r = answer_of("compare --model deepseek-v3 --engine sglang --device h200 --tp 8 --pp 1,2 --ep 1,tp");
+  const json r = answer_of("compare --model deepseek-v3 --engine sglang --device h200 --tp 8 --pp 1,2 --ep 1,all");
   REQUIRE(r["points"].size() == 4);
   for (const json& point : r["points"]) {
     const double devices = point["tensor_parallel"].get<double>() * point["pipeline_stages"].get<double>();
@@ -56,15 +56,15 @@ TEST_CASE("compare names stages and groups of experts, and counts their devices"
           Approx(point["tokens_per_s"].get<double>()));
     CHECK((point["expert_parallel"] == 1 || point["expert_parallel"] == 8));
   }
-  const Ran table = run_program("compare --model deepseek-v3 --engine sglang --device h200 --tp 8 --pp 2 --ep tp");
+  const Ran table = run_program("compare --model deepseek-v3 --engine sglang --device h200 --tp 8 --pp 2 --ep all");
   CHECK(table.out.find("16 × ") != std::string::npos);
   CHECK(table.out.find("(--tp 8 --pp 2 --ep 8)") != std::string::npos);
 }
 
 TEST_CASE("layouts that a model or a simulation has no room for are refused in a sentence") {
   refused("plan" + kWork + "--pp 81", "--tp 1 --pp 81: 80 layers cannot be spread over 81 stages");
-  refused("plan" + kWork + "--tp 2 --ep tp", "--tp 2 --ep 2: llama-3.1-70b has no experts");
-  refused("plan" + kWork + "--ep most", "--ep most: expected a count from 1 to 1024, or tp");
+  refused("plan" + kWork + "--tp 2 --ep all", "--tp 2 --ep 2: llama-3.1-70b has no experts");
+  refused("plan" + kWork + "--ep most", "--ep most: expected a count from 1 to 1024, or all");
   refused("plan" + kWork + "--pp 0", "--pp 0: expected a count from 1 to 1024");
   refused("simulate" + kWork + "--rate 1 --pp 2", "--pp 2: stages are not simulated");
   refused("plan" + kWork + "--tp auto --pp 81", "80 layers cannot be spread over 81 stages");
@@ -74,7 +74,7 @@ TEST_CASE("layouts that a model or a simulation has no room for are refused in a
 }
 
 TEST_CASE("a layout that two options name is there once, and what stages and experts lack is said") {
-  const json p = answer_of("plan --model qwen3-30b-a3b --engine vllm --device h100-sxm --tp 1,2 --ep 1,tp --pp 1,2");
+  const json p = answer_of("plan --model qwen3-30b-a3b --engine vllm --device h100-sxm --tp 1,2 --ep 1,all --pp 1,2");
   CHECK(p["searched"].size() == 6);
   const auto said = [](const json& answer, const char* words) {
     return std::ranges::any_of(answer["notes"], [&](const json& note) {
