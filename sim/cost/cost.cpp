@@ -135,6 +135,7 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
                      share_ * read.bytes, reading, share_ * traffic[KernelFamily::kLinear].value, peak,
                      {share_ * read.elements * tile_.value, tile_.spread});
   parts.add(CostTerm::kLinear, Limit::kLaunches, more.expert_calls, start.spread);
+  parts.add(CostTerm::kElementwise, Limit::kCompute, expert_row_seconds(tokens), kActivationSpread);
   parts.add(CostTerm::kLinear, Limit::kLaunches, walk_.value > 0 ? walked_columns() * walk_.value : 0, walk_.spread);
   // Two norms are half of the element-wise kernels of a layer, beside a rotation and an activation.
   const double elementwise = engine_.norms_in_sums && deployment_.tensor_parallel > 1 ? 0.5 : 1;

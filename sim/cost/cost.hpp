@@ -233,6 +233,7 @@ class CostModel {
   void set_attention(const Device& device);
   void set_experts(bool own_products, bool packed_as_is);
   [[nodiscard]] MoreKernels more_kernels() const;
+  [[nodiscard]] double expert_row_seconds(std::uint64_t tokens) const;
   // Of one sequence, under an engine that may keep what a layer's window no longer shows.
   [[nodiscard]] KvBytes allocated(const ResidencySummary& residency) const;
   [[nodiscard]] KvBytes allocated_for_tokens(const ResidencySummary& residency) const;

@@ -1,9 +1,17 @@
 // What routed and shared experts and latent attention launch, and when their calls start.
 #include <algorithm>
 
-#include "sim/cost/cost.hpp"
+#include "sim/cost/cost_parts.hpp"
 
 namespace kvroof {
+namespace {
+
+// How often a token's row, in 16 bits, passes through memory for each of its experts: gathered, quantised, multiplied,
+// activated, multiplied and summed. Tables of layers with 2,048 to 8,192 tokens fit 8 in TensorRT-LLM's 16 bits, 16 to
+// 20 in its blocks of fp8, 3 where 4 bits are multiplied as they are stored (docs/method.md).
+constexpr double kRowPasses = 8;
+
+}  // namespace
 
 // `own_products`: of the weights' own type; `packed_as_is`: nothing is unpacked on this board.
 void CostModel::set_experts(bool own_products, bool packed_as_is) {
@@ -35,6 +43,13 @@ CostModel::MoreKernels CostModel::more_kernels() const {
   if (native_experts_) more.quantised -= 3 * routed;
   if (deployment_.weights.plain_latent) more.quantised -= 5 * latent;
   return more;
+}
+
+// A device has the rows of the experts that it holds, whole or in part.
+double CostModel::expert_row_seconds(std::uint64_t tokens) const {
+  const double rows = static_cast<double>(shape_.expert_layers() * tokens * shape_.experts_per_token) *
+                      deployment_.data_parallel / deployment_.expert_parallel;
+  return rows * shape_.hidden * kActivationBytes * kRowPasses / linear_bandwidth_.value;
 }
 
 }  // namespace kvroof

@@ -146,7 +146,7 @@ void ExpectedAttention::score(HeadTensors& tensors, std::span<const SlotId> orde
     scores[j] = static_cast<float>((static_cast<double>(scores[j]) + epsilon_) * norm);
   }
   const float largest = *std::max_element(scores.begin() + static_cast<std::ptrdiff_t>(first), scores.end());
-  std::fill_n(scores.begin(), first, largest);
+  std::fill_n(scores.begin(), first, largest + 1);  // above all others, also where these are alike
 }
 
 }  // namespace kvroof

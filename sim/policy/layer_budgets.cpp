@@ -143,9 +143,9 @@ std::uint32_t pyramid_budget_kvpress(const PyramidRule& rule, const PolicyContex
     high = n - window;
     low = mean * 2 - high;
   }
-  const bool is_pyramid = n >= high && high >= low && low >= window && context.layers > 1;
+  const bool is_pyramid = n >= high && high >= low && low >= window;
   if (!is_pyramid) return static_cast<std::uint32_t>(std::nearbyint(kept));
-  const double step = (high - low) / (context.layers - 1);
+  const double step = context.layers > 1 ? (high - low) / (context.layers - 1) : 0;
   return static_cast<std::uint32_t>(std::nearbyint(high - context.layer.value * step));
 }
 

@@ -143,6 +143,7 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
   for (std::uint32_t h = 0; h < heads_.size(); ++h) {
     Head& head = heads_[h];
     if (head.present() > capacities_[h]) bring_to_capacity(HeadId(h), position, pack);
+    else if (traits_.orders_full_heads && head.present() == capacities_[h] && !head.hole) order(HeadId(h), position);
     packed_prompt_ = packed_prompt_ || (pack && head.present() < context_.prompt);
   }
   if (!packed_prompt_) return;
@@ -190,6 +191,13 @@ void LayerPolicy::bring_to_capacity(HeadId head, TokenPos position, bool pack) {
   for (const SlotId slot : choice.victims) e.evicted.push_back(h.positions[slot.value]);
   if (e.evicted.size() > 1) std::sort(e.evicted.begin(), e.evicted.end());
   free_slots(head, pack ? Close::kPack : Close::kLeaveHole);
+}
+
+// Nothing goes, and the policy puts what it holds into the order that its next eviction depends on.
+void LayerPolicy::order(HeadId head, TokenPos newest) {
+  choose_victims(head, newest);
+  check(choice.chosen.empty(), "a policy frees no slot of a head that holds its budget");
+  heads_[head.value].state_read += heads_[head.value].positions.size() * traits_.evict_read;
 }
 
 void LayerPolicy::score_heads(TokenPos newest) {

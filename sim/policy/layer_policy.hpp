@@ -172,6 +172,7 @@ class LayerPolicy {
   std::uint32_t budget_of_layer(std::uint32_t budget, std::uint32_t tokens);
   void drop_hidden(HeadId head, TokenPos position, bool pack);
   void bring_to_capacity(HeadId head, TokenPos position, bool pack);
+  void order(HeadId head, TokenPos newest);
   [[nodiscard]] std::uint64_t elements_to_score(const HeadRows& rows, std::uint64_t slots, TokenPos newest) const;
   void score_heads(TokenPos newest);
   [[nodiscard]] EvictRequest request_for(HeadId head, TokenPos newest) const;

@@ -155,6 +155,8 @@ struct PolicyTraits {
   Schedule schedule = Schedule::kEveryStep;
   std::uint32_t evict_unit = 1;  // tokens that go together: pages of so many neighbours
   std::uint32_t interval = 1;   // kEveryStep: while decoding, evicts after every so many steps
+  // Is asked to evict nothing where a head holds just its budget, to put what it holds into an order of its own.
+  bool orders_full_heads = false;
   Capacities capacities = Capacities::kBudget;
   // Budgets of the layers as shares of layers · k, from the first layer to the last (layer_budget()); empty: k each.
   std::vector<double> layer_shares = {};

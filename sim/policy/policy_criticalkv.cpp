@@ -51,10 +51,11 @@ class CriticalKv final : public WindowScoredPolicy {
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override {
     Head& h = heads_[head.value];
     const std::size_t n = h.order.size();
+    // Protected tokens have the largest inner score of the layer and 1 more, which expected-attention's scores hold.
     if (expected_) {
       std::fill_n(h.scores.begin(), expected_->protected_of(n), largest_);
     } else {
-      std::fill_n(h.scores.rbegin(), std::min<std::size_t>(window(), n), largest_);
+      std::fill_n(h.scores.rbegin(), std::min<std::size_t>(window(), n), largest_ + 1);
     }
     // The first stage keeps all but its lowest.
     std::vector<SlotId> later;

@@ -65,6 +65,7 @@ class Rkv final : public EvictionPolicy {
     const std::uint32_t window = std::min(options_.window, request.budget);
     storage_order(h, slots);
     const std::size_t scored = slots - window;
+    if (scored == 0) return;  // a full head that is all window keeps the order it has
     find_attention(h, request.newest, scored);
     find_redundancy(*request.tensors);
     scores_.assign(slots, kInWindow);
@@ -183,6 +184,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.last_rows = options.window;
   t.tensors.keys = true;
   t.interval = options.interval;
+  t.orders_full_heads = true;
   t.state_written = sizeof(float);
   t.state_bytes = t.evict_read = options.window * sizeof(float) + sizeof(std::uint32_t);
   return t;
