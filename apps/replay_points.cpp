@@ -13,8 +13,6 @@
 namespace kvroof {
 namespace {
 
-std::uint64_t nearest(double x) { return static_cast<std::uint64_t>(std::llround(x)); }
-
 // Adds up summaries of single layers of single sequences, which are exact sums; the mean is taken once, at the end.
 class SummarySum {
  public:

@@ -247,12 +247,6 @@ void add_counts(LayerCounts& sum, const LayerCounts& cell) {
   sum.converted += cell.converted;
 }
 
-LayerCounts sum_counts(std::span<const LayerCounts> cells) {
-  LayerCounts sum;
-  for (const LayerCounts& cell : cells) add_counts(sum, cell);
-  return sum;
-}
-
 LayerCounts mean_counts(LayerCounts sum, std::uint64_t count) {
   for (const auto field : kCountFields) sum.*field /= count;
   sum.policy_flops = 1 / static_cast<double>(count) * sum.policy_flops;
