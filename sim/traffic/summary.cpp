@@ -1,7 +1,6 @@
 #include "sim/traffic/summary.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 namespace kvroof {
@@ -35,9 +34,9 @@ u64 peak_rows_of_layer(const Residency& r, std::uint32_t layer) {
   return peak;
 }
 
-AgedRows larger(const AgedRows& a, const AgedRows& b) {
-  return {std::max(a.keys16, b.keys16), std::max(a.values16, b.values16), std::max(a.packed_keys, b.packed_keys),
-          std::max(a.packed_values, b.packed_values)};
+AgedRows larger(AgedRows a, const AgedRows& b) {
+  for_each_count_of([](u64& x, u64 y) { x = std::max(x, y); }, a, b);
+  return a;
 }
 
 // Likewise where rows are kept by age: room for a full residual window and for what is quantised beside it.
@@ -55,31 +54,13 @@ u64 peak_of_layer(const Residency& r, std::uint32_t layer, std::uint64_t LayerCo
   return peak;
 }
 
-u64 scaled(u64 value, double factor) { return static_cast<u64>(std::llround(static_cast<double>(value) * factor)); }
-
-AgedRows scaled(const AgedRows& r, double factor) {
-  return {scaled(r.keys16, factor), scaled(r.values16, factor), scaled(r.packed_keys, factor),
-          scaled(r.packed_values, factor)};
-}
-
-LayerCounts scaled(const LayerCounts& c, double factor) {
-  if (factor == 1) return c;
-  LayerCounts s;
-  for (const auto field : kCountFields) s.*field = scaled(c.*field, factor);
-  s.policy_flops = factor * c.policy_flops;
-  s.attended_aged = scaled(c.attended_aged, factor);
-  s.resident_aged = scaled(c.resident_aged, factor);
-  s.converted = scaled(c.converted, factor);
-  return s;
-}
-
 void add_sequence(ResidencySummary& sum, const Residency& r) {
   for (std::uint32_t step = 0; step <= r.steps; ++step) {
     LayerCounts& phase = step == 0 ? sum.prefill : sum.decode;
-    for (std::uint32_t layer = 0; layer < r.layers; ++layer) add_counts(phase, r.at(step, layer));
+    for (std::uint32_t layer = 0; layer < r.layers; ++layer) phase += r.at(step, layer);
   }
   if (r.steps == 0) {
-    for (std::uint32_t layer = 0; layer < r.layers; ++layer) add_counts(sum.decode, step_after_prompt(r, layer));
+    for (std::uint32_t layer = 0; layer < r.layers; ++layer) sum.decode += step_after_prompt(r, layer);
   }
   for (std::uint32_t layer = 0; layer < r.layers; ++layer) {
     sum.peak_rows += peak_rows_of_layer(r, layer);
@@ -93,21 +74,18 @@ void add_sequence(ResidencySummary& sum, const Residency& r) {
 
 // Of a head that keeps the newest `held` of `tokens` tokens, and `before` one token earlier (0: a prompt).
 void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) {
-  const auto times = [&](const AgedRows& r) {
-    return AgedRows{heads * r.keys16, heads * r.values16, heads * r.packed_keys, heads * r.packed_values};
-  };
-  c.resident_aged = times(kivi_rows(tokens, held));
+  c.resident_aged = heads * kivi_rows(tokens, held);
   if (before == 0) {
     const AgedRows once = kivi_rows(tokens, held);
-    c.converted = times({held - once.keys16, once.packed_values, once.packed_keys, once.packed_values});
+    c.converted = heads * AgedRows{held - once.keys16, once.packed_values, once.packed_keys, once.packed_values};
     return;
   }
-  c.attended_aged = times(kivi_rows(tokens - 1, held - 1));
+  c.attended_aged = heads * kivi_rows(tokens - 1, held - 1);
   c.attended_aged.keys16 += heads;
   c.attended_aged.values16 += heads;
   const u64 keys = tokens % kKiviResidual == 0 ? std::min<u64>(kKiviResidual, held) : 0;
   const u64 values = held > kKiviResidual ? 1 : 0;
-  c.converted = times({keys, values, (keys + kKiviGroup - 1) / kKiviGroup * kKiviGroup, values});
+  c.converted = heads * AgedRows{keys, values, (keys + kKiviGroup - 1) / kKiviGroup * kKiviGroup, values};
 }
 
 }  // namespace
@@ -131,14 +109,14 @@ ResidencySummary summarise(std::span<const Residency> sequences) {
     decoded += r.steps;
     sum.decode_steps += std::max(r.steps, 1U);
   }
-  const double share = 1.0 / static_cast<double>(sequences.size());
-  sum.prompt = static_cast<std::uint32_t>(scaled(prompt, share));
-  sum.steps = static_cast<std::uint32_t>(scaled(decoded, share));
-  sum.prefill = scaled(sum.prefill, share);
-  sum.peak_rows = scaled(sum.peak_rows, share);
-  sum.peak_aged = scaled(sum.peak_aged, share);
-  sum.peak_paged_rows = scaled(sum.peak_paged_rows, share);
-  sum.peak_page_metadata = scaled(sum.peak_page_metadata, share);
+  const u64 count = sequences.size();
+  sum.prompt = static_cast<std::uint32_t>(nearest_mean(prompt, count));
+  sum.steps = static_cast<std::uint32_t>(nearest_mean(decoded, count));
+  sum.prefill = nearest_mean(sum.prefill, count);
+  sum.peak_rows = nearest_mean(sum.peak_rows, count);
+  sum.peak_aged = nearest_mean(sum.peak_aged, count);
+  sum.peak_paged_rows = nearest_mean(sum.peak_paged_rows, count);
+  sum.peak_page_metadata = nearest_mean(sum.peak_page_metadata, count);
   return sum;
 }
 
