@@ -12,51 +12,6 @@
 namespace kvroof {
 namespace {
 
-// Adds up summaries of single layers of single sequences, which are exact sums; the mean is taken once, at the end.
-class SummarySum {
- public:
-  // A whole sequence, or one layer of it.
-  void add(const ResidencySummary& part) {
-    sum_.storage_heads = part.storage_heads;
-    sum_.state_bytes_per_row = part.state_bytes_per_row;
-    sum_.needs_probabilities = part.needs_probabilities;
-    sum_.evicts = sum_.evicts || part.evicts;
-    sum_.prefill += part.prefill;
-    sum_.decode += part.decode;
-    sum_.peak_rows += part.peak_rows;
-    sum_.peak_aged += part.peak_aged;
-    sum_.peak_paged_rows += part.peak_paged_rows;
-    sum_.peak_page_metadata += part.peak_page_metadata;
-    sum_.layer_prompt_rows = std::max(sum_.layer_prompt_rows, part.layer_prompt_rows);
-  }
-  void end_sequence(std::uint32_t prompt, std::uint32_t steps, std::uint32_t layers) {
-    sum_.layers = layers;
-    prompt_ += prompt;
-    steps_ += steps;
-    decode_steps_ += std::max(steps, 1U);
-    ++sequences_;
-  }
-  [[nodiscard]] ResidencySummary mean() const {
-    ResidencySummary mean = sum_;
-    mean.prompt = static_cast<std::uint32_t>(nearest_mean(prompt_, sequences_));
-    mean.steps = static_cast<std::uint32_t>(nearest_mean(steps_, sequences_));
-    mean.decode_steps = decode_steps_;
-    mean.prefill = nearest_mean(sum_.prefill, sequences_);
-    mean.peak_rows = nearest_mean(sum_.peak_rows, sequences_);
-    mean.peak_aged = nearest_mean(sum_.peak_aged, sequences_);
-    mean.peak_paged_rows = nearest_mean(sum_.peak_paged_rows, sequences_);
-    mean.peak_page_metadata = nearest_mean(sum_.peak_page_metadata, sequences_);
-    return mean;
-  }
-
- private:
-  ResidencySummary sum_;
-  std::uint64_t prompt_ = 0;
-  std::uint64_t steps_ = 0;
-  std::uint64_t decode_steps_ = 0;
-  std::uint64_t sequences_ = 0;
-};
-
 // The tokens that a head of this point may hold: those there are, or as many as its budget and its schedule say.
 Room room_of(const PointResult& result) {
   const bool reads_less_than_held = result.traits.selects && !result.traits.bound;

@@ -54,24 +54,6 @@ u64 peak_of_layer(const Residency& r, std::uint32_t layer, std::uint64_t LayerCo
   return peak;
 }
 
-void add_sequence(ResidencySummary& sum, const Residency& r) {
-  for (std::uint32_t step = 0; step <= r.steps; ++step) {
-    LayerCounts& phase = step == 0 ? sum.prefill : sum.decode;
-    for (std::uint32_t layer = 0; layer < r.layers; ++layer) phase += r.at(step, layer);
-  }
-  if (r.steps == 0) {
-    for (std::uint32_t layer = 0; layer < r.layers; ++layer) sum.decode += step_after_prompt(r, layer);
-  }
-  for (std::uint32_t layer = 0; layer < r.layers; ++layer) {
-    sum.peak_rows += peak_rows_of_layer(r, layer);
-    sum.peak_aged += peak_aged_of_layer(r, layer);
-    sum.peak_paged_rows += peak_of_layer(r, layer, &LayerCounts::allocated_paged);
-    sum.peak_page_metadata += peak_of_layer(r, layer, &LayerCounts::page_metadata);
-    sum.layer_prompt_rows = std::max(sum.layer_prompt_rows, r.at(0, layer).written);
-    sum.evicts = sum.evicts || r.at(0, layer).resident < r.at(0, layer).written;
-  }
-}
-
 // Of a head that keeps the newest `held` of `tokens` tokens, and `before` one token earlier (0: a prompt).
 void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) {
   c.resident_aged = heads * kivi_rows(tokens, held);
@@ -90,37 +72,66 @@ void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) 
 
 }  // namespace
 
-ResidencySummary summarise(std::span<const Residency> sequences) {
-  check(!sequences.empty(), "a summary needs at least one sequence");
-  const Residency& first = sequences.front();
+ResidencySummary summarise(const Residency& r) {
   ResidencySummary sum;
-  sum.layers = first.layers;
-  sum.storage_heads = first.storage_heads;
-  sum.state_bytes_per_row = first.state_bytes_per_row;
-  sum.needs_probabilities = first.needs_probabilities;
-  u64 prompt = 0;
-  u64 decoded = 0;
-  sum.decode_steps = 0;
-  for (const Residency& r : sequences) {
-    check(r.layers == first.layers && r.storage_heads == first.storage_heads,
-          "sequences of a summary share their shape");
-    add_sequence(sum, r);
-    prompt += r.prompt;
-    decoded += r.steps;
-    sum.decode_steps += std::max(r.steps, 1U);
+  sum.prompt = r.prompt;
+  sum.steps = r.steps;
+  sum.layers = r.layers;
+  sum.storage_heads = r.storage_heads;
+  sum.state_bytes_per_row = r.state_bytes_per_row;
+  sum.needs_probabilities = r.needs_probabilities;
+  sum.decode_steps = std::max(r.steps, 1U);
+  for (std::uint32_t step = 0; step <= r.steps; ++step) {
+    LayerCounts& phase = step == 0 ? sum.prefill : sum.decode;
+    for (std::uint32_t layer = 0; layer < r.layers; ++layer) phase += r.at(step, layer);
   }
-  const u64 count = sequences.size();
-  sum.prompt = static_cast<std::uint32_t>(nearest_mean(prompt, count));
-  sum.steps = static_cast<std::uint32_t>(nearest_mean(decoded, count));
-  sum.prefill = nearest_mean(sum.prefill, count);
-  sum.peak_rows = nearest_mean(sum.peak_rows, count);
-  sum.peak_aged = nearest_mean(sum.peak_aged, count);
-  sum.peak_paged_rows = nearest_mean(sum.peak_paged_rows, count);
-  sum.peak_page_metadata = nearest_mean(sum.peak_page_metadata, count);
+  for (std::uint32_t layer = 0; layer < r.layers; ++layer) {
+    if (r.steps == 0) sum.decode += step_after_prompt(r, layer);
+    sum.peak_rows += peak_rows_of_layer(r, layer);
+    sum.peak_aged += peak_aged_of_layer(r, layer);
+    sum.peak_paged_rows += peak_of_layer(r, layer, &LayerCounts::allocated_paged);
+    sum.peak_page_metadata += peak_of_layer(r, layer, &LayerCounts::page_metadata);
+    sum.layer_prompt_rows = std::max(sum.layer_prompt_rows, r.at(0, layer).written);
+    sum.evicts = sum.evicts || r.at(0, layer).resident < r.at(0, layer).written;
+  }
   return sum;
 }
 
-ResidencySummary summarise(const Residency& residency) { return summarise(std::span(&residency, 1)); }
+void SummarySum::add(const ResidencySummary& layers) {
+  sum_.storage_heads = layers.storage_heads;
+  sum_.state_bytes_per_row = layers.state_bytes_per_row;
+  sum_.needs_probabilities = layers.needs_probabilities;
+  sum_.evicts = sum_.evicts || layers.evicts;
+  sum_.prefill += layers.prefill;
+  sum_.decode += layers.decode;
+  sum_.peak_rows += layers.peak_rows;
+  sum_.peak_aged += layers.peak_aged;
+  sum_.peak_paged_rows += layers.peak_paged_rows;
+  sum_.peak_page_metadata += layers.peak_page_metadata;
+  sum_.layer_prompt_rows = std::max(sum_.layer_prompt_rows, layers.layer_prompt_rows);
+}
+
+void SummarySum::end_sequence(std::uint32_t prompt, std::uint32_t steps, std::uint32_t layers) {
+  sum_.layers = layers;
+  prompt_ += prompt;
+  steps_ += steps;
+  decode_steps_ += std::max(steps, 1U);
+  ++sequences_;
+}
+
+ResidencySummary SummarySum::mean() const {
+  check(sequences_ > 0, "a summary needs at least one sequence");
+  ResidencySummary mean = sum_;
+  mean.prompt = static_cast<std::uint32_t>(nearest_mean(prompt_, sequences_));
+  mean.steps = static_cast<std::uint32_t>(nearest_mean(steps_, sequences_));
+  mean.decode_steps = decode_steps_;
+  mean.prefill = nearest_mean(sum_.prefill, sequences_);
+  mean.peak_rows = nearest_mean(sum_.peak_rows, sequences_);
+  mean.peak_aged = nearest_mean(sum_.peak_aged, sequences_);
+  mean.peak_paged_rows = nearest_mean(sum_.peak_paged_rows, sequences_);
+  mean.peak_page_metadata = nearest_mean(sum_.peak_page_metadata, sequences_);
+  return mean;
+}
 
 // Full attention in layers of one window (0: none), which hold together what one layer of all their heads would.
 static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t prompt, std::uint32_t output) {
@@ -152,16 +163,14 @@ static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t p
 ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output) {
   std::map<std::uint32_t, std::uint32_t> layers_of_window;
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) ++layers_of_window[shape.window(layer)];
-  ResidencySummary sum;
+  SummarySum of_windows;
   for (const auto& [window, layers] : layers_of_window) {
-    add_sequence(sum, full_attention(u64{shape.kv_heads} * layers, window, prompt, output));
+    of_windows.add(summarise(full_attention(u64{shape.kv_heads} * layers, window, prompt, output)));
   }
-  sum.prompt = prompt;
-  sum.steps = output;
-  sum.layers = shape.layers;
+  of_windows.end_sequence(prompt, output, shape.layers);
+  ResidencySummary sum = of_windows.mean();
   sum.storage_heads = shape.kv_heads;
   sum.layer_prompt_rows = u64{shape.kv_heads} * prompt;
-  sum.decode_steps = std::max(output, 1U);
   sum.evicts = false;  // what a window hides is no eviction
   return sum;
 }
