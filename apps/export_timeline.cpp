@@ -87,8 +87,7 @@ std::vector<TimelineStep> simulated_steps(const TraceManifest& manifest, const P
     for (std::uint32_t s = 0; s <= residency.steps; ++s) {
       ++running[s];
       const auto first = residency.cells.begin() + static_cast<std::ptrdiff_t>(std::size_t{s} * residency.layers);
-      const LayerCounts step = sum_counts(std::span(first, residency.layers));
-      totals[s] = sum_counts(std::array{totals[s], step});
+      totals[s] += sum_counts(std::span(first, residency.layers));
     }
   }
   std::vector<TimelineStep> steps;
@@ -99,9 +98,7 @@ std::vector<TimelineStep> simulated_steps(const TraceManifest& manifest, const P
       seconds = cost.prefill(summary, running[s]).value;
     } else {
       // The mean sequence of those that still run.
-      summary.decode = {};
-      for (const auto field : kCountFields) summary.decode.*field = t.*field / running[s];
-      summary.decode.policy_flops = 1.0 / static_cast<double>(running[s]) * t.policy_flops;
+      summary.decode = t / running[s];
       summary.decode_steps = 1;
       seconds = cost.predict(summary, running[s]).step.value;
     }

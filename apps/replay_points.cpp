@@ -1,7 +1,6 @@
 #include "apps/replay_points.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -12,62 +11,6 @@
 
 namespace kvroof {
 namespace {
-
-std::uint64_t nearest(double x) { return static_cast<std::uint64_t>(std::llround(x)); }
-
-// Adds up summaries of single layers of single sequences, which are exact sums; the mean is taken once, at the end.
-class SummarySum {
- public:
-  // A whole sequence, or one layer of it.
-  void add(const ResidencySummary& part) {
-    sum_.storage_heads = part.storage_heads;
-    sum_.state_bytes_per_row = part.state_bytes_per_row;
-    sum_.needs_probabilities = part.needs_probabilities;
-    sum_.evicts = sum_.evicts || part.evicts;
-    sum_.prefill = sum_counts(std::array{sum_.prefill, part.prefill});
-    sum_.decode = sum_counts(std::array{sum_.decode, part.decode});
-    sum_.peak_rows += part.peak_rows;
-    sum_.peak_aged += part.peak_aged;
-    sum_.peak_paged_rows += part.peak_paged_rows;
-    sum_.peak_page_metadata += part.peak_page_metadata;
-    sum_.layer_prompt_rows = std::max(sum_.layer_prompt_rows, part.layer_prompt_rows);
-  }
-  void end_sequence(std::uint32_t prompt, std::uint32_t steps, std::uint32_t layers) {
-    sum_.layers = layers;
-    prompt_ += prompt;
-    steps_ += steps;
-    decode_steps_ += std::max(steps, 1U);
-    ++sequences_;
-  }
-  [[nodiscard]] ResidencySummary mean() const {
-    ResidencySummary mean = sum_;
-    const auto share = [&](std::uint64_t value) { return nearest(static_cast<double>(value) / sequences_); };
-    mean.prompt = static_cast<std::uint32_t>(share(prompt_));
-    mean.steps = static_cast<std::uint32_t>(share(steps_));
-    mean.decode_steps = decode_steps_;
-    mean.peak_rows = share(sum_.peak_rows);
-    const auto share_aged = [&](const AgedRows& rows) {
-      return AgedRows{share(rows.keys16), share(rows.values16), share(rows.packed_keys), share(rows.packed_values)};
-    };
-    mean.peak_aged = share_aged(sum_.peak_aged);
-    for (AgedRows LayerCounts::* field :
-         {&LayerCounts::attended_aged, &LayerCounts::resident_aged, &LayerCounts::converted}) {
-      mean.prefill.*field = share_aged(sum_.prefill.*field);
-    }
-    mean.peak_paged_rows = share(sum_.peak_paged_rows);
-    mean.peak_page_metadata = share(sum_.peak_page_metadata);
-    for (const auto field : kCountFields) mean.prefill.*field = share(sum_.prefill.*field);
-    mean.prefill.policy_flops = 1 / sequences_ * sum_.prefill.policy_flops;
-    return mean;
-  }
-
- private:
-  ResidencySummary sum_;
-  std::uint64_t prompt_ = 0;
-  std::uint64_t steps_ = 0;
-  std::uint64_t decode_steps_ = 0;
-  double sequences_ = 0;
-};
 
 // The tokens that a head of this point may hold: those there are, or as many as its budget and its schedule say.
 Room room_of(const PointResult& result) {
@@ -285,7 +228,7 @@ std::vector<LayerCounts> step_counts_as(const PointResult& result, const ModelSh
     };
     for_each_layer(recorded, to, layer_of, [&](const Residency& projected) {
       for (std::uint32_t s = 0; s < output; ++s) {
-        steps[first + s] = sum_counts(std::array{steps[first + s], projected.at(s + 1, 0)});
+        steps[first + s] += projected.at(s + 1, 0);
       }
     });
   }

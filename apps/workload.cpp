@@ -281,8 +281,8 @@ std::vector<LayerCounts> Workload::step_counts(std::uint32_t prompt, std::uint32
   std::vector<LayerCounts> steps;
   for (std::uint32_t step = 0; step < output; ++step) {
     LayerCounts sum;
-    for (std::size_t s = 0; s < sequences; ++s) add_counts(sum, all[s * output + step]);
-    steps.push_back(mean_counts(sum, sequences));
+    for (std::size_t s = 0; s < sequences; ++s) sum += all[s * output + step];
+    steps.push_back(sum / sequences);
   }
   return steps;
 }

@@ -12,11 +12,13 @@
 // the tokens before it left, and its own row in float16. A prompt is attended to in float16 and quantised after it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
 #include "sim/core/dtype.hpp"
+#include "sim/core/units.hpp"
 
 namespace kvroof {
 
@@ -103,15 +105,34 @@ struct AgedRows {
   // and read until its group is empty, and counts.
   std::uint64_t packed_keys = 0, packed_values = 0;
 
-  AgedRows& operator+=(const AgedRows& other) {
-    keys16 += other.keys16;
-    values16 += other.values16;
-    packed_keys += other.packed_keys;
-    packed_values += other.packed_values;
-    return *this;
-  }
   friend bool operator==(const AgedRows&, const AgedRows&) = default;
 };
+
+inline constexpr std::array kAgedFields = {&AgedRows::keys16, &AgedRows::values16, &AgedRows::packed_keys,
+                                           &AgedRows::packed_values};
+static_assert(sizeof(AgedRows) == kAgedFields.size() * sizeof(std::uint64_t), "every count is in the table");
+// Shows f each count of one, or the same count of several.
+template <class F, class... Rows>
+void for_each_count_of(const F& f, Rows&... rows) {
+  for (const auto field : kAgedFields) f(rows.*field...);
+}
+
+inline AgedRows& operator+=(AgedRows& sum, const AgedRows& rows) {
+  for_each_count_of([](std::uint64_t& a, std::uint64_t b) { a += b; }, sum, rows);
+  return sum;
+}
+inline AgedRows operator*(std::uint64_t times, AgedRows rows) {
+  for_each_count_of([times](std::uint64_t& a) { a *= times; }, rows);
+  return rows;
+}
+inline AgedRows scaled(AgedRows rows, double factor) {
+  for_each_count_of([factor](std::uint64_t& a) { a = scaled(a, factor); }, rows);
+  return rows;
+}
+inline AgedRows nearest_mean(AgedRows sum, std::uint64_t count) {
+  for_each_count_of([count](std::uint64_t& a) { a = nearest_mean(a, count); }, sum);
+  return sum;
+}
 
 // Tokens whose k is quantised when `tokens` are cached: the first so many. Likewise of v.
 constexpr std::uint64_t kivi_packed_keys(std::uint64_t tokens) { return tokens - tokens % kKiviResidual; }

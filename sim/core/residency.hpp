@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,51 @@ inline constexpr std::array kCountFields = {
     &LayerCounts::attended,   &LayerCounts::written,         &LayerCounts::moved,      &LayerCounts::resident,
     &LayerCounts::allocated,  &LayerCounts::allocated_paged, &LayerCounts::state_read, &LayerCounts::state_written,
     &LayerCounts::scored,     &LayerCounts::page_metadata};
+inline constexpr std::array kAgedCounts = {&LayerCounts::attended_aged, &LayerCounts::resident_aged,
+                                           &LayerCounts::converted};
+static_assert(sizeof(LayerCounts) == kCountFields.size() * sizeof(std::uint64_t) + sizeof(PolicyFlops) +
+                                         kAgedCounts.size() * sizeof(AgedRows),
+              "every count is in a table");
+// Shows f each count of one, those by age among them, or the same count of several.
+template <class F, class... Counts>
+void for_each_count(const F& f, Counts&... counts) {
+  for (const auto field : kCountFields) f(counts.*field...);
+  for (const auto aged : kAgedCounts) for_each_count_of(f, (counts.*aged)...);
+}
+
+inline LayerCounts& operator+=(LayerCounts& sum, const LayerCounts& counts) {
+  for_each_count([](std::uint64_t& a, std::uint64_t b) { a += b; }, sum, counts);
+  sum.policy_flops += counts.policy_flops;
+  return sum;
+}
+inline LayerCounts operator+(LayerCounts a, const LayerCounts& b) { return a += b; }
+// Counts wrap below 0, which adding undoes.
+inline LayerCounts operator-(LayerCounts a, const LayerCounts& b) {
+  for_each_count([](std::uint64_t& x, std::uint64_t y) { x -= y; }, a, b);
+  a.policy_flops += -1.0 * b.policy_flops;
+  return a;
+}
+inline LayerCounts operator*(std::uint64_t times, LayerCounts counts) {
+  for_each_count([times](std::uint64_t& a) { a *= times; }, counts);
+  counts.policy_flops = static_cast<double>(times) * counts.policy_flops;
+  return counts;
+}
+// Of a sum over so many, what one has: rounded down, or to nearest.
+inline LayerCounts operator/(LayerCounts sum, std::uint64_t count) {
+  for_each_count([count](std::uint64_t& a) { a /= count; }, sum);
+  sum.policy_flops = 1 / static_cast<double>(count) * sum.policy_flops;
+  return sum;
+}
+inline LayerCounts nearest_mean(LayerCounts sum, std::uint64_t count) {
+  for_each_count([count](std::uint64_t& a) { a = nearest_mean(a, count); }, sum);
+  sum.policy_flops = 1 / static_cast<double>(count) * sum.policy_flops;
+  return sum;
+}
+inline LayerCounts sum_counts(std::span<const LayerCounts> cells) {
+  LayerCounts sum;
+  for (const LayerCounts& cell : cells) sum += cell;
+  return sum;
+}
 
 // One sequence under one policy.
 struct Residency {

@@ -1,10 +1,20 @@
 // Physical quantities; only legal combinations compile.
 #pragma once
 
+#include <cmath>
 #include <compare>
 #include <cstdint>
 
 namespace kvroof {
+
+// How counts are rounded that are no whole numbers: to nearest, halves up. Of counts below 2^53.
+inline std::uint64_t nearest(double x) { return static_cast<std::uint64_t>(std::llround(x)); }
+inline std::uint64_t scaled(std::uint64_t count, double factor) {
+  return nearest(static_cast<double>(count) * factor);
+}
+inline std::uint64_t nearest_mean(std::uint64_t sum, std::uint64_t count) {
+  return count == 1 ? sum : nearest(static_cast<double>(sum) / static_cast<double>(count));
+}
 
 // A count or amount with a unit. `Rep` is exact (uint64) for bytes and double elsewhere.
 template <class Tag, class Rep>

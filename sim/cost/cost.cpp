@@ -228,11 +228,8 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
 CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std::uint64_t batch,
                                           double beside) const {
   const std::uint64_t tokens = batch * residency.prompt;
-  LayerCounts rows = residency.prefill;
-  rows.attended *= batch;
-  rows.written *= batch;
-  rows.moved *= batch;
-  const StepTraffic traffic = step_traffic(shape_, types_, {tokens, batch, residency.storage_heads, rows});
+  const StepTraffic traffic =
+      step_traffic(shape_, types_, {tokens, batch, residency.storage_heads, batch * residency.prefill});
   const auto bytes = [&](Cause c) { return static_cast<double>(traffic.bytes[c]); };
   const double layers = shape_.layers;
   Parts parts;

@@ -1,6 +1,5 @@
 // What drafted tokens cost (sim/cost/speculation.hpp): steps of what drafts them, its prompts, its memory.
 #include <algorithm>
-#include <cmath>
 
 #include "sim/cost/cost_parts.hpp"
 
@@ -12,8 +11,6 @@ using u64 = std::uint64_t;
 // Of a step that verifies drafts, what no measured row shows: what hosts do between drafts and verification, kernels of
 // a few queries. A judgement; published steps of July 2025 took 5 to 55 % longer than predicted (docs/method.md).
 constexpr double kVerifySpread = 0.30;
-
-u64 nearest(double x) { return static_cast<u64>(std::llround(x)); }
 
 // Rows that full attention sees of a sequence of so many tokens, over all layers and heads.
 double rows_seen(const ModelShape& s, double tokens) {

@@ -40,11 +40,12 @@ SlotId LayerPolicy::admit(HeadId head, TokenPos position) {
     h.positions.push_back(position);
   }
   policy_->admit(head, slot, position);
-  h.written += 1;
-  h.flops.noise += traits_.noise_flops_per_token * context_.group;
-  h.attended += h.positions.size();
+  h.counts.written += 1;
+  h.counts.policy_flops.noise += traits_.noise_flops_per_token * context_.group;
+  h.counts.attended += h.positions.size();
   if (relocates(position) && context_.rotation.rule != nullptr) {
-    h.flops.scoring += kTurnFlops * context_.rotation.rule->dims * static_cast<double>(h.positions.size());
+    const auto turned = static_cast<double>(h.positions.size());
+    h.counts.policy_flops.scoring += kTurnFlops * context_.rotation.rule->dims * turned;
   }
   return slot;
 }
@@ -62,10 +63,10 @@ void LayerPolicy::admit_first(std::uint32_t count) {
       policy_->admit(HeadId(head), slot, TokenPos(t));
     }
     h.visible_from = count - slots;
-    h.written += count;
-    h.flops.noise += traits_.noise_flops_per_token * context_.group * count;
+    h.counts.written += count;
+    h.counts.policy_flops.noise += traits_.noise_flops_per_token * context_.group * count;
     const std::uint64_t growing = slots, whole = count - slots;  // rows, and those that read as much as a row can
-    h.attended += growing * (growing + 1) / 2 + whole * slots;
+    h.counts.attended += growing * (growing + 1) / 2 + whole * slots;
   }
 }
 

@@ -5,45 +5,20 @@
 
 namespace kvroof {
 
-void HeadCounts::add_to(LayerCounts& counts) const {
-  counts.attended += attended;
-  counts.written += written;
-  counts.moved += moved;
-  counts.resident += resident;
-  counts.allocated += held;
-  counts.allocated_paged += paged;
-  counts.page_metadata += page_metadata;
-  counts.state_read += state_read;
-  counts.state_written += state_written;
-  counts.scored += scored;
-  counts.policy_flops += flops;
-}
-
 LayerCounts LayerPolicy::take_counts() {
   LayerCounts counts;
-  HeadCounts of_head;
-  for (std::uint32_t h = 0; h < heads_.size(); ++h) {
-    take_head_counts(HeadId(h), of_head);
-    of_head.add_to(counts);
-  }
+  for (std::uint32_t h = 0; h < heads_.size(); ++h) counts += take_head_counts(HeadId(h));
   counts.allocated = allocated_;
   counts.allocated_paged = allocated_paged_;
   return counts;
 }
 
-void LayerPolicy::take_head_counts(HeadId head, HeadCounts& counts) {
+LayerCounts LayerPolicy::take_head_counts(HeadId head) {
   Head& h = heads_[head.value];
-  counts.attended = std::exchange(h.attended, 0);
-  counts.written = std::exchange(h.written, 0);
-  counts.moved = std::exchange(h.moved, 0);
+  LayerCounts counts = std::exchange(h.counts, {});
   counts.resident = traits_.keeps_all() ? std::min<std::uint64_t>(h.present(), budget_now_) : h.present();
-  counts.held = h.held;
-  counts.paged = in_pages(h.held);
   counts.page_metadata = traits_.page > 0 && h.paged > 0 ? pages_from(h, 0) * 2 * context_.head_dim : 0;
-  counts.state_read = std::exchange(h.state_read, 0);
-  counts.state_written = std::exchange(h.state_written, 0);
-  counts.scored = std::exchange(h.scored, 0);
-  counts.flops = std::exchange(h.flops, {});
+  return counts;
 }
 
 void LayerPolicy::count_allocated(LayerCounts& counts) {

@@ -58,16 +58,16 @@ void LayerPolicy::observe(HeadId head, const AttentionRows& rows) {
   if (!observes(rows.query)) return;
   Head& h = heads_[head.value];
   policy_->observe(head, rows);
-  h.state_read += rows.slots() * traits_.state_read;
-  h.state_written += rows.slots() * traits_.state_written;
-  h.flops.scoring += traits_.flops_per_slot * rows.slots() * rows.group;
+  h.counts.state_read += rows.slots() * traits_.state_read;
+  h.counts.state_written += rows.slots() * traits_.state_written;
+  h.counts.policy_flops.scoring += traits_.flops_per_slot * rows.slots() * rows.group;
   // Exact weights take the keys that the row did not read.
   if (traits_.selects && traits_.needs_weights) {
     const auto elements = static_cast<std::uint64_t>(std::ranges::count(h.is_read, 0)) * context_.head_dim;
-    h.scored += elements;
-    h.flops.scoring += 2.0 * static_cast<double>(elements) * rows.group;
+    h.counts.scored += elements;
+    h.counts.policy_flops.scoring += 2.0 * static_cast<double>(elements) * rows.group;
   }
-  h.flops.noise += traits_.noise_flops_per_slot * rows.slots() * rows.group;
+  h.counts.policy_flops.noise += traits_.noise_flops_per_slot * rows.slots() * rows.group;
 }
 
 void LayerPolicy::share_prompt(const LayerPolicy& seen) {
@@ -148,7 +148,7 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
   }
   if (!packed_prompt_) return;
   // The cache is new: heads that lost nothing are copied with the others.
-  for (Head& head : heads_) head.moved += head.present();
+  for (Head& head : heads_) head.counts.moved += head.present();
   leave_prompt_buffer();
 }
 
@@ -161,7 +161,8 @@ bool LayerPolicy::ends_heads() const {
 
 void LayerPolicy::finish_head(HeadId head, TokenPos position) {
   Head& h = heads_[head.value];
-  h.held = h.present();
+  h.counts.allocated = h.present();
+  h.counts.allocated_paged = in_pages(h.present());
   evictions_[head.value].clear();
   if (!evicts_after(position)) return;
   capacities_[head.value] = budget_at(position);
@@ -184,7 +185,7 @@ void LayerPolicy::drop_hidden(HeadId head, TokenPos position, bool pack) {
 void LayerPolicy::bring_to_capacity(HeadId head, TokenPos position, bool pack) {
   Head& h = heads_[head.value];
   if (!traits_.one_set_per_layer || head.value == 0) choose_victims(head, position);
-  h.state_read += h.positions.size() * traits_.evict_read;
+  h.counts.state_read += h.positions.size() * traits_.evict_read;
   review_victims(head);
   if (traits_.merges) merge_victims(head, position);
   HeadEviction& e = evictions_[head.value];
@@ -209,7 +210,7 @@ void LayerPolicy::score_heads(TokenPos newest) {
 
 void LayerPolicy::choose_victims(HeadId head, TokenPos newest) {
   choice.chosen.clear();
-  heads_[head.value].flops.selection += static_cast<double>(heads_[head.value].positions.size());
+  heads_[head.value].counts.policy_flops.selection += static_cast<double>(heads_[head.value].positions.size());
   const auto evict = [&](const EvictRequest& request) { policy_->evict(head, request, choice.chosen); };
   const bool shows = traits_.tensors.any() && !traits_.scores_layer_first && !traits_.merges;
   if (!shows) return evict(request_for(head, newest));
@@ -231,9 +232,9 @@ void LayerPolicy::show_request(HeadId head, TokenPos newest, const std::function
   HeadTensors tensors(rows, h.positions, evictions_[head.value].moves, tensor_scratch_);
   request.tensors = &tensors;
   show(request);
-  h.scored += elements_to_score(rows, h.positions.size(), newest);
+  h.counts.scored += elements_to_score(rows, h.positions.size(), newest);
   h.read_elements += tensors.elements_read();
-  h.flops.scoring += tensors.flops();
+  h.counts.policy_flops.scoring += tensors.flops();
 }
 
 // What the traits announce, for the simulator's count.
@@ -270,10 +271,11 @@ void LayerPolicy::merge_victims(HeadId head, TokenPos newest) {
     }
     Head& h = heads_[head.value];
     const std::uint64_t v_elements = choice.merges.size() * tensors.value_width();
-    h.scored += v_elements;
+    h.counts.scored += v_elements;
     h.read_elements += v_elements;
-    h.flops.scoring += 3.0 * static_cast<double>(choice.merges.size() * tensors.key_width() + v_elements);
-    h.moved += choice.merges.size();
+    const std::uint64_t elements = choice.merges.size() * tensors.key_width() + v_elements;
+    h.counts.policy_flops.scoring += 3.0 * static_cast<double>(elements);
+    h.counts.moved += choice.merges.size();
   });
 }
 
@@ -295,9 +297,9 @@ void LayerPolicy::free_slots(HeadId head, Close close) {
   for (const SlotMove& m : moves) h.positions[m.to.value] = h.positions[m.from.value];
   h.positions.resize(left);
   policy_->move(head, moves);
-  h.state_read += moves.size() * traits_.state_bytes;
-  h.state_written += moves.size() * traits_.state_bytes;
-  if (close != Close::kPack) h.moved += moves.size();  // the rows of a prompt are moved once, when it is packed
+  h.counts.state_read += moves.size() * traits_.state_bytes;
+  h.counts.state_written += moves.size() * traits_.state_bytes;
+  if (close != Close::kPack) h.counts.moved += moves.size();  // the rows of a prompt are moved once, when it is packed
 }
 
 // Survivors keep their order and close up.

@@ -31,18 +31,6 @@ struct HeadEviction {
   }
 };
 
-// What one head adds to the counts of a row.
-struct HeadCounts {
-  std::uint64_t attended = 0, written = 0, moved = 0, resident = 0;
-  std::uint64_t held = 0;   // before anything was evicted
-  std::uint64_t paged = 0;  // the same in whole pages
-  std::uint64_t page_metadata = 0;
-  std::uint64_t state_read = 0, state_written = 0, scored = 0;
-  PolicyFlops flops;
-
-  void add_to(LayerCounts& counts) const;
-};
-
 // Slots of a head are dense whenever attention runs: positions(h)[s] is the token in slot s, for every slot. After a
 // single eviction its slot is a hole, which the next admitted token fills; after several, the last survivors fill the
 // holes (moves). After the prompt, if it is not whole, the survivors are packed in the order of their slots and all of
@@ -113,7 +101,7 @@ class LayerPolicy {
   // each is added up by row, and count_allocated() of the rows in turn makes that what take_counts() returns.
   [[nodiscard]] bool ends_heads() const;
   void finish_head(HeadId head, TokenPos position);
-  void take_head_counts(HeadId head, HeadCounts& counts);
+  LayerCounts take_head_counts(HeadId head);
   void count_allocated(LayerCounts& counts);
   [[nodiscard]] const HeadEviction& eviction(HeadId head) const { return evictions_[head.value]; }
   // Whether the last finish_row packed the prompt's survivors (moves are copies out of the prompt buffer).
@@ -143,25 +131,18 @@ class LayerPolicy {
  private:
   // Where freed slots lead: a hole for the next token when it is one, or dense slots, those of a prompt in their order.
   enum class Close : std::uint8_t { kLeaveHole, kFill, kPack };
-  // Sums of the step so far lie with the head, so that heads can be served at once.
   struct Head {
     AlignedVector<TokenPos> positions;  // by slot
     std::optional<SlotId> hole;
     std::uint32_t visible_from = 0;  // tokens before it were taken out because a window hides them
     mutable AlignedVector<TokenPos> without_hole;
-    std::uint64_t attended = 0;
-    std::uint64_t written = 0;
-    std::uint64_t moved = 0;
-    std::uint64_t state_read = 0;
-    std::uint64_t state_written = 0;
-    PolicyFlops flops;
+    // Of the step so far, with the head, so that heads can be served at once; allocated is what finish_head() found.
+    LayerCounts counts;
     std::uint64_t walked = 0;  // what was taken of the policy's count
-    std::uint64_t scored = 0;
     std::uint64_t read_elements = 0;
     std::uint64_t walked_pages = 0;       // elements
     std::uint32_t paged = 0;              // tokens whose keys joined the bounds of their pages
     std::vector<std::uint8_t> is_read;    // by slot: some query head of the group reads it in this row
-    std::uint64_t held = 0;  // before finish_head()
 
     [[nodiscard]] std::uint64_t present() const { return positions.size() - (hole ? 1 : 0); }
   };

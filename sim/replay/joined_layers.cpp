@@ -25,29 +25,6 @@ void interleave(std::span<const std::byte> rows, std::size_t width, std::size_t 
   }
 }
 
-AgedRows share_of(const AgedRows& all, std::uint64_t layers) {
-  return {all.keys16 / layers, all.values16 / layers, all.packed_keys / layers, all.packed_values / layers};
-}
-
-LayerCounts share_of(const LayerCounts& all, std::uint64_t layers) {
-  LayerCounts c;
-  c.attended = all.attended / layers;
-  c.written = all.written / layers;
-  c.moved = all.moved / layers;
-  c.resident = all.resident / layers;
-  c.allocated = all.allocated / layers;
-  c.allocated_paged = all.allocated_paged / layers;
-  c.state_read = all.state_read / layers;
-  c.state_written = all.state_written / layers;
-  c.scored = all.scored / layers;
-  c.page_metadata = all.page_metadata / layers;
-  c.policy_flops = (1 / static_cast<double>(layers)) * all.policy_flops;
-  c.attended_aged = share_of(all.attended_aged, layers);
-  c.resident_aged = share_of(all.resident_aged, layers);
-  c.converted = share_of(all.converted, layers);
-  return c;
-}
-
 // A part of the points, told of to the observer of all.
 class PartObserver : public ReplayObserver {
  public:
@@ -195,7 +172,7 @@ ResidencyLog split(const ResidencyLog& log, std::uint32_t layers) {
   ResidencyLog split(std::move(head));
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
     for (std::uint32_t step = 0; step <= joined.steps; ++step) {
-      split.append(layer, share_of(joined.at(step, 0), layers));
+      split.append(layer, joined.at(step, 0) / layers);
     }
   }
   return split;

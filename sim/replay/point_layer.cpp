@@ -106,20 +106,20 @@ void PointLayer::decode(std::uint32_t part) {
 
 // All rows of one head, so that what it holds stays in the first cache.
 void PointLayer::decode_head(HeadId head) {
-  thread_local std::vector<HeadCounts> memory;
-  const std::span<HeadCounts> counts = sized(memory, block_.count);
+  thread_local std::vector<LayerCounts> memory;
+  const std::span<LayerCounts> counts = sized(memory, block_.count);
   const bool observes = policy_.observes(TokenPos(block_.first));
   for (std::uint32_t row = 0; row < block_.count; ++row) {
     const std::uint32_t position = block_.first + row;
     step_head(*block_.rows, position, head, observes, quality_of(row));
     policy_.finish_head(head, TokenPos(position));
-    policy_.take_head_counts(head, counts[row]);
+    counts[row] = policy_.take_head_counts(head);
     record_kept(row, head.value);
   }
   measure_waiting(head.value);
   // Whole numbers all, so that their sums do not depend on which head comes first.
   const std::lock_guard lock(counts_mutex_);
-  for (std::uint32_t row = 0; row < block_.count; ++row) counts[row].add_to(scratch_.counts[row]);
+  for (std::uint32_t row = 0; row < block_.count; ++row) scratch_.counts[row] += counts[row];
 }
 
 void PointLayer::measure_waiting(std::uint32_t kept_head) {

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <deque>
-#include <limits>
-#include <optional>
-#include <set>
 #include <span>
 #include <utility>
 
+#include "sim/serving/event_queue.hpp"
 #include "sim/serving/router.hpp"
 
 namespace kvroof {
@@ -17,13 +15,16 @@ class Disaggregation {
  public:
   Disaggregation(const ServingCosts& prompt_costs, const ServingCosts& costs, const DisaggregatedSetup& setup,
                  const std::vector<Request>& requests, ServingOutcome& outcome)
-      : prompt_costs_(prompt_costs), costs_(costs), setup_(setup), outcome_(outcome), served_(outcome.requests) {
-    for (const Request& request : requests) {
-      served_.push_back({.request = request});
-      if (setup.clients > 0) served_.back().request.arrival = std::numeric_limits<double>::infinity();
-      prompts_.push_back(served_.back());
-      prompts_.back().request.output = 1;
-      prompts_.back().moves = request.output > 1;
+      : prompt_costs_(prompt_costs),
+        costs_(costs),
+        setup_(setup),
+        outcome_(outcome),
+        served_(outcome.requests),
+        arrivals_(requests, setup.clients, outcome.requests),
+        prompts_(served_) {
+    for (ServedRequest& prompt : prompts_) {
+      prompt.moves = prompt.request.output > 1;
+      prompt.request.output = 1;
     }
     for (std::uint32_t i = 0; i < setup.prompt_replicas; ++i) {
       replicas_.emplace_back(prompt_costs, setup.prompt_limits, setup.prefixes, prompts_, [](double) {});
@@ -32,19 +33,17 @@ class Disaggregation {
       replicas_.emplace_back(costs, setup.limits, std::nullopt, served_,
                              [this](double gap) { outcome_.gaps.add(gap); });
     }
-    event_of_.resize(replicas_.size());
     link_free_.resize(replicas_.size());
     waiting_.resize(replicas_.size());
-    for (std::size_t i = 0; i < std::min<std::size_t>(setup.clients, requests.size()); ++i) call(0);
   }
 
   void run() {
-    while (next_ < called() || !events_.empty()) {
-      if (next_ < called() && (events_.empty() || served_[next_].request.arrival <= events_.begin()->first)) {
+    while (arrivals_.more() || !events_.empty()) {
+      if (arrivals_.come_before(events_)) {
         place();
         continue;
       }
-      const auto [now, what] = *events_.begin();
+      const auto [now, what] = events_.next();
       outcome_.seconds = std::max(outcome_.seconds, now);
       if (what < served_.size()) {
         end_transfer(what, now);
@@ -61,13 +60,6 @@ class Disaggregation {
 
  private:
   [[nodiscard]] bool computes_prompts(std::size_t replica) const { return replica < setup_.prompt_replicas; }
-  [[nodiscard]] std::size_t called() const { return setup_.clients > 0 ? called_ : served_.size(); }
-  // A client sends the next request, if there is one.
-  void call(double now) {
-    if (called_ == served_.size()) return;
-    served_[called_].request.arrival = prompts_[called_].request.arrival = now;
-    ++called_;
-  }
 
   // Requests that a server has, with those that wait for a place.
   [[nodiscard]] std::size_t load(std::size_t i) const {
@@ -82,15 +74,17 @@ class Disaggregation {
   }
 
   void place() {
-    if (next_ + 1 == served_.size()) {
+    if (arrivals_.is_last()) {
       for (std::size_t i = 0; i < replicas_.size(); ++i) {
         outcome_.waiting_at_end += replicas_[i].waiting() + waiting_[i].size();
       }
     }
     const std::span servers_of_prompts(replicas_.data(), setup_.prompt_replicas);
-    const std::size_t to = chosen_replica(servers_of_prompts, served_[next_].request, setup_.routes_by_prefix);
-    prompts_[next_].replica = static_cast<std::uint32_t>(to);
-    replicas_[to].arrive(next_++);
+    const std::size_t request = arrivals_.take();
+    const std::size_t to = chosen_replica(servers_of_prompts, served_[request].request, setup_.routes_by_prefix);
+    prompts_[request].request.arrival = served_[request].request.arrival;
+    prompts_[request].replica = static_cast<std::uint32_t>(to);
+    replicas_[to].arrive(request);
     note_event(to);
   }
 
@@ -109,7 +103,7 @@ class Disaggregation {
     served.transfer.from = prompts_[request].replica;
     if (served.request.output == 1) {
       served.finished = now;
-      if (setup_.clients > 0) call(now);
+      arrivals_.answered(1, now);
       return;
     }
     const std::size_t to = chosen_for_answer();
@@ -123,7 +117,7 @@ class Disaggregation {
     const std::size_t finished = replicas_[i].run_event().size();
     note_event(i);
     give_places(i, now);
-    for (std::size_t k = 0; k < finished && setup_.clients > 0; ++k) call(now);
+    arrivals_.answered(finished, now);
   }
 
   void give_places(std::size_t i, double now) {
@@ -145,11 +139,11 @@ class Disaggregation {
     transfer.ended = transfer.begun + seconds + setup_.link.latency_seconds;
     link_free_[transfer.from] = link_free_[to] = transfer.begun + seconds;
     outcome_.link_seconds += seconds;
-    events_.insert({transfer.ended, request});
+    events_.note(request, transfer.ended);
   }
 
   void end_transfer(std::size_t request, double now) {
-    events_.erase({now, request});
+    events_.note(request, std::nullopt);
     const Transfer& transfer = served_[request].transfer;
     replicas_[transfer.from].release(request, now);
     note_event(transfer.from);
@@ -159,26 +153,20 @@ class Disaggregation {
   }
 
   // When the replica must be asked next, after something happened to it.
-  void note_event(std::size_t i) {
-    if (event_of_[i]) events_.erase({*event_of_[i], served_.size() + i});
-    event_of_[i] = replicas_[i].next_event();
-    if (event_of_[i]) events_.insert({*event_of_[i], served_.size() + i});
-  }
+  void note_event(std::size_t i) { events_.note(served_.size() + i, replicas_[i].next_event()); }
 
   const ServingCosts& prompt_costs_;
   const ServingCosts& costs_;
   const DisaggregatedSetup& setup_;
   ServingOutcome& outcome_;
   std::vector<ServedRequest>& served_;
+  Arrivals arrivals_;
   std::vector<ServedRequest> prompts_;  // the same as requests of one token
   std::vector<Replica> replicas_;       // those of prompts, then those of answers; by their number in all of:
-  std::vector<std::optional<double>> event_of_;
   std::vector<double> link_free_;                // from when on no cache has been promised the link
   std::vector<std::deque<std::size_t>> waiting_;  // requests with a first token, for places
-  // The earliest first: transfers by the number of their request, then replicas, whose steps take what just came.
-  std::set<std::pair<double, std::size_t>> events_;
-  std::size_t next_ = 0;    // the first request that no replica has
-  std::size_t called_ = 0;  // requests that clients have sent
+  // Transfers by the number of their request, then replicas, whose steps take what just came.
+  EventQueue events_;
 };
 
 }  // namespace
@@ -186,7 +174,6 @@ class Disaggregation {
 ServingOutcome simulate_disaggregated(const ServingCosts& prompt_costs, const ServingCosts& costs,
                                       const DisaggregatedSetup& setup, const std::vector<Request>& requests) {
   ServingOutcome outcome;
-  outcome.requests.reserve(requests.size());
   Disaggregation(prompt_costs, costs, setup, requests, outcome).run();
   return outcome;
 }

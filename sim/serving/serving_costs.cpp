@@ -33,7 +33,7 @@ LengthProfile length_profile(ResidencySummary mean, std::span<const LayerCounts>
   LengthProfile profile{std::move(mean), {}};
   for (std::size_t first = 0; first < steps.size();) {
     const std::size_t count = std::min(std::size_t{1} << shared_bits(first), steps.size() - first);
-    profile.steps.push_back(mean_counts(sum_counts(steps.subspan(first, count)), count));
+    profile.steps.push_back(sum_counts(steps.subspan(first, count)) / count);
     first += count;
   }
   return profile;

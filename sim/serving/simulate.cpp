@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <optional>
-#include <set>
 #include <utility>
 
+#include "sim/serving/event_queue.hpp"
 #include "sim/serving/router.hpp"
 
 namespace kvroof {
@@ -17,66 +15,45 @@ class Simulation {
  public:
   Simulation(const ServingCosts& costs, const ServingSetup& setup, const std::vector<Request>& requests,
              ServingOutcome& outcome)
-      : setup_(setup), outcome_(outcome) {
-    for (const Request& request : requests) outcome.requests.push_back({.request = request});
+      : setup_(setup), outcome_(outcome), arrivals_(requests, setup.clients, outcome.requests) {
     for (std::uint32_t i = 0; i < setup.replicas; ++i) {
       replicas_.emplace_back(costs, setup.limits, setup.prefixes, outcome.requests,
                              [this](double gap) { outcome_.gaps.add(gap); });
     }
-    event_of_.resize(replicas_.size());
-    if (setup.clients == 0) return;
-    for (ServedRequest& served : outcome.requests) served.request.arrival = std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < std::min<std::size_t>(setup.clients, requests.size()); ++i) call(0);
   }
 
   void run() {
-    while (next_ < called() || !events_.empty()) {
-      if (next_ < called() && (events_.empty() || arrival() <= events_.begin()->first)) {
+    while (arrivals_.more() || !events_.empty()) {
+      if (arrivals_.come_before(events_)) {
         place();
         continue;
       }
-      const auto [now, i] = *events_.begin();
+      const auto [now, i] = events_.next();
       outcome_.seconds = std::max(outcome_.seconds, now);
       const std::size_t finished = replicas_[i].run_event().size();
-      note_event(i);
-      for (std::size_t k = 0; k < finished && setup_.clients > 0; ++k) call(now);
+      events_.note(i, replicas_[i].next_event());
+      arrivals_.answered(finished, now);
     }
     for (const Replica& replica : replicas_) outcome_.totals += replica.totals();
   }
 
  private:
-  [[nodiscard]] std::size_t called() const { return setup_.clients > 0 ? called_ : outcome_.requests.size(); }
-  [[nodiscard]] double arrival() const { return outcome_.requests[next_].request.arrival; }
-
-  // A client sends the next request, if there is one.
-  void call(double now) {
-    if (called_ < outcome_.requests.size()) outcome_.requests[called_++].request.arrival = now;
-  }
   void place() {
-    const Request& request = outcome_.requests[next_].request;
-    const std::size_t i = chosen_replica(replicas_, request, setup_.routes_by_prefix);
-    if (next_ + 1 == outcome_.requests.size()) {
+    if (arrivals_.is_last()) {
       for (const Replica& replica : replicas_) outcome_.waiting_at_end += replica.waiting();
     }
-    outcome_.requests[next_].replica = static_cast<std::uint32_t>(i);
-    replicas_[i].arrive(next_++);
-    note_event(i);
-  }
-  // When the replica must be asked next, after something happened to it.
-  void note_event(std::size_t i) {
-    if (event_of_[i]) events_.erase({*event_of_[i], i});
-    event_of_[i] = replicas_[i].next_event();
-    if (event_of_[i]) events_.insert({*event_of_[i], i});
+    ServedRequest& served = outcome_.requests[arrivals_.next()];
+    const std::size_t i = chosen_replica(replicas_, served.request, setup_.routes_by_prefix);
+    served.replica = static_cast<std::uint32_t>(i);
+    replicas_[i].arrive(arrivals_.take());
+    events_.note(i, replicas_[i].next_event());
   }
 
   const ServingSetup& setup_;
   ServingOutcome& outcome_;
+  Arrivals arrivals_;
   std::vector<Replica> replicas_;
-  std::vector<std::optional<double>> event_of_;  // of each replica
-  // The same by time: the earliest of thousands is asked for often.
-  std::set<std::pair<double, std::size_t>> events_;
-  std::size_t next_ = 0;    // the first request that no replica has
-  std::size_t called_ = 0;  // requests that clients have sent
+  EventQueue events_;  // of each replica
 };
 
 double token_seconds(const ServedRequest& r) {
@@ -104,7 +81,6 @@ Replica::Totals& operator+=(Replica::Totals& all, const Replica::Totals& one) {
 ServingOutcome simulate_serving(const ServingCosts& costs, const ServingSetup& setup,
                                 const std::vector<Request>& requests) {
   ServingOutcome outcome;
-  outcome.requests.reserve(requests.size());
   Simulation(costs, setup, requests, outcome).run();
   return outcome;
 }

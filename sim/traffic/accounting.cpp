@@ -5,8 +5,6 @@
 namespace kvroof {
 namespace {
 
-std::uint64_t nearest(double x) { return static_cast<std::uint64_t>(std::llround(x)); }
-
 void add_prompts(Accounting& a, const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
                  double sequences) {
   const LayerCounts& prompt = summary.prefill;

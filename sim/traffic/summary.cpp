@@ -1,7 +1,6 @@
 #include "sim/traffic/summary.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 namespace kvroof {
@@ -35,9 +34,9 @@ u64 peak_rows_of_layer(const Residency& r, std::uint32_t layer) {
   return peak;
 }
 
-AgedRows larger(const AgedRows& a, const AgedRows& b) {
-  return {std::max(a.keys16, b.keys16), std::max(a.values16, b.values16), std::max(a.packed_keys, b.packed_keys),
-          std::max(a.packed_values, b.packed_values)};
+AgedRows larger(AgedRows a, const AgedRows& b) {
+  for_each_count_of([](u64& x, u64 y) { x = std::max(x, y); }, a, b);
+  return a;
 }
 
 // Likewise where rows are kept by age: room for a full residual window and for what is quantised beside it.
@@ -55,33 +54,39 @@ u64 peak_of_layer(const Residency& r, std::uint32_t layer, std::uint64_t LayerCo
   return peak;
 }
 
-u64 scaled(u64 value, double factor) { return static_cast<u64>(std::llround(static_cast<double>(value) * factor)); }
-
-AgedRows scaled(const AgedRows& r, double factor) {
-  return {scaled(r.keys16, factor), scaled(r.values16, factor), scaled(r.packed_keys, factor),
-          scaled(r.packed_values, factor)};
+// Of a head that keeps the newest `held` of `tokens` tokens, and `before` one token earlier (0: a prompt).
+void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) {
+  c.resident_aged = heads * kivi_rows(tokens, held);
+  if (before == 0) {
+    const AgedRows once = kivi_rows(tokens, held);
+    c.converted = heads * AgedRows{held - once.keys16, once.packed_values, once.packed_keys, once.packed_values};
+    return;
+  }
+  c.attended_aged = heads * kivi_rows(tokens - 1, held - 1);
+  c.attended_aged.keys16 += heads;
+  c.attended_aged.values16 += heads;
+  const u64 keys = tokens % kKiviResidual == 0 ? std::min<u64>(kKiviResidual, held) : 0;
+  const u64 values = held > kKiviResidual ? 1 : 0;
+  c.converted = heads * AgedRows{keys, values, (keys + kKiviGroup - 1) / kKiviGroup * kKiviGroup, values};
 }
 
-LayerCounts scaled(const LayerCounts& c, double factor) {
-  if (factor == 1) return c;
-  LayerCounts s;
-  for (const auto field : kCountFields) s.*field = scaled(c.*field, factor);
-  s.policy_flops = factor * c.policy_flops;
-  s.attended_aged = scaled(c.attended_aged, factor);
-  s.resident_aged = scaled(c.resident_aged, factor);
-  s.converted = scaled(c.converted, factor);
-  return s;
-}
+}  // namespace
 
-void add_sequence(ResidencySummary& sum, const Residency& r) {
+ResidencySummary summarise(const Residency& r) {
+  ResidencySummary sum;
+  sum.prompt = r.prompt;
+  sum.steps = r.steps;
+  sum.layers = r.layers;
+  sum.storage_heads = r.storage_heads;
+  sum.state_bytes_per_row = r.state_bytes_per_row;
+  sum.needs_probabilities = r.needs_probabilities;
+  sum.decode_steps = std::max(r.steps, 1U);
   for (std::uint32_t step = 0; step <= r.steps; ++step) {
     LayerCounts& phase = step == 0 ? sum.prefill : sum.decode;
-    for (std::uint32_t layer = 0; layer < r.layers; ++layer) add_counts(phase, r.at(step, layer));
-  }
-  if (r.steps == 0) {
-    for (std::uint32_t layer = 0; layer < r.layers; ++layer) add_counts(sum.decode, step_after_prompt(r, layer));
+    for (std::uint32_t layer = 0; layer < r.layers; ++layer) phase += r.at(step, layer);
   }
   for (std::uint32_t layer = 0; layer < r.layers; ++layer) {
+    if (r.steps == 0) sum.decode += step_after_prompt(r, layer);
     sum.peak_rows += peak_rows_of_layer(r, layer);
     sum.peak_aged += peak_aged_of_layer(r, layer);
     sum.peak_paged_rows += peak_of_layer(r, layer, &LayerCounts::allocated_paged);
@@ -89,60 +94,44 @@ void add_sequence(ResidencySummary& sum, const Residency& r) {
     sum.layer_prompt_rows = std::max(sum.layer_prompt_rows, r.at(0, layer).written);
     sum.evicts = sum.evicts || r.at(0, layer).resident < r.at(0, layer).written;
   }
-}
-
-// Of a head that keeps the newest `held` of `tokens` tokens, and `before` one token earlier (0: a prompt).
-void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) {
-  const auto times = [&](const AgedRows& r) {
-    return AgedRows{heads * r.keys16, heads * r.values16, heads * r.packed_keys, heads * r.packed_values};
-  };
-  c.resident_aged = times(kivi_rows(tokens, held));
-  if (before == 0) {
-    const AgedRows once = kivi_rows(tokens, held);
-    c.converted = times({held - once.keys16, once.packed_values, once.packed_keys, once.packed_values});
-    return;
-  }
-  c.attended_aged = times(kivi_rows(tokens - 1, held - 1));
-  c.attended_aged.keys16 += heads;
-  c.attended_aged.values16 += heads;
-  const u64 keys = tokens % kKiviResidual == 0 ? std::min<u64>(kKiviResidual, held) : 0;
-  const u64 values = held > kKiviResidual ? 1 : 0;
-  c.converted = times({keys, values, (keys + kKiviGroup - 1) / kKiviGroup * kKiviGroup, values});
-}
-
-}  // namespace
-
-ResidencySummary summarise(std::span<const Residency> sequences) {
-  check(!sequences.empty(), "a summary needs at least one sequence");
-  const Residency& first = sequences.front();
-  ResidencySummary sum;
-  sum.layers = first.layers;
-  sum.storage_heads = first.storage_heads;
-  sum.state_bytes_per_row = first.state_bytes_per_row;
-  sum.needs_probabilities = first.needs_probabilities;
-  u64 prompt = 0;
-  u64 decoded = 0;
-  sum.decode_steps = 0;
-  for (const Residency& r : sequences) {
-    check(r.layers == first.layers && r.storage_heads == first.storage_heads,
-          "sequences of a summary share their shape");
-    add_sequence(sum, r);
-    prompt += r.prompt;
-    decoded += r.steps;
-    sum.decode_steps += std::max(r.steps, 1U);
-  }
-  const double share = 1.0 / static_cast<double>(sequences.size());
-  sum.prompt = static_cast<std::uint32_t>(scaled(prompt, share));
-  sum.steps = static_cast<std::uint32_t>(scaled(decoded, share));
-  sum.prefill = scaled(sum.prefill, share);
-  sum.peak_rows = scaled(sum.peak_rows, share);
-  sum.peak_aged = scaled(sum.peak_aged, share);
-  sum.peak_paged_rows = scaled(sum.peak_paged_rows, share);
-  sum.peak_page_metadata = scaled(sum.peak_page_metadata, share);
   return sum;
 }
 
-ResidencySummary summarise(const Residency& residency) { return summarise(std::span(&residency, 1)); }
+void SummarySum::add(const ResidencySummary& layers) {
+  sum_.storage_heads = layers.storage_heads;
+  sum_.state_bytes_per_row = layers.state_bytes_per_row;
+  sum_.needs_probabilities = layers.needs_probabilities;
+  sum_.evicts = sum_.evicts || layers.evicts;
+  sum_.prefill += layers.prefill;
+  sum_.decode += layers.decode;
+  sum_.peak_rows += layers.peak_rows;
+  sum_.peak_aged += layers.peak_aged;
+  sum_.peak_paged_rows += layers.peak_paged_rows;
+  sum_.peak_page_metadata += layers.peak_page_metadata;
+  sum_.layer_prompt_rows = std::max(sum_.layer_prompt_rows, layers.layer_prompt_rows);
+}
+
+void SummarySum::end_sequence(std::uint32_t prompt, std::uint32_t steps, std::uint32_t layers) {
+  sum_.layers = layers;
+  prompt_ += prompt;
+  steps_ += steps;
+  decode_steps_ += std::max(steps, 1U);
+  ++sequences_;
+}
+
+ResidencySummary SummarySum::mean() const {
+  check(sequences_ > 0, "a summary needs at least one sequence");
+  ResidencySummary mean = sum_;
+  mean.prompt = static_cast<std::uint32_t>(nearest_mean(prompt_, sequences_));
+  mean.steps = static_cast<std::uint32_t>(nearest_mean(steps_, sequences_));
+  mean.decode_steps = decode_steps_;
+  mean.prefill = nearest_mean(sum_.prefill, sequences_);
+  mean.peak_rows = nearest_mean(sum_.peak_rows, sequences_);
+  mean.peak_aged = nearest_mean(sum_.peak_aged, sequences_);
+  mean.peak_paged_rows = nearest_mean(sum_.peak_paged_rows, sequences_);
+  mean.peak_page_metadata = nearest_mean(sum_.peak_page_metadata, sequences_);
+  return mean;
+}
 
 // Full attention in layers of one window (0: none), which hold together what one layer of all their heads would.
 static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t prompt, std::uint32_t output) {
@@ -174,16 +163,14 @@ static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t p
 ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output) {
   std::map<std::uint32_t, std::uint32_t> layers_of_window;
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) ++layers_of_window[shape.window(layer)];
-  ResidencySummary sum;
+  SummarySum of_windows;
   for (const auto& [window, layers] : layers_of_window) {
-    add_sequence(sum, full_attention(u64{shape.kv_heads} * layers, window, prompt, output));
+    of_windows.add(summarise(full_attention(u64{shape.kv_heads} * layers, window, prompt, output)));
   }
-  sum.prompt = prompt;
-  sum.steps = output;
-  sum.layers = shape.layers;
+  of_windows.end_sequence(prompt, output, shape.layers);
+  ResidencySummary sum = of_windows.mean();
   sum.storage_heads = shape.kv_heads;
   sum.layer_prompt_rows = u64{shape.kv_heads} * prompt;
-  sum.decode_steps = std::max(output, 1U);
   sum.evicts = false;  // what a window hides is no eviction
   return sum;
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <vector>
 
 #include "sim/core/residency.hpp"
@@ -56,10 +55,23 @@ struct ResidencySummary {
   }
 };
 
-// The mean of the sequences, which share policy, layers and heads. Without decoded tokens the step that would follow
-// the prompt stands for decoding.
-ResidencySummary summarise(std::span<const Residency> sequences);
+// Without decoded tokens the step that would follow the prompt stands for decoding.
 ResidencySummary summarise(const Residency& residency);
+
+// The mean of sequences that share policy, layers and heads. They are added up layer by layer, so that no residency
+// need be held as a whole; as these are exact sums, the mean is rounded once, at the end.
+class SummarySum {
+ public:
+  // Of one layer of a sequence, or of several.
+  void add(const ResidencySummary& layers);
+  // All layers of a sequence were added.
+  void end_sequence(std::uint32_t prompt, std::uint32_t steps, std::uint32_t layers);
+  [[nodiscard]] ResidencySummary mean() const;  // of at least one sequence
+
+ private:
+  ResidencySummary sum_;
+  std::uint64_t prompt_ = 0, steps_ = 0, decode_steps_ = 0, sequences_ = 0;
+};
 
 // Full attention: every token stays, as far as a layer's window shows it. prompt ≥ 1.
 ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output);

@@ -239,38 +239,13 @@ StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const Step
   return t;
 }
 
-void add_counts(LayerCounts& sum, const LayerCounts& cell) {
-  for (const auto field : kCountFields) sum.*field += cell.*field;
-  sum.policy_flops += cell.policy_flops;
-  sum.attended_aged += cell.attended_aged;
-  sum.resident_aged += cell.resident_aged;
-  sum.converted += cell.converted;
-}
-
-LayerCounts sum_counts(std::span<const LayerCounts> cells) {
-  LayerCounts sum;
-  for (const LayerCounts& cell : cells) add_counts(sum, cell);
-  return sum;
-}
-
-LayerCounts mean_counts(LayerCounts sum, std::uint64_t count) {
-  for (const auto field : kCountFields) sum.*field /= count;
-  sum.policy_flops = 1 / static_cast<double>(count) * sum.policy_flops;
-  for (AgedRows LayerCounts::* aged : {&LayerCounts::attended_aged, &LayerCounts::resident_aged,
-                                       &LayerCounts::converted}) {
-    AgedRows& rows = sum.*aged;
-    rows = {rows.keys16 / count, rows.values16 / count, rows.packed_keys / count, rows.packed_values / count};
-  }
-  return sum;
-}
-
 StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
                            std::span<const std::span<const LayerCounts>> batch, std::optional<u64> experts) {
   StepWork work;
   work.tokens = work.logit_tokens = batch.size();
   work.storage_heads = storage_heads;
   work.experts = experts;
-  for (const auto& sequence : batch) add_counts(work.rows, sum_counts(sequence));
+  for (const auto& sequence : batch) work.rows += sum_counts(sequence);
   return step_traffic(shape, types, work);
 }
 

@@ -104,12 +104,6 @@ constexpr bool attention_only(const ModelShape& shape) { return shape.hidden == 
 // Traffic of one call. Pure; allocates nothing, throws nothing.
 StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const StepWork& work);
 
-// Adds the counts of one cell, or those of all cells.
-void add_counts(LayerCounts& sum, const LayerCounts& cell);
-LayerCounts sum_counts(std::span<const LayerCounts> cells);
-// Of sums over so many steps or sequences, those of one; integers are rounded down.
-LayerCounts mean_counts(LayerCounts sum, std::uint64_t count);
-
 // A decode step of a batch: batch[i] holds the counts of sequence i in this step, a cell a layer. `experts` as in
 // StepWork.
 StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,

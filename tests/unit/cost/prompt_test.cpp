@@ -81,4 +81,20 @@ TEST_CASE("a prompt of one token takes the time in which the weights are read") 
         Approx(129 * 3.6e-6 + weights / (0.85 * 3350e9) + 32 * (8e-6 + 9e-6) + 25e-6).epsilon(1e-3));
 }
 
+TEST_CASE("a prompt of several sequences under kivi converts as many rows as they have together") {
+  const TrafficTypes kivi = {DType::kF16, KvType::kKivi2};
+  const CostModel cost(model("llama-2-7b"), kivi, device("h100-sxm"), graphs());
+  const ResidencySummary r = full_on("llama-2-7b", {2048, 1});
+  ResidencySummary kept_plain = r;
+  kept_plain.prefill.converted = {};
+  const auto converting = [&](std::uint64_t batch) {
+    return cost.prefill(r, batch).value - cost.prefill(kept_plain, batch).value;
+  };
+  // In 32 layers of 32 heads k of all 2048 tokens, which are whole groups, and v of all but the last 128: 128 elements
+  // that are read as 2 bytes and written as 2 bits, beside 4 bytes for each 32 of them; one kernel start a layer.
+  const double bytes = 32.0 * 32 * (2048 + 1920) * 128 * (2 + 0.375);
+  CHECK(converting(1) == Approx(32 * 2 * 3.6e-6 + bytes / (0.9 * 3350e9)));
+  CHECK(converting(3) - converting(1) == Approx(2 * bytes / (0.9 * 3350e9)));
+}
+
 }  // namespace kvroof

@@ -263,8 +263,12 @@ TEST_CASE("a prompt without decoded tokens is summarised by the step that would 
 }
 
 TEST_CASE("a summary of several sequences is their mean") {
-  const std::vector<Residency> both = {synthetic::full({100, 10}, 1, 1), synthetic::full({200, 10}, 1, 1)};
-  const ResidencySummary s = summarise(both);
+  SummarySum both;
+  for (const std::uint32_t prompt : {100U, 200U}) {
+    both.add(summarise(synthetic::full({prompt, 10}, 1, 1)));
+    both.end_sequence(prompt, 10, 1);
+  }
+  const ResidencySummary s = both.mean();
   CHECK(s.prompt == 150);
   CHECK(s.peak_rows == 160);
   CHECK(s.attended_rows() == Approx(155.5));
