@@ -53,7 +53,7 @@ bool by_top_p(const std::string& conditions) {
 bool by_attention_groups(const std::string& conditions) {
   const std::string text = plain_words(conditions);
   constexpr std::array kSaid = {"attention data parallel", "attention dp", "dp attention"};
-  return std::any_of(kSaid.begin(), kSaid.end(), [&](const char* said) { return text.find(said) != std::string::npos; });
+  return std::ranges::any_of(kSaid, [&](const char* said) { return text.find(said) != std::string::npos; });
 }
 
 bool without_graphs(const std::string& conditions) {

@@ -59,7 +59,7 @@ struct Layout {
 // where it says nothing.
 // Experts that lie whole on all devices (EP) are shared by all; where the row says so, or names replicas beside them,
 // each device, or each group of TP, attends to sequences of its own.
-std::optional<Layout> layout_of(const PublishedRow& row, const EngineProfile& engine) {
+std::optional<Layout> layout_of(const PublishedRow& row, const EngineProfile& engine, bool has_experts) {
   if (row.gpus == 1) return Layout{};
   std::string text;
   for (const char c : row.parallelism) {
@@ -74,7 +74,7 @@ std::optional<Layout> layout_of(const PublishedRow& row, const EngineProfile& en
   if (says("layer split") || says("layersplit")) return Layout{1, row.gpus, 1};
   if (says("row split") || says("rowsplit")) return Layout{row.gpus, 1, 1};
   const std::uint32_t tensor = after("tp"), stages = after("pp"), replicas = after("dp");
-  if (after("ep") == row.gpus) {
+  if (after("ep") == row.gpus && has_experts) {
     const bool apart = by_attention_groups(row.conditions) && replicas == 0;
     const std::uint32_t groups = apart ? row.gpus : std::max(replicas, 1U);
     if (row.gpus % groups != 0) return std::nullopt;
@@ -338,7 +338,7 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
     s.deployment.types.kv = DType::kI8;
   }
   s.devices = row.gpus;
-  const auto layout = layout_of(row, s.engine);
+  const auto layout = layout_of(row, s.engine, s.shape.experts > 0);
   if (!layout) return failure("no such layout over devices: {} on {}", row.parallelism, row.gpus);
   s.deployment.tensor_parallel = layout->tensor;
   s.deployment.expert_parallel = layout->experts;

@@ -45,7 +45,8 @@ std::string stage_note(const EngineProfile& engine) {
 std::string expert_note(const EngineProfile& engine) {
   if (engine.listed_expert_us > 0) return "";
   return fmt::format("--ep: rows of {} show no difference between experts that lie whole on some devices and those "
-                     "that all devices share, and none is predicted", engine.name);
+                     "that all devices share; that devices pass the rows of fewer experts is all that is predicted",
+                     engine.name);
 }
 
 std::string group_note(const EngineProfile& engine) {

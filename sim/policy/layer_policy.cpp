@@ -198,7 +198,7 @@ void LayerPolicy::bring_to_capacity(HeadId head, TokenPos position, bool pack) {
 void LayerPolicy::order(HeadId head, TokenPos newest) {
   choose_victims(head, newest);
   check(choice.chosen.empty(), "a policy frees no slot of a head that holds its budget");
-  heads_[head.value].state_read += heads_[head.value].positions.size() * traits_.evict_read;
+  heads_[head.value].counts.state_read += heads_[head.value].positions.size() * traits_.evict_read;
 }
 
 void LayerPolicy::score_heads(TokenPos newest) {

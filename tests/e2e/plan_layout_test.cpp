@@ -61,12 +61,33 @@ TEST_CASE("compare names stages and groups of experts, and counts their devices"
   CHECK(table.out.find("(--tp 8 --pp 2 --ep 8)") != std::string::npos);
 }
 
+TEST_CASE("plan lets groups of devices attend to sequences of their own, and says whose kernels they run") {
+  const json p = answer_of("plan --model deepseek-v3 --engine sglang --device h200 --dtype fp8 --prompt 2k --output 1k "
+                           "--tp 1,8 --dp 1,8 --ep all --tpot-ms 100");
+  REQUIRE(p["searched"].size() == 4);
+  std::map<std::pair<int, int>, json> by_layout;
+  for (const json& s : p["searched"]) by_layout[{s["tensor_parallel"], s["data_parallel"]}] = s;
+  const json& shared = by_layout[{8, 1}];
+  const json& apart = by_layout[{1, 8}];
+  CHECK(apart["expert_parallel"] == 8);
+  // Eight devices hold one latent row of a token once each or eight times; weights of attention take some of the room.
+  CHECK(apart["largest_batch"].get<int>() > 4 * shared["largest_batch"].get<int>());
+  CHECK(p["data_parallel"] == 8);
+  const Ran table = run_program("plan --model deepseek-v3 --engine sglang --device h200 --dtype fp8 --prompt 2k "
+                                "--output 1k --dp 8 --ep all");
+  CHECK(table.out.find("8 × NVIDIA H200 SXM 141 GB (--tp 1 --dp 8 --ep 8)") != std::string::npos);
+  CHECK(table.out.find("as DeepEP's kernels do") != std::string::npos);
+}
+
 TEST_CASE("layouts that a model or a simulation has no room for are refused in a sentence") {
   refused("plan" + kWork + "--pp 81", "--tp 1 --pp 81: 80 layers cannot be spread over 81 stages");
   refused("plan" + kWork + "--tp 2 --ep all", "--tp 2 --ep 2: llama-3.1-70b has no experts");
   refused("plan" + kWork + "--ep most", "--ep most: expected a count from 1 to 1024, or all");
   refused("plan" + kWork + "--pp 0", "--pp 0: expected a count from 1 to 1024");
   refused("simulate" + kWork + "--rate 1 --pp 2", "--pp 2: stages are not simulated");
+  refused("plan" + kWork + "--dp 2", "--tp 1 --dp 2: llama-3.1-70b has no experts that 2 groups");
+  refused("simulate --model deepseek-v3 --device h200 --rate 1 --prompt 1k --output 128 --dp 8 --ep all",
+          "--dp 8: groups with sequences of their own are not simulated");
   refused("plan" + kWork + "--tp auto --pp 81", "80 layers cannot be spread over 81 stages");
   refused("compare --model gpt-oss-20b --device h100-sxm --tp auto --ep 3", "cannot be 3 groups");
   refused("plan" + kWork + "--tp 2 --pp 2 --speculate 4:0.7 --draft llama-3.1-8b",
