@@ -1,4 +1,4 @@
-// CSV and JSON of `kvroof plan` and `compare` say the same of a row.
+// CSV and JSON of `kvroof plan`, `compare` and `simulate` say the same of a row.
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
@@ -47,6 +47,34 @@ TEST_CASE("every number of a CSV row of compare is the JSON's of the same row") 
     for (std::size_t i = 0; i < rows.size(); ++i) {
       unnest(points[i], "speculation");
       check_row(rows[i], points[i]);
+    }
+  }
+}
+
+TEST_CASE("every number of a CSV row of simulate is the JSON's of the same row") {
+  const std::string model = "simulate --model llama-3-8b --prompt 1k --output 64 --count 20 --device h100-sxm";
+  for (const std::string words :
+       {" --clients 4 --policy full,h2o --budget 0.5 --kv bf16", ",rtx-3060 --rate 2 --shared-prefix 512",
+        " --rate 2 --replicas 2 --prefill-replicas 0,1", " --rate max --ttft-ms 1000 --tp 1,2",
+        " --rate 2 --replicas auto --tpot-ms 50 --draft eagle --speculate 0,3:0.7"}) {
+    INFO(words);
+    json all = json_of(model + words)["rows"];
+    const std::vector<Row> rows = rows_of(model + words);
+    REQUIRE(rows.size() == all.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      json& row = all[i];
+      const json wide_by = row["p99_wide_by"];
+      row.erase("p99_wide_by");
+      if (wide_by.is_object()) {
+        for (const auto& [name, by] : wide_by.items()) row[name + "_p99_wide_by"] = by;
+      }
+      for (const char* key : {"transfer_gb_per_s", "transfer_latency_ms", "moved_bytes_mean", "place_wait_ms_mean",
+                              "transfer_ms_mean", "link_busy_share"}) {
+        if (!row["prefill"].is_object()) continue;
+        row[key] = row["prefill"][key];
+        row["prefill"].erase(key);
+      }
+      check_row(rows[i], row);
     }
   }
 }
