@@ -169,44 +169,38 @@ std::string_view kv_type_of(const Ranking& r, const Contender& c) {
   return name_of(r.request.with_cache_of(c.workload->policy(), *c.deployment).types.kv);
 }
 
-// Nothing for a figure that there is not: no batch, no price, no power.
-std::optional<double> positive(double x) { return x > 0 ? std::optional(x) : std::nullopt; }
+// Null for a figure that there is not: no batch, no price, no power.
+Json positive(double x) { return if_any(x > 0, x); }
 
-Json json_or_null(const std::optional<double>& x) { return x ? Json(*x) : Json(nullptr); }
-
-Json contender_json(const Ranking& r, const Contender& c) {
+Json point_json(const Ranking& r, const Contender& c) {
   const bool fits = c.batch > 0;
-  const auto price = c.price();
-  const auto estimate = [&](const Estimate& e, double scale) {
-    return fits ? interval_json(e, scale) : Json(nullptr);
-  };
-  Json point;
-  point["device"] = c.device->name;
-  point["engine"] = r.request.engine_text(*c.device);
-  point["policy"] = c.workload->policy().text();
-  point["weight_type"] = c.deployment->weights.name;
-  point["kv_type"] = kv_type_of(r, c);
+  Json point = {{"model", r.request.model.name},
+                {"device", c.device->name},
+                {"engine", r.request.engine_text(*c.device)},
+                {"policy", c.workload->policy().text()},
+                {"prompt", r.request.prompt},
+                {"output", r.request.output},
+                {"weight_type", c.deployment->weights.name},
+                {"kv_type", kv_type_of(r, c)}};
   add_layout(point, *c.deployment);
   point["batch"] = c.batch;
   point["largest_batch"] = c.served.largest;
   point["limited_by"] = c.served.limited_by;
   point["step_limited_by"] = limit_text(c);
-  point["tpot_ms"] = fits ? Json(c.token.value * 1e3) : Json(nullptr);
-  point["ttft_ms"] = c.served.first_token ? interval_json(*c.served.first_token, 1e3) : Json(nullptr);
-  point["tokens_per_s"] = json_or_null(positive(c.tokens_per_s()));
-  point["tokens_per_s_a_sequence"] = json_or_null(positive(c.tokens_per_s_a_sequence()));
-  point["tokens_per_s_a_device"] = json_or_null(positive(c.tokens_per_s_a_device()));
-  point["tokens_per_usd"] = json_or_null(positive(c.tokens_per_usd()));
-  point["usd_per_million_tokens"] = price ? Json({{"low", price->low_usd}, {"high", price->high_usd}}) : Json(nullptr);
-  point["tokens_per_joule"] = json_or_null(positive(c.tokens_per_joule()));
+  point["tpot_ms"] = if_any(fits, c.token.value * 1e3);
+  point["ttft_ms"] = interval_json(c.served.first_token, 1e3);
+  point["tokens_per_s"] = positive(c.tokens_per_s());
+  point["tokens_per_s_a_sequence"] = positive(c.tokens_per_s_a_sequence());
+  point["tokens_per_s_a_device"] = positive(c.tokens_per_s_a_device());
+  point["tokens_per_usd"] = positive(c.tokens_per_usd());
+  point["usd_per_million_tokens"] = price_json(c.price());
+  point["tokens_per_joule"] = positive(c.tokens_per_joule());
   point["pareto"] = c.on_front;
-  point["tpot_ms_interval"] = estimate(c.token, 1e3);
-  point["tokens_per_s_interval"] = estimate(c.rate, 1);
-  point["largest_batch_interval"] = estimate(c.served.interval, 1);
-  point["interval_from"] = fits ? Json(c.factors.text()) : Json(nullptr);
-  if (drafts_anything(r.request.deployments)) {
-    point["speculation"] = c.served.drafts ? gain_json(*c.served.drafts) : Json(nullptr);
-  }
+  point["tpot_ms_interval"] = if_any(fits, interval_json(c.token, 1e3));
+  point["tokens_per_s_interval"] = if_any(fits, interval_json(c.rate, 1));
+  point["largest_batch_interval"] = if_any(fits, interval_json(c.served.interval, 1));
+  point["interval_from"] = if_any(fits, c.factors.text());
+  if (drafts_anything(r.request.deployments)) point["speculation"] = gain_json(c.served.drafts);
   point["batches"] = Json::array();
   for (const auto& [one, all] : c.batches) {
     point["batches"].push_back({{"tokens_per_s_a_sequence", one}, {"tokens_per_s_a_device", all}});
@@ -257,34 +251,9 @@ std::string compare_svg(const Ranking& r) {
 std::string compare_csv(const Ranking& r) {
   WideRows rows;
   for (const Contender& c : r.ranked) {
-    const bool fits = c.batch > 0;
-    const auto price = c.price();
-    rows.add("model", r.request.model.name);
-    rows.add("device", c.device->name);
-    rows.add("engine", r.request.engine_text(*c.device));
-    rows.add("policy", c.workload->policy().text());
-    rows.add("prompt", r.request.prompt);
-    rows.add("output", r.request.output);
-    rows.add("weight_type", std::string(c.deployment->weights.name));
-    rows.add("kv_type", std::string(kv_type_of(r, c)));
-    add_layout(rows, *c.deployment);
-    rows.add("batch", c.batch);
-    rows.add("largest_batch", c.served.largest);
-    rows.add_interval("largest_batch", fits ? &c.served.interval : nullptr, 1);
-    rows.add("limited_by", c.served.limited_by);
-    rows.add("step_limited_by", limit_text(c));
-    rows.add_estimate("tpot_ms", fits ? &c.token : nullptr, 1e3);
-    rows.add_estimate("ttft_ms", c.served.first_token ? &*c.served.first_token : nullptr, 1e3);
-    rows.add_estimate("tokens_per_s", fits ? &c.rate : nullptr, 1);
-    rows.add("tokens_per_s_a_sequence", positive(c.tokens_per_s_a_sequence()));
-    rows.add("tokens_per_s_a_device", positive(c.tokens_per_s_a_device()));
-    rows.add("tokens_per_usd", positive(c.tokens_per_usd()));
-    rows.add("usd_per_million_tokens_low", price ? std::optional(price->low_usd) : std::nullopt);
-    rows.add("usd_per_million_tokens_high", price ? std::optional(price->high_usd) : std::nullopt);
-    rows.add("tokens_per_joule", positive(c.tokens_per_joule()));
-    rows.add("pareto", c.on_front ? "yes" : "no");
-    rows.add("interval_from", fits ? c.factors.text() : std::string());
-    if (drafts_anything(r.request.deployments)) add_gain(rows, c.served.drafts ? &*c.served.drafts : nullptr);
+    Json point = point_json(r, c);
+    unnest(point, "speculation");
+    rows.add_cells(point);
     rows.end_row();
   }
   return rows.csv();
@@ -302,7 +271,7 @@ std::string compare_json(const Ranking& r) {
                    {"batch", r.goals.batch ? Json(*r.goals.batch) : Json(nullptr)},
                    {"under_load", r.goals.under_load}};
   json["points"] = Json::array();
-  for (const Contender& c : r.ranked) json["points"].push_back(contender_json(r, c));
+  for (const Contender& c : r.ranked) json["points"].push_back(folded(point_json(r, c)));
   json["front"] = Json::array();
   for (const auto& [one, all] : r.front) {
     json["front"].push_back({{"tokens_per_s_a_sequence", one}, {"tokens_per_s_a_device", all}});

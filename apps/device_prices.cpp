@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
 #include "apps/estimate_text.hpp"
 #include "apps/values.hpp"
+#include "apps/wide_rows.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -65,6 +67,11 @@ std::optional<TokenPrice> price_of_million_tokens(const Device& device, double t
   if (!device.price || tokens_per_s_a_device <= 0) return std::nullopt;
   const double hours = 1e6 / tokens_per_s_a_device / 3600;
   return TokenPrice{hours * device.price->low_usd_per_hour, hours * device.price->high_usd_per_hour};
+}
+
+nlohmann::ordered_json price_json(const std::optional<TokenPrice>& price) {
+  const TokenPrice usd = price.value_or(TokenPrice{});
+  return if_any(price.has_value(), {{"low", usd.low_usd}, {"high", usd.high_usd}});
 }
 
 std::string prices_text(std::span<const Device* const> devices) {

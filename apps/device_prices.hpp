@@ -1,6 +1,7 @@
 // What devices cost: the catalog's listed prices, or those that --usd-per-hour gives.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,8 @@ struct TokenPrice {
 };
 // At so many tokens/s that a device makes; nothing: it has no price, or makes none.
 std::optional<TokenPrice> price_of_million_tokens(const Device& device, double tokens_per_s_a_device);
+// {low, high} of a row, without values for nothing.
+nlohmann::ordered_json price_json(const std::optional<TokenPrice>& price);
 // "at the prices of --usd-per-hour", "at the lowest and the highest listed price of the devices, the latest of
 // 2026-03"; empty: none has a price.
 std::string prices_text(std::span<const Device* const> devices);

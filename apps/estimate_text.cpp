@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "apps/wide_rows.hpp"
 
 namespace kvroof {
 
@@ -35,6 +38,10 @@ nlohmann::ordered_json interval_json(const Estimate& e, double scale) {
           {"low95", e.low95 * scale},
           {"high95", e.high95 * scale},
           {"dominated_by", name_of(e.dominated_by)}};
+}
+
+nlohmann::ordered_json interval_json(const std::optional<Estimate>& e, double scale) {
+  return if_any(e.has_value(), interval_json(e.value_or(Estimate{}), scale));
 }
 
 }  // namespace kvroof

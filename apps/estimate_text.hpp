@@ -1,7 +1,8 @@
 // Predictions with their intervals, for people and for programs.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "sim/cost/cost.hpp"
@@ -18,5 +19,7 @@ std::string interval_text(const Estimate& e, double scale);
 std::string interval95_text(const Estimate& e, double scale);
 // {value, low80, high80, low95, high95}, each multiplied by `scale`, and dominated_by.
 nlohmann::ordered_json interval_json(const Estimate& e, double scale);
+// Of a row; its keys without values for nothing.
+nlohmann::ordered_json interval_json(const std::optional<Estimate>& e, double scale);
 
 }  // namespace kvroof

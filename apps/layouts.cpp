@@ -124,13 +124,6 @@ void add_layout(nlohmann::ordered_json& json, const Deployment& deployment) {
   json["expert_parallel"] = deployment.expert_parallel;
 }
 
-void add_layout(WideRows& rows, const Deployment& deployment) {
-  rows.add("tensor_parallel", deployment.tensor_parallel);
-  rows.add("pipeline_stages", deployment.stages);
-  rows.add("data_parallel", deployment.data_parallel);
-  rows.add("expert_parallel", deployment.expert_parallel);
-}
-
 bool names_layouts(const std::vector<Deployment>& deployments) {
   return std::ranges::any_of(deployments, [](const Deployment& d) { return !layout_text(d).empty(); });
 }

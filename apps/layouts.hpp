@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "apps/command.hpp"
-#include "apps/wide_rows.hpp"
 #include "sim/cost/cost.hpp"
 
 namespace kvroof {
@@ -29,7 +28,6 @@ bool names_layouts(const std::vector<Deployment>& deployments);
 
 // The counts of a layout, under the names that results have for them.
 void add_layout(nlohmann::ordered_json& json, const Deployment& deployment);
-void add_layout(WideRows& rows, const Deployment& deployment);
 
 // What a reader must know of the layouts of a request on these devices.
 std::vector<std::string> layout_notes(const WorkloadRequest& request, std::span<const Device* const> devices);

@@ -118,6 +118,7 @@ Accounting accounting_of(const Question& q, const Plan& plan) {
 
 // Under load.
 std::optional<TokenPrice> load_price(const Question& q, const Plan& plan) {
+  if (!plan.load) return std::nullopt;
   return price_of_million_tokens(q.device, plan.load->tokens_per_s.value / plan.devices());
 }
 
@@ -156,79 +157,84 @@ std::string plan_table(const Question& q, const Plan& plan) {
   return text;
 }
 
-Json searched_json(const Question& q, const Plan& plan) {
+Json deployment_json(const Question& q, const Plan& plan) {
   Json json = {{"weight_type", plan.deployment.weights.name}, {"kv_type", name_of(kv_type_of(q, plan))}};
   add_layout(json, plan.deployment);
+  json["meets_goals"] = plan.met();
   json["largest_batch"] = plan.largest;
   json["longest_prompt"] = plan.longest_prompt;
   json["limited_by"] = plan.limited_by;
-  json["meets_goals"] = plan.met();
-  json["tpot_ms"] = interval_json(plan.told().token, 1e3);
-  json["ttft_ms"] = plan.has_told() ? interval_json(plan.told().first_token, 1e3) : Json(nullptr);
-  json["tokens_per_s"] = interval_json(plan.told().tokens_per_s, 1);
-  json["tokens_per_s_a_device"] = interval_json(plan.told().tokens_per_s, 1.0 / plan.devices());
+  return json;
+}
+
+Json searched_json(const Question& q, const Plan& plan) {
+  const Load told = plan.told();
+  Json json = deployment_json(q, plan);
+  json["tpot_ms"] = interval_json(told.token, 1e3);
+  json["ttft_ms"] = plan.has_told() ? interval_json(told.first_token, 1e3) : Json(nullptr);
+  json["tokens_per_s"] = interval_json(told.tokens_per_s, 1);
+  json["tokens_per_s_a_device"] = interval_json(told.tokens_per_s, 1.0 / plan.devices());
+  if (drafts_anything(q.request.deployments)) json["drafts"] = drafts_or_none(plan.deployment);
   return json;
 }
 
 Json drafts_json(const Plan& plan) {
-  Json json = gain_json(*plan.drafts);
+  Json json = gain_json(plan.drafts);
   json["largest_batch_without"] = plan.batch_without_drafts;
   json["tokens_per_s_without"] = plan.tokens_per_s_without_drafts;
-  return json;
+  return if_any(plan.drafts.has_value(), std::move(json));
 }
 
-Json plan_json(const Question& q, const Plan& plan) {
+Json load_json(const Question& q, const Plan& plan) {
+  const Load load = plan.load.value_or(Load{});
+  return if_any(plan.load.has_value(), {{"clients", std::max<std::uint64_t>(plan.batch, 1)},
+                                        {"tpot_ms", interval_json(load.token, 1e3)},
+                                        {"ttft_ms", interval_json(load.first_token, 1e3)},
+                                        {"tokens_per_s", interval_json(load.tokens_per_s, 1)},
+                                        {"usd_per_million_tokens", price_json(load_price(q, plan))}});
+}
+
+// Of one deployment with one cache.
+Json plan_row(const Question& q, const Plan& plan) {
   const Prediction& p = plan.prediction;
-  Json json;
-  json["answer"] = answer_text(q, plan);
-  json["model"] = q.request.model.name;
-  json["device"] = q.device.name;
-  json["policy"] = plan.workload->policy().text();
-  json["engine"] = q.request.engine_text(q.device);
-  json["prompt"] = q.request.prompt;
-  json["output"] = q.request.output;
-  json["weight_type"] = plan.deployment.weights.name;
-  add_layout(json, plan.deployment);
-  json["kv_type"] = name_of(kv_type_of(q, plan));
-  json["batch"] = plan.batch;
-  json["fits"] = plan.met();
-  json["largest_batch"] = plan.largest;
+  Json json = {{"model", q.request.model.name},
+               {"device", q.device.name},
+               {"engine", q.request.engine_text(q.device)},
+               {"policy", plan.workload->policy().text()},
+               {"prompt", q.request.prompt},
+               {"output", q.request.output},
+               {"batch", plan.batch}};
+  json.update(deployment_json(q, plan));
   json["largest_batch_interval"] = interval_json(plan.largest_interval, 1);
   json["largest_batch_in_memory"] = plan.largest_in_memory;
-  json["limited_by"] = plan.limited_by;
   json["step_limited_by"] = name_of(p.limited_by);
   json["tpot_ms"] = interval_json(p.token(), 1e3);
   json["tpot_p99_step_ms"] = interval_json(plan.p99_step, 1e3);
   json["tpot_worst_step_ms"] = interval_json(plan.worst_step, 1e3);
   json["ttft_ms"] = interval_json(plan.first_token, 1e3);
   json["tokens_per_s"] = interval_json(p.tokens_per_s, 1);
-  if (plan.drafts) json["speculation"] = drafts_json(plan);
+  if (drafts_anything(q.request.deployments)) json["speculation"] = drafts_json(plan);
   json["under_load"] = plan.under_load;
-  json["load"] = nullptr;
-  if (plan.load) {
-    json["load"] = {{"clients", std::max<std::uint64_t>(plan.batch, 1)},
-                    {"tpot_ms", interval_json(plan.load->token, 1e3)},
-                    {"ttft_ms", interval_json(plan.load->first_token, 1e3)},
-                    {"tokens_per_s", interval_json(plan.load->tokens_per_s, 1)}};
-    const auto usd = load_price(q, plan);
-    json["load"]["usd_per_million_tokens"] =
-        usd ? Json({{"low", usd->low_usd}, {"high", usd->high_usd}}) : Json(nullptr);
-  }
+  json["load"] = load_json(q, plan);
   json["intervals_from"] = {{"tpot_ms", plan.step_factors.text()},
                             {"ttft_ms", plan.first_token_factors.text()},
                             {"largest_batch", plan.memory_factors.text()}};
-  json["longest_prompt"] = plan.longest_prompt;
   json["capacity_bytes"] = plan.ledger.capacity.value;
+  json["kv_allocated_bytes"] = plan.ledger.kv_allocated.value;  // which a coded cache has in several lines
   json["ledger"] = Json::array();
   for (const LedgerLine& line : lines_of(plan.ledger)) {
     json["ledger"].push_back({{"name", line.key}, {"bytes", line.bytes.value}});
   }
   json["accounting"] = accounting_json(accounting_of(q, plan));
+  return json;
+}
+
+Json plan_json(const Question& q, const Plan& plan) {
+  Json json = {{"answer", answer_text(q, plan)}, {"fits", plan.met()}};
+  json.update(folded(plan_row(q, plan)));
+  if (!plan.drafts) json.erase("speculation");
   json["searched"] = Json::array();
-  for (const Plan& other : q.plans) {
-    json["searched"].push_back(searched_json(q, other));
-    if (drafts_anything(q.request.deployments)) json["searched"].back()["drafts"] = drafts_or_none(other.deployment);
-  }
+  for (const Plan& other : q.plans) json["searched"].push_back(searched_json(q, other));
   json["remedies"] = Json::array();
   for (const Remedy& r : q.remedies) json["remedies"].push_back({{"change", r.change}, {"largest_batch", r.batch}});
   json["notes"] = notes_of(q, plan);
@@ -236,67 +242,15 @@ Json plan_json(const Question& q, const Plan& plan) {
   return json;
 }
 
-// What JSON nests, with keys joined by _.
-void add_cells(WideRows& rows, const std::string& key, const Json& json) {
-  if (json.is_object()) {
-    for (const auto& [name, part] : json.items()) add_cells(rows, fmt::format("{}_{}", key, name), part);
-  } else {
-    rows.add(key, json.is_boolean() ? (json.get<bool>() ? "yes" : "no") : json.dump());
-  }
-}
-
 // A row for each deployment and cache that was searched; `chosen` is the one that the answer is about.
 std::string plan_csv(const Question& q, const Plan& chosen) {
   WideRows rows;
   for (const Plan& plan : q.plans) {
-    rows.add("model", q.request.model.name);
-    rows.add("device", q.device.name);
-    rows.add("engine", q.request.engine_text(q.device));
-    rows.add("policy", plan.workload->policy().text());
-    rows.add("prompt", q.request.prompt);
-    rows.add("output", q.request.output);
-    rows.add("weight_type", std::string(plan.deployment.weights.name));
-    rows.add("kv_type", std::string(name_of(kv_type_of(q, plan))));
-    add_layout(rows, plan.deployment);
-    rows.add("chosen", &plan == &chosen ? "yes" : "no");
-    rows.add("meets_goals", plan.met() ? "yes" : "no");
-    rows.add("batch", plan.batch);
-    rows.add("largest_batch", plan.largest);
-    rows.add_interval("largest_batch", &plan.largest_interval, 1);
-    rows.add("largest_batch_in_memory", plan.largest_in_memory);
-    rows.add("limited_by", plan.limited_by);
-    rows.add("step_limited_by", std::string(name_of(plan.prediction.limited_by)));
-    rows.add("longest_prompt", plan.longest_prompt);
-    const Estimate token = plan.prediction.token();
-    rows.add_estimate("tpot_ms", &token, 1e3);
-    rows.add_estimate("tpot_p99_step_ms", &plan.p99_step, 1e3);
-    rows.add_estimate("tpot_worst_step_ms", &plan.worst_step, 1e3);
-    rows.add_estimate("ttft_ms", &plan.first_token, 1e3);
-    rows.add_estimate("tokens_per_s", &plan.prediction.tokens_per_s, 1);
-    rows.add("under_load", plan.under_load ? "yes" : "no");
-    const Load* load = plan.load ? &*plan.load : nullptr;
-    rows.add_estimate("load_tpot_ms", load != nullptr ? &load->token : nullptr, 1e3);
-    rows.add_estimate("load_ttft_ms", load != nullptr ? &load->first_token : nullptr, 1e3);
-    rows.add_estimate("load_tokens_per_s", load != nullptr ? &load->tokens_per_s : nullptr, 1);
-    const auto usd = load != nullptr ? load_price(q, plan) : std::nullopt;
-    rows.add("load_clients", load != nullptr ? std::optional(std::max<std::uint64_t>(plan.batch, 1)) : std::nullopt);
-    rows.add("load_usd_per_million_tokens_low", usd ? std::optional(usd->low_usd) : std::nullopt);
-    rows.add("load_usd_per_million_tokens_high", usd ? std::optional(usd->high_usd) : std::nullopt);
-    rows.add("intervals_from_tpot_ms", plan.step_factors.text());
-    rows.add("intervals_from_ttft_ms", plan.first_token_factors.text());
-    rows.add("intervals_from_largest_batch", plan.memory_factors.text());
-    for (const LedgerLine& line : lines_of(plan.ledger)) {
-      const std::string key = line.key;
-      if (key == "kv_codes") rows.add("kv_allocated_bytes", plan.ledger.kv_allocated.value);  // of all its parts
-      if (!key.starts_with("draft_")) rows.add(key + "_bytes", line.bytes.value);
-    }
-    rows.add("capacity_bytes", plan.ledger.capacity.value);
-    if (drafts_anything(q.request.deployments)) {
-      rows.add("draft_weights_bytes", plan.ledger.draft_weights.value);
-      rows.add("draft_cache_bytes", plan.ledger.draft_cache.value);
-      add_gain(rows, plan.drafts ? &*plan.drafts : nullptr);
-    }
-    add_cells(rows, "accounting", accounting_json(accounting_of(q, plan)));
+    Json row = plan_row(q, plan);
+    row["chosen"] = &plan == &chosen;
+    for (const LedgerLine& line : lines_of(plan.ledger)) row[fmt::format("{}_bytes", line.key)] = line.bytes.value;
+    unnest(row, "speculation");
+    rows.add_cells(row);
     rows.end_row();
   }
   return rows.csv();

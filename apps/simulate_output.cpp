@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -190,93 +189,78 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
 }
 
 // A value with the ends of its intervals. Those of a simulation mix the terms of many steps: none is said to dominate.
-constexpr std::array<std::pair<const char*, double Estimate::*>, 5> kEnds = {{{"value", &Estimate::value},
-                                                                              {"low80", &Estimate::low80},
-                                                                              {"high80", &Estimate::high80},
-                                                                              {"low95", &Estimate::low95},
-                                                                              {"high95", &Estimate::high95}}};
-Json ends_json(const Estimate& e, double scale) {
-  Json json;
-  for (const auto& [end, field] : kEnds) json[end] = e.*field * scale;
+Json ends_json(const std::optional<Estimate>& e, double scale) {
+  Json json = interval_json(e, scale);
+  json.erase("dominated_by");
   return json;
 }
-// The same as columns, of which the value's has the key alone; empty cells for nothing.
-void add_ends(WideRows& rows, const std::string& key, const Estimate* e, double scale) {
-  for (const auto& [end, field] : kEnds) {
-    rows.add(field == &Estimate::value ? key : fmt::format("{}_{}", key, end),
-             e != nullptr ? fmt::format("{}", e->*field * scale) : "");
-  }
+
+Json latency_json(bool there, const LatencyEstimates& l) {
+  return if_any(there, {{"mean", ends_json(l.mean, 1e3)},
+                        {"p50", ends_json(l.p50, 1e3)},
+                        {"p90", ends_json(l.p90, 1e3)},
+                        {"p95", ends_json(l.p95, 1e3)},
+                        {"p99", ends_json(l.p99, 1e3)}});
 }
 
-Json latency_json(const LatencyEstimates& l) {
-  return {{"mean", ends_json(l.mean, 1e3)},
-          {"p50", ends_json(l.p50, 1e3)},
-          {"p90", ends_json(l.p90, 1e3)},
-          {"p95", ends_json(l.p95, 1e3)},
-          {"p99", ends_json(l.p99, 1e3)}};
+// Of requests that were served.
+Json figures_json(const SimulateRequest& r, const SimulatedRow& row) {
+  const RequestEstimates& l = row.latency;
+  const bool gaps = has_gaps(row);
+  return {{"arrival_rate_per_s", if_any(row.rate > 0, row.rate)},
+          {"highest_rate_per_s", ends_json(row.rate_interval, 1)},
+          {"fewest_replicas", ends_json(row.replicas_interval, 1)},
+          {"seconds", row.outcome.seconds},
+          {"requests_per_s", ends_json(row.requests_per_s, 1)},
+          {"tokens_per_s", ends_json(row.tokens_per_s, 1)},
+          {"ttft_ms", latency_json(true, l.first_token)},
+          {"tpot_ms", latency_json(gaps, l.token)},
+          {"itl_ms", latency_json(gaps, l.gap)},
+          {"e2e_ms", latency_json(true, l.whole)},
+          {"p99_wide_by",
+           {{"ttft", name_of(l.first_token.p99_wide_by)},
+            {"tpot", if_any(gaps, name_of(l.token.p99_wide_by))},
+            {"itl", if_any(gaps, name_of(l.gap.p99_wide_by))},
+            {"e2e", name_of(l.whole.p99_wide_by)}}},
+          {"attained", ends_json(row.attained, 1)},
+          {"steps", row.outcome.totals.steps},
+          {"busy_share", busy_share(row)},
+          {"mean_running", mean_running(row)},
+          {"most_running", row.outcome.totals.most_running},
+          {"cache_capacity_bytes", row.cache_capacity},
+          {"mean_cache_share", mean_cache(row)},
+          {"most_cache_share", most_cache(row)},
+          {"preemptions", preemptions(row)},
+          {"waiting_at_end", row.outcome.waiting_at_end},
+          {"falls_behind", row.falls_behind()},
+          {"refused_requests", row.refused},
+          {"usd_per_million_tokens", price_json(row.price())},
+          {"prefill", prefill_json(row)},
+          {"transfers", transfers_json(r, row)},
+          {"prefix_cache", prefix_json(r, row)},
+          {"intervals_from", row.interval_from}};
 }
 
 Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
-  Json json = {{"device", row.device->name},
-               {"policy", row.workload->policy().text()},
+  const bool priced = row.problem.empty();
+  Json json = {{"model", r.workload.model.name},
+               {"device", row.device->name},
                {"engine", r.workload.engine_text(*row.device)},
+               {"policy", row.workload->policy().text()},
                {"weight_type", row.deployment->weights.name},
                {"kv_type", name_of(kv_of(r, row))},
                {"tensor_parallel", row.deployment->tensor_parallel},
                {"expert_parallel", row.deployment->expert_parallel},
                {"replicas", row.replicas},
                {"prefill_replicas", row.prefill_replicas},
-               {"problem", row.problem.empty() ? Json(nullptr) : Json(row.problem)},
+               {"problem", if_any(!priced, row.problem)},
                {"meets_goals", row.met}};
-  if (!row.problem.empty()) return json;
-  json["arrival_rate_per_s"] = row.rate > 0 ? Json(row.rate) : Json(nullptr);
-  json["highest_rate_per_s"] = row.rate_interval ? ends_json(*row.rate_interval, 1) : Json(nullptr);
-  json["fewest_replicas"] = row.replicas_interval ? ends_json(*row.replicas_interval, 1) : Json(nullptr);
-  json["seconds"] = row.outcome.seconds;
-  json["requests_per_s"] = ends_json(row.requests_per_s, 1);
-  json["tokens_per_s"] = ends_json(row.tokens_per_s, 1);
-  json["ttft_ms"] = latency_json(row.latency.first_token);
-  json["tpot_ms"] = has_gaps(row) ? latency_json(row.latency.token) : Json(nullptr);
-  json["itl_ms"] = has_gaps(row) ? latency_json(row.latency.gap) : Json(nullptr);
-  json["e2e_ms"] = latency_json(row.latency.whole);
-  json["p99_wide_by"] = {{"ttft", name_of(row.latency.first_token.p99_wide_by)},
-                         {"tpot", name_of(row.latency.token.p99_wide_by)},
-                         {"itl", name_of(row.latency.gap.p99_wide_by)},
-                         {"e2e", name_of(row.latency.whole.p99_wide_by)}};
-  json["attained"] = ends_json(row.attained, 1);
-  json["steps"] = row.outcome.totals.steps;
-  json["busy_share"] = busy_share(row);
-  json["mean_running"] = mean_running(row);
-  json["most_running"] = row.outcome.totals.most_running;
-  json["cache_capacity_bytes"] = row.cache_capacity;
-  json["mean_cache_share"] = mean_cache(row);
-  json["most_cache_share"] = most_cache(row);
-  json["preemptions"] = preemptions(row);
-  json["waiting_at_end"] = row.outcome.waiting_at_end;
-  json["falls_behind"] = row.falls_behind();
-  json["refused_requests"] = row.refused;
-  const auto usd = row.price();
-  json["usd_per_million_tokens"] = usd ? Json({{"low", usd->low_usd}, {"high", usd->high_usd}}) : Json(nullptr);
-  json["prefill"] = row.prefill_replicas > 0 ? transfers_json(r, row) : Json(nullptr);
-  json["prefix_cache"] = r.prefix_cache ? prefix_json(row) : Json(nullptr);
+  json.update(if_any(priced, figures_json(r, row)));
   if (drafts_anything(r.workload.deployments)) {
     json["drafts"] = drafts_or_none(*row.deployment);
-    json["tokens_a_step"] = tokens_a_step(row);
+    json["tokens_a_step"] = if_any(priced, tokens_a_step(row));
   }
-  json["intervals_from"] = row.interval_from;
   return json;
-}
-
-void add_latency(WideRows& rows, const std::string& name, bool there, const LatencyEstimates& l) {
-  const auto add = [&](const char* figure, const Estimate& e) {
-    add_ends(rows, fmt::format("{}_{}_ms", name, figure), there ? &e : nullptr, 1e3);
-  };
-  add("mean", l.mean);
-  add("p50", l.p50);
-  add("p90", l.p90);
-  add("p95", l.p95);
-  add("p99", l.p99);
-  rows.add(name + "_p99_wide_by", there ? std::string(name_of(l.p99_wide_by)) : "");
 }
 
 }  // namespace
@@ -302,7 +286,12 @@ std::string simulate_json(const SimulateRequest& request, const std::vector<Simu
                {"tpot_goal_ms", request.tpot_ms ? Json(*request.tpot_ms) : Json(nullptr)},
                {"attainment_goal", request.attainment},
                {"rows", Json::array()}};
-  for (const SimulatedRow& row : rows) json["rows"].push_back(row_json(request, row));
+  for (const SimulatedRow& row : rows) {
+    Json nested = row_json(request, row);
+    nested["prefill"].update(nested["transfers"]);
+    nested.erase("transfers");
+    json["rows"].push_back(folded(std::move(nested)));
+  }
   json["notes"] = notes_of(request, rows);
   json["version"] = kVersion;
   return json.dump(2) + "\n";
@@ -311,45 +300,13 @@ std::string simulate_json(const SimulateRequest& request, const std::vector<Simu
 std::string simulate_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& all) {
   WideRows rows;
   for (const SimulatedRow& row : all) {
-    const bool priced = row.problem.empty();
-    const auto number = [&](const char* key, double x) { rows.add(key, priced ? fmt::format("{}", x) : ""); };
-    rows.add("model", request.workload.model.name);
-    rows.add("device", row.device->name);
-    rows.add("engine", request.workload.engine_text(*row.device));
-    rows.add("policy", request.workload.title(row.workload->policy()));
-    rows.add("weight_type", std::string(row.deployment->weights.name));
-    rows.add("tensor_parallel", row.deployment->tensor_parallel);
-    rows.add("expert_parallel", row.deployment->expert_parallel);
-    rows.add("replicas", row.replicas);
-    rows.add("problem", row.problem);
-    rows.add("meets_goals", row.met ? "yes" : "no");
-    number("arrival_rate_per_s", row.rate);
-    add_ends(rows, "highest_rate_per_s", row.rate_interval ? &*row.rate_interval : nullptr, 1);
-    add_ends(rows, "fewest_replicas", row.replicas_interval ? &*row.replicas_interval : nullptr, 1);
-    add_ends(rows, "requests_per_s", priced ? &row.requests_per_s : nullptr, 1);
-    add_ends(rows, "tokens_per_s", priced ? &row.tokens_per_s : nullptr, 1);
-    add_latency(rows, "ttft", priced, row.latency.first_token);
-    add_latency(rows, "tpot", priced && has_gaps(row), row.latency.token);
-    add_latency(rows, "itl", priced && has_gaps(row), row.latency.gap);
-    add_latency(rows, "e2e", priced, row.latency.whole);
-    add_ends(rows, "attained", priced ? &row.attained : nullptr, 1);
-    number("busy_share", priced ? busy_share(row) : 0);
-    number("mean_running", priced ? mean_running(row) : 0);
-    number("most_running", static_cast<double>(row.outcome.totals.most_running));
-    number("most_cache_share", priced ? most_cache(row) : 0);
-    number("preemptions", static_cast<double>(preemptions(row)));
-    number("waiting_at_end", static_cast<double>(row.outcome.waiting_at_end));
-    add_transfers(rows, request, row);
-    add_prefixes(rows, request.prefix_cache && priced ? &row : nullptr);
-    if (drafts_anything(request.workload.deployments)) {
-      rows.add("drafts", drafts_or_none(*row.deployment));
-      number("tokens_a_step", tokens_a_step(row));
-    }
-    const auto usd = priced ? row.price() : std::nullopt;
-    rows.add("usd_per_million_tokens_low", usd ? fmt::format("{}", usd->low_usd) : "");
-    rows.add("usd_per_million_tokens_high", usd ? fmt::format("{}", usd->high_usd) : "");
-    number("refused_requests", static_cast<double>(row.refused));
-    rows.add("kv_type", std::string(name_of(kv_of(request, row))));
+    Json cells = row_json(request, row);
+    const Json wide_by = cells["p99_wide_by"];
+    cells.erase("p99_wide_by");
+    for (const auto& [name, by] : wide_by.items()) cells[name + "_p99_wide_by"] = by;
+    cells["prefill"].erase("replicas");  // which the row has
+    unnest(cells, "transfers");
+    rows.add_cells(cells);
     rows.end_row();
   }
   return rows.csv();

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/estimate_text.hpp"
+#include "apps/wide_rows.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -51,24 +54,14 @@ std::vector<std::string> prefix_cells(const SimulateRequest& request, const Simu
   return cells;
 }
 
-nlohmann::ordered_json prefix_json(const SimulatedRow& row) {
+nlohmann::ordered_json prefix_json(const SimulateRequest& request, const SimulatedRow& row) {
   const PrefixFigures f = prefix_figures(row);
-  return {{"shares", row.shares_prefixes},
-          {"found_share", f.found_share},
-          {"mean_cached_bytes", f.mean_idle_bytes},
-          {"evicted_blocks", f.evicted_blocks},
-          {"mean_host_bytes", f.mean_host_bytes},
-          {"host_read_share", f.host_share}};
-}
-
-void add_prefixes(WideRows& rows, const SimulatedRow* row) {
-  const PrefixFigures f = row != nullptr ? prefix_figures(*row) : PrefixFigures{};
-  const auto add = [&](const char* key, double x) { rows.add(key, row != nullptr ? fmt::format("{}", x) : ""); };
-  add("prefix_cache_found_share", f.found_share);
-  add("prefix_cache_mean_cached_bytes", f.mean_idle_bytes);
-  add("prefix_cache_evicted_blocks", static_cast<double>(f.evicted_blocks));
-  add("prefix_cache_mean_host_bytes", f.mean_host_bytes);
-  add("prefix_cache_host_read_share", f.host_share);
+  return if_any(request.prefix_cache.has_value(), {{"shares", row.shares_prefixes},
+                                                   {"found_share", f.found_share},
+                                                   {"mean_cached_bytes", f.mean_idle_bytes},
+                                                   {"evicted_blocks", f.evicted_blocks},
+                                                   {"mean_host_bytes", f.mean_host_bytes},
+                                                   {"host_read_share", f.host_share}});
 }
 
 std::vector<std::string> prefix_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {

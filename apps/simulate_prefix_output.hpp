@@ -1,12 +1,11 @@
 // What prefix caches of simulated servers found, for people and for programs.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "apps/simulate_row.hpp"
-#include "apps/wide_rows.hpp"
 
 namespace kvroof {
 
@@ -14,9 +13,8 @@ namespace kvroof {
 std::vector<Table::Column> prefix_columns(const SimulateRequest& request);
 std::vector<std::string> prefix_cells(const SimulateRequest& request, const SimulatedRow& row);
 
-nlohmann::ordered_json prefix_json(const SimulatedRow& row);
-// The same as columns of CSV, which are empty without a row.
-void add_prefixes(WideRows& rows, const SimulatedRow* row);
+// Of any row; keys without values where no prefix cache was asked for.
+nlohmann::ordered_json prefix_json(const SimulateRequest& request, const SimulatedRow& row);
 
 // What a reader of the rows must know of it, a sentence each.
 std::vector<std::string> prefix_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "analysis/analysis.hpp"
 #include "apps/estimate_text.hpp"
 #include "apps/simulate_answer.hpp"
 #include "apps/speculation.hpp"
+#include "apps/wide_rows.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -100,38 +102,24 @@ Table transfers_table(const SimulateRequest& request, const std::vector<Simulate
   return table;
 }
 
+nlohmann::ordered_json prefill_json(const SimulatedRow& row) {
+  const TransferFigures f = figures_of(row);
+  return if_any(has_transfers(row), {{"device", row.prefill_device->name},
+                                     {"tensor_parallel", row.prefill_parallel},
+                                     {"replicas", row.prefill_replicas},
+                                     {"busy_share", f.prefill_busy},
+                                     {"most_cache_share", f.prefill_cache}});
+}
+
 nlohmann::ordered_json transfers_json(const SimulateRequest& request, const SimulatedRow& row) {
   const TransferFigures f = figures_of(row);
   const TransferLink link = request.link_on(*row.device);
-  return {{"device", row.prefill_device->name},
-          {"tensor_parallel", row.prefill_parallel},
-          {"replicas", row.prefill_replicas},
-          {"busy_share", f.prefill_busy},
-          {"most_cache_share", f.prefill_cache},
-          {"transfer_gb_per_s", link.bytes_per_s * 1e-9},
-          {"transfer_latency_ms", link.latency_seconds * 1e3},
-          {"moved_bytes_mean", f.bytes},
-          {"place_wait_ms_mean", f.wait * 1e3},
-          {"transfer_ms_mean", f.seconds * 1e3},
-          {"link_busy_share", f.link_busy}};
-}
-
-void add_transfers(WideRows& cells, const SimulateRequest& request, const SimulatedRow& row) {
-  const bool any = has_transfers(row);
-  const TransferFigures f = any ? figures_of(row) : TransferFigures{};
-  const TransferLink link = request.link_on(*row.device);
-  const auto number = [&](const char* key, double x) { cells.add(key, any ? fmt::format("{}", x) : ""); };
-  cells.add("prefill_replicas", row.prefill_replicas);
-  cells.add("prefill_device", any ? row.prefill_device->name : "");
-  number("prefill_tensor_parallel", row.prefill_parallel);
-  number("prefill_busy_share", f.prefill_busy);
-  number("prefill_most_cache_share", f.prefill_cache);
-  number("transfer_gb_per_s", link.bytes_per_s * 1e-9);
-  number("transfer_latency_ms", link.latency_seconds * 1e3);
-  number("moved_bytes_mean", f.bytes);
-  number("place_wait_ms_mean", f.wait * 1e3);
-  number("transfer_ms_mean", f.seconds * 1e3);
-  number("link_busy_share", f.link_busy);
+  return if_any(has_transfers(row), {{"transfer_gb_per_s", link.bytes_per_s * 1e-9},
+                                     {"transfer_latency_ms", link.latency_seconds * 1e3},
+                                     {"moved_bytes_mean", f.bytes},
+                                     {"place_wait_ms_mean", f.wait * 1e3},
+                                     {"transfer_ms_mean", f.seconds * 1e3},
+                                     {"link_busy_share", f.link_busy}});
 }
 
 std::vector<std::string> transfer_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {

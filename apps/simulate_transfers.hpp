@@ -1,20 +1,19 @@
 // What `kvroof simulate` says of servers for prompts alone, of caches on their way, and of each request.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "apps/simulate_row.hpp"
-#include "apps/wide_rows.hpp"
 
 namespace kvroof {
 
 // A line for each row that has such servers.
 Table transfers_table(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
+// What those servers are and do, and how caches move, of any row; keys without values where it has none.
+nlohmann::ordered_json prefill_json(const SimulatedRow& row);
 nlohmann::ordered_json transfers_json(const SimulateRequest& request, const SimulatedRow& row);
-// Cells of any row, empty where it has none.
-void add_transfers(WideRows& cells, const SimulateRequest& request, const SimulatedRow& row);
 // What is assumed of them; nothing where no row has any.
 std::vector<std::string> transfer_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
 

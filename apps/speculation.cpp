@@ -7,6 +7,7 @@
 
 #include "apps/estimate_text.hpp"
 #include "apps/values.hpp"
+#include "apps/wide_rows.hpp"
 #include "apps/workload_weights.hpp"
 
 namespace kvroof {
@@ -173,35 +174,21 @@ std::string gain_text(const DraftGain& gain, bool evicts, bool under_load) {
   return text + "; " + pays_text(gain);
 }
 
-nlohmann::ordered_json gain_json(const DraftGain& gain) {
+nlohmann::ordered_json gain_json(const std::optional<DraftGain>& drafts) {
+  const DraftGain gain = drafts.value_or(DraftGain{});
   nlohmann::ordered_json pays = nlohmann::ordered_json::array();
   for (const auto& [from, to] : gain.pays) pays.push_back({{"from_batch", from}, {"to_batch", to}});
-  return {{"draft", gain.speculation.draft.name},
-          {"drafted_tokens", gain.speculation.tokens},
-          {"acceptance", gain.speculation.acceptance},
-          {"tokens_a_step", gain.speculation.tokens_a_step()},
-          {"step_ms", interval_json(gain.step, 1e3)},
-          {"drafting_ms", interval_json(gain.drafting, 1e3)},
-          {"tpot_without_ms", interval_json(gain.token_without, 1e3)},
-          {"times_as_fast", gain.times},
-          {"times_as_fast_under_full", gain.times_under_full},
-          {"pays", pays}};
-}
-
-void add_gain(WideRows& rows, const DraftGain* gain) {
-  const auto add = [&](const char* key, auto value) {
-    rows.add(key, gain != nullptr ? fmt::format("{}", value(*gain)) : std::string());
-  };
-  add("draft", [](const DraftGain& g) { return g.speculation.draft.name; });
-  add("drafted_tokens", [](const DraftGain& g) { return g.speculation.tokens; });
-  add("acceptance", [](const DraftGain& g) { return g.speculation.acceptance; });
-  add("tokens_a_step", [](const DraftGain& g) { return g.speculation.tokens_a_step(); });
-  rows.add_estimate("step_ms", gain != nullptr ? &gain->step : nullptr, 1e3);
-  rows.add_estimate("drafting_ms", gain != nullptr ? &gain->drafting : nullptr, 1e3);
-  rows.add_estimate("tpot_without_ms", gain != nullptr ? &gain->token_without : nullptr, 1e3);
-  add("times_as_fast", [](const DraftGain& g) { return g.times; });
-  add("times_as_fast_under_full", [](const DraftGain& g) { return g.times_under_full; });
-  add("pays_at_batches", [](const DraftGain& g) { return ranges_text(g); });
+  return if_any(drafts.has_value(), {{"draft", gain.speculation.draft.name},
+                                     {"drafted_tokens", gain.speculation.tokens},
+                                     {"acceptance", gain.speculation.acceptance},
+                                     {"tokens_a_step", gain.speculation.tokens_a_step()},
+                                     {"step_ms", interval_json(gain.step, 1e3)},
+                                     {"drafting_ms", interval_json(gain.drafting, 1e3)},
+                                     {"tpot_without_ms", interval_json(gain.token_without, 1e3)},
+                                     {"times_as_fast", gain.times},
+                                     {"times_as_fast_under_full", gain.times_under_full},
+                                     {"pays", pays},
+                                     {"pays_at_batches", ranges_text(gain)}});
 }
 
 std::vector<std::string> speculation_notes(const std::vector<Deployment>& deployments) {

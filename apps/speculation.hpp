@@ -3,14 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "apps/command.hpp"
-#include "apps/wide_rows.hpp"
 #include "sim/cost/cost.hpp"
 
 namespace kvroof {
@@ -48,9 +47,8 @@ DraftGain draft_gain(const CostModel& with, const CostModel& without, const Resi
 // 1.76 times as fast; they pay up to a batch of 96".
 // `evicts`: what full attention gains is said beside that; `under_load`: that it is of decode steps alone.
 std::string gain_text(const DraftGain& gain, bool evicts, bool under_load);
-nlohmann::ordered_json gain_json(const DraftGain& gain);
-// Columns of the same names; empty cells for nothing.
-void add_gain(WideRows& rows, const DraftGain* gain);
+// Of a row; its keys without values for nothing.
+nlohmann::ordered_json gain_json(const std::optional<DraftGain>& drafts);
 
 // What a reader of the numbers must know, a sentence each; nothing without drafts.
 std::vector<std::string> speculation_notes(const std::vector<Deployment>& deployments);

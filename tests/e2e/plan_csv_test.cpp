@@ -1,116 +1,17 @@
 // What programs read of `kvroof plan` and `kvroof compare` as CSV.
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
+#include "tests/support/csv_rows.hpp"
 #include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::check_interval;
 using kvroof::test::json_of;
-using kvroof::test::Ran;
+using kvroof::test::Row;
+using kvroof::test::rows_of;
 using kvroof::test::run_program;
 using nlohmann::json;
-
-namespace {
-
-using Row = std::map<std::string, std::string>;
-
-std::vector<std::string> fields_of(const std::string& line) {
-  std::vector<std::string> fields(1);
-  bool quoted = false;
-  for (const char c : line) {
-    if (c == '"') {
-      quoted = !quoted;
-    } else if (c == ',' && !quoted) {
-      fields.emplace_back();
-    } else {
-      fields.back() += c;
-    }
-  }
-  return fields;
-}
-
-std::vector<Row> rows_of(const std::string& words, int code = 0) {
-  const Ran ran = run_program(words + " --format csv");
-  INFO(ran.err);
-  REQUIRE(ran.code == code);
-  std::istringstream text(ran.out);
-  std::string line;
-  std::getline(text, line);
-  const std::vector<std::string> keys = fields_of(line);
-  std::vector<Row> rows;
-  while (std::getline(text, line)) {
-    const std::vector<std::string> fields = fields_of(line);
-    REQUIRE(fields.size() == keys.size());
-    Row& row = rows.emplace_back();
-    for (std::size_t c = 0; c < keys.size(); ++c) row[keys[c]] = fields[c];
-  }
-  return rows;
-}
-
-void check_interval(const Row& row, const std::string& key, const json& interval) {
-  INFO(key);
-  CHECK(std::stod(row.at(key)) == Approx(interval["value"].get<double>()));
-  for (const char* end : {"low80", "high80", "low95", "high95"}) {
-    CHECK(std::stod(row.at(key + "_" + end)) == Approx(interval[end].get<double>()));
-  }
-}
-
-// Every value of a JSON object is a cell: nested keys are joined by _, an estimate is one with an interval.
-void check_cells(const Row& row, const std::string& key, const json& value) {
-  INFO(key);
-  if (value.is_object() && value.contains("low80")) {
-    check_interval(row, key, value);
-    CHECK(row.at(key + "_dominated_by") == value["dominated_by"]);
-  } else if (value.is_object()) {
-    for (const auto& [name, part] : value.items()) check_cells(row, key.empty() ? name : key + "_" + name, part);
-  } else if (value.is_boolean()) {
-    CHECK(row.at(key) == (value.get<bool>() ? "yes" : "no"));
-  } else if (value.is_number()) {
-    CHECK(std::stod(row.at(key)) == Approx(value.get<double>()));
-  } else if (value.is_null()) {
-    CHECK((row.count(key) == 0 || row.at(key).empty()));  // an object that there is none of has its keys as cells
-  } else {
-    CHECK(row.at(key) == value);
-  }
-}
-
-// JSON has the value of some figures beside their interval; in a row the figure's own cells are both.
-json with_intervals_in_place(json object) {
-  for (const char* key : {"tpot_ms", "tokens_per_s", "largest_batch"}) {
-    const std::string interval = std::string(key) + "_interval";
-    if (!object.contains(interval)) continue;
-    if (!object[interval].is_null()) object[key] = object[interval];
-    object.erase(interval);
-  }
-  return object;
-}
-
-}  // namespace
-
-TEST_CASE("a row of compare has every value of its point in JSON under the same key") {
-  const std::string words = "compare --model llama-3-8b --device h200,l40s,t4,mi300x --by tokens_per_usd";
-  const std::vector<Row> rows = rows_of(words);
-  const json all = json_of(words);
-  REQUIRE(rows.size() == 4);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    json point = with_intervals_in_place(all["points"][i]);
-    point.erase("batches");  // the points of a picture
-    for (const char* key : {"model", "prompt", "output"}) point[key] = all[key];
-    check_cells(rows[i], "", point);
-  }
-}
-
-TEST_CASE("the chosen row of a plan has every value of its JSON under the same key") {
-  const std::string words = "plan --model llama-3-8b --device h200 --policy keyformer:budget=0.5 --batch 4";
-  json plan = with_intervals_in_place(json_of(words));
-  for (const json& line : plan["ledger"]) plan[line["name"].get<std::string>() + "_bytes"] = line["bytes"];
-  plan["meets_goals"] = plan["fits"];
-  for (const char* key : {"answer", "fits", "ledger", "searched", "remedies", "notes", "version"}) plan.erase(key);
-  const std::vector<Row> rows = rows_of(words);
-  REQUIRE(rows.size() == 1);
-  check_cells(rows[0], "", plan);
-}
 
 TEST_CASE("rows of compare name device, count, types and engine apart, and have the intervals of its JSON") {
   const std::string words =

@@ -154,7 +154,7 @@ TEST_CASE("servers for prompts may be of another device, and print the same for 
   const auto columns = std::count(line.begin(), line.end(), ',');
   while (std::getline(lines, line)) CHECK(std::count(line.begin(), line.end(), ',') == columns);
   const std::string rows = run_program(words + "--format csv").out;
-  CHECK(rows.find(",prefill_replicas,prefill_device,prefill_tensor_parallel,prefill_busy_share,") != std::string::npos);
+  CHECK(rows.find(",prefill_device,prefill_tensor_parallel,prefill_busy_share,") != std::string::npos);
 }
 
 TEST_CASE("answers of one token never leave the servers for prompts") {
