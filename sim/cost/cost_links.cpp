@@ -33,9 +33,9 @@ constexpr double kNetworkShare = 0.78, kLeastDomain = 8;
 // PCIe-only boards), whose kernel SGLang has too; TensorRT-LLM wants links. The others are NCCL's sums, which start as
 // late as those of FasterTransformer: 36 us over two devices, 12 more for each doubling.
 constexpr double kNcclSumUs = 36, kNcclDoublingUs = 12;
-// Of the kernels that send tokens to their experts and bring the experts' outputs back, in tables of DeepEP (SGLang) on 8
-// to 64 H100, H200 and B200 and of TensorRT-LLM on 2 to 64 GB200 (ai-dynamo/aiconfigurator @095f58a): 11 to 22 us of each
-// of the two with one token; 22 to 31 where they leave a server, and there 46 to 48 GB/s of a card of 50.
+// Of the kernels that send tokens to their experts and bring the experts' outputs back, in tables of DeepEP (SGLang) on
+// 8 to 64 H100, H200 and B200 and of TensorRT-LLM on 2 to 64 GB200 (ai-dynamo/aiconfigurator @095f58a): 11 to 22 us of
+// each of the two with one token; 22 to 31 where they leave a server, and there 46 to 48 GB/s of a card of 50.
 constexpr double kExchangeUs = 13, kExchangeLeavesUs = 13;
 constexpr double kExchangeCardShare = 0.94;
 
@@ -90,9 +90,9 @@ void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
   if (seconds > 0) parts.add(CostTerm::kLinks, Limit::kLinks, seconds, kLinkSpread);
 }
 
-// A token goes to the devices of its experts in the type that these multiply, and their outputs come back in 16 bits: to
-// each expert by itself, or to all devices where that is less. Those beyond the links are reached through a network card
-// of each device, at the same time.
+// A token goes to the devices of its experts in the type that these multiply, and their outputs come back in 16 bits:
+// to each expert by itself, or to all devices where that is less. Those beyond the links are reached through a network
+// card of each device, at the same time.
 void CostModel::set_exchange(const Device& device) {
   if (deployment_.data_parallel == 1) return;
   const double devices = deployment_.devices_of_a_layer();
