@@ -170,6 +170,7 @@ RunFacts run_facts(const Arguments& arguments, const GenerateRequest& request, c
   facts.max_tokens = request.max_tokens;
   facts.context = model.config.shape.max_positions;
   if (!request.backend.note.empty()) facts.notes.push_back(request.backend.note);
+  facts.notes.insert(facts.notes.end(), model.notes.begin(), model.notes.end());
   bool advised = false;
   for (const Ids& prompt : prompts) {
     const std::string advice = policy_advice(request.policy, static_cast<std::uint32_t>(prompt.size()));

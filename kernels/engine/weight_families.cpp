@@ -81,12 +81,14 @@ std::vector<TensorBinding> bind_tensors(const ModelConfig& config, ModelWeights&
   const WeightFamily& family = weight_family(shape.family);
   weights.layers.resize(shape.layers);
   std::vector<TensorBinding> bindings = family.bind(config, weights);
-  if (!shape.tied_head) {
-    const std::size_t rows = shape.vocab;
-    const std::size_t cols = shape.embedding_width;
-    bindings.push_back({std::string(family.head), {rows, cols}, {{&weights.head, rows, cols, 0, 0, rows}}});
-  }
+  if (!shape.tied_head) bindings.push_back(bind_head(shape, weights));
   return bindings;
+}
+
+TensorBinding bind_head(const ModelShape& shape, ModelWeights& weights) {
+  const std::size_t rows = shape.vocab;
+  const std::size_t cols = shape.embedding_width;
+  return {std::string(weight_family(shape.family).head), {rows, cols}, {{&weights.head, rows, cols, 0, 0, rows}}};
 }
 
 bool is_skipped(const ModelShape& shape, std::string_view tensor) {

@@ -127,3 +127,37 @@ TEST_CASE("MPT with grouped queries computes what many heads compute whose keys 
   config["attn_config"]["kv_n_heads"] = 2;
   CHECK(logits_of(config, grouped, ids) == expected);
 }
+
+TEST_CASE("a stored head that is not the embedding counts although the configuration ties them, and the model says so") {
+  json config = golden_config("llama-gqa");
+  config["tie_word_embeddings"] = true;
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "config.json") << config.dump();
+  write_tensors(folder.path() / "model.safetensors", golden_tensors("llama-gqa"));
+  const Model model = load_model(folder.path(), DType::kF32);
+  const SafetensorsFile expected = golden("llama-gqa");
+  CHECK(relative_error(prompt_logits(model, integers(expected, "ids_37")), floats(expected, "logits_37")) <=
+        kTolerance);
+  CHECK_FALSE(model.config.shape.tied_head);
+  REQUIRE(model.notes.size() == 1);
+  CHECK(model.notes[0].find("holds another lm_head.weight") != std::string::npos);
+}
+
+TEST_CASE("a stored copy of the embedding leaves the head tied, in whatever type it is stored") {
+  Tensors tensors = golden_tensors("llama");
+  StoredContent head = named(tensors, "model.embed_tokens.weight");
+  head.name = "lm_head.weight";
+  if (GENERATE(false, true)) {
+    std::vector<float> numbers(head.data.size() / size_of(head.type));
+    convert_to_float(head.type, head.data.data(), numbers);
+    const auto bytes = std::as_bytes(std::span(numbers));
+    head.type = DType::kF32;
+    head.data.assign(bytes.begin(), bytes.end());
+  }
+  tensors.push_back(head);
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "config.json") << golden_config("llama").dump();
+  write_tensors(folder.path() / "model.safetensors", tensors);
+  const Model model = load_model(folder.path(), DType::kF32);
+  CHECK((model.config.shape.tied_head && model.weights.head.empty() && model.notes.empty()));
+}

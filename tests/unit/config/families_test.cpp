@@ -149,6 +149,18 @@ TEST_CASE("a head is tied or not as the family's class assumes when the file is 
   }
 }
 
+TEST_CASE("the head of a multi-modal Gemma 3 is tied as the whole says, not as its text part does") {
+  const auto tied = [](const std::string& outer, const std::string& inner) {
+    return parsed(R"({"model_type":"gemma3",)" + outer + R"("text_config":{"hidden_size":64,"intermediate_size":96,)" +
+                  inner + R"("num_hidden_layers":2}})")
+        .shape.tied_head;
+  };
+  CHECK(tied("", ""));
+  CHECK_FALSE(tied(R"("tie_word_embeddings":false,)", ""));
+  CHECK(tied("", R"("tie_word_embeddings":false,)"));
+  CHECK_FALSE(tied(R"("tie_word_embeddings":false,)", R"("tie_word_embeddings":true,)"));
+}
+
 TEST_CASE("Command-R's context is model_max_length") {
   CHECK(parsed(decoder("cohere", R"("model_max_length":131072)")).shape.max_positions == 131072);
 }
