@@ -6,9 +6,10 @@ namespace kvroof {
 
 ModelConfig read_gemma(ConfigFields& fields, const DecoderKeys& keys) {
   fields.defaults(R"({"max_position_embeddings": 8192, "head_dim": 256, "tie_word_embeddings": true,
-                      "hidden_activation": "gelu_pytorch_tanh", "bos_token_id": 2, "eos_token_id": 1})");
+                      "bos_token_id": 2, "eos_token_id": 1})");
   fields.only("use_bidirectional_attention", false, "attention to later tokens is not supported");
   ModelConfig config = read_decoder(fields, keys);
+  if (!fields.has(keys.activation)) config.options.activation = Activation::kGeluTanh;
   config.options.norm_offset = 1;
   config.options.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.shape.hidden)));
   return config;

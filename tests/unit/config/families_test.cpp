@@ -110,6 +110,17 @@ TEST_CASE("Gemma scales embeddings by the root of the hidden size, and its first
   CHECK(second.logit_softcap == 3);
 }
 
+TEST_CASE("Gemma 1 takes hidden_activation, or else hidden_act, whose gelu is the tanh form as well") {
+  const auto activation = [](const std::string& more) { return parsed(decoder("gemma", more)).options.activation; };
+  CHECK(activation("") == Activation::kGeluTanh);
+  CHECK(activation(R"("hidden_act":"gelu","hidden_activation":null)") == Activation::kGeluTanh);
+  CHECK(activation(R"("hidden_act":"gelu")") == Activation::kGeluTanh);
+  CHECK(activation(R"("hidden_act":null,"hidden_activation":null)") == Activation::kGeluTanh);
+  CHECK(activation(R"("hidden_act":"relu")") == Activation::kRelu);
+  CHECK(activation(R"("hidden_act":"gelu","hidden_activation":"silu")") == Activation::kSilu);
+  CHECK(parsed(decoder("gemma2", R"("hidden_activation":null)")).options.activation == Activation::kGeluTanh);
+}
+
 TEST_CASE("experts: how many, how large, which layers, and how their outputs are weighted") {
   const ModelConfig mixtral = golden("mixtral");
   CHECK(mixtral.shape.experts == 4);
