@@ -113,9 +113,9 @@ void read_qwen_moe_windows(ConfigFields& fields, ModelConfig& config) {
   read_windows(fields, config, [](std::uint32_t) { return false; });
 }
 
-void read_experts(ConfigFields& fields, ModelConfig& config) {
+void read_experts(ConfigFields& fields, ModelConfig& config, std::uint32_t experts) {
   ModelShape& shape = config.shape;
-  shape.experts = fields.size(fields.has("num_experts") ? "num_experts" : "num_local_experts", {}, 1U << 16);
+  shape.experts = fields.size(fields.has("num_experts") ? "num_experts" : "num_local_experts", experts, 1U << 16);
   shape.experts_per_token = fields.size("num_experts_per_tok", {}, shape.experts);
   shape.expert_ffn = fields.size("moe_intermediate_size", shape.ffn);
   config.options.routing.renormalise = fields.flag("norm_topk_prob", false);

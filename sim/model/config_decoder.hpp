@@ -38,8 +38,9 @@ void read_qwen_windows(ConfigFields& fields, ModelConfig& config);
 // layer_types counts.
 void read_qwen_moe_windows(ConfigFields& fields, ModelConfig& config);
 
-// Experts in every layer under Qwen's names: num_experts or num_local_experts, num_experts_per_tok, norm_topk_prob.
+// Experts in every layer under Qwen's names: num_experts or num_local_experts (else `experts`), num_experts_per_tok,
+// norm_topk_prob.
 // Refuses dense layers between them (decoder_sparse_step, mlp_only_layers).
-void read_experts(ConfigFields& fields, ModelConfig& config);
+void read_experts(ConfigFields& fields, ModelConfig& config, std::uint32_t experts);
 
 }  // namespace kvroof

@@ -63,12 +63,12 @@ TEST_CASE("windows are those of every layer, of the even ones, of the upper ones
 
 TEST_CASE("an absent sliding_window of Mistral is 4096 tokens, a null none") {
   const auto windows = [&](const std::string& more) {
-    std::string text = decoder("mistral", more);
+    std::string text = decoder("mistral", R"("num_key_value_heads":4)" + more);
     text.replace(text.find("512"), 3, "32768");
     return parsed(text).shape.layer_windows;
   };
   CHECK(windows("") == Windows(4, 4096));
-  CHECK(windows(R"("sliding_window":null)").empty());
+  CHECK(windows(R"(,"sliding_window":null)").empty());
 }
 
 TEST_CASE("sliding layers of Gemma 3 have the local rotary embedding, full ones the scaled global one") {
@@ -154,10 +154,38 @@ TEST_CASE("a head is tied or not as the family's class assumes when the file is 
     INFO(family);
     CHECK(parsed(decoder(family)).shape.tied_head);
   }
-  for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "stablelm"}) {
+  for (const char* family : {"llama", "qwen2", "qwen3", "phi3", "olmo2", "stablelm"}) {
     INFO(family);
     CHECK_FALSE(parsed(decoder(family)).shape.tied_head);
   }
+}
+
+TEST_CASE("a key that the file leaves out has the value that the family's class in transformers 5.24 assumes") {
+  const auto of_eight = [](const std::string& family) {
+    std::string text = decoder(family);
+    text.replace(text.find("heads\":4"), 8, "heads\":8");
+    return parsed(text);
+  };
+  CHECK(of_eight("mistral").shape.kv_heads == 8);
+  CHECK(of_eight("gemma2").shape.kv_heads == 4);
+  CHECK(of_eight("starcoder2").shape.kv_heads == 2);
+  CHECK(of_eight("seed_oss").shape.kv_heads == 8);
+  CHECK(of_eight("ernie4_5").shape.kv_heads == 2);
+  CHECK(of_eight("cohere").options.rotary[0].theta == 5e5);
+  CHECK(of_eight("cohere2").options.rotary[0].theta == 1e4);
+  const auto moe = [&](const std::string& family) {
+    const ModelShape shape = of_eight(family).shape;
+    return std::vector{shape.kv_heads, shape.experts, shape.experts_per_token, shape.expert_ffn,
+                       shape.shared_expert_ffn};
+  };
+  CHECK(moe("mixtral") == std::vector{8U, 8U, 2U, 96U, 0U});
+  CHECK(moe("olmoe") == std::vector{8U, 64U, 8U, 96U, 0U});
+  CHECK(moe("qwen2_moe") == std::vector{8U, 60U, 4U, 1408U, 5632U});
+  CHECK(moe("qwen3_moe") == std::vector{4U, 128U, 8U, 768U, 0U});
+  const ModelShape deepseek = parsed(latent("")).shape;
+  CHECK(deepseek.shared_expert_ffn == 2 * 32);
+  CHECK(deepseek.latent_q_rank == 1536);
+  CHECK(parsed(latent(R"("q_lora_rank":null)")).shape.latent_q_rank == 0);
 }
 
 TEST_CASE("the head of a multi-modal Gemma 3 is tied as the whole says, not as its text part does") {
