@@ -56,6 +56,7 @@ struct Fp8Storage {
 // What a forward pass must know beside the shape.
 struct ModelOptions {
   float norm_eps = 1e-5F;
+  float latent_norm_eps = 1e-6F;  // of the norms in latent attention, which no key tells
   float norm_offset = 0;  // added to every weight of an RMS norm: 1 in Gemma
   Activation activation = Activation::kSilu;
   ResidualOrder residual = ResidualOrder::kSequential;
