@@ -15,17 +15,15 @@ ModelConfig read_gemma(ConfigFields& fields, const DecoderKeys& keys) {
   return config;
 }
 
+float read_softcap(ConfigFields& fields, std::string_view key) {
+  return fields.has(key) ? static_cast<float>(fields.positive(key)) : 0.0F;
+}
+
 void read_gemma2_attention(ConfigFields& fields, ModelConfig& config) {
   config.shape.norms_per_layer = 4;
   const double scalar = fields.positive("query_pre_attn_scalar", 256.0);
-  const auto softcap = [&](const char* key) {
-    return fields.has(key) ? static_cast<float>(fields.positive(key)) : 0.0F;
-  };
-  for (LayerRule& layer : config.options.layers) {
-    layer.scale = static_cast<float>(1 / std::sqrt(scalar));
-    layer.softcap = softcap("attn_logit_softcapping");
-  }
-  config.options.logit_softcap = softcap("final_logit_softcapping");
+  for (LayerRule& layer : config.options.layers) layer.scale = static_cast<float>(1 / std::sqrt(scalar));
+  config.options.logit_softcap = read_softcap(fields, "final_logit_softcapping");
 }
 
 }  // namespace kvroof

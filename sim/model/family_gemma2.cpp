@@ -10,6 +10,8 @@ Result<ModelConfig> parse_gemma2_config(std::string_view config_json) {
                       "final_logit_softcapping": 30.0})");
   ModelConfig config = read_gemma(fields, {.family = "gemma2", .activation = "hidden_activation"});
   read_gemma2_attention(fields, config);
+  const float softcap = read_softcap(fields, "attn_logit_softcapping");
+  for (LayerRule& layer : config.options.layers) layer.softcap = softcap;
   read_windows(fields, config, [](std::uint32_t layer) { return layer % 2 == 0; });
   return finish_config(fields, std::move(config));
 }

@@ -1,5 +1,6 @@
 // Gemma 3, the text model: norms of each head of q and k; sliding layers with a rotary embedding of their own, and
-// every sixth layer full. Published files leave out what equals the defaults of Gemma3TextConfig.
+// every sixth layer full. Published files leave out what equals the defaults of Gemma3TextConfig. As in transformers,
+// nothing reads attn_logit_softcapping.
 #include "sim/model/config_gemma.hpp"
 #include "sim/model/families.hpp"
 

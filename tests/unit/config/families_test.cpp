@@ -110,6 +110,14 @@ TEST_CASE("Gemma scales embeddings by the root of the hidden size, and its first
   CHECK(second.logit_softcap == 3);
 }
 
+TEST_CASE("Gemma 3 caps the logits of the head and not those of attention, whatever attn_logit_softcapping says") {
+  const std::string caps = R"("attn_logit_softcapping":50.0,"final_logit_softcapping":30.0)";
+  const ModelOptions third = parsed(decoder("gemma3_text", caps)).options;
+  CHECK(third.layers[0].softcap == 0);
+  CHECK(third.logit_softcap == 30);
+  CHECK(parsed(decoder("gemma2", caps)).options.layers[0].softcap == 50);
+}
+
 TEST_CASE("Gemma 1 takes hidden_activation, or else hidden_act, whose gelu is the tanh form as well") {
   const auto activation = [](const std::string& more) { return parsed(decoder("gemma", more)).options.activation; };
   CHECK(activation("") == Activation::kGeluTanh);
