@@ -18,12 +18,13 @@ struct Kind {
 
 const Names kCommonKeys = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
 
+// The one that stands outside counts before that in the section, as transformers has it for Phi-3; where each layer type
+// has a section of its own, it does not count.
 std::uint32_t original_length(ConfigFields& fields, const std::string& section) {
-  const std::string inner = section + ".original_max_position_embeddings";
-  for (const std::string& key : {inner, std::string("original_max_position_embeddings")}) {
-    if (fields.has(key)) return fields.size(key);
-  }
-  return fields.size("max_position_embeddings", 2048U);
+  const std::string key = "original_max_position_embeddings";
+  const bool of_layer_type = section.find('.') != std::string::npos;
+  if (fields.has(key) && !of_layer_type) return fields.size(key);
+  return fields.size(section + "." + key, fields.size("max_position_embeddings", 2048U));
 }
 
 void leave(ConfigFields&, const std::string&, RotaryRule&) {}

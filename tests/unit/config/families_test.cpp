@@ -311,6 +311,18 @@ TEST_CASE("longrope needs a factor for each pair, and lists of numbers") {
             .long_inverse_frequencies[0] == 0.5F);
 }
 
+TEST_CASE("Phi-3's original length is the one outside of rope_scaling, 4096 where the file has none there") {
+  const auto long_from = [](const std::string& more) {
+    return parsed(decoder("phi3", R"("rope_scaling":{"type":"longrope","short_factor":[1,1,1,1,1,1,1,1],)"
+                                  R"("long_factor":[2,2,2,2,2,2,2,2],"original_max_position_embeddings":64})" +
+                                      more))
+        .options.rotary[0]
+        .long_from;
+  };
+  CHECK(long_from(R"(,"original_max_position_embeddings":32)") == 32);
+  CHECK(long_from("") == 4096);
+}
+
 TEST_CASE("layers without positions are every fourth, those that are listed, or those that see everything") {
   using Layers = std::vector<std::uint32_t>;
   const auto unturned = [](const std::string& family, const std::string& more) {
