@@ -38,9 +38,9 @@ ModelShape read_shape(ConfigFields& fields, const DecoderKeys& keys) {
   shape.position =
       keys.rotary == RotaryStyle::kHalfSplit ? PositionScheme::kRotaryHalfSplit : PositionScheme::kRotaryAdjacent;
   shape.norm = keys.norm;
-  shape.qkv_bias = fields.flag("attention_bias", false);
+  shape.qkv_bias = keys.attention_bias && fields.flag("attention_bias", false);
   shape.out_bias = shape.qkv_bias;
-  shape.mlp_bias = fields.flag("mlp_bias", false);
+  shape.mlp_bias = keys.mlp_bias && fields.flag("mlp_bias", false);
   shape.tied_head = fields.flag("tie_word_embeddings", false);
   shape.weight_type = fields.weight_type();
   return shape;

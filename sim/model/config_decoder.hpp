@@ -16,6 +16,9 @@ struct DecoderKeys {
   std::string_view activation = "hidden_act";
   std::string_view head_dim = "head_dim";  // hidden_size / num_attention_heads where it is absent
   RotaryStyle rotary = RotaryStyle::kHalfSplit;
+  // Whether the family's code reads the keys of these names; else they say nothing.
+  bool attention_bias = true;
+  bool mlp_bias = false;
   bool partial_rotary = false;              // a part of each head may be rotated
   std::string_view rotary_layer_type = {};  // see RotaryRequest
 };

@@ -252,7 +252,6 @@ TEST_CASE("what DeepSeek-V2's code does not build, and V3's routing, is refused 
   check_refused(latent(R"("topk_method":"group_limited_greedy")"), "n_group is missing");
   check_refused(latent(R"("kv_lora_rank":1000000)"), "kv_lora_rank is 1000000");
   check_refused(latent(R"("n_shared_experts":-1)"), "n_shared_experts is -1");
-  check_refused(latent(R"("rope_scaling":{"type":"yarn","factor":40,"mscale":0.7})"), "rope_scaling.mscale is 0.7");
 }
 
 TEST_CASE("DeepSeek-V3's experts are scored by sigmoids and chosen with a bias, in groups, GLM-4.5's without groups") {
@@ -309,6 +308,25 @@ TEST_CASE("longrope needs a factor for each pair, and lists of numbers") {
   CHECK(parsed(phi3(R"("short_factor":[1,1,1,1,1,1,1,1],"long_factor":[2,2,2,2,2,2,2,2])"))
             .options.rotary[0]
             .long_inverse_frequencies[0] == 0.5F);
+}
+
+TEST_CASE("biases that a family's code does not know are none, whatever attention_bias and mlp_bias say") {
+  const auto biases = [](const std::string& family) {
+    const ModelShape shape = parsed(decoder(family, R"("num_key_value_heads":2,"attention_bias":true,"mlp_bias":true)"))
+                                 .shape;
+    return std::vector<bool>{shape.qkv_bias, shape.out_bias, shape.mlp_bias};
+  };
+  for (const char* family : {"mistral", "mixtral", "phi3", "exaone4"}) {
+    INFO(family);
+    CHECK(biases(family) == std::vector<bool>{false, false, false});
+  }
+  CHECK(biases("qwen2") == std::vector<bool>{true, false, false});
+  CHECK(biases("qwen3") == std::vector<bool>{true, true, false});
+  for (const char* family : {"llama", "granite", "smollm3"}) {
+    INFO(family);
+    CHECK(biases(family) == std::vector<bool>{true, true, true});
+  }
+  CHECK(biases("seed_oss") == std::vector<bool>{true, false, true});
 }
 
 TEST_CASE("Phi-3's original length is the one outside of rope_scaling, 4096 where the file has none there") {
