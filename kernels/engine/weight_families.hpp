@@ -67,6 +67,7 @@ std::vector<TensorBinding> bind_deepseek_v2(const ModelConfig& config, ModelWeig
 std::vector<TensorBinding> bind_deepseek_v3(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_falcon(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gemma2(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_glm(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_glm4(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_glm4_moe(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gpt2(const ModelConfig& config, ModelWeights& weights);

@@ -55,7 +55,8 @@ void read_shared_experts(ConfigFields& fields, ModelConfig& config) {
 }
 
 void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config) {
-  fields.only("scoring_func", {"sigmoid"}, "in this family routing is only supported by");
+  // Files of dots.llm1 name the method there.
+  fields.only("scoring_func", {"sigmoid", "noaux_tc"}, "in this family routing is only supported by");
   fields.only("topk_method", {"noaux_tc"}, "in this family routing is only supported as");
   read_shared_experts(fields, config);
   config.shape.router_bias = true;

@@ -1,4 +1,5 @@
-// Mistral: LLaMA with a sliding window in every layer. An absent sliding_window means 4096, a null none.
+// Mistral and Ministral: LLaMA with a sliding window in every layer, or in those that layer_types names. An absent
+// sliding_window means 4096, a null none.
 #include "sim/model/config_decoder.hpp"
 #include "sim/model/families.hpp"
 
