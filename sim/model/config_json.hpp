@@ -66,6 +66,7 @@ struct ModelOptions {
   std::vector<LayerRule> layers;       // one for each layer
   std::vector<RotaryRule> rotary;      // empty: no rotary embedding
   std::vector<float> alibi_slopes;     // one for each query head, or empty; added to the scaled logits
+  float alibi_rounded_scale = 0;       // see AlibiBias
   bool mxfp4_experts = false;          // as the checkpoint stores them (OCP Microscaling Formats 1.0)
   Fp8Storage fp8;
   StoredFormat stored;                 // as what is quantised lies in the checkpoint
