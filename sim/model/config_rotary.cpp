@@ -27,6 +27,11 @@ std::uint32_t original_length(ConfigFields& fields, const std::string& section) 
   return fields.size(section + "." + key, fields.size("max_position_embeddings", 2048U));
 }
 
+void read_dynamic(ConfigFields& fields, const std::string& section, RotaryRule& rule) {
+  const double factor = fields.positive(section + ".factor");
+  if (rule.dims > 2 && factor >= 1) rule.dynamic_factor = factor;
+}
+
 void leave(ConfigFields&, const std::string&, RotaryRule&) {}
 
 void read_linear(ConfigFields& fields, const std::string& section, RotaryRule& rule) {
@@ -91,7 +96,7 @@ void read_longrope(ConfigFields& fields, const std::string& section, RotaryRule&
 const std::vector<Kind> kKinds = {
     {"default", {"original_max_position_embeddings"}, leave},
     {"linear", {"factor", "original_max_position_embeddings"}, read_linear},
-    {"dynamic", {"factor", "original_max_position_embeddings"}, leave},
+    {"dynamic", {"factor", "original_max_position_embeddings"}, read_dynamic},
     {"llama3", {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}, read_llama3},
     {"yarn",
      {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate", "attention_factor", "attn_factor",

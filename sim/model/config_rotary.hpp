@@ -20,7 +20,7 @@ struct RotaryRequest {
 };
 
 // Kinds: default, linear, llama3, yarn, longrope ("su"), and dynamic, which changes nothing up to
-// max_position_embeddings, where the engine stops. Refuses, naming key and value, every other kind and every key that
+// max_position_embeddings. Refuses, naming key and value, every other kind and every key that
 // its kind does not know.
 RotaryRule read_rotary(ConfigFields& fields, const RotaryRequest& request);
 

@@ -10,8 +10,9 @@ Result<ModelConfig> parse_cwm_config(std::string_view config_json) {
                       "rms_norm_eps": 1e-5, "rope_theta": 1e6, "sliding_window": 8192, "bos_token_id": 128000,
                       "eos_token_id": [128001, 128008, 128009]})");
   if (!fields.has("rope_parameters") && !fields.has("rope_scaling")) {
-    fields.defaults(R"({"rope_scaling": {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0,
-                                         "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}})");
+    fields.defaults(R"({"rope_scaling": {"rope_type": "llama3", "rope_theta": 1e6, "factor": 16.0,
+                                         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                         "original_max_position_embeddings": 8192}})");
   }
   ModelConfig config = read_decoder(fields, {.family = "cwm", .attention_bias = false, .mlp_bias = true});
   read_windows(fields, config, [](std::uint32_t layer) { return layer % 4 != 0; });

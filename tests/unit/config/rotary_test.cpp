@@ -109,8 +109,13 @@ TEST_CASE("original_max_position_embeddings says nothing of linear and dynamic s
   }
 }
 
-TEST_CASE("dynamic scaling changes nothing up to max_position_embeddings, where the engine stops") {
-  CHECK(llama_rotary(R"("rope_scaling":{"type":"dynamic","factor":4})") == llama_rotary(R"("rope_theta":1e4)"));
+TEST_CASE("dynamic scaling changes nothing up to max_position_embeddings, and the base of longer sequences") {
+  RotaryRule rule = llama_rotary(R"("rope_scaling":{"type":"dynamic","factor":4})");
+  CHECK(rule.inverse_frequencies == plain(128, 1e4).inverse_frequencies);
+  scale_dynamic(rule, 196608, 131072);  // 1.5 times the context: 4 · 1.5 − 3 = 3
+  CHECK(at(rule, 0) == 1);
+  CHECK(at(rule, 1) == Approx(std::pow(1e4 * std::pow(3.0, 128.0 / 126), -2.0 / 128)).epsilon(1e-6));
+  CHECK(at(rule, 63) == Approx(std::pow(1e4 * std::pow(3.0, 128.0 / 126), -126.0 / 128)).epsilon(1e-6));
 }
 
 TEST_CASE("YaRN's attention_factor replaces what the factor says, and mscale with mscale_all_dim give a ratio") {
