@@ -21,10 +21,12 @@ Tokenizer tokenizer_of(const EvalRequest& request) {
   return Tokenizer::load(path);
 }
 
-// `note` becomes what is to be said of how products were made.
+// `notes` get what is to be said of the checkpoint and of how products were made.
 std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalRequest& request, const EvalRun& run,
-                                    std::string& note) {
+                                    std::vector<std::string>& notes) {
   Model model = open_model(request.model, request.weight_type);
+  notes.insert(notes.end(), model.notes.begin(), model.notes.end());
+  std::string products;
   add_token_kinds(model, request.points);
   make_host_elements(request.backend.kind, arguments, model, request.points);
   const std::uint64_t total = expected_tokens(run) * request.points.size();
@@ -34,8 +36,9 @@ std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalReques
     Progress progress(arguments, "evaluating " + spec.text());
     const auto backend = make_backend(request.backend, arguments, model, spec);
     points.push_back(evaluate(run, *backend, spec, [&](std::size_t tokens) { progress.at(done += tokens, total); }));
-    note = linear_note(backend->linear_facts());
+    products = linear_note(backend->linear_facts());
   }
+  notes.push_back(products);
   return points;
 }
 
@@ -54,13 +57,13 @@ int run_eval(const Arguments& arguments) {
   const Tokenizer tokenizer = tokenizer_of(request);
   const Examples examples = read_examples(arguments, request, config, tokenizer);
   const EvalRun run{config, tokenizer, examples, request.batch, request.max_tokens};
-  std::string products;
-  const std::vector<EvalPoint> points = evaluate_all(arguments, request, run, products);
+  std::vector<std::string> notes = {request.backend.note};
+  const std::vector<EvalPoint> points = evaluate_all(arguments, request, run, notes);
   if (request.details) write_text_file(*request.details, eval_details(examples, points));
   if (!request.svg.empty()) write_text_file(request.svg, needle_svg(std::get<NeedleExamples>(examples), points));
   write_result(arguments, text_of(eval_table(examples, points, format_of(arguments)), format_of(arguments)));
   if (arguments.quiet) return 0;
-  for (const std::string& note : {request.backend.note, products}) {
+  for (const std::string& note : notes) {
     if (!note.empty()) fmt::print(stderr, "note: {}\n", note);
   }
   for (const std::string& note : eval_notes(run, points)) fmt::print(stderr, "{}\n", note);

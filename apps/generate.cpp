@@ -86,10 +86,16 @@ std::vector<Ids> encode_prompts(const GenerateRequest& request, const std::optio
 }
 
 // Of the folder, or of the shape with random weights; a device gets the elements from there.
-Model make_model(const GenerateRequest& request, const ModelConfig& config, const Arguments& arguments) {
+Model make_model(const GenerateRequest& request, const ModelConfig& config, const Arguments& arguments,
+                 const std::vector<Ids>& prompts) {
   const DType random_type = request.weight_type.value_or(config.shape.weight_type);
   Model model = request.random_weights ? random_model(config, random_type, arguments.seed)
                                        : open_model(request.model, request.weight_type);
+  if (stretch_context(model.config, prompts, request.max_tokens)) {
+    model.notes.emplace_back(
+        "a prompt is longer than the model's context: all tokens, new ones too, turn by the frequencies that dynamic "
+        "scaling has for the longest prompt");
+  }
   const std::span<const PolicySpec> policies(&request.policy, 1);
   if (!request.random_weights) add_token_kinds(model, policies);
   make_host_elements(request.backend.kind, arguments, model, policies);
@@ -159,6 +165,20 @@ void dump_logits(const fs::path& path, std::span<const float> logits, std::uint3
   write_safetensors(path, {&tensor, 1}, {});
 }
 
+// What follows a prompt of longrope's short factors keeps them.
+std::string longrope_note(const ModelConfig& config, const std::vector<Ids>& prompts, std::uint32_t new_tokens) {
+  const auto& rules = config.options.rotary;
+  const auto rule = std::ranges::find_if(rules, [](const RotaryRule& r) { return r.long_from > 0; });
+  if (rule == rules.end()) return {};
+  const bool crosses = std::ranges::any_of(prompts, [&](const Ids& ids) {
+    return ids.size() <= rule->long_from && ids.size() + new_tokens > std::size_t{rule->long_from} + 1;
+  });
+  if (!crosses) return {};
+  return fmt::format("a prompt of no more than {} tokens takes longrope's short factors, and so do all tokens after it; "
+                     "transformers takes the long ones from token {} on",
+                     rule->long_from, rule->long_from + 1);
+}
+
 RunFacts run_facts(const Arguments& arguments, const GenerateRequest& request, const Model& model,
                    const std::vector<Ids>& prompts) {
   RunFacts facts;
@@ -170,6 +190,9 @@ RunFacts run_facts(const Arguments& arguments, const GenerateRequest& request, c
   facts.max_tokens = request.max_tokens;
   facts.context = model.config.shape.max_positions;
   if (!request.backend.note.empty()) facts.notes.push_back(request.backend.note);
+  facts.notes.insert(facts.notes.end(), model.notes.begin(), model.notes.end());
+  const std::string rope = longrope_note(model.config, prompts, request.max_tokens);
+  if (!rope.empty()) facts.notes.push_back(rope);
   bool advised = false;
   for (const Ids& prompt : prompts) {
     const std::string advice = policy_advice(request.policy, static_cast<std::uint32_t>(prompt.size()));
@@ -283,14 +306,15 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   // CUPTI begins before the device is used: parse_generate() looks for one.
   const auto profile = trace ? RecordProfile::from(arguments) : nullptr;
   GenerateRequest request = parse_generate(arguments);
-  const ModelConfig config =
+  ModelConfig config =
       request.random_weights ? config_of_shape(*request.random_weights) : load_model_config(request.model);
   settle_backend(request.backend, config, {&request.policy, 1}, request.weight_type);
   if (trace && request.capture) check_recordable(request);
   const std::optional<Tokenizer> tokenizer = load_tokenizer(request);
   const std::vector<Ids> prompts = encode_prompts(request, tokenizer, config.shape.vocab, arguments.seed);
+  stretch_context(config, prompts, request.max_tokens);
   check_prompts(config, prompts);
-  const Model model = make_model(request, config, arguments);
+  const Model model = make_model(request, config, arguments, prompts);
   RunFacts facts = run_facts(arguments, request, model, prompts);
   const auto new_backend = [&] {
     return make_backend(request.backend, arguments, model, request.policy);

@@ -49,6 +49,7 @@ nlohmann::ordered_json layer_to_json(const TraceLayer& layer) {
                                    {"window", layer.window},
                                    {"alibi_slopes", layer.alibi_slopes},
                                    {"rotary", rotary_to_json(layer.rotary)}};
+  if (layer.alibi_rounded_scale != 0) object["alibi_rounded_scale"] = layer.alibi_rounded_scale;
   if (!layer.attention_sinks.empty()) object["attention_sinks"] = layer.attention_sinks;
   return object;
 }
@@ -102,6 +103,9 @@ TraceLayer layer_from(const JsonObject& object) {
   layer.alibi_slopes = object.floats("alibi_slopes", layer.query_heads);
   if (!layer.alibi_slopes.empty() && layer.alibi_slopes.size() != layer.query_heads) {
     object.refuse("alibi_slopes", "has neither one slope for each query head nor none");
+  }
+  if (object.has("alibi_rounded_scale")) {
+    layer.alibi_rounded_scale = static_cast<float>(object.number("alibi_rounded_scale", 0, kMaxFloat));
   }
   if (object.has("attention_sinks")) {
     layer.attention_sinks = object.floats("attention_sinks", layer.query_heads);

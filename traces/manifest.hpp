@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/core/alibi.hpp"
 #include "sim/core/dtype.hpp"
 #include "sim/core/error.hpp"
 
@@ -38,10 +39,14 @@ struct TraceLayer {
   // among the evictions.
   std::uint32_t window = 0;
   std::vector<float> alibi_slopes;  // one for each query head, or empty
+  float alibi_rounded_scale = 0;    // see AlibiBias
   // A logit of each query head that takes part in its softmax without a token; empty: none does.
   std::vector<float> attention_sinks;
   RotaryInfo rotary;
 
+  [[nodiscard]] AlibiBias alibi(std::uint32_t query_head) const {
+    return alibi_slopes.empty() ? AlibiBias{} : AlibiBias{alibi_slopes[query_head], alibi_rounded_scale};
+  }
   [[nodiscard]] std::optional<float> sink(std::uint32_t query_head) const {
     return attention_sinks.empty() ? std::nullopt : std::optional(attention_sinks[query_head]);
   }

@@ -17,7 +17,10 @@ std::vector<AttentionRule> attention_rules(const Model& model) {
   const ModelOptions& options = model.config.options;
   for (std::size_t i = 0; i < options.layers.size(); ++i) {
     const LayerRule& layer = options.layers[i];
-    rules.push_back({{layer.scale, layer.softcap}, options.alibi_slopes, model.weights.layers[i].attention_sinks()});
+    rules.push_back({{layer.scale, layer.softcap},
+                     options.alibi_slopes,
+                     model.weights.layers[i].attention_sinks(),
+                     options.alibi_rounded_scale});
   }
   return rules;
 }

@@ -36,7 +36,7 @@ std::span<const TokenPos> tokens_up_to(std::size_t count) {
 void finish_logits(std::span<float> logits, const AttentionRule& rule, std::span<const TokenPos> positions,
                    TokenPos query, std::uint32_t query_head) {
   if (rule.logits.softcap > 0) soft_cap(logits, rule.logits.softcap);
-  if (!rule.alibi.empty()) add_alibi(positions, query, rule.alibi[query_head], logits);
+  if (!rule.alibi.empty()) add_alibi(positions, query, rule.alibi_of(query_head), logits);
 }
 
 void show(LayerPolicy& policy, HeadId head, TokenPos query, std::uint32_t group, const float* logits,
@@ -200,7 +200,7 @@ class DecodeAttention {
       if (call_->policy->relocates(call_->query)) {
         relocate_logits({call_->policy->rotation(), positions, call_->query,
                          call_->q.subspan(g * call_->keys.width, call_->keys.width), call_->keys, false, rule_->logits,
-                         rule_->alibi.empty() ? 0 : rule_->alibi[query_head]},
+                         rule_->alibi_of(query_head)},
                         logits);
       }
       hide_rows(*call_, g, logits);

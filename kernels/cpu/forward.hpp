@@ -76,6 +76,7 @@ class Forward {
   std::span<const float> normed(std::span<const float> x, const Norm& norm);
   void norm_in_place(std::span<float> x, const Norm& norm);
   [[nodiscard]] NormRule norm_rule() const;
+  [[nodiscard]] NormRule latent_norm_rule() const;
   void resize(std::size_t tokens);
 
   const Model& model_;

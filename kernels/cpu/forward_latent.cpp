@@ -17,6 +17,12 @@ void copy_parts(std::span<const float> from, std::size_t from_width, std::size_t
 
 }  // namespace
 
+NormRule Forward::latent_norm_rule() const {
+  NormRule rule = norm_rule();
+  rule.eps = model_.config.options.latent_norm_eps;
+  return rule;
+}
+
 void Forward::project_latent(LayerId layer, std::span<const float> in, const ForwardTokens& tokens) {
   make_latent_rows(layer, in, tokens);
   make_latent_queries(layer, in, tokens);
@@ -30,7 +36,7 @@ void Forward::make_latent_rows(LayerId layer, std::span<const float> in, const F
   ops_.linear(in, w.kv_down.matrix, w.kv_down.bias_or_none(), k_);
   rotate(layer, k_, 1, s.head_dim, s.latent_rank, tokens);
   copy_parts(k_, s.head_dim, 0, v_, s.latent_rank, 0, s.latent_rank);
-  norm_in_place(v_, w.kv_norm);
+  ops_.norm(v_, w.kv_norm, latent_norm_rule(), v_);
   copy_parts(v_, s.latent_rank, 0, k_, s.head_dim, 0, s.latent_rank);
 }
 
@@ -45,7 +51,7 @@ void Forward::make_latent_queries(LayerId layer, std::span<const float> in, cons
   } else {
     up_.resize(tokens.ids.size() * s.latent_q_rank);
     ops_.linear(in, w.q_down.matrix, w.q_down.bias_or_none(), up_);
-    norm_in_place(up_, w.q_norm);
+    ops_.norm(up_, w.q_norm, latent_norm_rule(), up_);
     ops_.linear(up_, w.q_up, nullptr, latent_q_);
   }
   rotate(layer, latent_q_, s.heads, q_dim, s.latent_nope_dim, tokens);

@@ -164,11 +164,11 @@ void ReferenceOps::walk_rows(const AttendCall& call, std::span<const TokenPos> p
       compute_logits(q, call.keys.slice(run.first, run.count), rule.logits, logits.subspan(at, run.count));
     });
     std::rotate(logits.begin(), logits.end() - turn, logits.end());
-    const float slope = rule.alibi.empty() ? 0 : rule.alibi[call.first_query_head + g];
-    if (!rule.alibi.empty()) add_alibi(positions, call.query, slope, logits);
+    const AlibiBias bias = rule.alibi_of(call.first_query_head + g);
+    if (!rule.alibi.empty()) add_alibi(positions, call.query, bias, logits);
     if (call.policy->relocates(call.query)) {
       relocate_logits({call.policy->rotation(), positions, call.query,
-                       call.q.subspan(g * call.keys.width, call.keys.width), call.keys, false, rule.logits, slope},
+                       call.q.subspan(g * call.keys.width, call.keys.width), call.keys, false, rule.logits, bias},
                       logits);
     }
     hide_rows(call, g, logits);

@@ -153,15 +153,16 @@ PrepareArguments CudaBackend::prepare_arguments(const AttentionInput& input) {
     const DeviceNorm& norm = w.latent.kv_norm;
     a.k = {input.k, 1, shape().head_dim, norm.scale, norm.bias, rotates, a.absorbed, a.absorbed};
     a.norm = HeadNorm::kHead;
+    a.norm_eps = options.latent_norm_eps;
   } else {
     a.q = {input.q, shape().heads, shape().head_dim, w.q_norm.scale, w.q_norm.bias, rotates};
     a.k = {input.k, shape().kv_heads, shape().head_dim, w.k_norm.scale, w.k_norm.bias, rotates};
     a.v = {input.v, shape().kv_heads, shape().v_head_dim, nullptr, nullptr, false};
     a.norm = head_norm_of(shape().qk_norm);
+    a.norm_eps = options.norm_eps;
   }
   a.clip = options.qkv_clip;
   a.norm_mode = shape().norm == NormKind::kRms ? NormMode::kRms : NormMode::kLayer;
-  a.norm_eps = options.norm_eps;
   a.norm_offset = options.norm_offset;
   a.adjacent = rotates && options.rotary[options.layers[input.layer.value].rotary].style == RotaryStyle::kAdjacentPairs;
   a.rotary_pairs = input.rotary_pairs;

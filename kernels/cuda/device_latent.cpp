@@ -29,7 +29,11 @@ void DeviceForward::project_latent(const DeviceLatent& w, const float* x, const 
   const std::uint32_t q_dim = s.latent_nope_dim + s.latent_rope_dim;
   if (w.q_down.matrix.rows > 0) {
     linear("q_down", x, norm, w.q_down, rows.down, false);
-    linear("q_up", rows.down, w.q_norm, {w.q_up, nullptr}, rows.q, false);
+    LinearArguments up = with_norm(rows.down, w.q_norm);
+    up.norm_eps = model_.host().config.options.latent_norm_eps;
+    up.w = w.q_up;
+    up.out = rows.q;
+    launch_linear("q_up", up);
   } else {
     linear("q", x, norm, {w.q_up, nullptr}, rows.q, false);
   }

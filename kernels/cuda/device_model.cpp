@@ -3,6 +3,7 @@
 #include "kernels/cuda/cuda.hpp"
 #include "kernels/engine/elements.hpp"
 #include "sim/core/bytes_text.hpp"
+#include "sim/core/dtype.hpp"
 
 namespace kvroof::cuda {
 namespace {
@@ -181,7 +182,12 @@ DeviceModel::DeviceModel(Stream& stream, const Model& model, const ElementProgre
     frequencies.push_back(floats(rule.inverse_frequencies));
     long_frequencies.push_back(floats(rule.long_inverse_frequencies));
   }
-  alibi = floats(model.config.options.alibi_slopes);
+  // Kernels know biases by distance alone: of Falcon's roundings only that of the slopes is made.
+  std::vector<float> slopes = model.config.options.alibi_slopes;
+  if (const float scale = model.config.options.alibi_rounded_scale; scale > 0) {
+    for (float& slope : slopes) slope = scale * bf16_to_float(float_to_bf16(slope));
+  }
+  alibi = floats(slopes);
   check_device(synchronize(stream_), "copying weights");
   upload_.reset();
 }

@@ -8,6 +8,7 @@
 #include "kernels/engine/elements.hpp"
 #include "kernels/engine/fp8_tensors.hpp"
 #include "kernels/engine/named_tensors.hpp"
+#include "kernels/engine/stored_head.hpp"
 #include "kernels/engine/weight_families.hpp"
 #include "sim/core/suggest.hpp"
 #include "traces/file_io.hpp"
@@ -45,6 +46,18 @@ void read_generation_config(const fs::path& folder, ModelOptions& options) {
     ids.push_back(id.get<std::int64_t>());
   }
   options.eos_ids = std::move(ids);
+}
+
+// A stored head that is another matrix than the embedding counts, whatever the configuration says.
+void untie_stored_head(Model& model, const NamedTensors& tensors, std::vector<TensorBinding>& bindings) {
+  ModelShape& shape = model.config.shape;
+  const std::string head(weight_family(shape.family).head);
+  if (!shape.tied_head || !stores_another_head(tensors, head, bindings.front().name)) return;
+  shape.tied_head = false;
+  bindings.push_back(bind_head(shape, model.weights));
+  model.notes.push_back(
+      fmt::format("the configuration ties the head to the embedding, but the checkpoint holds another {}, which counts",
+                  tensors.full_name(head)));
 }
 
 void check_names(const Model& model, const Checkpoint& checkpoint, const NamedTensors& tensors,
@@ -143,6 +156,7 @@ Model open_model(const fs::path& folder, std::optional<DType> type) {
   model.checkpoint = std::make_shared<const Checkpoint>(Checkpoint::open(folder));
   const NamedTensors tensors(*model.checkpoint, weight_family(model.config.shape.family).prefixes);
   auto bindings = bind_tensors(model.config, model.weights);
+  untie_stored_head(model, tensors, bindings);
   bind_fp8_scales(tensors, model.config.options.fp8, bindings);
   check_names(model, *model.checkpoint, tensors, bindings);
   check_tensors(tensors, bindings);

@@ -94,6 +94,7 @@ struct Model {
   std::shared_ptr<const Checkpoint> checkpoint;  // what the weights' stored blocks lie in; null: random weights
   std::string name;  // of the folder
   std::filesystem::path path;
+  std::vector<std::string> notes;  // what the checkpoint says otherwise than its configuration
   std::vector<TokenKind> token_kinds;  // by id; empty: not read (add_token_kinds())
 
   [[nodiscard]] const Weight& head() const { return weights.head.empty() ? weights.embedding : weights.head; }

@@ -29,7 +29,11 @@ struct AttentionRule {
   LogitRule logits;
   std::span<const float> alibi{};  // a slope for each query head of the model, or empty
   std::span<const float> sinks{};  // a sink for each of them, or empty
+  float alibi_rounded_scale = 0;   // see AlibiBias
 
+  [[nodiscard]] AlibiBias alibi_of(std::size_t query_head) const {
+    return alibi.empty() ? AlibiBias{} : AlibiBias{alibi[query_head], alibi_rounded_scale};
+  }
   [[nodiscard]] AttentionSink sink(std::size_t query_head) const {
     return sinks.empty() ? std::nullopt : AttentionSink(sinks[query_head]);
   }

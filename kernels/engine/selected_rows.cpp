@@ -30,7 +30,7 @@ void compute_all(const AttendCall& call, const AttentionRule& rule, std::span<fl
     const std::span<float> of_head = logits.subspan(g * slots, slots);
     compute_logits(call.q.subspan(g * width, width), call.keys, rule.logits, of_head);
     if (!rule.alibi.empty()) {
-      add_alibi(call.policy->positions(call.head), call.query, rule.alibi[call.first_query_head + g], of_head);
+      add_alibi(call.policy->positions(call.head), call.query, rule.alibi_of(call.first_query_head + g), of_head);
     }
     softmax(of_head, weights.subspan(g * slots, slots), rule.sink(call.first_query_head + g));
   }

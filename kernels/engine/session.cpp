@@ -221,6 +221,20 @@ std::string_view name_of(StopReason reason) {
   }
 }
 
+bool stretch_context(ModelConfig& config, const std::vector<std::vector<std::int64_t>>& prompts,
+                     std::uint32_t max_new_tokens) {
+  std::size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  const auto dynamic = [](const RotaryRule& rule) { return rule.dynamic_factor > 0; };
+  auto& rules = config.options.rotary;
+  if (longest <= config.shape.max_positions || std::ranges::none_of(rules, dynamic)) return false;
+  for (RotaryRule& rule : rules) {
+    if (dynamic(rule)) scale_dynamic(rule, static_cast<double>(longest), config.shape.max_positions);
+  }
+  config.shape.max_positions = static_cast<std::uint32_t>(longest) + max_new_tokens;
+  return true;
+}
+
 void check_prompts(const ModelConfig& config, const std::vector<std::vector<std::int64_t>>& prompts) {
   for (std::size_t s = 0; s < prompts.size(); ++s) {
     const auto& ids = prompts[s];

@@ -62,6 +62,11 @@ struct SessionResult {
   bool interrupted = false;
 };
 
+// Where dynamic scaling of the rotary embedding is there for prompts beyond the model's context: all sequences of a run
+// then turn by the frequencies of its longest prompt, and the context ends with what is asked for. Whether it was so.
+bool stretch_context(ModelConfig& config, const std::vector<std::vector<std::int64_t>>& prompts,
+                     std::uint32_t max_new_tokens);
+
 // Refuses, as usage errors that name the prompt: an empty one, ids outside the vocabulary, more tokens than the context
 // holds.
 void check_prompts(const ModelConfig& config, const std::vector<std::vector<std::int64_t>>& prompts);

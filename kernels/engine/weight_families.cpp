@@ -19,14 +19,17 @@ constexpr std::array kFamilies = {
     WeightFamily{"bloom", kTransformer, bind_bloom},
     WeightFamily{"cohere", kModel, bind_cohere},
     WeightFamily{"cohere2", kModel, bind_cohere},
+    WeightFamily{"cwm", kModel, bind_llama},
     WeightFamily{"deepseek_v2", kModel, bind_deepseek_v2},
     WeightFamily{.model_type = "deepseek_v3", .prefixes = kModel, .bind = bind_deepseek_v3, .draft_layers = true},
+    WeightFamily{"dots1", kModel, bind_glm4_moe},
     WeightFamily{"ernie4_5", kModel, bind_llama},
     WeightFamily{"exaone4", kModel, bind_olmo2},
     WeightFamily{"falcon", kTransformer, bind_falcon},
     WeightFamily{"gemma", kModel, bind_llama},
     WeightFamily{"gemma2", kModel, bind_gemma2},
     WeightFamily{"gemma3_text", kGemma3, bind_gemma2, "lm_head.weight", kVision},
+    WeightFamily{"glm", kModel, bind_glm},
     WeightFamily{"glm4", kModel, bind_glm4},
     WeightFamily{.model_type = "glm4_moe", .prefixes = kModel, .bind = bind_glm4_moe, .draft_layers = true},
     WeightFamily{"gpt2", kTransformer, bind_gpt2},
@@ -34,11 +37,14 @@ constexpr std::array kFamilies = {
     WeightFamily{"gpt_oss", kModel, bind_gpt_oss},
     WeightFamily{"gptj", kTransformer, bind_gptj},
     WeightFamily{"granite", kModel, bind_llama},
+    WeightFamily{"helium", kModel, bind_llama},
+    WeightFamily{"internlm3", kModel, bind_llama},
     WeightFamily{"llama", kModel, bind_llama},
     WeightFamily{"mistral", kModel, bind_llama},
     WeightFamily{"mixtral", kModel, bind_mixtral},
     WeightFamily{"mpt", kTransformer, bind_mpt},
     WeightFamily{"olmo2", kModel, bind_olmo2},
+    WeightFamily{"olmo3", kModel, bind_olmo2},
     WeightFamily{"olmoe", kModel, bind_llama},
     WeightFamily{"opt", kModel, bind_opt},
     WeightFamily{"phi", kModel, bind_phi},
@@ -81,12 +87,14 @@ std::vector<TensorBinding> bind_tensors(const ModelConfig& config, ModelWeights&
   const WeightFamily& family = weight_family(shape.family);
   weights.layers.resize(shape.layers);
   std::vector<TensorBinding> bindings = family.bind(config, weights);
-  if (!shape.tied_head) {
-    const std::size_t rows = shape.vocab;
-    const std::size_t cols = shape.embedding_width;
-    bindings.push_back({std::string(family.head), {rows, cols}, {{&weights.head, rows, cols, 0, 0, rows}}});
-  }
+  if (!shape.tied_head) bindings.push_back(bind_head(shape, weights));
   return bindings;
+}
+
+TensorBinding bind_head(const ModelShape& shape, ModelWeights& weights) {
+  const std::size_t rows = shape.vocab;
+  const std::size_t cols = shape.embedding_width;
+  return {std::string(weight_family(shape.family).head), {rows, cols}, {{&weights.head, rows, cols, 0, 0, rows}}};
 }
 
 bool is_skipped(const ModelShape& shape, std::string_view tensor) {

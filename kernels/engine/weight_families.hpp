@@ -55,6 +55,8 @@ const WeightFamily& weight_family(std::string_view model_type);
 
 // Every tensor of a checkpoint of this configuration, the embedding first; sizes weights.layers.
 std::vector<TensorBinding> bind_tensors(const ModelConfig& config, ModelWeights& weights);
+// The head of a model that does not take its embedding for it.
+TensorBinding bind_head(const ModelShape& shape, ModelWeights& weights);
 // Stored tensors that the model does not use: buffers of masks and rotary embeddings, a copy of the tied head, parts of
 // another model. The name has no prefix.
 bool is_skipped(const ModelShape& shape, std::string_view tensor);
@@ -65,6 +67,7 @@ std::vector<TensorBinding> bind_deepseek_v2(const ModelConfig& config, ModelWeig
 std::vector<TensorBinding> bind_deepseek_v3(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_falcon(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gemma2(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_glm(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_glm4(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_glm4_moe(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gpt2(const ModelConfig& config, ModelWeights& weights);

@@ -40,12 +40,9 @@ void compute_logits(std::span<const float* const> queries, const KeyTile& keys, 
   cap(rule.softcap, out);
 }
 
-void add_alibi(std::span<const TokenPos> positions, TokenPos query, float slope, std::span<float> logits) {
+void add_alibi(std::span<const TokenPos> positions, TokenPos query, const AlibiBias& bias, std::span<float> logits) {
   check(positions.size() == logits.size(), "a position for each logit");
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const auto distance = static_cast<std::int32_t>(positions[i].value - query.value);
-    logits[i] += slope * static_cast<float>(distance);
-  }
+  for (std::size_t i = 0; i < logits.size(); ++i) logits[i] += bias.of(positions[i], query);
 }
 
 namespace {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 
+#include "sim/core/alibi.hpp"
 #include "sim/core/dtype.hpp"
 #include "sim/core/ids.hpp"
 
@@ -42,8 +43,8 @@ struct LogitRule {
 // logits[i] = rule(q · keys.row(i)) for all rows; q.size() == keys.width, logits.size() == keys.count.
 void compute_logits(std::span<const float> q, const RowsView& keys, const LogitRule& rule, std::span<float> logits);
 
-// logits[i] += slope · (positions[i] − query): the ALiBi bias (Press et al. 2022), relative to the query.
-void add_alibi(std::span<const TokenPos> positions, TokenPos query, float slope, std::span<float> logits);
+// logits[i] += bias.of(positions[i], query): ALiBi (Press et al. 2022), relative to the query.
+void add_alibi(std::span<const TokenPos> positions, TokenPos query, const AlibiBias& bias, std::span<float> logits);
 
 // A logit of a query head that takes part in its softmax and has no token (gpt-oss, arXiv:2508.10925, section 2.2);
 // most models have none.

@@ -38,9 +38,9 @@ ModelShape read_shape(ConfigFields& fields, const DecoderKeys& keys) {
   shape.position =
       keys.rotary == RotaryStyle::kHalfSplit ? PositionScheme::kRotaryHalfSplit : PositionScheme::kRotaryAdjacent;
   shape.norm = keys.norm;
-  shape.qkv_bias = fields.flag("attention_bias", false);
+  shape.qkv_bias = keys.attention_bias && fields.flag("attention_bias", false);
   shape.out_bias = shape.qkv_bias;
-  shape.mlp_bias = fields.flag("mlp_bias", false);
+  shape.mlp_bias = keys.mlp_bias && fields.flag("mlp_bias", false);
   shape.tied_head = fields.flag("tie_word_embeddings", false);
   shape.weight_type = fields.weight_type();
   return shape;
@@ -113,9 +113,9 @@ void read_qwen_moe_windows(ConfigFields& fields, ModelConfig& config) {
   read_windows(fields, config, [](std::uint32_t) { return false; });
 }
 
-void read_experts(ConfigFields& fields, ModelConfig& config) {
+void read_experts(ConfigFields& fields, ModelConfig& config, std::uint32_t experts) {
   ModelShape& shape = config.shape;
-  shape.experts = fields.size(fields.has("num_experts") ? "num_experts" : "num_local_experts", {}, 1U << 16);
+  shape.experts = fields.size(fields.has("num_experts") ? "num_experts" : "num_local_experts", experts, 1U << 16);
   shape.experts_per_token = fields.size("num_experts_per_tok", {}, shape.experts);
   shape.expert_ffn = fields.size("moe_intermediate_size", shape.ffn);
   config.options.routing.renormalise = fields.flag("norm_topk_prob", false);

@@ -16,6 +16,9 @@ struct DecoderKeys {
   std::string_view activation = "hidden_act";
   std::string_view head_dim = "head_dim";  // hidden_size / num_attention_heads where it is absent
   RotaryStyle rotary = RotaryStyle::kHalfSplit;
+  // Whether the family's code reads the keys of these names; else they say nothing.
+  bool attention_bias = true;
+  bool mlp_bias = false;
   bool partial_rotary = false;              // a part of each head may be rotated
   std::string_view rotary_layer_type = {};  // see RotaryRequest
 };
@@ -38,8 +41,9 @@ void read_qwen_windows(ConfigFields& fields, ModelConfig& config);
 // layer_types counts.
 void read_qwen_moe_windows(ConfigFields& fields, ModelConfig& config);
 
-// Experts in every layer under Qwen's names: num_experts or num_local_experts, num_experts_per_tok, norm_topk_prob.
+// Experts in every layer under Qwen's names: num_experts or num_local_experts (else `experts`), num_experts_per_tok,
+// norm_topk_prob.
 // Refuses dense layers between them (decoder_sparse_step, mlp_only_layers).
-void read_experts(ConfigFields& fields, ModelConfig& config);
+void read_experts(ConfigFields& fields, ModelConfig& config, std::uint32_t experts);
 
 }  // namespace kvroof

@@ -23,9 +23,8 @@ void read_latent(ConfigFields& fields, ModelConfig& config) {
   // YaRN's temperature acts on the whole product here: its square multiplies the scale.
   double scale = 1 / std::sqrt(static_cast<double>(s.latent_nope_dim) + s.latent_rope_dim);
   const std::string section = rotary_section(fields);
-  if (fields.has(section + ".mscale_all_dim")) {
-    const double temperature =
-        yarn_magnitude(fields.positive(section + ".factor"), fields.positive(section + ".mscale_all_dim"));
+  if (const double mscale = read_yarn_mscale(fields, section, ".mscale_all_dim"); mscale > 0) {
+    const double temperature = yarn_magnitude(fields.positive(section + ".factor"), mscale);
     scale *= temperature * temperature;
   }
   config.options.layers.assign(s.layers, {static_cast<float>(scale)});
@@ -56,7 +55,8 @@ void read_shared_experts(ConfigFields& fields, ModelConfig& config) {
 }
 
 void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config) {
-  fields.only("scoring_func", {"sigmoid"}, "in this family routing is only supported by");
+  // Files of dots.llm1 name the method there.
+  fields.only("scoring_func", {"sigmoid", "noaux_tc"}, "in this family routing is only supported by");
   fields.only("topk_method", {"noaux_tc"}, "in this family routing is only supported as");
   read_shared_experts(fields, config);
   config.shape.router_bias = true;

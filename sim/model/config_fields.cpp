@@ -202,9 +202,15 @@ std::vector<std::string> ConfigFields::texts(std::string_view key) {
 Activation ConfigFields::activation(std::string_view key, Activation fallback) {
   // The names of transformers' ACT2FN that are built.
   static const std::map<std::string_view, Activation> kNames = {
-      {"gelu", Activation::kGelu},         {"gelu_fast", Activation::kGeluTanh},
-      {"gelu_new", Activation::kGeluTanh}, {"gelu_pytorch_tanh", Activation::kGeluTanh},
-      {"relu", Activation::kRelu},         {"silu", Activation::kSilu},
+      {"gelu", Activation::kGelu},
+      {"gelu_accurate", Activation::kGeluTanh},
+      {"gelu_fast", Activation::kGeluTanh},
+      {"gelu_new", Activation::kGeluTanh},
+      {"gelu_python", Activation::kGelu},
+      {"gelu_python_tanh", Activation::kGeluTanh},
+      {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"relu", Activation::kRelu},
+      {"silu", Activation::kSilu},
       {"swish", Activation::kSilu}};
   if (!has(key)) return fallback;
   const std::string name = text(key, "");

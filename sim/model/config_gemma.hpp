@@ -9,7 +9,10 @@ namespace kvroof {
 // float in the CPU back ends; only where they are bf16 the published models round √hidden_size to bf16 first.
 ModelConfig read_gemma(ConfigFields& fields, const DecoderKeys& keys);
 
-// Of the second generation on: four norms a layer, query_pre_attn_scalar, soft-caps of attention and of the logits.
+// A cap, or 0 where there is none.
+float read_softcap(ConfigFields& fields, std::string_view key);
+
+// Of the second generation on: four norms a layer, query_pre_attn_scalar, a soft-cap of the logits.
 void read_gemma2_attention(ConfigFields& fields, ModelConfig& config);
 
 }  // namespace kvroof

@@ -56,6 +56,7 @@ struct Fp8Storage {
 // What a forward pass must know beside the shape.
 struct ModelOptions {
   float norm_eps = 1e-5F;
+  float latent_norm_eps = 1e-6F;  // of the norms in latent attention, which no key tells
   float norm_offset = 0;  // added to every weight of an RMS norm: 1 in Gemma
   Activation activation = Activation::kSilu;
   ResidualOrder residual = ResidualOrder::kSequential;
@@ -65,6 +66,7 @@ struct ModelOptions {
   std::vector<LayerRule> layers;       // one for each layer
   std::vector<RotaryRule> rotary;      // empty: no rotary embedding
   std::vector<float> alibi_slopes;     // one for each query head, or empty; added to the scaled logits
+  float alibi_rounded_scale = 0;       // see AlibiBias
   bool mxfp4_experts = false;          // as the checkpoint stores them (OCP Microscaling Formats 1.0)
   Fp8Storage fp8;
   StoredFormat stored;                 // as what is quantised lies in the checkpoint

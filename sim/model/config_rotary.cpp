@@ -12,18 +12,24 @@ using Names = std::vector<std::string>;
 
 struct Kind {
   std::string_view name;
-  Names keys;  // that it knows, beside kCommonKeys
+  Names keys;  // that it knows, beside kCommonKeys; some of them say nothing in transformers either
   void (*scale)(ConfigFields& fields, const std::string& section, RotaryRule& rule);
 };
 
 const Names kCommonKeys = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
 
+// The one that stands outside counts before that in the section, as transformers has it for Phi-3; where each layer type
+// has a section of its own, it does not count.
 std::uint32_t original_length(ConfigFields& fields, const std::string& section) {
-  const std::string inner = section + ".original_max_position_embeddings";
-  for (const std::string& key : {inner, std::string("original_max_position_embeddings")}) {
-    if (fields.has(key)) return fields.size(key);
-  }
-  return fields.size("max_position_embeddings", 2048U);
+  const std::string key = "original_max_position_embeddings";
+  const bool of_layer_type = section.find('.') != std::string::npos;
+  if (fields.has(key) && !of_layer_type) return fields.size(key);
+  return fields.size(section + "." + key, fields.size("max_position_embeddings", 2048U));
+}
+
+void read_dynamic(ConfigFields& fields, const std::string& section, RotaryRule& rule) {
+  const double factor = fields.positive(section + ".factor");
+  if (rule.dims > 2 && factor >= 1) rule.dynamic_factor = factor;
 }
 
 void leave(ConfigFields&, const std::string&, RotaryRule&) {}
@@ -43,14 +49,12 @@ void read_llama3(ConfigFields& fields, const std::string& section, RotaryRule& r
   scale_llama3(rule, scaling);
 }
 
-// attention_factor, or what mscale and mscale_all_dim (DeepSeek) or the factor alone say.
+// attention_factor, or what mscale and mscale_all_dim (DeepSeek) together, or else the factor alone say.
 double read_yarn_magnitude(ConfigFields& fields, const std::string& section, double factor) {
-  const bool one = fields.has(section + ".mscale");
-  if (one != fields.has(section + ".mscale_all_dim")) {
-    fields.refuse(section + (one ? ".mscale" : ".mscale_all_dim"), "is only supported together with its counterpart");
-  }
-  const double fallback = one ? yarn_magnitude(factor, fields.positive(section + ".mscale")) /
-                                    yarn_magnitude(factor, fields.positive(section + ".mscale_all_dim"))
+  const double numerator = read_yarn_mscale(fields, section, ".mscale");
+  const double denominator = read_yarn_mscale(fields, section, ".mscale_all_dim");
+  const double fallback = numerator > 0 && denominator > 0
+                              ? yarn_magnitude(factor, numerator) / yarn_magnitude(factor, denominator)
                               : yarn_magnitude(factor);
   return fields.positive(section + ".attention_factor", fallback);
 }
@@ -91,12 +95,12 @@ void read_longrope(ConfigFields& fields, const std::string& section, RotaryRule&
 
 const std::vector<Kind> kKinds = {
     {"default", {"original_max_position_embeddings"}, leave},
-    {"linear", {"factor"}, read_linear},
-    {"dynamic", {"factor"}, leave},
+    {"linear", {"factor", "original_max_position_embeddings"}, read_linear},
+    {"dynamic", {"factor", "original_max_position_embeddings"}, read_dynamic},
     {"llama3", {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}, read_llama3},
     {"yarn",
-     {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale",
-      "mscale_all_dim", "finetuned"},
+     {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate", "attention_factor", "attn_factor",
+      "mscale", "mscale_all_dim", "finetuned"},
      read_yarn},
     {"longrope",
      {"factor", "original_max_position_embeddings", "short_factor", "long_factor", "attention_factor"},
@@ -159,6 +163,11 @@ double read_theta(ConfigFields& fields, const std::string& section, std::string_
 }
 
 }  // namespace
+
+double read_yarn_mscale(ConfigFields& fields, const std::string& section, std::string_view key) {
+  const std::string name = section + std::string(key);
+  return fields.is_number(name, 0) ? 0 : fields.positive(name, 0);
+}
 
 std::string rotary_section(const ConfigFields& fields, std::string_view layer_type) {
   const std::string typed = fmt::format("rope_parameters.{}", layer_type);

@@ -20,12 +20,15 @@ struct RotaryRequest {
 };
 
 // Kinds: default, linear, llama3, yarn, longrope ("su"), and dynamic, which changes nothing up to
-// max_position_embeddings, where the engine stops. Refuses, naming key and value, every other kind and every key that
+// max_position_embeddings. Refuses, naming key and value, every other kind and every key that
 // its kind does not know.
 RotaryRule read_rotary(ConfigFields& fields, const RotaryRequest& request);
 
 // Key of the object that holds the parameters: rope_parameters, one in it for the layer type, or rope_scaling.
 std::string rotary_section(const ConfigFields& fields, std::string_view layer_type = {});
+
+// A YaRN section's ".mscale" or ".mscale_all_dim"; 0 where it says nothing, as a 0 there does.
+double read_yarn_mscale(ConfigFields& fields, const std::string& section, std::string_view key);
 
 // Tokens that a YaRN-scaled embedding is made for, which checkpoints do not repeat in max_position_embeddings; else 0.
 std::uint32_t yarn_reach(ConfigFields& fields);

@@ -10,8 +10,10 @@ namespace kvroof {
 Result<ModelConfig> parse_bloom_config(std::string_view config_json);
 Result<ModelConfig> parse_cohere_config(std::string_view config_json);
 Result<ModelConfig> parse_cohere2_config(std::string_view config_json);
+Result<ModelConfig> parse_cwm_config(std::string_view config_json);
 Result<ModelConfig> parse_deepseek_v2_config(std::string_view config_json);
 Result<ModelConfig> parse_deepseek_v3_config(std::string_view config_json);
+Result<ModelConfig> parse_dots1_config(std::string_view config_json);
 Result<ModelConfig> parse_ernie4_5_config(std::string_view config_json);
 Result<ModelConfig> parse_exaone4_config(std::string_view config_json);
 Result<ModelConfig> parse_falcon_config(std::string_view config_json);
@@ -19,8 +21,10 @@ Result<ModelConfig> parse_gemma_config(std::string_view config_json);
 Result<ModelConfig> parse_gemma2_config(std::string_view config_json);
 // Also the text part of a multi-modal Gemma 3 ("gemma3" with text_config).
 Result<ModelConfig> parse_gemma3_config(std::string_view config_json);
+Result<ModelConfig> parse_glm_config(std::string_view config_json);
 Result<ModelConfig> parse_glm4_config(std::string_view config_json);
 Result<ModelConfig> parse_glm4_moe_config(std::string_view config_json);
+Result<ModelConfig> parse_glm4_moe_lite_config(std::string_view config_json);
 // GPT-2 and Cerebras-GPT.
 Result<ModelConfig> parse_gpt2_config(std::string_view config_json);
 // GPT-NeoX and Pythia.
@@ -29,11 +33,14 @@ Result<ModelConfig> parse_gpt_neox_config(std::string_view config_json);
 Result<ModelConfig> parse_gpt_oss_config(std::string_view config_json);
 Result<ModelConfig> parse_gptj_config(std::string_view config_json);
 Result<ModelConfig> parse_granite_config(std::string_view config_json);
+Result<ModelConfig> parse_helium_config(std::string_view config_json);
+Result<ModelConfig> parse_internlm3_config(std::string_view config_json);
 Result<ModelConfig> parse_llama_config(std::string_view config_json);
 Result<ModelConfig> parse_mistral_config(std::string_view config_json);
 Result<ModelConfig> parse_mixtral_config(std::string_view config_json);
 Result<ModelConfig> parse_mpt_config(std::string_view config_json);
 Result<ModelConfig> parse_olmo2_config(std::string_view config_json);
+Result<ModelConfig> parse_olmo3_config(std::string_view config_json);
 Result<ModelConfig> parse_olmoe_config(std::string_view config_json);
 Result<ModelConfig> parse_opt_config(std::string_view config_json);
 Result<ModelConfig> parse_phi_config(std::string_view config_json);

@@ -8,7 +8,7 @@ namespace kvroof {
 Result<ModelConfig> parse_cohere_config(std::string_view config_json) {
   ConfigFields fields(config_json);
   fields.defaults(R"({"max_position_embeddings": 8192, "layer_norm_eps": 1e-5, "logit_scale": 0.0625,
-                      "tie_word_embeddings": true, "bos_token_id": 5, "eos_token_id": 255001})");
+                      "rope_theta": 5e5, "tie_word_embeddings": true, "bos_token_id": 5, "eos_token_id": 255001})");
   ModelConfig config = read_decoder(fields, {.family = "cohere",
                                              .norm = NormKind::kLayer,
                                              .norm_eps = "layer_norm_eps",

@@ -20,9 +20,11 @@ void read_moe(ConfigFields& fields, ModelConfig& config) {
 
 Result<ModelConfig> parse_deepseek_v2_config(std::string_view config_json) {
   ConfigFields fields(config_json);
-  fields.defaults(R"({"bos_token_id": 100000, "eos_token_id": 100001})");
-  ModelConfig config = read_decoder(
-      fields, {.family = "deepseek_v2", .head_dim = "qk_rope_head_dim", .rotary = RotaryStyle::kAdjacentPairs});
+  fields.defaults(R"({"n_shared_experts": 2, "q_lora_rank": 1536, "bos_token_id": 100000, "eos_token_id": 100001})");
+  ModelConfig config = read_decoder(fields, {.family = "deepseek_v2",
+                                             .head_dim = "qk_rope_head_dim",
+                                             .rotary = RotaryStyle::kAdjacentPairs,
+                                             .mlp_bias = true});
   read_latent(fields, config);
   if (fields.has("n_routed_experts")) read_moe(fields, config);
   return finish_config(fields, std::move(config));

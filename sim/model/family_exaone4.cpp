@@ -9,7 +9,7 @@ Result<ModelConfig> parse_exaone4_config(std::string_view config_json) {
   ConfigFields fields(config_json);
   fields.defaults(R"({"rms_norm_eps": 1e-5, "sliding_window": 4096, "sliding_window_pattern": 4, "bos_token_id": 0,
                       "eos_token_id": 2})");
-  ModelConfig config = read_decoder(fields, {.family = "exaone4"});
+  ModelConfig config = read_decoder(fields, {.family = "exaone4", .attention_bias = false});
   config.shape.qk_norm = QkNorm::kHead;
   if (fields.has("sliding_window")) {
     // Published files have a text ("LLLG") there, and layer_types beside it.

@@ -43,8 +43,7 @@ void read_positions(ConfigFields& fields, ModelConfig& config) {
   }
   shape.position = PositionScheme::kAlibi;
   config.options.alibi_slopes = alibi_slopes(shape.heads);
-  // The bias joins q·k before both are scaled.
-  for (float& slope : config.options.alibi_slopes) slope *= default_attention_scale(shape.head_dim);
+  config.options.alibi_rounded_scale = default_attention_scale(shape.head_dim);  // the bias joins q·k before the scale
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Gemma 1. The first release says "hidden_act": "gelu" and means the tanh form: only hidden_activation counts.
+// Gemma 1. Where hidden_activation says nothing, hidden_act counts; "gelu" there, as in the first release, means the tanh
+// form.
 #include "sim/model/config_gemma.hpp"
 #include "sim/model/families.hpp"
 
@@ -6,7 +7,11 @@ namespace kvroof {
 
 Result<ModelConfig> parse_gemma_config(std::string_view config_json) {
   ConfigFields fields(config_json);
-  return finish_config(fields, read_gemma(fields, {.family = "gemma", .activation = "hidden_activation"}));
+  ModelConfig config = read_gemma(fields, {.family = "gemma", .activation = "hidden_activation"});
+  if (!fields.has("hidden_activation") && fields.text("hidden_act", "gelu") != "gelu") {
+    config.options.activation = fields.activation("hidden_act", Activation::kGeluTanh);
+  }
+  return finish_config(fields, std::move(config));
 }
 
 }  // namespace kvroof

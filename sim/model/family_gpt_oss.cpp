@@ -18,7 +18,7 @@ Result<ModelConfig> parse_gpt_oss_config(std::string_view config_json) {
   ConfigFields fields(config_json);
   fields.defaults(R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 150000.0, "head_dim": 64,
                       "num_key_value_heads": 8, "attention_bias": true, "sliding_window": 128,
-                      "num_local_experts": 128, "num_experts_per_tok": 4, "norm_topk_prob": true,
+                      "num_experts_per_tok": 4, "norm_topk_prob": true,
                       "dtype": "bfloat16", "bos_token_id": null, "eos_token_id": null})");
   if (!fields.has("rope_parameters") && !fields.has("rope_scaling")) {
     fields.defaults(R"({"rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
@@ -38,7 +38,7 @@ Result<ModelConfig> parse_gpt_oss_config(std::string_view config_json) {
       fields.fail(fmt::format("{} is {}, but 32 numbers of MXFP4 share a scale", size, fields.size(size)));
     }
   }
-  read_experts(fields, config);
+  read_experts(fields, config, 128);
   read_windows(fields, config, [](std::uint32_t layer) { return layer % 2 == 0; });
   return finish_config(fields, std::move(config));
 }

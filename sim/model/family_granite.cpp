@@ -9,7 +9,7 @@ Result<ModelConfig> parse_granite_config(std::string_view config_json) {
   fields.defaults(R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "embedding_multiplier": 1.0,
                       "attention_multiplier": 1.0, "residual_multiplier": 1.0, "logits_scaling": 1.0,
                       "bos_token_id": 1, "eos_token_id": 2})");
-  ModelConfig config = read_decoder(fields, {.family = "granite"});
+  ModelConfig config = read_decoder(fields, {.family = "granite", .mlp_bias = true});
   ModelOptions& options = config.options;
   options.embedding_scale = static_cast<float>(fields.positive("embedding_multiplier"));
   options.residual_scale = static_cast<float>(fields.positive("residual_multiplier"));

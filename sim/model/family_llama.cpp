@@ -9,7 +9,7 @@ namespace kvroof {
 Result<ModelConfig> parse_llama_config(std::string_view config_json) {
   ConfigFields fields(config_json);
   fields.defaults(R"({"bos_token_id": 1, "eos_token_id": 2})");
-  return finish_config(fields, read_decoder(fields, {.family = "llama"}));
+  return finish_config(fields, read_decoder(fields, {.family = "llama", .mlp_bias = true}));
 }
 
 }  // namespace kvroof

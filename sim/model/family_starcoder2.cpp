@@ -7,8 +7,9 @@ namespace kvroof {
 
 Result<ModelConfig> parse_starcoder2_config(std::string_view config_json) {
   ConfigFields fields(config_json);
-  fields.defaults(R"({"max_position_embeddings": 4096, "norm_epsilon": 1e-5, "hidden_act": "gelu_pytorch_tanh",
-                      "tie_word_embeddings": true, "bos_token_id": 50256, "eos_token_id": 50256})");
+  fields.defaults(R"({"max_position_embeddings": 4096, "num_key_value_heads": 2, "norm_epsilon": 1e-5,
+                      "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": true, "bos_token_id": 50256,
+                      "eos_token_id": 50256})");
   ModelConfig config =
       read_decoder(fields, {.family = "starcoder2", .norm = NormKind::kLayer, .norm_eps = "norm_epsilon"});
   fields.only("mlp_type", {"default"}, "but this family's MLP is only supported as");

@@ -45,6 +45,13 @@ void scale_linear(RotaryRule& rule, double factor) {
   for (float& frequency : rule.inverse_frequencies) frequency /= static_cast<float>(factor);
 }
 
+void scale_dynamic(RotaryRule& rule, double length, double original) {
+  check(rule.dims > 2, "dynamic scaling: more than one pair");
+  const double longer = rule.dynamic_factor * length / original - (rule.dynamic_factor - 1);
+  const double theta = rule.theta * std::pow(longer, rule.dims / (rule.dims - 2.0));
+  rule.inverse_frequencies = plain_inverse_frequencies(theta, rule.dims);
+}
+
 void scale_llama3(RotaryRule& rule, const Llama3Scaling& s) {
   for (float& frequency : rule.inverse_frequencies) {
     const double wavelength = 2 * std::numbers::pi / static_cast<double>(frequency);

@@ -20,6 +20,7 @@ struct RotaryRule {
   // Phi-3's longrope: sequences whose prompt is longer than this take the second table.
   std::uint32_t long_from = 0;  // tokens; 0: there is no second table
   std::vector<float> long_inverse_frequencies;
+  double dynamic_factor = 0;  // of prompts beyond the model's context (scale_dynamic); 0: it ends there
 
   bool operator==(const RotaryRule&) const = default;
 };
@@ -35,6 +36,10 @@ RotaryRule plain_rotary(RotaryStyle style, std::uint32_t dims, double theta);
 
 // Position interpolation (Chen et al. 2023, arXiv:2306.15595): every frequency is divided by the factor.
 void scale_linear(RotaryRule& rule, double factor);
+
+// NTK-aware scaling as transformers has it ("dynamic"): a sequence of `length` tokens, where the model's context is
+// `original`, turns by frequencies of the base theta · (factor · length / original − (factor − 1))^(dims / (dims − 2)).
+void scale_dynamic(RotaryRule& rule, double length, double original);  // dims > 2
 
 // LLaMA 3.1 (apply_scaling in github.com/meta-llama/llama-models): pairs of a wavelength above original / low_frequency
 // are divided by the factor, those below original / high_frequency stay, and between the two there is a linear blend.

@@ -48,7 +48,7 @@ void relocate_logits(const SlotRow& row, std::span<float> logits) {
     const std::size_t key = row.by_position ? position.value : slot.value;
     const std::span<float> logit = logits.subspan(slot.value, 1);
     compute_logits(scratch.turned, row.keys.slice(key, 1), row.rule, logit);
-    logit[0] -= row.alibi_slope * static_cast<float>(distance);
+    logit[0] += row.alibi.of(TokenPos(place), TokenPos(slots - 1));
   }
 }
 

@@ -18,7 +18,7 @@ struct SlotRow {
   RowsView keys;                         // as cached, turned by their tokens' own positions
   bool by_position = false;              // row i is that of token i; otherwise that of slot i
   LogitRule rule;
-  float alibi_slope = 0;                 // 0: none
+  AlibiBias alibi{};
 };
 
 // Logits of q and k at their own positions become those at their places: the oldest token held stands at 0, the next at

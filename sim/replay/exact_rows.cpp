@@ -182,7 +182,7 @@ void ExactRows::finish_logits(std::uint32_t kv_head, std::uint32_t position) {
     const std::span<float> logits = visible_part(logits_, position, head, -std::numeric_limits<float>::infinity());
     if (!layer_->alibi_slopes.empty()) {
       add_alibi(std::span(positions_).subspan(first_visible(position), logits.size()), TokenPos(position),
-                layer_->alibi_slopes[head], logits);
+                layer_->alibi(head), logits);
     }
     // One sentence instead of scores of NaN. All bits of the exponent are set where a float is not finite.
     constexpr std::uint32_t kExponent = 0x7f800000U;

@@ -317,7 +317,7 @@ void PointLayer::logits_of(const ExactRows& rows, TokenPos query, std::span<cons
   if (!policy_.relocates(query)) return;
   relocate_logits({policy_.rotation(), attended, query, rows.query(query.value, query_head), rows.keys_of(query_head),
                    true, {layer_.scale, layer_.softcap},
-                   layer_.alibi_slopes.empty() ? 0 : layer_.alibi_slopes[query_head]},
+                   layer_.alibi(query_head)},
                   logits);
 }
 
@@ -331,7 +331,7 @@ void PointLayer::merged_logits_of(const ExactRows& rows, TokenPos query, std::sp
     compute_logits(rows.query(query.value, query_head), keys.slice(attended[s].value, 1),
                    {layer_.scale, layer_.softcap}, logit);
     if (!layer_.alibi_slopes.empty())
-      add_alibi(attended.subspan(s, 1), query, layer_.alibi_slopes[query_head], logit);
+      add_alibi(attended.subspan(s, 1), query, layer_.alibi(query_head), logit);
   }
 }
 

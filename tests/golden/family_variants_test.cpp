@@ -26,6 +26,16 @@ std::vector<float> logits_of(const json& config, const Tensors& tensors, const s
   return prompt_logits(load_model(folder.path(), DType::kF32), ids);
 }
 
+// The first logits behind the golden's prompt of two tokens, with other values in its configuration.
+std::vector<float> first_logits(const std::string& model, const json& changes, std::size_t count) {
+  json config = golden_config(model);
+  config.update(changes);
+  const SafetensorsFile file = open_tensors(kGoldenModels / model / "golden.safetensors");
+  const std::vector<float> logits = logits_of(config, golden_tensors(model), integers(file, "ids_2"));
+  const auto last = logits.begin() + static_cast<std::ptrdiff_t>(logits.size() / 2);
+  return {last, last + static_cast<std::ptrdiff_t>(count)};
+}
+
 SafetensorsFile golden(const std::string& model) { return open_tensors(kGoldenModels / model / "golden.safetensors"); }
 
 // [rows, cols] → [cols, rows]; elements of two bytes.
@@ -126,4 +136,47 @@ TEST_CASE("MPT with grouped queries computes what many heads compute whose keys 
   config["attn_config"]["attn_type"] = "grouped_query_attention";
   config["attn_config"]["kv_n_heads"] = 2;
   CHECK(logits_of(config, grouped, ids) == expected);
+}
+
+TEST_CASE("a stored head that is not the embedding counts although config.json ties them, and the model says so") {
+  json config = golden_config("llama-gqa");
+  config["tie_word_embeddings"] = true;
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "config.json") << config.dump();
+  write_tensors(folder.path() / "model.safetensors", golden_tensors("llama-gqa"));
+  const Model model = load_model(folder.path(), DType::kF32);
+  const SafetensorsFile expected = golden("llama-gqa");
+  CHECK(relative_error(prompt_logits(model, integers(expected, "ids_37")), floats(expected, "logits_37")) <=
+        kTolerance);
+  CHECK_FALSE(model.config.shape.tied_head);
+  REQUIRE(model.notes.size() == 1);
+  CHECK(model.notes[0].find("holds another lm_head.weight") != std::string::npos);
+}
+
+TEST_CASE("a stored copy of the embedding leaves the head tied, in whatever type it is stored") {
+  Tensors tensors = golden_tensors("llama");
+  StoredContent head = named(tensors, "model.embed_tokens.weight");
+  head.name = "lm_head.weight";
+  if (GENERATE(false, true)) {
+    std::vector<float> numbers(head.data.size() / size_of(head.type));
+    convert_to_float(head.type, head.data.data(), numbers);
+    const auto bytes = std::as_bytes(std::span(numbers));
+    head.type = DType::kF32;
+    head.data.assign(bytes.begin(), bytes.end());
+  }
+  tensors.push_back(head);
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "config.json") << golden_config("llama").dump();
+  write_tensors(folder.path() / "model.safetensors", tensors);
+  const Model model = load_model(folder.path(), DType::kF32);
+  CHECK((model.config.shape.tied_head && model.weights.head.empty() && model.notes.empty()));
+}
+
+TEST_CASE("the norms of latent attention keep an epsilon of 1e-6 whatever rms_norm_eps says") {
+  // From transformers 5.24 in float32, with these weights.
+  const std::vector<float> v2 = {0.228058F, -3.314901F, 1.959908F, 0.308998F, -0.518712F, -1.738912F};
+  const std::vector<float> v3 = {-0.745644F, -2.560504F, -0.645242F, 1.348186F, -0.076115F, -2.482502F};
+  const json changes = {{"rms_norm_eps", 0.05}};
+  CHECK(relative_error(first_logits("deepseek-v2", changes, 6), v2) <= kTolerance);
+  CHECK(relative_error(first_logits("deepseek_v3", changes, 6), v3) <= kTolerance);
 }

@@ -367,8 +367,17 @@ TEST_CASE("a weighted sum adds the rows in order") {
 TEST_CASE("the ALiBi bias is the slope times the distance back from the query") {
   const std::vector<TokenPos> positions = {TokenPos(2), TokenPos(7), TokenPos(9)};
   std::vector<float> logits = {1, 1, 1};
-  add_alibi(positions, TokenPos(9), 0.25F, logits);
+  add_alibi(positions, TokenPos(9), {0.25F}, logits);
   CHECK(logits == std::vector<float>{-0.75F, 0.5F, 1.0F});
+}
+
+TEST_CASE("Falcon's ALiBi bias rounds slope, positions and products to bf16") {
+  // slopes[1] of build_alibi_tensor for twelve heads is 2^-1 to 8, then 2^-0.5: 0.70710678 → 0.70703125 in bf16.
+  // Products with positions 3, 100 and 301 (bf16: 300), in bf16: 2.125, 70.5 and 212.
+  const AlibiBias bias{0.70710678F, 0.25F};
+  CHECK(bias.of(TokenPos(3), TokenPos(301)) == 0.25F * (2.125F - 212.0F));
+  CHECK(bias.of(TokenPos(100), TokenPos(301)) == 0.25F * (70.5F - 212.0F));
+  CHECK(bias.of(TokenPos(301), TokenPos(301)) == 0);
 }
 
 TEST_CASE("ALiBi slopes are 2^-1 … 2^-8 for eight heads, and interleaved for a number that is no power of two") {

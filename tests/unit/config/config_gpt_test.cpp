@@ -76,9 +76,10 @@ TEST_CASE("attention scales and ALiBi slopes are those of PyTorch's models") {
     }
     const std::vector<double> slopes = attention.value("alibi_slopes", std::vector<double>{});
     REQUIRE(options.alibi_slopes.size() == slopes.size());
-    const double factor = attention.value("alibi_before_scale", false) ? attention["scale"][0].get<double>() : 1;
+    const double factor = attention.value("alibi_before_scale", false) ? attention["scale"][0].get<double>() : 0;
+    CHECK(options.alibi_rounded_scale == Approx(factor).epsilon(1e-6));
     for (std::size_t i = 0; i < slopes.size(); ++i) {
-      CHECK(options.alibi_slopes[i] == Approx(slopes[i] * factor).epsilon(1e-6));
+      CHECK(options.alibi_slopes[i] == Approx(slopes[i]).epsilon(1e-6));
     }
   }
 }

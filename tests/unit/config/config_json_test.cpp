@@ -117,6 +117,17 @@ TEST_CASE("impossible sizes are refused by name") {
   CHECK(contains(refusal(small(R"("torch_dtype":"int8")")), "torch_dtype is \"int8\""));
 }
 
+TEST_CASE("activations are known by each of their names") {
+  const auto activation = [](const std::string& name) {
+    return parsed(small(R"("hidden_act":")" + name + "\"")).options.activation;
+  };
+  for (const char* name : {"gelu", "gelu_python"}) CHECK(activation(name) == Activation::kGelu);
+  for (const char* name : {"gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh", "gelu_pytorch_tanh"}) {
+    CHECK(activation(name) == Activation::kGeluTanh);
+  }
+  for (const char* name : {"silu", "swish"}) CHECK(activation(name) == Activation::kSilu);
+}
+
 TEST_CASE("options that change the arithmetic and are not built are refused") {
   CHECK(contains(refusal(small(R"("hidden_act":"mish")")), "hidden_act is \"mish\""));
   CHECK(contains(refusal(small(R"("quantization_config":{"bits":4})")), "quantization_config"));

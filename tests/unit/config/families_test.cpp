@@ -63,12 +63,12 @@ TEST_CASE("windows are those of every layer, of the even ones, of the upper ones
 
 TEST_CASE("an absent sliding_window of Mistral is 4096 tokens, a null none") {
   const auto windows = [&](const std::string& more) {
-    std::string text = decoder("mistral", more);
+    std::string text = decoder("mistral", R"("num_key_value_heads":4)" + more);
     text.replace(text.find("512"), 3, "32768");
     return parsed(text).shape.layer_windows;
   };
   CHECK(windows("") == Windows(4, 4096));
-  CHECK(windows(R"("sliding_window":null)").empty());
+  CHECK(windows(R"(,"sliding_window":null)").empty());
 }
 
 TEST_CASE("sliding layers of Gemma 3 have the local rotary embedding, full ones the scaled global one") {
@@ -110,6 +110,25 @@ TEST_CASE("Gemma scales embeddings by the root of the hidden size, and its first
   CHECK(second.logit_softcap == 3);
 }
 
+TEST_CASE("Gemma 3 caps the logits of the head and not those of attention, whatever attn_logit_softcapping says") {
+  const std::string caps = R"("attn_logit_softcapping":50.0,"final_logit_softcapping":30.0)";
+  const ModelOptions third = parsed(decoder("gemma3_text", caps)).options;
+  CHECK(third.layers[0].softcap == 0);
+  CHECK(third.logit_softcap == 30);
+  CHECK(parsed(decoder("gemma2", caps)).options.layers[0].softcap == 50);
+}
+
+TEST_CASE("Gemma 1 takes hidden_activation, or else hidden_act, whose gelu is the tanh form as well") {
+  const auto activation = [](const std::string& more) { return parsed(decoder("gemma", more)).options.activation; };
+  CHECK(activation("") == Activation::kGeluTanh);
+  CHECK(activation(R"("hidden_act":"gelu","hidden_activation":null)") == Activation::kGeluTanh);
+  CHECK(activation(R"("hidden_act":"gelu")") == Activation::kGeluTanh);
+  CHECK(activation(R"("hidden_act":null,"hidden_activation":null)") == Activation::kGeluTanh);
+  CHECK(activation(R"("hidden_act":"relu")") == Activation::kRelu);
+  CHECK(activation(R"("hidden_act":"gelu","hidden_activation":"silu")") == Activation::kSilu);
+  CHECK(parsed(decoder("gemma2", R"("hidden_activation":null)")).options.activation == Activation::kGeluTanh);
+}
+
 TEST_CASE("experts: how many, how large, which layers, and how their outputs are weighted") {
   const ModelConfig mixtral = golden("mixtral");
   CHECK(mixtral.shape.experts == 4);
@@ -143,10 +162,50 @@ TEST_CASE("a head is tied or not as the family's class assumes when the file is 
     INFO(family);
     CHECK(parsed(decoder(family)).shape.tied_head);
   }
-  for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "stablelm"}) {
+  for (const char* family : {"llama", "qwen2", "qwen3", "phi3", "olmo2", "stablelm"}) {
     INFO(family);
     CHECK_FALSE(parsed(decoder(family)).shape.tied_head);
   }
+}
+
+TEST_CASE("a key that the file leaves out has the value that the family's class in transformers 5.24 assumes") {
+  const auto of_eight = [](const std::string& family) {
+    std::string text = decoder(family);
+    text.replace(text.find("heads\":4"), 8, "heads\":8");
+    return parsed(text);
+  };
+  CHECK(of_eight("mistral").shape.kv_heads == 8);
+  CHECK(of_eight("gemma2").shape.kv_heads == 4);
+  CHECK(of_eight("starcoder2").shape.kv_heads == 2);
+  CHECK(of_eight("seed_oss").shape.kv_heads == 8);
+  CHECK(of_eight("ernie4_5").shape.kv_heads == 2);
+  CHECK(of_eight("cohere").options.rotary[0].theta == 5e5);
+  CHECK(of_eight("cohere2").options.rotary[0].theta == 1e4);
+  const auto moe = [&](const std::string& family) {
+    const ModelShape shape = of_eight(family).shape;
+    return std::vector{shape.kv_heads, shape.experts, shape.experts_per_token, shape.expert_ffn,
+                       shape.shared_expert_ffn};
+  };
+  CHECK(moe("mixtral") == std::vector{8U, 8U, 2U, 96U, 0U});
+  CHECK(moe("olmoe") == std::vector{8U, 64U, 8U, 96U, 0U});
+  CHECK(moe("qwen2_moe") == std::vector{8U, 60U, 4U, 1408U, 5632U});
+  CHECK(moe("qwen3_moe") == std::vector{4U, 128U, 8U, 768U, 0U});
+  const ModelShape deepseek = parsed(latent("")).shape;
+  CHECK(deepseek.shared_expert_ffn == 2 * 32);
+  CHECK(deepseek.latent_q_rank == 1536);
+  CHECK(parsed(latent(R"("q_lora_rank":null)")).shape.latent_q_rank == 0);
+}
+
+TEST_CASE("the head of a multi-modal Gemma 3 is tied as the whole says, not as its text part does") {
+  const auto tied = [](const std::string& outer, const std::string& inner) {
+    return parsed(R"({"model_type":"gemma3",)" + outer + R"("text_config":{"hidden_size":64,"intermediate_size":96,)" +
+                  inner + R"("num_hidden_layers":2}})")
+        .shape.tied_head;
+  };
+  CHECK(tied("", ""));
+  CHECK_FALSE(tied(R"("tie_word_embeddings":false,)", ""));
+  CHECK(tied("", R"("tie_word_embeddings":false,)"));
+  CHECK_FALSE(tied(R"("tie_word_embeddings":false,)", R"("tie_word_embeddings":true,)"));
 }
 
 TEST_CASE("Command-R's context is model_max_length") {
@@ -193,7 +252,6 @@ TEST_CASE("what DeepSeek-V2's code does not build, and V3's routing, is refused 
   check_refused(latent(R"("topk_method":"group_limited_greedy")"), "n_group is missing");
   check_refused(latent(R"("kv_lora_rank":1000000)"), "kv_lora_rank is 1000000");
   check_refused(latent(R"("n_shared_experts":-1)"), "n_shared_experts is -1");
-  check_refused(latent(R"("rope_scaling":{"type":"yarn","factor":40,"mscale":0.7})"), "rope_scaling.mscale is 0.7");
 }
 
 TEST_CASE("DeepSeek-V3's experts are scored by sigmoids and chosen with a bias, in groups, GLM-4.5's without groups") {
@@ -250,6 +308,37 @@ TEST_CASE("longrope needs a factor for each pair, and lists of numbers") {
   CHECK(parsed(phi3(R"("short_factor":[1,1,1,1,1,1,1,1],"long_factor":[2,2,2,2,2,2,2,2])"))
             .options.rotary[0]
             .long_inverse_frequencies[0] == 0.5F);
+}
+
+TEST_CASE("biases that a family's code does not know are none, whatever attention_bias and mlp_bias say") {
+  const auto biases = [](const std::string& family) {
+    const ModelShape shape = parsed(decoder(family, R"("num_key_value_heads":2,"attention_bias":true,"mlp_bias":true)"))
+                                 .shape;
+    return std::vector<bool>{shape.qkv_bias, shape.out_bias, shape.mlp_bias};
+  };
+  for (const char* family : {"mistral", "mixtral", "phi3", "exaone4"}) {
+    INFO(family);
+    CHECK(biases(family) == std::vector<bool>{false, false, false});
+  }
+  CHECK(biases("qwen2") == std::vector<bool>{true, false, false});
+  CHECK(biases("qwen3") == std::vector<bool>{true, true, false});
+  for (const char* family : {"llama", "granite", "smollm3"}) {
+    INFO(family);
+    CHECK(biases(family) == std::vector<bool>{true, true, true});
+  }
+  CHECK(biases("seed_oss") == std::vector<bool>{true, false, true});
+}
+
+TEST_CASE("Phi-3's original length is the one outside of rope_scaling, 4096 where the file has none there") {
+  const auto long_from = [](const std::string& more) {
+    return parsed(decoder("phi3", R"("rope_scaling":{"type":"longrope","short_factor":[1,1,1,1,1,1,1,1],)"
+                                  R"("long_factor":[2,2,2,2,2,2,2,2],"original_max_position_embeddings":64})" +
+                                      more))
+        .options.rotary[0]
+        .long_from;
+  };
+  CHECK(long_from(R"(,"original_max_position_embeddings":32)") == 32);
+  CHECK(long_from("") == 4096);
 }
 
 TEST_CASE("layers without positions are every fourth, those that are listed, or those that see everything") {

@@ -100,8 +100,22 @@ TEST_CASE("each kind of rope_scaling is read under its old and its new keys") {
   CHECK(at(llama_rotary(R"("rope_scaling":{"type":"linear","factor":4})"), 0) == 0.25);
 }
 
-TEST_CASE("dynamic scaling changes nothing up to max_position_embeddings, where the engine stops") {
-  CHECK(llama_rotary(R"("rope_scaling":{"type":"dynamic","factor":4})") == llama_rotary(R"("rope_theta":1e4)"));
+TEST_CASE("original_max_position_embeddings says nothing of linear and dynamic scaling") {
+  const auto rule = [](const std::string& type, const std::string& more) {
+    return llama_rotary(R"("rope_scaling":{"factor":4,"type":")" + type + "\"" + more + "}");
+  };
+  for (const char* type : {"linear", "dynamic"}) {
+    CHECK(rule(type, R"(,"original_max_position_embeddings":16)") == rule(type, ""));
+  }
+}
+
+TEST_CASE("dynamic scaling changes nothing up to max_position_embeddings, and the base of longer sequences") {
+  RotaryRule rule = llama_rotary(R"("rope_scaling":{"type":"dynamic","factor":4})");
+  CHECK(rule.inverse_frequencies == plain(128, 1e4).inverse_frequencies);
+  scale_dynamic(rule, 196608, 131072);  // 1.5 times the context: 4 · 1.5 − 3 = 3
+  CHECK(at(rule, 0) == 1);
+  CHECK(at(rule, 1) == Approx(std::pow(1e4 * std::pow(3.0, 128.0 / 126), -2.0 / 128)).epsilon(1e-6));
+  CHECK(at(rule, 63) == Approx(std::pow(1e4 * std::pow(3.0, 128.0 / 126), -126.0 / 128)).epsilon(1e-6));
 }
 
 TEST_CASE("YaRN's attention_factor replaces what the factor says, and mscale with mscale_all_dim give a ratio") {
@@ -116,6 +130,12 @@ TEST_CASE("YaRN's attention_factor replaces what the factor says, and mscale wit
   CHECK(magnitude(R"(,"mscale":0.707,"mscale_all_dim":0.707)") == Approx(1));
   CHECK(magnitude(R"(,"mscale":1.0,"mscale_all_dim":0.5)") ==
         Approx((0.1 * std::log(40.0) + 1) / (0.05 * std::log(40.0) + 1)));
+  // One of them without the other, or 0, says nothing, and neither does attn_factor.
+  for (const char* more : {R"(,"mscale":0.707)", R"(,"mscale_all_dim":0.707)", R"(,"mscale":1.0,"mscale_all_dim":0)",
+                           R"(,"attn_factor":0.878)"}) {
+    INFO(more);
+    CHECK(magnitude(more) == Approx(0.1 * std::log(40.0) + 1));
+  }
 }
 
 TEST_CASE("a YaRN embedding reaches factor times its original length, whatever max_position_embeddings says") {

@@ -56,8 +56,8 @@ TEST_CASE("relocated logits are those of q and k turned by their places, in any 
     constexpr float kSlope = 0.25F;
     std::vector<float> own(positions.size());
     compute_logits(here, view(by_slot), logit_rule, own);
-    add_alibi(positions, TokenPos(40), kSlope, own);
-    SlotRow row{rotation, positions, TokenPos(40), here, view(by_slot), false, logit_rule, kSlope};
+    add_alibi(positions, TokenPos(40), {kSlope}, own);
+    SlotRow row{rotation, positions, TokenPos(40), here, view(by_slot), false, logit_rule, {kSlope}};
     std::vector<float> logits = own;
     relocate_logits(row, logits);
     for (std::size_t s = 0; s < positions.size(); ++s) {
