@@ -56,9 +56,8 @@ struct Layout {
 };
 
 // "TP4", "PP2", "TP4PP2", "TP2+PP2", "DP2", "TP4DP2", "layer-split x4", "row-split x4"; what the engine does by itself
-// where it says nothing.
-// Experts that lie whole on all devices (EP) are shared by all; where the row says so, or names replicas beside them,
-// each device, or each group of TP, attends to sequences of its own.
+// where nothing is said. Experts that lie whole on all devices (EP) are shared by all; where the row says so, or names
+// replicas beside them, each device, or each group of TP, attends to sequences of its own.
 std::optional<Layout> layout_of(const PublishedRow& row, const EngineProfile& engine, bool has_experts) {
   if (row.gpus == 1) return Layout{};
   std::string text;
@@ -328,7 +327,6 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
   s.engine = engine != nullptr && !kernel
                  ? engine->of(row.engine_version, s.device.architecture, gib(s.device.usable_memory()))
                  : find_engine_profile("graphs", names_->catalog);
-  s.engine_name = s.engine.name;
   if (s.engine.graphs && without_graphs(row.conditions)) {
     s.engine.graphs = false;
     if (s.engine.eager_launch_us > 0) s.engine.launch_us = s.engine.eager_launch_us;

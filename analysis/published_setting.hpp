@@ -24,7 +24,6 @@ struct PublishedSetting {
   ModelShape shape;
   Device device;
   EngineProfile engine;
-  std::string engine_name;  // as published, without its version; empty: kernels by themselves
   Deployment deployment = TrafficTypes{};
   std::uint32_t devices = 1;
   std::uint32_t replicas = 1;  // of the deployment, which share the requests (data parallelism)

@@ -1,4 +1,4 @@
-// A verb of the program: its options, its help and its run function; main.cpp holds the table.
+// A verb of the program: its options, its help and its run function; program.cpp holds the table.
 #pragma once
 
 #include <boost/program_options.hpp>
@@ -38,8 +38,8 @@ struct Command {
   std::string_view summary;   // one line
   std::string_view usage;     // words after the verb: "run.kvt [options]"
   std::string_view examples;  // shown first in --help, one a line
-  // Adds the verb's own options. main.cpp adds the common ones to every verb: --format, --out (-o), --seed, --threads,
-  // --quiet, --verbose, --config, --print-config, --help.
+  // Adds the verb's own options. options.cpp adds the common ones to every verb: --format, --out (-o), --seed,
+  // --threads, --quiet, --verbose, --config, --print-config, --help.
   void (*describe)(boost::program_options::options_description_easy_init add);
   int (*run)(const Arguments& arguments);  // returns the exit code; throws Error
   std::size_t min_positional = 0;
@@ -49,7 +49,7 @@ struct Command {
   bool takes_program = false;  // words after `--` are another program's
 };
 
-// One function a verb, defined in apps/<verb>.cpp; the table in main.cpp lists them.
+// One function a verb, defined in apps/<verb>.cpp; the table in program.cpp lists them.
 Command run_command();
 Command record_command();
 Command import_command();

@@ -42,13 +42,13 @@ std::string none_text(const Contender& c) {
   return limit == "tpot" || limit == "ttft" ? fmt::format("misses {}", limit) : "does not fit";
 }
 
-// What takes most of a step, or why there is none.
 // Of what misses a goal under load it says by how much.
 std::string first_token_text(const Ranking& r, const Contender& c) {
   const auto& first = c.served.first_token;
   return first && (c.batch > 0 || r.goals.under_load) ? with_interval(*first, 1e3) : "–";
 }
 
+// What takes most of a step, or why there is none.
 std::string limit_text(const Contender& c) {
   return c.batch > 0 ? std::string(name_of(c.prediction.limited_by)) : none_text(c);
 }

@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
+#include <iterator>
 #include <optional>
 #include <set>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "sim/core/suggest.hpp"
 #include "sim/core/version.hpp"
@@ -119,13 +123,17 @@ std::string read_field(P& profile, const Field& field, const YAML::Node& node) {
 // "4", or "8 to 256 by 8"; nothing for other text and for sizes that no engine has.
 std::optional<std::array<unsigned, 3>> size_range(const std::string& text) {
   constexpr unsigned kMostSequences = 1U << 16;
-  std::array<unsigned, 3> range = {0, 0, 1};
-  int end = 0;
-  const int length = static_cast<int>(text.size());
-  if (std::sscanf(text.c_str(), "%u to %u by %u%n", range.data(), &range[1], &range[2], &end) != 3 || end != length) {
-    if (std::sscanf(text.c_str(), "%u%n", range.data(), &end) != 1 || end != length) return std::nullopt;
-    range[1] = range[0];
-  }
+  std::istringstream words(text);
+  const std::vector<std::string> all(std::istream_iterator<std::string>(words), {});
+  const bool several = all.size() == 5 && all[1] == "to" && all[3] == "by";
+  if (!several && all.size() != 1) return std::nullopt;
+  const auto count = [](const std::string& word) {
+    unsigned x = 0;
+    const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), x);
+    return problem == std::errc() && end == word.data() + word.size() ? x : 0;
+  };
+  std::array<unsigned, 3> range = {count(all[0]), count(all[several ? 2 : 0]), 1};
+  if (several) range[2] = count(all[4]);
   const bool possible = range[0] > 0 && range[1] >= range[0] && range[1] <= kMostSequences && range[2] > 0 &&
                         range[2] <= kMostSequences;
   return possible ? std::optional(range) : std::nullopt;

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <string>
 
+#include "sim/core/names.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -95,16 +97,6 @@ constexpr std::array kAliases = {
     Alias{"q4kmedium", "Q4_K_M"},      Alias{"q4ksmall", "Q4_K_S"},    Alias{"q5kmedium", "Q5_K_M"},
     Alias{"q3kmedium", "Q3_K_M"},      Alias{"gptqint8", "int8-wo"},   Alias{"int8gptq", "int8-wo"}};
 
-// Letters and digits alone: engines write int8-wo, int8_wo and INT8 WO.
-std::string letters_of(std::string_view text) {
-  std::string letters;
-  for (const char c : text) {
-    const auto letter = static_cast<unsigned char>(c);
-    if (std::isalnum(letter) != 0) letters += static_cast<char>(std::tolower(letter));
-  }
-  return letters;
-}
-
 // "EXL2 4.65bpw": that many bits in a layer, and 6 in the head (exllamav2's own choice).
 std::optional<WeightFormat> bits_per_weight(std::string_view text) {
   const std::size_t unit = text.find("bpw");
@@ -145,12 +137,12 @@ WeightFormat plain_format(DType type) {
 
 std::optional<WeightFormat> parse_weight_format(std::string_view text) {
   if (const auto bits = bits_per_weight(text)) return bits;
-  std::string letters = letters_of(text);
+  std::string letters = plain_letters(text);  // engines write int8-wo, int8_wo and INT8 WO
   for (const Alias& alias : kAliases) {
-    if (alias.text == letters) letters = letters_of(alias.name);
+    if (alias.text == letters) letters = plain_letters(alias.name);
   }
   for (const WeightFormat& f : kFormats) {
-    if (letters_of(f.name) == letters) return f;
+    if (plain_letters(f.name) == letters) return f;
   }
   const auto type = parse_dtype(letters);
   if (type == DType::kF32 || type == DType::kF16 || type == DType::kBF16) return plain_format(*type);

@@ -129,17 +129,22 @@ class Lines {
   std::size_t number_ = 0;
 };
 
-// Fields may be quoted; none of these traces' holds a comma or a quote.
+// A field may be quoted and then holds commas; a quote in it stays doubled, which no field that is read has.
 std::vector<std::string_view> fields_of(std::string_view line) {
   std::vector<std::string_view> fields;
-  for (;;) {
-    const std::size_t comma = line.find(',');
-    std::string_view field = trimmed(line.substr(0, comma));
+  std::size_t begin = 0;
+  bool quoted = false;
+  for (std::size_t at = 0; at <= line.size(); ++at) {
+    if (at < line.size() && (quoted || line[at] != ',')) {
+      if (line[at] == '"') quoted = !quoted;
+      continue;
+    }
+    std::string_view field = trimmed(line.substr(begin, at - begin));
     if (field.size() > 1 && field.front() == '"' && field.back() == '"') field = field.substr(1, field.size() - 2);
     fields.push_back(field);
-    if (comma == std::string_view::npos) return fields;
-    line.remove_prefix(comma + 1);
+    begin = at + 1;
   }
+  return fields;
 }
 
 template <std::size_t kCount>

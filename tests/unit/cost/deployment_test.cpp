@@ -270,8 +270,9 @@ TEST_CASE("sizes of graphs are read as a list with ranges, ascending, or refused
   };
   CHECK(sizes("[1, 2, 4, 8 to 24 by 8]") == std::vector<std::uint32_t>{1, 2, 4, 8, 16, 24});
   CHECK(sizes("[]").empty());
-  for (const char* wrong : {"[1, 1]", "[4, 2]", "[8 to 24]", "[8 to 4 by 2]", "[8 to 24 by 0]", "[0]", "[1, x]", "[-1]",
-                            "[99999999]", "[[1]]", "8 to 24 by 8", "256", "~", "[1 to 65536 by 4294967295]"}) {
+  for (const char* wrong :
+       {"[1, 1]", "[4, 2]", "[8 to 24]", "[8 to 4 by 2]", "[8 to 24 by 0]", "[0]", "[1, x]", "[-1]", "[99999999]",
+        "[-4294967295]", "[[1]]", "8 to 24 by 8", "256", "~", "[1 to 65536 by 4294967295]"}) {
     INFO(wrong);
     CHECK(problem("name: mine\nabout: mine\ngraph_sizes: " + std::string(wrong) + "\n") ==
           "line 3: graph_sizes must be an ascending list of sizes and ranges such as [1, 2, 4, 8 to 256 by 8]");

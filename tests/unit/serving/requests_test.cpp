@@ -98,7 +98,8 @@ TEST_CASE("public traces are read in their own words and units") {
       "{\"input_toks\":396,\"output_toks\":109,\"arrival_time_ns\":2500000000}\n",
       "\xEF\xBB\xBF" "arrival_s,prompt,output\n0,374,44\n1.5,396,109\n",
       // As spreadsheets and data frames write them.
-      "\"arrival_s\",\"prompt\",\"output\"\n\"0\",\"374\",\"44\"\n1.5,396.0,109.0\n"};
+      "\"arrival_s\",\"prompt\",\"output\"\n\"0\",\"374\",\"44\"\n1.5,396.0,109.0\n",
+      "arrival_s,note,prompt,output\n0,\"long, then \"\"short\"\"\",374,44\n1.5,,396,109\n"};
   for (const char* text : traces) {
     INFO(text);
     const std::vector<Request> requests = read(text);
