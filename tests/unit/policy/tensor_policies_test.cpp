@@ -48,6 +48,14 @@ TEST_CASE("equal scores go from the oldest on") {
   }
 }
 
+TEST_CASE("expected-attention keeps the first tokens also where all scores are alike") {
+  const std::vector<float> same(12, 2.0F);
+  for (const char* more : {"", ":vnorm=no"}) {
+    CHECK(kept_of("expected-attention:budget=6:covariance=no" + std::string(more), same, same) ==
+          Positions{0, 1, 2, 3, 10, 11});
+  }
+}
+
 TEST_CASE("a prompt too short for two partitions is judged by lagkv by age alone, after its sinks") {
   const std::vector<float> keys = {9, 1, 2, 8, 3, 7, 6, 5};
   CHECK(kept_of("lagkv:budget=5:sinks=2:lag=4", keys, keys) == Positions{0, 1, 5, 6, 7});
