@@ -174,8 +174,8 @@ std::string longrope_note(const ModelConfig& config, const std::vector<Ids>& pro
     return ids.size() <= rule->long_from && ids.size() + new_tokens > std::size_t{rule->long_from} + 1;
   });
   if (!crosses) return {};
-  return fmt::format("a prompt of no more than {} tokens takes longrope's short factors, and so do all tokens after it; "
-                     "transformers takes the long ones from token {} on",
+  return fmt::format("a prompt of no more than {} tokens takes longrope's short factors, and so do all tokens after "
+                     "it; transformers takes the long ones from token {} on",
                      rule->long_from, rule->long_from + 1);
 }
 

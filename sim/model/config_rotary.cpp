@@ -18,8 +18,8 @@ struct Kind {
 
 const Names kCommonKeys = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
 
-// The one that stands outside counts before that in the section, as transformers has it for Phi-3; where each layer type
-// has a section of its own, it does not count.
+// The one that stands outside counts before that in the section, as transformers has it for Phi-3; where each layer
+// type has a section of its own, it does not count.
 std::uint32_t original_length(ConfigFields& fields, const std::string& section) {
   const std::string key = "original_max_position_embeddings";
   const bool of_layer_type = section.find('.') != std::string::npos;
@@ -99,8 +99,8 @@ const std::vector<Kind> kKinds = {
     {"dynamic", {"factor", "original_max_position_embeddings"}, read_dynamic},
     {"llama3", {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}, read_llama3},
     {"yarn",
-     {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate", "attention_factor", "attn_factor",
-      "mscale", "mscale_all_dim", "finetuned"},
+     {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate", "attention_factor",
+      "attn_factor", "mscale", "mscale_all_dim", "finetuned"},
      read_yarn},
     {"longrope",
      {"factor", "original_max_position_embeddings", "short_factor", "long_factor", "attention_factor"},

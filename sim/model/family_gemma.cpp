@@ -1,5 +1,5 @@
-// Gemma 1. Where hidden_activation says nothing, hidden_act counts; "gelu" there, as in the first release, means the tanh
-// form.
+// Gemma 1. Where hidden_activation says nothing, hidden_act counts; "gelu" there, as in the first release, means the
+// tanh form.
 #include "sim/model/config_gemma.hpp"
 #include "sim/model/families.hpp"
 

@@ -1,5 +1,5 @@
-// GLM-4 as first published (9B): LLaMA with rotary embedding on adjacent pairs of half of a head, and biases of q, k and
-// v.
+// GLM-4 as first published (9B): LLaMA with rotary embedding on adjacent pairs of half of a head, and biases of q, k
+// and v.
 #include "sim/model/config_decoder.hpp"
 #include "sim/model/families.hpp"
 

@@ -1,5 +1,5 @@
-// GLM-4.7-Flash: DeepSeek-V3's latent attention and experts under its tensor names. mlp_layer_types says which layers are
-// dense; without it the first one is.
+// GLM-4.7-Flash: DeepSeek-V3's latent attention and experts under its tensor names. mlp_layer_types says which layers
+// are dense; without it the first one is.
 #include <algorithm>
 
 #include "sim/model/config_deepseek.hpp"

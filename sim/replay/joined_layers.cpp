@@ -15,7 +15,8 @@ namespace {
 bool are_alike(const TraceLayer& a, const TraceLayer& b) {
   return a.query_heads == b.query_heads && a.kv_heads == b.kv_heads && a.k_width == b.k_width &&
          a.v_width == b.v_width && a.scale == b.scale && a.softcap == b.softcap && a.window == b.window &&
-         a.alibi_slopes.empty() == b.alibi_slopes.empty() && a.alibi_rounded_scale == b.alibi_rounded_scale && a.attention_sinks.empty() == b.attention_sinks.empty();
+         a.alibi_slopes.empty() == b.alibi_slopes.empty() && a.alibi_rounded_scale == b.alibi_rounded_scale &&
+         a.attention_sinks.empty() == b.attention_sinks.empty();
 }
 
 // Rows of one layer, [rows, width bytes], into those of all, [rows, layers, width bytes].
