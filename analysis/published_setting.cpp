@@ -85,7 +85,8 @@ std::optional<Layout> layout_of(const PublishedRow& row, const EngineProfile& en
     if (other) return std::nullopt;
     return engine.stages_by_default ? Layout{1, row.gpus, 1} : Layout{row.gpus, 1, 1};
   }
-  const Layout layout{std::max(tensor, 1U), std::max(stages, 1U), std::max(replicas, 1U), std::max(after("ep"), 1U)};
+  const std::uint32_t experts = has_experts ? std::max(after("ep"), 1U) : 1;
+  const Layout layout{std::max(tensor, 1U), std::max(stages, 1U), std::max(replicas, 1U), experts};
   const std::uint64_t devices = std::uint64_t{layout.tensor} * layout.stages * layout.replicas;
   return devices == row.gpus ? std::optional(layout) : std::nullopt;
 }

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/command.hpp"
+#include "apps/unfinished_file.hpp"
 #include "traces/file_io.hpp"
 
 namespace kvroof {
@@ -133,6 +134,7 @@ void require_writable(const std::string& path) {
   const std::string temporary = temporary_name(path);
   int reason = std::filesystem::is_directory(path, ignored) ? EISDIR : 0;
   if (temporary != path) {  // a pipe is not opened twice
+    const UnfinishedFile unfinished(temporary);
     std::FILE* const file = std::fopen(temporary.c_str(), "wb");
     if (file == nullptr) {
       reason = errno;

@@ -82,7 +82,7 @@ class Pricing {
   }
   // Whether the engine's scheduler takes so many at once.
   [[nodiscard]] bool takes(std::uint64_t batch) const {
-    return static_cast<double>(batch) <= cost_.engine().largest_batch;
+    return static_cast<double>(cost_.of_a_group(batch)) <= cost_.engine().largest_batch;
   }
   // Whether so many sequences fit and meet the goals with another prompt.
   [[nodiscard]] bool met(std::uint32_t prompt, std::uint64_t batch) const {
@@ -95,7 +95,7 @@ class Pricing {
     if (largest < cost_.largest_batch(workload_.mean())) {
       return goals_.first_token_in_time(times(largest + 1).first_token.value) ? "tpot" : "ttft";
     }
-    return static_cast<double>(largest) >= cost_.engine().largest_batch ? "engine" : "capacity";
+    return static_cast<double>(cost_.of_a_group(largest)) >= cost_.engine().largest_batch ? "engine" : "capacity";
   }
   [[nodiscard]] Estimate largest_interval() const {
     const Estimate needed = with_factors(cost_.ledger(workload_.mean(), 1).needed(), memory_);

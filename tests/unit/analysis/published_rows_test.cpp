@@ -199,7 +199,7 @@ TEST_CASE("from the version with a host in Python on, more sequences than it ser
   // 2,048 sequences are 59.4 ms of its host, as much as it serves at most; a step and its share of prompts take less.
   CHECK(rate("1.0") < 2048 / (2048 * 29e-6));
   CHECK(rate("1.0") > 0.75 * 2048 / (2048 * 29e-6));
-  CHECK(rate("0.17") > 2 * rate("1.0"));
+  CHECK(rate("0.17") > 1.8 * rate("1.0"));
 }
 
 TEST_CASE("an unstated cache is of 8 bits where the engine finds that in files of such weights") {
