@@ -39,15 +39,18 @@ constexpr double kNcclSumUs = 36, kNcclDoublingUs = 12;
 constexpr double kExchangeUs = 13, kExchangeLeavesUs = 13;
 constexpr double kExchangeCardShare = 0.94;
 
+double fact_or(const Device& device, F field, double other) {
+  return device.fact(field) ? device.value(field) : other;
+}
+
 }  // namespace
 
 void CostModel::set_links(const Device& device) {
   const double devices = deployment_.tensor_parallel;
-  const auto value_or = [&](F field, double other) { return device.fact(field) ? device.value(field) : other; };
-  const double domain = value_or(F::kLinkDevices, deployment_.devices());
+  const double domain = fact_or(device, F::kLinkDevices, deployment_.devices());
   const bool linked = device.fact(F::kLinkGbPerS) && devices <= domain;
-  const bool peers = linked || value_or(F::kPeerAccess, 1) > 0;
-  const double pcie = value_or(F::kPcieGbPerS, kUnknownPcie);
+  const bool peers = linked || fact_or(device, F::kPeerAccess, 1) > 0;
+  const double pcie = fact_or(device, F::kPcieGbPerS, kUnknownPcie);
   double one_way = linked ? device.value(F::kLinkGbPerS) / 2 : pcie;
   if (!linked && device.fact(F::kLinkGbPerS) && domain >= kLeastDomain) {
     one_way = std::min(device.value(F::kLinkGbPerS) / 2, domain * kNetworkShare * pcie);
@@ -96,13 +99,13 @@ void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
 void CostModel::set_exchange(const Device& device) {
   if (deployment_.data_parallel == 1) return;
   const double devices = deployment_.devices_of_a_layer();
-  const double joined = device.fact(F::kLinkDevices) ? device.value(F::kLinkDevices) : devices;
+  const double joined = fact_or(device, F::kLinkDevices, devices);
   const bool leaves = devices > joined && joined >= kLeastDomain;
   const double others = leaves ? devices - joined : 0, near = devices - 1 - others;
   const double copies = std::min(1.0, shape_.experts_per_token / devices);  // to each of them
-  const double pcie = device.fact(F::kPcieGbPerS) ? device.value(F::kPcieGbPerS) : kUnknownPcie;
+  const double pcie = fact_or(device, F::kPcieGbPerS, kUnknownPcie);
   const bool linked = device.fact(F::kLinkGbPerS) && (leaves || devices <= joined);
-  const bool peers = linked || !device.fact(F::kPeerAccess) || device.value(F::kPeerAccess) > 0;
+  const bool peers = linked || fact_or(device, F::kPeerAccess, 1) > 0;
   const double one_way = linked ? device.value(F::kLinkGbPerS) / 2 : pcie;
   const double link = kLinkShare * (peers ? 1 : kHostedShare) * one_way * 1e9;
   const double card = kExchangeCardShare * kNetworkShare * pcie * 1e9;
