@@ -71,4 +71,14 @@ void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config) {
   }
 }
 
+ModelConfig read_deepseek_v3(ConfigFields& fields) {
+  const RotaryStyle rotary =
+      fields.flag("rope_interleave", true) ? RotaryStyle::kAdjacentPairs : RotaryStyle::kHalfSplit;
+  ModelConfig config =
+      read_decoder(fields, {.family = "deepseek_v3", .head_dim = "qk_rope_head_dim", .rotary = rotary});
+  read_latent(fields, config);
+  read_sigmoid_experts(fields, config);
+  return config;
+}
+
 }  // namespace kvroof

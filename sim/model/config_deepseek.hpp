@@ -20,4 +20,7 @@ void read_groups(ConfigFields& fields, const ModelShape& shape, RoutingRule& rou
 // (DeepSeek-V3, arXiv:2412.19437, section 2.1.2): scoring_func sigmoid, topk_method noaux_tc.
 void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config);
 
+// A whole DeepSeek-V3, under its tensor names, but for finish_config(): latent attention and those experts.
+ModelConfig read_deepseek_v3(ConfigFields& fields);
+
 }  // namespace kvroof

@@ -12,12 +12,7 @@ Result<ModelConfig> parse_deepseek_v3_config(std::string_view config_json) {
                       "first_k_dense_replace": 3, "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4,
                       "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
                       "v_head_dim": 128, "bos_token_id": 0, "eos_token_id": 1})");
-  const RotaryStyle rotary =
-      fields.flag("rope_interleave", true) ? RotaryStyle::kAdjacentPairs : RotaryStyle::kHalfSplit;
-  ModelConfig config =
-      read_decoder(fields, {.family = "deepseek_v3", .head_dim = "qk_rope_head_dim", .rotary = rotary});
-  read_latent(fields, config);
-  read_sigmoid_experts(fields, config);
+  ModelConfig config = read_deepseek_v3(fields);
   return finish_config(fields, std::move(config));
 }
 

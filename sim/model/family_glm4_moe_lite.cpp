@@ -29,12 +29,7 @@ Result<ModelConfig> parse_glm4_moe_lite_config(std::string_view config_json) {
                       "routed_scaling_factor": 1.8, "n_group": 1, "topk_group": 1, "kv_lora_rank": 512,
                       "q_lora_rank": 768, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
                       "bos_token_id": 0, "eos_token_id": 1})");
-  const RotaryStyle rotary =
-      fields.flag("rope_interleave", true) ? RotaryStyle::kAdjacentPairs : RotaryStyle::kHalfSplit;
-  ModelConfig config =
-      read_decoder(fields, {.family = "deepseek_v3", .head_dim = "qk_rope_head_dim", .rotary = rotary});
-  read_latent(fields, config);
-  read_sigmoid_experts(fields, config);
+  ModelConfig config = read_deepseek_v3(fields);
   config.shape.dense_layers = read_dense_layers(fields, config.shape.layers);
   return finish_config(fields, std::move(config));
 }
