@@ -7,15 +7,10 @@
 #include <vector>
 
 #include "sim/core/error.hpp"
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 namespace {
-
-std::string lower_ascii(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return lower;
-}
 
 bool is_ascii_punctuation(char c) {
   return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
@@ -108,7 +103,7 @@ class Normaliser {
 };
 
 std::vector<std::string> normalised_words(std::string_view text) {
-  std::string kept = lower_ascii(text);
+  std::string kept = lower_case(text);
   std::erase_if(kept, is_ascii_punctuation);
   Normaliser normaliser;
   for (std::size_t at = 0; at < kept.size();) {
@@ -140,7 +135,7 @@ std::string normalised_answer(std::string_view text) {
 
 AnswerScores answer_scores(std::string_view answer, std::span<const std::string> references) {
   check(!references.empty(), "an answer is compared with references");
-  const std::string lower = lower_ascii(answer);
+  const std::string lower = lower_case(answer);
   std::vector<std::string> ours = normalised_words(answer);
   const std::vector<std::string> in_order = ours;
   std::ranges::sort(ours);
@@ -151,7 +146,7 @@ AnswerScores answer_scores(std::string_view answer, std::span<const std::string>
     if (theirs == in_order) scores.exact = 1;
     std::ranges::sort(theirs);
     scores.f1 = std::max(scores.f1, f1_of(ours, theirs));
-    contained += lower.find(lower_ascii(reference)) != std::string::npos ? 1 : 0;
+    contained += lower.find(lower_case(reference)) != std::string::npos ? 1 : 0;
   }
   scores.contains = static_cast<double>(contained) / static_cast<double>(references.size());
   scores.contains_any = contained > 0 ? 1 : 0;

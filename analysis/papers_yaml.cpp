@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "analysis/papers.hpp"
+#include "sim/core/names.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -113,15 +114,9 @@ Result<Paper> paper_from_yaml(std::string_view text) {
 }
 
 std::vector<Paper> read_papers(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> files;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
-  }
-  if (error) throw Error(fmt::format("{}: {}", folder.string(), error.message()));
-  std::sort(files.begin(), files.end());
   std::vector<Paper> papers;
-  for (const auto& path : files) {
+  for (const std::string& name : yaml_names(folder)) {
+    const std::filesystem::path path = folder / (name + ".yaml");
     std::ifstream file(path, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     papers.push_back(paper_from_yaml(text).or_throw(path.string()));

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
 #include "sim/core/suggest.hpp"
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 namespace {
@@ -70,12 +70,6 @@ constexpr std::array kOptionalColumns = {
     TextColumn{"engine_version", &PublishedRow::engine_version},
 };
 
-template <class Number>
-bool parse(const std::string& text, Number& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 // Columns by name.
 class Header {
  public:
@@ -124,12 +118,16 @@ std::string fill(const Header& header, const std::vector<std::string>& fields, P
     if (const auto at = header.find(column.name)) row.*column.field = fields[*at];
   }
   const std::string& value = fields[*header.find("value")];
-  double number = 0;
-  if (!value.empty() && !parse(value, number)) return fmt::format("value `{}` is no number", value);
-  if (!(number >= 0 && std::isfinite(number))) return fmt::format("value is {}, expected a number from 0 on", value);
-  if (!value.empty()) row.value = number;
+  const auto number = parse_number<double>(value);
+  if (!value.empty() && !number) return fmt::format("value `{}` is no number", value);
+  if (number && !(*number >= 0 && std::isfinite(*number))) {
+    return fmt::format("value is {}, expected a number from 0 on", value);
+  }
+  row.value = number;
   const std::string& gpus = fields[*header.find("n_gpus")];
-  if (!gpus.empty() && !parse(gpus, row.gpus)) return fmt::format("n_gpus `{}` is no number", gpus);
+  const auto devices = parse_number<std::uint32_t>(gpus);
+  if (!gpus.empty() && !devices) return fmt::format("n_gpus `{}` is no number", gpus);
+  row.gpus = devices.value_or(row.gpus);
   return row.unit.empty() ? "it has no unit" : "";
 }
 

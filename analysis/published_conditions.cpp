@@ -6,18 +6,14 @@
 #include <charconv>
 #include <cstdio>
 
+#include "sim/core/text.hpp"
+
 namespace kvroof {
 namespace {
 
-std::string lower(std::string_view text) {
-  std::string lower;
-  for (const char c : text) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return lower;
-}
-
 // In small letters, with blanks between words.
 std::string plain_words(std::string_view text) {
-  std::string words = lower(text);
+  std::string words = lower_case(text);
   std::replace_if(words.begin(), words.end(), [](char c) { return c == '_' || c == '-'; }, ' ');
   return words;
 }
@@ -75,7 +71,7 @@ bool equal_lengths(const std::string& conditions, std::uint32_t input, std::uint
     return false;
   }
   if (mean_share(conditions) != 1) return false;
-  const std::string text = lower(conditions);
+  const std::string text = lower_case(conditions);
   constexpr std::array kDrawn = {"range",    "uniform", "vary",    "varied", "random lengths",
                                  "sharegpt", "sonnet",  "dataset", "arena",  "gpqa"};
   return std::none_of(kDrawn.begin(), kDrawn.end(),

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <span>
 
+#include "sim/core/text.hpp"
 #include "sim/cost/weight_format.hpp"
 #include "sim/device/device.hpp"
 #include "sim/model/model_shape.hpp"
@@ -31,10 +31,8 @@ std::vector<std::string> fields_of(std::string_view line) {
 }
 
 std::optional<double> positive(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool read = error == std::errc() && end == text.data() + text.size();
-  return read && std::isfinite(number) && number > 0 ? std::optional(number) : std::nullopt;
+  const auto number = parse_number<double>(text);
+  return number && std::isfinite(*number) && *number > 0 ? number : std::nullopt;
 }
 
 constexpr std::array<std::string_view, 6> kTexts = {"experiment", "set", "device", "engine", "model", "dtype"};

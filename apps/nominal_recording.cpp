@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 
 #include "apps/unfinished_file.hpp"
+#include "sim/core/text.hpp"
 #include "traces/nominal_trace.hpp"
 
 namespace fs = std::filesystem;
@@ -39,9 +39,7 @@ NominalTrace nominal_trace(const WorkloadRequest& request, std::uint64_t seed) {
 double named_tokens(const PolicySpec& point) {
   double sum = 0;
   for (const auto& [key, value] : point.params) {
-    double tokens = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), tokens);
-    if (error == std::errc() && end == value.data() + value.size() && tokens >= 1) sum += tokens;
+    if (const double tokens = parse_number<double>(value).value_or(0); tokens >= 1) sum += tokens;
   }
   return sum;
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -13,19 +12,9 @@
 #include "apps/command.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/core/text.hpp"
 
 namespace kvroof {
-namespace {
-
-std::optional<std::uint32_t> whole_number(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-}  // namespace
-
 bool KeptSteps::contains(StepId step, StepId last_step) const {
   if (kind == Kind::kAll) return true;
   if (kind == Kind::kLast) return step == last_step;
@@ -36,8 +25,9 @@ KeptSteps parse_kept_steps(const std::string& text) {
   if (text == "last") return {};
   if (text == "all") return {KeptSteps::Kind::kAll, 0, 0};
   const std::size_t dots = text.find("..");
-  const auto first = whole_number(std::string_view(text).substr(0, dots));
-  const auto last = dots == std::string::npos ? first : whole_number(std::string_view(text).substr(dots + 2));
+  const std::string_view whole = text;
+  const auto first = parse_number<std::uint32_t>(whole.substr(0, dots));
+  const auto last = dots == std::string::npos ? first : parse_number<std::uint32_t>(whole.substr(dots + 2));
   if (first && last && *first <= *last) return {KeptSteps::Kind::kRange, *first, *last};
   const std::vector<std::string> words = {"last", "all"};
   throw usage_error(

@@ -1,45 +1,34 @@
 #include "apps/values.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "sim/core/error.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 namespace {
 
-// The whole of `text` as a number; nothing for signs before unsigned numbers, garbage and overflow.
-template <class Number>
-std::optional<Number> parsed(std::string_view text) {
-  Number value{};
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
-  return value;
-}
-
-// What a message shows of text that may be hostile.
-constexpr std::size_t kShown = 40;
-std::string_view shown(std::string_view text) { return text.empty() ? "''" : text.substr(0, kShown); }
+// What a message shows of an option's value.
+std::string_view given(std::string_view text) { return text.empty() ? "''" : shown(text); }
 
 }  // namespace
 
 double number_value(const std::string& option, std::string_view text, double least, double most,
                     std::string_view words) {
-  const auto value = parsed<double>(text);
+  const auto value = parse_number<double>(text);
   if (!value || !(*value >= least && *value <= most)) {
     throw usage_error(
-        fmt::format("--{} {}: expected a number from {} to {}{}", option, shown(text), least, most, words));
+        fmt::format("--{} {}: expected a number from {} to {}{}", option, given(text), least, most, words));
   }
   return *value;
 }
 
 std::uint64_t whole_value(const std::string& option, std::string_view text, std::uint64_t least, std::uint64_t most) {
-  const auto value = parsed<std::uint64_t>(text);
+  const auto value = parse_number<std::uint64_t>(text);
   if (!value || *value < least || *value > most) {
-    throw usage_error(fmt::format("--{} {}: expected a whole number from {} to {}", option, shown(text), least, most));
+    throw usage_error(fmt::format("--{} {}: expected a whole number from {} to {}", option, given(text), least, most));
   }
   return *value;
 }
@@ -47,7 +36,7 @@ std::uint64_t whole_value(const std::string& option, std::string_view text, std:
 std::uint32_t count_value(const std::string& option, std::string_view text, std::uint32_t least, std::uint32_t most,
                           std::string_view words) {
   const bool thousands = text.ends_with('k') || text.ends_with('K');
-  const auto value = parsed<std::uint32_t>(text.substr(0, text.size() - (thousands ? 1 : 0)));
+  const auto value = parse_number<std::uint32_t>(text.substr(0, text.size() - (thousands ? 1 : 0)));
   const std::uint64_t count = std::uint64_t{value.value_or(0)} * (thousands ? 1024 : 1);
   if (!value || count < least || count > most) {
     throw usage_error(
@@ -92,13 +81,13 @@ KvType kv_type_value(const std::string& text, bool served) {
     known.emplace_back(name_of(kind));
   }
   if (served) known.emplace_back(name_of(KvType::kFp8));
-  throw usage_error(fmt::format("--kv {}: expected {}{}", shown(text), join(known, ", "), did_you_mean(text, known)));
+  throw usage_error(fmt::format("--kv {}: expected {}{}", given(text), join(known, ", "), did_you_mean(text, known)));
 }
 
 DType float_type_value(const std::string& option, const std::string& text) {
   const auto type = parse_dtype(text);
   if (type == DType::kF32 || type == DType::kF16 || type == DType::kBF16) return *type;
-  throw usage_error(fmt::format("--{} {}: expected f32, f16 or bf16", option, shown(text)));
+  throw usage_error(fmt::format("--{} {}: expected f32, f16 or bf16", option, given(text)));
 }
 
 }  // namespace kvroof

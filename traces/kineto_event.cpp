@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "sim/core/text.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -58,11 +60,7 @@ std::uint64_t number_at_end(std::string_view text) {
 
 }  // namespace
 
-std::uint64_t KinetoNumber::integer() const {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : 0;
-}
+std::uint64_t KinetoNumber::integer() const { return parse_number<std::uint64_t>(text).value_or(0); }
 
 std::optional<std::int64_t> KinetoNumber::nanoseconds() const {
   constexpr std::size_t kDecimals = 3;

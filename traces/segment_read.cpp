@@ -1,7 +1,8 @@
 // Checks of segments against the manifest and against each other.
 #include <algorithm>
-#include <charconv>
 #include <unordered_map>
+
+#include "sim/core/text.hpp"
 
 #include "traces/segment.hpp"
 
@@ -39,11 +40,9 @@ class Tensors {
     const auto it = header_.metadata.find(key);
     if (it == header_.metadata.end()) return std::nullopt;
     const std::string& text = it->second;
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size() && value < limit)
-      return static_cast<std::uint32_t>(value);
-    refuse("__metadata__: {} is '{}', expected a whole number below {}", key, text.substr(0, 30), limit);
+    const auto value = parse_number<std::uint64_t>(text);
+    if (value && *value < limit) return static_cast<std::uint32_t>(*value);
+    refuse("__metadata__: {} is '{}', expected a whole number below {}", key, shown(text), limit);
     return std::nullopt;
   }
 

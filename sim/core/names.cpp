@@ -95,6 +95,17 @@ std::vector<OtherName> other_names(const std::filesystem::path& catalog, const s
   return found;
 }
 
+std::vector<std::string> yaml_names(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  }
+  if (error) throw Error(fmt::format("{}: {}", folder.string(), error.message()));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 std::optional<std::string> name_in_catalog(std::string_view typed, const std::vector<std::string>& names,
                                            const std::vector<OtherName>& others, NameKey key_of) {
   const std::string key = key_of(typed);

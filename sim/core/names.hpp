@@ -28,6 +28,9 @@ std::vector<OtherName> other_names(const std::filesystem::path& catalog, const s
 // Throws Error (usage) where a file of the catalog says another name than its own: two would answer to one name.
 void check_catalog_name(const std::string& name, const std::filesystem::path& file);
 
+// The YAML files of a folder by their names without the ending, sorted. Throws Error where it cannot be read.
+std::vector<std::string> yaml_names(const std::filesystem::path& folder);
+
 using NameKey = std::string (*)(std::string_view);
 // The name of the catalog that is meant: one of the others by its key, or the only one of the names with that key.
 std::optional<std::string> name_in_catalog(std::string_view typed, const std::vector<std::string>& names,

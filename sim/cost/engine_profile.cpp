@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -11,6 +10,7 @@
 
 #include "sim/core/names.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/core/text.hpp"
 #include "sim/core/version.hpp"
 
 namespace kvroof {
@@ -40,26 +40,14 @@ std::uint64_t EngineProfile::padded(std::uint64_t batch) const {
   return graphs && next != graph_sizes.end() ? *next : batch;
 }
 
-std::vector<std::string> catalog_engine_names(const fs::path& catalog) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(catalog / "engines", error)) {
-    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
-  }
-  if (error) throw Error(fmt::format("{}: {}", (catalog / "engines").string(), error.message()));
-  std::sort(names.begin(), names.end());
-  return names;
-}
+std::vector<std::string> catalog_engine_names(const fs::path& catalog) { return yaml_names(catalog / "engines"); }
 
 // "ollama" is priced by the profile that lists it under published_as; else the nearest name.
 static std::string engine_suggestion(const std::string& name, const std::vector<std::string>& names,
                                      const fs::path& catalog) {
   for (const std::string& profile : names) {
     for (const std::string& other : find_engine_profile(profile, catalog).published_as) {
-      const bool same = std::equal(name.begin(), name.end(), other.begin(), other.end(), [](char a, char b) {
-        return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
-      });
-      if (same) return fmt::format("; the profile of {} is {}", other, profile);
+      if (lower_case(name) == lower_case(other)) return fmt::format("; the profile of {} is {}", other, profile);
     }
   }
   return did_you_mean(name, names);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <optional>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "sim/core/suggest.hpp"
+#include "sim/core/text.hpp"
 #include "sim/core/version.hpp"
 #include "sim/cost/weight_format.hpp"
 
@@ -127,11 +127,7 @@ std::optional<std::array<unsigned, 3>> size_range(const std::string& text) {
   const std::vector<std::string> all(std::istream_iterator<std::string>(words), {});
   const bool several = all.size() == 5 && all[1] == "to" && all[3] == "by";
   if (!several && all.size() != 1) return std::nullopt;
-  const auto count = [](const std::string& word) {
-    unsigned x = 0;
-    const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), x);
-    return problem == std::errc() && end == word.data() + word.size() ? x : 0;
-  };
+  const auto count = [](const std::string& word) { return parse_number<unsigned>(word).value_or(0); };
   std::array<unsigned, 3> range = {count(all[0]), count(all[several ? 2 : 0]), 1};
   if (several) range[2] = count(all[4]);
   const bool possible = range[0] > 0 && range[1] >= range[0] && range[1] <= kMostSequences && range[2] > 0 &&

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <string>
 
 #include "sim/core/names.hpp"
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 namespace {
@@ -104,9 +104,8 @@ std::optional<WeightFormat> bits_per_weight(std::string_view text) {
   std::size_t begin = unit;
   const auto of_number = [](char c) { return c == '.' || std::isdigit(static_cast<unsigned char>(c)) != 0; };
   while (begin > 0 && of_number(text[begin - 1])) --begin;
-  double bits = 0;
-  const auto [end, error] = std::from_chars(text.data() + begin, text.data() + unit, bits);
-  if (error != std::errc() || !(bits >= 1 && bits <= 16)) return std::nullopt;
+  const double bits = parse_number<double>(text.substr(begin, unit - begin)).value_or(0);
+  if (!(bits >= 1 && bits <= 16)) return std::nullopt;
   return WeightFormat{"bpw", bits, bits, 6, 16, {}, kUnpack};
 }
 

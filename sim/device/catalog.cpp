@@ -1,11 +1,11 @@
 // Finding device files.
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 #include <sstream>
 
 #include "sim/core/names.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/core/text.hpp"
 #include "sim/device/changed_device.hpp"
 #include "sim/device/device.hpp"
 
@@ -29,8 +29,8 @@ std::string read_text(const fs::path& path) {
 
 // "4090" and "RTX 4090" are rtx-4090: what is typed, in small letters, with '-' for a blank.
 std::string as_named(std::string typed) {
-  for (char& c : typed) c = c == ' ' || c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return typed;
+  std::ranges::replace_if(typed, [](char c) { return c == ' ' || c == '_'; }, '-');
+  return lower_case(typed);
 }
 
 // "h100" is no typo of "h200", nor "4090" of "a40": both are whole words of names, so these come first.
@@ -56,16 +56,7 @@ bool looks_like_a_file(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::string> catalog_device_names(const fs::path& catalog) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(catalog / "devices", error)) {
-    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
-  }
-  if (error) throw Error(fmt::format("{}: {}", (catalog / "devices").string(), error.message()));
-  std::sort(names.begin(), names.end());
-  return names;
-}
+std::vector<std::string> catalog_device_names(const fs::path& catalog) { return yaml_names(catalog / "devices"); }
 
 namespace {
 

@@ -2,10 +2,10 @@
 #include "sim/device/changed_device.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "sim/core/suggest.hpp"
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 namespace {
@@ -34,10 +34,8 @@ const DeviceFieldInfo& field_named(const Device& device, std::string_view key) {
 // A number, or with an x a multiple of what the device has.
 double value_of(const Device& device, const DeviceFieldInfo& info, std::string_view text) {
   const bool multiple = text.ends_with('x');
-  const char* const end = text.data() + text.size() - multiple;
-  double value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end || !std::isfinite(value)) {
+  const auto number = parse_number<double>(text.substr(0, text.size() - multiple));
+  if (!number || !std::isfinite(*number)) {
     throw usage_error(fmt::format("{}: {}='{}': expected a number, or 1.5x for a multiple of what it has", device.name,
                                   info.key, text));
   }
@@ -45,7 +43,7 @@ double value_of(const Device& device, const DeviceFieldInfo& info, std::string_v
     throw usage_error(fmt::format("{}: {}='{}': it has no such fact to multiply; give a number", device.name, info.key,
                                   text));
   }
-  if (multiple) value *= device.value(info.field);
+  const double value = *number * (multiple ? device.value(info.field) : 1);
   if (!(value >= info.lowest && value <= info.highest)) {
     throw usage_error(fmt::format("{}: {}='{}': {} is no value of a device; expected {} to {}", device.name, info.key,
                                   text, value, info.lowest, info.highest));

@@ -302,16 +302,7 @@ StoredFormat stored_format_of(const fs::path& folder_or_file) {
   return parse_config_json(read_text(file)).or_throw(file.string(), ExitCode::kUsage).options.stored;
 }
 
-std::vector<std::string> catalog_model_names(const fs::path& catalog) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(catalog / "models", error)) {
-    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
-  }
-  if (error) throw Error(fmt::format("{}: {}", (catalog / "models").string(), error.message()));
-  std::sort(names.begin(), names.end());
-  return names;
-}
+std::vector<std::string> catalog_model_names(const fs::path& catalog) { return yaml_names(catalog / "models"); }
 
 ModelShape find_model_shape(const std::string& name_or_path, const fs::path& catalog) {
   const std::vector<std::string> names = catalog_model_names(catalog);

@@ -48,7 +48,7 @@ constexpr std::array<GgufType, 34> kTypes = {
      {30, "bf16", 1, 2},       {34, "tq1_0", 256, 54},   {35, "tq2_0", 256, 66},   {39, "mxfp4", 32, 17},
      {40, "nvfp4", 64, 36},    {41, "q1_0", 128, 18}}};
 
-std::string shown(std::string_view text) {
+std::string printable(std::string_view text) {
   std::string safe;
   for (const char c : text.substr(0, 60)) safe += c >= ' ' && c <= '~' ? c : '?';
   return safe;
@@ -124,9 +124,9 @@ class Parser {
     std::string key = read_name("a metadata key");
     const auto type = reader_.read<std::uint32_t>();
     if (!going_on()) return;
-    if (type >= kValueTypes) return fail("'{}' has the unknown value type {}", shown(key), type);
+    if (type >= kValueTypes) return fail("'{}' has the unknown value type {}", printable(key), type);
     GgufValue value = type == kList ? GgufValue(read_list(key)) : read_scalar(type, key);
-    const std::string name = shown(key);
+    const std::string name = printable(key);
     if (going_on() && !header_.values.emplace(std::move(key), std::move(value)).second) {
       fail("the metadata key '{}' occurs twice", name);
     }
@@ -147,10 +147,10 @@ class Parser {
       case kF64:
         return reader_.read<double>();
       case kString:
-        return std::string(read_text(fmt::format("'{}'", shown(key))));
+        return std::string(read_text(fmt::format("'{}'", printable(key))));
       case kBool: {
         const auto byte = reader_.read<std::uint8_t>();
-        if (byte > 1) fail("'{}' is {}, expected 0 or 1", shown(key), byte);
+        if (byte > 1) fail("'{}' is {}, expected 0 or 1", printable(key), byte);
         return byte == 1;
       }
       default:
@@ -177,16 +177,16 @@ class Parser {
     list.count = reader_.read<std::uint64_t>();
     if (!going_on()) return list;
     if (type >= kValueTypes || type == kList) {
-      fail("'{}' is a list of the unknown value type {}", shown(key), type);
+      fail("'{}' is a list of the unknown value type {}", printable(key), type);
       return list;
     }
     if (!fits(list.count, type == kString ? 8 : kValueBytes[type])) {
-      fail("'{}': a list of {} values goes beyond the end of the file", shown(key), list.count);
+      fail("'{}': a list of {} values goes beyond the end of the file", printable(key), list.count);
       return list;
     }
     const bool integer = type <= kI32 || type == kU64 || type == kI64;
     if (type == kString) {
-      for (std::uint64_t i = 0; i < list.count && going_on(); ++i) read_text(fmt::format("'{}'", shown(key)));
+      for (std::uint64_t i = 0; i < list.count && going_on(); ++i) read_text(fmt::format("'{}'", printable(key)));
     } else if (integer && list.count <= kMostListedIntegers) {
       for (std::uint64_t i = 0; i < list.count && going_on(); ++i) list.integers.push_back(read_listed(type));
     } else {
@@ -224,7 +224,7 @@ class Parser {
     tensor.name = read_name("a tensor's name");
     const auto dims = reader_.read<std::uint32_t>();
     if (!going_on()) return;
-    const std::string name = shown(tensor.name);
+    const std::string name = printable(tensor.name);
     if (dims > kMostDims) return fail("tensor '{}' has {} dimensions, expected at most {}", name, dims, kMostDims);
     for (std::uint32_t i = 0; i < dims; ++i) tensor.dims.push_back(reader_.read<std::uint64_t>());
     const auto type = reader_.read<std::uint32_t>();
@@ -264,9 +264,9 @@ class Parser {
     std::sort(in_order.begin(), in_order.end(), [](const auto* a, const auto* b) { return a->offset < b->offset; });
     std::uint64_t end = 0;
     for (const GgufTensor* tensor : in_order) {
-      if (tensor->offset < end) return fail("tensor '{}' overlaps the one before it", shown(tensor->name));
+      if (tensor->offset < end) return fail("tensor '{}' overlaps the one before it", printable(tensor->name));
       if (tensor->offset > size || tensor->bytes > size - tensor->offset) {
-        return fail("tensor '{}' ends outside the file, which may be cut off", shown(tensor->name));
+        return fail("tensor '{}' ends outside the file, which may be cut off", printable(tensor->name));
       }
       end = tensor->offset + tensor->bytes;
     }

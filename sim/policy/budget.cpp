@@ -1,10 +1,11 @@
 #include "sim/policy/budget.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
+
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 namespace {
@@ -16,21 +17,11 @@ std::uint32_t share_of(double fraction, std::uint32_t tokens) {
   return std::max(1U, static_cast<std::uint32_t>(std::floor(fraction * tokens + kDecimalSlack)));
 }
 
-// Digits with at most one decimal point; no sign, no exponent, no "nan".
-std::optional<double> parse_decimal(std::string_view text) {
-  const bool digits_only = text.find_first_not_of("0123456789.") == std::string_view::npos;
-  if (!digits_only || text.empty() || text.size() > 30) return std::nullopt;
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 Failure not_a_budget(std::string_view text) {
   return failure(
       "`{}` is no budget: a fraction in (0, 1] such as 0.5 or 50%, a number of tokens ≥ 1 such as 512 or 4k (4096), "
       "or 0.5@current",
-      text.substr(0, 40));
+      shown(text));
 }
 
 Result<Budget> count_budget(std::string_view text, double value) {
@@ -98,7 +89,7 @@ Result<Budget> parse_compression(std::string_view text) {
   const auto value = parse_decimal(text);
   if (!value || *value >= 1) {
     return failure("`{}` is no compression: the share of the prompt to drop, at least 0 and below 1",
-                   text.substr(0, 40));
+                   shown(text));
   }
   return Budget{Budget::Kind::kCompression, *value, std::string(text)};
 }

@@ -1,9 +1,10 @@
 #include "sim/policy/head_values.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
+
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 namespace {
@@ -11,12 +12,9 @@ namespace {
 constexpr std::string_view kBetween = " \t,\r";
 
 std::optional<float> number_of(std::string_view word) {
-  double number = 0;  // gates may be smaller than a float can say
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
-  const auto value = static_cast<float>(number);
-  if (!std::isfinite(value) || value < 0) return std::nullopt;
-  return value;
+  const auto number = parse_number<double>(word);  // gates may be smaller than a float can say
+  if (!number || !std::isfinite(static_cast<float>(*number)) || *number < 0) return std::nullopt;
+  return static_cast<float>(*number);
 }
 
 Result<std::vector<float>> parse_line(std::string_view line) {
@@ -25,7 +23,7 @@ Result<std::vector<float>> parse_line(std::string_view line) {
     const std::size_t end = std::min(line.find_first_of(kBetween, at), line.size());
     const std::string_view word = line.substr(at, end - at);
     const auto value = number_of(word);
-    if (!value) return failure("`{}` is no number of a head: expected one that is 0 or more", word.substr(0, 40));
+    if (!value) return failure("`{}` is no number of a head: expected one that is 0 or more", shown(word));
     values.push_back(*value);
     at = line.find_first_not_of(kBetween, end);
   }

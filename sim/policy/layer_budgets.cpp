@@ -1,11 +1,11 @@
 #include "sim/policy/layer_budgets.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 
 #include "sim/core/error.hpp"
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 namespace {
@@ -22,12 +22,8 @@ std::vector<double> numbers_of(const PolicySpec& spec, std::string_view all, std
   for (;;) {
     const std::size_t end = std::min(list.find('/'), list.size());
     const std::string_view one = list.substr(0, end);
-    double value = 0;
-    const auto [stop, error] = std::from_chars(one.data(), one.data() + one.size(), value);
-    const bool digits = !one.empty() && one.find_first_not_of("0123456789.") == std::string_view::npos;
-    if (!digits || error != std::errc() || stop != one.data() + one.size() || !(value > 0) || value > most) {
-      throw bad_layers(spec, all, expected);
-    }
+    const double value = parse_decimal(one).value_or(0);
+    if (!(value > 0) || value > most) throw bad_layers(spec, all, expected);
     numbers.push_back(value);
     if (end == list.size()) return numbers;
     list.remove_prefix(end + 1);

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <charconv>
 
 #include "sim/attention/noisy_softmax.hpp"
+#include "sim/core/text.hpp"
 #include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/noise.hpp"
 #include "sim/policy/page_victims.hpp"
@@ -13,9 +13,8 @@ namespace {
 constexpr TokensOrShare kDefaultRecent = {true, 0.3};
 
 bool parse_positive(std::string_view text, double& value) {
-  if (text.empty() || text.find_first_not_of("0123456789.") != std::string_view::npos) return false;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value > 0 && value <= 1000;
+  value = parse_decimal(text).value_or(0);
+  return value > 0 && value <= 1000;
 }
 
 }  // namespace

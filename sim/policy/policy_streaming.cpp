@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
+#include "sim/core/text.hpp"
 #include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/table_helpers.hpp"
 
@@ -19,12 +19,11 @@ struct Feed {
     for (bool more = true; more;) {
       const std::size_t slash = text.find('/');
       const std::string_view word = text.substr(0, slash);
-      std::uint32_t length = 0;
-      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), length);
-      if (error != std::errc() || end != word.data() + word.size() || length == 0) {
+      const std::uint32_t length = parse_number<std::uint32_t>(word).value_or(0);
+      if (length == 0) {
         throw usage_error(fmt::format(
             "policy streaming: prompt=`{}`: expected once, stream, or lengths of chunks in tokens, as in 16 or 100/16",
-            spec.find("prompt")->substr(0, 40)));
+            shown(*spec.find("prompt"))));
       }
       chunks.push_back(length);
       more = slash != std::string_view::npos;

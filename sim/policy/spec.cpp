@@ -6,41 +6,15 @@
 #include <limits>
 
 #include "sim/core/suggest.hpp"
+#include "sim/core/text.hpp"
 #include "sim/policy/policy.hpp"
 #include "sim/policy/presets.hpp"
 
 namespace kvroof {
 namespace {
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const std::size_t end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
-std::string_view without_blanks(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t";
-  const std::size_t first = std::min(text.find_first_not_of(kBlanks), text.size());
-  return text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
-}
-
-// What a message shows of text that may be hostile.
-std::string_view shown(std::string_view text) { return text.substr(0, 40); }
-
 Error bad_value(const PolicySpec& spec, std::string_view key, std::string_view value, const std::string& expected) {
   return usage_error(fmt::format("policy {}: {}=`{}`: expected {}", spec.name, key, shown(value), expected));
-}
-
-std::optional<double> parse_number(std::string_view text) {
-  if (text.empty() || text.find_first_not_of("0123456789.") != std::string_view::npos) return std::nullopt;
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 const PolicyPreset* find_preset(std::string_view name) {
@@ -162,7 +136,7 @@ std::uint32_t PolicySpec::count(std::string_view key, std::uint32_t fallback, st
 double PolicySpec::number(std::string_view key, double fallback, double least, double most) const {
   const auto text = find(key);
   if (!text) return fallback;
-  const auto value = parse_number(*text);
+  const auto value = parse_decimal(*text);
   if (!value || *value < least || *value > most) {
     throw bad_value(*this, key, *text, fmt::format("a number from {} to {}", least, most));
   }
@@ -190,7 +164,7 @@ TokensOrShare tokens_or_share(const PolicySpec& spec, std::string_view key, Toke
   if (!text) return fallback;
   const bool percent = text->ends_with('%');
   const bool share = percent || text->find('.') != std::string_view::npos;
-  auto value = parse_number(percent ? text->substr(0, text->size() - 1) : *text);
+  auto value = parse_decimal(percent ? text->substr(0, text->size() - 1) : *text);
   if (value && percent) *value /= 100;
   if (!value || (share && *value > 1) || (!share && *value > 0x7fffffff)) {
     throw bad_value(spec, key, *text, "a number of tokens, or with a decimal point or % a share up to 1");
@@ -204,7 +178,7 @@ TokensOrShare tokens_or_share(const PolicySpec& spec, std::string_view key, Toke
 
 std::vector<PolicySpec> parse_policies(std::string_view text) {
   std::vector<PolicySpec> specs;
-  for (const std::string_view part : split(text, ',')) specs.push_back(parse_policy(without_blanks(part)));
+  for (const std::string_view part : split(text, ',')) specs.push_back(parse_policy(trimmed(part)));
   return specs;
 }
 

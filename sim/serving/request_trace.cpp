@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 namespace {
@@ -31,36 +31,17 @@ constexpr std::array kOutputs = {Column{"output"},       Column{"generatedtokens
                                  Column{"num_decode_tokens"}, Column{"token_size"},  Column{"output_tokens"},
                                  Column{"output_length"}, Column{"output_toks"}};
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
-  return text;
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
-  return out;
-}
-
-template <class Number>
-std::optional<Number> number(std::string_view text) {
-  Number x{};
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), x);
-  return problem == std::errc() && end == text.data() + text.size() ? std::optional(x) : std::nullopt;
-}
-
 // "2023-11-16 18:15:46.6805900", also with a T, and with an offset as +00:00 or Z, in seconds since 1970.
 std::optional<double> seconds_of_date(std::string_view text) {
   if (text.size() < 19 || text[4] != '-' || text[7] != '-' || (text[10] != ' ' && text[10] != 'T') ||
       text[13] != ':' || text[16] != ':') {
     return std::nullopt;
   }
-  const auto part = [&](std::size_t at, std::size_t size) { return number<unsigned>(text.substr(at, size)); };
+  const auto part = [&](std::size_t at, std::size_t size) { return parse_number<unsigned>(text.substr(at, size)); };
   const auto year = part(0, 4), month = part(5, 2), day = part(8, 2), hour = part(11, 2), minute = part(14, 2);
   std::size_t end = text.find_first_of("+-Zz", 19);
   if (end == std::string_view::npos) end = text.size();
-  const auto second = number<double>(text.substr(17, end - 17));
+  const auto second = parse_number<double>(text.substr(17, end - 17));
   if (!year || !month || !day || !hour || !minute || !second) return std::nullopt;
   const std::chrono::year_month_day date{std::chrono::year(static_cast<int>(*year)), std::chrono::month(*month),
                                          std::chrono::day(*day)};
@@ -68,7 +49,7 @@ std::optional<double> seconds_of_date(std::string_view text) {
   double offset = 0;
   const std::string_view zone = text.substr(end);
   if (zone.size() == 6 && zone[3] == ':') {
-    const auto hours = number<unsigned>(zone.substr(1, 2)), minutes = number<unsigned>(zone.substr(4, 2));
+    const auto hours = parse_number<unsigned>(zone.substr(1, 2)), minutes = parse_number<unsigned>(zone.substr(4, 2));
     if (!hours || !minutes) return std::nullopt;
     offset = (zone[0] == '-' ? -60.0 : 60.0) * (*hours * 60 + *minutes);
   } else if (!zone.empty() && zone != "Z" && zone != "z") {
@@ -86,7 +67,7 @@ std::string quoted(std::string_view field) {
 
 // Data frames write whole numbers as 12.0 where one of a column is missing.
 std::optional<std::uint32_t> tokens_of(std::string_view text) {
-  const auto x = number<double>(text);
+  const auto x = parse_number<double>(text);
   if (!x || !(*x >= 0 && *x <= kMostTokens) || *x != std::floor(*x)) return std::nullopt;
   return static_cast<std::uint32_t>(*x);
 }
@@ -94,7 +75,7 @@ std::optional<std::uint32_t> tokens_of(std::string_view text) {
 // One request in a file's own words; nothing: it is left out.
 Result<std::optional<Request>> request_of(std::string_view arrival, double unit, std::string_view prompt,
                                           std::string_view output) {
-  std::optional<double> seconds = number<double>(arrival);
+  std::optional<double> seconds = parse_number<double>(arrival);
   if (seconds) *seconds *= unit;
   if (!seconds) seconds = seconds_of_date(arrival);
   if (!seconds || !(std::abs(*seconds) <= 4 * kMostSeconds)) {
@@ -159,7 +140,7 @@ Result<RequestTrace> from_csv(Lines& lines, std::string_view header) {
   const auto find = [&](const auto& known, double* unit) -> std::optional<std::size_t> {
     for (std::size_t i = 0; i < names.size(); ++i) {
       for (const Column& column : known) {
-        if (lower(names[i]) != column.name) continue;
+        if (lower_case(names[i]) != column.name) continue;
         if (unit != nullptr) *unit = column.seconds;
         return i;
       }
