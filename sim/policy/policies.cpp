@@ -32,6 +32,7 @@
   line(kRandomPolicy) \
   line(kScissorhandsPolicy) \
   line(kScissorhandsRefcompatPolicy) \
+  line(kSimLayerKvPolicy) \
   line(kSnapKvPolicy) \
   line(kStreamingPolicy) \
   line(kThresholdPolicy) \

@@ -51,6 +51,7 @@ const std::vector<std::string> kPolicies = {
     "threshold:threshold=0.6:recent=5",
     "threshold:threshold=0.6:recent=5:decide=always:when=4:group=none",
     "fastgen:recovery=0.7:kinds=none",
+    "simlayerkv:threshold=0.1:recent=8:last=2",
     "h2o:budget=18:recent=4:page=16",
     "kv-compress:budget=0.4:window=4:page=4",
     "duo:retrieval=0.5:sinks=2:recent=8",

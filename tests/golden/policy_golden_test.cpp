@@ -296,9 +296,9 @@ TEST_CASE("scissorhands keeps the reference's sets for both readings, both thres
   compare_cases("scissorhands_");
 }
 
-TEST_CASE("policies that score by k, v and q keep the reference's sets of every layer and head") {
+TEST_CASE("policies that score by k, v and q, or find layers lazy, keep the reference's sets of every layer and head") {
   for (const char* prefix : {"kvpress_knorm", "kvpress_chunk_knorm", "kvpress_keydiff", "kvpress_block_keydiff",
-                             "kvpress_cur", "kvpress_lagkv", "kvpress_expected"}) {
+                             "kvpress_cur", "kvpress_lagkv", "kvpress_expected", "kvpress_simlayerkv"}) {
     compare_model_cases(prefix);
   }
 }

@@ -19,12 +19,15 @@ inline float random_logit(std::uint32_t h, std::uint32_t t, std::uint32_t j) {
   return std::floor(512 * u) / 64 - 4;
 }
 
-// Each policy at its defaults, and with each word that its parameters list ("a | b").
+// Each policy at its defaults, and with each word that its parameters list ("a | b"). Those without a budget also with
+// the last word of every parameter at once: at their defaults they may keep all of a short prompt.
 inline std::vector<std::string> variants(const PolicyInfo& info) {
   std::vector<std::string> all = {std::string(info.name)};
+  std::string at_once(info.name);
   for (const ParamInfo& param : info.params) {
     if (param.values == "FILE") continue;  // that an app reads
     std::string_view rest = param.values;
+    std::string last;
     while (!rest.empty()) {
       const std::size_t bar = rest.find(" | ");
       const std::string_view word = rest.substr(0, bar);
@@ -35,11 +38,14 @@ inline std::vector<std::string> variants(const PolicyInfo& info) {
         // The laws are held in the first layer, which such a policy would read in full.
         const bool dense = info.traits(spec).dense_layers > 0;
         all.push_back(dense ? variant + ":dense=0" : variant);
+        last = fmt::format(":{}={}", param.name, word);
       } catch (const Error&) {
         // "tokens", "share of k": a kind of value, not a value.
       }
     }
+    at_once += last;
   }
+  if (!info.takes_budget && at_once != all.back() && all.size() > 1) all.push_back(at_once);
   return all;
 }
 

@@ -1,4 +1,4 @@
-// Policies whose heads hold as many tokens as the attention says: threshold and fastgen.
+// Policies whose heads hold as many tokens as the attention says: threshold, fastgen and simlayerkv.
 #include "tests/catch.hpp"
 #include "tests/support/policy_driver.hpp"
 
@@ -124,4 +124,42 @@ TEST_CASE("fastgen without kinds of tokens has sinks, frequent and local tokens,
   context.token_kinds = nullptr;
   CHECK_NOTHROW(LayerPolicy(spec_of("fastgen:kinds=none"), context, 1, 1));
   CHECK_THROWS_AS(LayerPolicy(spec_of("fastgen"), context, 1, 1), Error);
+}
+
+TEST_CASE("simlayerkv keeps sinks and recent tokens where the last rows pay them more than the threshold, else all") {
+  // Even rows: 2 sinks and the 6 tokens before the last rows get 8 / 20 of the row of token 19, 8 / 19 of that of 18.
+  const auto kept = [](const char* parameters) {
+    Driver driver(spec_of(std::string("simlayerkv:sinks=2:recent=6:") + parameters), {.prompt = 20, .decode = 2},
+                  [](auto, auto, auto) { return 0.0F; });
+    return kept_each_step(driver).back();
+  };
+  CHECK(kept("threshold=0.399") == Positions{0, 1, 15, 16, 17, 18, 19, 20, 21});
+  CHECK(kept("threshold=0.401") == range(0, 22));
+  CHECK(kept("threshold=0.41:last=2") == Positions{0, 1, 16, 17, 18, 19, 20, 21});
+  CHECK(kept("threshold=0.411:last=2") == range(0, 22));
+}
+
+TEST_CASE("simlayerkv decides for a whole layer, by the mean over all its query heads") {
+  // One of four query heads pays all to the first token, the others all to one that is neither first nor recent.
+  const auto logit = [](std::uint32_t h, auto, std::uint32_t j) { return j == (h == 0 ? 0U : 8U) ? kAll : 0.0F; };
+  for (const char* policy :
+       {"simlayerkv:sinks=2:recent=6:threshold=0.24", "simlayerkv:sinks=2:recent=6:threshold=0.26"}) {
+    Driver driver(spec_of(policy), {.query_heads = 4, .kv_heads = 2, .prompt = 20}, logit);
+    driver.prompt();
+    INFO(policy);
+    CHECK(driver.kept(0).size() == (std::string_view(policy).ends_with("24") ? 7 : 20));
+    CHECK(driver.kept(1) == driver.kept(0));
+  }
+}
+
+TEST_CASE("simlayerkv drops nothing of a prompt of sinks, recent and last tokens, and nothing at a threshold of 1") {
+  const auto kept = [](std::uint32_t prompt, const char* policy) {
+    Driver driver(spec_of(policy), {.prompt = prompt}, [](auto, auto, std::uint32_t j) { return j == 0 ? 100.0F : 0; });
+    driver.prompt();
+    return driver.kept(0);
+  };
+  CHECK(kept(9, "simlayerkv:sinks=2:recent=6") == range(0, 9));
+  CHECK(kept(10, "simlayerkv:sinks=2:recent=6") == Positions{0, 1, 5, 6, 7, 8, 9});
+  CHECK(kept(20, "simlayerkv:sinks=2:recent=6:threshold=1") == range(0, 20));
+  CHECK_THROWS_AS(spec_of("simlayerkv:recent=6:last=6"), Error);
 }
