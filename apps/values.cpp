@@ -62,7 +62,7 @@ std::vector<std::string> split_list(const std::string& option, const std::string
     std::string item = text.substr(begin, end - begin);
     const std::size_t first = item.find_first_not_of(" \t");
     if (first == std::string::npos) {
-      throw usage_error(fmt::format("--{} '{}': an item of the list is empty", option, text.substr(0, kShown)));
+      throw usage_error(fmt::format("--{} '{}': an item of the list is empty", option, shown(text)));
     }
     item = item.substr(first, item.find_last_not_of(" \t") - first + 1);
     if (std::find(items.begin(), items.end(), item) == items.end()) items.push_back(std::move(item));

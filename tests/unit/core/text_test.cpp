@@ -1,7 +1,8 @@
 #include "sim/core/text.hpp"
 
-#include <catch2/catch_test_macros.hpp>
 #include <cstdint>
+
+#include "tests/catch.hpp"
 
 namespace kvroof {
 namespace {
