@@ -62,11 +62,10 @@ void describe_layouts(po::options_description_easy_init add) {
   add("tp", po::value<std::string>()->default_value("1"),
       "devices that share each layer (tensor parallelism), a list, or auto: 1, 2, 4 and 8");
   add("pp", po::value<std::string>()->default_value("1"),
-      "stages of so many devices that each hold a part of the layers (pipeline parallelism), a list; of plan and "
-      "compare");
+      "stages of so many devices that each hold a part of the layers (pipeline parallelism), a list");
   add("dp", po::value<std::string>()->default_value("1"),
       "groups of --tp devices that each attend to sequences of their own and share the experts (data parallelism of "
-      "attention), a list; of plan and compare");
+      "attention), a list");
   add("ep", po::value<std::string>()->default_value("1"),
       "groups of a stage's devices that each hold whole experts (expert parallelism), a list, or all: each of them");
 }

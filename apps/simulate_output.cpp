@@ -248,13 +248,12 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
                {"engine", r.workload.engine_text(*row.device)},
                {"policy", row.workload->policy().text()},
                {"weight_type", row.deployment->weights.name},
-               {"kv_type", name_of(kv_of(r, row))},
-               {"tensor_parallel", row.deployment->tensor_parallel},
-               {"expert_parallel", row.deployment->expert_parallel},
-               {"replicas", row.replicas},
+               {"kv_type", name_of(kv_of(r, row))}};
+  add_layout(json, *row.deployment);
+  json.update({{"replicas", row.replicas},
                {"prefill_replicas", row.prefill_replicas},
                {"problem", if_any(!priced, row.problem)},
-               {"meets_goals", row.met}};
+               {"meets_goals", row.met}});
   json.update(if_any(priced, figures_json(r, row)));
   if (drafts_anything(r.workload.deployments)) {
     json["drafts"] = drafts_or_none(*row.deployment);

@@ -167,12 +167,28 @@ void read_prefill_replicas(const Arguments& arguments, SimulateRequest& request)
   }
 }
 
+// Which stage or group of a server sends a cache, and which one has it then, is not in the simulation.
+void check_prefill_layouts(const SimulateRequest& request) {
+  const auto refuse = [](const char* option, std::uint32_t count, const char* what) {
+    if (count == 1) return;
+    throw usage_error(fmt::format("--prefill-replicas and --{} {}: caches that move between servers of {} are not "
+                                  "simulated; expected --{} 1",
+                                  option, count, what, option))
+        .note("without --prefill-replicas every server computes prompts and answers, with any --pp and --dp");
+  };
+  for (const Deployment& d : request.workload.deployments) {
+    refuse("pp", d.stages, "several stages");
+    refuse("dp", d.data_parallel, "several groups");
+  }
+}
+
 void set_prefill(const Arguments& arguments, SimulateRequest& request) {
   for (const char* option : {"prefill-device", "prefill-tp", "transfer-gbs", "transfer-ms"}) {
     if (arguments.has("prefill-replicas") || !arguments.has(option)) continue;
     throw usage_error(fmt::format("--{} needs --prefill-replicas: how many servers compute prompts alone", option));
   }
   if (!arguments.has("prefill-replicas")) return;
+  check_prefill_layouts(request);
   read_prefill_replicas(arguments, request);
   PrefillRequest& prefill = request.prefill;
   if (arguments.has("prefill-device")) {
@@ -281,25 +297,9 @@ static void set_longest(SimulateRequest& request) {
   require_positions(workload.model, longest->prompt, longest->output);
 }
 
-// The simulation has one pass under way at a time, of one batch: a server of stages has as many as it has of them, and
-// groups with sequences of their own have a batch each.
-static void check_layouts(const SimulateRequest& request) {
-  const auto refuse = [](const char* option, std::uint32_t count, const char* what) {
-    if (count == 1) return;
-    throw usage_error(fmt::format("{} {}: {} are not simulated; expected 1, or `kvroof plan` and `kvroof compare` with "
-                                  "--under-load, which predict a server of them",
-                                  option, count, what));
-  };
-  for (const Deployment& d : request.workload.deployments) {
-    refuse("--pp", d.stages, "stages");
-    refuse("--dp", d.data_parallel, "groups with sequences of their own");
-  }
-}
-
 SimulateRequest simulate_request(const Arguments& arguments) {
   SimulateRequest request;
   request.workload = workload_request(arguments);
-  check_layouts(request);
   request.seed = arguments.seed;
   request.cold = arguments.get<bool>("cold");
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");

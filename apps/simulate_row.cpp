@@ -117,6 +117,7 @@ class RowPricing {
   }
   [[nodiscard]] SchedulerLimits limits_on(const Device& device) const {
     SchedulerLimits limits = request_.limits_on(device);
+    if (request_.workload.engine_on(device).overlaps_stages) limits.batches = row_.deployment->stages;
     if (const auto& s = row_.deployment->speculation) limits.drafts = {s->tokens, s->acceptance, request_.seed};
     return limits;
   }
@@ -226,7 +227,8 @@ void RowPricing::set_readings() {
     errors_.served.first_token = served.first_token;
     errors_.served.cold_first_token = served.cold_first_token;
     if (side == &RowReading::prompts) return;
-    const Estimate step = cost.step(profiles_.back().mean, static_cast<std::uint64_t>(std::max(reach.sequences, 1.0)));
+    const auto running = static_cast<std::uint64_t>(std::max(reach.sequences, 1.0));
+    const Estimate step = cost.step(profiles_.back().mean, cost.in_a_pass(running));
     errors_.tokens = std::max(mean_output(requests_) - 1, 1.0);
     errors_.step80 = std::log(at_least(with_factors(step, steps), served.answer.mean).high80 / step.value);
     errors_.served.answer = served.answer;

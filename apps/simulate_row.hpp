@@ -41,7 +41,7 @@ struct SimulatedRow {
   [[nodiscard]] bool disaggregated() const { return prefill_replicas > 0 || best_split; }
   [[nodiscard]] std::uint32_t answering() const { return replicas - prefill_replicas; }
   [[nodiscard]] std::uint32_t devices() const {
-    return answering() * deployment->tensor_parallel + prefill_replicas * prefill_parallel;
+    return answering() * deployment->devices() + prefill_replicas * prefill_parallel;
   }
   // Of a million tokens, of what all servers make; nothing where a device has no price.
   [[nodiscard]] std::optional<TokenPrice> price() const;

@@ -38,8 +38,9 @@ ServingOutcome RowSimulator::outcome(double rate, Servers servers, const RowRead
   const bool routes = request_.prefix_cache && request_.prefix_cache->routes;
   const DeploymentCosts answers(answers_.cost, profiles_, reading.answers);
   if (servers.prefill == 0) {
-    return simulate_serving(answers, {answers_.limits, servers.all, request_.clients, answers_.prefixes, routes},
-                            requests);
+    const std::uint32_t groups = answers_.cost.deployment().data_parallel;
+    return simulate_serving(
+        answers, {answers_.limits, servers.all, request_.clients, answers_.prefixes, routes, groups}, requests);
   }
   const DeploymentCosts prompts(prompts_.cost, profiles_, reading.prompts);
   const DisaggregatedSetup setup{prompts_.limits, answers_.limits, servers.prefill, servers.all - servers.prefill,

@@ -64,8 +64,8 @@ class RowSimulator {
   [[nodiscard]] const SimulateRequest& request() const { return request_; }
   [[nodiscard]] const std::vector<Request>& requests() const { return requests_; }
   // Devices of a server of answers, and of one of prompts.
-  [[nodiscard]] std::uint32_t devices() const { return answers_.cost.deployment().tensor_parallel; }
-  [[nodiscard]] std::uint32_t prefill_devices() const { return prompts_.cost.deployment().tensor_parallel; }
+  [[nodiscard]] std::uint32_t devices() const { return answers_.cost.deployment().devices(); }
+  [[nodiscard]] std::uint32_t prefill_devices() const { return prompts_.cost.deployment().devices(); }
 
  private:
   const SimulateRequest& request_;

@@ -140,15 +140,17 @@ std::vector<std::string> transfer_notes(const SimulateRequest& request, const st
 std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
   std::string text = "device,policy,weight_type,tensor_parallel,request,arrival_s,prompt,output,"
                      "replica,placed_s,first_token_s,finished_s,preemptions,cached,prefill_replicas,prefill_replica,"
-                     "transfer_begun_s,transfer_ended_s,moved_bytes,expert_parallel,kv_type,drafts\n";
+                     "transfer_begun_s,transfer_ended_s,moved_bytes,expert_parallel,kv_type,drafts,"
+                     "pipeline_stages,data_parallel,group\n";
   for (const SimulatedRow& row : rows) {
     const std::string who = fmt::format("{},{},{},{}", csv_field(row.device->name),
                                         csv_field(request.workload.title(row.workload->policy())),
                                         csv_field(std::string(row.deployment->weights.name)),
                                         row.deployment->tensor_parallel);
     const Deployment deployment = request.workload.with_cache_of(row.workload->policy(), *row.deployment);
-    const std::string last = fmt::format(",{},{},{}\n", deployment.expert_parallel, name_of(deployment.types.kv),
-                                         csv_field(drafts_or_none(deployment)));
+    const std::string last =
+        fmt::format(",{},{},{},{},{}", deployment.expert_parallel, name_of(deployment.types.kv),
+                    csv_field(drafts_or_none(deployment)), deployment.stages, deployment.data_parallel);
     for (std::size_t i = 0; i < row.outcome.requests.size(); ++i) {
       const ServedRequest& r = row.outcome.requests[i];
       // An answer of one token never comes to a server of answers.
@@ -158,7 +160,7 @@ std::string requests_csv(const SimulateRequest& request, const std::vector<Simul
                           r.request.prompt, r.request.output, answered ? std::to_string(r.replica) : "", r.placed,
                           r.first_token, r.finished, r.preemptions, r.cached);
       text += row.prefill_replicas == 0 ? "0,,,," : transfer_cells(row, r);
-      text += last;
+      text += fmt::format("{},{}\n", last, answered ? std::to_string(r.group) : "");
     }
   }
   return text;

@@ -7,6 +7,7 @@
 
 #include "sim/serving/event_queue.hpp"
 #include "sim/serving/router.hpp"
+#include "sim/serving/server_steps.hpp"
 
 namespace kvroof {
 namespace {
@@ -33,6 +34,9 @@ class Disaggregation {
       replicas_.emplace_back(costs, setup.limits, std::nullopt, served_,
                              [this](double gap) { outcome_.gaps.add(gap); });
     }
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      servers_.emplace_back(std::span(&replicas_[i], 1), computes_prompts(i) ? setup.prompt_limits : setup.limits);
+    }
     link_free_.resize(replicas_.size());
     waiting_.resize(replicas_.size());
   }
@@ -54,7 +58,7 @@ class Disaggregation {
       }
     }
     for (std::size_t i = 0; i < replicas_.size(); ++i) {
-      (computes_prompts(i) ? outcome_.prompt_totals : outcome_.totals) += replicas_[i].totals();
+      (computes_prompts(i) ? outcome_.prompt_totals : outcome_.totals) += servers_[i].totals();
     }
   }
 
@@ -89,7 +93,7 @@ class Disaggregation {
   }
 
   void run_prompts(std::size_t i, double now) {
-    const std::vector<std::size_t> computed = replicas_[i].run_event();
+    const std::vector<std::size_t> computed = servers_[i].run_event();
     note_event(i);
     for (const std::size_t request : computed) hand_over(request, now);
   }
@@ -110,11 +114,11 @@ class Disaggregation {
     served.replica = static_cast<std::uint32_t>(to - setup_.prompt_replicas);
     waiting_[to].push_back(request);
     // A server that makes a step gives places at its end.
-    if (!replicas_[to].steps()) give_places(to, now);
+    if (!servers_[to].under_way()) give_places(to, now);
   }
 
   void run_answers(std::size_t i, double now) {
-    const std::size_t finished = replicas_[i].run_event().size();
+    const std::size_t finished = servers_[i].run_event().size();
     note_event(i);
     give_places(i, now);
     arrivals_.answered(finished, now);
@@ -153,7 +157,7 @@ class Disaggregation {
   }
 
   // When the replica must be asked next, after something happened to it.
-  void note_event(std::size_t i) { events_.note(served_.size() + i, replicas_[i].next_event()); }
+  void note_event(std::size_t i) { events_.note(served_.size() + i, servers_[i].next_event()); }
 
   const ServingCosts& prompt_costs_;
   const ServingCosts& costs_;
@@ -163,6 +167,7 @@ class Disaggregation {
   Arrivals arrivals_;
   std::vector<ServedRequest> prompts_;  // the same as requests of one token
   std::vector<Replica> replicas_;       // those of prompts, then those of answers; by their number in all of:
+  std::vector<ServerSteps> servers_;
   std::vector<double> link_free_;                // from when on no cache has been promised the link
   std::vector<std::deque<std::size_t>> waiting_;  // requests with a first token, for places
   // Transfers by the number of their request, then replicas, whose steps take what just came.

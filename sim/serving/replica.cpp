@@ -79,7 +79,7 @@ void Replica::release(std::size_t request, double now) {
   let_go(*left);
   leaving_.erase(left);
   shrink_idle();
-  if (!step_end_) step_begin_ = std::max(step_begin_, now);
+  released_ = now;
 }
 
 void Replica::stay(const Sequence& sequence) {
@@ -93,27 +93,26 @@ void Replica::give_up(double held_bytes) {
   full_ = false;
 }
 
-std::optional<double> Replica::next_event() const {
-  if (step_end_) return step_end_;
-  if (!joining_.empty()) return std::max(joining_.front().joined, step_begin_);
+std::optional<double> Replica::next_taken() const {
+  if (!joining_.empty()) return std::max(joining_.front().joined, released_);
   if (queue_.empty() || full_) return std::nullopt;
-  const ServedRequest& first = requests_[queue_.front().request];
-  return std::max(first.request.arrival + limits_.arrival_seconds, step_begin_);
+  return std::max(queued_at(queue_.front()), released_);
 }
 
-std::vector<std::size_t> Replica::run_event() {
-  const double now = next_event().value();
-  std::vector<std::size_t> finished;
-  double seen_until = now;
-  if (step_end_) {
-    finished = end_step(now);
-    if (limits_.one_ahead && !running_.empty()) seen_until = step_begin_;
-  }
-  take_joined(seen_until);
-  admit(seen_until);
-  make_room();
-  begin_step(now);
-  return finished;
+std::uint64_t Replica::size_of(std::uint32_t batch) const {
+  if (limits_.batches == 1) return running_.size();
+  return static_cast<std::uint64_t>(std::ranges::count(running_, batch, &Sequence::batch));
+}
+
+bool Replica::runs(std::uint32_t batch) const { return size_of(batch) > 0; }
+
+double Replica::settle_step(std::uint32_t batch, double now, double seen_until) {
+  take_joined(batch, seen_until);
+  admit(batch, seen_until);
+  make_room(batch);
+  if (runs(batch)) return seconds_of(batch, now);
+  full_ = full_ || (!queue_.empty() && queued_at(queue_.front()) <= now);
+  return 0;
 }
 
 double Replica::cache_of(const Sequence& sequence) const {
@@ -131,8 +130,8 @@ double Replica::most_cache_of(const Request& request) const {
   return most;
 }
 
-std::uint64_t Replica::prompt_tokens() const {
-  const auto decodes = [](const Sequence& s) { return s.decodes(); };
+std::uint64_t Replica::prompt_tokens(std::uint32_t batch) const {
+  const auto decodes = [&](const Sequence& s) { return s.batch == batch && s.decodes(); };
   const auto decoding = static_cast<std::uint64_t>(std::count_if(running_.begin(), running_.end(), decodes)) *
                         (1 + limits_.drafts.tokens);
   const std::uint64_t most = std::max<std::uint64_t>(limits_.step_tokens, 1);
@@ -141,31 +140,53 @@ std::uint64_t Replica::prompt_tokens() const {
 }
 
 // Sequences whose caches were there by then run from now on, in the places that they have.
-void Replica::take_joined(double seen_until) {
+void Replica::take_joined(std::uint32_t batch, double seen_until) {
   const auto is_later = [&](const Sequence& s) { return s.joined > seen_until; };
   const auto later = std::find_if(joining_.begin(), joining_.end(), is_later);
   for (auto s = joining_.begin(); s != later; ++s) {
     give_up(reserved(*s));
     --expected_;
     running_.push_back(*s);
+    running_.back().batch = batch;
   }
   joining_.erase(joining_.begin(), later);
 }
 
-// Gives places to requests that were in the queue by then, as far as there are any and the next step has tokens left.
-void Replica::admit(double seen_until) {
-  if (queue_.empty()) return;
+double Replica::taken_bytes() const {
   double taken = held_bytes_ + (prefixes_ ? prefixes_->held_bytes() : 0);
+  for (const Sequence& sequence : running_) taken += own(sequence, reserved(sequence), sequence.held);
+  return taken;
+}
+
+// Of those who run, and of those who were in the queue by then as far as there is room for them.
+std::uint64_t Replica::part_of_a_batch(double seen_until) const {
+  if (limits_.batches == 1) return limits_.sequences;
+  std::uint64_t sequences = running_.size();
+  double taken = taken_bytes();
+  for (const Sequence& next : queue_) {
+    if (sequences >= limits_.sequences || queued_at(next) > seen_until) break;
+    const PrefixBlock found = prefixes_ ? there(next) : kNoPrefix;
+    taken += own(next, reserved(next), found) + (prefixes_ ? prefixes_->newly_held_bytes(found) : 0);
+    if (taken > costs_.cache_capacity() && sequences > 0) break;
+    ++sequences;
+  }
+  return (sequences + limits_.batches - 1) / limits_.batches;
+}
+
+// Gives places to requests that were in the queue by then, as far as there are any and the next step of the batch has
+// tokens left.
+void Replica::admit(std::uint32_t batch, double seen_until) {
+  if (queue_.empty()) return;
+  double taken = taken_bytes();
   std::uint64_t asked = 0;  // tokens of prompts
   for (const Sequence& sequence : running_) {
-    taken += own(sequence, reserved(sequence), sequence.held);
-    asked += sequence.to_compute - sequence.computed;
+    if (sequence.batch == batch) asked += sequence.to_compute - sequence.computed;
   }
-  const std::uint64_t tokens = prompt_tokens();
-  while (!queue_.empty() && running_.size() + expected_ < limits_.sequences && asked < tokens) {
+  const std::uint64_t tokens = prompt_tokens(batch), part = part_of_a_batch(seen_until);
+  std::uint64_t size = size_of(batch);
+  while (!queue_.empty() && running_.size() + expected_ < limits_.sequences && asked < tokens && size < part) {
     Sequence& next = queue_.front();
-    const Request& request = requests_[next.request].request;
-    if (request.arrival + limits_.arrival_seconds > seen_until) return;
+    if (queued_at(next) > seen_until) return;
     const PrefixBlock found = prefixes_ ? there(next) : kNoPrefix;
     taken += own(next, reserved(next), found) + (prefixes_ ? prefixes_->newly_held_bytes(found) : 0);
     // One sequence alone always has a place: whoever asks has checked that each fits.
@@ -173,19 +194,24 @@ void Replica::admit(double seen_until) {
     if (full_ || (taken > costs_.cache_capacity() && !running_.empty())) return;
     find_prefix(next);
     asked += next.to_compute - next.computed;
+    next.batch = batch;
     running_.push_back(next);
+    ++size;
     queue_.pop_front();
     shrink_idle();
   }
 }
 
-// The newest lose their places until the others' caches fit, beside those that must stay.
-void Replica::make_room() {
+// The newest of the batch lose their places until the others' caches fit, beside those that must stay.
+void Replica::make_room(std::uint32_t batch) {
   const std::size_t least = held_ > 0 ? 0 : 1;
   for (cache_bytes_ = caches(); cache_bytes_ > costs_.cache_capacity() && running_.size() > least;
        cache_bytes_ = caches()) {
-    Sequence lost = running_.back();
-    running_.pop_back();
+    const auto newest = std::find_if(running_.rbegin(), running_.rend(),
+                                     [&](const Sequence& s) { return s.batch == batch; });
+    if (newest == running_.rend()) return;
+    Sequence lost = *newest;
+    running_.erase(std::next(newest).base());
     let_go(lost);
     ServedRequest& served = requests_[lost.request];
     if (served.placed >= 0) ++served.preemptions;
@@ -198,9 +224,10 @@ void Replica::make_room() {
 }
 
 // Parts of prompts in the step, oldest places first.
-void Replica::settle_prompts() {
-  std::uint64_t left = prompt_tokens();
+void Replica::settle_prompts(std::uint32_t batch) {
+  std::uint64_t left = prompt_tokens(batch);
   for (Sequence& sequence : running_) {
+    if (sequence.batch != batch) continue;
     if (!sequence.begun) find_prefix(sequence);  // what those before it compute in this step is there as well
     sequence.part = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(left, sequence.to_compute - sequence.computed));
@@ -211,32 +238,33 @@ void Replica::settle_prompts() {
   }
 }
 
-void Replica::begin_step(double now) {
-  step_end_.reset();
-  step_begin_ = now;
-  if (running_.empty()) return;
-  only_prompts_ = limits_.prompts_first &&
-                  std::any_of(running_.begin(), running_.end(), [](const Sequence& s) { return !s.decodes(); });
-  settle_prompts();
+double Replica::seconds_of(std::uint32_t batch, double now) {
+  const auto prompt_here = [&](const Sequence& s) { return s.batch == batch && !s.decodes(); };
+  const bool only_prompts = limits_.prompts_first && std::ranges::any_of(running_, prompt_here);
+  settle_prompts(batch);
   std::vector<Decoding> sequences;
   std::vector<PromptPart> prompts;
-  for (const Sequence& s : running_) {
+  for (Sequence& s : running_) {
+    if (s.batch != batch) continue;
+    s.waits = only_prompts && s.decodes();
     ServedRequest& served = requests_[s.request];
     if (s.part > 0 && served.placed < 0) {
       served.placed = now;
       served.cached = s.computed;
     }
     if (s.part > 0) prompts.push_back({s.computed, s.computed + s.part});
-    if (s.decodes() && !only_prompts_) sequences.push_back({served.request.prompt, s.generated});
+    if (s.decodes() && !s.waits) sequences.push_back({served.request.prompt, s.generated});
   }
   const double seconds = costs_.step_seconds(sequences, prompts) + settle_prefixes();
   check(seconds > 0 && std::isfinite(seconds), "a step takes time");
-  step_end_ = now + seconds;
+  return seconds;
+}
+
+void Replica::count_step(double seconds) {
   ++totals_.steps;
   totals_.busy_seconds += seconds;
   totals_.running_seconds += seconds * static_cast<double>(running_.size());
   totals_.cache_byte_seconds += seconds * cache_bytes_;
-  totals_.most_running = std::max(totals_.most_running, running_.size());
   totals_.most_cache_bytes = std::max(totals_.most_cache_bytes, cache_bytes_);
   count_prefixes(seconds);
 }
@@ -250,13 +278,15 @@ std::uint32_t Replica::tokens_of_step(Sequence& s) {
   return made;
 }
 
-std::vector<std::size_t> Replica::end_step(double now) {
+std::vector<std::size_t> Replica::end_step(std::uint32_t batch, double now) {
   std::vector<std::size_t> finished;
+  full_ = false;
   for (Sequence& s : running_) {
+    if (s.batch != batch) continue;
     ServedRequest& served = requests_[s.request];
     // The step that ends a prompt makes a token as well.
     const bool ends_prompt = !s.decodes() && s.computed + s.part == s.to_compute;
-    const bool makes_token = s.decodes() ? !only_prompts_ : ends_prompt;
+    const bool makes_token = s.decodes() ? !s.waits : ends_prompt;
     s.computed += std::exchange(s.part, 0);
     if (!makes_token) continue;
     if (ends_prompt) keep_prompt(s);
@@ -280,6 +310,22 @@ std::vector<std::size_t> Replica::end_step(double now) {
   std::erase_if(running_, [&](const Sequence& s) { return s.generated >= requests_[s.request].request.output; });
   shrink_idle();
   return finished;
+}
+
+Replica::Totals& operator+=(Replica::Totals& all, const Replica::Totals& one) {
+  all.steps += one.steps;
+  all.busy_seconds += one.busy_seconds;
+  all.running_seconds += one.running_seconds;
+  all.cache_byte_seconds += one.cache_byte_seconds;
+  all.most_running = std::max(all.most_running, one.most_running);
+  all.most_cache_bytes = std::max(all.most_cache_bytes, one.most_cache_bytes);
+  all.idle_byte_seconds += one.idle_byte_seconds;
+  all.host_byte_seconds += one.host_byte_seconds;
+  all.answer_steps += one.answer_steps;
+  all.answer_tokens += one.answer_tokens;
+  all.evicted_blocks += one.evicted_blocks;
+  all.host_tokens_read += one.host_tokens_read;
+  return all;
 }
 
 }  // namespace kvroof

@@ -1,4 +1,4 @@
-// One server's scheduler: continuous batching as engines do it, a step at a time.
+// One scheduler, of a server or of a group of its devices: continuous batching as engines do it, a step at a time.
 //
 // Requests wait in the order of their arrival. A step makes one token more of each running sequence, or as many as stay
 // of those that it drafts. Prompts are
@@ -6,6 +6,10 @@
 // first, in steps of their own that others wait for. A sequence's cache takes what the policy holds of it at its age.
 // Where the engine admits by the prompt and caches outgrow the memory, the newest sequence loses its place, waits at
 // the head of the queue, and is computed anew.
+//
+// Under an engine whose stages work at once a server has a batch for each stage, which share its memory and its queue. A
+// sequence stays in the batch in which it got its place, and a batch takes no more of them than its part of all that run
+// or have room: they stay about even. Of a batch under way nobody loses a place.
 //
 // With a prefix cache, what it has of a prompt is looked for when the prompt gets its place, held from then on, and not
 // computed; the last token always is. Blocks count once, however many sequences hold them.
@@ -29,6 +33,7 @@ namespace kvroof {
 // What an engine's scheduler allows.
 struct SchedulerLimits {
   std::uint64_t sequences = 1;   // that run at once
+  std::uint32_t batches = 1;     // that these are split into, which are under way at once: as many as stages
   std::uint32_t step_tokens = 1; // of prompts and answers in one step
   bool prompts_first = false;    // prompts have steps of their own, before answers go on
   bool admits_by_prompt = false; // else a place is free when the whole answer's cache fits
@@ -49,6 +54,7 @@ struct Transfer {
 struct ServedRequest {
   Request request;
   std::uint32_t replica = 0;
+  std::uint32_t group = 0;  // of that server's devices
   double placed = -1;       // when its prompt was first begun
   double first_token = -1, finished = -1;
   std::uint32_t preemptions = 0;
@@ -76,15 +82,20 @@ class Replica {
   // Another server has the cache of a request that moves.
   void release(std::size_t request, double now);
 
-  // When the replica must be asked again: a step ends, or a waiting request reaches the queue. Nothing: it is idle.
-  [[nodiscard]] std::optional<double> next_event() const;
-  // What happens at that moment; the requests that are finished then.
-  std::vector<std::size_t> run_event();
+  // When a batch that is not under way may take a request. Nothing: there is none, or no room until something ends.
+  [[nodiscard]] std::optional<double> next_taken() const;
+  // Whether the batch has sequences.
+  [[nodiscard]] bool runs(std::uint32_t batch) const;
+  // What a step of the batch that begins now computes, with those who came until then; its seconds. 0: there is nothing.
+  [[nodiscard]] double settle_step(std::uint32_t batch, double now, double seen_until);
+  // The step takes so many seconds, also where nothing was settled and others' sequences are waited for.
+  void count_step(double seconds);
+  // The requests that are finished with the step of the batch.
+  std::vector<std::size_t> end_step(std::uint32_t batch, double now);
 
   [[nodiscard]] std::size_t waiting() const { return queue_.size(); }
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   [[nodiscard]] std::size_t expected() const { return expected_; }
-  [[nodiscard]] bool steps() const { return step_end_.has_value(); }
   // Tokens of the prompt that its prefix cache has now.
   [[nodiscard]] std::uint32_t found(const Request& request) const;
 
@@ -93,7 +104,7 @@ class Replica {
     std::uint64_t steps = 0;
     double busy_seconds = 0;
     double running_seconds = 0, cache_byte_seconds = 0;
-    std::size_t most_running = 0;
+    std::size_t most_running = 0;  // of a server (server_steps.hpp)
     double most_cache_bytes = 0;
     double idle_byte_seconds = 0, host_byte_seconds = 0;  // of blocks of a prefix cache that no sequence holds
     std::uint64_t answer_steps = 0;   // of sequences: steps that made tokens of an answer after its first,
@@ -117,6 +128,8 @@ class Replica {
     double joined = 0;            // when its cache came from another server
     PrefixBlock held = kNoPrefix;  // the last block of its prompt that it holds
     bool begun = false;            // its prompt, since it has its place
+    bool waits = false;            // its answer, for the prompts of the step that runs
+    std::uint32_t batch = 0;
     double corrected = 0;          // bytes that its cache has beside those that it is taken for
     [[nodiscard]] bool decodes() const { return computed == to_compute; }
   };
@@ -126,7 +139,10 @@ class Replica {
   // What must be free for a sequence to get a place.
   [[nodiscard]] double reserved(const Sequence& s) const { return limits_.admits_by_prompt ? s.cache : s.most_cache; }
   [[nodiscard]] Sequence sequence_with_prompt(std::size_t request) const;
-  void take_joined(double seen_until);
+  [[nodiscard]] double queued_at(const Sequence& sequence) const {
+    return requests_[sequence.request].request.arrival + limits_.arrival_seconds;
+  }
+  void take_joined(std::uint32_t batch, double seen_until);
   void stay(const Sequence& sequence);
   void give_up(double held_bytes);
   // Bytes of all caches in memory, with the blocks that they hold.
@@ -155,14 +171,17 @@ class Replica {
   // What the step that begins needs is held. Seconds in which blocks of it are read from the host.
   double settle_prefixes();
   void count_prefixes(double seconds);
-  void admit(double seen_until);
-  void make_room();
-  void begin_step(double now);
+  // Memory that is taken, where those who run get what they need.
+  [[nodiscard]] double taken_bytes() const;
+  [[nodiscard]] std::uint64_t part_of_a_batch(double seen_until) const;
+  void admit(std::uint32_t batch, double seen_until);
+  void make_room(std::uint32_t batch);
+  [[nodiscard]] std::uint64_t size_of(std::uint32_t batch) const;
   // Tokens of a step beside those of answers.
-  [[nodiscard]] std::uint64_t prompt_tokens() const;
-  void settle_prompts();
+  [[nodiscard]] std::uint64_t prompt_tokens(std::uint32_t batch) const;
+  void settle_prompts(std::uint32_t batch);
+  [[nodiscard]] double seconds_of(std::uint32_t batch, double now);
   [[nodiscard]] std::uint32_t tokens_of_step(Sequence& sequence);
-  std::vector<std::size_t> end_step(double now);
 
   const ServingCosts& costs_;
   SchedulerLimits limits_;
@@ -176,12 +195,13 @@ class Replica {
   std::size_t expected_ = 0;       // have places and do not run yet
   std::size_t held_ = 0;           // caches in memory whose sequences do not run: of expected and of leaving ones
   double held_bytes_ = 0;
-  bool full_ = false;              // nothing runs and nobody has a place until a cache is gone
-  std::optional<double> step_end_;
-  double step_begin_ = 0;
-  bool only_prompts_ = false;  // of the step that runs
-  double cache_bytes_ = 0;     // at the latest step
+  bool full_ = false;       // nobody has a place until a cache is gone or a step ends
+  double released_ = 0;     // when a cache last was gone
+  double cache_bytes_ = 0;  // at the latest step
   Totals totals_;
 };
+
+// Totals of several: sums, and the largest of each.
+Replica::Totals& operator+=(Replica::Totals& all, const Replica::Totals& one);
 
 }  // namespace kvroof

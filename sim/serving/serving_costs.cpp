@@ -119,7 +119,7 @@ ResidencySummary DeploymentCosts::summary_of(std::span<const Decoding> sequences
 }
 
 double DeploymentCosts::prefill_of(const LengthProfile& profile, std::uint64_t count, double answers) const {
-  return reading_.prompt(cost_.prefill(profile.mean, count, answers));
+  return reading_.prompt(cost_.prefill(profile.mean, count * groups(), answers));
 }
 
 // A prompt of so many tokens by itself, between the profiles around it.
@@ -165,7 +165,7 @@ double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, doub
 double DeploymentCosts::step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts) const {
   if (sequences.empty()) return prompt_seconds(prompts, 0);
   const ResidencySummary mean = summary_of(sequences);
-  const std::uint64_t passing = cost_.in_a_pass(sequences.size());
+  const std::uint64_t passing = sequences.size() * groups();
   const double alone = reading_.step(cost_.step(mean, passing));
   if (prompts.empty()) return alone;
   // Answers and parts of prompts pass together, so that weights are read and kernels start once: what the shortest

@@ -25,8 +25,8 @@ class ServingCosts {
  public:
   virtual ~ServingCosts() = default;
 
-  // Seconds of a step that makes one token more of each sequence and computes those parts of prompts. Not both are
-  // empty.
+  // Seconds of a step that makes one token more of each sequence and computes those parts of prompts, through all stages.
+  // Not both are empty.
   [[nodiscard]] virtual double step_seconds(std::span<const Decoding> sequences,
                                             std::span<const PromptPart> prompts) const = 0;
   // Bytes of one device that the sequence's cache takes, with what the policy keeps beside it.
@@ -61,7 +61,8 @@ struct TimeReading {
   Of prompt = [](const Estimate& e) { return e.value; };
 };
 
-// The costs of one deployment. A sequence takes the profile of the length that is nearest to its prompt.
+// The costs of one deployment, of a batch of one of its groups of devices: the others are taken to have as many. A
+// sequence takes the profile of the length that is nearest to its prompt.
 class DeploymentCosts : public ServingCosts {
  public:
   // Profiles in the order of their lengths, at least one.
@@ -78,6 +79,7 @@ class DeploymentCosts : public ServingCosts {
   [[nodiscard]] double cache_capacity() const override { return capacity_; }
 
  private:
+  [[nodiscard]] std::uint64_t groups() const { return cost_.deployment().data_parallel; }
   [[nodiscard]] std::size_t profile_of(std::uint32_t prompt) const;
   [[nodiscard]] ResidencySummary summary_of(std::span<const Decoding> sequences) const;
   [[nodiscard]] double prefill_of(const LengthProfile& profile, std::uint64_t count, double answers) const;

@@ -6,6 +6,7 @@
 
 #include "sim/serving/event_queue.hpp"
 #include "sim/serving/router.hpp"
+#include "sim/serving/server_steps.hpp"
 
 namespace kvroof {
 namespace {
@@ -16,9 +17,14 @@ class Simulation {
   Simulation(const ServingCosts& costs, const ServingSetup& setup, const std::vector<Request>& requests,
              ServingOutcome& outcome)
       : setup_(setup), outcome_(outcome), arrivals_(requests, setup.clients, outcome.requests) {
-    for (std::uint32_t i = 0; i < setup.replicas; ++i) {
-      replicas_.emplace_back(costs, setup.limits, setup.prefixes, outcome.requests,
-                             [this](double gap) { outcome_.gaps.add(gap); });
+    const std::size_t groups = std::size_t{setup.replicas} * setup.groups;
+    groups_.reserve(groups);
+    for (std::size_t i = 0; i < groups; ++i) {
+      groups_.emplace_back(costs, setup.limits, setup.prefixes, outcome.requests,
+                           [this](double gap) { outcome_.gaps.add(gap); });
+    }
+    for (std::size_t i = 0; i < groups; i += setup.groups) {
+      servers_.emplace_back(std::span(groups_).subspan(i, setup.groups), setup.limits);
     }
   }
 
@@ -30,30 +36,33 @@ class Simulation {
       }
       const auto [now, i] = events_.next();
       outcome_.seconds = std::max(outcome_.seconds, now);
-      const std::size_t finished = replicas_[i].run_event().size();
-      events_.note(i, replicas_[i].next_event());
+      const std::size_t finished = servers_[i].run_event().size();
+      events_.note(i, servers_[i].next_event());
       arrivals_.answered(finished, now);
     }
-    for (const Replica& replica : replicas_) outcome_.totals += replica.totals();
+    for (const ServerSteps& server : servers_) outcome_.totals += server.totals();
   }
 
  private:
   void place() {
     if (arrivals_.is_last()) {
-      for (const Replica& replica : replicas_) outcome_.waiting_at_end += replica.waiting();
+      for (const Replica& group : groups_) outcome_.waiting_at_end += group.waiting();
     }
     ServedRequest& served = outcome_.requests[arrivals_.next()];
-    const std::size_t i = chosen_replica(replicas_, served.request, setup_.routes_by_prefix);
-    served.replica = static_cast<std::uint32_t>(i);
-    replicas_[i].arrive(arrivals_.take());
-    events_.note(i, replicas_[i].next_event());
+    const std::size_t i = chosen_replica(groups_, served.request, setup_.routes_by_prefix);
+    const std::size_t server = i / setup_.groups;
+    served.replica = static_cast<std::uint32_t>(server);
+    served.group = static_cast<std::uint32_t>(i % setup_.groups);
+    groups_[i].arrive(arrivals_.take());
+    events_.note(server, servers_[server].next_event());
   }
 
   const ServingSetup& setup_;
   ServingOutcome& outcome_;
   Arrivals arrivals_;
-  std::vector<Replica> replicas_;
-  EventQueue events_;  // of each replica
+  std::vector<Replica> groups_;  // those of the first server, then those of the second …
+  std::vector<ServerSteps> servers_;
+  EventQueue events_;  // of each server
 };
 
 double token_seconds(const ServedRequest& r) {
@@ -61,22 +70,6 @@ double token_seconds(const ServedRequest& r) {
 }
 
 }  // namespace
-
-Replica::Totals& operator+=(Replica::Totals& all, const Replica::Totals& one) {
-  all.steps += one.steps;
-  all.busy_seconds += one.busy_seconds;
-  all.running_seconds += one.running_seconds;
-  all.cache_byte_seconds += one.cache_byte_seconds;
-  all.most_running = std::max(all.most_running, one.most_running);
-  all.most_cache_bytes = std::max(all.most_cache_bytes, one.most_cache_bytes);
-  all.idle_byte_seconds += one.idle_byte_seconds;
-  all.host_byte_seconds += one.host_byte_seconds;
-  all.answer_steps += one.answer_steps;
-  all.answer_tokens += one.answer_tokens;
-  all.evicted_blocks += one.evicted_blocks;
-  all.host_tokens_read += one.host_tokens_read;
-  return all;
-}
 
 ServingOutcome simulate_serving(const ServingCosts& costs, const ServingSetup& setup,
                                 const std::vector<Request>& requests) {

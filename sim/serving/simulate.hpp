@@ -18,6 +18,9 @@ struct ServingSetup {
   std::uint32_t clients = 0;
   std::optional<PrefixCacheSetup> prefixes = {};  // of each server; without: prompts share nothing
   bool routes_by_prefix = false;                  // chosen_replica()
+  // Of devices of each server that attend to sequences of their own and step together, each with a queue, a memory and a
+  // prefix cache of its own, and these limits. A request goes to one of all servers' groups as to a server.
+  std::uint32_t groups = 1;
 };
 
 struct ServingOutcome {
@@ -32,8 +35,6 @@ struct ServingOutcome {
   Replica::Totals prompt_totals;
   double link_seconds = 0;
 };
-// Totals of several replicas: sums, and the largest of each.
-Replica::Totals& operator+=(Replica::Totals& all, const Replica::Totals& one);
 
 // Each request fits by itself (ServingCosts). Deterministic.
 ServingOutcome simulate_serving(const ServingCosts& costs, const ServingSetup& setup,

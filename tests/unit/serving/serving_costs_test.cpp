@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "sim/serving/simulate.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/traffic/synthetic.hpp"
 
@@ -171,6 +172,64 @@ TEST_CASE("one long answer changes neither the memory of others nor their steps"
   CHECK(many.costs.cache_bytes({100, 50}) == Approx(few.costs.cache_bytes({100, 50})).epsilon(0.01));
   CHECK(many.decode({{100, 50}}) == Approx(few.decode({{100, 50}})).epsilon(0.001));
   CHECK(many.costs.cache_bytes({100, 9000}) == Approx(9100.0 * 131072).epsilon(0.01));
+}
+
+// A sequence of full attention whose steps are all as the mean one.
+LengthProfile mean_profile(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output) {
+  ResidencySummary mean = full_attention_summary(shape, prompt, output);
+  const LayerCounts step = mean.decode / std::max<std::uint64_t>(mean.decode_steps, 1);
+  return {std::move(mean), {step}};
+}
+
+Deployment over(std::uint32_t tensor, std::uint32_t stages, std::uint32_t groups) {
+  Deployment deployment{TrafficTypes{DType::kBF16, DType::kBF16}};
+  deployment.tensor_parallel = tensor;
+  deployment.stages = stages;
+  deployment.data_parallel = groups;
+  deployment.expert_parallel = tensor * groups;
+  return deployment;
+}
+
+TEST_CASE("a batch of a group takes the cost model's step with as many sequences in every group, and so do prompts") {
+  const ModelShape shape = find_model_shape("qwen3-30b-a3b", kCatalog);
+  const CostModel cost(shape, over(1, 1, 4), find_device("h100-sxm", kCatalog), find_engine_profile("vllm", kCatalog));
+  const std::vector<LengthProfile> profiles = {mean_profile(shape, 8000, 50)};
+  const DeploymentCosts costs(cost, profiles, {});
+  for (const std::size_t batch : {1U, 7U, 64U}) {
+    const std::vector<Decoding> sequences(batch, Decoding{8000, 25});
+    ResidencySummary at = profiles[0].mean;
+    at.context = 8025;
+    CHECK(costs.step_seconds(sequences, {}) == Approx(cost.predict(at, 4 * batch).step.value).epsilon(1e-3));
+  }
+  const std::vector<PromptPart> prompt = {{0, 8000}};
+  CHECK(costs.step_seconds({}, prompt) == cost.prefill(profiles[0].mean, 4).value);
+  // Each group has room for a quarter of what all have.
+  const double fits = costs.cache_capacity() / costs.cache_bytes({8000, 50});
+  CHECK(4 * fits == Approx(static_cast<double>(cost.largest_batch(profiles[0].mean))).epsilon(0.02));
+}
+
+TEST_CASE("batches of stages that are always full make the tokens that the cost model predicts of stages") {
+  const ModelShape shape = find_model_shape("llama-3.1-70b", kCatalog);
+  Deployment deployment = over(4, 2, 1);
+  deployment.expert_parallel = 1;
+  const CostModel cost(shape, deployment, find_device("h100-sxm", kCatalog), find_engine_profile("vllm", kCatalog));
+  REQUIRE(cost.engine().overlaps_stages);
+  const std::vector<LengthProfile> profiles = {mean_profile(shape, 16, 2000)};
+  const DeploymentCosts costs(cost, profiles, {});
+  SchedulerLimits limits;
+  limits.sequences = 256;
+  limits.step_tokens = 8192;
+  limits.batches = 2;
+  const ServingOutcome o = simulate_serving(costs, {limits}, std::vector<Request>(64, Request{0, 16, 2000}));
+  const Prediction p = cost.predict(profiles[0].mean, 64);
+  const ServingSummary s = summarise_serving(o);
+  CHECK(s.tokens_per_s == Approx(p.tokens_per_s.value).epsilon(0.01));
+  CHECK(s.token.mean == Approx(p.step.value).epsilon(0.01));
+  CHECK(o.totals.busy_seconds / o.seconds == Approx(1).epsilon(0.01));
+  // One batch of all of them at a time reads weights half as often, and leaves a stage idle: fewer still.
+  limits.batches = 1;
+  const ServingOutcome one = simulate_serving(costs, {limits}, std::vector<Request>(64, Request{0, 16, 2000}));
+  CHECK(summarise_serving(one).tokens_per_s < s.tokens_per_s);
 }
 
 }  // namespace
