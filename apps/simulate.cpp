@@ -38,6 +38,9 @@ constexpr std::string_view kSimulateExamples =
     "max --prompt 8k --output 256 --ttft-ms 1000 --tpot-ms 20 --replicas 4 --prefill-replicas auto\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm,h200 --engine vllm --requests mooncake.jsonl "
     "--cached-prompt trace --host-cache 200\n"
+    "  kvroof simulate --model llama-3.1-405b --dtype fp8 --device h200 --engine vllm --tp 8 --pp 1,2 --rate 2 "
+    "--prompt 1k --output 256\n"
+    "  kvroof simulate --model deepseek-v3 --dtype fp8 --device h200 --engine sglang --dp 8 --ep all --clients 256\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm --clients 64 --prompt 1k --output 1k --per-request r.csv";
 
 }  // namespace

@@ -7,9 +7,9 @@
 // Where the engine admits by the prompt and caches outgrow the memory, the newest sequence loses its place, waits at
 // the head of the queue, and is computed anew.
 //
-// Under an engine whose stages work at once a server has a batch for each stage, which share its memory and its queue. A
-// sequence stays in the batch in which it got its place, and a batch takes no more of them than its part of all that run
-// or have room: they stay about even. Of a batch under way nobody loses a place.
+// Under an engine whose stages work at once a server has a batch for each stage; they share its memory and queue. A
+// sequence stays in the batch where it got its place, and a batch takes no more than its part of all that run or have
+// room, so that they stay about even. Nobody loses a place while its batch is under way.
 //
 // With a prefix cache, what it has of a prompt is looked for when the prompt gets its place, held from then on, and not
 // computed; the last token always is. Blocks count once, however many sequences hold them.
@@ -86,7 +86,7 @@ class Replica {
   [[nodiscard]] std::optional<double> next_taken() const;
   // Whether the batch has sequences.
   [[nodiscard]] bool runs(std::uint32_t batch) const;
-  // What a step of the batch that begins now computes, with those who came until then; its seconds. 0: there is nothing.
+  // What a step of the batch that begins now computes, with those who came until then; its seconds. 0: nothing.
   [[nodiscard]] double settle_step(std::uint32_t batch, double now, double seen_until);
   // The step takes so many seconds, also where nothing was settled and others' sequences are waited for.
   void count_step(double seconds);

@@ -24,7 +24,7 @@ class ServerSteps {
   // The schedulers of the groups, at least one, outlive this and do not move. They have these limits.
   ServerSteps(std::span<Replica> groups, const SchedulerLimits& limits);
 
-  // When the server must be asked again: a batch leaves the last stage, or one may enter the first. Nothing: it is idle.
+  // When the server must be asked again: a batch leaves the last stage, or one may enter the first. Nothing: it idles.
   [[nodiscard]] std::optional<double> next_event() const;
   // What happens at that moment; the requests that are finished then.
   std::vector<std::size_t> run_event();

@@ -25,8 +25,8 @@ class ServingCosts {
  public:
   virtual ~ServingCosts() = default;
 
-  // Seconds of a step that makes one token more of each sequence and computes those parts of prompts, through all stages.
-  // Not both are empty.
+  // Seconds of a step, through all stages, that makes one token more of each sequence and computes those parts of
+  // prompts. Not both are empty.
   [[nodiscard]] virtual double step_seconds(std::span<const Decoding> sequences,
                                             std::span<const PromptPart> prompts) const = 0;
   // Bytes of one device that the sequence's cache takes, with what the policy keeps beside it.

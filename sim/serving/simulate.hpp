@@ -18,8 +18,8 @@ struct ServingSetup {
   std::uint32_t clients = 0;
   std::optional<PrefixCacheSetup> prefixes = {};  // of each server; without: prompts share nothing
   bool routes_by_prefix = false;                  // chosen_replica()
-  // Of devices of each server that attend to sequences of their own and step together, each with a queue, a memory and a
-  // prefix cache of its own, and these limits. A request goes to one of all servers' groups as to a server.
+  // Of devices of each server, which attend to sequences of their own and step together: each has a queue, a memory and
+  // a prefix cache of its own, and these limits. A request goes to one of all servers' groups as to a server.
   std::uint32_t groups = 1;
 };
 

@@ -84,10 +84,12 @@ TEST_CASE("layouts that a model or a simulation has no room for are refused in a
   refused("plan" + kWork + "--tp 2 --ep all", "--tp 2 --ep 2: llama-3.1-70b has no experts");
   refused("plan" + kWork + "--ep most", "--ep most: expected a count from 1 to 1024, or all");
   refused("plan" + kWork + "--pp 0", "--pp 0: expected a count from 1 to 1024");
-  refused("simulate" + kWork + "--rate 1 --pp 2", "--pp 2: stages are not simulated");
+  refused("simulate" + kWork + "--rate 1 --pp 2 --replicas 2 --prefill-replicas 1",
+          "--prefill-replicas and --pp 2: caches that move between servers of several stages are not simulated");
   refused("plan" + kWork + "--dp 2", "--tp 1 --dp 2: llama-3.1-70b has no experts that 2 groups");
-  refused("simulate --model deepseek-v3 --device h200 --rate 1 --prompt 1k --output 128 --dp 8 --ep all",
-          "--dp 8: groups with sequences of their own are not simulated");
+  refused("simulate --model deepseek-v3 --device h200 --rate 1 --prompt 1k --output 128 --dp 8 --ep all --replicas 2 "
+          "--prefill-replicas 1", "--prefill-replicas and --dp 8");
+  refused("simulate" + kWork + "--rate 1 --dp 2", "--tp 1 --dp 2: llama-3.1-70b has no experts that 2 groups");
   refused("plan" + kWork + "--tp auto --pp 81", "80 layers cannot be spread over 81 stages");
   refused("compare --model gpt-oss-20b --device h100-sxm --tp auto --ep 3", "cannot be 3 groups");
   refused("plan" + kWork + "--tp 2 --pp 2 --speculate 4:0.7 --draft llama-3.1-8b",

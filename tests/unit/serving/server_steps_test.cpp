@@ -60,9 +60,9 @@ TEST_CASE("a request alone takes as long through stages as through one, and each
 }
 
 TEST_CASE("a batch enters when the first stage is free, and waits in front of a stage for the batch before it") {
-  // A prompt has each of two stages for a second, a token for half of one. The second prompt enters at 1 and leaves at 3,
-  // so that the first request's token, in the first stage from 2 to 2.5, is in the second from 3 to 3.5. From then on
-  // one enters as the other leaves.
+  // A prompt has each of two stages for a second, a token for half of one. The second prompt enters at 1 and leaves at
+  // 3, so that the first request's token, in the first stage from 2 to 2.5, is in the second from 3 to 3.5. From then
+  // on one enters as the other leaves.
   const ServingOutcome o = outcome_of(HandCosts{}, staged(2), {{0, 20, 3}, {0, 20, 3}});
   CHECK(o.requests[0].first_token == Approx(2));
   CHECK(o.requests[1].first_token == Approx(3));
