@@ -15,6 +15,7 @@
 #include "sim/core/text.hpp"
 
 namespace kvroof {
+
 bool KeptSteps::contains(StepId step, StepId last_step) const {
   if (kind == Kind::kAll) return true;
   if (kind == Kind::kLast) return step == last_step;

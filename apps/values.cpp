@@ -57,16 +57,12 @@ std::vector<std::uint32_t> count_list(const std::string& option, const std::stri
 
 std::vector<std::string> split_list(const std::string& option, const std::string& text) {
   std::vector<std::string> items;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    std::string item = text.substr(begin, end - begin);
-    const std::size_t first = item.find_first_not_of(" \t");
-    if (first == std::string::npos) {
+  for (const std::string_view part : split(text, ',')) {
+    const std::string_view item = trimmed(part);
+    if (item.empty()) {
       throw usage_error(fmt::format("--{} '{}': an item of the list is empty", option, shown(text)));
     }
-    item = item.substr(first, item.find_last_not_of(" \t") - first + 1);
-    if (std::find(items.begin(), items.end(), item) == items.end()) items.push_back(std::move(item));
-    begin = end + 1;
+    if (std::find(items.begin(), items.end(), item) == items.end()) items.emplace_back(item);
   }
   return items;
 }

@@ -3,7 +3,6 @@
 #include <unordered_map>
 
 #include "sim/core/text.hpp"
-
 #include "traces/segment.hpp"
 
 namespace kvroof {

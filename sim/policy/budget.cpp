@@ -17,6 +17,12 @@ std::uint32_t share_of(double fraction, std::uint32_t tokens) {
   return std::max(1U, static_cast<std::uint32_t>(std::floor(fraction * tokens + kDecimalSlack)));
 }
 
+// A budget's text names its row in tables and messages, which show it whole.
+std::optional<double> parse_short_decimal(std::string_view text) {
+  constexpr std::size_t kMostDigits = 30;
+  return text.size() <= kMostDigits ? parse_decimal(text) : std::nullopt;
+}
+
 Failure not_a_budget(std::string_view text) {
   return failure(
       "`{}` is no budget: a fraction in (0, 1] such as 0.5 or 50%, a number of tokens ≥ 1 such as 512 or 4k (4096), "
@@ -57,7 +63,7 @@ std::string Budget::describe() const {
 }
 
 Result<Budget> parse_budget(std::string_view text) {
-  if (text.starts_with('-')) return failure("`{}`: a budget is positive", text.substr(0, 40));
+  if (text.starts_with('-')) return failure("`{}`: a budget is positive", shown(text));
   std::string_view number = text;
   const bool current = number.ends_with("@current");
   if (current) number.remove_suffix(8);
@@ -66,7 +72,7 @@ Result<Budget> parse_budget(std::string_view text) {
   // "1k" is 1024 tokens, as in other options that count tokens.
   const bool thousands = number.ends_with('k') || number.ends_with('K');
   if (thousands) number.remove_suffix(1);
-  const auto value = parse_decimal(number);
+  const auto value = parse_short_decimal(number);
   if (!value) return not_a_budget(text);
   const bool fraction = percent || number.find('.') != std::string_view::npos;
   if (thousands && (fraction || current)) return not_a_budget(text);
@@ -86,10 +92,9 @@ Result<Budget> parse_budget(std::string_view text) {
 }
 
 Result<Budget> parse_compression(std::string_view text) {
-  const auto value = parse_decimal(text);
+  const auto value = parse_short_decimal(text);
   if (!value || *value >= 1) {
-    return failure("`{}` is no compression: the share of the prompt to drop, at least 0 and below 1",
-                   shown(text));
+    return failure("`{}` is no compression: the share of the prompt to drop, at least 0 and below 1", shown(text));
   }
   return Budget{Budget::Kind::kCompression, *value, std::string(text)};
 }

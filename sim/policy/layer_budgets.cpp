@@ -13,21 +13,18 @@ namespace {
 constexpr double kLargestShare = 1e6;
 
 Error bad_layers(const PolicySpec& spec, std::string_view text, std::string_view expected) {
-  return usage_error(fmt::format("policy {}: layers=`{}`: expected {}", spec.name, text.substr(0, 40), expected));
+  return usage_error(fmt::format("policy {}: layers=`{}`: expected {}", spec.name, shown(text), expected));
 }
 
 std::vector<double> numbers_of(const PolicySpec& spec, std::string_view all, std::string_view list, double most,
                                std::string_view expected) {
   std::vector<double> numbers;
-  for (;;) {
-    const std::size_t end = std::min(list.find('/'), list.size());
-    const std::string_view one = list.substr(0, end);
+  for (const std::string_view one : split(list, '/')) {
     const double value = parse_decimal(one).value_or(0);
     if (!(value > 0) || value > most) throw bad_layers(spec, all, expected);
     numbers.push_back(value);
-    if (end == list.size()) return numbers;
-    list.remove_prefix(end + 1);
   }
+  return numbers;
 }
 
 // The list stretched over the layers.

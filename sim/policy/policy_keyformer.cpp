@@ -34,7 +34,7 @@ Temperature keyformer_temperature(const PolicySpec& spec) {
   if (!begins || !ends) {
     throw usage_error(
         fmt::format("policy {}: tau=`{}`: expected a temperature above 0 and up to 1000, or two as in 1..2", spec.name,
-                    text.substr(0, 40)));
+                    shown(text)));
   }
   return t;
 }

@@ -13,21 +13,17 @@ constexpr std::uint32_t kDefaultSinks = 4;
 // How a prompt comes: at once, token by token, or in chunks of these lengths, the last of which repeats.
 struct Feed {
   explicit Feed(const PolicySpec& spec) {
-    std::string_view text = spec.find("prompt").value_or("once");
+    const std::string_view text = spec.find("prompt").value_or("once");
     streams = text != "once";
     if (!streams || text == "stream") return;
-    for (bool more = true; more;) {
-      const std::size_t slash = text.find('/');
-      const std::string_view word = text.substr(0, slash);
+    for (const std::string_view word : split(text, '/')) {
       const std::uint32_t length = parse_number<std::uint32_t>(word).value_or(0);
       if (length == 0) {
         throw usage_error(fmt::format(
             "policy streaming: prompt=`{}`: expected once, stream, or lengths of chunks in tokens, as in 16 or 100/16",
-            shown(*spec.find("prompt"))));
+            shown(text)));
       }
       chunks.push_back(length);
-      more = slash != std::string_view::npos;
-      if (more) text.remove_prefix(slash + 1);
     }
   }
 

@@ -101,3 +101,11 @@ TEST_CASE("a compression of 0.8 brings the cache of Llama-3.1-8B at 128k from 15
   CHECK(128000 * kTokenBytes / kGib == Approx(15.6).margin(0.05));
   CHECK(compressed.tokens(128000, 128000) * kTokenBytes / kGib == Approx(3.1).margin(0.05));
 }
+
+TEST_CASE("a budget of more than thirty digits is refused, and the message shows no more than forty") {
+  const std::string long_one = "0." + std::string(1000, '3'), thirty = "0." + std::string(28, '3');
+  CHECK(tokens(thirty, 200, 200) == 66);
+  CHECK(why_not(long_one).find("is no budget") != std::string::npos);
+  CHECK(why_not(long_one).find(long_one.substr(0, 41)) == std::string::npos);
+  CHECK_FALSE(parse_compression(long_one).ok());
+}

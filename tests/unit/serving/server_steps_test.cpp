@@ -71,6 +71,16 @@ TEST_CASE("a batch enters when the first stage is free, and waits in front of a 
   CHECK(o.totals.most_running == 2);
   CHECK(o.totals.steps == 6);
   CHECK(o.totals.busy_seconds == Approx(2 * (1 + 0.5 + 0.5)));
+  CHECK(outcome_of(HandCosts{}, staged(2), {{0, 20, 2}, {0, 20, 3}}).requests[0].finished == Approx(3.5));
+}
+
+TEST_CASE("of batches that wait for the first stage the one that has waited longest enters first") {
+  // Three stages. The third prompt has the first stage from 0.7 to 2.7, and the last until 6.7; the tokens of the two
+  // others, which are ready at 1 and at 4 / 3, follow it a third of a second each.
+  const ServingOutcome o = outcome_of(HandCosts{}, staged(3), {{0, 10, 2}, {0, 10, 2}, {0.7, 60, 1}});
+  CHECK(o.requests[2].first_token == Approx(6.7));
+  CHECK(o.requests[0].finished == Approx(6.7 + 1.0 / 3));
+  CHECK(o.requests[1].finished == Approx(6.7 + 2.0 / 3));
 }
 
 TEST_CASE("who comes while a batch is in a later stage is in the next batch") {
@@ -104,18 +114,29 @@ TEST_CASE("sequences are shared out evenly over batches: of all that run or have
   CHECK(outcome_of(few, staged(2, 3), std::vector<Request>(10, Request{0, 10, 20})).totals.most_running == 3);
 }
 
-TEST_CASE("a batch whose sequences all have lost their places waits until another batch has ended a step") {
+TEST_CASE("where memory is short a batch that enters gives up its own, and nobody loses a place in a step") {
   HandCosts costs;
   costs.capacity = 30;
   SchedulerLimits limits = staged(2);
   limits.admits_by_prompt = true;
-  // Two prompts of 10, a batch each. When both have five tokens the memory is full.
+  // Two prompts of 10, a batch each: tokens at 1, 2, 3 … and at 1.5, 2.5, 3.5 … At 5 the first asks for its sixth, for
+  // 16 bytes, while a step makes the fifth of the second, for 15.
   const ServingOutcome o = outcome_of(costs, limits, {{0, 10, 8}, {0, 10, 8}});
-  CHECK(o.requests[0].preemptions + o.requests[1].preemptions == 1);
+  CHECK(o.requests[0].preemptions == 1);
+  CHECK(o.requests[1].preemptions == 0);
   CHECK(o.totals.most_cache_bytes <= 30);
-  const bool second = o.requests[1].preemptions == 1;
-  const ServedRequest &kept = o.requests[second ? 0 : 1], &lost = o.requests[second ? 1 : 0];
-  CHECK(kept.finished < lost.finished);
+  CHECK(o.requests[1].finished == Approx(8.5));
+  CHECK(o.requests[0].finished == Approx(8.5 + 1.5 + 2));  // its prompt and five tokens anew
+}
+
+TEST_CASE("who has found no room is asked again when a step has ended, as soon as the first stage is free") {
+  // Three stages, 19 and 9 bytes run; 11 find no room at 0.8 and at 1, when the first's answer enters the first stage
+  // until 4 / 3. Meanwhile, at 3.8 / 3, the second is answered.
+  HandCosts costs;
+  costs.capacity = 35;
+  const ServingOutcome o = outcome_of(costs, staged(3), {{0, 10, 9}, {0, 8, 1}, {0.8, 10, 1}});
+  CHECK(o.requests[1].finished == Approx(3.8 / 3));
+  CHECK(o.requests[2].placed == Approx(4.0 / 3));
 }
 
 TEST_CASE("through stages every token is made once, in its order, and memory holds all that run") {
