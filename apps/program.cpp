@@ -10,9 +10,9 @@
 #include <new>
 #include <set>
 
-#include "apps/command.hpp"
-#include "apps/environment.hpp"
-#include "apps/options.hpp"
+#include "apps/cli/command.hpp"
+#include "apps/cli/environment.hpp"
+#include "apps/cli/options.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
 

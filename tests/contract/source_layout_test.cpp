@@ -104,7 +104,7 @@ TEST_CASE("The engine may use neither traffic nor cost, and the simulator not th
   CHECK(is_upward("kernels", "sim/cost/cost.hpp"));
   CHECK(is_upward("sim/replay", "kernels/engine/ops.hpp"));
   CHECK(is_upward("sim/policy", "traces/reader.hpp"));
-  CHECK(is_upward("sim/core", "apps/command.hpp"));
+  CHECK(is_upward("sim/core", "apps/cli/command.hpp"));
   CHECK(is_upward("kernels/tokenizer", "kernels/engine/ops.hpp"));
   CHECK_FALSE(is_upward("kernels/engine", "kernels/tokenizer/tokenizer.hpp"));
   CHECK_FALSE(is_upward("kernels", "traces/writer.hpp"));

@@ -1,0 +1,276 @@
+// kvroof models: the shapes that can be asked about, and what their weights and caches need.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/cli/command.hpp"
+#include "apps/cli/data_folder.hpp"
+#include "apps/cli/output.hpp"
+#include "apps/cli/values.hpp"
+#include "apps/prediction/workload_weights.hpp"
+#include "sim/core/suggest.hpp"
+#include "sim/model/config_json.hpp"
+#include "sim/model/gguf.hpp"
+#include "sim/model/model_shape.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+std::string gib_text(double gibibytes) { return fmt::format("{:.{}f}", gibibytes, gibibytes < 10 ? 3 : 1); }
+
+Table list_models(const std::filesystem::path& catalog) {
+  Table table;
+  table.columns = {{"model", "model", false},
+                   {"family", "family", false},
+                   {"layers", "layers"},
+                   {"hidden", "hidden"},
+                   {"query heads", "heads"},
+                   {"KV heads", "kv_heads"},
+                   {"head size", "head_dim"},
+                   {"parameters (billion)", "parameters"},
+                   {"type", "weight_type", false},
+                   {"weights (GiB)", "weight_bytes"},
+                   {"KV a token in f16 (KiB)", "kv_bytes_per_token_f16"}};
+  for (const std::string& name : catalog_model_names(catalog)) {
+    const ModelShape s = find_model_shape(name, catalog);
+    const std::uint64_t parameters = parameter_count(s);
+    const WeightFormat format = stored_format(name, s).value_or(plain_format(s.weight_type));
+    const Bytes weights = weight_bytes(s, format);
+    const Bytes token = kv_bytes_per_token(s, DType::kF16);
+    const std::vector<std::string> sizes = {s.name,
+                                            s.family,
+                                            std::to_string(s.layers),
+                                            std::to_string(s.hidden),
+                                            std::to_string(s.heads),
+                                            std::to_string(s.kv_heads),
+                                            std::to_string(s.head_dim)};
+    std::vector<std::string> row = sizes, raw = sizes;
+    row.insert(row.end(),
+               {fmt::format("{:.2f}", static_cast<double>(parameters) / 1e9), std::string(format.name),
+                gib_text(gib(weights)), fmt::format("{:.1f}", static_cast<double>(token.value) / 1024)});
+    raw.insert(raw.end(), {std::to_string(parameters), std::string(format.name),
+                           std::to_string(weights.value), std::to_string(token.value)});
+    table.rows.push_back(std::move(row));
+    table.raw_rows.push_back(std::move(raw));
+  }
+  return table;
+}
+
+// What is known about the weights of a model that is shown.
+struct Weights {
+  std::uint64_t parameters = 0;
+  Bytes bytes;
+  Bytes a_token;                 // read to decode one; 0: not known
+  std::string types, raw_types;  // for people; for JSON and CSV
+  DType kv;                      // of a cache that is not asked for another
+};
+
+Weights projected_weights(const Arguments& arguments, const std::string& model, const ModelShape& s) {
+  const WeightFormat format = arguments.has("dtype")
+                                  ? weight_format_value(arguments.get<std::string>("dtype"))
+                                  : stored_format(model, s).value_or(plain_format(s.weight_type));
+  const std::string name(format.name);
+  const DType kv = format.quantised() ? DType::kBF16 : parse_dtype(name).value_or(s.weight_type);
+  return {parameter_count(s), weight_bytes(s, format), active_weight_bytes(s, format), name, name, kv};
+}
+
+// The bytes of the tensors themselves, type by type.
+Weights stored_weights(const Arguments& arguments, const GgufModel& model) {
+  if (arguments.has("dtype")) throw usage_error("--dtype: a GGUF file says the types of its weights itself");
+  const WeightFormat format = weight_format_of(model.stored).value_or(plain_format(model.shape.weight_type));
+  const bool described = model.parameters == parameter_count(model.shape);
+  const Bytes a_token = described ? active_weight_bytes(model.shape, format) : Bytes{};
+  Weights weights{model.parameters, Bytes{model.bytes}, a_token, {}, {}, model.shape.weight_type};
+  for (const auto& type : model.types) {
+    weights.types += fmt::format("{}{}", weights.types.empty() ? "" : " ", type.name);
+    weights.raw_types += fmt::format("{}{}:{}", weights.raw_types.empty() ? "" : " ", type.name, type.bytes);
+  }
+  return weights;
+}
+
+Table show_model(const Arguments& arguments, const ModelShape& s, const Weights& weights) {
+  const auto batches = count_list("batch", arguments.get<std::string>("batch"), 1, 1U << 20);
+  const auto contexts = count_list("context", arguments.get<std::string>("context"), 1, 1U << 24);
+  const KvType kv = arguments.has("kv") ? kv_type_value(arguments.get<std::string>("kv"), true) : weights.kv;
+  Table table;
+  table.columns = {{"model", "model", false},
+                   {"parameters", "parameters"},
+                   {"weight type", "weight_type", false},
+                   {"weights (GiB)", "weight_bytes"},
+                   {"KV type", "kv_type", false},
+                   {"batch", "batch"},
+                   {"context (tokens)", "context"},
+                   {"KV a token (KiB)", "kv_bytes_per_token"},
+                   {"KV (GiB)", "kv_bytes"},
+                   {"weights and KV (GiB)", "total_bytes"}};
+  for (const std::uint32_t batch : batches) {
+    for (const std::uint32_t context : contexts) {
+      const Bytes weight = weights.bytes;
+      const Bytes token = kv_bytes_per_token(s, kv);
+      const Bytes cache = kv_bytes(s, kv, context) * batch;
+      const auto parameters = std::to_string(weights.parameters);
+      const std::string kv_type(name_of(kv));
+      const std::string b = std::to_string(batch), n = std::to_string(context);
+      table.rows.push_back({s.name, parameters, weights.types, gib_text(gib(weight)), kv_type, b, n,
+                            fmt::format("{:.1f}", static_cast<double>(token.value) / 1024), gib_text(gib(cache)),
+                            gib_text(gib(weight + cache))});
+      table.raw_rows.push_back({s.name, parameters, weights.raw_types, std::to_string(weight.value), kv_type, b, n,
+                                std::to_string(token.value), std::to_string(cache.value),
+                                std::to_string((weight + cache).value)});
+    }
+  }
+  return table;
+}
+
+std::string_view position_text(const ModelShape& s) {
+  switch (s.position) {
+    case PositionScheme::kRotaryHalfSplit:
+      return "rotary, half split";
+    case PositionScheme::kRotaryAdjacent:
+      return "rotary, adjacent pairs";
+    case PositionScheme::kAlibi:
+      return "ALiBi";
+    case PositionScheme::kLearned:
+      return "learned";
+    default:
+      return "none";
+  }
+}
+
+std::uint32_t windowed_layers(const ModelShape& s) {
+  return static_cast<std::uint32_t>(
+      std::count_if(s.layer_windows.begin(), s.layer_windows.end(), [](std::uint32_t window) { return window > 0; }));
+}
+
+std::uint32_t smallest_window(const ModelShape& s) {
+  std::uint32_t smallest = 0;
+  for (const std::uint32_t window : s.layer_windows) {
+    if (window > 0 && (smallest == 0 || window < smallest)) smallest = window;
+  }
+  return smallest;
+}
+
+// What the engine cannot do with a model, or nothing.
+std::string not_supported(const std::string& name, const ModelShape& s) {
+  if (!is_known_model_type(s.family)) return fmt::format("running model_type {}: only its sizes are known", s.family);
+  const auto stored = stored_format(name, s);
+  if (!stored || !stored->quantised() || stored->name == "fp8" || stored->name == "mxfp4") return {};
+  return fmt::format("running weights in {}: only their sizes are known", stored->name);
+}
+
+std::string facts_text(const ModelShape& s, const Weights& weights, const std::string& missing) {
+  const auto line = [](std::string_view title, const std::string& text) {
+    return fmt::format("{:<20} {}\n", title, text);
+  };
+  std::string text = line("family", fmt::format("{}: {} layers of {}", s.family, s.layers, s.hidden));
+  text +=
+      line("attention",
+           s.latent() ? fmt::format("{} heads on one latent row of {} + {}", s.heads, s.latent_rank, s.latent_rope_dim)
+                      : fmt::format("{} query heads on {} KV heads of {}", s.heads, s.kv_heads, s.head_dim));
+  const std::size_t unturned = s.unturned_layers.size();
+  const std::string none = unturned > 0 ? fmt::format(", none in {} of {} layers", unturned, s.layers) : "";
+  text += line("positions", fmt::format("{}{}; up to {} tokens", position_text(s), none, s.max_positions));
+  const std::uint32_t windowed = windowed_layers(s);
+  text += line("windows", windowed == 0
+                              ? "none"
+                              : fmt::format("{} tokens in {} of {} layers", smallest_window(s), windowed, s.layers));
+  if (s.experts > 0) {
+    text += line("experts", fmt::format("{} of {} a token{} in {} of {} layers", s.experts_per_token, s.experts,
+                                        s.shared_expert_ffn > 0 ? " and shared ones" : "", s.expert_layers(),
+                                        s.layers));
+  }
+  if (weights.a_token.value > 0) {
+    text += line("weights a token", fmt::format("{} GiB of {} GiB are read", gib_text(gib(weights.a_token)),
+                                                gib_text(gib(weights.bytes))));
+  }
+  return text + line("not supported", missing.empty() ? "nothing" : missing) + "\n";
+}
+
+// The same for programs: the same cells in every row.
+void add_facts(Table& table, const ModelShape& s, const Weights& weights, const std::string& missing) {
+  const std::vector<std::pair<Table::Column, std::string>> facts = {
+      {{"family", "family", false}, s.family},
+      {{"positions", "positions", false}, std::string(position_text(s))},
+      {{"longest context", "max_positions"}, std::to_string(s.max_positions)},
+      {{"layers with a window", "windowed_layers"}, std::to_string(windowed_layers(s))},
+      {{"window (tokens)", "window"}, windowed_layers(s) > 0 ? std::to_string(smallest_window(s)) : ""},
+      {{"experts", "experts"}, std::to_string(s.experts)},
+      {{"experts a token", "experts_per_token"}, std::to_string(s.experts_per_token)},
+      {{"layers with experts", "expert_layers"}, std::to_string(s.expert_layers())},
+      {{"weights a token", "weight_bytes_per_token"},
+       weights.a_token.value > 0 ? std::to_string(weights.a_token.value) : ""},
+      {{"not supported", "not_supported", false}, missing},
+  };
+  for (const auto& [column, cell] : facts) {
+    table.columns.push_back(column);
+    for (auto* rows : {&table.rows, &table.raw_rows}) {
+      for (auto& row : *rows) row.push_back(cell);
+    }
+  }
+}
+
+int show(const Arguments& arguments, const ModelShape& shape, const Weights& weights, const std::string& missing) {
+  Table table = show_model(arguments, shape, weights);
+  if (format_of(arguments) == Format::kTable) {
+    write_result(arguments, facts_text(shape, weights, missing) + format_table(table));
+  } else {
+    add_facts(table, shape, weights, missing);
+    write_table(arguments, table);
+  }
+  return 0;
+}
+
+int run_models(const Arguments& arguments) {
+  const std::filesystem::path catalog = data_folder() / "catalog";
+  if (arguments.positional.empty()) {
+    write_table(arguments, list_models(catalog));
+    return 0;
+  }
+  const std::string& word = arguments.positional[0];
+  const std::vector<std::string> known = {"show"};
+  if (word != "show") {
+    throw usage_error(fmt::format("models {}: expected `models` or `models show NAME|DIR|F.gguf`{}", word,
+                                  did_you_mean(word, known)));
+  }
+  if (arguments.positional.size() < 2) {
+    throw usage_error("models show: a name, a folder or a file is missing").note("`kvroof models` lists the names");
+  }
+  const std::filesystem::path path = arguments.positional[1];
+  if (path.extension() == ".gguf" && std::filesystem::is_regular_file(path)) {
+    const GgufModel model = load_gguf(path);
+    return show(arguments, model.shape, stored_weights(arguments, model),
+                "running GGUF weights: only their sizes are read");
+  }
+  const std::string& name = arguments.positional[1];
+  const ModelShape shape = find_model_shape(name, catalog);
+  return show(arguments, shape, projected_weights(arguments, name, shape), not_supported(name, shape));
+}
+
+void describe_models(po::options_description_easy_init add) {
+  add("batch", po::value<std::string>()->default_value("1"), "sequences; a list is a sweep")(
+      "context", po::value<std::string>()->default_value("2k"), "tokens of each, k = 1,024; a list is a sweep")(
+      "kv", po::value<std::string>(),
+      "KV cache as f32 | f16 | bf16 | fp8 | int8 | int4 | int4g64 | kivi2 | kivi4 (default: as the weights, beside "
+      "quantised ones bf16, of a GGUF file f16)")(
+      "dtype", po::value<std::string>(),
+      "how weights are stored: bf16 | f16 | fp8 | int8 | int4 | Q4_K_M … (default: as the checkpoint is)");
+}
+
+}  // namespace
+
+Command models_command() {
+  return {"models",
+          "model shapes: parameters, weight and KV bytes",
+          "[show NAME|DIR|F.gguf [--batch B --context N --kv f16]]",
+          "  kvroof models\n"
+          "  kvroof models show opt-175b --batch 128 --context 2k --kv f16\n"
+          "  kvroof models show models/demo --context 512,1k,2k --format csv",
+          describe_models,
+          run_models,
+          0,
+          2};
+}
+
+}  // namespace kvroof

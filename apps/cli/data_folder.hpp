@@ -1,0 +1,11 @@
+// Where the data that comes with the program is.
+#pragma once
+
+#include <filesystem>
+
+namespace kvroof {
+
+// Where catalog/ and models/ are: $KVROOF_HOME, else beside or above the program. Throws Error.
+std::filesystem::path data_folder();
+
+}  // namespace kvroof

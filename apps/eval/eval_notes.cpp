@@ -1,0 +1,149 @@
+// What the numbers of an evaluation mean, in sentences, and what each example gave, as JSON lines.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/eval/eval_output.hpp"
+
+namespace kvroof {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Notes {
+  std::span<const EvalPoint> points;
+  std::vector<std::string>& notes;
+
+  void operator()(const TextExamples& text) const {
+    notes.push_back(fmt::format(
+        "perplexity: {} window(s) of {} tokens, {} apart; the first {} of each are the prompt, and each later "
+        "one is a decode step under the policy and counts{}",
+        text.windows.size(), text.context, text.stride, text.prompt,
+        text.stride < text.context - text.prompt ? ", unless the window before has counted it" : ""));
+    notes.emplace_back("difference: in nats a token against full on the same tokens, with 1.96 standard errors");
+  }
+  void operator()(const AnswerExamples& examples) const {
+    for (const AnswerMetric* metric : examples.metrics) notes.emplace_back(metric->note);
+    notes.emplace_back(
+        "scores of greedy continuations, means over prompts; no beam search: beams are simulated as batch");
+    const bool several = std::ranges::any_of(examples.prompts, [](const auto& p) { return p.references.size() > 1; });
+    if (several) notes.emplace_back("of several references the best one counts, but for contains");
+  }
+  void operator()(const std::vector<ChoiceExample>& examples) const {
+    notes.emplace_back("per byte: by log-likelihood divided by the bytes of the choice; ±: one standard error");
+    std::size_t all = 0, unaffected = 0;
+    for (const auto& example : examples) {
+      for (const auto& choice : example.choices) {
+        ++all;
+        if (choice.prompt + 1 == choice.ids.size()) ++unaffected;
+      }
+    }
+    if (unaffected == 0) return;
+    notes.push_back(
+        fmt::format("{} of {} choices are one token after the prompt, before anything is evicted: no policy can change "
+                    "their likelihood; --prompt 0.5 lets policies evict within the context",
+                    unaffected, all));
+  }
+  void operator()(const NeedleExamples& examples) const {
+    notes.push_back(fmt::format(
+        "found: keys whose every token is what a greedy answer would say; at 0.5: of those behind half of the text. {}",
+        examples.question_in_prompt ? "The question is part of the prompt: policies see it before they evict"
+                                    : "Policies evict before they see the question (--question-in-prompt: after)"));
+    const double full = needle_summary(points.front()).found;
+    if (full >= 0.5) return;
+    notes.push_back(
+        fmt::format("full attention itself finds {:.0f} % of the keys, so that policies have little to lose: try a "
+                    "shorter --context, or a --needle and --question in the words of the model",
+                    full * 100));
+  }
+};
+
+struct Details {
+  const EvalPoint& point;
+  std::string& lines;
+
+  void add(Json line) const {
+    Json whole = {{"policy", point.spec.text()}};
+    whole.update(line);
+    lines += whole.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+  void operator()(const TextExamples& text) const {
+    for (std::size_t i = 0; i < text.windows.size(); ++i) {
+      add({{"window", i},
+           {"first_token", text.windows[i].first},
+           {"bytes", text.windows[i].bytes},
+           {"logprobs", point.logprobs[i]}});
+    }
+  }
+  void operator()(const AnswerExamples& examples) const {
+    const auto json = [](const RougeScore& s) {
+      return Json{{"precision", s.precision}, {"recall", s.recall}, {"f1", s.f1}};
+    };
+    for (std::size_t i = 0; i < examples.prompts.size(); ++i) {
+      const EvalPoint::Continuation& c = point.continuations[i];
+      const auto& [rouge, match] = c.score;
+      add({{"line", examples.prompts[i].line},
+           {"text", c.text},
+           {"ids", c.ids},
+           {"rouge1", json(rouge.rouge1)},
+           {"rouge2", json(rouge.rouge2)},
+           {"rougeL", json(rouge.rougeL)},
+           {"f1", match.f1},
+           {"exact", match.exact},
+           {"contains", match.contains},
+           {"contains_any", match.contains_any}});
+    }
+  }
+  void operator()(const std::vector<ChoiceExample>& examples) const {
+    for (std::size_t i = 0; i < examples.size(); ++i) {
+      const std::vector<ChoiceScore>& choices = point.questions[i].choices;
+      std::vector<double> likelihoods;
+      for (const ChoiceScore& choice : choices) likelihoods.push_back(choice.log_likelihood);
+      add({{"line", examples[i].line},
+           {"answer", examples[i].answer},
+           {"likeliest", likeliest(choices)},
+           {"likeliest_for_length", likeliest_for_length(choices)},
+           {"log_likelihoods", likelihoods}});
+    }
+  }
+  void operator()(const NeedleExamples& examples) const {
+    for (std::size_t i = 0; i < examples.cases.size(); ++i) {
+      const NeedleExamples::Case& hidden = examples.cases[i];
+      const NeedleScore& score = point.needles[i];
+      add({{"context", examples.contexts[hidden.context]},
+           {"depth", examples.depths[hidden.depth]},
+           {"text_begin", hidden.text_begin},
+           {"before", hidden.before},
+           {"key", hidden.key},
+           {"found", score.found},
+           {"log_likelihood", score.log_likelihood},
+           {"tokens", score.tokens}});
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<std::string> eval_notes(const EvalRun& run, std::span<const EvalPoint> points) {
+  std::vector<std::string> notes;
+  std::visit(Notes{points, notes}, run.examples);
+  std::vector<std::string> budgets;
+  for (const EvalPoint& point : points) {
+    const Budget& budget = point.spec.budget;
+    if (budget.kind == Budget::Kind::kUnlimited) continue;
+    std::string text = fmt::format("budget {} = {}", budget.text, budget.describe());
+    if (std::find(budgets.begin(), budgets.end(), text) == budgets.end()) budgets.push_back(std::move(text));
+  }
+  notes.insert(notes.end(), budgets.begin(), budgets.end());
+  if (points.front().kv_resident_bytes) notes.emplace_back("KV held: of one sequence, mean over decode steps");
+  return notes;
+}
+
+std::string eval_details(const Examples& examples, std::span<const EvalPoint> points) {
+  std::string lines;
+  for (const EvalPoint& point : points) std::visit(Details{point, lines}, examples);
+  return lines;
+}
+
+}  // namespace kvroof

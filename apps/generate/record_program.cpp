@@ -1,0 +1,204 @@
+#include "apps/generate/record_program.hpp"
+
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "apps/cli/options.hpp"
+#include "apps/generate/spools.hpp"
+#include "kernels/cupti/inject/inject.hpp"
+#include "kernels/cupti/machine.hpp"
+#include "kvroof_version.hpp"
+#include "traces/import_profile.hpp"
+
+namespace fs = std::filesystem;
+
+namespace kvroof {
+namespace {
+
+fs::path inject_library() {
+  std::error_code ignored;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  for (const fs::path& place : {folder.parent_path() / "lib", folder}) {
+    if (fs::exists(place / kInjectLibrary, ignored)) return place / kInjectLibrary;
+  }
+  throw Error(fmt::format("{} was not found in {}", kInjectLibrary, (folder.parent_path() / "lib").string()))
+      .note("`cmake --build build` makes it beside the program");
+}
+
+// The folder where processes write while the program runs.
+class SpoolFolder {
+  // Never inside: `run.kvt/` names run.kvt.
+  static fs::path beside(const fs::path& out) {
+    const fs::path path = fs::absolute(out).lexically_normal();
+    return (path.has_filename() ? path : path.parent_path()).string() + ".spools-XXXXXX";
+  }
+
+ public:
+  explicit SpoolFolder(const fs::path& out) : path_(beside(out)) {
+    std::string name = path_.string();
+    if (mkdtemp(name.data()) == nullptr) {
+      throw Error(fmt::format("{}: no folder can be made beside it: {}", out.string(), std::strerror(errno)));
+    }
+    path_ = name;
+  }
+  // Of an empty folder nothing is lost; spools stay until remove().
+  ~SpoolFolder() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  SpoolFolder(const SpoolFolder&) = delete;
+  SpoolFolder& operator=(const SpoolFolder&) = delete;
+  [[nodiscard]] const fs::path& path() const { return path_; }
+  // The trace is whole.
+  void remove() const {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+
+ private:
+  fs::path path_;
+};
+
+// This process's environment with some variables set.
+std::vector<std::string> environment_with(const std::map<std::string, std::string>& set) {
+  std::vector<std::string> variables;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string variable = *at;
+    if (set.count(variable.substr(0, variable.find('='))) == 0) variables.push_back(variable);
+  }
+  for (const auto& [name, value] : set) variables.push_back(name + "=" + value);
+  return variables;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (std::string& word : words) out.push_back(word.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+std::atomic<pid_t> g_program{0};
+
+std::atomic<bool> g_stop{false};  // the program has ended, and the merge is to end too
+
+// Signals that someone sends to us are the program's; those of the terminal reach it by themselves.
+void pass_on(int signal, siginfo_t* info, void*) {
+  const pid_t program = g_program.load();
+  if (program > 0 && info->si_code <= 0) kill(program, signal);
+  if (program == 0 && signal != SIGUSR1 && signal != SIGUSR2) g_stop = true;
+}
+
+constexpr int kPassed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+// A shell's exit codes for a command that is not there, and for one that is and cannot be run.
+constexpr auto kNotFound = static_cast<ExitCode>(127);
+constexpr auto kNotExecutable = static_cast<ExitCode>(126);
+
+// What a shell answers where it cannot run a command. A script's first line, or a binary's, names another program.
+Error cannot_run(const std::string& command, int why) {
+  std::error_code ignored;
+  const bool there = command.find('/') != std::string::npos && fs::exists(command, ignored);
+  std::string text = std::strerror(why);
+  if (why == ENOENT && there) text = "the interpreter that it names is not there";
+  if (why == ENOENT && command.find('/') == std::string::npos) text = "not found in PATH";
+  if (why == EACCES && fs::is_directory(command, ignored)) text = "it is a folder";
+  if (why == ENOEXEC) text = "it is neither a program for this machine nor a script that begins with #!";
+  return Error(fmt::format("{}: cannot be run: {}; nothing was recorded, and there is no trace", command, text),
+               why == ENOENT && !there ? kNotFound : kNotExecutable);
+}
+
+// Starts the program with the default answers to the signals that we pass on; the exit code as a shell has it.
+int run_to_its_end(std::vector<std::string> words, std::vector<std::string> variables) {
+  sigset_t passed, before;
+  sigemptyset(&passed);
+  for (const int signal : kPassed) {
+    struct sigaction own {};
+    sigaction(signal, nullptr, &own);
+    if (own.sa_handler != SIG_IGN) sigaddset(&passed, signal);  // nohup: ignored here and by the program
+  }
+  sigprocmask(SIG_BLOCK, &passed, &before);  // until there is someone to pass them to
+  struct sigaction action {};
+  action.sa_sigaction = pass_on;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  for (const int signal : kPassed) {
+    if (sigismember(&passed, signal) == 1) sigaction(signal, &action, nullptr);
+  }
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigdefault(&attributes, &passed);
+  posix_spawnattr_setsigmask(&attributes, &before);
+  pid_t process = 0;
+  const int refused = posix_spawnp(&process, words[0].c_str(), nullptr, &attributes, pointers(words).data(),
+                                   pointers(variables).data());
+  posix_spawnattr_destroy(&attributes);
+  g_program.store(refused == 0 ? process : 0);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (refused != 0) throw cannot_run(words[0], refused);
+  int status = 0;
+  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  g_program.store(0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+MergedSpools write_trace(const Arguments& arguments, const fs::path& out, const fs::path& spools, int code) try {
+  MergedSpools merged;
+  write_profile(out, kVersion, arguments.command_line, [&](ProfileSink& sink) {
+    merged = merge_spools(spools, sink, g_stop);
+    sink.note("program", command_text(arguments.program));
+    sink.note("exit_code", std::to_string(code));
+  });
+  return merged;
+} catch (const Error& error) {
+  if (fs::is_empty(spools)) throw;
+  throw Error(fmt::format("{}: {}", out.string(), error.what()), error.code())
+      .note(fmt::format("what was recorded is kept: `kvroof import spools {} -o {}`", spools.string(), out.string()));
+}
+
+// NVTX calls reach CUPTI when it is named before the first of them; what the user has named has them instead.
+void name_for_ranges(const Machine& machine, bool quiet, std::map<std::string, std::string>& set) {
+  if (const auto other = machine.variable(kNvtxVariable)) {
+    if (quiet || names_cupti(*other)) return;
+    fmt::print(stderr, "note: {} is {}, which gets the program's NVTX ranges; unset it to have them in the trace\n",
+               kNvtxVariable, *other);
+    return;
+  }
+  const auto cupti = find_library(machine, kCuptiFile);
+  if (cupti.empty()) return;
+  if (machine.cupti_version(cupti.front()) != kCuptiWithoutNvtx) {
+    set[kNvtxVariable] = cupti.front();
+  } else if (!quiet) {
+    fmt::print(stderr, "note: {} is of CUDA 13.0 before its first update, which ends programs that name a thread: NVTX "
+               "ranges are not recorded\n", cupti.front());
+  }
+}
+
+}  // namespace
+
+int record_program(const Arguments& arguments, const fs::path& out) {
+  const SpoolFolder spools(out);
+  const Machine machine = this_machine();
+  std::map<std::string, std::string> set = {{"CUDA_INJECTION64_PATH", inject_library().string()},
+                                            {kSpoolFolderVariable, spools.path().string()}};
+  name_for_ranges(machine, arguments.quiet, set);
+  if (const auto other = machine.variable("CUDA_INJECTION64_PATH"); other && !arguments.quiet) {
+    fmt::print(stderr, "note: CUDA_INJECTION64_PATH was {}; the program gets kvroof's recorder instead\n", *other);
+  }
+  const int code = run_to_its_end(arguments.program, environment_with(set));
+  const MergedSpools merged = write_trace(arguments, out, spools.path(), code);
+  spools.remove();
+  if (!arguments.quiet) fmt::print(stderr, "{}\n", merged_text(out, merged));
+  return code;
+}
+
+}  // namespace kvroof

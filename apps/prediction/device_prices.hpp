@@ -1,0 +1,36 @@
+// What devices cost: the catalog's listed prices, or those that --usd-per-hour gives.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "apps/cli/command.hpp"
+#include "sim/device/device.hpp"
+
+namespace kvroof {
+
+// --usd-per-hour, of plan, compare and simulate.
+void describe_prices(boost::program_options::options_description_easy_init add);
+// Replaces the prices of the devices that it names. Throws Error (usage).
+void set_prices(const Arguments& arguments, std::span<Device> devices);
+
+// Of a million generated tokens, at the lowest and the highest price of the device.
+struct TokenPrice {
+  double low_usd = 0, high_usd = 0;
+};
+// At so many tokens/s that a device makes; nothing: it has no price, or makes none.
+std::optional<TokenPrice> price_of_million_tokens(const Device& device, double tokens_per_s_a_device);
+// {low, high} of a row, without values for nothing.
+nlohmann::ordered_json price_json(const std::optional<TokenPrice>& price);
+// "at the prices of --usd-per-hour", "at the lowest and the highest listed price of the devices, the latest of
+// 2026-03"; empty: none has a price.
+std::string prices_text(std::span<const Device* const> devices);
+
+// "2.69 to 4.76", or one number where both are the same.
+std::string usd_range(double low, double high);
+// "$2.69 to 4.76 an hour and device (2026-03)", "$2 an hour and device (as given)".
+std::string price_text(const Price& price);
+
+}  // namespace kvroof

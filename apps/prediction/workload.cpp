@@ -1,0 +1,384 @@
+#include "apps/prediction/workload.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "apps/cli/data_folder.hpp"
+#include "apps/cli/shared_options.hpp"
+#include "apps/cli/values.hpp"
+#include "apps/prediction/nominal_recording.hpp"
+#include "apps/prediction/speculation.hpp"
+#include "apps/prediction/workload_weights.hpp"
+#include "apps/replay/replay_points.hpp"
+#include "kernels/engine/token_kinds.hpp"
+#include "sim/core/suggest.hpp"
+#include "sim/cost/engine_profile.hpp"
+#include "sim/policy/head_values.hpp"
+
+namespace fs = std::filesystem;
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+
+std::vector<PointResult> replay_points(const TraceReader& trace, const WorkloadRequest& request,
+                                       std::span<const PolicySpec> points, const Arguments& arguments) {
+  ThreadPool pool(arguments.threads);
+  ReplayOptions options;
+  options.seed = arguments.has("seed") ? arguments.seed : trace.manifest().seed;
+  options.measure = {.recall = false, .output_error = false};
+  // Sets are not asked for, and counts do not depend on the numbers in W_O: its rows are one row of zeros.
+  const TraceLayer& layer = trace.manifest().layers.front();
+  const std::vector<float> row(std::size_t{layer.query_heads} * layer.v_width);
+  options.output_projection = [&](LayerId) -> RowsView {
+    return {reinterpret_cast<const std::byte*>(row.data()), DType::kF32, 0, row.size(), request.model.hidden};
+  };
+  options.token_kinds = token_kinds_of(trace);
+  return replay(trace, points, options, pool);
+}
+
+// `points`: those of the request, as they are replayed.
+std::vector<Workload> workloads_of(const TraceReader& trace, const WorkloadRequest& request,
+                                   std::span<const PolicySpec> points, const Arguments& arguments) {
+  const ModelShape recorded = shape_of(trace.manifest());
+  std::vector<PointResult> results = replay_points(trace, request, points, arguments);
+  std::vector<Workload> workloads;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    results[i].replayed = results[i].spec.budget;
+    results[i].spec = request.points[i];
+    workloads.emplace_back(request, std::move(results[i]), recorded);
+  }
+  return workloads;
+}
+
+const std::string& required(const Arguments& arguments, const std::string& option, const std::string& what) {
+  if (!arguments.has(option)) throw usage_error(fmt::format("--{} is missing: {}", option, what));
+  return arguments.get<std::string>(option);
+}
+
+// Quantised weights are computed with in 16 bits, or in a type of their own.
+DType activations_of(const WeightFormat& format) {
+  return format.quantised() ? DType::kBF16 : parse_dtype(format.name).value_or(DType::kBF16);
+}
+
+// Each type of weights over each number of devices, with each kind of drafts; `auto` leaves out what the model cannot
+// be spread over.
+std::vector<Deployment> deployments_of(const Arguments& arguments, const WorkloadRequest& request,
+                                       const std::vector<WeightFormat>& formats) {
+  const bool any = takes_any_layout(arguments);
+  const auto speculations = speculations_of(arguments, request.model);
+  std::vector<Deployment> deployments;
+  std::string refused;
+  const auto add = [&](Deployment deployment) {
+    const std::string problem = deployment_problem(request.model, deployment);
+    if (problem.empty()) return deployments.push_back(std::move(deployment));
+    refused = fmt::format("{}: {}", layout_options(deployment), problem);
+    if (!any) throw usage_error(refused);
+  };
+  for (const Deployment& layout : layouts_of(arguments)) {
+    for (const WeightFormat& format : formats) {
+      Deployment deployment = layout;
+      deployment.types = {activations_of(format), activations_of(format)};
+      deployment.weights = format;
+      for (const auto& speculation : speculations) {
+        deployment.speculation = speculation;
+        add(deployment);
+      }
+    }
+  }
+  if (deployments.empty()) throw usage_error(refused).note("so are the others that --tp auto tries");
+  return deployments;
+}
+
+// What --kv auto tries beside the default: the engine's own, or those of kvroof's.
+std::vector<std::optional<KvType>> types_to_try(const WorkloadRequest& request) {
+  std::vector<std::optional<KvType>> types = {std::nullopt};
+  const bool known = request.engine && !request.engine->cache_types.empty();
+  for (const std::string& name : known ? request.engine->cache_types : std::vector<std::string>{"int8", "int4"}) {
+    const KvType type = kv_type_value(name, true);
+    if (type.bits() < 16) types.emplace_back(type);
+  }
+  return types;
+}
+
+// The policies, each with every type of --kv; `auto` leaves out what a policy cannot have.
+std::vector<PolicySpec> points_of(const Arguments& arguments, const WorkloadRequest& request) {
+  std::vector<PolicySpec> points = policy_points(arguments);
+  if (!arguments.has("kv")) {
+    set_kv_type(points, std::nullopt);
+    return points;
+  }
+  const std::string& text = arguments.get<std::string>("kv");
+  const bool any = text == "auto";
+  std::vector<std::optional<KvType>> types;
+  if (any) {
+    types = types_to_try(request);
+  } else {
+    for (const std::string& item : split_list("kv", text)) types.emplace_back(kv_type_value(item, true));
+  }
+  std::vector<PolicySpec> crossed;
+  for (const PolicySpec& point : points) {
+    for (const std::optional<KvType>& type : types) {
+      const std::string problem = kv_problem(point, type);
+      if (!problem.empty() && !any) throw usage_error(problem);
+      if (!problem.empty()) continue;
+      crossed.push_back(point);
+      crossed.back().kv = point.kv ? point.kv : type;
+    }
+  }
+  return crossed;
+}
+
+std::uint32_t prompt_of(const Arguments& arguments, const WorkloadRequest& request) {
+  const std::string& text = arguments.get<std::string>("prompt");
+  if (text != "max") return count_value("prompt", text, 1, kMostPrompt);
+  if (request.model.max_positions > request.output) return request.model.max_positions - request.output;
+  throw usage_error(fmt::format("--prompt max: {} has {} positions and --output takes {}; ask for fewer tokens",
+                                request.model.name, request.model.max_positions, request.output));
+}
+
+}  // namespace
+
+void require_positions(const ModelShape& model, std::uint32_t prompt, std::uint32_t output) {
+  if (model.position != PositionScheme::kLearned || std::uint64_t{prompt} + output <= model.max_positions) return;
+  throw usage_error(fmt::format("--prompt {} and --output {}: {} has {} learned positions", prompt, output, model.name,
+                                model.max_positions))
+      .note("--prompt max takes as many as there are");
+}
+
+void describe_workload(po::options_description_easy_init add) {
+  add("model", po::value<std::string>(),
+      "a name of the catalog (Qwen/Qwen3-32B is qwen3-32b), a folder, its config.json or a GGUF file");
+  add("policy", po::value<std::string>()->default_value("full"), "name[:key=value]…");
+  add("budget", po::value<std::string>(),
+      "for a policy that carries none: 0.5 or 50% (of the prompt), 512 or 4k (tokens)");
+  add("prompt", po::value<std::string>()->default_value("2k"),
+      "prompt tokens of a sequence; max: as many as the model has positions, in plan as many as also fit and meet the "
+      "goals");
+  add("output", po::value<std::string>()->default_value("512"), "generated tokens of a sequence");
+  add("trace", po::value<std::string>(), "a recorded run whose residency is projected (default: a nominal one)");
+  add("dtype", po::value<std::string>(),
+      "how weights are stored: bf16 | f16 | fp8 | int8 | int4 | Q4_K_M …, a list, or auto (default: the model's)");
+  describe_layouts(add);
+  add("kv", po::value<std::string>(),
+      "KV cache as f32 | f16 | bf16 | fp8 | int8 | int4 | int4g64 | kivi2 | kivi4, a list, or auto: the default and "
+      "those of the engine, kvroof's own int8 and int4 (default: as the weights, beside quantised ones bf16)");
+  add("engine", po::value<std::string>(),
+      "how an engine launches work, a name of catalog/engines: kvroof, vllm, tensorrt-llm …, as it is today or in a "
+      "version: vllm@0.2.5, llama-cpp@b2800, llama-cpp@2024-03 (default: kvroof's own)");
+  add("gpu-memory-utilization", po::value<std::string>(),
+      "share of a device's memory that the engine takes for all it holds (default: the engine's)");
+  add("max-num-seqs", po::value<std::string>(), "sequences that run at once at most (default: the engine's)");
+  add("sampling", po::value<std::string>()->default_value("greedy"),
+      "how tokens are chosen: greedy | top-p, which some engines' samplers sort the vocabulary for");
+  describe_speculation(add);
+}
+
+namespace {
+
+// The two names of every command line are easily exchanged, and a list of a hundred models does not say so.
+void refuse_device_as_model(const std::string& model, const fs::path& catalog) {
+  const std::vector<std::string> devices = catalog_device_names(catalog);
+  if (std::find(devices.begin(), devices.end(), model) == devices.end()) return;
+  throw usage_error(fmt::format("--model {0}: that is a device; expected --device {0} and --model NAME", model))
+      .note("`kvroof models` lists the names");
+}
+
+EngineProfile default_or_named_engine(const WorkloadRequest& request, const Device& device) {
+  if (!request.engine) return default_engine_profile(device.kind, data_folder() / "catalog");
+  const bool cpu = device.kind == DeviceKind::kCpu;
+  const EngineProfile there =
+      find_engine_profile(request.engine->name + request.engine_version, data_folder() / "catalog",
+                          cpu ? "CPU" : device.architecture, gib(device.usable_memory()));
+  // Launches and graphs of a GPU's engines say nothing of a CPU; those of no graphs may be anything.
+  if (there.on_cpu != cpu && (there.on_cpu || there.graphs)) {
+    throw usage_error(fmt::format("--engine {}: it runs on a {}, and {} is a {}", there.name,
+                                  there.on_cpu ? "CPU" : "GPU", device.name, cpu ? "CPU" : "GPU"))
+        .note("leave --engine away for kvroof's own back end");
+  }
+  return there;
+}
+
+}  // namespace
+
+WorkloadRequest workload_request(const Arguments& arguments) {
+  WorkloadRequest request;
+  const fs::path catalog = data_folder() / "catalog";
+  refuse_device_as_model(required(arguments, "model", "`kvroof models` lists the names"), catalog);
+  request.model = find_model_shape(required(arguments, "model", "`kvroof models` lists the names"), catalog);
+  if (arguments.has("engine")) {
+    const auto& name = arguments.get<std::string>("engine");
+    request.engine = find_engine_profile(name, catalog);
+    request.engine_version = name.substr(std::min(name.find('@'), name.size()));
+  }
+  if (arguments.has("gpu-memory-utilization")) {
+    request.memory_share =
+        number_value("gpu-memory-utilization", arguments.get<std::string>("gpu-memory-utilization"), 0.05, 1);
+  }
+  if (arguments.has("max-num-seqs")) {
+    request.most_sequences = count_value("max-num-seqs", arguments.get<std::string>("max-num-seqs"), 1, 1U << 20);
+  }
+  request.points = points_of(arguments, request);
+  for (const PolicySpec& point : request.points) request.several_caches |= point.kv != request.points.front().kv;
+  request.output = count_value("output", arguments.get<std::string>("output"), 1, 1U << 20);
+  request.prompt = prompt_of(arguments, request);
+  request.longest = {request.prompt, request.output};
+  require_positions(request.model, request.prompt, request.output);
+  const std::vector<WeightFormat> formats = weight_formats_of(arguments, request);
+  request.deployments = deployments_of(arguments, request, formats);
+  const std::string sampling = arguments.get<std::string>("sampling");
+  if (sampling != "greedy" && sampling != "top-p") {
+    throw usage_error(fmt::format("--sampling {}: expected greedy or top-p", sampling));
+  }
+  for (Deployment& d : request.deployments) d.top_p = sampling == "top-p";
+  if (arguments.has("trace")) request.trace = arguments.get<std::string>("trace");
+  return request;
+}
+
+EngineProfile WorkloadRequest::engine_on(const Device& device) const {
+  EngineProfile profile = default_or_named_engine(*this, device);
+  if (memory_share) profile.reserve_fraction = 1 - *memory_share;
+  if (most_sequences) profile.largest_batch = *most_sequences;
+  return profile;
+}
+
+std::string WorkloadRequest::title(const PolicySpec& policy) const {
+  if (!several_caches) return policy.text();
+  const KvType kv = with_cache_of(policy, deployments.front()).types.kv;
+  const bool one = std::ranges::all_of(
+      deployments, [&](const Deployment& d) { return with_cache_of(policy, d).types.kv == kv; });
+  return fmt::format("{}, KV {}", policy.text(), one ? std::string(name_of(kv)) : "by default");
+}
+
+Workload::Workload(const WorkloadRequest& request, PointResult result, ModelShape recorded)
+    : model_(request.model),
+      recorded_(std::move(recorded)),
+      prompt_(request.prompt),
+      output_(request.output),
+      result_(std::move(result)),
+      mean_(with_prompt(request.prompt)) {}
+
+ResidencySummary Workload::with_lengths(std::uint32_t prompt, std::uint32_t output) const {
+  return summarise_as(result_, recorded_, model_, prompt, output);
+}
+
+std::vector<ResidencySummary> Workload::steps() const {
+  std::vector<ResidencySummary> steps;
+  for (const LayerCounts& counts : step_counts_as(result_, recorded_, model_, prompt_, output_)) {
+    ResidencySummary& step = steps.emplace_back(mean_);
+    step.decode = counts;
+    step.decode_steps = 1;
+  }
+  return steps;
+}
+
+std::vector<LayerCounts> Workload::step_counts(std::uint32_t prompt, std::uint32_t output) const {
+  const std::vector<LayerCounts> all = step_counts_as(result_, recorded_, model_, prompt, output);
+  const std::size_t sequences = all.size() / output;
+  std::vector<LayerCounts> steps;
+  for (std::uint32_t step = 0; step < output; ++step) {
+    LayerCounts sum;
+    for (std::size_t s = 0; s < sequences; ++s) sum += all[s * output + step];
+    steps.push_back(sum / sequences);
+  }
+  return steps;
+}
+
+std::vector<Workload> make_workloads(const WorkloadRequest& request, const Arguments& arguments) {
+  if (request.trace) {
+    return workloads_of(TraceReader::open_attention(*request.trace), request, request.points, arguments);
+  }
+  for (const PolicySpec& point : request.points) {
+    const PolicyInfo& info = policy_info(point.name);
+    const PolicyTraits traits = info.traits(point);
+    const char* what = nullptr;
+    if (!info.takes_budget && traits.rows != RowNeed::kNone && traits.capacities == Capacities::kByHead) {
+      what = "holds as many tokens as its attention says, and a nominal recording has none";
+    } else if (names_heads(point)) {
+      what = "is told which heads hold what, and a nominal recording has one head";
+    }
+    if (what != nullptr) {
+      throw usage_error(fmt::format("policy {} {}: give a recorded run (--trace)", point.name, what));
+    }
+  }
+  const NominalRecording nominal(request, arguments.seed);
+  return workloads_of(TraceReader::open_attention(nominal.path()), request, nominal.points(), arguments);
+}
+
+std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
+  if (request.output > 1) return {};
+  return {"an answer of one token is made by its prompt: times per token and tokens/s are of the step that would make "
+          "a second one, and under load of whole requests"};
+}
+
+// Types of the cache that the engine is not known to have.
+static std::string assumed_cache(const WorkloadRequest& request) {
+  if (!request.engine || request.engine->cache_types.empty()) return {};
+  const auto& known = request.engine->cache_types;
+  for (const PolicySpec& point : request.points) {
+    if (!point.kv || point.kv->bits() >= 16) continue;
+    const std::string name(name_of(*point.kv));
+    if (std::ranges::find(known, name) != known.end()) continue;
+    return fmt::format("--kv {}: {} is known to have a cache in {}; that it had this one is assumed", name,
+                       request.engine->name, join(known));
+  }
+  return {};
+}
+
+std::vector<std::string> workload_notes(const WorkloadRequest& request, std::span<const Device* const> devices) {
+  std::vector<std::string> notes = layout_notes(request, devices);
+  if (!request.trace) {
+    notes.emplace_back(
+        "what the policy holds comes from synthetic attention, which fills budgets as a model's does; --trace takes "
+        "it from a recorded run");
+  }
+  if (!request.stored_format.empty()) {
+    notes.push_back(request.keeps_stored
+                        ? fmt::format("weights are taken in {}, as this checkpoint is stored; --dtype bf16 is without "
+                                      "that", request.stored_format)
+                        : fmt::format("this checkpoint is stored in {0}; kvroof's own engine runs it in 16 bits, and "
+                                      "--engine vllm or another, or --dtype {0}, keeps them", request.stored_format));
+  }
+  if (std::string note = assumed_cache(request); !note.empty()) notes.push_back(std::move(note));
+  const auto any_point = [&](auto holds) {
+    return std::any_of(request.points.begin(), request.points.end(), holds);
+  };
+  const bool evicts = any_point([](const PolicySpec& point) { return point.name != "full"; });
+  if (evicts || any_point([](const PolicySpec& point) { return point.kv && point.kv->bits() < 16; })) {
+    notes.emplace_back("what a smaller cache costs in quality is not in these numbers: `kvroof replay` and `kvroof "
+                       "eval` measure it on a model that you have");
+  }
+  for (const PolicySpec& point : request.points) {
+    const double share = 100 * point.budget.value / request.prompt;
+    if (!policy_info(point.name).takes_budget || point.budget.kind != Budget::Kind::kTokens || share >= 5) continue;
+    notes.push_back(fmt::format("{}: a whole number is tokens, {:.2g} % of the prompt; a share is written 0.5 or 50%",
+                                point.text(), share));
+  }
+  if (evicts && !request.is_own_engine() && !request.engine->on_cpu) {
+    notes.push_back(fmt::format("--engine {} says how work is launched; that it can evict is assumed, and what the "
+                                "policy itself launches, reads and holds is added", request.engine->name));
+  }
+  const ModelShape& model = request.model;
+  const auto [prompt, output] = request.longest;
+  if (model.max_positions > 0 && std::uint64_t{prompt} + output > model.max_positions) {
+    notes.push_back(fmt::format("{} + {} tokens are more than the {} positions that {} was made for; time and memory "
+                                "do not depend on that, answers do",
+                                prompt, output, model.max_positions, model.name));
+  }
+  for (const PolicySpec& point : request.points) {
+    const PolicyInfo& info = policy_info(point.name);
+    if (info.takes_budget || info.traits(point).capacities != Capacities::kByHead) continue;
+    notes.push_back(fmt::format(
+        "{} has no budget: what it holds is taken as the recorded share of all tokens, so record at the lengths that "
+        "are asked about",
+        point.name));
+  }
+  for (std::string& note : speculation_notes(request.deployments)) notes.push_back(std::move(note));
+  return notes;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,92 @@
+// A model under a policy, with prompt and output lengths: what it holds, reads and moves, to be priced on devices.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/cli/command.hpp"
+#include "apps/prediction/layouts.hpp"
+#include "sim/cost/cost.hpp"
+#include "sim/model/model_shape.hpp"
+#include "sim/policy/spec.hpp"
+#include "sim/replay/replay.hpp"
+#include "sim/traffic/summary.hpp"
+
+namespace kvroof {
+
+constexpr std::uint32_t kMostPrompt = 1U << 24;  // tokens; no model has as many positions
+
+// What plan and compare are asked about.
+struct WorkloadRequest {
+  ModelShape model;
+  std::vector<Deployment> deployments;  // types of the weights × devices that share each layer; at least one
+  std::vector<PolicySpec> points;  // policies × budgets × types of the cache
+  bool several_caches = false;     // more than one type of the cache was asked for
+  std::uint32_t prompt = 0, output = 0;
+  std::array<std::uint32_t, 2> longest{};  // prompt and answer of the longest sequence
+  std::optional<std::filesystem::path> trace;  // whose residency is projected; nothing: a nominal one
+  std::optional<EngineProfile> engine;         // nothing: the device's own
+  std::string stored_format;                   // of a quantised checkpoint, where no --dtype was asked for; or empty
+  bool keeps_stored = false;                   // its weights are priced so
+  std::optional<double> memory_share;           // of a device's memory, that an engine takes; nothing: its own
+  std::optional<std::uint32_t> most_sequences;  // at once; nothing: as many as its scheduler takes
+  std::string engine_version;                  // of it, with an @; empty: today's
+
+  // Whether it is kvroof's own back end that is asked about.
+  [[nodiscard]] bool is_own_engine() const { return !engine || engine->name == "kvroof"; }
+  // With the cache that the policy names, if it names one.
+  [[nodiscard]] Deployment with_cache_of(const PolicySpec& policy, Deployment deployment) const {
+    deployment.types.kv = policy.kv.value_or(deployment.types.kv);
+    return deployment;
+  }
+  [[nodiscard]] EngineProfile engine_on(const Device& device) const;
+  // Its name and the version that was asked for: vllm@0.2.5.
+  [[nodiscard]] std::string engine_text(const Device& device) const { return engine_on(device).name + engine_version; }
+  // The policy, with its cache where there are several.
+  [[nodiscard]] std::string title(const PolicySpec& policy) const;
+};
+
+void describe_workload(boost::program_options::options_description_easy_init add);
+// A table of positions has no rows beyond its end. Throws Error (usage).
+void require_positions(const ModelShape& model, std::uint32_t prompt, std::uint32_t output);
+// Throws Error (usage) with "did you mean". `--prompt max` is the longest that the model's positions allow.
+WorkloadRequest workload_request(const Arguments& arguments);
+
+// One policy of a request.
+class Workload {
+ public:
+  Workload(const WorkloadRequest& request, PointResult result, ModelShape recorded);
+
+  [[nodiscard]] const PolicySpec& policy() const { return result_.spec; }
+  // A mean decode step, at the lengths of the request or at another prompt.
+  [[nodiscard]] const ResidencySummary& mean() const { return mean_; }
+  [[nodiscard]] ResidencySummary with_prompt(std::uint32_t prompt) const { return with_lengths(prompt, output_); }
+  [[nodiscard]] ResidencySummary with_lengths(std::uint32_t prompt, std::uint32_t output) const;
+  [[nodiscard]] std::uint32_t prompt() const { return prompt_; }
+  // Each decode step of each sequence.
+  [[nodiscard]] std::vector<ResidencySummary> steps() const;
+  // The counts of each decode step at other lengths, the mean of the recorded sequences: [output].
+  [[nodiscard]] std::vector<LayerCounts> step_counts(std::uint32_t prompt, std::uint32_t output) const;
+
+ private:
+  ModelShape model_, recorded_;
+  std::uint32_t prompt_, output_;
+  PointResult result_;
+  ResidencySummary mean_;
+};
+
+// One for each policy of the request, from a replay of the trace or of a nominal one.
+std::vector<Workload> make_workloads(const WorkloadRequest& request, const Arguments& arguments);
+
+// What a reader of the numbers must know, a sentence each.
+std::vector<std::string> workload_notes(const WorkloadRequest& request, std::span<const Device* const> devices);
+// What plan and compare say of answers of one token, which have no time per further token; nothing of others.
+std::vector<std::string> one_token_notes(const WorkloadRequest& request);
+
+}  // namespace kvroof

@@ -1,0 +1,57 @@
+#include "apps/prediction/workload_weights.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/cli/data_folder.hpp"
+#include "apps/cli/values.hpp"
+#include "sim/core/suggest.hpp"
+#include "sim/model/stored_format.hpp"
+
+namespace fs = std::filesystem;
+
+namespace kvroof {
+
+std::optional<WeightFormat> stored_format(const std::string& name, const ModelShape& model) {
+  const fs::path catalog = data_folder() / "catalog";
+  if (name == model.name && std::ranges::count(catalog_model_names(catalog), name) > 0) {
+    return parse_weight_format(stored_format_of(name, catalog));
+  }
+  std::error_code error;
+  if (fs::exists(name, error)) return weight_format_of(stored_format_of(fs::path(name)));
+  if (const auto format = format_in_name(fs::path(name).filename().string())) return format;
+  return parse_weight_format(stored_format_of(model.name, catalog));
+}
+
+WeightFormat weight_format_value(const std::string& text) {
+  if (const auto format = parse_weight_format(text)) return *format;
+  std::vector<std::string> known = {"bf16", "f16", "f32"};
+  for (const WeightFormat& f : weight_formats()) known.emplace_back(f.name);
+  throw usage_error(fmt::format("--dtype {}: no such type of weights{}", text, did_you_mean(text, known)))
+      .note("known: " + join(known));
+}
+
+std::vector<WeightFormat> weight_formats_of(const Arguments& arguments, WorkloadRequest& request) {
+  const bool keeps = !request.is_own_engine();
+  const auto stored = stored_format(arguments.get<std::string>("model"), request.model);
+  const WeightFormat own = keeps && stored ? *stored : plain_format(request.model.weight_type);
+  if (!arguments.has("dtype")) {
+    request.stored_format = stored && stored->quantised() ? std::string(stored->name) : std::string();
+    request.keeps_stored = keeps;
+    return {own};
+  }
+  const std::string& text = arguments.get<std::string>("dtype");
+  if (text == "auto") {
+    std::vector<WeightFormat> formats = {own};
+    for (const char* other : {"fp8", "int4"}) {
+      if (own.name != other) formats.push_back(*parse_weight_format(other));
+    }
+    return formats;
+  }
+  std::vector<WeightFormat> formats;
+  for (const std::string& item : split_list("dtype", text)) formats.push_back(weight_format_value(item));
+  return formats;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,243 @@
+// What the numbers of a replay refer to, in sentences.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/prediction/intervals.hpp"
+#include "apps/replay/replay_output.hpp"
+#include "apps/replay/rotation_note.hpp"
+#include "sim/core/suggest.hpp"
+
+namespace kvroof {
+namespace {
+
+using Notes = std::vector<std::string>;
+
+void add_once(Notes& notes, std::string text) {
+  if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(std::move(text));
+}
+
+void note_budgets(const ReplayAnswer& answer, Notes& notes) {
+  Notes meanings;
+  for (const PolicySpec& spec : answer.request.points) {
+    if (spec.budget.kind == Budget::Kind::kUnlimited) continue;
+    add_once(meanings, fmt::format("{} = {}", spec.budget.text, spec.budget.describe()));
+  }
+  std::string text;
+  for (const std::string& meaning : meanings) text += (text.empty() ? "budget " : "; ") + meaning;
+  if (!text.empty()) notes.push_back(text);
+}
+
+std::string in_percent(double share) {
+  return share >= 1 ? fmt::format("{:.0f}", 100 * share) : fmt::format("{:.3g}", 100 * share);
+}
+
+// "5", or of sequences that differ "5 to 7".
+std::string range(const std::string& least, const std::string& most) {
+  return least == most ? least : least + " to " + most;
+}
+
+bool has_quality(const ReplayAnswer& answer) {
+  return std::any_of(answer.results.begin(), answer.results.end(), [](const auto& r) { return r.quality; });
+}
+
+// So many tokens of another prompt are another share of it: what is priced is then not what was measured.
+void note_shares(const ReplayAnswer& answer, Notes& notes) {
+  if (!answer.request.prompt || !has_quality(answer)) return;
+  const std::uint32_t projected = *answer.request.prompt;
+  std::vector<std::uint32_t> prompts;
+  for (const ResidencyLog& log : answer.results.front().residency) prompts.push_back(log.head().prompt);
+  const auto [least, most] = std::ranges::minmax(prompts);
+  for (const PolicySpec& spec : answer.request.points) {
+    if (spec.budget.kind != Budget::Kind::kTokens) continue;
+    const double tokens = spec.budget.value, share = tokens / projected;
+    const std::string recorded = range(in_percent(tokens / most), in_percent(tokens / least));
+    if (recorded == in_percent(share)) continue;
+    std::string text = fmt::format(
+        "warning: budget {} is {} % of the recorded prompt ({} tokens), which quality is of, and {} % of the projected "
+        "one ({} tokens), which bytes and time are of",
+        spec.budget.text, recorded, range(std::to_string(least), std::to_string(most)), in_percent(share), projected);
+    if (share < 1) text += fmt::format("; a budget written as a share, {:.3g}, is measured and projected alike", share);
+    add_once(notes, std::move(text));
+  }
+}
+
+void note_unmeasured(const ReplayAnswer& answer, Notes& notes) {
+  if (!has_quality(answer)) return;
+  Notes points;
+  for (const ReplayPoint& p : answer.points) {
+    if (p.measured) continue;
+    add_once(points, p.result->spec.text() + (answer.request.models.size() > 1 ? " as " + p.model : ""));
+  }
+  if (points.empty()) return;
+  notes.push_back(fmt::format(
+      "warning: {}: nothing was evicted from the recording, and the projection evicts, so that recall and output error "
+      "were not measured; record a longer prompt, or write the budget as a share",
+      join(points, ", ")));
+}
+
+void note_quality(const ReplayAnswer& answer, Notes& notes) {
+  const TraceManifest& m = answer.manifest;
+  const MeasureOptions& measure = answer.request.measure;
+  if (!measure.recall) {
+    notes.emplace_back("--quality none: recall and output error were not measured");
+    return;
+  }
+  if (!has_quality(answer)) {
+    notes.emplace_back("the trace holds no decoded token: recall and output error are not defined");
+    return;
+  }
+  if (!measure.output_error) notes.emplace_back("--quality recall: output error was not measured");
+  if (m.policy != "full") {
+    notes.push_back(
+        fmt::format("the trace was recorded under {}: recall and output error compare with attention over all "
+                    "recorded tokens in that run, not with a full-attention run",
+                    m.policy));
+  }
+  if (!answer.request.models.empty()) {
+    const std::string model = m.model_name.empty() ? "the imported tensors" : "the recorded model, " + m.model_name;
+    notes.push_back(fmt::format("recall and output error are those of {}; bytes and time are projected", model));
+  }
+}
+
+void note_positions(const ReplayAnswer& answer, Notes& notes) {
+  Notes bounds;
+  bool without_budget = false;
+  for (const ReplayPoint& p : answer.points) {
+    if (!p.bounds) continue;
+    without_budget = without_budget || p.result->spec.budget.kind == Budget::Kind::kUnlimited;
+    add_once(bounds,
+             fmt::format("{:.3f} and {:.3f} at {}", p.bounds->random, p.bounds->oracle, p.bounds->budget.describe()));
+  }
+  std::string text = "position: where the mean recall lies between random (0) and oracle (1) at the same budget";
+  if (without_budget) text += ", or as many tokens as a policy without one reads";
+  notes.push_back(fmt::format("{}; the two recall {}", text, join(bounds, "; ")));
+}
+
+void note_columns(const ReplayAnswer& answer, Notes& notes) {
+  const bool measured = answer.request.measure.recall;
+  if (measured && !has_quality(answer)) return;
+  const bool positions =
+      std::any_of(answer.points.begin(), answer.points.end(), [](const auto& p) { return p.bounds; });
+  const bool shows_worst = measured && (answer.request.devices.empty() || !positions);
+  notes.push_back(std::string("kept: tokens in a head, mean over the decoded steps") +
+                  (shows_worst ? "; recall worst: the mean of the lowest 1 %" : ""));
+  if (positions) note_positions(answer, notes);
+  const auto dense = [](const PointResult& r) { return r.traits.dense_layers > 0; };
+  if (positions && std::ranges::any_of(answer.results, dense)) {
+    notes.emplace_back("policies with dense layers read everything there: they may recall more than the oracle");
+  }
+  const auto has = [&](std::string_view name) {
+    return std::ranges::any_of(answer.results, [&](const PointResult& r) { return r.spec.name == name; });
+  };
+  if (has("oracle")) {
+    notes.emplace_back(
+        "oracle is a bound, not a policy: each query head reads the tokens that it weights most, and evicts none");
+  }
+  if (has("oracle-causal")) {
+    notes.emplace_back(
+        "oracle-causal is a bound, not a policy: it knows what later queries attend to, and evicts for good");
+  }
+}
+
+void note_costs(const ReplayAnswer& answer, Notes& notes) {
+  if (answer.manifest.model_shape_json.empty() && answer.request.models.empty()) {
+    notes.emplace_back(
+        "the trace holds imported tensors and names no model: bytes and time cover attention alone, and the largest "
+        "batch is that of a device which holds nothing else; --as adds a model");
+  }
+  if (answer.request.devices.empty()) return;
+  const auto has_policy = [](const ReplayPoint& p) { return p.prediction && p.prediction->step.unmeasured > 0; };
+  notes.push_back(fmt::format(
+      "± is the larger side of the 80 % interval: the uncertainty of every constant, scaled so that it holds for "
+      "published measurements of the same kind (--format json names those rows for each point, and has both sides){}",
+      policy_text(std::ranges::any_of(answer.points, has_policy))));
+  const auto no_room = [](const ReplayPoint& p) { return !p.prediction; };
+  if (std::any_of(answer.points.begin(), answer.points.end(), no_room)) {
+    notes.emplace_back("limited by capacity: the batch does not fit, so there is no step time");
+  }
+}
+
+void note_rotations(const ReplayAnswer& answer, Notes& notes) {
+  std::string note = rotation_note(answer.manifest, answer.request.points);
+  if (!note.empty()) notes.push_back(std::move(note));
+}
+
+void note_row_cache(const ReplayAnswer& answer, Notes& notes) {
+  if (!answer.request.row_cache) return;
+  if (answer.row_cache != nullptr) {
+    notes.push_back(answer.row_cache->text(answer.request.points));
+    return;
+  }
+  notes.push_back(fmt::format("attention rows of one byte a weight, from {}: --row-cache-check says what they change, "
+                              "and whether a recording under a policy is reproduced",
+                              answer.request.row_cache->string()));
+}
+
+void note_caches(const ReplayAnswer& answer, Notes& notes) {
+  std::vector<std::string> types;
+  bool by_age = false;
+  for (const PointResult& result : answer.results) {
+    if (!result.spec.kv || !result.spec.kv->quantised()) continue;
+    by_age = by_age || result.spec.kv->by_age();
+    const std::string name(name_of(*result.spec.kv));
+    if (std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
+  }
+  if (types.empty()) return;
+  notes.push_back(fmt::format(
+      "cache of {}: its policies see logits of k as the cache gives it back, and output error has its rounding in it; "
+      "recall is of the exact attention on what is kept",
+      join(types, ", ")));
+  if (!by_age) return;
+  notes.emplace_back(
+      "a token that is evicted out of a quantised group of 32 keys leaves a hole: the group is held and read until all "
+      "of it is gone, and nothing is packed anew");
+}
+
+void note_reproduction(const ReplayAnswer& answer, Notes& notes) {
+  for (const PointResult& result : answer.results) {
+    if (!result.reproduction) continue;
+    const Reproduction& r = *result.reproduction;
+    if (r.differences == 0) {
+      notes.push_back(fmt::format("{}: all {} recorded evictions are reproduced", result.spec.text(), r.decisions));
+    } else if (const std::string problem = r.problem(); !problem.empty()) {
+      notes.push_back(fmt::format("{}: {}", result.spec.text(), problem));
+    } else {
+      notes.push_back(
+          fmt::format("{}: {} of {} recorded evictions differ from the replay's, within rounding; the first: {}",
+                      result.spec.text(), r.differences, r.decisions, r.first_difference));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
+  Notes notes;
+  note_shares(answer, notes);
+  note_unmeasured(answer, notes);
+  note_budgets(answer, notes);
+  note_quality(answer, notes);
+  note_columns(answer, notes);
+  note_costs(answer, notes);
+  note_caches(answer, notes);
+  note_rotations(answer, notes);
+  note_row_cache(answer, notes);
+  note_reproduction(answer, notes);
+  return notes;
+}
+
+std::vector<std::string> policy_notes(std::span<const PolicySpec> points, const TraceManifest& manifest) {
+  Notes notes;
+  for (const PolicySpec& spec : points) {
+    for (const TraceSequence& sequence : manifest.sequences) {
+      std::string advice = policy_advice(spec, sequence.prompt);
+      if (advice.empty()) continue;
+      notes.push_back(std::move(advice));
+      break;
+    }
+  }
+  return notes;
+}
+
+}  // namespace kvroof

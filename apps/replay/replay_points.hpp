@@ -1,0 +1,59 @@
+// The points of a replay: policy × budget × model × device × batch, each priced from a summary of its residency.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/replay/replay_request.hpp"
+#include "sim/cost/cost.hpp"
+#include "sim/replay/bounds.hpp"
+#include "sim/replay/replay.hpp"
+#include "sim/traffic/accounting.hpp"
+#include "sim/traffic/summary.hpp"
+
+namespace kvroof {
+
+struct ReplayPoint {
+  const PointResult* result = nullptr;
+  std::string model;        // of --as; empty: as recorded
+  std::string device;       // empty: none
+  std::uint64_t batch = 1;  // of requests; 0: not even one fits
+  bool batch_is_max = false;
+  Accounting accounting;                       // of the batch
+  KvType kv = DType::kF32;
+  std::optional<Prediction> prediction;        // with a device, when the batch fits
+  std::string interval_from;                   // which measured rows its interval is from
+  std::optional<std::uint64_t> largest_batch;  // with a device
+  Estimate largest_batch_interval;             // likewise
+  std::string limited_by;                      // with a device
+  std::optional<BoundRecalls> bounds;          // random and oracle, where its recall lies between
+  bool measured = true;                        // false: the recording lost nothing, where the projection would
+
+  // What was measured of this point; null: nothing.
+  [[nodiscard]] const Quality* quality() const { return measured && result->quality ? &*result->quality : nullptr; }
+  [[nodiscard]] std::optional<double> position() const {
+    return bounds ? std::optional(bounds->position(result->quality->recall_mean)) : std::nullopt;
+  }
+};
+
+// The shape of the recorded model; of imported tensors, one with attention alone.
+ModelShape shape_of(const TraceManifest& manifest);
+
+// The mean of the sequences of one point, made layer by layer so that no residency is ever held as a whole.
+ResidencySummary summarise(std::span<const ResidencyLog> sequences);
+
+// The same on another model's shape and with other lengths, where given; sim/traffic/summary.hpp says how.
+ResidencySummary summarise_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
+                              std::optional<std::uint32_t> prompt, std::optional<std::uint32_t> output);
+// Likewise the counts of each decode step, summed over layers: `output` of them for each sequence.
+std::vector<LayerCounts> step_counts_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
+                                        std::uint32_t prompt, std::uint32_t output);
+
+// Rows in the order: model, policy and budget, device, batch. `all`: the results and the bounds replayed beside them.
+std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceManifest& manifest,
+                                      std::span<const PointResult> results, std::span<const PointResult> all);
+
+}  // namespace kvroof

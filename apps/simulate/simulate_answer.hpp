@@ -1,0 +1,20 @@
+// The sentence that answers what `kvroof simulate` was asked, and what its rows are called.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/simulate/simulate_row.hpp"
+
+namespace kvroof {
+
+// "1 prefill + 3 decode of h100-sxm x 2", "4 of h100-sxm".
+std::string devices_text(const SimulatedRow& row);
+// The policy, with types where several were asked for.
+std::string policy_text(const SimulateRequest& request, const SimulatedRow& row);
+// "4.2 (3.1 or more)" where a rate has no upper end.
+std::string rate_with_interval(const Estimate& e);
+// The sentence before the tables.
+std::string answer_text(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
+
+}  // namespace kvroof

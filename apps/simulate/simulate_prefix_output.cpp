@@ -1,0 +1,103 @@
+#include "apps/simulate/simulate_prefix_output.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/cli/wide_rows.hpp"
+#include "apps/prediction/estimate_text.hpp"
+#include "sim/core/suggest.hpp"
+
+namespace kvroof {
+namespace {
+
+// What the cache of a row's servers found and lost; means over the time that they work.
+struct PrefixFigures {
+  double found_share = 0;        // of all tokens of prompts
+  double mean_idle_bytes = 0;    // of each device, in blocks that no running sequence held
+  double mean_host_bytes = 0;
+  double host_share = 0;         // of all tokens of prompts, read from the host; those that were read again count again
+  std::uint64_t evicted_blocks = 0;
+};
+
+PrefixFigures prefix_figures(const SimulatedRow& row) {
+  PrefixFigures figures;
+  double found = 0, all = 0;
+  for (const ServedRequest& r : row.outcome.requests) found += r.cached, all += r.request.prompt;
+  const Replica::Totals& totals = row.prefill_replicas > 0 ? row.outcome.prompt_totals : row.outcome.totals;
+  figures.found_share = found / all;
+  figures.mean_idle_bytes = totals.idle_byte_seconds / totals.busy_seconds;
+  figures.mean_host_bytes = totals.host_byte_seconds / totals.busy_seconds;
+  figures.host_share = static_cast<double>(totals.host_tokens_read) / all;
+  figures.evicted_blocks = totals.evicted_blocks;
+  return figures;
+}
+
+bool has_host(const SimulateRequest& request) { return request.prefix_cache->host_gib > 0; }
+
+}  // namespace
+
+std::vector<Table::Column> prefix_columns(const SimulateRequest& request) {
+  std::vector<Table::Column> columns = {
+      {"prompts found", "found_share"}, {"cached GiB", "mean_cached"}, {"evicted blocks", "evicted_blocks"}};
+  if (has_host(request)) columns.insert(columns.end(), {{"on the host GiB", "mean_host"}, {"read", "host_read"}});
+  return columns;
+}
+
+std::vector<std::string> prefix_cells(const SimulateRequest& request, const SimulatedRow& row) {
+  const PrefixFigures f = prefix_figures(row);
+  std::vector<std::string> cells = {fmt::format("{:.1f} %", 100 * f.found_share),
+                                    short_number(f.mean_idle_bytes / kGiB), std::to_string(f.evicted_blocks)};
+  if (!has_host(request)) return cells;
+  cells.push_back(short_number(f.mean_host_bytes / kGiB));
+  cells.push_back(fmt::format("{:.1f} %", 100 * f.host_share));
+  return cells;
+}
+
+nlohmann::ordered_json prefix_json(const SimulateRequest& request, const SimulatedRow& row) {
+  const PrefixFigures f = prefix_figures(row);
+  return if_any(request.prefix_cache.has_value(), {{"shares", row.shares_prefixes},
+                                                   {"found_share", f.found_share},
+                                                   {"mean_cached_bytes", f.mean_idle_bytes},
+                                                   {"evicted_blocks", f.evicted_blocks},
+                                                   {"mean_host_bytes", f.mean_host_bytes},
+                                                   {"host_read_share", f.host_share}});
+}
+
+std::vector<std::string> prefix_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+  const double share = 100 * request.cached_share;
+  const std::string lossless = fmt::format(
+      "a prefix cache that loses nothing would find {:.1f} % of the prompts if they came one by one", share);
+  if (request.no_prefix_cache) return {"every prompt is computed whole; " + lossless};
+  if (!request.prefix_cache) {
+    return {share > 0 ? fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence "
+                                    "still counts its own copy of it in memory", share)
+                      : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it"};
+  }
+  const PrefixCacheRequest& cache = *request.prefix_cache;
+  std::vector<std::string> notes = {
+      lossless + (cache.loses_nothing ? "; the servers' own lose nothing"
+                                      : fmt::format("; what the servers' own evict first is {}",
+                                                    cache.eviction->summary))};
+  if (const std::size_t shorter = request.shorter_than_shared; shorter > 0) {
+    notes.push_back(fmt::format("drawn prompts that are no longer than what they share: {}, of which all tokens but "
+                                "the last are shared", shorter));
+  }
+  std::vector<std::string> losers, copiers;  // policies
+  for (const SimulatedRow& row : rows) {
+    if (!row.problem.empty() || !row.evicts) continue;
+    add_new(row.shares_prefixes ? copiers : losers, row.workload->policy().name);
+  }
+  if (!losers.empty()) {
+    notes.push_back(fmt::format("{}: of a prompt that is evicted from, rows are missing that other prompts need, so "
+                                "prompts are computed whole; --evicted-prefix copy has whole ones kept beside",
+                                join(losers)));
+  }
+  if (!copiers.empty()) {
+    notes.push_back(fmt::format("{}: whole prompts are kept in the memory that sequences leave, beside what the policy "
+                                "keeps of each", join(copiers)));
+  }
+  return notes;
+}
+
+}  // namespace kvroof

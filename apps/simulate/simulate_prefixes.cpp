@@ -1,0 +1,227 @@
+#include "apps/simulate/simulate_prefixes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "apps/cli/values.hpp"
+#include "sim/core/philox.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::uint32_t kSharedBlock = 16;  // tokens, vLLM's
+constexpr std::uint64_t kMostSharedBlocks = 1U << 25;  // of all groups, some 2 GiB of this machine's memory
+constexpr double kMostGib = 1e9;
+// It evicts by position, whole blocks at once, which stay as others do: vLLM does so behind sliding windows.
+constexpr std::string_view kWholeBlocks = "window";
+
+struct SharedPrefix {
+  std::uint32_t tokens = 0, groups = 1;
+};
+
+// TOKENS or TOKENS:GROUPS.
+SharedPrefix shared_prefix_of(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  SharedPrefix shared;
+  shared.tokens = count_value("shared-prefix", text.substr(0, colon), 1, kMostPrompt, ", or TOKENS:GROUPS");
+  if (colon != std::string::npos) {
+    shared.groups = count_value("shared-prefix groups", text.substr(colon + 1), 1, 1U << 20);
+  }
+  return shared;
+}
+
+// Throws where a prompt of mean length has no room for what is shared, or where that has more blocks than are
+// simulated.
+void check_shared(const SharedPrefix& shared, const SimulateRequest& request) {
+  if (const std::uint32_t mean = request.workload.prompt; mean <= shared.tokens) {
+    throw usage_error(fmt::format("--shared-prefix {}: a prompt of {} tokens has no room for it and a token of its own",
+                                  shared.tokens, mean));
+  }
+  const std::uint64_t groups = std::min<std::uint64_t>(shared.groups, request.requests.size());
+  if (const std::uint64_t blocks = groups * (shared.tokens / kSharedBlock); blocks > kMostSharedBlocks) {
+    throw usage_error(fmt::format("--shared-prefix {}:{}: {} blocks of {} tokens; expected at most {}", shared.tokens,
+                                  shared.groups, blocks, kSharedBlock, kMostSharedBlocks))
+        .note("fewer groups or tokens have fewer, and so have fewer requests (--count)");
+  }
+}
+
+// The first tokens of each prompt are those of a group, which is drawn; the others are its own, and one block. A prompt
+// that is no longer than what its group shares has all but its last token in common.
+void share_prefix(const Arguments& arguments, SimulateRequest& request) {
+  const SharedPrefix shared = shared_prefix_of(arguments.get<std::string>("shared-prefix"));
+  check_shared(shared, request);
+  PrefixTreeBuilder tree;
+  std::vector<std::vector<PrefixBlock>> groups(shared.groups);  // the blocks that came
+  for (std::uint32_t i = 0; i < request.requests.size(); ++i) {
+    Request& r = request.requests[i];
+    const Philox4 bits = philox4x32_10({{0, i, 0, 0x70726566U}}, arguments.seed);
+    const auto group = static_cast<std::uint32_t>(std::uint64_t{bits.x[0]} * shared.groups >> 32U);
+    std::vector<PrefixBlock>& blocks = groups[group];
+    const std::uint32_t whole = std::min(shared.tokens, r.prompt - 1) / kSharedBlock;
+    const auto came = static_cast<std::uint32_t>(blocks.size());
+    r.cached = std::min(whole, came) * kSharedBlock;
+    for (std::uint32_t block = came; block < whole; ++block) {
+      blocks.push_back(tree.child(block > 0 ? blocks[block - 1] : kNoPrefix, group, (block + 1) * kSharedBlock));
+    }
+    const PrefixBlock last = whole > 0 ? blocks[whole - 1] : kNoPrefix;
+    r.prefix = tree.child(last, std::uint64_t{i} + shared.groups, r.prompt);
+    request.shorter_than_shared += r.prompt <= shared.tokens ? 1 : 0;
+  }
+  request.prefixes = tree.take();
+}
+
+double total_share(const std::vector<Request>& requests) {
+  double cached = 0, all = 0;
+  for (const Request& r : requests) cached += r.cached, all += r.prompt;
+  return cached / all;
+}
+
+// What asks something of a cache that --prefix-cache says there is not, or that never evicts.
+void check_cache(const std::string& size, const PrefixCacheRequest& cache) {
+  const bool ordered = cache.eviction != &prefix_evictions().front();
+  const char* option = cache.host_gib > 0 ? "host-cache"
+                       : ordered          ? "prefix-eviction"
+                       : cache.copies     ? "evicted-prefix copy"
+                       : cache.routes     ? "router prefix"
+                                          : nullptr;
+  if (size == "none" && option != nullptr) {
+    throw usage_error(fmt::format("--prefix-cache none and --{}: there is no cache that it could be said of", option))
+        .note("leave one of the two away");
+  }
+  if (size == "infinite" && (cache.host_gib > 0 || ordered)) {
+    throw usage_error(fmt::format("--prefix-cache infinite and --{}: what is never evicted {}", option,
+                                  cache.host_gib > 0 ? "does not go to the host" : "goes in no order"))
+        .note("leave one of the two away");
+  }
+}
+
+// Throws where a device that has a prefix cache says nothing of its way to the host: those of servers that compute
+// prompts.
+void check_host_links(const SimulateRequest& request) {
+  const auto check_link = [](const char* option, const Device& device) {
+    if (device.fact(DeviceField::kPcieGbPerS)) return;
+    throw usage_error(fmt::format("--host-cache: nothing says how fast {} reads the host's memory", device.name))
+        .note(fmt::format("--{} {}:pcie_gb_per_s=32 says it", option, device.name));
+  };
+  const PrefillRequest& prefill = request.prefill;
+  const auto& of = prefill.replicas;
+  const bool some_do_both = std::find(of.begin(), of.end(), 0U) != of.end();
+  const bool some_apart = prefill.best || std::any_of(of.begin(), of.end(), [](std::uint32_t n) { return n > 0; });
+  if (prefill.device && some_apart) check_link("prefill-device", *prefill.device);
+  if (prefill.device && !some_do_both) return;
+  for (const Device& device : request.devices) check_link("device", device);
+}
+
+const PrefixEviction* eviction_of(const Arguments& arguments) {
+  const auto& name = arguments.get<std::string>("prefix-eviction");
+  const PrefixEviction* eviction = prefix_eviction(name, false).or_throw("--prefix-eviction", ExitCode::kUsage);
+  if (!eviction->foresees) return eviction;
+  throw usage_error(fmt::format("--prefix-eviction {}: a server does not know which requests come", name))
+      .note("`kvroof prefixes` says what it would find");
+}
+
+void set_cache(const Arguments& arguments, SimulateRequest& request) {
+  PrefixCacheRequest cache;
+  const auto& size = arguments.get<std::string>("prefix-cache");
+  cache.loses_nothing = size == "infinite";
+  if (size != "free" && size != "none" && size != "infinite") {
+    cache.most_gib = number_value("prefix-cache", size, 0, kMostGib, ", free, none or infinite");
+  }
+  cache.eviction = eviction_of(arguments);
+  const auto& evicted = arguments.get<std::string>("evicted-prefix");
+  if (evicted != "none" && evicted != "copy") {
+    throw usage_error(fmt::format("--evicted-prefix {}: expected none or copy", evicted));
+  }
+  cache.copies = evicted == "copy";
+  const auto& router = arguments.get<std::string>("router");
+  if (router != "least" && router != "prefix") {
+    throw usage_error(fmt::format("--router {}: expected least or prefix", router));
+  }
+  cache.routes = router == "prefix";
+  if (arguments.has("host-cache")) {
+    cache.host_gib = number_value("host-cache", arguments.get<std::string>("host-cache"), 0, kMostGib);
+    check_host_links(request);
+  }
+  check_cache(size, cache);
+  for (Request& r : request.requests) r.cached = 0;  // it is found, or not, as the simulation goes on
+  request.no_prefix_cache = size == "none";
+  if (!request.no_prefix_cache) request.prefix_cache = cache;
+}
+
+}  // namespace
+
+void describe_prefixes(po::options_description_easy_init add) {
+  add("cached-prompt", po::value<std::string>()->default_value("0"),
+      "share of each prompt that a prefix cache has, so that it is not computed; trace: what a prefix cache finds of "
+      "the blocks that the hash_ids of --requests name");
+  add("shared-prefix", po::value<std::string>(),
+      "TOKENS[:GROUPS]: prompts begin with so many tokens of their group, which a prefix cache may find");
+  add("prefix-cache", po::value<std::string>()->default_value("free"),
+      "GiB of each device for blocks of prompts that no running sequence has; free: what these leave; none; infinite");
+  add("host-cache", po::value<std::string>(), "GiB of the host's memory, for each device, that such blocks go to");
+  add("prefix-eviction", po::value<std::string>()->default_value("lru"),
+      "which of these go first: lru | fifo | lfu | lfu-da | slru (docs/serving.md)");
+  add("evicted-prefix", po::value<std::string>()->default_value("none"),
+      "of prompts that a policy evicts from a prefix cache has none, or a copy of the whole prompt");
+  add("router", po::value<std::string>()->default_value("least"),
+      "requests go to the server that has least of them, or prefix: most of their prompt");
+}
+
+// The last token of a prompt is always computed: the answer begins with what it makes.
+void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
+  const auto& text = arguments.get<std::string>("cached-prompt");
+  const bool shared = arguments.has("shared-prefix"), trace = text == "trace";
+  if (shared && (trace || arguments.has("requests"))) {
+    throw usage_error("--shared-prefix is of drawn requests: those of --requests begin as the file says");
+  }
+  if (shared && arguments.has("cached-prompt")) {
+    throw usage_error("--shared-prefix and --cached-prompt: a cache that is simulated finds what it has")
+        .note("leave one of the two away");
+  }
+  if (trace && request.prefixes.size() <= 1) {
+    throw usage_error("--cached-prompt trace: nothing says which prompts begin alike (hash_ids of --requests)")
+        .note("a share, as --cached-prompt 0.5, is taken of each prompt");
+  }
+  for (const char* option : {"prefix-cache", "prefix-eviction", "host-cache", "evicted-prefix", "router"}) {
+    if (shared || trace || !arguments.has(option)) continue;
+    throw usage_error(fmt::format("--{}: nothing says what prompts share", option))
+        .note("--cached-prompt trace with --requests takes the trace's hash_ids, --shared-prefix makes prompts that "
+              "begin alike");
+  }
+  if (shared) share_prefix(arguments, request);
+  if (!shared && !trace) {
+    const double share = number_value("cached-prompt", text, 0, 1, ", or trace");
+    for (Request& r : request.requests) {
+      r.cached = std::min(static_cast<std::uint32_t>(share * r.prompt), r.prompt - 1);
+    }
+  }
+  request.cached_share = total_share(request.requests);
+  if (shared || trace) set_cache(arguments, request);
+}
+
+std::optional<PrefixCacheSetup> prefix_setup(const SimulateRequest& request, const CostModel& cost,
+                                             const Device& device, const PolicySpec& policy,
+                                             const ResidencySummary& longest) {
+  if (!request.prefix_cache) return std::nullopt;
+  const PrefixCacheRequest& asked = *request.prefix_cache;
+  if (longest.evicts && !asked.copies && policy.name != kWholeBlocks) return std::nullopt;
+  PrefixCacheSetup setup;
+  setup.tree = &request.prefixes;
+  double tokens = 0;
+  for (const Request& r : request.requests) tokens += r.prompt;
+  const auto mean = static_cast<std::uint64_t>(tokens / static_cast<double>(request.requests.size()));
+  setup.token_bytes = cost.prompt_bytes(mean) / static_cast<double>(mean);
+  if (asked.most_gib) setup.most_bytes = *asked.most_gib * kGiB;
+  setup.loses_nothing = asked.loses_nothing;
+  setup.eviction = asked.eviction;
+  setup.copies = longest.evicts;
+  setup.host_bytes = asked.host_gib * kGiB;
+  if (asked.host_gib > 0) setup.host_bytes_per_s = device.value(DeviceField::kPcieGbPerS) * kGB;
+  return setup;
+}
+
+}  // namespace kvroof

@@ -1,0 +1,331 @@
+#include "apps/simulate/simulate_request.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/cli/data_folder.hpp"
+#include "apps/cli/shared_options.hpp"
+#include "apps/cli/values.hpp"
+#include "apps/prediction/device_prices.hpp"
+#include "apps/prediction/estimate_text.hpp"
+#include "apps/simulate/requests_file.hpp"
+#include "apps/simulate/simulate_prefixes.hpp"
+#include "sim/serving/request_trace.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::uint32_t kMostRequests = 10'000'000;
+constexpr std::uint32_t kMostOutput = 1U << 20;
+constexpr double kNicGbPerS = 50;  // 400 Gb/s: a ConnectX-7 beside each GPU, as in a DGX H100
+
+std::optional<double> number_option(const Arguments& arguments, const char* option, double least, double most) {
+  if (!arguments.has(option)) return std::nullopt;
+  return number_value(option, arguments.get<std::string>(option), least, most);
+}
+
+double rate_of(const Arguments& arguments) {
+  return number_value("rate", arguments.get<std::string>("rate"), 1e-6, 1e6, ", or max");
+}
+
+// poisson, constant or gamma:SHAPE.
+double burstiness_of(const Arguments& arguments) {
+  const auto& text = arguments.get<std::string>("arrivals");
+  if (text == "poisson") return 1;
+  if (text == "constant") return 0;
+  if (text.starts_with("gamma:")) return number_value("arrivals gamma", text.substr(6), 0.01, 1000);
+  throw usage_error(fmt::format("--arrivals {}: expected poisson, constant or gamma:SHAPE", text))
+      .note("a shape below 1 makes bursts, above 1 evens arrivals out (vllm bench serve calls it burstiness)");
+}
+
+void draw(const Arguments& arguments, SimulateRequest& request) {
+  DrawnRequests drawn;
+  drawn.count = count_value("count", arguments.get<std::string>("count"), 1, kMostRequests);
+  drawn.prompt = request.workload.prompt;
+  drawn.output = request.workload.output;
+  drawn.spread = number_value("spread", arguments.get<std::string>("spread"), 0, 10);
+  drawn.burstiness = burstiness_of(arguments);
+  drawn.seed = arguments.seed;
+  if (arguments.has("rate") && !request.highest_rate) {
+    drawn.rate = rate_of(arguments);
+  }
+  request.requests = draw_requests(drawn);
+  request.drawn = true;
+  for (Request& r : request.requests) {
+    r.prompt = std::min(r.prompt, kMostPrompt);
+    r.output = std::min(r.output, kMostOutput);
+  }
+  request.requests_text = fmt::format("{} drawn request{} of {} + {} tokens{}", drawn.count,
+                                      drawn.count == 1 ? "" : "s", drawn.prompt, drawn.output,
+                                      drawn.spread > 0 ? fmt::format(", spread {:g}", drawn.spread) : "");
+}
+
+// Where a file has lengths alone (Vidur's of arXiv summaries and chats).
+void draw_arrivals(const Arguments& arguments, const std::string& path, SimulateRequest& request) {
+  if (!arguments.has("rate") && request.clients == 0) {
+    throw usage_error(fmt::format("{} does not say when requests come", path))
+        .note("--rate R, with --arrivals, or --clients N does");
+  }
+  DrawnRequests drawn;
+  drawn.count = static_cast<std::uint32_t>(request.requests.size());
+  drawn.burstiness = burstiness_of(arguments);
+  drawn.seed = arguments.seed;
+  const std::vector<Request> times = draw_requests(drawn);
+  for (std::size_t i = 0; i < times.size(); ++i) request.requests[i].arrival = times[i].arrival;
+}
+
+void read(const Arguments& arguments, SimulateRequest& request) {
+  const auto refuse_said = [&](const char* option, const char* what) {
+    if (!arguments.has(option)) return;
+    throw usage_error(fmt::format("--{} and --requests: the file says {}", option, what))
+        .note("leave one of the two away");
+  };
+  for (const char* option : {"prompt", "output", "count", "spread"}) refuse_said(option, "how long requests are");
+  const auto& path = arguments.get<std::string>("requests");
+  RequestTrace trace = read_requests_file(path);
+  request.requests = std::move(trace.requests);
+  request.without_answer = trace.without_answer;
+  request.prefixes = std::move(trace.prefixes);
+  if (trace.has_arrivals) refuse_said("arrivals", "when requests come");
+  if (!trace.has_arrivals) draw_arrivals(arguments, path, request);
+  for (const Request& r : request.requests) {
+    if (r.prompt <= kMostPrompt && r.output <= kMostOutput) continue;
+    throw usage_error(fmt::format("{}: a request of {} + {} tokens; expected at most {} + {}", path, r.prompt, r.output,
+                                  kMostPrompt, kMostOutput));
+  }
+  double own_rate = 0;  // requests a second in the file
+  if (const double last = request.requests.back().arrival; last > 0) {
+    own_rate = static_cast<double>(request.requests.size() - 1) / last;
+  }
+  if (arguments.has("rate") && own_rate == 0 && trace.has_arrivals) {
+    throw usage_error(fmt::format("--rate: all requests of {} arrive at once, so they have no rate", path));
+  }
+  double factor = request.highest_rate ? own_rate : 1;
+  if (arguments.has("rate") && !request.highest_rate && own_rate > 0) {
+    factor = own_rate / rate_of(arguments);
+  }
+  for (Request& r : request.requests) r.arrival *= factor;
+  double prompts = 0, outputs = 0;
+  for (const Request& r : request.requests) prompts += r.prompt, outputs += r.output;
+  const auto count = static_cast<double>(request.requests.size());
+  const std::string over = own_rate > 0 ? fmt::format(" over {} s", short_number((count - 1) / own_rate)) : "";
+  request.requests_text = fmt::format("{} request{} of {}{}, {:.0f} + {:.0f} tokens on average{}",
+                                      request.requests.size(), request.requests.size() == 1 ? "" : "s", path, over,
+                                      prompts / count, outputs / count,
+                                      trace.has_arrivals || request.clients > 0
+                                          ? ""
+                                          : "; the file has no times, and when they come is drawn");
+}
+
+void check_load(const Arguments& arguments, const SimulateRequest& request) {
+  for (const char* option : {"rate", "arrivals"}) {
+    if (request.clients == 0 || !arguments.has(option)) continue;
+    throw usage_error(fmt::format(
+                          "--clients and --{}: clients send their next request when they are answered, at no rate",
+                          option))
+        .note("leave one of the two away");
+  }
+  if (arguments.has("attainment") && !request.has_goals()) {
+    throw usage_error("--attainment needs a goal: --ttft-ms, --tpot-ms or both");
+  }
+  if (!arguments.has("requests") && !arguments.has("rate") && request.clients == 0) {
+    throw usage_error("--rate is missing: requests a second, or max; or --requests FILE, or --clients N");
+  }
+  const bool searches = request.highest_rate || request.replicas == 0;
+  if (searches && !request.has_goals()) {
+    throw usage_error(fmt::format("--{} needs a goal: --ttft-ms, --tpot-ms or both",
+                                  request.highest_rate ? "rate max" : "replicas auto"));
+  }
+  if (request.highest_rate && request.replicas == 0) {
+    throw usage_error("--rate max and --replicas auto: one of the two must be a number");
+  }
+}
+
+void read_prefill_replicas(const Arguments& arguments, SimulateRequest& request) {
+  const auto& text = arguments.get<std::string>("prefill-replicas");
+  request.prefill.best = text == "auto";
+  if (!request.prefill.best) {
+    request.prefill.replicas = count_list("prefill-replicas", text, 0, kMostReplicas, ", or auto alone");
+  }
+  if (request.prefill.best && !request.has_goals()) {
+    throw usage_error("--prefill-replicas auto needs a goal: --ttft-ms, --tpot-ms or both");
+  }
+  const auto& of = request.prefill.replicas;
+  const std::uint32_t most = request.prefill.best ? 1 : *std::max_element(of.begin(), of.end());
+  if (request.replicas > 0 && most >= request.replicas) {
+    const std::string expected =
+        request.replicas == 1 ? "--replicas 1 leaves none for answers; expected --replicas 2 or more"
+                              : fmt::format("one of --replicas {} at least is for answers; expected at most {}",
+                                            request.replicas, request.replicas - 1);
+    throw usage_error(fmt::format("--prefill-replicas {}: {}", text, expected))
+        .note("--replicas counts all servers, those of prompts among them");
+  }
+}
+
+// Which stage or group of a server sends a cache, and which one has it then, is not in the simulation.
+void check_prefill_layouts(const SimulateRequest& request) {
+  const auto refuse = [](const char* option, std::uint32_t count, const char* what) {
+    if (count == 1) return;
+    throw usage_error(fmt::format("--prefill-replicas and --{} {}: caches that move between servers of {} are not "
+                                  "simulated; expected --{} 1",
+                                  option, count, what, option))
+        .note("without --prefill-replicas every server computes prompts and answers, with any --pp and --dp");
+  };
+  for (const Deployment& d : request.workload.deployments) {
+    refuse("pp", d.stages, "several stages");
+    refuse("dp", d.data_parallel, "several groups");
+  }
+}
+
+void set_prefill(const Arguments& arguments, SimulateRequest& request) {
+  for (const char* option : {"prefill-device", "prefill-tp", "transfer-gbs", "transfer-ms"}) {
+    if (arguments.has("prefill-replicas") || !arguments.has(option)) continue;
+    throw usage_error(fmt::format("--{} needs --prefill-replicas: how many servers compute prompts alone", option));
+  }
+  if (!arguments.has("prefill-replicas")) return;
+  check_prefill_layouts(request);
+  read_prefill_replicas(arguments, request);
+  PrefillRequest& prefill = request.prefill;
+  if (arguments.has("prefill-device")) {
+    prefill.device = find_device(arguments.get<std::string>("prefill-device"), data_folder() / "catalog");
+  }
+  if (arguments.has("prefill-tp")) {
+    prefill.tensor_parallel = count_value("prefill-tp", arguments.get<std::string>("prefill-tp"), 1, 1024);
+    for (Deployment deployment : request.workload.deployments) {
+      deployment.tensor_parallel = *prefill.tensor_parallel;
+      const std::string problem = deployment_problem(request.workload.model, deployment);
+      if (!problem.empty()) throw usage_error(fmt::format("--prefill-tp {}: {}", *prefill.tensor_parallel, problem));
+    }
+  }
+  prefill.transfer_gbs = number_option(arguments, "transfer-gbs", 1e-3, 1e6);
+  prefill.transfer_ms = number_option(arguments, "transfer-ms", 0, 1e6);
+}
+
+}  // namespace
+
+SchedulerLimits SimulateRequest::limits_on(const Device& device) const {
+  SchedulerLimits limits = scheduler_limits(workload.engine_on(device));
+  limits.step_tokens = step_tokens.value_or(limits.step_tokens);
+  return limits;
+}
+
+TransferLink SimulateRequest::link_on(const Device& device) const {
+  double gbs = kNicGbPerS;
+  for (const Device* side : {&device, &prefill_device(device)}) {
+    if (const auto& pcie = side->fact(DeviceField::kPcieGbPerS)) gbs = std::min(gbs, pcie->value);
+  }
+  const double arrival_ms = workload.engine_on(device).arrival_us * 1e-3;
+  return {prefill.transfer_gbs.value_or(gbs) * 1e9, prefill.transfer_ms.value_or(arrival_ms) * 1e-3};
+}
+
+void describe_simulate(po::options_description_easy_init add) {
+  describe_workload(add);
+  add("device", po::value<std::string>(), "names of the catalog or files, separated by commas");
+  add("requests", po::value<std::string>(),
+      "a trace of requests, CSV or JSON lines: Azure, BurstGPT, Mooncake, Qwen-Bailian, Vidur, Splitwise, "
+      "LLMServingSim, or arrival_s,prompt,output");
+  add("rate", po::value<std::string>(),
+      "requests a second (of a trace: in place of its own), or max: the highest that meets the goals");
+  add("clients", po::value<std::string>(), "clients that each send a request when the one before is answered");
+  add("count", po::value<std::string>()->default_value("1000"), "requests that are drawn");
+  add("arrivals", po::value<std::string>()->default_value("poisson"), "poisson | constant | gamma:SHAPE");
+  add("spread", po::value<std::string>()->default_value("0"),
+      "standard deviation of the drawn lengths over their mean; 0: all have the mean");
+  describe_prefixes(add);
+  add("replicas", po::value<std::string>()->default_value("1"),
+      "servers that share the requests, or auto: as few as meet the goals");
+  add("prefill-replicas", po::value<std::string>(),
+      "of --replicas so many compute prompts alone and hand caches over to the others, a list (0: none), or auto: "
+      "none, and the number that meets the goals best");
+  add("prefill-device", po::value<std::string>(), "device of those servers (default: --device)");
+  add("prefill-tp", po::value<std::string>(), "devices of each of those servers (default: as --tp)");
+  add("transfer-gbs", po::value<std::string>(),
+      "GB/s at which a device sends or receives a cache (default: 50, a NIC of 400 Gb/s, or its PCIe if slower)");
+  add("transfer-ms", po::value<std::string>(),
+      "ms until a cache is there, beside its bytes (default: from arrival to queue, as the engine takes)");
+  add("ttft-ms", po::value<std::string>(), "goal: a request's first token within so many ms");
+  add("tpot-ms", po::value<std::string>(), "goal: a request's mean time per further token");
+  add("attainment", po::value<std::string>()->default_value("0.9"), "share of requests that must meet the goals");
+  add("max-num-batched-tokens", po::value<std::string>(),
+      "tokens of prompts and answers in a step at most (default: the engine's)");
+  describe_prices(add);
+  add("cold", po::bool_switch(),
+      "the servers have just started: intervals hold for a first minute, in which kernels are compiled");
+  add("per-request", po::value<std::string>(), "write what became of each request to this CSV file");
+  add("svg", po::value<std::string>(),
+      "write the picture of how many requests had their first token by when to this file");
+}
+
+// Throws where one sequence passes more tokens a step than a step may have.
+static void check_step_tokens(const SimulateRequest& request) {
+  if (!request.step_tokens) return;
+  for (const Deployment& d : request.workload.deployments) {
+    if (!d.speculation || d.speculation->tokens < *request.step_tokens) continue;
+    throw usage_error(fmt::format("--max-num-batched-tokens {} and --speculate {}: a sequence passes {} tokens a step",
+                                  *request.step_tokens, d.speculation->tokens, d.speculation->tokens + 1));
+  }
+}
+
+// Of the devices that compute prompts as well.
+static void set_device_prices(const Arguments& arguments, SimulateRequest& request) {
+  std::vector<Device> all = request.devices;
+  if (request.prefill.device) all.push_back(*request.prefill.device);
+  set_prices(arguments, all);
+  if (request.prefill.device) {
+    request.prefill.device = all.back();
+    all.pop_back();
+  }
+  request.devices = std::move(all);
+}
+
+// Lengths are known now: the longest prompt, answer and sequence are of different requests.
+static void set_longest(SimulateRequest& request) {
+  WorkloadRequest& workload = request.workload;
+  workload.prompt = workload.output = 0;
+  const Request* longest = &request.requests.front();
+  for (const Request& r : request.requests) {
+    workload.prompt = std::max(workload.prompt, r.prompt);
+    workload.output = std::max(workload.output, r.output);
+    if (std::uint64_t{r.prompt} + r.output > std::uint64_t{longest->prompt} + longest->output) longest = &r;
+  }
+  workload.longest = {longest->prompt, longest->output};
+  require_positions(workload.model, longest->prompt, longest->output);
+}
+
+SimulateRequest simulate_request(const Arguments& arguments) {
+  SimulateRequest request;
+  request.workload = workload_request(arguments);
+  request.seed = arguments.seed;
+  request.cold = arguments.get<bool>("cold");
+  if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
+  for (const std::string& name : split_list("device", arguments.get<std::string>("device"))) {
+    request.devices.push_back(find_device(name, data_folder() / "catalog"));
+  }
+  request.highest_rate = arguments.has("rate") && arguments.get<std::string>("rate") == "max";
+  request.lasts = arguments.has("rate");
+  if (arguments.has("clients")) {
+    request.clients = count_value("clients", arguments.get<std::string>("clients"), 1, 1U << 20);
+  }
+  const auto& replicas = arguments.get<std::string>("replicas");
+  request.replicas = replicas == "auto" ? 0 : count_value("replicas", replicas, 1, kMostReplicas, ", or auto");
+  request.ttft_ms = number_option(arguments, "ttft-ms", 1e-3, 1e9);
+  request.tpot_ms = number_option(arguments, "tpot-ms", 1e-3, 1e9);
+  request.attainment = number_value("attainment", arguments.get<std::string>("attainment"), 0.01, 1);
+  if (arguments.has("max-num-batched-tokens")) {
+    request.step_tokens =
+        count_value("max-num-batched-tokens", arguments.get<std::string>("max-num-batched-tokens"), 1, kMostPrompt);
+  }
+  check_load(arguments, request);
+  set_prefill(arguments, request);
+  arguments.has("requests") ? read(arguments, request) : draw(arguments, request);
+  set_prefixes(arguments, request);
+  set_device_prices(arguments, request);
+  set_longest(request);
+  check_step_tokens(request);
+  return request;
+}
+
+}  // namespace kvroof

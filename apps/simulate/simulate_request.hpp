@@ -1,0 +1,72 @@
+// What `kvroof simulate` is asked: requests, servers and goals.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/cli/command.hpp"
+#include "apps/prediction/workload.hpp"
+#include "sim/serving/disaggregated.hpp"
+#include "sim/serving/simulate.hpp"
+
+namespace kvroof {
+
+inline constexpr std::uint32_t kMostReplicas = 4096;  // servers that may be asked for, and are looked for
+
+// Of all servers, those that compute prompts alone (--prefill-replicas and what belongs to it).
+struct PrefillRequest {
+  std::vector<std::uint32_t> replicas = {0};  // a row each; 0: every server computes prompts and answers
+  bool best = false;                          // a row for 0, and one for the number that serves best
+  std::optional<Device> device;               // nothing: as the others
+  std::optional<std::uint32_t> tensor_parallel;
+  std::optional<double> transfer_gbs, transfer_ms;
+};
+
+// A prefix cache that is simulated block by block.
+struct PrefixCacheRequest {
+  std::optional<double> most_gib;  // of each device, for blocks that no running sequence holds; nothing: what is free
+  bool loses_nothing = false;
+  const PrefixEviction* eviction = nullptr;  // in which order the device gives blocks up
+  bool copies = false;             // of whole prompts, beside what policies keep of them
+  double host_gib = 0;             // of the host's memory, for each device
+  bool routes = false;             // requests go where most of their prompt is
+};
+
+struct SimulateRequest {
+  WorkloadRequest workload;  // its prompt and output are the longest of all requests
+  std::vector<Device> devices;
+  std::vector<Request> requests;  // at the file's own rate, or at that of --rate; at one a second for --rate max
+  bool drawn = false;             // and not a file's: --count says how many
+  std::string requests_text;      // what they are: "1000 drawn requests of 2048 + 512 tokens"
+  std::size_t without_answer = 0;  // requests of the file that were left out
+  PrefixTree prefixes;             // what prompts share, where the file or --shared-prefix says so
+  std::optional<PrefixCacheRequest> prefix_cache;
+  bool no_prefix_cache = false;    // --prefix-cache none: it is said what prompts share, and nothing finds it
+  std::size_t shorter_than_shared = 0;  // drawn prompts that have no room for --shared-prefix and a token of their own
+  double cached_share = 0;         // of all tokens of prompts, that a prefix cache has; that loses nothing, if it may
+  bool lasts = false;              // requests go on coming at a rate (--rate), not as a file's own times have it
+  bool highest_rate = false;       // --rate max: the highest that meets the goals is looked for
+  std::uint32_t clients = 0;       // of a closed loop; 0: requests come by themselves
+  std::uint32_t replicas = 1;      // all servers; 0: as few as meet the goals
+  PrefillRequest prefill;
+  std::optional<double> ttft_ms, tpot_ms;  // goals of each request
+  double attainment = 0.9;                 // the share of requests that must meet them
+  std::optional<std::uint32_t> step_tokens;
+  bool cold = false;       // the servers have just started
+  std::uint64_t seed = 0;  // of what is drawn
+
+  [[nodiscard]] bool has_goals() const { return ttft_ms || tpot_ms; }
+  [[nodiscard]] SchedulerLimits limits_on(const Device& device) const;
+  // Between the servers of prompts and those of answers, on a device.
+  [[nodiscard]] const Device& prefill_device(const Device& device) const {
+    return prefill.device ? *prefill.device : device;
+  }
+  [[nodiscard]] TransferLink link_on(const Device& device) const;
+};
+
+void describe_simulate(boost::program_options::options_description_easy_init add);
+// Throws Error (usage).
+SimulateRequest simulate_request(const Arguments& arguments);
+
+}  // namespace kvroof

@@ -1,0 +1,98 @@
+// Simulates a row at any rate and number of servers; looks for the highest rate and the fewest servers that meet goals.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "apps/simulate/simulate_request.hpp"
+#include "sim/serving/disaggregated.hpp"
+
+namespace kvroof {
+
+// Servers of a row: all, and those of them that compute prompts alone. 0 in all: no number meets the goals.
+struct Servers {
+  std::uint32_t all = 1, prefill = 0;
+};
+
+// How times are read on servers of answers, or of both, and on those of prompts.
+struct RowReading {
+  TimeReading answers, prompts;
+};
+
+// A kind of server.
+struct ServerKind {
+  const CostModel& cost;
+  SchedulerLimits limits;
+  std::optional<PrefixCacheSetup> prefixes;  // where it computes prompts
+};
+
+// Is told of each simulation before it begins: its rate, with --rate max, and its servers.
+using TrialListener = std::function<void(double rate, const Servers& servers)>;
+
+class RowSimulator {
+ public:
+  // `requests` are those of `request` that fit; `prompts`: of servers of prompts alone. All outlive the simulator.
+  RowSimulator(const SimulateRequest& request, const std::vector<Request>& requests,
+               std::span<const LengthProfile> profiles, ServerKind answers, ServerKind prompts, TransferLink link,
+               TrialListener listener)
+      : request_(request),
+        requests_(requests),
+        profiles_(profiles),
+        answers_(answers),
+        prompts_(prompts),
+        link_(link),
+        listener_(std::move(listener)) {}
+
+  // At so many requests a second, for --rate max; else the rate is that of the requests.
+  [[nodiscard]] ServingOutcome outcome(double rate, Servers servers, const RowReading& reading = {}) const;
+  // Of all requests: those that do not fit are not in time.
+  [[nodiscard]] double attained(const ServingOutcome& outcome) const;
+  // Of all requests, those that fit.
+  [[nodiscard]] double served_share() const {
+    return static_cast<double>(requests_.size()) / static_cast<double>(request_.requests.size());
+  }
+  // Of a rate that lasts, servers that fall behind meet no goal for long.
+  [[nodiscard]] bool meets(const ServingOutcome& outcome) const {
+    if (!request_.has_goals()) return true;
+    return attained(outcome) >= request_.attainment && !(request_.lasts && falls_behind(outcome));
+  }
+  [[nodiscard]] bool meets(double rate, Servers servers, const RowReading& reading) const {
+    return meets(outcome(rate, servers, reading));
+  }
+  [[nodiscard]] const SimulateRequest& request() const { return request_; }
+  [[nodiscard]] const std::vector<Request>& requests() const { return requests_; }
+  // Devices of a server of answers, and of one of prompts.
+  [[nodiscard]] std::uint32_t devices() const { return answers_.cost.deployment().devices(); }
+  [[nodiscard]] std::uint32_t prefill_devices() const { return prompts_.cost.deployment().devices(); }
+
+ private:
+  const SimulateRequest& request_;
+  const std::vector<Request>& requests_;
+  std::span<const LengthProfile> profiles_;
+  ServerKind answers_, prompts_;
+  TransferLink link_;
+  TrialListener listener_;
+};
+
+// More servers of a kind than requests help nobody.
+std::uint32_t most_replicas(std::size_t requests);
+
+// The fewest servers that meet the goals, of which so many are of prompts alone.
+Servers fewest_servers(const RowSimulator& simulator, std::uint32_t prefill, const RowReading& reading = {});
+// The servers of both kinds that meet the goals with the fewest devices.
+Servers fewest_split(const RowSimulator& simulator, const RowReading& reading = {});
+
+// The highest rate that meets the goals; 0: even requests that come one by one do not; infinity: they do at any rate,
+// for they are too few to fill the servers.
+double highest_rate(const RowSimulator& simulator, Servers servers, const RowReading& reading = {});
+// Of so many servers, those of prompts alone with which the highest rate is highest, and that rate; or, at the rate of
+// the requests, with which most of them meet the goals.
+struct BestSplit {
+  Servers servers;
+  double rate = 0;
+};
+BestSplit best_split(const RowSimulator& simulator, std::uint32_t all);
+
+}  // namespace kvroof

@@ -1,0 +1,209 @@
+// kvroof import: makes traces of what other programs recorded.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <nlohmann/json.hpp>
+
+#include "apps/cli/command.hpp"
+#include "apps/cli/output.hpp"
+#include "apps/cli/values.hpp"
+#include "apps/generate/spools.hpp"
+#include "kvroof_version.hpp"
+#include "sim/core/suggest.hpp"
+#include "traces/import_profile.hpp"
+#include "traces/import_qkv.hpp"
+#include "traces/reader.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::uint32_t kMaxTokens = 1U << 24;
+
+nlohmann::ordered_json imported_json(const std::filesystem::path& out, const TraceManifest& m) {
+  const TraceLayer& layer = m.layers.front();
+  return {{"trace", out.string()},
+          {"layers", m.layers.size()},
+          {"query_heads", layer.query_heads},
+          {"kv_heads", layer.kv_heads},
+          {"k_width", layer.k_width},
+          {"v_width", layer.v_width},
+          {"scale", layer.scale},
+          {"alibi", !layer.alibi_slopes.empty()},
+          {"rotary", layer.rotary.style},
+          {"kv_type", name_of(m.kv_type)},
+          {"tokens", m.sequences[0].tokens},
+          {"prompt_tokens", m.sequences[0].prompt}};
+}
+
+std::string imported_text(const std::filesystem::path& out, const TraceManifest& m) {
+  return fmt::format("{}: {} layer{}, {} tokens ({} of them the prompt), {}", out.string(), m.layers.size(),
+                     m.layers.size() == 1 ? "" : "s", m.sequences[0].tokens, m.sequences[0].prompt, name_of(m.kv_type));
+}
+
+// half_split[:theta=10000][:dims=64][:magnitude=1], or adjacent_pairs likewise.
+RotaryInfo rotary_value(const std::string& text) {
+  RotaryInfo rotary;
+  const std::vector<std::string> styles = {"half_split", "adjacent_pairs"};
+  const std::vector<std::string> keys = {"theta", "dims", "magnitude"};
+  std::size_t end = text.find(':');
+  rotary.style = text.substr(0, end);
+  if (std::ranges::find(styles, rotary.style) == styles.end()) {
+    throw usage_error(fmt::format("--rotary {}: expected half_split or adjacent_pairs first{}", text,
+                                  did_you_mean(rotary.style, styles)));
+  }
+  while (end != std::string::npos) {
+    const std::size_t begin = end + 1;
+    end = text.find(':', begin);
+    const std::string part = text.substr(begin, end - begin);
+    const std::size_t equals = part.find('=');
+    const std::string key = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);
+    if (key == "theta") {
+      rotary.theta = number_value("rotary theta", value, 1e-30, 1e30);
+    } else if (key == "dims") {
+      rotary.dims = count_value("rotary dims", value, 2, 65536);
+    } else if (key == "magnitude") {
+      rotary.magnitude = static_cast<float>(number_value("rotary magnitude", value, 1e-30, 1e30));
+    } else {
+      throw usage_error(fmt::format("--rotary {}: expected theta=, dims= or magnitude=, found `{}`{}", text, part,
+                                    did_you_mean(key, keys)));
+    }
+  }
+  return rotary;
+}
+
+int import_tensors(const Arguments& arguments, const std::filesystem::path& out) {
+  if (!arguments.has("prompt")) throw usage_error("--prompt N is missing: how many of the tokens are the prompt");
+  ImportQkvOptions options;
+  options.prompt = count_value("prompt", arguments.get<std::string>("prompt"), 1, kMaxTokens);
+  if (arguments.has("scale")) options.scale = number_value("scale", arguments.get<std::string>("scale"), 1e-30, 1e30);
+  options.alibi = arguments.get<bool>("alibi");
+  if (arguments.has("rotary")) options.rotary = rotary_value(arguments.get<std::string>("rotary"));
+  import_qkv(arguments.positional[1], options, out);
+  const TraceReader reader = TraceReader::open(out);
+  if (format_of(arguments) == Format::kJson) fmt::print("{}\n", imported_json(out, reader.manifest()).dump(2));
+  if (!arguments.quiet) fmt::print(stderr, "{}\n", imported_text(out, reader.manifest()));
+  return 0;
+}
+
+void refuse_tensor_options(const Arguments& arguments) {
+  for (const char* option : {"prompt", "scale", "alibi", "rotary"}) {
+    const bool given = std::string_view(option) == "alibi" ? arguments.get<bool>(option) : arguments.has(option);
+    if (given) throw usage_error(fmt::format("--{} is about tensors, not about a profile", option));
+  }
+}
+
+int import_spools(const Arguments& arguments, const std::filesystem::path& out) {
+  refuse_tensor_options(arguments);
+  const std::filesystem::path folder = arguments.positional[1];
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    throw Error(fmt::format("{}: not a folder: expected the spools of `kvroof record -- CMD`", folder.string()));
+  }
+  const std::atomic<bool> stop{false};
+  MergedSpools merged;
+  write_profile(out, kVersion, arguments.command_line, [&](ProfileSink& sink) {
+    merged = merge_spools(folder, sink, stop);
+    if (merged.readable == 0) {
+      const std::string why = merged.processes == 0 ? "no spool is in it" : "no spool in it can be read: " + merged.why;
+      throw Error(folder.string() + ": " + why);
+    }
+    sink.note("imported_from", "spools");
+  });
+  if (format_of(arguments) == Format::kJson) {
+    const nlohmann::ordered_json json = {{"trace", out.string()},         {"processes", merged.processes},
+                                         {"recorded", merged.recorded},   {"kernels", merged.kernels},
+                                         {"records", merged.records},     {"dropped", merged.dropped},
+                                         {"ended_early", merged.ended_early},
+                                         {"still_running", merged.still_running}};
+    fmt::print("{}\n", json.dump(2));
+  }
+  if (!arguments.quiet) fmt::print(stderr, "{}\n", merged_text(out, merged));
+  return 0;
+}
+
+int import_records(const Arguments& arguments, const std::filesystem::path& out, ReadProfile read) {
+  refuse_tensor_options(arguments);
+  const ProfileCounts n = import_profile(arguments.positional[1], arguments.positional[0], read, out,
+                                         std::string(kVersion), arguments.command_line);
+  if (format_of(arguments) == Format::kJson) {
+    const nlohmann::ordered_json json = {{"trace", out.string()}, {"kernels", n.kernels}, {"copies", n.copies},
+                                         {"fills", n.fills},      {"calls", n.calls},     {"ranges", n.ranges},
+                                         {"not_imported", n.others}, {"left_out", n.left_out.total()},
+                                         {"whole_graphs", n.whole_graphs}, {"of_operators", n.of_operators}};
+    fmt::print("{}\n", json.dump(2));
+  }
+  if (!arguments.quiet) {
+    fmt::print(stderr, "{}: {} kernels, {} copies and fills, {} calls, {} ranges; {} records of other kinds left out\n",
+               out.string(), n.kernels, n.copies + n.fills, n.calls, n.ranges, n.others);
+    if (n.left_out.total() > 0) fmt::print(stderr, "note: left out: {}\n", n.left_out.text());
+    if (n.of_operators > 0) {
+      fmt::print(stderr, "note: {} of the kernels are of operators whose shapes say what they must read and write\n",
+                 n.of_operators);
+    }
+    if (n.whole_graphs > 0) {
+      fmt::print(stderr, "note: {} of the kernels are launches of whole CUDA graphs; `nsys profile "
+                         "--cuda-graph-trace=node` records the kernels inside\n", n.whole_graphs);
+    }
+  }
+  return 0;
+}
+
+int run_import(const Arguments& arguments) {
+  const std::vector<std::string> known = {"qkv", "nsys", "kineto", "spools"};
+  const std::string& kind = arguments.positional[0];
+  if (std::find(known.begin(), known.end(), kind) == known.end()) {
+    throw usage_error(fmt::format("import {}: this kind is not known{}", kind, did_you_mean(kind, known)))
+        .note("`kvroof import qkv F.safetensors --prompt N -o run.kvt` makes a trace of tensors q, k and v")
+        .note("`kvroof import nsys F.sqlite -o run.kvt` and `kvroof import kineto F.json -o run.kvt` take profiles")
+        .note("`kvroof import spools DIR -o run.kvt` takes what a `kvroof record -- CMD` that was killed has left");
+  }
+  if (arguments.positional.size() < 2) {
+    throw usage_error(fmt::format("import {}: the {} is missing", kind,
+                                  kind == "qkv" ? "safetensors file" : kind == "spools" ? "folder" : "profile's file"));
+  }
+  if (!arguments.has("out")) throw usage_error("-o run.kvt is missing: where the trace goes");
+  const std::filesystem::path out = arguments.get<std::string>("out");
+  if (kind == "qkv") return import_tensors(arguments, out);
+  if (kind == "spools") return import_spools(arguments, out);
+  return import_records(arguments, out, kind == "nsys" ? read_nsys : read_kineto);
+}
+
+void describe_import(po::options_description_easy_init add) {
+  add("prompt", po::value<std::string>(), "how many of the tokens are the prompt (1 to all)");
+  add("scale", po::value<std::string>(), "multiplies q·k (default 1/√d)");
+  add("alibi", po::bool_switch(), "attention has ALiBi: the standard slopes for the number of query heads");
+  add("rotary", po::value<std::string>(),
+      "how q and k were turned, for policies that turn them back: half_split | adjacent_pairs, then [:theta=10000] "
+      "[:dims=the width] [:magnitude=1]; the file may hold inverse_frequencies in place of theta");
+}
+
+}  // namespace
+
+Command import_command() {
+  return {
+      "import",
+      "make a trace of another framework's tensors or of a profile",
+      "qkv|nsys|kineto|spools F -o run.kvt [--prompt N] [--scale S] [--alibi] [--rotary R]",
+      "  kvroof import qkv attention.safetensors --prompt 512 -o run.kvt\n"
+      "  kvroof import qkv attention.safetensors --prompt 512 --rotary half_split:theta=500000 -o run.kvt\n"
+      "\n"
+      "  The file holds q [layers, heads, n, d] after rotary, k and v [layers, kv_heads, n, d], all f32, f16 or bf16;\n"
+      "  the layer dimension may be absent.\n"
+      "\n"
+      "  kvroof import nsys report.sqlite -o run.kvt    (nsys export --type sqlite report.nsys-rep)\n"
+      "  kvroof import kineto trace.json.gz -o run.kvt  (export_chrome_trace of PyTorch's profiler)\n"
+      "  kvroof import spools run.kvt.spools-x1Y2z3 -o run.kvt  (left by a `kvroof record -- CMD` that was killed)\n"
+      "\n"
+      "  A profile has kernels and no attention: `kvroof report-kernels` and `kvroof export` read it.",
+      describe_import,
+      run_import,
+      1,
+      2,
+      "table | json",
+      "the trace, a new folder"};
+}
+
+}  // namespace kvroof

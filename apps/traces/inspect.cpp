@@ -1,0 +1,210 @@
+// kvroof inspect: what is in a trace, whether it is intact, and repair of one that is not.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/cli/command.hpp"
+#include "apps/cli/output.hpp"
+#include "traces/file_io.hpp"
+#include "traces/journal.hpp"
+#include "traces/kernel_reader.hpp"
+#include "traces/reader.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+namespace fs = std::filesystem;
+
+struct Inspection {
+  fs::path path;
+  TraceReport report;
+  std::optional<TraceManifest> manifest;  // as far as it can be read
+  KernelCounts kernels;                   // of an intact trace
+  std::vector<std::pair<std::string, std::string>> notes;
+  std::vector<std::string> devices;
+  bool verified = false;
+  bool repaired = false;
+};
+
+void read_profile(Inspection& i) {
+  if (!i.report.sealed || !i.report.intact) return;
+  const KernelReader reader = KernelReader::open(i.path);
+  i.kernels = reader.counts();
+  i.notes = reader.notes();
+  for (const DeviceRecord& device : reader.devices()) i.devices.emplace_back(device.name);
+}
+
+Inspection inspect(const Arguments& arguments) {
+  Inspection result;
+  result.path = arguments.positional[0];
+  result.verified = arguments.get<bool>("verify");
+  if (arguments.get<bool>("repair")) {
+    const TraceReport before = inspect_trace(result.path, true);
+    result.report = repair_trace(result.path);
+    result.repaired = !before.sealed || !before.intact;
+    result.verified = true;
+  } else {
+    result.report = inspect_trace(result.path, result.verified);
+  }
+  read_profile(result);
+  const Result<std::string> text = read_text_file(result.path / kManifestFile, kMaxTextFile);
+  if (text) {
+    Result<TraceManifest> manifest = manifest_from_json(text.value());
+    if (manifest) result.manifest = std::move(manifest).value();
+  }
+  return result;
+}
+
+std::string state_of(const Inspection& i) {
+  if (i.repaired) return "repaired: sealed, every checksum is right";
+  if (!i.report.intact) return "damaged";
+  if (!i.report.sealed) return "not sealed: the recording did not end";
+  return i.verified ? "sealed, every checksum is right" : "sealed; --verify reads every checksum";
+}
+
+// ", rotary half_split of 64, base 10000, scaled, magnitude 1.19"
+std::string describe_rotary(const RotaryInfo& r) {
+  std::string text = fmt::format(", rotary {} of {}", r.style, r.dims);
+  if (r.first > 0) text += fmt::format(" from element {}", r.first);
+  text += fmt::format(", base {:.6g}", r.theta);
+  if (!r.inverse_frequencies.empty()) text += ", scaled";
+  if (r.long_from > 0) text += fmt::format(", another table for prompts above {}", r.long_from);
+  if (r.magnitude != 1) text += fmt::format(", magnitude {:.6g}", r.magnitude);
+  return text;
+}
+
+// "4 query heads, 2 KV heads, k 64 wide, v 64 wide"
+std::string describe_layer(const TraceLayer& l) {
+  std::string text = fmt::format("{} query heads, {} KV heads, k {} wide, v {} wide, scale {:.6g}", l.query_heads,
+                                 l.kv_heads, l.k_width, l.v_width, l.scale);
+  if (l.rotary.style != "none") text += describe_rotary(l.rotary);
+  if (!l.alibi_slopes.empty()) text += ", ALiBi";
+  if (!l.attention_sinks.empty()) text += ", sinks";
+  if (l.softcap > 0) text += fmt::format(", soft-cap {:.6g}", l.softcap);
+  if (l.window > 0) text += fmt::format(", window {}", l.window);
+  return text;
+}
+
+using Lines = std::vector<std::vector<std::string>>;
+
+// Layers that are alike share a line.
+void add_layers(Lines& lines, const TraceManifest& m) {
+  for (std::size_t first = 0; first < m.layers.size();) {
+    std::size_t last = first;
+    const std::string text = describe_layer(m.layers[first]);
+    while (last + 1 < m.layers.size() && describe_layer(m.layers[last + 1]) == text) ++last;
+    lines.push_back({first == last ? fmt::format("layer {}", first) : fmt::format("layers {}..{}", first, last), text});
+    first = last + 1;
+  }
+}
+
+void add_profile(Lines& lines, const Inspection& i) {
+  const KernelCounts& k = i.kernels;
+  for (const std::string& device : i.devices) lines.push_back({"device", device});
+  if (k.kernels + k.copies + k.fills > 0) {
+    lines.push_back({"profile", fmt::format("{} kernels, {} copies and fills, {} calls, {} ranges in {:.6g} ms",
+                                            k.kernels, k.copies + k.fills, k.calls, k.ranges,
+                                            static_cast<double>(k.last_ns - k.first_ns) / 1e6)});
+  }
+  for (const auto& [key, value] : i.notes) lines.push_back({"profile: " + key, value});
+}
+
+void add_manifest(Lines& lines, const TraceManifest& m) {
+  constexpr std::size_t kShownSequences = 8;
+  if (!has_attention(m)) {
+    lines.push_back({"attention", "none: a profiler's records alone"});
+  } else {
+    lines.push_back({"model", m.model_name.empty() ? "none (imported tensors)" : m.model_name});
+    if (!m.backend.empty()) lines.push_back({"back end", m.backend});
+    lines.push_back({"policy", m.policy});
+    lines.push_back({"type of q, k, v", std::string(name_of(m.kv_type))});
+  }
+  if (!m.linear.empty()) lines.push_back({"products by", m.linear});
+  add_layers(lines, m);
+  for (std::size_t i = 0; i < std::min(kShownSequences, m.sequences.size()); ++i) {
+    const TraceSequence& s = m.sequences[i];
+    lines.push_back({fmt::format("sequence {}", s.id),
+                     fmt::format("{} prompt tokens, {} recorded, {} new ones requested, stopped: {}", s.prompt,
+                                 s.tokens, s.requested_new_tokens, s.stop_reason)});
+  }
+  if (m.sequences.size() > kShownSequences) {
+    lines.push_back({"more sequences", std::to_string(m.sequences.size() - kShownSequences)});
+  }
+  if (!m.command_line.empty()) lines.push_back({"command line", m.command_line});
+  if (!m.host.empty()) lines.push_back({"host", m.host});
+}
+
+Table to_table(const Inspection& i) {
+  Table table;
+  table.columns = {{"trace", "key", false}, {"value", "value", false}};
+  Lines& lines = table.rows;
+  lines.push_back({"path", i.path.string()});
+  lines.push_back({"state", state_of(i)});
+  lines.push_back({"segments", fmt::format("{} of {} intact", i.report.intact_segments, i.report.segments)});
+  lines.push_back({"intact steps", std::to_string(i.report.intact_steps)});
+  const std::size_t size_line = lines.size();
+  lines.push_back({"size", fmt::format("{:.2f} MiB", static_cast<double>(i.report.bytes) / (1 << 20))});
+  for (const std::string& problem : i.report.problems) lines.push_back({"problem", problem});
+  if (i.manifest) add_manifest(lines, *i.manifest);
+  add_profile(lines, i);
+  table.raw_rows = lines;
+  table.raw_rows[size_line] = {"bytes", std::to_string(i.report.bytes)};
+  return table;
+}
+
+std::string to_json(const Inspection& i) {
+  nlohmann::ordered_json json = {{"path", i.path.string()},
+                                 {"sealed", i.report.sealed},
+                                 {"intact", i.report.intact},
+                                 {"verified", i.verified},
+                                 {"repaired", i.repaired},
+                                 {"segments", i.report.segments},
+                                 {"intact_segments", i.report.intact_segments},
+                                 {"intact_steps", i.report.intact_steps},
+                                 {"bytes", i.report.bytes},
+                                 {"problems", i.report.problems},
+                                 {"kernels", i.kernels.kernels},
+                                 {"copies", i.kernels.copies},
+                                 {"devices", i.devices},
+                                 {"manifest", nullptr}};
+  if (i.manifest) json["manifest"] = nlohmann::ordered_json::parse(manifest_to_json(*i.manifest));
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+int run_inspect(const Arguments& arguments) {
+  const Inspection result = inspect(arguments);
+  if (format_of(arguments) == Format::kJson) {
+    write_result(arguments, to_json(result));
+  } else {
+    write_table(arguments, to_table(result));
+  }
+  const TraceReport& report = result.report;
+  if (report.sealed && report.intact) return static_cast<int>(ExitCode::kOk);
+  const std::string why = report.problems.empty() ? "damaged" : report.problems.front();
+  Error error(fmt::format("{}: {}; {}", result.path.string(), why, report.intact_text()), ExitCode::kDamagedTrace);
+  if (report.intact_steps == 0) throw error;
+  throw std::move(error).note(fmt::format("`kvroof inspect --repair {}` keeps what is intact", result.path.string()));
+}
+
+void describe_inspect(po::options_description_easy_init add) {
+  add("verify", po::bool_switch(), "read every file and recompute every checksum");
+  add("repair", po::bool_switch(), "keep the steps that are intact and seal them; the rest is moved into lost/");
+}
+
+}  // namespace
+
+Command inspect_command() {
+  return {"inspect",
+          "what is in a trace, whether it is intact; repairs one that is not",
+          "run.kvt [--verify] [--repair]",
+          "  kvroof inspect run.kvt\n"
+          "  kvroof inspect run.kvt --verify --format json\n"
+          "  kvroof inspect run.kvt --repair",
+          describe_inspect,
+          run_inspect,
+          1,
+          1};
+}
+
+}  // namespace kvroof
