@@ -76,7 +76,7 @@ void check_names(const Model& model, const Checkpoint& checkpoint, const NamedTe
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     const std::string_view plain = tensors.without_prefix(name);
     const bool known = std::binary_search(expected.begin(), expected.end(), plain);
-    const bool skipped = is_skipped(model.config.shape, plain) ||
+    const bool skipped = is_skipped(model.config, plain) ||
                          (model.config.options.fp8.used && is_activation_scale(plain));
     if (!known && !skipped) extra.push_back(name);
   }
@@ -154,7 +154,7 @@ Model open_model(const fs::path& folder, std::optional<DType> type) {
   model.name = model.config.shape.name;
   model.path = folder;
   model.checkpoint = std::make_shared<const Checkpoint>(Checkpoint::open(folder));
-  const NamedTensors tensors(*model.checkpoint, weight_family(model.config.shape.family).prefixes);
+  const NamedTensors tensors(*model.checkpoint, tensor_prefixes(model.config));
   auto bindings = bind_tensors(model.config, model.weights);
   untie_stored_head(model, tensors, bindings);
   bind_fp8_scales(tensors, model.config.options.fp8, bindings);

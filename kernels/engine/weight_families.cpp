@@ -10,10 +10,14 @@ namespace {
 constexpr std::array<std::string_view, 1> kGptNeox = {"gpt_neox."};
 constexpr std::array<std::string_view, 1> kModel = {"model."};
 constexpr std::array<std::string_view, 1> kTransformer = {"transformer."};
-// The longest first: names are cut at the first that fits.
-constexpr std::array<std::string_view, 4> kGemma3 = {"language_model.model.", "model.language_model.",
-                                                     "language_model.", "model."};
-constexpr std::array<std::string_view, 2> kVision = {"vision_tower.", "multi_modal_projector."};
+// Of the language model within one that takes pictures or sounds as well. The longest first: names are cut at the
+// first that fits.
+constexpr std::array<std::string_view, 5> kTextPart = {"language_model.model.", "model.language_model.",
+                                                       "model.text_model.", "language_model.", "model."};
+// How names of its other parts begin, without these.
+constexpr std::array<std::string_view, 9> kOtherParts = {"audio_tower.", "connector.", "image_newline",
+                                                         "mlp1.", "multi_modal_projector.", "vision_model.",
+                                                         "vision_tower.", "video_tower.", "visual."};
 
 constexpr std::array kFamilies = {
     WeightFamily{"bloom", kTransformer, bind_bloom},
@@ -28,7 +32,7 @@ constexpr std::array kFamilies = {
     WeightFamily{"falcon", kTransformer, bind_falcon},
     WeightFamily{"gemma", kModel, bind_llama},
     WeightFamily{"gemma2", kModel, bind_gemma2},
-    WeightFamily{"gemma3_text", kGemma3, bind_gemma2, "lm_head.weight", kVision},
+    WeightFamily{"gemma3_text", kModel, bind_gemma2},
     WeightFamily{"glm", kModel, bind_glm},
     WeightFamily{"glm4", kModel, bind_glm4},
     WeightFamily{.model_type = "glm4_moe", .prefixes = kModel, .bind = bind_glm4_moe, .draft_layers = true},
@@ -97,12 +101,18 @@ TensorBinding bind_head(const ModelShape& shape, ModelWeights& weights) {
   return {std::string(weight_family(shape.family).head), {rows, cols}, {{&weights.head, rows, cols, 0, 0, rows}}};
 }
 
-bool is_skipped(const ModelShape& shape, std::string_view tensor) {
+std::span<const std::string_view> tensor_prefixes(const ModelConfig& config) {
+  if (config.options.text_part) return kTextPart;
+  return weight_family(config.shape.family).prefixes;
+}
+
+bool is_skipped(const ModelConfig& config, std::string_view tensor) {
+  const ModelShape& shape = config.shape;
   const WeightFamily& family = weight_family(shape.family);
   const auto ends = [&](std::string_view buffer) { return tensor.ends_with(buffer); };
   const auto starts = [&](std::string_view part) { return tensor.starts_with(part); };
   return std::any_of(kBuffers.begin(), kBuffers.end(), ends) ||
-         std::any_of(family.unused.begin(), family.unused.end(), starts) ||
+         (config.options.text_part && std::any_of(kOtherParts.begin(), kOtherParts.end(), starts)) ||
          (family.draft_layers && is_of_later_layer(tensor, shape.layers)) ||
          (shape.tied_head && tensor == family.head);
 }

@@ -46,7 +46,6 @@ struct WeightFamily {
   // The embedding and then every other tensor but the head; weights.layers has been sized.
   std::vector<TensorBinding> (*bind)(const ModelConfig& config, ModelWeights& weights);
   std::string_view head = "lm_head.weight";        // a tied one may be stored as well
-  std::span<const std::string_view> unused = {};   // how the names of other models' tensors begin (vision)
   bool draft_layers = false;  // layers behind the model's last one draft tokens, and are not read
 };
 
@@ -59,7 +58,9 @@ std::vector<TensorBinding> bind_tensors(const ModelConfig& config, ModelWeights&
 TensorBinding bind_head(const ModelShape& shape, ModelWeights& weights);
 // Stored tensors that the model does not use: buffers of masks and rotary embeddings, a copy of the tied head, parts of
 // another model. The name has no prefix.
-bool is_skipped(const ModelShape& shape, std::string_view tensor);
+bool is_skipped(const ModelConfig& config, std::string_view tensor);
+// What its checkpoints may put before the names of tensors, beside nothing.
+std::span<const std::string_view> tensor_prefixes(const ModelConfig& config);
 
 std::vector<TensorBinding> bind_bloom(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_cohere(const ModelConfig& config, ModelWeights& weights);

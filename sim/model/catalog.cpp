@@ -261,8 +261,10 @@ ModelShape shape_of_file(const fs::path& path) {
   if (path.extension() == ".gguf") return shape_of_gguf(path);
   const std::string text = read_text(path);
   if (path.extension() != ".json") return shape_from_yaml(text).or_throw(path.string(), ExitCode::kUsage);
-  ModelShape shape = parse_config_json(text).or_throw(path.string(), ExitCode::kUsage).shape;
+  const ModelConfig config = parse_config_json(text).or_throw(path.string(), ExitCode::kUsage);
+  ModelShape shape = config.shape;
   if (shape.name.empty()) shape.name = fs::absolute(path).parent_path().filename().string();
+  if (config.options.text_part) shape.name += " (text part)";  // its weights are not those of the whole
   const std::string problem = shape_problem(shape);
   if (!problem.empty()) throw usage_error(fmt::format("{}: {}", path.string(), problem));
   return shape;

@@ -75,12 +75,6 @@ void ConfigFields::fail(std::string message) {
   if (problem_.empty()) problem_ = std::move(message);
 }
 
-void ConfigFields::enter(std::string_view key) {
-  if (!has_object(key)) return;
-  nlohmann::json inner = json_->at(key);
-  json_->root = std::move(inner);
-}
-
 void ConfigFields::defaults(std::string_view json_object) {
   const nlohmann::json values = nlohmann::json::parse(json_object);
   for (const auto& [key, value] : values.items()) {

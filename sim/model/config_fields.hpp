@@ -31,8 +31,6 @@ class ConfigFields {
   ConfigFields(const ConfigFields&) = delete;
   ConfigFields& operator=(const ConfigFields&) = delete;
 
-  // Goes into the object under a key, if there is one: keys are then relative to it.
-  void enter(std::string_view key);
   // Values of keys that are absent (not null), as a JSON object: what the family's class in transformers assumes.
   void defaults(std::string_view json_object);
 

@@ -7,6 +7,7 @@
 #include "sim/core/suggest.hpp"
 #include "sim/model/config_fields.hpp"
 #include "sim/model/config_quantised.hpp"
+#include "sim/model/config_text_part.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -73,7 +74,9 @@ bool is_known_model_type(std::string_view model_type) {
                      [&](const ConfigFamily& family) { return family.model_type == model_type; });
 }
 
-Result<ModelConfig> parse_config_json(std::string_view text) {
+namespace {
+
+Result<ModelConfig> parse_language_model(std::string_view text) {
   ConfigFields fields(text);
   const std::string type = fields.text("model_type", "");
   const auto of_type = std::ranges::find(kFamilies, type, &ConfigFamily::model_type);
@@ -92,6 +95,24 @@ Result<ModelConfig> parse_config_json(std::string_view text) {
   for (const ConfigFamily& family : kFamilies) known.emplace_back(family.model_type);
   if (type.empty()) return failure("model_type is missing; known: {}", join(known));
   return failure("model_type \"{}\" is not supported; known: {}{}", type, join(known), did_you_mean(type, known));
+}
+
+}  // namespace
+
+Result<ModelConfig> parse_config_json(std::string_view text) {
+  if (const ConfigFields fields(text); fields.failed()) return fields.failure();
+  const std::optional<std::string> part = text_part_of_config(text);
+  if (!part) return parse_language_model(text);
+  Result<ModelConfig> config = parse_language_model(*part);
+  if (!config.ok()) return config;
+  ModelOptions& options = config.value().options;
+  options.text_part = true;
+  if (config.value().shape.family == "qwen3_moe" && options.cannot_run.empty()) {
+    options.cannot_run =
+        "the experts of Qwen3-VL lie together in one tensor, which is not read (plan, compare and simulate take this "
+        "model as it is)";
+  }
+  return config;
 }
 
 }  // namespace kvroof

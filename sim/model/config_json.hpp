@@ -70,6 +70,7 @@ struct ModelOptions {
   bool mxfp4_experts = false;          // as the checkpoint stores them (OCP Microscaling Formats 1.0)
   Fp8Storage fp8;
   StoredFormat stored;                 // as what is quantised lies in the checkpoint
+  bool text_part = false;              // of a model that takes pictures or sounds as well: see config_text_part.hpp
   std::string cannot_run;              // why the engine does not run this checkpoint, or empty
   float qkv_clip = 0;                  // q, k and v are clamped to ± this; 0: not
   float logit_scale = 1;

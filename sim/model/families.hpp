@@ -19,7 +19,6 @@ Result<ModelConfig> parse_exaone4_config(std::string_view config_json);
 Result<ModelConfig> parse_falcon_config(std::string_view config_json);
 Result<ModelConfig> parse_gemma_config(std::string_view config_json);
 Result<ModelConfig> parse_gemma2_config(std::string_view config_json);
-// Also the text part of a multi-modal Gemma 3 ("gemma3" with text_config).
 Result<ModelConfig> parse_gemma3_config(std::string_view config_json);
 Result<ModelConfig> parse_glm_config(std::string_view config_json);
 Result<ModelConfig> parse_glm4_config(std::string_view config_json);

@@ -19,16 +19,10 @@ RotaryRule read_local_rotary(ConfigFields& fields, std::uint32_t dims) {
 
 Result<ModelConfig> parse_gemma3_config(std::string_view config_json) {
   ConfigFields fields(config_json);
-  const DType type = fields.weight_type();
-  const bool outer = fields.has_object("text_config");
-  const bool outer_tied = fields.flag("tie_word_embeddings", true);
-  fields.enter("text_config");
   fields.defaults(R"({"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8,
                       "num_key_value_heads": 4, "rope_theta": 1e6, "sliding_window": 4096, "eos_token_id": [1, 106]})");
   ModelConfig config = read_gemma(
       fields, {.family = "gemma3_text", .activation = "hidden_activation", .rotary_layer_type = "full_attention"});
-  if (!fields.has("torch_dtype") && !fields.has("dtype")) config.shape.weight_type = type;
-  if (outer) config.shape.tied_head = outer_tied;  // the head belongs to the whole
   config.shape.qk_norm = QkNorm::kHead;
   read_gemma2_attention(fields, config);
   const std::uint32_t period = fields.size("sliding_window_pattern", 6U);

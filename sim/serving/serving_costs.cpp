@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 namespace kvroof {
@@ -118,48 +119,54 @@ ResidencySummary DeploymentCosts::summary_of(std::span<const Decoding> sequences
   return mean;
 }
 
-double DeploymentCosts::prefill_of(const LengthProfile& profile, std::uint64_t count, double answers) const {
-  return reading_.prompt(cost_.prefill(profile.mean, count * groups(), answers));
+// Counts of the first `tokens` tokens of a prompt: a token's lie between those of the profiles around it, as those of
+// causal attention, (tokens + 1) / 2 rows, do.
+LayerCounts DeploymentCosts::prompt_counts(std::uint32_t tokens) const {
+  const auto above = std::lower_bound(profiles_.begin(), profiles_.end(), tokens,
+                                      [](const LengthProfile& p, std::uint32_t x) { return p.mean.prompt < x; });
+  const ResidencySummary& longer = above == profiles_.end() ? profiles_.back().mean : above->mean;
+  const ResidencySummary& shorter = above == profiles_.begin() ? longer : std::prev(above)->mean;
+  const double between = double{1} * longer.prompt - shorter.prompt;
+  const double share = between > 0 ? (double{1} * tokens - shorter.prompt) / between : 1;
+  LayerCounts counts;
+  for_each_count(
+      [&](std::uint64_t& count, std::uint64_t less, std::uint64_t more) {
+        const double of_token = (1 - share) * static_cast<double>(less) / shorter.prompt +
+                                share * static_cast<double>(more) / longer.prompt;
+        count = static_cast<std::uint64_t>(std::llround(std::max(0.0, of_token * tokens)));
+      },
+      counts, shorter.prefill, longer.prefill);
+  return counts;
 }
 
-// A prompt of so many tokens by itself, between the profiles around it.
-double DeploymentCosts::prefill_seconds(std::uint32_t tokens, double answers) const {
-  const auto of = [&](std::size_t i) { return prefill_of(profiles_[i], 1, answers); };
-  const std::size_t near = profile_of(tokens);
-  const std::uint32_t length = profiles_[near].mean.prompt;
-  const bool upwards = tokens > length;
-  if (tokens == length || (near == 0 && !upwards)) return of(near);
-  if (upwards && near + 1 == profiles_.size()) return of(near) * tokens / length;
-  const std::size_t other = upwards ? near + 1 : near - 1;
-  const double share = (static_cast<double>(tokens) - length) / (double{1} * profiles_[other].mean.prompt - length);
-  return (1 - share) * of(near) + share * of(other);
+// What a part adds to the tokens before it, whose keys its queries meet.
+LayerCounts DeploymentCosts::part_counts(const PromptPart& part) const {
+  if (part.from == 0) return prompt_counts(part.to);
+  LayerCounts counts = prompt_counts(part.to);
+  const LayerCounts before = prompt_counts(part.from);
+  // Less may be moved of more tokens.
+  for_each_count([](std::uint64_t& to, std::uint64_t from) { to -= std::min(to, from); }, counts, before);
+  return counts;
 }
 
-// What another prompt in the same pass takes: weights are read and kernels start once.
-double DeploymentCosts::more_seconds(std::uint32_t tokens, double answers) const {
-  const LengthProfile& profile = profiles_[profile_of(tokens)];
-  const double more = prefill_of(profile, 2, answers) - prefill_of(profile, 1, answers);
-  return std::max(more, 0.0) * tokens / profile.mean.prompt;
-}
-
-// What a later part of a prompt takes more than as many tokens alone: its queries meet the keys before it.
-double DeploymentCosts::before_seconds(const PromptPart& part, double answers) const {
-  if (part.from == 0) return 0;
-  const auto of = [&](std::uint32_t tokens) { return prefill_seconds(tokens, answers) - start_seconds(answers); };
-  return std::max(0.0, of(part.to) - of(part.from) - of(part.to - part.from));
-}
-
+// Parts of prompts pass together: weights are read and kernels start once, and what is computed is the sum of all.
 double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, double answers) const {
-  const auto tokens = [](const PromptPart& part) { return part.to - part.from; };
-  const auto longest = std::max_element(prompts.begin(), prompts.end(), [&](const PromptPart& a, const PromptPart& b) {
-    return tokens(a) < tokens(b);
-  });
-  double seconds = 0;
-  for (auto part = prompts.begin(); part != prompts.end(); ++part) {
-    seconds += before_seconds(*part, answers) + (part == longest ? prefill_seconds(tokens(*part), answers)
-                                         : more_seconds(tokens(*part), answers));
+  std::uint32_t longest = 0;
+  std::uint64_t tokens = 0;
+  LayerCounts counts;
+  for (const PromptPart& part : prompts) {
+    longest = std::max(longest, part.to);
+    tokens += part.to - part.from;
+    counts += part_counts(part);
   }
-  return seconds;
+  ResidencySummary mean = profiles_[profile_of(longest)].mean;
+  mean.prompt = static_cast<std::uint32_t>((tokens + prompts.size() - 1) / prompts.size());
+  mean.prefill = nearest_mean(counts, prompts.size());
+  return reading_.prompt(cost_.prefill(mean, prompts.size() * groups(), answers));
+}
+
+double DeploymentCosts::start_seconds(double answers) const {
+  return reading_.prompt(cost_.prefill(profiles_.front().mean, groups(), answers));
 }
 
 double DeploymentCosts::step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts) const {

@@ -82,12 +82,10 @@ class DeploymentCosts : public ServingCosts {
   [[nodiscard]] std::uint64_t groups() const { return cost_.deployment().data_parallel; }
   [[nodiscard]] std::size_t profile_of(std::uint32_t prompt) const;
   [[nodiscard]] ResidencySummary summary_of(std::span<const Decoding> sequences) const;
-  [[nodiscard]] double prefill_of(const LengthProfile& profile, std::uint64_t count, double answers) const;
-  [[nodiscard]] double prefill_seconds(std::uint32_t tokens, double answers) const;
-  [[nodiscard]] double more_seconds(std::uint32_t tokens, double answers) const;
-  [[nodiscard]] double before_seconds(const PromptPart& part, double answers) const;
+  [[nodiscard]] LayerCounts prompt_counts(std::uint32_t tokens) const;
+  [[nodiscard]] LayerCounts part_counts(const PromptPart& part) const;
   // What the shortest prompt takes: reading weights and starting kernels.
-  [[nodiscard]] double start_seconds(double answers) const { return prefill_of(profiles_.front(), 1, answers); }
+  [[nodiscard]] double start_seconds(double answers) const;
   [[nodiscard]] double prompt_seconds(std::span<const PromptPart> prompts, double answers) const;
 
   const CostModel& cost_;

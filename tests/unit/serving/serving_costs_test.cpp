@@ -134,6 +134,33 @@ TEST_CASE("a prompt alone takes the cost model's time, two in a step about twice
   CHECK(served.prompts({{2048, 4096}}) > served.prompts({{0, 2048}}));
 }
 
+TEST_CASE("parts of prompts in one step take what the tokens of all take together, whatever prompts they are of") {
+  const Served served({profile_of(16, 2), profile_of(1024, 2), profile_of(2048, 2), profile_of(4096, 2)});
+  const double whole = served.prompts({{0, 4096}});
+  CHECK(served.prompts({{0, 2048}, {2048, 4096}}) == Approx(whole).epsilon(0.005));
+  CHECK(served.prompts({{0, 1000}, {1000, 4000}, {4000, 4096}}) == Approx(whole).epsilon(0.005));
+  // Attention is (n + 1) / 2 rows a token, also between the profiles: 3,000 are as a third of 1,500 and 1,500 more.
+  CHECK(served.prompts({{0, 1500}, {1500, 3000}}) == Approx(served.prompts({{0, 3000}})).epsilon(0.005));
+}
+
+// SGLang's host takes longer over a short prompt than the device does: nothing that is gained there is gained twice.
+TEST_CASE("a step of many short prompts computes no faster than the device can, under any engine") {
+  const Device device = find_device("h100-sxm", kCatalog);
+  const ModelShape shape = llama();
+  const double of_token = 2 * static_cast<double>(layers_parameters(shape));
+  for (const std::string engine : {"kvroof", "sglang", "tensorrt-llm", "vllm"}) {
+    const CostModel cost(shape, Deployment(TrafficTypes{}), device, find_engine_profile(engine, kCatalog));
+    const std::vector<LengthProfile> profiles = {profile_of(16, 2), profile_of(256, 2), profile_of(512, 2)};
+    const DeploymentCosts costs(cost, profiles, {});
+    for (const std::uint32_t tokens : {16U, 256U, 300U, 512U}) {
+      INFO(engine << ", " << tokens);
+      const std::vector<PromptPart> many(8192 / tokens, PromptPart{0, tokens});
+      const double all = static_cast<double>(many.size()) * tokens * of_token;
+      CHECK(all / costs.step_seconds({}, many) < device.peak(DType::kBF16).value);
+    }
+  }
+}
+
 TEST_CASE("a prompt beside answers does not read the weights again") {
   const Served served({profile_of(16, 100), profile_of(2048, 100)});
   const std::vector<Decoding> answers(32, Decoding{2048, 50});

@@ -1,0 +1,93 @@
+#include "sim/model/config_text_part.hpp"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace kvroof {
+namespace {
+
+using nlohmann::json;
+
+// Models around a language model, sorted; each has it under text_config or llm_config, but for those whose first
+// files have its keys beside their own.
+constexpr std::array<std::string_view, 21> kWholes = {
+    "aya_vision",       "gemma3",          "glm4v",    "glm4v_moe", "idefics3",   "internvl",    "internvl_chat",
+    "kimi_vl",          "llava",           "llava_next", "llava_next_video", "llava_onevision", "mistral3", "qwen2_5_vl",
+    "qwen2_audio",      "qwen2_vl",        "qwen3_vl", "qwen3_vl_moe", "smolvlm", "video_llava", "voxtral"};
+static_assert(std::ranges::is_sorted(kWholes));
+
+struct Part {
+  std::string_view named;   // its model_type, or that of a whole with its keys beside its own
+  std::string_view family;  // whose arithmetic it has
+};
+constexpr std::array<Part, 8> kParts = {{{"glm4v_moe_text", "glm4_moe"},
+                                         {"glm4v_text", "glm4"},
+                                         {"qwen2_5_vl", "qwen2"},
+                                         {"qwen2_5_vl_text", "qwen2"},
+                                         {"qwen2_vl", "qwen2"},
+                                         {"qwen2_vl_text", "qwen2"},
+                                         {"qwen3_vl_moe_text", "qwen3_moe"},
+                                         {"qwen3_vl_text", "qwen3"}}};
+
+std::string text_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// What the class of a whole takes its language model for where the file does not say.
+std::string_view default_family(std::string_view whole) {
+  if (whole == "mistral3") return "mistral";
+  if (whole == "gemma3") return "gemma3_text";
+  return whole == "aya_vision" ? "cohere2" : whole == "llava_onevision" ? "qwen2" : "llama";
+}
+
+// Its language model's configuration, or null.
+json inner_of(const json& whole) {
+  for (const char* key : {"text_config", "llm_config"}) {
+    if (const auto inner = whole.find(key); inner != whole.end() && inner->is_object()) return *inner;
+  }
+  return whole.contains("hidden_size") ? whole : json();
+}
+
+void forget_sections(json& part) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto rope = part.find(key);
+    if (rope == part.end() || !rope->is_object()) continue;
+    rope->erase("mrope_section");
+    rope->erase("mrope_interleaved");
+    for (const char* kind : {"type", "rope_type"}) {
+      if (text_of(*rope, kind) == "mrope") (*rope)[kind] = "default";
+    }
+  }
+}
+
+void take_from_whole(const json& whole, json& part) {
+  if (!part.contains("dtype") && !part.contains("torch_dtype")) {
+    for (const char* key : {"dtype", "torch_dtype"}) {
+      if (whole.contains(key)) part[key] = whole[key];
+    }
+  }
+  if (!part.contains("quantization_config") && whole.contains("quantization_config")) {
+    part["quantization_config"] = whole["quantization_config"];
+  }
+  if (whole.contains("tie_word_embeddings")) part["tie_word_embeddings"] = whole["tie_word_embeddings"];
+}
+
+}  // namespace
+
+std::optional<std::string> text_part_of_config(std::string_view config_json) {
+  const json whole = json::parse(config_json, nullptr, false);
+  if (!whole.is_object() || !std::ranges::binary_search(kWholes, text_of(whole, "model_type"))) return {};
+  json part = inner_of(whole);
+  if (part.is_null()) return {};
+  std::string family = text_of(part, "model_type");
+  if (family.empty()) family = default_family(text_of(whole, "model_type"));
+  const auto known = std::ranges::find(kParts, family, &Part::named);
+  part["model_type"] = known != kParts.end() ? known->family : std::string_view(family);
+  take_from_whole(whole, part);
+  forget_sections(part);
+  return part.dump();
+}
+
+}  // namespace kvroof
