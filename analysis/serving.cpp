@@ -10,6 +10,7 @@ namespace {
 constexpr double kChunk = 8192;  // tokens of prompts in a step, where the engine states none
 // Prompts that are computed before one's own, of the clients: half of the burst that begins a loop of ten rounds.
 constexpr double kPromptsAheadShare = 0.05;
+constexpr double kStepsUnsure = 0.05;  // so far a mean step may be off where Little's law is taken for what is left
 constexpr double kInMostSteps = 0.5;                         // prompts a step
 constexpr double kQueueSpread = 0.3, kArrivalSpread = 0.3;  // judgement, as of all constants of that kind
 
@@ -23,6 +24,7 @@ Estimate sum(const Estimate& a, const Estimate& b) {
           a.high95 + b.high95, a.value > b.value ? a.dominated_by : b.dominated_by,
           a.limit + b.limit,   unmeasured};
 }
+Estimate exactly(double seconds) { return {seconds, seconds, seconds, seconds, seconds, CostTerm::kHost}; }
 // As wide as where its own ends were off by that share (80 %) as well; it may be any part of what it says.
 Estimate unsure(const Estimate& e, double spread) {
   const double w80 = 1 + spread, w95 = 1 + kWidth95 * spread;
@@ -56,22 +58,29 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
     const double turns = clients / running - 1;
     served.first_token = sum(served.first_token, scaled(served.whole(lengths_.output), turns));
   }
+  // Clients are as many as answers begin while one is waited for (Little's law). Where answers are so short that prompts
+  // are most of the work, what is left of that beside the steps of an answer is spent before its first token.
+  const double each = clients * lengths_.output / closed_loop_rate(clients).value;
+  const double steps = (1 + kStepsUnsure) * (lengths_.output - 1) * served.token.value;
+  if (const double waits = each - steps - served.first_token.value; waits > 0) {
+    served.first_token = sum(served.first_token, unsure(exactly(waits), kQueueSpread));
+  }
   return served;
 }
 
 // Answers end at any time, so each token has its share of the others' prompts.
 RequestTimes Server::mixed(double running) const {
-  const double passing = in_a_pass(running), others = (passing - 1) / steps_;  // prompts a step
+  const double passing = in_a_pass(running);
   const auto step = [&](double beside) {
     return cost_.step(mean_, static_cast<std::uint64_t>(passing), beside);
   };
   const Estimate alone = step(0);
   const double answers = cost_.engine().prompts_first ? 0 : alone.value;  // seconds of a pass beside its prompts
-  const Estimate beside = beside_step(others, answers);
+  const Estimate beside = beside_step(passing - 1, answers);
   const Estimate mean = sum(step(beside.value), beside);
   RequestTimes served;
   served.token = scaled(mean, 1 / a_step_);
-  served.most_tokens = scaled(others < kInMostSteps ? alone : mean, 1 / a_step_);
+  served.most_tokens = scaled((passing - 1) / steps_ < kInMostSteps ? alone : mean, 1 / a_step_);
   const double ahead = prompts_ahead(passing, beside.value / mean.value);
   const Estimate waiting = sum(unsure(prompts(ahead), kQueueSpread), scaled(alone, cost_.engine().waited_steps));
   served.first_token = sum(cost_.prefill(mean_, 1), running > 1 ? waiting : scaled(alone, 0));
@@ -106,9 +115,11 @@ Estimate Server::closed_loop_rate(std::uint32_t clients) const {
   const auto running = static_cast<double>(std::min<std::uint64_t>(clients, most_at_once()));
   const double tokens = running * lengths_.output;
   const double passing = in_a_pass(running);
-  const Estimate others = waves() ? prompts(running) : scaled(beside_step(passing / steps_), steps_);
+  const Estimate others = waves() ? prompts(running) : scaled(beside_step(passing), steps_);
   const Estimate step = cost_.step(mean_, static_cast<std::uint64_t>(passing));
-  return throughput(sum(others, scaled(step, steps_ - 1)), tokens);
+  const Estimate busy = sum(others, scaled(step, steps_ - 1));
+  // A place is empty while its client's next request is on its way, unless another one waits for it.
+  return throughput(clients > running ? busy : sum(busy, arrival()), tokens);
 }
 
 std::optional<RequestTimes> Server::open_loop(double arrivals) const {
@@ -135,7 +146,7 @@ std::optional<Estimate> Server::saturated() const {
   if (batch == 0) return std::nullopt;
   const auto running = static_cast<double>(batch);
   const double passing = in_a_pass(running);
-  const Estimate beside = beside_step(passing / steps_);
+  const Estimate beside = beside_step(passing);
   const auto sequences = static_cast<std::uint64_t>(passing);
   return throughput(sum(cost_.step(mean_, sequences, beside.value), beside), running * a_step_);
 }
@@ -179,12 +190,14 @@ Estimate Server::prompts(double count, double answers) const {
   return share > 0 ? sum(scaled(of(whole), 1 - share), scaled(of(whole + 1), share)) : of(whole);
 }
 
-// The prompts of a step, so many on average: those whose places become free in the same step are computed together.
-// Answers of one length that began in a pass end in one step, and so their clients' next prompts fill passes again.
-Estimate Server::beside_step(double arriving, double answers) const {
-  if (lengths_.equal && arriving > 0) return scaled(prompts(arriving * steps_, answers), 1 / steps_);
-  const double steps = arriving > 0 ? 1 - std::exp(-arriving) : 1;  // that have any
-  return scaled(prompts(arriving / steps, answers), steps);
+// The prompts that come to a step of so many clients, each of which asks once in the steps of an answer: those whose
+// places become free in the same step are computed together. Answers of one length that began in a pass end in one
+// step, and so their clients' next prompts fill passes again.
+Estimate Server::beside_step(double clients, double answers) const {
+  if (clients <= 0) return scaled(prompts(1, answers), 0);
+  if (lengths_.equal) return scaled(prompts(clients, answers), 1 / steps_);
+  const double any = 1 - std::pow(1 - 1 / steps_, clients);  // of the steps
+  return scaled(prompts(clients / steps_ / any, answers), any);
 }
 
 RequestTimes Server::under_arrivals(std::uint32_t running, double arrivals) const {
@@ -200,7 +213,7 @@ RequestTimes Server::under_arrivals(std::uint32_t running, double arrivals) cons
 // Until a request has its place in a batch.
 Estimate Server::arrival() const {
   const double seconds = cost_.engine().arrival_us * 1e-6;
-  return unsure({seconds, seconds, seconds, seconds, seconds, CostTerm::kHost}, kArrivalSpread);
+  return unsure(exactly(seconds), kArrivalSpread);
 }
 
 }  // namespace kvroof

@@ -95,8 +95,33 @@ TEST_CASE("prompts of clients whose answers end in the same step share a pass") 
   const double pass = 36 * 12 * 0.042 + 0.15;
   const auto more = [&](int clients) { return token(clients, 4) - token(clients, 4000); };
   CHECK(token(5, 4000) < 6);
-  CHECK(more(5) == Approx((1 - std::exp(-1)) * pass).epsilon(0.05));
-  CHECK(more(17) == Approx((1 - std::exp(-4)) * pass).epsilon(0.05));
+  // Each of the others asks in one of the 4 steps of its answer.
+  CHECK(more(5) == Approx((1 - std::pow(0.75, 4)) * pass).epsilon(0.02));
+  CHECK(more(17) == Approx((1 - std::pow(0.75, 16)) * pass).epsilon(0.02));
+}
+
+TEST_CASE("clients are as many as the rate of answers times the time of one, which their way to the server is part of") {
+  const auto of = [](int clients, int output, const char* metric) {
+    return predicted(fmt::format("m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,continuous_fixed_concurrency,"
+                                 "{},512,{},{},,{},s\n", clients, output, metric,
+                                 std::string_view(metric).ends_with("_s") ? "tok/s" : "ms"), "ShareGPT");
+  };
+  const auto answer = [&](int clients, int output) {
+    return of(clients, output, "ttft_mean") + (output - 1) * (output > 1 ? of(clients, output, "tpot_mean") : 0);
+  };
+  // One client's prompt is alone in its step, and 15.6 ms pass until it gets there.
+  for (const int output : {1, 2, 8, 64}) {
+    INFO(output);
+    CHECK(1e3 * output / of(1, output, "output_tokens_per_s") == Approx(answer(1, output)).epsilon(1e-3));
+  }
+  CHECK(of(1, 1, "ttft_mean") > 15.6 + of(1, 2, "tpot_mean"));
+  // All prompts of clients that want one token are ahead of each other.
+  CHECK(256e3 / of(256, 1, "output_tokens_per_s") == Approx(answer(256, 1)).epsilon(1e-3));
+  CHECK(of(256, 1, "ttft_mean") > 30 * of(1, 1, "ttft_mean"));
+  for (const int output : {4, 16}) {
+    INFO(output);
+    CHECK(256e3 * output / of(256, output, "output_tokens_per_s") == Approx(answer(256, output)).epsilon(0.08));
+  }
 }
 
 TEST_CASE("most tokens of a closed loop wait for the host as long with others' prompts as without") {
