@@ -58,8 +58,8 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
     const double turns = clients / running - 1;
     served.first_token = sum(served.first_token, scaled(served.whole(lengths_.output), turns));
   }
-  // Clients are as many as answers begin while one is waited for (Little's law). Where answers are so short that prompts
-  // are most of the work, what is left of that beside the steps of an answer is spent before its first token.
+  // Clients are as many as answers begin while one is waited for (Little's law). Where answers are so short that
+  // prompts are most of the work, what is left of that beside an answer's steps is spent before its first token.
   const double each = clients * lengths_.output / closed_loop_rate(clients).value;
   const double steps = (1 + kStepsUnsure) * (lengths_.output - 1) * served.token.value;
   if (const double waits = each - steps - served.first_token.value; waits > 0) {

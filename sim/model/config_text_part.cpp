@@ -12,23 +12,39 @@ using nlohmann::json;
 // Models around a language model, sorted; each has it under text_config or llm_config, but for those whose first
 // files have its keys beside their own.
 constexpr std::array<std::string_view, 21> kWholes = {
-    "aya_vision",       "gemma3",          "glm4v",    "glm4v_moe", "idefics3",   "internvl",    "internvl_chat",
-    "kimi_vl",          "llava",           "llava_next", "llava_next_video", "llava_onevision", "mistral3", "qwen2_5_vl",
-    "qwen2_audio",      "qwen2_vl",        "qwen3_vl", "qwen3_vl_moe", "smolvlm", "video_llava", "voxtral"};
+    "aya_vision", "gemma3",           "glm4v",           "glm4v_moe", "idefics3",   "internvl",    "internvl_chat",
+    "kimi_vl",    "llava",            "llava_next",      "llava_next_video", "llava_onevision", "mistral3",
+    "qwen2_5_vl", "qwen2_audio",      "qwen2_vl",        "qwen3_vl",  "qwen3_vl_moe", "smolvlm",   "video_llava",
+    "voxtral"};
 static_assert(std::ranges::is_sorted(kWholes));
 
 struct Part {
   std::string_view named;   // its model_type, or that of a whole with its keys beside its own
   std::string_view family;  // whose arithmetic it has
+  // Keys that its code does not read, as that family's would say what it does.
+  const char* fixed = "{}";
 };
 constexpr std::array<Part, 8> kParts = {{{"glm4v_moe_text", "glm4_moe"},
-                                         {"glm4v_text", "glm4"},
+                                         {"glm4v_text", "glm4", R"({"attention_bias": true, "head_dim": null})"},
                                          {"qwen2_5_vl", "qwen2"},
                                          {"qwen2_5_vl_text", "qwen2"},
                                          {"qwen2_vl", "qwen2"},
                                          {"qwen2_vl_text", "qwen2"},
                                          {"qwen3_vl_moe_text", "qwen3_moe"},
                                          {"qwen3_vl_text", "qwen3"}}};
+
+// Sizes of the classes of transformers, which leaves them out of a part of a file where they are these.
+struct ClassSizes {
+  std::string_view family;
+  const char* sizes;
+};
+constexpr std::array<ClassSizes, 3> kClassSizes = {
+    {{"llama", R"({"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+                   "vocab_size": 32000})"},
+     {"mistral", R"({"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+                     "num_attention_heads": 32, "vocab_size": 32000})"},
+     {"qwen2", R"({"hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
+                   "num_key_value_heads": 32, "vocab_size": 151936})"}}};
 
 std::string text_of(const json& object, const char* key) {
   const auto found = object.find(key);
@@ -71,7 +87,12 @@ void take_from_whole(const json& whole, json& part) {
   if (!part.contains("quantization_config") && whole.contains("quantization_config")) {
     part["quantization_config"] = whole["quantization_config"];
   }
-  if (whole.contains("tie_word_embeddings")) part["tie_word_embeddings"] = whole["tie_word_embeddings"];
+  constexpr const char* kTied = "tie_word_embeddings";
+  if (whole.contains(kTied)) {
+    part[kTied] = whole[kTied];
+  } else if (text_of(whole, "model_type") == "gemma3") {
+    part.erase(kTied);  // its class ties
+  }
 }
 
 }  // namespace
@@ -85,6 +106,13 @@ std::optional<std::string> text_part_of_config(std::string_view config_json) {
   if (family.empty()) family = default_family(text_of(whole, "model_type"));
   const auto known = std::ranges::find(kParts, family, &Part::named);
   part["model_type"] = known != kParts.end() ? known->family : std::string_view(family);
+  if (known != kParts.end()) part.update(json::parse(known->fixed));
+  const auto sizes = std::ranges::find(kClassSizes, text_of(part, "model_type"), &ClassSizes::family);
+  if (sizes != kClassSizes.end()) {
+    json all = json::parse(sizes->sizes);
+    all.update(part);
+    part = std::move(all);
+  }
   take_from_whole(whole, part);
   forget_sections(part);
   return part.dump();

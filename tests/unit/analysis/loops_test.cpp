@@ -100,7 +100,7 @@ TEST_CASE("prompts of clients whose answers end in the same step share a pass") 
   CHECK(more(17) == Approx((1 - std::pow(0.75, 16)) * pass).epsilon(0.02));
 }
 
-TEST_CASE("clients are as many as the rate of answers times the time of one, which their way to the server is part of") {
+TEST_CASE("clients are as many as the rate of answers times the time of one, with the way to the server") {
   const auto of = [](int clients, int output, const char* metric) {
     return predicted(fmt::format("m,end_to_end,Llama-3.1-8B,bf16,,H100-SXM-80GB,1,vLLM,continuous_fixed_concurrency,"
                                  "{},512,{},{},,{},s\n", clients, output, metric,
