@@ -11,7 +11,7 @@
 
 #include "analysis/pictures.hpp"
 #include "kvroof_version.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 
 namespace fs = std::filesystem;
 

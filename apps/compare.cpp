@@ -9,8 +9,8 @@
 #include "apps/device_prices.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
-#include "traces/file_io.hpp"
 
 namespace kvroof {
 namespace {

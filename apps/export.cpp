@@ -12,6 +12,7 @@
 #include "apps/export_timeline.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/unfinished_file.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace fs = std::filesystem;

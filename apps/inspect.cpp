@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/command.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 #include "traces/journal.hpp"
 #include "traces/kernel_reader.hpp"
 #include "traces/reader.hpp"

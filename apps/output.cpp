@@ -9,10 +9,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "apps/command.hpp"
 #include "apps/unfinished_file.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 
 namespace kvroof {
 namespace {
@@ -85,10 +86,6 @@ std::string csv_field(std::string_view text) {
   return quoted + "\"";
 }
 
-std::string temporary_name(const std::filesystem::path& path) {
-  return is_replaceable(path) ? path.string() + ".part" : path.string();
-}
-
 std::filesystem::path data_folder() {
   namespace fs = std::filesystem;
   if (const char* home = std::getenv("KVROOF_HOME")) return home;
@@ -117,16 +114,9 @@ void write_result(const Arguments& arguments, std::string_view text) {
 }
 
 void write_file(const std::string& path, std::string_view text) {
-  const std::string temporary = temporary_name(path);
-  std::FILE* file = std::fopen(temporary.c_str(), "wb");
-  if (file == nullptr) throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool closed = std::fclose(file) == 0;
-  if (!written || !closed || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int reason = errno;
-    if (temporary != path) std::remove(temporary.c_str());
-    throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(reason)));
-  }
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.publish();
 }
 
 void require_writable(const std::string& path) {

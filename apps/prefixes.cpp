@@ -10,12 +10,12 @@
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
 #include "kvroof_version.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/thread_pool.hpp"
 #include "sim/core/units.hpp"
 #include "sim/model/model_shape.hpp"
 #include "sim/serving/prefix_curve.hpp"
 #include "sim/serving/request_trace.hpp"
-#include "traces/file_io.hpp"
 
 namespace kvroof {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "apps/command.hpp"
 #include "sim/core/error.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/core/text.hpp"
 

@@ -12,8 +12,8 @@
 #include "apps/kernel_report_output.hpp"
 #include "apps/shared_options.hpp"
 #include "apps/values.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
-#include "traces/file_io.hpp"
 #include "traces/kernel_reader.hpp"
 #include "traces/reader.hpp"
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "apps/values.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/policy/head_values.hpp"
 #include "sim/policy/policy.hpp"
-#include "traces/file_io.hpp"
 
 namespace fs = std::filesystem;
 

@@ -4,7 +4,7 @@
 #include "apps/shared_options.hpp"
 #include "apps/simulate_output.hpp"
 #include "apps/simulate_transfers.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 
 namespace kvroof {
 namespace {

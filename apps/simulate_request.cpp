@@ -9,8 +9,8 @@
 #include "apps/shared_options.hpp"
 #include "apps/simulate_prefixes.hpp"
 #include "apps/values.hpp"
+#include "sim/core/files.hpp"
 #include "sim/serving/request_trace.hpp"
-#include "traces/file_io.hpp"
 
 namespace kvroof {
 namespace {
