@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <variant>
 
 #include "analysis/papers.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/names.hpp"
 #include "sim/core/suggest.hpp"
 
@@ -114,11 +113,11 @@ Result<Paper> paper_from_yaml(std::string_view text) {
 }
 
 std::vector<Paper> read_papers(const std::filesystem::path& folder) {
+  constexpr std::uint64_t kMostBytes = 1U << 20;
   std::vector<Paper> papers;
   for (const std::string& name : yaml_names(folder)) {
     const std::filesystem::path path = folder / (name + ".yaml");
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::string text = read_text_file(path, kMostBytes).or_throw(path.string());
     papers.push_back(paper_from_yaml(text).or_throw(path.string()));
   }
   return papers;

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <span>
 
+#include "sim/core/csv.hpp"
 #include "sim/core/text.hpp"
 #include "sim/cost/weight_format.hpp"
 #include "sim/device/device.hpp"
@@ -16,19 +16,6 @@
 
 namespace kvroof {
 namespace {
-
-// The fields of a line, without quotes.
-std::vector<std::string> fields_of(std::string_view line) {
-  std::vector<std::string> fields(1);
-  for (const char c : line) {
-    if (c == ',') {
-      fields.emplace_back();
-    } else if (c != '\r') {
-      fields.back() += c;
-    }
-  }
-  return fields;
-}
 
 std::optional<double> positive(const std::string& text) {
   const auto number = parse_number<double>(text);
@@ -47,48 +34,27 @@ struct Row {
 };
 
 // Reads the fields of a line, or says why they are no row.
-std::string read_row(std::span<const std::string> header, std::span<const std::string> fields, Row& row) {
-  if (fields.size() != header.size()) {
-    return fmt::format("{} fields, but the header has {}", fields.size(), header.size());
-  }
-  const auto field = [&](std::string_view name) -> const std::string& {
-    return fields[static_cast<std::size_t>(std::find(header.begin(), header.end(), name) - header.begin())];
-  };
-  row.metric = field("metric");
-  for (const std::string_view name : kTexts) row.text[name] = field(name);
+std::string read_row(const CsvRow& fields, Row& row) {
+  row.metric = fields["metric"];
+  for (const std::string_view name : kTexts) row.text[name] = fields[name];
   for (const std::string_view name : kNumbers) {
-    const auto number = positive(field(name));
-    if (!number) return fmt::format("{} is `{}`, expected a number above 0", name, field(name));
+    const auto number = positive(fields[name]);
+    if (!number) return fmt::format("{} is `{}`, expected a number above 0", name, shown(fields[name]));
     row.number[name] = *number;
   }
   return "";
 }
 
 Result<std::vector<Row>> rows_of(std::string_view csv) {
-  std::vector<std::string> header;
+  Result<CsvReader> table = CsvReader::open(csv, CsvReader::Comments::kHash);
+  if (!table) return Failure{table.error()};
+  std::vector<std::string_view> needed(kTexts.begin(), kTexts.end());
+  needed.insert(needed.end(), kNumbers.begin(), kNumbers.end());
+  needed.emplace_back("metric");
+  if (auto problem = table.value().require(needed)) return *problem;
   std::vector<Row> rows;
-  for (std::size_t line = 1, at = 0; at < csv.size(); ++line) {
-    const std::size_t end = std::min(csv.find('\n', at), csv.size());
-    const std::string_view text = csv.substr(at, end - at);
-    at = end + 1;
-    if (text.empty() || text.front() == '#') continue;
-    const std::vector<std::string> fields = fields_of(text);
-    if (header.empty()) {
-      header = fields;
-      const auto lacks = [&](std::string_view name) {
-        return std::find(header.begin(), header.end(), name) == header.end();
-      };
-      std::vector<std::string_view> names(kTexts.begin(), kTexts.end());
-      names.insert(names.end(), kNumbers.begin(), kNumbers.end());
-      names.emplace_back("metric");
-      const auto missing = std::find_if(names.begin(), names.end(), lacks);
-      if (missing != names.end()) return failure("line {}: the column {} is missing", line, *missing);
-      continue;
-    }
-    const std::string problem = read_row(header, fields, rows.emplace_back());
-    if (!problem.empty()) return failure("line {}: {}", line, problem);
-  }
-  if (header.empty()) return Failure{"the file has no line of columns"};
+  const auto read = [&](const CsvRow& fields) { return read_row(fields, rows.emplace_back()); };
+  if (auto problem = table.value().for_each_row(read)) return *problem;
   return rows;
 }
 

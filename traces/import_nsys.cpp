@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 #include "traces/import_profile.hpp"
 #include "traces/kernel_names.hpp"
 #include "traces/kernel_tables.hpp"

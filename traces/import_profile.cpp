@@ -1,6 +1,6 @@
 #include "traces/import_profile.hpp"
 
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 #include "traces/writer.hpp"
 
 namespace kvroof {

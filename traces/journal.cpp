@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "sim/core/checked.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
+#include "traces/checksum.hpp"
 #include "traces/json_object.hpp"
 #include "traces/manifest.hpp"
 

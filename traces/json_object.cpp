@@ -7,7 +7,7 @@
 #include <set>
 
 #include "sim/core/suggest.hpp"
-#include "traces/file_io.hpp"
+#include "traces/checksum.hpp"
 
 namespace kvroof {
 namespace {

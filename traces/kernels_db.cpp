@@ -5,7 +5,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 #include "traces/kernel_names.hpp"
 #include "traces/kernel_tables.hpp"
 #include "traces/sqlite.hpp"

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
+#include "traces/checksum.hpp"
 #include "traces/kernels_db.hpp"
 #include "traces/segment.hpp"
 #include "traces/survey.hpp"

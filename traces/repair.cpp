@@ -2,7 +2,7 @@
 #include <set>
 #include <system_error>
 
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 #include "traces/kernels_db.hpp"
 #include "traces/survey.hpp"
 

@@ -5,7 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/core/checked.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
+#include "traces/checksum.hpp"
 #include "traces/safetensors.hpp"
 
 namespace kvroof {

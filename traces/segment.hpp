@@ -10,7 +10,7 @@
 
 #include "sim/core/byte_counters.hpp"
 #include "sim/core/error.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 #include "traces/journal.hpp"
 #include "traces/manifest.hpp"
 #include "traces/safetensors.hpp"

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "sim/core/text.hpp"
+#include "traces/checksum.hpp"
 #include "traces/segment.hpp"
 
 namespace kvroof {

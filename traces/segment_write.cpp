@@ -1,6 +1,7 @@
 // Writing of segments; traces/format.md section 2 is the layout.
 #include <algorithm>
 
+#include "traces/checksum.hpp"
 #include "traces/segment.hpp"
 
 namespace kvroof {

@@ -1,6 +1,7 @@
 #include "traces/survey.hpp"
 
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
+#include "traces/checksum.hpp"
 
 namespace kvroof {
 namespace {

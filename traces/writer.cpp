@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <future>
 
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 #include "traces/journal.hpp"
 #include "traces/kernels_db.hpp"
 #include "traces/segment.hpp"

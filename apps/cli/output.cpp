@@ -5,15 +5,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <span>
 
 #include "apps/cli/unfinished_file.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 
 namespace kvroof {
-
-std::string temporary_name(const std::filesystem::path& path) {
-  return is_replaceable(path) ? path.string() + ".part" : path.string();
-}
 
 Format format_of(const Arguments& arguments) {
   const auto& text = arguments.get<std::string>("format");
@@ -30,16 +27,9 @@ void write_result(const Arguments& arguments, std::string_view text) {
 }
 
 void write_file(const std::string& path, std::string_view text) {
-  const std::string temporary = temporary_name(path);
-  std::FILE* file = std::fopen(temporary.c_str(), "wb");
-  if (file == nullptr) throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool closed = std::fclose(file) == 0;
-  if (!written || !closed || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int reason = errno;
-    if (temporary != path) std::remove(temporary.c_str());
-    throw Error(fmt::format("{}: cannot be written: {}", path, std::strerror(reason)));
-  }
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.publish();
 }
 
 void require_writable(const std::string& path) {

@@ -15,10 +15,6 @@ namespace kvroof {
 enum class Format : std::uint8_t { kTable, kJson, kCsv };
 Format format_of(const Arguments& arguments);
 
-// The name to write under before a rename to `path`: beside it, or `path` itself where that is no plain file (a device,
-// a pipe, a link) and must not be replaced.
-std::string temporary_name(const std::filesystem::path& path);
-
 // Writes a result to stdout, or to the file of --out (under a temporary name first; an existing file is replaced only
 // when the new one is whole). Throws Error when it cannot be written.
 void write_result(const Arguments& arguments, std::string_view text);

@@ -6,10 +6,10 @@
 
 #include "apps/cli/data_folder.hpp"
 #include "apps/cli/values.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/policy/head_values.hpp"
 #include "sim/policy/policy.hpp"
-#include "traces/file_io.hpp"
 
 namespace fs = std::filesystem;
 

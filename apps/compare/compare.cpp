@@ -11,8 +11,8 @@
 #include "apps/cli/values.hpp"
 #include "apps/compare/compare_output.hpp"
 #include "apps/prediction/device_prices.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
-#include "traces/file_io.hpp"
 
 namespace kvroof {
 namespace {

@@ -9,7 +9,7 @@
 #include "apps/eval/eval_output.hpp"
 #include "apps/eval/eval_request.hpp"
 #include "kernels/engine/token_kinds.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 
 namespace kvroof {
 namespace {

@@ -3,29 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "analysis/served_rows.hpp"
 #include "apps/cli/command.hpp"
 #include "apps/cli/data_folder.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 
 namespace kvroof {
 
 namespace fs = std::filesystem;
 
 std::vector<PublishedRow> read_published_rows(const fs::path& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) throw usage_error(path.string() + ": a folder, expected a file of rows");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw usage_error(fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));
-  const std::string csv{std::istreambuf_iterator<char>(file), {}};
-  return published_rows(csv).or_throw(path.string(), ExitCode::kUsage);
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+  return published_rows(read_input(path, kMostBytes).or_throw(path.string(), ExitCode::kUsage))
+      .or_throw(path.string(), ExitCode::kUsage);
 }
 
 fs::path shipped_rows() { return data_folder() / "validation" / "published.csv"; }

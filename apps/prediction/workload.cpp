@@ -343,6 +343,10 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
                         : fmt::format("this checkpoint is stored in {0}; kvroof's own engine runs it in 16 bits, and "
                                       "--engine vllm or another, or --dtype {0}, keeps them", request.stored_format));
   }
+  if (request.halved) {
+    notes.push_back(fmt::format("this checkpoint is stored in 32 bits, of which {} makes 16 unless it is told otherwise; "
+                                "--dtype f32 keeps them", request.engine->name));
+  }
   if (std::string note = assumed_cache(request); !note.empty()) notes.push_back(std::move(note));
   const auto any_point = [&](auto holds) {
     return std::any_of(request.points.begin(), request.points.end(), holds);

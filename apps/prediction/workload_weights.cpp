@@ -32,13 +32,24 @@ WeightFormat weight_format_value(const std::string& text) {
       .note("known: " + join(known));
 }
 
+namespace {
+
+// Of a checkpoint that is stored in a plain type, what the engine runs it in.
+DType run_type(const WorkloadRequest& request) {
+  const DType stored = request.model.weight_type;
+  return stored == DType::kF32 && request.engine && request.engine->halves_float32 ? DType::kF16 : stored;
+}
+
+}  // namespace
+
 std::vector<WeightFormat> weight_formats_of(const Arguments& arguments, WorkloadRequest& request) {
   const bool keeps = !request.is_own_engine();
   const auto stored = stored_format(arguments.get<std::string>("model"), request.model);
-  const WeightFormat own = keeps && stored ? *stored : plain_format(request.model.weight_type);
+  const WeightFormat own = keeps && stored ? *stored : plain_format(run_type(request));
   if (!arguments.has("dtype")) {
     request.stored_format = stored && stored->quantised() ? std::string(stored->name) : std::string();
     request.keeps_stored = keeps;
+    request.halved = !stored && run_type(request) != request.model.weight_type;
     return {own};
   }
   const std::string& text = arguments.get<std::string>("dtype");

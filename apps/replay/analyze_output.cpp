@@ -12,7 +12,7 @@
 #include "analysis/pictures.hpp"
 #include "apps/cli/table.hpp"
 #include "kvroof_version.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 
 namespace fs = std::filesystem;
 

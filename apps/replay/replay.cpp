@@ -14,7 +14,7 @@
 #include "kernels/engine/output_projections.hpp"
 #include "kernels/engine/token_kinds.hpp"
 #include "sim/core/bytes_text.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 
 namespace kvroof {
 namespace {

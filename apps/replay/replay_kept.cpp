@@ -12,6 +12,7 @@
 #include "apps/cli/command.hpp"
 #include "apps/cli/output.hpp"
 #include "sim/core/error.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/core/text.hpp"
 

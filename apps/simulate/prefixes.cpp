@@ -14,12 +14,12 @@
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/simulate/requests_file.hpp"
 #include "kvroof_version.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/thread_pool.hpp"
 #include "sim/core/units.hpp"
 #include "sim/model/model_shape.hpp"
 #include "sim/serving/prefix_curve.hpp"
 #include "sim/serving/request_trace.hpp"
-#include "traces/file_io.hpp"
 
 namespace kvroof {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "sim/core/error.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 
 namespace kvroof {
 namespace {

@@ -5,7 +5,7 @@
 #include "apps/cli/shared_options.hpp"
 #include "apps/simulate/simulate_output.hpp"
 #include "apps/simulate/simulate_transfers.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 
 namespace kvroof {
 namespace {

@@ -11,6 +11,7 @@
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/simulate/requests_file.hpp"
 #include "apps/simulate/simulate_prefixes.hpp"
+#include "sim/core/files.hpp"
 #include "sim/serving/request_trace.hpp"
 
 namespace kvroof {

@@ -14,6 +14,7 @@
 #include "apps/cli/shared_options.hpp"
 #include "apps/cli/unfinished_file.hpp"
 #include "apps/traces/export_timeline.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace fs = std::filesystem;

@@ -5,7 +5,7 @@
 
 #include "apps/cli/command.hpp"
 #include "apps/cli/output.hpp"
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 #include "traces/journal.hpp"
 #include "traces/kernel_reader.hpp"
 #include "traces/reader.hpp"

@@ -15,8 +15,8 @@
 #include "apps/cli/shared_options.hpp"
 #include "apps/cli/values.hpp"
 #include "apps/traces/kernel_report_output.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
-#include "traces/file_io.hpp"
 #include "traces/kernel_reader.hpp"
 #include "traces/reader.hpp"
 

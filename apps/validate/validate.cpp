@@ -3,8 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -18,6 +16,7 @@
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/intervals.hpp"
 #include "apps/validate/validate_trace.hpp"
+#include "sim/core/files.hpp"
 
 namespace kvroof {
 namespace {
@@ -255,9 +254,8 @@ int print_scoreboard(const Arguments& arguments, const std::vector<ScoredRow>& r
 // The document with the shipped rows' scoreboard between its marks, to --out or in its place.
 int write_readme(const Arguments& arguments, const std::vector<ScoredRow>& rows) {
   const auto& path = arguments.get<std::string>("readme");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw usage_error(fmt::format("--readme {}: cannot open", path));
-  const std::string document{std::istreambuf_iterator<char>(file), {}};
+  constexpr std::uint64_t kMostBytes = 16U << 20;
+  const std::string document = read_input(path, kMostBytes).or_throw("--readme " + path, ExitCode::kUsage);
   const std::string text = with_scoreboard(document, rows).or_throw(path);
   if (arguments.has("out")) {
     write_result(arguments, text);

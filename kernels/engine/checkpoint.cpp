@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 
 namespace fs = std::filesystem;
 

@@ -10,8 +10,8 @@
 #include "kernels/engine/named_tensors.hpp"
 #include "kernels/engine/stored_head.hpp"
 #include "kernels/engine/weight_families.hpp"
+#include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
-#include "traces/file_io.hpp"
 
 namespace fs = std::filesystem;
 

@@ -1,14 +1,13 @@
 #include "kernels/tokenizer/tokenizer.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <unordered_set>
 #include <utility>
 
 #include "kernels/tokenizer/added_tokens.hpp"
 #include "kernels/tokenizer/parts.hpp"
 #include "kernels/tokenizer/unicode.hpp"
+#include "sim/core/files.hpp"
 
 namespace kvroof {
 
@@ -123,12 +122,8 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view text) {
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) {
-    throw Error(fmt::format("{}: no such file, or it cannot be read", path.string()));
-  }
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) throw Error(fmt::format("{}: reading failed", path.string()));
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+  const std::string text = read_input(path, kMostBytes).or_throw(path.string());
   try {
     return Tokenizer(std::make_unique<const Parts>(JsonView::parse(text)));
   } catch (const Error& e) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "sim/core/error.hpp"
+#include "sim/core/files.hpp"
 
 namespace kvroof {
 namespace {
@@ -82,11 +83,12 @@ std::string device_words(std::string_view name) {
 }
 
 std::vector<OtherName> other_names(const std::filesystem::path& catalog, const std::string& section) {
+  constexpr std::uint64_t kMostBytes = 1U << 20;
   const std::filesystem::path file = catalog / "names.yaml";
   std::vector<OtherName> found;
   if (!std::filesystem::exists(file)) return found;
   try {
-    for (const auto& entry : YAML::LoadFile(file.string())[section]) {
+    for (const auto& entry : YAML::Load(read_text_file(file, kMostBytes).or_throw(file.string()))[section]) {
       for (const auto& other : entry.second) found.push_back({other.as<std::string>(), entry.first.as<std::string>()});
     }
   } catch (const YAML::Exception& e) {

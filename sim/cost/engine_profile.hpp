@@ -51,6 +51,7 @@ struct EngineProfile {
   double top_p_ns = 0;                    // drawing a token by top-p or top-k, likewise
   double hidden_request_us = 0;           // host time of one sequence in a step that goes on while the device computes
   double arrival_us = 0;                  // from a request's arrival at a server to its place in a batch
+  bool halves_float32 = false;            // weights stored in 32 bits are run in 16, where no type is asked for
   bool unties_head = false;               // holds a head of its own where the model's is the embedding
   bool quantises_activations = true;      // where the weights have products of their own type on the device
   double unpacked_starts = 1;             // starts of a product of unpacked weights, beside one of 16-bit weights

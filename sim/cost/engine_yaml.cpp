@@ -69,6 +69,7 @@ constexpr Field kFields[] = {
     {"arrival_us", &P::arrival_us, 0, kSecond},
     {"keeps_hidden_rows", &P::keeps_hidden_rows, 0, 1},
     {"paged_cache", &P::paged_cache, 0, 1},
+    {"halves_float32", &P::halves_float32, 0, 1},
     {"unties_head", &P::unties_head, 0, 1},
     {"quantises_activations", &P::quantises_activations, 0, 1},
     {"unpacked_starts", &P::unpacked_starts, 1, 16},

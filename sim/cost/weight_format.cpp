@@ -27,6 +27,7 @@ using F = DeviceField;
 // and reach less of their peak, because activations are quantised before them. In fp4 blocks walk along the columns of
 // a product, beside reading (fp4_walk_us of a device); quantising included, tables of vLLM and SGLang start at 3.7 to
 // 7.4 us then, in the middle at 5.0, those of TensorRT-LLM at 5.4 to 6.5, where 16-bit ones start at 3.6.
+// The head stays in 16 bits where engines quantise it only if they are told to; int4-g32-wo is gpt-fast's, which has all.
 // Such checkpoints of models with latent attention have its projections, routers and the head in bf16: DeepSeek-R1's
 // (NVIDIA/Model-Optimizer#150, and the table of TensorRT-LLM's blog on its latency).
 constexpr double kUnpackInt8 = 18, kUnpack = 11, kUnpackFp8 = 4;
@@ -36,7 +37,7 @@ constexpr double kUnpackMxfp4 = 18;
 constexpr std::array<WeightFormat, 33> kFormats = {{
     {"fp8", 8, 8, 16, 16, F::kPeakFp8Tflops, kUnpackFp8, 1.5, 0.8, {}, 6},
     {"int8", 8, 8, 16, 16, F::kPeakInt8Tops, kUnpackInt8, 1.5, 0.7},
-    {"int8-wo", 8, 8, 8, 16, {}, kUnpackInt8},
+    {"int8-wo", 8, 8, 16, 16, {}, kUnpackInt8},
     {"int4", 4.16, 4.16, 16, 16, {}, kUnpack},
     {"int4-moe", 16, 4.5, 16, 16, {}, kUnpack},
     {"int4-g32-wo", 5, 5, 5, 16, {}, kUnpack},

@@ -1,8 +1,7 @@
 // Finding device files.
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
+#include "sim/core/files.hpp"
 #include "sim/core/names.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/core/text.hpp"
@@ -15,17 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_text(const fs::path& path) {
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error) throw Error(fmt::format("{}: {}", path.string(), error.message()));
-  if (size > 1U << 20) throw usage_error(fmt::format("{}: {} bytes is no device file", path.string(), size));
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  if (!in || in.bad()) throw Error(fmt::format("{}: cannot be read", path.string()));
-  return text.str();
-}
+constexpr std::uint64_t kMostDeviceBytes = 1U << 20;
 
 // "4090" and "RTX 4090" are rtx-4090: what is typed, in small letters, with '-' for a blank.
 std::string as_named(std::string typed) {
@@ -84,7 +73,8 @@ std::string at_silicon(const fs::path& file, const std::string& text) {
 // What devices with this memory achieve as far as their own files do not say.
 Device defaults_of(MemoryType type, const fs::path& catalog) {
   const fs::path priors = catalog / "memory" / fmt::format("{}.yaml", name_of(type));
-  return achieved_from_yaml(read_text(priors)).or_throw(priors.string(), ExitCode::kUsage);
+  return achieved_from_yaml(read_text_file(priors, kMostDeviceBytes).or_throw(priors.string()))
+      .or_throw(priors.string(), ExitCode::kUsage);
 }
 
 // `above`: the devices that took this one's silicon, one after the other.
@@ -105,7 +95,7 @@ Device complete_device(const std::string& name_or_path, const fs::path& catalog,
   } else if (!fs::is_regular_file(file)) {
     throw usage_error(fmt::format("{}: no such device file", name_or_path));
   }
-  const std::string text = read_text(file);
+  const std::string text = read_text_file(file, kMostDeviceBytes).or_throw(file.string(), ExitCode::kUsage);
   Device device = device_from_yaml(text).or_throw(file.string(), ExitCode::kUsage);
   if (!looks_like_a_file(name_or_path)) check_catalog_name(device.name, file);
   const Device defaults = defaults_of(device.memory_type, catalog);

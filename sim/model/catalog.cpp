@@ -2,11 +2,10 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "sim/core/files.hpp"
 #include "sim/core/names.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/model/config_json.hpp"
@@ -233,17 +232,9 @@ Result<ModelShape> shape_from_yaml(const std::string& text) {
   }
 }
 
-std::string read_text(const fs::path& path) {
-  constexpr std::uintmax_t kLimit = 16U << 20;
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error) throw Error(fmt::format("{}: {}", path.string(), error.message()));
-  if (size > kLimit) throw usage_error(fmt::format("{}: {} bytes is no model description", path.string(), size));
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  if (!in || in.bad()) throw Error(fmt::format("{}: cannot be read", path.string()));
-  return text.str();
+std::string description_text(const fs::path& path) {
+  constexpr std::uint64_t kMostBytes = 16U << 20;
+  return read_text_file(path, kMostBytes).or_throw(path.string(), ExitCode::kUsage);
 }
 
 // Only where the shape says all about the weights: bytes of other types and times are computed from it.
@@ -259,7 +250,7 @@ ModelShape shape_of_gguf(const fs::path& path) {
 
 ModelShape shape_of_file(const fs::path& path) {
   if (path.extension() == ".gguf") return shape_of_gguf(path);
-  const std::string text = read_text(path);
+  const std::string text = description_text(path);
   if (path.extension() != ".json") return shape_from_yaml(text).or_throw(path.string(), ExitCode::kUsage);
   const ModelConfig config = parse_config_json(text).or_throw(path.string(), ExitCode::kUsage);
   ModelShape shape = config.shape;
@@ -292,7 +283,8 @@ Result<ModelShape> shape_from_json(std::string_view text) {
 }
 
 std::string stored_format_of(const std::string& catalog_name, const fs::path& catalog) {
-  const YAML::Node root = YAML::Load(read_text(catalog / "models" / (catalog_name + ".yaml")));  // valid: it was read
+  const fs::path file = catalog / "models" / (catalog_name + ".yaml");
+  const YAML::Node root = YAML::Load(description_text(file));  // valid: it was read
   return root["stored"] ? root["stored"].as<std::string>() : std::string();
 }
 
@@ -301,7 +293,7 @@ StoredFormat stored_format_of(const fs::path& folder_or_file) {
   const fs::path file = fs::is_directory(folder_or_file, error) ? folder_or_file / "config.json" : folder_or_file;
   if (file.extension() == ".gguf") return load_gguf(file).stored;
   if (file.extension() != ".json") return {};
-  return parse_config_json(read_text(file)).or_throw(file.string(), ExitCode::kUsage).options.stored;
+  return parse_config_json(description_text(file)).or_throw(file.string(), ExitCode::kUsage).options.stored;
 }
 
 std::vector<std::string> catalog_model_names(const fs::path& catalog) { return yaml_names(catalog / "models"); }

@@ -98,10 +98,12 @@ void read_modelopt(ConfigFields& fields, Quantisation& q) {
   keep(q, algorithm == "NVFP4" ? "nvfp4" : "int4");
 }
 
-// AWQ, GPTQ and AutoRound. AWQ's and asymmetric GPTQ's zero points have as many bits as a weight.
+// AWQ, GPTQ and AutoRound. AWQ's and asymmetric GPTQ's zero points have as many bits as a weight. The head is among
+// the matrices only where lm_head says so.
 void read_grouped(ConfigFields& fields, Quantisation& q) {
   const bool zero_points = fields.flag(key("zero_point"), false) || !fields.flag(key("sym"), true);
   keep_integers(q, fields.size(key("bits"), 4, 8), group_size(fields, key("group_size")), zero_points, false);
+  if (fields.flag(key("lm_head"), false)) q.stored.head_bits = q.stored.layer_bits;
 }
 
 // 64 weights share a scale of 32 bits, or one of 8 bits of which 256 share another (QLoRA, arXiv:2305.14314).

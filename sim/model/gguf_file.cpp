@@ -1,5 +1,7 @@
-#include <fstream>
+#include <span>
+#include <vector>
 
+#include "sim/core/files.hpp"
 #include "sim/model/gguf.hpp"
 
 namespace kvroof {
@@ -10,18 +12,15 @@ namespace fs = std::filesystem;
 GgufHeader read_header(const fs::path& path) {
   constexpr std::uint64_t kFirst = 1U << 20;
   constexpr std::uint64_t kLongestHeader = 1U << 30;
-  std::error_code error;
-  const std::uint64_t size = fs::file_size(path, error);
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file) throw Error(fmt::format("{}: cannot be read", path.string()));
-  std::vector<char> head;
+  const OpenFile file = open_file(path).or_throw(path.string());
+  std::vector<std::byte> head;
   for (std::uint64_t wanted = kFirst;; wanted *= 4) {
-    const auto have = static_cast<std::uint64_t>(head.size());
-    head.resize(static_cast<std::size_t>(std::min(wanted, size)));
-    if (!file.read(head.data() + have, static_cast<std::streamsize>(head.size() - have))) {
-      throw Error(fmt::format("{}: cannot be read", path.string()));
+    const std::size_t have = head.size();
+    head.resize(static_cast<std::size_t>(std::min(wanted, file.size)));
+    if (const auto problem = read_at(file, have, std::span(head).subspan(have))) {
+      throw Error(fmt::format("{}: {}", path.string(), problem->message));
     }
-    auto header = parse_gguf_header(std::as_bytes(std::span(head)), size).or_throw(path.string(), ExitCode::kUsage);
+    auto header = parse_gguf_header(head, file.size).or_throw(path.string(), ExitCode::kUsage);
     if (header) return std::move(*header);
     if (wanted >= kLongestHeader) {
       throw usage_error(fmt::format("{}: its header is longer than 1 GiB", path.string()));

@@ -18,11 +18,12 @@
 #include <string>
 #include <vector>
 
+#include "sim/core/files.hpp"
 #include "sim/core/ids.hpp"
 #include "sim/core/thread_pool.hpp"
 #include "sim/replay/exact_rows.hpp"
 #include "sim/replay/row_codes.hpp"
-#include "traces/file_io.hpp"
+#include "traces/checksum.hpp"
 #include "traces/reader.hpp"
 #include "traces/safetensors.hpp"
 

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 
+#include "sim/core/csv.hpp"
 #include "sim/core/text.hpp"
 
 namespace kvroof {
@@ -110,24 +112,6 @@ class Lines {
   std::size_t number_ = 0;
 };
 
-// A field may be quoted and then holds commas; a quote in it stays doubled, which no field that is read has.
-std::vector<std::string_view> fields_of(std::string_view line) {
-  std::vector<std::string_view> fields;
-  std::size_t begin = 0;
-  bool quoted = false;
-  for (std::size_t at = 0; at <= line.size(); ++at) {
-    if (at < line.size() && (quoted || line[at] != ',')) {
-      if (line[at] == '"') quoted = !quoted;
-      continue;
-    }
-    std::string_view field = trimmed(line.substr(begin, at - begin));
-    if (field.size() > 1 && field.front() == '"' && field.back() == '"') field = field.substr(1, field.size() - 2);
-    fields.push_back(field);
-    begin = at + 1;
-  }
-  return fields;
-}
-
 template <std::size_t kCount>
 Failure no_column(const char* what, const std::array<Column, kCount>& known) {
   std::string names;
@@ -135,8 +119,10 @@ Failure no_column(const char* what, const std::array<Column, kCount>& known) {
   return failure("no column for the {}: expected one of {}", what, names);
 }
 
-Result<RequestTrace> from_csv(Lines& lines, std::string_view header) {
-  const std::vector<std::string_view> names = fields_of(header);
+Result<RequestTrace> from_csv(std::string_view text) {
+  Result<CsvReader> table = CsvReader::open(text);
+  if (!table) return Failure{table.error()};
+  const std::span<const std::string> names = table.value().columns();
   const auto find = [&](const auto& known, double* unit) -> std::optional<std::size_t> {
     for (std::size_t i = 0; i < names.size(); ++i) {
       for (const Column& column : known) {
@@ -153,16 +139,15 @@ Result<RequestTrace> from_csv(Lines& lines, std::string_view header) {
   if (!output) return no_column("answer", kOutputs);
   RequestTrace trace;
   trace.has_arrivals = arrival.has_value();
-  while (const auto line = lines.next()) {
-    const std::vector<std::string_view> fields = fields_of(*line);
-    if (fields.size() != names.size()) {
-      return failure("line {}: {} fields, the header has {}", lines.number(), fields.size(), names.size());
-    }
-    auto request = request_of(arrival ? fields[*arrival] : "0", unit, fields[*prompt], fields[*output]);
-    if (!request) return failure("line {}: {}", lines.number(), request.error());
+  const auto read = [&](const CsvRow& fields) -> std::string {
+    const std::string_view arrived = arrival ? std::string_view(fields[*arrival]) : "0";
+    const auto request = request_of(arrived, unit, fields[*prompt], fields[*output]);
+    if (!request) return request.error();
     if (request.value()) trace.requests.push_back(*request.value());
     trace.without_answer += request.value() ? 0U : 1U;
-  }
+    return {};
+  };
+  if (auto problem = table.value().for_each_row(read)) return *problem;
   return trace;
 }
 
@@ -248,7 +233,7 @@ Result<RequestTrace> request_trace_from_text(std::string_view text) {
   const auto first = lines.next();
   if (!first) return failure("no requests: the file is empty");
   if (first->front() == '[') return failure("line {}: a list; expected a JSON object on each line", lines.number());
-  Result<RequestTrace> read = first->front() == '{' ? from_json_lines(lines, *first) : from_csv(lines, *first);
+  Result<RequestTrace> read = first->front() == '{' ? from_json_lines(lines, *first) : from_csv(text);
   if (!read) return read;
   RequestTrace& trace = read.value();
   if (trace.requests.empty()) return failure("no requests with a prompt and an answer");

@@ -42,7 +42,7 @@ TEST_CASE("run refuses prompts that are empty, unreadable or not of this model")
   check_refused("run " + kDemo + "--prompt ''", 2, "the prompt is empty");
   check_refused("run " + kDemo + "--prompt-file /dev/null", 2, "/dev/null");
   check_refused("run " + kDemo + "--prompt-file /nowhere.txt", 2, "/nowhere.txt");
-  check_refused("run " + kDemo + "--prompt-file /tmp", 2, "not a regular file");
+  check_refused("run " + kDemo + "--prompt-file /tmp", 2, "a folder, expected a file");
   check_refused("run " + kDemo + "--ids ''", 2, "the prompt is empty");
   check_refused("run " + kDemo + "--ids '5 x'", 2, "expected token ids");
   check_refused("run " + kDemo + "--ids '5 99999999999999999999'", 2, "expected token ids");

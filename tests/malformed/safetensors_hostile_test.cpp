@@ -224,7 +224,7 @@ TEST_CASE("hostile safetensors: whatever bit flips, the header is refused or sti
 
 TEST_CASE("hostile safetensors: folders, pipes and missing files are refused without waiting") {
   test::TemporaryFolder folder;
-  CHECK(SafetensorsFile::open(folder.path()).error() == "not a regular file");
+  CHECK(SafetensorsFile::open(folder.path()).error() == "a folder, expected a file");
   CHECK(SafetensorsFile::open(folder.path() / "absent").error() == "cannot open: No such file or directory");
   CHECK(SafetensorsFile::open("/dev/zero").error() == "not a regular file");
   test::write_file(folder.path() / "short", "abc");

@@ -5,10 +5,11 @@
 #include <cstring>
 #include <functional>
 
+#include "sim/core/files.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/run_program.hpp"
 #include "tests/support/small_trace.hpp"
-#include "traces/file_io.hpp"
+#include "traces/checksum.hpp"
 #include "traces/journal.hpp"
 #include "traces/safetensors.hpp"
 

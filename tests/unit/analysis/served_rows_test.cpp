@@ -119,13 +119,14 @@ TEST_CASE("rows of served runs that are none are refused with their line") {
     return result.error();
   };
   const std::string header = kHeader, row = "a,stage,h100-sxm,vllm,llama-3.1-8b,bf16,1,4,500,200,ttft_mean,";
-  CHECK(why("") == "the file has no line of columns");
-  CHECK(why("experiment,set\n") == "line 1: the column device is missing");
+  CHECK(why("") == "the file is empty");
+  CHECK(why("# c\n" + header.substr(header.find(',') + 1)) == "line 2: the column experiment is missing");
   CHECK(why(header + row + "20\n") == "line 2: 12 fields, but the header has 13");
   CHECK(why("# c\n" + header + row + "20,\n") == "line 3: kvroof_ms is ``, expected a number above 0");
   CHECK(why(header + row + "0,20\n") == "line 2: measured_ms is `0`, expected a number above 0");
   CHECK(why(header + row + "inf,20\n") == "line 2: measured_ms is `inf`, expected a number above 0");
   CHECK(why(header + row + "20,20\n") == "a: it has no row of e2e_mean");
+  CHECK(why(header + "\"a, b\"" + row.substr(1) + "20,20\n") == "a, b: it has no row of e2e_mean");
 }
 
 // Whether shipped runs lie where those of other models lie: the share of them, and how far the upper ends are.

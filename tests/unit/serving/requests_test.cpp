@@ -145,7 +145,7 @@ TEST_CASE("what is no request is named with its line and what is expected") {
       {"", "empty"},
       {"arrival_s,prompt\n0,10\n", "no column for the answer: expected one of output, generatedtokens"},
       {"arrival_s,prompt,output\n", "no requests"},
-      {"arrival_s,prompt,output\n0,10\n", "line 2: 2 fields, the header has 3"},
+      {"arrival_s,prompt,output\n0,10\n", "line 2: 2 fields, but the header has 3"},
       {"arrival_s,prompt,output\n0,10,5\n\n1,ten,5\n", "line 4: prompt 'ten': expected a number of tokens"},
       {"arrival_s,prompt,output\n0,-1,5\n", "line 2: prompt '-1'"},
       {"arrival_s,prompt,output\n0,1,1e9\n", "line 2: answer '1e9'"},

@@ -1,4 +1,4 @@
-// Files, the careful way: read by pread, written under a temporary name, fsynced and renamed; and XXH3-64 checksums.
+// Files, the careful way: read by pread up to a limit; written under a temporary name, fsynced and renamed.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct OpenFile {
   std::uint64_t size = 0;  // when it was opened
 };
 
-// Refuses folders, pipes and devices. The failure does not name the path.
+// Refuses folders, pipes and devices, and says why a file cannot be opened. No failure here names the path.
 Result<OpenFile> open_file(const std::filesystem::path& path);
 
 // Fills `to` from byte `offset` on; nothing, or why not (the file is shorter than that, an I/O error).
@@ -29,33 +29,15 @@ std::optional<Failure> read_at(const OpenFile& file, std::uint64_t offset, std::
 // A whole small file; refuses more than `limit` bytes before allocating.
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t limit);
 
-// XXH3-64 with seed 0, fed in pieces.
-class Xxh3 {
- public:
-  Xxh3();
-  ~Xxh3();
-  Xxh3(const Xxh3&) = delete;
-  Xxh3& operator=(const Xxh3&) = delete;
-  void update(std::span<const std::byte> bytes);
-  [[nodiscard]] std::uint64_t digest() const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-std::uint64_t xxh3(std::string_view bytes);
-
-// The checksum of a file's first `bytes` bytes, read in blocks.
-Result<std::uint64_t> file_xxh3(const OpenFile& file, std::uint64_t bytes);
-
-// 16 lower-case hexadecimal digits, and back.
-std::string to_hex(std::uint64_t value);
-std::optional<std::uint64_t> from_hex(std::string_view text);
+// The same of what a user names, which may also be a pipe, read until its writers close it, or "-", standard input.
+Result<std::string> read_input(const std::filesystem::path& path, std::uint64_t limit);
 
 // Whether a file may be put in the place of what is there: of nothing or of a plain file, not of a device, a pipe or a
 // link.
 bool is_replaceable(const std::filesystem::path& path);
+
+// The name to write under before a rename to `path`: `<path>.part`, or `path` itself where that is not replaceable.
+std::string temporary_name(const std::filesystem::path& path);
 
 // A file that appears under its name whole (commit, publish) or not at all; into what is not replaceable it is written
 // straight. Every failure throws Error.

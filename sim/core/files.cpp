@@ -1,26 +1,47 @@
-#include "traces/file_io.hpp"
+#include "sim/core/files.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <system_error>
-#include <vector>
+#include <utility>
 
 namespace kvroof {
 namespace {
 
-constexpr std::size_t kBlock = std::size_t{1} << 20;
-
-std::string reason(int error) { return std::generic_category().message(error); }
+std::string reason_of(int error) { return std::generic_category().message(error); }
 
 Error write_error(const std::filesystem::path& path, int error) {
-  return Error(fmt::format("cannot write {}: {}", path.string(), reason(error)));
+  return Error(fmt::format("{}: cannot be written: {}", path.string(), reason_of(error)));
+}
+
+// What has no size: it is read until its writers close it.
+bool is_stream(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return path == "-" || std::filesystem::is_fifo(path, ignored);
+}
+
+Result<std::string> read_stream(const std::filesystem::path& path, std::uint64_t limit) {
+  const int fd = path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return failure("cannot open: {}", reason_of(errno));
+  constexpr std::size_t kBlock = std::size_t{1} << 16;
+  std::string text;
+  int error = 0;
+  for (bool more = true; more && text.size() <= limit;) {
+    const std::size_t before = text.size();
+    text.resize(before + kBlock);
+    const ssize_t n = ::read(fd, text.data() + before, kBlock);
+    error = n < 0 ? errno : 0;
+    text.resize(before + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    more = n > 0 || error == EINTR;
+  }
+  ::close(fd);
+  if (error != 0) return failure("cannot read: {}", reason_of(error));
+  if (text.size() > limit) return failure("more than {} bytes, which are the most that is read", limit);
+  return text;
 }
 
 // Writes all bytes; returns 0 or errno.
@@ -41,14 +62,15 @@ int write_all(int descriptor, std::span<const std::byte> bytes) {
 Result<OpenFile> open_file(const std::filesystem::path& path) {
   // Without O_NONBLOCK, opening a pipe would wait for a writer for ever.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return failure("cannot open: {}", reason(errno));
+  if (fd < 0) return failure("cannot open: {}", reason_of(errno));
   OpenFile file;
   file.descriptor = std::shared_ptr<const int>(new int(fd), [](const int* p) {
     ::close(*p);
     delete p;
   });
   struct stat status{};
-  if (::fstat(fd, &status) != 0) return failure("cannot open: {}", reason(errno));
+  if (::fstat(fd, &status) != 0) return failure("cannot open: {}", reason_of(errno));
+  if (S_ISDIR(status.st_mode)) return failure("a folder, expected a file");
   if (!S_ISREG(status.st_mode)) return failure("not a regular file");
   file.size = static_cast<std::uint64_t>(status.st_size);
   return file;
@@ -60,7 +82,7 @@ std::optional<Failure> read_at(const OpenFile& file, std::uint64_t offset, std::
         ::pread(*file.descriptor, to.data(), std::min(to.size(), std::size_t{1} << 30), static_cast<off_t>(offset));
     if (n < 0) {
       if (errno == EINTR) continue;
-      return failure("cannot read: {}", reason(errno));
+      return failure("cannot read: {}", reason_of(errno));
     }
     if (n == 0) return failure("the file ends at byte {}, {} bytes too early", offset, to.size());
     to = to.subspan(static_cast<std::size_t>(n));
@@ -73,46 +95,14 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::uint6
   Result<OpenFile> file = open_file(path);
   if (!file) return failure("{}", file.error());
   const std::uint64_t size = file.value().size;
-  if (size > limit) return failure("{} bytes; at most {} are read", size, limit);
+  if (size > limit) return failure("{} bytes, expected at most {}", size, limit);
   std::string text(size, '\0');
   if (auto problem = read_at(file.value(), 0, std::as_writable_bytes(std::span(text)))) return *problem;
   return text;
 }
 
-struct Xxh3::State {
-  XXH3_state_t* state = XXH3_createState();
-  State() { check(state != nullptr && XXH3_64bits_reset(state) == XXH_OK, "xxhash gives a state"); }
-  ~State() { XXH3_freeState(state); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-};
-
-Xxh3::Xxh3() : state_(std::make_unique<State>()) {}
-Xxh3::~Xxh3() = default;
-void Xxh3::update(std::span<const std::byte> bytes) { XXH3_64bits_update(state_->state, bytes.data(), bytes.size()); }
-std::uint64_t Xxh3::digest() const { return XXH3_64bits_digest(state_->state); }
-
-std::uint64_t xxh3(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
-
-Result<std::uint64_t> file_xxh3(const OpenFile& file, std::uint64_t bytes) {
-  std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, bytes)));
-  Xxh3 hash;
-  for (std::uint64_t at = 0; at < bytes; at += kBlock) {
-    const auto part = std::span(block).first(static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, bytes - at)));
-    if (auto problem = read_at(file, at, part)) return *problem;
-    hash.update(part);
-  }
-  return hash.digest();
-}
-
-std::string to_hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
-
-std::optional<std::uint64_t> from_hex(std::string_view text) {
-  const auto lower = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  if (text.size() != 16 || !std::all_of(text.begin(), text.end(), lower)) return std::nullopt;
-  std::uint64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  return value;
+Result<std::string> read_input(const std::filesystem::path& path, std::uint64_t limit) {
+  return is_stream(path) ? read_stream(path, limit) : read_text_file(path, limit);
 }
 
 bool is_replaceable(const std::filesystem::path& path) {
@@ -121,8 +111,11 @@ bool is_replaceable(const std::filesystem::path& path) {
   return !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
 }
 
-AtomicFile::AtomicFile(std::filesystem::path path)
-    : path_(std::move(path)), part_(is_replaceable(path_) ? path_.string() + ".part" : path_.string()) {
+std::string temporary_name(const std::filesystem::path& path) {
+  return is_replaceable(path) ? path.string() + ".part" : path.string();
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)), part_(temporary_name(path_)) {
   descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw write_error(path_, errno);
 }
