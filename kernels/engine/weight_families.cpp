@@ -44,6 +44,7 @@ constexpr std::array kFamilies = {
     WeightFamily{"helium", kModel, bind_llama},
     WeightFamily{"internlm3", kModel, bind_llama},
     WeightFamily{"llama", kModel, bind_llama},
+    WeightFamily{.model_type = "minimax_m2", .prefixes = kModel, .bind = bind_minimax_m2, .draft_layers = true},
     WeightFamily{"mistral", kModel, bind_llama},
     WeightFamily{"mixtral", kModel, bind_mixtral},
     WeightFamily{"mpt", kTransformer, bind_mpt},

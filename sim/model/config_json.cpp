@@ -41,6 +41,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"internlm3", parse_internlm3_config},
     ConfigFamily{"kimi_k2", parse_deepseek_v3_config},  // whose architecture it names
     ConfigFamily{"llama", parse_llama_config},
+    ConfigFamily{"minimax_m2", parse_minimax_m2_config},
     ConfigFamily{"ministral", parse_mistral_config},
     ConfigFamily{"mistral", parse_mistral_config},
     ConfigFamily{"mixtral", parse_mixtral_config},
