@@ -76,12 +76,14 @@ Weights projected_weights(const Arguments& arguments, const std::string& model, 
   return {parameter_count(s), weight_bytes(s, format), active_weight_bytes(s, format), name, name, kv};
 }
 
+// Whether all that it holds is of the shape that its metadata describe, so that predictions take it.
+bool is_described(const GgufModel& model) { return model.parameters == parameter_count(model.shape); }
+
 // The bytes of the tensors themselves, type by type.
 Weights stored_weights(const Arguments& arguments, const GgufModel& model) {
   if (arguments.has("dtype")) throw usage_error("--dtype: a GGUF file says the types of its weights itself");
   const WeightFormat format = weight_format_of(model.stored).value_or(plain_format(model.shape.weight_type));
-  const bool described = model.parameters == parameter_count(model.shape);
-  const Bytes a_token = described ? active_weight_bytes(model.shape, format) : Bytes{};
+  const Bytes a_token = is_described(model) ? active_weight_bytes(model.shape, format) : Bytes{};
   Weights weights{model.parameters, Bytes{model.bytes}, a_token, {}, {}, model.shape.weight_type};
   for (const auto& type : model.types) {
     weights.types += fmt::format("{}{}", weights.types.empty() ? "" : " ", type.name);
@@ -240,8 +242,11 @@ int run_models(const Arguments& arguments) {
   const std::filesystem::path path = arguments.positional[1];
   if (path.extension() == ".gguf" && std::filesystem::is_regular_file(path)) {
     const GgufModel model = load_gguf(path);
-    return show(arguments, model.shape, stored_weights(arguments, model),
-                "running GGUF weights: only their sizes are read");
+    std::string missing = "running GGUF weights: only their sizes are read";
+    if (!is_described(model)) {
+      missing += fmt::format("; predictions, for its metadata describe {} parameters", parameter_count(model.shape));
+    }
+    return show(arguments, model.shape, stored_weights(arguments, model), missing);
   }
   const std::string& name = arguments.positional[1];
   const ModelShape shape = find_model_shape(name, catalog);

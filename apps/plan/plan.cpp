@@ -85,7 +85,7 @@ Table search_table(const Question& q) {
                           std::to_string(plan.devices()), std::to_string(plan.largest),
                           plan.longest_prompt > 0 ? std::to_string(plan.longest_prompt) : "–",
                           met ? with_interval(plan.told().token, 1e3) : "–",
-                          plan.has_told() ? with_interval(plan.told().first_token, 1e3) : "–",
+                          plan.holds_one() && plan.has_told() ? with_interval(plan.told().first_token, 1e3) : "–",
                           met ? short_number(plan.told().tokens_per_s.value) : "–",
                           met ? short_number(plan.tokens_per_s_a_device()) : "–", plan.limited_by});
     if (layouts) table.rows.back().push_back(layout_options(plan.deployment));
@@ -171,18 +171,20 @@ Json deployment_json(const Question& q, const Plan& plan) {
 
 Json searched_json(const Question& q, const Plan& plan) {
   const Load told = plan.told();
+  const bool fits = plan.prediction.fits;
   Json json = deployment_json(q, plan);
-  json["tpot_ms"] = interval_json(told.token, 1e3);
-  json["ttft_ms"] = plan.has_told() ? interval_json(told.first_token, 1e3) : Json(nullptr);
-  json["tokens_per_s"] = interval_json(told.tokens_per_s, 1);
-  json["tokens_per_s_a_device"] = interval_json(told.tokens_per_s, 1.0 / plan.devices());
+  json["tpot_ms"] = if_any(fits, interval_json(told.token, 1e3));
+  json["ttft_ms"] = plan.holds_one() && plan.has_told() ? interval_json(told.first_token, 1e3) : Json(nullptr);
+  json["tokens_per_s"] = if_any(fits, interval_json(told.tokens_per_s, 1));
+  json["tokens_per_s_a_device"] = if_any(fits, interval_json(told.tokens_per_s, 1.0 / plan.devices()));
   if (drafts_anything(q.request.deployments)) json["drafts"] = drafts_or_none(plan.deployment);
   return json;
 }
 
 Json drafts_json(const Plan& plan) {
   Json json = gain_json(plan.drafts);
-  json["largest_batch_without"] = plan.batch_without_drafts;
+  json["largest_batch_without"] = plan.largest_without_drafts;
+  json["batch_without"] = plan.batch_without_drafts;
   json["tokens_per_s_without"] = plan.tokens_per_s_without_drafts;
   return if_any(plan.drafts.has_value(), std::move(json));
 }
@@ -210,11 +212,12 @@ Json plan_row(const Question& q, const Plan& plan) {
   json["largest_batch_interval"] = interval_json(plan.largest_interval, 1);
   json["largest_batch_in_memory"] = plan.largest_in_memory;
   json["step_limited_by"] = name_of(p.limited_by);
-  json["tpot_ms"] = interval_json(p.token(), 1e3);
-  json["tpot_p99_step_ms"] = interval_json(plan.p99_step, 1e3);
-  json["tpot_worst_step_ms"] = interval_json(plan.worst_step, 1e3);
-  json["ttft_ms"] = interval_json(plan.first_token, 1e3);
-  json["tokens_per_s"] = interval_json(p.tokens_per_s, 1);
+  const auto if_it_fits = [&](const Estimate& e, double unit) { return if_any(p.fits, interval_json(e, unit)); };
+  json["tpot_ms"] = if_it_fits(p.token(), 1e3);
+  json["tpot_p99_step_ms"] = if_it_fits(plan.p99_step, 1e3);
+  json["tpot_worst_step_ms"] = if_it_fits(plan.worst_step, 1e3);
+  json["ttft_ms"] = if_any(plan.holds_one(), interval_json(plan.first_token, 1e3));
+  json["tokens_per_s"] = if_it_fits(p.tokens_per_s, 1);
   if (drafts_anything(q.request.deployments)) json["speculation"] = drafts_json(plan);
   json["under_load"] = plan.under_load;
   json["load"] = load_json(q, plan);

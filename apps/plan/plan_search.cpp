@@ -144,6 +144,7 @@ void price_without_drafts(const WorkloadRequest& request, const Deployment& depl
   const Pricing pricing(request, without_drafts(deployment), device, workload, goals);
   const std::uint64_t largest = pricing.largest(1, &Estimate::value);
   const std::uint64_t batch = goals.batch.value_or(largest);
+  plan.largest_without_drafts = largest;
   if (batch == 0 || batch > largest) return;
   plan.batch_without_drafts = batch;
   const auto clients = static_cast<std::uint32_t>(batch);
@@ -238,9 +239,7 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   plan.prediction.fits = plan.prediction.fits && pricing.takes(shown);
   if (!pricing.takes(shown)) {
     plan.limited_by = "engine";
-  } else if (goals.batch && plan.in_time) {
-    plan.limited_by = name_of(plan.prediction.limited_by);
-  } else if (goals.batch) {
+  } else if (goals.batch && !plan.in_time) {
     plan.limited_by = first_token_late ? "ttft" : "tpot";
   } else {
     plan.limited_by = pricing.limit_of(plan.largest);

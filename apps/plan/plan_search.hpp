@@ -64,8 +64,7 @@ struct Plan {
   std::uint64_t largest_in_memory = 0;  // whatever the time
   std::uint64_t largest = 0;            // that also meets the goals
   Estimate largest_interval;            // of it, from those of memory and time
-  // What allows no larger batch: capacity, engine, tpot, ttft. Of a batch that was given: the goal that it misses, or
-  // what its step is limited by.
+  // What allows no larger batch: capacity, engine, tpot, ttft; of a batch that was given, the goal that it misses.
   std::string limited_by;
   Prediction prediction;
   Estimate first_token;              // of one prompt by itself
@@ -78,11 +77,12 @@ struct Plan {
   std::uint32_t longest_prompt = 0;  // that fits with this batch and meets the goals; 0: none
   bool in_time = true;               // its token and its first token
   std::optional<DraftGain> drafts;   // beside the same without them
-  // Without them: the batch that is served, 0 where none is, and its tokens a second.
-  std::uint64_t batch_without_drafts = 0;
+  // Without them: the largest batch, and the one that is served, 0 where none is, with its tokens a second.
+  std::uint64_t largest_without_drafts = 0, batch_without_drafts = 0;
   double tokens_per_s_without_drafts = 0;
 
   [[nodiscard]] bool met() const { return batch > 0 && prediction.fits && in_time; }
+  [[nodiscard]] bool holds_one() const { return largest_in_memory > 0; }
   [[nodiscard]] std::uint32_t devices() const { return deployment.devices(); }
   // What the goals are of: under load, or a step and a prompt by themselves.
   [[nodiscard]] Load told() const {

@@ -70,8 +70,6 @@ void describe_layouts(po::options_description_easy_init add) {
       "groups of a stage's devices that each hold whole experts (expert parallelism), a list, or all: each of them");
 }
 
-bool takes_any_layout(const Arguments& arguments) { return arguments.get<std::string>("tp") == "auto"; }
-
 std::vector<Deployment> layouts_of(const Arguments& arguments) {
   const auto counts = [&](const char* option) {
     return count_list(option, arguments.get<std::string>(option), 1, kMostDevices);
@@ -80,7 +78,7 @@ std::vector<Deployment> layouts_of(const Arguments& arguments) {
   for (const std::string& text : split_list("ep", arguments.get<std::string>("ep"))) {
     text == "all" ? groups.emplace_back() : groups.emplace_back(count_value("ep", text, 1, kMostDevices, ", or all"));
   }
-  const bool any = takes_any_layout(arguments);
+  const bool any = arguments.get<std::string>("tp") == "auto";
   std::vector<Deployment> layouts;
   const auto add = [&](Deployment layout) {
     const auto same = [&](const Deployment& other) { return layout_options(other) == layout_options(layout); };

@@ -14,8 +14,6 @@ namespace kvroof {
 struct WorkloadRequest;
 
 void describe_layouts(boost::program_options::options_description_easy_init add);
-// --tp auto: what the model cannot be spread over is left out.
-bool takes_any_layout(const Arguments& arguments);
 // Each layout that was asked for, once; types and weights are not set. Throws Error (usage).
 std::vector<Deployment> layouts_of(const Arguments& arguments);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "apps/cli/data_folder.hpp"
@@ -23,7 +24,6 @@ namespace kvroof {
 namespace {
 
 namespace po = boost::program_options;
-
 
 std::vector<PointResult> replay_points(const TraceReader& trace, const WorkloadRequest& request,
                                        std::span<const PolicySpec> points, const Arguments& arguments) {
@@ -65,33 +65,32 @@ DType activations_of(const WeightFormat& format) {
   return format.quantised() ? DType::kBF16 : parse_dtype(format.name).value_or(DType::kBF16);
 }
 
-// Each type of weights over each number of devices, with each kind of drafts; `auto` leaves out what the model cannot
-// be spread over.
-std::vector<Deployment> deployments_of(const Arguments& arguments, const WorkloadRequest& request,
+// Each type of weights over each layout that the model can be spread over, with each kind of drafts. The request is
+// told of the layouts that are left out of several.
+std::vector<Deployment> deployments_of(const Arguments& arguments, WorkloadRequest& request,
                                        const std::vector<WeightFormat>& formats) {
-  const bool any = takes_any_layout(arguments);
   const auto speculations = speculations_of(arguments, request.model);
   std::vector<Deployment> deployments;
-  std::string refused;
-  const auto add = [&](Deployment deployment) {
-    const std::string problem = deployment_problem(request.model, deployment);
-    if (problem.empty()) return deployments.push_back(std::move(deployment));
-    refused = fmt::format("{}: {}", layout_options(deployment), problem);
-    if (!any) throw usage_error(refused);
-  };
-  for (const Deployment& layout : layouts_of(arguments)) {
+  std::set<std::string> left_out;
+  for (Deployment layout : layouts_of(arguments)) {
     for (const WeightFormat& format : formats) {
-      Deployment deployment = layout;
-      deployment.types = {activations_of(format), activations_of(format)};
-      deployment.weights = format;
+      layout.types = {activations_of(format), activations_of(format)};
+      layout.weights = format;
       for (const auto& speculation : speculations) {
-        deployment.speculation = speculation;
-        add(deployment);
+        layout.speculation = speculation;
+        if (const std::string problem = deployment_problem(request.model, layout); problem.empty()) {
+          deployments.push_back(layout);
+        } else {
+          left_out.insert(fmt::format("{}: {}", layout_options(layout), problem));
+        }
       }
     }
   }
-  if (deployments.empty()) throw usage_error(refused).note("so are the others that --tp auto tries");
-  return deployments;
+  request.left_out.assign(left_out.begin(), left_out.end());
+  if (!deployments.empty()) return deployments;
+  Error refused = usage_error(request.left_out.back());
+  if (request.left_out.size() == 1) throw refused;
+  throw std::move(refused).note("so are the other layouts that were asked for");
 }
 
 // What --kv auto tries beside the default: the engine's own, or those of kvroof's.
@@ -336,6 +335,9 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
         "what the policy holds comes from synthetic attention, which fills budgets as a model's does; --trace takes "
         "it from a recorded run");
   }
+  if (!request.left_out.empty()) {
+    notes.push_back(fmt::format("left out, for the model cannot be spread so: {}", fmt::join(request.left_out, "; ")));
+  }
   if (!request.stored_format.empty()) {
     notes.push_back(request.keeps_stored
                         ? fmt::format("weights are taken in {}, as this checkpoint is stored; --dtype bf16 is without "
@@ -344,8 +346,8 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
                                       "--engine vllm or another, or --dtype {0}, keeps them", request.stored_format));
   }
   if (request.halved) {
-    notes.push_back(fmt::format("this checkpoint is stored in 32 bits, of which {} makes 16 unless it is told otherwise; "
-                                "--dtype f32 keeps them", request.engine->name));
+    notes.push_back(fmt::format("this checkpoint is stored in 32 bits, of which {} makes 16 unless it is told "
+                                "otherwise; --dtype f32 keeps them", request.engine->name));
   }
   if (std::string note = assumed_cache(request); !note.empty()) notes.push_back(std::move(note));
   const auto any_point = [&](auto holds) {

@@ -34,6 +34,7 @@ struct WorkloadRequest {
   std::optional<EngineProfile> engine;         // nothing: the device's own
   std::string stored_format;                   // of a quantised checkpoint, where no --dtype was asked for; or empty
   bool keeps_stored = false;                   // its weights are priced so
+  std::vector<std::string> left_out;           // layouts that the model cannot be spread over, and why
   bool halved = false;                         // its weights are stored in 32 bits, and the engine runs 16
   std::optional<double> memory_share;           // of a device's memory, that an engine takes; nothing: its own
   std::optional<std::uint32_t> most_sequences;  // at once; nothing: as many as its scheduler takes

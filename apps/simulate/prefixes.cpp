@@ -106,12 +106,20 @@ PrefixesRequest request_of(const Arguments& arguments) {
 }
 
 // A cache with which the first order finds kKnee of what can be found, and does not with one that is a hundredth of all
-// smaller: the smallest, under orders that find no less in a larger one.
-std::uint64_t knee_of(const PrefixReplay& replay, const PrefixEviction& order, const PrefixFinds& most) {
-  const auto enough = [&](std::uint64_t capacity) {
-    return static_cast<double>(replay.finds(order, capacity).tokens) >= kKnee * static_cast<double>(most.tokens);
+// smaller: the smallest, under orders that find no less in a larger one. It lies between the named sizes that do and do
+// not suffice.
+std::uint64_t knee_of(const PrefixesRequest& r, const PrefixReplay& replay, const Found& found) {
+  const auto suffices = [&](const PrefixFinds& finds) {
+    return static_cast<double>(finds.tokens) >= kKnee * static_cast<double>(found.most.tokens);
   };
+  const auto enough = [&](std::uint64_t capacity) { return suffices(replay.finds(*r.orders.front(), capacity)); };
   std::uint64_t low = 0, high = replay.distinct_tokens();
+  for (std::size_t row = 0; row < r.capacities.size(); ++row) {
+    if (suffices(found.points[row * r.orders.size()])) high = std::min(high, r.capacities[row]);
+  }
+  for (const std::uint64_t capacity : r.capacities) {
+    if (capacity < high) low = std::max(low, capacity);
+  }
   while (high - low > std::max<std::uint64_t>(1, high / 100)) {
     const std::uint64_t middle = low + (high - low) / 2;
     (enough(middle) ? high : low) = middle;
@@ -131,7 +139,7 @@ Found find(const PrefixesRequest& r, const PrefixReplay& replay, const Arguments
     });
     progress.at(row + 1, r.capacities.size() + 1);
   }
-  if (found.most.tokens > 0) found.knee = knee_of(replay, *r.orders.front(), found.most);
+  if (found.most.tokens > 0) found.knee = knee_of(r, replay, found);
   return found;
 }
 

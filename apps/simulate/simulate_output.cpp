@@ -101,7 +101,8 @@ Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows
                           fmt::format("{:.0f} %", 100 * mean_cache(row)),
                           fmt::format("{:.0f} %", 100 * most_cache(row)), std::to_string(preemptions(row)),
                           std::to_string(row.outcome.waiting_at_end), usd_text(row)});
-    if (drafts) table.rows.back().push_back(short_number(tokens_a_step(row)));
+    const bool steps = row.outcome.totals.answer_steps > 0;
+    if (drafts) table.rows.back().push_back(steps ? short_number(tokens_a_step(row)) : "–");
   }
   return table;
 }
@@ -258,7 +259,7 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
   json.update(if_any(priced, figures_json(r, row)));
   if (drafts_anything(r.workload.deployments)) {
     json["drafts"] = drafts_or_none(*row.deployment);
-    json["tokens_a_step"] = if_any(priced, tokens_a_step(row));
+    json["tokens_a_step"] = if_any(priced && row.outcome.totals.answer_steps > 0, tokens_a_step(row));
   }
   return json;
 }

@@ -27,7 +27,8 @@ using F = DeviceField;
 // and reach less of their peak, because activations are quantised before them. In fp4 blocks walk along the columns of
 // a product, beside reading (fp4_walk_us of a device); quantising included, tables of vLLM and SGLang start at 3.7 to
 // 7.4 us then, in the middle at 5.0, those of TensorRT-LLM at 5.4 to 6.5, where 16-bit ones start at 3.6.
-// The head stays in 16 bits where engines quantise it only if they are told to; int4-g32-wo is gpt-fast's, which has all.
+// The head stays in 16 bits where engines quantise it only if they are told to; int4-g32-wo is gpt-fast's, which has
+// all.
 // Such checkpoints of models with latent attention have its projections, routers and the head in bf16: DeepSeek-R1's
 // (NVIDIA/Model-Optimizer#150, and the table of TensorRT-LLM's blog on its latency).
 constexpr double kUnpackInt8 = 18, kUnpack = 11, kUnpackFp8 = 4;

@@ -162,13 +162,18 @@ struct HashedRequest {
   std::uint32_t block_tokens = kMooncakeBlock;
 };
 
-std::vector<std::uint64_t> blocks_of(const Json& object) {
+// Those that the line says; a hash of what lies behind the prompt's end is one of blocks of another size. One more than
+// the prompt fills may be of what the answer goes on with.
+Result<std::vector<std::uint64_t>> blocks_of(const Json& object, std::uint32_t block_tokens, std::uint32_t prompt) {
   std::vector<std::uint64_t> blocks;
   const auto found = object.find("hash_ids");
-  if (found == object.end() || !found->is_array()) return blocks;
-  for (const Json& id : *found) {
-    if (!id.is_number_unsigned()) return {};
-    blocks.push_back(id.get<std::uint64_t>());
+  if (found == object.end() || found->is_null()) return blocks;
+  const bool numbers = found->is_array() && std::ranges::all_of(*found, &Json::is_number_unsigned);
+  if (!numbers) return failure("hash_ids: expected a list of whole numbers, found {}", shown(found->dump()));
+  for (const Json& id : *found) blocks.push_back(id.get<std::uint64_t>());
+  if (const std::size_t most = (prompt + std::size_t{block_tokens} - 1) / block_tokens + 1; blocks.size() > most) {
+    return failure("{} hash_ids, of {} tokens each, for a prompt of {}: expected at most {}", blocks.size(),
+                   block_tokens, prompt, most);
   }
   return blocks;
 }
@@ -219,7 +224,10 @@ Result<RequestTrace> from_json_lines(Lines& lines, std::string_view first) {
     if (!request) return failure("line {}: {}", lines.number(), request.error());
     trace.without_answer += request.value() ? 0U : 1U;
     if (!request.value()) continue;
-    hashed.push_back({*request.value(), blocks_of(object), chats ? kBailianBlock : kMooncakeBlock});
+    const std::uint32_t block = chats ? kBailianBlock : kMooncakeBlock;
+    auto blocks = blocks_of(object, block, request.value()->prompt);
+    if (!blocks) return failure("line {}: {}", lines.number(), blocks.error());
+    hashed.push_back({*request.value(), std::move(blocks).value(), block});
   }
   find_prefixes(hashed, trace);
   return trace;

@@ -133,6 +133,23 @@ TEST_CASE("a prefix cache that loses nothing has the blocks that earlier request
   CHECK_FALSE(request_trace_from_text("arrival_s,prompt,output\n0,10,5\n").value().has_prefixes());
 }
 
+TEST_CASE("hashes of blocks that are no numbers, or of another size than the prompt has place for, are refused") {
+  const auto refused = [](const std::string& ids, const std::string& more = "") {
+    const std::string good = R"({"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]})";
+    const auto trace = request_trace_from_text(
+        good + "\n" + R"({"timestamp": 1, "input_length": 64, "output_length": 5, "hash_ids": )" + ids + more + "}\n");
+    return trace ? std::string() : trace.error();
+  };
+  for (const char* ids : {R"(["0","1"])", "[0,-1]", "[0,1.0]", "7"}) {
+    CHECK(refused(ids).starts_with("line 2: hash_ids: expected a list of whole numbers, found " + std::string(ids)));
+  }
+  // Blocks of 16 tokens in a file whose blocks have 512; one hash may be of what goes on behind the prompt.
+  CHECK(refused("[0,1,2,3]") == "line 2: 4 hash_ids, of 512 tokens each, for a prompt of 64: expected at most 2");
+  CHECK(refused("[0,1,2,3]", R"(,"chat_id":1)").empty());
+  CHECK(refused("[0,1]").empty());
+  CHECK(refused("null").empty());
+}
+
 TEST_CASE("requests without an answer are left out and counted") {
   const Result<RequestTrace> trace = request_trace_from_text("arrival_s,prompt,output\n0,10,0\n1,10,5\n2,0,5\n");
   REQUIRE(trace);
