@@ -83,6 +83,7 @@ void LaunchRecorder::end_train() {
 void LaunchRecorder::begin_train_launch(std::span<const LaunchMeaning> meanings) {
   if (recorder_ == nullptr) return;
   std::vector<OperatorRecord> records;
+  records.reserve(2 * nodes_.size());  // most launches move bytes for one cause or two
   // Several nodes may belong to a launch that a library makes. Of two copies of the first either may be the one that
   // runs: a record without its kernel is nobody's.
   std::vector<std::optional<std::uint64_t>> first(meanings.size());

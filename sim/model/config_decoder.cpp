@@ -62,8 +62,11 @@ ModelConfig read_decoder(ConfigFields& fields, const DecoderKeys& keys) {
   ModelOptions& options = config.options;
   options.norm_eps = static_cast<float>(fields.positive(keys.norm_eps, 1e-6));
   options.activation = fields.activation(keys.activation, Activation::kSilu);
-  options.rotary = {
-      read_rotary(fields, {keys.rotary, config.shape.head_dim, keys.partial_rotary, keys.rotary_layer_type})};
+  options.rotary = {read_rotary(fields, {.style = keys.rotary,
+                                         .dims = config.shape.head_dim,
+                                         .partial = keys.partial_rotary,
+                                         .layer_type = keys.rotary_layer_type,
+                                         .own_keys = keys.own_rotary_keys})};
   options.layers.assign(config.shape.layers, {default_attention_scale(config.shape.head_dim)});
   options.bos_ids = fields.ids("bos_token_id", {});
   options.eos_ids = fields.ids("eos_token_id", {});

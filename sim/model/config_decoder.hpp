@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string_view>
 
 #include "sim/model/config_fields.hpp"
@@ -21,6 +22,7 @@ struct DecoderKeys {
   bool mlp_bias = false;
   bool partial_rotary = false;              // a part of each head may be rotated
   std::string_view rotary_layer_type = {};  // see RotaryRequest
+  std::span<const std::string_view> own_rotary_keys = {};
 };
 
 // Sizes, heads (grouped queries, explicit head_dim), biases by attention_bias and mlp_bias, norm, activation, rotary

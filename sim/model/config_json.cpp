@@ -43,6 +43,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"llama", parse_llama_config},
     ConfigFamily{"minimax_m2", parse_minimax_m2_config},
     ConfigFamily{"ministral", parse_mistral_config},
+    ConfigFamily{"ministral3", parse_ministral3_config},
     ConfigFamily{"mistral", parse_mistral_config},
     ConfigFamily{"mixtral", parse_mixtral_config},
     ConfigFamily{"mpt", parse_mpt_config},
@@ -89,7 +90,7 @@ Result<ModelConfig> parse_language_model(std::string_view text) {
     ModelOptions& options = config.value().options;
     options.fp8 = stored.fp8;
     options.stored = stored.stored;
-    options.cannot_run = stored.cannot_run;
+    if (!stored.cannot_run.empty()) options.cannot_run = stored.cannot_run;
     return config;
   }
   std::vector<std::string> known;

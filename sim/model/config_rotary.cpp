@@ -128,10 +128,11 @@ const Kind* find_kind(ConfigFields& fields, const std::string& section) {
   return nullptr;
 }
 
-void refuse_unknown_keys(ConfigFields& fields, const std::string& section, const Kind& kind) {
+void refuse_unknown_keys(ConfigFields& fields, const std::string& section, const Kind& kind,
+                         std::span<const std::string_view> own_keys) {
   for (const std::string& name : fields.names(section)) {
     const auto in = [&](const Names& keys) { return std::find(keys.begin(), keys.end(), name) != keys.end(); };
-    if (!in(kCommonKeys) && !in(kind.keys)) {
+    if (!in(kCommonKeys) && !in(kind.keys) && std::ranges::find(own_keys, name) == own_keys.end()) {
       fields.refuse(section + "." + name,
                     fmt::format("it is not supported in a rotary embedding of kind \"{}\"", kind.name));
     }
@@ -185,7 +186,7 @@ RotaryRule read_rotary(ConfigFields& fields, const RotaryRequest& request) {
                                  read_theta(fields, section, request.theta_key));
   const Kind* kind = find_kind(fields, section);
   if (kind == nullptr) return rule;
-  refuse_unknown_keys(fields, section, *kind);
+  refuse_unknown_keys(fields, section, *kind, request.own_keys);
   if (!fields.failed()) kind->scale(fields, section, rule);
   return rule;
 }

@@ -1,6 +1,7 @@
 // Rotary embedding in config.json: rope_theta with rope_scaling (old), or rope_parameters (new) → RotaryRule.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,8 @@ struct RotaryRequest {
   // Older names, which some families have outside of rope_parameters.
   std::string_view theta_key = "rope_theta";
   std::string_view share_key = "partial_rotary_factor";
+  // Keys in the object of its parameters that the family reads itself.
+  std::span<const std::string_view> own_keys = {};
 };
 
 // Kinds: default, linear, llama3, yarn, longrope ("su"), and dynamic, which changes nothing up to

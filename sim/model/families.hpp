@@ -36,6 +36,7 @@ Result<ModelConfig> parse_helium_config(std::string_view config_json);
 Result<ModelConfig> parse_internlm3_config(std::string_view config_json);
 Result<ModelConfig> parse_llama_config(std::string_view config_json);
 Result<ModelConfig> parse_minimax_m2_config(std::string_view config_json);
+Result<ModelConfig> parse_ministral3_config(std::string_view config_json);
 Result<ModelConfig> parse_mistral_config(std::string_view config_json);
 Result<ModelConfig> parse_mixtral_config(std::string_view config_json);
 Result<ModelConfig> parse_mpt_config(std::string_view config_json);

@@ -57,6 +57,22 @@ TEST_CASE("the language model of Qwen3-VL-30B-A3B is that of Qwen3-30B-A3B, but 
   CHECK(config.options.cannot_run.find("experts") != std::string::npos);
 }
 
+TEST_CASE("Ministral 3 has the parameters of its card, and says what keeps it from being run") {
+  // text_config of mistralai/Ministral-3-8B-Instruct-2512.
+  const ModelConfig config = parsed(
+      R"({"model_type":"mistral3","dtype":"bfloat16","tie_word_embeddings":false,"text_config":{"head_dim":128,)"
+      R"("hidden_act":"silu","hidden_size":4096,"intermediate_size":14336,"max_position_embeddings":262144,)"
+      R"("model_type":"ministral3","num_attention_heads":32,"num_hidden_layers":34,"num_key_value_heads":8,)"
+      R"("rms_norm_eps":1e-05,"rope_parameters":{"beta_fast":32.0,"beta_slow":1.0,"factor":16.0,)"
+      R"("llama_4_scaling_beta":0.1,"max_position_embeddings":262144,"mscale":1.0,"mscale_all_dim":1.0,)"
+      R"("original_max_position_embeddings":16384,"rope_theta":1000000.0,"rope_type":"yarn","type":"yarn"},)"
+      R"("sliding_window":null,"vocab_size":131072}})");
+  CHECK(billions(config.shape) == Approx(8.49).epsilon(1e-3));  // the card: 8.4 of the language model
+  CHECK(config.shape.max_positions == 262144);
+  CHECK(config.shape.layer_windows.empty());
+  CHECK(config.options.cannot_run.find("llama_4_scaling_beta") != std::string::npos);
+}
+
 TEST_CASE("what a text part leaves out is what its class assumes") {
   // config.json of llava-hf/llava-1.5-7b-hf: Vicuna's sizes are those of LlamaConfig.
   const ModelConfig vicuna =
