@@ -11,16 +11,36 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Moves a file into lost/, under a name that is not taken there.
+// A name in lost/ that is not taken there.
+fs::path lost_name(const fs::path& trace, const fs::path& file) {
+  const fs::path lost = trace / kLostFolder;
+  std::error_code error;
+  fs::create_directory(lost, error);
+  if (error) throw Error(fmt::format("cannot create {}: {}", lost.string(), error.message()));
+  fs::path name = lost / file.filename();
+  for (int n = 1; fs::exists(name, error); ++n) name = lost / fmt::format("{}.{}", file.filename().string(), n);
+  return name;
+}
+
+// Moves a file into lost/.
 void set_aside(const fs::path& trace, const fs::path& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return;
-  fs::create_directory(trace / kLostFolder, error);
-  fs::path target = trace / kLostFolder / file.filename();
-  for (int n = 1; fs::exists(target, error); ++n)
-    target = trace / kLostFolder / fmt::format("{}.{}", file.filename().string(), n);
+  const fs::path target = lost_name(trace, file);
   fs::rename(file, target, error);
   if (error) throw Error(fmt::format("cannot move {} to {}: {}", file.string(), target.string(), error.message()));
+}
+
+// The manifest, of which lost/ keeps what was there where it said something else.
+void rewrite_manifest(const fs::path& trace, const std::string& text) {
+  const fs::path file = trace / kManifestFile;
+  std::error_code error;
+  if (fs::exists(file, error) && read_text_file(file, UINT64_MAX).or_throw(file.string()) != text) {
+    const fs::path target = lost_name(trace, file);
+    fs::copy_file(file, target, error);
+    if (error) throw Error(fmt::format("cannot copy {} to {}: {}", file.string(), target.string(), error.message()));
+  }
+  write_text_file(file, text);
 }
 
 // Everything in segments/ that is not one of the first `kept`.
@@ -134,7 +154,7 @@ TraceReport repair_trace(const fs::path& path) {
     seal.bytes += line.bytes;
   }
   write_text_file(path / kJournalFile, journal);
-  write_text_file(path / kManifestFile, manifest_to_json(manifest));
+  rewrite_manifest(path, manifest_to_json(manifest));
   write_seal(path, seal);
   return inspect_trace(path, true);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/cli/output.hpp"
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 namespace {
@@ -15,16 +16,17 @@ namespace fs = std::filesystem;
 
 // Options of all verbs that name one file; --row-cache, which is updated in place, is none of them.
 constexpr std::array kWritten = {"out", "svg", "per-request", "kept", "details", "dump-logits", "readme"};
-constexpr std::array kRead = {"requests", "rows", "from", "text", "jsonl", "config"};
-// Options that name entries of a catalog or files, a list, where a device may be followed by :fact=value.
-constexpr std::array kNames = {"device", "prefill-device", "model", "as", "draft"};
+constexpr std::array kRead = {"requests", "rows", "from", "text", "jsonl", "config", "prompt-file"};
+// Options that name entries of a catalog or files, a list, where a device may be followed by :fact=value, and a policy
+// by :heads=file.
+constexpr std::array kNames = {"device", "prefill-device", "model", "as", "draft", "random-weights", "policy"};
 
-// Options that name a folder of a trace or a model, as words of a command line may, and what is read in such a folder
-// (of a trace also all of its segments).
-constexpr std::array kFolders = {"trace", "closed-loop", "model", "draft", "as"};
-constexpr std::array kReadInFolders = {"manifest.json",    "journal.jsonl",          "kernels.sqlite",
-                                       "seal.json",        "config.json",            "generation_config.json",
-                                       "tokenizer.json",   "model.safetensors",      "model.safetensors.index.json"};
+// Options that name a folder of a trace, a model or rows, as words of a command line may, and what is read in such a
+// folder beside its tensors (of a trace also all of its segments).
+constexpr std::array kFolders = {"trace", "closed-loop", "model", "draft", "as", "row-cache"};
+constexpr std::array kReadInFolders = {"manifest.json", "journal.jsonl",          "kernels.sqlite",
+                                       "seal.json",     "config.json",            "generation_config.json",
+                                       "tokenizer.json", "model.safetensors.index.json"};
 
 // The one name of a file that is or will be; empty: of a device or a pipe, or of nothing.
 fs::path place_of(const std::string& name) {
@@ -36,10 +38,18 @@ fs::path place_of(const std::string& name) {
   return error ? fs::path() : path;
 }
 
-std::string text_of(const Arguments& arguments, const char* option) {
+// What was given, once or several times.
+std::vector<std::string> texts_of(const Arguments& arguments, const char* option) {
   if (!arguments.has(option)) return {};
-  const auto* text = boost::any_cast<std::string>(&arguments.values[option].value());
-  return text == nullptr ? std::string() : *text;
+  const boost::any& value = arguments.values[option].value();
+  if (const auto* text = boost::any_cast<std::string>(&value)) return {*text};
+  const auto* texts = boost::any_cast<std::vector<std::string>>(&value);
+  return texts == nullptr ? std::vector<std::string>() : *texts;
+}
+
+std::string text_of(const Arguments& arguments, const char* option) {
+  const std::vector<std::string> texts = texts_of(arguments, option);
+  return texts.size() == 1 ? texts.front() : std::string();
 }
 
 bool same_file(const std::string& a, const std::string& b) {
@@ -54,6 +64,7 @@ bool is_part_of(const std::string& file, const std::string& folder) {
   if (folder.empty() || !fs::is_directory(folder, error) || !fs::is_regular_file(file, error)) return false;
   const fs::path place = place_of(file), home = fs::canonical(folder, error);
   if (place.parent_path() == home / "segments") return true;
+  if (place.parent_path() == home && place.extension() == ".safetensors") return true;
   return place.parent_path() == home && std::ranges::find(kReadInFolders, place.filename()) != kReadInFolders.end();
 }
 
@@ -64,7 +75,9 @@ std::vector<std::string> files_of(const std::string& list) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
     const std::string item = list.substr(begin, end - begin);
     std::error_code ignored;
-    for (const std::string& name : {item, item.substr(0, item.find(':'))}) {
+    std::vector<std::string> names = {item};
+    for (const std::string_view part : split(item, ':')) names.emplace_back(part.substr(part.find('=') + 1));
+    for (const std::string& name : names) {
       if (fs::is_regular_file(name, ignored)) files.push_back(name);
     }
     begin = end + 1;
@@ -87,7 +100,9 @@ void check_written_files(const Command& command, const Arguments& arguments) {
           .note("give the result another name");
     };
     for (const char* option : kRead) {
-      if (same_file(to, text_of(arguments, option))) refuse(fmt::format("the file of --{}", option));
+      for (const std::string& read : texts_of(arguments, option)) {
+        if (same_file(to, read)) refuse(fmt::format("the file of --{}", option));
+      }
     }
     for (const char* option : kNames) {
       if (command.name == "calibrate") break;  // which brings a device's file up to date
@@ -104,6 +119,10 @@ void check_written_files(const Command& command, const Arguments& arguments) {
       if (fs::is_regular_file(word, ignored) && same_file(to, word)) refuse(word);
       if (is_part_of(to, word)) refuse("a file of " + word);
     }
+  }
+  for (const char* option : kWritten) {
+    if (text_of(arguments, option) != "-") continue;
+    throw usage_error(fmt::format("--{} -: standard output is taken by the result; expected the name of a file", option));
   }
   for (const std::string_view option : kWritten) {
     const bool folder = option == "out" && command.out != kResultFile;

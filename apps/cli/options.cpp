@@ -303,6 +303,10 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
     arguments.threads = static_cast<unsigned>(whole_value("threads", arguments.get<std::string>("threads"), 1, 1024));
   }
   check_format(command, arguments.get<std::string>("format"));
+  // Where results go without it.
+  if (command.out == kResultFile && arguments.has("out") && arguments.get<std::string>("out") == "-") {
+    arguments.values.erase("out");
+  }
   check_written_files(command, arguments);
   return arguments;
 }

@@ -31,13 +31,16 @@ using Ids = std::vector<std::int64_t>;
 
 std::atomic<bool> g_interrupted{false};
 
-// The first Ctrl-C ends the run after its step; a second one kills it.
-void watch_interrupts() {
+// The first Ctrl-C, or what ends a terminal or a job, ends the run after its step; a second one kills it. A trace is
+// finished also where nobody reads the text beside it any more.
+void watch_interrupts(bool records) {
   struct sigaction action{};
   action.sa_handler = [](int) { g_interrupted.store(true); };
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGHUP, &action, nullptr);
+  if (records) std::signal(SIGPIPE, SIG_IGN);
 }
 
 // Prompts of ids need no tokenizer; then one that is missing or cannot be read only means that no text is printed.
@@ -327,7 +330,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   if (trace) recorder = make_recorder(*trace, arguments, model, facts, prompts, request);
   if (profile) profile->attach(request.backend.kind, *backend, recorder->profile());
   const std::size_t said = say_notes(facts, 0, arguments.quiet);
-  watch_interrupts();
+  watch_interrupts(trace.has_value());
   SessionOptions options = session_options(request, arguments.threads, prompts[0].size(), config.shape.vocab, live);
   options.watcher = profile.get();
   const RecordProfile::Repeat repeat = [&](StepWatcher& watcher, const auto& attach) {

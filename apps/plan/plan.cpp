@@ -239,7 +239,7 @@ Json plan_json(const Question& q, const Plan& plan) {
   json.update(folded(plan_row(q, plan)));
   if (!plan.drafts) json.erase("speculation");
   json["searched"] = Json::array();
-  for (const Plan& other : q.plans) json["searched"].push_back(searched_json(q, other));
+  for (const Plan& other : q.plans) json["searched"].push_back(folded(searched_json(q, other)));
   json["remedies"] = Json::array();
   for (const Remedy& r : q.remedies) json["remedies"].push_back({{"change", r.change}, {"largest_batch", r.batch}});
   json["notes"] = notes_of(q, plan);

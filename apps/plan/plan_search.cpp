@@ -196,7 +196,7 @@ Served largest_served(const WorkloadRequest& request, const Deployment& deployme
   std::optional<Estimate> first_token;
   const std::uint64_t in_memory = pricing.cost().largest_batch(workload.mean());
   const std::uint64_t clients = std::min(std::max<std::uint64_t>(asked, 1), in_memory);
-  if (!goals.under_load) {
+  if (clients > 0 && !goals.under_load) {
     first_token = pricing.first_token();
   } else if (clients > 0) {
     first_token = pricing.load(static_cast<std::uint32_t>(clients)).first_token;

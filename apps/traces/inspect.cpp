@@ -156,7 +156,7 @@ Table to_table(const Inspection& i) {
 std::string to_json(const Inspection& i) {
   nlohmann::ordered_json json = {{"path", i.path.string()},
                                  {"sealed", i.report.sealed},
-                                 {"intact", i.report.intact},
+                                 {"intact", i.report.intact && i.report.sealed},
                                  {"verified", i.verified},
                                  {"repaired", i.repaired},
                                  {"segments", i.report.segments},

@@ -58,6 +58,11 @@ TEST_CASE("a result does not replace a file that is read for it") {
   check_refused("plan --model llama-3-8b --device " + file + ":l2_mib=2 -o " + file, 2, "the file of --device");
   check_refused("compare --model " + file + " --device h100-sxm --svg " + file, 2, "the file of --model");
   check_refused("plan " + model + "--speculate 2:0.5 --draft " + file + " -o " + file, 2, "the file of --draft");
+  const std::string ids = "run --model demo --ids '5 6' --max-tokens 2 ";
+  check_refused("run --model demo --prompt hi --prompt-file " + file + " -o " + file, 2, "the file of --prompt-file");
+  check_refused("run --model demo --prompt-file " + file + " --dump-logits " + file, 2, "the file of --prompt-file");
+  check_refused("run --random-weights " + file + " --ids '5' -o " + file, 2, "the file of --random-weights");
+  check_refused(ids + "--policy duo:heads=" + file + " -o " + file, 2, "the file of --policy");
   CHECK(slurp(file) == "arrival_s,prompt,output\n0,8,2\n");
   CHECK(run_program(trace + " -o " + folder.file("out")).code == 0);
 }
@@ -83,6 +88,40 @@ TEST_CASE("a result does not replace a file of a trace or a model that is read, 
   std::filesystem::copy_file(std::string(KVROOF_SOURCE_DIR) + "/models/demo/config.json", config);
   check_refused("models show " + model + " -o " + config, 2, "would replace a file of " + model);
   check_refused("plan --model " + model + " --device h100-sxm -o " + config, 2, "would replace a file of " + model);
+}
+
+TEST_CASE("a result does not replace tensors of a model or of kept rows, under any name that they have") {
+  const TemporaryFolder folder;
+  for (const std::string name : {"model-00002-of-00002.safetensors", "s0.l0.safetensors"}) {
+    const std::string shard = folder.file(name);
+    std::ofstream(shard) << "tensors";
+    const std::string home = folder.path().string();
+    check_refused("run --model " + home + " --ids 5 --dump-logits " + shard, 2, "would replace a file of " + home);
+    check_refused("replay run.kvt --row-cache " + home + " -o " + shard, 2, "would replace a file of " + home);
+    CHECK(slurp(shard) == "tensors");
+  }
+}
+
+TEST_CASE("- is standard output for a result, and no name for what is beside it or for a folder") {
+  const TemporaryFolder folder;
+  const std::string words = "models show llama-3-8b --format json";
+  const Ran plain = run_program(words), dash = run_program(words + " -o -");
+  CHECK(dash.code == 0);
+  CHECK(dash.out == plain.out);
+  check_refused("record --model demo --ids '5' --max-tokens 1 -o -", 2, "--out -: standard output is taken");
+  check_refused(kCompare + "--svg -", 2, "--svg -");
+  CHECK_FALSE(std::filesystem::exists("-"));
+}
+
+TEST_CASE("a recording whose text nobody reads any more, and one whose terminal goes, end sealed") {
+  const TemporaryFolder folder;
+  const std::string record =
+      std::string(KVROOF_PROGRAM) + " record -q --model demo --ids '5 17 9' --ignore-eos --max-tokens ";
+  std::ofstream(folder.file("run.sh")) << record << "60 -o " << folder.file("a.kvt") << " | head -c 1 >/dev/null\n"
+      << record << "4000 -o " << folder.file("b.kvt") << " >/dev/null & p=$!\nwhile [ ! -e " << folder.file("b.kvt")
+      << "/manifest.json ]; do sleep 0.01; done\nkill -HUP $p\nwait $p\n";
+  CHECK(run_program(folder.file("run.sh"), "sh").code == 130);
+  for (const char* trace : {"a.kvt", "b.kvt"}) CHECK(run_program("inspect --verify " + folder.file(trace)).code == 0);
 }
 
 TEST_CASE("a result that cannot be written is told before the work, and leaves no other") {

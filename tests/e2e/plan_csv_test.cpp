@@ -71,7 +71,16 @@ TEST_CASE("rows of a plan are all that it searched, one of them chosen") {
     CHECK(std::stoi(row.at("largest_batch")) == searched["largest_batch"]);
     CHECK(std::stoi(row.at("longest_prompt")) == searched["longest_prompt"]);
     CHECK((row.at("meets_goals") == "yes") == searched["meets_goals"]);
-    check_interval(row, "tpot_ms", searched["tpot_ms"]);
+    // Nobody holds 70 billion parameters of 16 bits on one board: there is no step to be timed.
+    const bool fits = std::stoi(row.at("largest_batch")) > 0;
+    CHECK(fits == (i > 0));
+    if (fits) check_interval(row, "tpot_ms", searched["tpot_ms"]);
+    if (!fits) {
+      for (const char* key : {"tpot_ms", "ttft_ms", "tokens_per_s"}) {
+        CHECK(searched[key].is_null());
+        CHECK(row.at(key).empty());
+      }
+    }
     if (row.at("chosen") != "yes") continue;
     ++chosen;
     CHECK(row.at("weight_type") == plan["weight_type"]);
