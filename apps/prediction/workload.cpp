@@ -17,6 +17,7 @@
 #include "sim/core/suggest.hpp"
 #include "sim/cost/engine_profile.hpp"
 #include "sim/policy/head_values.hpp"
+#include "sim/policy/window_scores.hpp"
 
 namespace fs = std::filesystem;
 
@@ -288,6 +289,9 @@ std::vector<LayerCounts> Workload::step_counts(std::uint32_t prompt, std::uint32
 }
 
 std::vector<Workload> make_workloads(const WorkloadRequest& request, const Arguments& arguments) {
+  for (const PolicySpec& point : request.points) {
+    if (const std::string why = refused_prompt(point, request.prompt); !why.empty()) throw usage_error(why);
+  }
   if (request.trace) {
     return workloads_of(TraceReader::open_attention(*request.trace), request, request.points, arguments);
   }

@@ -4,6 +4,7 @@
 
 #include "sim/core/error.hpp"
 #include "sim/policy/layer_budgets.hpp"
+#include "sim/policy/window_scores.hpp"
 
 namespace kvroof {
 namespace {
@@ -33,6 +34,7 @@ LayerPolicy::LayerPolicy(const PolicySpec& spec, const PolicyContext& model_cont
 LayerPolicy::LayerPolicy(const PolicyInfo& info, const PolicySpec& spec, const PolicyContext& model_context,
                          std::uint32_t query_heads, std::uint32_t kv_heads)
     : traits_(info.traits(spec)), context_(with_storage(model_context, traits_, query_heads, kv_heads)) {
+  if (const std::string why = refused_prompt(spec, context_.prompt); !why.empty()) throw usage_error(why);
   traits_.state_bytes += context_.group * traits_.query_head_state;
   traits_.state_read += context_.group * traits_.query_head_state;
   traits_.query_head_state = 0;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -110,10 +111,12 @@ class CriticalKv final : public WindowScoredPolicy {
     tensors.count_flops(2.0 * static_cast<double>(values.size() * group * all.count));
   }
 
+  // One token at least, unless the first stage is turned off.
   [[nodiscard]] std::size_t first_stage(std::uint32_t budget, std::size_t n) const {
+    if (first_ == 0) return 0;
     const bool compression = budget_.kind == Budget::Kind::kCompression;
     const double tokens = compression ? (1 - budget_.value) * static_cast<double>(n) : budget;
-    return std::min<std::size_t>(budget, static_cast<std::size_t>(tokens * first_));
+    return std::clamp<std::size_t>(static_cast<std::size_t>(tokens * first_), 1, budget);
   }
 
   double first_;
@@ -147,7 +150,7 @@ PolicyTraits traits(const PolicySpec& spec) {
 
 constexpr ParamInfo kParams[] = {
     {"inner", "snapkv | expected-attention", "snapkv", "the policy whose scores decide first"},
-    {"first", "share", "0.5", "part of k that stays by these scores alone"},
+    {"first", "share", "0.5", "part of k that stays by these scores alone: one token at least, with 0 none"},
     kWindowParam,
     kKernelParam,
     kPoolParam,

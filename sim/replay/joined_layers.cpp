@@ -8,6 +8,7 @@
 
 #include "sim/core/dtype.hpp"
 #include "sim/core/error.hpp"
+#include "sim/policy/window_scores.hpp"
 
 namespace kvroof {
 namespace {
@@ -103,6 +104,16 @@ void check_alike(const TraceReader& trace, const TraceManifest& manifest, const 
         "policy {} keeps one set for all layers, and layer {} of {} differs from layer 0 in heads, widths, scale, "
         "soft-cap, window or sinks",
         point.text(), i, trace.path().string()));
+  }
+}
+
+// Before anything is replayed, so that a short prompt at the end of a long trace is no surprise.
+void check_prompts(const TraceManifest& manifest, std::span<const PolicySpec> points) {
+  for (const PolicySpec& point : points) {
+    for (const TraceSequence& sequence : manifest.sequences) {
+      const std::string why = refused_prompt(point, sequence.prompt);
+      if (!why.empty()) throw usage_error(fmt::format("sequence {}: {}", sequence.id, why));
+    }
   }
 }
 
@@ -212,6 +223,7 @@ std::vector<PointResult> replay_parts(const TraceReader& trace, std::span<const 
     part.numbers.push_back(p);
   }
   const TraceManifest manifest = with_whole_prompts(trace);
+  check_prompts(manifest, points);
   if (by_model.points.empty()) return run(manifest, layers_of(trace), points, options);
   std::vector<std::optional<PointResult>> all(points.size());
   const auto take = [&](const Part& part, std::vector<PointResult> results) {

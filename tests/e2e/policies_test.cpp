@@ -65,6 +65,14 @@ TEST_CASE("a file of gates says which heads keep everything, in a run, its recor
   CHECK(points[1]["kept_tokens"].get<double>() == Approx((all + 8) / 2));
 }
 
+TEST_CASE("a plan for a prompt that is all window of rule=kvpress gets one sentence and exit code 2") {
+  const Ran ran = run_program("plan --model llama-2-7b --device h200 --prompt 40 --output 8 --policy "
+                              "snapkv:budget=0.5:rule=kvpress");
+  CHECK(ran.code == 2);
+  CHECK(ran.out.empty());
+  CHECK(ran.err.find("more than 64 tokens, found 40") != std::string::npos);
+}
+
 TEST_CASE("a file of head values that cannot be followed gets one sentence and exit code 2") {
   const TemporaryFolder folder;
   const std::string ragged = written(folder.file("ragged"), "1 2\n1\n");

@@ -35,9 +35,11 @@ inline std::vector<std::string> variants(const PolicyInfo& info) {
       const std::string variant = fmt::format("{}:{}={}", info.name, param.name, word);
       try {
         const PolicySpec spec = parse_policies(variant).front();
-        // The laws are held in the first layer, which such a policy would read in full.
-        const bool dense = info.traits(spec).dense_layers > 0;
-        all.push_back(dense ? variant + ":dense=0" : variant);
+        // The laws are held in the first layer, which such a policy would read in full, and on a short prompt, which
+        // kvpress' window would fill.
+        const PolicyTraits traits = info.traits(spec);
+        const bool fills = traits.rows == RowNeed::kLast && traits.last_rows >= kShape.prompt;
+        all.push_back(variant + (traits.dense_layers > 0 ? ":dense=0" : fills ? ":window=32" : ""));
         last = fmt::format(":{}={}", param.name, word);
       } catch (const Error&) {
         // "tokens", "share of k": a kind of value, not a value.

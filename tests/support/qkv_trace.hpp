@@ -56,6 +56,7 @@ struct TraceOptions {
   std::uint32_t prompt = 1;
   std::uint32_t requested = 0;  // 0: tokens − prompt
   std::uint32_t sequences = 1;  // all with the same tensors
+  std::uint32_t last_prompt = 0;  // of the last sequence; 0: as the others
   std::string policy = "full";
   std::string source = "import";
   std::function<void(TraceLayer&)> edit_layer;
@@ -79,7 +80,8 @@ inline TraceManifest manifest_of(const Qkv& x, const TraceOptions& options) {
   for (std::uint32_t s = 0; s < options.sequences; ++s) {
     TraceSequence sequence;
     sequence.id = s;
-    sequence.prompt = options.prompt;
+    const bool last = s + 1 == options.sequences && options.last_prompt > 0;
+    sequence.prompt = last ? options.last_prompt : options.prompt;
     sequence.requested_new_tokens = options.requested > 0 ? options.requested : x.tokens - options.prompt;
     sequence.stop_reason = "imported";
     m.sequences.push_back(sequence);
