@@ -136,12 +136,19 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
     for (std::uint32_t h = 0; h < heads_.size(); ++h) show_keys(HeadId(h), rows);
   }
   if (!evicts_after(position)) return;
-  set_capacities(position, budget);
+  // Scores of k, v and q may decide what each head may hold; until then every head has the budget.
+  const bool scores_first = traits_.scores_layer_first && traits_.capacities != Capacities::kBudget;
+  if (scores_first) {
+    std::ranges::fill(capacities_, budget_of_layer(budget, position.value + 1));
+  } else {
+    set_capacities(position, budget);
+  }
   const bool pack = position.value + 1 == context_.prompt && !traits_.streams_prompt;
   for (std::uint32_t h = 0; h < heads_.size(); ++h) {
     if (heads_[h].present() > capacities_[h]) drop_hidden(HeadId(h), position, pack);
   }
   if (traits_.scores_layer_first) score_heads(position);
+  if (scores_first) set_capacities(position, budget);
   for (std::uint32_t h = 0; h < heads_.size(); ++h) {
     Head& head = heads_[h];
     if (head.present() > capacities_[h]) bring_to_capacity(HeadId(h), position, pack);

@@ -208,8 +208,8 @@ class EvictionPolicy {
   // How many slots each storage head may hold after the row of `newest`, which may evict. `slots` comes with `budget`
   // in every head; 0 is read as 1.
   virtual void capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots);
-  // Where traits.scores_layer_first: called for every head that is about to evict, before any of them does. Then it is
-  // this call that is shown tensors, and evict() is not.
+  // Where traits.scores_layer_first: called for every head over its budget before any of them evicts, and before
+  // capacities(), where they have a say. Then it is this call that is shown tensors, and evict() is not.
   virtual void score_head(HeadId head, const EvictRequest& request);
   // Appends at least request.excess distinct occupied slots to `victims`, in any order.
   virtual void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) = 0;

@@ -1,9 +1,13 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
+#include "sim/policy/expected_attention.hpp"
 #include "sim/policy/head_values.hpp"
 #include "sim/policy/layer_budgets.hpp"
+#include "sim/policy/prompt_scorer.hpp"
+#include "sim/policy/shared_slots.hpp"
 #include "sim/policy/table_helpers.hpp"
 #include "sim/policy/window_scores.hpp"
 
@@ -43,25 +47,6 @@ std::vector<float> best(std::span<const float> values, std::size_t count) {
   return sorted;
 }
 
-// One head's claim on the slots of the layer.
-struct Claim {
-  float score;
-  std::uint32_t head;
-  std::uint32_t rank;  // by position: of equals the younger wins, then the later head
-};
-
-// How many of the `count` highest claims each head has.
-std::vector<std::uint32_t> winners(std::vector<Claim> claims, std::size_t count, std::size_t heads) {
-  const auto end = claims.begin() + static_cast<std::ptrdiff_t>(std::min(count, claims.size()));
-  std::nth_element(claims.begin(), end, claims.end(), [](const Claim& a, const Claim& b) {
-    if (a.score != b.score) return a.score > b.score;
-    return a.rank != b.rank ? a.rank > b.rank : a.head > b.head;
-  });
-  std::vector<std::uint32_t> won(heads);
-  for (auto claim = claims.begin(); claim != end; ++claim) ++won[claim->head];
-  return won;
-}
-
 // SnapKV's scores; the heads of a layer share its budget according to where the highest scores lie.
 class AdaKv final : public WindowScoredPolicy {
  public:
@@ -99,17 +84,16 @@ class AdaKv final : public WindowScoredPolicy {
       std::ranges::fill(slots, window() + base);
       return;
     }
-    std::vector<Claim> claims;
+    std::vector<std::vector<float>> weighted(slots.size());
     for (std::uint32_t h = 0; h < slots.size(); ++h) {
       const std::span<const float> values = scores(HeadId(h));
       const double weight = options_.normalize ? sum(best(values, base)) / sum(values) : 1;
-      for (std::uint32_t i = 0; i < tokens; ++i) {
-        claims.push_back({static_cast<float>(static_cast<double>(values[i]) * weight), h, i});
-      }
+      for (const float value : values) weighted[h].push_back(static_cast<float>(static_cast<double>(value) * weight));
     }
     const auto floor = static_cast<float>(static_cast<std::uint32_t>(base * options_.floor));
     const auto adaptive = static_cast<float>(1 - options_.floor);
-    const std::vector<std::uint32_t> won = winners(std::move(claims), std::size_t{base} * slots.size(), slots.size());
+    const std::vector<std::span<const float>> spans(weighted.begin(), weighted.end());
+    const std::vector<std::uint32_t> won = share_slots(spans, 0, std::size_t{base} * slots.size());
     for (std::size_t h = 0; h < slots.size(); ++h) {
       const float share = static_cast<float>(won[h]) * adaptive + floor;
       slots[h] = window() + static_cast<std::uint32_t>(std::nearbyint(share));
@@ -118,35 +102,132 @@ class AdaKv final : public WindowScoredPolicy {
 
   // kvpress, AdaKVPress.compress: each head's best are safe, the window among them; then the lowest of the layer go.
   void share_exactly(std::uint32_t budget, std::span<std::uint32_t> slots) const {
-    const auto safe = static_cast<std::uint32_t>(budget * options_.safeguard);
-    const std::uint32_t scored_safe = safe > window() ? safe - window() : 0;
-    std::vector<Claim> claims;
-    for (std::uint32_t h = 0; h < slots.size(); ++h) {
-      const std::span<const float> values = scores(HeadId(h));
-      std::vector<std::uint32_t> ranks(values.size());
-      std::iota(ranks.begin(), ranks.end(), 0U);
-      std::nth_element(ranks.begin(), ranks.begin() + scored_safe, ranks.end(), [&](std::uint32_t a, std::uint32_t b) {
-        return values[a] != values[b] ? values[a] > values[b] : a > b;
-      });
-      for (const std::uint32_t rank : std::span(ranks).subspan(scored_safe)) claims.push_back({values[rank], h, rank});
-    }
+    const std::size_t safe = safe_slots(options_.safeguard, budget);
+    const std::size_t scored_safe = safe > window() ? safe - window() : 0;
+    std::vector<std::span<const float>> all;
+    for (std::uint32_t h = 0; h < slots.size(); ++h) all.push_back(scores(HeadId(h)));
     const std::size_t open = (std::size_t{budget} - window() - scored_safe) * slots.size();
-    const std::vector<std::uint32_t> won = winners(std::move(claims), open, slots.size());
-    for (std::size_t h = 0; h < slots.size(); ++h) slots[h] = window() + scored_safe + won[h];
+    const std::vector<std::uint32_t> shared = share_slots(all, scored_safe, open);
+    for (std::size_t h = 0; h < slots.size(); ++h) slots[h] = window() + shared[h];
   }
 
   Options options_;
   std::vector<double> shares_;  // by head: of the mean capacity beside the window; empty: scores decide
 };
 
+std::string inner_of(const PolicySpec& spec) {
+  return spec.choice("inner", {"snapkv", "expected-attention", "knorm", "keydiff"}, "snapkv");
+}
+
+constexpr ParamInfo kInnerSinksParam = {"sinks", "tokens", "4",
+                                        "the first tokens, which inner=expected-attention scores before all others"};
+constexpr ParamInfo kInnerParams[] = {kFutureParam, kInnerSinksParam, kCovarianceParam, kVnormParam, kEpsilonParam};
+
+// The inner policy with those of its parameters that adakv has as well.
+PolicySpec inner_spec(const PolicySpec& spec) {
+  PolicySpec inner;
+  inner.name = inner_of(spec);
+  inner.budget = spec.budget;
+  const std::span<const ParamInfo> takes = policy_info(inner.name).params;
+  for (const ParamInfo& param : kInnerParams) {
+    const auto value = spec.find(param.name);
+    const bool taken = std::ranges::find(takes, param.name, &ParamInfo::name) != takes.end();
+    if (value && taken) inner.params.emplace_back(param.name, *value);
+  }
+  return inner;
+}
+
+// What other scores than those of a window leave no meaning to.
+void check_inner(const PolicySpec& spec) {
+  const std::string inner = inner_of(spec);
+  if (spec.find("rule") == "repository") {
+    throw usage_error(fmt::format("policy adakv: inner={}: the method's own code has scores of a window alone; "
+                                  "expected rule=kvpress or none, found rule=repository", inner));
+  }
+  if (spec.find("heads").value_or("none") != "none") {
+    throw usage_error(fmt::format("policy adakv: inner={} shares slots by scores and heads= by a file; give one of "
+                                  "them", inner));
+  }
+  if (spec.find("group") == "max") {
+    throw usage_error(fmt::format("policy adakv: inner={}: group=max is of inner=snapkv; expected mean or none",
+                                  inner));
+  }
+}
+
+// The same, as kvpress does, over the scores that another policy has for all tokens of a prompt.
+class AdaKvOverScorer final : public StatelessPolicy {
+ public:
+  AdaKvOverScorer(const PolicySpec& spec, const PolicyContext& context)
+      : safeguard_(Options(spec).safeguard),
+        inner_(policy_info(inner_of(spec)).make(inner_spec(spec), context)),
+        scorer_(dynamic_cast<PromptScorer*>(inner_.get())),
+        heads_(context.storage_heads) {
+    check(scorer_ != nullptr, "an inner policy scores all tokens of a prompt");
+  }
+
+  void score_head(HeadId head, const EvictRequest& request) override {
+    Head& h = heads_[head.value];
+    slots_by_age(request.positions, h.order);
+    scorer_->score_all(head, request, h.order, h.scores);
+    for (const float score : h.scores) largest_ = std::max(largest_, score);
+  }
+
+  void capacities(TokenPos, std::uint32_t budget, std::span<std::uint32_t> slots) override {
+    if (heads_.front().scores.empty()) return;  // no head holds more than the budget
+    std::vector<std::span<const float>> all;
+    for (Head& h : heads_) {
+      // Protected tokens have the largest score of the layer, whichever head they are of.
+      std::fill_n(h.scores.begin(), scorer_->protected_of(h.scores.size()), largest_);
+      all.push_back(h.scores);
+    }
+    const std::size_t safe = safe_slots(safeguard_, budget);
+    std::ranges::copy(share_slots(all, safe, (budget - safe) * slots.size()), slots.begin());
+  }
+
+  void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override {
+    Head& h = heads_[head.value];
+    std::vector<SlotId> drop;
+    drop_lowest(h.scores, 0, h.scores.size(), request.excess, drop);
+    for (const SlotId index : drop) victims.push_back(h.order[index.value]);
+    h.by_slot.resize(h.scores.size());
+    for (std::size_t i = 0; i < h.scores.size(); ++i) h.by_slot[h.order[i].value] = h.scores[i];
+  }
+
+  [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const override {
+    return relative_gap(heads_[head.value].by_slot[a.value], heads_[head.value].by_slot[b.value]);
+  }
+
+ private:
+  struct Head {
+    std::vector<SlotId> order;  // by age
+    std::vector<float> scores;  // in that order
+    std::vector<float> by_slot;
+  };
+
+  double safeguard_;
+  std::unique_ptr<EvictionPolicy> inner_;
+  PromptScorer* scorer_;  // that policy
+  std::vector<Head> heads_;
+  float largest_ = std::numeric_limits<float>::lowest();  // score in the layer
+};
+
 PolicyTraits traits(const PolicySpec& spec) {
   PolicyTraits t = window_traits(spec, rule_of(spec));
-  t.capacities = Capacities::kByHead;
   (void)Options(spec);
+  (void)ExpectedAttention::needs(spec);
+  if (inner_of(spec) != "snapkv") {
+    check_inner(spec);
+    t = policy_info(inner_of(spec)).traits(inner_spec(spec));
+    t.unit = group_unit(spec);
+    t.scores_layer_first = true;
+  }
+  t.capacities = Capacities::kByHead;
   return t;
 }
 
 constexpr ParamInfo kParams[] = {
+    {"inner", "snapkv | expected-attention | knorm | keydiff", "snapkv",
+     "the policy whose scores decide; with another than snapkv heads share as with rule=kvpress"},
     {"floor", "share", "0.2", "rule=repository: part of its even share that each head gets whatever its scores"},
     {"safeguard", "share", "0.2", "rule=kvpress: part of its even share, window included, that each head keeps"},
     {"normalize", "no | yes", "no",
@@ -160,6 +241,11 @@ constexpr ParamInfo kParams[] = {
     {"pool", "avg | max", "max", "how they are pooled; with rule=kvpress avg"},
     kGroupParam,
     kRuleParam,
+    kFutureParam,
+    kInnerSinksParam,
+    kCovarianceParam,
+    kVnormParam,
+    kEpsilonParam,
 };
 
 }  // namespace
@@ -167,11 +253,13 @@ constexpr ParamInfo kParams[] = {
 extern const PolicyInfo kAdaKvPolicy;
 constinit const PolicyInfo kAdaKvPolicy = {
     .name = "adakv",
-    .summary = "SnapKV's scores; heads share the budget of a layer by where its highest scores lie: k is their mean.",
+    .summary = "SnapKV's scores, or another policy's; heads share the budget of a layer by where its highest scores "
+               "lie: k is their mean.",
     .source = "AdaKV: Feng et al., 2024; as its code and kvpress do",
     .params = kParams,
     .traits = traits,
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
+      if (inner_of(spec) != "snapkv") return std::make_unique<AdaKvOverScorer>(spec, context);
       return std::make_unique<AdaKv>(spec, context);
     },
 };

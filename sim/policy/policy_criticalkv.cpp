@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "sim/policy/expected_attention.hpp"
+#include "sim/policy/shared_slots.hpp"
 #include "sim/policy/table_helpers.hpp"
 #include "sim/policy/window_scores.hpp"
 
@@ -19,6 +20,12 @@ bool is_expected(const PolicySpec& spec) {
 
 double first_of(const PolicySpec& spec) { return spec.number("first", 0.5, 0, 1); }
 
+double safeguard_of(const PolicySpec& spec) { return spec.number("safeguard", 0.2, 0, 1); }
+
+bool is_adaptive(const PolicySpec& spec) {
+  return spec.choice("capacities", {"even", "adaptive"}, "even") == "adaptive";
+}
+
 WindowRule rule_of(const PolicySpec& spec) {
   WindowRule rule = window_rule(spec);
   rule.pool_first = true;
@@ -27,11 +34,14 @@ WindowRule rule_of(const PolicySpec& spec) {
 
 // Two stages: the first tokens stay by the inner score, the others by (score + ε) · mean over the group of ‖W_O v‖₁.
 // Tokens that the inner policy protects have the largest score of the layer; only the first stage keeps them for sure.
+// With capacities=adaptive the heads first share the layer's slots by the inner scores, as adakv does.
 class CriticalKv final : public WindowScoredPolicy {
  public:
   CriticalKv(const PolicySpec& spec, const PolicyContext& context)
       : WindowScoredPolicy(rule_of(spec), context),
         first_(first_of(spec)),
+        safeguard_(safeguard_of(spec)),
+        adaptive_(is_adaptive(spec)),
         budget_(spec.budget),
         heads_(context.storage_heads) {
     if (is_expected(spec)) expected_.emplace(spec, context);
@@ -49,15 +59,21 @@ class CriticalKv final : public WindowScoredPolicy {
     find_projected_norms(head, *request.tensors);
   }
 
+  void capacities(TokenPos, std::uint32_t budget, std::span<std::uint32_t> slots) override {
+    if (heads_.front().order.empty()) return;  // no head holds more than the budget
+    std::vector<std::span<const float>> all;
+    for (Head& h : heads_) {
+      protect(h);
+      all.push_back(h.scores);
+    }
+    safe_ = safe_slots(safeguard_, budget);
+    std::ranges::copy(share_slots(all, safe_, (budget - safe_) * slots.size()), slots.begin());
+  }
+
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override {
     Head& h = heads_[head.value];
     const std::size_t n = h.order.size();
-    // Protected tokens have the largest inner score of the layer and 1 more, which expected-attention's scores hold.
-    if (expected_) {
-      std::fill_n(h.scores.begin(), expected_->protected_of(n), largest_);
-    } else {
-      std::fill_n(h.scores.rbegin(), std::min<std::size_t>(window(), n), largest_ + 1);
-    }
+    protect(h);
     // The first stage keeps all but its lowest.
     std::vector<SlotId> later;
     drop_lowest(h.scores, 0, n, n - first_stage(request.budget, n), later);
@@ -76,6 +92,16 @@ class CriticalKv final : public WindowScoredPolicy {
     std::vector<SlotId> order;           // by age
     std::vector<float> scores, norms;    // in that order
   };
+
+  // Protected tokens have the largest inner score of the layer and 1 more, which expected-attention's scores hold.
+  void protect(Head& h) const {
+    const std::size_t n = h.order.size();
+    if (expected_) {
+      std::fill_n(h.scores.begin(), expected_->protected_of(n), largest_);
+    } else {
+      std::fill_n(h.scores.rbegin(), std::min<std::size_t>(window(), n), largest_ + 1);
+    }
+  }
 
   // Of the tokens outside the window, as means over its rows and the group.
   void take_window_scores(HeadId head, Head& h) const {
@@ -111,8 +137,12 @@ class CriticalKv final : public WindowScoredPolicy {
     tensors.count_flops(2.0 * static_cast<double>(values.size() * group * all.count));
   }
 
-  // One token at least, unless the first stage is turned off.
+  // One token at least, unless the first stage is turned off; of a head with slots of its own what is safe there.
   [[nodiscard]] std::size_t first_stage(std::uint32_t budget, std::size_t n) const {
+    if (adaptive_) {
+      const float share = static_cast<float>(budget) * static_cast<float>(first_);  // in float32, as kvpress has it
+      return std::max(safe_, static_cast<std::size_t>(share));
+    }
     if (first_ == 0) return 0;
     const bool compression = budget_.kind == Budget::Kind::kCompression;
     const double tokens = compression ? (1 - budget_.value) * static_cast<double>(n) : budget;
@@ -120,15 +150,19 @@ class CriticalKv final : public WindowScoredPolicy {
   }
 
   double first_;
+  double safeguard_;
+  bool adaptive_;
   Budget budget_;
   std::optional<ExpectedAttention> expected_;
   std::vector<Head> heads_;
-  float largest_ = 0;  // inner score in the layer
+  float largest_ = 0;     // inner score in the layer
+  std::size_t safe_ = 0;  // slots of each head, where they share
   std::vector<float> values_, projected_;
 };
 
 PolicyTraits traits(const PolicySpec& spec) {
   (void)first_of(spec);
+  (void)safeguard_of(spec);
   const WindowRule rule = rule_of(spec);
   TensorNeed inner = ExpectedAttention::needs(spec);
   PolicyTraits t = window_traits(spec, rule);
@@ -145,12 +179,15 @@ PolicyTraits traits(const PolicySpec& spec) {
   inner.values = true;
   t.tensors = inner;
   t.scores_layer_first = t.needs_output_projection = true;
+  if (is_adaptive(spec)) t.capacities = Capacities::kByHead;
   return t;
 }
 
 constexpr ParamInfo kParams[] = {
     {"inner", "snapkv | expected-attention", "snapkv", "the policy whose scores decide first"},
     {"first", "share", "0.5", "part of k that stays by these scores alone: one token at least, with 0 none"},
+    {"capacities", "even | adaptive", "even", "adaptive: heads share the budget of a layer first, as adakv's do"},
+    {"safeguard", "share", "0.2", "capacities=adaptive: part of k that each head keeps"},
     kWindowParam,
     kKernelParam,
     kPoolParam,

@@ -8,6 +8,8 @@ class ExpectedAttentionPolicy final : public PromptScorer {
   ExpectedAttentionPolicy(const PolicySpec& spec, const PolicyContext& context)
       : PromptScorer(spec), expected_(spec, context) {}
 
+  [[nodiscard]] std::size_t protected_of(std::size_t n) const override { return expected_.protected_of(n); }
+
  private:
   void score(HeadId, const EvictRequest& request, std::span<const SlotId> order, std::vector<float>& scores) override {
     expected_.score(*request.tensors, order, scores);

@@ -16,6 +16,12 @@ class PromptScorer : public StatelessPolicy {
   void capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots) final;
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) final;
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const final;
+  // For policies that decide by this one's scores: one for each of these tokens, all of the request, oldest first.
+  void score_all(HeadId head, const EvictRequest& request, std::span<const SlotId> order, std::vector<float>& scores) {
+    score(head, request, order, scores);
+  }
+  // Of n tokens, the first that have the largest score of all whatever their own.
+  [[nodiscard]] virtual std::size_t protected_of(std::size_t /*n*/) const { return 0; }
 
  protected:
   // One score for each of these tokens, oldest first: all of the request or, with chunk=, those of one chunk.

@@ -31,6 +31,16 @@ TEST_CASE("a policy whose parameters take away what is its own is the simpler po
         Reduction{"pyramidkv:budget=20:window=6:beta=1", "snapkv:budget=20:window=6"},
         Reduction{"adakv:budget=20:window=6:floor=1", "snapkv:budget=20:window=6:kernel=7:pool=max"},
         Reduction{"adakv:budget=20:window=6:safeguard=1:rule=kvpress", "snapkv:budget=20:window=6"},
+        // Where everything is safe, every head has k; where nothing is left for the second stage, W_O v has no say.
+        Reduction{"adakv:budget=20:inner=knorm:safeguard=1", "knorm:budget=20"},
+        Reduction{"adakv:budget=20:inner=keydiff:safeguard=1:group=none", "keydiff:budget=20:group=none"},
+        Reduction{"adakv:budget=20:inner=expected-attention:safeguard=1:sinks=3",
+                  "expected-attention:budget=20:sinks=3"},
+        Reduction{"criticalkv:budget=20:window=6:capacities=adaptive:safeguard=1", "snapkv:budget=20:window=6"},
+        Reduction{"criticalkv:budget=20:window=6:capacities=adaptive:first=1",
+                  "adakv:budget=20:window=6:rule=kvpress:group=mean"},
+        Reduction{"criticalkv:budget=20:capacities=adaptive:first=1:inner=expected-attention",
+                  "adakv:budget=20:inner=expected-attention"},
         Reduction{"h2o:budget=20:page=1", "h2o:budget=20"},
         Reduction{"duo:retrieval=1", "full"},
         Reduction{"duo:retrieval=0:sinks=4:recent=16", "streaming:budget=20"}}) {

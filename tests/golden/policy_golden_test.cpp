@@ -297,8 +297,8 @@ TEST_CASE("scissorhands keeps the reference's sets for both readings, both thres
 }
 
 TEST_CASE("policies that score by k, v and q, or find layers lazy, keep the reference's sets of every layer and head") {
-  for (const char* prefix : {"kvpress_knorm", "kvpress_chunk_knorm", "kvpress_keydiff", "kvpress_block_keydiff",
-                             "kvpress_cur", "kvpress_lagkv", "kvpress_expected", "kvpress_simlayerkv"}) {
+  for (auto prefix : {"kvpress_knorm", "kvpress_chunk_knorm", "kvpress_keydiff", "kvpress_block_keydiff",
+                      "kvpress_cur", "kvpress_lagkv", "kvpress_expected", "kvpress_simlayerkv", "kvpress_adakv"}) {
     compare_model_cases(prefix);
   }
 }
@@ -308,7 +308,7 @@ TEST_CASE("chunkkv keeps the chunks of the reference, the same in every head of 
   compare_cases("chunkkv_");
 }
 
-TEST_CASE("criticalkv keeps the reference's sets, whichever policy scores first") {
+TEST_CASE("criticalkv keeps the reference's sets, whichever policy scores first, with even and adaptive capacities") {
   compare_model_cases("kvpress_criticalkv");
 }
 

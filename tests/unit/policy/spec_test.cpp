@@ -59,6 +59,14 @@ TEST_CASE("rule=kvpress has the window of kvpress, 64 rows, where none is given"
   }
 }
 
+TEST_CASE("parameters that another inner policy leaves no meaning to are refused beside it") {
+  CHECK(contains(why_not("adakv:budget=9:inner=knorm:rule=repository"), "expected rule=kvpress or none"));
+  CHECK(contains(why_not("adakv:budget=9:inner=keydiff:heads=file"), "give one of them"));
+  CHECK(contains(why_not("adakv:budget=9:inner=expected-attention:group=max"), "group=max is of inner=snapkv"));
+  CHECK(contains(why_not("adakv:budget=9:inner=expected-attention:vnorm=maybe"), "expected yes or no"));
+  CHECK(contains(why_not("adakv:budget=9:inner=snap"), "did you mean snapkv?"));
+}
+
 TEST_CASE("unknown policies, parameters and values are answered with the nearest name") {
   CHECK(contains(why_not("keyfomer:budget=0.5"),
                  "unknown policy `keyfomer`; did you mean keyformer? | policies: "));
