@@ -196,9 +196,11 @@ TEST_CASE("Repair sets damaged and later segments aside and changes nothing else
   std::string second = slurp(trace / "segments/00001.safetensors");
   second[second.size() / 2] = static_cast<char>(second[second.size() / 2] ^ 4);
   write_file(trace / "segments/00001.safetensors", second);
+  const std::string manifest = slurp(trace / "manifest.json");
   const TraceReport report = repair_trace(trace);
   CHECK((report.sealed && report.intact));
   CHECK(report.intact_steps == 1);
+  CHECK(slurp(trace / "lost/manifest.json") == manifest);  // which says how the run ended, were the segments found
   CHECK(slurp(trace / "segments/00000.safetensors") == first);
   CHECK(slurp(trace / "lost/00001.safetensors") == second);
   CHECK(fs::exists(trace / "lost/00002.safetensors"));
