@@ -85,7 +85,7 @@ void read_compressed(ConfigFields& fields, Quantisation& q) {
 
 void read_fp8(ConfigFields& fields, Quantisation& q) {
   keep_fp8(q);
-  fields.only(key("fmt"), {"e4m3"}, "but FP8 is only supported as");
+  fields.only(key("fmt"), {"e4m3", "float8_e4m3fn"}, "but FP8 is only supported as");
   read_block(fields, key("weight_block_size"), q.fp8);
 }
 

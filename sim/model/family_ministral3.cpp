@@ -1,5 +1,5 @@
-// Ministral 3: Mistral without a window and with YaRN, whose queries are scaled by the logarithm of their positions from
-// the original length on, which the engine does not do.
+// Ministral 3: Mistral without a window and with YaRN, whose queries are scaled by the logarithm of their positions
+// from the original length on, which the engine does not do.
 #include <array>
 
 #include "sim/model/config_decoder.hpp"
@@ -20,8 +20,8 @@ Result<ModelConfig> parse_ministral3_config(std::string_view config_json) {
       read_decoder(fields, {.family = "mistral", .attention_bias = false, .own_rotary_keys = kOwnKeys});
   read_windows(fields, config, [](std::uint32_t) { return true; });
   config.options.cannot_run =
-      "queries that are scaled by their positions (llama_4_scaling_beta) are not built; plan, compare and simulate take "
-      "this model as it is";
+      "queries that are scaled by their positions (llama_4_scaling_beta) are not built; plan, compare and simulate "
+      "take this model as it is";
   return finish_config(fields, std::move(config));
 }
 

@@ -102,7 +102,7 @@ TEST_CASE("a result does not replace tensors of a model or of kept rows, under a
   }
 }
 
-TEST_CASE("- is standard output for a result, and no name for what is beside it or for a folder") {
+TEST_CASE("a result goes to standard output under the name -, which nothing beside it and no folder can have") {
   const TemporaryFolder folder;
   const std::string words = "models show llama-3-8b --format json";
   const Ran plain = run_program(words), dash = run_program(words + " -o -");
