@@ -61,8 +61,11 @@ class KinetoHandler : public nlohmann::json_sax<Json> {
     const Place left = place();
     places_.pop_back();
     if (left == Place::kEvent) {
+      const std::uint64_t before = counts_.kernels;
       event_.deliver(to_, counts_);
-      counts_.of_operators += operators_.see(event_, to_);
+      // A kernel that is left out moves nothing for an operator.
+      const bool kernel = event_.category == "kernel";
+      if (!kernel || counts_.kernels > before) counts_.of_operators += operators_.see(event_, to_);
     }
     if (left == Place::kDevice) {
       device_.name = device_name_;

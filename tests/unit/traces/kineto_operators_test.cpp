@@ -76,13 +76,14 @@ TEST_CASE("A product in 8 bits moves its operands, their scales, and a result wh
   CHECK_FALSE(shaped_operator(event));
 }
 
-TEST_CASE("What a product in 8 bits must move is read from a profile") {
+TEST_CASE("What a product in 8 bits must move is read from a profile, and no kernel without a time moves it") {
   const TemporaryFolder folder;
   const std::string file = folder.file("trace.json");
   write_file(file, R"j({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::_scaled_mm", "ts": 1, "dur": 1,
       "args": {"External id": 7, "Input Dims": [[16, 4096], [4096, 6144], [], [], [], [], [], []],
       "Concrete Inputs": ["", "", "", "", "", "", "15", "True"], "Input Strides": [[4096, 1], [1, 4096]],
       "Input type": ["c10::Float8_e4m3fn", "c10::Float8_e4m3fn", "float", "float", "", "", "Scalar", "Scalar"]}},
+      {"ph": "X", "cat": "kernel", "name": "gemm", "args": {"External id": 7, "correlation": 69}},
       {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 5, "args": {"External id": 7, "correlation": 70}}]})j");
   struct : NullSink {
     using NullSink::add;
