@@ -12,6 +12,7 @@
 
 #include "apps/cli/command.hpp"
 #include "apps/cli/environment.hpp"
+#include "apps/cli/messages.hpp"
 #include "apps/cli/options.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
@@ -102,8 +103,8 @@ int run_program(const std::vector<std::string>& words) {
 }
 
 int report(const Error& error) {
-  fmt::print(stderr, "error: {}\n", error.what());
-  for (const std::string& note : error.notes()) fmt::print(stderr, "note: {}\n", note);
+  say("error: {}\n", error.what());
+  for (const std::string& note : error.notes()) say("note: {}\n", note);
   return static_cast<int>(error.code());
 }
 
@@ -121,9 +122,9 @@ int kvroof_program(int argc, char** argv) {
     std::fflush(stdout);
     return report(error);
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "error: out of memory\nnote: a smaller batch, context or number of policies needs less\n");
+    say("error: out of memory\nnote: a smaller batch, context or number of policies needs less\n");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
+    say("error: {}\n", error.what());
   }
   return static_cast<int>(ExitCode::kFailure);
 }

@@ -15,6 +15,7 @@
 #include "apps/catalog/device_facts.hpp"
 #include "apps/cli/command.hpp"
 #include "apps/cli/data_folder.hpp"
+#include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/cli/progress.hpp"
 #include "kernels/cuda/cuda.hpp"
@@ -39,12 +40,12 @@ void print_fits(const std::vector<KernelFit>& fits, bool of_run) {
     for (const F field : fit.facts) facts.emplace_back(device_fields()[static_cast<std::size_t>(field)].key);
     if (!fit.refused.empty()) {
       const std::string set = facts.empty() ? "nothing" : join(facts) + " alone";
-      fmt::print(stderr, "{}: {} is set: {}\n", what, set, fit.refused);
+      say("{}: {} is set: {}\n", what, set, fit.refused);
       continue;
     }
-    fmt::print(stderr, "{}: {} samples set {}; {} off by {:.1f} % on average\n", what, fit.samples, join(facts),
-               of_run ? "they are" : "every other one, fitted to the rest, is", 100 * fit.test_error);
-    if (!fit.no_matmul.empty()) fmt::print(stderr, "{}: matmul_fraction is not set: {}\n", what, fit.no_matmul);
+    say("{}: {} samples set {}; {} off by {:.1f} % on average\n", what, fit.samples, join(facts),
+        of_run ? "they are" : "every other one, fitted to the rest, is", 100 * fit.test_error);
+    if (!fit.no_matmul.empty()) say("{}: matmul_fraction is not set: {}\n", what, fit.no_matmul);
   }
 }
 
@@ -133,7 +134,7 @@ int write_calibration(const Arguments& arguments, const Device& device, const st
 // What was measured, where no facts follow from it: the GPU may be lent for one run.
 void print_unfitted(const Arguments& arguments, const Device& device, const CudaCalibration& c) {
   if (format_of(arguments) != Format::kJson) {
-    fmt::print(stderr, "{}", cuda_curves(c, device));
+    say("{}", cuda_curves(c, device));
     return;
   }
   nlohmann::ordered_json json = {{"device", device.name}, {"title", device.title}, {"facts", nullptr}};
@@ -153,8 +154,8 @@ int run_cuda(const Arguments& arguments, const std::optional<std::string>& base)
     print_unfitted(arguments, device, c);
     throw;
   }
-  if (!c.no_library.empty()) fmt::print(stderr, "our own kernels made products of many tokens: {}\n", c.no_library);
-  if (c.cut > 0) fmt::print(stderr, "{} measurements were cut: no time or no memory was left for them\n", c.cut);
+  if (!c.no_library.empty()) say("our own kernels made products of many tokens: {}\n", c.no_library);
+  if (c.cut > 0) say("{} measurements were cut: no time or no memory was left for them\n", c.cut);
   return write_calibration(arguments, device, cuda_curves(c, device),
                            [&](nlohmann::ordered_json& json) { add_cuda_curves(json, c); });
 }
@@ -168,7 +169,7 @@ int run_cpu(const Arguments& arguments) {
     try {
       return measure();
     } catch (const Error& busy) {  // others may have gone meanwhile
-      fmt::print(stderr, "{}; measuring once more\n", busy.what());
+      say("{}; measuring once more\n", busy.what());
       return measure();
     }
   }();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/cli/messages.hpp"
 #include "apps/cli/options.hpp"
 #include "sim/core/suggest.hpp"
 
@@ -55,8 +56,8 @@ void report_unknown_variables(std::span<const Command> commands) {
     const std::string name = text.substr(0, end);
     if (!name.starts_with("KVROOF_") || end == std::string::npos || end + 1 == text.size()) continue;
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    fmt::print(stderr, "note: environment: {} is no variable of kvroof{} (`kvroof help environment`)\n", name,
-               did_you_mean(name, known));
+    say("note: environment: {} is no variable of kvroof{} (`kvroof help environment`)\n", name,
+        did_you_mean(name, known));
   }
 }
 

@@ -122,8 +122,10 @@ void check_written_files(const Command& command, const Arguments& arguments) {
   }
   for (const char* option : kWritten) {
     if (text_of(arguments, option) != "-") continue;
+    const bool folder = std::string_view(option) == "out";
     throw usage_error(
-        fmt::format("--{} -: standard output is taken by the result; expected the name of a file", option));
+        folder ? fmt::format("--out -: expected a name, for this is {}", command.out)
+               : fmt::format("--{} -: standard output is taken by the result; expected the name of a file", option));
   }
   for (const std::string_view option : kWritten) {
     const bool folder = option == "out" && command.out != kResultFile;

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "apps/cli/file_options.hpp"
+#include "apps/cli/messages.hpp"
 #include "apps/cli/values.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/core/thread_pool.hpp"
@@ -296,7 +297,7 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
   check_words(command, arguments.positional);
   arguments.command_line = fmt::format("kvroof {}{}{}", command.name, typed.empty() ? "" : " ", command_text(typed));
   arguments.quiet = values.count("quiet") > 0;
-  if (values.count("verbose") > 0) fmt::print(stderr, "{}", config_yaml(values, visible));
+  if (values.count("verbose") > 0) say("{}", config_yaml(values, visible));
   arguments.seed = whole_value("seed", arguments.get<std::string>("seed"), 0, UINT64_MAX);
   arguments.threads = default_threads();
   if (arguments.has("threads")) {

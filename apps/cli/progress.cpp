@@ -5,13 +5,15 @@
 
 #include <cstdio>
 
+#include "apps/cli/messages.hpp"
+
 namespace kvroof {
 
 Progress::Progress(const Arguments& arguments, std::string what)
     : what_(std::move(what)), active_(!arguments.quiet && isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
-  if (active_) fmt::print(stderr, "\r\033[K");
+  if (active_) say("\r\033[K");
 }
 
 void Progress::at(std::uint64_t done, std::uint64_t total) {
@@ -27,7 +29,7 @@ void Progress::under_way(const std::string& what) {
 }
 
 void Progress::print(const std::string& more) const {
-  fmt::print(stderr, "\r\033[K{} {:3} %{}", what_, last_, more);
+  say("\r\033[K{} {:3} %{}", what_, last_, more);
   std::fflush(stderr);
 }
 

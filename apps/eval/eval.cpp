@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/cli/progress.hpp"
 #include "apps/eval/eval_output.hpp"
@@ -66,9 +67,9 @@ int run_eval(const Arguments& arguments) {
   write_result(arguments, text_of(eval_table(examples, points, format_of(arguments)), format_of(arguments)));
   if (arguments.quiet) return 0;
   for (const std::string& note : notes) {
-    if (!note.empty()) fmt::print(stderr, "note: {}\n", note);
+    if (!note.empty()) say("note: {}\n", note);
   }
-  for (const std::string& note : eval_notes(run, points)) fmt::print(stderr, "{}\n", note);
+  for (const std::string& note : eval_notes(run, points)) say("{}\n", note);
   return 0;
 }
 

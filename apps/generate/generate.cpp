@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/generate/generate_request.hpp"
 #include "apps/generate/generate_summary.hpp"
@@ -37,9 +38,11 @@ void watch_interrupts(bool records) {
   struct sigaction action{};
   action.sa_handler = [](int) { g_interrupted.store(true); };
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGHUP, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before{};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup has it ignored
+  }
   if (records) std::signal(SIGPIPE, SIG_IGN);
 }
 
@@ -299,7 +302,7 @@ SessionResult run_to_seal(Backend& backend, const ModelConfig& config, const std
 
 // From the first note that was not said; gives how many are.
 std::size_t say_notes(const RunFacts& facts, std::size_t from, bool quiet) {
-  for (std::size_t i = from; i < facts.notes.size() && !quiet; ++i) fmt::print(stderr, "note: {}\n", facts.notes[i]);
+  for (std::size_t i = from; i < facts.notes.size() && !quiet; ++i) say("note: {}\n", facts.notes[i]);
   return facts.notes.size();
 }
 

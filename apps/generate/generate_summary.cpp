@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "apps/cli/messages.hpp"
 #include "kernels/cpu/bandwidth.hpp"
 #include "sim/core/bytes_text.hpp"
 #include "sim/core/suggest.hpp"
@@ -26,8 +27,8 @@ void print_bytes_per_token(const SessionResult& result) {
       parts += fmt::format("{}{} {}", parts.empty() ? "" : " · ", kCauseNames[i],
                            bytes_text(static_cast<double>(bytes) / tokens));
   }
-  fmt::print(stderr, "a decoded token moves {}: {}\n",
-             bytes_text(static_cast<double>(result.decode_bytes.total()) / tokens), parts);
+  say("a decoded token moves {}: {}\n",
+      bytes_text(static_cast<double>(result.decode_bytes.total()) / tokens), parts);
 }
 
 // Sequences that ended before the tokens asked for, and why.
@@ -44,7 +45,7 @@ void print_early_stops(const RunFacts& facts, const SessionResult& result) {
                                 ? fmt::format("the context of the model, {} tokens, is full", facts.context)
                             : reason == StopReason::kEndOfText ? "end of text"
                                                                : "interrupted";
-    fmt::print(stderr, "stopped after {} of {} new tokens: {}\n", join(stops), facts.max_tokens, why);
+    say("stopped after {} of {} new tokens: {}\n", join(stops), facts.max_tokens, why);
   }
 }
 
@@ -57,8 +58,8 @@ std::string products_text(const RunFacts& facts) {
 // What a batch of large vocabularies takes of the host between its steps; not said where it hardly counts.
 void print_choosing(const SessionResult& result) {
   if (result.choose_seconds < std::max(0.01, 0.05 * result.decode_seconds)) return;
-  fmt::print(stderr, "beside its {:.2f} s, choosing the tokens from logits took the host {:.2f} s\n",
-             result.decode_seconds, result.choose_seconds);
+  say("beside its {:.2f} s, choosing the tokens from logits took the host {:.2f} s\n",
+      result.decode_seconds, result.choose_seconds);
 }
 
 }  // namespace
@@ -111,30 +112,30 @@ void add_totals(nlohmann::json& json, const SessionResult& result, const std::op
 
 void print_summary(const RunFacts& facts, const SessionResult& result, const std::optional<ReadSpeed>& speed,
                    std::uint64_t trace_bytes) {
-  fmt::print(stderr, "\npolicy {} ({}), {} back end{}, weights {}, KV cache {}\n", facts.policy.text(),
-             facts.policy.budget.describe(), facts.backend, products_text(facts), name_of(facts.weight_type),
-             name_of(facts.kv_type));
-  fmt::print(stderr, "prefill {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s\n", result.prompt_tokens,
-             per_second(result.prompt_tokens, result.prefill_seconds), result.decoded_tokens,
-             per_second(result.decoded_tokens, result.decode_seconds));
+  say("\npolicy {} ({}), {} back end{}, weights {}, KV cache {}\n", facts.policy.text(),
+      facts.policy.budget.describe(), facts.backend, products_text(facts), name_of(facts.weight_type),
+      name_of(facts.kv_type));
+  say("prefill {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s\n", result.prompt_tokens,
+      per_second(result.prompt_tokens, result.prefill_seconds), result.decoded_tokens,
+      per_second(result.decoded_tokens, result.decode_seconds));
   print_choosing(result);
   print_early_stops(facts, result);
   const KvUsage& kv = result.last_usage;
-  fmt::print(stderr, "KV rows {} resident, {} at their peak; memory for them {} allocated, {} at its peak\n",
-             bytes_text(kv.resident_bytes), bytes_text(kv.peak_resident_bytes), bytes_text(kv.allocated_bytes),
-             bytes_text(kv.peak_bytes));
+  say("KV rows {} resident, {} at their peak; memory for them {} allocated, {} at its peak\n",
+      bytes_text(kv.resident_bytes), bytes_text(kv.peak_resident_bytes), bytes_text(kv.allocated_bytes),
+      bytes_text(kv.peak_bytes));
   if (result.decoded_tokens > 0) print_bytes_per_token(result);
   if (speed) {
-    fmt::print(stderr,
-               "weights and KV are read at {:.2f} GB/s, {:.0f} % of the {:.1f} GB/s at which {} thread{} read{} memory "
-               "here{}\n",
-               speed->reached / 1e9, 100 * speed->reached / speed->host, speed->host / 1e9, speed->threads,
-               speed->threads == 1 ? "" : "s", speed->threads == 1 ? "s" : "",
-               speed->cached() ? fmt::format("; the {} of a step fit in the last-level cache ({}), which is faster",
-                                             bytes_text(speed->step_bytes), bytes_text(speed->cache_bytes))
-                               : std::string());
+    say(
+        "weights and KV are read at {:.2f} GB/s, {:.0f} % of the {:.1f} GB/s at which {} thread{} read{} memory "
+        "here{}\n",
+        speed->reached / 1e9, 100 * speed->reached / speed->host, speed->host / 1e9, speed->threads,
+        speed->threads == 1 ? "" : "s", speed->threads == 1 ? "s" : "",
+        speed->cached() ? fmt::format("; the {} of a step fit in the last-level cache ({}), which is faster",
+                                      bytes_text(speed->step_bytes), bytes_text(speed->cache_bytes))
+                        : std::string());
   }
-  if (trace_bytes > 0) fmt::print(stderr, "trace {}\n", bytes_text(trace_bytes));
+  if (trace_bytes > 0) say("trace {}\n", bytes_text(trace_bytes));
 }
 
 }  // namespace kvroof

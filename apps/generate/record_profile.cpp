@@ -5,6 +5,7 @@
 #include <functional>
 #include <set>
 
+#include "apps/cli/messages.hpp"
 #include "kernels/cuda/device_activity.hpp"
 #include "sim/core/suggest.hpp"
 #include "traces/forwarding_sink.hpp"
@@ -162,8 +163,8 @@ void RecordProfile::tell(ProfileSink& sink, bool quiet) const {
   if (emulated) sink.note("emulated", "kernels ran on the host, one after another: their times are not a GPU's");
   if (quiet) return;
   reasons.insert(reasons.end(), lost.begin(), lost.end());
-  fmt::print(stderr, "cupti: {}{}{}\n", level, reasons.empty() ? "" : "; " + join(reasons, "; "),
-             emulated ? " (emulated)" : "");
+  say("cupti: {}{}{}\n", level, reasons.empty() ? "" : "; " + join(reasons, "; "),
+      emulated ? " (emulated)" : "");
 }
 
 }  // namespace kvroof

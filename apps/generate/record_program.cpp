@@ -12,6 +12,7 @@
 #include <map>
 #include <vector>
 
+#include "apps/cli/messages.hpp"
 #include "apps/cli/options.hpp"
 #include "apps/generate/spools.hpp"
 #include "kernels/cupti/inject/inject.hpp"
@@ -169,8 +170,8 @@ MergedSpools write_trace(const Arguments& arguments, const fs::path& out, const 
 void name_for_ranges(const Machine& machine, bool quiet, std::map<std::string, std::string>& set) {
   if (const auto other = machine.variable(kNvtxVariable)) {
     if (quiet || names_cupti(*other)) return;
-    fmt::print(stderr, "note: {} is {}, which gets the program's NVTX ranges; unset it to have them in the trace\n",
-               kNvtxVariable, *other);
+    say("note: {} is {}, which gets the program's NVTX ranges; unset it to have them in the trace\n",
+        kNvtxVariable, *other);
     return;
   }
   const auto cupti = find_library(machine, kCuptiFile);
@@ -178,8 +179,8 @@ void name_for_ranges(const Machine& machine, bool quiet, std::map<std::string, s
   if (machine.cupti_version(cupti.front()) != kCuptiWithoutNvtx) {
     set[kNvtxVariable] = cupti.front();
   } else if (!quiet) {
-    fmt::print(stderr, "note: {} is of CUDA 13.0 before its first update, which ends programs that name a thread: NVTX "
-               "ranges are not recorded\n", cupti.front());
+    say("note: {} is of CUDA 13.0 before its first update, which ends programs that name a thread: NVTX "
+        "ranges are not recorded\n", cupti.front());
   }
 }
 
@@ -192,12 +193,12 @@ int record_program(const Arguments& arguments, const fs::path& out) {
                                             {kSpoolFolderVariable, spools.path().string()}};
   name_for_ranges(machine, arguments.quiet, set);
   if (const auto other = machine.variable("CUDA_INJECTION64_PATH"); other && !arguments.quiet) {
-    fmt::print(stderr, "note: CUDA_INJECTION64_PATH was {}; the program gets kvroof's recorder instead\n", *other);
+    say("note: CUDA_INJECTION64_PATH was {}; the program gets kvroof's recorder instead\n", *other);
   }
   const int code = run_to_its_end(arguments.program, environment_with(set));
   const MergedSpools merged = write_trace(arguments, out, spools.path(), code);
   spools.remove();
-  if (!arguments.quiet) fmt::print(stderr, "{}\n", merged_text(out, merged));
+  if (!arguments.quiet) say("{}\n", merged_text(out, merged));
   return code;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "analysis/analysis.hpp"
+#include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/cli/progress.hpp"
 #include "apps/cli/shared_options.hpp"
@@ -71,8 +72,8 @@ void note_clipped_layers(const Arguments& arguments, const AnalyzeOptions& optio
   const std::size_t layers = manifest.layers.size();
   if (!arguments.has("layers") || arguments.quiet) return;
   if (options.first_layer >= layers || options.last_layer < layers) return;
-  fmt::print(stderr, "note: --layers {}: the trace has layers 0 to {}; analysed are {}..{}\n",
-             arguments.get<std::string>("layers"), layers - 1, options.first_layer, layers - 1);
+  say("note: --layers {}: the trace has layers 0 to {}; analysed are {}..{}\n",
+      arguments.get<std::string>("layers"), layers - 1, options.first_layer, layers - 1);
 }
 
 // As replay reads them, but with half of the prompt where no budget was asked for.
@@ -97,11 +98,11 @@ int run_analyze(const Arguments& arguments) {
   note_clipped_layers(arguments, options, trace.manifest());
   const bool of_policies = std::ranges::any_of(analyses, is_policy);
   const std::string unknown = of_policies ? rotation_note(trace.manifest(), options.points) : "";
-  if (!unknown.empty() && !arguments.quiet) fmt::print(stderr, "note: {}\n", unknown);
+  if (!unknown.empty() && !arguments.quiet) say("note: {}\n", unknown);
   const std::string& policy = trace.manifest().policy;
   if (policy != "full" && !arguments.quiet) {
-    fmt::print(stderr, "note: recorded under {}: attention is over all recorded tokens, also those it had evicted\n",
-               policy);
+    say("note: recorded under {}: attention is over all recorded tokens, also those it had evicted\n",
+        policy);
   }
   std::vector<AnalysisResult> results;
   {
@@ -118,8 +119,8 @@ int run_analyze(const Arguments& arguments) {
                                                     : analyze_table(answer);
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (folder && !arguments.quiet) {
-    fmt::print(stderr, "{}: pictures and data of {} {}; open index.html\n", folder->string(), results.size(),
-               results.size() == 1 ? "analysis" : "analyses");
+    say("{}: pictures and data of {} {}; open index.html\n", folder->string(), results.size(),
+        results.size() == 1 ? "analysis" : "analyses");
   }
   return 0;
 }

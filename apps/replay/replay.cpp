@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/cli/progress.hpp"
 #include "apps/replay/replay_output.hpp"
@@ -123,8 +124,8 @@ Replayed run_points(const Arguments& arguments, const ReplayRequest& request, co
   std::vector<PointResult> exact;
   if (cache && (cache->missing_bytes() > 0 || request.check_row_cache)) {
     if (cache->missing_bytes() > 0 && !arguments.quiet) {
-      fmt::print(stderr, "{}: making attention rows of {}\n", request.row_cache->string(),
-                 bytes_text(cache->missing_bytes()));
+      say("{}: making attention rows of {}\n", request.row_cache->string(),
+          bytes_text(cache->missing_bytes()));
     }
     comparison.emplace(trace.manifest(), request.points);
     ExactObserver observer(arguments, *comparison);
@@ -145,7 +146,7 @@ Replayed run_points(const Arguments& arguments, const ReplayRequest& request, co
 }
 
 void print_notes(std::span<const std::string> notes) {
-  for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
+  for (const std::string& note : notes) say("note: {}\n", note);
 }
 
 // A recording that the replay of its own policy does not reproduce casts doubt on one of the two.
@@ -186,7 +187,7 @@ int run_replay(const Arguments& arguments) {
   if (!request.svg.empty()) write_text_file(request.svg, replay_svg(answer));
   if (writer) {
     writer->close();
-    if (!arguments.quiet) fmt::print(stderr, "{}: {} kept sets\n", request.kept->string(), writer->lines());
+    if (!arguments.quiet) say("{}: {} kept sets\n", request.kept->string(), writer->lines());
   }
   const Format format = format_of(arguments);
   write_result(arguments, format == Format::kJson  ? replay_json(answer)

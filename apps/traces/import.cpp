@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/command.hpp"
+#include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/cli/values.hpp"
 #include "apps/generate/spools.hpp"
@@ -84,7 +85,7 @@ int import_tensors(const Arguments& arguments, const std::filesystem::path& out)
   import_qkv(arguments.positional[1], options, out);
   const TraceReader reader = TraceReader::open(out);
   if (format_of(arguments) == Format::kJson) fmt::print("{}\n", imported_json(out, reader.manifest()).dump(2));
-  if (!arguments.quiet) fmt::print(stderr, "{}\n", imported_text(out, reader.manifest()));
+  if (!arguments.quiet) say("{}\n", imported_text(out, reader.manifest()));
   return 0;
 }
 
@@ -120,7 +121,7 @@ int import_spools(const Arguments& arguments, const std::filesystem::path& out) 
                                          {"still_running", merged.still_running}};
     fmt::print("{}\n", json.dump(2));
   }
-  if (!arguments.quiet) fmt::print(stderr, "{}\n", merged_text(out, merged));
+  if (!arguments.quiet) say("{}\n", merged_text(out, merged));
   return 0;
 }
 
@@ -136,16 +137,16 @@ int import_records(const Arguments& arguments, const std::filesystem::path& out,
     fmt::print("{}\n", json.dump(2));
   }
   if (!arguments.quiet) {
-    fmt::print(stderr, "{}: {} kernels, {} copies and fills, {} calls, {} ranges; {} records of other kinds left out\n",
-               out.string(), n.kernels, n.copies + n.fills, n.calls, n.ranges, n.others);
-    if (n.left_out.total() > 0) fmt::print(stderr, "note: left out: {}\n", n.left_out.text());
+    say("{}: {} kernels, {} copies and fills, {} calls, {} ranges; {} records of other kinds left out\n",
+        out.string(), n.kernels, n.copies + n.fills, n.calls, n.ranges, n.others);
+    if (n.left_out.total() > 0) say("note: left out: {}\n", n.left_out.text());
     if (n.of_operators > 0) {
-      fmt::print(stderr, "note: {} of the kernels are of operators whose shapes say what they must read and write\n",
-                 n.of_operators);
+      say("note: {} of the kernels are of operators whose shapes say what they must read and write\n",
+          n.of_operators);
     }
     if (n.whole_graphs > 0) {
-      fmt::print(stderr, "note: {} of the kernels are launches of whole CUDA graphs; `nsys profile "
-                         "--cuda-graph-trace=node` records the kernels inside\n", n.whole_graphs);
+      say("note: {} of the kernels are launches of whole CUDA graphs; `nsys profile "
+          "--cuda-graph-trace=node` records the kernels inside\n", n.whole_graphs);
     }
   }
   return 0;

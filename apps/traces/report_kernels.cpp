@@ -10,6 +10,7 @@
 #include "analysis/roofline.hpp"
 #include "apps/cli/command.hpp"
 #include "apps/cli/data_folder.hpp"
+#include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/cli/progress.hpp"
 #include "apps/cli/shared_options.hpp"
@@ -77,26 +78,26 @@ KernelReport make_report(const Arguments& arguments, const KernelReader& reader,
 void print_limit(const std::optional<Device>& device, const std::vector<std::string>& recorded) {
   if (device) {
     const auto& fact = device->fact(DeviceField::kBandwidthGbPerS);
-    fmt::print(stderr, "limit: {:.6g} GB/s, {} ({})\n", device->bandwidth().value / 1e9, device->name,
-               name_of(fact->provenance));
+    say("limit: {:.6g} GB/s, {} ({})\n", device->bandwidth().value / 1e9, device->name,
+        name_of(fact->provenance));
     if (recorded.size() > 1) {
-      fmt::print(stderr, "kernels of several devices are set against that one: {}\n", join(recorded, ", "));
+      say("kernels of several devices are set against that one: {}\n", join(recorded, ", "));
     }
     return;
   }
   const std::string why = recorded.empty() ? "no device is recorded"
                                            : fmt::format("the catalog has no device \"{}\"", recorded[0]);
-  fmt::print(stderr, "no limit to compare with: {}; --device NAME gives one\n", why);
+  say("no limit to compare with: {}; --device NAME gives one\n", why);
 }
 
 // Why no kernel is set against the limit, where none can be.
 void print_without_bytes(const KernelReport& report) {
   const CountedBytes& counted = report.all_kernels.counted;
   if (report.all_kernels.bytes > 0 || counted.any() || report.operators.empty()) return;
-  fmt::print(stderr,
-             "times alone: the recording does not say what a kernel reads and writes, so none is set against the "
-             "limit; `kvroof record --cupti trace` of the engine's own runs does, and PyTorch's profiler with "
-             "record_shapes=True\n");
+  say(
+      "times alone: the recording does not say what a kernel reads and writes, so none is set against the "
+      "limit; `kvroof record --cupti trace` of the engine's own runs does, and PyTorch's profiler with "
+      "record_shapes=True\n");
 }
 
 // The refusal of a profile that was not imported.
@@ -122,7 +123,7 @@ void print_notes(const KernelReader& reader) {
     const std::size_t colon = key.find(": ");
     const std::string_view fact = std::string_view(key).substr(colon == std::string::npos ? 0 : colon + 2);
     const bool lost = fact == "dropped" && value != "0";
-    if (lost || std::find(kTold.begin(), kTold.end(), fact) != kTold.end()) fmt::print(stderr, "{}: {}\n", key, value);
+    if (lost || std::find(kTold.begin(), kTold.end(), fact) != kTold.end()) say("{}: {}\n", key, value);
   }
 }
 
@@ -138,11 +139,11 @@ void print_counted(const KernelReport& report) {
   if (steps == 0) return;
   const bool by_operator = report.all_kernels.counted.comparable();
   if (by_operator) all = report.all_kernels.counted;
-  fmt::print(stderr, "counted: DRAM moved {:.6g} MB in {} steps, {:.3f} of what was declared for them; {}\n",
-             all.bytes / 1e6, steps, all.ratio(),
-             by_operator ? "each operator was launched and counted by itself, rates are those of declared bytes"
-                         : "counters cover steps, not operators, whose bytes and rates are the declared ones "
-                           "(--by step; `record --ranges operator` counts operators)");
+  say("counted: DRAM moved {:.6g} MB in {} steps, {:.3f} of what was declared for them; {}\n",
+      all.bytes / 1e6, steps, all.ratio(),
+      by_operator ? "each operator was launched and counted by itself, rates are those of declared bytes"
+                  : "counters cover steps, not operators, whose bytes and rates are the declared ones "
+                    "(--by step; `record --ranges operator` counts operators)");
 }
 
 std::map<std::uint32_t, std::string> phases_of(const KernelReader& reader) {
@@ -178,8 +179,8 @@ std::string roofline_of(const std::filesystem::path& path, const std::optional<D
 
 void print_left_out(const Roofline& roofline) {
   if (roofline.left_out.empty()) return;
-  fmt::print(stderr, "picture: without declared operations, {:.3g} % of the kernels' time, and left out: {}\n",
-             100 * roofline.left_out_share, join(roofline.left_out, ", "));
+  say("picture: without declared operations, {:.3g} % of the kernels' time, and left out: {}\n",
+      100 * roofline.left_out_share, join(roofline.left_out, ", "));
 }
 
 RecordedLevel level_of(const KernelReader& reader, const KernelCounts& counts) {

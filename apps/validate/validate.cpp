@@ -12,6 +12,7 @@
 #include "analysis/scoreboard_markdown.hpp"
 #include "apps/cli/command.hpp"
 #include "apps/cli/data_folder.hpp"
+#include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/intervals.hpp"
@@ -245,7 +246,7 @@ int print_scoreboard(const Arguments& arguments, const std::vector<ScoredRow>& r
     write_result(arguments, format_table(table) + "\n" + below);
   } else {
     write_table(arguments, table);
-    if (!arguments.quiet) fmt::print(stderr, "{}", below);
+    if (!arguments.quiet) say("{}", below);
   }
   const bool met = std::all_of(gates.begin(), gates.end(), [](const Gate& g) { return g.met(); });
   return static_cast<int>(met ? ExitCode::kOk : ExitCode::kGateFailed);

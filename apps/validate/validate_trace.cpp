@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "apps/cli/data_folder.hpp"
+#include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/prediction/intervals.hpp"
 #include "apps/replay/replay_points.hpp"
@@ -116,14 +117,14 @@ int validate_trace(const Arguments& arguments) {
   add_part(table, "last quarter", std::span(steps).last(quarter));
   write_table(arguments, table);
   if (!arguments.quiet && format_of(arguments) == Format::kTable) {
-    fmt::print(stderr, "bytes of each step as the engine counted them; recording costs time itself, up to a tenth\n");
+    say("bytes of each step as the engine counted them; recording costs time itself, up to a tenth\n");
     const double weights = static_cast<double>(weight_bytes(cost.shape(), manifest.weight_type).value) / (1 << 20);
     const auto& cache = device.fact(DeviceField::kL2Mib);
     if (cache && weights < cache->value && device.working_sets.empty()) {
-      fmt::print(stderr,
-                 "the weights, {:.0f} MiB, fit into the cache of {:.0f} MiB: steps of so small a model are faster than "
-                 "predicted reads from memory; `kvroof calibrate --backend cpu` measures such sets\n",
-                 weights, cache->value);
+      say(
+          "the weights, {:.0f} MiB, fit into the cache of {:.0f} MiB: steps of so small a model are faster than "
+          "predicted reads from memory; `kvroof calibrate --backend cpu` measures such sets\n",
+          weights, cache->value);
     }
   }
   return 0;

@@ -15,9 +15,9 @@ constexpr std::array<std::string_view, 1> kTransformer = {"transformer."};
 constexpr std::array<std::string_view, 5> kTextPart = {"language_model.model.", "model.language_model.",
                                                        "model.text_model.", "language_model.", "model."};
 // How names of its other parts begin, without these.
-constexpr std::array<std::string_view, 9> kOtherParts = {"audio_tower.", "connector.", "image_newline",
-                                                         "mlp1.", "multi_modal_projector.", "vision_model.",
-                                                         "vision_tower.", "video_tower.", "visual."};
+constexpr std::array<std::string_view, 10> kOtherParts = {
+    "audio_tower.",  "connector.",    "image_newline", "image_tower.", "mlp1.", "multi_modal_projector.",
+    "vision_model.", "vision_tower.", "video_tower.",  "visual."};
 
 constexpr std::array kFamilies = {
     WeightFamily{"bloom", kTransformer, bind_bloom},
@@ -32,7 +32,7 @@ constexpr std::array kFamilies = {
     WeightFamily{"falcon", kTransformer, bind_falcon},
     WeightFamily{"gemma", kModel, bind_llama},
     WeightFamily{"gemma2", kModel, bind_gemma2},
-    WeightFamily{"gemma3_text", kModel, bind_gemma2},
+    WeightFamily{"gemma3_text", kTextPart, bind_gemma2},  // also with the configuration of its text part alone
     WeightFamily{"glm", kModel, bind_glm},
     WeightFamily{"glm4", kModel, bind_glm4},
     WeightFamily{.model_type = "glm4_moe", .prefixes = kModel, .bind = bind_glm4_moe, .draft_layers = true},
@@ -113,7 +113,7 @@ bool is_skipped(const ModelConfig& config, std::string_view tensor) {
   const auto ends = [&](std::string_view buffer) { return tensor.ends_with(buffer); };
   const auto starts = [&](std::string_view part) { return tensor.starts_with(part); };
   return std::any_of(kBuffers.begin(), kBuffers.end(), ends) ||
-         (config.options.text_part && std::any_of(kOtherParts.begin(), kOtherParts.end(), starts)) ||
+         (tensor_prefixes(config).size() > 1 && std::any_of(kOtherParts.begin(), kOtherParts.end(), starts)) ||
          (family.draft_layers && is_of_later_layer(tensor, shape.layers)) ||
          (shape.tied_head && tensor == family.head);
 }

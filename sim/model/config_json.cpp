@@ -102,14 +102,15 @@ Result<ModelConfig> parse_language_model(std::string_view text) {
 }  // namespace
 
 Result<ModelConfig> parse_config_json(std::string_view text) {
-  if (const ConfigFields fields(text); fields.failed()) return fields.failure();
+  ConfigFields fields(text);
+  if (fields.failed()) return fields.failure();
   const std::optional<std::string> part = text_part_of_config(text);
   if (!part) return parse_language_model(text);
   Result<ModelConfig> config = parse_language_model(*part);
   if (!config.ok()) return config;
   ModelOptions& options = config.value().options;
   options.text_part = true;
-  if (config.value().shape.family == "qwen3_moe" && options.cannot_run.empty()) {
+  if (fields.text("model_type", "") == "qwen3_vl_moe" && options.cannot_run.empty()) {
     options.cannot_run =
         "the experts of Qwen3-VL lie together in one tensor, which is not read (plan, compare and simulate take this "
         "model as it is)";

@@ -51,11 +51,15 @@ std::string text_of(const json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// What the class of a whole takes its language model for where the file does not say.
-std::string_view default_family(std::string_view whole) {
+// What the class of a whole takes its language model for where the file does not say; empty: it has to say.
+std::string default_family(const std::string& whole) {
+  const std::string own = whole + "_text";
+  if (whole == "gemma3" || std::ranges::find(kParts, own, &Part::named) != kParts.end()) return own;
   if (whole == "mistral3") return "mistral";
-  if (whole == "gemma3") return "gemma3_text";
-  return whole == "aya_vision" ? "cohere2" : whole == "llava_onevision" ? "qwen2" : "llama";
+  if (whole == "aya_vision") return "cohere2";
+  if (whole == "kimi_vl") return "deepseek_v3";
+  if (whole == "llava_onevision" || whole == "qwen2_audio" || whole == "internvl") return "qwen2";
+  return whole == "internvl_chat" ? "" : "llama";
 }
 
 // Its language model's configuration, or null.

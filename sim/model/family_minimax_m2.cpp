@@ -1,6 +1,8 @@
 // MiniMax-M2: experts in every layer, chosen as DeepSeek-V3's are, none shared; norms over the whole of q and k; a part
 // of each head is rotated, which published files say in elements (rotary_dim). Layers that draft tokens are no part of
 // the model.
+#include <cmath>
+
 #include "sim/model/config_decoder.hpp"
 #include "sim/model/families.hpp"
 
@@ -20,7 +22,8 @@ Result<ModelConfig> parse_minimax_m2_config(std::string_view config_json) {
     fields.refuse("shared_intermediate_size", "shared experts are not supported in this family");
   }
   if (fields.has("rotary_dim") && !fields.has("partial_rotary_factor")) {
-    const double share = double{1} * fields.size("rotary_dim") / fields.size("head_dim");
+    // The least share of which that many elements are the whole part.
+    const double share = std::nextafter(double{1} * fields.size("rotary_dim") / fields.size("head_dim"), 2.0);
     fields.defaults(fmt::format(R"({{"partial_rotary_factor": {}}})", share));
   }
   ModelConfig config = read_decoder(fields, {.family = "minimax_m2", .attention_bias = false, .partial_rotary = true});

@@ -168,9 +168,15 @@ Result<std::vector<std::uint64_t>> blocks_of(const Json& object, std::uint32_t b
   std::vector<std::uint64_t> blocks;
   const auto found = object.find("hash_ids");
   if (found == object.end() || found->is_null()) return blocks;
-  const bool numbers = found->is_array() && std::ranges::all_of(*found, &Json::is_number_unsigned);
-  if (!numbers) return failure("hash_ids: expected a list of whole numbers, found {}", shown(found->dump()));
-  for (const Json& id : *found) blocks.push_back(id.get<std::uint64_t>());
+  const auto expected = [](const Json& other) {
+    return failure("hash_ids: expected a list of whole numbers, found {}",
+                   other.is_structured() ? std::string(other.type_name()) : std::string(shown(other.dump())));
+  };
+  if (!found->is_array()) return expected(*found);
+  for (const Json& id : *found) {
+    if (!id.is_number_unsigned()) return expected(id);
+    blocks.push_back(id.get<std::uint64_t>());
+  }
   if (const std::size_t most = (prompt + std::size_t{block_tokens} - 1) / block_tokens + 1; blocks.size() > most) {
     return failure("{} hash_ids, of {} tokens each, for a prompt of {}: expected at most {}", blocks.size(),
                    block_tokens, prompt, most);

@@ -119,8 +119,8 @@ ResidencySummary DeploymentCosts::summary_of(std::span<const Decoding> sequences
   return mean;
 }
 
-// Counts of the first `tokens` tokens of a prompt: a token's lie between those of the profiles around it, as those of
-// causal attention, (tokens + 1) / 2 rows, do.
+// Counts of the first `tokens` tokens of a prompt, without a policy's arithmetic, which prompts are not priced by: a
+// token's lie between those of the profiles around it, as those of causal attention, (tokens + 1) / 2 rows, do.
 LayerCounts DeploymentCosts::prompt_counts(std::uint32_t tokens) const {
   const auto above = std::lower_bound(profiles_.begin(), profiles_.end(), tokens,
                                       [](const LengthProfile& p, std::uint32_t x) { return p.mean.prompt < x; });

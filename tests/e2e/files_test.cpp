@@ -108,7 +108,8 @@ TEST_CASE("a result goes to standard output under the name -, which nothing besi
   const Ran plain = run_program(words), dash = run_program(words + " -o -");
   CHECK(dash.code == 0);
   CHECK(dash.out == plain.out);
-  check_refused("record --model demo --ids '5' --max-tokens 1 -o -", 2, "--out -: standard output is taken");
+  check_refused("record --model demo --ids '5' --max-tokens 1 -o -", 2,
+                "--out -: expected a name, for this is the trace, a new folder");
   check_refused(kCompare + "--svg -", 2, "--svg -");
   CHECK_FALSE(std::filesystem::exists("-"));
 }

@@ -89,6 +89,21 @@ TEST_CASE("what a text part leaves out is what its class assumes") {
   CHECK(billions(mistral.shape) == Approx(7.2423).epsilon(1e-4));  // Mistral-7B's 7.2417 and 64 rows more, twice
 }
 
+TEST_CASE("a text part that does not say what it is, is what the class of the whole has") {
+  const auto family = [](const std::string& whole) {
+    const Result<ModelConfig> config = parse_config_json(
+        R"({"model_type":")" + whole + R"(","text_config":{"hidden_size":64,"intermediate_size":96,"vocab_size":64,)" +
+        R"("num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2}})");
+    return config.ok() ? config.value().shape.family : config.error();
+  };
+  CHECK(family("qwen3_vl") == "qwen3");
+  CHECK(family("qwen2_5_vl") == "qwen2");
+  CHECK(family("glm4v") == "glm4");
+  CHECK(family("mistral3") == "mistral");
+  CHECK(family("smolvlm") == "llama");
+  CHECK(family("internvl_chat").find("model_type is missing") == 0);
+}
+
 TEST_CASE("of the whole a tied head holds for the text part, types and quantisation where the part says nothing") {
   const std::string inner = R"("text_config":{"hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,)"
                             R"("num_attention_heads":4,"vocab_size":64,"tie_word_embeddings":false)";

@@ -140,8 +140,10 @@ TEST_CASE("hashes of blocks that are no numbers, or of another size than the pro
         good + "\n" + R"({"timestamp": 1, "input_length": 64, "output_length": 5, "hash_ids": )" + ids + more + "}\n");
     return trace ? std::string() : trace.error();
   };
-  for (const char* ids : {R"(["0","1"])", "[0,-1]", "[0,1.0]", "7"}) {
-    CHECK(refused(ids).starts_with("line 2: hash_ids: expected a list of whole numbers, found " + std::string(ids)));
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  for (const auto& [ids, found] : {std::pair<std::string, std::string>{R"(["0","1"])", "\"0\""}, {"[0,-1]", "-1"},
+                                   {"[0,1.0]", "1.0"}, {"7", "7"}, {"{}", "object"}, {deep, "array"}}) {
+    CHECK(refused(ids) == "line 2: hash_ids: expected a list of whole numbers, found " + found);
   }
   // Blocks of 16 tokens in a file whose blocks have 512; one hash may be of what goes on behind the prompt.
   CHECK(refused("[0,1,2,3]") == "line 2: 4 hash_ids, of 512 tokens each, for a prompt of 64: expected at most 2");
