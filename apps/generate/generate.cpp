@@ -38,11 +38,11 @@ void watch_interrupts(bool records) {
   struct sigaction action{};
   action.sa_handler = [](int) { g_interrupted.store(true); };
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before{};
-    sigaction(signal, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup has it ignored
-  }
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  struct sigaction before{};
+  sigaction(SIGHUP, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup has it ignored
   if (records) std::signal(SIGPIPE, SIG_IGN);
 }
 

@@ -204,8 +204,7 @@ std::string RowPricing::search_problem() const {
   if (!request_.highest_rate) return "";
   if (row_.rate == 0) return few + ", however slowly they come";
   if (std::isfinite(row_.rate)) return "";
-  return fmt::format("the {} requests meet the goals however fast they come, or have all come before one is answered; "
-                     "more of them have a highest rate",
+  return fmt::format("the goals are met however fast the {} requests come; more of them have a highest rate",
                      requests_.size());
 }
 

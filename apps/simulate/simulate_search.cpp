@@ -109,9 +109,7 @@ double highest_rate(const RowSimulator& simulator, Servers servers, const RowRea
     const double middle = std::sqrt(low * high);
     (meets(middle) ? low : high) = middle;
   }
-  const auto count = static_cast<double>(simulator.requests().size());
-  const double answer = summarise_serving(simulator.outcome(low, servers, reading)).whole.mean;
-  return count / low < answer ? std::numeric_limits<double>::infinity() : low;
+  return low;
 }
 
 BestSplit best_split(const RowSimulator& simulator, std::uint32_t all) {

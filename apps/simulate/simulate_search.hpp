@@ -84,8 +84,8 @@ Servers fewest_servers(const RowSimulator& simulator, std::uint32_t prefill, con
 // The servers of both kinds that meet the goals with the fewest devices.
 Servers fewest_split(const RowSimulator& simulator, const RowReading& reading = {});
 
-// The highest rate that meets the goals; 0: even requests that come one by one do not; infinity: they are too
-// few to fill the servers: they meet them at any rate, or have all come before one of them is answered.
+// The highest rate that meets the goals; 0: even requests that come one by one do not; infinity: they do at any rate,
+// for they are too few to fill the servers.
 double highest_rate(const RowSimulator& simulator, Servers servers, const RowReading& reading = {});
 // Of so many servers, those of prompts alone with which the highest rate is highest, and that rate; or, at the rate of
 // the requests, with which most of them meet the goals.
