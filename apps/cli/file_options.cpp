@@ -24,8 +24,8 @@ constexpr std::array kNames = {"device", "prefill-device", "model", "as", "draft
 // Options that name a folder of a trace, a model or rows, as words of a command line may, and what is read in such a
 // folder beside its tensors (of a trace also all of its segments).
 constexpr std::array kFolders = {"trace", "closed-loop", "model", "draft", "as", "row-cache"};
-constexpr std::array kReadInFolders = {"manifest.json", "journal.jsonl",          "kernels.sqlite",
-                                       "seal.json",     "config.json",            "generation_config.json",
+constexpr std::array kReadInFolders = {"manifest.json",  "journal.jsonl", "kernels.sqlite",
+                                       "seal.json",      "config.json",   "generation_config.json",
                                        "tokenizer.json", "model.safetensors.index.json"};
 
 // The one name of a file that is or will be; empty: of a device or a pipe, or of nothing.
@@ -70,19 +70,16 @@ bool is_part_of(const std::string& file, const std::string& folder) {
 
 // The files among the names of an option.
 std::vector<std::string> files_of(const std::string& list) {
-  std::vector<std::string> files;
-  for (std::size_t begin = 0; begin < list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string item = list.substr(begin, end - begin);
-    std::error_code ignored;
-    std::vector<std::string> names = {item};
+  std::vector<std::string> names;
+  for (const std::string_view item : split(list, ',')) {
+    names.emplace_back(item);
     for (const std::string_view part : split(item, ':')) names.emplace_back(part.substr(part.find('=') + 1));
-    for (const std::string& name : names) {
-      if (fs::is_regular_file(name, ignored)) files.push_back(name);
-    }
-    begin = end + 1;
   }
-  return files;
+  std::erase_if(names, [](const std::string& name) {
+    std::error_code ignored;
+    return !fs::is_regular_file(name, ignored);
+  });
+  return names;
 }
 
 }  // namespace

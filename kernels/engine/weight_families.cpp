@@ -78,6 +78,9 @@ bool is_of_later_layer(std::string_view tensor, std::uint32_t layers) {
   return problem == std::errc() && end != tensor.data() + tensor.size() && *end == '.' && layer >= layers;
 }
 
+// Whether tensors of other parts may lie beside a language model's.
+bool has_other_parts(const ModelConfig& config) { return tensor_prefixes(config).data() == kTextPart.data(); }
+
 }  // namespace
 
 const WeightFamily& weight_family(std::string_view model_type) {
@@ -113,7 +116,7 @@ bool is_skipped(const ModelConfig& config, std::string_view tensor) {
   const auto ends = [&](std::string_view buffer) { return tensor.ends_with(buffer); };
   const auto starts = [&](std::string_view part) { return tensor.starts_with(part); };
   return std::any_of(kBuffers.begin(), kBuffers.end(), ends) ||
-         (tensor_prefixes(config).size() > 1 && std::any_of(kOtherParts.begin(), kOtherParts.end(), starts)) ||
+         (has_other_parts(config) && std::any_of(kOtherParts.begin(), kOtherParts.end(), starts)) ||
          (family.draft_layers && is_of_later_layer(tensor, shape.layers)) ||
          (shape.tied_head && tensor == family.head);
 }

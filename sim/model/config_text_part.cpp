@@ -12,9 +12,10 @@ using nlohmann::json;
 // Models around a language model, sorted; each has it under text_config or llm_config, but for those whose first
 // files have its keys beside their own.
 constexpr std::array<std::string_view, 21> kWholes = {
-    "aya_vision", "gemma3",           "glm4v",           "glm4v_moe", "idefics3",   "internvl",    "internvl_chat",
-    "kimi_vl",    "llava",            "llava_next",      "llava_next_video", "llava_onevision", "mistral3",
-    "qwen2_5_vl", "qwen2_audio",      "qwen2_vl",        "qwen3_vl",  "qwen3_vl_moe", "smolvlm",   "video_llava",
+    "aya_vision",       "gemma3",          "glm4v",    "glm4v_moe",  "idefics3",
+    "internvl",         "internvl_chat",   "kimi_vl",  "llava",      "llava_next",
+    "llava_next_video", "llava_onevision", "mistral3", "qwen2_5_vl", "qwen2_audio",
+    "qwen2_vl",         "qwen3_vl",        "qwen3_vl_moe", "smolvlm", "video_llava",
     "voxtral"};
 static_assert(std::ranges::is_sorted(kWholes));
 
