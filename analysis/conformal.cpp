@@ -61,7 +61,8 @@ std::string prompt_metric(double tokens) {
 }
 
 void set_weights(RowKind& kind, const ModelShape& shape, const Deployment& deployment) {
-  if (kind.metric == "memory" || kind.metric == "attention" || kind.metric == "element-wise") return;
+  const bool kernel = kind.metric == "attention" || kind.metric == "states" || kind.metric == "element-wise";
+  if (kind.metric == "memory" || kernel) return;
   kind.weights = deployment.weights.quantised() ? std::string(deployment.weights.name) : "16 bit";
   kind.experts = shape.experts > 0 && kind.metric != "product";
 }
@@ -98,7 +99,7 @@ void widen(IntervalFactors& factors, const std::string& what, double wider) {
 // By an engine on a GPU: neither a kernel by itself nor memory.
 bool is_served(const RowKind& kind) {
   return kind.memory != name_of(MemoryType::kDdr) && kind.metric != "memory" && kind.metric != "attention" &&
-         kind.metric != "element-wise" && kind.metric != "product";
+         kind.metric != "states" && kind.metric != "element-wise" && kind.metric != "product";
 }
 
 // Widens for what none of the rows has.

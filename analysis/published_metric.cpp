@@ -184,7 +184,7 @@ Result<PublishedKernel> published_kernel(const PublishedRow& row, const Publishe
   if (std::sscanf(row.model.c_str(), "GEMM m=%u n=%u k=%u", &m, &n, &k) == 3) {
     if (std::max({m, n, k}) > kMostProduct || std::min({m, n, k}) == 0) return failure("a product that no model has");
     const double bytes = static_cast<double>(std::uint64_t{n} * k) * s.deployment.weights.layer_bits / 8;
-    return PublishedKernel{cost.product(m, n, k), Bytes(static_cast<std::uint64_t>(bytes)), 2.0 * m * n * k, false};
+    return PublishedKernel{cost.product(m, n, k), Bytes(static_cast<std::uint64_t>(bytes)), 2.0 * m * n * k, PublishedKind::kProduct};
   }
   unsigned heads = 0, kv_heads = 0, width = 0;
   if (std::sscanf(row.model.c_str(), "decode attention %uq/%ukv heads x%u", &heads, &kv_heads, &width) == 3) {
@@ -193,7 +193,15 @@ Result<PublishedKernel> published_kernel(const PublishedRow& row, const Publishe
     }
     const unsigned held = holds_keys_alone(row, heads, kv_heads) ? 1 : 2;
     const Bytes kv(std::uint64_t{*s.batch} * s.input * kv_heads * width * held * s.deployment.types.kv.bits() / 8);
-    return PublishedKernel{cost.attention_call(kv, static_cast<double>(*s.batch) * kv_heads), kv, 0, true};
+    return PublishedKernel{cost.attention_call(kv, static_cast<double>(*s.batch) * kv_heads), kv, 0,
+                           PublishedKind::kAttention};
+  }
+  if (std::sscanf(row.model.c_str(), "state update %u heads x%ux%u", &heads, &kv_heads, &width) == 3) {
+    const bool possible = heads <= kMostPublishedHeads && kv_heads <= kMostPublishedWidth &&
+                          width <= kMostPublishedWidth && std::min({heads, kv_heads, width}) > 0 && s.batch;
+    if (!possible) return failure("states that no model has");
+    const Bytes states(std::uint64_t{*s.batch} * heads * kv_heads * width * s.deployment.types.kv.bits() / 8);
+    return PublishedKernel{cost.state_call(states), states, 0, PublishedKind::kStates};
   }
   return failure("this kernel is not predicted");
 }

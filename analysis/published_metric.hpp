@@ -12,11 +12,13 @@ Result<Estimate> predict_metric(const PublishedRow& row, const PublishedSetting&
 bool of_kernel(const PublishedRow& row, const PublishedSetting& setting);
 
 // A kernel by itself: its time, the bytes that it cannot do without, and its arithmetic (0: not known).
+enum class PublishedKind : std::uint8_t { kProduct, kElementwise, kAttention, kStates };
+
 struct PublishedKernel {
   Estimate seconds;
   Bytes bytes;
   double flops = 0;
-  bool attention = false;
+  PublishedKind kind = PublishedKind::kProduct;
 };
 Result<PublishedKernel> published_kernel(const PublishedRow& row, const PublishedSetting& setting);
 

@@ -56,7 +56,7 @@ Result<PublishedKernel> product(const CostModel& cost, const PublishedSetting& s
   const double devices = s.deployment.tensor_parallel;
   const Bytes bytes(round(n * k / devices * bits / 8));
   return PublishedKernel{cost.product(round(tokens), round(n / devices), round(k)), bytes, 2 * tokens * n * k / devices,
-                         false};
+                         PublishedKind::kProduct};
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ Result<PublishedKernel> operator_kernel(const PublishedSetting& s) {
       return product(cost, s, m.vocab, m.hidden, bits);
     case O::kElementwise: {
       const std::uint64_t elements = std::uint64_t{s.batch.value_or(1)} * m.hidden;
-      return PublishedKernel{cost.elementwise_call(elements), Bytes(0), 0, false};
+      return PublishedKernel{cost.elementwise_call(elements), Bytes(0), 0, PublishedKind::kElementwise};
     }
     case O::kAttention: {
       if (latent || s.input <= 1) break;
@@ -118,7 +118,8 @@ Result<PublishedKernel> operator_kernel(const PublishedSetting& s) {
       const Bytes rows(static_cast<std::uint64_t>(s.batch.value_or(1) * heads * s.input *
                                                   static_cast<double>(s.deployment.types.kv.bits()) / 8));
       const double each = std::max(1.0, m.kv_heads / static_cast<double>(s.deployment.tensor_parallel));
-      return PublishedKernel{cost.attention_call(rows, s.batch.value_or(1) * each), rows, 0, true};
+      return PublishedKernel{cost.attention_call(rows, s.batch.value_or(1) * each), rows, 0,
+                             PublishedKind::kAttention};
     }
   }
   return failure("this part of {} is not predicted by itself", m.name);

@@ -11,8 +11,11 @@
 namespace kvroof {
 namespace {
 
+bool of_states(const PublishedRow& row) { return row.model.starts_with("state update"); }
+
 std::string group_of(const PublishedRow& row) {
   if (row.metric == "kernel_time") {
+    if (of_states(row)) return "update of states, " + row.gpu;
     return fmt::format("{}, {}", row.model.starts_with("GEMM") ? "matrix product" : "decode attention", row.gpu);
   }
   const std::string model = row.model.substr(0, row.model.find(" ("));
@@ -28,6 +31,7 @@ std::string kind_of_metric(const PublishedRow& row, const PublishedSetting& s) {
   const std::string& metric = row.metric;
   if (s.part == LayerOperator::kElementwise) return "element-wise";
   const bool product = s.part && *s.part <= LayerOperator::kHead;
+  if (of_kernel(row, s) && of_states(row)) return "states";
   if (of_kernel(row, s)) return product || row.model.starts_with("GEMM") ? "product" : "attention";
   if (row.level == "capacity") return "memory";
   if (s.saturated) return "saturated";

@@ -19,7 +19,7 @@ constexpr std::size_t kFewFailing = 5;
 constexpr std::string_view kOthers = "others";
 
 // What the tables call the kinds of metric, in the order of the summary.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kTitles = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kTitles = {
     {{"step", "decode step"},
      {"saturated", "saturated server"},
      {"whole", "whole answers"},
@@ -28,7 +28,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kTitles =
      {"first token", "first token under load"},
      {"memory", "memory"},
      {"product", "matrix products"},
-     {"attention", "decode attention"}}};
+     {"attention", "decode attention"},
+     {"states", "updates of states"}}};
 
 std::string_view title_of(const RowKind& kind) {
   return std::find_if(kTitles.begin(), kTitles.end(), [&](const auto& t) { return t.first == kind.metric; })->second;

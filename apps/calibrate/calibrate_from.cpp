@@ -46,7 +46,9 @@ std::vector<KernelSample> samples_of_table(const std::string& path, const Device
     if (!kernel_of_16_bits(setting.value())) continue;
     const auto kernel = published_kernel(row, setting.value());
     if (!kernel) throw usage_error(fmt::format("{}: {}: {}", where, row.model, kernel.error()));
-    samples.push_back({kernel.value().attention ? KernelKind::kAttentionCall : KernelKind::kProduct,
+    const PublishedKind kind = kernel.value().kind;
+    if (kind == PublishedKind::kElementwise || kind == PublishedKind::kStates) continue;  // no fact is fitted to them
+    samples.push_back({kind == PublishedKind::kAttention ? KernelKind::kAttentionCall : KernelKind::kProduct,
                        static_cast<double>(kernel.value().bytes.value), kernel.value().flops, *row.value / *unit,
                        where});
   }

@@ -8,8 +8,10 @@
 #include "apps/cli/output.hpp"
 #include "apps/cli/values.hpp"
 #include "apps/prediction/workload_weights.hpp"
+#include "sim/core/bytes_text.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/model/config_json.hpp"
+#include "sim/model/config_of_shape.hpp"
 #include "sim/model/gguf.hpp"
 #include "sim/model/model_shape.hpp"
 
@@ -41,7 +43,7 @@ Table list_models(const std::filesystem::path& catalog) {
     const Bytes token = kv_bytes_per_token(s, DType::kF16);
     const std::vector<std::string> sizes = {s.name,
                                             s.family,
-                                            std::to_string(s.layers),
+                                            std::to_string(s.mixers()),
                                             std::to_string(s.hidden),
                                             std::to_string(s.heads),
                                             std::to_string(s.kv_heads),
@@ -156,6 +158,9 @@ std::uint32_t smallest_window(const ModelShape& s) {
 
 // What the engine cannot do with a model, or nothing.
 std::string not_supported(const std::string& name, const ModelShape& s) {
+  if (const std::string part = not_built(s); !part.empty()) {
+    return fmt::format("running {}: only its sizes are known", part);
+  }
   if (!is_known_model_type(s.family)) return fmt::format("running model_type {}: only its sizes are known", s.family);
   const auto stored = stored_format(name, s);
   if (!stored || !stored->quantised() || stored->name == "fp8" || stored->name == "mxfp4") return {};
@@ -166,11 +171,16 @@ std::string facts_text(const ModelShape& s, const Weights& weights, const std::s
   const auto line = [](std::string_view title, const std::string& text) {
     return fmt::format("{:<20} {}\n", title, text);
   };
-  std::string text = line("family", fmt::format("{}: {} layers of {}", s.family, s.layers, s.hidden));
+  const std::uint32_t all = s.mixers();
+  std::string text = line("family", fmt::format("{}: {} layers of {}", s.family, all, s.hidden));
   text +=
       line("attention",
            s.latent() ? fmt::format("{} heads on one latent row of {} + {}", s.heads, s.latent_rank, s.latent_rope_dim)
                       : fmt::format("{} query heads on {} KV heads of {}", s.heads, s.kv_heads, s.head_dim));
+  if (s.state.layers > 0) {
+    text += line("states", fmt::format("in {} of {} layers, in place of a cache: {} for a sequence of any length",
+                                       s.state.layers, all, bytes_text(state_bytes(s, s.weight_type).value)));
+  }
   const std::size_t unturned = s.unturned_layers.size();
   const std::string none = unturned > 0 ? fmt::format(", none in {} of {} layers", unturned, s.layers) : "";
   text += line("positions", fmt::format("{}{}; up to {} tokens", position_text(s), none, s.max_positions));
@@ -181,7 +191,7 @@ std::string facts_text(const ModelShape& s, const Weights& weights, const std::s
   if (s.experts > 0) {
     text += line("experts", fmt::format("{} of {} a token{} in {} of {} layers", s.experts_per_token, s.experts,
                                         s.shared_expert_ffn > 0 ? " and shared ones" : "", s.expert_layers(),
-                                        s.layers));
+                                        s.mlps()));
   }
   if (weights.a_token.value > 0) {
     text += line("weights a token", fmt::format("{} GiB of {} GiB are read", gib_text(gib(weights.a_token)),
@@ -198,6 +208,8 @@ void add_facts(Table& table, const ModelShape& s, const Weights& weights, const 
       {{"longest context", "max_positions"}, std::to_string(s.max_positions)},
       {{"layers with a window", "windowed_layers"}, std::to_string(windowed_layers(s))},
       {{"window (tokens)", "window"}, windowed_layers(s) > 0 ? std::to_string(smallest_window(s)) : ""},
+      {{"layers with a state", "state_layers"}, std::to_string(s.state.layers)},
+      {{"states of a sequence", "state_bytes"}, std::to_string(state_bytes(s, s.weight_type).value)},
       {{"experts", "experts"}, std::to_string(s.experts)},
       {{"experts a token", "experts_per_token"}, std::to_string(s.experts_per_token)},
       {{"layers with experts", "expert_layers"}, std::to_string(s.expert_layers())},

@@ -9,6 +9,7 @@
 #include "apps/cli/text_input.hpp"
 #include "apps/cli/values.hpp"
 #include "kernels/engine/kv_bookkeeping.hpp"
+#include "sim/model/config_of_shape.hpp"
 
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
@@ -145,7 +146,12 @@ GenerateRequest parse_generate(const Arguments& arguments) {
   request.backend = backend_option(arguments);
   if (arguments.has("random-weights")) {
     if (arguments.has("model")) throw usage_error("--model and --random-weights exclude each other: give one");
-    request.random_weights = find_model_shape(arguments.get<std::string>("random-weights"), data_folder() / "catalog");
+    const auto name = arguments.get<std::string>("random-weights");
+    request.random_weights = find_model_shape(name, data_folder() / "catalog");
+    if (const std::string part = not_built(*request.random_weights); !part.empty()) {
+      throw usage_error(fmt::format("--random-weights {}: it has {}, which the engine does not run", name, part))
+          .note("`kvroof models show` says of a model what is not supported; plan, compare and simulate take it as it is");
+    }
   } else {
     request.model = model_folder(arguments);
   }

@@ -61,6 +61,7 @@ std::vector<LedgerLine> lines_of(const MemoryLedger& m) {
                                    {"activations", "activations", m.activations},
                                    {"prefill transient", "prefill_transient", m.prefill_transient},
                                    {"engine reserve", "reserve", m.reserve}};
+  if (m.states.value > 0) lines.insert(lines.begin() + 3, {"states", "states", m.states});
   if (m.beam_copies.value > 0) lines.insert(lines.end() - 1, {"beam copies", "beam_copies", m.beam_copies});
   if (m.draft_weights.value > 0) {
     lines.insert(lines.end() - 1, {{"draft's weights", "draft_weights", m.draft_weights},

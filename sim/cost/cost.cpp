@@ -118,12 +118,14 @@ double CostModel::walked_columns() const {
   const double attention = latent_too ? whole + share_ * shape_.heads * v_dim : 0;
   const auto routed = static_cast<double>(shape_.expert_layers());
   const double shared = shape_.shared_expert_ffn > 0 ? whole + share_ * shape_.shared_expert_ffn : 0;
-  return shape_.layers * attention + (shape_.layers - routed) * (whole + share_ * shape_.ffn) + routed * shared;
+  const double states = shape_.state.layers * (whole + share_ * static_cast<double>(shape_.state.values()));
+  return shape_.layers * attention + states + (shape_.mlps() - routed) * (whole + share_ * shape_.ffn) +
+         routed * shared;
 }
 
 void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading,
                             Rate peak) const {
-  const double layers = shape_.layers;
+  const double layers = shape_.depth();
   const MoreKernels more = more_kernels();
   const double calls = layers * engine_.linears_per_layer + more.products + 1;
   const Rate start{linear_start_.value + more.quantised / calls * quantise_fused_, linear_start_.spread};
@@ -148,8 +150,8 @@ void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint6
 double CostModel::launch_seconds(double each_us) const {
   const MoreKernels more = more_kernels();
   const double kernels = engine_.kernels_per_layer + (deployment_.devices_of_a_layer() > 1 ? 2 : 0) +
-                         (more.products + more.others) / shape_.layers;
-  return shape_.layers * kernels * each_us * 1e-6;
+                         (more.products + more.others) / shape_.depth();
+  return shape_.depth() * kernels * each_us * 1e-6;
 }
 
 // The device waits for the host where launching (without a graph) and what the host does for each sequence while the
@@ -209,6 +211,7 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
                      reading_rows,
                      share_ * traffic[KernelFamily::kAttention].value + operations_of(layers * heads_there),
                      attention_peak_);
+  add_states(parts, traffic, false);
   // Written by attention and read by the policy.
   const double observed = residency.needs_probabilities ? 2 * probabilities : 0;
   const double policy_bytes = kv_share_ * (bytes(Cause::kScores) + bytes(Cause::kCompaction)) + share_ * observed;
@@ -220,7 +223,7 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
                        share_ * traffic[KernelFamily::kPolicy].value, peak);
   }
   if (whole_model) add_host(parts, batch, passed, engine_.replays(batch), engine_.launch_us, beside);
-  parts.least = least_seconds(traffic, passed, bytes(Cause::kKvRead));
+  parts.least = least_seconds(traffic, passed, bytes(Cause::kKvRead), static_cast<double>(traffic.state_bytes));
   return parts;
 }
 
@@ -229,7 +232,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
                                           double beside) const {
   const std::uint64_t tokens = batch * residency.prompt;
   const StepTraffic traffic =
-      step_traffic(shape_, types_, {tokens, batch, residency.storage_heads, batch * residency.prefill});
+      step_traffic(shape_, types_, prompt_work(batch, tokens, residency.storage_heads, batch * residency.prefill));
   const auto bytes = [&](Cause c) { return static_cast<double>(traffic.bytes[c]); };
   const double layers = shape_.layers;
   Parts parts;
@@ -256,6 +259,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
                      kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused, attention_bandwidth_,
                      share_ * passes * expanded * traffic[KernelFamily::kAttention].value,
                      {attention_share * attention_peak_.value, kPrefillSpread});
+  add_states(parts, traffic, true);
   const double compaction = kv_share_ * bytes(Cause::kCompaction);
   if (compaction > 0) {
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, kernel_start_, compaction,
@@ -264,7 +268,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   const bool replayed = engine_.graphs && engine_.prompt_launch_us == 0;
   const double launch_us = engine_.prompt_launch_us > 0 ? engine_.prompt_launch_us : engine_.launch_us;
   if (!attention_only(shape_)) add_host(parts, batch, batch, replayed, launch_us, beside);
-  parts.least = least_seconds(traffic, tokens, 0);  // blocks of queries share the rows that they read
+  parts.least = least_seconds(traffic, tokens, 0, 0);  // blocks of queries share the rows that they read
   if (draft_) {
     // The host launches what drafts while the device still computes, once it has launched the target's kernels.
     const double ahead = std::max(0.0, parts.total() - launch_seconds(replayed ? 0 : launch_us));

@@ -46,11 +46,11 @@ struct Estimate {
 // Normal quantiles: 80 % and 95 % of a distribution lie within 1.2816 and 1.9600 deviations.
 inline constexpr double kWidth95 = 1.9600 / 1.2816;
 
-// The largest share of a step: reading weights; reading, writing and moving KV; arithmetic; start-ups and host; what
-// devices tell each other; or that memory does not suffice.
-enum class Limit : std::uint8_t { kWeights, kKv, kCompute, kLaunches, kLinks, kCapacity };
-inline constexpr std::size_t kLimits = 6;
-inline constexpr std::array<std::string_view, kLimits> kLimitNames = {"weights",  "KV",    "compute",
+// The largest share of a step: reading weights; reading, writing and moving KV; the same of states of layers without a
+// cache; arithmetic; start-ups and host; what devices tell each other; or that memory does not suffice.
+enum class Limit : std::uint8_t { kWeights, kKv, kStates, kCompute, kLaunches, kLinks, kCapacity };
+inline constexpr std::size_t kLimits = 7;
+inline constexpr std::array<std::string_view, kLimits> kLimitNames = {"weights",  "KV",    "states",  "compute",
                                                                       "launches", "links", "capacity"};
 constexpr std::string_view name_of(Limit limit) { return kLimitNames[static_cast<std::size_t>(limit)]; }
 
@@ -92,6 +92,7 @@ struct MemoryLedger {
   Bytes kv_allocated;  // rows that decoding must have room for
   Bytes kv_scales, kv_residual;  // parts of kv_allocated: scales and minima; a residual window in float16
   Bytes policy_state;  // scores and counters of those rows, and bounds of their pages
+  Bytes states;        // of layers without a cache, one for each token that a step verifies
   Bytes activations;   // the larger of a decode step of the batch and the prefill of one sequence
   // The whole prompt cache of one sequence, or of all whose prompts are computed as one: of one layer when each is
   // compacted at once, else of all; and the probability matrices of an engine that does not fuse attention.
@@ -102,7 +103,7 @@ struct MemoryLedger {
   Bytes capacity;  // usable memory of the device
 
   [[nodiscard]] Bytes total() const {
-    return weights + kv_allocated + policy_state + activations + prefill_transient + beam_copies + draft_weights +
+    return weights + kv_allocated + policy_state + states + activations + prefill_transient + beam_copies + draft_weights +
            draft_cache + reserve;
   }
   [[nodiscard]] bool fits() const { return total() <= capacity; }
@@ -164,12 +165,16 @@ class CostModel {
   // Bytes of one device that what drafts holds of a sequence of so many tokens.
   [[nodiscard]] double draft_cache_bytes(double tokens) const;
   // Bytes of one device that the cache of a prompt of so many tokens takes, whole but for what windows hide; with that
-  // of what drafts.
+  // of what drafts, and the states of one sequence.
   [[nodiscard]] double prompt_bytes(std::uint64_t tokens) const;
+  // Of them, the states of layers without a cache.
+  [[nodiscard]] double held_states() const;
   // By themselves: one matrix product y[m, n] = x[m, k] · w[k, n]; decode attention over `kv_bytes` of cache, those of
   // so many KV heads of sequences.
   [[nodiscard]] Estimate product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const;
   [[nodiscard]] Estimate attention_call(Bytes kv_bytes, double heads) const;
+  // An update of states of so many bytes by itself, which are read and written.
+  [[nodiscard]] Estimate state_call(Bytes states) const;
   // A norm, an activation or a rotation of so many elements by itself.
   [[nodiscard]] Estimate elementwise_call(std::uint64_t elements) const;
   // The largest batch whose ledger fits and that the engine takes; 0 when not even one sequence fits. Where `scale` is
@@ -201,7 +206,9 @@ class CostModel {
   };
   [[nodiscard]] Reading reading(const StepTraffic& traffic, std::uint64_t batch) const;
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
-  [[nodiscard]] double least_seconds(const StepTraffic& traffic, std::uint64_t tokens, double kv_bytes) const;
+  // `kv_bytes`: of caches; `state_bytes`: of layers without one.
+  [[nodiscard]] double least_seconds(const StepTraffic& traffic, std::uint64_t tokens, double kv_bytes,
+                                     double state_bytes) const;
   [[nodiscard]] double least_of_call(double bytes) const;
   // What decode attention could compute in the time that so many KV heads of sequences take however short they are.
   [[nodiscard]] double operations_of(double heads) const { return heads * head_seconds_ * attention_peak_.value; }
@@ -210,7 +217,7 @@ class CostModel {
     double bytes = 0, elements = 0, packed = 0, routed = 0;  // routed: bytes of experts, as many as are expected
   };
   [[nodiscard]] ReadWeights read_weights(const StepTraffic& traffic, std::uint64_t tokens) const;
-  // Launches of a model beside those of as many plain layers: experts and latent attention.
+  // Launches of a model beside those of as many plain layers: experts, latent attention and states.
   struct MoreKernels {
     double products = 0, others = 0;
     double quantised = 0;     // of all products of a step, those whose inputs are quantised for the format
@@ -238,6 +245,10 @@ class CostModel {
   [[nodiscard]] KvBytes allocated(const ResidencySummary& residency) const;
   [[nodiscard]] KvBytes allocated_for_tokens(const ResidencySummary& residency) const;
   [[nodiscard]] double walked_columns() const;
+  // cost_states.cpp: of layers without a cache.
+  void add_states(Parts& parts, const StepTraffic& traffic, bool prompts) const;
+  [[nodiscard]] Rate state_bandwidth() const;
+  [[nodiscard]] double state_products() const;  // of one layer, beside the two that a layer of attention has there
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
   void set_links(const Device& device);
   void add_links(Parts& parts, std::uint64_t tokens) const;

@@ -25,8 +25,8 @@ Estimate CostModel::layer(const ResidencySummary& residency, std::uint64_t batch
   parts.seconds[kLinear] -= head.seconds[kLinear];
   parts.seconds[kHost] = parts.width_squared[kHost] = parts.least = 0;
   for (std::size_t i = 0; i < kCostTerms; ++i) {
-    parts.seconds[i] /= shape_.layers;
-    parts.width_squared[i] /= square(shape_.layers);
+    parts.seconds[i] /= shape_.depth();
+    parts.width_squared[i] /= square(shape_.depth());
   }
   return estimate_of(parts);
 }

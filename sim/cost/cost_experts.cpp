@@ -1,4 +1,4 @@
-// What routed and shared experts and latent attention launch, and when their calls start.
+// What routed and shared experts, latent attention and states launch, and when their calls start.
 #include <algorithm>
 
 #include "sim/cost/cost_parts.hpp"
@@ -30,15 +30,19 @@ void CostModel::set_experts(bool own_products, bool packed_as_is) {
 }
 
 // Routed experts have a router, and shared ones two products, an activation and a sum. Latent attention has five
-// products in place of two, for the latent row of k and v and its way back, and two norms more.
+// products in place of two, for the latent row of k and v and its way back, and two norms more. A state has a
+// convolution where attention has none.
 CostModel::MoreKernels CostModel::more_kernels() const {
   const auto routed = static_cast<double>(shape_.expert_layers());
   const bool apart = native_experts_ || !engine_.shared_with_routed;
   const double shared = shape_.shared_expert_ffn > 0 && apart ? routed : 0;
   const double latent = shape_.latent() ? shape_.layers : 0;
-  MoreKernels more{routed + 2 * shared + 3 * latent, routed_kernels_ * routed + 2 * shared + 2 * latent};
+  const double ways = shape_.expert_width > 0 ? 2 * routed : 0;  // to narrower experts and back
+  const double states = shape_.state.layers;
+  MoreKernels more{routed + 2 * shared + 3 * latent + ways + states * state_products(),
+                   routed_kernels_ * routed + 2 * shared + 2 * latent + states};
   more.expert_calls = routed * expert_call_;
-  more.quantised = shape_.layers * engine_.linears_per_layer + more.products;
+  more.quantised = shape_.depth() * engine_.linears_per_layer + more.products;
   // Routers stay in 16 bits, and so may latent attention; a kernel of experts in 4 bits quantises its inputs itself.
   if (native_experts_) more.quantised -= 3 * routed;
   if (deployment_.weights.plain_latent) more.quantised -= 5 * latent;
@@ -49,7 +53,7 @@ CostModel::MoreKernels CostModel::more_kernels() const {
 double CostModel::expert_row_seconds(std::uint64_t tokens) const {
   const double rows = static_cast<double>(shape_.expert_layers() * tokens * shape_.experts_per_token) *
                       deployment_.data_parallel / deployment_.expert_parallel;
-  return rows * shape_.hidden * kActivationBytes * kRowPasses / linear_bandwidth_.value;
+  return rows * shape_.routed_width() * kActivationBytes * kRowPasses / linear_bandwidth_.value;
 }
 
 }  // namespace kvroof

@@ -79,7 +79,7 @@ void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
   const double hops = deployment_.stages - 1.0;
   double seconds = hops * (hop_start_.value + bytes / hop_bandwidth_.value);
   if (devices > 1 && engine_.product_us > 0) {
-    seconds += shape_.layers * engine_.linears_per_layer * devices * engine_.product_us * 1e-6;
+    seconds += shape_.depth() * engine_.linears_per_layer * devices * engine_.product_us * 1e-6;
   } else if (devices > 1) {
     double passing = 2 * (devices - 1) / devices * bytes / link_bandwidth_.value;
     if (one_shot_bandwidth_ > 0) {
@@ -87,7 +87,7 @@ void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
       passing = std::min(one_shot, engine_.second_shot_us * 1e-6 + passing);
     }
     const double of_squares = shape_.qk_norm == QkNorm::kWhole ? 1 : 0;
-    seconds += shape_.layers * ((2 + of_squares) * sum_start_.value + 2 * passing);
+    seconds += shape_.depth() * 2 * (sum_start_.value + passing) + shape_.layers * of_squares * sum_start_.value;
   }
   seconds += exchange_seconds(tokens);
   if (seconds > 0) parts.add(CostTerm::kLinks, Limit::kLinks, seconds, kLinkSpread);
@@ -109,7 +109,7 @@ void CostModel::set_exchange(const Device& device) {
   const double one_way = linked ? device.value(F::kLinkGbPerS) / 2 : pcie;
   const double link = kLinkShare * (peers ? 1 : kHostedShare) * one_way * 1e9;
   const double card = kExchangeCardShare * kNetworkShare * pcie * 1e9;
-  const double bytes = shape_.hidden * ((multiplies_in_format(device) ? 1 : kActivationBytes) + kActivationBytes);
+  const double bytes = shape_.routed_width() * ((multiplies_in_format(device) ? 1 : kActivationBytes) + kActivationBytes);
   exchange_token_ = copies * bytes * std::max(near / link, others / card) / deployment_.tensor_parallel;
   exchange_start_ = 2e-6 * (kExchangeUs + (leaves ? kExchangeLeavesUs : 0) + (linked ? 0 : kHostedSumUs));
 }

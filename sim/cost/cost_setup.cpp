@@ -56,8 +56,12 @@ std::string deployment_problem(const ModelShape& shape, const Deployment& deploy
     return fmt::format("{} has no experts, to be spread over {} groups of devices", shape.name,
                        deployment.expert_parallel);
   }
-  if (deployment.stages == 0 || deployment.stages > shape.layers) {
-    return fmt::format("{} layers cannot be spread over {} stages", shape.layers, deployment.stages);
+  if (deployment.stages == 0 || deployment.stages > shape.mixers()) {
+    return fmt::format("{} layers cannot be spread over {} stages", shape.mixers(), deployment.stages);
+  }
+  if (shape.state.heads % deployment.tensor_parallel != 0) {
+    return fmt::format("{} heads of states cannot be spread over {} devices", shape.state.heads,
+                       deployment.tensor_parallel);
   }
   if (deployment.stages > 1 && deployment.speculation) {
     return "what drafts beside stages takes is not predicted, as it may run on one of them or on all";
@@ -113,8 +117,9 @@ double CostModel::fullest_stage(double all) const {
   if (deployment_.stages == 1) return all;
   const double end = deployment_.weights.head_bits / 8 * static_cast<double>(head_parameters(shape_));
   const double layers = all - (shape_.tied_head ? 1 : 2) * end;
-  const double least = shape_.layers / deployment_.stages, most = (shape_.layers - 1) / deployment_.stages + 1;
-  return std::max(layers * most / shape_.layers, layers * least / shape_.layers + end);
+  const std::uint32_t all_layers = shape_.mixers();
+  const double least = all_layers / deployment_.stages, most = (all_layers - 1) / deployment_.stages + 1;
+  return std::max(layers * most / all_layers, layers * least / all_layers + end);
 }
 
 // Weights: what keeps enough bytes under way, else a share of the bandwidth.

@@ -15,7 +15,8 @@ u64 live_elements(const ModelShape& s, std::uint32_t devices = 1) {
   const u64 q_and_out = u64{s.heads} * (u64{s.head_dim} + s.v_head_dim);
   const u64 k_and_v = u64{s.kv_heads} * s.row_width();
   const u64 mlp = (s.mlp == MlpKind::kGated ? 3 : 2) * widest_mlp(s);
-  return 2 * u64{s.hidden} + (std::max(q_and_out + k_and_v, mlp) + devices - 1) / devices;
+  const u64 state = 2 * s.state.keys() + 3 * s.state.values();  // q, k, v, gate and output
+  return 2 * u64{s.hidden} + (std::max({q_and_out + k_and_v, mlp, state}) + devices - 1) / devices;
 }
 
 // Exact below 2^53; more than an exabyte is one exabyte, so that sums cannot wrap around.
@@ -58,6 +59,7 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   m.kv_residual = of_batch(allocated.residual);
   const auto bounds = static_cast<double>(kv.scored_bytes(residency.peak_page_metadata));
   m.policy_state = bytes_of(rows * static_cast<double>(residency.state_bytes_per_row) + held * bounds * sequences);
+  m.states = bytes_of(held_states() * sequences * step_tokens().passed);
   const double decode = sequences * step_tokens().passed * (live + shape_.vocab);
   // Sequences are prefilled one after the other, long ones in chunks, unless the engine takes all prompts as one.
   const double prompt = residency.prompt;
@@ -88,7 +90,7 @@ double CostModel::prompt_bytes(std::uint64_t tokens) const {
   ModelShape shape = shape_;
   if (engine_.keeps_hidden_rows) shape.layer_windows.clear();
   return kv_share_ * stage_share_ * static_cast<double>(kv_bytes(shape, types_.kv, tokens).value) +
-         draft_cache_bytes(static_cast<double>(tokens));
+         draft_cache_bytes(static_cast<double>(tokens)) + held_states();
 }
 
 Estimate MemoryLedger::needed() const {

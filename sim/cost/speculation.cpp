@@ -24,6 +24,8 @@ void add_parameters(ModelShape& s, u64 more) {
 ModelShape last_layer(const ModelShape& target) {
   ModelShape s = target;
   s.layers = 1;
+  s.state = {};
+  s.mlp_layers = 0;
   s.dense_layers = 0;
   s.layer_windows.clear();
   s.embedding_width = s.hidden;

@@ -36,6 +36,13 @@ constexpr std::array<Word<QkNorm>, 4> kQkNorms = {{{QkNorm::kNone, "none"},
                                                     {QkNorm::kEachHead, "each_head"},
                                                     {QkNorm::kWhole, "whole"}}};
 
+constexpr std::array<Word<StateKind>, 6> kStates = {{{StateKind::kNone, "none"},
+                                                     {StateKind::kMamba2, "mamba2"},
+                                                     {StateKind::kGatedDelta, "gated_delta"},
+                                                     {StateKind::kKimiDelta, "kimi_delta"},
+                                                     {StateKind::kLightning, "lightning"},
+                                                     {StateKind::kShortConvolution, "short_convolution"}}};
+
 // The fields of a shape in the order of its declaration; the one list behind the writer and the readers.
 template <class Shape, class Visitor>
 void visit_fields(Shape& s, Visitor&& visit) {
@@ -63,16 +70,27 @@ void visit_fields(Shape& s, Visitor&& visit) {
   visit("head_bias", s.head_bias);
   visit("qkv_bias", s.qkv_bias);
   visit("out_bias", s.out_bias);
+  visit("attention_gate", s.attention_gate);
   visit("mlp_bias", s.mlp_bias);
   visit("qk_norm", s.qk_norm);
   visit("layer_windows", s.layer_windows);
   visit("unturned_layers", s.unturned_layers);
   visit("attention_sinks", s.attention_sinks);
+  visit("state_kind", s.state.kind);
+  visit("state_layers", s.state.layers);
+  visit("state_heads", s.state.heads);
+  visit("state_key_heads", s.state.key_heads);
+  visit("state_key_dim", s.state.key_dim);
+  visit("state_value_dim", s.state.value_dim);
+  visit("state_convolution", s.state.convolution);
+  visit("state_type", s.state.type);
+  visit("mlp_layers", s.mlp_layers);
   visit("experts", s.experts);
   visit("experts_per_token", s.experts_per_token);
   visit("expert_ffn", s.expert_ffn);
   visit("shared_expert_ffn", s.shared_expert_ffn);
   visit("shared_expert_gate", s.shared_expert_gate);
+  visit("expert_width", s.expert_width);
   visit("dense_layers", s.dense_layers);
   visit("router_bias", s.router_bias);
   visit("router_logit_bias", s.router_logit_bias);
@@ -94,6 +112,7 @@ struct Writer {
   void operator()(const char* key, MlpKind v) const { word(key, v, kMlps); }
   void operator()(const char* key, NormKind v) const { word(key, v, kNorms); }
   void operator()(const char* key, QkNorm v) const { word(key, v, kQkNorms); }
+  void operator()(const char* key, StateKind v) const { word(key, v, kStates); }
   void operator()(const char* key, const std::vector<std::uint32_t>& v) const {
     if (!v.empty()) out[key] = v;
   }
@@ -146,6 +165,7 @@ struct Reader {
   void operator()(const char* key, MlpKind& v) { word(key, v, kMlps); }
   void operator()(const char* key, NormKind& v) { word(key, v, kNorms); }
   void operator()(const char* key, QkNorm& v) { word(key, v, kQkNorms); }
+  void operator()(const char* key, StateKind& v) { word(key, v, kStates); }
   void operator()(const char* key, std::vector<std::uint32_t>& v) {
     const json* j = find(key);
     if (j == nullptr) return;
@@ -273,6 +293,11 @@ ModelShape shape_of_catalog(const std::string& name, const fs::path& catalog) {
 std::string shape_to_json(const ModelShape& shape) {
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
   visit_fields(shape, Writer{out});
+  if (shape.state.kind == StateKind::kNone) {
+    for (auto field = out.begin(); field != out.end();) {
+      field = field.key().starts_with("state_") ? out.erase(field) : std::next(field);
+    }
+  }
   return out.dump(2);
 }
 

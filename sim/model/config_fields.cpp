@@ -109,6 +109,7 @@ std::vector<std::string> ConfigFields::names(std::string_view key) const {
 bool ConfigFields::empty(std::string_view key) const { return json_->at(key).empty(); }
 
 bool ConfigFields::is_list(std::string_view key) const { return json_->at(key).is_array(); }
+bool ConfigFields::is_text(std::string_view key) const { return json_->at(key).is_string(); }
 
 bool ConfigFields::is_number(std::string_view key, double number) const {
   const nlohmann::json& value = json_->at(key);
@@ -230,9 +231,8 @@ void ConfigFields::only(std::string_view key, bool allowed, std::string_view why
 }
 
 std::vector<std::int64_t> ConfigFields::ids(std::string_view key, std::vector<std::int64_t> fallback) {
-  if (!json_->root.contains(std::string(key))) return fallback;
   const nlohmann::json& value = json_->at(key);
-  if (value.is_null()) return {};
+  if (value.is_null()) return json_->root.contains(std::string(key)) ? std::vector<std::int64_t>{} : fallback;
   const nlohmann::json list = value.is_array() ? value : nlohmann::json::array({value});
   if (!std::all_of(list.begin(), list.end(), is_token_id)) {
     fail(fmt::format("{} is {}, expected a token id or a list of them", key, shown(value)));

@@ -43,6 +43,7 @@ class ConfigFields {
   // Whether it is this number.
   [[nodiscard]] bool is_number(std::string_view key, double number) const;
   [[nodiscard]] bool is_list(std::string_view key) const;
+  [[nodiscard]] bool is_text(std::string_view key) const;
   // Whether the key is absent or holds an empty list.
   [[nodiscard]] bool empty(std::string_view key) const;
   // A size in [1, most]; required unless there is a fallback.

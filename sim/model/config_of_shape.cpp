@@ -25,7 +25,15 @@ void leave_layers_unturned(ModelConfig& config) {
   for (const std::uint32_t layer : unturned) config.options.layers[layer].rotary = last;
 }
 
+std::string not_built(const ModelShape& shape) {
+  if (shape.state.layers > 0) return "layers that hold a state in place of a cache";
+  if (shape.attention_gate) return "a gate of the output of attention";
+  if (shape.mlps() != shape.layers) return "layers of one part alone";
+  return shape.expert_width > 0 ? "experts that are narrower than the model" : "";
+}
+
 ModelConfig config_of_shape(ModelShape shape) {
+  check(not_built(shape).empty(), "the engine runs models of this shape");
   ModelConfig config;
   ModelOptions& options = config.options;
   const float scale = shape.latent()

@@ -37,36 +37,38 @@ u64 attention_parameters(const ModelShape& s) {
   const u64 k = u64{s.kv_heads} * s.head_dim;
   const u64 v = u64{s.kv_heads} * s.v_head_dim;
   const u64 out = u64{s.heads} * s.v_head_dim;
-  return hidden * (q + k + v + out) + (s.qkv_bias ? q + k + v : 0) + (s.out_bias ? hidden : 0) +
+  return hidden * (q * (s.attention_gate ? 2 : 1) + k + v + out) + (s.qkv_bias ? q + k + v : 0) + (s.out_bias ? hidden : 0) +
          qk_norm_parameters(s) + (s.attention_sinks ? s.heads : 0);
 }
 
-u64 mlp_parameters(const ModelShape& s, u64 ffn) {
+// Of an MLP whose input and output are `width` wide.
+u64 mlp_parameters(const ModelShape& s, u64 ffn, u64 width) {
   const u64 inward = s.mlp == MlpKind::kGated ? 2 : 1;  // gate and up, or up alone
-  const u64 matrices = (inward + 1) * s.hidden * ffn;
-  return matrices + (s.mlp_bias ? inward * ffn + s.hidden : 0);
+  const u64 matrices = (inward + 1) * width * ffn;
+  return matrices + (s.mlp_bias ? inward * ffn + width : 0);
+}
+
+// Routers, shared experts and, where experts are narrower than the model, the ways there and back.
+u64 beside_routed_parameters(const ModelShape& s) {
+  const u64 shared = s.shared_expert_ffn > 0 ? mlp_parameters(s, s.shared_expert_ffn, s.hidden) : 0;
+  const u64 routers = u64{s.hidden} * (s.experts + (s.shared_expert_gate ? 1 : 0));
+  const u64 router_biases = u64{s.experts} * ((s.router_bias ? 1 : 0) + (s.router_logit_bias ? 1 : 0));
+  return routers + router_biases + shared + 2 * u64{s.expert_width} * s.hidden;
 }
 
 }  // namespace
 
-u64 expert_parameters(const ModelShape& s) { return mlp_parameters(s, s.expert_ffn); }
+u64 expert_parameters(const ModelShape& s) { return mlp_parameters(s, s.expert_ffn, s.routed_width()); }
 u64 routed_parameters(const ModelShape& s) {
   return s.experts > 0 ? s.expert_layers() * s.experts * expert_parameters(s) : 0;
 }
 
-u64 layer_parameters(const ModelShape& s, std::uint32_t layer) {
-  const u64 outside_mlp = attention_parameters(s) + s.norms_per_layer * norm_parameters(s);
-  if (!s.is_expert_layer(layer)) return outside_mlp + mlp_parameters(s, s.ffn);
-  const u64 shared = s.shared_expert_ffn > 0 ? mlp_parameters(s, s.shared_expert_ffn) : 0;
-  const u64 routers = u64{s.hidden} * (s.experts + (s.shared_expert_gate ? 1 : 0));
-  const u64 router_biases = u64{s.experts} * ((s.router_bias ? 1 : 0) + (s.router_logit_bias ? 1 : 0));
-  return outside_mlp + routers + router_biases + shared + s.experts * expert_parameters(s);
-}
-
 u64 layers_parameters(const ModelShape& s) {
-  const u64 expert_layers = s.expert_layers(), dense = s.layers - expert_layers;
-  u64 total = dense > 0 ? dense * layer_parameters(s, 0) : 0;
-  if (expert_layers > 0) total += expert_layers * layer_parameters(s, s.layers - 1);
+  const u64 experts = s.expert_layers(), dense = s.mlps() - experts;
+  u64 total = s.layers * attention_parameters(s) + s.state.layers * state_parameters(s.state, s.hidden);
+  total += u64{s.norms_per_layer} * (s.mixers() + s.mlps()) / 2 * norm_parameters(s);
+  if (dense > 0) total += dense * mlp_parameters(s, s.ffn, s.hidden);
+  if (experts > 0) total += experts * beside_routed_parameters(s) + routed_parameters(s);
   return total;
 }
 
@@ -126,6 +128,10 @@ Bytes kv_bytes(const ModelShape& s, KvType type, u64 tokens) {
   return Bytes(bytes * s.kv_heads);
 }
 
+Bytes state_bytes(const ModelShape& s, DType weights) {
+  return Bytes(u64{s.state.layers} * state_bytes(s.state, s.hidden, weights));
+}
+
 namespace {
 
 // With these limits no product of sizes can wrap around 64 bits.
@@ -141,9 +147,12 @@ std::string layout_problem(const ModelShape& s) {
   if (!std::ranges::is_sorted(unturned, std::less_equal()) || (!unturned.empty() && unturned.back() >= s.layers)) {
     return fmt::format("unturned_layers: expected ascending numbers of layers, each below {}", s.layers);
   }
-  if (s.experts > 0 && s.dense_layers > s.layers) {
-    return fmt::format("dense_layers is {}, expected at most the {} layers", s.dense_layers, s.layers);
+  if (s.mlp_layers > 1U << 13) return fmt::format("mlp_layers is {}, expected at most {}", s.mlp_layers, 1U << 13);
+  if (s.experts > 0 && s.dense_layers > s.mlps()) {
+    return fmt::format("dense_layers is {}, expected at most the {} layers with an MLP", s.dense_layers, s.mlps());
   }
+  if (s.expert_width > kWide) return fmt::format("expert_width is {}, expected at most {}", s.expert_width, kWide);
+  if (std::string problem = state_problem(s.state); !problem.empty()) return problem;
   if (s.experts > 0 && (s.experts > 1U << 16 || s.experts_per_token == 0 || s.experts_per_token > s.experts ||
                         s.expert_ffn == 0 || s.expert_ffn > kWide || s.shared_expert_ffn > kWide)) {
     return fmt::format("{} experts of size {}, {} a token: expected at most 65536 experts and 1 to all of them a token",

@@ -11,6 +11,7 @@
 #include "sim/core/kv_type.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
+#include "sim/model/state_layers.hpp"
 
 namespace kvroof {
 
@@ -24,7 +25,7 @@ enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kWhole };
 struct ModelShape {
   std::string name;
   std::string family;            // model_type: llama, opt, …
-  std::uint32_t layers = 0;
+  std::uint32_t layers = 0;      // that attend, each with a cache; hybrid models have others beside them: `state`
   std::uint32_t hidden = 0;
   std::uint32_t heads = 0;       // query heads
   std::uint32_t kv_heads = 0;
@@ -46,6 +47,7 @@ struct ModelShape {
   bool head_bias = false;        // GPT-J
   bool qkv_bias = false;
   bool out_bias = false;         // attention output projection
+  bool attention_gate = false;   // q's projection also makes a gate of the output (Qwen3-Next)
   bool mlp_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
   std::vector<std::uint32_t> layer_windows;  // of each layer: tokens it sees, its own included; 0: all. Empty: all 0
@@ -53,12 +55,17 @@ struct ModelShape {
   bool attention_sinks = false;
   std::vector<std::uint32_t> unturned_layers;  // those without positions, ascending, where others are rotated
 
-  // Mixture of experts: all layers but the first `dense_layers`. Every expert is an MLP of the kind above.
+  StateLayers state;  // layers without a cache
+  // Layers with an MLP: 0 means all of both kinds. In Nemotron-H an MLP is a layer of its own, as attention is.
+  std::uint32_t mlp_layers = 0;
+
+  // Mixture of experts: all MLPs but the first `dense_layers`. Every expert is an MLP of the kind above.
   std::uint32_t experts = 0;             // routed; 0: a dense model
   std::uint32_t experts_per_token = 0;
   std::uint32_t expert_ffn = 0;          // hidden size of one routed expert
   std::uint32_t shared_expert_ffn = 0;   // of all shared experts together; 0: none
   bool shared_expert_gate = false;       // the shared output is scaled by a sigmoid of one row
+  std::uint32_t expert_width = 0;        // of a token before its experts and after them; 0: hidden (Nemotron 3: less)
   std::uint32_t dense_layers = 0;        // leading layers with one MLP of size ffn
   // Experts are scored by sigmoids and chosen with a bias of each, kept in 32 bits (DeepSeek-V3, arXiv:2412.19437).
   bool router_bias = false;
@@ -77,9 +84,15 @@ struct ModelShape {
   [[nodiscard]] std::uint32_t group() const { return heads / kv_heads; }
   [[nodiscard]] bool latent() const { return latent_rank > 0; }
   [[nodiscard]] bool is_expert_layer(std::uint32_t layer) const { return experts > 0 && layer >= dense_layers; }
+  // That mix tokens, by attention or by a state.
+  [[nodiscard]] std::uint32_t mixers() const { return layers + state.layers; }
+  [[nodiscard]] std::uint32_t mlps() const { return mlp_layers > 0 ? mlp_layers : mixers(); }
+  // As many layers of a mixer and an MLP as have the same number of both together.
+  [[nodiscard]] double depth() const { return 0.5 * (mixers() + mlps()); }
   [[nodiscard]] std::uint64_t expert_layers() const {
-    return experts > 0 && dense_layers < layers ? layers - dense_layers : 0;
+    return experts > 0 && dense_layers < mlps() ? mlps() - dense_layers : 0;
   }
+  [[nodiscard]] std::uint32_t routed_width() const { return expert_width > 0 ? expert_width : hidden; }
   [[nodiscard]] std::uint32_t window(std::uint32_t layer) const {
     return layer_windows.empty() ? 0 : layer_windows[layer];
   }
@@ -98,9 +111,10 @@ Bytes weight_bytes(const ModelShape& shape, DType type);
 Bytes kv_bytes_per_token(const ModelShape& shape, KvType type);
 // The cache of one sequence of `tokens` tokens: a layer with a window holds no more than its window.
 Bytes kv_bytes(const ModelShape& shape, KvType type, std::uint64_t tokens);
+// What layers without a cache hold of one sequence, however long; their convolutions' rows in the type `weights`.
+Bytes state_bytes(const ModelShape& shape, DType weights);
 
 // Parts of the count, for traffic.
-std::uint64_t layer_parameters(const ModelShape& shape, std::uint32_t layer);  // attention, MLP or experts, norms
 std::uint64_t layers_parameters(const ModelShape& shape);      // of all layers
 std::uint64_t expert_parameters(const ModelShape& shape);      // of one routed expert
 std::uint64_t routed_parameters(const ModelShape& shape);      // of all routed experts

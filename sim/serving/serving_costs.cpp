@@ -66,11 +66,12 @@ std::vector<std::uint32_t> profiled_lengths(std::vector<std::uint32_t> prompts, 
 DeploymentCosts::DeploymentCosts(const CostModel& cost, std::span<const LengthProfile> profiles, TimeReading reading)
     : cost_(cost), profiles_(profiles), reading_(std::move(reading)) {
   for (const LengthProfile& profile : profiles) full_cache_.push_back(cache_of(cost.ledger(profile.mean, 1)));
+  states_ = static_cast<double>(cost.ledger(profiles.front().mean, 1).states.value);
   // What is not cache is taken at the largest batch of the longest prompt.
   const ResidencySummary& longest = profiles.back().mean;
   const MemoryLedger ledger = cost.ledger(longest, std::max<std::uint64_t>(cost.largest_batch(longest), 1));
   capacity_ = static_cast<double>(ledger.capacity.value) - static_cast<double>(ledger.total().value) +
-              cache_of(ledger) + static_cast<double>(ledger.draft_cache.value);
+              cache_of(ledger) + static_cast<double>((ledger.draft_cache + ledger.states).value);
 }
 
 std::size_t DeploymentCosts::profile_of(std::uint32_t prompt) const {
@@ -92,7 +93,7 @@ double DeploymentCosts::cache_bytes(const Decoding& sequence) const {
   const auto& speculation = cost_.deployment().speculation;
   const double tokens = double{1} * sequence.prompt + sequence.generated + (speculation ? speculation->tokens : 0);
   const double drafts = cost_.draft_cache_bytes(tokens);
-  return full_cache_[i] * (most > 0 ? std::min(rows / most, 1.0) : 1.0) + drafts;
+  return full_cache_[i] * (most > 0 ? std::min(rows / most, 1.0) : 1.0) + drafts + states_;
 }
 
 double DeploymentCosts::moved_bytes(std::uint32_t prompt) const {
@@ -100,7 +101,7 @@ double DeploymentCosts::moved_bytes(std::uint32_t prompt) const {
   const ResidencySummary& mean = profiles_[i].mean;
   const auto most = static_cast<double>(cost_.engine().paged_cache ? mean.peak_paged_rows : mean.peak_rows);
   return full_cache_[i] * (most > 0 ? std::min(static_cast<double>(mean.prefill.resident) / most, 1.0) : 1.0) +
-         cost_.draft_cache_bytes(prompt);
+         cost_.draft_cache_bytes(prompt) + cost_.held_states();
 }
 
 // The mean of the sequences: the cost model multiplies it by their number.

@@ -93,6 +93,7 @@ class DeploymentCosts : public ServingCosts {
   TimeReading reading_;
   double capacity_ = 0;
   std::vector<double> full_cache_;  // bytes of a sequence of each profile at its largest
+  double states_ = 0;               // bytes that a sequence holds beside them
 };
 
 }  // namespace kvroof

@@ -34,7 +34,7 @@ Popularity popularity_of_experts() {
 // Elements of the weights read in one call, but for those that stay in 32 bits.
 u64 weight_elements(const ModelShape& s, const StepWork& work) {
   const u64 experts = work.experts.value_or(static_cast<u64>(std::llround(expected_experts(s, work.tokens))));
-  u64 elements = layers_parameters(s) - s.expert_layers() * s.experts * expert_parameters(s) - exact_parameters(s);
+  u64 elements = layers_parameters(s) - routed_parameters(s) - exact_parameters(s);
   elements += experts * expert_parameters(s);
   elements += work.tokens * (s.embedding_width + (s.position_rows > 0 ? s.hidden : 0));
   const u64 projection = projection_parameters(s) / 2;  // one way
@@ -58,11 +58,11 @@ struct Elements {
     moved += heads * (in + out);
     products += heads * in * out;
   }
-  void add_mlp(const ModelShape& s, u64 ffn, u64 times = 1) {
+  void add_mlp(const ModelShape& s, u64 width, u64 ffn, u64 times = 1) {
     const u64 inward = s.mlp == MlpKind::kGated ? 2 : 1;
-    add_linear(s.hidden, ffn, times * inward);
+    add_linear(width, ffn, times * inward);
     moved += times * (inward + 1) * ffn;  // the activation
-    add_linear(ffn, s.hidden, times);
+    add_linear(ffn, width, times);
   }
   // `times` elements of every layer's operators.
   void add(const Elements& other, u64 times) {
@@ -91,15 +91,16 @@ void add_latent_attention(Elements& e, const ModelShape& s) {
 void add_attention(Elements& e, const ModelShape& s) {
   const u64 q = u64{s.heads} * s.head_dim;
   const u64 k = u64{s.kv_heads} * s.head_dim;
-  e.add_linear(s.hidden, q);
+  e.add_linear(s.hidden, s.attention_gate ? 2 * q : q);
   e.add_linear(s.hidden, k);
   e.add_linear(s.hidden, u64{s.kv_heads} * s.v_head_dim);
+  if (s.attention_gate) e.moved += 3 * u64{s.heads} * s.v_head_dim;
   if (s.qk_norm != QkNorm::kNone) e.moved += 2 * (q + k);
   e.add_linear(u64{s.heads} * s.v_head_dim, s.hidden);
 }
 
-// One token in what all layers have in common.
-Elements layer_elements(const ModelShape& s) {
+// One token in a layer of attention, without its norms and residuals.
+Elements attention_elements(const ModelShape& s) {
   Elements e;
   if (s.latent()) {
     add_latent_attention(e, s);
@@ -107,17 +108,29 @@ Elements layer_elements(const ModelShape& s) {
     add_attention(e, s);
   }
   e.moved += u64{s.heads} * (u64{s.head_dim} + s.v_head_dim);  // attention itself
-  e.moved += s.norms_per_layer * 2 * u64{s.hidden} + 2 * 3 * u64{s.hidden};
+  return e;
+}
+
+// The same in a layer that holds a state.
+Elements state_layer_elements(const ModelShape& s) {
+  Elements e;
+  each_state_product(s.state, s.hidden, [&](u64 in, u64 out) { e.add_linear(in, out); });
+  e.moved += 2 * convolved_channels(s.state, s.hidden);
+  e.moved += s.state.kind == StateKind::kShortConvolution ? 2 * 3 * u64{s.hidden} : 3 * s.state.values();  // gates
   return e;
 }
 
 Elements expert_layer_elements(const ModelShape& s) {
   Elements e;
   e.add_linear(s.hidden, s.experts);
-  e.add_mlp(s, s.expert_ffn, s.experts_per_token);
-  e.moved += s.experts_per_token * 3 * u64{s.hidden};
+  e.add_mlp(s, s.routed_width(), s.expert_ffn, s.experts_per_token);
+  e.moved += s.experts_per_token * 3 * u64{s.routed_width()};
+  if (s.expert_width > 0) {
+    e.add_linear(s.hidden, s.expert_width);
+    e.add_linear(s.expert_width, s.hidden);
+  }
   if (s.shared_expert_ffn == 0) return e;
-  e.add_mlp(s, s.shared_expert_ffn);
+  e.add_mlp(s, s.hidden, s.shared_expert_ffn);
   if (s.shared_expert_gate) e.add_linear(s.hidden, 1);
   e.moved += 3 * u64{s.hidden};
   return e;
@@ -134,11 +147,14 @@ Elements token_elements(const ModelShape& s) {
   Elements e;
   e.moved = s.embedding_width + (s.embedding_norm ? 2 * u64{s.hidden} : 0);
   if (s.embedding_width != s.hidden) e.add_linear(s.embedding_width, s.hidden);
-  e.add(layer_elements(s), s.layers);
+  e.add(attention_elements(s), s.layers);
+  if (s.state.layers > 0) e.add(state_layer_elements(s), s.state.layers);
+  const u64 parts = u64{s.mixers()} + s.mlps();  // each with a half of the norms, and a residual
+  e.moved += parts * s.norms_per_layer / 2 * 2 * s.hidden + parts * 3 * s.hidden;
   e.moved += turned_layers(s) * turned_elements(s);
   Elements dense;
-  dense.add_mlp(s, s.ffn);
-  e.add(dense, s.layers - s.expert_layers());
+  dense.add_mlp(s, s.hidden, s.ffn);
+  e.add(dense, s.mlps() - s.expert_layers());
   if (s.experts > 0) e.add(expert_layer_elements(s), s.expert_layers());
   return e;
 }
@@ -215,14 +231,31 @@ double expected_experts(const ModelShape& s, std::uint64_t tokens) {
 
 u64 widest_mlp(const ModelShape& s) {
   const u64 experts = u64{s.experts_per_token} * s.expert_ffn + s.shared_expert_ffn;
-  return std::max(s.expert_layers() > 0 ? experts : 0, s.expert_layers() < s.layers ? u64{s.ffn} : 0);
+  return std::max(s.expert_layers() > 0 ? experts : 0, s.expert_layers() < s.mlps() ? u64{s.ffn} : 0);
 }
 
 StepTraffic& StepTraffic::operator+=(const StepTraffic& other) {
   bytes += other.bytes;
   kv_read += other.kv_read;
+  state_bytes += other.state_bytes;
+  state_flops += other.state_flops;
   for (std::size_t i = 0; i < kKernelFamilies; ++i) flops[i] += other.flops[i];
   return *this;
+}
+
+StepWork prompt_work(u64 prompts, u64 tokens, std::uint32_t storage_heads, const LayerCounts& rows) {
+  StepWork work{tokens, prompts, storage_heads, rows};
+  work.states_read = tokens / kStateChunk;
+  work.states_written = prompts + tokens / kStateChunk;
+  return work;
+}
+
+// A state that is read or written between two layers' products; the rows of a convolution pass with it.
+static void add_states(StepTraffic& t, const ModelShape& s, TrafficTypes types, const StepWork& work) {
+  if (s.state.layers == 0) return;
+  t.state_bytes = (work.states_read + work.states_written) * state_bytes(s, types.weights).value;
+  t.state_flops = Flops(static_cast<double>(work.tokens * s.state.layers) *
+                        static_cast<double>(state_operations(s.state, s.hidden)));
 }
 
 StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const StepWork& work) {
@@ -233,6 +266,7 @@ StepTraffic step_traffic(const ModelShape& shape, TrafficTypes types, const Step
     t.bytes.add(Cause::kWeights, exact_parameters(shape) * sizeof(float));
   }
   add_cache_bytes(t, shape, types.kv, work);
+  add_states(t, shape, types, work);
   t.bytes.add(Cause::kScores, rows.state_read + rows.state_written + types.kv.scored_bytes(rows.scored));
   t.bytes.add(Cause::kActivations, activation_elements(shape, work) * kActivationBytes);
   t.flops = {Flops(linear_flops(shape, work)), Flops(attention_flops(shape, work)), Flops(rows.policy_flops.total())};
@@ -245,6 +279,7 @@ StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uin
   work.tokens = work.logit_tokens = batch.size();
   work.storage_heads = storage_heads;
   work.experts = experts;
+  work.states_read = work.states_written = batch.size();
   for (const auto& sequence : batch) work.rows += sum_counts(sequence);
   return step_traffic(shape, types, work);
 }
@@ -267,7 +302,8 @@ u64 prefill_rows_read(std::uint32_t prompt, std::uint32_t query_block, std::uint
 StepTraffic prefill_traffic(const ModelShape& shape, TrafficTypes types, std::uint32_t storage_heads,
                             std::uint32_t prompt, std::span<const LayerCounts> layers, std::uint32_t logit_block,
                             std::uint32_t query_block, std::optional<u64> experts) {
-  StepWork work{prompt, logit_block > 0 ? prompt : 1U, storage_heads, sum_counts(layers)};
+  StepWork work = prompt_work(1, prompt, storage_heads, sum_counts(layers));
+  if (logit_block > 0) work.logit_tokens = prompt;
   work.experts = experts;
   if (query_block > 1) {
     for (std::uint32_t layer = 0; layer < layers.size(); ++layer) {
@@ -283,7 +319,9 @@ StepTraffic residency_traffic(const ModelShape& shape, TrafficTypes types, const
   const std::span<const LayerCounts> layers(&residency.at(step, 0), residency.layers);
   const std::uint32_t heads = residency.storage_heads;
   if (step == 0) return prefill_traffic(shape, types, heads, residency.prompt, layers, 0, query_block);
-  return step_traffic(shape, types, {1, 1, heads, sum_counts(layers)});
+  StepWork work{1, 1, heads, sum_counts(layers)};
+  work.states_read = work.states_written = 1;
+  return step_traffic(shape, types, work);
 }
 
 }  // namespace kvroof

@@ -34,6 +34,10 @@
 // nothing. A row is one token's k and v of one storage head, or its latent row; with the scales of its type
 // (sim/core/kv_type.hpp). A cache with a residual window (KIVI) writes float16 rows, reads what the tokens' ages say,
 // holes in groups of k included, and counts what it converts as compaction: float16 read, codes and scales written.
+//
+// A layer that holds a state in place of a cache (sim/model/state_layers.hpp) reads its sequences' states and writes
+// them, which no engine of kvroof does: it is beside the causes. Its activations are its products, its convolution and
+// the norm of its output.
 #pragma once
 
 #include <array>
@@ -56,6 +60,8 @@ inline constexpr std::size_t kKernelFamilies = 3;
 struct StepTraffic {
   ByteCounters bytes;
   KvBytes kv_read;  // what bytes[kKvRead] is made of
+  std::uint64_t state_bytes = 0;  // of layers without a cache, read and written
+  Flops state_flops;
   std::array<Flops, kKernelFamilies> flops{};  // a multiplication with its addition counts as two
 
   [[nodiscard]] Flops operator[](KernelFamily f) const { return flops[static_cast<std::size_t>(f)]; }
@@ -78,7 +84,14 @@ struct StepWork {
   std::uint64_t head_reads = 1;     // how often the head is read when there are logits
   // Routed experts that some token chose, summed over layers; unknown: as many as expected_experts says.
   std::optional<std::uint64_t> experts = std::nullopt;
+  // Of layers without a cache: how often the state of one sequence is read, and written.
+  std::uint64_t states_read = 0, states_written = 0;
 };
+
+// The work of prompts of so many tokens in all: states pass memory once in each piece of 64 tokens, in which all are
+// computed at once (the chunk of the published kernels).
+inline constexpr std::uint64_t kStateChunk = 64;
+StepWork prompt_work(std::uint64_t prompts, std::uint64_t tokens, std::uint32_t storage_heads, const LayerCounts& rows);
 
 // Routed experts, summed over layers, that at least one of `tokens` tokens chooses: k a layer for one token, and
 // E · (1 − mean of (1 − p · k/E)^T) where T tokens choose k of E independently, and experts are p times as popular as

@@ -1,0 +1,104 @@
+#include "sim/model/config_states.hpp"
+
+#include <algorithm>
+
+#include "sim/model/config_of_shape.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr std::uint32_t kMostHeadsOfStates = 1U << 16;
+
+bool attends_by_name(ConfigFields& fields, const std::string& type) {
+  if (type == "full_attention" || type == "attention") return true;
+  if (type != "linear_attention" && type != "mamba" && type != "conv") {
+    fields.fail(fmt::format("layer_types has \"{}\", which is not supported; known: full_attention, linear_attention, "
+                            "mamba, conv",
+                            type.substr(0, 80)));
+  }
+  return false;
+}
+
+}  // namespace
+
+void say_not_run(ModelConfig& config) {
+  const std::string part = not_built(config.shape);
+  config.options.cannot_run = fmt::format("the engine does not run {}; plan, compare and simulate take this model as it is",
+                                          part.empty() ? "this family" : part);
+}
+
+void read_mixers(ConfigFields& fields, ModelConfig& config, StateLayers state,
+                 const std::function<bool(std::uint32_t layer)>& attends) {
+  ModelShape& shape = config.shape;
+  const std::uint32_t all = shape.layers;
+  const std::vector<std::string> types =
+      fields.texts(fields.named({"layer_types", "layers_block_type"}));
+  if (!types.empty() && types.size() != all) {
+    fields.fail(fmt::format("layer_types has {} entries, expected one for each of the {} layers", types.size(), all));
+    return;
+  }
+  std::uint32_t attending = 0;
+  for (std::uint32_t i = 0; i < all; ++i) {
+    attending += (types.empty() ? attends(i) : attends_by_name(fields, types[i])) ? 1 : 0;
+  }
+  if (attending == 0) fields.fail("no layer attends: a model without a cache is not supported");
+  shape.layers = attending;
+  config.options.layers.resize(attending);
+  state.layers = all - attending;
+  if (state.layers > 0) shape.state = state;
+  say_not_run(config);
+}
+
+DType state_type(ConfigFields& fields, std::string_view key) {
+  const std::string text = fields.text(key, "auto");
+  if (text == "auto") return fields.weight_type();
+  const auto type = parse_dtype(text);
+  if (type != DType::kF32 && type != DType::kF16 && type != DType::kBF16) {
+    fields.fail(fmt::format("{} is \"{}\", expected float32, float16 or bfloat16", key, text.substr(0, 80)));
+    return DType::kF32;
+  }
+  return *type;
+}
+
+StateLayers read_gated_delta(ConfigFields& fields) {
+  StateLayers state;
+  state.kind = StateKind::kGatedDelta;
+  state.heads = fields.size("linear_num_value_heads", 32, kMostHeadsOfStates);
+  state.key_heads = fields.size("linear_num_key_heads", 16, kMostHeadsOfStates);
+  state.key_dim = fields.size("linear_key_head_dim", 128, kMostHeadDim);
+  state.value_dim = fields.size("linear_value_head_dim", 128, kMostHeadDim);
+  state.convolution = fields.size("linear_conv_kernel_dim", 4, 64);
+  state.type = state_type(fields, "mamba_ssm_dtype");
+  return state;
+}
+
+StateLayers read_mamba2(ConfigFields& fields, std::uint32_t hidden) {
+  StateLayers state;
+  state.kind = StateKind::kMamba2;
+  state.heads = fields.size("mamba_n_heads", 128, kMostHeadsOfStates);
+  state.key_heads = fields.size("mamba_n_groups", 1, state.heads);
+  state.key_dim = fields.size("mamba_d_state", 256, kMostHeadDim);
+  const std::uint32_t width = fields.size("mamba_expand", 2, 64) * hidden;
+  const bool derived = !fields.has("mamba_d_head") || fields.is_text("mamba_d_head");
+  state.value_dim = derived ? std::max(1U, width / state.heads) : fields.size("mamba_d_head", {}, kMostHeadDim);
+  if (std::uint64_t{state.value_dim} * state.heads != width) {
+    fields.fail(fmt::format("mamba_n_heads · mamba_d_head is {} · {}, expected mamba_expand · hidden_size, {}",
+                            state.heads, state.value_dim, width));
+  }
+  state.convolution = fields.size("mamba_d_conv", 4, 64);
+  fields.defaults(R"({"mamba_ssm_cache_dtype": "float32"})");  // as vLLM takes it
+  state.type = state_type(fields, "mamba_ssm_cache_dtype");
+  return state;
+}
+
+ModelConfig read_qwen3_hybrid(ConfigFields& fields, std::string_view family) {
+  ModelConfig config = read_decoder(fields, {.family = family, .partial_rotary = true});
+  config.shape.qk_norm = QkNorm::kHead;
+  config.shape.attention_gate = fields.flag("attn_output_gate", true);
+  const std::uint32_t interval = fields.size("full_attention_interval", 4, kMostLayers);
+  read_mixers(fields, config, read_gated_delta(fields),
+              [&](std::uint32_t layer) { return (layer + 1) % interval == 0; });
+  return config;
+}
+
+}  // namespace kvroof

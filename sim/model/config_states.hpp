@@ -1,0 +1,32 @@
+// What the configurations of hybrid models have in common: some layers attend, the others hold a state.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "sim/model/config_decoder.hpp"
+
+namespace kvroof {
+
+// Which of num_hidden_layers attend, as layer_types says or else `attends`. The model's shape has as many layers as
+// attend, and the others beside them as layers of `state`, whose sizes the family reads. And
+// say_not_run().
+void read_mixers(ConfigFields& fields, ModelConfig& config, StateLayers state,
+                 const std::function<bool(std::uint32_t layer)>& attends);
+
+// Says in the options what of the shape the engine does not run.
+void say_not_run(ModelConfig& config);
+
+// Gated delta nets under Qwen3-Next's names: linear_num_value_heads, linear_key_head_dim …; mamba_ssm_dtype.
+StateLayers read_gated_delta(ConfigFields& fields);
+// Mamba-2 under Bamba's names: mamba_n_heads, mamba_d_head, mamba_n_groups, mamba_d_state, mamba_d_conv, mamba_expand.
+StateLayers read_mamba2(ConfigFields& fields, std::uint32_t hidden);
+
+// Under `key`, the type of the matrices of states; where it is absent, that of the weights, as vLLM takes it.
+DType state_type(ConfigFields& fields, std::string_view key);
+
+// Qwen3-Next's attention (its output is gated, a part of each head turns, q and k have norms) in every fourth layer,
+// gated delta nets in the others; MLPs are the family's.
+ModelConfig read_qwen3_hybrid(ConfigFields& fields, std::string_view family);
+
+}  // namespace kvroof

@@ -1,0 +1,90 @@
+// Nemotron-H and Nemotron 3: Mamba-2, attention without positions, MLPs and experts are layers by themselves, in the
+// order of a pattern; experts may be narrower than the model.
+#include "sim/model/config_states.hpp"
+#include "sim/model/families.hpp"
+
+namespace kvroof {
+namespace {
+
+struct LayerCount {
+  std::uint32_t states = 0, attention = 0, mlps = 0, experts = 0;
+};
+
+void count_layer(ConfigFields& fields, LayerCount& count, const std::string& kind) {
+  if (kind == "M" || kind == "mamba" || kind == "linear_attention") {
+    ++count.states;
+  } else if (kind == "*" || kind == "attention" || kind == "full_attention") {
+    ++count.attention;
+  } else if (kind == "-" || kind == "mlp") {
+    ++count.mlps;
+  } else if (kind == "E" || kind == "moe") {
+    ++count.experts;
+  } else {
+    fields.fail(fmt::format("a layer is \"{}\", which is not supported; known: M mamba, * attention, - mlp, E moe",
+                            kind.substr(0, 80)));
+  }
+}
+
+LayerCount count_layers(ConfigFields& fields) {
+  LayerCount count;
+  const std::string pattern = fields.text("hybrid_override_pattern", "");
+  for (const char letter : pattern) count_layer(fields, count, std::string(1, letter));
+  if (pattern.empty()) {
+    for (const std::string& kind : fields.texts(fields.named({"layers_block_type", "layer_types"}))) {
+      count_layer(fields, count, kind);
+    }
+  }
+  if (count.attention == 0) fields.fail("no layer attends: hybrid_override_pattern or layers_block_type has no \"*\"");
+  if (count.mlps + count.experts == 0) fields.fail("no layer has an MLP: a model of mixers alone is not supported");
+  return count;
+}
+
+StateLayers read_states(ConfigFields& fields, std::uint32_t layers) {
+  StateLayers state;
+  if (layers == 0) return state;
+  state.kind = StateKind::kMamba2;
+  state.layers = layers;
+  state.heads = fields.size("mamba_num_heads", 128, 1U << 16);
+  state.value_dim = fields.size("mamba_head_dim", 64, kMostHeadDim);
+  state.key_heads = fields.size(fields.named({"n_groups", "mamba_n_groups"}), 8, state.heads);
+  state.key_dim = fields.size("ssm_state_size", 128, kMostHeadDim);
+  state.convolution = fields.size(fields.named({"conv_kernel", "mamba_d_conv"}), 4, 64);
+  fields.defaults(R"({"mamba_ssm_cache_dtype": "float32"})");
+  state.type = state_type(fields, "mamba_ssm_cache_dtype");
+  return state;
+}
+
+}  // namespace
+
+Result<ModelConfig> parse_nemotron_h_config(std::string_view config_json) {
+  ConfigFields fields(config_json);
+  fields.defaults(R"({"vocab_size": 131072, "hidden_size": 4096, "intermediate_size": 21504, "num_attention_heads": 32,
+                      "num_key_value_heads": 8, "max_position_embeddings": 4096,
+                      "layer_norm_epsilon": 1e-5, "num_hidden_layers": 52})");
+  if (!fields.has("attention_head_dim")) fields.defaults(R"({"head_dim": 128})");
+  const std::string_view head_dim = fields.named({"attention_head_dim", "head_dim"});
+  ModelConfig config =
+      read_decoder(fields, {.family = "nemotron_h", .norm_eps = "layer_norm_epsilon", .head_dim = head_dim});
+  ModelShape& s = config.shape;
+  const LayerCount count = count_layers(fields);
+  s.mlp = MlpKind::kPlain;
+  s.position = PositionScheme::kNone;
+  config.options.rotary.clear();
+  s.layers = count.attention;
+  config.options.layers.resize(s.layers);
+  s.state = read_states(fields, count.states);
+  s.mlp_layers = s.dense_layers = count.mlps;
+  s.mlp_layers += count.experts;
+  if (count.experts > 0) {
+    s.experts = fields.size("n_routed_experts", 8, 1U << 16);
+    s.experts_per_token = fields.size("num_experts_per_tok", 2, s.experts);
+    s.expert_ffn = fields.size("moe_intermediate_size", 7688, 1U << 20);
+    s.shared_expert_ffn = fields.size("moe_shared_expert_intermediate_size", 7688, 1U << 20);
+    s.expert_width = fields.count("moe_latent_size", 0, 1U << 20);
+    s.router_bias = true;
+  }
+  say_not_run(config);
+  return finish_config(fields, std::move(config));
+}
+
+}  // namespace kvroof

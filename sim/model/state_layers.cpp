@@ -1,0 +1,70 @@
+#include "sim/model/state_layers.hpp"
+
+#include <fmt/format.h>
+
+namespace kvroof {
+namespace {
+
+using u64 = std::uint64_t;
+
+// Norms, and what is learned of heads and channels.
+u64 vector_parameters(const StateLayers& s) {
+  const u64 heads = s.heads;
+  switch (s.kind) {
+    case StateKind::kMamba2: return 3 * heads + s.values();
+    case StateKind::kGatedDelta: return 2 * heads + s.value_dim;
+    case StateKind::kKimiDelta: return s.keys() + heads + s.value_dim;
+    case StateKind::kLightning: return s.values();
+    default: return 0;
+  }
+}
+
+}  // namespace
+
+u64 state_elements(const StateLayers& s) { return u64{s.heads} * s.key_dim * s.value_dim; }
+
+u64 convolved_channels(const StateLayers& s, u64 hidden) {
+  if (s.convolution == 0) return 0;
+  return s.kind == StateKind::kShortConvolution ? hidden : 2 * s.keys() + s.values();
+}
+
+u64 state_parameters(const StateLayers& s, u64 hidden) {
+  u64 total = vector_parameters(s);
+  each_state_product(s, hidden, [&](u64 in, u64 out) { total += in * out; });
+  const u64 of_channel = s.convolution + (s.kind == StateKind::kMamba2 ? 1 : 0);  // its bias
+  return total + convolved_channels(s, hidden) * of_channel;
+}
+
+u64 state_bytes(const StateLayers& s, u64 hidden, DType weights) {
+  const u64 rows = s.convolution > 0 ? s.convolution - 1 : 0;
+  return state_elements(s) * size_of(s.type) + convolved_channels(s, hidden) * rows * size_of(weights);
+}
+
+u64 state_operations(const StateLayers& s, u64 hidden) {
+  const bool delta = s.kind == StateKind::kGatedDelta || s.kind == StateKind::kKimiDelta;
+  return state_elements(s) * (delta ? 7 : 5) + 2 * convolved_channels(s, hidden) * s.convolution;
+}
+
+std::string state_problem(const StateLayers& s) {
+  constexpr std::uint32_t kMostLayers = 1U << 12, kMost = 1U << 16, kWide = 1U << 20;
+  if (s.kind == StateKind::kNone) {
+    return s.layers == 0 ? "" : fmt::format("state_layers is {}, but state_kind is missing", s.layers);
+  }
+  if (s.layers == 0 || s.layers > kMostLayers) {
+    return fmt::format("state_layers is {}, expected 1 to {}", s.layers, kMostLayers);
+  }
+  if (s.convolution > 64) return fmt::format("state_convolution is {}, expected at most 64", s.convolution);
+  if (s.kind == StateKind::kShortConvolution) return s.convolution > 0 ? "" : "state_convolution is missing";
+  for (const std::uint32_t size : {s.heads, s.key_heads, s.key_dim, s.value_dim}) {
+    if (size == 0 || size > kMost) return fmt::format("a size of a state is {}, expected 1 to {}", size, kMost);
+  }
+  if (s.heads % s.key_heads != 0) {
+    return fmt::format("state_heads is {}, not a multiple of state_key_heads {}", s.heads, s.key_heads);
+  }
+  if (s.keys() > kWide || s.values() > kWide) {
+    return fmt::format("heads of states are {} wide, expected at most {}", std::max(s.keys(), s.values()), kWide);
+  }
+  return {};
+}
+
+}  // namespace kvroof
