@@ -73,9 +73,9 @@ Result<ModelConfig> parse_nemotron_h_config(std::string_view config_json) {
   s.layers = count.attention;
   config.options.layers.resize(s.layers);
   s.state = read_states(fields, count.states);
-  s.mlp_layers = s.dense_layers = count.mlps;
-  s.mlp_layers += count.experts;
+  s.mlp_layers = count.mlps + count.experts;
   if (count.experts > 0) {
+    s.dense_layers = count.mlps;
     s.experts = fields.size("n_routed_experts", 8, 1U << 16);
     s.experts_per_token = fields.size("num_experts_per_tok", 2, s.experts);
     s.expert_ffn = fields.size("moe_intermediate_size", 7688, 1U << 20);
