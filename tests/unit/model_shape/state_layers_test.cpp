@@ -35,7 +35,9 @@ TEST_CASE("models with states have as many parameters as transformers makes of t
       {"nemotron-3-nano-30b-a3b", 31577940288}, {"granite-4.0-h-micro", 3191396096},
       {"granite-4.0-h-tiny", 6939037248},   {"granite-4.0-h-small", 32207337984},
       {"lfm2-1.2b", 1170340608},            {"lfm2-8b-a1b", 8339930560},
-      {"minimax-text-01", 456089655296},    {"olmo-hybrid-7b", 7430870688}};
+      {"minimax-text-01", 456089655296},    {"olmo-hybrid-7b", 7430870688},
+      {"qwen3.5-122b-a10b", 122111526912},  {"qwen3.5-397b-a17b", 396346350336},
+      {"nemotron-3-super-120b-a12b", 120668707840}};
   for (const auto& [name, parameters] : counted) {
     INFO(name);
     CHECK(parameter_count(shape(name)) == parameters);
@@ -73,6 +75,9 @@ TEST_CASE("only layers that attend have a cache") {
 TEST_CASE("a token reads the weights of its experts, and of all states") {
   // Of 512 experts ten and the shared one: what the name says, 3 billion, beside the embedding.
   CHECK(static_cast<double>(active_parameters(shape("qwen3-next-80b-a3b"))) / 1e9 == Approx(3.6).margin(0.3));
+  const auto active = [](const char* name) { return static_cast<double>(active_parameters(shape(name))) / 1e9; };
+  CHECK(active("qwen3.5-397b-a17b") == Approx(17).margin(0.6));
+  CHECK(active("nemotron-3-super-120b-a12b") == Approx(12).margin(0.8));
   CHECK(active_parameters(shape("lfm2-1.2b")) == 1170340608 + 2048);
 }
 
